@@ -1,0 +1,39 @@
+/* Owns names and slow conversions of element types. Refuses arithmetic: that is the kernels' job. */
+#include "atom/base/dtype.h"
+
+static const char *const names[ATOM_DTYPE_N] = {"fp32", "bf16", "i32", "fp16", "fp64"};
+
+const char *atom_dtype_name(atom_dtype dtype)
+{
+    return dtype < ATOM_DTYPE_N ? names[dtype] : "?";
+}
+
+int atom_dtype_parse(const char *name, atom_dtype *out)
+{
+    for (int i = 0; i < ATOM_DTYPE_N; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (atom_dtype)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+float atom_f16_to_f32(uint16_t x)
+{
+    uint32_t sign = (uint32_t)(x >> 15) << 31;
+    uint32_t exponent = (x >> 10) & 31u;
+    uint32_t fraction = x & 1023u;
+    uint32_t bits;
+    float f;
+    if (exponent == 31) {
+        bits = sign | 0x7f800000u | (fraction << 13);
+    } else if (exponent == 0) {
+        f = (float)fraction * 0x1p-24f;
+        return sign ? -f : f;
+    } else {
+        bits = sign | ((exponent + 112) << 23) | (fraction << 13);
+    }
+    memcpy(&f, &bits, 4);
+    return f;
+}

@@ -1,0 +1,216 @@
+/*
+ * Owns small files and directories (the rest of env.h). One idea: what we write appears whole or not
+ * at all: temporary name, fsync, rename, fsync of the directory. Refuses to follow links when removing.
+ */
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, uint64_t *bytes)
+{
+    struct stat info;
+    char *block = NULL;
+    atom_status st = ATOM_OK;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot open %s", path);
+    if (fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
+        st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
+        goto fail;
+    }
+    if ((uint64_t)info.st_size > max_bytes) {
+        st = atom_fail(ATOM_E_FORMAT, "%s is larger than the %llu bytes allowed here", path,
+                       (unsigned long long)max_bytes);
+        goto fail;
+    }
+    block = atom_alloc((size_t)info.st_size + 1, 1);
+    if (!block) {
+        st = atom_fail_memory(path, (uint64_t)info.st_size);
+        goto fail;
+    }
+    uint64_t done = 0;
+    while (done < (uint64_t)info.st_size) {
+        ssize_t n = read(fd, block + done, (size_t)info.st_size - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            st = atom_fail_errno(errno, "cannot read %s", path);
+            goto fail;
+        }
+        if (n == 0)
+            break;
+        done += (uint64_t)n;
+    }
+    close(fd);
+    block[done] = 0;
+    *data = block;
+    *bytes = done;
+    return ATOM_OK;
+fail:
+    atom_free(block);
+    close(fd);
+    return st;
+}
+
+static atom_status write_and_sync(const char *path, const void *data, uint64_t bytes)
+{
+    const char *at = data;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot create %s", path);
+    while (bytes) {
+        ssize_t n = write(fd, at, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            int error = errno;
+            close(fd);
+            unlink(path);
+            return atom_fail_errno(error, "cannot write %s", path);
+        }
+        at += n;
+        bytes -= (uint64_t)n;
+    }
+    if (fsync(fd) < 0 || close(fd) < 0) {
+        int error = errno;
+        unlink(path);
+        return atom_fail_errno(error, "cannot write %s", path);
+    }
+    return ATOM_OK;
+}
+
+atom_status atom_dir_sync(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot open directory %s", path);
+    int bad = fsync(fd);
+    int error = errno;
+    close(fd);
+    return bad ? atom_fail_errno(error, "cannot sync directory %s", path) : ATOM_OK;
+}
+
+atom_status atom_file_write(const char *path, const void *data, uint64_t bytes)
+{
+    char *temporary = atom_format("%s.tmp", path);
+    char *dir = atom_strdup(path);
+    atom_status st = ATOM_OK;
+    if (!temporary || !dir) {
+        st = atom_fail_memory("a file name", strlen(path));
+        goto fail;
+    }
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        slash[slash == dir ? 1 : 0] = 0;
+    ATOM_TRY(write_and_sync(temporary, data, bytes));
+    if (rename(temporary, path) < 0) {
+        st = atom_fail_errno(errno, "cannot rename %s", temporary);
+        unlink(temporary);
+        goto fail;
+    }
+    st = atom_dir_sync(slash ? dir : ".");
+fail:
+    atom_free(temporary);
+    atom_free(dir);
+    return st;
+}
+
+atom_status atom_dir_make(const char *path)
+{
+    char *copy = atom_strdup(path);
+    if (!copy)
+        return atom_fail_memory("a path", strlen(path));
+    for (char *at = copy + 1;; at++) {
+        if (*at && *at != '/')
+            continue;
+        char keep = *at;
+        *at = 0;
+        if (mkdir(copy, 0755) < 0 && errno != EEXIST) {
+            atom_status st = atom_fail_errno(errno, "cannot make directory %s", copy);
+            atom_free(copy);
+            return st;
+        }
+        *at = keep;
+        if (!keep)
+            break;
+    }
+    atom_free(copy);
+    return atom_path_is_dir(path) ? ATOM_OK
+                                  : atom_fail(ATOM_E_USAGE, "%s is not a directory", path);
+}
+
+static atom_status remove_entry(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT ? ATOM_OK : atom_fail_errno(errno, "cannot remove %s", path);
+    if (!S_ISDIR(info.st_mode))
+        return unlink(path) == 0 ? ATOM_OK : atom_fail_errno(errno, "cannot remove %s", path);
+    return atom_dir_remove(path);
+}
+
+atom_status atom_dir_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    atom_status st = ATOM_OK;
+    if (!dir)
+        return errno == ENOENT ? ATOM_OK : atom_fail_errno(errno, "cannot open %s", path);
+    for (struct dirent *entry; st == ATOM_OK && (entry = readdir(dir));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        char *child = atom_path_join(path, entry->d_name);
+        st = child ? remove_entry(child) : atom_fail_memory("a path", 256);
+        atom_free(child);
+    }
+    closedir(dir);
+    if (st == ATOM_OK && rmdir(path) < 0)
+        st = atom_fail_errno(errno, "cannot remove %s", path);
+    return st;
+}
+
+bool atom_path_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+bool atom_path_is_dir(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *atom_path_join(const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    return atom_format("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
+}
+
+atom_status atom_cache_dir(char **path)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    char *dir;
+    if (xdg && xdg[0] == '/')
+        dir = atom_path_join(xdg, "atom");
+    else if (home && home[0] == '/')
+        dir = atom_path_join(home, ".cache/atom");
+    else
+        dir = atom_format("/tmp/atom-cache-%u", (unsigned)getuid());
+    if (!dir)
+        return atom_fail_memory("a path", 256);
+    atom_status st = atom_dir_make(dir);
+    if (st != ATOM_OK) {
+        atom_free(dir);
+        return st;
+    }
+    *path = dir;
+    return ATOM_OK;
+}

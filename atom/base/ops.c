@@ -1,0 +1,38 @@
+/* Owns the table form of ops.def. Refuses behaviour: shapes live in graph, arithmetic in kernels. */
+#include "atom/base/ops.h"
+
+#include "atom/base/assert.h"
+
+#include <string.h>
+
+enum {
+    KEEP_IN0 = ATOM_KEEP_IN0,
+    KEEP_IN1 = ATOM_KEEP_IN1,
+    KEEP_OUT = ATOM_KEEP_OUT,
+    F_RANDOM = ATOM_OP_RANDOM,
+    F_TERMINAL = ATOM_OP_TERMINAL,
+    F_LATE = ATOM_OP_LATE,
+    F_FUSED = ATOM_OP_FUSED
+};
+
+static const atom_op_info table[ATOM_OP_N] = {
+#define OP(name, ins, params_min, params_max, outs, saved, keeps, flags)                           \
+    [ATOM_OP_##name] = {#name, ins, params_min, params_max, outs, saved, keeps, flags},
+#include "atom/base/ops.def"
+#undef OP
+};
+
+const atom_op_info *atom_op_get(atom_op op)
+{
+    ATOM_ASSERT(op < ATOM_OP_N);
+    return &table[op];
+}
+
+atom_op atom_op_find(const char *name)
+{
+    for (int i = 0; i < ATOM_OP_N; i++) {
+        if (strcmp(table[i].name, name) == 0)
+            return (atom_op)i;
+    }
+    return ATOM_OP_N;
+}

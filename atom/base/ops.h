@@ -1,0 +1,32 @@
+/*
+ * The operators atom knows, from the one table ops.def: ids, names, arities, what backward keeps.
+ */
+#ifndef ATOM_BASE_OPS_H
+#define ATOM_BASE_OPS_H
+
+#include <stdint.h>
+
+typedef enum atom_op {
+#define OP(name, ...) ATOM_OP_##name,
+#include "atom/base/ops.def"
+#undef OP
+    ATOM_OP_N
+} atom_op;
+
+/* keeps */
+enum { ATOM_KEEP_IN0 = 1, ATOM_KEEP_IN1 = 2, ATOM_KEEP_OUT = 4 };
+/* flags */
+enum { ATOM_OP_RANDOM = 1, ATOM_OP_TERMINAL = 2, ATOM_OP_LATE = 4, ATOM_OP_FUSED = 8 };
+
+typedef struct atom_op_info {
+    const char *name;
+    uint8_t ins, params_min, params_max, outs, saved;
+    uint8_t keeps; /* ATOM_KEEP_* */
+    uint8_t flags; /* ATOM_OP_RANDOM, ... */
+} atom_op_info;
+
+const atom_op_info *atom_op_get(atom_op op);
+/* ATOM_OP_N if there is no such op. */
+atom_op atom_op_find(const char *name);
+
+#endif

@@ -1,0 +1,145 @@
+/*
+ * The operator graph of one training micro-batch: tensors, parameters and nodes in topological order.
+ * Built once by a model builder, sealed, then never changed; everybody downstream reads it freely from
+ * any thread.
+ *
+ * A node is the unit that is profiled and cut (ATOM, III-D). A sub-model is a range [first, last) of
+ * node indices. Parameters are listed in canonical order, the order of first use; a parameter used by
+ * two nodes (tied wte) is one parameter.
+ *
+ * Source: ATOM paper III-B, III-D; op semantics in atom/base/ops.def.
+ */
+#ifndef ATOM_GRAPH_GRAPH_H
+#define ATOM_GRAPH_GRAPH_H
+
+#include "atom/base/dtype.h"
+#include "atom/base/ops.h"
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GRAPH_IN_MAX = 2, GRAPH_PARAM_MAX = 2, GRAPH_OUT_MAX = 1, GRAPH_SAVED_MAX = 2, GRAPH_RANK_MAX = 4 };
+enum { GRAPH_NAME_MAX = 64, GRAPH_NONE = -1 };
+
+/* What a tensor is made of: ACT follows the graph's dtype, the others are fixed. */
+typedef enum graph_kind { GRAPH_ACT, GRAPH_F32, GRAPH_I32 } graph_kind;
+
+typedef struct graph_tensor {
+    char name[GRAPH_NAME_MAX];
+    graph_kind kind;
+    uint8_t rank;
+    bool needs_grad;   /* set when sealed: some parameter is upstream and the kind is ACT */
+    bool kept;         /* set when sealed: some backward reads it (ops.def keeps, or a saved output) */
+    int64_t dims[GRAPH_RANK_MAX];
+    int32_t producer;  /* node index, or GRAPH_NONE for a graph input (tokens, targets) */
+    int32_t last_use;  /* highest consuming node index, or GRAPH_NONE */
+} graph_tensor;
+
+typedef enum graph_init { GRAPH_INIT_ZERO, GRAPH_INIT_ONE, GRAPH_INIT_NORMAL } graph_init;
+
+typedef struct graph_param {
+    char name[GRAPH_NAME_MAX]; /* file name without prefix: "h.0.attn.c_attn.weight" */
+    uint8_t rank;
+    bool decay;                /* weight decay applies: rank >= 2 */
+    bool shared;               /* set when sealed: used by more than one node */
+    graph_init init;
+    float init_std;
+    int64_t dims[GRAPH_RANK_MAX];
+    uint64_t elements;
+    uint64_t offset;           /* set when sealed: element offset in the canonical vector,
+                                  a multiple of GRAPH_PARAM_ALIGN elements */
+    int32_t first_node, last_node; /* set when sealed: first and last user */
+} graph_param;
+
+enum { GRAPH_PARAM_ALIGN = 128 }; /* elements: 256 bytes in bf16, 512 in fp32 */
+
+typedef struct graph_node {
+    char name[GRAPH_NAME_MAX]; /* "h.0.attn" */
+    atom_op op;
+    uint8_t n_params;
+    int32_t in[GRAPH_IN_MAX];
+    int32_t params[GRAPH_PARAM_MAX];
+    int32_t out[GRAPH_OUT_MAX];
+    int32_t saved[GRAPH_SAVED_MAX];
+    float eps;       /* layernorm */
+    float p;         /* dropout probability; 0 = none */
+    int32_t heads;   /* attention */
+    uint32_t rng;    /* canonical id for random numbers; survives fusion */
+} graph_node;
+
+typedef struct graph {
+    char name[GRAPH_NAME_MAX]; /* "gpt2-124m" */
+    atom_dtype dtype;          /* ATOM_F32 or ATOM_BF16: what ACT tensors and wire copies are made of */
+    int64_t micro_batch;       /* B */
+    int64_t sequence;          /* T */
+    uint32_t n_tensors, n_params, n_nodes;
+    graph_tensor *tensors;
+    graph_param *params;
+    graph_node *nodes;
+    uint64_t param_elements;   /* set when sealed: sum of elements, without alignment */
+    uint64_t param_extent;     /* set when sealed: canonical vector length, with alignment */
+    int32_t tokens, targets;   /* tensor ids of the inputs */
+    int32_t loss;              /* tensor id of the terminal output f32[B,T] */
+    bool sealed;
+    size_t tensors_room, params_room, nodes_room;
+} graph;
+
+/* Building. Ids are indices. All of it fails only for want of memory or for a bad shape. */
+ATOM_MUST atom_status graph_open(const char *name, atom_dtype dtype, int64_t B, int64_t T, graph **out);
+void graph_close(graph **g);
+ATOM_MUST atom_status graph_add_input(graph *g, const char *name, graph_kind kind, int rank,
+                                      const int64_t *dims, int32_t *id);
+ATOM_MUST atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t *dims,
+                                      graph_init init, float std, int32_t *id);
+/*
+ * Adds a node; infers and creates its outputs and saved tensors (shape.c) and returns the id of its
+ * first output. `node` carries op, name, in, params, n_params, eps, p, heads; rng is the node's own
+ * index unless node->rng is nonzero.
+ */
+ATOM_MUST atom_status graph_add_node(graph *g, const graph_node *node, int32_t *out);
+/* Computes the fields marked "set when sealed", checks topological order and the single loss. */
+ATOM_MUST atom_status graph_seal(graph *g);
+
+/*
+ * Rewrites to a new sealed graph (fuse.c): linear+gelu -> linear_gelu, dropout+add or add ->
+ * dropout_add, linear(no bias)+cross_entropy -> classifier, where the tensor between has one consumer.
+ * Same parameters in the same canonical order; rng ids are kept, so fused and unfused draw the same bits.
+ */
+ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
+
+/* Text form, one line per parameter and node; round-trips bit for bit. Free text with atom_free. */
+ATOM_MUST atom_status graph_print(const graph *g, char **text);
+ATOM_MUST atom_status graph_parse(const char *text, size_t bytes, graph **out);
+/* Hash of the text form. */
+uint64_t graph_hash(const graph *g);
+
+/* Derived facts (shape.c, grad.c). */
+atom_dtype graph_tensor_dtype(const graph *g, int32_t tensor);
+uint64_t graph_tensor_elements(const graph *g, int32_t tensor);
+uint64_t graph_tensor_bytes(const graph *g, int32_t tensor);
+/* Multiply-adds count as two. backward includes dX and dW. classifier backward includes its forward. */
+double graph_node_flops(const graph *g, int32_t node, bool backward);
+/* Bytes of wire parameters this node reads (shared ones too). */
+uint64_t graph_node_param_bytes(const graph *g, int32_t node);
+
+/* How backward of `node` treats the gradient of its input `i` (0 ..): the consumer that comes last in
+ * forward order writes, earlier ones add; tensors without gradient get none. Independent of any cut. */
+typedef enum graph_grad { GRAPH_GRAD_NONE, GRAPH_GRAD_WRITE, GRAPH_GRAD_ADD } graph_grad;
+graph_grad graph_grad_mode(const graph *g, int32_t node, int i);
+
+/* Two nodes are alike when op, shapes, dtypes and attributes agree: profiled once. Key is a hash. */
+uint64_t graph_node_class(const graph *g, int32_t node);
+
+/*
+ * Tensors that cross from [.., cut) to [cut, ..): produced before `cut` and used by a node >= cut.
+ * Graph inputs never count. Writes at most max ids in ascending order, returns how many there are.
+ */
+uint32_t graph_boundary(const graph *g, int32_t cut, int32_t *ids, uint32_t max);
+/* May one cut in front of node `cut`? Yes where 1 <= boundary count <= GRAPH_BOUNDARY_MAX. */
+enum { GRAPH_BOUNDARY_MAX = 4 };
+bool graph_can_cut(const graph *g, int32_t cut);
+/* Sum of aligned bytes (ATOM_ALIGN_BYTES each) of the tensors that cross at `cut`. */
+uint64_t graph_boundary_bytes(const graph *g, int32_t cut);
+
+#endif

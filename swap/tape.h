@@ -1,0 +1,110 @@
+/*
+ * The tape: one training or evaluation step as a linear list of instructions on named streams
+ * (DESIGN D4).
+ *
+ * Its meaning is its sequential execution. Every instruction says which bytes of which space it reads
+ * and writes; swap_tape_link() derives from that the few cross-stream waits that keep every observer
+ * unable to tell concurrent execution from the sequential one, and swap_hazard_check() proves it again
+ * by another method. Whoever writes a tape thinks about buffers, not about synchronisation.
+ */
+#ifndef SWAP_TAPE_H
+#define SWAP_TAPE_H
+
+#include "kernels/device.h"
+#include "swap/calls.h"
+
+typedef enum swap_space {
+    SWAP_DEVICE, /* offsets into the device arena */
+    SWAP_HOST,   /* offsets into the pinned host slab */
+    SWAP_SPACE_N
+} swap_space;
+
+typedef struct swap_range {
+    swap_space space;
+    uint64_t offset, bytes;
+} swap_range;
+
+typedef enum swap_code {
+    SWAP_UPLOAD,  /* h2d: tokens and targets of a micro-batch */
+    SWAP_FETCH,   /* h2d: parameters of a sub-model */
+    SWAP_FWD,     /* compute: list FWD or KEEP of (sub_model, micro_batch) */
+    SWAP_BWD,     /* compute: [list KEEP, then] list BWD */
+    SWAP_LATE,    /* compute: list LATE */
+    SWAP_STASH,   /* d2h: a boundary, kept set or gradient of a boundary */
+    SWAP_UNSTASH, /* h2d: the same, back */
+    SWAP_ZERO,    /* compute: clear accumulators */
+    SWAP_ROUND,   /* compute: f32 accumulators to wire dtype, once */
+    SWAP_NORM,    /* compute: partial sums of squares of the rounded gradient */
+    SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
+    SWAP_LOSS,    /* d2h: losses (and norms) to the host */
+    SWAP_CLIP,    /* host: combine norms, decide the clip factor; fails when not finite */
+    SWAP_UPDATE,  /* host: AdamW over a range of parameters */
+    SWAP_CODE_N
+} swap_code;
+const char *swap_code_name(swap_code code); /* "FETCH", ... */
+
+enum { SWAP_RANGES_MAX = 12, SWAP_WAITS_MAX = DEV_STREAM_N };
+
+typedef struct swap_instr {
+    swap_code code;
+    dev_stream_kind stream;
+    int32_t sub_model;   /* -1: none */
+    int32_t micro_batch; /* -1: all or none */
+    uint8_t lists;       /* FWD/BWD/LATE: bit l set = run list l, in ascending order of l */
+    uint8_t train;       /* FWD: dropout is on */
+    swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
+    /* copies: dst <- src, bytes of src. ZERO: dst. ROUND: dst <- src (f32), NORM: dst <- src,
+     * UPDATE: params [first_param, last_param) of the canonical order */
+    swap_range src, dst;
+    int32_t first_param, last_param;
+    uint8_t n_reads, n_writes, n_waits;
+    swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
+    uint32_t waits[SWAP_WAITS_MAX]; /* instruction indices on other streams, all lower than this one */
+    dev_cost cost;                  /* predicted, running alone */
+} swap_instr;
+
+/* One named region of memory, for the memory map. Regions of one space may share bytes only where
+ * `overlay` says so. */
+typedef struct swap_region {
+    char name[32];  /* "parameter ring", "gradients", "boundaries", ... */
+    swap_space space;
+    uint64_t offset, bytes;
+} swap_region;
+
+typedef enum swap_tape_kind {
+    SWAP_TAPE_FIRST, /* a training step with nothing to update before it */
+    SWAP_TAPE_TRAIN, /* a training step that starts with the updates of the step before */
+    SWAP_TAPE_DRAIN, /* only the pending updates */
+    SWAP_TAPE_EVAL,  /* forward only, micro_batches_eval of them */
+    SWAP_TAPE_N
+} swap_tape_kind;
+
+typedef struct swap_tape {
+    swap_tape_kind kind;
+    uint32_t n, n_micro_batches;
+    size_t room;
+    swap_instr *instrs;
+    uint64_t device_bytes, host_bytes; /* sizes of the arena and of the slab */
+} swap_tape;
+
+ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches, swap_tape **out);
+void swap_tape_close(swap_tape **tape);
+/* Appends a copy of *instr. */
+ATOM_MUST atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr);
+void swap_instr_reads(swap_instr *instr, swap_range range);
+void swap_instr_writes(swap_instr *instr, swap_range range);
+
+/* Fills in `waits` of every instruction from the ranges (vector clocks; redundant waits are left out). */
+ATOM_MUST atom_status swap_tape_link(swap_tape *tape);
+
+/* One line per instruction, for people. Free with atom_free. */
+ATOM_MUST atom_status swap_tape_print(const swap_tape *tape, char **text);
+
+/*
+ * hazard.c: independent proof that for every two instructions with conflicting ranges (same bytes, at
+ * least one writes) the earlier one happens before the later one by stream order and waits, and that
+ * no range leaves its space. ATOM_E_RUNTIME with both instructions named.
+ */
+ATOM_MUST atom_status swap_hazard_check(const swap_tape *tape);
+
+#endif
