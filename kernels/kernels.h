@@ -14,6 +14,22 @@
  * gradient. F_TERMINAL ops have no d_out; their backward writes `out` (the loss) as well,
  * so training never calls their forward; evaluation does.
  *
+ * Every group keeps its places even where nothing stands there (NULL, "-" below): terminal ops have a
+ * d_out place, integer inputs a d_in place. So, by index (b may be NULL where the layer has no bias):
+ *
+ *   op             forward                    backward
+ *   embed          tokens wte wpe x           tokens wte wpe - dx - dwte dwpe
+ *   dropout        x y                        - - dy dx
+ *   layernorm      x w b y mean rstd          x w b - mean rstd dy dx dw db
+ *   linear         x w b y                    x w b - dy dx dw db
+ *   gelu           x y                        x - dy dx
+ *   attention      qkv y lse                  qkv y lse dy dqkv
+ *   add            x r y                      - - - dy dx dr
+ *   cross_entropy  logits targets loss        logits targets loss - dlogits -
+ *   linear_gelu    x w b y u                  x w b - u dy dx dw db
+ *   dropout_add    x r y                      - - - dy dx dr
+ *   classifier     x targets w loss           x targets w loss - dx - dw
+ *
  * Dtypes: act = the table's dtype (fp32 or bf16) for in/out/d_in/d_out and params; saved statistics and
  * losses f32; d_params f32, always *added to* (accumulators). All buffers 256-byte aligned, no overlap.
  *
@@ -86,10 +102,14 @@ typedef void (*krn_fn)(krn_ctx *cx, const krn_args *args);
 
 /* dst[i] = (wire) src[i], n elements; src f32, dst act; may be the same address when act is f32. */
 typedef void (*krn_round_fn)(krn_ctx *cx, void *dst, const float *src, uint64_t n);
-/* out[c] = sum of squares of chunk c (KRN_NORM_CHUNK elements, the last may be short) of x act[n], f64,
- * summed in a fixed order. */
+/*
+ * out[c] = sum of squares of chunk c (KRN_NORM_CHUNK elements, the last may be short) of x act[n]. Bits are
+ * the same in every implementation: squares in f64 (exact), KRN_NORM_LANES f64 sums per chunk, element i of
+ * the chunk goes to lane i % KRN_NORM_LANES in ascending i; then the lanes are folded in halves:
+ *   for (w = 8; w; w /= 2) for (i = 0; i < w; i++) lane[i] += lane[i + w];     out[c] = lane[0]
+ */
 typedef void (*krn_sumsq_fn)(krn_ctx *cx, double *out, const void *x, uint64_t n);
-enum { KRN_NORM_CHUNK = 65536 };
+enum { KRN_NORM_CHUNK = 65536, KRN_NORM_LANES = 16 };
 static inline uint64_t krn_norm_chunks(uint64_t n)
 {
     return (n + KRN_NORM_CHUNK - 1) / KRN_NORM_CHUNK;
@@ -140,7 +160,8 @@ typedef struct krn_host_table {
     krn_sumsq_fn sumsq[2];
 } krn_host_table;
 
-/* Registries. NULL when the dtype is not supported at all. */
+/* Registries. NULL when the dtype is not supported at all. For tests, ref also has ATOM_F64: the same
+ * code with every float tensor (statistics, losses and accumulators too) in f64. */
 const krn_table *krn_ref_table(atom_dtype dtype);
 const krn_table *krn_cpu_table(atom_dtype dtype);
 const krn_host_table *krn_ref_host_table(void);
