@@ -1,0 +1,93 @@
+/*
+ * Configuration of `atom train`: the plain struct and its one option table. Defaults are those of
+ * the `pretrain` preset (facts/formats.md 5.2, DESIGN 11).
+ *
+ * Ownership: texts belong to the struct; train_config_free. Thread: none of its own. Errors:
+ * options.h.
+ */
+#ifndef ATOM_TRAIN_CONFIG_H
+#define ATOM_TRAIN_CONFIG_H
+
+#include "atom/train/options.h"
+
+typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
+typedef enum train_scheduler { TRAIN_CONSTANT, TRAIN_LINEAR, TRAIN_COSINE } train_scheduler;
+typedef enum train_recompute {
+    TRAIN_RECOMPUTE_AUTO,
+    TRAIN_RECOMPUTE_NEVER,
+    TRAIN_RECOMPUTE_ALWAYS
+} train_recompute;
+typedef enum train_execute {
+    TRAIN_EXECUTE_AUTO,
+    TRAIN_EXECUTE_GENERATED,
+    TRAIN_EXECUTE_INTERPRETED
+} train_execute;
+
+typedef struct train_config {
+    /* what */
+    char *model; /* preset name, directory or config.json */
+    char *data;  /* directory with train_*.bin, val_*.bin, tokenizer.json */
+    char *output_dir;
+    char *resume_from_checkpoint; /* path, "auto", "none" */
+    bool overwrite;
+
+    /* where */
+    char *device;            /* "auto", "cpu", "cuda", "cuda:N" */
+    uint64_t device_memory;  /* bytes; 0: no budget */
+    uint64_t host_memory;    /* bytes; 0: what the machine has */
+    uint64_t link_bandwidth; /* bytes per second and direction; 0: not throttled */
+    int64_t threads;         /* -1: all cores */
+    int32_t dtype;           /* train_dtype */
+
+    /* batch and length */
+    int64_t micro_batch_size;
+    int64_t gradient_accumulation_steps;
+    int64_t sequence_len; /* -1: the model's positions */
+    int64_t max_steps;
+
+    /* optimizer */
+    double learning_rate;
+    int32_t lr_scheduler; /* train_scheduler */
+    double min_lr_ratio;  /* for cosine and linear */
+    int64_t warmup_steps; /* -1: 2 % of max_steps */
+    double weight_decay, adam_beta1, adam_beta2, adam_epsilon;
+    double max_grad_norm; /* 0: no clipping */
+    double dropout;       /* -1: what the model's configuration says */
+    int64_t seed;
+
+    /* log, evaluate, save */
+    int64_t logging_steps;
+    int64_t eval_steps; /* 0: never */
+    int64_t eval_batches;
+    int64_t save_steps;       /* 0: only the last step */
+    int64_t save_total_limit; /* 0: keep all */
+
+    /* plan and execution */
+    char *plan;        /* file; NULL: search or cache */
+    char *profile;     /* file; NULL: measure or cache */
+    int32_t recompute; /* train_recompute; -1 of it is part_request.recompute */
+    int32_t execute;   /* train_execute */
+    char *trace;       /* file; NULL: none */
+
+    /* command line only */
+    bool json;
+    bool quiet;
+    bool dry_run;
+    bool print_config;
+} train_config;
+
+extern const opt_command train_command;
+
+/* Words after `atom train`. *parsed is optional. Checks what spans several keys. */
+ATOM_MUST atom_status train_config_parse(int argc, char **argv, train_config *config,
+                                         opt_parsed *parsed);
+/* All defaults (required keys stay NULL). For tests and the library's callers. */
+ATOM_MUST atom_status train_config_defaults(train_config *config);
+/* What spans several keys: warmup <= max_steps, ... */
+ATOM_MUST atom_status train_config_check(const train_config *config);
+void train_config_free(train_config *config);
+
+/* warmup_steps with "auto" resolved: 2 % of max_steps. */
+int64_t train_config_warmup(const train_config *config);
+
+#endif
