@@ -1,0 +1,73 @@
+/*
+ * exp, sigmoid and gelu on vectors (vec.h), about 1e-7 relative. Our own polynomials: the C library
+ * has no vector forms that are the same on every machine.
+ *
+ * exp: x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) by a polynomial of degree 7 in r; 2^n in two
+ * factors, so that the whole range of float works. Below -103.97 the result is 0, above 88.73
+ * infinity, NaN stays NaN.
+ */
+#ifndef KERNELS_CPU_ISA_VECMATH_H
+#define KERNELS_CPU_ISA_VECMATH_H
+
+#include "kernels/cpu/isa/vec.h"
+
+/* 2^n for integers n in -126 .. 127 */
+KRN_INLINE vf vf_power2(vi n)
+{
+    return vf_bits(vi_shl(vi_add(n, vi_all(127)), 23));
+}
+
+KRN_INLINE vf vf_exp(vf x)
+{
+    /* the bounds come first, so that NaN (second operand) passes through */
+    vf given = x, least = vf_all(-87.33f);
+    x = vf_min(vf_all(128.0f), vf_max(least, x));
+    vf n = vf_round(x * vf_all(1.44269504088896341f));
+    /* ln 2 in two parts: the upper has few bits, so that n * upper is exact without an fma */
+    vf r = vf_fma(n, vf_all(-0.693359375f), x);
+    r = vf_fma(n, vf_all(2.12194440054690583e-4f), r);
+    vf p = vf_all(1.0f / 5040);
+    p = vf_fma(p, r, vf_all(1.0f / 720));
+    p = vf_fma(p, r, vf_all(1.0f / 120));
+    p = vf_fma(p, r, vf_all(1.0f / 24));
+    p = vf_fma(p, r, vf_all(1.0f / 6));
+    p = vf_fma(p, r, vf_all(0.5f));
+    p = vf_fma(p, r * r, r) + vf_all(1.0f);
+    vi whole = vi_from_f(n);
+    vi half = vi_sar(whole, 1);
+    p = p * vf_power2(half) * vf_power2(vi_sub(whole, half));
+    return vf_if_less(given, least, vf_all(0.0f), p);
+}
+
+/* 1 / (1 + e) with e = exp(-x), and e itself, clamped so that e stays finite. */
+KRN_INLINE vf vf_sigmoid(vf x, vf *e)
+{
+    *e = vf_exp(vf_min(vf_all(80.0f), vf_all(0.0f) - x));
+    return vf_all(1.0f) / (vf_all(1.0f) + *e);
+}
+
+/*
+ * gelu_new: 0.5 x (1 + tanh(u)) = x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3) (Hendrycks and
+ * Gimpel 2016). The sigmoid form has no cancellation for negative x.
+ */
+KRN_INLINE vf vf_gelu(vf x)
+{
+    const float k = 2 * 0.797884560802865356f;
+    vf e;
+    vf u2 = x * vf_fma(x * x, vf_all(k * 0.044715f), vf_all(k));
+    return x * vf_sigmoid(u2, &e);
+}
+
+/* d gelu / d x = s + x s (1 - s) (2 u)', with 1 - s = e s. */
+KRN_INLINE vf vf_gelu_slope(vf x)
+{
+    const float k = 2 * 0.797884560802865356f;
+    vf e;
+    vf xx = x * x;
+    vf u2 = x * vf_fma(xx, vf_all(k * 0.044715f), vf_all(k));
+    vf du2 = vf_fma(xx, vf_all(k * 3 * 0.044715f), vf_all(k));
+    vf s = vf_sigmoid(u2, &e);
+    return vf_fma(x * du2, e * s * s, s);
+}
+
+#endif
