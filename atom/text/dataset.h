@@ -1,0 +1,77 @@
+/*
+ * Token data sets: a directory of shards, and the order in which training reads them.
+ *
+ *   DIR/train_000000.bin ...   tokens to train on     DIR/tokenizer.json   (optional)
+ *   DIR/val_000000.bin ...     tokens to evaluate on  DIR/dataset.json     (optional, counts)
+ *
+ * Shards have llm.c's format (shard.h). The shards of one split, in the order of their names, are
+ * one stream of N tokens. Window w of length T covers tokens [w*T, w*T + T + 1): T inputs and, one
+ * further, T targets. There are (N-1)/T windows.
+ */
+#ifndef ATOM_TEXT_DATASET_H
+#define ATOM_TEXT_DATASET_H
+
+#include "atom/base/status.h"
+
+#include <stdint.h>
+
+typedef enum text_split { TEXT_TRAIN, TEXT_VAL } text_split;
+const char *text_split_name(text_split split); /* "train", "val" */
+
+/* The shards of one split, open for reading. Immutable: any thread may read. */
+typedef struct text_shards text_shards;
+
+/*
+ * Opens and checks every shard of a split: magic, version, exact size, one token width. vocab: ids
+ * must be below it; each id is checked when it is read. Also accepts names like x_train_000001.bin.
+ * Errors: ATOM_E_FORMAT with the file, what is wrong and what to do; also when there are no shards,
+ * or when `atom data prepare` was interrupted in this directory.
+ */
+ATOM_MUST atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab,
+                                       text_shards **out);
+void text_shards_close(text_shards **s);
+
+uint64_t text_shards_tokens(const text_shards *s);
+uint32_t text_shards_count(const text_shards *s); /* files */
+uint32_t text_shards_vocab(const text_shards *s); /* as given to open */
+const char *text_shards_dir(const text_shards *s);
+uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
+/* A hash of every shard's name and length, to notice that the data changed between runs. */
+uint64_t text_shards_hash(const text_shards *s);
+
+/* Tokens [first, first + n) of the stream. ATOM_E_FORMAT for an id >= vocab or a file that shrank.
+ */
+ATOM_MUST atom_status text_shards_read(const text_shards *s, uint64_t first, uint32_t n,
+                                       int32_t *tokens);
+
+/*
+ * `count` windows in the order of the file, from window `first`: for evaluation.
+ *   tokens, targets  i32 [count, T]
+ */
+ATOM_MUST atom_status text_windows_read(const text_shards *s, uint32_t sequence_len, uint64_t first,
+                                        uint32_t count, int32_t *tokens, int32_t *targets);
+
+/*
+ * The order of training: sample number i (from 0; the only state, save it to resume) is window
+ * perm(epoch)(i mod W) with epoch = i / W and W the number of windows. perm is a keyed permutation
+ * (Feistel network over Philox, cycle walking): O(1) memory, any sample at once. A plain value;
+ * borrows its shards.
+ */
+typedef struct text_sampler {
+    const text_shards *shards;
+    uint64_t seed;
+    uint64_t windows;
+    uint32_t sequence_len;
+    uint32_t half_bits;
+} text_sampler;
+
+/* ATOM_E_FORMAT if the stream has no window of sequence_len + 1 tokens. */
+ATOM_MUST atom_status text_sampler_make(const text_shards *s, uint32_t sequence_len, uint64_t seed,
+                                        text_sampler *out);
+/* Window of a sample. Pure. */
+uint64_t text_sampler_window(const text_sampler *sampler, uint64_t sample);
+/* Samples first .. first + count - 1: tokens, targets i32 [count, T]. Any thread. */
+ATOM_MUST atom_status text_sampler_read(const text_sampler *sampler, uint64_t first, uint32_t count,
+                                        int32_t *tokens, int32_t *targets);
+
+#endif

@@ -1,0 +1,84 @@
+/*
+ * From text files to a data set directory (dataset.h), and a summary of such a directory.
+ *
+ * Input: .txt (one document per file) and .jsonl or .ndjson (one JSON object per line, its text in
+ * the string "text"; blank lines are skipped). Each document is encoded whole and preceded by the
+ * end-of-text token, as llm.c does. Files are read in blocks: memory does not grow with them.
+ *
+ * Everything is written under DIR/.incomplete and moved into place at the end, dataset.json last.
+ */
+#ifndef ATOM_TEXT_PREPARE_H
+#define ATOM_TEXT_PREPARE_H
+
+#include "atom/base/status.h"
+#include "atom/base/threads.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* phase: "count", "train tokenizer", "encode", "split", "write"; units differ per phase (bytes,
+ * merges, bytes, tokens, files). From the calling thread, some ten times per second at most. */
+typedef void (*text_progress)(void *ctx, const char *phase, uint64_t done, uint64_t total);
+
+typedef struct text_prepare_options {
+    const char *const *inputs;
+    uint32_t inputs_n;
+    const char *tokenizer; /* "bytes", "bpe:N", or the path of a tokenizer.json */
+    const char *output_dir;
+    double val_fraction;    /* [0, 0.5]; 0: no validation split */
+    bool force;             /* replace a data set that is already there */
+    atom_threads *threads;  /* NULL: the calling thread only */
+    text_progress progress; /* may be NULL */
+    void *progress_ctx;
+} text_prepare_options;
+
+enum { TEXT_SPLIT_DOCUMENTS_MIN = 20 };
+
+typedef enum text_val_split {
+    TEXT_VAL_NONE,
+    TEXT_VAL_DOCUMENTS, /* whole documents, spread evenly: 20 documents and more */
+    TEXT_VAL_TAIL,      /* the end of the token stream, cut before a line */
+} text_val_split;
+const char *text_val_split_name(text_val_split split); /* "none", "documents", "tail" */
+
+typedef struct text_part_counts {
+    uint64_t tokens; /* with the end-of-text tokens */
+    uint64_t documents;
+    uint32_t shards;
+} text_part_counts;
+
+typedef struct text_prepare_report {
+    text_part_counts train, val;
+    text_val_split val_split;
+    uint32_t vocab;
+    uint32_t
+        vocab_asked; /* N of bpe:N, else vocab; vocab < vocab_asked: the text has no more pairs */
+    uint64_t text_bytes;
+    double train_tokenizer_seconds;
+    double encode_seconds;
+} text_prepare_report;
+
+/*
+ * Errors: ATOM_E_USAGE (tokenizer spec, val_fraction, unknown kind of input, output_dir already
+ * holds a data set or is in use by another prepare); ATOM_E_FORMAT (missing input, bad UTF-8 with
+ * file and byte, JSON errors as "file:line: what", no text at all); ATOM_E_RESOURCE (memory, disk
+ * full). On error nothing of an existing data set is lost. report may be NULL.
+ */
+ATOM_MUST atom_status text_prepare(const text_prepare_options *options,
+                                   text_prepare_report *report);
+
+typedef struct text_summary {
+    text_part_counts train, val;
+    uint32_t vocab;         /* of tokenizer.json; 0 if there is none */
+    uint32_t end_of_text;   /* its id; 0 if there is no tokenizer */
+    uint32_t token_bytes;   /* 2 or 4 */
+    uint32_t id_max;        /* largest id in the shards */
+    const char *tokenizer;  /* "bytes", "bpe", or "none" */
+    double bytes_per_token; /* of text, over all of the data; 0 without a tokenizer */
+    char preview[1024];     /* first 200 characters of train, decoded; valid UTF-8 */
+} text_summary;
+
+/* Reads every token of the directory (checks all ids). Errors as text_shards_open. */
+ATOM_MUST atom_status text_inspect(const char *dir, text_summary *out);
+
+#endif

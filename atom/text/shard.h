@@ -1,0 +1,54 @@
+/*
+ * One file of tokens in llm.c's format, little-endian:
+ *
+ *   int32 [256]  header: [0] magic, [1] version, [2] token count, the rest 0
+ *   tokens       uint16 (magic 20240520, version 1) or uint32 (magic 20240801, version 7)
+ *
+ * uint32 is used when the vocabulary has more than 65,536 ids. The size must be exact.
+ */
+#ifndef ATOM_TEXT_SHARD_H
+#define ATOM_TEXT_SHARD_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TEXT_SHARD_HEADER_BYTES = 1024,
+    TEXT_SHARD_MAGIC_U16 = 20240520,
+    TEXT_SHARD_VERSION_U16 = 1,
+    TEXT_SHARD_MAGIC_U32 = 20240801,
+    TEXT_SHARD_VERSION_U32 = 7,
+    TEXT_SHARD_TOKENS_MAX = 100000000
+};
+
+typedef struct text_shard_info {
+    uint64_t tokens;
+    uint32_t token_bytes; /* 2 or 4 */
+} text_shard_info;
+
+/* Is this the start of a shard? For tools that look at a file's first bytes. */
+bool text_shard_is(const void *head, size_t bytes);
+/* Checks a header of 1,024 bytes against the file's size. name is used in messages. */
+ATOM_MUST atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *name,
+                                       text_shard_info *out);
+/* Opens, checks the header and the size. ATOM_E_FORMAT otherwise. */
+ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
+
+/*
+ * Writes one split as DIR/<split>_000000.bin, _000001 ..., shard_tokens (0: TEXT_SHARD_TOKENS_MAX)
+ * each. Buffered. Files are complete (header, size, fsync) after text_shard_writer_end only.
+ */
+typedef struct text_shard_writer text_shard_writer;
+ATOM_MUST atom_status text_shard_writer_open(const char *dir, const char *split, uint32_t vocab,
+                                             uint32_t shard_tokens, text_shard_writer **out);
+ATOM_MUST atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, size_t n);
+/* Finishes the last file. Nothing may be put afterwards. */
+ATOM_MUST atom_status text_shard_writer_end(text_shard_writer *w);
+void text_shard_writer_close(text_shard_writer **w);
+uint64_t text_shard_writer_tokens(const text_shard_writer *w);
+uint32_t text_shard_writer_shards(const text_shard_writer *w);
+
+#endif

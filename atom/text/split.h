@@ -1,0 +1,31 @@
+/*
+ * GPT-2's pre-tokenizer: text to pieces, with PCRE2 (JIT). The pattern is the `tokenizers`
+ * library's, with \s written out, because PCRE2's \s also takes U+180E.
+ */
+#ifndef ATOM_TEXT_SPLIT_H
+#define ATOM_TEXT_SPLIT_H
+
+#include "atom/base/status.h"
+
+#include <stddef.h>
+
+/* One per thread. */
+typedef struct text_splitter text_splitter;
+ATOM_MUST atom_status text_splitter_open(text_splitter **out);
+void text_splitter_close(text_splitter **s);
+
+/* Starts on a text of valid UTF-8, which must stay where it is. */
+void text_splitter_begin(text_splitter *s, const char *text, size_t bytes);
+/* Next piece as text[*start, *end); *end == *start at the end. Pieces follow without gaps. */
+ATOM_MUST atom_status text_splitter_next(text_splitter *s, size_t *start, size_t *end);
+
+/*
+ * The last place p in (0, bytes) where a text can be cut so that its two parts, encoded each by
+ * itself, give the same ids as the whole: before a newline that a visible ASCII character follows.
+ * 0 if there is none.
+ */
+size_t text_cut_last(const char *text, size_t bytes);
+/* The first such place at or after `from` (> 0); `bytes` if there is none. */
+size_t text_cut_next(const char *text, size_t bytes, size_t from);
+
+#endif

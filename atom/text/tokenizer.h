@@ -1,0 +1,107 @@
+/*
+ * Tokenizers: text to token ids and back, on raw bytes.
+ *
+ * Two kinds, one object: bytes (id = byte, end-of-text 256, vocabulary 257), and byte-level BPE
+ * with GPT-2's pre-tokenizer (Radford et al. 2019, section 2.2; the `tokenizers` library's
+ * ByteLevel). Both are kept as tokenizer.json, the Hugging Face format. Ids, splits and merges
+ * equal that library's.
+ *
+ * A document is ordinary text: "<|endoftext|>" inside it is encoded as those 13 characters and
+ * never becomes the end-of-text token. decode(encode(x)) == x for any valid UTF-8 x, NUL bytes
+ * included.
+ *
+ * Ids are 0 .. vocab-1. A vocabulary read from a file may have holes; those ids decode to nothing.
+ */
+#ifndef ATOM_TEXT_TOKENIZER_H
+#define ATOM_TEXT_TOKENIZER_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TEXT_END_OF_TEXT "<|endoftext|>"
+
+enum {
+    TEXT_BYTES_VOCAB = 257,  /* the bytes tokenizer, and the smallest bpe:N */
+    TEXT_VOCAB_MAX = 1 << 24 /* ids above this are refused */
+};
+
+/* Immutable once made; may be read by any number of threads. */
+typedef struct text_tokenizer text_tokenizer;
+
+/* One merge: tokens a and b, next to each other, become token `made`. Earlier merges go first. */
+typedef struct text_merge {
+    uint32_t a, b, made;
+} text_merge;
+
+/* The bytes tokenizer. */
+ATOM_MUST atom_status text_tokenizer_bytes(text_tokenizer **out);
+
+/*
+ * A BPE tokenizer from n merges as text_bpe_train makes them: ids 0..255 are the bytes in GPT-2's
+ * order (text_byte_id), each merge makes an earlier or the next new id, end-of-text is the last id.
+ */
+ATOM_MUST atom_status text_tokenizer_bpe(const text_merge *merges, uint32_t n,
+                                         text_tokenizer **out);
+
+/* Id of a byte in GPT-2's order: '!' is 0. The inverse of text_id_byte. */
+uint32_t text_byte_id(uint8_t byte);
+uint8_t text_id_byte(uint32_t id);
+
+/*
+ * Reads tokenizer.json. Errors: ATOM_E_FORMAT (not JSON, duplicate or missing keys, a merge of
+ * unknown tokens, a missing byte, no end-of-text token), ATOM_E_UNSUPPORTED (a model, pre-tokenizer
+ * or normalizer that atom does not have, by name). Messages start with the file's name.
+ */
+ATOM_MUST atom_status text_tokenizer_load(const char *path, text_tokenizer **out);
+/* The same from memory; name stands for the file in messages. */
+ATOM_MUST atom_status text_tokenizer_parse(const char *json, size_t bytes, const char *name,
+                                           text_tokenizer **out);
+
+/* Writes tokenizer.json whole or not at all. Load gives back an equal tokenizer. */
+ATOM_MUST atom_status text_tokenizer_save(const text_tokenizer *t, const char *path);
+/* Writes dir/tokenizer.json and dir/tokenizer_config.json, for a Hugging Face model directory. */
+ATOM_MUST atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir);
+
+void text_tokenizer_close(text_tokenizer **t);
+
+uint32_t text_tokenizer_vocab(const text_tokenizer *t); /* largest id + 1 */
+uint32_t text_tokenizer_end(const text_tokenizer *t);   /* id of the end-of-text token */
+uint32_t text_tokenizer_merges(const text_tokenizer *t);
+const char *text_tokenizer_kind(const text_tokenizer *t); /* "bytes" or "bpe" */
+/* Bytes of one token, owned by t; length 0 for an id that is a hole or out of range. */
+const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *bytes);
+/* True if a and b give the same ids for every text. */
+bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b);
+
+/* A growing list of ids. Zero it first; free with text_ids_fini. */
+typedef struct text_ids {
+    uint32_t *ids;
+    size_t n, capacity;
+} text_ids;
+void text_ids_fini(text_ids *list);
+
+/* Scratch for encoding: one per thread. Borrows t, which must outlive it. */
+typedef struct text_encoder text_encoder;
+ATOM_MUST atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out);
+void text_encoder_close(text_encoder **e);
+
+/*
+ * Appends the ids of one document (or of a piece between two safe cuts, split.h) to out. No special
+ * tokens are added. ATOM_E_FORMAT if the text is not UTF-8: the message says "byte N", and
+ * *bad_byte, if not NULL, is that offset. On any error out keeps its old length.
+ */
+ATOM_MUST atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_ids *out,
+                                  size_t *bad_byte);
+
+/*
+ * The bytes of n ids in fresh memory (NUL added, not counted); free with atom_free. End-of-text is
+ * written as its name if show_end, else skipped. Ids of unknown tokens are ATOM_E_FORMAT. A list
+ * cut in the middle of a character gives bytes that are not UTF-8: see text_utf8_repair.
+ */
+ATOM_MUST atom_status text_decode(const text_tokenizer *t, const uint32_t *ids, size_t n,
+                                  bool show_end, char **text, size_t *bytes);
+
+#endif

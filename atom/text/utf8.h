@@ -1,0 +1,30 @@
+/*
+ * UTF-8: checking, and making bytes fit to print. RFC 3629: no surrogates, no overlong forms,
+ * nothing above U+10FFFF.
+ */
+#ifndef ATOM_TEXT_UTF8_H
+#define ATOM_TEXT_UTF8_H
+
+#include "atom/base/status.h"
+
+#include <stddef.h>
+
+/* Offset of the first byte of the first wrong sequence; `bytes` if all is well. */
+size_t text_utf8_check(const char *text, size_t bytes);
+
+/* Like check, but a sequence cut off by the end of the text is not wrong: returns its offset in
+ * *cut (else *cut = bytes). For text that arrives in blocks. */
+size_t text_utf8_check_part(const char *text, size_t bytes, size_t *cut);
+
+/* Offset of character number `chars` (from 0) or `bytes` if there are not so many. Valid text only.
+ */
+size_t text_utf8_offset(const char *text, size_t bytes, size_t chars);
+
+/*
+ * A copy in which each wrong part is U+FFFD, one per maximal prefix of a character (as Python, Rust
+ * and the WHATWG do). NUL added, not counted. Free with atom_free.
+ */
+ATOM_MUST atom_status text_utf8_repair(const char *text, size_t bytes, char **out,
+                                       size_t *out_bytes);
+
+#endif
