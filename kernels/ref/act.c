@@ -1,0 +1,121 @@
+/*
+ * The elementwise ops: gelu, dropout, add, dropout_add. One rounding per stored element;
+ * dropout_add rounds once, after the sum. Backward of dropout draws the same mask again.
+ */
+#include "kernels/ref/ref.h"
+
+enum { SPAN = 1024 }; /* elements per row of ref_parallel */
+
+static int64_t spans(const krn_args *args)
+{
+    return (args->dim[0] + SPAN - 1) / SPAN;
+}
+
+static int64_t span_end(const ref_job *job, int64_t i)
+{
+    int64_t end = (i + 1) * SPAN;
+    return end < job->args->dim[0] ? end : job->args->dim[0];
+}
+
+static void gelu_span(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    for (int64_t e = i * SPAN; e < span_end(job, i); e++)
+        ref_put(job->act, buf[1], e, ref_gelu(ref_get(job->act, buf[0], e)));
+}
+
+void ref_gelu_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, spans(args), gelu_span);
+}
+
+static void gelu_d_span(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    for (int64_t e = i * SPAN; e < span_end(job, i); e++)
+        ref_put_or_add(job->act, buf[3], e,
+                       ref_get(job->act, buf[2], e) * ref_gelu_slope(ref_get(job->act, buf[0], e)),
+                       job->args->flags & KRN_ADD_D_IN0);
+}
+
+void ref_gelu_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->buf[3])
+        ref_parallel(cx, args, act, spans(args), gelu_d_span);
+}
+
+static void dropout_span(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    ref_dropout d = ref_dropout_make(job->cx, job->args);
+    for (int64_t e = i * SPAN; e < span_end(job, i); e++)
+        ref_put(job->act, buf[1], e, ref_get(job->act, buf[0], e) * ref_dropout_factor(&d, e));
+}
+
+void ref_dropout_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, spans(args), dropout_span);
+}
+
+static void dropout_d_span(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    ref_dropout d = ref_dropout_make(job->cx, job->args);
+    for (int64_t e = i * SPAN; e < span_end(job, i); e++)
+        ref_put_or_add(job->act, buf[3], e,
+                       ref_get(job->act, buf[2], e) * ref_dropout_factor(&d, e),
+                       job->args->flags & KRN_ADD_D_IN0);
+}
+
+void ref_dropout_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->buf[3])
+        ref_parallel(cx, args, act, spans(args), dropout_d_span);
+}
+
+/* add is dropout_add without its dropout. */
+static void dropout_add_span(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    ref_dropout d = ref_dropout_make(job->cx, job->args);
+    for (int64_t e = i * SPAN; e < span_end(job, i); e++)
+        ref_put(job->act, buf[2], e,
+                ref_get(job->act, buf[0], e) * ref_dropout_factor(&d, e) +
+                    ref_get(job->act, buf[1], e));
+}
+
+static void dropout_add_d_span(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    ref_dropout d = ref_dropout_make(job->cx, job->args);
+    for (int64_t e = i * SPAN; e < span_end(job, i); e++) {
+        double dy = ref_get(job->act, buf[3], e);
+        if (buf[4])
+            ref_put_or_add(job->act, buf[4], e, dy * ref_dropout_factor(&d, e),
+                           job->args->flags & KRN_ADD_D_IN0);
+        if (buf[5])
+            ref_put_or_add(job->act, buf[5], e, dy, job->args->flags & KRN_ADD_D_IN1);
+    }
+}
+
+void ref_dropout_add_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, spans(args), dropout_add_span);
+}
+
+void ref_dropout_add_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, spans(args), dropout_add_d_span);
+}
+
+void ref_add_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ATOM_ASSERT(args->p == 0.0f);
+    ref_dropout_add_fwd(cx, args, act);
+}
+
+void ref_add_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ATOM_ASSERT(args->p == 0.0f);
+    ref_dropout_add_bwd(cx, args, act);
+}

@@ -1,0 +1,135 @@
+/*
+ * attention: causal softmax attention per head. score[t,s] = q_t k_s / sqrt(D) for s <= t; lse[t] =
+ * log sum_s exp(score); P = exp(score - lse); y_t = sum_s P mask v_s, with the dropout mask m (0 or
+ * 1/(1-p)) on P. Nothing inside is rounded; y to act, lse to f32. Backward reads lse and y as
+ * stored: dP = m (dy_t v_s),  delta_t = dy_t y_t,  dS = P (dP - delta_t) / sqrt(D), dq_t = sum_s dS
+ * k_s,  dk_s = sum_t dS q_t,  dv_s = sum_t P m dy_t;  dqkv rounded once. Source of delta:
+ * FlashAttention (Dao et al. 2022), section 3.1.
+ */
+#include "kernels/ref/ref.h"
+
+#include <math.h>
+
+/* One head of one sample: places of its vectors inside qkv[B,T,3C] and y[B,T,C]. */
+typedef struct head {
+    int64_t b, h, T, H, D, C;
+    double scale;
+    ref_dropout dropout;
+} head;
+
+static head head_of(const ref_job *job, int64_t i)
+{
+    const krn_args *args = job->args;
+    int64_t H = args->dim[2], D = args->dim[3];
+    return (head){.b = i / H,
+                  .h = i % H,
+                  .T = args->dim[1],
+                  .H = H,
+                  .D = D,
+                  .C = H * D,
+                  .scale = 1.0 / sqrt((double)D),
+                  .dropout = ref_dropout_make(job->cx, args)};
+}
+
+/* which: 0 q, 1 k, 2 v. */
+static int64_t qkv_at(const head *a, int which, int64_t t)
+{
+    return ((a->b * a->T + t) * 3 + which) * a->C + a->h * a->D;
+}
+
+static int64_t y_at(const head *a, int64_t t)
+{
+    return (a->b * a->T + t) * a->C + a->h * a->D;
+}
+
+static int64_t row_at(const head *a, int64_t t)
+{
+    return (a->b * a->H + a->h) * a->T + t;
+}
+
+static double factor_at(const head *a, int64_t t, int64_t s)
+{
+    return ref_dropout_factor(&a->dropout, row_at(a, t) * a->T + s);
+}
+
+static double dot(atom_dtype act, const void *x, int64_t x_at, const void *y, int64_t y_first,
+                  int64_t n)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        sum += ref_get(act, x, x_at + i) * ref_get(act, y, y_first + i);
+    return sum;
+}
+
+static void attention_head(const ref_job *job, int64_t i)
+{
+    void *const *buf = job->args->buf;
+    head a = head_of(job, i);
+    double *score = (double *)job->cx->workspace + i * a.T;
+    for (int64_t t = 0; t < a.T; t++) {
+        for (int64_t s = 0; s <= t; s++)
+            score[s] =
+                a.scale * dot(job->act, buf[0], qkv_at(&a, 0, t), buf[0], qkv_at(&a, 1, s), a.D);
+        double lse = ref_log_sum_exp(score, t + 1);
+        for (int64_t s = 0; s <= t; s++)
+            score[s] = exp(score[s] - lse) * factor_at(&a, t, s);
+        for (int64_t d0 = 0; d0 < a.D; d0 += REF_BLOCK) {
+            int64_t width = a.D - d0 < REF_BLOCK ? a.D - d0 : REF_BLOCK;
+            double sum[REF_BLOCK] = {0};
+            ref_dot_block(sum, width, t + 1, ATOM_F64, score, 0, 1, job->act, buf[0],
+                          qkv_at(&a, 2, 0) + d0, 3 * a.C, 1);
+            for (int64_t d = 0; d < width; d++)
+                ref_put(job->act, buf[1], y_at(&a, t) + d0 + d, sum[d]);
+        }
+        ref_put(job->stat, buf[2], row_at(&a, t), lse);
+    }
+}
+
+void ref_attention_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, args->dim[0] * args->dim[2], attention_head);
+}
+
+/* What row t of the scores gives to dq[t], dk[s], dv[s] for all s <= t; d is f64[3][T][D]. */
+static void d_score_row(const ref_job *job, const head *a, double *d, int64_t t)
+{
+    void *const *buf = job->args->buf;
+    const void *qkv = buf[0], *dy = buf[3];
+    double delta = dot(job->act, dy, y_at(a, t), buf[1], y_at(a, t), a->D);
+    double lse = ref_get(job->stat, buf[2], row_at(a, t));
+    double *dq = d + t * a->D;
+    for (int64_t s = 0; s <= t; s++) {
+        double *dk = d + (a->T + s) * a->D, *dv = d + (2 * a->T + s) * a->D;
+        double score = a->scale * dot(job->act, qkv, qkv_at(a, 0, t), qkv, qkv_at(a, 1, s), a->D);
+        double p = exp(score - lse), factor = factor_at(a, t, s);
+        double dp = factor * dot(job->act, dy, y_at(a, t), qkv, qkv_at(a, 2, s), a->D);
+        double ds = p * (dp - delta) * a->scale;
+        for (int64_t e = 0; e < a->D; e++) {
+            dq[e] += ds * ref_get(job->act, qkv, qkv_at(a, 1, s) + e);
+            dk[e] += ds * ref_get(job->act, qkv, qkv_at(a, 0, t) + e);
+            dv[e] += p * factor * ref_get(job->act, dy, y_at(a, t) + e);
+        }
+    }
+}
+
+static void attention_d_head(const ref_job *job, int64_t i)
+{
+    head a = head_of(job, i);
+    double *d = (double *)job->cx->workspace + i * 3 * a.T * a.D;
+    memset(d, 0, (size_t)(3 * a.T * a.D) * sizeof *d);
+    for (int64_t t = 0; t < a.T; t++)
+        d_score_row(job, &a, d, t);
+    for (int which = 0; which < 3; which++) {
+        for (int64_t t = 0; t < a.T; t++) {
+            for (int64_t e = 0; e < a.D; e++)
+                ref_put_or_add(job->act, job->args->buf[4], qkv_at(&a, which, t) + e,
+                               d[(which * a.T + t) * a.D + e], job->args->flags & KRN_ADD_D_IN0);
+        }
+    }
+}
+
+void ref_attention_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->buf[4])
+        ref_parallel(cx, args, act, args->dim[0] * args->dim[2], attention_d_head);
+}

@@ -1,0 +1,119 @@
+/*
+ * Owns the ref tables and the sizes of ref's scratch. One idea: a kernel takes its dtype as an
+ * argument, and the wrappers that fix it are made from ops.def, so an op without a ref kernel does
+ * not link.
+ */
+#include "kernels/ref/ref.h"
+
+#define OP(name, ...)                                                                              \
+    static void name##_fwd_f32(krn_ctx *cx, const krn_args *args)                                  \
+    {                                                                                              \
+        ref_##name##_fwd(cx, args, ATOM_F32);                                                      \
+    }                                                                                              \
+    static void name##_bwd_f32(krn_ctx *cx, const krn_args *args)                                  \
+    {                                                                                              \
+        ref_##name##_bwd(cx, args, ATOM_F32);                                                      \
+    }                                                                                              \
+    static void name##_fwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
+    {                                                                                              \
+        ref_##name##_fwd(cx, args, ATOM_BF16);                                                     \
+    }                                                                                              \
+    static void name##_bwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
+    {                                                                                              \
+        ref_##name##_bwd(cx, args, ATOM_BF16);                                                     \
+    }                                                                                              \
+    static void name##_fwd_f64(krn_ctx *cx, const krn_args *args)                                  \
+    {                                                                                              \
+        ref_##name##_fwd(cx, args, ATOM_F64);                                                      \
+    }                                                                                              \
+    static void name##_bwd_f64(krn_ctx *cx, const krn_args *args)                                  \
+    {                                                                                              \
+        ref_##name##_bwd(cx, args, ATOM_F64);                                                      \
+    }
+#include "atom/base/ops.def"
+#undef OP
+
+uint64_t ref_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    int64_t doubles = 0;
+    if (op == ATOM_OP_linear_gelu && backward)
+        doubles = dim[0] * dim[2]; /* du[N,O] */
+    else if (op == ATOM_OP_attention)
+        doubles = dim[0] * dim[1] * dim[2] * (backward ? 3 * dim[3] : 1); /* dqkv, or score[T] */
+    else if (op == ATOM_OP_cross_entropy)
+        doubles = dim[0] * dim[1]; /* dlogits[N,V] */
+    else if (op == ATOM_OP_classifier)
+        doubles = dim[0] * dim[2];
+    return (uint64_t)doubles * sizeof(double);
+}
+
+static void round_f32(krn_ctx *cx, void *dst, const float *src, uint64_t n)
+{
+    ref_round(cx, dst, src, n, ATOM_F32);
+}
+static void round_bf16(krn_ctx *cx, void *dst, const float *src, uint64_t n)
+{
+    ref_round(cx, dst, src, n, ATOM_BF16);
+}
+static void sumsq_f32(krn_ctx *cx, double *out, const void *x, uint64_t n)
+{
+    ref_sumsq(cx, out, x, n, ATOM_F32);
+}
+static void sumsq_bf16(krn_ctx *cx, double *out, const void *x, uint64_t n)
+{
+    ref_sumsq(cx, out, x, n, ATOM_BF16);
+}
+
+static const krn_table tables[] = {
+    {
+        .backend = "ref",
+        .dtype = ATOM_F32,
+        .isa = "scalar",
+        .round = round_f32,
+        .sumsq = sumsq_f32,
+        .workspace = ref_workspace,
+#define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f32, .bwd[ATOM_OP_##name] = name##_bwd_f32,
+#include "atom/base/ops.def"
+#undef OP
+    },
+    {
+        .backend = "ref",
+        .dtype = ATOM_BF16,
+        .isa = "scalar",
+        .round = round_bf16,
+        .sumsq = sumsq_bf16,
+        .workspace = ref_workspace,
+#define OP(name, ...)                                                                              \
+    .fwd[ATOM_OP_##name] = name##_fwd_bf16, .bwd[ATOM_OP_##name] = name##_bwd_bf16,
+#include "atom/base/ops.def"
+#undef OP
+    },
+    {
+        .backend = "ref",
+        .dtype = ATOM_F64,
+        .isa = "scalar",
+        .workspace = ref_workspace,
+#define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f64, .bwd[ATOM_OP_##name] = name##_bwd_f64,
+#include "atom/base/ops.def"
+#undef OP
+    },
+};
+
+const krn_table *krn_ref_table(atom_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        if (tables[i].dtype == dtype)
+            return &tables[i];
+    }
+    return NULL;
+}
+
+const krn_host_table *krn_ref_host_table(void)
+{
+    static const krn_host_table table = {
+        .adamw = ref_adamw,
+        .round = {[ATOM_F32] = round_f32, [ATOM_BF16] = round_bf16},
+        .sumsq = {[ATOM_F32] = sumsq_f32, [ATOM_BF16] = sumsq_bf16},
+    };
+    return &table;
+}
