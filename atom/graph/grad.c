@@ -1,0 +1,65 @@
+/*
+ * Owns what the backward pass means for a graph: which tensors have a gradient, which a backward
+ * reads, who writes and who adds, and which nodes are alike. One idea: all of it follows from
+ * ops.def and the order of nodes, never from a plan. Refuses nothing; the graph is checked before.
+ */
+#include "atom/graph/build.h"
+
+#include "atom/base/env.h"
+
+#include <string.h>
+
+void graph_derive_grad(graph *g)
+{
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        g->tensors[i].needs_grad = g->tensors[i].kept = false;
+    for (uint32_t n = 0; n < g->n_nodes; n++) {
+        const graph_node *node = &g->nodes[n];
+        const atom_op_info *op = atom_op_get(node->op);
+        bool backward = node->n_params > 0; /* does this node's backward run at all? */
+        for (int i = 0; i < op->ins; i++)
+            backward |= g->tensors[node->in[i]].needs_grad;
+        if (!backward)
+            continue;
+        graph_tensor *out = &g->tensors[node->out[0]];
+        out->needs_grad = out->kind == GRAPH_ACT;
+        out->kept |= (op->keeps & ATOM_KEEP_OUT) != 0;
+        for (int i = 0; i < op->ins; i++)
+            g->tensors[node->in[i]].kept |= (op->keeps & (ATOM_KEEP_IN0 << i)) != 0;
+        for (int i = 0; i < op->saved; i++)
+            g->tensors[node->saved[i]].kept = true;
+    }
+}
+
+graph_grad graph_grad_mode(const graph *g, int32_t node, int i)
+{
+    const graph_node *n = &g->nodes[node];
+    if (i < 0 || i >= atom_op_get(n->op)->ins || !g->tensors[n->in[i]].needs_grad)
+        return GRAPH_GRAD_NONE;
+    return g->tensors[n->in[i]].last_use == node ? GRAPH_GRAD_WRITE : GRAPH_GRAD_ADD;
+}
+
+static uint64_t hash_dims(uint64_t hash, int rank, const int64_t *dims)
+{
+    hash = atom_hash(hash, &rank, sizeof rank);
+    return atom_hash(hash, dims, (size_t)rank * sizeof *dims);
+}
+
+uint64_t graph_node_class(const graph *g, int32_t node)
+{
+    const graph_node *n = &g->nodes[node];
+    const atom_op_info *op = atom_op_get(n->op);
+    int32_t facts[] = {(int32_t)n->op, n->n_params, n->heads, (int32_t)g->dtype};
+    float numbers[] = {n->eps, n->p};
+    uint64_t hash = atom_hash(ATOM_HASH_SEED, facts, sizeof facts);
+    hash = atom_hash(hash, numbers, sizeof numbers);
+    for (int i = 0; i < op->ins; i++) {
+        const graph_tensor *t = &g->tensors[n->in[i]];
+        int32_t how[] = {(int32_t)t->kind, (int32_t)graph_grad_mode(g, node, i)};
+        hash = atom_hash(hash, how, sizeof how);
+        hash = hash_dims(hash, t->rank, t->dims);
+    }
+    for (int i = 0; i < n->n_params; i++)
+        hash = hash_dims(hash, g->params[n->params[i]].rank, g->params[n->params[i]].dims);
+    return hash_dims(hash, g->tensors[n->out[0]].rank, g->tensors[n->out[0]].dims);
+}
