@@ -86,9 +86,17 @@ static double unit_bytes(const char *unit)
     static const struct {
         const char *name;
         double bytes;
-    } units[] = {{"", 1},        {"B", 1},          {"kB", 1e3},        {"KB", 1e3},
-                 {"MB", 1e6},    {"GB", 1e9},       {"TB", 1e12},       {"KiB", 1024.0},
-                 {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1e3},
+                 {"KB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TB", 1e12},
+                 {"KiB", 1024.0},
+                 {"MiB", 1048576.0},
+                 {"GiB", 1073741824.0},
+                 {"TiB", 1099511627776.0}};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcasecmp(unit, units[i].name) == 0)
             return units[i].bytes;
@@ -101,9 +109,10 @@ atom_status atom_size_parse(const char *text, uint64_t *bytes)
     char *end = NULL;
     errno = 0;
     double value = strtod(text, &end);
-    while (end && isspace((unsigned char)*end))
+    bool number = end != text;
+    while (isspace((unsigned char)*end))
         end++;
-    double unit = end && end != text ? unit_bytes(end) : 0;
+    double unit = number ? unit_bytes(end) : 0;
     double total = value * unit;
     if (unit == 0 || !isfinite(total) || total < 0 || total >= 0x1p63)
         return atom_fail(ATOM_E_USAGE, "'%s' is not a size; write for example 8GiB, 512MiB or 2GB",
@@ -125,25 +134,26 @@ char *atom_size_text(uint64_t bytes, char *buf)
     return buf;
 }
 
-static uint64_t status_field_bytes(const char *path, const char *field)
+/* The number behind a field of a /proc or cgroup table; 0 if there is none. */
+static uint64_t field_value(const char *path, const char *field)
 {
     char line[256];
-    unsigned long long kib = 0;
+    unsigned long long value = 0;
     FILE *f = fopen(path, "r");
     if (!f)
         return 0;
     while (fgets(line, sizeof line, f)) {
         if (strncmp(line, field, strlen(field)) == 0 &&
-            sscanf(line + strlen(field), " %llu kB", &kib) == 1)
+            sscanf(line + strlen(field), " %llu", &value) == 1)
             break;
     }
     fclose(f);
-    return (uint64_t)kib * 1024;
+    return (uint64_t)value;
 }
 
 uint64_t atom_vm_peak_bytes(void)
 {
-    return status_field_bytes("/proc/self/status", "VmHWM:");
+    return field_value("/proc/self/status", "VmHWM:") * 1024;
 }
 
 static uint64_t cgroup_left_bytes(void)
@@ -157,12 +167,17 @@ static uint64_t cgroup_left_bytes(void)
     ok = f && fscanf(f, "%llu", &used) == 1;
     if (f)
         fclose(f);
-    return ok && limit > used ? limit - used : UINT64_MAX;
+    if (!ok)
+        return UINT64_MAX;
+    /* Page cache that has not been touched for a while is given back on demand. */
+    uint64_t cache = field_value("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    used = used > cache ? used - cache : 0;
+    return limit > used ? limit - used : 0;
 }
 
 uint64_t atom_host_available_bytes(void)
 {
-    uint64_t available = status_field_bytes("/proc/meminfo", "MemAvailable:");
+    uint64_t available = field_value("/proc/meminfo", "MemAvailable:") * 1024;
     uint64_t left = cgroup_left_bytes();
     return left < available ? left : available;
 }

@@ -11,12 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint64_t atom_clock_ns(void);      /* monotonic */
-double atom_clock_seconds(void);   /* monotonic */
-double atom_wall_seconds(void);    /* since 1970 */
+uint64_t atom_clock_ns(void);    /* monotonic */
+double atom_clock_seconds(void); /* monotonic */
+double atom_wall_seconds(void);  /* since 1970 */
 ATOM_MUST atom_status atom_entropy(void *out, size_t bytes);
 
-typedef enum atom_log_level { ATOM_LOG_ERROR, ATOM_LOG_WARN, ATOM_LOG_INFO, ATOM_LOG_DEBUG } atom_log_level;
+typedef enum atom_log_level {
+    ATOM_LOG_ERROR,
+    ATOM_LOG_WARN,
+    ATOM_LOG_INFO,
+    ATOM_LOG_DEBUG
+} atom_log_level;
 void atom_log_set_level(atom_log_level level);
 /* "atom: error: text\n" and so on; info has no level word. Thread-safe, one write per line. */
 void atom_log(atom_log_level level, const char *fmt, ...) ATOM_PRINTF(2, 3);
@@ -26,9 +31,16 @@ ATOM_MUST atom_status atom_size_parse(const char *text, uint64_t *bytes);
 /* "7.9 GiB", "512 B". buf holds at least 24 bytes; returns buf. */
 char *atom_size_text(uint64_t bytes, char *buf);
 
-/* Whole file into memory (NUL added, not counted); refuses more than max_bytes. Free with atom_free. */
-ATOM_MUST atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, uint64_t *bytes);
-/* Writes path.tmp, fsyncs, renames over path, fsyncs the directory. */
+/*
+ * Whole file into memory (NUL added, not counted). Free with atom_free. ATOM_E_FORMAT (a bad input
+ * file) when it is missing, may not be read, is a directory or is larger than max_bytes.
+ */
+ATOM_MUST atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data,
+                                     uint64_t *bytes);
+/*
+ * Writes path.tmp, fsyncs, renames over path, fsyncs the directory. Links are followed; what exists
+ * and is not a regular file (/dev/stdout, a pipe) is written to as it is.
+ */
 ATOM_MUST atom_status atom_file_write(const char *path, const void *data, uint64_t bytes);
 /* mkdir -p. */
 ATOM_MUST atom_status atom_dir_make(const char *path);
@@ -39,7 +51,7 @@ bool atom_path_exists(const char *path);
 bool atom_path_is_dir(const char *path);
 /* dir + "/" + name in fresh memory; NULL when there is none. */
 ATOM_MUST char *atom_path_join(const char *dir, const char *name);
-/* $XDG_CACHE_HOME/atom or ~/.cache/atom, made if needed. Free with atom_free. */
+/* $XDG_CACHE_HOME/atom or ~/.cache/atom, made if needed and owned by us. Free with atom_free. */
 ATOM_MUST atom_status atom_cache_dir(char **path);
 
 /* Peak resident set of this process in bytes (VmHWM). */

@@ -1,6 +1,7 @@
 /*
- * Owns small files and directories (the rest of env.h). One idea: what we write appears whole or not
- * at all: temporary name, fsync, rename, fsync of the directory. Refuses to follow links when removing.
+ * Owns small files and directories (the rest of env.h). One idea: what we write appears whole or
+ * not at all: temporary name, fsync, rename, fsync of the directory. Refuses to follow links when
+ * removing.
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -8,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +22,10 @@ atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, ui
     char *block = NULL;
     atom_status st = ATOM_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return atom_fail_errno(errno, "cannot open %s", path);
+    if (fd < 0) {
+        st = atom_fail_errno(errno, "cannot open %s", path);
+        return st == ATOM_E_RUNTIME ? ATOM_E_FORMAT : st;
+    }
     if (fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
         st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
         goto fail;
@@ -60,31 +64,46 @@ fail:
     return st;
 }
 
-static atom_status write_and_sync(const char *path, const void *data, uint64_t bytes)
+static int write_whole(int fd, const char *at, uint64_t bytes)
 {
-    const char *at = data;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return atom_fail_errno(errno, "cannot create %s", path);
     while (bytes) {
         ssize_t n = write(fd, at, bytes);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            int error = errno;
-            close(fd);
-            unlink(path);
-            return atom_fail_errno(error, "cannot write %s", path);
-        }
+        if (n < 0)
+            return errno;
         at += n;
         bytes -= (uint64_t)n;
     }
-    if (fsync(fd) < 0 || close(fd) < 0) {
-        int error = errno;
-        unlink(path);
-        return atom_fail_errno(error, "cannot write %s", path);
-    }
-    return ATOM_OK;
+    return 0;
+}
+
+static atom_status write_and_sync(const char *path, const void *data, uint64_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot create %s", path);
+    int error = write_whole(fd, data, bytes);
+    if (!error && fsync(fd) < 0)
+        error = errno;
+    if (close(fd) < 0 && !error)
+        error = errno;
+    if (!error)
+        return ATOM_OK;
+    unlink(path);
+    return atom_fail_errno(error, "cannot write %s", path);
+}
+
+/* Devices and pipes: no temporary name, nothing to sync. */
+static atom_status write_special(const char *path, const void *data, uint64_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot open %s", path);
+    int error = write_whole(fd, data, bytes);
+    if (close(fd) < 0 && !error)
+        error = errno;
+    return error ? atom_fail_errno(error, "cannot write %s", path) : ATOM_OK;
 }
 
 atom_status atom_dir_sync(const char *path)
@@ -98,7 +117,7 @@ atom_status atom_dir_sync(const char *path)
     return bad ? atom_fail_errno(error, "cannot sync directory %s", path) : ATOM_OK;
 }
 
-atom_status atom_file_write(const char *path, const void *data, uint64_t bytes)
+static atom_status write_and_rename(const char *path, const void *data, uint64_t bytes)
 {
     char *temporary = atom_format("%s.tmp", path);
     char *dir = atom_strdup(path);
@@ -112,7 +131,7 @@ atom_status atom_file_write(const char *path, const void *data, uint64_t bytes)
         slash[slash == dir ? 1 : 0] = 0;
     ATOM_TRY(write_and_sync(temporary, data, bytes));
     if (rename(temporary, path) < 0) {
-        st = atom_fail_errno(errno, "cannot rename %s", temporary);
+        st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, path);
         unlink(temporary);
         goto fail;
     }
@@ -123,8 +142,23 @@ fail:
     return st;
 }
 
+atom_status atom_file_write(const char *path, const void *data, uint64_t bytes)
+{
+    struct stat info;
+    char real[PATH_MAX];
+    if (stat(path, &info) < 0)
+        return write_and_rename(path, data, bytes);
+    if (S_ISDIR(info.st_mode))
+        return atom_fail(ATOM_E_USAGE, "%s is a directory; name a file", path);
+    if (!S_ISREG(info.st_mode))
+        return write_special(path, data, bytes);
+    return write_and_rename(realpath(path, real) ? real : path, data, bytes);
+}
+
 atom_status atom_dir_make(const char *path)
 {
+    if (!*path)
+        return atom_fail(ATOM_E_USAGE, "the name of a directory is empty");
     char *copy = atom_strdup(path);
     if (!copy)
         return atom_fail_memory("a path", strlen(path));
@@ -133,8 +167,9 @@ atom_status atom_dir_make(const char *path)
             continue;
         char keep = *at;
         *at = 0;
-        if (mkdir(copy, 0755) < 0 && errno != EEXIST) {
-            atom_status st = atom_fail_errno(errno, "cannot make directory %s", copy);
+        int error = mkdir(copy, 0755) < 0 ? errno : 0;
+        if (error && error != EEXIST && !atom_path_is_dir(copy)) {
+            atom_status st = atom_fail_errno(error, "cannot make directory %s", copy);
             atom_free(copy);
             return st;
         }
@@ -159,10 +194,16 @@ static atom_status remove_entry(const char *path)
 
 atom_status atom_dir_remove(const char *path)
 {
-    DIR *dir = opendir(path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     atom_status st = ATOM_OK;
-    if (!dir)
-        return errno == ENOENT ? ATOM_OK : atom_fail_errno(errno, "cannot open %s", path);
+    if (!dir) {
+        int error = errno;
+        if (fd >= 0)
+            close(fd);
+        return error == ENOENT ? ATOM_OK
+                               : atom_fail_errno(error, "cannot remove directory %s", path);
+    }
     for (struct dirent *entry; st == ATOM_OK && (entry = readdir(dir));) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
@@ -193,6 +234,18 @@ char *atom_path_join(const char *dir, const char *name)
     return atom_format("%s%s%s", dir, n && dir[n - 1] == '/' ? "" : "/", name);
 }
 
+/* Code is loaded from the cache, so a directory that somebody else may write is refused. */
+static atom_status own_dir(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) < 0)
+        return atom_fail_errno(errno, "cannot look at %s", path);
+    if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && !(info.st_mode & S_IWOTH))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RUNTIME, "%s is not a directory of ours alone; set XDG_CACHE_HOME",
+                     path);
+}
+
 atom_status atom_cache_dir(char **path)
 {
     const char *xdg = getenv("XDG_CACHE_HOME");
@@ -203,14 +256,15 @@ atom_status atom_cache_dir(char **path)
     else if (home && home[0] == '/')
         dir = atom_path_join(home, ".cache/atom");
     else
-        dir = atom_format("/tmp/atom-cache-%u", (unsigned)getuid());
+        dir = atom_format("/tmp/atom-cache-%u", (unsigned)geteuid());
     if (!dir)
         return atom_fail_memory("a path", 256);
-    atom_status st = atom_dir_make(dir);
-    if (st != ATOM_OK) {
-        atom_free(dir);
-        return st;
-    }
+    atom_status st = ATOM_OK;
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(own_dir(dir));
     *path = dir;
     return ATOM_OK;
+fail:
+    atom_free(dir);
+    return st;
 }

@@ -1,6 +1,6 @@
 /*
- * Counted host memory. Everything atom allocates outside pinned slabs goes through here, so that the
- * memory report is true and so that tests can make the n-th allocation fail.
+ * Counted host memory. Everything atom allocates outside pinned slabs goes through here, so that
+ * the memory report is true and so that tests can make the n-th allocation fail.
  *
  * Thread: all functions may be called from any thread.
  */
@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every device and host buffer of the runtime starts at a multiple of this many bytes (DESIGN D5). */
+/* Every device and host buffer of the runtime starts at a multiple of this many bytes (DESIGN D5).
+ */
 enum { ATOM_ALIGN_BYTES = 256 };
 
 /* Rounds up to the next multiple of ATOM_ALIGN_BYTES. */
@@ -26,6 +27,7 @@ ATOM_MUST void *atom_alloc(size_t count, size_t size_bytes);
 /* Like realloc of count*size; the tail is not zeroed; the old block survives failure. */
 ATOM_MUST void *atom_realloc(void *block, size_t count, size_t size_bytes);
 ATOM_MUST char *atom_strdup(const char *text);
+/* Copies exactly `bytes` bytes and adds a NUL. */
 ATOM_MUST char *atom_strndup(const char *text, size_t bytes);
 /* printf into a fresh string; NULL when there is no memory. */
 ATOM_MUST char *atom_format(const char *fmt, ...) ATOM_PRINTF(1, 2);

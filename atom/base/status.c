@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,8 +50,8 @@ atom_status atom_fail_errno(int errnum, const char *fmt, ...)
     if (n >= 0 && n < MESSAGE_MAX)
         snprintf(text + n, sizeof text - (size_t)n, ": %s", reason);
     memcpy(message, text, sizeof message);
-    return errnum == ENOMEM || errnum == ENOSPC || errnum == EDQUOT ? ATOM_E_RESOURCE
-                                                                    : ATOM_E_RUNTIME;
+    bool full = errnum == ENOMEM || errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG;
+    return full ? ATOM_E_RESOURCE : ATOM_E_RUNTIME;
 }
 
 const char *atom_fail_message(void)

@@ -37,7 +37,8 @@ ATOM_MUST atom_status atom_fail_in(atom_status status, const char *fmt, ...) ATO
 /* The calling thread's latest message; "" if there is none. Valid until its next atom_fail(). */
 const char *atom_fail_message(void);
 
-/* ATOM_E_RESOURCE for ENOMEM, ENOSPC, EDQUOT; ATOM_E_RUNTIME for the rest. Message: "what: strerror". */
+/* ATOM_E_RESOURCE for ENOMEM, ENOSPC, EDQUOT, EFBIG; ATOM_E_RUNTIME for the rest. Message: "what:
+ * strerror". */
 ATOM_MUST atom_status atom_fail_errno(int errnum, const char *fmt, ...) ATOM_PRINTF(2, 3);
 
 int atom_status_exit_code(atom_status status);

@@ -1,6 +1,6 @@
 /*
- * Owns the worker threads. One idea: a job is an index counter on its caller's stack, listed while it
- * has indices left; workers take from the oldest job. Refuses nesting and dynamic growth.
+ * Owns the worker threads. One idea: a job is an index counter on its caller's stack, listed while
+ * it has indices left; workers take from the oldest job. Refuses nesting and dynamic growth.
  *
  * Workers spin for a short while before they sleep, because kernels of one step follow each other
  * within microseconds.

@@ -13,14 +13,14 @@
 
 typedef struct atom_threads atom_threads;
 
-/* One index of a loop. `worker` is 0 .. atom_threads_slots()-1 and unique among concurrent calls. */
+/* One index of a loop. `worker` is 0 .. atom_threads_slots()-1 and unique among concurrent calls.
+ */
 typedef void (*atom_task)(void *ctx, uint32_t index, uint32_t worker);
 
 enum { ATOM_CALLERS_MAX = 8 };
 
 /*
  * Starts `count` - 1 workers (the calling thread is the other one). count >= 1.
- * start, if not NULL, runs once in each worker (and the caller runs it itself if it wants to).
  */
 ATOM_MUST atom_status atom_threads_open(uint32_t count, atom_threads **out);
 void atom_threads_close(atom_threads **pool);

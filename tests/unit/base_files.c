@@ -1,0 +1,184 @@
+/* Small files and directories: whole or not at all, links and devices left in peace. */
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char root[] = "/tmp/atom-base-files-XXXXXX";
+
+static int enter(void **state)
+{
+    (void)state;
+    return mkdtemp(root) && chdir(root) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    return chdir("/") == 0 && atom_dir_remove(root) == ATOM_OK ? 0 : -1;
+}
+
+static void writes_and_reads_back(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    uint64_t bytes = 0;
+    assert_int_equal(atom_file_write("a", "hello", 5), ATOM_OK);
+    assert_int_equal(atom_file_write("a", "hi\0!", 4), ATOM_OK);
+    assert_false(atom_path_exists("a.tmp"));
+    assert_int_equal(atom_file_read("a", 100, &data, &bytes), ATOM_OK);
+    assert_int_equal(bytes, 4);
+    assert_memory_equal(data, "hi\0!", 5);
+    atom_free(data);
+    assert_int_equal(atom_file_write("empty", "", 0), ATOM_OK);
+    assert_int_equal(atom_file_read("empty", 0, &data, &bytes), ATOM_OK);
+    assert_int_equal(bytes, 0);
+    atom_free(data);
+}
+
+static void bad_files_are_format_errors(void **state)
+{
+    (void)state;
+    char *data = (char *)1;
+    uint64_t bytes = 7;
+    assert_int_equal(atom_file_write("four", "1234", 4), ATOM_OK);
+    assert_int_equal(atom_file_read("four", 3, &data, &bytes), ATOM_E_FORMAT);
+    assert_int_equal(atom_file_read("missing", 100, &data, &bytes), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "missing"));
+    assert_int_equal(atom_file_read(".", 100, &data, &bytes), ATOM_E_FORMAT);
+    assert_ptr_equal(data, (char *)1);
+    assert_int_equal(bytes, 7);
+}
+
+static void failed_writes_leave_the_old_file(void **state)
+{
+    (void)state;
+    static char big[100000];
+    char *data = NULL;
+    uint64_t bytes = 0;
+    struct rlimit old, small = {4096, 0};
+    assert_int_equal(atom_file_write("keep", "old", 3), ATOM_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small.rlim_max = old.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    atom_status st = atom_file_write("keep", big, sizeof big);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(st, ATOM_E_RESOURCE);
+    assert_false(atom_path_exists("keep.tmp"));
+    assert_int_equal(atom_file_read("keep", 100, &data, &bytes), ATOM_OK);
+    assert_string_equal(data, "old");
+    atom_free(data);
+    assert_int_equal(atom_file_write("no/such/dir", "x", 1), ATOM_E_RUNTIME);
+    assert_int_equal(atom_file_write(root, "x", 1), ATOM_E_USAGE);
+}
+
+static void devices_and_links_stay(void **state)
+{
+    (void)state;
+    struct stat info;
+    assert_int_equal(atom_file_write("/dev/null", "x", 1), ATOM_OK);
+    assert_int_equal(stat("/dev/null", &info), 0);
+    assert_true(S_ISCHR(info.st_mode));
+    assert_int_equal(atom_file_write("/dev/full", "x", 1), ATOM_E_RESOURCE);
+    assert_int_equal(atom_file_write("target", "1", 1), ATOM_OK);
+    assert_int_equal(symlink("target", "link"), 0);
+    assert_int_equal(atom_file_write("link", "22", 2), ATOM_OK);
+    assert_int_equal(lstat("link", &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(stat("target", &info), 0);
+    assert_int_equal(info.st_size, 2);
+}
+
+static void directories(void **state)
+{
+    (void)state;
+    assert_int_equal(atom_dir_make("x/y/z"), ATOM_OK);
+    assert_int_equal(atom_dir_make("x/y/z/"), ATOM_OK);
+    assert_int_equal(atom_dir_make("/"), ATOM_OK);
+    assert_true(atom_path_is_dir("x/y/z"));
+    assert_int_equal(atom_dir_make(""), ATOM_E_USAGE);
+    assert_int_equal(atom_file_write("x/file", "1", 1), ATOM_OK);
+    assert_int_not_equal(atom_dir_make("x/file"), ATOM_OK);
+    assert_int_not_equal(atom_dir_make("x/file/deeper"), ATOM_OK);
+    assert_int_equal(atom_dir_remove("x"), ATOM_OK);
+    assert_false(atom_path_exists("x"));
+    assert_int_equal(atom_dir_remove("x"), ATOM_OK);
+}
+
+static void removing_does_not_follow_links(void **state)
+{
+    (void)state;
+    assert_int_equal(atom_dir_make("precious"), ATOM_OK);
+    assert_int_equal(atom_file_write("precious/file", "1", 1), ATOM_OK);
+    assert_int_equal(atom_dir_make("dead"), ATOM_OK);
+    assert_int_equal(symlink("../precious", "dead/link"), 0);
+    assert_int_equal(symlink("precious", "top"), 0);
+    assert_int_equal(atom_dir_remove("dead"), ATOM_OK);
+    assert_int_not_equal(atom_dir_remove("top"), ATOM_OK);
+    assert_true(atom_path_exists("precious/file"));
+}
+
+static void the_cache_is_ours(void **state)
+{
+    (void)state;
+    char *path = NULL;
+    char *xdg = atom_path_join(root, "cache/");
+    assert_int_equal(setenv("XDG_CACHE_HOME", xdg, 1), 0);
+    assert_int_equal(atom_cache_dir(&path), ATOM_OK);
+    assert_true(atom_path_is_dir(path));
+    assert_int_equal(chmod(path, 0777), 0); /* anybody could plant code there */
+    char *again = NULL;
+    assert_int_not_equal(atom_cache_dir(&again), ATOM_OK);
+    assert_null(again);
+    atom_free(path);
+    atom_free(xdg);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    uint64_t bytes = 0, before = atom_mem_read().live_blocks;
+    for (uint64_t n = 1; n < 8; n++) {
+        atom_mem_fail_after(n);
+        atom_status write = atom_file_write("oom", "x", 1);
+        atom_status read = atom_file_read("oom", 10, &data, &bytes);
+        atom_status make = atom_dir_make("oomdir/a");
+        atom_status remove = atom_dir_remove("oomdir");
+        atom_mem_fail_after(0);
+        if (read == ATOM_OK)
+            atom_free(data);
+        assert_true(write == ATOM_OK || write == ATOM_E_RESOURCE);
+        assert_true(make == ATOM_OK || make == ATOM_E_RESOURCE);
+        assert_true(remove == ATOM_OK || remove == ATOM_E_RESOURCE);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_and_reads_back),
+        cmocka_unit_test(bad_files_are_format_errors),
+        cmocka_unit_test(failed_writes_leave_the_old_file),
+        cmocka_unit_test(devices_and_links_stay),
+        cmocka_unit_test(directories),
+        cmocka_unit_test(removing_does_not_follow_links),
+        cmocka_unit_test(the_cache_is_ours),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}
