@@ -1,0 +1,268 @@
+/*
+ * Owns the CPU device: CUDA's semantics on threads (device.h). One idea: device memory is host
+ * memory with a budget, so the same tape runs on a machine without a GPU, swaps included.
+ *
+ * A failing host function makes the device dead. The first call that notices returns the function's
+ * own status and message, so that the reason (say, a diverged loss) keeps its exit code; every
+ * later call returns ATOM_E_DEAD.
+ */
+#include "kernels/cpu/device_cpu.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static cpu_dev *of(dev *d)
+{
+    return (cpu_dev *)d;
+}
+
+void cpu_dev_fail(cpu_dev *d, atom_status status)
+{
+    pthread_mutex_lock(&d->lock);
+    if (!atomic_load(&d->failed)) {
+        d->failure = status;
+        snprintf(d->message, sizeof d->message, "%s", atom_fail_message());
+        atomic_store(&d->failed, 1);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+static atom_status check(cpu_dev *d)
+{
+    if (!atomic_load(&d->failed))
+        return ATOM_OK;
+    pthread_mutex_lock(&d->lock);
+    bool first = !d->told;
+    d->told = true;
+    pthread_mutex_unlock(&d->lock);
+    if (first)
+        return atom_fail(d->failure, "%s", d->message);
+    return atom_fail(ATOM_E_DEAD, "the device failed earlier: %s", d->message);
+}
+
+static atom_status push(dev *d, dev_stream *s, const cpu_item *item)
+{
+    atom_status st = check(of(d));
+    if (st == ATOM_OK)
+        cpu_stream_push(s, item);
+    return st;
+}
+
+static atom_status cpu_alloc(dev *d, uint64_t bytes, void **ptr)
+{
+    atom_status st = check(of(d));
+    if (st != ATOM_OK)
+        return st;
+    ATOM_ASSERT(bytes > 0);
+    st = dev_budget_take(d, bytes);
+    if (st != ATOM_OK)
+        return st;
+    st = cpu_slab_take(of(d)->threads, "device memory", bytes, ptr);
+    if (st != ATOM_OK)
+        dev_budget_give(d, bytes);
+    return st;
+}
+
+static void cpu_free(dev *d, void *ptr, uint64_t bytes)
+{
+    if (!ptr)
+        return;
+    cpu_slab_give(ptr, bytes);
+    dev_budget_give(d, bytes);
+}
+
+static atom_status cpu_host_alloc(dev *d, uint64_t bytes, void **ptr)
+{
+    ATOM_ASSERT(bytes > 0);
+    atom_status st = check(of(d));
+    if (st == ATOM_OK)
+        st = cpu_slab_take(of(d)->threads, "host memory", bytes, ptr);
+    if (st == ATOM_OK)
+        dev_host_take(d, bytes);
+    return st;
+}
+
+static void cpu_host_free(dev *d, void *ptr, uint64_t bytes)
+{
+    if (!ptr)
+        return;
+    cpu_slab_give(ptr, bytes);
+    dev_host_give(d, bytes);
+}
+
+static atom_status cpu_stream_open_checked(dev *d, dev_stream_kind kind, const char *name,
+                                           dev_stream **out)
+{
+    atom_status st = check(of(d));
+    return st == ATOM_OK ? cpu_stream_open(of(d), kind, name, out) : st;
+}
+
+static void cpu_stream_close(dev *d, dev_stream *s)
+{
+    (void)d;
+    if (s)
+        cpu_stream_stop(s);
+}
+
+static atom_status cpu_event_open(dev *d, dev_event **out)
+{
+    atom_status st = check(of(d));
+    if (st != ATOM_OK)
+        return st;
+    dev_event *e = atom_alloc(1, sizeof *e);
+    if (!e)
+        return atom_fail_memory("an event", sizeof *e);
+    *out = e;
+    return ATOM_OK;
+}
+
+static void cpu_event_close(dev *d, dev_event *e)
+{
+    (void)d;
+    if (!e)
+        return;
+    if (e->of)
+        cpu_stream_reach(e->of, e->until); /* a queued record still writes to it */
+    atom_free(e);
+}
+
+static atom_status cpu_copy(dev *d, dev_stream *s, void *dst, const void *src, uint64_t bytes,
+                            dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cpu_item){.code = CPU_COPY, .dst = dst, .src = src, .bytes = bytes});
+}
+
+static atom_status cpu_zero(dev *d, dev_stream *s, void *dst, uint64_t bytes, dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cpu_item){.code = CPU_ZERO, .dst = dst, .bytes = bytes});
+}
+
+static atom_status cpu_launch(dev *d, dev_stream *s, dev_launch_fn fn, void *arg, dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cpu_item){.code = CPU_LAUNCH, .launch = fn, .arg = arg});
+}
+
+static atom_status cpu_host_call(dev *d, dev_stream *s, dev_host_fn fn, void *arg, dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cpu_item){.code = CPU_HOST, .host = fn, .arg = arg});
+}
+
+static atom_status cpu_record(dev *d, dev_stream *s, dev_event *e)
+{
+    atom_status st = check(of(d));
+    if (st != ATOM_OK)
+        return st;
+    /* only this thread queues, so the position is known before the push */
+    pthread_mutex_lock(&s->lock);
+    uint64_t until = s->queued + 1;
+    pthread_mutex_unlock(&s->lock);
+    e->of = s;
+    e->until = until;
+    cpu_stream_push(s, &(cpu_item){.code = CPU_RECORD, .event = e});
+    return ATOM_OK;
+}
+
+static atom_status never_recorded(void)
+{
+    return atom_fail(ATOM_E_RUNTIME, "a stream would wait forever: its event was never recorded");
+}
+
+static atom_status cpu_wait(dev *d, dev_stream *s, dev_event *e)
+{
+    if (!e->of)
+        return never_recorded();
+    return push(d, s, &(cpu_item){.code = CPU_WAIT, .of = e->of, .until = e->until});
+}
+
+static atom_status cpu_event_sync(dev *d, dev_event *e)
+{
+    if (!e->of)
+        return never_recorded();
+    cpu_stream_reach(e->of, e->until);
+    return check(of(d));
+}
+
+static atom_status cpu_stream_sync(dev *d, dev_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t until = s->queued;
+    pthread_mutex_unlock(&s->lock);
+    cpu_stream_reach(s, until);
+    return check(of(d));
+}
+
+static uint64_t cpu_event_ns(dev *d, dev_event *e)
+{
+    (void)d;
+    return atomic_load(&e->ns);
+}
+
+static dev_stats cpu_stream_stats(dev *d, dev_stream *s)
+{
+    (void)d;
+    pthread_mutex_lock(&s->lock);
+    dev_stats stats = {.busy_seconds = (double)s->busy_ns * 1e-9, .bytes_copied = s->bytes_copied};
+    pthread_mutex_unlock(&s->lock);
+    return stats;
+}
+
+static void cpu_close(dev *base)
+{
+    cpu_dev *d = of(base);
+    for (dev_stream *s = d->streams; s; s = s->after)
+        cpu_stream_stop(s);
+    while (d->streams) {
+        dev_stream *s = d->streams;
+        d->streams = s->after;
+        pthread_cond_destroy(&s->moved);
+        pthread_cond_destroy(&s->more);
+        pthread_mutex_destroy(&s->lock);
+        atom_free(s);
+    }
+    pthread_mutex_destroy(&d->lock);
+    atom_free(d);
+}
+
+static const dev_ops OPS = {
+    .name = "cpu",
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .host_alloc = cpu_host_alloc,
+    .host_free = cpu_host_free,
+    .stream_open = cpu_stream_open_checked,
+    .stream_close = cpu_stream_close,
+    .event_open = cpu_event_open,
+    .event_close = cpu_event_close,
+    .copy = cpu_copy,
+    .zero = cpu_zero,
+    .launch = cpu_launch,
+    .host_call = cpu_host_call,
+    .record = cpu_record,
+    .wait = cpu_wait,
+    .event_sync = cpu_event_sync,
+    .stream_sync = cpu_stream_sync,
+    .event_ns = cpu_event_ns,
+    .stream_stats = cpu_stream_stats,
+};
+
+atom_status dev_cpu_open(const dev_cpu_config *config, atom_threads *threads, dev **out)
+{
+    cpu_dev *d = atom_alloc(1, sizeof *d);
+    if (!d)
+        return atom_fail_memory("the CPU device", sizeof *d);
+    d->base = (dev){.ops = &OPS, .budget_bytes = config->budget_bytes, .unified = true};
+    d->config = *config;
+    d->threads = threads;
+    pthread_mutex_init(&d->lock, NULL);
+    *out = &d->base;
+    return ATOM_OK;
+}

@@ -1,0 +1,99 @@
+/*
+ * Owns virtual time: a discrete-event simulation of the queued work with shared resources
+ * (device_null.h). It is the cost model of the whole project (DESIGN D4). One idea: few streams, so
+ * at every event all of them are looked at; the cost is linear in items. Refuses to look ahead: it
+ * stops where the host stops waiting, because the host may queue more work at that moment.
+ */
+#include "kernels/null/device_null.h"
+
+#include "atom/base/assert.h"
+
+static null_item *head(dev_stream *s)
+{
+    return &s->items[s->finished - s->first];
+}
+
+static void finish(dev_stream *s)
+{
+    s->finished++;
+    s->running = false;
+}
+
+/* Passes records and satisfied waits, and starts work, until nothing more can start at this moment.
+ */
+static void start_all(null_dev *d)
+{
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (dev_stream *s = d->streams; s; s = s->after) {
+            while (!s->running && s->finished < s->queued) {
+                null_item *it = head(s);
+                if (it->code == NULL_WAIT && it->of->finished < it->until)
+                    break;
+                if (it->code == NULL_RECORD)
+                    it->event->at = d->now;
+                if (it->code == NULL_WORK && it->cost.seconds > 0) {
+                    s->running = true;
+                    s->left = it->cost.seconds;
+                    break;
+                }
+                s->bytes_copied += it->bytes;
+                finish(s);
+                moved = true;
+            }
+        }
+    }
+}
+
+/* Sets the rate of every running item; returns the time until the first of them ends, or -1. */
+static double next_end(null_dev *d)
+{
+    double total[DEV_RESOURCE_N] = {0}, soonest = -1;
+    for (dev_stream *s = d->streams; s; s = s->after) {
+        for (int r = 0; s->running && r < DEV_RESOURCE_N; r++)
+            total[r] += (double)head(s)->cost.share[r];
+    }
+    for (dev_stream *s = d->streams; s; s = s->after) {
+        if (!s->running)
+            continue;
+        double crowd = 1;
+        for (int r = 0; r < DEV_RESOURCE_N; r++) {
+            if (head(s)->cost.share[r] > 0 && total[r] > crowd)
+                crowd = total[r];
+        }
+        s->rate = 1 / crowd;
+        double end = s->left * crowd;
+        if (soonest < 0 || end < soonest)
+            soonest = end;
+    }
+    return soonest;
+}
+
+static void advance(null_dev *d, double dt)
+{
+    d->now += dt;
+    for (dev_stream *s = d->streams; s; s = s->after) {
+        if (!s->running)
+            continue;
+        s->busy_seconds += dt;
+        /* an item that ends within a rounding of this moment ends now, so that equals stay equal */
+        double left = s->left - dt * s->rate;
+        s->left = left;
+        if (left <= head(s)->cost.seconds * 1e-12) {
+            s->bytes_copied += head(s)->bytes;
+            finish(s);
+        }
+    }
+}
+
+void null_sim_run(null_dev *d, const dev_stream *s, uint64_t until)
+{
+    start_all(d);
+    while (s->finished < until) {
+        double dt = next_end(d);
+        ATOM_ASSERT(dt >= 0); /* a wait always refers to work queued before it */
+        advance(d, dt);
+        start_all(d);
+    }
+}
