@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+"""Checks the house: who includes whom, and the few style limits a machine can see.
+
+  walls.py ROOT                walls and limits of the tree at ROOT
+  walls.py ROOT --headers CC   every header compiles alone, without warnings
+  walls.py --self-test         each rule must be able to fail
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+# Folder -> what its files may include of ours (ARCHITECTURE.md). A folder may always include itself.
+WALLS = {
+    "atom/base": [],
+    "atom/graph": ["atom/base"],
+    "atom/file": ["atom/base", "atom/graph"],
+    "atom/text": ["atom/base"],
+    "kernels": ["atom/base"],
+    "gossip": ["atom/base"],
+    "partition": ["atom/base", "atom/graph"],
+    "swap": ["atom/base", "kernels"],
+    "codegen": ["atom/base", "atom/graph", "kernels/kernels.h", "kernels/device.h", "partition/plan.h",
+                "partition/profile.h", "swap/tape.h", "swap/calls.h", "swap/exec.h"],
+    "atom/train": ["atom", "kernels", "gossip", "partition", "swap", "codegen"],
+    "tools": ["atom/atom.h"],
+}
+# The program sees the one public header; only what measures the parts sees the parts.
+TOOLS_MAY = {"tools/cmd_bench": ["kernels", "swap", "gossip"], "tools/cmd_doctor": ["kernels"]}
+
+LINES_MAX = 900
+COLUMNS_MAX = 140  # clang-format decides at 100; this catches what it cannot break
+MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+SOURCES = (".c", ".h", ".def", ".cu", ".cuh")
+OURS = ("atom", "swap", "partition", "codegen", "gossip", "kernels", "tools", "tests")
+
+
+def sources(root):
+    for top in OURS:
+        for folder, folders, files in os.walk(os.path.join(root, top)):
+            folders.sort()
+            for name in sorted(files):
+                path = os.path.relpath(os.path.join(folder, name), root)
+                if name.endswith(SOURCES) or "." not in name or name.endswith((".py", ".sh")):
+                    yield path
+
+
+def folder_of(path):
+    """The key of WALLS that owns a path, or None (tests, generated headers)."""
+    best = None
+    for folder in WALLS:
+        if path.startswith(folder + "/") and (best is None or len(folder) > len(best)):
+            best = folder
+    return best
+
+
+def allowed(path, include):
+    owner = folder_of(path)
+    may = [owner] + WALLS[owner]
+    for prefix, more in TOOLS_MAY.items():
+        if path.startswith(prefix):
+            may += more
+    if owner == "atom/train" and include == "atom/atom.h":
+        return True
+    return any(include == m or include.startswith(m + "/") for m in may)
+
+
+def check_includes(path, text, complain):
+    if folder_of(path) is None:
+        return
+    for match in INCLUDE.finditer(text):
+        include = match.group(1)
+        line = text.count("\n", 0, match.start()) + 1
+        where = f"{path}:{line}"
+        if include.startswith("tests/"):
+            complain(f"{where}: nothing includes tests")
+        elif not include.startswith(OURS):
+            complain(f'{where}: "{include}": write our headers from the root, theirs with <>')
+        elif not allowed(path, include):
+            complain(f"{where}: {folder_of(path)} may not include {include}")
+
+
+def check_style(path, text, complain):
+    lines = text.split("\n")
+    if len(lines) > LINES_MAX:
+        complain(f"{path}: {len(lines)} lines; split it ({LINES_MAX} at most)")
+    for i, line in enumerate(lines, 1):
+        if len(line) > COLUMNS_MAX and path.endswith(SOURCES):
+            complain(f"{path}:{i}: {len(line)} columns ({COLUMNS_MAX} at most)")
+        if MARKS.search(line) and path != "tests/walls.py":
+            complain(f"{path}:{i}: a stray mark; do it or open an issue: {line.strip()}")
+        if line.rstrip() != line:
+            complain(f"{path}:{i}: blanks at the end of the line")
+        if "\t" in line and path.endswith(SOURCES):
+            complain(f"{path}:{i}: a tab; indent with blanks")
+    if path.endswith(SOURCES) and not text.startswith("/*"):
+        complain(f"{path}:1: open with a comment: what it owns, its idea, what it refuses")
+    if text and not text.endswith("\n"):
+        complain(f"{path}: no newline at the end")
+
+
+def check_guard(path, text, complain):
+    if not path.endswith((".h", ".cuh")):
+        return
+    guard = re.sub(r"[^A-Z0-9]", "_", path.upper())
+    if f"#ifndef {guard}\n#define {guard}\n" not in text:
+        complain(f"{path}: the include guard should be {guard}")
+
+
+def check_tree(root):
+    wrong = []
+    seen = 0
+    for path in sources(root):
+        with open(os.path.join(root, path), encoding="utf-8", errors="strict") as f:
+            text = f.read()
+        seen += 1
+        check_includes(path, text, wrong.append)
+        check_style(path, text, wrong.append)
+        check_guard(path, text, wrong.append)
+    return seen, wrong
+
+
+def check_headers(root, compiler):
+    """Each header alone, twice (the guard), with the warnings of the build as errors."""
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-I" + root, "-Wall", "-Wextra", "-Wshadow", "-Wconversion",
+             "-Wvla", "-Werror", "-fsyntax-only", "-x", "c", "-"]
+
+    def compile_one(path):
+        source = f'#include "{path}"\n#include "{path}"\nint only_a_header_test;\n'
+        run = subprocess.run([compiler] + flags, input=source, capture_output=True, text=True, check=False)
+        return path, run.returncode, run.stderr
+
+    headers = [p for p in sources(root) if p.endswith(".h") and p.split("/")[0] != "tests"]
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(compile_one, headers))
+    return len(headers), [f"{path} does not compile alone:\n{err}" for path, code, err in results if code]
+
+
+BAD = {
+    "atom/base/up.c": '/* x */\n#include "atom/graph/graph.h"\n',
+    "swap/plan.c": '/* x */\n#include "partition/plan.h"\n',
+    "gossip/model.c": '/* x */\n#include "atom/graph/graph.h"\n',
+    "kernels/relative.c": '/* x */\n#include "device.h"\n',
+    "codegen/deep.c": '/* x */\n#include "partition/search.h"\n',
+    "atom/text/file.c": '/* x */\n#include "atom/file/safetensors.h"\n',
+    "atom/graph/silent.c": "int x;\n",
+    "atom/graph/marked.c": "/* x */\n/* TODO later */\n",
+    "atom/graph/long.c": "/* x */\n" + "\n" * LINES_MAX,
+    "atom/graph/tab.c": "/* x */\n\tint x;\n",
+    "atom/graph/blank.c": "/* x */ \n",
+    "atom/graph/wide.c": "/* " + "x" * COLUMNS_MAX + " */\n",
+    "atom/graph/open.c": "/* x */",
+    "atom/graph/guard.h": "/* x */\n#ifndef GUARD_H\n#define GUARD_H\n#endif\n",
+    "tools/cmd_train.c": '/* x */\n#include "swap/tape.h"\n',
+    "swap/tests.c": '/* x */\n#include "tests/t.h"\n',
+}
+GOOD = {
+    "atom/train/all.c": '/* x */\n#include "swap/tape.h"\n#include "partition/plan.h"\n#include <stdio.h>\n',
+    "codegen/lower.c": '/* x */\n#include "partition/plan.h"\n#include "swap/calls.h"\n',
+    "partition/part.h": '/* x */\n#ifndef PARTITION_PART_H\n#define PARTITION_PART_H\n'
+                        '#include "atom/graph/graph.h"\n#endif\n',
+    "tools/cmd_bench.c": '/* x */\n#include "swap/tape.h"\n#include "tools/cli.h"\n',
+    "tests/any.c": '/* x */\n#include "swap/tape.h"\n',
+}
+
+
+def self_test():
+    for files, expect in [(GOOD, False)] + [({p: t}, True) for p, t in BAD.items()]:
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in files.items():
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as f:
+                    f.write(text)
+            wrong = check_tree(root)[1]
+            if bool(wrong) != expect:
+                print(f"walls: self test: {list(files)}: {'no complaint' if expect else wrong}")
+                return 1
+    print(f"walls: {len(BAD)} bad trees refused, a good one accepted")
+    return 0
+
+
+def main(argv):
+    if argv[1:] == ["--self-test"]:
+        return self_test()
+    if len(argv) == 4 and argv[2] == "--headers":
+        seen, wrong = check_headers(argv[1], argv[3])
+        what = "headers"
+    elif len(argv) == 2:
+        seen, wrong = check_tree(argv[1])
+        what = "files"
+    else:
+        print(__doc__)
+        return 2
+    for line in wrong:
+        print(line)
+    print(f"walls: {seen} {what}, {len(wrong)} complaints")
+    return 1 if wrong or not seen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
