@@ -1,0 +1,407 @@
+/*
+ * Owns the keys of `atom train`: names, defaults, ranges and their words, in one table. One idea: a
+ * user of another trainer finds the names she knows (facts/formats.md 5), and a wrong key never
+ * passes. Refuses to open anything: whether a path leads somewhere is the trainer's question.
+ */
+#include "atom/train/config.h"
+
+#include <stddef.h>
+
+#define AT(member) .offset = offsetof(train_config, member)
+
+static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const schedulers[] = {"constant", "linear", "cosine", NULL};
+static const char *const recomputes[] = {"auto", "never", "always", NULL};
+static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
+static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const resumes[] = {"auto", "none", NULL};
+
+static const char *const model_names[] = {"base_model", "model_name_or_path", NULL};
+static const char *const batch_names[] = {"per_device_train_batch_size", "local_batch_size",
+                                          "batch_size", NULL};
+static const char *const sequence_names[] = {"seq_len", "cutoff_len", "block_size",
+                                             "max_seq_length", NULL};
+static const char *const step_names[] = {"steps", "max_iters", NULL};
+static const char *const rate_names[] = {"lr", NULL};
+static const char *const scheduler_names[] = {"lr_scheduler_type", NULL};
+static const char *const min_names[] = {"cosine_min_lr_ratio", "min_lr_factor", NULL};
+static const char *const clip_names[] = {"grad_clip", "max_norm", NULL};
+static const char *const keep_names[] = {"keep_latest_k", NULL};
+static const char *const overwrite_names[] = {"overwrite_output_dir", NULL};
+static const char *const beta1_names[] = {"beta1", NULL};
+static const char *const beta2_names[] = {"beta2", NULL};
+
+static const opt_spec specs[] = {
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .fallback = "gpt2-124m",
+     .value = "PRESET|DIR|FILE",
+     .aliases = model_names,
+     .group = "Model and data",
+     .help = "A preset name, a model directory (its weights are the start), or a config.json "
+             "(random start)."},
+    {.name = "data",
+     .type = OPT_TEXT,
+     AT(data),
+     .value = "DIR",
+     .flags = OPT_REQUIRED,
+     .help = "Directory made by 'atom data prepare': train_*.bin, val_*.bin, tokenizer.json."},
+    {.name = "output_dir",
+     .type = OPT_TEXT,
+     AT(output_dir),
+     .value = "DIR",
+     .letter = 'o',
+     .flags = OPT_REQUIRED,
+     .help = "Where checkpoint-<step>/ and metrics.jsonl go."},
+    {.name = "resume_from_checkpoint",
+     .type = OPT_TEXT,
+     AT(resume_from_checkpoint),
+     .fallback = "none",
+     .value = "DIR|auto|none",
+     .choices = resumes,
+     .help = "Continue from this checkpoint; auto takes the newest in output_dir, or starts fresh "
+             "when there is none."},
+    {.name = "overwrite",
+     .type = OPT_FLAG,
+     AT(overwrite),
+     .aliases = overwrite_names,
+     .flags = OPT_NO_PRINT,
+     .help = "Use an output_dir that already holds a run, and replace what it holds."},
+
+    {.name = "device",
+     .type = OPT_TEXT,
+     AT(device),
+     .fallback = "auto",
+     .value = "auto|cpu|cuda[:N]",
+     .choices = devices,
+     .group = "Machine",
+     .help = "What computes."},
+    {.name = "device_memory",
+     .type = OPT_SIZE,
+     AT(device_memory),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help =
+         "Cap on all memory used on the device; less than the model needs means swapping. auto: "
+         "the device's memory, and no cap on the CPU."},
+    {.name = "host_memory",
+     .type = OPT_SIZE,
+     AT(host_memory),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "Cap on host memory. auto: what is available."},
+    {.name = "link_bandwidth",
+     .type = OPT_RATE,
+     AT(link_bandwidth),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "Throttles copies between host and device, each direction, to imitate a PCIe link "
+             "(CPU device only). auto: not throttled."},
+    {.name = "threads",
+     .type = OPT_INT,
+     AT(threads),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1024,
+     .flags = OPT_AUTO,
+     .help = "Compute threads. auto: all cores. The result does not depend on it."},
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "auto",
+     .choices = dtypes,
+     .help = "Weights on the link, activations and matmuls; master weights and moments are always "
+             "fp32. auto: bf16 where the device has it natively."},
+
+    {.name = "micro_batch_size",
+     .type = OPT_INT,
+     AT(micro_batch_size),
+     .fallback = "4",
+     .min = 1,
+     .max = 65536,
+     .aliases = batch_names,
+     .group = "Batch and length",
+     .help = "Sequences per micro-batch."},
+    {.name = "gradient_accumulation_steps",
+     .type = OPT_INT,
+     AT(gradient_accumulation_steps),
+     .fallback = "8",
+     .min = 1,
+     .max = 65536,
+     .help =
+         "Micro-batches per step. More of them hide more of the swapping; 'atom plan' recommends "
+         "a number."},
+    {.name = "sequence_len",
+     .type = OPT_INT,
+     AT(sequence_len),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1 << 20,
+     .flags = OPT_AUTO,
+     .aliases = sequence_names,
+     .help = "Tokens per sequence. auto: the model's longest."},
+    {.name = "max_steps",
+     .type = OPT_INT,
+     AT(max_steps),
+     .fallback = "1000",
+     .min = 1,
+     .max = 1e9,
+     .aliases = step_names,
+     .help = "Steps to train; steps count from 1."},
+
+    {.name = "learning_rate",
+     .type = OPT_NUMBER,
+     AT(learning_rate),
+     .fallback = "3e-4",
+     .min = 0,
+     .max = 10,
+     .aliases = rate_names,
+     .group = "Optimizer",
+     .help = "Peak learning rate."},
+    {.name = "lr_scheduler",
+     .type = OPT_CHOICE,
+     AT(lr_scheduler),
+     .fallback = "cosine",
+     .choices = schedulers,
+     .aliases = scheduler_names,
+     .help = "Shape after warmup."},
+    {.name = "min_lr_ratio",
+     .type = OPT_NUMBER,
+     AT(min_lr_ratio),
+     .fallback = "0.1",
+     .min = 0,
+     .max = 1,
+     .aliases = min_names,
+     .help = "Where cosine and linear end, as a part of learning_rate."},
+    {.name = "warmup_steps",
+     .type = OPT_INT,
+     AT(warmup_steps),
+     .fallback = "auto",
+     .min = 0,
+     .max = 1e9,
+     .flags = OPT_AUTO,
+     .help = "Steps of linear warmup, the first at learning_rate / warmup_steps. auto: 2 % of "
+             "max_steps."},
+    {.name = "weight_decay",
+     .type = OPT_NUMBER,
+     AT(weight_decay),
+     .fallback = "0.1",
+     .min = 0,
+     .max = 10,
+     .help = "Decoupled decay of tensors with two dimensions or more."},
+    {.name = "adam_beta1",
+     .type = OPT_NUMBER,
+     AT(adam_beta1),
+     .fallback = "0.9",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .aliases = beta1_names,
+     .help = "Decay of the first moment."},
+    {.name = "adam_beta2",
+     .type = OPT_NUMBER,
+     AT(adam_beta2),
+     .fallback = "0.95",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .aliases = beta2_names,
+     .help = "Decay of the second moment."},
+    {.name = "adam_epsilon",
+     .type = OPT_NUMBER,
+     AT(adam_epsilon),
+     .fallback = "1e-8",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_ABOVE_MIN,
+     .help = "Added to the root of the second moment."},
+    {.name = "max_grad_norm",
+     .type = OPT_NUMBER,
+     AT(max_grad_norm),
+     .fallback = "1.0",
+     .min = 0,
+     .max = 1e9,
+     .aliases = clip_names,
+     .help = "Global norm to clip gradients to; 0: no clipping."},
+    {.name = "dropout",
+     .type = OPT_NUMBER,
+     AT(dropout),
+     .fallback = "auto",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_AUTO | OPT_BELOW_MAX,
+     .help =
+         "Probability at all dropouts of the model. auto: what its configuration says (presets: "
+         "0)."},
+    {.name = "seed",
+     .type = OPT_INT,
+     AT(seed),
+     .fallback = "42",
+     .min = 0,
+     .max = 0x1p53,
+     .help = "Fixes initial weights, data order and dropout."},
+
+    {.name = "logging_steps",
+     .type = OPT_INT,
+     AT(logging_steps),
+     .fallback = "1",
+     .min = 1,
+     .max = 1e9,
+     .group = "Log, evaluate, save",
+     .help = "Print every so many steps; metrics.jsonl has all of them."},
+    {.name = "eval_steps",
+     .type = OPT_INT,
+     AT(eval_steps),
+     .fallback = "100",
+     .min = 0,
+     .max = 1e9,
+     .help = "Validation loss every so many steps and at the end; 0: never."},
+    {.name = "eval_batches",
+     .type = OPT_INT,
+     AT(eval_batches),
+     .fallback = "20",
+     .min = 1,
+     .max = 1e9,
+     .help = "Micro-batches per validation."},
+    {.name = "save_steps",
+     .type = OPT_INT,
+     AT(save_steps),
+     .fallback = "500",
+     .min = 0,
+     .max = 1e9,
+     .help = "Checkpoint every so many steps; 0: only at the end. The last step is always saved."},
+    {.name = "save_total_limit",
+     .type = OPT_INT,
+     AT(save_total_limit),
+     .fallback = "3",
+     .min = 0,
+     .max = 1e6,
+     .aliases = keep_names,
+     .help = "Keep this many newest checkpoints of the run and delete older ones; 0: keep all."},
+
+    {.name = "plan",
+     .type = OPT_TEXT,
+     AT(plan),
+     .value = "FILE",
+     .group = "Plan and execution",
+     .help = "Plan made by 'atom plan'. Default: search one and cache it."},
+    {.name = "profile",
+     .type = OPT_TEXT,
+     AT(profile),
+     .value = "FILE",
+     .help = "Profile made by 'atom profile'. Default: measure and cache it."},
+    {.name = "recompute",
+     .type = OPT_CHOICE,
+     AT(recompute),
+     .fallback = "auto",
+     .choices = recomputes,
+     .help = "Whether sub-models run forward again before their backward, instead of keeping "
+             "activations. auto: the plan decides."},
+    {.name = "execute",
+     .type = OPT_CHOICE,
+     AT(execute),
+     .fallback = "auto",
+     .choices = executes,
+     .help = "Generated C or the interpreter; both give the same bits. auto: generated where a "
+             "compiler is installed."},
+    {.name = "trace",
+     .type = OPT_TEXT,
+     AT(trace),
+     .value = "FILE",
+     .help =
+         "Write every instruction with stream, start and end, for Perfetto or chrome://tracing."},
+
+    {.name = "json",
+     .type = OPT_FLAG,
+     AT(json),
+     .flags = OPT_CLI_ONLY,
+     .group = "Output",
+     .help = "Print a summary as one JSON object on stdout at the end."},
+    {.name = "quiet",
+     .type = OPT_FLAG,
+     AT(quiet),
+     .letter = 'q',
+     .flags = OPT_CLI_ONLY,
+     .help = "No progress lines."},
+    {.name = "dry_run",
+     .type = OPT_FLAG,
+     AT(dry_run),
+     .letter = 'n',
+     .flags = OPT_CLI_ONLY,
+     .help = "Check everything, print the plan, train nothing."},
+    {.name = "print_config",
+     .type = OPT_FLAG,
+     AT(print_config),
+     .flags = OPT_CLI_ONLY,
+     .help = "Print the configuration with the origin of each value, and stop."},
+};
+
+const opt_command train_command = {
+    .name = "train",
+    .summary = "train a model through a memory budget",
+    .description =
+        "Trains with AdamW on token shards. Where the model does not fit in --device-memory, it is "
+        "cut "
+        "into sub-models that are swapped through the device while it computes; the result is the "
+        "same, bit for bit. Without --plan, the machine is profiled and a plan is made, and both "
+        "are "
+        "cached.\n"
+        "Every key is also a key of CONFIG.yml; the command line wins. SIZE takes KiB, MiB, GiB "
+        "(powers of two) and kB, MB, GB (powers of ten). The first interrupt finishes the step and "
+        "saves.",
+    .examples = "# bytes as tokens, one sixth of the memory the model wants\n"
+                "atom train --data data/ -o run/ --device-memory 512MiB --max-steps 200\n"
+                "# go on where an earlier run stopped\n"
+                "atom train config.yml --resume-from-checkpoint auto\n",
+    .positional = "[CONFIG.yml]",
+    .positional_max = 1,
+    .config_file = true,
+    OPT_TABLE(specs, train_config),
+};
+
+int64_t train_config_warmup(const train_config *config)
+{
+    return config->warmup_steps >= 0 ? config->warmup_steps : config->max_steps / 50;
+}
+
+atom_status train_config_check(const train_config *config)
+{
+    if (config->warmup_steps > config->max_steps)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "warmup_steps (%lld) is more than max_steps (%lld); the learning rate would "
+            "never reach its peak",
+            (long long)config->warmup_steps, (long long)config->max_steps);
+    return ATOM_OK;
+}
+
+atom_status train_config_defaults(train_config *config)
+{
+    opt_parsed parsed;
+    return opt_defaults(&train_command, config, &parsed);
+}
+
+atom_status train_config_parse(int argc, char **argv, train_config *config, opt_parsed *parsed)
+{
+    opt_parsed mine;
+    parsed = parsed ? parsed : &mine;
+    atom_status st = opt_parse(&train_command, argc, argv, config, parsed);
+    if (st != ATOM_OK || parsed->help)
+        return st;
+    st = train_config_check(config);
+    if (st != ATOM_OK)
+        train_config_free(config);
+    return st;
+}
+
+void train_config_free(train_config *config)
+{
+    opt_free(&train_command, config);
+}
