@@ -266,7 +266,7 @@ static atom_status seal_tensors(graph *g)
         if (terminal != last)
             return atom_fail(ATOM_E_FORMAT, "node \"%s\" (%s): a graph ends in its one loss; %s",
                              node->name, op->name,
-                             last ? "the last node is none" : "this one is not the last node");
+                             last ? "the last node is no loss" : "this one is not the last node");
         if (node->op == ATOM_OP_embed) {
             if (g->tokens != GRAPH_NONE && g->tokens != node->in[0])
                 return atom_fail(ATOM_E_FORMAT,
