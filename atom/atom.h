@@ -1,0 +1,31 @@
+/*
+ * The public header of libatom: what a program needs to read models and text, profile a machine,
+ * plan a run and train. It gathers the headers of the parts that a user may call; everything else
+ * is the library's own business and may change.
+ *
+ *   text   ->  token shards           text_prepare()        atom/text/prepare.h
+ *   model  ->  graph                  graph_gpt2_build()    atom/graph/models.h
+ *   graph  ->  profile                part_profile_*()      partition/profile.h
+ *   profile -> plan                   part_search()         partition/plan.h
+ *
+ * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
+ * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
+ * the same prefix. Texts are freed with atom_free().
+ */
+#ifndef ATOM_ATOM_H
+#define ATOM_ATOM_H
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/base/status.h"
+#include "atom/base/threads.h"
+#include "atom/graph/models.h"
+#include "atom/text/dataset.h"
+#include "atom/text/prepare.h"
+#include "atom/text/shard.h"
+#include "atom/text/tokenizer.h"
+#include "atom/train/config.h"
+#include "partition/plan.h"
+#include "partition/profile.h"
+
+#endif

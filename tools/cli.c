@@ -1,0 +1,108 @@
+/*
+ * Owns the program's stdout. One idea: what was printed only counts once it is written, so failures
+ * of stdout (a full disk, a closed pipe) surface as the command's own failure. Refuses to log:
+ * that is atom_log, on stderr.
+ */
+#include "tools/cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+void cli_print(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vfprintf(stdout, fmt, args); /* cli_flush looks at ferror */
+    va_end(args);
+}
+
+atom_status cli_print_json(json_t *object)
+{
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(object);
+    if (!text)
+        return atom_fail_memory("the result as JSON", 0);
+    cli_print("%s\n", text);
+    free(text);
+    return ATOM_OK;
+}
+
+atom_status cli_flush(void)
+{
+    errno = 0;
+    bool bad = ferror(stdout) != 0;
+    bad = fflush(stdout) != 0 || bad;
+    if (!bad)
+        return ATOM_OK;
+    if (errno == EPIPE)
+        return atom_fail(ATOM_E_RUNTIME, "%s", "");
+    return atom_fail_errno(errno ? errno : EIO, "cannot write to stdout");
+}
+
+atom_status cli_put_text(const char *text, const char *path)
+{
+    if (path)
+        return atom_file_write(path, text, strlen(text));
+    size_t n = strlen(text);
+    cli_print("%s%s", text, n && text[n - 1] == '\n' ? "" : "\n");
+    return ATOM_OK;
+}
+
+enum { BUFFERS = 16, BUFFER_BYTES = 32 };
+
+/* The next of a few buffers, so that one printf can hold several texts. */
+static char *buffer_next(void)
+{
+    static char buffers[BUFFERS][BUFFER_BYTES];
+    static unsigned next;
+    return buffers[next++ % BUFFERS];
+}
+
+const char *cli_size(uint64_t bytes)
+{
+    return atom_size_text(bytes, buffer_next());
+}
+
+const char *cli_seconds(double seconds)
+{
+    char *text = buffer_next();
+    if (!isfinite(seconds))
+        snprintf(text, BUFFER_BYTES, "?");
+    else if (seconds >= 100)
+        snprintf(text, BUFFER_BYTES, "%.0f s", seconds);
+    else if (seconds >= 1)
+        snprintf(text, BUFFER_BYTES, "%.2f s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(text, BUFFER_BYTES, "%.3g ms", seconds * 1e3);
+    else
+        snprintf(text, BUFFER_BYTES, "%.3g us", seconds * 1e6);
+    return text;
+}
+
+const char *cli_count(double count)
+{
+    static const char *const units[] = {"", " k", " M", " G", " T", " P"};
+    char *text = buffer_next();
+    int unit = 0;
+    while (fabs(count) >= 1000 && unit < 5) {
+        count /= 1000;
+        unit++;
+    }
+    if (!unit)
+        snprintf(text, BUFFER_BYTES, "%.4g", count);
+    else
+        snprintf(text, BUFFER_BYTES, "%.*f%s",
+                 count < 10    ? 2
+                 : count < 100 ? 1
+                               : 0,
+                 count, units[unit]);
+    return text;
+}
+
+json_t *cli_real(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}

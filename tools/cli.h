@@ -1,0 +1,53 @@
+/*
+ * What the subcommands of the program share. A subcommand is an option table (its name, its keys,
+ * its help) and a function that runs with the parsed values. Results go to stdout, everything else
+ * to stderr; with --json, stdout is one JSON object on one line.
+ *
+ * Thread: the main thread only. Errors: statuses; atom.c prints the message once and exits with
+ * atom_status_exit_code().
+ */
+#ifndef TOOLS_CLI_H
+#define TOOLS_CLI_H
+
+#include "atom/atom.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+typedef atom_status (*cli_run_fn)(void *values, const opt_parsed *parsed);
+
+typedef struct cli_command {
+    const opt_command *options;
+    cli_run_fn run;
+} cli_command;
+
+extern const cli_command cli_doctor, cli_data_prepare, cli_data_inspect, cli_version, cli_help,
+    cli_completion;
+
+/* All subcommands, in the order of --help. */
+const cli_command *const *cli_commands(uint32_t *n);
+/* Their option tables alone. Free with atom_free. */
+ATOM_MUST atom_status cli_tables(const opt_command ***out, uint32_t *n);
+
+/* printf to stdout. A write that fails is remembered and reported by cli_flush. */
+void cli_print(const char *fmt, ...) ATOM_PRINTF(1, 2);
+/* One object, one line; takes the reference. NULL means that there was no memory to make it. */
+ATOM_MUST atom_status cli_print_json(json_t *object);
+/* ATOM_E_RESOURCE on a full disk, ATOM_E_RUNTIME with an empty message when nobody reads any more.
+ */
+ATOM_MUST atom_status cli_flush(void);
+
+/* A JSON text that a library made, printed as it is, or saved to a file when path is not NULL. */
+ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
+
+/* A size for people in one of a few static buffers: good for the arguments of one call. */
+const char *cli_size(uint64_t bytes);
+/* "1.2 s", "340 ms", "12 us", like cli_size. */
+const char *cli_seconds(double seconds);
+/* 1234567 as "1.23 M", like cli_size. */
+const char *cli_count(double count);
+
+/* A JSON number; null where it is not finite (JSON has no NaN). */
+json_t *cli_real(double value);
+
+#endif

@@ -1,0 +1,197 @@
+/*
+ * atom data prepare, atom data inspect: text to token shards, and a look at what is in them.
+ * Refuses to know formats: that is atom/text.
+ */
+#include "tools/cli.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct prepare_values {
+    opt_list input;
+    char *tokenizer;
+    char *output;
+    double val_fraction;
+    bool force;
+    int64_t threads;
+    bool json;
+} prepare_values;
+
+static const opt_spec prepare_specs[] = {
+    {.name = "input",
+     .type = OPT_LIST,
+     .offset = offsetof(prepare_values, input),
+     .value = "FILE...",
+     .letter = 'i',
+     .flags = OPT_REQUIRED,
+     .help = ".txt: one document each; .jsonl: one JSON object per line with a string 'text'."},
+    {.name = "tokenizer",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, tokenizer),
+     .fallback = "bytes",
+     .value = "bytes|bpe:N|FILE",
+     .help = "bytes: one token per byte. bpe:N: byte-level BPE with a vocabulary of N, trained on "
+             "the input. FILE: a tokenizer.json."},
+    {.name = "output",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, output),
+     .value = "DIR",
+     .letter = 'o',
+     .flags = OPT_REQUIRED,
+     .help = "Where train_*.bin, val_*.bin and tokenizer.json go."},
+    {.name = "val_fraction",
+     .type = OPT_NUMBER,
+     .offset = offsetof(prepare_values, val_fraction),
+     .fallback = "0.05",
+     .min = 0,
+     .max = 0.5,
+     .value = "X",
+     .help = "Share of the data that is kept for validation; 0: none."},
+    {.name = "force",
+     .type = OPT_FLAG,
+     .offset = offsetof(prepare_values, force),
+     .letter = 'f',
+     .help = "Replace a data set that is already there."},
+    {.name = "threads",
+     .type = OPT_INT,
+     .offset = offsetof(prepare_values, threads),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1024,
+     .flags = OPT_AUTO,
+     .help = "auto: all cores. The result does not depend on it."},
+    {.name = "json",
+     .type = OPT_FLAG,
+     .offset = offsetof(prepare_values, json),
+     .help = "One JSON object on stdout."},
+};
+
+static const opt_command prepare_options = {
+    .name = "data prepare",
+    .summary = "turn text into token shards",
+    .description = "Writes token shards in llm.c's format, with a validation split, and the "
+                   "tokenizer as tokenizer.json. Every document starts with the end-of-text token.",
+    .examples = "atom data prepare --input book.txt --tokenizer bpe:4096 --output data/\n"
+                "atom data prepare --input *.jsonl --tokenizer bytes --output data/ "
+                "--val-fraction 0.01\n",
+    OPT_TABLE(prepare_specs, prepare_values),
+};
+
+/* Progress on a terminal only: one line that is redrawn. */
+static void show_progress(void *ctx, const char *phase, uint64_t done, uint64_t total)
+{
+    bool *drawn = ctx;
+    if (!isatty(2))
+        return;
+    double share = total ? 100.0 * (double)done / (double)total : 100.0;
+    fprintf(stderr, "\r\033[K%s: %.0f %%", phase, share);
+    *drawn = true;
+}
+
+static json_t *counts_json(const text_part_counts *c)
+{
+    return json_pack("{s:I, s:I, s:I}", "tokens", (json_int_t)c->tokens, "documents",
+                     (json_int_t)c->documents, "shards", (json_int_t)c->shards);
+}
+
+static atom_status prepare_print(const prepare_values *v, const text_prepare_report *r)
+{
+    if (v->json)
+        return cli_print_json(json_pack(
+            "{s:s, s:s, s:i, s:I, s:o, s:o, s:s, s:o, s:o}", "output", v->output, "tokenizer",
+            v->tokenizer, "vocab", (int)r->vocab, "text_bytes", (json_int_t)r->text_bytes, "train",
+            counts_json(&r->train), "val", counts_json(&r->val), "val_split",
+            text_val_split_name(r->val_split), "train_tokenizer_seconds",
+            cli_real(r->train_tokenizer_seconds), "encode_seconds", cli_real(r->encode_seconds)));
+    cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
+              v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
+              (unsigned long long)r->val.tokens);
+    if (r->vocab < r->vocab_asked)
+        atom_log(ATOM_LOG_WARN, "the text has no more pairs to merge: the vocabulary is %u, not %u",
+                 r->vocab, r->vocab_asked);
+    return ATOM_OK;
+}
+
+static atom_status prepare_run(void *values, const opt_parsed *parsed)
+{
+    (void)parsed;
+    const prepare_values *v = values;
+    text_prepare_report report = {0};
+    atom_threads *threads = NULL;
+    bool drawn = false;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(atom_threads_open(v->threads > 0 ? (uint32_t)v->threads : atom_cores(), &threads));
+    text_prepare_options options = {
+        .inputs = (const char *const *)v->input.items,
+        .inputs_n = v->input.n,
+        .tokenizer = v->tokenizer,
+        .output_dir = v->output,
+        .val_fraction = v->val_fraction,
+        .force = v->force,
+        .threads = threads,
+        .progress = show_progress,
+        .progress_ctx = &drawn,
+    };
+    st = text_prepare(&options, &report);
+    if (drawn)
+        fputs("\r\033[K", stderr);
+    if (st == ATOM_OK)
+        st = prepare_print(v, &report);
+fail:
+    atom_threads_close(&threads);
+    return st;
+}
+
+const cli_command cli_data_prepare = {&prepare_options, prepare_run};
+
+typedef struct inspect_values {
+    bool json;
+} inspect_values;
+
+static const opt_spec inspect_specs[] = {
+    {.name = "json",
+     .type = OPT_FLAG,
+     .offset = offsetof(inspect_values, json),
+     .help = "One JSON object on stdout."},
+};
+
+static const opt_command inspect_options = {
+    .name = "data inspect",
+    .summary = "check and summarise a directory of token shards",
+    .examples = "atom data inspect data/\n",
+    .positional = "DIR",
+    .positional_min = 1,
+    .positional_max = 1,
+    OPT_TABLE(inspect_specs, inspect_values),
+};
+
+static atom_status inspect_run(void *values, const opt_parsed *parsed)
+{
+    const inspect_values *v = values;
+    const char *dir = parsed->positional[0];
+    text_summary s;
+    atom_status st = text_inspect(dir, &s);
+    if (st != ATOM_OK)
+        return st;
+    if (v->json)
+        return cli_print_json(
+            json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:s}", "directory", dir,
+                      "tokenizer", s.tokenizer, "vocab", (int)s.vocab, "end_of_text",
+                      (int)s.end_of_text, "token_bytes", (int)s.token_bytes, "id_max",
+                      (int)s.id_max, "train", counts_json(&s.train), "val", counts_json(&s.val),
+                      "bytes_per_token", cli_real(s.bytes_per_token), "preview", s.preview));
+    cli_print("directory        %s\n", dir);
+    cli_print("tokenizer        %s, vocabulary %u, end of text %u\n", s.tokenizer, s.vocab,
+              s.end_of_text);
+    cli_print("train            %llu tokens, %llu documents, %u shards\n",
+              (unsigned long long)s.train.tokens, (unsigned long long)s.train.documents,
+              s.train.shards);
+    cli_print("validation       %llu tokens, %llu documents, %u shards\n",
+              (unsigned long long)s.val.tokens, (unsigned long long)s.val.documents, s.val.shards);
+    cli_print("tokens           %u bytes each, largest id %u, %.2f bytes of text per token\n",
+              s.token_bytes, s.id_max, s.bytes_per_token);
+    cli_print("starts with\n%s\n", s.preview);
+    return ATOM_OK;
+}
+
+const cli_command cli_data_inspect = {&inspect_options, inspect_run};

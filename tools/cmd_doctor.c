@@ -1,0 +1,376 @@
+/*
+ * atom doctor: what this machine has and what that means for atom. One idea: every line is looked
+ * up now, on this machine, and a line that costs speed or features says what to do about it.
+ * Refuses to change anything.
+ */
+#include "tools/cli.h"
+
+#include "kernels/kernels.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <oneapi/dnnl/dnnl.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <yaml.h>
+#ifdef ATOM_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#endif
+
+typedef struct doctor_values {
+    bool json;
+} doctor_values;
+
+static const opt_spec specs[] = {
+    {.name = "json",
+     .type = OPT_FLAG,
+     .offset = offsetof(doctor_values, json),
+     .help = "One JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "doctor",
+    .summary = "say what this machine has and what is missing",
+    .description =
+        "Looks at processor, memory, disk, GPU, compiler, libraries, limits and kernels. "
+        "Always exits with 0; lines that start with 'note' say what could be better.",
+    .examples = "atom doctor\n",
+    OPT_TABLE(specs, doctor_values),
+};
+
+/* The value of "field : value" in a /proc table, trimmed; "" if there is none. */
+static void proc_text(const char *path, const char *field, char *out, size_t bytes)
+{
+    char line[4096];
+    FILE *f = fopen(path, "r");
+    out[0] = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, field, strlen(field)) != 0 || !colon)
+            continue;
+        char *value = colon + 1 + strspn(colon + 1, " \t");
+        value[strcspn(value, "\n")] = 0;
+        snprintf(out, bytes, "%s", value);
+        break;
+    }
+    if (f)
+        fclose(f);
+}
+
+/* The words of `wanted` that the processor's flags have, in order. */
+static json_t *isa_list(void)
+{
+    static const char *const wanted[] = {"avx2",        "fma",      "f16c",     "avx512f",
+                                         "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"};
+    char flags[4096], word[32];
+    json_t *list = json_array();
+    proc_text("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
+    flags[0] = ' ';
+    strcat(flags, " ");
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        snprintf(word, sizeof word, " %s ", wanted[i]);
+        if (strstr(flags, word))
+            json_array_append_new(list, json_string(wanted[i]));
+    }
+    return list;
+}
+
+static json_t *cpu_report(void)
+{
+    char model[128];
+    proc_text("/proc/cpuinfo", "model name", model, sizeof model);
+    return json_pack("{s:s, s:i, s:o}", "model", model[0] ? model : "unknown", "cores",
+                     (int)atom_cores(), "isa", isa_list());
+}
+
+static uint64_t meminfo_bytes(const char *field)
+{
+    char text[64];
+    unsigned long long kib = 0;
+    proc_text("/proc/meminfo", field, text, sizeof text);
+    return sscanf(text, "%llu", &kib) == 1 ? (uint64_t)kib * 1024 : 0;
+}
+
+static json_t *memory_report(void)
+{
+    return json_pack("{s:I, s:I, s:I}", "total_bytes", (json_int_t)meminfo_bytes("MemTotal"),
+                     "available_bytes", (json_int_t)atom_host_available_bytes(), "swap_bytes",
+                     (json_int_t)meminfo_bytes("SwapTotal"));
+}
+
+static json_t *disk_entry(const char *path)
+{
+    struct statvfs info;
+    if (statvfs(path, &info) != 0)
+        return json_pack("{s:s, s:n}", "path", path, "free_bytes");
+    return json_pack("{s:s, s:I}", "path", path, "free_bytes",
+                     (json_int_t)((uint64_t)info.f_bavail * info.f_frsize));
+}
+
+static json_t *disk_report(void)
+{
+    char here[4096];
+    char *cache = NULL;
+    json_t *list = json_array();
+    json_array_append_new(list, disk_entry(getcwd(here, sizeof here) ? here : "."));
+    if (atom_cache_dir(&cache) == ATOM_OK)
+        json_array_append_new(list, disk_entry(cache));
+    atom_free(cache);
+    return list;
+}
+
+/* Does this machine have a driver for NVIDIA GPUs? */
+static bool nvidia_present(void)
+{
+    return atom_path_exists("/dev/nvidiactl") || atom_path_exists("/proc/driver/nvidia/version");
+}
+
+static json_t *cuda_report(void)
+{
+    const char *reason =
+        nvidia_present()
+            ? "this build has no CUDA module (libatom_cuda.so); the GPU here stays unused"
+            : "this build has no CUDA module (libatom_cuda.so), and no NVIDIA driver is loaded";
+    return json_pack("{s:b, s:b, s:s}", "used", 0, "driver", (int)nvidia_present(), "reason",
+                     reason);
+}
+
+/* The first of cc, gcc, clang on PATH; "" if there is none. */
+static void find_compiler(char *out, size_t bytes)
+{
+    static const char *const names[] = {"cc", "gcc", "clang"};
+    const char *path = getenv("PATH");
+    out[0] = 0;
+    for (size_t i = 0; path && i < sizeof names / sizeof names[0]; i++) {
+        for (const char *at = path; *at;) {
+            size_t n = strcspn(at, ":");
+            snprintf(out, bytes, "%.*s/%s", (int)n, at, names[i]);
+            if (n && access(out, X_OK) == 0)
+                return;
+            at += n + (at[n] == ':');
+        }
+    }
+    out[0] = 0;
+}
+
+static json_t *libraries_report(void)
+{
+    char text[64];
+    json_t *all = json_object();
+    const dnnl_version_t *dnnl = dnnl_version();
+    snprintf(text, sizeof text, "%d.%d.%d", dnnl->major, dnnl->minor, dnnl->patch);
+    json_object_set_new(all, "oneDNN", json_string(text));
+    json_object_set_new(all, "jansson", json_string(jansson_version_str()));
+    json_object_set_new(all, "libyaml", json_string(yaml_get_version_string()));
+    if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) < (int)sizeof text &&
+        pcre2_config(PCRE2_CONFIG_VERSION, text) > 0)
+        json_object_set_new(all, "PCRE2", json_string(text));
+#ifdef ATOM_JEMALLOC
+    const char *version = NULL;
+    size_t bytes = sizeof version;
+    if (mallctl("version", &version, &bytes, NULL, 0) == 0 && version)
+        json_object_set_new(all, "jemalloc", json_string(version));
+#else
+    json_object_set_new(all, "jemalloc", json_null());
+#endif
+    return all;
+}
+
+static json_t *limit(int which)
+{
+    struct rlimit r;
+    if (getrlimit((__rlimit_resource_t)which, &r) != 0 || r.rlim_cur == RLIM_INFINITY)
+        return json_null();
+    return json_integer((json_int_t)r.rlim_cur);
+}
+
+static json_t *limits_report(void)
+{
+    return json_pack("{s:o, s:o, s:o}", "memlock_bytes", limit(RLIMIT_MEMLOCK), "open_files",
+                     limit(RLIMIT_NOFILE), "file_bytes", limit(RLIMIT_FSIZE));
+}
+
+static json_t *kernels_entry(const krn_table *table)
+{
+    char name[64];
+    json_t *missing = json_array();
+    for (int op = 0; op < ATOM_OP_N; op++) {
+        for (int backward = 0; backward < 2; backward++) {
+            if (backward ? table->bwd[op] != NULL : table->fwd[op] != NULL)
+                continue;
+            snprintf(name, sizeof name, "%s.%s", atom_op_get((atom_op)op)->name,
+                     backward ? "backward" : "forward");
+            json_array_append_new(missing, json_string(name));
+        }
+    }
+    return json_pack("{s:s, s:s, s:s, s:o}", "backend", table->backend, "dtype",
+                     atom_dtype_name(table->dtype), "isa", table->isa ? table->isa : "",
+                     "unsupported", missing);
+}
+
+static json_t *kernels_report(void)
+{
+    static const atom_dtype dtypes[] = {ATOM_F32, ATOM_BF16};
+    json_t *list = json_array();
+    for (int i = 0; i < 2; i++) {
+        const krn_table *table = krn_cpu_table(dtypes[i]);
+        if (table)
+            json_array_append_new(list, kernels_entry(table));
+        else
+            json_array_append_new(list, json_pack("{s:s, s:s, s:n}", "backend", "cpu", "dtype",
+                                                  atom_dtype_name(dtypes[i]), "unsupported"));
+    }
+    return list;
+}
+
+static bool has_word(const json_t *list, const char *word)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        if (strcmp(json_string_value(item), word) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void note(json_t *notes, const char *text)
+{
+    json_array_append_new(notes, json_string(text));
+}
+
+/* What could be better, from the facts that were gathered. */
+static json_t *notes_report(const json_t *r)
+{
+    json_t *notes = json_array();
+    const json_t *isa = json_object_get(json_object_get(r, "cpu"), "isa");
+    const json_t *memory = json_object_get(r, "memory");
+    if (!has_word(isa, "avx2"))
+        note(notes, "this processor has no AVX2: training works, slowly");
+    else if (!has_word(isa, "amx_bf16"))
+        note(notes, "no AMX: bf16 saves memory here but may be no faster than fp32");
+    if (json_integer_value(json_object_get(memory, "available_bytes")) < (json_int_t)2 << 30)
+        note(notes, "less than 2 GiB of memory is free: close programs or train a smaller model");
+    if (!json_is_string(json_object_get(r, "compiler")))
+        note(notes, "no C compiler: plans are interpreted (same results); apt-get install gcc "
+                    "for generated code");
+    if (json_object_get(json_object_get(r, "cuda"), "driver") == json_true())
+        note(notes, "a GPU is here but this build cannot use it");
+    size_t i;
+    json_t *disk;
+    json_array_foreach(json_object_get(r, "disk"), i, disk)
+    {
+        if (json_integer_value(json_object_get(disk, "free_bytes")) < (json_int_t)1 << 30)
+            note(notes, "less than 1 GiB is free on a disk that checkpoints or caches need");
+    }
+    return notes;
+}
+
+static json_t *report(void)
+{
+    char compiler[4096];
+    find_compiler(compiler, sizeof compiler);
+    json_t *r = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o?, s:o, s:o, s:o}", "version", ATOM_VERSION, "cpu",
+        cpu_report(), "memory", memory_report(), "disk", disk_report(), "cuda", cuda_report(),
+        "compiler", compiler[0] ? json_string(compiler) : json_null(), "libraries",
+        libraries_report(), "limits", limits_report(), "kernels", kernels_report());
+    if (r)
+        json_object_set_new(r, "notes", notes_report(r));
+    return r;
+}
+
+static uint64_t number(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static void print_words(const json_t *list)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item) cli_print(" %s", json_string_value(item));
+    cli_print("\n");
+}
+
+static void print_machine(const json_t *r)
+{
+    const json_t *cpu = json_object_get(r, "cpu"), *memory = json_object_get(r, "memory"), *disk;
+    size_t i;
+    cli_print("atom        %s (%s%s%s, %s)\n", ATOM_VERSION, ATOM_BUILD,
+              ATOM_SANITIZERS[0] ? ", " : "", ATOM_SANITIZERS, ATOM_COMPILER);
+    cli_print("processor   %s, %d cores\n", json_string_value(json_object_get(cpu, "model")),
+              (int)number(cpu, "cores"));
+    cli_print("vectors    ");
+    print_words(json_object_get(cpu, "isa"));
+    cli_print("memory      %s, %s available, %s swap\n", cli_size(number(memory, "total_bytes")),
+              cli_size(number(memory, "available_bytes")), cli_size(number(memory, "swap_bytes")));
+    json_array_foreach(json_object_get(r, "disk"), i, disk)
+        cli_print("disk        %s free at %s\n", cli_size(number(disk, "free_bytes")),
+                  json_string_value(json_object_get(disk, "path")));
+    cli_print("CUDA        not used: %s\n",
+              json_string_value(json_object_get(json_object_get(r, "cuda"), "reason")));
+}
+
+static void print_software(const json_t *r)
+{
+    const json_t *compiler = json_object_get(r, "compiler"), *entry;
+    json_t *value;
+    const char *key;
+    size_t i;
+    cli_print("compiler    %s\n", json_is_string(compiler) ? json_string_value(compiler)
+                                                           : "none: plans are interpreted");
+    cli_print("libraries  ");
+    json_object_foreach(json_object_get(r, "libraries"), key, value)
+        cli_print(" %s %s", key, json_is_string(value) ? json_string_value(value) : "(off)");
+    cli_print("\nlimits     ");
+    json_object_foreach(json_object_get(r, "limits"), key, value)
+    {
+        if (json_is_null(value))
+            cli_print(" %s unlimited", key);
+        else
+            cli_print(" %s %lld", key, (long long)json_integer_value(value));
+    }
+    cli_print("\n");
+    json_array_foreach(json_object_get(r, "kernels"), i, entry)
+    {
+        const json_t *missing = json_object_get(entry, "unsupported");
+        cli_print("kernels     %s %s %s: ", json_string_value(json_object_get(entry, "backend")),
+                  json_string_value(json_object_get(entry, "dtype")),
+                  json_is_array(missing) ? json_string_value(json_object_get(entry, "isa")) : "");
+        if (!json_is_array(missing))
+            cli_print("not supported\n");
+        else if (json_array_size(missing) == 0)
+            cli_print("all supported\n");
+        else {
+            cli_print("unsupported:");
+            print_words(missing);
+        }
+    }
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const doctor_values *v = values;
+    (void)parsed;
+    json_t *r = report();
+    if (!r)
+        return atom_fail_memory("the report", 0);
+    if (v->json)
+        return cli_print_json(r);
+    print_machine(r);
+    print_software(r);
+    size_t i;
+    json_t *text;
+    json_array_foreach(json_object_get(r, "notes"), i, text)
+        cli_print("note        %s\n", json_string_value(text));
+    json_decref(r);
+    return ATOM_OK;
+}
+
+const cli_command cli_doctor = {&options, run};
