@@ -1,0 +1,75 @@
+/*
+ * Hugging Face model directories: config.json and model*.safetensors of GPT-2, both ways.
+ *
+ * Weights live in one canonical f32 vector laid out by the graph (graph_param.offset). Files store
+ * the four linear weights of a block as [in, out] (Conv1D), atom as [out, in]: they are transposed
+ * here, tensor by tensor, through a small buffer.
+ *
+ * Ownership: texts returned are freed with atom_free. Thread: no shared state.
+ * Errors: ATOM_E_FORMAT names the file and the key or tensor; ATOM_E_UNSUPPORTED for legal models
+ * that atom cannot train; ATOM_E_USAGE for a model that is not there; ATOM_E_RESOURCE. Source:
+ * facts/formats.md 1.4, 1.5, 2.1, 2.2.
+ */
+#ifndef ATOM_FILE_HFDIR_H
+#define ATOM_FILE_HFDIR_H
+
+#include "atom/graph/models.h"
+
+/* --- config.json --------------------------------------------------------------------------------
+ */
+
+/* Text of a config.json -> numbers; `path` is for messages. Absent keys get GPT-2's class defaults.
+ */
+ATOM_MUST atom_status file_config_parse(const char *path, const char *text, size_t bytes,
+                                        graph_gpt2_config *config);
+/* Reads a file; *source (may be NULL) gets its text, for file_config_write to keep unknown keys. */
+ATOM_MUST atom_status file_config_read(const char *path, graph_gpt2_config *config, char **source);
+/*
+ * The text of a config.json that transformers 4 and 5 load. source: an imported config.json whose
+ * other keys are kept, or NULL. end_token: id of the end-of-text token, or -1 (then as in source).
+ */
+ATOM_MUST atom_status file_config_text(const graph_gpt2_config *config, const char *source,
+                                       int64_t end_token, char **text);
+/* Writes config.json and generation_config.json into dir. */
+ATOM_MUST atom_status file_config_write(const char *dir, const graph_gpt2_config *config,
+                                        const char *source, int64_t end_token);
+
+/* --- a model as users name it -------------------------------------------------------------------
+ */
+
+typedef enum file_model_kind {
+    FILE_MODEL_PRESET, /* numbers from a name: random start */
+    FILE_MODEL_CONFIG, /* a config.json: random start */
+    FILE_MODEL_DIR     /* a directory: its weights, if it has any */
+} file_model_kind;
+
+typedef struct file_model {
+    file_model_kind kind;
+    graph_gpt2_config config;
+    char *dir;        /* DIR: where; else NULL */
+    char *source;     /* CONFIG, DIR: text of config.json; else NULL */
+    bool has_weights; /* DIR: model.safetensors or an index is there */
+} file_model;
+
+/* "gpt2-124m", "runs/a/checkpoint-100", "tiny.json". Free with file_model_free. */
+ATOM_MUST atom_status file_model_resolve(const char *spec, file_model *out);
+void file_model_free(file_model *model);
+
+/* --- weights ------------------------------------------------------------------------------------
+ */
+
+/*
+ * All parameters of g from model.safetensors or from the shards of its index, into
+ * vector[g->param_extent]; gaps between parameters are left alone. F32, F16 and BF16, names with or
+ * without "transformer."; mask buffers are skipped; a copy of the tied head must equal wte.
+ * Missing, extra and misshapen tensors are refused by name. Warns of values that are not finite.
+ */
+ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *vector);
+bool file_weights_exist(const char *dir);
+/* dir/model.safetensors in F32 with the names transformers writes; removes stale shards and index.
+ */
+ATOM_MUST atom_status file_weights_write(const char *dir, const graph *g, const float *vector);
+/* Is this parameter stored transposed (Conv1D)? By its name, without prefix. */
+bool file_param_transposed(const graph_param *param);
+
+#endif
