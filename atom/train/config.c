@@ -356,7 +356,7 @@ const opt_command train_command = {
         "Every key is also a key of CONFIG.yml; the command line wins. SIZE takes KiB, MiB, GiB "
         "(powers of two) and kB, MB, GB (powers of ten). The first interrupt finishes the step and "
         "saves.",
-    .examples = "# bytes as tokens, one sixth of the memory the model wants\n"
+    .examples = "# the whole model through 512 MiB of device memory\n"
                 "atom train --data data/ -o run/ --device-memory 512MiB --max-steps 200\n"
                 "# go on where an earlier run stopped\n"
                 "atom train config.yml --resume-from-checkpoint auto\n",

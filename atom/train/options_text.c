@@ -65,16 +65,18 @@ static void wrap(FILE *f, const char *text, int column, int at)
 
 void opt_write_range(FILE *f, const opt_spec *spec)
 {
-    bool low = spec->min > -1e15, high = spec->max < 1e15;
+    bool low = spec->min > -1e9, high = spec->max < 1e9;
     if ((spec->min == 0 && spec->max == 0) || (!low && !high))
         return;
+    fputs(" Range: ", f);
     if (low && high)
-        fprintf(f, "%s%g to %g%s", spec->flags & OPT_ABOVE_MIN ? "above " : "", spec->min,
-                spec->max, spec->flags & OPT_BELOW_MAX ? " exclusive" : "");
+        fprintf(f, "%s%.9g to %s%.9g", spec->flags & OPT_ABOVE_MIN ? "above " : "", spec->min,
+                spec->flags & OPT_BELOW_MAX ? "below " : "", spec->max);
     else if (low)
-        fprintf(f, "%s %g", spec->flags & OPT_ABOVE_MIN ? "more than" : "at least", spec->min);
+        fprintf(f, "%s %.9g", spec->flags & OPT_ABOVE_MIN ? "more than" : "at least", spec->min);
     else
-        fprintf(f, "%s %g", spec->flags & OPT_BELOW_MAX ? "less than" : "at most", spec->max);
+        fprintf(f, "%s %.9g", spec->flags & OPT_BELOW_MAX ? "less than" : "at most", spec->max);
+    fputc('.', f);
 }
 
 /* "fp32|bf16" for choices, the value's name otherwise. */
@@ -104,13 +106,8 @@ static atom_status write_option(FILE *f, const opt_spec *spec)
     ATOM_TRY(opt_out_close(&line, &head));
     ATOM_TRY(opt_out_open(&line));
     fputs(spec->help ? spec->help : "", line.file);
-    if (spec->type == OPT_INT || spec->type == OPT_NUMBER) {
-        if (spec->min != 0 || spec->max != 0)
-            fputs(" Range: ", line.file);
+    if (spec->type == OPT_INT || spec->type == OPT_NUMBER)
         opt_write_range(line.file, spec);
-        if (spec->min != 0 || spec->max != 0)
-            fputc('.', line.file);
-    }
     if (spec->fallback && spec->type != OPT_FLAG)
         fprintf(line.file, " [%s]", spec->fallback);
     if (spec->flags & OPT_REQUIRED)
