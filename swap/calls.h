@@ -1,7 +1,8 @@
 /*
- * Call lists: one sub-model's forward or backward for one micro-batch, as a flat list of kernels with
- * their buffers, sizes and attributes (DESIGN D11). A list does not know where its sub-model lives: its
- * buffers are (base, offset) pairs, and the tape says where each base is for a given visit.
+ * Call lists: one sub-model's forward or backward for one micro-batch, as a flat list of kernels
+ * with their buffers, sizes and attributes (DESIGN D11). A list does not know where its sub-model
+ * lives: its buffers are (base, offset) pairs, and the tape says where each base is for a given
+ * visit.
  *
  * The interpreter here walks a list; codegen/emit prints it as C that does the same calls.
  */
@@ -38,11 +39,11 @@ typedef struct swap_ref {
 } swap_ref;
 
 typedef struct swap_call {
-    atom_op op;       /* ATOM_OP_N: copy buf[0] <- buf[1], dim[0] bytes */
+    atom_op op; /* ATOM_OP_N: copy buf[0] <- buf[1], dim[0] bytes */
     uint8_t backward;
     uint8_t n_buf;
-    int32_t node;     /* graph node index, for messages and profiles */
-    char name[48];    /* node name */
+    int32_t node;  /* graph node index, for messages and profiles */
+    char name[48]; /* node name */
     swap_ref buf[KRN_BUF_MAX];
     uint64_t bytes[KRN_BUF_MAX]; /* size of each buffer */
     int64_t dim[KRN_DIM_MAX];
@@ -52,7 +53,8 @@ typedef struct swap_call {
 
 typedef enum swap_list {
     SWAP_LIST_FWD,  /* forward, keeps nothing; the last sub-model ends in the loss */
-    SWAP_LIST_KEEP, /* forward that fills KEPT; without the terminal op, whose backward does it all */
+    SWAP_LIST_KEEP, /* forward that fills KEPT; without the terminal op, whose backward does it all
+                     */
     SWAP_LIST_BWD,  /* backward from KEPT (the last sub-model starts with the terminal op) */
     SWAP_LIST_LATE, /* backward of late nodes, one micro-batch */
     SWAP_LIST_N

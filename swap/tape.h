@@ -2,10 +2,11 @@
  * The tape: one training or evaluation step as a linear list of instructions on named streams
  * (DESIGN D4).
  *
- * Its meaning is its sequential execution. Every instruction says which bytes of which space it reads
- * and writes; swap_tape_link() derives from that the few cross-stream waits that keep every observer
- * unable to tell concurrent execution from the sequential one, and swap_hazard_check() proves it again
- * by another method. Whoever writes a tape thinks about buffers, not about synchronisation.
+ * Its meaning is its sequential execution. Every instruction says which bytes of which space it
+ * reads and writes; swap_tape_link() derives from that the few cross-stream waits that keep every
+ * observer unable to tell concurrent execution from the sequential one, and swap_hazard_check()
+ * proves it again by another method. Whoever writes a tape thinks about buffers, not about
+ * synchronisation.
  */
 #ifndef SWAP_TAPE_H
 #define SWAP_TAPE_H
@@ -59,14 +60,15 @@ typedef struct swap_instr {
     int32_t first_param, last_param;
     uint8_t n_reads, n_writes, n_waits;
     swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
-    uint32_t waits[SWAP_WAITS_MAX]; /* instruction indices on other streams, all lower than this one */
-    dev_cost cost;                  /* predicted, running alone */
+    uint32_t
+        waits[SWAP_WAITS_MAX]; /* instruction indices on other streams, all lower than this one */
+    dev_cost cost;             /* predicted, running alone */
 } swap_instr;
 
 /* One named region of memory, for the memory map. Regions of one space may share bytes only where
  * `overlay` says so. */
 typedef struct swap_region {
-    char name[32];  /* "parameter ring", "gradients", "boundaries", ... */
+    char name[32]; /* "parameter ring", "gradients", "boundaries", ... */
     swap_space space;
     uint64_t offset, bytes;
 } swap_region;
@@ -87,23 +89,25 @@ typedef struct swap_tape {
     uint64_t device_bytes, host_bytes; /* sizes of the arena and of the slab */
 } swap_tape;
 
-ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches, swap_tape **out);
+ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches,
+                                     swap_tape **out);
 void swap_tape_close(swap_tape **tape);
 /* Appends a copy of *instr. */
 ATOM_MUST atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr);
 void swap_instr_reads(swap_instr *instr, swap_range range);
 void swap_instr_writes(swap_instr *instr, swap_range range);
 
-/* Fills in `waits` of every instruction from the ranges (vector clocks; redundant waits are left out). */
+/* Fills in `waits` of every instruction from the ranges (vector clocks; redundant waits are left
+ * out). */
 ATOM_MUST atom_status swap_tape_link(swap_tape *tape);
 
 /* One line per instruction, for people. Free with atom_free. */
 ATOM_MUST atom_status swap_tape_print(const swap_tape *tape, char **text);
 
 /*
- * hazard.c: independent proof that for every two instructions with conflicting ranges (same bytes, at
- * least one writes) the earlier one happens before the later one by stream order and waits, and that
- * no range leaves its space. ATOM_E_RUNTIME with both instructions named.
+ * hazard.c: independent proof that for every two instructions with conflicting ranges (same bytes,
+ * at least one writes) the earlier one happens before the later one by stream order and waits, and
+ * that no range leaves its space. ATOM_E_RUNTIME with both instructions named.
  */
 ATOM_MUST atom_status swap_hazard_check(const swap_tape *tape);
 

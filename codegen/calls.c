@@ -1,0 +1,538 @@
+/*
+ * Owns the call lists of sub-models: which kernels run, on which buffers. One idea: walk the nodes
+ * of a range forward or backward; where a tensor lives follows from who needs it (boundary,
+ * backward, nobody), and what only lives inside a list gets scratch by first fit over its lifetime.
+ * Refuses to know where the bases are.
+ *
+ *   value of t     graph input: TOKENS / TARGETS      gradient of t   came in: DX
+ *                  came in: X                                         made by a late node: LATE
+ *                  FWD goes out: Y, else ACT                          goes out: DY (others add to
+ * it) KEEP backward reads it: KEPT, else ACT             else ACT
+ */
+#include "codegen/layout.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LIVE_MAX = 64 };
+
+typedef struct live_block {
+    int32_t tensor;
+    bool gradient;
+    uint64_t offset, bytes;
+} live_block;
+
+/* First-fit scratch: the live blocks, sorted by offset. */
+typedef struct scratch {
+    uint32_t n;
+    live_block blocks[LIVE_MAX];
+    uint64_t peak;
+} scratch;
+
+typedef struct builder {
+    gen_layout *layout;
+    const graph *g;
+    uint32_t k;
+    gen_visit *visit;
+    int32_t first, last;
+    swap_list list;
+    swap_calls *calls;
+    size_t room;
+    scratch act;
+    uint64_t *kept_at; /* per tensor: offset in KEPT, or NOT_KEPT */
+    uint8_t *needed;   /* per node: the KEEP list runs it */
+    bool full;         /* the KEEP list also produces Y (activations are kept, not recomputed) */
+} builder;
+
+static const uint64_t NOT_KEPT = UINT64_MAX;
+
+/* --- scratch
+ * -------------------------------------------------------------------------------------- */
+
+static uint64_t scratch_take(scratch *s, int32_t tensor, bool gradient, uint64_t bytes)
+{
+    uint64_t at = 0;
+    uint32_t i = 0;
+    for (; i < s->n && s->blocks[i].offset < at + bytes; i++)
+        at = s->blocks[i].offset + s->blocks[i].bytes;
+    /* blocks are sorted, so the first gap wide enough ends the search */
+    ATOM_ASSERT(s->n < LIVE_MAX);
+    memmove(&s->blocks[i + 1], &s->blocks[i], (s->n - i) * sizeof s->blocks[0]);
+    s->blocks[i] = (live_block){tensor, gradient, at, bytes};
+    s->n++;
+    if (at + bytes > s->peak)
+        s->peak = at + bytes;
+    return at;
+}
+
+static live_block *scratch_find(scratch *s, int32_t tensor, bool gradient)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->blocks[i].tensor == tensor && s->blocks[i].gradient == gradient)
+            return &s->blocks[i];
+    }
+    return NULL;
+}
+
+static void scratch_give(scratch *s, int32_t tensor, bool gradient)
+{
+    live_block *b = scratch_find(s, tensor, gradient);
+    if (!b)
+        return;
+    uint32_t i = (uint32_t)(b - s->blocks);
+    memmove(b, b + 1, (s->n - i - 1) * sizeof *b);
+    s->n--;
+}
+
+/* --- where things are
+ * ----------------------------------------------------------------------------- */
+
+static bool made_here(const builder *b, int32_t tensor)
+{
+    int32_t producer = b->g->tensors[tensor].producer;
+    return producer >= b->first && producer < b->last;
+}
+
+static bool in_boundary(const gen_boundary *boundary, int32_t tensor, uint64_t *offset)
+{
+    for (uint32_t i = 0; i < boundary->n; i++) {
+        if (boundary->ids[i] == tensor) {
+            *offset = boundary->offset[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t aligned_bytes(const builder *b, int32_t tensor)
+{
+    return atom_align(graph_tensor_bytes(b->g, tensor));
+}
+
+/* Where the value of a tensor is (or, for a producer, goes). */
+static swap_ref value_ref(builder *b, int32_t tensor)
+{
+    uint64_t offset = 0;
+    if (tensor == b->g->tokens)
+        return (swap_ref){SWAP_BASE_TOKENS, 0};
+    if (tensor == b->g->targets)
+        return (swap_ref){SWAP_BASE_TARGETS, 0};
+    if (tensor == b->g->loss)
+        return (swap_ref){SWAP_BASE_LOSS, 0};
+    if (!made_here(b, tensor)) {
+        bool found = in_boundary(&b->visit->x, tensor, &offset);
+        ATOM_ASSERT(found);
+        return (swap_ref){SWAP_BASE_X, offset};
+    }
+    if (b->list != SWAP_LIST_FWD && b->kept_at[tensor] != NOT_KEPT)
+        return (swap_ref){SWAP_BASE_KEPT, b->kept_at[tensor]};
+    bool out = b->list == SWAP_LIST_FWD || (b->list == SWAP_LIST_KEEP && b->full);
+    if (out && in_boundary(&b->visit->y, tensor, &offset))
+        return (swap_ref){SWAP_BASE_Y, offset};
+    live_block *block = scratch_find(&b->act, tensor, false);
+    if (!block)
+        return (swap_ref){SWAP_BASE_ACT,
+                          scratch_take(&b->act, tensor, false, aligned_bytes(b, tensor))};
+    return (swap_ref){SWAP_BASE_ACT, block->offset};
+}
+
+static swap_ref grad_ref(builder *b, int32_t tensor)
+{
+    uint64_t offset = 0;
+    if (in_boundary(&b->visit->x, tensor, &offset))
+        return (swap_ref){SWAP_BASE_DX, offset};
+    int32_t producer = b->g->tensors[tensor].producer;
+    if (producer >= 0 && producer == b->layout->late_node)
+        return (swap_ref){SWAP_BASE_LATE, 0};
+    if (in_boundary(&b->visit->y, tensor, &offset))
+        return (swap_ref){SWAP_BASE_DY, offset};
+    live_block *block = scratch_find(&b->act, tensor, true);
+    if (!block)
+        return (swap_ref){SWAP_BASE_ACT,
+                          scratch_take(&b->act, tensor, true, aligned_bytes(b, tensor))};
+    return (swap_ref){SWAP_BASE_ACT, block->offset};
+}
+
+static swap_ref param_ref(const builder *b, int32_t param)
+{
+    return (swap_ref){SWAP_BASE_PARAM, gen_slot_offset(b->layout, b->k, param)};
+}
+
+static swap_ref param_grad_ref(const builder *b, int32_t param)
+{
+    swap_base base = b->g->params[param].shared ? SWAP_BASE_SHARED : SWAP_BASE_GRAD;
+    return (swap_ref){base, b->layout->grad_offset[param]};
+}
+
+/* --- calls
+ * ---------------------------------------------------------------------------------------- */
+
+static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
+{
+    const graph_node *node = &g->nodes[index];
+    const graph_tensor *in = &g->tensors[node->in[0]];
+    int64_t elements = (int64_t)graph_tensor_elements(g, node->in[0]);
+    int64_t width = in->dims[in->rank - 1];
+    memset(dim, 0, KRN_DIM_MAX * sizeof *dim);
+    switch (node->op) {
+    case ATOM_OP_embed:
+        dim[0] = g->micro_batch;
+        dim[1] = g->sequence;
+        dim[2] = g->params[node->params[0]].dims[1];
+        dim[3] = g->params[node->params[0]].dims[0];
+        return;
+    case ATOM_OP_layernorm:
+        dim[0] = elements / width;
+        dim[1] = width;
+        return;
+    case ATOM_OP_linear:
+    case ATOM_OP_linear_gelu:
+        dim[0] = elements / width;
+        dim[1] = width;
+        dim[2] = g->params[node->params[0]].dims[0];
+        return;
+    case ATOM_OP_attention:
+        dim[0] = g->micro_batch;
+        dim[1] = g->sequence;
+        dim[2] = node->heads;
+        dim[3] = width / 3 / node->heads;
+        return;
+    case ATOM_OP_cross_entropy:
+        dim[0] = elements / width;
+        dim[1] = width;
+        return;
+    case ATOM_OP_classifier:
+        dim[0] = elements / width;
+        dim[1] = width;
+        dim[2] = g->params[node->params[0]].dims[0];
+        return;
+    default:
+        dim[0] = elements;
+        return;
+    }
+}
+
+uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const krn_table *table)
+{
+    int64_t dim[KRN_DIM_MAX];
+    node_dims(g, node, dim);
+    return table->workspace(g->nodes[node].op, backward, dim);
+}
+
+static atom_status add_call(builder *b, const swap_call *call)
+{
+    atom_status st = atom_grow((void **)&b->calls->calls, b->calls->n, &b->room, sizeof *call);
+    if (st == ATOM_OK)
+        b->calls->calls[b->calls->n++] = *call;
+    return st;
+}
+
+static void put(swap_call *call, swap_ref ref, uint64_t bytes)
+{
+    call->buf[call->n_buf] = ref;
+    call->bytes[call->n_buf++] = ref.base == SWAP_BASE_NONE ? 0 : bytes;
+}
+
+static void put_none(swap_call *call)
+{
+    put(call, (swap_ref){SWAP_BASE_NONE, 0}, 0);
+}
+
+static atom_status add_copy(builder *b, swap_ref dst, swap_ref src, int32_t tensor)
+{
+    swap_call call = {.op = ATOM_OP_N, .node = b->g->tensors[tensor].producer};
+    uint64_t bytes = graph_tensor_bytes(b->g, tensor);
+    snprintf(call.name, sizeof call.name, "copy %.40s", b->g->tensors[tensor].name);
+    put(&call, dst, bytes);
+    put(&call, src, bytes);
+    call.dim[0] = (int64_t)bytes;
+    return add_call(b, &call);
+}
+
+static swap_call begin_call(const builder *b, int32_t index, int backward)
+{
+    const graph_node *node = &b->g->nodes[index];
+    swap_call call = {.op = node->op,
+                      .backward = (uint8_t)backward,
+                      .node = index,
+                      .eps = node->eps,
+                      .p = node->p,
+                      .rng = node->rng};
+    snprintf(call.name, sizeof call.name, "%.47s", node->name);
+    node_dims(b->g, index, call.dim);
+    return call;
+}
+
+static void put_params(const builder *b, swap_call *call, const graph_node *node, bool gradients)
+{
+    const atom_op_info *info = atom_op_get(node->op);
+    for (int p = 0; p < info->params_max; p++) {
+        if (p >= node->n_params) {
+            put_none(call);
+            continue;
+        }
+        int32_t id = node->params[p];
+        uint64_t each = gradients ? 4 : b->layout->wire_bytes_each;
+        put(call, gradients ? param_grad_ref(b, id) : param_ref(b, id),
+            b->g->params[id].elements * each);
+    }
+}
+
+static void put_value(builder *b, swap_call *call, int32_t tensor)
+{
+    put(call, value_ref(b, tensor), graph_tensor_bytes(b->g, tensor));
+}
+
+/* Scratch values whose last reader in this list was `index` are free again. */
+static void release_values(builder *b, int32_t index)
+{
+    for (uint32_t i = b->act.n; i-- > 0;) {
+        live_block *block = &b->act.blocks[i];
+        if (!block->gradient && (b->g->tensors[block->tensor].last_use <= index))
+            scratch_give(&b->act, block->tensor, false);
+    }
+}
+
+static atom_status add_forward(builder *b, int32_t index)
+{
+    const graph_node *node = &b->g->nodes[index];
+    const atom_op_info *info = atom_op_get(node->op);
+    swap_call call = begin_call(b, index, 0);
+    uint64_t offset;
+    for (int i = 0; i < info->ins; i++)
+        put_value(b, &call, node->in[i]);
+    put_params(b, &call, node, false);
+    for (int o = 0; o < info->outs; o++)
+        put_value(b, &call, node->out[o]);
+    for (int s = 0; s < info->saved; s++)
+        put_value(b, &call, node->saved[s]);
+    atom_status st = add_call(b, &call);
+    release_values(b, index);
+    /* kept by backward and wanted outside: it is computed into KEPT, then copied out */
+    int32_t out = node->out[0];
+    if (st == ATOM_OK && b->list == SWAP_LIST_KEEP && b->full && b->kept_at[out] != NOT_KEPT &&
+        in_boundary(&b->visit->y, out, &offset))
+        st = add_copy(b, (swap_ref){SWAP_BASE_Y, offset}, value_ref(b, out), out);
+    return st;
+}
+
+static void put_d_inputs(builder *b, swap_call *call, int32_t index)
+{
+    const graph_node *node = &b->g->nodes[index];
+    for (int i = 0; i < atom_op_get(node->op)->ins; i++) {
+        graph_grad mode = graph_grad_mode(b->g, index, i);
+        if (mode == GRAPH_GRAD_NONE) {
+            put_none(call);
+            continue;
+        }
+        if (mode == GRAPH_GRAD_ADD)
+            call->flags |= i == 0 ? KRN_ADD_D_IN0 : KRN_ADD_D_IN1;
+        put(call, grad_ref(b, node->in[i]), graph_tensor_bytes(b->g, node->in[i]));
+    }
+}
+
+static atom_status add_backward(builder *b, int32_t index)
+{
+    const graph_node *node = &b->g->nodes[index];
+    const atom_op_info *info = atom_op_get(node->op);
+    bool terminal = info->flags & ATOM_OP_TERMINAL;
+    swap_call call = begin_call(b, index, 1);
+    for (int i = 0; i < info->ins; i++) {
+        if (info->keeps & (i == 0 ? ATOM_KEEP_IN0 : ATOM_KEEP_IN1))
+            put_value(b, &call, node->in[i]);
+        else
+            put_none(&call);
+    }
+    put_params(b, &call, node, false);
+    for (int o = 0; o < info->outs; o++) {
+        if (terminal || (info->keeps & ATOM_KEEP_OUT))
+            put_value(b, &call, node->out[o]);
+        else
+            put_none(&call);
+    }
+    for (int s = 0; s < info->saved; s++)
+        put_value(b, &call, node->saved[s]);
+    for (int o = 0; o < info->outs; o++) {
+        if (terminal)
+            put_none(&call);
+        else
+            put(&call, grad_ref(b, node->out[o]), graph_tensor_bytes(b->g, node->out[o]));
+    }
+    put_d_inputs(b, &call, index);
+    put_params(b, &call, node, true);
+    atom_status st = add_call(b, &call);
+    for (int o = 0; o < info->outs; o++)
+        scratch_give(&b->act, node->out[o], true);
+    return st;
+}
+
+/* --- lists
+ * ---------------------------------------------------------------------------------------- */
+
+/* Which tensors the backward of this range reads, and which nodes the KEEP list must run for them.
+ */
+static void mark_needed(builder *b)
+{
+    const graph *g = b->g;
+    uint64_t at = 0, offset;
+    for (uint32_t t = 0; t < g->n_tensors; t++)
+        b->kept_at[t] = NOT_KEPT;
+    for (int32_t i = b->first; i < b->last; i++) {
+        const graph_node *node = &g->nodes[i];
+        const atom_op_info *info = atom_op_get(node->op);
+        if (info->flags & ATOM_OP_LATE)
+            continue;
+        for (int j = 0; j < info->ins; j++) {
+            if ((info->keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)) && made_here(b, node->in[j]))
+                b->kept_at[node->in[j]] = 0;
+        }
+        if (info->keeps & ATOM_KEEP_OUT)
+            b->kept_at[node->out[0]] = 0;
+        for (int s = 0; s < info->saved; s++)
+            b->kept_at[node->saved[s]] = 0;
+    }
+    for (uint32_t t = 0; t < g->n_tensors; t++) {
+        if (b->kept_at[t] == NOT_KEPT)
+            continue;
+        b->kept_at[t] = at;
+        at += aligned_bytes(b, (int32_t)t);
+    }
+    b->visit->kept_bytes = at;
+    memset(b->needed, 0, g->n_nodes);
+    for (int32_t i = b->last; i-- > b->first;) {
+        const graph_node *node = &g->nodes[i];
+        const atom_op_info *info = atom_op_get(node->op);
+        if (info->flags & ATOM_OP_TERMINAL)
+            continue;
+        bool want = b->needed[i] || b->kept_at[node->out[0]] != NOT_KEPT ||
+                    (b->full && in_boundary(&b->visit->y, node->out[0], &offset));
+        for (int s = 0; s < info->saved; s++)
+            want |= b->kept_at[node->saved[s]] != NOT_KEPT;
+        b->needed[i] = want;
+        for (int j = 0; want && j < info->ins; j++) {
+            if (made_here(b, node->in[j]))
+                b->needed[g->tensors[node->in[j]].producer] = 1;
+        }
+    }
+}
+
+static void begin_list(builder *b, swap_list list)
+{
+    b->list = list;
+    b->calls = &b->layout->out->program->sub_models[b->k].list[list];
+    b->room = 0;
+    b->act.n = 0;
+}
+
+/* Tensors that cross the whole range: their value or gradient is handed on. */
+static atom_status pass_through(builder *b, swap_base to, swap_base from)
+{
+    atom_status st = ATOM_OK;
+    for (uint32_t i = 0; st == ATOM_OK && i < b->visit->x.n; i++) {
+        uint64_t x = b->visit->x.offset[i], y;
+        if (!in_boundary(&b->visit->y, b->visit->x.ids[i], &y))
+            continue;
+        swap_ref dst = {to, to == SWAP_BASE_Y ? y : x}, src = {from, from == SWAP_BASE_DY ? y : x};
+        st = add_copy(b, dst, src, b->visit->x.ids[i]);
+    }
+    return st;
+}
+
+static atom_status build_forward(builder *b)
+{
+    atom_status st;
+    begin_list(b, SWAP_LIST_FWD);
+    ATOM_TRY(pass_through(b, SWAP_BASE_Y, SWAP_BASE_X));
+    for (int32_t i = b->first; i < b->last; i++)
+        ATOM_TRY(add_forward(b, i));
+    begin_list(b, SWAP_LIST_KEEP);
+    if (b->full)
+        ATOM_TRY(pass_through(b, SWAP_BASE_Y, SWAP_BASE_X));
+    for (int32_t i = b->first; i < b->last; i++) {
+        if (b->needed[i])
+            ATOM_TRY(add_forward(b, i));
+    }
+fail:
+    return st;
+}
+
+/* The late node's gradient, when it also crosses the range's end, starts as what comes back from
+ * there. */
+static atom_status begin_late(builder *b)
+{
+    uint64_t y;
+    if (!b->visit->has_late)
+        return ATOM_OK;
+    int32_t out = b->g->nodes[b->layout->late_node].out[0];
+    if (!in_boundary(&b->visit->y, out, &y))
+        return ATOM_OK;
+    return add_copy(b, (swap_ref){SWAP_BASE_LATE, 0}, (swap_ref){SWAP_BASE_DY, y}, out);
+}
+
+static atom_status build_backward(builder *b)
+{
+    atom_status st;
+    begin_list(b, SWAP_LIST_BWD);
+    ATOM_TRY(pass_through(b, SWAP_BASE_DX, SWAP_BASE_DY));
+    ATOM_TRY(begin_late(b));
+    for (int32_t i = b->last; i-- > b->first;) {
+        if (!(atom_op_get(b->g->nodes[i].op)->flags & ATOM_OP_LATE))
+            ATOM_TRY(add_backward(b, i));
+    }
+    begin_list(b, SWAP_LIST_LATE);
+    for (int32_t i = b->last; i-- > b->first;) {
+        if (atom_op_get(b->g->nodes[i].op)->flags & ATOM_OP_LATE)
+            ATOM_TRY(add_backward(b, i));
+    }
+fail:
+    return st;
+}
+
+static atom_status build_sub_model(builder *b, uint32_t k)
+{
+    const part_sub_model *s = &b->layout->plan->sub_models[k];
+    swap_sub_model *out = &b->layout->out->program->sub_models[k];
+    bool last = k + 1 == b->layout->n;
+    b->k = k;
+    b->visit = &b->layout->visits[k];
+    b->first = s->first_node;
+    b->last = s->last_node;
+    b->full = !last && s->keep != PART_RECOMPUTE;
+    b->act.peak = 0;
+    out->first_node = s->first_node;
+    out->last_node = s->last_node;
+    mark_needed(b);
+    atom_status st = build_forward(b);
+    if (st == ATOM_OK)
+        st = build_backward(b);
+    b->visit->act_bytes = b->act.peak;
+    return st;
+}
+
+atom_status gen_calls_build(gen_layout *layout)
+{
+    atom_status st = ATOM_OK;
+    builder b = {.layout = layout, .g = layout->g};
+    swap_program *program = atom_alloc(1, sizeof *program);
+    b.kept_at = atom_alloc(layout->g->n_tensors, sizeof *b.kept_at);
+    b.needed = atom_alloc(layout->g->n_nodes, 1);
+    layout->out->program = program;
+    if (program)
+        program->sub_models = atom_alloc(layout->n, sizeof *program->sub_models);
+    if (!program || !program->sub_models || !b.kept_at || !b.needed) {
+        st = atom_fail_memory("call lists", layout->n * sizeof *program->sub_models);
+        goto fail;
+    }
+    program->n_sub_models = layout->n;
+    program->graph_hash = graph_hash(layout->g);
+    program->dtype = layout->g->dtype;
+    for (uint32_t k = 0; k < layout->n; k++)
+        ATOM_TRY(build_sub_model(&b, k));
+fail:
+    atom_free(b.kept_at);
+    atom_free(b.needed);
+    return st;
+}

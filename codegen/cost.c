@@ -1,0 +1,122 @@
+/*
+ * Owns the predicted cost of single instructions. One idea: an instruction's time alone comes from
+ * the profile, and its shares say what it takes away from others meanwhile; the null device does
+ * the rest. Refuses to model overlap itself.
+ */
+#include "codegen/layout.h"
+
+static double per_second(double bytes, double rate)
+{
+    return rate > 0 ? bytes / rate : 0;
+}
+
+static double calls_seconds(const part_profile *p, const swap_calls *calls)
+{
+    double seconds = 0;
+    for (uint32_t c = 0; c < calls->n; c++) {
+        const swap_call *call = &calls->calls[c];
+        if (call->op == ATOM_OP_N)
+            seconds += per_second(2.0 * (double)call->dim[0], p->device.device_bytes_per_second);
+        else if (call->backward)
+            seconds += p->nodes[call->node].bwd_seconds;
+        else
+            seconds += p->nodes[call->node].fwd_seconds;
+    }
+    return seconds;
+}
+
+static dev_cost compute_cost(const part_device *d, double seconds)
+{
+    dev_cost cost = {.seconds = seconds};
+    if (d->unified) {
+        cost.share[DEV_R_CORES] = 1.0f;
+        cost.share[DEV_R_DRAM] = 0.3f;
+    } else {
+        cost.share[DEV_R_GPU] = 1.0f;
+    }
+    return cost;
+}
+
+/* Two directions together run at `both`; a shared resource of which each takes 1/(2 f) says the
+ * same. */
+static float duplex_share(double alone, double both)
+{
+    double f = alone > 0 && both > 0 ? both / alone : 1;
+    if (f > 1)
+        f = 1;
+    if (f < 0.5)
+        f = 0.5;
+    return (float)(0.5 / f);
+}
+
+static dev_cost copy_cost(const part_device *d, bool to_device, uint64_t bytes)
+{
+    double alone = to_device ? d->h2d_bytes_per_second : d->d2h_bytes_per_second;
+    double both = to_device ? d->h2d_both_bytes_per_second : d->d2h_both_bytes_per_second;
+    dev_cost cost = {.seconds = d->copy_latency_seconds + per_second((double)bytes, alone)};
+    cost.share[to_device ? DEV_R_H2D : DEV_R_D2H] = 1.0f;
+    if (!d->unified) {
+        cost.share[DEV_R_DRAM] = duplex_share(alone, both);
+        return cost;
+    }
+    /* a memcpy keeps one core busy for as long as the copy takes at memory speed */
+    double memory = d->host_bytes_per_second > 0 ? 2 * alone / d->host_bytes_per_second : 0.5;
+    double busy = memory > 1 ? 1 : memory;
+    cost.share[DEV_R_DRAM] = (float)busy;
+    cost.share[DEV_R_CORES] = (float)(busy / (d->cores ? d->cores : 1));
+    return cost;
+}
+
+static double params_of(const gen_layout *layout, const swap_instr *in)
+{
+    double n = 0;
+    for (int32_t p = in->first_param; p < in->last_param; p++)
+        n += (double)layout->g->params[p].elements;
+    return n;
+}
+
+void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in)
+{
+    if (!profile)
+        return;
+    const part_device *d = &profile->device;
+    double bytes = (double)in->src.bytes + (double)in->dst.bytes;
+    switch (in->code) {
+    case SWAP_FWD:
+    case SWAP_BWD:
+    case SWAP_LATE: {
+        double seconds = 0;
+        for (int l = 0; l < SWAP_LIST_N; l++) {
+            if (in->lists & (1u << l))
+                seconds += calls_seconds(profile,
+                                         &layout->out->program->sub_models[in->sub_model].list[l]);
+        }
+        in->cost = compute_cost(d, seconds);
+        return;
+    }
+    case SWAP_ZERO:
+    case SWAP_ROUND:
+    case SWAP_NORM:
+        in->cost =
+            compute_cost(d, d->launch_seconds + per_second(bytes, d->device_bytes_per_second));
+        return;
+    case SWAP_UPLOAD:
+    case SWAP_FETCH:
+    case SWAP_UNSTASH:
+        in->cost = copy_cost(d, true, in->src.bytes);
+        return;
+    case SWAP_STASH:
+    case SWAP_SPILL:
+    case SWAP_LOSS:
+        in->cost = copy_cost(d, false, in->src.bytes);
+        return;
+    case SWAP_UPDATE:
+        in->cost.seconds = per_second(params_of(layout, in), d->adamw_params_per_second);
+        in->cost.share[DEV_R_CORES] = 1.0f;
+        in->cost.share[DEV_R_DRAM] = 1.0f;
+        return;
+    case SWAP_CLIP:
+    case SWAP_CODE_N:
+        return;
+    }
+}

@@ -1,0 +1,137 @@
+/*
+ * Owns the evaluation of plans by simulation. One idea: lower the plan and run its own tapes on the
+ * null device; prediction and execution then cannot disagree about what happens, only about how
+ * long it takes. Refuses shortcuts.
+ */
+#include "codegen/lower.h"
+
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct simulation {
+    gen_lowered *low;
+    dev *device;
+    swap_exec *exec;
+    double seconds; /* of one steady step */
+    double busy_seconds[DEV_STREAM_N];
+} simulation;
+
+static void close_simulation(simulation *s)
+{
+    swap_exec_close(&s->exec);
+    dev_close(&s->device);
+    gen_lowered_close(&s->low);
+}
+
+/* FIRST, then TRAIN twice: the second is the steady step. */
+static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
+                            const krn_table *table, simulation *s)
+{
+    atom_status st;
+    swap_step step = {.step = 1, .max_grad_norm = 1};
+    swap_result result = {0};
+    ATOM_TRY(gen_lower(g, plan, profile, table, &s->low));
+    ATOM_TRY(dev_null_open(0, &s->device));
+    swap_exec_config config = gen_exec_config(s->low);
+    config.device = s->device;
+    ATOM_TRY(swap_exec_open(&config, &s->exec));
+    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[SWAP_TAPE_FIRST], &step, &result));
+    double before[DEV_STREAM_N];
+    for (int i = 0; i < DEV_STREAM_N; i++)
+        before[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds;
+    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[SWAP_TAPE_TRAIN], &step, &result));
+    s->seconds = result.seconds;
+    for (int i = 0; i < DEV_STREAM_N; i++)
+        s->busy_seconds[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds - before[i];
+fail:
+    return st;
+}
+
+static part_bound bound_of(const simulation *s)
+{
+    const double *busy = s->busy_seconds;
+    double link = busy[DEV_H2D] > busy[DEV_D2H] ? busy[DEV_H2D] : busy[DEV_D2H];
+    if (busy[DEV_COMPUTE] >= 0.95 * s->seconds)
+        return PART_BOUND_COMPUTE;
+    if (link > busy[DEV_COMPUTE] && link >= busy[DEV_HOST])
+        return PART_BOUND_LINK;
+    return busy[DEV_HOST] > busy[DEV_COMPUTE] ? PART_BOUND_OPTIMIZER : PART_BOUND_COMPUTE;
+}
+
+atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdict)
+{
+    const gen_judge *judge = ctx;
+    simulation s = {0};
+    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, &s);
+    if (st == ATOM_OK) {
+        *verdict = (part_verdict){.device_peak_bytes = s.low->device_bytes,
+                                  .host_peak_bytes = s.low->host_bytes,
+                                  .step_seconds = s.seconds,
+                                  .compute_seconds = s.busy_seconds[DEV_COMPUTE],
+                                  .h2d_seconds = s.busy_seconds[DEV_H2D],
+                                  .d2h_seconds = s.busy_seconds[DEV_D2H],
+                                  .host_seconds = s.busy_seconds[DEV_HOST],
+                                  .bound = bound_of(&s)};
+    }
+    close_simulation(&s);
+    return st;
+}
+
+/* --- timeline
+ * ------------------------------------------------------------------------------------- */
+
+static char mark_of(const swap_instr *in)
+{
+    static const char marks[SWAP_CODE_N] = {
+        [SWAP_UPLOAD] = 't', [SWAP_FETCH] = 'F', [SWAP_FWD] = 'f',     [SWAP_BWD] = 'b',
+        [SWAP_LATE] = 'e',   [SWAP_STASH] = 's', [SWAP_UNSTASH] = 'u', [SWAP_ZERO] = 'z',
+        [SWAP_ROUND] = 'r',  [SWAP_NORM] = 'n',  [SWAP_SPILL] = 'S',   [SWAP_LOSS] = 'l',
+        [SWAP_CLIP] = 'c',   [SWAP_UPDATE] = 'U'};
+    return marks[in->code];
+}
+
+static void draw(const simulation *s, uint32_t width, char *rows[DEV_STREAM_N])
+{
+    const swap_tape *tape = s->low->tapes[SWAP_TAPE_TRAIN];
+    uint32_t n;
+    const swap_span *spans = swap_exec_spans(s->exec, &n);
+    double scale = s->seconds > 0 ? width / (s->seconds * 1e9) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t from = (uint32_t)((double)spans[i].start_ns * scale);
+        uint32_t to = (uint32_t)((double)spans[i].end_ns * scale);
+        for (uint32_t x = from; x < to && x < width; x++)
+            rows[tape->instrs[i].stream][x] = mark_of(&tape->instrs[i]);
+    }
+}
+
+atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profile *profile,
+                         const krn_table *table, uint32_t width, char **text)
+{
+    static const char *const names[DEV_STREAM_N] = {"compute", "to device", "to host", "optimizer"};
+    char cells[DEV_STREAM_N][256], *rows[DEV_STREAM_N];
+    simulation s = {0};
+    width = width < 16 ? 16 : width > 240 ? 240 : width;
+    atom_status st = simulate(g, plan, profile, table, &s);
+    if (st != ATOM_OK)
+        goto fail;
+    for (int i = 0; i < DEV_STREAM_N; i++) {
+        memset(cells[i], '.', width);
+        cells[i][width] = 0;
+        rows[i] = cells[i];
+    }
+    draw(&s, width, rows);
+    char *all = atom_format("%-10s |%s|\n%-10s |%s|\n%-10s |%s|\n%-10s |%s|\n"
+                            "%-10s  f forward  b backward  F fetch  S spill  u/s boundaries  "
+                            "U update  . idle   (%.3f s)\n",
+                            names[0], rows[0], names[1], rows[1], names[2], rows[2], names[3],
+                            rows[3], "", s.seconds);
+    if (!all)
+        st = atom_fail_memory("a timeline", width * DEV_STREAM_N);
+    else
+        *text = all;
+fail:
+    close_simulation(&s);
+    return st;
+}

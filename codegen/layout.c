@@ -1,0 +1,551 @@
+/*
+ * Owns the memory layout of a lowered plan. One idea: every byte has a region with a name before
+ * anything runs; neighbours in the double-ended rings can be on the device together, nobody else
+ * needs to be. Refuses heuristics: what to place where is the plan's decision.
+ */
+#include "codegen/layout.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param)
+{
+    const gen_visit *v = &layout->visits[k];
+    if (param >= v->first_param && param < v->last_param)
+        return (layout->g->params[param].offset - v->own_offset) * layout->wire_bytes_each;
+    for (uint32_t e = 0; e < v->n_extras; e++) {
+        if (v->extras[e].param == param)
+            return v->extras[e].slot_offset;
+    }
+    ATOM_ASSERT(!"parameter is not used by this sub-model");
+    return 0;
+}
+
+swap_range gen_store_device(const gen_store *store, uint32_t i)
+{
+    if (store->bytes == 0)
+        return (swap_range){0};
+    return (swap_range){SWAP_DEVICE, store->device + (i % store->device_items) * store->bytes,
+                        store->bytes};
+}
+
+swap_range gen_store_host(const gen_store *store, uint32_t i)
+{
+    return (swap_range){SWAP_HOST, store->host + i * store->bytes, store->bytes};
+}
+
+/* --- what each sub-model owns, borrows and exchanges
+ * ---------------------------------------------- */
+
+static uint64_t param_end(const graph_param *p)
+{
+    return p->offset +
+           (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
+}
+
+static bool visit_has_extra(const gen_visit *v, int32_t param)
+{
+    for (uint32_t e = 0; e < v->n_extras; e++) {
+        if (v->extras[e].param == param)
+            return true;
+    }
+    return false;
+}
+
+static atom_status add_extras(const gen_layout *layout, gen_visit *v, const part_sub_model *s)
+{
+    for (int32_t i = s->first_node; i < s->last_node; i++) {
+        const graph_node *node = &layout->g->nodes[i];
+        for (int p = 0; p < node->n_params; p++) {
+            int32_t id = node->params[p];
+            if (id >= v->first_param || visit_has_extra(v, id))
+                continue;
+            if (v->n_extras == GEN_EXTRAS_MAX)
+                return atom_fail(ATOM_E_UNSUPPORTED,
+                                 "more than %d shared parameters in a sub-model", GEN_EXTRAS_MAX);
+            v->extras[v->n_extras++] = (gen_extra){id, v->slot_bytes};
+            v->slot_bytes += atom_align(layout->g->params[id].elements * layout->wire_bytes_each);
+        }
+    }
+    return ATOM_OK;
+}
+
+static void boundary_fill(const graph *g, int32_t cut, gen_boundary *b)
+{
+    *b = (gen_boundary){0};
+    if (cut <= 0 || cut >= (int32_t)g->n_nodes)
+        return;
+    b->n = graph_boundary(g, cut, b->ids, GRAPH_BOUNDARY_MAX);
+    ATOM_ASSERT(b->n <= GRAPH_BOUNDARY_MAX);
+    for (uint32_t t = 0; t < b->n; t++) {
+        b->offset[t] = b->bytes;
+        b->bytes += atom_align(graph_tensor_bytes(g, b->ids[t]));
+    }
+}
+
+static atom_status fill_visit(gen_layout *layout, uint32_t k)
+{
+    const graph *g = layout->g;
+    const part_sub_model *s = &layout->plan->sub_models[k];
+    gen_visit *v = &layout->visits[k];
+    v->first_param = v->last_param = -1;
+    for (int32_t p = 0; p < (int32_t)g->n_params; p++) {
+        if (g->params[p].first_node < s->first_node || g->params[p].first_node >= s->last_node)
+            continue;
+        if (v->first_param < 0)
+            v->first_param = p;
+        v->last_param = p + 1;
+    }
+    if (v->first_param < 0) /* owns nothing: an empty range where the next one starts */
+        v->first_param = v->last_param = k ? layout->visits[k - 1].last_param : 0;
+    if (v->last_param > v->first_param) {
+        v->own_offset = g->params[v->first_param].offset;
+        v->own_bytes =
+            (param_end(&g->params[v->last_param - 1]) - v->own_offset) * layout->wire_bytes_each;
+    }
+    v->slot_bytes = atom_align(v->own_bytes);
+    boundary_fill(g, s->first_node, &v->x);
+    boundary_fill(g, s->last_node, &v->y);
+    return add_extras(layout, v, s);
+}
+
+/* Accumulators are spaced like the canonical vector, so that a run of them is rounded at once. */
+static void place_grads(gen_layout *layout)
+{
+    const graph *g = layout->g;
+    for (uint32_t k = 0; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        for (int32_t p = v->first_param; p < v->last_param; p++) {
+            uint64_t *total = g->params[p].shared ? &layout->shared_bytes : &v->grads.bytes;
+            layout->grad_offset[p] = *total;
+            *total += (param_end(&g->params[p]) - g->params[p].offset) * 4;
+        }
+    }
+}
+
+static void find_late(gen_layout *layout)
+{
+    const graph *g = layout->g;
+    layout->late_node = -1;
+    for (int32_t i = 0; i < (int32_t)g->n_nodes; i++) {
+        if (!(atom_op_get(g->nodes[i].op)->flags & ATOM_OP_LATE))
+            continue;
+        layout->late_node = i;
+        layout->late.bytes = atom_align(graph_tensor_bytes(g, g->nodes[i].out[0]));
+        for (uint32_t k = 0; k < layout->n; k++) {
+            const part_sub_model *s = &layout->plan->sub_models[k];
+            layout->visits[k].has_late |= i >= s->first_node && i < s->last_node;
+        }
+        return;
+    }
+}
+
+/* --- regions
+ * -------------------------------------------------------------------------------------- */
+
+static atom_status region(gen_lowered *out, swap_space space, const char *name, uint64_t bytes,
+                          uint64_t *offset)
+{
+    uint64_t *total = space == SWAP_DEVICE ? &out->device_bytes : &out->host_bytes;
+    *offset = *total;
+    bytes = atom_align(bytes);
+    if (bytes == 0)
+        return ATOM_OK;
+    ATOM_ASSERT(out->n_regions < 32);
+    swap_region *r = &out->regions[out->n_regions++];
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->space = space;
+    r->offset = *offset;
+    r->bytes = bytes;
+    *total += bytes;
+    return ATOM_OK;
+}
+
+/* Even sub-models from the bottom, odd ones from the top; alone: the bottom. */
+static uint64_t ring_offset(uint64_t base, uint64_t ring_bytes, uint32_t k, uint64_t bytes)
+{
+    return k % 2 == 0 ? base : base + ring_bytes - bytes;
+}
+
+static uint64_t ring_bytes_of_slots(const gen_layout *layout)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < layout->n; k++) {
+        if (layout->plan->sub_models[k].resident)
+            continue;
+        uint64_t next = k + 1 < layout->n && !layout->plan->sub_models[k + 1].resident
+                            ? layout->visits[k + 1].slot_bytes
+                            : 0;
+        most = max_u64(most, layout->visits[k].slot_bytes + next);
+    }
+    return most;
+}
+
+static atom_status place_slots(gen_layout *layout)
+{
+    atom_status st;
+    uint64_t ring = ring_bytes_of_slots(layout), base, own = 0, own_base;
+    for (uint32_t k = 0; k < layout->n; k++)
+        own += layout->plan->sub_models[k].resident ? layout->visits[k].slot_bytes : 0;
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "parameter ring", ring, &base));
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "resident parameters", own, &own_base));
+    for (uint32_t k = 0; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        uint64_t at = ring_offset(base, atom_align(ring), k, v->slot_bytes);
+        if (layout->plan->sub_models[k].resident) {
+            at = own_base;
+            own_base += v->slot_bytes;
+        }
+        v->slot = (swap_range){SWAP_DEVICE, at, v->slot_bytes};
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+static atom_status place_gradients(gen_layout *layout)
+{
+    atom_status st;
+    uint64_t grads = 0, spill = 0, base;
+    for (uint32_t k = 0; k < layout->n; k++) {
+        uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].own_bytes : 0;
+        grads = max_u64(grads, layout->visits[k].grads.bytes);
+        spill = max_u64(spill, atom_align(layout->visits[k].own_bytes) + atom_align(next));
+    }
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "gradients (fp32)", grads, &base));
+    for (uint32_t k = 0; k < layout->n; k++) {
+        layout->visits[k].grads.space = SWAP_DEVICE;
+        layout->visits[k].grads.offset = base;
+    }
+    ATOM_TRY(
+        region(layout->out, SWAP_DEVICE, "shared gradients (fp32)", layout->shared_bytes, &base));
+    layout->shared = (swap_range){SWAP_DEVICE, base, layout->shared_bytes};
+    if (layout->plan->in_place)
+        return ATOM_OK;
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "spill ring", spill, &base));
+    for (uint32_t k = 0; k < layout->n; k++) {
+        uint64_t bytes = layout->visits[k].own_bytes;
+        layout->visits[k].spill =
+            (swap_range){SWAP_DEVICE, ring_offset(base, spill, k, atom_align(bytes)), bytes};
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+/* A store's device items are either all C or a staging pair; `pool` of staging is shared by visits.
+ */
+static void store_on_device(gen_store *s, uint64_t bytes, uint32_t items, uint64_t offset)
+{
+    s->bytes = bytes;
+    s->place = PART_ON_DEVICE;
+    s->device_items = items;
+    s->device = offset;
+}
+
+static atom_status place_kept(gen_layout *layout)
+{
+    atom_status st;
+    uint64_t own = 0, shared = 0, own_base, base;
+    for (uint32_t k = 0; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        bool last = k + 1 == layout->n;
+        part_keep keep = last ? PART_RECOMPUTE : layout->plan->sub_models[k].keep;
+        if (keep == PART_KEEP_DEVICE)
+            own += v->kept_bytes * layout->C;
+        else
+            shared = max_u64(shared, v->kept_bytes * (keep == PART_KEEP_HOST ? 2 : 1));
+    }
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "recompute set", shared, &base));
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "kept activations", own, &own_base));
+    for (uint32_t k = 0; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        bool last = k + 1 == layout->n;
+        part_keep keep = last ? PART_RECOMPUTE : layout->plan->sub_models[k].keep;
+        if (keep == PART_KEEP_DEVICE) {
+            store_on_device(&v->kept, v->kept_bytes, layout->C, own_base);
+            own_base += v->kept_bytes * layout->C;
+        } else {
+            store_on_device(&v->kept, v->kept_bytes, keep == PART_KEEP_HOST ? 2 : 1, base);
+            v->kept.place = keep == PART_KEEP_HOST ? PART_ON_HOST : PART_ON_DEVICE;
+        }
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+/* Boundaries that stay on the device: activations of every cut for the whole step; gradients
+ * double-ended, since only neighbours are alive together. */
+static atom_status place_boundaries_device(gen_layout *layout)
+{
+    atom_status st;
+    uint64_t total = 0, ring = 0, base;
+    for (uint32_t k = 1; k < layout->n; k++) {
+        uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
+        total += layout->visits[k].x.bytes * layout->C;
+        ring = max_u64(ring, (layout->visits[k].x.bytes + next) * layout->C);
+    }
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundaries", total, &base));
+    for (uint32_t k = 1; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        store_on_device(&v->x_store, v->x.bytes, layout->C, base);
+        base += v->x.bytes * layout->C;
+    }
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundary gradients", ring, &base));
+    for (uint32_t k = 1; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        uint64_t at = ring_offset(base, ring, k, v->x.bytes * layout->C);
+        store_on_device(&v->dx_store, v->x.bytes, layout->C, at);
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+/* Boundaries on the host: staging pairs on the device, double-ended by cut, so that what goes out
+ * of a visit and what comes in do not wait for each other. */
+static atom_status place_boundaries_host(gen_layout *layout)
+{
+    atom_status st;
+    uint64_t ring = 0, x_base, dx_base;
+    for (uint32_t k = 1; k < layout->n; k++) {
+        uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
+        ring = max_u64(ring, (layout->visits[k].x.bytes + next) * 2);
+    }
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundary staging", ring, &x_base));
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundary gradient staging", ring, &dx_base));
+    for (uint32_t k = 1; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        uint64_t pair = v->x.bytes * 2;
+        store_on_device(&v->x_store, v->x.bytes, 2, ring_offset(x_base, ring, k, pair));
+        store_on_device(&v->dx_store, v->x.bytes, 2, ring_offset(dx_base, ring, k, pair));
+        v->x_store.place = v->dx_store.place = PART_ON_HOST;
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+static atom_status place_small(gen_layout *layout)
+{
+    atom_status st;
+    const graph *g = layout->g;
+    uint64_t bt = (uint64_t)(g->micro_batch * g->sequence), base, act = 0;
+    bool host = layout->plan->boundaries == PART_ON_HOST && layout->n > 1;
+    for (uint32_t k = 0; k < layout->n; k++)
+        act = max_u64(act, layout->visits[k].act_bytes);
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "scratch activations", act, &base));
+    layout->act = (swap_range){SWAP_DEVICE, base, act};
+    uint32_t late_items = host ? 2 : layout->C;
+    ATOM_TRY(
+        region(layout->out, SWAP_DEVICE, "late gradients", layout->late.bytes * late_items, &base));
+    store_on_device(&layout->late, layout->late.bytes, late_items, base);
+    layout->late.place = host ? PART_ON_HOST : PART_ON_DEVICE;
+    swap_host_layout *h = &layout->out->layout;
+    h->micro_batch_bytes = 2 * atom_align(bt * 4);
+    h->loss_bytes = atom_align(bt * 4);
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "tokens", h->micro_batch_bytes * layout->C, &base));
+    layout->tokens = (swap_range){SWAP_DEVICE, base, h->micro_batch_bytes * layout->C};
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "losses", h->loss_bytes * layout->C, &base));
+    layout->losses = (swap_range){SWAP_DEVICE, base, h->loss_bytes * layout->C};
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "norms", h->norm_chunks * 8, &base));
+    layout->norms = (swap_range){SWAP_DEVICE, base, h->norm_chunks * 8};
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "workspace", layout->workspace.bytes, &base));
+    layout->workspace.space = SWAP_DEVICE;
+    layout->workspace.offset = base;
+    layout->out->workspace = layout->workspace;
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+static atom_status place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
+{
+    if (s->place == PART_ON_HOST && s->bytes) {
+        s->host = *total;
+        *total += s->bytes * layout->C;
+    }
+    return ATOM_OK;
+}
+
+static atom_status place_stashes(gen_layout *layout)
+{
+    atom_status st;
+    uint64_t bytes = 0, base;
+    for (int pass = 0; pass < 2; pass++) {
+        uint64_t at = pass ? base : 0;
+        for (uint32_t k = 0; k < layout->n; k++) {
+            gen_visit *v = &layout->visits[k];
+            ATOM_TRY(place_host_store(layout, &v->kept, &at));
+            ATOM_TRY(place_host_store(layout, &v->x_store, &at));
+            ATOM_TRY(place_host_store(layout, &v->dx_store, &at));
+        }
+        ATOM_TRY(place_host_store(layout, &layout->late, &at));
+        if (pass == 0) {
+            bytes = at;
+            ATOM_TRY(region(layout->out, SWAP_HOST, "stashes", bytes, &base));
+        }
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+static atom_status place_host(gen_layout *layout)
+{
+    atom_status st;
+    swap_host_layout *h = &layout->out->layout;
+    gen_lowered *out = layout->out;
+    h->extent = layout->g->param_extent;
+    ATOM_TRY(region(out, SWAP_HOST, "wire copy", h->extent * layout->wire_bytes_each, &h->wire));
+    ATOM_TRY(region(out, SWAP_HOST, "master weights", h->extent * 4, &h->master));
+    ATOM_TRY(region(out, SWAP_HOST, "Adam m", h->extent * 4, &h->m));
+    ATOM_TRY(region(out, SWAP_HOST, "Adam v", h->extent * 4, &h->v));
+    ATOM_TRY(region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C, &h->tokens));
+    ATOM_TRY(region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C, &h->losses));
+    ATOM_TRY(region(out, SWAP_HOST, "norm staging", h->norm_chunks * 8, &h->norms));
+    ATOM_TRY(place_stashes(layout));
+    if (layout->plan->in_place) {
+        for (uint32_t k = 0; k < layout->n; k++) {
+            gen_visit *v = &layout->visits[k];
+            uint64_t at = h->wire + v->own_offset * layout->wire_bytes_each;
+            v->slot = (swap_range){SWAP_HOST, at, v->own_bytes};
+            v->spill = v->slot;
+        }
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+static void find_largest_visit(gen_layout *layout)
+{
+    for (uint32_t k = 0; k < layout->n; k++) {
+        uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].slot_bytes : 0;
+        uint64_t both = layout->visits[k].slot_bytes + next;
+        layout->out->largest_visit_bytes = max_u64(layout->out->largest_visit_bytes, both);
+    }
+}
+
+static atom_status place_all(gen_layout *layout)
+{
+    atom_status st;
+    if (!layout->plan->in_place)
+        ATOM_TRY(place_slots(layout));
+    ATOM_TRY(place_gradients(layout));
+    ATOM_TRY(place_kept(layout));
+    if (layout->plan->boundaries == PART_ON_HOST)
+        ATOM_TRY(place_boundaries_host(layout));
+    else
+        ATOM_TRY(place_boundaries_device(layout));
+    ATOM_TRY(place_small(layout));
+    ATOM_TRY(place_host(layout));
+    find_largest_visit(layout);
+fail:
+    return st;
+}
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------ */
+
+static atom_status fill_params(gen_layout *layout)
+{
+    const graph *g = layout->g;
+    gen_lowered *out = layout->out;
+    out->params = atom_alloc(g->n_params, sizeof *out->params);
+    out->regions = atom_alloc(32, sizeof *out->regions);
+    layout->grad_offset = atom_alloc(g->n_params, sizeof *layout->grad_offset);
+    layout->visits = atom_alloc(layout->n, sizeof *layout->visits);
+    if (!out->params || !out->regions || !layout->grad_offset || !layout->visits)
+        return atom_fail_memory("a memory layout", g->n_params * sizeof *out->params);
+    out->n_params = g->n_params;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        out->params[p] = (swap_param){.offset = g->params[p].offset,
+                                      .elements = g->params[p].elements,
+                                      .norm_chunk = out->layout.norm_chunks,
+                                      .decay = g->params[p].decay};
+        out->layout.norm_chunks += krn_norm_chunks(g->params[p].elements);
+    }
+    return ATOM_OK;
+}
+
+static atom_status check_plan(const graph *g, const part_plan *plan)
+{
+    atom_status st = part_plan_check(plan, g);
+    if (st == ATOM_OK && plan->in_place && plan->n_sub_models != 1)
+        st = atom_fail(ATOM_E_USAGE, "an in-place plan has one sub-model");
+    if (st == ATOM_OK && plan->micro_batches == 0)
+        st = atom_fail(ATOM_E_USAGE, "a plan needs at least one micro-batch");
+    return st;
+}
+
+atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
+                      const krn_table *table, gen_lowered **out)
+{
+    atom_status st;
+    gen_lowered *low = NULL;
+    gen_layout layout = {.g = g, .plan = plan, .C = plan->micro_batches, .n = plan->n_sub_models};
+    ATOM_TRY(check_plan(g, plan));
+    low = atom_alloc(1, sizeof *low);
+    if (!low)
+        return atom_fail_memory("a lowered plan", sizeof *low);
+    layout.out = low;
+    layout.wire_bytes_each = atom_dtype_bytes(g->dtype);
+    ATOM_TRY(fill_params(&layout));
+    for (uint32_t k = 0; k < layout.n; k++)
+        ATOM_TRY(fill_visit(&layout, k));
+    place_grads(&layout);
+    find_late(&layout);
+    ATOM_TRY(gen_calls_build(&layout));
+    layout.workspace.bytes = low->program->workspace_bytes;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        uint64_t bytes = profile && !table ? profile->nodes[i].workspace_bytes : 0;
+        for (int back = 0; table && table->workspace && back < 2; back++)
+            bytes = max_u64(bytes, gen_node_workspace(g, (int32_t)i, back, table));
+        layout.workspace.bytes = max_u64(layout.workspace.bytes, bytes);
+    }
+    ATOM_TRY(place_all(&layout));
+    ATOM_TRY(gen_tapes_build(&layout, profile));
+    *out = low;
+    low = NULL;
+fail:
+    atom_free(layout.grad_offset);
+    atom_free(layout.visits);
+    gen_lowered_close(&low);
+    return st;
+}
+
+void gen_lowered_close(gen_lowered **lowered)
+{
+    gen_lowered *low = *lowered;
+    if (!low)
+        return;
+    for (int t = 0; t < SWAP_TAPE_N; t++)
+        swap_tape_close(&low->tapes[t]);
+    swap_program_close(&low->program);
+    atom_free(low->params);
+    atom_free(low->regions);
+    atom_free(low);
+    *lowered = NULL;
+}
+
+swap_exec_config gen_exec_config(const gen_lowered *low)
+{
+    return (swap_exec_config){.program = low->program,
+                              .params = low->params,
+                              .n_params = low->n_params,
+                              .layout = low->layout,
+                              .device_bytes = low->device_bytes,
+                              .host_bytes = low->host_bytes,
+                              .workspace = low->workspace,
+                              .instrs_max = low->instrs_max};
+}

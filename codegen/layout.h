@@ -1,0 +1,97 @@
+/*
+ * Where everything is: per sub-model facts and the placement of all regions in the device arena and
+ * the host slab. Internal to codegen.
+ *
+ *   device arena                                      host slab
+ *   +----------------------+                          +-------------+
+ *   | parameter ring       | double-ended: even k at  | wire copy   | canonical order
+ *   |                      | the bottom, odd at the   | master      |
+ *   +----------------------+ top, so neighbours never | m, v        |
+ *   | gradients (f32)      | collide                  | tokens      |
+ *   | shared accumulators  |                          | losses      |
+ *   | spill ring (wire)    | double-ended too         | norms       |
+ *   | kept sets            |                          | stashes     |
+ *   | scratch activations  |                          +-------------+
+ *   | boundaries, late     |
+ *   | tokens, losses, norms|
+ *   | workspace            |
+ *   +----------------------+
+ */
+#ifndef CODEGEN_LAYOUT_H
+#define CODEGEN_LAYOUT_H
+
+#include "codegen/lower.h"
+
+/* A tensor of a boundary and where it is inside the boundary's block. */
+typedef struct gen_boundary {
+    uint32_t n;
+    int32_t ids[GRAPH_BOUNDARY_MAX];
+    uint64_t offset[GRAPH_BOUNDARY_MAX];
+    uint64_t bytes;
+} gen_boundary;
+
+/* A per-micro-batch item that may live on the device (C of them) or be staged through two places.
+ */
+typedef struct gen_store {
+    uint64_t bytes; /* of one item; 0: there is none */
+    part_place place;
+    uint64_t device;       /* arena offset of the first item or of the staging ring */
+    uint32_t device_items; /* C, or 2 for staging */
+    uint64_t host;         /* slab offset of C items; only with PART_ON_HOST */
+} gen_store;
+
+typedef struct gen_extra {
+    int32_t param;        /* a shared parameter that an earlier sub-model owns */
+    uint64_t slot_offset; /* bytes, relative to the slot */
+} gen_extra;
+enum { GEN_EXTRAS_MAX = 4 };
+
+typedef struct gen_visit {
+    int32_t first_param, last_param; /* owned: [first, last) of the canonical order */
+    uint64_t own_offset;             /* element offset of the first owned parameter */
+    uint64_t own_bytes;              /* wire bytes of the owned extent */
+    uint32_t n_extras;
+    gen_extra extras[GEN_EXTRAS_MAX];
+    uint64_t slot_bytes;            /* own and extras */
+    swap_range slot;                /* where its parameters are during a visit */
+    swap_range grads;               /* f32 accumulators of owned, unshared parameters */
+    swap_range spill;               /* rounded gradients, laid out like the owned extent */
+    uint64_t kept_bytes, act_bytes; /* of one micro-batch */
+    gen_store kept;
+    gen_boundary x, y;           /* what comes in and goes out */
+    gen_store x_store, dx_store; /* boundary in front of this sub-model; bytes 0 for the first */
+    bool has_late;
+} gen_visit;
+
+typedef struct gen_layout {
+    const graph *g;
+    const part_plan *plan;
+    uint32_t wire_bytes_each; /* bytes of one wire element */
+    uint32_t C;
+    uint32_t n; /* sub-models */
+    gen_visit *visits;
+    uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED */
+    uint64_t shared_bytes;
+    swap_range shared, act, workspace, tokens, losses, norms;
+    gen_store late;
+    int32_t late_node; /* -1: none */
+    gen_lowered *out;  /* regions and totals are recorded here */
+} gen_layout;
+
+/* calls.c: fills the program's lists, and kept_bytes and act_bytes of every visit. */
+ATOM_MUST atom_status gen_calls_build(gen_layout *layout);
+/* cost.c: what an instruction takes when it runs alone; zero without a profile. */
+void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in);
+
+/* tape.c: builds and links the four tapes. */
+ATOM_MUST atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile);
+
+/* Workspace a node asks the table for. */
+uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const krn_table *table);
+/* Byte offset of a parameter inside the slot of sub-model k; the parameter must be used there. */
+uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param);
+/* Arena range of item i of a store; and its slab range. */
+swap_range gen_store_device(const gen_store *store, uint32_t i);
+swap_range gen_store_host(const gen_store *store, uint32_t i);
+
+#endif

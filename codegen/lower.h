@@ -1,0 +1,58 @@
+/*
+ * Lowering: (graph, plan) -> memory layout, call lists and tapes. Pure and reproducible: the same
+ * graph, plan and workspace give the same bytes.
+ *
+ * Source: DESIGN D2 (layer-major order), D3 (all memory is planned), D4 (tape), D11 (call lists).
+ */
+#ifndef CODEGEN_LOWER_H
+#define CODEGEN_LOWER_H
+
+#include "partition/plan.h"
+#include "swap/exec.h"
+#include "swap/tape.h"
+
+typedef struct gen_lowered {
+    swap_program *program;
+    swap_tape *tapes[SWAP_TAPE_N]; /* linked */
+    swap_param *params;
+    uint32_t n_params;
+    swap_host_layout layout;
+    swap_region *regions; /* the memory map, both spaces, ascending */
+    uint32_t n_regions;
+    uint64_t device_bytes, host_bytes;
+    swap_range workspace;
+    uint32_t instrs_max;
+    uint64_t largest_visit_bytes; /* most parameter bytes that are on the device at once */
+} gen_lowered;
+
+/*
+ * profile: costs for the tape's predictions, and workspace where table is NULL.
+ * table: whose workspace function is asked; NULL for a device that is not here.
+ * Errors: ATOM_E_RESOURCE want of memory; ATOM_E_USAGE a plan that does not fit the graph.
+ */
+ATOM_MUST atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
+                                const krn_table *table, gen_lowered **out);
+void gen_lowered_close(gen_lowered **lowered);
+
+/* A config for swap_exec_open over this lowering (borrows from it); fill in device, threads,
+ * tables. */
+swap_exec_config gen_exec_config(const gen_lowered *lowered);
+
+/*
+ * Evaluates a plan by lowering it and running it on the null device (DESIGN D4): steady-state step
+ * time, stream busy times, exact memory. Matches part_evaluate_fn with ctx = gen_judge *.
+ */
+typedef struct gen_judge {
+    const graph *g;
+    const part_profile *profile;
+    const krn_table *table; /* may be NULL */
+} gen_judge;
+ATOM_MUST atom_status gen_judge_plan(void *judge, const part_plan *plan, part_verdict *verdict);
+
+/* One line per stream of what runs when, for people: `width` columns, from a simulated steady step.
+ * Free with atom_free. */
+ATOM_MUST atom_status gen_timeline(const graph *g, const part_plan *plan,
+                                   const part_profile *profile, const krn_table *table,
+                                   uint32_t width, char **text);
+
+#endif

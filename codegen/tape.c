@@ -1,0 +1,478 @@
+/*
+ * Owns the order of a step. One idea: write the step down as if it ran sequentially, one visit
+ * after the other, every micro-batch of a visit before the next visit (layer-major, DESIGN D2); the
+ * ranges of each instruction then decide what may overlap. Refuses to place memory or to add a wait
+ * by hand.
+ */
+#include "codegen/layout.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+typedef struct writer {
+    gen_layout *layout;
+    const part_profile *profile;
+    swap_tape *tape;
+    bool *valid;      /* per sub-model: its slot holds its current parameters */
+    uint32_t fetched; /* pieces of the pending fetch already written */
+    int32_t pending;  /* sub-model being prefetched, or -1 */
+} writer;
+
+static atom_status emit(writer *w, swap_instr *in)
+{
+    gen_cost_fill(w->layout, w->profile, in);
+    return swap_tape_add(w->tape, in);
+}
+
+static swap_instr instr(swap_code code, dev_stream_kind stream, int32_t k, int32_t i)
+{
+    return (swap_instr){.code = code, .stream = stream, .sub_model = k, .micro_batch = i};
+}
+
+static atom_status emit_copy(writer *w, swap_code code, dev_stream_kind stream, int32_t k,
+                             int32_t i, swap_range dst, swap_range src)
+{
+    if (src.bytes == 0)
+        return ATOM_OK;
+    swap_instr in = instr(code, stream, k, i);
+    in.src = src;
+    in.dst = dst;
+    swap_instr_reads(&in, src);
+    swap_instr_writes(&in, dst);
+    return emit(w, &in);
+}
+
+/* --- fetching parameters
+ * -------------------------------------------------------------------------- */
+
+static bool ranges_meet(swap_range a, swap_range b)
+{
+    return a.space == b.space && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+static swap_range wire_range(const gen_layout *layout, uint64_t element, uint64_t bytes)
+{
+    return (swap_range){SWAP_HOST, layout->out->layout.wire + element * layout->wire_bytes_each,
+                        bytes};
+}
+
+/* Piece j of n of the fetch of sub-model k; the last piece brings the shared extras. */
+static atom_status fetch_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    atom_status st;
+    uint64_t step = atom_align((v->own_bytes + n - 1) / n);
+    uint64_t lo = step * j, hi = lo + step < v->own_bytes ? lo + step : v->own_bytes;
+    if (lo < hi) {
+        swap_range dst = {SWAP_DEVICE, v->slot.offset + lo, hi - lo};
+        swap_range src = wire_range(w->layout, v->own_offset, v->own_bytes);
+        src.offset += lo;
+        src.bytes = hi - lo;
+        ATOM_TRY(emit_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1, dst, src));
+    }
+    for (uint32_t e = 0; j + 1 == n && e < v->n_extras; e++) {
+        const graph_param *p = &w->layout->g->params[v->extras[e].param];
+        uint64_t bytes = p->elements * w->layout->wire_bytes_each;
+        swap_range dst = {SWAP_DEVICE, v->slot.offset + v->extras[e].slot_offset, bytes};
+        ATOM_TRY(emit_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1, dst,
+                           wire_range(w->layout, p->offset, bytes)));
+    }
+    return ATOM_OK;
+fail:
+    return st;
+}
+
+static void mark_fetched(writer *w, uint32_t k)
+{
+    for (uint32_t other = 0; other < w->layout->n; other++) {
+        if (ranges_meet(w->layout->visits[other].slot, w->layout->visits[k].slot))
+            w->valid[other] = false;
+    }
+    w->valid[k] = true;
+}
+
+static atom_status fetch_begin(writer *w, int32_t k)
+{
+    w->pending = -1;
+    if (k < 0 || k >= (int32_t)w->layout->n || w->valid[k] || w->layout->plan->in_place)
+        return ATOM_OK;
+    w->pending = k;
+    w->fetched = 0;
+    return ATOM_OK;
+}
+
+static atom_status fetch_continue(writer *w, uint32_t upto, uint32_t n)
+{
+    atom_status st = ATOM_OK;
+    while (st == ATOM_OK && w->pending >= 0 && w->fetched < upto)
+        st = fetch_piece(w, (uint32_t)w->pending, w->fetched++, n);
+    if (w->pending >= 0 && w->fetched >= n) {
+        mark_fetched(w, (uint32_t)w->pending);
+        w->pending = -1;
+    }
+    return st;
+}
+
+static atom_status fetch_now(writer *w, uint32_t k)
+{
+    atom_status st = fetch_begin(w, (int32_t)k);
+    return st == ATOM_OK ? fetch_continue(w, 1, 1) : st;
+}
+
+/* --- compute
+ * -------------------------------------------------------------------------------------- */
+
+static void set_bases(const gen_layout *layout, swap_instr *in, uint32_t k, uint32_t i)
+{
+    const gen_visit *v = &layout->visits[k];
+    const swap_host_layout *h = &layout->out->layout;
+    uint64_t half = h->micro_batch_bytes / 2;
+    uint64_t tokens = layout->tokens.offset + i * h->micro_batch_bytes;
+    in->base[SWAP_BASE_PARAM] = v->slot;
+    in->base[SWAP_BASE_GRAD] = v->grads;
+    in->base[SWAP_BASE_SHARED] = layout->shared;
+    in->base[SWAP_BASE_TOKENS] = (swap_range){SWAP_DEVICE, tokens, half};
+    in->base[SWAP_BASE_TARGETS] = (swap_range){SWAP_DEVICE, tokens + half, half};
+    in->base[SWAP_BASE_LOSS] =
+        (swap_range){SWAP_DEVICE, layout->losses.offset + i * h->loss_bytes, h->loss_bytes};
+    in->base[SWAP_BASE_KEPT] = gen_store_device(&v->kept, i);
+    in->base[SWAP_BASE_ACT] = layout->act;
+    in->base[SWAP_BASE_LATE] = gen_store_device(&layout->late, i);
+    if (k > 0) {
+        in->base[SWAP_BASE_X] = gen_store_device(&v->x_store, i);
+        in->base[SWAP_BASE_DX] = gen_store_device(&v->dx_store, i);
+    }
+    if (k + 1 < layout->n) {
+        in->base[SWAP_BASE_Y] = gen_store_device(&layout->visits[k + 1].x_store, i);
+        in->base[SWAP_BASE_DY] = gen_store_device(&layout->visits[k + 1].dx_store, i);
+    }
+}
+
+static uint32_t bases_of(const swap_calls *calls)
+{
+    uint32_t used = 0;
+    for (uint32_t c = 0; c < calls->n; c++) {
+        for (int b = 0; b < calls->calls[c].n_buf; b++)
+            used |= 1u << calls->calls[c].buf[b].base;
+    }
+    return used;
+}
+
+static atom_status emit_compute(writer *w, swap_code code, uint32_t k, uint32_t i, uint8_t lists,
+                                bool train)
+{
+    const uint32_t read_only = 1u << SWAP_BASE_PARAM | 1u << SWAP_BASE_TOKENS |
+                               1u << SWAP_BASE_TARGETS | 1u << SWAP_BASE_X;
+    swap_instr in = instr(code, DEV_COMPUTE, (int32_t)k, (int32_t)i);
+    uint32_t used = 0;
+    in.lists = lists;
+    in.train = train;
+    set_bases(w->layout, &in, k, i);
+    for (int l = 0; l < SWAP_LIST_N; l++) {
+        if (lists & (1u << l))
+            used |= bases_of(&w->layout->out->program->sub_models[k].list[l]);
+    }
+    for (int b = 1; b < SWAP_BASE_N; b++) {
+        if (!(used & (1u << b)))
+            in.base[b] = (swap_range){0};
+        else if (read_only & (1u << b))
+            swap_instr_reads(&in, in.base[b]);
+        else
+            swap_instr_writes(&in, in.base[b]);
+    }
+    swap_instr_writes(&in, w->layout->workspace);
+    return emit(w, &in);
+}
+
+static atom_status emit_zero(writer *w, int32_t k, swap_range dst)
+{
+    if (dst.bytes == 0)
+        return ATOM_OK;
+    swap_instr in = instr(SWAP_ZERO, DEV_COMPUTE, k, -1);
+    in.dst = dst;
+    swap_instr_writes(&in, dst);
+    return emit(w, &in);
+}
+
+/* --- stores: what is stashed between visits
+ * ------------------------------------------------------- */
+
+static atom_status stash(writer *w, uint32_t k, uint32_t i, const gen_store *store)
+{
+    if (store->place != PART_ON_HOST || store->bytes == 0)
+        return ATOM_OK;
+    return emit_copy(w, SWAP_STASH, DEV_D2H, (int32_t)k, (int32_t)i, gen_store_host(store, i),
+                     gen_store_device(store, i));
+}
+
+static atom_status unstash(writer *w, uint32_t k, uint32_t i, const gen_store *store)
+{
+    if (store->place != PART_ON_HOST || store->bytes == 0)
+        return ATOM_OK;
+    return emit_copy(w, SWAP_UNSTASH, DEV_H2D, (int32_t)k, (int32_t)i, gen_store_device(store, i),
+                     gen_store_host(store, i));
+}
+
+static const gen_store *x_store(const writer *w, uint32_t k)
+{
+    return &w->layout->visits[k].x_store;
+}
+
+static const gen_store *dx_store(const writer *w, uint32_t k)
+{
+    return &w->layout->visits[k].dx_store;
+}
+
+/* --- gradients leave
+ * ------------------------------------------------------------------------------ */
+
+/* Rounds maximal runs of parameters whose accumulators follow each other. */
+static atom_status emit_rounds(writer *w, uint32_t k)
+{
+    const graph *g = w->layout->g;
+    const gen_visit *v = &w->layout->visits[k];
+    uint32_t each = w->layout->wire_bytes_each;
+    for (int32_t a = v->first_param, b; a < v->last_param; a = b) {
+        bool shared = g->params[a].shared;
+        for (b = a + 1; b < v->last_param && g->params[b].shared == shared && !shared; b++)
+            ;
+        const graph_param *last = &g->params[b - 1];
+        uint64_t elements = last->offset + last->elements - g->params[a].offset;
+        uint64_t base = shared ? w->layout->shared.offset : v->grads.offset;
+        swap_instr in = instr(SWAP_ROUND, DEV_COMPUTE, (int32_t)k, -1);
+        in.src = (swap_range){SWAP_DEVICE, base + w->layout->grad_offset[a], elements * 4};
+        in.dst = (swap_range){v->spill.space,
+                              v->spill.offset + (g->params[a].offset - v->own_offset) * each,
+                              elements * each};
+        swap_instr_reads(&in, in.src);
+        swap_instr_writes(&in, in.dst);
+        atom_status st = emit(w, &in);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static swap_range norm_range(const writer *w, uint32_t k, swap_space space)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    const gen_lowered *out = w->layout->out;
+    uint64_t first = out->params[v->first_param].norm_chunk;
+    uint64_t past = v->last_param < (int32_t)out->n_params ? out->params[v->last_param].norm_chunk
+                                                           : out->layout.norm_chunks;
+    uint64_t base = space == SWAP_DEVICE ? w->layout->norms.offset : out->layout.norms;
+    return (swap_range){space, base + first * 8, (past - first) * 8};
+}
+
+static void host_state_ranges(const writer *w, swap_instr *in, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    const swap_host_layout *h = &w->layout->out->layout;
+    uint64_t elements = v->own_bytes / w->layout->wire_bytes_each;
+    uint64_t at[3] = {h->master, h->m, h->v};
+    swap_instr_writes(in, wire_range(w->layout, v->own_offset, v->own_bytes));
+    for (int s = 0; s < 3; s++)
+        swap_instr_writes(in, (swap_range){SWAP_HOST, at[s] + v->own_offset * 4, elements * 4});
+}
+
+static atom_status emit_update(writer *w, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    if (v->first_param == v->last_param)
+        return ATOM_OK;
+    swap_instr in = instr(SWAP_UPDATE, DEV_HOST, (int32_t)k, -1);
+    in.first_param = v->first_param;
+    in.last_param = v->last_param;
+    host_state_ranges(w, &in, k);
+    if (!w->layout->plan->clip)
+        swap_instr_reads(&in, norm_range(w, k, SWAP_HOST));
+    return emit(w, &in);
+}
+
+static atom_status emit_gradients(writer *w, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    atom_status st;
+    if (v->first_param == v->last_param)
+        return ATOM_OK;
+    ATOM_TRY(emit_rounds(w, k));
+    swap_instr norm = instr(SWAP_NORM, DEV_COMPUTE, (int32_t)k, -1);
+    norm.first_param = v->first_param;
+    norm.last_param = v->last_param;
+    norm.src = v->spill;
+    norm.dst = norm_range(w, k, SWAP_DEVICE);
+    swap_instr_reads(&norm, norm.src);
+    swap_instr_writes(&norm, norm.dst);
+    ATOM_TRY(emit(w, &norm));
+    if (!w->layout->plan->in_place)
+        ATOM_TRY(emit_copy(w, SWAP_SPILL, DEV_D2H, (int32_t)k, -1,
+                           wire_range(w->layout, v->own_offset, v->own_bytes), v->spill));
+    if (!w->layout->plan->clip) {
+        ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1, norm_range(w, k, SWAP_HOST),
+                           norm_range(w, k, SWAP_DEVICE)));
+        ATOM_TRY(emit_update(w, k));
+    }
+fail:
+    return st;
+}
+
+/* --- visits
+ * --------------------------------------------------------------------------------------- */
+
+static atom_status visit_forward(writer *w, uint32_t k, bool train)
+{
+    uint32_t C = w->layout->C, n = w->layout->n;
+    const gen_visit *v = &w->layout->visits[k];
+    bool last = k + 1 == n;
+    bool keep = train && !last && w->layout->plan->sub_models[k].keep != PART_RECOMPUTE;
+    atom_status st;
+    ATOM_TRY(fetch_begin(w, (int32_t)k + 1));
+    for (uint32_t i = 0; i < C; i++) {
+        if (k > 0)
+            ATOM_TRY(unstash(w, k, i, x_store(w, k)));
+        ATOM_TRY(fetch_continue(w, i + 1, C));
+        ATOM_TRY(emit_compute(w, SWAP_FWD, k, i,
+                              (uint8_t)(1u << (keep ? SWAP_LIST_KEEP : SWAP_LIST_FWD)), train));
+        if (!last)
+            ATOM_TRY(stash(w, k, i, x_store(w, k + 1)));
+        if (keep)
+            ATOM_TRY(stash(w, k, i, &v->kept));
+    }
+fail:
+    return st;
+}
+
+static atom_status visit_backward(writer *w, uint32_t k)
+{
+    uint32_t C = w->layout->C, n = w->layout->n;
+    const gen_visit *v = &w->layout->visits[k];
+    bool turn = k + 1 == n;
+    part_keep keep = turn ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
+    uint8_t lists =
+        (uint8_t)(1u << SWAP_LIST_BWD | (keep == PART_RECOMPUTE ? 1u << SWAP_LIST_KEEP : 0));
+    atom_status st;
+    ATOM_TRY(emit_zero(w, (int32_t)k, v->grads));
+    ATOM_TRY(fetch_begin(w, (int32_t)k - 1));
+    for (uint32_t i = 0; i < C; i++) {
+        if (k > 0)
+            ATOM_TRY(unstash(w, k, i, x_store(w, k)));
+        if (!turn)
+            ATOM_TRY(unstash(w, k, i, dx_store(w, k + 1)));
+        if (keep == PART_KEEP_HOST)
+            ATOM_TRY(unstash(w, k, i, &v->kept));
+        ATOM_TRY(fetch_continue(w, i + 1, C));
+        ATOM_TRY(emit_compute(w, SWAP_BWD, k, i, lists, true));
+        if (k > 0)
+            ATOM_TRY(stash(w, k, i, dx_store(w, k)));
+        if (v->has_late)
+            ATOM_TRY(stash(w, k, i, &w->layout->late));
+    }
+    for (uint32_t i = 0; v->has_late && i < C; i++) {
+        ATOM_TRY(unstash(w, k, i, &w->layout->late));
+        ATOM_TRY(emit_compute(w, SWAP_LATE, k, i, 1u << SWAP_LIST_LATE, true));
+    }
+    ATOM_TRY(emit_gradients(w, k));
+fail:
+    return st;
+}
+
+/* --- tapes
+ * ---------------------------------------------------------------------------------------- */
+
+static atom_status emit_upload(writer *w)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    swap_range src = {SWAP_HOST, h->tokens, w->layout->tokens.bytes};
+    return emit_copy(w, SWAP_UPLOAD, DEV_H2D, -1, -1, w->layout->tokens, src);
+}
+
+static atom_status emit_results(writer *w, bool norms)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    atom_status st;
+    swap_range losses = {SWAP_HOST, h->losses, w->layout->losses.bytes};
+    ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, losses, w->layout->losses));
+    if (!norms)
+        return ATOM_OK;
+    swap_range host_norms = {SWAP_HOST, h->norms, w->layout->norms.bytes};
+    if (w->layout->plan->clip)
+        ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, host_norms, w->layout->norms));
+    swap_instr clip = instr(SWAP_CLIP, DEV_HOST, -1, -1);
+    swap_instr_reads(&clip, host_norms);
+    st = emit(w, &clip);
+fail:
+    return st;
+}
+
+static atom_status write_train(writer *w, bool updates)
+{
+    uint32_t n = w->layout->n;
+    atom_status st;
+    ATOM_TRY(emit_upload(w));
+    for (uint32_t k = 0; updates && k < n; k++)
+        ATOM_TRY(emit_update(w, k));
+    ATOM_TRY(emit_zero(w, -1, w->layout->shared));
+    ATOM_TRY(fetch_now(w, 0));
+    for (uint32_t k = 0; k + 1 < n; k++)
+        ATOM_TRY(visit_forward(w, k, true));
+    for (uint32_t k = n; k-- > 0;)
+        ATOM_TRY(visit_backward(w, k));
+    ATOM_TRY(emit_results(w, true));
+fail:
+    return st;
+}
+
+static atom_status write_eval(writer *w)
+{
+    atom_status st;
+    ATOM_TRY(emit_upload(w));
+    ATOM_TRY(fetch_now(w, 0));
+    for (uint32_t k = 0; k < w->layout->n; k++)
+        ATOM_TRY(visit_forward(w, k, false));
+    ATOM_TRY(emit_results(w, false));
+fail:
+    return st;
+}
+
+static atom_status write_drain(writer *w)
+{
+    atom_status st = ATOM_OK;
+    for (uint32_t k = 0; st == ATOM_OK && w->layout->plan->clip && k < w->layout->n; k++)
+        st = emit_update(w, k);
+    return st;
+}
+
+static atom_status build_tape(gen_layout *layout, const part_profile *profile, swap_tape_kind kind)
+{
+    atom_status st;
+    writer w = {.layout = layout, .profile = profile, .pending = -1};
+    w.valid = atom_alloc(layout->n, sizeof *w.valid);
+    if (!w.valid)
+        return atom_fail_memory("a tape", layout->n);
+    ATOM_TRY(swap_tape_open(kind, layout->C, &layout->out->tapes[kind]));
+    w.tape = layout->out->tapes[kind];
+    w.tape->device_bytes = layout->out->device_bytes;
+    w.tape->host_bytes = layout->out->host_bytes;
+    if (kind == SWAP_TAPE_EVAL)
+        ATOM_TRY(write_eval(&w));
+    else if (kind == SWAP_TAPE_DRAIN)
+        ATOM_TRY(write_drain(&w));
+    else
+        ATOM_TRY(write_train(&w, kind == SWAP_TAPE_TRAIN && layout->plan->clip));
+    ATOM_TRY(swap_tape_link(w.tape));
+    if (w.tape->n > layout->out->instrs_max)
+        layout->out->instrs_max = w.tape->n;
+fail:
+    atom_free(w.valid);
+    return st;
+}
+
+atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile)
+{
+    atom_status st = ATOM_OK;
+    for (int kind = 0; st == ATOM_OK && kind < SWAP_TAPE_N; kind++)
+        st = build_tape(layout, profile, (swap_tape_kind)kind);
+    return st;
+}

@@ -1,0 +1,358 @@
+/*
+ * Owns the execution of tapes. One idea: hand every instruction to its stream in tape order, behind
+ * the waits the tape names; all concurrency comes from the streams. Allocates everything at open.
+ * Refuses to know why an instruction is there.
+ */
+#include "swap/exec.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct launch {
+    struct swap_exec *exec;
+    const swap_instr *in;
+    krn_step step;
+} launch;
+
+struct swap_exec {
+    swap_exec_config c;
+    char *arena, *slab;
+    dev_stream *streams[DEV_STREAM_N];
+    dev_event **starts, **ends; /* instrs_max each */
+    launch *launches;
+    swap_span *spans;
+    uint32_t n_spans;
+    swap_step step;
+    float clip_scale; /* of the gradients that wait on the host */
+    double grad_norm;
+    bool dead;
+};
+
+static void *at(const swap_exec *exec, swap_range range)
+{
+    return (range.space == SWAP_DEVICE ? exec->arena : exec->slab) + range.offset;
+}
+
+/* --- what instructions do
+ * ------------------------------------------------------------------------- */
+
+static void run_lists(krn_ctx *cx, const launch *l)
+{
+    const swap_exec *exec = l->exec;
+    const swap_instr *in = l->in;
+    const swap_sub_model *s = &exec->c.program->sub_models[in->sub_model];
+    swap_bases bases = {{0}};
+    for (int b = 0; b < SWAP_BASE_N; b++) {
+        if (in->base[b].bytes)
+            bases.at[b] = at(exec, in->base[b]);
+    }
+    for (int list = 0; list < SWAP_LIST_N; list++) {
+        if (!(in->lists & (1u << list)))
+            continue;
+        swap_compiled_fn fn = exec->c.compiled ? exec->c.compiled[in->sub_model].list[list] : NULL;
+        if (fn)
+            fn(cx, exec->c.table, bases.at);
+        else
+            swap_calls_run(cx, exec->c.table, &s->list[list], &bases);
+    }
+}
+
+static void run_norm(krn_ctx *cx, const launch *l)
+{
+    const swap_exec *exec = l->exec;
+    const swap_instr *in = l->in;
+    uint32_t each = atom_dtype_bytes(exec->c.program->dtype);
+    const swap_param *first = &exec->c.params[in->first_param];
+    for (int32_t p = in->first_param; p < in->last_param; p++) {
+        const swap_param *param = &exec->c.params[p];
+        double *out = (double *)at(exec, in->dst) + (param->norm_chunk - first->norm_chunk);
+        const char *x = (char *)at(exec, in->src) + (param->offset - first->offset) * each;
+        exec->c.table->sumsq(cx, out, x, param->elements);
+    }
+}
+
+static void on_compute(krn_ctx *cx, void *arg)
+{
+    launch *l = arg;
+    const swap_exec *exec = l->exec;
+    cx->workspace = exec->arena + exec->c.workspace.offset;
+    cx->workspace_bytes = exec->c.workspace.bytes;
+    cx->step = &l->step;
+    if (l->in->code == SWAP_ROUND)
+        exec->c.table->round(cx, at(exec, l->in->dst), at(exec, l->in->src), l->in->src.bytes / 4);
+    else if (l->in->code == SWAP_NORM)
+        run_norm(cx, l);
+    else
+        run_lists(cx, l);
+}
+
+static double chunk_sum(const swap_exec *exec, int32_t first, int32_t last)
+{
+    const double *norms = (const double *)(exec->slab + exec->c.layout.norms);
+    double total = 0;
+    for (int32_t p = first; p < last; p++) {
+        double sum = 0;
+        const swap_param *param = &exec->c.params[p];
+        for (uint64_t c = 0; c < krn_norm_chunks(param->elements); c++)
+            sum += norms[param->norm_chunk + c];
+        total += sum;
+    }
+    return total;
+}
+
+static atom_status on_clip(void *arg)
+{
+    launch *l = arg;
+    swap_exec *exec = l->exec;
+    double norm = sqrt(chunk_sum(exec, 0, (int32_t)exec->c.n_params));
+    exec->grad_norm = norm;
+    if (!isfinite(norm))
+        return atom_fail(
+            ATOM_E_DIVERGED,
+            "step %u: the gradient is not finite; nothing was updated. Resume from the "
+            "last checkpoint with a lower learning_rate or a max_grad_norm",
+            exec->step.step);
+    float limit = exec->step.max_grad_norm;
+    exec->clip_scale = 1.0f;
+    if (limit > 0) {
+        double scale = (double)limit / (norm + 1e-6); /* as torch.nn.utils.clip_grad_norm_ */
+        if (scale < 1)
+            exec->clip_scale = (float)scale;
+    }
+    return ATOM_OK;
+}
+
+static atom_status on_update(void *arg)
+{
+    launch *l = arg;
+    swap_exec *exec = l->exec;
+    const swap_host_layout *h = &exec->c.layout;
+    atom_dtype dtype = exec->c.program->dtype;
+    krn_adamw_step step = exec->step.update;
+    bool clipped = exec->step.max_grad_norm > 0;
+    if (!clipped && !isfinite(chunk_sum(exec, l->in->first_param, l->in->last_param)))
+        return atom_fail(
+            ATOM_E_DIVERGED,
+            "step %u: a gradient is not finite; resume from the last checkpoint with a "
+            "lower learning_rate or a max_grad_norm",
+            exec->step.step);
+    step.scale = clipped ? exec->clip_scale : 1.0f;
+    for (int32_t p = l->in->first_param; p < l->in->last_param; p++) {
+        const swap_param *param = &exec->c.params[p];
+        step.decay = param->decay ? exec->step.update.decay : 0;
+        exec->c.host->adamw(exec->c.threads, &step, dtype,
+                            exec->slab + h->wire + param->offset * atom_dtype_bytes(dtype),
+                            (float *)(exec->slab + h->master) + param->offset,
+                            (float *)(exec->slab + h->m) + param->offset,
+                            (float *)(exec->slab + h->v) + param->offset, param->elements);
+    }
+    return ATOM_OK;
+}
+
+/* --- issuing
+ * -------------------------------------------------------------------------------------- */
+
+static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
+{
+    dev *d = exec->c.device;
+    dev_stream *s = exec->streams[in->stream];
+    switch (in->code) {
+    case SWAP_UPLOAD:
+    case SWAP_FETCH:
+    case SWAP_STASH:
+    case SWAP_UNSTASH:
+    case SWAP_SPILL:
+    case SWAP_LOSS:
+        return d->ops->copy(d, s, at(exec, in->dst), at(exec, in->src), in->src.bytes, in->cost);
+    case SWAP_ZERO:
+        return d->ops->zero(d, s, at(exec, in->dst), in->dst.bytes, in->cost);
+    case SWAP_FWD:
+    case SWAP_BWD:
+    case SWAP_LATE:
+    case SWAP_ROUND:
+    case SWAP_NORM:
+        return d->ops->launch(d, s, on_compute, l, in->cost);
+    case SWAP_CLIP:
+        return d->ops->host_call(d, s, on_clip, l, in->cost);
+    case SWAP_UPDATE:
+        return d->ops->host_call(d, s, on_update, l, in->cost);
+    case SWAP_CODE_N:
+        break;
+    }
+    ATOM_ASSERT(!"unknown instruction");
+    return ATOM_E_RUNTIME;
+}
+
+static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)
+{
+    dev *d = exec->c.device;
+    const swap_instr *in = &tape->instrs[i];
+    dev_stream *s = exec->streams[in->stream];
+    launch *l = &exec->launches[i];
+    atom_status st;
+    *l = (launch){exec,
+                  in,
+                  {.seed = exec->step.seed,
+                   .step = exec->step.step,
+                   .micro_batch = in->micro_batch < 0 ? 0 : (uint32_t)in->micro_batch,
+                   .loss_scale = exec->step.loss_scale,
+                   .train = in->train}};
+    for (uint32_t w = 0; w < in->n_waits; w++)
+        ATOM_TRY(d->ops->wait(d, s, exec->ends[in->waits[w]]));
+    ATOM_TRY(d->ops->record(d, s, exec->starts[i]));
+    ATOM_TRY(issue_work(exec, in, l));
+    ATOM_TRY(d->ops->record(d, s, exec->ends[i]));
+fail:
+    return st;
+}
+
+static atom_status sync_all(swap_exec *exec)
+{
+    atom_status st = ATOM_OK;
+    for (int s = 0; s < DEV_STREAM_N; s++) {
+        atom_status one = exec->c.device->ops->stream_sync(exec->c.device, exec->streams[s]);
+        if (st == ATOM_OK)
+            st = one;
+    }
+    return st;
+}
+
+static double collect_spans(swap_exec *exec, const swap_tape *tape)
+{
+    dev *d = exec->c.device;
+    uint64_t zero = UINT64_MAX, past = 0;
+    exec->n_spans = tape->n;
+    for (uint32_t i = 0; i < tape->n; i++) {
+        exec->spans[i].start_ns = d->ops->event_ns(d, exec->starts[i]);
+        exec->spans[i].end_ns = d->ops->event_ns(d, exec->ends[i]);
+        zero = exec->spans[i].start_ns < zero ? exec->spans[i].start_ns : zero;
+        past = exec->spans[i].end_ns > past ? exec->spans[i].end_ns : past;
+    }
+    for (uint32_t i = 0; i < tape->n; i++) {
+        exec->spans[i].start_ns -= zero;
+        exec->spans[i].end_ns -= zero;
+    }
+    return tape->n ? (double)(past - zero) * 1e-9 : 0;
+}
+
+atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_step *step,
+                          swap_result *result)
+{
+    atom_status st = ATOM_OK;
+    if (exec->dead)
+        return atom_fail(ATOM_E_DEAD, "the executor failed earlier: %s", atom_fail_message());
+    ATOM_ASSERT(tape->n <= exec->c.instrs_max);
+    exec->step = *step;
+    for (uint32_t i = 0; i < tape->n && st == ATOM_OK; i++)
+        st = issue(exec, tape, i);
+    atom_status synced = sync_all(exec);
+    if (st == ATOM_OK)
+        st = synced;
+    if (st != ATOM_OK) {
+        exec->dead = true;
+        return st;
+    }
+    double seconds = collect_spans(exec, tape);
+    if (result)
+        *result = (swap_result){exec->grad_norm, seconds};
+    return ATOM_OK;
+}
+
+/* --- life
+ * ----------------------------------------------------------------------------------------- */
+
+static atom_status open_streams(swap_exec *exec)
+{
+    static const char *const names[DEV_STREAM_N] = {"compute", "h2d", "d2h", "host"};
+    dev *d = exec->c.device;
+    atom_status st = ATOM_OK;
+    for (int s = 0; st == ATOM_OK && s < DEV_STREAM_N; s++)
+        st = d->ops->stream_open(d, (dev_stream_kind)s, names[s], &exec->streams[s]);
+    return st;
+}
+
+static atom_status open_events(swap_exec *exec)
+{
+    dev *d = exec->c.device;
+    uint32_t n = exec->c.instrs_max;
+    atom_status st = ATOM_OK;
+    exec->starts = atom_alloc(n, sizeof(dev_event *));
+    exec->ends = atom_alloc(n, sizeof(dev_event *));
+    exec->launches = atom_alloc(n, sizeof *exec->launches);
+    exec->spans = atom_alloc(n, sizeof *exec->spans);
+    if (!exec->starts || !exec->ends || !exec->launches || !exec->spans)
+        return atom_fail_memory("the executor", n * sizeof *exec->launches);
+    for (uint32_t i = 0; st == ATOM_OK && i < n; i++) {
+        st = d->ops->event_open(d, &exec->starts[i]);
+        if (st == ATOM_OK)
+            st = d->ops->event_open(d, &exec->ends[i]);
+    }
+    return st;
+}
+
+atom_status swap_exec_open(const swap_exec_config *config, swap_exec **out)
+{
+    atom_status st;
+    dev *d = config->device;
+    swap_exec *exec = atom_alloc(1, sizeof *exec);
+    if (!exec)
+        return atom_fail_memory("the executor", sizeof *exec);
+    exec->c = *config;
+    exec->clip_scale = 1.0f;
+    ATOM_TRY(d->ops->alloc(d, config->device_bytes, (void **)&exec->arena));
+    ATOM_TRY(d->ops->host_alloc(d, config->host_bytes, (void **)&exec->slab));
+    ATOM_TRY(open_streams(exec));
+    ATOM_TRY(open_events(exec));
+    *out = exec;
+    return ATOM_OK;
+fail:
+    swap_exec_close(&exec);
+    return st;
+}
+
+void swap_exec_close(swap_exec **exec_ref)
+{
+    swap_exec *exec = *exec_ref;
+    if (!exec)
+        return;
+    dev *d = exec->c.device;
+    for (int s = 0; s < DEV_STREAM_N; s++) {
+        if (exec->streams[s])
+            d->ops->stream_close(d, exec->streams[s]);
+    }
+    for (uint32_t i = 0; i < exec->c.instrs_max; i++) {
+        if (exec->starts && exec->starts[i])
+            d->ops->event_close(d, exec->starts[i]);
+        if (exec->ends && exec->ends[i])
+            d->ops->event_close(d, exec->ends[i]);
+    }
+    if (exec->arena)
+        d->ops->free(d, exec->arena, exec->c.device_bytes);
+    if (exec->slab)
+        d->ops->host_free(d, exec->slab, exec->c.host_bytes);
+    atom_free(exec->starts);
+    atom_free(exec->ends);
+    atom_free(exec->launches);
+    atom_free(exec->spans);
+    atom_free(exec);
+    *exec_ref = NULL;
+}
+
+void *swap_exec_slab(swap_exec *exec)
+{
+    return exec->slab;
+}
+
+const swap_span *swap_exec_spans(const swap_exec *exec, uint32_t *n)
+{
+    *n = exec->n_spans;
+    return exec->spans;
+}
+
+dev_stats swap_exec_stats(const swap_exec *exec, dev_stream_kind stream)
+{
+    return exec->c.device->ops->stream_stats(exec->c.device, exec->streams[stream]);
+}

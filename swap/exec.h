@@ -1,0 +1,95 @@
+/*
+ * The executor: runs tapes on a device. It obeys the tape and knows nothing of plans or graphs.
+ *
+ * One thread (the caller of swap_exec_run) issues instructions in tape order; the device's streams
+ * run them beside each other, held back only by the tape's waits. On the null device the same code
+ * runs in virtual time and is the cost model (DESIGN D4).
+ *
+ * Memory: one device arena and one pinned host slab, both taken at open and never grown.
+ * Thread: one caller at a time. Errors: a failed instruction makes the executor dead (ATOM_E_DEAD).
+ */
+#ifndef SWAP_EXEC_H
+#define SWAP_EXEC_H
+
+#include "swap/tape.h"
+
+/* One parameter, in canonical order. Offsets in elements of the canonical vector. */
+typedef struct swap_param {
+    uint64_t offset, elements;
+    uint64_t norm_chunk; /* its first chunk in the array of partial sums of squares */
+    uint8_t decay;
+} swap_param;
+
+/* Where things are in the host slab, bytes. wire, master, m, v hold the whole canonical vector. */
+typedef struct swap_host_layout {
+    uint64_t wire, master, m, v;
+    uint64_t tokens; /* C x (tokens i32[B,T], targets i32[B,T]): what UPLOAD reads */
+    uint64_t losses; /* C x f32[B,T] */
+    uint64_t norms;  /* f64[norm_chunks] */
+    uint64_t extent; /* elements of the canonical vector */
+    uint64_t norm_chunks;
+    uint64_t micro_batch_bytes; /* of one (tokens, targets) pair, padded; targets start at half */
+    uint64_t loss_bytes;        /* of one micro-batch's losses, padded */
+} swap_host_layout;
+
+/* What a step needs beyond the tape. */
+typedef struct swap_step {
+    uint64_t seed;
+    uint32_t step;         /* counts from 1 */
+    float loss_scale;      /* 1 / target tokens of the whole step */
+    float max_grad_norm;   /* 0: no clipping */
+    krn_adamw_step update; /* for UPDATE instructions of this run; its decay is the run's weight
+                              decay, applied to parameters that have decay; scale is ignored: the
+                              executor keeps the clip factor of the step that made the gradients */
+} swap_step;
+
+typedef struct swap_result {
+    double grad_norm; /* before clipping; NaN-safe: not finite fails the run with ATOM_E_DIVERGED */
+    double seconds;   /* of the device's clock, from first issue to last completion */
+} swap_result;
+
+typedef struct swap_exec_config {
+    dev *device;
+    atom_threads *threads;
+    const krn_table *table;     /* NULL on the null device */
+    const krn_host_table *host; /* NULL on the null device */
+    const swap_program *program;
+    const swap_compiled *compiled; /* n_sub_models entries, or NULL: interpret everything */
+    const swap_param *params;
+    uint32_t n_params;
+    swap_host_layout layout;
+    uint64_t device_bytes, host_bytes;
+    swap_range workspace; /* in the arena */
+    uint32_t instrs_max;  /* longest tape that will be run */
+} swap_exec_config;
+
+typedef struct swap_exec swap_exec;
+
+/* Takes the arena and the slab from the device. Everything in config but the tables must outlive
+ * it. */
+ATOM_MUST atom_status swap_exec_open(const swap_exec_config *config, swap_exec **out);
+void swap_exec_close(swap_exec **exec);
+
+/* Runs one tape to its end and waits for it. With a CLIP instruction, *result has the norm. */
+ATOM_MUST atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_step *step,
+                                    swap_result *result);
+
+/* The host slab (never NULL on real devices). Valid until close; touch it only between runs. */
+void *swap_exec_slab(swap_exec *exec);
+
+typedef struct swap_span {
+    uint64_t start_ns, end_ns; /* of the device's clock, relative to the run's start */
+} swap_span;
+/* Start and end of every instruction of the last run; n of the last tape. Borrowed. */
+const swap_span *swap_exec_spans(const swap_exec *exec, uint32_t *n);
+
+dev_stats swap_exec_stats(const swap_exec *exec, dev_stream_kind stream);
+
+/* trace.c: Chrome / Perfetto JSON. Begin writes the head, add appends one run, end closes it. */
+typedef struct swap_trace swap_trace;
+ATOM_MUST atom_status swap_trace_open(const char *path, swap_trace **out);
+ATOM_MUST atom_status swap_trace_add(swap_trace *trace, const swap_tape *tape,
+                                     const swap_span *spans, uint32_t step, double offset_seconds);
+ATOM_MUST atom_status swap_trace_close(swap_trace **trace);
+
+#endif

@@ -1,0 +1,126 @@
+/*
+ * Owns the independent proof that a linked tape is safe. One idea: happens-before is reachability
+ * over stream order and waits; list every conflicting pair of byte ranges by a sweep over addresses
+ * and ask for each whether the later instruction can be reached from the earlier one. Shares no
+ * code with swap_tape_link() and refuses to mend anything.
+ */
+#include "swap/tape.h"
+
+#include "atom/base/mem.h"
+
+#include <stdlib.h>
+
+typedef struct access {
+    uint64_t lo, hi;
+    uint32_t instr;
+    uint8_t writes;
+} access_range;
+
+typedef struct proof {
+    const swap_tape *tape;
+    uint32_t
+        *reach; /* [n][DEV_STREAM_N]: index + 1 of the last instruction of a stream known done */
+} proof;
+
+static void compute_reach(proof *p)
+{
+    uint32_t last[DEV_STREAM_N] = {0};
+    for (uint32_t i = 0; i < p->tape->n; i++) {
+        const swap_instr *in = &p->tape->instrs[i];
+        uint32_t *mine = &p->reach[(size_t)i * DEV_STREAM_N];
+        for (uint32_t w = 0; w <= in->n_waits; w++) {
+            uint32_t before = w < in->n_waits ? in->waits[w] + 1 : last[in->stream];
+            if (before == 0)
+                continue;
+            const uint32_t *theirs = &p->reach[(size_t)(before - 1) * DEV_STREAM_N];
+            for (int s = 0; s < DEV_STREAM_N; s++)
+                mine[s] = mine[s] > theirs[s] ? mine[s] : theirs[s];
+        }
+        mine[in->stream] = i + 1;
+        last[in->stream] = i + 1;
+    }
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const access_range *x = a, *y = b;
+    return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+static size_t list_accesses(const swap_tape *tape, swap_space space, access_range *list)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < tape->n; i++) {
+        const swap_instr *in = &tape->instrs[i];
+        for (uint32_t r = 0; r < (uint32_t)in->n_reads + in->n_writes; r++) {
+            int writes = r >= in->n_reads;
+            swap_range range = writes ? in->writes[r - in->n_reads] : in->reads[r];
+            if (range.space == space)
+                list[n++] =
+                    (access_range){range.offset, range.offset + range.bytes, i, (uint8_t)writes};
+        }
+    }
+    qsort(list, n, sizeof *list, by_address);
+    return n;
+}
+
+static atom_status check_pair(const proof *p, const access_range *a, const access_range *b)
+{
+    if (a->instr == b->instr || !(a->writes || b->writes))
+        return ATOM_OK;
+    uint32_t early = a->instr < b->instr ? a->instr : b->instr;
+    uint32_t late = a->instr < b->instr ? b->instr : a->instr;
+    const swap_instr *e = &p->tape->instrs[early], *l = &p->tape->instrs[late];
+    if (p->reach[(size_t)late * DEV_STREAM_N + e->stream] > early)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RUNTIME,
+                     "tape hazard: %u %s(%d,%d) and %u %s(%d,%d) touch the same bytes unordered",
+                     early, swap_code_name(e->code), e->sub_model, e->micro_batch, late,
+                     swap_code_name(l->code), l->sub_model, l->micro_batch);
+}
+
+static atom_status check_space(const proof *p, swap_space space, access_range *list)
+{
+    uint64_t limit = space == SWAP_DEVICE ? p->tape->device_bytes : p->tape->host_bytes;
+    size_t n = list_accesses(p->tape, space, list);
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].hi > limit || list[i].lo >= list[i].hi)
+            return atom_fail(ATOM_E_RUNTIME, "tape hazard: instruction %u leaves its memory",
+                             list[i].instr);
+        for (size_t j = i + 1; j < n && list[j].lo < list[i].hi; j++) {
+            atom_status st = check_pair(p, &list[i], &list[j]);
+            if (st != ATOM_OK)
+                return st;
+        }
+    }
+    return ATOM_OK;
+}
+
+atom_status swap_hazard_check(const swap_tape *tape)
+{
+    atom_status st = ATOM_OK;
+    proof p = {.tape = tape};
+    access_range *list = NULL;
+    p.reach = atom_alloc((size_t)tape->n * DEV_STREAM_N + 1, sizeof *p.reach);
+    list = atom_alloc((size_t)tape->n * 2 * SWAP_RANGES_MAX + 1, sizeof *list);
+    if (!p.reach || !list) {
+        st = atom_fail_memory("the hazard check", tape->n * sizeof *list);
+        goto fail;
+    }
+    for (uint32_t i = 0; i < tape->n; i++) {
+        for (uint32_t w = 0; w < tape->instrs[i].n_waits; w++) {
+            if (tape->instrs[i].waits[w] >= i) {
+                st = atom_fail(ATOM_E_RUNTIME, "tape hazard: %u waits for the later %u", i,
+                               tape->instrs[i].waits[w]);
+                goto fail;
+            }
+        }
+    }
+    compute_reach(&p);
+    for (int s = 0; s < SWAP_SPACE_N; s++)
+        ATOM_TRY(check_space(&p, (swap_space)s, list));
+fail:
+    atom_free(p.reach);
+    atom_free(list);
+    return st;
+}
