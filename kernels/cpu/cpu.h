@@ -39,6 +39,14 @@ typedef struct krn_cpu_vec {
 extern const krn_cpu_vec krn_cpu_vec_base, krn_cpu_vec_avx2, krn_cpu_vec_avx512;
 const krn_cpu_vec *krn_cpu_vec_get(krn_cpu_isa isa);
 
+/* Row blocks of layer norm's backward, one partial sum of dw and db each: a function of N only. */
+enum { KRN_NORM_BLOCKS_MAX = 64, KRN_NORM_ROWS_MIN = 8 };
+static inline int64_t krn_norm_block_rows(int64_t n)
+{
+    int64_t rows = (n + KRN_NORM_BLOCKS_MAX - 1) / KRN_NORM_BLOCKS_MAX;
+    return rows < KRN_NORM_ROWS_MIN ? KRN_NORM_ROWS_MIN : rows;
+}
+
 /* Scratch of the ops in krn_cpu_vec. */
 uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX]);
 

@@ -324,6 +324,51 @@ KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
 }
 #endif
 
+/* Doubles: VF_LANES / 2 of them, from the lower and the upper half of a vf. */
+#if defined(__AVX512F__)
+typedef __m512d vd;
+KRN_INLINE vd vd_low(vf x)
+{
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+KRN_INLINE vd vd_high(vf x)
+{
+    return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+KRN_INLINE void vd_store(double *p, vd x)
+{
+    _mm512_storeu_pd(p, x);
+}
+#elif defined(__AVX2__)
+typedef __m256d vd;
+KRN_INLINE vd vd_low(vf x)
+{
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+}
+KRN_INLINE vd vd_high(vf x)
+{
+    return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+KRN_INLINE void vd_store(double *p, vd x)
+{
+    _mm256_storeu_pd(p, x);
+}
+#else
+typedef __m128d vd;
+KRN_INLINE vd vd_low(vf x)
+{
+    return _mm_cvtps_pd(x);
+}
+KRN_INLINE vd vd_high(vf x)
+{
+    return _mm_cvtps_pd(_mm_movehl_ps(x, x));
+}
+KRN_INLINE void vd_store(double *p, vd x)
+{
+    _mm_storeu_pd(p, x);
+}
+#endif
+
 /* Sum and maximum of the lanes, as a fixed tree. */
 KRN_INLINE float vf_sum(vf x)
 {

@@ -1,0 +1,159 @@
+/*
+ * Owns the loops over flat vectors: AdamW, rounding to the wire dtype, sums of squares. Their bits
+ * are fixed by kernels.h and equal on every instruction set. One idea: they run at the speed of
+ * memory, so AdamW reads and writes each stream once and prefetches ahead of all of them;
+ * non-temporal stores were measured slower, because every line is read before it is written.
+ */
+#include "kernels/cpu/isa/kernels.h"
+#include "kernels/cpu/isa/span.h"
+
+#include <math.h>
+
+enum {
+    CHUNK = KRN_NORM_CHUNK,
+    LINE = 64 / sizeof(float), /* floats of one cache line */
+    AHEAD = 16 * LINE          /* how far AdamW prefetches, in elements */
+};
+
+typedef struct host_job {
+    const krn_adamw_step *step;
+    void *wire;
+    float *master, *m, *v;
+    const void *x;
+    double *sums;
+    uint64_t n;
+} host_job;
+
+static int64_t chunks(uint64_t n)
+{
+    return (int64_t)krn_norm_chunks(n);
+}
+
+static int64_t chunk_end(const host_job *job, int64_t from)
+{
+    return krn_min(from + CHUNK, (int64_t)job->n);
+}
+
+/* a b + c rounded once, also where there is no such instruction */
+KRN_INLINE vf fma_exact(vf a, vf b, vf c)
+{
+#if defined(__FMA__)
+    return vf_fma(a, b, c);
+#else
+    float x[VF_LANES], y[VF_LANES], z[VF_LANES];
+    vf_store(x, a);
+    vf_store(y, b);
+    vf_store(z, c);
+    for (int i = 0; i < VF_LANES; i++)
+        z[i] = fmaf(x[i], y[i], z[i]);
+    return vf_load(z);
+#endif
+}
+
+/* The sequence of kernels.h on k <= VF_LANES elements from i. */
+KRN_INLINE void adamw_vector(atom_dtype wire, const host_job *job, int64_t i, int64_t k)
+{
+    const krn_adamw_step *s = job->step;
+    vf g = vf_all(s->scale) * vf_get(wire, job->wire, i, k);
+    vf m = vf_get(ATOM_F32, job->m, i, k), v = vf_get(ATOM_F32, job->v, i, k);
+    vf p = vf_get(ATOM_F32, job->master, i, k);
+    m = fma_exact(vf_all(s->beta1), m, vf_all(s->one_minus_beta1) * g);
+    v = fma_exact(vf_all(s->beta2), v, vf_all(s->one_minus_beta2) * (g * g));
+    vf den = vf_sqrt(v) * vf_all(s->inv_sqrt_bias2) + vf_all(s->eps);
+    vf upd = (m * vf_all(s->inv_bias1)) / den;
+    p = fma_exact(vf_all(-s->lr), fma_exact(vf_all(s->decay), p, upd), p);
+    vf_put(ATOM_F32, job->m, i, k, m);
+    vf_put(ATOM_F32, job->v, i, k, v);
+    vf_put(ATOM_F32, job->master, i, k, p);
+    vf_put(wire, job->wire, i, k, p);
+}
+
+KRN_INLINE void adamw_chunk(atom_dtype wire, const host_job *job, uint32_t index)
+{
+    int64_t i = (int64_t)index * CHUNK, end = chunk_end(job, i);
+    const char *w = job->wire;
+    for (; i + LINE <= end; i += LINE) {
+        /* past the end a prefetch does nothing */
+        __builtin_prefetch(w + (i + AHEAD) * (wire == ATOM_F32 ? 4 : 2), 1);
+        __builtin_prefetch(job->master + i + AHEAD, 1);
+        __builtin_prefetch(job->m + i + AHEAD, 1);
+        __builtin_prefetch(job->v + i + AHEAD, 1);
+        for (int64_t q = 0; q < LINE; q += VF_LANES)
+            adamw_vector(wire, job, i + q, VF_LANES);
+    }
+    for (; i < end; i += VF_LANES)
+        adamw_vector(wire, job, i, krn_min(VF_LANES, end - i));
+}
+
+KRN_INLINE void round_chunk(atom_dtype wire, const host_job *job, uint32_t index)
+{
+    int64_t i = (int64_t)index * CHUNK, end = chunk_end(job, i);
+    for (; i + VF_LANES <= end; i += VF_LANES)
+        vf_store_act(wire, job->wire, i, vf_load_act(ATOM_F32, job->x, i));
+    if (i < end)
+        vf_store_act_n(wire, job->wire, i, end - i, vf_load_act_n(ATOM_F32, job->x, i, end - i));
+}
+
+KRN_INLINE void sumsq_chunk(atom_dtype act, const host_job *job, uint32_t index)
+{
+    enum { VECTORS = KRN_NORM_LANES / VF_LANES };
+    int64_t i = (int64_t)index * CHUNK, end = chunk_end(job, i);
+    vd sum[2 * VECTORS];
+    for (int q = 0; q < 2 * VECTORS; q++)
+        sum[q] = vd_low(vf_all(0.0f));
+    for (; i < end; i += KRN_NORM_LANES) {
+        for (int q = 0; q < VECTORS; q++) {
+            int64_t at = i + q * VF_LANES, k = end - at;
+            vf x = k >= VF_LANES ? vf_load_act(act, job->x, at)
+                   : k > 0       ? vf_load_act_n(act, job->x, at, k)
+                                 : vf_all(0.0f);
+            sum[2 * q] += vd_low(x) * vd_low(x);
+            sum[2 * q + 1] += vd_high(x) * vd_high(x);
+        }
+    }
+    double lane[KRN_NORM_LANES];
+    for (int q = 0; q < 2 * VECTORS; q++)
+        vd_store(lane + q * (VF_LANES / 2), sum[q]);
+    for (int width = KRN_NORM_LANES / 2; width; width /= 2) {
+        for (int l = 0; l < width; l++)
+            lane[l] += lane[l + width];
+    }
+    job->sums[index] = lane[0];
+}
+
+#define ENTRIES(dtype, suffix)                                                                     \
+    static void adamw_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
+    {                                                                                              \
+        (void)worker;                                                                              \
+        adamw_chunk(dtype, ctx, index);                                                            \
+    }                                                                                              \
+    static void round_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
+    {                                                                                              \
+        (void)worker;                                                                              \
+        round_chunk(dtype, ctx, index);                                                            \
+    }                                                                                              \
+    static void sumsq_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
+    {                                                                                              \
+        (void)worker;                                                                              \
+        sumsq_chunk(dtype, ctx, index);                                                            \
+    }                                                                                              \
+    void KRN_ISA(krn_cpu_round_##suffix)(krn_ctx * cx, void *dst, const float *src, uint64_t n)    \
+    {                                                                                              \
+        host_job job = {.wire = dst, .x = src, .n = n};                                            \
+        krn_each(cx->threads, chunks(n), round_chunk_##suffix, &job);                              \
+    }                                                                                              \
+    void KRN_ISA(krn_cpu_sumsq_##suffix)(krn_ctx * cx, double *out, const void *x, uint64_t n)     \
+    {                                                                                              \
+        host_job job = {.sums = out, .x = x, .n = n};                                              \
+        krn_each(cx->threads, chunks(n), sumsq_chunk_##suffix, &job);                              \
+    }
+ENTRIES(ATOM_F32, f32)
+ENTRIES(ATOM_BF16, bf16)
+
+void KRN_ISA(krn_cpu_adamw)(atom_threads *threads, const krn_adamw_step *step,
+                            atom_dtype wire_dtype, void *wire, float *master, float *m, float *v,
+                            uint64_t n)
+{
+    host_job job = {.step = step, .wire = wire, .master = master, .m = m, .v = v, .n = n};
+    krn_each(threads, chunks(n), wire_dtype == ATOM_F32 ? adamw_chunk_f32 : adamw_chunk_bf16, &job);
+}

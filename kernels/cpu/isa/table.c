@@ -1,0 +1,22 @@
+/*
+ * Owns the table of one instruction set's vector entries (cpu.h).
+ */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa/kernels.h"
+
+#define ENTRY(op, direction)                                                                       \
+    [0][ATOM_OP_##op] = KRN_ISA(krn_cpu_##op##_##direction##_f32),                                 \
+    [1][ATOM_OP_##op] = KRN_ISA(krn_cpu_##op##_##direction##_bf16)
+#define ENTRIES(direction)                                                                         \
+    {                                                                                              \
+        ENTRY(embed, direction), ENTRY(dropout, direction), ENTRY(layernorm, direction),           \
+            ENTRY(gelu, direction), ENTRY(add, direction), ENTRY(dropout_add, direction),          \
+    }
+
+const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
+    .fwd = ENTRIES(fwd),
+    .bwd = ENTRIES(bwd),
+    .round = {KRN_ISA(krn_cpu_round_f32), KRN_ISA(krn_cpu_round_bf16)},
+    .sumsq = {KRN_ISA(krn_cpu_sumsq_f32), KRN_ISA(krn_cpu_sumsq_bf16)},
+    .adamw = KRN_ISA(krn_cpu_adamw),
+};

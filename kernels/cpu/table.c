@@ -1,0 +1,123 @@
+/*
+ * Owns the CPU backend's tables and the choice of the instruction set. One idea: the choice is made
+ * once per process, so that every kernel of a run gives the same bits. Refuses other dtypes.
+ */
+#include "kernels/cpu/cpu.h"
+
+#include "atom/base/env.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *krn_cpu_isa_name(krn_cpu_isa isa)
+{
+    static const char *const names[KRN_CPU_ISA_N] = {"base", "avx2", "avx512"};
+    return names[isa];
+}
+
+int krn_cpu_isa_can(krn_cpu_isa isa)
+{
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return isa == KRN_CPU_BASE || (isa == KRN_CPU_AVX2 && avx2) ||
+           (isa == KRN_CPU_AVX512 && avx512);
+}
+
+static krn_cpu_isa choose(void)
+{
+    krn_cpu_isa best = KRN_CPU_BASE;
+    for (krn_cpu_isa i = 0; i < KRN_CPU_ISA_N; i++) {
+        if (krn_cpu_isa_can(i))
+            best = i;
+    }
+    const char *asked = getenv("ATOM_ISA");
+    if (!asked || !*asked)
+        return best;
+    for (krn_cpu_isa i = 0; i < KRN_CPU_ISA_N; i++) {
+        if (strcmp(asked, krn_cpu_isa_name(i)) == 0 && krn_cpu_isa_can(i))
+            return i;
+    }
+    atom_log(ATOM_LOG_WARN,
+             "ATOM_ISA=%s is not one of base, avx2, avx512, or not of this machine; "
+             "using %s",
+             asked, krn_cpu_isa_name(best));
+    return best;
+}
+
+/* Filled once, then read only. */
+static struct {
+    pthread_once_t once;
+    krn_cpu_isa isa;
+    krn_table table[2];
+    krn_host_table host;
+} chosen = {.once = PTHREAD_ONCE_INIT};
+
+static void fill_all(void)
+{
+    chosen.isa = choose();
+    krn_cpu_table_fill(&chosen.table[ATOM_F32], ATOM_F32, chosen.isa);
+    krn_cpu_table_fill(&chosen.table[ATOM_BF16], ATOM_BF16, chosen.isa);
+    const krn_cpu_vec *vec = krn_cpu_vec_get(chosen.isa);
+    chosen.host.adamw = vec->adamw;
+    memcpy(chosen.host.round, vec->round, sizeof vec->round);
+    memcpy(chosen.host.sumsq, vec->sumsq, sizeof vec->sumsq);
+}
+
+krn_cpu_isa krn_cpu_isa_best(void)
+{
+    pthread_once(&chosen.once, fill_all);
+    return chosen.isa;
+}
+
+const krn_cpu_vec *krn_cpu_vec_get(krn_cpu_isa isa)
+{
+    static const krn_cpu_vec *const all[KRN_CPU_ISA_N] = {&krn_cpu_vec_base, &krn_cpu_vec_avx2,
+                                                          &krn_cpu_vec_avx512};
+    return all[isa];
+}
+
+uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    if (op != ATOM_OP_layernorm || !backward)
+        return 0;
+    int64_t rows = krn_norm_block_rows(dim[0]), blocks = (dim[0] + rows - 1) / rows;
+    return (uint64_t)(blocks * 2 * dim[1]) * sizeof(float);
+}
+
+static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    uint64_t vec = krn_cpu_vec_workspace(op, backward, dim);
+    uint64_t matmul = krn_cpu_matmul_workspace(op, backward, dim);
+    return vec > matmul ? vec : matmul;
+}
+
+void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
+{
+    const krn_cpu_vec *vec = krn_cpu_vec_get(isa);
+    *table = (krn_table){.backend = "cpu",
+                         .dtype = dtype,
+                         .isa = krn_cpu_isa_name(isa),
+                         .round = vec->round[dtype],
+                         .sumsq = vec->sumsq[dtype],
+                         .workspace = workspace};
+    memcpy(table->fwd, vec->fwd[dtype], sizeof table->fwd);
+    memcpy(table->bwd, vec->bwd[dtype], sizeof table->bwd);
+    krn_cpu_matmul_entries(table, isa);
+}
+
+const krn_table *krn_cpu_table(atom_dtype dtype)
+{
+    if (dtype != ATOM_F32 && dtype != ATOM_BF16)
+        return NULL;
+    pthread_once(&chosen.once, fill_all);
+    return &chosen.table[dtype];
+}
+
+const krn_host_table *krn_cpu_host_table(void)
+{
+    pthread_once(&chosen.once, fill_all);
+    return &chosen.host;
+}
