@@ -1,6 +1,6 @@
 /*
- * A plan: where to cut, what stays where, and what that will cost. Made by partition/search, proven by
- * partition/check, lowered by codegen. A plan never changes the mathematics (DESIGN D5).
+ * A plan: where to cut, what stays where, and what that will cost. Made by partition/search, proven
+ * by partition/check, lowered by codegen. A plan never changes the mathematics (DESIGN D5).
  *
  * Source: ATOM III-C, III-D (Figure 13, Algorithm 1); DESIGN D2, D3, D10.
  */
@@ -30,7 +30,8 @@ const char *part_bound_name(part_bound bound); /* "compute", "link", ... */
 
 typedef struct part_sub_model {
     int32_t first_node, last_node; /* [first, last) */
-    uint64_t param_bytes;          /* wire bytes it needs on the device, shared parameters included */
+    uint64_t param_bytes;          /* wire bytes it needs on the device, shared parameters included,
+                                      each rounded up to GRAPH_PARAM_ALIGN elements */
     part_keep keep;                /* the last sub-model ignores it: its visit is a turn visit */
     bool resident;                 /* has a slot of its own: fetched once per step, not twice */
 } part_sub_model;
@@ -41,10 +42,10 @@ typedef struct part_plan {
     char device[64];
     atom_dtype dtype;
     int64_t micro_batch, sequence;
-    uint32_t micro_batches;        /* C; train refuses another (DESIGN 1) */
-    bool in_place;                 /* unified device without a budget: one sub-model, nothing is copied */
-    bool clip;                     /* updates wait for the global norm */
-    part_place boundaries;         /* where stashed boundaries and their gradients live */
+    uint32_t micro_batches; /* C; train refuses another (DESIGN 1) */
+    bool in_place;          /* unified device without a budget: one sub-model, nothing is copied */
+    bool clip;              /* updates wait for the global norm */
+    part_place boundaries;  /* where stashed boundaries and their gradients live */
     uint32_t n_sub_models;
     part_sub_model *sub_models;
     uint64_t device_budget_bytes, host_budget_bytes; /* 0: none */
@@ -55,44 +56,48 @@ typedef struct part_plan {
     double predicted_compute_seconds; /* lower bound: compute alone */
     part_bound bound;
     uint64_t device_peak_bytes, host_peak_bytes;
-    uint64_t cut_bytes;            /* sum of boundary bytes over the cuts, one micro-batch */
+    uint64_t cut_bytes; /* sum of boundary bytes over the cuts, one micro-batch */
 } part_plan;
 
-ATOM_MUST atom_status part_plan_open(const graph *g, const part_profile *profile, uint32_t n_sub_models,
-                                     part_plan **out);
+ATOM_MUST atom_status part_plan_open(const graph *g, const part_profile *profile,
+                                     uint32_t n_sub_models, part_plan **out);
 ATOM_MUST atom_status part_plan_copy(const part_plan *plan, part_plan **out);
 void part_plan_close(part_plan **plan);
 
+/* JSON, versioned ("atom_plan": 1). There, and only there, "last_node" is inclusive. Reading checks
+ * types and ranges, and that the sub-models follow each other; part_plan_check does the rest. */
 ATOM_MUST atom_status part_plan_write(const part_plan *plan, const char *path);
 ATOM_MUST atom_status part_plan_read(const char *path, part_plan **out);
 ATOM_MUST atom_status part_plan_json(const part_plan *plan, char **text);
 
-/* check.c: structure only: ranges cover the graph once and in order, cuts are legal, numbers sane. */
+/* check.c: structure only: ranges cover the graph once and in order, cuts are legal, numbers sane
+ * and within the plan's own budgets. ATOM_E_USAGE says what is wrong. */
 ATOM_MUST atom_status part_plan_check(const part_plan *plan, const graph *g);
 
 /* What evaluating a plan exactly says (codegen lays it out, the null device runs it). */
 typedef struct part_verdict {
     uint64_t device_peak_bytes, host_peak_bytes;
-    double step_seconds;    /* simulated, steady state */
-    double compute_seconds; /* compute stream's busy time */
+    double step_seconds;                           /* simulated, steady state */
+    double compute_seconds;                        /* compute stream's busy time */
     double h2d_seconds, d2h_seconds, host_seconds; /* busy times */
     part_bound bound;
 } part_verdict;
 typedef atom_status (*part_evaluate_fn)(void *ctx, const part_plan *plan, part_verdict *verdict);
 
 typedef struct part_request {
-    uint64_t device_budget_bytes; /* 0: all of the device (no budget on a unified device: in place) */
-    uint64_t host_budget_bytes;   /* 0: what the profile's device says */
-    uint32_t micro_batches;       /* C; 0: recommend one and use it */
+    uint64_t
+        device_budget_bytes;    /* 0: all of the device (no budget on a unified device: in place) */
+    uint64_t host_budget_bytes; /* 0: what the profile's device says */
+    uint32_t micro_batches;     /* C; 0: recommend one and use it */
     bool clip;
-    int recompute;                /* -1 free choice, 0 never, 1 always */
+    int recompute; /* -1 free choice, 0 never, 1 always */
     part_evaluate_fn evaluate;
     void *evaluate_ctx;
 } part_request;
 
 typedef struct part_search_stats {
-    uint64_t states;     /* (current, next) range pairs that were explored */
-    uint32_t evaluated;  /* plans that were simulated */
+    uint64_t states;    /* (current, next) range pairs that were explored */
+    uint32_t evaluated; /* plans that were simulated */
     double seconds;
 } part_search_stats;
 

@@ -1,10 +1,10 @@
 /*
- * A profile: measured or modelled time and bytes per node of one graph on one device (ATOM III-D: "the
- * graph is executed operator by operator"). Also the device's rates. Times are seconds for one
+ * A profile: measured or modelled time and bytes per node of one graph on one device (ATOM III-D:
+ * "the graph is executed operator by operator"). Also the device's rates. Times are seconds for one
  * micro-batch running alone with all cores.
  *
- * Measured profiles are filled by atom/train (timing a node comes in as a callback); modelled ones come
- * from a device spec file.
+ * Measured profiles are filled by atom/train (timing a node comes in as a callback); modelled ones
+ * come from a device spec file.
  */
 #ifndef PARTITION_PROFILE_H
 #define PARTITION_PROFILE_H
@@ -12,27 +12,32 @@
 #include "atom/graph/graph.h"
 
 typedef struct part_device {
-    char name[64];           /* "cpu: Intel Xeon ..., 2 cores", "NVIDIA GeForce RTX 4090" */
-    bool unified;            /* CPU: compute, copies and updates share cores and DRAM */
+    char name[64]; /* "cpu: Intel Xeon ..., 2 cores", "NVIDIA GeForce RTX 4090" */
+    bool unified;  /* CPU: compute, copies and updates share cores and DRAM */
     bool modelled;
     char isa[32];
     uint32_t cores;
-    uint64_t device_bytes;   /* memory of the device, 0 = host memory is the limit */
+    uint64_t device_bytes; /* memory of the device, 0 = host memory is the limit */
     uint64_t host_bytes;
     double flops_fp32, flops_bf16; /* sustained matmul rate; 0 = unknown / not supported */
     double peak_flops_fp32, peak_flops_bf16; /* promised dense rate for MFU; 0 = unknown */
-    double device_bytes_per_second;  /* device memory bandwidth */
-    double h2d_bytes_per_second, d2h_bytes_per_second;         /* one direction at a time */
+    double device_bytes_per_second;          /* device memory bandwidth */
+    double h2d_bytes_per_second, d2h_bytes_per_second;           /* one direction at a time */
     double h2d_both_bytes_per_second, d2h_both_bytes_per_second; /* while the other runs too */
     double copy_latency_seconds;
-    double host_bytes_per_second;    /* host DRAM, all cores, triad */
-    double adamw_params_per_second;  /* host AdamW, wire dtype of the graph */
-    double launch_seconds;           /* fixed cost per kernel */
+    double host_bytes_per_second;   /* host DRAM, all cores, triad */
+    double adamw_params_per_second; /* host AdamW, wire dtype of the graph; 0 in a spec: from
+                                       host_bytes_per_second, when a profile is modelled */
+    double launch_seconds;          /* fixed cost per kernel */
 } part_device;
 
 typedef struct part_node_cost {
     double fwd_seconds, bwd_seconds; /* bwd of a terminal op includes its forward */
     uint64_t workspace_bytes;        /* larger of forward and backward */
+    /* Known without timing: filled by part_profile_open and friends, whatever a part_time_fn does.
+     */
+    char name[GRAPH_NAME_MAX];
+    uint64_t param_bytes, saved_bytes, output_bytes; /* saved: outputs that only backward reads */
 } part_node_cost;
 
 typedef struct part_profile {
@@ -45,20 +50,28 @@ typedef struct part_profile {
     part_node_cost *nodes; /* n_nodes; alike nodes carry equal numbers */
 } part_profile;
 
-ATOM_MUST atom_status part_profile_open(const graph *g, const part_device *device, part_profile **out);
+/* All times zero. ATOM_E_USAGE names the figure of the device that makes no sense. */
+ATOM_MUST atom_status part_profile_open(const graph *g, const part_device *device,
+                                        part_profile **out);
 void part_profile_close(part_profile **profile);
 
-/* Times one node: median seconds of forward and backward. Called once per class of alike nodes. */
+/* Times one node: median seconds of forward and backward, and workspace. Called once per class of
+ * alike nodes, with the first of them. */
 typedef atom_status (*part_time_fn)(void *ctx, const graph *g, int32_t node, part_node_cost *cost);
-ATOM_MUST atom_status part_profile_measure(const graph *g, const part_device *device, part_time_fn time,
-                                           void *ctx, part_profile **out);
-/* Roofline: max(flops / rate, bytes / bandwidth) + launch, per node. */
-ATOM_MUST atom_status part_profile_model(const graph *g, const part_device *device, part_profile **out);
+ATOM_MUST atom_status part_profile_measure(const graph *g, const part_device *device,
+                                           part_time_fn time, void *ctx, part_profile **out);
+/* Roofline: max(flops / rate, bytes / bandwidth) + launch, per node (Williams, Waterman, Patterson
+ * 2009). ATOM_E_UNSUPPORTED when the device has no rate for the graph's dtype. */
+ATOM_MUST atom_status part_profile_model(const graph *g, const part_device *device,
+                                         part_profile **out);
 
-/* Device specs: built in ("rtx-4090", "gtx-1080-ti", "h100") or a JSON file (presets/devices/NAME.json);
- * every figure carries its source in the file. */
+/* Device specs: built in ("rtx-4090", "gtx-1080-ti", "h100") or a JSON file like those in
+ * presets/devices/, which are compiled in; every figure carries its source in the file. */
 ATOM_MUST atom_status part_device_spec(const char *name_or_path, part_device *out);
+/* NULL-terminated. */
 const char *const *part_device_names(void);
+/* The JSON text of a built-in spec, to start one's own from; NULL if there is no such name. */
+const char *part_device_text(const char *name);
 
 /* JSON, versioned ("atom_profile": 1). Reading checks types, ranges and counts. */
 ATOM_MUST atom_status part_profile_write(const part_profile *profile, const char *path);

@@ -1,0 +1,112 @@
+/*
+ * Owns the proof that a plan is legal for a graph. One idea: everything that can be recomputed from
+ * the graph is recomputed here, by loops over parameters and tensors and without a line of the
+ * search's code. Refuses to judge speed or memory: the null device does that.
+ */
+#include "partition/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Does a node of [first, last) use the parameter? */
+static bool used_in(const graph *g, int32_t param, int32_t first, int32_t last)
+{
+    for (int32_t i = first; i < last; i++)
+        for (int p = 0; p < g->nodes[i].n_params; p++)
+            if (g->nodes[i].params[p] == param)
+                return true;
+    return false;
+}
+
+static uint64_t param_bytes(const graph *g, const part_sub_model *s)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        const graph_param *param = &g->params[p];
+        uint64_t room = (param->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN;
+        /* First and last user bound the search; a shared parameter may skip what lies between. */
+        if (param->last_node >= s->first_node && param->first_node < s->last_node &&
+            used_in(g, (int32_t)p, s->first_node, s->last_node))
+            bytes += room * GRAPH_PARAM_ALIGN * atom_dtype_bytes(g->dtype);
+    }
+    return bytes;
+}
+
+static atom_status check_header(const part_plan *plan, const graph *g)
+{
+    if (plan->graph_hash != graph_hash(g) || plan->dtype != g->dtype ||
+        plan->micro_batch != g->micro_batch || plan->sequence != g->sequence)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "the plan is for %s in %s with micro-batches of %lld x %lld tokens, not for "
+            "this %s in %s with %lld x %lld; plan again",
+            plan->model, atom_dtype_name(plan->dtype), (long long)plan->micro_batch,
+            (long long)plan->sequence, g->name, atom_dtype_name(g->dtype),
+            (long long)g->micro_batch, (long long)g->sequence);
+    if (plan->micro_batches < 1 || plan->n_sub_models < 1)
+        return atom_fail(ATOM_E_USAGE, "the plan has %u micro-batches and %u sub-models",
+                         plan->micro_batches, plan->n_sub_models);
+    if ((unsigned)plan->boundaries > PART_ON_HOST || (unsigned)plan->bound >= PART_BOUND_N)
+        return atom_fail(ATOM_E_USAGE, "the plan has a choice that does not exist");
+    if (plan->in_place && plan->n_sub_models != 1)
+        return atom_fail(ATOM_E_USAGE, "the plan is in place but has %u sub-models",
+                         plan->n_sub_models);
+    if (!(plan->predicted_step_seconds >= 0) || !isfinite(plan->predicted_step_seconds) ||
+        !(plan->predicted_compute_seconds >= 0) || !isfinite(plan->predicted_compute_seconds))
+        return atom_fail(ATOM_E_USAGE, "the plan predicts %g s per step, %g s of them computing",
+                         plan->predicted_step_seconds, plan->predicted_compute_seconds);
+    return ATOM_OK;
+}
+
+static atom_status check_sub_model(const part_plan *plan, const graph *g, uint32_t k)
+{
+    const part_sub_model *s = &plan->sub_models[k];
+    int32_t first = k ? plan->sub_models[k - 1].last_node : 0;
+    if (s->first_node != first)
+        return atom_fail(ATOM_E_USAGE, "sub-model %u starts at node %d, expected %d", k,
+                         s->first_node, first);
+    if (s->last_node <= first || s->last_node > (int32_t)g->n_nodes)
+        return atom_fail(ATOM_E_USAGE, "sub-model %u covers nodes %d .. %d of %u", k, first,
+                         s->last_node - 1, g->n_nodes);
+    if (k && !graph_can_cut(g, first))
+        return atom_fail(ATOM_E_USAGE, "the model cannot be cut in front of node %d (%s)", first,
+                         g->nodes[first].name);
+    if ((unsigned)s->keep > PART_KEEP_HOST)
+        return atom_fail(ATOM_E_USAGE, "sub-model %u has a choice that does not exist", k);
+    if (s->param_bytes != param_bytes(g, s))
+        return atom_fail(ATOM_E_USAGE, "sub-model %u says %llu parameter bytes, it has %llu", k,
+                         (unsigned long long)s->param_bytes, (unsigned long long)param_bytes(g, s));
+    return ATOM_OK;
+}
+
+static atom_status check_totals(const part_plan *plan, const graph *g)
+{
+    uint64_t cut_bytes = 0;
+    for (uint32_t k = 1; k < plan->n_sub_models; k++)
+        cut_bytes += graph_boundary_bytes(g, plan->sub_models[k].first_node);
+    if (cut_bytes != plan->cut_bytes)
+        return atom_fail(ATOM_E_USAGE, "the plan says %llu bytes are cut, they are %llu",
+                         (unsigned long long)plan->cut_bytes, (unsigned long long)cut_bytes);
+    if (plan->device_budget_bytes && plan->device_peak_bytes > plan->device_budget_bytes)
+        return atom_fail(ATOM_E_USAGE, "the plan needs %llu bytes of its device budget of %llu",
+                         (unsigned long long)plan->device_peak_bytes,
+                         (unsigned long long)plan->device_budget_bytes);
+    if (plan->host_budget_bytes && plan->host_peak_bytes > plan->host_budget_bytes)
+        return atom_fail(ATOM_E_USAGE, "the plan needs %llu bytes of its host budget of %llu",
+                         (unsigned long long)plan->host_peak_bytes,
+                         (unsigned long long)plan->host_budget_bytes);
+    return ATOM_OK;
+}
+
+atom_status part_plan_check(const part_plan *plan, const graph *g)
+{
+    atom_status st = check_header(plan, g);
+    for (uint32_t k = 0; k < plan->n_sub_models && st == ATOM_OK; k++)
+        st = check_sub_model(plan, g, k);
+    if (st == ATOM_OK && plan->sub_models[plan->n_sub_models - 1].last_node != (int32_t)g->n_nodes)
+        st = atom_fail(ATOM_E_USAGE, "the plan ends at node %d, the graph has %u",
+                       plan->sub_models[plan->n_sub_models - 1].last_node - 1, g->n_nodes);
+    if (st == ATOM_OK)
+        st = check_totals(plan, g);
+    return st;
+}

@@ -1,0 +1,235 @@
+/*
+ * Owns strict reading of JSON objects. One idea: a field is asked for with its key and its range,
+ * and either it is there and right or the message says where the file is wrong. Refuses defaults: a
+ * file that leaves something out was not written by us.
+ */
+#include "partition/json.h"
+
+#include "atom/base/env.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "file: sub_models[3].first_node: what" */
+ATOM_PRINTF(3, 4)
+ATOM_MUST static atom_status wrong(const part_in *in, const char *key, const char *fmt, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    return atom_fail(ATOM_E_FORMAT, "%s: %s%s%s: %s", in->file, in->where,
+                     in->where[0] && key[0] ? "." : "", key, what);
+}
+
+atom_status part_in_load(const char *file, const char *text, size_t bytes, json_t **root)
+{
+    json_error_t error;
+    json_t *parsed = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!parsed && json_error_code(&error) == json_error_out_of_memory)
+        return atom_fail(ATOM_E_RESOURCE, "%s: not enough memory to read it", file);
+    if (!parsed)
+        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", file, error.line, error.column, error.text);
+    if (!json_is_object(parsed)) {
+        json_decref(parsed);
+        return atom_fail(ATOM_E_FORMAT, "%s: expected a JSON object at the top", file);
+    }
+    *root = parsed;
+    return ATOM_OK;
+}
+
+static bool listed(const char *const *keys, const char *key)
+{
+    for (; *keys; keys++)
+        if (strcmp(*keys, key) == 0)
+            return true;
+    return false;
+}
+
+atom_status part_in_keys(const part_in *in, const char *const *keys)
+{
+    size_t n = 0;
+    if (!json_is_object(in->object))
+        return wrong(in, "", "expected an object");
+    for (; keys[n]; n++)
+        if (!json_object_get(in->object, keys[n]))
+            return wrong(in, keys[n], "missing");
+    for (void *it = json_object_iter((json_t *)in->object); it;
+         it = json_object_iter_next((json_t *)in->object, it)) {
+        const char *key = json_object_iter_key(it);
+        if (listed(keys, key))
+            continue;
+        const char *near = atom_did_you_mean(key, keys, n);
+        return near ? wrong(in, key, "unknown key; did you mean \"%s\"?", near)
+                    : wrong(in, key, "unknown key");
+    }
+    return ATOM_OK;
+}
+
+atom_status part_in_version(const part_in *in, const char *key, int64_t version)
+{
+    const json_t *value = json_object_get(in->object, key);
+    if (!json_is_integer(value))
+        return atom_fail(ATOM_E_FORMAT, "%s: not a file of this kind: it has no \"%s\"", in->file,
+                         key);
+    if (json_integer_value(value) != version)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: \"%s\" is %lld, this program reads %lld; make the file again",
+                         in->file, key, (long long)json_integer_value(value), (long long)version);
+    return ATOM_OK;
+}
+
+atom_status part_in_i64(const part_in *in, const char *key, int64_t low, int64_t high, int64_t *out)
+{
+    const json_t *value = json_object_get(in->object, key);
+    if (!json_is_integer(value))
+        return wrong(in, key, "expected an integer");
+    int64_t v = json_integer_value(value);
+    if (v < low || v > high)
+        return wrong(in, key, "%lld is not in %lld .. %lld", (long long)v, (long long)low,
+                     (long long)high);
+    *out = v;
+    return ATOM_OK;
+}
+
+atom_status part_in_u32(const part_in *in, const char *key, uint32_t low, uint32_t high,
+                        uint32_t *out)
+{
+    int64_t v = 0;
+    atom_status st = part_in_i64(in, key, low, high, &v);
+    if (st == ATOM_OK)
+        *out = (uint32_t)v;
+    return st;
+}
+
+atom_status part_in_u64(const part_in *in, const char *key, uint64_t low, uint64_t high,
+                        uint64_t *out)
+{
+    int64_t v = 0;
+    int64_t top = high > INT64_MAX ? INT64_MAX : (int64_t)high;
+    atom_status st = part_in_i64(in, key, (int64_t)low, top, &v);
+    if (st == ATOM_OK)
+        *out = (uint64_t)v;
+    return st;
+}
+
+atom_status part_in_f64(const part_in *in, const char *key, double low, double high, double *out)
+{
+    const json_t *value = json_object_get(in->object, key);
+    if (!json_is_number(value))
+        return wrong(in, key, "expected a number");
+    double v = json_number_value(value);
+    if (!(v >= low && v <= high))
+        return wrong(in, key, "%g is not in %g .. %g", v, low, high);
+    *out = v;
+    return ATOM_OK;
+}
+
+atom_status part_in_bool(const part_in *in, const char *key, bool *out)
+{
+    const json_t *value = json_object_get(in->object, key);
+    if (!json_is_boolean(value))
+        return wrong(in, key, "expected true or false");
+    *out = json_is_true(value);
+    return ATOM_OK;
+}
+
+/* The string at key, without control characters, or NULL. */
+static const char *plain_text(const part_in *in, const char *key)
+{
+    const json_t *value = json_object_get(in->object, key);
+    if (!json_is_string(value))
+        return NULL;
+    const char *text = json_string_value(value);
+    for (size_t i = 0; i < json_string_length(value); i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return NULL;
+    return text;
+}
+
+atom_status part_in_text(const part_in *in, const char *key, char *out, size_t size)
+{
+    const char *text = plain_text(in, key);
+    size_t n = text ? strlen(text) : 0;
+    if (n < 1 || n >= size)
+        return wrong(in, key, "expected a string of 1 to %zu printable bytes", size - 1);
+    memset(out, 0, size);
+    memcpy(out, text, n);
+    return ATOM_OK;
+}
+
+atom_status part_in_hash(const part_in *in, const char *key, uint64_t *out)
+{
+    const char *text = plain_text(in, key);
+    uint64_t v = 0;
+    size_t i = 2;
+    if (!text || strlen(text) != 18 || memcmp(text, "0x", 2) != 0)
+        return wrong(in, key, "expected \"0x\" and 16 hexadecimal digits");
+    for (; i < 18; i++) {
+        const char *digits = "0123456789abcdef";
+        const char *at = strchr(digits, text[i]);
+        if (!at)
+            return wrong(in, key, "expected \"0x\" and 16 hexadecimal digits");
+        v = v << 4 | (uint64_t)(at - digits);
+    }
+    *out = v;
+    return ATOM_OK;
+}
+
+atom_status part_in_choice(const part_in *in, const char *key, const char *const *names, int n,
+                           int *out)
+{
+    const char *text = plain_text(in, key);
+    char all[256] = "";
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        if (text && strcmp(text, names[i]) == 0) {
+            *out = i;
+            return ATOM_OK;
+        }
+        int more = snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", names[i]);
+        used += more > 0 && (size_t)more < sizeof all - used ? (size_t)more : 0;
+    }
+    return wrong(in, key, "expected one of: %s", all);
+}
+
+atom_status part_in_dtype(const part_in *in, const char *key, atom_dtype *out)
+{
+    const char *const names[] = {atom_dtype_name(ATOM_F32), atom_dtype_name(ATOM_BF16)};
+    const atom_dtype dtypes[] = {ATOM_F32, ATOM_BF16};
+    int i = 0;
+    atom_status st = part_in_choice(in, key, names, 2, &i);
+    if (st == ATOM_OK)
+        *out = dtypes[i];
+    return st;
+}
+
+atom_status part_in_array(const part_in *in, const char *key, size_t low, size_t high, json_t **out)
+{
+    json_t *value = json_object_get(in->object, key);
+    if (!json_is_array(value))
+        return wrong(in, key, "expected a list");
+    if (json_array_size(value) < low || json_array_size(value) > high)
+        return wrong(in, key, "a list of %zu items; expected %zu to %zu", json_array_size(value),
+                     low, high);
+    *out = value;
+    return ATOM_OK;
+}
+
+atom_status part_in_child(const part_in *in, const char *key, part_in *child)
+{
+    *child = (part_in){.file = in->file, .object = json_object_get(in->object, key)};
+    snprintf(child->where, sizeof child->where, "%.20s%s%.40s", in->where, in->where[0] ? "." : "",
+             key);
+    return json_is_object(child->object) ? ATOM_OK : wrong(child, "", "expected an object");
+}
+
+atom_status part_in_item(const part_in *in, const char *key, const json_t *array, size_t i,
+                         part_in *child)
+{
+    *child = (part_in){.file = in->file, .object = json_array_get(array, i)};
+    snprintf(child->where, sizeof child->where, "%.40s[%zu]", key, i);
+    return json_is_object(child->object) ? ATOM_OK : wrong(child, "", "expected an object");
+}

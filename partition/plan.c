@@ -1,0 +1,75 @@
+/*
+ * Owns plans as objects. One idea: a plan is plain numbers that can be copied, compared and thrown
+ * away. Refuses to decide anything: search.c does.
+ */
+#include "partition/plan.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+const char *part_bound_name(part_bound bound)
+{
+    static const char *const names[PART_BOUND_N] = {
+        [PART_BOUND_COMPUTE] = "compute",
+        [PART_BOUND_LINK] = "link",
+        [PART_BOUND_OPTIMIZER] = "optimizer",
+        [PART_BOUND_HOST_MEMORY] = "host memory",
+        [PART_BOUND_DEVICE_MEMORY] = "device memory",
+    };
+    ATOM_ASSERT(bound < PART_BOUND_N);
+    return names[bound];
+}
+
+static part_plan *new_plan(uint32_t n_sub_models)
+{
+    part_plan *plan = atom_alloc(1, sizeof *plan);
+    if (!plan)
+        return NULL;
+    plan->n_sub_models = n_sub_models;
+    plan->sub_models = atom_alloc(n_sub_models, sizeof *plan->sub_models);
+    if (!plan->sub_models)
+        part_plan_close(&plan);
+    return plan;
+}
+
+atom_status part_plan_open(const graph *g, const part_profile *profile, uint32_t n_sub_models,
+                           part_plan **out)
+{
+    ATOM_ASSERT(n_sub_models >= 1);
+    part_plan *plan = new_plan(n_sub_models);
+    if (!plan)
+        return atom_fail_memory("a plan", (uint64_t)n_sub_models * sizeof *plan->sub_models);
+    plan->graph_hash = graph_hash(g);
+    memcpy(plan->model, g->name, sizeof plan->model);
+    memcpy(plan->device, profile->device.name, sizeof plan->device);
+    plan->dtype = g->dtype;
+    plan->micro_batch = g->micro_batch;
+    plan->sequence = g->sequence;
+    plan->micro_batches = 1;
+    *out = plan;
+    return ATOM_OK;
+}
+
+atom_status part_plan_copy(const part_plan *plan, part_plan **out)
+{
+    part_plan *copy = new_plan(plan->n_sub_models);
+    if (!copy)
+        return atom_fail_memory("a plan", (uint64_t)plan->n_sub_models * sizeof *plan->sub_models);
+    part_sub_model *rows = copy->sub_models;
+    memcpy(rows, plan->sub_models, plan->n_sub_models * sizeof *rows);
+    *copy = *plan;
+    copy->sub_models = rows;
+    *out = copy;
+    return ATOM_OK;
+}
+
+void part_plan_close(part_plan **plan)
+{
+    if (!*plan)
+        return;
+    atom_free((*plan)->sub_models);
+    atom_free(*plan);
+    *plan = NULL;
+}

@@ -1,0 +1,270 @@
+/*
+ * Owns the making of profiles: a table with one row per node. One idea: alike nodes are timed once
+ * (or modelled by the same formula), so 96 equal blocks cost as much as one and a plan sees no
+ * noise between them. Refuses to time anything itself: that comes in as a callback.
+ */
+#include "partition/json.h"
+
+#include "atom/base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+static atom_status check_rate(const part_device *device, const char *figure, double value,
+                              double low)
+{
+    if (value >= low && value <= 1e21)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE, "device \"%s\": %s is %g; expected a number %s", device->name,
+                     figure, value, low > 0 ? "above zero" : "that is not negative");
+}
+
+atom_status part_device_check(const part_device *device)
+{
+    const double tiny = 1e-30;
+    const struct {
+        const char *name;
+        double value, low;
+    } figures[] = {
+        {"flops_fp32", device->flops_fp32, 0},
+        {"flops_bf16", device->flops_bf16, 0},
+        {"peak_flops_fp32", device->peak_flops_fp32, 0},
+        {"peak_flops_bf16", device->peak_flops_bf16, 0},
+        {"device_bytes_per_second", device->device_bytes_per_second, tiny},
+        {"h2d_bytes_per_second", device->h2d_bytes_per_second, tiny},
+        {"d2h_bytes_per_second", device->d2h_bytes_per_second, tiny},
+        {"h2d_both_bytes_per_second", device->h2d_both_bytes_per_second, tiny},
+        {"d2h_both_bytes_per_second", device->d2h_both_bytes_per_second, tiny},
+        {"copy_latency_seconds", device->copy_latency_seconds, 0},
+        {"host_bytes_per_second", device->host_bytes_per_second, tiny},
+        {"adamw_params_per_second", device->adamw_params_per_second, 0},
+        {"launch_seconds", device->launch_seconds, 0},
+    };
+    atom_status st = ATOM_OK;
+    for (size_t i = 0; i < sizeof figures / sizeof *figures && st == ATOM_OK; i++)
+        st = check_rate(device, figures[i].name, figures[i].value, figures[i].low);
+    if (st == ATOM_OK && (device->cores < 1 || device->host_bytes == 0))
+        st = atom_fail(ATOM_E_USAGE, "device \"%s\": cores and host_bytes must be above zero",
+                       device->name);
+    return st;
+}
+
+/* What is known about a node without timing it. */
+static void fill_facts(const graph *g, int32_t node, part_node_cost *cost)
+{
+    const graph_node *n = &g->nodes[node];
+    const atom_op_info *info = atom_op_get(n->op);
+    memcpy(cost->name, n->name, sizeof cost->name);
+    cost->param_bytes = graph_node_param_bytes(g, node);
+    cost->saved_bytes = cost->output_bytes = 0;
+    for (int i = 0; i < info->outs; i++)
+        cost->output_bytes += graph_tensor_bytes(g, n->out[i]);
+    for (int i = 0; i < info->saved; i++)
+        cost->saved_bytes += graph_tensor_bytes(g, n->saved[i]);
+}
+
+/* 28 bytes per parameter and step: the fp32 master and moments are read and written, and so is the
+ * wire copy, which holds the gradient before and the parameter after (kernels.h). */
+static double adamw_rate(const part_device *device, atom_dtype wire)
+{
+    return device->host_bytes_per_second / (2.0 * (12.0 + atom_dtype_bytes(wire)));
+}
+
+atom_status part_profile_open(const graph *g, const part_device *device, part_profile **out)
+{
+    part_profile *p = NULL;
+    atom_status st = part_device_check(device);
+    if (st != ATOM_OK)
+        return st;
+    p = atom_alloc(1, sizeof *p);
+    if (!p)
+        return atom_fail_memory("a profile", sizeof *p);
+    p->graph_hash = graph_hash(g);
+    memcpy(p->model, g->name, sizeof p->model);
+    p->dtype = g->dtype;
+    p->micro_batch = g->micro_batch;
+    p->sequence = g->sequence;
+    p->device = *device;
+    if (p->device.adamw_params_per_second <= 0)
+        p->device.adamw_params_per_second = adamw_rate(device, g->dtype);
+    p->n_nodes = g->n_nodes;
+    p->nodes = atom_alloc(g->n_nodes, sizeof *p->nodes);
+    if (!p->nodes) {
+        st = atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *p->nodes);
+        goto fail;
+    }
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        fill_facts(g, (int32_t)i, &p->nodes[i]);
+    *out = p;
+    return ATOM_OK;
+fail:
+    part_profile_close(&p);
+    return st;
+}
+
+void part_profile_close(part_profile **profile)
+{
+    if (!*profile)
+        return;
+    atom_free((*profile)->nodes);
+    atom_free(*profile);
+    *profile = NULL;
+}
+
+/* The first node before `node` that is alike, or `node` itself. classes[i] is node i's class. */
+static uint32_t first_alike(const uint64_t *classes, uint32_t node)
+{
+    uint32_t i = 0;
+    while (classes[i] != classes[node])
+        i++;
+    return i;
+}
+
+static atom_status check_cost(const part_node_cost *cost, const char *name)
+{
+    if (cost->fwd_seconds >= 0 && cost->bwd_seconds >= 0 && isfinite(cost->fwd_seconds) &&
+        isfinite(cost->bwd_seconds))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RUNTIME, "node %s was timed at %g s forward, %g s backward", name,
+                     cost->fwd_seconds, cost->bwd_seconds);
+}
+
+atom_status part_profile_measure(const graph *g, const part_device *device, part_time_fn time,
+                                 void *ctx, part_profile **out)
+{
+    part_profile *p = NULL;
+    uint64_t *classes = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_profile_open(g, device, &p));
+    classes = atom_alloc(g->n_nodes, sizeof *classes);
+    if (!classes) {
+        st = atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *classes);
+        goto fail;
+    }
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        classes[i] = graph_node_class(g, (int32_t)i);
+        uint32_t first = first_alike(classes, i);
+        if (first == i) {
+            ATOM_TRY(time(ctx, g, (int32_t)i, &p->nodes[i]));
+            ATOM_TRY(check_cost(&p->nodes[i], g->nodes[i].name));
+        } else {
+            p->nodes[i] = p->nodes[first];
+        }
+        fill_facts(g, (int32_t)i, &p->nodes[i]);
+    }
+    atom_free(classes);
+    *out = p;
+    return ATOM_OK;
+fail:
+    atom_free(classes);
+    part_profile_close(&p);
+    return st;
+}
+
+/* Bytes a node moves through device memory. Backward reads what forward read, and the outputs'
+ * gradients; it writes the inputs' gradients and adds to fp32 accumulators (read and written). */
+static double bytes_moved(const graph *g, int32_t node, bool backward)
+{
+    const graph_node *n = &g->nodes[node];
+    const atom_op_info *info = atom_op_get(n->op);
+    double acts = 0, bytes = (double)graph_node_param_bytes(g, node);
+    for (int i = 0; i < info->ins; i++)
+        acts += (double)graph_tensor_bytes(g, n->in[i]);
+    for (int i = 0; i < info->outs; i++)
+        acts += (double)graph_tensor_bytes(g, n->out[i]);
+    for (int i = 0; i < info->saved; i++)
+        bytes += (double)graph_tensor_bytes(g, n->saved[i]);
+    if (!backward)
+        return bytes + acts;
+    for (int i = 0; i < n->n_params; i++)
+        bytes += 8.0 * (double)g->params[n->params[i]].elements;
+    return bytes + 2 * acts;
+}
+
+/* Lookups touch one row per token, whatever the table's size. */
+static double bytes_touched(const graph *g, int32_t node, bool backward)
+{
+    const graph_node *n = &g->nodes[node];
+    double out = (double)graph_tensor_bytes(g, n->out[0]);
+    if (n->op != ATOM_OP_embed)
+        return bytes_moved(g, node, backward);
+    return (backward ? 5.0 : 3.0) * out; /* rows in, x out; or dX in, fp32 rows read and written */
+}
+
+static bool is_matmul(atom_op op)
+{
+    return op == ATOM_OP_linear || op == ATOM_OP_linear_gelu || op == ATOM_OP_classifier ||
+           op == ATOM_OP_attention;
+}
+
+enum { LOGITS_CHUNK_ROWS = 256 };
+
+/* Scratch of a classifier that computes logits and their gradient by chunks of rows; what kernels
+ * really need is known only where they are (swap_program.workspace_bytes). */
+static uint64_t model_workspace(const graph *g, int32_t node)
+{
+    const graph_node *n = &g->nodes[node];
+    if (n->op != ATOM_OP_classifier)
+        return 0;
+    uint64_t rows = (uint64_t)(g->micro_batch * g->sequence);
+    uint64_t vocab = (uint64_t)g->params[n->params[0]].dims[0];
+    return (rows < LOGITS_CHUNK_ROWS ? rows : LOGITS_CHUNK_ROWS) * vocab *
+           (4 + atom_dtype_bytes(g->dtype));
+}
+
+static double model_seconds(const graph *g, const part_device *device, int32_t node, bool backward)
+{
+    const graph_node *n = &g->nodes[node];
+    double matmul = g->dtype == ATOM_BF16 ? device->flops_bf16 : device->flops_fp32;
+    double rate = is_matmul(n->op) || device->flops_fp32 <= 0 ? matmul : device->flops_fp32;
+    double compute = graph_node_flops(g, node, backward) / rate;
+    double memory = bytes_touched(g, node, backward) / device->device_bytes_per_second;
+    double launches = backward && n->n_params > 0 ? 2 : 1; /* dX and dW are kernels of their own */
+    return (compute > memory ? compute : memory) + launches * device->launch_seconds;
+}
+
+atom_status part_profile_model(const graph *g, const part_device *device, part_profile **out)
+{
+    part_profile *p = NULL;
+    double rate = g->dtype == ATOM_BF16 ? device->flops_bf16 : device->flops_fp32;
+    if (!(rate > 0))
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s has no %s arithmetic; use --dtype %s",
+                         device->name, atom_dtype_name(g->dtype),
+                         g->dtype == ATOM_BF16 ? "fp32" : "bf16");
+    atom_status st = part_profile_open(g, device, &p);
+    if (st != ATOM_OK)
+        return st;
+    p->device.modelled = true;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        p->nodes[i].fwd_seconds = model_seconds(g, device, (int32_t)i, false);
+        p->nodes[i].bwd_seconds = model_seconds(g, device, (int32_t)i, true);
+        p->nodes[i].workspace_bytes = model_workspace(g, (int32_t)i);
+    }
+    *out = p;
+    return ATOM_OK;
+}
+
+atom_status part_profile_matches(const part_profile *profile, const graph *g)
+{
+    if (strcmp(profile->model, g->name) != 0)
+        return atom_fail(ATOM_E_USAGE, "the profile is of model %s, not of %s; profile again",
+                         profile->model, g->name);
+    if (profile->dtype != g->dtype)
+        return atom_fail(ATOM_E_USAGE, "the profile is for %s, not for %s; profile again",
+                         atom_dtype_name(profile->dtype), atom_dtype_name(g->dtype));
+    if (profile->micro_batch != g->micro_batch || profile->sequence != g->sequence)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "the profile is for micro-batches of %lld x %lld tokens, not of %lld x %lld; "
+            "profile again",
+            (long long)profile->micro_batch, (long long)profile->sequence,
+            (long long)g->micro_batch, (long long)g->sequence);
+    if (profile->graph_hash != graph_hash(g) || profile->n_nodes != g->n_nodes)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "the profile is of another graph (%u nodes, hash %016llx; here %u, %016llx); "
+            "profile again",
+            profile->n_nodes, (unsigned long long)profile->graph_hash, g->n_nodes,
+            (unsigned long long)graph_hash(g));
+    return ATOM_OK;
+}

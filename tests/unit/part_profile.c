@@ -1,0 +1,255 @@
+/* Profiles and device specs: alike nodes are timed once, files read back exactly and strictly. */
+#include "partition/json.h"
+#include "tests/unit/part_common.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct timer {
+    uint32_t calls;
+    bool fails;
+} timer;
+
+static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_cost *cost)
+{
+    timer *t = ctx;
+    t->calls++;
+    if (t->fails && t->calls == 3)
+        return atom_fail(ATOM_E_RUNTIME, "the device went away");
+    *cost = (part_node_cost){.fwd_seconds = 0.1 * (double)t->calls,
+                             .bwd_seconds = (double)graph_node_flops(g, node, true) / 3e11,
+                             .workspace_bytes = (uint64_t)node};
+    return ATOM_OK;
+}
+
+static void times_alike_nodes_once(void **state)
+{
+    (void)state;
+    timer small = {0}, large = {0}, broken = {.fails = true};
+    part_device device = spec("rtx-4090");
+    part_profile *profile = NULL;
+    graph *two = tiny_gpt2(2), *five = tiny_gpt2(5);
+    assert_int_equal(part_profile_measure(two, &device, time_node, &small, &profile), ATOM_OK);
+    part_profile_close(&profile);
+    assert_int_equal(part_profile_measure(five, &device, time_node, &large, &profile), ATOM_OK);
+    assert_int_equal(small.calls, large.calls);
+    for (uint32_t i = 0; i < five->n_nodes; i++) {
+        assert_string_equal(profile->nodes[i].name, five->nodes[i].name);
+        assert_true(profile->nodes[i].fwd_seconds > 0);
+        assert_int_equal(profile->nodes[i].param_bytes, graph_node_param_bytes(five, (int32_t)i));
+        for (uint32_t j = 0; j < i; j++)
+            if (graph_node_class(five, (int32_t)i) == graph_node_class(five, (int32_t)j))
+                assert_true(profile->nodes[i].fwd_seconds == profile->nodes[j].fwd_seconds);
+    }
+    assert_int_equal(part_profile_matches(profile, five), ATOM_OK);
+    assert_int_equal(part_profile_matches(profile, two), ATOM_E_USAGE);
+    part_profile_close(&profile);
+    assert_int_equal(part_profile_measure(five, &device, time_node, &broken, &profile),
+                     ATOM_E_RUNTIME);
+    assert_null(profile);
+    graph_close(&two);
+    graph_close(&five);
+}
+
+static void models_a_roofline(void **state)
+{
+    (void)state;
+    part_device device = spec("rtx-4090");
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 4, 1024);
+    part_profile *profile = NULL;
+    double forward = 0, flops = 0;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const part_node_cost *n = &profile->nodes[i];
+        assert_true(n->fwd_seconds >= device.launch_seconds);
+        assert_true(n->fwd_seconds >=
+                    graph_node_flops(g, (int32_t)i, false) / device.peak_flops_bf16);
+        forward += n->fwd_seconds;
+        flops += graph_node_flops(g, (int32_t)i, false);
+    }
+    /* Slower than the peak, faster than a hundredth of it. */
+    assert_true(forward > flops / device.peak_flops_bf16);
+    assert_true(forward < 100 * flops / device.peak_flops_bf16);
+    assert_true(profile->device.adamw_params_per_second > 1e9);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void refuses_a_dtype_the_device_lacks(void **state)
+{
+    (void)state;
+    part_device device = spec("gtx-1080-ti");
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 1, 128);
+    part_profile *profile = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "--dtype fp32"));
+    device.h2d_bytes_per_second = 0;
+    assert_int_equal(part_profile_open(g, &device, &profile), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "h2d_bytes_per_second"));
+    assert_null(profile);
+    graph_close(&g);
+}
+
+static void ships_specs(void **state)
+{
+    (void)state;
+    const char *const *names = part_device_names();
+    const char *wanted[] = {"rtx-4090", "gtx-1080-ti", "h100"};
+    for (int i = 0; i < 3; i++) {
+        bool there = false;
+        for (const char *const *n = names; *n; n++)
+            there |= strcmp(*n, wanted[i]) == 0;
+        assert_true(there);
+        assert_non_null(part_device_text(wanted[i]));
+        part_device d = spec(wanted[i]);
+        assert_true(d.modelled && !d.unified);
+        assert_true(d.device_bytes > (uint64_t)10 << 30);
+        assert_true(d.h2d_bytes_per_second > d.h2d_both_bytes_per_second);
+        assert_true(d.flops_fp32 < d.peak_flops_fp32);
+    }
+    part_device d;
+    assert_int_equal(part_device_spec("rtx-4080", &d), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "did you mean \"rtx-4090\""));
+}
+
+static char *swap_text(const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    char *out = atom_format("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    assert_non_null(out);
+    return out;
+}
+
+static void reads_specs_strictly(void **state)
+{
+    (void)state;
+    static const char *const wrong[][3] = {
+        {"\"atom_device\": 1", "\"atom_device\": 2", "reads 1"},
+        {"\"atom_device\": 1", "\"atom_divice\": 1", "not a file of this kind"},
+        {"\"cores\"", "\"corse\"", "figures.cores: missing"},
+        {"\"figures\": {", "\"figures\": {\"speed\": 1, ", "figures.speed: unknown key"},
+        {"\"value\": 1008e9", "\"value\": \"fast\"", "expected a number"},
+        {"\"value\": 1008e9", "\"value\": -1", "is not in"},
+        {"\"value\": 1008e9, \"source\"", "\"value\": 1008e9, \"sauce\"", "source: missing"},
+        {"\"value\": 25769803776", "\"value\": 1", "reserved_bytes leaves nothing"},
+        {"\"figures\": {", "\"figures\": [", ":5:"},
+        {"\"name\": \"NVIDIA", "\"name\": \"\\u0007NVIDIA", "printable"},
+    };
+    const char *text = part_device_text("rtx-4090");
+    part_device d = {.cores = 77};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *bad = swap_text(text, wrong[i][0], wrong[i][1]);
+        assert_int_equal(part_device_parse("my.json", bad, strlen(bad), &d), ATOM_E_FORMAT);
+        if (!strstr(atom_fail_message(), wrong[i][2]) || !strstr(atom_fail_message(), "my.json"))
+            fail_msg("%zu: %s", i, atom_fail_message());
+        assert_int_equal(d.cores, 77); /* untouched */
+        atom_free(bad);
+    }
+}
+
+static void reads_back_the_same_bits(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/atom_part_XXXXXX";
+    char *first = NULL, *second = NULL;
+    part_profile *back = NULL;
+    graph *g = tiny_gpt2(3);
+    part_profile *profile = modelled(g, "h100");
+    profile->nodes[1].fwd_seconds = 1.0 / 3;
+    profile->nodes[2].bwd_seconds = nextafter(1e-5, 1);
+    close(mkstemp(path));
+    assert_int_equal(part_profile_write(profile, path), ATOM_OK);
+    assert_int_equal(part_profile_read(path, &back), ATOM_OK);
+    unlink(path);
+    assert_int_equal(part_profile_matches(back, g), ATOM_OK);
+    assert_memory_equal(&back->device, &profile->device, sizeof back->device);
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        assert_memory_equal(&back->nodes[i], &profile->nodes[i], sizeof back->nodes[i]);
+    assert_int_equal(part_profile_json(profile, &first), ATOM_OK);
+    assert_int_equal(part_profile_json(back, &second), ATOM_OK);
+    assert_string_equal(first, second);
+    atom_free(first);
+    atom_free(second);
+    part_profile_close(&back);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void reads_profiles_strictly(void **state)
+{
+    (void)state;
+    static const char *const wrong[][3] = {
+        {"\"atom_profile\": 1", "\"atom_profile\": 1.5", "not a file of this kind"},
+        {"\"graph_hash\": \"0x", "\"graph_hash\": \"xx", "hexadecimal"},
+        {"\"dtype\": \"fp32\"", "\"dtype\": \"i32\"", "one of: fp32, bf16"},
+        {"\"unified\": false", "\"unified\": 0", "device.unified: expected true or false"},
+        {"\"cores\": ", "\"cores\": 1e", "device.cores"},
+        {"\"fwd_seconds\": ", "\"fwd_seconds\": -", "nodes[0].fwd_seconds"},
+        {"\"nodes\": [", "\"nodes\": [7, ", "nodes[0]: expected an object"},
+        {"\"micro_batch\": 2", "\"micro_batch\": 0", "micro_batch: 0 is not in"},
+        {"\"model\": ", "\"model\": \"x\", \"model\": ", "duplicate"},
+    };
+    char *text = NULL;
+    part_profile *back = NULL;
+    graph *g = tiny_gpt2(1);
+    part_profile *profile = modelled(g, "h100");
+    assert_int_equal(part_profile_json(profile, &text), ATOM_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char *bad = swap_text(text, wrong[i][0], wrong[i][1]);
+        assert_int_equal(part_profile_parse("p.json", bad, strlen(bad), &back), ATOM_E_FORMAT);
+        if (!strstr(atom_fail_message(), wrong[i][2]) || !strstr(atom_fail_message(), "p.json"))
+            fail_msg("%zu: %s", i, atom_fail_message());
+        assert_null(back);
+        atom_free(bad);
+    }
+    for (size_t n = 0; n + 2 < strlen(text); n += 7) {
+        assert_int_equal(part_profile_parse("p.json", text, n, &back), ATOM_E_FORMAT);
+        assert_null(back);
+    }
+    atom_free(text);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    graph *g = tiny_gpt2(1);
+    part_device device = spec("rtx-4090");
+    char *text = NULL;
+    part_profile *profile = NULL;
+    uint64_t before = atom_mem_read().live_blocks;
+    atom_status st = ATOM_E_RESOURCE;
+    for (uint64_t n = 1; st != ATOM_OK; n++) {
+        atom_mem_fail_after(n);
+        st = part_profile_model(g, &device, &profile);
+        if (st == ATOM_OK)
+            st = part_profile_json(profile, &text);
+        atom_mem_fail_after(0);
+        if (st != ATOM_OK)
+            assert_int_equal(st, ATOM_E_RESOURCE);
+        atom_free(text);
+        text = NULL;
+        part_profile_close(&profile);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+        assert_true(n < 1000);
+    }
+    graph_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(times_alike_nodes_once),
+        cmocka_unit_test(models_a_roofline),
+        cmocka_unit_test(refuses_a_dtype_the_device_lacks),
+        cmocka_unit_test(ships_specs),
+        cmocka_unit_test(reads_specs_strictly),
+        cmocka_unit_test(reads_back_the_same_bits),
+        cmocka_unit_test(reads_profiles_strictly),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
