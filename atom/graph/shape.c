@@ -241,7 +241,7 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
         st = infer_loss(g, n, out);
         break;
     case ATOM_OP_N:
-        ATOM_ASSERT(!"an op");
+        ATOM_ASSERT(n->op != ATOM_OP_N);
     }
     uint64_t elements;
     for (int i = 0; i < op->outs && st == ATOM_OK; i++)
