@@ -1,0 +1,287 @@
+/*
+ * Owns the way from text to ids. One idea: text is cut into pieces (split.h), nearly all of which
+ * were seen before, so a small direct-mapped cache of piece -> ids answers most of them; the others
+ * are merged lowest rank first, leftmost first: short ones by scanning, long ones with a heap, so
+ * that no text takes quadratic time. Refuses text that is not UTF-8.
+ */
+#include "atom/text/tokenizer.h"
+
+#include "atom/base/mem.h"
+#include "atom/text/split.h"
+#include "atom/text/tokenizer_inner.h"
+#include "atom/text/utf8.h"
+
+#include <string.h>
+
+enum {
+    CACHE_SLOTS = 1 << 15,
+    CACHE_PIECE_BYTES_MAX = 31,
+    CACHE_IDS_MAX = 7,
+    SCAN_BYTES_MAX = 48 /* longer pieces use the heap */
+};
+
+typedef struct cache_slot {
+    uint64_t key[4]; /* the piece, zeros, and its length in the last byte */
+    uint32_t ids[CACHE_IDS_MAX];
+    uint32_t n; /* 0: free */
+} cache_slot;
+
+/* A symbol of a long piece; symbols are a linked list over the piece's bytes. */
+typedef struct symbol {
+    uint32_t id; /* TEXT_NO_ID: merged into the one before */
+    uint32_t prev, next;
+    uint32_t rank; /* of the merge with next */
+} symbol;
+
+struct text_encoder {
+    const text_tokenizer *t;
+    text_splitter *splitter; /* NULL for bytes */
+    cache_slot *cache;
+    symbol *symbols; /* [symbols_n], grown for the longest piece so far */
+    uint64_t *heap;  /* rank << 32 | position; [3 * symbols_n] */
+    size_t symbols_n;
+};
+
+atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
+{
+    atom_status st = ATOM_OK;
+    text_encoder *e = atom_alloc(1, sizeof *e);
+    if (!e)
+        return atom_fail_memory("an encoder", sizeof *e);
+    e->t = t;
+    if (!t->bytes_only) {
+        ATOM_TRY(text_splitter_open(&e->splitter));
+        e->cache = atom_alloc(CACHE_SLOTS, sizeof *e->cache);
+        if (!e->cache) {
+            st = atom_fail_memory("an encoder's cache", CACHE_SLOTS * sizeof *e->cache);
+            goto fail;
+        }
+    }
+    *out = e;
+    return ATOM_OK;
+fail:
+    text_encoder_close(&e);
+    return st;
+}
+
+void text_encoder_close(text_encoder **encoder)
+{
+    text_encoder *e = *encoder;
+    if (!e)
+        return;
+    text_splitter_close(&e->splitter);
+    atom_free(e->cache);
+    atom_free(e->symbols);
+    atom_free(e->heap);
+    atom_free(e);
+    *encoder = NULL;
+}
+
+/* Makes room for `more` ids. */
+static atom_status reserve(text_ids *out, size_t more)
+{
+    if (out->capacity - out->n >= more)
+        return ATOM_OK;
+    size_t capacity = out->capacity + out->capacity / 2 + 256;
+    if (capacity < out->n + more)
+        capacity = out->n + more;
+    uint32_t *grown = atom_realloc(out->ids, capacity, sizeof *grown);
+    if (!grown)
+        return atom_fail_memory("token ids", (uint64_t)capacity * sizeof *grown);
+    out->ids = grown;
+    out->capacity = capacity;
+    return ATOM_OK;
+}
+
+/* Merges a short piece in place: ids[n] with the rank of each with its next. Returns the new n. */
+static uint32_t merge_scan(const text_tokenizer *t, const uint8_t *piece, uint32_t n, uint32_t *ids)
+{
+    uint32_t ranks[SCAN_BYTES_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = t->byte_ids[piece[i]];
+    for (uint32_t i = 0; i + 1 < n; i++)
+        ranks[i] = text_pair_rank(t, ids[i], ids[i + 1]);
+    while (n > 1) {
+        uint32_t best = 0;
+        for (uint32_t i = 1; i + 1 < n; i++)
+            if (ranks[i] < ranks[best])
+                best = i;
+        if (ranks[best] == TEXT_NO_RANK)
+            break;
+        ids[best] = t->merges[ranks[best]].made;
+        n--;
+        for (uint32_t i = best + 1; i < n; i++) {
+            ids[i] = ids[i + 1];
+            ranks[i - 1] = ranks[i];
+        }
+        if (best > 0)
+            ranks[best - 1] = text_pair_rank(t, ids[best - 1], ids[best]);
+        if (best + 1 < n)
+            ranks[best] = text_pair_rank(t, ids[best], ids[best + 1]);
+    }
+    return n;
+}
+
+static void heap_push(uint64_t *heap, size_t *n, uint64_t value)
+{
+    size_t at = (*n)++;
+    while (at > 0 && heap[(at - 1) / 2] > value) {
+        heap[at] = heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap[at] = value;
+}
+
+static uint64_t heap_pop(uint64_t *heap, size_t *n)
+{
+    uint64_t top = heap[0], value = heap[--*n];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < *n; at = child) {
+        if (child + 1 < *n && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= value)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = value;
+    return top;
+}
+
+/* Looks up the merge of symbol i with its next, and queues it. */
+static void rank_symbol(text_encoder *e, uint32_t i, uint32_t n, size_t *heap_n)
+{
+    symbol *s = e->symbols;
+    s[i].rank = s[i].next < n ? text_pair_rank(e->t, s[i].id, s[s[i].next].id) : TEXT_NO_RANK;
+    if (s[i].rank != TEXT_NO_RANK)
+        heap_push(e->heap, heap_n, (uint64_t)s[i].rank << 32 | i);
+}
+
+static atom_status symbols_reserve(text_encoder *e, size_t n)
+{
+    if (n >= UINT32_MAX)
+        return atom_fail(ATOM_E_UNSUPPORTED, "a word of %zu bytes; split the document", n);
+    if (n <= e->symbols_n)
+        return ATOM_OK;
+    symbol *symbols = atom_realloc(e->symbols, n, sizeof *symbols);
+    if (symbols)
+        e->symbols = symbols;
+    uint64_t *heap = symbols ? atom_realloc(e->heap, 3 * n, sizeof *heap) : NULL;
+    if (heap)
+        e->heap = heap;
+    if (!symbols || !heap) {
+        e->symbols_n = 0;
+        return atom_fail_memory("a long word", (uint64_t)n * (sizeof *symbols + 3 * sizeof *heap));
+    }
+    e->symbols_n = n;
+    return ATOM_OK;
+}
+
+/* A long piece: each merge queues at most two new pairs, so the heap holds at most 3n entries. An
+ * entry is stale when its symbol has gone or has another rank by now. */
+static atom_status merge_heap(text_encoder *e, const uint8_t *piece, size_t bytes, text_ids *out)
+{
+    size_t heap_n = 0;
+    atom_status st = symbols_reserve(e, bytes);
+    if (st != ATOM_OK)
+        return st;
+    uint32_t n = (uint32_t)bytes;
+    symbol *s = e->symbols;
+    for (uint32_t i = 0; i < n; i++)
+        s[i] = (symbol){.id = e->t->byte_ids[piece[i]], .prev = i - 1, .next = i + 1};
+    for (uint32_t i = 0; i < n; i++)
+        rank_symbol(e, i, n, &heap_n);
+    while (heap_n) {
+        uint64_t top = heap_pop(e->heap, &heap_n);
+        uint32_t i = (uint32_t)top, rank = (uint32_t)(top >> 32);
+        if (s[i].id == TEXT_NO_ID || s[i].rank != rank)
+            continue;
+        uint32_t gone = s[i].next;
+        s[i].id = e->t->merges[rank].made;
+        s[i].next = s[gone].next;
+        s[gone].id = TEXT_NO_ID;
+        if (s[i].next < n)
+            s[s[i].next].prev = i;
+        rank_symbol(e, i, n, &heap_n);
+        if (i > 0)
+            rank_symbol(e, s[i].prev, n, &heap_n);
+    }
+    for (uint32_t i = 0; i < n; i = s[i].next)
+        out->ids[out->n++] = s[i].id;
+    return ATOM_OK;
+}
+
+/* out has room for n ids. */
+static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text_ids *out)
+{
+    uint32_t ids[SCAN_BYTES_MAX];
+    uint64_t key[4] = {0};
+    cache_slot *slot = NULL;
+    if (n <= CACHE_PIECE_BYTES_MAX) {
+        memcpy(key, piece, n);
+        key[3] |= (uint64_t)n << 56;
+        uint64_t hash = (key[0] ^ key[1] * 0xff51afd7ed558ccdu) * 0x9e3779b97f4a7c15u;
+        hash = (hash ^ hash >> 29 ^ key[2] ^ key[3] * 0xc4ceb9fe1a85ec53u) * 0x9e3779b97f4a7c15u;
+        slot = &e->cache[(hash >> 32) % CACHE_SLOTS];
+        if (slot->n && memcmp(slot->key, key, sizeof key) == 0) {
+            memcpy(out->ids + out->n, slot->ids, slot->n * sizeof *ids);
+            out->n += slot->n;
+            return;
+        }
+    }
+    n = merge_scan(e->t, piece, n, ids);
+    memcpy(out->ids + out->n, ids, n * sizeof *ids);
+    out->n += n;
+    if (slot && n <= CACHE_IDS_MAX) {
+        memcpy(slot->key, key, sizeof key);
+        memcpy(slot->ids, ids, n * sizeof *ids);
+        slot->n = n;
+    }
+}
+
+static atom_status encode_pieces(text_encoder *e, const char *text, size_t bytes, text_ids *out)
+{
+    atom_status st = ATOM_OK;
+    text_splitter_begin(e->splitter, text, bytes);
+    for (;;) {
+        size_t start, end;
+        ATOM_TRY(text_splitter_next(e->splitter, &start, &end));
+        if (start == end)
+            return ATOM_OK;
+        const uint8_t *piece = (const uint8_t *)text + start;
+        size_t n = end - start;
+        ATOM_TRY(reserve(out, n));
+        if (n == 1)
+            out->ids[out->n++] = e->t->byte_ids[*piece];
+        else if (n <= SCAN_BYTES_MAX)
+            encode_short(e, piece, (uint32_t)n, out);
+        else
+            ATOM_TRY(merge_heap(e, piece, n, out));
+    }
+fail:
+    return st;
+}
+
+atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_ids *out,
+                        size_t *bad_byte)
+{
+    size_t before = out->n;
+    size_t good = text_utf8_check(text, bytes);
+    atom_status st = ATOM_OK;
+    if (good < bytes) {
+        if (bad_byte)
+            *bad_byte = good;
+        return atom_fail(ATOM_E_FORMAT, "not UTF-8 at byte %zu (0x%02x); convert it to UTF-8", good,
+                         (uint8_t)text[good]);
+    }
+    if (e->t->bytes_only) {
+        ATOM_TRY(reserve(out, bytes));
+        for (size_t i = 0; i < bytes; i++)
+            out->ids[out->n++] = (uint8_t)text[i];
+        return ATOM_OK;
+    }
+    ATOM_TRY(encode_pieces(e, text, bytes, out));
+    return ATOM_OK;
+fail:
+    out->n = before;
+    return st;
+}

@@ -1,0 +1,241 @@
+/*
+ * Owns the tokenizer object: pieces, merges, and the way back from ids to bytes. One idea:
+ * everything is kept as raw bytes; GPT-2's printable alphabet exists only in the file
+ * (tokenizer_json.c). Refuses ids that no token has.
+ */
+#include "atom/text/tokenizer.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+#include "atom/text/tokenizer_inner.h"
+
+#include <string.h>
+
+/* GPT-2's order: the 188 bytes that are visible in Latin-1 ('!'..'~', 0xa1..0xac, 0xae..0xff), then
+ * the other 68; both in increasing order. */
+uint32_t text_byte_id(uint8_t byte)
+{
+    if (byte >= 0xae)
+        return byte - 0xaeu + 94 + 12;
+    if (byte >= 0xa1 && byte <= 0xac)
+        return byte - 0xa1u + 94;
+    if (byte >= 0x21 && byte <= 0x7e)
+        return byte - 0x21u;
+    if (byte <= 0x20)
+        return byte + 188u;
+    return byte == 0xad ? 255 : byte - 0x7fu + 188 + 33;
+}
+
+uint8_t text_id_byte(uint32_t id)
+{
+    ATOM_ASSERT(id < 256);
+    if (id < 94)
+        return (uint8_t)(id + 0x21);
+    if (id < 94 + 12)
+        return (uint8_t)(id - 94 + 0xa1);
+    if (id < 188)
+        return (uint8_t)(id - 94 - 12 + 0xae);
+    if (id < 188 + 33)
+        return (uint8_t)(id - 188);
+    return id == 255 ? 0xad : (uint8_t)(id - 188 - 33 + 0x7f);
+}
+
+atom_status text_tokenizer_index(text_tokenizer *t)
+{
+    uint32_t slots = 16;
+    while (slots < 2 * (uint64_t)t->merges_n + 1)
+        slots *= 2;
+    t->slots = atom_alloc(slots, sizeof *t->slots);
+    if (!t->slots)
+        return atom_fail_memory("the table of merges", (uint64_t)slots * sizeof *t->slots);
+    t->slots_mask = slots - 1;
+    for (uint32_t i = 0; i < slots; i++)
+        t->slots[i].pair = TEXT_NO_PAIR;
+    for (uint32_t rank = 0; rank < t->merges_n; rank++) {
+        uint64_t pair = text_pair(t->merges[rank].a, t->merges[rank].b);
+        uint32_t i = text_pair_hash(pair) & t->slots_mask;
+        while (t->slots[i].pair != TEXT_NO_PAIR && t->slots[i].pair != pair)
+            i = (i + 1) & t->slots_mask;
+        t->slots[i] = (text_pair_slot){.pair = pair, .rank = rank};
+    }
+    return ATOM_OK;
+}
+
+/* 256 byte pieces in the given order, then the merged ones, then end-of-text. */
+static atom_status fill_pieces(text_tokenizer *t, bool gpt2_order)
+{
+    uint32_t made_n = t->vocab - TEXT_BYTES_VOCAB, next = 256;
+    uint64_t *lengths = atom_alloc(t->vocab, sizeof *lengths);
+    uint64_t total = 256 + sizeof TEXT_END_OF_TEXT - 1;
+    if (!lengths)
+        return atom_fail_memory("token pieces", (uint64_t)t->vocab * 8);
+    for (uint32_t id = 0; id < 256; id++)
+        lengths[id] = 1;
+    for (uint32_t i = 0; i < t->merges_n; i++) {
+        const text_merge *m = &t->merges[i];
+        if (m->made == next)
+            total += lengths[next++] = lengths[m->a] + lengths[m->b];
+    }
+    ATOM_ASSERT(next == 256 + made_n);
+    atom_free(lengths);
+    t->piece_bytes = atom_alloc(total + 1, 1);
+    t->piece_ends = atom_alloc(t->vocab, sizeof *t->piece_ends);
+    t->special = atom_alloc(t->vocab, 1);
+    if (!t->piece_bytes || !t->piece_ends || !t->special)
+        return atom_fail_memory("token pieces", total + 9 * (uint64_t)t->vocab);
+    for (uint32_t id = 0; id < 256; id++) {
+        uint8_t byte = gpt2_order ? text_id_byte(id) : (uint8_t)id;
+        t->piece_bytes[id] = (char)byte;
+        t->piece_ends[id] = id + 1;
+        t->byte_ids[byte] = id;
+    }
+    next = 256;
+    uint64_t at = 256;
+    for (uint32_t i = 0; i < t->merges_n; i++) {
+        if (t->merges[i].made != next)
+            continue;
+        const uint32_t parts[2] = {t->merges[i].a, t->merges[i].b};
+        for (int p = 0; p < 2; p++) {
+            size_t n;
+            const char *piece = text_tokenizer_piece(t, parts[p], &n);
+            memcpy(t->piece_bytes + at, piece, n);
+            at += n;
+        }
+        t->piece_ends[next++] = at;
+    }
+    memcpy(t->piece_bytes + at, TEXT_END_OF_TEXT, sizeof TEXT_END_OF_TEXT - 1);
+    t->piece_ends[next] = at + sizeof TEXT_END_OF_TEXT - 1;
+    t->special[next] = 1;
+    return ATOM_OK;
+}
+
+static atom_status make(const text_merge *merges, uint32_t n, bool gpt2_order, text_tokenizer **out)
+{
+    atom_status st = ATOM_OK;
+    uint32_t next = 256;
+    text_tokenizer *t = atom_alloc(1, sizeof *t);
+    if (!t)
+        return atom_fail_memory("a tokenizer", sizeof *t);
+    for (uint32_t i = 0; i < n; i++) {
+        ATOM_ASSERT(merges[i].a < next && merges[i].b < next && merges[i].made <= next);
+        ATOM_ASSERT(merges[i].made >= 256);
+        next += merges[i].made == next;
+    }
+    t->vocab = next + 1;
+    t->end = next;
+    t->merges_n = n;
+    t->bytes_only = !gpt2_order;
+    t->merges = atom_alloc(n + 1, sizeof *t->merges);
+    if (!t->merges) {
+        st = atom_fail_memory("merges", (uint64_t)n * sizeof *t->merges);
+        goto fail;
+    }
+    if (n)
+        memcpy(t->merges, merges, n * sizeof *merges);
+    ATOM_TRY(fill_pieces(t, gpt2_order));
+    ATOM_TRY(text_tokenizer_index(t));
+    *out = t;
+    return ATOM_OK;
+fail:
+    text_tokenizer_close(&t);
+    return st;
+}
+
+atom_status text_tokenizer_bytes(text_tokenizer **out)
+{
+    return make(NULL, 0, false, out);
+}
+
+atom_status text_tokenizer_bpe(const text_merge *merges, uint32_t n, text_tokenizer **out)
+{
+    return make(merges, n, true, out);
+}
+
+void text_tokenizer_close(text_tokenizer **tokenizer)
+{
+    text_tokenizer *t = *tokenizer;
+    if (!t)
+        return;
+    atom_free(t->piece_ends);
+    atom_free(t->piece_bytes);
+    atom_free(t->special);
+    atom_free(t->merges);
+    atom_free(t->slots);
+    atom_free(t);
+    *tokenizer = NULL;
+}
+
+uint32_t text_tokenizer_vocab(const text_tokenizer *t)
+{
+    return t->vocab;
+}
+
+uint32_t text_tokenizer_end(const text_tokenizer *t)
+{
+    return t->end;
+}
+
+uint32_t text_tokenizer_merges(const text_tokenizer *t)
+{
+    return t->merges_n;
+}
+
+const char *text_tokenizer_kind(const text_tokenizer *t)
+{
+    return t->bytes_only ? "bytes" : "bpe";
+}
+
+const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *bytes)
+{
+    *bytes = 0;
+    if (id >= t->vocab)
+        return "";
+    uint64_t start = id ? t->piece_ends[id - 1] : 0;
+    *bytes = (size_t)(t->piece_ends[id] - start);
+    return t->piece_bytes + start;
+}
+
+bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b)
+{
+    if (a->vocab != b->vocab || a->end != b->end || a->merges_n != b->merges_n)
+        return false;
+    uint64_t bytes = a->piece_ends[a->vocab - 1];
+    return memcmp(a->piece_ends, b->piece_ends, a->vocab * sizeof *a->piece_ends) == 0 &&
+           memcmp(a->piece_bytes, b->piece_bytes, bytes) == 0 &&
+           memcmp(a->byte_ids, b->byte_ids, sizeof a->byte_ids) == 0 &&
+           memcmp(a->special, b->special, a->vocab) == 0 &&
+           (a->merges_n == 0 || memcmp(a->merges, b->merges, a->merges_n * sizeof *a->merges) == 0);
+}
+
+void text_ids_fini(text_ids *list)
+{
+    atom_free(list->ids);
+    *list = (text_ids){0};
+}
+
+atom_status text_decode(const text_tokenizer *t, const uint32_t *ids, size_t n, bool show_end,
+                        char **text, size_t *bytes)
+{
+    size_t total = 0, at = 0, piece_bytes;
+    for (size_t i = 0; i < n; i++) {
+        text_tokenizer_piece(t, ids[i], &piece_bytes);
+        if (piece_bytes == 0)
+            return atom_fail(ATOM_E_FORMAT, "token %u is not in the tokenizer's vocabulary of %u",
+                             ids[i], t->vocab);
+        total += piece_bytes;
+    }
+    char *out = atom_alloc(total + 1, 1);
+    if (!out)
+        return atom_fail_memory("decoded text", total);
+    for (size_t i = 0; i < n; i++) {
+        const char *piece = text_tokenizer_piece(t, ids[i], &piece_bytes);
+        if (t->special[ids[i]] && !show_end)
+            continue;
+        memcpy(out + at, piece, piece_bytes);
+        at += piece_bytes;
+    }
+    out[at] = 0;
+    *text = out;
+    *bytes = at;
+    return ATOM_OK;
+}

@@ -1,0 +1,132 @@
+/*
+ * Owns what is and is not UTF-8. One idea: step() looks at one character and says how long it is
+ * and whether it is whole, wrong or cut off by the end; everything else is a loop over it, with a
+ * fast lane for ASCII. Refuses surrogates, overlong forms and code points above U+10FFFF.
+ */
+#include "atom/text/utf8.h"
+
+#include "atom/base/mem.h"
+
+#include <stdint.h>
+#include <string.h>
+
+typedef enum step_kind { STEP_GOOD, STEP_WRONG, STEP_CUT } step_kind;
+
+/* How many bytes a character that starts with `lead` has, and the range of its second byte. */
+static size_t shape(uint8_t lead, uint8_t *low, uint8_t *high)
+{
+    *low = 0x80;
+    *high = 0xbf;
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xc2)
+        return 0;
+    if (lead < 0xe0)
+        return 2;
+    if (lead < 0xf0) {
+        if (lead == 0xe0)
+            *low = 0xa0;
+        if (lead == 0xed)
+            *high = 0x9f;
+        return 3;
+    }
+    if (lead < 0xf5) {
+        if (lead == 0xf0)
+            *low = 0x90;
+        if (lead == 0xf4)
+            *high = 0x8f;
+        return 4;
+    }
+    return 0;
+}
+
+/* left > 0. *n: bytes of the character, or of the longest prefix that could have become one (>= 1).
+ */
+static step_kind step(const uint8_t *s, size_t left, size_t *n)
+{
+    uint8_t low, high;
+    size_t want = shape(s[0], &low, &high);
+    *n = 1;
+    if (want == 0)
+        return STEP_WRONG;
+    for (size_t i = 1; i < want; i++) {
+        if (i == left)
+            return STEP_CUT;
+        if (s[i] < low || s[i] > high)
+            return STEP_WRONG;
+        low = 0x80;
+        high = 0xbf;
+        *n = i + 1;
+    }
+    return STEP_GOOD;
+}
+
+static size_t skip_ascii(const uint8_t *s, size_t at, size_t bytes)
+{
+    for (; at + 8 <= bytes; at += 8) {
+        uint64_t word;
+        memcpy(&word, s + at, 8);
+        if (word & 0x8080808080808080u)
+            break;
+    }
+    while (at < bytes && s[at] < 0x80)
+        at++;
+    return at;
+}
+
+size_t text_utf8_check_part(const char *text, size_t bytes, size_t *cut)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    *cut = bytes;
+    for (size_t at = 0, n;; at += n) {
+        at = skip_ascii(s, at, bytes);
+        if (at == bytes)
+            return bytes;
+        switch (step(s + at, bytes - at, &n)) {
+        case STEP_GOOD:
+            break;
+        case STEP_CUT:
+            *cut = at;
+            return bytes;
+        case STEP_WRONG:
+            return at;
+        }
+    }
+}
+
+size_t text_utf8_check(const char *text, size_t bytes)
+{
+    size_t cut;
+    size_t wrong = text_utf8_check_part(text, bytes, &cut);
+    return cut < wrong ? cut : wrong;
+}
+
+size_t text_utf8_offset(const char *text, size_t bytes, size_t chars)
+{
+    size_t at = 0;
+    for (; at < bytes; at++)
+        if (((uint8_t)text[at] & 0xc0) != 0x80 && chars-- == 0)
+            break;
+    return at;
+}
+
+atom_status text_utf8_repair(const char *text, size_t bytes, char **out, size_t *out_bytes)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    char *copy = bytes > SIZE_MAX / 4 ? NULL : atom_alloc(3 * bytes + 1, 1);
+    size_t written = 0;
+    if (!copy)
+        return atom_fail_memory("repaired text", (uint64_t)bytes * 3);
+    for (size_t at = 0, n; at < bytes; at += n) {
+        if (step(s + at, bytes - at, &n) == STEP_GOOD) {
+            memcpy(copy + written, text + at, n);
+            written += n;
+        } else {
+            memcpy(copy + written, "\xef\xbf\xbd", 3);
+            written += 3;
+        }
+    }
+    *out = copy;
+    *out_bytes = written;
+    return ATOM_OK;
+}
