@@ -1,0 +1,251 @@
+/*
+ * Owns what is tested: the shapes of every op, and which tensor of how many elements stands in
+ * which place. One idea: places are derived from the op's row in ops.def, so a changed row changes
+ * the test. Shapes are odd, prime, one, and around block sizes of the backends.
+ */
+#include "tests/ops/checkop.h"
+
+#include "atom/base/assert.h"
+
+#include <stdio.h>
+
+static const op_shape shapes[] = {
+    {ATOM_OP_embed, {1, 1, 1, 2}},
+    {ATOM_OP_embed, {2, 5, 7, 11}},
+    {ATOM_OP_embed, {3, 17, 33, 50}},
+    {ATOM_OP_embed, {2, 64, 96, 5}},
+    {ATOM_OP_dropout, {1}},
+    {ATOM_OP_dropout, {13}},
+    {ATOM_OP_dropout, {1024}},
+    {ATOM_OP_dropout, {20011}},
+    {ATOM_OP_layernorm, {1, 2}},
+    {ATOM_OP_layernorm, {3, 7}},
+    {ATOM_OP_layernorm, {5, 64}},
+    {ATOM_OP_layernorm, {37, 129}},
+    {ATOM_OP_layernorm, {67, 768}},
+    {ATOM_OP_linear, {1, 1, 1}},
+    {ATOM_OP_linear, {2, 3, 5}},
+    {ATOM_OP_linear, {7, 16, 33}},
+    {ATOM_OP_linear, {33, 67, 129}},
+    {ATOM_OP_linear, {64, 64, 64}},
+    {ATOM_OP_linear, {65, 131, 50}},
+    {ATOM_OP_linear, {130, 96, 257}},
+    {ATOM_OP_gelu, {1}},
+    {ATOM_OP_gelu, {29}},
+    {ATOM_OP_gelu, {2048}},
+    {ATOM_OP_gelu, {20011}},
+    {ATOM_OP_attention, {1, 1, 1, 8}},
+    {ATOM_OP_attention, {2, 5, 3, 4}},
+    {ATOM_OP_attention, {1, 17, 2, 13}},
+    {ATOM_OP_attention, {2, 33, 3, 16}},
+    {ATOM_OP_attention, {1, 67, 2, 64}},
+    {ATOM_OP_attention, {1, 130, 1, 80}},
+    {ATOM_OP_attention, {2, 257, 1, 8}},
+    {ATOM_OP_add, {1}},
+    {ATOM_OP_add, {31}},
+    {ATOM_OP_add, {20011}},
+    {ATOM_OP_cross_entropy, {1, 2}},
+    {ATOM_OP_cross_entropy, {5, 7}},
+    {ATOM_OP_cross_entropy, {17, 257}},
+    {ATOM_OP_cross_entropy, {33, 1031}},
+    {ATOM_OP_linear_gelu, {1, 1, 1}},
+    {ATOM_OP_linear_gelu, {3, 5, 7}},
+    {ATOM_OP_linear_gelu, {33, 67, 129}},
+    {ATOM_OP_linear_gelu, {64, 64, 256}},
+    {ATOM_OP_linear_gelu, {130, 41, 83}},
+    {ATOM_OP_dropout_add, {1}},
+    {ATOM_OP_dropout_add, {17}},
+    {ATOM_OP_dropout_add, {4096}},
+    {ATOM_OP_dropout_add, {20011}},
+    {ATOM_OP_classifier, {1, 1, 2}},
+    {ATOM_OP_classifier, {3, 5, 7}},
+    {ATOM_OP_classifier, {33, 17, 131}},
+    {ATOM_OP_classifier, {70, 48, 517}},
+    {ATOM_OP_classifier, {300, 24, 1031}},
+};
+
+const op_shape *op_shapes(size_t *n)
+{
+    *n = sizeof shapes / sizeof shapes[0];
+    return shapes;
+}
+
+/* The tensors of an op by group; n = 0 ends a group. */
+typedef struct op_tensor {
+    const char *name;
+    place_kind kind;
+    int64_t n;
+} op_tensor;
+
+typedef struct op_tensors {
+    op_tensor in[2], params[2], out[1], saved[2];
+} op_tensors;
+
+static bool has_bias(const op_case *c)
+{
+    return c->variant % 2 == 0;
+}
+
+static op_tensors elementwise(const op_case *c, bool two)
+{
+    op_tensor x = {"x", KIND_ACT, c->dim[0]}, r = {"r", KIND_ACT, two ? c->dim[0] : 0};
+    return (op_tensors){.in = {x, r}, .out = {{"y", KIND_ACT, c->dim[0]}}};
+}
+
+static op_tensors linear_tensors(const op_case *c, bool saves_u)
+{
+    int64_t N = c->dim[0], I = c->dim[1], O = c->dim[2];
+    return (op_tensors){
+        .in = {{"x", KIND_ACT, N * I}},
+        .params = {{"w", KIND_ACT, O * I}, {"b", KIND_ACT, has_bias(c) ? O : 0}},
+        .out = {{"y", KIND_ACT, N * O}},
+        .saved = {{"u", KIND_ACT, saves_u ? N * O : 0}},
+    };
+}
+
+static op_tensors tensors_of(const op_case *c)
+{
+    const int64_t *d = c->dim;
+    switch (c->op) {
+    case ATOM_OP_embed:
+        return (op_tensors){
+            .in = {{"tokens", KIND_TOKEN, d[0] * d[1]}},
+            .params = {{"wte", KIND_ACT, d[3] * d[2]}, {"wpe", KIND_ACT, (d[1] + 2) * d[2]}},
+            .out = {{"x", KIND_ACT, d[0] * d[1] * d[2]}}};
+    case ATOM_OP_layernorm:
+        return (op_tensors){.in = {{"x", KIND_ACT, d[0] * d[1]}},
+                            .params = {{"w", KIND_ACT, d[1]}, {"b", KIND_ACT, d[1]}},
+                            .out = {{"y", KIND_ACT, d[0] * d[1]}},
+                            .saved = {{"mean", KIND_STAT, d[0]}, {"rstd", KIND_STAT, d[0]}}};
+    case ATOM_OP_attention:
+        return (op_tensors){.in = {{"qkv", KIND_ACT, d[0] * d[1] * 3 * d[2] * d[3]}},
+                            .out = {{"y", KIND_ACT, d[0] * d[1] * d[2] * d[3]}},
+                            .saved = {{"lse", KIND_STAT, d[0] * d[2] * d[1]}}};
+    case ATOM_OP_cross_entropy:
+        return (op_tensors){
+            .in = {{"logits", KIND_ACT, d[0] * d[1]}, {"targets", KIND_TARGET, d[0]}},
+            .out = {{"loss", KIND_STAT, d[0]}}};
+    case ATOM_OP_classifier:
+        return (op_tensors){.in = {{"x", KIND_ACT, d[0] * d[1]}, {"targets", KIND_TARGET, d[0]}},
+                            .params = {{"w", KIND_ACT, d[2] * d[1]}},
+                            .out = {{"loss", KIND_STAT, d[0]}}};
+    case ATOM_OP_linear:
+    case ATOM_OP_linear_gelu:
+        return linear_tensors(c, c->op == ATOM_OP_linear_gelu);
+    case ATOM_OP_dropout:
+    case ATOM_OP_gelu:
+        return elementwise(c, false);
+    case ATOM_OP_add:
+    case ATOM_OP_dropout_add:
+        return elementwise(c, true);
+    case ATOM_OP_N:
+        break;
+    }
+    ATOM_ASSERT(!"every op of ops.def has its tensors here");
+    return (op_tensors){0};
+}
+
+static void put_place(place **at, const op_tensor *t, place_use use, place_group group, int from)
+{
+    **at = (place){.name = t->name,
+                   .kind = t->n ? t->kind : KIND_NONE,
+                   .use = use,
+                   .group = group,
+                   .n = t->n,
+                   .from = from};
+    (*at)++;
+}
+
+static const op_tensor nothing = {"-", KIND_NONE, 0};
+
+/* Gradients of in and params get their names with a d in front. */
+static const char *d_name(const char *name)
+{
+    static const char *const names[][2] = {
+        {"x", "dx"},     {"r", "dr"},     {"w", "dw"},     {"b", "db"},           {"y", "dy"},
+        {"qkv", "dqkv"}, {"wte", "dwte"}, {"wpe", "dwpe"}, {"logits", "dlogits"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i][0][0] == name[0] && names[i][0][1] == name[1] &&
+            (name[1] == 0 || names[i][0][2] == name[2]))
+            return names[i][1];
+    }
+    return name;
+}
+
+static op_tensor gradient_of(const op_tensor *t, place_kind kind)
+{
+    bool real = t->kind == KIND_ACT;
+    return (op_tensor){real ? d_name(t->name) : "-", real ? kind : KIND_NONE, real ? t->n : 0};
+}
+
+void op_places(const op_case *c, bool backward, place places[KRN_BUF_MAX])
+{
+    const atom_op_info *row = atom_op_get(c->op);
+    op_tensors t = tensors_of(c);
+    bool terminal = row->flags & ATOM_OP_TERMINAL;
+    uint32_t flags = op_args(c).flags;
+    place *at = places;
+    for (int i = 0; i < KRN_BUF_MAX; i++)
+        places[i] = (place){.name = "-", .from = -1};
+    for (int i = 0; i < row->ins; i++) {
+        bool kept = !backward || (row->keeps & (i == 0 ? ATOM_KEEP_IN0 : ATOM_KEEP_IN1));
+        put_place(&at, kept ? &t.in[i] : &nothing, USE_READ, GROUP_GIVEN, backward ? i : -1);
+    }
+    for (int i = 0; i < row->params_max; i++)
+        put_place(&at, &t.params[i], USE_READ, GROUP_GIVEN, backward ? row->ins + i : -1);
+    int out = row->ins + row->params_max;
+    if (!backward || terminal)
+        put_place(&at, &t.out[0], USE_WRITE, GROUP_OUT, -1);
+    else
+        put_place(&at, row->keeps & ATOM_KEEP_OUT ? &t.out[0] : &nothing, USE_READ, GROUP_GIVEN,
+                  out);
+    for (int i = 0; i < row->saved; i++)
+        put_place(&at, &t.saved[i], backward ? USE_READ : USE_WRITE,
+                  backward ? GROUP_GIVEN : GROUP_SAVED, backward ? out + 1 + i : -1);
+    if (!backward)
+        return;
+    op_tensor d = gradient_of(&t.out[0], KIND_ACT);
+    put_place(&at, terminal ? &nothing : &d, USE_READ, GROUP_GIVEN, -1);
+    for (int i = 0; i < row->ins; i++) {
+        d = gradient_of(&t.in[i], KIND_ACT);
+        put_place(&at, &d, flags & (i == 0 ? KRN_ADD_D_IN0 : KRN_ADD_D_IN1) ? USE_ADD : USE_WRITE,
+                  GROUP_D_IN, -1);
+    }
+    for (int i = 0; i < row->params_max; i++) {
+        d = gradient_of(&t.params[i], KIND_STAT);
+        put_place(&at, &d, USE_ADD, GROUP_D_PARAM, -1);
+    }
+}
+
+krn_args op_args(const op_case *c)
+{
+    static const uint32_t flags[VARIANT_N] = {0, KRN_ADD_D_IN0 | KRN_ADD_D_IN1, KRN_ADD_D_IN1,
+                                              KRN_ADD_D_IN0};
+    static const float ps[VARIANT_N] = {0.0f, 0.1f, 0.3f, 0.75f};
+    krn_args args = {.eps = 1e-5f, .flags = flags[c->variant], .rng = 7 + c->variant};
+    bool random = atom_op_get(c->op)->flags & ATOM_OP_RANDOM;
+    args.p = random ? ps[c->variant] : 0.0f;
+    for (int i = 0; i < KRN_DIM_MAX; i++)
+        args.dim[i] = c->dim[i];
+    return args;
+}
+
+krn_step op_step(const op_case *c)
+{
+    return (krn_step){.seed = 0x1234567890abcdefu + c->variant,
+                      .step = 1 + 3 * c->variant,
+                      .micro_batch = c->variant,
+                      .loss_scale = c->variant ? 1.0f / 37.0f : 1.0f,
+                      .train = c->variant != 2};
+}
+
+const char *op_case_name(const op_case *c, char *text, size_t bytes)
+{
+    int used = snprintf(text, bytes, "%s ", atom_op_get(c->op)->name);
+    for (int i = 0; i < KRN_DIM_MAX && c->dim[i]; i++)
+        used += snprintf(text + used, bytes - (size_t)used, "%s%lld", i ? "x" : "",
+                         (long long)c->dim[i]);
+    snprintf(text + used, bytes - (size_t)used, " v%u", c->variant);
+    return text;
+}

@@ -1,0 +1,59 @@
+/*
+ * The one table of limits, with the reason for each. An error is ||a - b|| / max(||b||, 1e-5
+ * sqrt(n)); check.c also bounds each element by a multiple of it.
+ */
+#include "tests/ops/checkop.h"
+
+typedef struct limit {
+    atom_op op;
+    place_group group;
+    float fp32, bf16;
+    const char *reason;
+} limit;
+
+/* "once": the value is computed in f32 and rounded once; f32 noise flips few last bits of bf16. */
+static const limit limits[] = {
+    {ATOM_OP_embed, GROUP_OUT, 1e-7f, 1e-5f, "one addition, exact up to the rounding"},
+    {ATOM_OP_embed, GROUP_D_PARAM, 1e-6f, 1e-6f, "f32 sums of act values"},
+    {ATOM_OP_dropout, GROUP_OUT, 2e-7f, 1e-3f, "one product, once"},
+    {ATOM_OP_dropout, GROUP_D_IN, 2e-7f, 2e-3f,
+     "10/9 of bf16 plus bf16 is often a tie in f32, not in f64"},
+    {ATOM_OP_layernorm, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums of a row, once"},
+    {ATOM_OP_layernorm, GROUP_SAVED, 2e-6f, 2e-6f, "f32 sums of a row, kept in f32"},
+    {ATOM_OP_layernorm, GROUP_D_IN, 5e-6f, 1e-3f, "f32 sums of a row cancel, once"},
+    {ATOM_OP_layernorm, GROUP_D_PARAM, 5e-6f, 5e-6f, "f32 sums over rows"},
+    {ATOM_OP_linear, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums, once"},
+    {ATOM_OP_linear, GROUP_D_IN, 2e-6f, 1e-3f, "f32 sums, once"},
+    {ATOM_OP_linear, GROUP_D_PARAM, 2e-6f, 2e-6f, "f32 sums, kept in f32"},
+    {ATOM_OP_gelu, GROUP_OUT, 1e-6f, 1e-3f, "f32 tanh, once"},
+    {ATOM_OP_gelu, GROUP_D_IN, 2e-6f, 1e-3f, "f32 tanh, once"},
+    {ATOM_OP_attention, GROUP_OUT, 5e-6f, 5e-3f, "probabilities may be rounded to act"},
+    {ATOM_OP_attention, GROUP_SAVED, 2e-6f, 2e-6f, "f32 scores and sums"},
+    {ATOM_OP_attention, GROUP_D_IN, 1e-5f, 1e-2f, "P and dS may be rounded to act"},
+    {ATOM_OP_add, GROUP_OUT, 1e-7f, 1e-5f, "one addition"},
+    {ATOM_OP_add, GROUP_D_IN, 1e-7f, 1e-5f, "at most one addition"},
+    {ATOM_OP_cross_entropy, GROUP_OUT, 2e-6f, 2e-6f, "f32 exp and log, kept in f32"},
+    {ATOM_OP_cross_entropy, GROUP_D_IN, 5e-6f, 1e-3f, "f32 exp, once"},
+    {ATOM_OP_linear_gelu, GROUP_OUT, 2e-6f, 5e-3f,
+     "u is rounded first, and gelu's slope amplifies it"},
+    {ATOM_OP_linear_gelu, GROUP_SAVED, 2e-6f, 1e-3f, "f32 sums, once"},
+    {ATOM_OP_linear_gelu, GROUP_D_IN, 5e-6f, 5e-3f, "du may be rounded to act"},
+    {ATOM_OP_linear_gelu, GROUP_D_PARAM, 5e-6f, 5e-3f, "du may be rounded to act"},
+    {ATOM_OP_dropout_add, GROUP_OUT, 2e-7f, 2e-3f,
+     "10/9 of bf16 plus bf16 is often a tie in f32, not in f64"},
+    {ATOM_OP_dropout_add, GROUP_D_IN, 2e-7f, 2e-3f, "as its output"},
+    {ATOM_OP_classifier, GROUP_OUT, 2e-6f, 2e-6f, "f32 logits, never rounded"},
+    {ATOM_OP_classifier, GROUP_D_IN, 1e-5f, 1e-2f, "dlogits may be rounded to act"},
+    {ATOM_OP_classifier, GROUP_D_PARAM, 1e-5f, 1e-2f, "dlogits may be rounded to act"},
+};
+
+double op_limit(atom_op op, place_group group, atom_dtype dtype)
+{
+    if (dtype == ATOM_F64)
+        return 1e-12; /* the same sums in another order */
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        if (limits[i].op == op && limits[i].group == group)
+            return (double)(dtype == ATOM_F32 ? limits[i].fp32 : limits[i].bf16);
+    }
+    return -1.0;
+}

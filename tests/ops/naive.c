@@ -1,0 +1,191 @@
+/*
+ * Owns the forward formula of every op, straight from ops.def and kernels.h, in f64, one element at
+ * a time. One idea: so plain that reading it is checking it; written independently of ref. Refuses
+ * speed.
+ */
+#include "tests/ops/checkop.h"
+
+#include "atom/base/assert.h"
+
+#include <math.h>
+
+static double *at(const krn_args *a, int i)
+{
+    return a->buf[i];
+}
+
+static double mask(const krn_ctx *cx, const krn_args *a, uint64_t element)
+{
+    if (!cx->step->train || a->p == 0.0f)
+        return 1.0;
+    atom_rng_key key = {cx->step->seed, cx->step->step, cx->step->micro_batch, a->rng};
+    double p = (double)a->p;
+    return atom_rng_u32(key, element) < (uint32_t)(p * 4294967296.0) ? 0.0 : 1.0 / (1.0 - p);
+}
+
+static double gelu(double x)
+{
+    return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * pow(x, 3))));
+}
+
+static void naive_embed(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t B = a->dim[0], T = a->dim[1], C = a->dim[2];
+    const int32_t *tokens = a->buf[0];
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t t = 0; t < T; t++)
+            for (int64_t c = 0; c < C; c++)
+                at(a, 3)[(b * T + t) * C + c] =
+                    at(a, 1)[tokens[b * T + t] * C + c] + at(a, 2)[t * C + c];
+}
+
+static void naive_dropout(krn_ctx *cx, const krn_args *a)
+{
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = at(a, 0)[e] * mask(cx, a, (uint64_t)e);
+}
+
+static void naive_layernorm(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t C = a->dim[1];
+    for (int64_t n = 0; n < a->dim[0]; n++) {
+        const double *x = at(a, 0) + n * C;
+        double mean = 0, var = 0;
+        for (int64_t c = 0; c < C; c++)
+            mean += x[c] / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            var += pow(x[c] - mean, 2) / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            at(a, 3)[n * C + c] =
+                (x[c] - mean) / sqrt(var + (double)a->eps) * at(a, 1)[c] + at(a, 2)[c];
+        at(a, 4)[n] = mean;
+        at(a, 5)[n] = 1 / sqrt(var + (double)a->eps);
+    }
+}
+
+static double linear_at(const krn_args *a, int64_t n, int64_t o)
+{
+    int64_t I = a->dim[1];
+    double y = a->buf[2] ? at(a, 2)[o] : 0;
+    for (int64_t i = 0; i < I; i++)
+        y += at(a, 0)[n * I + i] * at(a, 1)[o * I + i];
+    return y;
+}
+
+static void naive_linear(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t n = 0; n < a->dim[0]; n++)
+        for (int64_t o = 0; o < a->dim[2]; o++)
+            at(a, 3)[n * a->dim[2] + o] = linear_at(a, n, o);
+}
+
+static void naive_linear_gelu(krn_ctx *cx, const krn_args *a)
+{
+    naive_linear(cx, a);
+    for (int64_t e = 0; e < a->dim[0] * a->dim[2]; e++) {
+        at(a, 4)[e] = at(a, 3)[e];
+        at(a, 3)[e] = gelu(at(a, 4)[e]);
+    }
+}
+
+static void naive_gelu(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = gelu(at(a, 0)[e]);
+}
+
+static void naive_attention(krn_ctx *cx, const krn_args *a)
+{
+    int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3], C = H * D;
+    const double *qkv = a->buf[0];
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t t = 0; t < T; t++) {
+                const double *q = qkv + (b * T + t) * 3 * C + h * D;
+                double sum = 0, *y = at(a, 1) + (b * T + t) * C + h * D;
+                for (int64_t d = 0; d < D; d++)
+                    y[d] = 0;
+                for (int64_t s = 0; s <= t; s++) {
+                    const double *k = qkv + (b * T + s) * 3 * C + C + h * D, *v = k + C;
+                    double score = 0;
+                    for (int64_t d = 0; d < D; d++)
+                        score += q[d] * k[d] / sqrt((double)D);
+                    double e = exp(score); /* scores of the tests are small */
+                    sum += e;
+                    e *= mask(cx, a, (uint64_t)(((b * H + h) * T + t) * T + s));
+                    for (int64_t d = 0; d < D; d++)
+                        y[d] += e * v[d];
+                }
+                for (int64_t d = 0; d < D; d++)
+                    y[d] /= sum;
+                at(a, 2)[(b * H + h) * T + t] = log(sum);
+            }
+}
+
+static void naive_dropout_add(krn_ctx *cx, const krn_args *a)
+{
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 2)[e] = at(a, 0)[e] * mask(cx, a, (uint64_t)e) + at(a, 1)[e];
+}
+
+static void naive_add(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 2)[e] = at(a, 0)[e] + at(a, 1)[e];
+}
+
+static void naive_cross_entropy(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t V = a->dim[1];
+    const int32_t *targets = a->buf[1];
+    for (int64_t n = 0; n < a->dim[0]; n++) {
+        double sum = 0;
+        for (int64_t v = 0; v < V; v++)
+            sum += exp(at(a, 0)[n * V + v]);
+        at(a, 2)[n] = targets[n] < 0 ? 0 : log(sum) - at(a, 0)[n * V + targets[n]];
+    }
+}
+
+static void naive_classifier(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t C = a->dim[1], V = a->dim[2];
+    const int32_t *targets = a->buf[1];
+    for (int64_t n = 0; n < a->dim[0]; n++) {
+        double sum = 0, hit = 0;
+        for (int64_t v = 0; v < V; v++) {
+            double logit = 0;
+            for (int64_t c = 0; c < C; c++)
+                logit += at(a, 0)[n * C + c] * at(a, 2)[v * C + c];
+            sum += exp(logit);
+            hit = v == targets[n] ? logit : hit;
+        }
+        at(a, 3)[n] = targets[n] < 0 ? 0 : log(sum) - hit;
+    }
+}
+
+static uint64_t no_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    (void)op, (void)backward, (void)dim;
+    return 0;
+}
+
+const krn_table *naive_table(void)
+{
+    static const krn_table table = {
+        .backend = "naive",
+        .dtype = ATOM_F64,
+        .isa = "scalar",
+#define OP(name, ...) .fwd[ATOM_OP_##name] = naive_##name,
+#include "atom/base/ops.def"
+#undef OP
+        .workspace = no_workspace,
+    };
+    return &table;
+}
