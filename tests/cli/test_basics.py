@@ -1,0 +1,158 @@
+"""What every command line program owes its caller: help, exit codes, clean streams."""
+import json
+import os
+import subprocess
+
+import tool
+
+COMMANDS = ["doctor", "data prepare", "data inspect", "profile", "plan", "train", "eval", "generate",
+            "inspect", "bench", "version", "help", "completion"]
+
+
+class Basics(tool.Case):
+    def test_version(self):
+        self.assertRegex(self.ok("version").out, r"^atom \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.ok("--version").out, self.ok("version").out)
+        version = self.ok("version", "--json").json()
+        self.assertEqual(self.ok("version").out, f"atom {version['version']}\n")
+
+    def test_help_at_every_level(self):
+        top = self.ok("--help")
+        self.assertEqual(top.err, "")
+        for command in COMMANDS:
+            self.assertIn(f"\n  {command} ", top.out)
+            for args in (command.split() + ["--help"], command.split() + ["-h"], ["help"] + command.split()):
+                text = self.ok(*args)
+                self.assertTrue(text.out.startswith(f"atom {command}: "), str(text))
+                self.assertEqual(text.err, "")
+            if command not in ("version", "help"):
+                self.assertIn("Examples:\n", text.out, command)
+                self.assertIn(f"  atom {command.split()[0]}", text.out)
+        self.assertIn("data prepare", self.ok("data", "--help").out)
+        self.assertNotIn("  train ", self.ok("data", "--help").out)
+        self.assertEqual(top.out, self.ok("help").out)
+
+    def test_examples_parse(self):
+        """Every option in an example is an option."""
+        for command in COMMANDS:
+            text = self.ok(*command.split(), "--help").out
+            head, _, examples = text.partition("Examples:\n")
+            for line in examples.splitlines():
+                words = line.split("#")[0].split()
+                if words[:1] != ["atom"] or " ".join(words[1:]).split("-")[0].strip()[:len(command)] != command:
+                    continue
+                for word in words:
+                    if word.startswith("--"):
+                        self.assertIn(word.split("=")[0], head, f"{command}: {line}")
+
+    def test_wrong_words(self):
+        self.fails(2, "trian", says=["unknown command 'trian'", "did you mean 'train'"])
+        self.fails(2, "data", says=["prepare", "inspect"])
+        self.fails(2, "data", "prepear", says="did you mean 'data prepare'")
+        self.fails(2, "version", "--jsno", says=["'--jsno'", "did you mean '--json'"])
+        self.fails(2, "version", "surplus", says="surplus")
+        self.fails(2, says="no command")
+        self.fails(2, "")
+        self.fails(2, "help", "nothing", says="unknown command")
+
+    def test_json_is_one_object(self):
+        doctor = self.ok("doctor", "--json")
+        report = doctor.json()
+        for key in ("version", "cpu", "memory", "disk", "cuda", "compiler", "libraries", "limits",
+                    "kernels", "notes"):
+            self.assertIn(key, report)
+        self.assertFalse(report["cuda"]["used"])
+        self.assertGreaterEqual(report["cpu"]["cores"], 1)
+        for entry in report["kernels"]:
+            self.assertEqual(entry["unsupported"], [], entry)
+        self.assertIn("CUDA        not used: ", self.ok("doctor").out)
+
+    def test_stdout_that_fails(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            self.fails(4, "help", stdout=full, says="No space left on device")
+        read, write = os.pipe()
+        os.close(read)
+        gone = self.run_atom("help", stdout=write)
+        os.close(write)
+        self.assertEqual((gone.code, gone.err), (1, ""))
+
+    def test_completion_works_in_bash(self):
+        script = self.write("complete", self.ok("completion", "bash").out)
+
+        def complete(*words):
+            line = " ".join(words)
+            run = subprocess.run(
+                ["bash", "-c", f'source {script}; COMP_WORDS=({line} ""); COMP_CWORD={len(words)}; '
+                 '_atom; printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True, check=True)
+            return run.stdout.split()
+
+        self.assertIn("train", complete("atom"))
+        self.assertEqual(sorted(complete("atom", "data")), ["inspect", "prepare"])
+        self.fails(2, "completion", "tcsh", says="bash")
+
+    def test_man_pages(self):
+        for command in COMMANDS:
+            page = self.ok("help", "--man", *command.split()).out
+            self.assertIn(".TH ", page)
+
+
+class Data(tool.Case):
+    def test_prepare_and_inspect(self):
+        text = tool.english(60000)
+        self.write("book.txt", text)
+        made = self.ok("data", "prepare", "--input", "book.txt", "--tokenizer", "bpe:400", "--output", "data",
+                       "--json").json()
+        self.assertEqual(made["vocab"], 400)
+        self.assertEqual(made["text_bytes"], len(text))
+        names = os.listdir(self.path("data"))
+        self.assertIn("tokenizer.json", names)
+        self.assertTrue(any(n.startswith("train_") and n.endswith(".bin") for n in names))
+        self.assertTrue(any(n.startswith("val_") and n.endswith(".bin") for n in names))
+        seen = self.ok("data", "inspect", "data", "--json").json()
+        self.assertEqual(seen["train"]["tokens"], made["train"]["tokens"])
+        self.assertTrue(text.startswith(seen["preview"][:40]))
+        self.assertIn("vocabulary 400", self.ok("data", "inspect", "data").out)
+
+    def test_unhappy(self):
+        self.write("book.txt", tool.english(5000))
+        self.write("bad.txt", b"good so far \xff\xfe not any more")
+        self.write("lines.jsonl", json.dumps({"text": "hello"}) + "\n{\"no\": 1}\n")
+        self.fails(3, "data", "prepare", "--input", "none.txt", "--output", "d", says="none.txt")
+        self.fails(3, "data", "prepare", "--input", "bad.txt", "--output", "d", says=["bad.txt", "12"])
+        self.fails(3, "data", "prepare", "--input", "lines.jsonl", "--output", "d", says="lines.jsonl:2")
+        self.fails(2, "data", "prepare", "--input", "book.txt", "--tokenizer", "bpe:3", "--output", "d",
+                   says="bpe:3")
+        self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", "--val-fraction", "0.9",
+                   says="--val-fraction")
+        self.fails(2, "data", "prepare", "--input", "book.txt", says="--output")
+        self.ok("data", "prepare", "--input", "book.txt", "--output", "d")
+        self.fails(2, "data", "prepare", "--input", "book.txt", "--output", "d", says="--force")
+        self.ok("data", "prepare", "--input", "book.txt", "--output", "d", "--force")
+        self.fails(3, "data", "inspect", "nowhere", says="nowhere")
+
+    def test_damaged_shards(self):
+        self.write("book.txt", tool.english(20000))
+        self.ok("data", "prepare", "--input", "book.txt", "--output", "d")
+        shard = self.read("d", "train_000000.bin")
+        self.write("d/train_000000.bin", shard[:-7])
+        self.fails(3, "data", "inspect", "d", says="train_000000.bin")
+        self.write("d/train_000000.bin", shard[:500])
+        self.fails(3, "data", "inspect", "d", says="train_000000.bin")
+        self.write("d/train_000000.bin", b"\0" * 4 + shard[4:])
+        self.fails(3, "data", "inspect", "d", says="train_000000.bin")
+        self.write("d/train_000000.bin", shard[:1024] + b"\xff\xff" + shard[1026:])
+        self.fails(3, "data", "inspect", "d", says=["train_000000.bin", "65535"])
+
+    def test_full_disk_loses_nothing(self):
+        self.write("book.txt", tool.english(200000))
+        self.ok("data", "prepare", "--input", "book.txt", "--output", "d")
+        before = self.read("d", "train_000000.bin")
+        # 64 blocks of 1 KiB per file: the shards do not fit
+        limited = ("bash", "-c", 'ulimit -f 64; exec "$@"', "limited")
+        self.fails(4, "data", "prepare", "--input", "book.txt", "--output", "d", "--force", prefix=limited)
+        self.assertEqual(self.read("d", "train_000000.bin"), before)
+        self.fails(4, "data", "prepare", "--input", "book.txt", "--output", "e", prefix=limited)
+
+
+if __name__ == "__main__":
+    tool.main()
