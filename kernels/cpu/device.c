@@ -120,13 +120,21 @@ static atom_status cpu_event_open(dev *d, dev_event **out)
     return ATOM_OK;
 }
 
+static uint64_t stream_queued(dev_stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    uint64_t queued = s->queued;
+    pthread_mutex_unlock(&s->lock);
+    return queued;
+}
+
 static void cpu_event_close(dev *d, dev_event *e)
 {
-    (void)d;
     if (!e)
         return;
-    if (e->of)
-        cpu_stream_reach(e->of, e->until); /* a queued record still writes to it */
+    /* queued records still write to it, on whatever streams they are */
+    for (dev_stream *s = of(d)->streams; s && atomic_load(&e->pending); s = s->after)
+        cpu_stream_reach(s, stream_queued(s));
     atom_free(e);
 }
 
@@ -161,11 +169,9 @@ static atom_status cpu_record(dev *d, dev_stream *s, dev_event *e)
     if (st != ATOM_OK)
         return st;
     /* only this thread queues, so the position is known before the push */
-    pthread_mutex_lock(&s->lock);
-    uint64_t until = s->queued + 1;
-    pthread_mutex_unlock(&s->lock);
     e->of = s;
-    e->until = until;
+    e->until = stream_queued(s) + 1;
+    atomic_fetch_add(&e->pending, 1);
     cpu_stream_push(s, &(cpu_item){.code = CPU_RECORD, .event = e});
     return ATOM_OK;
 }
@@ -192,10 +198,7 @@ static atom_status cpu_event_sync(dev *d, dev_event *e)
 
 static atom_status cpu_stream_sync(dev *d, dev_stream *s)
 {
-    pthread_mutex_lock(&s->lock);
-    uint64_t until = s->queued;
-    pthread_mutex_unlock(&s->lock);
-    cpu_stream_reach(s, until);
+    cpu_stream_reach(s, stream_queued(s));
     return check(of(d));
 }
 

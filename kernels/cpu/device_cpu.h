@@ -63,6 +63,7 @@ struct dev_event {
     dev_stream *of; /* NULL: never recorded */
     uint64_t until;
     _Atomic uint64_t ns;
+    _Atomic uint32_t pending; /* records queued and not yet run */
 };
 
 /* stream.c */

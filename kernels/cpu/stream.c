@@ -110,6 +110,7 @@ static void step(dev_stream *s, cpu_item *it, uint64_t *busy_ns, uint64_t *bytes
 {
     if (it->code == CPU_RECORD) {
         atomic_store(&it->event->ns, atom_clock_ns());
+        atomic_fetch_sub(&it->event->pending, 1); /* the event may be gone from here on */
         return;
     }
     if (it->code == CPU_WAIT) {

@@ -98,8 +98,9 @@ static void null_event_close(dev *d, dev_event *e)
 {
     if (!e)
         return;
-    if (e->of)
-        null_sim_run(of(d), e->of, e->until); /* a queued record still writes to it */
+    /* queued records still write to it, on whatever streams they are */
+    for (dev_stream *s = of(d)->streams; s && e->pending; s = s->after)
+        null_sim_run(of(d), s, s->queued);
     atom_free(e);
 }
 
@@ -170,6 +171,7 @@ static atom_status null_record(dev *d, dev_stream *s, dev_event *e)
     if (st == ATOM_OK) {
         e->of = s;
         e->until = s->queued;
+        e->pending++;
     }
     return st;
 }

@@ -48,6 +48,7 @@ struct dev_event {
     dev_stream *of; /* NULL: never recorded */
     uint64_t until;
     double at;
+    uint32_t pending; /* records queued and not yet run */
 };
 
 /* sim.c: advances virtual time until `s` has finished `until` items, and no further. Everything

@@ -31,8 +31,10 @@ static void start_all(null_dev *d)
                 null_item *it = head(s);
                 if (it->code == NULL_WAIT && it->of->finished < it->until)
                     break;
-                if (it->code == NULL_RECORD)
+                if (it->code == NULL_RECORD) {
                     it->event->at = d->now;
+                    it->event->pending--;
+                }
                 if (it->code == NULL_WORK && it->cost.seconds > 0) {
                     s->running = true;
                     s->left = it->cost.seconds;
