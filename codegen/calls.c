@@ -491,6 +491,32 @@ fail:
     return st;
 }
 
+static void add_symbol(builder *b, swap_sub_model *out, int32_t param)
+{
+    const graph_param *p = &b->g->params[param];
+    swap_symbol *s = &out->symbols[out->n_symbols++];
+    snprintf(s->name, sizeof s->name, "%s", p->name);
+    s->dims[0] = p->dims[0];
+    s->dims[1] = p->rank > 1 ? p->dims[1] : 0;
+    s->slot_bytes = gen_slot_offset(b->layout, b->k, param);
+    s->grad_bytes = b->layout->grad_offset[param];
+    s->shared = p->shared;
+}
+
+static atom_status build_symbols(builder *b, swap_sub_model *out)
+{
+    const gen_visit *v = b->visit;
+    uint32_t n = (uint32_t)(v->last_param - v->first_param) + v->n_extras;
+    out->symbols = atom_alloc(n ? n : 1, sizeof *out->symbols);
+    if (!out->symbols)
+        return atom_fail_memory("symbols", n * sizeof *out->symbols);
+    for (int32_t p = v->first_param; p < v->last_param; p++)
+        add_symbol(b, out, p);
+    for (uint32_t e = 0; e < v->n_extras; e++)
+        add_symbol(b, out, v->extras[e].param);
+    return ATOM_OK;
+}
+
 static atom_status build_sub_model(builder *b, uint32_t k)
 {
     const part_sub_model *s = &b->layout->plan->sub_models[k];
@@ -505,7 +531,9 @@ static atom_status build_sub_model(builder *b, uint32_t k)
     out->first_node = s->first_node;
     out->last_node = s->last_node;
     mark_needed(b);
-    atom_status st = build_forward(b);
+    atom_status st = build_symbols(b, out);
+    if (st == ATOM_OK)
+        st = build_forward(b);
     if (st == ATOM_OK)
         st = build_backward(b);
     b->visit->act_bytes = b->act.peak;
@@ -529,6 +557,7 @@ atom_status gen_calls_build(gen_layout *layout)
     program->n_sub_models = layout->n;
     program->graph_hash = graph_hash(layout->g);
     program->dtype = layout->g->dtype;
+    snprintf(program->model, sizeof program->model, "%s", layout->g->name);
     for (uint32_t k = 0; k < layout->n; k++)
         ATOM_TRY(build_sub_model(&b, k));
 fail:

@@ -118,10 +118,18 @@ static inline uint64_t krn_norm_chunks(uint64_t n)
 /* Scratch bytes an entry needs; a pure function of op, direction, dims; 0 is fine. */
 typedef uint64_t (*krn_workspace_fn)(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX]);
 
+/* dst <- src on the stream; no overlap. */
+typedef void (*krn_copy_fn)(krn_ctx *cx, void *dst, const void *src, uint64_t bytes);
+/* The copy of every backend whose memory is the host's: chunks over the pool. */
+void krn_copy_host(krn_ctx *cx, void *dst, const void *src, uint64_t bytes);
+
+/* Generated code is compiled against the fields up to bwd; a change there is a new ABI
+ * (codegen/build.h). */
 typedef struct krn_table {
     const char *backend; /* "ref", "cpu", "cuda" */
     atom_dtype dtype;
     const char *isa;     /* "avx512+amx": part of profile and cache keys */
+    krn_copy_fn copy;
     krn_fn fwd[ATOM_OP_N];
     krn_fn bwd[ATOM_OP_N];
     krn_round_fn round;

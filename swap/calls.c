@@ -31,34 +31,11 @@ void swap_program_close(swap_program **program)
     for (uint32_t k = 0; p->sub_models && k < p->n_sub_models; k++) {
         for (int l = 0; l < SWAP_LIST_N; l++)
             atom_free(p->sub_models[k].list[l].calls);
+        atom_free(p->sub_models[k].symbols);
     }
     atom_free(p->sub_models);
     atom_free(p);
     *program = NULL;
-}
-
-typedef struct copy_job {
-    char *dst;
-    const char *src;
-    uint64_t bytes;
-} copy_job;
-
-enum { COPY_CHUNK_BYTES = 1 << 20 };
-
-static void copy_chunk(void *ctx, uint32_t index, uint32_t worker)
-{
-    (void)worker;
-    const copy_job *job = ctx;
-    uint64_t at = (uint64_t)index * COPY_CHUNK_BYTES;
-    uint64_t left = job->bytes - at;
-    memcpy(job->dst + at, job->src + at, left < COPY_CHUNK_BYTES ? left : COPY_CHUNK_BYTES);
-}
-
-void swap_copy_bytes(krn_ctx *cx, void *dst, const void *src, uint64_t bytes)
-{
-    copy_job job = {dst, src, bytes};
-    uint64_t chunks = (bytes + COPY_CHUNK_BYTES - 1) / COPY_CHUNK_BYTES;
-    atom_parallel(cx->threads, (uint32_t)chunks, copy_chunk, &job);
 }
 
 static void run_call(krn_ctx *cx, const krn_table *table, const swap_call *call,
@@ -72,7 +49,7 @@ static void run_call(krn_ctx *cx, const krn_table *table, const swap_call *call,
     }
     memcpy(args.dim, call->dim, sizeof args.dim);
     if (call->op == ATOM_OP_N) {
-        swap_copy_bytes(cx, args.buf[0], args.buf[1], (uint64_t)args.dim[0]);
+        table->copy(cx, args.buf[0], args.buf[1], (uint64_t)args.dim[0]);
         return;
     }
     krn_fn fn = call->backward ? table->bwd[call->op] : table->fwd[call->op];

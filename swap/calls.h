@@ -11,6 +11,7 @@
 
 #include "kernels/kernels.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What an offset is relative to, during one visit and micro-batch. */
@@ -66,13 +67,25 @@ typedef struct swap_calls {
     swap_call *calls;
 } swap_calls;
 
+/* A parameter of a sub-model, for people who read generated code. */
+typedef struct swap_symbol {
+    char name[64];
+    int64_t dims[2];     /* dims[1] is 0 for vectors */
+    uint64_t slot_bytes; /* offset relative to PARAM */
+    uint64_t grad_bytes; /* offset relative to GRAD, or to SHARED if shared */
+    uint8_t shared;
+} swap_symbol;
+
 typedef struct swap_sub_model {
     int32_t first_node, last_node; /* [first, last) */
     swap_calls list[SWAP_LIST_N];
+    uint32_t n_symbols;
+    swap_symbol *symbols; /* ascending slot_bytes */
 } swap_sub_model;
 
 typedef struct swap_program {
     uint64_t graph_hash;
+    char model[64];
     atom_dtype dtype;
     uint32_t n_sub_models;
     swap_sub_model *sub_models;
@@ -97,8 +110,5 @@ typedef struct swap_compiled {
 /* Runs every call of the list in order on the calling thread (CPU) or native stream (CUDA). */
 void swap_calls_run(krn_ctx *cx, const krn_table *table, const swap_calls *calls,
                     const swap_bases *bases);
-
-/* The interpreter's copy call; generated code uses it through the ABI as well. */
-void swap_copy_bytes(krn_ctx *cx, void *dst, const void *src, uint64_t bytes);
 
 #endif

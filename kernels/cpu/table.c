@@ -98,6 +98,7 @@ void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
 {
     const krn_cpu_vec *vec = krn_cpu_vec_get(isa);
     *table = (krn_table){.backend = "cpu",
+                         .copy = krn_copy_host,
                          .dtype = dtype,
                          .isa = krn_cpu_isa_name(isa),
                          .round = vec->round[dtype],

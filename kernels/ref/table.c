@@ -67,6 +67,7 @@ static void sumsq_bf16(krn_ctx *cx, double *out, const void *x, uint64_t n)
 static const krn_table tables[] = {
     {
         .backend = "ref",
+        .copy = krn_copy_host,
         .dtype = ATOM_F32,
         .isa = "scalar",
         .round = round_f32,
@@ -78,6 +79,7 @@ static const krn_table tables[] = {
     },
     {
         .backend = "ref",
+        .copy = krn_copy_host,
         .dtype = ATOM_BF16,
         .isa = "scalar",
         .round = round_bf16,
@@ -90,6 +92,7 @@ static const krn_table tables[] = {
     },
     {
         .backend = "ref",
+        .copy = krn_copy_host,
         .dtype = ATOM_F64,
         .isa = "scalar",
         .workspace = ref_workspace,

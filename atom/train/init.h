@@ -1,0 +1,16 @@
+/*
+ * First weights of a model that was not loaded from a file.
+ */
+#ifndef ATOM_TRAIN_INIT_H
+#define ATOM_TRAIN_INIT_H
+
+#include "atom/graph/graph.h"
+
+/*
+ * Fills the canonical vector (g->param_extent floats; padding becomes 0) as each parameter's `init`
+ * says. Normal numbers come from the counter-based generator keyed by (seed, step 0, parameter
+ * index), so the weights depend on nothing else.
+ */
+void train_init_weights(const graph *g, uint64_t seed, float *master);
+
+#endif

@@ -1,0 +1,298 @@
+/* Owns one run of a plan for tests: lowering, hazard proof, device, batches, steps, copies of the
+ * state. */
+#include "tests/swap/harness.h"
+
+#include "atom/base/mem.h"
+#include "atom/base/rng.h"
+#include "atom/train/init.h"
+#include "codegen/build.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void fill_batch(const graph *g, const swap_host_layout *h, char *slab, uint64_t seed,
+                       uint32_t step, uint32_t C, uint32_t *targets)
+{
+    int64_t n = g->micro_batch * g->sequence, V = g->params[0].dims[0];
+    *targets = 0;
+    for (uint32_t i = 0; i < C; i++) {
+        int32_t *tokens = (int32_t *)(slab + h->tokens + i * h->micro_batch_bytes);
+        int32_t *target = tokens + h->micro_batch_bytes / 8;
+        atom_rng_key key = {.seed = seed, .step = step, .micro_batch = i, .node = 99991};
+        for (int64_t e = 0; e < n; e++) {
+            tokens[e] = (int32_t)(atom_rng_u32(key, (uint64_t)e) % (uint64_t)V);
+            uint32_t word = atom_rng_u32(key, (uint64_t)(n + e));
+            target[e] = word % 11 == 0 ? -1 : (int32_t)((word >> 4) % (uint64_t)V);
+            *targets += target[e] >= 0;
+        }
+    }
+}
+
+static krn_adamw_step adamw_step(uint32_t step)
+{
+    double beta1 = 0.9, beta2 = 0.95;
+    return (krn_adamw_step){.scale = 1,
+                            .beta1 = (float)beta1,
+                            .one_minus_beta1 = (float)(1 - beta1),
+                            .beta2 = (float)beta2,
+                            .one_minus_beta2 = (float)(1 - beta2),
+                            .inv_bias1 = (float)(1 / (1 - pow(beta1, step))),
+                            .inv_sqrt_bias2 = (float)(1 / sqrt(1 - pow(beta2, step))),
+                            .eps = 1e-8f,
+                            .lr = 1e-2f,
+                            .decay = 0.1f};
+}
+
+static atom_status prove(const gen_lowered *low)
+{
+    atom_status st = ATOM_OK;
+    for (int t = 0; st == ATOM_OK && t < SWAP_TAPE_N; t++)
+        st = swap_hazard_check(low->tapes[t]);
+    return st;
+}
+
+static void *copy_of(const void *data, uint64_t bytes)
+{
+    void *copy = atom_alloc(bytes, 1);
+    if (copy)
+        memcpy(copy, data, bytes);
+    return copy;
+}
+
+static atom_status keep_state(const harness_run *run, const gen_lowered *low, const char *slab,
+                              harness_result *out)
+{
+    const swap_host_layout *h = &low->layout;
+    out->extent = h->extent;
+    out->master = copy_of(slab + h->master, h->extent * 4);
+    out->m = copy_of(slab + h->m, h->extent * 4);
+    out->v = copy_of(slab + h->v, h->extent * 4);
+    out->wire = copy_of(slab + h->wire, h->extent * atom_dtype_bytes(run->g->dtype));
+    return out->master && out->m && out->v && out->wire ? ATOM_OK : atom_fail_memory("a result", 1);
+}
+
+static atom_status run_steps(const harness_run *run, const gen_lowered *low, swap_exec *exec,
+                             harness_result *out)
+{
+    char *slab = swap_exec_slab(exec);
+    const swap_host_layout *h = &low->layout;
+    const graph *g = run->g;
+    uint32_t C = run->plan->micro_batches, targets = 0;
+    uint64_t n = (uint64_t)(g->micro_batch * g->sequence);
+    atom_status st = ATOM_OK;
+    float *master = (float *)(slab + h->master);
+    train_init_weights(g, run->seed, master);
+    for (uint64_t e = 0; e < h->extent; e++) {
+        if (g->dtype == ATOM_F32)
+            ((float *)(slab + h->wire))[e] = master[e];
+        else
+            ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(master[e]);
+    }
+    for (uint32_t s = 1; s <= run->steps; s++) {
+        swap_result result;
+        fill_batch(g, h, slab, run->seed, s, C, &targets);
+        swap_step step = {.seed = run->seed,
+                          .step = s,
+                          .loss_scale = 1.0f / (float)targets,
+                          .max_grad_norm = run->max_grad_norm,
+                          .update = adamw_step(run->plan->clip && s > 1 ? s - 1 : s)};
+        swap_tape_kind kind = s == 1 ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN;
+        ATOM_TRY(swap_exec_run(exec, low->tapes[kind], &step, &result));
+        out->norms[s - 1] = result.grad_norm;
+        for (uint32_t i = 0; i < C; i++)
+            memcpy(out->losses + ((uint64_t)(s - 1) * C + i) * n,
+                   slab + h->losses + i * h->loss_bytes, n * 4);
+    }
+    swap_step last = {
+        .step = run->steps, .max_grad_norm = run->max_grad_norm, .update = adamw_step(run->steps)};
+    ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_DRAIN], &last, NULL));
+    ATOM_TRY(keep_state(run, low, slab, out));
+fail:
+    return st;
+}
+
+atom_status harness_do(const harness_run *run, harness_result *out)
+{
+    atom_status st;
+    gen_lowered *low = NULL;
+    atom_threads *threads = NULL;
+    dev *device = NULL;
+    swap_exec *exec = NULL;
+    gen_module *module = NULL;
+    memset(out, 0, sizeof *out);
+    uint64_t n = (uint64_t)(run->g->micro_batch * run->g->sequence);
+    ATOM_TRY(gen_lower(run->g, run->plan, NULL, run->table, &low));
+    ATOM_TRY(prove(low));
+    ATOM_TRY(atom_threads_open(run->threads, &threads));
+    dev_cpu_config device_config = {.budget_bytes =
+                                        run->budget_bytes ? run->budget_bytes : low->device_bytes};
+    ATOM_TRY(dev_cpu_open(&device_config, threads, &device));
+    swap_exec_config config = gen_exec_config(low);
+    config.device = device;
+    config.threads = threads;
+    config.table = run->table;
+    config.host = run->host;
+    if (run->generated) {
+        ATOM_TRY(gen_build(low->program, NULL, &module));
+        config.compiled = gen_module_compiled(module);
+    }
+    ATOM_TRY(swap_exec_open(&config, &exec));
+    out->n_losses = run->steps * run->plan->micro_batches * n;
+    out->losses = atom_alloc(out->n_losses, sizeof(float));
+    if (!out->losses) {
+        st = atom_fail_memory("losses", out->n_losses * 4);
+        goto fail;
+    }
+    ATOM_TRY(run_steps(run, low, exec, out));
+    out->device_peak_bytes = device->peak_bytes;
+fail:
+    swap_exec_close(&exec);
+    gen_module_close(&module);
+    dev_close(&device);
+    atom_threads_close(&threads);
+    gen_lowered_close(&low);
+    if (st != ATOM_OK)
+        harness_free(out);
+    return st;
+}
+
+void harness_free(harness_result *r)
+{
+    atom_free(r->master);
+    atom_free(r->m);
+    atom_free(r->v);
+    atom_free(r->wire);
+    atom_free(r->losses);
+    memset(r, 0, sizeof *r);
+}
+
+static bool params_equal(const graph *g, const char *a, const char *b, uint32_t each,
+                         char text[256], const char *what)
+{
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        uint64_t offset = g->params[p].offset * each, bytes = g->params[p].elements * each;
+        for (uint64_t i = 0; i < bytes; i += each) {
+            if (memcmp(a + offset + i, b + offset + i, each) == 0)
+                continue;
+            snprintf(text, 256, "%s of %s differs at element %llu", what, g->params[p].name,
+                     (unsigned long long)(i / each));
+            return false;
+        }
+    }
+    return true;
+}
+
+const char *harness_compare(const graph *g, const harness_result *a, const harness_result *b,
+                            char text[256])
+{
+    if (memcmp(a->norms, b->norms, sizeof a->norms) != 0) {
+        snprintf(text, 256, "gradient norms differ: %.17g %.17g", a->norms[0], b->norms[0]);
+        return text;
+    }
+    for (uint64_t i = 0; i < a->n_losses; i++) {
+        if (memcmp(&a->losses[i], &b->losses[i], 4) != 0) {
+            snprintf(text, 256, "loss %llu differs: %.9g %.9g", (unsigned long long)i,
+                     (double)a->losses[i], (double)b->losses[i]);
+            return text;
+        }
+    }
+    if (!params_equal(g, (char *)a->master, (char *)b->master, 4, text, "master") ||
+        !params_equal(g, (char *)a->m, (char *)b->m, 4, text, "m") ||
+        !params_equal(g, (char *)a->v, (char *)b->v, 4, text, "v") ||
+        !params_equal(g, a->wire, b->wire, atom_dtype_bytes(g->dtype), text, "wire copy"))
+        return text;
+    return NULL;
+}
+
+/* --- plans
+ * ---------------------------------------------------------------------------------------- */
+
+static uint32_t draw(uint64_t seed, uint32_t *i)
+{
+    return atom_rng_u32((atom_rng_key){.seed = seed, .node = 0x706c616e}, (*i)++);
+}
+
+static uint64_t wire_bytes_of(const graph *g, int32_t first, int32_t last)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        bool used = false;
+        for (int32_t i = first; i < last; i++) {
+            for (int j = 0; j < g->nodes[i].n_params; j++)
+                used |= g->nodes[i].params[j] == (int32_t)p;
+        }
+        uint64_t room = (g->params[p].elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN;
+        bytes += used ? room * GRAPH_PARAM_ALIGN * atom_dtype_bytes(g->dtype) : 0;
+    }
+    return bytes;
+}
+
+static atom_status plan_with(const graph *g, const int32_t *cuts, uint32_t n_cuts, uint32_t C,
+                             bool clip, part_plan **out)
+{
+    part_profile *profile = NULL;
+    part_plan *plan = NULL;
+    part_device device = {.name = "test",
+                          .isa = "none",
+                          .unified = true,
+                          .cores = 2,
+                          .host_bytes = 1ull << 34,
+                          .flops_fp32 = 1e11,
+                          .flops_bf16 = 1e11,
+                          .device_bytes_per_second = 1e10,
+                          .h2d_bytes_per_second = 1e9,
+                          .d2h_bytes_per_second = 1e9,
+                          .h2d_both_bytes_per_second = 1e9,
+                          .d2h_both_bytes_per_second = 1e9,
+                          .host_bytes_per_second = 1e10,
+                          .adamw_params_per_second = 1e9};
+    atom_status st;
+    ATOM_TRY(part_profile_open(g, &device, &profile));
+    ATOM_TRY(part_plan_open(g, profile, n_cuts + 1, &plan));
+    plan->micro_batches = C;
+    plan->clip = clip;
+    for (uint32_t k = 0; k <= n_cuts; k++) {
+        plan->sub_models[k].first_node = k ? cuts[k - 1] : 0;
+        plan->sub_models[k].last_node = k < n_cuts ? cuts[k] : (int32_t)g->n_nodes;
+        plan->sub_models[k].param_bytes =
+            wire_bytes_of(g, plan->sub_models[k].first_node, plan->sub_models[k].last_node);
+        if (k)
+            plan->cut_bytes += graph_boundary_bytes(g, plan->sub_models[k].first_node);
+    }
+    *out = plan;
+fail:
+    part_profile_close(&profile);
+    return st;
+}
+
+atom_status harness_random_plan(const graph *g, uint64_t seed, uint32_t C, bool clip,
+                                part_plan **out)
+{
+    int32_t cuts[512];
+    uint32_t n = 0, i = 0;
+    uint32_t one_in = 1 + draw(seed, &i) % 12;
+    for (int32_t c = 1; c < (int32_t)g->n_nodes && n < 512; c++) {
+        if (graph_can_cut(g, c) && draw(seed, &i) % one_in == 0)
+            cuts[n++] = c;
+    }
+    atom_status st = plan_with(g, cuts, n, C, clip, out);
+    if (st != ATOM_OK)
+        return st;
+    (*out)->boundaries = draw(seed, &i) % 2 ? PART_ON_HOST : PART_ON_DEVICE;
+    bool mixed = draw(seed, &i) % 2;
+    for (uint32_t k = 0; k <= n; k++) {
+        (*out)->sub_models[k].keep = mixed ? (part_keep)(draw(seed, &i) % 3) : PART_RECOMPUTE;
+        (*out)->sub_models[k].resident = draw(seed, &i) % 8 == 0;
+    }
+    return ATOM_OK;
+}
+
+atom_status harness_resident_plan(const graph *g, uint32_t C, bool clip, bool in_place,
+                                  part_plan **out)
+{
+    atom_status st = plan_with(g, NULL, 0, C, clip, out);
+    if (st == ATOM_OK)
+        (*out)->in_place = in_place;
+    return st;
+}

@@ -1,0 +1,122 @@
+/*
+ * Swapping never changes the maths: random models, plans, C, threads, budgets, backends and
+ * execution modes against the resident run, compared bit for bit.
+ *
+ *   swapeq [--first S] [--seeds N]      a failure prints the seed that repeats it
+ */
+#include "tests/swap/harness.h"
+
+#include "atom/base/mem.h"
+#include "tests/lib/random_gpt2.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct trial {
+    uint64_t seed;
+    graph *g;
+    uint32_t C, threads;
+    bool clip, cpu, generated;
+    const krn_table *table;
+    const krn_host_table *host;
+} trial;
+
+static atom_status open_trial(uint64_t seed, trial *t)
+{
+    graph *plain = NULL;
+    random_gpt2 r = random_gpt2_make(seed);
+    memset(t, 0, sizeof *t);
+    t->seed = seed;
+    t->C = (uint32_t)random_gpt2_draw(seed, 50, 1, 4);
+    t->threads = (uint32_t)random_gpt2_draw(seed, 51, 1, 3);
+    t->clip = random_gpt2_draw(seed, 52, 0, 3) != 0;
+    t->cpu = random_gpt2_draw(seed, 53, 0, 1);
+    t->generated = random_gpt2_draw(seed, 54, 0, 3) == 0;
+    bool fused = random_gpt2_draw(seed, 55, 0, 7) != 0;
+    atom_dtype dtype = random_gpt2_draw(seed, 56, 0, 1) ? ATOM_BF16 : ATOM_F32;
+    t->table = t->cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype);
+    t->host = t->cpu ? krn_cpu_host_table() : krn_ref_host_table();
+    atom_status st;
+    ATOM_TRY(graph_gpt2_build(&r.config, dtype, r.B, r.T, &plain));
+    if (fused) {
+        ATOM_TRY(graph_fuse(plain, &t->g));
+    } else {
+        t->g = plain;
+        plain = NULL;
+    }
+fail:
+    graph_close(&plain);
+    return st;
+}
+
+static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
+                            harness_result *out)
+{
+    harness_run run = {.g = t->g,
+                       .plan = plan,
+                       .table = t->table,
+                       .host = t->host,
+                       .threads = swapped ? t->threads : 1,
+                       .generated = swapped && t->generated,
+                       .seed = t->seed,
+                       .steps = 3,
+                       .max_grad_norm = t->clip ? 0.5f : 0};
+    return harness_do(&run, out);
+}
+
+/* 0: equal */
+static int run_trial(uint64_t seed, uint32_t *sub_models)
+{
+    trial t;
+    part_plan *plan = NULL, *resident = NULL, *single = NULL;
+    harness_result a = {0}, b = {0}, c = {0};
+    char text[256];
+    const char *wrong = NULL;
+    atom_status st;
+    ATOM_TRY(open_trial(seed, &t));
+    ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, true, &resident));
+    ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, false, &single));
+    ATOM_TRY(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
+    *sub_models = plan->n_sub_models;
+    ATOM_TRY(run_plan(&t, resident, false, &a));
+    ATOM_TRY(run_plan(&t, plan, true, &b));
+    wrong = harness_compare(t.g, &a, &b, text);
+    if (!wrong) {
+        ATOM_TRY(run_plan(&t, single, true, &c));
+        wrong = harness_compare(t.g, &a, &c, text);
+    }
+fail:
+    if (st != ATOM_OK || wrong)
+        fprintf(stderr, "FAILED --first %llu --seeds 1 (%s, %s, %s, C=%u, %u sub-models): %s\n",
+                (unsigned long long)seed, t.g ? t.g->name : "?", t.cpu ? "cpu" : "ref",
+                t.g ? atom_dtype_name(t.g->dtype) : "?", t.C, plan ? plan->n_sub_models : 0,
+                st != ATOM_OK ? atom_fail_message() : text);
+    harness_free(&a);
+    harness_free(&b);
+    harness_free(&c);
+    part_plan_close(&plan);
+    part_plan_close(&resident);
+    part_plan_close(&single);
+    graph_close(&t.g);
+    return st != ATOM_OK || wrong;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t first = 1, seeds = 24, bad = 0, subs = 0;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--first") == 0)
+            first = strtoull(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--seeds") == 0)
+            seeds = strtoull(argv[i + 1], NULL, 10);
+    }
+    for (uint64_t s = first; s < first + seeds; s++) {
+        uint32_t n = 0;
+        bad += (uint64_t)run_trial(s, &n);
+        subs += n;
+    }
+    printf("%llu trials, %llu sub-models, %llu differ\n", (unsigned long long)seeds,
+           (unsigned long long)subs, (unsigned long long)bad);
+    return bad != 0;
+}
