@@ -95,6 +95,7 @@ atom_status part_profile_open(const graph *g, const part_device *device, part_pr
     }
     for (uint32_t i = 0; i < g->n_nodes; i++)
         fill_facts(g, (int32_t)i, &p->nodes[i]);
+    ATOM_TRY(graph_print(g, &p->graph_text));
     *out = p;
     return ATOM_OK;
 fail:
@@ -107,6 +108,7 @@ void part_profile_close(part_profile **profile)
     if (!*profile)
         return;
     atom_free((*profile)->nodes);
+    atom_free((*profile)->graph_text);
     atom_free(*profile);
     *profile = NULL;
 }
@@ -241,6 +243,24 @@ atom_status part_profile_model(const graph *g, const part_device *device, part_p
         p->nodes[i].workspace_bytes = model_workspace(g, (int32_t)i);
     }
     *out = p;
+    return ATOM_OK;
+}
+
+atom_status part_profile_graph(const part_profile *profile, graph **out)
+{
+    graph *g = NULL;
+    if (!profile->graph_text)
+        return atom_fail(ATOM_E_USAGE, "the profile does not hold its graph; say which model it is "
+                                       "of, or profile again");
+    atom_status st = graph_parse(profile->graph_text, strlen(profile->graph_text), &g);
+    if (st != ATOM_OK)
+        return atom_fail_in(st, "the profile's graph: ");
+    st = part_profile_matches(profile, g);
+    if (st != ATOM_OK) {
+        graph_close(&g);
+        return atom_fail_in(ATOM_E_FORMAT, "the profile's graph is not the one it timed: ");
+    }
+    *out = g;
     return ATOM_OK;
 }
 

@@ -48,6 +48,8 @@ typedef struct part_profile {
     part_device device;
     uint32_t n_nodes;
     part_node_cost *nodes; /* n_nodes; alike nodes carry equal numbers */
+    char *graph_text;      /* what graph_print says, so that a profile can be planned by itself;
+                              owned; NULL when a file has none */
 } part_profile;
 
 /* All times zero. ATOM_E_USAGE names the figure of the device that makes no sense. */
@@ -78,6 +80,9 @@ ATOM_MUST atom_status part_profile_write(const part_profile *profile, const char
 ATOM_MUST atom_status part_profile_read(const char *path, part_profile **out);
 /* For --json on stdout; free with atom_free. */
 ATOM_MUST atom_status part_profile_json(const part_profile *profile, char **text);
+/* The graph that was profiled, from graph_text. ATOM_E_FORMAT when it is not the one of graph_hash,
+ * ATOM_E_USAGE when there is none. */
+ATOM_MUST atom_status part_profile_graph(const part_profile *profile, graph **out);
 /* Matches the graph by hash; ATOM_E_USAGE says what differs. */
 ATOM_MUST atom_status part_profile_matches(const part_profile *profile, const graph *g);
 

@@ -39,6 +39,22 @@ static void write_device(part_out *o, const part_device *d)
     part_out_end(o, '}');
 }
 
+/* One string per line: readable, and JSON has no other way to hold lines. */
+static void write_graph(part_out *o, const char *text)
+{
+    part_out_begin(o, "graph", '[', false);
+    for (; text && *text; text += *text == '\n') {
+        size_t n = strcspn(text, "\n");
+        char *line = atom_strndup(text, n);
+        o->bad = o->bad || !line;
+        if (line)
+            part_out_text(o, NULL, line);
+        atom_free(line);
+        text += n;
+    }
+    part_out_end(o, ']');
+}
+
 atom_status part_profile_json(const part_profile *profile, char **text)
 {
     part_out o = {0};
@@ -64,6 +80,8 @@ atom_status part_profile_json(const part_profile *profile, char **text)
         part_out_end(&o, '}');
     }
     part_out_end(&o, ']');
+    if (profile->graph_text)
+        write_graph(&o, profile->graph_text);
     part_out_end(&o, '}');
     return part_out_take(&o, text);
 }
@@ -167,11 +185,44 @@ fail:
     return st;
 }
 
+enum { GRAPH_LINES_MAX = 1 << 20 };
+
+/* The lines joined again; optional, as old profiles have none. */
+static atom_status read_graph(const part_in *in, part_profile *p)
+{
+    json_t *lines = NULL;
+    size_t bytes = 1, used = 0;
+    if (!json_object_get(in->object, "graph"))
+        return ATOM_OK;
+    atom_status st = part_in_array(in, "graph", 1, GRAPH_LINES_MAX, &lines);
+    if (st != ATOM_OK)
+        return st;
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        if (!json_is_string(line))
+            return atom_fail(ATOM_E_FORMAT, "%s: graph[%zu]: expected a string", in->file, i);
+        bytes += json_string_length(line) + 1;
+    }
+    p->graph_text = atom_alloc(bytes, 1);
+    if (!p->graph_text)
+        return atom_fail_memory("a profile's graph", bytes);
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        const json_t *line = json_array_get(lines, i);
+        memcpy(p->graph_text + used, json_string_value(line), json_string_length(line));
+        used += json_string_length(line);
+        p->graph_text[used++] = '\n';
+    }
+    return ATOM_OK;
+}
+
 atom_status part_profile_parse(const char *file, const char *text, size_t bytes, part_profile **out)
 {
-    static const char *const keys[] = {"atom_profile", "graph_hash",  "model",
-                                       "dtype",        "micro_batch", "sequence",
-                                       "device",       "nodes",       NULL};
+    static const char *const keys[] = {"atom_profile", "graph_hash", "model",  "dtype",
+                                       "micro_batch",  "sequence",   "device", "nodes",
+                                       "graph",        NULL};
+    static const char *const old_keys[] = {"atom_profile", "graph_hash",  "model",
+                                           "dtype",        "micro_batch", "sequence",
+                                           "device",       "nodes",       NULL};
     json_t *root = NULL;
     part_profile *p = NULL;
     part_in in = {.file = file};
@@ -179,7 +230,7 @@ atom_status part_profile_parse(const char *file, const char *text, size_t bytes,
     ATOM_TRY(part_in_load(file, text, bytes, &root));
     in.object = root;
     ATOM_TRY(part_in_version(&in, "atom_profile", 1));
-    ATOM_TRY(part_in_keys(&in, keys));
+    ATOM_TRY(part_in_keys(&in, json_object_get(root, "graph") ? keys : old_keys));
     p = atom_alloc(1, sizeof *p);
     if (!p) {
         st = atom_fail_memory("a profile", sizeof *p);
@@ -192,6 +243,7 @@ atom_status part_profile_parse(const char *file, const char *text, size_t bytes,
     ATOM_TRY(part_in_i64(&in, "sequence", 1, DIM_MAX, &p->sequence));
     ATOM_TRY(read_device(&in, &p->device));
     ATOM_TRY(read_nodes(&in, p));
+    ATOM_TRY(read_graph(&in, p));
     json_decref(root);
     *out = p;
     return ATOM_OK;
