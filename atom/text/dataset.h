@@ -13,6 +13,7 @@
 
 #include "atom/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum text_split { TEXT_TRAIN, TEXT_VAL } text_split;
@@ -20,6 +21,9 @@ const char *text_split_name(text_split split); /* "train", "val" */
 
 /* The shards of one split, open for reading. Immutable: any thread may read. */
 typedef struct text_shards text_shards;
+
+/* Are there shards of this split in dir? */
+bool text_shards_exist(const char *dir, text_split split);
 
 /*
  * Opens and checks every shard of a split: magic, version, exact size, one token width. vocab: ids

@@ -37,6 +37,12 @@ ATOM_MUST atom_status text_shard_parse(const void *head, uint64_t file_bytes, co
 /* Opens, checks the header and the size. ATOM_E_FORMAT otherwise. */
 ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
 
+/* The same, and leaves the file open in *fd. */
+ATOM_MUST atom_status text_shard_open(const char *path, int *fd, text_shard_info *out);
+
+/* Shortens a shard to its first `tokens` tokens; on disk when it returns. */
+ATOM_MUST atom_status text_shard_cut(const char *path, uint64_t tokens);
+
 /*
  * Writes one split as DIR/<split>_000000.bin, _000001 ..., shard_tokens (0: TEXT_SHARD_TOKENS_MAX)
  * each. Buffered. Files are complete (header, size, fsync) after text_shard_writer_end only.

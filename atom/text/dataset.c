@@ -1,0 +1,377 @@
+/*
+ * Owns reading of shards and the order of training. One idea: the shards of a split are one long
+ * stream, read by position with pread, so reading has no state and any thread may do it; the order
+ * of an epoch is a keyed permutation computed per sample, so resuming needs one integer. Refuses
+ * ids that the vocabulary does not have, when they are read.
+ */
+#include "atom/text/dataset.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/bytes.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/base/rng.h"
+#include "atom/text/shard.h"
+#include "atom/text/staging.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    OPEN_FILES_MAX = 256, /* further shards are opened for each read */
+    READ_BYTES = 16384,
+    FEISTEL_ROUNDS = 6
+};
+
+typedef struct shard_file {
+    char *path;
+    int fd;         /* -1: not kept open */
+    uint64_t first; /* its first token's place in the stream */
+    uint64_t tokens;
+} shard_file;
+
+struct text_shards {
+    char *dir;
+    shard_file *files;
+    uint32_t n;
+    uint32_t vocab, token_bytes;
+    uint64_t tokens;
+};
+
+const char *text_split_name(text_split split)
+{
+    return split == TEXT_TRAIN ? "train" : "val";
+}
+
+/* "train_000000.bin", "fineweb_train_000001.bin". */
+static bool is_shard_name(const char *name, text_split split)
+{
+    const char *word = text_split_name(split);
+    size_t n = strlen(name), word_n = strlen(word);
+    if (n < 5 || strcmp(name + n - 4, ".bin") != 0)
+        return false;
+    for (const char *at = strstr(name, word); at; at = strstr(at + 1, word))
+        if (at[word_n] == '_' && (at == name || at[-1] == '_'))
+            return true;
+    return false;
+}
+
+bool text_shards_exist(const char *dir, text_split split)
+{
+    bool found = false;
+    DIR *list = opendir(dir);
+    for (struct dirent *entry; list && !found && (entry = readdir(list));)
+        found = is_shard_name(entry->d_name, split);
+    if (list)
+        closedir(list);
+    return found;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+    return strcmp(((const shard_file *)a)->path, ((const shard_file *)b)->path);
+}
+
+static atom_status list_files(text_shards *s, text_split split)
+{
+    atom_status st = ATOM_OK;
+    size_t n = 0, capacity = 0;
+    DIR *list = opendir(s->dir);
+    if (!list && errno == ENOENT)
+        return atom_fail(ATOM_E_FORMAT, "%s: no such directory; make it with 'atom data prepare'",
+                         s->dir);
+    if (!list && errno == ENOTDIR)
+        return atom_fail(ATOM_E_FORMAT, "%s is not a directory of token shards", s->dir);
+    if (!list)
+        return atom_fail_errno(errno, "cannot open directory %s", s->dir);
+    for (struct dirent *entry; (entry = readdir(list));) {
+        if (!is_shard_name(entry->d_name, split))
+            continue;
+        ATOM_TRY(atom_grow((void **)&s->files, n, &capacity, sizeof *s->files));
+        char *path = atom_path_join(s->dir, entry->d_name);
+        if (!path) {
+            st = atom_fail_memory("a path", 256);
+            goto fail;
+        }
+        s->files[n] = (shard_file){.path = path, .fd = -1};
+        s->n = (uint32_t)++n;
+    }
+    if (n == 0)
+        st =
+            atom_fail(ATOM_E_FORMAT, "%s: no %s_*.bin here; make the data with 'atom data prepare'",
+                      s->dir, text_split_name(split));
+    else
+        qsort(s->files, n, sizeof *s->files, compare_files);
+fail:
+    closedir(list);
+    return st;
+}
+
+static atom_status open_files(text_shards *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        shard_file *f = &s->files[i];
+        text_shard_info info = {0};
+        atom_status st = i < OPEN_FILES_MAX ? text_shard_open(f->path, &f->fd, &info)
+                                            : text_shard_probe(f->path, &info);
+        if (st != ATOM_OK)
+            return st;
+        if (i > 0 && info.token_bytes != s->token_bytes)
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: %u bytes per token, but %s has %u; do not mix data sets in one "
+                             "directory",
+                             f->path, info.token_bytes, s->files[0].path, s->token_bytes);
+        s->token_bytes = info.token_bytes;
+        f->first = s->tokens;
+        f->tokens = info.tokens;
+        s->tokens += info.tokens;
+    }
+    return ATOM_OK;
+}
+
+atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, text_shards **out)
+{
+    atom_status st = ATOM_OK;
+    text_shards *s = atom_alloc(1, sizeof *s);
+    if (s)
+        s->dir = atom_strdup(dir);
+    if (!s || !s->dir) {
+        st = atom_fail_memory("a data set", sizeof *s);
+        goto fail;
+    }
+    s->vocab = vocab;
+    ATOM_TRY(text_staging_check(dir));
+    ATOM_TRY(list_files(s, split));
+    ATOM_TRY(open_files(s));
+    *out = s;
+    return ATOM_OK;
+fail:
+    text_shards_close(&s);
+    return st;
+}
+
+void text_shards_close(text_shards **shards)
+{
+    text_shards *s = *shards;
+    if (!s)
+        return;
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->files[i].fd >= 0)
+            close(s->files[i].fd);
+        atom_free(s->files[i].path);
+    }
+    atom_free(s->files);
+    atom_free(s->dir);
+    atom_free(s);
+    *shards = NULL;
+}
+
+uint64_t text_shards_tokens(const text_shards *s)
+{
+    return s->tokens;
+}
+
+uint32_t text_shards_count(const text_shards *s)
+{
+    return s->n;
+}
+
+uint32_t text_shards_vocab(const text_shards *s)
+{
+    return s->vocab;
+}
+
+const char *text_shards_dir(const text_shards *s)
+{
+    return s->dir;
+}
+
+uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len)
+{
+    return s->tokens && sequence_len ? (s->tokens - 1) / sequence_len : 0;
+}
+
+uint64_t text_shards_hash(const text_shards *s)
+{
+    uint64_t hash = ATOM_HASH_SEED;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const char *name = s->files[i].path + strlen(s->dir);
+        hash = atom_hash(hash, name, strlen(name) + 1);
+        hash = atom_hash(hash, &s->files[i].tokens, sizeof s->files[i].tokens);
+    }
+    return hash;
+}
+
+/* The file that holds token `at` of the stream; empty files are passed over. */
+static uint32_t find_file(const text_shards *s, uint64_t at)
+{
+    uint32_t low = 0, high = s->n;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (s->files[middle].first <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static atom_status read_bytes(const shard_file *f, int fd, uint64_t at, uint8_t *out, size_t bytes)
+{
+    while (bytes) {
+        ssize_t n = pread(fd, out, bytes, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return atom_fail_errno(errno, "cannot read %s", f->path);
+        if (n == 0)
+            return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open; copy it again",
+                             f->path);
+        out += n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return ATOM_OK;
+}
+
+/* n tokens of one file, from its token `at`. */
+static atom_status read_file(const text_shards *s, const shard_file *f, int fd, uint64_t at,
+                             uint32_t n, int32_t *tokens)
+{
+    uint8_t raw[READ_BYTES];
+    for (uint32_t done = 0; done < n;) {
+        uint32_t part = READ_BYTES / s->token_bytes;
+        part = part < n - done ? part : n - done;
+        atom_status st = read_bytes(f, fd, TEXT_SHARD_HEADER_BYTES + (at + done) * s->token_bytes,
+                                    raw, (size_t)part * s->token_bytes);
+        if (st != ATOM_OK)
+            return st;
+        atom_reader r = atom_reader_make(raw, sizeof raw);
+        for (uint32_t i = 0; i < part; i++) {
+            uint32_t id = s->token_bytes == 2 ? atom_read_u16(&r) : atom_read_u32(&r);
+            if (id >= s->vocab || id > INT32_MAX)
+                return atom_fail(ATOM_E_FORMAT,
+                                 "%s: token %llu is %u, but the vocabulary has %u; the data were "
+                                 "made with another tokenizer, or the file is damaged",
+                                 f->path, (unsigned long long)(at + done + i), id, s->vocab);
+            tokens[done + i] = (int32_t)id;
+        }
+        done += part;
+    }
+    return ATOM_OK;
+}
+
+atom_status text_shards_read(const text_shards *s, uint64_t first, uint32_t n, int32_t *tokens)
+{
+    ATOM_ASSERT(first <= s->tokens && n <= s->tokens - first);
+    for (uint32_t i = n ? find_file(s, first) : 0; n; i++) {
+        const shard_file *f = &s->files[i];
+        uint64_t at = first - f->first;
+        uint32_t part = f->tokens - at < n ? (uint32_t)(f->tokens - at) : n;
+        text_shard_info info;
+        atom_status st = ATOM_OK;
+        int fd = f->fd;
+        if (part == 0)
+            continue;
+        if (fd < 0)
+            st = text_shard_open(f->path, &fd, &info);
+        if (st == ATOM_OK)
+            st = read_file(s, f, fd, at, part, tokens);
+        if (f->fd < 0 && fd >= 0)
+            close(fd);
+        if (st != ATOM_OK)
+            return st;
+        first += part;
+        tokens += part;
+        n -= part;
+    }
+    return ATOM_OK;
+}
+
+static atom_status read_window(const text_shards *s, uint32_t sequence_len, uint64_t window,
+                               int32_t *tokens, int32_t *targets)
+{
+    uint64_t first = window * sequence_len;
+    atom_status st = text_shards_read(s, first, sequence_len, tokens);
+    if (st == ATOM_OK)
+        st = text_shards_read(s, first + sequence_len, 1, &targets[sequence_len - 1]);
+    if (st == ATOM_OK)
+        memcpy(targets, tokens + 1, (sequence_len - 1) * sizeof *tokens);
+    return st;
+}
+
+atom_status text_windows_read(const text_shards *s, uint32_t sequence_len, uint64_t first,
+                              uint32_t count, int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        size_t row = (size_t)i * sequence_len;
+        atom_status st = read_window(s, sequence_len, first + i, tokens + row, targets + row);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+atom_status text_sampler_make(const text_shards *s, uint32_t sequence_len, uint64_t seed,
+                              text_sampler *out)
+{
+    uint64_t windows = text_shards_windows(s, sequence_len);
+    uint32_t half_bits = 1;
+    if (windows == 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: %llu tokens are too few for one sequence of %u (and its target); use "
+                         "more text or a smaller sequence_len",
+                         s->dir, (unsigned long long)s->tokens, sequence_len);
+    while (half_bits < 32 && (uint64_t)1 << (2 * half_bits) < windows)
+        half_bits++;
+    *out = (text_sampler){.shards = s,
+                          .seed = seed,
+                          .windows = windows,
+                          .sequence_len = sequence_len,
+                          .half_bits = half_bits};
+    return ATOM_OK;
+}
+
+/* A permutation of 0 .. 4^half_bits - 1: a balanced Feistel network (Luby and Rackoff 1988). */
+static uint64_t feistel(const text_sampler *p, uint64_t epoch, uint64_t x)
+{
+    uint64_t mask = ((uint64_t)1 << p->half_bits) - 1;
+    uint64_t left = x >> p->half_bits, right = x & mask;
+    for (uint32_t round = 0; round < FEISTEL_ROUNDS; round++) {
+        atom_rng_key key = {.seed = p->seed,
+                            .step = (uint32_t)epoch,
+                            .micro_batch = (uint32_t)(epoch >> 32),
+                            .node = 0x64617461u + round};
+        uint64_t next = left ^ (atom_rng_u32(key, right << 2) & mask);
+        left = right;
+        right = next;
+    }
+    return left << p->half_bits | right;
+}
+
+uint64_t text_sampler_window(const text_sampler *sampler, uint64_t sample)
+{
+    uint64_t epoch = sample / sampler->windows, x = sample % sampler->windows;
+    /* Cycle walking: at most 4 values per wanted one, and the cycle of x comes back to the range.
+     */
+    do
+        x = feistel(sampler, epoch, x);
+    while (x >= sampler->windows);
+    return x;
+}
+
+atom_status text_sampler_read(const text_sampler *sampler, uint64_t first, uint32_t count,
+                              int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        size_t row = (size_t)i * sampler->sequence_len;
+        atom_status st =
+            read_window(sampler->shards, sampler->sequence_len,
+                        text_sampler_window(sampler, first + i), tokens + row, targets + row);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}

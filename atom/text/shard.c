@@ -1,0 +1,272 @@
+/*
+ * Owns the format of one shard. One idea: a header says how many tokens follow, and the size of the
+ * file must say the same, so a file that was cut or mixed up is noticed before its first token is
+ * used. Refuses other magics by name where it knows them.
+ */
+#include "atom/text/shard.h"
+
+#include "atom/base/bytes.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 20 };
+
+struct text_shard_writer {
+    char *dir, *split;
+    char *path; /* of the open file */
+    int fd;
+    uint32_t token_bytes, shard_tokens;
+    uint32_t shards;  /* files begun */
+    uint64_t in_file; /* tokens */
+    uint64_t tokens;
+    uint8_t *buffer;
+    size_t buffered; /* bytes */
+};
+
+bool text_shard_is(const void *head, size_t bytes)
+{
+    atom_reader r = atom_reader_make(head, bytes);
+    uint32_t magic = atom_read_u32(&r);
+    return atom_reader_ok(&r) && (magic == TEXT_SHARD_MAGIC_U16 || magic == TEXT_SHARD_MAGIC_U32);
+}
+
+atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *name,
+                             text_shard_info *out)
+{
+    atom_reader r = atom_reader_make(head, TEXT_SHARD_HEADER_BYTES);
+    uint32_t magic = atom_read_u32(&r), version = atom_read_u32(&r);
+    uint64_t tokens = atom_read_u32(&r);
+    if (file_bytes < TEXT_SHARD_HEADER_BYTES)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: %llu bytes are too few for the header of a token shard (1024); copy "
+                         "the file again or run 'atom data prepare'",
+                         name, (unsigned long long)file_bytes);
+    if (magic != TEXT_SHARD_MAGIC_U16 && magic != TEXT_SHARD_MAGIC_U32)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: not a token shard in llm.c's format (it starts with %u, not %d or "
+                         "%d); make one with 'atom data prepare'",
+                         name, magic, TEXT_SHARD_MAGIC_U16, TEXT_SHARD_MAGIC_U32);
+    bool wide = magic == TEXT_SHARD_MAGIC_U32;
+    uint32_t want = wide ? TEXT_SHARD_VERSION_U32 : TEXT_SHARD_VERSION_U16;
+    if (version != want)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: shard version %u; atom reads version %u; make the data again", name,
+                         version, want);
+    uint32_t token_bytes = wide ? 4 : 2;
+    uint64_t need = TEXT_SHARD_HEADER_BYTES + tokens * token_bytes;
+    if (file_bytes != need)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: %s: %llu bytes, but a header that says %llu tokens (%llu bytes); copy "
+            "the file again or run 'atom data prepare'",
+            name, file_bytes < need ? "truncated" : "too long", (unsigned long long)file_bytes,
+            (unsigned long long)tokens, (unsigned long long)need);
+    *out = (text_shard_info){.tokens = tokens, .token_bytes = token_bytes};
+    return ATOM_OK;
+}
+
+atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
+{
+    uint8_t head[TEXT_SHARD_HEADER_BYTES] = {0};
+    struct stat info;
+    atom_status st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return atom_fail(ATOM_E_FORMAT, "%s: no such file", path);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot open %s", path);
+    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
+        st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
+        goto fail;
+    }
+    ssize_t n = pread(fd, head, sizeof head, 0);
+    if (n < 0) {
+        st = atom_fail_errno(errno, "cannot read %s", path);
+        goto fail;
+    }
+    ATOM_TRY(text_shard_parse(head, (uint64_t)info.st_size, path, out));
+    *fd_out = fd;
+    return ATOM_OK;
+fail:
+    close(fd);
+    return st;
+}
+
+atom_status text_shard_probe(const char *path, text_shard_info *out)
+{
+    int fd = -1;
+    atom_status st = text_shard_open(path, &fd, out);
+    if (st == ATOM_OK)
+        close(fd);
+    return st;
+}
+
+static void fill_header(uint8_t head[TEXT_SHARD_HEADER_BYTES], uint32_t token_bytes,
+                        uint64_t tokens)
+{
+    memset(head, 0, TEXT_SHARD_HEADER_BYTES);
+    atom_writer w = atom_writer_make(head, TEXT_SHARD_HEADER_BYTES);
+    bool wide = token_bytes == 4;
+    atom_write_uint(&w, wide ? TEXT_SHARD_MAGIC_U32 : TEXT_SHARD_MAGIC_U16, 4);
+    atom_write_uint(&w, wide ? TEXT_SHARD_VERSION_U32 : TEXT_SHARD_VERSION_U16, 4);
+    atom_write_uint(&w, tokens, 4);
+}
+
+static atom_status write_all(int fd, const uint8_t *data, size_t bytes, const char *path)
+{
+    while (bytes) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return atom_fail_errno(errno, "cannot write %s", path);
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return ATOM_OK;
+}
+
+/* The header, then everything on disk. */
+static atom_status seal(int fd, uint32_t token_bytes, uint64_t tokens, const char *path)
+{
+    uint8_t head[TEXT_SHARD_HEADER_BYTES];
+    fill_header(head, token_bytes, tokens);
+    if (pwrite(fd, head, sizeof head, 0) != (ssize_t)sizeof head || fsync(fd) < 0)
+        return atom_fail_errno(errno, "cannot write %s", path);
+    return ATOM_OK;
+}
+
+atom_status text_shard_cut(const char *path, uint64_t tokens)
+{
+    text_shard_info info = {0};
+    atom_status st = text_shard_probe(path, &info);
+    if (st != ATOM_OK)
+        return st;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot open %s", path);
+    if (ftruncate(fd, (off_t)(TEXT_SHARD_HEADER_BYTES + tokens * info.token_bytes)) < 0)
+        st = atom_fail_errno(errno, "cannot shorten %s", path);
+    if (st == ATOM_OK)
+        st = seal(fd, info.token_bytes, tokens, path);
+    close(fd);
+    return st;
+}
+
+atom_status text_shard_writer_open(const char *dir, const char *split, uint32_t vocab,
+                                   uint32_t shard_tokens, text_shard_writer **out)
+{
+    text_shard_writer *w = atom_alloc(1, sizeof *w);
+    if (w) {
+        w->fd = -1;
+        w->dir = atom_strdup(dir);
+        w->split = atom_strdup(split);
+        w->buffer = atom_alloc(BUFFER_BYTES, 1);
+        w->token_bytes = vocab > 65536 ? 4 : 2;
+        w->shard_tokens = shard_tokens ? shard_tokens : TEXT_SHARD_TOKENS_MAX;
+    }
+    if (!w || !w->dir || !w->split || !w->buffer) {
+        text_shard_writer_close(&w);
+        return atom_fail_memory("a shard writer", BUFFER_BYTES);
+    }
+    *out = w;
+    return ATOM_OK;
+}
+
+void text_shard_writer_close(text_shard_writer **writer)
+{
+    text_shard_writer *w = *writer;
+    if (!w)
+        return;
+    if (w->fd >= 0)
+        close(w->fd);
+    atom_free(w->dir);
+    atom_free(w->split);
+    atom_free(w->path);
+    atom_free(w->buffer);
+    atom_free(w);
+    *writer = NULL;
+}
+
+static atom_status begin_file(text_shard_writer *w)
+{
+    static const uint8_t blank[TEXT_SHARD_HEADER_BYTES];
+    atom_free(w->path);
+    w->path = atom_format("%s/%s_%06u.bin", w->dir, w->split, w->shards);
+    if (!w->path)
+        return atom_fail_memory("a path", strlen(w->dir) + 32);
+    w->fd = open(w->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (w->fd < 0)
+        return atom_fail_errno(errno, "cannot create %s", w->path);
+    w->shards++;
+    w->in_file = 0;
+    return write_all(w->fd, blank, sizeof blank, w->path);
+}
+
+static atom_status flush(text_shard_writer *w)
+{
+    size_t bytes = w->buffered;
+    w->buffered = 0;
+    return write_all(w->fd, w->buffer, bytes, w->path);
+}
+
+static atom_status finish_file(text_shard_writer *w)
+{
+    atom_status st = flush(w);
+    if (st == ATOM_OK)
+        st = seal(w->fd, w->token_bytes, w->in_file, w->path);
+    if (close(w->fd) < 0 && st == ATOM_OK)
+        st = atom_fail_errno(errno, "cannot write %s", w->path);
+    w->fd = -1;
+    return st;
+}
+
+static void put_token(text_shard_writer *w, uint32_t id)
+{
+    uint8_t *at = w->buffer + w->buffered;
+    at[0] = (uint8_t)id;
+    at[1] = (uint8_t)(id >> 8);
+    if (w->token_bytes == 4) {
+        at[2] = (uint8_t)(id >> 16);
+        at[3] = (uint8_t)(id >> 24);
+    }
+    w->buffered += w->token_bytes;
+    w->in_file++;
+    w->tokens++;
+}
+
+atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, size_t n)
+{
+    atom_status st = ATOM_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (w->fd >= 0 && w->in_file == w->shard_tokens)
+            ATOM_TRY(finish_file(w));
+        if (w->fd < 0)
+            ATOM_TRY(begin_file(w));
+        put_token(w, ids[i]);
+        if (w->buffered == BUFFER_BYTES)
+            ATOM_TRY(flush(w));
+    }
+fail:
+    return st;
+}
+
+atom_status text_shard_writer_end(text_shard_writer *w)
+{
+    return w->fd >= 0 ? finish_file(w) : ATOM_OK;
+}
+
+uint64_t text_shard_writer_tokens(const text_shard_writer *w)
+{
+    return w->tokens;
+}
+
+uint32_t text_shard_writer_shards(const text_shard_writer *w)
+{
+    return w->shards;
+}

@@ -1,0 +1,170 @@
+/*
+ * Owns the appearance of a data set in its directory. One idea: everything is written and synced in
+ * a directory beside the old data, and only then moved, with a name that readers refuse while the
+ * moving lasts. Refuses a directory that already holds a data set.
+ */
+#include "atom/text/staging.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/dataset.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+static const char STAGING[] = ".atom-staging";
+static const char MOVING[] = ".atom-moving";
+static const char COUNTS[] = "dataset.json";
+
+static atom_status join(const char *dir, const char *name, char **out)
+{
+    *out = atom_path_join(dir, name);
+    return *out ? ATOM_OK : atom_fail_memory("a path", strlen(dir) + 32);
+}
+
+atom_status text_staging_check(const char *dir)
+{
+    char *moving = NULL;
+    atom_status st = join(dir, MOVING, &moving);
+    if (st == ATOM_OK && atom_path_exists(moving))
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s: 'atom data prepare' was interrupted here; run it again with --force",
+                       dir);
+    atom_free(moving);
+    return st;
+}
+
+static bool is_ours(const char *name)
+{
+    size_t n = strlen(name);
+    bool shard = (strncmp(name, "train_", 6) == 0 || strncmp(name, "val_", 4) == 0) && n > 4 &&
+                 strcmp(name + n - 4, ".bin") == 0;
+    return shard || strcmp(name, COUNTS) == 0 || strcmp(name, "tokenizer.json") == 0;
+}
+
+/* Does something with every data set file in `from`, dataset.json last. */
+static atom_status each_file(const char *from,
+                             atom_status (*act)(const text_staging *s, const char *name),
+                             const text_staging *s)
+{
+    atom_status st = ATOM_OK;
+    bool counts = false;
+    DIR *list = opendir(from);
+    if (!list)
+        return atom_fail_errno(errno, "cannot open directory %s", from);
+    for (struct dirent *entry; st == ATOM_OK && (entry = readdir(list));) {
+        if (strcmp(entry->d_name, COUNTS) == 0)
+            counts = true;
+        else if (is_ours(entry->d_name))
+            st = act(s, entry->d_name);
+    }
+    closedir(list);
+    return st == ATOM_OK && counts ? act(s, COUNTS) : st;
+}
+
+static atom_status refuse(const text_staging *s, const char *name)
+{
+    return atom_fail(
+        ATOM_E_USAGE,
+        "%s already holds a data set (%s); give another output directory, or --force to "
+        "replace it",
+        s->dir, name);
+}
+
+static atom_status remove_old(const text_staging *s, const char *name)
+{
+    char *path = NULL;
+    atom_status st = join(s->dir, name, &path);
+    if (st == ATOM_OK && unlink(path) < 0)
+        st = atom_fail_errno(errno, "cannot remove %s", path);
+    atom_free(path);
+    return st;
+}
+
+static atom_status move_up(const text_staging *s, const char *name)
+{
+    char *from = NULL, *to = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(join(s->moving, name, &from));
+    ATOM_TRY(join(s->dir, name, &to));
+    if (rename(from, to) < 0)
+        st = atom_fail_errno(errno, "cannot rename %s", from);
+fail:
+    atom_free(from);
+    atom_free(to);
+    return st;
+}
+
+static atom_status lock(text_staging *s)
+{
+    s->lock_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->lock_fd < 0)
+        return atom_fail_errno(errno, "cannot open directory %s", s->dir);
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return atom_fail(ATOM_E_USAGE, "%s: another 'atom data prepare' is writing here", s->dir);
+    return ATOM_OK;
+}
+
+atom_status text_staging_init(const char *dir, bool force, text_staging *out)
+{
+    text_staging s = {.lock_fd = -1, .force = force};
+    atom_status st = ATOM_OK;
+    s.dir = atom_strdup(dir);
+    if (!s.dir)
+        return atom_fail_memory("a path", strlen(dir));
+    ATOM_TRY(join(dir, MOVING, &s.moving));
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(lock(&s));
+    if (!force) {
+        ATOM_TRY(text_staging_check(dir));
+        ATOM_TRY(each_file(dir, refuse, &s));
+    }
+    char *path = NULL;
+    ATOM_TRY(join(dir, STAGING, &path));
+    st = atom_dir_remove(path);
+    if (st == ATOM_OK)
+        st = atom_dir_make(path);
+    s.path = path; /* only now: fini removes what is there */
+    ATOM_TRY(st);
+    *out = s;
+    return ATOM_OK;
+fail:
+    text_staging_fini(&s);
+    return st;
+}
+
+atom_status text_staging_commit(text_staging *s)
+{
+    atom_status st = ATOM_OK;
+    ATOM_TRY(atom_dir_sync(s->path));
+    ATOM_TRY(atom_dir_remove(s->moving));
+    if (rename(s->path, s->moving) < 0) {
+        st = atom_fail_errno(errno, "cannot rename %s", s->path);
+        goto fail;
+    }
+    ATOM_TRY(atom_dir_sync(s->dir));
+    ATOM_TRY(each_file(s->dir, s->force ? remove_old : refuse, s));
+    ATOM_TRY(each_file(s->moving, move_up, s));
+    ATOM_TRY(atom_dir_sync(s->dir));
+    ATOM_TRY(atom_dir_remove(s->moving));
+    ATOM_TRY(atom_dir_sync(s->dir));
+fail:
+    return st;
+}
+
+void text_staging_fini(text_staging *s)
+{
+    if (s->path && atom_path_exists(s->path) && atom_dir_remove(s->path) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    atom_free(s->dir);
+    atom_free(s->path);
+    atom_free(s->moving);
+    *s = (text_staging){.lock_fd = -1};
+}
