@@ -1,0 +1,166 @@
+/*
+ * Training a whole model on this box: the only place where all parts meet.
+ *
+ *   train_workbench   a model as a graph on a device: what profile, plan, train, eval share
+ *   train_profile     measure or load, cached
+ *   train_plan        search or load, cached
+ *   trainer           open, run, close
+ *
+ * Thread: one caller. Errors: status.h; the message says which key, file or device and what to do.
+ */
+#ifndef ATOM_TRAIN_TRAINER_H
+#define ATOM_TRAIN_TRAINER_H
+
+#include "atom/base/threads.h"
+#include "atom/file/hfdir.h"
+#include "atom/train/config.h"
+#include "codegen/lower.h"
+#include "partition/plan.h"
+
+/* --- workbench ------------------------------------------------------------------------------------ */
+
+typedef struct train_bench_config {
+    const char *model;       /* preset, directory, config.json */
+    int64_t micro_batch;     /* B */
+    int64_t sequence;        /* T; -1: the model's positions */
+    int32_t dtype;           /* train_dtype; auto: bf16 where the CPU has it natively, else fp32 */
+    const char *device;      /* "auto" or "cpu"; "cuda" is refused by this build */
+    double dropout;          /* -1: as the model says */
+    int64_t vocab_size;      /* for presets and config.json: at least this; 0: as the model says */
+    int64_t threads;         /* -1: all cores */
+    uint64_t link_bandwidth; /* bytes/s per direction; 0: not throttled */
+} train_bench_config;
+
+typedef struct train_workbench {
+    file_model model;
+    graph *g;                   /* fused */
+    atom_threads *threads;
+    const krn_table *table;
+    const krn_host_table *host;
+    train_bench_config config;  /* texts are borrowed from the caller's config */
+} train_workbench;
+
+ATOM_MUST atom_status train_workbench_open(const train_bench_config *config, train_workbench **out);
+void train_workbench_close(train_workbench **bench);
+
+/* --- profile and plan ----------------------------------------------------------------------------- */
+
+/* progress: called with what is being timed; may be NULL. */
+typedef void (*train_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
+
+/* Times every class of alike nodes and the device's rates (seconds to a minute). */
+ATOM_MUST atom_status train_profile_measure(train_workbench *bench, train_progress_fn progress,
+                                            void *ctx, part_profile **out);
+/* The same from the user's cache when this machine, graph and build were profiled before. *cached is
+ * optional. path: a profile to read instead, or NULL. */
+ATOM_MUST atom_status train_profile_get(train_workbench *bench, const char *path,
+                                        train_progress_fn progress, void *ctx, part_profile **out,
+                                        bool *cached);
+
+typedef struct train_plan_request {
+    uint64_t device_memory; /* 0: no budget */
+    uint64_t host_memory;   /* 0: what is available */
+    uint32_t micro_batches; /* C; 0: recommend */
+    bool clip;
+    int recompute;          /* -1 free, 0 never, 1 always */
+} train_plan_request;
+
+/* Search with the null device as judge. table: NULL for a device that is not here. */
+ATOM_MUST atom_status train_plan_search(const graph *g, const part_profile *profile,
+                                        const krn_table *table, const train_plan_request *request,
+                                        part_plan **out, part_search_stats *stats);
+
+/* --- training ------------------------------------------------------------------------------------- */
+
+typedef struct train_report {
+    int64_t step, max_steps;
+    double loss, grad_norm, learning_rate;
+    double seconds, tokens_per_second; /* of this step */
+    double mfu;                        /* 0: unknown peak */
+    int64_t tokens_seen;
+    bool validation;                   /* loss is of the validation split */
+} train_report;
+
+typedef struct train_summary {
+    int64_t first_step, steps;         /* first step of this run; last finished step */
+    double first_loss, final_loss, validation_loss; /* NaN where there is none */
+    double predicted_step_seconds, median_step_seconds;
+    double tokens_per_second;          /* median */
+    uint64_t device_peak_bytes, device_budget_bytes, host_peak_bytes;
+    uint64_t host_plan_bytes, model_state_bytes, param_bytes, largest_visit_bytes;
+    uint32_t sub_models;
+    double busy_seconds[DEV_STREAM_N];
+    uint64_t bytes_copied[DEV_STREAM_N];
+    double seconds;                    /* of all steps of this run */
+    const char *execute;               /* "generated", "interpreted" */
+    char *checkpoint;                  /* the last one saved; owned by the trainer */
+    bool interrupted;
+} train_summary;
+
+typedef struct train_hooks {
+    /* every step and every evaluation, after it was logged; NULL: nobody listens */
+    void (*report)(void *ctx, const train_report *report);
+    train_progress_fn progress; /* while profiling, pinning, loading */
+    void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
+    /* asked between steps; true: save and stop (a signal came). NULL: never */
+    bool (*stop)(void *ctx);
+    void *ctx;
+} train_hooks;
+
+typedef struct trainer trainer;
+
+/*
+ * Everything before the first step: model, data, profile, plan, memory, code, weights or checkpoint.
+ * Refuses an output_dir that holds a run unless resuming or overwriting. The config is borrowed.
+ */
+ATOM_MUST atom_status trainer_open(const train_config *config, const train_hooks *hooks, trainer **out);
+/* Steps to max_steps. ATOM_E_INTERRUPTED after a stop that saved; ATOM_E_DIVERGED on a loss that is not
+ * finite. The summary is filled as far as it went, also on error. */
+ATOM_MUST atom_status trainer_run(trainer *t, train_summary *summary);
+void trainer_close(trainer **t);
+const part_plan *trainer_plan(const trainer *t);
+const gen_lowered *trainer_lowered(const trainer *t);
+const part_profile *trainer_profile(const trainer *t);
+
+/* --- evaluation and generation -------------------------------------------------------------------- */
+
+typedef struct train_eval_request {
+    const char *model, *data;  /* directory with weights; data set */
+    const char *split;         /* "val" (default), "train" */
+    int64_t micro_batch, sequence, batches; /* batches 0: all */
+    int32_t dtype;
+    const char *device;
+    uint64_t device_memory;
+    int64_t threads;
+} train_eval_request;
+typedef struct train_eval_result {
+    double loss;
+    int64_t tokens;
+    double seconds;
+} train_eval_result;
+ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_eval_result *result);
+
+typedef struct train_generate_request {
+    const char *model, *prompt;
+    int64_t max_tokens;
+    double temperature;  /* 0: greedy */
+    int64_t top_k;       /* 0: all */
+    double top_p;        /* 1: all */
+    int64_t seed;
+    int32_t dtype;
+    uint64_t device_memory; /* 0: weights are used in place; else swapped through this much */
+    int64_t threads;
+    bool stop_at_end;    /* stop at the end-of-text token */
+    /* called with each piece of text as it is made (valid UTF-8); may be NULL */
+    void (*emit)(void *ctx, const char *text, size_t bytes);
+    void *ctx;
+} train_generate_request;
+typedef struct train_generate_result {
+    char *text; /* what was made, without the prompt; free with atom_free */
+    int64_t tokens, prompt_tokens;
+    double seconds;
+} train_generate_result;
+ATOM_MUST atom_status train_generate(const train_generate_request *request,
+                                     train_generate_result *result);
+
+#endif
