@@ -7,7 +7,12 @@
  * node indices. Parameters are listed in canonical order, the order of first use; a parameter used by
  * two nodes (tied wte) is one parameter.
  *
+ * A sealed graph has: the inputs `tokens` (read by embed) and `targets` (read by the loss), both
+ * i32[B,T], and no others; one loss, at its last node; no output that nobody uses; parameters in the
+ * order of their first use; names that are unique among tensors and among parameters.
+ *
  * Source: ATOM paper III-B, III-D; op semantics in atom/base/ops.def.
+ * Owner: who builds, parses or fuses a graph closes it. Thread: one while building; any once sealed.
  */
 #ifndef ATOM_GRAPH_GRAPH_H
 #define ATOM_GRAPH_GRAPH_H
@@ -29,7 +34,7 @@ typedef struct graph_tensor {
     char name[GRAPH_NAME_MAX];
     graph_kind kind;
     uint8_t rank;
-    bool needs_grad;   /* set when sealed: some parameter is upstream and the kind is ACT */
+    bool needs_grad;   /* set when sealed: an ACT output with some parameter upstream (saved: never) */
     bool kept;         /* set when sealed: some backward reads it (ops.def keeps, or a saved output) */
     int64_t dims[GRAPH_RANK_MAX];
     int32_t producer;  /* node index, or GRAPH_NONE for a graph input (tokens, targets) */
@@ -85,7 +90,12 @@ typedef struct graph {
     size_t tensors_room, params_room, nodes_room;
 } graph;
 
-/* Building. Ids are indices. All of it fails only for want of memory or for a bad shape. */
+/*
+ * Building. Ids are indices. All of it fails only for want of memory (ATOM_E_RESOURCE) or because what
+ * is asked for is no legal graph (ATOM_E_FORMAT, with a message that names node and operand). Names
+ * have letters, digits and . _ - / : + (other characters in the graph's own name become _), at most
+ * 63, nodes 58. A failed call leaves the graph as it was. Dims are below 2^31, elements at most 2^42.
+ */
 ATOM_MUST atom_status graph_open(const char *name, atom_dtype dtype, int64_t B, int64_t T, graph **out);
 void graph_close(graph **g);
 ATOM_MUST atom_status graph_add_input(graph *g, const char *name, graph_kind kind, int rank,
@@ -108,7 +118,8 @@ ATOM_MUST atom_status graph_seal(graph *g);
  */
 ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
 
-/* Text form, one line per parameter and node; round-trips bit for bit. Free text with atom_free. */
+/* Text form (text.c shows it), one line per parameter, input and node; round-trips bit for bit. Free
+ * text with atom_free. Parsing takes any bytes; ATOM_E_FORMAT names the line. */
 ATOM_MUST atom_status graph_print(const graph *g, char **text);
 ATOM_MUST atom_status graph_parse(const char *text, size_t bytes, graph **out);
 /* Hash of the text form. */
@@ -128,7 +139,8 @@ uint64_t graph_node_param_bytes(const graph *g, int32_t node);
 typedef enum graph_grad { GRAPH_GRAD_NONE, GRAPH_GRAD_WRITE, GRAPH_GRAD_ADD } graph_grad;
 graph_grad graph_grad_mode(const graph *g, int32_t node, int i);
 
-/* Two nodes are alike when op, shapes, dtypes and attributes agree: profiled once. Key is a hash. */
+/* Two nodes are alike when op, shapes, dtypes, attributes and grad modes agree: profiled once. Key is a
+ * hash, of this process only. */
 uint64_t graph_node_class(const graph *g, int32_t node);
 
 /*

@@ -29,14 +29,14 @@ static void counts_of_presets(void **state)
     static const struct {
         const char *name;
         uint64_t params;
-        uint32_t layers;
+        uint32_t layers, head_width;
     } want[] = {
-        {"gpt2-124m", 124439808, 12},  {"gpt2-350m", 354823168, 24},
-        {"gpt2-774m", 774030080, 36},  {"gpt2-1558m", 1557611200, 48},
-        {"gpt3-125m", 125226240, 12},  {"gpt3-350m", 355871744, 24},
-        {"gpt3-760m", 760300032, 24},  {"gpt3-1.3b", 1315723264, 24},
-        {"gpt3-2.7b", 2651553280, 32}, {"gpt3-6.7b", 6658404352, 32},
-        {"gpt3-13b", 12853386240, 40}, {"gpt3-175b", 174604259328, 96},
+        {"gpt2-124m", 124439808, 12, 64},   {"gpt2-350m", 354823168, 24, 64},
+        {"gpt2-774m", 774030080, 36, 64},   {"gpt2-1558m", 1557611200, 48, 64},
+        {"gpt3-125m", 125226240, 12, 64},   {"gpt3-350m", 355871744, 24, 64},
+        {"gpt3-760m", 760300032, 24, 96},   {"gpt3-1.3b", 1315723264, 24, 128},
+        {"gpt3-2.7b", 2651553280, 32, 80},  {"gpt3-6.7b", 6658404352, 32, 128},
+        {"gpt3-13b", 12853386240, 40, 128}, {"gpt3-175b", 174604259328, 96, 128},
     };
     const char *const *names = graph_preset_names();
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -45,6 +45,7 @@ static void counts_of_presets(void **state)
         assert_int_equal(graph_preset_get(want[i].name, &c), ATOM_OK);
         assert_int_equal(graph_gpt2_check(&c), ATOM_OK);
         assert_string_equal(c.name, want[i].name);
+        assert_int_equal(c.width, c.heads * want[i].head_width);
         graph *g = build_preset(want[i].name, ATOM_BF16, 1, 1024), *fused = NULL;
         assert_int_equal(g->param_elements, want[i].params);
         assert_int_equal(graph_gpt2_params(&c), want[i].params);

@@ -167,6 +167,8 @@ static void says_what_is_wrong(void **state)
         {HEAD "param w dims=3 init=normal\n", "line 3:", "\"std\" is missing"},
         {HEAD "param w dims=3 init=normal std=0.02\n", "line 3:", "not an exact float"},
         {HEAD "param w dims=3 init=normal std=0x1000001p0\n", "line 3:", "not an exact float"},
+        {HEAD "param w dims=3 init=normal std=0x1p128\n", "line 3:", "not an exact float"},
+        {HEAD "param w dims=3 init=normal std=0x1p-150\n", "line 3:", "not an exact float"},
         {HEAD "param w dims=3 init=zero std=0x1p0\n", "line 3:", "unless the initialisation"},
         {HEAD "param w dims=3 init=zero dims=3\n", "line 3:", "stands twice"},
         {HEAD "param w dims=3 init=zero color=red\n", "line 3:", "no key \"color\""},
@@ -185,6 +187,39 @@ static void says_what_is_wrong(void **state)
         {HEAD EMBED "node n op=attention in=e\n", "line 8:", "heads is 0"},
         {HEAD EMBED "node n op=linear in=e params=wpe,wpe\n", "line 8:", "are the same"},
         {HEAD EMBED "node n op=linear in=e\n", "line 8:", "has 0 parameters"},
+        {HEAD EMBED "node n op=gelu in=e,e,e\n", "line 8:", "more than 2 names"},
+        {HEAD EMBED "node n op=gelu in=e a= b= c= d= f= g= h= i=\n",
+         "line 8:", "more than 8 fields"},
+        {HEAD EMBED "node n op=gelu in=e,\n", "line 8:", "nothing named \"\""},
+        {HEAD EMBED "node e op=gelu in=e\n", "line 8:", "defined twice"},
+        {HEAD EMBED "node n op=cross_entropy in=e,e\n", "line 8:", "same tensor"},
+        {HEAD EMBED "node n op=cross_entropy in=tokens,e\n", "line 8:", "must be act"},
+        {HEAD "input x kind=i32 dims=3,2\n" EMBED "node n op=cross_entropy in=e,x\n",
+         "line 9:", "must be a graph input i32[2,3]"},
+        {HEAD EMBED "param w dims=12,4 init=zero\nnode a op=linear in=e params=w\n"
+                    "node n op=attention in=a heads=3\n",
+         "line 10:", "width 12 is not 3 x 3 heads"},
+        {HEAD EMBED "param w dims=7,4 init=zero\nnode a op=linear in=e params=w\n"
+                    "node n op=add in=a,e\n",
+         "line 10:", "are 7 and 4 wide"},
+        {HEAD EMBED "param w dims=7,5 init=zero\nnode a op=linear in=e params=w\n",
+         "line 9:", "is [7,5], must be [*,4]"},
+        {HEAD EMBED "param w dims=4 init=one\nparam b dims=5 init=one\n"
+                    "node a op=layernorm in=e params=w,b eps=0x1p-9\n",
+         "line 10:", "parameter 1, \"b\", is [5], must be [4]"},
+        {HEAD EMBED "param w dims=4 init=one\nparam b dims=4 init=one\n"
+                    "node a op=layernorm in=e params=w,b\n",
+         "line 10:", "eps is 0"},
+        {HEAD "param a dims=5,4 init=zero\nparam b dims=2,4 init=zero\n"
+              "input t kind=i32 dims=2,3\nnode n op=embed in=t params=a,b\n",
+         "line 6:", "2 positions for a sequence of 3"},
+        {HEAD EMBED "param w dims=4 init=one\nparam b dims=4 init=one\n"
+                    "node a op=layernorm in=e params=w,b eps=0x1p-9\nnode n op=gelu in=a.mean\n",
+         "line 11:", "nothing named \"a.mean\""},
+        {HEAD EMBED "param w dims=4 init=one\nparam b dims=4 init=one\n"
+                    "node a op=layernorm in=e params=w,b eps=0x1p-9\nnode a.mean op=gelu in=a\n"
+                    "node l op=classifier in=a.mean,targets params=wte\n",
+         "graph text: ", "two tensors are named \"a.mean\""},
         {HEAD EMBED "node n op=gelu in=e rng=4294967296\n", "line 8:", "rng=4294967296"},
         {HEAD EMBED, "graph text: ", "the last node is no loss"},
         {HEAD EMBED "node n op=gelu in=e\n" LOSS, "graph text: ", "nobody uses"},
