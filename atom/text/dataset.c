@@ -178,6 +178,11 @@ uint32_t text_shards_count(const text_shards *s)
     return s->n;
 }
 
+uint32_t text_shards_token_bytes(const text_shards *s)
+{
+    return s->token_bytes;
+}
+
 uint32_t text_shards_vocab(const text_shards *s)
 {
     return s->vocab;

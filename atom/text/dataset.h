@@ -36,8 +36,9 @@ ATOM_MUST atom_status text_shards_open(const char *dir, text_split split, uint32
 void text_shards_close(text_shards **s);
 
 uint64_t text_shards_tokens(const text_shards *s);
-uint32_t text_shards_count(const text_shards *s); /* files */
-uint32_t text_shards_vocab(const text_shards *s); /* as given to open */
+uint32_t text_shards_count(const text_shards *s);       /* files */
+uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
+uint32_t text_shards_vocab(const text_shards *s);       /* as given to open */
 const char *text_shards_dir(const text_shards *s);
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
 /* A hash of every shard's name and length, to notice that the data changed between runs. */

@@ -5,7 +5,8 @@
  * the string "text"; blank lines are skipped). Each document is encoded whole and preceded by the
  * end-of-text token, as llm.c does. Files are read in blocks: memory does not grow with them.
  *
- * Everything is written under DIR/.incomplete and moved into place at the end, dataset.json last.
+ * Everything is written under DIR/a hidden name (staging.h) and moved into place at the end,
+ * dataset.json last.
  */
 #ifndef ATOM_TEXT_PREPARE_H
 #define ATOM_TEXT_PREPARE_H
@@ -16,8 +17,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* phase: "count", "train tokenizer", "encode", "split", "write"; units differ per phase (bytes,
- * merges, bytes, tokens, files). From the calling thread, some ten times per second at most. */
+/* phase: "count words" (bytes), "train tokenizer" (merges), "encode" (bytes). From the calling thread,
+ * some ten times per second at most. */
+ * thread, some ten times per second at most. */
 typedef void (*text_progress)(void *ctx, const char *phase, uint64_t done, uint64_t total);
 
 typedef struct text_prepare_options {

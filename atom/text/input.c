@@ -1,0 +1,279 @@
+/*
+ * Owns reading of text files. One idea: a file is read in blocks that end where cutting does no
+ * harm, so memory stays small and blocks can be worked on beside each other. Refuses files that are
+ * missing, of unknown kind, not UTF-8, or not JSON, and says where.
+ */
+#include "atom/text/input.h"
+
+#include "atom/base/mem.h"
+#include "atom/text/split.h"
+#include "atom/text/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BLOCK_BYTES = 1 << 20 };
+
+struct text_input {
+    char **paths;
+    uint32_t n, file; /* file: the one that is open or to be opened next */
+    size_t block_bytes;
+    uint64_t bytes;
+    int fd;
+    char *pending; /* read, not yet given out */
+    size_t pending_n, pending_capacity;
+    uint64_t at_byte, at_line; /* of pending[0] */
+    bool end_of_file;
+};
+
+void text_block_fini(text_block *b)
+{
+    atom_free(b->data);
+    b->data = NULL;
+}
+
+static bool ends_with(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), suffix_n = strlen(suffix);
+    return n > suffix_n && strcasecmp(path + n - suffix_n, suffix) == 0;
+}
+
+static bool is_jsonl(const char *path)
+{
+    return ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+}
+
+static atom_status check_file(const char *path, uint64_t *bytes)
+{
+    struct stat info;
+    if (stat(path, &info) < 0)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? atom_fail(ATOM_E_FORMAT, "%s: no such file", path)
+                   : atom_fail_errno(errno, "cannot read %s", path);
+    if (!is_jsonl(path) && !ends_with(path, ".txt"))
+        return atom_fail(ATOM_E_USAGE,
+                         "%s: input is .txt (one document per file) or .jsonl (one object per line "
+                         "with a string \"text\"); rename or convert it",
+                         path);
+    if (!S_ISREG(info.st_mode))
+        return atom_fail(ATOM_E_USAGE, "%s is not a plain file; save it to one first", path);
+    *bytes += (uint64_t)info.st_size;
+    return ATOM_OK;
+}
+
+atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
+                            text_input **out)
+{
+    atom_status st = ATOM_OK;
+    text_input *in = atom_alloc(1, sizeof *in);
+    if (in) {
+        in->fd = -1;
+        in->paths = atom_alloc(n + 1, sizeof *in->paths);
+    }
+    if (!in || !in->paths) {
+        st = atom_fail_memory("a list of inputs", n * sizeof *in->paths);
+        goto fail;
+    }
+    in->block_bytes = block_bytes ? block_bytes : BLOCK_BYTES;
+    for (uint32_t i = 0; i < n; i++) {
+        ATOM_TRY(check_file(paths[i], &in->bytes));
+        in->paths[i] = atom_strdup(paths[i]);
+        if (!in->paths[i]) {
+            st = atom_fail_memory("a path", strlen(paths[i]));
+            goto fail;
+        }
+        in->n = i + 1;
+    }
+    *out = in;
+    return ATOM_OK;
+fail:
+    text_input_close(&in);
+    return st;
+}
+
+void text_input_close(text_input **input)
+{
+    text_input *in = *input;
+    if (!in)
+        return;
+    if (in->fd >= 0)
+        close(in->fd);
+    for (uint32_t i = 0; i < in->n; i++)
+        atom_free(in->paths[i]);
+    atom_free(in->paths);
+    atom_free(in->pending);
+    atom_free(in);
+    *input = NULL;
+}
+
+uint64_t text_input_bytes(const text_input *in)
+{
+    return in->bytes;
+}
+
+/* Reads until `want` bytes are pending or the file ends. */
+static atom_status fill(text_input *in, size_t want)
+{
+    const char *path = in->paths[in->file];
+    if (in->pending_capacity < want) {
+        char *grown = atom_realloc(in->pending, want, 1);
+        if (!grown)
+            return atom_fail_memory(path, want);
+        in->pending = grown;
+        in->pending_capacity = want;
+    }
+    while (in->pending_n < want && !in->end_of_file) {
+        ssize_t n = read(in->fd, in->pending + in->pending_n, want - in->pending_n);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return atom_fail_errno(errno, "cannot read %s", path);
+        in->end_of_file = n == 0;
+        in->pending_n += (size_t)n;
+    }
+    return ATOM_OK;
+}
+
+static size_t last_line_end(const char *data, size_t bytes)
+{
+    const char *at = memrchr(data, '\n', bytes);
+    return at ? (size_t)(at - data) + 1 : 0;
+}
+
+/* Hands out the first `cut` pending bytes; the rest moves to a fresh buffer. */
+static atom_status hand_out(text_input *in, size_t cut, text_block *b)
+{
+    size_t left = in->pending_n - cut;
+    char *rest = NULL;
+    if (left) {
+        rest = atom_alloc(left, 1);
+        if (!rest)
+            return atom_fail_memory("a block of text", left);
+        memcpy(rest, in->pending + cut, left);
+    }
+    const char *path = in->paths[in->file];
+    *b = (text_block){.name = path,
+                      .data = in->pending,
+                      .bytes = cut,
+                      .first_byte = in->at_byte,
+                      .first_line = in->at_line,
+                      .lines = is_jsonl(path),
+                      .starts = in->at_byte == 0};
+    in->at_byte += cut;
+    for (const char *at = b->data; (at = memchr(at, '\n', (size_t)(b->data + cut - at))); at++)
+        in->at_line++;
+    in->pending = rest;
+    in->pending_n = in->pending_capacity = left;
+    return ATOM_OK;
+}
+
+static atom_status next_file(text_input *in)
+{
+    const char *path = in->paths[in->file];
+    in->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (in->fd < 0)
+        return atom_fail_errno(errno, "cannot open %s", path);
+    posix_fadvise(in->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    in->at_byte = 0;
+    in->at_line = 1;
+    in->pending_n = 0;
+    in->end_of_file = false;
+    return ATOM_OK;
+}
+
+atom_status text_input_next(text_input *in, text_block *b)
+{
+    atom_status st = ATOM_OK;
+    while (in->file < in->n) {
+        if (in->fd < 0)
+            ATOM_TRY(next_file(in));
+        for (size_t want = in->block_bytes;; want *= 2) {
+            ATOM_TRY(fill(in, want));
+            size_t cut = in->pending_n;
+            if (!in->end_of_file)
+                cut = is_jsonl(in->paths[in->file]) ? last_line_end(in->pending, in->pending_n)
+                                                    : text_cut_last(in->pending, in->pending_n);
+            if (cut)
+                return hand_out(in, cut, b);
+            if (in->end_of_file)
+                break;
+        }
+        close(in->fd);
+        in->fd = -1;
+        in->file++;
+    }
+    *b = (text_block){0};
+fail:
+    return st;
+}
+
+/* ---- documents ---- */
+
+static atom_status check_utf8(const text_block *b)
+{
+    size_t good = text_utf8_check(b->data, b->bytes);
+    uint64_t line = b->first_line;
+    if (good == b->bytes)
+        return ATOM_OK;
+    for (size_t i = 0; i < good; i++)
+        line += b->data[i] == '\n';
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "%s:%llu: not UTF-8 at byte %llu of the file (0x%02x); convert it, for example "
+        "with iconv -f LATIN1 -t UTF-8",
+        b->name, (unsigned long long)line, (unsigned long long)(b->first_byte + good),
+        (uint8_t)b->data[good]);
+}
+
+/* One line of JSONL without its newline. */
+static atom_status walk_line(const text_block *b, uint64_t line, const char *text, size_t bytes,
+                             text_document_fn fn, void *ctx)
+{
+    json_error_t error;
+    size_t blanks = 0;
+    if (line == 1 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3; /* a byte order mark */
+        bytes -= 3;
+    }
+    while (blanks < bytes && strchr(" \t\r", text[blanks]) && text[blanks])
+        blanks++;
+    if (blanks == bytes)
+        return ATOM_OK;
+    json_t *root = json_loadb(
+        text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+    if (!root && json_error_code(&error) == json_error_out_of_memory)
+        return atom_fail_memory("a line of JSON", bytes);
+    if (!root)
+        return atom_fail(ATOM_E_FORMAT, "%s:%llu:%d: %s; each line must be one JSON object",
+                         b->name, (unsigned long long)line, error.column, error.text);
+    const json_t *value = json_object_get(root, "text");
+    atom_status st = ATOM_OK;
+    if (!json_is_string(value))
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s:%llu: no string \"text\"; each line must be like {\"text\": \"...\"}",
+                       b->name, (unsigned long long)line);
+    else if (json_string_length(value))
+        st = fn(ctx, json_string_value(value), json_string_length(value), true);
+    json_decref(root);
+    return st;
+}
+
+atom_status text_block_walk(const text_block *b, text_document_fn fn, void *ctx)
+{
+    uint64_t line = b->first_line;
+    atom_status st = check_utf8(b);
+    if (st == ATOM_OK && !b->lines)
+        return fn(ctx, b->data, b->bytes, b->starts);
+    for (size_t at = 0; st == ATOM_OK && at < b->bytes; line++) {
+        const char *end = memchr(b->data + at, '\n', b->bytes - at);
+        size_t bytes = end ? (size_t)(end - b->data) - at : b->bytes - at;
+        st = walk_line(b, line, b->data + at, bytes, fn, ctx);
+        at += bytes + 1;
+    }
+    return st;
+}

@@ -1,0 +1,43 @@
+/*
+ * Text files as a sequence of blocks, each a few lines of JSONL or a piece of a .txt between safe
+ * cuts, so that blocks can be encoded by themselves, in parallel, with the ids that the whole would
+ * give.
+ */
+#ifndef ATOM_TEXT_INPUT_H
+#define ATOM_TEXT_INPUT_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct text_block {
+    const char *name; /* of the file; owned by the input */
+    char *data;       /* owned; free with text_block_fini */
+    size_t bytes;
+    uint64_t first_byte; /* place of data[0] in the file */
+    uint64_t first_line; /* its line, from 1 */
+    bool lines;          /* JSONL: whole lines; else a piece of one document */
+    bool starts;         /* .txt: the document's first piece */
+} text_block;
+void text_block_fini(text_block *b);
+
+typedef struct text_input text_input;
+/* Checks that every file is there and of a known kind. block_bytes is a lower bound; 0: 1 MiB. */
+ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
+                                      text_input **out);
+void text_input_close(text_input **in);
+uint64_t text_input_bytes(const text_input *in); /* of all files */
+/* The next block; b->data == NULL at the end. */
+ATOM_MUST atom_status text_input_next(text_input *in, text_block *b);
+
+/* One document, or one piece of a document if it does not `start` one. Text is valid UTF-8. */
+typedef atom_status (*text_document_fn)(void *ctx, const char *text, size_t bytes, bool starts);
+/*
+ * Calls fn for each document (or piece) of a block. Empty documents are left out. Errors name the
+ * file and the line, or the byte for a .txt.
+ */
+ATOM_MUST atom_status text_block_walk(const text_block *b, text_document_fn fn, void *ctx);
+
+#endif

@@ -1,0 +1,489 @@
+/*
+ * Owns the way from text files to a data set. One idea: blocks of text are handled in batches, each
+ * block by one thread into its own list of ids, and then written in the order of the input; so the
+ * result does not depend on the number of threads. Refuses to touch a directory that holds a data
+ * set, and leaves nothing behind when it fails.
+ */
+#include "atom/text/prepare.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/base/rng.h"
+#include "atom/text/bpe_train.h"
+#include "atom/text/dataset.h"
+#include "atom/text/input.h"
+#include "atom/text/shard.h"
+#include "atom/text/staging.h"
+#include "atom/text/tail.h"
+#include "atom/text/tokenizer.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { BATCH_BLOCKS = 32, PROGRESS_NS = 100000000 };
+
+/* One block and what became of it. */
+typedef struct work_item {
+    text_block block;
+    text_ids ids;
+    size_t *starts; /* where in ids documents start */
+    size_t starts_n, starts_capacity;
+    uint64_t text_bytes;
+    atom_status st;
+    char *message;         /* of st, because messages are per thread */
+    text_encoder *encoder; /* borrowed from the worker's slot while it works */
+    uint32_t end_of_text;
+} work_item;
+
+typedef struct preparation {
+    const text_prepare_options *options;
+    text_prepare_report report;
+    text_staging staging;
+    text_tokenizer *tokenizer;
+    text_words **words;      /* [slots], one per worker */
+    text_encoder **encoders; /* [slots] */
+    uint32_t slots;
+    work_item items[BATCH_BLOCKS];
+    text_shard_writer *writers[2]; /* by text_split */
+    text_split to;                 /* where the document under way goes */
+    uint64_t documents;            /* so far */
+    uint64_t val_next,
+        val_stratum; /* next document for validation; UINT64_MAX: none by documents */
+    uint64_t progress_ns;
+} preparation;
+
+/* ---- progress ---- */
+
+static void report_progress(preparation *p, const char *phase, uint64_t done, uint64_t total)
+{
+    uint64_t now = atom_clock_ns();
+    if (!p->options->progress || (done < total && now - p->progress_ns < PROGRESS_NS))
+        return;
+    p->progress_ns = now;
+    p->options->progress(p->options->progress_ctx, phase, done, total);
+}
+
+static void merges_progress(void *ctx, uint32_t done, uint32_t total)
+{
+    report_progress(ctx, "train tokenizer", done, total);
+}
+
+/* ---- batches ---- */
+
+/* Takes the worker's part in one item; a failure is kept in the item. */
+typedef void (*item_fn)(preparation *p, work_item *item, uint32_t worker);
+typedef struct batch {
+    preparation *p;
+    item_fn fn;
+} batch;
+
+static void run_item(void *ctx, uint32_t index, uint32_t worker)
+{
+    const batch *b = ctx;
+    work_item *item = &b->p->items[index];
+    b->fn(b->p, item, worker);
+    if (item->st != ATOM_OK)
+        item->message = atom_strdup(atom_fail_message());
+}
+
+static void clear_item(work_item *item)
+{
+    text_block_fini(&item->block);
+    atom_free(item->message);
+    item->message = NULL;
+    item->st = ATOM_OK;
+    item->ids.n = 0;
+    item->starts_n = 0;
+    item->text_bytes = 0;
+}
+
+static atom_status fail_item(const work_item *item)
+{
+    return item->message ? atom_fail(item->st, "%s", item->message)
+                         : atom_fail_memory("a block of text", item->block.bytes);
+}
+
+/* Reads all input in batches; fn works on the items in parallel, then `finish` gets them in order.
+ */
+static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
+                              atom_status (*finish)(preparation *p, work_item *item))
+{
+    const text_prepare_options *o = p->options;
+    atom_status st = ATOM_OK;
+    text_input *in = NULL;
+    uint64_t done = 0;
+    uint32_t n;
+    ATOM_TRY(text_input_open(o->inputs, o->inputs_n, 0, &in));
+    do {
+        batch b = {p, fn};
+        for (n = 0; n < BATCH_BLOCKS; n++) {
+            ATOM_TRY(text_input_next(in, &p->items[n].block));
+            if (!p->items[n].block.data)
+                break;
+        }
+        if (o->threads)
+            atom_parallel(o->threads, n, run_item, &b);
+        for (uint32_t i = 0; !o->threads && i < n; i++)
+            run_item(&b, i, 0);
+        for (uint32_t i = 0; i < n; i++) {
+            if (p->items[i].st != ATOM_OK) {
+                st = fail_item(&p->items[i]);
+                goto fail;
+            }
+            done += p->items[i].block.bytes;
+            ATOM_TRY(finish(p, &p->items[i]));
+            clear_item(&p->items[i]);
+        }
+        report_progress(p, phase, done, text_input_bytes(in));
+    } while (n == BATCH_BLOCKS);
+fail:
+    for (uint32_t i = 0; i < BATCH_BLOCKS; i++)
+        clear_item(&p->items[i]);
+    text_input_close(&in);
+    return st;
+}
+
+/* ---- tokenizer ---- */
+
+static atom_status add_words(void *ctx, const char *text, size_t bytes, bool starts)
+{
+    (void)starts;
+    return text_words_add(ctx, text, bytes, NULL);
+}
+
+static void count_item(preparation *p, work_item *item, uint32_t worker)
+{
+    if (!p->words[worker])
+        item->st = text_words_open(&p->words[worker]);
+    if (item->st == ATOM_OK)
+        item->st = text_block_walk(&item->block, add_words, p->words[worker]);
+}
+
+static atom_status finish_nothing(preparation *p, work_item *item)
+{
+    (void)p;
+    (void)item;
+    return ATOM_OK;
+}
+
+static atom_status train_tokenizer(preparation *p, uint32_t vocab)
+{
+    double started = atom_clock_seconds();
+    text_words *all = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(each_batch(p, "count words", count_item, finish_nothing));
+    ATOM_TRY(text_words_open(&all));
+    for (uint32_t i = 0; i < p->slots; i++) {
+        if (p->words[i])
+            ATOM_TRY(text_words_merge(all, p->words[i]));
+        text_words_close(&p->words[i]);
+    }
+    ATOM_TRY(text_bpe_train(all, vocab, merges_progress, p, &p->tokenizer));
+    p->report.train_tokenizer_seconds = atom_clock_seconds() - started;
+fail:
+    text_words_close(&all);
+    return st;
+}
+
+/* bpe:N gives N, "bytes" 0 and a path 1; anything else is refused. */
+static atom_status parse_spec(const char *spec, uint32_t *n)
+{
+    *n = 0;
+    if (strcmp(spec, "bytes") == 0)
+        return ATOM_OK;
+    if (strncmp(spec, "bpe:", 4) == 0) {
+        char *end;
+        errno = 0;
+        unsigned long value = strtoul(spec + 4, &end, 10);
+        if (spec[4] < '0' || spec[4] > '9' || *end || errno || value < TEXT_BYTES_VOCAB ||
+            value > TEXT_VOCAB_MAX)
+            return atom_fail(ATOM_E_USAGE,
+                             "tokenizer '%s': N must be a number from %d to %d (256 bytes and the "
+                             "end-of-text token are part of it)",
+                             spec, TEXT_BYTES_VOCAB, TEXT_VOCAB_MAX);
+        *n = (uint32_t)value;
+        return ATOM_OK;
+    }
+    if (!atom_path_exists(spec) && !strchr(spec, '/') && !strstr(spec, ".json"))
+        return atom_fail(ATOM_E_USAGE,
+                         "tokenizer '%s': it is bytes, bpe:N, or the path of a tokenizer.json",
+                         spec);
+    if (!atom_path_exists(spec))
+        return atom_fail(ATOM_E_FORMAT, "%s: no such file", spec);
+    *n = 1;
+    return ATOM_OK;
+}
+
+static atom_status make_tokenizer(preparation *p)
+{
+    uint32_t n = 0;
+    atom_status st = parse_spec(p->options->tokenizer, &n);
+    if (st == ATOM_OK && n == 0)
+        st = text_tokenizer_bytes(&p->tokenizer);
+    else if (st == ATOM_OK && n == 1)
+        st = text_tokenizer_load(p->options->tokenizer, &p->tokenizer);
+    else if (st == ATOM_OK)
+        st = train_tokenizer(p, n);
+    if (st != ATOM_OK)
+        return st;
+    p->report.vocab = text_tokenizer_vocab(p->tokenizer);
+    p->report.vocab_asked = n > 1 ? n : p->report.vocab;
+    return ATOM_OK;
+}
+
+/* ---- encoding ---- */
+
+static atom_status encode_document(void *ctx, const char *text, size_t bytes, bool starts)
+{
+    work_item *item = ctx;
+    atom_status st = ATOM_OK;
+    if (starts) {
+        ATOM_TRY(atom_grow((void **)&item->starts, item->starts_n, &item->starts_capacity,
+                           sizeof *item->starts));
+        ATOM_TRY(atom_grow((void **)&item->ids.ids, item->ids.n, &item->ids.capacity,
+                           sizeof *item->ids.ids));
+        item->starts[item->starts_n++] = item->ids.n;
+        item->ids.ids[item->ids.n++] = item->end_of_text;
+    }
+    item->text_bytes += bytes;
+    ATOM_TRY(text_encode(item->encoder, text, bytes, &item->ids, NULL));
+fail:
+    return st;
+}
+
+static void encode_item(preparation *p, work_item *item, uint32_t worker)
+{
+    if (!p->encoders[worker])
+        item->st = text_encoder_open(p->tokenizer, &p->encoders[worker]);
+    item->encoder = p->encoders[worker];
+    item->end_of_text = text_tokenizer_end(p->tokenizer);
+    if (item->st == ATOM_OK)
+        item->st = text_block_walk(&item->block, encode_document, item);
+}
+
+/* Document number val_next of stratum k: one of the documents [k/f, (k+1)/f), by a random number.
+ */
+static void choose_val(preparation *p)
+{
+    double f = p->options->val_fraction;
+    atom_rng_key key = {.seed = 0x76616c, .node = 0x73706c69};
+    double u = atom_rng_uniform(atom_rng_u32(key, p->val_stratum << 2));
+    p->val_next = (uint64_t)(((double)p->val_stratum + u) / f);
+    p->val_stratum++;
+}
+
+static void begin_document(preparation *p)
+{
+    p->to = TEXT_TRAIN;
+    if (p->documents == p->val_next) {
+        p->to = TEXT_VAL;
+        /* Two strata may touch: the next pick is a later document. */
+        while (p->val_next <= p->documents)
+            choose_val(p);
+    }
+    p->documents++;
+    if (p->to == TEXT_TRAIN)
+        p->report.train.documents++;
+    else
+        p->report.val.documents++;
+}
+
+static atom_status write_item(preparation *p, work_item *item)
+{
+    atom_status st = ATOM_OK;
+    size_t at = 0;
+    p->report.text_bytes += item->text_bytes;
+    for (size_t i = 0; i <= item->starts_n; i++) {
+        size_t end = i < item->starts_n ? item->starts[i] : item->ids.n;
+        ATOM_TRY(text_shard_writer_put(p->writers[p->to], item->ids.ids + at, end - at));
+        at = end;
+        if (i < item->starts_n)
+            begin_document(p);
+    }
+fail:
+    return st;
+}
+
+static atom_status count_document(void *ctx, const char *text, size_t bytes, bool starts)
+{
+    (void)text;
+    (void)bytes;
+    *(uint64_t *)ctx += starts;
+    return ATOM_OK;
+}
+
+/* Are there at least TEXT_SPLIT_DOCUMENTS_MIN documents? Reads no more than it takes to know. */
+static atom_status many_documents(const text_prepare_options *o, bool *many)
+{
+    text_input *in = NULL;
+    text_block block = {0};
+    uint64_t documents = 0;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(text_input_open(o->inputs, o->inputs_n, 0, &in));
+    while (documents < TEXT_SPLIT_DOCUMENTS_MIN) {
+        ATOM_TRY(text_input_next(in, &block));
+        if (!block.data)
+            break;
+        ATOM_TRY(text_block_walk(&block, count_document, &documents));
+        text_block_fini(&block);
+    }
+    *many = documents >= TEXT_SPLIT_DOCUMENTS_MIN;
+fail:
+    text_block_fini(&block);
+    text_input_close(&in);
+    return st;
+}
+
+static atom_status encode_all(preparation *p)
+{
+    double started = atom_clock_seconds();
+    atom_status st = ATOM_OK;
+    bool many = false;
+    p->val_next = UINT64_MAX;
+    if (p->options->val_fraction > 0) {
+        ATOM_TRY(many_documents(p->options, &many));
+        if (many)
+            choose_val(p);
+    }
+    for (int split = 0; split < 2; split++)
+        ATOM_TRY(text_shard_writer_open(p->staging.path, text_split_name((text_split)split),
+                                        p->report.vocab, 0, &p->writers[split]));
+    ATOM_TRY(each_batch(p, "encode", encode_item, write_item));
+    for (int split = 0; split < 2; split++)
+        ATOM_TRY(text_shard_writer_end(p->writers[split]));
+    p->report.encode_seconds = atom_clock_seconds() - started;
+fail:
+    return st;
+}
+
+/* ---- the end ---- */
+
+static atom_status split_val(preparation *p)
+{
+    text_prepare_report *r = &p->report;
+    r->train.tokens = text_shard_writer_tokens(p->writers[TEXT_TRAIN]);
+    r->train.shards = text_shard_writer_shards(p->writers[TEXT_TRAIN]);
+    r->val.tokens = text_shard_writer_tokens(p->writers[TEXT_VAL]);
+    r->val.shards = text_shard_writer_shards(p->writers[TEXT_VAL]);
+    if (r->train.tokens + r->val.tokens == 0)
+        return atom_fail(ATOM_E_FORMAT, "there is no text in the input (%s%s)",
+                         p->options->inputs[0], p->options->inputs_n > 1 ? ", ..." : "");
+    r->val_split = r->val.tokens ? TEXT_VAL_DOCUMENTS : TEXT_VAL_NONE;
+    if (r->val.tokens || p->options->val_fraction == 0 || r->train.tokens < 2)
+        return ATOM_OK;
+    r->val_split = TEXT_VAL_TAIL;
+    return text_tail_split(p->staging.path, p->tokenizer, p->options->val_fraction, &r->train,
+                           &r->val);
+}
+
+static json_t *counts_json(const text_part_counts *c)
+{
+    return json_pack("{s:I, s:I, s:I}", "shards", (json_int_t)c->shards, "tokens",
+                     (json_int_t)c->tokens, "documents", (json_int_t)c->documents);
+}
+
+static atom_status write_counts(const preparation *p)
+{
+    const text_prepare_report *r = &p->report;
+    json_t *root =
+        json_pack("{s:s, s:i, s:s, s:i, s:i, s:I, s:o, s:o, s:s}", "format", "atom-dataset",
+                  "version", 1, "tokenizer", text_tokenizer_kind(p->tokenizer), "vocab_size",
+                  (int)r->vocab, "end_of_text", (int)text_tokenizer_end(p->tokenizer), "text_bytes",
+                  (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
+                  counts_json(&r->val), "val_split", text_val_split_name(r->val_split));
+    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *path = atom_path_join(p->staging.path, "dataset.json");
+    atom_status st = text && path ? atom_file_write(path, text, strlen(text))
+                                  : atom_fail_memory("dataset.json", 1024);
+    json_decref(root);
+    free(text);
+    atom_free(path);
+    return st;
+}
+
+static atom_status save_all(preparation *p)
+{
+    char *path = atom_path_join(p->staging.path, "tokenizer.json");
+    atom_status st = path ? text_tokenizer_save(p->tokenizer, path)
+                          : atom_fail_memory("a path", strlen(p->staging.path));
+    atom_free(path);
+    if (st == ATOM_OK)
+        st = write_counts(p);
+    return st == ATOM_OK ? text_staging_commit(&p->staging) : st;
+}
+
+static void preparation_fini(preparation *p)
+{
+    for (uint32_t i = 0; i < p->slots; i++) {
+        if (p->words)
+            text_words_close(&p->words[i]);
+        if (p->encoders)
+            text_encoder_close(&p->encoders[i]);
+    }
+    atom_free(p->words);
+    atom_free(p->encoders);
+    for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
+        text_ids_fini(&p->items[i].ids);
+        atom_free(p->items[i].starts);
+    }
+    text_shard_writer_close(&p->writers[0]);
+    text_shard_writer_close(&p->writers[1]);
+    text_tokenizer_close(&p->tokenizer);
+    text_staging_fini(&p->staging);
+    atom_free(p);
+}
+
+const char *text_val_split_name(text_val_split split)
+{
+    static const char *const names[] = {"none", "documents", "tail"};
+    return names[split];
+}
+
+static atom_status check_options(const text_prepare_options *o)
+{
+    text_input *in = NULL;
+    uint32_t n;
+    if (o->inputs_n == 0)
+        return atom_fail(ATOM_E_USAGE, "no input; give .txt or .jsonl files");
+    if (!(o->val_fraction >= 0 && o->val_fraction <= 0.5))
+        return atom_fail(ATOM_E_USAGE, "val_fraction must be between 0 and 0.5, not %g",
+                         o->val_fraction);
+    atom_status st = parse_spec(o->tokenizer, &n);
+    if (st == ATOM_OK)
+        st = text_input_open(o->inputs, o->inputs_n, 0, &in);
+    text_input_close(&in);
+    return st;
+}
+
+atom_status text_prepare(const text_prepare_options *options, text_prepare_report *report)
+{
+    atom_status st = check_options(options);
+    if (st != ATOM_OK)
+        return st;
+    preparation *p = atom_alloc(1, sizeof *p);
+    if (!p)
+        return atom_fail_memory("a preparation", sizeof *p);
+    p->options = options;
+    p->staging.lock_fd = -1;
+    p->slots = options->threads ? atom_threads_slots(options->threads) : 1;
+    p->words = atom_alloc(p->slots, sizeof(text_words *));
+    p->encoders = atom_alloc(p->slots, sizeof(text_encoder *));
+    if (!p->words || !p->encoders) {
+        st = atom_fail_memory("a preparation", p->slots * sizeof(void *));
+        goto fail;
+    }
+    json_object_seed(0); /* before threads use it */
+    ATOM_TRY(text_staging_init(options->output_dir, options->force, &p->staging));
+    ATOM_TRY(make_tokenizer(p));
+    ATOM_TRY(encode_all(p));
+    ATOM_TRY(split_val(p));
+    ATOM_TRY(save_all(p));
+    if (report)
+        *report = p->report;
+fail:
+    preparation_fini(p);
+    return st;
+}
