@@ -7,6 +7,7 @@
  *   model  ->  graph                  graph_gpt2_build()    atom/graph/models.h
  *   graph  ->  profile                part_profile_*()      partition/profile.h
  *   profile -> plan                   part_search()         partition/plan.h
+ *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
@@ -19,12 +20,15 @@
 #include "atom/base/mem.h"
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
+#include "atom/file/hfdir.h"
+#include "atom/file/safetensors.h"
 #include "atom/graph/models.h"
 #include "atom/text/dataset.h"
 #include "atom/text/prepare.h"
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/config.h"
+#include "codegen/lower.h"
 #include "partition/plan.h"
 #include "partition/profile.h"
 

@@ -2,7 +2,7 @@
  * The program: finds the subcommand, parses its options, runs it, prints what went wrong once, and
  * exits with the code that says which kind of wrong it was. Refuses to know what any command does.
  */
-#include "tools/cli.h"
+#include "tools/show.h"
 
 #include <signal.h>
 #include <string.h>

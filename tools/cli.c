@@ -51,6 +51,24 @@ atom_status cli_put_text(const char *text, const char *path)
     return ATOM_OK;
 }
 
+atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, int64_t sequence,
+                      graph **out)
+{
+    file_model resolved = {0};
+    graph *plain = NULL;
+    atom_status st = file_model_resolve(model, &resolved);
+    if (st != ATOM_OK)
+        return st;
+    if (sequence < 0)
+        sequence = resolved.config.positions;
+    ATOM_TRY(graph_gpt2_build(&resolved.config, dtype, micro_batch, sequence, &plain));
+    ATOM_TRY(graph_fuse(plain, out));
+fail:
+    graph_close(&plain);
+    file_model_free(&resolved);
+    return st;
+}
+
 enum { BUFFERS = 16, BUFFER_BYTES = 32 };
 
 /* The next of a few buffers, so that one printf can hold several texts. */

@@ -40,6 +40,13 @@ ATOM_MUST atom_status cli_flush(void);
 /* A JSON text that a library made, printed as it is, or saved to a file when path is not NULL. */
 ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
 
+/*
+ * The fused graph of a model as users name it (a preset, a directory, a config.json).
+ * sequence -1: the model's longest.
+ */
+ATOM_MUST atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch,
+                                int64_t sequence, graph **out);
+
 /* A size for people in one of a few static buffers: good for the arguments of one call. */
 const char *cli_size(uint64_t bytes);
 /* "1.2 s", "340 ms", "12 us", like cli_size. */

@@ -1,0 +1,225 @@
+/*
+ * atom inspect: what is in a file. One idea: the first bytes say what a file is, its name does not.
+ * Refuses to guess: a file of no known kind is an error that lists the kinds.
+ */
+#include "tools/show.h"
+
+#include <errno.h>
+#include <string.h>
+
+typedef struct inspect_values {
+    bool json;
+} inspect_values;
+
+static const opt_spec specs[] = {
+    {.name = "json",
+     .type = OPT_FLAG,
+     .offset = offsetof(inspect_values, json),
+     .help = "One JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "inspect",
+    .summary = "say what is in a file: safetensors, shard, profile, plan, checkpoint",
+    .examples = "atom inspect run/checkpoint-100\n"
+                "atom inspect run/checkpoint-100/model.safetensors\n"
+                "atom inspect plan.json\n",
+    .positional = "FILE",
+    .positional_min = 1,
+    .positional_max = 1,
+    OPT_TABLE(specs, inspect_values),
+};
+
+static json_t *tensor_json(const file_tensor *t)
+{
+    json_t *shape = json_array();
+    for (uint32_t i = 0; i < t->rank; i++)
+        json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
+    return json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", t->name, "dtype",
+                     file_dtype_name(t->dtype), "shape", shape, "bytes", (json_int_t)t->bytes,
+                     "offset", (json_int_t)t->offset);
+}
+
+static json_t *safetensors_json(const file_safetensors *file, uint64_t elements)
+{
+    json_t *tensors = json_array(), *metadata = json_object();
+    for (uint32_t i = 0; i < file->n_tensors; i++)
+        json_array_append_new(tensors, tensor_json(&file->tensors[i]));
+    for (uint32_t i = 0; i < file->n_metadata; i++)
+        json_object_set_new(metadata, file->metadata[i].key, json_string(file->metadata[i].value));
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "kind", "safetensors", "path", file->path,
+                     "file_bytes", (json_int_t)file->file_bytes, "elements", (json_int_t)elements,
+                     "metadata", metadata, "tensors", tensors);
+}
+
+static atom_status inspect_safetensors(const char *path, bool json)
+{
+    file_safetensors *file = NULL;
+    uint64_t elements = 0;
+    atom_status st = file_st_open(path, &file);
+    if (st != ATOM_OK)
+        return st;
+    for (uint32_t i = 0; i < file->n_tensors; i++)
+        elements += file->tensors[i].elements;
+    if (json) {
+        st = cli_print_json(safetensors_json(file, elements));
+        file_st_close(&file);
+        return st;
+    }
+    cli_print("%s: safetensors, %s, %u tensors, %s elements\n", path, cli_size(file->file_bytes),
+              file->n_tensors, cli_count((double)elements));
+    for (uint32_t i = 0; i < file->n_metadata; i++)
+        cli_print("  %s: %s\n", file->metadata[i].key, file->metadata[i].value);
+    for (uint32_t i = 0; i < file->n_tensors; i++) {
+        const file_tensor *t = &file->tensors[i];
+        cli_print("  %-4s [", file_dtype_name(t->dtype));
+        for (uint32_t d = 0; d < t->rank; d++)
+            cli_print("%s%llu", d ? ", " : "", (unsigned long long)t->dims[d]);
+        cli_print("]  %s\n", t->name);
+    }
+    file_st_close(&file);
+    return ATOM_OK;
+}
+
+static atom_status inspect_shard(const char *path, bool json)
+{
+    text_shard_info info;
+    atom_status st = text_shard_probe(path, &info);
+    if (st != ATOM_OK)
+        return st;
+    if (json)
+        return cli_print_json(json_pack("{s:s, s:s, s:I, s:i}", "kind", "shard", "path", path,
+                                        "tokens", (json_int_t)info.tokens, "token_bytes",
+                                        (int)info.token_bytes));
+    cli_print("%s: token shard, %llu tokens of %u bytes\n", path, (unsigned long long)info.tokens,
+              info.token_bytes);
+    return ATOM_OK;
+}
+
+static atom_status inspect_profile(const char *path, bool json)
+{
+    part_profile *profile = NULL;
+    char *text = NULL;
+    atom_status st = part_profile_read(path, &profile);
+    if (st != ATOM_OK)
+        return st;
+    if (json)
+        st = part_profile_json(profile, &text);
+    if (st == ATOM_OK && json)
+        st = cli_put_text(text, NULL);
+    if (st == ATOM_OK && !json)
+        show_profile(profile);
+    atom_free(text);
+    part_profile_close(&profile);
+    return st;
+}
+
+static atom_status inspect_plan(const char *path, bool json)
+{
+    part_plan *plan = NULL;
+    char *text = NULL;
+    atom_status st = part_plan_read(path, &plan);
+    if (st != ATOM_OK)
+        return st;
+    if (json)
+        st = part_plan_json(plan, &text);
+    if (st == ATOM_OK && json)
+        st = cli_put_text(text, NULL);
+    if (st == ATOM_OK && !json)
+        show_plan(plan, NULL);
+    atom_free(text);
+    part_plan_close(&plan);
+    return st;
+}
+
+static json_t *config_json(const graph_gpt2_config *c)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "vocab_size", (json_int_t)c->vocab_size,
+                     "n_positions", (json_int_t)c->positions, "n_embd", (json_int_t)c->width,
+                     "n_layer", (json_int_t)c->layers, "n_head", (json_int_t)c->heads, "n_inner",
+                     (json_int_t)c->inner);
+}
+
+/* A model directory: one of ours, or any Hugging Face GPT-2. */
+static atom_status inspect_model(const char *path, bool json)
+{
+    file_model model = {0};
+    json_t *state = NULL;
+    atom_status st = file_model_resolve(path, &model);
+    if (st != ATOM_OK)
+        return st;
+    const graph_gpt2_config *c = &model.config;
+    uint64_t params = graph_gpt2_params(c);
+    char *state_path = atom_path_join(path, "trainer_state.json");
+    if (state_path && atom_path_exists(state_path))
+        state = json_load_file(state_path, 0, NULL);
+    json_int_t step = json_integer_value(json_object_get(state, "global_step"));
+    if (json) {
+        st = cli_print_json(
+            json_pack("{s:s, s:s, s:o, s:I, s:b, s:b, s:o}", "kind", state ? "checkpoint" : "model",
+                      "path", path, "config", config_json(c), "parameters", (json_int_t)params,
+                      "has_weights", (int)model.has_weights, "can_resume", state != NULL, "step",
+                      state ? json_integer(step) : json_null()));
+    } else {
+        cli_print("%s: GPT-2, %s parameters%s\n", path, cli_count((double)params),
+                  model.has_weights ? "" : ", no weights");
+        cli_print("  %lld layers, width %lld, %lld heads, vocabulary %lld, %lld positions\n",
+                  (long long)c->layers, (long long)c->width, (long long)c->heads,
+                  (long long)c->vocab_size, (long long)c->positions);
+        if (state)
+            cli_print("  saved after step %lld; training can resume from here\n", (long long)step);
+    }
+    json_decref(state);
+    atom_free(state_path);
+    file_model_free(&model);
+    return st;
+}
+
+/* What a JSON file says it is: the first of the known version keys, or NULL. */
+static const char *json_kind(const char *path)
+{
+    static const char *const kinds[] = {"atom_profile", "atom_plan", "model_type"};
+    json_t *root = json_load_file(path, 0, NULL);
+    const char *found = NULL;
+    for (size_t i = 0; !found && i < sizeof kinds / sizeof kinds[0]; i++)
+        found = json_object_get(root, kinds[i]) ? kinds[i] : NULL;
+    json_decref(root);
+    return found;
+}
+
+static atom_status inspect_file(const char *path, bool json)
+{
+    unsigned char head[1024] = {0};
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return atom_fail(ATOM_E_FORMAT, "cannot open %s: %s", path, strerror(errno));
+    size_t n = fread(head, 1, sizeof head, f);
+    fclose(f);
+    if (text_shard_is(head, n))
+        return inspect_shard(path, json);
+    size_t dot = strlen(path) > 12 ? strlen(path) - 12 : 0;
+    if (n >= 9 && (head[8] == '{' || strcmp(path + dot, ".safetensors") == 0))
+        return inspect_safetensors(path, json);
+    const char *kind = json_kind(path);
+    if (kind && strcmp(kind, "atom_profile") == 0)
+        return inspect_profile(path, json);
+    if (kind && strcmp(kind, "atom_plan") == 0)
+        return inspect_plan(path, json);
+    if (kind)
+        return inspect_model(path, json);
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s is no safetensors file, token shard, profile, plan, config.json or "
+                     "checkpoint directory",
+                     path);
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const inspect_values *v = values;
+    const char *path = parsed->positional[0];
+    if (atom_path_is_dir(path))
+        return inspect_model(path, v->json);
+    return inspect_file(path, v->json);
+}
+
+const cli_command cli_inspect = {&options, run};

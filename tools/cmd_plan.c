@@ -1,0 +1,232 @@
+/*
+ * atom plan: the best plan for a model on a device, for people or as JSON. One idea: a plan needs a
+ * graph and a profile, and both may come from a file, from this machine, or from a description of a
+ * machine that is not here. Refuses to train.
+ */
+#include "tools/show.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+typedef struct plan_values {
+    char *profile;
+    char *model;
+    char *device_spec;
+    int64_t micro_batch_size;
+    int64_t sequence_len;
+    int32_t dtype;
+    uint64_t device_memory, host_memory;
+    int64_t gradient_accumulation_steps;
+    int32_t recompute;
+    bool clip;
+    char *output;
+    bool json;
+} plan_values;
+
+static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const recomputes[] = {"auto", "never", "always", NULL};
+enum { PLAN_DTYPE_AUTO, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 };
+#define AT(member) .offset = offsetof(plan_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "profile",
+     .type = OPT_TEXT,
+     AT(profile),
+     .value = "FILE",
+     .group = "What and where",
+     .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .value = "PRESET|DIR|FILE",
+     .help = "Without --profile: a preset, a model directory or a config.json."},
+    {.name = "device_spec",
+     .type = OPT_TEXT,
+     AT(device_spec),
+     .value = "NAME|FILE",
+     .help = "With --model: a device that need not be here: rtx-4090, gtx-1080-ti, h100, or a "
+             "JSON file like those in presets/devices/."},
+    {.name = "micro_batch_size",
+     .type = OPT_INT,
+     AT(micro_batch_size),
+     .fallback = "4",
+     .min = 1,
+     .max = 65536,
+     .help = "With --model: sequences per micro-batch."},
+    {.name = "sequence_len",
+     .type = OPT_INT,
+     AT(sequence_len),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1 << 20,
+     .flags = OPT_AUTO,
+     .help = "With --model: tokens per sequence. auto: the model's longest."},
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "auto",
+     .choices = dtypes,
+     .help = "With --model. auto: bf16 where the device has it natively."},
+    {.name = "device_memory",
+     .type = OPT_SIZE,
+     AT(device_memory),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .group = "Limits",
+     .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
+             "nothing is swapped."},
+    {.name = "host_memory",
+     .type = OPT_SIZE,
+     AT(host_memory),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "Cap on host memory. auto: what the device's host has."},
+    {.name = "gradient_accumulation_steps",
+     .type = OPT_INT,
+     AT(gradient_accumulation_steps),
+     .fallback = "auto",
+     .min = 1,
+     .max = 65536,
+     .flags = OPT_AUTO,
+     .help = "Micro-batches per step. auto: the recommended number."},
+    {.name = "recompute",
+     .type = OPT_CHOICE,
+     AT(recompute),
+     .fallback = "auto",
+     .choices = recomputes,
+     .help = "Whether sub-models run forward again before their backward. auto: what is faster."},
+    {.name = "clip",
+     .type = OPT_FLAG,
+     AT(clip),
+     .fallback = "true",
+     .help = "Gradients will be clipped (updates wait for the norm); --no-clip for "
+             "max_grad_norm 0."},
+    {.name = "output",
+     .type = OPT_TEXT,
+     AT(output),
+     .value = "FILE",
+     .letter = 'o',
+     .group = "Output",
+     .help = "Write the plan, for 'atom train --plan FILE'."},
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "The plan as one JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "plan",
+    .summary = "cut a model so that it fits, and predict the step time",
+    .description =
+        "Prints the sub-models, the memory map, the predicted step time, what bounds it, the "
+        "recommended number of micro-batches and a timeline of one step. A plan that cannot fit is "
+        "refused with the bytes that are missing (exit 4).",
+    .examples = "# will it fit my card?\n"
+                "atom plan --model gpt2-1558m --device-spec rtx-4090 --device-memory 8GiB\n"
+                "# this machine, from a measured profile\n"
+                "atom plan --profile profile.json --device-memory 512MiB -o plan.json\n",
+    OPT_TABLE(specs, plan_values),
+};
+
+/* The graph and the profile that the options describe. */
+static atom_status describe(const plan_values *v, graph **g, part_profile **profile)
+{
+    part_device device;
+    atom_status st = ATOM_OK;
+    if (v->profile && (v->model || v->device_spec))
+        return atom_fail(ATOM_E_USAGE, "--profile says which model and device; leave out %s",
+                         v->model ? "--model" : "--device-spec");
+    if (v->profile) {
+        ATOM_TRY(part_profile_read(v->profile, profile));
+        st = part_profile_graph(*profile, g);
+        return st == ATOM_OK ? st : atom_fail_in(st, "%s: ", v->profile);
+    }
+    if (!v->model)
+        return atom_fail(ATOM_E_USAGE, "'plan' needs --profile FILE, or --model and --device-spec");
+    if (!v->device_spec)
+        return atom_fail(ATOM_E_USAGE, "'plan --model' needs --device-spec NAME; for this machine, "
+                                       "run 'atom profile' and give its file as --profile");
+    ATOM_TRY(part_device_spec(v->device_spec, &device));
+    atom_dtype dtype = v->dtype == PLAN_DTYPE_FP32                            ? ATOM_F32
+                       : v->dtype == PLAN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
+                                                                              : ATOM_F32;
+    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, g));
+    ATOM_TRY(part_profile_model(*g, &device, profile));
+fail:
+    return st;
+}
+
+static uint32_t columns(void)
+{
+    struct winsize size;
+    if (ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 60)
+        return size.ws_col < 200 ? size.ws_col : 200;
+    return 100;
+}
+
+static atom_status show(const graph *g, const part_profile *profile, const part_plan *plan,
+                        const part_search_stats *stats)
+{
+    gen_lowered *low = NULL;
+    char *timeline = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(gen_lower(g, plan, profile, NULL, &low));
+    show_plan(plan, g);
+    double all = (double)g->param_elements * atom_dtype_bytes(g->dtype);
+    cli_print("parameters        %s; at most %s of them (%.0f %%) on the device at once\n",
+              cli_count((double)g->param_elements), cli_size(low->largest_visit_bytes),
+              100 * (double)low->largest_visit_bytes / all);
+    show_memory(low, plan);
+    ATOM_TRY(gen_timeline(g, plan, profile, NULL, columns(), &timeline));
+    cli_print("timeline of one step\n%s", timeline);
+    cli_print("searched          %llu states, %u plans simulated, %s\n",
+              (unsigned long long)stats->states, stats->evaluated, cli_seconds(stats->seconds));
+fail:
+    atom_free(timeline);
+    gen_lowered_close(&low);
+    return st;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    (void)parsed;
+    const plan_values *v = values;
+    graph *g = NULL;
+    part_profile *profile = NULL;
+    part_plan *plan = NULL;
+    part_search_stats stats = {0};
+    char *text = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(describe(v, &g, &profile));
+    const int recompute = v->recompute == 0 ? -1 : v->recompute == 2;
+    gen_judge judge = {.g = g, .profile = profile};
+    part_request request = {
+        .device_budget_bytes = v->device_memory,
+        .host_budget_bytes = v->host_memory,
+        .micro_batches =
+            v->gradient_accumulation_steps < 0 ? 0 : (uint32_t)v->gradient_accumulation_steps,
+        .clip = v->clip,
+        .recompute = recompute,
+        .evaluate = gen_judge_plan,
+        .evaluate_ctx = &judge,
+    };
+    ATOM_TRY(part_search(g, profile, &request, &plan, &stats));
+    if (v->output)
+        ATOM_TRY(part_plan_write(plan, v->output));
+    if (v->json) {
+        ATOM_TRY(part_plan_json(plan, &text));
+        ATOM_TRY(cli_put_text(text, NULL));
+    } else {
+        ATOM_TRY(show(g, profile, plan, &stats));
+    }
+fail:
+    atom_free(text);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+    return st;
+}
+
+const cli_command cli_plan = {&options, run};

@@ -1,0 +1,181 @@
+/*
+ * Owns the tables that people read: profile, plan, memory map. One idea: the same facts as the
+ * JSON, in the order in which one asks for them. Refuses to compute: every number comes from the
+ * object.
+ */
+#include "tools/show.h"
+
+#include <string.h>
+
+static void show_rate(const char *name, double bytes_per_second)
+{
+    if (bytes_per_second > 0)
+        cli_print("  %-22s %sB/s\n", name, cli_count(bytes_per_second));
+}
+
+static void show_device(const part_device *d, atom_dtype dtype)
+{
+    double flops = dtype == ATOM_BF16 ? d->flops_bf16 : d->flops_fp32;
+    cli_print("device %s%s%s%s\n", d->name, d->modelled ? " (modelled)" : "", d->isa[0] ? ", " : "",
+              d->isa);
+    if (d->device_bytes)
+        cli_print("  %-22s %s\n", "device memory", cli_size(d->device_bytes));
+    cli_print("  %-22s %s\n", "host memory", cli_size(d->host_bytes));
+    if (flops > 0)
+        cli_print("  %-22s %sFLOP/s in %s\n", "matmul", cli_count(flops), atom_dtype_name(dtype));
+    show_rate("device memory rate", d->device_bytes_per_second);
+    show_rate("host to device", d->h2d_bytes_per_second);
+    show_rate("  with the other way", d->h2d_both_bytes_per_second);
+    show_rate("device to host", d->d2h_bytes_per_second);
+    show_rate("  with the other way", d->d2h_both_bytes_per_second);
+    show_rate("host memory rate", d->host_bytes_per_second);
+    cli_print("  %-22s %s parameters/s\n", "AdamW on the host",
+              cli_count(d->adamw_params_per_second));
+}
+
+/* "h.3.attn.c_proj" and "h.4.attn.c_proj" are one kind: "h.*.attn.c_proj". */
+static void kind_of(const char *name, char kind[GRAPH_NAME_MAX])
+{
+    size_t n = 0;
+    for (const char *at = name; *at && n + 1 < GRAPH_NAME_MAX;) {
+        size_t digits = strspn(at, "0123456789");
+        if (digits && at > name && at[-1] == '.') {
+            kind[n++] = '*';
+            at += digits;
+        } else {
+            kind[n++] = *at++;
+        }
+    }
+    kind[n] = 0;
+}
+
+void show_profile(const part_profile *p)
+{
+    double fwd = 0, bwd = 0;
+    char kind[GRAPH_NAME_MAX], other[GRAPH_NAME_MAX];
+    cli_print("%s, %s, micro-batch %lld x %lld tokens, %u nodes\n", p->model,
+              atom_dtype_name(p->dtype), (long long)p->micro_batch, (long long)p->sequence,
+              p->n_nodes);
+    show_device(&p->device, p->dtype);
+    cli_print("%-22s %6s %11s %11s %11s %11s\n", "node", "times", "forward", "backward",
+              "parameters", "output");
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        const part_node_cost *n = &p->nodes[i];
+        uint32_t times = 0, before = 0;
+        kind_of(n->name, kind);
+        fwd += n->fwd_seconds;
+        bwd += n->bwd_seconds;
+        for (uint32_t j = 0; j < p->n_nodes; j++) {
+            kind_of(p->nodes[j].name, other);
+            bool same = strcmp(kind, other) == 0;
+            times += same;
+            before += same && j < i;
+        }
+        if (before == 0)
+            cli_print("%-22s %6u %11s %11s %11s %11s\n", kind, times, cli_seconds(n->fwd_seconds),
+                      cli_seconds(n->bwd_seconds), cli_size(n->param_bytes),
+                      cli_size(n->output_bytes));
+    }
+    cli_print("all nodes, one micro-batch: %s forward, %s backward\n", cli_seconds(fwd),
+              cli_seconds(bwd));
+}
+
+static const char *keep_text(const part_plan *plan, uint32_t k)
+{
+    if (k + 1 == plan->n_sub_models)
+        return "one micro-batch at a time";
+    switch (plan->sub_models[k].keep) {
+    case PART_RECOMPUTE:
+        return "recomputed";
+    case PART_KEEP_DEVICE:
+        return "kept on the device";
+    case PART_KEEP_HOST:
+        return "stashed on the host";
+    }
+    return "?";
+}
+
+static void show_sub_model(const part_plan *plan, const graph *g, uint32_t k)
+{
+    const part_sub_model *s = &plan->sub_models[k];
+    char range[160];
+    if (g)
+        snprintf(range, sizeof range, "%s .. %s", g->nodes[s->first_node].name,
+                 g->nodes[s->last_node - 1].name);
+    else
+        snprintf(range, sizeof range, "%d .. %d", s->first_node, s->last_node - 1);
+    const char *place = plan->in_place ? "in place" : s->resident ? "stays" : "swapped";
+    cli_print("%4u  %-38s %10s  %-8s  %s\n", k, range, cli_size(s->param_bytes), place,
+              keep_text(plan, k));
+}
+
+enum { ROWS_MAX = 24 };
+
+static void show_sub_models(const part_plan *plan, const graph *g)
+{
+    uint32_t n = plan->n_sub_models;
+    cli_print("%4s  %-38s %10s  %-8s  %s\n", "#", "nodes", "parameters", "slot", "activations");
+    for (uint32_t k = 0; k < n; k++) {
+        if (n > ROWS_MAX && k == ROWS_MAX / 2) {
+            cli_print("      ... %u more ...\n", n - ROWS_MAX);
+            k = n - ROWS_MAX / 2;
+        }
+        show_sub_model(plan, g, k);
+    }
+}
+
+static void show_prediction(const part_plan *plan)
+{
+    double tokens =
+        (double)plan->micro_batches * (double)plan->micro_batch * (double)plan->sequence;
+    cli_print("predicted step    %s for %.0f tokens: %s tokens/s\n",
+              cli_seconds(plan->predicted_step_seconds), tokens,
+              cli_count(tokens / plan->predicted_step_seconds));
+    cli_print("  compute alone   %s (%.0f %% of the step)\n",
+              cli_seconds(plan->predicted_compute_seconds),
+              100 * plan->predicted_compute_seconds / plan->predicted_step_seconds);
+    cli_print("  bound by        %s\n", part_bound_name(plan->bound));
+    if (plan->recommended_micro_batches)
+        cli_print("micro-batches     %u; %u is the smallest number that hides loading\n",
+                  plan->micro_batches, plan->recommended_micro_batches);
+    else
+        cli_print("micro-batches     %u; no number of them hides loading on this device\n",
+                  plan->micro_batches);
+    cli_print("device memory     %s%s%s\n", cli_size(plan->device_peak_bytes),
+              plan->device_budget_bytes ? " of a budget of " : "",
+              plan->device_budget_bytes ? cli_size(plan->device_budget_bytes) : "");
+    cli_print("host memory       %s%s%s\n", cli_size(plan->host_peak_bytes),
+              plan->host_budget_bytes ? " of " : "",
+              plan->host_budget_bytes ? cli_size(plan->host_budget_bytes) : "");
+    if (plan->n_sub_models > 1)
+        cli_print("cuts              %u, %s cross them per micro-batch, kept on the %s\n",
+                  plan->n_sub_models - 1, cli_size(plan->cut_bytes),
+                  plan->boundaries == PART_ON_HOST ? "host" : "device");
+}
+
+void show_plan(const part_plan *plan, const graph *g)
+{
+    cli_print("%s, %s, micro-batch %lld x %lld tokens, on %s\n", plan->model,
+              atom_dtype_name(plan->dtype), (long long)plan->micro_batch, (long long)plan->sequence,
+              plan->device);
+    show_sub_models(plan, g);
+    show_prediction(plan);
+}
+
+static void show_space(const gen_lowered *low, swap_space space, const char *title, uint64_t bytes)
+{
+    cli_print("%s: %s\n", title, cli_size(bytes));
+    for (uint32_t i = 0; i < low->n_regions; i++) {
+        const swap_region *r = &low->regions[i];
+        if (r->space == space && r->bytes)
+            cli_print("  %-24s %10s  at %s\n", r->name, cli_size(r->bytes), cli_size(r->offset));
+    }
+}
+
+void show_memory(const gen_lowered *low, const part_plan *plan)
+{
+    cli_print("memory map\n");
+    if (!plan->in_place || low->device_bytes)
+        show_space(low, SWAP_DEVICE, " device", low->device_bytes);
+    show_space(low, SWAP_HOST, " host", low->host_bytes);
+}
