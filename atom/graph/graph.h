@@ -140,7 +140,7 @@ typedef enum graph_grad { GRAPH_GRAD_NONE, GRAPH_GRAD_WRITE, GRAPH_GRAD_ADD } gr
 graph_grad graph_grad_mode(const graph *g, int32_t node, int i);
 
 /* Two nodes are alike when op, shapes, dtypes, attributes and grad modes agree: profiled once. Key is a
- * hash, of this process only. */
+ * hash. */
 uint64_t graph_node_class(const graph *g, int32_t node);
 
 /*

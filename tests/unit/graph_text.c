@@ -194,7 +194,7 @@ static void says_what_is_wrong(void **state)
         {HEAD EMBED "node e op=gelu in=e\n", "line 8:", "defined twice"},
         {HEAD EMBED "node n op=cross_entropy in=e,e\n", "line 8:", "same tensor"},
         {HEAD EMBED "node n op=cross_entropy in=tokens,e\n", "line 8:", "must be act"},
-        {HEAD "input x kind=i32 dims=3,2\n" EMBED "node n op=cross_entropy in=e,x\n",
+        {HEAD "input x kind=i32 dims=2,4\n" EMBED "node n op=cross_entropy in=e,x\n",
          "line 9:", "must be a graph input i32[2,3]"},
         {HEAD EMBED "param w dims=12,4 init=zero\nnode a op=linear in=e params=w\n"
                     "node n op=attention in=a heads=3\n",
