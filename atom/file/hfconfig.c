@@ -1,0 +1,369 @@
+/*
+ * Owns config.json of GPT-2, both ways. One idea: a key we know is taken or refused by name, a key
+ * we do not know is kept and written back. Refuses every value that would change the mathematics:
+ * atom trains exactly GPT-2.
+ */
+#include "atom/file/hfdir.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+static atom_status not_supported(const char *path, const char *key, const char *why)
+{
+    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: %s", path, key, why);
+}
+
+static const json_t *present(const json_t *root, const char *key)
+{
+    const json_t *value = json_object_get(root, key);
+    return value && !json_is_null(value) ? value : NULL;
+}
+
+/* An integer under its GPT-2 name or the general one; `fallback` if neither is there. */
+static atom_status take_int(const char *path, const json_t *root, const char *key,
+                            const char *general, int64_t fallback, int64_t *out)
+{
+    const json_t *value = present(root, key);
+    if (!value && general) {
+        value = present(root, general);
+        key = value ? general : key;
+    }
+    if (!value) {
+        *out = fallback;
+        return ATOM_OK;
+    }
+    if (!json_is_integer(value) || json_integer_value(value) < 1)
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a whole number from 1 on", path, key);
+    *out = json_integer_value(value);
+    return ATOM_OK;
+}
+
+static atom_status take_real(const char *path, const json_t *root, const char *key, double fallback,
+                             float *out)
+{
+    const json_t *value = present(root, key);
+    if (value && !json_is_number(value))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number", path, key);
+    double number = value ? json_number_value(value) : fallback;
+    if (!isfinite((float)number) || number < 0)
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number from 0 on", path, key);
+    *out = (float)number;
+    return ATOM_OK;
+}
+
+/* A switch that must be what GPT-2 has, if it is there at all. */
+static atom_status check_flag(const char *path, const json_t *root, const char *key, bool wanted)
+{
+    char why[96];
+    const json_t *value = present(root, key);
+    if (!value)
+        return ATOM_OK;
+    if (!json_is_boolean(value))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
+    if (json_is_true(value) == wanted)
+        return ATOM_OK;
+    snprintf(why, sizeof why, "%s is not supported; only %s is", wanted ? "false" : "true",
+             wanted ? "true" : "false");
+    return not_supported(path, key, why);
+}
+
+static atom_status check_family(const char *path, const json_t *root)
+{
+    static const char *const known[] = {"GPT2LMHeadModel", "GPT2Model"};
+    const json_t *type = present(root, "model_type");
+    const json_t *list = present(root, "architectures");
+    const char *first = json_string_value(json_array_get(list, 0));
+    if (!type && !first)
+        return atom_fail(ATOM_E_FORMAT, "%s: model_type is missing; is this a model's config.json?",
+                         path);
+    if (type && (!json_is_string(type) || strcmp(json_string_value(type), "gpt2") != 0))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: model_type: '%.64s' is not supported; only gpt2 is", path,
+                         json_is_string(type) ? json_string_value(type) : "(not a string)");
+    for (size_t i = 0; first && i < 2; i++) {
+        if (strcmp(first, known[i]) == 0)
+            return ATOM_OK;
+    }
+    if (first)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: architectures: '%.64s' is not supported; only GPT2LMHeadModel is",
+                         path, first);
+    return ATOM_OK;
+}
+
+static atom_status check_activation(const char *path, const json_t *root)
+{
+    const json_t *value = present(root, "activation_function");
+    if (!value)
+        return ATOM_OK;
+    const char *name = json_string_value(value);
+    /* Two names of one function. */
+    if (name && (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: activation_function: '%.64s' is not supported; only gelu_new is", path,
+                     name ? name : "(not a string)");
+}
+
+static atom_status check_mathematics(const char *path, const json_t *root)
+{
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_family(path, root));
+    ATOM_TRY(check_activation(path, root));
+    ATOM_TRY(check_flag(path, root, "tie_word_embeddings", true));
+    ATOM_TRY(check_flag(path, root, "scale_attn_weights", true));
+    ATOM_TRY(check_flag(path, root, "scale_attn_by_inverse_layer_idx", false));
+    ATOM_TRY(check_flag(path, root, "reorder_and_upcast_attn", false));
+    ATOM_TRY(check_flag(path, root, "add_cross_attention", false));
+    ATOM_TRY(check_flag(path, root, "is_encoder_decoder", false));
+    if (present(root, "quantization_config"))
+        return not_supported(path, "quantization_config", "dequantise the model first");
+    if (json_object_size(present(root, "pruned_heads")))
+        return not_supported(path, "pruned_heads", "pruned models are not supported");
+fail:
+    return st;
+}
+
+/* The last word of _name_or_path where it is a plain name, else "gpt2". */
+static void take_name(const json_t *root, char name[GRAPH_NAME_MAX])
+{
+    const char *text = json_string_value(present(root, "_name_or_path"));
+    const char *slash = text ? strrchr(text, '/') : NULL;
+    const char *last = slash ? slash + 1 : text;
+    size_t n = last ? strlen(last) : 0;
+    bool plain =
+        n && n < GRAPH_NAME_MAX && last[0] != '.' &&
+        strspn(last, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+    snprintf(name, GRAPH_NAME_MAX, "%s", plain ? last : "gpt2");
+}
+
+static atom_status take_numbers(const char *path, const json_t *root, graph_gpt2_config *c)
+{
+    atom_status st = ATOM_OK;
+    int64_t context = 1024;
+    ATOM_TRY(take_int(path, root, "vocab_size", NULL, 50257, &c->vocab_size));
+    ATOM_TRY(take_int(path, root, "n_ctx", NULL, 1024, &context));
+    ATOM_TRY(
+        take_int(path, root, "n_positions", "max_position_embeddings", context, &c->positions));
+    ATOM_TRY(take_int(path, root, "n_embd", "hidden_size", 768, &c->width));
+    ATOM_TRY(take_int(path, root, "n_layer", "num_hidden_layers", 12, &c->layers));
+    ATOM_TRY(take_int(path, root, "n_head", "num_attention_heads", 12, &c->heads));
+    if (c->width > INT64_MAX / 4)
+        return atom_fail(ATOM_E_FORMAT, "%s: n_embd is too large", path);
+    ATOM_TRY(take_int(path, root, "n_inner", NULL, 4 * c->width, &c->inner));
+    ATOM_TRY(take_real(path, root, "layer_norm_epsilon", 1e-5, &c->epsilon));
+    ATOM_TRY(take_real(path, root, "initializer_range", 0.02, &c->init_std));
+    ATOM_TRY(take_real(path, root, "embd_pdrop", 0.1, &c->embd_pdrop));
+    ATOM_TRY(take_real(path, root, "attn_pdrop", 0.1, &c->attn_pdrop));
+    ATOM_TRY(take_real(path, root, "resid_pdrop", 0.1, &c->resid_pdrop));
+    take_name(root, c->name);
+    st = graph_gpt2_check(c);
+    if (st != ATOM_OK)
+        st = atom_fail_in(st, "%s: ", path);
+fail:
+    return st;
+}
+
+static atom_status load(const char *path, const char *text, size_t bytes, json_t **root)
+{
+    json_error_t error;
+    json_t *loaded = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!loaded && json_error_code(&error) == json_error_out_of_memory)
+        return atom_fail_memory(path, bytes);
+    if (!loaded)
+        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    if (!json_is_object(loaded)) {
+        json_decref(loaded);
+        return atom_fail(ATOM_E_FORMAT, "%s: not a JSON object", path);
+    }
+    *root = loaded;
+    return ATOM_OK;
+}
+
+atom_status file_config_parse(const char *path, const char *text, size_t bytes,
+                              graph_gpt2_config *config)
+{
+    graph_gpt2_config c = {0};
+    json_t *root = NULL;
+    atom_status st = load(path, text, bytes, &root);
+    if (st != ATOM_OK)
+        return st;
+    ATOM_TRY(check_mathematics(path, root));
+    ATOM_TRY(take_numbers(path, root, &c));
+    *config = c;
+fail:
+    json_decref(root);
+    return st;
+}
+
+atom_status file_config_read(const char *path, graph_gpt2_config *config, char **source)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    if (!atom_path_exists(path))
+        return atom_fail(ATOM_E_FORMAT, "there is no file %s", path);
+    atom_status st = atom_file_read(path, CONFIG_BYTES_MAX, &text, &bytes);
+    if (st == ATOM_OK)
+        st = file_config_parse(path, text, (size_t)bytes, config);
+    if (st != ATOM_OK || !source) {
+        atom_free(text);
+        return st;
+    }
+    *source = text;
+    return ATOM_OK;
+}
+
+/* The double whose shortest decimal is that of the float: 0.1f -> 0.1. */
+static double neat(float value)
+{
+    char buf[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, (double)value);
+        if (strtof(buf, NULL) == value)
+            break;
+    }
+    return strtod(buf, NULL);
+}
+
+/* How many digits print every real in the tree exactly (9 to 17). */
+static int digits_needed(const json_t *value)
+{
+    int most = 9;
+    if (json_is_real(value)) {
+        char buf[40];
+        for (; most < 17; most++) {
+            snprintf(buf, sizeof buf, "%.*g", most, json_real_value(value));
+            if (strtod(buf, NULL) == json_real_value(value))
+                break;
+        }
+    }
+    const char *key;
+    json_t *child;
+    json_object_foreach((json_t *)value, key, child)
+    {
+        int n = digits_needed(child);
+        most = n > most ? n : most;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        int n = digits_needed(json_array_get(value, i));
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static atom_status dump(json_t *root, char **text)
+{
+    size_t flags = JSON_INDENT(2) | (size_t)JSON_REAL_PRECISION((size_t)digits_needed(root));
+    char *made = json_dumps(root, flags);
+    char *copy = made ? atom_format("%s\n", made) : NULL;
+    free(made);
+    if (!copy)
+        return atom_fail_memory("config.json", 0);
+    *text = copy;
+    return ATOM_OK;
+}
+
+static int set_token(json_t *root, const char *key, const json_t *source, int64_t end_token)
+{
+    if (end_token >= 0)
+        return json_object_set_new(root, key, json_integer(end_token));
+    if (source && json_object_get(source, key))
+        return 0;
+    return json_object_set_new(root, key, json_null());
+}
+
+/* Ours over theirs: every key that atom decides. */
+static atom_status set_keys(json_t *root, const graph_gpt2_config *c, int64_t end_token, bool kept)
+{
+    json_t *ours = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, "
+        "s:b,"
+        " s:b, s:s, s:s, s:s}",
+        "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "vocab_size",
+        (json_int_t)c->vocab_size, "n_positions", (json_int_t)c->positions, "n_ctx",
+        (json_int_t)c->positions, "n_embd", (json_int_t)c->width, "n_layer", (json_int_t)c->layers,
+        "n_head", (json_int_t)c->heads, "n_inner",
+        c->inner == 4 * c->width ? json_null() : json_integer(c->inner), "activation_function",
+        "gelu_new", "layer_norm_epsilon", neat(c->epsilon), "initializer_range", neat(c->init_std),
+        "embd_pdrop", neat(c->embd_pdrop), "attn_pdrop", neat(c->attn_pdrop), "resid_pdrop",
+        neat(c->resid_pdrop), "tie_word_embeddings", 1, "scale_attn_weights", 1,
+        "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn", 0, "torch_dtype",
+        "float32", "dtype", "float32", "_name_or_path", c->name[0] ? c->name : "gpt2");
+    int failed = !ours || json_object_update(root, ours) < 0;
+    json_decref(ours);
+    failed = failed || set_token(root, "bos_token_id", kept ? root : NULL, end_token) < 0 ||
+             set_token(root, "eos_token_id", kept ? root : NULL, end_token) < 0;
+    if (!failed && !json_object_get(root, "use_cache"))
+        failed = json_object_set_new(root, "use_cache", json_true()) < 0;
+    if (!failed && !json_object_get(root, "transformers_version"))
+        failed = json_object_set_new(root, "transformers_version", json_string("4.44.0")) < 0;
+    return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
+}
+
+atom_status file_config_text(const graph_gpt2_config *config, const char *source, int64_t end_token,
+                             char **text)
+{
+    json_t *root = NULL;
+    atom_status st = ATOM_OK;
+    if (source)
+        st = load("config.json", source, strlen(source), &root);
+    else if (!(root = json_object()))
+        st = atom_fail_memory("config.json", 0);
+    if (st != ATOM_OK)
+        return st;
+    st = set_keys(root, config, end_token, source != NULL);
+    if (st == ATOM_OK)
+        st = dump(root, text);
+    json_decref(root);
+    return st;
+}
+
+static atom_status write_text(const char *dir, const char *name, const char *text)
+{
+    char *path = atom_path_join(dir, name);
+    if (!path)
+        return atom_fail_memory("a path", strlen(dir));
+    atom_status st = atom_file_write(path, text, strlen(text));
+    atom_free(path);
+    return st;
+}
+
+/* bos and eos are what config.json says; sampling stays at transformers' defaults. */
+static atom_status generation_text(const char *config_text, char **text)
+{
+    json_t *config = NULL;
+    atom_status st = load("config.json", config_text, strlen(config_text), &config);
+    if (st != ATOM_OK)
+        return st;
+    json_t *root = json_pack("{s:b, s:O, s:O, s:O}", "_from_model_config", 1, "bos_token_id",
+                             json_object_get(config, "bos_token_id"), "eos_token_id",
+                             json_object_get(config, "eos_token_id"), "transformers_version",
+                             json_object_get(config, "transformers_version"));
+    st = root ? dump(root, text) : atom_fail_memory("generation_config.json", 0);
+    json_decref(root);
+    json_decref(config);
+    return st;
+}
+
+atom_status file_config_write(const char *dir, const graph_gpt2_config *config, const char *source,
+                              int64_t end_token)
+{
+    char *text = NULL, *generation = NULL;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_config_text(config, source, end_token, &text));
+    ATOM_TRY(generation_text(text, &generation));
+    ATOM_TRY(write_text(dir, "config.json", text));
+    ATOM_TRY(write_text(dir, "generation_config.json", generation));
+fail:
+    atom_free(text);
+    atom_free(generation);
+    return st;
+}

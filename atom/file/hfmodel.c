@@ -1,0 +1,83 @@
+/*
+ * Owns what a user may write behind --model: a preset's name, a directory, a config.json. One idea:
+ * decide what the words mean before anything large is opened. Refuses model names of the Hub:
+ * nothing is downloaded here.
+ */
+#include "atom/file/hfdir.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+static bool is_preset(const char *spec)
+{
+    for (const char *const *name = graph_preset_names(); *name; name++) {
+        if (strcmp(spec, *name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static atom_status no_model(const char *spec)
+{
+    size_t n = 0;
+    const char *const *names = graph_preset_names();
+    while (names[n])
+        n++;
+    const char *near = atom_did_you_mean(spec, names, n);
+    return atom_fail(ATOM_E_USAGE,
+                     "model '%.200s' is no preset, no directory and no config.json%s%s%s", spec,
+                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+}
+
+static atom_status resolve_dir(const char *dir, file_model *model)
+{
+    atom_status st = ATOM_OK;
+    char *path = atom_path_join(dir, "config.json");
+    model->kind = FILE_MODEL_DIR;
+    model->dir = atom_strdup(dir);
+    if (!path || !model->dir) {
+        st = atom_fail_memory("a path", strlen(dir));
+        goto fail;
+    }
+    if (!atom_path_exists(path)) {
+        st = atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir);
+        goto fail;
+    }
+    ATOM_TRY(file_config_read(path, &model->config, &model->source));
+    model->has_weights = file_weights_exist(dir);
+fail:
+    atom_free(path);
+    return st;
+}
+
+atom_status file_model_resolve(const char *spec, file_model *out)
+{
+    file_model model = {0};
+    atom_status st = ATOM_OK;
+    if (is_preset(spec)) {
+        model.kind = FILE_MODEL_PRESET;
+        st = graph_preset_get(spec, &model.config);
+    } else if (atom_path_is_dir(spec)) {
+        st = resolve_dir(spec, &model);
+    } else if (atom_path_exists(spec)) {
+        model.kind = FILE_MODEL_CONFIG;
+        st = file_config_read(spec, &model.config, &model.source);
+    } else {
+        st = no_model(spec);
+    }
+    if (st != ATOM_OK) {
+        file_model_free(&model);
+        return st;
+    }
+    *out = model;
+    return ATOM_OK;
+}
+
+void file_model_free(file_model *model)
+{
+    atom_free(model->dir);
+    atom_free(model->source);
+    *model = (file_model){0};
+}

@@ -1,0 +1,133 @@
+/*
+ * Owns sharded checkpoints: model.safetensors.index.json and the files it names. One idea: the
+ * index is a claim that is compared with what the shards really hold, tensor by tensor. Refuses
+ * names that could lead out of the directory.
+ */
+#include "atom/file/hfweights.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { INDEX_BYTES_MAX = 64 << 20, SHARDS_MAX = 4096 };
+
+/* A plain file name: no directories, no drive letters, ends in .safetensors. */
+static bool is_shard_name(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 12 && n < 256 && strcmp(name + n - 12, ".safetensors") == 0 && name[0] != '.' &&
+           !strchr(name, '/') && !strchr(name, '\\') && !strchr(name, ':') && !strstr(name, "..");
+}
+
+static int order_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The distinct shard names of the map, sorted, borrowed from it. */
+static atom_status list_shards(const char *index_path, json_t *map, const char ***out, size_t *n)
+{
+    const char *tensor;
+    json_t *value;
+    size_t count = 0, kept = 0;
+    const char **names = atom_alloc(json_object_size(map) + 1, sizeof *names);
+    if (!names)
+        return atom_fail_memory(index_path, json_object_size(map) * sizeof *names);
+    json_object_foreach(map, tensor, value)
+    {
+        const char *name = json_string_value(value);
+        if (!name || !is_shard_name(name)) {
+            atom_free(names);
+            return atom_fail(
+                ATOM_E_FORMAT,
+                "%s: tensor '%.128s' is said to be in '%.64s', which is no plain name of a "
+                ".safetensors file",
+                index_path, tensor, name ? name : "(not a string)");
+        }
+        names[count++] = name;
+    }
+    qsort(names, count, sizeof *names, order_names);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
+            names[kept++] = names[i];
+    }
+    if (kept == 0 || kept > SHARDS_MAX) {
+        atom_free(names);
+        return atom_fail(ATOM_E_FORMAT, "%s: weight_map names %zu files", index_path, kept);
+    }
+    *out = names;
+    *n = kept;
+    return ATOM_OK;
+}
+
+/* Every tensor the map puts here is here; the shard's others are told. */
+static atom_status compare(const file_safetensors *file, const char *name, json_t *map)
+{
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(map, tensor, value)
+    {
+        if (strcmp(json_string_value(value), name) == 0 && !file_st_find(file, tensor))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: tensor '%.128s' is missing; the index says it is here",
+                             file->path, tensor);
+    }
+    for (uint32_t i = 0; i < file->n_tensors; i++) {
+        value = json_object_get(map, file->tensors[i].name);
+        if (!value)
+            atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' is not in the index", file->path,
+                     file->tensors[i].name);
+        else if (strcmp(json_string_value(value), name) != 0)
+            return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' is also in %.64s", file->path,
+                             file->tensors[i].name, json_string_value(value));
+    }
+    return ATOM_OK;
+}
+
+static atom_status take_shard(weights_reader *r, const char *dir, const char *name, json_t *map)
+{
+    char *path = atom_path_join(dir, name);
+    if (!path)
+        return atom_fail_memory("a path", strlen(dir));
+    atom_status st = file_st_open(path, &r->file);
+    atom_free(path);
+    if (st == ATOM_OK)
+        st = compare(r->file, name, map);
+    if (st == ATOM_OK)
+        st = file_weights_take(r);
+    file_st_close(&r->file);
+    return st;
+}
+
+atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    json_error_t error;
+    json_t *root = NULL;
+    const char **names = NULL;
+    size_t n = 0;
+    atom_status st = atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes);
+    if (st != ATOM_OK)
+        return st;
+    root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    atom_free(text);
+    if (!root)
+        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", index_path, error.line, error.column,
+                         error.text);
+    json_t *map = json_object_get(root, "weight_map");
+    if (!json_is_object(map)) {
+        st = atom_fail(ATOM_E_FORMAT, "%s: weight_map is missing or not an object", index_path);
+        goto fail;
+    }
+    ATOM_TRY(list_shards(index_path, map, &names, &n));
+    for (size_t i = 0; i < n; i++)
+        ATOM_TRY(take_shard(r, dir, names[i], map));
+fail:
+    atom_free(names);
+    json_decref(root);
+    return st;
+}

@@ -1,0 +1,635 @@
+/* Model directories: keys taken, refused and kept; weights both ways, sharded, damaged; model
+ * specs. */
+#include "atom/file/hfdir.h"
+#include "atom/file/safetensors.h"
+#include "tests/scratch.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static atom_status parse(const char *text, graph_gpt2_config *c)
+{
+    memset(c, 0xee, sizeof *c);
+    return file_config_parse("c.json", text, strlen(text), c);
+}
+
+/* What the Hub's gpt2 says, and what transformers 5 writes. */
+static void config_accepted(void **state)
+{
+    static const char *const old =
+        "{\"activation_function\":\"gelu_new\",\"architectures\":[\"GPT2LMHeadModel\"],"
+        "\"attn_pdrop\":0.1,\"bos_token_id\":50256,\"embd_pdrop\":0.1,\"eos_token_id\":50256,"
+        "\"initializer_range\":0.02,\"layer_norm_epsilon\":1e-05,\"model_type\":\"gpt2\","
+        "\"n_ctx\":1024,\"n_embd\":768,\"n_head\":12,\"n_layer\":12,\"n_positions\":1024,"
+        "\"resid_pdrop\":0.1,\"summary_activation\":null,\"summary_first_dropout\":0.1,"
+        "\"summary_proj_to_labels\":true,\"task_specific_params\":{\"text-generation\":"
+        "{\"do_sample\":true,\"max_length\":50}},\"vocab_size\":50257}";
+    static const char *const new =
+        "{\"model_type\":\"gpt2\",\"dtype\":\"bfloat16\",\"n_embd\":40,\"n_layer\":3,\"n_head\":5,"
+        "\"n_inner\":71,\"n_positions\":33,\"vocab_size\":97,\"resid_pdrop\":0,\"embd_pdrop\":0.0,"
+        "\"attn_pdrop\":0.25,\"layer_norm_epsilon\":0.001,\"tie_word_embeddings\":true,"
+        "\"scale_attn_weights\":true,\"reorder_and_upcast_attn\":false,\"add_cross_attention\":"
+        "false,"
+        "\"activation_function\":\"gelu_pytorch_tanh\",\"_name_or_path\":\"/tmp/my/tiny-model\"}";
+    graph_gpt2_config c;
+    (void)state;
+    assert_int_equal(parse(old, &c), ATOM_OK);
+    assert_int_equal(c.vocab_size, 50257);
+    assert_int_equal(c.positions, 1024);
+    assert_int_equal(c.width, 768);
+    assert_int_equal(c.inner, 3072);
+    assert_int_equal(c.layers, 12);
+    assert_int_equal(c.heads, 12);
+    assert_true(c.epsilon == 1e-5f && c.init_std == 0.02f && c.resid_pdrop == 0.1f);
+    assert_string_equal(c.name, "gpt2");
+    assert_int_equal(parse(new, &c), ATOM_OK);
+    assert_int_equal(c.inner, 71);
+    assert_int_equal(c.positions, 33);
+    assert_true(c.resid_pdrop == 0 && c.attn_pdrop == 0.25f && c.epsilon == 0.001f);
+    assert_string_equal(c.name, "tiny-model");
+    assert_int_equal(parse("{\"architectures\":[\"GPT2LMHeadModel\"]}", &c), ATOM_OK);
+    assert_int_equal(c.vocab_size, 50257);
+    assert_int_equal(parse("{\"model_type\":\"gpt2\",\"n_ctx\":64}", &c), ATOM_OK);
+    assert_int_equal(c.positions, 64);
+    assert_int_equal(parse("{\"model_type\":\"gpt2\",\"num_hidden_layers\":2}", &c), ATOM_OK);
+    assert_int_equal(c.layers, 2);
+}
+
+#define GPT2(rest) "{\"model_type\":\"gpt2\"," rest "}"
+
+static void config_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        atom_status status;
+        const char *message;
+    } cases[] = {
+        {"", ATOM_E_FORMAT, "c.json:"},
+        {"[]", ATOM_E_FORMAT, "not a JSON object"},
+        {"{}", ATOM_E_FORMAT, "model_type is missing"},
+        {"{\"model_type\":\"gpt2\",", ATOM_E_FORMAT, "c.json:1:"},
+        {GPT2("\"n_layer\":1,\"n_layer\":2"), ATOM_E_FORMAT, "duplicate"},
+        {"{\"model_type\":\"llama\"}", ATOM_E_UNSUPPORTED, "model_type: 'llama' is not supported"},
+        {"{\"model_type\":3}", ATOM_E_UNSUPPORTED, "model_type"},
+        {"{\"architectures\":[\"BertModel\"]}", ATOM_E_UNSUPPORTED, "architectures: 'BertModel'"},
+        {GPT2("\"activation_function\":\"relu\""), ATOM_E_UNSUPPORTED,
+         "activation_function: 'relu'"},
+        {GPT2("\"tie_word_embeddings\":false"), ATOM_E_UNSUPPORTED, "tie_word_embeddings: false"},
+        {GPT2("\"scale_attn_weights\":false"), ATOM_E_UNSUPPORTED, "scale_attn_weights: false"},
+        {GPT2("\"scale_attn_by_inverse_layer_idx\":true"), ATOM_E_UNSUPPORTED,
+         "scale_attn_by_inverse_layer_idx: true"},
+        {GPT2("\"reorder_and_upcast_attn\":true"), ATOM_E_UNSUPPORTED, "reorder_and_upcast_attn"},
+        {GPT2("\"add_cross_attention\":true"), ATOM_E_UNSUPPORTED, "add_cross_attention"},
+        {GPT2("\"quantization_config\":{\"bits\":4}"), ATOM_E_UNSUPPORTED, "quantization_config"},
+        {GPT2("\"pruned_heads\":{\"0\":[1]}"), ATOM_E_UNSUPPORTED, "pruned_heads"},
+        {GPT2("\"scale_attn_weights\":1"), ATOM_E_FORMAT, "must be true or false"},
+        {GPT2("\"n_layer\":0"), ATOM_E_FORMAT, "n_layer"},
+        {GPT2("\"n_layer\":1.5"), ATOM_E_FORMAT, "n_layer"},
+        {GPT2("\"n_layer\":\"12\""), ATOM_E_FORMAT, "n_layer"},
+        {GPT2("\"n_layer\":9000000000000000000"), ATOM_E_FORMAT, "n_layer"},
+        {GPT2("\"n_embd\":9000000000000000000"), ATOM_E_FORMAT, "n_embd"},
+        {GPT2("\"n_head\":5"), ATOM_E_FORMAT, "n_head"},
+        {GPT2("\"resid_pdrop\":1.5"), ATOM_E_FORMAT, "resid_pdrop"},
+        {GPT2("\"resid_pdrop\":\"no\""), ATOM_E_FORMAT, "resid_pdrop must be a number"},
+        {GPT2("\"layer_norm_epsilon\":-1"), ATOM_E_FORMAT, "layer_norm_epsilon"},
+    };
+    graph_gpt2_config c;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        atom_status st = parse(cases[i].text, &c);
+        if (st != cases[i].status || !strstr(atom_fail_message(), cases[i].message) ||
+            strncmp(atom_fail_message(), "c.json:", 7) != 0)
+            fail_msg("%s: %s: %s", cases[i].text, atom_status_name(st), atom_fail_message());
+    }
+}
+
+static void config_written(void **state)
+{
+    static const char *const source =
+        "{\"model_type\":\"gpt2\",\"mine\":{\"x\":[1,2.5,0.1]},\"third\":0.3333333333333333,"
+        "\"eos_token_id\":7,\"transformers_version\":\"5.0.0\",\"n_layer\":99}";
+    static const char *const keys[] = {"\"architectures\"",
+                                       "\"model_type\": \"gpt2\"",
+                                       "\"n_ctx\": 33",
+                                       "\"n_positions\": 33",
+                                       "\"torch_dtype\": \"float32\"",
+                                       "\n  \"dtype\": \"float32\"",
+                                       "\"tie_word_embeddings\": true",
+                                       "\"n_inner\": 71",
+                                       "\"activation_function\": \"gelu_new\"",
+                                       "\"embd_pdrop\": 0.1",
+                                       "\"layer_norm_epsilon\": 1e-5",
+                                       "\"eos_token_id\": 7",
+                                       "\"bos_token_id\": null",
+                                       "\"transformers_version\": \"5.0.0\"",
+                                       "\"third\": 0.3333333333333333",
+                                       "\"x\": [",
+                                       "\"n_layer\": 3"};
+    graph_gpt2_config c = {.name = "tiny",
+                           .vocab_size = 97,
+                           .positions = 33,
+                           .width = 40,
+                           .layers = 3,
+                           .heads = 5,
+                           .inner = 71,
+                           .epsilon = 1e-5f,
+                           .init_std = 0.02f,
+                           .embd_pdrop = 0.1f,
+                           .attn_pdrop = 0.25f,
+                           .resid_pdrop = 0.0f};
+    graph_gpt2_config d;
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(file_config_text(&c, source, -1, &text), ATOM_OK);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (!strstr(text, keys[i]))
+            fail_msg("no %s in %s", keys[i], text);
+    }
+    assert_int_equal(parse(text, &d), ATOM_OK);
+    assert_string_equal(d.name, c.name);
+    assert_int_equal(d.vocab_size, c.vocab_size);
+    assert_int_equal(d.positions, c.positions);
+    assert_int_equal(d.width, c.width);
+    assert_int_equal(d.layers, c.layers);
+    assert_int_equal(d.heads, c.heads);
+    assert_int_equal(d.inner, c.inner);
+    assert_true(d.epsilon == c.epsilon && d.init_std == c.init_std &&
+                d.embd_pdrop == c.embd_pdrop && d.attn_pdrop == c.attn_pdrop &&
+                d.resid_pdrop == c.resid_pdrop);
+    atom_free(text);
+    c.inner = 160;
+    assert_int_equal(file_config_text(&c, NULL, 96, &text), ATOM_OK);
+    assert_non_null(strstr(text, "\"n_inner\": null"));
+    assert_non_null(strstr(text, "\"eos_token_id\": 96"));
+    assert_non_null(strstr(text, "\"bos_token_id\": 96"));
+    atom_free(text);
+}
+
+/* ---- weights ---- */
+
+typedef struct model {
+    graph_gpt2_config config;
+    graph *g;
+    float *vector, *got;
+} model;
+
+static void model_open_as(model *m, int64_t width, int64_t inner)
+{
+    m->config = (graph_gpt2_config){.name = "tiny",
+                                    .vocab_size = 11,
+                                    .positions = 7,
+                                    .width = width,
+                                    .layers = 2,
+                                    .heads = 2,
+                                    .inner = inner,
+                                    .epsilon = 1e-5f};
+    assert_int_equal(graph_gpt2_build(&m->config, ATOM_F32, 1, 4, &m->g), ATOM_OK);
+    m->vector = atom_alloc(m->g->param_extent, sizeof *m->vector);
+    m->got = atom_alloc(m->g->param_extent, sizeof *m->got);
+    for (uint64_t i = 0; i < m->g->param_extent; i++)
+        m->vector[i] = -1;
+    float next = 0.5f;
+    for (uint32_t p = 0; p < m->g->n_params; p++) {
+        for (uint64_t i = 0; i < m->g->params[p].elements; i++, next += 1)
+            m->vector[m->g->params[p].offset + i] = next;
+    }
+}
+
+static void model_open(model *m)
+{
+    model_open_as(m, 6, 10);
+}
+
+static void model_close(model *m)
+{
+    graph_close(&m->g);
+    atom_free(m->vector);
+    atom_free(m->got);
+}
+
+static bool same_weights(const model *m)
+{
+    for (uint32_t p = 0; p < m->g->n_params; p++) {
+        const graph_param *q = &m->g->params[p];
+        if (memcmp(m->vector + q->offset, m->got + q->offset, q->elements * 4) != 0)
+            return false;
+    }
+    return true;
+}
+
+static void weights_round_trip(void **state)
+{
+    scratch s;
+    model m;
+    file_safetensors *f = NULL;
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    scratch_write(&s, "model-00001-of-00002.safetensors", "x", 1);
+    scratch_write(&s, "model.safetensors.index.json", "x", 1);
+    scratch_write(&s, "model-1-of-2.safetensors", "x", 1);
+    assert_int_equal(file_weights_write(s.dir, m.g, m.vector), ATOM_OK);
+    assert_false(atom_path_exists(scratch_path(&s, "model-00001-of-00002.safetensors")));
+    assert_false(atom_path_exists(scratch_path(&s, "model.safetensors.index.json")));
+    assert_true(atom_path_exists(scratch_path(&s, "model-1-of-2.safetensors")));
+    for (uint64_t i = 0; i < m.g->param_extent; i++)
+        m.got[i] = -7;
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_OK);
+    assert_true(same_weights(&m));
+
+    /* In the file: prefix, and [in, out] for the Conv1D weights. */
+    assert_int_equal(file_st_open(scratch_path(&s, "model.safetensors"), &f), ATOM_OK);
+    assert_int_equal(f->n_tensors, m.g->n_params);
+    assert_string_equal(file_st_metadata(f, "format"), "pt");
+    const file_tensor *t = file_st_find(f, "transformer.h.1.mlp.c_fc.weight");
+    assert_non_null(t);
+    assert_int_equal(t->dims[0], 6);
+    assert_int_equal(t->dims[1], 10);
+    float file_data[60];
+    assert_int_equal(file_st_read(f, t, 0, sizeof file_data, file_data), ATOM_OK);
+    for (uint32_t p = 0; p < m.g->n_params; p++) {
+        if (strcmp(m.g->params[p].name, "h.1.mlp.c_fc.weight") != 0)
+            continue;
+        const float *in = m.vector + m.g->params[p].offset;
+        for (int r = 0; r < 6; r++) {
+            for (int c = 0; c < 10; c++)
+                assert_true(file_data[r * 10 + c] == in[c * 6 + r]);
+        }
+    }
+    t = file_st_find(f, "transformer.wte.weight");
+    assert_int_equal(t->dims[0], 11);
+    file_st_close(&f);
+    model_close(&m);
+    scratch_close(&s);
+}
+
+/* Matrices that take several bands of rows through the buffer, the last one short. */
+static void weights_in_bands(void **state)
+{
+    scratch s;
+    model m;
+    file_safetensors *f = NULL;
+    float row[5003];
+    (void)state;
+    scratch_open(&s);
+    model_open_as(&m, 98, 5003);
+    assert_int_equal(file_weights_write(s.dir, m.g, m.vector), ATOM_OK);
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_OK);
+    assert_true(same_weights(&m));
+    assert_int_equal(file_st_open(scratch_path(&s, "model.safetensors"), &f), ATOM_OK);
+    const file_tensor *t = file_st_find(f, "transformer.h.0.mlp.c_fc.weight");
+    uint32_t p = 0;
+    while (strcmp(m.g->params[p].name, "h.0.mlp.c_fc.weight") != 0)
+        p++;
+    for (uint64_t r = 0; r < 98; r++) {
+        assert_int_equal(file_st_read(f, t, r * sizeof row, sizeof row, row), ATOM_OK);
+        for (uint64_t c = 0; c < 5003; c++)
+            assert_true(row[c] == m.vector[m.g->params[p].offset + c * 98 + r]);
+    }
+    file_st_close(&f);
+    model_close(&m);
+    scratch_close(&s);
+}
+
+enum {
+    NO_PREFIX = 1,
+    BUFFERS = 2,
+    HEAD = 4,
+    HEAD_ONLY = 8,
+    HALF = 16,
+    OTHER_HEAD = 32,
+    EXTRA = 64,
+    TWICE = 128,
+    LACKING = 256,
+    MISSHAPEN = 512,
+    INTEGER = 1024,
+    NOT_FINITE = 2048
+};
+
+/* The tensor that belongs to parameter p as a Hub file might have it. */
+static void put_param(file_st_writer *w, const model *m, const graph_param *p, unsigned how)
+{
+    bool swap = file_param_transposed(p);
+    uint64_t rows = swap ? (uint64_t)p->dims[1] : (uint64_t)p->dims[0];
+    uint64_t cols = p->elements / rows;
+    for (uint64_t i = 0; i < p->elements; i++) {
+        uint64_t at = swap ? (i % cols) * rows + i / cols : i;
+        float x = m->vector[p->offset + at];
+        if ((how & NOT_FINITE) && i == 0)
+            x = NAN;
+        if (how & HALF) {
+            atom_bf16 h = atom_f32_to_bf16(x);
+            assert_int_equal(file_st_write(w, &h, 2), ATOM_OK);
+        } else {
+            assert_int_equal(file_st_write(w, &x, 4), ATOM_OK);
+        }
+    }
+}
+
+typedef struct put {
+    const graph_param *param; /* NULL: zeros */
+    uint64_t bytes;
+    bool negate;
+} put;
+
+/* Parameters first .. last of the model, with oddities, into one file. */
+static void put_file(const char *path, const model *m, uint32_t first, uint32_t last, unsigned how)
+{
+    file_st_writer *w = NULL;
+    put puts[64];
+    uint32_t n = 0, i;
+    char name[128];
+    assert_int_equal(file_st_create(path, &w), ATOM_OK);
+    for (uint32_t p = first; p < last; p++) {
+        const graph_param *q = &m->g->params[p];
+        uint64_t dims[4] = {0};
+        bool swap = file_param_transposed(q);
+        if ((how & LACKING) && (p == first + 1 || p == first + 3))
+            continue;
+        if ((how & HEAD_ONLY) && strcmp(q->name, "wte.weight") == 0)
+            continue;
+        for (uint32_t d = 0; d < q->rank; d++)
+            dims[d] = (uint64_t)q->dims[swap ? 1 - d : d];
+        if ((how & MISSHAPEN) && p == first) {
+            dims[0] = q->elements;
+            dims[1] = 1;
+        }
+        snprintf(name, sizeof name, "%s%s", how & NO_PREFIX ? "" : "transformer.", q->name);
+        bool integer = (how & INTEGER) && p == first;
+        assert_int_equal(file_st_declare(w, name,
+                                         integer      ? FILE_I32
+                                         : how & HALF ? FILE_BF16
+                                                      : FILE_F32,
+                                         q->rank, dims),
+                         ATOM_OK);
+        puts[n++] = (put){.param = q};
+    }
+    const graph_param *wte = &m->g->params[0];
+    uint64_t dims[4] = {(uint64_t)wte->dims[0], (uint64_t)wte->dims[1], 1, 1};
+    if (how & (HEAD | HEAD_ONLY | OTHER_HEAD)) {
+        assert_int_equal(file_st_declare(w, "lm_head.weight", FILE_F32, 2, dims), ATOM_OK);
+        puts[n++] = (put){.param = how & OTHER_HEAD ? NULL : wte, .bytes = wte->elements * 4};
+    }
+    if (how & TWICE) {
+        assert_int_equal(file_st_declare(w, "wte.weight", FILE_F32, 2, dims), ATOM_OK);
+        puts[n++] = (put){.param = wte};
+    }
+    if (how & BUFFERS) {
+        assert_int_equal(
+            file_st_declare(w, "h.0.attn.bias", FILE_BOOL, 4, (uint64_t[]){1, 1, 7, 7}), ATOM_OK);
+        puts[n++] = (put){.bytes = 49};
+        assert_int_equal(file_st_declare(w, "h.11.attn.masked_bias", FILE_F32, 0, NULL), ATOM_OK);
+        puts[n++] = (put){.bytes = 4};
+    }
+    if (how & EXTRA) {
+        assert_int_equal(file_st_declare(w, "h.9.ln_1.weight", FILE_F32, 1, (uint64_t[]){6}),
+                         ATOM_OK);
+        puts[n++] = (put){.bytes = 24};
+    }
+    assert_int_equal(file_st_begin(w), ATOM_OK);
+    while (file_st_next(w, &i)) {
+        static const uint8_t zeros[512];
+        if (puts[i].param)
+            put_param(w, m, puts[i].param, how);
+        else
+            assert_int_equal(file_st_write(w, zeros, puts[i].bytes), ATOM_OK);
+    }
+    assert_int_equal(file_st_finish(w), ATOM_OK);
+    file_st_writer_close(&w);
+}
+
+static void weights_as_others_write_them(void **state)
+{
+    static const unsigned ways[] = {0,         NO_PREFIX, NO_PREFIX | BUFFERS, HEAD,
+                                    HEAD_ONLY, HALF,      NOT_FINITE};
+    scratch s;
+    model m;
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    for (uint64_t i = 0; i < m.g->param_extent; i++)
+        m.vector[i] = atom_bf16_to_f32(atom_f32_to_bf16(m.vector[i]));
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        put_file(scratch_path(&s, "model.safetensors"), &m, 0, m.g->n_params, ways[i]);
+        memset(m.got, 0, m.g->param_extent * 4);
+        if (file_weights_read(s.dir, m.g, m.got) != ATOM_OK)
+            fail_msg("way %u: %s", ways[i], atom_fail_message());
+        assert_int_equal(same_weights(&m), ways[i] != NOT_FINITE);
+    }
+    model_close(&m);
+    scratch_close(&s);
+}
+
+static void weights_refused(void **state)
+{
+    static const struct {
+        unsigned how;
+        atom_status status;
+        const char *message;
+    } cases[] = {
+        {OTHER_HEAD, ATOM_E_UNSUPPORTED, "lm_head.weight differs from wte.weight"},
+        {EXTRA, ATOM_E_FORMAT, "tensor 'h.9.ln_1.weight' is no part of the model"},
+        {TWICE, ATOM_E_FORMAT, "wte.weight' appears twice"},
+        {LACKING, ATOM_E_FORMAT, "2 tensors are missing: wpe.weight, h.0.ln_1.bias"},
+        {MISSHAPEN, ATOM_E_FORMAT,
+         "tensor 'transformer.wte.weight' is [66, 1]; config.json says [11, 6]"},
+        {INTEGER, ATOM_E_FORMAT, "tensor 'transformer.wte.weight' is I32"},
+    };
+    scratch s;
+    model m;
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        put_file(scratch_path(&s, "model.safetensors"), &m, 0, m.g->n_params, cases[i].how);
+        atom_status st = file_weights_read(s.dir, m.g, m.got);
+        if (st != cases[i].status || !strstr(atom_fail_message(), cases[i].message))
+            fail_msg("%u: %s: %s", cases[i].how, atom_status_name(st), atom_fail_message());
+    }
+    assert_int_equal(unlink(scratch_path(&s, "model.safetensors")), 0);
+    assert_false(file_weights_exist(s.dir));
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+    scratch_write(&s, "pytorch_model.bin", "x", 1);
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "save_pretrained"));
+    model_close(&m);
+    scratch_close(&s);
+}
+
+/* An index that maps parameters [0, half) to file a and the rest to file b. */
+static void put_index(scratch *s, const model *m, const char *a, const char *b, int wrong)
+{
+    char text[8192];
+    int n = snprintf(text, sizeof text, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
+    for (uint32_t p = 0; p < m->g->n_params; p++)
+        n +=
+            snprintf(text + n, sizeof text - (size_t)n, "%s\"transformer.%s\":\"%s\"", p ? "," : "",
+                     m->g->params[p].name, (p < m->g->n_params / 2) != ((int)p == wrong) ? a : b);
+    n += snprintf(text + n, sizeof text - (size_t)n, "}}");
+    scratch_write(s, "model.safetensors.index.json", text, (size_t)n);
+}
+
+static void shards(void **state)
+{
+    static const char *const bad_names[] = {
+        "../a.safetensors", "/etc/a.safetensors", "a.bin",
+        "C:a.safetensors",  "x\\\\a.safetensors", ".safetensors"};
+    static const char a[] = "model-00001-of-00002.safetensors",
+                      b[] = "model-00002-of-00002.safetensors";
+    scratch s;
+    model m;
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    uint32_t half = m.g->n_params / 2;
+    put_file(scratch_path(&s, a), &m, 0, half, 0);
+    put_file(scratch_path(&s, b), &m, half, m.g->n_params, BUFFERS);
+    put_index(&s, &m, a, b, -1);
+    assert_true(file_weights_exist(s.dir));
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_OK);
+    assert_true(same_weights(&m));
+
+    put_index(&s, &m, a, b, 1);
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "tensor 'transformer.wpe.weight' is also in"));
+    put_index(&s, &m, a, b, (int)half + 1);
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "is missing; the index says it is here"));
+    put_index(&s, &m, a, "nothing.safetensors", -1);
+    assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "there is no file"));
+    for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
+        put_index(&s, &m, a, bad_names[i], -1);
+        assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+        assert_non_null(strstr(atom_fail_message(), "no plain name"));
+    }
+    static const char *const texts[] = {
+        "{}", "[]", "{\"weight_map\":[]}", "{\"weight_map\":{}}", "{\"weight_map\":{\"a\":1}}",
+        "{"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        scratch_write(&s, "model.safetensors.index.json", texts[i], strlen(texts[i]));
+        assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
+    }
+    model_close(&m);
+    scratch_close(&s);
+}
+
+static void specs(void **state)
+{
+    scratch s;
+    model m;
+    file_model got = {0};
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    assert_int_equal(file_model_resolve("gpt2-124m", &got), ATOM_OK);
+    assert_int_equal(got.kind, FILE_MODEL_PRESET);
+    assert_int_equal(got.config.width, 768);
+    file_model_free(&got);
+    assert_int_equal(file_model_resolve("gpt2-124", &got), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "did you mean 'gpt2-124m'?"));
+    assert_int_equal(file_model_resolve(s.dir, &got), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "has no config.json"));
+    assert_int_equal(file_config_write(s.dir, &m.config, NULL, 10), ATOM_OK);
+    assert_true(atom_path_exists(scratch_path(&s, "generation_config.json")));
+    assert_int_equal(file_model_resolve(s.dir, &got), ATOM_OK);
+    assert_int_equal(got.kind, FILE_MODEL_DIR);
+    assert_false(got.has_weights);
+    assert_non_null(got.source);
+    file_model_free(&got);
+    assert_int_equal(file_weights_write(s.dir, m.g, m.vector), ATOM_OK);
+    assert_int_equal(file_model_resolve(s.dir, &got), ATOM_OK);
+    assert_true(got.has_weights);
+    file_model_free(&got);
+    assert_int_equal(file_model_resolve(scratch_path(&s, "config.json"), &got), ATOM_OK);
+    assert_int_equal(got.kind, FILE_MODEL_CONFIG);
+    assert_int_equal(got.config.inner, 10);
+    assert_string_equal(got.config.name, "tiny");
+    file_model_free(&got);
+    model_close(&m);
+    scratch_close(&s);
+}
+
+static void no_memory(void **state)
+{
+    scratch s;
+    model m;
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    uint64_t before = atom_mem_read().live_blocks;
+    for (uint64_t n = 1;; n++) {
+        file_model got = {0};
+        atom_mem_fail_after(n);
+        atom_status st = file_config_write(s.dir, &m.config, "{\"a\":1}", -1);
+        if (st == ATOM_OK)
+            st = file_weights_write(s.dir, m.g, m.vector);
+        if (st == ATOM_OK)
+            st = file_model_resolve(s.dir, &got);
+        if (st == ATOM_OK)
+            st = file_weights_read(s.dir, m.g, m.got);
+        atom_mem_fail_after(0);
+        file_model_free(&got);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+        if (st == ATOM_OK) {
+            assert_true(n > 40);
+            break;
+        }
+        assert_int_equal(st, ATOM_E_RESOURCE);
+    }
+    assert_true(same_weights(&m));
+    model_close(&m);
+    scratch_close(&s);
+}
+
+/* No damaged config.json crashes, and what is accepted passes the graph's own check. */
+static void config_mutations(void **state)
+{
+    static const char base[] =
+        GPT2("\"n_embd\":40,\"n_head\":5,\"n_inner\":null,\"vocab_size\":97,"
+             "\"layer_norm_epsilon\":1e-05,\"attn_pdrop\":0.1,"
+             "\"tie_word_embeddings\":true,\"architectures\":[\"GPT2Model\"]");
+    static const char alphabet[] = "{}[]\":,0123456789-.eE\\ntrufalse";
+    uint64_t seed = 7;
+    uint32_t accepted = 0;
+    (void)state;
+    for (int round = 0; round < 50000; round++) {
+        char text[sizeof base];
+        graph_gpt2_config c;
+        memcpy(text, base, sizeof base);
+        for (int k = 0; k < 2; k++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            text[(seed >> 33) % (sizeof base - 1)] = alphabet[(seed >> 20) % (sizeof alphabet - 1)];
+        }
+        if (file_config_parse("m", text, sizeof base - 1, &c) == ATOM_OK) {
+            accepted++;
+            assert_int_equal(graph_gpt2_check(&c), ATOM_OK);
+        }
+    }
+    assert_true(accepted > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(config_accepted),
+        cmocka_unit_test(config_refused),
+        cmocka_unit_test(config_written),
+        cmocka_unit_test(config_mutations),
+        cmocka_unit_test(weights_round_trip),
+        cmocka_unit_test(weights_in_bands),
+        cmocka_unit_test(weights_as_others_write_them),
+        cmocka_unit_test(weights_refused),
+        cmocka_unit_test(shards),
+        cmocka_unit_test(specs),
+        cmocka_unit_test(no_memory),
+    };
+    atom_log_set_level(ATOM_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
