@@ -1,8 +1,8 @@
 /*
- * The product of gemm.h without oneDNN: bf16 on machines where oneDNN has no bf16 code, and whatever
- * it refuses. One idea: blocks of a few rows and GEMM_PLAIN_K columns of a become fp32 on the stack,
- * then tile.h multiplies. Refuses to be fast on pair-packed panels; those reach it only when oneDNN
- * fails on a machine where it should not.
+ * The product of gemm.h without oneDNN: bf16 on machines where oneDNN has no bf16 code, and
+ * whatever it refuses. One idea: blocks of a few rows and GEMM_PLAIN_K columns of a become fp32 on
+ * the stack, then tile.h multiplies. Refuses to be fast on pair-packed panels; those reach it only
+ * when oneDNN fails on a machine where it should not.
  */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/tile.h"

@@ -1,0 +1,57 @@
+/*
+ * Scratch of attention (isa/attention*.c), laid out in one place for the kernels and for who asks
+ * how much they need. One set of pieces per head of one sample; all fp32. W: D rounded up to 16.
+ *
+ *   keys_t, values_t   [blocks][D][64]   block of keys (values), transposed
+ *   query, keys, values, dy   [T][W]     rows as fp32
+ *   dq                 [T][W]
+ *   tiles              [blocks][2][64][64] forward: one set per block of queries; backward: one set
+ *   out                [T][W]            forward: sums of the output; backward: [2][64][W] dk and
+ * dv stats              [T][2]            forward: top and sum; backward: delta
+ */
+#ifndef KERNELS_CPU_ATTENTION_H
+#define KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/matmul.h"
+
+enum { ATTENTION_BLOCK = 64 };
+
+typedef struct attention_space {
+    float *keys_t, *values_t, *query, *keys, *values, *dy, *dq, *tiles, *out, *stats;
+} attention_space;
+
+static inline int64_t attention_blocks(int64_t T)
+{
+    return (T + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
+}
+static inline int64_t attention_width(int64_t D)
+{
+    return (D + 15) / 16 * 16;
+}
+
+static inline attention_space attention_space_carve(krn_carve *c, int backward, int64_t T,
+                                                    int64_t D)
+{
+    int64_t blocks = attention_blocks(T), room = blocks * ATTENTION_BLOCK;
+    uint64_t rows = (uint64_t)(room * attention_width(D)) * 4, turned = (uint64_t)(room * D) * 4;
+    uint64_t tile = (uint64_t)2 * ATTENTION_BLOCK * ATTENTION_BLOCK * 4;
+    attention_space s = {0};
+    s.keys_t = (float *)krn_carve_take(c, turned);
+    s.query = (float *)krn_carve_take(c, rows);
+    s.stats = (float *)krn_carve_take(c, (uint64_t)room * 8);
+    if (!backward) {
+        s.values = (float *)krn_carve_take(c, rows);
+        s.out = (float *)krn_carve_take(c, rows);
+        s.tiles = (float *)krn_carve_take(c, tile * (uint64_t)blocks);
+        return s;
+    }
+    s.values_t = (float *)krn_carve_take(c, turned);
+    s.keys = (float *)krn_carve_take(c, rows);
+    s.dy = (float *)krn_carve_take(c, rows);
+    s.dq = (float *)krn_carve_take(c, rows);
+    s.out = (float *)krn_carve_take(c, (uint64_t)(2 * ATTENTION_BLOCK * attention_width(D)) * 4);
+    s.tiles = (float *)krn_carve_take(c, tile);
+    return s;
+}
+
+#endif

@@ -1,0 +1,140 @@
+/*
+ * Owns attention's backward. One idea: a task is one head; it takes the blocks of keys in order and
+ * for each the blocks of queries from the diagonal on, rebuilds the probabilities of a 64 x 64 tile
+ * from lse, and adds to dk, dv (of this block of keys) and dq (of the whole head) in that fixed
+ * order. The transposed factors of dk and dv cost nothing: tile.h reads its left operand with any
+ * strides.
+ */
+#include "kernels/cpu/isa/attention.h"
+
+enum { BLOCK = ATTENTION_BLOCK };
+
+KRN_INLINE void prepare(atom_dtype dtype, const attention_head *a)
+{
+    const attention_job *j = a->job;
+    const attention_space *s = &a->space;
+    int64_t step = 3 * j->C, k = attention_qkv_at(a, 1, 0);
+    attention_turn(dtype, j, s->keys_t, j->qkv, k, step);
+    attention_turn(dtype, j, s->values_t, j->qkv, attention_qkv_at(a, 2, 0), step);
+    attention_widen(dtype, j, s->query, j->qkv, attention_qkv_at(a, 0, 0), step, j->T);
+    attention_widen(dtype, j, s->keys, j->qkv, k, step, j->T);
+    attention_widen(dtype, j, s->dy, j->dy, attention_y_at(a, 0), j->C, j->T);
+    memset(s->dq, 0, (size_t)(j->T * j->W) * sizeof *s->dq);
+    for (int64_t t = 0; t < j->T; t++) {
+        vf delta = vf_all(0.0f);
+        for (int64_t d = 0; d < j->D; d += VF_LANES)
+            delta += vf_load(s->dy + t * j->W + d) *
+                     vf_get(dtype, j->y, attention_y_at(a, t) + d, krn_min(VF_LANES, j->D - d));
+        s->stats[t] = vf_sum(delta);
+    }
+}
+
+/* Row r of the tiles at (t0, s0): score becomes P times its mask, dp becomes dS. */
+KRN_INLINE void gradient_row(const attention_head *a, int64_t t0, int64_t s0, int64_t r)
+{
+    const attention_job *j = a->job;
+    int64_t t = t0 + r, live = krn_min(BLOCK, t - s0 + 1);
+    float *p = a->space.tiles + r * BLOCK, *ds = p + BLOCK * BLOCK, factor[BLOCK];
+    vf lse = vf_all(j->lse[(a->b * j->H + a->h) * j->T + t]);
+    vf delta = vf_all(a->space.stats[t]), scale = vf_all(j->scale);
+    for (int64_t c = live; c < BLOCK; c++)
+        p[c] = -INFINITY;
+    for (int64_t c = 0; c < BLOCK; c += VF_LANES)
+        vf_store(factor + c, vf_all(1.0f));
+    if (j->drop.on)
+        attention_mask_row(a, t, s0, factor);
+    for (int64_t c = 0; c < BLOCK; c += VF_LANES) {
+        vf mask = vf_load(factor + c);
+        vf x = vf_exp(vf_load(p + c) * scale - lse);
+        vf_store(p + c, x * mask);
+        vf_store(ds + c, x * (vf_load(ds + c) * mask - delta) * scale);
+    }
+}
+
+static void multiply(const float *a, int64_t a_row, int64_t a_col, const float *b, int64_t ldb,
+                     float *c, int64_t ldc, int64_t m, int64_t n, int64_t k, bool add)
+{
+    tile_job t = {a, a_row, a_col, b, ldb, c, ldc, k, add};
+    tile_mul(&t, m, n);
+}
+
+/* One tile: queries t0.., keys s0... */
+KRN_INLINE void add_tile(const attention_head *a, int64_t t0, int64_t s0, float *dk, float *dv)
+{
+    const attention_job *j = a->job;
+    const attention_space *s = &a->space;
+    int64_t rows = krn_min(BLOCK, j->T - t0), cols = krn_min(BLOCK, j->T - s0), W = j->W;
+    const float *q = s->query + t0 * W, *dy = s->dy + t0 * W;
+    float *p = s->tiles, *ds = p + BLOCK * BLOCK;
+    multiply(q, W, 1, s->keys_t + s0 * j->D, BLOCK, p, BLOCK, rows, BLOCK, j->D, false);
+    multiply(dy, W, 1, s->values_t + s0 * j->D, BLOCK, ds, BLOCK, rows, BLOCK, j->D, false);
+    for (int64_t r = 0; r < rows; r++)
+        gradient_row(a, t0, s0, r);
+    multiply(p, 1, BLOCK, dy, W, dv, W, cols, W, rows, true);
+    multiply(ds, 1, BLOCK, q, W, dk, W, cols, W, rows, true);
+    multiply(ds, BLOCK, 1, s->keys + s0 * W, W, s->dq + t0 * W, W, rows, W, cols, true);
+}
+
+/* n rows from t0 of dqkv's part, from fp32 rows of W. */
+KRN_INLINE void put_rows(atom_dtype dtype, const attention_head *a, int part, const float *d,
+                         int64_t t0, int64_t n)
+{
+    const attention_job *j = a->job;
+    for (int64_t t = 0; t < n; t++) {
+        int64_t at = attention_qkv_at(a, part, t0 + t);
+        for (int64_t c = 0; c < j->D; c += VF_LANES) {
+            int64_t k = krn_min(VF_LANES, j->D - c);
+            vf x = vf_load(d + t * j->W + c);
+            if (j->add)
+                x += vf_get(dtype, j->dqkv, at + c, k);
+            vf_put(dtype, j->dqkv, at + c, k, x);
+        }
+    }
+}
+
+KRN_INLINE void run_head(atom_dtype dtype, const attention_job *j, uint32_t i)
+{
+    attention_head a = attention_head_at(j, i, 1);
+    float *dk = a.space.out, *dv = dk + BLOCK * j->W;
+    prepare(dtype, &a);
+    for (int64_t s0 = 0; s0 < j->T; s0 += BLOCK) {
+        memset(dk, 0, (size_t)(2 * BLOCK * j->W) * sizeof *dk);
+        for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
+            add_tile(&a, t0, s0, dk, dv);
+        put_rows(dtype, &a, 1, dk, s0, krn_min(BLOCK, j->T - s0));
+        put_rows(dtype, &a, 2, dv, s0, krn_min(BLOCK, j->T - s0));
+    }
+    put_rows(dtype, &a, 0, a.space.dq, 0, j->T);
+}
+
+static void head_f32(void *ctx, uint32_t i, uint32_t worker)
+{
+    (void)worker;
+    run_head(ATOM_F32, ctx, i);
+}
+static void head_bf16(void *ctx, uint32_t i, uint32_t worker)
+{
+    (void)worker;
+    run_head(ATOM_BF16, ctx, i);
+}
+
+static void run(krn_ctx *cx, const krn_args *args, atom_task head)
+{
+    attention_job j = attention_job_open(cx, args, 1);
+    j.y = args->buf[1];
+    j.lse = args->buf[2];
+    j.dy = args->buf[3];
+    j.dqkv = args->buf[4];
+    j.add = args->flags & KRN_ADD_D_IN0;
+    if (j.dqkv)
+        krn_each(cx->threads, j.B * j.H, head, &j);
+}
+
+void KRN_ISA(krn_cpu_attention_bwd_f32)(krn_ctx *cx, const krn_args *args)
+{
+    run(cx, args, head_f32);
+}
+void KRN_ISA(krn_cpu_attention_bwd_bf16)(krn_ctx *cx, const krn_args *args)
+{
+    run(cx, args, head_bf16);
+}

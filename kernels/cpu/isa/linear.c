@@ -1,0 +1,259 @@
+/*
+ * Owns linear and linear_gelu. One idea: everything that a product needs re-ordered (weights, x and
+ * dy' as panels or transposed) is written once into scratch by one parallel loop; then the products
+ * run as one grid of panels each. What touches single elements (bias, gelu, its slope, column sums)
+ * rides on a pass that has the panel in cache. Refuses to hold more than LINEAR_ROWS rows in
+ * backward.
+ */
+#include "kernels/cpu/linear.h"
+
+#include "kernels/cpu/isa/matmul.h"
+#include "kernels/cpu/isa/pack.h"
+#include "kernels/cpu/isa/span.h"
+#include "kernels/cpu/isa/vecmath.h"
+
+/* Rows of a product's block, and rows that the re-ordering keeps in L1. */
+enum { ROW_STEP = 512, TURN_ROWS = 64 };
+
+typedef struct linear_job {
+    atom_dtype dtype;
+    gemm_layout layout;
+    int64_t N, I, O;
+    const void *x, *w, *b, *u, *dy;
+    void *y, *save_u, *dx;
+    float *dw, *db;
+    linear_space space;
+    int64_t first, rows; /* of this block of N */
+    gemm_grid grid, dw_grid;
+} linear_job;
+
+static const void *row_at(const linear_job *j, const void *base, int64_t row, int64_t width)
+{
+    return (const char *)base + (uint64_t)(row * width) * atom_dtype_bytes(j->dtype);
+}
+
+static void *panel_at(const linear_job *j, void *panels, int64_t k, uint32_t i)
+{
+    return (char *)panels + i * gemm_panel_bytes(j->dtype, k);
+}
+
+/* Panel i of w': 64 outputs, k = I. */
+KRN_INLINE void pack_w_cols(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    int64_t o = (int64_t)i * GEMM_PANEL, n = krn_min(GEMM_PANEL, j->O - o);
+    pack_from m = pack_at(dtype, j->w, o * j->I, j->I, n, j->I);
+    pack_cols(dtype, j->layout, panel_at(j, j->space.w_panels, j->I, i), &m);
+}
+
+/* y = gelu(u) on one spot of the grid. */
+KRN_INLINE void gelu_spot(atom_dtype dtype, const linear_job *j, gemm_spot s)
+{
+    for (int64_t m = s.m0; m < s.m0 + s.m; m++) {
+        int64_t at = m * j->O + s.n0, n = 0;
+        for (; n + VF_LANES <= s.n; n += VF_LANES)
+            vf_store_act(dtype, j->y, at + n, vf_gelu(vf_load_act(dtype, j->save_u, at + n)));
+        if (n < s.n)
+            vf_put(dtype, j->y, at + n, s.n - n,
+                   vf_gelu(vf_get(dtype, j->save_u, at + n, s.n - n)));
+    }
+}
+
+KRN_INLINE void fwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    gemm_grid_run(&j->grid, i, j->x, j->space.w_panels, j->b, j->save_u ? j->save_u : j->y);
+    if (j->save_u)
+        gelu_spot(dtype, j, gemm_grid_spot(&j->grid, i));
+}
+
+/* Rows r0 .. r0+n, columns o .. o+width of du = dy gelu'(u), rounded to act. */
+KRN_INLINE void du_rows(atom_dtype dtype, const linear_job *j, int64_t r0, int64_t n, int64_t o,
+                        int64_t width)
+{
+    for (int64_t r = r0; r < r0 + n; r++) {
+        int64_t from = (j->first + r) * j->O + o, to = r * j->O + o, c = 0;
+        for (; c + VF_LANES <= width; c += VF_LANES) {
+            vf slope = vf_gelu_slope(vf_load_act(dtype, j->u, from + c));
+            vf_store_act(dtype, j->space.du, to + c, slope * vf_load_act(dtype, j->dy, from + c));
+        }
+        if (c < width) {
+            vf slope = vf_gelu_slope(vf_get(dtype, j->u, from + c, width - c));
+            vf_put(dtype, j->space.du, to + c, width - c,
+                   slope * vf_get(dtype, j->dy, from + c, width - c));
+        }
+    }
+}
+
+/* Adds rows r0 .. r0+n of the columns to sum[GEMM_PANEL]. */
+KRN_INLINE void column_sums(atom_dtype dtype, const void *d, int64_t ld, int64_t r0, int64_t n,
+                            int64_t o, int64_t width, float *sum)
+{
+    for (int64_t c = 0; c < width; c += VF_LANES) {
+        int64_t k = krn_min(VF_LANES, width - c);
+        vf s = vf_load(sum + c);
+        for (int64_t r = r0; r < r0 + n; r++)
+            s += vf_get(dtype, d, r * ld + o + c, k);
+        vf_store(sum + c, s);
+    }
+}
+
+/* 64 columns of dy: du where there is a gelu, its transpose, and its column sums. */
+KRN_INLINE void turn_dy(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    int64_t o = (int64_t)i * GEMM_PANEL, width = krn_min(GEMM_PANEL, j->O - o);
+    int64_t padded = gemm_round_k(j->rows);
+    const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
+    float sum[GEMM_PANEL] = {0};
+    for (int64_t r = 0; r < j->rows; r += TURN_ROWS) {
+        int64_t n = krn_min(TURN_ROWS, j->rows - r);
+        if (j->u)
+            du_rows(dtype, j, r, n, o, width);
+        if (j->db)
+            column_sums(dtype, d, j->O, r, n, o, width, sum);
+        if (j->dw) {
+            pack_from m = pack_at(dtype, d, r * j->O + o, j->O, n, width);
+            char *to = j->space.dy_turned;
+            pack_transpose(dtype, to + (uint64_t)(o * padded + r) * atom_dtype_bytes(dtype), padded,
+                           &m);
+        }
+    }
+    for (int64_t c = 0; c < width && j->db; c++)
+        j->db[o + c] += sum[c];
+}
+
+KRN_INLINE void pack_w_rows(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    int64_t c = (int64_t)i * GEMM_PANEL, n = krn_min(GEMM_PANEL, j->I - c);
+    pack_from m = pack_at(dtype, j->w, c, j->I, j->O, n);
+    pack_rows(dtype, j->layout, panel_at(j, j->space.w_panels, j->O, i), &m);
+}
+
+KRN_INLINE void pack_x_rows(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    int64_t c = (int64_t)i * GEMM_PANEL, n = krn_min(GEMM_PANEL, j->I - c);
+    pack_from m = pack_at(dtype, j->x, j->first * j->I + c, j->I, j->rows, n);
+    pack_rows(dtype, j->layout, panel_at(j, j->space.x_panels, j->rows, i), &m);
+}
+
+/* Backward, first loop: panels of dy, then of x, then (first block of rows only) of w. */
+KRN_INLINE void bwd_prepare(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    uint32_t outs = (uint32_t)gemm_panels(j->O), ins = (uint32_t)gemm_panels(j->I);
+    if (i < outs)
+        turn_dy(dtype, j, i);
+    else if (i < outs + ins) {
+        if (j->dw)
+            pack_x_rows(dtype, j, i - outs);
+    } else
+        pack_w_rows(dtype, j, i - outs - ins);
+}
+
+/* Backward, second loop: the products of dx, then of dw. */
+static void bwd_product(void *ctx, uint32_t i, uint32_t worker)
+{
+    (void)worker;
+    const linear_job *j = ctx;
+    uint32_t dx_tasks = j->dx ? gemm_grid_count(&j->grid) : 0;
+    if (i < dx_tasks) {
+        const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
+        void *dx = (char *)j->dx + (uint64_t)(j->first * j->I) * atom_dtype_bytes(j->dtype);
+        gemm_grid_run(&j->grid, i, d, j->space.w_panels, NULL, dx);
+    } else
+        gemm_grid_run(&j->dw_grid, i - dx_tasks, j->space.dy_turned, j->space.x_panels, NULL,
+                      j->dw);
+}
+
+#define TASK(name, body, dtype)                                                                    \
+    static void name(void *ctx, uint32_t i, uint32_t worker)                                       \
+    {                                                                                              \
+        (void)worker;                                                                              \
+        body(dtype, ctx, i);                                                                       \
+    }
+TASK(pack_w_f32, pack_w_cols, ATOM_F32)
+TASK(pack_w_bf16, pack_w_cols, ATOM_BF16)
+TASK(fwd_product_f32, fwd_product, ATOM_F32)
+TASK(fwd_product_bf16, fwd_product, ATOM_BF16)
+TASK(bwd_prepare_f32, bwd_prepare, ATOM_F32)
+TASK(bwd_prepare_bf16, bwd_prepare, ATOM_BF16)
+#undef TASK
+
+static linear_job job_open(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu,
+                           int backward)
+{
+    krn_carve carve = {.base = cx->workspace};
+    return (linear_job){.dtype = dtype,
+                        .layout = gemm_layout_of(dtype),
+                        .N = args->dim[0],
+                        .I = args->dim[1],
+                        .O = args->dim[2],
+                        .x = args->buf[0],
+                        .w = args->buf[1],
+                        .space = linear_space_carve(&carve, gelu, backward, args->dim)};
+}
+
+static void run_fwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu)
+{
+    linear_job j = job_open(cx, args, dtype, gelu, 0);
+    j.b = args->buf[2];
+    j.y = args->buf[3];
+    j.save_u = gelu ? args->buf[4] : NULL;
+    gemm_shape shape = {j.N, j.O, j.I, j.I, j.O, dtype, dtype, false, j.b != NULL};
+    gemm_grid_open(&j.grid, &shape, ROW_STEP);
+    krn_each(cx->threads, gemm_panels(j.O), dtype == ATOM_F32 ? pack_w_f32 : pack_w_bf16, &j);
+    krn_each(cx->threads, gemm_grid_count(&j.grid),
+             dtype == ATOM_F32 ? fwd_product_f32 : fwd_product_bf16, &j);
+}
+
+static void run_bwd_block(krn_ctx *cx, linear_job *j, bool add_dx)
+{
+    int64_t outs = gemm_panels(j->O), ins = gemm_panels(j->I), padded = gemm_round_k(j->rows);
+    gemm_shape dx = {j->rows, j->I, j->O, j->O, j->I, j->dtype, j->dtype, add_dx, false};
+    gemm_shape dw = {j->O, j->I, padded, padded, j->I, j->dtype, ATOM_F32, true, false};
+    uint32_t products = 0;
+    if (j->dx) {
+        gemm_grid_open(&j->grid, &dx, ROW_STEP);
+        products += gemm_grid_count(&j->grid);
+    }
+    if (j->dw) {
+        gemm_grid_open(&j->dw_grid, &dw, ROW_STEP);
+        products += gemm_grid_count(&j->dw_grid);
+    }
+    int64_t prepare = outs + ins + (j->dx && j->first == 0 ? ins : 0);
+    krn_each(cx->threads, prepare, j->dtype == ATOM_F32 ? bwd_prepare_f32 : bwd_prepare_bf16, j);
+    krn_each(cx->threads, products, bwd_product, j);
+}
+
+static void run_bwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu)
+{
+    linear_job j = job_open(cx, args, dtype, gelu, 1);
+    void *const *buf = args->buf + (gelu ? 1 : 0);
+    j.u = gelu ? args->buf[4] : NULL;
+    j.dy = buf[4];
+    j.dx = buf[5];
+    j.dw = buf[6];
+    j.db = buf[7];
+    for (j.first = 0; j.first < j.N; j.first += LINEAR_ROWS) {
+        j.rows = krn_min(LINEAR_ROWS, j.N - j.first);
+        run_bwd_block(cx, &j, args->flags & KRN_ADD_D_IN0);
+    }
+}
+
+#define ENTRIES(op, gelu)                                                                          \
+    void KRN_ISA(krn_cpu_##op##_fwd_f32)(krn_ctx * cx, const krn_args *args)                       \
+    {                                                                                              \
+        run_fwd(cx, args, ATOM_F32, gelu);                                                         \
+    }                                                                                              \
+    void KRN_ISA(krn_cpu_##op##_fwd_bf16)(krn_ctx * cx, const krn_args *args)                      \
+    {                                                                                              \
+        run_fwd(cx, args, ATOM_BF16, gelu);                                                        \
+    }                                                                                              \
+    void KRN_ISA(krn_cpu_##op##_bwd_f32)(krn_ctx * cx, const krn_args *args)                       \
+    {                                                                                              \
+        run_bwd(cx, args, ATOM_F32, gelu);                                                         \
+    }                                                                                              \
+    void KRN_ISA(krn_cpu_##op##_bwd_bf16)(krn_ctx * cx, const krn_args *args)                      \
+    {                                                                                              \
+        run_bwd(cx, args, ATOM_BF16, gelu);                                                        \
+    }
+ENTRIES(linear, 0)
+ENTRIES(linear_gelu, 1)
+#undef ENTRIES
