@@ -1,0 +1,160 @@
+/*
+ * Speaks for atom in tokenizer_oracle.py:
+ *   tokenizer_dump encode TOKENIZER.json DOCS   one line of ids per document
+ *   tokenizer_dump train N DOCS OUT.json        trains on the documents
+ *   tokenizer_dump bytes OUT.json               the bytes tokenizer
+ *   tokenizer_dump resave IN.json OUT.json
+ *   tokenizer_dump repair DOCS                  each document as valid UTF-8, in hexadecimal
+ * DOCS holds, per document, a little-endian uint32 length and that many bytes. Checks on the way
+ * that every document decodes to itself.
+ */
+#include "atom/base/bytes.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/bpe_train.h"
+#include "atom/text/tokenizer.h"
+#include "atom/text/utf8.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct documents {
+    char *data;
+    atom_reader r;
+} documents;
+
+static atom_status open_documents(const char *path, documents *d)
+{
+    uint64_t bytes = 0;
+    atom_status st = atom_file_read(path, (uint64_t)1 << 32, &d->data, &bytes);
+    d->r = atom_reader_make(d->data, bytes);
+    return st;
+}
+
+/* The next document, inside d->data; NULL at the end. */
+static const char *next_document(documents *d, size_t *bytes)
+{
+    if (atom_reader_left(&d->r) == 0)
+        return NULL;
+    *bytes = atom_read_u32(&d->r);
+    const char *text = (const char *)d->r.at;
+    if (atom_reader_left(&d->r) < *bytes)
+        return NULL;
+    d->r.at += *bytes;
+    return text;
+}
+
+static atom_status check_round_trip(const text_tokenizer *t, const char *text, size_t bytes,
+                                    const text_ids *ids)
+{
+    char *back = NULL;
+    size_t back_bytes = 0;
+    atom_status st = text_decode(t, ids->ids, ids->n, false, &back, &back_bytes);
+    if (st == ATOM_OK && (back_bytes != bytes || memcmp(back, text, bytes) != 0))
+        st = atom_fail(ATOM_E_RUNTIME, "a document does not decode to itself");
+    atom_free(back);
+    return st;
+}
+
+static atom_status encode(const char *tokenizer, const char *path)
+{
+    atom_status st = ATOM_OK;
+    documents d = {0};
+    text_tokenizer *t = NULL;
+    text_encoder *e = NULL;
+    text_ids ids = {0};
+    size_t bytes;
+    ATOM_TRY(text_tokenizer_load(tokenizer, &t));
+    ATOM_TRY(text_encoder_open(t, &e));
+    ATOM_TRY(open_documents(path, &d));
+    for (const char *text; (text = next_document(&d, &bytes));) {
+        ids.n = 0;
+        ATOM_TRY(text_encode(e, text, bytes, &ids, NULL));
+        ATOM_TRY(check_round_trip(t, text, bytes, &ids));
+        for (size_t i = 0; i < ids.n; i++)
+            printf("%s%u", i ? " " : "", ids.ids[i]);
+        putchar('\n');
+    }
+fail:
+    text_encoder_close(&e);
+    text_tokenizer_close(&t);
+    text_ids_fini(&ids);
+    atom_free(d.data);
+    return st;
+}
+
+static atom_status train(const char *n, const char *path, const char *out)
+{
+    atom_status st = ATOM_OK;
+    documents d = {0};
+    text_words *words = NULL;
+    text_tokenizer *t = NULL;
+    size_t bytes;
+    double started = atom_clock_seconds();
+    ATOM_TRY(text_words_open(&words));
+    ATOM_TRY(open_documents(path, &d));
+    for (const char *text; (text = next_document(&d, &bytes));)
+        ATOM_TRY(text_words_add(words, text, bytes, NULL));
+    double counted = atom_clock_seconds();
+    ATOM_TRY(text_bpe_train(words, (uint32_t)strtoul(n, NULL, 10), NULL, NULL, &t));
+    fprintf(stderr, "%zu words counted in %.2f s, trained in %.2f s\n", text_words_count(words),
+            counted - started, atom_clock_seconds() - counted);
+    ATOM_TRY(text_tokenizer_save(t, out));
+fail:
+    text_tokenizer_close(&t);
+    text_words_close(&words);
+    atom_free(d.data);
+    return st;
+}
+
+static atom_status save(const char *in, const char *out)
+{
+    text_tokenizer *t = NULL;
+    atom_status st = in ? text_tokenizer_load(in, &t) : text_tokenizer_bytes(&t);
+    if (st == ATOM_OK)
+        st = text_tokenizer_save(t, out);
+    text_tokenizer_close(&t);
+    return st;
+}
+
+static atom_status repair(const char *path)
+{
+    atom_status st = ATOM_OK;
+    documents d = {0};
+    size_t bytes;
+    ATOM_TRY(open_documents(path, &d));
+    for (const char *text; (text = next_document(&d, &bytes));) {
+        char *good = NULL;
+        size_t good_bytes = 0;
+        ATOM_TRY(text_utf8_repair(text, bytes, &good, &good_bytes));
+        for (size_t i = 0; i < good_bytes; i++)
+            printf("%02x", (unsigned char)good[i]);
+        putchar('\n');
+        atom_free(good);
+    }
+fail:
+    atom_free(d.data);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    atom_status st = ATOM_E_USAGE;
+    const char *verb = argc > 1 ? argv[1] : "";
+    if (strcmp(verb, "encode") == 0 && argc == 4)
+        st = encode(argv[2], argv[3]);
+    else if (strcmp(verb, "train") == 0 && argc == 5)
+        st = train(argv[2], argv[3], argv[4]);
+    else if (strcmp(verb, "bytes") == 0 && argc == 3)
+        st = save(NULL, argv[2]);
+    else if (strcmp(verb, "resave") == 0 && argc == 4)
+        st = save(argv[2], argv[3]);
+    else if (strcmp(verb, "repair") == 0 && argc == 3)
+        st = repair(argv[2]);
+    else
+        st = atom_fail(ATOM_E_USAGE, "usage: see the comment at the top of tokenizer_dump.c");
+    if (st != ATOM_OK)
+        fprintf(stderr, "tokenizer_dump: %s\n", atom_fail_message());
+    return atom_status_exit_code(st);
+}
