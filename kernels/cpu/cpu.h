@@ -35,6 +35,9 @@ typedef struct krn_cpu_vec {
     krn_round_fn round[2];
     krn_sumsq_fn sumsq[2];
     krn_adamw_fn adamw;
+    /* a[i] = b[i] + s c[i] with stores past the caches: the machine's bandwidth, for
+     * kernels/bench.c */
+    void (*triad)(atom_threads *threads, float *a, const float *b, const float *c, uint64_t n);
 } krn_cpu_vec;
 extern const krn_cpu_vec krn_cpu_vec_base, krn_cpu_vec_avx2, krn_cpu_vec_avx512;
 const krn_cpu_vec *krn_cpu_vec_get(krn_cpu_isa isa);

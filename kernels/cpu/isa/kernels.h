@@ -29,4 +29,7 @@ void KRN_ISA(krn_cpu_adamw)(atom_threads *threads, const krn_adamw_step *step,
                             atom_dtype wire_dtype, void *wire, float *master, float *m, float *v,
                             uint64_t n);
 
+void KRN_ISA(krn_cpu_triad)(atom_threads *threads, float *a, const float *b, const float *c,
+                            uint64_t n);
+
 #endif

@@ -19,4 +19,5 @@ const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
     .round = {KRN_ISA(krn_cpu_round_f32), KRN_ISA(krn_cpu_round_bf16)},
     .sumsq = {KRN_ISA(krn_cpu_sumsq_f32), KRN_ISA(krn_cpu_sumsq_bf16)},
     .adamw = KRN_ISA(krn_cpu_adamw),
+    .triad = KRN_ISA(krn_cpu_triad),
 };

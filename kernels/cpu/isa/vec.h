@@ -43,6 +43,10 @@ KRN_INLINE void vf_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
 }
+KRN_INLINE void vf_stream(float *p, vf x) /* past the caches; p aligned */
+{
+    _mm512_stream_ps(p, x);
+}
 KRN_INLINE vf vf_fma(vf a, vf b, vf c) /* a b + c */
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -140,6 +144,10 @@ KRN_INLINE vf vf_load(const float *p)
 KRN_INLINE void vf_store(float *p, vf x)
 {
     _mm256_storeu_ps(p, x);
+}
+KRN_INLINE void vf_stream(float *p, vf x) /* past the caches; p aligned */
+{
+    _mm256_stream_ps(p, x);
 }
 KRN_INLINE vf vf_fma(vf a, vf b, vf c)
 {
@@ -239,6 +247,10 @@ KRN_INLINE vf vf_load(const float *p)
 KRN_INLINE void vf_store(float *p, vf x)
 {
     _mm_storeu_ps(p, x);
+}
+KRN_INLINE void vf_stream(float *p, vf x) /* past the caches; p aligned */
+{
+    _mm_stream_ps(p, x);
 }
 KRN_INLINE vf vf_fma(vf a, vf b, vf c)
 {
