@@ -76,11 +76,15 @@ def dump(*args):
 
 def compare(name, path, docs, texts):
     library = Tokenizer.from_file(path)
-    library.encode_special_tokens = True  # documents are ordinary text
+    ordinary = hasattr(Tokenizer, "encode_special_tokens")  # from version 0.20
+    if ordinary:
+        library.encode_special_tokens = True  # documents are ordinary text
     ours = dump("encode", path, docs)
     if len(ours) != len(texts):
         sys.exit(f"FAIL: {name}: {len(ours)} lines for {len(texts)} texts")
     for text, line in zip(texts, ours):
+        if END in text and not ordinary:
+            continue
         ids = [int(x) for x in line.split()]
         want = library.encode(text).ids
         if ids != want:
