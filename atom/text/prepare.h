@@ -17,8 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* phase: "count words" (bytes), "train tokenizer" (merges), "encode" (bytes). From the calling thread,
- * some ten times per second at most. */
+/* phase: "count words" (bytes), "train tokenizer" (merges), "encode" (bytes). From the calling
  * thread, some ten times per second at most. */
 typedef void (*text_progress)(void *ctx, const char *phase, uint64_t done, uint64_t total);
 
