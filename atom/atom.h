@@ -8,6 +8,7 @@
  *   graph  ->  profile                part_profile_*()      partition/profile.h
  *   profile -> plan                   part_search()         partition/plan.h
  *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
+ *   all of it: train, eval, generate  trainer_open() ...    atom/train/trainer.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
@@ -28,6 +29,7 @@
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/config.h"
+#include "atom/train/trainer.h"
 #include "codegen/lower.h"
 #include "partition/plan.h"
 #include "partition/profile.h"

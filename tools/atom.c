@@ -2,13 +2,14 @@
  * The program: finds the subcommand, parses its options, runs it, prints what went wrong once, and
  * exits with the code that says which kind of wrong it was. Refuses to know what any command does.
  */
-#include "tools/show.h"
+#include "tools/progress.h"
 
 #include <signal.h>
 #include <string.h>
 
 static const cli_command *const commands[] = {
-    &cli_doctor, &cli_data_prepare, &cli_data_inspect, &cli_version, &cli_help, &cli_completion,
+    &cli_doctor, &cli_data_prepare, &cli_data_inspect, &cli_profile, &cli_plan, &cli_train,
+    &cli_eval,   &cli_generate,     &cli_inspect,      &cli_version, &cli_help, &cli_completion,
 };
 enum { COMMANDS_N = sizeof commands / sizeof commands[0] };
 
@@ -102,5 +103,7 @@ int main(int argc, char **argv)
         st = written;
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED && *atom_fail_message())
         atom_log(ATOM_LOG_ERROR, "%s", atom_fail_message());
+    if (st == ATOM_E_INTERRUPTED && cli_signal())
+        return 128 + cli_signal();
     return atom_status_exit_code(st);
 }

@@ -21,7 +21,8 @@ typedef struct cli_command {
     cli_run_fn run;
 } cli_command;
 
-extern const cli_command cli_doctor, cli_data_prepare, cli_data_inspect, cli_version, cli_help,
+extern const cli_command cli_doctor, cli_data_prepare, cli_data_inspect, cli_profile, cli_plan,
+    cli_train, cli_eval, cli_generate, cli_inspect, cli_bench, cli_version, cli_help,
     cli_completion;
 
 /* All subcommands, in the order of --help. */

@@ -2,10 +2,9 @@
  * atom data prepare, atom data inspect: text to token shards, and a look at what is in them.
  * Refuses to know formats: that is atom/text.
  */
-#include "tools/cli.h"
+#include "tools/progress.h"
 
 #include <string.h>
-#include <unistd.h>
 
 typedef struct prepare_values {
     opt_list input;
@@ -77,15 +76,13 @@ static const opt_command prepare_options = {
     OPT_TABLE(prepare_specs, prepare_values),
 };
 
-/* Progress on a terminal only: one line that is redrawn. */
 static void show_progress(void *ctx, const char *phase, uint64_t done, uint64_t total)
 {
-    bool *drawn = ctx;
-    if (!isatty(2))
-        return;
-    double share = total ? 100.0 * (double)done / (double)total : 100.0;
-    fprintf(stderr, "\r\033[K%s: %.0f %%", phase, share);
-    *drawn = true;
+    char text[128];
+    (void)ctx;
+    snprintf(text, sizeof text, "%s: %.0f %%", phase,
+             total ? 100.0 * (double)done / (double)total : 100.0);
+    cli_progress_draw(text, done == total);
 }
 
 static json_t *counts_json(const text_part_counts *c)
@@ -118,7 +115,6 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
     const prepare_values *v = values;
     text_prepare_report report = {0};
     atom_threads *threads = NULL;
-    bool drawn = false;
     atom_status st = ATOM_OK;
     ATOM_TRY(atom_threads_open(v->threads > 0 ? (uint32_t)v->threads : atom_cores(), &threads));
     text_prepare_options options = {
@@ -130,11 +126,9 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
         .force = v->force,
         .threads = threads,
         .progress = show_progress,
-        .progress_ctx = &drawn,
     };
     st = text_prepare(&options, &report);
-    if (drawn)
-        fputs("\r\033[K", stderr);
+    cli_progress_end();
     if (st == ATOM_OK)
         st = prepare_print(v, &report);
 fail:

@@ -7,8 +7,6 @@
 
 #include "tools/cli.h"
 
-extern const cli_command cli_inspect, cli_profile, cli_plan;
-
 /* Device, rates, and time by kind of node. */
 void show_profile(const part_profile *profile);
 

@@ -1,0 +1,162 @@
+/*
+ * atom generate: text from a saved model, as it is made. Refuses to pretend: what is printed after
+ * the prompt is what was sampled, and nothing else.
+ */
+#include "tools/cli.h"
+
+#include <string.h>
+
+static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+
+typedef struct generate_values {
+    char *model;
+    char *prompt;
+    int64_t max_tokens;
+    double temperature;
+    int64_t top_k;
+    double top_p;
+    int64_t seed;
+    bool ignore_end;
+    int32_t dtype;
+    uint64_t device_memory;
+    int64_t threads;
+    bool json;
+} generate_values;
+
+#define AT(member) .offset = offsetof(generate_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .value = "DIR",
+     .flags = OPT_REQUIRED,
+     .help = "A checkpoint; it carries its tokenizer."},
+    {.name = "prompt",
+     .type = OPT_TEXT,
+     AT(prompt),
+     .fallback = "",
+     .value = "TEXT",
+     .letter = 'p',
+     .help = "What to continue. Empty: the start of a document."},
+    {.name = "max_tokens",
+     .type = OPT_INT,
+     AT(max_tokens),
+     .fallback = "100",
+     .min = 1,
+     .max = 1 << 20,
+     .value = "N",
+     .letter = 'n',
+     .help = "How many tokens to make at most."},
+    {.name = "temperature",
+     .type = OPT_NUMBER,
+     AT(temperature),
+     .fallback = "0.8",
+     .min = 0,
+     .max = 100,
+     .group = "Sampling",
+     .help = "0: always the likeliest token; 1: as the model says."},
+    {.name = "top_k",
+     .type = OPT_INT,
+     AT(top_k),
+     .fallback = "0",
+     .min = 0,
+     .max = 1 << 24,
+     .help = "Only the K likeliest tokens; 0: all."},
+    {.name = "top_p",
+     .type = OPT_NUMBER,
+     AT(top_p),
+     .fallback = "0.95",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_ABOVE_MIN,
+     .help = "Only the likeliest tokens that together have probability P; 1: all."},
+    {.name = "seed",
+     .type = OPT_INT,
+     AT(seed),
+     .fallback = "42",
+     .min = 0,
+     .max = 0x1p53,
+     .help = "The same seed gives the same text."},
+    {.name = "ignore_end",
+     .type = OPT_FLAG,
+     AT(ignore_end),
+     .help = "Go on after the end-of-text token."},
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "auto",
+     .choices = dtypes,
+     .group = "Machine",
+     .help = "auto: bf16 where the device has it natively, else fp32."},
+    {.name = "device_memory",
+     .type = OPT_SIZE,
+     AT(device_memory),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "Cap on all memory used on the device; less than the model needs means swapping."},
+    {.name = "threads",
+     .type = OPT_INT,
+     AT(threads),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1024,
+     .flags = OPT_AUTO,
+     .help = "auto: all cores."},
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout, at the end."},
+};
+
+static const opt_command options = {
+    .name = "generate",
+    .summary = "let a saved model write",
+    .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
+                "200\n",
+    OPT_TABLE(specs, generate_values),
+};
+
+static void emit(void *ctx, const char *text, size_t bytes)
+{
+    (void)ctx;
+    cli_print("%.*s", (int)bytes, text);
+    fflush(stdout);
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    (void)parsed;
+    const generate_values *v = values;
+    train_generate_result result = {0};
+    const train_generate_request request = {
+        .model = v->model,
+        .prompt = v->prompt,
+        .max_tokens = v->max_tokens,
+        .temperature = v->temperature,
+        .top_k = v->top_k,
+        .top_p = v->top_p,
+        .seed = v->seed,
+        .dtype = v->dtype,
+        .device_memory = v->device_memory,
+        .threads = v->threads,
+        .stop_at_end = !v->ignore_end,
+        .emit = v->json ? NULL : emit,
+    };
+    if (!v->json)
+        cli_print("%s", v->prompt);
+    atom_status st = train_generate(&request, &result);
+    if (st != ATOM_OK)
+        return st;
+    double rate = result.seconds > 0 ? (double)result.tokens / result.seconds : 0;
+    if (v->json)
+        st = cli_print_json(json_pack(
+            "{s:s, s:s, s:I, s:I, s:o, s:o}", "prompt", v->prompt, "text", result.text, "tokens",
+            (json_int_t)result.tokens, "prompt_tokens", (json_int_t)result.prompt_tokens, "seconds",
+            cli_real(result.seconds), "tokens_per_second", cli_real(rate)));
+    else
+        cli_print("\n");
+    atom_free(result.text);
+    return st;
+}
+
+const cli_command cli_generate = {&options, run};

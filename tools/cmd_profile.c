@@ -1,0 +1,175 @@
+/*
+ * atom profile: time and bytes of every kind of node of a model, and the rates of the device,
+ * measured here or modelled from a description. Refuses to plan: that is atom plan, which reads
+ * what this writes.
+ */
+#include "tools/progress.h"
+#include "tools/show.h"
+
+#include <string.h>
+#include <unistd.h>
+
+typedef struct profile_values {
+    char *model;
+    int64_t micro_batch_size;
+    int64_t sequence_len;
+    int32_t dtype;
+    char *device;
+    char *device_spec;
+    uint64_t link_bandwidth;
+    int64_t threads;
+    char *output;
+    bool json;
+} profile_values;
+
+static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+#define AT(member) .offset = offsetof(profile_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .value = "PRESET|DIR|FILE",
+     .flags = OPT_REQUIRED,
+     .help = "A preset, a model directory or a config.json."},
+    {.name = "micro_batch_size",
+     .type = OPT_INT,
+     AT(micro_batch_size),
+     .fallback = "4",
+     .min = 1,
+     .max = 65536,
+     .help = "Sequences per micro-batch."},
+    {.name = "sequence_len",
+     .type = OPT_INT,
+     AT(sequence_len),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1 << 20,
+     .flags = OPT_AUTO,
+     .help = "Tokens per sequence. auto: the model's longest."},
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "auto",
+     .choices = dtypes,
+     .help = "auto: bf16 where the device has it natively, else fp32."},
+    {.name = "device",
+     .type = OPT_TEXT,
+     AT(device),
+     .fallback = "auto",
+     .value = "auto|cpu|cuda[:N]",
+     .choices = devices,
+     .help = "What to measure."},
+    {.name = "device_spec",
+     .type = OPT_TEXT,
+     AT(device_spec),
+     .value = "NAME|FILE",
+     .help = "Model a device that need not be here instead: rtx-4090, gtx-1080-ti, h100, or a "
+             "JSON file like those in presets/devices/."},
+    {.name = "link_bandwidth",
+     .type = OPT_RATE,
+     AT(link_bandwidth),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "Throttle copies, each direction, as 'atom train' will (CPU only). auto: no "
+             "throttle."},
+    {.name = "threads",
+     .type = OPT_INT,
+     AT(threads),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1024,
+     .flags = OPT_AUTO,
+     .help = "auto: all cores."},
+    {.name = "output",
+     .type = OPT_TEXT,
+     AT(output),
+     .value = "FILE",
+     .letter = 'o',
+     .help = "Write the profile, for 'atom plan --profile FILE' and 'atom train --profile FILE'."},
+    {.name = "json",
+     .type = OPT_FLAG,
+     AT(json),
+     .help = "The profile as one JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "profile",
+    .summary = "time a model's operators and the device's rates",
+    .description =
+        "Times forward and backward of each distinct node (median), copies in both "
+        "directions alone and together, and AdamW on the host. Takes seconds to a minute; "
+        "keep the machine quiet meanwhile.",
+    .examples = "atom profile --model gpt2-124m --micro-batch-size 4 --sequence-len 256 -o "
+                "profile.json\n"
+                "# a card that is not here\n"
+                "atom profile --model gpt3-6.7b --device-spec rtx-4090 -o profile.json\n",
+    OPT_TABLE(specs, profile_values),
+};
+
+static atom_status model_it(const profile_values *v, part_profile **out)
+{
+    part_device device;
+    graph *g = NULL;
+    atom_status st = part_device_spec(v->device_spec, &device);
+    if (st != ATOM_OK)
+        return st;
+    atom_dtype dtype = v->dtype == TRAIN_DTYPE_FP32                            ? ATOM_F32
+                       : v->dtype == TRAIN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
+                                                                               : ATOM_F32;
+    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &g));
+    st = part_profile_model(g, &device, out);
+fail:
+    graph_close(&g);
+    return st;
+}
+
+static atom_status measure_it(const profile_values *v, part_profile **out)
+{
+    train_workbench *bench = NULL;
+    const train_bench_config config = {
+        .model = v->model,
+        .micro_batch = v->micro_batch_size,
+        .sequence = v->sequence_len,
+        .dtype = v->dtype,
+        .device = v->device,
+        .dropout = -1,
+        .threads = v->threads,
+        .link_bandwidth = v->link_bandwidth,
+    };
+    atom_status st = train_workbench_open(&config, &bench);
+    if (st != ATOM_OK)
+        return st;
+    st = train_profile_measure(bench, cli_progress, NULL, out);
+    cli_progress_end();
+    train_workbench_close(&bench);
+    return st;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const profile_values *v = values;
+    part_profile *profile = NULL;
+    char *text = NULL;
+    atom_status st = ATOM_OK;
+    if (v->device_spec && opt_given(&options, parsed, "device"))
+        return atom_fail(ATOM_E_USAGE, "--device measures and --device-spec models; choose one");
+    ATOM_TRY(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));
+    if (v->output)
+        ATOM_TRY(part_profile_write(profile, v->output));
+    if (v->json) {
+        ATOM_TRY(part_profile_json(profile, &text));
+        ATOM_TRY(cli_put_text(text, NULL));
+    } else {
+        show_profile(profile);
+    }
+fail:
+    atom_free(text);
+    part_profile_close(&profile);
+    return st;
+}
+
+const cli_command cli_profile = {&options, run};

@@ -1,0 +1,71 @@
+/*
+ * Owns the redrawn line and the signals. One idea: a line that is redrawn belongs to a terminal;
+ * logs of batch jobs get whole lines only. Refuses to print results.
+ */
+#include "tools/progress.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static bool drawn;
+static uint64_t drawn_ns;
+static volatile sig_atomic_t caught;
+
+bool cli_progress_live(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(2) && (!term || strcmp(term, "dumb") != 0);
+}
+
+static int columns(void)
+{
+    struct winsize size;
+    return ioctl(2, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col - 1 : 99;
+}
+
+void cli_progress_draw(const char *text, bool now)
+{
+    uint64_t at = atom_clock_ns();
+    if (!cli_progress_live() || (!now && at - drawn_ns < 100000000u))
+        return;
+    fprintf(stderr, "\r\033[K%.*s", columns(), text);
+    drawn_ns = at;
+    drawn = true;
+}
+
+void cli_progress_end(void)
+{
+    if (drawn)
+        fputs("\r\033[K", stderr);
+    drawn = false;
+}
+
+void cli_progress(void *ctx, const char *what, uint32_t done, uint32_t total)
+{
+    char text[256];
+    (void)ctx;
+    snprintf(text, sizeof text, "%s: %u of %u", what, done, total);
+    cli_progress_draw(text, done == total);
+}
+
+static void on_signal(int number)
+{
+    if (caught)
+        _exit(128 + number);
+    caught = number;
+}
+
+void cli_signals_catch(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int cli_signal(void)
+{
+    return caught;
+}
