@@ -23,6 +23,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_layernorm, {5, 64}},
     {ATOM_OP_layernorm, {37, 129}},
     {ATOM_OP_layernorm, {67, 768}},
+    {ATOM_OP_layernorm, {1031, 40}},
     {ATOM_OP_linear, {1, 1, 1}},
     {ATOM_OP_linear, {2, 3, 5}},
     {ATOM_OP_linear, {7, 16, 33}},
@@ -30,6 +31,8 @@ static const op_shape shapes[] = {
     {ATOM_OP_linear, {64, 64, 64}},
     {ATOM_OP_linear, {65, 131, 50}},
     {ATOM_OP_linear, {130, 96, 257}},
+    {ATOM_OP_linear, {515, 301, 31}},
+    {ATOM_OP_linear, {2051, 9, 17}},
     {ATOM_OP_gelu, {1}},
     {ATOM_OP_gelu, {29}},
     {ATOM_OP_gelu, {2048}},
@@ -54,6 +57,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_linear_gelu, {33, 67, 129}},
     {ATOM_OP_linear_gelu, {64, 64, 256}},
     {ATOM_OP_linear_gelu, {130, 41, 83}},
+    {ATOM_OP_linear_gelu, {517, 33, 70}},
     {ATOM_OP_dropout_add, {1}},
     {ATOM_OP_dropout_add, {17}},
     {ATOM_OP_dropout_add, {4096}},
@@ -63,6 +67,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_classifier, {33, 17, 131}},
     {ATOM_OP_classifier, {70, 48, 517}},
     {ATOM_OP_classifier, {300, 24, 1031}},
+    {ATOM_OP_classifier, {523, 31, 67}},
 };
 
 const op_shape *op_shapes(size_t *n)
