@@ -17,7 +17,8 @@
 #include "codegen/lower.h"
 #include "partition/plan.h"
 
-/* --- workbench ------------------------------------------------------------------------------------ */
+/* --- workbench
+ * ------------------------------------------------------------------------------------ */
 
 typedef struct train_bench_config {
     const char *model;       /* preset, directory, config.json */
@@ -33,17 +34,18 @@ typedef struct train_bench_config {
 
 typedef struct train_workbench {
     file_model model;
-    graph *g;                   /* fused */
+    graph *g; /* fused */
     atom_threads *threads;
     const krn_table *table;
     const krn_host_table *host;
-    train_bench_config config;  /* texts are borrowed from the caller's config */
+    train_bench_config config; /* texts are borrowed from the caller's config */
 } train_workbench;
 
 ATOM_MUST atom_status train_workbench_open(const train_bench_config *config, train_workbench **out);
 void train_workbench_close(train_workbench **bench);
 
-/* --- profile and plan ----------------------------------------------------------------------------- */
+/* --- profile and plan
+ * ----------------------------------------------------------------------------- */
 
 /* progress: called with what is being timed; may be NULL. */
 typedef void (*train_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
@@ -51,8 +53,8 @@ typedef void (*train_progress_fn)(void *ctx, const char *what, uint32_t done, ui
 /* Times every class of alike nodes and the device's rates (seconds to a minute). */
 ATOM_MUST atom_status train_profile_measure(train_workbench *bench, train_progress_fn progress,
                                             void *ctx, part_profile **out);
-/* The same from the user's cache when this machine, graph and build were profiled before. *cached is
- * optional. path: a profile to read instead, or NULL. */
+/* The same from the user's cache when this machine, graph and build were profiled before. *cached
+ * is optional. path: a profile to read instead, or NULL. */
 ATOM_MUST atom_status train_profile_get(train_workbench *bench, const char *path,
                                         train_progress_fn progress, void *ctx, part_profile **out,
                                         bool *cached);
@@ -62,7 +64,7 @@ typedef struct train_plan_request {
     uint64_t host_memory;   /* 0: what is available */
     uint32_t micro_batches; /* C; 0: recommend */
     bool clip;
-    int recompute;          /* -1 free, 0 never, 1 always */
+    int recompute; /* -1 free, 0 never, 1 always */
 } train_plan_request;
 
 /* Search with the null device as judge. table: NULL for a device that is not here. */
@@ -70,7 +72,8 @@ ATOM_MUST atom_status train_plan_search(const graph *g, const part_profile *prof
                                         const krn_table *table, const train_plan_request *request,
                                         part_plan **out, part_search_stats *stats);
 
-/* --- training ------------------------------------------------------------------------------------- */
+/* --- training
+ * ------------------------------------------------------------------------------------- */
 
 typedef struct train_report {
     int64_t step, max_steps;
@@ -78,29 +81,29 @@ typedef struct train_report {
     double seconds, tokens_per_second; /* of this step */
     double mfu;                        /* 0: unknown peak */
     int64_t tokens_seen;
-    bool validation;                   /* loss is of the validation split */
+    bool validation; /* loss is of the validation split */
 } train_report;
 
 typedef struct train_summary {
-    int64_t first_step, steps;         /* first step of this run; last finished step */
+    int64_t first_step, steps;                      /* first step of this run; last finished step */
     double first_loss, final_loss, validation_loss; /* NaN where there is none */
     double predicted_step_seconds, median_step_seconds;
-    double tokens_per_second;          /* median */
+    double tokens_per_second; /* median */
     uint64_t device_peak_bytes, device_budget_bytes, host_peak_bytes;
     uint64_t host_plan_bytes, model_state_bytes, param_bytes, largest_visit_bytes;
     uint32_t sub_models;
     double busy_seconds[DEV_STREAM_N];
     uint64_t bytes_copied[DEV_STREAM_N];
-    double seconds;                    /* of all steps of this run */
-    const char *execute;               /* "generated", "interpreted" */
-    char *checkpoint;                  /* the last one saved; owned by the trainer */
+    double seconds;      /* of all steps of this run */
+    const char *execute; /* "generated", "interpreted" */
+    char *checkpoint;    /* the last one saved; owned by the trainer */
     bool interrupted;
 } train_summary;
 
 typedef struct train_hooks {
     /* every step and every evaluation, after it was logged; NULL: nobody listens */
     void (*report)(void *ctx, const train_report *report);
-    train_progress_fn progress; /* while profiling, pinning, loading */
+    train_progress_fn progress;                /* while profiling, pinning, loading */
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
@@ -110,23 +113,26 @@ typedef struct train_hooks {
 typedef struct trainer trainer;
 
 /*
- * Everything before the first step: model, data, profile, plan, memory, code, weights or checkpoint.
- * Refuses an output_dir that holds a run unless resuming or overwriting. The config is borrowed.
+ * Everything before the first step: model, data, profile, plan, memory, code, weights or
+ * checkpoint. Refuses an output_dir that holds a run unless resuming or overwriting. The config is
+ * borrowed.
  */
-ATOM_MUST atom_status trainer_open(const train_config *config, const train_hooks *hooks, trainer **out);
-/* Steps to max_steps. ATOM_E_INTERRUPTED after a stop that saved; ATOM_E_DIVERGED on a loss that is not
- * finite. The summary is filled as far as it went, also on error. */
+ATOM_MUST atom_status trainer_open(const train_config *config, const train_hooks *hooks,
+                                   trainer **out);
+/* Steps to max_steps. ATOM_E_INTERRUPTED after a stop that saved; ATOM_E_DIVERGED on a loss that is
+ * not finite. The summary is filled as far as it went, also on error. */
 ATOM_MUST atom_status trainer_run(trainer *t, train_summary *summary);
 void trainer_close(trainer **t);
 const part_plan *trainer_plan(const trainer *t);
 const gen_lowered *trainer_lowered(const trainer *t);
 const part_profile *trainer_profile(const trainer *t);
 
-/* --- evaluation and generation -------------------------------------------------------------------- */
+/* --- evaluation and generation
+ * -------------------------------------------------------------------- */
 
 typedef struct train_eval_request {
-    const char *model, *data;  /* directory with weights; data set */
-    const char *split;         /* "val" (default), "train" */
+    const char *model, *data;               /* directory with weights; data set */
+    const char *split;                      /* "val" (default), "train" */
     int64_t micro_batch, sequence, batches; /* batches 0: all */
     int32_t dtype;
     const char *device;
@@ -143,14 +149,14 @@ ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_ev
 typedef struct train_generate_request {
     const char *model, *prompt;
     int64_t max_tokens;
-    double temperature;  /* 0: greedy */
-    int64_t top_k;       /* 0: all */
-    double top_p;        /* 1: all */
+    double temperature; /* 0: greedy */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 1: all */
     int64_t seed;
     int32_t dtype;
     uint64_t device_memory; /* 0: weights are used in place; else swapped through this much */
     int64_t threads;
-    bool stop_at_end;    /* stop at the end-of-text token */
+    bool stop_at_end; /* stop at the end-of-text token */
     /* called with each piece of text as it is made (valid UTF-8); may be NULL */
     void (*emit)(void *ctx, const char *text, size_t bytes);
     void *ctx;

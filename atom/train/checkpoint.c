@@ -1,0 +1,361 @@
+/*
+ * Owns what is on disk of a run. One idea: build the directory under a temporary name, sync it,
+ * rename it; only then may an old one go. Refuses to load half of anything.
+ */
+#include "atom/train/checkpoint.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/file/safetensors.h"
+#include "atom/text/tokenizer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char PREFIX[] = "checkpoint-";
+
+/* --- names
+ * ---------------------------------------------------------------------------------------- */
+
+/* Step of "checkpoint-STEP", or -1. */
+static int64_t step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, PREFIX, sizeof PREFIX - 1) != 0)
+        return -1;
+    const char *digits = name + sizeof PREFIX - 1;
+    if (*digits < '0' || *digits > '9')
+        return -1;
+    long long step = strtoll(digits, &end, 10);
+    return *end ? -1 : step;
+}
+
+static bool is_whole(const char *dir, const char *name)
+{
+    char *path = atom_format("%s/%s/atom_state.json", dir, name);
+    bool whole = path && atom_path_exists(path);
+    atom_free(path);
+    return whole;
+}
+
+/* Lowest or highest step of the whole checkpoints in dir; -1 if there is none. */
+static int64_t find_step(const char *dir, bool newest, uint32_t *count)
+{
+    int64_t found = -1;
+    DIR *d = opendir(dir);
+    if (count)
+        *count = 0;
+    if (!d)
+        return -1;
+    for (struct dirent *entry; (entry = readdir(d));) {
+        int64_t step = step_of(entry->d_name);
+        if (step < 0 || !is_whole(dir, entry->d_name))
+            continue;
+        if (count)
+            ++*count;
+        if (found < 0 || (newest ? step > found : step < found))
+            found = step;
+    }
+    closedir(d);
+    return found;
+}
+
+atom_status train_checkpoint_newest(const char *output_dir, char **path)
+{
+    int64_t step = find_step(output_dir, true, NULL);
+    *path = NULL;
+    if (step < 0)
+        return ATOM_OK;
+    *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, step);
+    return *path ? ATOM_OK : atom_fail_memory("a path", 256);
+}
+
+static atom_status remove_old(const char *output_dir, int64_t limit)
+{
+    atom_status st = ATOM_OK;
+    uint32_t count;
+    for (;;) {
+        int64_t oldest = find_step(output_dir, false, &count);
+        if (st != ATOM_OK || limit <= 0 || count <= (uint64_t)limit)
+            return st;
+        char *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, oldest);
+        st = path ? atom_dir_remove(path) : atom_fail_memory("a path", 256);
+        atom_free(path);
+    }
+}
+
+/* --- optimizer.safetensors
+ * ------------------------------------------------------------------------ */
+
+static atom_status declare_moments(file_st_writer *w, const graph *g)
+{
+    static const char *const kinds[2] = {"exp_avg", "exp_avg_sq"};
+    atom_status st = ATOM_OK;
+    char name[128];
+    for (uint32_t i = 0; st == ATOM_OK && i < 2 * g->n_params; i++) {
+        const graph_param *p = &g->params[i / 2];
+        uint64_t dims[GRAPH_RANK_MAX];
+        for (int d = 0; d < p->rank; d++)
+            dims[d] = (uint64_t)p->dims[d];
+        snprintf(name, sizeof name, "%s.%s", kinds[i % 2], p->name);
+        st = file_st_declare(w, name, FILE_F32, p->rank, dims);
+    }
+    return st;
+}
+
+static atom_status write_moments(const char *dir, const train_checkpoint *c)
+{
+    file_st_writer *w = NULL;
+    uint32_t i;
+    atom_status st;
+    char *path = atom_path_join(dir, "optimizer.safetensors");
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY(file_st_create(path, &w));
+    ATOM_TRY(declare_moments(w, c->g));
+    ATOM_TRY(file_st_begin(w));
+    while (file_st_next(w, &i)) {
+        const graph_param *p = &c->g->params[i / 2];
+        const float *from = (i % 2 ? c->v : c->m) + p->offset;
+        ATOM_TRY(file_st_write(w, from, p->elements * 4));
+    }
+    ATOM_TRY(file_st_finish(w));
+fail:
+    file_st_writer_close(&w);
+    atom_free(path);
+    return st;
+}
+
+static atom_status read_moment(const file_safetensors *file, const graph_param *p, const char *kind,
+                               float *to)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", kind, p->name);
+    const file_tensor *t = file_st_find(file, name);
+    if (!t || t->elements != p->elements)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: tensor %s is missing or has another size; this is not the optimizer "
+                         "state of this model",
+                         file->path, name);
+    return file_st_read_f32(file, t, 0, p->elements, to + p->offset);
+}
+
+static atom_status read_moments(const char *dir, train_checkpoint *c)
+{
+    file_safetensors *file = NULL;
+    atom_status st;
+    char *path = atom_path_join(dir, "optimizer.safetensors");
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY(file_st_open(path, &file));
+    for (uint32_t p = 0; p < c->g->n_params; p++) {
+        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg", c->m));
+        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg_sq", c->v));
+    }
+fail:
+    file_st_close(&file);
+    atom_free(path);
+    return st;
+}
+
+/* --- JSON
+ * ----------------------------------------------------------------------------------------- */
+
+static atom_status write_json(const char *dir, const char *name, json_t *root)
+{
+    char *path = atom_path_join(dir, name);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    atom_status st =
+        path && text ? atom_file_write(path, text, strlen(text)) : atom_fail_memory(name, 4096);
+    free(text);
+    atom_free(path);
+    json_decref(root);
+    return st;
+}
+
+static json_t *number_or_null(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static atom_status write_state(const char *dir, const train_state *s)
+{
+    char seed[24], hash[24];
+    snprintf(seed, sizeof seed, "%016" PRIx64, s->seed);
+    snprintf(hash, sizeof hash, "%016" PRIx64, s->data_hash);
+    return write_json(dir, "atom_state.json",
+                      json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o}",
+                                "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step,
+                                "samples", (json_int_t)s->samples, "tokens_seen",
+                                (json_int_t)s->tokens_seen, "seed", seed, "data_hash", hash,
+                                "micro_batch_size", (json_int_t)s->micro_batch, "sequence_len",
+                                (json_int_t)s->sequence, "gradient_accumulation_steps",
+                                (json_int_t)s->micro_batches, "max_steps", (json_int_t)s->max_steps,
+                                "loss", number_or_null(s->loss)));
+}
+
+static atom_status write_trainer_state(const char *dir, const train_state *s)
+{
+    return write_json(dir, "trainer_state.json",
+                      json_pack("{s:I, s:I, s:I, s:[{s:I, s:o}]}", "global_step",
+                                (json_int_t)s->step, "max_steps", (json_int_t)s->max_steps,
+                                "num_input_tokens_seen", (json_int_t)s->tokens_seen, "log_history",
+                                "step", (json_int_t)s->step, "loss", number_or_null(s->loss)));
+}
+
+static atom_status get_int(const char *path, const json_t *root, const char *key, int64_t *out)
+{
+    const json_t *value = json_object_get(root, key);
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return atom_fail(ATOM_E_FORMAT, "%s: '%s' is missing or not a whole number", path, key);
+    *out = json_integer_value(value);
+    return ATOM_OK;
+}
+
+static atom_status get_hex(const char *path, const json_t *root, const char *key, uint64_t *out)
+{
+    const char *text = json_string_value(json_object_get(root, key));
+    char *end = NULL;
+    if (!text || strlen(text) != 16)
+        return atom_fail(ATOM_E_FORMAT, "%s: '%s' is missing or not 16 hex digits", path, key);
+    *out = strtoull(text, &end, 16);
+    return *end ? atom_fail(ATOM_E_FORMAT, "%s: '%s' is not 16 hex digits", path, key) : ATOM_OK;
+}
+
+static atom_status parse_state(const char *path, const json_t *root, train_state *s)
+{
+    int64_t version;
+    atom_status st;
+    ATOM_TRY(get_int(path, root, "atom_state", &version));
+    if (version != TRAIN_STATE_VERSION)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: version %lld, this atom reads %d; use the atom that wrote it", path,
+                         (long long)version, TRAIN_STATE_VERSION);
+    ATOM_TRY(get_int(path, root, "step", &s->step));
+    ATOM_TRY(get_int(path, root, "samples", &s->samples));
+    ATOM_TRY(get_int(path, root, "tokens_seen", &s->tokens_seen));
+    ATOM_TRY(get_int(path, root, "micro_batch_size", &s->micro_batch));
+    ATOM_TRY(get_int(path, root, "sequence_len", &s->sequence));
+    ATOM_TRY(get_int(path, root, "gradient_accumulation_steps", &s->micro_batches));
+    ATOM_TRY(get_int(path, root, "max_steps", &s->max_steps));
+    ATOM_TRY(get_hex(path, root, "seed", &s->seed));
+    ATOM_TRY(get_hex(path, root, "data_hash", &s->data_hash));
+    const json_t *loss = json_object_get(root, "loss");
+    s->loss = json_is_number(loss) ? json_number_value(loss) : (double)NAN;
+fail:
+    return st;
+}
+
+atom_status train_state_read(const char *path, train_state *state)
+{
+    char *text = NULL;
+    uint64_t bytes;
+    json_error_t error;
+    atom_status st = atom_file_read(path, 1 << 20, &text, &bytes);
+    if (st != ATOM_OK)
+        return st;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    st = root
+             ? parse_state(path, root, state)
+             : atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    json_decref(root);
+    atom_free(text);
+    return st;
+}
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------ */
+
+static atom_status write_tokenizer(const char *dir, const char *data)
+{
+    text_tokenizer *tokenizer = NULL;
+    char *from = data ? atom_path_join(data, "tokenizer.json") : NULL;
+    atom_status st = ATOM_OK;
+    if (!data || !from || !atom_path_exists(from))
+        goto fail;
+    ATOM_TRY(text_tokenizer_load(from, &tokenizer));
+    ATOM_TRY(text_tokenizer_save_model(tokenizer, dir));
+fail:
+    text_tokenizer_close(&tokenizer);
+    atom_free(from);
+    return st;
+}
+
+static atom_status write_all(const char *dir, const train_checkpoint *c)
+{
+    atom_status st;
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(file_config_write(dir, c->config, c->source, c->end_token));
+    ATOM_TRY(file_weights_write(dir, c->g, c->master));
+    ATOM_TRY(write_tokenizer(dir, c->data));
+    ATOM_TRY(write_moments(dir, c));
+    ATOM_TRY(write_trainer_state(dir, &c->state));
+    ATOM_TRY(write_state(dir, &c->state));
+    ATOM_TRY(atom_dir_sync(dir));
+fail:
+    return st;
+}
+
+atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c, int64_t limit,
+                                  char **path)
+{
+    atom_status st;
+    char *final = atom_format("%s/%s%" PRId64, output_dir, PREFIX, c->state.step);
+    char *temporary = final ? atom_format("%s.tmp", final) : NULL;
+    if (!temporary) {
+        st = atom_fail_memory("a path", 256);
+        goto fail;
+    }
+    ATOM_TRY(atom_dir_remove(temporary));
+    st = write_all(temporary, c);
+    if (st != ATOM_OK) {
+        char keep[1024];
+        snprintf(keep, sizeof keep, "%s", atom_fail_message());
+        if (atom_dir_remove(temporary) != ATOM_OK)
+            atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
+        st = atom_fail(st, "checkpoint of step %" PRId64 " was not saved: %s", c->state.step, keep);
+        goto fail;
+    }
+    ATOM_TRY(atom_dir_remove(final));
+    if (rename(temporary, final) < 0) {
+        st = atom_fail_errno(errno, "cannot rename %s", temporary);
+        goto fail;
+    }
+    ATOM_TRY(atom_dir_sync(output_dir));
+    ATOM_TRY(remove_old(output_dir, limit));
+    *path = final;
+    atom_free(temporary);
+    return ATOM_OK;
+fail:
+    atom_free(temporary);
+    atom_free(final);
+    return st;
+}
+
+atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
+{
+    atom_status st;
+    char *state = atom_path_join(path, "atom_state.json");
+    if (!state)
+        return atom_fail_memory("a path", 256);
+    if (!atom_path_exists(state)) {
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "%s is not a checkpoint of atom (no atom_state.json); to start from its weights "
+            "use --model %s",
+            path, path);
+        goto fail;
+    }
+    ATOM_TRY(train_state_read(state, &c->state));
+    ATOM_TRY(file_weights_read(path, c->g, c->master));
+    ATOM_TRY(read_moments(path, c));
+fail:
+    atom_free(state);
+    return st;
+}

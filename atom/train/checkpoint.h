@@ -1,0 +1,56 @@
+/*
+ * Checkpoints: Hugging Face model directories plus our state.
+ *
+ *   output_dir/checkpoint-120/
+ *     config.json generation_config.json model.safetensors   what transformers loads (F32 masters)
+ *     tokenizer.json tokenizer_config.json                   when the data set has a tokenizer
+ *     optimizer.safetensors                                  Adam m and v, F32, atom's layout
+ *     atom_state.json                                        step, data position, seed; versioned
+ *     trainer_state.json                                     what plotting scripts read
+ *
+ * A checkpoint is written under a temporary name, synced and renamed: it is there whole or not at
+ * all. Errors: ATOM_E_RESOURCE for a full disk (nothing old is touched), ATOM_E_FORMAT for a
+ * damaged one.
+ */
+#ifndef ATOM_TRAIN_CHECKPOINT_H
+#define ATOM_TRAIN_CHECKPOINT_H
+
+#include "atom/file/hfdir.h"
+#include "atom/graph/graph.h"
+
+enum { TRAIN_STATE_VERSION = 1 };
+
+typedef struct train_state {
+    int64_t step;    /* finished steps */
+    int64_t samples; /* position in the order of training (text/dataset.h) */
+    int64_t tokens_seen;
+    uint64_t seed, data_hash;
+    int64_t micro_batch, sequence, micro_batches, max_steps;
+    double loss; /* of that step; NaN if unknown */
+} train_state;
+
+typedef struct train_checkpoint {
+    const graph *g;
+    const graph_gpt2_config *config;
+    const char *source;    /* imported config.json to keep unknown keys of, or NULL */
+    const char *data;      /* data set directory whose tokenizer travels along, or NULL */
+    int64_t end_token;     /* -1: unknown */
+    float *master, *m, *v; /* canonical vectors */
+    train_state state;
+} train_checkpoint;
+
+/* Saves output_dir/checkpoint-STEP, then removes the oldest beyond `limit` (0: keep all).
+ * *path is what was written; free with atom_free. */
+ATOM_MUST atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c,
+                                            int64_t limit, char **path);
+
+/* Reads weights, moments and state of a checkpoint directory into the vectors of c. */
+ATOM_MUST atom_status train_checkpoint_load(const char *path, train_checkpoint *c);
+
+/* The newest whole checkpoint of output_dir, or NULL in *path when there is none. */
+ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **path);
+
+/* atom_state.json alone (`atom inspect`). */
+ATOM_MUST atom_status train_state_read(const char *path, train_state *state);
+
+#endif

@@ -1,0 +1,236 @@
+/*
+ * Owns one running plan. One idea: a step is a tape plus the numbers that change between steps; the
+ * engine knows which tape comes next because it knows whether an update is pending. Refuses to know
+ * about files, schedules or people.
+ */
+#include "atom/train/engine.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "codegen/build.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static atom_status open_code(train_engine *e)
+{
+    gen_module *module = NULL;
+    e->execute = "interpreted";
+    if (e->c.execute == TRAIN_EXECUTE_INTERPRETED)
+        return ATOM_OK;
+    atom_status st = gen_build(e->low->program, NULL, &module);
+    if (st == ATOM_OK) {
+        e->module = module;
+        e->execute = "generated";
+        return ATOM_OK;
+    }
+    if (e->c.execute == TRAIN_EXECUTE_GENERATED)
+        return st;
+    snprintf(e->why, sizeof e->why, "%s", atom_fail_message());
+    return ATOM_OK;
+}
+
+static atom_status open_device(train_engine *e)
+{
+    dev_cpu_config config = {.budget_bytes = e->c.plan->device_budget_bytes,
+                             .link_bytes_per_second = (double)e->c.bench->config.link_bandwidth};
+    return dev_cpu_open(&config, e->c.bench->threads, &e->device);
+}
+
+static atom_status check_host_memory(const train_engine *e)
+{
+    uint64_t budget = e->c.plan->host_budget_bytes, available = atom_host_available_bytes();
+    uint64_t need = e->low->host_bytes + e->low->device_bytes; /* the CPU device is host memory */
+    char a[24], b[24];
+    if (budget && e->low->host_bytes > budget)
+        return atom_fail(ATOM_E_RESOURCE,
+                         "host memory: this run needs %s, host_memory allows %s; raise it or use a "
+                         "smaller model",
+                         atom_size_text(e->low->host_bytes, a), atom_size_text(budget, b));
+    if (available && need > available)
+        return atom_fail(
+            ATOM_E_RESOURCE,
+            "host memory: this run needs %s, %s are available (%llu bytes missing); use "
+            "a smaller model, micro_batch_size or sequence_len",
+            atom_size_text(need, a), atom_size_text(available, b),
+            (unsigned long long)(need - available));
+    return ATOM_OK;
+}
+
+atom_status train_engine_open(const train_engine_config *config, train_engine **out)
+{
+    atom_status st;
+    train_engine *e = atom_alloc(1, sizeof *e);
+    if (!e)
+        return atom_fail_memory("the engine", sizeof *e);
+    e->c = *config;
+    ATOM_TRY(
+        gen_lower(config->bench->g, config->plan, config->profile, config->bench->table, &e->low));
+    ATOM_TRY(check_host_memory(e));
+    ATOM_TRY(open_device(e));
+    ATOM_TRY(open_code(e));
+    swap_exec_config exec = gen_exec_config(e->low);
+    exec.device = e->device;
+    exec.threads = config->bench->threads;
+    exec.table = config->bench->table;
+    exec.host = config->bench->host;
+    exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
+    ATOM_TRY(swap_exec_open(&exec, &e->exec));
+    *out = e;
+    return ATOM_OK;
+fail:
+    train_engine_close(&e);
+    return st;
+}
+
+void train_engine_close(train_engine **e_ref)
+{
+    train_engine *e = *e_ref;
+    if (!e)
+        return;
+    gen_module *module = e->module;
+    swap_exec_close(&e->exec);
+    gen_module_close(&module);
+    dev_close(&e->device);
+    gen_lowered_close(&e->low);
+    atom_free(e);
+    *e_ref = NULL;
+}
+
+static char *slab_at(train_engine *e, uint64_t offset)
+{
+    return (char *)swap_exec_slab(e->exec) + offset;
+}
+
+float *train_engine_master(train_engine *e)
+{
+    return (float *)slab_at(e, e->low->layout.master);
+}
+
+float *train_engine_m(train_engine *e)
+{
+    return (float *)slab_at(e, e->low->layout.m);
+}
+
+float *train_engine_v(train_engine *e)
+{
+    return (float *)slab_at(e, e->low->layout.v);
+}
+
+void train_engine_sync(train_engine *e)
+{
+    krn_ctx cx = {.threads = e->c.bench->threads};
+    e->c.bench->host->round[e->c.bench->g->dtype](&cx, slab_at(e, e->low->layout.wire),
+                                                  train_engine_master(e), e->low->layout.extent);
+}
+
+void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets)
+{
+    const swap_host_layout *h = &e->low->layout;
+    *tokens = (int32_t *)slab_at(e, h->tokens + i * h->micro_batch_bytes);
+    *targets = *tokens + h->micro_batch_bytes / 8;
+}
+
+static krn_adamw_step adamw_of(const train_engine *e, uint32_t step, double rate)
+{
+    double b1 = e->c.adam_beta1, b2 = e->c.adam_beta2;
+    return (krn_adamw_step){.scale = 1,
+                            .beta1 = (float)b1,
+                            .one_minus_beta1 = (float)(1 - b1),
+                            .beta2 = (float)b2,
+                            .one_minus_beta2 = (float)(1 - b2),
+                            .inv_bias1 = (float)(1 / (1 - pow(b1, step))),
+                            .inv_sqrt_bias2 = (float)(1 / sqrt(1 - pow(b2, step))),
+                            .eps = (float)e->c.adam_epsilon,
+                            .lr = (float)rate,
+                            .decay = (float)e->c.weight_decay};
+}
+
+static int64_t count_targets(train_engine *e)
+{
+    const graph *g = e->c.bench->g;
+    int64_t n = g->micro_batch * g->sequence, count = 0;
+    for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
+        int32_t *tokens, *targets;
+        train_engine_batch(e, i, &tokens, &targets);
+        for (int64_t t = 0; t < n; t++)
+            count += targets[t] >= 0;
+    }
+    return count;
+}
+
+static double sum_losses(train_engine *e)
+{
+    const graph *g = e->c.bench->g;
+    const swap_host_layout *h = &e->low->layout;
+    int64_t n = g->micro_batch * g->sequence;
+    double sum = 0;
+    for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
+        const float *losses = (const float *)slab_at(e, h->losses + i * h->loss_bytes);
+        for (int64_t t = 0; t < n; t++)
+            sum += (double)losses[t];
+    }
+    return sum;
+}
+
+atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
+                              train_step_result *result)
+{
+    bool clip = e->c.plan->clip;
+    int64_t targets = count_targets(e);
+    swap_result run;
+    swap_step args = {.seed = e->c.seed,
+                      .step = step,
+                      .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
+                      .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
+                      .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
+                                     : adamw_of(e, step, learning_rate)};
+    swap_tape_kind kind = clip && e->pending_step ? SWAP_TAPE_TRAIN : SWAP_TAPE_FIRST;
+    double begin = atom_clock_seconds();
+    atom_status st = swap_exec_run(e->exec, e->low->tapes[kind], &args, &run);
+    if (st != ATOM_OK)
+        return st;
+    e->pending_step = clip ? step : 0;
+    e->pending_rate = learning_rate;
+    result->loss = targets ? sum_losses(e) / (double)targets : 0;
+    result->grad_norm = run.grad_norm;
+    result->seconds = atom_clock_seconds() - begin;
+    result->device_seconds = run.seconds;
+    result->targets = targets;
+    if (!isfinite(result->loss))
+        return atom_fail(
+            ATOM_E_DIVERGED,
+            "step %u: the loss is not finite; resume from the last checkpoint with a lower "
+            "learning_rate or more warmup_steps",
+            step);
+    return ATOM_OK;
+}
+
+atom_status train_engine_drain(train_engine *e)
+{
+    if (e->pending_step == 0)
+        return ATOM_OK;
+    swap_step args = {.seed = e->c.seed,
+                      .step = e->pending_step,
+                      .max_grad_norm = (float)e->c.max_grad_norm,
+                      .update = adamw_of(e, e->pending_step, e->pending_rate)};
+    atom_status st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_DRAIN], &args, NULL);
+    if (st == ATOM_OK)
+        e->pending_step = 0;
+    return st;
+}
+
+atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *targets)
+{
+    atom_status st = train_engine_drain(e);
+    if (st != ATOM_OK)
+        return st;
+    swap_step args = {.seed = e->c.seed, .step = 0};
+    st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL);
+    if (st != ATOM_OK)
+        return st;
+    *targets = count_targets(e);
+    *loss_sum = sum_losses(e);
+    return ATOM_OK;
+}

@@ -1,0 +1,61 @@
+/*
+ * A lowered plan with memory, streams and code: what turns a batch into a step. It owns the
+ * optimizer's clock: with clipping, the updates of step s run at the start of step s + 1 (DESIGN
+ * D7), and whoever wants to see the weights drains first.
+ */
+#ifndef ATOM_TRAIN_ENGINE_H
+#define ATOM_TRAIN_ENGINE_H
+
+#include "atom/train/trainer.h"
+
+typedef struct train_engine_config {
+    train_workbench *bench;
+    const part_plan *plan;
+    const part_profile *profile;
+    int32_t execute; /* train_execute */
+    double adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
+    uint64_t seed;
+} train_engine_config;
+
+typedef struct train_engine {
+    train_engine_config c;
+    gen_lowered *low;
+    dev *device;
+    swap_exec *exec;
+    void *module;          /* gen_module, or NULL */
+    const char *execute;   /* "generated" or "interpreted" */
+    char why[256];         /* why auto fell back to the interpreter; "" if it did not */
+    uint32_t pending_step; /* step whose update has not run; 0: none */
+    double pending_rate;   /* its learning rate */
+} train_engine;
+
+ATOM_MUST atom_status train_engine_open(const train_engine_config *config, train_engine **out);
+void train_engine_close(train_engine **e);
+
+/* The canonical vectors on the host. Change them only when nothing is pending; then sync. */
+float *train_engine_master(train_engine *e);
+float *train_engine_m(train_engine *e);
+float *train_engine_v(train_engine *e);
+/* Rounds master to the wire copy. After loading or initialising. */
+void train_engine_sync(train_engine *e);
+
+/* Where micro-batch i of the next step goes: i32[B,T] each. */
+void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets);
+
+typedef struct train_step_result {
+    double loss; /* mean over target tokens */
+    double grad_norm;
+    double seconds;
+    int64_t targets;
+    double device_seconds;
+} train_step_result;
+
+/* Forward, backward and (when its time comes) update of step `step`, from the batch places. */
+ATOM_MUST atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
+                                        train_step_result *result);
+/* Runs pending updates; afterwards master, m, v and the wire copy are those of the last step. */
+ATOM_MUST atom_status train_engine_drain(train_engine *e);
+/* Sum of losses and number of target tokens over the batch places; drained first. */
+ATOM_MUST atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *targets);
+
+#endif

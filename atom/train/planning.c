@@ -1,0 +1,115 @@
+/*
+ * Owns how a run comes by its profile and plan: files the user names, the cache, or fresh work. One
+ * idea: a cache key says everything that a measurement depends on, so a hit is as good as measuring
+ * again. Refuses plans that were made for something else.
+ */
+#include "atom/train/trainer.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { PROFILE_VERSION = 1 }; /* raise when kernels change enough that old timings lie */
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    return atom_hash(hash, text, strlen(text) + 1);
+}
+
+static void machine_name(char *out, size_t bytes)
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, bytes, "?");
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "model name", 10) == 0) {
+            snprintf(out, bytes, "%s", line);
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+}
+
+/* XDG cache / profiles / HASH.json */
+static atom_status cache_path(const train_workbench *bench, char **path)
+{
+    char *cache = NULL, *dir = NULL, machine[128];
+    uint32_t facts[2] = {PROFILE_VERSION, atom_threads_count(bench->threads)};
+    uint64_t hash = graph_hash(bench->g);
+    atom_status st;
+    machine_name(machine, sizeof machine);
+    hash = atom_hash(hash, facts, sizeof facts);
+    hash = hash_text(hash, machine);
+    hash = hash_text(hash, bench->table->backend);
+    hash = hash_text(hash, bench->table->isa);
+    hash = atom_hash(hash, &bench->config.link_bandwidth, sizeof bench->config.link_bandwidth);
+    ATOM_TRY(atom_cache_dir(&cache));
+    dir = atom_path_join(cache, "profiles");
+    *path = dir ? atom_format("%s/%016llx.json", dir, (unsigned long long)hash) : NULL;
+    st = *path ? atom_dir_make(dir) : atom_fail_memory("a path", 256);
+    if (st != ATOM_OK) {
+        atom_free(*path);
+        *path = NULL;
+    }
+fail:
+    atom_free(cache);
+    atom_free(dir);
+    return st;
+}
+
+static atom_status read_matching(const train_workbench *bench, const char *path, part_profile **out)
+{
+    part_profile *profile = NULL;
+    atom_status st = part_profile_read(path, &profile);
+    if (st == ATOM_OK)
+        st = part_profile_matches(profile, bench->g);
+    if (st != ATOM_OK) {
+        part_profile_close(&profile);
+        return st;
+    }
+    *out = profile;
+    return ATOM_OK;
+}
+
+atom_status train_profile_get(train_workbench *bench, const char *path, train_progress_fn progress,
+                              void *ctx, part_profile **out, bool *cached)
+{
+    char *cache = NULL;
+    atom_status st;
+    if (cached)
+        *cached = false;
+    if (path)
+        return read_matching(bench, path, out);
+    ATOM_TRY(cache_path(bench, &cache));
+    if (atom_path_exists(cache) && read_matching(bench, cache, out) == ATOM_OK) {
+        if (cached)
+            *cached = true;
+        goto fail;
+    }
+    ATOM_TRY(train_profile_measure(bench, progress, ctx, out));
+    if (part_profile_write(*out, cache) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());
+    st = ATOM_OK;
+fail:
+    atom_free(cache);
+    return st;
+}
+
+atom_status train_plan_search(const graph *g, const part_profile *profile, const krn_table *table,
+                              const train_plan_request *request, part_plan **out,
+                              part_search_stats *stats)
+{
+    gen_judge judge = {.g = g, .profile = profile, .table = table};
+    part_search_stats ignored;
+    part_request search = {.device_budget_bytes = request->device_memory,
+                           .host_budget_bytes = request->host_memory,
+                           .micro_batches = request->micro_batches,
+                           .clip = request->clip,
+                           .recompute = request->recompute,
+                           .evaluate = gen_judge_plan,
+                           .evaluate_ctx = &judge};
+    return part_search(g, profile, &search, out, stats ? stats : &ignored);
+}
