@@ -48,7 +48,7 @@ typedef struct train_config {
     /* optimizer */
     double learning_rate;
     int32_t lr_scheduler; /* train_scheduler */
-    double min_lr_ratio;  /* for cosine and linear */
+    double min_lr_ratio;  /* where the schedule ends; -1: 0.1 for cosine, 0 for linear */
     int64_t warmup_steps; /* -1: 2 % of max_steps */
     double weight_decay, adam_beta1, adam_beta2, adam_epsilon;
     double max_grad_norm; /* 0: no clipping */

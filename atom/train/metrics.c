@@ -1,0 +1,220 @@
+/*
+ * Owns metrics.jsonl. One idea: every line is one write, so a crash can cut at most the last one,
+ * and resuming removes what lies behind the resumed step. Refuses NaN in JSON: it is null and
+ * named.
+ */
+#include "atom/train/metrics.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct train_metrics {
+    char *path;
+    int fd;
+    off_t bytes; /* whole lines so far */
+};
+
+char *train_number_text(double value, char buf[32])
+{
+    if (!isfinite(value)) {
+        snprintf(buf, 32, "null");
+        return buf;
+    }
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(buf, 32, "%.*g", digits, value);
+        if (strtod(buf, NULL) == value)
+            break;
+    }
+    return buf;
+}
+
+/* The step of a line, or -1 if it is not one of ours. */
+static int64_t line_step(const char *line, size_t bytes)
+{
+    json_t *root = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *step = json_object_get(root, "step");
+    int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
+    json_decref(root);
+    return value;
+}
+
+/* Where the last line to keep ends. */
+static atom_status kept_bytes(const char *path, int64_t keep_step, off_t *out)
+{
+    char *line = NULL;
+    size_t room = 0;
+    off_t kept = 0;
+    ssize_t n;
+    FILE *f = fopen(path, "re");
+    if (!f && errno != ENOENT)
+        return atom_fail_errno(errno, "cannot open %s", path);
+    while (f && keep_step > 0 && (n = getline(&line, &room, f)) > 0) {
+        int64_t step = line[n - 1] == '\n' ? line_step(line, (size_t)n) : -1;
+        if (step < 0 || step > keep_step)
+            break;
+        kept += n;
+    }
+    free(line);
+    if (f)
+        fclose(f);
+    *out = kept;
+    return ATOM_OK;
+}
+
+atom_status train_metrics_open(const char *path, int64_t keep_step, train_metrics **out)
+{
+    off_t kept = 0;
+    atom_status st = kept_bytes(path, keep_step, &kept);
+    if (st != ATOM_OK)
+        return st;
+    train_metrics *m = atom_alloc(1, sizeof *m);
+    if (!m)
+        return atom_fail_memory(path, sizeof *m);
+    m->path = atom_strdup(path);
+    m->fd = -1;
+    if (!m->path) {
+        st = atom_fail_memory(path, strlen(path));
+        goto fail;
+    }
+    m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (m->fd < 0 || ftruncate(m->fd, kept) < 0) {
+        st = atom_fail_errno(errno, "cannot write %s", path);
+        goto fail;
+    }
+    m->bytes = kept;
+    *out = m;
+    return ATOM_OK;
+fail:
+    train_metrics_close(&m);
+    return st;
+}
+
+/* A line that does not fit on the disk leaves nothing of itself behind. */
+static atom_status append(train_metrics *m, const char *line, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = write(m->fd, line + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            int error = errno;
+            if (ftruncate(m->fd, m->bytes) < 0)
+                atom_log(ATOM_LOG_WARN, "%s: its last line is cut", m->path);
+            return atom_fail_errno(error, "cannot write %s", m->path);
+        }
+        done += (size_t)n;
+    }
+    m->bytes += (off_t)bytes;
+    return ATOM_OK;
+}
+
+/* A line under construction. */
+typedef struct json_line {
+    char text[1024];
+    size_t used;
+    const char *bad_key, *bad_value;
+} json_line;
+
+static void add_text(json_line *l, const char *key, const char *value)
+{
+    int n = snprintf(l->text + l->used, sizeof l->text - l->used, "%c\"%s\":%s",
+                     l->used ? ',' : '{', key, value);
+    l->used += n > 0 ? (size_t)n : 0;
+}
+
+static void add_number(json_line *l, const char *key, double value)
+{
+    char buf[32];
+    add_text(l, key, train_number_text(value, buf));
+    if (!isfinite(value) && !l->bad_key) {
+        l->bad_key = key;
+        l->bad_value = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+    }
+}
+
+static void add_integer(json_line *l, const char *key, int64_t value)
+{
+    char buf[32];
+    snprintf(buf, sizeof buf, "%lld", (long long)value);
+    add_text(l, key, buf);
+}
+
+static atom_status finish_line(train_metrics *m, json_line *l, const char *split)
+{
+    char buf[96];
+    snprintf(buf, sizeof buf, "%.3f", atom_wall_seconds());
+    add_text(l, "time", buf);
+    snprintf(buf, sizeof buf, "\"%s\"", split);
+    add_text(l, "split", buf);
+    if (l->bad_key) {
+        snprintf(buf, sizeof buf, "\"%s %s\"", l->bad_key, l->bad_value);
+        add_text(l, "nonfinite", buf);
+    }
+    l->used += (size_t)snprintf(l->text + l->used, sizeof l->text - l->used, "}\n");
+    return append(m, l->text, l->used);
+}
+
+atom_status train_metrics_step(train_metrics *m, const train_step_metrics *s)
+{
+    json_line l = {.used = 0};
+    add_integer(&l, "step", s->step);
+    add_number(&l, "loss", s->loss);
+    add_number(&l, "grad_norm", s->grad_norm);
+    add_number(&l, "learning_rate", s->learning_rate);
+    add_number(&l, "tokens_per_second", s->seconds > 0 ? (double)s->step_tokens / s->seconds : 0);
+    add_number(&l, "seconds", s->seconds);
+    add_integer(&l, "tokens", (int64_t)s->tokens);
+    if (s->mfu >= 0)
+        add_number(&l, "mfu", s->mfu);
+    add_integer(&l, "device_bytes", (int64_t)s->device_bytes);
+    add_integer(&l, "host_bytes", (int64_t)s->host_bytes);
+    return finish_line(m, &l, "train");
+}
+
+atom_status train_metrics_eval(train_metrics *m, const train_eval_metrics *e)
+{
+    json_line l = {.used = 0};
+    add_integer(&l, "step", e->step);
+    add_number(&l, "loss", e->loss);
+    add_integer(&l, "tokens", (int64_t)e->tokens);
+    add_number(&l, "seconds", e->seconds);
+    return finish_line(m, &l, "val");
+}
+
+atom_status train_metrics_sync(train_metrics *m)
+{
+    return fdatasync(m->fd) < 0 ? atom_fail_errno(errno, "cannot write %s", m->path) : ATOM_OK;
+}
+
+void train_metrics_close(train_metrics **metrics)
+{
+    train_metrics *m = *metrics;
+    if (!m)
+        return;
+    if (m->fd >= 0)
+        close(m->fd);
+    atom_free(m->path);
+    atom_free(m);
+    *metrics = NULL;
+}
+
+double train_flops_per_token(const graph_gpt2_config *c, int64_t sequence_len)
+{
+    double positions = (double)c->positions * (double)c->width;
+    return 6 * ((double)graph_gpt2_params(c) - positions) +
+           12 * (double)c->layers * (double)c->width * (double)sequence_len;
+}
+
+double train_mfu(double flops_per_token, double tokens_per_second, double peak_flops)
+{
+    return peak_flops > 0 ? flops_per_token * tokens_per_second / peak_flops : -1;
+}

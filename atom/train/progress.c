@@ -1,0 +1,178 @@
+/*
+ * Owns the progress line (the second half of metrics.h). One idea: on a terminal one line is
+ * redrawn at most ten times a second, anywhere else a plain line is printed every logging_steps.
+ * Refuses stdout: results belong there.
+ */
+#include "atom/train/metrics.h"
+
+#include "atom/base/env.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const double SMOOTHING = 0.95;
+static const double REDRAW_SECONDS = 0.1;
+
+static bool is_terminal(FILE *file)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(file)) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+train_progress train_progress_make(FILE *file, int terminal, int64_t first_step, int64_t max_steps,
+                                   int64_t logging_steps)
+{
+    return (train_progress){.file = file,
+                            .terminal = terminal < 0 ? file && is_terminal(file) : terminal > 0,
+                            .first_step = first_step,
+                            .max_steps = max_steps,
+                            .logging_steps = logging_steps < 1 ? 1 : logging_steps,
+                            .started_seconds = atom_clock_seconds(),
+                            .val_loss = -1};
+}
+
+/* The moving average starts at 0; dividing by 1 - 0.95^n takes that bias out. */
+static double unbiased(const train_progress *p, double ema)
+{
+    return p->seen ? ema / (1 - pow(SMOOTHING, (double)p->seen)) : 0;
+}
+
+double train_progress_step_seconds(const train_progress *p)
+{
+    return unbiased(p, p->ema_seconds);
+}
+
+double train_progress_tokens_per_second(const train_progress *p)
+{
+    return p->ema_seconds > 0 ? p->ema_tokens / p->ema_seconds : 0;
+}
+
+/* "2:05", "1:02:05", "3d 4h" */
+static char *time_text(double seconds, char buf[32])
+{
+    long long s = seconds > 0 && seconds < 1e12 ? (long long)(seconds + 0.5) : 0;
+    if (s >= 86400)
+        snprintf(buf, 32, "%lldd %lldh", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
+        snprintf(buf, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, 32, "%lld:%02lld", s / 60, s % 60);
+    return buf;
+}
+
+/* "834", "8.1k", "1.23M" */
+static char *rate_text(double rate, char buf[32])
+{
+    if (rate < 1000)
+        snprintf(buf, 32, rate < 10 ? "%.1f" : "%.0f", rate);
+    else if (rate < 1e6)
+        snprintf(buf, 32, "%.1fk", rate / 1e3);
+    else
+        snprintf(buf, 32, "%.2fM", rate / 1e6);
+    return buf;
+}
+
+static char *mfu_text(double mfu, char buf[32])
+{
+    if (mfu >= 0)
+        snprintf(buf, 32, "%.1f%%", 100 * mfu);
+    else
+        snprintf(buf, 32, "n/a");
+    return buf;
+}
+
+static const char *bar_text(const train_progress *p, int64_t step, char buf[24])
+{
+    unsigned percent = 0;
+    if (p->max_steps > 0 && step > 0)
+        percent = step < p->max_steps ? (unsigned)(100 * step / p->max_steps) : 100u;
+    snprintf(buf, 24, "%3u%% [..........]", percent % 1000);
+    memset(buf + 6, '#', percent / 10);
+    return buf;
+}
+
+char *train_progress_text(const train_progress *p, const train_step_metrics *s, int columns,
+                          char *buf, size_t bytes)
+{
+    char rate[32], eta[32], mfu[32], device[24], host[24], bar[24], val[32] = "";
+    double left = (double)(p->max_steps - s->step) * train_progress_step_seconds(p);
+    if (p->val_loss >= 0)
+        snprintf(val, sizeof val, " val %.3f", p->val_loss);
+    int n =
+        snprintf(buf, bytes,
+                 "%s%sstep %lld/%lld loss %.4f%s norm %.3g lr %.3g %s tok/s mfu %s device %s host "
+                 "%s eta %s",
+                 p->terminal ? bar_text(p, s->step, bar) : "", p->terminal ? " " : "",
+                 (long long)s->step, (long long)p->max_steps, s->loss, val, s->grad_norm,
+                 s->learning_rate, rate_text(train_progress_tokens_per_second(p), rate),
+                 mfu_text(s->mfu, mfu), atom_size_text(s->device_bytes, device),
+                 atom_size_text(s->host_bytes, host), time_text(left, eta));
+    if (p->terminal && columns > 0 && n > columns && (size_t)columns < bytes)
+        buf[columns] = 0;
+    return buf;
+}
+
+static int columns_of(FILE *file)
+{
+    struct winsize size = {0};
+    if (ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+        return size.ws_col - 1;
+    return 79;
+}
+
+void train_progress_step(train_progress *p, const train_step_metrics *s)
+{
+    char text[512];
+    p->seen++;
+    p->ema_seconds = SMOOTHING * p->ema_seconds + (1 - SMOOTHING) * s->seconds;
+    p->ema_tokens = SMOOTHING * p->ema_tokens + (1 - SMOOTHING) * (double)s->step_tokens;
+    if (!p->file)
+        return;
+    bool last = s->step >= p->max_steps;
+    if (!p->terminal) {
+        if (s->step % p->logging_steps == 0 || last || p->seen == 1)
+            fprintf(p->file, "%s\n", train_progress_text(p, s, 0, text, sizeof text));
+        return;
+    }
+    double now = atom_clock_seconds();
+    if (!last && p->drawn && now - p->drawn_seconds < REDRAW_SECONDS)
+        return;
+    fprintf(p->file, "\r%s\x1b[K",
+            train_progress_text(p, s, columns_of(p->file), text, sizeof text));
+    fflush(p->file);
+    p->drawn = true;
+    p->drawn_seconds = now;
+}
+
+void train_progress_note(train_progress *p, const char *fmt, ...)
+{
+    va_list args;
+    if (!p->file)
+        return;
+    if (p->drawn)
+        fputs("\r\x1b[K", p->file);
+    va_start(args, fmt);
+    vfprintf(p->file, fmt, args);
+    va_end(args);
+    fputc('\n', p->file);
+    fflush(p->file);
+    p->drawn = false;
+}
+
+void train_progress_eval(train_progress *p, const train_eval_metrics *e)
+{
+    p->val_loss = e->loss;
+    train_progress_note(p, "step %lld/%lld val loss %.4f (%llu tokens)", (long long)e->step,
+                        (long long)p->max_steps, e->loss, (unsigned long long)e->tokens);
+}
+
+void train_progress_end(train_progress *p)
+{
+    if (p->file && p->drawn)
+        fputc('\n', p->file);
+    p->drawn = false;
+}

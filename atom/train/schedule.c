@@ -1,0 +1,37 @@
+/*
+ * Owns the learning rate. One idea: a pure function of the step, so that resuming needs no state.
+ * Refuses nothing: the option table has checked the numbers.
+ */
+#include "atom/train/schedule.h"
+
+#include <math.h>
+
+train_schedule train_schedule_make(const train_config *config)
+{
+    double ratio = config->min_lr_ratio;
+    if (ratio < 0)
+        ratio = config->lr_scheduler == TRAIN_COSINE ? 0.1 : 0;
+    return (train_schedule){.kind = (train_scheduler)config->lr_scheduler,
+                            .peak = config->learning_rate,
+                            .end = config->learning_rate * ratio,
+                            .warmup_steps = train_config_warmup(config),
+                            .max_steps = config->max_steps};
+}
+
+double train_schedule_rate(const train_schedule *s, int64_t step)
+{
+    if (step < s->warmup_steps)
+        return s->peak * ((double)step / (double)s->warmup_steps);
+    int64_t span = s->max_steps - s->warmup_steps;
+    double p = span > 0 ? (double)(step - s->warmup_steps) / (double)span : 0;
+    p = p > 1 ? 1 : p;
+    switch (s->kind) {
+    case TRAIN_CONSTANT:
+        return s->peak;
+    case TRAIN_LINEAR:
+        return s->peak - (s->peak - s->end) * p;
+    case TRAIN_COSINE:
+        return s->end + (s->peak - s->end) * 0.5 * (1 + cos(M_PI * p));
+    }
+    return s->peak;
+}

@@ -1,0 +1,28 @@
+/*
+ * The learning rate of each step. Steps count from 1.
+ *
+ *   warmup:  peak * min(1, step / warmup_steps); 0 steps: none
+ *   then, with p = (step - warmup) / (max - warmup) in 0 .. 1:
+ *     constant  peak
+ *     linear    peak - (peak - end) * p
+ *     cosine    end + (peak - end) * (1 + cos(pi p)) / 2
+ *
+ * Pure; computed in double on the host, so equal on every device. Source: DESIGN 11, facts 5.1.
+ */
+#ifndef ATOM_TRAIN_SCHEDULE_H
+#define ATOM_TRAIN_SCHEDULE_H
+
+#include "atom/train/config.h"
+
+typedef struct train_schedule {
+    train_scheduler kind;
+    double peak, end;
+    int64_t warmup_steps, max_steps;
+} train_schedule;
+
+/* With the "auto" values of the configuration resolved. */
+train_schedule train_schedule_make(const train_config *config);
+/* step >= 1; past max_steps it stays at the end. */
+double train_schedule_rate(const train_schedule *schedule, int64_t step);
+
+#endif

@@ -1,0 +1,235 @@
+/* The keys of atom train: the contract's names, defaults, aliases, what spans several keys;
+ * schedule. */
+#include "atom/train/config.h"
+#include "atom/train/schedule.h"
+#include "tests/scratch.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static atom_status parse(train_config *c, opt_parsed *parsed, const char *words)
+{
+    char copy[1024], *argv[64], *save = NULL;
+    int argc = 0;
+    snprintf(copy, sizeof copy, "%.1023s", words);
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        argv[argc++] = w;
+    return train_config_parse(argc, argv, c, parsed);
+}
+
+/* Every key that other programs may pass. */
+static void contract(void **state)
+{
+    static const char *const keys[] = {"model",
+                                       "data",
+                                       "output_dir",
+                                       "device",
+                                       "device_memory",
+                                       "host_memory",
+                                       "link_bandwidth",
+                                       "dtype",
+                                       "micro_batch_size",
+                                       "gradient_accumulation_steps",
+                                       "sequence_len",
+                                       "max_steps",
+                                       "learning_rate",
+                                       "lr_scheduler",
+                                       "min_lr_ratio",
+                                       "warmup_steps",
+                                       "weight_decay",
+                                       "adam_beta1",
+                                       "adam_beta2",
+                                       "adam_epsilon",
+                                       "max_grad_norm",
+                                       "dropout",
+                                       "seed",
+                                       "eval_steps",
+                                       "eval_batches",
+                                       "logging_steps",
+                                       "save_steps",
+                                       "save_total_limit",
+                                       "resume_from_checkpoint",
+                                       "plan",
+                                       "profile",
+                                       "recompute",
+                                       "execute",
+                                       "trace",
+                                       "threads",
+                                       "overwrite"};
+    (void)state;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        int32_t row = opt_find(&train_command, keys[i]);
+        if (row < 0 || strcmp(train_command.specs[row].name, keys[i]) != 0)
+            fail_msg("no key %s", keys[i]);
+        assert_non_null(train_command.specs[row].help);
+        assert_int_equal(train_command.specs[row].flags & OPT_CLI_ONLY, 0);
+    }
+}
+
+/* No two rows share a name, an alias or a letter. */
+static void unambiguous(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < train_command.n_specs; i++) {
+        const opt_spec *spec = &train_command.specs[i];
+        assert_int_equal(opt_find(&train_command, spec->name), (int32_t)i);
+        for (const char *const *alias = spec->aliases; alias && *alias; alias++)
+            assert_int_equal(opt_find(&train_command, *alias), (int32_t)i);
+        for (uint32_t j = 0; j < i; j++)
+            assert_true(!spec->letter || spec->letter != train_command.specs[j].letter);
+    }
+}
+
+static void defaults(void **state)
+{
+    train_config c;
+    opt_parsed parsed;
+    (void)state;
+    assert_int_equal(parse(&c, &parsed, "--data d -o out"), ATOM_OK);
+    assert_string_equal(c.model, "gpt2-124m");
+    assert_string_equal(c.output_dir, "out");
+    assert_string_equal(c.device, "auto");
+    assert_string_equal(c.resume_from_checkpoint, "none");
+    assert_true(c.learning_rate == 3e-4 && c.adam_beta1 == 0.9 && c.adam_beta2 == 0.95);
+    assert_true(c.adam_epsilon == 1e-8 && c.weight_decay == 0.1 && c.max_grad_norm == 1);
+    assert_true(c.dropout == -1 && c.min_lr_ratio == -1);
+    assert_int_equal(c.lr_scheduler, TRAIN_COSINE);
+    assert_int_equal(c.dtype, TRAIN_DTYPE_AUTO);
+    assert_int_equal(c.execute, TRAIN_EXECUTE_AUTO);
+    assert_int_equal(c.recompute - 1, -1);
+    assert_int_equal(c.threads, -1);
+    assert_int_equal(c.device_memory, 0);
+    assert_int_equal(c.sequence_len, -1);
+    assert_int_equal(train_config_warmup(&c), 20);
+    assert_null(c.plan);
+    train_config_free(&c);
+    assert_int_equal(train_config_defaults(&c), ATOM_OK);
+    assert_null(c.data);
+    train_config_free(&c);
+}
+
+static void values(void **state)
+{
+    train_config c;
+    (void)state;
+    assert_int_equal(
+        parse(&c, NULL,
+              "--data d --output-dir o --dtype bf16 --lr_scheduler_type linear --lr 1e-3 "
+              "--batch-size 3 --seq_len 99 --grad-clip 0 --recompute always --execute "
+              "interpreted --device-memory 300MiB --link-bandwidth 2GB/s --warmup-steps 0 "
+              "--dropout 0.25 --threads 2 --adam_epsilon 1e-4 --steps 50"),
+        ATOM_OK);
+    assert_int_equal(c.dtype, TRAIN_DTYPE_BF16);
+    assert_int_equal(c.lr_scheduler, TRAIN_LINEAR);
+    assert_true(c.learning_rate == 1e-3 && c.max_grad_norm == 0 && c.dropout == 0.25);
+    assert_int_equal(c.micro_batch_size, 3);
+    assert_int_equal(c.sequence_len, 99);
+    assert_int_equal(c.recompute, TRAIN_RECOMPUTE_ALWAYS);
+    assert_int_equal(c.execute, TRAIN_EXECUTE_INTERPRETED);
+    assert_int_equal(c.device_memory, 300u << 20);
+    assert_int_equal(c.link_bandwidth, 2000000000);
+    assert_int_equal(train_config_warmup(&c), 0);
+    train_config_free(&c);
+}
+
+static void refused(void **state)
+{
+    static const char *const cases[][2] = {
+        {"-o x", "'train' needs --data DIR"},
+        {"--data d", "'train' needs --output-dir DIR"},
+        {"--data d -o x --learing_rate 1", "did you mean '--learning-rate'?"},
+        {"--data d -o x --warmup-steps 5 --max-steps 4",
+         "warmup_steps (5) is more than max_steps (4)"},
+        {"--data d -o x --dropout 1", "--dropout"},
+        {"--data d -o x --adam-beta2 1", "--adam-beta2"},
+        {"--data d -o x --micro-batch-size 0", "--micro-batch-size"},
+        {"--data d -o x --device-memory 0", "--device-memory"},
+        {"--data d -o x --threads 0", "--threads"},
+        {"--data d -o x --dtype fp16", "'fp16' is none of: auto, fp32, bf16"},
+    };
+    train_config c;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(parse(&c, NULL, cases[i][0]), ATOM_E_USAGE);
+        if (!strstr(atom_fail_message(), cases[i][1]))
+            fail_msg("%s: %s", cases[i][0], atom_fail_message());
+        assert_null(c.model);
+    }
+}
+
+static void from_file(void **state)
+{
+    static const char yaml[] = "data: corpus\noutput_dir: out\nmax_steps: 7\nseed: 3\n"
+                               "resume_from_checkpoint: auto\n";
+    scratch s;
+    train_config c, again;
+    opt_parsed parsed;
+    char words[1024], *text = NULL;
+    (void)state;
+    const char *path = scratch_write(scratch_open(&s), "c.yml", yaml, sizeof yaml - 1);
+    snprintf(words, sizeof words, "%s --seed 4", path);
+    assert_int_equal(parse(&c, &parsed, words), ATOM_OK);
+    assert_int_equal(c.max_steps, 7);
+    assert_int_equal(c.seed, 4);
+    assert_string_equal(c.resume_from_checkpoint, "auto");
+
+    /* What --print-config says is a configuration that gives the same run. */
+    assert_int_equal(opt_print(&train_command, &c, &parsed, true, &text), ATOM_OK);
+    path = scratch_write(&s, "d.yml", text, strlen(text));
+    assert_int_equal(parse(&again, NULL, path), ATOM_OK);
+    assert_int_equal(again.seed, 4);
+    assert_int_equal(again.warmup_steps, c.warmup_steps);
+    assert_true(again.learning_rate == c.learning_rate && again.dropout == c.dropout);
+    atom_free(text);
+    train_config_free(&again);
+    train_config_free(&c);
+    scratch_close(&s);
+}
+
+static void schedule(void **state)
+{
+    train_config c;
+    (void)state;
+    assert_int_equal(parse(&c, NULL, "--data d -o o --lr 2 --max-steps 110 --warmup-steps 10"),
+                     ATOM_OK);
+    train_schedule s = train_schedule_make(&c);
+    assert_true(train_schedule_rate(&s, 1) == 0.2);
+    assert_true(train_schedule_rate(&s, 9) == 1.8);
+    assert_true(train_schedule_rate(&s, 10) == 2);
+    assert_true(fabs(train_schedule_rate(&s, 60) - 1.1) < 1e-12);
+    assert_true(fabs(train_schedule_rate(&s, 110) - 0.2) < 1e-12);
+    assert_true(fabs(train_schedule_rate(&s, 500) - 0.2) < 1e-12);
+    for (int64_t i = 10; i < 110; i++)
+        assert_true(train_schedule_rate(&s, i) > train_schedule_rate(&s, i + 1));
+    s.kind = TRAIN_CONSTANT;
+    assert_true(train_schedule_rate(&s, 110) == 2);
+    c.lr_scheduler = TRAIN_LINEAR;
+    s = train_schedule_make(&c);
+    assert_true(fabs(train_schedule_rate(&s, 60) - 1) < 1e-12);
+    assert_true(fabs(train_schedule_rate(&s, 110)) < 1e-12);
+    c.min_lr_ratio = 0.5;
+    c.warmup_steps = 0;
+    s = train_schedule_make(&c);
+    assert_true(train_schedule_rate(&s, 1) < 2);
+    assert_true(fabs(train_schedule_rate(&s, 110) - 1) < 1e-12);
+    c.warmup_steps = c.max_steps = 1;
+    s = train_schedule_make(&c);
+    assert_true(train_schedule_rate(&s, 1) == 2);
+    train_config_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract), cmocka_unit_test(unambiguous), cmocka_unit_test(defaults),
+        cmocka_unit_test(values),   cmocka_unit_test(refused),     cmocka_unit_test(from_file),
+        cmocka_unit_test(schedule),
+    };
+    atom_log_set_level(ATOM_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
