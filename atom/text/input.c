@@ -6,6 +6,7 @@
 #include "atom/text/input.h"
 
 #include "atom/base/mem.h"
+#include "atom/text/json_file.h"
 #include "atom/text/split.h"
 #include "atom/text/utf8.h"
 
@@ -246,7 +247,7 @@ static atom_status walk_line(const text_block *b, uint64_t line, const char *tex
         return ATOM_OK;
     json_t *root = json_loadb(
         text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
+    if (!root && text_json_starved(&error))
         return atom_fail_memory("a line of JSON", bytes);
     if (!root)
         return atom_fail(ATOM_E_FORMAT, "%s:%llu:%d: %s; each line must be one JSON object",

@@ -12,6 +12,7 @@
 #include "atom/text/bpe_train.h"
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
+#include "atom/text/json_file.h"
 #include "atom/text/shard.h"
 #include "atom/text/staging.h"
 #include "atom/text/tail.h"
@@ -394,12 +395,14 @@ static atom_status write_counts(const preparation *p)
                   (int)r->vocab, "end_of_text", (int)text_tokenizer_end(p->tokenizer), "text_bytes",
                   (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
                   counts_json(&r->val), "val_split", text_val_split_name(r->val_split));
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     char *path = atom_path_join(p->staging.path, "dataset.json");
-    atom_status st = text && path ? atom_file_write(path, text, strlen(text))
-                                  : atom_fail_memory("dataset.json", 1024);
-    json_decref(root);
-    free(text);
+    atom_status st = ATOM_OK;
+    if (path) {
+        st = text_json_save(root, path);
+    } else {
+        json_decref(root);
+        st = atom_fail_memory("a path", strlen(p->staging.path));
+    }
     atom_free(path);
     return st;
 }

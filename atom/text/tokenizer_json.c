@@ -8,10 +8,10 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/text/json_file.h"
 #include "atom/text/tokenizer_inner.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { FILE_BYTES_MAX = 256 << 20 };
@@ -369,7 +369,7 @@ atom_status text_tokenizer_parse(const char *json, size_t bytes, const char *nam
     json_error_t error;
     reading r = {.name = name};
     json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
+    if (!root && text_json_starved(&error))
         return atom_fail_memory(name, bytes);
     if (!root)
         return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", name, error.line, error.column, error.text);
@@ -488,20 +488,9 @@ static json_t *write_all(const text_tokenizer *t)
                      byte_level(true, false), "decoder", byte_level(true, true), "model", model);
 }
 
-static atom_status save_json(json_t *root, const char *path)
-{
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (!text)
-        return atom_fail_memory(path, 1 << 20);
-    atom_status st = atom_file_write(path, text, strlen(text));
-    free(text);
-    return st;
-}
-
 atom_status text_tokenizer_save(const text_tokenizer *t, const char *path)
 {
-    return save_json(write_all(t), path);
+    return text_json_save(write_all(t), path);
 }
 
 atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
@@ -514,11 +503,11 @@ atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
         goto fail;
     }
     ATOM_TRY(text_tokenizer_save(t, path));
-    st = save_json(json_pack("{s:s, s:s, s:s, s:b, s:b}", "tokenizer_class",
-                             "PreTrainedTokenizerFast", "bos_token", TEXT_END_OF_TEXT, "eos_token",
-                             TEXT_END_OF_TEXT, "add_prefix_space", 0,
-                             "clean_up_tokenization_spaces", 0),
-                   config);
+    st = text_json_save(json_pack("{s:s, s:s, s:s, s:b, s:b}", "tokenizer_class",
+                                  "PreTrainedTokenizerFast", "bos_token", TEXT_END_OF_TEXT,
+                                  "eos_token", TEXT_END_OF_TEXT, "add_prefix_space", 0,
+                                  "clean_up_tokenization_spaces", 0),
+                        config);
 fail:
     atom_free(path);
     atom_free(config);
