@@ -25,7 +25,7 @@ static void machine_name(char *out, size_t bytes)
     snprintf(out, bytes, "?");
     while (f && fgets(line, sizeof line, f)) {
         if (strncmp(line, "model name", 10) == 0) {
-            snprintf(out, bytes, "%s", line);
+            snprintf(out, bytes, "%.100s", line);
             break;
         }
     }

@@ -1,0 +1,226 @@
+/*
+ * Tapes: every derived wait is needed and proven, and what should overlap does, in virtual time.
+ */
+#include "atom/base/mem.h"
+#include "codegen/build.h"
+#include "codegen/lower.h"
+#include "tests/lib/random_gpt2.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static graph *fused(const graph_gpt2_config *config, int64_t B, int64_t T)
+{
+    graph *plain = NULL, *g = NULL;
+    assert_int_equal(graph_gpt2_build(config, ATOM_BF16, B, T, &plain), ATOM_OK);
+    assert_int_equal(graph_fuse(plain, &g), ATOM_OK);
+    graph_close(&plain);
+    return g;
+}
+
+static uint64_t wire_bytes_of(const graph *g, int32_t first, int32_t last)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        bool used = false;
+        for (int32_t i = first; i < last; i++) {
+            for (int j = 0; j < g->nodes[i].n_params; j++)
+                used |= g->nodes[i].params[j] == (int32_t)p;
+        }
+        uint64_t room = (g->params[p].elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN;
+        bytes += used ? room * GRAPH_PARAM_ALIGN * atom_dtype_bytes(g->dtype) : 0;
+    }
+    return bytes;
+}
+
+/* Cuts in front of every `stride`-th node that may be cut at. */
+static part_plan *strided_plan(const graph *g, const part_profile *profile, int stride, uint32_t C)
+{
+    int32_t cuts[256];
+    uint32_t n = 0;
+    int seen = 0;
+    for (int32_t c = 1; c < (int32_t)g->n_nodes && n < 256; c++) {
+        if (graph_can_cut(g, c) && ++seen % stride == 0)
+            cuts[n++] = c;
+    }
+    part_plan *plan = NULL;
+    assert_int_equal(part_plan_open(g, profile, n + 1, &plan), ATOM_OK);
+    plan->micro_batches = C;
+    plan->clip = true;
+    plan->cut_bytes = 0;
+    for (uint32_t k = 0; k <= n; k++) {
+        part_sub_model *s = &plan->sub_models[k];
+        s->first_node = k ? cuts[k - 1] : 0;
+        s->last_node = k < n ? cuts[k] : (int32_t)g->n_nodes;
+        s->param_bytes = wire_bytes_of(g, s->first_node, s->last_node);
+        plan->cut_bytes += k ? graph_boundary_bytes(g, s->first_node) : 0;
+    }
+    return plan;
+}
+
+static part_device card(double flops, double link)
+{
+    return (part_device){.name = "a card",
+                         .isa = "none",
+                         .modelled = true,
+                         .cores = 8,
+                         .device_bytes = 1ull << 34,
+                         .host_bytes = 1ull << 40,
+                         .flops_fp32 = flops,
+                         .flops_bf16 = flops,
+                         .device_bytes_per_second = 1e12,
+                         .h2d_bytes_per_second = link,
+                         .d2h_bytes_per_second = link,
+                         .h2d_both_bytes_per_second = link,
+                         .d2h_both_bytes_per_second = link,
+                         .host_bytes_per_second = 1e12,
+                         .adamw_params_per_second = 1e11};
+}
+
+/* Without any one of its waits a tape is not safe, and the checker says so: no wait is idle, and
+ * the alarm rings. */
+static void every_wait_is_needed(void **state)
+{
+    (void)state;
+    uint32_t dropped = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        random_gpt2 r = random_gpt2_make(seed);
+        graph *g = fused(&r.config, r.B, r.T);
+        part_device device = card(1e12, 1e10);
+        part_profile *profile = NULL;
+        gen_lowered *low = NULL;
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 1 + (uint32_t)(seed % 3));
+        plan->boundaries = seed % 2 ? PART_ON_HOST : PART_ON_DEVICE;
+        plan->sub_models[0].keep = (part_keep)(seed % 3);
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        for (int t = 0; t < SWAP_TAPE_N; t++) {
+            swap_tape *tape = low->tapes[t];
+            assert_int_equal(swap_hazard_check(tape), ATOM_OK);
+            for (uint32_t i = 0; i < tape->n; i++) {
+                swap_instr *in = &tape->instrs[i];
+                for (uint32_t w = 0; w < in->n_waits; w++) {
+                    swap_instr whole = *in;
+                    in->waits[w] = in->waits[--in->n_waits];
+                    assert_int_not_equal(swap_hazard_check(tape), ATOM_OK);
+                    *in = whole;
+                    dropped++;
+                }
+            }
+        }
+        gen_lowered_close(&low);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(dropped > 300);
+}
+
+static part_verdict judge(const graph *g, const part_profile *profile, const part_plan *plan)
+{
+    gen_judge j = {.g = g, .profile = profile};
+    part_verdict v;
+    assert_int_equal(gen_judge_plan(&j, plan, &v), ATOM_OK);
+    return v;
+}
+
+/* When compute is the bound, the link hides under it; when the link is, compute hides under the
+ * link: the step takes hardly more than the busier of the two, not their sum. */
+static void compute_and_copies_overlap(void **state)
+{
+    (void)state;
+    graph_gpt2_config config;
+    assert_int_equal(graph_preset_get("gpt2-124m", &config), ATOM_OK);
+    graph *g = fused(&config, 4, 256);
+    for (int slow = 0; slow < 2; slow++) {
+        part_device device = card(5e12, slow ? 1e8 : 2e10);
+        part_profile *profile = NULL;
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        part_plan *plan = strided_plan(g, profile, 14, 8);
+        part_verdict v = judge(g, profile, plan);
+        double busiest = v.compute_seconds > v.h2d_seconds ? v.compute_seconds : v.h2d_seconds;
+        if (slow)
+            assert_true(v.h2d_seconds > v.compute_seconds);
+        else
+            assert_true(v.compute_seconds > 3 * v.h2d_seconds);
+        assert_true(v.step_seconds >= busiest * 0.999);
+        assert_true(v.step_seconds <= busiest * 1.15 + (slow ? v.d2h_seconds * 0.6 : 0));
+        assert_true(v.step_seconds < v.compute_seconds + v.h2d_seconds + v.d2h_seconds);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+    }
+    graph_close(&g);
+}
+
+static void lowering_is_reproducible(void **state)
+{
+    (void)state;
+    random_gpt2 r = random_gpt2_make(7);
+    graph *g = fused(&r.config, r.B, r.T);
+    part_device device = card(1e12, 1e10);
+    part_profile *profile = NULL;
+    gen_lowered *a = NULL, *b = NULL;
+    char *x = NULL, *y = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = strided_plan(g, profile, 3, 2);
+    assert_int_equal(gen_lower(g, plan, profile, NULL, &a), ATOM_OK);
+    assert_int_equal(gen_lower(g, plan, profile, NULL, &b), ATOM_OK);
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        assert_int_equal(gen_emit(a->program, k, &x), ATOM_OK);
+        assert_int_equal(gen_emit(b->program, k, &y), ATOM_OK);
+        assert_string_equal(x, y);
+        assert_non_null(strstr(x, "table->"));
+        assert_null(strstr(x, "for ("));
+        atom_free(x);
+        atom_free(y);
+    }
+    assert_int_equal(swap_tape_print(a->tapes[SWAP_TAPE_TRAIN], &x), ATOM_OK);
+    assert_int_equal(swap_tape_print(b->tapes[SWAP_TAPE_TRAIN], &y), ATOM_OK);
+    assert_string_equal(x, y);
+    atom_free(x);
+    atom_free(y);
+    gen_lowered_close(&a);
+    gen_lowered_close(&b);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    random_gpt2 r = random_gpt2_make(3);
+    graph *g = fused(&r.config, r.B, r.T);
+    part_device device = card(1e12, 1e10);
+    part_profile *profile = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = strided_plan(g, profile, 2, 2);
+    uint64_t before = atom_mem_read().live_blocks;
+    for (uint64_t n = 1; n < 4000; n += 1 + n / 16) {
+        gen_judge j = {.g = g, .profile = profile};
+        part_verdict v;
+        atom_mem_fail_after(n);
+        atom_status st = gen_judge_plan(&j, plan, &v);
+        atom_mem_fail_after(0);
+        assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+    }
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(compute_and_copies_overlap),
+        cmocka_unit_test(lowering_is_reproducible),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
