@@ -1,0 +1,416 @@
+/* Shards and their order: every kind of damage has its message, every window comes once per epoch.
+ */
+#include "atom/base/mem.h"
+#include "atom/text/dataset.h"
+#include "atom/text/shard.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static void put_u32(char *at, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (char)(v >> (8 * i));
+}
+
+/* Tokens 0, 1, 2 ... modulo vocab, so that a token tells its place. Through the writer. */
+static void write_synced(const char *dir, const char *split, uint32_t vocab, uint32_t tokens,
+                         uint32_t shard_tokens)
+{
+    text_shard_writer *w = NULL;
+    assert_int_equal(text_shard_writer_open(dir, split, vocab, shard_tokens, &w), ATOM_OK);
+    for (uint32_t i = 0; i < tokens; i++) {
+        uint32_t id = i % vocab;
+        assert_int_equal(text_shard_writer_put(w, &id, 1), ATOM_OK);
+    }
+    assert_int_equal(text_shard_writer_end(w), ATOM_OK);
+    assert_int_equal(text_shard_writer_tokens(w), tokens);
+    text_shard_writer_close(&w);
+}
+
+/* The same files without the writer and its fsync, which is slow. */
+static void write_split(const char *dir, const char *split, uint32_t vocab, uint32_t tokens,
+                        uint32_t shard_tokens)
+{
+    bool wide = vocab > 65536;
+    for (uint32_t i = 0, shard = 0; i < tokens; shard++) {
+        uint32_t n = shard_tokens && shard_tokens < tokens - i ? shard_tokens : tokens - i;
+        char path[640];
+        snprintf(path, sizeof path, "%s/%s_%06u.bin", dir, split, shard);
+        char *data = calloc(1, 1024 + 4 * (size_t)n);
+        put_u32(data, wide ? 20240801 : 20240520);
+        put_u32(data + 4, wide ? 7 : 1);
+        put_u32(data + 8, n);
+        for (uint32_t k = 0; k < n; k++, i++) {
+            char id[4];
+            put_u32(id, i % vocab);
+            memcpy(data + 1024 + k * (wide ? 4 : 2), id, wide ? 4 : 2);
+        }
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(data, 1024 + n * (wide ? 4u : 2u), 1, f), 1);
+        fclose(f);
+        free(data);
+    }
+}
+
+static void writer_and_test_agree(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        scratch s;
+        scratch_open(&s);
+        write_split(s.dir, "train", k ? 70000 : 60000, 700001, 300000);
+        write_synced(s.dir, "val", k ? 70000 : 60000, 700001, 300000);
+        for (int i = 0; i < 3; i++) {
+            char name[32], *a = NULL, *b = NULL;
+            uint64_t a_bytes, b_bytes;
+            snprintf(name, sizeof name, "train_%06d.bin", i);
+            assert_int_equal(atom_file_read(scratch_path(&s, name), 1 << 22, &a, &a_bytes),
+                             ATOM_OK);
+            snprintf(name, sizeof name, "val_%06d.bin", i);
+            assert_int_equal(atom_file_read(scratch_path(&s, name), 1 << 22, &b, &b_bytes),
+                             ATOM_OK);
+            assert_int_equal(a_bytes, b_bytes);
+            assert_memory_equal(a, b, a_bytes);
+            atom_free(a);
+            atom_free(b);
+        }
+        scratch_close(&s);
+    }
+}
+
+static void format_is_llm_c(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    char *data = NULL;
+    uint64_t bytes = 0;
+    write_synced(s.dir, "train", 50257, 3, 0);
+    assert_int_equal(atom_file_read(scratch_path(&s, "train_000000.bin"), 4096, &data, &bytes),
+                     ATOM_OK);
+    assert_int_equal(bytes, 1024 + 6);
+    static const uint8_t head[] = {0x88, 0xd8, 0x34, 0x01, 1, 0, 0, 0, 3, 0, 0, 0, 0};
+    assert_memory_equal(data, head, sizeof head);
+    assert_memory_equal(data + 1024, "\0\0\1\0\2\0", 6);
+    assert_true(text_shard_is(data, 4));
+    assert_false(text_shard_is(data, 3));
+    assert_false(text_shard_is(data + 1, 4));
+    atom_free(data);
+    write_synced(s.dir, "val", 65537, 3, 0);
+    assert_int_equal(atom_file_read(scratch_path(&s, "val_000000.bin"), 4096, &data, &bytes),
+                     ATOM_OK);
+    assert_int_equal(bytes, 1024 + 12);
+    static const uint8_t wide[] = {0xa1, 0xd9, 0x34, 0x01, 7, 0, 0, 0, 3, 0, 0, 0, 0};
+    assert_memory_equal(data, wide, sizeof wide);
+    assert_memory_equal(data + 1024, "\0\0\0\0\1\0\0\0\2\0\0\0", 12);
+    atom_free(data);
+    scratch_close(&s);
+}
+
+static void stream_over_shards(void **state)
+{
+    (void)state;
+    for (uint32_t wide = 0; wide < 2; wide++) {
+        uint32_t vocab = wide ? 70000 : 60000, tokens = 100003;
+        scratch s;
+        scratch_open(&s);
+        text_shards *shards = NULL;
+        write_split(s.dir, "train", vocab, tokens, 7919);
+        assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, vocab, &shards), ATOM_OK);
+        assert_int_equal(text_shards_tokens(shards), tokens);
+        assert_int_equal(text_shards_count(shards), 13);
+        assert_int_equal(text_shards_token_bytes(shards), wide ? 4 : 2);
+        static int32_t out[100003];
+        for (uint32_t first = 0; first < tokens; first += 7001)
+            for (uint32_t n = 0; n <= tokens - first; n += 1 + n * 3) {
+                assert_int_equal(text_shards_read(shards, first, n, out), ATOM_OK);
+                for (uint32_t i = 0; i < n; i++)
+                    assert_int_equal(out[i], (first + i) % vocab);
+            }
+        text_shards_close(&shards);
+        scratch_close(&s);
+    }
+}
+
+static void windows_and_targets(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    write_split(s.dir, "val", 1000, 100, 33);
+    assert_int_equal(text_shards_open(s.dir, TEXT_VAL, 1000, &shards), ATOM_OK);
+    for (uint32_t t = 1; t < 100; t++) {
+        uint64_t windows = text_shards_windows(shards, t);
+        assert_int_equal(windows, 99 / t);
+        int32_t tokens[99], targets[99];
+        assert_int_equal(text_windows_read(shards, t, 0, (uint32_t)windows, tokens, targets),
+                         ATOM_OK);
+        for (uint32_t i = 0; i < windows * t; i++) {
+            assert_int_equal(tokens[i], i);
+            assert_int_equal(targets[i], i + 1);
+        }
+    }
+    assert_int_equal(text_shards_windows(shards, 100), 0);
+    text_sampler sampler;
+    assert_int_equal(text_sampler_make(shards, 100, 1, &sampler), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "sequence_len"));
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
+/* Every epoch is a permutation; another epoch and another seed are another one. */
+static void epochs_are_permutations(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    write_split(s.dir, "train", 65536, 5000, 0);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 65536, &shards), ATOM_OK);
+    for (uint32_t t = 1; t < 5000; t += 1 + t / 2) {
+        text_sampler a, b;
+        assert_int_equal(text_sampler_make(shards, t, 7, &a), ATOM_OK);
+        assert_int_equal(text_sampler_make(shards, t, 8, &b), ATOM_OK);
+        uint64_t windows = a.windows, same_epoch = 0, same_seed = 0, fixed = 0;
+        for (uint64_t epoch = 0; epoch < 3; epoch++) {
+            static uint8_t seen[5000];
+            memset(seen, 0, sizeof seen);
+            for (uint64_t i = 0; i < windows; i++) {
+                uint64_t w = text_sampler_window(&a, epoch * windows + i);
+                assert_true(w < windows && !seen[w]);
+                seen[w] = 1;
+                same_epoch += w == text_sampler_window(&a, (epoch + 1) * windows + i);
+                same_seed += w == text_sampler_window(&b, epoch * windows + i);
+                fixed += w == i;
+            }
+        }
+        if (windows > 400) { /* about 3 in 3 epochs by chance */
+            assert_true(same_epoch < 20);
+            assert_true(same_seed < 20);
+            assert_true(fixed < 20);
+        }
+    }
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
+/* Neighbours must be torn apart: the mean distance of two draws from n is n/3. */
+static void order_is_well_mixed(void **state)
+{
+    (void)state;
+    text_sampler sampler = {.seed = 42, .windows = 100000, .sequence_len = 1, .half_bits = 9};
+    double sum = 0;
+    for (uint64_t i = 0; i + 1 < sampler.windows; i++) {
+        double d =
+            (double)text_sampler_window(&sampler, i) - (double)text_sampler_window(&sampler, i + 1);
+        sum += d < 0 ? -d : d;
+    }
+    double mean = sum / (double)sampler.windows / (double)sampler.windows;
+    assert_true(mean > 0.32 && mean < 0.35);
+}
+
+/* From a saved position the same batches follow, and the order itself must not change between
+ * builds. */
+static void position_resumes(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    text_sampler a, b;
+    static int32_t tokens[2][40 * 16], targets[2][40 * 16];
+    write_split(s.dir, "train", 65536, 16 * 25 + 1, 100);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 65536, &shards), ATOM_OK);
+    assert_int_equal(text_sampler_make(shards, 16, 1234, &a), ATOM_OK);
+    assert_int_equal(a.windows, 25);
+    assert_int_equal(text_sampler_read(&a, 13, 40, tokens[0], targets[0]), ATOM_OK);
+    for (uint32_t i = 0; i < 40; i += 8) {
+        assert_int_equal(text_sampler_make(shards, 16, 1234, &b), ATOM_OK);
+        assert_int_equal(text_sampler_read(&b, 13 + i, 8, tokens[1] + i * 16, targets[1] + i * 16),
+                         ATOM_OK);
+    }
+    assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+    assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
+    for (uint32_t i = 0; i < 40 * 16; i++) {
+        assert_int_equal(targets[0][i], tokens[0][i] + 1);
+        assert_int_equal(tokens[0][i] % 16, i % 16);
+    }
+    static const uint64_t recorded[8] = {8, 15, 6, 21, 1, 7, 11, 14};
+    for (uint64_t i = 0; i < 8; i++)
+        assert_int_equal(text_sampler_window(&a, i), recorded[i]);
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
+static void damage_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t bytes; /* of the file; 0: as it was (1024 + 200) */
+        size_t at;    /* of a uint32 that is changed */
+        uint32_t value;
+        const char *says;
+    } cases[] = {
+        {1024 + 199, 0, TEXT_SHARD_MAGIC_U16, "truncated"},
+        {1024 + 201, 0, TEXT_SHARD_MAGIC_U16, "too long"},
+        {1023, 0, TEXT_SHARD_MAGIC_U16, "too few"},
+        {0, 0, 20240326, "not a token shard"},
+        {0, 0, TEXT_SHARD_MAGIC_U32, "version 1"},
+        {0, 4, 2, "version 2"},
+        {0, 8, 101, "truncated"},
+        {0, 8, 0xffffffffu, "truncated"},
+        {0, 8, 99, "too long"},
+    };
+    scratch s;
+    scratch_open(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        text_shards *shards = NULL;
+        char *data = NULL;
+        uint64_t bytes = 0;
+        write_split(s.dir, "train", 1000, 100, 0);
+        const char *path = scratch_path(&s, "train_000000.bin");
+        assert_int_equal(atom_file_read(path, 4096, &data, &bytes), ATOM_OK);
+        put_u32(data + cases[i].at, cases[i].value);
+        scratch_write(&s, "train_000000.bin", data, cases[i].bytes ? cases[i].bytes : bytes);
+        atom_free(data);
+        assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards), ATOM_E_FORMAT);
+        assert_null(shards);
+        if (!strstr(atom_fail_message(), cases[i].says) || !strstr(atom_fail_message(), path))
+            fail_msg("%zu: %s", i, atom_fail_message());
+    }
+    scratch_close(&s);
+}
+
+static void wrong_ids_are_named(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    int32_t out[100];
+    write_split(s.dir, "train", 1000, 100, 60);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 70, &shards), ATOM_OK);
+    assert_int_equal(text_shards_read(shards, 0, 70, out), ATOM_OK);
+    assert_int_equal(text_shards_read(shards, 0, 71, out), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "train_000001.bin: token 10 is 70"));
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
+/* A file that loses its end while it is open is an error, not a crash. */
+static void shrinking_file(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    int32_t out[100];
+    write_split(s.dir, "train", 1000, 100, 0);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards), ATOM_OK);
+    assert_int_equal(text_shard_cut(scratch_path(&s, "train_000000.bin"), 50), ATOM_OK);
+    assert_int_equal(text_shards_read(shards, 0, 50, out), ATOM_OK);
+    assert_int_equal(text_shards_read(shards, 0, 100, out), ATOM_E_FORMAT);
+    text_shards_close(&shards);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards), ATOM_OK);
+    assert_int_equal(text_shards_tokens(shards), 50);
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
+static void directories(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    assert_int_equal(text_shards_open("/nonexistent", TEXT_TRAIN, 10, &shards), ATOM_E_FORMAT);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 10, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "atom data prepare"));
+    assert_false(text_shards_exist(s.dir, TEXT_TRAIN));
+    scratch_write(&s, "trainer.bin", "x", 1);
+    scratch_write(&s, "constrain_0.bin", "x", 1);
+    scratch_write(&s, "train_000000.bin.tmp", "x", 1);
+    assert_false(text_shards_exist(s.dir, TEXT_TRAIN));
+    write_split(s.dir, "wiki_train", 10, 5, 0); /* llm.c's own names */
+    assert_true(text_shards_exist(s.dir, TEXT_TRAIN));
+    assert_false(text_shards_exist(s.dir, TEXT_VAL));
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 10, &shards), ATOM_OK);
+    uint64_t hash = text_shards_hash(shards);
+    text_shards_close(&shards);
+    write_split(s.dir, "wiki_train", 10, 6, 0);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 10, &shards), ATOM_OK);
+    assert_int_not_equal(text_shards_hash(shards), hash);
+    text_shards_close(&shards);
+    write_split(s.dir, "train", 70000, 5, 0); /* another width beside it */
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 10, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "do not mix"));
+    scratch_close(&s);
+}
+
+/* More shards than files that are kept open. */
+static void many_shards(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    text_shards *shards = NULL;
+    int32_t out[300];
+    write_split(s.dir, "train", 65536, 300, 1);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 65536, &shards), ATOM_OK);
+    assert_int_equal(text_shards_read(shards, 0, 300, out), ATOM_OK);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(out[i], i);
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    write_split(s.dir, "train", 1000, 100, 5);
+    bool done = false;
+    for (uint64_t k = 1; !done; k++) {
+        uint64_t before = atom_mem_read().live_blocks;
+        text_shards *shards = NULL;
+        text_shard_writer *w = NULL;
+        atom_mem_fail_after(k);
+        atom_status st = text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards);
+        if (st == ATOM_OK)
+            st = text_shard_writer_open(s.dir, "val", 1000, 0, &w);
+        atom_mem_fail_after(0);
+        done = st == ATOM_OK;
+        assert_true(done || st == ATOM_E_RESOURCE);
+        text_shards_close(&shards);
+        text_shard_writer_close(&w);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+    }
+    scratch_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writer_and_test_agree),
+        cmocka_unit_test(format_is_llm_c),
+        cmocka_unit_test(stream_over_shards),
+        cmocka_unit_test(windows_and_targets),
+        cmocka_unit_test(epochs_are_permutations),
+        cmocka_unit_test(order_is_well_mixed),
+        cmocka_unit_test(position_resumes),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(wrong_ids_are_named),
+        cmocka_unit_test(shrinking_file),
+        cmocka_unit_test(directories),
+        cmocka_unit_test(many_shards),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
