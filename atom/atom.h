@@ -19,6 +19,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/base/rng.h"
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
 #include "atom/file/hfdir.h"
