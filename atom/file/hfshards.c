@@ -102,31 +102,51 @@ static atom_status take_shard(weights_reader *r, const char *dir, const char *na
     return st;
 }
 
+/* Text of an index -> its tree (free with json_decref) and the names in it (free with atom_free).
+ */
+static atom_status parse_index(const char *path, const char *text, size_t bytes, json_t **root,
+                               const char ***names, size_t *n)
+{
+    json_error_t error;
+    json_t *loaded = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!loaded)
+        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    json_t *map = json_object_get(loaded, "weight_map");
+    atom_status st =
+        json_is_object(map)
+            ? list_shards(path, map, names, n)
+            : atom_fail(ATOM_E_FORMAT, "%s: weight_map is missing or not an object", path);
+    if (st != ATOM_OK)
+        json_decref(loaded);
+    else
+        *root = loaded;
+    return st;
+}
+
+atom_status file_index_check(const char *path, const char *text, size_t bytes)
+{
+    json_t *root = NULL;
+    const char **names = NULL;
+    size_t n = 0;
+    atom_status st = parse_index(path, text, bytes, &root, &names, &n);
+    atom_free(names);
+    json_decref(root);
+    return st;
+}
+
 atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path)
 {
     char *text = NULL;
     uint64_t bytes = 0;
-    json_error_t error;
     json_t *root = NULL;
     const char **names = NULL;
     size_t n = 0;
     atom_status st = atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes);
-    if (st != ATOM_OK)
-        return st;
-    root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    if (st == ATOM_OK)
+        st = parse_index(index_path, text, (size_t)bytes, &root, &names, &n);
     atom_free(text);
-    if (!root)
-        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", index_path, error.line, error.column,
-                         error.text);
-    json_t *map = json_object_get(root, "weight_map");
-    if (!json_is_object(map)) {
-        st = atom_fail(ATOM_E_FORMAT, "%s: weight_map is missing or not an object", index_path);
-        goto fail;
-    }
-    ATOM_TRY(list_shards(index_path, map, &names, &n));
-    for (size_t i = 0; i < n; i++)
-        ATOM_TRY(take_shard(r, dir, names[i], map));
-fail:
+    for (size_t i = 0; st == ATOM_OK && i < n; i++)
+        st = take_shard(r, dir, names[i], json_object_get(root, "weight_map"));
     atom_free(names);
     json_decref(root);
     return st;

@@ -26,6 +26,8 @@ typedef struct weights_reader {
 ATOM_MUST atom_status file_weights_take(weights_reader *r);
 /* All shards that an index names, one after another. */
 ATOM_MUST atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path);
+/* Checks the text of an index by itself; for fuzzing. */
+ATOM_MUST atom_status file_index_check(const char *path, const char *text, size_t bytes);
 /* Shape of a parameter as files store it. */
 void file_param_dims(const graph_param *param, uint64_t dims[GRAPH_RANK_MAX]);
 

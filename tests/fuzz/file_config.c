@@ -1,0 +1,30 @@
+/* Any bytes as a config.json: refused, or a model that the graph accepts and that writes and reads
+ * back as itself. */
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+#include "atom/file/hfdir.h"
+
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    graph_gpt2_config c, again;
+    char *source = atom_strndup((const char *)data, size), *text = NULL;
+    ATOM_ASSERT(source);
+    if (file_config_parse("fuzz", source, size, &c) == ATOM_OK && strlen(source) == size) {
+        ATOM_ASSERT(graph_gpt2_check(&c) == ATOM_OK);
+        ATOM_ASSERT(file_config_text(&c, source, 5, &text) == ATOM_OK);
+        ATOM_ASSERT(file_config_parse("again", text, strlen(text), &again) == ATOM_OK);
+        ATOM_ASSERT(strcmp(c.name, again.name) == 0 && c.vocab_size == again.vocab_size &&
+                    c.positions == again.positions && c.width == again.width &&
+                    c.layers == again.layers && c.heads == again.heads && c.inner == again.inner &&
+                    c.epsilon == again.epsilon && c.init_std == again.init_std &&
+                    c.embd_pdrop == again.embd_pdrop && c.attn_pdrop == again.attn_pdrop &&
+                    c.resid_pdrop == again.resid_pdrop);
+    }
+    atom_free(source);
+    atom_free(text);
+    return 0;
+}
