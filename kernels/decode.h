@@ -1,0 +1,77 @@
+/*
+ * Kernels that only text generation needs: products with one row, and attention against kept keys
+ * and values. They stand beside the op table (kernels.h), because no training step calls them.
+ *
+ * One row: reading the weights is all the cost, so a product is dot products of the weights' rows
+ * as they lie in memory, without panels.
+ *
+ *   entry         buffers      dim      result
+ *   linear        x w b y      1 I O    as the op's forward; b may be NULL
+ *   linear_gelu   x w b y u    1 I O    as the op's forward; u may be NULL
+ *   logits        x w b y      1 I O    as linear, but y is f32 whatever the dtype
+ *
+ * Row o of the result does not depend on O: a product may be made in pieces of rows, same bits.
+ *
+ * attend appends the keys and values of N new tokens to the cache of one layer, at positions past
+ * .. past + N - 1, and then lets the new tokens look at all positions up to their own:
+ *
+ *   y[n,h] = sum_s p[s] v[s,h],   p = softmax over s <= past + n of q[n,h] k[s,h] / sqrt(D)
+ *
+ *   qkv      act [N,3,H,D]           as the attention op's input, for one sample
+ *   keys     act [H,room/64,D,64]    blocks of 64 positions, transposed, so that lanes are
+ * positions values   act [H,room,D] y        act [N,H,D]
+ *
+ * room is a multiple of KRN_KEY_BLOCK; past + N <= room. What the cache holds beyond past + N must
+ * be finite (zeros, or what earlier texts left). Row n of y does not depend on how many rows one
+ * call has: token by token gives the same bits as all at once.
+ *
+ * Owner: caller. Thread and determinism: as kernels.h. Errors: none.
+ * Source: two-pass softmax; no T x T is ever held.
+ */
+#ifndef KERNELS_DECODE_H
+#define KERNELS_DECODE_H
+
+#include "kernels/kernels.h"
+
+enum { KRN_KEY_BLOCK = 64 };
+
+typedef struct krn_attend {
+    const void *qkv;
+    void *keys, *values, *y;
+    int64_t N, past, room, H, D;
+} krn_attend;
+
+typedef void (*krn_attend_fn)(krn_ctx *cx, const krn_attend *args);
+
+typedef struct krn_decode_table {
+    const char *backend;
+    atom_dtype dtype;
+    krn_fn linear, linear_gelu, logits;
+    krn_attend_fn attend;
+    /* Scratch bytes for one-row products with I inputs, and for attend over at most `positions`
+     * (past + N) with heads of D; threads as in the context. */
+    uint64_t (*row_workspace)(int64_t I);
+    uint64_t (*attend_workspace)(const atom_threads *threads, int64_t positions, int64_t D);
+} krn_decode_table;
+
+/* NULL when the dtype is not supported. */
+const krn_decode_table *krn_ref_decode_table(atom_dtype dtype);
+const krn_decode_table *krn_cpu_decode_table(atom_dtype dtype);
+
+static inline int64_t krn_attend_room(int64_t positions)
+{
+    return (positions + KRN_KEY_BLOCK - 1) / KRN_KEY_BLOCK * KRN_KEY_BLOCK;
+}
+/* Element of key (h, s), channel d. */
+static inline int64_t krn_key_at(const krn_attend *a, int64_t h, int64_t s, int64_t d)
+{
+    int64_t block = h * (a->room / KRN_KEY_BLOCK) + s / KRN_KEY_BLOCK;
+    return (block * a->D + d) * KRN_KEY_BLOCK + s % KRN_KEY_BLOCK;
+}
+/* Element of part 0 q, 1 k, 2 v of qkv: new token n, head h. */
+static inline int64_t krn_attend_qkv_at(const krn_attend *a, int part, int64_t n, int64_t h)
+{
+    return ((n * 3 + part) * a->H + h) * a->D;
+}
+
+#endif
