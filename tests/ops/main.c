@@ -56,7 +56,6 @@ static int check_host_table(const char *backend, const krn_host_table *table)
     return finish(&r);
 }
 
-#ifdef CHECKOP_CPU
 static int check_cpu(atom_dtype dtype, bool verbose)
 {
     const krn_table *table = krn_cpu_table(dtype);
@@ -67,7 +66,6 @@ static int check_cpu(atom_dtype dtype, bool verbose)
     }
     return check_table("cpu", table, krn_ref_table(dtype), verbose);
 }
-#endif
 
 int main(int argc, char **argv)
 {
@@ -88,12 +86,10 @@ int main(int argc, char **argv)
                            dtype == ATOM_F64 ? naive_table() : krn_ref_table(ATOM_F64), verbose);
     if (strcmp(backend, "host-ref") == 0)
         return check_host_table(backend, krn_ref_host_table());
-#ifdef CHECKOP_CPU
     if (strcmp(backend, "cpu") == 0)
         return check_cpu(dtype, verbose);
     if (strcmp(backend, "host-cpu") == 0)
         return check_host_table(backend, krn_cpu_host_table());
-#endif
     fprintf(stderr, "checkop: no backend \"%s\"\n", backend);
     return 2;
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ELEMENTS_SMALL = 24, ELEMENTS_LARGE = 1, WORK_SMALL = 20000 };
+enum { ELEMENTS_MAX = 24, WORK_SMALL = 20000 };
 static const double step_h = 5e-4;
 
 /* The scalar L; `weights` is d_out, or NULL for terminal ops. */
@@ -53,8 +53,8 @@ static void check_tensor(report *r, const op_case *c, const tensors *given, int 
     int64_t work = 1;
     for (int d = 0; d < KRN_DIM_MAX; d++)
         work *= c->dim[d] ? c->dim[d] : 1;
-    int64_t stride = p->n / (work <= WORK_SMALL ? ELEMENTS_SMALL : ELEMENTS_LARGE) + 1;
-    for (int64_t first = -1; first < p->n; first += first < 0 ? 1 : stride) {
+    int64_t stride = p->n / ELEMENTS_MAX + 1, end = work <= WORK_SMALL ? p->n : 0;
+    for (int64_t first = -1; first < end; first += first < 0 ? 1 : stride) {
         double want = 0, size = 0;
         for (int64_t e = 0; e < p->n; e++) {
             way[e] = first < 0 ? cos(1.0 + 3.7 * (double)e) / sqrt((double)p->n) : e == first;
