@@ -60,17 +60,19 @@ static void note(const trainer *t, const char *fmt, ...)
 /* --- opening
  * -------------------------------------------------------------------------------------- */
 
-static atom_status open_tokenizer(trainer *t)
+/* *vocab is 0 and *end is -1 when the data has no tokenizer. */
+static atom_status read_tokenizer(const char *data, uint32_t *vocab, int64_t *end)
 {
     text_tokenizer *tokenizer = NULL;
-    char *path = atom_path_join(t->config->data, "tokenizer.json");
+    char *path = atom_path_join(data, "tokenizer.json");
     atom_status st = ATOM_OK;
-    t->end_token = -1;
+    *vocab = 0;
+    *end = -1;
     if (path && atom_path_exists(path)) {
         st = text_tokenizer_load(path, &tokenizer);
         if (st == ATOM_OK) {
-            t->vocab = text_tokenizer_vocab(tokenizer);
-            t->end_token = (int64_t)text_tokenizer_end(tokenizer);
+            *vocab = text_tokenizer_vocab(tokenizer);
+            *end = (int64_t)text_tokenizer_end(tokenizer);
         }
     }
     text_tokenizer_close(&tokenizer);
@@ -82,6 +84,16 @@ static atom_status open_tokenizer(trainer *t)
 static int64_t padded_vocab(uint32_t vocab)
 {
     return vocab ? ((int64_t)vocab + 63) / 64 * 64 : 0;
+}
+
+atom_status train_vocab_size(const char *data, int64_t *vocab_size)
+{
+    uint32_t vocab = 0;
+    int64_t end = -1;
+    atom_status st = read_tokenizer(data, &vocab, &end);
+    if (st == ATOM_OK)
+        *vocab_size = padded_vocab(vocab);
+    return st;
 }
 
 static atom_status open_model(trainer *t)
@@ -100,7 +112,7 @@ static atom_status open_model(trainer *t)
     if (st == ATOM_OK && t->vocab && t->bench->model.config.vocab_size < (int64_t)t->vocab)
         return atom_fail(ATOM_E_USAGE,
                          "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
-                         "with the model's tokenizer",
+                         "with the model's tokenizer, or raise vocab_size in its config.json",
                          c->data, t->vocab, (long long)t->bench->model.config.vocab_size);
     return st;
 }
@@ -299,6 +311,7 @@ static atom_status remove_old_run(const train_config *c)
             return ATOM_OK;
         ATOM_TRY(atom_dir_remove(path));
         atom_free(path);
+        path = NULL;
     }
 fail:
     atom_free(path);
@@ -329,14 +342,16 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     t->state.loss = (double)NAN;
     ATOM_TRY(check_config(config));
     ATOM_TRY(find_resume(t, &ignored)); /* refuse before the expensive part */
-    ATOM_TRY(open_tokenizer(t));
+    ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token));
     ATOM_TRY(open_model(t));
     ATOM_TRY(open_data(t));
     ATOM_TRY(open_plan(t));
     ATOM_TRY(open_engine(t));
     ATOM_TRY(load_weights(t));
-    ATOM_TRY(remove_old_run(config));
-    ATOM_TRY(open_outputs(t));
+    if (!config->dry_run) {
+        ATOM_TRY(remove_old_run(config));
+        ATOM_TRY(open_outputs(t));
+    }
     t->schedule = train_schedule_make(config);
     t->first_step = t->state.step + 1;
     atom_free(ignored);

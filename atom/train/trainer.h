@@ -21,14 +21,14 @@
  * ------------------------------------------------------------------------------------ */
 
 typedef struct train_bench_config {
-    const char *model;       /* preset, directory, config.json */
-    int64_t micro_batch;     /* B */
-    int64_t sequence;        /* T; -1: the model's positions */
-    int32_t dtype;           /* train_dtype; auto: bf16 where the CPU has it natively, else fp32 */
-    const char *device;      /* "auto" or "cpu"; "cuda" is refused by this build */
-    double dropout;          /* -1: as the model says */
-    int64_t vocab_size;      /* for presets and config.json: at least this; 0: as the model says */
-    int64_t threads;         /* -1: all cores */
+    const char *model;   /* preset, directory, config.json */
+    int64_t micro_batch; /* B */
+    int64_t sequence;    /* T; -1: the model's positions */
+    int32_t dtype;       /* train_dtype; auto: bf16 where the CPU has it natively, else fp32 */
+    const char *device;  /* "auto" or "cpu"; "cuda" is refused by this build */
+    double dropout;      /* -1: as the model says */
+    int64_t vocab_size;  /* presets only: replaces the preset's (train_vocab_size); 0: as it says */
+    int64_t threads;     /* -1: all cores */
     uint64_t link_bandwidth; /* bytes/s per direction; 0: not throttled */
 } train_bench_config;
 
@@ -41,6 +41,8 @@ typedef struct train_workbench {
     train_bench_config config; /* texts are borrowed from the caller's config */
 } train_workbench;
 
+/* The vocabulary that training on `data` gives a preset: its tokenizer's, padded; 0 without one. */
+ATOM_MUST atom_status train_vocab_size(const char *data, int64_t *vocab_size);
 ATOM_MUST atom_status train_workbench_open(const train_bench_config *config, train_workbench **out);
 void train_workbench_close(train_workbench **bench);
 

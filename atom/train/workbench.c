@@ -40,7 +40,7 @@ static void apply_overrides(const train_bench_config *config, file_model *model)
     graph_gpt2_config *c = &model->config;
     if (config->dropout >= 0)
         c->embd_pdrop = c->attn_pdrop = c->resid_pdrop = (float)config->dropout;
-    if (!model->has_weights && config->vocab_size > 0)
+    if (model->kind == FILE_MODEL_PRESET && config->vocab_size > 0)
         c->vocab_size = config->vocab_size;
 }
 
