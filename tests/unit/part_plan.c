@@ -165,7 +165,7 @@ static void reads_plans_strictly(void **state)
         {"\"cut_bytes\": ", "\"cut_bytes\": -", "cut_bytes"},
         {"\"micro_batches\": 8", "\"micro_batches\": 0", "micro_batches: 0 is not in"},
         {"\"micro_batches\": 8", "\"micro_batchs\": 8", "micro_batches: missing"},
-        {"\"sub_models\": [", "\"sub_models\": [], \"s\": [", "sub_models"},
+        {"\"sub_models\": [", "\"sub_models\": [3, ", "sub_models[0]: expected an object"},
     };
     char *text = NULL;
     part_plan *back = NULL;

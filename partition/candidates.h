@@ -1,0 +1,69 @@
+/*
+ * Candidates for a plan: what is decided around the cuts. Internal to partition/search.
+ */
+#ifndef PARTITION_CANDIDATES_H
+#define PARTITION_CANDIDATES_H
+
+#include "partition/search.h"
+
+/* Ways to run a partition: repeat or stash activations, boundaries on the device or on the host. */
+enum { PART_WAYS = 4, PART_CANDIDATES_MAX = 64 };
+
+typedef struct part_candidate {
+    part_plan *plan; /* with the model's estimate noted; NULL: gone */
+    part_setting setting;
+    part_goal goal;
+    uint64_t capacity_bytes; /* what the cuts may use; the rest goes to kept activations; 0: one
+                                sub-model */
+    bool taken;
+} part_candidate;
+
+typedef struct part_search_state {
+    const graph *g;
+    const part_profile *profile;
+    const part_request *request;
+    part_model *model;
+    part_table *table;                 /* ranges that fit the device; made when first needed */
+    uint64_t device_bytes, host_bytes; /* limits; 0: none */
+    uint32_t micro_batches;
+    bool in_place;
+    uint32_t n_candidates;
+    part_candidate candidates[PART_CANDIDATES_MAX];
+    uint64_t device_need_bytes,
+        host_need_bytes; /* least that a candidate needed which did not fit */
+    part_search_stats stats;
+} part_search_state;
+
+/* The setting of way 0 .. PART_WAYS-1; false if the request rules it out. */
+bool part_way_setting(const part_search_state *s, int way, part_setting *setting);
+/* Does everything fit as one sub-model, by the model? */
+bool part_single_fits(const part_search_state *s);
+/* Least C that hides everything, with memory for the state's C; 0: none. */
+ATOM_MUST atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *out);
+
+/* Fills candidates, by the model; each fits by the model, none is exact yet. */
+ATOM_MUST atom_status part_candidates_make(part_search_state *s);
+/* The most promising candidate whose plan was not taken yet; NULL when there is none. */
+part_candidate *part_candidates_take(part_search_state *s);
+/* Makes c->plan again, for a device that has bias bytes less; NULL if there is none. */
+ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
+void part_candidates_note_need(part_search_state *s, const part_candidate *c,
+                               const part_verdict *v);
+void part_candidates_clear(part_search_state *s);
+/* Predicted seconds of the best candidate for the state's C; 0: there is none. */
+ATOM_MUST atom_status part_candidates_best_seconds(part_search_state *s, double *seconds);
+
+/* A plan from cuts; everything but predictions is filled in. */
+ATOM_MUST atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *setting,
+                                          const int32_t *ends, uint32_t n, part_plan **out);
+
+/* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
+ATOM_MUST atom_status part_refuse_host(const part_search_state *s); /* OK if the host has enough */
+/* The plan that needs the least device memory, judged exactly; NULL if no partition fits the host.
+ */
+ATOM_MUST atom_status part_smallest_plan(part_search_state *s, part_plan **out,
+                                         part_verdict *verdict);
+/* least: that plan with its peak noted, or NULL. */
+ATOM_MUST atom_status part_refuse_device(const part_search_state *s, const part_plan *least);
+
+#endif

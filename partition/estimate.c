@@ -1,0 +1,207 @@
+/*
+ * Owns the judgement of whole plans by the model. One idea: memory is the sum of codegen's regions,
+ * time is one walk over the visits with four clocks (compute, to the device, to the host,
+ * optimizer). Refuses to be the last word: where an exact evaluation is given, search.c asks that.
+ */
+#include "partition/model.h"
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static double max_f64(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
+{
+    uint64_t wire = atom_dtype_bytes(m->g->dtype);
+    return m->extent_elements * (12 + wire) + m->micro_batch_bytes * micro_batches + m->norm_bytes;
+}
+
+/* --- memory: region by region, as codegen lays it out --- */
+
+static void add_boundaries(const part_plan *plan, const part_model *m, part_verdict *v)
+{
+    uint64_t C = plan->micro_batches, total = 0, ring = 0;
+    uint64_t late = plan->boundaries == PART_ON_HOST && plan->n_sub_models > 1 ? 2 : C;
+    for (uint32_t k = 1; k < plan->n_sub_models; k++) {
+        const part_sub_model *s = &plan->sub_models[k];
+        uint64_t x = m->boundary_bytes[s->first_node];
+        uint64_t y = m->boundary_bytes[s->last_node];
+        total += x;
+        ring = max_u64(ring, x + y);
+    }
+    v->device_peak_bytes += late * m->late_bytes;
+    if (plan->boundaries == PART_ON_HOST) {
+        v->device_peak_bytes += 4 * ring;
+        v->host_peak_bytes += 2 * C * total;
+        v->host_peak_bytes += plan->n_sub_models > 1 ? C * m->late_bytes : 0;
+    } else {
+        v->device_peak_bytes += C * total + C * ring;
+    }
+}
+
+static void add_memory(const part_model *m, const part_plan *plan, part_verdict *v)
+{
+    uint64_t C = plan->micro_batches, ring = 0, own = 0, grads = 0, spill = 0, kept = 0, act = 0;
+    part_range next = {0};
+    bool next_resident = false;
+    for (uint32_t k = plan->n_sub_models; k-- > 0;) {
+        const part_sub_model *s = &plan->sub_models[k];
+        part_range r = part_range_make(m, s->first_node, s->last_node);
+        bool last = k + 1 == plan->n_sub_models;
+        part_keep keep = last ? PART_RECOMPUTE : s->keep;
+        if (s->resident)
+            own += r.slot_bytes;
+        else
+            ring = max_u64(ring, r.slot_bytes + (next_resident ? 0 : next.slot_bytes));
+        grads = max_u64(grads, r.grad_bytes);
+        spill = max_u64(spill, r.own_bytes + next.own_bytes);
+        act = max_u64(act, r.scratch_bytes);
+        if (keep == PART_KEEP_DEVICE)
+            own += C * r.kept_bytes;
+        else
+            kept = max_u64(kept, r.kept_bytes * (keep == PART_KEEP_HOST ? 2 : 1));
+        if (keep == PART_KEEP_HOST)
+            v->host_peak_bytes += C * r.kept_bytes;
+        next = r;
+        next_resident = s->resident;
+    }
+    v->device_peak_bytes += grads + kept + act + m->shared_bytes + m->norm_bytes +
+                            m->workspace_bytes + C * m->micro_batch_bytes;
+    if (!plan->in_place)
+        v->device_peak_bytes += ring + own + spill;
+    v->host_peak_bytes += part_host_base_bytes(m, plan->micro_batches);
+    add_boundaries(plan, m, v);
+}
+
+/* --- time --- */
+
+typedef struct clocks {
+    double compute, h2d, d2h, host;                     /* when each is free */
+    double compute_busy, h2d_busy, d2h_busy, host_busy; /* how long each worked */
+} clocks;
+
+static const double PS = 1e-12;
+
+/* Work of `seconds` that may start at `ready`; returns its end. */
+static double run(double *clock, double *busy, double ready, double seconds)
+{
+    *clock = max_f64(*clock, ready) + seconds;
+    *busy += seconds;
+    return *clock;
+}
+
+/* Clearing and rounding accumulators and their norm: bytes through device memory. */
+static double gradient_seconds(const part_model *m, const part_range *r)
+{
+    double wire = atom_dtype_bytes(m->g->dtype);
+    return (double)r->own_elements * (8 + 2 * wire) / m->profile->device.device_bytes_per_second;
+}
+
+static part_times times_of(const part_model *m, const part_plan *plan, uint32_t k, part_range *r)
+{
+    const part_sub_model *s = &plan->sub_models[k];
+    part_setting setting = {.micro_batches = plan->micro_batches,
+                            .keep = s->keep,
+                            .boundaries = plan->boundaries,
+                            .clip = plan->clip};
+    if (k + 1 == plan->n_sub_models)
+        setting.keep = PART_RECOMPUTE;
+    *r = part_range_make(m, s->first_node, s->last_node);
+    return part_range_times(m, &setting, r);
+}
+
+/* A visit: its copies run beside its compute, one micro-batch behind or ahead. Returns its end. */
+static double visit(clocks *c, double ready, int64_t compute, int64_t in, int64_t out)
+{
+    double begin = max_f64(ready, c->compute);
+    double end = run(&c->compute, &c->compute_busy, begin, (double)compute * PS);
+    double in_end = in ? run(&c->h2d, &c->h2d_busy, begin, (double)in * PS) : 0;
+    double out_end = out ? run(&c->d2h, &c->d2h_busy, begin, (double)out * PS) : 0;
+    c->compute = max_f64(end, max_f64(in_end, out_end));
+    return c->compute;
+}
+
+/* Forward of all but the last, each loaded while the one before computes: into the place of the one
+ * before that, after its own update. */
+static void forward(const part_model *m, const part_plan *plan, clocks *c, double *loaded)
+{
+    double updated = 0, freed = 0;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        part_range r;
+        part_times t = times_of(m, plan, k, &r);
+        if (plan->clip)
+            updated = run(&c->host, &c->host_busy, 0, (double)t.update * PS);
+        *loaded = updated;
+        if (!plan->in_place)
+            *loaded = run(&c->h2d, &c->h2d_busy, max_f64(updated, freed), (double)t.load * PS);
+        freed = c->compute;
+        if (k + 1 < plan->n_sub_models)
+            visit(c, *loaded, t.fwd, t.x_in, t.y_out);
+    }
+}
+
+static void backward(const part_model *m, const part_plan *plan, clocks *c, double loaded)
+{
+    for (uint32_t k = plan->n_sub_models; k-- > 0;) {
+        part_range r;
+        part_times t = times_of(m, plan, k, &r);
+        bool turn = k + 1 == plan->n_sub_models;
+        double begin = max_f64(loaded, c->compute);
+        double end = visit(c, loaded, turn ? t.turn : t.bwd, turn ? t.x_in : t.back_in, t.x_out);
+        end = run(&c->compute, &c->compute_busy, end, gradient_seconds(m, &r));
+        if (!plan->in_place)
+            end = run(&c->d2h, &c->d2h_busy, end, (double)t.spill * PS);
+        if (!plan->clip)
+            run(&c->host, &c->host_busy, end, (double)t.update * PS);
+        /* The neighbour in front of the last one never left. */
+        if (k > 0 && !turn && !plan->sub_models[k - 1].resident) {
+            part_range front;
+            part_times f = times_of(m, plan, k - 1, &front);
+            loaded = run(&c->h2d, &c->h2d_busy, begin, (double)f.load_both * PS);
+        }
+    }
+}
+
+/* What shares cores cannot overlap: compute and updates use all of them, a copy at memory speed
+ * one. */
+static double core_seconds(const part_device *d, const clocks *c)
+{
+    double in = 2 * d->h2d_bytes_per_second / d->host_bytes_per_second;
+    double out = 2 * d->d2h_bytes_per_second / d->host_bytes_per_second;
+    double copies = (in < 1 ? in : 1) * c->h2d_busy + (out < 1 ? out : 1) * c->d2h_busy;
+    return c->compute_busy + c->host_busy + copies / d->cores;
+}
+
+static part_bound bound_of(const clocks *c, double step)
+{
+    double link = max_f64(c->h2d_busy, c->d2h_busy);
+    if (c->compute_busy >= 0.95 * step)
+        return PART_BOUND_COMPUTE;
+    if (link > c->compute_busy && link >= c->host_busy)
+        return PART_BOUND_LINK;
+    return c->host_busy > c->compute_busy ? PART_BOUND_OPTIMIZER : PART_BOUND_COMPUTE;
+}
+
+void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict)
+{
+    part_verdict v = {0};
+    clocks c = {0};
+    double loaded = 0;
+    add_memory(m, plan, &v);
+    forward(m, plan, &c, &loaded);
+    backward(m, plan, &c, loaded);
+    v.step_seconds = max_f64(max_f64(c.compute, c.h2d), max_f64(c.d2h, c.host));
+    if (m->profile->device.unified)
+        v.step_seconds = max_f64(v.step_seconds, core_seconds(&m->profile->device, &c));
+    v.compute_seconds = c.compute_busy;
+    v.h2d_seconds = c.h2d_busy;
+    v.d2h_seconds = c.d2h_busy;
+    v.host_seconds = c.host_busy;
+    v.bound = bound_of(&c, v.step_seconds);
+    *verdict = v;
+}

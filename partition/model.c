@@ -1,0 +1,416 @@
+/*
+ * Owns facts about ranges of nodes. One idea: everything that a range needs is a sum over its nodes
+ * of numbers that depend on where it starts, plus a correction for where it ends; so a table of all
+ * ranges costs one addition per entry. Refuses to decide anything.
+ */
+#include "partition/model.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+/* What a node adds to a range, whatever the range. */
+typedef struct part_node_facts {
+    uint64_t own_bytes, grad_bytes, own_elements;
+    int64_t fwd_ps, bwd_ps;
+    uint32_t kept_first, kept_last; /* of part_model.kept */
+    int32_t
+        prev_use[GRAPH_PARAM_MAX]; /* the node before that uses the same shared parameter, or -1 */
+} part_node_facts;
+
+/* A tensor that backward reads, filed under its first reader. */
+typedef struct part_kept {
+    int32_t reader, producer;
+    uint64_t bytes;
+} part_kept;
+
+typedef struct part_cross {
+    int32_t producer, last_use;
+    uint64_t bytes;
+} part_cross;
+
+static int64_t to_ps(double seconds)
+{
+    return (int64_t)(seconds * 1e12 + 0.5);
+}
+
+static uint64_t param_extent(const graph_param *p)
+{
+    return (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
+}
+
+static uint64_t tensor_bytes(const graph *g, int32_t tensor)
+{
+    return atom_align(graph_tensor_bytes(g, tensor));
+}
+
+/* --- nodes --- */
+
+static void fill_params(part_model *m)
+{
+    const graph *g = m->g;
+    uint64_t wire = atom_dtype_bytes(g->dtype);
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        const graph_param *param = &g->params[p];
+        part_node_facts *n = &m->nodes[param->first_node];
+        uint64_t extent = param_extent(param);
+        n->own_bytes += extent * wire;
+        n->own_elements += extent;
+        if (param->shared)
+            m->shared_bytes += extent * 4;
+        else
+            n->grad_bytes += extent * 4;
+        m->extent_elements += extent;
+        m->norm_bytes += (param->elements + 65535) / 65536 * 8; /* one f64 per chunk (kernels.h) */
+    }
+}
+
+static int32_t use_before(const graph *g, int32_t param, int32_t node)
+{
+    if (!g->params[param].shared)
+        return GRAPH_NONE;
+    for (int32_t i = node; i-- > g->params[param].first_node;)
+        for (int p = 0; p < g->nodes[i].n_params; p++)
+            if (g->nodes[i].params[p] == param)
+                return i;
+    return GRAPH_NONE;
+}
+
+static void fill_nodes(part_model *m)
+{
+    const graph *g = m->g;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const graph_node *node = &g->nodes[i];
+        part_node_facts *n = &m->nodes[i];
+        n->fwd_ps = to_ps(m->profile->nodes[i].fwd_seconds);
+        n->bwd_ps = to_ps(m->profile->nodes[i].bwd_seconds);
+        if (m->profile->nodes[i].workspace_bytes > m->workspace_bytes)
+            m->workspace_bytes = m->profile->nodes[i].workspace_bytes;
+        for (int p = 0; p < node->n_params; p++)
+            n->prev_use[p] = use_before(g, node->params[p], (int32_t)i);
+        if (atom_op_get(node->op)->flags & ATOM_OP_LATE)
+            m->late_bytes = tensor_bytes(g, node->out[0]);
+    }
+    uint64_t tokens = (uint64_t)(g->micro_batch * g->sequence) * 4;
+    m->micro_batch_bytes = 3 * atom_align(tokens); /* tokens, targets, losses */
+    m->workspace_bytes = atom_align(m->workspace_bytes);
+    m->norm_bytes = atom_align(m->norm_bytes);
+}
+
+/* --- tensors --- */
+
+/* The first node in forward order whose backward reads the tensor, or -1. */
+static int32_t first_reader(const graph *g, int32_t tensor, int32_t producer)
+{
+    const graph_node *made = &g->nodes[producer];
+    const atom_op_info *info = atom_op_get(made->op);
+    if (!(info->flags & ATOM_OP_LATE)) {
+        for (int s = 0; s < info->saved; s++)
+            if (made->saved[s] == tensor)
+                return producer;
+        if ((info->keeps & ATOM_KEEP_OUT) && made->out[0] == tensor)
+            return producer;
+    }
+    for (int32_t i = producer + 1; i <= g->tensors[tensor].last_use; i++) {
+        info = atom_op_get(g->nodes[i].op);
+        if (info->flags & ATOM_OP_LATE)
+            continue;
+        for (int j = 0; j < info->ins; j++)
+            if (g->nodes[i].in[j] == tensor && (info->keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)))
+                return i;
+    }
+    return GRAPH_NONE;
+}
+
+/* Files kept tensors by reader: a counting sort over nodes. */
+static atom_status fill_kept(part_model *m)
+{
+    const graph *g = m->g;
+    uint32_t total = 0;
+    part_kept *found = atom_alloc(g->n_tensors, sizeof *found);
+    m->kept = atom_alloc(g->n_tensors, sizeof *m->kept);
+    if (!found || !m->kept) {
+        atom_free(found);
+        return atom_fail_memory("the partition model", g->n_tensors * sizeof *found);
+    }
+    for (int32_t t = 0; t < (int32_t)g->n_tensors; t++) {
+        int32_t producer = g->tensors[t].producer;
+        int32_t reader = producer < 0 ? GRAPH_NONE : first_reader(g, t, producer);
+        if (reader < 0 || t == g->loss)
+            continue;
+        found[total++] = (part_kept){reader, producer, tensor_bytes(g, t)};
+        m->nodes[reader].kept_last++;
+    }
+    for (uint32_t i = 0, at = 0; i < g->n_nodes; i++) {
+        at += m->nodes[i].kept_last;
+        m->nodes[i].kept_first = m->nodes[i].kept_last = at; /* filled backwards */
+    }
+    for (uint32_t i = 0; i < total; i++)
+        m->kept[--m->nodes[found[i].reader].kept_first] = found[i];
+    atom_free(found);
+    return ATOM_OK;
+}
+
+static atom_status fill_crossings(part_model *m)
+{
+    const graph *g = m->g;
+    atom_status st = ATOM_OK;
+    size_t room = 0;
+    uint32_t n = 0;
+    int32_t *ids = atom_alloc(g->n_tensors, sizeof *ids);
+    m->cross_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->cross_at);
+    m->boundary_bytes = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->boundary_bytes);
+    m->points = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->points);
+    if (!ids || !m->cross_at || !m->boundary_bytes || !m->points) {
+        st = atom_fail_memory("the partition model", g->n_tensors * sizeof *ids);
+        goto fail;
+    }
+    for (uint32_t i = 0; i <= g->n_nodes; i++) {
+        uint32_t crossing =
+            i && i < g->n_nodes ? graph_boundary(g, (int32_t)i, ids, g->n_tensors) : 0;
+        m->cross_at[i] = n;
+        for (uint32_t c = 0; c < crossing; c++) {
+            const graph_tensor *t = &g->tensors[ids[c]];
+            ATOM_TRY(atom_grow((void **)&m->cross, n, &room, sizeof *m->cross));
+            m->cross[n++] = (part_cross){t->producer, t->last_use, tensor_bytes(g, ids[c])};
+            m->boundary_bytes[i] += tensor_bytes(g, ids[c]);
+        }
+        if (i == 0 || i == g->n_nodes || (crossing >= 1 && crossing <= GRAPH_BOUNDARY_MAX))
+            m->points[m->n_points++] = (int32_t)i;
+    }
+    m->cross_at[g->n_nodes + 1] = n;
+fail:
+    atom_free(ids);
+    return st;
+}
+
+/* --- transient bytes --- */
+
+/* Live bytes at each node: values from producer to last use in forward, which is also where their
+ * gradients live in backward; statistics only at their node. Then maxima of 2^l nodes. */
+static atom_status fill_peaks(part_model *m)
+{
+    const graph *g = m->g;
+    for (uint32_t l = 0; l < PART_RMQ_LEVELS && (1u << l) <= g->n_nodes; l++) {
+        m->peak[l] = atom_alloc(g->n_nodes, sizeof **m->peak);
+        if (!m->peak[l])
+            return atom_fail_memory("the partition model", g->n_nodes * sizeof **m->peak);
+        m->n_levels++;
+    }
+    for (int32_t t = 0; t < (int32_t)g->n_tensors; t++) {
+        const graph_tensor *tensor = &g->tensors[t];
+        if (tensor->producer < 0 || t == g->loss)
+            continue;
+        int32_t end = tensor->last_use > tensor->producer ? tensor->last_use : tensor->producer;
+        for (int32_t i = tensor->producer; i <= end; i++)
+            m->peak[0][i] += tensor_bytes(g, t);
+    }
+    for (uint32_t l = 1; l < m->n_levels; l++) {
+        uint32_t half = 1u << (l - 1);
+        for (uint32_t i = 0; i + 2 * half <= g->n_nodes; i++) {
+            uint64_t a = m->peak[l - 1][i], b = m->peak[l - 1][i + half];
+            m->peak[l][i] = a > b ? a : b;
+        }
+    }
+    return ATOM_OK;
+}
+
+/* Largest of live[first .. last). */
+static uint64_t live_peak(const part_model *m, int32_t first, int32_t last)
+{
+    uint32_t level = 31 - (uint32_t)__builtin_clz((uint32_t)(last - first));
+    uint64_t a = m->peak[level][first], b = m->peak[level][last - (1 << level)];
+    return a > b ? a : b;
+}
+
+/*
+ * Most transient bytes alive at once in [first, last). Tensors that come in or go out live
+ * elsewhere, so they are taken off where they are alive: between those points live bytes are
+ * compared as they are.
+ */
+static uint64_t scratch_bytes(const part_model *m, int32_t first, int32_t last)
+{
+    int32_t stops[2 * GRAPH_BOUNDARY_MAX + 2];
+    uint32_t n = 0;
+    const part_cross *in = m->cross + m->cross_at[first], *out = m->cross + m->cross_at[last];
+    uint32_t n_in = m->cross_at[first + 1] - m->cross_at[first];
+    uint32_t n_out = m->cross_at[last + 1] - m->cross_at[last];
+    uint64_t most = 0;
+    if (n_in > GRAPH_BOUNDARY_MAX || n_out > GRAPH_BOUNDARY_MAX)
+        return live_peak(m, first, last);
+    stops[n++] = first;
+    for (uint32_t c = 0; c < n_in; c++)
+        if (in[c].last_use + 1 < last)
+            stops[n++] = in[c].last_use + 1;
+    for (uint32_t c = 0; c < n_out; c++)
+        if (out[c].producer > first)
+            stops[n++] = out[c].producer;
+    for (uint32_t a = 0; a < n; a++) {
+        int32_t begin = stops[a], end = last;
+        uint64_t elsewhere = 0;
+        for (uint32_t b = 0; b < n; b++)
+            if (stops[b] > begin && stops[b] < end)
+                end = stops[b];
+        for (uint32_t c = 0; c < n_in; c++)
+            elsewhere += in[c].last_use >= begin ? in[c].bytes : 0;
+        for (uint32_t c = 0; c < n_out; c++)
+            elsewhere += out[c].producer >= first && out[c].producer <= begin ? out[c].bytes : 0;
+        uint64_t here = live_peak(m, begin, end) - elsewhere;
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
+/* --- what backward repeats --- */
+
+/* Which nodes of [.., last) backward needs again: those that a kept tensor of a node in it comes
+ * from. */
+static void mark_needed(const part_model *m, int32_t last, uint8_t *needed)
+{
+    const graph *g = m->g;
+    memset(needed, 0, g->n_nodes);
+    for (int32_t i = last; i-- > 0;) {
+        const graph_node *node = &g->nodes[i];
+        const atom_op_info *info = atom_op_get(node->op);
+        bool late = info->flags & ATOM_OP_LATE;
+        bool terminal = info->flags & ATOM_OP_TERMINAL;
+        if (!late && !terminal && (info->saved || (info->keeps & ATOM_KEEP_OUT)))
+            needed[i] = 1;
+        for (int j = 0; j < info->ins; j++) {
+            int32_t producer = g->tensors[node->in[j]].producer;
+            bool kept = !late && (info->keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0));
+            if (producer >= 0 && (kept || (needed[i] && !terminal)))
+                needed[producer] = 1;
+        }
+        if (terminal)
+            needed[i] = 0;
+    }
+}
+
+static atom_status fill_skips(part_model *m)
+{
+    const graph *g = m->g;
+    atom_status st = ATOM_OK;
+    size_t room = 0;
+    uint32_t n = 0;
+    uint8_t *needed = atom_alloc(g->n_nodes, 1);
+    m->skip_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->skip_at);
+    if (!needed || !m->skip_at) {
+        st = atom_fail_memory("the partition model", g->n_nodes);
+        goto fail;
+    }
+    for (uint32_t p = 0, last = 0; last <= g->n_nodes; last++) {
+        m->skip_at[last] = n;
+        if (p >= m->n_points || m->points[p] != (int32_t)last)
+            continue;
+        p++;
+        mark_needed(m, (int32_t)last, needed);
+        for (int32_t i = (int32_t)last; i-- > 0;) {
+            if (needed[i])
+                continue;
+            ATOM_TRY(atom_grow((void **)&m->skips, n, &room, sizeof *m->skips));
+            m->skips[n++] = i;
+        }
+    }
+    m->skip_at[g->n_nodes + 1] = n;
+fail:
+    atom_free(needed);
+    return st;
+}
+
+/* --- the whole --- */
+
+atom_status part_model_open(const graph *g, const part_profile *profile, part_model **out)
+{
+    atom_status st = ATOM_OK;
+    part_model *m = atom_alloc(1, sizeof *m);
+    if (!m)
+        return atom_fail_memory("the partition model", sizeof *m);
+    m->g = g;
+    m->profile = profile;
+    m->nodes = atom_alloc(g->n_nodes, sizeof *m->nodes);
+    if (!m->nodes) {
+        st = atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes);
+        goto fail;
+    }
+    fill_params(m);
+    fill_nodes(m);
+    ATOM_TRY(fill_kept(m));
+    ATOM_TRY(fill_crossings(m));
+    ATOM_TRY(fill_peaks(m));
+    ATOM_TRY(fill_skips(m));
+    *out = m;
+    return ATOM_OK;
+fail:
+    part_model_close(&m);
+    return st;
+}
+
+void part_model_close(part_model **model)
+{
+    part_model *m = *model;
+    if (!m)
+        return;
+    for (uint32_t l = 0; l < PART_RMQ_LEVELS; l++)
+        atom_free(m->peak[l]);
+    atom_free(m->points);
+    atom_free(m->nodes);
+    atom_free(m->boundary_bytes);
+    atom_free(m->kept);
+    atom_free(m->cross);
+    atom_free(m->cross_at);
+    atom_free(m->skips);
+    atom_free(m->skip_at);
+    atom_free(m);
+    *model = NULL;
+}
+
+part_range part_range_begin(const part_model *m, int32_t first)
+{
+    return (part_range){.first = first, .last = first, .x_bytes = m->boundary_bytes[first]};
+}
+
+void part_range_extend(const part_model *m, part_range *r)
+{
+    const graph *g = m->g;
+    const part_node_facts *n = &m->nodes[r->last];
+    const graph_node *node = &g->nodes[r->last];
+    r->own_bytes += n->own_bytes;
+    r->slot_bytes += n->own_bytes;
+    r->grad_bytes += n->grad_bytes;
+    r->own_elements += n->own_elements;
+    r->fwd_ps += n->fwd_ps;
+    r->bwd_ps += n->bwd_ps;
+    for (int p = 0; p < node->n_params; p++) {
+        const graph_param *param = &g->params[node->params[p]];
+        if (param->first_node < r->first && n->prev_use[p] < r->first)
+            r->slot_bytes += param_extent(param) * atom_dtype_bytes(g->dtype);
+    }
+    for (uint32_t k = n->kept_first; k < n->kept_last; k++)
+        if (m->kept[k].producer >= r->first)
+            r->kept_bytes += m->kept[k].bytes;
+    r->last++;
+}
+
+void part_range_finish(const part_model *m, part_range *r)
+{
+    ATOM_ASSERT(r->last > r->first);
+    r->y_bytes = m->boundary_bytes[r->last];
+    r->scratch_bytes = scratch_bytes(m, r->first, r->last);
+    r->again_ps = r->fwd_ps;
+    for (uint32_t s = m->skip_at[r->last]; s < m->skip_at[r->last + 1]; s++) {
+        if (m->skips[s] < r->first)
+            break; /* descending */
+        r->again_ps -= m->nodes[m->skips[s]].fwd_ps;
+    }
+}
+
+part_range part_range_make(const part_model *m, int32_t first, int32_t last)
+{
+    part_range r = part_range_begin(m, first);
+    while (r.last < last)
+        part_range_extend(m, &r);
+    part_range_finish(m, &r);
+    return r;
+}

@@ -1,0 +1,115 @@
+/*
+ * The analytic model of memory and time that the search works with: facts about ranges of nodes,
+ * and what two neighbouring ranges need together. Internal to partition.
+ *
+ * It follows codegen's layout and tape region by region; what it cannot know (fragmentation of
+ * scratch, workspace of kernels that are not here) the exact evaluation of a finished plan corrects
+ * (search.c). Times are whole picoseconds, so that sums do not depend on their order and ties are
+ * ties.
+ *
+ * Source: ATOM III-C, III-D (Figure 13); DESIGN D2, D3, D10.
+ */
+#ifndef PARTITION_MODEL_H
+#define PARTITION_MODEL_H
+
+#include "partition/plan.h"
+
+enum { PART_RMQ_LEVELS = 21 };
+
+/* Facts of nodes [first, last), for one micro-batch. */
+typedef struct part_range {
+    int32_t first, last;
+    uint64_t slot_bytes;       /* wire parameters: owned ones and borrowed shared ones */
+    uint64_t own_bytes;        /* wire parameters it owns (first use here): what it spills */
+    uint64_t grad_bytes;       /* fp32 accumulators of owned, unshared parameters */
+    uint64_t kept_bytes;       /* what its backward reads of its forward */
+    uint64_t scratch_bytes;    /* most transient bytes alive at once */
+    uint64_t x_bytes, y_bytes; /* boundaries in front and behind */
+    uint64_t own_elements;
+    int64_t fwd_ps;   /* forward */
+    int64_t again_ps; /* the part of forward that backward needs repeated; no terminal op */
+    int64_t bwd_ps;
+} part_range;
+
+typedef struct part_model {
+    const graph *g;
+    const part_profile *profile;
+    uint32_t n_points;               /* places where one may cut, 0 and n_nodes included */
+    int32_t *points;                 /* n_points, ascending */
+    struct part_node_facts *nodes;   /* n_nodes */
+    uint64_t *boundary_bytes;        /* n_nodes + 1: bytes that cross in front of node i */
+    uint64_t *peak[PART_RMQ_LEVELS]; /* range maxima of live bytes */
+    uint32_t n_levels;
+    struct part_kept *kept;   /* tensors by the first node whose backward reads them */
+    struct part_cross *cross; /* tensors by cut that they cross */
+    uint32_t *cross_at;       /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
+    int32_t *skips;           /* nodes that backward of [.., i) needs not repeat, by i */
+    uint32_t *skip_at;        /* n_nodes + 2 */
+    uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
+    uint64_t extent_elements;
+} part_model;
+
+/* Borrows the graph and the profile, which must match and outlive it. */
+ATOM_MUST atom_status part_model_open(const graph *g, const part_profile *profile,
+                                      part_model **out);
+void part_model_close(part_model **model);
+
+/* An empty range at `first`, and the range with one more node. scratch_bytes, y_bytes and again_ps
+ * are filled in by part_range_finish(), which needs the end. */
+part_range part_range_begin(const part_model *m, int32_t first);
+void part_range_extend(const part_model *m, part_range *r);
+void part_range_finish(const part_model *m, part_range *r);
+part_range part_range_make(const part_model *m, int32_t first, int32_t last);
+
+/* What is decided around the cuts. */
+typedef struct part_setting {
+    uint32_t micro_batches; /* C */
+    part_keep keep; /* of all sub-models but the last; PART_KEEP_DEVICE comes later (search.c) */
+    part_place boundaries;
+    bool clip;
+    int64_t cut_price; /* ps that a cut costs for each KiB of its boundary, to make cuts rare; 0:
+                          none */
+} part_setting;
+
+/* Times of a range under a setting: all C micro-batches, picoseconds. */
+typedef struct part_times {
+    int64_t fwd, bwd,
+        turn; /* compute; bwd with what it repeats; turn: the last sub-model's visit */
+    int64_t load, load_both, spill, update;
+    int64_t x_in, x_out; /* boundary in front, to the device and to the host; 0 if it stays */
+    int64_t back_in;     /* what backward unstashes: X, dY and kept activations */
+    int64_t y_out;       /* what forward stashes: Y and kept activations */
+    int64_t y_back_out;  /* dY, which the neighbour behind stashes */
+} part_times;
+part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r);
+
+/* Device bytes that do not depend on cuts (for more than one sub-model). */
+uint64_t part_fixed_bytes(const part_model *m, const part_setting *s);
+/* Device bytes of two neighbours together, without fixed bytes and without boundaries of other
+ * cuts; the predicate of D10 and Algorithm 1: fixed + pair <= capacity. `last`: next ends the
+ * graph. */
+uint64_t part_pair_bytes(const part_setting *s, const part_range *cur, const part_range *next,
+                         bool last);
+/* A part of it that never falls when ranges grow: once it is too much, longer ranges are too. */
+uint64_t part_pair_rising_bytes(const part_range *cur, const part_range *next);
+
+/* Smallest C that hides what moves while the two compute (forward: the load of next; backward: the
+ * load of cur and the spill of next); 0 if no C does. Times must be those of C = 1. */
+uint32_t part_pair_micro_batches(const part_times *cur, const part_times *next, bool last);
+/* Is all of that hidden at this C? */
+bool part_pair_hides(const part_times *cur, const part_times *next, bool last);
+/* Picoseconds: forward and backward of cur, and stalls between the two. first: what begins and ends
+ * a step is added as well. */
+int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_times *next,
+                     bool first, bool last);
+/* What of that does not depend on next: never more than part_pair_ps(). */
+int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool first);
+/* Picoseconds of the last sub-model's visit. */
+int64_t part_turn_ps(const part_times *last);
+
+/* Judges a whole plan by the model: memory, step time, bound (estimate.c). */
+void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict);
+/* Host bytes that every plan needs: master, moments, wire copy, tokens (estimate.c). */
+uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * Owns the predicate and the price of two neighbouring sub-models. One idea: in layer-major order
+ * only neighbours meet (one computes while the other is loaded or spilled), so memory, hiding and
+ * time are sums and maxima over pairs, and dynamic programming over pairs is exact. Refuses to look
+ * further.
+ */
+#include "partition/model.h"
+
+static int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t copy_ps(uint64_t bytes, double bytes_per_second, double latency_seconds)
+{
+    if (bytes == 0)
+        return 0;
+    return (int64_t)(((double)bytes / bytes_per_second + latency_seconds) * 1e12 + 0.5);
+}
+
+part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r)
+{
+    const part_device *d = &m->profile->device;
+    const int64_t C = s->micro_batches;
+    const double wait = d->copy_latency_seconds;
+    bool host = s->boundaries == PART_ON_HOST, keep = s->keep == PART_KEEP_HOST;
+    int64_t kept = keep ? C * copy_ps(r->kept_bytes, d->d2h_bytes_per_second, wait) : 0;
+    int64_t unkept = keep ? C * copy_ps(r->kept_bytes, d->h2d_both_bytes_per_second, wait) : 0;
+    int64_t x = host ? C * copy_ps(r->x_bytes, d->h2d_both_bytes_per_second, wait) : 0;
+    int64_t dy = host ? C * copy_ps(r->y_bytes, d->h2d_both_bytes_per_second, wait) : 0;
+    return (part_times){
+        .fwd = C * r->fwd_ps,
+        .bwd = C * (r->bwd_ps + (s->keep == PART_RECOMPUTE ? r->again_ps : 0)),
+        .turn = C * (r->bwd_ps + r->again_ps),
+        .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait),
+        .load_both = copy_ps(r->slot_bytes, d->h2d_both_bytes_per_second, wait),
+        .spill = copy_ps(r->own_bytes, d->d2h_both_bytes_per_second, wait),
+        .update = copy_ps(r->own_elements, d->adamw_params_per_second, 0),
+        .x_in = host ? C * copy_ps(r->x_bytes, d->h2d_bytes_per_second, wait) : 0,
+        .x_out = host ? C * copy_ps(r->x_bytes, d->d2h_both_bytes_per_second, wait) : 0,
+        .back_in = x + dy + unkept,
+        .y_back_out = host ? C * copy_ps(r->y_bytes, d->d2h_both_bytes_per_second, wait) : 0,
+        .y_out = kept + (host ? C * copy_ps(r->y_bytes, d->d2h_bytes_per_second, wait) : 0),
+    };
+}
+
+uint64_t part_fixed_bytes(const part_model *m, const part_setting *s)
+{
+    uint64_t late = s->boundaries == PART_ON_HOST ? 2 : s->micro_batches;
+    return m->shared_bytes + m->norm_bytes + m->workspace_bytes + late * m->late_bytes +
+           s->micro_batches * m->micro_batch_bytes;
+}
+
+uint64_t part_pair_rising_bytes(const part_range *cur, const part_range *next)
+{
+    return cur->slot_bytes + next->slot_bytes + max_u64(cur->grad_bytes, next->grad_bytes) +
+           cur->own_bytes + next->own_bytes + max_u64(cur->kept_bytes, next->kept_bytes);
+}
+
+uint64_t part_pair_bytes(const part_setting *s, const part_range *cur, const part_range *next,
+                         bool last)
+{
+    uint64_t sets = s->keep == PART_KEEP_HOST ? 2 : 1;
+    uint64_t kept = max_u64(cur->kept_bytes * sets, next->kept_bytes * (last ? 1 : sets));
+    uint64_t items = s->boundaries == PART_ON_HOST ? 4 : s->micro_batches;
+    /* On the device every boundary of the plan has C places more; those of this pair are counted
+     * here. */
+    uint64_t stores = s->boundaries == PART_ON_HOST ? 0 : s->micro_batches;
+    return cur->slot_bytes + next->slot_bytes + max_u64(cur->grad_bytes, next->grad_bytes) +
+           cur->own_bytes + next->own_bytes + kept +
+           max_u64(cur->scratch_bytes, next->scratch_bytes) +
+           (items + stores) * (cur->x_bytes + next->x_bytes);
+}
+
+/* Smallest C with C * gain >= need; 0 if there is none. */
+static uint32_t micro_batches_for(int64_t need, int64_t gain)
+{
+    if (need <= 0)
+        return 1;
+    if (gain <= 0 || need / gain >= UINT32_MAX - 1)
+        return 0;
+    return (uint32_t)((need + gain - 1) / gain);
+}
+
+uint32_t part_pair_micro_batches(const part_times *cur, const part_times *next, bool last)
+{
+    if (cur->y_out > cur->fwd || (last && next->x_in > next->turn))
+        return 0;
+    uint32_t most = micro_batches_for(next->load, cur->fwd - cur->x_in);
+    uint32_t spill = micro_batches_for(next->spill, cur->bwd - cur->x_out);
+    uint32_t load = last ? 1 : micro_batches_for(cur->load_both, next->bwd - next->back_in);
+    if (!most || !spill || !load)
+        return 0;
+    most = spill > most ? spill : most;
+    return load > most ? load : most;
+}
+
+bool part_pair_hides(const part_times *cur, const part_times *next, bool last)
+{
+    if (cur->fwd < next->load + cur->x_in || cur->fwd < cur->y_out ||
+        cur->bwd < next->spill + cur->x_out)
+        return false;
+    return last ? next->turn >= next->x_in : next->bwd >= cur->load_both + next->back_in;
+}
+
+/* One micro-batch of what takes `all` for C. */
+static int64_t one_of(const part_setting *s, int64_t all)
+{
+    return all / (int64_t)s->micro_batches;
+}
+
+int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool first)
+{
+    int64_t total = cur->fwd + cur->bwd + one_of(s, cur->back_in + cur->y_back_out);
+    if (first)
+        total += max_i64(0, cur->back_in - cur->bwd) + cur->spill + cur->update + cur->load;
+    return total;
+}
+
+int64_t part_turn_ps(const part_times *last)
+{
+    return max_i64(last->turn, max_i64(last->x_in, last->x_out));
+}
+
+int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_times *next,
+                     bool first, bool last)
+{
+    int64_t forward = max_i64(max_i64(cur->fwd, next->load + cur->x_in), cur->y_out);
+    int64_t leaving = next->spill + cur->x_out;
+    /* Updates run ahead of the fetches of the next step, or behind the spills of this one. */
+    if (s->clip)
+        forward = max_i64(forward, next->update);
+    else
+        leaving = max_i64(leaving, next->update);
+    int64_t stalls = forward - cur->fwd + max_i64(0, leaving - cur->bwd);
+    if (!last)
+        stalls += max_i64(0, cur->load_both + next->back_in - next->bwd);
+    /* A visit starts when the first micro-batch of its boundary has gone out and come back. What
+     * goes out behind a spill waits for it; two places of staging hide two micro-batches of that.
+     */
+    stalls += one_of(s, next->x_in + next->x_out);
+    if (s->boundaries == PART_ON_HOST)
+        stalls += max_i64(0, next->spill - 2 * one_of(s, cur->bwd));
+    return part_range_least_ps(s, cur, first) + stalls;
+}

@@ -1,0 +1,179 @@
+/*
+ * Owns the words when memory is short. One idea: say how much is needed, how much there is, how
+ * much is missing, what needs it, and what to type instead. Refuses to guess: the need is that of a
+ * plan which was made and judged.
+ */
+#include "partition/candidates.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { ROUNDS_MAX = 8 };
+
+static const uint64_t MIB = 1 << 20;
+
+static uint64_t in_mib(uint64_t bytes)
+{
+    return (bytes + MIB - 1) / MIB;
+}
+
+/* `bytes` is needed for `what`, there are `have`. */
+ATOM_MUST static atom_status short_of(const char *where, const char *option, uint64_t bytes,
+                                      uint64_t have, const char *what, const char *instead)
+{
+    char a[32], b[32], c[32];
+    return atom_fail(
+        ATOM_E_RESOURCE,
+        "not enough %s memory: %s needs at least %s (%llu bytes), there is %s, %s (%llu "
+        "bytes) are missing; use %s %lluMiB%s",
+        where, what, atom_size_text(bytes, a), (unsigned long long)bytes, atom_size_text(have, b),
+        atom_size_text(bytes - have, c), (unsigned long long)(bytes - have), option,
+        (unsigned long long)in_mib(bytes), instead);
+}
+
+atom_status part_refuse_host(const part_search_state *s)
+{
+    uint64_t need = part_host_base_bytes(s->model, s->micro_batches ? s->micro_batches : 1);
+    char what[256];
+    if (!s->host_bytes || need <= s->host_bytes)
+        return ATOM_OK;
+    snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters)", s->g->name,
+             atom_dtype_name(s->g->dtype), 12 + atom_dtype_bytes(s->g->dtype),
+             (unsigned long long)s->g->param_elements);
+    return short_of("host", "--host-memory", need, s->host_bytes, what,
+                    s->g->dtype == ATOM_F32 ? " on a larger host, --dtype bf16 or a smaller model"
+                                            : " on a larger host or a smaller model");
+}
+
+/* The node that needs most of the plan's largest sub-model. */
+static const char *largest_node(const part_search_state *s, const part_plan *plan)
+{
+    uint64_t most = 0;
+    int32_t which = 0;
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        for (int32_t i = plan->sub_models[k].first_node; i < plan->sub_models[k].last_node; i++) {
+            part_range r = part_range_make(s->model, i, i + 1);
+            uint64_t bytes =
+                r.slot_bytes + r.grad_bytes + r.own_bytes + r.kept_bytes + r.scratch_bytes;
+            if (bytes > most) {
+                most = bytes;
+                which = i;
+            }
+        }
+    }
+    return s->g->nodes[which].name;
+}
+
+/* Least memory that the pairs of some partition need, in all; 0: there is none. */
+ATOM_MUST static atom_status least_capacity(part_search_state *s, const part_setting *setting,
+                                            part_table **table, uint64_t *capacity)
+{
+    const part_model *m = s->model;
+    uint64_t fixed = part_fixed_bytes(m, setting), room = fixed + 64 * MIB;
+    atom_status st = ATOM_OK;
+    part_cuts cuts = {0};
+    /* Room grows until something fits: the table of all ranges would be far larger. */
+    while (cuts.n == 0 && room < (uint64_t)1 << 60) {
+        part_table_close(table);
+        ATOM_TRY(part_table_open(m, room, table));
+        ATOM_TRY(part_dp(*table, setting, PART_GOAL_MEMORY, room, &cuts, &s->stats.states));
+        if ((*table)->n_ranges == m->n_points * (m->n_points - 1) / 2)
+            break; /* that was all of them */
+        room *= 2;
+    }
+    *capacity = cuts.n ? fixed + (uint64_t)cuts.score.key : 0;
+fail:
+    part_cuts_close(&cuts);
+    return st;
+}
+
+ATOM_MUST static atom_status judge_cuts(part_search_state *s, const part_setting *setting,
+                                        const part_cuts *cuts, part_plan **plan, part_verdict *v)
+{
+    atom_status st = part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan);
+    if (st != ATOM_OK)
+        return st;
+    part_estimate(s->model, *plan, v);
+    if (s->request->evaluate)
+        st = s->request->evaluate(s->request->evaluate_ctx, *plan, v);
+    return st;
+}
+
+/* The plan of one way that needs least device memory: of those, the one that cuts least. Where its
+ * stashes are too much for the host, a little more room makes fewer cuts. */
+ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan **out,
+                                      part_verdict *least)
+{
+    part_setting setting;
+    part_cuts cuts = {0};
+    part_plan *plan = NULL;
+    part_table *table = NULL;
+    uint64_t capacity = 0;
+    atom_status st = ATOM_OK;
+    if (!part_way_setting(s, way, &setting) ||
+        (setting.keep == PART_KEEP_HOST && s->request->recompute != 0))
+        return ATOM_OK; /* stashing activations takes more memory than repeating them */
+    ATOM_TRY(least_capacity(s, &setting, &table, &capacity));
+    for (int round = 0; capacity && round < ROUNDS_MAX; round++, capacity += capacity / 4) {
+        part_verdict v;
+        if (*out && capacity >= least->device_peak_bytes)
+            break;
+        if (table->capacity_bytes < capacity) {
+            part_table_close(&table);
+            ATOM_TRY(part_table_open(s->model, 2 * capacity, &table));
+        }
+        ATOM_TRY(part_dp(table, &setting, PART_GOAL_CUT, capacity, &cuts, &s->stats.states));
+        ATOM_TRY(judge_cuts(s, &setting, &cuts, &plan, &v));
+        part_cuts_close(&cuts);
+        bool host = !s->host_bytes || v.host_peak_bytes <= s->host_bytes;
+        if (host && (!*out || v.device_peak_bytes < least->device_peak_bytes)) {
+            part_plan_close(out);
+            *out = plan;
+            *least = v;
+            plan = NULL;
+        }
+        part_plan_close(&plan);
+        if (host)
+            break;
+    }
+fail:
+    part_plan_close(&plan);
+    part_cuts_close(&cuts);
+    part_table_close(&table);
+    return st;
+}
+
+atom_status part_smallest_plan(part_search_state *s, part_plan **out, part_verdict *verdict)
+{
+    atom_status st = ATOM_OK;
+    *out = NULL;
+    for (int way = 0; way < PART_WAYS && st == ATOM_OK; way++)
+        st = smallest(s, way, out, verdict);
+    if (st != ATOM_OK)
+        part_plan_close(out);
+    return st;
+}
+
+atom_status part_refuse_device(const part_search_state *s, const part_plan *least)
+{
+    char what[320];
+    if (least && least->device_peak_bytes > s->device_bytes) {
+        snprintf(what, sizeof what,
+                 "%s with micro-batches of %lld x %lld tokens (its largest node is %s)", s->g->name,
+                 (long long)s->g->micro_batch, (long long)s->g->sequence, largest_node(s, least));
+        return short_of("device", "--device-memory", least->device_peak_bytes, s->device_bytes,
+                        what, " or a smaller --micro-batch-size");
+    }
+    /* What is short is the host's memory for stashes, or nothing can be cut. */
+    if (s->host_need_bytes > s->host_bytes)
+        return short_of("host", "--host-memory", s->host_need_bytes, s->host_bytes, s->g->name,
+                        ", a larger --device-memory or fewer --gradient-accumulation-steps");
+    if (s->device_need_bytes > s->device_bytes)
+        return short_of("device", "--device-memory", s->device_need_bytes, s->device_bytes,
+                        s->g->name, " or a smaller --micro-batch-size");
+    return atom_fail(ATOM_E_RESOURCE, "no plan fits %s; give it more device or host memory",
+                     s->g->name);
+}

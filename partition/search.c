@@ -1,0 +1,260 @@
+/*
+ * Owns the choice of a plan. One idea: the cuts come from exact dynamic programming; what is
+ * decided around them (keep or repeat activations, where boundaries live, how much memory goes to
+ * sub-models and how much to kept activations, where to stop swapping) is a short list of
+ * candidates, and the exact evaluation, where there is one, has the last word. Refuses plans that
+ * do not fit.
+ */
+#include "partition/search.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "partition/candidates.h"
+
+#include <string.h>
+
+enum { TRIES_MAX = 4, FINALISTS_MAX = 3, RECOMMEND_ROUNDS_MAX = 16 };
+
+/* Times within this factor of each other are a tie: fewer sub-models win. */
+static const double TIE = 1.002;
+
+/* --- judging --- */
+
+ATOM_MUST static atom_status judge(part_search_state *s, const part_plan *plan,
+                                   part_verdict *verdict)
+{
+    if (!s->request->evaluate) {
+        part_estimate(s->model, plan, verdict);
+        return ATOM_OK;
+    }
+    s->stats.evaluated++;
+    return s->request->evaluate(s->request->evaluate_ctx, plan, verdict);
+}
+
+static void note(part_plan *plan, const part_verdict *v)
+{
+    plan->predicted_step_seconds = v->step_seconds;
+    plan->predicted_compute_seconds = v->compute_seconds;
+    plan->device_peak_bytes = v->device_peak_bytes;
+    plan->host_peak_bytes = v->host_peak_bytes;
+    plan->bound = v->bound;
+}
+
+static bool fits(const part_search_state *s, const part_verdict *v)
+{
+    return (!s->device_bytes || v->device_peak_bytes <= s->device_bytes) &&
+           (!s->host_bytes || v->host_peak_bytes <= s->host_bytes);
+}
+
+static bool beats(const part_plan *a, const part_plan *b)
+{
+    if (a->predicted_step_seconds * TIE < b->predicted_step_seconds)
+        return true;
+    if (b->predicted_step_seconds * TIE < a->predicted_step_seconds)
+        return false;
+    if (a->n_sub_models != b->n_sub_models)
+        return a->n_sub_models < b->n_sub_models;
+    return a->predicted_step_seconds < b->predicted_step_seconds;
+}
+
+/*
+ * Judges a candidate exactly. When it needs more memory than the model thought, it is made again
+ * with that much less; *plan is NULL when that does not help.
+ */
+ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
+{
+    atom_status st = ATOM_OK;
+    uint64_t bias = 0;
+    for (int tries = 0; c->plan && tries < TRIES_MAX; tries++) {
+        part_verdict v, modelled;
+        ATOM_TRY(judge(s, c->plan, &v));
+        note(c->plan, &v);
+        if (fits(s, &v))
+            return ATOM_OK;
+        part_estimate(s->model, c->plan, &modelled);
+        part_candidates_note_need(s, c, &v);
+        if (!s->device_bytes || v.device_peak_bytes <= s->device_bytes)
+            break; /* the host's memory is short: smaller sub-models do not help */
+        if (v.device_peak_bytes <= modelled.device_peak_bytes + bias)
+            break; /* as predicted, and still too much */
+        bias = v.device_peak_bytes - modelled.device_peak_bytes;
+        ATOM_TRY(part_candidate_again(s, c, bias));
+    }
+    part_plan_close(&c->plan);
+    return ATOM_OK;
+fail:
+    part_plan_close(&c->plan);
+    return st;
+}
+
+/* --- choosing --- */
+
+/* The best plan for the state's C among the candidates, or NULL. */
+ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
+{
+    atom_status st = ATOM_OK;
+    part_plan *best = NULL;
+    uint32_t settled = 0;
+    ATOM_TRY(part_candidates_make(s));
+    while (settled < FINALISTS_MAX || !best) {
+        part_candidate *next = part_candidates_take(s);
+        if (!next)
+            break;
+        /* The model ranks them; what it puts far behind is not worth a simulation. */
+        if (best && next->plan->predicted_step_seconds > 1.5 * best->predicted_step_seconds)
+            break;
+        ATOM_TRY(settle(s, next));
+        if (!next->plan)
+            continue;
+        settled++;
+        if (!best || beats(next->plan, best)) {
+            part_plan_close(&best);
+            best = next->plan;
+            next->plan = NULL;
+        }
+    }
+    part_candidates_clear(s);
+    *out = best;
+    return ATOM_OK;
+fail:
+    part_candidates_clear(s);
+    part_plan_close(&best);
+    return st;
+}
+
+/*
+ * The smallest C at which some plan hides everything: boundaries on the device take memory for each
+ * micro-batch, so the C that a partition needs and the C it was made for are brought together from
+ * below.
+ */
+ATOM_MUST static atom_status recommend(part_search_state *s, uint32_t *out)
+{
+    const uint32_t asked = s->micro_batches;
+    atom_status st = ATOM_OK;
+    uint32_t best = 0;
+    s->micro_batches = 1;
+    if (part_single_fits(s))
+        best = 1;
+    for (int way = 0; way < PART_WAYS && best != 1; way++) {
+        uint32_t C = 1;
+        for (int round = 0; round < RECOMMEND_ROUNDS_MAX; round++) {
+            uint32_t need = 0;
+            s->micro_batches = C;
+            ATOM_TRY(part_way_micro_batches(s, way, &need));
+            if (need == 0 || (best && need >= best))
+                break;
+            if (need <= C) {
+                best = C;
+                break;
+            }
+            C = need;
+        }
+    }
+    *out = best;
+fail:
+    s->micro_batches = asked;
+    return st;
+}
+
+/* No C hides everything: the C after which doubling gains little per micro-batch. */
+ATOM_MUST static atom_status least_wasteful(part_search_state *s, uint32_t *out)
+{
+    double before = 0;
+    uint32_t chosen = 0;
+    for (uint32_t C = 1; C <= 256; C *= 2) {
+        double seconds = 0;
+        s->micro_batches = C;
+        atom_status st = part_candidates_best_seconds(s, &seconds);
+        if (st != ATOM_OK)
+            return st;
+        if (seconds <= 0 || (chosen && seconds / C > 0.98 * before))
+            break;
+        before = seconds / C;
+        chosen = C;
+    }
+    *out = chosen ? chosen : 1;
+    return ATOM_OK;
+}
+
+/* --- the search --- */
+
+ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
+                                        const part_profile *profile, const part_request *request)
+{
+    const part_device *d = &profile->device;
+    atom_status st = part_profile_matches(profile, g);
+    if (st != ATOM_OK)
+        return st;
+    s->g = g;
+    s->profile = profile;
+    s->request = request;
+    s->in_place = d->unified && !request->device_budget_bytes;
+    s->device_bytes = request->device_budget_bytes ? request->device_budget_bytes : d->device_bytes;
+    if (s->in_place)
+        s->device_bytes = 0;
+    s->host_bytes = request->host_budget_bytes ? request->host_budget_bytes : d->host_bytes;
+    s->micro_batches = request->micro_batches;
+    return part_model_open(g, profile, &s->model);
+}
+
+/* No candidate fits: the partition that needs the least does, or the news is bad. */
+ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
+{
+    part_plan *plan = NULL;
+    part_verdict v;
+    atom_status st = s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v);
+    if (st != ATOM_OK)
+        return st;
+    if (plan)
+        note(plan, &v);
+    if (plan && fits(s, &v)) {
+        *out = plan;
+        return ATOM_OK;
+    }
+    st = part_refuse_device(s, plan);
+    part_plan_close(&plan);
+    return st;
+}
+
+ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
+{
+    atom_status st = ATOM_OK;
+    uint32_t recommended = 0;
+    part_plan *plan = NULL;
+    ATOM_TRY(part_refuse_host(s));
+    ATOM_TRY(recommend(s, &recommended));
+    if (!s->micro_batches)
+        s->micro_batches = recommended;
+    if (!s->micro_batches)
+        ATOM_TRY(least_wasteful(s, &s->micro_batches));
+    ATOM_TRY(choose(s, &plan));
+    if (!plan)
+        ATOM_TRY(last_resort(s, &plan));
+    plan->recommended_micro_batches = recommended;
+    plan->device_budget_bytes = s->request->device_budget_bytes;
+    plan->host_budget_bytes = s->request->host_budget_bytes;
+    st = part_plan_check(plan, s->g);
+    ATOM_ASSERT(st != ATOM_E_USAGE); /* the search and the check disagree: our bug */
+    *out = plan;
+    return st;
+fail:
+    part_plan_close(&plan);
+    return st;
+}
+
+atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
+                        part_plan **out, part_search_stats *stats)
+{
+    part_search_state s = {0};
+    double begin = atom_clock_seconds();
+    atom_status st = open_state(&s, g, profile, request);
+    if (st == ATOM_OK)
+        st = find(&s, out);
+    s.stats.seconds = atom_clock_seconds() - begin;
+    if (stats)
+        *stats = s.stats;
+    part_table_close(&s.table);
+    part_model_close(&s.model);
+    return st;
+}

@@ -1,0 +1,61 @@
+/*
+ * The search's engine: dynamic programming over (current range, next range). Internal to partition.
+ *
+ * A state is a range [a, b); its value is the best way to go on from b, given that [a, b) came
+ * before. Going on means to choose the next range [b, c): the predicate (memory fits, copies are
+ * hidden) and the price look at the two ranges only, so each pair is looked at once. That explores
+ * exactly the partitions which Algorithm 1 enumerates one by one.
+ *
+ * Source: ATOM III-D, Algorithm 1; DESIGN D10.
+ */
+#ifndef PARTITION_SEARCH_H
+#define PARTITION_SEARCH_H
+
+#include "partition/model.h"
+
+/* All ranges between points that could fit into capacity_bytes, row by row (one row per first
+ * point). */
+typedef struct part_table {
+    const part_model *m;
+    uint64_t capacity_bytes;
+    uint32_t *row; /* n_points + 1: ranges row[i] .. row[i+1] start at point i; their ends follow
+                      each other from point i + 1 */
+    part_range *ranges;
+    uint32_t n_ranges;
+} part_table;
+ATOM_MUST atom_status part_table_open(const part_model *m, uint64_t capacity_bytes,
+                                      part_table **out);
+void part_table_close(part_table **table);
+
+typedef enum part_goal {
+    PART_GOAL_HIDDEN,        /* least time among plans that hide everything */
+    PART_GOAL_TIME,          /* least time, stalls priced in */
+    PART_GOAL_MICRO_BATCHES, /* least C that hides everything; memory is that of the setting's C */
+    PART_GOAL_MEMORY,        /* least memory of the largest pair */
+    PART_GOAL_CUT            /* least bytes cut */
+} part_goal;
+
+/* Better plans compare lower: time (or what the goal is about), sub-models, bytes cut, first cuts.
+ */
+typedef struct part_score {
+    int64_t key; /* ps, micro-batches or bytes, by goal */
+    uint32_t n;  /* sub-models */
+    uint64_t cut_bytes;
+} part_score;
+
+typedef struct part_cuts {
+    uint32_t n;    /* sub-models; 0: nothing satisfies the predicate */
+    int32_t *ends; /* n node indices: where each ends; owned, freed by part_cuts_close */
+    part_score score;
+} part_cuts;
+void part_cuts_close(part_cuts *cuts);
+
+/*
+ * Best partition into two or more sub-models with fixed + pair <= capacity for every pair. Ties in
+ * the score go to the smaller first cut. For the goals MICRO_BATCHES and MEMORY only score.key is
+ * optimal. states, if not NULL, grows by the pairs looked at.
+ */
+ATOM_MUST atom_status part_dp(const part_table *table, const part_setting *setting, part_goal goal,
+                              uint64_t capacity_bytes, part_cuts *out, uint64_t *states);
+
+#endif

@@ -1,0 +1,276 @@
+/* The search as a whole: legal, within its budgets, exact evaluation obeyed, refusals that help. */
+#include "partition/model.h"
+#include "tests/unit/part_common.h"
+
+#include <stdio.h>
+
+static part_plan *find(const graph *g, const part_profile *profile, const part_request *request,
+                       part_search_stats *stats)
+{
+    part_plan *plan = NULL;
+    if (part_search(g, profile, request, &plan, stats) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(part_plan_check(plan, g), ATOM_OK);
+    return plan;
+}
+
+static void plans_within_any_budget(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 2, 256);
+    part_profile *profile = modelled(g, "rtx-4090");
+    uint32_t largest = 0;
+    for (uint64_t mib = 480; mib <= 8192; mib = mib * 5 / 4) {
+        part_request request = {
+            .device_budget_bytes = mib << 20, .micro_batches = 8, .clip = true, .recompute = -1};
+        part_plan *plan = find(g, profile, &request, NULL);
+        assert_true(plan->device_peak_bytes <= mib << 20);
+        assert_true(plan->predicted_step_seconds >= plan->predicted_compute_seconds);
+        assert_int_equal(plan->micro_batches, 8);
+        if (plan->n_sub_models > largest)
+            largest = plan->n_sub_models;
+        part_plan_close(&plan);
+    }
+    assert_true(largest > 2);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+/* More memory is never slower. */
+static void uses_what_it_is_given(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-774m", ATOM_BF16, 2, 1024);
+    part_profile *profile = modelled(g, "rtx-4090");
+    double before = 1e9;
+    for (uint64_t gib = 3; gib <= 24; gib *= 2) {
+        part_request request = {
+            .device_budget_bytes = gib << 30, .micro_batches = 8, .clip = true, .recompute = -1};
+        part_plan *plan = find(g, profile, &request, NULL);
+        assert_true(plan->predicted_step_seconds <= before * 1.02);
+        before = plan->predicted_step_seconds;
+        part_plan_close(&plan);
+    }
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void obeys_recompute(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 2, 256);
+    part_profile *profile = modelled(g, "rtx-4090");
+    for (int recompute = 0; recompute <= 1; recompute++) {
+        part_request request = {
+            .device_budget_bytes = (uint64_t)1 << 30, .micro_batches = 8, .recompute = recompute};
+        part_plan *plan = find(g, profile, &request, NULL);
+        for (uint32_t k = 0; k + 1 < plan->n_sub_models; k++)
+            assert_int_equal(plan->sub_models[k].keep == PART_RECOMPUTE, recompute);
+        part_plan_close(&plan);
+    }
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static part_device unified(void)
+{
+    part_device d = spec("rtx-4090");
+    d.unified = true;
+    d.device_bytes = 0;
+    d.cores = 2;
+    d.host_bytes_per_second = 30e9;
+    d.h2d_bytes_per_second = d.d2h_bytes_per_second = 10e9;
+    d.h2d_both_bytes_per_second = d.d2h_both_bytes_per_second = 6e9;
+    return d;
+}
+
+static void runs_in_place_without_a_budget(void **state)
+{
+    (void)state;
+    graph *g = tiny_gpt2(3);
+    part_device device = unified();
+    part_profile *profile = NULL;
+    part_request request = {.micro_batches = 4, .clip = true, .recompute = -1};
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = find(g, profile, &request, NULL);
+    assert_true(plan->in_place);
+    assert_int_equal(plan->n_sub_models, 1);
+    part_plan_close(&plan);
+    request.device_budget_bytes = 64 << 20;
+    plan = find(g, profile, &request, NULL);
+    assert_false(plan->in_place);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+/* What follows "needs at least" in brackets. */
+static uint64_t bytes_in_message(void)
+{
+    unsigned long long bytes = 0;
+    const char *at = strstr(atom_fail_message(), "needs at least ");
+    at = at ? strchr(at, '(') : NULL;
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "(%llu bytes)", &bytes), 1);
+    return bytes;
+}
+
+static void says_what_would_fit(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 2, 256);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_plan *plan = NULL;
+    part_request request = {
+        .device_budget_bytes = 100 << 20, .micro_batches = 4, .clip = true, .recompute = -1};
+    assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_E_RESOURCE);
+    assert_null(plan);
+    assert_non_null(strstr(atom_fail_message(), "--device-memory"));
+    assert_non_null(strstr(atom_fail_message(), "missing"));
+    request.device_budget_bytes = bytes_in_message();
+    plan = find(g, profile, &request, NULL);
+    assert_true(plan->device_peak_bytes <= request.device_budget_bytes);
+    part_plan_close(&plan);
+
+    request.host_budget_bytes = (uint64_t)1 << 30;
+    assert_int_equal(part_search(g, profile, &request, &plan, NULL), ATOM_E_RESOURCE);
+    assert_non_null(strstr(atom_fail_message(), "--host-memory"));
+    assert_true(bytes_in_message() >= 14 * g->param_elements);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+/* An exact evaluation that needs more than the model thinks, and a slower step. */
+typedef struct exact {
+    part_model *m;
+    uint64_t more_bytes;
+    uint32_t calls;
+} exact;
+
+static atom_status evaluate(void *ctx, const part_plan *plan, part_verdict *verdict)
+{
+    exact *e = ctx;
+    e->calls++;
+    part_estimate(e->m, plan, verdict);
+    verdict->device_peak_bytes += e->more_bytes;
+    verdict->step_seconds *= 1.25;
+    return ATOM_OK;
+}
+
+static void lets_the_exact_evaluation_decide(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-124m", ATOM_BF16, 2, 256);
+    part_profile *profile = modelled(g, "rtx-4090");
+    exact e = {.more_bytes = 100 << 20};
+    part_search_stats stats;
+    assert_int_equal(part_model_open(g, profile, &e.m), ATOM_OK);
+    for (uint64_t mib = 700; mib < 3000; mib += 350) {
+        part_request request = {.device_budget_bytes = mib << 20,
+                                .micro_batches = 4,
+                                .clip = true,
+                                .recompute = -1,
+                                .evaluate = evaluate,
+                                .evaluate_ctx = &e};
+        e.calls = 0;
+        part_plan *plan = find(g, profile, &request, &stats);
+        part_verdict v;
+        assert_int_equal(evaluate(&e, plan, &v), ATOM_OK);
+        assert_true(v.device_peak_bytes <= mib << 20);
+        assert_true(plan->device_peak_bytes == v.device_peak_bytes);
+        assert_true(plan->predicted_step_seconds == v.step_seconds);
+        assert_in_range(stats.evaluated, 1, 16);
+        part_plan_close(&plan);
+    }
+    part_model_close(&e.m);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void recommends_micro_batches(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt3-6.7b", ATOM_BF16, 1, 1024);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_request request = {.host_budget_bytes = (uint64_t)1 << 40, .clip = true, .recompute = -1};
+    part_plan *plan = find(g, profile, &request, NULL);
+    uint32_t C = plan->recommended_micro_batches;
+    assert_true(C > 1); /* 1,024 tokens do not hide a load of this card's link */
+    assert_int_equal(plan->micro_batches, C);
+    part_plan_close(&plan);
+    request.micro_batches = 3 * C;
+    plan = find(g, profile, &request, NULL);
+    assert_int_equal(plan->recommended_micro_batches, C);
+    assert_int_equal(plan->bound, PART_BOUND_COMPUTE);
+    part_plan_close(&plan);
+    request.micro_batches = 1;
+    plan = find(g, profile, &request, NULL);
+    assert_true(plan->predicted_step_seconds > 1.5 * plan->predicted_compute_seconds);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+/* The contract: 96 blocks, operator by operator, 11 GiB and 4 TiB. Counted, not timed. */
+static void plans_gpt3_175b(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt3-175b", ATOM_BF16, 1, 2048);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_search_stats stats;
+    part_request request = {.device_budget_bytes = (uint64_t)11 << 30,
+                            .host_budget_bytes = (uint64_t)4 << 40,
+                            .micro_batches = 16,
+                            .clip = true,
+                            .recompute = -1};
+    part_plan *plan = find(g, profile, &request, &stats);
+    assert_true(g->n_nodes > 700);
+    assert_true(plan->n_sub_models > 96);
+    assert_true(plan->device_peak_bytes <= (uint64_t)11 << 30);
+    assert_in_range(stats.states, 1, 5000000);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    graph *g = tiny_gpt2(2);
+    part_profile *profile = modelled(g, "rtx-4090");
+    part_request request = {
+        .device_budget_bytes = 300 << 10, .micro_batches = 2, .clip = true, .recompute = -1};
+    uint64_t before = atom_mem_read().live_blocks;
+    atom_status st = ATOM_E_RESOURCE;
+    part_plan *plan = find(g, profile, &request, NULL);
+    assert_true(plan->n_sub_models > 1);
+    part_plan_close(&plan);
+    for (uint64_t n = 1; st != ATOM_OK; n++) {
+        atom_mem_fail_after(n);
+        st = part_search(g, profile, &request, &plan, NULL);
+        atom_mem_fail_after(0);
+        if (st != ATOM_OK)
+            assert_null(plan);
+        part_plan_close(&plan);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+        assert_true(n < 100000);
+    }
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_within_any_budget),
+        cmocka_unit_test(uses_what_it_is_given),
+        cmocka_unit_test(obeys_recompute),
+        cmocka_unit_test(runs_in_place_without_a_budget),
+        cmocka_unit_test(says_what_would_fit),
+        cmocka_unit_test(lets_the_exact_evaluation_decide),
+        cmocka_unit_test(recommends_micro_batches),
+        cmocka_unit_test(plans_gpt3_175b),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
