@@ -99,11 +99,16 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a reader that went away is a failed write, not a death */
     signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
     atom_status st = dispatch(argc - 1, argv + 1);
+    bool told = st == ATOM_OK || st == ATOM_E_INTERRUPTED;
+    if (!told)
+        atom_log(ATOM_LOG_ERROR, "%s",
+                 *atom_fail_message() ? atom_fail_message() : "failed without a reason; a bug");
     atom_status written = cli_flush();
-    if (st == ATOM_OK)
+    if (st == ATOM_OK && written != ATOM_OK) {
         st = written;
-    if (st != ATOM_OK && st != ATOM_E_INTERRUPTED && *atom_fail_message())
-        atom_log(ATOM_LOG_ERROR, "%s", atom_fail_message());
+        if (*atom_fail_message()) /* empty: the reader of a pipe has gone, which is its right */
+            atom_log(ATOM_LOG_ERROR, "%s", atom_fail_message());
+    }
     if (st == ATOM_E_INTERRUPTED && cli_signal())
         return 128 + cli_signal();
     return atom_status_exit_code(st);

@@ -21,7 +21,7 @@ void cli_print(const char *fmt, ...)
 
 atom_status cli_print_json(json_t *object)
 {
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(object);
     if (!text)
         return atom_fail_memory("the result as JSON", 0);

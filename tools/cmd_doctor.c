@@ -167,13 +167,17 @@ static json_t *libraries_report(void)
     json_object_set_new(all, "jansson", json_string(jansson_version_str()));
     json_object_set_new(all, "libyaml", json_string(yaml_get_version_string()));
     if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) < (int)sizeof text &&
-        pcre2_config(PCRE2_CONFIG_VERSION, text) > 0)
+        pcre2_config(PCRE2_CONFIG_VERSION, text) > 0) {
+        text[strcspn(text, " ")] = 0; /* and its date */
         json_object_set_new(all, "PCRE2", json_string(text));
+    }
 #ifdef ATOM_JEMALLOC
     const char *version = NULL;
     size_t bytes = sizeof version;
-    if (mallctl("version", &version, &bytes, NULL, 0) == 0 && version)
-        json_object_set_new(all, "jemalloc", json_string(version));
+    if (mallctl("version", &version, &bytes, NULL, 0) == 0 && version) {
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(version, "-"), version);
+        json_object_set_new(all, "jemalloc", json_string(text));
+    }
 #else
     json_object_set_new(all, "jemalloc", json_null());
 #endif

@@ -11,6 +11,7 @@
 
 typedef struct profile_values {
     char *model;
+    char *data;
     int64_t micro_batch_size;
     int64_t sequence_len;
     int32_t dtype;
@@ -33,6 +34,11 @@ static const opt_spec specs[] = {
      .value = "PRESET|DIR|FILE",
      .flags = OPT_REQUIRED,
      .help = "A preset, a model directory or a config.json."},
+    {.name = "data",
+     .type = OPT_TEXT,
+     AT(data),
+     .value = "DIR",
+     .help = "For presets: take the vocabulary of this data set, as 'atom train' does."},
     {.name = "micro_batch_size",
      .type = OPT_INT,
      AT(micro_batch_size),
@@ -130,8 +136,13 @@ fail:
 static atom_status measure_it(const profile_values *v, part_profile **out)
 {
     train_workbench *bench = NULL;
+    int64_t vocab_size = 0;
+    atom_status st = v->data ? train_vocab_size(v->data, &vocab_size) : ATOM_OK;
+    if (st != ATOM_OK)
+        return st;
     const train_bench_config config = {
         .model = v->model,
+        .vocab_size = vocab_size,
         .micro_batch = v->micro_batch_size,
         .sequence = v->sequence_len,
         .dtype = v->dtype,
@@ -140,7 +151,7 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
         .threads = v->threads,
         .link_bandwidth = v->link_bandwidth,
     };
-    atom_status st = train_workbench_open(&config, &bench);
+    st = train_workbench_open(&config, &bench);
     if (st != ATOM_OK)
         return st;
     st = train_profile_measure(bench, cli_progress, NULL, out);

@@ -168,7 +168,8 @@ static void show_space(const gen_lowered *low, swap_space space, const char *tit
     for (uint32_t i = 0; i < low->n_regions; i++) {
         const swap_region *r = &low->regions[i];
         if (r->space == space && r->bytes)
-            cli_print("  %-24s %10s  at %s\n", r->name, cli_size(r->bytes), cli_size(r->offset));
+            cli_print("  %-26s %10s  %3.0f %%\n", r->name, cli_size(r->bytes),
+                      100.0 * (double)r->bytes / (double)bytes);
     }
 }
 

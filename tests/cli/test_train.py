@@ -1,0 +1,357 @@
+"""Profile, plan, train, eval, generate, inspect: the contract, and what happens on bad days."""
+import json
+import os
+import random
+import signal
+import shutil
+import struct
+import tempfile
+import time
+
+import tool
+
+CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 48, "n_embd": 48, "n_layer": 4,
+          "n_head": 3, "resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1}
+SHAPE = ["--micro-batch-size", 2, "--sequence-len", 32]
+BATCH = SHAPE + ["--gradient-accumulation-steps", 2]
+# enough for two neighbours of this model and their gradients, not for all of it
+BUDGET, BUDGET_BYTES = "1500KiB", 1500 * 1024
+
+SUMMARY_KEYS = {"steps", "final_loss", "device_peak_bytes", "host_peak_bytes", "busy_seconds", "bytes_copied",
+                "predicted_step_seconds", "median_step_seconds"}
+METRIC_KEYS = {"step", "loss", "grad_norm", "learning_rate", "tokens_per_second", "seconds"}
+PLAN_KEYS = {"sub_models", "micro_batches", "recommended_micro_batches", "predicted_step_seconds", "bound",
+             "device_peak_bytes", "host_peak_bytes", "cut_bytes"}
+
+
+class TrainCase(tool.Case):
+    """All tests of a class share one data set and one cache; each has its own directory."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="atom-cli-shared-")
+        cls.data = os.path.join(cls.shared, "data")
+        cls.config = os.path.join(cls.shared, "tiny.json")
+        with open(cls.config, "w", encoding="ascii") as f:
+            json.dump(CONFIG, f)
+        book = os.path.join(cls.shared, "book.txt")
+        with open(book, "w", encoding="ascii") as f:
+            f.write(tool.english(60000))
+        prepare = tool.Case("run_atom")
+        prepare.dir, prepare.env = cls.shared, dict(os.environ)
+        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
+        assert made.code == 0, str(made)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared, ignore_errors=True)
+
+    def shared_cache(self):
+        return os.path.join(self.shared, "cache")
+
+    def args(self, out, *more, steps=6, memory=BUDGET):
+        budget = ["--device-memory", memory] if memory else []
+        return ["train", "--model", self.config, "--data", self.data, "--output-dir", out, "--dtype", "fp32",
+                "--max-steps", steps, "--warmup-steps", 0, "--eval-steps", 0, *BATCH, *budget, *more]
+
+    def train(self, out, *more, **options):
+        return self.ok(*self.args(out, *more, "--json", **options)).json()
+
+    def metrics(self, out):
+        return [json.loads(line) for line in self.read(out, "metrics.jsonl").splitlines()]
+
+    def losses(self, out):
+        return {m["step"]: (m["loss"], m["grad_norm"]) for m in self.metrics(out) if m.get("split") != "val"}
+
+    def weights(self, out, step):
+        return self.read(out, f"checkpoint-{step}", "model.safetensors")
+
+
+class Contract(TrainCase):
+    def test_profile_and_plan(self):
+        made = self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", "-o", "p.json", "--json")
+        profile = made.json()
+        self.assertEqual(profile["micro_batch"], 2)
+        with open(self.path("p.json"), encoding="utf-8") as f:
+            self.assertEqual(json.load(f), profile)
+        plan = self.ok("plan", "--profile", "p.json", "--device-memory", BUDGET, "-o", "plan.json", "--json").json()
+        self.assertLessEqual(PLAN_KEYS, set(plan))
+        self.assertGreater(len(plan["sub_models"]), 1)
+        at = 0
+        for sub_model in plan["sub_models"]:
+            self.assertEqual(sub_model["first_node"], at)
+            at = sub_model["last_node"] + 1
+            self.assertGreater(sub_model["param_bytes"], 0)
+        self.assertEqual(at, len(profile["nodes"]))
+        self.assertLessEqual(plan["device_peak_bytes"], BUDGET_BYTES)
+        with open(self.path("plan.json"), encoding="utf-8") as f:
+            self.assertEqual(json.load(f), plan)
+        people = self.ok("plan", "--profile", "p.json", "--device-memory", BUDGET).out
+        for words in ("predicted step", "bound by", "micro-batches", "memory map", "timeline"):
+            self.assertIn(words, people)
+        for name in ("p.json", "plan.json"):
+            self.assertEqual(self.ok("inspect", name, "--json").json(), profile if name == "p.json" else plan)
+            self.ok("inspect", name)
+
+    def test_plan_for_a_card_that_is_not_here(self):
+        plan = self.ok("plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "4GiB",
+                       "--sequence-len", 512, "--json").json()
+        self.assertLessEqual(plan["device_peak_bytes"], 4 << 30)
+        self.fails(4, "plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "100MiB",
+                   says=["missing", "--device-memory"])
+        self.fails(4, "plan", "--model", "gpt3-175b", "--device-spec", "rtx-4090", "--host-memory", "64GiB",
+                   says="missing")
+        self.fails(2, "plan", "--model", "gpt2-774m", "--device-spec", "rtx-4091", says="rtx-4090")
+        self.fails(2, "plan", "--model", "gpt2-775m", "--device-spec", "rtx-4090", says="gpt2-774m")
+        self.fails(2, "plan", says="--profile")
+
+    def test_train_and_what_it_leaves(self):
+        summary = self.train("run", "--eval-steps", 3, "--save-steps", 2, "--save-total-limit", 2, steps=7)
+        self.assertLessEqual(SUMMARY_KEYS, set(summary))
+        self.assertEqual(summary["steps"], 7)
+        self.assertLessEqual(summary["device_peak_bytes"], BUDGET_BYTES)
+        self.assertGreater(summary["bytes_copied"]["h2d"], 0)
+        self.assertGreater(summary["busy_seconds"]["compute"], 0)
+        lines = self.metrics("run")
+        steps = [m for m in lines if m.get("split") != "val"]
+        self.assertEqual([m["step"] for m in steps], list(range(1, 8)))
+        for m in steps:
+            self.assertLessEqual(METRIC_KEYS, set(m))
+        self.assertAlmostEqual(summary["final_loss"], steps[-1]["loss"], 12)
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"])
+        validations = [m for m in lines if m.get("split") == "val"]
+        self.assertEqual([m["step"] for m in validations], [3, 6, 7])
+        kept = sorted(n for n in os.listdir(self.path("run")) if n.startswith("checkpoint-"))
+        self.assertEqual(kept, ["checkpoint-6", "checkpoint-7"])
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            self.assertTrue(os.path.exists(self.path("run", "checkpoint-7", name)), name)
+        inspected = self.ok("inspect", "run/checkpoint-7", "--json").json()
+        self.assertEqual((inspected["kind"], inspected["step"]), ("checkpoint", 7))
+        tensors = self.ok("inspect", "run/checkpoint-7/model.safetensors", "--json").json()
+        self.assertEqual(tensors["elements"], inspected["parameters"])
+        shard = self.ok("inspect", os.path.join(self.data, "train_000000.bin"), "--json").json()
+        self.assertEqual(shard["kind"], "shard")
+        self.evaluate_and_generate()
+
+    def evaluate_and_generate(self):
+        model = ["--model", "run/checkpoint-7", "--dtype", "fp32"]
+        result = self.ok("eval", *model, "--data", self.data, "--sequence-len", 32, "--json").json()
+        self.assertGreater(result["tokens"], 1000)
+        self.assertGreater(result["loss"], 1)
+        swapped = self.ok("eval", *model, "--data", self.data, "--sequence-len", 32, "--device-memory", BUDGET,
+                          "--json").json()
+        self.assertEqual(swapped["loss"], result["loss"])
+        made = self.ok("generate", *model, "--prompt", "the king", "--max-tokens", 20, "--json").json()
+        self.assertEqual(made["tokens"], 20)
+        again = self.ok("generate", *model, "--prompt", "the king", "--max-tokens", 20)
+        self.assertEqual(again.out, "the king" + made["text"] + "\n")
+        self.assertEqual(again.err, "")
+        other = self.ok("generate", *model, "--prompt", "the king", "--max-tokens", 20, "--seed", 7, "--json").json()
+        self.assertNotEqual(other["text"], made["text"])
+
+    def test_trace(self):
+        self.train("run", "--trace", "trace.json", steps=3)
+        with open(self.path("trace.json"), encoding="utf-8") as f:
+            trace = json.load(f)
+        events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+        names = {e["name"].split()[0] for e in events}
+        self.assertLessEqual({"FETCH", "FWD", "BWD", "SPILL", "UPDATE"}, names)
+        self.assertTrue(all(e["dur"] >= 0 for e in events))
+
+    def test_streams_stay_clean(self):
+        quiet = self.ok(*self.args("run", "--json", "--quiet"))
+        self.assertEqual(quiet.err, "")
+        quiet.json()
+        plain = self.ok(*self.args("run2"))
+        self.assertIn("step 6/6", plain.err)
+        self.assertNotIn("\r", plain.err)
+        self.assertIn("loss", plain.out)
+
+    def test_config_file(self):
+        self.write("run.yml", f"model: {self.config}\ndata: {self.data}\noutput_dir: a\ndevice_memory: {BUDGET}\n"
+                   "dtype: fp32\nmicro_batch_size: 2\nsequence_len: 32\ngradient_accumulation_steps: 2\n"
+                   "max_steps: 5\nwarmup_steps: 0\neval_steps: 0\n")
+        self.ok("train", "run.yml")
+        self.train("b", steps=5)
+        self.assertEqual(self.losses("a"), self.losses("b"))
+        printed = self.ok("train", "run.yml", "--output_dir=c", "--print-config").out
+        self.write("again.yml", "\n".join(line.split("  # ")[0] for line in printed.splitlines()))
+        self.ok("train", "again.yml")
+        self.assertEqual(self.losses("a"), self.losses("c"))
+        self.assertFalse(os.path.exists(self.path("d")))
+        dry = self.ok("train", "run.yml", "--output-dir", "d", "--dry-run", "--json").json()
+        self.assertLessEqual(PLAN_KEYS, set(dry))
+        self.assertFalse(os.path.exists(self.path("d", "metrics.jsonl")))
+
+
+class Same(TrainCase):
+    """Swapping, code, threads and crashes change nothing but time."""
+
+    def test_swapped_is_resident(self):
+        self.train("resident", memory=None)
+        for name, more in (("swapped", ["--execute", "interpreted"]), ("generated", ["--execute", "generated"]),
+                           ("threads", ["--threads", 1]), ("recompute", ["--recompute", "always"])):
+            self.train(name, *more)
+            self.assertEqual(self.losses(name), self.losses("resident"), name)
+            self.assertEqual(self.weights(name, 6), self.weights("resident", 6), name)
+
+    def test_killed_and_resumed(self):
+        steps = 40
+        self.train("whole", steps=steps)
+        pick = random.Random(5)
+        budgets = [None, BUDGET, "2MiB"]
+        for i in range(12):
+            more = ["--save-steps", pick.choice([1, 3]), "--resume-from-checkpoint", "auto", "--save-total-limit", 3,
+                    "--threads", pick.choice([1, 2]), "--execute", pick.choice(["generated", "interpreted"])]
+            process = self.start_atom(*self.args("killed", *more, steps=steps, memory=pick.choice(budgets)))
+            deadline = time.monotonic() + 60
+            target = pick.randint(1, 4) + self.last_step("killed")
+            while process.poll() is None and time.monotonic() < deadline and self.last_step("killed") < target:
+                time.sleep(0.002)
+            time.sleep(pick.random() * 0.02)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            _, err = process.communicate()
+            self.assertIn(process.returncode, (0, -signal.SIGKILL), err)
+            if i == 11 or process.returncode == 0:
+                break
+        self.ok(*self.args("killed", "--resume-from-checkpoint", "auto", steps=steps))
+        self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
+        self.assertEqual(self.losses("killed"), self.losses("whole"))
+
+    def last_step(self, out):
+        try:
+            with open(self.path(out, "metrics.jsonl"), "rb") as f:
+                lines = f.read().split(b"\n")[:-1]
+            return json.loads(lines[-1])["step"] if lines else 0
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def test_signals_save_and_say_so(self):
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            out = f"run{code}"
+            process = self.start_atom(*self.args(out, "--json", steps=1000000))
+            deadline = time.monotonic() + 60
+            while self.last_step(out) < 2 and time.monotonic() < deadline and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(number)
+            stdout, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, code, err)
+            summary = json.loads(stdout)
+            self.assertTrue(summary["interrupted"])
+            self.assertIn("--resume-from-checkpoint auto", err)
+            step = self.last_step(out)
+            self.assertEqual(summary["steps"], step)
+            self.assertTrue(os.path.exists(self.path(out, f"checkpoint-{step}", "model.safetensors")))
+            more = self.ok(*self.args(out, "--resume-from-checkpoint", "auto", "--json", steps=step + 2)).json()
+            self.assertEqual((more["first_step"], more["steps"]), (step + 1, step + 2))
+
+
+class Unhappy(TrainCase):
+    """One clear line with the fix, the right exit code, and no lost checkpoint."""
+
+    def test_usage(self):
+        self.fails(2, *self.args("run", "--learing-rate", 1), says="did you mean '--learning-rate'")
+        self.fails(2, *self.args("run", "--max-steps", "many"), says="--max-steps")
+        self.fails(2, *self.args("run", "--device", "cuda"), says="CUDA")
+        self.fails(2, *self.args("run", "--device", "tpu"), says="tpu")
+        self.fails(2, *self.args("run", "--sequence-len", 400), says="48")
+        self.fails(2, *self.args("run", "--warmup-steps", 100), says="warmup_steps")
+        self.write("bad.yml", "data: d\noutput_dir: o\nlearing_rate: 1\n")
+        self.fails(2, "train", "bad.yml", says=["bad.yml:3", "did you mean 'learning_rate'"])
+        self.write("twice.yml", "seed: 1\nseed: 2\n")
+        self.fails(2, "train", "twice.yml", says="twice.yml:2")
+        self.fails(2, "train", "missing.yml", says="missing.yml")
+        self.fails(2, "train", "--data", self.data, says="--output-dir")
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_missing_and_damaged_inputs(self):
+        self.fails(3, *self.args("run", "--data", "nowhere"), says="nowhere")
+        self.fails(2, *self.args("run", "--model", "gpt2-125"), says="gpt2-124m")
+        self.write("config.json", "{\"model_type\": \"gpt2\", \"n_head\": 3, \"n_embd\": 32}")
+        self.fails(3, *self.args("run", "--model", "config.json"), says="config.json")
+        self.fails(3, *self.args("run", "--plan", "none.json"), says="none.json")
+        self.fails(3, *self.args("run", "--profile", self.config), says="tiny.json")
+        shutil.copytree(self.data, self.path("d"))
+        shard = self.read("d", "train_000000.bin")
+        self.write("d/train_000000.bin", shard[:2001])
+        self.fails(3, *self.args("run", "--data", "d"), says="train_000000.bin")
+
+    def test_too_little_memory(self):
+        result = self.fails(4, *self.args("run", memory="64KiB"), says=["missing", "--device-memory"])
+        self.assertRegex(result.err, r"[0-9]+ bytes")
+        self.fails(4, *self.args("run", "--host-memory", "100KiB"), says=["missing"])
+        self.assertFalse(os.path.exists(self.path("run", "metrics.jsonl")))
+
+    def test_a_plan_fixes_c(self):
+        self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", "-o", "p.json")
+        self.ok("plan", "--profile", "p.json", "--device-memory", BUDGET, "--gradient-accumulation-steps", 3, "-o",
+                "plan.json")
+        self.fails(2, *self.args("run", "--plan", "plan.json"), says="gradient_accumulation_steps")
+
+    def test_second_run_on_an_output_dir(self):
+        self.train("run")
+        before = self.weights("run", 6)
+        self.fails(2, *self.args("run"), says=["run", "--resume-from-checkpoint", "--overwrite"])
+        self.assertEqual(self.weights("run", 6), before)
+        self.train("run", "--overwrite", steps=3)
+        self.assertEqual([m["step"] for m in self.metrics("run")], [1, 2, 3])
+        self.assertFalse(os.path.exists(self.path("run", "checkpoint-6")))
+
+    def test_damaged_checkpoints(self):
+        self.train("run")
+        for name in ("model.safetensors", "optimizer.safetensors", "atom_state.json"):
+            shutil.copytree(self.path("run"), self.path("bad"))
+            whole = self.read("bad", "checkpoint-6", name)
+            self.write(f"bad/checkpoint-6/{name}", whole[:len(whole) // 2])
+            more = ["--resume-from-checkpoint", "bad/checkpoint-6"]
+            self.fails(3, *self.args("bad", *more, steps=8), says=name)
+            shutil.rmtree(self.path("bad"))
+        shutil.copytree(self.path("run"), self.path("bad"))
+        header = self.read("bad", "checkpoint-6", "model.safetensors")
+        self.write("bad/checkpoint-6/model.safetensors", b"\xff" * 8 + header[8:])
+        self.fails(3, "inspect", "bad/checkpoint-6/model.safetensors", says="model.safetensors")
+        self.fails(3, "eval", "--model", "bad/checkpoint-6", "--data", self.data, says="model.safetensors")
+        self.fails(3, "generate", "--model", "bad/checkpoint-6", says="model.safetensors")
+        self.fails(3, *self.args("bad", "--resume-from-checkpoint", "bad/nothing"), says="nothing")
+
+    def test_nan_loss(self):
+        self.train("run")
+        poisoned = bytearray(self.weights("run", 6))
+        header = struct.unpack("<Q", poisoned[:8])[0]
+        tensors = json.loads(poisoned[8:8 + header])
+        key = next(k for k in tensors if k.endswith("ln_f.weight"))
+        at = 8 + header + tensors[key]["data_offsets"][0]
+        poisoned[at:at + 4] = struct.pack("<f", float("nan"))
+        shutil.copytree(self.path("run"), self.path("nan"))
+        self.write("nan/checkpoint-6/model.safetensors", bytes(poisoned))
+        good = self.weights("run", 6)
+        result = self.run_atom(*self.args("out", "--model", "nan/checkpoint-6"))
+        self.assertEqual(result.code, 5, str(result))
+        self.assertRegex(result.err.splitlines()[-1], "^atom: error: .*step 1.*")
+        self.assertEqual(os.listdir(self.path("out")).count("checkpoint-1"), 0)
+        self.assertEqual(self.weights("run", 6), good)
+
+    def test_full_disk(self):
+        self.train("run", "--save-steps", 3)
+        before = {n: self.weights("run", n) for n in (3, 6)}
+        limited = ("bash", "-c", 'ulimit -f 40; exec "$@"', "limited")
+        args = self.args("run", "--resume-from-checkpoint", "auto", "--save-steps", 1, steps=9)
+        self.fails(4, *args, prefix=limited, says="checkpoint-7")
+        for n, weights in before.items():
+            self.assertEqual(self.weights("run", n), weights)
+        self.assertFalse(os.path.exists(self.path("run", "checkpoint-7")))
+        self.ok(*self.args("run", "--resume-from-checkpoint", "auto", steps=9))
+        self.fails(4, "plan", "--model", "gpt2-124m", "--device-spec", "h100", "-o", "/dev/full")
+
+    def test_inspect_nothing(self):
+        self.write("empty", "")
+        self.write("noise", bytes(random.Random(1).randbytes(5000)))
+        self.write("other.json", "{}")
+        for name in ("empty", "noise", "other.json", "missing"):
+            self.fails(3, "inspect", name, says=name)
+        self.fails(2, "inspect", says="FILE")
+
+
+if __name__ == "__main__":
+    tool.main()
