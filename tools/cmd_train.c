@@ -10,18 +10,19 @@
 
 typedef struct show_state {
     const train_config *config;
-    const trainer *t; /* NULL while it opens */
-    double started_seconds;
-    int64_t first_step;
-    double average_tokens_per_second; /* bias-corrected moving average */
-    double weight;
+    const trainer *t;        /* NULL while it opens */
+    train_progress progress; /* file NULL: not yet */
 } show_state;
 
 static void note(void *ctx, const char *text)
 {
-    const show_state *s = ctx;
+    show_state *s = ctx;
+    if (s->config->quiet)
+        return;
     cli_progress_end();
-    if (!s->config->quiet)
+    if (s->progress.file)
+        train_progress_note(&s->progress, "%s", text);
+    else
         atom_log(ATOM_LOG_INFO, "%s", text);
 }
 
@@ -38,67 +39,35 @@ static bool stop(void *ctx)
     return cli_signal() != 0;
 }
 
-static void clock_text(double seconds, char *out, size_t bytes)
-{
-    long s = seconds > 0 && seconds < 1e9 ? lround(seconds) : 0;
-    if (s >= 3600)
-        snprintf(out, bytes, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, bytes, "%02ld:%02ld", s / 60, s % 60);
-}
-
-/* "####....  " */
-static void bar_text(double share, char out[24])
-{
-    int full = (int)(share * 20 + 0.5);
-    for (int i = 0; i < 20; i++)
-        out[i] = i < full ? '#' : '.';
-    out[20] = 0;
-}
-
-static void step_text(const show_state *s, const train_report *r, char *out, size_t bytes)
-{
-    char mfu[32] = "", left[32];
-    const part_plan *plan = s->t ? trainer_plan(s->t) : NULL;
-    double spent = atom_clock_seconds() - s->started_seconds;
-    double each = spent / (double)(r->step - s->first_step + 1);
-    clock_text(each * (double)(r->max_steps - r->step), left, sizeof left);
-    if (r->mfu > 0)
-        snprintf(mfu, sizeof mfu, "  mfu %.1f %%", 100 * r->mfu);
-    snprintf(
-        out, bytes,
-        "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %s tok/s%s  device %s  host %s  eta %s",
-        (long long)r->step, (long long)r->max_steps, r->loss, r->grad_norm, r->learning_rate,
-        cli_count(s->average_tokens_per_second), mfu, cli_size(plan ? plan->device_peak_bytes : 0),
-        cli_size(atom_vm_peak_bytes()), left);
-}
-
 static void report(void *ctx, const train_report *r)
 {
     show_state *s = ctx;
-    char line[400], bar[24], text[512];
     if (s->config->quiet)
         return;
-    if (r->validation) {
+    if (!s->progress.file) {
         cli_progress_end();
-        atom_log(ATOM_LOG_INFO, "step %lld/%lld  validation loss %.4f", (long long)r->step,
-                 (long long)r->max_steps, r->loss);
+        s->progress =
+            train_progress_make(stderr, -1, r->step, r->max_steps, s->config->logging_steps);
+    }
+    if (r->validation) {
+        s->progress.val_loss = r->loss;
+        train_progress_note(&s->progress, "step %lld/%lld val loss %.4f", (long long)r->step,
+                            (long long)r->max_steps, r->loss);
         return;
     }
-    if (!s->first_step)
-        s->first_step = r->step;
-    s->weight = 0.9 * s->weight + 0.1;
-    s->average_tokens_per_second +=
-        0.1 / s->weight * (r->tokens_per_second - s->average_tokens_per_second);
-    step_text(s, r, line, sizeof line);
-    bool last = r->step == r->max_steps;
-    if (cli_progress_live()) {
-        bar_text((double)r->step / (double)r->max_steps, bar);
-        snprintf(text, sizeof text, "[%s] %s", bar, line);
-        cli_progress_draw(text, last);
-    } else if (r->step == s->first_step || last || r->step % s->config->logging_steps == 0) {
-        atom_log(ATOM_LOG_INFO, "%s", line);
-    }
+    const train_step_metrics m = {
+        .step = r->step,
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .learning_rate = r->learning_rate,
+        .seconds = r->seconds,
+        .step_tokens = (uint64_t)llround(r->tokens_per_second * r->seconds),
+        .tokens = (uint64_t)r->tokens_seen,
+        .mfu = r->mfu > 0 ? r->mfu : -1,
+        .device_bytes = trainer_plan(s->t)->device_peak_bytes,
+        .host_bytes = atom_vm_peak_bytes(),
+    };
+    train_progress_step(&s->progress, &m);
 }
 
 static json_t *streams_json(const double *seconds, const uint64_t *bytes)
@@ -134,11 +103,9 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
 
 static void summary_print(const train_summary *s)
 {
-    char clock[32];
-    clock_text(s->seconds, clock, sizeof clock);
     if (s->steps >= s->first_step && s->first_step > 0)
         cli_print("trained steps %lld to %lld in %s: loss %.4f to %.4f\n", (long long)s->first_step,
-                  (long long)s->steps, clock, s->first_loss, s->final_loss);
+                  (long long)s->steps, cli_seconds(s->seconds), s->first_loss, s->final_loss);
     if (isfinite(s->validation_loss))
         cli_print("validation loss %.4f\n", s->validation_loss);
     if (s->median_step_seconds > 0)
@@ -185,10 +152,9 @@ static atom_status train_it(const train_config *config, show_state *state, train
     train_summary summary = {
         .first_loss = NAN, .final_loss = NAN, .validation_loss = NAN, .median_step_seconds = NAN};
     state->t = t;
-    state->started_seconds = atom_clock_seconds();
     cli_signals_catch();
     atom_status st = trainer_run(t, &summary);
-    cli_progress_end();
+    train_progress_end(&state->progress);
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED && st != ATOM_E_DIVERGED)
         return st;
     if (config->json) {
