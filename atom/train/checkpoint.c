@@ -230,7 +230,7 @@ static atom_status get_hex(const char *path, const json_t *root, const char *key
 
 static atom_status parse_state(const char *path, const json_t *root, train_state *s)
 {
-    int64_t version;
+    int64_t version = 0;
     atom_status st;
     ATOM_TRY(get_int(path, root, "atom_state", &version));
     if (version != TRAIN_STATE_VERSION)
