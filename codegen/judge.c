@@ -6,8 +6,8 @@
 #include "codegen/lower.h"
 
 #include "atom/base/mem.h"
+#include "swap/stall.h"
 
-#include <stdio.h>
 #include <string.h>
 
 typedef struct simulation {
@@ -49,15 +49,17 @@ fail:
     return st;
 }
 
+/* What compute waited for most, if it waited for more than a twentieth of the step. */
 static part_bound bound_of(const simulation *s)
 {
-    const double *busy = s->busy_seconds;
-    double link = busy[DEV_H2D] > busy[DEV_D2H] ? busy[DEV_H2D] : busy[DEV_D2H];
-    if (busy[DEV_COMPUTE] >= 0.95 * s->seconds)
+    uint32_t n;
+    swap_stalls stalls =
+        swap_stalls_of(s->low->tapes[SWAP_TAPE_TRAIN], swap_exec_spans(s->exec, &n));
+    double link = stalls.waited_seconds[DEV_H2D] + stalls.waited_seconds[DEV_D2H];
+    double host = stalls.waited_seconds[DEV_HOST];
+    if (stalls.busy_seconds >= 0.95 * stalls.step_seconds)
         return PART_BOUND_COMPUTE;
-    if (link > busy[DEV_COMPUTE] && link >= busy[DEV_HOST])
-        return PART_BOUND_LINK;
-    return busy[DEV_HOST] > busy[DEV_COMPUTE] ? PART_BOUND_OPTIMIZER : PART_BOUND_COMPUTE;
+    return host > link ? PART_BOUND_OPTIMIZER : PART_BOUND_LINK;
 }
 
 atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdict)

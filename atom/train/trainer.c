@@ -14,6 +14,7 @@
 #include "atom/train/init.h"
 #include "atom/train/metrics.h"
 #include "atom/train/schedule.h"
+#include "swap/stall.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -435,18 +436,28 @@ static atom_status log_step(trainer *t, const train_step_result *r, double rate)
     return st;
 }
 
-static atom_status add_trace(trainer *t, const train_step_result *r)
+/* The tape of the step that was just run. */
+static const swap_tape *last_tape(const trainer *t)
+{
+    bool first = t->state.step == t->first_step || !t->plan->clip;
+    uint32_t n;
+    (void)swap_exec_spans(t->engine->exec, &n);
+    const swap_tape *tape = t->engine->low->tapes[first ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN];
+    return n == tape->n ? tape
+                        : t->engine->low->tapes[SWAP_TAPE_FIRST]; /* drained by an eval or save */
+}
+
+static atom_status note_spans(trainer *t, const train_step_result *r)
 {
     uint32_t n;
+    const swap_span *spans = swap_exec_spans(t->engine->exec, &n);
+    swap_stalls stalls = swap_stalls_of(last_tape(t), spans);
+    for (int s = 0; s < DEV_STREAM_N; s++)
+        t->summary.waited_seconds[s] += stalls.waited_seconds[s];
     if (!t->trace)
         return ATOM_OK;
-    const swap_span *spans = swap_exec_spans(t->engine->exec, &n);
-    bool first = t->state.step == t->first_step || !t->plan->clip;
-    const swap_tape *tape = t->engine->low->tapes[first ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN];
-    if (n != tape->n)
-        tape = t->engine->low->tapes[SWAP_TAPE_FIRST];
     atom_status st =
-        swap_trace_add(t->trace, tape, spans, (uint32_t)t->state.step, t->trace_seconds);
+        swap_trace_add(t->trace, last_tape(t), spans, (uint32_t)t->state.step, t->trace_seconds);
     t->trace_seconds += r->seconds;
     return st;
 }
@@ -476,7 +487,7 @@ static atom_status one_step(trainer *t)
         t->summary.first_loss = r.loss;
     t->summary.final_loss = r.loss;
     ATOM_TRY(remember_seconds(t, r.seconds));
-    ATOM_TRY(add_trace(t, &r));
+    ATOM_TRY(note_spans(t, &r));
     ATOM_TRY(log_step(t, &r, rate));
 fail:
     return st;

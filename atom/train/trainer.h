@@ -96,6 +96,7 @@ typedef struct train_summary {
     uint32_t sub_models;
     double busy_seconds[DEV_STREAM_N];
     uint64_t bytes_copied[DEV_STREAM_N];
+    double waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */
     double seconds;      /* of all steps of this run */
     const char *execute; /* "generated", "interpreted" */
     char *checkpoint;    /* the last one saved; owned by the trainer */

@@ -156,6 +156,28 @@ static void compute_and_copies_overlap(void **state)
     graph_close(&g);
 }
 
+static void each_stall_has_an_owner(void **state)
+{
+    (void)state;
+    graph_gpt2_config config;
+    assert_int_equal(graph_preset_get("gpt2-124m", &config), ATOM_OK);
+    graph *g = fused(&config, 4, 256);
+    for (int which = 0; which < 3; which++) { /* compute, link, optimizer are the bound */
+        part_device device = card(which == 0 ? 1e12 : 5e13, which == 1 ? 1e8 : 2e10);
+        if (which == 2)
+            device.adamw_params_per_second = 1e8;
+        part_profile *profile = NULL;
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        part_plan *plan = strided_plan(g, profile, 14, 4);
+        part_verdict v = judge(g, profile, plan);
+        const part_bound bounds[3] = {PART_BOUND_COMPUTE, PART_BOUND_LINK, PART_BOUND_OPTIMIZER};
+        assert_int_equal(v.bound, bounds[which]);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+    }
+    graph_close(&g);
+}
+
 static void lowering_is_reproducible(void **state)
 {
     (void)state;
@@ -217,9 +239,8 @@ static void survives_want_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_is_needed),
-        cmocka_unit_test(compute_and_copies_overlap),
-        cmocka_unit_test(lowering_is_reproducible),
+        cmocka_unit_test(every_wait_is_needed),    cmocka_unit_test(compute_and_copies_overlap),
+        cmocka_unit_test(each_stall_has_an_owner), cmocka_unit_test(lowering_is_reproducible),
         cmocka_unit_test(survives_want_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

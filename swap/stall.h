@@ -1,0 +1,20 @@
+/*
+ * What compute waited for: explains every gap of the compute stream by the instructions that held
+ * back the next one, followed back through their own waits.
+ */
+#ifndef SWAP_STALL_H
+#define SWAP_STALL_H
+
+#include "swap/exec.h"
+
+typedef struct swap_stalls {
+    double busy_seconds;                 /* compute stream running */
+    double waited_seconds[DEV_STREAM_N]; /* gaps, by the stream that was running what was needed;
+                                            DEV_COMPUTE: nobody's fault (issue, launch, start-up) */
+    double step_seconds;                 /* first start to last end */
+} swap_stalls;
+
+/* spans: of a run of this tape (swap_exec_spans). Adds up to step_seconds. Pure. */
+swap_stalls swap_stalls_of(const swap_tape *tape, const swap_span *spans);
+
+#endif
