@@ -196,7 +196,7 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
     result->loss = targets ? sum_losses(e) / (double)targets : 0;
     result->grad_norm = run.grad_norm;
     result->seconds = atom_clock_seconds() - begin;
-    result->device_seconds = run.seconds;
+    result->tape = e->low->tapes[kind];
     result->targets = targets;
     if (!isfinite(result->loss))
         return atom_fail(

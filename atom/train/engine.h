@@ -47,7 +47,7 @@ typedef struct train_step_result {
     double grad_norm;
     double seconds;
     int64_t targets;
-    double device_seconds;
+    const swap_tape *tape; /* what ran; spans of the executor are of it */
 } train_step_result;
 
 /* Forward, backward and (when its time comes) update of step `step`, from the batch places. */

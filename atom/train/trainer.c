@@ -436,28 +436,17 @@ static atom_status log_step(trainer *t, const train_step_result *r, double rate)
     return st;
 }
 
-/* The tape of the step that was just run. */
-static const swap_tape *last_tape(const trainer *t)
-{
-    bool first = t->state.step == t->first_step || !t->plan->clip;
-    uint32_t n;
-    (void)swap_exec_spans(t->engine->exec, &n);
-    const swap_tape *tape = t->engine->low->tapes[first ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN];
-    return n == tape->n ? tape
-                        : t->engine->low->tapes[SWAP_TAPE_FIRST]; /* drained by an eval or save */
-}
-
 static atom_status note_spans(trainer *t, const train_step_result *r)
 {
     uint32_t n;
     const swap_span *spans = swap_exec_spans(t->engine->exec, &n);
-    swap_stalls stalls = swap_stalls_of(last_tape(t), spans);
+    swap_stalls stalls = swap_stalls_of(r->tape, spans);
     for (int s = 0; s < DEV_STREAM_N; s++)
         t->summary.waited_seconds[s] += stalls.waited_seconds[s];
     if (!t->trace)
         return ATOM_OK;
     atom_status st =
-        swap_trace_add(t->trace, last_tape(t), spans, (uint32_t)t->state.step, t->trace_seconds);
+        swap_trace_add(t->trace, r->tape, spans, (uint32_t)t->state.step, t->trace_seconds);
     t->trace_seconds += r->seconds;
     return st;
 }
