@@ -9,9 +9,18 @@
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { SHRINK_ROUNDS_MAX = 6 };
+enum { CUT_ROUNDS_MAX = 10 };
+
+/* A cut must save this part of the compute time, or it is not made: less than predictions are good
+ * for. */
+static const double NOISE = 1.0 / 1024;
+
+/* Stashing activations is given up where it is slower than the best by this factor, given all
+ * memory. */
+static const double HOPELESS = 1.1;
 
 static const uint64_t NO_LIMIT = (uint64_t)1 << 61;
 
@@ -146,55 +155,119 @@ ATOM_MUST static atom_status open_table(part_search_state *s)
     return s->table ? ATOM_OK : part_table_open(s->model, device_limit(s), &s->table);
 }
 
+/* Compute alone, and how many KiB an average cut crosses: what cuts are priced by. */
+static int64_t noise_price(const part_search_state *s, const part_setting *setting)
+{
+    const part_model *m = s->model;
+    uint64_t kib = 1, cuts = m->n_points > 2 ? m->n_points - 2 : 1;
+    double compute_ps = 0;
+    for (uint32_t p = 1; p + 1 < m->n_points; p++)
+        kib += m->boundary_bytes[m->points[p]] / 1024;
+    for (uint32_t i = 0; i < s->g->n_nodes; i++)
+        compute_ps += (s->profile->nodes[i].fwd_seconds + s->profile->nodes[i].bwd_seconds) * 1e12;
+    double price = compute_ps * setting->micro_batches * NOISE / ((double)kib / (double)cuts);
+    return price < 1 ? 1 : (int64_t)price;
+}
+
+/* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */
+ATOM_MUST static atom_status cut_once(part_search_state *s, const part_setting *setting,
+                                      part_goal goal, uint64_t capacity, part_plan **plan,
+                                      part_verdict *v)
+{
+    part_cuts cuts = {0};
+    *plan = NULL;
+    atom_status st = part_dp(s->table, setting, goal, capacity, &cuts, &s->stats.states);
+    if (st == ATOM_OK && cuts.n) {
+        st = part_plan_from_cuts(s, setting, cuts.ends, cuts.n, plan);
+        if (st == ATOM_OK)
+            note_estimate(s, *plan, v);
+    }
+    part_cuts_close(&cuts);
+    return st;
+}
+
+/* Remembers by how little a plan did not fit, for the refusal. */
+static void note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
+{
+    uint64_t device = v->device_peak_bytes, host = v->host_peak_bytes;
+    if (device > limit && (!s->device_need_bytes || device < s->device_need_bytes))
+        s->device_need_bytes = device;
+    if (!host_holds(s, v) && (!s->host_need_bytes || host < s->host_need_bytes))
+        s->host_need_bytes = host;
+}
+
 /*
- * A plan of two or more sub-models whose cuts use at most `capacity` and which fits `limit` in all;
- * NULL if there is none. The pairs' predicate does not see everything (other boundaries, maxima of
- * different pairs), so what a plan needs too much is taken off the capacity.
+ * Cuts for at most `capacity`, in a plan that fits `limit` and the host. The predicate looks at
+ * pairs; what it does not see is corrected from outside: where the sum of all boundaries is too
+ * much, cuts are made dearer until it is not, then cheaper again as far as possible; anything else
+ * is taken off the capacity.
+ */
+ATOM_MUST static atom_status make_cuts(part_search_state *s, part_setting setting, part_goal goal,
+                                       uint64_t capacity, uint64_t limit, part_plan **out)
+{
+    atom_status st = ATOM_OK;
+    part_plan *plan = NULL, *best = NULL;
+    part_verdict v;
+    int64_t too_cheap = 0, dear_enough = INT64_MAX;
+    setting.cut_price = noise_price(s, &setting);
+    const int64_t highest = setting.cut_price << 14;
+    for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
+        ATOM_TRY(cut_once(s, &setting, goal, capacity, &plan, &v));
+        if (!plan)
+            break;
+        if (v.device_peak_bytes <= limit && host_holds(s, &v)) {
+            part_plan_close(&best);
+            best = plan;
+            plan = NULL;
+            dear_enough = setting.cut_price;
+            if (!too_cheap || dear_enough / 3 < too_cheap)
+                break;
+            setting.cut_price = (int64_t)sqrt((double)too_cheap * (double)dear_enough);
+            continue;
+        }
+        note_need(s, &v, limit);
+        part_plan_close(&plan);
+        if (!host_holds(s, &v) || setting.boundaries == PART_ON_DEVICE) {
+            too_cheap = setting.cut_price;
+            if (too_cheap >= highest || (best && dear_enough / 3 < too_cheap))
+                break;
+            setting.cut_price =
+                best ? (int64_t)sqrt((double)too_cheap * (double)dear_enough) : highest;
+            continue;
+        }
+        uint64_t over = v.device_peak_bytes - limit;
+        if (over >= capacity)
+            break;
+        capacity -= over;
+    }
+    *out = best;
+    return ATOM_OK;
+fail:
+    part_plan_close(&plan);
+    part_plan_close(&best);
+    return st;
+}
+
+/* Cuts for at most `capacity`; what they leave of `limit` is filled. *out is NULL if there is none.
  */
 ATOM_MUST static atom_status make_plan(part_search_state *s, const part_setting *setting,
                                        part_goal goal, uint64_t capacity, uint64_t limit,
                                        part_plan **out)
 {
-    atom_status st = open_table(s);
-    part_plan *plan = NULL;
-    part_cuts cuts = {0};
     part_verdict v;
-    capacity = capacity < limit ? capacity : limit;
     *out = NULL;
-    for (int round = 0; st == ATOM_OK && round < SHRINK_ROUNDS_MAX; round++) {
-        ATOM_TRY(part_dp(s->table, setting, goal, capacity, &cuts, &s->stats.states));
-        if (cuts.n == 0)
-            return ATOM_OK;
-        ATOM_TRY(part_plan_from_cuts(s, setting, cuts.ends, cuts.n, &plan));
-        part_cuts_close(&cuts);
-        note_estimate(s, plan, &v);
-        if (v.device_peak_bytes <= limit)
-            break;
-        uint64_t over = v.device_peak_bytes - limit;
-        if (!s->device_need_bytes || v.device_peak_bytes < s->device_need_bytes)
-            s->device_need_bytes = v.device_peak_bytes;
-        part_plan_close(&plan);
-        if (over >= capacity)
-            return ATOM_OK;
-        capacity -= over;
-    }
-    if (plan && s->request->recompute != 1)
-        fill_kept(s, plan, limit);
-    if (plan)
-        fill_resident(s, plan, limit);
-    if (plan)
-        note_estimate(s, plan, &v);
-    if (plan && (repeats(s, plan) || !host_holds(s, &v))) {
-        if (!repeats(s, plan) && (!s->host_need_bytes || v.host_peak_bytes < s->host_need_bytes))
-            s->host_need_bytes = v.host_peak_bytes;
-        part_plan_close(&plan);
-    }
-    *out = plan;
+    atom_status st = open_table(s);
+    if (st == ATOM_OK)
+        st = make_cuts(s, *setting, goal, capacity < limit ? capacity : limit, limit, out);
+    if (st != ATOM_OK || !*out)
+        return st;
+    if (s->request->recompute != 1)
+        fill_kept(s, *out, limit);
+    fill_resident(s, *out, limit);
+    note_estimate(s, *out, &v);
+    if (repeats(s, *out))
+        part_plan_close(out);
     return ATOM_OK;
-fail:
-    part_cuts_close(&cuts);
-    part_plan_close(&plan);
-    return st;
 }
 
 static bool same_plan(const part_plan *a, const part_plan *b)
@@ -234,43 +307,100 @@ ATOM_MUST static atom_status add_single(part_search_state *s)
         add(s, c);
         return ATOM_OK;
     }
-    part_candidates_note_need(s, &c, &v);
+    note_need(s, &v, device_limit(s));
     part_plan_close(&c.plan);
     return ATOM_OK;
+}
+
+/* Does every pair of the plan hide what moves? */
+static bool hides(const part_search_state *s, const part_setting *setting, const part_plan *plan)
+{
+    for (uint32_t k = 0; k + 1 < plan->n_sub_models; k++) {
+        const part_sub_model *a = &plan->sub_models[k], *b = a + 1;
+        part_range cur = part_range_make(s->model, a->first_node, a->last_node);
+        part_range next = part_range_make(s->model, b->first_node, b->last_node);
+        part_times ta = part_range_times(s->model, setting, &cur);
+        part_times tb = part_range_times(s->model, setting, &next);
+        if (!part_pair_hides(&ta, &tb, k + 2 == plan->n_sub_models))
+            return false;
+    }
+    return true;
+}
+
+ATOM_MUST static atom_status add_one(part_search_state *s, const part_setting *setting,
+                                     part_goal goal, uint64_t capacity, bool *hidden)
+{
+    part_candidate c = {.setting = *setting, .goal = goal, .capacity_bytes = capacity};
+    atom_status st = make_plan(s, setting, goal, capacity, device_limit(s), &c.plan);
+    if (st != ATOM_OK || !c.plan)
+        return st;
+    *hidden = hides(s, setting, c.plan);
+    add(s, c);
+    return ATOM_OK;
+}
+
+/* Seconds that a way takes at least: nothing repeated, everything else hidden. */
+static double least_seconds(const part_search_state *s, const part_setting *setting)
+{
+    const part_device *d = &s->profile->device;
+    part_range all = part_range_make(s->model, 0, (int32_t)s->g->n_nodes);
+    double compute = (double)(all.again_ps + all.bwd_ps) * 1e-12 * setting->micro_batches;
+    double kept = (double)all.kept_bytes * setting->micro_batches;
+    if (setting->keep != PART_KEEP_HOST || s->device_bytes == 0)
+        return compute;
+    /* What fits the device need not go to the host. */
+    kept = kept > (double)s->device_bytes ? kept - (double)s->device_bytes : 0;
+    double link = kept / fmin(d->d2h_bytes_per_second, d->h2d_bytes_per_second);
+    return link > compute ? link : compute;
+}
+
+static double best_seconds(const part_search_state *s)
+{
+    double best = INFINITY;
+    for (uint32_t i = 0; i < s->n_candidates; i++)
+        if (s->candidates[i].plan)
+            best = fmin(best, s->candidates[i].plan->predicted_step_seconds);
+    return best;
+}
+
+/* Is the way's best plan, as far as cuts go, far behind what there is already? */
+ATOM_MUST static atom_status too_slow(part_search_state *s, const part_setting *setting, bool *slow)
+{
+    part_cuts cuts = {0};
+    part_setting priced = *setting;
+    uint64_t *states = &s->stats.states;
+    atom_status st = open_table(s);
+    priced.cut_price = noise_price(s, setting);
+    if (st == ATOM_OK)
+        st = part_dp(s->table, &priced, PART_GOAL_TIME, device_limit(s), &cuts, states);
+    *slow = !cuts.n || (double)cuts.score.key * 1e-12 > HOPELESS * best_seconds(s);
+    part_cuts_close(&cuts);
+    return st;
 }
 
 ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *setting)
 {
     static const uint32_t eighths[] = {8, 6, 4, 3, 2, 1};
+    bool dear = false;
+    if (least_seconds(s, setting) >= best_seconds(s))
+        return ATOM_OK;
+    if (setting->keep == PART_KEEP_HOST) {
+        atom_status st = too_slow(s, setting, &dear);
+        if (st != ATOM_OK || dear)
+            return st;
+    }
     for (size_t f = 0; f < sizeof eighths / sizeof *eighths; f++) {
-        for (int hidden = 0; hidden < 2; hidden++) {
-            part_candidate c = {.setting = *setting,
-                                .goal = hidden ? PART_GOAL_HIDDEN : PART_GOAL_TIME,
-                                .capacity_bytes = device_limit(s) / 8 * eighths[f]};
-            if (hidden && f > 0)
-                continue; /* what hides everything is also among the plans of least time */
-            atom_status st =
-                make_plan(s, setting, c.goal, c.capacity_bytes, device_limit(s), &c.plan);
-            if (st != ATOM_OK)
-                return st;
-            if (c.plan)
-                add(s, c);
-        }
+        uint64_t capacity = device_limit(s) / 8 * eighths[f];
+        bool hidden = false;
+        atom_status st = add_one(s, setting, PART_GOAL_TIME, capacity, &hidden);
+        if (st == ATOM_OK && f == 0 && !hidden)
+            st = add_one(s, setting, PART_GOAL_HIDDEN, capacity, &hidden);
+        if (st != ATOM_OK)
+            return st;
         if (!s->device_bytes)
             break; /* without a limit there is nothing to divide */
     }
     return ATOM_OK;
-}
-
-/* The partition that needs the least memory: it is there when nothing else is. */
-ATOM_MUST static atom_status add_smallest(part_search_state *s, const part_setting *setting)
-{
-    part_candidate c = {
-        .setting = *setting, .goal = PART_GOAL_MEMORY, .capacity_bytes = device_limit(s)};
-    atom_status st = make_plan(s, setting, c.goal, c.capacity_bytes, device_limit(s), &c.plan);
-    if (st == ATOM_OK && c.plan)
-        add(s, c);
-    return st;
 }
 
 atom_status part_candidates_make(part_search_state *s)
@@ -279,14 +409,12 @@ atom_status part_candidates_make(part_search_state *s)
     part_candidates_clear(s);
     s->device_need_bytes = s->host_need_bytes = 0;
     ATOM_TRY(add_single(s));
-    for (int way = 0; way < PART_WAYS && !s->in_place; way++) {
+    for (int i = 0; i < PART_WAYS && !s->in_place; i++) {
+        static const int order[PART_WAYS] = {0, 2, 1, 3}; /* stashing activations comes last */
         part_setting setting;
-        if (!part_way_setting(s, way, &setting))
+        if (!part_way_setting(s, order[i], &setting))
             continue;
-        uint32_t before = s->n_candidates;
         ATOM_TRY(add_way(s, &setting));
-        if (s->n_candidates == before)
-            ATOM_TRY(add_smallest(s, &setting));
     }
 fail:
     return st;
@@ -316,14 +444,9 @@ atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64
     return make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, &c->plan);
 }
 
-void part_candidates_note_need(part_search_state *s, const part_candidate *c, const part_verdict *v)
+void part_candidates_note_need(part_search_state *s, const part_verdict *v)
 {
-    uint64_t device = v->device_peak_bytes, host = v->host_peak_bytes;
-    (void)c;
-    if (device > device_limit(s) && (!s->device_need_bytes || device < s->device_need_bytes))
-        s->device_need_bytes = device;
-    if (s->host_bytes && host > s->host_bytes && (!s->host_need_bytes || host < s->host_need_bytes))
-        s->host_need_bytes = host;
+    note_need(s, v, device_limit(s));
 }
 
 void part_candidates_clear(part_search_state *s)
@@ -359,14 +482,21 @@ atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *out)
         st = part_dp(s->table, &setting, PART_GOAL_MICRO_BATCHES, device_limit(s), &cuts,
                      &s->stats.states);
     uint32_t need = cuts.n ? (uint32_t)cuts.score.key : 0;
-    part_cuts_close(&cuts);
-    if (st != ATOM_OK || need == 0 || need > s->micro_batches) {
-        *out = need;
-        return st;
+    if (st == ATOM_OK && need && need <= s->micro_batches) {
+        /* The pairs agree; does this plan as a whole, or another one? */
+        part_verdict v;
+        st = part_plan_from_cuts(s, &setting, cuts.ends, cuts.n, &plan);
+        if (st == ATOM_OK)
+            note_estimate(s, plan, &v);
+        if (st == ATOM_OK && (v.device_peak_bytes > device_limit(s) || !host_holds(s, &v))) {
+            part_plan_close(&plan);
+            st = make_plan(s, &setting, PART_GOAL_HIDDEN, device_limit(s), device_limit(s), &plan);
+        }
+        need = plan ? need : 0;
+        part_plan_close(&plan);
     }
-    /* The pairs agree; does a whole plan? */
-    st = make_plan(s, &setting, PART_GOAL_HIDDEN, device_limit(s), device_limit(s), &plan);
-    *out = plan ? need : 0;
-    part_plan_close(&plan);
+    part_cuts_close(&cuts);
+    if (st == ATOM_OK)
+        *out = need;
     return st;
 }

@@ -47,8 +47,8 @@ ATOM_MUST atom_status part_candidates_make(part_search_state *s);
 part_candidate *part_candidates_take(part_search_state *s);
 /* Makes c->plan again, for a device that has bias bytes less; NULL if there is none. */
 ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
-void part_candidates_note_need(part_search_state *s, const part_candidate *c,
-                               const part_verdict *v);
+/* Remembers by how little a plan did not fit. */
+void part_candidates_note_need(part_search_state *s, const part_verdict *v);
 void part_candidates_clear(part_search_state *s);
 /* Predicted seconds of the best candidate for the state's C; 0: there is none. */
 ATOM_MUST atom_status part_candidates_best_seconds(part_search_state *s, double *seconds);

@@ -85,13 +85,36 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
 
 /* Device bytes that do not depend on cuts (for more than one sub-model). */
 uint64_t part_fixed_bytes(const part_model *m, const part_setting *s);
+static inline uint64_t part_larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Of the device bytes of two neighbours, the part that never falls when ranges grow: once it is too
+ * much, longer ranges are too. */
+static inline uint64_t part_pair_rising_bytes(const part_range *cur, const part_range *next)
+{
+    return cur->slot_bytes + next->slot_bytes + part_larger(cur->grad_bytes, next->grad_bytes) +
+           cur->own_bytes + next->own_bytes + part_larger(cur->kept_bytes, next->kept_bytes);
+}
+
 /* Device bytes of two neighbours together, without fixed bytes and without boundaries of other
  * cuts; the predicate of D10 and Algorithm 1: fixed + pair <= capacity. `last`: next ends the
  * graph. */
-uint64_t part_pair_bytes(const part_setting *s, const part_range *cur, const part_range *next,
-                         bool last);
-/* A part of it that never falls when ranges grow: once it is too much, longer ranges are too. */
-uint64_t part_pair_rising_bytes(const part_range *cur, const part_range *next);
+static inline uint64_t part_pair_bytes(const part_setting *s, const part_range *cur,
+                                       const part_range *next, bool last)
+{
+    uint64_t sets = s->keep == PART_KEEP_HOST ? 2 : 1;
+    uint64_t kept = part_larger(cur->kept_bytes * sets, next->kept_bytes * (last ? 1 : sets));
+    uint64_t items = s->boundaries == PART_ON_HOST ? 4 : s->micro_batches;
+    /* On the device every boundary of the plan has C places more; those of this pair are counted
+     * here. */
+    uint64_t stores = s->boundaries == PART_ON_HOST ? 0 : s->micro_batches;
+    return cur->slot_bytes + next->slot_bytes + part_larger(cur->grad_bytes, next->grad_bytes) +
+           cur->own_bytes + next->own_bytes + kept +
+           part_larger(cur->scratch_bytes, next->scratch_bytes) +
+           (items + stores) * (cur->x_bytes + next->x_bytes);
+}
 
 /* Smallest C that hides what moves while the two compute (forward: the load of next; backward: the
  * load of cur and the spill of next); 0 if no C does. Times must be those of C = 1. */

@@ -11,11 +11,6 @@ static int64_t max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static int64_t copy_ps(uint64_t bytes, double bytes_per_second, double latency_seconds)
 {
     if (bytes == 0)
@@ -54,27 +49,6 @@ uint64_t part_fixed_bytes(const part_model *m, const part_setting *s)
     uint64_t late = s->boundaries == PART_ON_HOST ? 2 : s->micro_batches;
     return m->shared_bytes + m->norm_bytes + m->workspace_bytes + late * m->late_bytes +
            s->micro_batches * m->micro_batch_bytes;
-}
-
-uint64_t part_pair_rising_bytes(const part_range *cur, const part_range *next)
-{
-    return cur->slot_bytes + next->slot_bytes + max_u64(cur->grad_bytes, next->grad_bytes) +
-           cur->own_bytes + next->own_bytes + max_u64(cur->kept_bytes, next->kept_bytes);
-}
-
-uint64_t part_pair_bytes(const part_setting *s, const part_range *cur, const part_range *next,
-                         bool last)
-{
-    uint64_t sets = s->keep == PART_KEEP_HOST ? 2 : 1;
-    uint64_t kept = max_u64(cur->kept_bytes * sets, next->kept_bytes * (last ? 1 : sets));
-    uint64_t items = s->boundaries == PART_ON_HOST ? 4 : s->micro_batches;
-    /* On the device every boundary of the plan has C places more; those of this pair are counted
-     * here. */
-    uint64_t stores = s->boundaries == PART_ON_HOST ? 0 : s->micro_batches;
-    return cur->slot_bytes + next->slot_bytes + max_u64(cur->grad_bytes, next->grad_bytes) +
-           cur->own_bytes + next->own_bytes + kept +
-           max_u64(cur->scratch_bytes, next->scratch_bytes) +
-           (items + stores) * (cur->x_bytes + next->x_bytes);
 }
 
 /* Smallest C with C * gain >= need; 0 if there is none. */

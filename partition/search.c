@@ -14,10 +14,10 @@
 
 #include <string.h>
 
-enum { TRIES_MAX = 4, FINALISTS_MAX = 3, RECOMMEND_ROUNDS_MAX = 16 };
+enum { TRIES_MAX = 4, FINALISTS_MAX = 3, VISITS_MAX = 2000, RECOMMEND_ROUNDS_MAX = 16 };
 
 /* Times within this factor of each other are a tie: fewer sub-models win. */
-static const double TIE = 1.002;
+static const double TIE = 1.005;
 
 /* --- judging --- */
 
@@ -73,7 +73,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
         if (fits(s, &v))
             return ATOM_OK;
         part_estimate(s->model, c->plan, &modelled);
-        part_candidates_note_need(s, c, &v);
+        part_candidates_note_need(s, &v);
         if (!s->device_bytes || v.device_peak_bytes <= s->device_bytes)
             break; /* the host's memory is short: smaller sub-models do not help */
         if (v.device_peak_bytes <= modelled.device_peak_bytes + bias)
@@ -104,6 +104,8 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
         /* The model ranks them; what it puts far behind is not worth a simulation. */
         if (best && next->plan->predicted_step_seconds > 1.5 * best->predicted_step_seconds)
             break;
+        if (best && (uint64_t)next->plan->n_sub_models * s->micro_batches > VISITS_MAX)
+            break; /* a simulation of that size is dear, and the model is good at it */
         ATOM_TRY(settle(s, next));
         if (!next->plan)
             continue;
