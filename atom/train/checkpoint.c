@@ -228,7 +228,7 @@ static atom_status get_hex(const char *path, const json_t *root, const char *key
     return *end ? atom_fail(ATOM_E_FORMAT, "%s: '%s' is not 16 hex digits", path, key) : ATOM_OK;
 }
 
-static atom_status parse_state(const char *path, const json_t *root, train_state *s)
+static atom_status parse_fields(const char *path, const json_t *root, train_state *s)
 {
     int64_t version = 0;
     atom_status st;
@@ -252,19 +252,27 @@ fail:
     return st;
 }
 
+atom_status train_state_parse(const char *path, const char *text, size_t bytes, train_state *state)
+{
+    json_error_t error;
+    train_state parsed = {0};
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    atom_status st =
+        root ? parse_fields(path, root, &parsed)
+             : atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    json_decref(root);
+    if (st == ATOM_OK)
+        *state = parsed;
+    return st;
+}
+
 atom_status train_state_read(const char *path, train_state *state)
 {
     char *text = NULL;
     uint64_t bytes;
-    json_error_t error;
     atom_status st = atom_file_read(path, 1 << 20, &text, &bytes);
-    if (st != ATOM_OK)
-        return st;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    st = root
-             ? parse_state(path, root, state)
-             : atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    json_decref(root);
+    if (st == ATOM_OK)
+        st = train_state_parse(path, text, bytes, state);
     atom_free(text);
     return st;
 }

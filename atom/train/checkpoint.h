@@ -52,5 +52,8 @@ ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **pat
 
 /* atom_state.json alone (`atom inspect`). */
 ATOM_MUST atom_status train_state_read(const char *path, train_state *state);
+/* The same from memory; path is for messages. */
+ATOM_MUST atom_status train_state_parse(const char *path, const char *text, size_t bytes,
+                                        train_state *state);
 
 #endif
