@@ -1,0 +1,167 @@
+/* Checkpoints: round trip to the bit, the newest whole one wins, a failed save leaves the old ones.
+ */
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/train/checkpoint.h"
+#include "atom/train/init.h"
+#include "tests/lib/random_gpt2.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+typedef struct fixture {
+    char dir[64];
+    random_gpt2 model;
+    graph *g;
+    float *vectors; /* master, m, v */
+    train_checkpoint c;
+} fixture;
+
+static void fixture_open(fixture *f)
+{
+    memset(f, 0, sizeof *f);
+    strcpy(f->dir, "/tmp/atom-checkpoint-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    f->model = random_gpt2_make(5);
+    assert_int_equal(graph_gpt2_build(&f->model.config, ATOM_F32, f->model.B, f->model.T, &f->g),
+                     ATOM_OK);
+    uint64_t n = f->g->param_extent;
+    f->vectors = atom_alloc(3 * n, sizeof(float));
+    assert_non_null(f->vectors);
+    for (uint64_t i = 0; i < 3; i++)
+        train_init_weights(f->g, 7 + i, f->vectors + i * n);
+    f->c = (train_checkpoint){.g = f->g,
+                              .config = &f->model.config,
+                              .end_token = 3,
+                              .master = f->vectors,
+                              .m = f->vectors + n,
+                              .v = f->vectors + 2 * n,
+                              .state = {.step = 12, .samples = 34, .seed = ~0ull, .loss = 2.5}};
+}
+
+static void fixture_close(fixture *f)
+{
+    assert_int_equal(atom_dir_remove(f->dir), ATOM_OK);
+    atom_free(f->vectors);
+    graph_close(&f->g);
+}
+
+static char *save(fixture *f, int64_t step, int64_t limit)
+{
+    char *path = NULL;
+    f->c.state.step = step;
+    assert_int_equal(train_checkpoint_save(f->dir, &f->c, limit, &path), ATOM_OK);
+    return path;
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_open(&f);
+    uint64_t n = f.g->param_extent;
+    char *path = save(&f, 12, 0);
+    float *back = atom_alloc(3 * n, sizeof(float));
+    assert_non_null(back);
+    train_checkpoint c = f.c;
+    c.master = back;
+    c.m = back + n;
+    c.v = back + 2 * n;
+    memset(&c.state, 0, sizeof c.state);
+    assert_int_equal(train_checkpoint_load(path, &c), ATOM_OK);
+    assert_memory_equal(back, f.vectors, 3 * n * sizeof(float));
+    assert_int_equal(c.state.step, 12);
+    assert_int_equal(c.state.samples, 34);
+    assert_true(c.state.seed == ~0ull);
+    assert_true(c.state.loss == 2.5);
+    atom_free(back);
+    atom_free(path);
+    fixture_close(&f);
+}
+
+static void newest_whole_one_wins(void **state)
+{
+    (void)state;
+    fixture f;
+    char *path = NULL;
+    fixture_open(&f);
+    assert_int_equal(train_checkpoint_newest(f.dir, &path), ATOM_OK);
+    assert_null(path);
+    for (int64_t step = 8; step <= 11; step++)
+        atom_free(save(&f, step, 2));
+    assert_int_equal(train_checkpoint_newest(f.dir, &path), ATOM_OK);
+    assert_non_null(strstr(path, "checkpoint-11"));
+    /* without our state it is not a checkpoint */
+    char *half = atom_path_join(path, "atom_state.json");
+    assert_int_equal(unlink(half), 0);
+    atom_free(half);
+    atom_free(path);
+    assert_int_equal(train_checkpoint_newest(f.dir, &path), ATOM_OK);
+    assert_non_null(strstr(path, "checkpoint-10"));
+    char *gone = atom_path_join(f.dir, "checkpoint-9");
+    assert_false(atom_path_exists(gone));
+    atom_free(gone);
+    atom_free(path);
+    fixture_close(&f);
+}
+
+static void full_disk_loses_nothing(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_open(&f);
+    char *first = save(&f, 1, 1), *path = NULL;
+    struct rlimit old, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = old;
+    small.rlim_cur = 2048;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    f.c.state.step = 2;
+    atom_status st = train_checkpoint_save(f.dir, &f.c, 1, &path);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_not_equal(st, ATOM_OK);
+    assert_non_null(strstr(atom_fail_message(), "step 2 was not saved"));
+    assert_int_equal(train_checkpoint_newest(f.dir, &path), ATOM_OK);
+    assert_string_equal(path, first);
+    atom_free(path);
+    atom_free(first);
+    fixture_close(&f);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_open(&f);
+    uint64_t before = atom_mem_read().live_blocks;
+    for (uint64_t n = 1; n < 400; n += 1 + n / 8) {
+        char *path = NULL;
+        atom_mem_fail_after(n);
+        atom_status st = train_checkpoint_save(f.dir, &f.c, 1, &path);
+        atom_mem_fail_after(0);
+        assert_true(st == ATOM_OK || path == NULL);
+        atom_free(path);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+    }
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(newest_whole_one_wins),
+        cmocka_unit_test(full_disk_loses_nothing),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
