@@ -72,6 +72,16 @@ static atom_status keep_state(const harness_run *run, const gen_lowered *low, co
     return out->master && out->m && out->v && out->wire ? ATOM_OK : atom_fail_memory("a result", 1);
 }
 
+static void keep_losses(const harness_run *run, const gen_lowered *low, const char *slab,
+                        uint32_t row, harness_result *out)
+{
+    uint64_t n = (uint64_t)(run->g->micro_batch * run->g->sequence);
+    uint32_t C = run->plan->micro_batches;
+    for (uint32_t i = 0; i < C; i++)
+        memcpy(out->losses + ((uint64_t)row * C + i) * n,
+               slab + low->layout.losses + i * low->layout.loss_bytes, n * 4);
+}
+
 static atom_status run_steps(const harness_run *run, const gen_lowered *low, swap_exec *exec,
                              harness_result *out)
 {
@@ -79,7 +89,6 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
     const swap_host_layout *h = &low->layout;
     const graph *g = run->g;
     uint32_t C = run->plan->micro_batches, targets = 0;
-    uint64_t n = (uint64_t)(g->micro_batch * g->sequence);
     atom_status st = ATOM_OK;
     float *master = (float *)(slab + h->master);
     train_init_weights(g, run->seed, master);
@@ -100,13 +109,13 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
         swap_tape_kind kind = s == 1 ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN;
         ATOM_TRY(swap_exec_run(exec, low->tapes[kind], &step, &result));
         out->norms[s - 1] = result.grad_norm;
-        for (uint32_t i = 0; i < C; i++)
-            memcpy(out->losses + ((uint64_t)(s - 1) * C + i) * n,
-                   slab + h->losses + i * h->loss_bytes, n * 4);
+        keep_losses(run, low, slab, s - 1, out);
     }
     swap_step last = {
         .step = run->steps, .max_grad_norm = run->max_grad_norm, .update = adamw_step(run->steps)};
     ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_DRAIN], &last, NULL));
+    ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
+    keep_losses(run, low, slab, run->steps, out);
     ATOM_TRY(keep_state(run, low, slab, out));
 fail:
     return st;
@@ -138,7 +147,7 @@ atom_status harness_do(const harness_run *run, harness_result *out)
         config.compiled = gen_module_compiled(module);
     }
     ATOM_TRY(swap_exec_open(&config, &exec));
-    out->n_losses = run->steps * run->plan->micro_batches * n;
+    out->n_losses = (run->steps + 1) * run->plan->micro_batches * n;
     out->losses = atom_alloc(out->n_losses, sizeof(float));
     if (!out->losses) {
         st = atom_fail_memory("losses", out->n_losses * 4);

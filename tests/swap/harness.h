@@ -24,7 +24,7 @@ typedef struct harness_result {
     float *master, *m, *v; /* canonical vectors after the last step */
     void *wire;
     double norms[16];
-    float *losses; /* steps x C x B*T */
+    float *losses; /* (steps + 1) x C x B*T; the last row is an evaluation */
     uint64_t n_losses;
     uint64_t device_peak_bytes;
 } harness_result;
