@@ -334,8 +334,46 @@ static void equals_algorithm_1(void **state)
     }
 }
 
+/* The whole search on the same graphs: what it finds is legal and fits. */
+static void plans_random_graphs(void **state)
+{
+    (void)state;
+    uint64_t seed = 7;
+    uint32_t found = 0, refused = 0;
+    for (int i = 0; i < 150; i++) {
+        graph *g = random_graph(&seed);
+        part_profile *profile = random_profile(g, &seed);
+        part_request request = {.device_budget_bytes = 20000 + roll(&seed, 200000),
+                                .host_budget_bytes = 200000 + roll(&seed, 4000000),
+                                .micro_batches = roll(&seed, 5),
+                                .clip = roll(&seed, 2),
+                                .recompute = (int)roll(&seed, 3) - 1};
+        part_plan *plan = NULL;
+        atom_status st = part_search(g, profile, &request, &plan, NULL);
+        if (st == ATOM_OK) {
+            found++;
+            assert_int_equal(part_plan_check(plan, g), ATOM_OK);
+            assert_true(plan->device_peak_bytes <= request.device_budget_bytes);
+            assert_true(plan->host_peak_bytes <= request.host_budget_bytes);
+            if (request.micro_batches)
+                assert_int_equal(plan->micro_batches, request.micro_batches);
+        } else {
+            refused++;
+            assert_int_equal(st, ATOM_E_RESOURCE);
+            assert_null(plan);
+        }
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(found > 40 && refused > 20);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equals_algorithm_1)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_algorithm_1),
+        cmocka_unit_test(plans_random_graphs),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
