@@ -132,6 +132,11 @@ static void resumes(void **state)
     fputs("{\"step\":8,\"lo", f); /* cut by a crash */
     fclose(f);
     assert_int_equal(train_metrics_open(path, 100, &m), ATOM_OK);
+    train_metrics_close(&m);
+    f = fopen(path, "a");
+    fputs("{\"step\":8}", f); /* cut just before the line end */
+    fclose(f);
+    assert_int_equal(train_metrics_open(path, 100, &m), ATOM_OK);
     write_steps(m, 8, 8);
     train_metrics_close(&m);
     json_t *line = line_at(path, 8); /* 7 steps and an eval before it */
