@@ -348,6 +348,7 @@ atom_status train_generate(const train_generate_request *request, train_generate
     ATOM_TRY(text_room(&w, 0));
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
     *result = (train_generate_result){.text = w.text,
+                                      .bytes = w.whole,
                                       .tokens = made,
                                       .prompt_tokens = prompt_tokens,
                                       .seconds = atom_clock_seconds() - begin};

@@ -166,6 +166,7 @@ typedef struct train_generate_request {
 } train_generate_request;
 typedef struct train_generate_result {
     char *text; /* what was made, without the prompt; free with atom_free */
+    uint64_t bytes; /* of text; a model of bytes may well make a NUL */
     int64_t tokens, prompt_tokens;
     double seconds;
 } train_generate_result;

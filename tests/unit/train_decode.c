@@ -300,6 +300,8 @@ static void test_out_of_memory(void **state)
     random_gpt2 r = random_gpt2_make(2);
     model *m = model_open(&r.config, ATOM_F32, 2);
     (void)state;
+    atom_threads_close(&m->threads); /* no workers: they free their own start-up blocks */
+    assert_int_equal(atom_threads_open(1, &m->threads), ATOM_OK);
     for (int swaps = 0; swaps < 2; swaps++) {
         uint64_t live = atom_mem_read().live_bytes;
         atom_status st = ATOM_E_RESOURCE;

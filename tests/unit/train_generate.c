@@ -1,0 +1,404 @@
+/*
+ * Generation from a directory: the same tokens as a plain forward pass per token, sliding included;
+ * seeds; budgets; whole characters only, shown by a model that recites; everything it refuses.
+ */
+#include "atom/base/env.h"
+#include "atom/text/utf8.h"
+#include "atom/train/trainer.h"
+#include "tests/lib/gpt2_forward.h"
+#include "tests/lib/model_dir.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { END = 256, POSITIONS = 24, BYTES_MAX = 4096 };
+
+/* What emit was called with. */
+typedef struct heard {
+    char text[BYTES_MAX];
+    size_t bytes;
+    int calls;
+} heard;
+
+static void listen(void *ctx, const char *text, size_t bytes)
+{
+    heard *h = ctx;
+    assert_true(bytes > 0);
+    assert_int_equal(text_utf8_check(text, bytes), bytes);
+    assert_true(h->bytes + bytes < BYTES_MAX);
+    memcpy(h->text + h->bytes, text, bytes);
+    h->bytes += bytes;
+    h->calls++;
+}
+
+static train_generate_request request_of(const char *dir, const char *prompt, int64_t max_tokens)
+{
+    return (train_generate_request){.model = dir,
+                                    .prompt = prompt,
+                                    .max_tokens = max_tokens,
+                                    .temperature = 1,
+                                    .top_p = 1,
+                                    .seed = 1,
+                                    .dtype = TRAIN_DTYPE_FP32,
+                                    .threads = 2,
+                                    .stop_at_end = true};
+}
+
+/* What was emitted is the same. Free .text with atom_free. */
+static train_generate_result generate(train_generate_request r)
+{
+    train_generate_result result = {0};
+    heard h = {.bytes = 0};
+    r.emit = listen;
+    r.ctx = &h;
+    atom_status st = train_generate(&r, &result);
+    if (st != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(result.bytes, h.bytes);
+    assert_memory_equal(result.text, h.text, h.bytes);
+    assert_int_equal(result.text[result.bytes], 0);
+    return result;
+}
+
+static void same_text(train_generate_request a, train_generate_request b, bool same)
+{
+    train_generate_result x = generate(a), y = generate(b);
+    bool equal = x.bytes == y.bytes && memcmp(x.text, y.text, x.bytes) == 0;
+    assert_true(equal == same);
+    atom_free(x.text);
+    atom_free(y.text);
+}
+
+/* --- the same tokens as without a cache --- */
+
+static int32_t likeliest(const float *logits)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i <= END; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+/* Greedy, one whole forward pass per token; when `positions` tokens are seen and one more comes,
+ * the last half stays. Writes the ids. */
+static void greedy_plainly(const model_dir *m, const uint8_t *prompt, size_t n, int64_t made,
+                           int32_t *out)
+{
+    int32_t seen[BYTES_MAX];
+    int64_t P = m->config.positions, length = (int64_t)n, first = 0;
+    for (size_t i = 0; i < n; i++)
+        seen[i] = prompt[i];
+    if (length > P)
+        first = length - P;
+    for (int64_t k = 0; k < made; k++) {
+        int64_t T = length - first;
+        gpt2_forward f = gpt2_forward_open(&m->config, ATOM_F32, T, m->params);
+        const float *logits = gpt2_forward_logits(&f, seen + first);
+        out[k] = seen[length] = likeliest(logits + (T - 1) * m->config.vocab_size);
+        gpt2_forward_close(&f);
+        length++;
+        if (T == P)
+            first = length - P / 2;
+    }
+}
+
+static void check_greedy(const model_dir *m, const char *prompt, int64_t made)
+{
+    int32_t ids[256];
+    text_tokenizer *bytes = NULL;
+    train_generate_request r = request_of(m->dir, prompt, made);
+    train_generate_result result;
+    char *raw, *want;
+    size_t n;
+    r.temperature = 0;
+    r.stop_at_end = false;
+    result = generate(r);
+    greedy_plainly(m, (const uint8_t *)prompt, strlen(prompt), made, ids);
+    assert_int_equal(text_tokenizer_bytes(&bytes), ATOM_OK);
+    assert_int_equal(text_decode(bytes, (const uint32_t *)ids, (size_t)made, true, &raw, &n),
+                     ATOM_OK);
+    assert_int_equal(text_utf8_repair(raw, n, &want, &n), ATOM_OK);
+    /* a character that was cut off at the end is left out, not repaired */
+    assert_true(result.bytes == n || result.bytes == n - 3);
+    assert_memory_equal(result.text, want, result.bytes);
+    text_tokenizer_close(&bytes);
+    atom_free(result.text);
+    atom_free(raw);
+    atom_free(want);
+}
+
+static void test_equals_forward(void **state)
+{
+    scratch s;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, seed);
+        model_dir_save(&m);
+        check_greedy(&m, "In the beginning", 70);
+        check_greedy(&m, "x", 30);
+        check_greedy(&m, "a prompt that is much longer than what the model sees", 20);
+        model_dir_close(&m);
+        scratch_close(&s);
+    }
+}
+
+/* One position: nothing but the last token counts. */
+static void test_one_position(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, 1, 3);
+    (void)state;
+    model_dir_save(&m);
+    train_generate_request r = request_of(m.dir, "abc", 9), one = request_of(m.dir, "c", 9);
+    r.temperature = one.temperature = 0;
+    same_text(r, one, true);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+/* --- what changes the text and what does not --- */
+
+static void test_seeds_and_budgets(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 9);
+    int opened = 0;
+    (void)state;
+    model_dir_save(&m);
+    train_generate_request a = request_of(m.dir, "hello", 60), b = a;
+    a.stop_at_end = b.stop_at_end = false;
+    same_text(a, b, true);
+    b.seed = 2;
+    same_text(a, b, false);
+    b.seed = 1;
+    b.top_k = 3;
+    same_text(a, b, false);
+    b.top_k = 0;
+    b.threads = 3;
+    same_text(a, b, true);
+    for (uint64_t kib = 50; kib < 900; kib += kib / 3) {
+        train_generate_result result;
+        b.device_memory = kib << 10;
+        atom_status st = train_generate(&b, &result);
+        if (st != ATOM_OK) {
+            assert_int_equal(st, ATOM_E_RESOURCE);
+            continue;
+        }
+        atom_free(result.text);
+        same_text(a, b, true);
+        opened++;
+    }
+    assert_true(opened >= 3);
+    b.dtype = TRAIN_DTYPE_BF16;
+    b.device_memory = 0;
+    a = b;
+    a.device_memory = 400 << 10;
+    same_text(a, b, true);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+/* No prompt is the start of a document; so is the end-of-text token. */
+static void test_no_prompt(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 4);
+    (void)state;
+    model_dir_save(&m);
+    train_generate_request r = request_of(m.dir, "", 20), none = request_of(m.dir, NULL, 20);
+    train_generate_result result;
+    same_text(r, none, true);
+    assert_int_equal(train_generate(&r, &result), ATOM_OK);
+    assert_int_equal(result.prompt_tokens, 0);
+    assert_true(result.tokens >= 1 && result.seconds >= 0);
+    atom_free(result.text);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+/* --- a model that recites --- */
+
+/* Blocks pass their input on, and the position says which token comes next: ids[p + 1] after p. */
+static void make_reciter(model_dir *m, const int32_t *ids, int64_t n)
+{
+    const float *wte = model_dir_param(m, "wte.weight");
+    float *wpe = model_dir_param(m, "wpe.weight");
+    int64_t C = m->config.width;
+    for (int64_t layer = 0; layer < m->config.layers; layer++) {
+        static const char *const parts[] = {"attn", "mlp"};
+        for (int part = 0; part < 2; part++) {
+            char name[64];
+            int64_t I = part ? m->config.inner : C;
+            snprintf(name, sizeof name, "h.%d.%s.c_proj.weight", (int)layer, parts[part]);
+            memset(model_dir_param(m, name), 0, (size_t)(C * I) * sizeof(float));
+        }
+    }
+    for (int64_t p = 0; p + 1 < n; p++) {
+        for (int64_t c = 0; c < C; c++)
+            wpe[p * C + c] = 50 * wte[ids[p + 1] * C + c];
+    }
+}
+
+static void recite(const char *say, size_t bytes, bool end_after, int64_t max_tokens,
+                   bool stop_at_end, const char *want, int64_t want_tokens)
+{
+    scratch s;
+    int32_t ids[POSITIONS] = {'>'};
+    int64_t n = 1;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 8);
+    for (size_t i = 0; i < bytes; i++)
+        ids[n++] = (uint8_t)say[i];
+    if (end_after) {
+        ids[n++] = END;
+        ids[n++] = 'z';
+    }
+    make_reciter(&m, ids, n);
+    model_dir_save(&m);
+    train_generate_request r = request_of(m.dir, ">", max_tokens);
+    r.temperature = 0;
+    r.stop_at_end = stop_at_end;
+    train_generate_result result = generate(r);
+    assert_string_equal(result.text, want);
+    assert_int_equal(result.tokens, want_tokens);
+    atom_free(result.text);
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+#define SAY(text) text, sizeof text - 1
+
+static void test_whole_characters(void **state)
+{
+    (void)state;
+    recite(SAY("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80!"), false, 11, true,
+           "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80!", 11);
+    /* cut off by max_tokens: the beginning of the last character is not shown */
+    recite(SAY("a\xc3\xa9\xe2\x82\xac"), false, 5, true, "a\xc3\xa9", 5);
+    /* wrong bytes: one U+FFFD for each that can begin nothing, one for each broken character */
+    recite(SAY("x\xffy\xe2\x82z\x80\xf0\x9f\x98\xc3\xa9"), false, 12, true,
+           "x\xef\xbf\xbdy\xef\xbf\xbdz\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9", 12);
+}
+
+static void test_end_of_text(void **state)
+{
+    (void)state;
+    recite(SAY("done"), true, 12, true, "done", 5);
+    recite(SAY("done"), true, 6, false, "done<|endoftext|>z", 6);
+    recite(SAY("done"), true, 4, true, "done", 4);
+    recite(SAY("a\xe2\x82"), true, 12, true, "a", 4);
+}
+
+/* --- what it refuses --- */
+
+static void refuse(train_generate_request r, atom_status want, const char *word)
+{
+    train_generate_result result = {.tokens = -5};
+    assert_int_equal(train_generate(&r, &result), want);
+    if (!strstr(atom_fail_message(), word))
+        fail_msg("'%s' does not say '%s'", atom_fail_message(), word);
+    assert_int_equal(result.tokens, -5);
+}
+
+static void test_refuses_requests(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 1);
+    train_generate_request r = request_of(m.dir, "a", 3);
+    (void)state;
+    model_dir_save(&m);
+    r.max_tokens = 0;
+    refuse(r, ATOM_E_USAGE, "max_tokens");
+    r = request_of(m.dir, "a", 3);
+    r.temperature = -1;
+    refuse(r, ATOM_E_USAGE, "temperature");
+    r = request_of(m.dir, "a", 3);
+    r.top_p = 0;
+    refuse(r, ATOM_E_USAGE, "top_p");
+    r = request_of(m.dir, "a", 3);
+    r.top_k = -1;
+    refuse(r, ATOM_E_USAGE, "top_k");
+    r = request_of(m.dir, "a", 3);
+    r.device_memory = 1000;
+    refuse(r, ATOM_E_RESOURCE, "bytes more");
+    refuse(request_of(m.dir, "a\xff", 3), ATOM_E_FORMAT, "prompt");
+    refuse(request_of("gpt2-124m", "a", 3), ATOM_E_USAGE, "no weights");
+    refuse(request_of("no such model", "a", 3), ATOM_E_USAGE, "no such model");
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+static void test_refuses_files(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 1);
+    (void)state;
+    model_dir_save(&m);
+    assert_int_equal(remove(scratch_path(&s, "tokenizer.json")), 0);
+    refuse(request_of(m.dir, "a", 3), ATOM_E_FORMAT, "tokenizer.json");
+    model_dir_save(&m);
+    assert_int_equal(remove(scratch_path(&s, "model.safetensors")), 0);
+    refuse(request_of(m.dir, "a", 3), ATOM_E_USAGE, "no weights");
+    scratch_write(&s, "model.safetensors", "junk", 4);
+    refuse(request_of(m.dir, "a", 3), ATOM_E_FORMAT, "model.safetensors");
+    model_dir_param(&m, "wte.weight")[5] = __builtin_nanf("");
+    atom_log_set_level(ATOM_LOG_ERROR);
+    model_dir_save(&m);
+    refuse(request_of(m.dir, "a", 3), ATOM_E_DIVERGED, "finite");
+    model_dir_close(&m);
+    /* a tokenizer that knows more tokens than the model */
+    m = model_dir_make(s.dir, POSITIONS, 1);
+    graph_close(&m.g);
+    m.config.vocab_size = 200;
+    assert_int_equal(graph_gpt2_build(&m.config, ATOM_F32, 1, 1, &m.g), ATOM_OK);
+    train_init_weights(m.g, 1, m.params);
+    model_dir_save(&m);
+    refuse(request_of(m.dir, "a", 3), ATOM_E_FORMAT, "belong together");
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+static void test_out_of_memory(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 1);
+    train_generate_request r = request_of(m.dir, "ab", 3);
+    train_generate_result result;
+    (void)state;
+    model_dir_save(&m);
+    r.threads = 1;
+    r.stop_at_end = false;
+    for (int swaps = 0; swaps < 2; swaps++) {
+        uint64_t live = atom_mem_read().live_bytes;
+        atom_status st = ATOM_E_RESOURCE;
+        r.device_memory = swaps ? 400 << 10 : 0;
+        for (uint64_t n = 1; st != ATOM_OK; n++) {
+            atom_mem_fail_after(n);
+            st = train_generate(&r, &result);
+            atom_mem_fail_after(0);
+            assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+            if (st != ATOM_OK)
+                assert_int_equal(atom_mem_read().live_bytes, live);
+            assert_true(n < 20000);
+        }
+        atom_free(result.text);
+        assert_int_equal(atom_mem_read().live_bytes, live);
+    }
+    model_dir_close(&m);
+    scratch_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_forward),    cmocka_unit_test(test_one_position),
+        cmocka_unit_test(test_seeds_and_budgets), cmocka_unit_test(test_no_prompt),
+        cmocka_unit_test(test_whole_characters),  cmocka_unit_test(test_end_of_text),
+        cmocka_unit_test(test_refuses_requests),  cmocka_unit_test(test_refuses_files),
+        cmocka_unit_test(test_out_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
