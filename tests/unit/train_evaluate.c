@@ -1,0 +1,199 @@
+/*
+ * The loss of a saved model over a data set: against the plain forward pass, window by window; the
+ * same bits through a device budget; partial batches, splits, refusals.
+ */
+#include "atom/base/env.h"
+#include "atom/text/dataset.h"
+#include "atom/text/shard.h"
+#include "atom/train/trainer.h"
+#include "tests/lib/gpt2_forward.h"
+#include "tests/lib/model_dir.h"
+#include "tests/scratch.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { T = 10, VAL_TOKENS = 88, TRAIN_TOKENS = 61 }; /* 8 windows and rest; 6 windows */
+
+typedef struct world {
+    scratch s;
+    model_dir m;
+    uint32_t val[VAL_TOKENS], train[TRAIN_TOKENS];
+    char data[600];
+} world;
+
+static void write_split(const world *w, const char *split, uint32_t *ids, size_t n, uint32_t salt)
+{
+    text_shard_writer *out;
+    for (size_t i = 0; i < n; i++)
+        ids[i] = ((uint32_t)i * 2654435761u + salt) >> 24;
+    assert_int_equal(text_shard_writer_open(w->data, split, 257, 0, &out), ATOM_OK);
+    assert_int_equal(text_shard_writer_put(out, ids, n), ATOM_OK);
+    assert_int_equal(text_shard_writer_end(out), ATOM_OK);
+    text_shard_writer_close(&out);
+}
+
+static void world_open(world *w)
+{
+    scratch_open(&w->s);
+    snprintf(w->data, sizeof w->data, "%s/data", w->s.dir);
+    assert_int_equal(atom_dir_make(w->data), ATOM_OK);
+    write_split(w, "val", w->val, VAL_TOKENS, 1);
+    write_split(w, "train", w->train, TRAIN_TOKENS, 77);
+    w->m = model_dir_make(w->s.dir, 16, 2);
+    model_dir_save(&w->m);
+}
+
+static void world_close(world *w)
+{
+    model_dir_close(&w->m);
+    scratch_close(&w->s);
+}
+
+static double plain_loss(const world *w, const uint32_t *ids, int64_t windows)
+{
+    gpt2_forward f = gpt2_forward_open(&w->m.config, ATOM_F32, T, w->m.params);
+    double sum = 0;
+    for (int64_t i = 0; i < windows; i++) {
+        int32_t tokens[T], targets[T];
+        for (int64_t t = 0; t < T; t++) {
+            tokens[t] = (int32_t)ids[i * T + t];
+            targets[t] = (int32_t)ids[i * T + t + 1];
+        }
+        sum += gpt2_forward_loss(&f, tokens, targets);
+    }
+    gpt2_forward_close(&f);
+    return sum / (double)(windows * T);
+}
+
+static train_eval_request request_of(const world *w, int64_t B)
+{
+    return (train_eval_request){.model = w->s.dir,
+                                .data = w->data,
+                                .micro_batch = B,
+                                .sequence = T,
+                                .dtype = TRAIN_DTYPE_FP32,
+                                .threads = 2};
+}
+
+static train_eval_result evaluate(train_eval_request r)
+{
+    train_eval_result result = {0};
+    if (train_evaluate(&r, &result) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_true(result.seconds >= 0);
+    return result;
+}
+
+static void close_to(double a, double b)
+{
+    assert_true(fabs(a - b) <= 2e-6 * fabs(b));
+}
+
+static void test_equals_forward(void **state)
+{
+    world w;
+    train_eval_result got;
+    (void)state;
+    world_open(&w);
+    for (int64_t B = 1; B <= 11; B += 2) { /* 3, 5, 7: a partial batch; 9, 11: larger than all */
+        got = evaluate(request_of(&w, B));
+        assert_int_equal(got.tokens, 8 * T);
+        close_to(got.loss, plain_loss(&w, w.val, 8));
+    }
+    train_eval_request r = request_of(&w, 3);
+    r.split = "train";
+    got = evaluate(r);
+    assert_int_equal(got.tokens, 6 * T);
+    close_to(got.loss, plain_loss(&w, w.train, 6));
+    r.split = "val";
+    r.batches = 2;
+    got = evaluate(r);
+    assert_int_equal(got.tokens, 6 * T);
+    close_to(got.loss, plain_loss(&w, w.val, 6));
+    r.batches = 100;
+    assert_int_equal(evaluate(r).tokens, 8 * T);
+    world_close(&w);
+}
+
+static void test_budgets(void **state)
+{
+    world w;
+    int opened = 0;
+    (void)state;
+    world_open(&w);
+    train_eval_request r = request_of(&w, 3);
+    double want = evaluate(r).loss;
+    for (uint64_t kib = 200; kib <= 3200; kib *= 2) {
+        train_eval_result got;
+        r.device_memory = kib << 10;
+        atom_status st = train_evaluate(&r, &got);
+        assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+        if (st != ATOM_OK)
+            continue;
+        opened++;
+        assert_true(got.loss == want);
+    }
+    assert_true(opened > 0);
+    r.dtype = TRAIN_DTYPE_BF16;
+    r.device_memory = 0;
+    assert_true(fabs(evaluate(r).loss - want) < 0.1);
+    world_close(&w);
+}
+
+static void refuse(train_eval_request r, atom_status want, const char *word)
+{
+    train_eval_result result = {.tokens = -5};
+    assert_int_equal(train_evaluate(&r, &result), want);
+    if (!strstr(atom_fail_message(), word))
+        fail_msg("'%s' does not say '%s'", atom_fail_message(), word);
+    assert_int_equal(result.tokens, -5);
+}
+
+static void test_refuses(void **state)
+{
+    world w;
+    (void)state;
+    world_open(&w);
+    train_eval_request r = request_of(&w, 2);
+    r.split = "test";
+    refuse(r, ATOM_E_USAGE, "split");
+    r = request_of(&w, 2);
+    r.batches = -1;
+    refuse(r, ATOM_E_USAGE, "batches");
+    r = request_of(&w, 2);
+    r.sequence = 17;
+    refuse(r, ATOM_E_USAGE, "positions");
+    r = request_of(&w, 2);
+    r.data = w.s.dir;
+    refuse(r, ATOM_E_FORMAT, w.s.dir);
+    r = request_of(&w, 2);
+    r.model = "gpt2-124m";
+    r.sequence = 8;
+    refuse(r, ATOM_E_USAGE, "no weights");
+    r = request_of(&w, 2);
+    r.device_memory = 4096;
+    refuse(r, ATOM_E_RESOURCE, "device");
+    write_split(&w, "val", w.val, T, 1);
+    refuse(request_of(&w, 2), ATOM_E_FORMAT, "sequence_len");
+    model_dir_param(&w.m, "ln_f.weight")[0] = INFINITY;
+    atom_log_set_level(ATOM_LOG_ERROR);
+    model_dir_save(&w.m);
+    write_split(&w, "val", w.val, VAL_TOKENS, 1);
+    refuse(request_of(&w, 2), ATOM_E_DIVERGED, "finite");
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equals_forward),
+        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
