@@ -6,7 +6,7 @@
  *   x_cols   panels of x', one per 64 rows of the chunk, k = C
  *   top, sum, factor   f32 [V blocks][R]: per block of CLASSIFIER_BLOCK words and row
  *   hit, lse           f32 [R]: the target's logit; log sum exp
- * backward only:
+ * backward only (e and d_turned are left operands, d_turned in chunks, see gemm.h):
  *   x_rows   panels of x, one per 64 channels, k = R
  *   e        act [V][R]: exp(logit - top of its block), then d logit; transposed on purpose
  *   d_turned act [R][CLASSIFIER_SPAN]: d logit of one span of words, not transposed
@@ -20,7 +20,7 @@
 #include "kernels/cpu/matmul.h"
 
 enum {
-    CLASSIFIER_BLOCK = 512, /* words per forward task */
+    CLASSIFIER_BLOCK = 256, /* words per forward task: the rows of one tile */
     CLASSIFIER_SPAN = 1024, /* words per backward round */
     CLASSIFIER_ROWS_MAX = 512,
     CLASSIFIER_SCORE_BYTES = 52 << 20

@@ -21,10 +21,10 @@
 enum { GEMM_BUCKETS = 256, GEMM_STACK_BYTES = 128 << 10, GEMM_ALIGN = 64 };
 
 typedef struct gemm_entry {
-    gemm_shape shape;
+    gemm shape; /* its entry is NULL */
     struct gemm_entry *next;
     dnnl_primitive_t primitive; /* NULL: oneDNN has nothing good */
-    dnnl_memory_desc_t a, b, bias, c, scratch;
+    dnnl_memory_desc_t a, b, c, scratch;
     size_t scratch_bytes;
 } gemm_entry;
 
@@ -48,18 +48,13 @@ static void one_thread(void)
     done = true;
 }
 
-static dnnl_data_type_t type_of(atom_dtype dtype)
-{
-    return dtype == ATOM_F32 ? dnnl_f32 : dnnl_bf16;
-}
-
-static bool make_attr(const gemm_shape *s, dnnl_primitive_attr_t *attr)
+static bool make_attr(const gemm *g, dnnl_primitive_attr_t *attr)
 {
     if (dnnl_primitive_attr_create(attr) != dnnl_success)
         return false;
     bool ok =
         dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    if (ok && s->add) {
+    if (ok && g->add) {
         dnnl_post_ops_t ops = NULL;
         ok = dnnl_post_ops_create(&ops) == dnnl_success &&
              dnnl_post_ops_append_sum(ops, 1.0f) == dnnl_success &&
@@ -72,21 +67,18 @@ static bool make_attr(const gemm_shape *s, dnnl_primitive_attr_t *attr)
     return ok;
 }
 
-/* Descriptors of a, bias and c; b blocked as the header says, or plain with 64 columns. */
+/* b blocked as the header says, or (fp32 only) the same bytes as a plain matrix of 64 columns. */
 static bool make_descs(gemm_entry *e, bool blocked)
 {
-    const gemm_shape *s = &e->shape;
-    dnnl_dims_t a = {s->m, s->k}, b = {s->k, s->n}, c = {s->m, s->n}, bias = {1, s->n};
-    dnnl_dims_t a_step = {s->lda, 1}, b_step = {GEMM_PANEL, 1}, c_step = {s->ldc, 1};
-    dnnl_dims_t bias_step = {s->n, 1};
-    dnnl_data_type_t in = type_of(s->in);
-    dnnl_format_tag_t tag = s->in == ATOM_F32 ? dnnl_BA16a64b : dnnl_BA16a64b2a;
-    dnnl_status_t st = blocked ? dnnl_memory_desc_init_by_tag(&e->b, 2, b, in, tag)
-                               : dnnl_memory_desc_init_by_strides(&e->b, 2, b, in, b_step);
-    return st == dnnl_success &&
-           dnnl_memory_desc_init_by_strides(&e->a, 2, a, in, a_step) == dnnl_success &&
-           dnnl_memory_desc_init_by_strides(&e->bias, 2, bias, in, bias_step) == dnnl_success &&
-           dnnl_memory_desc_init_by_strides(&e->c, 2, c, type_of(s->out), c_step) == dnnl_success;
+    const gemm *g = &e->shape;
+    dnnl_dims_t a = {g->m, g->k}, b = {g->k, GEMM_PANEL}, c = {g->m, GEMM_PANEL};
+    dnnl_data_type_t in = g->in == ATOM_F32 ? dnnl_f32 : dnnl_bf16;
+    dnnl_format_tag_t tag = !blocked            ? dnnl_ab
+                            : g->in == ATOM_F32 ? dnnl_BA16a64b
+                                                : dnnl_BA16a64b2a;
+    return dnnl_memory_desc_init_by_tag(&e->a, 2, a, in, dnnl_ab) == dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&e->b, 2, b, in, tag) == dnnl_success &&
+           dnnl_memory_desc_init_by_tag(&e->c, 2, c, dnnl_f32, dnnl_ab) == dnnl_success;
 }
 
 /* Tries one form of b; takes it only where oneDNN has compiled code for it. */
@@ -98,14 +90,13 @@ static bool make_primitive(gemm_entry *e, bool blocked)
     const char *name = "";
     if (!make_descs(e, blocked) || !make_attr(&e->shape, &attr))
         return false;
-    bool ok = dnnl_matmul_desc_init(&matmul, &e->a, &e->b, e->shape.bias ? &e->bias : NULL,
-                                    &e->c) == dnnl_success &&
+    bool ok = dnnl_matmul_desc_init(&matmul, &e->a, &e->b, NULL, &e->c) == dnnl_success &&
               dnnl_primitive_desc_create(&desc, &matmul, attr, cache.engine, NULL) == dnnl_success;
     dnnl_primitive_attr_destroy(attr);
     if (!ok)
         return false;
     ok = dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
-         (blocked ? strncmp(name, "brg", 3) == 0 : strncmp(name, "ref", 3) != 0);
+         strncmp(name, "ref", 3) != 0;
     if (ok) {
         e->scratch = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
         e->scratch_bytes = dnnl_memory_desc_get_size(&e->scratch);
@@ -118,9 +109,7 @@ static bool make_primitive(gemm_entry *e, bool blocked)
 static void make_entry(gemm_entry *e)
 {
     one_thread();
-    if (!cache.engine)
-        return;
-    if (e->shape.in == ATOM_BF16 && cache.bf16_layout == GEMM_WIDE)
+    if (!cache.engine || (e->shape.in == ATOM_BF16 && cache.bf16_layout == GEMM_WIDE))
         return;
     if (!make_primitive(e, true) && e->shape.in == ATOM_F32)
         (void)make_primitive(e, false);
@@ -132,53 +121,49 @@ static void cache_open(void)
     static const gemm_plain_fn plain[KRN_CPU_ISA_N] = {
         krn_cpu_gemm_plain_base, krn_cpu_gemm_plain_avx2, krn_cpu_gemm_plain_avx512};
     cache.plain = plain[krn_cpu_isa_best()];
-    cache.bf16_layout = GEMM_WIDE;
-    if (dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success)
+    if (dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success ||
+        dnnl_stream_create(&cache.stream, cache.engine, dnnl_stream_default_flags) != dnnl_success)
         cache.engine = NULL;
-    else if (dnnl_stream_create(&cache.stream, cache.engine, dnnl_stream_default_flags) !=
-             dnnl_success)
-        cache.engine = NULL;
-    gemm_entry probe = {.shape = {64, 64, 64, 64, 64, ATOM_BF16, ATOM_F32, false, false}};
+    gemm_entry probe = {.shape = {.m = 64, .k = 64, .in = ATOM_BF16}};
     cache.bf16_layout = GEMM_PAIRS;
     make_entry(&probe);
-    if (!probe.primitive)
-        cache.bf16_layout = GEMM_WIDE;
-    else
+    if (probe.primitive)
         dnnl_primitive_destroy(probe.primitive);
+    else
+        cache.bf16_layout = GEMM_WIDE;
 }
 
-static bool shape_equal(const gemm_shape *x, const gemm_shape *y)
+static bool shape_equal(const gemm *x, const gemm *y)
 {
-    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldc == y->ldc &&
-           x->in == y->in && x->out == y->out && x->add == y->add && x->bias == y->bias;
+    return x->m == y->m && x->k == y->k && x->in == y->in && x->add == y->add;
 }
 
-static uint32_t shape_bucket(const gemm_shape *s)
+static uint32_t shape_bucket(const gemm *g)
 {
-    uint64_t h = 0;
-    const int64_t parts[] = {s->m,   s->n,   s->k, s->lda, s->ldc, (int64_t)s->in, (int64_t)s->out,
-                             s->add, s->bias};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        h = (h ^ (uint64_t)parts[i]) * 0x9e3779b97f4a7c15u;
+    uint64_t h = (uint64_t)g->m * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)g->k) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)g->in << 1 ^ (g->add ? 1 : 0)) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> 40) % GEMM_BUCKETS;
 }
 
-gemm gemm_get(const gemm_shape *shape)
+/* Looks the shape up, or makes its primitive. */
+static gemm prepare(atom_dtype in, int64_t m, int64_t k, bool add)
 {
-    pthread_once(&cache.once, cache_open);
-    gemm_entry **bucket = &cache.buckets[shape_bucket(shape)];
+    gemm g = {.m = m, .k = k, .in = in, .add = add};
+    gemm_entry **bucket = &cache.buckets[shape_bucket(&g)];
     pthread_mutex_lock(&cache.lock);
     gemm_entry *e = *bucket;
-    while (e && !shape_equal(&e->shape, shape))
+    while (e && !shape_equal(&e->shape, &g))
         e = e->next;
     if (!e && (e = calloc(1, sizeof *e))) {
-        e->shape = *shape;
+        e->shape = g;
         make_entry(e);
         e->next = *bucket;
         *bucket = e;
     }
     pthread_mutex_unlock(&cache.lock);
-    return (gemm){*shape, e && e->primitive ? e : NULL};
+    g.entry = e && e->primitive ? e : NULL;
+    return g;
 }
 
 gemm_layout gemm_layout_of(atom_dtype dtype)
@@ -193,95 +178,89 @@ uint64_t gemm_panel_bytes(atom_dtype dtype, int64_t k)
 }
 
 static bool run_primitive(const gemm_entry *e, void *scratch, const void *a, const void *b,
-                          const void *bias, void *c)
+                          float *tile)
 {
     const struct {
         int what;
         const dnnl_memory_desc_t *desc;
         void *data;
-    } parts[] = {{DNNL_ARG_SRC, &e->a, (void *)(uintptr_t)a},
-                 {DNNL_ARG_WEIGHTS, &e->b, (void *)(uintptr_t)b},
-                 {DNNL_ARG_DST, &e->c, c},
-                 {DNNL_ARG_SCRATCHPAD, &e->scratch, scratch},
-                 {DNNL_ARG_BIAS, &e->bias, (void *)(uintptr_t)bias}};
-    dnnl_exec_arg_t args[5];
-    int want = e->shape.bias ? 5 : 4, have = 0;
-    for (; have < want; have++) {
+    } parts[4] = {{DNNL_ARG_SRC, &e->a, (void *)(uintptr_t)a},
+                  {DNNL_ARG_WEIGHTS, &e->b, (void *)(uintptr_t)b},
+                  {DNNL_ARG_DST, &e->c, tile},
+                  {DNNL_ARG_SCRATCHPAD, &e->scratch, scratch}};
+    dnnl_exec_arg_t args[4];
+    int have = 0;
+    for (; have < 4; have++) {
         args[have].arg = parts[have].what;
         if (dnnl_memory_create(&args[have].memory, parts[have].desc, cache.engine,
                                parts[have].data) != dnnl_success)
             break;
     }
-    bool ok = have == want &&
-              dnnl_primitive_execute(e->primitive, cache.stream, have, args) == dnnl_success;
+    bool ok =
+        have == 4 && dnnl_primitive_execute(e->primitive, cache.stream, have, args) == dnnl_success;
     for (int i = 0; i < have; i++)
         dnnl_memory_destroy(args[i].memory);
     return ok;
 }
 
 static __attribute__((noinline)) bool run_on_stack(const gemm_entry *e, const void *a,
-                                                   const void *b, const void *bias, void *c)
+                                                   const void *b, float *tile)
 {
     _Alignas(GEMM_ALIGN) char scratch[GEMM_STACK_BYTES];
-    return run_primitive(e, scratch, a, b, bias, c);
+    return run_primitive(e, scratch, a, b, tile);
 }
 
 /* Odd k makes oneDNN copy a: more scratch than a stack should hold. */
-static bool run_on_heap(const gemm_entry *e, const void *a, const void *b, const void *bias,
-                        void *c)
+static bool run_on_heap(const gemm_entry *e, const void *a, const void *b, float *tile)
 {
     size_t bytes = (e->scratch_bytes + GEMM_ALIGN - 1) / GEMM_ALIGN * GEMM_ALIGN;
     void *scratch = aligned_alloc(GEMM_ALIGN, bytes);
-    bool ok = scratch && run_primitive(e, scratch, a, b, bias, c);
+    bool ok = scratch && run_primitive(e, scratch, a, b, tile);
     free(scratch);
     return ok;
 }
 
-void gemm_run(const gemm *g, const void *a, const void *b, const void *bias, void *c)
+static void run_one(const gemm *g, const void *a, const void *b, float *tile)
 {
     const gemm_entry *e = g->entry;
     one_thread();
-    bool ok = e && (e->scratch_bytes <= GEMM_STACK_BYTES ? run_on_stack(e, a, b, bias, c)
-                                                         : run_on_heap(e, a, b, bias, c));
+    bool ok = e && (e->scratch_bytes <= GEMM_STACK_BYTES ? run_on_stack(e, a, b, tile)
+                                                         : run_on_heap(e, a, b, tile));
     if (!ok)
-        cache.plain(&g->shape, gemm_layout_of(g->shape.in), a, b, bias, c);
+        cache.plain(g, gemm_layout_of(g->in), a, b, tile);
 }
 
-void gemm_grid_open(gemm_grid *grid, const gemm_shape *shape, int64_t row_step)
+gemm_grid gemm_grid_open(atom_dtype in, int64_t m, int64_t n, int64_t k, int64_t chunk)
 {
-    int64_t blocks = (shape->m + row_step - 1) / row_step, panels = gemm_panels(shape->n);
-    *grid = (gemm_grid){*shape, row_step, (uint32_t)blocks, (uint32_t)panels, {{{.entry = NULL}}}};
-    for (int last_row = 0; last_row < 2 && blocks > 0; last_row++) {
-        for (int last_panel = 0; last_panel < 2; last_panel++) {
-            gemm_shape part = *shape;
-            part.m = last_row ? shape->m - (blocks - 1) * row_step : row_step;
-            part.n = last_panel ? shape->n - (panels - 1) * GEMM_PANEL : GEMM_PANEL;
-            if ((last_row || blocks > 1) && (last_panel || panels > 1))
-                grid->parts[last_row][last_panel] = gemm_get(&part);
-        }
+    pthread_once(&cache.once, cache_open);
+    int64_t blocks = (m + GEMM_ROWS - 1) / GEMM_ROWS, chunks = (k + chunk - 1) / chunk;
+    gemm_grid grid = {m, n, k, chunk, in, (uint32_t)blocks, (uint32_t)gemm_panels(n), {{{0}}}};
+    for (int last = 0; last < 2; last++) {
+        if (!last && blocks < 2)
+            continue;
+        int64_t rows = last ? m - (blocks - 1) * GEMM_ROWS : GEMM_ROWS;
+        grid.parts[last][0] = prepare(in, rows, chunks > 1 ? chunk : k, false);
+        if (chunks > 2)
+            grid.parts[last][1] = prepare(in, rows, chunk, true);
+        if (chunks > 1)
+            grid.parts[last][2] = prepare(in, rows, k - (chunks - 1) * chunk, true);
     }
+    return grid;
 }
 
-gemm_spot gemm_grid_spot(const gemm_grid *grid, uint32_t i)
+gemm_spot gemm_grid_run(const gemm_grid *grid, uint32_t i, const void *a, const void *b,
+                        gemm_tile *tile)
 {
     uint32_t block = i / grid->panels, panel = i % grid->panels;
-    const gemm *part = &grid->parts[block + 1 == grid->row_blocks][panel + 1 == grid->panels];
-    return (gemm_spot){.m0 = block * grid->row_step,
-                       .m = part->shape.m,
-                       .n0 = (int64_t)panel * GEMM_PANEL,
-                       .n = part->shape.n};
-}
-
-void gemm_grid_run(const gemm_grid *grid, uint32_t i, const void *a, const void *b,
-                   const void *bias, void *c)
-{
-    uint32_t block = i / grid->panels, panel = i % grid->panels;
-    const gemm *part = &grid->parts[block + 1 == grid->row_blocks][panel + 1 == grid->panels];
-    int64_t m0 = block * grid->row_step, n0 = (int64_t)panel * GEMM_PANEL;
-    const gemm_shape *s = &grid->shape;
-    uint64_t in = atom_dtype_bytes(s->in), out = atom_dtype_bytes(s->out);
-    gemm_run(part, (const char *)a + (uint64_t)(m0 * s->lda) * in,
-             (const char *)b + panel * gemm_panel_bytes(s->in, s->k),
-             bias ? (const char *)bias + (uint64_t)n0 * in : NULL,
-             (char *)c + (uint64_t)(m0 * s->ldc + n0) * out);
+    const gemm *parts = grid->parts[block + 1 == grid->row_blocks];
+    uint64_t bytes = atom_dtype_bytes(grid->in), row_bytes = gemm_panel_bytes(grid->in, 1) / 32;
+    int64_t m0 = (int64_t)block * GEMM_ROWS, n0 = (int64_t)panel * GEMM_PANEL;
+    const char *right = (const char *)b + panel * gemm_panel_bytes(grid->in, grid->k);
+    for (int64_t k0 = 0; k0 < grid->k; k0 += grid->chunk) {
+        const gemm *g = &parts[k0 == 0 ? 0 : grid->k - k0 > grid->chunk ? 1 : 2];
+        run_one(g, (const char *)a + (uint64_t)(k0 * grid->m + m0 * g->k) * bytes,
+                right + (uint64_t)k0 * row_bytes, tile->at);
+    }
+    int64_t n = grid->n - n0;
+    return (gemm_spot){m0, parts[0].m, n0, n < GEMM_PANEL ? n : GEMM_PANEL};
 }

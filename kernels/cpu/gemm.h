@@ -1,18 +1,19 @@
 /*
- * One matrix product on one panel, by the calling thread alone: c[m,n] = a[m,k] b[k,n] (+ bias) (+
- * c).
+ * Products of matrices, one tile at a time, by the calling thread alone:
  *
- *   a     row-major, lda elements from row to row
- *   b     one packed panel of at most GEMM_PANEL columns, as isa/pack.h writes it:
- *           fp32   [k32][64]        k32: k rounded up to 32; what is missing is zero
- *           bf16   [k32/2][64][2]   pairs of rows side by side
- *         or, where gemm_layout() says GEMM_WIDE, bf16 operands are packed as fp32 too
- *   bias  [n] in a's dtype, or NULL where the shape has none
- *   c     row-major, ldc elements from row to row, out dtype; one rounding after all is added
+ *   tile[m,64] = a[m,k] b[k,64]        f32, dense, at most GEMM_ROWS rows: stays in the L2 cache
  *
- * oneDNN does the work (DESIGN 8). Its primitives are made once per shape and shared by all
- * threads; each call runs on one thread, so bits depend on the panel grid only (DESIGN D5).
+ * Whoever wants the tile adds what belongs to it (bias, gelu, an older sum) and writes it where it
+ * goes, rounded once. oneDNN does the product (DESIGN 8); its fast code takes dense operands only,
+ * and is fastest on tiles of this kind, because they and a panel of b stay in cache.
  *
+ *   a   rows of k elements, dense; or cut into chunks along k, each [m][chunk] dense, one behind
+ * the other (gemm_chunk()), which keeps long rows from falling out of the L1 cache b   packed
+ * panels of 64 columns, as isa/pack.h writes them: fp32   [k32][64]         k32: k rounded up to
+ * 32; what is missing is zero bf16   [k32/2][64][2]    pairs of rows side by side or, where
+ * gemm_layout_of() says GEMM_WIDE, bf16 panels are fp32 too
+ *
+ * The grid of tiles is a function of the shape only; so bits never depend on threads (DESIGN D5).
  * Thread: any. Errors: none; where oneDNN has nothing for a shape or a machine, plain vector code
  * takes its place (isa/plain.c).
  */
@@ -24,11 +25,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GEMM_PANEL = 64 };
+enum { GEMM_PANEL = 64, GEMM_ROWS = 256, GEMM_CHUNK = 768 };
 
 typedef enum gemm_layout { GEMM_PAIRS, GEMM_WIDE } gemm_layout;
 
-/* How bf16 panels are packed on this machine; never changes. fp32 is always GEMM_WIDE. */
+/* How panels of this dtype are packed on this machine; never changes. */
 gemm_layout gemm_layout_of(atom_dtype dtype);
 
 /* k rounded up as panels are: with zeros in a too, a product may run over all of it. */
@@ -48,60 +49,72 @@ static inline int64_t gemm_panels(int64_t n)
     return (n + GEMM_PANEL - 1) / GEMM_PANEL;
 }
 
-typedef struct gemm_shape {
-    int64_t m, n, k; /* n <= GEMM_PANEL */
-    int64_t lda, ldc;
-    atom_dtype in, out;
-    bool add;  /* c is added to */
-    bool bias; /* bias is added; not together with add */
-} gemm_shape;
+/* How long the chunks of a left operand with k columns should be: k itself, or a multiple of 64,
+ * all equal but the last. */
+static inline int64_t gemm_chunk(int64_t k)
+{
+    int64_t chunks = (k + GEMM_CHUNK - 1) / GEMM_CHUNK;
+    return chunks <= 1 ? k : ((k + chunks - 1) / chunks + 63) / 64 * 64;
+}
 
-/* A prepared product; a plain value, valid as long as the process. */
+/* Where column k0 of row 0 is in a left operand of m rows, in elements, and how far rows are apart.
+ */
+typedef struct gemm_place {
+    int64_t at, step;
+} gemm_place;
+static inline gemm_place gemm_chunk_place(int64_t m, int64_t k, int64_t chunk, int64_t k0)
+{
+    int64_t first = k0 / chunk * chunk;
+    return (gemm_place){first * m + k0 - first, k - first < chunk ? k - first : chunk};
+}
+
+typedef struct gemm_tile {
+    _Alignas(64) float at[GEMM_ROWS * GEMM_PANEL];
+} gemm_tile;
+
+/* One prepared product of a tile; a plain value, valid as long as the process. */
 typedef struct gemm {
-    gemm_shape shape;
+    int64_t m, k;
+    atom_dtype in;
+    bool add;                       /* to what the tile holds */
     const struct gemm_entry *entry; /* NULL: plain code does it */
 } gemm;
 
-/* Looks the shape up, or makes its primitive on first use. Not for the inner loop: once per call.
- */
-gemm gemm_get(const gemm_shape *shape);
-
-void gemm_run(const gemm *g, const void *a, const void *b, const void *bias, void *c);
-
 /*
- * A large product as a grid of panels: row blocks of `row_step` times column panels, all tasks of
- * one or more atom_parallel loops. b: gemm_panels(n) panels, gemm_panel_bytes() apart.
+ * c[m,n] = a[m,k] b[k,n] as a grid of tiles. `chunk`: k, or what gemm_chunk() said when a was
+ * written.
  */
 typedef struct gemm_grid {
-    gemm_shape shape; /* m, n of the whole product */
-    int64_t row_step;
+    int64_t m, n, k, chunk;
+    atom_dtype in;
     uint32_t row_blocks, panels;
-    gemm parts[2][2]; /* [last row block][last panel] */
+    gemm parts[2][3]; /* [last row block][first chunk, one between, the last of several] */
 } gemm_grid;
 
-/* Where task i of a grid is. */
+/* Where a tile is in c. n <= 64; the tile's other columns hold zeros or nothing of use. */
 typedef struct gemm_spot {
     int64_t m0, m, n0, n;
 } gemm_spot;
 
-void gemm_grid_open(gemm_grid *grid, const gemm_shape *shape, int64_t row_step);
-static inline uint32_t gemm_grid_count(const gemm_grid *grid)
+/* Makes primitives on first use of a shape: once per kernel call, not in its loops. */
+gemm_grid gemm_grid_open(atom_dtype in, int64_t m, int64_t n, int64_t k, int64_t chunk);
+
+/* Tiles; as indices of a parallel loop, neighbours share rows of a. */
+static inline uint32_t gemm_grid_tiles(const gemm_grid *grid)
 {
     return grid->row_blocks * grid->panels;
 }
-/* Neighbouring tasks share rows of a. */
-gemm_spot gemm_grid_spot(const gemm_grid *grid, uint32_t i);
-void gemm_grid_run(const gemm_grid *grid, uint32_t i, const void *a, const void *b,
-                   const void *bias, void *c);
+gemm_spot gemm_grid_run(const gemm_grid *grid, uint32_t i, const void *a, const void *b,
+                        gemm_tile *tile);
 
-/* plain.c, per instruction set: the same without oneDNN; b packed as `layout`. */
-typedef void (*gemm_plain_fn)(const gemm_shape *shape, gemm_layout layout, const void *a,
-                              const void *b, const void *bias, void *c);
-void krn_cpu_gemm_plain_base(const gemm_shape *shape, gemm_layout layout, const void *a,
-                             const void *b, const void *bias, void *c);
-void krn_cpu_gemm_plain_avx2(const gemm_shape *shape, gemm_layout layout, const void *a,
-                             const void *b, const void *bias, void *c);
-void krn_cpu_gemm_plain_avx512(const gemm_shape *shape, gemm_layout layout, const void *a,
-                               const void *b, const void *bias, void *c);
+/* plain.c, per instruction set: one product of a tile without oneDNN. */
+typedef void (*gemm_plain_fn)(const gemm *g, gemm_layout layout, const void *a, const void *b,
+                              float *tile);
+void krn_cpu_gemm_plain_base(const gemm *g, gemm_layout layout, const void *a, const void *b,
+                             float *tile);
+void krn_cpu_gemm_plain_avx2(const gemm *g, gemm_layout layout, const void *a, const void *b,
+                             float *tile);
+void krn_cpu_gemm_plain_avx512(const gemm *g, gemm_layout layout, const void *a, const void *b,
+                               float *tile);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * bench_ops fp32|bf16 B T [steps [threads]]: times every kernel of one GPT-2 124M training step on
  * the CPU backend, in the order of a step, each layer with its own buffers, so that caches see what
- * they see in training. Prints per op: milliseconds per step (median and least over the steps) and
- * GFLOP/s at the median. No test: clocks are not asserted (DESIGN 7).
+ * they see in training. Prints per op milliseconds per step: median and least of the wall clock,
+ * and of the process's CPU time divided by its threads, which a busy machine disturbs less; GFLOP/s
+ * are for the median of the latter. No test: clocks are not asserted (DESIGN 7).
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { L = 12, C = 768, H = 12, F = 3072, V = 50257, STEPS_MAX = 200 };
 
@@ -39,6 +41,8 @@ typedef struct bench {
     int64_t B, T, N;
     uint64_t act;
     double ms[K_N][2][STEPS_MAX], total[STEPS_MAX];
+    double cpu_ms[K_N][2][STEPS_MAX], cpu_total[STEPS_MAX]; /* of all threads, per thread */
+    uint32_t threads;
     int at;
     char *wpool; /* weights and gradients */
     char *apool; /* activations */
@@ -96,14 +100,22 @@ static void *param(bench *b, int64_t n, float **d)
     return w;
 }
 
+static double cpu_seconds(const bench *b)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return ((double)t.tv_sec + (double)t.tv_nsec * 1e-9) / b->threads;
+}
+
 static void call(bench *b, bench_kind kind, atom_op op, int backward, krn_args args)
 {
     krn_fn fn = backward ? b->table->bwd[op] : b->table->fwd[op];
     if (!fn)
         return;
-    double t = atom_clock_seconds();
+    double t = atom_clock_seconds(), cpu = cpu_seconds(b);
     fn(&b->cx, &args);
     b->ms[kind][backward][b->at] += (atom_clock_seconds() - t) * 1e3;
+    b->cpu_ms[kind][backward][b->at] += (cpu_seconds(b) - cpu) * 1e3;
 }
 
 static void layer_open(bench *b, layer *l)
@@ -133,20 +145,27 @@ static void layer_fwd(bench *b, layer *l, void *next)
 {
     int64_t N = b->N;
     call(b, K_NORM, ATOM_OP_layernorm, 0,
-         (krn_args){{l->x0, l->p[0], l->p[1], l->ln1, l->mean1, l->rstd1}, {N, C}, .eps = 1e-5f});
+         (krn_args){.buf = {l->x0, l->p[0], l->p[1], l->ln1, l->mean1, l->rstd1},
+                    .dim = {N, C},
+                    .eps = 1e-5f});
     call(b, K_QKV, ATOM_OP_linear, 0,
-         (krn_args){{l->ln1, l->p[2], l->p[3], l->qkv}, {N, C, 3 * C}});
+         (krn_args){.buf = {l->ln1, l->p[2], l->p[3], l->qkv}, .dim = {N, C, 3 * C}});
     call(b, K_ATTENTION, ATOM_OP_attention, 0,
-         (krn_args){{l->qkv, l->att, l->lse}, {b->B, b->T, H, C / H}});
-    call(b, K_PROJ, ATOM_OP_linear, 0, (krn_args){{l->att, l->p[4], l->p[5], l->proj}, {N, C, C}});
-    call(b, K_ADD, ATOM_OP_dropout_add, 0, (krn_args){{l->proj, l->x0, l->x1}, {N * C}});
+         (krn_args){.buf = {l->qkv, l->att, l->lse}, .dim = {b->B, b->T, H, C / H}});
+    call(b, K_PROJ, ATOM_OP_linear, 0,
+         (krn_args){.buf = {l->att, l->p[4], l->p[5], l->proj}, .dim = {N, C, C}});
+    call(b, K_ADD, ATOM_OP_dropout_add, 0,
+         (krn_args){.buf = {l->proj, l->x0, l->x1}, .dim = {N * C}});
     call(b, K_NORM, ATOM_OP_layernorm, 0,
-         (krn_args){{l->x1, l->p[6], l->p[7], l->ln2, l->mean2, l->rstd2}, {N, C}, .eps = 1e-5f});
+         (krn_args){.buf = {l->x1, l->p[6], l->p[7], l->ln2, l->mean2, l->rstd2},
+                    .dim = {N, C},
+                    .eps = 1e-5f});
     call(b, K_FC, ATOM_OP_linear_gelu, 0,
-         (krn_args){{l->ln2, l->p[8], l->p[9], l->fc, l->u}, {N, C, F}});
+         (krn_args){.buf = {l->ln2, l->p[8], l->p[9], l->fc, l->u}, .dim = {N, C, F}});
     call(b, K_FCPROJ, ATOM_OP_linear, 0,
-         (krn_args){{l->fc, l->p[10], l->p[11], l->fcproj}, {N, F, C}});
-    call(b, K_ADD, ATOM_OP_dropout_add, 0, (krn_args){{l->fcproj, l->x1, next}, {N * C}});
+         (krn_args){.buf = {l->fc, l->p[10], l->p[11], l->fcproj}, .dim = {N, F, C}});
+    call(b, K_ADD, ATOM_OP_dropout_add, 0,
+         (krn_args){.buf = {l->fcproj, l->x1, next}, .dim = {N * C}});
 }
 
 /* g: gradients [N,C] x 4 and [N,F], [N,3C]; g[0] comes in and goes out. */
@@ -154,29 +173,32 @@ static void layer_bwd(bench *b, layer *l, void *const g[6])
 {
     int64_t N = b->N;
     call(b, K_ADD, ATOM_OP_dropout_add, 1,
-         (krn_args){{NULL, NULL, NULL, g[0], g[1], g[2]}, {N * C}});
+         (krn_args){.buf = {NULL, NULL, NULL, g[0], g[1], g[2]}, .dim = {N * C}});
     call(b, K_FCPROJ, ATOM_OP_linear, 1,
-         (krn_args){{l->fc, l->p[10], l->p[11], NULL, g[1], g[4], l->d[10], l->d[11]}, {N, F, C}});
+         (krn_args){.buf = {l->fc, l->p[10], l->p[11], NULL, g[1], g[4], l->d[10], l->d[11]},
+                    .dim = {N, F, C}});
     call(b, K_FC, ATOM_OP_linear_gelu, 1,
-         (krn_args){{l->ln2, l->p[8], l->p[9], NULL, l->u, g[4], g[1], l->d[8], l->d[9]},
-                    {N, C, F}});
+         (krn_args){.buf = {l->ln2, l->p[8], l->p[9], NULL, l->u, g[4], g[1], l->d[8], l->d[9]},
+                    .dim = {N, C, F}});
     call(b, K_NORM, ATOM_OP_layernorm, 1,
          (krn_args){
              {l->x1, l->p[6], l->p[7], NULL, l->mean2, l->rstd2, g[1], g[2], l->d[6], l->d[7]},
-             {N, C},
+             .dim = {N, C},
              .flags = KRN_ADD_D_IN0});
     call(b, K_ADD, ATOM_OP_dropout_add, 1,
-         (krn_args){{NULL, NULL, NULL, g[2], g[1], g[0]}, {N * C}});
+         (krn_args){.buf = {NULL, NULL, NULL, g[2], g[1], g[0]}, .dim = {N * C}});
     call(b, K_PROJ, ATOM_OP_linear, 1,
-         (krn_args){{l->att, l->p[4], l->p[5], NULL, g[1], g[3], l->d[4], l->d[5]}, {N, C, C}});
+         (krn_args){.buf = {l->att, l->p[4], l->p[5], NULL, g[1], g[3], l->d[4], l->d[5]},
+                    .dim = {N, C, C}});
     call(b, K_ATTENTION, ATOM_OP_attention, 1,
-         (krn_args){{l->qkv, l->att, l->lse, g[3], g[5]}, {b->B, b->T, H, C / H}});
+         (krn_args){.buf = {l->qkv, l->att, l->lse, g[3], g[5]}, .dim = {b->B, b->T, H, C / H}});
     call(b, K_QKV, ATOM_OP_linear, 1,
-         (krn_args){{l->ln1, l->p[2], l->p[3], NULL, g[5], g[1], l->d[2], l->d[3]}, {N, C, 3 * C}});
+         (krn_args){.buf = {l->ln1, l->p[2], l->p[3], NULL, g[5], g[1], l->d[2], l->d[3]},
+                    .dim = {N, C, 3 * C}});
     call(b, K_NORM, ATOM_OP_layernorm, 1,
          (krn_args){
              {l->x0, l->p[0], l->p[1], NULL, l->mean1, l->rstd1, g[1], g[0], l->d[0], l->d[1]},
-             {N, C},
+             .dim = {N, C},
              .flags = KRN_ADD_D_IN0});
 }
 
@@ -218,29 +240,31 @@ static void model_open(bench *b, model *m)
 static void run_step(bench *b, model *m)
 {
     int64_t N = b->N;
-    double t = atom_clock_seconds();
+    double t = atom_clock_seconds(), cpu = cpu_seconds(b);
     layer *last = &m->layers[L];
-    call(b, K_EMBED, ATOM_OP_embed, 0,
-         (krn_args){{m->tokens, m->wte, m->wpe, m->layers[0].x0}, {b->B, b->T, C, V}});
+    call(
+        b, K_EMBED, ATOM_OP_embed, 0,
+        (krn_args){.buf = {m->tokens, m->wte, m->wpe, m->layers[0].x0}, .dim = {b->B, b->T, C, V}});
     for (int i = 0; i < L; i++)
         layer_fwd(b, &m->layers[i], m->layers[i + 1].x0);
     call(b, K_NORM, ATOM_OP_layernorm, 0,
-         (krn_args){{last->x0, last->p[0], last->p[1], last->ln1, last->mean1, last->rstd1},
-                    {N, C},
+         (krn_args){.buf = {last->x0, last->p[0], last->p[1], last->ln1, last->mean1, last->rstd1},
+                    .dim = {N, C},
                     .eps = 1e-5f});
     call(b, K_HEAD, ATOM_OP_classifier, 1,
-         (krn_args){{last->ln1, m->targets, m->wte, m->loss, NULL, m->g[1], NULL, m->dwte},
-                    {N, C, V}});
+         (krn_args){.buf = {last->ln1, m->targets, m->wte, m->loss, NULL, m->g[1], NULL, m->dwte},
+                    .dim = {N, C, V}});
     call(b, K_NORM, ATOM_OP_layernorm, 1,
-         (krn_args){{last->x0, last->p[0], last->p[1], NULL, last->mean1, last->rstd1, m->g[1],
-                     m->g[0], last->d[0], last->d[1]},
-                    {N, C}});
+         (krn_args){.buf = {last->x0, last->p[0], last->p[1], NULL, last->mean1, last->rstd1,
+                            m->g[1], m->g[0], last->d[0], last->d[1]},
+                    .dim = {N, C}});
     for (int i = L - 1; i >= 0; i--)
         layer_bwd(b, &m->layers[i], m->g);
     call(b, K_EMBED, ATOM_OP_embed, 1,
-         (krn_args){{m->tokens, m->wte, m->wpe, NULL, m->g[0], NULL, m->dwte, m->dwpe},
-                    {b->B, b->T, C, V}});
+         (krn_args){.buf = {m->tokens, m->wte, m->wpe, NULL, m->g[0], NULL, m->dwte, m->dwpe},
+                    .dim = {b->B, b->T, C, V}});
     b->total[b->at] = (atom_clock_seconds() - t) * 1e3;
+    b->cpu_total[b->at] = (cpu_seconds(b) - cpu) * 1e3;
 }
 
 static int compare(const void *x, const void *y)
@@ -269,25 +293,28 @@ static double kind_gflop(const bench *b, bench_kind k)
     }
 }
 
-static void print_line(const char *name, const char *way, double *ms, int steps, double gflop)
+static void print_line(const char *name, const char *way, double *ms, double *cpu_ms, int steps,
+                       double gflop)
 {
     qsort(ms, (size_t)steps, sizeof *ms, compare);
-    double median = ms[steps / 2];
-    printf("%-22s %s %9.2f %9.2f %9.0f\n", name, way, median, ms[0],
-           median > 0 ? gflop / median * 1e3 : 0.0);
+    qsort(cpu_ms, (size_t)steps, sizeof *cpu_ms, compare);
+    double median = ms[steps / 2], cpu = cpu_ms[steps / 2];
+    printf("%-22s %s %9.2f %9.2f %9.2f %9.2f %9.0f\n", name, way, median, ms[0], cpu, cpu_ms[0],
+           cpu > 0 ? gflop / cpu * 1e3 : 0.0);
 }
 
 static void print_all(bench *b, int steps)
 {
-    printf("%-22s     %9s %9s %9s\n", "op", "median", "least", "GFLOP/s");
+    printf("%-22s     %9s %9s %9s %9s %9s\n", "ms per step", "median", "least", "cpu", "least cpu",
+           "GFLOP/s");
     for (int k = 0; k < K_N; k++) {
         double gflop = kind_gflop(b, (bench_kind)k);
-        if (k != K_HEAD)
-            print_line(kind_names[k], "fwd", b->ms[k][0], steps, gflop);
         double more = k == K_HEAD ? 3 : k == K_ATTENTION ? 2.5 : 2;
-        print_line(kind_names[k], "bwd", b->ms[k][1], steps, gflop * more);
+        if (k != K_HEAD)
+            print_line(kind_names[k], "fwd", b->ms[k][0], b->cpu_ms[k][0], steps, gflop);
+        print_line(kind_names[k], "bwd", b->ms[k][1], b->cpu_ms[k][1], steps, gflop * more);
     }
-    print_line("step without AdamW", "   ", b->total, steps, 0.0);
+    print_line("step without AdamW", "   ", b->total, b->cpu_total, steps, 0.0);
     printf("%.0f tokens/s at the median\n", (double)b->N / b->total[steps / 2] * 1e3);
 }
 
@@ -296,10 +323,14 @@ static uint64_t workspace_bytes(const bench *b)
     const struct {
         atom_op op;
         int64_t dim[KRN_DIM_MAX];
-    } ops[] = {{ATOM_OP_embed, {b->B, b->T, C, V}}, {ATOM_OP_layernorm, {b->N, C}},
-               {ATOM_OP_linear, {b->N, C, 3 * C}},  {ATOM_OP_attention, {b->B, b->T, H, C / H}},
-               {ATOM_OP_linear, {b->N, C, C}},      {ATOM_OP_dropout_add, {b->N * C}},
-               {ATOM_OP_linear_gelu, {b->N, C, F}}, {ATOM_OP_linear, {b->N, F, C}},
+    } ops[] = {{ATOM_OP_embed, .dim = {b->B, b->T, C, V}},
+               {ATOM_OP_layernorm, {b->N, C}},
+               {ATOM_OP_linear, {b->N, C, 3 * C}},
+               {ATOM_OP_attention, .dim = {b->B, b->T, H, C / H}},
+               {ATOM_OP_linear, {b->N, C, C}},
+               {ATOM_OP_dropout_add, {b->N * C}},
+               {ATOM_OP_linear_gelu, {b->N, C, F}},
+               {ATOM_OP_linear, {b->N, F, C}},
                {ATOM_OP_classifier, {b->N, C, V}}};
     uint64_t most = 0;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
@@ -326,7 +357,8 @@ int main(int argc, char **argv)
     b.act = atom_dtype_bytes(dtype);
     b.table = krn_cpu_table(dtype);
     uint32_t threads = argc > 5 ? (uint32_t)atoi(argv[5]) : atom_cores();
-    if (b.N < 1 || !b.table || atom_threads_open(threads, &b.cx.threads) != ATOM_OK)
+    b.threads = threads;
+    if (b.N < 1 || threads < 1 || !b.table || atom_threads_open(threads, &b.cx.threads) != ATOM_OK)
         fail("cannot start");
     b.wroom = (b.act + 4) * 125000000 + (1 << 20);
     b.aroom = (uint64_t)b.N * (L * (C * 10 + F * 2) + C * 6 + F + 16 * L * H) * b.act +
@@ -342,6 +374,7 @@ int main(int argc, char **argv)
     model_open(&b, &m);
     run_step(&b, &m); /* warms up: first touch, primitives */
     memset(b.ms, 0, sizeof b.ms);
+    memset(b.cpu_ms, 0, sizeof b.cpu_ms);
     for (b.at = 0; b.at < steps; b.at++)
         run_step(&b, &m);
     printf("GPT-2 124M, %s, B=%ld T=%ld, %u threads, %s; workspace %.1f MiB; loss %.4f\n",

@@ -15,13 +15,14 @@
 #include "kernels/cpu/classifier.h"
 
 #include "kernels/cpu/isa/matmul.h"
+#include "kernels/cpu/isa/out.h"
 #include "kernels/cpu/isa/pack.h"
 #include "kernels/cpu/isa/span.h"
 #include "kernels/cpu/isa/vecmath.h"
 
 #include <math.h>
 
-enum { ROW_STEP = 512, SCALE_WORDS = 64, ROUND_ROWS = 16 };
+enum { SCALE_WORDS = 64, ROUND_ROWS = 16 };
 
 typedef struct head_job {
     atom_dtype dtype;
@@ -37,14 +38,8 @@ typedef struct head_job {
     bool add_dx, keep;
     float scale;
     classifier_space space;
-    gemm logits[2][2]; /* [last block of words][last panel of rows] */
-    gemm_grid dw_grid, dx_grid;
+    gemm_grid logits, dw_grid, dx_grid;
 } head_job;
-
-/* A logit tile: CLASSIFIER_BLOCK words by GEMM_PANEL rows, on the stack of its task. */
-typedef struct head_tile {
-    _Alignas(64) float at[CLASSIFIER_BLOCK * GEMM_PANEL];
-} head_tile;
 
 static char *bytes_at(const head_job *j, const void *base, int64_t element)
 {
@@ -71,7 +66,7 @@ KRN_INLINE void pack_chunk(atom_dtype dtype, const head_job *j, uint32_t i)
 }
 
 /* Columns c .. c+VF_LANES of a tile: top, sum of exp, and e where it is kept. */
-KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const head_tile *tile,
+KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const gemm_tile *tile,
                              int64_t block, int64_t words, int64_t r0, int64_t c)
 {
     const float *at = tile->at + c;
@@ -79,12 +74,12 @@ KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const head_til
     for (int64_t v = 1; v < words; v++)
         top = vf_max(top, vf_load(at + v * GEMM_PANEL));
     vf sum = vf_all(0.0f);
-    int64_t to = block * CLASSIFIER_BLOCK * j->R + r0 + c;
+    int64_t to = block * CLASSIFIER_BLOCK * j->padded + r0 + c;
     for (int64_t v = 0; v < words; v++) {
         vf e = vf_exp(vf_load(at + v * GEMM_PANEL) - top);
         sum += e;
         if (j->keep)
-            vf_store_act(dtype, j->space.e, to + v * j->R, e);
+            vf_store_act(dtype, j->space.e, to + v * j->padded, e);
     }
     vf_store(j->space.top + block * j->R + r0 + c, top);
     vf_store(j->space.sum + block * j->R + r0 + c, sum);
@@ -93,14 +88,12 @@ KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const head_til
 /* Step 1 for block `i` of words: all row panels, so that its weights stay in cache. */
 KRN_INLINE void score_block(atom_dtype dtype, const head_job *j, uint32_t i)
 {
-    head_tile tile;
+    gemm_tile tile;
     int64_t v0 = (int64_t)i * CLASSIFIER_BLOCK, words = krn_min(CLASSIFIER_BLOCK, j->V - v0);
     for (int64_t r0 = 0; r0 < j->padded; r0 += GEMM_PANEL) {
         int64_t n = krn_min(GEMM_PANEL, j->padded - r0);
-        const gemm *g = &j->logits[words < CLASSIFIER_BLOCK][n < GEMM_PANEL];
-        const char *x = j->space.x_cols;
-        gemm_run(g, bytes_at(j, j->w, v0 * j->C),
-                 x + (uint64_t)(r0 / GEMM_PANEL) * gemm_panel_bytes(dtype, j->C), NULL, tile.at);
+        (void)gemm_grid_run(&j->logits, i * j->logits.panels + (uint32_t)(r0 / GEMM_PANEL), j->w,
+                            j->space.x_cols, &tile);
         for (int64_t c = 0; c < n; c += VF_LANES)
             soft_columns(dtype, j, &tile, i, words, r0, c);
         for (int64_t r = r0; r < r0 + n && r < j->rows; r++) {
@@ -140,15 +133,15 @@ static void finish_rows(void *ctx, uint32_t i, uint32_t worker)
         finish_row(j, r);
 }
 
-/* Step 3a for SCALE_WORDS words from v (in the span): d in place of e, then transposed. */
+/* Step 3a for n <= SCALE_WORDS words from v (in the span): d in place of e, then transposed. */
 KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int64_t n)
 {
     const float *factor = j->space.factor + (j->word + v) / CLASSIFIER_BLOCK * j->R;
-    int64_t at = (j->word + v) * j->R;
+    int64_t at = (j->word + v) * j->padded, k = gemm_round_k(j->words);
     for (int64_t i = 0; i < n; i++) {
         for (int64_t r = 0; r < j->padded; r += VF_LANES) {
-            vf e = vf_load_act(dtype, j->space.e, at + i * j->R + r);
-            vf_store_act(dtype, j->space.e, at + i * j->R + r, e * vf_load(factor + r));
+            vf e = vf_load_act(dtype, j->space.e, at + i * j->padded + r);
+            vf_store_act(dtype, j->space.e, at + i * j->padded + r, e * vf_load(factor + r));
         }
     }
     for (int64_t r = 0; r < j->rows; r++) {
@@ -157,12 +150,13 @@ KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int6
             continue;
         float d = (expf(j->space.hit[r] - j->space.lse[r]) - 1.0f) * j->scale;
         if (dtype == ATOM_F32)
-            ((float *)j->space.e)[at + i * j->R + r] = d;
+            ((float *)j->space.e)[at + i * j->padded + r] = d;
         else
-            ((atom_bf16 *)j->space.e)[at + i * j->R + r] = atom_f32_to_bf16(d);
+            ((atom_bf16 *)j->space.e)[at + i * j->padded + r] = atom_f32_to_bf16(d);
     }
-    pack_from m = pack_at(dtype, j->space.e, at, j->R, n, j->padded);
-    pack_transpose(dtype, bytes_at(j, j->space.d_turned, v), CLASSIFIER_SPAN, &m);
+    pack_from m = pack_at(dtype, j->space.e, at, j->padded, n, j->rows);
+    gemm_place to = gemm_chunk_place(j->rows, k, gemm_chunk(k), v);
+    pack_transpose(dtype, bytes_at(j, j->space.d_turned, to.at), to.step, &m);
 }
 
 /* Step 3a: blocks of words, then panels of w. */
@@ -187,12 +181,19 @@ static void multiply_span(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
     const head_job *j = ctx;
-    uint32_t dx_tasks = j->dx ? gemm_grid_count(&j->dx_grid) : 0;
-    if (i < dx_tasks)
-        gemm_grid_run(&j->dx_grid, i, j->space.d_turned, j->space.w_rows, NULL, j->space.dx);
-    else
-        gemm_grid_run(&j->dw_grid, i - dx_tasks, bytes_at(j, j->space.e, j->word * j->R),
-                      j->space.x_rows, NULL, j->dw + j->word * j->C);
+    gemm_tile tile;
+    uint32_t dx_tiles = j->dx ? gemm_grid_tiles(&j->dx_grid) : 0;
+    if (i < dx_tiles) {
+        gemm_spot s = gemm_grid_run(&j->dx_grid, i, j->space.d_turned, j->space.w_rows, &tile);
+        if (j->word == 0)
+            out_act(ATOM_F32, &tile, s, j->space.dx, j->C, NULL, false);
+        else
+            out_sum(&tile, s, j->space.dx, j->C);
+        return;
+    }
+    const void *d = bytes_at(j, j->space.e, j->word * j->padded);
+    gemm_spot s = gemm_grid_run(&j->dw_grid, i - dx_tiles, d, j->space.x_rows, &tile);
+    out_sum(&tile, s, j->dw + j->word * j->C, j->C);
 }
 
 /* dx of ROUND_ROWS rows of the chunk, rounded once. */
@@ -229,22 +230,7 @@ TASK(round_dx_bf16, round_dx, ATOM_BF16)
 static void score_chunk(krn_ctx *cx, head_job *j)
 {
     bool f32 = j->dtype == ATOM_F32;
-    int64_t last_words = j->V - (j->word_blocks - 1) * CLASSIFIER_BLOCK;
-    int64_t last_rows = j->padded - (gemm_panels(j->padded) - 1) * GEMM_PANEL;
-    for (int b = 0; b < 2; b++) {
-        for (int p = 0; p < 2; p++) {
-            gemm_shape s = {b ? last_words : CLASSIFIER_BLOCK,
-                            p ? last_rows : GEMM_PANEL,
-                            j->C,
-                            j->C,
-                            GEMM_PANEL,
-                            j->dtype,
-                            ATOM_F32,
-                            false,
-                            false};
-            j->logits[b][p] = gemm_get(&s);
-        }
-    }
+    j->logits = gemm_grid_open(j->dtype, j->V, j->padded, j->C, j->C);
     int64_t packs = gemm_panels(j->padded) + (j->keep ? gemm_panels(j->C) : 0);
     krn_each(cx->threads, packs, f32 ? pack_chunk_f32 : pack_chunk_bf16, j);
     krn_each(cx->threads, j->word_blocks, f32 ? score_block_f32 : score_block_bf16, j);
@@ -255,16 +241,14 @@ static void score_chunk(krn_ctx *cx, head_job *j)
 static void back_span(krn_ctx *cx, head_job *j)
 {
     int64_t k = gemm_round_k(j->words);
-    gemm_shape dx = {j->rows, j->C, k, CLASSIFIER_SPAN, j->C, j->dtype, ATOM_F32, j->word > 0, 0};
-    gemm_shape dw = {j->words, j->C, j->padded, j->R, j->C, j->dtype, ATOM_F32, true, false};
     uint32_t products = 0;
     if (j->dx) {
-        gemm_grid_open(&j->dx_grid, &dx, ROW_STEP);
-        products += gemm_grid_count(&j->dx_grid);
+        j->dx_grid = gemm_grid_open(j->dtype, j->rows, j->C, k, gemm_chunk(k));
+        products += gemm_grid_tiles(&j->dx_grid);
     }
     if (j->dw) {
-        gemm_grid_open(&j->dw_grid, &dw, ROW_STEP);
-        products += gemm_grid_count(&j->dw_grid);
+        j->dw_grid = gemm_grid_open(j->dtype, j->words, j->C, j->padded, j->padded);
+        products += gemm_grid_tiles(&j->dw_grid);
     }
     int64_t prepare = krn_ceil_div(j->words, SCALE_WORDS) + (j->dx ? gemm_panels(j->C) : 0);
     krn_each(cx->threads, prepare, j->dtype == ATOM_F32 ? prepare_span_f32 : prepare_span_bf16, j);

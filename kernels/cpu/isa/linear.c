@@ -8,12 +8,13 @@
 #include "kernels/cpu/linear.h"
 
 #include "kernels/cpu/isa/matmul.h"
+#include "kernels/cpu/isa/out.h"
 #include "kernels/cpu/isa/pack.h"
 #include "kernels/cpu/isa/span.h"
 #include "kernels/cpu/isa/vecmath.h"
 
-/* Rows of a product's block, and rows that the re-ordering keeps in L1. */
-enum { ROW_STEP = 512, TURN_ROWS = 64 };
+/* Rows that the re-ordering keeps in L1; divides the chunks of gemm.h. */
+enum { TURN_ROWS = 64 };
 
 typedef struct linear_job {
     atom_dtype dtype;
@@ -24,8 +25,15 @@ typedef struct linear_job {
     float *dw, *db;
     linear_space space;
     int64_t first, rows; /* of this block of N */
+    bool add_dx;
     gemm_grid grid, dw_grid;
 } linear_job;
+
+/* The gradient of the product as a left operand of rows x O: dy as it is, or du. */
+static gemm_place d_place(const linear_job *j, int64_t o)
+{
+    return gemm_chunk_place(j->rows, j->O, j->u ? gemm_chunk(j->O) : j->O, o);
+}
 
 static const void *row_at(const linear_job *j, const void *base, int64_t row, int64_t width)
 {
@@ -45,53 +53,40 @@ KRN_INLINE void pack_w_cols(atom_dtype dtype, const linear_job *j, uint32_t i)
     pack_cols(dtype, j->layout, panel_at(j, j->space.w_panels, j->I, i), &m);
 }
 
-/* y = gelu(u) on one spot of the grid. */
-KRN_INLINE void gelu_spot(atom_dtype dtype, const linear_job *j, gemm_spot s)
-{
-    for (int64_t m = s.m0; m < s.m0 + s.m; m++) {
-        int64_t at = m * j->O + s.n0, n = 0;
-        for (; n + VF_LANES <= s.n; n += VF_LANES)
-            vf_store_act(dtype, j->y, at + n, vf_gelu(vf_load_act(dtype, j->save_u, at + n)));
-        if (n < s.n)
-            vf_put(dtype, j->y, at + n, s.n - n,
-                   vf_gelu(vf_get(dtype, j->save_u, at + n, s.n - n)));
-    }
-}
-
 KRN_INLINE void fwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
-    gemm_grid_run(&j->grid, i, j->x, j->space.w_panels, j->b, j->save_u ? j->save_u : j->y);
+    gemm_tile tile;
+    gemm_spot s = gemm_grid_run(&j->grid, i, j->x, j->space.w_panels, &tile);
     if (j->save_u)
-        gelu_spot(dtype, j, gemm_grid_spot(&j->grid, i));
+        out_gelu(dtype, &tile, s, j->save_u, j->y, j->O, j->b);
+    else
+        out_act(dtype, &tile, s, j->y, j->O, j->b, false);
 }
 
 /* Rows r0 .. r0+n, columns o .. o+width of du = dy gelu'(u), rounded to act. */
 KRN_INLINE void du_rows(atom_dtype dtype, const linear_job *j, int64_t r0, int64_t n, int64_t o,
                         int64_t width)
 {
+    gemm_place place = d_place(j, o);
     for (int64_t r = r0; r < r0 + n; r++) {
-        int64_t from = (j->first + r) * j->O + o, to = r * j->O + o, c = 0;
-        for (; c + VF_LANES <= width; c += VF_LANES) {
-            vf slope = vf_gelu_slope(vf_load_act(dtype, j->u, from + c));
-            vf_store_act(dtype, j->space.du, to + c, slope * vf_load_act(dtype, j->dy, from + c));
-        }
-        if (c < width) {
-            vf slope = vf_gelu_slope(vf_get(dtype, j->u, from + c, width - c));
-            vf_put(dtype, j->space.du, to + c, width - c,
-                   slope * vf_get(dtype, j->dy, from + c, width - c));
+        int64_t from = (j->first + r) * j->O + o, to = place.at + r * place.step;
+        for (int64_t c = 0; c < width; c += VF_LANES) {
+            int64_t k = krn_min(VF_LANES, width - c);
+            vf slope = vf_gelu_slope(vf_get(dtype, j->u, from + c, k));
+            vf_put(dtype, j->space.du, to + c, k, slope * vf_get(dtype, j->dy, from + c, k));
         }
     }
 }
 
-/* Adds rows r0 .. r0+n of the columns to sum[GEMM_PANEL]. */
-KRN_INLINE void column_sums(atom_dtype dtype, const void *d, int64_t ld, int64_t r0, int64_t n,
-                            int64_t o, int64_t width, float *sum)
+/* Adds n rows of `width` columns to sum[GEMM_PANEL]. */
+KRN_INLINE void column_sums(atom_dtype dtype, const void *d, gemm_place place, int64_t n,
+                            int64_t width, float *sum)
 {
     for (int64_t c = 0; c < width; c += VF_LANES) {
         int64_t k = krn_min(VF_LANES, width - c);
         vf s = vf_load(sum + c);
-        for (int64_t r = r0; r < r0 + n; r++)
-            s += vf_get(dtype, d, r * ld + o + c, k);
+        for (int64_t r = 0; r < n; r++)
+            s += vf_get(dtype, d, place.at + r * place.step + c, k);
         vf_store(sum + c, s);
     }
 }
@@ -100,20 +95,22 @@ KRN_INLINE void column_sums(atom_dtype dtype, const void *d, int64_t ld, int64_t
 KRN_INLINE void turn_dy(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
     int64_t o = (int64_t)i * GEMM_PANEL, width = krn_min(GEMM_PANEL, j->O - o);
-    int64_t padded = gemm_round_k(j->rows);
+    int64_t padded = gemm_round_k(j->rows), chunk = gemm_chunk(padded);
     const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
     float sum[GEMM_PANEL] = {0};
     for (int64_t r = 0; r < j->rows; r += TURN_ROWS) {
         int64_t n = krn_min(TURN_ROWS, j->rows - r);
+        gemm_place from = d_place(j, o), to = gemm_chunk_place(j->O, padded, chunk, r);
+        from.at += r * from.step;
+        to.at += o * to.step;
         if (j->u)
             du_rows(dtype, j, r, n, o, width);
         if (j->db)
-            column_sums(dtype, d, j->O, r, n, o, width, sum);
+            column_sums(dtype, d, from, n, width, sum);
         if (j->dw) {
-            pack_from m = pack_at(dtype, d, r * j->O + o, j->O, n, width);
-            char *to = j->space.dy_turned;
-            pack_transpose(dtype, to + (uint64_t)(o * padded + r) * atom_dtype_bytes(dtype), padded,
-                           &m);
+            pack_from m = pack_at(dtype, d, from.at, from.step, n, width);
+            char *turned = j->space.dy_turned;
+            pack_transpose(dtype, turned + (uint64_t)to.at * atom_dtype_bytes(dtype), to.step, &m);
         }
     }
     for (int64_t c = 0; c < width && j->db; c++)
@@ -148,18 +145,20 @@ KRN_INLINE void bwd_prepare(atom_dtype dtype, const linear_job *j, uint32_t i)
 }
 
 /* Backward, second loop: the products of dx, then of dw. */
-static void bwd_product(void *ctx, uint32_t i, uint32_t worker)
+KRN_INLINE void bwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
-    (void)worker;
-    const linear_job *j = ctx;
-    uint32_t dx_tasks = j->dx ? gemm_grid_count(&j->grid) : 0;
-    if (i < dx_tasks) {
+    gemm_tile tile;
+    uint32_t dx_tiles = j->dx ? gemm_grid_tiles(&j->grid) : 0;
+    if (i < dx_tiles) {
         const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
-        void *dx = (char *)j->dx + (uint64_t)(j->first * j->I) * atom_dtype_bytes(j->dtype);
-        gemm_grid_run(&j->grid, i, d, j->space.w_panels, NULL, dx);
-    } else
-        gemm_grid_run(&j->dw_grid, i - dx_tasks, j->space.dy_turned, j->space.x_panels, NULL,
-                      j->dw);
+        char *dx = (char *)j->dx + (uint64_t)(j->first * j->I) * atom_dtype_bytes(dtype);
+        gemm_spot s = gemm_grid_run(&j->grid, i, d, j->space.w_panels, &tile);
+        out_act(dtype, &tile, s, dx, j->I, NULL, j->add_dx);
+        return;
+    }
+    gemm_spot s =
+        gemm_grid_run(&j->dw_grid, i - dx_tiles, j->space.dy_turned, j->space.x_panels, &tile);
+    out_sum(&tile, s, j->dw, j->I);
 }
 
 #define TASK(name, body, dtype)                                                                    \
@@ -174,6 +173,8 @@ TASK(fwd_product_f32, fwd_product, ATOM_F32)
 TASK(fwd_product_bf16, fwd_product, ATOM_BF16)
 TASK(bwd_prepare_f32, bwd_prepare, ATOM_F32)
 TASK(bwd_prepare_bf16, bwd_prepare, ATOM_BF16)
+TASK(bwd_product_f32, bwd_product, ATOM_F32)
+TASK(bwd_product_bf16, bwd_product, ATOM_BF16)
 #undef TASK
 
 static linear_job job_open(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu,
@@ -196,30 +197,29 @@ static void run_fwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gel
     j.b = args->buf[2];
     j.y = args->buf[3];
     j.save_u = gelu ? args->buf[4] : NULL;
-    gemm_shape shape = {j.N, j.O, j.I, j.I, j.O, dtype, dtype, false, j.b != NULL};
-    gemm_grid_open(&j.grid, &shape, ROW_STEP);
+    j.grid = gemm_grid_open(dtype, j.N, j.O, j.I, j.I);
     krn_each(cx->threads, gemm_panels(j.O), dtype == ATOM_F32 ? pack_w_f32 : pack_w_bf16, &j);
-    krn_each(cx->threads, gemm_grid_count(&j.grid),
+    krn_each(cx->threads, gemm_grid_tiles(&j.grid),
              dtype == ATOM_F32 ? fwd_product_f32 : fwd_product_bf16, &j);
 }
 
-static void run_bwd_block(krn_ctx *cx, linear_job *j, bool add_dx)
+static void run_bwd_block(krn_ctx *cx, linear_job *j)
 {
     int64_t outs = gemm_panels(j->O), ins = gemm_panels(j->I), padded = gemm_round_k(j->rows);
-    gemm_shape dx = {j->rows, j->I, j->O, j->O, j->I, j->dtype, j->dtype, add_dx, false};
-    gemm_shape dw = {j->O, j->I, padded, padded, j->I, j->dtype, ATOM_F32, true, false};
     uint32_t products = 0;
     if (j->dx) {
-        gemm_grid_open(&j->grid, &dx, ROW_STEP);
-        products += gemm_grid_count(&j->grid);
+        int64_t chunk = j->u ? gemm_chunk(j->O) : j->O;
+        j->grid = gemm_grid_open(j->dtype, j->rows, j->I, j->O, chunk);
+        products += gemm_grid_tiles(&j->grid);
     }
     if (j->dw) {
-        gemm_grid_open(&j->dw_grid, &dw, ROW_STEP);
-        products += gemm_grid_count(&j->dw_grid);
+        j->dw_grid = gemm_grid_open(j->dtype, j->O, j->I, padded, gemm_chunk(padded));
+        products += gemm_grid_tiles(&j->dw_grid);
     }
+    bool f32 = j->dtype == ATOM_F32;
     int64_t prepare = outs + ins + (j->dx && j->first == 0 ? ins : 0);
-    krn_each(cx->threads, prepare, j->dtype == ATOM_F32 ? bwd_prepare_f32 : bwd_prepare_bf16, j);
-    krn_each(cx->threads, products, bwd_product, j);
+    krn_each(cx->threads, prepare, f32 ? bwd_prepare_f32 : bwd_prepare_bf16, j);
+    krn_each(cx->threads, products, f32 ? bwd_product_f32 : bwd_product_bf16, j);
 }
 
 static void run_bwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu)
@@ -231,9 +231,10 @@ static void run_bwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gel
     j.dx = buf[5];
     j.dw = buf[6];
     j.db = buf[7];
+    j.add_dx = args->flags & KRN_ADD_D_IN0;
     for (j.first = 0; j.first < j.N; j.first += LINEAR_ROWS) {
         j.rows = krn_min(LINEAR_ROWS, j.N - j.first);
-        run_bwd_block(cx, &j, args->flags & KRN_ADD_D_IN0);
+        run_bwd_block(cx, &j);
     }
 }
 

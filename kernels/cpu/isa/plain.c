@@ -1,15 +1,15 @@
 /*
- * The product of gemm.h without oneDNN: bf16 on machines where oneDNN has no bf16 code, and
- * whatever it refuses. One idea: blocks of a few rows and GEMM_PLAIN_K columns of a become fp32 on
- * the stack, then tile.h multiplies. Refuses to be fast on pair-packed panels; those reach it only
- * when oneDNN fails on a machine where it should not.
+ * A tile of gemm.h without oneDNN: bf16 on machines where oneDNN has no bf16 code, and whatever it
+ * refuses. One idea: blocks of a few rows and PLAIN_K columns of a become fp32 on the stack, then
+ * tile.h multiplies. Refuses to be fast on pair-packed panels; those reach it only when oneDNN
+ * fails on a machine where it should not.
  */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/tile.h"
 
 enum { PLAIN_K = 256 };
 
-static void widen(atom_dtype dtype, float *dst, const void *src, int64_t at, int64_t n)
+KRN_INLINE void widen(atom_dtype dtype, float *dst, const void *src, int64_t at, int64_t n)
 {
     int64_t i = 0;
     for (; i + VF_LANES <= n; i += VF_LANES)
@@ -31,63 +31,36 @@ static void unpack_pairs(float *dst, const atom_bf16 *b, int64_t k0, int64_t k)
     }
 }
 
-static void put_row(const gemm_shape *s, const float *sum, int64_t row, const void *bias, void *c)
+void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *a, const void *b,
+                                 float *tile)
 {
-    for (int64_t j = 0; j < s->n; j++) {
-        int64_t at = row * s->ldc + j;
-        float x = sum[j];
-        if (s->bias)
-            x += s->in == ATOM_F32 ? ((const float *)bias)[j]
-                                   : atom_bf16_to_f32(((const atom_bf16 *)bias)[j]);
-        if (s->out == ATOM_F32)
-            ((float *)c)[at] = s->add ? ((float *)c)[at] + x : x;
-        else {
-            atom_bf16 *p = (atom_bf16 *)c + at;
-            *p = atom_f32_to_bf16(s->add ? atom_bf16_to_f32(*p) + x : x);
+    float unpacked[PLAIN_K * GEMM_PANEL], wide[TILE_ROWS * PLAIN_K];
+    for (int64_t k0 = 0; k0 < g->k; k0 += PLAIN_K) {
+        int64_t k = g->k - k0 < PLAIN_K ? g->k - k0 : PLAIN_K;
+        const float *rows = (const float *)b + k0 * GEMM_PANEL;
+        if (layout == GEMM_PAIRS) {
+            unpack_pairs(unpacked, b, k0, k);
+            rows = unpacked;
         }
-    }
-}
-
-/* Adds rows m0 .. m0+m times k0 .. k0+k to sum[TILE_ROWS][GEMM_PANEL]. */
-static void add_block(const gemm_shape *s, const void *a, const float *b, int64_t m0, int64_t m,
-                      int64_t k0, int64_t k, float *sum)
-{
-    float wide[TILE_ROWS * PLAIN_K];
-    for (int64_t r = 0; r < m; r++) {
-        if (s->in == ATOM_F32)
-            widen(ATOM_F32, wide + r * PLAIN_K, a, (m0 + r) * s->lda + k0, k);
-        else
-            widen(ATOM_BF16, wide + r * PLAIN_K, a, (m0 + r) * s->lda + k0, k);
-    }
-    tile_job t = {.a = wide,
-                  .a_row = PLAIN_K,
-                  .a_col = 1,
-                  .b = b,
-                  .ldb = GEMM_PANEL,
-                  .c = sum,
-                  .ldc = GEMM_PANEL,
-                  .k = k,
-                  .add = true};
-    tile_mul(&t, m, GEMM_PANEL);
-}
-
-void KRN_ISA(krn_cpu_gemm_plain)(const gemm_shape *s, gemm_layout layout, const void *a,
-                                 const void *b, const void *bias, void *c)
-{
-    float unpacked[PLAIN_K * GEMM_PANEL];
-    for (int64_t m0 = 0; m0 < s->m; m0 += TILE_ROWS) {
-        float sum[TILE_ROWS * GEMM_PANEL] = {0};
-        int64_t m = s->m - m0 < TILE_ROWS ? s->m - m0 : TILE_ROWS;
-        for (int64_t k0 = 0; k0 < s->k; k0 += PLAIN_K) {
-            int64_t k = s->k - k0 < PLAIN_K ? s->k - k0 : PLAIN_K;
-            const float *rows = (const float *)b + k0 * GEMM_PANEL;
-            if (layout == GEMM_PAIRS) {
-                unpack_pairs(unpacked, b, k0, k);
-                rows = unpacked;
+        for (int64_t m0 = 0; m0 < g->m; m0 += TILE_ROWS) {
+            int64_t m = g->m - m0 < TILE_ROWS ? g->m - m0 : TILE_ROWS;
+            for (int64_t r = 0; r < m; r++) {
+                int64_t at = (m0 + r) * g->k + k0;
+                if (g->in == ATOM_F32)
+                    widen(ATOM_F32, wide + r * PLAIN_K, a, at, k);
+                else
+                    widen(ATOM_BF16, wide + r * PLAIN_K, a, at, k);
             }
-            add_block(s, a, rows, m0, m, k0, k, sum);
+            tile_job t = {.a = wide,
+                          .a_row = PLAIN_K,
+                          .a_col = 1,
+                          .b = rows,
+                          .ldb = GEMM_PANEL,
+                          .c = tile + m0 * GEMM_PANEL,
+                          .ldc = GEMM_PANEL,
+                          .k = k,
+                          .add = g->add || k0 > 0};
+            tile_mul(&t, m, GEMM_PANEL);
         }
-        for (int64_t r = 0; r < m; r++)
-            put_row(s, sum + r * GEMM_PANEL, m0 + r, bias, c);
     }
 }
