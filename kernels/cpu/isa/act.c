@@ -82,8 +82,11 @@ KRN_INLINE void dropout_add_bwd(atom_dtype dtype, const act_job *job, int64_t i,
 }
 
 /* One span; body and dtype are constants after inlining. */
-KRN_INLINE void run_span(atom_dtype dtype, const act_job *job, uint32_t index, act_body body)
+KRN_INLINE void run_span(atom_dtype dtype, const act_job *shared, uint32_t index, act_body body)
 {
+    /* copies of our own, so that the compiler knows that stores do not change them */
+    const krn_args args = *shared->args;
+    const act_job own = {.args = &args, .drop = shared->drop}, *job = &own;
     int64_t i = (int64_t)index * SPAN, end = krn_min(i + SPAN, job->args->dim[0]);
     vi words[4] = {vi_all(0), vi_all(0), vi_all(0), vi_all(0)};
     for (; i + GROUP <= end; i += GROUP) {

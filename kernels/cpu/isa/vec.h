@@ -119,6 +119,10 @@ KRN_INLINE vi vi_load_u16(const uint16_t *p)
 {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
 }
+KRN_INLINE vi vi_load_u32(const uint32_t *p)
+{
+    return _mm512_loadu_si512((const __m512i *)p);
+}
 /* The low 16 bits of each lane. */
 KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
 {
@@ -220,6 +224,10 @@ KRN_INLINE vf vf_keep(vf x, vi word, vi threshold)
 KRN_INLINE vi vi_load_u16(const uint16_t *p)
 {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+}
+KRN_INLINE vi vi_load_u32(const uint32_t *p)
+{
+    return _mm256_loadu_si256((const __m256i *)p);
 }
 KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
 {
@@ -328,6 +336,10 @@ KRN_INLINE vf vf_keep(vf x, vi word, vi threshold)
 KRN_INLINE vi vi_load_u16(const uint16_t *p)
 {
     return _mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)p), _mm_setzero_si128());
+}
+KRN_INLINE vi vi_load_u32(const uint32_t *p)
+{
+    return _mm_loadu_si128((const __m128i *)p);
 }
 KRN_INLINE void vi_store_u16(uint16_t *p, vi x)
 {

@@ -37,6 +37,8 @@ KRN_INLINE vi vi_mul_wide(vi a, uint32_t m, vi *high)
     *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
     return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
+static const uint32_t krn_rng_lane[VF_LANES] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                2, 6, 10, 14, 3, 7, 11, 15};
 #define VI_UNPACK(width, half, a, b) _mm512_unpack##half##_epi##width((a), (b))
 #elif defined(__AVX2__)
 KRN_INLINE vi vi_mul_wide(vi a, uint32_t m, vi *high)
@@ -46,6 +48,7 @@ KRN_INLINE vi vi_mul_wide(vi a, uint32_t m, vi *high)
     *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
     return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }
+static const uint32_t krn_rng_lane[VF_LANES] = {0, 2, 4, 6, 1, 3, 5, 7};
 #define VI_UNPACK(width, half, a, b) _mm256_unpack##half##_epi##width((a), (b))
 #else
 KRN_INLINE vi vi_mul_wide(vi a, uint32_t m, vi *high)
@@ -55,6 +58,7 @@ KRN_INLINE vi vi_mul_wide(vi a, uint32_t m, vi *high)
     *high = vi_or(_mm_srli_epi64(even, 32), vi_and(odd, upper));
     return vi_or(vi_and(even, lower), _mm_slli_epi64(odd, 32));
 }
+static const uint32_t krn_rng_lane[VF_LANES] = {0, 1, 2, 3};
 #define VI_UNPACK(width, half, a, b) _mm_unpack##half##_epi##width((a), (b))
 #endif
 
@@ -66,23 +70,20 @@ KRN_INLINE vi vi_mul_wide(vi a, uint32_t m, vi *high)
  */
 KRN_INLINE void krn_rng_words(atom_rng_key key, uint64_t block, vi out[4])
 {
-    uint32_t lane[VF_LANES];
-    for (uint32_t i = 0; i < VF_LANES; i++)
-        lane[i] = (uint32_t)block + (i % 4) * (VF_LANES / 4) + i / 4;
-    vi c0, c1 = vi_all((uint32_t)(block >> 32) ^ (key.micro_batch * 0x9e3779b9u));
-    memcpy(&c0, lane, sizeof c0);
+    vi c0 = vi_add(vi_all((uint32_t)block), vi_load_u32(krn_rng_lane));
+    vi c1 = vi_all((uint32_t)(block >> 32) ^ (key.micro_batch * 0x9e3779b9u));
     vi c2 = vi_all(key.node), c3 = vi_all(key.step);
-    uint32_t k0 = (uint32_t)key.seed, k1 = (uint32_t)(key.seed >> 32);
+    vi k0 = vi_all((uint32_t)key.seed), k1 = vi_all((uint32_t)(key.seed >> 32));
     for (int round = 0; round < 10; round++) {
         vi high0, high1;
         vi low0 = vi_mul_wide(c0, 0xd2511f53u, &high0);
         vi low1 = vi_mul_wide(c2, 0xcd9e8d57u, &high1);
-        c0 = vi_xor(vi_xor(high1, c1), vi_all(k0));
-        c2 = vi_xor(vi_xor(high0, c3), vi_all(k1));
+        c0 = vi_xor(vi_xor(high1, c1), k0);
+        c2 = vi_xor(vi_xor(high0, c3), k1);
         c1 = low1;
         c3 = low0;
-        k0 += 0x9e3779b9u;
-        k1 += 0xbb67ae85u;
+        k0 = vi_add(k0, vi_all(0x9e3779b9u));
+        k1 = vi_add(k1, vi_all(0xbb67ae85u));
     }
     vi a = VI_UNPACK(32, lo, c0, c1), b = VI_UNPACK(32, hi, c0, c1);
     vi c = VI_UNPACK(32, lo, c2, c3), d = VI_UNPACK(32, hi, c2, c3);
