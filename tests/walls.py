@@ -23,7 +23,7 @@ WALLS = {
     "partition": ["atom/base", "atom/graph"],
     "swap": ["atom/base", "kernels"],
     "codegen": ["atom/base", "atom/graph", "kernels/kernels.h", "kernels/device.h", "partition/plan.h",
-                "partition/profile.h", "swap/tape.h", "swap/calls.h", "swap/exec.h"],
+                "partition/profile.h", "swap/tape.h", "swap/calls.h", "swap/exec.h", "swap/stall.h"],
     "atom/train": ["atom", "kernels", "gossip", "partition", "swap", "codegen"],
     "tools": ["atom/atom.h"],
 }
