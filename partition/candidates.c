@@ -137,6 +137,33 @@ static void fill_resident(const part_search_state *s, part_plan *plan, uint64_t 
             plan->sub_models[k].resident = false;
 }
 
+/* Fills what is left: activations first and then parameters, or the other way round if that is
+ * faster. */
+ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, uint64_t limit)
+{
+    part_plan *other = NULL;
+    part_verdict first, second;
+    atom_status st = part_plan_copy(*plan, &other);
+    if (st != ATOM_OK)
+        return st;
+    fill_resident(s, other, limit);
+    for (int p = 0; p < 2; p++) {
+        part_plan *one = p ? other : *plan;
+        if (s->request->recompute != 1)
+            fill_kept(s, one, limit);
+        if (p == 0)
+            fill_resident(s, one, limit);
+        note_estimate(s, one, p ? &second : &first);
+    }
+    if (second.step_seconds < 0.999 * first.step_seconds) {
+        part_plan *swapped = *plan;
+        *plan = other;
+        other = swapped;
+    }
+    part_plan_close(&other);
+    return ATOM_OK;
+}
+
 /* Does the plan repeat activations although the request forbids it? */
 static bool repeats(const part_search_state *s, const part_plan *plan)
 {
@@ -254,20 +281,16 @@ ATOM_MUST static atom_status make_plan(part_search_state *s, const part_setting 
                                        part_goal goal, uint64_t capacity, uint64_t limit,
                                        part_plan **out)
 {
-    part_verdict v;
     *out = NULL;
     atom_status st = open_table(s);
     if (st == ATOM_OK)
         st = make_cuts(s, *setting, goal, capacity < limit ? capacity : limit, limit, out);
     if (st != ATOM_OK || !*out)
         return st;
-    if (s->request->recompute != 1)
-        fill_kept(s, *out, limit);
-    fill_resident(s, *out, limit);
-    note_estimate(s, *out, &v);
-    if (repeats(s, *out))
+    st = fill(s, out, limit);
+    if (st != ATOM_OK || repeats(s, *out))
         part_plan_close(out);
-    return ATOM_OK;
+    return st;
 }
 
 static bool same_plan(const part_plan *a, const part_plan *b)
@@ -469,20 +492,21 @@ atom_status part_candidates_best_seconds(part_search_state *s, double *seconds)
     return st;
 }
 
-atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *out)
+atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need, bool *whole)
 {
     part_setting setting;
     part_cuts cuts = {0};
     part_plan *plan = NULL;
-    *out = 0;
+    *need = 0;
+    *whole = false;
     if (s->in_place || !part_way_setting(s, way, &setting))
         return ATOM_OK;
     atom_status st = open_table(s);
     if (st == ATOM_OK)
         st = part_dp(s->table, &setting, PART_GOAL_MICRO_BATCHES, device_limit(s), &cuts,
                      &s->stats.states);
-    uint32_t need = cuts.n ? (uint32_t)cuts.score.key : 0;
-    if (st == ATOM_OK && need && need <= s->micro_batches) {
+    *need = st == ATOM_OK && cuts.n ? (uint32_t)cuts.score.key : 0;
+    if (*need && *need <= s->micro_batches) {
         /* The pairs agree; does this plan as a whole, or another one? */
         part_verdict v;
         st = part_plan_from_cuts(s, &setting, cuts.ends, cuts.n, &plan);
@@ -492,11 +516,26 @@ atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *out)
             part_plan_close(&plan);
             st = make_plan(s, &setting, PART_GOAL_HIDDEN, device_limit(s), device_limit(s), &plan);
         }
-        need = plan ? need : 0;
+        *whole = plan != NULL;
         part_plan_close(&plan);
     }
     part_cuts_close(&cuts);
-    if (st == ATOM_OK)
-        *out = need;
+    return st;
+}
+
+atom_status part_nearly_hides(part_search_state *s, bool *hides)
+{
+    atom_status st = open_table(s);
+    *hides = false;
+    for (int way = 0; way < PART_WAYS && st == ATOM_OK && !*hides; way += 2) {
+        part_setting setting;
+        part_plan *plan = NULL;
+        part_way_setting(s, way, &setting);
+        uint64_t limit = device_limit(s);
+        st = make_cuts(s, setting, PART_GOAL_TIME, limit, limit, &plan);
+        if (st == ATOM_OK && plan)
+            *hides = plan->predicted_compute_seconds >= 0.98 * plan->predicted_step_seconds;
+        part_plan_close(&plan);
+    }
     return st;
 }

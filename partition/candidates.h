@@ -38,8 +38,14 @@ typedef struct part_search_state {
 bool part_way_setting(const part_search_state *s, int way, part_setting *setting);
 /* Does everything fit as one sub-model, by the model? */
 bool part_single_fits(const part_search_state *s);
-/* Least C that hides everything, with memory for the state's C; 0: none. */
-ATOM_MUST atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *out);
+/* Least C that hides everything, with pairs in memory for the state's C (0: none); whole: there is
+ * a plan for the state's C that fits as a whole and hides everything. */
+ATOM_MUST atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need,
+                                             bool *whole);
+
+/* Does some plan for the state's C, cut for least time, wait for less than a fiftieth of its step?
+ */
+ATOM_MUST atom_status part_nearly_hides(part_search_state *s, bool *hides);
 
 /* Fills candidates, by the model; each fits by the model, none is exact yet. */
 ATOM_MUST atom_status part_candidates_make(part_search_state *s);

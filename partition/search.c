@@ -14,7 +14,13 @@
 
 #include <string.h>
 
-enum { TRIES_MAX = 4, FINALISTS_MAX = 3, VISITS_MAX = 2000, RECOMMEND_ROUNDS_MAX = 16 };
+enum {
+    TRIES_MAX = 4,
+    FINALISTS_MAX = 3,
+    VISITS_MAX = 2000,
+    RECOMMEND_ROUNDS_MAX = 8,
+    NEARLY_MAX = 256
+};
 
 /* Times within this factor of each other are a tie: fewer sub-models win. */
 static const double TIE = 1.005;
@@ -142,18 +148,48 @@ ATOM_MUST static atom_status recommend(part_search_state *s, uint32_t *out)
         uint32_t C = 1;
         for (int round = 0; round < RECOMMEND_ROUNDS_MAX; round++) {
             uint32_t need = 0;
+            bool whole = false;
             s->micro_batches = C;
-            ATOM_TRY(part_way_micro_batches(s, way, &need));
+            ATOM_TRY(part_way_micro_batches(s, way, &need, &whole));
             if (need == 0 || (best && need >= best))
                 break;
-            if (need <= C) {
+            if (need <= C && whole) {
                 best = C;
                 break;
             }
-            C = need;
+            C = need > C ? need : C + C / 4 + 1;
         }
     }
     *out = best;
+fail:
+    s->micro_batches = asked;
+    return st;
+}
+
+/*
+ * No C hides everything, as where a small sub-model's boundaries take longer than its compute. The
+ * smallest C at which what is not hidden does not matter; 0: there is none up to a sane C.
+ */
+ATOM_MUST static atom_status recommend_nearly(part_search_state *s, uint32_t *out)
+{
+    const uint32_t asked = s->micro_batches;
+    uint32_t low = 0, high = 1;
+    bool hides = false;
+    atom_status st = ATOM_OK;
+    for (; high <= NEARLY_MAX && !hides; high *= 2) {
+        s->micro_batches = high;
+        ATOM_TRY(part_nearly_hides(s, &hides));
+        low = hides ? low : high;
+    }
+    high /= 2; /* the last that was tried */
+    while (hides && low + 1 < high) {
+        bool middle = false;
+        s->micro_batches = low + (high - low) / 2;
+        ATOM_TRY(part_nearly_hides(s, &middle));
+        high = middle ? s->micro_batches : high;
+        low = middle ? low : s->micro_batches;
+    }
+    *out = hides ? high : 0;
 fail:
     s->micro_batches = asked;
     return st;
@@ -226,6 +262,8 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     part_plan *plan = NULL;
     ATOM_TRY(part_refuse_host(s));
     ATOM_TRY(recommend(s, &recommended));
+    if (!recommended)
+        ATOM_TRY(recommend_nearly(s, &recommended));
     if (!s->micro_batches)
         s->micro_batches = recommended;
     if (!s->micro_batches)
