@@ -12,27 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { CUT_ROUNDS_MAX = 10 };
-
-/* A cut must save this part of the compute time, or it is not made: less than predictions are good
- * for. */
-static const double NOISE = 1.0 / 1024;
-
 /* Stashing activations is given up where it is slower than the best by this factor, given all
  * memory. */
 static const double HOPELESS = 1.1;
-
-static const uint64_t NO_LIMIT = (uint64_t)1 << 61;
-
-static uint64_t device_limit(const part_search_state *s)
-{
-    return s->device_bytes ? s->device_bytes : NO_LIMIT;
-}
-
-static bool host_holds(const part_search_state *s, const part_verdict *v)
-{
-    return !s->host_bytes || v->host_peak_bytes <= s->host_bytes;
-}
 
 bool part_way_setting(const part_search_state *s, int way, part_setting *setting)
 {
@@ -41,16 +23,6 @@ bool part_way_setting(const part_search_state *s, int way, part_setting *setting
                               .boundaries = way & 2 ? PART_ON_HOST : PART_ON_DEVICE,
                               .clip = s->request->clip};
     return !(setting->keep == PART_KEEP_HOST && s->request->recompute == 1);
-}
-
-static void note_estimate(const part_search_state *s, part_plan *plan, part_verdict *v)
-{
-    part_estimate(s->model, plan, v);
-    plan->predicted_step_seconds = v->step_seconds;
-    plan->predicted_compute_seconds = v->compute_seconds;
-    plan->device_peak_bytes = v->device_peak_bytes;
-    plan->host_peak_bytes = v->host_peak_bytes;
-    plan->bound = v->bound;
 }
 
 /* --- plans from cuts --- */
@@ -93,205 +65,12 @@ bool part_single_fits(const part_search_state *s)
     part_verdict v;
     if (make_single(s, &plan) != ATOM_OK)
         return false;
-    note_estimate(s, plan, &v);
+    part_plan_estimate(s, plan, &v);
     part_plan_close(&plan);
-    return v.device_peak_bytes <= device_limit(s) && host_holds(s, &v);
-}
-
-/* --- what is left of the device's memory --- */
-
-/* Keeps activations on the device, latest visits first: theirs are kept for the shortest time. */
-static void fill_kept(const part_search_state *s, part_plan *plan, uint64_t limit)
-{
-    part_verdict v;
-    note_estimate(s, plan, &v);
-    uint64_t left = v.device_peak_bytes < limit ? limit - v.device_peak_bytes : 0;
-    for (uint32_t k = plan->n_sub_models - 1; k-- > 0;) {
-        part_sub_model *sub = &plan->sub_models[k];
-        part_range r = part_range_make(s->model, sub->first_node, sub->last_node);
-        uint64_t bytes = r.kept_bytes * plan->micro_batches;
-        if (bytes > left)
-            continue;
-        left -= bytes;
-        sub->keep = PART_KEEP_DEVICE;
-    }
-}
-
-/* Keeps parameters on the device where that saves time. */
-static void fill_resident(const part_search_state *s, part_plan *plan, uint64_t limit)
-{
-    part_verdict before, after;
-    note_estimate(s, plan, &before);
-    uint64_t left = before.device_peak_bytes < limit ? limit - before.device_peak_bytes : 0;
-    bool any = false;
-    for (uint32_t k = plan->n_sub_models - 1; k-- > 0;) {
-        if (plan->sub_models[k].param_bytes > left)
-            continue;
-        left -= plan->sub_models[k].param_bytes;
-        plan->sub_models[k].resident = any = true;
-    }
-    note_estimate(s, plan, &after);
-    if (any &&
-        (after.step_seconds > 0.999 * before.step_seconds || after.device_peak_bytes > limit))
-        for (uint32_t k = 0; k < plan->n_sub_models; k++)
-            plan->sub_models[k].resident = false;
-}
-
-/* Fills what is left: activations first and then parameters, or the other way round if that is
- * faster. */
-ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, uint64_t limit)
-{
-    part_plan *other = NULL;
-    part_verdict first, second;
-    atom_status st = part_plan_copy(*plan, &other);
-    if (st != ATOM_OK)
-        return st;
-    fill_resident(s, other, limit);
-    for (int p = 0; p < 2; p++) {
-        part_plan *one = p ? other : *plan;
-        if (s->request->recompute != 1)
-            fill_kept(s, one, limit);
-        if (p == 0)
-            fill_resident(s, one, limit);
-        note_estimate(s, one, p ? &second : &first);
-    }
-    if (second.step_seconds < 0.999 * first.step_seconds) {
-        part_plan *swapped = *plan;
-        *plan = other;
-        other = swapped;
-    }
-    part_plan_close(&other);
-    return ATOM_OK;
-}
-
-/* Does the plan repeat activations although the request forbids it? */
-static bool repeats(const part_search_state *s, const part_plan *plan)
-{
-    if (s->request->recompute != 0)
-        return false;
-    for (uint32_t k = 0; k + 1 < plan->n_sub_models; k++)
-        if (plan->sub_models[k].keep == PART_RECOMPUTE)
-            return true;
-    return false;
+    return v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v);
 }
 
 /* --- candidates --- */
-
-ATOM_MUST static atom_status open_table(part_search_state *s)
-{
-    return s->table ? ATOM_OK : part_table_open(s->model, device_limit(s), &s->table);
-}
-
-/* Compute alone, and how many KiB an average cut crosses: what cuts are priced by. */
-static int64_t noise_price(const part_search_state *s, const part_setting *setting)
-{
-    const part_model *m = s->model;
-    uint64_t kib = 1, cuts = m->n_points > 2 ? m->n_points - 2 : 1;
-    double compute_ps = 0;
-    for (uint32_t p = 1; p + 1 < m->n_points; p++)
-        kib += m->boundary_bytes[m->points[p]] / 1024;
-    for (uint32_t i = 0; i < s->g->n_nodes; i++)
-        compute_ps += (s->profile->nodes[i].fwd_seconds + s->profile->nodes[i].bwd_seconds) * 1e12;
-    double price = compute_ps * setting->micro_batches * NOISE / ((double)kib / (double)cuts);
-    return price < 1 ? 1 : (int64_t)price;
-}
-
-/* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */
-ATOM_MUST static atom_status cut_once(part_search_state *s, const part_setting *setting,
-                                      part_goal goal, uint64_t capacity, part_plan **plan,
-                                      part_verdict *v)
-{
-    part_cuts cuts = {0};
-    *plan = NULL;
-    atom_status st = part_dp(s->table, setting, goal, capacity, &cuts, &s->stats.states);
-    if (st == ATOM_OK && cuts.n) {
-        st = part_plan_from_cuts(s, setting, cuts.ends, cuts.n, plan);
-        if (st == ATOM_OK)
-            note_estimate(s, *plan, v);
-    }
-    part_cuts_close(&cuts);
-    return st;
-}
-
-/* Remembers by how little a plan did not fit, for the refusal. */
-static void note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
-{
-    uint64_t device = v->device_peak_bytes, host = v->host_peak_bytes;
-    if (device > limit && (!s->device_need_bytes || device < s->device_need_bytes))
-        s->device_need_bytes = device;
-    if (!host_holds(s, v) && (!s->host_need_bytes || host < s->host_need_bytes))
-        s->host_need_bytes = host;
-}
-
-/*
- * Cuts for at most `capacity`, in a plan that fits `limit` and the host. The predicate looks at
- * pairs; what it does not see is corrected from outside: where the sum of all boundaries is too
- * much, cuts are made dearer until it is not, then cheaper again as far as possible; anything else
- * is taken off the capacity.
- */
-ATOM_MUST static atom_status make_cuts(part_search_state *s, part_setting setting, part_goal goal,
-                                       uint64_t capacity, uint64_t limit, part_plan **out)
-{
-    atom_status st = ATOM_OK;
-    part_plan *plan = NULL, *best = NULL;
-    part_verdict v;
-    int64_t too_cheap = 0, dear_enough = INT64_MAX;
-    setting.cut_price = noise_price(s, &setting);
-    const int64_t highest = setting.cut_price << 14;
-    for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
-        ATOM_TRY(cut_once(s, &setting, goal, capacity, &plan, &v));
-        if (!plan)
-            break;
-        if (v.device_peak_bytes <= limit && host_holds(s, &v)) {
-            part_plan_close(&best);
-            best = plan;
-            plan = NULL;
-            dear_enough = setting.cut_price;
-            if (!too_cheap || dear_enough / 3 < too_cheap)
-                break;
-            setting.cut_price = (int64_t)sqrt((double)too_cheap * (double)dear_enough);
-            continue;
-        }
-        note_need(s, &v, limit);
-        part_plan_close(&plan);
-        if (!host_holds(s, &v) || setting.boundaries == PART_ON_DEVICE) {
-            too_cheap = setting.cut_price;
-            if (too_cheap >= highest || (best && dear_enough / 3 < too_cheap))
-                break;
-            setting.cut_price =
-                best ? (int64_t)sqrt((double)too_cheap * (double)dear_enough) : highest;
-            continue;
-        }
-        uint64_t over = v.device_peak_bytes - limit;
-        if (over >= capacity)
-            break;
-        capacity -= over;
-    }
-    *out = best;
-    return ATOM_OK;
-fail:
-    part_plan_close(&plan);
-    part_plan_close(&best);
-    return st;
-}
-
-/* Cuts for at most `capacity`; what they leave of `limit` is filled. *out is NULL if there is none.
- */
-ATOM_MUST static atom_status make_plan(part_search_state *s, const part_setting *setting,
-                                       part_goal goal, uint64_t capacity, uint64_t limit,
-                                       part_plan **out)
-{
-    *out = NULL;
-    atom_status st = open_table(s);
-    if (st == ATOM_OK)
-        st = make_cuts(s, *setting, goal, capacity < limit ? capacity : limit, limit, out);
-    if (st != ATOM_OK || !*out)
-        return st;
-    st = fill(s, out, limit);
-    if (st != ATOM_OK || repeats(s, *out))
-        part_plan_close(out);
-    return st;
-}
 
 static bool same_plan(const part_plan *a, const part_plan *b)
 {
@@ -324,13 +103,13 @@ ATOM_MUST static atom_status add_single(part_search_state *s)
     atom_status st = make_single(s, &c.plan);
     if (st != ATOM_OK)
         return st;
-    note_estimate(s, c.plan, &v);
+    part_plan_estimate(s, c.plan, &v);
     /* The model may be a little high: let the exact evaluation say no. */
-    if (v.device_peak_bytes / 20 * 19 <= device_limit(s) && host_holds(s, &v)) {
+    if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v)) {
         add(s, c);
         return ATOM_OK;
     }
-    note_need(s, &v, device_limit(s));
+    part_note_need(s, &v, part_device_limit(s));
     part_plan_close(&c.plan);
     return ATOM_OK;
 }
@@ -354,7 +133,7 @@ ATOM_MUST static atom_status add_one(part_search_state *s, const part_setting *s
                                      part_goal goal, uint64_t capacity, bool *hidden)
 {
     part_candidate c = {.setting = *setting, .goal = goal, .capacity_bytes = capacity};
-    atom_status st = make_plan(s, setting, goal, capacity, device_limit(s), &c.plan);
+    atom_status st = part_make_plan(s, setting, goal, capacity, part_device_limit(s), &c.plan);
     if (st != ATOM_OK || !c.plan)
         return st;
     *hidden = hides(s, setting, c.plan);
@@ -392,10 +171,10 @@ ATOM_MUST static atom_status too_slow(part_search_state *s, const part_setting *
     part_cuts cuts = {0};
     part_setting priced = *setting;
     uint64_t *states = &s->stats.states;
-    atom_status st = open_table(s);
-    priced.cut_price = noise_price(s, setting);
+    atom_status st = part_open_table(s);
+    priced.cut_price = part_noise_price(s, setting);
     if (st == ATOM_OK)
-        st = part_dp(s->table, &priced, PART_GOAL_TIME, device_limit(s), &cuts, states);
+        st = part_dp(s->table, &priced, PART_GOAL_TIME, part_device_limit(s), &cuts, states);
     *slow = !cuts.n || (double)cuts.score.key * 1e-12 > HOPELESS * best_seconds(s);
     part_cuts_close(&cuts);
     return st;
@@ -413,7 +192,7 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
             return st;
     }
     for (size_t f = 0; f < sizeof eighths / sizeof *eighths; f++) {
-        uint64_t capacity = device_limit(s) / 8 * eighths[f];
+        uint64_t capacity = part_device_limit(s) / 8 * eighths[f];
         bool hidden = false;
         atom_status st = add_one(s, setting, PART_GOAL_TIME, capacity, &hidden);
         if (st == ATOM_OK && f == 0 && !hidden)
@@ -461,15 +240,10 @@ part_candidate *part_candidates_take(part_search_state *s)
 atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias)
 {
     part_plan_close(&c->plan);
-    if (c->capacity_bytes == 0 || bias >= device_limit(s))
+    if (c->capacity_bytes == 0 || bias >= part_device_limit(s))
         return ATOM_OK;
-    uint64_t limit = device_limit(s) - bias;
-    return make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, &c->plan);
-}
-
-void part_candidates_note_need(part_search_state *s, const part_verdict *v)
-{
-    note_need(s, v, device_limit(s));
+    uint64_t limit = part_device_limit(s) - bias;
+    return part_make_plan(s, &c->setting, c->goal, c->capacity_bytes, limit, &c->plan);
 }
 
 void part_candidates_clear(part_search_state *s)
@@ -501,9 +275,9 @@ atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need
     *whole = false;
     if (s->in_place || !part_way_setting(s, way, &setting))
         return ATOM_OK;
-    atom_status st = open_table(s);
+    atom_status st = part_open_table(s);
     if (st == ATOM_OK)
-        st = part_dp(s->table, &setting, PART_GOAL_MICRO_BATCHES, device_limit(s), &cuts,
+        st = part_dp(s->table, &setting, PART_GOAL_MICRO_BATCHES, part_device_limit(s), &cuts,
                      &s->stats.states);
     *need = st == ATOM_OK && cuts.n ? (uint32_t)cuts.score.key : 0;
     if (*need && *need <= s->micro_batches) {
@@ -511,10 +285,12 @@ atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need
         part_verdict v;
         st = part_plan_from_cuts(s, &setting, cuts.ends, cuts.n, &plan);
         if (st == ATOM_OK)
-            note_estimate(s, plan, &v);
-        if (st == ATOM_OK && (v.device_peak_bytes > device_limit(s) || !host_holds(s, &v))) {
+            part_plan_estimate(s, plan, &v);
+        if (st == ATOM_OK &&
+            (v.device_peak_bytes > part_device_limit(s) || !part_host_holds(s, &v))) {
             part_plan_close(&plan);
-            st = make_plan(s, &setting, PART_GOAL_HIDDEN, device_limit(s), device_limit(s), &plan);
+            st = part_make_plan(s, &setting, PART_GOAL_HIDDEN, part_device_limit(s),
+                                part_device_limit(s), &plan);
         }
         *whole = plan != NULL;
         part_plan_close(&plan);
@@ -525,14 +301,14 @@ atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need
 
 atom_status part_nearly_hides(part_search_state *s, bool *hides)
 {
-    atom_status st = open_table(s);
+    atom_status st = part_open_table(s);
     *hides = false;
     for (int way = 0; way < PART_WAYS && st == ATOM_OK && !*hides; way += 2) {
         part_setting setting;
         part_plan *plan = NULL;
         part_way_setting(s, way, &setting);
-        uint64_t limit = device_limit(s);
-        st = make_cuts(s, setting, PART_GOAL_TIME, limit, limit, &plan);
+        uint64_t limit = part_device_limit(s);
+        st = part_make_cuts(s, setting, PART_GOAL_TIME, limit, limit, &plan);
         if (st == ATOM_OK && plan)
             *hides = plan->predicted_compute_seconds >= 0.98 * plan->predicted_step_seconds;
         part_plan_close(&plan);

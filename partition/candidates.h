@@ -34,6 +34,37 @@ typedef struct part_search_state {
     part_search_stats stats;
 } part_search_state;
 
+static inline uint64_t part_device_limit(const part_search_state *s)
+{
+    return s->device_bytes ? s->device_bytes : (uint64_t)1 << 61;
+}
+
+static inline bool part_host_holds(const part_search_state *s, const part_verdict *v)
+{
+    return !s->host_bytes || v->host_peak_bytes <= s->host_bytes;
+}
+
+/* --- fit.c: whole plans that fit --- */
+
+/* Estimates the plan and notes that in it. */
+void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdict *v);
+/* The table of ranges, when it is first needed. */
+ATOM_MUST atom_status part_open_table(part_search_state *s);
+/* cut_price at which an average cut costs about a thousandth of the compute time. */
+int64_t part_noise_price(const part_search_state *s, const part_setting *setting);
+/* Cuts that use at most `capacity`, in a plan that fits `limit` and the host; *out is NULL without
+ * one. */
+ATOM_MUST atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal goal,
+                                     uint64_t capacity, uint64_t limit, part_plan **out);
+/* The same; what the cuts leave of `limit` keeps activations and parameters on the device. */
+ATOM_MUST atom_status part_make_plan(part_search_state *s, const part_setting *setting,
+                                     part_goal goal, uint64_t capacity, uint64_t limit,
+                                     part_plan **out);
+/* Remembers by how little a plan did not fit, for the refusal. */
+void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit);
+
+/* --- candidates.c: the list --- */
+
 /* The setting of way 0 .. PART_WAYS-1; false if the request rules it out. */
 bool part_way_setting(const part_search_state *s, int way, part_setting *setting);
 /* Does everything fit as one sub-model, by the model? */
@@ -53,8 +84,6 @@ ATOM_MUST atom_status part_candidates_make(part_search_state *s);
 part_candidate *part_candidates_take(part_search_state *s);
 /* Makes c->plan again, for a device that has bias bytes less; NULL if there is none. */
 ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
-/* Remembers by how little a plan did not fit. */
-void part_candidates_note_need(part_search_state *s, const part_verdict *v);
 void part_candidates_clear(part_search_state *s);
 /* Predicted seconds of the best candidate for the state's C; 0: there is none. */
 ATOM_MUST atom_status part_candidates_best_seconds(part_search_state *s, double *seconds);

@@ -79,7 +79,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
         if (fits(s, &v))
             return ATOM_OK;
         part_estimate(s->model, c->plan, &modelled);
-        part_candidates_note_need(s, &v);
+        part_note_need(s, &v, part_device_limit(s));
         if (!s->device_bytes || v.device_peak_bytes <= s->device_bytes)
             break; /* the host's memory is short: smaller sub-models do not help */
         if (v.device_peak_bytes <= modelled.device_peak_bytes + bias)

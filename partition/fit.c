@@ -1,0 +1,221 @@
+/*
+ * Owns the making of whole plans that fit. One idea: cuts are exact for pairs of ranges; what a
+ * pair does not see (the sum of all boundaries, what is left of the memory) is corrected from
+ * outside, by a price on cuts, by less room, and by keeping more on the device. Refuses to choose
+ * between plans.
+ */
+#include "partition/candidates.h"
+
+#include "atom/base/mem.h"
+
+#include <math.h>
+
+enum { CUT_ROUNDS_MAX = 10 };
+
+/* A cut must save this part of the compute time, or it is not made: less than predictions are good
+ * for. */
+static const double NOISE = 1.0 / 1024;
+
+void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    part_estimate(s->model, plan, v);
+    plan->predicted_step_seconds = v->step_seconds;
+    plan->predicted_compute_seconds = v->compute_seconds;
+    plan->device_peak_bytes = v->device_peak_bytes;
+    plan->host_peak_bytes = v->host_peak_bytes;
+    plan->bound = v->bound;
+}
+
+atom_status part_open_table(part_search_state *s)
+{
+    return s->table ? ATOM_OK : part_table_open(s->model, part_device_limit(s), &s->table);
+}
+
+/* --- what is left of the device's memory --- */
+
+/* Keeps activations on the device, latest visits first: theirs are kept for the shortest time. */
+static void fill_kept(const part_search_state *s, part_plan *plan, uint64_t limit)
+{
+    part_verdict v;
+    part_plan_estimate(s, plan, &v);
+    uint64_t left = v.device_peak_bytes < limit ? limit - v.device_peak_bytes : 0;
+    for (uint32_t k = plan->n_sub_models - 1; k-- > 0;) {
+        part_sub_model *sub = &plan->sub_models[k];
+        part_range r = part_range_make(s->model, sub->first_node, sub->last_node);
+        uint64_t bytes = r.kept_bytes * plan->micro_batches;
+        if (bytes > left)
+            continue;
+        left -= bytes;
+        sub->keep = PART_KEEP_DEVICE;
+    }
+}
+
+/* Keeps parameters on the device where that saves time. */
+static void fill_resident(const part_search_state *s, part_plan *plan, uint64_t limit)
+{
+    part_verdict before, after;
+    part_plan_estimate(s, plan, &before);
+    uint64_t left = before.device_peak_bytes < limit ? limit - before.device_peak_bytes : 0;
+    bool any = false;
+    for (uint32_t k = plan->n_sub_models - 1; k-- > 0;) {
+        if (plan->sub_models[k].param_bytes > left)
+            continue;
+        left -= plan->sub_models[k].param_bytes;
+        plan->sub_models[k].resident = any = true;
+    }
+    part_plan_estimate(s, plan, &after);
+    if (any &&
+        (after.step_seconds > 0.999 * before.step_seconds || after.device_peak_bytes > limit))
+        for (uint32_t k = 0; k < plan->n_sub_models; k++)
+            plan->sub_models[k].resident = false;
+}
+
+/* Fills what is left: activations first and then parameters, or the other way round if that is
+ * faster. */
+ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, uint64_t limit)
+{
+    part_plan *other = NULL;
+    part_verdict first, second;
+    atom_status st = part_plan_copy(*plan, &other);
+    if (st != ATOM_OK)
+        return st;
+    fill_resident(s, other, limit);
+    for (int p = 0; p < 2; p++) {
+        part_plan *one = p ? other : *plan;
+        if (s->request->recompute != 1)
+            fill_kept(s, one, limit);
+        if (p == 0)
+            fill_resident(s, one, limit);
+        part_plan_estimate(s, one, p ? &second : &first);
+    }
+    if (second.step_seconds < 0.999 * first.step_seconds) {
+        part_plan *swapped = *plan;
+        *plan = other;
+        other = swapped;
+    }
+    part_plan_close(&other);
+    return ATOM_OK;
+}
+
+/* Does the plan repeat activations although the request forbids it? */
+static bool repeats(const part_search_state *s, const part_plan *plan)
+{
+    if (s->request->recompute != 0)
+        return false;
+    for (uint32_t k = 0; k + 1 < plan->n_sub_models; k++)
+        if (plan->sub_models[k].keep == PART_RECOMPUTE)
+            return true;
+    return false;
+}
+
+/* --- cuts --- */
+
+/* Compute alone, and how many KiB an average cut crosses: what cuts are priced by. */
+int64_t part_noise_price(const part_search_state *s, const part_setting *setting)
+{
+    const part_model *m = s->model;
+    uint64_t kib = 1, cuts = m->n_points > 2 ? m->n_points - 2 : 1;
+    double compute_ps = 0;
+    for (uint32_t p = 1; p + 1 < m->n_points; p++)
+        kib += m->boundary_bytes[m->points[p]] / 1024;
+    for (uint32_t i = 0; i < s->g->n_nodes; i++)
+        compute_ps += (s->profile->nodes[i].fwd_seconds + s->profile->nodes[i].bwd_seconds) * 1e12;
+    double price = compute_ps * setting->micro_batches * NOISE / ((double)kib / (double)cuts);
+    return price < 1 ? 1 : (int64_t)price;
+}
+
+/* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */
+ATOM_MUST static atom_status cut_once(part_search_state *s, const part_setting *setting,
+                                      part_goal goal, uint64_t capacity, part_plan **plan,
+                                      part_verdict *v)
+{
+    part_cuts cuts = {0};
+    *plan = NULL;
+    atom_status st = part_dp(s->table, setting, goal, capacity, &cuts, &s->stats.states);
+    if (st == ATOM_OK && cuts.n) {
+        st = part_plan_from_cuts(s, setting, cuts.ends, cuts.n, plan);
+        if (st == ATOM_OK)
+            part_plan_estimate(s, *plan, v);
+    }
+    part_cuts_close(&cuts);
+    return st;
+}
+
+/* Remembers by how little a plan did not fit, for the refusal. */
+void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
+{
+    uint64_t device = v->device_peak_bytes, host = v->host_peak_bytes;
+    if (device > limit && (!s->device_need_bytes || device < s->device_need_bytes))
+        s->device_need_bytes = device;
+    if (!part_host_holds(s, v) && (!s->host_need_bytes || host < s->host_need_bytes))
+        s->host_need_bytes = host;
+}
+
+/*
+ * Cuts for at most `capacity`, in a plan that fits `limit` and the host. The predicate looks at
+ * pairs; what it does not see is corrected from outside: where the sum of all boundaries is too
+ * much, cuts are made dearer until it is not, then cheaper again as far as possible; anything else
+ * is taken off the capacity.
+ */
+atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal goal,
+                           uint64_t capacity, uint64_t limit, part_plan **out)
+{
+    atom_status st = ATOM_OK;
+    part_plan *plan = NULL, *best = NULL;
+    part_verdict v;
+    int64_t too_cheap = 0, dear_enough = INT64_MAX;
+    setting.cut_price = part_noise_price(s, &setting);
+    const int64_t highest = setting.cut_price << 14;
+    for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
+        ATOM_TRY(cut_once(s, &setting, goal, capacity, &plan, &v));
+        if (!plan)
+            break;
+        if (v.device_peak_bytes <= limit && part_host_holds(s, &v)) {
+            part_plan_close(&best);
+            best = plan;
+            plan = NULL;
+            dear_enough = setting.cut_price;
+            if (!too_cheap || dear_enough / 3 < too_cheap)
+                break;
+            setting.cut_price = (int64_t)sqrt((double)too_cheap * (double)dear_enough);
+            continue;
+        }
+        part_note_need(s, &v, limit);
+        part_plan_close(&plan);
+        if (!part_host_holds(s, &v) || setting.boundaries == PART_ON_DEVICE) {
+            too_cheap = setting.cut_price;
+            if (too_cheap >= highest || (best && dear_enough / 3 < too_cheap))
+                break;
+            setting.cut_price =
+                best ? (int64_t)sqrt((double)too_cheap * (double)dear_enough) : highest;
+            continue;
+        }
+        uint64_t over = v.device_peak_bytes - limit;
+        if (over >= capacity)
+            break;
+        capacity -= over;
+    }
+    *out = best;
+    return ATOM_OK;
+fail:
+    part_plan_close(&plan);
+    part_plan_close(&best);
+    return st;
+}
+
+/* Cuts for at most `capacity`; what they leave of `limit` is filled. *out is NULL if there is none.
+ */
+atom_status part_make_plan(part_search_state *s, const part_setting *setting, part_goal goal,
+                           uint64_t capacity, uint64_t limit, part_plan **out)
+{
+    *out = NULL;
+    atom_status st = part_open_table(s);
+    if (st == ATOM_OK)
+        st = part_make_cuts(s, *setting, goal, capacity < limit ? capacity : limit, limit, out);
+    if (st != ATOM_OK || !*out)
+        return st;
+    st = fill(s, out, limit);
+    if (st != ATOM_OK || repeats(s, *out))
+        part_plan_close(out);
+    return st;
+}
