@@ -115,10 +115,12 @@ static part_times times_of(const part_model *m, const part_plan *plan, uint32_t 
     return part_range_times(m, &setting, r);
 }
 
-/* A visit: its copies run beside its compute, one micro-batch behind or ahead. Returns its end. */
-static double visit(clocks *c, double ready, int64_t compute, int64_t in, int64_t out)
+/* A visit: its copies run beside its compute; the first micro-batch waits for half of what crosses
+ * to it (the other half, on average, is done while the visit before it ends). Returns its end. */
+static double visit(clocks *c, double ready, int64_t compute, int64_t in, int64_t out,
+                    int64_t first)
 {
-    double begin = max_f64(ready, c->compute);
+    double begin = max_f64(ready, c->compute) + 0.5 * (double)first * PS;
     double end = run(&c->compute, &c->compute_busy, begin, (double)compute * PS);
     double in_end = in ? run(&c->h2d, &c->h2d_busy, begin, (double)in * PS) : 0;
     double out_end = out ? run(&c->d2h, &c->d2h_busy, begin, (double)out * PS) : 0;
@@ -130,6 +132,7 @@ static double visit(clocks *c, double ready, int64_t compute, int64_t in, int64_
  * before that, after its own update. */
 static void forward(const part_model *m, const part_plan *plan, clocks *c, double *loaded)
 {
+    const int64_t C = plan->micro_batches;
     double updated = 0, freed = 0;
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         part_range r;
@@ -141,18 +144,21 @@ static void forward(const part_model *m, const part_plan *plan, clocks *c, doubl
             *loaded = run(&c->h2d, &c->h2d_busy, max_f64(updated, freed), (double)t.load * PS);
         freed = c->compute;
         if (k + 1 < plan->n_sub_models)
-            visit(c, *loaded, t.fwd, t.x_in, t.y_out);
+            visit(c, *loaded, t.fwd, t.x_in, t.y_out, (t.x_in + t.x_out) / C);
     }
 }
 
 static void backward(const part_model *m, const part_plan *plan, clocks *c, double loaded)
 {
+    const int64_t C = plan->micro_batches;
     for (uint32_t k = plan->n_sub_models; k-- > 0;) {
         part_range r;
         part_times t = times_of(m, plan, k, &r);
         bool turn = k + 1 == plan->n_sub_models;
         double begin = max_f64(loaded, c->compute);
-        double end = visit(c, loaded, turn ? t.turn : t.bwd, turn ? t.x_in : t.back_in, t.x_out);
+        int64_t compute = turn ? t.turn : t.bwd, in = turn ? t.x_in : t.back_in;
+        int64_t first = turn ? t.x_in + t.x_out : t.back_in + t.y_back_out;
+        double end = visit(c, loaded, compute, in, t.x_out, first / C);
         end = run(&c->compute, &c->compute_busy, end, gradient_seconds(m, &r));
         if (!plan->in_place)
             end = run(&c->d2h, &c->d2h_busy, end, (double)t.spill * PS);

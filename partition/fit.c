@@ -124,6 +124,17 @@ int64_t part_noise_price(const part_search_state *s, const part_setting *setting
     return price < 1 ? 1 : (int64_t)price;
 }
 
+/* Far above what any cut could save, and such that the sum over all cuts stays a number. */
+static int64_t dearest(const part_search_state *s, int64_t price)
+{
+    const part_model *m = s->model;
+    int64_t kib = 1, top;
+    for (uint32_t p = 1; p + 1 < m->n_points; p++)
+        kib += (int64_t)(m->boundary_bytes[m->points[p]] / 1024);
+    top = ((int64_t)1 << 61) / kib;
+    return price > top >> 14 ? top : price << 14;
+}
+
 /* One partition and its estimate; *plan is NULL if no partition satisfies the predicate. */
 ATOM_MUST static atom_status cut_once(part_search_state *s, const part_setting *setting,
                                       part_goal goal, uint64_t capacity, part_plan **plan,
@@ -165,7 +176,7 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
     part_verdict v;
     int64_t too_cheap = 0, dear_enough = INT64_MAX;
     setting.cut_price = part_noise_price(s, &setting);
-    const int64_t highest = setting.cut_price << 14;
+    const int64_t highest = dearest(s, setting.cut_price);
     for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
         ATOM_TRY(cut_once(s, &setting, goal, capacity, &plan, &v));
         if (!plan)

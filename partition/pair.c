@@ -18,6 +18,14 @@ static int64_t copy_ps(uint64_t bytes, double bytes_per_second, double latency_s
     return (int64_t)(((double)bytes / bytes_per_second + latency_seconds) * 1e12 + 0.5);
 }
 
+/* A device of its own copies out of the host's memory while the host updates there. */
+static int64_t update_waits(const part_model *m, const part_range *r)
+{
+    const part_device *d = &m->profile->device;
+    double seconds = (double)r->slot_bytes / d->host_bytes_per_second;
+    return d->unified ? 0 : (int64_t)(seconds * 1e12 + 0.5);
+}
+
 part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r)
 {
     const part_device *d = &m->profile->device;
@@ -35,7 +43,7 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
         .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait),
         .load_both = copy_ps(r->slot_bytes, d->h2d_both_bytes_per_second, wait),
         .spill = copy_ps(r->own_bytes, d->d2h_both_bytes_per_second, wait),
-        .update = copy_ps(r->own_elements, d->adamw_params_per_second, 0),
+        .update = copy_ps(r->own_elements, d->adamw_params_per_second, 0) + update_waits(m, r),
         .x_in = host ? C * copy_ps(r->x_bytes, d->h2d_bytes_per_second, wait) : 0,
         .x_out = host ? C * copy_ps(r->x_bytes, d->d2h_both_bytes_per_second, wait) : 0,
         .back_in = x + dy + unkept,
@@ -90,7 +98,7 @@ static int64_t one_of(const part_setting *s, int64_t all)
 
 int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool first)
 {
-    int64_t total = cur->fwd + cur->bwd + one_of(s, cur->back_in + cur->y_back_out);
+    int64_t total = cur->fwd + cur->bwd + one_of(s, cur->back_in + cur->y_back_out) / 2;
     if (first)
         total += max_i64(0, cur->back_in - cur->bwd) + cur->spill + cur->update + cur->load;
     return total;
@@ -114,10 +122,10 @@ int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_ti
     int64_t stalls = forward - cur->fwd + max_i64(0, leaving - cur->bwd);
     if (!last)
         stalls += max_i64(0, cur->load_both + next->back_in - next->bwd);
-    /* A visit starts when the first micro-batch of its boundary has gone out and come back. What
-     * goes out behind a spill waits for it; two places of staging hide two micro-batches of that.
-     */
-    stalls += one_of(s, next->x_in + next->x_out);
+    /* A visit waits until the first micro-batch of its boundary has gone out and come back; half of
+     * that is done while the visit before it ends. What goes out behind a spill waits for it; two
+     * places of staging hide two micro-batches of that. */
+    stalls += one_of(s, next->x_in + next->x_out) / 2;
     if (s->boundaries == PART_ON_HOST)
         stalls += max_i64(0, next->spill - 2 * one_of(s, cur->bwd));
     return part_range_least_ps(s, cur, first) + stalls;
