@@ -230,7 +230,7 @@ static void plans_gpt3_175b(void **state)
     assert_true(g->n_nodes > 700);
     assert_true(plan->n_sub_models > 96);
     assert_true(plan->device_peak_bytes <= (uint64_t)11 << 30);
-    assert_in_range(stats.states, 1, 5000000);
+    assert_in_range(stats.states, 1, 1000000);
     part_plan_close(&plan);
     part_profile_close(&profile);
     graph_close(&g);
