@@ -112,7 +112,7 @@ class Torch:
         self.job = job
         self.model = GPT2LMHeadModel(job.config).double()
         self.model.load_state_dict(job.model.double().state_dict())
-        self.model.train()
+        self.model.eval()  # the same but for dropout
         self.params = dict(self.model.named_parameters())  # the tied head is there once
         self.master = {n: p.detach().clone().requires_grad_() for n, p in self.params.items()}
         decay = [m for m in self.master.values() if m.dim() >= 2]
