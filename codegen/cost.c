@@ -55,15 +55,15 @@ static dev_cost copy_cost(const part_device *d, bool to_device, uint64_t bytes)
     double both = to_device ? d->h2d_both_bytes_per_second : d->d2h_both_bytes_per_second;
     dev_cost cost = {.seconds = d->copy_latency_seconds + per_second((double)bytes, alone)};
     cost.share[to_device ? DEV_R_H2D : DEV_R_D2H] = 1.0f;
-    if (!d->unified) {
-        cost.share[DEV_R_DRAM] = duplex_share(alone, both);
-        return cost;
-    }
-    /* a memcpy keeps one core busy for as long as the copy takes at memory speed */
-    double memory = d->host_bytes_per_second > 0 ? 2 * alone / d->host_bytes_per_second : 0.5;
+    cost.share[DEV_R_LINK] = duplex_share(alone, both);
+    /* a device's copy engine reads or writes host memory; a memcpy does both, and keeps a core busy
+     */
+    double moved = d->unified ? 2 * alone : alone;
+    double memory = d->host_bytes_per_second > 0 ? moved / d->host_bytes_per_second : 0.5;
     double busy = memory > 1 ? 1 : memory;
     cost.share[DEV_R_DRAM] = (float)busy;
-    cost.share[DEV_R_CORES] = (float)(busy / (d->cores ? d->cores : 1));
+    if (d->unified)
+        cost.share[DEV_R_CORES] = (float)(busy / (d->cores ? d->cores : 1));
     return cost;
 }
 

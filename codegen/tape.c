@@ -18,6 +18,8 @@ typedef struct writer {
     bool *valid;      /* per sub-model: its slot holds its current parameters */
     uint32_t fetched; /* pieces of the pending fetch already written */
     int32_t pending;  /* sub-model being prefetched, or -1 */
+    int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
+    uint32_t spilled; /* pieces of it already written */
 } writer;
 
 static atom_status emit(writer *w, swap_instr *in)
@@ -291,6 +293,41 @@ static atom_status emit_update(writer *w, uint32_t k)
     return emit(w, &in);
 }
 
+/* Piece j of n of the spill of sub-model k: in pieces, so that the boundary gradients of the visit
+ * that runs meanwhile need not queue behind all of it. */
+static atom_status spill_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    uint64_t step = atom_align((v->own_bytes + n - 1) / n);
+    uint64_t lo = step * j, hi = lo + step < v->own_bytes ? lo + step : v->own_bytes;
+    if (lo >= hi)
+        return ATOM_OK;
+    swap_range src = {v->spill.space, v->spill.offset + lo, hi - lo};
+    swap_range dst = wire_range(w->layout, v->own_offset, v->own_bytes);
+    dst.offset += lo;
+    dst.bytes = hi - lo;
+    return emit_copy(w, SWAP_SPILL, DEV_D2H, (int32_t)k, -1, dst, src);
+}
+
+static atom_status spill_continue(writer *w, uint32_t upto, uint32_t n)
+{
+    atom_status st = ATOM_OK;
+    while (st == ATOM_OK && w->spilling >= 0 && w->spilled < upto)
+        st = spill_piece(w, (uint32_t)w->spilling, w->spilled++, n);
+    if (w->spilled >= n)
+        w->spilling = -1;
+    return st;
+}
+
+/* Whole at once, or while the next visit runs: only there is something to queue behind it. */
+static atom_status spill_begin(writer *w, uint32_t k)
+{
+    w->spilling = (int32_t)k;
+    w->spilled = 0;
+    bool later = k > 0 && w->layout->plan->clip && w->layout->plan->boundaries == PART_ON_HOST;
+    return later ? ATOM_OK : spill_continue(w, 1, 1);
+}
+
 static atom_status emit_gradients(writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
@@ -307,8 +344,7 @@ static atom_status emit_gradients(writer *w, uint32_t k)
     swap_instr_writes(&norm, norm.dst);
     ATOM_TRY(emit(w, &norm));
     if (!w->layout->plan->in_place)
-        ATOM_TRY(emit_copy(w, SWAP_SPILL, DEV_D2H, (int32_t)k, -1,
-                           wire_range(w->layout, v->own_offset, v->own_bytes), v->spill));
+        ATOM_TRY(spill_begin(w, k));
     if (!w->layout->plan->clip) {
         ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1, norm_range(w, k, SWAP_HOST),
                            norm_range(w, k, SWAP_DEVICE)));
@@ -368,6 +404,7 @@ static atom_status visit_backward(writer *w, uint32_t k)
             ATOM_TRY(stash(w, k, i, dx_store(w, k)));
         if (v->has_late)
             ATOM_TRY(stash(w, k, i, &w->layout->late));
+        ATOM_TRY(spill_continue(w, i + 1, C));
     }
     for (uint32_t i = 0; v->has_late && i < C; i++) {
         ATOM_TRY(unstash(w, k, i, &w->layout->late));
@@ -447,7 +484,7 @@ static atom_status write_drain(writer *w)
 static atom_status build_tape(gen_layout *layout, const part_profile *profile, swap_tape_kind kind)
 {
     atom_status st;
-    writer w = {.layout = layout, .profile = profile, .pending = -1};
+    writer w = {.layout = layout, .profile = profile, .pending = -1, .spilling = -1};
     w.valid = atom_alloc(layout->n, sizeof *w.valid);
     if (!w.valid)
         return atom_fail_memory("a tape", layout->n);

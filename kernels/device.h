@@ -1,18 +1,19 @@
 /*
  * Devices: memory, streams, events and asynchronous copies, with CUDA's semantics.
  *
- * A stream runs what it is given in order; different streams run beside each other; an event is a point
- * in a stream that others can wait for. The CPU device keeps these promises with one thread per stream,
- * so that a machine without a GPU runs the very same tape (DESIGN D1). The null device computes nothing
- * and keeps virtual time (D4).
+ * A stream runs what it is given in order; different streams run beside each other; an event is a
+ * point in a stream that others can wait for. The CPU device keeps these promises with one thread
+ * per stream, so that a machine without a GPU runs the very same tape (DESIGN D1). The null device
+ * computes nothing and keeps virtual time (D4).
  *
- * Thread: a device may be driven from one thread at a time (the executor's). Callbacks run on stream
- * threads. Errors: a fault is sticky. The first call that notices it returns the fault's own status and
- * message (so a diverged loss keeps its exit code); every later call returns ATOM_E_DEAD. Work queued
- * behind a fault is dropped, and syncs return.
+ * Thread: a device may be driven from one thread at a time (the executor's). Callbacks run on
+ * stream threads. Errors: a fault is sticky. The first call that notices it returns the fault's own
+ * status and message (so a diverged loss keeps its exit code); every later call returns
+ * ATOM_E_DEAD. Work queued behind a fault is dropped, and syncs return.
  *
- * An event is a point in a stream. It may be recorded again; a wait or sync refers to the latest record
- * issued before it. Waiting for an event that was never recorded is refused (ATOM_E_RUNTIME).
+ * An event is a point in a stream. It may be recorded again; a wait or sync refers to the latest
+ * record issued before it. Waiting for an event that was never recorded is refused
+ * (ATOM_E_RUNTIME).
  */
 #ifndef KERNELS_DEVICE_H
 #define KERNELS_DEVICE_H
@@ -39,8 +40,17 @@ typedef enum dev_stream_kind {
     DEV_STREAM_N
 } dev_stream_kind;
 
-/* Resources that concurrent work shares; the null device slows work that asks for more than there is. */
-typedef enum dev_resource { DEV_R_CORES, DEV_R_DRAM, DEV_R_H2D, DEV_R_D2H, DEV_R_GPU, DEV_RESOURCE_N } dev_resource;
+/* Resources that concurrent work shares; the null device slows work that asks for more than there
+ * is. */
+typedef enum dev_resource {
+    DEV_R_CORES, /* of the host */
+    DEV_R_DRAM,  /* bandwidth of host memory */
+    DEV_R_H2D,
+    DEV_R_D2H,
+    DEV_R_LINK, /* what both directions of a link share */
+    DEV_R_GPU,
+    DEV_RESOURCE_N
+} dev_resource;
 
 /*
  * Predicted cost of one piece of work: seconds when it runs alone, and the share (0 .. 1) of each
@@ -52,13 +62,14 @@ typedef struct dev_cost {
 } dev_cost;
 
 typedef struct dev_stats {
-    double busy_seconds;   /* time in which the stream had work running */
+    double busy_seconds; /* time in which the stream had work running */
     uint64_t bytes_copied;
 } dev_stats;
 
-/* Work for a compute stream: called with a context whose native_stream and threads are set; the callee
- * fills in workspace and step before it calls kernels. On the CPU it runs on the stream's thread; on
- * CUDA it is called at once and launches asynchronously. `arg` must live until the stream has run it. */
+/* Work for a compute stream: called with a context whose native_stream and threads are set; the
+ * callee fills in workspace and step before it calls kernels. On the CPU it runs on the stream's
+ * thread; on CUDA it is called at once and launches asynchronously. `arg` must live until the
+ * stream has run it. */
 typedef void (*dev_launch_fn)(krn_ctx *cx, void *arg);
 /* Work for a host stream; a failure makes the device dead and surfaces at the next sync. */
 typedef atom_status (*dev_host_fn)(void *arg);
@@ -67,7 +78,8 @@ typedef struct dev_ops {
     const char *name; /* "cpu", "null", "cuda" */
     void (*close)(dev *d);
 
-    /* Device memory, 256-byte aligned, zeroed. ATOM_E_RESOURCE beyond the budget, with bytes missing. */
+    /* Device memory, 256-byte aligned, zeroed. ATOM_E_RESOURCE beyond the budget, with bytes
+     * missing. */
     atom_status (*alloc)(dev *d, uint64_t bytes, void **ptr);
     void (*free)(dev *d, void *ptr, uint64_t bytes);
     /* Pinned host memory: zeroed, touched in parallel. */
@@ -80,7 +92,8 @@ typedef struct dev_ops {
     void (*event_close)(dev *d, dev_event *e);
 
     /* All asynchronous: they return at once and take effect in stream order. */
-    atom_status (*copy)(dev *d, dev_stream *s, void *dst, const void *src, uint64_t bytes, dev_cost cost);
+    atom_status (*copy)(dev *d, dev_stream *s, void *dst, const void *src, uint64_t bytes,
+                        dev_cost cost);
     atom_status (*zero)(dev *d, dev_stream *s, void *dst, uint64_t bytes, dev_cost cost);
     atom_status (*launch)(dev *d, dev_stream *s, dev_launch_fn fn, void *arg, dev_cost cost);
     atom_status (*host_call)(dev *d, dev_stream *s, dev_host_fn fn, void *arg, dev_cost cost);
@@ -91,7 +104,8 @@ typedef struct dev_ops {
     atom_status (*event_sync)(dev *d, dev_event *e);
     atom_status (*stream_sync)(dev *d, dev_stream *s);
 
-    /* When the event was reached, in ns of the device's clock (null: virtual). Valid after a sync. */
+    /* When the event was reached, in ns of the device's clock (null: virtual). Valid after a sync.
+     */
     uint64_t (*event_ns)(dev *d, dev_event *e);
     dev_stats (*stream_stats)(dev *d, dev_stream *s);
 } dev_ops;
@@ -101,18 +115,19 @@ struct dev {
     uint64_t budget_bytes; /* 0: no limit */
     uint64_t used_bytes, peak_bytes;
     uint64_t host_bytes, host_peak_bytes; /* from host_alloc */
-    bool unified;          /* device memory is host memory: weights may be used in place (CPU) */
+    bool unified; /* device memory is host memory: weights may be used in place (CPU) */
 };
 
 typedef struct dev_cpu_config {
-    uint64_t budget_bytes;          /* 0: no limit */
-    double link_bytes_per_second;   /* per direction; 0: not throttled */
+    uint64_t budget_bytes;        /* 0: no limit */
+    double link_bytes_per_second; /* per direction; 0: not throttled */
     double link_latency_seconds;
 } dev_cpu_config;
 
 /* The pool must outlive the device. */
 ATOM_MUST atom_status dev_cpu_open(const dev_cpu_config *config, atom_threads *threads, dev **out);
-/* Virtual time; memory is counted, never touched: pointers it gives out must not be dereferenced. */
+/* Virtual time; memory is counted, never touched: pointers it gives out must not be dereferenced.
+ */
 ATOM_MUST atom_status dev_null_open(uint64_t budget_bytes, dev **out);
 
 /* close(NULL-safe): calls ops->close and clears the pointer. */
