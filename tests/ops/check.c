@@ -121,6 +121,28 @@ static void check_direction(report *r, const krn_table *table, const op_case *c,
     tensors_free(&first);
 }
 
+/* An input without a gradient: its d_in is NULL, and all else has the same bits. */
+static void check_without_d_in(report *r, const krn_table *table, const op_case *c,
+                               const tensors *given)
+{
+    place places[KRN_BUF_MAX];
+    op_places(c, true, places);
+    const char *broken = NULL;
+    tensors all = run_kernel(table, c, true, given, 1, 0x7f, &broken);
+    for (int i = 0; i < KRN_BUF_MAX; i++) {
+        if (!given->at[i] || places[i].group != GROUP_D_IN)
+            continue;
+        tensors fewer = *given, rest = all;
+        fewer.at[i] = rest.at[i] = NULL;
+        tensors other = run_kernel(table, c, true, &fewer, 2, 0x7f, &broken);
+        compare_bits(r, c, true, &rest, &other, "no d_in");
+        tensors_free(&other);
+    }
+    if (broken)
+        report_fail(r, c, true, "%s", broken);
+    tensors_free(&all);
+}
+
 void check_case(report *r, const krn_table *table, const krn_table *spec, const op_case *c)
 {
     tensors given = tensors_fill(c, false, table->dtype, NULL);
@@ -131,6 +153,7 @@ void check_case(report *r, const krn_table *table, const krn_table *spec, const 
         tensors d_given = tensors_fill(c, true, table->dtype, &want);
         tensors d_want = run_spec(r, table, spec, c, true, &d_given);
         check_direction(r, table, c, true, &d_given, &d_want);
+        check_without_d_in(r, table, c, &d_given);
         tensors_free(&d_given);
         tensors_free(&d_want);
     }
