@@ -19,6 +19,7 @@
 #include <string.h>
 
 enum { GEMM_BUCKETS = 256, GEMM_STACK_BYTES = 128 << 10, GEMM_ALIGN = 64 };
+enum { GEMM_PARTS = 4, GEMM_HANDLES = 16 };
 
 typedef struct gemm_entry {
     gemm shape; /* its entry is NULL */
@@ -26,19 +27,45 @@ typedef struct gemm_entry {
     dnnl_primitive_t primitive; /* NULL: oneDNN has nothing good */
     dnnl_memory_desc_t a, b, c, scratch;
     size_t scratch_bytes;
+    uint32_t slot; /* of the threads' handles */
 } gemm_entry;
+
+/* oneDNN's names for a product's buffers; made once per thread and shape, then pointed elsewhere.
+ */
+typedef struct gemm_handles {
+    const gemm_entry *entry; /* NULL: an empty slot */
+    dnnl_exec_arg_t args[GEMM_PARTS];
+} gemm_handles;
 
 typedef struct gemm_cache {
     pthread_once_t once;
+    pthread_key_t handles; /* gemm_handles[GEMM_HANDLES] of each thread, by shape */
     pthread_mutex_t lock;
     dnnl_engine_t engine; /* NULL: oneDNN is not usable */
     dnnl_stream_t stream;
     gemm_layout bf16_layout;
     gemm_plain_fn plain;
+    uint32_t entries;
     gemm_entry *buckets[GEMM_BUCKETS];
 } gemm_cache;
 
 static gemm_cache cache = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void handles_empty(gemm_handles *h)
+{
+    for (int i = 0; i < GEMM_PARTS && h->entry; i++)
+        dnnl_memory_destroy(h->args[i].memory);
+    h->entry = NULL;
+}
+
+/* A thread ends. */
+static void handles_close(void *all)
+{
+    gemm_handles *h = all;
+    for (int i = 0; i < GEMM_HANDLES; i++)
+        handles_empty(&h[i]);
+    free(all);
+}
 
 static void one_thread(void)
 {
@@ -121,7 +148,8 @@ static void cache_open(void)
     static const gemm_plain_fn plain[KRN_CPU_ISA_N] = {
         krn_cpu_gemm_plain_base, krn_cpu_gemm_plain_avx2, krn_cpu_gemm_plain_avx512};
     cache.plain = plain[krn_cpu_isa_best()];
-    if (dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success ||
+    if (pthread_key_create(&cache.handles, handles_close) ||
+        dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&cache.stream, cache.engine, dnnl_stream_default_flags) != dnnl_success)
         cache.engine = NULL;
     gemm_entry probe = {.shape = {.m = 64, .k = 64, .in = ATOM_BF16}};
@@ -157,6 +185,7 @@ static gemm prepare(atom_dtype in, int64_t m, int64_t k, bool add)
         e = e->next;
     if (!e && (e = calloc(1, sizeof *e))) {
         e->shape = g;
+        e->slot = cache.entries++ % GEMM_HANDLES;
         make_entry(e);
         e->next = *bucket;
         *bucket = e;
@@ -177,30 +206,53 @@ uint64_t gemm_panel_bytes(atom_dtype dtype, int64_t k)
     return gemm_panel_bytes_max(k) / (gemm_layout_of(dtype) == GEMM_PAIRS ? 2 : 1);
 }
 
+static bool handles_fill(gemm_handles *h, const gemm_entry *e)
+{
+    const int what[GEMM_PARTS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                  DNNL_ARG_SCRATCHPAD};
+    const dnnl_memory_desc_t *desc[GEMM_PARTS] = {&e->a, &e->b, &e->c, &e->scratch};
+    for (int i = 0; i < GEMM_PARTS; i++) {
+        h->args[i].arg = what[i];
+        if (dnnl_memory_create(&h->args[i].memory, desc[i], cache.engine, DNNL_MEMORY_NONE) !=
+            dnnl_success) {
+            while (i--)
+                dnnl_memory_destroy(h->args[i].memory);
+            return false;
+        }
+    }
+    h->entry = e;
+    return true;
+}
+
+/* This thread's handles for a shape; NULL for want of memory. */
+static gemm_handles *handles_get(const gemm_entry *e)
+{
+    gemm_handles *all = pthread_getspecific(cache.handles);
+    if (!all) {
+        all = calloc(GEMM_HANDLES, sizeof *all);
+        if (!all || pthread_setspecific(cache.handles, all)) {
+            free(all);
+            return NULL;
+        }
+    }
+    gemm_handles *h = &all[e->slot];
+    if (h->entry == e)
+        return h;
+    handles_empty(h);
+    return handles_fill(h, e) ? h : NULL;
+}
+
 static bool run_primitive(const gemm_entry *e, void *scratch, const void *a, const void *b,
                           float *tile)
 {
-    const struct {
-        int what;
-        const dnnl_memory_desc_t *desc;
-        void *data;
-    } parts[4] = {{DNNL_ARG_SRC, &e->a, (void *)(uintptr_t)a},
-                  {DNNL_ARG_WEIGHTS, &e->b, (void *)(uintptr_t)b},
-                  {DNNL_ARG_DST, &e->c, tile},
-                  {DNNL_ARG_SCRATCHPAD, &e->scratch, scratch}};
-    dnnl_exec_arg_t args[4];
-    int have = 0;
-    for (; have < 4; have++) {
-        args[have].arg = parts[have].what;
-        if (dnnl_memory_create(&args[have].memory, parts[have].desc, cache.engine,
-                               parts[have].data) != dnnl_success)
-            break;
+    void *data[GEMM_PARTS] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, tile, scratch};
+    gemm_handles *h = handles_get(e);
+    for (int i = 0; i < GEMM_PARTS && h; i++) {
+        if (dnnl_memory_set_data_handle(h->args[i].memory, data[i]) != dnnl_success)
+            return false;
     }
-    bool ok =
-        have == 4 && dnnl_primitive_execute(e->primitive, cache.stream, have, args) == dnnl_success;
-    for (int i = 0; i < have; i++)
-        dnnl_memory_destroy(args[i].memory);
-    return ok;
+    return h &&
+           dnnl_primitive_execute(e->primitive, cache.stream, GEMM_PARTS, h->args) == dnnl_success;
 }
 
 static __attribute__((noinline)) bool run_on_stack(const gemm_entry *e, const void *a,

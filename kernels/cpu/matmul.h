@@ -7,6 +7,8 @@
 
 #include "kernels/kernels.h"
 
+#include <stdbool.h>
+
 /* [0] fp32, [1] bf16. */
 typedef struct krn_cpu_matmul {
     krn_fn linear_fwd[2], linear_bwd[2];
@@ -16,6 +18,9 @@ typedef struct krn_cpu_matmul {
     krn_fn classifier_fwd[2], classifier_bwd[2];
 } krn_cpu_matmul;
 extern const krn_cpu_matmul krn_cpu_matmul_base, krn_cpu_matmul_avx2, krn_cpu_matmul_avx512;
+
+/* This machine has AMX bf16 tiles and the system lets us use them (amx.c); never changes. */
+bool krn_amx_usable(void);
 
 /* Scratch bytes, enough for either dtype (kernels.h does not say which). Same on all machines. */
 uint64_t krn_cpu_linear_workspace(int gelu, int backward, const int64_t dim[KRN_DIM_MAX]);

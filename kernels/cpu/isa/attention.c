@@ -5,6 +5,7 @@
  * transposed and values widened once per head before. Refuses nothing: any B, T, H, D.
  */
 #include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/isa/amx.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
 
@@ -155,5 +156,11 @@ void KRN_ISA(krn_cpu_attention_fwd_f32)(krn_ctx *cx, const krn_args *args)
 }
 void KRN_ISA(krn_cpu_attention_fwd_bf16)(krn_ctx *cx, const krn_args *args)
 {
+#if defined(__AVX512F__)
+    if (krn_amx_usable()) {
+        krn_cpu_attention_amx_fwd(cx, args);
+        return;
+    }
+#endif
     run(cx, args, prepare_bf16, block_bf16);
 }

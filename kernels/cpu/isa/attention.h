@@ -30,7 +30,8 @@ typedef struct attention_job {
 typedef struct attention_head {
     const attention_job *job;
     int64_t b, h;
-    attention_space space;
+    attention_space space;   /* or */
+    attention_amx_space amx; /* of the same memory */
 } attention_head;
 
 KRN_INLINE attention_job attention_job_open(krn_ctx *cx, const krn_args *args, int backward)
@@ -55,8 +56,30 @@ KRN_INLINE attention_job attention_job_open(krn_ctx *cx, const krn_args *args, i
 KRN_INLINE attention_head attention_head_at(const attention_job *j, int64_t i, int backward)
 {
     krn_carve carve = {j->workspace + (uint64_t)i * j->head_bytes, 0};
-    return (attention_head){j, i / j->H, i % j->H,
-                            attention_space_carve(&carve, backward, j->T, j->D)};
+    return (attention_head){.job = j,
+                            .b = i / j->H,
+                            .h = i % j->H,
+                            .space = attention_space_carve(&carve, backward, j->T, j->D)};
+}
+
+/* The same for the AMX kernels. */
+KRN_INLINE attention_job attention_amx_job_open(krn_ctx *cx, const krn_args *args, int backward)
+{
+    attention_job j = attention_job_open(cx, args, backward);
+    krn_carve one = {NULL, 0};
+    (void)attention_amx_space_carve(&one, backward, j.T, j.D);
+    j.W = attention_amx_width(j.D);
+    j.head_bytes = one.used;
+    return j;
+}
+
+KRN_INLINE attention_head attention_amx_head_at(const attention_job *j, int64_t i, int backward)
+{
+    krn_carve carve = {j->workspace + (uint64_t)i * j->head_bytes, 0};
+    return (attention_head){.job = j,
+                            .b = i / j->H,
+                            .h = i % j->H,
+                            .amx = attention_amx_space_carve(&carve, backward, j->T, j->D)};
 }
 
 /* Element of part 0 q, 1 k, 2 v of qkv[B,T,3C] at time t; of y[B,T,C]. */

@@ -5,6 +5,7 @@
  * order. The transposed factors of dk and dv cost nothing: tile.h reads its left operand with any
  * strides.
  */
+#include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/attention.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
@@ -136,5 +137,11 @@ void KRN_ISA(krn_cpu_attention_bwd_f32)(krn_ctx *cx, const krn_args *args)
 }
 void KRN_ISA(krn_cpu_attention_bwd_bf16)(krn_ctx *cx, const krn_args *args)
 {
+#if defined(__AVX512F__)
+    if (krn_amx_usable()) {
+        krn_cpu_attention_amx_bwd(cx, args);
+        return;
+    }
+#endif
     run(cx, args, head_bf16);
 }

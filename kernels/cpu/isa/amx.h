@@ -1,0 +1,99 @@
+/*
+ * AMX: products of bf16 blocks that are in the L1 cache, summed in fp32 (Intel Architecture
+ * Instruction Set Extensions Programming Reference, chapter 3). For attention's tiles, which are
+ * too small for a oneDNN call each. Only in the AVX-512 variant; krn_amx_usable() (matmul.h) says
+ * at run time.
+ *
+ *   c[m,n] f32 = a[m,k] b[k,n] (+ c)      m, n, k multiples of 32
+ *   a  bf16 row-major;  b  bf16 pairs: [k/2][n][2] (isa/pack.h);  steps in elements, of b in pairs
+ */
+#ifndef KERNELS_CPU_ISA_AMX_H
+#define KERNELS_CPU_ISA_AMX_H
+
+#include "kernels/cpu/isa/vec.h"
+
+#include "kernels/cpu/matmul.h"
+
+#include <stdbool.h>
+
+#if defined(__AVX512F__)
+
+/* attention_amx.c, attention_amx_bwd.c: entries of attention in bf16. */
+void krn_cpu_attention_amx_fwd(krn_ctx *cx, const krn_args *args);
+void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args);
+
+/* Eight tiles of 16 rows of 64 bytes. Before the first product of a task, and after its last:
+ * oneDNN has its own ideas. */
+KRN_INLINE void amx_open(void)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = 16;
+    }
+    __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
+}
+KRN_INLINE void amx_close(void)
+{
+    __asm__ volatile("tilerelease" ::: "memory");
+}
+
+#define AMX_LOAD(tile, p, step_bytes)                                                              \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(p), "r"(step_bytes) : "memory")
+#define AMX_STORE(tile, p, step_bytes)                                                             \
+    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(p), "r"(step_bytes) : "memory")
+#define AMX_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
+#define AMX_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+
+/* 32 x 32 of c. */
+KRN_INLINE void amx_block(float *c, int64_t ldc, bool add, const atom_bf16 *a, int64_t lda,
+                          const atom_bf16 *b, int64_t ldb, int64_t k)
+{
+    int64_t c_bytes = ldc * 4, a_bytes = lda * 2, b_bytes = ldb * 4;
+    if (add) {
+        AMX_LOAD(0, c, c_bytes);
+        AMX_LOAD(1, c + 16, c_bytes);
+        AMX_LOAD(2, c + 16 * ldc, c_bytes);
+        AMX_LOAD(3, c + 16 * ldc + 16, c_bytes);
+    } else {
+        AMX_ZERO(0);
+        AMX_ZERO(1);
+        AMX_ZERO(2);
+        AMX_ZERO(3);
+    }
+    for (int64_t at = 0; at < k; at += 32) {
+        AMX_LOAD(6, b + at * ldb, b_bytes);
+        AMX_LOAD(4, a + at, a_bytes);
+        AMX_DOT(0, 4, 6);
+        AMX_LOAD(7, b + at * ldb + 32, b_bytes);
+        AMX_DOT(1, 4, 7);
+        AMX_LOAD(5, a + 16 * lda + at, a_bytes);
+        AMX_DOT(2, 5, 6);
+        AMX_DOT(3, 5, 7);
+    }
+    AMX_STORE(0, c, c_bytes);
+    AMX_STORE(1, c + 16, c_bytes);
+    AMX_STORE(2, c + 16 * ldc, c_bytes);
+    AMX_STORE(3, c + 16 * ldc + 16, c_bytes);
+}
+
+KRN_INLINE void amx_mul(float *c, int64_t ldc, bool add, const atom_bf16 *a, int64_t lda,
+                        const atom_bf16 *b, int64_t ldb, int64_t m, int64_t n, int64_t k)
+{
+    for (int64_t j = 0; j < n; j += 32) {
+        for (int64_t i = 0; i < m; i += 32)
+            amx_block(c + i * ldc + j, ldc, add, a + i * lda, lda, b + j * 2, ldb, k);
+    }
+}
+
+#undef AMX_LOAD
+#undef AMX_STORE
+#undef AMX_ZERO
+#undef AMX_DOT
+
+#endif
+#endif

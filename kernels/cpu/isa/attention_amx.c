@@ -1,0 +1,151 @@
+/*
+ * Owns attention's forward in bf16 on machines with AMX. The idea is that of attention.c: a task is
+ * one block of 64 queries of one head, with an online softmax over blocks of keys; the two products
+ * of a tile run on AMX, P is rounded to bf16 for the second. What is left is exp, so the softmax
+ * pass holds a row of scores in four registers. Row sums stay in vectors until the end.
+ */
+#include "kernels/cpu/isa/amx.h"
+
+#if defined(__AVX512F__)
+
+#include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/isa/fastexp.h"
+
+enum { BLOCK = ATTENTION_BLOCK, ROW_VECS = BLOCK / VF_LANES };
+
+typedef struct query_block {
+    attention_head head;
+    int64_t t0, rows;
+    const atom_bf16 *query;
+    atom_bf16 *p;
+    float *score, *out, *top, *sum; /* top[64], sum[64][16] */
+} query_block;
+
+static void prepare_head(void *ctx, uint32_t i, uint32_t worker)
+{
+    (void)worker;
+    const attention_job *j = ctx;
+    attention_head a = attention_amx_head_at(j, i, 0);
+    int64_t W = j->W, step = 3 * j->C;
+    for (int64_t t = 0; t < j->T; t += BLOCK) {
+        int64_t n = krn_min(BLOCK, j->T - t);
+        pack_from keys = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(&a, 1, t), step, n, j->D);
+        pack_turn(PACK_WORDS, (uint32_t *)(void *)(a.amx.keys_t + t * W), BLOCK, &keys, BLOCK,
+                  W / 2);
+        pack_from values = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(&a, 2, t), step, n, j->D);
+        pack_copy(PACK_ZIP, (uint32_t *)(void *)(a.amx.values + t * W), W, &values, BLOCK / 2, W);
+        pack_from query = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(&a, 0, t), step, n, j->D);
+        pack_copy(PACK_WORDS, (uint32_t *)(void *)(a.amx.query + t * W), W / 2, &query, BLOCK,
+                  W / 2);
+    }
+}
+
+KRN_INLINE void drop_row(const query_block *q, int64_t r, int64_t s0, vf p[ROW_VECS])
+{
+    float factor[BLOCK];
+    attention_mask_row(&q->head, q->t0 + r, s0, factor);
+    for (int c = 0; c < ROW_VECS; c++)
+        p[c] *= vf_load(factor + c * VF_LANES);
+}
+
+/* Scores of row r of the tile to P in bf16, relative to the row's top so far. */
+KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, bool diagonal)
+{
+    const attention_job *j = q->head.job;
+    const vf scale = vf_all(j->scale);
+    vf p[ROW_VECS];
+    for (int c = 0; c < ROW_VECS; c++)
+        p[c] = vf_load(q->score + r * BLOCK + c * VF_LANES) * scale;
+    if (diagonal) {
+        uint64_t live = ~(uint64_t)0 >> (BLOCK - 1 - r);
+        for (int c = 0; c < ROW_VECS; c++)
+            p[c] =
+                _mm512_mask_blend_ps((__mmask16)(live >> (c * VF_LANES)), vf_all(-INFINITY), p[c]);
+    }
+    float before = q->top[r];
+    float top = _mm512_reduce_max_ps(vf_max(vf_max(p[0], p[1]), vf_max(p[2], p[3])));
+    top = before > top ? before : top;
+    for (int c = 0; c < ROW_VECS; c++)
+        p[c] = vf_exp_fast(p[c] - vf_all(top));
+    vf sum = vf_load(q->sum + r * VF_LANES);
+    if (top != before) {
+        vf shrink = vf_exp_fast(vf_all(before - top));
+        sum *= shrink;
+        for (int64_t d = 0; d < j->W && s0 > 0; d += VF_LANES) {
+            float *o = q->out + r * j->W + d;
+            vf_store(o, vf_load(o) * shrink);
+        }
+        q->top[r] = top;
+    }
+    vf_store(q->sum + r * VF_LANES, sum + ((p[0] + p[1]) + (p[2] + p[3])));
+    if (j->drop.on)
+        drop_row(q, r, s0, p);
+    for (int c = 0; c < ROW_VECS; c++)
+        vf_store_bf16(q->p + r * BLOCK + c * VF_LANES, p[c]);
+}
+
+static void add_key_block(const query_block *q, int64_t s0)
+{
+    int64_t W = q->head.job->W;
+    bool diagonal = s0 == q->t0;
+    amx_mul(q->score, BLOCK, false, q->query, W, q->head.amx.keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
+            W);
+    if (diagonal) {
+        for (int64_t r = 0; r < q->rows; r++)
+            soften_row(q, r, s0, true);
+    } else {
+        for (int64_t r = 0; r < q->rows; r++)
+            soften_row(q, r, s0, false);
+    }
+    amx_mul(q->out, W, s0 > 0, q->p, BLOCK, q->head.amx.values + s0 * W, W, BLOCK, W, BLOCK);
+}
+
+static void finish_row(const query_block *q, int64_t r)
+{
+    const attention_job *j = q->head.job;
+    int64_t t = q->t0 + r, at = attention_y_at(&q->head, t);
+    float sum = vf_sum(vf_load(q->sum + r * VF_LANES));
+    vf inverse = vf_all(1.0f / sum);
+    for (int64_t d = 0; d < j->D; d += VF_LANES)
+        vf_put(ATOM_BF16, j->out, at + d, krn_min(VF_LANES, j->D - d),
+               vf_load(q->out + r * j->W + d) * inverse);
+    j->lse[(q->head.b * j->H + q->head.h) * j->T + t] = q->top[r] + logf(sum);
+}
+
+static void run_block(void *ctx, uint32_t i, uint32_t worker)
+{
+    (void)worker;
+    const attention_job *j = ctx;
+    /* the longest blocks first: they balance the loop */
+    int64_t heads = j->B * j->H, block = j->blocks - 1 - (int64_t)i / heads, t0 = block * BLOCK;
+    query_block q = {.head = attention_amx_head_at(j, (int64_t)i % heads, 0),
+                     .t0 = t0,
+                     .rows = krn_min(BLOCK, j->T - t0)};
+    q.query = q.head.amx.query + t0 * j->W;
+    q.p = q.head.amx.p + block * BLOCK * BLOCK;
+    q.score = q.head.amx.score + block * BLOCK * BLOCK;
+    q.out = q.head.amx.out + t0 * j->W;
+    q.top = q.head.amx.stats + t0 * (VF_LANES + 1);
+    q.sum = q.top + BLOCK;
+    for (int64_t r = 0; r < BLOCK; r++)
+        q.top[r] = -INFINITY;
+    memset(q.sum, 0, BLOCK * VF_LANES * sizeof *q.sum);
+    memset(q.p, 0, BLOCK * BLOCK * sizeof *q.p);
+    amx_open();
+    for (int64_t s0 = 0; s0 <= t0; s0 += BLOCK)
+        add_key_block(&q, s0);
+    amx_close();
+    for (int64_t r = 0; r < q.rows; r++)
+        finish_row(&q, r);
+}
+
+void krn_cpu_attention_amx_fwd(krn_ctx *cx, const krn_args *args)
+{
+    attention_job j = attention_amx_job_open(cx, args, 0);
+    j.out = args->buf[1];
+    j.lse = args->buf[2];
+    krn_each(cx->threads, j.B * j.H, prepare_head, &j);
+    krn_each(cx->threads, j.B * j.H * j.blocks, run_block, &j);
+}
+
+#endif

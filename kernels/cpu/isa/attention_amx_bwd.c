@@ -1,0 +1,180 @@
+/*
+ * Owns attention's backward in bf16 on machines with AMX. The idea is that of attention_bwd.c: a
+ * task is one head, blocks of keys in order, and for each the blocks of queries from the diagonal
+ * on. Products:
+ *
+ *   S = Q K'   dP = dY V'   dV' += dY' P   dK' += Q' dS   dQ += dS K
+ *
+ * dV and dK are summed transposed: then P and dS are right operands, and their rows, as they come
+ * out of the element-wise pass two at a time, are zipped to pairs in registers; nothing is
+ * transposed inside the loop.
+ */
+#include "kernels/cpu/isa/amx.h"
+
+#if defined(__AVX512F__)
+
+#include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/isa/fastexp.h"
+
+enum { BLOCK = ATTENTION_BLOCK };
+
+/* 64 rows (n real ones) of D elements in four forms. */
+static void prepare_block(const attention_head *a, int64_t t, int64_t n)
+{
+    const attention_job *j = a->job;
+    const attention_amx_space *s = &a->amx;
+    int64_t W = j->W, T = j->blocks * BLOCK, step = 3 * j->C;
+    pack_from q = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, 0, t), step, n, j->D);
+    pack_from k = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, 1, t), step, n, j->D);
+    pack_from v = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, 2, t), step, n, j->D);
+    pack_from dy = pack_at(ATOM_BF16, j->dy, attention_y_at(a, t), j->C, n, j->D);
+    pack_copy(PACK_WORDS, (uint32_t *)(void *)(s->query + t * W), W / 2, &q, BLOCK, W / 2);
+    pack_turn(PACK_ZIP, (uint32_t *)(void *)(s->query_t + t), T / 2, &q, BLOCK / 2, W);
+    pack_copy(PACK_WORDS, (uint32_t *)(void *)(s->dy + t * W), W / 2, &dy, BLOCK, W / 2);
+    pack_turn(PACK_ZIP, (uint32_t *)(void *)(s->dy_t + t), T / 2, &dy, BLOCK / 2, W);
+    pack_turn(PACK_WORDS, (uint32_t *)(void *)(s->keys_t + t * W), BLOCK, &k, BLOCK, W / 2);
+    pack_copy(PACK_ZIP, (uint32_t *)(void *)(s->keys + t * W), W, &k, BLOCK / 2, W);
+    pack_turn(PACK_WORDS, (uint32_t *)(void *)(s->values_t + t * W), BLOCK, &v, BLOCK, W / 2);
+}
+
+/* lse and delta of all rows; rows beyond T get an lse that makes their P zero. */
+static void prepare_stats(const attention_head *a)
+{
+    const attention_job *j = a->job;
+    float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
+    for (int64_t t = 0; t < j->blocks * BLOCK; t++) {
+        vf sum = vf_all(0.0f);
+        lse[t] = INFINITY;
+        for (int64_t d = 0; d < j->D && t < j->T; d += VF_LANES) {
+            int64_t k = krn_min(VF_LANES, j->D - d), at = attention_y_at(a, t) + d;
+            sum += vf_get(ATOM_BF16, j->dy, at, k) * vf_get(ATOM_BF16, j->y, at, k);
+        }
+        if (t < j->T)
+            lse[t] = j->lse[(a->b * j->H + a->h) * j->T + t];
+        delta[t] = vf_sum(sum);
+    }
+}
+
+/* P (masked) and dS of 16 columns of row r. */
+KRN_INLINE void gradient_part(const attention_head *a, int64_t t, int64_t r, int64_t c,
+                              bool diagonal, const float *factor, vf *p, vf *ds)
+{
+    const attention_job *j = a->job;
+    const float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
+    vf scale = vf_all(j->scale), mask = vf_load(factor + c);
+    vf x = vf_exp_fast(vf_load(a->amx.score + r * BLOCK + c) * scale - vf_all(lse[t]));
+    if (diagonal)
+        x = _mm512_maskz_mov_ps((__mmask16)((~(uint64_t)0 >> (BLOCK - 1 - r)) >> c), x);
+    *p = x * mask;
+    *ds = x * (vf_load(a->amx.dp + r * BLOCK + c) * mask - vf_all(delta[t])) * scale;
+}
+
+KRN_INLINE vi zip(vi low, vi high)
+{
+    return vi_or(low, vi_shl(high, 16));
+}
+
+/* Rows r and r + 1 of the tile at (t0, s0). */
+KRN_INLINE void gradient_rows(const attention_head *a, int64_t t0, int64_t s0, int64_t r,
+                              bool diagonal, float factor[2][BLOCK])
+{
+    const attention_amx_space *s = &a->amx;
+    if (a->job->drop.on) {
+        attention_mask_row(a, t0 + r, s0, factor[0]);
+        attention_mask_row(a, t0 + r + 1, s0, factor[1]);
+    }
+    for (int64_t c = 0; c < BLOCK; c += VF_LANES) {
+        vf p0, p1, ds0, ds1;
+        gradient_part(a, t0 + r, r, c, diagonal, factor[0], &p0, &ds0);
+        gradient_part(a, t0 + r + 1, r + 1, c, diagonal, factor[1], &p1, &ds1);
+        vi d0 = vi_bf16(ds0), d1 = vi_bf16(ds1);
+        vi_store(s->p + r * BLOCK + c * 2, zip(vi_bf16(p0), vi_bf16(p1)));
+        vi_store(s->ds_pairs + r * BLOCK + c * 2, zip(d0, d1));
+        vi_store_u16(s->ds + r * BLOCK + c, d0);
+        vi_store_u16(s->ds + (r + 1) * BLOCK + c, d1);
+    }
+}
+
+/* One tile: queries t0.., keys s0... */
+static void add_tile(const attention_head *a, int64_t t0, int64_t s0)
+{
+    const attention_job *j = a->job;
+    const attention_amx_space *s = &a->amx;
+    int64_t W = j->W, T = j->blocks * BLOCK;
+    float factor[2][BLOCK];
+    for (int c = 0; c < BLOCK; c++)
+        factor[0][c] = factor[1][c] = 1.0f;
+    amx_mul(s->score, BLOCK, false, s->query + t0 * W, W, s->keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
+            W);
+    amx_mul(s->dp, BLOCK, false, s->dy + t0 * W, W, s->values_t + s0 * W, BLOCK, BLOCK, BLOCK, W);
+    if (t0 == s0) {
+        for (int64_t r = 0; r < BLOCK; r += 2)
+            gradient_rows(a, t0, s0, r, true, factor);
+    } else {
+        for (int64_t r = 0; r < BLOCK; r += 2)
+            gradient_rows(a, t0, s0, r, false, factor);
+    }
+    bool add = t0 > s0;
+    amx_mul(s->dv_t, BLOCK, add, s->dy_t + t0, T, s->p, BLOCK, W, BLOCK, BLOCK);
+    amx_mul(s->dk_t, BLOCK, add, s->query_t + t0, T, s->ds_pairs, BLOCK, W, BLOCK, BLOCK);
+    amx_mul(s->out + t0 * W, W, s0 > 0, s->ds, BLOCK, s->keys + s0 * W, W, BLOCK, W, BLOCK);
+}
+
+static void put_row(const attention_head *a, int part, int64_t t, const float *d)
+{
+    const attention_job *j = a->job;
+    int64_t at = attention_qkv_at(a, part, t);
+    for (int64_t c = 0; c < j->D; c += VF_LANES) {
+        int64_t k = krn_min(VF_LANES, j->D - c);
+        vf x = vf_load(d + c);
+        if (j->add)
+            x += vf_get(ATOM_BF16, j->dqkv, at + c, k);
+        vf_put(ATOM_BF16, j->dqkv, at + c, k, x);
+    }
+}
+
+/* n rows of dk or dv from d_t [W][64]; `rows`: room for [64][W]. */
+static void put_turned(const attention_head *a, int part, int64_t t0, int64_t n, const float *d_t,
+                       float *rows)
+{
+    int64_t W = a->job->W;
+    pack_from m = pack_at(ATOM_F32, d_t, 0, BLOCK, W, BLOCK);
+    pack_turn(PACK_WORDS, (uint32_t *)(void *)rows, W, &m, W, BLOCK);
+    for (int64_t t = 0; t < n; t++)
+        put_row(a, part, t0 + t, rows + t * W);
+}
+
+static void run_head(void *ctx, uint32_t i, uint32_t worker)
+{
+    (void)worker;
+    const attention_job *j = ctx;
+    attention_head a = attention_amx_head_at(j, i, 1);
+    for (int64_t t = 0; t < j->T; t += BLOCK)
+        prepare_block(&a, t, krn_min(BLOCK, j->T - t));
+    prepare_stats(&a);
+    for (int64_t s0 = 0; s0 < j->T; s0 += BLOCK) {
+        int64_t n = krn_min(BLOCK, j->T - s0);
+        amx_open();
+        for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
+            add_tile(&a, t0, s0);
+        amx_close();
+        put_turned(&a, 1, s0, n, a.amx.dk_t, a.amx.turn);
+        put_turned(&a, 2, s0, n, a.amx.dv_t, a.amx.turn);
+    }
+    for (int64_t t = 0; t < j->T; t++)
+        put_row(&a, 0, t, a.amx.out + t * j->W);
+}
+
+void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args)
+{
+    attention_job j = attention_amx_job_open(cx, args, 1);
+    j.y = args->buf[1];
+    j.lse = args->buf[2];
+    j.dy = args->buf[3];
+    j.dqkv = args->buf[4];
+    j.add = args->flags & KRN_ADD_D_IN0;
+    if (j.dqkv)
+        krn_each(cx->threads, j.B * j.H, run_head, &j);
+}
+
+#endif
