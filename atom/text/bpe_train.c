@@ -7,7 +7,6 @@
  */
 #include "atom/text/bpe_train.h"
 
-#include "atom/base/assert.h"
 #include "atom/base/mem.h"
 #include "atom/text/words_inner.h"
 
@@ -19,7 +18,6 @@ typedef struct pair_info {
     uint32_t *words; /* where it was seen; may name a word that has lost it */
     uint32_t words_n, words_capacity;
     bool touched; /* grew in the merge under way: is in trainer.touched */
-    bool merged;  /* has its merge already */
 } pair_info;
 
 typedef struct heap_entry {
@@ -46,9 +44,6 @@ typedef struct trainer {
     size_t heap_n, heap_capacity;
     uint32_t *touched;
     size_t touched_n, touched_capacity;
-    text_words *tokens; /* piece -> 1 + id, in `count` */
-    uint64_t *token_starts, *token_bytes;
-    size_t tokens_n, tokens_capacity, token_bytes_capacity;
     text_merge *merges;
     size_t merges_n, merges_capacity;
 } trainer;
@@ -186,45 +181,6 @@ static bool heap_best(trainer *t, uint32_t *index)
     return false;
 }
 
-/* ---- tokens ---- */
-
-static const char *token_piece(const trainer *t, uint32_t id, uint32_t *bytes)
-{
-    *bytes = (uint32_t)t->token_bytes[id];
-    return t->tokens->arena + t->token_starts[id];
-}
-
-/* The id of a piece, new or old. */
-static atom_status token_take(trainer *t, const char *piece, uint32_t bytes, uint32_t *id)
-{
-    atom_status st = ATOM_OK;
-    text_word *slot = NULL;
-    ATOM_TRY(text_words_slot(t->tokens, piece, bytes, &slot));
-    if (slot->count == 0) {
-        ATOM_TRY(atom_grow((void **)&t->token_starts, t->tokens_n, &t->tokens_capacity,
-                           sizeof *t->token_starts));
-        ATOM_TRY(atom_grow((void **)&t->token_bytes, t->tokens_n, &t->token_bytes_capacity,
-                           sizeof *t->token_bytes));
-        t->token_starts[t->tokens_n] = slot->start;
-        t->token_bytes[t->tokens_n] = bytes;
-        slot->count = ++t->tokens_n;
-    }
-    *id = (uint32_t)(slot->count - 1);
-fail:
-    return st;
-}
-
-static atom_status token_join(trainer *t, uint32_t a, uint32_t b, uint32_t *id)
-{
-    uint32_t a_bytes, b_bytes;
-    const char *a_piece = token_piece(t, a, &a_bytes), *b_piece = token_piece(t, b, &b_bytes);
-    char piece[TEXT_WORD_BYTES_MAX]; /* tokens are parts of words */
-    ATOM_ASSERT(a_bytes + b_bytes <= sizeof piece);
-    memcpy(piece, a_piece, a_bytes);
-    memcpy(piece + a_bytes, b_piece, b_bytes);
-    return token_take(t, piece, a_bytes + b_bytes, id);
-}
-
 /* ---- training ---- */
 
 /* Merges (a, b) into z in one word and corrects the counts of the pairs around each place. */
@@ -260,19 +216,15 @@ static atom_status merge_pair(trainer *t, uint32_t index)
     atom_status st = ATOM_OK;
     pair_info *p = &t->pairs[index];
     uint32_t *words = p->words, words_n = p->words_n;
-    uint32_t a = (uint32_t)(p->pair >> 32), b = (uint32_t)p->pair, z = 0;
-    bool again = p->merged;
+    text_merge m = {.a = (uint32_t)(p->pair >> 32),
+                    .b = (uint32_t)p->pair,
+                    .made = 256 + (uint32_t)t->merges_n};
     p->words = NULL;
     p->words_n = p->words_capacity = 0;
-    p->merged = true;
-    ATOM_TRY(token_join(t, a, b, &z));
-    if (!again) {
-        ATOM_TRY(
-            atom_grow((void **)&t->merges, t->merges_n, &t->merges_capacity, sizeof *t->merges));
-        t->merges[t->merges_n++] = (text_merge){.a = a, .b = b, .made = z};
-    }
+    ATOM_TRY(atom_grow((void **)&t->merges, t->merges_n, &t->merges_capacity, sizeof *t->merges));
+    t->merges[t->merges_n++] = m;
     for (uint32_t i = 0; i < words_n; i++)
-        ATOM_TRY(merge_word(t, words[i], a, b, z));
+        ATOM_TRY(merge_word(t, words[i], m.a, m.b, m.made));
     t->pairs[index].count = 0;
     ATOM_TRY(push_touched(t));
 fail:
@@ -317,9 +269,6 @@ static void trainer_fini(trainer *t)
     atom_free(t->slots);
     atom_free(t->heap);
     atom_free(t->touched);
-    text_words_close(&t->tokens);
-    atom_free(t->token_starts);
-    atom_free(t->token_bytes);
     atom_free(t->merges);
 }
 
@@ -328,23 +277,18 @@ atom_status text_bpe_train(const text_words *w, uint32_t vocab, text_train_progr
 {
     trainer t = {0};
     atom_status st = ATOM_OK;
-    uint32_t id, index;
+    uint32_t index;
     if (vocab < TEXT_BYTES_VOCAB || vocab > TEXT_VOCAB_MAX)
         return atom_fail(ATOM_E_USAGE,
                          "bpe:%u: the vocabulary must be %d to %d (256 bytes and the "
                          "end-of-text token are part of it)",
                          vocab, TEXT_BYTES_VOCAB, TEXT_VOCAB_MAX);
-    ATOM_TRY(text_words_open(&t.tokens));
-    for (uint32_t i = 0; i < 256; i++) {
-        char byte = (char)text_id_byte(i);
-        ATOM_TRY(token_take(&t, &byte, 1, &id));
-    }
     ATOM_TRY(load_words(&t, w));
-    uint32_t tokens_max = vocab - 1; /* end-of-text */
-    while (t.tokens_n < tokens_max && heap_best(&t, &index)) {
+    uint32_t merges_max = vocab - TEXT_BYTES_VOCAB;
+    while (t.merges_n < merges_max && heap_best(&t, &index)) {
         ATOM_TRY(merge_pair(&t, index));
-        if (progress && t.tokens_n % 64 == 0)
-            progress(ctx, (uint32_t)t.tokens_n - 256, tokens_max - 256);
+        if (progress && t.merges_n % 64 == 0)
+            progress(ctx, (uint32_t)t.merges_n, merges_max);
     }
     st = text_tokenizer_bpe(t.merges, (uint32_t)t.merges_n, out);
 fail:

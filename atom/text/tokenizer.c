@@ -64,65 +64,53 @@ atom_status text_tokenizer_index(text_tokenizer *t)
 /* 256 byte pieces in the given order, then the merged ones, then end-of-text. */
 static atom_status fill_pieces(text_tokenizer *t, bool gpt2_order)
 {
-    uint32_t made_n = t->vocab - TEXT_BYTES_VOCAB, next = 256;
-    uint64_t *lengths = atom_alloc(t->vocab, sizeof *lengths);
-    uint64_t total = 256 + sizeof TEXT_END_OF_TEXT - 1;
-    if (!lengths)
-        return atom_fail_memory("token pieces", (uint64_t)t->vocab * 8);
-    for (uint32_t id = 0; id < 256; id++)
-        lengths[id] = 1;
-    for (uint32_t i = 0; i < t->merges_n; i++) {
-        const text_merge *m = &t->merges[i];
-        if (m->made == next)
-            total += lengths[next++] = lengths[m->a] + lengths[m->b];
-    }
-    ATOM_ASSERT(next == 256 + made_n);
-    atom_free(lengths);
-    t->piece_bytes = atom_alloc(total + 1, 1);
+    uint64_t total = 256 + sizeof TEXT_END_OF_TEXT - 1, at = 256;
     t->piece_ends = atom_alloc(t->vocab, sizeof *t->piece_ends);
     t->special = atom_alloc(t->vocab, 1);
-    if (!t->piece_bytes || !t->piece_ends || !t->special)
-        return atom_fail_memory("token pieces", total + 9 * (uint64_t)t->vocab);
+    if (!t->piece_ends || !t->special)
+        return atom_fail_memory("token pieces", 9 * (uint64_t)t->vocab);
+    for (uint32_t id = 0; id < 256; id++)
+        t->piece_ends[id] = id + 1;
+    for (uint32_t i = 0; i < t->merges_n; i++) {
+        const uint32_t parts[2] = {t->merges[i].a, t->merges[i].b};
+        for (int p = 0; p < 2; p++)
+            at += t->piece_ends[parts[p]] - (parts[p] ? t->piece_ends[parts[p] - 1] : 0);
+        t->piece_ends[256 + i] = at;
+    }
+    total += at - 256;
+    t->piece_bytes = atom_alloc(total + 1, 1);
+    if (!t->piece_bytes)
+        return atom_fail_memory("token pieces", total);
     for (uint32_t id = 0; id < 256; id++) {
         uint8_t byte = gpt2_order ? text_id_byte(id) : (uint8_t)id;
         t->piece_bytes[id] = (char)byte;
-        t->piece_ends[id] = id + 1;
         t->byte_ids[byte] = id;
     }
-    next = 256;
-    uint64_t at = 256;
+    char *out = t->piece_bytes + 256;
     for (uint32_t i = 0; i < t->merges_n; i++) {
-        if (t->merges[i].made != next)
-            continue;
-        const uint32_t parts[2] = {t->merges[i].a, t->merges[i].b};
-        for (int p = 0; p < 2; p++) {
-            size_t n;
-            const char *piece = text_tokenizer_piece(t, parts[p], &n);
-            memcpy(t->piece_bytes + at, piece, n);
-            at += n;
-        }
-        t->piece_ends[next++] = at;
+        size_t a_bytes, b_bytes;
+        const char *a = text_tokenizer_piece(t, t->merges[i].a, &a_bytes);
+        const char *b = text_tokenizer_piece(t, t->merges[i].b, &b_bytes);
+        memcpy(out, a, a_bytes);
+        memcpy(out + a_bytes, b, b_bytes);
+        out += a_bytes + b_bytes;
     }
-    memcpy(t->piece_bytes + at, TEXT_END_OF_TEXT, sizeof TEXT_END_OF_TEXT - 1);
-    t->piece_ends[next] = at + sizeof TEXT_END_OF_TEXT - 1;
-    t->special[next] = 1;
+    memcpy(out, TEXT_END_OF_TEXT, sizeof TEXT_END_OF_TEXT - 1);
+    t->piece_ends[t->end] = total;
+    t->special[t->end] = 1;
     return ATOM_OK;
 }
 
 static atom_status make(const text_merge *merges, uint32_t n, bool gpt2_order, text_tokenizer **out)
 {
     atom_status st = ATOM_OK;
-    uint32_t next = 256;
     text_tokenizer *t = atom_alloc(1, sizeof *t);
     if (!t)
         return atom_fail_memory("a tokenizer", sizeof *t);
-    for (uint32_t i = 0; i < n; i++) {
-        ATOM_ASSERT(merges[i].a < next && merges[i].b < next && merges[i].made <= next);
-        ATOM_ASSERT(merges[i].made >= 256);
-        next += merges[i].made == next;
-    }
-    t->vocab = next + 1;
-    t->end = next;
+    for (uint32_t i = 0; i < n; i++)
+        ATOM_ASSERT(merges[i].made == 256 + i && merges[i].a < 256 + i && merges[i].b < 256 + i);
+    t->vocab = TEXT_BYTES_VOCAB + n;
+    t->end = t->vocab - 1;
     t->merges_n = n;
     t->bytes_only = !gpt2_order;
     t->merges = atom_alloc(n + 1, sizeof *t->merges);

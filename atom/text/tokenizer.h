@@ -41,7 +41,7 @@ ATOM_MUST atom_status text_tokenizer_bytes(text_tokenizer **out);
 
 /*
  * A BPE tokenizer from n merges as text_bpe_train makes them: ids 0..255 are the bytes in GPT-2's
- * order (text_byte_id), each merge makes an earlier or the next new id, end-of-text is the last id.
+ * order (text_byte_id), merge i makes token 256 + i, end-of-text is the last id.
  */
 ATOM_MUST atom_status text_tokenizer_bpe(const text_merge *merges, uint32_t n,
                                          text_tokenizer **out);

@@ -104,7 +104,8 @@ static atom_status keep_bytes(text_words *w, const char *word, uint32_t bytes)
     return ATOM_OK;
 }
 
-atom_status text_words_slot(text_words *w, const char *word, uint32_t bytes, text_word **out)
+/* The slot of a word, made with count 0 if it was not there. Valid until the next call. */
+static atom_status take_slot(text_words *w, const char *word, uint32_t bytes, text_word **out)
 {
     uint32_t hash = hash_word(word, bytes);
     text_word *slot = probe(w, word, bytes, hash);
@@ -135,7 +136,7 @@ static atom_status count_word(text_words *w, const char *word, size_t bytes)
                 part--;
         }
         text_word *slot;
-        atom_status st = text_words_slot(w, word, (uint32_t)part, &slot);
+        atom_status st = take_slot(w, word, (uint32_t)part, &slot);
         if (st != ATOM_OK)
             return st;
         slot->count++;
@@ -175,7 +176,7 @@ atom_status text_words_merge(text_words *w, const text_words *from)
         text_word *slot;
         if (word->bytes == 0)
             continue;
-        atom_status st = text_words_slot(w, from->arena + word->start, word->bytes, &slot);
+        atom_status st = take_slot(w, from->arena + word->start, word->bytes, &slot);
         if (st != ATOM_OK)
             return st;
         slot->count += word->count;

@@ -1,5 +1,5 @@
 /*
- * The word table's inside, shared by words.c and bpe_train.c: byte strings with a number each.
+ * The word table's inside, shared by words.c and bpe_train.c.
  */
 #ifndef ATOM_TEXT_WORDS_INNER_H
 #define ATOM_TEXT_WORDS_INNER_H
@@ -21,9 +21,5 @@ struct text_words {
     char *arena;
     size_t arena_n, arena_capacity;
 };
-
-/* The slot of a word, made with count 0 if it was not there. Valid until the next call. */
-ATOM_MUST atom_status text_words_slot(text_words *w, const char *word, uint32_t bytes,
-                                      text_word **out);
 
 #endif

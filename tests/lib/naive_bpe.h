@@ -99,11 +99,7 @@ static inline void naive_train(naive_bpe *b, uint32_t vocab)
     text_merge m;
     while (b->tokens_n < vocab - 1 && naive_best(b, &m)) {
         m.made = naive_token(b, m.a, m.b);
-        uint32_t known = 0;
-        for (uint32_t i = 0; i < b->merges_n; i++)
-            known |= b->merges[i].a == m.a && b->merges[i].b == m.b;
-        if (!known)
-            b->merges[b->merges_n++] = m;
+        b->merges[b->merges_n++] = m;
         for (uint32_t w = 0; w < b->words_n; w++)
             naive_apply(&b->words[w], m);
     }

@@ -102,6 +102,10 @@ static void format_is_llm_c(void **state)
     assert_false(text_shard_is(data, 3));
     assert_false(text_shard_is(data + 1, 4));
     atom_free(data);
+    write_synced(s.dir, "train", 65536, 3, 0); /* the last narrow one */
+    text_shard_info info = {0};
+    assert_int_equal(text_shard_probe(scratch_path(&s, "train_000000.bin"), &info), ATOM_OK);
+    assert_int_equal(info.token_bytes, 2);
     write_synced(s.dir, "val", 65537, 3, 0);
     assert_int_equal(atom_file_read(scratch_path(&s, "val_000000.bin"), 4096, &data, &bytes),
                      ATOM_OK);

@@ -209,6 +209,43 @@ static void many_documents_are_kept_whole(void **state)
     scratch_close(&s);
 }
 
+/* More files than one batch of blocks: each is a document, none is lost or doubled. */
+static void many_files(void **state)
+{
+    (void)state;
+    enum { FILES = 75 };
+    scratch s;
+    scratch_open(&s);
+    static char paths[FILES][700];
+    const char *in[FILES];
+    char name[40], text[40];
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "%d.txt", i);
+        snprintf(text, sizeof text, "file %d", i);
+        snprintf(paths[i], sizeof paths[i], "%s", scratch_write(&s, name, text, strlen(text)));
+        in[i] = paths[i];
+    }
+    text_prepare_options o = options_for(in, FILES, "bytes", stay(scratch_path(&s, "d")));
+    text_prepare_report r;
+    must(text_prepare(&o, &r));
+    assert_int_equal(r.train.documents + r.val.documents, FILES);
+    assert_true(r.val.documents == 7 || r.val.documents == 8);
+    size_t n;
+    char *train = read_split(o.output_dir, TEXT_TRAIN, &n);
+    char *val = read_split(o.output_dir, TEXT_VAL, &n);
+    const char *at[2] = {train, val};
+    for (int i = 0; i < FILES; i++) { /* each split keeps the order */
+        snprintf(text, sizeof text, "|file %d", i);
+        int k = strncmp(at[0], text, strlen(text)) != 0;
+        assert_int_equal(strncmp(at[k], text, strlen(text)), 0);
+        at[k] += strlen(text);
+    }
+    assert_true(*at[0] == 0 && *at[1] == 0);
+    free(train);
+    free(val);
+    scratch_close(&s);
+}
+
 /* Three megabytes in several blocks, with 1, 3 and no threads: the same files, and nothing lost. */
 static void threads_do_not_matter(void **state)
 {
@@ -469,6 +506,7 @@ int main(void)
         cmocka_unit_test(one_document_has_a_tail),
         cmocka_unit_test(few_documents_cut_at_a_boundary),
         cmocka_unit_test(many_documents_are_kept_whole),
+        cmocka_unit_test(many_files),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(tokenizer_of_another_set),
         cmocka_unit_test(errors_say_where),

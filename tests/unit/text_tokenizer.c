@@ -132,6 +132,7 @@ static void known_pieces(void **state)
         {"it", "'s", " we", "'ll", "'", "S"},
         {"a", "\u180e", "b", "\u2003", "\u2003", "c", "\u3000"},
         {"x", " \n", "\n", "y", "  "},
+        {"a", "\u180e!", "b", " \u180e", " ", " c"},
     };
     text_splitter *s = NULL;
     assert_int_equal(text_splitter_open(&s), ATOM_OK);
@@ -266,10 +267,10 @@ static void spoilt_files_are_refused(void **state)
         {"model.type", "\"Unigram\"", "Unigram", ATOM_E_UNSUPPORTED},
         {"model.vocab", NULL, "model.vocab", ATOM_E_FORMAT},
         {"model.merges", NULL, "model.merges", ATOM_E_FORMAT},
-        {"model.merges", "[\"a\"]", "merges[0]", ATOM_E_FORMAT},
-        {"model.merges", "[\"a b c\"]", "merges[0]", ATOM_E_FORMAT},
-        {"model.merges", "[[\"a\"]]", "merges[0]", ATOM_E_FORMAT},
-        {"model.merges", "[7]", "merges[0]", ATOM_E_FORMAT},
+        {"model.merges", "[\"a\"]", "merges[0] is not a pair", ATOM_E_FORMAT},
+        {"model.merges", "[\"a b c\"]", "merges[0] is not a pair", ATOM_E_FORMAT},
+        {"model.merges", "[[\"a\"]]", "merges[0] is not a pair", ATOM_E_FORMAT},
+        {"model.merges", "[7]", "merges[0] is not a pair", ATOM_E_FORMAT},
         {"model.merges", "[\"a b\"]", "not in the vocabulary", ATOM_E_FORMAT},
         {"model.dropout", "0.5", "dropout", ATOM_E_UNSUPPORTED},
         {"model.ignore_merges", "true", "ignore_merges", ATOM_E_UNSUPPORTED},
@@ -320,6 +321,9 @@ static void broken_json_is_refused(void **state)
         assert_null(t);
     }
     text_tokenizer *t = NULL;
+    static const char twice[] = "{\"model\": {\"vocab\": {\"a\": 1, \"a\": 2}}}";
+    assert_int_equal(text_tokenizer_parse(twice, strlen(twice), "t.json", &t), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "duplicate"));
     assert_int_not_equal(text_tokenizer_load("/nonexistent/t.json", &t), ATOM_OK);
 }
 
@@ -358,7 +362,11 @@ static void loading_survives_want_of_memory(void **state)
 {
     (void)state;
     json_t *root = good_file();
+    spoil(root, "model.vocab.bb", "257"); /* a BPE file, so that there is more to want */
+    spoil(root, "model.merges", "[\"b b\"]");
     char *file = json_dumps(root, 0);
+    static const char text[] =
+        "a bbb bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
     bool done = false;
     for (uint64_t k = 1; !done; k += 1 + k / 16) {
         uint64_t before = atom_mem_read().live_blocks;
@@ -371,11 +379,12 @@ static void loading_survives_want_of_memory(void **state)
         if (st == ATOM_OK)
             st = text_encoder_open(back, &e);
         if (st == ATOM_OK)
-            st = text_encode(e, "!\"# !\"#", 7, &ids, NULL);
+            st = text_encode(e, text, sizeof text - 1, &ids, NULL);
         atom_mem_fail_after(0);
         done = st == ATOM_OK;
         if (!done && st != ATOM_E_RESOURCE && (loaded || st != ATOM_E_FORMAT))
             fail_msg("%llu: %s", (unsigned long long)k, atom_fail_message());
+        assert_true(done || ids.n == 0);
         text_ids_fini(&ids);
         text_encoder_close(&e);
         text_tokenizer_close(&back);
