@@ -80,7 +80,7 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
     if (!profile)
         return;
     const part_device *d = &profile->device;
-    double bytes = (double)in->src.bytes + (double)in->dst.bytes;
+    double bytes;
     switch (in->code) {
     case SWAP_FWD:
     case SWAP_BWD:
@@ -94,9 +94,8 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
         in->cost = compute_cost(d, seconds);
         return;
     }
-    case SWAP_ZERO:
     case SWAP_ROUND:
-    case SWAP_NORM:
+        bytes = 2 * (double)in->src.bytes + (double)in->dst.bytes; /* read, cleared, written */
         in->cost =
             compute_cost(d, d->launch_seconds + per_second(bytes, d->device_bytes_per_second));
         return;

@@ -88,9 +88,8 @@ static char mark_of(const swap_instr *in)
 {
     static const char marks[SWAP_CODE_N] = {
         [SWAP_UPLOAD] = 't', [SWAP_FETCH] = 'F', [SWAP_FWD] = 'f',     [SWAP_BWD] = 'b',
-        [SWAP_LATE] = 'e',   [SWAP_STASH] = 's', [SWAP_UNSTASH] = 'u', [SWAP_ZERO] = 'z',
-        [SWAP_ROUND] = 'r',  [SWAP_NORM] = 'n',  [SWAP_SPILL] = 'S',   [SWAP_LOSS] = 'l',
-        [SWAP_CLIP] = 'c',   [SWAP_UPDATE] = 'U'};
+        [SWAP_LATE] = 'e',   [SWAP_STASH] = 's', [SWAP_UNSTASH] = 'u', [SWAP_ROUND] = 'r',
+        [SWAP_SPILL] = 'S',  [SWAP_LOSS] = 'l',  [SWAP_CLIP] = 'c',    [SWAP_UPDATE] = 'U'};
     return marks[in->code];
 }
 

@@ -188,16 +188,6 @@ static atom_status emit_compute(writer *w, swap_code code, uint32_t k, uint32_t 
     return emit(w, &in);
 }
 
-static atom_status emit_zero(writer *w, int32_t k, swap_range dst)
-{
-    if (dst.bytes == 0)
-        return ATOM_OK;
-    swap_instr in = instr(SWAP_ZERO, DEV_COMPUTE, k, -1);
-    in.dst = dst;
-    swap_instr_writes(&in, dst);
-    return emit(w, &in);
-}
-
 /* --- stores: what is stashed between visits
  * ------------------------------------------------------- */
 
@@ -230,6 +220,17 @@ static const gen_store *dx_store(const writer *w, uint32_t k)
 /* --- gradients leave
  * ------------------------------------------------------------------------------ */
 
+/* Partial sums of squares of parameters [first, last). */
+static swap_range norm_range(const writer *w, int32_t first, int32_t last, swap_space space)
+{
+    const gen_lowered *out = w->layout->out;
+    uint64_t from = out->params[first].norm_chunk;
+    uint64_t past =
+        last < (int32_t)out->n_params ? out->params[last].norm_chunk : out->layout.norm_chunks;
+    uint64_t base = space == SWAP_DEVICE ? w->layout->norms.offset : out->layout.norms;
+    return (swap_range){space, base + from * 8, (past - from) * 8};
+}
+
 /* Rounds maximal runs of parameters whose accumulators follow each other. */
 static atom_status emit_rounds(writer *w, uint32_t k)
 {
@@ -248,24 +249,17 @@ static atom_status emit_rounds(writer *w, uint32_t k)
         in.dst = (swap_range){v->spill.space,
                               v->spill.offset + (g->params[a].offset - v->own_offset) * each,
                               elements * each};
-        swap_instr_reads(&in, in.src);
+        in.first_param = a;
+        in.last_param = b;
+        in.norms = norm_range(w, a, b, SWAP_DEVICE);
+        swap_instr_writes(&in, in.src);
         swap_instr_writes(&in, in.dst);
+        swap_instr_writes(&in, in.norms);
         atom_status st = emit(w, &in);
         if (st != ATOM_OK)
             return st;
     }
     return ATOM_OK;
-}
-
-static swap_range norm_range(const writer *w, uint32_t k, swap_space space)
-{
-    const gen_visit *v = &w->layout->visits[k];
-    const gen_lowered *out = w->layout->out;
-    uint64_t first = out->params[v->first_param].norm_chunk;
-    uint64_t past = v->last_param < (int32_t)out->n_params ? out->params[v->last_param].norm_chunk
-                                                           : out->layout.norm_chunks;
-    uint64_t base = space == SWAP_DEVICE ? w->layout->norms.offset : out->layout.norms;
-    return (swap_range){space, base + first * 8, (past - first) * 8};
 }
 
 static void host_state_ranges(const writer *w, swap_instr *in, uint32_t k)
@@ -289,7 +283,7 @@ static atom_status emit_update(writer *w, uint32_t k)
     in.last_param = v->last_param;
     host_state_ranges(w, &in, k);
     if (!w->layout->plan->clip)
-        swap_instr_reads(&in, norm_range(w, k, SWAP_HOST));
+        swap_instr_reads(&in, norm_range(w, v->first_param, v->last_param, SWAP_HOST));
     return emit(w, &in);
 }
 
@@ -335,19 +329,12 @@ static atom_status emit_gradients(writer *w, uint32_t k)
     if (v->first_param == v->last_param)
         return ATOM_OK;
     ATOM_TRY(emit_rounds(w, k));
-    swap_instr norm = instr(SWAP_NORM, DEV_COMPUTE, (int32_t)k, -1);
-    norm.first_param = v->first_param;
-    norm.last_param = v->last_param;
-    norm.src = v->spill;
-    norm.dst = norm_range(w, k, SWAP_DEVICE);
-    swap_instr_reads(&norm, norm.src);
-    swap_instr_writes(&norm, norm.dst);
-    ATOM_TRY(emit(w, &norm));
     if (!w->layout->plan->in_place)
         ATOM_TRY(spill_begin(w, k));
     if (!w->layout->plan->clip) {
-        ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1, norm_range(w, k, SWAP_HOST),
-                           norm_range(w, k, SWAP_DEVICE)));
+        ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
+                           norm_range(w, v->first_param, v->last_param, SWAP_HOST),
+                           norm_range(w, v->first_param, v->last_param, SWAP_DEVICE)));
         ATOM_TRY(emit_update(w, k));
     }
 fail:
@@ -389,7 +376,6 @@ static atom_status visit_backward(writer *w, uint32_t k)
     uint8_t lists =
         (uint8_t)(1u << SWAP_LIST_BWD | (keep == PART_RECOMPUTE ? 1u << SWAP_LIST_KEEP : 0));
     atom_status st;
-    ATOM_TRY(emit_zero(w, (int32_t)k, v->grads));
     ATOM_TRY(fetch_begin(w, (int32_t)k - 1));
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
@@ -450,7 +436,6 @@ static atom_status write_train(writer *w, bool updates)
     ATOM_TRY(emit_upload(w));
     for (uint32_t k = 0; updates && k < n; k++)
         ATOM_TRY(emit_update(w, k));
-    ATOM_TRY(emit_zero(w, -1, w->layout->shared));
     ATOM_TRY(fetch_now(w, 0));
     for (uint32_t k = 0; k + 1 < n; k++)
         ATOM_TRY(visit_forward(w, k, true));

@@ -10,12 +10,13 @@
  *   backward  in.. params.. out.. saved.. d_out.. d_in.. d_params..
  *
  * In both, each group has as many places as the op's row says (params: params_max). In backward,
- * `in` and `out` are present only where the row keeps them (KEEP_*), d_in only where the input has a
- * gradient. F_TERMINAL ops have no d_out; their backward writes `out` (the loss) as well,
- * so training never calls their forward; evaluation does.
+ * `in` and `out` are present only where the row keeps them (KEEP_*), d_in only where the input has
+ * a gradient. F_TERMINAL ops have no d_out; their backward writes `out` (the loss) as well, so
+ * training never calls their forward; evaluation does.
  *
- * Every group keeps its places even where nothing stands there (NULL, "-" below): terminal ops have a
- * d_out place, integer inputs a d_in place. So, by index (b may be NULL where the layer has no bias):
+ * Every group keeps its places even where nothing stands there (NULL, "-" below): terminal ops have
+ * a d_out place, integer inputs a d_in place. So, by index (b may be NULL where the layer has no
+ * bias):
  *
  *   op             forward                    backward
  *   embed          tokens wte wpe x           tokens wte wpe - dx - dwte dwpe
@@ -30,8 +31,9 @@
  *   dropout_add    x r y                      - - - dy dx dr
  *   classifier     x targets w loss           x targets w loss - dx - dw
  *
- * Dtypes: act = the table's dtype (fp32 or bf16) for in/out/d_in/d_out and params; saved statistics and
- * losses f32; d_params f32, always *added to* (accumulators). All buffers 256-byte aligned, no overlap.
+ * Dtypes: act = the table's dtype (fp32 or bf16) for in/out/d_in/d_out and params; saved statistics
+ * and losses f32; d_params f32, always *added to* (accumulators). All buffers 256-byte aligned, no
+ * overlap.
  *
  *   op             dim[]
  *   embed          B T C V        (P is not needed: t < T <= P). V bounds the token ids.
@@ -47,10 +49,10 @@
  *   classifier     N C V
  *
  * Mathematics: matmul, norm, softmax and loss accumulate in f32 (ref: f64) and round once to act.
- * gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Losses: loss[n] = lse(logits) - logits[target],
- * 0 where target < 0; gradient scaled by step->loss_scale.
- * Dropout keeps element e of node `rng` when atom_rng_u32(key, e) >= atom_rng_threshold(p), scaled by
- * 1/(1-p); only when step->train. attention's element index is ((b H + h) T + t) T + s.
+ * gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Losses: loss[n] = lse(logits) -
+ * logits[target], 0 where target < 0; gradient scaled by step->loss_scale. Dropout keeps element e
+ * of node `rng` when atom_rng_u32(key, e) >= atom_rng_threshold(p), scaled by 1/(1-p); only when
+ * step->train. attention's element index is ((b H + h) T + t) T + s.
  *
  * Determinism: a result depends only on arguments, build, device and ISA; never on the number of
  * threads, on addresses, or on what ran before.
@@ -68,7 +70,8 @@
 enum { KRN_BUF_MAX = 12, KRN_DIM_MAX = 4 };
 
 enum {
-    KRN_ADD_D_IN0 = 1, /* backward: d_in[0] is added to instead of written (one rounding of the sum) */
+    KRN_ADD_D_IN0 =
+        1, /* backward: d_in[0] is added to instead of written (one rounding of the sum) */
     KRN_ADD_D_IN1 = 2
 };
 
@@ -81,7 +84,8 @@ typedef struct krn_args {
     uint32_t rng;   /* canonical node id for random numbers */
 } krn_args;
 
-/* Changes every step or micro-batch; on a GPU it lives in device memory (a fixed argument block). */
+/* Changes every step or micro-batch; on a GPU it lives in device memory (a fixed argument block).
+ */
 typedef struct krn_step {
     uint64_t seed;
     uint32_t step;        /* counts from 1 */
@@ -91,11 +95,11 @@ typedef struct krn_step {
 } krn_step;
 
 typedef struct krn_ctx {
-    atom_threads *threads;    /* CPU backends: the pool */
-    void *workspace;          /* at least what krn_workspace() said, 256-byte aligned */
+    atom_threads *threads; /* CPU backends: the pool */
+    void *workspace;       /* at least what krn_workspace() said, 256-byte aligned */
     uint64_t workspace_bytes;
     const krn_step *step;
-    void *native_stream;      /* CUDA: cudaStream_t; CPU: NULL, the kernel has run when it returns */
+    void *native_stream; /* CUDA: cudaStream_t; CPU: NULL, the kernel has run when it returns */
 } krn_ctx;
 
 typedef void (*krn_fn)(krn_ctx *cx, const krn_args *args);
@@ -103,13 +107,20 @@ typedef void (*krn_fn)(krn_ctx *cx, const krn_args *args);
 /* dst[i] = (wire) src[i], n elements; src f32, dst act; may be the same address when act is f32. */
 typedef void (*krn_round_fn)(krn_ctx *cx, void *dst, const float *src, uint64_t n);
 /*
- * out[c] = sum of squares of chunk c (KRN_NORM_CHUNK elements, the last may be short) of x act[n]. Bits are
- * the same in every implementation: squares in f64 (exact), KRN_NORM_LANES f64 sums per chunk, element i of
- * the chunk goes to lane i % KRN_NORM_LANES in ascending i; then the lanes are folded in halves:
- *   for (w = 8; w; w /= 2) for (i = 0; i < w; i++) lane[i] += lane[i + w];     out[c] = lane[0]
+ * out[c] = sum of squares of chunk c (KRN_NORM_CHUNK elements, the last may be short) of x act[n].
+ * Bits are the same in every implementation: squares in f64 (exact), KRN_NORM_LANES f64 sums per
+ * chunk, element i of the chunk goes to lane i % KRN_NORM_LANES in ascending i; then the lanes are
+ * folded in halves: for (w = 8; w; w /= 2) for (i = 0; i < w; i++) lane[i] += lane[i + w]; out[c] =
+ * lane[0]
  */
 typedef void (*krn_sumsq_fn)(krn_ctx *cx, double *out, const void *x, uint64_t n);
 enum { KRN_NORM_CHUNK = 65536, KRN_NORM_LANES = 16 };
+/*
+ * A finished gradient leaves its accumulators, in one pass over memory: dst = round(src), norms =
+ * sumsq(dst), src = 0, with the bits of those two. norms: krn_norm_chunks(n) sums. dst and src do
+ * not overlap.
+ */
+typedef void (*krn_settle_fn)(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n);
 static inline uint64_t krn_norm_chunks(uint64_t n)
 {
     return (n + KRN_NORM_CHUNK - 1) / KRN_NORM_CHUNK;
@@ -128,18 +139,19 @@ void krn_copy_host(krn_ctx *cx, void *dst, const void *src, uint64_t bytes);
 typedef struct krn_table {
     const char *backend; /* "ref", "cpu", "cuda" */
     atom_dtype dtype;
-    const char *isa;     /* "avx512+amx": part of profile and cache keys */
+    const char *isa; /* "avx512+amx": part of profile and cache keys */
     krn_copy_fn copy;
     krn_fn fwd[ATOM_OP_N];
     krn_fn bwd[ATOM_OP_N];
     krn_round_fn round;
     krn_sumsq_fn sumsq;
+    krn_settle_fn settle;
     krn_workspace_fn workspace;
 } krn_table;
 
 /*
- * AdamW (Loshchilov and Hutter 2019) on the host; the same fixed sequence of fp32 operations in every
- * implementation (DESIGN D5), compiled without contraction, with explicit fma:
+ * AdamW (Loshchilov and Hutter 2019) on the host; the same fixed sequence of fp32 operations in
+ * every implementation (DESIGN D5), compiled without contraction, with explicit fma:
  *
  *   g    = scale * grad                        grad is read from wire (act dtype)
  *   m    = fma(beta1, m, (1 - beta1) * g)      (1 - beta) computed on the host in f64, rounded once
@@ -150,7 +162,7 @@ typedef struct krn_table {
  *   wire = (act) p
  */
 typedef struct krn_adamw_step {
-    float scale;          /* clip factor; 1 without clipping */
+    float scale; /* clip factor; 1 without clipping */
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float inv_bias1, inv_sqrt_bias2;
     float eps, lr, decay;
@@ -158,18 +170,19 @@ typedef struct krn_adamw_step {
 
 /* n elements; master, m, v f32; wire act: holds the gradient, receives the parameter. In place.
  * Splits over the pool in fixed chunks. */
-typedef void (*krn_adamw_fn)(atom_threads *threads, const krn_adamw_step *step, atom_dtype wire_dtype,
-                             void *wire, float *master, float *m, float *v, uint64_t n);
+typedef void (*krn_adamw_fn)(atom_threads *threads, const krn_adamw_step *step,
+                             atom_dtype wire_dtype, void *wire, float *master, float *m, float *v,
+                             uint64_t n);
 
 /* Host table: independent of the device (DESIGN D7). */
 typedef struct krn_host_table {
     krn_adamw_fn adamw;
-    krn_round_fn round[2];  /* by wire dtype: master f32 -> wire */
+    krn_round_fn round[2]; /* by wire dtype: master f32 -> wire */
     krn_sumsq_fn sumsq[2];
 } krn_host_table;
 
-/* Registries. NULL when the dtype is not supported at all. For tests, ref also has ATOM_F64: the same
- * code with every float tensor (statistics, losses and accumulators too) in f64. */
+/* Registries. NULL when the dtype is not supported at all. For tests, ref also has ATOM_F64: the
+ * same code with every float tensor (statistics, losses and accumulators too) in f64. */
 const krn_table *krn_ref_table(atom_dtype dtype);
 const krn_table *krn_cpu_table(atom_dtype dtype);
 const krn_host_table *krn_ref_host_table(void);

@@ -60,7 +60,7 @@ static void run_lists(krn_ctx *cx, const launch *l)
     }
 }
 
-static void run_norm(krn_ctx *cx, const launch *l)
+static void run_round(krn_ctx *cx, const launch *l)
 {
     const swap_exec *exec = l->exec;
     const swap_instr *in = l->in;
@@ -68,9 +68,12 @@ static void run_norm(krn_ctx *cx, const launch *l)
     const swap_param *first = &exec->c.params[in->first_param];
     for (int32_t p = in->first_param; p < in->last_param; p++) {
         const swap_param *param = &exec->c.params[p];
-        double *out = (double *)at(exec, in->dst) + (param->norm_chunk - first->norm_chunk);
-        const char *x = (char *)at(exec, in->src) + (param->offset - first->offset) * each;
-        exec->c.table->sumsq(cx, out, x, param->elements);
+        uint64_t at_element = param->offset - first->offset;
+        exec->c.table->settle(cx, (char *)at(exec, in->dst) + at_element * each,
+                              (float *)at(exec, in->src) + at_element,
+                              (double *)at(exec, in->norms) +
+                                  (param->norm_chunk - first->norm_chunk),
+                              param->elements);
     }
 }
 
@@ -82,9 +85,7 @@ static void on_compute(krn_ctx *cx, void *arg)
     cx->workspace_bytes = exec->c.workspace.bytes;
     cx->step = &l->step;
     if (l->in->code == SWAP_ROUND)
-        exec->c.table->round(cx, at(exec, l->in->dst), at(exec, l->in->src), l->in->src.bytes / 4);
-    else if (l->in->code == SWAP_NORM)
-        run_norm(cx, l);
+        run_round(cx, l);
     else
         run_lists(cx, l);
 }
@@ -167,13 +168,10 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
     case SWAP_SPILL:
     case SWAP_LOSS:
         return d->ops->copy(d, s, at(exec, in->dst), at(exec, in->src), in->src.bytes, in->cost);
-    case SWAP_ZERO:
-        return d->ops->zero(d, s, at(exec, in->dst), in->dst.bytes, in->cost);
     case SWAP_FWD:
     case SWAP_BWD:
     case SWAP_LATE:
     case SWAP_ROUND:
-    case SWAP_NORM:
         return d->ops->launch(d, s, on_compute, l, in->cost);
     case SWAP_CLIP:
         return d->ops->host_call(d, s, on_clip, l, in->cost);

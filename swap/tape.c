@@ -15,9 +15,9 @@
 
 const char *swap_code_name(swap_code code)
 {
-    static const char *const names[SWAP_CODE_N] = {"UPLOAD", "FETCH",   "FWD",  "BWD",   "LATE",
-                                                   "STASH",  "UNSTASH", "ZERO", "ROUND", "NORM",
-                                                   "SPILL",  "LOSS",    "CLIP", "UPDATE"};
+    static const char *const names[SWAP_CODE_N] = {"UPLOAD", "FETCH", "FWD",     "BWD",
+                                                   "LATE",   "STASH", "UNSTASH", "ROUND",
+                                                   "SPILL",  "LOSS",  "CLIP",    "UPDATE"};
     return code < SWAP_CODE_N ? names[code] : "?";
 }
 

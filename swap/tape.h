@@ -33,9 +33,8 @@ typedef enum swap_code {
     SWAP_LATE,    /* compute: list LATE */
     SWAP_STASH,   /* d2h: a boundary, kept set or gradient of a boundary */
     SWAP_UNSTASH, /* h2d: the same, back */
-    SWAP_ZERO,    /* compute: clear accumulators */
-    SWAP_ROUND,   /* compute: f32 accumulators to wire dtype, once */
-    SWAP_NORM,    /* compute: partial sums of squares of the rounded gradient */
+    SWAP_ROUND,   /* compute: f32 accumulators to wire dtype, once, with the partial sums of squares
+                     of   what was rounded; leaves the accumulators zero for the next visit */
     SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
     SWAP_LOSS,    /* d2h: losses (and norms) to the host */
     SWAP_CLIP,    /* host: combine norms, decide the clip factor; fails when not finite */
@@ -54,9 +53,9 @@ typedef struct swap_instr {
     uint8_t lists;       /* FWD/BWD/LATE: bit l set = run list l, in ascending order of l */
     uint8_t train;       /* FWD: dropout is on */
     swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
-    /* copies: dst <- src, bytes of src. ZERO: dst. ROUND: dst <- src (f32), NORM: dst <- src,
-     * UPDATE: params [first_param, last_param) of the canonical order */
-    swap_range src, dst;
+    /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
+     * [first_param, last_param) of the canonical order; UPDATE: those params */
+    swap_range src, dst, norms;
     int32_t first_param, last_param;
     uint8_t n_reads, n_writes, n_waits;
     swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];

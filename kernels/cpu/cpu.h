@@ -34,6 +34,7 @@ typedef struct krn_cpu_vec {
     krn_fn bwd[2][ATOM_OP_N];
     krn_round_fn round[2];
     krn_sumsq_fn sumsq[2];
+    krn_settle_fn settle[2];
     krn_adamw_fn adamw;
     /* a[i] = b[i] + s c[i] with stores past the caches: the machine's bandwidth, for
      * kernels/bench.c */

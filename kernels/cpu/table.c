@@ -103,6 +103,7 @@ void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
                          .isa = krn_cpu_isa_name(isa),
                          .round = vec->round[dtype],
                          .sumsq = vec->sumsq[dtype],
+                         .settle = vec->settle[dtype],
                          .workspace = workspace};
     memcpy(table->fwd, vec->fwd[dtype], sizeof table->fwd);
     memcpy(table->bwd, vec->bwd[dtype], sizeof table->bwd);

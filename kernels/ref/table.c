@@ -5,6 +5,8 @@
  */
 #include "kernels/ref/ref.h"
 
+#include <string.h>
+
 #define OP(name, ...)                                                                              \
     static void name##_fwd_f32(krn_ctx *cx, const krn_args *args)                                  \
     {                                                                                              \
@@ -64,6 +66,21 @@ static void sumsq_bf16(krn_ctx *cx, double *out, const void *x, uint64_t n)
     ref_sumsq(cx, out, x, n, ATOM_BF16);
 }
 
+/* The two above, one after the other. */
+static void settle_f32(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
+{
+    round_f32(cx, dst, src, n);
+    sumsq_f32(cx, norms, dst, n);
+    memset(src, 0, n * sizeof(float));
+}
+
+static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
+{
+    round_bf16(cx, dst, src, n);
+    sumsq_bf16(cx, norms, dst, n);
+    memset(src, 0, n * sizeof(float));
+}
+
 static const krn_table tables[] = {
     {
         .backend = "ref",
@@ -72,6 +89,7 @@ static const krn_table tables[] = {
         .isa = "scalar",
         .round = round_f32,
         .sumsq = sumsq_f32,
+        .settle = settle_f32,
         .workspace = ref_workspace,
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f32, .bwd[ATOM_OP_##name] = name##_bwd_f32,
 #include "atom/base/ops.def"
@@ -84,6 +102,7 @@ static const krn_table tables[] = {
         .isa = "scalar",
         .round = round_bf16,
         .sumsq = sumsq_bf16,
+        .settle = settle_bf16,
         .workspace = ref_workspace,
 #define OP(name, ...)                                                                              \
     .fwd[ATOM_OP_##name] = name##_fwd_bf16, .bwd[ATOM_OP_##name] = name##_bwd_bf16,

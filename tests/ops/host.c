@@ -239,6 +239,38 @@ static void check_sumsq(report *r, krn_sumsq_fn sumsq, atom_dtype wire, atom_thr
     free(x);
 }
 
+/* One pass must leave what round, then sumsq, then clearing leave. */
+static void check_settle(report *r, const krn_table *table, atom_threads *threads, uint64_t n)
+{
+    enum { CHUNKS_MAX = 4 };
+    double want[CHUNKS_MAX], got[CHUNKS_MAX];
+    size_t bytes = n * atom_dtype_bytes(table->dtype);
+    float *src = calloc(n, sizeof *src);
+    ATOM_ASSERT(src && krn_norm_chunks(n) < CHUNKS_MAX);
+    copy wire = copy_new(src, bytes), settled = copy_new(src, bytes), zero = copy_new(src, n * 4);
+    for (uint64_t i = 0; i < n; i++)
+        src[i] = (float)special(i, normal(95, i));
+    copy grads = copy_new(src, n * 4);
+    krn_ctx cx = {.threads = threads};
+    memset(got, 0xff, sizeof got);
+    memset(want, 0xff, sizeof want);
+    table->round(&cx, wire.block + GUARD, src, n);
+    table->sumsq(&cx, want, wire.block + GUARD, n);
+    table->settle(&cx, settled.block + GUARD, (float *)(grads.block + GUARD), got, n);
+    if (memcmp(wire.block, settled.block, bytes + 2 * GUARD) != 0)
+        report_fail(r, NULL, false, "settle n=%llu rounds differently", (unsigned long long)n);
+    if (memcmp(want, got, sizeof want) != 0)
+        report_fail(r, NULL, false, "settle n=%llu sums differently", (unsigned long long)n);
+    if (memcmp(grads.block, zero.block, n * 4 + 2 * GUARD) != 0)
+        report_fail(r, NULL, false, "settle n=%llu does not clear", (unsigned long long)n);
+    r->checked++;
+    free(src);
+    free(wire.block);
+    free(settled.block);
+    free(zero.block);
+    free(grads.block);
+}
+
 typedef void (*pool_body)(report *r, const void *table, atom_threads *const threads[3]);
 
 static void with_pools(report *r, const void *table, pool_body body)
@@ -278,14 +310,15 @@ static void device_body(report *r, const void *arg, atom_threads *const threads[
         for (int t = 0; t < 3; t++) {
             check_round(r, table->round, table->dtype, threads[t], lengths[i]);
             check_sumsq(r, table->sumsq, table->dtype, threads[t], lengths[i]);
+            check_settle(r, table, threads[t], lengths[i]);
         }
     }
 }
 
 void check_round_sumsq(report *r, const krn_table *table)
 {
-    if (table->round && table->sumsq)
+    if (table->round && table->sumsq && table->settle)
         with_pools(r, table, device_body);
     else if (table->dtype != ATOM_F64)
-        report_fail(r, NULL, false, "the table has no round or no sumsq");
+        report_fail(r, NULL, false, "the table has no round, sumsq or settle");
 }

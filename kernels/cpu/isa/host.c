@@ -8,6 +8,7 @@
 #include "kernels/cpu/isa/span.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     CHUNK = KRN_NORM_CHUNK,
@@ -121,6 +122,16 @@ KRN_INLINE void sumsq_chunk(atom_dtype act, const host_job *job, uint32_t index)
     job->sums[index] = lane[0];
 }
 
+/* While the chunk is in cache: round it, sum the squares of what was rounded, clear it. */
+KRN_INLINE void settle_chunk(atom_dtype wire, const host_job *job, uint32_t index)
+{
+    int64_t i = (int64_t)index * CHUNK, end = chunk_end(job, i);
+    host_job rounded = {.sums = job->sums, .x = job->wire, .n = job->n};
+    round_chunk(wire, job, index);
+    sumsq_chunk(wire, &rounded, index);
+    memset(job->m + i, 0, (size_t)(end - i) * sizeof(float));
+}
+
 #define ENTRIES(dtype, suffix)                                                                     \
     static void adamw_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
     {                                                                                              \
@@ -137,6 +148,11 @@ KRN_INLINE void sumsq_chunk(atom_dtype act, const host_job *job, uint32_t index)
         (void)worker;                                                                              \
         sumsq_chunk(dtype, ctx, index);                                                            \
     }                                                                                              \
+    static void settle_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                  \
+    {                                                                                              \
+        (void)worker;                                                                              \
+        settle_chunk(dtype, ctx, index);                                                           \
+    }                                                                                              \
     void KRN_ISA(krn_cpu_round_##suffix)(krn_ctx * cx, void *dst, const float *src, uint64_t n)    \
     {                                                                                              \
         host_job job = {.wire = dst, .x = src, .n = n};                                            \
@@ -146,6 +162,12 @@ KRN_INLINE void sumsq_chunk(atom_dtype act, const host_job *job, uint32_t index)
     {                                                                                              \
         host_job job = {.sums = out, .x = x, .n = n};                                              \
         krn_each(cx->threads, chunks(n), sumsq_chunk_##suffix, &job);                              \
+    }                                                                                              \
+    void KRN_ISA(krn_cpu_settle_##suffix)(krn_ctx * cx, void *dst, float *src, double *norms,      \
+                                          uint64_t n)                                              \
+    {                                                                                              \
+        host_job job = {.wire = dst, .x = src, .m = src, .sums = norms, .n = n};                   \
+        krn_each(cx->threads, chunks(n), settle_chunk_##suffix, &job);                             \
     }
 ENTRIES(ATOM_F32, f32)
 ENTRIES(ATOM_BF16, bf16)

@@ -23,6 +23,8 @@ KRN_VEC_ENTRIES(dropout_add)
 
 void KRN_ISA(krn_cpu_round_f32)(krn_ctx *cx, void *dst, const float *src, uint64_t n);
 void KRN_ISA(krn_cpu_round_bf16)(krn_ctx *cx, void *dst, const float *src, uint64_t n);
+void KRN_ISA(krn_cpu_settle_f32)(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n);
+void KRN_ISA(krn_cpu_settle_bf16)(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n);
 void KRN_ISA(krn_cpu_sumsq_f32)(krn_ctx *cx, double *out, const void *x, uint64_t n);
 void KRN_ISA(krn_cpu_sumsq_bf16)(krn_ctx *cx, double *out, const void *x, uint64_t n);
 void KRN_ISA(krn_cpu_adamw)(atom_threads *threads, const krn_adamw_step *step,

@@ -18,6 +18,7 @@ const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
     .bwd = ENTRIES(bwd),
     .round = {KRN_ISA(krn_cpu_round_f32), KRN_ISA(krn_cpu_round_bf16)},
     .sumsq = {KRN_ISA(krn_cpu_sumsq_f32), KRN_ISA(krn_cpu_sumsq_bf16)},
+    .settle = {KRN_ISA(krn_cpu_settle_f32), KRN_ISA(krn_cpu_settle_bf16)},
     .adamw = KRN_ISA(krn_cpu_adamw),
     .triad = KRN_ISA(krn_cpu_triad),
 };
