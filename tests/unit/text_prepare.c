@@ -9,9 +9,11 @@
 #include "tests/scratch.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -447,6 +449,25 @@ static void a_data_set_is_not_overwritten(void **state)
     scratch_close(&s);
 }
 
+static void one_prepare_at_a_time(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    const char *in[] = {stay(scratch_write(&s, "a.jsonl", "\xef\xbb\xbf{\"text\": \"x\"}", 16))};
+    text_prepare_options o = options_for(in, 1, "bytes", stay(scratch_path(&s, "d")));
+    must(atom_dir_make(o.output_dir));
+    int other = open(o.output_dir, O_RDONLY | O_DIRECTORY);
+    assert_int_equal(flock(other, LOCK_EX), 0);
+    assert_int_equal(text_prepare(&o, NULL), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "another"));
+    close(other);
+    o.val_fraction = 0;
+    must(text_prepare(&o, NULL)); /* and the byte order mark is not text */
+    expect_split(o.output_dir, TEXT_TRAIN, "|x");
+    scratch_close(&s);
+}
+
 /* As on a full disk: the old data set survives, the status says resource. */
 static void a_full_disk(void **state)
 {
@@ -512,6 +533,7 @@ int main(void)
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(errors_in_later_blocks),
         cmocka_unit_test(a_data_set_is_not_overwritten),
+        cmocka_unit_test(one_prepare_at_a_time),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(survives_want_of_memory),
     };

@@ -394,6 +394,32 @@ static void loading_survives_want_of_memory(void **state)
     json_decref(root);
 }
 
+/* A failure in the middle of a text leaves the list as it was. */
+static void encoding_survives_want_of_memory(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "a bbb bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+    text_tokenizer *t = small_bpe();
+    uint32_t failed = 0;
+    for (uint64_t k = 1; k < 6; k++) {
+        text_encoder *e = NULL;
+        text_ids ids = {0};
+        assert_int_equal(text_encoder_open(t, &e), ATOM_OK);
+        atom_mem_fail_after(k);
+        atom_status st = text_encode(e, text, sizeof text - 1, &ids, NULL);
+        atom_mem_fail_after(0);
+        failed += st != ATOM_OK;
+        assert_true(st == ATOM_OK || (st == ATOM_E_RESOURCE && ids.n == 0));
+        ids.n = 0;
+        assert_int_equal(text_encode(e, text, sizeof text - 1, &ids, NULL), ATOM_OK);
+        text_ids_fini(&ids);
+        text_encoder_close(&e);
+    }
+    assert_true(failed >= 3 && failed < 5);
+    text_tokenizer_close(&t);
+}
+
 static void saving_survives_want_of_memory(void **state)
 {
     (void)state;
@@ -433,6 +459,7 @@ int main(void)
         cmocka_unit_test(broken_json_is_refused),
         cmocka_unit_test(forms_of_merges),
         cmocka_unit_test(loading_survives_want_of_memory),
+        cmocka_unit_test(encoding_survives_want_of_memory),
         cmocka_unit_test(saving_survives_want_of_memory),
     };
     count_jansson();
