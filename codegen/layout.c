@@ -25,8 +25,7 @@ uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param)
         if (v->extras[e].param == param)
             return v->extras[e].slot_offset;
     }
-    ATOM_ASSERT(!"parameter is not used by this sub-model");
-    return 0;
+    ATOM_UNREACHABLE("parameter is not used by this sub-model");
 }
 
 swap_range gen_store_device(const gen_store *store, uint32_t i)

@@ -180,8 +180,7 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
     case SWAP_CODE_N:
         break;
     }
-    ATOM_ASSERT(!"unknown instruction");
-    return ATOM_E_RUNTIME;
+    ATOM_UNREACHABLE("unknown instruction");
 }
 
 static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)

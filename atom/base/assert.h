@@ -1,5 +1,5 @@
 /*
- * ATOM_ASSERT: for our own bugs, always on. Never for files, peers, memory or devices (status.h).
+ * ATOM_ASSERT and ATOM_UNREACHABLE: for our own bugs, always on. Never for files, peers, memory or devices (status.h).
  */
 #ifndef ATOM_BASE_ASSERT_H
 #define ATOM_BASE_ASSERT_H
@@ -12,5 +12,8 @@ __attribute__((noreturn)) void atom_assert_failed(const char *file, int line, co
         if (__builtin_expect(!(cond), 0))                                                          \
             atom_assert_failed(__FILE__, __LINE__, #cond);                                         \
     } while (0)
+
+/* A place that only a bug of ours can reach; says why. */
+#define ATOM_UNREACHABLE(why) atom_assert_failed(__FILE__, __LINE__, why)
 
 #endif

@@ -177,8 +177,7 @@ static uint32_t take_caller_slot(atom_threads *pool)
             return i;
         }
     }
-    ATOM_ASSERT(!"at most ATOM_CALLERS_MAX concurrent parallel loops");
-    return 0;
+    ATOM_UNREACHABLE("at most ATOM_CALLERS_MAX concurrent parallel loops");
 }
 
 static void list_job(atom_threads *pool, job *j)
