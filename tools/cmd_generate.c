@@ -119,7 +119,7 @@ static const opt_command options = {
 static void emit(void *ctx, const char *text, size_t bytes)
 {
     (void)ctx;
-    cli_print("%.*s", (int)bytes, text);
+    fwrite(text, 1, bytes, stdout);
     fflush(stdout);
 }
 
@@ -149,10 +149,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
         return st;
     double rate = result.seconds > 0 ? (double)result.tokens / result.seconds : 0;
     if (v->json)
-        st = cli_print_json(json_pack(
-            "{s:s, s:s, s:I, s:I, s:o, s:o}", "prompt", v->prompt, "text", result.text, "tokens",
-            (json_int_t)result.tokens, "prompt_tokens", (json_int_t)result.prompt_tokens, "seconds",
-            cli_real(result.seconds), "tokens_per_second", cli_real(rate)));
+        st = cli_print_json(
+            json_pack("{s:s, s:s#, s:I, s:I, s:o, s:o}", "prompt", v->prompt, "text", result.text,
+                      (int)result.bytes, "tokens", (json_int_t)result.tokens, "prompt_tokens",
+                      (json_int_t)result.prompt_tokens, "seconds", cli_real(result.seconds),
+                      "tokens_per_second", cli_real(rate)));
     else
         cli_print("\n");
     atom_free(result.text);
