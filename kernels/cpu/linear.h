@@ -15,10 +15,11 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/matmul.h"
 
-enum { LINEAR_ROWS = 2048 };
+enum { LINEAR_ROWS = 2048, LINEAR_SUM_ROWS = 64 };
 
 typedef struct linear_space {
     void *w_panels, *x_panels, *dy_turned, *du;
+    float *sums;
 } linear_space;
 
 static inline linear_space linear_space_carve(krn_carve *carve, int gelu, int backward,
@@ -34,6 +35,8 @@ static inline linear_space linear_space_carve(krn_carve *carve, int gelu, int ba
     s.w_panels = krn_carve_take(carve, (uint64_t)gemm_panels(I) * gemm_panel_bytes_max(O));
     s.x_panels = krn_carve_take(carve, (uint64_t)gemm_panels(I) * gemm_panel_bytes_max(rows));
     s.dy_turned = krn_carve_take(carve, (uint64_t)(O * gemm_round_k(rows)) * 4);
+    s.sums = (float *)krn_carve_take(
+        carve, (uint64_t)((rows + LINEAR_SUM_ROWS - 1) / LINEAR_SUM_ROWS * O) * 4);
     if (gelu)
         s.du = krn_carve_take(carve, (uint64_t)(rows * O) * 4);
     return s;

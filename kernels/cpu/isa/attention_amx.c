@@ -9,7 +9,7 @@
 #if defined(__AVX512F__)
 
 #include "kernels/cpu/isa/attention.h"
-#include "kernels/cpu/isa/fastexp.h"
+#include "kernels/cpu/isa/vecmath.h"
 
 enum { BLOCK = ATTENTION_BLOCK, ROW_VECS = BLOCK / VF_LANES };
 
@@ -66,10 +66,10 @@ KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, bool dia
     float top = _mm512_reduce_max_ps(vf_max(vf_max(p[0], p[1]), vf_max(p[2], p[3])));
     top = before > top ? before : top;
     for (int c = 0; c < ROW_VECS; c++)
-        p[c] = vf_exp_fast(p[c] - vf_all(top));
+        p[c] = vf_exp(p[c] - vf_all(top));
     vf sum = vf_load(q->sum + r * VF_LANES);
     if (top != before) {
-        vf shrink = vf_exp_fast(vf_all(before - top));
+        vf shrink = vf_exp(vf_all(before - top));
         sum *= shrink;
         for (int64_t d = 0; d < j->W && s0 > 0; d += VF_LANES) {
             float *o = q->out + r * j->W + d;

@@ -14,7 +14,7 @@
 #if defined(__AVX512F__)
 
 #include "kernels/cpu/isa/attention.h"
-#include "kernels/cpu/isa/fastexp.h"
+#include "kernels/cpu/isa/vecmath.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
 
@@ -62,7 +62,7 @@ KRN_INLINE void gradient_part(const attention_head *a, int64_t t, int64_t r, int
     const attention_job *j = a->job;
     const float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
     vf scale = vf_all(j->scale), mask = vf_load(factor + c);
-    vf x = vf_exp_fast(vf_load(a->amx.score + r * BLOCK + c) * scale - vf_all(lse[t]));
+    vf x = vf_exp(vf_load(a->amx.score + r * BLOCK + c) * scale - vf_all(lse[t]));
     if (diagonal)
         x = _mm512_maskz_mov_ps((__mmask16)((~(uint64_t)0 >> (BLOCK - 1 - r)) >> c), x);
     *p = x * mask;

@@ -159,21 +159,16 @@ KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int6
     pack_transpose(dtype, bytes_at(j, j->space.d_turned, to.at), to.step, &m);
 }
 
-/* Step 3a: blocks of words, then panels of w. */
+/* Step 3a: blocks of words: of d, then of w, whose rows go to their places in all panels. */
 KRN_INLINE void prepare_span(atom_dtype dtype, const head_job *j, uint32_t i)
 {
     uint32_t blocks = (uint32_t)krn_ceil_div(j->words, SCALE_WORDS);
+    int64_t v = (int64_t)(i % blocks) * SCALE_WORDS, n = krn_min(SCALE_WORDS, j->words - v);
     if (i < blocks) {
-        int64_t v = (int64_t)i * SCALE_WORDS;
-        scale_words(dtype, j, v, krn_min(SCALE_WORDS, j->words - v));
+        scale_words(dtype, j, v, n);
         return;
     }
-    i -= blocks;
-    int64_t c = (int64_t)i * GEMM_PANEL;
-    pack_from m =
-        pack_at(dtype, j->w, j->word * j->C + c, j->C, j->words, krn_min(GEMM_PANEL, j->C - c));
-    char *to = j->space.w_rows;
-    pack_rows(dtype, j->layout, to + i * gemm_panel_bytes(dtype, j->words), &m);
+    pack_block(dtype, j->layout, j->space.w_rows, j->words, v, j->w, (j->word + v) * j->C, j->C, n);
 }
 
 /* Step 3b: products of dx, then of dw. */
@@ -250,7 +245,7 @@ static void back_span(krn_ctx *cx, head_job *j)
         j->dw_grid = gemm_grid_open(j->dtype, j->words, j->C, j->padded, j->padded);
         products += gemm_grid_tiles(&j->dw_grid);
     }
-    int64_t prepare = krn_ceil_div(j->words, SCALE_WORDS) + (j->dx ? gemm_panels(j->C) : 0);
+    int64_t prepare = krn_ceil_div(j->words, SCALE_WORDS) * (j->dx ? 2 : 1);
     krn_each(cx->threads, prepare, j->dtype == ATOM_F32 ? prepare_span_f32 : prepare_span_bf16, j);
     krn_each(cx->threads, products, multiply_span, j);
 }

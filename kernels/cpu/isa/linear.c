@@ -13,8 +13,8 @@
 #include "kernels/cpu/isa/span.h"
 #include "kernels/cpu/isa/vecmath.h"
 
-/* Rows that the re-ordering keeps in L1; divides the chunks of gemm.h. */
-enum { TURN_ROWS = 64 };
+/* Rows of a re-ordering task; divides the chunks of gemm.h. */
+enum { BLOCK_ROWS = LINEAR_SUM_ROWS };
 
 typedef struct linear_job {
     atom_dtype dtype;
@@ -63,85 +63,83 @@ KRN_INLINE void fwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
         out_act(dtype, &tile, s, j->y, j->O, j->b, false);
 }
 
-/* Rows r0 .. r0+n, columns o .. o+width of du = dy gelu'(u), rounded to act. */
+/* n rows from r0, columns o .. o+width of du = dy gelu'(u), rounded to act. */
 KRN_INLINE void du_rows(atom_dtype dtype, const linear_job *j, int64_t r0, int64_t n, int64_t o,
                         int64_t width)
 {
     gemm_place place = d_place(j, o);
     for (int64_t r = r0; r < r0 + n; r++) {
-        int64_t from = (j->first + r) * j->O + o, to = place.at + r * place.step;
-        for (int64_t c = 0; c < width; c += VF_LANES) {
-            int64_t k = krn_min(VF_LANES, width - c);
-            vf slope = vf_gelu_slope(vf_get(dtype, j->u, from + c, k));
-            vf_put(dtype, j->space.du, to + c, k, slope * vf_get(dtype, j->dy, from + c, k));
+        int64_t from = (j->first + r) * j->O + o, to = place.at + r * place.step, c = 0;
+        pack_fetch(dtype, j->u, from + GEMM_PANEL);
+        pack_fetch(dtype, j->dy, from + GEMM_PANEL);
+        for (; c + VF_LANES <= width; c += VF_LANES) {
+            vf slope = vf_gelu_slope(vf_load_act(dtype, j->u, from + c));
+            vf_store_act(dtype, j->space.du, to + c, slope * vf_load_act(dtype, j->dy, from + c));
+        }
+        if (c < width) {
+            vf slope = vf_gelu_slope(vf_get(dtype, j->u, from + c, width - c));
+            vf_put(dtype, j->space.du, to + c, width - c,
+                   slope * vf_get(dtype, j->dy, from + c, width - c));
         }
     }
 }
 
-/* Adds n rows of `width` columns to sum[GEMM_PANEL]. */
+/* Sums of n rows of `width` columns. */
 KRN_INLINE void column_sums(atom_dtype dtype, const void *d, gemm_place place, int64_t n,
                             int64_t width, float *sum)
 {
     for (int64_t c = 0; c < width; c += VF_LANES) {
         int64_t k = krn_min(VF_LANES, width - c);
-        vf s = vf_load(sum + c);
+        vf s = vf_all(0.0f);
         for (int64_t r = 0; r < n; r++)
             s += vf_get(dtype, d, place.at + r * place.step + c, k);
-        vf_store(sum + c, s);
+        vf_put(ATOM_F32, sum, c, k, s);
     }
 }
 
-/* 64 columns of dy: du where there is a gelu, its transpose, and its column sums. */
-KRN_INLINE void turn_dy(atom_dtype dtype, const linear_job *j, uint32_t i)
+/* 64 rows of dy: du where there is a gelu, the transpose, and the sums of columns. */
+KRN_INLINE void turn_dy(atom_dtype dtype, const linear_job *j, int64_t r, int64_t n)
 {
-    int64_t o = (int64_t)i * GEMM_PANEL, width = krn_min(GEMM_PANEL, j->O - o);
     int64_t padded = gemm_round_k(j->rows), chunk = gemm_chunk(padded);
     const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
-    float sum[GEMM_PANEL] = {0};
-    for (int64_t r = 0; r < j->rows; r += TURN_ROWS) {
-        int64_t n = krn_min(TURN_ROWS, j->rows - r);
+    for (int64_t o = 0; o < j->O; o += GEMM_PANEL) {
+        int64_t width = krn_min(GEMM_PANEL, j->O - o);
         gemm_place from = d_place(j, o), to = gemm_chunk_place(j->O, padded, chunk, r);
         from.at += r * from.step;
         to.at += o * to.step;
         if (j->u)
             du_rows(dtype, j, r, n, o, width);
+        else
+            for (int64_t i = 0; i < n; i++)
+                pack_fetch(dtype, d, from.at + i * from.step + GEMM_PANEL);
         if (j->db)
-            column_sums(dtype, d, from, n, width, sum);
+            column_sums(dtype, d, from, n, width, j->space.sums + r / BLOCK_ROWS * j->O + o);
         if (j->dw) {
             pack_from m = pack_at(dtype, d, from.at, from.step, n, width);
             char *turned = j->space.dy_turned;
             pack_transpose(dtype, turned + (uint64_t)to.at * atom_dtype_bytes(dtype), to.step, &m);
         }
     }
-    for (int64_t c = 0; c < width && j->db; c++)
-        j->db[o + c] += sum[c];
 }
 
-KRN_INLINE void pack_w_rows(atom_dtype dtype, const linear_job *j, uint32_t i)
-{
-    int64_t c = (int64_t)i * GEMM_PANEL, n = krn_min(GEMM_PANEL, j->I - c);
-    pack_from m = pack_at(dtype, j->w, c, j->I, j->O, n);
-    pack_rows(dtype, j->layout, panel_at(j, j->space.w_panels, j->O, i), &m);
-}
-
-KRN_INLINE void pack_x_rows(atom_dtype dtype, const linear_job *j, uint32_t i)
-{
-    int64_t c = (int64_t)i * GEMM_PANEL, n = krn_min(GEMM_PANEL, j->I - c);
-    pack_from m = pack_at(dtype, j->x, j->first * j->I + c, j->I, j->rows, n);
-    pack_rows(dtype, j->layout, panel_at(j, j->space.x_panels, j->rows, i), &m);
-}
-
-/* Backward, first loop: panels of dy, then of x, then (first block of rows only) of w. */
+/* Backward, first loop: blocks of rows of dy, then of x, then (first time only) of w. */
 KRN_INLINE void bwd_prepare(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
-    uint32_t outs = (uint32_t)gemm_panels(j->O), ins = (uint32_t)gemm_panels(j->I);
-    if (i < outs)
-        turn_dy(dtype, j, i);
-    else if (i < outs + ins) {
+    int64_t blocks = krn_ceil_div(j->rows, BLOCK_ROWS), r = (int64_t)i * BLOCK_ROWS;
+    if (i < blocks) {
+        turn_dy(dtype, j, r, krn_min(BLOCK_ROWS, j->rows - r));
+        return;
+    }
+    r -= blocks * BLOCK_ROWS;
+    if (r < j->rows) {
         if (j->dw)
-            pack_x_rows(dtype, j, i - outs);
-    } else
-        pack_w_rows(dtype, j, i - outs - ins);
+            pack_block(dtype, j->layout, j->space.x_panels, j->rows, r, j->x, (j->first + r) * j->I,
+                       j->I, krn_min(BLOCK_ROWS, j->rows - r));
+        return;
+    }
+    r -= blocks * BLOCK_ROWS;
+    pack_block(dtype, j->layout, j->space.w_panels, j->O, r, j->w, r * j->I, j->I,
+               krn_min(BLOCK_ROWS, j->O - r));
 }
 
 /* Backward, second loop: the products of dx, then of dw. */
@@ -203,23 +201,33 @@ static void run_fwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gel
              dtype == ATOM_F32 ? fwd_product_f32 : fwd_product_bf16, &j);
 }
 
+/* db += the sums of each block of rows, in order. */
+static void add_db(const linear_job *j)
+{
+    for (int64_t b = 0; b < krn_ceil_div(j->rows, BLOCK_ROWS) && j->db; b++) {
+        for (int64_t o = 0; o < j->O; o++)
+            j->db[o] += j->space.sums[b * j->O + o];
+    }
+}
+
 static void run_bwd_block(krn_ctx *cx, linear_job *j)
 {
-    int64_t outs = gemm_panels(j->O), ins = gemm_panels(j->I), padded = gemm_round_k(j->rows);
+    int64_t padded = gemm_round_k(j->rows), prepare = 2 * krn_ceil_div(j->rows, BLOCK_ROWS);
     uint32_t products = 0;
     if (j->dx) {
         int64_t chunk = j->u ? gemm_chunk(j->O) : j->O;
         j->grid = gemm_grid_open(j->dtype, j->rows, j->I, j->O, chunk);
         products += gemm_grid_tiles(&j->grid);
+        prepare += j->first == 0 ? krn_ceil_div(j->O, BLOCK_ROWS) : 0;
     }
     if (j->dw) {
         j->dw_grid = gemm_grid_open(j->dtype, j->O, j->I, padded, gemm_chunk(padded));
         products += gemm_grid_tiles(&j->dw_grid);
     }
     bool f32 = j->dtype == ATOM_F32;
-    int64_t prepare = outs + ins + (j->dx && j->first == 0 ? ins : 0);
     krn_each(cx->threads, prepare, f32 ? bwd_prepare_f32 : bwd_prepare_bf16, j);
     krn_each(cx->threads, products, f32 ? bwd_product_f32 : bwd_product_bf16, j);
+    add_db(j);
 }
 
 static void run_bwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu)

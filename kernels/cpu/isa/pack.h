@@ -212,4 +212,30 @@ KRN_INLINE void pack_transpose(atom_dtype dtype, void *dst, int64_t ld, const pa
         pack_turn(PACK_ZIP, dst, ld / 2, m, gemm_round_k(m->rows) / 2, m->cols);
 }
 
+/* The next columns of a row, while these are worked on: rows are pages apart. */
+KRN_INLINE void pack_fetch(atom_dtype dtype, const void *base, int64_t at)
+{
+    const char *p = (const char *)base + at * (dtype == ATOM_F32 ? 4 : 2);
+    for (int line = 0; line < GEMM_PANEL * (dtype == ATOM_F32 ? 4 : 2); line += 64)
+        __builtin_prefetch(p + line);
+}
+
+/*
+ * Rows r .. r+n of all panels (k rows each) of a right operand; r a multiple of 32. src: row r, at
+ * element `at`, of a matrix of `width` columns. Reading rows, not columns, is what makes it fast.
+ */
+KRN_INLINE void pack_block(atom_dtype dtype, gemm_layout layout, void *panels, int64_t k, int64_t r,
+                           const void *src, int64_t at, int64_t width, int64_t n)
+{
+    uint64_t panel = gemm_panel_bytes(dtype, k), row = gemm_panel_bytes(dtype, 1) / 32;
+    char *to = (char *)panels + (uint64_t)r * row;
+    for (int64_t c = 0; c < width; c += GEMM_PANEL, to += panel) {
+        int64_t cols = width - c < GEMM_PANEL ? width - c : GEMM_PANEL;
+        pack_from m = pack_at(dtype, src, at + c, width, n, cols);
+        for (int64_t i = 0; i < n; i++)
+            pack_fetch(dtype, src, at + i * width + c + GEMM_PANEL);
+        pack_rows(dtype, layout, to, &m);
+    }
+}
+
 #endif

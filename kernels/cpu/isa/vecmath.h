@@ -4,7 +4,9 @@
  *
  * exp: x = n ln 2 + r, |r| <= ln 2 / 2; exp(r) by a polynomial of degree 7 in r; 2^n in two
  * factors, so that the whole range of float works. Below -103.97 the result is 0, above 88.73
- * infinity, NaN stays NaN.
+ * infinity, NaN stays NaN. On AVX-512, 2^n is one instruction, and n log2(e) is exact inside an
+ * fma: there 2^r on |r| <= 1/2 is the polynomial of degree 6 with p(0) = 1 and the least largest
+ * relative error (3.9e-9, by Remez' exchange).
  */
 #ifndef KERNELS_CPU_ISA_VECMATH_H
 #define KERNELS_CPU_ISA_VECMATH_H
@@ -17,6 +19,29 @@ KRN_INLINE vf vf_power2(vi n)
     return vf_bits(vi_shl(vi_add(n, vi_all(127)), 23));
 }
 
+#if defined(__AVX512F__)
+KRN_INLINE vf vf_exp(vf x)
+{
+    const vf log2_e = vf_all(1.44269504088896341f);
+    x = vf_min(vf_all(128.0f), vf_max(vf_all(-200.0f), x));
+    vf n = vf_round(x * log2_e);
+    vf r = _mm512_fmsub_ps(x, log2_e, n);
+    vf p = vf_all(0.00015469731972236165f);
+    p = vf_fma(p, r, vf_all(0.0013410000965839784f));
+    p = vf_fma(p, r, vf_all(0.009618030782527863f));
+    p = vf_fma(p, r, vf_all(0.055502973142002816f));
+    p = vf_fma(p, r, vf_all(0.24022651084117072f));
+    p = vf_fma(p, r, vf_all(0.6931472253950103f));
+    p = vf_fma(p, r, vf_all(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+/* 1 / x for normal x: an estimate of 14 bits and one step of Newton. */
+KRN_INLINE vf vf_inverse(vf x)
+{
+    vf y = _mm512_rcp14_ps(x);
+    return vf_fma(y, _mm512_fnmadd_ps(x, y, vf_all(1.0f)), y);
+}
+#else
 KRN_INLINE vf vf_exp(vf x)
 {
     /* the bounds come first, so that NaN (second operand) passes through */
@@ -39,11 +64,17 @@ KRN_INLINE vf vf_exp(vf x)
     return vf_if_less(given, least, vf_all(0.0f), p);
 }
 
+KRN_INLINE vf vf_inverse(vf x)
+{
+    return vf_all(1.0f) / x;
+}
+#endif
+
 /* 1 / (1 + e) with e = exp(-x), and e itself, clamped so that e stays finite. */
 KRN_INLINE vf vf_sigmoid(vf x, vf *e)
 {
     *e = vf_exp(vf_min(vf_all(80.0f), vf_all(0.0f) - x));
-    return vf_all(1.0f) / (vf_all(1.0f) + *e);
+    return vf_inverse(vf_all(1.0f) + *e);
 }
 
 /*
