@@ -5,6 +5,7 @@
  */
 #include "tools/cli.h"
 
+#include "codegen/build.h"
 #include "kernels/kernels.h"
 
 #include <dirent.h>
@@ -139,24 +140,6 @@ static json_t *cuda_report(void)
                      reason);
 }
 
-/* The first of cc, gcc, clang on PATH; "" if there is none. */
-static void find_compiler(char *out, size_t bytes)
-{
-    static const char *const names[] = {"cc", "gcc", "clang"};
-    const char *path = getenv("PATH");
-    out[0] = 0;
-    for (size_t i = 0; path && i < sizeof names / sizeof names[0]; i++) {
-        for (const char *at = path; *at;) {
-            size_t n = strcspn(at, ":");
-            snprintf(out, bytes, "%.*s/%s", (int)n, at, names[i]);
-            if (n && access(out, X_OK) == 0)
-                return;
-            at += n + (at[n] == ':');
-        }
-    }
-    out[0] = 0;
-}
-
 static json_t *libraries_report(void)
 {
     char text[64];
@@ -277,13 +260,12 @@ static json_t *notes_report(const json_t *r)
 
 static json_t *report(void)
 {
-    char compiler[4096];
-    find_compiler(compiler, sizeof compiler);
+    const char *compiler = gen_compiler();
     json_t *r = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o?, s:o, s:o, s:o}", "version", ATOM_VERSION, "cpu",
         cpu_report(), "memory", memory_report(), "disk", disk_report(), "cuda", cuda_report(),
-        "compiler", compiler[0] ? json_string(compiler) : json_null(), "libraries",
-        libraries_report(), "limits", limits_report(), "kernels", kernels_report());
+        "compiler", compiler ? json_string(compiler) : json_null(), "libraries", libraries_report(),
+        "limits", limits_report(), "kernels", kernels_report());
     if (r)
         json_object_set_new(r, "notes", notes_report(r));
     return r;

@@ -3,6 +3,7 @@
  * graph and a profile, and both may come from a file, from this machine, or from a description of a
  * machine that is not here. Refuses to train.
  */
+#include "tools/progress.h"
 #include "tools/show.h"
 
 #include <string.h>
@@ -46,7 +47,8 @@ static const opt_spec specs[] = {
      AT(device_spec),
      .value = "NAME|FILE",
      .help = "With --model: a device that need not be here: rtx-4090, gtx-1080-ti, h100, or a "
-             "JSON file like those in presets/devices/."},
+             "JSON file like those in presets/devices/. Default: this machine, measured once and "
+             "cached."},
     {.name = "micro_batch_size",
      .type = OPT_INT,
      AT(micro_batch_size),
@@ -130,6 +132,31 @@ static const opt_command options = {
     OPT_TABLE(specs, plan_values),
 };
 
+/* A profile of this machine, measured or from the cache. */
+static atom_status measure(const plan_values *v, graph **g, part_profile **profile)
+{
+    train_workbench *bench = NULL;
+    bool cached = false;
+    const train_bench_config config = {
+        .model = v->model,
+        .micro_batch = v->micro_batch_size,
+        .sequence = v->sequence_len,
+        .dtype = v->dtype,
+        .device = "cpu",
+        .dropout = -1,
+        .threads = -1,
+    };
+    atom_status st = train_workbench_open(&config, &bench);
+    if (st != ATOM_OK)
+        return st;
+    st = train_profile_get(bench, NULL, cli_progress, NULL, profile, &cached);
+    cli_progress_end();
+    if (st == ATOM_OK)
+        st = part_profile_graph(*profile, g);
+    train_workbench_close(&bench);
+    return st;
+}
+
 /* The graph and the profile that the options describe. */
 static atom_status describe(const plan_values *v, graph **g, part_profile **profile)
 {
@@ -144,10 +171,10 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
         return st == ATOM_OK ? st : atom_fail_in(st, "%s: ", v->profile);
     }
     if (!v->model)
-        return atom_fail(ATOM_E_USAGE, "'plan' needs --profile FILE, or --model and --device-spec");
+        return atom_fail(ATOM_E_USAGE, "'plan' needs --profile FILE, or --model PRESET and, for "
+                                       "another machine than this, --device-spec NAME");
     if (!v->device_spec)
-        return atom_fail(ATOM_E_USAGE, "'plan --model' needs --device-spec NAME; for this machine, "
-                                       "run 'atom profile' and give its file as --profile");
+        return measure(v, g, profile);
     ATOM_TRY(part_device_spec(v->device_spec, &device));
     atom_dtype dtype = v->dtype == PLAN_DTYPE_FP32                            ? ATOM_F32
                        : v->dtype == PLAN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16

@@ -104,6 +104,8 @@ class Contract(TrainCase):
         self.fails(2, "plan", "--model", "gpt2-774m", "--device-spec", "rtx-4091", says="rtx-4090")
         self.fails(2, "plan", "--model", "gpt2-775m", "--device-spec", "rtx-4090", says="gpt2-774m")
         self.fails(2, "plan", says="--profile")
+        here = self.ok("plan", "--model", self.config, *SHAPE, "--device-memory", "3MiB", "--json").json()
+        self.assertLessEqual(here["device_peak_bytes"], 3 << 20)
 
     def test_train_and_what_it_leaves(self):
         summary = self.train("run", "--eval-steps", 3, "--save-steps", 2, "--save-total-limit", 2, steps=7)
