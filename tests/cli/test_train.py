@@ -186,6 +186,32 @@ class Contract(TrainCase):
         self.assertFalse(os.path.exists(self.path("d", "metrics.jsonl")))
 
 
+class Bench(TrainCase):
+    """Rates beside ceilings. Numbers are not asserted: machines differ, and drift."""
+
+    def test_rates(self):
+        adamw = self.ok("bench", "adamw", "--params", 100000, "--rounds", 3, "--json").json()
+        self.assertAlmostEqual(adamw["ratio"], adamw["rate"]["bytes_per_second"] /
+                               adamw["ceiling"]["bytes_per_second"])
+        copy = self.ok("bench", "copy", "--bytes", "1MiB", "--rounds", 3, "--json").json()
+        for key in ("h2d", "d2h", "h2d_both", "d2h_both", "ceiling"):
+            self.assertGreater(copy[key]["bytes_per_second"], 0)
+        matmul = self.ok("bench", "matmul", "--model", self.config, *SHAPE, "--rounds", 3, "--json").json()
+        self.assertEqual(len(matmul["nodes"]), 6)
+        self.assertGreater(matmul["flops_per_second"], 0)
+        for what in ("adamw", "copy"):
+            self.assertIn("ceiling", self.ok("bench", what, "--params", 100000, "--bytes", "1MiB", "--rounds", 1).out)
+        self.fails(2, "bench", "adam", says="did you mean 'adamw'")
+
+    def test_train(self):
+        args = ["bench", "train", "--model", self.config, *BATCH, "--steps", 3, "--device-memory", "3MiB"]
+        result = self.ok(*args, "--json").json()
+        self.assertLessEqual(result["capped"]["device_peak_bytes"], 3 << 20)
+        self.assertGreater(result["resident"]["tokens_per_second"], 0)
+        self.assertGreater(result["kept"], 0)
+        self.assertIn("kept", self.ok(*args).out)
+
+
 class Same(TrainCase):
     """Swapping, code, threads and crashes change nothing but time."""
 
