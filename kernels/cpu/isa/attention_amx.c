@@ -48,37 +48,47 @@ KRN_INLINE void drop_row(const query_block *q, int64_t r, int64_t s0, vf p[ROW_V
         p[c] *= vf_load(factor + c * VF_LANES);
 }
 
-/* Scores of row r of the tile to P in bf16, relative to the row's top so far. */
-KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, bool diagonal)
+/* Scores of row r beyond the diagonal become -infinity. */
+KRN_INLINE void mask_row(const query_block *q, int64_t r)
 {
-    const attention_job *j = q->head.job;
-    const vf scale = vf_all(j->scale);
-    vf p[ROW_VECS];
-    for (int c = 0; c < ROW_VECS; c++)
-        p[c] = vf_load(q->score + r * BLOCK + c * VF_LANES) * scale;
-    if (diagonal) {
-        uint64_t live = ~(uint64_t)0 >> (BLOCK - 1 - r);
-        for (int c = 0; c < ROW_VECS; c++)
-            p[c] =
-                _mm512_mask_blend_ps((__mmask16)(live >> (c * VF_LANES)), vf_all(-INFINITY), p[c]);
+    uint64_t live = ~(uint64_t)0 >> (BLOCK - 1 - r);
+    for (int c = 0; c < ROW_VECS; c++) {
+        float *s = q->score + r * BLOCK + c * VF_LANES;
+        vf_store(s, _mm512_mask_blend_ps((__mmask16)(live >> (c * VF_LANES)), vf_all(-INFINITY),
+                                         vf_load(s)));
     }
-    float before = q->top[r];
-    float top = _mm512_reduce_max_ps(vf_max(vf_max(p[0], p[1]), vf_max(p[2], p[3])));
-    top = before > top ? before : top;
-    for (int c = 0; c < ROW_VECS; c++)
-        p[c] = vf_exp(p[c] - vf_all(top));
-    vf sum = vf_load(q->sum + r * VF_LANES);
-    if (top != before) {
-        vf shrink = vf_exp(vf_all(before - top));
-        sum *= shrink;
-        for (int64_t d = 0; d < j->W && s0 > 0; d += VF_LANES) {
-            float *o = q->out + r * j->W + d;
-            vf_store(o, vf_load(o) * shrink);
-        }
-        q->top[r] = top;
+}
+
+/* New tops of all rows, and by what the old sums shrink. No branch depends on the data: those would
+ * be guessed wrong. */
+KRN_INLINE void raise_tops(const query_block *q, float shrink[BLOCK])
+{
+    float top[BLOCK];
+    vf scale = vf_all(q->head.job->scale);
+    for (int64_t r = 0; r < BLOCK; r++) {
+        const float *s = q->score + r * BLOCK;
+        top[r] = _mm512_reduce_max_ps(
+            vf_max(vf_max(vf_load(s), vf_load(s + VF_LANES)),
+                   vf_max(vf_load(s + 2 * VF_LANES), vf_load(s + 3 * VF_LANES))));
     }
+    for (int64_t r = 0; r < BLOCK; r += VF_LANES) {
+        vf before = vf_load(q->top + r), now = vf_max(before, vf_load(top + r) * scale);
+        vf_store(shrink + r, vf_exp(before - now));
+        vf_store(q->top + r, now);
+    }
+}
+
+/* Scores of row r of the tile to P in bf16, relative to the row's top so far. */
+KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, float shrink)
+{
+    vf p[ROW_VECS], top = vf_all(q->top[r]), scale = vf_all(q->head.job->scale);
+    for (int c = 0; c < ROW_VECS; c++) {
+        vf s = vf_load(q->score + r * BLOCK + c * VF_LANES);
+        p[c] = vf_exp(_mm512_fmsub_ps(s, scale, top));
+    }
+    vf sum = vf_load(q->sum + r * VF_LANES) * vf_all(shrink);
     vf_store(q->sum + r * VF_LANES, sum + ((p[0] + p[1]) + (p[2] + p[3])));
-    if (j->drop.on)
+    if (q->head.job->drop.on)
         drop_row(q, r, s0, p);
     for (int c = 0; c < ROW_VECS; c++)
         vf_store_bf16(q->p + r * BLOCK + c * VF_LANES, p[c]);
@@ -87,15 +97,19 @@ KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, bool dia
 static void add_key_block(const query_block *q, int64_t s0)
 {
     int64_t W = q->head.job->W;
-    bool diagonal = s0 == q->t0;
+    float shrink[BLOCK];
     amx_mul(q->score, BLOCK, false, q->query, W, q->head.amx.keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
             W);
-    if (diagonal) {
-        for (int64_t r = 0; r < q->rows; r++)
-            soften_row(q, r, s0, true);
-    } else {
-        for (int64_t r = 0; r < q->rows; r++)
-            soften_row(q, r, s0, false);
+    for (int64_t r = 0; r < BLOCK && s0 == q->t0; r++)
+        mask_row(q, r);
+    raise_tops(q, shrink);
+    for (int64_t r = 0; r < BLOCK; r++)
+        soften_row(q, r, s0, shrink[r]);
+    for (int64_t r = 0; r < BLOCK && s0 > 0; r++) {
+        for (int64_t d = 0; d < W; d += VF_LANES) {
+            float *o = q->out + r * W + d;
+            vf_store(o, vf_load(o) * vf_all(shrink[r]));
+        }
     }
     amx_mul(q->out, W, s0 > 0, q->p, BLOCK, q->head.amx.values + s0 * W, W, BLOCK, W, BLOCK);
 }
@@ -130,7 +144,6 @@ static void run_block(void *ctx, uint32_t i, uint32_t worker)
     for (int64_t r = 0; r < BLOCK; r++)
         q.top[r] = -INFINITY;
     memset(q.sum, 0, BLOCK * VF_LANES * sizeof *q.sum);
-    memset(q.p, 0, BLOCK * BLOCK * sizeof *q.p);
     amx_open();
     for (int64_t s0 = 0; s0 <= t0; s0 += BLOCK)
         add_key_block(&q, s0);
