@@ -76,6 +76,14 @@ const op_shape *op_shapes(size_t *n)
     return shapes;
 }
 
+int64_t op_work(const int64_t dim[KRN_DIM_MAX])
+{
+    int64_t work = 1;
+    for (int i = 0; i < KRN_DIM_MAX; i++)
+        work *= dim[i] ? dim[i] : 1;
+    return work;
+}
+
 /* The tensors of an op by group; n = 0 ends a group. */
 typedef struct op_tensor {
     const char *name;

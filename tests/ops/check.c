@@ -177,6 +177,8 @@ void check_op(report *r, const krn_table *table, const krn_table *spec, atom_op 
     for (size_t i = 0; i < n; i++) {
         if (shapes[i].op != op || (r->shapes_max && cases >= r->shapes_max * VARIANT_N))
             continue;
+        if (r->work_max && op_work(shapes[i].dim) > r->work_max)
+            continue;
         for (uint32_t variant = 0; variant < VARIANT_N; variant++) {
             op_case c = {.op = op, .variant = variant};
             memcpy(c.dim, shapes[i].dim, sizeof c.dim);

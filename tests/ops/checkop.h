@@ -55,6 +55,8 @@ typedef struct op_shape {
     int64_t dim[KRN_DIM_MAX];
 } op_shape;
 const op_shape *op_shapes(size_t *n);
+/* The product of a shape's dimensions. */
+int64_t op_work(const int64_t dim[KRN_DIM_MAX]);
 /* Fills KRN_BUF_MAX places in the order of kernels.h. */
 void op_places(const op_case *c, bool backward, place places[KRN_BUF_MAX]);
 /* Scalars of a case: eps, p, flags, rng. Buffers are not set. */
@@ -95,6 +97,7 @@ typedef struct report {
     atom_dtype dtype;
     bool quiet;
     size_t shapes_max; /* per op; 0: all */
+    int64_t work_max;  /* skip shapes whose dimensions multiply to more; 0: none */
     uint32_t checked, failed, missing;
     double worst[ATOM_OP_N][2][GROUP_N]; /* largest error seen */
 } report;

@@ -50,10 +50,7 @@ static void check_tensor(report *r, const op_case *c, const tensors *given, int 
 {
     tensors ways = tensors_convert(c, false, given, ATOM_F64, ATOM_F64);
     double *way = ways.at[i];
-    int64_t work = 1;
-    for (int d = 0; d < KRN_DIM_MAX; d++)
-        work *= c->dim[d] ? c->dim[d] : 1;
-    int64_t stride = p->n / ELEMENTS_MAX + 1, end = work <= WORK_SMALL ? p->n : 0;
+    int64_t stride = p->n / ELEMENTS_MAX + 1, end = op_work(c->dim) <= WORK_SMALL ? p->n : 0;
     for (int64_t first = -1; first < end; first += first < 0 ? 1 : stride) {
         double want = 0, size = 0;
         for (int64_t e = 0; e < p->n; e++) {
