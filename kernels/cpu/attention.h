@@ -58,22 +58,23 @@ static inline attention_space attention_space_carve(krn_carve *c, int backward, 
 
 /*
  * The same for bf16 with AMX (isa/attention_amx*.c); W is D rounded up to 32, "pairs" is
- * [k/2][n][2] (isa/amx.h). Per head of one sample:
+ * [k/2][n][2] (isa/amx.h). Per head of one sample, everything in blocks of 64 times:
  *
- *   keys_t, values_t   pairs per block of 64 keys: k = W, n = 64
- *   keys               backward: pairs per block, k = 64, n = W
+ *   keys_t, values_t   pairs: k = W, n = 64
+ *   keys               backward: pairs: k = 64, n = W
  *   values             forward: the same of values
- *   query, dy          [T][W]  rows
- *   query_t, dy_t      backward: [W][T]
- *   score, dp          [64][64] f32; forward: one per block of queries
- *   p, ds, ds_pairs    [64][64]; p: rows in forward, pairs in backward
- *   out                forward: [T][W] f32; backward: dq
+ *   query, dy          [64][W]  rows
+ *   query_t, dy_t      backward: [W][64]
+ *   out                forward: [64][W] f32 sums, where W is too wide for a stack; backward: dq
+ *   stats              backward: [T] lse, [T] delta
+ * and once:
  *   dk_t, dv_t         backward: [W][64] f32;  turn: [64][W] f32
- *   stats              forward: [T] tops, [T][16] partial sums; backward: lse, delta
  */
+enum { ATTENTION_STACK_WIDTH = 128 };
+
 typedef struct attention_amx_space {
-    atom_bf16 *keys_t, *values_t, *keys, *values, *query, *dy, *query_t, *dy_t, *p, *ds, *ds_pairs;
-    float *score, *dp, *out, *dk_t, *dv_t, *turn, *stats;
+    atom_bf16 *keys_t, *values_t, *keys, *values, *query, *dy, *query_t, *dy_t;
+    float *out, *dk_t, *dv_t, *turn, *stats;
 } attention_amx_space;
 
 static inline int64_t attention_amx_width(int64_t D)
@@ -84,30 +85,23 @@ static inline int64_t attention_amx_width(int64_t D)
 static inline attention_amx_space attention_amx_space_carve(krn_carve *c, int backward, int64_t T,
                                                             int64_t D)
 {
-    int64_t blocks = attention_blocks(T), room = blocks * ATTENTION_BLOCK;
-    int64_t W = attention_amx_width(D);
+    int64_t room = attention_blocks(T) * ATTENTION_BLOCK, W = attention_amx_width(D);
     uint64_t rows = (uint64_t)(room * W) * 2;
-    uint64_t tile = (uint64_t)ATTENTION_BLOCK * ATTENTION_BLOCK * 2;
-    uint64_t sets = backward ? 1 : (uint64_t)blocks;
     attention_amx_space s = {0};
     s.keys_t = (atom_bf16 *)krn_carve_take(c, rows);
     s.query = (atom_bf16 *)krn_carve_take(c, rows);
-    s.out = (float *)krn_carve_take(c, 2 * rows);
-    s.stats = (float *)krn_carve_take(c, (uint64_t)room * 17 * 4);
-    s.score = (float *)krn_carve_take(c, 2 * tile * sets);
-    s.p = (atom_bf16 *)krn_carve_take(c, tile * sets);
+    if (backward || W > ATTENTION_STACK_WIDTH)
+        s.out = (float *)krn_carve_take(c, 2 * rows);
     if (!backward) {
         s.values = (atom_bf16 *)krn_carve_take(c, rows);
         return s;
     }
+    s.stats = (float *)krn_carve_take(c, (uint64_t)room * 2 * 4);
     s.values_t = (atom_bf16 *)krn_carve_take(c, rows);
     s.keys = (atom_bf16 *)krn_carve_take(c, rows);
     s.dy = (atom_bf16 *)krn_carve_take(c, rows);
     s.query_t = (atom_bf16 *)krn_carve_take(c, rows);
     s.dy_t = (atom_bf16 *)krn_carve_take(c, rows);
-    s.dp = (float *)krn_carve_take(c, 2 * tile);
-    s.ds = (atom_bf16 *)krn_carve_take(c, tile);
-    s.ds_pairs = (atom_bf16 *)krn_carve_take(c, tile);
     s.dk_t = (float *)krn_carve_take(c, (uint64_t)(W * ATTENTION_BLOCK) * 4);
     s.dv_t = (float *)krn_carve_take(c, (uint64_t)(W * ATTENTION_BLOCK) * 4);
     s.turn = (float *)krn_carve_take(c, (uint64_t)(W * ATTENTION_BLOCK) * 4);

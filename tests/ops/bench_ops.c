@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { L = 12, C = 768, H = 12, F = 3072, V = 50257, STEPS_MAX = 200 };
@@ -77,6 +78,16 @@ static void *take_a(bench *b, int64_t elements)
 static float *take_f(bench *b, int64_t elements)
 {
     return take(b->apool, &b->aused, b->aroom, (uint64_t)elements * 4);
+}
+
+/* As the device's slabs do: huge pages where the system has them (kernels/cpu/slab.c). */
+static void *pages(uint64_t bytes)
+{
+    void *p = atom_pages_take(bytes);
+    if (!p)
+        fail("no memory");
+    (void)madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
 }
 
 static void fill(const bench *b, void *p, int64_t n, float size)
@@ -363,12 +374,10 @@ int main(int argc, char **argv)
     b.wroom = (b.act + 4) * 125000000 + (1 << 20);
     b.aroom = (uint64_t)b.N * (L * (C * 10 + F * 2) + C * 6 + F + 16 * L * H) * b.act +
               (uint64_t)b.N * L * 128 + (8 << 20);
-    b.wpool = atom_pages_take(b.wroom);
-    b.apool = atom_pages_take(b.aroom);
+    b.wpool = pages(b.wroom);
+    b.apool = pages(b.aroom);
     b.cx.workspace_bytes = workspace_bytes(&b);
-    b.cx.workspace = atom_pages_take(b.cx.workspace_bytes);
-    if (!b.wpool || !b.apool || !b.cx.workspace)
-        fail("no memory");
+    b.cx.workspace = pages(b.cx.workspace_bytes);
     b.step = (krn_step){.seed = 1, .step = 1, .loss_scale = 1.0f / (float)b.N, .train = 1};
     b.cx.step = &b.step;
     model_open(&b, &m);

@@ -93,6 +93,19 @@ KRN_INLINE int64_t attention_y_at(const attention_head *a, int64_t t)
     return (a->b * a->job->T + t) * a->job->C + a->h * a->job->D;
 }
 
+/* Asks for n rows of D elements, `step` apart from element `at`, while others are worked on: each
+ * is on another page. */
+KRN_INLINE void attention_fetch(atom_dtype dtype, const attention_job *j, const void *src,
+                                int64_t at, int64_t step, int64_t n)
+{
+    int64_t bytes = dtype == ATOM_F32 ? 4 : 2;
+    for (int64_t t = 0; t < n; t++) {
+        const char *p = (const char *)src + (at + t * step) * bytes;
+        for (int64_t line = 0; line < j->D * bytes; line += 64)
+            __builtin_prefetch(p + line);
+    }
+}
+
 /* n rows of D elements, `step` apart from element `at`, to fp32 rows of W, the rest zero. */
 KRN_INLINE void attention_widen(atom_dtype dtype, const attention_job *j, float *dst,
                                 const void *src, int64_t at, int64_t step, int64_t n)

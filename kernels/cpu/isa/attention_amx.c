@@ -13,31 +13,42 @@
 
 enum { BLOCK = ATTENTION_BLOCK, ROW_VECS = BLOCK / VF_LANES };
 
+/* Query block of one head, and its running sums; a task's own, on its stack. */
 typedef struct query_block {
+    _Alignas(64) float score[BLOCK * BLOCK];
+    _Alignas(64) atom_bf16 p[BLOCK * BLOCK];
+    _Alignas(64) float sum[BLOCK * VF_LANES];
+    _Alignas(64) float top[BLOCK];
     attention_head head;
     int64_t t0, rows;
-    const atom_bf16 *query;
-    atom_bf16 *p;
-    float *score, *out, *top, *sum; /* top[64], sum[64][16] */
+    float *out; /* [64][W] */
 } query_block;
+
+static void prepare_block(const attention_head *a, int64_t t)
+{
+    const attention_job *j = a->job;
+    int64_t W = j->W, step = 3 * j->C, n = krn_min(BLOCK, j->T - t);
+    int64_t next = krn_min(BLOCK, j->T - t - n);
+    pack_from part[3];
+    for (int i = 0; i < 3; i++) {
+        part[i] = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, i, t), step, n, j->D);
+        attention_fetch(ATOM_BF16, j, j->qkv, attention_qkv_at(a, i, t + n), step, next);
+    }
+    uint32_t *query = (uint32_t *)(void *)(a->amx.query + t * W);
+    uint32_t *keys_t = (uint32_t *)(void *)(a->amx.keys_t + t * W);
+    uint32_t *values = (uint32_t *)(void *)(a->amx.values + t * W);
+    pack_copy(PACK_WORDS, query, W / 2, &part[0], BLOCK, W / 2);
+    pack_turn(PACK_WORDS, keys_t, BLOCK, &part[1], BLOCK, W / 2);
+    pack_copy(PACK_ZIP, values, W, &part[2], BLOCK / 2, W);
+}
 
 static void prepare_head(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
     const attention_job *j = ctx;
     attention_head a = attention_amx_head_at(j, i, 0);
-    int64_t W = j->W, step = 3 * j->C;
-    for (int64_t t = 0; t < j->T; t += BLOCK) {
-        int64_t n = krn_min(BLOCK, j->T - t);
-        pack_from keys = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(&a, 1, t), step, n, j->D);
-        pack_turn(PACK_WORDS, (uint32_t *)(void *)(a.amx.keys_t + t * W), BLOCK, &keys, BLOCK,
-                  W / 2);
-        pack_from values = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(&a, 2, t), step, n, j->D);
-        pack_copy(PACK_ZIP, (uint32_t *)(void *)(a.amx.values + t * W), W, &values, BLOCK / 2, W);
-        pack_from query = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(&a, 0, t), step, n, j->D);
-        pack_copy(PACK_WORDS, (uint32_t *)(void *)(a.amx.query + t * W), W / 2, &query, BLOCK,
-                  W / 2);
-    }
+    for (int64_t t = 0; t < j->T; t += BLOCK)
+        prepare_block(&a, t);
 }
 
 KRN_INLINE void drop_row(const query_block *q, int64_t r, int64_t s0, vf p[ROW_VECS])
@@ -49,7 +60,7 @@ KRN_INLINE void drop_row(const query_block *q, int64_t r, int64_t s0, vf p[ROW_V
 }
 
 /* Scores of row r beyond the diagonal become -infinity. */
-KRN_INLINE void mask_row(const query_block *q, int64_t r)
+KRN_INLINE void mask_row(query_block *q, int64_t r)
 {
     uint64_t live = ~(uint64_t)0 >> (BLOCK - 1 - r);
     for (int c = 0; c < ROW_VECS; c++) {
@@ -61,7 +72,7 @@ KRN_INLINE void mask_row(const query_block *q, int64_t r)
 
 /* New tops of all rows, and by what the old sums shrink. No branch depends on the data: those would
  * be guessed wrong. */
-KRN_INLINE void raise_tops(const query_block *q, float shrink[BLOCK])
+KRN_INLINE void raise_tops(query_block *q, float shrink[BLOCK])
 {
     float top[BLOCK];
     vf scale = vf_all(q->head.job->scale);
@@ -79,7 +90,7 @@ KRN_INLINE void raise_tops(const query_block *q, float shrink[BLOCK])
 }
 
 /* Scores of row r of the tile to P in bf16, relative to the row's top so far. */
-KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, float shrink)
+KRN_INLINE void soften_row(query_block *q, int64_t r, int64_t s0, float shrink)
 {
     vf p[ROW_VECS], top = vf_all(q->top[r]), scale = vf_all(q->head.job->scale);
     for (int c = 0; c < ROW_VECS; c++) {
@@ -94,12 +105,12 @@ KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0, float sh
         vf_store_bf16(q->p + r * BLOCK + c * VF_LANES, p[c]);
 }
 
-static void add_key_block(const query_block *q, int64_t s0)
+static void add_key_block(query_block *q, int64_t s0)
 {
     int64_t W = q->head.job->W;
     float shrink[BLOCK];
-    amx_mul(q->score, BLOCK, false, q->query, W, q->head.amx.keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
-            W);
+    amx_mul(q->score, BLOCK, false, q->head.amx.query + q->t0 * W, W, q->head.amx.keys_t + s0 * W,
+            BLOCK, BLOCK, BLOCK, W);
     for (int64_t r = 0; r < BLOCK && s0 == q->t0; r++)
         mask_row(q, r);
     raise_tops(q, shrink);
@@ -130,22 +141,19 @@ static void run_block(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
     const attention_job *j = ctx;
-    /* the longest blocks first: they balance the loop */
-    int64_t heads = j->B * j->H, block = j->blocks - 1 - (int64_t)i / heads, t0 = block * BLOCK;
-    query_block q = {.head = attention_amx_head_at(j, (int64_t)i % heads, 0),
-                     .t0 = t0,
-                     .rows = krn_min(BLOCK, j->T - t0)};
-    q.query = q.head.amx.query + t0 * j->W;
-    q.p = q.head.amx.p + block * BLOCK * BLOCK;
-    q.score = q.head.amx.score + block * BLOCK * BLOCK;
-    q.out = q.head.amx.out + t0 * j->W;
-    q.top = q.head.amx.stats + t0 * (VF_LANES + 1);
-    q.sum = q.top + BLOCK;
+    /* head by head, for the caches; the longest block first, for the balance at the end */
+    int64_t block = j->blocks - 1 - (int64_t)i % j->blocks;
+    _Alignas(64) float out[BLOCK * ATTENTION_STACK_WIDTH];
+    query_block q;
+    q.head = attention_amx_head_at(j, (int64_t)i / j->blocks, 0);
+    q.t0 = block * BLOCK;
+    q.rows = krn_min(BLOCK, j->T - q.t0);
+    q.out = q.head.amx.out ? q.head.amx.out + q.t0 * j->W : out;
     for (int64_t r = 0; r < BLOCK; r++)
         q.top[r] = -INFINITY;
-    memset(q.sum, 0, BLOCK * VF_LANES * sizeof *q.sum);
+    memset(q.sum, 0, sizeof q.sum);
     amx_open();
-    for (int64_t s0 = 0; s0 <= t0; s0 += BLOCK)
+    for (int64_t s0 = 0; s0 <= q.t0; s0 += BLOCK)
         add_key_block(&q, s0);
     amx_close();
     for (int64_t r = 0; r < q.rows; r++)

@@ -18,31 +18,46 @@
 
 enum { BLOCK = ATTENTION_BLOCK };
 
-/* 64 rows (n real ones) of D elements in four forms. */
-static void prepare_block(const attention_head *a, int64_t t, int64_t n)
+/* One tile between its products; on the stack of its task. */
+typedef struct tile_space {
+    _Alignas(64) float score[BLOCK * BLOCK], dp[BLOCK * BLOCK];
+    _Alignas(64) atom_bf16 p[BLOCK * BLOCK], ds[BLOCK * BLOCK], ds_pairs[BLOCK * BLOCK];
+} tile_space;
+
+static uint32_t *words_at(atom_bf16 *p, int64_t element)
+{
+    return (uint32_t *)(void *)(p + element);
+}
+
+/* 64 rows of D elements in their forms. */
+static void prepare_block(const attention_head *a, int64_t t)
 {
     const attention_job *j = a->job;
     const attention_amx_space *s = &a->amx;
-    int64_t W = j->W, T = j->blocks * BLOCK, step = 3 * j->C;
-    pack_from q = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, 0, t), step, n, j->D);
-    pack_from k = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, 1, t), step, n, j->D);
-    pack_from v = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, 2, t), step, n, j->D);
-    pack_from dy = pack_at(ATOM_BF16, j->dy, attention_y_at(a, t), j->C, n, j->D);
-    pack_copy(PACK_WORDS, (uint32_t *)(void *)(s->query + t * W), W / 2, &q, BLOCK, W / 2);
-    pack_turn(PACK_ZIP, (uint32_t *)(void *)(s->query_t + t), T / 2, &q, BLOCK / 2, W);
-    pack_copy(PACK_WORDS, (uint32_t *)(void *)(s->dy + t * W), W / 2, &dy, BLOCK, W / 2);
-    pack_turn(PACK_ZIP, (uint32_t *)(void *)(s->dy_t + t), T / 2, &dy, BLOCK / 2, W);
-    pack_turn(PACK_WORDS, (uint32_t *)(void *)(s->keys_t + t * W), BLOCK, &k, BLOCK, W / 2);
-    pack_copy(PACK_ZIP, (uint32_t *)(void *)(s->keys + t * W), W, &k, BLOCK / 2, W);
-    pack_turn(PACK_WORDS, (uint32_t *)(void *)(s->values_t + t * W), BLOCK, &v, BLOCK, W / 2);
+    int64_t W = j->W, at = t * W, step = 3 * j->C, n = krn_min(BLOCK, j->T - t);
+    int64_t next = krn_min(BLOCK, j->T - t - n);
+    pack_from part[3], dy = pack_at(ATOM_BF16, j->dy, attention_y_at(a, t), j->C, n, j->D);
+    for (int i = 0; i < 3; i++) {
+        part[i] = pack_at(ATOM_BF16, j->qkv, attention_qkv_at(a, i, t), step, n, j->D);
+        attention_fetch(ATOM_BF16, j, j->qkv, attention_qkv_at(a, i, t + n), step, next);
+    }
+    attention_fetch(ATOM_BF16, j, j->dy, attention_y_at(a, t + n), j->C, next);
+    attention_fetch(ATOM_BF16, j, j->y, attention_y_at(a, t + n), j->C, next);
+    pack_copy(PACK_WORDS, words_at(s->query, at), W / 2, &part[0], BLOCK, W / 2);
+    pack_turn(PACK_ZIP, words_at(s->query_t, at), BLOCK / 2, &part[0], BLOCK / 2, W);
+    pack_copy(PACK_WORDS, words_at(s->dy, at), W / 2, &dy, BLOCK, W / 2);
+    pack_turn(PACK_ZIP, words_at(s->dy_t, at), BLOCK / 2, &dy, BLOCK / 2, W);
+    pack_turn(PACK_WORDS, words_at(s->keys_t, at), BLOCK, &part[1], BLOCK, W / 2);
+    pack_copy(PACK_ZIP, words_at(s->keys, at), W, &part[1], BLOCK / 2, W);
+    pack_turn(PACK_WORDS, words_at(s->values_t, at), BLOCK, &part[2], BLOCK, W / 2);
 }
 
-/* lse and delta of all rows; rows beyond T get an lse that makes their P zero. */
-static void prepare_stats(const attention_head *a)
+/* lse and delta of 64 rows; rows beyond T get an lse that makes their P zero. */
+static void prepare_stats(const attention_head *a, int64_t t0)
 {
     const attention_job *j = a->job;
     float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
-    for (int64_t t = 0; t < j->blocks * BLOCK; t++) {
+    for (int64_t t = t0; t < t0 + BLOCK; t++) {
         vf sum = vf_all(0.0f);
         lse[t] = INFINITY;
         for (int64_t d = 0; d < j->D && t < j->T; d += VF_LANES) {
@@ -51,22 +66,22 @@ static void prepare_stats(const attention_head *a)
         }
         if (t < j->T)
             lse[t] = j->lse[(a->b * j->H + a->h) * j->T + t];
-        delta[t] = vf_sum(sum);
+        delta[t] = _mm512_reduce_add_ps(sum);
     }
 }
 
 /* P (masked) and dS of 16 columns of row r. */
-KRN_INLINE void gradient_part(const attention_head *a, int64_t t, int64_t r, int64_t c,
-                              bool diagonal, const float *factor, vf *p, vf *ds)
+KRN_INLINE void gradient_part(const attention_head *a, const tile_space *tile, int64_t t, int64_t r,
+                              int64_t c, bool diagonal, const float *factor, vf *p, vf *ds)
 {
     const attention_job *j = a->job;
     const float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
     vf scale = vf_all(j->scale), mask = vf_load(factor + c);
-    vf x = vf_exp(vf_load(a->amx.score + r * BLOCK + c) * scale - vf_all(lse[t]));
+    vf x = vf_exp(_mm512_fmsub_ps(vf_load(tile->score + r * BLOCK + c), scale, vf_all(lse[t])));
     if (diagonal)
         x = _mm512_maskz_mov_ps((__mmask16)((~(uint64_t)0 >> (BLOCK - 1 - r)) >> c), x);
     *p = x * mask;
-    *ds = x * (vf_load(a->amx.dp + r * BLOCK + c) * mask - vf_all(delta[t])) * scale;
+    *ds = x * (vf_load(tile->dp + r * BLOCK + c) * mask - vf_all(delta[t])) * scale;
 }
 
 KRN_INLINE vi zip(vi low, vi high)
@@ -75,18 +90,17 @@ KRN_INLINE vi zip(vi low, vi high)
 }
 
 /* Rows r and r + 1 of the tile at (t0, s0). */
-KRN_INLINE void gradient_rows(const attention_head *a, int64_t t0, int64_t s0, int64_t r,
-                              bool diagonal, float factor[2][BLOCK])
+KRN_INLINE void gradient_rows(const attention_head *a, tile_space *s, int64_t t0, int64_t s0,
+                              int64_t r, bool diagonal, float factor[2][BLOCK])
 {
-    const attention_amx_space *s = &a->amx;
     if (a->job->drop.on) {
         attention_mask_row(a, t0 + r, s0, factor[0]);
         attention_mask_row(a, t0 + r + 1, s0, factor[1]);
     }
     for (int64_t c = 0; c < BLOCK; c += VF_LANES) {
         vf p0, p1, ds0, ds1;
-        gradient_part(a, t0 + r, r, c, diagonal, factor[0], &p0, &ds0);
-        gradient_part(a, t0 + r + 1, r + 1, c, diagonal, factor[1], &p1, &ds1);
+        gradient_part(a, s, t0 + r, r, c, diagonal, factor[0], &p0, &ds0);
+        gradient_part(a, s, t0 + r + 1, r + 1, c, diagonal, factor[1], &p1, &ds1);
         vi d0 = vi_bf16(ds0), d1 = vi_bf16(ds1);
         vi_store(s->p + r * BLOCK + c * 2, zip(vi_bf16(p0), vi_bf16(p1)));
         vi_store(s->ds_pairs + r * BLOCK + c * 2, zip(d0, d1));
@@ -98,26 +112,26 @@ KRN_INLINE void gradient_rows(const attention_head *a, int64_t t0, int64_t s0, i
 /* One tile: queries t0.., keys s0... */
 static void add_tile(const attention_head *a, int64_t t0, int64_t s0)
 {
-    const attention_job *j = a->job;
     const attention_amx_space *s = &a->amx;
-    int64_t W = j->W, T = j->blocks * BLOCK;
+    int64_t W = a->job->W;
+    tile_space tile;
     float factor[2][BLOCK];
     for (int c = 0; c < BLOCK; c++)
         factor[0][c] = factor[1][c] = 1.0f;
-    amx_mul(s->score, BLOCK, false, s->query + t0 * W, W, s->keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
+    amx_mul(tile.score, BLOCK, false, s->query + t0 * W, W, s->keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
             W);
-    amx_mul(s->dp, BLOCK, false, s->dy + t0 * W, W, s->values_t + s0 * W, BLOCK, BLOCK, BLOCK, W);
+    amx_mul(tile.dp, BLOCK, false, s->dy + t0 * W, W, s->values_t + s0 * W, BLOCK, BLOCK, BLOCK, W);
     if (t0 == s0) {
         for (int64_t r = 0; r < BLOCK; r += 2)
-            gradient_rows(a, t0, s0, r, true, factor);
+            gradient_rows(a, &tile, t0, s0, r, true, factor);
     } else {
         for (int64_t r = 0; r < BLOCK; r += 2)
-            gradient_rows(a, t0, s0, r, false, factor);
+            gradient_rows(a, &tile, t0, s0, r, false, factor);
     }
     bool add = t0 > s0;
-    amx_mul(s->dv_t, BLOCK, add, s->dy_t + t0, T, s->p, BLOCK, W, BLOCK, BLOCK);
-    amx_mul(s->dk_t, BLOCK, add, s->query_t + t0, T, s->ds_pairs, BLOCK, W, BLOCK, BLOCK);
-    amx_mul(s->out + t0 * W, W, s0 > 0, s->ds, BLOCK, s->keys + s0 * W, W, BLOCK, W, BLOCK);
+    amx_mul(s->dv_t, BLOCK, add, s->dy_t + t0 * W, BLOCK, tile.p, BLOCK, W, BLOCK, BLOCK);
+    amx_mul(s->dk_t, BLOCK, add, s->query_t + t0 * W, BLOCK, tile.ds_pairs, BLOCK, W, BLOCK, BLOCK);
+    amx_mul(s->out + t0 * W, W, s0 > 0, tile.ds, BLOCK, s->keys + s0 * W, W, BLOCK, W, BLOCK);
 }
 
 static void put_row(const attention_head *a, int part, int64_t t, const float *d)
@@ -149,9 +163,10 @@ static void run_head(void *ctx, uint32_t i, uint32_t worker)
     (void)worker;
     const attention_job *j = ctx;
     attention_head a = attention_amx_head_at(j, i, 1);
-    for (int64_t t = 0; t < j->T; t += BLOCK)
-        prepare_block(&a, t, krn_min(BLOCK, j->T - t));
-    prepare_stats(&a);
+    for (int64_t t = 0; t < j->T; t += BLOCK) {
+        prepare_block(&a, t);
+        prepare_stats(&a, t);
+    }
     for (int64_t s0 = 0; s0 < j->T; s0 += BLOCK) {
         int64_t n = krn_min(BLOCK, j->T - s0);
         amx_open();
