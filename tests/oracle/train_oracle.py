@@ -130,6 +130,9 @@ def compare(run, atom):
     seen = json.loads(atom("eval", "--model", checkpoint, "--data", "data", "--sequence-len", run.T, "--dtype",
                            "fp32", "--json"))
     assert seen["tokens"] == run.tokens.size, seen
+    with torch.no_grad():  # from here on PyTorch computes with atom's weights
+        for name, p in ours.params.items():
+            p.copy_(torch.from_numpy(final[name]))
     yield "eval", "loss", error([seen["loss"]], [ours.gradients(0).mean()])
     yield "generate", "text", compare_text(atom, run, ours, checkpoint)
 
