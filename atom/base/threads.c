@@ -26,9 +26,16 @@ typedef struct job {
     struct job *after;
 } job;
 
+/* A worker and what it is told. */
+typedef struct pool_worker {
+    atom_threads *pool;
+    pthread_t thread;
+    uint32_t id;
+} pool_worker;
+
 struct atom_threads {
     uint32_t count;
-    pthread_t *threads;
+    pool_worker *workers;
     uint32_t started;
     pthread_mutex_t lock;
     pthread_cond_t work;
@@ -39,11 +46,6 @@ struct atom_threads {
     uint32_t caller_used; /* bit i: caller slot i is taken; under the lock */
     uint32_t sleeping;
 };
-
-typedef struct worker_arg {
-    atom_threads *pool;
-    uint32_t id;
-} worker_arg;
 
 static void run_indices(job *j, uint32_t worker)
 {
@@ -77,16 +79,15 @@ static void spin_for_work(atom_threads *pool, uint32_t seen)
 
 static void *worker_main(void *arg)
 {
-    worker_arg w = *(worker_arg *)arg;
-    atom_free(arg);
-    atom_threads *pool = w.pool;
+    const pool_worker *me = arg; /* its `thread` may not be written yet */
+    atom_threads *pool = me->pool;
     pthread_mutex_lock(&pool->lock);
     while (!atomic_load(&pool->stop)) {
         job *j = take_job(pool);
         if (j) {
             j->holders++;
             pthread_mutex_unlock(&pool->lock);
-            run_indices(j, w.id);
+            run_indices(j, me->id);
             pthread_mutex_lock(&pool->lock);
             if (--j->holders == 0)
                 pthread_cond_broadcast(&pool->idle);
@@ -116,17 +117,15 @@ atom_status atom_threads_open(uint32_t count, atom_threads **out)
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->idle, NULL);
-    pool->threads = atom_alloc(count, sizeof *pool->threads);
-    if (!pool->threads)
+    pool->workers = atom_alloc(count, sizeof *pool->workers);
+    if (!pool->workers)
         goto memory;
     for (uint32_t i = 0; i + 1 < count; i++) {
-        worker_arg *arg = atom_alloc(1, sizeof *arg);
-        if (!arg)
-            goto memory;
-        *arg = (worker_arg){pool, i};
-        int error = pthread_create(&pool->threads[i], NULL, worker_main, arg);
+        pool_worker *w = &pool->workers[i];
+        w->pool = pool;
+        w->id = i;
+        int error = pthread_create(&w->thread, NULL, worker_main, w);
         if (error) {
-            atom_free(arg);
             atom_threads_close(&pool);
             return atom_fail_errno(error, "cannot start %u threads; use fewer with --threads",
                                    count);
@@ -137,7 +136,7 @@ atom_status atom_threads_open(uint32_t count, atom_threads **out)
     return ATOM_OK;
 memory:
     atom_threads_close(&pool);
-    return atom_fail_memory("the thread pool", count * sizeof(pthread_t));
+    return atom_fail_memory("the thread pool", count * sizeof(pool_worker));
 }
 
 void atom_threads_close(atom_threads **pool_ref)
@@ -150,11 +149,11 @@ void atom_threads_close(atom_threads **pool_ref)
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
     for (uint32_t i = 0; i < pool->started; i++)
-        pthread_join(pool->threads[i], NULL);
+        pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->idle);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
-    atom_free(pool->threads);
+    atom_free(pool->workers);
     atom_free(pool);
     *pool_ref = NULL;
 }

@@ -180,8 +180,8 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
 atom_status train_evaluate(const train_eval_request *request, train_eval_result *result)
 {
     evaluation v = {.request = request};
-    double loss, begin;
-    int64_t tokens;
+    double loss = 0, begin;
+    int64_t tokens = 0;
     atom_status st;
     ATOM_TRY(open_model(&v));
     ATOM_TRY(open_data(&v));
