@@ -85,7 +85,7 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, "
         "s:s?,"
-        " s:s, s:s?, s:b, s:o, s:o}",
+        " s:s, s:s?, s:b, s:o, s:o, s:o}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "validation_loss",
         cli_real(s->validation_loss), "predicted_step_seconds", cli_real(s->predicted_step_seconds),
@@ -98,7 +98,8 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
         (json_int_t)s->largest_visit_bytes, "sub_models", (int)s->sub_models, "execute", s->execute,
         "output_dir", c->output_dir, "checkpoint", s->checkpoint, "interrupted",
         (int)s->interrupted, "busy_seconds", streams_json(s->busy_seconds, NULL), "bytes_copied",
-        streams_json(NULL, s->bytes_copied));
+        streams_json(NULL, s->bytes_copied), "waited_seconds",
+        streams_json(s->waited_seconds, NULL));
 }
 
 static void summary_print(const train_summary *s)
@@ -112,6 +113,13 @@ static void summary_print(const train_summary *s)
         cli_print("%s tokens/s, median step %s (predicted %s), %s code\n",
                   cli_count(s->tokens_per_second), cli_seconds(s->median_step_seconds),
                   cli_seconds(s->predicted_step_seconds), s->execute ? s->execute : "no");
+    if (s->seconds > 0) {
+        double link = s->waited_seconds[DEV_H2D] + s->waited_seconds[DEV_D2H];
+        double host = s->waited_seconds[DEV_HOST], other = s->waited_seconds[DEV_COMPUTE];
+        cli_print("compute busy %.1f %%; waited %.1f %% for the link, %.1f %% for the optimizer\n",
+                  100 * (1 - (link + host + other) / s->seconds), 100 * link / s->seconds,
+                  100 * host / s->seconds);
+    }
     if (s->sub_models > 1)
         cli_print("%u sub-models, at most %s of %s of parameters on the device at once\n",
                   s->sub_models, cli_size(s->largest_visit_bytes), cli_size(s->param_bytes));
