@@ -1,24 +1,21 @@
 /*
- * A tile of gemm.h without oneDNN: bf16 on machines where oneDNN has no bf16 code, and whatever it
- * refuses. One idea: blocks of a few rows and PLAIN_K columns of a become fp32 on the stack, then
- * tile.h multiplies. Refuses to be fast on pair-packed panels; those reach it only when oneDNN
- * fails on a machine where it should not.
+ * A tile of gemm.h without oneDNN: fp32 where this is faster (gemm.c says when), bf16 on machines
+ * where oneDNN has no bf16 code, and whatever it refuses. One idea: tile.h multiplies; in bf16,
+ * blocks of a few rows and PLAIN_K columns of a become fp32 on the stack first. Refuses to be fast
+ * on pair-packed panels; those reach it only when oneDNN fails on a machine where it should not.
  */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/tile.h"
 
 enum { PLAIN_K = 256 };
 
-KRN_INLINE void widen(atom_dtype dtype, float *dst, const void *src, int64_t at, int64_t n)
+static void widen(float *dst, const atom_bf16 *src, int64_t n)
 {
     int64_t i = 0;
     for (; i + VF_LANES <= n; i += VF_LANES)
-        vf_store(dst + i, vf_load_act(dtype, src, at + i));
-    if (i < n) {
-        float lanes[VF_LANES];
-        vf_store(lanes, vf_load_act_n(dtype, src, at + i, n - i));
-        memcpy(dst + i, lanes, (size_t)(n - i) * 4);
-    }
+        vf_store(dst + i, vf_load_bf16(src + i));
+    for (; i < n; i++)
+        dst[i] = atom_bf16_to_f32(src[i]);
 }
 
 /* Rows k0 .. k0+k of a pair-packed panel as fp32 rows. */
@@ -34,6 +31,11 @@ static void unpack_pairs(float *dst, const atom_bf16 *b, int64_t k0, int64_t k)
 void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *a, const void *b,
                                  float *tile)
 {
+    if (g->in == ATOM_F32) {
+        tile_job all = {a, g->k, 1, b, GEMM_PANEL, tile, GEMM_PANEL, g->k, g->add};
+        tile_mul(&all, g->m, GEMM_PANEL);
+        return;
+    }
     float unpacked[PLAIN_K * GEMM_PANEL], wide[TILE_ROWS * PLAIN_K];
     for (int64_t k0 = 0; k0 < g->k; k0 += PLAIN_K) {
         int64_t k = g->k - k0 < PLAIN_K ? g->k - k0 : PLAIN_K;
@@ -46,10 +48,7 @@ void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *
             int64_t m = g->m - m0 < TILE_ROWS ? g->m - m0 : TILE_ROWS;
             for (int64_t r = 0; r < m; r++) {
                 int64_t at = (m0 + r) * g->k + k0;
-                if (g->in == ATOM_F32)
-                    widen(ATOM_F32, wide + r * PLAIN_K, a, at, k);
-                else
-                    widen(ATOM_BF16, wide + r * PLAIN_K, a, at, k);
+                widen(wide + r * PLAIN_K, (const atom_bf16 *)a + at, k);
             }
             tile_job t = {.a = wide,
                           .a_row = PLAIN_K,
