@@ -1,5 +1,6 @@
 /*
- * ATOM_ASSERT and ATOM_UNREACHABLE: for our own bugs, always on. Never for files, peers, memory or devices (status.h).
+ * ATOM_ASSERT and ATOM_UNREACHABLE: for our own bugs, always on. Never for files, peers, memory or
+ * devices (status.h).
  */
 #ifndef ATOM_BASE_ASSERT_H
 #define ATOM_BASE_ASSERT_H

@@ -1,18 +1,19 @@
 /*
- * The operator graph of one training micro-batch: tensors, parameters and nodes in topological order.
- * Built once by a model builder, sealed, then never changed; everybody downstream reads it freely from
- * any thread.
+ * The operator graph of one training micro-batch: tensors, parameters and nodes in topological
+ * order. Built once by a model builder, sealed, then never changed; everybody downstream reads it
+ * freely from any thread.
  *
- * A node is the unit that is profiled and cut (ATOM, III-D). A sub-model is a range [first, last) of
- * node indices. Parameters are listed in canonical order, the order of first use; a parameter used by
- * two nodes (tied wte) is one parameter.
+ * A node is the unit that is profiled and cut (ATOM, III-D). A sub-model is a range [first, last)
+ * of node indices. Parameters are listed in canonical order, the order of first use; a parameter
+ * used by two nodes (tied wte) is one parameter.
  *
  * A sealed graph has: the inputs `tokens` (read by embed) and `targets` (read by the loss), both
- * i32[B,T], and no others; one loss, at its last node; no output that nobody uses; parameters in the
- * order of their first use; names that are unique among tensors and among parameters.
+ * i32[B,T], and no others; one loss, at its last node; no output that nobody uses; parameters in
+ * the order of their first use; names that are unique among tensors and among parameters.
  *
  * Source: ATOM paper III-B, III-D; op semantics in atom/base/ops.def.
- * Owner: who builds, parses or fuses a graph closes it. Thread: one while building; any once sealed.
+ * Owner: who builds, parses or fuses a graph closes it. Thread: one while building; any once
+ * sealed.
  */
 #ifndef ATOM_GRAPH_GRAPH_H
 #define ATOM_GRAPH_GRAPH_H
@@ -24,7 +25,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GRAPH_IN_MAX = 2, GRAPH_PARAM_MAX = 2, GRAPH_OUT_MAX = 1, GRAPH_SAVED_MAX = 2, GRAPH_RANK_MAX = 4 };
+enum {
+    GRAPH_IN_MAX = 2,
+    GRAPH_PARAM_MAX = 2,
+    GRAPH_OUT_MAX = 1,
+    GRAPH_SAVED_MAX = 2,
+    GRAPH_RANK_MAX = 4
+};
 enum { GRAPH_NAME_MAX = 64, GRAPH_NONE = -1 };
 
 /* What a tensor is made of: ACT follows the graph's dtype, the others are fixed. */
@@ -34,11 +41,12 @@ typedef struct graph_tensor {
     char name[GRAPH_NAME_MAX];
     graph_kind kind;
     uint8_t rank;
-    bool needs_grad;   /* set when sealed: an ACT output with some parameter upstream (saved: never) */
-    bool kept;         /* set when sealed: some backward reads it (ops.def keeps, or a saved output) */
+    bool
+        needs_grad; /* set when sealed: an ACT output with some parameter upstream (saved: never) */
+    bool kept;      /* set when sealed: some backward reads it (ops.def keeps, or a saved output) */
     int64_t dims[GRAPH_RANK_MAX];
-    int32_t producer;  /* node index, or GRAPH_NONE for a graph input (tokens, targets) */
-    int32_t last_use;  /* highest consuming node index, or GRAPH_NONE */
+    int32_t producer; /* node index, or GRAPH_NONE for a graph input (tokens, targets) */
+    int32_t last_use; /* highest consuming node index, or GRAPH_NONE */
 } graph_tensor;
 
 typedef enum graph_init { GRAPH_INIT_ZERO, GRAPH_INIT_ONE, GRAPH_INIT_NORMAL } graph_init;
@@ -46,14 +54,14 @@ typedef enum graph_init { GRAPH_INIT_ZERO, GRAPH_INIT_ONE, GRAPH_INIT_NORMAL } g
 typedef struct graph_param {
     char name[GRAPH_NAME_MAX]; /* file name without prefix: "h.0.attn.c_attn.weight" */
     uint8_t rank;
-    bool decay;                /* weight decay applies: rank >= 2 */
-    bool shared;               /* set when sealed: used by more than one node */
+    bool decay;  /* weight decay applies: rank >= 2 */
+    bool shared; /* set when sealed: used by more than one node */
     graph_init init;
     float init_std;
     int64_t dims[GRAPH_RANK_MAX];
     uint64_t elements;
-    uint64_t offset;           /* set when sealed: element offset in the canonical vector,
-                                  a multiple of GRAPH_PARAM_ALIGN elements */
+    uint64_t offset;               /* set when sealed: element offset in the canonical vector,
+                                      a multiple of GRAPH_PARAM_ALIGN elements */
     int32_t first_node, last_node; /* set when sealed: first and last user */
 } graph_param;
 
@@ -67,36 +75,38 @@ typedef struct graph_node {
     int32_t params[GRAPH_PARAM_MAX];
     int32_t out[GRAPH_OUT_MAX];
     int32_t saved[GRAPH_SAVED_MAX];
-    float eps;       /* layernorm */
-    float p;         /* dropout probability; 0 = none */
-    int32_t heads;   /* attention */
-    uint32_t rng;    /* canonical id for random numbers; survives fusion */
+    float eps;     /* layernorm */
+    float p;       /* dropout probability; 0 = none */
+    int32_t heads; /* attention */
+    uint32_t rng;  /* canonical id for random numbers; survives fusion */
 } graph_node;
 
 typedef struct graph {
     char name[GRAPH_NAME_MAX]; /* "gpt2-124m" */
-    atom_dtype dtype;          /* ATOM_F32 or ATOM_BF16: what ACT tensors and wire copies are made of */
-    int64_t micro_batch;       /* B */
-    int64_t sequence;          /* T */
+    atom_dtype dtype;    /* ATOM_F32 or ATOM_BF16: what ACT tensors and wire copies are made of */
+    int64_t micro_batch; /* B */
+    int64_t sequence;    /* T */
     uint32_t n_tensors, n_params, n_nodes;
     graph_tensor *tensors;
     graph_param *params;
     graph_node *nodes;
-    uint64_t param_elements;   /* set when sealed: sum of elements, without alignment */
-    uint64_t param_extent;     /* set when sealed: canonical vector length, with alignment */
-    int32_t tokens, targets;   /* tensor ids of the inputs */
-    int32_t loss;              /* tensor id of the terminal output f32[B,T] */
+    uint64_t param_elements; /* set when sealed: sum of elements, without alignment */
+    uint64_t param_extent;   /* set when sealed: canonical vector length, with alignment */
+    int32_t tokens, targets; /* tensor ids of the inputs */
+    int32_t loss;            /* tensor id of the terminal output f32[B,T] */
     bool sealed;
     size_t tensors_room, params_room, nodes_room;
 } graph;
 
 /*
- * Building. Ids are indices. All of it fails only for want of memory (ATOM_E_RESOURCE) or because what
- * is asked for is no legal graph (ATOM_E_FORMAT, with a message that names node and operand). Names
- * have letters, digits and . _ - / : + (other characters in the graph's own name become _), at most
- * 63, nodes 58. A failed call leaves the graph as it was. Dims are below 2^31, elements at most 2^42.
+ * Building. Ids are indices. All of it fails only for want of memory (ATOM_E_RESOURCE) or because
+ * what is asked for is no legal graph (ATOM_E_FORMAT, with a message that names node and operand).
+ * Names have letters, digits and . _ - / : + (other characters in the graph's own name become _),
+ * at most 63, nodes 58. A failed call leaves the graph as it was. Dims are below 2^31, elements at
+ * most 2^42.
  */
-ATOM_MUST atom_status graph_open(const char *name, atom_dtype dtype, int64_t B, int64_t T, graph **out);
+ATOM_MUST atom_status graph_open(const char *name, atom_dtype dtype, int64_t B, int64_t T,
+                                 graph **out);
 void graph_close(graph **g);
 ATOM_MUST atom_status graph_add_input(graph *g, const char *name, graph_kind kind, int rank,
                                       const int64_t *dims, int32_t *id);
@@ -113,13 +123,14 @@ ATOM_MUST atom_status graph_seal(graph *g);
 
 /*
  * Rewrites to a new sealed graph (fuse.c): linear+gelu -> linear_gelu, dropout+add or add ->
- * dropout_add, linear(no bias)+cross_entropy -> classifier, where the tensor between has one consumer.
- * Same parameters in the same canonical order; rng ids are kept, so fused and unfused draw the same bits.
+ * dropout_add, linear(no bias)+cross_entropy -> classifier, where the tensor between has one
+ * consumer. Same parameters in the same canonical order; rng ids are kept, so fused and unfused
+ * draw the same bits.
  */
 ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
 
-/* Text form (text.c shows it), one line per parameter, input and node; round-trips bit for bit. Free
- * text with atom_free. Parsing takes any bytes; ATOM_E_FORMAT names the line. */
+/* Text form (text.c shows it), one line per parameter, input and node; round-trips bit for bit.
+ * Free text with atom_free. Parsing takes any bytes; ATOM_E_FORMAT names the line. */
 ATOM_MUST atom_status graph_print(const graph *g, char **text);
 ATOM_MUST atom_status graph_parse(const char *text, size_t bytes, graph **out);
 /* Hash of the text form. */
@@ -129,18 +140,20 @@ uint64_t graph_hash(const graph *g);
 atom_dtype graph_tensor_dtype(const graph *g, int32_t tensor);
 uint64_t graph_tensor_elements(const graph *g, int32_t tensor);
 uint64_t graph_tensor_bytes(const graph *g, int32_t tensor);
-/* Multiply-adds count as two. backward includes dX and dW. classifier backward includes its forward. */
+/* Multiply-adds count as two. backward includes dX and dW. classifier backward includes its
+ * forward. */
 double graph_node_flops(const graph *g, int32_t node, bool backward);
 /* Bytes of wire parameters this node reads (shared ones too). */
 uint64_t graph_node_param_bytes(const graph *g, int32_t node);
 
-/* How backward of `node` treats the gradient of its input `i` (0 ..): the consumer that comes last in
- * forward order writes, earlier ones add; tensors without gradient get none. Independent of any cut. */
+/* How backward of `node` treats the gradient of its input `i` (0 ..): the consumer that comes last
+ * in forward order writes, earlier ones add; tensors without gradient get none. Independent of any
+ * cut. */
 typedef enum graph_grad { GRAPH_GRAD_NONE, GRAPH_GRAD_WRITE, GRAPH_GRAD_ADD } graph_grad;
 graph_grad graph_grad_mode(const graph *g, int32_t node, int i);
 
-/* Two nodes are alike when op, shapes, dtypes, attributes and grad modes agree: profiled once. Key is a
- * hash. */
+/* Two nodes are alike when op, shapes, dtypes, attributes and grad modes agree: profiled once. Key
+ * is a hash. */
 uint64_t graph_node_class(const graph *g, int32_t node);
 
 /*

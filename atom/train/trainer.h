@@ -96,10 +96,11 @@ typedef struct train_summary {
     uint32_t sub_models;
     double busy_seconds[DEV_STREAM_N];
     uint64_t bytes_copied[DEV_STREAM_N];
-    double waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */
-    double seconds;      /* of all steps of this run */
-    const char *execute; /* "generated", "interpreted" */
-    char *checkpoint;    /* the last one saved; owned by the trainer */
+    double
+        waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */
+    double seconds;                   /* of all steps of this run */
+    const char *execute;              /* "generated", "interpreted" */
+    char *checkpoint;                 /* the last one saved; owned by the trainer */
     bool interrupted;
 } train_summary;
 
@@ -165,7 +166,7 @@ typedef struct train_generate_request {
     void *ctx;
 } train_generate_request;
 typedef struct train_generate_result {
-    char *text; /* what was made, without the prompt; free with atom_free */
+    char *text;     /* what was made, without the prompt; free with atom_free */
     uint64_t bytes; /* of text; a model of bytes may well make a NUL */
     int64_t tokens, prompt_tokens;
     double seconds;
