@@ -49,8 +49,7 @@ typedef struct builder {
 
 static const uint64_t NOT_KEPT = UINT64_MAX;
 
-/* --- scratch
- * -------------------------------------------------------------------------------------- */
+/* --- scratch --------------------------------------------------------------------------------- */
 
 static uint64_t scratch_take(scratch *s, int32_t tensor, bool gradient, uint64_t bytes)
 {
@@ -87,8 +86,7 @@ static void scratch_give(scratch *s, int32_t tensor, bool gradient)
     s->n--;
 }
 
-/* --- where things are
- * ----------------------------------------------------------------------------- */
+/* --- where things are ------------------------------------------------------------------------ */
 
 static bool made_here(const builder *b, int32_t tensor)
 {
@@ -167,8 +165,7 @@ static swap_ref param_grad_ref(const builder *b, int32_t param)
     return (swap_ref){base, b->layout->grad_offset[param]};
 }
 
-/* --- calls
- * ---------------------------------------------------------------------------------------- */
+/* --- calls ----------------------------------------------------------------------------------- */
 
 static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
 {
@@ -369,8 +366,7 @@ static atom_status add_backward(builder *b, int32_t index)
     return st;
 }
 
-/* --- lists
- * ---------------------------------------------------------------------------------------- */
+/* --- lists ----------------------------------------------------------------------------------- */
 
 /* Which tensors the backward of this range reads, and which nodes the KEEP list must run for them.
  */

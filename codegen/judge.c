@@ -81,8 +81,7 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
     return st;
 }
 
-/* --- timeline
- * ------------------------------------------------------------------------------------- */
+/* --- timeline -------------------------------------------------------------------------------- */
 
 static char mark_of(const swap_instr *in)
 {

@@ -41,8 +41,7 @@ swap_range gen_store_host(const gen_store *store, uint32_t i)
     return (swap_range){SWAP_HOST, store->host + i * store->bytes, store->bytes};
 }
 
-/* --- what each sub-model owns, borrows and exchanges
- * ---------------------------------------------- */
+/* --- what each sub-model owns, borrows and exchanges ----------------------------------------- */
 
 static uint64_t param_end(const graph_param *p)
 {
@@ -147,8 +146,7 @@ static void find_late(gen_layout *layout)
     }
 }
 
-/* --- regions
- * -------------------------------------------------------------------------------------- */
+/* --- regions --------------------------------------------------------------------------------- */
 
 static atom_status region(gen_lowered *out, swap_space space, const char *name, uint64_t bytes,
                           uint64_t *offset)
@@ -453,8 +451,7 @@ fail:
     return st;
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------ */
+/* --- the whole ------------------------------------------------------------------------------- */
 
 static atom_status fill_params(gen_layout *layout)
 {

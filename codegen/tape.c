@@ -46,8 +46,7 @@ static atom_status emit_copy(writer *w, swap_code code, dev_stream_kind stream, 
     return emit(w, &in);
 }
 
-/* --- fetching parameters
- * -------------------------------------------------------------------------- */
+/* --- fetching parameters --------------------------------------------------------------------- */
 
 static bool ranges_meet(swap_range a, swap_range b)
 {
@@ -123,8 +122,7 @@ static atom_status fetch_now(writer *w, uint32_t k)
     return st == ATOM_OK ? fetch_continue(w, 1, 1) : st;
 }
 
-/* --- compute
- * -------------------------------------------------------------------------------------- */
+/* --- compute --------------------------------------------------------------------------------- */
 
 static void set_bases(const gen_layout *layout, swap_instr *in, uint32_t k, uint32_t i)
 {
@@ -188,8 +186,7 @@ static atom_status emit_compute(writer *w, swap_code code, uint32_t k, uint32_t 
     return emit(w, &in);
 }
 
-/* --- stores: what is stashed between visits
- * ------------------------------------------------------- */
+/* --- stores: what is stashed between visits -------------------------------------------------- */
 
 static atom_status stash(writer *w, uint32_t k, uint32_t i, const gen_store *store)
 {
@@ -217,8 +214,7 @@ static const gen_store *dx_store(const writer *w, uint32_t k)
     return &w->layout->visits[k].dx_store;
 }
 
-/* --- gradients leave
- * ------------------------------------------------------------------------------ */
+/* --- gradients leave ------------------------------------------------------------------------- */
 
 /* Partial sums of squares of parameters [first, last). */
 static swap_range norm_range(const writer *w, int32_t first, int32_t last, swap_space space)
@@ -341,8 +337,7 @@ fail:
     return st;
 }
 
-/* --- visits
- * --------------------------------------------------------------------------------------- */
+/* --- visits ---------------------------------------------------------------------------------- */
 
 static atom_status visit_forward(writer *w, uint32_t k, bool train)
 {
@@ -401,8 +396,7 @@ fail:
     return st;
 }
 
-/* --- tapes
- * ---------------------------------------------------------------------------------------- */
+/* --- tapes ----------------------------------------------------------------------------------- */
 
 static atom_status emit_upload(writer *w)
 {

@@ -36,8 +36,7 @@ static void *at(const swap_exec *exec, swap_range range)
     return (range.space == SWAP_DEVICE ? exec->arena : exec->slab) + range.offset;
 }
 
-/* --- what instructions do
- * ------------------------------------------------------------------------- */
+/* --- what instructions do -------------------------------------------------------------------- */
 
 static void run_lists(krn_ctx *cx, const launch *l)
 {
@@ -153,8 +152,7 @@ static atom_status on_update(void *arg)
     return ATOM_OK;
 }
 
-/* --- issuing
- * -------------------------------------------------------------------------------------- */
+/* --- issuing --------------------------------------------------------------------------------- */
 
 static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
 {
@@ -258,8 +256,7 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
     return ATOM_OK;
 }
 
-/* --- life
- * ----------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------ */
 
 static atom_status open_streams(swap_exec *exec)
 {

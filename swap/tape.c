@@ -66,8 +66,7 @@ void swap_instr_writes(swap_instr *instr, swap_range range)
     instr->writes[instr->n_writes++] = range;
 }
 
-/* --- link ---------------------------------------------------------------------------------------
- */
+/* --- link ------------------------------------------------------------------------------------ */
 
 enum { NOBODY = 0 }; /* instruction indices are stored plus one */
 
@@ -236,8 +235,7 @@ fail:
     return st;
 }
 
-/* --- print --------------------------------------------------------------------------------------
- */
+/* --- print ----------------------------------------------------------------------------------- */
 
 static void print_instr(FILE *f, const swap_tape *tape, uint32_t i)
 {

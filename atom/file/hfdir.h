@@ -15,8 +15,7 @@
 
 #include "atom/graph/models.h"
 
-/* --- config.json --------------------------------------------------------------------------------
- */
+/* --- config.json ----------------------------------------------------------------------------- */
 
 /* Text of a config.json -> numbers; `path` is for messages. Absent keys get GPT-2's class defaults.
  */
@@ -34,8 +33,7 @@ ATOM_MUST atom_status file_config_text(const graph_gpt2_config *config, const ch
 ATOM_MUST atom_status file_config_write(const char *dir, const graph_gpt2_config *config,
                                         const char *source, int64_t end_token);
 
-/* --- a model as users name it -------------------------------------------------------------------
- */
+/* --- a model as users name it ---------------------------------------------------------------- */
 
 typedef enum file_model_kind {
     FILE_MODEL_PRESET, /* numbers from a name: random start */
@@ -55,8 +53,7 @@ typedef struct file_model {
 ATOM_MUST atom_status file_model_resolve(const char *spec, file_model *out);
 void file_model_free(file_model *model);
 
-/* --- weights ------------------------------------------------------------------------------------
- */
+/* --- weights --------------------------------------------------------------------------------- */
 
 /*
  * All parameters of g from model.safetensors or from the shards of its index, into

@@ -64,8 +64,7 @@ typedef struct file_tensor {
     uint64_t offset; /* of the first byte, from the start of the file */
 } file_tensor;
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading --------------------------------------------------------------------------------- */
 
 typedef struct file_pair {
     char *key, *value;
@@ -103,8 +102,7 @@ ATOM_MUST atom_status file_st_read_f32(const file_safetensors *file, const file_
 ATOM_MUST atom_status file_st_parse(const char *path, const char *header, uint64_t header_bytes,
                                     uint64_t file_bytes, file_safetensors **out);
 
-/* --- writing ------------------------------------------------------------------------------------
- */
+/* --- writing --------------------------------------------------------------------------------- */
 
 /*
  *     file_st_create(path, &w);

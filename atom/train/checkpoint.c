@@ -20,8 +20,7 @@
 
 static const char PREFIX[] = "checkpoint-";
 
-/* --- names
- * ---------------------------------------------------------------------------------------- */
+/* --- names ----------------------------------------------------------------------------------- */
 
 /* Step of "checkpoint-STEP", or -1. */
 static int64_t step_of(const char *name)
@@ -90,8 +89,7 @@ static atom_status remove_old(const char *output_dir, int64_t limit)
     }
 }
 
-/* --- optimizer.safetensors
- * ------------------------------------------------------------------------ */
+/* --- optimizer.safetensors ------------------------------------------------------------------- */
 
 static atom_status declare_moments(file_st_writer *w, const graph *g)
 {
@@ -164,8 +162,7 @@ fail:
     return st;
 }
 
-/* --- JSON
- * ----------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------ */
 
 static atom_status write_json(const char *dir, const char *name, json_t *root)
 {
@@ -277,8 +274,7 @@ atom_status train_state_read(const char *path, train_state *state)
     return st;
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------ */
+/* --- the whole ------------------------------------------------------------------------------- */
 
 static atom_status write_tokenizer(const char *dir, const char *data)
 {

@@ -35,8 +35,7 @@ typedef struct train_eval_metrics {
     double seconds;
 } train_eval_metrics;
 
-/* --- metrics.jsonl ------------------------------------------------------------------------------
- */
+/* --- metrics.jsonl --------------------------------------------------------------------------- */
 
 typedef struct train_metrics train_metrics;
 
@@ -63,8 +62,7 @@ double train_flops_per_token(const graph_gpt2_config *config, int64_t sequence_l
 /* Negative when peak_flops is 0 (not known). */
 double train_mfu(double flops_per_token, double tokens_per_second, double peak_flops);
 
-/* --- progress -----------------------------------------------------------------------------------
- */
+/* --- progress -------------------------------------------------------------------------------- */
 
 typedef struct train_progress {
     FILE *file;    /* stderr; NULL: quiet */

@@ -17,8 +17,7 @@
 #include "codegen/lower.h"
 #include "partition/plan.h"
 
-/* --- workbench
- * ------------------------------------------------------------------------------------ */
+/* --- workbench ------------------------------------------------------------------------------- */
 
 typedef struct train_bench_config {
     const char *model;   /* preset, directory, config.json */
@@ -46,8 +45,7 @@ ATOM_MUST atom_status train_vocab_size(const char *data, int64_t *vocab_size);
 ATOM_MUST atom_status train_workbench_open(const train_bench_config *config, train_workbench **out);
 void train_workbench_close(train_workbench **bench);
 
-/* --- profile and plan
- * ----------------------------------------------------------------------------- */
+/* --- profile and plan ------------------------------------------------------------------------ */
 
 /* progress: called with what is being timed; may be NULL. */
 typedef void (*train_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
@@ -74,8 +72,7 @@ ATOM_MUST atom_status train_plan_search(const graph *g, const part_profile *prof
                                         const krn_table *table, const train_plan_request *request,
                                         part_plan **out, part_search_stats *stats);
 
-/* --- training
- * ------------------------------------------------------------------------------------- */
+/* --- training -------------------------------------------------------------------------------- */
 
 typedef struct train_report {
     int64_t step, max_steps;
@@ -131,8 +128,7 @@ const part_plan *trainer_plan(const trainer *t);
 const gen_lowered *trainer_lowered(const trainer *t);
 const part_profile *trainer_profile(const trainer *t);
 
-/* --- evaluation and generation
- * -------------------------------------------------------------------- */
+/* --- evaluation and generation --------------------------------------------------------------- */
 
 typedef struct train_eval_request {
     const char *model, *data;               /* directory with weights; data set */

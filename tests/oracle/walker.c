@@ -241,8 +241,7 @@ krn_adamw_step walker_adamw_step(uint32_t step, double lr, double beta1, double 
                             .decay = (float)decay};
 }
 
-/* --- memory: everything is 256-byte aligned -----------------------------------------------------
- */
+/* --- memory: everything is 256-byte aligned -------------------------------------------------- */
 
 static void *take(uint64_t bytes, bool *short_of)
 {

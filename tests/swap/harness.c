@@ -214,8 +214,7 @@ const char *harness_compare(const graph *g, const harness_result *a, const harne
     return NULL;
 }
 
-/* --- plans
- * ---------------------------------------------------------------------------------------- */
+/* --- plans ----------------------------------------------------------------------------------- */
 
 static uint32_t draw(uint64_t seed, uint32_t *i)
 {

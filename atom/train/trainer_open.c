@@ -1,0 +1,357 @@
+/*
+ * Owns everything before the first step and after the last: model, data, profile, plan, memory,
+ * code, weights or checkpoint, outputs. One idea: refuse early, before anything expensive and
+ * before anything is touched. Refuses to step.
+ */
+#include "atom/train/trainer_inner.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/tokenizer.h"
+#include "atom/train/init.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void trainer_note(const trainer *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    if (!t->hooks.note)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    t->hooks.note(t->hooks.ctx, text);
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* *vocab is 0 and *end is -1 when the data has no tokenizer. */
+static atom_status read_tokenizer(const char *data, uint32_t *vocab, int64_t *end)
+{
+    text_tokenizer *tokenizer = NULL;
+    char *path = atom_path_join(data, "tokenizer.json");
+    atom_status st = ATOM_OK;
+    *vocab = 0;
+    *end = -1;
+    if (path && atom_path_exists(path)) {
+        st = text_tokenizer_load(path, &tokenizer);
+        if (st == ATOM_OK) {
+            *vocab = text_tokenizer_vocab(tokenizer);
+            *end = (int64_t)text_tokenizer_end(tokenizer);
+        }
+    }
+    text_tokenizer_close(&tokenizer);
+    atom_free(path);
+    return st;
+}
+
+/* Vocabularies are padded so that the head's matrices have friendly sizes. */
+static int64_t padded_vocab(uint32_t vocab)
+{
+    return vocab ? ((int64_t)vocab + 63) / 64 * 64 : 0;
+}
+
+atom_status train_vocab_size(const char *data, int64_t *vocab_size)
+{
+    uint32_t vocab = 0;
+    int64_t end = -1;
+    atom_status st = read_tokenizer(data, &vocab, &end);
+    if (st == ATOM_OK)
+        *vocab_size = padded_vocab(vocab);
+    return st;
+}
+
+static atom_status open_model(trainer *t)
+{
+    const train_config *c = t->config;
+    train_bench_config bench = {.model = c->model,
+                                .micro_batch = c->micro_batch_size,
+                                .sequence = c->sequence_len,
+                                .dtype = c->dtype,
+                                .device = c->device,
+                                .dropout = c->dropout,
+                                .vocab_size = padded_vocab(t->vocab),
+                                .threads = c->threads,
+                                .link_bandwidth = c->link_bandwidth};
+    atom_status st = train_workbench_open(&bench, &t->bench);
+    if (st == ATOM_OK && t->vocab && t->bench->model.config.vocab_size < (int64_t)t->vocab)
+        return atom_fail(ATOM_E_USAGE,
+                         "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
+                         "with the model's tokenizer, or raise vocab_size in its config.json",
+                         c->data, t->vocab, (long long)t->bench->model.config.vocab_size);
+    return st;
+}
+
+static atom_status open_data(trainer *t)
+{
+    const train_config *c = t->config;
+    uint32_t vocab = (uint32_t)t->bench->model.config.vocab_size;
+    uint32_t T = (uint32_t)t->bench->g->sequence;
+    atom_status st;
+    ATOM_TRY(text_shards_open(c->data, TEXT_TRAIN, vocab, &t->train));
+    ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
+    if (c->eval_steps > 0) {
+        if (!text_shards_exist(c->data, TEXT_VAL)) {
+            trainer_note(t, "%s has no validation split; eval_steps is ignored", c->data);
+            return ATOM_OK;
+        }
+        ATOM_TRY(text_shards_open(c->data, TEXT_VAL, vocab, &t->val));
+        if (text_shards_windows(t->val, T) == 0) {
+            trainer_note(
+                t,
+                "the validation split is shorter than one window of %u tokens; eval_steps is "
+                "ignored",
+                T);
+            text_shards_close(&t->val);
+        }
+    }
+fail:
+    return st;
+}
+
+static atom_status open_plan(trainer *t)
+{
+    const train_config *c = t->config;
+    uint32_t C = (uint32_t)c->gradient_accumulation_steps;
+    bool cached = false;
+    atom_status st;
+    ATOM_TRY(train_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx, &t->profile,
+                               &cached));
+    if (cached)
+        trainer_note(t, "profile: from the cache");
+    if (c->plan) {
+        ATOM_TRY(part_plan_read(c->plan, &t->plan));
+        ATOM_TRY(part_plan_check(t->plan, t->bench->g));
+        if (t->plan->micro_batches != C)
+            return atom_fail(
+                ATOM_E_USAGE,
+                "%s is a plan for %u micro-batches per step, gradient_accumulation_steps "
+                "is %u; plan again, or use %u",
+                c->plan, t->plan->micro_batches, C, t->plan->micro_batches);
+        if (t->plan->clip != (c->max_grad_norm > 0))
+            return atom_fail(ATOM_E_USAGE,
+                             "%s was made %s clipping; plan again, or change max_grad_norm",
+                             c->plan, t->plan->clip ? "with" : "without");
+        if (c->device_memory)
+            t->plan->device_budget_bytes = c->device_memory;
+        return ATOM_OK;
+    }
+    train_plan_request request = {.device_memory = c->device_memory,
+                                  .host_memory = c->host_memory,
+                                  .micro_batches = C,
+                                  .clip = c->max_grad_norm > 0,
+                                  .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
+                                               : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
+                                                                                        : -1};
+    ATOM_TRY(train_plan_search(t->bench->g, t->profile, t->bench->table, &request, &t->plan, NULL));
+fail:
+    return st;
+}
+
+static atom_status open_engine(trainer *t)
+{
+    const train_config *c = t->config;
+    train_engine_config config = {.bench = t->bench,
+                                  .plan = t->plan,
+                                  .profile = t->profile,
+                                  .execute = c->execute,
+                                  .adam_beta1 = c->adam_beta1,
+                                  .adam_beta2 = c->adam_beta2,
+                                  .adam_epsilon = c->adam_epsilon,
+                                  .weight_decay = c->weight_decay,
+                                  .max_grad_norm = c->max_grad_norm,
+                                  .seed = (uint64_t)c->seed};
+    atom_status st = train_engine_open(&config, &t->engine);
+    if (st == ATOM_OK && t->engine->why[0])
+        trainer_note(t, "execute: interpreted (%s)", t->engine->why);
+    return st;
+}
+
+train_checkpoint trainer_checkpoint(trainer *t)
+{
+    return (train_checkpoint){.g = t->bench->g,
+                              .config = &t->bench->model.config,
+                              .source = t->bench->model.source,
+                              .data = t->config->data,
+                              .end_token = t->end_token,
+                              .master = train_engine_master(t->engine),
+                              .m = train_engine_m(t->engine),
+                              .v = train_engine_v(t->engine),
+                              .state = t->state};
+}
+
+/* Which checkpoint to go on from; NULL: none. Refuses a used output_dir otherwise. */
+static atom_status find_resume(const trainer *t, char **path)
+{
+    const train_config *c = t->config;
+    const char *resume = c->resume_from_checkpoint;
+    char *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
+    atom_status st = ATOM_OK;
+    *path = NULL;
+    bool none = !resume || strcmp(resume, "none") == 0;
+    if (resume && strcmp(resume, "auto") == 0) {
+        st = train_checkpoint_newest(c->output_dir, path);
+    } else if (!none) {
+        *path = atom_strdup(resume);
+        st = *path ? ATOM_OK : atom_fail_memory("a path", 256);
+    } else if (!c->overwrite) {
+        char *newest = NULL;
+        st = train_checkpoint_newest(c->output_dir, &newest);
+        if (st == ATOM_OK && (newest || (metrics && atom_path_exists(metrics))))
+            st = atom_fail(ATOM_E_USAGE,
+                           "output_dir %s already holds a run; go on with --resume-from-checkpoint "
+                           "auto, replace it with --overwrite, or choose another output_dir",
+                           c->output_dir);
+        atom_free(newest);
+    }
+    atom_free(metrics);
+    return st;
+}
+
+static void check_resumed(const trainer *t)
+{
+    const train_state *s = &t->state;
+    const graph *g = t->bench->g;
+    if (s->seed != (uint64_t)t->config->seed)
+        trainer_note(
+            t, "resume: the seed changed; the order of the data and dropout are new from here");
+    if (s->data_hash != text_shards_hash(t->train))
+        trainer_note(t, "resume: the data set changed since the checkpoint");
+    if (s->micro_batch != g->micro_batch || s->sequence != g->sequence ||
+        s->micro_batches != t->plan->micro_batches)
+        trainer_note(
+            t, "resume: the batch shape changed; the bits will differ from an uninterrupted run");
+}
+
+static atom_status load_weights(trainer *t)
+{
+    char *resume = NULL;
+    float *master = train_engine_master(t->engine);
+    atom_status st;
+    ATOM_TRY(find_resume(t, &resume));
+    if (resume) {
+        train_checkpoint c = trainer_checkpoint(t);
+        ATOM_TRY(train_checkpoint_load(resume, &c));
+        t->state = c.state;
+        check_resumed(t);
+        trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
+    } else if (t->bench->model.has_weights) {
+        ATOM_TRY(file_weights_read(t->bench->model.dir, t->bench->g, master));
+    } else {
+        train_init_weights(t->bench->g, (uint64_t)t->config->seed, master);
+    }
+    train_engine_sync(t->engine);
+    if (t->state.step >= t->config->max_steps)
+        st = atom_fail(ATOM_E_USAGE,
+                       "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64
+                       "; raise max_steps to train on",
+                       t->state.step, t->config->max_steps);
+fail:
+    atom_free(resume);
+    return st;
+}
+
+static atom_status open_outputs(trainer *t)
+{
+    atom_status st;
+    char *path = atom_path_join(t->config->output_dir, "metrics.jsonl");
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY(atom_dir_make(t->config->output_dir));
+    ATOM_TRY(train_metrics_open(path, t->state.step, &t->metrics));
+    if (t->config->trace)
+        ATOM_TRY(swap_trace_open(t->config->trace, &t->trace));
+fail:
+    atom_free(path);
+    return st;
+}
+
+static atom_status remove_old_run(const train_config *c)
+{
+    atom_status st = ATOM_OK;
+    char *path = NULL;
+    const char *resume = c->resume_from_checkpoint;
+    if (!c->overwrite || (resume && strcmp(resume, "none") != 0))
+        return ATOM_OK;
+    for (;;) {
+        ATOM_TRY(train_checkpoint_newest(c->output_dir, &path));
+        if (!path)
+            return ATOM_OK;
+        ATOM_TRY(atom_dir_remove(path));
+        atom_free(path);
+        path = NULL;
+    }
+fail:
+    atom_free(path);
+    return st;
+}
+
+static atom_status check_config(const train_config *c)
+{
+    if (!c->data)
+        return atom_fail(ATOM_E_USAGE,
+                         "data is missing; name a directory made by `atom data prepare`");
+    if (!c->output_dir)
+        return atom_fail(ATOM_E_USAGE,
+                         "output_dir is missing; name a directory for the checkpoints");
+    return train_config_check(c);
+}
+
+atom_status trainer_open(const train_config *config, const train_hooks *hooks, trainer **out)
+{
+    atom_status st;
+    char *ignored = NULL;
+    trainer *t = atom_alloc(1, sizeof *t);
+    if (!t)
+        return atom_fail_memory("the trainer", sizeof *t);
+    t->config = config;
+    if (hooks)
+        t->hooks = *hooks;
+    t->state.loss = (double)NAN;
+    ATOM_TRY(check_config(config));
+    ATOM_TRY(find_resume(t, &ignored)); /* refuse before the expensive part */
+    ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token));
+    ATOM_TRY(open_model(t));
+    ATOM_TRY(open_data(t));
+    ATOM_TRY(open_plan(t));
+    ATOM_TRY(open_engine(t));
+    ATOM_TRY(load_weights(t));
+    if (!config->dry_run) {
+        ATOM_TRY(remove_old_run(config));
+        ATOM_TRY(open_outputs(t));
+    }
+    t->schedule = train_schedule_make(config);
+    t->first_step = t->state.step + 1;
+    atom_free(ignored);
+    *out = t;
+    return ATOM_OK;
+fail:
+    atom_free(ignored);
+    trainer_close(&t);
+    return st;
+}
+
+void trainer_close(trainer **t_ref)
+{
+    trainer *t = *t_ref;
+    if (!t)
+        return;
+    if (t->trace && swap_trace_close(&t->trace) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    train_metrics_close(&t->metrics);
+    train_engine_close(&t->engine);
+    part_plan_close(&t->plan);
+    part_profile_close(&t->profile);
+    text_shards_close(&t->train);
+    text_shards_close(&t->val);
+    train_workbench_close(&t->bench);
+    atom_free(t->step_seconds);
+    atom_free(t->summary.checkpoint);
+    atom_free(t);
+    *t_ref = NULL;
+}
