@@ -2,12 +2,11 @@
  * The CPU backend's inner contract: who provides which entry, and how one binary serves every
  * x86-64.
  *
- * kernels/cpu/isa/ holds the vector code; each file there is compiled four times, for baseline
- * x86-64, AVX2 + FMA, AVX-512 (F BW VL DQ), and that with bf16 and AMX. A file writes its functions
- * as KRN_ISA(name), which becomes name_base, name_avx2, name_avx512 or name_amx, and uses
- * isa/vec.h, which gives one vector type of the native width. Bits may differ between instruction
- * sets, never between thread counts. AdamW, rounding and sums of squares are the same bits on all
- * (kernels.h).
+ * kernels/cpu/isa/ holds the vector code; each file there is compiled three times, for baseline
+ * x86-64, AVX2 + FMA, and AVX-512 (F BW VL DQ). A file writes its functions as KRN_ISA(name), which
+ * becomes name_base, name_avx2 or name_avx512, and uses isa/vec.h, which gives one vector type of
+ * the native width. Bits may differ between instruction sets, never between thread counts. AdamW,
+ * rounding and sums of squares are the same bits on all (kernels.h).
  *
  * kernels/cpu/ itself is compiled once, for baseline x86-64, and picks what to call at run time.
  *
@@ -19,20 +18,14 @@
 
 #include "kernels/kernels.h"
 
-typedef enum krn_cpu_isa {
-    KRN_CPU_BASE,
-    KRN_CPU_AVX2,
-    KRN_CPU_AVX512,
-    KRN_CPU_AMX,
-    KRN_CPU_ISA_N
-} krn_cpu_isa;
+typedef enum krn_cpu_isa { KRN_CPU_BASE, KRN_CPU_AVX2, KRN_CPU_AVX512, KRN_CPU_ISA_N } krn_cpu_isa;
 
-/* The best of this machine, or what the environment variable ATOM_ISA (base, avx2, avx512, amx)
- * asks for if the machine has it. The answer never changes within a process. */
+/* The best of this machine, or what the environment variable ATOM_ISA (base, avx2, avx512) asks for
+ * if the machine has it. The answer never changes within a process. */
 krn_cpu_isa krn_cpu_isa_best(void);
 /* Whether this machine can run it. */
 int krn_cpu_isa_can(krn_cpu_isa isa);
-const char *krn_cpu_isa_name(krn_cpu_isa isa); /* "base", "avx2", "avx512", "amx" */
+const char *krn_cpu_isa_name(krn_cpu_isa isa); /* "base", "avx2", "avx512" */
 
 /* Entries that isa/ provides: element-wise ops, embedding, layer norm, and the host's loops. [0] is
  * fp32, [1] bf16; ops of the matmul family are NULL here. */
@@ -47,7 +40,7 @@ typedef struct krn_cpu_vec {
      * kernels/bench.c */
     void (*triad)(atom_threads *threads, float *a, const float *b, const float *c, uint64_t n);
 } krn_cpu_vec;
-extern const krn_cpu_vec krn_cpu_vec_base, krn_cpu_vec_avx2, krn_cpu_vec_avx512, krn_cpu_vec_amx;
+extern const krn_cpu_vec krn_cpu_vec_base, krn_cpu_vec_avx2, krn_cpu_vec_avx512;
 const krn_cpu_vec *krn_cpu_vec_get(krn_cpu_isa isa);
 
 /* Row blocks of layer norm's backward, one partial sum of dw and db each: a function of N only. */

@@ -17,7 +17,7 @@ uint64_t krn_cpu_attend_workspace(const atom_threads *threads, int64_t positions
 const krn_decode_table *krn_cpu_decode_table_of(atom_dtype dtype, krn_cpu_isa isa)
 {
     static const krn_decode_table *const sets[KRN_CPU_ISA_N] = {
-        krn_cpu_decode_base, krn_cpu_decode_avx2, krn_cpu_decode_avx512, krn_cpu_decode_amx};
+        krn_cpu_decode_base, krn_cpu_decode_avx2, krn_cpu_decode_avx512};
     if (dtype != ATOM_F32 && dtype != ATOM_BF16)
         return NULL;
     return &sets[isa][dtype];

@@ -13,7 +13,7 @@ const krn_decode_table *krn_cpu_decode_table_of(atom_dtype dtype, krn_cpu_isa is
 
 /* [0] fp32, [1] bf16: isa/row.c. */
 extern const krn_decode_table krn_cpu_decode_base[2], krn_cpu_decode_avx2[2],
-    krn_cpu_decode_avx512[2], krn_cpu_decode_amx[2];
+    krn_cpu_decode_avx512[2];
 
 uint64_t krn_cpu_row_workspace(int64_t I);
 uint64_t krn_cpu_attend_workspace(const atom_threads *threads, int64_t positions, int64_t D);

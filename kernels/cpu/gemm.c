@@ -129,8 +129,7 @@ static void make_entry(gemm_entry *e)
 static void cache_open(void)
 {
     static const gemm_plain_fn plain[KRN_CPU_ISA_N] = {
-        krn_cpu_gemm_plain_base, krn_cpu_gemm_plain_avx2, krn_cpu_gemm_plain_avx512,
-        krn_cpu_gemm_plain_amx};
+        krn_cpu_gemm_plain_base, krn_cpu_gemm_plain_avx2, krn_cpu_gemm_plain_avx512};
     cache.plain = plain[krn_cpu_isa_best()];
     if (pthread_key_create(&cache.handles, handles_close) ||
         dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success ||

@@ -63,7 +63,5 @@ void krn_cpu_gemm_plain_avx2(const gemm *g, gemm_layout layout, const void *a, c
                              float *tile);
 void krn_cpu_gemm_plain_avx512(const gemm *g, gemm_layout layout, const void *a, const void *b,
                                float *tile);
-void krn_cpu_gemm_plain_amx(const gemm *g, gemm_layout layout, const void *a, const void *b,
-                            float *tile);
 
 #endif

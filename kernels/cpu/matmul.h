@@ -17,8 +17,7 @@ typedef struct krn_cpu_matmul {
     krn_fn cross_entropy_fwd[2], cross_entropy_bwd[2];
     krn_fn classifier_fwd[2], classifier_bwd[2];
 } krn_cpu_matmul;
-extern const krn_cpu_matmul krn_cpu_matmul_base, krn_cpu_matmul_avx2, krn_cpu_matmul_avx512,
-    krn_cpu_matmul_amx;
+extern const krn_cpu_matmul krn_cpu_matmul_base, krn_cpu_matmul_avx2, krn_cpu_matmul_avx512;
 
 /* This machine has AMX bf16 tiles and the system lets us use them (amx.c); never changes. */
 bool krn_amx_usable(void);

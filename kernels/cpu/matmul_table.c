@@ -8,7 +8,7 @@
 void krn_cpu_matmul_entries(krn_table *table, krn_cpu_isa isa)
 {
     static const krn_cpu_matmul *const sets[KRN_CPU_ISA_N] = {
-        &krn_cpu_matmul_base, &krn_cpu_matmul_avx2, &krn_cpu_matmul_avx512, &krn_cpu_matmul_amx};
+        &krn_cpu_matmul_base, &krn_cpu_matmul_avx2, &krn_cpu_matmul_avx512};
     const krn_cpu_matmul *m = sets[isa];
     int d = table->dtype == ATOM_F32 ? 0 : 1;
     table->fwd[ATOM_OP_linear] = m->linear_fwd[d];

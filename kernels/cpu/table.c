@@ -3,7 +3,6 @@
  * once per process, so that every kernel of a run gives the same bits. Refuses other dtypes.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/matmul.h"
 
 #include "atom/base/env.h"
 
@@ -13,7 +12,7 @@
 
 const char *krn_cpu_isa_name(krn_cpu_isa isa)
 {
-    static const char *const names[KRN_CPU_ISA_N] = {"base", "avx2", "avx512", "amx"};
+    static const char *const names[KRN_CPU_ISA_N] = {"base", "avx2", "avx512"};
     return names[isa];
 }
 
@@ -24,7 +23,7 @@ int krn_cpu_isa_can(krn_cpu_isa isa)
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     return isa == KRN_CPU_BASE || (isa == KRN_CPU_AVX2 && avx2) ||
-           (isa == KRN_CPU_AVX512 && avx512) || (isa == KRN_CPU_AMX && avx512 && krn_amx_usable());
+           (isa == KRN_CPU_AVX512 && avx512);
 }
 
 static krn_cpu_isa choose(void)
@@ -42,7 +41,7 @@ static krn_cpu_isa choose(void)
             return i;
     }
     atom_log(ATOM_LOG_WARN,
-             "ATOM_ISA=%s is not one of base, avx2, avx512, amx, or not of this machine; "
+             "ATOM_ISA=%s is not one of base, avx2, avx512, or not of this machine; "
              "using %s",
              asked, krn_cpu_isa_name(best));
     return best;
@@ -76,7 +75,7 @@ krn_cpu_isa krn_cpu_isa_best(void)
 const krn_cpu_vec *krn_cpu_vec_get(krn_cpu_isa isa)
 {
     static const krn_cpu_vec *const all[KRN_CPU_ISA_N] = {&krn_cpu_vec_base, &krn_cpu_vec_avx2,
-                                                          &krn_cpu_vec_avx512, &krn_cpu_vec_amx};
+                                                          &krn_cpu_vec_avx512};
     return all[isa];
 }
 

@@ -1,7 +1,8 @@
 /*
  * AMX: products of bf16 blocks that are in the L1 cache, summed in fp32 (Intel Architecture
  * Instruction Set Extensions Programming Reference, chapter 3). For attention's tiles, which are
- * too small for a oneDNN call each. Only in the AMX variant.
+ * too small for a oneDNN call each. Only in the AVX-512 variant; krn_amx_usable() (matmul.h) says
+ * at run time.
  *
  *   c[m,n] f32 = a[m,k] b[k,n] (+ c)      m, n, k multiples of 32
  *   a  bf16 row-major;  b  bf16 pairs: [k/2][n][2] (isa/pack.h);  steps in elements, of b in pairs
@@ -11,9 +12,15 @@
 
 #include "kernels/cpu/isa/vec.h"
 
+#include "kernels/cpu/matmul.h"
+
 #include <stdbool.h>
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
+
+/* attention_amx.c, attention_amx_bwd.c: entries of attention in bf16. */
+void krn_cpu_attention_amx_fwd(krn_ctx *cx, const krn_args *args);
+void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args);
 
 /*
  * Tiles of 64 bytes a row: 0 1 2 3 sums, 4 5 left, 6 7 right operands. Tiles of the upper half of a

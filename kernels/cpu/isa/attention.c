@@ -5,6 +5,7 @@
  * transposed and values widened once per head before. Refuses nothing: any B, T, H, D.
  */
 #include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/isa/amx.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
 
@@ -135,11 +136,9 @@ KRN_INLINE void run_block(atom_dtype dtype, const attention_job *j, uint32_t i)
         body(dtype, ctx, i);                                                                       \
     }
 TASK(prepare_f32, prepare_head, ATOM_F32)
-TASK(block_f32, run_block, ATOM_F32)
-#if !defined(__AMX_BF16__) /* else attention_amx.c */
 TASK(prepare_bf16, prepare_head, ATOM_BF16)
+TASK(block_f32, run_block, ATOM_F32)
 TASK(block_bf16, run_block, ATOM_BF16)
-#endif
 #undef TASK
 
 static void run(krn_ctx *cx, const krn_args *args, atom_task prepare, atom_task block)
@@ -155,9 +154,13 @@ void KRN_ISA(krn_cpu_attention_fwd_f32)(krn_ctx *cx, const krn_args *args)
 {
     run(cx, args, prepare_f32, block_f32);
 }
-#if !defined(__AMX_BF16__) /* else attention_amx.c */
 void KRN_ISA(krn_cpu_attention_fwd_bf16)(krn_ctx *cx, const krn_args *args)
 {
+#if defined(__AVX512F__)
+    if (krn_amx_usable()) {
+        krn_cpu_attention_amx_fwd(cx, args);
+        return;
+    }
+#endif
     run(cx, args, prepare_bf16, block_bf16);
 }
-#endif

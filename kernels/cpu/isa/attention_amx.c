@@ -6,10 +6,9 @@
  */
 #include "kernels/cpu/isa/amx.h"
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
 
 #include "kernels/cpu/isa/attention.h"
-#include "kernels/cpu/isa/cast.h"
 #include "kernels/cpu/isa/vecmath.h"
 
 enum { BLOCK = ATTENTION_BLOCK, ROW_VECS = BLOCK / VF_LANES };
@@ -103,7 +102,7 @@ KRN_INLINE void soften_row(query_block *q, int64_t r, int64_t s0, float shrink)
     if (q->head.job->drop.on)
         drop_row(q, r, s0, p);
     for (int c = 0; c < ROW_VECS; c++)
-        vf_cast_bf16(q->p + r * BLOCK + c * VF_LANES, p[c]);
+        vf_store_bf16(q->p + r * BLOCK + c * VF_LANES, p[c]);
 }
 
 static void add_key_block(query_block *q, int64_t s0)
@@ -133,8 +132,8 @@ static void finish_row(const query_block *q, int64_t r)
     float sum = vf_sum(vf_load(q->sum + r * VF_LANES));
     vf inverse = vf_all(1.0f / sum);
     for (int64_t d = 0; d < j->D; d += VF_LANES)
-        vf_cast_n(ATOM_BF16, j->out, at + d, krn_min(VF_LANES, j->D - d),
-                  vf_load(q->out + r * j->W + d) * inverse);
+        vf_put(ATOM_BF16, j->out, at + d, krn_min(VF_LANES, j->D - d),
+               vf_load(q->out + r * j->W + d) * inverse);
     j->lse[(q->head.b * j->H + q->head.h) * j->T + t] = q->top[r] + logf(sum);
 }
 
@@ -161,7 +160,7 @@ static void run_block(void *ctx, uint32_t i, uint32_t worker)
         finish_row(&q, r);
 }
 
-void KRN_ISA(krn_cpu_attention_fwd_bf16)(krn_ctx *cx, const krn_args *args)
+void krn_cpu_attention_amx_fwd(krn_ctx *cx, const krn_args *args)
 {
     attention_job j = attention_amx_job_open(cx, args, 0);
     j.out = args->buf[1];

@@ -11,10 +11,9 @@
  */
 #include "kernels/cpu/isa/amx.h"
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
 
 #include "kernels/cpu/isa/attention.h"
-#include "kernels/cpu/isa/cast.h"
 #include "kernels/cpu/isa/vecmath.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
@@ -85,6 +84,11 @@ KRN_INLINE void gradient_part(const attention_head *a, const tile_space *tile, i
     *ds = x * (vf_load(tile->dp + r * BLOCK + c) * mask - vf_all(delta[t])) * scale;
 }
 
+KRN_INLINE vi zip(vi low, vi high)
+{
+    return vi_or(low, vi_shl(high, 16));
+}
+
 /* Rows r and r + 1 of the tile at (t0, s0). */
 KRN_INLINE void gradient_rows(const attention_head *a, tile_space *s, int64_t t0, int64_t s0,
                               int64_t r, bool diagonal, float factor[2][BLOCK])
@@ -97,10 +101,11 @@ KRN_INLINE void gradient_rows(const attention_head *a, tile_space *s, int64_t t0
         vf p0, p1, ds0, ds1;
         gradient_part(a, s, t0 + r, r, c, diagonal, factor[0], &p0, &ds0);
         gradient_part(a, s, t0 + r + 1, r + 1, c, diagonal, factor[1], &p1, &ds1);
-        vi_store(s->p + r * BLOCK + c * 2, vf_zip_bf16(p0, p1));
-        vi_store(s->ds_pairs + r * BLOCK + c * 2, vf_zip_bf16(ds0, ds1));
-        vf_cast_bf16(s->ds + r * BLOCK + c, ds0);
-        vf_cast_bf16(s->ds + (r + 1) * BLOCK + c, ds1);
+        vi d0 = vi_bf16(ds0), d1 = vi_bf16(ds1);
+        vi_store(s->p + r * BLOCK + c * 2, zip(vi_bf16(p0), vi_bf16(p1)));
+        vi_store(s->ds_pairs + r * BLOCK + c * 2, zip(d0, d1));
+        vi_store_u16(s->ds + r * BLOCK + c, d0);
+        vi_store_u16(s->ds + (r + 1) * BLOCK + c, d1);
     }
 }
 
@@ -138,7 +143,7 @@ static void put_row(const attention_head *a, int part, int64_t t, const float *d
         vf x = vf_load(d + c);
         if (j->add)
             x += vf_get(ATOM_BF16, j->dqkv, at + c, k);
-        vf_cast_n(ATOM_BF16, j->dqkv, at + c, k, x);
+        vf_put(ATOM_BF16, j->dqkv, at + c, k, x);
     }
 }
 
@@ -175,7 +180,7 @@ static void run_head(void *ctx, uint32_t i, uint32_t worker)
         put_row(&a, 0, t, a.amx.out + t * j->W);
 }
 
-void KRN_ISA(krn_cpu_attention_bwd_bf16)(krn_ctx *cx, const krn_args *args)
+void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args)
 {
     attention_job j = attention_amx_job_open(cx, args, 1);
     j.y = args->buf[1];

@@ -5,6 +5,7 @@
  * order. The transposed factors of dk and dv cost nothing: tile.h reads its left operand with any
  * strides.
  */
+#include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/attention.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
@@ -112,13 +113,11 @@ static void head_f32(void *ctx, uint32_t i, uint32_t worker)
     (void)worker;
     run_head(ATOM_F32, ctx, i);
 }
-#if !defined(__AMX_BF16__) /* else attention_amx_bwd.c */
 static void head_bf16(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
     run_head(ATOM_BF16, ctx, i);
 }
-#endif
 
 static void run(krn_ctx *cx, const krn_args *args, atom_task head)
 {
@@ -136,9 +135,13 @@ void KRN_ISA(krn_cpu_attention_bwd_f32)(krn_ctx *cx, const krn_args *args)
 {
     run(cx, args, head_f32);
 }
-#if !defined(__AMX_BF16__)
 void KRN_ISA(krn_cpu_attention_bwd_bf16)(krn_ctx *cx, const krn_args *args)
 {
+#if defined(__AVX512F__)
+    if (krn_amx_usable()) {
+        krn_cpu_attention_amx_bwd(cx, args);
+        return;
+    }
+#endif
     run(cx, args, head_bf16);
 }
-#endif

@@ -79,7 +79,7 @@ KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const float *t
         vf e = vf_exp(vf_load(at + v * GEMM_PANEL) - top);
         sum += e;
         if (j->keep)
-            vf_cast(dtype, j->space.e, to + v * j->padded, e);
+            vf_store_act(dtype, j->space.e, to + v * j->padded, e);
     }
     vf_store(j->space.top + block * j->R + r0 + c, top);
     vf_store(j->space.sum + block * j->R + r0 + c, sum);
@@ -142,7 +142,7 @@ KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int6
     for (int64_t i = 0; i < n; i++) {
         for (int64_t r = 0; r < j->padded; r += VF_LANES) {
             vf e = vf_load_act(dtype, j->space.e, at + i * j->padded + r);
-            vf_cast(dtype, j->space.e, at + i * j->padded + r, e * vf_load(factor + r));
+            vf_store_act(dtype, j->space.e, at + i * j->padded + r, e * vf_load(factor + r));
         }
     }
     for (int64_t r = 0; r < j->rows; r++) {

@@ -97,7 +97,7 @@ KRN_INLINE void du_rows(atom_dtype dtype, const linear_job *j, int64_t r0, int64
         pack_fetch(dtype, j->dy, from + GEMM_PANEL);
         for (; c + VF_LANES <= width; c += VF_LANES) {
             vf slope = vf_gelu_slope(vf_load_act(dtype, j->u, from + c));
-            vf_cast(dtype, j->space.du, to + c, slope * vf_load_act(dtype, j->dy, from + c));
+            vf_store_act(dtype, j->space.du, to + c, slope * vf_load_act(dtype, j->dy, from + c));
         }
         if (c < width) {
             vf slope = vf_gelu_slope(vf_get(dtype, j->u, from + c, width - c));

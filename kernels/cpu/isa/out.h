@@ -5,7 +5,6 @@
 #ifndef KERNELS_CPU_ISA_OUT_H
 #define KERNELS_CPU_ISA_OUT_H
 
-#include "kernels/cpu/isa/cast.h"
 #include "kernels/cpu/isa/product.h"
 #include "kernels/cpu/isa/vecmath.h"
 
@@ -18,7 +17,7 @@ KRN_INLINE void out_part(atom_dtype dtype, const float *row, void *dst, int64_t 
         x += vf_get(dtype, bias, n0 + c, k);
     if (add)
         x += vf_get(dtype, dst, at + c, k);
-    vf_cast_n(dtype, dst, at + c, k, x);
+    vf_put(dtype, dst, at + c, k, x);
 }
 
 /* dst = strip (+ bias) (+ dst). bias: act, or NULL. */
@@ -41,10 +40,10 @@ KRN_INLINE void out_gelu_part(atom_dtype dtype, const float *row, void *u, void 
     vf x = vf_load(row + c);
     if (bias)
         x += vf_get(dtype, bias, n0 + c, k);
-    vf_cast_n(dtype, u, at + c, k, x);
     if (dtype == ATOM_BF16)
-        x = vf_get(dtype, u, at + c, k);
-    vf_cast_n(dtype, y, at + c, k, vf_gelu(x));
+        x = vf_bits(vi_shl(vi_bf16(x), 16));
+    vf_put(dtype, u, at + c, k, x);
+    vf_put(dtype, y, at + c, k, vf_gelu(x));
 }
 
 /* u = strip (+ bias) rounded to act; y = gelu(u). */

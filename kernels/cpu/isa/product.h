@@ -4,7 +4,7 @@
  * still in the L1 cache, adds what belongs to them and writes them where they go, rounded once.
  *
  * Who multiplies:
- *   bf16, AMX                 AMX tiles (amx.h)
+ *   bf16, AVX-512 with AMX    AMX tiles (amx.h)
  *   fp32, AVX-512             vector code (tile.h)
  *   else                      oneDNN (gemm.c), or plain.c where it cannot
  * oneDNN 2.6 is left out of the first two because it takes dense operands only, cannot be told to
@@ -46,8 +46,8 @@ typedef void (*product_out)(const void *ctx, const float *strip, product_spot sp
 /* How panels are packed for this dtype, in this instruction set's code on this machine. */
 KRN_INLINE gemm_layout product_layout(atom_dtype dtype)
 {
-#if defined(__AMX_BF16__)
-    if (dtype == ATOM_BF16)
+#if defined(__AVX512F__)
+    if (dtype == ATOM_BF16 && krn_amx_usable())
         return GEMM_TILES;
 #endif
     return gemm_layout_of(dtype);
@@ -76,7 +76,7 @@ KRN_INLINE uint32_t product_tasks(const product *p)
     return p->row_blocks * p->groups;
 }
 
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
 /* The last k % 32 columns of `rows` rows, so that no tile reads beyond a row. */
 KRN_INLINE void product_tail(const product *p, const atom_bf16 *a, int64_t rows,
                              atom_bf16 tail[32 * 32])
@@ -152,7 +152,7 @@ KRN_INLINE void product_f32_panel(const product *p, const float *a, const char *
 KRN_INLINE void product_panel(const product *p, const void *a, const char *panel, const char *next,
                               product_spot spot, float *tile, product_out out, const void *ctx)
 {
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
     if (p->layout == GEMM_TILES) {
         product_amx_panel(p, a, panel, next, spot, tile, out, ctx);
         return;
@@ -172,7 +172,7 @@ KRN_INLINE void product_panel(const product *p, const void *a, const char *panel
 /* Before the first panel of a task, and after its last. */
 KRN_INLINE void product_begin(const product *p)
 {
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
     if (p->layout == GEMM_TILES)
         amx_open(32);
 #endif
@@ -180,7 +180,7 @@ KRN_INLINE void product_begin(const product *p)
 }
 KRN_INLINE void product_end(const product *p)
 {
-#if defined(__AMX_BF16__)
+#if defined(__AVX512F__)
     if (p->layout == GEMM_TILES)
         amx_close();
 #endif
