@@ -6,7 +6,7 @@
  *   x_cols   panels of x', one per 64 rows of the chunk, k = C
  *   top, sum, factor   f32 [V blocks][R]: per block of CLASSIFIER_BLOCK words and row
  *   hit, lse           f32 [R]: the target's logit; log sum exp
- * backward only (e and d_turned are left operands, d_turned in chunks, see gemm.h):
+ * backward only:
  *   x_rows   panels of x, one per 64 channels, k = R
  *   e        act [V][R]: exp(logit - top of its block), then d logit; transposed on purpose
  *   d_turned act [R][CLASSIFIER_SPAN]: d logit of one span of words, not transposed
@@ -20,7 +20,7 @@
 #include "kernels/cpu/matmul.h"
 
 enum {
-    CLASSIFIER_BLOCK = 256, /* words per forward task: the rows of one tile */
+    CLASSIFIER_BLOCK = 256, /* words per forward task: the rows of a product's task */
     CLASSIFIER_SPAN = 1024, /* words per backward round */
     CLASSIFIER_ROWS_MAX = 512,
     CLASSIFIER_SCORE_BYTES = 52 << 20
@@ -47,7 +47,7 @@ static inline classifier_space classifier_space_carve(krn_carve *carve, int back
     uint64_t stats = (uint64_t)((V + CLASSIFIER_BLOCK - 1) / CLASSIFIER_BLOCK * R) * 4;
     uint64_t panels = (uint64_t)gemm_panels(C);
     classifier_space s = {0};
-    s.x_cols = krn_carve_take(carve, (uint64_t)gemm_panels(R) * gemm_panel_bytes_max(C));
+    s.x_cols = krn_carve_take(carve, (uint64_t)gemm_panels(R) * gemm_panel_bytes(GEMM_WIDE, C));
     s.top = krn_carve_take(carve, stats);
     s.sum = krn_carve_take(carve, stats);
     s.hit = krn_carve_take(carve, (uint64_t)R * 4);
@@ -55,10 +55,10 @@ static inline classifier_space classifier_space_carve(krn_carve *carve, int back
     if (!backward)
         return s;
     s.factor = krn_carve_take(carve, stats);
-    s.x_rows = krn_carve_take(carve, panels * gemm_panel_bytes_max(R));
+    s.x_rows = krn_carve_take(carve, panels * gemm_panel_bytes(GEMM_WIDE, R));
     s.e = krn_carve_take(carve, (uint64_t)(V * R) * bytes);
     s.d_turned = krn_carve_take(carve, (uint64_t)(R * CLASSIFIER_SPAN) * bytes);
-    s.w_rows = krn_carve_take(carve, panels * gemm_panel_bytes_max(CLASSIFIER_SPAN));
+    s.w_rows = krn_carve_take(carve, panels * gemm_panel_bytes(GEMM_WIDE, CLASSIFIER_SPAN));
     s.dx = krn_carve_take(carve, (uint64_t)(R * C) * 4);
     return s;
 }

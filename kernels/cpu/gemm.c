@@ -44,7 +44,6 @@ typedef struct gemm_cache {
     dnnl_engine_t engine; /* NULL: oneDNN is not usable */
     dnnl_stream_t stream;
     gemm_layout bf16_layout;
-    bool f32_plain; /* never ask oneDNN */
     gemm_plain_fn plain;
     uint32_t entries;
     gemm_entry *buckets[GEMM_BUCKETS];
@@ -76,25 +75,6 @@ static void one_thread(void)
     done = true;
 }
 
-static bool make_attr(const gemm *g, dnnl_primitive_attr_t *attr)
-{
-    if (dnnl_primitive_attr_create(attr) != dnnl_success)
-        return false;
-    bool ok =
-        dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    if (ok && g->add) {
-        dnnl_post_ops_t ops = NULL;
-        ok = dnnl_post_ops_create(&ops) == dnnl_success &&
-             dnnl_post_ops_append_sum(ops, 1.0f) == dnnl_success &&
-             dnnl_primitive_attr_set_post_ops(*attr, ops) == dnnl_success;
-        if (ops)
-            dnnl_post_ops_destroy(ops);
-    }
-    if (!ok)
-        dnnl_primitive_attr_destroy(*attr);
-    return ok;
-}
-
 /* b blocked as the header says, or (fp32 only) the same bytes as a plain matrix of 64 columns. */
 static bool make_descs(gemm_entry *e, bool blocked)
 {
@@ -116,10 +96,12 @@ static bool make_primitive(gemm_entry *e, bool blocked)
     dnnl_primitive_desc_t desc = NULL;
     dnnl_matmul_desc_t matmul;
     const char *name = "";
-    if (!make_descs(e, blocked) || !make_attr(&e->shape, &attr))
+    if (!make_descs(e, blocked) || dnnl_primitive_attr_create(&attr) != dnnl_success)
         return false;
-    bool ok = dnnl_matmul_desc_init(&matmul, &e->a, &e->b, NULL, &e->c) == dnnl_success &&
-              dnnl_primitive_desc_create(&desc, &matmul, attr, cache.engine, NULL) == dnnl_success;
+    bool ok =
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success &&
+        dnnl_matmul_desc_init(&matmul, &e->a, &e->b, NULL, &e->c) == dnnl_success &&
+        dnnl_primitive_desc_create(&desc, &matmul, attr, cache.engine, NULL) == dnnl_success;
     dnnl_primitive_attr_destroy(attr);
     if (!ok)
         return false;
@@ -137,8 +119,7 @@ static bool make_primitive(gemm_entry *e, bool blocked)
 static void make_entry(gemm_entry *e)
 {
     one_thread();
-    bool plain = e->shape.in == ATOM_F32 ? cache.f32_plain : cache.bf16_layout == GEMM_WIDE;
-    if (!cache.engine || plain)
+    if (!cache.engine || (e->shape.in == ATOM_BF16 && cache.bf16_layout == GEMM_WIDE))
         return;
     if (!make_primitive(e, true) && e->shape.in == ATOM_F32)
         (void)make_primitive(e, false);
@@ -150,8 +131,6 @@ static void cache_open(void)
     static const gemm_plain_fn plain[KRN_CPU_ISA_N] = {
         krn_cpu_gemm_plain_base, krn_cpu_gemm_plain_avx2, krn_cpu_gemm_plain_avx512};
     cache.plain = plain[krn_cpu_isa_best()];
-    /* On tiles of this kind plain.c reaches 139 GFLOP/s of 160, oneDNN 2.6.3 118 to 126. */
-    cache.f32_plain = krn_cpu_isa_best() == KRN_CPU_AVX512;
     if (pthread_key_create(&cache.handles, handles_close) ||
         dnnl_engine_create(&cache.engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&cache.stream, cache.engine, dnnl_stream_default_flags) != dnnl_success)
@@ -167,21 +146,21 @@ static void cache_open(void)
 
 static bool shape_equal(const gemm *x, const gemm *y)
 {
-    return x->m == y->m && x->k == y->k && x->in == y->in && x->add == y->add;
+    return x->m == y->m && x->k == y->k && x->in == y->in;
 }
 
 static uint32_t shape_bucket(const gemm *g)
 {
     uint64_t h = (uint64_t)g->m * 0x9e3779b97f4a7c15u;
     h = (h ^ (uint64_t)g->k) * 0x9e3779b97f4a7c15u;
-    h = (h ^ (uint64_t)g->in << 1 ^ (g->add ? 1 : 0)) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint64_t)g->in) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> 40) % GEMM_BUCKETS;
 }
 
-/* Looks the shape up, or makes its primitive. */
-static gemm prepare(atom_dtype in, int64_t m, int64_t k, bool add)
+gemm gemm_get(atom_dtype in, int64_t m, int64_t k)
 {
-    gemm g = {.m = m, .k = k, .in = in, .add = add};
+    pthread_once(&cache.once, cache_open);
+    gemm g = {.m = m, .k = k, .in = in};
     gemm_entry **bucket = &cache.buckets[shape_bucket(&g)];
     pthread_mutex_lock(&cache.lock);
     gemm_entry *e = *bucket;
@@ -203,11 +182,6 @@ gemm_layout gemm_layout_of(atom_dtype dtype)
 {
     pthread_once(&cache.once, cache_open);
     return dtype == ATOM_F32 ? GEMM_WIDE : cache.bf16_layout;
-}
-
-uint64_t gemm_panel_bytes(atom_dtype dtype, int64_t k)
-{
-    return gemm_panel_bytes_max(k) / (gemm_layout_of(dtype) == GEMM_PAIRS ? 2 : 1);
 }
 
 static bool handles_fill(gemm_handles *h, const gemm_entry *e)
@@ -276,7 +250,7 @@ static bool run_on_heap(const gemm_entry *e, const void *a, const void *b, float
     return ok;
 }
 
-static void run_one(const gemm *g, const void *a, const void *b, float *tile)
+void gemm_run(const gemm *g, const void *a, const void *b, float *tile)
 {
     const gemm_entry *e = g->entry;
     one_thread();
@@ -284,39 +258,4 @@ static void run_one(const gemm *g, const void *a, const void *b, float *tile)
                                                          : run_on_heap(e, a, b, tile));
     if (!ok)
         cache.plain(g, gemm_layout_of(g->in), a, b, tile);
-}
-
-gemm_grid gemm_grid_open(atom_dtype in, int64_t m, int64_t n, int64_t k, int64_t chunk)
-{
-    pthread_once(&cache.once, cache_open);
-    int64_t blocks = (m + GEMM_ROWS - 1) / GEMM_ROWS, chunks = (k + chunk - 1) / chunk;
-    gemm_grid grid = {m, n, k, chunk, in, (uint32_t)blocks, (uint32_t)gemm_panels(n), {{{0}}}};
-    for (int last = 0; last < 2; last++) {
-        if (!last && blocks < 2)
-            continue;
-        int64_t rows = last ? m - (blocks - 1) * GEMM_ROWS : GEMM_ROWS;
-        grid.parts[last][0] = prepare(in, rows, chunks > 1 ? chunk : k, false);
-        if (chunks > 2)
-            grid.parts[last][1] = prepare(in, rows, chunk, true);
-        if (chunks > 1)
-            grid.parts[last][2] = prepare(in, rows, k - (chunks - 1) * chunk, true);
-    }
-    return grid;
-}
-
-gemm_spot gemm_grid_run(const gemm_grid *grid, uint32_t i, const void *a, const void *b,
-                        gemm_tile *tile)
-{
-    uint32_t block = i / grid->panels, panel = i % grid->panels;
-    const gemm *parts = grid->parts[block + 1 == grid->row_blocks];
-    uint64_t bytes = atom_dtype_bytes(grid->in), row_bytes = gemm_panel_bytes(grid->in, 1) / 32;
-    int64_t m0 = (int64_t)block * GEMM_ROWS, n0 = (int64_t)panel * GEMM_PANEL;
-    const char *right = (const char *)b + panel * gemm_panel_bytes(grid->in, grid->k);
-    for (int64_t k0 = 0; k0 < grid->k; k0 += grid->chunk) {
-        const gemm *g = &parts[k0 == 0 ? 0 : grid->k - k0 > grid->chunk ? 1 : 2];
-        run_one(g, (const char *)a + (uint64_t)(k0 * grid->m + m0 * g->k) * bytes,
-                right + (uint64_t)k0 * row_bytes, tile->at);
-    }
-    int64_t n = grid->n - n0;
-    return (gemm_spot){m0, parts[0].m, n0, n < GEMM_PANEL ? n : GEMM_PANEL};
 }

@@ -29,11 +29,13 @@ static inline linear_space linear_space_carve(krn_carve *carve, int gelu, int ba
     int64_t rows = N < LINEAR_ROWS ? N : LINEAR_ROWS;
     linear_space s = {0};
     if (!backward) {
-        s.w_panels = krn_carve_take(carve, (uint64_t)gemm_panels(O) * gemm_panel_bytes_max(I));
+        s.w_panels =
+            krn_carve_take(carve, (uint64_t)gemm_panels(O) * gemm_panel_bytes(GEMM_WIDE, I));
         return s;
     }
-    s.w_panels = krn_carve_take(carve, (uint64_t)gemm_panels(I) * gemm_panel_bytes_max(O));
-    s.x_panels = krn_carve_take(carve, (uint64_t)gemm_panels(I) * gemm_panel_bytes_max(rows));
+    s.w_panels = krn_carve_take(carve, (uint64_t)gemm_panels(I) * gemm_panel_bytes(GEMM_WIDE, O));
+    s.x_panels =
+        krn_carve_take(carve, (uint64_t)gemm_panels(I) * gemm_panel_bytes(GEMM_WIDE, rows));
     s.dy_turned = krn_carve_take(carve, (uint64_t)(O * gemm_round_k(rows)) * 4);
     s.sums = (float *)krn_carve_take(
         carve, (uint64_t)((rows + LINEAR_SUM_ROWS - 1) / LINEAR_SUM_ROWS * O) * 4);

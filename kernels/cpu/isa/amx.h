@@ -22,18 +22,25 @@
 void krn_cpu_attention_amx_fwd(krn_ctx *cx, const krn_args *args);
 void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args);
 
-/* Eight tiles of 16 rows of 64 bytes. Before the first product of a task, and after its last:
- * oneDNN has its own ideas. */
-KRN_INLINE void amx_open(void)
+/*
+ * Tiles of 64 bytes a row: 0 1 2 3 sums, 4 5 left, 6 7 right operands. Tiles of the upper half of a
+ * block of rows (0 1 4) and of the lower (2 3 5) have `rows` together, 1 .. 32; right tiles
+ * have 16. Before the first product of a task; after its last, amx_close(): oneDNN has its own
+ * ideas.
+ */
+KRN_INLINE void amx_open(int64_t rows)
 {
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
     } config = {.palette = 1};
+    uint8_t upper = (uint8_t)(rows < 16 ? rows : 16);
+    uint8_t lower = (uint8_t)(rows > 16 ? rows - 16 : 16);
+    const uint8_t count[8] = {upper, upper, lower, lower, upper, lower, 16, 16};
     for (int i = 0; i < 8; i++) {
         config.row_bytes[i] = 64;
-        config.rows[i] = 16;
+        config.rows[i] = count[i];
     }
     __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
 }
@@ -87,6 +94,61 @@ KRN_INLINE void amx_mul(float *c, int64_t ldc, bool add, const atom_bf16 *a, int
     for (int64_t j = 0; j < n; j += 32) {
         for (int64_t i = 0; i < m; i += 32)
             amx_block(c + i * ldc + j, ldc, add, a + i * lda, lda, b + j * 2, ldb, k);
+    }
+}
+
+/* One k-step of 32 of a block of 32 columns; `two`: more than 16 rows. */
+KRN_INLINE void amx_step(const atom_bf16 *a, int64_t a_bytes, const atom_bf16 *b, int64_t column,
+                         const bool two)
+{
+    const int64_t b_bytes = 64;
+    AMX_LOAD(6, b, b_bytes);
+    AMX_LOAD(4, a, a_bytes);
+    AMX_DOT(0, 4, 6);
+    AMX_LOAD(7, b + column, b_bytes);
+    AMX_DOT(1, 4, 7);
+    if (two) {
+        AMX_LOAD(5, a + a_bytes / 2 * 16, a_bytes);
+        AMX_DOT(2, 5, 6);
+        AMX_DOT(3, 5, 7);
+    }
+}
+
+/* What a strip multiplies: rows of a (lda elements apart), a panel in tiles (gemm.h), k. `tail`:
+ * the last k % 32 columns of a as [32][32], the rest zero. `next`: what to bring to the L2 cache
+ * meanwhile, 128 bytes per row and step; or NULL. */
+typedef struct amx_strip {
+    const atom_bf16 *a, *panel, *tail;
+    int64_t lda, k;
+    const char *next;
+} amx_strip;
+
+/* buf[rows][64] f32 = 32 columns from column c of a strip; amx_open(rows) came before. */
+KRN_INLINE void amx_strip_half(float *buf, const amx_strip *s, int64_t c, const bool two)
+{
+    const int64_t column = (s->k + 31) / 32 * 512, buf_bytes = 256;
+    const atom_bf16 *b = s->panel + c / 16 * column;
+    const char *next = s->next ? s->next + c / 32 * (s->k / 32 * 256) : NULL;
+    int64_t at = 0;
+    AMX_ZERO(0);
+    AMX_ZERO(1);
+    if (two) {
+        AMX_ZERO(2);
+        AMX_ZERO(3);
+    }
+    for (; at + 32 <= s->k; at += 32) {
+        amx_step(s->a + at, s->lda * 2, b + at * 16, column, two);
+        for (int line = 0; line < 4 && next; line++)
+            __builtin_prefetch(next + line * 64, 0, 2);
+        next = next ? next + 256 : NULL;
+    }
+    if (at < s->k)
+        amx_step(s->tail, 64, b + at * 16, column, two);
+    AMX_STORE(0, buf + c, buf_bytes);
+    AMX_STORE(1, buf + c + 16, buf_bytes);
+    if (two) {
+        AMX_STORE(2, buf + c + 16 * 64, buf_bytes);
+        AMX_STORE(3, buf + c + 16 * 64 + 16, buf_bytes);
     }
 }
 

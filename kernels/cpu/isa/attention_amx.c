@@ -152,7 +152,7 @@ static void run_block(void *ctx, uint32_t i, uint32_t worker)
     for (int64_t r = 0; r < BLOCK; r++)
         q.top[r] = -INFINITY;
     memset(q.sum, 0, sizeof q.sum);
-    amx_open();
+    amx_open(32);
     for (int64_t s0 = 0; s0 <= q.t0; s0 += BLOCK)
         add_key_block(&q, s0);
     amx_close();

@@ -169,7 +169,7 @@ static void run_head(void *ctx, uint32_t i, uint32_t worker)
     }
     for (int64_t s0 = 0; s0 < j->T; s0 += BLOCK) {
         int64_t n = krn_min(BLOCK, j->T - s0);
-        amx_open();
+        amx_open(32);
         for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
             add_tile(&a, t0, s0);
         amx_close();

@@ -38,7 +38,7 @@ typedef struct head_job {
     bool add_dx, keep;
     float scale;
     classifier_space space;
-    gemm_grid logits, dw_grid, dx_grid;
+    product logits, dw_product, dx_product;
 } head_job;
 
 static char *bytes_at(const head_job *j, const void *base, int64_t element)
@@ -54,7 +54,7 @@ KRN_INLINE void pack_chunk(atom_dtype dtype, const head_job *j, uint32_t i)
         pack_from m = pack_at(dtype, j->x, (j->first + r) * j->C, j->C,
                               krn_min(GEMM_PANEL, j->rows - r), j->C);
         char *to = j->space.x_cols;
-        pack_cols(dtype, j->layout, to + i * gemm_panel_bytes(dtype, j->C), &m);
+        pack_cols(dtype, j->layout, to + i * gemm_panel_bytes(j->layout, j->C), &m);
         return;
     }
     i -= col_panels;
@@ -62,14 +62,14 @@ KRN_INLINE void pack_chunk(atom_dtype dtype, const head_job *j, uint32_t i)
     pack_from m =
         pack_at(dtype, j->x, j->first * j->C + c, j->C, j->rows, krn_min(GEMM_PANEL, j->C - c));
     char *to = j->space.x_rows;
-    pack_rows(dtype, j->layout, to + i * gemm_panel_bytes(dtype, j->padded), &m);
+    pack_rows(dtype, j->layout, to + i * gemm_panel_bytes(j->layout, j->padded), j->padded, 0, &m);
 }
 
 /* Columns c .. c+VF_LANES of a tile: top, sum of exp, and e where it is kept. */
-KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const gemm_tile *tile,
-                             int64_t block, int64_t words, int64_t r0, int64_t c)
+KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const float *tile, int64_t block,
+                             int64_t words, int64_t r0, int64_t c)
 {
-    const float *at = tile->at + c;
+    const float *at = tile + c;
     vf top = vf_load(at);
     for (int64_t v = 1; v < words; v++)
         top = vf_max(top, vf_load(at + v * GEMM_PANEL));
@@ -88,20 +88,21 @@ KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const gemm_til
 /* Step 1 for block `i` of words: all row panels, so that its weights stay in cache. */
 KRN_INLINE void score_block(atom_dtype dtype, const head_job *j, uint32_t i)
 {
-    gemm_tile tile;
+    _Alignas(64) float tile[CLASSIFIER_BLOCK * GEMM_PANEL];
     int64_t v0 = (int64_t)i * CLASSIFIER_BLOCK, words = krn_min(CLASSIFIER_BLOCK, j->V - v0);
+    product_begin(&j->logits);
     for (int64_t r0 = 0; r0 < j->padded; r0 += GEMM_PANEL) {
         int64_t n = krn_min(GEMM_PANEL, j->padded - r0);
-        (void)gemm_grid_run(&j->logits, i * j->logits.panels + (uint32_t)(r0 / GEMM_PANEL), j->w,
-                            j->space.x_cols, &tile);
+        product_tile(&j->logits, i, (uint32_t)(r0 / GEMM_PANEL), j->w, j->space.x_cols, tile);
         for (int64_t c = 0; c < n; c += VF_LANES)
-            soft_columns(dtype, j, &tile, i, words, r0, c);
+            soft_columns(dtype, j, tile, i, words, r0, c);
         for (int64_t r = r0; r < r0 + n && r < j->rows; r++) {
             int64_t target = j->targets[j->first + r];
             if (target >= v0 && target < v0 + words)
-                j->space.hit[r] = tile.at[(target - v0) * GEMM_PANEL + r - r0];
+                j->space.hit[r] = tile[(target - v0) * GEMM_PANEL + r - r0];
         }
     }
+    product_end(&j->logits);
 }
 
 /* Step 2. Rows beyond the chunk's end and rows without a target get factor 0. */
@@ -155,8 +156,7 @@ KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int6
             ((atom_bf16 *)j->space.e)[at + i * j->padded + r] = atom_f32_to_bf16(d);
     }
     pack_from m = pack_at(dtype, j->space.e, at, j->padded, n, j->rows);
-    gemm_place to = gemm_chunk_place(j->rows, k, gemm_chunk(k), v);
-    pack_transpose(dtype, bytes_at(j, j->space.d_turned, to.at), to.step, &m);
+    pack_transpose(dtype, bytes_at(j, j->space.d_turned, v), k, &m);
 }
 
 /* Step 3a: blocks of words: of d, then of w, whose rows go to their places in all panels. */
@@ -171,24 +171,28 @@ KRN_INLINE void prepare_span(atom_dtype dtype, const head_job *j, uint32_t i)
     pack_block(dtype, j->layout, j->space.w_rows, j->words, v, j->w, (j->word + v) * j->C, j->C, n);
 }
 
+KRN_INLINE void dx_strip(const void *ctx, const float *strip, product_spot s)
+{
+    const head_job *j = ctx;
+    out_act(ATOM_F32, strip, s, j->space.dx, j->C, NULL, j->word > 0);
+}
+KRN_INLINE void dw_strip(const void *ctx, const float *strip, product_spot s)
+{
+    const head_job *j = ctx;
+    out_sum(strip, s, j->dw + j->word * j->C, j->C);
+}
+
 /* Step 3b: products of dx, then of dw. */
 static void multiply_span(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
     const head_job *j = ctx;
-    gemm_tile tile;
-    uint32_t dx_tiles = j->dx ? gemm_grid_tiles(&j->dx_grid) : 0;
-    if (i < dx_tiles) {
-        gemm_spot s = gemm_grid_run(&j->dx_grid, i, j->space.d_turned, j->space.w_rows, &tile);
-        if (j->word == 0)
-            out_act(ATOM_F32, &tile, s, j->space.dx, j->C, NULL, false);
-        else
-            out_sum(&tile, s, j->space.dx, j->C);
-        return;
-    }
-    const void *d = bytes_at(j, j->space.e, j->word * j->padded);
-    gemm_spot s = gemm_grid_run(&j->dw_grid, i - dx_tiles, d, j->space.x_rows, &tile);
-    out_sum(&tile, s, j->dw + j->word * j->C, j->C);
+    uint32_t dx_tasks = j->dx ? product_tasks(&j->dx_product) : 0;
+    if (i < dx_tasks)
+        product_run(&j->dx_product, i, j->space.d_turned, j->space.w_rows, dx_strip, j);
+    else
+        product_run(&j->dw_product, i - dx_tasks, bytes_at(j, j->space.e, j->word * j->padded),
+                    j->space.x_rows, dw_strip, j);
 }
 
 /* dx of ROUND_ROWS rows of the chunk, rounded once. */
@@ -225,7 +229,7 @@ TASK(round_dx_bf16, round_dx, ATOM_BF16)
 static void score_chunk(krn_ctx *cx, head_job *j)
 {
     bool f32 = j->dtype == ATOM_F32;
-    j->logits = gemm_grid_open(j->dtype, j->V, j->padded, j->C, j->C);
+    j->logits = product_open(j->dtype, j->V, j->padded, j->C);
     int64_t packs = gemm_panels(j->padded) + (j->keep ? gemm_panels(j->C) : 0);
     krn_each(cx->threads, packs, f32 ? pack_chunk_f32 : pack_chunk_bf16, j);
     krn_each(cx->threads, j->word_blocks, f32 ? score_block_f32 : score_block_bf16, j);
@@ -238,12 +242,12 @@ static void back_span(krn_ctx *cx, head_job *j)
     int64_t k = gemm_round_k(j->words);
     uint32_t products = 0;
     if (j->dx) {
-        j->dx_grid = gemm_grid_open(j->dtype, j->rows, j->C, k, gemm_chunk(k));
-        products += gemm_grid_tiles(&j->dx_grid);
+        j->dx_product = product_open(j->dtype, j->rows, j->C, k);
+        products += product_tasks(&j->dx_product);
     }
     if (j->dw) {
-        j->dw_grid = gemm_grid_open(j->dtype, j->words, j->C, j->padded, j->padded);
-        products += gemm_grid_tiles(&j->dw_grid);
+        j->dw_product = product_open(j->dtype, j->words, j->C, j->padded);
+        products += product_tasks(&j->dw_product);
     }
     int64_t prepare = krn_ceil_div(j->words, SCALE_WORDS) * (j->dx ? 2 : 1);
     krn_each(cx->threads, prepare, j->dtype == ATOM_F32 ? prepare_span_f32 : prepare_span_bf16, j);
@@ -267,7 +271,7 @@ static void run(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int backwar
     krn_carve carve = {.base = cx->workspace};
     void *const *buf = args->buf;
     head_job j = {.dtype = dtype,
-                  .layout = gemm_layout_of(dtype),
+                  .layout = product_layout(dtype),
                   .N = args->dim[0],
                   .C = args->dim[1],
                   .V = args->dim[2],

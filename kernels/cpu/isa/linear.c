@@ -13,7 +13,7 @@
 #include "kernels/cpu/isa/span.h"
 #include "kernels/cpu/isa/vecmath.h"
 
-/* Rows of a re-ordering task; divides the chunks of gemm.h. */
+/* Rows of a re-ordering task. */
 enum { BLOCK_ROWS = LINEAR_SUM_ROWS };
 
 typedef struct linear_job {
@@ -26,23 +26,18 @@ typedef struct linear_job {
     linear_space space;
     int64_t first, rows; /* of this block of N */
     bool add_dx;
-    gemm_grid grid, dw_grid;
+    product y_product, dx_product, dw_product;
 } linear_job;
-
-/* The gradient of the product as a left operand of rows x O: dy as it is, or du. */
-static gemm_place d_place(const linear_job *j, int64_t o)
-{
-    return gemm_chunk_place(j->rows, j->O, j->u ? gemm_chunk(j->O) : j->O, o);
-}
 
 static const void *row_at(const linear_job *j, const void *base, int64_t row, int64_t width)
 {
     return (const char *)base + (uint64_t)(row * width) * atom_dtype_bytes(j->dtype);
 }
 
-static void *panel_at(const linear_job *j, void *panels, int64_t k, uint32_t i)
+/* The gradient of the product, [rows][O]: dy as it is, or du. */
+static const void *d_rows(const linear_job *j)
 {
-    return (char *)panels + i * gemm_panel_bytes(j->dtype, k);
+    return j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
 }
 
 /* Panel i of w': 64 outputs, k = I. */
@@ -50,26 +45,54 @@ KRN_INLINE void pack_w_cols(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
     int64_t o = (int64_t)i * GEMM_PANEL, n = krn_min(GEMM_PANEL, j->O - o);
     pack_from m = pack_at(dtype, j->w, o * j->I, j->I, n, j->I);
-    pack_cols(dtype, j->layout, panel_at(j, j->space.w_panels, j->I, i), &m);
+    char *panels = j->space.w_panels;
+    pack_cols(dtype, j->layout, panels + i * gemm_panel_bytes(j->layout, j->I), &m);
 }
+
+KRN_INLINE void y_strip(atom_dtype dtype, const linear_job *j, const float *strip, product_spot s)
+{
+    if (j->save_u)
+        out_gelu(dtype, strip, s, j->save_u, j->y, j->O, j->b);
+    else
+        out_act(dtype, strip, s, j->y, j->O, j->b, false);
+}
+
+KRN_INLINE void dx_strip(atom_dtype dtype, const linear_job *j, const float *strip, product_spot s)
+{
+    s.m0 += j->first;
+    out_act(dtype, strip, s, j->dx, j->I, NULL, j->add_dx);
+}
+
+KRN_INLINE void dw_strip(atom_dtype dtype, const linear_job *j, const float *strip, product_spot s)
+{
+    (void)dtype;
+    out_sum(strip, s, j->dw, j->I);
+}
+
+#define STRIP(name, body, dtype)                                                                   \
+    KRN_INLINE void name(const void *ctx, const float *strip, product_spot s)                      \
+    {                                                                                              \
+        body(dtype, ctx, strip, s);                                                                \
+    }
+STRIP(y_strip_f32, y_strip, ATOM_F32)
+STRIP(y_strip_bf16, y_strip, ATOM_BF16)
+STRIP(dx_strip_f32, dx_strip, ATOM_F32)
+STRIP(dx_strip_bf16, dx_strip, ATOM_BF16)
+STRIP(dw_strip_f32, dw_strip, ATOM_F32)
+#undef STRIP
 
 KRN_INLINE void fwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
-    gemm_tile tile;
-    gemm_spot s = gemm_grid_run(&j->grid, i, j->x, j->space.w_panels, &tile);
-    if (j->save_u)
-        out_gelu(dtype, &tile, s, j->save_u, j->y, j->O, j->b);
-    else
-        out_act(dtype, &tile, s, j->y, j->O, j->b, false);
+    product_run(&j->y_product, i, j->x, j->space.w_panels,
+                dtype == ATOM_F32 ? y_strip_f32 : y_strip_bf16, j);
 }
 
 /* n rows from r0, columns o .. o+width of du = dy gelu'(u), rounded to act. */
 KRN_INLINE void du_rows(atom_dtype dtype, const linear_job *j, int64_t r0, int64_t n, int64_t o,
                         int64_t width)
 {
-    gemm_place place = d_place(j, o);
     for (int64_t r = r0; r < r0 + n; r++) {
-        int64_t from = (j->first + r) * j->O + o, to = place.at + r * place.step, c = 0;
+        int64_t from = (j->first + r) * j->O + o, to = r * j->O + o, c = 0;
         pack_fetch(dtype, j->u, from + GEMM_PANEL);
         pack_fetch(dtype, j->dy, from + GEMM_PANEL);
         for (; c + VF_LANES <= width; c += VF_LANES) {
@@ -84,15 +107,15 @@ KRN_INLINE void du_rows(atom_dtype dtype, const linear_job *j, int64_t r0, int64
     }
 }
 
-/* Sums of n rows of `width` columns. */
-KRN_INLINE void column_sums(atom_dtype dtype, const void *d, gemm_place place, int64_t n,
+/* Sums of n rows of `width` columns, `ld` apart. */
+KRN_INLINE void column_sums(atom_dtype dtype, const void *d, int64_t at, int64_t ld, int64_t n,
                             int64_t width, float *sum)
 {
     for (int64_t c = 0; c < width; c += VF_LANES) {
         int64_t k = krn_min(VF_LANES, width - c);
         vf s = vf_all(0.0f);
         for (int64_t r = 0; r < n; r++)
-            s += vf_get(dtype, d, place.at + r * place.step + c, k);
+            s += vf_get(dtype, d, at + r * ld + c, k);
         vf_put(ATOM_F32, sum, c, k, s);
     }
 }
@@ -100,24 +123,22 @@ KRN_INLINE void column_sums(atom_dtype dtype, const void *d, gemm_place place, i
 /* 64 rows of dy: du where there is a gelu, the transpose, and the sums of columns. */
 KRN_INLINE void turn_dy(atom_dtype dtype, const linear_job *j, int64_t r, int64_t n)
 {
-    int64_t padded = gemm_round_k(j->rows), chunk = gemm_chunk(padded);
-    const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
+    int64_t padded = gemm_round_k(j->rows);
+    const void *d = d_rows(j);
+    char *turned = j->space.dy_turned;
     for (int64_t o = 0; o < j->O; o += GEMM_PANEL) {
-        int64_t width = krn_min(GEMM_PANEL, j->O - o);
-        gemm_place from = d_place(j, o), to = gemm_chunk_place(j->O, padded, chunk, r);
-        from.at += r * from.step;
-        to.at += o * to.step;
+        int64_t width = krn_min(GEMM_PANEL, j->O - o), from = r * j->O + o;
         if (j->u)
             du_rows(dtype, j, r, n, o, width);
         else
             for (int64_t i = 0; i < n; i++)
-                pack_fetch(dtype, d, from.at + i * from.step + GEMM_PANEL);
+                pack_fetch(dtype, d, from + i * j->O + GEMM_PANEL);
         if (j->db)
-            column_sums(dtype, d, from, n, width, j->space.sums + r / BLOCK_ROWS * j->O + o);
+            column_sums(dtype, d, from, j->O, n, width, j->space.sums + r / BLOCK_ROWS * j->O + o);
         if (j->dw) {
-            pack_from m = pack_at(dtype, d, from.at, from.step, n, width);
-            char *turned = j->space.dy_turned;
-            pack_transpose(dtype, turned + (uint64_t)to.at * atom_dtype_bytes(dtype), to.step, &m);
+            pack_from m = pack_at(dtype, d, from, j->O, n, width);
+            uint64_t to = (uint64_t)(o * padded + r) * atom_dtype_bytes(dtype);
+            pack_transpose(dtype, turned + to, padded, &m);
         }
     }
 }
@@ -145,18 +166,13 @@ KRN_INLINE void bwd_prepare(atom_dtype dtype, const linear_job *j, uint32_t i)
 /* Backward, second loop: the products of dx, then of dw. */
 KRN_INLINE void bwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
-    gemm_tile tile;
-    uint32_t dx_tiles = j->dx ? gemm_grid_tiles(&j->grid) : 0;
-    if (i < dx_tiles) {
-        const void *d = j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
-        char *dx = (char *)j->dx + (uint64_t)(j->first * j->I) * atom_dtype_bytes(dtype);
-        gemm_spot s = gemm_grid_run(&j->grid, i, d, j->space.w_panels, &tile);
-        out_act(dtype, &tile, s, dx, j->I, NULL, j->add_dx);
-        return;
-    }
-    gemm_spot s =
-        gemm_grid_run(&j->dw_grid, i - dx_tiles, j->space.dy_turned, j->space.x_panels, &tile);
-    out_sum(&tile, s, j->dw, j->I);
+    uint32_t dx_tasks = j->dx ? product_tasks(&j->dx_product) : 0;
+    if (i < dx_tasks)
+        product_run(&j->dx_product, i, d_rows(j), j->space.w_panels,
+                    dtype == ATOM_F32 ? dx_strip_f32 : dx_strip_bf16, j);
+    else
+        product_run(&j->dw_product, i - dx_tasks, j->space.dy_turned, j->space.x_panels,
+                    dw_strip_f32, j);
 }
 
 #define TASK(name, body, dtype)                                                                    \
@@ -180,7 +196,7 @@ static linear_job job_open(krn_ctx *cx, const krn_args *args, atom_dtype dtype, 
 {
     krn_carve carve = {.base = cx->workspace};
     return (linear_job){.dtype = dtype,
-                        .layout = gemm_layout_of(dtype),
+                        .layout = product_layout(dtype),
                         .N = args->dim[0],
                         .I = args->dim[1],
                         .O = args->dim[2],
@@ -195,9 +211,9 @@ static void run_fwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gel
     j.b = args->buf[2];
     j.y = args->buf[3];
     j.save_u = gelu ? args->buf[4] : NULL;
-    j.grid = gemm_grid_open(dtype, j.N, j.O, j.I, j.I);
+    j.y_product = product_open(dtype, j.N, j.O, j.I);
     krn_each(cx->threads, gemm_panels(j.O), dtype == ATOM_F32 ? pack_w_f32 : pack_w_bf16, &j);
-    krn_each(cx->threads, gemm_grid_tiles(&j.grid),
+    krn_each(cx->threads, product_tasks(&j.y_product),
              dtype == ATOM_F32 ? fwd_product_f32 : fwd_product_bf16, &j);
 }
 
@@ -215,14 +231,13 @@ static void run_bwd_block(krn_ctx *cx, linear_job *j)
     int64_t padded = gemm_round_k(j->rows), prepare = 2 * krn_ceil_div(j->rows, BLOCK_ROWS);
     uint32_t products = 0;
     if (j->dx) {
-        int64_t chunk = j->u ? gemm_chunk(j->O) : j->O;
-        j->grid = gemm_grid_open(j->dtype, j->rows, j->I, j->O, chunk);
-        products += gemm_grid_tiles(&j->grid);
+        j->dx_product = product_open(j->dtype, j->rows, j->I, j->O);
+        products += product_tasks(&j->dx_product);
         prepare += j->first == 0 ? krn_ceil_div(j->O, BLOCK_ROWS) : 0;
     }
     if (j->dw) {
-        j->dw_grid = gemm_grid_open(j->dtype, j->O, j->I, padded, gemm_chunk(padded));
-        products += gemm_grid_tiles(&j->dw_grid);
+        j->dw_product = product_open(j->dtype, j->O, j->I, padded);
+        products += product_tasks(&j->dw_product);
     }
     bool f32 = j->dtype == ATOM_F32;
     krn_each(cx->threads, prepare, f32 ? bwd_prepare_f32 : bwd_prepare_bf16, j);

@@ -173,6 +173,17 @@ KRN_INLINE void pack_turn(pack_word word, uint32_t *dst, int64_t step, const pac
     }
 }
 
+/* Pairs of rows to columns of tiles (GEMM_TILES), `column` words from one to the next. */
+enum { PACK_TILE = 16 };
+KRN_INLINE void pack_tiles(uint32_t *dst, int64_t column, const pack_from *m, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        for (int64_t j = 0; j < GEMM_PANEL; j += VF_LANES)
+            vi_store(dst + j / PACK_TILE * column + i * PACK_TILE + j % PACK_TILE,
+                     pack_load(PACK_ZIP, m, i * 2, j));
+    }
+}
+
 KRN_INLINE pack_from pack_at(atom_dtype dtype, const void *base, int64_t first, int64_t ld,
                              int64_t rows, int64_t cols)
 {
@@ -180,26 +191,44 @@ KRN_INLINE pack_from pack_at(atom_dtype dtype, const void *base, int64_t first, 
     return (pack_from){(const char *)base + first * bytes, ld * bytes, rows, cols, bytes};
 }
 
-/* The panel of b whose rows are the rows of m: b[k][n] = m[k][n]; m->cols <= GEMM_PANEL. */
-KRN_INLINE void pack_rows(atom_dtype dtype, gemm_layout layout, void *dst, const pack_from *m)
+/*
+ * Rows r .. r + m->rows of one panel (k rows in all): b[r + i][n] = m[i][n]; m->cols <= GEMM_PANEL,
+ * r a multiple of 32.
+ */
+KRN_INLINE void pack_rows(atom_dtype dtype, gemm_layout layout, void *panel, int64_t k, int64_t r,
+                          const pack_from *m)
 {
+    int64_t rows = gemm_round_k(m->rows);
+    uint32_t *dst = panel;
     if (dtype == ATOM_F32)
-        pack_copy(PACK_WORDS, dst, GEMM_PANEL, m, gemm_round_k(m->rows), GEMM_PANEL);
+        pack_copy(PACK_WORDS, dst + r * GEMM_PANEL, GEMM_PANEL, m, rows, GEMM_PANEL);
+    else if (layout == GEMM_WIDE)
+        pack_copy(PACK_WIDE, dst + r * GEMM_PANEL, GEMM_PANEL, m, rows, GEMM_PANEL);
     else if (layout == GEMM_PAIRS)
-        pack_copy(PACK_ZIP, dst, GEMM_PANEL, m, gemm_round_k(m->rows) / 2, GEMM_PANEL);
+        pack_copy(PACK_ZIP, dst + r / 2 * GEMM_PANEL, GEMM_PANEL, m, rows / 2, GEMM_PANEL);
     else
-        pack_copy(PACK_WIDE, dst, GEMM_PANEL, m, gemm_round_k(m->rows), GEMM_PANEL);
+        pack_tiles(dst + r / 2 * PACK_TILE, gemm_round_k(k) / 2 * PACK_TILE, m, rows / 2);
 }
 
 /* The panel of b whose columns are the rows of m: b[k][n] = m[n][k]; m->rows <= GEMM_PANEL. */
-KRN_INLINE void pack_cols(atom_dtype dtype, gemm_layout layout, void *dst, const pack_from *m)
+KRN_INLINE void pack_cols(atom_dtype dtype, gemm_layout layout, void *panel, const pack_from *m)
 {
+    int64_t k = gemm_round_k(m->cols);
     if (dtype == ATOM_F32)
-        pack_turn(PACK_WORDS, dst, GEMM_PANEL, m, GEMM_PANEL, gemm_round_k(m->cols));
+        pack_turn(PACK_WORDS, panel, GEMM_PANEL, m, GEMM_PANEL, k);
+    else if (layout == GEMM_WIDE)
+        pack_turn(PACK_WIDE, panel, GEMM_PANEL, m, GEMM_PANEL, k);
     else if (layout == GEMM_PAIRS)
-        pack_turn(PACK_WORDS, dst, GEMM_PANEL, m, GEMM_PANEL, gemm_round_k(m->cols) / 2);
-    else
-        pack_turn(PACK_WIDE, dst, GEMM_PANEL, m, GEMM_PANEL, gemm_round_k(m->cols));
+        pack_turn(PACK_WORDS, panel, GEMM_PANEL, m, GEMM_PANEL, k / 2);
+    else {
+        for (int64_t n = 0; n < GEMM_PANEL; n += PACK_TILE) {
+            pack_from part = *m;
+            part.data += n * m->step;
+            part.rows = m->rows - n;
+            pack_turn(PACK_WORDS, (uint32_t *)panel + n * (k / 2), PACK_TILE, &part, PACK_TILE,
+                      k / 2);
+        }
+    }
 }
 
 /* dst[c][r] = m[r][c]; dst rows are `ld` elements apart and written up to m->rows rounded up to 32,
@@ -227,14 +256,13 @@ KRN_INLINE void pack_fetch(atom_dtype dtype, const void *base, int64_t at)
 KRN_INLINE void pack_block(atom_dtype dtype, gemm_layout layout, void *panels, int64_t k, int64_t r,
                            const void *src, int64_t at, int64_t width, int64_t n)
 {
-    uint64_t panel = gemm_panel_bytes(dtype, k), row = gemm_panel_bytes(dtype, 1) / 32;
-    char *to = (char *)panels + (uint64_t)r * row;
-    for (int64_t c = 0; c < width; c += GEMM_PANEL, to += panel) {
+    char *panel = panels;
+    for (int64_t c = 0; c < width; c += GEMM_PANEL, panel += gemm_panel_bytes(layout, k)) {
         int64_t cols = width - c < GEMM_PANEL ? width - c : GEMM_PANEL;
         pack_from m = pack_at(dtype, src, at + c, width, n, cols);
         for (int64_t i = 0; i < n; i++)
             pack_fetch(dtype, src, at + i * width + c + GEMM_PANEL);
-        pack_rows(dtype, layout, to, &m);
+        pack_rows(dtype, layout, panel, k, r, &m);
     }
 }
 

@@ -32,7 +32,7 @@ void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *
                                  float *tile)
 {
     if (g->in == ATOM_F32) {
-        tile_job all = {a, g->k, 1, b, GEMM_PANEL, tile, GEMM_PANEL, g->k, g->add};
+        tile_job all = {a, g->k, 1, b, GEMM_PANEL, tile, GEMM_PANEL, g->k, false};
         tile_mul(&all, g->m, GEMM_PANEL);
         return;
     }
@@ -58,7 +58,7 @@ void KRN_ISA(krn_cpu_gemm_plain)(const gemm *g, gemm_layout layout, const void *
                           .c = tile + m0 * GEMM_PANEL,
                           .ldc = GEMM_PANEL,
                           .k = k,
-                          .add = g->add || k0 > 0};
+                          .add = k0 > 0};
             tile_mul(&t, m, GEMM_PANEL);
         }
     }
