@@ -22,22 +22,26 @@ typedef enum pack_word {
 KRN_INLINE void vi_transpose(vi r[VF_LANES])
 {
     vi t[16];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 2) {
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i += 4) {
         r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
         r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
         r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
         r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; i++) {
         t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
         t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
         t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
         t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
     }
+#pragma GCC unroll 16
     for (int i = 0; i < 4; i++) {
         r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
         r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
@@ -149,26 +153,62 @@ KRN_INLINE void pack_copy(pack_word word, uint32_t *dst, int64_t step, const pac
     }
 }
 
-/* dst[j][i] = the same: transposed on the way. Writes `words` rows, each rows rounded up to
- * VF_LANES. */
+/* The same as pack_load() where nothing is missing. */
+KRN_INLINE vi pack_load_full(pack_word word, const char *p, int64_t step)
+{
+    if (word == PACK_WORDS)
+        return vi_load(p);
+    vi low = vi_load_u16((const atom_bf16 *)(const void *)p);
+    if (word == PACK_WIDE)
+        return vi_shl(low, 16);
+    return vi_or(low, vi_shl(vi_load_u16((const atom_bf16 *)(const void *)(p + step)), 16));
+}
+
+/* A whole block of VF_LANES x VF_LANES words at row i, word-column j. All in registers. */
+KRN_INLINE void pack_turn_full(pack_word word, uint32_t *dst, int64_t step, const pack_from *m,
+                               int64_t i, int64_t j)
+{
+    const int64_t down = word == PACK_ZIP ? 2 : 1;
+    const char *p = m->data + i * down * m->step + j * (word == PACK_WORDS ? 4 : m->bytes);
+    vi r[VF_LANES];
+#pragma GCC unroll 16
+    for (int x = 0; x < VF_LANES; x++)
+        r[x] = pack_load_full(word, p + x * down * m->step, m->step);
+    vi_transpose(r);
+    dst += j * step + i;
+#pragma GCC unroll 16
+    for (int x = 0; x < VF_LANES; x++)
+        vi_store(dst + x * step, r[x]);
+}
+
+/* What is there of a block; `lines` of its transposed rows are written. */
+static __attribute__((noinline, unused)) void pack_turn_edge(pack_word word, uint32_t *dst,
+                                                             int64_t step, const pack_from *m,
+                                                             int64_t i, int64_t j, int64_t lines)
+{
+    const int64_t down = word == PACK_ZIP ? 2 : 1, wide = word == PACK_WORDS ? 4 / m->bytes : 1;
+    vi r[VF_LANES];
+    for (int64_t x = 0; x < VF_LANES; x++)
+        r[x] = pack_load(word, m, (i + x) * down, j * wide);
+    vi_transpose(r);
+    for (int64_t x = 0; x < lines; x++)
+        vi_store(dst + (j + x) * step + i, r[x]);
+}
+
+/* dst[j][i] = word of row i, word-column j: transposed on the way. Writes `words` rows, each `rows`
+ * rounded up to VF_LANES. */
 KRN_INLINE void pack_turn(pack_word word, uint32_t *dst, int64_t step, const pack_from *m,
                           int64_t rows, int64_t words)
 {
-    int64_t down = word == PACK_ZIP ? 2 : 1, wide = word == PACK_WORDS ? 4 / m->bytes : 1;
+    const int64_t down = word == PACK_ZIP ? 2 : 1, wide = word == PACK_WORDS ? 4 / m->bytes : 1;
     for (int64_t j = 0; j < words; j += VF_LANES) {
         int64_t lines = words - j < VF_LANES ? words - j : VF_LANES;
         for (int64_t i = 0; i < rows; i += VF_LANES) {
-            vi r[VF_LANES];
-            for (int64_t x = 0; x < VF_LANES; x++)
-                r[x] = pack_load(word, m, (i + x) * down, j * wide);
-            vi_transpose(r);
-            if (lines == VF_LANES) {
-                for (int64_t x = 0; x < VF_LANES; x++)
-                    vi_store(dst + (j + x) * step + i, r[x]);
-            } else {
-                for (int64_t x = 0; x < lines; x++)
-                    vi_store(dst + (j + x) * step + i, r[x]);
-            }
+            if (lines == VF_LANES && (i + VF_LANES) * down <= m->rows &&
+                (j + VF_LANES) * wide <= m->cols)
+                pack_turn_full(word, dst, step, m, i, j);
+            else
+                pack_turn_edge(word, dst, step, m, i, j, lines);
         }
     }
 }
@@ -177,10 +217,14 @@ KRN_INLINE void pack_turn(pack_word word, uint32_t *dst, int64_t step, const pac
 enum { PACK_TILE = 16 };
 KRN_INLINE void pack_tiles(uint32_t *dst, int64_t column, const pack_from *m, int64_t pairs)
 {
+    bool full = pairs * 2 <= m->rows && m->cols >= GEMM_PANEL;
     for (int64_t i = 0; i < pairs; i++) {
+        const char *p = m->data + i * 2 * m->step;
+#pragma GCC unroll 16
         for (int64_t j = 0; j < GEMM_PANEL; j += VF_LANES)
             vi_store(dst + j / PACK_TILE * column + i * PACK_TILE + j % PACK_TILE,
-                     pack_load(PACK_ZIP, m, i * 2, j));
+                     full ? pack_load_full(PACK_ZIP, p + j * 2, m->step)
+                          : pack_load(PACK_ZIP, m, i * 2, j));
     }
 }
 
