@@ -39,6 +39,10 @@ class GPT2(nn.Module):
         self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(positions, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
+        # GPT-2's initialisation: wider weights saturate the softmax, and its denormals slow a step tenfold.
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=0.02)
 
     def forward(self, tokens, targets):
         T = tokens.shape[1]
