@@ -23,7 +23,7 @@ enum {
     CLASSIFIER_BLOCK = 256, /* words per forward task: the rows of a product's task */
     CLASSIFIER_SPAN = 1024, /* words per backward round */
     CLASSIFIER_ROWS_MAX = 512,
-    CLASSIFIER_SCORE_BYTES = 52 << 20
+    CLASSIFIER_SCORE_BYTES = 104 << 20
 };
 
 /* Rows per chunk: a multiple of 64, or all rows rounded up to 32. */
