@@ -1,7 +1,7 @@
 /*
  * Scratch of the classifier (isa/classifier.c), laid out in one place for the kernel and for who
- * asks how much it needs. Sizes are those of fp32 where the dtype is not known; rows per chunk are
- * such that the scores of a chunk take CLASSIFIER_SCORE_BYTES at most in either dtype.
+ * asks how much it needs. Rows per chunk are such that the scores of a chunk take
+ * CLASSIFIER_SCORE_BYTES at most in either dtype; panels have the size of fp32's.
  *
  *   x_cols   panels of x', one per 64 rows of the chunk, k = C
  *   top, sum, factor   f32 [V blocks][R]: per block of CLASSIFIER_BLOCK words and row

@@ -60,7 +60,8 @@ uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_D
  * Called once per dtype, before any kernel runs. An entry left NULL is "unsupported".
  */
 void krn_cpu_matmul_entries(krn_table *table, krn_cpu_isa isa);
-uint64_t krn_cpu_matmul_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX]);
+uint64_t krn_cpu_matmul_workspace(atom_dtype dtype, atom_op op, int backward,
+                                  const int64_t dim[KRN_DIM_MAX]);
 
 /* Fills `table` for one dtype and instruction set; krn_cpu_table() does it for the best one. Tests
  * use it to reach the others. */

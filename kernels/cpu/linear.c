@@ -12,10 +12,10 @@ uint64_t krn_cpu_linear_workspace(int gelu, int backward, const int64_t dim[KRN_
     return carve.used;
 }
 
-uint64_t krn_cpu_classifier_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
+uint64_t krn_cpu_classifier_workspace(atom_dtype dtype, int backward,
+                                      const int64_t dim[KRN_DIM_MAX])
 {
-    krn_carve narrow = {NULL, 0}, wide = {NULL, 0};
-    (void)classifier_space_carve(&narrow, backward, 2, dim);
-    (void)classifier_space_carve(&wide, backward, 4, dim);
-    return narrow.used > wide.used ? narrow.used : wide.used;
+    krn_carve carve = {NULL, 0};
+    (void)classifier_space_carve(&carve, backward, atom_dtype_bytes(dtype), dim);
+    return carve.used;
 }

@@ -22,10 +22,11 @@ extern const krn_cpu_matmul krn_cpu_matmul_base, krn_cpu_matmul_avx2, krn_cpu_ma
 /* This machine has AMX bf16 tiles and the system lets us use them (amx.c); never changes. */
 bool krn_amx_usable(void);
 
-/* Scratch bytes, enough for either dtype (kernels.h does not say which). Same on all machines. */
+/* Scratch bytes; where no dtype is asked for, enough for either. Same on all machines. */
 uint64_t krn_cpu_linear_workspace(int gelu, int backward, const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cpu_attention_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
-uint64_t krn_cpu_classifier_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
+uint64_t krn_cpu_classifier_workspace(atom_dtype dtype, int backward,
+                                      const int64_t dim[KRN_DIM_MAX]);
 
 /* Carves 256-byte aligned pieces off a workspace. With base NULL it only counts. */
 typedef struct krn_carve {

@@ -23,7 +23,8 @@ void krn_cpu_matmul_entries(krn_table *table, krn_cpu_isa isa)
     table->bwd[ATOM_OP_classifier] = m->classifier_bwd[d];
 }
 
-uint64_t krn_cpu_matmul_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+uint64_t krn_cpu_matmul_workspace(atom_dtype dtype, atom_op op, int backward,
+                                  const int64_t dim[KRN_DIM_MAX])
 {
     switch (op) {
     case ATOM_OP_linear:
@@ -33,7 +34,7 @@ uint64_t krn_cpu_matmul_workspace(atom_op op, int backward, const int64_t dim[KR
     case ATOM_OP_attention:
         return krn_cpu_attention_workspace(backward, dim);
     case ATOM_OP_classifier:
-        return krn_cpu_classifier_workspace(backward, dim);
+        return krn_cpu_classifier_workspace(dtype, backward, dim);
     default:
         return 0;
     }

@@ -87,11 +87,20 @@ uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_D
     return (uint64_t)(blocks * 2 * dim[1]) * sizeof(float);
 }
 
-static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+static uint64_t workspace(atom_dtype dtype, atom_op op, int backward,
+                          const int64_t dim[KRN_DIM_MAX])
 {
     uint64_t vec = krn_cpu_vec_workspace(op, backward, dim);
-    uint64_t matmul = krn_cpu_matmul_workspace(op, backward, dim);
+    uint64_t matmul = krn_cpu_matmul_workspace(dtype, op, backward, dim);
     return vec > matmul ? vec : matmul;
+}
+static uint64_t workspace_f32(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    return workspace(ATOM_F32, op, backward, dim);
+}
+static uint64_t workspace_bf16(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    return workspace(ATOM_BF16, op, backward, dim);
 }
 
 void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
@@ -104,7 +113,7 @@ void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
                          .round = vec->round[dtype],
                          .sumsq = vec->sumsq[dtype],
                          .settle = vec->settle[dtype],
-                         .workspace = workspace};
+                         .workspace = dtype == ATOM_F32 ? workspace_f32 : workspace_bf16};
     memcpy(table->fwd, vec->fwd[dtype], sizeof table->fwd);
     memcpy(table->bwd, vec->bwd[dtype], sizeof table->bwd);
     krn_cpu_matmul_entries(table, isa);
