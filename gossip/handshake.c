@@ -397,6 +397,7 @@ gsp_handshake_state gsp_handshake_feed(gsp_handshake *h, const void *data, size_
                                        size_t *used)
 {
     *used = 0;
+    ATOM_ASSERT(h->out_bytes == 0 || h->state != GSP_HANDSHAKE_GOES_ON);
     if (h->state != GSP_HANDSHAKE_GOES_ON)
         return h->state;
     size_t want = wanted(h) - h->in_bytes;
@@ -408,6 +409,11 @@ gsp_handshake_state gsp_handshake_feed(gsp_handshake *h, const void *data, size_
         return h->state;
     h->in_bytes = 0;
     return take(h);
+}
+
+size_t gsp_handshake_wants(const gsp_handshake *h)
+{
+    return h->state == GSP_HANDSHAKE_GOES_ON ? wanted(h) - h->in_bytes : 0;
 }
 
 void gsp_handshake_sent(gsp_handshake *h)

@@ -112,12 +112,16 @@ ATOM_MUST atom_status gsp_handshake_dial(gsp_handshake *h, const gsp_handshake_c
 void gsp_handshake_accept(gsp_handshake *h, const gsp_handshake_config *config,
                           const gsp_hello *hello, uint64_t now_s);
 /*
+ * Only after what was in out has been sent (gsp_handshake_sent).
  * Takes at most `bytes` of the peer's bytes, *used of them; stops where one message is complete,
  * so that what follows the handshake is left to the caller. Call again while *used < bytes and the
  * state is GOES_ON. Send out[0..out_bytes) after each call. Never fails but by a refusal.
  */
 ATOM_MUST gsp_handshake_state gsp_handshake_feed(gsp_handshake *h, const void *data, size_t bytes,
                                                  size_t *used);
+/* How many bytes the next message still lacks; 0 when the state is not GOES_ON. Who reads no more
+ * than that from a socket leaves what follows the handshake in it. */
+size_t gsp_handshake_wants(const gsp_handshake *h);
 /* out was sent (or copied); forgets it. */
 void gsp_handshake_sent(gsp_handshake *h);
 /* Overwrites all secrets. */

@@ -1,0 +1,109 @@
+/*
+ * Inside the gate: what gate.c (thread, strangers, handshakes), gate_mail.c (calls and events) and
+ * gate_pump.c (bytes) share. Not for others.
+ *
+ * Thread: fields belong to the gate's thread, but for those marked with (lock): they are read and
+ * written under gate->lock by any thread.
+ */
+#ifndef GOSSIP_GATE_INNER_H
+#define GOSSIP_GATE_INNER_H
+
+#include "gossip/gate.h"
+#include "gossip/gate_record.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum stream_state {
+    STREAM_FREE,
+    STREAM_WANTED,     /* gsp_gate_dial was called */
+    STREAM_CONNECTING, /* TCP is connecting */
+    STREAM_SHAKING,    /* in the handshake; of the dialler and of the acceptor */
+    STREAM_PARKED,     /* UP was told; waits for its bridge */
+    STREAM_RUNNING,
+    STREAM_OVER, /* closed; its last event waits to be taken */
+} stream_state;
+
+/* One direction's buffer: head and body of one record, its tag, and the next record's head. */
+enum { BUFFER_BYTES = GSP_RECORD_HEAD_BYTES * 2 + GSP_RECORD_BYTES_MAX + GSP_RECORD_TAG_BYTES };
+
+typedef struct gate_stream {
+    _Atomic(stream_state) state; /* (lock) to write */
+    uint32_t generation;         /* (lock) */
+    int tcp, host;               /* -1: none */
+    bool dialled, any_peer;
+    /* What epoll last said; false after EAGAIN. */
+    bool tcp_in, tcp_out, host_in, host_out;
+    bool tcp_end, host_end; /* the other side closed: read until it says so */
+    uint64_t deadline_ns;   /* CONNECTING, SHAKING, PARKED */
+    gsp_address address;
+    gsp_hello hello; /* wanted, of a dial */
+    gsp_handshake *shake;
+
+    uint8_t *out, *in;          /* BUFFER_BYTES each, from PARKED on */
+    size_t out_at, out_end;     /* sealed bytes on their way to tcp */
+    size_t in_end, in_want;     /* bytes of the record that is being received */
+    size_t plain_at, plain_end; /* opened bytes on their way to host */
+    gsp_record_key seal, open;
+
+    bool told, ended, bridge;       /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
+    bool event_waits;               /* (lock) UP is there to be taken */
+    char path[GSP_GATE_PATH_BYTES]; /* (lock) */
+    gsp_gate_event event;           /* (lock) */
+} gate_stream;
+
+struct gsp_gate {
+    gsp_gate_config config;
+    gsp_replays replays;
+    pthread_t thread;
+    bool started;
+    int epoll, wake, events;
+    int listener[GSP_GATE_LISTEN_MAX];
+    bool listener_in[GSP_GATE_LISTEN_MAX];
+    uint16_t port;
+    double tokens; /* connections that may be accepted now */
+    uint64_t tokens_ns, scan_ns;
+
+    uint32_t n_streams; /* slots: streams_max + pending_max */
+    gate_stream *stream;
+    uint32_t *active; /* slots with something to do */
+    bool *is_active;  /* of each slot: it is in active */
+    uint32_t n_active;
+    uint32_t pending; /* accepted, not proven */
+
+    pthread_mutex_t lock;
+    bool closing;       /* (lock) */
+    bool mail;          /* (lock) some slot has a call for us */
+    bool rekey;         /* (lock) */
+    uint32_t next_slot; /* (lock) where gsp_gate_next goes on */
+    uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES];
+    uint32_t n_psks, credential_bytes;            /* (lock) */
+    uint8_t credential[GSP_CREDENTIAL_BYTES_MAX]; /* (lock) */
+    uint32_t used;                                /* (lock) slots that are not FREE */
+
+    _Atomic uint64_t sent_bytes, received_bytes, accepted, strangers, refused, records_refused,
+        opened;
+};
+
+/* gate_mail.c */
+/* A free slot, or NULL. With the lock held. */
+gate_stream *gate_slot_take(gsp_gate *g, stream_state state, uint32_t limit);
+/* Closes a stream and tells its owner, if it was told of it before or dialled it. */
+void gate_stream_over(gsp_gate *g, gate_stream *s, gsp_refusal refusal, const char *why);
+void gate_stream_up(gsp_gate *g, gate_stream *s);
+/* Does what gsp_gate_dial, _bridge, _end and _rekey asked for. False: the gate closes. */
+bool gate_mail_read(gsp_gate *g);
+
+/* gate.c */
+void gate_dial_begin(gsp_gate *g, gate_stream *s);
+void gate_bridge_begin(gsp_gate *g, gate_stream *s, const char *path);
+void gate_activate(gsp_gate *g, gate_stream *s);
+
+/* gate_pump.c */
+typedef enum pump_result { PUMP_WAITS, PUMP_MORE, PUMP_OVER } pump_result;
+/* Moves bytes both ways until both wait or a fair share is done. PUMP_OVER: *why is set. */
+pump_result gate_pump(gsp_gate *g, gate_stream *s, const char **why);
+/* The handshake's part of the same. */
+pump_result gate_pump_shake(gsp_gate *g, gate_stream *s, const char **why);
+
+#endif
