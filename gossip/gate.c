@@ -121,10 +121,19 @@ static void dial_connected(gsp_gate *g, gate_stream *s)
     pthread_mutex_unlock(&g->lock);
 }
 
-void gate_bridge_begin(gsp_gate *g, gate_stream *s, const char *path)
+void gate_bridge_begin(gsp_gate *g, gate_stream *s)
+{
+    pthread_mutex_lock(&g->lock);
+    s->state = STREAM_READYING;
+    pthread_mutex_unlock(&g->lock);
+    gate_activate(g, s);
+}
+
+/* Both sides have their local socket: connect ours and let bytes flow. */
+static void bridge(gsp_gate *g, gate_stream *s)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
-    snprintf(to.sun_path, sizeof to.sun_path, "%s", path);
+    snprintf(to.sun_path, sizeof to.sun_path, "%s", s->path);
     s->host = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s->host < 0 || connect(s->host, (struct sockaddr *)&to, sizeof to) != 0 ||
         !watch(g, s->host, DATA_HOST, (uint64_t)(s - g->stream))) {
@@ -134,7 +143,6 @@ void gate_bridge_begin(gsp_gate *g, gate_stream *s, const char *path)
     pthread_mutex_lock(&g->lock);
     s->state = STREAM_RUNNING;
     pthread_mutex_unlock(&g->lock);
-    gate_activate(g, s);
 }
 
 /* Closes one unproven connection at random, of `host` if given: whoever holds many loses most. */
@@ -244,7 +252,7 @@ static void shake_done(gsp_gate *g, gate_stream *s)
     atomic_fetch_add(&g->opened, 1);
     memcpy(s->seal.key, h->key_send, sizeof s->seal.key);
     memcpy(s->open.key, h->key_receive, sizeof s->open.key);
-    s->deadline_ns = atom_clock_ns() + g->config.handshake_ns;
+    s->deadline_ns = atom_clock_ns() + 4 * g->config.handshake_ns;
     gate_stream_up(g, s);
     gsp_handshake_wipe(h);
     atom_free(h);
@@ -265,6 +273,15 @@ static void turn(gsp_gate *g, gate_stream *s, bool *more)
                 atomic_fetch_add(&g->strangers, 1);
         } else if (s->shake->state != GSP_HANDSHAKE_GOES_ON && s->shake->out_bytes == 0) {
             shake_done(g, s);
+            return;
+        }
+    }
+    if (s->state == STREAM_READYING) {
+        bool ready;
+        result = gate_pump_ready(g, s, &ready, &why);
+        if (result != PUMP_OVER && ready) {
+            bridge(g, s);
+            *more = s->state == STREAM_RUNNING;
             return;
         }
     } else if (s->state == STREAM_RUNNING) {
@@ -294,14 +311,15 @@ static void end_overdue(gsp_gate *g, uint64_t now)
     for (uint32_t i = 0; i < g->n_streams; i++) {
         gate_stream *s = &g->stream[i];
         bool waits = s->state == STREAM_CONNECTING || s->state == STREAM_SHAKING ||
-                     s->state == STREAM_PARKED;
+                     s->state == STREAM_PARKED || s->state == STREAM_READYING;
         if (!waits || now < s->deadline_ns)
             continue;
         if (s->state == STREAM_SHAKING && !s->dialled)
             atomic_fetch_add(&g->strangers, 1);
         gate_stream_over(g, s, GSP_WELCOME,
                          s->state == STREAM_CONNECTING ? "nobody answered in time"
-                                                       : "the handshake took too long");
+                         : s->state == STREAM_SHAKING  ? "the handshake took too long"
+                                                       : "the peer's transport did not start");
     }
 }
 

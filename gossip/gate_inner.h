@@ -20,6 +20,7 @@ typedef enum stream_state {
     STREAM_CONNECTING, /* TCP is connecting */
     STREAM_SHAKING,    /* in the handshake; of the dialler and of the acceptor */
     STREAM_PARKED,     /* UP was told; waits for its bridge */
+    STREAM_READYING,   /* told the peer that our bridge is there; waits for its word */
     STREAM_RUNNING,
     STREAM_OVER, /* closed; its last event waits to be taken */
 } stream_state;
@@ -48,7 +49,7 @@ typedef struct gate_stream {
 
     bool told, ended, bridge;       /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
     bool event_waits;               /* (lock) UP is there to be taken */
-    char path[GSP_GATE_PATH_BYTES]; /* (lock) */
+    char path[GSP_GATE_PATH_BYTES]; /* (lock) until bridge is taken */
     gsp_gate_event event;           /* (lock) */
 } gate_stream;
 
@@ -96,13 +97,15 @@ bool gate_mail_read(gsp_gate *g);
 
 /* gate.c */
 void gate_dial_begin(gsp_gate *g, gate_stream *s);
-void gate_bridge_begin(gsp_gate *g, gate_stream *s, const char *path);
+void gate_bridge_begin(gsp_gate *g, gate_stream *s);
 void gate_activate(gsp_gate *g, gate_stream *s);
 
 /* gate_pump.c */
 typedef enum pump_result { PUMP_WAITS, PUMP_MORE, PUMP_OVER } pump_result;
 /* Moves bytes both ways until both wait or a fair share is done. PUMP_OVER: *why is set. */
 pump_result gate_pump(gsp_gate *g, gate_stream *s, const char **why);
+/* Sends our word that a bridge is there, and looks for the peer's: *ready. */
+pump_result gate_pump_ready(gsp_gate *g, gate_stream *s, bool *ready, const char **why);
 /* The handshake's part of the same. */
 pump_result gate_pump_shake(gsp_gate *g, gate_stream *s, const char **why);
 

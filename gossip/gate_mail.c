@@ -129,7 +129,7 @@ void gate_stream_up(gsp_gate *g, gate_stream *s)
 
 typedef enum mail_kind { MAIL_NONE, MAIL_DIAL, MAIL_BRIDGE, MAIL_END } mail_kind;
 
-static mail_kind mail_take(gate_stream *s, char path[GSP_GATE_PATH_BYTES])
+static mail_kind mail_take(gate_stream *s)
 {
     if (s->state == STREAM_FREE || s->state == STREAM_OVER)
         return MAIL_NONE;
@@ -140,13 +140,11 @@ static mail_kind mail_take(gate_stream *s, char path[GSP_GATE_PATH_BYTES])
     if (!s->bridge)
         return MAIL_NONE;
     s->bridge = false;
-    memcpy(path, s->path, GSP_GATE_PATH_BYTES);
     return MAIL_BRIDGE;
 }
 
 bool gate_mail_read(gsp_gate *g)
 {
-    char path[GSP_GATE_PATH_BYTES];
     pthread_mutex_lock(&g->lock);
     bool closing = g->closing, mail = g->mail;
     g->mail = false;
@@ -162,12 +160,12 @@ bool gate_mail_read(gsp_gate *g)
     for (uint32_t i = 0; mail && i < g->n_streams; i++) {
         gate_stream *s = &g->stream[i];
         pthread_mutex_lock(&g->lock);
-        mail_kind kind = mail_take(s, path);
+        mail_kind kind = mail_take(s);
         pthread_mutex_unlock(&g->lock);
         if (kind == MAIL_DIAL)
             gate_dial_begin(g, s);
         else if (kind == MAIL_BRIDGE)
-            gate_bridge_begin(g, s, path);
+            gate_bridge_begin(g, s);
         else if (kind == MAIL_END)
             gate_stream_over(g, s, GSP_WELCOME, "ended");
     }

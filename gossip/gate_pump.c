@@ -164,6 +164,31 @@ static pump_result pump_in(gsp_gate *g, gate_stream *s, const char **why)
     return PUMP_MORE;
 }
 
+/* nanomsg gives its peer one second to speak, and the other host's may not be there yet: so the
+ * first record of each side is one byte that says that it is. */
+pump_result gate_pump_ready(gsp_gate *g, gate_stream *s, bool *ready, const char **why)
+{
+    *ready = false;
+    if (s->seal.count == 0) {
+        s->out[GSP_RECORD_HEAD_BYTES] = 1;
+        s->out_end = gsp_record_seal(&s->seal, s->out, 1);
+    }
+    if (send_sealed(g, s, why) == PUMP_OVER)
+        return PUMP_OVER;
+    pump_result result = PUMP_MORE;
+    while (result == PUMP_MORE && !s->plain_end)
+        result = receive(g, s, why);
+    if (s->plain_end && s->plain_end - s->plain_at != 1) {
+        *why = "the peer speaks another protocol behind its gate";
+        return PUMP_OVER;
+    }
+    if (s->plain_end && s->out_at == s->out_end) {
+        next_record(s);
+        *ready = true;
+    }
+    return result == PUMP_OVER ? PUMP_OVER : PUMP_WAITS;
+}
+
 pump_result gate_pump(gsp_gate *g, gate_stream *s, const char **why)
 {
     pump_result in = pump_in(g, s, why);
