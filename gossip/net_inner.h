@@ -94,8 +94,9 @@ struct net_endpoint {
     bool own_directory;
     uint64_t next_path;
 
-    int reply; /* plain: the REP socket; and below */
-    int carrier_fd;
+    int reply;                      /* plain: the REP socket; and below */
+    int request[GSP_NET_PEERS_MAX]; /* 1 + the REQ socket of a dial; 0: none */
+    uint64_t request_end_ns[GSP_NET_PEERS_MAX];
     gsp_address listen;
     uint16_t port_first, port_last, port_next;
     int buffer_bytes;

@@ -243,7 +243,7 @@ static void tick(net_endpoint *e, uint64_t now)
     net_link_tick(e, now);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const net_link *link = &e->link[i];
-        if (link->used && (link->state == LINK_BUILDING || link->state == LINK_DYING))
+        if (link->used && link->state != LINK_NONE && link->state != LINK_UP)
             pause = MS(3);
         else if (link->used && link->wanted && link->state == LINK_NONE && pause > MS(20))
             pause = MS(20);
@@ -342,7 +342,7 @@ atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key, ui
     memcpy(e->net.key, key, sizeof e->net.key);
     e->carrier = carrier;
     e->streams = streams ? streams : STREAMS_DEFAULT;
-    e->reply = e->carrier_fd = -1;
+    e->reply = -1;
     randombytes_buf(&e->boot, sizeof e->boot);
     e->epoll = epoll_create1(EPOLL_CLOEXEC);
     e->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

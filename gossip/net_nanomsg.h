@@ -45,8 +45,8 @@ typedef struct gsp_net_plain_config {
 } gsp_net_plain_config;
 
 /*
- * Opens an endpoint without a gate. Answers on listen (nanomsg REP): a dialler asks there for ports
- * and connects its PAIRs to them.
+ * Opens an endpoint without a gate, IPv4 only. Answers on listen (nanomsg REP): a dialler asks
+ * there for ports and connects its PAIRs to them.
  */
 ATOM_MUST atom_status gsp_net_open_plain(const gsp_net_plain_config *config, gsp_net **out);
 

@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     memcpy(stream, good, sizeof good);
     for (size_t i = 1; i + 3 <= size; i += 3)
-        stream[(data[i] << 8 | data[i + 1]) % sizeof good] ^= data[i + 2];
+        stream[((size_t)data[i] << 8 | data[i + 1]) % sizeof good] ^= data[i + 2];
     size_t intact = 0;
     while (intact < RECORDS &&
            memcmp(stream + intact * RECORD, good + intact * RECORD, RECORD) == 0)

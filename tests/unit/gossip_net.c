@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -31,7 +32,24 @@ static gsp_net *open_gate(unsigned member)
     return net;
 }
 
-static const transport transports[] = {{"gate", open_gate}};
+/* nanomsg cannot say which port it chose: try until one is free. */
+static gsp_net *open_plain(unsigned member)
+{
+    static uint16_t port;
+    gsp_net *net = NULL;
+    if (!port)
+        port = (uint16_t)(20000 + getpid() % 20000);
+    gsp_net_plain_config c = {.listen = test_loopback(0)};
+    memcpy(c.key, pool.member[member].public_key, sizeof c.key);
+    do {
+        port = (uint16_t)(port > 60000 ? 20000 : port + 41);
+        c.listen.port = port;
+        c.port_last = (uint16_t)(port + 40);
+    } while (gsp_net_open_plain(&c, &net) != ATOM_OK);
+    return net;
+}
+
+static const transport transports[] = {{"gate", open_gate}, {"plain", open_plain}};
 
 /* Waits for an event of this kind; frees messages in between. */
 static void await(gsp_net *net, gsp_net_kind kind, gsp_net_event *event)
