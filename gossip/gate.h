@@ -1,7 +1,8 @@
 /*
  * The gate: the one port that strangers can reach (POOL 5). It accepts and dials TCP, shakes hands,
- * and then carries bytes between the sealed stream and a local socket, unparsed; it is to nanomsg
- * what a TLS tunnel is to HTTP. One thread, one epoll.
+ * and then carries bytes between the sealed stream and a local socket; it is to nanomsg what a TLS
+ * tunnel is to HTTP. It does not read messages; of what members send it only checks that it is cut
+ * as nanomsg cuts it (gate_frame.h says why). One thread, one epoll.
  *
  * A stream is one authenticated TCP connection, named by a number that is never used twice. The
  * owner of the gate hears of it (UP), gives it the path of a local socket (gsp_gate_bridge) or ends
@@ -70,7 +71,7 @@ typedef struct gsp_gate_stats {
     uint64_t accepted;                             /* TCP connections */
     uint64_t strangers;                            /* of those: ended without proof */
     uint64_t refused;         /* held the ticket, but no good credential, or not welcome */
-    uint64_t records_refused; /* streams ended by a record that did not open */
+    uint64_t records_refused; /* streams ended by a record that did not open or must not pass */
     uint64_t streams_opened;  /* UP events */
     uint64_t cpu_ns;          /* of the gate's thread */
     uint32_t streams, pending;
@@ -97,8 +98,11 @@ int gsp_gate_event_fd(const gsp_gate *gate);  /* readable: call gsp_gate_next un
  */
 ATOM_MUST atom_status gsp_gate_dial(gsp_gate *gate, const uint8_t *peer, const gsp_address *address,
                                     const gsp_hello *hello, uint64_t tag);
-/* Connects an UP stream to the unix socket at path and lets bytes flow; failing that, DOWN. */
-void gsp_gate_bridge(gsp_gate *gate, uint64_t stream, const char *path);
+/*
+ * Connects an UP stream to nanomsg's local (ipc) socket at path, once the peer has done the same,
+ * and lets bytes flow; failing that, DOWN. A message above bytes_max from the peer ends the stream.
+ */
+void gsp_gate_bridge(gsp_gate *gate, uint64_t stream, const char *path, uint64_t bytes_max);
 /* Ends a stream; no further event of it follows. Unknown and ended ones are fine. */
 void gsp_gate_end(gsp_gate *gate, uint64_t stream);
 /* Takes the next event; false: none. Does not block. */

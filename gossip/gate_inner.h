@@ -9,6 +9,7 @@
 #define GOSSIP_GATE_INNER_H
 
 #include "gossip/gate.h"
+#include "gossip/gate_frame.h"
 #include "gossip/gate_record.h"
 
 #include <pthread.h>
@@ -46,10 +47,11 @@ typedef struct gate_stream {
     size_t in_end, in_want;     /* bytes of the record that is being received */
     size_t plain_at, plain_end; /* opened bytes on their way to host */
     gsp_record_key seal, open;
+    gsp_frames frames; /* of the peer */
 
     bool told, ended, bridge;       /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
     bool event_waits;               /* (lock) UP is there to be taken */
-    char path[GSP_GATE_PATH_BYTES]; /* (lock) until bridge is taken */
+    char path[GSP_GATE_PATH_BYTES]; /* (lock) until bridge is taken; frames.bytes_max too */
     gsp_gate_event event;           /* (lock) */
 } gate_stream;
 

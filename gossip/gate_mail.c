@@ -203,12 +203,13 @@ atom_status gsp_gate_dial(gsp_gate *g, const uint8_t *peer, const gsp_address *a
     return ATOM_OK;
 }
 
-void gsp_gate_bridge(gsp_gate *g, uint64_t stream, const char *path)
+void gsp_gate_bridge(gsp_gate *g, uint64_t stream, const char *path, uint64_t bytes_max)
 {
     pthread_mutex_lock(&g->lock);
     gate_stream *s = find(g, stream);
     if (s && s->state == STREAM_PARKED && !s->bridge) {
         snprintf(s->path, sizeof s->path, "%s", path);
+        s->frames.bytes_max = bytes_max;
         s->bridge = true;
         post(g);
     }

@@ -1,7 +1,7 @@
 /*
  * Owns the way of bytes through the gate: local socket -> seal -> TCP, and TCP -> open -> local
  * socket. One idea: one record per direction is in memory, and a direction only reads when what it
- * read before is gone, so a slow side slows the other by itself. Refuses to look into the bytes.
+ * read before is gone, so a slow side slows the other by itself. Refuses to look into messages.
  */
 #include "gossip/gate_inner.h"
 
@@ -89,7 +89,10 @@ static pump_result write_plain(gate_stream *s, const char **why)
 static bool open_record(gsp_gate *g, gate_stream *s)
 {
     size_t n = gsp_record_length(s->in);
-    if (!gsp_record_open(&s->open, s->in, n)) {
+    bool right = gsp_record_open(&s->open, s->in, n);
+    if (right && s->state == STREAM_RUNNING)
+        right = gsp_frames_pass(&s->frames, s->in + GSP_RECORD_HEAD_BYTES, n);
+    if (!right) {
         atomic_fetch_add(&g->records_refused, 1);
         return false;
     }

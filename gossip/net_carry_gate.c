@@ -34,15 +34,19 @@ static void carrier_end(net_endpoint *e, net_stream *stream)
     stream->path[0] = 0;
 }
 
+static size_t message_bytes_max(uint32_t stream)
+{
+    return stream == 0 ? GSP_NET_CONTROL_BYTES_MAX : GSP_NET_BULK_BYTES_MAX;
+}
+
 /* A PAIR behind a local socket that only this user can reach. */
 static bool open_local(net_endpoint *e, net_stream *stream, uint32_t i)
 {
     char url[GSP_GATE_PATH_BYTES + 8];
-    size_t bytes_max = i == 0 ? GSP_NET_CONTROL_BYTES_MAX : GSP_NET_BULK_BYTES_MAX;
     int n = snprintf(stream->path, sizeof stream->path, "%s/%llx", e->directory,
                      (unsigned long long)++e->next_path);
     if (n < 0 || n >= (int)sizeof stream->path ||
-        net_pair_open(bytes_max, 0, &stream->pair) != ATOM_OK) {
+        net_pair_open(message_bytes_max(i), 0, &stream->pair) != ATOM_OK) {
         stream->path[0] = 0;
         return false;
     }
@@ -85,7 +89,7 @@ static void stream_up(net_endpoint *e, const gsp_gate_event *event)
         net_link_lost(e, link, "no descriptors for a local socket; raise the limit (ulimit -n)");
         return;
     }
-    gsp_gate_bridge(e->gate, event->stream, stream->path);
+    gsp_gate_bridge(e->gate, event->stream, stream->path, message_bytes_max(arrival.stream));
     net_link_stream_added(e, link, arrival.stream);
 }
 

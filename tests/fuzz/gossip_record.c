@@ -1,9 +1,10 @@
 /*
- * After the handshake: any bytes as a stream of records. The first byte chooses: raw bytes, or a
- * valid stream of records with damage at places that the input names. Only the undamaged prefix may
- * open.
+ * After the handshake: any bytes as frames or as a stream of records. The first byte chooses:
+ * frames, raw bytes, or a valid stream of records with damage at places that the input names. Only
+ * the undamaged prefix may open.
  */
 #include "atom/base/assert.h"
+#include "gossip/gate_frame.h"
 #include "gossip/gate_record.h"
 
 #include <sodium.h>
@@ -40,6 +41,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ATOM_ASSERT(sodium_init() >= 0);
     if (size == 0 || size > sizeof stream)
         return 0;
+    if (data[0] & 2) { /* frames: any split gives the same answer */
+        gsp_frames whole = {.bytes_max = 64}, pieces = whole;
+        bool passes = gsp_frames_pass(&whole, data + 1, size - 1), all = true;
+        for (size_t i = 1; i < size && all; i++)
+            all = gsp_frames_pass(&pieces, data + i, 1);
+        ATOM_ASSERT(passes == all && (!passes || whole.left <= 64));
+        return 0;
+    }
     if (data[0] & 1) {
         memcpy(stream, data + 1, size - 1);
         ATOM_ASSERT(read_stream(stream, size - 1, key) == 0);

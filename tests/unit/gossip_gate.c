@@ -1,0 +1,408 @@
+/* Strangers and hostile members at a real gate: nothing they send is answered or accepted, and what
+ * runs keeps running. */
+#include "gossip/gate_record.h"
+#include "tests/lib/gossip_pool.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MS(n) ((n)*1000000ull)
+
+static test_pool pool;
+
+static gsp_net *open_member(unsigned i, uint64_t handshake_ns, bool other_ticket)
+{
+    gsp_net *net = NULL;
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, i),
+                             .gate.n_listen = 1,
+                             .gate.handshake_ns = handshake_ns,
+                             .gate.accepts_per_second = 5000};
+    c.gate.listen[0] = test_address("127.0.0.1:0");
+    if (other_ticket)
+        c.gate.handshake.psk[0][5] ^= 1;
+    test_must(gsp_net_open_gate(&c, &net));
+    return net;
+}
+
+/* Two members that talk all the time while a test attacks the second one's gate. */
+typedef struct running {
+    gsp_net *a, *b;
+    pthread_t thread;
+    atomic_bool stop;
+    atomic_uint rounds, downs;
+} running;
+
+static void *talk(void *arg)
+{
+    running *r = arg;
+    gsp_net_event event;
+    gsp_address at = test_loopback(gsp_net_port(r->b));
+    test_must(gsp_net_dial(r->a, r->b->key, &at, 1));
+    while (!r->stop) {
+        test_must(gsp_net_next(r->a, MS(2), &event));
+        r->downs += event.kind == GSP_NET_DOWN;
+        if (event.kind == GSP_NET_UP || event.kind == GSP_NET_MESSAGE)
+            (void)!gsp_net_send(r->a, r->b->key, GSP_NET_CONTROL, "ping", 4, NULL, 0);
+        r->rounds += event.kind == GSP_NET_MESSAGE;
+        gsp_net_free(r->a, event.data);
+        test_must(gsp_net_next(r->b, MS(2), &event));
+        r->downs += event.kind == GSP_NET_DOWN && memcmp(event.key, r->a->key, 32) == 0;
+        if (event.kind == GSP_NET_MESSAGE && memcmp(event.key, r->a->key, 32) == 0)
+            (void)!gsp_net_send(r->b, event.key, GSP_NET_CONTROL, "pong", 4, NULL, 0);
+        gsp_net_free(r->b, event.data);
+    }
+    return NULL;
+}
+
+static void running_begin(running *r, uint64_t handshake_ns)
+{
+    memset(r, 0, sizeof *r);
+    r->a = open_member(0, handshake_ns, false);
+    r->b = open_member(1, handshake_ns, false);
+    pthread_create(&r->thread, NULL, talk, r);
+    for (unsigned i = 0; r->rounds < 5; i++) {
+        assert_true(i < 30000);
+        usleep(1000);
+    }
+}
+
+/* It went on, without a break, after the attack too. */
+static void running_end(running *r)
+{
+    unsigned before = r->rounds;
+    for (unsigned i = 0; r->rounds < before + 5; i++) {
+        assert_true(i < 30000);
+        usleep(1000);
+    }
+    r->stop = true;
+    pthread_join(r->thread, NULL);
+    assert_int_equal(r->downs, 0);
+    gsp_net_close(&r->a);
+    gsp_net_close(&r->b);
+}
+
+static int connect_raw(uint16_t port)
+{
+    struct sockaddr_storage to;
+    gsp_address at = test_loopback(port);
+    socklen_t bytes = gsp_address_to_socket(&at, &to);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, bytes), 0);
+    return fd;
+}
+
+static bool send_raw(int fd, const void *data, size_t bytes)
+{
+    return send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* Reads exactly n bytes; false at the end of the stream. */
+static bool read_raw(int fd, void *data, size_t n)
+{
+    for (size_t at = 0; at < n;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        ssize_t got = poll(&p, 1, 20000) > 0 ? recv(fd, (char *)data + at, n - at, 0) : -1;
+        if (got <= 0)
+            return false;
+        at += (size_t)got;
+    }
+    return true;
+}
+
+/* Waits for the end of the stream; how many bytes came before it. */
+static size_t drain_raw(int fd)
+{
+    char byte;
+    size_t n = 0;
+    while (read_raw(fd, &byte, 1))
+        n++;
+    close(fd);
+    return n;
+}
+
+static gsp_gate_stats gate_stats(running *r)
+{
+    gsp_gate_stats stats;
+    assert_true(gsp_net_read_gate_stats(r->b, &stats));
+    return stats;
+}
+
+static void garbage_gets_no_answer(void **state)
+{
+    (void)state;
+    running r;
+    uint8_t junk[2000];
+    running_begin(&r, MS(2000));
+    uint16_t port = gsp_net_port(r.b);
+    for (unsigned i = 0; i < 1500; i++) {
+        int fd = connect_raw(port);
+        size_t n =
+            GSP_SEALED_FIRST_BYTES + randombytes_uniform(sizeof junk - GSP_SEALED_FIRST_BYTES);
+        randombytes_buf(junk, n);
+        (void)send_raw(fd, junk, n);
+        assert_int_equal(drain_raw(fd), 0);
+    }
+    assert_int_equal(gate_stats(&r).streams_opened, 3); /* one link, no more */
+    assert_in_range(gate_stats(&r).strangers, 1500, 1500);
+    running_end(&r);
+}
+
+static void slow_ones_are_closed_and_do_not_lock_out(void **state)
+{
+    (void)state;
+    enum { N = 300 };
+    running r;
+    int fd[N];
+    running_begin(&r, MS(3000));
+    uint16_t port = gsp_net_port(r.b);
+    for (unsigned i = 0; i < N; i++) {
+        fd[i] = connect_raw(port);
+        (void)send_raw(fd[i], "x", 1);
+    }
+    /* A member comes in while they sit there. */
+    gsp_net *c = open_member(2, MS(3000), false);
+    gsp_address at = test_loopback(port);
+    gsp_net_event event;
+    test_must(gsp_net_dial(c, r.b->key, &at, 1));
+    do
+        test_must(gsp_net_next(c, MS(30000), &event));
+    while (event.kind == GSP_NET_REFUSED);
+    assert_int_equal(event.kind, GSP_NET_UP);
+    gsp_net_close(&c);
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(drain_raw(fd[i]), 0);
+    running_end(&r);
+}
+
+static void another_ticket_is_refused(void **state)
+{
+    (void)state;
+    running r;
+    gsp_net_event event;
+    running_begin(&r, MS(2000));
+    gsp_net *c = open_member(2, MS(2000), true);
+    gsp_address at = test_loopback(gsp_net_port(r.b));
+    test_must(gsp_net_dial(c, r.b->key, &at, 1));
+    do
+        test_must(gsp_net_next(c, MS(30000), &event));
+    while (event.kind == GSP_NET_NOTHING);
+    assert_int_equal(event.kind, GSP_NET_REFUSED);
+    assert_true(event.why[0]);
+    gsp_net_close(&c);
+    running_end(&r);
+}
+
+/* A member that speaks through its own code: brings a raw socket through the handshake. */
+static int enter(running *r, const gsp_handshake_config *c, uint16_t stream, uint64_t link,
+                 gsp_record_key *seal)
+{
+    static gsp_handshake h;
+    gsp_hello hello = {.stream = stream, .n_streams = 2, .boot = 77, .link = link};
+    uint8_t data[GSP_HANDSHAKE_BYTES_MAX];
+    size_t used;
+    int fd = connect_raw(gsp_net_port(r->b));
+    test_must(gsp_handshake_dial(&h, c, &hello, NULL, test_now_s()));
+    while (h.state == GSP_HANDSHAKE_GOES_ON) {
+        assert_true(send_raw(fd, h.out, h.out_bytes));
+        gsp_handshake_sent(&h);
+        while (h.out_bytes == 0 && h.state == GSP_HANDSHAKE_GOES_ON) {
+            size_t n = gsp_handshake_wants(&h);
+            assert_true(read_raw(fd, data, n));
+            (void)!gsp_handshake_feed(&h, data, n, &used);
+        }
+    }
+    assert_int_equal(h.state, GSP_HANDSHAKE_DONE);
+    *seal = (gsp_record_key){.count = 0};
+    memcpy(seal->key, h.key_send, 32);
+    return fd;
+}
+
+static size_t seal_into(gsp_record_key *seal, uint8_t *record, const void *data, size_t n)
+{
+    memcpy(record + GSP_RECORD_HEAD_BYTES, data, n);
+    return gsp_record_seal(seal, record, n);
+}
+
+/* Holds the ticket and an admission, and sends damaged records: each ends its stream. */
+static void damaged_records_end_their_stream(void **state)
+{
+    (void)state;
+    running r;
+    gsp_handshake_config c = test_member(&pool, 3);
+    gsp_record_key seal;
+    uint8_t record[200];
+    running_begin(&r, MS(2000));
+    for (unsigned i = 0; i < 200; i++) {
+        int fd = enter(&r, &c, 0, i, &seal);
+        size_t n = seal_into(&seal, record, "\1", 1);
+        if (i % 2 == 0) { /* the first record, or the one after a good one */
+            assert_true(send_raw(fd, record, n));
+            n = seal_into(&seal, record, record + 100, 80);
+        }
+        record[randombytes_uniform(4) ? randombytes_uniform((uint32_t)n) : 0] ^=
+            (uint8_t)(1 + randombytes_uniform(255));
+        memset(record + n, 0, sizeof record - n);
+        (void)send_raw(fd, record, sizeof record);
+        shutdown(fd, SHUT_WR);
+        drain_raw(fd);
+    }
+    assert_int_equal(gate_stats(&r).streams_opened, 203);
+    running_end(&r);
+}
+
+/* A hostile member's bytes reach nanomsg as they are: whatever they are, only its own link suffers.
+ */
+static void hostile_bytes_behind_the_gate(void **state)
+{
+    (void)state;
+    static const uint8_t heads[][8] = {
+        {0, 'S', 'P', 0, 0, 16, 0, 0}, /* PAIR: right */
+        {0, 'S', 'P', 0, 0, 16, 0, 0},   {0, 'S', 'P', 0, 0, 33, 0, 0},
+        {0, 'S', 'P', 1, 0, 16, 0, 0},   {9, 9, 9, 9, 9, 9, 9, 9},
+        {0, 'S', 'P', 0, 0, 16, 0xff, 1}};
+    running r;
+    gsp_handshake_config c = test_member(&pool, 3);
+    gsp_record_key seal[2];
+    static uint8_t record[3000];
+    running_begin(&r, MS(2000));
+    for (unsigned i = 0; i < 120; i++) {
+        int fd[2];
+        for (uint16_t s = 0; s < 2; s++) {
+            uint8_t junk[2000];
+            fd[s] = enter(&r, &c, s, 1000 + i, &seal[s]);
+            (void)send_raw(fd[s], record, seal_into(&seal[s], record, "\1", 1));
+            (void)send_raw(fd[s], record,
+                           seal_into(&seal[s], record, heads[i % (sizeof heads / 8)], 8));
+            randombytes_buf(junk, sizeof junk);
+            if (i % 3) { /* nanomsg's frame of ipc: a kind, a length */
+                memset(junk, 0, 9);
+                junk[0] = (uint8_t)(i % 5);
+                memset(junk + 1 + i % 8, (int)(i * 37), i % 4);
+            }
+            (void)send_raw(fd[s], record, seal_into(&seal[s], record, junk, sizeof junk));
+        }
+        usleep(20000);
+        for (int s = 0; s < 2; s++)
+            close(fd[s]);
+    }
+    running_end(&r);
+}
+
+typedef struct attack {
+    uint16_t port;
+    atomic_bool stop;
+    atomic_uint n;
+} attack;
+
+static void *flood(void *arg)
+{
+    attack *a = arg;
+    uint8_t junk[GSP_SEALED_FIRST_BYTES];
+    while (!a->stop) {
+        int fd = connect_raw(a->port);
+        randombytes_buf(junk, sizeof junk);
+        (void)send_raw(fd, junk, 1 + randombytes_uniform(sizeof junk));
+        close(fd);
+        a->n++;
+    }
+    return NULL;
+}
+
+static void a_flood_does_not_stop_what_runs(void **state)
+{
+    (void)state;
+    running r;
+    pthread_t thread;
+    running_begin(&r, MS(2000));
+    attack a = {.port = gsp_net_port(r.b)};
+    pthread_create(&thread, NULL, flood, &a);
+    unsigned before = r.rounds;
+    for (unsigned i = 0; a.n < 1000 || r.rounds < before + 100; i++) {
+        assert_true(i < 60000);
+        usleep(1000);
+    }
+    a.stop = true;
+    pthread_join(thread, NULL);
+    assert_int_equal(gate_stats(&r).streams_opened, 3);
+    running_end(&r);
+}
+
+/* A guest comes with an invite, is admitted by the owner, and comes back as a member. */
+static void a_guest_becomes_a_member(void **state)
+{
+    (void)state;
+    gsp_net *owner = NULL, *guest = NULL;
+    gsp_net_event event;
+    gsp_role role = GSP_OWNER;
+    uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
+    uint32_t bytes = 0;
+    uint64_t now = test_now_s();
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, 0), .gate.n_listen = 1};
+    c.gate.listen[0] = test_address("127.0.0.1:0");
+    c.gate.handshake.self = &pool.owner;
+    c.gate.handshake.credential_bytes = 0;
+    test_must(gsp_net_open_gate(&c, &owner));
+    gsp_invite invite = {.id = {1}, .count = 1, .issued_s = now, .expires_s = now + 60};
+    memcpy(invite.pool, pool.pool, sizeof invite.pool);
+    gsp_invite_sign(&invite, &pool.owner);
+    c.gate.n_listen = 0;
+    c.gate.handshake.self = &pool.member[20];
+    c.gate.handshake.credential_bytes = GSP_INVITE_BYTES;
+    gsp_invite_encode(&invite, c.gate.handshake.credential);
+    test_must(gsp_net_open_gate(&c, &guest));
+    assert_int_equal(gsp_net_port(guest), 0);
+    gsp_address at = test_loopback(gsp_net_port(owner));
+    static const uint8_t anybody[GSP_NET_KEY_BYTES];
+    test_must(gsp_net_dial(guest, anybody, &at, 1));
+    for (bool as_guest = true;; as_guest = false) {
+        do {
+            test_must(gsp_net_next(guest, MS(5), &event));
+            test_must(gsp_net_next(owner, MS(5), &event));
+        } while (event.kind != GSP_NET_UP);
+        assert_int_equal(event.guest, as_guest);
+        assert_int_equal(event.address.port, 0);
+        assert_true(gsp_net_peer_credential(owner, event.key, &role, credential, &bytes));
+        assert_int_equal(role, as_guest ? GSP_GUEST : GSP_MEMBER);
+        if (!as_guest)
+            break;
+        gsp_admission a = {.issued_s = now, .expires_s = now + 600};
+        memcpy(a.pool, pool.pool, sizeof a.pool);
+        memcpy(a.member, event.key, sizeof a.member);
+        gsp_admission_sign(&a, &pool.owner);
+        gsp_admission_encode(&a, credential);
+        gsp_net_rekey(guest, (const uint8_t(*)[GSP_PSK_BYTES])c.gate.handshake.psk, 1, credential,
+                      GSP_ADMISSION_BYTES);
+        gsp_net_drop(guest, owner->key);
+        test_must(gsp_net_dial(guest, owner->key, &at, 1));
+    }
+    gsp_net_close(&guest);
+    gsp_net_close(&owner);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(garbage_gets_no_answer),
+        cmocka_unit_test(slow_ones_are_closed_and_do_not_lock_out),
+        cmocka_unit_test(another_ticket_is_refused),
+        cmocka_unit_test(damaged_records_end_their_stream),
+        cmocka_unit_test(hostile_bytes_behind_the_gate),
+        cmocka_unit_test(a_flood_does_not_stop_what_runs),
+        cmocka_unit_test(a_guest_becomes_a_member),
+    };
+    test_pool_make(&pool, 9);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
