@@ -1,0 +1,325 @@
+/*
+ * Owns a store's file: its head, its lock, the space reserved for it, and the commit records. One
+ * idea: everything that decides whether a file may be used or trusted is in three blocks before the
+ * data, each with a checksum. Refuses files that are not stores, stores of other runs, and a second
+ * user of the same one.
+ */
+#include "swap/store_inner.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define MAGIC "atomstor"
+enum { VERSION = 1, HEAD_AT = 0, COMMIT_AT = STORE_ALIGN };
+
+/* In the first bytes of their blocks; little-endian, as the machines that atom runs on. */
+typedef struct head {
+    char magic[8];
+    uint32_t version, align;
+    uint64_t bytes, owner;
+    uint64_t check; /* of the bytes before */
+} head;
+typedef struct commit {
+    char magic[8];
+    uint64_t owner, sequence, step;
+    uint64_t check;
+} commit;
+
+static uint64_t check_of(const void *record, size_t bytes)
+{
+    return atom_hash(ATOM_HASH_SEED, record, bytes);
+}
+
+atom_status store_fail(const store *s, bool write, uint64_t offset, int64_t moved)
+{
+    const char *what = write ? "write" : "read";
+    if (moved == 0)
+        return atom_fail(ATOM_E_RUNTIME,
+                         "%s: the file ends before byte %" PRIu64
+                         "; it was cut while it was in use; resume from the last checkpoint",
+                         s->path, offset);
+    int code = (int)-moved;
+    if (code == ENOSPC || code == EDQUOT || code == EFBIG)
+        return atom_fail_errno(code,
+                               "%s: no room to %s at byte %" PRIu64
+                               "; free space and resume from the last checkpoint",
+                               s->path, what, offset);
+    return atom_fail_errno(code,
+                           "%s: the disk failed to %s at byte %" PRIu64
+                           "; put the store on another disk and resume from the last checkpoint",
+                           s->path, what, offset);
+}
+
+/* One block, whole or not at all. */
+static atom_status block_move(store *s, bool write, uint64_t offset)
+{
+    ssize_t moved;
+    do
+        moved = write ? pwrite(s->fd, s->block, STORE_ALIGN, (off_t)offset)
+                      : pread(s->fd, s->block, STORE_ALIGN, (off_t)offset);
+    while (moved < 0 && errno == EINTR);
+    if (moved == STORE_ALIGN)
+        return ATOM_OK;
+    return store_fail(s, write, offset, moved < 0 ? -errno : 0);
+}
+
+static atom_status sync_file(store *s)
+{
+    return fdatasync(s->fd) ? atom_fail_errno(errno, "%s: fdatasync", s->path) : ATOM_OK;
+}
+
+/* O_DIRECT where it can be had. */
+static atom_status open_file(store *s, bool create)
+{
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
+    s->direct = true;
+    s->fd = open(s->path, flags | O_DIRECT, 0600);
+    if (s->fd < 0 && errno == EINVAL) {
+        s->direct = false;
+        s->fd = open(s->path, flags, 0600);
+    }
+    struct stat info;
+    if (s->fd < 0 && errno == ENOENT)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: the store is gone; resume from a checkpoint, which makes it anew",
+                         s->path);
+    if (s->fd < 0)
+        return atom_fail_errno(errno, "%s: cannot be opened", s->path);
+    if (fstat(s->fd, &info))
+        return atom_fail_errno(errno, "%s", s->path);
+    if (!S_ISREG(info.st_mode))
+        return atom_fail(ATOM_E_FORMAT, "%s: not a regular file; name another place", s->path);
+    if (flock(s->fd, LOCK_EX | LOCK_NB))
+        return atom_fail(ATOM_E_USAGE,
+                         "%s: another run has this store open; end it, or use another directory",
+                         s->path);
+    return ATOM_OK;
+}
+
+/* Space for the data area, taken at once, so that a full disk shows before training. */
+static atom_status reserve(store *s)
+{
+    uint64_t whole = STORE_DATA_AT + s->bytes;
+    int code = posix_fallocate(s->fd, 0, (off_t)whole);
+    struct statvfs disk;
+    if (code == 0)
+        return ATOM_OK;
+    if (code != ENOSPC || fstatvfs(s->fd, &disk))
+        return atom_fail_errno(code, "%s: cannot reserve %" PRIu64 " bytes", s->path, whole);
+    char want[24], have[24];
+    return atom_fail(ATOM_E_RESOURCE,
+                     "%s: not enough disk: the store needs %s (%" PRIu64 " bytes), there is %s; "
+                     "free space, name another disk, or raise --host-memory",
+                     s->path, atom_size_text(whole, want), whole,
+                     atom_size_text((uint64_t)disk.f_bavail * disk.f_frsize, have));
+}
+
+static atom_status head_write(store *s)
+{
+    head h = {.version = VERSION, .align = STORE_ALIGN, .bytes = s->bytes, .owner = s->owner};
+    memcpy(h.magic, MAGIC, sizeof h.magic);
+    h.check = check_of(&h, offsetof(head, check));
+    atom_status st = ATOM_OK;
+    memset(s->block, 0, STORE_ALIGN);
+    for (uint64_t at = COMMIT_AT; at <= COMMIT_AT + STORE_ALIGN && st == ATOM_OK; at += STORE_ALIGN)
+        st = block_move(s, true, at);
+    memcpy(s->block, &h, sizeof h);
+    if (st == ATOM_OK)
+        st = block_move(s, true, HEAD_AT);
+    return st == ATOM_OK ? sync_file(s) : st;
+}
+
+static atom_status head_read(store *s)
+{
+    head h;
+    atom_status st = block_move(s, false, HEAD_AT);
+    if (st != ATOM_OK)
+        return st;
+    memcpy(&h, s->block, sizeof h);
+    if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 ||
+        h.check != check_of(&h, offsetof(head, check)))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: not a store of atom; it was left alone; name another place", s->path);
+    if (h.version != VERSION || h.align != STORE_ALIGN)
+        return atom_fail(ATOM_E_FORMAT, "%s: a store of version %" PRIu32 ", this is version %d",
+                         s->path, h.version, VERSION);
+    if (h.owner != s->owner)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: the store of another run; remove it, or name another place", s->path);
+    if (s->bytes && h.bytes != s->bytes)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: holds %" PRIu64 " bytes, this run needs %" PRIu64
+                         "; remove it and resume from a checkpoint",
+                         s->path, h.bytes, s->bytes);
+    s->bytes = h.bytes;
+    return ATOM_OK;
+}
+
+/* The newer of the records that are whole. */
+static atom_status commit_read(store *s)
+{
+    for (uint64_t i = 0; i < 2; i++) {
+        commit c;
+        atom_status st = block_move(s, false, COMMIT_AT + i * STORE_ALIGN);
+        if (st != ATOM_OK)
+            return st;
+        memcpy(&c, s->block, sizeof c);
+        if (memcmp(c.magic, MAGIC, sizeof c.magic) != 0 || c.owner != s->owner ||
+            c.check != check_of(&c, offsetof(commit, check)) || c.sequence <= s->sequence)
+            continue;
+        s->sequence = c.sequence;
+        s->committed = c.step;
+    }
+    return ATOM_OK;
+}
+
+atom_status store_commit(store *s, uint64_t step)
+{
+    ATOM_ASSERT(step > s->committed);
+    commit c = {.owner = s->owner, .sequence = s->sequence + 1, .step = step};
+    memcpy(c.magic, MAGIC, sizeof c.magic);
+    c.check = check_of(&c, offsetof(commit, check));
+    atom_status st = sync_file(s);
+    memset(s->block, 0, STORE_ALIGN);
+    memcpy(s->block, &c, sizeof c);
+    if (st == ATOM_OK)
+        st = block_move(s, true, COMMIT_AT + c.sequence % 2 * STORE_ALIGN);
+    if (st == ATOM_OK)
+        st = sync_file(s);
+    if (st == ATOM_OK) {
+        s->sequence = c.sequence;
+        s->committed = step;
+    }
+    return st;
+}
+
+static const store_engine *const engines[STORE_KIND_N] = {NULL, &store_engine_uring,
+                                                          &store_engine_aio, &store_engine_threads};
+
+/* Tries a queue on the file itself. */
+static atom_status try_engine(const store *s, const store_engine *engine)
+{
+    store_queue *q = NULL;
+    store_queue_config config = {s->fd, s->depth, NULL, 0};
+    atom_status st = engine->open(&config, &q);
+    if (st == ATOM_OK)
+        engine->close(q);
+    return st;
+}
+
+static atom_status choose_engine(store *s, const store_config *config)
+{
+    s->engine = config->engine ? config->engine : engines[config->kind];
+    if (s->engine)
+        return try_engine(s, s->engine);
+    for (int kind = STORE_URING; kind < STORE_KIND_N; kind++) {
+        /* libaio blocks in submit without O_DIRECT */
+        if (kind == STORE_AIO && !s->direct)
+            continue;
+        s->engine = engines[kind];
+        if (try_engine(s, s->engine) == ATOM_OK)
+            return ATOM_OK;
+    }
+    return atom_fail(ATOM_E_UNSUPPORTED, "%s: no way to read and write it on this machine",
+                     s->path);
+}
+
+/* An existing file is taken over only if it is a store of this run; an empty one is new. */
+static atom_status open_data(store *s, bool create)
+{
+    struct stat info;
+    if (fstat(s->fd, &info))
+        return atom_fail_errno(errno, "%s", s->path);
+    if (info.st_size > 0 || !create) {
+        atom_status st = head_read(s);
+        return st == ATOM_OK ? commit_read(s) : st;
+    }
+    atom_status st = reserve(s);
+    if (st == ATOM_OK)
+        st = head_write(s);
+    if (st != ATOM_OK)
+        (void)unlink(s->path); /* ours, and empty a moment ago */
+    return st;
+}
+
+atom_status store_open(const store_config *config, store **out)
+{
+    ATOM_ASSERT(config->depth <= STORE_DEPTH_MAX && config->chunk_bytes % STORE_ALIGN == 0);
+    atom_status st = ATOM_OK;
+    store *s = atom_alloc(1, sizeof *s);
+    if (!s)
+        return atom_fail_memory("a store", sizeof *s);
+    s->fd = -1;
+    s->path = atom_strdup(config->path);
+    s->block = aligned_alloc(STORE_ALIGN, STORE_ALIGN);
+    s->depth = config->depth ? config->depth : STORE_DEPTH;
+    s->chunk_bytes = config->chunk_bytes ? config->chunk_bytes : STORE_CHUNK_BYTES;
+    s->ring = config->ring;
+    s->ring_bytes = config->ring_bytes;
+    s->bytes = (config->bytes + STORE_ALIGN - 1) / STORE_ALIGN * STORE_ALIGN;
+    s->owner = config->owner;
+    if (!s->path || !s->block) {
+        st = atom_fail_memory("a store", STORE_ALIGN);
+        goto fail;
+    }
+    ATOM_TRY(open_file(s, config->create));
+    ATOM_TRY(choose_engine(s, config));
+    ATOM_TRY(open_data(s, config->create));
+    *out = s;
+    return ATOM_OK;
+fail:
+    store_close(&s);
+    return st;
+}
+
+void store_close(store **s)
+{
+    if (!*s)
+        return;
+    if ((*s)->fd >= 0) {
+        /* the kernel ends io_urings late, and they hold the open file and so its lock */
+        (void)flock((*s)->fd, LOCK_UN);
+        (void)close((*s)->fd);
+    }
+    atom_free((*s)->path);
+    free((*s)->block);
+    atom_free(*s);
+    *s = NULL;
+}
+
+store_facts store_about(const store *s)
+{
+    return (store_facts){.engine = s->engine->name,
+                         .direct = s->direct,
+                         .registered = s->registered,
+                         .bytes = s->bytes,
+                         .committed = s->committed};
+}
+
+const char *store_kind_name(store_kind kind)
+{
+    return kind == STORE_AUTO ? "auto" : engines[kind]->name;
+}
+
+atom_status store_probe(store_kind kind)
+{
+    if (kind == STORE_AUTO)
+        return ATOM_OK;
+    store_queue *q = NULL;
+    store_queue_config config = {.fd = STDERR_FILENO, .depth = 1};
+    atom_status st = engines[kind]->open(&config, &q);
+    if (st == ATOM_OK)
+        engines[kind]->close(q);
+    return st;
+}
