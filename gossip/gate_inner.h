@@ -44,7 +44,8 @@ typedef struct gate_stream {
 
     uint8_t *out, *in;          /* BUFFER_BYTES each, from PARKED on */
     size_t out_at, out_end;     /* sealed bytes on their way to tcp */
-    size_t in_end, in_want;     /* bytes of the record that is being received */
+    size_t in_end;              /* bytes of the record that is being received */
+    int low_water;              /* what tcp must hold before it wakes us; 0: the default, 1 */
     size_t plain_at, plain_end; /* opened bytes on their way to host */
     gsp_record_key seal, open;
     gsp_frames frames; /* of the peer */

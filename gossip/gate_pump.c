@@ -11,6 +11,8 @@
 
 /* Records per direction before other streams get their turn. */
 enum { SHARE = 4 };
+/* Larger marks make the kernel offer smaller windows. */
+enum { LOW_WATER_MAX = 16384 };
 
 static bool again(void)
 {
@@ -111,6 +113,17 @@ static void next_record(gate_stream *s)
     s->plain_at = s->plain_end = 0;
 }
 
+/* Nothing can be done with half a record: sleep until more of it is here, which halves the cost of
+ * receiving. Setting the mark rings when it has been reached already. */
+static void await_bytes(gate_stream *s, size_t bytes)
+{
+    int low_water = (int)(bytes < LOW_WATER_MAX ? bytes : LOW_WATER_MAX);
+    s->tcp_in = false;
+    if (low_water != s->low_water)
+        setsockopt(s->tcp, SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
+    s->low_water = low_water;
+}
+
 static pump_result receive(gsp_gate *g, gate_stream *s, const char **why)
 {
     size_t want = GSP_RECORD_HEAD_BYTES, n = 0;
@@ -128,22 +141,23 @@ static pump_result receive(gsp_gate *g, gate_stream *s, const char **why)
             *why = "a record was forged or damaged";
             return PUMP_OVER;
         }
-        want += GSP_RECORD_HEAD_BYTES; /* and the next head, in one call */
     }
+    size_t room = want + (n ? GSP_RECORD_HEAD_BYTES : 0); /* with the next head, in one call */
     if (!s->tcp_in)
         return PUMP_WAITS;
-    ssize_t got = recv(s->tcp, s->in + s->in_end, want - s->in_end, MSG_DONTWAIT);
+    ssize_t got = recv(s->tcp, s->in + s->in_end, room - s->in_end, MSG_DONTWAIT);
     if (got > 0) {
-        if ((size_t)got < want - s->in_end && !s->tcp_end)
-            s->tcp_in = false; /* that was all: the next byte rings again */
+        bool all = (size_t)got < room - s->in_end && !s->tcp_end;
         s->in_end += (size_t)got;
+        if (all && s->in_end < want)
+            await_bytes(s, want - s->in_end);
         atomic_fetch_add_explicit(&g->received_bytes, (uint64_t)got, memory_order_relaxed);
         return PUMP_MORE;
     }
     if (got < 0 && errno == EINTR)
         return PUMP_MORE;
     if (got < 0 && again()) {
-        s->tcp_in = false;
+        await_bytes(s, want - s->in_end);
         return PUMP_WAITS;
     }
     *why = got == 0 ? "the peer closed the connection" : strerror(errno);
