@@ -1,0 +1,86 @@
+/*
+ * The one way to start a kernel, to copy and to clear on the device. Included by every .cu; its
+ * twin for the CPU is tests/shim/cuda_shim.h, so no .cu has a <<< >>> or calls the CUDA runtime.
+ *
+ *   krn_launch(cx, kernel, grid, threads, shared_bytes, args...)
+ *
+ * Order: on the context's stream. Never waits. Blocks are one-dimensional and a multiple of 32
+ * threads; a grid without blocks starts nothing. Dynamic shared memory beyond 48 KiB is asked for
+ * here. Allowed while a stream is captured into a graph: arguments are copied at the call, so what
+ * changes per step is read from device memory (krn_ctx.step).
+ *
+ * Errors: none are returned (kernels return void). What the runtime refuses stays in its last
+ * error, which the device layer reads after each call list; a fault of a running kernel is sticky.
+ */
+#ifndef KERNELS_CUDA_LAUNCH_CUH
+#define KERNELS_CUDA_LAUNCH_CUH
+
+extern "C" {
+#include "atom/base/assert.h"
+#include "kernels/kernels.h"
+}
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#else
+#include <cuda_shim.h>
+#endif
+
+enum { KRN_SHARED_FREE_BYTES = 48 << 10 }; /* dynamic shared memory that needs no asking */
+
+static inline dim3 krn_grid(int64_t x, int64_t y = 1, int64_t z = 1)
+{
+    ATOM_ASSERT(x >= 0 && x < INT32_MAX && y >= 0 && y < 65536 && z >= 0 && z < 65536);
+    dim3 grid;
+    grid.x = (unsigned)x;
+    grid.y = (unsigned)y;
+    grid.z = (unsigned)z;
+    return grid;
+}
+
+template <typename... Params, typename... Args>
+static inline void krn_launch(krn_ctx *cx, void (*kernel)(Params...), dim3 grid, unsigned threads,
+                              size_t shared_bytes, Args... args)
+{
+    ATOM_ASSERT(threads && threads % 32 == 0 && threads <= 1024);
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0)
+        return;
+#if defined(__CUDACC__)
+    if (shared_bytes > KRN_SHARED_FREE_BYTES)
+        (void)cudaFuncSetAttribute((const void *)kernel,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
+    kernel<<<grid, threads, shared_bytes, (cudaStream_t)cx->native_stream>>>(
+        static_cast<Params>(args)...);
+#else
+    (void)cx;
+    shim_launch(grid, threads, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+#endif
+}
+
+/* dst <- src, both on the device, no overlap. */
+static inline void krn_copy_on_stream(krn_ctx *cx, void *dst, const void *src, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+#if defined(__CUDACC__)
+    (void)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
+                          (cudaStream_t)cx->native_stream);
+#else
+    (void)cx;
+    memcpy(dst, src, bytes);
+#endif
+}
+
+static inline void krn_zero_on_stream(krn_ctx *cx, void *dst, uint64_t bytes)
+{
+    if (bytes == 0)
+        return;
+#if defined(__CUDACC__)
+    (void)cudaMemsetAsync(dst, 0, bytes, (cudaStream_t)cx->native_stream);
+#else
+    (void)cx;
+    memset(dst, 0, bytes);
+#endif
+}
+
+#endif
