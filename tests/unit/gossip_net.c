@@ -1,6 +1,7 @@
 /* The conformance suite of net.h: every transport passes every case. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
+#include "gossip/net_sim.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <pthread.h>
@@ -49,7 +50,17 @@ static gsp_net *open_plain(unsigned member)
     return net;
 }
 
-static const transport transports[] = {{"gate", open_gate}, {"plain", open_plain}};
+static gsp_sim_hub *hub;
+
+static gsp_net *open_sim(unsigned member)
+{
+    gsp_net *net = NULL;
+    test_must(gsp_sim_net_open(hub, pool.member[member].public_key, &net));
+    return net;
+}
+
+static const transport transports[] = {
+    {"gate", open_gate}, {"plain", open_plain}, {"sim", open_sim}};
 
 /* Waits for an event of this kind; frees messages in between. */
 static void await(gsp_net *net, gsp_net_kind kind, gsp_net_event *event)
@@ -396,6 +407,7 @@ static void nothing_leaks(void **state)
 int main(void)
 {
     test_pool_make(&pool, 7);
+    test_must(gsp_sim_hub_open(&hub));
     int failed = 0;
     for (size_t i = 0; i < sizeof transports / sizeof *transports; i++) {
         void *t = (void *)&transports[i];
@@ -413,5 +425,6 @@ int main(void)
         };
         failed += cmocka_run_group_tests_name(transports[i].name, tests, NULL, NULL);
     }
+    gsp_sim_hub_close(&hub);
     return failed;
 }
