@@ -1,0 +1,50 @@
+/*
+ * The last pass of sums that blocks made in parts: out[c] += parts[0][c] + parts[1][c] + ..., added
+ * in an order that depends on the number of parts alone. Each .cu that includes it has its own
+ * copy.
+ *
+ *   parts   f32 [n][columns]
+ *   out     f32 [split], or [columns] where split is 0; NULL: skipped
+ *   out2    takes columns split .. columns - 1; NULL: skipped
+ */
+#ifndef KERNELS_CUDA_FINISH_CUH
+#define KERNELS_CUDA_FINISH_CUH
+
+#include "kernels/cuda/prim.cuh"
+
+enum { KRN_FINISH_WARPS = 16 };
+
+/* 32 columns a block; each warp sums a contiguous sixteenth of the parts. */
+static __global__ void __launch_bounds__(KRN_FINISH_WARPS * 32)
+    krn_finish_parts(float *out, float *out2, const float *parts, int64_t n, int64_t columns,
+                     int64_t split)
+{
+    KRN_SHARED(float, fold, KRN_FINISH_WARPS * 32);
+    int64_t column = (int64_t)blockIdx.x * 32 + krn_lane();
+    int64_t share = (n + KRN_FINISH_WARPS - 1) / KRN_FINISH_WARPS;
+    int64_t first = krn_warp() * share, end = first + share < n ? first + share : n;
+    float sum = 0.0f;
+    if (column < columns) {
+#pragma unroll 8
+        for (int64_t i = first; i < end; i++)
+            sum += parts[i * columns + column];
+    }
+    fold[threadIdx.x] = sum;
+    krn_sync();
+    if (krn_warp() != 0 || column >= columns)
+        return;
+    for (int warp = 1; warp < KRN_FINISH_WARPS; warp++)
+        sum += fold[warp * 32 + krn_lane()];
+    float *to = column < split ? out + column : out2 + (column - split);
+    if (column < split ? out != nullptr : out2 != nullptr)
+        *to += sum;
+}
+
+static inline void krn_finish(krn_ctx *cx, float *out, float *out2, const float *parts, int64_t n,
+                              int64_t columns, int64_t split)
+{
+    krn_launch(cx, krn_finish_parts, krn_grid((columns + 31) / 32), KRN_FINISH_WARPS * 32, 0, out,
+               out2, parts, n, columns, split ? split : columns);
+}
+
+#endif
