@@ -13,6 +13,7 @@ typedef struct bench_values {
     int64_t threads, rounds, params;
     uint64_t bytes;
     char *model;
+    char *dir; /* disk */
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
     bool json;
@@ -44,5 +45,6 @@ double bench_peak_flops(atom_threads *threads, atom_dtype dtype, uint32_t rounds
 
 ATOM_MUST atom_status bench_matmul_run(const bench_values *v);
 ATOM_MUST atom_status bench_train_run(const bench_values *v);
+ATOM_MUST atom_status bench_disk_run(const bench_values *v);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *const whats[] = {"adamw", "copy", "matmul", "train", NULL};
+static const char *const whats[] = {"adamw", "copy", "disk", "matmul", "train", NULL};
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 
 #define AT(member) .offset = offsetof(bench_values, member)
@@ -48,8 +48,14 @@ static const opt_spec specs[] = {
      .fallback = "256MiB",
      .min = 4096,
      .max = 0x1p40,
-     .group = "copy",
-     .help = "Size of one copy."},
+     .group = "copy and disk",
+     .help = "Size of one copy; of the file."},
+    {.name = "dir",
+     .type = OPT_TEXT,
+     AT(dir),
+     .fallback = ".",
+     .value = "DIR",
+     .help = "disk: where the file goes for the time of the test."},
     {.name = "model",
      .type = OPT_TEXT,
      AT(model),
@@ -106,16 +112,18 @@ static const opt_spec specs[] = {
 
 static const opt_command options = {
     .name = "bench",
-    .summary = "measure rates beside their ceilings: adamw, copy, matmul, train",
+    .summary = "measure rates beside their ceilings: adamw, copy, disk, matmul, train",
     .description =
         "adamw: host AdamW beside a STREAM triad.\n"
         "copy: copies between host and device beside a plain memory copy.\n"
+        "disk: the disk tier's store, by each way to the kernel, beside fio.\n"
         "matmul: the linear layers of a model beside the processor's raw multiply-add rate.\n"
         "train: whole steps beside the time of their matmuls alone; with --device-memory, "
         "swapped beside resident.",
     .examples = "atom bench adamw\n"
+                "atom bench disk --dir /mnt/nvme --bytes 8GiB\n"
                 "atom bench train --model gpt2-124m --device-memory 512MiB\n",
-    .positional = "adamw|copy|matmul|train",
+    .positional = "adamw|copy|disk|matmul|train",
     .positional_min = 1,
     .positional_max = 1,
     OPT_TABLE(specs, bench_values),
@@ -197,15 +205,18 @@ static atom_status run(void *values, const opt_parsed *parsed)
         return bench_train_run(v);
     if (strcmp(what, "matmul") == 0)
         return bench_matmul_run(v);
+    if (strcmp(what, "disk") == 0)
+        return bench_disk_run(v);
     ATOM_TRY(atom_threads_open(n, &threads));
     if (strcmp(what, "adamw") == 0) {
         st = bench_adamw(v, threads);
     } else if (strcmp(what, "copy") == 0) {
         st = bench_copy(v, threads);
     } else {
-        const char *near = atom_did_you_mean(what, whats, 4);
-        st = atom_fail(ATOM_E_USAGE, "no bench '%s'; there are adamw, copy, matmul and train%s%s%s",
-                       what, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+        const char *near = atom_did_you_mean(what, whats, 5);
+        st = atom_fail(ATOM_E_USAGE,
+                       "no bench '%s'; there are adamw, copy, disk, matmul and train%s%s%s", what,
+                       near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     }
 fail:
     atom_threads_close(&threads);
