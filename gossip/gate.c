@@ -46,16 +46,18 @@ static bool watch(gsp_gate *g, int fd, uint64_t kind, uint64_t i)
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
 }
 
-/* No buffer sizes: the kernel tunes them only while nobody sets them. */
+/* No buffer sizes: the kernel tunes them only while nobody sets them. What it has not sent yet is
+ * kept short instead, so that a slow peer does not hold seconds of data that are out of date. */
 static void set_options(const gsp_gate *g, int fd)
 {
-    int on = 1, idle_s = 4, interval_s = 2, probes = 3;
+    int on = 1, idle_s = 4, interval_s = 2, probes = 3, unsent_bytes = 256 * 1024;
     unsigned silence_ms = (unsigned)(g->config.silence_ns / 1000000);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
 }
 

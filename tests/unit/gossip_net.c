@@ -4,6 +4,7 @@
 #include "gossip/net_sim.h"
 #include "tests/lib/gossip_pool.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -392,15 +393,81 @@ static void many_peers_talk(void **state)
         gsp_net_close(&n[i]);
 }
 
+/* Descriptors that are open in this process. */
+static unsigned count_files(void)
+{
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
 static void nothing_leaks(void **state)
 {
     const transport *t = *state;
     uint64_t blocks = 0;
-    for (int i = 0; i < 4; i++) {
+    unsigned files = 0;
+    for (int i = 0; i < 8; i++) {
         meets_and_talks((void **)&t);
-        if (i == 0)
+        if (i == 1) {
             blocks = atom_mem_read().live_blocks;
+            files = count_files();
+        }
     }
+    assert_int_equal(atom_mem_read().live_blocks, blocks);
+    assert_int_equal(count_files(), files);
+}
+
+/* Links that come and go under one endpoint leave nothing behind either. */
+static void links_leave_nothing_behind(void **state)
+{
+    const transport *t = *state;
+    gsp_net *a = t->open(0), *b = t->open(1);
+    gsp_net_event event;
+    uint64_t blocks = 0;
+    unsigned files = 0;
+    for (int i = 0; i < 12; i++) {
+        connect_two(a, b);
+        gsp_net_drop(a, b->key);
+        await(b, GSP_NET_DOWN, &event);
+        test_must(gsp_net_next(a, SECONDS(1) / 10, &event));
+        assert_int_equal(event.kind, GSP_NET_NOTHING); /* who drops is not told */
+        if (i == 3) {
+            blocks = atom_mem_read().live_blocks;
+            files = count_files();
+        }
+    }
+    assert_true(atom_mem_read().live_blocks <= blocks + 2);
+    assert_true(count_files() <= files + 2);
+    gsp_net_close(&a);
+    gsp_net_close(&b);
+}
+
+/* Whatever allocation fails, opening says so and leaves nothing; from some number on it works. */
+static void opens_or_says_no_memory(void **state)
+{
+    const transport *t = *state;
+    gsp_net *net = NULL;
+    if (t->open != open_gate)
+        return;
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, 0), .gate.n_listen = 1};
+    c.gate.listen[0] = test_address("127.0.0.1:0");
+    uint64_t blocks = atom_mem_read().live_blocks;
+    for (uint64_t n = 1; !net; n++) {
+        assert_true(n < 100);
+        atom_mem_fail_after(n);
+        atom_status st = gsp_net_open_gate(&c, &net);
+        atom_mem_fail_after(0);
+        if (st != ATOM_OK) {
+            assert_null(net);
+            assert_int_equal(st, ATOM_E_RESOURCE);
+            assert_int_equal(atom_mem_read().live_blocks, blocks);
+        }
+    }
+    gsp_net_close(&net);
     assert_int_equal(atom_mem_read().live_blocks, blocks);
 }
 
@@ -422,6 +489,8 @@ int main(void)
             cmocka_unit_test_prestate(a_restarted_peer_is_met_again, t),
             cmocka_unit_test_prestate(many_peers_talk, t),
             cmocka_unit_test_prestate(nothing_leaks, t),
+            cmocka_unit_test_prestate(links_leave_nothing_behind, t),
+            cmocka_unit_test_prestate(opens_or_says_no_memory, t),
         };
         failed += cmocka_run_group_tests_name(transports[i].name, tests, NULL, NULL);
     }
