@@ -5,6 +5,7 @@
  */
 #include "tools/show.h"
 
+#include <math.h>
 #include <string.h>
 
 static void show_rate(const char *name, double bytes_per_second)
@@ -124,6 +125,19 @@ static void show_sub_models(const part_plan *plan, const graph *g)
     }
 }
 
+/* What is exposed of a step (updates, first loads) hardly grows with C: then this many are enough.
+ */
+static void show_more_micro_batches(const part_plan *plan)
+{
+    double compute = plan->predicted_compute_seconds / plan->micro_batches;
+    double exposed = plan->predicted_step_seconds - plan->predicted_compute_seconds;
+    double busy = 0.9, wanted = ceil(busy / (1 - busy) * exposed / compute);
+    if (compute > 0 && wanted > plan->micro_batches && wanted < 1e6)
+        cli_print(
+            "                  about %.0f would keep the device computing 90 %% of the time\n",
+            wanted);
+}
+
 static void show_prediction(const part_plan *plan)
 {
     double tokens =
@@ -141,6 +155,8 @@ static void show_prediction(const part_plan *plan)
     else
         cli_print("micro-batches     %u; no number of them hides loading on this device\n",
                   plan->micro_batches);
+    if (plan->recommended_micro_batches)
+        show_more_micro_batches(plan);
     cli_print("device memory     %s%s%s\n", cli_size(plan->device_peak_bytes),
               plan->device_budget_bytes ? " of a budget of " : "",
               plan->device_budget_bytes ? cli_size(plan->device_budget_bytes) : "");
