@@ -205,22 +205,28 @@ template <typename A> static __device__ __forceinline__ void krn_store_pack(A *a
     krn_store16(at, krn_repack((const A *)nullptr, x));
 }
 
-/* W elements: a pack (aligned), or one. */
+/* W elements: whole packs (aligned), or one. */
 template <typename A, int W>
 static __device__ __forceinline__ void krn_load_w(const A *at, float *x)
 {
     if constexpr (W == 1)
         x[0] = krn_float(*at);
-    else
-        krn_load_pack(at, x);
+    else {
+#pragma unroll
+        for (int i = 0; i < W; i += krn_pack<A>::N)
+            krn_load_pack(at + i, x + i);
+    }
 }
 template <typename A, int W>
 static __device__ __forceinline__ void krn_store_w(A *at, const float *x)
 {
     if constexpr (W == 1)
         krn_put(at, x[0]);
-    else
-        krn_store_pack(at, x);
+    else {
+#pragma unroll
+        for (int i = 0; i < W; i += krn_pack<A>::N)
+            krn_store_pack(at + i, x + i);
+    }
 }
 
 /* ---- lanes ---- */

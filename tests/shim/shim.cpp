@@ -146,8 +146,8 @@ void prepare_fibers(unsigned threads)
     for (unsigned i = 0; i < threads; i++) {
         fiber &f = e.fibers[i];
         void **top = (void **)((char *)f.stack + STACK_BYTES);
-        *--top = nullptr; /* alignment, and the end of a back trace */
-        *--top = nullptr;
+        for (int r = 0; r < 3; r++)
+            *--top = nullptr; /* the end of a back trace, and the alignment of a called function */
         *--top = (void *)fiber_main; /* where shim_switch returns to */
         for (int r = 0; r < 6; r++)
             *--top = nullptr;

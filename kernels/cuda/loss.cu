@@ -1,0 +1,330 @@
+/*
+ * Owns cross_entropy and the classifier. One idea: a block takes a row of logits, finds its largest
+ * and its sum of exponentials in one pass (every thread keeps its own pair, combined in a fixed
+ * order), and writes loss and gradient in a second pass that the caches serve. The classifier never
+ * holds all logits: f32 logits of a few rows at a time, d logits in act for a larger chunk, then
+ * the two products of that chunk. Both sizes depend on dims alone, so bits depend on no plan.
+ */
+#include "kernels/cuda/blas.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/prim.cuh"
+
+#include <math.h>
+
+/* Rows of f32 logits at a time: about what the second level cache holds. Rows of d logits: enough
+ * for the sums of dw, which go through memory once per chunk. */
+enum { THREADS = 512, ALIGN_V = 64, LOGIT_BYTES = 52 << 20, D_BYTES = 208 << 20 };
+enum { LOGIT_ROWS_MAX = 256, D_ROWS_MAX = 2048 };
+
+/* Largest value so far and sum of exp(x - largest). */
+struct top_sum {
+    float top, sum;
+};
+
+template <typename A> static __device__ __forceinline__ top_sum join(top_sum a, top_sum b)
+{
+    top_sum both;
+    both.top = fmaxf(a.top, b.top);
+    if (both.top == -INFINITY) {
+        both.sum = 0.0f;
+        return both;
+    }
+    both.sum = a.sum * krn_exp<A>(a.top - both.top) + b.sum * krn_exp<A>(b.top - both.top);
+    return both;
+}
+
+template <typename A> static __device__ __forceinline__ top_sum join_warp(top_sum mine)
+{
+#pragma unroll
+    for (int away = 16; away; away >>= 1) {
+        top_sum other;
+        other.top = krn_shuffle_xor(mine.top, away);
+        other.sum = krn_shuffle_xor(mine.sum, away);
+        mine = join<A>(mine, other);
+    }
+    return mine;
+}
+
+/* Adds W values at once: one new largest, W exponentials, one correction. */
+template <typename A, int W>
+static __device__ __forceinline__ void take(top_sum *mine, const float x[W])
+{
+    float top = mine->top;
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        top = fmaxf(top, x[i]);
+    float sum = 0.0f;
+    if (top == -INFINITY)
+        return;
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        sum += krn_exp<A>(x[i] - top);
+    mine->sum = krn_fma(mine->sum, krn_exp<A>(mine->top - top), sum);
+    mine->top = top;
+}
+
+/* What a row kernel works on. Rows of logits (L) and d (A) are ld apart. */
+struct loss_job {
+    const void *logits;
+    const int32_t *targets;
+    float *loss;
+    void *d; /* or NULL */
+    int64_t V, ld;
+    const krn_step *step;
+};
+
+/* Loss, and gradient where job.d is there. W: elements per access, for both L and A. */
+template <typename L, typename A, int W, bool ADD>
+__global__ void __launch_bounds__(THREADS) loss_rows(loss_job job)
+{
+    KRN_SHARED(float, fold, 64);
+    const L *x = (const L *)job.logits + (int64_t)blockIdx.x * job.ld;
+    A *d = job.d ? (A *)job.d + (int64_t)blockIdx.x * job.ld : nullptr;
+    int64_t target = job.targets[blockIdx.x], whole = job.V / W * W, step = (int64_t)THREADS * W;
+    int64_t first = (int64_t)threadIdx.x * W;
+    if (target < 0) {
+        if (threadIdx.x == 0)
+            job.loss[blockIdx.x] = 0.0f;
+        if (!d || ADD)
+            return;
+        for (int64_t v = threadIdx.x; v < job.V; v += THREADS)
+            krn_put(d + v, 0.0f);
+        return;
+    }
+    top_sum mine = {-INFINITY, 0.0f};
+#pragma unroll 2
+    for (int64_t v = first; v < whole; v += step) {
+        float at[W];
+        krn_load_w<L, W>(x + v, at);
+        take<A, W>(&mine, at);
+    }
+    for (int64_t v = whole + threadIdx.x; v < job.V; v += THREADS) {
+        float at = krn_float(x[v]);
+        take<A, 1>(&mine, &at);
+    }
+    mine = join_warp<A>(mine);
+    if (krn_lane() == 0) {
+        fold[krn_warp()] = mine.top;
+        fold[32 + krn_warp()] = mine.sum;
+    }
+    krn_sync();
+    top_sum all = {fold[0], fold[32]};
+    for (int i = 1; i < THREADS / 32; i++) {
+        top_sum other = {fold[i], fold[32 + i]};
+        all = join<A>(all, other);
+    }
+    float log_sum = logf(all.sum);
+    if (threadIdx.x == 0)
+        job.loss[blockIdx.x] = log_sum + (all.top - krn_float(x[target]));
+    if (!d)
+        return;
+    float scale = job.step->loss_scale, inv = krn_div(1.0f, all.sum);
+#pragma unroll 2
+    for (int64_t v = first; v < whole; v += step) {
+        float at[W], old[W];
+        krn_load_w<L, W>(x + v, at);
+        if constexpr (ADD)
+            krn_load_w<A, W>(d + v, old);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            float p = krn_exp<A>(at[i] - all.top) * inv;
+            p = v + i == target ? p - 1.0f : p;
+            at[i] = ADD ? krn_fma(scale, p, old[i]) : scale * p;
+        }
+        krn_store_w<A, W>(d + v, at);
+    }
+    for (int64_t v = whole + threadIdx.x; v < job.V; v += THREADS) {
+        float p = krn_exp<A>(krn_float(x[v]) - all.top) * inv;
+        p = v == target ? p - 1.0f : p;
+        krn_put(d + v, ADD ? krn_fma(scale, p, krn_float(d[v])) : scale * p);
+    }
+}
+
+template <typename L, typename A, int W>
+static void launch_rows(krn_ctx *cx, const loss_job *job, int64_t rows, bool add)
+{
+    krn_launch(cx, add ? loss_rows<L, A, W, true> : loss_rows<L, A, W, false>, krn_grid(rows),
+               THREADS, 0, *job);
+}
+
+static void cross_entropy(krn_ctx *cx, const krn_args *args, void *d, atom_dtype act)
+{
+    void *const *buf = args->buf;
+    int64_t N = args->dim[0], V = args->dim[1];
+    loss_job job = {buf[0], (const int32_t *)buf[1], (float *)buf[2], d, V, V, cx->step};
+    bool add = d && (args->flags & KRN_ADD_D_IN0);
+    if (act == ATOM_F32)
+        (V % 4 ? launch_rows<float, float, 1> : launch_rows<float, float, 4>)(cx, &job, N, add);
+    else
+        (V % 8 ? launch_rows<krn_bf16, krn_bf16, 1> : launch_rows<krn_bf16, krn_bf16, 8>)(cx, &job,
+                                                                                          N, add);
+}
+
+void krn_cuda_cross_entropy_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    cross_entropy(cx, args, nullptr, act);
+}
+
+void krn_cuda_cross_entropy_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    cross_entropy(cx, args, args->buf[4], act);
+}
+
+/* Sizes and places of the classifier's scratch. */
+struct room {
+    int64_t ld, logit_rows, d_rows;
+    uint64_t d_at, matmul_at, bytes;
+};
+
+static int64_t rows_in(int64_t bytes, int64_t row_bytes, int64_t most)
+{
+    int64_t rows = bytes / row_bytes / 64 * 64;
+    return rows < 64 ? 64 : rows < most ? rows : most;
+}
+
+static room room_of(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
+{
+    room r;
+    int64_t N = dim[0], bytes = (int64_t)atom_dtype_bytes(act);
+    r.ld = (dim[2] + ALIGN_V - 1) / ALIGN_V * ALIGN_V;
+    r.logit_rows = rows_in(LOGIT_BYTES, r.ld * 4, LOGIT_ROWS_MAX);
+    r.d_rows = rows_in(D_BYTES, r.ld * bytes, D_ROWS_MAX) / r.logit_rows * r.logit_rows;
+    r.d_rows = r.d_rows < r.logit_rows ? r.logit_rows : r.d_rows;
+    r.logit_rows = r.logit_rows < N ? r.logit_rows : N;
+    r.d_rows = r.d_rows < N ? r.d_rows : N;
+    r.d_at = (uint64_t)(r.logit_rows * r.ld) * 4;
+    r.d_at = (r.d_at + 255) / 256 * 256;
+    r.matmul_at = r.d_at + (backward ? (uint64_t)(r.d_rows * r.ld * bytes) : 0);
+    r.matmul_at = (r.matmul_at + 255) / 256 * 256;
+    r.bytes = r.matmul_at + krn_cuda_matmul_workspace();
+    return r;
+}
+
+uint64_t krn_cuda_classifier_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
+{
+    return room_of(backward, dim, act).bytes;
+}
+
+/* One chunk of rows: buffers of the op, moved to its first row. */
+struct classifier {
+    krn_ctx *cx;
+    room r;
+    int64_t C, V;
+    atom_dtype act;
+    const void *x, *w;
+    const int32_t *targets;
+    float *loss, *dw;
+    void *dx;
+    bool add, backward; /* backward: d logits are made */
+};
+
+static unsigned char *scratch_of(const classifier *c, uint64_t at)
+{
+    return (unsigned char *)c->cx->workspace + at;
+}
+
+static const void *element(const void *x, int64_t i, atom_dtype act)
+{
+    return (const unsigned char *)x + i * (int64_t)atom_dtype_bytes(act);
+}
+
+/* Logits, losses and d logits of rows first .. first + rows - 1 of the chunk. */
+static void score_rows(const classifier *c, int64_t first, int64_t rows)
+{
+    krn_matmul mm = {};
+    mm.m = rows;
+    mm.n = c->V;
+    mm.k = c->C;
+    mm.a = element(c->x, first * c->C, c->act);
+    mm.b = c->w;
+    mm.b_turned = 1;
+    mm.d = scratch_of(c, 0);
+    mm.lda = mm.ldb = c->C;
+    mm.ldd = c->r.ld;
+    mm.ab = c->act;
+    mm.d_dtype = ATOM_F32;
+    krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
+    void *d = scratch_of(c, c->r.d_at + (uint64_t)(first * c->r.ld) * atom_dtype_bytes(c->act));
+    loss_job job = {mm.d,    c->targets + first, c->loss + first, c->backward ? d : nullptr, c->V,
+                    c->r.ld, c->cx->step};
+    (c->act == ATOM_F32 ? launch_rows<float, float, 4>
+                        : launch_rows<float, krn_bf16, 8>)(c->cx, &job, rows, false);
+}
+
+/* dx (+)= d w and dw += d' x over the chunk. */
+static void backward_products(const classifier *c, int64_t rows)
+{
+    krn_matmul mm = {};
+    mm.a = scratch_of(c, c->r.d_at);
+    mm.lda = c->r.ld;
+    mm.n = mm.ldb = mm.ldd = c->C;
+    mm.ab = mm.d_dtype = c->act;
+    if (c->dx) {
+        mm.m = rows;
+        mm.k = c->V;
+        mm.b = c->w;
+        mm.d = c->dx;
+        mm.add = c->add;
+        krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
+    }
+    if (c->dw) {
+        mm.m = c->V;
+        mm.k = rows;
+        mm.a_turned = 1;
+        mm.b = c->x;
+        mm.d = c->dw;
+        mm.d_dtype = ATOM_F32;
+        mm.add = 1;
+        krn_cuda_matmul(c->cx, &mm, scratch_of(c, c->r.matmul_at));
+    }
+}
+
+static void classify(classifier *c, int64_t N)
+{
+    int64_t chunk = c->backward ? c->r.d_rows : c->r.logit_rows;
+    for (int64_t n = 0; n < N; n += chunk) {
+        int64_t rows = n + chunk < N ? chunk : N - n;
+        for (int64_t first = 0; first < rows; first += c->r.logit_rows)
+            score_rows(c, first, first + c->r.logit_rows < rows ? c->r.logit_rows : rows - first);
+        if (c->backward)
+            backward_products(c, rows);
+        c->x = element(c->x, rows * c->C, c->act);
+        c->dx = c->dx ? (void *)element(c->dx, rows * c->C, c->act) : nullptr;
+        c->targets += rows;
+        c->loss += rows;
+    }
+}
+
+static classifier classifier_of(krn_ctx *cx, const krn_args *args, int backward, atom_dtype act)
+{
+    void *const *buf = args->buf;
+    classifier c = {};
+    c.cx = cx;
+    c.r = room_of(backward, args->dim, act);
+    c.C = args->dim[1];
+    c.V = args->dim[2];
+    c.act = act;
+    c.x = buf[0];
+    c.targets = (const int32_t *)buf[1];
+    c.w = buf[2];
+    c.loss = (float *)buf[3];
+    return c;
+}
+
+void krn_cuda_classifier_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    classifier c = classifier_of(cx, args, 0, act);
+    classify(&c, args->dim[0]);
+}
+
+void krn_cuda_classifier_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    classifier c = classifier_of(cx, args, 1, act);
+    c.dx = args->buf[5];
+    c.dw = (float *)args->buf[7];
+    c.add = args->flags & KRN_ADD_D_IN0;
+    c.backward = c.dx || c.dw;
+    if (!c.backward)
+        c.r = room_of(0, args->dim, act);
+    classify(&c, args->dim[0]);
+}
