@@ -81,11 +81,33 @@ static bool shake_room(gate_stream *s)
     return s->shake;
 }
 
+/* A stream over a socket that is connected already. */
+static void adopt_begin(gsp_gate *g, gate_stream *s)
+{
+    if (!shake_room(s) || !watch(g, s->tcp, DATA_TCP, (uint64_t)(s - g->stream))) {
+        gate_stream_over(g, s, GSP_WELCOME, "no memory");
+        return;
+    }
+    pthread_mutex_lock(&g->lock);
+    s->state = s->dialled ? STREAM_CONNECTING : STREAM_SHAKING;
+    pthread_mutex_unlock(&g->lock);
+    if (!s->dialled) {
+        gsp_hello hello = own_hello(g, &s->hello);
+        gsp_handshake_accept(s->shake, &g->config.handshake, &hello, wall_s());
+        g->pending++;
+    }
+    gate_activate(g, s);
+}
+
 void gate_dial_begin(gsp_gate *g, gate_stream *s)
 {
     struct sockaddr_storage to;
     socklen_t bytes = gsp_address_to_socket(&s->address, &to);
     s->deadline_ns = atom_clock_ns() + g->config.handshake_ns;
+    if (s->tcp >= 0) {
+        adopt_begin(g, s);
+        return;
+    }
     s->tcp = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s->tcp < 0 || !shake_room(s)) {
         gate_stream_over(g, s, GSP_WELCOME, s->tcp < 0 ? strerror(errno) : "no memory");
@@ -136,8 +158,11 @@ static void bridge(gsp_gate *g, gate_stream *s)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     snprintf(to.sun_path, sizeof to.sun_path, "%s", s->path);
-    s->host = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s->host < 0 || connect(s->host, (struct sockaddr *)&to, sizeof to) != 0 ||
+    s->host = s->join;
+    s->join = -1;
+    if (!s->raw)
+        s->host = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (s->host < 0 || (!s->raw && connect(s->host, (struct sockaddr *)&to, sizeof to) != 0) ||
         !watch(g, s->host, DATA_HOST, (uint64_t)(s - g->stream))) {
         gate_stream_over(g, s, GSP_WELCOME, strerror(errno));
         return;

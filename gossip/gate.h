@@ -103,6 +103,16 @@ ATOM_MUST atom_status gsp_gate_dial(gsp_gate *gate, const uint8_t *peer, const g
  * and lets bytes flow; failing that, DOWN. A message above bytes_max from the peer ends the stream.
  */
 void gsp_gate_bridge(gsp_gate *gate, uint64_t stream, const char *path, uint64_t bytes_max);
+/* The same with a connected socket of the caller's in nanomsg's place: bytes pass as they are.
+ * Takes fd. Two streams that are joined to the ends of one socketpair are relayed to each other. */
+void gsp_gate_join(gsp_gate *gate, uint64_t stream, int fd);
+/*
+ * A stream over a connected socket of the caller's instead of TCP, which it takes: as if it had
+ * been dialled (peer, hello and tag as for gsp_gate_dial), or, where tag is 0, accepted. Errors
+ * ATOM_E_RESOURCE  streams_max are in use; fd is closed
+ */
+ATOM_MUST atom_status gsp_gate_adopt(gsp_gate *gate, int fd, const uint8_t *peer,
+                                     const gsp_hello *hello, uint64_t tag);
 /* Ends a stream; no further event of it follows. Unknown and ended ones are fine. */
 void gsp_gate_end(gsp_gate *gate, uint64_t stream);
 /* Takes the next event; false: none. Does not block. */

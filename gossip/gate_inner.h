@@ -32,7 +32,7 @@ enum { BUFFER_BYTES = GSP_RECORD_HEAD_BYTES * 2 + GSP_RECORD_BYTES_MAX + GSP_REC
 typedef struct gate_stream {
     _Atomic(stream_state) state; /* (lock) to write */
     uint32_t generation;         /* (lock) */
-    int tcp, host;               /* -1: none */
+    int tcp, host;               /* -1: none; tcp may be an adopted socket */
     bool dialled, any_peer;
     /* What epoll last said; false after EAGAIN. */
     bool tcp_in, tcp_out, host_in, host_out;
@@ -52,6 +52,8 @@ typedef struct gate_stream {
 
     bool told, ended, bridge;       /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
     bool event_waits;               /* (lock) UP is there to be taken */
+    int join;                       /* (lock) until bridge is taken: host to be; -1: path */
+    bool raw;                       /* (lock) as join: no frames, the peer of host is no nanomsg */
     char path[GSP_GATE_PATH_BYTES]; /* (lock) until bridge is taken; frames.bytes_max too */
     gsp_gate_event event;           /* (lock) */
 } gate_stream;

@@ -45,7 +45,7 @@ gate_stream *gate_slot_take(gsp_gate *g, stream_state state, uint32_t limit)
             uint32_t generation = s->generation + 1;
             memset(&s->generation, 0, sizeof *s - offsetof(gate_stream, generation));
             s->generation = generation;
-            s->tcp = s->host = -1;
+            s->tcp = s->host = s->join = -1;
             s->state = state;
             s->event.stream = number(g, s);
             g->used++;
@@ -73,7 +73,9 @@ static void release(gate_stream *s)
         close(s->tcp);
     if (s->host >= 0)
         close(s->host);
-    s->tcp = s->host = -1;
+    if (s->join >= 0)
+        close(s->join);
+    s->tcp = s->host = s->join = -1;
     if (s->out)
         explicit_bzero(s->out, BUFFER_BYTES);
     if (s->in)
@@ -178,18 +180,20 @@ static void post(gsp_gate *g)
     ring(g->wake);
 }
 
-atom_status gsp_gate_dial(gsp_gate *g, const uint8_t *peer, const gsp_address *address,
-                          const gsp_hello *hello, uint64_t tag)
+/* fd -1: by TCP to the address. */
+static atom_status begin(gsp_gate *g, int fd, const uint8_t *peer, const gsp_address *address,
+                         const gsp_hello *hello, uint64_t tag)
 {
     pthread_mutex_lock(&g->lock);
     gate_stream *s = gate_slot_take(g, STREAM_WANTED, g->config.streams_max);
     if (s) {
-        s->dialled = true;
+        s->tcp = fd;
+        s->dialled = tag != 0;
         s->any_peer = !peer;
         s->address = *address;
         s->hello = *hello;
         s->event.tag = tag;
-        s->event.dialled = true;
+        s->event.dialled = s->dialled;
         s->event.address = *address;
         s->event.hello = *hello;
         if (peer)
@@ -201,6 +205,37 @@ atom_status gsp_gate_dial(gsp_gate *g, const uint8_t *peer, const gsp_address *a
         return atom_fail(ATOM_E_RESOURCE, "all %u streams of the gate are in use",
                          g->config.streams_max);
     return ATOM_OK;
+}
+
+atom_status gsp_gate_dial(gsp_gate *g, const uint8_t *peer, const gsp_address *address,
+                          const gsp_hello *hello, uint64_t tag)
+{
+    return begin(g, -1, peer, address, hello, tag);
+}
+
+atom_status gsp_gate_adopt(gsp_gate *g, int fd, const uint8_t *peer, const gsp_hello *hello,
+                           uint64_t tag)
+{
+    static const gsp_address nowhere;
+    atom_status st = begin(g, fd, peer, &nowhere, hello, tag);
+    if (st != ATOM_OK)
+        close(fd);
+    return st;
+}
+
+void gsp_gate_join(gsp_gate *g, uint64_t stream, int fd)
+{
+    pthread_mutex_lock(&g->lock);
+    gate_stream *s = find(g, stream);
+    bool right = s && s->state == STREAM_PARKED && !s->bridge;
+    if (right) {
+        s->join = fd;
+        s->raw = s->bridge = true;
+        post(g);
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (!right)
+        close(fd);
 }
 
 void gsp_gate_bridge(gsp_gate *g, uint64_t stream, const char *path, uint64_t bytes_max)

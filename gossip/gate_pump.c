@@ -92,7 +92,7 @@ static bool open_record(gsp_gate *g, gate_stream *s)
 {
     size_t n = gsp_record_length(s->in);
     bool right = gsp_record_open(&s->open, s->in, n);
-    if (right && s->state == STREAM_RUNNING)
+    if (right && s->state == STREAM_RUNNING && !s->raw)
         right = gsp_frames_pass(&s->frames, s->in + GSP_RECORD_HEAD_BYTES, n);
     if (!right) {
         atomic_fetch_add(&g->records_refused, 1);

@@ -181,6 +181,7 @@ static void seal_proof(gsp_handshake *h, uint64_t which)
     atom_write_uint(&w, h->hello.link, 8);
     atom_write_uint(&w, 0, 8);
     atom_write_uint(&w, 0, 2);
+    atom_write_bytes(&w, h->hello.target, sizeof h->hello.target);
     atom_write_uint(&w, c->credential_bytes, 2);
     atom_write_bytes(&w, c->credential, c->credential_bytes);
     ATOM_ASSERT(!w.bad);
@@ -207,6 +208,7 @@ static gsp_refusal unseal_proof(gsp_handshake *h, uint64_t which, const uint8_t 
     h->peer_hello.boot = atom_read_u64(&r);
     h->peer_hello.link = atom_read_u64(&r);
     atom_read_bytes(&r, unused, sizeof unused);
+    atom_read_bytes(&r, h->peer_hello.target, sizeof h->peer_hello.target);
     uint32_t bytes = atom_read_u16(&r);
     if (bytes > GSP_CREDENTIAL_BYTES_MAX)
         return GSP_REFUSED_CREDENTIAL;

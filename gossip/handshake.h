@@ -28,7 +28,7 @@ enum {
     GSP_HANDSHAKE_VERSION = 1,
     GSP_PSKS_MAX = 2, /* while a new key is spreading both are accepted */
     GSP_HANDSHAKE_KEY_BYTES = 32,
-    GSP_HELLO_BYTES = 32,
+    GSP_HELLO_BYTES = 64,
     GSP_SEALED_FIRST_BYTES = 24 + 48 + 16,
     GSP_SEALED_PROOF_BYTES =
         32 + GSP_SIGNATURE_BYTES + GSP_HELLO_BYTES + 2 + GSP_CREDENTIAL_BYTES_MAX + 16,
@@ -43,13 +43,17 @@ typedef struct gsp_replays {
     uint32_t next;
 } gsp_replays;
 
+/* Values of hello.stream that are no stream of a link between the two. */
+enum { GSP_RELAY_ASK = 0xff01, GSP_RELAY_TAKE = 0xff02 };
+
 /* What each side tells the other about the stream, authenticated. */
 typedef struct gsp_hello {
-    uint16_t stream;    /* which stream of the link: 0 control, 1.. bulk */
+    uint16_t stream;    /* which stream of the link: 0 control, 1.. bulk; or a GSP_RELAY_ one */
     uint16_t n_streams; /* of the link, as the dialler wants it */
     uint16_t port;      /* where the sender accepts; 0: nowhere */
     uint64_t boot;      /* random, per process: a restarted peer is told from a live one */
     uint64_t link;      /* the dialler's number of this link; streams of one link share it */
+    uint8_t target[GSP_PUBLIC_BYTES]; /* relaying: whom the dialler wants to reach (net_relay.c) */
 } gsp_hello;
 
 typedef struct gsp_handshake_config {

@@ -13,6 +13,9 @@
  * event follows when it is worth trying again. Deadlines belong to the caller: gsp_net_next takes
  * the time until the next one. Silence of a peer is not DOWN: heartbeats are messages.
  *
+ * Two members of which neither can reach the other are brought together by a third that both have
+ * dialled (gate only, by itself, after all addresses were tried in vain); it cannot read along.
+ *
  * Implementations: gsp_net_open_gate (net_nanomsg.h: the authenticated, encrypted gate),
  * gsp_net_open_plain (net_nanomsg.h: bare nanomsg on a trusted LAN), gsp_sim_net_open (net_sim.h:
  * threads in one process). All pass tests/unit/gossip_net.c.
@@ -65,7 +68,7 @@ typedef struct gsp_net_event {
     uint8_t key[GSP_NET_KEY_BYTES]; /* whose; zero for a REFUSED dial to an unknown key */
     bool guest;   /* came with an invite, has no admission yet: may only ask to be admitted */
     bool inbound; /* the peer dialled us: so we are reachable for it */
-    gsp_address address; /* the peer's end as we see it */
+    gsp_address address; /* where the peer accepts as far as we see; all zero: a member relays */
     void *data;          /* the caller's: gsp_net_free */
     size_t bytes;
     char why[120];

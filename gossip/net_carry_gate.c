@@ -18,6 +18,8 @@
 
 static bool carrier_dial(net_endpoint *e, net_link *link, uint32_t i)
 {
+    if (link->relayed)
+        return net_relay_ask(e, link, i);
     gsp_hello hello = {
         .stream = (uint16_t)i, .n_streams = (uint16_t)link->n_streams, .link = link->id};
     return gsp_gate_dial(e->gate, link->known_key ? link->key : NULL, &link->address, &hello,
@@ -36,7 +38,7 @@ static void carrier_end(net_endpoint *e, net_stream *stream)
 
 static size_t message_bytes_max(uint32_t stream)
 {
-    return stream == 0 ? GSP_NET_CONTROL_BYTES_MAX : GSP_NET_BULK_BYTES_MAX;
+    return stream == 0 ? GSP_NET_CONTROL_BYTES_MAX + 1 : GSP_NET_BULK_BYTES_MAX;
 }
 
 /* A PAIR behind a local socket that only this user can reach. */
@@ -74,7 +76,11 @@ static void stream_up(net_endpoint *e, const gsp_gate_event *event)
         .credential = event->credential,
         .credential_bytes = event->credential_bytes,
     };
-    if (!event->dialled)
+    static const gsp_address nowhere;
+    if (net_relay_up(e, event))
+        return;
+    arrival.relayed = gsp_address_equal(&event->address, &nowhere);
+    if (!event->dialled && !arrival.relayed)
         arrival.address.port = event->peer_port; /* where it accepts, not where it called from */
     net_link *link = net_link_admit(e, &arrival);
     if (!link) {
@@ -115,7 +121,7 @@ static void carrier_read(net_endpoint *e)
             stream_up(e, &event);
         else if (event.kind == GSP_GATE_DOWN)
             stream_down(e, &event);
-        else
+        else if (!net_relay_failed(e, &event))
             net_link_dial_failed(e, event.tag, event.refusal, event.why);
     }
     e->tick_ns = 0; /* a link may be complete */
@@ -129,7 +135,8 @@ static void carrier_close(net_endpoint *e)
     atom_free(e->directory);
 }
 
-static const net_carrier carrier = {carrier_dial, carrier_end, carrier_read, NULL, carrier_close};
+static const net_carrier carrier = {carrier_dial, carrier_end, carrier_read, net_relay_tick,
+                                    carrier_close};
 
 /* A stream takes a TCP and two local sockets and nanomsg's own descriptors. */
 static void raise_file_limit(void)

@@ -54,7 +54,7 @@ static void set_int(int socket, int option, int value)
 static bool open_pair(const net_endpoint *e, uint32_t i, net_pair *out)
 {
     int buffer = i == 0 ? CONTROL_BUFFER : e->buffer_bytes;
-    return net_pair_open(i == 0 ? GSP_NET_CONTROL_BYTES_MAX : GSP_NET_BULK_BYTES_MAX, buffer,
+    return net_pair_open(i == 0 ? GSP_NET_CONTROL_BYTES_MAX + 1 : GSP_NET_BULK_BYTES_MAX, buffer,
                          out) == ATOM_OK;
 }
 

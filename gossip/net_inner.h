@@ -14,9 +14,29 @@
 enum {
     LINK_STREAMS_MAX = 1 + GSP_NET_STREAMS_MAX, /* stream 0 is CONTROL */
     STREAMS_DEFAULT = 2,
+    RELAYS_MAX = 96,
     DATA_CARRIER = 0xfffe, /* epoll: what the carrier waits on, and wake */
     DATA_WAKE = 0xffff,
 };
+
+/* The last byte of a message on CONTROL: the caller's, or ours. */
+enum { NET_OF_CALLER = 0, NET_RELAY_OFFER = 1, NET_NO_TAIL = -1 };
+
+typedef enum net_relay_role {
+    RELAY_FREE,
+    RELAY_ASKS,  /* we asked a relay for a peer */
+    RELAY_TAKES, /* we go to a relay to meet a peer */
+    RELAY_HOLDS, /* we are the relay, one of two is here */
+} net_relay_role;
+
+typedef struct net_relay {
+    net_relay_role role;
+    uint64_t token; /* ASKS, TAKES: tag of the dial to the relay; HOLDS: what the other must say */
+    uint64_t until_ns;
+    uint64_t stream; /* HOLDS */
+    uint8_t peer[GSP_NET_KEY_BYTES];
+    gsp_hello inner; /* ASKS: of the stream inside */
+} net_relay;
 
 typedef struct net_stream {
     bool used;
@@ -46,6 +66,12 @@ typedef struct net_link {
     uint64_t due_ns, pause_ns; /* when to dial; the pause after the next failure */
     uint64_t dial_tag;         /* of the dial under way; older answers are ignored */
     gsp_refusal refused;       /* last one told */
+
+    bool relayed;    /* the dial under way, or the link, goes through a relay */
+    bool relay_next; /* all addresses were tried in vain */
+    uint32_t next_relay;
+    uint8_t relay_key[GSP_NET_KEY_BYTES];
+    gsp_address relay_address;
 
     /* The link that is there. */
     bool dialled, guest;
@@ -93,6 +119,7 @@ struct net_endpoint {
     char *directory;
     bool own_directory;
     uint64_t next_path;
+    net_relay relay[RELAYS_MAX];
 
     int reply;                      /* plain: the REP socket; and below */
     int request[GSP_NET_PEERS_MAX]; /* 1 + the REQ socket of a dial; 0: none */
@@ -105,7 +132,7 @@ struct net_endpoint {
 /* What a carrier says of a stream that was authenticated (or believed). */
 typedef struct net_arrival {
     const uint8_t *key;
-    bool dialled, guest;
+    bool dialled, guest, relayed;
     uint64_t tag; /* of our dial */
     uint32_t stream, n_streams;
     uint64_t link, boot;
@@ -135,6 +162,14 @@ void net_link_drop(net_endpoint *e, net_link *link);
 void net_link_tick(net_endpoint *e, uint64_t now);
 /* Frees the slot when nothing needs it any more. */
 void net_link_settle(net_link *link);
+
+/* net_relay.c; only where there is a gate */
+bool net_relay_pick(net_endpoint *e, net_link *link); /* sets link->relay_; false: nobody can */
+bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i);
+bool net_relay_up(net_endpoint *e, const gsp_gate_event *event); /* false: not a relay's */
+bool net_relay_failed(net_endpoint *e, const gsp_gate_event *event);
+void net_relay_offered(net_endpoint *e, net_link *by, const void *data, size_t bytes);
+void net_relay_tick(net_endpoint *e, uint64_t now);
 
 /* net_nanomsg.c */
 bool net_watch(net_endpoint *e, int fd, uint32_t data);

@@ -159,6 +159,7 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
     link->state = LINK_BUILDING;
     link->dialled = a->dialled;
     link->guest = a->guest;
+    link->relayed = a->relayed;
     link->id = a->link;
     link->boot = a->boot;
     link->begun_ns = now;
@@ -221,10 +222,11 @@ void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, co
             if (link->state != LINK_DIALLING)
                 continue; /* the peer dialled us meanwhile */
             link->state = LINK_NONE;
-            bool all_tried = link->next_address % link->n_addresses == 0;
+            bool all_tried = link->relayed || link->next_address % link->n_addresses == 0;
             if (refusal != GSP_WELCOME || all_tried)
                 tell_refused(link, refusal, why);
-            if (all_tried)
+            link->relay_next = all_tried && !link->relayed && link->known_key && e->gate;
+            if (all_tried && !link->relay_next)
                 pause_dialling(link, now);
             else
                 link->due_ns = now;
@@ -238,7 +240,17 @@ static void begin_dial(net_endpoint *e, net_link *link)
     link->dial_tag = ((uint64_t)randombytes_random() << 32 | randombytes_random()) | 1;
     link->id = link->dial_tag;
     link->n_streams = 1 + e->streams;
-    link->address = link->addresses[link->next_address++ % link->n_addresses];
+    link->relayed = link->relay_next && net_relay_pick(e, link);
+    if (link->relay_next && !link->relayed) { /* nobody can: rest, then the addresses again */
+        link->relay_next = false;
+        link->state = LINK_NONE;
+        link->dial_tag = 0;
+        pause_dialling(link, atom_clock_ns());
+        return;
+    }
+    link->relay_next = false;
+    if (!link->relayed)
+        link->address = link->addresses[link->next_address++ % link->n_addresses];
     if (!e->carrier->dial(e, link, 0))
         net_link_dial_failed(e, link->dial_tag, GSP_WELCOME, atom_fail_message());
 }

@@ -116,7 +116,8 @@ static gsp_net_sent send_message(gsp_net *net, const uint8_t *key, gsp_net_chann
     uint32_t n = channel == GSP_NET_CONTROL ? 1 : link->n_streams - 1;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t s = first + (channel == GSP_NET_CONTROL ? 0 : (link->next_bulk + i) % n);
-        if (!net_pair_send(&link->stream[s].pair, head, head_bytes, body, body_bytes))
+        if (!net_pair_send(&link->stream[s].pair, head, head_bytes, body, body_bytes,
+                           channel == GSP_NET_CONTROL ? NET_OF_CALLER : NET_NO_TAIL))
             continue;
         if (channel == GSP_NET_BULK)
             link->next_bulk = (link->next_bulk + i + 1) % n;
@@ -183,8 +184,16 @@ static bool receive(net_endpoint *e, uint32_t data, gsp_net_event *event)
     void *message = net_pair_receive(&stream->pair, &event->bytes);
     if (!message)
         return false;
-    if (event->bytes == 0 ||
-        (channel == GSP_NET_CONTROL && event->bytes > GSP_NET_CONTROL_BYTES_MAX)) {
+    if (channel == GSP_NET_CONTROL && event->bytes > 0) {
+        uint8_t kind = ((const uint8_t *)message)[--event->bytes];
+        if (kind == NET_RELAY_OFFER)
+            net_relay_offered(e, link, message, event->bytes);
+        if (kind != NET_OF_CALLER) { /* ours, or of a newer atom */
+            net_pair_free(message);
+            return false;
+        }
+    }
+    if (event->bytes == 0) {
         net_pair_free(message);
         net_link_lost(e, link, "the peer sent a message that is no message");
         return false;

@@ -81,17 +81,20 @@ bool net_pair_can_receive(const net_pair *pair)
 }
 
 bool net_pair_send(net_pair *pair, const void *head, size_t head_bytes, const void *body,
-                   size_t body_bytes)
+                   size_t body_bytes, int tail)
 {
+    size_t bytes = head_bytes + body_bytes + (tail >= 0);
     if (!ready(pair->can_send))
         return false; /* before anything is copied */
-    uint8_t *message = nn_allocmsg(head_bytes + body_bytes, 0);
+    uint8_t *message = nn_allocmsg(bytes, 0);
     if (!message)
         return false;
     if (head_bytes)
         memcpy(message, head, head_bytes);
     if (body_bytes)
         memcpy(message + head_bytes, body, body_bytes);
+    if (tail >= 0)
+        message[bytes - 1] = (uint8_t)tail;
     if (nn_send(pair->socket, &message, NN_MSG, NN_DONTWAIT) >= 0)
         return true;
     nn_freemsg(message);

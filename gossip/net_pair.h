@@ -24,9 +24,10 @@ ATOM_MUST atom_status net_pair_connect(net_pair *pair, const char *url);
 void net_pair_close(net_pair *pair); /* -1 is fine */
 bool net_pair_can_send(const net_pair *pair);
 bool net_pair_can_receive(const net_pair *pair);
-/* Copies head and body into one message. False: it would block. */
+/* Copies head, body and, unless it is negative, one last byte into one message. False: it would
+ * block. */
 ATOM_MUST bool net_pair_send(net_pair *pair, const void *head, size_t head_bytes, const void *body,
-                             size_t body_bytes);
+                             size_t body_bytes, int tail);
 /* The next message, the caller's (net_pair_free); NULL: none now. */
 ATOM_MUST void *net_pair_receive(net_pair *pair, size_t *bytes);
 void net_pair_free(void *data);

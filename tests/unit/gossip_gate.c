@@ -392,6 +392,73 @@ static void a_guest_becomes_a_member(void **state)
     gsp_net_close(&owner);
 }
 
+static gsp_net *open_behind_nat(unsigned i)
+{
+    gsp_net *net = NULL;
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, i)};
+    test_must(gsp_net_open_gate(&c, &net));
+    return net;
+}
+
+/* Neither a nor b accepts connections; r does, and brings them together. */
+static void a_member_relays(void **state)
+{
+    (void)state;
+    enum { N = 60, BYTES = 300 * 1024 };
+    gsp_net *net[3] = {open_behind_nat(0), open_behind_nat(1), open_member(2, MS(3000), false)};
+    gsp_net *a = net[0], *b = net[1], *r = net[2];
+    gsp_address at = test_loopback(gsp_net_port(r)), nowhere = test_loopback(1);
+    gsp_net_event event;
+    static uint8_t body[BYTES];
+    test_must(gsp_net_dial(a, r->key, &at, 1));
+    test_must(gsp_net_dial(b, r->key, &at, 1));
+    test_must(gsp_net_dial(a, b->key, &nowhere, 1));
+    uint32_t sent = 0, got = 0, control = 0, downs = 0;
+    bool up_a = false, up_b = false;
+    for (unsigned i = 0; got < N || !control; i++) {
+        assert_true(i < 60000);
+        for (int k = 0; k < 3; k++) {
+            test_must(gsp_net_next(net[k], MS(1), &event));
+            const uint8_t *other = net[k] == a ? b->key : a->key;
+            bool of_link = net[k] != r && memcmp(event.key, other, 32) == 0;
+            if (event.kind == GSP_NET_UP && of_link) {
+                up_a |= net[k] == a;
+                up_b |= net[k] == b;
+                static const uint8_t zero[16];
+                assert_memory_equal(event.address.ip, zero, sizeof zero); /* says: relayed */
+                assert_int_equal(event.inbound, net[k] == b);
+            }
+            assert_int_not_equal(event.kind, GSP_NET_DOWN);
+            if (event.kind == GSP_NET_MESSAGE) {
+                assert_true(net[k] == b && of_link); /* nothing for r */
+                got += event.channel == GSP_NET_BULK;
+                control += event.channel == GSP_NET_CONTROL;
+                for (size_t j = 4; j < event.bytes; j += 1001)
+                    assert_int_equal(((uint8_t *)event.data)[j], ((uint8_t *)event.data)[4]);
+                gsp_net_free(net[k], event.data);
+            }
+        }
+        memset(body, (int)sent, sizeof body);
+        while (up_a && sent < N &&
+               gsp_net_send(a, b->key, GSP_NET_BULK, &sent, 4, body, sizeof body) == GSP_NET_SENT)
+            memset(body, (int)++sent, sizeof body);
+        if (sent == N && !control)
+            (void)!gsp_net_send(a, b->key, GSP_NET_CONTROL, "done", 4, NULL, 0);
+    }
+    assert_true(up_a && up_b);
+    gsp_net_close(&r); /* both lose both */
+    for (unsigned i = 0; downs < 4; i++) {
+        assert_true(i < 60000);
+        for (int k = 0; k < 2; k++) {
+            test_must(gsp_net_next(net[k], MS(1), &event));
+            downs += event.kind == GSP_NET_DOWN;
+            gsp_net_free(net[k], event.data);
+        }
+    }
+    gsp_net_close(&a);
+    gsp_net_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +469,7 @@ int main(void)
         cmocka_unit_test(hostile_bytes_behind_the_gate),
         cmocka_unit_test(a_flood_does_not_stop_what_runs),
         cmocka_unit_test(a_guest_becomes_a_member),
+        cmocka_unit_test(a_member_relays),
     };
     test_pool_make(&pool, 9);
     return cmocka_run_group_tests(tests, NULL, NULL);
