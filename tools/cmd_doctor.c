@@ -7,6 +7,7 @@
 
 #include "codegen/build.h"
 #include "kernels/kernels.h"
+#include "swap/store.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -122,6 +123,18 @@ static json_t *disk_report(void)
         json_array_append_new(list, disk_entry(cache));
     atom_free(cache);
     return list;
+}
+
+/* What the disk tier's store may use here: null, or the reason why not. */
+static json_t *store_report(void)
+{
+    json_t *all = json_object();
+    for (int kind = STORE_URING; kind < STORE_KIND_N; kind++)
+        json_object_set_new(all, store_kind_name((store_kind)kind),
+                            store_probe((store_kind)kind) == ATOM_OK
+                                ? json_null()
+                                : json_string(atom_fail_message()));
+    return all;
 }
 
 /* Does this machine have a driver for NVIDIA GPUs? */
@@ -267,6 +280,8 @@ static json_t *report(void)
         "compiler", compiler ? json_string(compiler) : json_null(), "libraries", libraries_report(),
         "limits", limits_report(), "kernels", kernels_report());
     if (r)
+        json_object_set_new(r, "store", store_report());
+    if (r)
         json_object_set_new(r, "notes", notes_report(r));
     return r;
 }
@@ -284,6 +299,25 @@ static void print_words(const json_t *list)
     cli_print("\n");
 }
 
+/* The best way first, then what is refused and why. */
+static void print_store(json_t *ways)
+{
+    const char *name;
+    json_t *reason;
+    cli_print("disk tier  ");
+    json_object_foreach(ways, name, reason)
+    {
+        if (json_is_null(reason))
+            cli_print(" %s", name);
+    }
+    cli_print("\n");
+    json_object_foreach(ways, name, reason)
+    {
+        if (!json_is_null(reason))
+            cli_print("             %s\n", json_string_value(reason));
+    }
+}
+
 static void print_machine(const json_t *r)
 {
     const json_t *cpu = json_object_get(r, "cpu"), *memory = json_object_get(r, "memory"), *disk;
@@ -299,6 +333,7 @@ static void print_machine(const json_t *r)
     json_array_foreach(json_object_get(r, "disk"), i, disk)
         cli_print("disk        %s free at %s\n", cli_size(number(disk, "free_bytes")),
                   json_string_value(json_object_get(disk, "path")));
+    print_store(json_object_get(r, "store"));
     cli_print("CUDA        not used: %s\n",
               json_string_value(json_object_get(json_object_get(r, "cuda"), "reason")));
 }
