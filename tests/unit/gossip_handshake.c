@@ -134,6 +134,16 @@ static void the_wrong_ones_are_told_or_not(void **state)
     p.acceptor = p.dialler;
     p.expect = NULL;
     refused(&p, GSP_REFUSED_SELF, GSP_WELCOME);
+    gsp_identity thief = pool.member[0]; /* shows a member's key and admission, lacks its secret */
+    memcpy(thief.secret_key, pool.member[5].secret_key, sizeof thief.secret_key);
+    pair_make(&p);
+    p.dialler.self = &thief;
+    refused(&p, GSP_WELCOME, GSP_REFUSED_HANDSHAKE);
+    pair_make(&p);
+    thief = pool.member[1];
+    memcpy(thief.secret_key, pool.member[5].secret_key, sizeof thief.secret_key);
+    p.acceptor.self = &thief;
+    refused(&p, GSP_REFUSED_HANDSHAKE, GSP_WELCOME);
     pair_make(&p); /* banned */
     p.acceptor.may_enter = ban;
     p.acceptor.ctx = pool.member[0].public_key;

@@ -1,0 +1,150 @@
+/* Which of two connections is kept: asked of both sides, in both orders, with a carrier that
+ * carries nothing. Both must choose the same one. */
+#include "gossip/net_inner.h"
+#include "tests/lib/gossip_pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static bool dial_nothing(net_endpoint *e, net_link *link, uint32_t i)
+{
+    (void)e, (void)link, (void)i;
+    return true;
+}
+
+static void end_nothing(net_endpoint *e, net_stream *stream)
+{
+    (void)e, (void)stream;
+}
+
+static void nothing(net_endpoint *e)
+{
+    (void)e;
+}
+
+static const net_carrier carrier = {dial_nothing, end_nothing, nothing, NULL, nothing};
+
+enum { BOOT = 5, DIALLED_LINK = 100, INBOUND_LINK = 200 };
+
+static net_endpoint *open_endpoint(uint8_t key)
+{
+    uint8_t own[GSP_NET_KEY_BYTES] = {key};
+    net_endpoint *e = NULL;
+    test_must(net_endpoint_open(&carrier, own, 0, &e));
+    return e;
+}
+
+/* The peer wants a link; its dial is under way. */
+static void want(net_endpoint *e, uint8_t peer)
+{
+    uint8_t key[GSP_NET_KEY_BYTES] = {peer};
+    gsp_address at = test_loopback(1);
+    test_must(gsp_net_dial(&e->net, key, &at, 1));
+    net_link *link = net_link_find(e, key);
+    link->state = LINK_DIALLING;
+    link->dial_tag = link->id = DIALLED_LINK;
+}
+
+static bool arrive(net_endpoint *e, uint8_t peer, bool dialled, uint64_t link, uint64_t boot)
+{
+    uint8_t key[GSP_NET_KEY_BYTES] = {peer};
+    net_arrival a = {.key = key,
+                     .dialled = dialled,
+                     .tag = dialled ? DIALLED_LINK : 0,
+                     .n_streams = 3,
+                     .link = link,
+                     .boot = boot};
+    return net_link_admit(e, &a) != NULL;
+}
+
+static net_link *link_of(net_endpoint *e, uint8_t peer)
+{
+    uint8_t key[GSP_NET_KEY_BYTES] = {peer};
+    return net_link_find(e, key);
+}
+
+static void crossed_dials_keep_the_lower_key_s(void **state)
+{
+    (void)state;
+    for (int we_are_lower = 0; we_are_lower < 2; we_are_lower++)
+        for (int dial_first = 0; dial_first < 2; dial_first++) {
+            uint8_t own = we_are_lower ? 1 : 9;
+            net_endpoint *e = open_endpoint(own);
+            want(e, 5);
+            bool first = arrive(e, 5, dial_first, dial_first ? DIALLED_LINK : INBOUND_LINK, BOOT);
+            bool second = arrive(e, 5, !dial_first, dial_first ? INBOUND_LINK : DIALLED_LINK, BOOT);
+            assert_true(first); /* nothing better was there */
+            assert_int_equal(second, dial_first != we_are_lower);
+            assert_int_equal(link_of(e, 5)->dialled, we_are_lower);
+            assert_int_equal(link_of(e, 5)->id, we_are_lower ? DIALLED_LINK : INBOUND_LINK);
+            gsp_net *net = &e->net;
+            gsp_net_close(&net);
+        }
+}
+
+static void a_newer_one_of_the_same_side_wins(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    assert_true(arrive(e, 5, false, 200, BOOT));
+    assert_false(arrive(e, 5, false, 200, BOOT)); /* the same one twice */
+    assert_true(arrive(e, 5, false, 201, BOOT));
+    assert_int_equal(link_of(e, 5)->id, 201);
+    gsp_net *net = &e->net;
+    gsp_net_close(&net);
+}
+
+static void a_restarted_peer_wins(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1); /* lower: else its own dial would be kept */
+    want(e, 5);
+    assert_true(arrive(e, 5, true, DIALLED_LINK, BOOT));
+    assert_false(arrive(e, 5, false, 300, BOOT));
+    assert_true(arrive(e, 5, false, 301, BOOT + 1));
+    assert_false(link_of(e, 5)->dialled);
+    gsp_net *net = &e->net;
+    gsp_net_close(&net);
+}
+
+static void strays_are_refused(void **state)
+{
+    (void)state;
+    uint8_t key[GSP_NET_KEY_BYTES] = {5};
+    net_endpoint *e = open_endpoint(1);
+    net_arrival a = {.key = key, .stream = 1, .n_streams = 3, .link = 7, .boot = BOOT};
+    assert_null(net_link_admit(e, &a)); /* no control stream before */
+    assert_true(arrive(e, 5, false, 7, BOOT));
+    assert_non_null(net_link_admit(e, &a));
+    a.link = 8;
+    assert_null(net_link_admit(e, &a)); /* of another link */
+    a.link = 7;
+    a.boot++;
+    assert_null(net_link_admit(e, &a)); /* of another life */
+    a.boot--;
+    a.stream = 3;
+    assert_null(net_link_admit(e, &a)); /* past the last */
+    a.n_streams = 60000;
+    assert_null(net_link_admit(e, &a));
+    a.stream = 0;
+    a.n_streams = 1;
+    assert_null(net_link_admit(e, &a));        /* no room for bulk */
+    assert_false(arrive(e, 6, true, 9, BOOT)); /* a dial that nobody wants any more */
+    gsp_net *net = &e->net;
+    gsp_net_close(&net);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crossed_dials_keep_the_lower_key_s),
+        cmocka_unit_test(a_newer_one_of_the_same_side_wins),
+        cmocka_unit_test(a_restarted_peer_wins),
+        cmocka_unit_test(strays_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
