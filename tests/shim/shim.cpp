@@ -191,7 +191,7 @@ void run_block(unsigned threads, size_t shared_bytes)
         if (e.ready.empty())
             shim_fail("threads wait for others that never come: a barrier or warp primitive that "
                       "not all of them reach");
-        size_t pick = (size_t)(next_random() % e.ready.size());
+        size_t pick = (size_t)((next_random() >> 32) * e.ready.size() >> 32);
         int i = e.ready[pick];
         e.ready[pick] = e.ready.back();
         e.ready.pop_back();
