@@ -110,7 +110,7 @@ static void check_direction(report *r, const krn_table *table, const op_case *c,
             compare_tensor(r, c, backward, &places[i], table->dtype, given->at[i], first.at[i],
                            want->at[i]);
     }
-    for (size_t i = 0; i < sizeof again / sizeof again[0]; i++) {
+    for (size_t i = 0; i < (r->no_pool ? 1 : sizeof again / sizeof again[0]); i++) {
         tensors other =
             run_kernel(table, c, backward, given, again[i].threads, again[i].garbage, &broken);
         compare_bits(r, c, backward, &first, &other, again[i].what);
