@@ -7,6 +7,7 @@
 #include "atom/text/tokenizer.h"
 
 #include "atom/base/mem.h"
+#include "atom/text/normalize.h"
 #include "atom/text/split.h"
 #include "atom/text/tokenizer_inner.h"
 #include "atom/text/utf8.h"
@@ -40,6 +41,7 @@ struct text_encoder {
     symbol *symbols; /* [symbols_n], grown for the longest piece so far */
     uint64_t *heap;  /* rank << 32 | position; [3 * symbols_n] */
     size_t symbols_n;
+    text_normal nfc, spaces;
 };
 
 atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
@@ -50,7 +52,8 @@ atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
         return atom_fail_memory("an encoder", sizeof *e);
     e->t = t;
     if (!t->bytes_only) {
-        ATOM_TRY(text_splitter_open(&e->splitter));
+        if (t->recipe.pattern)
+            ATOM_TRY(text_splitter_open(t->recipe.pattern, &e->splitter));
         e->cache = atom_alloc(CACHE_SLOTS, sizeof *e->cache);
         if (!e->cache) {
             st = atom_fail_memory("an encoder's cache", CACHE_SLOTS * sizeof *e->cache);
@@ -72,6 +75,8 @@ void text_encoder_close(text_encoder **encoder)
     text_splitter_close(&e->splitter);
     atom_free(e->cache);
     atom_free(e->symbols);
+    text_normal_fini(&e->nfc);
+    text_normal_fini(&e->spaces);
     atom_free(e->heap);
     atom_free(e);
     *encoder = NULL;
@@ -93,12 +98,34 @@ static atom_status reserve(text_ids *out, size_t more)
     return ATOM_OK;
 }
 
-/* Merges a short piece in place: ids[n] with the rank of each with its next. Returns the new n. */
+/* The symbols that merging starts with: ids[bytes] has room. Returns how many. A character without
+ * a token becomes its bytes. */
+static uint32_t first_symbols(const text_tokenizer *t, const uint8_t *piece, size_t bytes,
+                              uint32_t *ids)
+{
+    uint32_t n = 0;
+    if (!t->recipe.metaspace) {
+        for (size_t i = 0; i < bytes; i++)
+            ids[i] = t->byte_ids[piece[i]];
+        return (uint32_t)bytes;
+    }
+    for (size_t at = 0, end; at < bytes; at = end) {
+        for (end = at + 1; end < bytes && (piece[end] & 0xc0) == 0x80;)
+            end++;
+        uint32_t id = text_whole_id(t, (const char *)piece + at, end - at);
+        if (id != TEXT_NO_ID)
+            ids[n++] = id;
+        for (size_t i = at; id == TEXT_NO_ID && i < end; i++)
+            ids[n++] = t->byte_ids[piece[i]];
+    }
+    return n;
+}
+
+/* Merges a short piece in place: n bytes, ids[n] has room. Returns the number of ids. */
 static uint32_t merge_scan(const text_tokenizer *t, const uint8_t *piece, uint32_t n, uint32_t *ids)
 {
     uint32_t ranks[SCAN_BYTES_MAX];
-    for (uint32_t i = 0; i < n; i++)
-        ids[i] = t->byte_ids[piece[i]];
+    n = first_symbols(t, piece, n, ids);
     for (uint32_t i = 0; i + 1 < n; i++)
         ranks[i] = text_pair_rank(t, ids[i], ids[i + 1]);
     while (n > 1) {
@@ -176,18 +203,19 @@ static atom_status symbols_reserve(text_encoder *e, size_t n)
     return ATOM_OK;
 }
 
-/* A long piece: each merge queues at most two new pairs, so the heap holds at most 3n entries. An
- * entry is stale when its symbol has gone or has another rank by now. */
+/* A long piece; out has room for its bytes. Each merge queues at most two new pairs, so the heap
+ * holds at most 3n entries. An entry is stale when its symbol has gone or has another rank by now.
+ */
 static atom_status merge_heap(text_encoder *e, const uint8_t *piece, size_t bytes, text_ids *out)
 {
     size_t heap_n = 0;
     atom_status st = symbols_reserve(e, bytes);
     if (st != ATOM_OK)
         return st;
-    uint32_t n = (uint32_t)bytes;
+    uint32_t *ids = out->ids + out->n, n = first_symbols(e->t, piece, bytes, ids);
     symbol *s = e->symbols;
     for (uint32_t i = 0; i < n; i++)
-        s[i] = (symbol){.id = e->t->byte_ids[piece[i]], .prev = i - 1, .next = i + 1};
+        s[i] = (symbol){.id = ids[i], .prev = i - 1, .next = i + 1};
     for (uint32_t i = 0; i < n; i++)
         rank_symbol(e, i, n, &heap_n);
     while (heap_n) {
@@ -210,6 +238,17 @@ static atom_status merge_heap(text_encoder *e, const uint8_t *piece, size_t byte
     return ATOM_OK;
 }
 
+/* Is the piece a token by itself, whatever the merges say? */
+static bool merge_whole(const text_tokenizer *t, const uint8_t *piece, size_t bytes, uint32_t *id)
+{
+    if (!t->recipe.ignore_merges)
+        return false;
+    uint32_t found = text_whole_id(t, (const char *)piece, bytes);
+    if (found != TEXT_NO_ID)
+        *id = found;
+    return found != TEXT_NO_ID;
+}
+
 /* out has room for n ids. */
 static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text_ids *out)
 {
@@ -228,7 +267,7 @@ static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text
             return;
         }
     }
-    n = merge_scan(e->t, piece, n, ids);
+    n = merge_whole(e->t, piece, n, ids) ? 1 : merge_scan(e->t, piece, n, ids);
     memcpy(out->ids + out->n, ids, n * sizeof *ids);
     out->n += n;
     if (slot && n <= CACHE_IDS_MAX) {
@@ -236,6 +275,23 @@ static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text
         memcpy(slot->ids, ids, n * sizeof *ids);
         slot->n = n;
     }
+}
+
+static atom_status encode_piece(text_encoder *e, const char *text, size_t n, text_ids *out)
+{
+    const uint8_t *piece = (const uint8_t *)text;
+    atom_status st = reserve(out, n);
+    if (st != ATOM_OK)
+        return st;
+    if (n == 1 && !e->t->recipe.metaspace)
+        out->ids[out->n++] = e->t->byte_ids[*piece];
+    else if (n <= SCAN_BYTES_MAX)
+        encode_short(e, piece, (uint32_t)n, out);
+    else if (merge_whole(e->t, piece, n, out->ids + out->n))
+        out->n++;
+    else
+        st = merge_heap(e, piece, n, out);
+    return st;
 }
 
 static atom_status encode_pieces(text_encoder *e, const char *text, size_t bytes, text_ids *out)
@@ -247,15 +303,97 @@ static atom_status encode_pieces(text_encoder *e, const char *text, size_t bytes
         ATOM_TRY(text_splitter_next(e->splitter, &start, &end));
         if (start == end)
             return ATOM_OK;
-        const uint8_t *piece = (const uint8_t *)text + start;
-        size_t n = end - start;
-        ATOM_TRY(reserve(out, n));
-        if (n == 1)
-            out->ids[out->n++] = e->t->byte_ids[*piece];
-        else if (n <= SCAN_BYTES_MAX)
-            encode_short(e, piece, (uint32_t)n, out);
+        ATOM_TRY(encode_piece(e, text + start, end - start, out));
+    }
+fail:
+    return st;
+}
+
+/* Numbers by themselves, the text between them under the pattern. */
+static atom_status encode_digits(text_encoder *e, const char *text, size_t bytes, text_ids *out)
+{
+    atom_status st = ATOM_OK;
+    for (size_t at = 0, end, n = 0; at < bytes; at = end) {
+        for (end = at; end < bytes; end++)
+            if ((uint8_t)text[end] >= 0x80 || (uint8_t)(text[end] - '0') < 10)
+                if ((n = text_number_at(text + end, bytes - end)))
+                    break;
+        if (end > at) {
+            ATOM_TRY(encode_pieces(e, text + at, end - at, out));
+            continue;
+        }
+        do {
+            end += n;
+            n = text_number_at(text + end, bytes - end);
+        } while (n && !e->t->recipe.digits_single);
+        ATOM_TRY(encode_pieces(e, text + at, end - at, out));
+    }
+fail:
+    return st;
+}
+
+/* Characters with spaces for metaspaces, cut wherever no token goes across. */
+static atom_status encode_metaspace(text_encoder *e, const char *text, size_t bytes, bool first,
+                                    text_ids *out)
+{
+    const text_recipe *r = &e->t->recipe;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(text_normal_spaces(&e->spaces, text, bytes, r->prepend && (r->prepend_every || first),
+                                r->prepend_missing));
+    const char *s = e->spaces.text;
+    for (size_t at = 0, end; at < e->spaces.bytes; at = end) {
+        uint32_t before = text_class((uint8_t)s[at]);
+        for (end = at + 1; end < e->spaces.bytes; end++) {
+            if (((uint8_t)s[end] & 0xc0) == 0x80)
+                continue;
+            uint32_t class = text_class((uint8_t)s[end]);
+            if (!text_joins(e->t, before, class) || (r->hard_split && s[end] == ' '))
+                break;
+            before = class;
+        }
+        ATOM_TRY(encode_piece(e, s + at, end - at, out));
+    }
+fail:
+    return st;
+}
+
+static atom_status encode_ordinary(text_encoder *e, const char *text, size_t bytes, bool first,
+                                   text_ids *out)
+{
+    if (bytes == 0)
+        return ATOM_OK;
+    if (e->t->recipe.metaspace)
+        return encode_metaspace(e, text, bytes, first, out);
+    return e->t->recipe.digits ? encode_digits(e, text, bytes, out)
+                               : encode_pieces(e, text, bytes, out);
+}
+
+/* Text between added tokens that are looked for before normalising (normalized: after it). */
+static atom_status encode_parts(text_encoder *e, bool normalized, const char *text, size_t bytes,
+                                bool first, text_ids *out)
+{
+    atom_status st = ATOM_OK;
+    for (size_t from = 0, at = 0; from < bytes || at < bytes; from = at) {
+        const text_added *a =
+            e->t->added_n ? text_added_find(e->t, normalized, text, bytes, &at) : NULL;
+        size_t end = a ? at : bytes, part = end - from;
+        const char *s = text + from;
+        bool changed = false;
+        if (!normalized && e->t->recipe.nfc)
+            ATOM_TRY(text_normal_nfc(&e->nfc, s, part, &changed));
+        if (changed) {
+            s = e->nfc.text;
+            part = e->nfc.bytes;
+        }
+        if (normalized || e->t->recipe.metaspace)
+            ATOM_TRY(encode_ordinary(e, s, part, first && from == 0, out));
         else
-            ATOM_TRY(merge_heap(e, piece, n, out));
+            ATOM_TRY(encode_parts(e, true, s, part, false, out));
+        if (!a)
+            break;
+        ATOM_TRY(reserve(out, 1));
+        out->ids[out->n++] = a->id;
+        at = end + a->bytes;
     }
 fail:
     return st;
@@ -279,7 +417,7 @@ atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_id
             out->ids[out->n++] = (uint8_t)text[i];
         return ATOM_OK;
     }
-    ATOM_TRY(encode_pieces(e, text, bytes, out));
+    ATOM_TRY(encode_parts(e, false, text, bytes, true, out));
     return ATOM_OK;
 fail:
     out->n = before;

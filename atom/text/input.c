@@ -24,6 +24,7 @@ struct text_input {
     char **paths;
     uint32_t n, file; /* file: the one that is open or to be opened next */
     size_t block_bytes;
+    text_cut cut;
     uint64_t bytes;
     int fd;
     char *pending; /* read, not yet given out */
@@ -112,6 +113,11 @@ void text_input_close(text_input **input)
     *input = NULL;
 }
 
+void text_input_cut(text_input *in, text_cut cut)
+{
+    in->cut = cut;
+}
+
 uint64_t text_input_bytes(const text_input *in)
 {
     return in->bytes;
@@ -197,8 +203,9 @@ atom_status text_input_next(text_input *in, text_block *b)
             ATOM_TRY(fill(in, want));
             size_t cut = in->pending_n;
             if (!in->end_of_file)
-                cut = is_jsonl(in->paths[in->file]) ? last_line_end(in->pending, in->pending_n)
-                                                    : text_cut_last(in->pending, in->pending_n);
+                cut = is_jsonl(in->paths[in->file])
+                          ? last_line_end(in->pending, in->pending_n)
+                          : text_cut_last(in->cut, in->pending, in->pending_n);
             if (cut)
                 return hand_out(in, cut, b);
             if (in->end_of_file)

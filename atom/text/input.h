@@ -7,6 +7,7 @@
 #define ATOM_TEXT_INPUT_H
 
 #include "atom/base/status.h"
+#include "atom/text/pattern.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +30,8 @@ ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size
                                       text_input **out);
 void text_input_close(text_input **in);
 uint64_t text_input_bytes(const text_input *in); /* of all files */
+/* How a .txt may be cut; at first TEXT_CUT_BEFORE_NEWLINE. TEXT_CUT_NONE: each is one block. */
+void text_input_cut(text_input *in, text_cut cut);
 /* The next block; b->data == NULL at the end. */
 ATOM_MUST atom_status text_input_next(text_input *in, text_block *b);
 

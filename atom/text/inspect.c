@@ -25,7 +25,7 @@ typedef struct inspection {
 static atom_status preview(const text_tokenizer *t, const int32_t *tokens, uint32_t n, char *out,
                            size_t out_bytes)
 {
-    uint32_t skip = n > 0 && (uint32_t)tokens[0] == text_tokenizer_end(t);
+    uint32_t skip = n > 0 && (uint32_t)tokens[0] == text_tokenizer_start(t);
     char *raw = NULL, *good = NULL;
     size_t raw_bytes = 0, good_bytes = 0;
     atom_status st = ATOM_OK;
@@ -54,10 +54,10 @@ static void count_tokens(inspection *in, const int32_t *tokens, uint32_t n,
         in->out->id_max = id > in->out->id_max ? id : in->out->id_max;
         if (!in->tokenizer)
             continue;
-        if (id == text_tokenizer_end(in->tokenizer)) {
-            counts->documents++;
+        bool start = id == text_tokenizer_start(in->tokenizer);
+        counts->documents += start;
+        if (start || id == text_tokenizer_end(in->tokenizer))
             continue;
-        }
         text_tokenizer_piece(in->tokenizer, id, &bytes);
         in->text_bytes += bytes;
         in->text_tokens++;

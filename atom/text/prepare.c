@@ -36,7 +36,7 @@ typedef struct work_item {
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
-    uint32_t end_of_text;
+    uint32_t start;
 } work_item;
 
 typedef struct preparation {
@@ -118,6 +118,8 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
     uint64_t done = 0;
     uint32_t n;
     ATOM_TRY(text_input_open(o->inputs, o->inputs_n, 0, &in));
+    if (p->tokenizer)
+        text_input_cut(in, text_tokenizer_cut(p->tokenizer));
     do {
         batch b = {p, fn};
         for (n = 0; n < BATCH_BLOCKS; n++) {
@@ -247,7 +249,7 @@ static atom_status encode_document(void *ctx, const char *text, size_t bytes, bo
         ATOM_TRY(atom_grow((void **)&item->ids.ids, item->ids.n, &item->ids.capacity,
                            sizeof *item->ids.ids));
         item->starts[item->starts_n++] = item->ids.n;
-        item->ids.ids[item->ids.n++] = item->end_of_text;
+        item->ids.ids[item->ids.n++] = item->start;
     }
     item->text_bytes += bytes;
     ATOM_TRY(text_encode(item->encoder, text, bytes, &item->ids, NULL));
@@ -260,7 +262,7 @@ static void encode_item(preparation *p, work_item *item, uint32_t worker)
     if (!p->encoders[worker])
         item->st = text_encoder_open(p->tokenizer, &p->encoders[worker]);
     item->encoder = p->encoders[worker];
-    item->end_of_text = text_tokenizer_end(p->tokenizer);
+    item->start = text_tokenizer_start(p->tokenizer);
     if (item->st == ATOM_OK)
         item->st = text_block_walk(&item->block, encode_document, item);
 }
@@ -292,6 +294,15 @@ static void begin_document(preparation *p)
         p->report.val.documents++;
 }
 
+/* After a document, where its end is another token than the next one's start. */
+static atom_status end_document(preparation *p)
+{
+    uint32_t end = text_tokenizer_end(p->tokenizer);
+    if (p->documents == 0 || end == text_tokenizer_start(p->tokenizer))
+        return ATOM_OK;
+    return text_shard_writer_put(p->writers[p->to], &end, 1);
+}
+
 static atom_status write_item(preparation *p, work_item *item)
 {
     atom_status st = ATOM_OK;
@@ -301,8 +312,10 @@ static atom_status write_item(preparation *p, work_item *item)
         size_t end = i < item->starts_n ? item->starts[i] : item->ids.n;
         ATOM_TRY(text_shard_writer_put(p->writers[p->to], item->ids.ids + at, end - at));
         at = end;
-        if (i < item->starts_n)
-            begin_document(p);
+        if (i == item->starts_n)
+            break;
+        ATOM_TRY(end_document(p));
+        begin_document(p);
     }
 fail:
     return st;
@@ -353,6 +366,7 @@ static atom_status encode_all(preparation *p)
         ATOM_TRY(text_shard_writer_open(p->staging.path, text_split_name((text_split)split),
                                         p->report.vocab, 0, &p->writers[split]));
     ATOM_TRY(each_batch(p, "encode", encode_item, write_item));
+    ATOM_TRY(end_document(p));
     for (int split = 0; split < 2; split++)
         ATOM_TRY(text_shard_writer_end(p->writers[split]));
     p->report.encode_seconds = atom_clock_seconds() - started;

@@ -2,7 +2,7 @@
  * Owns the cutting of text into the pieces that BPE works on. One idea: the pattern is compiled
  * once per thread with the JIT, matched anchored at the end of the piece before, on text that was
  * checked to be UTF-8, so PCRE2 checks nothing again. Where the JIT is not allowed or lacks stack,
- * the interpreter gives the same pieces. Refuses nothing: the pattern covers every text.
+ * the interpreter gives the same pieces. Refuses nothing: the patterns cover every text.
  */
 #include "atom/text/split.h"
 
@@ -10,19 +10,10 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-
-/* The 25 characters of Unicode's White_Space, which is what \s means where the pattern comes from.
- */
-#define SPACE                                                                                      \
-    "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"          \
-    "\\x{205F}\\x{3000}"
-
-static const char PATTERN[] = "'s|'t|'re|'ve|'m|'ll|'d"
-                              "| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+"
-                              "|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+";
 
 struct text_splitter {
     pcre2_general_context *memory;
@@ -45,14 +36,15 @@ static void give(void *block, void *ctx)
     atom_free(block);
 }
 
-atom_status text_splitter_open(text_splitter **out)
+atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out)
 {
     atom_status st = ATOM_OK;
     pcre2_compile_context *options = NULL;
     text_splitter *s = atom_alloc(1, sizeof *s);
     int error = 0;
     PCRE2_SIZE where = 0;
-    if (!s)
+    char *spelled = text_pattern_spell(pattern);
+    if (!s || !spelled)
         goto fail_memory;
     s->memory = pcre2_general_context_create(take, give, NULL);
     if (!s->memory)
@@ -60,7 +52,7 @@ atom_status text_splitter_open(text_splitter **out)
     options = pcre2_compile_context_create(s->memory);
     if (!options)
         goto fail_memory;
-    s->code = pcre2_compile((PCRE2_SPTR)PATTERN, sizeof PATTERN - 1,
+    s->code = pcre2_compile((PCRE2_SPTR)spelled, strlen(spelled),
                             PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &where, options);
     if (!s->code && error != PCRE2_ERROR_HEAP_FAILED) {
         st = atom_fail(ATOM_E_RUNTIME, "PCRE2 refuses the pre-tokenizer's pattern (error %d)",
@@ -73,6 +65,7 @@ atom_status text_splitter_open(text_splitter **out)
         goto fail_memory;
     s->jit = pcre2_jit_compile(s->code, PCRE2_JIT_COMPLETE) == 0;
     pcre2_compile_context_free(options);
+    atom_free(spelled);
     *out = s;
     return ATOM_OK;
 fail_memory:
@@ -80,6 +73,7 @@ fail_memory:
 fail:
     if (options)
         pcre2_compile_context_free(options);
+    atom_free(spelled);
     text_splitter_close(&s);
     return st;
 }
@@ -130,25 +124,36 @@ atom_status text_splitter_next(text_splitter *s, size_t *start, size_t *end)
     return ATOM_OK;
 }
 
-/* A newline before a visible ASCII character is always a piece of its own: a run of spaces leaves
- * its last one behind when a character follows, and only U+0020 joins the piece after it. */
+/* GPT-2: a newline before a visible ASCII character is always a piece of its own: a run of spaces
+ * leaves its last one behind when a character follows, and only U+0020 joins the piece after it.
+ * The later patterns: such a newline ends a piece, which may have started earlier. */
 static bool is_cut(const char *text, size_t at)
 {
     return text[at] == '\n' && text[at + 1] > 0x20 && text[at + 1] < 0x7f;
 }
 
-size_t text_cut_last(const char *text, size_t bytes)
+/* Two patterns let "/" follow the newlines that end a piece. */
+static bool is_cut_by(text_cut rule, const char *text, size_t at)
 {
+    return is_cut(text, at) && (rule == TEXT_CUT_BEFORE_NEWLINE || text[at + 1] != '/');
+}
+
+size_t text_cut_last(text_cut rule, const char *text, size_t bytes)
+{
+    if (rule == TEXT_CUT_NONE)
+        return 0;
     for (size_t at = bytes > 1 ? bytes - 2 : 0; at > 0; at--)
-        if (is_cut(text, at))
-            return at;
+        if (is_cut_by(rule, text, at))
+            return at + (rule == TEXT_CUT_AFTER_NEWLINE);
     return 0;
 }
 
-size_t text_cut_next(const char *text, size_t bytes, size_t from)
+size_t text_cut_next(text_cut rule, const char *text, size_t bytes, size_t from)
 {
+    if (rule == TEXT_CUT_NONE)
+        return bytes;
     for (size_t at = from ? from : 1; at + 1 < bytes; at++)
-        if (is_cut(text, at))
-            return at;
+        if (is_cut_by(rule, text, at))
+            return at + (rule == TEXT_CUT_AFTER_NEWLINE);
     return bytes;
 }

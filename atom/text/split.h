@@ -1,17 +1,17 @@
 /*
- * GPT-2's pre-tokenizer: text to pieces, with PCRE2 (JIT). The pattern is the `tokenizers`
- * library's, with \s written out, because PCRE2's \s also takes U+180E.
+ * The pre-tokenizer: text to pieces under one of the known patterns (pattern.h), with PCRE2 (JIT).
  */
 #ifndef ATOM_TEXT_SPLIT_H
 #define ATOM_TEXT_SPLIT_H
 
 #include "atom/base/status.h"
+#include "atom/text/pattern.h"
 
 #include <stddef.h>
 
 /* One per thread. */
 typedef struct text_splitter text_splitter;
-ATOM_MUST atom_status text_splitter_open(text_splitter **out);
+ATOM_MUST atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out);
 void text_splitter_close(text_splitter **s);
 
 /* Starts on a text of valid UTF-8, which must stay where it is. */
@@ -20,12 +20,10 @@ void text_splitter_begin(text_splitter *s, const char *text, size_t bytes);
 ATOM_MUST atom_status text_splitter_next(text_splitter *s, size_t *start, size_t *end);
 
 /*
- * The last place p in (0, bytes) where a text can be cut so that its two parts, encoded each by
- * itself, give the same ids as the whole: before a newline that a visible ASCII character follows.
- * 0 if there is none.
+ * The last place p in (0, bytes) where a text can be cut by the rule; 0 if there is none.
  */
-size_t text_cut_last(const char *text, size_t bytes);
+size_t text_cut_last(text_cut rule, const char *text, size_t bytes);
 /* The first such place at or after `from` (> 0); `bytes` if there is none. */
-size_t text_cut_next(const char *text, size_t bytes, size_t from);
+size_t text_cut_next(text_cut rule, const char *text, size_t bytes, size_t from);
 
 #endif

@@ -22,7 +22,7 @@ static cut_rank rank_cut(const text_tokenizer *t, uint32_t id)
 {
     size_t bytes;
     const char *piece = text_tokenizer_piece(t, id, &bytes);
-    if (id == text_tokenizer_end(t))
+    if (id == text_tokenizer_start(t))
         return CUT_DOCUMENT;
     if (bytes == 0 || ((uint8_t)piece[0] & 0xc0) == 0x80)
         return CUT_NONE;
@@ -56,7 +56,7 @@ static atom_status copy_tail(const text_shards *s, const text_tokenizer *t, uint
                              int32_t *chunk, text_shard_writer *w, text_part_counts *val)
 {
     uint64_t tokens = text_shards_tokens(s);
-    const uint32_t end = text_tokenizer_end(t);
+    const uint32_t end = text_tokenizer_start(t);
     atom_status st = ATOM_OK;
     for (uint64_t at = cut; at < tokens; at += CHUNK_TOKENS) {
         uint32_t n = tokens - at < CHUNK_TOKENS ? (uint32_t)(tokens - at) : CHUNK_TOKENS;

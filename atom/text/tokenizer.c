@@ -110,7 +110,8 @@ static atom_status make(const text_merge *merges, uint32_t n, bool gpt2_order, t
     for (uint32_t i = 0; i < n; i++)
         ATOM_ASSERT(merges[i].made == 256 + i && merges[i].a < 256 + i && merges[i].b < 256 + i);
     t->vocab = TEXT_BYTES_VOCAB + n;
-    t->end = t->vocab - 1;
+    t->end = t->start = t->vocab - 1;
+    t->recipe.pattern = text_pattern_gpt2();
     t->merges_n = n;
     t->bytes_only = !gpt2_order;
     t->merges = atom_alloc(n + 1, sizeof *t->merges);
@@ -149,6 +150,12 @@ void text_tokenizer_close(text_tokenizer **tokenizer)
     atom_free(t->special);
     atom_free(t->merges);
     atom_free(t->slots);
+    atom_free(t->source);
+    for (uint32_t i = 0; i < t->added_n; i++)
+        atom_free(t->added[i].text);
+    atom_free(t->added);
+    atom_free(t->whole.ids);
+    atom_free(t->joins);
     atom_free(t);
     *tokenizer = NULL;
 }
@@ -161,6 +168,19 @@ uint32_t text_tokenizer_vocab(const text_tokenizer *t)
 uint32_t text_tokenizer_end(const text_tokenizer *t)
 {
     return t->end;
+}
+
+uint32_t text_tokenizer_start(const text_tokenizer *t)
+{
+    return t->start;
+}
+
+text_cut text_tokenizer_cut(const text_tokenizer *t)
+{
+    for (uint32_t i = 0; i < t->added_n; i++)
+        if (strchr(t->added[i].text, '\n'))
+            return TEXT_CUT_NONE;
+    return t->recipe.pattern ? t->recipe.pattern->cut : TEXT_CUT_NONE;
 }
 
 uint32_t text_tokenizer_merges(const text_tokenizer *t)
@@ -185,6 +205,9 @@ const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *b
 
 bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b)
 {
+    if (a->source_bytes != b->source_bytes ||
+        (a->source && memcmp(a->source, b->source, a->source_bytes) != 0))
+        return false;
     if (a->vocab != b->vocab || a->end != b->end || a->merges_n != b->merges_n)
         return false;
     uint64_t bytes = a->piece_ends[a->vocab - 1];
@@ -217,11 +240,13 @@ atom_status text_decode(const text_tokenizer *t, const uint32_t *ids, size_t n, 
         return atom_fail_memory("decoded text", total);
     for (size_t i = 0; i < n; i++) {
         const char *piece = text_tokenizer_piece(t, ids[i], &piece_bytes);
-        if (t->special[ids[i]] && !show_end)
+        if (t->special[ids[i]] == 1 && !show_end)
             continue;
         memcpy(out + at, piece, piece_bytes);
         at += piece_bytes;
     }
+    if (t->recipe.prepend && at && out[0] == ' ')
+        memmove(out, out + 1, --at);
     out[at] = 0;
     *text = out;
     *bytes = at;

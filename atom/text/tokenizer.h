@@ -1,14 +1,17 @@
 /*
  * Tokenizers: text to token ids and back, on raw bytes.
  *
- * Two kinds, one object: bytes (id = byte, end-of-text 256, vocabulary 257), and byte-level BPE
- * with GPT-2's pre-tokenizer (Radford et al. 2019, section 2.2; the `tokenizers` library's
- * ByteLevel). Both are kept as tokenizer.json, the Hugging Face format. Ids, splits and merges
- * equal that library's.
+ * One object, three kinds: bytes (id = byte, end-of-text 256, vocabulary 257); byte-level BPE under
+ * a known pattern (pattern.h; GPT-2: Radford et al. 2019, section 2.2; also Llama-3's, Qwen's,
+ * SmolLM's); and BPE of characters with metaspaces and byte fallback (Llama-2, Mistral). All are
+ * kept as tokenizer.json, the Hugging Face format. Ids, splits and merges equal those of the
+ * `tokenizers` library. atom makes the first two kinds itself (GPT-2's pattern); a file with any
+ * more than that is written back byte for byte.
  *
  * A document is ordinary text: "<|endoftext|>" inside it is encoded as those 13 characters and
- * never becomes the end-of-text token. decode(encode(x)) == x for any valid UTF-8 x, NUL bytes
- * included.
+ * never becomes the end-of-text token; no special token is ever read out of a text. Added tokens
+ * that are not special are. decode(encode(x)) == x for any valid UTF-8 x, NUL bytes included, but:
+ * with a normalizer it is NFC(x), and metaspaces come back as spaces.
  *
  * Ids are 0 .. vocab-1. A vocabulary read from a file may have holes; those ids decode to nothing.
  */
@@ -16,6 +19,7 @@
 #define ATOM_TEXT_TOKENIZER_H
 
 #include "atom/base/status.h"
+#include "atom/text/pattern.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,7 +72,12 @@ ATOM_MUST atom_status text_tokenizer_save_model(const text_tokenizer *t, const c
 void text_tokenizer_close(text_tokenizer **t);
 
 uint32_t text_tokenizer_vocab(const text_tokenizer *t); /* largest id + 1 */
-uint32_t text_tokenizer_end(const text_tokenizer *t);   /* id of the end-of-text token */
+/* The tokens around a document: `start` before it, `end` after it. Where both are the same (GPT-2:
+ * end-of-text) it stands before the document only. */
+uint32_t text_tokenizer_start(const text_tokenizer *t);
+uint32_t text_tokenizer_end(const text_tokenizer *t);
+/* Where long documents may be cut before encoding. */
+text_cut text_tokenizer_cut(const text_tokenizer *t);
 uint32_t text_tokenizer_merges(const text_tokenizer *t);
 const char *text_tokenizer_kind(const text_tokenizer *t); /* "bytes" or "bpe" */
 /* Bytes of one token, owned by t; length 0 for an id that is a hole or out of range. */

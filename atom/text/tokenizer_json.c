@@ -9,18 +9,22 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/text/json_file.h"
+#include "atom/text/normalize.h"
 #include "atom/text/tokenizer_inner.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { FILE_BYTES_MAX = 256 << 20 };
 
 typedef struct reading {
-    const char *name;   /* of the file, for messages */
-    json_t *vocab;      /* borrowed: model.vocab */
-    json_t *added;      /* borrowed: added_tokens, may be NULL */
-    const char **texts; /* [t->vocab] content per id, borrowed; NULL: a hole */
+    const char *name;           /* of the file, for messages */
+    json_t *vocab;              /* borrowed: model.vocab */
+    json_t *added;              /* borrowed: added_tokens, may be NULL */
+    const char **texts;         /* [t->vocab] content per id, borrowed; NULL: a hole */
+    const char *begin, *finish; /* borrowed: tokens that a template puts around a text */
+    bool source;                /* more than atom itself would write */
     text_tokenizer *t;
 } reading;
 
@@ -82,74 +86,8 @@ static atom_status wrong(const reading *r, const char *what)
 static atom_status unsupported(const reading *r, const char *key, const char *what)
 {
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: \"%s\" is %s; atom reads byte-level BPE with GPT-2's pre-tokenizer",
+                     "%s: \"%s\" is %s; make the tokenizer without it, or bring shards of tokens",
                      r->name, key, what);
-}
-
-static const char *type_of(const json_t *object)
-{
-    const char *type = json_string_value(json_object_get(object, "type"));
-    return type ? type : "without a type";
-}
-
-static bool is_byte_level(const json_t *object)
-{
-    return json_is_object(object) && strcmp(type_of(object), "ByteLevel") == 0;
-}
-
-static bool absent(const json_t *value)
-{
-    return !value || json_is_null(value);
-}
-
-static bool empty_text(const json_t *value)
-{
-    return absent(value) || (json_is_string(value) && json_string_length(value) == 0);
-}
-
-static atom_status check_steps(const reading *r, const json_t *root)
-{
-    const json_t *step = json_object_get(root, "normalizer");
-    if (!absent(step))
-        return unsupported(r, "normalizer", type_of(step));
-    step = json_object_get(root, "pre_tokenizer");
-    if (!is_byte_level(step))
-        return unsupported(r, "pre_tokenizer", absent(step) ? "absent" : type_of(step));
-    if (!json_is_false(json_object_get(step, "add_prefix_space")))
-        return unsupported(r, "pre_tokenizer.add_prefix_space", "true or absent");
-    const json_t *regex = json_object_get(step, "use_regex");
-    if (regex && !json_is_true(regex))
-        return unsupported(r, "pre_tokenizer.use_regex", "false");
-    step = json_object_get(root, "post_processor");
-    if (!absent(step) && !is_byte_level(step))
-        return unsupported(r, "post_processor", type_of(step));
-    step = json_object_get(root, "decoder");
-    if (!is_byte_level(step))
-        return unsupported(r, "decoder", absent(step) ? "absent" : type_of(step));
-    return ATOM_OK;
-}
-
-static atom_status check_model(const reading *r, const json_t *model)
-{
-    const json_t *dropout = json_object_get(model, "dropout");
-    if (!json_is_object(model))
-        return wrong(r, "\"model\" is missing");
-    const char *type = json_string_value(json_object_get(model, "type"));
-    if (type && strcmp(type, "BPE") != 0)
-        return unsupported(r, "model", type);
-    if (!absent(dropout) && json_number_value(dropout) != 0)
-        return unsupported(r, "model.dropout", "not zero");
-    if (!empty_text(json_object_get(model, "continuing_subword_prefix")))
-        return unsupported(r, "model.continuing_subword_prefix", "not empty");
-    if (!empty_text(json_object_get(model, "end_of_word_suffix")))
-        return unsupported(r, "model.end_of_word_suffix", "not empty");
-    if (json_is_true(json_object_get(model, "ignore_merges")))
-        return unsupported(r, "model.ignore_merges", "true");
-    if (!json_is_object(json_object_get(model, "vocab")))
-        return wrong(r, "\"model.vocab\" is missing");
-    if (!json_is_array(json_object_get(model, "merges")))
-        return wrong(r, "\"model.merges\" is missing");
-    return ATOM_OK;
 }
 
 /* An id of the vocabulary or of added_tokens, checked. */
@@ -182,8 +120,7 @@ static atom_status measure(reading *r)
         if (!content || !*content)
             return wrong(r, "an entry of \"added_tokens\" has no content");
         ATOM_TRY(read_id(r, content, json_object_get(value, "id"), &id));
-        if (!json_is_true(json_object_get(value, "special")))
-            return unsupported(r, content, "an added token that is not special");
+        r->source = r->source || !json_is_true(json_object_get(value, "special"));
         max = id > max ? id : max;
     }
     if (max >= 2 * tokens + 1024)
@@ -202,7 +139,7 @@ static atom_status claim(reading *r, const char *content, uint32_t id)
     return ATOM_OK;
 }
 
-/* Who has which id; marks special tokens; finds end-of-text. */
+/* Who has which id; marks added tokens. */
 static atom_status read_ids(reading *r)
 {
     const char *content;
@@ -214,7 +151,6 @@ static atom_status read_ids(reading *r)
     {
         ATOM_TRY(claim(r, content, (uint32_t)json_integer_value(value)));
     }
-    t->end = TEXT_NO_ID;
     json_array_foreach(r->added, i, value)
     {
         content = json_string_value(json_object_get(value, "content"));
@@ -224,22 +160,147 @@ static atom_status read_ids(reading *r)
             return atom_fail(ATOM_E_FORMAT, "%s: token \"%.40s\" has two ids, %u and %lld", r->name,
                              content, id, (long long)json_integer_value(same));
         ATOM_TRY(claim(r, content, id));
-        t->special[id] = 1;
-        if (strcmp(content, TEXT_END_OF_TEXT) == 0)
-            t->end = id;
+        t->special[id] = json_is_true(json_object_get(value, "special")) ? 1 : 2;
     }
+fail:
+    return st;
+}
+
+static uint32_t find_special(const reading *r, const char *content)
+{
+    for (uint32_t id = 0; content && id < r->t->vocab; id++)
+        if (r->t->special[id] == 1 && strcmp(r->texts[id], content) == 0)
+            return id;
+    return TEXT_NO_ID;
+}
+
+/* The tokens around documents: those of the template, else end-of-text. */
+static atom_status read_ends(reading *r)
+{
+    static const char *const names[] = {TEXT_END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>"};
+    text_tokenizer *t = r->t;
+    t->start = find_special(r, r->begin);
+    t->end = find_special(r, r->finish);
+    if ((r->begin && t->start == TEXT_NO_ID) || (r->finish && t->end == TEXT_NO_ID))
+        return unsupported(r, "post_processor", "a template of a token that is not special");
+    for (size_t i = 0; t->end == TEXT_NO_ID && i < sizeof names / sizeof *names; i++)
+        t->end = find_special(r, names[i]);
     if (t->end == TEXT_NO_ID)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: there is no added token " TEXT_END_OF_TEXT
-                         ", which atom puts between documents; add it",
+                         " (nor <|end_of_text|>, </s>, <eos>), which atom puts between documents; "
+                         "add it",
                          r->name);
-fail:
+    if (t->start == TEXT_NO_ID)
+        t->start = t->end;
+    return ATOM_OK;
+}
+
+static int longer_first(const void *a, const void *b)
+{
+    const text_added *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static atom_status copy_added(const reading *r, const json_t *value, text_added *out)
+{
+    const char *content = json_string_value(json_object_get(value, "content"));
+    text_normal normal = {0};
+    bool changed = false;
+    *out = (text_added){.id = (uint32_t)json_integer_value(json_object_get(value, "id")),
+                        .normalized = json_is_true(json_object_get(value, "normalized")),
+                        .skip = json_is_true(json_object_get(value, "special")),
+                        .bytes = strlen(content)};
+    atom_status st = ATOM_OK;
+    if (out->normalized && r->t->recipe.nfc)
+        st = text_normal_nfc(&normal, content, out->bytes, &changed);
+    if (changed)
+        out->bytes = normal.bytes;
+    out->text = st == ATOM_OK ? atom_alloc(out->bytes + 1, 1) : NULL;
+    if (out->text)
+        memcpy(out->text, changed ? normal.text : content, out->bytes);
+    else
+        st = atom_fail_memory("an added token", out->bytes);
+    text_normal_fini(&normal);
     return st;
+}
+
+/* Added tokens that are found in text; nothing to look for if all are special. */
+static atom_status read_added(reading *r)
+{
+    static const char *const rules[] = {"single_word", "lstrip", "rstrip"};
+    text_tokenizer *t = r->t;
+    json_t *value;
+    size_t i;
+    bool any = false;
+    json_array_foreach(r->added, i, value)
+    {
+        bool special = json_is_true(json_object_get(value, "special"));
+        for (size_t k = 0; !special && k < 3; k++)
+            if (json_is_true(json_object_get(value, rules[k])))
+                return unsupported(r, rules[k], "true for an added token that is not special");
+        if (!special && t->recipe.metaspace && json_is_true(json_object_get(value, "normalized")))
+            return unsupported(r, "normalized",
+                               "true for an added token that is not special, with metaspaces");
+        any = any || !special;
+    }
+    if (!any)
+        return ATOM_OK;
+    t->added = atom_alloc(json_array_size(r->added), sizeof *t->added);
+    if (!t->added)
+        return atom_fail_memory("added tokens", json_array_size(r->added) * sizeof *t->added);
+    json_array_foreach(r->added, i, value)
+    {
+        text_added *a = &t->added[t->added_n];
+        atom_status st = copy_added(r, value, a);
+        if (st != ATOM_OK)
+            return st;
+        t->added_n++;
+        t->added_first[(uint8_t)*a->text] |= a->normalized ? 2 : 1;
+    }
+    qsort(t->added, t->added_n, sizeof *t->added, longer_first);
+    return ATOM_OK;
+}
+
+/* <0xHH>: the byte, or -1. */
+static int byte_token(const char *content)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *high, *low;
+    if (strlen(content) != 6 || memcmp(content, "<0x", 3) != 0 || content[5] != '>')
+        return -1;
+    high = strchr(digits, content[3]);
+    low = strchr(digits, content[4]);
+    return high && low ? (int)((high - digits) << 4 | (low - digits)) : -1;
+}
+
+/* A token of characters: U+2581 becomes a space, a byte token its byte. */
+static atom_status take_characters(reading *r, uint32_t id, const char *content, char *out,
+                                   size_t *bytes)
+{
+    int byte = byte_token(content);
+    *bytes = 0;
+    if (strchr(content, ' '))
+        return unsupported(r, content, "a token with a plain space");
+    if (byte >= 0) {
+        r->t->byte_ids[byte] = id;
+        out[(*bytes)++] = (char)byte;
+        return ATOM_OK;
+    }
+    while (*content) {
+        bool space = strncmp(content, "\xe2\x96\x81", 3) == 0;
+        out[(*bytes)++] = space ? ' ' : *content;
+        content += space ? 3 : 1;
+    }
+    return ATOM_OK;
 }
 
 static atom_status read_pieces(reading *r)
 {
     text_tokenizer *t = r->t;
+    atom_status st = ATOM_OK;
     uint64_t total = 0, at = 0;
     for (uint32_t id = 0; id < t->vocab; id++)
         total += r->texts[id] ? strlen(r->texts[id]) : 0;
@@ -251,11 +312,14 @@ static atom_status read_pieces(reading *r)
     for (uint32_t id = 0; id < t->vocab; id++) {
         const char *content = r->texts[id] ? r->texts[id] : "";
         size_t n = 0;
-        if (t->special[id])
+        if (t->special[id]) {
             memcpy(t->piece_bytes + at, content, n = strlen(content));
-        else if (!take_shown(content, t->piece_bytes + at, &n))
+        } else if (t->recipe.metaspace) {
+            ATOM_TRY(take_characters(r, id, content, t->piece_bytes + at, &n));
+        } else if (!take_shown(content, t->piece_bytes + at, &n)) {
             return unsupported(r, content, "not written in GPT-2's byte alphabet");
-        if (n == 1 && !t->special[id])
+        }
+        if (n == 1 && !t->special[id] && !t->recipe.metaspace)
             t->byte_ids[(uint8_t)t->piece_bytes[at]] = id;
         at += n;
         t->piece_ends[id] = at;
@@ -265,7 +329,8 @@ static atom_status read_pieces(reading *r)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: no token for byte 0x%02x; train it with the full byte alphabet",
                              r->name, b);
-    return ATOM_OK;
+fail:
+    return st;
 }
 
 static uint32_t find(const reading *r, const char *content)
@@ -335,6 +400,14 @@ static atom_status read_merges(reading *r, const json_t *merges)
     return ATOM_OK;
 }
 
+/* Would atom write such a file itself? */
+static bool is_plain(const reading *r)
+{
+    const text_recipe *x = &r->t->recipe;
+    return x->pattern == text_pattern_gpt2() && !x->nfc && !x->digits && !x->ignore_merges &&
+           !r->begin && !r->finish;
+}
+
 static atom_status read_all(reading *r, const json_t *root)
 {
     atom_status st = ATOM_OK;
@@ -342,8 +415,12 @@ static atom_status read_all(reading *r, const json_t *root)
     json_t *model = json_object_get(root, "model");
     if (!json_is_object(root))
         return wrong(r, "it is not a JSON object");
-    ATOM_TRY(check_model(r, model));
-    ATOM_TRY(check_steps(r, root));
+    ATOM_TRY(text_steps_read(root, r->name, &t->recipe, &r->begin, &r->finish));
+    if (!json_is_object(json_object_get(model, "vocab")))
+        return wrong(r, "\"model.vocab\" is missing");
+    if (!json_is_array(json_object_get(model, "merges")))
+        return wrong(r, "\"model.merges\" is missing");
+    r->source = !is_plain(r);
     r->vocab = json_object_get(model, "vocab");
     r->added = json_object_get(root, "added_tokens");
     ATOM_TRY(measure(r));
@@ -353,10 +430,13 @@ static atom_status read_all(reading *r, const json_t *root)
     if (!r->texts || !t->special || !t->piece_ends)
         return atom_fail_memory("a vocabulary", (uint64_t)t->vocab * 17);
     ATOM_TRY(read_ids(r));
+    ATOM_TRY(read_ends(r));
+    ATOM_TRY(read_added(r));
     ATOM_TRY(read_pieces(r));
     ATOM_TRY(read_merges(r, json_object_get(model, "merges")));
     ATOM_TRY(text_tokenizer_index(t));
-    t->bytes_only = t->merges_n == 0;
+    ATOM_TRY(text_tokenizer_index_pieces(t));
+    t->bytes_only = t->merges_n == 0 && !r->source;
     for (uint32_t b = 0; b < 256; b++)
         t->bytes_only = t->bytes_only && t->byte_ids[b] == b;
 fail:
@@ -375,6 +455,14 @@ atom_status text_tokenizer_parse(const char *json, size_t bytes, const char *nam
         return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", name, error.line, error.column, error.text);
     r.t = atom_alloc(1, sizeof *r.t);
     atom_status st = r.t ? read_all(&r, root) : atom_fail_memory("a tokenizer", sizeof *r.t);
+    if (st == ATOM_OK && r.source) {
+        r.t->source = atom_alloc(bytes, 1);
+        r.t->source_bytes = bytes;
+        if (r.t->source)
+            memcpy(r.t->source, json, bytes);
+        else
+            st = atom_fail_memory("a tokenizer", bytes);
+    }
     atom_free(r.texts);
     json_decref(root);
     if (st == ATOM_OK)
@@ -490,6 +578,8 @@ static json_t *write_all(const text_tokenizer *t)
 
 atom_status text_tokenizer_save(const text_tokenizer *t, const char *path)
 {
+    if (t->source)
+        return atom_file_write(path, t->source, t->source_bytes);
     return text_json_save(write_all(t), path);
 }
 
@@ -503,9 +593,12 @@ atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
         goto fail;
     }
     ATOM_TRY(text_tokenizer_save(t, path));
-    st = text_json_save(json_pack("{s:s, s:s, s:s, s:b, s:b}", "tokenizer_class",
-                                  "PreTrainedTokenizerFast", "bos_token", TEXT_END_OF_TEXT,
-                                  "eos_token", TEXT_END_OF_TEXT, "add_prefix_space", 0,
+    size_t begin_bytes, end_bytes;
+    const char *begin = text_tokenizer_piece(t, t->start, &begin_bytes);
+    const char *end = text_tokenizer_piece(t, t->end, &end_bytes);
+    st = text_json_save(json_pack("{s:s, s:s%, s:s%, s:b, s:b}", "tokenizer_class",
+                                  "PreTrainedTokenizerFast", "bos_token", begin, begin_bytes,
+                                  "eos_token", end, end_bytes, "add_prefix_space", 0,
                                   "clean_up_tokenization_spaces", 0),
                         config);
 fail:

@@ -26,7 +26,7 @@ static text_tokenizer *make_tokenizer(void)
 
 static void check_parts(text_encoder *e, const char *text, size_t size, const text_ids *whole)
 {
-    size_t cut = text_cut_next(text, size, size / 2);
+    size_t cut = text_cut_next(TEXT_CUT_BEFORE_NEWLINE, text, size, size / 2);
     text_ids parts = {0};
     ATOM_ASSERT(text_encode(e, text, cut, &parts, NULL) == ATOM_OK);
     ATOM_ASSERT(text_encode(e, text + cut, size - cut, &parts, NULL) == ATOM_OK);

@@ -16,7 +16,7 @@ static void naive_add(naive_bpe *b, const char *text, size_t bytes)
 {
     text_splitter *s = NULL;
     size_t start, end;
-    assert_int_equal(text_splitter_open(&s), ATOM_OK);
+    assert_int_equal(text_splitter_open(text_pattern_gpt2(), &s), ATOM_OK);
     text_splitter_begin(s, text, bytes);
     while (text_splitter_next(s, &start, &end) == ATOM_OK && start < end) {
         assert_true(b->words_n < NAIVE_WORDS_MAX && end - start < NAIVE_SYMBOLS_MAX);
@@ -134,7 +134,8 @@ static void order_and_parts_do_not_matter(void **state)
     text_words *parts[3] = {0};
     for (int i = 0; i < 3; i++)
         assert_int_equal(text_words_open(&parts[i]), ATOM_OK);
-    size_t cut = text_cut_next(text, n, n / 2), cut2 = text_cut_last(text, n / 3);
+    size_t cut = text_cut_next(TEXT_CUT_BEFORE_NEWLINE, text, n, n / 2);
+    size_t cut2 = text_cut_last(TEXT_CUT_BEFORE_NEWLINE, text, n / 3);
     assert_true(cut2 > 0 && cut2 < cut && cut < n);
     assert_int_equal(text_words_add(parts[0], text + cut, n - cut, NULL), ATOM_OK);
     assert_int_equal(text_words_add(parts[1], text + cut2, cut - cut2, NULL), ATOM_OK);

@@ -135,7 +135,7 @@ static void known_pieces(void **state)
         {"a", "\u180e!", "b", " \u180e", " ", " c"},
     };
     text_splitter *s = NULL;
-    assert_int_equal(text_splitter_open(&s), ATOM_OK);
+    assert_int_equal(text_splitter_open(text_pattern_gpt2(), &s), ATOM_OK);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         char text[200] = "";
         size_t start, end;
@@ -173,7 +173,7 @@ static void cuts_are_safe(void **state)
         text_ids whole = {0}, parts = {0};
         assert_int_equal(text_encode(e, text, n, &whole, NULL), ATOM_OK);
         size_t last = 0;
-        for (size_t at = 1; (at = text_cut_next(text, n, at)) < n; at++) {
+        for (size_t at = 1; (at = text_cut_next(TEXT_CUT_BEFORE_NEWLINE, text, n, at)) < n; at++) {
             parts.n = 0;
             assert_int_equal(text_encode(e, text, at, &parts, NULL), ATOM_OK);
             assert_int_equal(text_encode(e, text + at, n - at, &parts, NULL), ATOM_OK);
@@ -182,7 +182,7 @@ static void cuts_are_safe(void **state)
             last = at;
             cuts++;
         }
-        assert_int_equal(text_cut_last(text, n), last);
+        assert_int_equal(text_cut_last(TEXT_CUT_BEFORE_NEWLINE, text, n), last);
         text_ids_fini(&whole);
         text_ids_fini(&parts);
     }
@@ -273,7 +273,7 @@ static void spoilt_files_are_refused(void **state)
         {"model.merges", "[7]", "merges[0] is not a pair", ATOM_E_FORMAT},
         {"model.merges", "[\"a b\"]", "not in the vocabulary", ATOM_E_FORMAT},
         {"model.dropout", "0.5", "dropout", ATOM_E_UNSUPPORTED},
-        {"model.ignore_merges", "true", "ignore_merges", ATOM_E_UNSUPPORTED},
+        {"model.byte_fallback", "true", "byte_fallback", ATOM_E_UNSUPPORTED},
         {"model.end_of_word_suffix", "\"</w>\"", "suffix", ATOM_E_UNSUPPORTED},
         {"model.vocab.a", NULL, "byte 0x61", ATOM_E_UNSUPPORTED},
         {"model.vocab.a", "\"x\"", "no id", ATOM_E_FORMAT},
@@ -282,18 +282,32 @@ static void spoilt_files_are_refused(void **state)
         {"model.vocab.a", "9000000", "gaps", ATOM_E_FORMAT},
         {"model.vocab.a", "98", "same id", ATOM_E_FORMAT},
         {"model.vocab.a b", "300", "alphabet", ATOM_E_UNSUPPORTED},
-        {"normalizer", "{\"type\": \"NFC\"}", "NFC", ATOM_E_UNSUPPORTED},
+        {"normalizer", "{\"type\": \"NFKC\"}", "NFKC", ATOM_E_UNSUPPORTED},
+        {"normalizer", "{\"type\": \"Prepend\", \"prepend\": \"x\"}", "Prepend",
+         ATOM_E_UNSUPPORTED},
+        {"normalizer", "{\"type\": \"Prepend\", \"prepend\": \"\u2581\"}", "without a Replace",
+         ATOM_E_UNSUPPORTED},
+        {"pre_tokenizer",
+         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"behavior\": "
+         "\"Isolated\", "
+         "\"pattern\": {\"Regex\": \"(a+)+b\"}}]}",
+         "unknown pattern ((a+)+b)", ATOM_E_UNSUPPORTED},
+        {"pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}]}",
+         "without a ByteLevel", ATOM_E_UNSUPPORTED},
+        {"pre_tokenizer",
+         "{\"type\": \"Metaspace\", \"replacement\": \"\u2581\", \"prepend_scheme\": \"first\"}",
+         "post_processor", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer", "{\"type\": \"Metaspace\"}", "Metaspace", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer", "null", "pre_tokenizer", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer.add_prefix_space", "true", "prefix", ATOM_E_UNSUPPORTED},
         {"pre_tokenizer.use_regex", "false", "regex", ATOM_E_UNSUPPORTED},
-        {"post_processor", "{\"type\": \"TemplateProcessing\"}", "Template", ATOM_E_UNSUPPORTED},
+        {"post_processor", "{\"type\": \"TemplateProcessing\"}", "template", ATOM_E_UNSUPPORTED},
         {"decoder", "null", "decoder", ATOM_E_UNSUPPORTED},
         {"added_tokens", "[]", "endoftext", ATOM_E_UNSUPPORTED},
         {"added_tokens.0.id", "3", "two ids", ATOM_E_FORMAT},
         {"added_tokens.0.content", "\"<|end|>\"", "same id", ATOM_E_FORMAT},
         {"added_tokens.0.content", NULL, "content", ATOM_E_FORMAT},
-        {"added_tokens.0.special", "false", "not special", ATOM_E_UNSUPPORTED},
+        {"added_tokens.0.special", "false", "no added token", ATOM_E_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *root = good_file();

@@ -1,0 +1,162 @@
+/*
+ * Owns normalising text before it is split. One idea: nearly all text is NFC already; only the
+ * stretch between two ASCII characters around one that might change goes through utf8proc, the rest
+ * is copied. Refuses nothing; the text is valid UTF-8.
+ */
+#include "atom/text/normalize.h"
+
+#include "atom/base/mem.h"
+#include "atom/text/utf8.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+void text_normal_fini(text_normal *n)
+{
+    atom_free(n->text);
+    atom_free(n->points);
+    *n = (text_normal){0};
+}
+
+static atom_status append(text_normal *n, const char *text, size_t bytes)
+{
+    if (n->capacity - n->bytes < bytes) {
+        size_t capacity = n->capacity + n->capacity / 2 + bytes + 64;
+        char *grown = atom_realloc(n->text, capacity, 1);
+        if (!grown)
+            return atom_fail_memory("normalised text", capacity);
+        n->text = grown;
+        n->capacity = capacity;
+    }
+    if (bytes)
+        memcpy(n->text + n->bytes, text, bytes);
+    n->bytes += bytes;
+    return ATOM_OK;
+}
+
+/* One character of valid UTF-8 of more than one byte. */
+static uint32_t decode(const char *text, size_t *bytes)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    if (s[0] < 0xe0) {
+        *bytes = 2;
+        return (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu);
+    }
+    if (s[0] < 0xf0) {
+        *bytes = 3;
+        return (s[0] & 0xfu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+    }
+    *bytes = 4;
+    return (s[0] & 7u) << 18 | (s[1] & 0x3fu) << 12 | (s[2] & 0x3fu) << 6 | (s[3] & 0x3fu);
+}
+
+/* Characters that no normalisation changes unless a character outside of this list is near: no
+ * combining class, and NFC_Quick_Check=Yes. */
+static bool is_stable(uint32_t c)
+{
+    return c < 0x300 || (c >= 0x2010 && c <= 0x2027) || (c >= 0x3400 && c <= 0x4dbf) ||
+           (c >= 0x4e00 && c <= 0x9fff) || (c >= 0xac00 && c <= 0xd7a3) ||
+           (c >= 0x400 && c <= 0x482) || (c >= 0x3001 && c <= 0x3020) ||
+           (c >= 0x3041 && c <= 0x3096) || (c >= 0x30a1 && c <= 0x30fa) ||
+           (c >= 0xff01 && c <= 0xff60) || (c >= 0x1f300 && c <= 0x1faff);
+}
+
+/* The first character from `at` that may change, or `bytes`. */
+static size_t find_unstable(const char *text, size_t bytes, size_t at)
+{
+    while (at < bytes) {
+        size_t n = 1;
+        if ((uint8_t)text[at] >= 0x80 && !is_stable(decode(text + at, &n)))
+            return at;
+        at += n;
+    }
+    return bytes;
+}
+
+/* Appends the NFC of a stretch. */
+static atom_status append_nfc(text_normal *n, const char *text, size_t bytes)
+{
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    for (size_t want = bytes + 16;;) {
+        if (want > n->points_capacity) {
+            int32_t *grown = atom_realloc(n->points, want, sizeof *grown);
+            if (!grown)
+                return atom_fail_memory("normalised text", want * sizeof *grown);
+            n->points = grown;
+            n->points_capacity = want;
+        }
+        /* One is left for the NUL that reencode adds. */
+        utf8proc_ssize_t points =
+            utf8proc_decompose((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)bytes, n->points,
+                               (utf8proc_ssize_t)(n->points_capacity - 1), options);
+        if (points < 0)
+            return atom_fail(ATOM_E_RUNTIME, "utf8proc: %s", utf8proc_errmsg(points));
+        if ((size_t)points >= n->points_capacity) {
+            want = (size_t)points + 16;
+            continue;
+        }
+        utf8proc_ssize_t made = utf8proc_reencode(n->points, points, options);
+        if (made < 0)
+            return atom_fail(ATOM_E_RUNTIME, "utf8proc: %s", utf8proc_errmsg(made));
+        return append(n, (const char *)n->points, (size_t)made);
+    }
+}
+
+atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool *changed)
+{
+    atom_status st = ATOM_OK;
+    size_t done = 0, at = find_unstable(text, bytes, 0);
+    *changed = at < bytes;
+    n->bytes = 0;
+    while (at < bytes) {
+        size_t end = at;
+        while (at > done && (uint8_t)text[at] >= 0x80)
+            at--;
+        while (end < bytes && (uint8_t)text[end] >= 0x80)
+            end++;
+        ATOM_TRY(append(n, text + done, at - done));
+        ATOM_TRY(append_nfc(n, text + at, end - at));
+        done = end;
+        at = find_unstable(text, bytes, end);
+    }
+    if (*changed)
+        ATOM_TRY(append(n, text + done, bytes - done));
+fail:
+    return st;
+}
+
+atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, bool prepend,
+                               bool missing)
+{
+    static const char metaspace[3] = "\xe2\x96\x81";
+    atom_status st = ATOM_OK;
+    n->bytes = 0;
+    if (prepend && missing && bytes)
+        prepend = text[0] != ' ' && (bytes < 3 || memcmp(text, metaspace, 3) != 0);
+    if (prepend && bytes)
+        ATOM_TRY(append(n, " ", 1));
+    for (size_t at = 0; at < bytes;) {
+        const char *found = memmem(text + at, bytes - at, metaspace, 3);
+        size_t end = found ? (size_t)(found - text) : bytes;
+        ATOM_TRY(append(n, text + at, end - at));
+        if (found)
+            ATOM_TRY(append(n, " ", 1));
+        at = found ? end + 3 : bytes;
+    }
+fail:
+    return st;
+}
+
+size_t text_number_at(const char *text, size_t bytes)
+{
+    size_t n = 1;
+    if (bytes == 0 || (uint8_t)*text < 0x80)
+        return bytes && *text >= '0' && *text <= '9';
+    if (((uint8_t)*text & 0xc0) == 0x80)
+        return 0;
+    utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)decode(text, &n));
+    return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
+                   kind == UTF8PROC_CATEGORY_NO
+               ? n
+               : 0;
+}

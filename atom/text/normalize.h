@@ -1,0 +1,40 @@
+/*
+ * Unicode normal form C (UAX 15), and the spaces of metaspace tokenizers.
+ */
+#ifndef ATOM_TEXT_NORMALIZE_H
+#define ATOM_TEXT_NORMALIZE_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Grown as needed; zero it first. One per thread. */
+typedef struct text_normal {
+    char *text; /* the last result */
+    size_t bytes, capacity;
+    int32_t *points; /* scratch of utf8proc */
+    size_t points_capacity;
+} text_normal;
+void text_normal_fini(text_normal *n);
+
+/*
+ * n->text becomes the NFC of a valid UTF-8 text. False in *changed: the text is NFC already and
+ * n->text was not written. Errors: ATOM_E_RESOURCE.
+ */
+ATOM_MUST atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes,
+                                      bool *changed);
+
+/* Bytes of the character at text if Unicode calls it a number (Nd, Nl, No), else 0. Also 0 inside a
+ * character, and if bytes is 0. Valid UTF-8. */
+size_t text_number_at(const char *text, size_t bytes);
+
+/*
+ * n->text becomes the text with U+2581 as a space, after a space of its own if prepend; if missing,
+ * only where the text does not start with one.
+ */
+ATOM_MUST atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes,
+                                         bool prepend, bool missing);
+
+#endif

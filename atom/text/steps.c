@@ -1,0 +1,258 @@
+/*
+ * Owns what a tokenizer.json says around its vocabulary: normalizer, pre-tokenizer, post-processor,
+ * decoder and the model's switches. One idea: there are two kinds of pipeline, bytes under a known
+ * pattern and metaspace with byte fallback, and every step is checked to belong to the one that was
+ * found. Refuses any other step by name, so that a text is never split in another way than the file
+ * says.
+ */
+#include "atom/text/tokenizer_inner.h"
+
+#include <stdio.h>
+
+#define METASPACE "\xe2\x96\x81"
+
+typedef struct steps {
+    const char *name; /* of the file */
+    text_recipe r;
+    bool bytes; /* a ByteLevel pre-tokenizer was seen */
+    const char *begin, *finish;
+} steps;
+
+static atom_status unsupported(const steps *s, const char *key, const char *what)
+{
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: \"%s\" is %s; atom reads the byte-level BPE of GPT-2, Llama-3 and Qwen, "
+                     "and BPE with metaspaces and byte fallback",
+                     s->name, key, what);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static const char *type_of(const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    return type ? type : "without a type";
+}
+
+static bool is(const json_t *object, const char *type)
+{
+    return json_is_object(object) && strcmp(type_of(object), type) == 0;
+}
+
+static bool absent(const json_t *value)
+{
+    return !value || json_is_null(value);
+}
+
+static bool empty_text(const json_t *value)
+{
+    return absent(value) || (json_is_string(value) && json_string_length(value) == 0);
+}
+
+/* Step number i of a Sequence, or the step itself; NULL after the last. */
+static const json_t *step_at(const json_t *step, const char *list, size_t i)
+{
+    if (is(step, "Sequence"))
+        return json_array_get(json_object_get(step, list), i);
+    return i == 0 && !absent(step) ? step : NULL;
+}
+
+static atom_status read_normalizer(steps *s, const json_t *whole)
+{
+    const json_t *step;
+    bool replaced = false;
+    for (size_t i = 0; (step = step_at(whole, "normalizers", i)); i++) {
+        const json_t *pattern = json_object_get(step, "pattern");
+        if (is(step, "NFC") && !s->r.metaspace) {
+            s->r.nfc = true;
+        } else if (is(step, "Prepend") && !replaced && !s->r.nfc &&
+                   strcmp(text_of(step, "prepend"), METASPACE) == 0) {
+            s->r.prepend = s->r.prepend_every = true;
+        } else if (is(step, "Replace") && !s->r.nfc && !replaced &&
+                   strcmp(text_of(step, "content"), METASPACE) == 0 &&
+                   strcmp(text_of(pattern, "String"), " ") == 0) {
+            replaced = s->r.metaspace = true;
+        } else {
+            return unsupported(s, "normalizer", type_of(step));
+        }
+    }
+    if (s->r.prepend && !replaced)
+        return unsupported(s, "normalizer", "a Prepend without a Replace of spaces");
+    return ATOM_OK;
+}
+
+static atom_status read_byte_level(steps *s, const json_t *step)
+{
+    const json_t *regex = json_object_get(step, "use_regex");
+    if (!json_is_false(json_object_get(step, "add_prefix_space")))
+        return unsupported(s, "pre_tokenizer.add_prefix_space", "true or absent");
+    if (regex && !json_is_boolean(regex))
+        return unsupported(s, "pre_tokenizer.use_regex", "not true or false");
+    if (!json_is_false(regex)) {
+        if (s->r.pattern)
+            return unsupported(s, "pre_tokenizer.use_regex", "true after a Split");
+        s->r.pattern = text_pattern_gpt2();
+    }
+    if (!s->r.pattern)
+        return unsupported(s, "pre_tokenizer.use_regex", "false, with no Split before it");
+    s->bytes = true;
+    return ATOM_OK;
+}
+
+static atom_status read_split(steps *s, const json_t *step)
+{
+    const char *regex =
+        json_string_value(json_object_get(json_object_get(step, "pattern"), "Regex"));
+    if (s->r.pattern)
+        return unsupported(s, "pre_tokenizer", "two Splits");
+    if (strcmp(text_of(step, "behavior"), "Isolated") != 0 ||
+        json_is_true(json_object_get(step, "invert")))
+        return unsupported(s, "pre_tokenizer", "a Split that is not Isolated, or inverted");
+    s->r.pattern = regex ? text_pattern_find(regex) : NULL;
+    if (!s->r.pattern) {
+        char what[120];
+        snprintf(what, sizeof what, "a Split by an unknown pattern (%.60s)", regex ? regex : "");
+        return unsupported(s, "pre_tokenizer", what);
+    }
+    return ATOM_OK;
+}
+
+static atom_status read_metaspace(steps *s, const json_t *step)
+{
+    const char *scheme = text_of(step, "prepend_scheme");
+    const json_t *split = json_object_get(step, "split");
+    if (s->r.metaspace || strcmp(text_of(step, "replacement"), METASPACE) != 0)
+        return unsupported(s, "pre_tokenizer",
+                           "a Metaspace beside others, or of another character");
+    s->r.metaspace = true;
+    if (strcmp(scheme, "always") == 0 ||
+        (!*scheme && !json_is_false(json_object_get(step, "add_prefix_space"))))
+        s->r.prepend = s->r.prepend_every = s->r.prepend_missing = true;
+    else if (strcmp(scheme, "first") == 0)
+        s->r.prepend = s->r.prepend_missing = true;
+    else if (*scheme && strcmp(scheme, "never") != 0)
+        return unsupported(s, "pre_tokenizer.prepend_scheme", scheme);
+    s->r.hard_split = !json_is_false(split);
+    return ATOM_OK;
+}
+
+static atom_status read_pre_tokenizer(steps *s, const json_t *whole)
+{
+    const json_t *step;
+    atom_status st = ATOM_OK;
+    for (size_t i = 0; st == ATOM_OK && (step = step_at(whole, "pretokenizers", i)); i++) {
+        bool first = !s->bytes && !s->r.metaspace;
+        if (first && is(step, "ByteLevel")) {
+            st = read_byte_level(s, step);
+        } else if (first && is(step, "Split")) {
+            st = read_split(s, step);
+        } else if (first && !s->r.digits && !s->r.pattern && is(step, "Digits")) {
+            s->r.digits = true;
+            s->r.digits_single = json_is_true(json_object_get(step, "individual_digits"));
+        } else if (i == 0 && !s->r.nfc && !s->r.metaspace && is(step, "Metaspace")) {
+            st = read_metaspace(s, step);
+        } else {
+            st = unsupported(s, "pre_tokenizer", type_of(step));
+        }
+    }
+    if (st == ATOM_OK && !s->bytes && !s->r.metaspace)
+        st = unsupported(s, "pre_tokenizer",
+                         absent(whole) ? "absent" : "without a ByteLevel or Metaspace step");
+    return st;
+}
+
+/* A template of special tokens around one text: names of the first and the last. */
+static atom_status read_template(steps *s, const json_t *step)
+{
+    const json_t *single = json_object_get(step, "single"), *piece;
+    size_t i;
+    bool text = false;
+    json_array_foreach((json_t *)single, i, piece)
+    {
+        const char *token =
+            json_string_value(json_object_get(json_object_get(piece, "SpecialToken"), "id"));
+        if (json_object_get(piece, "Sequence") && !text)
+            text = true;
+        else if (token && !text && !s->begin)
+            s->begin = token;
+        else if (token && text && !s->finish)
+            s->finish = token;
+        else
+            return unsupported(s, "post_processor", "a template of more than a token at each end");
+    }
+    return text ? ATOM_OK : unsupported(s, "post_processor", "a template without a text");
+}
+
+static atom_status read_post_processor(steps *s, const json_t *whole)
+{
+    const json_t *step;
+    atom_status st = ATOM_OK;
+    for (size_t i = 0; st == ATOM_OK && (step = step_at(whole, "processors", i)); i++) {
+        if (is(step, "TemplateProcessing"))
+            st = read_template(s, step);
+        else if (!is(step, "ByteLevel") || s->r.metaspace)
+            st = unsupported(s, "post_processor", type_of(step));
+    }
+    return st;
+}
+
+static atom_status read_decoder(steps *s, const json_t *whole)
+{
+    const json_t *step = step_at(whole, "decoders", 0);
+    if (!step)
+        return unsupported(s, "decoder", "absent");
+    for (size_t i = 0; (step = step_at(whole, "decoders", i)); i++) {
+        bool known = s->r.metaspace
+                         ? is(step, "Metaspace") || is(step, "Replace") ||
+                               is(step, "ByteFallback") || is(step, "Fuse") || is(step, "Strip")
+                         : is(step, "ByteLevel");
+        if (!known)
+            return unsupported(s, "decoder", type_of(step));
+    }
+    return ATOM_OK;
+}
+
+static atom_status read_model(steps *s, const json_t *model)
+{
+    const json_t *dropout = json_object_get(model, "dropout");
+    if (!json_is_object(model))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: \"model\" is missing; is it a complete tokenizer.json?", s->name);
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (type && strcmp(type, "BPE") != 0)
+        return unsupported(s, "model", type);
+    if (!absent(dropout) && json_number_value(dropout) != 0)
+        return unsupported(s, "model.dropout", "not zero");
+    if (!empty_text(json_object_get(model, "continuing_subword_prefix")))
+        return unsupported(s, "model.continuing_subword_prefix", "not empty");
+    if (!empty_text(json_object_get(model, "end_of_word_suffix")))
+        return unsupported(s, "model.end_of_word_suffix", "not empty");
+    s->r.ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
+    return ATOM_OK;
+}
+
+atom_status text_steps_read(const json_t *root, const char *name, text_recipe *out,
+                            const char **begin, const char **finish)
+{
+    steps s = {.name = name};
+    atom_status st = ATOM_OK;
+    const json_t *model = json_object_get(root, "model");
+    ATOM_TRY(read_model(&s, model));
+    ATOM_TRY(read_normalizer(&s, json_object_get(root, "normalizer")));
+    ATOM_TRY(read_pre_tokenizer(&s, json_object_get(root, "pre_tokenizer")));
+    ATOM_TRY(read_post_processor(&s, json_object_get(root, "post_processor")));
+    ATOM_TRY(read_decoder(&s, json_object_get(root, "decoder")));
+    bool fallback = json_is_true(json_object_get(model, "byte_fallback"));
+    if (fallback != s.r.metaspace)
+        return unsupported(&s, "model.byte_fallback",
+                           fallback ? "true without metaspaces" : "false with metaspaces");
+    *out = s.r;
+    *begin = s.begin;
+    *finish = s.finish;
+fail:
+    return st;
+}
