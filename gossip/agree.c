@@ -162,6 +162,7 @@ void gsp_agree_open(gsp_agree *a, const gsp_rules *rules, const gsp_seals *seals
     a->rates = *rates;
     a->now_ns = now_ns;
     a->beat_ns = now_ns;
+    a->sequence = now_ns; /* above every heartbeat of an earlier run */
     a->self_i = GSP_NOBODY;
     if (!saved)
         return;

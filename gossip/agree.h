@@ -13,6 +13,11 @@
  *   - APPLY makes anchor, momentum and certificate of a version durable together, then says
  * APPLIED.
  *   - Messages come from authenticated links: message->from.key is the link's.
+ *   - Time never runs backwards, nor across restarts (wall time that waits where it was set back).
+ *   - STATE was taken over when lineage or applied changed during the step; then anchor,
+ * certificate and genesis of `saved` and the machine's incarnation are made durable before anything
+ * else.
+ *   - A member that left comes back as a larger incarnation.
  *   - A member that lost its records opens with a larger incarnation than it ever had.
  *
  * Inside a version it is Paxos with a rotating proposer: a ballot is prepared with a quorum,
@@ -151,7 +156,8 @@ typedef struct gsp_peer {
     uint64_t certified, applied, tokens, samples;
     uint64_t grown_ns; /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
-    uint32_t n_votes;
+    uint64_t asked_ns; /* when its state was asked for; others are asked first then */
+    uint32_t n_votes, reset;
     gsp_rates rates;
     uint64_t second; /* of the two budgets */
     uint32_t looked, answered;
@@ -238,8 +244,7 @@ typedef struct gsp_agree {
     uint64_t beat_ns, ask_ns, join_ns, state_until_ns, pull_ns, quorum_ns;
     uint64_t duration_ns[GSP_DURATIONS_MAX];
     uint32_t n_durations;
-    gsp_hash reset_lineage; /* announced by the owner; zero: none */
-    uint32_t reset;
+    uint32_t reset; /* the newest that the owner announced */
     gsp_message scratch;
 
     gsp_sink *sink;

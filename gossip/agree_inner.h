@@ -47,6 +47,8 @@ void gsp_vote_pull(gsp_agree *a);
 /* agree_people.c */
 gsp_peer *gsp_people_find(gsp_agree *a, const gsp_key *key);
 gsp_peer *gsp_people_add(gsp_agree *a, const gsp_key *key);
+/* This very incarnation has been heard of late, in my lineage; or it is me. */
+bool gsp_people_answers(const gsp_agree *a, const gsp_member *who);
 /* Member i of the roster answers, as far as I know; I do. */
 bool gsp_people_alive(const gsp_agree *a, uint32_t i);
 uint32_t gsp_people_alive_bits(const gsp_agree *a);

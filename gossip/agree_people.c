@@ -45,19 +45,19 @@ static const gsp_peer *find(const gsp_agree *a, const gsp_key *key)
     return NULL;
 }
 
-static bool answers(const gsp_agree *a, const gsp_member *who)
+bool gsp_people_answers(const gsp_agree *a, const gsp_member *who)
 {
     if (gsp_member_equal(who, &a->self))
         return true;
     const gsp_peer *p = find(a, &who->key);
-    return p && p->up && p->who.incarnation <= who->incarnation &&
+    return p && p->up && p->who.incarnation == who->incarnation &&
            gsp_hash_equal(&p->lineage, &a->lineage) && a->now_ns - p->heard_ns <= a->rules.dead_ns;
 }
 
 bool gsp_people_alive(const gsp_agree *a, uint32_t i)
 {
     return i < gsp_agree_roster(a)->n && !(a->left >> i & 1) &&
-           answers(a, &gsp_agree_roster(a)->member[i]);
+           gsp_people_answers(a, &gsp_agree_roster(a)->member[i]);
 }
 
 uint32_t gsp_people_alive_bits(const gsp_agree *a)
@@ -200,9 +200,7 @@ static gsp_standing my_standing(const gsp_agree *a)
 static gsp_standing standing_of(const gsp_agree *a, const gsp_peer *p)
 {
     return (gsp_standing){.lineage = p->lineage,
-                          .reset = gsp_hash_equal(&p->lineage, &a->reset_lineage)
-                                       ? a->reset
-                                       : (a->reset ? 0 : a->genesis.reset),
+                          .reset = p->reset,
                           .tokens = p->tokens,
                           .n_votes = p->n_votes,
                           .live = p->grown_ns && a->now_ns - p->grown_ns < a->rules.fork_ns};
@@ -210,7 +208,8 @@ static gsp_standing standing_of(const gsp_agree *a, const gsp_peer *p)
 
 static bool wants_lineage(const gsp_agree *a, const gsp_peer *p)
 {
-    if (gsp_hash_none(&p->lineage) || gsp_hash_equal(&p->lineage, &a->lineage))
+    if (gsp_hash_none(&p->lineage) || gsp_hash_equal(&p->lineage, &a->lineage) ||
+        (p->asked_ns && a->now_ns - p->asked_ns < 4 * a->rules.dead_ns))
         return false;
     if (gsp_hash_none(&a->lineage))
         return true;
@@ -223,6 +222,9 @@ void gsp_people_want_state(gsp_agree *a, const gsp_key *peer, const gsp_hash *li
     if (a->now_ns < a->state_until_ns || a->applying)
         return;
     a->state_until_ns = a->now_ns + a->rules.dead_ns;
+    gsp_peer *p = gsp_people_find(a, peer);
+    if (p)
+        p->asked_ns = a->now_ns;
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_STATE,
                                   .to = GSP_TO_ONE,
                                   .peer = *peer,
@@ -265,6 +267,7 @@ void gsp_people_heartbeat(gsp_agree *a, const gsp_message *m)
     p->tokens = h->tokens;
     p->samples = h->samples;
     p->n_votes = h->n_votes;
+    p->reset = h->reset;
     p->rates = h->rates;
     if (wants_lineage(a, p))
         gsp_people_want_state(a, &p->who.key, &p->lineage);
@@ -282,6 +285,7 @@ void gsp_people_beat(gsp_agree *a)
                                       .anchor = a->previous,
                                       .tokens = a->certificate.proposal.tokens,
                                       .n_votes = a->certificate.n_votes,
+                                      .reset = a->genesis.reset,
                                       .samples = a->samples,
                                       .tokens_live = a->tokens_live,
                                       .rates = a->rates,
@@ -356,8 +360,6 @@ static void found(gsp_agree *a, uint32_t reset)
     gsp_saved saved = {.genesis = genesis};
     gsp_agree_settle(a, &saved);
     a->reset = reset;
-    if (reset)
-        a->reset_lineage = a->lineage;
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_FOUND,
                                   .version = a->applied,
                                   .lineage = a->lineage,
@@ -375,7 +377,8 @@ void gsp_people_reset(gsp_agree *a)
         found(a, (a->reset > a->genesis.reset ? a->reset : a->genesis.reset) + 1);
 }
 
-/* Only resets matter before somebody of that lineage is met; they are passed on. */
+/* Only the owner's resets are news before somebody of that lineage is met: the next one counts from
+ * here. They are passed on. */
 void gsp_people_announce(gsp_agree *a, const gsp_genesis *genesis)
 {
     gsp_hash id;
@@ -386,7 +389,6 @@ void gsp_people_announce(gsp_agree *a, const gsp_genesis *genesis)
     if (!a->seals.verify(a->seals.context, &a->rules.owner, id.byte, sizeof id.byte, genesis->seal))
         return;
     a->reset = genesis->reset;
-    a->reset_lineage = id;
     gsp_genesis known = *genesis;
     gsp_message *m = gsp_agree_compose(a, GSP_LINEAGE, 0);
     m->version = 0;

@@ -33,10 +33,19 @@ static void insert(gsp_proposal *p, const gsp_member *who, uint32_t missed)
     p->next.n++;
 }
 
+enum { JOINERS_MIN = 3 }; /* a lone founder takes more than one, lest that one be its only quorum */
+
+static uint32_t joiners_max(const gsp_agree *a)
+{
+    uint32_t n = gsp_agree_roster(a)->n;
+    return n > JOINERS_MIN ? n : JOINERS_MIN;
+}
+
+/* It holds the anchor of v-1, and its heartbeats say that it is who asked. */
 static bool ready(const gsp_agree *a, const gsp_waiting *w)
 {
-    return w->applied >= a->certified && a->now_ns - w->heard_ns <= a->rules.dead_ns &&
-           may_enter(a, &w->who);
+    return gsp_people_answers(a, &w->who) && w->applied >= a->certified &&
+           a->now_ns - w->heard_ns <= a->rules.dead_ns && may_enter(a, &w->who);
 }
 
 void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *p)
@@ -60,7 +69,8 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *p)
         else if (!(a->left >> i & 1) && missed_now(a, promised, i) < a->rules.silent_rounds)
             insert(p, &now->member[i], missed_now(a, promised, i));
     }
-    for (uint32_t k = 0; k < a->n_waiting && p->next.n < GSP_MEMBERS_MAX && joined < now->n; k++) {
+    for (uint32_t k = 0; k < a->n_waiting && p->next.n < GSP_MEMBERS_MAX && joined < joiners_max(a);
+         k++) {
         const gsp_waiting *w = &a->waiting[k];
         if (!ready(a, w) || gsp_roster_find_key(now, &w->who.key) != GSP_NOBODY)
             continue;
@@ -188,8 +198,8 @@ static const char *roster_wrong(const gsp_agree *a, const gsp_proposal *p, uint3
         if (!may_enter(a, who) || p->missed[i] != 0)
             return "a joiner who may not enter";
     }
-    if (joined > now->n)
-        return "more joiners than members";
+    if (joined > joiners_max(a))
+        return "too many joiners at once";
     return kept_wrong(a, p, promised, again);
 }
 

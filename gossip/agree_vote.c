@@ -157,6 +157,8 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         a->stats.refused++;
         return;
     }
+    if (a->has_pending && a->pending.ballot > m->ballot)
+        return;
     if (a->has_pending && a->pending.ballot == m->ballot &&
         !gsp_hash_equal(&a->pending.as.propose.statement.subject, &s->subject)) {
         gsp_people_accuse(a, &a->pending.as.propose.statement, s);
@@ -280,6 +282,7 @@ static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
     a->certified_ns = a->now_ns;
     a->samples = 0;
     a->pull_turn = 0;
+    a->pull_ns = 0;
     a->stats.certified++;
     gsp_agree_begin_version(a);
     for (uint32_t k = 0; k < left_n; k++) {

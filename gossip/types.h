@@ -174,6 +174,7 @@ typedef struct gsp_heartbeat {
     gsp_hash anchor;      /* hash of the certificate applied last (gsp_proposal_hash) */
     uint64_t tokens;      /* certified in the sender's lineage */
     uint32_t n_votes;     /* of the newest certificate: how many stand behind the lineage */
+    uint32_t reset;       /* of the lineage's genesis: the owner's latest reset wins */
     uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
     uint64_t tokens_live; /* trained in all, for people */
     gsp_rates rates;

@@ -1,0 +1,347 @@
+/*
+ * Owns the invariants of POOL section 3. Its one idea: it sees every host, every certificate and
+ * every word from outside, and computes again by its own code what must hold. It refuses to trust
+ * what a machine says about itself.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPANS_MAX = 1 << 14, CERTIFICATES_MAX = 1 << 12, SAID_MAX = 16, VOTES_MAX = 64 };
+
+typedef struct known {
+    gsp_hash lineage;
+    uint64_t version, hash, anchor;
+    bool has_anchor;
+    gsp_certificate *certificate;
+} known;
+
+/* What one incarnation has said in one version. */
+typedef struct said {
+    uint64_t lineage, version, incarnation, hash[VOTES_MAX];
+    uint32_t promised, n_votes, ballot[VOTES_MAX];
+} said;
+
+typedef struct sim_check {
+    sim_span *span; /* open addressing by root */
+    known *known;
+    uint32_t n_known;
+    said said[SIM_HOSTS_MAX][SAID_MAX];
+    uint32_t n_said[SIM_HOSTS_MAX];
+} sim_check;
+
+void sim_check_open(sim_world *w)
+{
+    w->check = calloc(1, sizeof *w->check);
+    if (!w->check)
+        abort();
+    w->check->span = calloc(SPANS_MAX, sizeof *w->check->span);
+    w->check->known = calloc(CERTIFICATES_MAX, sizeof *w->check->known);
+    if (!w->check->span || !w->check->known)
+        abort();
+}
+
+void sim_check_close(sim_world *w)
+{
+    for (uint32_t k = 0; k < w->check->n_known; k++)
+        free(w->check->known[k].certificate);
+    free(w->check->span);
+    free(w->check->known);
+    free(w->check);
+}
+
+void sim_check_frozen(sim_world *w, uint32_t host, const gsp_contribution *c, uint64_t from,
+                      uint64_t to)
+{
+    uint64_t root = sim_short(&c->root);
+    uint32_t at = (uint32_t)(root % SPANS_MAX);
+    for (uint32_t k = 0; k < SPANS_MAX && w->check->span[at].root; k++)
+        at = (at + 1) % SPANS_MAX;
+    w->check->span[at] = (sim_span){.root = root, .host = host, .from = from, .to = to};
+}
+
+const sim_span *sim_check_span(const sim_world *w, const gsp_hash *hash)
+{
+    uint64_t root = sim_short(hash);
+    uint32_t at = (uint32_t)(root % SPANS_MAX);
+    for (uint32_t k = 0; k < SPANS_MAX && w->check->span[at].root; k++) {
+        if (w->check->span[at].root == root)
+            return &w->check->span[at];
+        at = (at + 1) % SPANS_MAX;
+    }
+    return NULL;
+}
+
+static known *find(const sim_world *w, const gsp_hash *lineage, uint64_t version)
+{
+    for (uint32_t k = w->check->n_known; k-- > 0;)
+        if (w->check->known[k].version == version &&
+            gsp_hash_equal(&w->check->known[k].lineage, lineage))
+            return &w->check->known[k];
+    return NULL;
+}
+
+const gsp_certificate *sim_check_certificate(const sim_world *w, const gsp_hash *lineage,
+                                             uint64_t version)
+{
+    const known *k = find(w, lineage, version);
+    return k ? k->certificate : NULL;
+}
+
+/* I3: no token of a host counts twice for one fragment of one lineage. */
+static void check_counted_once(sim_world *w, const gsp_proposal *p)
+{
+    uint32_t anywhere = 0;
+    for (uint32_t k = 0; k < p->n_parts; k++)
+        anywhere |= p->part[k].included;
+    for (uint32_t i = 0; i < p->n_contributors; i++) {
+        const sim_span *mine = sim_check_span(w, &p->contributor[i].root);
+        if (!mine || !(anywhere >> i & 1) || w->host[mine->host]->hostility != SIM_HONEST)
+            continue;
+        if (mine->to - mine->from != p->contributor[i].tokens)
+            sim_violate(w, "I3", "version %llu counts other tokens than host %u froze",
+                        (unsigned long long)p->version, mine->host);
+        for (uint32_t j = 0; j < i; j++)
+            if (gsp_hash_equal(&p->contributor[j].root, &p->contributor[i].root) ||
+                p->contributor[j].member == p->contributor[i].member)
+                sim_violate(w, "I3", "host %u twice in version %llu", mine->host,
+                            (unsigned long long)p->version);
+        for (uint32_t k = 0; k < w->check->n_known; k++) {
+            const gsp_certificate *c = w->check->known[k].certificate;
+            if (!c || c->proposal.version == p->version ||
+                c->proposal.version % SIM_FRAGMENTS != p->version % SIM_FRAGMENTS ||
+                !gsp_hash_equal(&c->proposal.lineage, &p->lineage))
+                continue;
+            uint32_t there = 0;
+            for (uint32_t q = 0; q < c->proposal.n_parts; q++)
+                there |= c->proposal.part[q].included;
+            for (uint32_t j = 0; j < c->proposal.n_contributors; j++) {
+                const sim_span *other = sim_check_span(w, &c->proposal.contributor[j].root);
+                if (other && (there >> j & 1) && other->host == mine->host &&
+                    other->from < mine->to && mine->from < other->to)
+                    sim_violate(w, "I3", "versions %llu and %llu count the same tokens of host %u",
+                                (unsigned long long)c->proposal.version,
+                                (unsigned long long)p->version, mine->host);
+            }
+        }
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* I4: weights are min(tokens, 2 x median), parts and totals their exact sums. */
+static void check_sums(sim_world *w, const gsp_proposal *p)
+{
+    uint64_t sorted[GSP_MEMBERS_MAX] = {0}, total = 0;
+    uint32_t anywhere = 0, n = p->n_contributors;
+    for (uint32_t i = 0; i < n; i++)
+        sorted[i] = p->contributor[i].tokens;
+    qsort(sorted, n, sizeof *sorted, by_size);
+    uint64_t median = n ? (sorted[(n - 1) / 2] + sorted[n / 2]) / 2 : 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (p->contributor[i].weight !=
+            (p->contributor[i].tokens < 2 * median ? p->contributor[i].tokens : 2 * median))
+            sim_violate(w, "I4", "a weight of version %llu is wrong",
+                        (unsigned long long)p->version);
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += p->part[k].included >> i & 1 ? p->contributor[i].weight : 0;
+        if (sum != p->part[k].weight)
+            sim_violate(w, "I4", "weights of part %u of version %llu sum to %llu, not %llu", k,
+                        (unsigned long long)p->version, (unsigned long long)sum,
+                        (unsigned long long)p->part[k].weight);
+        anywhere |= p->part[k].included;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        total += anywhere >> i & 1 ? p->contributor[i].tokens : 0;
+    const known *before = find(w, &p->lineage, p->version - 1);
+    if (before && before->certificate && before->certificate->proposal.tokens + total != p->tokens)
+        sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
+}
+
+void sim_check_certified(sim_world *w, uint32_t host)
+{
+    const sim_host *h = w->host[host];
+    const gsp_agree *a = &h->agree;
+    if (h->hostility != SIM_HONEST || a->certificate.n_votes == 0)
+        return;
+    uint64_t hash = sim_short(&a->previous);
+    known *k = find(w, &a->lineage, a->certified);
+    sim_trace(w, "host %u has version %llu (%016llx) by %u votes of ballot %u, %u members", host,
+              (unsigned long long)a->certified, (unsigned long long)hash, a->certificate.n_votes,
+              a->certificate.ballot, a->certificate.proposal.next.n);
+    if (k) {
+        if (k->hash != hash && k->hash)
+            sim_violate(w, "I1", "two certificates of version %llu: %016llx and %016llx at host %u",
+                        (unsigned long long)a->certified, (unsigned long long)k->hash,
+                        (unsigned long long)hash, host);
+        return;
+    }
+    if (w->check->n_known == CERTIFICATES_MAX)
+        return;
+    w->out->versions++;
+    check_sums(w, &a->certificate.proposal);
+    check_counted_once(w, &a->certificate.proposal);
+    k = &w->check->known[w->check->n_known++];
+    *k = (known){.lineage = a->lineage, .version = a->certified, .hash = hash};
+    k->certificate = malloc(sizeof *k->certificate);
+    if (!k->certificate)
+        abort();
+    *k->certificate = a->certificate;
+}
+
+/* I2. c NULL: a lineage was founded, nothing to compare. */
+void sim_check_applied(sim_world *w, uint32_t host, const gsp_certificate *c, uint64_t anchor)
+{
+    if (!c || w->host[host]->hostility != SIM_HONEST)
+        return;
+    known *k = find(w, &c->proposal.lineage, c->proposal.version);
+    if (!k)
+        return;
+    if (k->has_anchor && k->anchor != anchor)
+        sim_violate(w, "I2", "host %u has another anchor of version %llu", host,
+                    (unsigned long long)c->proposal.version);
+    k->anchor = anchor;
+    k->has_anchor = true;
+}
+
+/* I8: what one incarnation says must fit together, across restarts. */
+void sim_check_said(sim_world *w, uint32_t host, const gsp_message *m)
+{
+    if (m->kind != GSP_VOTE && m->kind != GSP_PROMISE)
+        return;
+    const gsp_statement *s = m->kind == GSP_VOTE ? &m->as.vote.statement : &m->as.promise.statement;
+    uint64_t lineage = sim_short(&s->lineage), subject = sim_short(&s->subject);
+    said *t = NULL;
+    for (uint32_t k = 0; k < SAID_MAX && !t; k++) {
+        said *x = &w->check->said[host][k];
+        if (x->lineage == lineage && x->version == s->version &&
+            x->incarnation == s->signer.incarnation)
+            t = x;
+    }
+    if (!t) {
+        t = &w->check->said[host][w->check->n_said[host]++ % SAID_MAX];
+        *t =
+            (said){.lineage = lineage, .version = s->version, .incarnation = s->signer.incarnation};
+    }
+    for (uint32_t k = 0; k < t->n_votes; k++) {
+        if (m->kind == GSP_VOTE && t->ballot[k] == s->ballot && t->hash[k] != subject)
+            sim_violate(w, "I8", "host %u votes twice in ballot %u of version %llu", host,
+                        s->ballot, (unsigned long long)s->version);
+        if (m->kind == GSP_PROMISE && t->ballot[k] < s->ballot &&
+            (s->voted < t->ballot[k] || (s->voted == t->ballot[k] && subject != t->hash[k])))
+            sim_violate(w, "I8", "host %u denies its vote of ballot %u, version %llu", host,
+                        t->ballot[k], (unsigned long long)s->version);
+    }
+    if (m->kind == GSP_PROMISE) {
+        t->promised = s->ballot > t->promised ? s->ballot : t->promised;
+    } else {
+        bool again = false;
+        for (uint32_t k = 0; k < t->n_votes; k++)
+            again = again || t->ballot[k] == s->ballot;
+        if (!again && s->ballot < t->promised)
+            sim_violate(w, "I8", "host %u votes in ballot %u, promised was %u", host, s->ballot,
+                        t->promised);
+        if (!again && t->n_votes < VOTES_MAX) {
+            t->ballot[t->n_votes] = s->ballot;
+            t->hash[t->n_votes++] = subject;
+        }
+    }
+}
+
+/* I6, and nobody honest is banned. */
+void sim_check_step(sim_world *w, uint32_t host)
+{
+    const sim_host *h = w->host[host];
+    const gsp_agree *a = &h->agree;
+    uint32_t peers = w->n_hosts;
+    if (h->hostility != SIM_HONEST)
+        return;
+    if (h->actions > 16 + 4 * peers + w->rules.n_parts * (peers + 4))
+        sim_violate(w, "I6", "host %u does %u things at once", host, h->actions);
+    if (a->n_waiting > GSP_WAITING_MAX)
+        sim_violate(w, "I6", "the queue of host %u has %u", host, a->n_waiting);
+    for (uint32_t k = 0; k < w->n_hosts && k < 12; k++)
+        if (w->in_flight[host][k] > 250)
+            sim_violate(w, "I6", "host %u has %u messages on their way to host %u", host,
+                        w->in_flight[host][k], k);
+    for (uint32_t k = 0; k < a->n_banned && k < GSP_BANNED_MAX; k++)
+        if (w->host[sim_host_of(w, &a->banned[k])]->hostility == SIM_HONEST)
+            sim_violate(w, "I9", "host %u bans honest host %u", host,
+                        sim_host_of(w, &a->banned[k]));
+}
+
+static uint64_t fold(uint64_t x, uint64_t y)
+{
+    x = (x ^ y) * 0x9fb21c651e98df25u;
+    return x ^ x >> 29;
+}
+
+/* What must not change when an old message comes again. Times and budgets are not in it. */
+uint64_t sim_check_digest(const gsp_agree *a)
+{
+    uint64_t d = fold(sim_short(&a->lineage), a->certified);
+    d = fold(fold(d, a->applied), sim_short(&a->previous));
+    d = fold(fold(d, a->record.promised), a->record.voted);
+    d = fold(fold(d, a->view), (uint64_t)a->phase);
+    d = fold(fold(d, a->ballot), a->promised);
+    d = fold(fold(d, a->left), a->n_banned);
+    d = fold(fold(d, a->round.ballot), a->round.begin.attempt);
+    d = fold(d, a->has_pending ? sim_short(&a->pending.as.propose.statement.subject) : 0);
+    for (uint32_t k = 0; k < a->rules.n_parts; k++)
+        d = fold(fold(d, a->round.arrived[k]), sim_short(&a->round.known[k].hash));
+    for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
+        d = fold(fold(d, a->vote[k].ballot), sim_short(&a->vote[k].subject));
+    for (uint32_t k = 0; k < a->n_waiting; k++)
+        d = fold(fold(d, a->waiting[k].who.incarnation), a->waiting[k].applied);
+    for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX; k++)
+        d = fold(fold(d, a->peer[k].sequence), a->peer[k].certified);
+    return d;
+}
+
+/* Everybody who is there follows one lineage, and it has moved on since calm came. */
+bool sim_converged(const sim_world *w)
+{
+    const gsp_hash *lineage = NULL;
+    uint64_t least = UINT64_MAX;
+    uint32_t members = 0, there = 0;
+    for (uint32_t i = 0; i < w->n_hosts; i++) {
+        const sim_host *h = w->host[i];
+        if (h->gone || h->hostility != SIM_HONEST)
+            continue;
+        if (!h->running)
+            return false;
+        if (!lineage)
+            lineage = &h->agree.lineage;
+        if (gsp_hash_none(&h->agree.lineage) || !gsp_hash_equal(lineage, &h->agree.lineage))
+            return false;
+        least = h->agree.applied < least ? h->agree.applied : least;
+        members += gsp_agree_is_member(&h->agree);
+        there++;
+    }
+    uint32_t wanted = there < GSP_MEMBERS_MAX ? there : GSP_MEMBERS_MAX;
+    return there == 0 || (least >= w->goal_version && members >= wanted);
+}
+
+void sim_check_end(sim_world *w)
+{
+    if (w->out->violated || sim_converged(w))
+        return;
+    char state[160] = "";
+    size_t n = 0;
+    for (uint32_t i = 0; i < w->n_hosts && n < sizeof state - 24; i++) {
+        const gsp_agree *a = &w->host[i]->agree;
+        if (w->host[i]->running && w->host[i]->hostility == SIM_HONEST)
+            n += (size_t)snprintf(state + n, sizeof state - n, " %u:%llu%s%02x", i,
+                                  (unsigned long long)a->applied,
+                                  gsp_agree_is_member(a) ? "m" : "o", a->lineage.byte[0]);
+    }
+    sim_violate(w, "I5", "no agreement on version %llu in calm:%s",
+                (unsigned long long)w->goal_version, state);
+}

@@ -1,0 +1,144 @@
+/*
+ * Owns what hostile members say. Its one idea: a hostile member is an honest one whose mouth is
+ * somebody else's; it can sign only as itself. It refuses nothing.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void reseal(sim_host *h, gsp_message *m)
+{
+    gsp_seals seals = sim_seals(h);
+    gsp_propose *p = &m->as.propose;
+    gsp_proposal_hash(&seals, &p->proposal, &p->statement.subject);
+    gsp_statement_seal(&seals, &p->statement);
+}
+
+static void lie_proposal(sim_world *w, sim_host *h, gsp_proposal *p)
+{
+    switch (sim_below(&w->random, 6)) {
+    case 0:
+        p->tokens += 1000000;
+        break;
+    case 1:
+        if (p->n_contributors)
+            p->contributor[0].weight += 5;
+        break;
+    case 2:
+        if (p->next.n > 1)
+            p->next.n--;
+        break;
+    case 3:
+        p->part[0].weight++;
+        break;
+    case 4:
+        p->missed[0] = 3;
+        break;
+    default:
+        for (uint32_t i = 0; i < p->n_contributors; i++)
+            if (p->contributor[i].member == h->agree.self_i)
+                p->contributor[i].tokens *= 2;
+    }
+}
+
+static bool lie(sim_world *w, sim_host *h, gsp_message *m)
+{
+    gsp_seals seals = sim_seals(h);
+    if (!sim_chance(&w->random, 0.3))
+        return false;
+    if (m->kind == GSP_PROPOSE) {
+        lie_proposal(w, h, &m->as.propose.proposal);
+        reseal(h, m);
+        return true;
+    }
+    if (m->kind == GSP_BEGIN && m->as.begin.n_contributors) {
+        m->as.begin.contributor[0].weight *= 3;
+        return true;
+    }
+    if (m->kind == GSP_REDUCED) {
+        m->as.reduced.part.weight += 7;
+        gsp_part_hash(&seals, m->as.reduced.statement.item, &m->as.reduced.part,
+                      &m->as.reduced.statement.subject);
+        gsp_statement_seal(&seals, &m->as.reduced.statement);
+        return true;
+    }
+    if (m->kind == GSP_HEARTBEAT) {
+        m->as.heartbeat.tokens = UINT64_MAX / 3;
+        m->as.heartbeat.applied += 100;
+        m->as.heartbeat.samples = UINT64_MAX / 3;
+        return true;
+    }
+    return m->kind == GSP_VOTE && (m->as.vote.statement.seal[0] ^= 1, true);
+}
+
+static bool equivocate(sim_world *w, sim_host *h, uint32_t to, gsp_message *m)
+{
+    gsp_seals seals = sim_seals(h);
+    if (m->kind == GSP_VOTE && sim_chance(&w->random, 0.3)) {
+        sim_message(w, h->index, to, m);
+        m->as.vote.statement.subject.byte[3] ^= 1;
+        gsp_statement_seal(&seals, &m->as.vote.statement);
+        return true;
+    }
+    if (m->kind == GSP_PROPOSE && (to & 1)) {
+        m->as.propose.proposal.part[0].norm += 1;
+        if (gsp_hash_none(&m->as.propose.proposal.part[0].hash))
+            return false;
+        reseal(h, m);
+        return true;
+    }
+    return false;
+}
+
+bool sim_hostile_send(sim_world *w, sim_host *h, uint32_t to, const gsp_message *message)
+{
+    gsp_message *m = malloc(sizeof *m);
+    if (!m)
+        abort();
+    memcpy(m, message, gsp_message_bytes(message->kind));
+    bool changed = false;
+    if (h->hostility == SIM_LIES)
+        changed = lie(w, h, m);
+    else if (h->hostility == SIM_EQUIVOCATES)
+        changed = equivocate(w, h, to, m);
+    if (changed)
+        sim_message(w, h->index, to, m);
+    free(m);
+    return changed;
+}
+
+static void flood(sim_world *w, sim_host *h)
+{
+    uint32_t to = (uint32_t)sim_below(&w->random, w->n_hosts);
+    gsp_message m = {.kind = sim_chance(&w->random, 0.7) ? GSP_ASK : GSP_JOIN,
+                     .from = h->self,
+                     .lineage = h->agree.lineage,
+                     .version = h->agree.certified};
+    m.as.ask.version = h->agree.certified;
+    if (to == h->index || w->calm)
+        return;
+    if (m.kind == GSP_JOIN)
+        m.from.incarnation += 1000;
+    for (uint32_t k = 0; k < 500; k++)
+        sim_message(w, h->index, to, &m);
+}
+
+void sim_hostile_tick(sim_world *w, sim_host *h)
+{
+    if (h->hostility == SIM_FLOODS && sim_chance(&w->random, 0.2))
+        flood(w, h);
+    for (uint32_t k = 0; h->hostility == SIM_REPLAYS_OLD && k < 4; k++) {
+        const gsp_message *old = h->old[sim_below(&w->random, SIM_REPLAYS)];
+        uint32_t to = (uint32_t)sim_below(&w->random, w->n_hosts);
+        if (!old || to == h->index)
+            continue;
+        gsp_message *m = malloc(sizeof *m);
+        if (!m)
+            abort();
+        memcpy(m, old, gsp_message_bytes(old->kind));
+        m->from = h->self; /* the link says who it is */
+        sim_message(w, h->index, to, m);
+        free(m);
+    }
+}

@@ -1,0 +1,154 @@
+/*
+ * The simulator's program: seeds in a row, a time box, a replay with trace, a soak that goes on
+ * where it stopped. A seed that fails is run again without one fault after the other, until every
+ * fault that is left is needed; that run is printed.
+ */
+#include "tests/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static sim_options shrink(sim_options options, const sim_outcome *first)
+{
+    uint64_t left = first->fault_bits;
+    for (uint32_t k = 0; k < SIM_FAULTS_MAX; k++) {
+        if (!(left >> k & 1))
+            continue;
+        sim_options fewer = options;
+        fewer.disabled |= 1ull << k;
+        sim_outcome out = sim_run(&fewer);
+        if (out.violated && strcmp(out.invariant, first->invariant) == 0)
+            options = fewer;
+    }
+    return options;
+}
+
+static void report(sim_options options, const sim_outcome *out)
+{
+    printf("sim: seed %llu: %s: %s\n", (unsigned long long)options.seed, out->invariant, out->what);
+    sim_options small = shrink(options, out);
+    small.trace = true;
+    printf("sim: minimal trace (replay: sim --seed %llu", (unsigned long long)options.seed);
+    if (options.members)
+        printf(" --members %u --waiting %u", options.members, options.waiting);
+    printf(" --without 0x%llx --trace):\n", (unsigned long long)small.disabled);
+    sim_outcome again = sim_run(&small);
+    printf("sim: %s: %s\n", again.invariant, again.what);
+    fflush(stdout);
+}
+
+static const char *soak_path;
+static bool brief;
+
+static uint64_t soak_read(void)
+{
+    unsigned long long next = 1;
+    FILE *f = soak_path ? fopen(soak_path, "r") : NULL;
+    if (f && fscanf(f, "%llu", &next) != 1)
+        next = 1;
+    if (f)
+        fclose(f);
+    return next;
+}
+
+static void soak_write(uint64_t next)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s.tmp", soak_path);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    fprintf(f, "%llu\n", (unsigned long long)next);
+    if (fclose(f) == 0 && rename(path, soak_path) != 0)
+        fprintf(stderr, "sim: cannot write %s\n", soak_path);
+}
+
+int main(int argc, char **argv)
+{
+    sim_options options = {0};
+    uint64_t first = 1, n = 100, done = 0, failed = 0;
+    double box = 1e9, start = seconds(), worst = 0;
+    sim_outcome sum = {0};
+    const char *expect = NULL;
+    for (int k = 1; k < argc; k++) {
+        const char *value = k + 1 < argc ? argv[k + 1] : "";
+        if (strcmp(argv[k], "--trace") == 0) {
+            options.trace = true;
+            continue;
+        }
+        if (strcmp(argv[k], "--brief") == 0) {
+            brief = true;
+            continue;
+        }
+        if (strcmp(argv[k], "--first") == 0)
+            first = strtoull(value, NULL, 0);
+        else if (strcmp(argv[k], "--seeds") == 0)
+            n = strtoull(value, NULL, 0);
+        else if (strcmp(argv[k], "--seed") == 0)
+            first = strtoull(value, NULL, 0), n = 1;
+        else if (strcmp(argv[k], "--seconds") == 0)
+            box = strtod(value, NULL);
+        else if (strcmp(argv[k], "--members") == 0)
+            options.members = (uint32_t)strtoul(value, NULL, 0);
+        else if (strcmp(argv[k], "--waiting") == 0)
+            options.waiting = (uint32_t)strtoul(value, NULL, 0);
+        else if (strcmp(argv[k], "--without") == 0)
+            options.disabled = strtoull(value, NULL, 0);
+        else if (strcmp(argv[k], "--soak") == 0)
+            soak_path = value;
+        else if (strcmp(argv[k], "--expect") == 0)
+            expect = value;
+        else
+            return fprintf(stderr, "sim: unknown option %s\n", argv[k]), 2;
+        k++;
+    }
+    if (options.members + options.waiting > SIM_HOSTS_MAX || options.members > GSP_MEMBERS_MAX)
+        return fprintf(stderr, "sim: at most 32 members, 200 hosts\n"), 2;
+    first = soak_path ? soak_read() : first;
+    for (uint64_t seed = first; done < n && seconds() - start < box; seed++) {
+        double began = seconds();
+        options.seed = seed;
+        sim_outcome out = sim_run(&options);
+        double took = seconds() - began;
+        worst = took > worst ? took : worst;
+        done++;
+        sum.versions += out.versions, sum.events += out.events, sum.forks += out.forks;
+        sum.moves += out.moves, sum.evidence += out.evidence, sum.faults += out.faults;
+        if (soak_path && done % 100 == 0)
+            soak_write(seed + 1);
+        if (!out.violated)
+            continue;
+        failed++;
+        if (expect && strcmp(out.invariant, expect) == 0) {
+            printf("sim: seed %llu: %s: %s\n", (unsigned long long)seed, out.invariant, out.what);
+            return 0;
+        }
+        if (brief)
+            printf("sim: seed %llu: %s: %s\n", (unsigned long long)seed, out.invariant, out.what);
+        else if (!options.trace)
+            report(options, &out);
+        else
+            printf("sim: %s: %s\n", out.invariant, out.what);
+        if (failed == 3 && !brief)
+            break;
+    }
+    if (soak_path)
+        soak_write(first + done);
+    double took = seconds() - start;
+    printf("sim: seeds %llu..%llu, %llu failed; %.2f ms a seed (longest %.0f); %llu events, "
+           "%llu versions, %llu faults, %llu forks, %llu moves, %llu bans\n",
+           (unsigned long long)first, (unsigned long long)(first + done - 1),
+           (unsigned long long)failed, 1e3 * took / (double)(done ? done : 1), 1e3 * worst,
+           (unsigned long long)sum.events, (unsigned long long)sum.versions,
+           (unsigned long long)sum.faults, (unsigned long long)sum.forks,
+           (unsigned long long)sum.moves, (unsigned long long)sum.evidence);
+    return expect ? 1 : failed != 0;
+}

@@ -1,0 +1,176 @@
+/*
+ * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
+ * (POOL 3, invariants I1 to I8). world.c owns time, network and faults; host.c is the driver of one
+ * member with its disk; check.c watches everything from outside and knows all; hostile.c lies.
+ */
+#ifndef TESTS_SIM_SIM_H
+#define TESTS_SIM_SIM_H
+
+#include "gossip/agree.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+enum {
+    SIM_HOSTS_MAX = 200,
+    SIM_FAULTS_MAX = 64,
+    SIM_RESULTS_MAX = 256, /* results that a host keeps */
+    SIM_LINEAGES_MAX = 64,
+    SIM_FRAGMENTS = 2,
+    SIM_REPLAYS = 8, /* old messages kept per host, to be said again */
+};
+#define SIM_MS 1000000ull
+#define SIM_SECOND 1000000000ull
+
+typedef struct sim_options {
+    uint64_t seed;
+    uint32_t members, waiting; /* 0: the seed decides */
+    bool trace;
+    uint64_t disabled; /* bit i: fault i does not happen */
+} sim_options;
+
+typedef struct sim_outcome {
+    bool violated;
+    char invariant[8]; /* "I1" ... */
+    char what[200];
+    uint64_t events, versions, virtual_ns, forks, moves, evidence, faults;
+    uint64_t fault_bits; /* those that happened */
+    uint32_t hosts;
+} sim_outcome;
+
+typedef enum sim_hostility {
+    SIM_HONEST,
+    SIM_LIES,
+    SIM_EQUIVOCATES,
+    SIM_REPLAYS_OLD,
+    SIM_FLOODS,
+    SIM_HOSTILITY_N
+} sim_hostility;
+
+typedef enum sim_kind {
+    SIM_DELIVER, /* message to host */
+    SIM_TICK,
+    SIM_EVENT,    /* an event for the machine, as prepared */
+    SIM_DEFERRED, /* an action behind a disk barrier */
+    SIM_WRITTEN,  /* a record reaches the disk */
+    SIM_PULLED,   /* a question for bytes reaches a host */
+    SIM_ASKED,    /* a question for state reaches a host */
+    SIM_START,
+    SIM_FAULT,
+} sim_kind;
+
+typedef struct sim_item {
+    uint64_t at_ns, order;
+    sim_kind kind;
+    uint32_t host, from, boot, fault;
+    uint64_t version;
+    gsp_event event;
+    void *payload; /* gsp_message, gsp_saved, gsp_record or action, malloc'ed */
+} sim_item;
+
+typedef struct sim_deferred {
+    gsp_action action;
+    gsp_message *message;
+    gsp_begin *begin;
+    gsp_certificate *certificate;
+    gsp_genesis genesis;
+} sim_deferred;
+
+typedef struct sim_span {
+    uint64_t root; /* first bytes of the contribution's root */
+    uint32_t host;
+    uint64_t from, to;
+} sim_span;
+
+typedef struct sim_host {
+    gsp_agree agree;
+    gsp_member self;
+    gsp_rates rates;
+    sim_hostility hostility;
+    bool running, gone, leaving, disk_bad, started, follower;
+    uint32_t boot, index;
+    double drift;
+    uint64_t offset_ns, tick_ns, barrier_ns, slow_ns;
+    /* durable */
+    bool has_disk;
+    gsp_saved disk;
+    uint64_t anchor; /* stands for anchor and momentum */
+    uint64_t mark[SIM_FRAGMENTS];
+    /* results: hash (first bytes), version, on disk or only in memory */
+    struct {
+        uint64_t hash, version;
+        bool durable;
+    } result[SIM_RESULTS_MAX];
+    uint32_t n_results;
+    /* live */
+    double tokens_per_ns;
+    uint64_t born_ns, base; /* tokens before `base` are lost */
+    gsp_message *old[SIM_REPLAYS];
+    uint32_t n_old;
+    uint32_t actions; /* of this step */
+} sim_host;
+
+typedef struct sim_world {
+    sim_options options;
+    sim_outcome *out;
+    uint64_t now_ns, order, random, calm_ns, end_ns, fault_random;
+    uint32_t n_hosts, n_faults;
+    sim_host *host[SIM_HOSTS_MAX];
+    gsp_rules rules;
+    double loss, doubled;
+    uint64_t delay_ns, jitter_ns, disk_ns;
+    bool calm;
+    sim_item **heap;
+    size_t n_heap, room_heap;
+    uint8_t linked[SIM_HOSTS_MAX][SIM_HOSTS_MAX], cut[SIM_HOSTS_MAX][SIM_HOSTS_MAX];
+    uint16_t in_flight[SIM_HOSTS_MAX][SIM_HOSTS_MAX];
+    uint64_t goal_version;
+    struct sim_check *check;
+    char (*lines)[160];
+    uint64_t n_lines;
+} sim_world;
+
+/* world.c */
+sim_outcome sim_run(const sim_options *options);
+uint64_t sim_random(uint64_t *state);
+uint64_t sim_below(uint64_t *state, uint64_t n);
+bool sim_chance(uint64_t *state, double p);
+sim_item *sim_push(sim_world *w, sim_kind kind, uint32_t host, uint64_t at_ns);
+void sim_message(sim_world *w, uint32_t from, uint32_t to, const gsp_message *message);
+uint64_t sim_delay(sim_world *w);
+bool sim_reaches(const sim_world *w, uint32_t from, uint32_t to);
+void sim_violate(sim_world *w, const char *invariant, const char *fmt, ...) ATOM_PRINTF(3, 4);
+void sim_trace(sim_world *w, const char *fmt, ...) ATOM_PRINTF(2, 3);
+uint32_t sim_host_of(const sim_world *w, const gsp_key *key);
+uint64_t sim_short(const gsp_hash *hash);
+
+/* host.c */
+gsp_seals sim_seals(sim_host *host);
+void sim_hash(void *context, const void *data, size_t bytes, gsp_hash *out);
+void sim_host_boot(sim_world *w, uint32_t i, bool lost);
+void sim_host_stop(sim_world *w, uint32_t i);
+void sim_host_take(sim_world *w, sim_item *item);
+void sim_host_step(sim_world *w, uint32_t i, gsp_event *event);
+uint64_t sim_host_tokens(const sim_world *w, const sim_host *host);
+
+/* hostile.c: what a hostile member sends instead; true: it has been sent */
+bool sim_hostile_send(sim_world *w, sim_host *host, uint32_t to, const gsp_message *message);
+void sim_hostile_tick(sim_world *w, sim_host *host);
+
+/* check.c */
+void sim_check_open(sim_world *w);
+void sim_check_close(sim_world *w);
+void sim_check_frozen(sim_world *w, uint32_t host, const gsp_contribution *c, uint64_t from,
+                      uint64_t to);
+const sim_span *sim_check_span(const sim_world *w, const gsp_hash *root);
+void sim_check_certified(sim_world *w, uint32_t host);
+void sim_check_applied(sim_world *w, uint32_t host, const gsp_certificate *c, uint64_t anchor);
+void sim_check_said(sim_world *w, uint32_t host, const gsp_message *message);
+void sim_check_step(sim_world *w, uint32_t host);
+void sim_check_end(sim_world *w);
+uint64_t sim_check_digest(const gsp_agree *agree);
+const gsp_certificate *sim_check_certificate(const sim_world *w, const gsp_hash *lineage,
+                                             uint64_t version);
+bool sim_converged(const sim_world *w);
+
+#endif
