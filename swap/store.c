@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -79,23 +80,24 @@ static atom_status sync_file(store *s)
     return fdatasync(s->fd) ? atom_fail_errno(errno, "%s: fdatasync", s->path) : ATOM_OK;
 }
 
-/* O_DIRECT where it can be had. */
-static atom_status open_file(store *s, bool create)
+/* Opens and locks; O_DIRECT where it can be had. *missing: there is no such file. */
+static atom_status open_file(store *s, const char *path, int more, bool *missing)
 {
-    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | more;
     s->direct = true;
-    s->fd = open(s->path, flags | O_DIRECT, 0600);
+    s->fd = open(path, flags | O_DIRECT, 0600);
     if (s->fd < 0 && errno == EINVAL) {
         s->direct = false;
-        s->fd = open(s->path, flags, 0600);
+        s->fd = open(path, flags, 0600);
     }
     struct stat info;
-    if (s->fd < 0 && errno == ENOENT)
+    *missing = s->fd < 0 && errno == ENOENT;
+    if (*missing)
         return atom_fail(ATOM_E_FORMAT,
                          "%s: the store is gone; resume from a checkpoint, which makes it anew",
                          s->path);
     if (s->fd < 0)
-        return atom_fail_errno(errno, "%s: cannot be opened", s->path);
+        return atom_fail_errno(errno, "%s: cannot be opened", path);
     if (fstat(s->fd, &info))
         return atom_fail_errno(errno, "%s", s->path);
     if (!S_ISREG(info.st_mode))
@@ -235,22 +237,42 @@ static atom_status choose_engine(store *s, const store_config *config)
                      s->path);
 }
 
-/* An existing file is taken over only if it is a store of this run; an empty one is new. */
-static atom_status open_data(store *s, bool create)
+/* Makes the file under another name, so that a store is never half made. */
+static atom_status make_file(store *s)
 {
-    struct stat info;
-    if (fstat(s->fd, &info))
-        return atom_fail_errno(errno, "%s", s->path);
-    if (info.st_size > 0 || !create) {
-        atom_status st = head_read(s);
-        return st == ATOM_OK ? commit_read(s) : st;
+    bool missing;
+    char *made = atom_format("%s.new", s->path);
+    if (!made)
+        return atom_fail_memory("a file name", strlen(s->path));
+    atom_status st = open_file(s, made, O_CREAT, &missing);
+    if (st != ATOM_OK) {
+        atom_free(made);
+        return st;
     }
-    atom_status st = reserve(s);
+    if (ftruncate(s->fd, 0))
+        st = atom_fail_errno(errno, "%s", made);
+    if (st == ATOM_OK)
+        st = reserve(s);
     if (st == ATOM_OK)
         st = head_write(s);
+    if (st == ATOM_OK && rename(made, s->path))
+        st = atom_fail_errno(errno, "%s: cannot be put in place", s->path);
     if (st != ATOM_OK)
-        (void)unlink(s->path); /* ours, and empty a moment ago */
+        (void)unlink(made);
+    atom_free(made);
     return st;
+}
+
+/* An existing file is taken over only if it is a store of this run. */
+static atom_status open_or_make(store *s, bool create)
+{
+    bool missing = false;
+    atom_status st = open_file(s, s->path, 0, &missing);
+    if (missing && create)
+        return make_file(s);
+    if (st == ATOM_OK)
+        st = head_read(s);
+    return st == ATOM_OK ? commit_read(s) : st;
 }
 
 atom_status store_open(const store_config *config, store **out)
@@ -273,9 +295,8 @@ atom_status store_open(const store_config *config, store **out)
         st = atom_fail_memory("a store", STORE_ALIGN);
         goto fail;
     }
-    ATOM_TRY(open_file(s, config->create));
+    ATOM_TRY(open_or_make(s, config->create));
     ATOM_TRY(choose_engine(s, config));
-    ATOM_TRY(open_data(s, config->create));
     *out = s;
     return ATOM_OK;
 fail:

@@ -298,6 +298,20 @@ static void foreign_files_are_left_alone(void **state)
     assert_int_not_equal(try_open(r, true, 77, BYTES), ATOM_OK);
 }
 
+/* What a run left that died while it made its store. */
+static void a_half_made_store_is_made_again(void **state)
+{
+    rig *r = *state;
+    char *made = atom_format("%s.new", r->path);
+    int fd = open(made, O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(ftruncate(fd, 300000), 0);
+    close(fd);
+    assert_int_equal(try_open(r, true, 77, BYTES), ATOM_OK);
+    assert_false(atom_path_exists(made));
+    assert_true(atom_path_exists(r->path));
+    atom_free(made);
+}
+
 static void one_user_at_a_time(void **state)
 {
     rig *r = *state;
@@ -315,6 +329,9 @@ static void a_disk_that_is_too_small(void **state)
     rig *r = *state;
     assert_int_equal(try_open(r, true, 77, (uint64_t)1 << 50), ATOM_E_RESOURCE);
     assert_false(atom_path_exists(r->path));
+    char *made = atom_format("%s.new", r->path);
+    assert_false(atom_path_exists(made));
+    atom_free(made);
 }
 
 static uint64_t committed(const rig *r)
@@ -403,6 +420,7 @@ int main(void)
                                        T(failures_are_told_apart),
                                        T(a_cut_file_is_noticed),
                                        T(foreign_files_are_left_alone),
+                                       T(a_half_made_store_is_made_again),
                                        T(one_user_at_a_time),
                                        T(a_disk_that_is_too_small),
                                        T(commits_survive_torn_records),
