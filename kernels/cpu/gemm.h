@@ -9,6 +9,8 @@
  *   GEMM_WIDE    fp32   [k32][64]               fp32, and bf16 on machines without bf16 products
  *   GEMM_PAIRS   bf16   [k32/2][64][2]          pairs of rows side by side; oneDNN's BA16a64b2a
  *   GEMM_TILES   bf16   [4][k32/2][16][2]       the same in columns of AMX tiles
+ *   GEMM_SPLIT   fp32   three bf16 parts of each number in tiles (isa/split.h); the left operand
+ * too
  *
  * Thread: any. Errors: none; where oneDNN has nothing for a shape or a machine, plain vector code
  * takes its place (isa/plain.c).
@@ -23,7 +25,7 @@
 
 enum { GEMM_PANEL = 64, GEMM_ROWS = 256 };
 
-typedef enum gemm_layout { GEMM_WIDE, GEMM_PAIRS, GEMM_TILES } gemm_layout;
+typedef enum gemm_layout { GEMM_WIDE, GEMM_PAIRS, GEMM_TILES, GEMM_SPLIT } gemm_layout;
 
 /* GEMM_PAIRS for bf16 where oneDNN has compiled code for it, else GEMM_WIDE. Never changes. */
 gemm_layout gemm_layout_of(atom_dtype dtype);
@@ -35,7 +37,19 @@ static inline int64_t gemm_round_k(int64_t k)
 }
 static inline uint64_t gemm_panel_bytes(gemm_layout layout, int64_t k)
 {
-    return (uint64_t)gemm_round_k(k) * GEMM_PANEL * (layout == GEMM_WIDE ? 4 : 2);
+    const uint64_t bytes[] = {
+        [GEMM_WIDE] = 4, [GEMM_PAIRS] = 2, [GEMM_TILES] = 2, [GEMM_SPLIT] = 6};
+    return (uint64_t)gemm_round_k(k) * GEMM_PANEL * bytes[layout];
+}
+/* The widest layout of a dtype: what to plan with, on any machine. */
+static inline gemm_layout gemm_layout_widest(atom_dtype dtype)
+{
+    return dtype == ATOM_F32 ? GEMM_SPLIT : GEMM_WIDE;
+}
+/* Of a left operand in GEMM_SPLIT. */
+static inline uint64_t gemm_left_bytes(int64_t rows, int64_t k)
+{
+    return (uint64_t)gemm_round_k(rows) * (uint64_t)gemm_round_k(k) * 6;
 }
 static inline int64_t gemm_panels(int64_t n)
 {

@@ -5,10 +5,11 @@
 
 #include "kernels/cpu/classifier.h"
 
-uint64_t krn_cpu_linear_workspace(int gelu, int backward, const int64_t dim[KRN_DIM_MAX])
+uint64_t krn_cpu_linear_workspace(atom_dtype dtype, int gelu, int backward,
+                                  const int64_t dim[KRN_DIM_MAX])
 {
     krn_carve carve = {NULL, 0};
-    (void)linear_space_carve(&carve, gelu, backward, dim);
+    (void)linear_space_carve(&carve, dtype, gelu, backward, dim);
     return carve.used;
 }
 
@@ -16,6 +17,6 @@ uint64_t krn_cpu_classifier_workspace(atom_dtype dtype, int backward,
                                       const int64_t dim[KRN_DIM_MAX])
 {
     krn_carve carve = {NULL, 0};
-    (void)classifier_space_carve(&carve, backward, atom_dtype_bytes(dtype), dim);
+    (void)classifier_space_carve(&carve, dtype, backward, dim);
     return carve.used;
 }

@@ -22,8 +22,9 @@ extern const krn_cpu_matmul krn_cpu_matmul_base, krn_cpu_matmul_avx2, krn_cpu_ma
 /* This machine has AMX bf16 tiles and the system lets us use them (amx.c); never changes. */
 bool krn_amx_usable(void);
 
-/* Scratch bytes; where no dtype is asked for, enough for either. Same on all machines. */
-uint64_t krn_cpu_linear_workspace(int gelu, int backward, const int64_t dim[KRN_DIM_MAX]);
+/* Scratch bytes; where no dtype is asked for, enough for either. The same on all machines. */
+uint64_t krn_cpu_linear_workspace(atom_dtype dtype, int gelu, int backward,
+                                  const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cpu_attention_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cpu_classifier_workspace(atom_dtype dtype, int backward,
                                       const int64_t dim[KRN_DIM_MAX]);

@@ -28,9 +28,9 @@ uint64_t krn_cpu_matmul_workspace(atom_dtype dtype, atom_op op, int backward,
 {
     switch (op) {
     case ATOM_OP_linear:
-        return krn_cpu_linear_workspace(0, backward, dim);
+        return krn_cpu_linear_workspace(dtype, 0, backward, dim);
     case ATOM_OP_linear_gelu:
-        return krn_cpu_linear_workspace(1, backward, dim);
+        return krn_cpu_linear_workspace(dtype, 1, backward, dim);
     case ATOM_OP_attention:
         return krn_cpu_attention_workspace(backward, dim);
     case ATOM_OP_classifier:

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "atom/base/env.h"
+#include "kernels/cpu/matmul.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -109,7 +110,8 @@ void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
     *table = (krn_table){.backend = "cpu",
                          .copy = krn_copy_host,
                          .dtype = dtype,
-                         .isa = krn_cpu_isa_name(isa),
+                         .isa = isa == KRN_CPU_AVX512 && krn_amx_usable() ? "avx512+amx"
+                                                                          : krn_cpu_isa_name(isa),
                          .round = vec->round[dtype],
                          .sumsq = vec->sumsq[dtype],
                          .settle = vec->settle[dtype],

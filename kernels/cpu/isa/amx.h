@@ -152,6 +152,61 @@ KRN_INLINE void amx_strip_half(float *buf, const amx_strip *s, int64_t c, const 
     }
 }
 
+/* Four tile products: both left tiles by both right ones. */
+#define AMX_ALL_FOUR()                                                                             \
+    AMX_DOT(0, 4, 6);                                                                              \
+    AMX_DOT(1, 4, 7);                                                                              \
+    AMX_DOT(2, 5, 6);                                                                              \
+    AMX_DOT(3, 5, 7)
+
+/*
+ * 32 x 32 of c (rows of 64) = `steps` steps of split operands (split.h) (+ c): six products of
+ * parts per step, from the small to the large. Fourteen loads for 24 tile products.
+ */
+KRN_INLINE void amx_split_half(float *c, const char *a, const char *b, int64_t steps, bool add)
+{
+    enum { TILE = 1024, H = 0, M = 2048, L = 4096, STEP = 6144 };
+    const int64_t line = 64, c_bytes = 256;
+    if (add) {
+        AMX_LOAD(0, c, c_bytes);
+        AMX_LOAD(1, c + 16, c_bytes);
+        AMX_LOAD(2, c + 16 * 64, c_bytes);
+        AMX_LOAD(3, c + 16 * 64 + 16, c_bytes);
+    } else {
+        AMX_ZERO(0);
+        AMX_ZERO(1);
+        AMX_ZERO(2);
+        AMX_ZERO(3);
+    }
+    for (const char *end = a + steps * STEP; a != end; a += STEP, b += STEP) {
+        AMX_LOAD(4, a + L, line);
+        AMX_LOAD(6, b + H, line);
+        AMX_LOAD(7, b + H + TILE, line);
+        AMX_LOAD(5, a + L + TILE, line);
+        AMX_ALL_FOUR(); /* l h */
+        AMX_LOAD(4, a + M, line);
+        AMX_LOAD(5, a + M + TILE, line);
+        AMX_ALL_FOUR(); /* m h */
+        AMX_LOAD(6, b + M, line);
+        AMX_LOAD(7, b + M + TILE, line);
+        AMX_ALL_FOUR(); /* m m */
+        AMX_LOAD(4, a + H, line);
+        AMX_LOAD(5, a + H + TILE, line);
+        AMX_ALL_FOUR(); /* h m */
+        AMX_LOAD(6, b + L, line);
+        AMX_LOAD(7, b + L + TILE, line);
+        AMX_ALL_FOUR(); /* h l */
+        AMX_LOAD(6, b + H, line);
+        AMX_LOAD(7, b + H + TILE, line);
+        AMX_ALL_FOUR(); /* h h */
+    }
+    AMX_STORE(0, c, c_bytes);
+    AMX_STORE(1, c + 16, c_bytes);
+    AMX_STORE(2, c + 16 * 64, c_bytes);
+    AMX_STORE(3, c + 16 * 64 + 16, c_bytes);
+}
+
+#undef AMX_ALL_FOUR
 #undef AMX_LOAD
 #undef AMX_STORE
 #undef AMX_ZERO

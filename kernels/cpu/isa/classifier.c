@@ -65,6 +65,15 @@ KRN_INLINE void pack_chunk(atom_dtype dtype, const head_job *j, uint32_t i)
     pack_rows(dtype, j->layout, to + i * gemm_panel_bytes(j->layout, j->padded), j->padded, 0, &m);
 }
 
+/* Before step 1, where left operands are split: SCALE_WORDS words of w. */
+KRN_INLINE void split_words(atom_dtype dtype, const head_job *j, uint32_t i)
+{
+    int64_t v = (int64_t)i * SCALE_WORDS;
+    pack_from m =
+        pack_at(dtype, j->w, (j->word + v) * j->C, j->C, krn_min(SCALE_WORDS, j->words - v), j->C);
+    split_left(j->space.w_left, gemm_round_k(j->C), v, 0, &m);
+}
+
 /* Columns c .. c+VF_LANES of a tile: top, sum of exp, and e where it is kept. */
 KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const float *tile, int64_t block,
                              int64_t words, int64_t r0, int64_t c)
@@ -85,15 +94,18 @@ KRN_INLINE void soft_columns(atom_dtype dtype, const head_job *j, const float *t
     vf_store(j->space.sum + block * j->R + r0 + c, sum);
 }
 
-/* Step 1 for block `i` of words: all row panels, so that its weights stay in cache. */
-KRN_INLINE void score_block(atom_dtype dtype, const head_job *j, uint32_t i)
+/* Step 1 for block `at` of this span's words: all row panels, so that its weights stay in cache. */
+KRN_INLINE void score_block(atom_dtype dtype, const head_job *j, uint32_t at)
 {
     _Alignas(64) float tile[CLASSIFIER_BLOCK * GEMM_PANEL];
-    int64_t v0 = (int64_t)i * CLASSIFIER_BLOCK, words = krn_min(CLASSIFIER_BLOCK, j->V - v0);
+    int64_t i = j->word / CLASSIFIER_BLOCK + at;
+    int64_t v0 = i * CLASSIFIER_BLOCK, words = krn_min(CLASSIFIER_BLOCK, j->V - v0);
+    const void *left =
+        j->layout == GEMM_SPLIT ? j->space.w_left : bytes_at(j, j->w, j->word * j->C);
     product_begin(&j->logits);
     for (int64_t r0 = 0; r0 < j->padded; r0 += GEMM_PANEL) {
         int64_t n = krn_min(GEMM_PANEL, j->padded - r0);
-        product_tile(&j->logits, i, (uint32_t)(r0 / GEMM_PANEL), j->w, j->space.x_cols, tile);
+        product_tile(&j->logits, at, (uint32_t)(r0 / GEMM_PANEL), left, j->space.x_cols, tile);
         for (int64_t c = 0; c < n; c += VF_LANES)
             soft_columns(dtype, j, tile, i, words, r0, c);
         for (int64_t r = r0; r < r0 + n && r < j->rows; r++) {
@@ -156,6 +168,11 @@ KRN_INLINE void scale_words(atom_dtype dtype, const head_job *j, int64_t v, int6
             ((atom_bf16 *)j->space.e)[at + i * j->padded + r] = atom_f32_to_bf16(d);
     }
     pack_from m = pack_at(dtype, j->space.e, at, j->padded, n, j->rows);
+    if (j->layout == GEMM_SPLIT) {
+        split_left(j->space.e_left, j->padded, v, 0, &m);
+        split_left_turned(j->space.d_turned, k, 0, v, &m);
+        return;
+    }
     pack_transpose(dtype, bytes_at(j, j->space.d_turned, v), k, &m);
 }
 
@@ -191,7 +208,9 @@ static void multiply_span(void *ctx, uint32_t i, uint32_t worker)
     if (i < dx_tasks)
         product_run(&j->dx_product, i, j->space.d_turned, j->space.w_rows, dx_strip, j);
     else
-        product_run(&j->dw_product, i - dx_tasks, bytes_at(j, j->space.e, j->word * j->padded),
+        product_run(&j->dw_product, i - dx_tasks,
+                    j->layout == GEMM_SPLIT ? j->space.e_left
+                                            : bytes_at(j, j->space.e, j->word * j->padded),
                     j->space.x_rows, dw_strip, j);
 }
 
@@ -217,6 +236,7 @@ KRN_INLINE void round_dx(atom_dtype dtype, const head_job *j, uint32_t i)
     }
 TASK(pack_chunk_f32, pack_chunk, ATOM_F32)
 TASK(pack_chunk_bf16, pack_chunk, ATOM_BF16)
+TASK(split_words_f32, split_words, ATOM_F32)
 TASK(score_block_f32, score_block, ATOM_F32)
 TASK(score_block_bf16, score_block, ATOM_BF16)
 TASK(prepare_span_f32, prepare_span, ATOM_F32)
@@ -229,10 +249,17 @@ TASK(round_dx_bf16, round_dx, ATOM_BF16)
 static void score_chunk(krn_ctx *cx, head_job *j)
 {
     bool f32 = j->dtype == ATOM_F32;
-    j->logits = product_open(j->dtype, j->V, j->padded, j->C);
     int64_t packs = gemm_panels(j->padded) + (j->keep ? gemm_panels(j->C) : 0);
     krn_each(cx->threads, packs, f32 ? pack_chunk_f32 : pack_chunk_bf16, j);
-    krn_each(cx->threads, j->word_blocks, f32 ? score_block_f32 : score_block_bf16, j);
+    int64_t span = j->layout == GEMM_SPLIT ? CLASSIFIER_SCORE_SPAN : j->V;
+    for (j->word = 0; j->word < j->V; j->word += span) {
+        j->words = krn_min(span, j->V - j->word);
+        j->logits = product_open(j->dtype, j->words, j->padded, j->C);
+        if (j->layout == GEMM_SPLIT)
+            krn_each(cx->threads, krn_ceil_div(j->words, SCALE_WORDS), split_words_f32, j);
+        krn_each(cx->threads, krn_ceil_div(j->words, CLASSIFIER_BLOCK),
+                 f32 ? score_block_f32 : score_block_bf16, j);
+    }
     krn_each(cx->threads, krn_ceil_div(j->padded, ROUND_ROWS), finish_rows, j);
 }
 
@@ -280,7 +307,7 @@ static void run(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int backwar
                   .w = buf[2],
                   .loss = buf[3],
                   .keep = backward != 0,
-                  .space = classifier_space_carve(&carve, backward, bytes, args->dim)};
+                  .space = classifier_space_carve(&carve, dtype, backward, args->dim)};
     j.R = classifier_rows(j.N, j.V, bytes);
     j.word_blocks = krn_ceil_div(j.V, CLASSIFIER_BLOCK);
     if (backward) {

@@ -2,8 +2,8 @@
  * Owns linear and linear_gelu. One idea: everything that a product needs re-ordered (weights, x and
  * dy' as panels or transposed) is written once into scratch by one parallel loop; then the products
  * run as one grid of panels each. What touches single elements (bias, gelu, its slope, column sums)
- * rides on a pass that has the panel in cache. Refuses to hold more than LINEAR_ROWS rows in
- * backward.
+ * rides on a pass that has the panel in cache. Refuses to hold more than
+ * linear_rows() of them.
  */
 #include "kernels/cpu/linear.h"
 
@@ -40,6 +40,16 @@ static const void *d_rows(const linear_job *j)
     return j->u ? j->space.du : row_at(j, j->dy, j->first, j->O);
 }
 
+/* Left operands of y and of dx: rows as they are, or split. */
+static const void *x_left(const linear_job *j)
+{
+    return j->layout == GEMM_SPLIT ? j->space.x_left : row_at(j, j->x, j->first, j->I);
+}
+static const void *d_left(const linear_job *j)
+{
+    return j->layout == GEMM_SPLIT ? j->space.dy_left : d_rows(j);
+}
+
 /* Panel i of w': 64 outputs, k = I. */
 KRN_INLINE void pack_w_cols(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
@@ -49,8 +59,23 @@ KRN_INLINE void pack_w_cols(atom_dtype dtype, const linear_job *j, uint32_t i)
     pack_cols(dtype, j->layout, panels + i * gemm_panel_bytes(j->layout, j->I), &m);
 }
 
+/* Forward, first loop: blocks of rows of x where they are split, then (first time only) of w'. */
+KRN_INLINE void fwd_prepare(atom_dtype dtype, const linear_job *j, uint32_t i)
+{
+    uint32_t blocks = j->layout == GEMM_SPLIT ? (uint32_t)krn_ceil_div(j->rows, BLOCK_ROWS) : 0;
+    int64_t r = (int64_t)i * BLOCK_ROWS;
+    if (i >= blocks) {
+        pack_w_cols(dtype, j, i - blocks);
+        return;
+    }
+    pack_from m =
+        pack_at(dtype, j->x, (j->first + r) * j->I, j->I, krn_min(BLOCK_ROWS, j->rows - r), j->I);
+    split_left(j->space.x_left, gemm_round_k(j->I), r, 0, &m);
+}
+
 KRN_INLINE void y_strip(atom_dtype dtype, const linear_job *j, const float *strip, product_spot s)
 {
+    s.m0 += j->first;
     if (j->save_u)
         out_gelu(dtype, strip, s, j->save_u, j->y, j->O, j->b);
     else
@@ -83,7 +108,7 @@ STRIP(dw_strip_f32, dw_strip, ATOM_F32)
 
 KRN_INLINE void fwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
-    product_run(&j->y_product, i, j->x, j->space.w_panels,
+    product_run(&j->y_product, i, x_left(j), j->space.w_panels,
                 dtype == ATOM_F32 ? y_strip_f32 : y_strip_bf16, j);
 }
 
@@ -135,8 +160,13 @@ KRN_INLINE void turn_dy(atom_dtype dtype, const linear_job *j, int64_t r, int64_
                 pack_fetch(dtype, d, from + i * j->O + GEMM_PANEL);
         if (j->db)
             column_sums(dtype, d, from, j->O, n, width, j->space.sums + r / BLOCK_ROWS * j->O + o);
-        if (j->dw) {
-            pack_from m = pack_at(dtype, d, from, j->O, n, width);
+        pack_from m = pack_at(dtype, d, from, j->O, n, width);
+        if (j->layout == GEMM_SPLIT) {
+            if (j->dx)
+                split_left(j->space.dy_left, gemm_round_k(j->O), r, o, &m);
+            if (j->dw)
+                split_left_turned(turned, padded, o, r, &m);
+        } else if (j->dw) {
             uint64_t to = (uint64_t)(o * padded + r) * atom_dtype_bytes(dtype);
             pack_transpose(dtype, turned + to, padded, &m);
         }
@@ -168,7 +198,7 @@ KRN_INLINE void bwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
 {
     uint32_t dx_tasks = j->dx ? product_tasks(&j->dx_product) : 0;
     if (i < dx_tasks)
-        product_run(&j->dx_product, i, d_rows(j), j->space.w_panels,
+        product_run(&j->dx_product, i, d_left(j), j->space.w_panels,
                     dtype == ATOM_F32 ? dx_strip_f32 : dx_strip_bf16, j);
     else
         product_run(&j->dw_product, i - dx_tasks, j->space.dy_turned, j->space.x_panels,
@@ -181,8 +211,8 @@ KRN_INLINE void bwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
         (void)worker;                                                                              \
         body(dtype, ctx, i);                                                                       \
     }
-TASK(pack_w_f32, pack_w_cols, ATOM_F32)
-TASK(pack_w_bf16, pack_w_cols, ATOM_BF16)
+TASK(fwd_prepare_f32, fwd_prepare, ATOM_F32)
+TASK(fwd_prepare_bf16, fwd_prepare, ATOM_BF16)
 TASK(fwd_product_f32, fwd_product, ATOM_F32)
 TASK(fwd_product_bf16, fwd_product, ATOM_BF16)
 TASK(bwd_prepare_f32, bwd_prepare, ATOM_F32)
@@ -202,7 +232,7 @@ static linear_job job_open(krn_ctx *cx, const krn_args *args, atom_dtype dtype, 
                         .O = args->dim[2],
                         .x = args->buf[0],
                         .w = args->buf[1],
-                        .space = linear_space_carve(&carve, gelu, backward, args->dim)};
+                        .space = linear_space_carve(&carve, dtype, gelu, backward, args->dim)};
 }
 
 static void run_fwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu)
@@ -211,10 +241,17 @@ static void run_fwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gel
     j.b = args->buf[2];
     j.y = args->buf[3];
     j.save_u = gelu ? args->buf[4] : NULL;
-    j.y_product = product_open(dtype, j.N, j.O, j.I);
-    krn_each(cx->threads, gemm_panels(j.O), dtype == ATOM_F32 ? pack_w_f32 : pack_w_bf16, &j);
-    krn_each(cx->threads, product_tasks(&j.y_product),
-             dtype == ATOM_F32 ? fwd_product_f32 : fwd_product_bf16, &j);
+    /* in one go where rows need no scratch */
+    int64_t rows = j.layout == GEMM_SPLIT ? linear_rows(dtype, j.N) : j.N;
+    for (j.first = 0; j.first < j.N; j.first += rows) {
+        j.rows = krn_min(rows, j.N - j.first);
+        int64_t prepare = j.layout == GEMM_SPLIT ? krn_ceil_div(j.rows, BLOCK_ROWS) : 0;
+        prepare += j.first == 0 ? gemm_panels(j.O) : 0;
+        j.y_product = product_open(dtype, j.rows, j.O, j.I);
+        krn_each(cx->threads, prepare, dtype == ATOM_F32 ? fwd_prepare_f32 : fwd_prepare_bf16, &j);
+        krn_each(cx->threads, product_tasks(&j.y_product),
+                 dtype == ATOM_F32 ? fwd_product_f32 : fwd_product_bf16, &j);
+    }
 }
 
 /* db += the sums of each block of rows, in order. */
@@ -255,8 +292,9 @@ static void run_bwd(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gel
     j.dw = buf[6];
     j.db = buf[7];
     j.add_dx = args->flags & KRN_ADD_D_IN0;
-    for (j.first = 0; j.first < j.N; j.first += LINEAR_ROWS) {
-        j.rows = krn_min(LINEAR_ROWS, j.N - j.first);
+    int64_t rows = linear_rows(dtype, j.N);
+    for (j.first = 0; j.first < j.N; j.first += rows) {
+        j.rows = krn_min(rows, j.N - j.first);
         run_bwd_block(cx, &j);
     }
 }

@@ -5,11 +5,14 @@
  *
  * Who multiplies:
  *   bf16, AVX-512 with AMX    AMX tiles (amx.h)
+ *   fp32, AVX-512 with AMX    the same tiles, each number in three parts (split.h)
  *   fp32, AVX-512             vector code (tile.h)
  *   else                      oneDNN (gemm.c), or plain.c where it cannot
- * oneDNN 2.6 is left out of the first two because it takes dense operands only, cannot be told to
+ * oneDNN 2.6 is left out of the first three because it takes dense operands only, cannot be told to
  * bring the next panel to the L2 cache, and was slower by 30 % and 12 % when panels came from the
  * L3 cache.
+ *
+ * In GEMM_SPLIT the left operand is packed too: `a` is then what split_left() wrote.
  *
  * A task is PRODUCT_ROWS rows by PRODUCT_PANELS panels: rows of a stay in the L2 cache, panels
  * stream. Tasks are a function of the shape only, so bits never depend on threads (DESIGN D5).
@@ -20,6 +23,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/span.h"
+#include "kernels/cpu/isa/split.h"
 #include "kernels/cpu/isa/tile.h"
 
 enum { PRODUCT_ROWS = GEMM_ROWS, PRODUCT_PANELS = 3, PRODUCT_STRIP = 8 * TILE_ROWS };
@@ -47,15 +51,15 @@ typedef void (*product_out)(const void *ctx, const float *strip, product_spot sp
 KRN_INLINE gemm_layout product_layout(atom_dtype dtype)
 {
 #if defined(__AVX512F__)
-    if (dtype == ATOM_BF16 && krn_amx_usable())
-        return GEMM_TILES;
+    if (krn_amx_usable())
+        return dtype == ATOM_BF16 ? GEMM_TILES : GEMM_SPLIT;
 #endif
     return gemm_layout_of(dtype);
 }
 
 KRN_INLINE bool product_is_own(const product *p)
 {
-    return p->layout == GEMM_TILES || (p->in == ATOM_F32 && VF_LANES == 16);
+    return p->layout >= GEMM_TILES || (p->in == ATOM_F32 && VF_LANES == 16);
 }
 
 KRN_INLINE product product_open(atom_dtype in, int64_t m, int64_t n, int64_t k)
@@ -122,6 +126,55 @@ KRN_INLINE void product_amx_panel(const product *p, const atom_bf16 *a, const ch
 }
 #endif
 
+#if defined(__AVX512F__)
+/* Steps of k at a time: rows of a and a panel of them fit the L2 cache together. */
+enum { SPLIT_BLOCK = 24 };
+
+/* Strip of 32 rows at row m of spot += steps [from, from + SPLIT_BLOCK) under one panel. */
+KRN_INLINE void product_split_strip(const product *p, const void *a, const char *panel, int64_t m,
+                                    int64_t from, float *strip)
+{
+    int64_t steps = gemm_round_k(p->k) / 32, n = krn_min(SPLIT_BLOCK, steps - from);
+    const char *left = (const char *)a + (m / 32 * steps + from) * SPLIT_STEP;
+    for (int64_t half = 0; half < 2; half++)
+        amx_split_half(strip + half * 32, left, panel + (half * steps + from) * SPLIT_STEP, n,
+                       from > 0);
+}
+
+/* All of a task: blocks of k, then panels, then strips; sums wait in `sums` between blocks. */
+KRN_INLINE void product_split_run(const product *p, product_spot spot, const void *a,
+                                  const char *panels, product_out out, const void *ctx)
+{
+    _Alignas(64) float sums[PRODUCT_PANELS][PRODUCT_ROWS * GEMM_PANEL];
+    int64_t steps = gemm_round_k(p->k) / 32;
+    for (int64_t from = 0; from < steps; from += SPLIT_BLOCK) {
+        bool last = from + SPLIT_BLOCK >= steps;
+        for (int64_t n = 0; n < spot.n; n += GEMM_PANEL) {
+            const char *panel = panels + n * steps * (SPLIT_STEP / 32);
+            for (int64_t m = 0; m < spot.m; m += 32) {
+                float *strip =
+                    sums[last && !from ? 0 : n / GEMM_PANEL] + (last && !from ? 0 : m * GEMM_PANEL);
+                product_split_strip(p, a, panel, spot.m0 + m, from, strip);
+                product_spot part = {spot.m0 + m, krn_min(32, spot.m - m), spot.n0 + n,
+                                     krn_min(GEMM_PANEL, spot.n - n)};
+                if (last)
+                    out(ctx, strip, part);
+            }
+        }
+    }
+}
+
+/* One panel under the rows of spot, to `tile`. */
+KRN_INLINE void product_split_tile(const product *p, const void *a, const char *panel,
+                                   product_spot spot, float *tile)
+{
+    for (int64_t from = 0; from < gemm_round_k(p->k) / 32; from += SPLIT_BLOCK) {
+        for (int64_t m = 0; m < spot.m; m += 32)
+            product_split_strip(p, a, panel, spot.m0 + m, from, tile + m * GEMM_PANEL);
+    }
+}
+#endif
+
 /* The same for fp32 in vector registers. */
 KRN_INLINE void product_f32_panel(const product *p, const float *a, const char *panel,
                                   const char *next, product_spot spot, float *tile, product_out out,
@@ -157,6 +210,10 @@ KRN_INLINE void product_panel(const product *p, const void *a, const char *panel
         product_amx_panel(p, a, panel, next, spot, tile, out, ctx);
         return;
     }
+    if (p->layout == GEMM_SPLIT) {
+        product_split_tile(p, a, panel, spot, tile);
+        return;
+    }
 #endif
     if (product_is_own(p)) {
         product_f32_panel(p, a, panel, next, spot, tile, out, ctx);
@@ -173,7 +230,7 @@ KRN_INLINE void product_panel(const product *p, const void *a, const char *panel
 KRN_INLINE void product_begin(const product *p)
 {
 #if defined(__AVX512F__)
-    if (p->layout == GEMM_TILES)
+    if (p->layout >= GEMM_TILES)
         amx_open(32);
 #endif
     (void)p;
@@ -181,7 +238,7 @@ KRN_INLINE void product_begin(const product *p)
 KRN_INLINE void product_end(const product *p)
 {
 #if defined(__AVX512F__)
-    if (p->layout == GEMM_TILES)
+    if (p->layout >= GEMM_TILES)
         amx_close();
 #endif
     (void)p;
@@ -197,6 +254,14 @@ KRN_INLINE void product_run(const product *p, uint32_t i, const void *a, const v
     uint64_t bytes = gemm_panel_bytes(p->layout, p->k);
     const char *panel = (const char *)b + (uint64_t)(n0 / GEMM_PANEL) * bytes;
     product_begin(p);
+#if defined(__AVX512F__)
+    if (p->layout == GEMM_SPLIT) {
+        product_spot all = {m0, krn_min(PRODUCT_ROWS, p->m - m0), n0, end - n0};
+        product_split_run(p, all, a, panel, out, ctx);
+        product_end(p);
+        return;
+    }
+#endif
     for (int64_t n = n0; n < end; n += GEMM_PANEL, panel += bytes) {
         product_spot spot = {m0, krn_min(PRODUCT_ROWS, p->m - m0), n, krn_min(GEMM_PANEL, end - n)};
         bool fetch = n + GEMM_PANEL < end && bytes <= PRODUCT_FETCH_BYTES;
