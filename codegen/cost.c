@@ -67,12 +67,13 @@ static dev_cost copy_cost(const part_device *d, bool to_device, uint64_t bytes)
     return cost;
 }
 
-static double params_of(const gen_layout *layout, const swap_instr *in)
+static dev_cost disk_cost(const part_device *d, bool write, uint64_t bytes)
 {
-    double n = 0;
-    for (int32_t p = in->first_param; p < in->last_param; p++)
-        n += (double)layout->g->params[p].elements;
-    return n;
+    part_disk disk = part_device_disk(d);
+    double alone = write ? disk.write : disk.read, both = write ? disk.write_both : disk.read_both;
+    dev_cost cost = {.seconds = per_second((double)bytes, alone)};
+    cost.share[DEV_R_DISK] = duplex_share(alone, both);
+    return cost;
 }
 
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in)
@@ -110,9 +111,19 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
         in->cost = copy_cost(d, false, in->src.bytes);
         return;
     case SWAP_UPDATE:
-        in->cost.seconds = per_second(params_of(layout, in), d->adamw_params_per_second);
+        in->cost.seconds =
+            per_second((double)(in->last_element - in->first_element), d->adamw_params_per_second);
         in->cost.share[DEV_R_CORES] = 1.0f;
         in->cost.share[DEV_R_DRAM] = 1.0f;
+        return;
+    case SWAP_LOAD:
+        in->cost = disk_cost(d, false, in->src.bytes);
+        return;
+    case SWAP_STORE:
+        in->cost = disk_cost(d, true, in->src.bytes);
+        return;
+    case SWAP_COMMIT:
+        in->cost.seconds = part_device_disk(d).sync_seconds;
         return;
     case SWAP_CLIP:
     case SWAP_CODE_N:

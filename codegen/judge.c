@@ -57,8 +57,11 @@ static part_bound bound_of(const simulation *s)
         swap_stalls_of(s->low->tapes[SWAP_TAPE_TRAIN], swap_exec_spans(s->exec, &n));
     double link = stalls.waited_seconds[DEV_H2D] + stalls.waited_seconds[DEV_D2H];
     double host = stalls.waited_seconds[DEV_HOST];
+    double disk = stalls.waited_seconds[DEV_LOAD] + stalls.waited_seconds[DEV_STORE];
     if (stalls.busy_seconds >= 0.95 * stalls.step_seconds)
         return PART_BOUND_COMPUTE;
+    if (disk > host && disk > link)
+        return PART_BOUND_DISK;
     return host > link ? PART_BOUND_OPTIMIZER : PART_BOUND_LINK;
 }
 
@@ -88,7 +91,8 @@ static char mark_of(const swap_instr *in)
     static const char marks[SWAP_CODE_N] = {
         [SWAP_UPLOAD] = 't', [SWAP_FETCH] = 'F', [SWAP_FWD] = 'f',     [SWAP_BWD] = 'b',
         [SWAP_LATE] = 'e',   [SWAP_STASH] = 's', [SWAP_UNSTASH] = 'u', [SWAP_ROUND] = 'r',
-        [SWAP_SPILL] = 'S',  [SWAP_LOSS] = 'l',  [SWAP_CLIP] = 'c',    [SWAP_UPDATE] = 'U'};
+        [SWAP_SPILL] = 'S',  [SWAP_LOSS] = 'l',  [SWAP_CLIP] = 'c',    [SWAP_UPDATE] = 'U',
+        [SWAP_LOAD] = 'L',   [SWAP_STORE] = 'D', [SWAP_COMMIT] = 'C'};
     return marks[in->code];
 }
 
@@ -109,8 +113,10 @@ static void draw(const simulation *s, uint32_t width, char *rows[DEV_STREAM_N])
 atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profile *profile,
                          const krn_table *table, uint32_t width, char **text)
 {
-    static const char *const names[DEV_STREAM_N] = {"compute", "to device", "to host", "optimizer"};
-    char cells[DEV_STREAM_N][256], *rows[DEV_STREAM_N];
+    static const char *const names[DEV_STREAM_N] = {"compute",   "to device", "to host",
+                                                    "optimizer", "disk read", "disk write"};
+    char cells[DEV_STREAM_N][256], *rows[DEV_STREAM_N], *all = NULL;
+    int streams = plan->disk ? DEV_STREAM_N : DEV_HOST + 1;
     simulation s = {0};
     width = width < 16 ? 16 : width > 240 ? 240 : width;
     atom_status st = simulate(g, plan, profile, table, &s);
@@ -122,15 +128,17 @@ atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profi
         rows[i] = cells[i];
     }
     draw(&s, width, rows);
-    char *all = atom_format("%-10s |%s|\n%-10s |%s|\n%-10s |%s|\n%-10s |%s|\n"
-                            "%-10s  f forward  b backward  F fetch  S spill  u/s boundaries  "
-                            "U update  . idle   (%.3f s)\n",
-                            names[0], rows[0], names[1], rows[1], names[2], rows[2], names[3],
-                            rows[3], "", s.seconds);
-    if (!all)
+    for (int i = 0; i < streams; i++) {
+        char *more = atom_format("%s%-10s |%s|\n", all ? all : "", names[i], rows[i]);
+        atom_free(all);
+        all = more;
+    }
+    *text = atom_format("%s%-10s  f forward  b backward  F fetch  S spill  u/s boundaries  "
+                        "U update  %s. idle   (%.3f s)\n",
+                        all ? all : "", "", plan->disk ? "L load  D store  " : "", s.seconds);
+    atom_free(all);
+    if (!*text)
         st = atom_fail_memory("a timeline", width * DEV_STREAM_N);
-    else
-        *text = all;
 fail:
     close_simulation(&s);
     return st;

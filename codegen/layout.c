@@ -28,17 +28,17 @@ uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param)
     ATOM_UNREACHABLE("parameter is not used by this sub-model");
 }
 
-swap_range gen_store_device(const gen_store *store, uint32_t i)
+swap_range gen_store_device(const gen_store *item, uint32_t i)
 {
-    if (store->bytes == 0)
+    if (item->bytes == 0)
         return (swap_range){0};
-    return (swap_range){SWAP_DEVICE, store->device + (i % store->device_items) * store->bytes,
-                        store->bytes};
+    return (swap_range){SWAP_DEVICE, item->device + (i % item->device_items) * item->bytes,
+                        item->bytes};
 }
 
-swap_range gen_store_host(const gen_store *store, uint32_t i)
+swap_range gen_store_host(const gen_store *item, uint32_t i)
 {
-    return (swap_range){SWAP_HOST, store->host + i * store->bytes, store->bytes};
+    return (swap_range){SWAP_HOST, item->host + i * item->bytes, item->bytes};
 }
 
 /* --- what each sub-model owns, borrows and exchanges ----------------------------------------- */
@@ -403,10 +403,18 @@ static atom_status place_host(gen_layout *layout)
     swap_host_layout *h = &layout->out->layout;
     gen_lowered *out = layout->out;
     h->extent = layout->g->param_extent;
+    if (layout->plan->disk) {
+        /* first, where the slab is aligned as the disk wants it */
+        h->blocks = (swap_blocks){h->extent, layout->plan->block_elements};
+        h->ring_bytes = swap_block_bytes(h->blocks, 0) * layout->plan->ring_blocks;
+        ATOM_TRY(region(out, SWAP_HOST, "optimizer ring", h->ring_bytes, &h->ring));
+    }
     ATOM_TRY(region(out, SWAP_HOST, "wire copy", h->extent * layout->wire_bytes_each, &h->wire));
-    ATOM_TRY(region(out, SWAP_HOST, "master weights", h->extent * 4, &h->master));
-    ATOM_TRY(region(out, SWAP_HOST, "Adam m", h->extent * 4, &h->m));
-    ATOM_TRY(region(out, SWAP_HOST, "Adam v", h->extent * 4, &h->v));
+    if (!layout->plan->disk) {
+        ATOM_TRY(region(out, SWAP_HOST, "master weights", h->extent * 4, &h->master));
+        ATOM_TRY(region(out, SWAP_HOST, "Adam m", h->extent * 4, &h->m));
+        ATOM_TRY(region(out, SWAP_HOST, "Adam v", h->extent * 4, &h->v));
+    }
     ATOM_TRY(region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C, &h->tokens));
     ATOM_TRY(region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C, &h->losses));
     ATOM_TRY(region(out, SWAP_HOST, "norm staging", h->norm_chunks * 8, &h->norms));
@@ -479,6 +487,13 @@ static atom_status check_plan(const graph *g, const part_plan *plan)
     atom_status st = part_plan_check(plan, g);
     if (st == ATOM_OK && plan->in_place && plan->n_sub_models != 1)
         st = atom_fail(ATOM_E_USAGE, "an in-place plan has one sub-model");
+    if (st == ATOM_OK && plan->disk &&
+        (plan->ring_blocks < 2 || plan->block_elements == 0 ||
+         plan->block_elements % SWAP_BLOCK_ALIGN))
+        st = atom_fail(ATOM_E_USAGE,
+                       "the disk tier needs a ring of at least two blocks of a "
+                       "multiple of %d elements",
+                       SWAP_BLOCK_ALIGN);
     if (st == ATOM_OK && plan->micro_batches == 0)
         st = atom_fail(ATOM_E_USAGE, "a plan needs at least one micro-batch");
     return st;

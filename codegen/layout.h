@@ -91,7 +91,7 @@ uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const kr
 /* Byte offset of a parameter inside the slot of sub-model k; the parameter must be used there. */
 uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param);
 /* Arena range of item i of a store; and its slab range. */
-swap_range gen_store_device(const gen_store *store, uint32_t i);
-swap_range gen_store_host(const gen_store *store, uint32_t i);
+swap_range gen_store_device(const gen_store *item, uint32_t i);
+swap_range gen_store_host(const gen_store *item, uint32_t i);
 
 #endif

@@ -20,6 +20,8 @@ typedef struct writer {
     int32_t pending;  /* sub-model being prefetched, or -1 */
     int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
     uint32_t spilled; /* pieces of it already written */
+    uint64_t undone;  /* disk tier: blocks [0, undone) wait for their update */
+    uint64_t slot;    /* of the ring: how many blocks went through it */
 } writer;
 
 static atom_status emit(writer *w, swap_instr *in)
@@ -188,20 +190,20 @@ static atom_status emit_compute(writer *w, swap_code code, uint32_t k, uint32_t 
 
 /* --- stores: what is stashed between visits -------------------------------------------------- */
 
-static atom_status stash(writer *w, uint32_t k, uint32_t i, const gen_store *store)
+static atom_status stash(writer *w, uint32_t k, uint32_t i, const gen_store *item)
 {
-    if (store->place != PART_ON_HOST || store->bytes == 0)
+    if (item->place != PART_ON_HOST || item->bytes == 0)
         return ATOM_OK;
-    return emit_copy(w, SWAP_STASH, DEV_D2H, (int32_t)k, (int32_t)i, gen_store_host(store, i),
-                     gen_store_device(store, i));
+    return emit_copy(w, SWAP_STASH, DEV_D2H, (int32_t)k, (int32_t)i, gen_store_host(item, i),
+                     gen_store_device(item, i));
 }
 
-static atom_status unstash(writer *w, uint32_t k, uint32_t i, const gen_store *store)
+static atom_status unstash(writer *w, uint32_t k, uint32_t i, const gen_store *item)
 {
-    if (store->place != PART_ON_HOST || store->bytes == 0)
+    if (item->place != PART_ON_HOST || item->bytes == 0)
         return ATOM_OK;
-    return emit_copy(w, SWAP_UNSTASH, DEV_H2D, (int32_t)k, (int32_t)i, gen_store_device(store, i),
-                     gen_store_host(store, i));
+    return emit_copy(w, SWAP_UNSTASH, DEV_H2D, (int32_t)k, (int32_t)i, gen_store_device(item, i),
+                     gen_store_host(item, i));
 }
 
 static const gen_store *x_store(const writer *w, uint32_t k)
@@ -269,14 +271,79 @@ static void host_state_ranges(const writer *w, swap_instr *in, uint32_t k)
         swap_instr_writes(in, (swap_range){SWAP_HOST, at[s] + v->own_offset * 4, elements * 4});
 }
 
+/* Params that have elements in [first, last) of the canonical vector. */
+static void params_between(const graph *g, uint64_t first, uint64_t last, int32_t *from,
+                           int32_t *to)
+{
+    *from = *to = 0;
+    while (*from < (int32_t)g->n_params &&
+           g->params[*from].offset + g->params[*from].elements <= first)
+        ++*from;
+    *to = *from;
+    while (*to < (int32_t)g->n_params && g->params[*to].offset < last)
+        ++*to;
+}
+
+/* A block of the disk tier: through a slot of the ring, where it is updated. */
+static atom_status emit_block(writer *w, uint64_t i)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    uint32_t each = w->layout->wire_bytes_each;
+    uint64_t bytes = swap_block_bytes(h->blocks, i);
+    uint64_t place = w->slot++ % w->layout->plan->ring_blocks * swap_block_bytes(h->blocks, 0);
+    swap_range slot = {SWAP_HOST, h->ring + place, bytes};
+    swap_range disk = {SWAP_DISK, swap_block_offset(h->blocks, i), bytes};
+    swap_instr in = instr(SWAP_UPDATE, DEV_HOST, -1, -1);
+    atom_status st;
+    in.src = slot;
+    in.first_element = i * h->blocks.each;
+    in.last_element = in.first_element + swap_block_elements(h->blocks, i);
+    params_between(w->layout->g, in.first_element, in.last_element, &in.first_param,
+                   &in.last_param);
+    swap_instr_writes(&in, slot);
+    swap_instr_writes(
+        &in, wire_range(w->layout, in.first_element, (in.last_element - in.first_element) * each));
+    if (!w->layout->plan->clip && in.first_param < in.last_param)
+        swap_instr_reads(&in, norm_range(w, in.first_param, in.last_param, SWAP_HOST));
+    ATOM_TRY(emit_copy(w, SWAP_LOAD, DEV_LOAD, -1, -1, slot, disk));
+    ATOM_TRY(emit(w, &in));
+    ATOM_TRY(emit_copy(w, SWAP_STORE, DEV_STORE, -1, -1, disk, slot));
+fail:
+    return st;
+}
+
+/* Blocks [from, undone), and the commit when these are the last. */
+static atom_status emit_blocks(writer *w, uint64_t from)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    atom_status st = ATOM_OK;
+    if (from >= w->undone)
+        return ATOM_OK;
+    for (uint64_t i = from; i < w->undone && st == ATOM_OK; i++)
+        st = emit_block(w, i);
+    w->undone = from;
+    if (st != ATOM_OK || from > 0)
+        return st;
+    swap_instr commit = instr(SWAP_COMMIT, DEV_STORE, -1, -1);
+    swap_instr_writes(&commit, (swap_range){SWAP_DISK, 0, swap_blocks_bytes(h->blocks)});
+    return emit(w, &commit);
+}
+
 static atom_status emit_update(writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     if (v->first_param == v->last_param)
         return ATOM_OK;
+    if (w->layout->plan->disk) {
+        /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
+        uint64_t each = w->layout->plan->block_elements;
+        return emit_blocks(w, w->layout->plan->clip ? 0 : (v->own_offset + each - 1) / each);
+    }
     swap_instr in = instr(SWAP_UPDATE, DEV_HOST, (int32_t)k, -1);
     in.first_param = v->first_param;
     in.last_param = v->last_param;
+    in.first_element = v->own_offset;
+    in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
     host_state_ranges(w, &in, k);
     if (!w->layout->plan->clip)
         swap_instr_reads(&in, norm_range(w, v->first_param, v->last_param, SWAP_HOST));
@@ -471,6 +538,8 @@ static atom_status build_tape(gen_layout *layout, const part_profile *profile, s
     w.tape = layout->out->tapes[kind];
     w.tape->device_bytes = layout->out->device_bytes;
     w.tape->host_bytes = layout->out->host_bytes;
+    w.tape->disk_bytes = swap_blocks_bytes(layout->out->layout.blocks);
+    w.undone = swap_blocks_n(layout->out->layout.blocks);
     if (kind == SWAP_TAPE_EVAL)
         ATOM_TRY(write_eval(&w));
     else if (kind == SWAP_TAPE_DRAIN)

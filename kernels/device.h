@@ -37,6 +37,8 @@ typedef enum dev_stream_kind {
     DEV_H2D,     /* host to device copies */
     DEV_D2H,     /* device to host copies */
     DEV_HOST,    /* functions on the host (optimizer) */
+    DEV_LOAD,    /* functions that read the disk */
+    DEV_STORE,   /* functions that write it */
     DEV_STREAM_N
 } dev_stream_kind;
 
@@ -49,6 +51,7 @@ typedef enum dev_resource {
     DEV_R_D2H,
     DEV_R_LINK, /* what both directions of a link share */
     DEV_R_GPU,
+    DEV_R_DISK,
     DEV_RESOURCE_N
 } dev_resource;
 

@@ -38,6 +38,9 @@ atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *
     plan->clip = setting->clip;
     plan->boundaries = setting->boundaries;
     plan->in_place = s->in_place;
+    plan->disk = s->model->disk;
+    plan->ring_blocks = s->model->disk ? s->model->ring_blocks : 0;
+    plan->block_elements = s->model->disk ? s->model->block_elements : 0;
     for (uint32_t k = 0; k < n; k++) {
         int32_t first = k ? ends[k - 1] : 0;
         part_range r = part_range_make(s->model, first, ends[k]);

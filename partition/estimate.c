@@ -18,7 +18,9 @@ static double max_f64(double a, double b)
 uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
 {
     uint64_t wire = atom_dtype_bytes(m->g->dtype);
-    return m->extent_elements * (12 + wire) + m->micro_batch_bytes * micro_batches + m->norm_bytes;
+    uint64_t state = m->disk ? m->block_elements * m->ring_blocks : m->extent_elements;
+    return m->extent_elements * wire + state * 12 + m->micro_batch_bytes * micro_batches +
+           m->norm_bytes;
 }
 
 /* --- memory: region by region, as codegen lays it out --- */
@@ -183,14 +185,19 @@ static double core_seconds(const part_device *d, const clocks *c)
     return c->compute_busy + c->host_busy + copies / d->cores;
 }
 
-static part_bound bound_of(const clocks *c, double step)
+static part_bound bound_of(const part_model *m, const clocks *c, double step)
 {
+    const part_device *d = &m->profile->device;
+    double elements = (double)m->extent_elements;
+    bool disk = m->disk && part_disk_seconds(d, elements) > elements / d->adamw_params_per_second;
     double link = max_f64(c->h2d_busy, c->d2h_busy);
     if (c->compute_busy >= 0.95 * step)
         return PART_BOUND_COMPUTE;
     if (link > c->compute_busy && link >= c->host_busy)
         return PART_BOUND_LINK;
-    return c->host_busy > c->compute_busy ? PART_BOUND_OPTIMIZER : PART_BOUND_COMPUTE;
+    if (c->host_busy <= c->compute_busy)
+        return PART_BOUND_COMPUTE;
+    return disk ? PART_BOUND_DISK : PART_BOUND_OPTIMIZER;
 }
 
 void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict)
@@ -208,6 +215,6 @@ void part_estimate(const part_model *m, const part_plan *plan, part_verdict *ver
     v.h2d_seconds = c.h2d_busy;
     v.d2h_seconds = c.d2h_busy;
     v.host_seconds = c.host_busy;
-    v.bound = bound_of(&c, v.step_seconds);
+    v.bound = bound_of(m, &c, v.step_seconds);
     *verdict = v;
 }

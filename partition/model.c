@@ -347,6 +347,27 @@ fail:
     return st;
 }
 
+/* Some dozens of blocks, large enough to be read at the disk's full rate, and few of them in
+ * memory: one that arrives, one at work, one that leaves, and as many for where they are uneven. */
+void part_model_use_disk(part_model *m)
+{
+    enum {
+        BLOCKS = 64,
+        ALIGN = 4096,
+        SMALLEST = 16384,
+        LARGEST = 1 << 20,
+        RING = 6,
+        SECTOR = 1024
+    };
+    uint64_t each = (m->extent_elements / BLOCKS + ALIGN - 1) / ALIGN * ALIGN;
+    uint64_t all = (m->extent_elements + SECTOR - 1) / SECTOR * SECTOR;
+    each = each < SMALLEST ? SMALLEST : each > LARGEST ? LARGEST : each;
+    m->block_elements = each < all ? each : all;
+    uint64_t blocks = (m->extent_elements + m->block_elements - 1) / m->block_elements;
+    m->ring_blocks = blocks < 2 ? 2 : blocks > RING ? RING : (uint32_t)blocks;
+    m->disk = true;
+}
+
 void part_model_close(part_model **model)
 {
     part_model *m = *model;

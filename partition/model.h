@@ -47,12 +47,18 @@ typedef struct part_model {
     uint32_t *skip_at;        /* n_nodes + 2 */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
     uint64_t extent_elements;
+    bool disk; /* plans keep the optimizer's state on disk, in blocks through a ring */
+    uint32_t ring_blocks;
+    uint64_t block_elements;
 } part_model;
 
 /* Borrows the graph and the profile, which must match and outlive it. */
 ATOM_MUST atom_status part_model_open(const graph *g, const part_profile *profile,
                                       part_model **out);
 void part_model_close(part_model **model);
+/* Plans of this model keep the optimizer's state on disk. How it is cut depends on the parameters
+ * alone, so that a state outlives its plan. */
+void part_model_use_disk(part_model *model);
 
 /* An empty range at `first`, and the range with one more node. scratch_bytes, y_bytes and again_ps
  * are filled in by part_range_finish(), which needs the end. */
@@ -132,6 +138,8 @@ int64_t part_turn_ps(const part_times *last);
 
 /* Judges a whole plan by the model: memory, step time, bound (estimate.c). */
 void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict);
+/* Seconds to read and write the state of that many elements, both at once. */
+double part_disk_seconds(const part_device *d, double elements);
 /* Host bytes that every plan needs: master, moments, wire copy, tokens (estimate.c). */
 uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches);
 

@@ -26,6 +26,24 @@ static int64_t update_waits(const part_model *m, const part_range *r)
     return d->unified ? 0 : (int64_t)(seconds * 1e12 + 0.5);
 }
 
+double part_disk_seconds(const part_device *d, double elements)
+{
+    part_disk disk = part_device_disk(d);
+    double in = elements * 12 / disk.read_both, out = elements * 12 / disk.write_both;
+    return in > out ? in : out;
+}
+
+/* The optimizer's work on a range; through the disk, what is slower of the two. */
+static int64_t update_ps(const part_model *m, const part_range *r)
+{
+    const part_device *d = &m->profile->device;
+    int64_t work = copy_ps(r->own_elements, d->adamw_params_per_second, 0);
+    if (!m->disk)
+        return work;
+    int64_t disk = (int64_t)(part_disk_seconds(d, (double)r->own_elements) * 1e12);
+    return disk > work ? disk : work;
+}
+
 part_times part_range_times(const part_model *m, const part_setting *s, const part_range *r)
 {
     const part_device *d = &m->profile->device;
@@ -43,7 +61,7 @@ part_times part_range_times(const part_model *m, const part_setting *s, const pa
         .load = copy_ps(r->slot_bytes, d->h2d_bytes_per_second, wait),
         .load_both = copy_ps(r->slot_bytes, d->h2d_both_bytes_per_second, wait),
         .spill = copy_ps(r->own_bytes, d->d2h_both_bytes_per_second, wait),
-        .update = copy_ps(r->own_elements, d->adamw_params_per_second, 0) + update_waits(m, r),
+        .update = update_ps(m, r) + update_waits(m, r),
         .x_in = host ? C * copy_ps(r->x_bytes, d->h2d_bytes_per_second, wait) : 0,
         .x_out = host ? C * copy_ps(r->x_bytes, d->d2h_both_bytes_per_second, wait) : 0,
         .back_in = x + dy + unkept,

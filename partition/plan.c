@@ -12,11 +12,9 @@
 const char *part_bound_name(part_bound bound)
 {
     static const char *const names[PART_BOUND_N] = {
-        [PART_BOUND_COMPUTE] = "compute",
-        [PART_BOUND_LINK] = "link",
-        [PART_BOUND_OPTIMIZER] = "optimizer",
-        [PART_BOUND_HOST_MEMORY] = "host memory",
-        [PART_BOUND_DEVICE_MEMORY] = "device memory",
+        [PART_BOUND_COMPUTE] = "compute",         [PART_BOUND_LINK] = "link",
+        [PART_BOUND_OPTIMIZER] = "optimizer",     [PART_BOUND_DISK] = "disk",
+        [PART_BOUND_HOST_MEMORY] = "host memory", [PART_BOUND_DEVICE_MEMORY] = "device memory",
     };
     ATOM_ASSERT(bound < PART_BOUND_N);
     return names[bound];

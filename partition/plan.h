@@ -22,6 +22,7 @@ typedef enum part_bound {
     PART_BOUND_COMPUTE, /* loading is hidden */
     PART_BOUND_LINK,
     PART_BOUND_OPTIMIZER,
+    PART_BOUND_DISK,
     PART_BOUND_HOST_MEMORY,
     PART_BOUND_DEVICE_MEMORY,
     PART_BOUND_N
@@ -42,10 +43,13 @@ typedef struct part_plan {
     char device[64];
     atom_dtype dtype;
     int64_t micro_batch, sequence;
-    uint32_t micro_batches; /* C; train refuses another (DESIGN 1) */
-    bool in_place;          /* unified device without a budget: one sub-model, nothing is copied */
-    bool clip;              /* updates wait for the global norm */
-    part_place boundaries;  /* where stashed boundaries and their gradients live */
+    uint32_t micro_batches;  /* C; train refuses another (DESIGN 1) */
+    bool in_place;           /* unified device without a budget: one sub-model, nothing is copied */
+    bool clip;               /* updates wait for the global norm */
+    part_place boundaries;   /* where stashed boundaries and their gradients live */
+    bool disk;               /* master weights and moments live on disk (DESIGN D9) */
+    uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
+    uint64_t block_elements; /* of the canonical vector; with disk only */
     uint32_t n_sub_models;
     part_sub_model *sub_models;
     uint64_t device_budget_bytes, host_budget_bytes; /* 0: none */
@@ -91,6 +95,7 @@ typedef struct part_request {
     uint32_t micro_batches;     /* C; 0: recommend one and use it */
     bool clip;
     int recompute; /* -1 free choice, 0 never, 1 always */
+    int disk;      /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
     part_evaluate_fn evaluate;
     void *evaluate_ctx;
 } part_request;

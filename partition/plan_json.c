@@ -50,6 +50,9 @@ atom_status part_plan_json(const part_plan *plan, char **text)
     part_out_bool(&o, "in_place", plan->in_place);
     part_out_bool(&o, "clip", plan->clip);
     part_out_text(&o, "boundaries", place_names[plan->boundaries]);
+    part_out_bool(&o, "disk", plan->disk);
+    part_out_u64(&o, "ring_blocks", plan->ring_blocks);
+    part_out_u64(&o, "block_elements", plan->block_elements);
     part_out_u64(&o, "device_budget_bytes", plan->device_budget_bytes);
     part_out_u64(&o, "host_budget_bytes", plan->host_budget_bytes);
     part_out_f64(&o, "predicted_step_seconds", plan->predicted_step_seconds);
@@ -128,6 +131,9 @@ static atom_status read_numbers(const part_in *in, part_plan *p)
     ATOM_TRY(part_in_bool(in, "in_place", &p->in_place));
     ATOM_TRY(part_in_bool(in, "clip", &p->clip));
     ATOM_TRY(part_in_choice(in, "boundaries", place_names, 2, &place));
+    ATOM_TRY(part_in_bool(in, "disk", &p->disk));
+    ATOM_TRY(part_in_u32(in, "ring_blocks", 0, 1 << 16, &p->ring_blocks));
+    ATOM_TRY(part_in_u64(in, "block_elements", 0, 1 << 30, &p->block_elements));
     ATOM_TRY(part_in_u64(in, "device_budget_bytes", 0, BYTES_MAX, &p->device_budget_bytes));
     ATOM_TRY(part_in_u64(in, "host_budget_bytes", 0, BYTES_MAX, &p->host_budget_bytes));
     ATOM_TRY(part_in_f64(in, "predicted_step_seconds", 0, SECONDS_MAX, &p->predicted_step_seconds));
@@ -157,6 +163,9 @@ atom_status part_plan_parse(const char *file, const char *text, size_t bytes, pa
                                        "in_place",
                                        "clip",
                                        "boundaries",
+                                       "disk",
+                                       "ring_blocks",
+                                       "block_elements",
                                        "device_budget_bytes",
                                        "host_budget_bytes",
                                        "predicted_step_seconds",

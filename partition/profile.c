@@ -70,6 +70,18 @@ static double adamw_rate(const part_device *device, atom_dtype wire)
     return device->host_bytes_per_second / (2.0 * (12.0 + atom_dtype_bytes(wire)));
 }
 
+part_disk part_device_disk(const part_device *d)
+{
+    if (d->disk_read_bytes_per_second <= 0 || d->disk_write_bytes_per_second <= 0)
+        return (part_disk){3e9, 2e9, 2e9, 1.5e9, 5e-3, true};
+    return (part_disk){d->disk_read_bytes_per_second,
+                       d->disk_write_bytes_per_second,
+                       d->disk_read_both_bytes_per_second,
+                       d->disk_write_both_bytes_per_second,
+                       d->disk_sync_seconds,
+                       false};
+}
+
 atom_status part_profile_open(const graph *g, const part_device *device, part_profile **out)
 {
     part_profile *p = NULL;

@@ -29,7 +29,18 @@ typedef struct part_device {
     double adamw_params_per_second; /* host AdamW, wire dtype of the graph; 0 in a spec: from
                                        host_bytes_per_second, when a profile is modelled */
     double launch_seconds;          /* fixed cost per kernel */
+    /* of the disk that the optimizer's state would go to; 0: unknown */
+    double disk_read_bytes_per_second, disk_write_bytes_per_second;
+    double disk_read_both_bytes_per_second, disk_write_both_bytes_per_second;
+    double disk_sync_seconds; /* until what was written is durable */
 } part_device;
+
+typedef struct part_disk {
+    double read, write, read_both, write_both; /* bytes per second; both: while the other runs */
+    double sync_seconds;
+    bool assumed; /* nobody measured it: a plain NVMe drive */
+} part_disk;
+part_disk part_device_disk(const part_device *device);
 
 typedef struct part_node_cost {
     double fwd_seconds, bwd_seconds; /* bwd of a terminal op includes its forward */

@@ -36,6 +36,11 @@ static void write_device(part_out *o, const part_device *d)
     part_out_f64(o, "host_bytes_per_second", d->host_bytes_per_second);
     part_out_f64(o, "adamw_params_per_second", d->adamw_params_per_second);
     part_out_f64(o, "launch_seconds", d->launch_seconds);
+    part_out_f64(o, "disk_read_bytes_per_second", d->disk_read_bytes_per_second);
+    part_out_f64(o, "disk_write_bytes_per_second", d->disk_write_bytes_per_second);
+    part_out_f64(o, "disk_read_both_bytes_per_second", d->disk_read_both_bytes_per_second);
+    part_out_f64(o, "disk_write_both_bytes_per_second", d->disk_write_both_bytes_per_second);
+    part_out_f64(o, "disk_sync_seconds", d->disk_sync_seconds);
     part_out_end(o, '}');
 }
 
@@ -118,6 +123,11 @@ static atom_status read_device(const part_in *top, part_device *d)
                                        "host_bytes_per_second",
                                        "adamw_params_per_second",
                                        "launch_seconds",
+                                       "disk_read_bytes_per_second",
+                                       "disk_write_bytes_per_second",
+                                       "disk_read_both_bytes_per_second",
+                                       "disk_write_both_bytes_per_second",
+                                       "disk_sync_seconds",
                                        NULL};
     part_in in;
     atom_status st = ATOM_OK;
@@ -144,6 +154,11 @@ static atom_status read_device(const part_in *top, part_device *d)
     ATOM_TRY(part_in_f64(&in, keys[17], low, RATE_MAX, &d->host_bytes_per_second));
     ATOM_TRY(part_in_f64(&in, keys[18], low, RATE_MAX, &d->adamw_params_per_second));
     ATOM_TRY(part_in_f64(&in, "launch_seconds", 0, SECONDS_MAX, &d->launch_seconds));
+    ATOM_TRY(part_in_f64(&in, keys[20], 0, RATE_MAX, &d->disk_read_bytes_per_second));
+    ATOM_TRY(part_in_f64(&in, keys[21], 0, RATE_MAX, &d->disk_write_bytes_per_second));
+    ATOM_TRY(part_in_f64(&in, keys[22], 0, RATE_MAX, &d->disk_read_both_bytes_per_second));
+    ATOM_TRY(part_in_f64(&in, keys[23], 0, RATE_MAX, &d->disk_write_both_bytes_per_second));
+    ATOM_TRY(part_in_f64(&in, "disk_sync_seconds", 0, SECONDS_MAX, &d->disk_sync_seconds));
 fail:
     return st;
 }

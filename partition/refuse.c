@@ -40,9 +40,11 @@ atom_status part_refuse_host(const part_search_state *s)
     char what[256];
     if (!s->host_bytes || need <= s->host_bytes)
         return ATOM_OK;
-    snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters)", s->g->name,
-             atom_dtype_name(s->g->dtype), 12 + atom_dtype_bytes(s->g->dtype),
-             (unsigned long long)s->g->param_elements);
+    snprintf(what, sizeof what, "%s in %s (%u bytes for each of %llu parameters%s)", s->g->name,
+             atom_dtype_name(s->g->dtype),
+             (s->model->disk ? 0 : 12) + atom_dtype_bytes(s->g->dtype),
+             (unsigned long long)s->g->param_elements,
+             s->model->disk ? ", the optimizer's state on disk" : "");
     return short_of("host", "--host-memory", need, s->host_bytes, what,
                     s->g->dtype == ATOM_F32 ? " on a larger host, --dtype bf16 or a smaller model"
                                             : " on a larger host or a smaller model");

@@ -218,7 +218,8 @@ ATOM_MUST static atom_status least_wasteful(part_search_state *s, uint32_t *out)
 /* --- the search --- */
 
 ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
-                                        const part_profile *profile, const part_request *request)
+                                        const part_profile *profile, const part_request *request,
+                                        bool disk)
 {
     const part_device *d = &profile->device;
     atom_status st = part_profile_matches(profile, g);
@@ -233,7 +234,10 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
         s->device_bytes = 0;
     s->host_bytes = request->host_budget_bytes ? request->host_budget_bytes : d->host_bytes;
     s->micro_batches = request->micro_batches;
-    return part_model_open(g, profile, &s->model);
+    st = part_model_open(g, profile, &s->model);
+    if (st == ATOM_OK && disk)
+        part_model_use_disk(s->model);
+    return st;
 }
 
 /* No candidate fits: the partition that needs the least does, or the news is bad. */
@@ -283,18 +287,33 @@ fail:
     return st;
 }
 
+ATOM_MUST static atom_status search_once(const graph *g, const part_profile *profile,
+                                         const part_request *request, bool disk, part_plan **out,
+                                         part_search_stats *stats)
+{
+    part_search_state s = {0};
+    atom_status st = open_state(&s, g, profile, request, disk);
+    if (st == ATOM_OK)
+        st = find(&s, out);
+    *stats = s.stats;
+    part_table_close(&s.table);
+    part_model_close(&s.model);
+    return st;
+}
+
+/* In memory if that can be; else, if it may be, through the disk. */
 atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
                         part_plan **out, part_search_stats *stats)
 {
-    part_search_state s = {0};
+    part_search_stats done = {0};
     double begin = atom_clock_seconds();
-    atom_status st = open_state(&s, g, profile, request);
-    if (st == ATOM_OK)
-        st = find(&s, out);
-    s.stats.seconds = atom_clock_seconds() - begin;
+    atom_status st = ATOM_E_RESOURCE;
+    if (request->disk <= 0)
+        st = search_once(g, profile, request, false, out, &done);
+    if (st == ATOM_E_RESOURCE && request->disk != 0)
+        st = search_once(g, profile, request, true, out, &done);
+    done.seconds = atom_clock_seconds() - begin;
     if (stats)
-        *stats = s.stats;
-    part_table_close(&s.table);
-    part_model_close(&s.model);
+        *stats = done;
     return st;
 }

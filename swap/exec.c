@@ -20,6 +20,7 @@ typedef struct launch {
 struct swap_exec {
     swap_exec_config c;
     char *arena, *slab;
+    swap_disk *disk; /* NULL: everything is in the slab */
     dev_stream *streams[DEV_STREAM_N];
     dev_event **starts, **ends; /* instrs_max each */
     launch *launches;
@@ -125,11 +126,30 @@ static atom_status on_clip(void *arg)
     return ATOM_OK;
 }
 
+/* Where the state of the elements of an UPDATE is; of its first element. */
+typedef struct state_at {
+    float *master, *m, *v;
+} state_at;
+
+static state_at state_of(const swap_exec *exec, const swap_instr *in)
+{
+    const swap_host_layout *h = &exec->c.layout;
+    if (in->src.bytes) {
+        uint64_t part = in->src.bytes / (4 * SWAP_STATE_N);
+        float *slot = at(exec, in->src);
+        return (state_at){slot, slot + part, slot + 2 * part};
+    }
+    return (state_at){(float *)(exec->slab + h->master) + in->first_element,
+                      (float *)(exec->slab + h->m) + in->first_element,
+                      (float *)(exec->slab + h->v) + in->first_element};
+}
+
 static atom_status on_update(void *arg)
 {
     launch *l = arg;
     swap_exec *exec = l->exec;
-    const swap_host_layout *h = &exec->c.layout;
+    const swap_instr *in = l->in;
+    state_at state = state_of(exec, in);
     atom_dtype dtype = exec->c.program->dtype;
     krn_adamw_step step = exec->step.update;
     bool clipped = exec->step.max_grad_norm > 0;
@@ -140,16 +160,42 @@ static atom_status on_update(void *arg)
             "lower learning_rate or a max_grad_norm",
             exec->step.step);
     step.scale = clipped ? exec->clip_scale : 1.0f;
-    for (int32_t p = l->in->first_param; p < l->in->last_param; p++) {
+    for (int32_t p = in->first_param; p < in->last_param; p++) {
         const swap_param *param = &exec->c.params[p];
+        uint64_t from = param->offset, to = param->offset + param->elements;
+        from = from > in->first_element ? from : in->first_element;
+        to = to < in->last_element ? to : in->last_element;
+        if (from >= to)
+            continue;
+        uint64_t i = from - in->first_element;
         step.decay = param->decay ? exec->step.update.decay : 0;
         exec->c.host->adamw(exec->c.threads, &step, dtype,
-                            exec->slab + h->wire + param->offset * atom_dtype_bytes(dtype),
-                            (float *)(exec->slab + h->master) + param->offset,
-                            (float *)(exec->slab + h->m) + param->offset,
-                            (float *)(exec->slab + h->v) + param->offset, param->elements);
+                            exec->slab + exec->c.layout.wire + from * atom_dtype_bytes(dtype),
+                            state.master + i, state.m + i, state.v + i, to - from);
     }
     return ATOM_OK;
+}
+
+static atom_status on_load(void *arg)
+{
+    const launch *l = arg;
+    const swap_instr *in = l->in;
+    return swap_disk_load(l->exec->disk, l->exec->step.update_step - 1, in->src.offset,
+                          at(l->exec, in->dst), in->src.bytes);
+}
+
+static atom_status on_store(void *arg)
+{
+    const launch *l = arg;
+    const swap_instr *in = l->in;
+    return swap_disk_save(l->exec->disk, l->exec->step.update_step, in->dst.offset,
+                          at(l->exec, in->src), in->src.bytes);
+}
+
+static atom_status on_commit(void *arg)
+{
+    const launch *l = arg;
+    return swap_disk_commit(l->exec->disk, l->exec->step.update_step);
 }
 
 /* --- issuing --------------------------------------------------------------------------------- */
@@ -175,6 +221,12 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
         return d->ops->host_call(d, s, on_clip, l, in->cost);
     case SWAP_UPDATE:
         return d->ops->host_call(d, s, on_update, l, in->cost);
+    case SWAP_LOAD:
+        return d->ops->host_call(d, s, on_load, l, in->cost);
+    case SWAP_STORE:
+        return d->ops->host_call(d, s, on_store, l, in->cost);
+    case SWAP_COMMIT:
+        return d->ops->host_call(d, s, on_commit, l, in->cost);
     case SWAP_CODE_N:
         break;
     }
@@ -260,7 +312,8 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
 
 static atom_status open_streams(swap_exec *exec)
 {
-    static const char *const names[DEV_STREAM_N] = {"compute", "h2d", "d2h", "host"};
+    static const char *const names[DEV_STREAM_N] = {"compute", "h2d",  "d2h",
+                                                    "host",    "load", "store"};
     dev *d = exec->c.device;
     atom_status st = ATOM_OK;
     for (int s = 0; st == ATOM_OK && s < DEV_STREAM_N; s++)
@@ -333,6 +386,11 @@ void swap_exec_close(swap_exec **exec_ref)
     atom_free(exec->spans);
     atom_free(exec);
     *exec_ref = NULL;
+}
+
+void swap_exec_attach(swap_exec *exec, swap_disk *disk)
+{
+    exec->disk = disk;
 }
 
 void *swap_exec_slab(swap_exec *exec)

@@ -11,6 +11,7 @@
 #ifndef SWAP_EXEC_H
 #define SWAP_EXEC_H
 
+#include "swap/disk.h"
 #include "swap/tape.h"
 
 /* One parameter, in canonical order. Offsets in elements of the canonical vector. */
@@ -20,9 +21,12 @@ typedef struct swap_param {
     uint8_t decay;
 } swap_param;
 
-/* Where things are in the host slab, bytes. wire, master, m, v hold the whole canonical vector. */
+/* Where things are in the host slab, bytes. wire, master, m, v hold the whole canonical vector;
+ * with a disk tier (blocks.each > 0) there is a ring instead of the last three. */
 typedef struct swap_host_layout {
     uint64_t wire, master, m, v;
+    swap_blocks blocks;
+    uint64_t ring, ring_bytes;
     uint64_t tokens; /* C x (tokens i32[B,T], targets i32[B,T]): what UPLOAD reads */
     uint64_t losses; /* C x f32[B,T] */
     uint64_t norms;  /* f64[norm_chunks] */
@@ -36,6 +40,7 @@ typedef struct swap_host_layout {
 typedef struct swap_step {
     uint64_t seed;
     uint32_t step;         /* counts from 1 */
+    uint32_t update_step;  /* whose updates run: `step`, or with clipping the one before */
     float loss_scale;      /* 1 / target tokens of the whole step */
     float max_grad_norm;   /* 0: no clipping */
     krn_adamw_step update; /* for UPDATE instructions of this run; its decay is the run's weight
@@ -73,6 +78,9 @@ void swap_exec_close(swap_exec **exec);
 /* Runs one tape to its end and waits for it. With a CLIP instruction, *result has the norm. */
 ATOM_MUST atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_step *step,
                                     swap_result *result);
+
+/* What LOAD, STORE and COMMIT work on; before the first tape that has them. Borrowed. */
+void swap_exec_attach(swap_exec *exec, swap_disk *disk);
 
 /* The host slab (never NULL on real devices). Valid until close; touch it only between runs. */
 void *swap_exec_slab(swap_exec *exec);

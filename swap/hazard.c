@@ -81,7 +81,9 @@ static atom_status check_pair(const proof *p, const access_range *a, const acces
 
 static atom_status check_space(const proof *p, swap_space space, access_range *list)
 {
-    uint64_t limit = space == SWAP_DEVICE ? p->tape->device_bytes : p->tape->host_bytes;
+    const uint64_t limits[SWAP_SPACE_N] = {p->tape->device_bytes, p->tape->host_bytes,
+                                           p->tape->disk_bytes};
+    uint64_t limit = limits[space];
     size_t n = list_accesses(p->tape, space, list);
     for (size_t i = 0; i < n; i++) {
         if (list[i].hi > limit || list[i].lo >= list[i].hi)

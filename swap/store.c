@@ -206,6 +206,19 @@ atom_status store_commit(store *s, uint64_t step)
     return st;
 }
 
+atom_status store_forget(store *s)
+{
+    atom_status st = ATOM_OK;
+    memset(s->block, 0, STORE_ALIGN);
+    for (uint64_t i = 0; i < 2 && st == ATOM_OK; i++)
+        st = block_move(s, true, COMMIT_AT + i * STORE_ALIGN);
+    if (st == ATOM_OK)
+        st = sync_file(s);
+    if (st == ATOM_OK)
+        s->committed = s->sequence = 0;
+    return st;
+}
+
 static const store_engine *const engines[STORE_KIND_N] = {NULL, &store_engine_uring,
                                                           &store_engine_aio, &store_engine_threads};
 

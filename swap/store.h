@@ -103,6 +103,9 @@ ATOM_MUST atom_status store_wait(store_lane *lane, uint64_t ticket);
  * committed one. */
 ATOM_MUST atom_status store_commit(store *s, uint64_t step);
 
+/* No step is committed any more: what is in the data area is about to be replaced. */
+ATOM_MUST atom_status store_forget(store *s);
+
 /* "auto", "io_uring", "libaio", "threads". */
 const char *store_kind_name(store_kind kind);
 /* ATOM_OK when this machine can do it, else ATOM_E_UNSUPPORTED with the reason; for doctor. */

@@ -15,9 +15,9 @@
 
 const char *swap_code_name(swap_code code)
 {
-    static const char *const names[SWAP_CODE_N] = {"UPLOAD", "FETCH", "FWD",     "BWD",
-                                                   "LATE",   "STASH", "UNSTASH", "ROUND",
-                                                   "SPILL",  "LOSS",  "CLIP",    "UPDATE"};
+    static const char *const names[SWAP_CODE_N] = {"UPLOAD", "FETCH",   "FWD",   "BWD",   "LATE",
+                                                   "STASH",  "UNSTASH", "ROUND", "SPILL", "LOSS",
+                                                   "CLIP",   "UPDATE",  "LOAD",  "STORE", "COMMIT"};
     return code < SWAP_CODE_N ? names[code] : "?";
 }
 
@@ -239,8 +239,9 @@ fail:
 
 static void print_instr(FILE *f, const swap_tape *tape, uint32_t i)
 {
-    static const char *const streams[DEV_STREAM_N] = {"compute", "h2d", "d2h", "host"};
-    static const char *const spaces[SWAP_SPACE_N] = {"dev", "host"};
+    static const char *const streams[DEV_STREAM_N] = {"compute", "h2d",  "d2h",
+                                                      "host",    "load", "store"};
+    static const char *const spaces[SWAP_SPACE_N] = {"dev", "host", "disk"};
     const swap_instr *in = &tape->instrs[i];
     fprintf(f, "%5u  %-7s  %-7s", i, streams[in->stream], swap_code_name(in->code));
     fprintf(f, in->sub_model < 0 ? "   -" : " %3d", in->sub_model);

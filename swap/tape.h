@@ -17,6 +17,7 @@
 typedef enum swap_space {
     SWAP_DEVICE, /* offsets into the device arena */
     SWAP_HOST,   /* offsets into the pinned host slab */
+    SWAP_DISK,   /* offsets into a generation of the optimizer's state (disk.h) */
     SWAP_SPACE_N
 } swap_space;
 
@@ -38,7 +39,10 @@ typedef enum swap_code {
     SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
     SWAP_LOSS,    /* d2h: losses (and norms) to the host */
     SWAP_CLIP,    /* host: combine norms, decide the clip factor; fails when not finite */
-    SWAP_UPDATE,  /* host: AdamW over a range of parameters */
+    SWAP_UPDATE,  /* host: AdamW over a range of elements */
+    SWAP_LOAD,    /* load: a block of master, m, v from disk to a slot of the ring */
+    SWAP_STORE,   /* store: the same, back, as the next generation */
+    SWAP_COMMIT,  /* store: that generation is the one to go back to from now on */
     SWAP_CODE_N
 } swap_code;
 const char *swap_code_name(swap_code code); /* "FETCH", ... */
@@ -54,9 +58,12 @@ typedef struct swap_instr {
     uint8_t train;       /* FWD: dropout is on */
     swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
     /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
-     * [first_param, last_param) of the canonical order; UPDATE: those params */
+     * [first_param, last_param) of the canonical order. UPDATE: elements [first_element,
+     * last_element), which belong to those params; their state is in src (a slot of the ring), or,
+     * where src is empty, in the slab's own vectors */
     swap_range src, dst, norms;
     int32_t first_param, last_param;
+    uint64_t first_element, last_element;
     uint8_t n_reads, n_writes, n_waits;
     swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
     uint32_t
@@ -86,6 +93,7 @@ typedef struct swap_tape {
     size_t room;
     swap_instr *instrs;
     uint64_t device_bytes, host_bytes; /* sizes of the arena and of the slab */
+    uint64_t disk_bytes;               /* of a generation; 0: there is no disk tier */
 } swap_tape;
 
 ATOM_MUST atom_status swap_tape_open(swap_tape_kind kind, uint32_t n_micro_batches,

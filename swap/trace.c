@@ -15,8 +15,8 @@ struct swap_trace {
     char *path;
 };
 
-static const char *const stream_names[DEV_STREAM_N] = {"compute", "host to device",
-                                                       "device to host", "host (optimizer)"};
+static const char *const stream_names[DEV_STREAM_N] = {
+    "compute", "host to device", "device to host", "host (optimizer)", "disk read", "disk write"};
 
 atom_status swap_trace_open(const char *path, swap_trace **out)
 {

@@ -9,7 +9,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void fill_batch(const graph *g, const swap_host_layout *h, char *slab, uint64_t seed,
                        uint32_t step, uint32_t C, uint32_t *targets)
@@ -60,16 +62,69 @@ static void *copy_of(const void *data, uint64_t bytes)
     return copy;
 }
 
-static atom_status keep_state(const harness_run *run, const gen_lowered *low, const char *slab,
-                              harness_result *out)
+/* One part of the state: from the slab, or off the disk. */
+static atom_status keep_part(const harness_run *run, const gen_lowered *low, swap_disk *disk,
+                             const char *slab, swap_state part, float **out)
 {
     const swap_host_layout *h = &low->layout;
+    const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
+    if (!disk) {
+        *out = copy_of(slab + place[part], h->extent * 4);
+        return *out ? ATOM_OK : atom_fail_memory("a result", 1);
+    }
+    *out = atom_alloc(h->extent, 4);
+    if (!*out)
+        return atom_fail_memory("a result", 1);
+    return swap_disk_get(disk, run->steps, part, 0, h->extent, *out);
+}
+
+static atom_status keep_state(const harness_run *run, const gen_lowered *low, swap_disk *disk,
+                              const char *slab, harness_result *out)
+{
+    const swap_host_layout *h = &low->layout;
+    atom_status st;
     out->extent = h->extent;
-    out->master = copy_of(slab + h->master, h->extent * 4);
-    out->m = copy_of(slab + h->m, h->extent * 4);
-    out->v = copy_of(slab + h->v, h->extent * 4);
+    ATOM_TRY(keep_part(run, low, disk, slab, SWAP_STATE_MASTER, &out->master));
+    ATOM_TRY(keep_part(run, low, disk, slab, SWAP_STATE_M, &out->m));
+    ATOM_TRY(keep_part(run, low, disk, slab, SWAP_STATE_V, &out->v));
+    if (disk && swap_disk_about(disk).committed != run->steps)
+        return atom_fail(ATOM_E_RUNTIME, "step %u was not committed", run->steps);
     out->wire = copy_of(slab + h->wire, h->extent * atom_dtype_bytes(run->g->dtype));
-    return out->master && out->m && out->v && out->wire ? ATOM_OK : atom_fail_memory("a result", 1);
+    return out->wire ? ATOM_OK : atom_fail_memory("a result", 1);
+fail:
+    return st;
+}
+
+/* First weights, with moments of zero, where the plan wants them. */
+static atom_status first_weights(const harness_run *run, const gen_lowered *low, swap_disk *disk,
+                                 char *slab)
+{
+    const swap_host_layout *h = &low->layout;
+    float *master = disk ? atom_alloc(h->extent, 4) : (float *)(slab + h->master);
+    float *zero = disk ? atom_alloc(h->extent, 4) : NULL;
+    atom_status st = ATOM_OK;
+    if (!master || (disk && !zero)) {
+        st = atom_fail_memory("weights", h->extent * 4);
+        goto fail;
+    }
+    train_init_weights(run->g, run->seed, master);
+    for (uint64_t e = 0; e < h->extent; e++) {
+        if (run->g->dtype == ATOM_F32)
+            ((float *)(slab + h->wire))[e] = master[e];
+        else
+            ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(master[e]);
+    }
+    if (disk) {
+        ATOM_TRY(swap_disk_put(disk, 0, SWAP_STATE_MASTER, 0, h->extent, master));
+        ATOM_TRY(swap_disk_put(disk, 0, SWAP_STATE_M, 0, h->extent, zero));
+        ATOM_TRY(swap_disk_put(disk, 0, SWAP_STATE_V, 0, h->extent, zero));
+        ATOM_TRY(swap_disk_flush(disk));
+    }
+fail:
+    if (disk)
+        atom_free(master);
+    atom_free(zero);
+    return st;
 }
 
 static void keep_losses(const harness_run *run, const gen_lowered *low, const char *slab,
@@ -83,41 +138,61 @@ static void keep_losses(const harness_run *run, const gen_lowered *low, const ch
 }
 
 static atom_status run_steps(const harness_run *run, const gen_lowered *low, swap_exec *exec,
-                             harness_result *out)
+                             swap_disk *disk, harness_result *out)
 {
     char *slab = swap_exec_slab(exec);
     const swap_host_layout *h = &low->layout;
     const graph *g = run->g;
     uint32_t C = run->plan->micro_batches, targets = 0;
     atom_status st = ATOM_OK;
-    float *master = (float *)(slab + h->master);
-    train_init_weights(g, run->seed, master);
-    for (uint64_t e = 0; e < h->extent; e++) {
-        if (g->dtype == ATOM_F32)
-            ((float *)(slab + h->wire))[e] = master[e];
-        else
-            ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(master[e]);
-    }
+    ATOM_TRY(first_weights(run, low, disk, slab));
     for (uint32_t s = 1; s <= run->steps; s++) {
         swap_result result;
         fill_batch(g, h, slab, run->seed, s, C, &targets);
+        uint32_t updates = run->plan->clip && s > 1 ? s - 1 : s;
         swap_step step = {.seed = run->seed,
                           .step = s,
+                          .update_step = updates,
                           .loss_scale = 1.0f / (float)targets,
                           .max_grad_norm = run->max_grad_norm,
-                          .update = adamw_step(run->plan->clip && s > 1 ? s - 1 : s)};
+                          .update = adamw_step(updates)};
         swap_tape_kind kind = s == 1 ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN;
         ATOM_TRY(swap_exec_run(exec, low->tapes[kind], &step, &result));
         out->norms[s - 1] = result.grad_norm;
         keep_losses(run, low, slab, s - 1, out);
     }
-    swap_step last = {
-        .step = run->steps, .max_grad_norm = run->max_grad_norm, .update = adamw_step(run->steps)};
+    swap_step last = {.step = run->steps,
+                      .update_step = run->steps,
+                      .max_grad_norm = run->max_grad_norm,
+                      .update = adamw_step(run->steps)};
     ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_DRAIN], &last, NULL));
     ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
     keep_losses(run, low, slab, run->steps, out);
-    ATOM_TRY(keep_state(run, low, slab, out));
+    ATOM_TRY(keep_state(run, low, disk, slab, out));
 fail:
+    return st;
+}
+
+/* A file of its own, with no name once it is open. */
+static atom_status open_disk(const harness_run *run, const gen_lowered *low, swap_exec *exec,
+                             swap_disk **disk)
+{
+    char path[64];
+    const swap_host_layout *h = &low->layout;
+    if (!run->plan->disk)
+        return ATOM_OK;
+    snprintf(path, sizeof path, "/var/tmp/swapeq-%ld.store", (long)getpid());
+    swap_disk_config config = {.path = path,
+                               .kind = run->store,
+                               .create = true,
+                               .run = run->seed,
+                               .blocks = h->blocks,
+                               .ring = (char *)swap_exec_slab(exec) + h->ring,
+                               .ring_bytes = h->ring_bytes};
+    atom_status st = swap_disk_open(&config, disk);
+    (void)unlink(path);
+    if (st == ATOM_OK)
+        swap_exec_attach(exec, *disk);
     return st;
 }
 
@@ -128,6 +203,7 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     atom_threads *threads = NULL;
     dev *device = NULL;
     swap_exec *exec = NULL;
+    swap_disk *disk = NULL;
     gen_module *module = NULL;
     memset(out, 0, sizeof *out);
     uint64_t n = (uint64_t)(run->g->micro_batch * run->g->sequence);
@@ -153,9 +229,11 @@ atom_status harness_do(const harness_run *run, harness_result *out)
         st = atom_fail_memory("losses", out->n_losses * 4);
         goto fail;
     }
-    ATOM_TRY(run_steps(run, low, exec, out));
+    ATOM_TRY(open_disk(run, low, exec, &disk));
+    ATOM_TRY(run_steps(run, low, exec, disk, out));
     out->device_peak_bytes = device->peak_bytes;
 fail:
+    swap_disk_close(&disk);
     swap_exec_close(&exec);
     gen_module_close(&module);
     dev_close(&device);
@@ -274,6 +352,15 @@ fail:
     return st;
 }
 
+/* Every other plan keeps its state on disk, in small blocks. */
+static void harness_use_disk(part_plan *plan, uint64_t seed)
+{
+    uint32_t i = 1000;
+    plan->disk = draw(seed, &i) % 2;
+    plan->ring_blocks = plan->disk ? 2 + draw(seed, &i) % 4 : 0;
+    plan->block_elements = plan->disk ? SWAP_BLOCK_ALIGN * (1 + draw(seed, &i) % 8) : 0;
+}
+
 atom_status harness_random_plan(const graph *g, uint64_t seed, uint32_t C, bool clip,
                                 part_plan **out)
 {
@@ -293,6 +380,7 @@ atom_status harness_random_plan(const graph *g, uint64_t seed, uint32_t C, bool 
         (*out)->sub_models[k].keep = mixed ? (part_keep)(draw(seed, &i) % 3) : PART_RECOMPUTE;
         (*out)->sub_models[k].resident = draw(seed, &i) % 8 == 0;
     }
+    harness_use_disk(*out, seed);
     return ATOM_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct harness_run {
     uint64_t seed;
     uint32_t steps;
     float max_grad_norm;
+    store_kind store; /* with a plan that uses the disk */
 } harness_run;
 
 typedef struct harness_result {

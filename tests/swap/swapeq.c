@@ -50,6 +50,13 @@ fail:
     return st;
 }
 
+/* Of the ways to the disk that this machine has, each in its turn. */
+static store_kind store_of(uint64_t seed)
+{
+    store_kind kind = (store_kind)(STORE_URING + seed % (STORE_KIND_N - STORE_URING));
+    return store_probe(kind) == ATOM_OK ? kind : STORE_THREADS;
+}
+
 static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
                             harness_result *out)
 {
@@ -61,12 +68,13 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
                        .generated = swapped && t->generated,
                        .seed = t->seed,
                        .steps = 3,
-                       .max_grad_norm = t->clip ? 0.5f : 0};
+                       .max_grad_norm = t->clip ? 0.5f : 0,
+                       .store = store_of(t->seed)};
     return harness_do(&run, out);
 }
 
 /* 0: equal */
-static int run_trial(uint64_t seed, uint32_t *sub_models)
+static int run_trial(uint64_t seed, uint32_t *sub_models, uint64_t *disks)
 {
     trial t;
     part_plan *plan = NULL, *resident = NULL, *single = NULL;
@@ -78,6 +86,7 @@ static int run_trial(uint64_t seed, uint32_t *sub_models)
     ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, true, &resident));
     ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, false, &single));
     ATOM_TRY(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
+    *disks += plan->disk;
     *sub_models = plan->n_sub_models;
     ATOM_TRY(run_plan(&t, resident, false, &a));
     ATOM_TRY(run_plan(&t, plan, true, &b));
@@ -104,7 +113,7 @@ fail:
 
 int main(int argc, char **argv)
 {
-    uint64_t first = 1, seeds = 24, bad = 0, subs = 0;
+    uint64_t first = 1, seeds = 24, bad = 0, subs = 0, disks = 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--first") == 0)
             first = strtoull(argv[i + 1], NULL, 10);
@@ -113,10 +122,10 @@ int main(int argc, char **argv)
     }
     for (uint64_t s = first; s < first + seeds; s++) {
         uint32_t n = 0;
-        bad += (uint64_t)run_trial(s, &n);
+        bad += (uint64_t)run_trial(s, &n, &disks);
         subs += n;
     }
-    printf("%llu trials, %llu sub-models, %llu differ\n", (unsigned long long)seeds,
-           (unsigned long long)subs, (unsigned long long)bad);
+    printf("%llu trials, %llu sub-models, %llu on disk, %llu differ\n", (unsigned long long)seeds,
+           (unsigned long long)subs, (unsigned long long)disks, (unsigned long long)bad);
     return bad != 0;
 }

@@ -1,0 +1,95 @@
+/*
+ * The optimizer's state on disk (DESIGN D9): master weights and both Adam moments in blocks over a
+ * store, twice. The updates of step s read generation s - 1 and write generation s, and
+ * swap_disk_commit(s) makes that the state to go back to; so whenever the process or the power
+ * dies, one of the two generations is whole and known to be.
+ *
+ * A block is `each` elements of the canonical vector (the last may be short), laid out as
+ * [master][m][v] f32, each part rounded up to whole sectors: one read and one write per block and
+ * step. Blocks do not depend on the plan, so that a state outlives its plan.
+ *
+ * Thread: load() from one thread and save(), commit() from another (the tape's two disk streams);
+ * everything else between runs. Errors: those of the store.
+ */
+#ifndef SWAP_DISK_H
+#define SWAP_DISK_H
+
+#include "swap/store.h"
+
+/* How the canonical vector is cut. */
+typedef struct swap_blocks {
+    uint64_t extent; /* elements of the vector */
+    uint64_t each;   /* elements of a block; a multiple of SWAP_BLOCK_ALIGN; 0: there is no disk */
+} swap_blocks;
+enum { SWAP_BLOCK_ALIGN = STORE_ALIGN / 4, SWAP_BLOCK_ELEMENTS = 1 << 20, SWAP_STATE_N = 3 };
+
+static inline uint64_t swap_blocks_n(swap_blocks b)
+{
+    return b.each ? (b.extent + b.each - 1) / b.each : 0;
+}
+static inline uint64_t swap_block_elements(swap_blocks b, uint64_t i)
+{
+    return b.extent - i * b.each < b.each ? b.extent - i * b.each : b.each;
+}
+/* Elements from one part of block i to the next. */
+static inline uint64_t swap_block_part(swap_blocks b, uint64_t i)
+{
+    uint64_t n = swap_block_elements(b, i);
+    return (n + SWAP_BLOCK_ALIGN - 1) / SWAP_BLOCK_ALIGN * SWAP_BLOCK_ALIGN;
+}
+static inline uint64_t swap_block_bytes(swap_blocks b, uint64_t i)
+{
+    return swap_block_part(b, i) * 4 * SWAP_STATE_N;
+}
+/* Of block i in a generation; blocks before the last are whole. */
+static inline uint64_t swap_block_offset(swap_blocks b, uint64_t i)
+{
+    return i * b.each * 4 * SWAP_STATE_N;
+}
+/* Bytes of a generation. */
+static inline uint64_t swap_blocks_bytes(swap_blocks b)
+{
+    uint64_t n = swap_blocks_n(b);
+    return n ? swap_block_offset(b, n - 1) + swap_block_bytes(b, n - 1) : 0;
+}
+
+typedef enum swap_state { SWAP_STATE_MASTER, SWAP_STATE_M, SWAP_STATE_V } swap_state;
+
+typedef struct swap_disk swap_disk;
+typedef struct swap_disk_config {
+    const char *path;
+    store_kind kind;
+    bool create;
+    uint64_t run; /* what the state belongs to; a file of something else is refused */
+    swap_blocks blocks;
+    void *ring; /* memory of the tape's ring, STORE_ALIGN aligned; registered with the kernel */
+    uint64_t ring_bytes;
+    const struct store_engine *engine; /* tests; NULL: by kind */
+} swap_disk_config;
+
+ATOM_MUST atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out);
+/* NULL-safe, clears the pointer; the file stays. What put() wrote and nobody flushed is lost. */
+void swap_disk_close(swap_disk **disk);
+/* committed: the newest step that can be gone back to; 0: none. */
+store_facts swap_disk_about(const swap_disk *disk);
+
+/* A block, or a run of them, of the generation of `step`, at `offset` of it; blocks until done. */
+ATOM_MUST atom_status swap_disk_load(swap_disk *disk, uint64_t step, uint64_t offset, void *to,
+                                     uint64_t bytes);
+ATOM_MUST atom_status swap_disk_save(swap_disk *disk, uint64_t step, uint64_t offset,
+                                     const void *from, uint64_t bytes);
+ATOM_MUST atom_status swap_disk_commit(swap_disk *disk, uint64_t step);
+/* Nothing is committed any more: before generations are overwritten from outside. */
+ATOM_MUST atom_status swap_disk_forget(swap_disk *disk);
+
+/*
+ * Elements [first, first + n) of one part of the state of `step`, between runs, through one block
+ * of memory: cheap in ascending order, whatever the parts. flush() writes what put() left there.
+ */
+ATOM_MUST atom_status swap_disk_get(swap_disk *disk, uint64_t step, swap_state part, uint64_t first,
+                                    uint64_t n, float *to);
+ATOM_MUST atom_status swap_disk_put(swap_disk *disk, uint64_t step, swap_state part, uint64_t first,
+                                    uint64_t n, const float *from);
+ATOM_MUST atom_status swap_disk_flush(swap_disk *disk);
+
+#endif
