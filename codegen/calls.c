@@ -171,45 +171,39 @@ static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
 {
     const graph_node *node = &g->nodes[index];
     const graph_tensor *in = &g->tensors[node->in[0]];
+    const graph_param *w = node->n_params ? &g->params[node->params[0]] : NULL;
     int64_t elements = (int64_t)graph_tensor_elements(g, node->in[0]);
-    int64_t width = in->dims[in->rank - 1];
-    memset(dim, 0, KRN_DIM_MAX * sizeof *dim);
+    int64_t width = in->dims[in->rank - 1], B = g->micro_batch, T = g->sequence;
+    int64_t H = node->heads, K = node->kv_heads ? node->kv_heads : H;
+    int64_t all[KRN_DIM_MAX] = {elements};
     switch (node->op) {
     case ATOM_OP_embed:
-        dim[0] = g->micro_batch;
-        dim[1] = g->sequence;
-        dim[2] = g->params[node->params[0]].dims[1];
-        dim[3] = g->params[node->params[0]].dims[0];
-        return;
+        memcpy(all, (int64_t[]){B, T, w->dims[1], w->dims[0]}, 4 * sizeof all[0]);
+        break;
     case ATOM_OP_layernorm:
-        dim[0] = elements / width;
-        dim[1] = width;
-        return;
+    case ATOM_OP_rmsnorm:
+    case ATOM_OP_cross_entropy:
+        memcpy(all, (int64_t[]){elements / width, width}, 2 * sizeof all[0]);
+        break;
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu:
-        dim[0] = elements / width;
-        dim[1] = width;
-        dim[2] = g->params[node->params[0]].dims[0];
-        return;
-    case ATOM_OP_attention:
-        dim[0] = g->micro_batch;
-        dim[1] = g->sequence;
-        dim[2] = node->heads;
-        dim[3] = width / 3 / node->heads;
-        return;
-    case ATOM_OP_cross_entropy:
-        dim[0] = elements / width;
-        dim[1] = width;
-        return;
     case ATOM_OP_classifier:
-        dim[0] = elements / width;
-        dim[1] = width;
-        dim[2] = g->params[node->params[0]].dims[0];
-        return;
+        memcpy(all, (int64_t[]){elements / width, width, w->dims[0]}, 3 * sizeof all[0]);
+        break;
+    case ATOM_OP_attention:
+    case ATOM_OP_rope:
+        memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K}, 5 * sizeof all[0]);
+        break;
+    case ATOM_OP_headnorm:
+        memcpy(all, (int64_t[]){B * T, H, width / (H + 2 * K), K}, 4 * sizeof all[0]);
+        break;
+    case ATOM_OP_swiglu:
+        memcpy(all, (int64_t[]){B * T, width / 2}, 2 * sizeof all[0]);
+        break;
     default:
-        dim[0] = elements;
-        return;
+        break;
     }
+    memcpy(dim, all, sizeof all);
 }
 
 uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const krn_table *table)
@@ -257,7 +251,8 @@ static swap_call begin_call(const builder *b, int32_t index, int backward)
                       .node = index,
                       .eps = node->eps,
                       .p = node->p,
-                      .rng = node->rng};
+                      .rng = node->rng,
+                      .rope = node->rope};
     snprintf(call.name, sizeof call.name, "%.47s", node->name);
     node_dims(b->g, index, call.dim);
     return call;

@@ -22,6 +22,7 @@ static void emit_declarations(FILE *f)
             "    int64_t dim[%d];\n"
             "    float eps, p;\n"
             "    uint32_t flags, rng;\n"
+            "    float rope[5];\n"
             "} krn_args;\n"
             "typedef void (*krn_fn)(krn_ctx *, const krn_args *);\n"
             "typedef struct krn_table {\n"
@@ -127,6 +128,10 @@ static void emit_call(FILE *f, const swap_sub_model *s, const swap_call *c)
         fprintf(f, ", .p = %af", (double)c->p);
     if (c->flags)
         fprintf(f, ", .flags = %u", c->flags);
+    if (c->rope.theta != 0)
+        fprintf(f, ", .rope = {%af, %af, %af, %af, %af}", (double)c->rope.theta,
+                (double)c->rope.factor, (double)c->rope.low, (double)c->rope.high,
+                (double)c->rope.original);
     fprintf(f, ", .rng = %u});\n", c->rng);
 }
 

@@ -30,23 +30,32 @@
  *   linear_gelu    x w b y u                  x w b - u dy dx dw db
  *   dropout_add    x r y                      - - - dy dx dr
  *   classifier     x targets w loss           x targets w loss - dx - dw
+ *   rmsnorm        x w y rstd                 x w - rstd dy dx dw
+ *   headnorm       qkv wq wk y rstd           qkv wq wk - rstd dy dqkv dwq dwk
+ *   rope           qkv y                      - - dy dqkv
+ *   swiglu         x y                        x - dy dx
  *
  * Dtypes: act = the table's dtype (fp32 or bf16) for in/out/d_in/d_out and params; saved statistics
  * and losses f32; d_params f32, always *added to* (accumulators). All buffers 256-byte aligned, no
  * overlap.
  *
  *   op             dim[]
- *   embed          B T C V        (P is not needed: t < T <= P). V bounds the token ids.
+ *   embed          B T C V        (P is not needed: t < T <= P). V bounds the token ids. wpe may be
+ *                                 NULL: no positions (KRN_CAN_NO_PLACES).
  *   dropout        n
  *   layernorm      N C            N = B T
  *   linear         N I O
  *   gelu           n
- *   attention      B T H D        D = C / H
+ *   attention      B T H D K      K key heads, 0 stands for H; K < H: KRN_CAN_GROUPED
  *   add            n
  *   cross_entropy  N V
  *   linear_gelu    N I O
  *   dropout_add    n
  *   classifier     N C V
+ *   rmsnorm        N C
+ *   headnorm       N H D K
+ *   rope           B T H D K P    row t stands at place P + t; P is 0 in training. args.rope
+ *   swiglu         N F            x is 2F wide
  *
  * Mathematics: matmul, norm, softmax and loss accumulate in f32 (ref: f64) and round once to act.
  * gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Losses: loss[n] = lse(logits) -
@@ -67,7 +76,7 @@
 
 #include <stdint.h>
 
-enum { KRN_BUF_MAX = 12, KRN_DIM_MAX = 4 };
+enum { KRN_BUF_MAX = 12, KRN_DIM_MAX = 6 };
 
 enum {
     KRN_ADD_D_IN0 =
@@ -78,11 +87,18 @@ enum {
 typedef struct krn_args {
     void *buf[KRN_BUF_MAX];
     int64_t dim[KRN_DIM_MAX];
-    float eps;      /* layernorm */
+    float eps;      /* norms */
     float p;        /* dropout */
     uint32_t flags; /* KRN_ADD_* */
     uint32_t rng;   /* canonical node id for random numbers */
+    atom_rope rope; /* rope */
 } krn_args;
+
+/* K of attention, headnorm and rope. */
+static inline int64_t krn_kv_heads(const int64_t dim[KRN_DIM_MAX], int heads_at, int kv_at)
+{
+    return dim[kv_at] ? dim[kv_at] : dim[heads_at];
+}
 
 /* Changes every step or micro-batch; on a GPU it lives in device memory (a fixed argument block).
  */
@@ -147,7 +163,12 @@ typedef struct krn_table {
     krn_sumsq_fn sumsq;
     krn_settle_fn settle;
     krn_workspace_fn workspace;
+    uint32_t can; /* KRN_CAN_*: what an entry that is there may still lack */
 } krn_table;
+enum {
+    KRN_CAN_GROUPED = 1,  /* attention with fewer key heads than query heads */
+    KRN_CAN_NO_PLACES = 2 /* embed without wpe */
+};
 
 /*
  * AdamW (Loshchilov and Hutter 2019) on the host; the same fixed sequence of fp32 operations in

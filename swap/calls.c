@@ -41,7 +41,8 @@ void swap_program_close(swap_program **program)
 static void run_call(krn_ctx *cx, const krn_table *table, const swap_call *call,
                      const swap_bases *bases)
 {
-    krn_args args = {.eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng};
+    krn_args args = {
+        .eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng, .rope = call->rope};
     for (int b = 0; b < call->n_buf; b++) {
         swap_ref ref = call->buf[b];
         if (ref.base != SWAP_BASE_NONE)

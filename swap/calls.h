@@ -50,6 +50,7 @@ typedef struct swap_call {
     int64_t dim[KRN_DIM_MAX];
     float eps, p;
     uint32_t flags, rng;
+    atom_rope rope;
 } swap_call;
 
 typedef enum swap_list {

@@ -4,6 +4,7 @@
 
 #include "atom/base/assert.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -36,4 +37,20 @@ atom_op atom_op_find(const char *name)
             return (atom_op)i;
     }
     return ATOM_OP_N;
+}
+
+float atom_rope_frequency(const atom_rope *rope, int64_t i, int64_t D)
+{
+    double factor = (double)rope->factor, original = (double)rope->original;
+    double f = pow((double)rope->theta, -2.0 * (double)i / (double)D);
+    if (!(original > 0))
+        return (float)(f / factor);
+    double wave = 2 * 3.14159265358979323846 / f;
+    double low = (double)rope->low, high = (double)rope->high;
+    if (wave < original / high)
+        return (float)f;
+    if (wave > original / low)
+        return (float)(f / factor);
+    double s = (original / wave - low) / (high - low);
+    return (float)((1 - s) * f / factor + s * f);
 }

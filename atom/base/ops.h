@@ -18,6 +18,24 @@ enum { ATOM_KEEP_IN0 = 1, ATOM_KEEP_IN1 = 2, ATOM_KEEP_OUT = 4 };
 /* flags */
 enum { ATOM_OP_RANDOM = 1, ATOM_OP_TERMINAL = 2, ATOM_OP_LATE = 4, ATOM_OP_FUSED = 8 };
 
+/*
+ * Rotary embedding (op rope; RoFormer, Su et al. 2021): channel i of the first half of a head and
+ * channel i of the second half, i < D/2, are turned together by t * frequency(i), where
+ * f = theta^(-2i/D) and frequency(i) is, rounded once to f32:
+ *
+ *   f / factor                     original 0: every place divided ("linear"; 1: as it is)
+ *   original > 0 ("llama3"):       with the wave length w = 2 pi / f:
+ *     f                            w < original / high
+ *     f / factor                   w > original / low
+ *     (1 - s) f / factor + s f     between, s = (original / w - low) / (high - low)
+ */
+typedef struct atom_rope {
+    float theta, factor, low, high, original;
+} atom_rope;
+
+/* The frequency of channel i of D. */
+float atom_rope_frequency(const atom_rope *rope, int64_t i, int64_t D);
+
 typedef struct atom_op_info {
     const char *name;
     uint8_t ins, params_min, params_max, outs, saved;

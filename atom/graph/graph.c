@@ -168,6 +168,27 @@ fail:
     return st;
 }
 
+static bool rope_number(float x)
+{
+    return isfinite(x) && x >= 0 && !signbit(x);
+}
+
+static atom_status rope_check(const graph_node *n)
+{
+    const atom_rope *r = &n->rope;
+    bool finite = rope_number(r->theta) && rope_number(r->factor) && rope_number(r->low) &&
+                  rope_number(r->high) && rope_number(r->original);
+    bool none = r->theta == 0 && r->factor == 0 && r->low == 0 && r->high == 0 && r->original == 0;
+    bool scaled = r->original > 0 ? r->low > 0 && r->high > r->low : r->low == 0 && r->high == 0;
+    if (finite && (n->op == ATOM_OP_rope ? r->theta > 1 && r->factor > 0 && scaled : none))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "theta=%g factor=%g low=%g high=%g original=%g; rope takes theta > 1, factor > "
+        "0, and where original > 0 also 0 < low < high; other ops none of them",
+        (double)r->theta, (double)r->factor, (double)r->low, (double)r->high, (double)r->original);
+}
+
 /* Operands exist, are not used twice, and the attributes belong to the op. */
 static atom_status node_check(const graph *g, const graph_node *n, const atom_op_info *op)
 {
@@ -190,8 +211,9 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
             return atom_fail(ATOM_E_FORMAT, "parameter %d does not exist", i);
     if (n->n_params == 2 && n->params[0] == n->params[1])
         return atom_fail(ATOM_E_FORMAT, "its two parameters are the same");
-    if (n->op == ATOM_OP_layernorm ? !(n->eps > 0 && n->eps < 1) : n->eps != 0)
-        return atom_fail(ATOM_E_FORMAT, "eps is %g; layernorm takes 0 < eps < 1, other ops none",
+    bool norm = n->op == ATOM_OP_layernorm || n->op == ATOM_OP_rmsnorm || n->op == ATOM_OP_headnorm;
+    if (norm ? !(n->eps > 0 && n->eps < 1) : n->eps != 0)
+        return atom_fail(ATOM_E_FORMAT, "eps is %g; norms take 0 < eps < 1, other ops none",
                          (double)n->eps);
     bool random = op->flags & ATOM_OP_RANDOM;
     if (!(n->p >= 0 && n->p < 1) || signbit(n->p) || (!random && n->p != 0))
@@ -199,10 +221,16 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
                          "dropout probability %g; it must be in [0, 1), and 0 where nothing is "
                          "dropped",
                          (double)n->p);
-    if (n->op == ATOM_OP_attention ? n->heads < 1 : n->heads != 0)
+    bool headed = n->op == ATOM_OP_attention || n->op == ATOM_OP_headnorm || n->op == ATOM_OP_rope;
+    if (headed ? n->heads < 1 : n->heads != 0)
         return atom_fail(ATOM_E_FORMAT, "heads is %d; attention takes 1 or more, other ops none",
                          n->heads);
-    return ATOM_OK;
+    if (n->kv_heads < 0 || (n->kv_heads != 0 && (!headed || n->heads % n->kv_heads != 0)))
+        return atom_fail(ATOM_E_FORMAT,
+                         "kv_heads is %d of %d heads; it must divide them, and only attention, "
+                         "headnorm and rope take it",
+                         n->kv_heads, n->heads);
+    return rope_check(n);
 }
 
 atom_status graph_add_node_rng(graph *g, const graph_node *node, uint32_t rng, int32_t *out)

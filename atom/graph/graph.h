@@ -75,10 +75,12 @@ typedef struct graph_node {
     int32_t params[GRAPH_PARAM_MAX];
     int32_t out[GRAPH_OUT_MAX];
     int32_t saved[GRAPH_SAVED_MAX];
-    float eps;     /* layernorm */
-    float p;       /* dropout probability; 0 = none */
-    int32_t heads; /* attention */
-    uint32_t rng;  /* canonical id for random numbers; survives fusion */
+    float eps;        /* layernorm, rmsnorm, headnorm */
+    float p;          /* dropout probability; 0 = none */
+    int32_t heads;    /* attention, headnorm, rope: H */
+    int32_t kv_heads; /* as heads: K; 0 stands for H */
+    atom_rope rope;   /* rope */
+    uint32_t rng;     /* canonical id for random numbers; survives fusion */
 } graph_node;
 
 typedef struct graph {

@@ -180,13 +180,31 @@ fail:
     return st;
 }
 
+static atom_status parse_rope(parsing *p, atom_rope *rope)
+{
+    const struct {
+        const char *key;
+        float *value;
+    } fields[] = {{"theta", &rope->theta},
+                  {"factor", &rope->factor},
+                  {"low", &rope->low},
+                  {"high", &rope->high},
+                  {"original", &rope->original}};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        atom_status st = graph_field_float(&p->line, fields[i].key, false, fields[i].value);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
 static atom_status parse_node(parsing *p)
 {
     graph_node node = {.op = ATOM_OP_N};
     char word[GRAPH_SHOWN_MAX];
     graph_span op;
     int n_in, n_params;
-    int64_t heads = 0, rng = p->g->n_nodes;
+    int64_t heads = 0, kv_heads = 0, rng = p->g->n_nodes;
     int32_t id;
     atom_status st;
     ATOM_TRY(name_get(p, node.name));
@@ -201,12 +219,15 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(graph_field_float(&p->line, "eps", false, &node.eps));
     ATOM_TRY(graph_field_float(&p->line, "p", false, &node.p));
     ATOM_TRY(graph_field_int(&p->line, "heads", false, GRAPH_DIM_MAX, &heads));
+    ATOM_TRY(graph_field_int(&p->line, "kv_heads", false, GRAPH_DIM_MAX, &kv_heads));
+    ATOM_TRY(parse_rope(p, &node.rope));
     ATOM_TRY(graph_field_int(&p->line, "rng", false, UINT32_MAX, &rng));
     int ins = atom_op_get(node.op)->ins;
     if (n_in != ins)
         return atom_fail(ATOM_E_FORMAT, "%s takes %d inputs, not %d", word, ins, n_in);
     node.n_params = (uint8_t)n_params;
     node.heads = (int32_t)heads;
+    node.kv_heads = (int32_t)kv_heads;
     ATOM_TRY(graph_add_node_rng(p->g, &node, (uint32_t)rng, &id));
     ATOM_TRY(map_add(p, &p->tensors, id));
     return ATOM_OK;

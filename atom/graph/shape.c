@@ -114,8 +114,9 @@ static atom_status infer_embed(const graph *g, const graph_node *n, graph_shape 
     ATOM_TRY(take_ids(g, n, 0));
     ATOM_TRY(take_param(g, n, 0, 2, 0, 0));
     int64_t C = g->params[n->params[0]].dims[1];
-    ATOM_TRY(take_param(g, n, 1, 2, 0, C));
-    int64_t P = g->params[n->params[1]].dims[0];
+    if (n->n_params == 2)
+        ATOM_TRY(take_param(g, n, 1, 2, 0, C));
+    int64_t P = n->n_params == 2 ? g->params[n->params[1]].dims[0] : g->sequence;
     if (P < g->sequence)
         return atom_fail(ATOM_E_FORMAT, "%lld positions for a sequence of %lld", (long long)P,
                          (long long)g->sequence);
@@ -161,21 +162,88 @@ fail:
     return st;
 }
 
+/* qkv[B,T,(H+2K)D]: input 0 of attention, headnorm and rope. */
+static atom_status take_qkv(const graph *g, const graph_node *n, int64_t *width, int64_t *D)
+{
+    atom_status st = take_act(g, n, 0, width);
+    int64_t H = n->heads, K = n->kv_heads ? n->kv_heads : H;
+    if (st != ATOM_OK)
+        return st;
+    *D = *width / (H + 2 * K);
+    if (*D < 1 || *width % (H + 2 * K) != 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "width %lld is not %lld heads and twice %lld key heads times a whole "
+                         "number",
+                         (long long)*width, (long long)H, (long long)K);
+    return ATOM_OK;
+}
+
 static atom_status infer_attention(const graph *g, const graph_node *n, graph_shape *out,
                                    graph_shape *saved)
 {
-    int64_t C3;
-    atom_status st = take_act(g, n, 0, &C3);
+    int64_t width, D;
+    atom_status st = take_qkv(g, n, &width, &D);
     if (st != ATOM_OK)
         return st;
-    if (C3 % 3 != 0 || C3 / 3 % n->heads != 0)
-        return atom_fail(ATOM_E_FORMAT, "width %lld is not 3 x %d heads x a whole number",
-                         (long long)C3, n->heads);
-    out[0] = act(g, C3 / 3);
+    out[0] = act(g, n->heads * D);
     saved[0] = (graph_shape){.kind = GRAPH_F32,
                              .rank = 3,
                              .dims = {g->micro_batch, n->heads, g->sequence},
                              .suffix = ".lse"};
+    return ATOM_OK;
+}
+
+static atom_status infer_headnorm(const graph *g, const graph_node *n, graph_shape *out,
+                                  graph_shape *saved)
+{
+    int64_t width, D, heads = n->heads + (n->kv_heads ? n->kv_heads : n->heads);
+    atom_status st;
+    ATOM_TRY(take_qkv(g, n, &width, &D));
+    ATOM_TRY(take_param(g, n, 0, 1, D, 0));
+    ATOM_TRY(take_param(g, n, 1, 1, D, 0));
+    out[0] = act(g, width);
+    saved[0] = (graph_shape){.kind = GRAPH_F32,
+                             .rank = 3,
+                             .dims = {g->micro_batch, g->sequence, heads},
+                             .suffix = ".rstd"};
+fail:
+    return st;
+}
+
+static atom_status infer_rope(const graph *g, const graph_node *n, graph_shape *out)
+{
+    int64_t width, D;
+    atom_status st = take_qkv(g, n, &width, &D);
+    if (st != ATOM_OK)
+        return st;
+    if (D % 2 != 0)
+        return atom_fail(ATOM_E_FORMAT, "heads of %lld channels have no halves", (long long)D);
+    out[0] = act(g, width);
+    return ATOM_OK;
+}
+
+static atom_status infer_rmsnorm(const graph *g, const graph_node *n, graph_shape *out,
+                                 graph_shape *saved)
+{
+    int64_t C;
+    atom_status st;
+    ATOM_TRY(take_act(g, n, 0, &C));
+    ATOM_TRY(take_param(g, n, 0, 1, C, 0));
+    out[0] = act(g, C);
+    saved[0] = rows(g, ".rstd");
+fail:
+    return st;
+}
+
+static atom_status infer_swiglu(const graph *g, const graph_node *n, graph_shape *out)
+{
+    int64_t C;
+    atom_status st = take_act(g, n, 0, &C);
+    if (st != ATOM_OK)
+        return st;
+    if (C % 2 != 0)
+        return atom_fail(ATOM_E_FORMAT, "width %lld has no halves", (long long)C);
+    out[0] = act(g, C / 2);
     return ATOM_OK;
 }
 
@@ -229,6 +297,18 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
         break;
     case ATOM_OP_attention:
         st = infer_attention(g, n, out, saved);
+        break;
+    case ATOM_OP_rmsnorm:
+        st = infer_rmsnorm(g, n, out, saved);
+        break;
+    case ATOM_OP_headnorm:
+        st = infer_headnorm(g, n, out, saved);
+        break;
+    case ATOM_OP_rope:
+        st = infer_rope(g, n, out);
+        break;
+    case ATOM_OP_swiglu:
+        st = infer_swiglu(g, n, out);
         break;
     case ATOM_OP_dropout:
     case ATOM_OP_gelu:
@@ -296,6 +376,8 @@ static double elementwise_flops(atom_op op, bool backward)
         [ATOM_OP_layernorm] = {8, 14},   [ATOM_OP_gelu] = {9, 15},
         [ATOM_OP_add] = {1, 1},          [ATOM_OP_cross_entropy] = {4, 7},
         [ATOM_OP_linear_gelu] = {9, 15}, [ATOM_OP_dropout_add] = {2, 2},
+        [ATOM_OP_rmsnorm] = {4, 9},      [ATOM_OP_headnorm] = {4, 9},
+        [ATOM_OP_rope] = {3, 3},         [ATOM_OP_swiglu] = {6, 12},
     };
     return table[op][backward];
 }

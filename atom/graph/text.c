@@ -74,6 +74,19 @@ static void put_param(line *l, const graph_param *p)
     put(l, "\n");
 }
 
+static void put_rope(line *l, const atom_rope *r)
+{
+    if (r->theta == 0)
+        return;
+    put_float(l, "theta", r->theta);
+    put_float(l, "factor", r->factor);
+    if (r->original == 0)
+        return;
+    put_float(l, "low", r->low);
+    put_float(l, "high", r->high);
+    put_float(l, "original", r->original);
+}
+
 static void put_node(line *l, const graph *g, uint32_t index)
 {
     const graph_node *n = &g->nodes[index];
@@ -87,6 +100,9 @@ static void put_node(line *l, const graph *g, uint32_t index)
         put_float(l, "eps", n->eps);
     if (n->heads != 0)
         put(l, " heads=%d", n->heads);
+    if (n->kv_heads != 0)
+        put(l, " kv_heads=%d", n->kv_heads);
+    put_rope(l, &n->rope);
     if (n->p != 0)
         put_float(l, "p", n->p);
     if (n->rng != index)

@@ -7,7 +7,7 @@
 
 #include "atom/graph/build.h"
 
-enum { GRAPH_FIELDS_MAX = 8, GRAPH_SHOWN_MAX = 48 };
+enum { GRAPH_FIELDS_MAX = 14, GRAPH_SHOWN_MAX = 48 };
 
 typedef struct graph_span {
     const char *s;

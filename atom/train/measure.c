@@ -95,7 +95,8 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     void *buffers[BUFFERS_MAX];
     krn_step step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1};
     krn_ctx cx = {.threads = w->bench->threads, .step = &step};
-    krn_args args = {.eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng};
+    krn_args args = {
+        .eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng, .rope = call->rope};
     krn_fn fn = call->backward ? table->bwd[call->op] : table->fwd[call->op];
     if (!fn)
         return atom_fail(ATOM_E_UNSUPPORTED, "the %s backend has no %s kernel for %s",

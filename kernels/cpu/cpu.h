@@ -27,8 +27,8 @@ krn_cpu_isa krn_cpu_isa_best(void);
 int krn_cpu_isa_can(krn_cpu_isa isa);
 const char *krn_cpu_isa_name(krn_cpu_isa isa); /* "base", "avx2", "avx512" */
 
-/* Entries that isa/ provides: element-wise ops, embedding, layer norm, and the host's loops. [0] is
- * fp32, [1] bf16; ops of the matmul family are NULL here. */
+/* Entries that isa/ provides: element-wise ops, embedding, norms, rope, and the host's loops. [0]
+ * is fp32, [1] bf16; ops of the matmul family are NULL here. */
 typedef struct krn_cpu_vec {
     krn_fn fwd[2][ATOM_OP_N];
     krn_fn bwd[2][ATOM_OP_N];
@@ -49,6 +49,14 @@ static inline int64_t krn_norm_block_rows(int64_t n)
 {
     int64_t rows = (n + KRN_NORM_BLOCKS_MAX - 1) / KRN_NORM_BLOCKS_MAX;
     return rows < KRN_NORM_ROWS_MIN ? KRN_NORM_ROWS_MIN : rows;
+}
+
+/* Places whose sines and cosines rope makes for T rows: whole blocks of places that count from 0.
+ */
+enum { KRN_ROPE_BLOCK = 64 };
+static inline int64_t krn_rope_places(int64_t T)
+{
+    return ((T + KRN_ROPE_BLOCK - 1) / KRN_ROPE_BLOCK + 1) * KRN_ROPE_BLOCK;
 }
 
 /* Scratch of the ops in krn_cpu_vec. */

@@ -82,10 +82,16 @@ const krn_cpu_vec *krn_cpu_vec_get(krn_cpu_isa isa)
 
 uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
 {
-    if (op != ATOM_OP_layernorm || !backward)
-        return 0;
     int64_t rows = krn_norm_block_rows(dim[0]), blocks = (dim[0] + rows - 1) / rows;
-    return (uint64_t)(blocks * 2 * dim[1]) * sizeof(float);
+    if (op == ATOM_OP_rope) /* sines and cosines of the places */
+        return (uint64_t)(krn_rope_places(dim[1]) * dim[3]) * sizeof(float);
+    if (op == ATOM_OP_layernorm && backward)
+        return (uint64_t)(blocks * 2 * dim[1]) * sizeof(float);
+    if (op == ATOM_OP_rmsnorm && backward)
+        return (uint64_t)(blocks * dim[1]) * sizeof(float);
+    if (op == ATOM_OP_headnorm && backward)
+        return (uint64_t)(blocks * 2 * dim[2]) * sizeof(float);
+    return 0;
 }
 
 static uint64_t workspace(atom_dtype dtype, atom_op op, int backward,
@@ -115,7 +121,8 @@ void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
                          .round = vec->round[dtype],
                          .sumsq = vec->sumsq[dtype],
                          .settle = vec->settle[dtype],
-                         .workspace = dtype == ATOM_F32 ? workspace_f32 : workspace_bf16};
+                         .workspace = dtype == ATOM_F32 ? workspace_f32 : workspace_bf16,
+                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES};
     memcpy(table->fwd, vec->fwd[dtype], sizeof table->fwd);
     memcpy(table->bwd, vec->bwd[dtype], sizeof table->bwd);
     krn_cpu_matmul_entries(table, isa);

@@ -1,8 +1,10 @@
 /*
- * The elementwise ops: gelu, dropout, add, dropout_add. One rounding per stored element;
+ * The elementwise ops: gelu, dropout, add, dropout_add, swiglu. One rounding per stored element;
  * dropout_add rounds once, after the sum. Backward of dropout draws the same mask again.
  */
 #include "kernels/ref/ref.h"
+
+#include <math.h>
 
 enum { SPAN = 1024 }; /* elements per row of ref_parallel */
 
@@ -118,4 +120,47 @@ void ref_add_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
     ATOM_ASSERT(args->p == 0.0f);
     ref_dropout_add_bwd(cx, args, act);
+}
+
+/* silu(x) = x s, silu'(x) = s (1 + x (1 - s)), s = 1/(1 + exp(-x)) (Shazeer 2020 for the gate). */
+static double sigmoid(double x)
+{
+    return x >= 0 ? 1.0 / (1.0 + exp(-x)) : exp(x) / (1.0 + exp(x));
+}
+
+static void swiglu_row(const ref_job *job, int64_t n)
+{
+    void *const *buf = job->args->buf;
+    int64_t F = job->args->dim[1];
+    for (int64_t f = 0; f < F; f++) {
+        double gate = ref_get(job->act, buf[0], n * 2 * F + f);
+        ref_put(job->act, buf[1], n * F + f,
+                gate * sigmoid(gate) * ref_get(job->act, buf[0], n * 2 * F + F + f));
+    }
+}
+
+void ref_swiglu_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    ref_parallel(cx, args, act, args->dim[0], swiglu_row);
+}
+
+static void swiglu_d_row(const ref_job *job, int64_t n)
+{
+    void *const *buf = job->args->buf;
+    int64_t F = job->args->dim[1];
+    bool add = job->args->flags & KRN_ADD_D_IN0;
+    for (int64_t f = 0; f < F; f++) {
+        double gate = ref_get(job->act, buf[0], n * 2 * F + f), s = sigmoid(gate);
+        double up = ref_get(job->act, buf[0], n * 2 * F + F + f);
+        double dy = ref_get(job->act, buf[2], n * F + f);
+        ref_put_or_add(job->act, buf[3], n * 2 * F + f, dy * up * s * (1.0 + gate * (1.0 - s)),
+                       add);
+        ref_put_or_add(job->act, buf[3], n * 2 * F + F + f, dy * gate * s, add);
+    }
+}
+
+void ref_swiglu_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->buf[3])
+        ref_parallel(cx, args, act, args->dim[0], swiglu_d_row);
 }

@@ -1,7 +1,8 @@
 /*
- * embed: x[b,t] = wte[token[b,t]] + wpe[t], one rounding. Backward: the gradient of a wte row is
- * the sum over all places with that token, in ascending order; done at the token's first place, so
- * that every row has one writer. Token ids must be in range: whoever reads the data refuses others.
+ * embed: x[b,t] = wte[token[b,t]] + wpe[t], one rounding; without wpe, wte alone. Backward: the
+ * gradient of a wte row is the sum over all places with that token, in ascending order; done at the
+ * token's first place, so that every row has one writer. Token ids must be in range: whoever reads
+ * the data refuses others.
  */
 #include "kernels/ref/ref.h"
 
@@ -19,7 +20,7 @@ static void embed_row(const ref_job *job, int64_t n)
     for (int64_t c = 0; c < C; c++)
         ref_put(job->act, args->buf[3], n * C + c,
                 ref_get(job->act, args->buf[1], token * C + c) +
-                    ref_get(job->act, args->buf[2], n % T * C + c));
+                    (args->buf[2] ? ref_get(job->act, args->buf[2], n % T * C + c) : 0.0));
 }
 
 void ref_embed_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)

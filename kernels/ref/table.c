@@ -91,6 +91,7 @@ static const krn_table tables[] = {
         .sumsq = sumsq_f32,
         .settle = settle_f32,
         .workspace = ref_workspace,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f32, .bwd[ATOM_OP_##name] = name##_bwd_f32,
 #include "atom/base/ops.def"
 #undef OP
@@ -104,6 +105,7 @@ static const krn_table tables[] = {
         .sumsq = sumsq_bf16,
         .settle = settle_bf16,
         .workspace = ref_workspace,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
 #define OP(name, ...)                                                                              \
     .fwd[ATOM_OP_##name] = name##_fwd_bf16, .bwd[ATOM_OP_##name] = name##_bwd_bf16,
 #include "atom/base/ops.def"
@@ -115,6 +117,7 @@ static const krn_table tables[] = {
         .dtype = ATOM_F64,
         .isa = "scalar",
         .workspace = ref_workspace,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f64, .bwd[ATOM_OP_##name] = name##_bwd_f64,
 #include "atom/base/ops.def"
 #undef OP

@@ -16,6 +16,8 @@ static const op_shape shapes[] = {
     {ATOM_OP_embed, {2, 64, 96, 5}},
     {ATOM_OP_embed, {1, 40, 9, 600}},
     {ATOM_OP_embed, {2, 2100, 3, 5}},
+    {ATOM_OP_embed, {2, 5, 7, 11, 1}}, /* a fifth dim: without wpe */
+    {ATOM_OP_embed, {3, 17, 33, 50, 1}},
     {ATOM_OP_dropout, {1}},
     {ATOM_OP_dropout, {13}},
     {ATOM_OP_dropout, {1024}},
@@ -50,6 +52,11 @@ static const op_shape shapes[] = {
     {ATOM_OP_attention, {1, 130, 1, 80}},
     {ATOM_OP_attention, {1, 65, 2, 128}},
     {ATOM_OP_attention, {2, 257, 1, 8}},
+    {ATOM_OP_attention, {2, 5, 4, 6, 2}},
+    {ATOM_OP_attention, {1, 67, 3, 16, 1}},
+    {ATOM_OP_attention, {2, 70, 6, 33, 3}},
+    {ATOM_OP_attention, {1, 130, 4, 64, 2}},
+    {ATOM_OP_attention, {1, 129, 2, 128, 1}},
     {ATOM_OP_add, {1}},
     {ATOM_OP_add, {31}},
     {ATOM_OP_add, {20011}},
@@ -75,6 +82,27 @@ static const op_shape shapes[] = {
     {ATOM_OP_classifier, {70, 48, 517}},
     {ATOM_OP_classifier, {300, 24, 1031}},
     {ATOM_OP_classifier, {523, 31, 67}},
+    {ATOM_OP_rmsnorm, {1, 2}}, /* with 1 channel dx is 0 but for eps: all rounding error */
+    {ATOM_OP_rmsnorm, {3, 7}},
+    {ATOM_OP_rmsnorm, {5, 64}},
+    {ATOM_OP_rmsnorm, {37, 129}},
+    {ATOM_OP_rmsnorm, {67, 768}},
+    {ATOM_OP_rmsnorm, {1031, 40}},
+    {ATOM_OP_rmsnorm, {2, 4104}},
+    {ATOM_OP_headnorm, {1, 1, 4}},
+    {ATOM_OP_headnorm, {5, 4, 6, 2}},
+    {ATOM_OP_headnorm, {37, 3, 33, 1}},
+    {ATOM_OP_headnorm, {131, 4, 64, 2}},
+    {ATOM_OP_headnorm, {20, 2, 128}},
+    {ATOM_OP_rope, {1, 1, 1, 2}},
+    {ATOM_OP_rope, {2, 5, 4, 6, 2}},
+    {ATOM_OP_rope, {2, 67, 3, 34, 1, 61}},
+    {ATOM_OP_rope, {1, 130, 4, 64, 2}},
+    {ATOM_OP_rope, {1, 3, 2, 128, 2, 1000}},
+    {ATOM_OP_swiglu, {1, 1}},
+    {ATOM_OP_swiglu, {3, 7}},
+    {ATOM_OP_swiglu, {37, 129}},
+    {ATOM_OP_swiglu, {130, 96}},
 };
 
 const op_shape *op_shapes(size_t *n)
@@ -124,22 +152,54 @@ static op_tensors linear_tensors(const op_case *c, bool saves_u)
     };
 }
 
+/* Of attention, rope (T tokens, sizes from d[2] on) and headnorm (from d[1] on). */
+static int64_t qkv_heads(const op_case *c, bool with_values)
+{
+    bool headnorm = c->op == ATOM_OP_headnorm;
+    int64_t H = c->dim[headnorm ? 1 : 2],
+            K = krn_kv_heads(c->dim, headnorm ? 1 : 2, headnorm ? 3 : 4);
+    return H + (with_values ? 2 : 1) * K;
+}
+
+static op_tensors llama_tensors(const op_case *c)
+{
+    const int64_t *d = c->dim;
+    bool headnorm = c->op == ATOM_OP_headnorm;
+    int64_t rows = headnorm ? d[0] : d[0] * d[1], D = d[headnorm ? 2 : 3];
+    if (c->op == ATOM_OP_rmsnorm)
+        return (op_tensors){.in = {{"x", KIND_ACT, d[0] * d[1]}},
+                            .params = {{"w", KIND_ACT, d[1]}},
+                            .out = {{"y", KIND_ACT, d[0] * d[1]}},
+                            .saved = {{"rstd", KIND_STAT, d[0]}}};
+    if (c->op == ATOM_OP_swiglu)
+        return (op_tensors){.in = {{"x", KIND_ACT, 2 * d[0] * d[1]}},
+                            .out = {{"y", KIND_ACT, d[0] * d[1]}}};
+    op_tensors t = {.in = {{"qkv", KIND_ACT, rows * qkv_heads(c, true) * D}},
+                    .out = {{"y", KIND_ACT, rows * qkv_heads(c, true) * D}}};
+    if (headnorm) {
+        t.params[0] = (op_tensor){"wq", KIND_ACT, D};
+        t.params[1] = (op_tensor){"wk", KIND_ACT, D};
+        t.saved[0] = (op_tensor){"rstd", KIND_STAT, rows * qkv_heads(c, false)};
+    }
+    return t;
+}
+
 static op_tensors tensors_of(const op_case *c)
 {
     const int64_t *d = c->dim;
     switch (c->op) {
     case ATOM_OP_embed:
-        return (op_tensors){
-            .in = {{"tokens", KIND_TOKEN, d[0] * d[1]}},
-            .params = {{"wte", KIND_ACT, d[3] * d[2]}, {"wpe", KIND_ACT, (d[1] + 2) * d[2]}},
-            .out = {{"x", KIND_ACT, d[0] * d[1] * d[2]}}};
+        return (op_tensors){.in = {{"tokens", KIND_TOKEN, d[0] * d[1]}},
+                            .params = {{"wte", KIND_ACT, d[3] * d[2]},
+                                       {"wpe", KIND_ACT, d[4] ? 0 : (d[1] + 2) * d[2]}},
+                            .out = {{"x", KIND_ACT, d[0] * d[1] * d[2]}}};
     case ATOM_OP_layernorm:
         return (op_tensors){.in = {{"x", KIND_ACT, d[0] * d[1]}},
                             .params = {{"w", KIND_ACT, d[1]}, {"b", KIND_ACT, d[1]}},
                             .out = {{"y", KIND_ACT, d[0] * d[1]}},
                             .saved = {{"mean", KIND_STAT, d[0]}, {"rstd", KIND_STAT, d[0]}}};
     case ATOM_OP_attention:
-        return (op_tensors){.in = {{"qkv", KIND_ACT, d[0] * d[1] * 3 * d[2] * d[3]}},
+        return (op_tensors){.in = {{"qkv", KIND_ACT, d[0] * d[1] * qkv_heads(c, true) * d[3]}},
                             .out = {{"y", KIND_ACT, d[0] * d[1] * d[2] * d[3]}},
                             .saved = {{"lse", KIND_STAT, d[0] * d[2] * d[1]}}};
     case ATOM_OP_cross_entropy:
@@ -159,6 +219,11 @@ static op_tensors tensors_of(const op_case *c)
     case ATOM_OP_add:
     case ATOM_OP_dropout_add:
         return elementwise(c, true);
+    case ATOM_OP_rmsnorm:
+    case ATOM_OP_headnorm:
+    case ATOM_OP_rope:
+    case ATOM_OP_swiglu:
+        return llama_tensors(c);
     case ATOM_OP_N:
         break;
     }
@@ -183,8 +248,9 @@ static const op_tensor nothing = {"-", KIND_NONE, 0};
 static const char *d_name(const char *name)
 {
     static const char *const names[][2] = {
-        {"x", "dx"},     {"r", "dr"},     {"w", "dw"},     {"b", "db"},           {"y", "dy"},
-        {"qkv", "dqkv"}, {"wte", "dwte"}, {"wpe", "dwpe"}, {"logits", "dlogits"},
+        {"x", "dx"},           {"r", "dr"},     {"w", "dw"},     {"b", "db"},
+        {"y", "dy"},           {"qkv", "dqkv"}, {"wte", "dwte"}, {"wpe", "dwpe"},
+        {"logits", "dlogits"}, {"wq", "dwq"},   {"wk", "dwk"},
     };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (names[i][0][0] == name[0] && names[i][0][1] == name[1] &&
@@ -243,10 +309,15 @@ krn_args op_args(const op_case *c)
 {
     static const uint32_t flags[VARIANT_N] = {0, KRN_ADD_D_IN0 | KRN_ADD_D_IN1, KRN_ADD_D_IN1,
                                               KRN_ADD_D_IN0};
+    /* plain; divided; llama3 with frequencies on all three sides of its limits; plain, wide */
+    static const atom_rope ropes[VARIANT_N] = {
+        {1e4f, 1, 0, 0, 0}, {1e4f, 4, 0, 0, 0}, {5e5f, 8, 1, 4, 64}, {1e6f, 1, 0, 0, 0}};
     static const float ps[VARIANT_N] = {0.0f, 0.1f, 0.3f, 0.75f};
     krn_args args = {.eps = 1e-5f, .flags = flags[c->variant], .rng = 7 + c->variant};
     bool random = atom_op_get(c->op)->flags & ATOM_OP_RANDOM;
     args.p = random ? ps[c->variant] : 0.0f;
+    if (c->op == ATOM_OP_rope)
+        args.rope = ropes[c->variant];
     for (int i = 0; i < KRN_DIM_MAX; i++)
         args.dim[i] = c->dim[i];
     return args;

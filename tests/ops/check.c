@@ -162,6 +162,16 @@ void check_case(report *r, const krn_table *table, const krn_table *spec, const 
     r->checked++;
 }
 
+/* What the table says it cannot (krn_table.can) is not asked of it. */
+static bool beyond(const krn_table *table, const op_shape *shape)
+{
+    uint32_t need = shape->dim[4] == 0               ? 0
+                    : shape->op == ATOM_OP_attention ? KRN_CAN_GROUPED
+                    : shape->op == ATOM_OP_embed     ? KRN_CAN_NO_PLACES
+                                                     : 0;
+    return need & ~table->can;
+}
+
 void check_op(report *r, const krn_table *table, const krn_table *spec, atom_op op)
 {
     size_t n, cases = 0;
@@ -176,6 +186,8 @@ void check_op(report *r, const krn_table *table, const krn_table *spec, atom_op 
     }
     for (size_t i = 0; i < n; i++) {
         if (shapes[i].op != op || (r->shapes_max && cases >= r->shapes_max * VARIANT_N))
+            continue;
+        if (beyond(table, &shapes[i]))
             continue;
         if (r->work_max && op_work(shapes[i].dim) > r->work_max)
             continue;

@@ -45,6 +45,18 @@ static const limit limits[] = {
     {ATOM_OP_classifier, GROUP_OUT, 2e-6f, 2e-6f, "f32 logits, never rounded"},
     {ATOM_OP_classifier, GROUP_D_IN, 2e-5f, 1e-2f, "p - 1 cancels; dlogits may be rounded to act"},
     {ATOM_OP_classifier, GROUP_D_PARAM, 1e-5f, 1e-2f, "dlogits may be rounded to act"},
+    {ATOM_OP_rmsnorm, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums of a row, once"},
+    {ATOM_OP_rmsnorm, GROUP_SAVED, 2e-6f, 2e-6f, "f32 sums of a row, kept in f32"},
+    {ATOM_OP_rmsnorm, GROUP_D_IN, 5e-6f, 1e-3f, "f32 sums of a row cancel, once"},
+    {ATOM_OP_rmsnorm, GROUP_D_PARAM, 5e-6f, 5e-6f, "f32 sums over rows"},
+    {ATOM_OP_headnorm, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums of a head, once"},
+    {ATOM_OP_headnorm, GROUP_SAVED, 2e-6f, 2e-6f, "f32 sums of a head, kept in f32"},
+    {ATOM_OP_headnorm, GROUP_D_IN, 5e-6f, 1e-3f, "f32 sums of a head cancel, once"},
+    {ATOM_OP_headnorm, GROUP_D_PARAM, 5e-6f, 5e-6f, "f32 sums over rows and heads"},
+    {ATOM_OP_rope, GROUP_OUT, 5e-7f, 1e-3f, "sine and cosine rounded to f32, once"},
+    {ATOM_OP_rope, GROUP_D_IN, 5e-7f, 1e-3f, "as its output"},
+    {ATOM_OP_swiglu, GROUP_OUT, 1e-6f, 1e-3f, "f32 exp, once"},
+    {ATOM_OP_swiglu, GROUP_D_IN, 2e-6f, 1e-3f, "f32 exp, once"},
 };
 
 double op_limit(atom_op op, place_group group, atom_dtype dtype)

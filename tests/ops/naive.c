@@ -37,7 +37,7 @@ static void naive_embed(krn_ctx *cx, const krn_args *a)
         for (int64_t t = 0; t < T; t++)
             for (int64_t c = 0; c < C; c++)
                 at(a, 3)[(b * T + t) * C + c] =
-                    at(a, 1)[tokens[b * T + t] * C + c] + at(a, 2)[t * C + c];
+                    at(a, 1)[tokens[b * T + t] * C + c] + (at(a, 2) ? at(a, 2)[t * C + c] : 0);
 }
 
 static void naive_dropout(krn_ctx *cx, const krn_args *a)
@@ -101,16 +101,17 @@ static void naive_gelu(krn_ctx *cx, const krn_args *a)
 static void naive_attention(krn_ctx *cx, const krn_args *a)
 {
     int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3], C = H * D;
+    int64_t K = a->dim[4] ? a->dim[4] : H, R = C + 2 * K * D;
     const double *qkv = a->buf[0];
     for (int64_t b = 0; b < B; b++)
         for (int64_t h = 0; h < H; h++)
             for (int64_t t = 0; t < T; t++) {
-                const double *q = qkv + (b * T + t) * 3 * C + h * D;
+                const double *q = qkv + (b * T + t) * R + h * D;
                 double sum = 0, *y = at(a, 1) + (b * T + t) * C + h * D;
                 for (int64_t d = 0; d < D; d++)
                     y[d] = 0;
                 for (int64_t s = 0; s <= t; s++) {
-                    const double *k = qkv + (b * T + s) * 3 * C + C + h * D, *v = k + C;
+                    const double *k = qkv + (b * T + s) * R + C + h * K / H * D, *v = k + K * D;
                     double score = 0;
                     for (int64_t d = 0; d < D; d++)
                         score += q[d] * k[d] / sqrt((double)D);
@@ -124,6 +125,75 @@ static void naive_attention(krn_ctx *cx, const krn_args *a)
                     y[d] /= sum;
                 at(a, 2)[(b * H + h) * T + t] = log(sum);
             }
+}
+
+/* y = x w / sqrt(mean(x^2) + eps) of n numbers; gives 1 / sqrt(..). */
+static double rms(const krn_args *a, const double *x, const double *w, double *y, int64_t n)
+{
+    double mean = 0;
+    for (int64_t i = 0; i < n; i++)
+        mean += x[i] * x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * w[i] / sqrt(mean + (double)a->eps);
+    return 1 / sqrt(mean + (double)a->eps);
+}
+
+static void naive_rmsnorm(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t C = a->dim[1];
+    for (int64_t n = 0; n < a->dim[0]; n++)
+        at(a, 3)[n] = rms(a, at(a, 0) + n * C, at(a, 1), at(a, 2) + n * C, C);
+}
+
+static void naive_headnorm(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t H = a->dim[1], D = a->dim[2], K = a->dim[3] ? a->dim[3] : H;
+    for (int64_t n = 0; n < a->dim[0]; n++)
+        for (int64_t h = 0; h < H + 2 * K; h++) {
+            const double *x = at(a, 0) + (n * (H + 2 * K) + h) * D;
+            double *y = at(a, 3) + (n * (H + 2 * K) + h) * D;
+            for (int64_t d = 0; d < D && h >= H + K; d++)
+                y[d] = x[d];
+            if (h < H + K)
+                at(a, 4)[n * (H + K) + h] = rms(a, x, at(a, h < H ? 1 : 2), y, D);
+        }
+}
+
+static void naive_rope(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3];
+    int64_t K = a->dim[4] ? a->dim[4] : H;
+    const atom_rope *r = &a->rope;
+    for (int64_t n = 0; n < B * T; n++)
+        for (int64_t h = 0; h < H + 2 * K; h++)
+            for (int64_t d = 0; d < D; d++) {
+                const double *x = at(a, 0) + (n * (H + 2 * K) + h) * D;
+                double f = 1 / pow((double)r->theta, (double)(d % (D / 2) * 2) / (double)D);
+                double turns = (double)r->original * f / (2 * M_PI);
+                double keep = (turns - (double)r->low) / (double)(r->high - r->low);
+                if (r->original == 0)
+                    keep = 0;
+                keep = fmin(fmax(keep, 0), 1);
+                f = (double)(float)(keep * f + (1 - keep) * f / (double)r->factor);
+                double angle = f * (double)(a->dim[5] + n % T);
+                double other = d < D / 2 ? -x[d + D / 2] : x[d - D / 2];
+                at(a, 1)[(n * (H + 2 * K) + h) * D + d] =
+                    h < H + K ? x[d] * cos(angle) + other * sin(angle) : x[d];
+            }
+}
+
+static void naive_swiglu(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t F = a->dim[1];
+    for (int64_t n = 0; n < a->dim[0]; n++)
+        for (int64_t f = 0; f < F; f++) {
+            const double *x = at(a, 0) + n * 2 * F + f;
+            at(a, 1)[n * F + f] = x[0] / (1 + exp(-x[0])) * x[F];
+        }
 }
 
 static void naive_dropout_add(krn_ctx *cx, const krn_args *a)

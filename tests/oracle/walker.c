@@ -44,7 +44,23 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         dim[0] = B;
         dim[1] = T;
         dim[2] = node->heads;
-        dim[3] = width / 3 / node->heads;
+        dim[4] = node->kv_heads ? node->kv_heads : node->heads;
+        dim[3] = width / (node->heads + 2 * dim[4]);
+        break;
+    case ATOM_OP_rope:
+        dim[0] = B;
+        dim[1] = T;
+        dim[2] = node->heads;
+        dim[4] = node->kv_heads ? node->kv_heads : node->heads;
+        dim[3] = width / (node->heads + 2 * dim[4]);
+        break;
+    case ATOM_OP_headnorm:
+        dim[1] = node->heads;
+        dim[3] = node->kv_heads ? node->kv_heads : node->heads;
+        dim[2] = width / (node->heads + 2 * dim[3]);
+        break;
+    case ATOM_OP_swiglu:
+        dim[1] = width / 2;
         break;
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu:
@@ -59,6 +75,7 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         dim[1] = 0;
         break;
     case ATOM_OP_layernorm:
+    case ATOM_OP_rmsnorm:
     case ATOM_OP_cross_entropy:
         break;
     case ATOM_OP_N:
@@ -73,7 +90,7 @@ static void *wire_at(const walker *w, int32_t param)
 
 static krn_args args_of(const walker *w, const graph_node *node)
 {
-    krn_args args = {.eps = node->eps, .p = node->p, .rng = node->rng};
+    krn_args args = {.eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope};
     node_dims(w->g, node, args.dim);
     return args;
 }

@@ -183,7 +183,7 @@ static void says_what_is_wrong(void **state)
         {HEAD EMBED "node n op=gelu in=e p=0x1p-1\n", "line 8:", "dropout probability"},
         {HEAD EMBED "node n op=dropout in=e p=0x1p0\n", "line 8:", "dropout probability"},
         {HEAD EMBED "node n op=add in=e,e\n", "line 8:", "same tensor"},
-        {HEAD EMBED "node n op=attention in=e heads=1\n", "line 8:", "width 4 is not 3 x"},
+        {HEAD EMBED "node n op=attention in=e heads=1\n", "line 8:", "width 4 is not 1 heads"},
         {HEAD EMBED "node n op=attention in=e\n", "line 8:", "heads is 0"},
         {HEAD EMBED "node n op=linear in=e params=wpe,wpe\n", "line 8:", "are the same"},
         {HEAD EMBED "node n op=linear in=e\n", "line 8:", "has 0 parameters"},
@@ -198,7 +198,7 @@ static void says_what_is_wrong(void **state)
          "line 9:", "must be a graph input i32[2,3]"},
         {HEAD EMBED "param w dims=12,4 init=zero\nnode a op=linear in=e params=w\n"
                     "node n op=attention in=a heads=3\n",
-         "line 10:", "width 12 is not 3 x 3 heads"},
+         "line 10:", "width 12 is not 3 heads"},
         {HEAD EMBED "param w dims=7,4 init=zero\nnode a op=linear in=e params=w\n"
                     "node n op=add in=a,e\n",
          "line 10:", "are 7 and 4 wide"},

@@ -20,7 +20,7 @@ typedef struct query_block {
 KRN_INLINE void prepare_head(atom_dtype dtype, const attention_job *j, uint32_t i)
 {
     attention_head a = attention_head_at(j, i, 0);
-    int64_t step = 3 * j->C;
+    int64_t step = j->row;
     attention_turn(dtype, j, a.space.keys_t, j->qkv, attention_qkv_at(&a, 1, 0), step);
     attention_widen(dtype, j, a.space.query, j->qkv, attention_qkv_at(&a, 0, 0), step, j->T);
     attention_widen(dtype, j, a.space.values, j->qkv, attention_qkv_at(&a, 2, 0), step, j->T);

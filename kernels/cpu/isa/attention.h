@@ -16,6 +16,7 @@
 
 typedef struct attention_job {
     int64_t B, T, H, D, C, W, blocks;
+    int64_t group, row; /* query heads per key head; width of a row of qkv */
     const void *qkv, *y, *dy;
     void *out, *dqkv;
     float *lse;
@@ -37,13 +38,16 @@ typedef struct attention_head {
 KRN_INLINE attention_job attention_job_open(krn_ctx *cx, const krn_args *args, int backward)
 {
     krn_carve one = {NULL, 0};
-    int64_t T = args->dim[1], D = args->dim[3];
+    int64_t T = args->dim[1], D = args->dim[3], H = args->dim[2];
+    int64_t K = krn_kv_heads(args->dim, 2, 4);
     (void)attention_space_carve(&one, backward, T, D);
     return (attention_job){.B = args->dim[0],
                            .T = T,
-                           .H = args->dim[2],
+                           .H = H,
                            .D = D,
-                           .C = args->dim[2] * D,
+                           .C = H * D,
+                           .group = H / K,
+                           .row = (H + 2 * K) * D,
                            .W = attention_width(D),
                            .blocks = attention_blocks(T),
                            .qkv = args->buf[0],
@@ -82,11 +86,12 @@ KRN_INLINE attention_head attention_amx_head_at(const attention_job *j, int64_t 
                             .amx = attention_amx_space_carve(&carve, backward, j->T, j->D)};
 }
 
-/* Element of part 0 q, 1 k, 2 v of qkv[B,T,3C] at time t; of y[B,T,C]. */
+/* Element of part 0 q, 1 k, 2 v of qkv[B,T,(H+2K)D] at time t; of y[B,T,C]. */
 KRN_INLINE int64_t attention_qkv_at(const attention_head *a, int part, int64_t t)
 {
     const attention_job *j = a->job;
-    return ((a->b * j->T + t) * 3 + part) * j->C + a->h * j->D;
+    int64_t head = part == 0 ? a->h : j->H + (part - 1) * (j->H / j->group) + a->h / j->group;
+    return (a->b * j->T + t) * j->row + head * j->D;
 }
 KRN_INLINE int64_t attention_y_at(const attention_head *a, int64_t t)
 {

@@ -27,7 +27,7 @@ typedef struct query_block {
 static void prepare_block(const attention_head *a, int64_t t)
 {
     const attention_job *j = a->job;
-    int64_t W = j->W, step = 3 * j->C, n = krn_min(BLOCK, j->T - t);
+    int64_t W = j->W, step = j->row, n = krn_min(BLOCK, j->T - t);
     int64_t next = krn_min(BLOCK, j->T - t - n);
     pack_from part[3];
     for (int i = 0; i < 3; i++) {

@@ -34,7 +34,7 @@ static void prepare_block(const attention_head *a, int64_t t)
 {
     const attention_job *j = a->job;
     const attention_amx_space *s = &a->amx;
-    int64_t W = j->W, at = t * W, step = 3 * j->C, n = krn_min(BLOCK, j->T - t);
+    int64_t W = j->W, at = t * W, step = j->row, n = krn_min(BLOCK, j->T - t);
     int64_t next = krn_min(BLOCK, j->T - t - n);
     pack_from part[3], dy = pack_at(ATOM_BF16, j->dy, attention_y_at(a, t), j->C, n, j->D);
     for (int i = 0; i < 3; i++) {
@@ -109,8 +109,9 @@ KRN_INLINE void gradient_rows(const attention_head *a, tile_space *s, int64_t t0
     }
 }
 
-/* One tile: queries t0.., keys s0... */
-static void add_tile(const attention_head *a, int64_t t0, int64_t s0)
+/* One tile: queries t0.., keys s0... It adds to dk and dv of `sum`, the first head of the group. */
+static void add_tile(const attention_head *a, const attention_amx_space *sum, int64_t t0,
+                     int64_t s0)
 {
     const attention_amx_space *s = &a->amx;
     int64_t W = a->job->W;
@@ -128,9 +129,10 @@ static void add_tile(const attention_head *a, int64_t t0, int64_t s0)
         for (int64_t r = 0; r < BLOCK; r += 2)
             gradient_rows(a, &tile, t0, s0, r, false, factor);
     }
-    bool add = t0 > s0;
-    amx_mul(s->dv_t, BLOCK, add, s->dy_t + t0 * W, BLOCK, tile.p, BLOCK, W, BLOCK, BLOCK);
-    amx_mul(s->dk_t, BLOCK, add, s->query_t + t0 * W, BLOCK, tile.ds_pairs, BLOCK, W, BLOCK, BLOCK);
+    bool add = t0 > s0 || s->dv_t != sum->dv_t;
+    amx_mul(sum->dv_t, BLOCK, add, s->dy_t + t0 * W, BLOCK, tile.p, BLOCK, W, BLOCK, BLOCK);
+    amx_mul(sum->dk_t, BLOCK, add, s->query_t + t0 * W, BLOCK, tile.ds_pairs, BLOCK, W, BLOCK,
+            BLOCK);
     amx_mul(s->out + t0 * W, W, s0 > 0, tile.ds, BLOCK, s->keys + s0 * W, W, BLOCK, W, BLOCK);
 }
 
@@ -158,26 +160,42 @@ static void put_turned(const attention_head *a, int part, int64_t t0, int64_t n,
         put_row(a, part, t0 + t, rows + t * W);
 }
 
-static void run_head(void *ctx, uint32_t i, uint32_t worker)
+static void prepare_head(const attention_head *a)
+{
+    for (int64_t t = 0; t < a->job->T; t += BLOCK) {
+        prepare_block(a, t);
+        prepare_stats(a, t);
+    }
+}
+
+/* A key head and the query heads that share it: first .. first + group, over all samples. */
+static void run_group(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
     const attention_job *j = ctx;
-    attention_head a = attention_amx_head_at(j, i, 1);
-    for (int64_t t = 0; t < j->T; t += BLOCK) {
-        prepare_block(&a, t);
-        prepare_stats(&a, t);
+    int64_t first = (int64_t)i * j->group, end = first + j->group;
+    attention_head a = attention_amx_head_at(j, first, 1);
+    for (int64_t h = first; h < end; h++) {
+        attention_head one = attention_amx_head_at(j, h, 1);
+        prepare_head(&one);
     }
     for (int64_t s0 = 0; s0 < j->T; s0 += BLOCK) {
         int64_t n = krn_min(BLOCK, j->T - s0);
         amx_open(32);
-        for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
-            add_tile(&a, t0, s0);
+        for (int64_t h = first; h < end; h++) {
+            attention_head one = attention_amx_head_at(j, h, 1);
+            for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
+                add_tile(&one, &a.amx, t0, s0);
+        }
         amx_close();
         put_turned(&a, 1, s0, n, a.amx.dk_t, a.amx.turn);
         put_turned(&a, 2, s0, n, a.amx.dv_t, a.amx.turn);
     }
-    for (int64_t t = 0; t < j->T; t++)
-        put_row(&a, 0, t, a.amx.out + t * j->W);
+    for (int64_t h = first; h < end; h++) {
+        attention_head one = attention_amx_head_at(j, h, 1);
+        for (int64_t t = 0; t < j->T; t++)
+            put_row(&one, 0, t, one.amx.out + t * j->W);
+    }
 }
 
 void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args)
@@ -189,7 +207,7 @@ void krn_cpu_attention_amx_bwd(krn_ctx *cx, const krn_args *args)
     j.dqkv = args->buf[4];
     j.add = args->flags & KRN_ADD_D_IN0;
     if (j.dqkv)
-        krn_each(cx->threads, j.B * j.H, run_head, &j);
+        krn_each(cx->threads, j.B * j.H / j.group, run_group, &j);
 }
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * Owns attention's backward. One idea: a task is one head; it takes the blocks of keys in order and
- * for each the blocks of queries from the diagonal on, rebuilds the probabilities of a 64 x 64 tile
- * from lse, and adds to dk, dv (of this block of keys) and dq (of the whole head) in that fixed
- * order. The transposed factors of dk and dv cost nothing: tile.h reads its left operand with any
- * strides.
+ * Owns attention's backward. One idea: a task is one key head and the query heads that share it; it
+ * takes the blocks of keys in order and for each the heads and blocks of queries from the diagonal
+ * on, rebuilds the probabilities of a 64 x 64 tile from lse, and adds to dk, dv (of this block of
+ * keys) and dq (of the whole head) in that fixed order. The transposed factors of dk and dv cost
+ * nothing: tile.h reads its left operand with any strides.
  */
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/attention.h"
@@ -14,7 +14,7 @@ KRN_INLINE void prepare(atom_dtype dtype, const attention_head *a)
 {
     const attention_job *j = a->job;
     const attention_space *s = &a->space;
-    int64_t step = 3 * j->C, k = attention_qkv_at(a, 1, 0);
+    int64_t step = j->row, k = attention_qkv_at(a, 1, 0);
     attention_turn(dtype, j, s->keys_t, j->qkv, k, step);
     attention_turn(dtype, j, s->values_t, j->qkv, attention_qkv_at(a, 2, 0), step);
     attention_widen(dtype, j, s->query, j->qkv, attention_qkv_at(a, 0, 0), step, j->T);
@@ -93,33 +93,44 @@ KRN_INLINE void put_rows(atom_dtype dtype, const attention_head *a, int part, co
     }
 }
 
-KRN_INLINE void run_head(atom_dtype dtype, const attention_job *j, uint32_t i)
+/* Key head i % K of sample i / K: query heads first .. first + group, counted over all samples. */
+KRN_INLINE void run_group(atom_dtype dtype, const attention_job *j, uint32_t i)
 {
-    attention_head a = attention_head_at(j, i, 1);
+    int64_t first = (int64_t)i * j->group, end = first + j->group;
+    attention_head a = attention_head_at(j, first, 1);
     float *dk = a.space.out, *dv = dk + BLOCK * j->W;
-    prepare(dtype, &a);
+    for (int64_t h = first; h < end; h++) {
+        attention_head one = attention_head_at(j, h, 1);
+        prepare(dtype, &one);
+    }
     for (int64_t s0 = 0; s0 < j->T; s0 += BLOCK) {
         memset(dk, 0, (size_t)(2 * BLOCK * j->W) * sizeof *dk);
-        for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
-            add_tile(&a, t0, s0, dk, dv);
+        for (int64_t h = first; h < end; h++) {
+            attention_head one = attention_head_at(j, h, 1);
+            for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
+                add_tile(&one, t0, s0, dk, dv);
+        }
         put_rows(dtype, &a, 1, dk, s0, krn_min(BLOCK, j->T - s0));
         put_rows(dtype, &a, 2, dv, s0, krn_min(BLOCK, j->T - s0));
     }
-    put_rows(dtype, &a, 0, a.space.dq, 0, j->T);
+    for (int64_t h = first; h < end; h++) {
+        attention_head one = attention_head_at(j, h, 1);
+        put_rows(dtype, &one, 0, one.space.dq, 0, j->T);
+    }
 }
 
-static void head_f32(void *ctx, uint32_t i, uint32_t worker)
+static void group_f32(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
-    run_head(ATOM_F32, ctx, i);
+    run_group(ATOM_F32, ctx, i);
 }
-static void head_bf16(void *ctx, uint32_t i, uint32_t worker)
+static void group_bf16(void *ctx, uint32_t i, uint32_t worker)
 {
     (void)worker;
-    run_head(ATOM_BF16, ctx, i);
+    run_group(ATOM_BF16, ctx, i);
 }
 
-static void run(krn_ctx *cx, const krn_args *args, atom_task head)
+static void run(krn_ctx *cx, const krn_args *args, atom_task group)
 {
     attention_job j = attention_job_open(cx, args, 1);
     j.y = args->buf[1];
@@ -128,12 +139,12 @@ static void run(krn_ctx *cx, const krn_args *args, atom_task head)
     j.dqkv = args->buf[4];
     j.add = args->flags & KRN_ADD_D_IN0;
     if (j.dqkv)
-        krn_each(cx->threads, j.B * j.H, head, &j);
+        krn_each(cx->threads, j.B * j.H / j.group, group, &j);
 }
 
 void KRN_ISA(krn_cpu_attention_bwd_f32)(krn_ctx *cx, const krn_args *args)
 {
-    run(cx, args, head_f32);
+    run(cx, args, group_f32);
 }
 void KRN_ISA(krn_cpu_attention_bwd_bf16)(krn_ctx *cx, const krn_args *args)
 {
@@ -143,5 +154,5 @@ void KRN_ISA(krn_cpu_attention_bwd_bf16)(krn_ctx *cx, const krn_args *args)
         return;
     }
 #endif
-    run(cx, args, head_bf16);
+    run(cx, args, group_bf16);
 }

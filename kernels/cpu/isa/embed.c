@@ -22,6 +22,12 @@ KRN_INLINE void fwd_rows(atom_dtype dtype, const krn_args *args, uint32_t index)
     int64_t end = krn_min(n + ROWS, args->dim[0] * T), whole = C - C % VF_LANES;
     for (; n < end; n++) {
         int64_t row = token_at(args, n) * C, place = n % T * C, c = 0;
+        if (!args->buf[2]) { /* no positions: the row as it is */
+            int64_t each = dtype == ATOM_F32 ? 4 : 2;
+            memcpy((char *)args->buf[3] + n * C * each, (const char *)args->buf[1] + row * each,
+                   (size_t)(C * each));
+            continue;
+        }
         for (; c < whole; c += VF_LANES)
             vf_store_act(dtype, args->buf[3], n * C + c,
                          vf_load_act(dtype, args->buf[1], row + c) +

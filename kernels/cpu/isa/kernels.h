@@ -19,6 +19,10 @@ KRN_VEC_ENTRIES(layernorm)
 KRN_VEC_ENTRIES(gelu)
 KRN_VEC_ENTRIES(add)
 KRN_VEC_ENTRIES(dropout_add)
+KRN_VEC_ENTRIES(rmsnorm)
+KRN_VEC_ENTRIES(headnorm)
+KRN_VEC_ENTRIES(rope)
+KRN_VEC_ENTRIES(swiglu)
 #undef KRN_VEC_ENTRIES
 
 void KRN_ISA(krn_cpu_round_f32)(krn_ctx *cx, void *dst, const float *src, uint64_t n);

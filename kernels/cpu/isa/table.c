@@ -11,6 +11,8 @@
     {                                                                                              \
         ENTRY(embed, direction), ENTRY(dropout, direction), ENTRY(layernorm, direction),           \
             ENTRY(gelu, direction), ENTRY(add, direction), ENTRY(dropout_add, direction),          \
+            ENTRY(rmsnorm, direction), ENTRY(headnorm, direction), ENTRY(rope, direction),         \
+            ENTRY(swiglu, direction),                                                              \
     }
 
 const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
