@@ -53,7 +53,7 @@ static __device__ __forceinline__ void store1(krn_bf16 *x, float v)
 }
 
 template <typename A>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     adamw(krn_adamw_step step, A *wire, float *master, float *m, float *v, uint64_t n)
 {
     uint64_t at = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;

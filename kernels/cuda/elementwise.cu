@@ -101,7 +101,7 @@ static __device__ __forceinline__ float factor_of(bool on, const krn_dropout *dr
 
 /* y = mask x (+ r); r may be NULL. */
 template <typename A>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     dropout_add_fwd(A *y, const A *x, const A *r, krn_dropout drop, const krn_step *step, int64_t n)
 {
     constexpr int W = krn_pack<A>::N;
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* dx (+)= mask dy, dr (+)= dy; either may be NULL. */
 template <typename A>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     dropout_add_bwd(A *dx, A *dr, const A *dy, uint32_t flags, krn_dropout drop,
                     const krn_step *step, int64_t n)
 {

@@ -109,6 +109,79 @@ static __device__ __forceinline__ void krn_store16_once(void *at, uint4 bits)
     __stcs((uint4 *)at, bits);
 }
 
+/* ---- copies from global to shared memory that do not wait (sm_80 and up) ---- */
+
+/* 16 bytes, both addresses multiples of 16; zeros where !there (at must still be a valid address).
+ * Complete after krn_copy_wait and, for other threads, a krn_sync(). On older chips it waits. */
+static __device__ __forceinline__ void krn_copy16_async(void *shared, const void *at, bool there)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(at),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+#else
+    uint4 none = {0, 0, 0, 0};
+    *(uint4 *)shared = there ? *(const uint4 *)at : none;
+#endif
+}
+/* Ends a group of copies of this thread. */
+static __device__ __forceinline__ void krn_copy_commit(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+/* Waits until at most N of this thread's groups are under way. */
+template <int N> static __device__ __forceinline__ void krn_copy_wait(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+/* ---- matrix fragments of a warp ---- */
+
+/*
+ * d[16,8] += a[16,16] b[16,8], bf16 in, f32 sums (sm_80 and up). With g = lane / 4, t = lane % 4:
+ *   a[0] row g, columns 2t 2t+1      a[1] row g+8, the same      a[2], a[3]: 8 columns further
+ *   b[0] rows 2t 2t+1 of column g    b[1]: 8 rows further
+ *   d[0] d[1] row g, columns 2t 2t+1     d[2] d[3] row g+8
+ * The lower half of a register holds the lower index.
+ */
+static __device__ __forceinline__ void krn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    (void)d, (void)a, (void)b;
+    __trap(); /* no bf16 on this chip: the registry refuses it */
+#endif
+}
+/*
+ * Four 8 x 8 matrices of 16-bit elements from shared memory. Lane l gives the address of row l % 8
+ * of matrix l / 8 (16 bytes, aligned). m[i]: row g, columns 2t 2t+1 of matrix i; with TURNED: rows
+ * 2t 2t+1 of column g.
+ */
+template <bool TURNED>
+static __device__ __forceinline__ void krn_load_matrices(uint32_t m[4], const void *row)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    if constexpr (TURNED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                     : "r"(at)
+                     : "memory");
+}
+
 #endif /* the shim has the same names */
 
 /* ---- element types ---- */

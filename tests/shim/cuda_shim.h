@@ -167,4 +167,72 @@ static inline void krn_store16_once(void *at, uint4 bits)
     krn_store16(at, bits);
 }
 
+/* Nothing arrives before the wait, so what reads too early reads NaN. */
+void shim_copy_async(void *shared, const void *at, bool there);
+void shim_copy_commit(void);
+void shim_copy_wait(int groups);
+
+static inline void krn_copy16_async(void *shared, const void *at, bool there)
+{
+    shim_aligned(shared);
+    shim_aligned(at);
+    shim_copy_async(shared, at, there);
+}
+static inline void krn_copy_commit(void)
+{
+    shim_copy_commit();
+}
+template <int N> static inline void krn_copy_wait(void)
+{
+    shim_copy_wait(N);
+}
+
+static inline float shim_bf16_at(uint32_t pair, int half)
+{
+    return krn_from_bits(half ? pair & 0xffff0000u : pair << 16);
+}
+
+/*
+ * The 16 x 8 product by its definition: every lane gives its fragments, and computes its four
+ * elements of d from the rows and columns of others. Sums in f64, so that no order is favoured.
+ */
+static inline void krn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const unsigned char *slots = shim_warp_exchange(mine, sizeof mine);
+    int lane = (int)(threadIdx.x & 31u);
+    struct fragments {
+        uint32_t word[6];
+    };
+    for (int e = 0; e < 4; e++) {
+        int row = lane / 4 + (e / 2) * 8, column = lane % 4 * 2 + e % 2;
+        double sum = (double)d[e];
+        for (int k = 0; k < 16; k++) {
+            fragments left = shim_slot<fragments>(slots, row % 8 * 4 + k % 8 / 2);
+            fragments right = shim_slot<fragments>(slots, column * 4 + k % 8 / 2);
+            sum += (double)shim_bf16_at(left.word[row / 8 + k / 8 * 2], k % 2) *
+                   (double)shim_bf16_at(right.word[4 + k / 8], k % 2);
+        }
+        d[e] = (float)sum;
+    }
+}
+
+template <bool TURNED> static inline void krn_load_matrices(uint32_t m[4], const void *row)
+{
+    shim_aligned(row);
+    const unsigned char *slots = shim_warp_exchange(&row, sizeof row);
+    int g = (int)(threadIdx.x & 31u) / 4, t = (int)(threadIdx.x & 31u) % 4;
+    for (int i = 0; i < 4; i++) {
+        uint16_t low, high;
+        const uint16_t *first = shim_slot<const uint16_t *>(slots, i * 8 + (TURNED ? 2 * t : g));
+        const uint16_t *second =
+            TURNED ? shim_slot<const uint16_t *>(slots, i * 8 + 2 * t + 1) : first;
+        low = first[TURNED ? g : 2 * t];
+        high = second[TURNED ? g : 2 * t + 1];
+        m[i] = (uint32_t)low | (uint32_t)high << 16;
+    }
+    /* The rows are read here: nobody writes them before all lanes have. */
+    (void)shim_warp_exchange("", 1);
+}
+
 #endif

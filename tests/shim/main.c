@@ -1,6 +1,6 @@
 /*
  * check_shim fp32|bf16 [OP..]: the kernels of kernels/cuda, under the shim, against ref.
- * check_shim host: AdamW, round and sumsq bit for bit.
+ * check_shim host: AdamW, round and sumsq bit for bit; the matrix primitives against plain loops.
  * check_shim twisted NAME: a kernel that is wrong; the shim or the sanitizer must stop the program.
  */
 #include "tests/ops/checkop.h"
@@ -38,6 +38,9 @@ int main(int argc, char **argv)
     if (strcmp(what, "host") == 0) {
         report r = {.backend = "cuda-shim"};
         check_host(&r, shim_host_table());
+        int wrong = shim_check_matrices();
+        if (wrong)
+            report_fail(&r, NULL, false, "matrix primitives: %d elements are wrong", wrong);
         return finish(&r);
     }
     atom_dtype dtype;

@@ -27,12 +27,21 @@ namespace
 enum { STACK_BYTES = 256 << 10, WARP = 32, FIBERS_MAX = 1024 };
 enum wait_for { RUNS, AT_SYNC, AT_WARP, ENDED };
 
+struct pending {
+    void *shared;
+    const void *at;
+    bool there;
+    uint32_t group;
+};
+
 struct fiber {
     void *sp = nullptr;
     void *stack = nullptr;
     void *fake_stack = nullptr; /* the sanitizer's */
     wait_for state = RUNS;
-    uint32_t exchanges = 0; /* collective steps so far: which half of the slots */
+    uint32_t exchanges = 0;      /* collective steps so far: which half of the slots */
+    std::vector<pending> copies; /* asynchronous, not yet done */
+    uint32_t group = 0;          /* number of the open group */
 };
 
 struct warp_state {
@@ -104,14 +113,24 @@ void to_home(bool for_good)
 #endif
 }
 
-void fiber_main(void)
+__attribute__((noinline)) void fiber_ended(void)
+{
+    fiber &f = e.fibers[(size_t)e.current];
+    if (!f.copies.empty())
+        shim_fail("the thread ends with copies into shared memory under way");
+    f.state = ENDED;
+    e.live--;
+}
+
+/* Never returns, so it must not leave the sanitizer's marks on the stack: the fiber is used again.
+ */
+__attribute__((no_sanitize_address)) void fiber_main(void)
 {
 #if ASAN_FIBERS
     __sanitizer_finish_switch_fiber(nullptr, &e.home_stack, &e.home_bytes);
 #endif
     (*e.thread)();
-    e.fibers[(size_t)e.current].state = ENDED;
-    e.live--;
+    fiber_ended();
     to_home(true);
     shim_fail("an ended thread ran again");
 }
@@ -156,6 +175,8 @@ void prepare_fibers(unsigned threads)
         f.fake_stack = nullptr;
         f.state = RUNS;
         f.exchanges = 0;
+        f.copies.clear();
+        f.group = 0;
         e.ready.push_back((int)i);
     }
     e.live = (int)threads;
@@ -246,6 +267,32 @@ const unsigned char *shim_warp_exchange(const void *mine, size_t bytes)
         }
     }
     return half;
+}
+
+void shim_copy_async(void *shared, const void *at, bool there)
+{
+    fiber &f = e.fibers[(size_t)e.current];
+    f.copies.push_back({shared, at, there, f.group});
+}
+
+void shim_copy_commit(void)
+{
+    e.fibers[(size_t)e.current].group++;
+}
+
+void shim_copy_wait(int groups)
+{
+    fiber &f = e.fibers[(size_t)e.current];
+    std::vector<pending> later;
+    for (const pending &p : f.copies) {
+        if (p.group + (uint32_t)groups >= f.group)
+            later.push_back(p);
+        else if (p.there)
+            memcpy(p.shared, p.at, 16);
+        else
+            memset(p.shared, 0, 16);
+    }
+    f.copies.swap(later);
 }
 
 void *shim_shared(const void *key, size_t bytes)

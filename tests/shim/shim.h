@@ -17,6 +17,8 @@ const krn_table *shim_table(atom_dtype dtype);
 const krn_host_table *shim_host_table(void);
 /* twisted.cu: runs a kernel that is wrong in the named way. False: there is no such kernel. */
 int shim_run_twisted(const char *name);
+/* Matrix and copy primitives against plain loops: how many elements are wrong. */
+int shim_check_matrices(void);
 
 #ifdef __cplusplus
 }
