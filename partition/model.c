@@ -354,7 +354,7 @@ void part_model_use_disk(part_model *m)
     enum {
         BLOCKS = 64,
         ALIGN = 4096,
-        SMALLEST = 16384,
+        SMALLEST = 4096,
         LARGEST = 1 << 20,
         RING = 6,
         SECTOR = 1024

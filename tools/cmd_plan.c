@@ -18,6 +18,8 @@ typedef struct plan_values {
     int64_t sequence_len;
     int32_t dtype;
     uint64_t device_memory, host_memory;
+    int32_t optimizer_state;
+    char *store_dir;
     int64_t gradient_accumulation_steps;
     int32_t recompute;
     bool clip;
@@ -26,6 +28,7 @@ typedef struct plan_values {
 } plan_values;
 
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const places[] = {"auto", "memory", "disk", NULL};
 static const char *const recomputes[] = {"auto", "never", "always", NULL};
 enum { PLAN_DTYPE_AUTO, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 };
 #define AT(member) .offset = offsetof(plan_values, member)
@@ -88,6 +91,19 @@ static const opt_spec specs[] = {
      .max = 0x1p62,
      .flags = OPT_AUTO,
      .help = "Cap on host memory. auto: what the device's host has."},
+    {.name = "optimizer_state",
+     .type = OPT_CHOICE,
+     AT(optimizer_state),
+     .fallback = "auto",
+     .choices = places,
+     .help = "Where master weights and Adam moments live. auto: in memory where they fit, else on "
+             "disk."},
+    {.name = "store_dir",
+     .type = OPT_TEXT,
+     AT(store_dir),
+     .value = "DIR",
+     .help = "Measures the disk of this directory, for a state on disk; without it a plain NVMe "
+             "drive is assumed."},
     {.name = "gradient_accumulation_steps",
      .type = OPT_INT,
      AT(gradient_accumulation_steps),
@@ -216,6 +232,32 @@ fail:
     return st;
 }
 
+/* What a disk costs, and what more memory or a faster disk would buy. */
+static atom_status show_disk(const graph *g, const part_profile *profile, const part_plan *plan,
+                             const part_request *asked)
+{
+    part_plan *roomy = NULL;
+    part_request request = *asked;
+    part_disk disk = part_device_disk(&profile->device);
+    double bytes = (double)g->param_extent * 12, step = plan->predicted_step_seconds;
+    request.disk = 0;
+    request.host_budget_bytes = (uint64_t)1 << 60;
+    request.micro_batches = plan->micro_batches;
+    atom_status st = part_search(g, profile, &request, &roomy, NULL);
+    cli_print("disk              %s read and %s written per step, %s a day; %s while both run%s\n",
+              cli_size((uint64_t)bytes), cli_size((uint64_t)bytes),
+              cli_size((uint64_t)(step > 0 ? bytes * 86400 / step : 0)),
+              cli_seconds(bytes / disk.read_both > bytes / disk.write_both
+                              ? bytes / disk.read_both
+                              : bytes / disk.write_both),
+              disk.assumed ? " (assumed: 2 GB/s in, 1.5 GB/s out; --store-dir measures)" : "");
+    if (st == ATOM_OK)
+        cli_print("                  with %s of host memory a step takes %s\n",
+                  cli_size(roomy->host_peak_bytes), cli_seconds(roomy->predicted_step_seconds));
+    part_plan_close(&roomy);
+    return st == ATOM_E_RESOURCE ? ATOM_OK : st;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     (void)parsed;
@@ -236,9 +278,12 @@ static atom_status run(void *values, const opt_parsed *parsed)
             v->gradient_accumulation_steps < 0 ? 0 : (uint32_t)v->gradient_accumulation_steps,
         .clip = v->clip,
         .recompute = recompute,
+        .disk = v->optimizer_state == 0 ? -1 : v->optimizer_state - 1,
         .evaluate = gen_judge_plan,
         .evaluate_ctx = &judge,
     };
+    if (v->store_dir)
+        ATOM_TRY(train_disk_measure(v->store_dir, STORE_AUTO, &profile->device));
     ATOM_TRY(part_search(g, profile, &request, &plan, &stats));
     if (v->output)
         ATOM_TRY(part_plan_write(plan, v->output));
@@ -247,6 +292,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
         ATOM_TRY(cli_put_text(text, NULL));
     } else {
         ATOM_TRY(show(g, profile, plan, &stats));
+        if (plan->disk)
+            ATOM_TRY(show_disk(g, profile, plan, &request));
     }
 fail:
     atom_free(text);

@@ -117,9 +117,13 @@ static void summary_print(const train_summary *s)
     if (s->seconds > 0) {
         double link = s->waited_seconds[DEV_H2D] + s->waited_seconds[DEV_D2H];
         double host = s->waited_seconds[DEV_HOST], other = s->waited_seconds[DEV_COMPUTE];
-        cli_print("compute busy %.1f %%; waited %.1f %% for the link, %.1f %% for the optimizer\n",
-                  100 * (1 - (link + host + other) / s->seconds), 100 * link / s->seconds,
+        double disk = s->waited_seconds[DEV_LOAD] + s->waited_seconds[DEV_STORE];
+        cli_print("compute busy %.1f %%; waited %.1f %% for the link, %.1f %% for the optimizer",
+                  100 * (1 - (link + host + disk + other) / s->seconds), 100 * link / s->seconds,
                   100 * host / s->seconds);
+        if (s->busy_seconds[DEV_LOAD] > 0)
+            cli_print(", %.1f %% for the disk", 100 * disk / s->seconds);
+        cli_print("\n");
     }
     if (s->sub_models > 1)
         cli_print("%u sub-models, at most %s of %s of parameters on the device at once\n",

@@ -163,6 +163,9 @@ static void show_prediction(const part_plan *plan)
     cli_print("host memory       %s%s%s\n", cli_size(plan->host_peak_bytes),
               plan->host_budget_bytes ? " of " : "",
               plan->host_budget_bytes ? cli_size(plan->host_budget_bytes) : "");
+    if (plan->disk)
+        cli_print("optimizer state   on disk, in blocks of %s; %u of them in host memory\n",
+                  cli_size(plan->block_elements * 12), plan->ring_blocks);
     if (plan->n_sub_models > 1)
         cli_print("cuts              %u, %s cross them per micro-batch, kept on the %s\n",
                   plan->n_sub_models - 1, cli_size(plan->cut_bytes),

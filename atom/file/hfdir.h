@@ -13,6 +13,7 @@
 #ifndef ATOM_FILE_HFDIR_H
 #define ATOM_FILE_HFDIR_H
 
+#include "atom/file/vector.h"
 #include "atom/graph/models.h"
 
 /* --- config.json ----------------------------------------------------------------------------- */
@@ -62,10 +63,12 @@ void file_model_free(file_model *model);
  * Missing, extra and misshapen tensors are refused by name. Warns of values that are not finite.
  */
 ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *vector);
+ATOM_MUST atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector);
 bool file_weights_exist(const char *dir);
 /* dir/model.safetensors in F32 with the names transformers writes; removes stale shards and index.
  */
 ATOM_MUST atom_status file_weights_write(const char *dir, const graph *g, const float *vector);
+ATOM_MUST atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector);
 /* Is this parameter stored transposed (Conv1D)? By its name, without prefix. */
 bool file_param_transposed(const graph_param *param);
 

@@ -87,34 +87,66 @@ static bool all_finite(const float *x, uint64_t count)
     return !bad;
 }
 
+static void warn_if_odd(weights_reader *r, const file_tensor *t, const float *x, uint64_t n,
+                        bool *warned)
+{
+    if (*warned || all_finite(x, n))
+        return;
+    *warned = true;
+    atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", r->file->path,
+             t->name);
+}
+
 /* rows x cols in the file -> cols x rows in the vector, a band of rows at a time. */
-static atom_status read_transposed(weights_reader *r, const file_tensor *t, float *out)
+static atom_status read_transposed(weights_reader *r, const file_tensor *t, uint64_t to)
 {
     uint64_t rows = t->dims[0], cols = t->dims[1];
+    bool warned = false;
     for (uint64_t row = 0, band; row < rows; row += band) {
-        /* at least one row fits: open_buffer() saw to it */
+        /* at least one row fits: open_buffers() saw to it */
         band = r->buffer_elements / cols;
         band = band < rows - row ? band : rows - row;
         atom_status st = file_st_read_f32(r->file, t, row * cols, band * cols, r->buffer);
         if (st != ATOM_OK)
             return st;
+        warn_if_odd(r, t, r->buffer, band * cols, &warned);
         for (uint64_t c = 0; c < cols; c++) {
             for (uint64_t k = 0; k < band; k++)
-                out[c * rows + row + k] = r->buffer[k * cols + c];
+                r->whole[c * rows + row + k] = r->buffer[k * cols + c];
         }
+    }
+    return r->vector.put(r->vector.ctx, to, t->elements, r->whole);
+}
+
+static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t to)
+{
+    bool warned = false;
+    for (uint64_t at = 0, some; at < t->elements; at += some) {
+        some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
+        atom_status st = file_st_read_f32(r->file, t, at, some, r->buffer);
+        if (st == ATOM_OK) {
+            warn_if_odd(r, t, r->buffer, some, &warned);
+            st = r->vector.put(r->vector.ctx, to + at, some, r->buffer);
+        }
+        if (st != ATOM_OK)
+            return st;
     }
     return ATOM_OK;
 }
 
 /* The second of wte.weight and lm_head.weight must equal the first, which is in the vector. */
-static atom_status check_tied(weights_reader *r, const file_tensor *t, const float *first)
+static atom_status check_tied(weights_reader *r, const file_tensor *t, uint64_t first)
 {
+    uint64_t band = r->buffer_elements / 2;
+    float *other = r->buffer + band;
     for (uint64_t at = 0, some; at < t->elements; at += some) {
-        some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
+        some = t->elements - at < band ? t->elements - at : band;
         atom_status st = file_st_read_f32(r->file, t, at, some, r->buffer);
+        if (st == ATOM_OK)
+            st = r->vector.get(r->vector.ctx, first + at, some, other);
         if (st != ATOM_OK)
             return st;
-        if (memcmp(r->buffer, first + at, (size_t)some * sizeof *first) != 0)
+        if (memcmp(r->buffer, other, (size_t)some * sizeof *other) != 0)
             return atom_fail(
                 ATOM_E_UNSUPPORTED,
                 "%s: lm_head.weight differs from wte.weight; only tied heads are supported",
@@ -127,7 +159,6 @@ static atom_status check_tied(weights_reader *r, const file_tensor *t, const flo
 static atom_status read_param(weights_reader *r, const file_tensor *t, uint32_t i, bool head)
 {
     const graph_param *param = &r->g->params[i];
-    float *out = r->vector + param->offset;
     atom_status st = check_shape(r->file, t, param);
     if (st != ATOM_OK)
         return st;
@@ -137,15 +168,11 @@ static atom_status read_param(weights_reader *r, const file_tensor *t, uint32_t 
                          r->file->path, t->name);
     if (r->seen[i]) {
         r->seen[i] |= as;
-        return check_tied(r, t, out);
+        return check_tied(r, t, param->offset);
     }
     r->seen[i] = as;
-    st = file_param_transposed(param) ? read_transposed(r, t, out)
-                                      : file_st_read_f32(r->file, t, 0, t->elements, out);
-    if (st == ATOM_OK && !all_finite(out, param->elements))
-        atom_log(ATOM_LOG_WARN, "%s: tensor '%.128s' has values that are not finite", r->file->path,
-                 t->name);
-    return st;
+    return file_param_transposed(param) ? read_transposed(r, t, param->offset)
+                                        : read_plain(r, t, param->offset);
 }
 
 static atom_status read_tensor(weights_reader *r, const file_tensor *t)
@@ -193,10 +220,20 @@ static atom_status check_all_seen(const weights_reader *r, const char *dir)
                      missing > 4 ? ", ..." : "");
 }
 
-/* Room for a band of rows of the widest transposed tensor. */
-static atom_status open_buffer(weights_reader *r)
+uint64_t file_largest_transposed(const graph *g)
 {
-    uint64_t widest = 1;
+    uint64_t most = 1;
+    for (uint32_t i = 0; i < g->n_params; i++) {
+        if (file_param_transposed(&g->params[i]) && g->params[i].elements > most)
+            most = g->params[i].elements;
+    }
+    return most;
+}
+
+/* Room for a band of rows of the widest transposed tensor, and for a whole one. */
+static atom_status open_buffers(weights_reader *r)
+{
+    uint64_t widest = 1, largest = file_largest_transposed(r->g);
     for (uint32_t i = 0; i < r->g->n_params; i++) {
         const graph_param *p = &r->g->params[i];
         if (file_param_transposed(p) && (uint64_t)p->dims[0] > widest)
@@ -204,9 +241,10 @@ static atom_status open_buffer(weights_reader *r)
     }
     r->buffer_elements = widest > FILE_BAND_ELEMENTS ? widest : FILE_BAND_ELEMENTS;
     r->buffer = atom_alloc((size_t)r->buffer_elements, sizeof *r->buffer);
+    r->whole = atom_alloc((size_t)largest, sizeof *r->whole);
     r->seen = atom_alloc(r->g->n_params + 1, sizeof *r->seen);
-    if (!r->buffer || !r->seen)
-        return atom_fail_memory("reading weights", r->buffer_elements * sizeof *r->buffer);
+    if (!r->buffer || !r->whole || !r->seen)
+        return atom_fail_memory("reading weights", (r->buffer_elements + largest) * 4);
     return ATOM_OK;
 }
 
@@ -238,6 +276,11 @@ static atom_status no_weights(const char *dir)
 
 atom_status file_weights_read(const char *dir, const graph *g, float *vector)
 {
+    return file_weights_read_to(dir, g, file_vector_memory(vector));
+}
+
+atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector)
+{
     weights_reader r = {.g = g, .vector = vector};
     atom_status st = ATOM_OK;
     char *path = atom_path_join(dir, "model.safetensors");
@@ -246,7 +289,7 @@ atom_status file_weights_read(const char *dir, const graph *g, float *vector)
         st = atom_fail_memory("a path", strlen(dir));
         goto fail;
     }
-    ATOM_TRY(open_buffer(&r));
+    ATOM_TRY(open_buffers(&r));
     if (atom_path_exists(path)) {
         ATOM_TRY(file_st_open(path, &r.file));
         ATOM_TRY(file_weights_take(&r));
@@ -260,6 +303,7 @@ atom_status file_weights_read(const char *dir, const graph *g, float *vector)
 fail:
     file_st_close(&r.file);
     atom_free(r.buffer);
+    atom_free(r.whole);
     atom_free(r.seen);
     atom_free(path);
     atom_free(index);

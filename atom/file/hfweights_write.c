@@ -56,21 +56,41 @@ static uint64_t band_elements(const graph *g)
     return most;
 }
 
-static atom_status write_all(file_st_writer *w, const graph *g, const float *vector)
+static atom_status write_plain(file_st_writer *w, const graph_param *p, file_vector vector,
+                               float *buffer, uint64_t room)
+{
+    for (uint64_t at = 0, some; at < p->elements; at += some) {
+        some = p->elements - at < room ? p->elements - at : room;
+        atom_status st = vector.get(vector.ctx, p->offset + at, some, buffer);
+        if (st == ATOM_OK)
+            st = file_st_write(w, buffer, some * sizeof *buffer);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status write_all(file_st_writer *w, const graph *g, file_vector vector)
 {
     uint32_t i;
     atom_status st = ATOM_OK;
-    uint64_t room = band_elements(g);
+    uint64_t room = band_elements(g), largest = file_largest_transposed(g);
     float *buffer = atom_alloc((size_t)room, sizeof *buffer);
-    if (!buffer)
-        return atom_fail_memory("writing weights", room * sizeof *buffer);
+    float *whole = atom_alloc((size_t)largest, sizeof *whole);
+    if (!buffer || !whole)
+        st = atom_fail_memory("writing weights", (room + largest) * sizeof *buffer);
     while (st == ATOM_OK && file_st_next(w, &i)) {
         const graph_param *p = &g->params[i];
-        const float *in = vector + p->offset;
-        st = file_param_transposed(p) ? write_transposed(w, p, in, buffer, room)
-                                      : file_st_write(w, in, p->elements * sizeof *in);
+        if (!file_param_transposed(p)) {
+            st = write_plain(w, p, vector, buffer, room);
+            continue;
+        }
+        st = vector.get(vector.ctx, p->offset, p->elements, whole);
+        if (st == ATOM_OK)
+            st = write_transposed(w, p, whole, buffer, room);
     }
     atom_free(buffer);
+    atom_free(whole);
     return st;
 }
 
@@ -96,6 +116,11 @@ static void remove_stale(const char *dir)
 }
 
 atom_status file_weights_write(const char *dir, const graph *g, const float *vector)
+{
+    return file_weights_write_from(dir, g, file_vector_memory((float *)(uintptr_t)vector));
+}
+
+atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector)
 {
     file_st_writer *w = NULL;
     atom_status st = ATOM_OK;

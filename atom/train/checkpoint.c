@@ -20,6 +20,8 @@
 
 static const char PREFIX[] = "checkpoint-";
 
+enum { BAND_ELEMENTS = 1 << 18 };
+
 /* --- names ----------------------------------------------------------------------------------- */
 
 /* Step of "checkpoint-STEP", or -1. */
@@ -107,31 +109,48 @@ static atom_status declare_moments(file_st_writer *w, const graph *g)
     return st;
 }
 
+static atom_status write_moment(file_st_writer *w, const graph_param *p, file_vector from,
+                                float *band)
+{
+    for (uint64_t at = 0, some; at < p->elements; at += some) {
+        some = p->elements - at < BAND_ELEMENTS ? p->elements - at : BAND_ELEMENTS;
+        atom_status st = from.get(from.ctx, p->offset + at, some, band);
+        if (st == ATOM_OK)
+            st = file_st_write(w, band, some * sizeof *band);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
 static atom_status write_moments(const char *dir, const train_checkpoint *c)
 {
     file_st_writer *w = NULL;
     uint32_t i;
     atom_status st;
+    float *band = atom_alloc(BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, "optimizer.safetensors");
-    if (!path)
-        return atom_fail_memory("a path", 256);
+    if (!path || !band) {
+        st = atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band);
+        goto fail;
+    }
     ATOM_TRY(file_st_create(path, &w));
     ATOM_TRY(declare_moments(w, c->g));
     ATOM_TRY(file_st_begin(w));
     while (file_st_next(w, &i)) {
         const graph_param *p = &c->g->params[i / 2];
-        const float *from = (i % 2 ? c->v : c->m) + p->offset;
-        ATOM_TRY(file_st_write(w, from, p->elements * 4));
+        ATOM_TRY(write_moment(w, p, i % 2 ? c->v : c->m, band));
     }
     ATOM_TRY(file_st_finish(w));
 fail:
     file_st_writer_close(&w);
+    atom_free(band);
     atom_free(path);
     return st;
 }
 
 static atom_status read_moment(const file_safetensors *file, const graph_param *p, const char *kind,
-                               float *to)
+                               file_vector to, float *band)
 {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", kind, p->name);
@@ -141,23 +160,35 @@ static atom_status read_moment(const file_safetensors *file, const graph_param *
                          "%s: tensor %s is missing or has another size; this is not the optimizer "
                          "state of this model",
                          file->path, name);
-    return file_st_read_f32(file, t, 0, p->elements, to + p->offset);
+    for (uint64_t at = 0, some; at < p->elements; at += some) {
+        some = p->elements - at < BAND_ELEMENTS ? p->elements - at : BAND_ELEMENTS;
+        atom_status st = file_st_read_f32(file, t, at, some, band);
+        if (st == ATOM_OK)
+            st = to.put(to.ctx, p->offset + at, some, band);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
 }
 
 static atom_status read_moments(const char *dir, train_checkpoint *c)
 {
     file_safetensors *file = NULL;
     atom_status st;
+    float *band = atom_alloc(BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, "optimizer.safetensors");
-    if (!path)
-        return atom_fail_memory("a path", 256);
+    if (!path || !band) {
+        st = atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band);
+        goto fail;
+    }
     ATOM_TRY(file_st_open(path, &file));
     for (uint32_t p = 0; p < c->g->n_params; p++) {
-        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg", c->m));
-        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg_sq", c->v));
+        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg", c->m, band));
+        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg_sq", c->v, band));
     }
 fail:
     file_st_close(&file);
+    atom_free(band);
     atom_free(path);
     return st;
 }
@@ -181,12 +212,12 @@ static json_t *number_or_null(double x)
     return isfinite(x) ? json_real(x) : json_null();
 }
 
-static atom_status write_state(const char *dir, const train_state *s)
+static atom_status write_state(const char *dir, const char *name, const train_state *s)
 {
     char seed[24], hash[24];
     snprintf(seed, sizeof seed, "%016" PRIx64, s->seed);
     snprintf(hash, sizeof hash, "%016" PRIx64, s->data_hash);
-    return write_json(dir, "atom_state.json",
+    return write_json(dir, name,
                       json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o}",
                                 "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step,
                                 "samples", (json_int_t)s->samples, "tokens_seen",
@@ -274,6 +305,34 @@ atom_status train_state_read(const char *path, train_state *state)
     return st;
 }
 
+static char *disk_state_name(int64_t step)
+{
+    return atom_format("optimizer-%d.json", (int)(step % 2));
+}
+
+atom_status train_disk_state_write(const char *output_dir, const train_state *state)
+{
+    char *name = disk_state_name(state->step);
+    if (!name)
+        return atom_fail_memory("a file name", 32);
+    atom_status st = write_state(output_dir, name, state);
+    atom_free(name);
+    return st;
+}
+
+atom_status train_disk_state_read(const char *output_dir, int64_t step, train_state *state)
+{
+    char *name = disk_state_name(step);
+    char *path = name ? atom_path_join(output_dir, name) : NULL;
+    atom_status st = path ? train_state_read(path, state) : atom_fail_memory("a file name", 32);
+    if (st == ATOM_OK && state->step != step)
+        st = atom_fail(ATOM_E_FORMAT, "%s: says step %lld, the store stands at %lld", path,
+                       (long long)state->step, (long long)step);
+    atom_free(name);
+    atom_free(path);
+    return st;
+}
+
 /* --- the whole ------------------------------------------------------------------------------- */
 
 static atom_status write_tokenizer(const char *dir, const char *data)
@@ -296,11 +355,11 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
     atom_status st;
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_config_write(dir, c->config, c->source, c->end_token));
-    ATOM_TRY(file_weights_write(dir, c->g, c->master));
+    ATOM_TRY(file_weights_write_from(dir, c->g, c->master));
     ATOM_TRY(write_tokenizer(dir, c->data));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(write_trainer_state(dir, &c->state));
-    ATOM_TRY(write_state(dir, &c->state));
+    ATOM_TRY(write_state(dir, "atom_state.json", &c->state));
     ATOM_TRY(atom_dir_sync(dir));
 fail:
     return st;
@@ -357,7 +416,7 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
         goto fail;
     }
     ATOM_TRY(train_state_read(state, &c->state));
-    ATOM_TRY(file_weights_read(path, c->g, c->master));
+    ATOM_TRY(file_weights_read_to(path, c->g, c->master));
     ATOM_TRY(read_moments(path, c));
 fail:
     atom_free(state);

@@ -32,10 +32,10 @@ typedef struct train_state {
 typedef struct train_checkpoint {
     const graph *g;
     const graph_gpt2_config *config;
-    const char *source;    /* imported config.json to keep unknown keys of, or NULL */
-    const char *data;      /* data set directory whose tokenizer travels along, or NULL */
-    int64_t end_token;     /* -1: unknown */
-    float *master, *m, *v; /* canonical vectors */
+    const char *source; /* imported config.json to keep unknown keys of, or NULL */
+    const char *data;   /* data set directory whose tokenizer travels along, or NULL */
+    int64_t end_token;  /* -1: unknown */
+    file_vector master, m, v;
     train_state state;
 } train_checkpoint;
 
@@ -49,6 +49,12 @@ ATOM_MUST atom_status train_checkpoint_load(const char *path, train_checkpoint *
 
 /* The newest whole checkpoint of output_dir, or NULL in *path when there is none. */
 ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **path);
+
+/* The state that belongs to a generation of the disk tier, in output_dir/optimizer-0.json or -1:
+ * written before the step is committed there, so that the committed one is always described. */
+ATOM_MUST atom_status train_disk_state_write(const char *output_dir, const train_state *state);
+ATOM_MUST atom_status train_disk_state_read(const char *output_dir, int64_t step,
+                                            train_state *state);
 
 /* atom_state.json alone (`atom inspect`). */
 ATOM_MUST atom_status train_state_read(const char *path, train_state *state);

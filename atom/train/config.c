@@ -13,6 +13,8 @@ static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const schedulers[] = {"constant", "linear", "cosine", NULL};
 static const char *const recomputes[] = {"auto", "never", "always", NULL};
 static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
+static const char *const places[] = {"auto", "memory", "disk", NULL};
+static const char *const stores[] = {"auto", "io_uring", "libaio", "threads", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const resumes[] = {"auto", "none", NULL};
 
@@ -95,6 +97,25 @@ static const opt_spec specs[] = {
      .max = 0x1p62,
      .flags = OPT_AUTO,
      .help = "Cap on host memory. auto: what is available."},
+    {.name = "optimizer_state",
+     .type = OPT_CHOICE,
+     AT(optimizer_state),
+     .fallback = "auto",
+     .choices = places,
+     .help = "Where master weights and Adam moments live, 12 bytes per parameter. auto: in memory "
+             "where they fit, else on disk, twice. A run on disk is durable after every step."},
+    {.name = "store_dir",
+     .type = OPT_TEXT,
+     AT(store_dir),
+     .value = "DIR",
+     .help = "Directory for the optimizer's state on disk; a fast local drive. Default: "
+             "output_dir."},
+    {.name = "store",
+     .type = OPT_CHOICE,
+     AT(store),
+     .fallback = "auto",
+     .choices = stores,
+     .help = "How that disk is reached. auto: the first of them that works here."},
     {.name = "link_bandwidth",
      .type = OPT_RATE,
      AT(link_bandwidth),

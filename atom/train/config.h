@@ -23,6 +23,12 @@ typedef enum train_execute {
     TRAIN_EXECUTE_INTERPRETED
 } train_execute;
 
+typedef enum train_optimizer_state {
+    TRAIN_STATE_AUTO, /* in memory where it fits */
+    TRAIN_STATE_IN_MEMORY,
+    TRAIN_STATE_ON_DISK
+} train_optimizer_state;
+
 typedef struct train_config {
     /* what */
     char *model; /* preset name, directory or config.json */
@@ -35,6 +41,9 @@ typedef struct train_config {
     char *device;            /* "auto", "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;  /* bytes; 0: no budget */
     uint64_t host_memory;    /* bytes; 0: what the machine has */
+    int32_t optimizer_state; /* train_optimizer_state */
+    int32_t store;           /* store_kind: how the disk is reached */
+    char *store_dir;         /* where the optimizer's state goes when on disk; NULL: output_dir */
     uint64_t link_bandwidth; /* bytes per second and direction; 0: not throttled */
     int64_t threads;         /* -1: all cores */
     int32_t dtype;           /* train_dtype */

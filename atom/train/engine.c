@@ -7,6 +7,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/train/init.h"
 #include "codegen/build.h"
 
 #include <math.h>
@@ -58,6 +59,36 @@ static atom_status check_host_memory(const train_engine *e)
     return ATOM_OK;
 }
 
+/* What a state on disk belongs to: the parameters and how they are cut into blocks. */
+static uint64_t state_hash(const train_engine *e)
+{
+    const graph *g = e->c.bench->g;
+    uint64_t hash = atom_hash(ATOM_HASH_SEED, &e->low->layout.blocks, sizeof(swap_blocks));
+    for (uint32_t p = 0; p < g->n_params; p++) {
+        hash = atom_hash(hash, g->params[p].name, strlen(g->params[p].name) + 1);
+        hash = atom_hash(hash, &g->params[p].elements, sizeof g->params[p].elements);
+    }
+    return hash;
+}
+
+static atom_status open_disk(train_engine *e)
+{
+    const swap_host_layout *h = &e->low->layout;
+    if (!e->c.plan->disk || !e->c.store)
+        return ATOM_OK;
+    swap_disk_config config = {.path = e->c.store,
+                               .kind = e->c.store_kind,
+                               .create = true,
+                               .run = state_hash(e),
+                               .blocks = h->blocks,
+                               .ring = (char *)swap_exec_slab(e->exec) + h->ring,
+                               .ring_bytes = h->ring_bytes};
+    atom_status st = swap_disk_open(&config, &e->disk);
+    if (st == ATOM_OK)
+        swap_exec_attach(e->exec, e->disk);
+    return st;
+}
+
 atom_status train_engine_open(const train_engine_config *config, train_engine **out)
 {
     atom_status st;
@@ -65,6 +96,8 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     if (!e)
         return atom_fail_memory("the engine", sizeof *e);
     e->c = *config;
+    for (int part = 0; part < SWAP_STATE_N; part++)
+        e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY(
         gen_lower(config->bench->g, config->plan, config->profile, config->bench->table, &e->low));
     ATOM_TRY(check_host_memory(e));
@@ -77,6 +110,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.host = config->bench->host;
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
     ATOM_TRY(swap_exec_open(&exec, &e->exec));
+    ATOM_TRY(open_disk(e));
     *out = e;
     return ATOM_OK;
 fail:
@@ -90,6 +124,7 @@ void train_engine_close(train_engine **e_ref)
     if (!e)
         return;
     gen_module *module = e->module;
+    swap_disk_close(&e->disk);
     swap_exec_close(&e->exec);
     gen_module_close(&module);
     dev_close(&e->device);
@@ -98,31 +133,92 @@ void train_engine_close(train_engine **e_ref)
     *e_ref = NULL;
 }
 
+/* --- the state ------------------------------------------------------------------------------- */
+
 static char *slab_at(train_engine *e, uint64_t offset)
 {
     return (char *)swap_exec_slab(e->exec) + offset;
 }
 
-float *train_engine_master(train_engine *e)
+static atom_status disk_get(void *ctx, uint64_t first, uint64_t n, float *to)
 {
-    return (float *)slab_at(e, e->low->layout.master);
+    const train_part *p = ctx;
+    return swap_disk_get(p->engine->disk, p->engine->disk_step, p->part, first, n, to);
 }
 
-float *train_engine_m(train_engine *e)
+static atom_status disk_put(void *ctx, uint64_t first, uint64_t n, const float *from)
 {
-    return (float *)slab_at(e, e->low->layout.m);
+    const train_part *p = ctx;
+    return swap_disk_put(p->engine->disk, p->engine->disk_step, p->part, first, n, from);
 }
 
-float *train_engine_v(train_engine *e)
+file_vector train_engine_vector(train_engine *e, swap_state part)
 {
-    return (float *)slab_at(e, e->low->layout.v);
+    const swap_host_layout *h = &e->low->layout;
+    const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
+    if (e->c.plan->disk)
+        return (file_vector){&e->parts[part], disk_get, disk_put};
+    return file_vector_memory((float *)(void *)slab_at(e, place[part]));
 }
 
-void train_engine_sync(train_engine *e)
+atom_status train_engine_replace(train_engine *e, uint32_t step)
 {
+    e->disk_step = step;
+    return e->disk ? swap_disk_forget(e->disk) : ATOM_OK;
+}
+
+/* Calls `visit` for one band of the canonical vector after another. */
+typedef atom_status (*band_fn)(train_engine *e, uint64_t first, uint64_t n, float *band);
+static atom_status each_band(train_engine *e, band_fn visit)
+{
+    enum { BAND = 1 << 18 };
+    uint64_t extent = e->low->layout.extent;
+    atom_status st = ATOM_OK;
+    float *band = atom_alloc(BAND, sizeof *band);
+    if (!band)
+        return atom_fail_memory("a band of weights", BAND * sizeof *band);
+    for (uint64_t at = 0; at < extent && st == ATOM_OK; at += BAND)
+        st = visit(e, at, extent - at < BAND ? extent - at : BAND, band);
+    atom_free(band);
+    return st;
+}
+
+static atom_status init_band(train_engine *e, uint64_t first, uint64_t n, float *band)
+{
+    atom_status st = ATOM_OK;
+    for (int part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
+        file_vector v = train_engine_vector(e, (swap_state)part);
+        if (part == SWAP_STATE_MASTER)
+            train_init_range(e->c.bench->g, e->init_seed, first, n, band);
+        else
+            memset(band, 0, n * sizeof *band);
+        st = v.put(v.ctx, first, n, band);
+    }
+    return st;
+}
+
+atom_status train_engine_init(train_engine *e, uint64_t seed)
+{
+    e->init_seed = seed;
+    return each_band(e, init_band);
+}
+
+static atom_status sync_band(train_engine *e, uint64_t first, uint64_t n, float *band)
+{
+    const graph *g = e->c.bench->g;
     krn_ctx cx = {.threads = e->c.bench->threads};
-    e->c.bench->host->round[e->c.bench->g->dtype](&cx, slab_at(e, e->low->layout.wire),
-                                                  train_engine_master(e), e->low->layout.extent);
+    file_vector v = train_engine_vector(e, SWAP_STATE_MASTER);
+    atom_status st = v.get(v.ctx, first, n, band);
+    if (st == ATOM_OK)
+        e->c.bench->host->round[g->dtype](
+            &cx, slab_at(e, e->low->layout.wire + first * atom_dtype_bytes(g->dtype)), band, n);
+    return st;
+}
+
+atom_status train_engine_sync(train_engine *e)
+{
+    atom_status st = e->disk ? swap_disk_flush(e->disk) : ATOM_OK;
+    return st == ATOM_OK ? each_band(e, sync_band) : st;
 }
 
 void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets)
@@ -174,6 +270,19 @@ static double sum_losses(train_engine *e)
     return sum;
 }
 
+/* Around a tape that runs the updates of `step` (0: none). */
+static atom_status before_updates(const train_engine *e, uint32_t step, int64_t targets)
+{
+    if (!e->disk || step == 0 || !e->c.before_commit)
+        return ATOM_OK;
+    return e->c.before_commit(e->c.ctx, step, targets);
+}
+static void after_updates(train_engine *e, uint32_t step)
+{
+    if (step)
+        e->disk_step = step;
+}
+
 atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
                               train_step_result *result)
 {
@@ -182,15 +291,19 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
     swap_result run;
     swap_step args = {.seed = e->c.seed,
                       .step = step,
+                      .update_step = clip ? e->pending_step : step,
                       .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
                       .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
                       .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
                                      : adamw_of(e, step, learning_rate)};
     swap_tape_kind kind = clip && e->pending_step ? SWAP_TAPE_TRAIN : SWAP_TAPE_FIRST;
     double begin = atom_clock_seconds();
-    atom_status st = swap_exec_run(e->exec, e->low->tapes[kind], &args, &run);
+    atom_status st = before_updates(e, args.update_step, clip ? 0 : targets);
+    if (st == ATOM_OK)
+        st = swap_exec_run(e->exec, e->low->tapes[kind], &args, &run);
     if (st != ATOM_OK)
         return st;
+    after_updates(e, args.update_step);
     e->pending_step = clip ? step : 0;
     e->pending_rate = learning_rate;
     result->loss = targets ? sum_losses(e) / (double)targets : 0;
@@ -213,11 +326,16 @@ atom_status train_engine_drain(train_engine *e)
         return ATOM_OK;
     swap_step args = {.seed = e->c.seed,
                       .step = e->pending_step,
+                      .update_step = e->pending_step,
                       .max_grad_norm = (float)e->c.max_grad_norm,
                       .update = adamw_of(e, e->pending_step, e->pending_rate)};
-    atom_status st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_DRAIN], &args, NULL);
+    atom_status st = before_updates(e, e->pending_step, 0);
     if (st == ATOM_OK)
+        st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_DRAIN], &args, NULL);
+    if (st == ATOM_OK) {
+        after_updates(e, e->pending_step);
         e->pending_step = 0;
+    }
     return st;
 }
 

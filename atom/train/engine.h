@@ -6,6 +6,7 @@
 #ifndef ATOM_TRAIN_ENGINE_H
 #define ATOM_TRAIN_ENGINE_H
 
+#include "atom/file/vector.h"
 #include "atom/train/trainer.h"
 
 typedef struct train_engine_config {
@@ -15,7 +16,20 @@ typedef struct train_engine_config {
     int32_t execute; /* train_execute */
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
     uint64_t seed;
+    /* With a plan that keeps the optimizer's state on disk: */
+    const char *store; /* its file; NULL: the engine will not step (dry run) */
+    store_kind store_kind;
+    /* Called before a tape that commits `step`, whose batch has that many targets (0: it ran
+     * already): what must be on disk by then. May be NULL. */
+    atom_status (*before_commit)(void *ctx, uint32_t step, int64_t targets);
+    void *ctx;
 } train_engine_config;
+
+struct train_engine;
+typedef struct train_part {
+    struct train_engine *engine;
+    swap_state part;
+} train_part;
 
 typedef struct train_engine {
     train_engine_config c;
@@ -27,17 +41,24 @@ typedef struct train_engine {
     char why[256];         /* why auto fell back to the interpreter; "" if it did not */
     uint32_t pending_step; /* step whose update has not run; 0: none */
     double pending_rate;   /* its learning rate */
+    swap_disk *disk;       /* NULL: the state is in the slab */
+    uint32_t disk_step;    /* the generation that is the present state */
+    train_part parts[SWAP_STATE_N];
+    uint64_t init_seed;
 } train_engine;
 
 ATOM_MUST atom_status train_engine_open(const train_engine_config *config, train_engine **out);
 void train_engine_close(train_engine **e);
 
-/* The canonical vectors on the host. Change them only when nothing is pending; then sync. */
-float *train_engine_master(train_engine *e);
-float *train_engine_m(train_engine *e);
-float *train_engine_v(train_engine *e);
+/* The canonical vectors, in memory or on disk. Change them only when nothing is pending; then sync.
+ */
+file_vector train_engine_vector(train_engine *e, swap_state part);
+/* First weights, and moments of zero. */
+ATOM_MUST atom_status train_engine_init(train_engine *e, uint64_t seed);
+/* The state that is put from now on is that after `step`; what was committed is forgotten. */
+ATOM_MUST atom_status train_engine_replace(train_engine *e, uint32_t step);
 /* Rounds master to the wire copy. After loading or initialising. */
-void train_engine_sync(train_engine *e);
+ATOM_MUST atom_status train_engine_sync(train_engine *e);
 
 /* Where micro-batch i of the next step goes: i32[B,T] each. */
 void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets);

@@ -5,20 +5,32 @@
 
 #include <string.h>
 
-static void init_param(const graph_param *p, uint32_t index, uint64_t seed, float *at)
+/* Elements [from, to) of a parameter. */
+static void init_param(const graph_param *p, uint32_t index, uint64_t seed, uint64_t from,
+                       uint64_t to, float *at)
 {
     atom_rng_key key = {.seed = seed, .step = 0, .micro_batch = 0, .node = index};
-    for (uint64_t e = 0; e < p->elements; e++) {
+    for (uint64_t e = from; e < to; e++) {
         if (p->init == GRAPH_INIT_NORMAL)
-            at[e] = (float)(atom_rng_normal(key, e) * (double)p->init_std);
+            at[e - from] = (float)(atom_rng_normal(key, e) * (double)p->init_std);
         else
-            at[e] = p->init == GRAPH_INIT_ONE ? 1.0f : 0.0f;
+            at[e - from] = p->init == GRAPH_INIT_ONE ? 1.0f : 0.0f;
+    }
+}
+
+void train_init_range(const graph *g, uint64_t seed, uint64_t first, uint64_t n, float *out)
+{
+    memset(out, 0, n * sizeof *out);
+    for (uint32_t i = 0; i < g->n_params; i++) {
+        const graph_param *p = &g->params[i];
+        uint64_t from = p->offset > first ? p->offset : first;
+        uint64_t to = p->offset + p->elements < first + n ? p->offset + p->elements : first + n;
+        if (from < to)
+            init_param(p, i, seed, from - p->offset, to - p->offset, out + (from - first));
     }
 }
 
 void train_init_weights(const graph *g, uint64_t seed, float *master)
 {
-    memset(master, 0, g->param_extent * sizeof *master);
-    for (uint32_t p = 0; p < g->n_params; p++)
-        init_param(&g->params[p], p, seed, master + g->params[p].offset);
+    train_init_range(g, seed, 0, g->param_extent, master);
 }

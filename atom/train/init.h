@@ -7,10 +7,12 @@
 #include "atom/graph/graph.h"
 
 /*
- * Fills the canonical vector (g->param_extent floats; padding becomes 0) as each parameter's `init`
- * says. Normal numbers come from the counter-based generator keyed by (seed, step 0, parameter
- * index), so the weights depend on nothing else.
+ * Fills elements [first, first + n) of the canonical vector (padding becomes 0) as each parameter's
+ * `init` says. Normal numbers come from the counter-based generator keyed by (seed, step 0,
+ * parameter index), so the weights depend on nothing else.
  */
+void train_init_range(const graph *g, uint64_t seed, uint64_t first, uint64_t n, float *out);
+/* The same for all of it. */
 void train_init_weights(const graph *g, uint64_t seed, float *master);
 
 #endif

@@ -109,6 +109,7 @@ atom_status train_plan_search(const graph *g, const part_profile *profile, const
                            .micro_batches = request->micro_batches,
                            .clip = request->clip,
                            .recompute = request->recompute,
+                           .disk = request->disk,
                            .evaluate = gen_judge_plan,
                            .evaluate_ctx = &judge};
     return part_search(g, profile, &search, out, stats ? stats : &ignored);

@@ -169,19 +169,24 @@ fail:
     return st;
 }
 
+void trainer_fill_state(const trainer *t, train_state *state)
+{
+    const graph *g = t->bench->g;
+    state->seed = (uint64_t)t->config->seed;
+    state->data_hash = text_shards_hash(t->train);
+    state->micro_batch = g->micro_batch;
+    state->sequence = g->sequence;
+    state->micro_batches = t->plan->micro_batches;
+    state->max_steps = t->config->max_steps;
+}
+
 static atom_status save(trainer *t)
 {
     char *path = NULL;
-    const graph *g = t->bench->g;
     atom_status st;
     ATOM_TRY(train_engine_drain(t->engine));
     ATOM_TRY(train_metrics_sync(t->metrics));
-    t->state.seed = (uint64_t)t->config->seed;
-    t->state.data_hash = text_shards_hash(t->train);
-    t->state.micro_batch = g->micro_batch;
-    t->state.sequence = g->sequence;
-    t->state.micro_batches = t->plan->micro_batches;
-    t->state.max_steps = t->config->max_steps;
+    trainer_fill_state(t, &t->state);
     train_checkpoint c = trainer_checkpoint(t);
     ATOM_TRY(train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path));
     atom_free(t->summary.checkpoint);
@@ -272,6 +277,8 @@ atom_status trainer_run(trainer *t, train_summary *summary)
 {
     t->summary.first_loss = t->summary.final_loss = t->summary.validation_loss = (double)NAN;
     atom_status st = run_steps(t);
+    if (st == ATOM_OK && t->engine->disk)
+        trainer_disk_done(t);
     fill_summary(t);
     *summary = t->summary;
     return st;

@@ -38,5 +38,21 @@ struct trainer {
 void trainer_note(const trainer *t, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* The run's present state as a checkpoint; borrows everything. */
 train_checkpoint trainer_checkpoint(trainer *t);
+/* What of the state does not change from step to step. */
+void trainer_fill_state(const trainer *t, train_state *state);
+
+/* trainer_disk.c: plans that keep the optimizer's state on disk. */
+const char *trainer_store_dir(const trainer *t);
+ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);
+void trainer_store_remove(const trainer *t);
+/* With --resume-from-checkpoint auto: is the store newer than the newest checkpoint (or NULL)? Then
+ * the run's state is the store's. */
+bool trainer_disk_resume(trainer *t, const char *checkpoint);
+/* train_engine_config.before_commit; ctx is the trainer. */
+ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets);
+/* The last checkpoint holds everything: gives the disk's space back. */
+void trainer_disk_done(const trainer *t);
+/* Says where the state is and what that costs the disk. */
+void trainer_disk_note(const trainer *t);
 
 #endif

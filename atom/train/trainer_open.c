@@ -114,6 +114,35 @@ fail:
     return st;
 }
 
+/* What is free now, less a margin and what the CPU device takes of it. */
+static uint64_t free_host_bytes(const trainer *t)
+{
+    uint64_t available = atom_host_available_bytes(), margin = available / 16;
+    uint64_t device = t->profile->device.unified ? t->config->device_memory : 0;
+    return available > margin + device ? available - margin - device : 0;
+}
+
+/* In memory where that is possible; else with the optimizer's state on disk, whose rates are then
+ * measured first. */
+static atom_status search_plan(trainer *t, train_plan_request *request)
+{
+    const train_config *c = t->config;
+    const char *dir = trainer_store_dir(t);
+    atom_status st = ATOM_E_RESOURCE;
+    if (!request->host_memory)
+        request->host_memory = free_host_bytes(t);
+    if (c->optimizer_state != TRAIN_STATE_ON_DISK)
+        st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
+    if (st != ATOM_E_RESOURCE || c->optimizer_state == TRAIN_STATE_IN_MEMORY || !dir)
+        return st;
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(train_disk_measure(dir, (store_kind)c->store, &t->profile->device));
+    request->disk = 1;
+    st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
+fail:
+    return st;
+}
+
 static atom_status open_plan(trainer *t)
 {
     const train_config *c = t->config;
@@ -148,9 +177,15 @@ static atom_status open_plan(trainer *t)
                                   .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
                                                : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
                                                                                         : -1};
-    ATOM_TRY(train_plan_search(t->bench->g, t->profile, t->bench->table, &request, &t->plan, NULL));
+    return search_plan(t, &request);
 fail:
     return st;
+}
+
+static bool replaces_run(const train_config *c)
+{
+    const char *resume = c->resume_from_checkpoint;
+    return c->overwrite && !c->dry_run && (!resume || strcmp(resume, "none") == 0);
 }
 
 static atom_status open_engine(trainer *t)
@@ -165,10 +200,25 @@ static atom_status open_engine(trainer *t)
                                   .adam_epsilon = c->adam_epsilon,
                                   .weight_decay = c->weight_decay,
                                   .max_grad_norm = c->max_grad_norm,
-                                  .seed = (uint64_t)c->seed};
-    atom_status st = train_engine_open(&config, &t->engine);
-    if (st == ATOM_OK && t->engine->why[0])
+                                  .seed = (uint64_t)c->seed,
+                                  .store_kind = (store_kind)c->store,
+                                  .before_commit = trainer_before_commit,
+                                  .ctx = t};
+    char *path = NULL;
+    atom_status st;
+    if (t->plan->disk && !c->dry_run) {
+        ATOM_TRY(atom_dir_make(trainer_store_dir(t)));
+        ATOM_TRY(trainer_store_path(t, &path));
+        config.store = path;
+    }
+    if (replaces_run(c))
+        trainer_store_remove(t);
+    ATOM_TRY(train_engine_open(&config, &t->engine));
+    if (t->engine->why[0])
         trainer_note(t, "execute: interpreted (%s)", t->engine->why);
+    trainer_disk_note(t);
+fail:
+    atom_free(path);
     return st;
 }
 
@@ -179,9 +229,9 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .source = t->bench->model.source,
                               .data = t->config->data,
                               .end_token = t->end_token,
-                              .master = train_engine_master(t->engine),
-                              .m = train_engine_m(t->engine),
-                              .v = train_engine_v(t->engine),
+                              .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
+                              .m = train_engine_vector(t->engine, SWAP_STATE_M),
+                              .v = train_engine_vector(t->engine, SWAP_STATE_V),
                               .state = t->state};
 }
 
@@ -228,24 +278,53 @@ static void check_resumed(const trainer *t)
             t, "resume: the batch shape changed; the bits will differ from an uninterrupted run");
 }
 
+/* From a checkpoint, a model directory or random numbers, in place of what is there. */
+static atom_status fill_weights(trainer *t, const char *resume)
+{
+    atom_status st;
+    file_vector master = train_engine_vector(t->engine, SWAP_STATE_MASTER);
+    if (resume) {
+        train_checkpoint c = trainer_checkpoint(t);
+        char *path = atom_path_join(resume, "atom_state.json");
+        /* the step decides which generation of a disk tier is written; the load itself judges */
+        st = path && train_state_read(path, &c.state) == ATOM_OK
+                 ? train_engine_replace(t->engine, (uint32_t)c.state.step)
+                 : ATOM_OK;
+        atom_free(path);
+        if (st == ATOM_OK)
+            st = train_checkpoint_load(resume, &c);
+        if (st != ATOM_OK)
+            return st;
+        t->state = c.state;
+        return ATOM_OK;
+    }
+    ATOM_TRY(train_engine_replace(t->engine, 0));
+    ATOM_TRY(train_engine_init(t->engine, (uint64_t)t->config->seed));
+    if (t->bench->model.has_weights)
+        ATOM_TRY(file_weights_read_to(t->bench->model.dir, t->bench->g, master));
+fail:
+    return st;
+}
+
 static atom_status load_weights(trainer *t)
 {
     char *resume = NULL;
-    float *master = train_engine_master(t->engine);
     atom_status st;
+    if (t->plan->disk && t->config->dry_run)
+        return ATOM_OK; /* nothing steps, and there is no place for weights */
     ATOM_TRY(find_resume(t, &resume));
-    if (resume) {
-        train_checkpoint c = trainer_checkpoint(t);
-        ATOM_TRY(train_checkpoint_load(resume, &c));
-        t->state = c.state;
+    if (trainer_disk_resume(t, resume)) {
         check_resumed(t);
-        trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
-    } else if (t->bench->model.has_weights) {
-        ATOM_TRY(file_weights_read(t->bench->model.dir, t->bench->g, master));
+        trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
+                     t->state.step);
     } else {
-        train_init_weights(t->bench->g, (uint64_t)t->config->seed, master);
+        ATOM_TRY(fill_weights(t, resume));
+        if (resume) {
+            check_resumed(t);
+            trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
+        }
     }
-    train_engine_sync(t->engine);
+    ATOM_TRY(train_engine_sync(t->engine));
     if (t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
                        "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64
@@ -275,8 +354,7 @@ static atom_status remove_old_run(const train_config *c)
 {
     atom_status st = ATOM_OK;
     char *path = NULL;
-    const char *resume = c->resume_from_checkpoint;
-    if (!c->overwrite || (resume && strcmp(resume, "none") != 0))
+    if (!replaces_run(c))
         return ATOM_OK;
     for (;;) {
         ATOM_TRY(train_checkpoint_newest(c->output_dir, &path));

@@ -63,6 +63,14 @@ class TrainCase(tool.Case):
     def losses(self, out):
         return {m["step"]: (m["loss"], m["grad_norm"]) for m in self.metrics(out) if m.get("split") != "val"}
 
+    def last_step(self, out):
+        try:
+            with open(self.path(out, "metrics.jsonl"), "rb") as f:
+                lines = f.read().split(b"\n")[:-1]
+            return json.loads(lines[-1])["step"] if lines else 0
+        except (FileNotFoundError, ValueError):
+            return 0
+
     def weights(self, out, step):
         return self.read(out, f"checkpoint-{step}", "model.safetensors")
 
@@ -246,14 +254,6 @@ class Same(TrainCase):
         self.ok(*self.args("killed", "--resume-from-checkpoint", "auto", steps=steps))
         self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
         self.assertEqual(self.losses("killed"), self.losses("whole"))
-
-    def last_step(self, out):
-        try:
-            with open(self.path(out, "metrics.jsonl"), "rb") as f:
-                lines = f.read().split(b"\n")[:-1]
-            return json.loads(lines[-1])["step"] if lines else 0
-        except (FileNotFoundError, ValueError):
-            return 0
 
     def test_signals_save_and_say_so(self):
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):

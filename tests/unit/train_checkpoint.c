@@ -41,9 +41,9 @@ static void fixture_open(fixture *f)
     f->c = (train_checkpoint){.g = f->g,
                               .config = &f->model.config,
                               .end_token = 3,
-                              .master = f->vectors,
-                              .m = f->vectors + n,
-                              .v = f->vectors + 2 * n,
+                              .master = file_vector_memory(f->vectors),
+                              .m = file_vector_memory(f->vectors + n),
+                              .v = file_vector_memory(f->vectors + 2 * n),
                               .state = {.step = 12, .samples = 34, .seed = ~0ull, .loss = 2.5}};
 }
 
@@ -72,9 +72,9 @@ static void round_trip(void **state)
     float *back = atom_alloc(3 * n, sizeof(float));
     assert_non_null(back);
     train_checkpoint c = f.c;
-    c.master = back;
-    c.m = back + n;
-    c.v = back + 2 * n;
+    c.master = file_vector_memory(back);
+    c.m = file_vector_memory(back + n);
+    c.v = file_vector_memory(back + 2 * n);
     memset(&c.state, 0, sizeof c.state);
     assert_int_equal(train_checkpoint_load(path, &c), ATOM_OK);
     assert_memory_equal(back, f.vectors, 3 * n * sizeof(float));

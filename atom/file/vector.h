@@ -1,0 +1,24 @@
+/*
+ * The canonical vector as somebody who fills or reads it sees it: elements [first, first + n), in
+ * pieces, wherever they live (memory, or the disk tier). Cheap in ascending order.
+ *
+ * Ownership: ctx is the maker's and must outlive the value. Thread: one at a time.
+ * Errors: those of the place.
+ */
+#ifndef ATOM_FILE_VECTOR_H
+#define ATOM_FILE_VECTOR_H
+
+#include "atom/base/status.h"
+
+#include <stdint.h>
+
+typedef struct file_vector {
+    void *ctx;
+    atom_status (*get)(void *ctx, uint64_t first, uint64_t n, float *to);
+    atom_status (*put)(void *ctx, uint64_t first, uint64_t n, const float *from);
+} file_vector;
+
+/* A vector that lies at `floats`. */
+file_vector file_vector_memory(float *floats);
+
+#endif

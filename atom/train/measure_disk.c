@@ -1,0 +1,103 @@
+/*
+ * Owns the disk's rates, for plans that put the optimizer's state there. One idea: measure with the
+ * very blocks, lanes and calls that training uses, reading and writing alone and together. Refuses
+ * to leave its file behind.
+ */
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/train/trainer.h"
+#include "swap/disk.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { PROBE_BLOCKS = 8 };
+
+typedef struct probe {
+    swap_disk *disk;
+    swap_blocks blocks;
+    char *memory;
+    bool write;
+    atom_status status;
+    double seconds;
+} probe;
+
+/* All blocks of a generation, one after another. */
+static void *pass(void *arg)
+{
+    probe *p = arg;
+    double begin = atom_clock_seconds();
+    uint64_t bytes = swap_block_bytes(p->blocks, 0);
+    p->status = ATOM_OK;
+    for (uint64_t i = 0; i < PROBE_BLOCKS && p->status == ATOM_OK; i++) {
+        uint64_t at = swap_block_offset(p->blocks, i);
+        p->status = p->write ? swap_disk_save(p->disk, 1, at, p->memory, bytes)
+                             : swap_disk_load(p->disk, 2, at, p->memory, bytes);
+    }
+    p->seconds = atom_clock_seconds() - begin;
+    return NULL;
+}
+
+static atom_status together(probe *in, probe *out)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, pass, out))
+        return atom_fail(ATOM_E_RESOURCE, "cannot start a thread to measure the disk");
+    pass(in);
+    pthread_join(thread, NULL);
+    return in->status != ATOM_OK ? in->status : out->status;
+}
+
+static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, part_device *d)
+{
+    uint64_t half = swap_block_bytes(blocks, 0);
+    double bytes = (double)swap_blocks_bytes(blocks);
+    probe in = {.disk = disk, .blocks = blocks, .memory = memory};
+    probe out = {.disk = disk, .blocks = blocks, .memory = memory + half, .write = true};
+    atom_status st;
+    pass(&out);
+    ATOM_TRY(out.status);
+    double begin = atom_clock_seconds();
+    ATOM_TRY(swap_disk_commit(disk, 1));
+    double sync = atom_clock_seconds() - begin;
+    pass(&in);
+    ATOM_TRY(in.status);
+    d->disk_write_bytes_per_second = bytes / out.seconds;
+    d->disk_read_bytes_per_second = bytes / in.seconds;
+    ATOM_TRY(together(&in, &out));
+    d->disk_write_both_bytes_per_second = bytes / out.seconds;
+    d->disk_read_both_bytes_per_second = bytes / in.seconds;
+    d->disk_sync_seconds = sync;
+fail:
+    return st;
+}
+
+atom_status train_disk_measure(const char *dir, store_kind kind, part_device *device)
+{
+    atom_status st;
+    swap_disk *disk = NULL;
+    swap_blocks blocks = {PROBE_BLOCKS * (uint64_t)SWAP_BLOCK_ELEMENTS, SWAP_BLOCK_ELEMENTS};
+    uint64_t bytes = 2 * swap_block_bytes(blocks, 0);
+    char *memory = atom_pages_take(bytes);
+    char *path = atom_format("%s/atom-probe-%ld.store", dir, (long)getpid());
+    if (!memory || !path) {
+        st = atom_fail_memory("measuring the disk", bytes);
+        goto fail;
+    }
+    swap_disk_config config = {.path = path,
+                               .kind = kind,
+                               .create = true,
+                               .blocks = blocks,
+                               .ring = memory,
+                               .ring_bytes = bytes};
+    ATOM_TRY(swap_disk_open(&config, &disk));
+    ATOM_TRY(measure(disk, blocks, memory, device));
+fail:
+    swap_disk_close(&disk);
+    if (path)
+        (void)unlink(path);
+    if (memory)
+        atom_pages_give(memory, bytes);
+    atom_free(path);
+    return st;
+}

@@ -1,0 +1,102 @@
+/*
+ * Owns what a run does about an optimizer's state that lives on disk: where the store is, what
+ * describes each of its generations, and whether a run goes on from it or from a checkpoint. One
+ * idea: the store is a checkpoint that is renewed with every step; the newer of the two wins.
+ * Refuses to trust a generation that nobody described.
+ */
+#include "atom/train/trainer_inner.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *trainer_store_dir(const trainer *t)
+{
+    return t->config->store_dir ? t->config->store_dir : t->config->output_dir;
+}
+
+atom_status trainer_store_path(const trainer *t, char **path)
+{
+    *path = atom_path_join(trainer_store_dir(t), "optimizer.store");
+    return *path ? ATOM_OK : atom_fail_memory("a path", 256);
+}
+
+void trainer_store_remove(const trainer *t)
+{
+    char *path = NULL;
+    if (trainer_store_path(t, &path) == ATOM_OK)
+        (void)unlink(path);
+    atom_free(path);
+}
+
+static bool resumes_automatically(const trainer *t)
+{
+    const char *resume = t->config->resume_from_checkpoint;
+    return resume && strcmp(resume, "auto") == 0;
+}
+
+bool trainer_disk_resume(trainer *t, const char *checkpoint)
+{
+    train_state stored, saved = {0};
+    char *path = checkpoint ? atom_path_join(checkpoint, "atom_state.json") : NULL;
+    uint64_t committed = t->engine->disk ? swap_disk_about(t->engine->disk).committed : 0;
+    bool newer = committed > 0 && resumes_automatically(t);
+    if (newer && path && train_state_read(path, &saved) == ATOM_OK)
+        newer = (int64_t)committed > saved.step;
+    atom_free(path);
+    if (!newer)
+        return false;
+    if (train_disk_state_read(trainer_store_dir(t), (int64_t)committed, &stored) != ATOM_OK) {
+        trainer_note(t, "the optimizer's state on disk is not used: %s", atom_fail_message());
+        return false;
+    }
+    t->state = stored;
+    t->engine->disk_step = (uint32_t)committed;
+    return true;
+}
+
+atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets)
+{
+    trainer *t = ctx;
+    train_state s = t->state;
+    trainer_fill_state(t, &s);
+    if (s.step + 1 == (int64_t)step) { /* without clipping a step updates as it runs */
+        s.step++;
+        s.samples += t->bench->g->micro_batch * t->plan->micro_batches;
+        s.tokens_seen += targets;
+        s.loss = (double)NAN;
+    }
+    return train_disk_state_write(trainer_store_dir(t), &s);
+}
+
+void trainer_disk_done(const trainer *t)
+{
+    for (int64_t step = 0; step < 2; step++) {
+        char *path = atom_format("%s/optimizer-%d.json", trainer_store_dir(t), (int)step);
+        if (path)
+            (void)unlink(path);
+        atom_free(path);
+    }
+    trainer_store_remove(t);
+    trainer_note(t, "the state on disk was removed; the last checkpoint holds it");
+}
+
+void trainer_disk_note(const trainer *t)
+{
+    if (!t->engine->disk)
+        return;
+    char step[24], day[24];
+    store_facts facts = swap_disk_about(t->engine->disk);
+    double bytes = (double)swap_blocks_bytes(t->engine->low->layout.blocks);
+    double steps =
+        t->plan->predicted_step_seconds > 0 ? 86400 / t->plan->predicted_step_seconds : 0;
+    trainer_note(t, "optimizer state: on disk in %s, by %s%s; %s written per step, up to %s a day",
+                 trainer_store_dir(t), facts.engine,
+                 facts.direct ? "" : " (this file system has no direct access: slower)",
+                 atom_size_text((uint64_t)bytes, step),
+                 atom_size_text((uint64_t)(bytes * steps), day));
+}

@@ -1,0 +1,118 @@
+"""The optimizer's state on disk: the same bits, through kills and on bad days."""
+import os
+import random
+import signal
+import time
+
+import tool
+from test_train import TrainCase
+
+KILLS = int(os.environ.get("ATOM_TEST_KILLS", "16"))
+DISK = ["--optimizer-state", "disk"]
+
+
+class Disk(TrainCase):
+    def test_same_bits_by_every_way_to_the_disk(self):
+        self.train("memory")
+        for kind in ("auto", "io_uring", "libaio", "threads"):
+            out = f"disk-{kind}"
+            result = self.run_atom(*self.args(out, *DISK, "--store", kind))
+            if kind == "io_uring" and result.code == 5:
+                continue  # containers may refuse it
+            self.assertEqual(result.code, 0, str(result))
+            self.assertIn("written per step", result.err + result.out)
+            self.assertEqual(self.losses(out), self.losses("memory"), kind)
+            for name in ("model.safetensors", "optimizer.safetensors"):
+                self.assertEqual(self.read(out, "checkpoint-6", name), self.read("memory", "checkpoint-6", name))
+            self.assertFalse(os.path.exists(self.path(out, "optimizer.store")), "its space is given back")
+
+    def test_without_clipping_updates_run_backwards(self):
+        self.train("memory", "--max-grad-norm", 0)
+        self.train("disk", "--max-grad-norm", 0, *DISK)
+        self.assertEqual(self.weights("disk", 6), self.weights("memory", 6))
+
+    def test_little_host_memory_chooses_the_disk(self):
+        whole = self.train("memory")
+        limit = int(whole["host_plan_bytes"] * 0.6)
+        small = self.train("disk", "--host-memory", limit)
+        self.assertLessEqual(small["host_plan_bytes"], limit)
+        self.assertEqual(self.weights("disk", 6), self.weights("memory", 6))
+        self.fails(4, *self.args("none", "--host-memory", limit, "--optimizer-state", "memory"), says=["missing"])
+
+    def test_a_dry_run_leaves_nothing(self):
+        self.ok(*self.args("dry", *DISK, "--dry-run"))
+        self.assertFalse(os.path.exists(self.path("dry", "optimizer.store")))
+
+    def test_a_checkpoint_goes_on_in_either_place(self):
+        for first, second in (("memory", "memory"), ("disk", "memory"), ("memory", "disk"), ("disk", "disk")):
+            out = f"{first}-{second}"
+            self.train(out, "--optimizer-state", first, steps=3)
+            self.train(out, "--optimizer-state", second, "--resume-from-checkpoint", "auto")
+            self.assertEqual(self.weights(out, 6), self.weights("memory-memory", 6), out)
+
+    def kill_soon(self, out, pick, *more, steps):
+        """Starts a run and ends it a few steps later, wherever it is then."""
+        process = self.start_atom(*self.args(out, *DISK, *more, steps=steps))
+        deadline = time.monotonic() + 60
+        target = pick.randint(1, 3) + self.last_step(out)
+        while process.poll() is None and time.monotonic() < deadline and self.last_step(out) < target:
+            time.sleep(0.001)
+        time.sleep(pick.random() * 0.02)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        _, err = process.communicate()
+        self.assertIn(process.returncode, (0, -signal.SIGKILL), err)
+        return err
+
+    def test_killed_at_any_moment(self):
+        """No checkpoint is ever saved: only what is committed on disk survives."""
+        steps, pick, resumed = max(40, KILLS * 3), random.Random(7), 0
+        self.train("whole", steps=steps)
+        for _ in range(KILLS):
+            err = self.kill_soon("killed", pick, "--save-steps", 0, "--resume-from-checkpoint", "auto",
+                                 "--store", pick.choice(["auto", "libaio", "threads"]),
+                                 "--threads", pick.choice([1, 2]), steps=steps)
+            resumed += "resumed from the optimizer's state on disk" in err
+            if os.path.exists(self.path("killed", f"checkpoint-{steps}")):
+                break
+        self.assertGreater(resumed, 0, "no run went on from the disk")
+        if not os.path.exists(self.path("killed", f"checkpoint-{steps}")):
+            self.ok(*self.args("killed", *DISK, "--resume-from-checkpoint", "auto", steps=steps))
+        self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
+        self.assertEqual(self.losses("killed"), self.losses("whole"))
+
+    def test_a_foreign_file_in_its_place(self):
+        os.mkdir(self.path("place"))
+        self.write("place/optimizer.store", b"my diary" * 10000)
+        self.fails(3, *self.args("run", *DISK, "--store-dir", self.path("place")), says=["optimizer.store", "not a store"])
+        self.assertEqual(self.read("place", "optimizer.store"), b"my diary" * 10000)
+
+    def test_two_runs_on_one_store(self):
+        place = ["--store-dir", self.path("place")]
+        first = self.start_atom(*self.args("one", *DISK, *place, steps=1000000))
+        deadline = time.monotonic() + 60
+        while self.last_step("one") < 2 and first.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.fails(2, *self.args("two", *DISK, *place), says=["another run"])
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+
+    def test_a_full_disk_is_told_before_training(self):
+        limit = ["bash", "-c", 'ulimit -f 300; exec "$@"', "limited"]
+        result = self.run_atom(*self.args("run", *DISK), prefix=limit)
+        self.assertEqual(result.code, 4, str(result))
+        self.assertFalse(os.path.exists(self.path("run", "optimizer.store")))
+
+    def test_a_cut_store_ends_the_run_with_one_line(self):
+        process = self.start_atom(*self.args("run", *DISK, steps=1000000))
+        deadline = time.monotonic() + 60
+        while self.last_step("run") < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.truncate(self.path("run", "optimizer.store"), 100000)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn("it was cut", err.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    tool.main()
