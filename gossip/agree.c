@@ -242,7 +242,8 @@ static void view_tick(gsp_agree *a)
         view_set(a, a->view + 1);
         proposer = gsp_agree_proposer(a, a->view);
     }
-    if (proposer == a->self_i && a->view > a->record.promised && a->phase == GSP_IDLE)
+    if (proposer == a->self_i && a->view > a->record.promised && a->phase == GSP_IDLE &&
+        a->applied == a->certified)
         gsp_propose_start(a);
 }
 
@@ -484,10 +485,7 @@ static void on_applied(gsp_agree *a, const gsp_event *e)
     a->applying = false;
     a->applied = a->certified;
     a->record.self = a->self;
-    if (a->promise_owed && a->frozen == GSP_UNFROZEN) {
-        a->frozen = GSP_FREEZING;
-        gsp_agree_act(a, (gsp_action){.kind = GSP_DO_FREEZE, .version = a->certified + 1});
-    }
+    gsp_vote_try(a);
     gsp_vote_certify(a);
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
         const gsp_peer *p = &a->peer[i];

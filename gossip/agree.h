@@ -157,7 +157,7 @@ typedef struct gsp_peer {
     uint64_t grown_ns; /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
     uint64_t asked_ns; /* when its state was asked for; others are asked first then */
-    uint32_t n_votes, reset;
+    uint32_t n_votes, reset, generation;
     gsp_rates rates;
     uint64_t second; /* of the two budgets */
     uint32_t looked, answered;

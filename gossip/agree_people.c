@@ -192,6 +192,7 @@ static gsp_standing my_standing(const gsp_agree *a)
 {
     return (gsp_standing){.lineage = a->lineage,
                           .reset = a->genesis.reset,
+                          .generation = a->genesis.generation,
                           .tokens = a->certificate.proposal.tokens,
                           .n_votes = a->certificate.n_votes,
                           .live = a->now_ns - a->certified_ns < a->rules.fork_ns};
@@ -201,6 +202,7 @@ static gsp_standing standing_of(const gsp_agree *a, const gsp_peer *p)
 {
     return (gsp_standing){.lineage = p->lineage,
                           .reset = p->reset,
+                          .generation = p->generation,
                           .tokens = p->tokens,
                           .n_votes = p->n_votes,
                           .live = p->grown_ns && a->now_ns - p->grown_ns < a->rules.fork_ns};
@@ -268,6 +270,7 @@ void gsp_people_heartbeat(gsp_agree *a, const gsp_message *m)
     p->samples = h->samples;
     p->n_votes = h->n_votes;
     p->reset = h->reset;
+    p->generation = h->generation;
     p->rates = h->rates;
     if (wants_lineage(a, p))
         gsp_people_want_state(a, &p->who.key, &p->lineage);
@@ -286,6 +289,7 @@ void gsp_people_beat(gsp_agree *a)
                                       .tokens = a->certificate.proposal.tokens,
                                       .n_votes = a->certificate.n_votes,
                                       .reset = a->genesis.reset,
+                                      .generation = a->genesis.generation,
                                       .samples = a->samples,
                                       .tokens_live = a->tokens_live,
                                       .rates = a->rates,
@@ -319,6 +323,7 @@ void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
         gsp_standing mine = my_standing(a);
         gsp_standing theirs = {.lineage = lineage,
                                .reset = saved->genesis.reset,
+                               .generation = saved->genesis.generation,
                                .tokens = saved->has_certificate ? saved->certificate.proposal.tokens
                                                                 : saved->genesis.tokens,
                                .n_votes = saved->certificate.n_votes};
@@ -339,6 +344,7 @@ static void found(gsp_agree *a, uint32_t reset)
         .pool = a->genesis.pool,
         .cell = a->genesis.cell,
         .reset = reset,
+        .generation = a->genesis.generation + 1,
         .parent = a->lineage,
         .version = a->applied,
         .previous = a->applied == a->certified ? a->previous : a->certificate.proposal.previous,

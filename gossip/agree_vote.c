@@ -54,6 +54,10 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
         a->stats.refused++;
         return;
     }
+    /* A record of this version would be lost if the version before it were: first that one must be
+     * durable. Who asks will ask again. */
+    if (a->applied < a->certified)
+        return;
     if (ballot < a->record.promised) {
         refuse(a, from, ballot);
         return;
@@ -71,10 +75,10 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
         a->due_ns = a->due_ns ? a->due_ns : a->now_ns;
     }
     a->promise_owed = ballot;
-    if (a->frozen == GSP_UNFROZEN && a->applied == a->certified) {
+    if (a->frozen == GSP_UNFROZEN) {
         a->frozen = GSP_FREEZING;
         gsp_agree_act(a, (gsp_action){.kind = GSP_DO_FREEZE, .version = a->certified + 1});
-    } else if (a->frozen == GSP_FROZEN || (a->applied < a->certified && !a->applying)) {
+    } else if (a->frozen == GSP_FROZEN) {
         gsp_vote_pay_promise(a);
     }
 }
@@ -197,7 +201,7 @@ void gsp_vote_try(gsp_agree *a)
 {
     const gsp_message *m = &a->pending;
     if (!a->has_pending || m->ballot < a->record.promised || m->ballot < a->record.voted ||
-        !gsp_agree_is_member(a))
+        !gsp_agree_is_member(a) || a->applied < a->certified)
         return;
     if (m->ballot == a->record.voted && a->vote[a->self_i].ballot == m->ballot)
         return;

@@ -186,6 +186,7 @@ void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *ou
     put_hash(&t, &g->pool);
     put_u32(&t, g->cell);
     put_u32(&t, g->reset);
+    put_u32(&t, g->generation);
     put_hash(&t, &g->parent);
     put_u64(&t, g->version);
     put_hash(&t, &g->previous);
@@ -290,5 +291,7 @@ bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine)
         return true;
     if (theirs->tokens != mine->tokens)
         return theirs->tokens > mine->tokens;
+    if (theirs->generation != mine->generation)
+        return theirs->generation > mine->generation;
     return memcmp(theirs->lineage.byte, mine->lineage.byte, sizeof mine->lineage.byte) < 0;
 }

@@ -62,7 +62,8 @@ ATOM_MUST bool gsp_certificate_check(const gsp_seals *seals, const gsp_roster *r
 /* How a lineage stands, as its own members say it. */
 typedef struct gsp_standing {
     gsp_hash lineage;
-    uint32_t reset;   /* the owner's resets win */
+    uint32_t reset; /* the owner's resets win */
+    uint32_t generation;
     uint64_t tokens;  /* certified */
     uint32_t n_votes; /* behind its newest certificate */
     bool live;        /* it has certified something within T_fork, as far as the judge has seen */
@@ -70,9 +71,11 @@ typedef struct gsp_standing {
 
 /*
  * Whether `theirs` is to be preferred to `mine`: the owner's later reset; else more certified
- * tokens; at equal tokens the lower hash (POOL 3.10). One exception, against a liar that forks
- * alone and certifies invented tokens: a live lineage never yields to one with less than half its
- * votes, and that one yields to it. Never true in both directions for the same two standings.
+ * tokens; at equal tokens the later generation (a fork wins against the parent that had no quorum;
+ * else its founder would fall back at once), then the lower hash (POOL 3.10). One exception,
+ * against a liar that forks alone and certifies invented tokens: a live lineage never yields to one
+ * with less than half its votes, and that one yields to it. Never true in both directions for the
+ * same two standings.
  */
 bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine);
 

@@ -133,15 +133,16 @@ typedef struct gsp_certificate {
  * certificate of its parent with its founder alone (POOL 3.10); a reset is a fork signed by the
  * owner, which wins against every lineage of a lower reset number. Its id is gsp_genesis_hash. */
 typedef struct gsp_genesis {
-    gsp_hash pool;      /* the pool's id */
-    uint32_t cell;      /* 0 until there are several (POOL 11) */
-    uint32_t reset;     /* 0, or the number of the owner's reset */
-    gsp_hash parent;    /* lineage it came from; zero: none */
-    uint64_t version;   /* it continues after this version of the parent; 0: from the start */
-    gsp_hash previous;  /* the parent's proposal of that version; zero: none */
-    gsp_hash anchor;    /* hash of the anchor it starts from */
-    uint64_t tokens;    /* certified until then */
-    gsp_member founder; /* R(version+1) is the founder alone */
+    gsp_hash pool;       /* the pool's id */
+    uint32_t cell;       /* 0 until there are several (POOL 11) */
+    uint32_t reset;      /* 0, or the number of the owner's reset */
+    uint32_t generation; /* forks and resets between it and the first lineage */
+    gsp_hash parent;     /* lineage it came from; zero: none */
+    uint64_t version;    /* it continues after this version of the parent; 0: from the start */
+    gsp_hash previous;   /* the parent's proposal of that version; zero: none */
+    gsp_hash anchor;     /* hash of the anchor it starts from */
+    uint64_t tokens;     /* certified until then */
+    gsp_member founder;  /* R(version+1) is the founder alone */
     uint8_t seal[GSP_SEAL_BYTES]; /* by the owner (reset, first) or by the founder (fork) */
 } gsp_genesis;
 
@@ -175,6 +176,7 @@ typedef struct gsp_heartbeat {
     uint64_t tokens;      /* certified in the sender's lineage */
     uint32_t n_votes;     /* of the newest certificate: how many stand behind the lineage */
     uint32_t reset;       /* of the lineage's genesis: the owner's latest reset wins */
+    uint32_t generation;  /* likewise: at equal tokens a fork wins against its parent */
     uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
     uint64_t tokens_live; /* trained in all, for people */
     gsp_rates rates;

@@ -165,35 +165,39 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
         sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
 }
 
-void sim_check_certified(sim_world *w, uint32_t host)
+/* Only of certificates whose votes are on disk: before that a crash unmakes them, and nobody has
+ * seen them. */
+void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
 {
-    const sim_host *h = w->host[host];
-    const gsp_agree *a = &h->agree;
-    if (h->hostility != SIM_HONEST || a->certificate.n_votes == 0)
+    const gsp_proposal *p = &c->proposal;
+    gsp_hash id;
+    if (w->host[host]->hostility != SIM_HONEST || c->n_votes == 0)
         return;
-    uint64_t hash = sim_short(&a->previous);
-    known *k = find(w, &a->lineage, a->certified);
-    sim_trace(w, "host %u has version %llu (%016llx) by %u votes of ballot %u, %u members", host,
-              (unsigned long long)a->certified, (unsigned long long)hash, a->certificate.n_votes,
-              a->certificate.ballot, a->certificate.proposal.next.n);
+    gsp_seals seals = sim_seals(w->host[host]);
+    gsp_proposal_hash(&seals, p, &id);
+    uint64_t hash = sim_short(&id);
+    known *k = find(w, &p->lineage, p->version);
     if (k) {
-        if (k->hash != hash && k->hash)
+        if (k->hash != hash)
             sim_violate(w, "I1", "two certificates of version %llu: %016llx and %016llx at host %u",
-                        (unsigned long long)a->certified, (unsigned long long)k->hash,
+                        (unsigned long long)p->version, (unsigned long long)k->hash,
                         (unsigned long long)hash, host);
         return;
     }
+    sim_trace(w, "host %u has version %llu (%016llx) first, by %u votes of ballot %u, %u members",
+              host, (unsigned long long)p->version, (unsigned long long)hash, c->n_votes, c->ballot,
+              p->next.n);
     if (w->check->n_known == CERTIFICATES_MAX)
         return;
     w->out->versions++;
-    check_sums(w, &a->certificate.proposal);
-    check_counted_once(w, &a->certificate.proposal);
+    check_sums(w, p);
+    check_counted_once(w, p);
     k = &w->check->known[w->check->n_known++];
-    *k = (known){.lineage = a->lineage, .version = a->certified, .hash = hash};
+    *k = (known){.lineage = p->lineage, .version = p->version, .hash = hash};
     k->certificate = malloc(sizeof *k->certificate);
     if (!k->certificate)
         abort();
-    *k->certificate = a->certificate;
+    *k->certificate = *c;
 }
 
 /* I2. c NULL: a lineage was founded, nothing to compare. */

@@ -252,6 +252,7 @@ static void apply(sim_world *w, sim_host *h, const gsp_certificate *c)
 {
     const gsp_proposal *p = &c->proposal;
     uint64_t anchor = h->anchor;
+    sim_check_certified(w, h->index, c);
     for (uint32_t k = 0; k < p->n_parts; k++) {
         if (gsp_hash_none(&p->part[k].hash))
             continue;
@@ -422,8 +423,15 @@ void sim_host_step(sim_world *w, uint32_t i, gsp_event *event)
     uint64_t before = h->agree.certified;
     gsp_hash lineage = h->agree.lineage;
     gsp_agree_step(&h->agree, event, sink, &context);
-    if (!gsp_hash_equal(&lineage, &h->agree.lineage) || before != h->agree.certified)
-        sim_check_certified(w, i);
+    if (!gsp_hash_equal(&lineage, &h->agree.lineage) || before != h->agree.certified) {
+        sim_trace(w, "host %u knows version %llu, a roster of %u", i,
+                  (unsigned long long)h->agree.certified, gsp_agree_roster(&h->agree)->n);
+        if (h->barrier_ns >= w->now_ns && h->barrier_ns != 0)
+            sim_push(w, SIM_KNOWN, i, h->barrier_ns)->payload =
+                copy(&h->agree.certificate, sizeof h->agree.certificate);
+        else
+            sim_check_certified(w, i, &h->agree.certificate);
+    }
     sim_check_step(w, i);
     uint64_t wait = gsp_agree_deadline(&h->agree) - event->now_ns;
     uint64_t at = w->now_ns + (uint64_t)((double)wait / h->drift) + 1;
@@ -550,6 +558,10 @@ void sim_host_take(sim_world *w, sim_item *item)
     case SIM_WRITTEN:
         if (!stale && h->running)
             written(w, item);
+        break;
+    case SIM_KNOWN:
+        if (!stale && h->running)
+            sim_check_certified(w, item->host, item->payload);
         break;
     case SIM_PULLED:
         if (h->running && holds(h, sim_short(&item->event.hash)) &&

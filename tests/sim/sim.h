@@ -53,6 +53,7 @@ typedef enum sim_kind {
     SIM_EVENT,    /* an event for the machine, as prepared */
     SIM_DEFERRED, /* an action behind a disk barrier */
     SIM_WRITTEN,  /* a record reaches the disk */
+    SIM_KNOWN,    /* a certificate is a fact: what it rests on is on disk */
     SIM_PULLED,   /* a question for bytes reaches a host */
     SIM_ASKED,    /* a question for state reaches a host */
     SIM_START,
@@ -163,7 +164,7 @@ void sim_check_close(sim_world *w);
 void sim_check_frozen(sim_world *w, uint32_t host, const gsp_contribution *c, uint64_t from,
                       uint64_t to);
 const sim_span *sim_check_span(const sim_world *w, const gsp_hash *root);
-void sim_check_certified(sim_world *w, uint32_t host);
+void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *certificate);
 void sim_check_applied(sim_world *w, uint32_t host, const gsp_certificate *c, uint64_t anchor);
 void sim_check_said(sim_world *w, uint32_t host, const gsp_message *message);
 void sim_check_step(sim_world *w, uint32_t host);
