@@ -17,7 +17,7 @@ class Disk(TrainCase):
         for kind in ("auto", "io_uring", "libaio", "threads"):
             out = f"disk-{kind}"
             result = self.run_atom(*self.args(out, *DISK, "--store", kind))
-            if kind == "io_uring" and result.code == 5:
+            if kind == "io_uring" and result.code and "io_uring" in result.err:
                 continue  # containers may refuse it
             self.assertEqual(result.code, 0, str(result))
             self.assertIn("written per step", result.err + result.out)
