@@ -132,15 +132,23 @@ static atom_status inspect_plan(const char *path, bool json)
     return st;
 }
 
-static json_t *config_json(const graph_gpt2_config *c)
+static json_t *config_json(const graph_config *c)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "vocab_size", (json_int_t)c->vocab_size,
-                     "n_positions", (json_int_t)c->positions, "n_embd", (json_int_t)c->width,
-                     "n_layer", (json_int_t)c->layers, "n_head", (json_int_t)c->heads, "n_inner",
-                     (json_int_t)c->inner);
+    if (c->family == GRAPH_GPT2)
+        return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "vocab_size", (json_int_t)c->vocab_size,
+                         "n_positions", (json_int_t)c->positions, "n_embd", (json_int_t)c->width,
+                         "n_layer", (json_int_t)c->layers, "n_head", (json_int_t)c->heads,
+                         "n_inner", (json_int_t)c->inner);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "model_type",
+                     graph_family_name(c->family), "vocab_size", (json_int_t)c->vocab_size,
+                     "max_position_embeddings", (json_int_t)c->positions, "hidden_size",
+                     (json_int_t)c->width, "num_hidden_layers", (json_int_t)c->layers,
+                     "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads",
+                     (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim,
+                     "intermediate_size", (json_int_t)c->inner);
 }
 
-/* A model directory: one of ours, or any Hugging Face GPT-2. */
+/* A model directory: one of ours, or any of Hugging Face. */
 static atom_status inspect_model(const char *path, bool json)
 {
     file_model model = {0};
@@ -148,8 +156,8 @@ static atom_status inspect_model(const char *path, bool json)
     atom_status st = file_model_resolve(path, &model);
     if (st != ATOM_OK)
         return st;
-    const graph_gpt2_config *c = &model.config;
-    uint64_t params = graph_gpt2_params(c);
+    const graph_config *c = &model.config;
+    uint64_t params = graph_model_params(c);
     char *state_path = atom_path_join(path, "trainer_state.json");
     if (state_path && atom_path_exists(state_path))
         state = json_load_file(state_path, 0, NULL);
@@ -161,8 +169,9 @@ static atom_status inspect_model(const char *path, bool json)
                       "has_weights", (int)model.has_weights, "can_resume", state != NULL, "step",
                       state ? json_integer(step) : json_null()));
     } else {
-        cli_print("%s: GPT-2, %s parameters%s\n", path, cli_count((double)params),
-                  model.has_weights ? "" : ", no weights");
+        cli_print("%s: %s, %s parameters%s\n", path,
+                  c->family == GRAPH_GPT2 ? "GPT-2" : graph_family_name(c->family),
+                  cli_count((double)params), model.has_weights ? "" : ", no weights");
         cli_print("  %lld layers, width %lld, %lld heads, vocabulary %lld, %lld positions\n",
                   (long long)c->layers, (long long)c->width, (long long)c->heads,
                   (long long)c->vocab_size, (long long)c->positions);

@@ -1,9 +1,10 @@
 /*
- * Owns config.json of GPT-2, both ways. One idea: a key we know is taken or refused by name, a key
- * we do not know is kept and written back. Refuses every value that would change the mathematics:
- * atom trains exactly GPT-2.
+ * Owns config.json, both ways: what all families share, and GPT-2 (hfconfig_llama.c has the
+ * others). One idea: a key we know is taken or refused by name, a key we do not know is kept and
+ * written back. Refuses every value that would change the mathematics: atom trains exactly what the
+ * file says.
  */
-#include "atom/file/hfdir.h"
+#include "atom/file/hfconfig.h"
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -16,24 +17,24 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-static atom_status not_supported(const char *path, const char *key, const char *why)
+atom_status file_not_supported(const char *path, const char *key, const char *why)
 {
     return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: %s", path, key, why);
 }
 
-static const json_t *present(const json_t *root, const char *key)
+const json_t *file_present(const json_t *root, const char *key)
 {
     const json_t *value = json_object_get(root, key);
     return value && !json_is_null(value) ? value : NULL;
 }
 
 /* An integer under its GPT-2 name or the general one; `fallback` if neither is there. */
-static atom_status take_int(const char *path, const json_t *root, const char *key,
-                            const char *general, int64_t fallback, int64_t *out)
+atom_status file_take_int(const char *path, const json_t *root, const char *key,
+                          const char *general, int64_t fallback, int64_t *out)
 {
-    const json_t *value = present(root, key);
+    const json_t *value = file_present(root, key);
     if (!value && general) {
-        value = present(root, general);
+        value = file_present(root, general);
         key = value ? general : key;
     }
     if (!value) {
@@ -46,10 +47,10 @@ static atom_status take_int(const char *path, const json_t *root, const char *ke
     return ATOM_OK;
 }
 
-static atom_status take_real(const char *path, const json_t *root, const char *key, double fallback,
-                             float *out)
+atom_status file_take_real(const char *path, const json_t *root, const char *key, double fallback,
+                           float *out)
 {
-    const json_t *value = present(root, key);
+    const json_t *value = file_present(root, key);
     if (value && !json_is_number(value))
         return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number", path, key);
     double number = value ? json_number_value(value) : fallback;
@@ -60,10 +61,10 @@ static atom_status take_real(const char *path, const json_t *root, const char *k
 }
 
 /* A switch that must be what GPT-2 has, if it is there at all. */
-static atom_status check_flag(const char *path, const json_t *root, const char *key, bool wanted)
+atom_status file_check_flag(const char *path, const json_t *root, const char *key, bool wanted)
 {
     char why[96];
-    const json_t *value = present(root, key);
+    const json_t *value = file_present(root, key);
     if (!value)
         return ATOM_OK;
     if (!json_is_boolean(value))
@@ -72,36 +73,58 @@ static atom_status check_flag(const char *path, const json_t *root, const char *
         return ATOM_OK;
     snprintf(why, sizeof why, "%s is not supported; only %s is", wanted ? "false" : "true",
              wanted ? "true" : "false");
-    return not_supported(path, key, why);
+    return file_not_supported(path, key, why);
 }
 
-static atom_status check_family(const char *path, const json_t *root)
+/* "LlamaForCausalLM" or, of a body without head, "LlamaModel"; GPT-2's are GPT2LMHeadModel and
+ * GPT2Model. */
+static bool is_class(graph_family family, const char *name)
 {
-    static const char *const known[] = {"GPT2LMHeadModel", "GPT2Model"};
-    const json_t *type = present(root, "model_type");
-    const json_t *list = present(root, "architectures");
-    const char *first = json_string_value(json_array_get(list, 0));
+    const char *full = graph_family_class(family);
+    size_t stem = strcspn(full, "LF");
+    if (family != GRAPH_GPT2)
+        stem = strlen(full) - strlen("ForCausalLM");
+    return strcmp(name, full) == 0 ||
+           (strncmp(name, full, stem) == 0 && strcmp(name + stem, "Model") == 0);
+}
+
+/* Known families by model_type or, without it, by the class; GRAPH_FAMILY_N if there is none. */
+static graph_family find_family(const char *type, const char *class_name)
+{
+    for (graph_family f = 0; f < GRAPH_FAMILY_N; f++) {
+        if (type ? strcmp(type, graph_family_name(f)) == 0 : is_class(f, class_name))
+            return f;
+    }
+    return GRAPH_FAMILY_N;
+}
+
+static atom_status take_family(const char *path, const json_t *root, graph_family *family)
+{
+    const json_t *type = file_present(root, "model_type");
+    const char *first = json_string_value(json_array_get(file_present(root, "architectures"), 0));
+    const char *name = type ? json_string_value(type) : NULL;
     if (!type && !first)
         return atom_fail(ATOM_E_FORMAT, "%s: model_type is missing; is this a model's config.json?",
                          path);
-    if (type && (!json_is_string(type) || strcmp(json_string_value(type), "gpt2") != 0))
+    *family = type && !name ? GRAPH_FAMILY_N : find_family(name, first);
+    if (*family == GRAPH_FAMILY_N)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: model_type: '%.64s' is not supported; only gpt2 is", path,
-                         json_is_string(type) ? json_string_value(type) : "(not a string)");
-    for (size_t i = 0; first && i < 2; i++) {
-        if (strcmp(first, known[i]) == 0)
-            return ATOM_OK;
-    }
-    if (first)
+                         "%s: %s: '%.64s' is not supported; gpt2, llama, mistral, qwen2 and qwen3 "
+                         "are",
+                         path, type ? "model_type" : "architectures",
+                         name    ? name
+                         : first ? first
+                                 : "(not a string)");
+    if (first && !is_class(*family, first))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: architectures: '%.64s' is not supported; only GPT2LMHeadModel is",
-                         path, first);
+                         "%s: architectures: '%.64s' is not supported; only %s is", path, first,
+                         graph_family_class(*family));
     return ATOM_OK;
 }
 
 static atom_status check_activation(const char *path, const json_t *root)
 {
-    const json_t *value = present(root, "activation_function");
+    const json_t *value = file_present(root, "activation_function");
     if (!value)
         return ATOM_OK;
     const char *name = json_string_value(value);
@@ -116,55 +139,53 @@ static atom_status check_activation(const char *path, const json_t *root)
 static atom_status check_mathematics(const char *path, const json_t *root)
 {
     atom_status st = ATOM_OK;
-    ATOM_TRY(check_family(path, root));
     ATOM_TRY(check_activation(path, root));
-    ATOM_TRY(check_flag(path, root, "tie_word_embeddings", true));
-    ATOM_TRY(check_flag(path, root, "scale_attn_weights", true));
-    ATOM_TRY(check_flag(path, root, "scale_attn_by_inverse_layer_idx", false));
-    ATOM_TRY(check_flag(path, root, "reorder_and_upcast_attn", false));
-    ATOM_TRY(check_flag(path, root, "add_cross_attention", false));
-    ATOM_TRY(check_flag(path, root, "is_encoder_decoder", false));
-    if (present(root, "quantization_config"))
-        return not_supported(path, "quantization_config", "dequantise the model first");
-    if (json_object_size(present(root, "pruned_heads")))
-        return not_supported(path, "pruned_heads", "pruned models are not supported");
+    ATOM_TRY(file_check_flag(path, root, "tie_word_embeddings", true));
+    ATOM_TRY(file_check_flag(path, root, "scale_attn_weights", true));
+    ATOM_TRY(file_check_flag(path, root, "scale_attn_by_inverse_layer_idx", false));
+    ATOM_TRY(file_check_flag(path, root, "reorder_and_upcast_attn", false));
+    ATOM_TRY(file_check_flag(path, root, "add_cross_attention", false));
+    ATOM_TRY(file_check_flag(path, root, "is_encoder_decoder", false));
+    if (file_present(root, "quantization_config"))
+        return file_not_supported(path, "quantization_config", "dequantise the model first");
+    if (json_object_size(file_present(root, "pruned_heads")))
+        return file_not_supported(path, "pruned_heads", "pruned models are not supported");
 fail:
     return st;
 }
 
-/* The last word of _name_or_path where it is a plain name, else "gpt2". */
-static void take_name(const json_t *root, char name[GRAPH_NAME_MAX])
+void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX])
 {
-    const char *text = json_string_value(present(root, "_name_or_path"));
+    const char *text = json_string_value(file_present(root, "_name_or_path"));
     const char *slash = text ? strrchr(text, '/') : NULL;
     const char *last = slash ? slash + 1 : text;
     size_t n = last ? strlen(last) : 0;
     bool plain =
         n && n < GRAPH_NAME_MAX && last[0] != '.' &&
         strspn(last, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
-    snprintf(name, GRAPH_NAME_MAX, "%s", plain ? last : "gpt2");
+    snprintf(name, GRAPH_NAME_MAX, "%s", plain ? last : graph_family_name(family));
 }
 
-static atom_status take_numbers(const char *path, const json_t *root, graph_gpt2_config *c)
+static atom_status take_numbers(const char *path, const json_t *root, graph_config *c)
 {
     atom_status st = ATOM_OK;
     int64_t context = 1024;
-    ATOM_TRY(take_int(path, root, "vocab_size", NULL, 50257, &c->vocab_size));
-    ATOM_TRY(take_int(path, root, "n_ctx", NULL, 1024, &context));
-    ATOM_TRY(
-        take_int(path, root, "n_positions", "max_position_embeddings", context, &c->positions));
-    ATOM_TRY(take_int(path, root, "n_embd", "hidden_size", 768, &c->width));
-    ATOM_TRY(take_int(path, root, "n_layer", "num_hidden_layers", 12, &c->layers));
-    ATOM_TRY(take_int(path, root, "n_head", "num_attention_heads", 12, &c->heads));
+    ATOM_TRY(file_take_int(path, root, "vocab_size", NULL, 50257, &c->vocab_size));
+    ATOM_TRY(file_take_int(path, root, "n_ctx", NULL, 1024, &context));
+    ATOM_TRY(file_take_int(path, root, "n_positions", "max_position_embeddings", context,
+                           &c->positions));
+    ATOM_TRY(file_take_int(path, root, "n_embd", "hidden_size", 768, &c->width));
+    ATOM_TRY(file_take_int(path, root, "n_layer", "num_hidden_layers", 12, &c->layers));
+    ATOM_TRY(file_take_int(path, root, "n_head", "num_attention_heads", 12, &c->heads));
     if (c->width > INT64_MAX / 4)
         return atom_fail(ATOM_E_FORMAT, "%s: n_embd is too large", path);
-    ATOM_TRY(take_int(path, root, "n_inner", NULL, 4 * c->width, &c->inner));
-    ATOM_TRY(take_real(path, root, "layer_norm_epsilon", 1e-5, &c->epsilon));
-    ATOM_TRY(take_real(path, root, "initializer_range", 0.02, &c->init_std));
-    ATOM_TRY(take_real(path, root, "embd_pdrop", 0.1, &c->embd_pdrop));
-    ATOM_TRY(take_real(path, root, "attn_pdrop", 0.1, &c->attn_pdrop));
-    ATOM_TRY(take_real(path, root, "resid_pdrop", 0.1, &c->resid_pdrop));
-    take_name(root, c->name);
+    ATOM_TRY(file_take_int(path, root, "n_inner", NULL, 4 * c->width, &c->inner));
+    ATOM_TRY(file_take_real(path, root, "layer_norm_epsilon", 1e-5, &c->epsilon));
+    ATOM_TRY(file_take_real(path, root, "initializer_range", 0.02, &c->init_std));
+    ATOM_TRY(file_take_real(path, root, "embd_pdrop", 0.1, &c->embd_pdrop));
+    ATOM_TRY(file_take_real(path, root, "attn_pdrop", 0.1, &c->attn_pdrop));
+    ATOM_TRY(file_take_real(path, root, "resid_pdrop", 0.1, &c->resid_pdrop));
+    file_take_name(root, GRAPH_GPT2, c->name);
     st = graph_gpt2_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", path);
@@ -189,22 +210,28 @@ static atom_status load(const char *path, const char *text, size_t bytes, json_t
 }
 
 atom_status file_config_parse(const char *path, const char *text, size_t bytes,
-                              graph_gpt2_config *config)
+                              graph_config *config)
 {
-    graph_gpt2_config c = {0};
+    graph_config c = {0};
     json_t *root = NULL;
     atom_status st = load(path, text, bytes, &root);
     if (st != ATOM_OK)
         return st;
-    ATOM_TRY(check_mathematics(path, root));
-    ATOM_TRY(take_numbers(path, root, &c));
+    graph_family family = GRAPH_FAMILY_N;
+    ATOM_TRY(take_family(path, root, &family));
+    if (family == GRAPH_GPT2) {
+        ATOM_TRY(check_mathematics(path, root));
+        ATOM_TRY(take_numbers(path, root, &c));
+    } else {
+        ATOM_TRY(file_llama_take(path, root, family, &c));
+    }
     *config = c;
 fail:
     json_decref(root);
     return st;
 }
 
-atom_status file_config_read(const char *path, graph_gpt2_config *config, char **source)
+atom_status file_config_read(const char *path, graph_config *config, char **source)
 {
     char *text = NULL;
     uint64_t bytes = 0;
@@ -221,8 +248,7 @@ atom_status file_config_read(const char *path, graph_gpt2_config *config, char *
     return ATOM_OK;
 }
 
-/* The double whose shortest decimal is that of the float: 0.1f -> 0.1. */
-static double neat(float value)
+double file_neat(float value)
 {
     char buf[32];
     for (int digits = 1; digits <= 9; digits++) {
@@ -281,7 +307,7 @@ static int set_token(json_t *root, const char *key, const json_t *source, int64_
 }
 
 /* Ours over theirs: every key that atom decides. */
-static atom_status set_keys(json_t *root, const graph_gpt2_config *c, int64_t end_token, bool kept)
+static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_token, bool kept)
 {
     json_t *ours = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, "
@@ -292,23 +318,30 @@ static atom_status set_keys(json_t *root, const graph_gpt2_config *c, int64_t en
         (json_int_t)c->positions, "n_embd", (json_int_t)c->width, "n_layer", (json_int_t)c->layers,
         "n_head", (json_int_t)c->heads, "n_inner",
         c->inner == 4 * c->width ? json_null() : json_integer(c->inner), "activation_function",
-        "gelu_new", "layer_norm_epsilon", neat(c->epsilon), "initializer_range", neat(c->init_std),
-        "embd_pdrop", neat(c->embd_pdrop), "attn_pdrop", neat(c->attn_pdrop), "resid_pdrop",
-        neat(c->resid_pdrop), "tie_word_embeddings", 1, "scale_attn_weights", 1,
-        "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn", 0, "torch_dtype",
-        "float32", "dtype", "float32", "_name_or_path", c->name[0] ? c->name : "gpt2");
+        "gelu_new", "layer_norm_epsilon", file_neat(c->epsilon), "initializer_range",
+        file_neat(c->init_std), "embd_pdrop", file_neat(c->embd_pdrop), "attn_pdrop",
+        file_neat(c->attn_pdrop), "resid_pdrop", file_neat(c->resid_pdrop), "tie_word_embeddings",
+        1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn",
+        0, "torch_dtype", "float32", "dtype", "float32", "_name_or_path",
+        c->name[0] ? c->name : "gpt2");
     int failed = !ours || json_object_update(root, ours) < 0;
     json_decref(ours);
     failed = failed || set_token(root, "bos_token_id", kept ? root : NULL, end_token) < 0 ||
              set_token(root, "eos_token_id", kept ? root : NULL, end_token) < 0;
-    if (!failed && !json_object_get(root, "use_cache"))
+    return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
+}
+
+static atom_status set_common(json_t *root)
+{
+    int failed = 0;
+    if (!json_object_get(root, "use_cache"))
         failed = json_object_set_new(root, "use_cache", json_true()) < 0;
     if (!failed && !json_object_get(root, "transformers_version"))
         failed = json_object_set_new(root, "transformers_version", json_string("4.44.0")) < 0;
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }
 
-atom_status file_config_text(const graph_gpt2_config *config, const char *source, int64_t end_token,
+atom_status file_config_text(const graph_config *config, const char *source, int64_t end_token,
                              char **text)
 {
     json_t *root = NULL;
@@ -319,7 +352,10 @@ atom_status file_config_text(const graph_gpt2_config *config, const char *source
         st = atom_fail_memory("config.json", 0);
     if (st != ATOM_OK)
         return st;
-    st = set_keys(root, config, end_token, source != NULL);
+    st = config->family == GRAPH_GPT2 ? set_keys(root, config, end_token, source != NULL)
+                                      : file_llama_set(root, config, end_token, source != NULL);
+    if (st == ATOM_OK)
+        st = set_common(root);
     if (st == ATOM_OK)
         st = dump(root, text);
     json_decref(root);
@@ -353,7 +389,7 @@ static atom_status generation_text(const char *config_text, char **text)
     return st;
 }
 
-atom_status file_config_write(const char *dir, const graph_gpt2_config *config, const char *source,
+atom_status file_config_write(const char *dir, const graph_config *config, const char *source,
                               int64_t end_token)
 {
     char *text = NULL, *generation = NULL;

@@ -1,14 +1,16 @@
 /*
- * Hugging Face model directories: config.json and model*.safetensors of GPT-2, both ways.
+ * Hugging Face model directories: config.json and model*.safetensors of the families of models.h,
+ * both ways.
  *
- * Weights live in one canonical f32 vector laid out by the graph (graph_param.offset). Files store
- * the four linear weights of a block as [in, out] (Conv1D), atom as [out, in]: they are transposed
- * here, tensor by tensor, through a small buffer.
+ * Weights live in one canonical f32 vector laid out by the graph (graph_param.offset). GPT-2 files
+ * store the four linear weights of a block as [in, out] (Conv1D), atom as [out, in]: they are
+ * transposed here, tensor by tensor, through a small buffer. Other families store q, k and v (gate
+ * and up) apart: each is a run of rows of one parameter here.
  *
  * Ownership: texts returned are freed with atom_free. Thread: no shared state.
  * Errors: ATOM_E_FORMAT names the file and the key or tensor; ATOM_E_UNSUPPORTED for legal models
  * that atom cannot train; ATOM_E_USAGE for a model that is not there; ATOM_E_RESOURCE. Source:
- * facts/formats.md 1.4, 1.5, 2.1, 2.2.
+ * facts/formats.md 1.4, 1.5, 2.1 - 2.6.
  */
 #ifndef ATOM_FILE_HFDIR_H
 #define ATOM_FILE_HFDIR_H
@@ -18,20 +20,20 @@
 
 /* --- config.json ----------------------------------------------------------------------------- */
 
-/* Text of a config.json -> numbers; `path` is for messages. Absent keys get GPT-2's class defaults.
- */
+/* Text of a config.json -> numbers; `path` is for messages. Absent keys get the
+ * defaults of the family's class. */
 ATOM_MUST atom_status file_config_parse(const char *path, const char *text, size_t bytes,
-                                        graph_gpt2_config *config);
+                                        graph_config *config);
 /* Reads a file; *source (may be NULL) gets its text, for file_config_write to keep unknown keys. */
-ATOM_MUST atom_status file_config_read(const char *path, graph_gpt2_config *config, char **source);
+ATOM_MUST atom_status file_config_read(const char *path, graph_config *config, char **source);
 /*
  * The text of a config.json that transformers 4 and 5 load. source: an imported config.json whose
  * other keys are kept, or NULL. end_token: id of the end-of-text token, or -1 (then as in source).
  */
-ATOM_MUST atom_status file_config_text(const graph_gpt2_config *config, const char *source,
+ATOM_MUST atom_status file_config_text(const graph_config *config, const char *source,
                                        int64_t end_token, char **text);
 /* Writes config.json and generation_config.json into dir. */
-ATOM_MUST atom_status file_config_write(const char *dir, const graph_gpt2_config *config,
+ATOM_MUST atom_status file_config_write(const char *dir, const graph_config *config,
                                         const char *source, int64_t end_token);
 
 /* --- a model as users name it ---------------------------------------------------------------- */
@@ -44,7 +46,7 @@ typedef enum file_model_kind {
 
 typedef struct file_model {
     file_model_kind kind;
-    graph_gpt2_config config;
+    graph_config config;
     char *dir;        /* DIR: where; else NULL */
     char *source;     /* CONFIG, DIR: text of config.json; else NULL */
     bool has_weights; /* DIR: model.safetensors or an index is there */
@@ -59,7 +61,7 @@ void file_model_free(file_model *model);
 /*
  * All parameters of g from model.safetensors or from the shards of its index, into
  * vector[g->param_extent]; gaps between parameters are left alone. F32, F16 and BF16, names with or
- * without "transformer."; mask buffers are skipped; a copy of the tied head must equal wte.
+ * without prefix; buffers are skipped; a copy of a tied head must equal the embedding.
  * Missing, extra and misshapen tensors are refused by name. Warns of values that are not finite.
  */
 ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *vector);

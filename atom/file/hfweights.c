@@ -11,33 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char PREFIX[] = "transformer.";
-
-static bool ends_with(const char *text, const char *end)
+static int32_t find_slice(const weights_reader *r, const char *name)
 {
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-bool file_param_transposed(const graph_param *param)
-{
-    return param->rank == 2 &&
-           (ends_with(param->name, ".attn.c_attn.weight") ||
-            ends_with(param->name, ".c_proj.weight") || ends_with(param->name, ".mlp.c_fc.weight"));
-}
-
-/* Causal-mask buffers that old files carry: h.N.attn.bias and h.N.attn.masked_bias. */
-static bool is_buffer(const char *name)
-{
-    unsigned long digits = strncmp(name, "h.", 2) == 0 ? strspn(name + 2, "0123456789") : 0;
-    return digits && (strcmp(name + 2 + digits, ".attn.bias") == 0 ||
-                      strcmp(name + 2 + digits, ".attn.masked_bias") == 0);
-}
-
-static int32_t find_param(const graph *g, const char *name)
-{
-    for (uint32_t i = 0; i < g->n_params; i++) {
-        if (strcmp(g->params[i].name, name) == 0)
+    for (uint32_t i = 0; i < r->n_slices; i++) {
+        if (strcmp(r->slices[i].name, name) == 0)
             return (int32_t)i;
     }
     return -1;
@@ -55,25 +32,15 @@ static char *shape_text(uint32_t rank, const uint64_t *dims, char buf[160])
     return buf;
 }
 
-/* Shape of a parameter as files store it. */
-void file_param_dims(const graph_param *param, uint64_t dims[GRAPH_RANK_MAX])
-{
-    bool swap = file_param_transposed(param);
-    for (uint32_t i = 0; i < param->rank; i++)
-        dims[i] = (uint64_t)param->dims[swap ? 1 - i : i];
-}
-
 static atom_status check_shape(const file_safetensors *file, const file_tensor *t,
-                               const graph_param *param)
+                               const file_slice *slice)
 {
     char has[160], wants[160];
-    uint64_t dims[GRAPH_RANK_MAX] = {0};
-    file_param_dims(param, dims);
-    if (t->rank == param->rank && memcmp(t->dims, dims, param->rank * sizeof dims[0]) == 0)
+    if (t->rank == slice->rank && memcmp(t->dims, slice->dims, t->rank * sizeof t->dims[0]) == 0)
         return ATOM_OK;
     return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' is %s; config.json says %s", file->path,
                      t->name, shape_text(t->rank, t->dims, has),
-                     shape_text(param->rank, dims, wants));
+                     shape_text(slice->rank, slice->dims, wants));
 }
 
 static bool all_finite(const float *x, uint64_t count)
@@ -134,8 +101,9 @@ static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t 
     return ATOM_OK;
 }
 
-/* The second of wte.weight and lm_head.weight must equal the first, which is in the vector. */
-static atom_status check_tied(weights_reader *r, const file_tensor *t, uint64_t first)
+/* The second of the embedding and lm_head.weight must equal the first, which is in the vector. */
+static atom_status check_tied(weights_reader *r, const file_tensor *t, const char *embedding,
+                              uint64_t first)
 {
     uint64_t band = r->buffer_elements / 2;
     float *other = r->buffer + band;
@@ -149,17 +117,19 @@ static atom_status check_tied(weights_reader *r, const file_tensor *t, uint64_t 
         if (memcmp(r->buffer, other, (size_t)some * sizeof *other) != 0)
             return atom_fail(
                 ATOM_E_UNSUPPORTED,
-                "%s: lm_head.weight differs from wte.weight; only tied heads are supported",
-                r->file->path);
+                "%s: lm_head.weight differs from %s; only tied heads are supported where "
+                "config.json has tie_word_embeddings true (the default of GPT-2)",
+                r->file->path, embedding);
     }
     return ATOM_OK;
 }
 
-/* head: the tensor is lm_head.weight, another name of parameter i, wte.weight. */
-static atom_status read_param(weights_reader *r, const file_tensor *t, uint32_t i, bool head)
+/* head: the tensor is lm_head.weight, another name of slice i, the embedding. */
+static atom_status read_slice(weights_reader *r, const file_tensor *t, uint32_t i, bool head)
 {
-    const graph_param *param = &r->g->params[i];
-    atom_status st = check_shape(r->file, t, param);
+    const file_slice *slice = &r->slices[i];
+    uint64_t to = r->g->params[slice->param].offset + slice->first;
+    atom_status st = check_shape(r->file, t, slice);
     if (st != ATOM_OK)
         return st;
     uint8_t as = head ? SEEN_AS_HEAD : SEEN;
@@ -168,24 +138,23 @@ static atom_status read_param(weights_reader *r, const file_tensor *t, uint32_t 
                          r->file->path, t->name);
     if (r->seen[i]) {
         r->seen[i] |= as;
-        return check_tied(r, t, param->offset);
+        return check_tied(r, t, slice->name, to);
     }
     r->seen[i] = as;
-    return file_param_transposed(param) ? read_transposed(r, t, param->offset)
-                                        : read_plain(r, t, param->offset);
+    return slice->transposed ? read_transposed(r, t, to) : read_plain(r, t, to);
 }
 
 static atom_status read_tensor(weights_reader *r, const file_tensor *t)
 {
-    const char *name = t->name;
-    if (strncmp(name, PREFIX, sizeof PREFIX - 1) == 0)
-        name += sizeof PREFIX - 1;
-    if (is_buffer(name))
+    const char *name = t->name, *prefix = file_prefix(r->g);
+    if (strncmp(name, prefix, strlen(prefix)) == 0)
+        name += strlen(prefix);
+    if (file_is_buffer(name))
         return ATOM_OK;
-    bool head = strcmp(t->name, "lm_head.weight") == 0;
-    int32_t i = find_param(r->g, head ? "wte.weight" : name);
+    bool head = strcmp(t->name, "lm_head.weight") == 0 && find_slice(r, name) < 0;
+    int32_t i = find_slice(r, head ? r->g->params[0].name : name);
     if (i >= 0)
-        return read_param(r, t, (uint32_t)i, head);
+        return read_slice(r, t, (uint32_t)i, head);
     return atom_fail(ATOM_E_FORMAT,
                      "%s: tensor '%.128s' is no part of the model that config.json describes",
                      r->file->path, t->name);
@@ -207,12 +176,12 @@ static atom_status check_all_seen(const weights_reader *r, const char *dir)
     size_t used = 0;
     uint32_t missing = 0;
     names[0] = 0;
-    for (uint32_t i = 0; i < r->g->n_params; i++) {
+    for (uint32_t i = 0; i < r->n_slices; i++) {
         if (r->seen[i])
             continue;
         if (missing++ < 4)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%.64s",
-                                     missing > 1 ? ", " : "", r->g->params[i].name);
+                                     missing > 1 ? ", " : "", r->slices[i].name);
     }
     if (missing == 0)
         return ATOM_OK;
@@ -220,12 +189,12 @@ static atom_status check_all_seen(const weights_reader *r, const char *dir)
                      missing > 4 ? ", ..." : "");
 }
 
-uint64_t file_largest_transposed(const graph *g)
+uint64_t file_largest_transposed(const file_slice *slices, uint32_t n)
 {
     uint64_t most = 1;
-    for (uint32_t i = 0; i < g->n_params; i++) {
-        if (file_param_transposed(&g->params[i]) && g->params[i].elements > most)
-            most = g->params[i].elements;
+    for (uint32_t i = 0; i < n; i++) {
+        if (slices[i].transposed && slices[i].elements > most)
+            most = slices[i].elements;
     }
     return most;
 }
@@ -233,16 +202,19 @@ uint64_t file_largest_transposed(const graph *g)
 /* Room for a band of rows of the widest transposed tensor, and for a whole one. */
 static atom_status open_buffers(weights_reader *r)
 {
-    uint64_t widest = 1, largest = file_largest_transposed(r->g);
-    for (uint32_t i = 0; i < r->g->n_params; i++) {
-        const graph_param *p = &r->g->params[i];
-        if (file_param_transposed(p) && (uint64_t)p->dims[0] > widest)
-            widest = (uint64_t)p->dims[0];
+    uint64_t widest = 1;
+    atom_status st = file_slices(r->g, &r->slices, &r->n_slices);
+    if (st != ATOM_OK)
+        return st;
+    for (uint32_t i = 0; i < r->n_slices; i++) {
+        if (r->slices[i].transposed && r->slices[i].dims[1] > widest)
+            widest = r->slices[i].dims[1];
     }
+    uint64_t largest = file_largest_transposed(r->slices, r->n_slices);
     r->buffer_elements = widest > FILE_BAND_ELEMENTS ? widest : FILE_BAND_ELEMENTS;
     r->buffer = atom_alloc((size_t)r->buffer_elements, sizeof *r->buffer);
     r->whole = atom_alloc((size_t)largest, sizeof *r->whole);
-    r->seen = atom_alloc(r->g->n_params + 1, sizeof *r->seen);
+    r->seen = atom_alloc(r->n_slices + 1, sizeof *r->seen);
     if (!r->buffer || !r->whole || !r->seen)
         return atom_fail_memory("reading weights", (r->buffer_elements + largest) * 4);
     return ATOM_OK;
@@ -304,6 +276,7 @@ fail:
     file_st_close(&r.file);
     atom_free(r.buffer);
     atom_free(r.whole);
+    atom_free(r.slices);
     atom_free(r.seen);
     atom_free(path);
     atom_free(index);

@@ -1,5 +1,6 @@
 /*
- * What the files of hfdir share among themselves: hfweights.c, hfshards.c, hfweights_write.c.
+ * What the files of hfdir share among themselves: hfnames.c, hfweights.c, hfshards.c,
+ * hfweights_write.c.
  */
 #ifndef ATOM_FILE_HFWEIGHTS_H
 #define ATOM_FILE_HFWEIGHTS_H
@@ -10,7 +11,26 @@
 /* Elements of the buffer through which tensors pass: 1 MiB. */
 enum { FILE_BAND_ELEMENTS = 1 << 18 };
 
-/* How a parameter was met so far. */
+enum { FILE_NAME_MAX = GRAPH_NAME_MAX + 24 };
+
+/* One tensor of a file: a run of a parameter's rows, all of them but for fused ones. */
+typedef struct file_slice {
+    char name[FILE_NAME_MAX]; /* without prefix */
+    uint32_t param;
+    uint64_t first, elements; /* within the parameter */
+    uint32_t rank;
+    uint64_t dims[2]; /* as the file has them */
+    bool transposed;
+} file_slice;
+
+/* hfnames.c: the tensors of a graph, parameter by parameter. Free with atom_free. */
+ATOM_MUST atom_status file_slices(const graph *g, file_slice **out, uint32_t *n);
+/* "transformer." or "model.": what stands before all names but lm_head's. */
+const char *file_prefix(const graph *g);
+/* No weights: name is without prefix. */
+bool file_is_buffer(const char *name);
+
+/* How a tensor was met so far. */
 enum { SEEN = 1, SEEN_AS_HEAD = 2 };
 
 typedef struct weights_reader {
@@ -19,8 +39,10 @@ typedef struct weights_reader {
     file_safetensors *file; /* the one that is open now */
     float *buffer;          /* a band of a tensor */
     uint64_t buffer_elements;
-    float *whole;  /* a transposed tensor, the largest there is */
-    uint8_t *seen; /* by parameter */
+    float *whole; /* a transposed slice, the largest there is */
+    file_slice *slices;
+    uint32_t n_slices;
+    uint8_t *seen; /* by slice */
 } weights_reader;
 
 /* All tensors of r->file into the vector. */
@@ -29,9 +51,7 @@ ATOM_MUST atom_status file_weights_take(weights_reader *r);
 ATOM_MUST atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path);
 /* Checks the text of an index by itself; for fuzzing. */
 ATOM_MUST atom_status file_index_check(const char *path, const char *text, size_t bytes);
-/* Elements of the largest parameter that is stored transposed; at least 1. */
-uint64_t file_largest_transposed(const graph *g);
-/* Shape of a parameter as files store it. */
-void file_param_dims(const graph_param *param, uint64_t dims[GRAPH_RANK_MAX]);
+/* Elements of the largest slice that is stored transposed; at least 1. */
+uint64_t file_largest_transposed(const file_slice *slices, uint32_t n);
 
 #endif

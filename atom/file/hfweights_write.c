@@ -13,14 +13,24 @@
 #include <string.h>
 #include <unistd.h>
 
-static atom_status declare_all(file_st_writer *w, const graph *g)
+typedef struct weights_writer {
+    const graph *g;
+    file_vector vector;
+    file_slice *slices;
+    uint32_t n_slices;
+    float *buffer; /* a band of a tensor */
+    float *whole;  /* a transposed tensor, the largest there is */
+    uint64_t room;
+} weights_writer;
+
+static atom_status declare_all(file_st_writer *w, const weights_writer *all)
 {
-    char name[GRAPH_NAME_MAX + 16];
-    for (uint32_t i = 0; i < g->n_params; i++) {
-        uint64_t dims[GRAPH_RANK_MAX] = {0};
-        file_param_dims(&g->params[i], dims);
-        snprintf(name, sizeof name, "transformer.%s", g->params[i].name);
-        atom_status st = file_st_declare(w, name, FILE_F32, g->params[i].rank, dims);
+    char name[FILE_NAME_MAX + 16];
+    for (uint32_t i = 0; i < all->n_slices; i++) {
+        const file_slice *s = &all->slices[i];
+        bool head = strcmp(s->name, "lm_head.weight") == 0;
+        snprintf(name, sizeof name, "%s%s", head ? "" : file_prefix(all->g), s->name);
+        atom_status st = file_st_declare(w, name, FILE_F32, s->rank, s->dims);
         if (st != ATOM_OK)
             return st;
     }
@@ -28,69 +38,69 @@ static atom_status declare_all(file_st_writer *w, const graph *g)
 }
 
 /* [out, in] in the vector -> [in, out] in the file, a band of file rows at a time. */
-static atom_status write_transposed(file_st_writer *w, const graph_param *p, const float *in,
-                                    float *buffer, uint64_t room)
+static atom_status write_transposed(file_st_writer *w, const weights_writer *all,
+                                    const file_slice *s, const float *in)
 {
-    uint64_t rows = (uint64_t)p->dims[1], cols = (uint64_t)p->dims[0];
+    uint64_t rows = s->dims[0], cols = s->dims[1];
     for (uint64_t row = 0, band; row < rows; row += band) {
-        band = room / cols;
+        band = all->room / cols;
         band = band < rows - row ? band : rows - row;
         for (uint64_t c = 0; c < cols; c++) {
             for (uint64_t k = 0; k < band; k++)
-                buffer[k * cols + c] = in[c * rows + row + k];
+                all->buffer[k * cols + c] = in[c * rows + row + k];
         }
-        atom_status st = file_st_write(w, buffer, band * cols * sizeof *buffer);
+        atom_status st = file_st_write(w, all->buffer, band * cols * sizeof *all->buffer);
         if (st != ATOM_OK)
             return st;
     }
     return ATOM_OK;
 }
 
-static uint64_t band_elements(const graph *g)
+static atom_status open_buffers(weights_writer *all)
 {
-    uint64_t most = FILE_BAND_ELEMENTS;
-    for (uint32_t i = 0; i < g->n_params; i++) {
-        if (file_param_transposed(&g->params[i]) && (uint64_t)g->params[i].dims[0] > most)
-            most = (uint64_t)g->params[i].dims[0];
+    all->room = FILE_BAND_ELEMENTS;
+    for (uint32_t i = 0; i < all->n_slices; i++) {
+        const file_slice *s = &all->slices[i];
+        if (s->transposed && s->dims[1] > all->room)
+            all->room = s->dims[1];
     }
-    return most;
+    uint64_t largest = file_largest_transposed(all->slices, all->n_slices);
+    all->buffer = atom_alloc((size_t)all->room, sizeof *all->buffer);
+    all->whole = atom_alloc((size_t)largest, sizeof *all->whole);
+    return all->buffer && all->whole
+               ? ATOM_OK
+               : atom_fail_memory("writing weights", (all->room + largest) * sizeof *all->buffer);
 }
 
-static atom_status write_plain(file_st_writer *w, const graph_param *p, file_vector vector,
-                               float *buffer, uint64_t room)
+static atom_status write_plain(file_st_writer *w, const weights_writer *all, uint64_t from,
+                               uint64_t n)
 {
-    for (uint64_t at = 0, some; at < p->elements; at += some) {
-        some = p->elements - at < room ? p->elements - at : room;
-        atom_status st = vector.get(vector.ctx, p->offset + at, some, buffer);
+    for (uint64_t at = 0, some; at < n; at += some) {
+        some = n - at < all->room ? n - at : all->room;
+        atom_status st = all->vector.get(all->vector.ctx, from + at, some, all->buffer);
         if (st == ATOM_OK)
-            st = file_st_write(w, buffer, some * sizeof *buffer);
+            st = file_st_write(w, all->buffer, some * sizeof *all->buffer);
         if (st != ATOM_OK)
             return st;
     }
     return ATOM_OK;
 }
 
-static atom_status write_all(file_st_writer *w, const graph *g, file_vector vector)
+static atom_status write_all(file_st_writer *w, const weights_writer *all)
 {
     uint32_t i;
     atom_status st = ATOM_OK;
-    uint64_t room = band_elements(g), largest = file_largest_transposed(g);
-    float *buffer = atom_alloc((size_t)room, sizeof *buffer);
-    float *whole = atom_alloc((size_t)largest, sizeof *whole);
-    if (!buffer || !whole)
-        st = atom_fail_memory("writing weights", (room + largest) * sizeof *buffer);
     while (st == ATOM_OK && file_st_next(w, &i)) {
-        const graph_param *p = &g->params[i];
-        if (!file_param_transposed(p)) {
-            st = write_plain(w, p, vector, buffer, room);
+        const file_slice *s = &all->slices[i];
+        uint64_t from = all->g->params[s->param].offset + s->first;
+        if (!s->transposed) {
+            st = write_plain(w, all, from, s->elements);
             continue;
         }
-        st = vector.get(vector.ctx, p->offset, p->elements, whole);
+        st = all->vector.get(all->vector.ctx, from, s->elements, all->whole);
         if (st == ATOM_OK)
-            st = write_transposed(w, p, whole, buffer, room);
+            st = write_transposed(w, all, s, all->whole);
     }
-    atom_free(buffer);
-    atom_free(whole);
     return st;
 }
 
@@ -123,18 +133,24 @@ atom_status file_weights_write(const char *dir, const graph *g, const float *vec
 atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector)
 {
     file_st_writer *w = NULL;
+    weights_writer all = {.g = g, .vector = vector};
     atom_status st = ATOM_OK;
     char *path = atom_path_join(dir, "model.safetensors");
     if (!path)
         return atom_fail_memory("a path", strlen(dir));
+    ATOM_TRY(file_slices(g, &all.slices, &all.n_slices));
+    ATOM_TRY(open_buffers(&all));
     ATOM_TRY(file_st_create(path, &w));
-    ATOM_TRY(declare_all(w, g));
+    ATOM_TRY(declare_all(w, &all));
     ATOM_TRY(file_st_begin(w));
-    ATOM_TRY(write_all(w, g, vector));
+    ATOM_TRY(write_all(w, &all));
     ATOM_TRY(file_st_finish(w));
     remove_stale(dir);
 fail:
     file_st_writer_close(&w);
+    atom_free(all.slices);
+    atom_free(all.buffer);
+    atom_free(all.whole);
     atom_free(path);
     return st;
 }

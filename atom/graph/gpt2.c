@@ -34,7 +34,7 @@ static atom_status check_probability(const char *key, float value)
                      (double)value);
 }
 
-atom_status graph_gpt2_check(const graph_gpt2_config *c)
+atom_status graph_gpt2_check(const graph_config *c)
 {
     atom_status st;
     ATOM_TRY(check_range("vocab_size", c->vocab_size, VOCAB_MAX));
@@ -60,7 +60,7 @@ fail:
     return st;
 }
 
-uint64_t graph_gpt2_params(const graph_gpt2_config *c)
+uint64_t graph_gpt2_params(const graph_config *c)
 {
     uint64_t V = (uint64_t)c->vocab_size, P = (uint64_t)c->positions, C = (uint64_t)c->width,
              L = (uint64_t)c->layers, F = (uint64_t)c->inner;
@@ -71,7 +71,7 @@ uint64_t graph_gpt2_params(const graph_gpt2_config *c)
 }
 
 typedef struct building {
-    const graph_gpt2_config *c;
+    const graph_config *c;
     graph *g;
     float proj_std; /* of c_proj weights: GPT-2's 1/sqrt(number of residual layers) */
     int32_t wte;
@@ -182,7 +182,7 @@ fail:
 static atom_status add_embedding(building *b, int32_t tokens, int32_t *y)
 {
     graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 2, .in = {tokens}};
-    const graph_gpt2_config *c = b->c;
+    const graph_config *c = b->c;
     int64_t wte[2] = {c->vocab_size, c->width}, wpe[2] = {c->positions, c->width};
     atom_status st;
     ATOM_TRY(graph_add_param(b->g, "wte.weight", 2, wte, GRAPH_INIT_NORMAL, c->init_std, &b->wte));
@@ -209,7 +209,7 @@ fail:
     return st;
 }
 
-atom_status graph_gpt2_build(const graph_gpt2_config *c, atom_dtype dtype, int64_t B, int64_t T,
+atom_status graph_gpt2_build(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
                              graph **out)
 {
     building b = {.c = c};

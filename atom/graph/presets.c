@@ -33,19 +33,19 @@ const char *const *graph_preset_names(void)
     return names;
 }
 
-atom_status graph_preset_get(const char *name, graph_gpt2_config *config)
+atom_status graph_preset_get(const char *name, graph_config *config)
 {
     for (size_t i = 0; i < PRESETS; i++) {
         if (strcmp(name, names[i]) != 0)
             continue;
-        *config = (graph_gpt2_config){.vocab_size = 50257,
-                                      .positions = sizes[i].positions,
-                                      .width = sizes[i].width,
-                                      .layers = sizes[i].layers,
-                                      .heads = sizes[i].heads,
-                                      .inner = 4 * sizes[i].width,
-                                      .epsilon = 1e-5f,
-                                      .init_std = 0.02f};
+        *config = (graph_config){.vocab_size = 50257,
+                                 .positions = sizes[i].positions,
+                                 .width = sizes[i].width,
+                                 .layers = sizes[i].layers,
+                                 .heads = sizes[i].heads,
+                                 .inner = 4 * sizes[i].width,
+                                 .epsilon = 1e-5f,
+                                 .init_std = 0.02f};
         snprintf(config->name, sizeof config->name, "%s", names[i]);
         return ATOM_OK;
     }

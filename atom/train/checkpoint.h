@@ -31,7 +31,7 @@ typedef struct train_state {
 
 typedef struct train_checkpoint {
     const graph *g;
-    const graph_gpt2_config *config;
+    const graph_config *config;
     const char *source; /* imported config.json to keep unknown keys of, or NULL */
     const char *data;   /* data set directory whose tokenizer travels along, or NULL */
     int64_t end_token;  /* -1: unknown */

@@ -63,7 +63,7 @@ static atom_status open_model(writer *w)
                          "directory with config.json, model.safetensors and tokenizer.json",
                          w->request->model);
     w->V = w->bench->model.config.vocab_size;
-    w->positions = w->bench->model.config.positions;
+    w->positions = graph_model_longest(&w->bench->model.config);
     return ATOM_OK;
 }
 

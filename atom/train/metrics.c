@@ -207,11 +207,16 @@ void train_metrics_close(train_metrics **metrics)
     *metrics = NULL;
 }
 
-double train_flops_per_token(const graph_gpt2_config *c, int64_t sequence_len)
+double train_flops_per_token(const graph_config *c, int64_t sequence_len)
 {
-    double positions = (double)c->positions * (double)c->width;
-    return 6 * ((double)graph_gpt2_params(c) - positions) +
-           12 * (double)c->layers * (double)c->width * (double)sequence_len;
+    /* a lookup is no product: positions, and an embedding that is not the head */
+    bool gpt2 = c->family == GRAPH_GPT2;
+    double looked_up = gpt2        ? (double)c->positions * (double)c->width
+                       : c->untied ? (double)c->vocab_size * (double)c->width
+                                   : 0;
+    double heads = gpt2 ? (double)c->width : (double)(c->heads * c->head_dim);
+    return 6 * ((double)graph_model_params(c) - looked_up) +
+           12 * (double)c->layers * heads * (double)sequence_len;
 }
 
 double train_mfu(double flops_per_token, double tokens_per_second, double peak_flops)

@@ -37,7 +37,7 @@ static atom_dtype resolve_dtype(int32_t dtype)
 
 static void apply_overrides(const train_bench_config *config, file_model *model)
 {
-    graph_gpt2_config *c = &model->config;
+    graph_config *c = &model->config;
     if (config->dropout >= 0)
         c->embd_pdrop = c->attn_pdrop = c->resid_pdrop = (float)config->dropout;
     if (model->kind == FILE_MODEL_PRESET && config->vocab_size > 0)
@@ -48,7 +48,7 @@ static atom_status build_graph(train_workbench *bench)
 {
     const train_bench_config *config = &bench->config;
     graph *plain = NULL;
-    int64_t T = config->sequence > 0 ? config->sequence : bench->model.config.positions;
+    int64_t T = config->sequence > 0 ? config->sequence : graph_model_longest(&bench->model.config);
     atom_status st;
     if (config->micro_batch < 1)
         return atom_fail(ATOM_E_USAGE, "micro_batch_size must be at least 1");
@@ -57,8 +57,8 @@ static atom_status build_graph(train_workbench *bench)
                          "sequence_len %lld is longer than the model's %lld positions; use at most "
                          "that",
                          (long long)T, (long long)bench->model.config.positions);
-    ATOM_TRY(graph_gpt2_build(&bench->model.config, resolve_dtype(config->dtype),
-                              config->micro_batch, T, &plain));
+    ATOM_TRY(graph_model_build(&bench->model.config, resolve_dtype(config->dtype),
+                               config->micro_batch, T, &plain));
     ATOM_TRY(graph_fuse(plain, &bench->g));
 fail:
     graph_close(&plain);

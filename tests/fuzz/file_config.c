@@ -10,11 +10,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    graph_gpt2_config c, again;
+    graph_config c, again;
     char *source = atom_strndup((const char *)data, size), *text = NULL;
     ATOM_ASSERT(source);
     if (file_config_parse("fuzz", source, size, &c) == ATOM_OK && strlen(source) == size) {
-        ATOM_ASSERT(graph_gpt2_check(&c) == ATOM_OK);
+        ATOM_ASSERT(graph_model_check(&c) == ATOM_OK);
         ATOM_ASSERT(file_config_text(&c, source, 5, &text) == ATOM_OK);
         ATOM_ASSERT(file_config_parse("again", text, strlen(text), &again) == ATOM_OK);
         ATOM_ASSERT(strcmp(c.name, again.name) == 0 && c.vocab_size == again.vocab_size &&
@@ -23,6 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     c.epsilon == again.epsilon && c.init_std == again.init_std &&
                     c.embd_pdrop == again.embd_pdrop && c.attn_pdrop == again.attn_pdrop &&
                     c.resid_pdrop == again.resid_pdrop);
+        ATOM_ASSERT(c.family == again.family && c.kv_heads == again.kv_heads &&
+                    c.head_dim == again.head_dim && c.window == again.window &&
+                    c.untied == again.untied && c.qkv_bias == again.qkv_bias &&
+                    c.o_bias == again.o_bias && c.mlp_bias == again.mlp_bias &&
+                    memcmp(&c.rope, &again.rope, sizeof c.rope) == 0);
     }
     atom_free(source);
     atom_free(text);

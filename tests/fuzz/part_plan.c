@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The graph of the seeds. */
 static graph *small_graph(void)
 {
-    static const graph_gpt2_config config = {.name = "tiny",
+    static const graph_config config = {.name = "tiny",
                                              .vocab_size = 97,
                                              .positions = 16,
                                              .width = 24,

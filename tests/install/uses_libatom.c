@@ -5,7 +5,7 @@
 
 int main(void)
 {
-    graph_gpt2_config config;
+    graph_config config;
     if (graph_preset_get("gpt2-124m", &config) != ATOM_OK)
         return 1;
     printf("%llu\n", (unsigned long long)graph_gpt2_params(&config));

@@ -29,7 +29,7 @@ static inline void gpt2_forward_close(gpt2_forward *f)
 }
 
 /* A text of T tokens. Aborts when there is no memory. */
-static inline gpt2_forward gpt2_forward_open(const graph_gpt2_config *config, atom_dtype dtype,
+static inline gpt2_forward gpt2_forward_open(const graph_config *config, atom_dtype dtype,
                                              int64_t T, const void *params)
 {
     gpt2_forward f = {.table = krn_ref_table(dtype), .params = params};

@@ -15,7 +15,7 @@
 
 typedef struct model_dir {
     const char *dir; /* borrowed */
-    graph_gpt2_config config;
+    graph_config config;
     graph *g;
     float *params; /* canonical; change it, then save */
 } model_dir;

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 typedef struct random_gpt2 {
-    graph_gpt2_config config;
+    graph_config config;
     int64_t B, T;
 } random_gpt2;
 
@@ -34,7 +34,7 @@ static inline float random_gpt2_dropout(uint64_t seed, uint64_t i)
 static inline random_gpt2 random_gpt2_make(uint64_t seed)
 {
     random_gpt2 r = {.B = random_gpt2_draw(seed, 0, 1, 3), .T = random_gpt2_draw(seed, 1, 1, 24)};
-    graph_gpt2_config *c = &r.config;
+    graph_config *c = &r.config;
     c->heads = random_gpt2_draw(seed, 2, 1, 6);
     int64_t least = (24 + c->heads - 1) / c->heads;
     c->width = c->heads * random_gpt2_draw(seed, 3, least, 72 / c->heads);

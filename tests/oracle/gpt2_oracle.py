@@ -84,7 +84,10 @@ class Job:
             for name, p in self.model.named_parameters():
                 if p.dim() == 1:
                     p.add_(0.1 * torch.randn_like(p))
-        g = np.random.default_rng(seed)
+        self.draw_batches()
+
+    def draw_batches(self):
+        g = np.random.default_rng(self.seed)
         shape = (STEPS, self.C, self.B * self.T)
         tokens = g.integers(0, self.config.vocab_size, shape)
         targets = g.integers(0, self.config.vocab_size, shape)
@@ -92,9 +95,22 @@ class Job:
         targets[:, 0, 0] = 0  # at least one
         self.tokens, self.targets = tokens.astype(np.int32), targets.astype(np.int32)
 
+    def build(self):
+        return GPT2LMHeadModel(self.config)
+
+    def load(self, path):
+        return GPT2LMHeadModel.from_pretrained(path)
+
+    def save(self, path):
+        self.model.save_pretrained(path)
+
+    def gather(self, tensors):
+        """What is compared as one."""
+        return tensors
+
     def run_atom(self, program, backend, work, rate=1.0):
         source = os.path.join(work, "source")
-        self.model.save_pretrained(source)
+        self.save(source)
         np.stack([self.tokens, self.targets], 1).tofile(os.path.join(work, "batches.bin"))
         subprocess.run([program, source, work, self.dtype, backend, str(self.B), str(self.T), str(self.C),
                         str(STEPS), str(self.lr * rate), str(self.decay), str(self.clip), str(self.plain)],
@@ -110,7 +126,7 @@ class Torch:
 
     def __init__(self, job):
         self.job = job
-        self.model = GPT2LMHeadModel(job.config).double()
+        self.model = job.build().double()
         self.model.load_state_dict(job.model.double().state_dict())
         self.model.eval()  # the same but for dropout
         self.params = dict(self.model.named_parameters())  # the tied head is there once
@@ -164,6 +180,7 @@ def parts(job, name, x):
 def compare_gradients(job, ours, written):
     grads = {n: p.grad.numpy() for n, p in ours.params.items()}
     assert set(written) == set(grads), set(written) ^ set(grads)
+    grads, written = job.gather(grads), job.gather(written)
     size = math.sqrt(sum((g ** 2).sum() for g in grads.values()) / sum(g.size for g in grads.values()))
     for name, grad in grads.items():
         theirs, whole = parts(job, name, written[name]), math.sqrt((grad ** 2).sum() / grad.size)
@@ -175,6 +192,7 @@ def compare_gradients(job, ours, written):
 def compare_weights(job, started, ours, written):
     """Weights after all steps, and how far they moved, less what rounding each step to fp32 may do."""
     all_away = all_moved = 0.0
+    started, ours, written = job.gather(started), job.gather(ours), job.gather(written)
     for name in started:
         old, theirs = parts(job, name, started[name]), parts(job, name, written[name])
         for part, new in parts(job, name, ours[name]).items():
@@ -211,7 +229,7 @@ def compare(job, work):
         yield "norm", f"step {step + 1}", error(norms[step], ours.update())
     ended = {n: m.detach().numpy() for n, m in ours.master.items()}
     yield from compare_weights(job, started, ended, tensors("final"))
-    saved = GPT2LMHeadModel.from_pretrained(os.path.join(work, "final")).double().eval()
+    saved = job.load(os.path.join(work, "final")).double().eval()
     with torch.no_grad():
         for p in saved.parameters():
             p.copy_(as_wire(p, job.dtype))
@@ -219,7 +237,7 @@ def compare(job, work):
         yield "saved", "logits", error(read("final_logits.bin", np.float32), saved(ids).logits)
 
 
-def main():
+def main(job_class=Job):
     parser = argparse.ArgumentParser()
     parser.add_argument("oracle")
     parser.add_argument("dtype", choices=LIMITS)
@@ -231,7 +249,7 @@ def main():
     torch.set_num_threads(1)
     worst, failed = {}, 0
     for seed in range(args.first, args.first + args.seeds):
-        job = Job(seed, args.dtype)
+        job = job_class(seed, args.dtype)
         with tempfile.TemporaryDirectory() as work:
             job.run_atom(args.oracle, args.backend, work, 1.001 if args.canary else 1.0)
             for what, name, e in compare(job, work):

@@ -1,6 +1,6 @@
 /*
- * Speaks for atom in gpt2_oracle.py: reads a Hugging Face GPT-2 directory, trains it on given
- * batches with the walker, and writes all there is to compare.
+ * Speaks for atom in gpt2_oracle.py and llama_oracle.py: reads a Hugging Face directory, trains it
+ * on given batches with the walker, and writes all there is to compare.
  *
  *   oracle MODEL_DIR WORK_DIR DTYPE BACKEND B T C STEPS LR DECAY MAX_GRAD_NORM PLAIN
  *
@@ -27,7 +27,7 @@ typedef struct job {
     uint32_t C, steps;
     double lr, decay;
     float max_grad_norm;
-    graph_gpt2_config config;
+    graph_config config;
     graph *g, *unfused;
     walker *w;      /* over g */
     walker *reader; /* over unfused: it has logits */
@@ -51,8 +51,8 @@ static atom_status open_job(job *j)
     atom_status st;
     snprintf(path, sizeof path, "%s/config.json", j->model);
     ATOM_TRY(file_config_read(path, &j->config, NULL));
-    ATOM_TRY(graph_gpt2_build(&j->config, j->dtype, j->B, j->T, &j->unfused));
-    ATOM_TRY(j->plain ? graph_gpt2_build(&j->config, j->dtype, j->B, j->T, &j->g)
+    ATOM_TRY(graph_model_build(&j->config, j->dtype, j->B, j->T, &j->unfused));
+    ATOM_TRY(j->plain ? graph_model_build(&j->config, j->dtype, j->B, j->T, &j->g)
                       : graph_fuse(j->unfused, &j->g));
     ATOM_TRY(atom_threads_open(2, &j->threads));
     ATOM_TRY(walker_open(j->g, table, host, j->threads, j->C, &j->w));

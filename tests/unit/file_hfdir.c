@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static atom_status parse(const char *text, graph_gpt2_config *c)
+static atom_status parse(const char *text, graph_config *c)
 {
     memset(c, 0xee, sizeof *c);
     return file_config_parse("c.json", text, strlen(text), c);
@@ -37,7 +37,7 @@ static void config_accepted(void **state)
         "\"scale_attn_weights\":true,\"reorder_and_upcast_attn\":false,\"add_cross_attention\":"
         "false,"
         "\"activation_function\":\"gelu_pytorch_tanh\",\"_name_or_path\":\"/tmp/my/tiny-model\"}";
-    graph_gpt2_config c;
+    graph_config c;
     (void)state;
     assert_int_equal(parse(old, &c), ATOM_OK);
     assert_int_equal(c.vocab_size, 50257);
@@ -75,7 +75,7 @@ static void config_refused(void **state)
         {"{}", ATOM_E_FORMAT, "model_type is missing"},
         {"{\"model_type\":\"gpt2\",", ATOM_E_FORMAT, "c.json:1:"},
         {GPT2("\"n_layer\":1,\"n_layer\":2"), ATOM_E_FORMAT, "duplicate"},
-        {"{\"model_type\":\"llama\"}", ATOM_E_UNSUPPORTED, "model_type: 'llama' is not supported"},
+        {"{\"model_type\":\"mamba\"}", ATOM_E_UNSUPPORTED, "model_type: 'mamba' is not supported"},
         {"{\"model_type\":3}", ATOM_E_UNSUPPORTED, "model_type"},
         {"{\"architectures\":[\"BertModel\"]}", ATOM_E_UNSUPPORTED, "architectures: 'BertModel'"},
         {GPT2("\"activation_function\":\"relu\""), ATOM_E_UNSUPPORTED,
@@ -99,7 +99,7 @@ static void config_refused(void **state)
         {GPT2("\"resid_pdrop\":\"no\""), ATOM_E_FORMAT, "resid_pdrop must be a number"},
         {GPT2("\"layer_norm_epsilon\":-1"), ATOM_E_FORMAT, "layer_norm_epsilon"},
     };
-    graph_gpt2_config c;
+    graph_config c;
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         atom_status st = parse(cases[i].text, &c);
@@ -131,19 +131,19 @@ static void config_written(void **state)
                                        "\"third\": 0.3333333333333333",
                                        "\"x\": [",
                                        "\"n_layer\": 3"};
-    graph_gpt2_config c = {.name = "tiny",
-                           .vocab_size = 97,
-                           .positions = 33,
-                           .width = 40,
-                           .layers = 3,
-                           .heads = 5,
-                           .inner = 71,
-                           .epsilon = 1e-5f,
-                           .init_std = 0.02f,
-                           .embd_pdrop = 0.1f,
-                           .attn_pdrop = 0.25f,
-                           .resid_pdrop = 0.0f};
-    graph_gpt2_config d;
+    graph_config c = {.name = "tiny",
+                      .vocab_size = 97,
+                      .positions = 33,
+                      .width = 40,
+                      .layers = 3,
+                      .heads = 5,
+                      .inner = 71,
+                      .epsilon = 1e-5f,
+                      .init_std = 0.02f,
+                      .embd_pdrop = 0.1f,
+                      .attn_pdrop = 0.25f,
+                      .resid_pdrop = 0.0f};
+    graph_config d;
     char *text = NULL;
     (void)state;
     assert_int_equal(file_config_text(&c, source, -1, &text), ATOM_OK);
@@ -174,21 +174,21 @@ static void config_written(void **state)
 /* ---- weights ---- */
 
 typedef struct model {
-    graph_gpt2_config config;
+    graph_config config;
     graph *g;
     float *vector, *got;
 } model;
 
 static void model_open_as(model *m, int64_t width, int64_t inner)
 {
-    m->config = (graph_gpt2_config){.name = "tiny",
-                                    .vocab_size = 11,
-                                    .positions = 7,
-                                    .width = width,
-                                    .layers = 2,
-                                    .heads = 2,
-                                    .inner = inner,
-                                    .epsilon = 1e-5f};
+    m->config = (graph_config){.name = "tiny",
+                               .vocab_size = 11,
+                               .positions = 7,
+                               .width = width,
+                               .layers = 2,
+                               .heads = 2,
+                               .inner = inner,
+                               .epsilon = 1e-5f};
     assert_int_equal(graph_gpt2_build(&m->config, ATOM_F32, 1, 4, &m->g), ATOM_OK);
     m->vector = atom_alloc(m->g->param_extent, sizeof *m->vector);
     m->got = atom_alloc(m->g->param_extent, sizeof *m->got);
@@ -601,7 +601,7 @@ static void config_mutations(void **state)
     (void)state;
     for (int round = 0; round < 50000; round++) {
         char text[sizeof base];
-        graph_gpt2_config c;
+        graph_config c;
         memcpy(text, base, sizeof base);
         for (int k = 0; k < 2; k++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;

@@ -15,15 +15,15 @@ static uint32_t roll(uint64_t *seed, uint32_t n)
 static graph *random_model(uint64_t *seed)
 {
     graph *g = NULL;
-    graph_gpt2_config c = {.name = "random",
-                           .vocab_size = 100 + roll(seed, 400),
-                           .positions = 64,
-                           .width = 32 * (1 + roll(seed, 4)),
-                           .layers = 1 + roll(seed, 4),
-                           .heads = 4,
-                           .epsilon = 1e-5f,
-                           .init_std = 0.02f,
-                           .resid_pdrop = roll(seed, 2) ? 0.1f : 0};
+    graph_config c = {.name = "random",
+                      .vocab_size = 100 + roll(seed, 400),
+                      .positions = 64,
+                      .width = 32 * (1 + roll(seed, 4)),
+                      .layers = 1 + roll(seed, 4),
+                      .heads = 4,
+                      .epsilon = 1e-5f,
+                      .init_std = 0.02f,
+                      .resid_pdrop = roll(seed, 2) ? 0.1f : 0};
     c.inner = 4 * c.width;
     atom_dtype dtype = roll(seed, 2) ? ATOM_F32 : ATOM_BF16;
     if (roll(seed, 3))

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static graph *fused(const graph_gpt2_config *config, int64_t B, int64_t T)
+static graph *fused(const graph_config *config, int64_t B, int64_t T)
 {
     graph *plain = NULL, *g = NULL;
     assert_int_equal(graph_gpt2_build(config, ATOM_BF16, B, T, &plain), ATOM_OK);
@@ -133,7 +133,7 @@ static part_verdict judge(const graph *g, const part_profile *profile, const par
 static void compute_and_copies_overlap(void **state)
 {
     (void)state;
-    graph_gpt2_config config;
+    graph_config config;
     assert_int_equal(graph_preset_get("gpt2-124m", &config), ATOM_OK);
     graph *g = fused(&config, 4, 256);
     for (int slow = 0; slow < 2; slow++) {
@@ -159,7 +159,7 @@ static void compute_and_copies_overlap(void **state)
 static void each_stall_has_an_owner(void **state)
 {
     (void)state;
-    graph_gpt2_config config;
+    graph_config config;
     assert_int_equal(graph_preset_get("gpt2-124m", &config), ATOM_OK);
     graph *g = fused(&config, 4, 256);
     for (int which = 0; which < 3; which++) { /* compute, link, optimizer are the bound */

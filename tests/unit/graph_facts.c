@@ -155,7 +155,7 @@ static void block_edges_are_narrow(void **state)
 static void bytes_and_flops(void **state)
 {
     (void)state;
-    graph_gpt2_config c;
+    graph_config c;
     graph *g = NULL, *fused = NULL;
     assert_int_equal(graph_preset_get("gpt2-124m", &c), ATOM_OK);
     assert_int_equal(graph_gpt2_build(&c, ATOM_BF16, 4, 256, &g), ATOM_OK);
@@ -212,7 +212,7 @@ static uint32_t count_classes(const graph *g)
 static void alike_nodes_share_a_class(void **state)
 {
     (void)state;
-    graph_gpt2_config c;
+    graph_config c;
     graph *g = NULL, *fused = NULL;
     assert_int_equal(graph_preset_get("gpt3-175b", &c), ATOM_OK);
     assert_int_equal(graph_gpt2_build(&c, ATOM_BF16, 1, 2048, &g), ATOM_OK);

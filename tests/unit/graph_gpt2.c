@@ -15,7 +15,7 @@
 
 static graph *build_preset(const char *name, atom_dtype dtype, int64_t B, int64_t T)
 {
-    graph_gpt2_config c;
+    graph_config c;
     graph *g = NULL;
     assert_int_equal(graph_preset_get(name, &c), ATOM_OK);
     assert_int_equal(graph_gpt2_build(&c, dtype, B, T, &g), ATOM_OK);
@@ -40,7 +40,7 @@ static void counts_of_presets(void **state)
     };
     const char *const *names = graph_preset_names();
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        graph_gpt2_config c;
+        graph_config c;
         assert_string_equal(names[i], want[i].name);
         assert_int_equal(graph_preset_get(want[i].name, &c), ATOM_OK);
         assert_int_equal(graph_gpt2_check(&c), ATOM_OK);
@@ -65,7 +65,7 @@ static void counts_of_presets(void **state)
 static void unknown_preset_suggests(void **state)
 {
     (void)state;
-    graph_gpt2_config c;
+    graph_config c;
     assert_int_equal(graph_preset_get("gpt2-125m", &c), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "did you mean gpt2-124m?"));
     assert_int_equal(graph_preset_get("an entirely different thing", &c), ATOM_E_USAGE);
@@ -217,7 +217,7 @@ static void random_models_are_valid(void **state)
 static void bad_configs_name_their_key(void **state)
 {
     (void)state;
-    graph_gpt2_config good = random_gpt2_make(0).config, c;
+    graph_config good = random_gpt2_make(0).config, c;
     graph *g = NULL;
 #define BAD(field, value, key)                                                                     \
     do {                                                                                           \

@@ -17,8 +17,7 @@
 #include <cmocka.h>
 
 /* A fused GPT-2 of any size. */
-static inline graph *fused_gpt2(const graph_gpt2_config *config, atom_dtype dtype, int64_t B,
-                                int64_t T)
+static inline graph *fused_gpt2(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T)
 {
     graph *plain = NULL, *fused = NULL;
     assert_int_equal(graph_gpt2_build(config, dtype, B, T, &plain), ATOM_OK);
@@ -29,22 +28,22 @@ static inline graph *fused_gpt2(const graph_gpt2_config *config, atom_dtype dtyp
 
 static inline graph *fused_preset(const char *name, atom_dtype dtype, int64_t B, int64_t T)
 {
-    graph_gpt2_config config;
+    graph_config config;
     assert_int_equal(graph_preset_get(name, &config), ATOM_OK);
     return fused_gpt2(&config, dtype, B, T);
 }
 
 static inline graph *tiny_gpt2(int64_t layers)
 {
-    graph_gpt2_config config = {.name = "tiny",
-                                .vocab_size = 97,
-                                .positions = 16,
-                                .width = 24,
-                                .layers = layers,
-                                .heads = 2,
-                                .inner = 96,
-                                .epsilon = 1e-5f,
-                                .init_std = 0.02f};
+    graph_config config = {.name = "tiny",
+                           .vocab_size = 97,
+                           .positions = 16,
+                           .width = 24,
+                           .layers = layers,
+                           .heads = 2,
+                           .inner = 96,
+                           .epsilon = 1e-5f,
+                           .init_std = 0.02f};
     return fused_gpt2(&config, ATOM_F32, 2, 8);
 }
 

@@ -20,14 +20,14 @@
 enum { TEXT_MAX = 400 };
 
 typedef struct model {
-    graph_gpt2_config config;
+    graph_config config;
     graph *g;
     void *params;
     atom_threads *threads;
     int32_t text[TEXT_MAX];
 } model;
 
-static model *model_open(const graph_gpt2_config *config, atom_dtype dtype, uint64_t seed)
+static model *model_open(const graph_config *config, atom_dtype dtype, uint64_t seed)
 {
     model *m = atom_alloc(1, sizeof *m);
     graph *plain = NULL;
@@ -151,23 +151,23 @@ static void test_equals_forward(void **state)
     }
 }
 
-static graph_gpt2_config long_config(void)
+static graph_config long_config(void)
 {
-    return (graph_gpt2_config){.name = "long",
-                               .vocab_size = 131,
-                               .positions = 384,
-                               .width = 32,
-                               .layers = 2,
-                               .heads = 2,
-                               .inner = 64,
-                               .epsilon = 1e-5f,
-                               .init_std = 0.2f};
+    return (graph_config){.name = "long",
+                          .vocab_size = 131,
+                          .positions = 384,
+                          .width = 32,
+                          .layers = 2,
+                          .heads = 2,
+                          .inner = 64,
+                          .epsilon = 1e-5f,
+                          .init_std = 0.2f};
 }
 
 /* More than one chunk, more than one block of keys. */
 static void test_long_text(void **state)
 {
-    graph_gpt2_config config = long_config();
+    graph_config config = long_config();
     model *m = model_open(&config, ATOM_F32, 5);
     gpt2_forward f = gpt2_forward_open(&m->config, ATOM_F32, 384, m->params);
     const void *want = gpt2_forward_logits(&f, m->text);
@@ -258,7 +258,7 @@ static void test_budgets(void **state)
 /* Threads change nothing. */
 static void test_threads(void **state)
 {
-    graph_gpt2_config config = long_config();
+    graph_config config = long_config();
     model *m = model_open(&config, ATOM_F32, 6);
     float *one = atom_alloc(20 * 131, sizeof *one), *four = atom_alloc(20 * 131, sizeof *four);
     dev *device;

@@ -210,7 +210,7 @@ static void numbers(void **state)
         assert_true(strtod(train_number_text(values[i], buf), NULL) == values[i]);
     assert_string_equal(train_number_text(0.1, buf), "0.1");
     assert_string_equal(train_number_text(-INFINITY, buf), "null");
-    graph_gpt2_config c = {0};
+    graph_config c = {0};
     assert_int_equal(graph_preset_get("gpt2-124m", &c), ATOM_OK);
     double flops = train_flops_per_token(&c, 1024);
     assert_true(flops == 6.0 * (124439808 - 1024 * 768) + 12.0 * 12 * 768 * 1024);

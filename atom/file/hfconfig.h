@@ -1,0 +1,37 @@
+/*
+ * What the files of config.json share: hfconfig.c (all families, GPT-2), hfconfig_llama.c.
+ * `path` is for messages.
+ */
+#ifndef ATOM_FILE_HFCONFIG_H
+#define ATOM_FILE_HFCONFIG_H
+
+#include "atom/file/hfdir.h"
+
+#include <jansson.h>
+
+/* ATOM_E_UNSUPPORTED: "path: key: why" */
+atom_status file_not_supported(const char *path, const char *key, const char *why);
+/* A value that is there and not null, else NULL. */
+const json_t *file_present(const json_t *root, const char *key);
+/* A whole number from 1 on, under its own name or the general one (NULL: none); `fallback` if
+ * neither is there. */
+ATOM_MUST atom_status file_take_int(const char *path, const json_t *root, const char *key,
+                                    const char *general, int64_t fallback, int64_t *out);
+/* A number from 0 on. */
+ATOM_MUST atom_status file_take_real(const char *path, const json_t *root, const char *key,
+                                     double fallback, float *out);
+/* A switch that must be what the family has, if it is there at all. */
+ATOM_MUST atom_status file_check_flag(const char *path, const json_t *root, const char *key,
+                                      bool wanted);
+/* The last word of _name_or_path where it is a plain name, else the family's. */
+void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX]);
+/* The double whose shortest decimal is that of the float: 0.1f -> 0.1. */
+double file_neat(float value);
+
+/* Llama and its kin: numbers of `family` out of root, and ours over theirs into root. */
+ATOM_MUST atom_status file_llama_take(const char *path, const json_t *root, graph_family family,
+                                      graph_config *c);
+ATOM_MUST atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_token,
+                                     bool kept);
+
+#endif

@@ -1,0 +1,263 @@
+/*
+ * Owns config.json of Llama, Mistral, Qwen2 and Qwen3, both ways, as transformers 4 and 5 write it.
+ * One idea: absent keys get the defaults of the family's class, and both spellings of the rotary
+ * embedding are read and written. Refuses other activations, rotary embeddings and quantised models
+ * by name. Source: facts/formats.md 2.1, 2.3, 2.4.
+ */
+#include "atom/file/hfconfig.h"
+
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+static atom_status take_flag(const char *path, const json_t *root, const char *key, bool fallback,
+                             bool *out)
+{
+    const json_t *value = file_present(root, key);
+    if (value && !json_is_boolean(value))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
+    *out = value ? json_is_true(value) : fallback;
+    return ATOM_OK;
+}
+
+static atom_status check_mathematics(const char *path, const json_t *root)
+{
+    const json_t *act = file_present(root, "hidden_act");
+    const char *name = act ? json_string_value(act) : "silu";
+    const json_t *part = file_present(root, "partial_rotary_factor");
+    if (!name || (strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: hidden_act: '%.64s' is not supported; only silu is", path,
+                         name ? name : "(not a string)");
+    if (file_present(root, "quantization_config"))
+        return file_not_supported(path, "quantization_config", "dequantise the model first");
+    if (part && json_number_value(part) != 1)
+        return file_not_supported(path, "partial_rotary_factor",
+                                  "only whole heads are turned here");
+    if (json_object_size(file_present(root, "pruned_heads")))
+        return file_not_supported(path, "pruned_heads", "pruned models are not supported");
+    return file_check_flag(path, root, "is_encoder_decoder", false);
+}
+
+/* Factors of the scaling that `type` names. */
+static atom_status take_scaling(const char *path, const json_t *rope, const char *type,
+                                graph_config *c)
+{
+    atom_status st = ATOM_OK;
+    int64_t original;
+    if (strcmp(type, "default") == 0)
+        return ATOM_OK;
+    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: rope_type: '%.64s' is not supported; default, linear and llama3 are",
+                         path, type);
+    if (!file_present(rope, "factor"))
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type '%s' has no factor", path, type);
+    ATOM_TRY(file_take_real(path, rope, "factor", 1, &c->rope.factor));
+    if (strcmp(type, "linear") == 0)
+        return ATOM_OK;
+    ATOM_TRY(file_take_real(path, rope, "low_freq_factor", 1, &c->rope.low));
+    ATOM_TRY(file_take_real(path, rope, "high_freq_factor", 4, &c->rope.high));
+    ATOM_TRY(file_take_int(path, rope, "original_max_position_embeddings", NULL, c->positions,
+                           &original));
+    c->rope.original = (float)original;
+fail:
+    return st;
+}
+
+/* rope_scaling with rope_theta beside it (4), or rope_parameters with it inside (5). */
+static atom_status take_rope(const char *path, const json_t *root, graph_config *c)
+{
+    const json_t *rope = file_present(root, "rope_scaling");
+    const char *key = rope ? "rope_scaling" : "rope_parameters";
+    double theta = (double)c->rope.theta;
+    atom_status st;
+    if (!rope)
+        rope = file_present(root, key);
+    if (rope && !json_is_object(rope))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be an object", path, key);
+    if (file_present(rope, "full_attention") || file_present(rope, "sliding_attention"))
+        return file_not_supported(path, key, "one for each type of layer is not supported");
+    const json_t *parameters = file_present(root, "rope_parameters");
+    const json_t *where = file_present(rope, "rope_theta")         ? rope
+                          : file_present(parameters, "rope_theta") ? parameters
+                                                                   : root;
+    ATOM_TRY(file_take_real(path, where, "rope_theta", theta, &c->rope.theta));
+    const json_t *type = file_present(rope, "rope_type");
+    type = type ? type : file_present(rope, "type");
+    if (type && !json_is_string(type))
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string", path);
+    ATOM_TRY(take_scaling(path, rope, type ? json_string_value(type) : "default", c));
+fail:
+    return st;
+}
+
+/* Does some layer look through the window? Without layer_types all that may do. */
+static bool some_layer_slides(const json_t *root)
+{
+    const json_t *types = file_present(root, "layer_types");
+    size_t full = 0, n = json_array_size(types);
+    for (size_t i = 0; i < n; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        full += type && strcmp(type, "full_attention") == 0;
+    }
+    return n == 0 || full < n;
+}
+
+static atom_status take_window(const char *path, const json_t *root, graph_config *c)
+{
+    const json_t *value = json_object_get(root, "sliding_window");
+    bool qwen = c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3, used = false;
+    int64_t fallback = qwen ? 4096 : c->window;
+    atom_status st;
+    c->window = 0;
+    if (c->family == GRAPH_LLAMA)
+        return ATOM_OK;
+    ATOM_TRY(take_flag(path, root, "use_sliding_window", !qwen, &used));
+    if (!used || json_is_null(value) || !some_layer_slides(root))
+        return ATOM_OK;
+    ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, fallback, &c->window));
+fail:
+    return st;
+}
+
+static atom_status take_biases(const char *path, const json_t *root, graph_config *c)
+{
+    bool tied = false;
+    atom_status st;
+    ATOM_TRY(take_flag(path, root, "tie_word_embeddings", !c->untied, &tied));
+    c->untied = !tied;
+    if (c->family == GRAPH_LLAMA || c->family == GRAPH_QWEN3) {
+        ATOM_TRY(take_flag(path, root, "attention_bias", false, &c->qkv_bias));
+        c->o_bias = c->qkv_bias;
+    }
+    if (c->family == GRAPH_LLAMA)
+        ATOM_TRY(take_flag(path, root, "mlp_bias", false, &c->mlp_bias));
+fail:
+    return st;
+}
+
+static atom_status take_sizes(const char *path, const json_t *root, graph_config *c)
+{
+    atom_status st;
+    ATOM_TRY(file_take_int(path, root, "vocab_size", NULL, c->vocab_size, &c->vocab_size));
+    ATOM_TRY(
+        file_take_int(path, root, "max_position_embeddings", NULL, c->positions, &c->positions));
+    ATOM_TRY(file_take_int(path, root, "hidden_size", NULL, c->width, &c->width));
+    ATOM_TRY(file_take_int(path, root, "num_hidden_layers", NULL, c->layers, &c->layers));
+    ATOM_TRY(file_take_int(path, root, "num_attention_heads", NULL, c->heads, &c->heads));
+    ATOM_TRY(file_take_int(path, root, "intermediate_size", NULL, c->inner, &c->inner));
+    if (c->kv_heads == 0 || json_is_null(json_object_get(root, "num_key_value_heads")))
+        c->kv_heads = c->heads;
+    ATOM_TRY(file_take_int(path, root, "num_key_value_heads", NULL, c->kv_heads, &c->kv_heads));
+    bool derived = !file_present(root, "head_dim") &&
+                   (c->head_dim == 0 || json_is_null(json_object_get(root, "head_dim")));
+    if (derived && c->width % c->heads != 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: hidden_size is %lld, which num_attention_heads %lld does not divide; "
+                         "say head_dim",
+                         path, (long long)c->width, (long long)c->heads);
+    if (derived)
+        c->head_dim = c->width / c->heads;
+    ATOM_TRY(file_take_int(path, root, "head_dim", NULL, c->head_dim, &c->head_dim));
+fail:
+    return st;
+}
+
+atom_status file_llama_take(const char *path, const json_t *root, graph_family family,
+                            graph_config *c)
+{
+    atom_status st;
+    graph_family_defaults(family, c);
+    ATOM_TRY(check_mathematics(path, root));
+    ATOM_TRY(take_sizes(path, root, c));
+    ATOM_TRY(file_take_real(path, root, "rms_norm_eps", 1e-6, &c->epsilon));
+    ATOM_TRY(file_take_real(path, root, "initializer_range", 0.02, &c->init_std));
+    ATOM_TRY(file_take_real(path, root, "attention_dropout", 0, &c->attn_pdrop));
+    ATOM_TRY(take_biases(path, root, c));
+    ATOM_TRY(take_rope(path, root, c));
+    ATOM_TRY(take_window(path, root, c));
+    file_take_name(root, family, c->name);
+    st = graph_model_check(c);
+    if (st != ATOM_OK)
+        st = atom_fail_in(st, "%s: ", path);
+fail:
+    return st;
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+/* rope_scaling of 4 (null: none), or rope_parameters of 5. */
+static json_t *rope_json(const graph_config *c, bool parameters)
+{
+    const atom_rope *r = &c->rope;
+    bool llama3 = r->original > 0, scaled = llama3 || r->factor < 1 || r->factor > 1;
+    if (!scaled && !parameters)
+        return json_null();
+    json_t *rope = json_pack("{s:s}", "rope_type",
+                             llama3   ? "llama3"
+                             : scaled ? "linear"
+                                      : "default");
+    int failed = !rope;
+    if (!failed && parameters)
+        failed = json_object_set_new(rope, "rope_theta", json_real(file_neat(r->theta))) < 0;
+    if (!failed && scaled)
+        failed = json_object_set_new(rope, "factor", json_real(file_neat(r->factor))) < 0;
+    if (!failed && llama3)
+        failed = json_object_set_new(rope, "low_freq_factor", json_real(file_neat(r->low))) < 0 ||
+                 json_object_set_new(rope, "high_freq_factor", json_real(file_neat(r->high))) < 0 ||
+                 json_object_set_new(rope, "original_max_position_embeddings",
+                                     json_integer((json_int_t)r->original)) < 0;
+    if (!failed)
+        return rope;
+    json_decref(rope);
+    return NULL;
+}
+
+/* Keys that only some families have; what an imported file says of windows stays as it is. */
+static int set_own(json_t *root, const graph_config *c, bool kept)
+{
+    json_t *window = c->window ? json_integer(c->window) : json_null();
+    int failed = 0;
+    if (c->family == GRAPH_LLAMA || c->family == GRAPH_QWEN3)
+        failed = json_object_set_new(root, "attention_bias", json_boolean(c->qkv_bias)) < 0;
+    if (!failed && c->family == GRAPH_LLAMA)
+        failed = json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias)) < 0;
+    if (!failed && !kept && c->family != GRAPH_LLAMA)
+        failed = json_object_set(root, "sliding_window", window) < 0;
+    if (!failed && !kept && (c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3))
+        failed = json_object_set_new(root, "use_sliding_window", json_boolean(c->window > 0)) < 0;
+    json_decref(window);
+    return failed;
+}
+
+/* What an imported file says stays; a model of our own ends its texts with the data's token. */
+static int set_token(json_t *root, const char *key, int64_t end_token)
+{
+    if (file_present(root, key))
+        return 0;
+    return json_object_set_new(root, key, end_token >= 0 ? json_integer(end_token) : json_null());
+}
+
+atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_token, bool kept)
+{
+    const char *family = graph_family_name(c->family);
+    json_t *ours = json_pack(
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:b, s:s, s:s, "
+        "s:f, s:o, s:o, s:s}",
+        "architectures", graph_family_class(c->family), "model_type", family, "vocab_size",
+        (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->width, "intermediate_size",
+        (json_int_t)c->inner, "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
+        (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
+        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->positions, "hidden_act",
+        "silu", "rms_norm_eps", file_neat(c->epsilon), "initializer_range", file_neat(c->init_std),
+        "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings", (int)!c->untied,
+        "torch_dtype", "float32", "dtype", "float32", "rope_theta", file_neat(c->rope.theta),
+        "rope_scaling", rope_json(c, false), "rope_parameters", rope_json(c, true), "_name_or_path",
+        c->name[0] ? c->name : family);
+    int failed = !ours || json_object_update(root, ours) < 0 || set_own(root, c, kept) ||
+                 set_token(root, "bos_token_id", end_token) < 0 ||
+                 set_token(root, "eos_token_id", end_token) < 0;
+    json_decref(ours);
+    return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
+}

@@ -1,0 +1,116 @@
+/*
+ * Owns what files call the parameters. One idea: a parameter is one or several tensors of the file,
+ * each a run of its rows: q, k and v of Llama's kin are one parameter here and three tensors there.
+ * Where the runs end follows from the graph's attention. Refuses nothing.
+ */
+#include "atom/file/hfweights.h"
+
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool file_param_transposed(const graph_param *param)
+{
+    return param->rank == 2 &&
+           (ends_with(param->name, ".attn.c_attn.weight") ||
+            ends_with(param->name, ".c_proj.weight") || ends_with(param->name, ".mlp.c_fc.weight"));
+}
+
+const char *file_prefix(const graph *g)
+{
+    return strcmp(g->params[0].name, "wte.weight") == 0 ? "transformer." : "model.";
+}
+
+/* Causal-mask buffers that old files carry: h.N.attn.bias and h.N.attn.masked_bias; and frequencies
+ * of rotary embeddings. */
+bool file_is_buffer(const char *name)
+{
+    unsigned long digits = strncmp(name, "h.", 2) == 0 ? strspn(name + 2, "0123456789") : 0;
+    return (digits && (strcmp(name + 2 + digits, ".attn.bias") == 0 ||
+                       strcmp(name + 2 + digits, ".attn.masked_bias") == 0)) ||
+           ends_with(name, "rotary_emb.inv_freq");
+}
+
+typedef struct listing {
+    const graph *g;
+    file_slice *slices;
+    uint32_t n;
+} listing;
+
+/* Rows first .. first + rows of a parameter, as a tensor of that name. */
+static void add(listing *l, uint32_t param, const char *name, uint64_t first, uint64_t rows)
+{
+    const graph_param *p = &l->g->params[param];
+    uint64_t width = p->rank == 2 ? (uint64_t)p->dims[1] : 1;
+    file_slice *s = &l->slices[l->n++];
+    *s = (file_slice){.param = param,
+                      .first = first * width,
+                      .elements = rows * width,
+                      .rank = p->rank,
+                      .transposed = file_param_transposed(p)};
+    s->dims[s->transposed] = rows;
+    if (p->rank == 2)
+        s->dims[!s->transposed] = width;
+    snprintf(s->name, sizeof s->name, "%s", name);
+}
+
+/* "layers.0.mlp." + part + ".weight", from "layers.0.mlp.gate_up_proj.weight". */
+static void part_name(char *out, size_t room, const char *name, const char *whole, const char *part)
+{
+    const char *at = strstr(name, whole);
+    snprintf(out, room, "%.*s%s%s", (int)(at - name), name, part, at + strlen(whole));
+}
+
+/* Heads of q and of k in the node that reads what this parameter makes. */
+static void heads_of(const graph *g, const graph_param *p, uint64_t *H, uint64_t *K)
+{
+    int32_t n = p->first_node;
+    while ((uint32_t)n + 1 < g->n_nodes && g->nodes[n].op != ATOM_OP_attention)
+        n++;
+    *H = g->nodes[n].heads > 0 ? (uint64_t)g->nodes[n].heads : 1;
+    *K = g->nodes[n].kv_heads ? (uint64_t)g->nodes[n].kv_heads : *H;
+}
+
+static void add_param(listing *l, uint32_t i)
+{
+    static const char QKV[] = "qkv_proj", GATE_UP[] = "gate_up_proj";
+    const graph_param *p = &l->g->params[i];
+    uint64_t rows = (uint64_t)p->dims[0], H, K;
+    char name[FILE_NAME_MAX];
+    if (strstr(p->name, QKV)) {
+        heads_of(l->g, p, &H, &K);
+        uint64_t q = rows / (H + 2 * K) * H, k = rows / (H + 2 * K) * K;
+        part_name(name, sizeof name, p->name, QKV, "q_proj");
+        add(l, i, name, 0, q);
+        part_name(name, sizeof name, p->name, QKV, "k_proj");
+        add(l, i, name, q, k);
+        part_name(name, sizeof name, p->name, QKV, "v_proj");
+        add(l, i, name, q + k, k);
+    } else if (strstr(p->name, GATE_UP)) {
+        part_name(name, sizeof name, p->name, GATE_UP, "gate_proj");
+        add(l, i, name, 0, rows / 2);
+        part_name(name, sizeof name, p->name, GATE_UP, "up_proj");
+        add(l, i, name, rows / 2, rows / 2);
+    } else {
+        add(l, i, p->name, 0, rows);
+    }
+}
+
+atom_status file_slices(const graph *g, file_slice **out, uint32_t *n)
+{
+    listing l = {.g = g, .slices = atom_alloc((size_t)g->n_params * 3, sizeof *l.slices)};
+    if (!l.slices)
+        return atom_fail_memory("the tensors' names", (uint64_t)g->n_params * 3 * sizeof *l.slices);
+    for (uint32_t i = 0; i < g->n_params; i++)
+        add_param(&l, i);
+    *out = l.slices;
+    *n = l.n;
+    return ATOM_OK;
+}

@@ -1,0 +1,195 @@
+/*
+ * Owns the blocks of Llama's kin as graph nodes. One idea: a block adds its parameters just before
+ * the node that uses them, so canonical order needs no bookkeeping; what files store as q, k and v
+ * (gate and up) is one parameter and one product here. Refuses sequences that the model cannot
+ * take.
+ */
+#include "atom/graph/blocks.h"
+
+#include <stdio.h>
+
+/* "layers.3." + part, or part alone for layer < 0. */
+static void name_make(char name[GRAPH_NAME_MAX], int64_t layer, const char *part)
+{
+    if (layer < 0)
+        snprintf(name, GRAPH_NAME_MAX, "%s", part);
+    else
+        snprintf(name, GRAPH_NAME_MAX, "layers.%lld.%s", (long long)layer, part);
+}
+
+/* Adds node.name + suffix as the node's next parameter. */
+static atom_status param_add(graph_blocks *b, graph_node *node, const char *suffix, int rank,
+                             int64_t d0, int64_t d1, graph_init init)
+{
+    char name[GRAPH_NAME_MAX + 16];
+    int64_t dims[2] = {d0, d1};
+    float std = init == GRAPH_INIT_NORMAL ? b->c->init_std : 0;
+    snprintf(name, sizeof name, "%s%s", node->name, suffix);
+    return graph_add_param(b->g, name, rank, dims, init, std, &node->params[node->n_params++]);
+}
+
+static atom_status add_norm(graph_blocks *b, int64_t layer, const char *part, int32_t x, int32_t *y)
+{
+    graph_node node = {.op = ATOM_OP_rmsnorm, .in = {x}, .eps = b->c->epsilon};
+    atom_status st;
+    name_make(node.name, layer, part);
+    ATOM_TRY(param_add(b, &node, ".weight", 1, b->c->width, 0, GRAPH_INIT_ONE));
+    ATOM_TRY(graph_add_node(b->g, &node, y));
+fail:
+    return st;
+}
+
+static atom_status add_linear(graph_blocks *b, int64_t layer, const char *part, int64_t I,
+                              int64_t O, bool bias, int32_t *x)
+{
+    graph_node node = {.op = ATOM_OP_linear, .in = {*x}};
+    atom_status st;
+    name_make(node.name, layer, part);
+    ATOM_TRY(param_add(b, &node, ".weight", 2, O, I, GRAPH_INIT_NORMAL));
+    if (bias)
+        ATOM_TRY(param_add(b, &node, ".bias", 1, O, 0, GRAPH_INIT_ZERO));
+    ATOM_TRY(graph_add_node(b->g, &node, x));
+fail:
+    return st;
+}
+
+static atom_status add_residual(graph_blocks *b, int64_t layer, const char *part, int32_t y)
+{
+    graph_node node = {.op = ATOM_OP_add, .in = {y, b->x}};
+    name_make(node.name, layer, part);
+    return graph_add_node(b->g, &node, &b->x);
+}
+
+/* A node on packed q, k and v. */
+static graph_node headed(const graph_blocks *b, int64_t layer, const char *part, atom_op op,
+                         int32_t x)
+{
+    const graph_config *c = b->c;
+    graph_node node = {.op = op, .in = {x}, .heads = (int32_t)c->heads};
+    node.kv_heads = c->kv_heads == c->heads ? 0 : (int32_t)c->kv_heads;
+    name_make(node.name, layer, part);
+    return node;
+}
+
+static atom_status add_headnorm(graph_blocks *b, int64_t layer, int32_t *x)
+{
+    graph_node node = headed(b, layer, "self_attn.qk_norm", ATOM_OP_headnorm, *x);
+    int64_t D = b->c->head_dim;
+    char name[GRAPH_NAME_MAX];
+    atom_status st;
+    node.eps = b->c->epsilon;
+    node.n_params = 2;
+    name_make(name, layer, "self_attn.q_norm.weight");
+    ATOM_TRY(graph_add_param(b->g, name, 1, &D, GRAPH_INIT_ONE, 0, &node.params[0]));
+    name_make(name, layer, "self_attn.k_norm.weight");
+    ATOM_TRY(graph_add_param(b->g, name, 1, &D, GRAPH_INIT_ONE, 0, &node.params[1]));
+    ATOM_TRY(graph_add_node(b->g, &node, x));
+fail:
+    return st;
+}
+
+atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
+{
+    const graph_config *c = b->c;
+    int64_t H = c->heads, K = c->kv_heads, D = c->head_dim;
+    int32_t a;
+    atom_status st;
+    ATOM_TRY(add_norm(b, layer, "input_layernorm", b->x, &a));
+    ATOM_TRY(
+        add_linear(b, layer, "self_attn.qkv_proj", c->width, (H + 2 * K) * D, c->qkv_bias, &a));
+    if (flags & BLOCK_HEADNORM)
+        ATOM_TRY(add_headnorm(b, layer, &a));
+    graph_node rope = headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
+    rope.rope = c->rope;
+    ATOM_TRY(graph_add_node(b->g, &rope, &a));
+    graph_node attention = headed(b, layer, "self_attn", ATOM_OP_attention, a);
+    attention.p = c->attn_pdrop;
+    ATOM_TRY(graph_add_node(b->g, &attention, &a));
+    ATOM_TRY(add_linear(b, layer, "self_attn.o_proj", H * D, c->width, c->o_bias, &a));
+    ATOM_TRY(add_residual(b, layer, "add_1", a));
+fail:
+    return st;
+}
+
+atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
+{
+    const graph_config *c = b->c;
+    graph_node act = {.op = ATOM_OP_swiglu};
+    int32_t a;
+    atom_status st;
+    ATOM_TRY(add_norm(b, layer, "post_attention_layernorm", b->x, &a));
+    ATOM_TRY(add_linear(b, layer, "mlp.gate_up_proj", c->width, 2 * c->inner, c->mlp_bias, &a));
+    name_make(act.name, layer, "mlp.act");
+    act.in[0] = a;
+    ATOM_TRY(graph_add_node(b->g, &act, &a));
+    ATOM_TRY(add_linear(b, layer, "mlp.down_proj", c->inner, c->width, c->mlp_bias, &a));
+    ATOM_TRY(add_residual(b, layer, "add_2", a));
+fail:
+    return st;
+}
+
+atom_status block_head(graph_blocks *b)
+{
+    graph_node head = {.name = "lm_head", .op = ATOM_OP_linear, .n_params = 1};
+    graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
+    int64_t dims[2] = {b->c->vocab_size, b->c->width};
+    int32_t out;
+    atom_status st;
+    ATOM_TRY(add_norm(b, -1, "norm", b->x, &head.in[0]));
+    head.params[0] = b->embedding;
+    if (b->c->untied)
+        ATOM_TRY(graph_add_param(b->g, "lm_head.weight", 2, dims, GRAPH_INIT_NORMAL, b->c->init_std,
+                                 &head.params[0]));
+    ATOM_TRY(graph_add_node(b->g, &head, &loss.in[0]));
+    loss.in[1] = b->targets;
+    ATOM_TRY(graph_add_node(b->g, &loss, &out));
+fail:
+    return st;
+}
+
+static atom_status check_length(const graph_config *c, int64_t T)
+{
+    if (c->window > 0 && T > c->window && T <= c->positions)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "sequence_len is %lld, but attention of this model sees only %lld tokens "
+                         "back (sliding_window), which atom does up to that length alone; shorten "
+                         "sequence_len",
+                         (long long)T, (long long)c->window);
+    if (T > c->positions)
+        return atom_fail(ATOM_E_USAGE,
+                         "sequence_len is %lld but the model has %lld positions "
+                         "(max_position_embeddings); shorten sequence_len",
+                         (long long)T, (long long)c->positions);
+    return ATOM_OK;
+}
+
+atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
+                        graph_blocks *b)
+{
+    graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 1};
+    int64_t dims[2] = {B, T}, table[2] = {c->vocab_size, c->width};
+    atom_status st;
+    *b = (graph_blocks){.c = c};
+    ATOM_TRY(graph_model_check(c));
+    ATOM_TRY(check_length(c, T));
+    ATOM_TRY(graph_open(c->name, dtype, B, T, &b->g));
+    ATOM_TRY(graph_add_input(b->g, "tokens", GRAPH_I32, 2, dims, &node.in[0]));
+    ATOM_TRY(graph_add_input(b->g, "targets", GRAPH_I32, 2, dims, &b->targets));
+    ATOM_TRY(graph_add_param(b->g, "embed_tokens.weight", 2, table, GRAPH_INIT_NORMAL, c->init_std,
+                             &b->embedding));
+    node.params[0] = b->embedding;
+    ATOM_TRY(graph_add_node(b->g, &node, &b->x));
+fail:
+    return st;
+}
+
+atom_status blocks_close(graph_blocks *b, atom_status st, graph **out)
+{
+    if (st == ATOM_OK)
+        st = graph_seal(b->g);
+    if (st == ATOM_OK)
+        *out = b->g;
+    else
+        graph_close(&b->g);
+    return st;
+}

@@ -1,0 +1,50 @@
+/*
+ * Blocks that Llama and its kin are made of. A builder opens, adds blocks in order, closes; `x` is
+ * the activation that the next block reads. Not for other folders.
+ *
+ * Owner: the builder, which closes with blocks_close also after a failure. Errors: graph.h.
+ */
+#ifndef ATOM_GRAPH_BLOCKS_H
+#define ATOM_GRAPH_BLOCKS_H
+
+#include "atom/graph/models.h"
+
+typedef struct graph_blocks {
+    const graph_config *c;
+    graph *g;
+    int32_t embedding; /* parameter */
+    int32_t targets, x;
+} graph_blocks;
+
+/* What attention has beside its projections and rope. */
+enum { BLOCK_HEADNORM = 1 };
+
+/* Inputs and the embedding, after checking T. */
+ATOM_MUST atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
+                                  graph_blocks *b);
+/* x += o_proj(attention(rope(qkv_proj(norm(x))))) */
+ATOM_MUST atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags);
+/* x += down_proj(swiglu(gate_up_proj(norm(x)))) */
+ATOM_MUST atom_status block_gated_mlp(graph_blocks *b, int64_t layer);
+/* Last norm, head (tied or not) and loss. */
+ATOM_MUST atom_status block_head(graph_blocks *b);
+/* Seals and hands out when st is ATOM_OK, else frees and returns st. */
+ATOM_MUST atom_status blocks_close(graph_blocks *b, atom_status st, graph **out);
+
+/* Per family: class defaults and builder (models.c lists them). */
+typedef atom_status (*graph_build_fn)(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
+                                      graph **out);
+void graph_llama_defaults(graph_config *c);
+void graph_mistral_defaults(graph_config *c);
+void graph_qwen2_defaults(graph_config *c);
+void graph_qwen3_defaults(graph_config *c);
+ATOM_MUST atom_status graph_llama_build(const graph_config *c, atom_dtype dtype, int64_t B,
+                                        int64_t T, graph **out);
+ATOM_MUST atom_status graph_mistral_build(const graph_config *c, atom_dtype dtype, int64_t B,
+                                          int64_t T, graph **out);
+ATOM_MUST atom_status graph_qwen2_build(const graph_config *c, atom_dtype dtype, int64_t B,
+                                        int64_t T, graph **out);
+ATOM_MUST atom_status graph_qwen3_build(const graph_config *c, atom_dtype dtype, int64_t B,
+                                        int64_t T, graph **out);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * Owns the table of model families, and what is common to them. One idea: a family is a row; who
+ * reads or builds a model asks the row. Refuses configurations that the family cannot have.
+ */
+#include "atom/graph/blocks.h"
+
+#include <math.h>
+
+enum {
+    VOCAB_MAX = 1 << 24,
+    POSITIONS_MAX = 1 << 24,
+    WIDTH_MAX = 1 << 20,
+    INNER_MAX = 1 << 22,
+    LAYERS_MAX = 4096
+};
+
+typedef struct family_row {
+    const char *name, *class_name;
+    void (*defaults)(graph_config *c);
+    graph_build_fn build;
+} family_row;
+
+static const family_row families[GRAPH_FAMILY_N] = {
+    [GRAPH_GPT2] = {"gpt2", "GPT2LMHeadModel", NULL, graph_gpt2_build},
+    [GRAPH_LLAMA] = {"llama", "LlamaForCausalLM", graph_llama_defaults, graph_llama_build},
+    [GRAPH_MISTRAL] = {"mistral", "MistralForCausalLM", graph_mistral_defaults,
+                       graph_mistral_build},
+    [GRAPH_QWEN2] = {"qwen2", "Qwen2ForCausalLM", graph_qwen2_defaults, graph_qwen2_build},
+    [GRAPH_QWEN3] = {"qwen3", "Qwen3ForCausalLM", graph_qwen3_defaults, graph_qwen3_build},
+};
+
+const char *graph_family_name(graph_family family)
+{
+    return families[family].name;
+}
+
+const char *graph_family_class(graph_family family)
+{
+    return families[family].class_name;
+}
+
+void graph_family_defaults(graph_family family, graph_config *config)
+{
+    if (families[family].defaults)
+        families[family].defaults(config);
+    else
+        *config = (graph_config){.family = family};
+}
+
+static atom_status check_range(const char *key, int64_t value, int64_t most)
+{
+    if (value >= 1 && value <= most)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s is %lld; it must be in 1 .. %lld", key, (long long)value,
+                     (long long)most);
+}
+
+static atom_status check_numbers(const graph_config *c)
+{
+    if (!(c->epsilon > 0 && c->epsilon < 1))
+        return atom_fail(ATOM_E_FORMAT, "rms_norm_eps is %g; it must be between 0 and 1",
+                         (double)c->epsilon);
+    if (!(c->init_std >= 0 && c->init_std <= 1e3f))
+        return atom_fail(ATOM_E_FORMAT, "initializer_range is %g; it must be in 0 .. 1000",
+                         (double)c->init_std);
+    if (!(c->attn_pdrop >= 0 && c->attn_pdrop < 1))
+        return atom_fail(ATOM_E_FORMAT,
+                         "attention_dropout is %g; it must be at least 0 and below 1",
+                         (double)c->attn_pdrop);
+    if (!(c->rope.theta > 1 && c->rope.theta <= 1e12f))
+        return atom_fail(ATOM_E_FORMAT, "rope_theta is %g; it must be above 1 and at most 1e12",
+                         (double)c->rope.theta);
+    if (!(c->rope.factor > 0 && c->rope.factor <= 1e6f))
+        return atom_fail(ATOM_E_FORMAT, "rope_scaling: factor is %g; it must be above 0",
+                         (double)c->rope.factor);
+    if (c->rope.original > 0 && !(c->rope.low > 0 && c->rope.high > c->rope.low))
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "rope_scaling: low_freq_factor is %g and high_freq_factor %g; both must be "
+            "above 0, the second above the first",
+            (double)c->rope.low, (double)c->rope.high);
+    return ATOM_OK;
+}
+
+atom_status graph_model_check(const graph_config *c)
+{
+    atom_status st;
+    if (c->family == GRAPH_GPT2)
+        return graph_gpt2_check(c);
+    ATOM_TRY(check_range("vocab_size", c->vocab_size, VOCAB_MAX));
+    ATOM_TRY(check_range("max_position_embeddings", c->positions, POSITIONS_MAX));
+    ATOM_TRY(check_range("hidden_size", c->width, WIDTH_MAX));
+    ATOM_TRY(check_range("num_hidden_layers", c->layers, LAYERS_MAX));
+    ATOM_TRY(check_range("num_attention_heads", c->heads, WIDTH_MAX));
+    ATOM_TRY(check_range("num_key_value_heads", c->kv_heads, c->heads));
+    ATOM_TRY(check_range("head_dim", c->head_dim, WIDTH_MAX / c->heads));
+    ATOM_TRY(check_range("intermediate_size", c->inner, INNER_MAX));
+    if (c->heads % c->kv_heads != 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "num_attention_heads is %lld, which num_key_value_heads %lld does not "
+                         "divide",
+                         (long long)c->heads, (long long)c->kv_heads);
+    if (c->head_dim % 2 != 0)
+        return atom_fail(ATOM_E_FORMAT, "head_dim is %lld; rotary embedding needs an even one",
+                         (long long)c->head_dim);
+    if (c->window < 0)
+        return atom_fail(ATOM_E_FORMAT, "sliding_window is %lld; it must be 1 or more",
+                         (long long)c->window);
+    ATOM_TRY(check_numbers(c));
+fail:
+    return st;
+}
+
+uint64_t graph_model_params(const graph_config *c)
+{
+    if (c->family == GRAPH_GPT2)
+        return graph_gpt2_params(c);
+    uint64_t V = (uint64_t)c->vocab_size, C = (uint64_t)c->width, F = (uint64_t)c->inner;
+    uint64_t D = (uint64_t)c->head_dim, q = (uint64_t)c->heads * D;
+    uint64_t qkv = q + 2 * (uint64_t)c->kv_heads * D;
+    uint64_t attention = qkv * C + q * C, mlp = 3 * F * C;
+    uint64_t biases = (c->qkv_bias ? qkv : 0) + (c->o_bias ? C : 0) + (c->mlp_bias ? 2 * F + C : 0);
+    uint64_t norms = 2 * C + (c->family == GRAPH_QWEN3 ? 2 * D : 0);
+    return V * C * (c->untied ? 2 : 1) + (uint64_t)c->layers * (attention + mlp + biases + norms) +
+           C;
+}
+
+int64_t graph_model_longest(const graph_config *c)
+{
+    return c->window > 0 && c->window < c->positions ? c->window : c->positions;
+}
+
+atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,
+                              graph **out)
+{
+    return families[config->family].build(config, dtype, B, T, out);
+}

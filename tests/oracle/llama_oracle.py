@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""atom's Llama, Mistral, Qwen2 and Qwen3 against PyTorch in float64: gpt2_oracle.py with other models.
+
+  llama_oracle.py ORACLE DTYPE BACKEND [--first S] [--seeds N] [--canary]     see gpt2_oracle.py
+
+Seed s is of family s % 4. Odd sizes, fewer key heads than heads, heads whose width is not C/H, tied and
+untied, biases on and off where the family knows them, the three rotary embeddings, config.json as
+transformers 4 and as transformers 5 write it, one file or shards.
+Qwen3 came to transformers after the last release that our PyTorch can run, so here it is Llama whose
+projections of q and k end in an RMSNorm per head: the definition, in four lines.
+"""
+import json
+import os
+import random
+import re
+import sys
+
+import gpt2_oracle
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM)
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+FAMILIES = ["llama", "mistral", "qwen2", "qwen3"]
+
+
+def exact_norm(self, x):
+    """Theirs falls to float32 whatever the model's dtype."""
+    return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+
+for norm in (LlamaRMSNorm, MistralRMSNorm, Qwen2RMSNorm):
+    norm.forward = exact_norm
+
+
+class HeadNormed(torch.nn.Module):
+    def __init__(self, linear, dim, eps):
+        super().__init__()
+        self.linear, self.norm, self.dim = linear, LlamaRMSNorm(dim, eps=eps), dim
+
+    def forward(self, x):
+        y = self.linear(x)
+        return self.norm(y.view(*y.shape[:-1], -1, self.dim)).view(y.shape)
+
+
+def qwen3(config):
+    model = LlamaForCausalLM(config)
+    for layer in model.model.layers:
+        a = layer.self_attn
+        a.q_proj = HeadNormed(a.q_proj, a.head_dim, config.rms_norm_eps)
+        a.k_proj = HeadNormed(a.k_proj, a.head_dim, config.rms_norm_eps)
+    return model
+
+
+def their_name(name):
+    """Ours of qwen3() -> as Qwen3's files have it."""
+    for p in "qk":
+        name = name.replace(f"{p}_proj.linear.", f"{p}_proj.").replace(f"{p}_proj.norm.", f"{p}_norm.")
+    return name
+
+
+def rope(r):
+    kind = r.choice(["default", "default", "linear", "llama3"])
+    if kind == "default":
+        return None
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": r.choice([2.0, 3.5])}
+    # limits so low that sequences of a few tokens have frequencies on all sides of them
+    return {"rope_type": "llama3", "factor": r.choice([8.0, 32.0]), "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": r.choice([16, 64])}
+
+
+class Job(gpt2_oracle.Job):
+    def __init__(self, seed, dtype):
+        r = random.Random(seed)
+        torch.manual_seed(seed)
+        self.dtype, self.seed, self.family = dtype, seed, FAMILIES[seed % 4]
+        kv, group, dim = r.randint(1, 3), r.randint(1, 3), 2 * r.randint(2, 11)
+        heads = kv * group
+        self.T = r.randint(2, 33)
+        own = self.family == "qwen3" or r.random() < 0.3  # head_dim of its own
+        numbers = dict(
+            vocab_size=r.randint(17, 131), max_position_embeddings=self.T + r.randint(0, 7),
+            hidden_size=r.randint(9, 70) if own else heads * dim, num_hidden_layers=r.randint(1, 3),
+            num_attention_heads=heads, num_key_value_heads=kv, intermediate_size=r.randint(11, 97),
+            initializer_range=r.choice([0.02, 0.08, 0.15] if dtype == "fp32" else [0.02, 0.04]),
+            rms_norm_eps=r.choice([1e-5, 1e-6, 1e-3]), rope_theta=r.choice([1e4, 5e5]),
+            tie_word_embeddings=r.random() < 0.5, bos_token_id=0, eos_token_id=0, rope_scaling=rope(r),
+            attn_implementation="eager")
+        if own:
+            numbers["head_dim"] = dim
+        if self.family == "llama":
+            self.config = LlamaConfig(attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5, **numbers)
+        elif self.family == "mistral":
+            self.config = MistralConfig(sliding_window=r.choice([None, self.T]), **numbers)
+        elif self.family == "qwen2":
+            self.config = Qwen2Config(**numbers)
+        else:
+            self.config = LlamaConfig(**numbers)
+        self.config._attn_implementation = "eager"
+        self.v5, self.sharded = r.random() < 0.5, r.random() < 0.5
+        self.B, self.C = r.randint(1, 3), r.randint(1, 3)
+        self.lr = r.choice([1e-3, 3e-3] if dtype == "fp32" else [1e-4, 1e-3])
+        self.decay, self.clip = r.choice([0.0, 0.1]), r.choice([0.0, 0.1, 1.0])
+        self.plain = r.choice([0, 0, 1])
+        self.model = self.build()
+        with torch.no_grad():  # biases start at 0 and norms at 1: those would hide mistakes
+            for p in self.model.parameters():
+                if p.dim() == 1:
+                    p.add_(0.1 * torch.randn_like(p))
+        self.draw_batches()
+
+    def build(self):
+        if self.family == "qwen3":
+            return qwen3(self.config)
+        model = {"llama": LlamaForCausalLM, "mistral": MistralForCausalLM, "qwen2": Qwen2ForCausalLM}
+        return model[self.family](self.config)
+
+    def load(self, path):
+        with open(os.path.join(path, "config.json")) as f:
+            written = json.load(f)
+        assert written["model_type"] == self.family, written
+        if self.family != "qwen3":
+            model = type(self.model).from_pretrained(path, attn_implementation="eager")
+            for key in ("hidden_size", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
+                assert getattr(model.config, key) == getattr(self.config, key), key
+            return model
+        model, tensors = self.build(), load_file(os.path.join(path, "model.safetensors"))
+        missing, extra = model.load_state_dict(
+            {name: tensors.get(their_name(name), tensors["model.embed_tokens.weight"])
+             for name in model.state_dict()}, strict=False)
+        assert not missing and not extra, (missing, extra)
+        return model
+
+    def gather(self, tensors):
+        """In bf16 q, k and v count as one, as in GPT-2's c_attn: those of k alone are small sums of large
+        rounded terms."""
+        if self.dtype == "fp32":
+            return tensors
+        parts = {}
+        for name in sorted(tensors):
+            one = re.sub(r"\.[qkv]_proj\.(linear\.)?(weight|bias|norm\.weight)$", r".qkv_proj.\2", name)
+            parts.setdefault(one, []).append(tensors[name].reshape(-1))
+        return {name: np.concatenate(ps) for name, ps in parts.items()}
+
+    def save(self, path):
+        os.makedirs(path)
+        if self.family == "qwen3":
+            self.config.save_pretrained(path)
+            tensors = {their_name(n): p.detach().float().clone() for n, p in self.model.named_parameters()}
+            save_file(tensors, os.path.join(path, "model.safetensors"), {"format": "pt"})
+        else:
+            self.model.save_pretrained(path, max_shard_size="9KB" if self.sharded else "5GB")
+        self.rewrite(os.path.join(path, "config.json"))
+
+    def rewrite(self, path):
+        with open(path) as f:
+            config = json.load(f)
+        if self.family == "qwen3":
+            config.update(model_type="qwen3", architectures=["Qwen3ForCausalLM"])
+        if self.v5:  # as transformers 5 says the same
+            config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default",
+                                         **(config.pop("rope_scaling") or {})}
+            config["dtype"] = config.pop("torch_dtype", "float32")
+        with open(path, "w") as f:
+            json.dump(config, f)
+
+
+def main():
+    theirs = gpt2_oracle.load_file
+
+    def load(path):
+        tensors = theirs(path)
+        assert not any("qkv_proj" in n or "gate_up" in n for n in tensors), sorted(tensors)
+        names = {}
+        for name in tensors:
+            ours = name
+            if load.family == "qwen3":
+                for p in "qk":
+                    ours = ours.replace(f"{p}_proj.", f"{p}_proj.linear.").replace(f"{p}_norm.", f"{p}_proj.norm.")
+            names[ours] = tensors[name]
+        return names
+
+    class Loading(Job):
+        def __init__(self, seed, dtype):
+            super().__init__(seed, dtype)
+            load.family = self.family
+
+    gpt2_oracle.load_file = load
+    return gpt2_oracle.main(Loading)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

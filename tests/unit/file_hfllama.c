@@ -1,0 +1,224 @@
+/* config.json and weights of Llama's kin: both spellings of transformers, class defaults, what is
+ * refused by name, names with and without prefix, q k v and gate up in their places. */
+#include "atom/file/hfdir.h"
+#include "atom/file/safetensors.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static atom_status parse(const char *text, graph_config *c)
+{
+    memset(c, 0xee, sizeof *c);
+    return file_config_parse("c.json", text, strlen(text), c);
+}
+
+/* Llama-3.2-1B as transformers 4 has it, and the same as 5 writes it. */
+static void llama3_both_ways(void **state)
+{
+    static const char *const texts[] = {
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,\"attention_dropout\":"
+        "0.0,\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009],\"head_dim\":64,"
+        "\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
+        "\"intermediate_size\":8192,\"max_position_embeddings\":131072,\"mlp_bias\":false,"
+        "\"model_type\":\"llama\",\"num_attention_heads\":32,\"num_hidden_layers\":16,"
+        "\"num_key_value_heads\":8,\"pretraining_tp\":1,\"rms_norm_eps\":1e-05,\"rope_scaling\":{"
+        "\"factor\":32.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,"
+        "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},\"rope_theta\":"
+        "500000.0,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\",\"vocab_size\":128256}",
+        "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2048,\"intermediate_size\":8192,"
+        "\"max_position_embeddings\":131072,\"model_type\":\"llama\",\"num_attention_heads\":32,"
+        "\"num_hidden_layers\":16,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,"
+        "\"rope_parameters\":{\"rope_theta\":500000.0,\"factor\":32.0,\"high_freq_factor\":4.0,"
+        "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":"
+        "\"llama3\"},\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\",\"vocab_size\":128256}"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        graph_config c;
+        if (parse(texts[i], &c) != ATOM_OK)
+            fail_msg("%s", atom_fail_message());
+        assert_int_equal(c.family, GRAPH_LLAMA);
+        assert_int_equal(c.kv_heads, 8);
+        assert_int_equal(c.head_dim, 64);
+        assert_int_equal(graph_model_params(&c), 1235814400);
+        assert_false(c.untied || c.qkv_bias || c.o_bias || c.mlp_bias);
+        assert_true(c.rope.theta == 5e5f && c.rope.factor == 32 && c.rope.low == 1 &&
+                    c.rope.high == 4 && c.rope.original == 8192);
+        assert_true(c.epsilon == 1e-5f && c.window == 0);
+    }
+}
+
+static void class_defaults(void **state)
+{
+    graph_config c;
+    (void)state;
+    assert_int_equal(parse("{\"model_type\":\"llama\"}", &c), ATOM_OK);
+    assert_true(c.kv_heads == 32 && c.head_dim == 128 && c.untied && c.rope.theta == 1e4f);
+    assert_int_equal(parse("{\"model_type\":\"mistral\"}", &c), ATOM_OK);
+    assert_true(c.kv_heads == 8 && c.window == 4096);
+    assert_int_equal(parse("{\"model_type\":\"mistral\",\"sliding_window\":null}", &c), ATOM_OK);
+    assert_int_equal(c.window, 0);
+    assert_int_equal(parse("{\"model_type\":\"qwen2\",\"sliding_window\":64}", &c), ATOM_OK);
+    assert_true(c.window == 0 && c.qkv_bias && !c.o_bias);
+    assert_int_equal(
+        parse("{\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":64}", &c),
+        ATOM_OK);
+    assert_int_equal(c.window, 64);
+    assert_int_equal(parse("{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
+                           "\"layer_types\":[\"full_attention\"]}",
+                           &c),
+                     ATOM_OK);
+    assert_int_equal(c.window, 0);
+    assert_int_equal(parse("{\"architectures\":[\"Qwen3ForCausalLM\"],\"hidden_size\":1024,"
+                           "\"num_attention_heads\":16,\"num_key_value_heads\":8}",
+                           &c),
+                     ATOM_OK);
+    assert_true(c.family == GRAPH_QWEN3 && c.head_dim == 128 && c.kv_heads == 8);
+    assert_int_equal(
+        parse("{\"model_type\":\"qwen3\",\"head_dim\":null,\"attention_bias\":true}", &c), ATOM_OK);
+    assert_true(c.head_dim == 128 && c.o_bias && c.qkv_bias);
+    assert_int_equal(parse("{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\","
+                           "\"factor\":2}}",
+                           &c),
+                     ATOM_OK);
+    assert_true(c.rope.factor == 2 && c.rope.original == 0);
+}
+
+#define LLAMA(rest) "{\"model_type\":\"llama\"," rest "}"
+
+static void refused_by_name(void **state)
+{
+    static const struct {
+        const char *text;
+        atom_status status;
+        const char *message;
+    } cases[] = {
+        {"{\"model_type\":\"gemma\"}", ATOM_E_UNSUPPORTED, "model_type: 'gemma'"},
+        {"{\"model_type\":\"qwen2_moe\"}", ATOM_E_UNSUPPORTED, "model_type: 'qwen2_moe'"},
+        {LLAMA("\"architectures\":[\"LlamaForSequenceClassification\"]"), ATOM_E_UNSUPPORTED,
+         "architectures: 'LlamaForSequenceClassification'"},
+        {LLAMA("\"architectures\":[\"MistralForCausalLM\"]"), ATOM_E_UNSUPPORTED,
+         "only LlamaForCausalLM is"},
+        {LLAMA("\"hidden_act\":\"gelu\""), ATOM_E_UNSUPPORTED, "hidden_act: 'gelu'"},
+        {LLAMA("\"quantization_config\":{\"bits\":4}"), ATOM_E_UNSUPPORTED, "dequantise"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}"), ATOM_E_UNSUPPORTED,
+         "rope_type: 'yarn'"},
+        {LLAMA("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), ATOM_E_UNSUPPORTED,
+         "rope_type: 'dynamic'"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\"}"), ATOM_E_FORMAT, "has no factor"},
+        {LLAMA("\"rope_scaling\":7"), ATOM_E_FORMAT, "rope_scaling must be an object"},
+        {LLAMA("\"rope_parameters\":{\"full_attention\":{}}"), ATOM_E_UNSUPPORTED,
+         "each type of layer"},
+        {LLAMA("\"rope_theta\":\"big\""), ATOM_E_FORMAT, "rope_theta must be a number"},
+        {LLAMA("\"partial_rotary_factor\":0.5"), ATOM_E_UNSUPPORTED, "partial_rotary_factor"},
+        {LLAMA("\"num_key_value_heads\":5"), ATOM_E_FORMAT, "num_key_value_heads 5"},
+        {LLAMA("\"num_attention_heads\":7"), ATOM_E_FORMAT, "say head_dim"},
+        {LLAMA("\"tie_word_embeddings\":1"), ATOM_E_FORMAT, "must be true or false"},
+        {LLAMA("\"attention_bias\":\"yes\""), ATOM_E_FORMAT, "attention_bias must be true"},
+        {LLAMA("\"head_dim\":63"), ATOM_E_FORMAT, "head_dim is 63"},
+        {LLAMA("\"num_hidden_layers\":0"), ATOM_E_FORMAT, "num_hidden_layers"},
+    };
+    graph_config c;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        atom_status st = parse(cases[i].text, &c);
+        if (st != cases[i].status || !strstr(atom_fail_message(), cases[i].message) ||
+            strncmp(atom_fail_message(), "c.json:", 7) != 0)
+            fail_msg("%s: %s: %s", cases[i].text, atom_status_name(st), atom_fail_message());
+    }
+}
+
+/* ---- weights ---- */
+
+static const char SMALL[] =
+    "{\"model_type\":\"qwen3\",\"mine\":[1],\"hidden_size\":12,\"num_attention_heads\":4,"
+    "\"num_key_value_heads\":2,\"head_dim\":6,\"intermediate_size\":10,\"num_hidden_layers\":2,"
+    "\"vocab_size\":20,\"max_position_embeddings\":16,\"attention_bias\":true,"
+    "\"eos_token_id\":[3,4]}";
+
+static graph *small(graph_config *c)
+{
+    graph *g = NULL;
+    assert_int_equal(parse(SMALL, c), ATOM_OK);
+    assert_int_equal(graph_model_build(c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    return g;
+}
+
+static float *numbers(const graph *g)
+{
+    float *x = atom_alloc(g->param_extent, sizeof *x);
+    assert_non_null(x);
+    for (uint64_t i = 0; i < g->param_extent; i++)
+        x[i] = (float)i / 7;
+    return x;
+}
+
+static void written_and_read(void **state)
+{
+    graph_config c;
+    graph *g = small(&c);
+    float *x = numbers(g), *y = atom_alloc(g->param_extent, sizeof *y);
+    scratch files;
+    const char *dir = scratch_open(&files)->dir;
+    char *path = atom_path_join(dir, "model.safetensors"), *text = NULL;
+    file_safetensors *file = NULL;
+    (void)state;
+    assert_int_equal(file_config_write(dir, &c, SMALL, 7), ATOM_OK);
+    assert_int_equal(file_weights_write(dir, g, x), ATOM_OK);
+    assert_int_equal(file_weights_read(dir, g, y), ATOM_OK);
+    for (uint32_t i = 0; i < g->n_params; i++)
+        assert_memory_equal(x + g->params[i].offset, y + g->params[i].offset,
+                            g->params[i].elements * sizeof *x);
+    /* 3 and 2 of one, each where transformers looks for it */
+    assert_int_equal(file_st_open(path, &file), ATOM_OK);
+    const file_tensor *k = file_st_find(file, "model.layers.1.self_attn.k_proj.weight");
+    const file_tensor *up = file_st_find(file, "model.layers.0.mlp.up_proj.weight");
+    assert_non_null(k);
+    assert_non_null(up);
+    assert_non_null(file_st_find(file, "lm_head.weight"));
+    assert_non_null(file_st_find(file, "model.layers.1.self_attn.q_norm.weight"));
+    assert_non_null(file_st_find(file, "model.layers.1.self_attn.v_proj.bias"));
+    assert_null(file_st_find(file, "model.layers.1.self_attn.qkv_proj.weight"));
+    assert_int_equal(k->dims[0], 12);
+    for (uint32_t i = 0; i < g->n_params; i++) {
+        float first;
+        const graph_param *p = &g->params[i];
+        const file_tensor *t = strcmp(p->name, "layers.1.self_attn.qkv_proj.weight") == 0 ? k
+                               : strcmp(p->name, "layers.0.mlp.gate_up_proj.weight") == 0 ? up
+                                                                                          : NULL;
+        if (!t)
+            continue;
+        assert_int_equal(file_st_read_f32(file, t, 0, 1, &first), ATOM_OK);
+        assert_true(first == x[p->offset + (t == k ? 24u : 10u) * 12]);
+    }
+    file_st_close(&file);
+    uint64_t bytes;
+    atom_free(path);
+    path = atom_path_join(dir, "config.json");
+    assert_int_equal(atom_file_read(path, 1 << 20, &text, &bytes), ATOM_OK);
+    assert_non_null(strstr(text, "\"mine\""));
+    assert_non_null(strstr(text, "\"eos_token_id\": [")); /* theirs stays */
+    assert_non_null(strstr(text, "\"bos_token_id\": 7"));
+    assert_non_null(strstr(text, "\"rope_parameters\": {"));
+    atom_free(text);
+    atom_free(path);
+    atom_free(x);
+    atom_free(y);
+    graph_close(&g);
+    scratch_close(&files);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama3_both_ways),
+        cmocka_unit_test(class_defaults),
+        cmocka_unit_test(refused_by_name),
+        cmocka_unit_test(written_and_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
