@@ -1,0 +1,120 @@
+/*
+ * Owns the tables of the CUDA backend: every launcher of cuda.h, per dtype, as a krn_table. One
+ * idea: made from ops.def like any backend's; portable, so that the tests' shim hands out this very
+ * table under another name. An op whose launchers are not linked in has no entry.
+ */
+#include "kernels/cuda/table.h"
+
+#include "kernels/cuda/cuda.h"
+
+#include <stddef.h>
+
+/* Launchers that this build may lack. */
+#define OP(name, ...)                                                                              \
+    extern __typeof__(krn_cuda_##name##_fwd) krn_cuda_##name##_fwd __attribute__((weak));          \
+    extern __typeof__(krn_cuda_##name##_bwd) krn_cuda_##name##_bwd __attribute__((weak));
+#include "atom/base/ops.def"
+#undef OP
+extern __typeof__(krn_cuda_attention_workspace) krn_cuda_attention_workspace __attribute__((weak));
+
+#define OP(name, ...)                                                                              \
+    static void name##_fwd_f32(krn_ctx *cx, const krn_args *args)                                  \
+    {                                                                                              \
+        krn_cuda_##name##_fwd(cx, args, ATOM_F32);                                                 \
+    }                                                                                              \
+    static void name##_bwd_f32(krn_ctx *cx, const krn_args *args)                                  \
+    {                                                                                              \
+        krn_cuda_##name##_bwd(cx, args, ATOM_F32);                                                 \
+    }                                                                                              \
+    static void name##_fwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
+    {                                                                                              \
+        krn_cuda_##name##_fwd(cx, args, ATOM_BF16);                                                \
+    }                                                                                              \
+    static void name##_bwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
+    {                                                                                              \
+        krn_cuda_##name##_bwd(cx, args, ATOM_BF16);                                                \
+    }
+#include "atom/base/ops.def"
+#undef OP
+
+static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
+{
+    if (op == ATOM_OP_layernorm)
+        return krn_cuda_layernorm_workspace(backward, dim);
+    if (op == ATOM_OP_attention && krn_cuda_attention_workspace)
+        return krn_cuda_attention_workspace(backward, dim, act);
+    if (op == ATOM_OP_classifier)
+        return krn_cuda_classifier_workspace(backward, dim, act);
+    if (op == ATOM_OP_linear || op == ATOM_OP_linear_gelu)
+        return krn_cuda_linear_workspace(backward, dim, act, op == ATOM_OP_linear_gelu);
+    return 0;
+}
+
+static uint64_t workspace_f32(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    return workspace(op, backward, dim, ATOM_F32);
+}
+static uint64_t workspace_bf16(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    return workspace(op, backward, dim, ATOM_BF16);
+}
+
+static void round_f32(krn_ctx *cx, void *dst, const float *src, uint64_t n)
+{
+    krn_cuda_round(cx, dst, src, n, ATOM_F32);
+}
+static void round_bf16(krn_ctx *cx, void *dst, const float *src, uint64_t n)
+{
+    krn_cuda_round(cx, dst, src, n, ATOM_BF16);
+}
+static void sumsq_f32(krn_ctx *cx, double *out, const void *x, uint64_t n)
+{
+    krn_cuda_sumsq(cx, out, x, n, ATOM_F32);
+}
+static void sumsq_bf16(krn_ctx *cx, double *out, const void *x, uint64_t n)
+{
+    krn_cuda_sumsq(cx, out, x, n, ATOM_BF16);
+}
+static void settle_f32(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
+{
+    krn_cuda_settle(cx, dst, src, norms, n, ATOM_F32);
+}
+static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
+{
+    krn_cuda_settle(cx, dst, src, norms, n, ATOM_BF16);
+}
+
+static void fill_f32(krn_table *t)
+{
+    t->round = round_f32;
+    t->sumsq = sumsq_f32;
+    t->settle = settle_f32;
+    t->workspace = workspace_f32;
+#define OP(name, ...)                                                                              \
+    t->fwd[ATOM_OP_##name] = krn_cuda_##name##_fwd ? name##_fwd_f32 : NULL;                        \
+    t->bwd[ATOM_OP_##name] = krn_cuda_##name##_bwd ? name##_bwd_f32 : NULL;
+#include "atom/base/ops.def"
+#undef OP
+}
+
+static void fill_bf16(krn_table *t)
+{
+    t->round = round_bf16;
+    t->sumsq = sumsq_bf16;
+    t->settle = settle_bf16;
+    t->workspace = workspace_bf16;
+#define OP(name, ...)                                                                              \
+    t->fwd[ATOM_OP_##name] = krn_cuda_##name##_fwd ? name##_fwd_bf16 : NULL;                       \
+    t->bwd[ATOM_OP_##name] = krn_cuda_##name##_bwd ? name##_bwd_bf16 : NULL;
+#include "atom/base/ops.def"
+#undef OP
+}
+
+void krn_cuda_table_fill(krn_table *table, atom_dtype dtype, const char *backend, const char *isa)
+{
+    *table = (krn_table){.backend = backend, .dtype = dtype, .isa = isa, .copy = krn_cuda_copy};
+    if (dtype == ATOM_F32)
+        fill_f32(table);
+    else
+        fill_bf16(table);
+}
