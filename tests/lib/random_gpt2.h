@@ -10,6 +10,7 @@
 #include "atom/graph/models.h"
 
 #include <stdio.h>
+#include <string.h>
 
 typedef struct random_gpt2 {
     graph_config config;

@@ -7,7 +7,7 @@
  */
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
-#include "tests/lib/random_gpt2.h"
+#include "tests/lib/random_model.h"
 #include "tests/oracle/walker.h"
 #include "tests/swap/harness.h"
 
@@ -28,7 +28,7 @@ typedef struct trial {
 
 static atom_status open_trial(uint64_t seed, trial *t)
 {
-    random_gpt2 r = random_gpt2_make(seed);
+    random_gpt2 r = random_model_make(seed);
     graph *plain = NULL;
     atom_dtype dtype = random_gpt2_draw(seed, 60, 0, 1) ? ATOM_BF16 : ATOM_F32;
     bool cpu = random_gpt2_draw(seed, 61, 0, 1), fused = random_gpt2_draw(seed, 62, 0, 3) != 0;
@@ -38,7 +38,7 @@ static atom_status open_trial(uint64_t seed, trial *t)
                  .table = cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype),
                  .host = cpu ? krn_cpu_host_table() : krn_ref_host_table()};
     atom_status st;
-    ATOM_TRY(graph_gpt2_build(&r.config, dtype, r.B, r.T, &plain));
+    ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (!fused) {
         t->g = plain;
         return ATOM_OK;

@@ -7,7 +7,7 @@
 #include "tests/swap/harness.h"
 
 #include "atom/base/mem.h"
-#include "tests/lib/random_gpt2.h"
+#include "tests/lib/random_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct trial {
 static atom_status open_trial(uint64_t seed, trial *t)
 {
     graph *plain = NULL;
-    random_gpt2 r = random_gpt2_make(seed);
+    random_gpt2 r = random_model_make(seed);
     memset(t, 0, sizeof *t);
     t->seed = seed;
     t->C = (uint32_t)random_gpt2_draw(seed, 50, 1, 4);
@@ -38,7 +38,7 @@ static atom_status open_trial(uint64_t seed, trial *t)
     t->table = t->cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype);
     t->host = t->cpu ? krn_cpu_host_table() : krn_ref_host_table();
     atom_status st;
-    ATOM_TRY(graph_gpt2_build(&r.config, dtype, r.B, r.T, &plain));
+    ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (fused) {
         ATOM_TRY(graph_fuse(plain, &t->g));
     } else {

@@ -1,0 +1,49 @@
+/*
+ * Small random models of all families for tests: a pure function of the seed. Every third seed is a
+ * Llama, Mistral, Qwen2 or Qwen3 (grouped heads, heads of odd sizes, tied and untied, biases, the
+ * three rotary embeddings), the others are GPT-2 (random_gpt2.h).
+ */
+#ifndef TESTS_LIB_RANDOM_MODEL_H
+#define TESTS_LIB_RANDOM_MODEL_H
+
+#include "tests/lib/random_gpt2.h"
+
+static inline atom_rope random_rope(uint64_t seed)
+{
+    static const atom_rope kinds[3] = {{1e4f, 1, 0, 0, 0}, {5e5f, 4, 0, 0, 0}, {1e4f, 8, 1, 4, 16}};
+    return kinds[random_gpt2_draw(seed, 200, 0, 2)];
+}
+
+/* K 1 .. 3 key heads, 1 .. 3 query heads each, D 4 .. 16; C 9 .. 60; as random_gpt2_make else. */
+static inline random_gpt2 random_llama_make(uint64_t seed)
+{
+    random_gpt2 r = random_gpt2_make(seed);
+    graph_config old = r.config, *c = &r.config;
+    graph_family_defaults((graph_family)random_gpt2_draw(seed, 201, GRAPH_LLAMA, GRAPH_QWEN3), c);
+    memcpy(c->name, old.name, sizeof c->name);
+    c->vocab_size = old.vocab_size;
+    c->positions = old.positions;
+    c->layers = random_gpt2_draw(seed, 202, 1, 3);
+    c->kv_heads = random_gpt2_draw(seed, 203, 1, 3);
+    c->heads = c->kv_heads * random_gpt2_draw(seed, 204, 1, 3);
+    c->head_dim = 2 * random_gpt2_draw(seed, 205, 2, 8);
+    c->width = random_gpt2_draw(seed, 206, 9, 60);
+    c->inner = random_gpt2_draw(seed, 207, 11, 90);
+    c->init_std = old.init_std;
+    c->attn_pdrop = old.attn_pdrop;
+    c->untied = random_gpt2_draw(seed, 208, 0, 1);
+    c->rope = random_rope(seed);
+    c->window = 0;
+    if (c->family == GRAPH_LLAMA) {
+        c->qkv_bias = c->o_bias = random_gpt2_draw(seed, 209, 0, 1);
+        c->mlp_bias = random_gpt2_draw(seed, 210, 0, 1);
+    }
+    return r;
+}
+
+static inline random_gpt2 random_model_make(uint64_t seed)
+{
+    return seed % 3 == 0 ? random_llama_make(seed) : random_gpt2_make(seed);
+}
+
+#endif
