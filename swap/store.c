@@ -19,10 +19,11 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAGIC "atomstor"
-enum { VERSION = 1, HEAD_AT = 0, COMMIT_AT = STORE_ALIGN };
+enum { VERSION = 1, HEAD_AT = 0, COMMIT_AT = STORE_ALIGN, LOCK_SECONDS = 3 };
 
 /* In the first bytes of their blocks; little-endian, as the machines that atom runs on. */
 typedef struct head {
@@ -80,6 +81,20 @@ static atom_status sync_file(store *s)
     return fdatasync(s->fd) ? atom_fail_errno(errno, "%s: fdatasync", s->path) : ATOM_OK;
 }
 
+/* The kernel ends the queues of a killed process a moment after the process, and they hold its
+ * files open: a run that is started again at once must not take its own ghost for another run. */
+static bool lock_soon(int fd)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    double until = atom_clock_seconds() + LOCK_SECONDS;
+    while (flock(fd, LOCK_EX | LOCK_NB)) {
+        if (errno != EWOULDBLOCK || atom_clock_seconds() > until)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 /* Opens and locks; O_DIRECT where it can be had. *missing: there is no such file. */
 static atom_status open_file(store *s, const char *path, int more, bool *missing)
 {
@@ -102,7 +117,7 @@ static atom_status open_file(store *s, const char *path, int more, bool *missing
         return atom_fail_errno(errno, "%s", s->path);
     if (!S_ISREG(info.st_mode))
         return atom_fail(ATOM_E_FORMAT, "%s: not a regular file; name another place", s->path);
-    if (flock(s->fd, LOCK_EX | LOCK_NB))
+    if (!lock_soon(s->fd))
         return atom_fail(ATOM_E_USAGE,
                          "%s: another run has this store open; end it, or use another directory",
                          s->path);

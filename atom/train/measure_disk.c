@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { PROBE_BLOCKS = 8 };
+static const double PROBE_SECONDS = 0.4; /* of each of the three passes */
 
 typedef struct probe {
     swap_disk *disk;
@@ -19,22 +20,23 @@ typedef struct probe {
     char *memory;
     bool write;
     atom_status status;
-    double seconds;
+    double bytes_per_second;
 } probe;
 
-/* All blocks of a generation, one after another. */
+/* Blocks of one generation, round and round, for a while. */
 static void *pass(void *arg)
 {
     probe *p = arg;
-    double begin = atom_clock_seconds();
-    uint64_t bytes = swap_block_bytes(p->blocks, 0);
+    double begin = atom_clock_seconds(), seconds = 0;
+    uint64_t bytes = swap_block_bytes(p->blocks, 0), n = 0;
     p->status = ATOM_OK;
-    for (uint64_t i = 0; i < PROBE_BLOCKS && p->status == ATOM_OK; i++) {
-        uint64_t at = swap_block_offset(p->blocks, i);
+    for (; p->status == ATOM_OK && (seconds < PROBE_SECONDS || n < PROBE_BLOCKS); n++) {
+        uint64_t at = swap_block_offset(p->blocks, n % PROBE_BLOCKS);
         p->status = p->write ? swap_disk_save(p->disk, 1, at, p->memory, bytes)
                              : swap_disk_load(p->disk, 2, at, p->memory, bytes);
+        seconds = atom_clock_seconds() - begin;
     }
-    p->seconds = atom_clock_seconds() - begin;
+    p->bytes_per_second = (double)(n * bytes) / seconds;
     return NULL;
 }
 
@@ -48,26 +50,35 @@ static atom_status together(probe *in, probe *out)
     return in->status != ATOM_OK ? in->status : out->status;
 }
 
+/* What is read was written once: space that was only reserved costs nothing to read. */
+static atom_status fill(swap_disk *disk, swap_blocks blocks, const char *memory)
+{
+    atom_status st = ATOM_OK;
+    for (uint64_t i = 0; i < PROBE_BLOCKS && st == ATOM_OK; i++)
+        st = swap_disk_save(disk, 2, swap_block_offset(blocks, i), memory,
+                            swap_block_bytes(blocks, i));
+    return st;
+}
+
 static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, part_device *d)
 {
     uint64_t half = swap_block_bytes(blocks, 0);
-    double bytes = (double)swap_blocks_bytes(blocks);
     probe in = {.disk = disk, .blocks = blocks, .memory = memory};
     probe out = {.disk = disk, .blocks = blocks, .memory = memory + half, .write = true};
     atom_status st;
+    ATOM_TRY(fill(disk, blocks, memory));
     pass(&out);
     ATOM_TRY(out.status);
     double begin = atom_clock_seconds();
     ATOM_TRY(swap_disk_commit(disk, 1));
-    double sync = atom_clock_seconds() - begin;
+    d->disk_sync_seconds = atom_clock_seconds() - begin;
     pass(&in);
     ATOM_TRY(in.status);
-    d->disk_write_bytes_per_second = bytes / out.seconds;
-    d->disk_read_bytes_per_second = bytes / in.seconds;
+    d->disk_write_bytes_per_second = out.bytes_per_second;
+    d->disk_read_bytes_per_second = in.bytes_per_second;
     ATOM_TRY(together(&in, &out));
-    d->disk_write_both_bytes_per_second = bytes / out.seconds;
-    d->disk_read_both_bytes_per_second = bytes / in.seconds;
-    d->disk_sync_seconds = sync;
+    d->disk_write_both_bytes_per_second = out.bytes_per_second;
+    d->disk_read_both_bytes_per_second = in.bytes_per_second;
 fail:
     return st;
 }
