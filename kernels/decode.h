@@ -15,11 +15,14 @@
  * attend appends the keys and values of N new tokens to the cache of one layer, at positions past
  * .. past + N - 1, and then lets the new tokens look at all positions up to their own:
  *
- *   y[n,h] = sum_s p[s] v[s,h],   p = softmax over s <= past + n of q[n,h] k[s,h] / sqrt(D)
+ *   y[n,h] = sum_s p[s] v[s,h'],   p = softmax over s <= past + n of q[n,h] k[s,h'] / sqrt(D)
  *
- *   qkv      act [N,3,H,D]           as the attention op's input, for one sample
- *   keys     act [H,room/64,D,64]    blocks of 64 positions, transposed, so that lanes are
- * positions values   act [H,room,D] y        act [N,H,D]
+ * where h' = h / (H/K) is the key head that query head h shares with others.
+ *
+ *   qkv      act [N,(H+2K)D]       as the attention op's input, for one sample
+ *   keys     act [K,room/64,D,64]  blocks of 64 positions, transposed, so that lanes are positions
+ *   values   act [K,room,D]
+ *   y        act [N,H,D]
  *
  * room is a multiple of KRN_KEY_BLOCK; past + N <= room. What the cache holds beyond past + N must
  * be finite (zeros, or what earlier texts left). Row n of y does not depend on how many rows one
@@ -39,6 +42,7 @@ typedef struct krn_attend {
     const void *qkv;
     void *keys, *values, *y;
     int64_t N, past, room, H, D;
+    int64_t K; /* key heads; 0 stands for H */
 } krn_attend;
 
 typedef void (*krn_attend_fn)(krn_ctx *cx, const krn_attend *args);
@@ -62,16 +66,21 @@ static inline int64_t krn_attend_room(int64_t positions)
 {
     return (positions + KRN_KEY_BLOCK - 1) / KRN_KEY_BLOCK * KRN_KEY_BLOCK;
 }
-/* Element of key (h, s), channel d. */
-static inline int64_t krn_key_at(const krn_attend *a, int64_t h, int64_t s, int64_t d)
+static inline int64_t krn_attend_keys(const krn_attend *a)
 {
-    int64_t block = h * (a->room / KRN_KEY_BLOCK) + s / KRN_KEY_BLOCK;
+    return a->K ? a->K : a->H;
+}
+/* Element of key (key head k, s), channel d. */
+static inline int64_t krn_key_at(const krn_attend *a, int64_t k, int64_t s, int64_t d)
+{
+    int64_t block = k * (a->room / KRN_KEY_BLOCK) + s / KRN_KEY_BLOCK;
     return (block * a->D + d) * KRN_KEY_BLOCK + s % KRN_KEY_BLOCK;
 }
-/* Element of part 0 q, 1 k, 2 v of qkv: new token n, head h. */
+/* Element of part 0 q, 1 k, 2 v of qkv: new token n, head h (of k and v: key head). */
 static inline int64_t krn_attend_qkv_at(const krn_attend *a, int part, int64_t n, int64_t h)
 {
-    return ((n * 3 + part) * a->H + h) * a->D;
+    int64_t K = krn_attend_keys(a), first = part == 0 ? 0 : a->H + (part - 1) * K;
+    return (n * (a->H + 2 * K) + first + h) * a->D;
 }
 
 #endif

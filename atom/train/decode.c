@@ -30,7 +30,7 @@ static atom_status find_ends(train_decoder *d)
     const graph_param *wte = &g->params[g->nodes[0].params[0]];
     d->V = g->params[g->nodes[d->head].params[0]].dims[0];
     d->C = wte->dims[1];
-    d->P = g->params[g->nodes[0].params[1]].dims[0];
+    d->P = g->nodes[0].n_params == 2 ? g->params[g->nodes[0].params[1]].dims[0] : d->c.room;
     ATOM_ASSERT(d->c.room >= 1 && d->c.room <= d->P);
     return ATOM_OK;
 }

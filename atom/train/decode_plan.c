@@ -97,8 +97,10 @@ static void place_caches(train_decoder *d, uint64_t *top)
         const graph_node *nd = &g->nodes[i];
         if (nd->op != ATOM_OP_attention)
             continue;
-        int64_t C = decode_width(d, nd->out[0]);
-        d->cache_bytes = atom_align(decode_bytes(d, (uint64_t)(C * krn_attend_room(d->c.room))));
+        int64_t K = nd->kv_heads ? nd->kv_heads : nd->heads;
+        int64_t width = decode_width(d, nd->out[0]) / nd->heads * K;
+        d->cache_bytes =
+            atom_align(decode_bytes(d, (uint64_t)(width * krn_attend_room(d->c.room))));
         d->keys_at[i] = place(top, 2 * d->cache_bytes);
     }
     d->caches_bytes = *top - before;

@@ -13,27 +13,33 @@
 void decode_dims(const train_decoder *d, int32_t node, int64_t n, int64_t dim[KRN_DIM_MAX])
 {
     const graph_node *nd = &d->c.g->nodes[node];
-    memset(dim, 0, KRN_DIM_MAX * sizeof dim[0]);
+    int64_t width = decode_width(d, nd->in[0]), H = nd->heads, K = nd->kv_heads ? nd->kv_heads : H;
+    int64_t all[KRN_DIM_MAX] = {n * width}; /* element-wise */
     switch (nd->op) {
     case ATOM_OP_embed:
-        dim[0] = 1;
-        dim[1] = n;
-        dim[2] = d->C;
-        dim[3] = decode_swaps(d) ? n : d->V;
+        memcpy(all, (int64_t[]){1, n, d->C, decode_swaps(d) ? n : d->V}, 4 * sizeof all[0]);
         break;
     case ATOM_OP_layernorm:
-        dim[0] = n;
-        dim[1] = decode_width(d, nd->in[0]);
+    case ATOM_OP_rmsnorm:
+        memcpy(all, (int64_t[]){n, width}, 2 * sizeof all[0]);
         break;
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu:
-        dim[0] = n;
-        dim[1] = decode_width(d, nd->in[0]);
-        dim[2] = decode_width(d, nd->out[0]);
+        memcpy(all, (int64_t[]){n, width, decode_width(d, nd->out[0])}, 3 * sizeof all[0]);
         break;
-    default: /* element-wise */
-        dim[0] = n * decode_width(d, nd->in[0]);
+    case ATOM_OP_headnorm:
+        memcpy(all, (int64_t[]){n, H, width / (H + 2 * K), K}, 4 * sizeof all[0]);
+        break;
+    case ATOM_OP_rope:
+        memcpy(all, (int64_t[]){1, n, H, width / (H + 2 * K), K, d->past}, 6 * sizeof all[0]);
+        break;
+    case ATOM_OP_swiglu:
+        memcpy(all, (int64_t[]){n, width / 2}, 2 * sizeof all[0]);
+        break;
+    default:
+        break;
     }
+    memcpy(dim, all, sizeof all);
 }
 
 krn_fn decode_row_kernel(const train_decoder *d, int32_t node)
@@ -70,7 +76,8 @@ static void run_attention(krn_ctx *cx, const train_decoder *d, int32_t node)
                     .past = d->past,
                     .room = krn_attend_room(d->c.room),
                     .H = nd->heads,
-                    .D = C / nd->heads};
+                    .D = C / nd->heads,
+                    .K = nd->kv_heads};
     d->c.decode->attend(cx, &a);
 }
 
@@ -94,8 +101,9 @@ static void embed_buffers(const decode_part *part, const graph_node *nd, krn_arg
     char *rows = d->arena + d->token_rows_at;
     args->buf[0] = d->arena + d->tokens_at;
     args->buf[1] = decode_swaps(d) ? rows : param(part, nd->params[0], 0);
-    args->buf[2] = decode_swaps(d) ? rows + decode_bytes(d, (uint64_t)(d->chunk * d->C))
-                                   : param(part, nd->params[1], d->past * d->C);
+    if (nd->n_params == 2)
+        args->buf[2] = decode_swaps(d) ? rows + decode_bytes(d, (uint64_t)(d->chunk * d->C))
+                                       : param(part, nd->params[1], d->past * d->C);
     args->buf[3] = tensor(d, nd->out[0]);
 }
 
@@ -106,7 +114,7 @@ static void run_node(krn_ctx *cx, const decode_part *part, int32_t node)
     const atom_op_info *op = atom_op_get(nd->op);
     krn_fn fn = d->n == 1 && decode_row_kernel(d, node) ? decode_row_kernel(d, node)
                                                         : d->c.table->fwd[nd->op];
-    krn_args args = {.eps = nd->eps, .rng = nd->rng};
+    krn_args args = {.eps = nd->eps, .rng = nd->rng, .rope = nd->rope};
     int b = 0;
     decode_dims(d, node, d->n, args.dim);
     if (nd->op == ATOM_OP_embed) {

@@ -160,7 +160,8 @@ fail:
 static atom_status upload_rows(train_decoder *d, const int32_t *tokens)
 {
     const graph_node *nd = &d->c.g->nodes[d->embed];
-    const graph_param *wte = &d->c.g->params[nd->params[0]], *wpe = &d->c.g->params[nd->params[1]];
+    const graph_param *wte = &d->c.g->params[nd->params[0]];
+    const graph_param *wpe = nd->n_params == 2 ? &d->c.g->params[nd->params[1]] : NULL;
     const char *params = d->c.params;
     char *rows = d->swap.rows, *places = rows + rows_bytes(d);
     char *to = d->arena + d->token_rows_at;
@@ -170,8 +171,10 @@ static atom_status upload_rows(train_decoder *d, const int32_t *tokens)
     for (uint64_t i = 0; i < n; i++)
         memcpy(rows + i * row, params + decode_bytes(d, wte->offset) + (uint64_t)tokens[i] * row,
                row);
-    memcpy(places, params + decode_bytes(d, wpe->offset) + (uint64_t)d->past * row, n * row);
     ATOM_TRY(device->ops->copy(device, d->swap.compute, to, rows, n * row, FREE));
+    if (!wpe)
+        return ATOM_OK;
+    memcpy(places, params + decode_bytes(d, wpe->offset) + (uint64_t)d->past * row, n * row);
     ATOM_TRY(device->ops->copy(device, d->swap.compute, to + rows_bytes(d), places, n * row, FREE));
 fail:
     return st;

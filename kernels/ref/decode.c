@@ -42,7 +42,7 @@ static void logit_element(const ref_job *job, int64_t o)
 static void append(atom_dtype act, const krn_attend *a)
 {
     for (int64_t n = 0; n < a->N; n++) {
-        for (int64_t h = 0; h < a->H; h++) {
+        for (int64_t h = 0; h < krn_attend_keys(a); h++) {
             int64_t k = krn_attend_qkv_at(a, 1, n, h), v = krn_attend_qkv_at(a, 2, n, h);
             int64_t s = a->past + n;
             for (int64_t d = 0; d < a->D; d++) {
@@ -55,23 +55,23 @@ static void append(atom_dtype act, const krn_attend *a)
 
 static double score_of(atom_dtype act, const krn_attend *a, int64_t n, int64_t h, int64_t s)
 {
-    int64_t q = krn_attend_qkv_at(a, 0, n, h);
+    int64_t q = krn_attend_qkv_at(a, 0, n, h), k = h / (a->H / krn_attend_keys(a));
     double sum = 0;
     for (int64_t d = 0; d < a->D; d++)
-        sum += ref_get(act, a->qkv, q + d) * ref_get(act, a->keys, krn_key_at(a, h, s, d));
+        sum += ref_get(act, a->qkv, q + d) * ref_get(act, a->keys, krn_key_at(a, k, s, d));
     return sum / sqrt((double)a->D);
 }
 
 static void look(atom_dtype act, const krn_attend *a, int64_t n, int64_t h, double *p)
 {
-    int64_t keys = a->past + n + 1;
+    int64_t keys = a->past + n + 1, k = h / (a->H / krn_attend_keys(a));
     for (int64_t s = 0; s < keys; s++)
         p[s] = score_of(act, a, n, h, s);
     double lse = ref_log_sum_exp(p, keys);
     for (int64_t d = 0; d < a->D; d++) {
         double sum = 0;
         for (int64_t s = 0; s < keys; s++)
-            sum += exp(p[s] - lse) * ref_get(act, a->values, (h * a->room + s) * a->D + d);
+            sum += exp(p[s] - lse) * ref_get(act, a->values, (k * a->room + s) * a->D + d);
         ref_put(act, a->y, (n * a->H + h) * a->D + d, sum);
     }
 }

@@ -1,7 +1,7 @@
 /*
- * Logits of a GPT-2 in the plainest way: the unfused graph of one whole text, every tensor with a
- * buffer of its own, every node called in order on the scalar reference kernels. For tests of what
- * computes the same thing with less work.
+ * Logits of a model (of any family) in the plainest way: the unfused graph of one whole text, every
+ * tensor with a buffer of its own, every node called in order on the scalar reference kernels. For
+ * tests of what computes the same thing with less work.
  */
 #ifndef TESTS_LIB_GPT2_FORWARD_H
 #define TESTS_LIB_GPT2_FORWARD_H
@@ -33,7 +33,7 @@ static inline gpt2_forward gpt2_forward_open(const graph_config *config, atom_dt
                                              int64_t T, const void *params)
 {
     gpt2_forward f = {.table = krn_ref_table(dtype), .params = params};
-    if (graph_gpt2_build(config, dtype, 1, T, &f.g) != ATOM_OK)
+    if (graph_model_build(config, dtype, 1, T, &f.g) != ATOM_OK)
         abort();
     f.tensors = atom_alloc(f.g->n_tensors, sizeof *f.tensors);
     for (uint32_t i = 0; f.tensors && i < f.g->n_tensors; i++) {
@@ -48,6 +48,7 @@ static inline void gpt2_forward_dims(const graph *g, const graph_node *node, int
 {
     const graph_tensor *in = &g->tensors[node->in[0]], *out = &g->tensors[node->out[0]];
     int64_t T = g->sequence, width = in->dims[in->rank - 1];
+    int64_t H = node->heads, K = node->kv_heads ? node->kv_heads : H;
     switch (node->op) {
     case ATOM_OP_embed:
         dim[0] = 1;
@@ -55,7 +56,18 @@ static inline void gpt2_forward_dims(const graph *g, const graph_node *node, int
         dim[2] = out->dims[2];
         dim[3] = g->params[node->params[0]].dims[0];
         break;
+    case ATOM_OP_headnorm:
+        dim[0] = T;
+        dim[1] = H;
+        dim[2] = width / (H + 2 * K);
+        dim[3] = K;
+        break;
+    case ATOM_OP_swiglu:
+        dim[0] = T;
+        dim[1] = width / 2;
+        break;
     case ATOM_OP_layernorm:
+    case ATOM_OP_rmsnorm:
         dim[0] = T;
         dim[1] = width;
         break;
@@ -65,10 +77,12 @@ static inline void gpt2_forward_dims(const graph *g, const graph_node *node, int
         dim[2] = out->dims[2];
         break;
     case ATOM_OP_attention:
+    case ATOM_OP_rope:
         dim[0] = 1;
         dim[1] = T;
-        dim[2] = node->heads;
-        dim[3] = out->dims[2] / node->heads;
+        dim[2] = H;
+        dim[3] = width / (H + 2 * K);
+        dim[4] = K;
         break;
     default:
         dim[0] = T * width;
@@ -79,7 +93,7 @@ static inline void gpt2_forward_node(gpt2_forward *f, const graph_node *node)
 {
     const atom_op_info *op = atom_op_get(node->op);
     krn_step step = {.train = 0};
-    krn_args args = {.eps = node->eps, .p = node->p, .rng = node->rng};
+    krn_args args = {.eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope};
     int b = 0;
     gpt2_forward_dims(f->g, node, args.dim);
     for (int i = 0; i < op->ins; i++)

@@ -18,7 +18,18 @@
 
 typedef struct shape {
     int64_t N, past, H, D;
+    int64_t K; /* key heads; 0: H */
 } shape;
+
+static int64_t keys_of(const shape *s)
+{
+    return s->K ? s->K : s->H;
+}
+/* Elements of a row of qkv. */
+static int64_t row_of(const shape *s)
+{
+    return (s->H + 2 * keys_of(s)) * s->D;
+}
 
 static void *take(uint64_t bytes)
 {
@@ -154,7 +165,7 @@ typedef struct cache {
 static cache cache_open(atom_dtype dtype, const shape *s, int64_t extra)
 {
     cache c = {.room = krn_attend_room(s->past + s->N + extra)};
-    c.bytes = (uint64_t)(s->H * c.room * s->D) * atom_dtype_bytes(dtype);
+    c.bytes = (uint64_t)(keys_of(s) * c.room * s->D) * atom_dtype_bytes(dtype);
     c.keys = take(c.bytes);
     c.values = take(c.bytes);
     return c;
@@ -173,7 +184,7 @@ static void run_attend(const krn_decode_table *t, atom_threads *threads, const c
     uint64_t bytes = t->attend_workspace(threads, first + n, s->D);
     uint64_t w = atom_dtype_bytes(t->dtype);
     krn_ctx cx = {.threads = threads, .workspace = take(bytes)};
-    krn_attend a = {.qkv = (const char *)qkv + (uint64_t)(first * 3 * s->H * s->D) * w,
+    krn_attend a = {.qkv = (const char *)qkv + (uint64_t)(first * row_of(s)) * w,
                     .keys = c->keys,
                     .values = c->values,
                     .y = (char *)y + (uint64_t)(first * s->H * s->D) * w,
@@ -181,7 +192,8 @@ static void run_attend(const krn_decode_table *t, atom_threads *threads, const c
                     .past = first,
                     .room = c->room,
                     .H = s->H,
-                    .D = s->D};
+                    .D = s->D,
+                    .K = s->K};
     t->attend(&cx, &a);
     give(cx.workspace, bytes);
 }
@@ -191,10 +203,11 @@ static void check_attend(const krn_decode_table *t, atom_threads *threads, const
     atom_dtype dtype = t->dtype;
     int64_t all = s->past + s->N;
     uint64_t n = (uint64_t)(all * s->H * s->D), bytes = n * atom_dtype_bytes(dtype);
-    char *qkv = take(3 * bytes), *y = take(bytes), *want = take(bytes), *single = take(bytes);
+    uint64_t rows = (uint64_t)(all * row_of(s)), rows_bytes = rows * atom_dtype_bytes(dtype);
+    char *qkv = take(rows_bytes), *y = take(bytes), *want = take(bytes), *single = take(bytes);
     cache ours = cache_open(dtype, s, 0), theirs = cache_open(dtype, s, 0),
           slow = cache_open(dtype, s, 0);
-    fill(dtype, qkv, 3 * n, 4, 1.5f);
+    fill(dtype, qkv, rows, 4, 1.5f);
     run_attend(krn_ref_decode_table(dtype), NULL, &theirs, s, qkv, 0, all, want);
     if (s->past)
         run_attend(t, threads, &ours, s, qkv, 0, s->past, y);
@@ -208,7 +221,7 @@ static void check_attend(const krn_decode_table *t, atom_threads *threads, const
     cache_close(&ours);
     cache_close(&theirs);
     cache_close(&slow);
-    give(qkv, 3 * bytes);
+    give(qkv, rows_bytes);
     give(y, bytes);
     give(want, bytes);
     give(single, bytes);
@@ -216,8 +229,10 @@ static void check_attend(const krn_decode_table *t, atom_threads *threads, const
 
 static void test_attend(void **state)
 {
-    static const shape shapes[] = {{1, 0, 1, 1},   {1, 0, 2, 16},  {4, 0, 3, 7},  {5, 3, 2, 64},
-                                   {66, 0, 2, 24}, {1, 63, 1, 65}, {7, 60, 3, 5}, {3, 127, 2, 80}};
+    static const shape shapes[] = {{1, 0, 1, 1, 0},   {1, 0, 2, 16, 0},   {4, 0, 3, 7, 0},
+                                   {5, 3, 2, 64, 0},  {66, 0, 2, 24, 0},  {1, 63, 1, 65, 0},
+                                   {7, 60, 3, 5, 0},  {3, 127, 2, 80, 0}, {1, 0, 4, 16, 2},
+                                   {66, 0, 3, 24, 1}, {1, 63, 6, 33, 3},  {7, 60, 4, 6, 2}};
     atom_threads *threads;
     (void)state;
     assert_int_equal(atom_threads_open(3, &threads), ATOM_OK);
@@ -233,17 +248,16 @@ static void test_attend(void **state)
 }
 
 /* ref's attend is ref's attention op, which PyTorch has checked: same numbers. */
-static void test_ref_is_attention(void **state)
+static void check_ref(shape s)
 {
-    const shape s = {9, 0, 3, 10};
-    uint64_t n = (uint64_t)(s.N * s.H * s.D), workspace;
+    uint64_t n = (uint64_t)(s.N * s.H * s.D), rows = (uint64_t)(s.N * row_of(&s)), workspace;
+    uint64_t stats = (uint64_t)(4 * s.N * s.H);
     const krn_table *ref = krn_ref_table(ATOM_F32);
-    float *qkv = take(3 * n * 4), *y = take(n * 4), *want = take(n * 4), *lse = take(4 * 27);
+    float *qkv = take(rows * 4), *y = take(n * 4), *want = take(n * 4), *lse = take(stats);
     cache c = cache_open(ATOM_F32, &s, 100);
-    (void)state;
-    fill(ATOM_F32, qkv, 3 * n, 6, 1);
+    fill(ATOM_F32, qkv, rows, 6, 1);
     krn_step step = {.seed = 1};
-    krn_args args = {.buf = {qkv, want, lse}, .dim = {1, s.N, s.H, s.D}};
+    krn_args args = {.buf = {qkv, want, lse}, .dim = {1, s.N, s.H, s.D, s.K}};
     workspace = ref->workspace(ATOM_OP_attention, 0, args.dim);
     krn_ctx cx = {.workspace = take(workspace), .step = &step};
     ref->fwd[ATOM_OP_attention](&cx, &args);
@@ -252,10 +266,17 @@ static void test_ref_is_attention(void **state)
     assert_true(distance(ATOM_F32, y, want, n) < 1e-7);
     cache_close(&c);
     give(cx.workspace, workspace);
-    give(qkv, 3 * n * 4);
+    give(qkv, rows * 4);
     give(y, n * 4);
     give(want, n * 4);
-    give(lse, 4 * 27);
+    give(lse, stats);
+}
+
+static void test_ref_is_attention(void **state)
+{
+    (void)state;
+    check_ref((shape){9, 0, 3, 10, 0});
+    check_ref((shape){9, 0, 4, 10, 2});
 }
 
 static void test_tables(void **state)

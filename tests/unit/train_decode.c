@@ -7,7 +7,7 @@
 
 #include "atom/train/init.h"
 #include "tests/lib/gpt2_forward.h"
-#include "tests/lib/random_gpt2.h"
+#include "tests/lib/random_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -34,7 +34,7 @@ static model *model_open(const graph_config *config, atom_dtype dtype, uint64_t 
     assert_non_null(m);
     m->config = *config;
     m->config.embd_pdrop = m->config.attn_pdrop = m->config.resid_pdrop = 0;
-    assert_int_equal(graph_gpt2_build(&m->config, dtype, 1, 1, &plain), ATOM_OK);
+    assert_int_equal(graph_model_build(&m->config, dtype, 1, 1, &plain), ATOM_OK);
     assert_int_equal(graph_fuse(plain, &m->g), ATOM_OK);
     graph_close(&plain);
     uint64_t n = m->g->param_extent;
@@ -124,7 +124,7 @@ static double worst_distance(const model *m, train_decoder *d, const void *want,
 
 static void check_model(uint64_t seed, atom_dtype dtype, double limit)
 {
-    random_gpt2 r = random_gpt2_make(seed);
+    random_gpt2 r = random_model_make(seed);
     model *m = model_open(&r.config, dtype, seed);
     gpt2_forward f = gpt2_forward_open(&m->config, dtype, r.T, m->params);
     const void *want = gpt2_forward_logits(&f, m->text);
@@ -165,15 +165,13 @@ static graph_config long_config(void)
 }
 
 /* More than one chunk, more than one block of keys. */
-static void test_long_text(void **state)
+static void check_long(graph_config config)
 {
-    graph_config config = long_config();
     model *m = model_open(&config, ATOM_F32, 5);
     gpt2_forward f = gpt2_forward_open(&m->config, ATOM_F32, 384, m->params);
     const void *want = gpt2_forward_logits(&f, m->text);
     dev *device;
     train_decoder *d;
-    (void)state;
     assert_int_equal(open_decoder(m, 0, 384, &device, &d), ATOM_OK);
     assert_int_equal(train_decoder_feed(d, m->text, 300), ATOM_OK);
     assert_true(distance(m, train_decoder_logits(d), want, 299) < 1e-5);
@@ -184,6 +182,24 @@ static void test_long_text(void **state)
     close_decoder(&device, &d);
     gpt2_forward_close(&f);
     model_close(m);
+}
+
+static void test_long_text(void **state)
+{
+    graph_config c;
+    (void)state;
+    check_long(long_config());
+    graph_family_defaults(GRAPH_QWEN3, &c);
+    c.vocab_size = 131;
+    c.positions = 384;
+    c.width = 32;
+    c.layers = 2;
+    c.heads = 4;
+    c.kv_heads = 2;
+    c.head_dim = 12;
+    c.inner = 60;
+    c.init_std = 0.2f;
+    check_long(c);
 }
 
 /* --- through the device ----------------------------------------------------------------------- */
@@ -245,7 +261,7 @@ static void test_budgets(void **state)
     swap_counts counts = {0};
     (void)state;
     for (uint64_t seed = 3; seed <= 10; seed++) {
-        random_gpt2 r = random_gpt2_make(seed);
+        random_gpt2 r = random_model_make(seed);
         r.config.layers += 3;
         r.config.positions = 24;
         model *m = model_open(&r.config, seed % 2 ? ATOM_F32 : ATOM_BF16, seed);

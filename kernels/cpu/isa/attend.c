@@ -21,16 +21,17 @@ typedef struct attend_job {
     int64_t scratch_floats; /* per worker */
     int64_t row_blocks;
     float scale;
+    bool appended; /* keys and values are there already */
 } attend_job;
 
 /* Up to four rows of one head. */
 typedef struct attend_rows {
     const krn_attend *a;
-    int64_t h, n, rows;
-    int64_t keys;     /* of the last row */
-    int64_t width;    /* keys, rounded up to blocks: floats of a row of scores */
-    int64_t q_width;  /* floats of a row of q */
-    float *score, *q; /* [rows][width], [rows][q_width] */
+    int64_t h, k, n, rows; /* head, and the key head it looks at */
+    int64_t keys;          /* of the last row */
+    int64_t width;         /* keys, rounded up to blocks: floats of a row of scores */
+    int64_t q_width;       /* floats of a row of q */
+    float *score, *q;      /* [rows][width], [rows][q_width] */
 } attend_rows;
 
 KRN_INLINE void append_rows(atom_dtype dtype, const krn_attend *a, int64_t h, int64_t n,
@@ -68,7 +69,7 @@ KRN_INLINE void take_queries(atom_dtype dtype, const attend_rows *t, float scale
 KRN_INLINE void score_part(atom_dtype dtype, const attend_rows *t, int64_t r0, int rows, int64_t s)
 {
     vf sum[KRN_ATTEND_ROWS][VECS];
-    int64_t key = krn_key_at(t->a, t->h, s, 0);
+    int64_t key = krn_key_at(t->a, t->k, s, 0);
     const float *q = t->q + r0 * t->q_width;
     for (int r = 0; r < rows; r++) {
         for (int v = 0; v < VECS; v++)
@@ -128,7 +129,7 @@ KRN_INLINE void mix_part(atom_dtype dtype, const attend_rows *t, int64_t r0, int
 {
     const krn_attend *a = t->a;
     vf sum[KRN_ATTEND_ROWS][VECS];
-    int64_t value = t->h * a->room * a->D + d;
+    int64_t value = t->k * a->room * a->D + d;
     const float *p = t->score + r0 * t->width;
     for (int r = 0; r < rows; r++) {
         for (int v = 0; v < vecs; v++)
@@ -173,11 +174,12 @@ KRN_INLINE void attend_task(atom_dtype dtype, const attend_job *j, uint32_t inde
                      .n = n,
                      .rows = krn_min(KRN_ATTEND_ROWS, a->N - n),
                      .score = scratch};
+    t.k = t.h / (a->H / krn_attend_keys(a));
     t.keys = a->past + n + t.rows;
     t.width = krn_attend_room(t.keys);
     t.q = scratch + KRN_ATTEND_ROWS * t.width;
     t.q_width = krn_attend_room(a->D);
-    if (j->row_blocks == 1)
+    if (!j->appended)
         append_rows(dtype, a, t.h, n, t.rows);
     take_queries(dtype, &t, j->scale);
     score_rows(dtype, &t);
@@ -199,9 +201,10 @@ static void attend(krn_ctx *cx, const krn_attend *a, atom_task append, atom_task
                     .row_blocks = krn_ceil_div(a->N, KRN_ATTEND_ROWS),
                     .scale = (float)(1.0 / sqrt((double)a->D))};
     ATOM_ASSERT(a->past + a->N <= a->room && a->room % KRN_KEY_BLOCK == 0);
-    /* a block of rows looks at keys of others, which must be there by then */
-    if (j.row_blocks > 1)
-        krn_each(cx->threads, a->H, append, &j);
+    /* a block of rows, or a head beside, looks at keys of others, which must be there by then */
+    j.appended = j.row_blocks > 1 || krn_attend_keys(a) < a->H;
+    if (j.appended)
+        krn_each(cx->threads, krn_attend_keys(a), append, &j);
     krn_each(cx->threads, a->H * j.row_blocks, look, &j);
 }
 
