@@ -1,0 +1,564 @@
+/*
+ * Owns the matrix products of the CUDA backend, over cuBLASLt. One idea: a row-major product is the
+ * library's column-major one with its operands swapped; each shape gets one algorithm, chosen once
+ * per machine by measurement and kept in a file (algos.h), so that bits never depend on a plan, a
+ * run or a moment. Refuses algorithms that add in an order of their own (atomics), TF32, and shapes
+ * the library has nothing for: those go to plain.cu.
+ *
+ * ATOM_CUDA_BLAS = first (no measuring), bare (no fused gelu and sums), plain (never the library):
+ * for comparisons and for doubts. Each has its own file.
+ */
+#include "kernels/cuda/algos.h"
+#include "kernels/cuda/blas_lt.h"
+#include "kernels/cuda/plain.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PRODUCTS_MAX = 1024, TRIED_MAX = 8, ROUNDS = 3, MESSAGE_MAX = 256 };
+static const uint64_t LT_BYTES = (uint64_t)32 << 20, SUMS_BYTES = (uint64_t)1 << 20;
+
+/* What makes two products the same one. */
+typedef struct shape {
+    int64_t m, n, k, lda, ldb, ldd;
+    int32_t a_turned, b_turned, add, ab, d_dtype;
+    int32_t bias, aux, sums, align;
+} shape;
+
+typedef struct product {
+    shape s;
+    bool plain;
+    unsigned left;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
+} product;
+
+/* One card per process; compute runs on one thread, open and close on another. */
+static struct {
+    pthread_mutex_t lock;
+    int users;
+    char identity[256];
+    bool first_only, bare, plain_only;
+    double bytes_per_second; /* of the card's memory: what a separate pass costs */
+    cublasLtHandle_t handle;
+    krn_algos *algos;
+    product *products;
+    uint32_t n;
+    char failure[MESSAGE_MAX];
+} lib = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+uint64_t krn_cuda_matmul_workspace(void)
+{
+    return LT_BYTES + SUMS_BYTES;
+}
+
+static void failed(const char *what, int code, const shape *s)
+{
+    if (lib.failure[0])
+        return;
+    snprintf(lib.failure, sizeof lib.failure,
+             "cuBLASLt: %s failed with status %d for a %lldx%lldx%lld product", what, code,
+             (long long)s->m, (long long)s->n, (long long)s->k);
+}
+
+bool krn_cuda_blas_failed(char *out, size_t bytes)
+{
+    if (!lib.failure[0])
+        return false;
+    snprintf(out, bytes, "%s", lib.failure);
+    lib.failure[0] = '\0';
+    return true;
+}
+
+/* --- what a product is to the library --------------------------------------------------------- */
+
+static int32_t align_of(const krn_matmul *mm)
+{
+    uintptr_t all = (uintptr_t)mm->a | (uintptr_t)mm->b | (uintptr_t)mm->d | (uintptr_t)mm->aux |
+                    (uintptr_t)mm->bias | 16u;
+    return (int32_t)(all & (~all + 1)); /* buffers start at 256: offsets decide, not addresses */
+}
+
+static shape shape_of(const krn_matmul *mm)
+{
+    shape s;
+    memset(&s, 0, sizeof s); /* compared as bytes */
+    s.m = mm->m;
+    s.n = mm->n;
+    s.k = mm->k;
+    s.lda = mm->lda;
+    s.ldb = mm->ldb;
+    s.ldd = mm->ldd;
+    s.a_turned = mm->a_turned != 0;
+    s.b_turned = mm->b_turned != 0;
+    s.add = mm->add != 0;
+    s.ab = (int32_t)mm->ab;
+    s.d_dtype = (int32_t)mm->d_dtype;
+    s.bias = mm->bias != NULL;
+    s.aux = mm->aux != NULL;
+    s.sums = mm->sums != NULL;
+    s.align = align_of(mm);
+    return s;
+}
+
+static void key_of(const shape *s, char key[KRN_ALGO_KEY_MAX])
+{
+    snprintf(
+        key, KRN_ALGO_KEY_MAX, "%lldx%lldx%lld ld %lld %lld %lld t%d%d +%d %s>%s b%d g%d s%d @%d",
+        (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->lda, (long long)s->ldb,
+        (long long)s->ldd, s->a_turned, s->b_turned, s->add, atom_dtype_name((atom_dtype)s->ab),
+        atom_dtype_name((atom_dtype)s->d_dtype), s->bias, s->aux, s->sums, s->align);
+}
+
+static cudaDataType_t type_of(int32_t dtype)
+{
+    return (atom_dtype)dtype == ATOM_F32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+static cublasLtEpilogue_t epilogue_of(const shape *s, unsigned left)
+{
+    if (s->aux && !(left & KRN_LEFT_GELU))
+        return s->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    if (s->sums && !(left & KRN_LEFT_SUMS))
+        return CUBLASLT_EPILOGUE_BGRADB;
+    return s->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+static bool set(product *p, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(p->desc, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
+}
+
+static void product_close(product *p)
+{
+    if (p->desc)
+        (void)cublasLtMatmulDescDestroy(p->desc);
+    if (p->a)
+        (void)cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b)
+        (void)cublasLtMatrixLayoutDestroy(p->b);
+    if (p->d)
+        (void)cublasLtMatrixLayoutDestroy(p->d);
+    p->desc = NULL;
+    p->a = p->b = p->d = NULL;
+}
+
+static bool layout(cublasLtMatrixLayout_t *out, int32_t dtype, int64_t rows, int64_t columns,
+                   int64_t ld)
+{
+    return cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)rows, (uint64_t)columns, ld) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+/* Row-major d = op(a) op(b) is column-major d' = op(b)' op(a)': their a is our b. */
+static bool product_open(product *p, const shape *s, unsigned left)
+{
+    memset(p, 0, sizeof *p);
+    p->s = *s;
+    p->left = left;
+    cublasOperation_t first = s->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t second = s->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = epilogue_of(s, left);
+    cudaDataType_t bias = type_of(epilogue == CUBLASLT_EPILOGUE_BGRADB ? s->d_dtype : s->ab);
+    bool ok =
+        cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && set(p, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    ok = ok && set(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    ok = ok && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (s->bias || epilogue == CUBLASLT_EPILOGUE_BGRADB)
+        ok = ok && set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
+    if (s->aux && !(left & KRN_LEFT_GELU))
+        ok = ok && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ldd, sizeof s->ldd);
+    ok = ok && layout(&p->a, s->ab, s->b_turned ? s->k : s->n, s->b_turned ? s->n : s->k, s->ldb);
+    ok = ok && layout(&p->b, s->ab, s->a_turned ? s->m : s->k, s->a_turned ? s->k : s->m, s->lda);
+    ok = ok && layout(&p->d, s->d_dtype, s->n, s->m, s->ldd);
+    if (!ok)
+        product_close(p);
+    return ok;
+}
+
+/* Addresses of one call. `sums` is where BGRADB writes. */
+static bool point(product *p, const krn_matmul *mm, float *sums)
+{
+    cublasLtEpilogue_t epilogue = epilogue_of(&p->s, p->left);
+    const void *bias = epilogue == CUBLASLT_EPILOGUE_BGRADB ? (const void *)sums : mm->bias;
+    bool ok = true;
+    if (bias)
+        ok = set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (mm->aux && !(p->left & KRN_LEFT_GELU))
+        ok = ok && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mm->aux, sizeof mm->aux);
+    return ok;
+}
+
+static cublasStatus_t multiply(product *p, const krn_matmul *mm, void *d, void *workspace,
+                               cudaStream_t stream)
+{
+    const float one = 1.0f, none = 0.0f;
+    return cublasLtMatmul(lib.handle, p->desc, &one, mm->b, p->a, mm->a, p->b,
+                          mm->add ? &one : &none, d, p->d, d, p->d, &p->algo, workspace, LT_BYTES,
+                          stream);
+}
+
+/* --- choosing an algorithm -------------------------------------------------------------------- */
+
+static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MAX])
+{
+    cublasLtMatmulPreference_t want = NULL;
+    uint32_t align = (uint32_t)p->s.align, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int n = 0, good = 0;
+    if (cublasLtMatmulPreferenceCreate(&want) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t what;
+        const void *value;
+        size_t bytes;
+    } set_to[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &LT_BYTES, sizeof LT_BYTES},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof align},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof align},
+    };
+    bool ok = true;
+    for (size_t i = 0; i < sizeof set_to / sizeof set_to[0]; i++)
+        ok = ok && cublasLtMatmulPreferenceSetAttribute(want, set_to[i].what, set_to[i].value,
+                                                        set_to[i].bytes) == CUBLAS_STATUS_SUCCESS;
+    if (!ok || cublasLtMatmulAlgoGetHeuristic(lib.handle, p->desc, p->a, p->b, p->d, p->d, want,
+                                              TRIED_MAX, found, &n) != CUBLAS_STATUS_SUCCESS)
+        n = 0;
+    for (int i = 0; i < n; i++) {
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= LT_BYTES)
+            found[good++] = found[i];
+    }
+    (void)cublasLtMatmulPreferenceDestroy(want);
+    return good;
+}
+
+/* Median milliseconds of the product with p's algorithm; < 0 where it does not run. */
+static float time_of(product *p, const krn_matmul *mm, void *d, void *workspace,
+                     cudaStream_t stream)
+{
+    float ms[ROUNDS];
+    cudaEvent_t begin = NULL, end = NULL;
+    bool ok = cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess;
+    ok = ok && multiply(p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
+    for (int i = 0; ok && i < ROUNDS; i++) {
+        ok = cudaEventRecord(begin, stream) == cudaSuccess &&
+             multiply(p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS &&
+             cudaEventRecord(end, stream) == cudaSuccess &&
+             cudaEventSynchronize(end) == cudaSuccess &&
+             cudaEventElapsedTime(&ms[i], begin, end) == cudaSuccess;
+        for (int j = i; ok && j > 0 && ms[j] < ms[j - 1]; j--) {
+            float swapped = ms[j];
+            ms[j] = ms[j - 1];
+            ms[j - 1] = swapped;
+        }
+    }
+    if (begin)
+        (void)cudaEventDestroy(begin);
+    if (end)
+        (void)cudaEventDestroy(end);
+    return ok ? ms[ROUNDS / 2] : -1.0f;
+}
+
+/* Milliseconds that the passes cost which the product leaves to kernels. */
+static double left_ms(const shape *s, unsigned left)
+{
+    double each = (double)atom_dtype_bytes((atom_dtype)s->ab), bytes = 0;
+    if (left & KRN_LEFT_GELU)
+        bytes += 2.0 * each * (double)s->m * (double)s->n;
+    if (left & KRN_LEFT_SUMS)
+        bytes += each * (double)s->m * (double)s->k;
+    return bytes == 0 ? 0 : 3e-3 + bytes / (0.8 * lib.bytes_per_second) * 1e3;
+}
+
+/* The fastest of the candidates into p; false where none runs. d: scratch of d's size or d. */
+static bool fastest(product *p, const krn_matmul *mm, void *d, void *workspace, cudaStream_t stream,
+                    double *ms)
+{
+    cublasLtMatmulHeuristicResult_t found[TRIED_MAX];
+    int n = candidates(p, found), best = -1;
+    for (int i = 0; i < n && d; i++) {
+        p->algo = found[i].algo;
+        float one = time_of(p, mm, d, workspace, stream);
+        if (one >= 0 && (best < 0 || (double)one < *ms)) {
+            best = i;
+            *ms = (double)one;
+        }
+    }
+    if (!d && n > 0) {
+        best = 0;
+        *ms = 0;
+    }
+    if (best >= 0)
+        p->algo = found[best].algo;
+    return best >= 0;
+}
+
+static bool capturing(cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+}
+
+static uint64_t d_bytes(const shape *s)
+{
+    return (uint64_t)(s->m * s->ldd) * atom_dtype_bytes((atom_dtype)s->d_dtype);
+}
+
+/* Which epilogues to try: all in the product, or each left to a kernel. Ends with everything left.
+ */
+static int ways_of(const shape *s, unsigned ways[2])
+{
+    unsigned all = (s->aux ? KRN_LEFT_GELU : 0u) | (s->sums ? KRN_LEFT_SUMS : 0u);
+    int n = 0;
+    bool fits = !s->sums || (uint64_t)s->m * sizeof(float) <= SUMS_BYTES;
+    if (all && !lib.bare && fits)
+        ways[n++] = 0;
+    ways[n++] = all;
+    return n;
+}
+
+/* A new choice; *p is opened. Measured where measuring is possible and can be kept. */
+static void choose(product *p, const krn_matmul *mm, void *workspace, cudaStream_t stream,
+                   krn_algo *out)
+{
+    shape s = p->s;
+    unsigned ways[2];
+    int n = lib.plain_only ? 0 : ways_of(&s, ways);
+    bool measure = !lib.first_only && krn_algos_kept(lib.algos) && !capturing(stream);
+    void *scratch = NULL, *d = measure ? mm->d : NULL;
+    float *sums = (float *)(void *)((char *)workspace + LT_BYTES);
+    if (measure && mm->add)
+        d = cudaMalloc(&scratch, d_bytes(&s)) == cudaSuccess ? scratch : NULL;
+    double best = 0;
+    bool have = false;
+    for (int w = 0; w < n; w++) {
+        product one;
+        double ms = 0;
+        if (have && !d)
+            break; /* not measured: the first that the library offers */
+        if (!product_open(&one, &s, ways[w]))
+            continue;
+        if (point(&one, mm, sums) && fastest(&one, mm, d, workspace, stream, &ms) &&
+            (!have || ms + left_ms(&s, ways[w]) < best)) {
+            product_close(p);
+            *p = one;
+            have = true;
+            best = ms + left_ms(&s, ways[w]);
+        } else
+            product_close(&one);
+    }
+    if (scratch)
+        (void)cudaFree(scratch);
+    (void)cudaGetLastError(); /* what a candidate refused is no fault of ours */
+    p->plain = !have;
+    p->left = have ? p->left : 0;
+    out->left = p->left;
+    out->plain = p->plain;
+    out->seconds = best * 1e-3;
+    memcpy(out->word, &p->algo, sizeof out->word);
+}
+
+/* The kept choice, if the library still takes it. */
+static bool take(product *p, const krn_algo *kept)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    shape s = p->s;
+    _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof kept->word, "an algorithm is 64 bytes");
+    if (kept->plain) {
+        p->plain = true;
+        return true;
+    }
+    if (!product_open(p, &s, kept->left))
+        return false;
+    memcpy(&p->algo, kept->word, sizeof p->algo);
+    if (cublasLtMatmulAlgoCheck(lib.handle, p->desc, p->a, p->b, p->d, p->d, &p->algo, &result) ==
+            CUBLAS_STATUS_SUCCESS &&
+        result.workspaceSize <= LT_BYTES)
+        return true;
+    product_close(p);
+    return false;
+}
+
+static product *add_product(const shape *s, const krn_matmul *mm, void *workspace,
+                            cudaStream_t stream)
+{
+    if (lib.n == PRODUCTS_MAX) {
+        failed("remembering one more shape", 0, s);
+        return NULL;
+    }
+    product *p = &lib.products[lib.n];
+    krn_algo algo = {.workspace_bytes = LT_BYTES};
+    memset(p, 0, sizeof *p);
+    p->s = *s;
+    key_of(s, algo.key);
+    krn_algos_lock(lib.algos);
+    const krn_algo *kept = krn_algos_find(lib.algos, algo.key);
+    if (!kept || !take(p, kept)) {
+        memset(p, 0, sizeof *p);
+        p->s = *s;
+        choose(p, mm, workspace, stream, &algo);
+        if (krn_algos_add(lib.algos, &algo) != ATOM_OK)
+            failed("remembering an algorithm", 0, s);
+    }
+    krn_algos_unlock(lib.algos);
+    lib.n++;
+    return p;
+}
+
+static product *find(const shape *s)
+{
+    for (uint32_t i = 0; i < lib.n; i++) {
+        if (memcmp(&lib.products[i].s, s, sizeof *s) == 0)
+            return &lib.products[i];
+    }
+    return NULL;
+}
+
+/* --- the call --------------------------------------------------------------------------------- */
+
+static void run(krn_ctx *cx, product *p, const krn_matmul *mm, void *workspace)
+{
+    cudaStream_t stream = (cudaStream_t)cx->native_stream;
+    float *sums = (float *)(void *)((char *)workspace + LT_BYTES);
+    krn_matmul call = *mm;
+    if (mm->aux && (p->left & KRN_LEFT_GELU))
+        call.d = mm->aux;
+    bool ok = point(p, &call, sums);
+    cublasStatus_t status = multiply(p, &call, call.d, workspace, stream);
+    if (!ok || status != CUBLAS_STATUS_SUCCESS)
+        failed("a matrix product", (int)status, &p->s);
+    if (mm->sums && !(p->left & KRN_LEFT_SUMS))
+        krn_cuda_add_to(cx, mm->sums, sums, mm->m);
+}
+
+unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
+{
+    if (mm->m == 0 || mm->n == 0)
+        return 0;
+    shape s = shape_of(mm);
+    unsigned left = (mm->aux ? KRN_LEFT_GELU : 0u) | (mm->sums ? KRN_LEFT_SUMS : 0u);
+    pthread_mutex_lock(&lib.lock);
+    product *p = lib.handle ? find(&s) : NULL;
+    if (!p && lib.handle)
+        p = add_product(&s, mm, workspace, (cudaStream_t)cx->native_stream);
+    if (p && p->plain)
+        left = krn_cuda_plain_matmul(cx, mm);
+    else if (p) {
+        left = p->left;
+        run(cx, p, mm, workspace);
+    } else
+        failed("a product without an open device", 0, &s);
+    pthread_mutex_unlock(&lib.lock);
+    return left;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void read_doubts(void)
+{
+    const char *asked = getenv("ATOM_CUDA_BLAS");
+    asked = asked ? asked : "";
+    lib.first_only = strcmp(asked, "first") == 0;
+    lib.bare = strcmp(asked, "bare") == 0;
+    lib.plain_only = strcmp(asked, "plain") == 0;
+}
+
+static double memory_rate(void)
+{
+    int card = 0, khz = 0, bits = 0;
+    (void)cudaGetDevice(&card);
+    (void)cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, card);
+    (void)cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, card);
+    double rate = 2.0 * (double)khz * 1e3 * (double)bits / 8;
+    return rate > 1e10 ? rate : 5e11; /* unknown: a middling card */
+}
+
+static void close_all(void)
+{
+    for (uint32_t i = 0; i < lib.n; i++)
+        product_close(&lib.products[i]);
+    lib.n = 0;
+    atom_free(lib.products);
+    lib.products = NULL;
+    krn_algos_close(&lib.algos);
+    if (lib.handle)
+        (void)cublasLtDestroy(lib.handle);
+    lib.handle = NULL;
+}
+
+static atom_status open_all(void)
+{
+    atom_status st;
+    char *dir = NULL;
+    char *identity = atom_format("%s cublasLt %zu%s%s%s", lib.identity, cublasLtGetVersion(),
+                                 lib.first_only ? " first" : "", lib.bare ? " bare" : "",
+                                 lib.plain_only ? " plain" : "");
+    lib.bytes_per_second = memory_rate();
+    lib.products = atom_alloc(PRODUCTS_MAX, sizeof *lib.products);
+    if (!identity || !lib.products) {
+        st = atom_fail_memory("matrix products", PRODUCTS_MAX * sizeof *lib.products);
+        goto fail;
+    }
+    if (atom_cache_dir(&dir) != ATOM_OK)
+        dir = NULL; /* choices then live as long as the process, unmeasured */
+    ATOM_TRY(krn_algos_open(dir, identity, &lib.algos));
+    cublasStatus_t status = cublasLtCreate(&lib.handle);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        lib.handle = NULL;
+        st = atom_fail(ATOM_E_RUNTIME,
+                       "cuBLASLt does not start (status %d); is its library the "
+                       "one of the CUDA toolkit this program was built with?",
+                       (int)status);
+    }
+fail:
+    atom_free(dir);
+    atom_free(identity);
+    if (st != ATOM_OK)
+        close_all();
+    return st;
+}
+
+atom_status krn_cuda_blas_open(const char *identity)
+{
+    atom_status st = ATOM_OK;
+    pthread_mutex_lock(&lib.lock);
+    if (lib.users && strcmp(lib.identity, identity) != 0)
+        st = atom_fail(ATOM_E_UNSUPPORTED, "one process computes on one kind of card: %s is open",
+                       lib.identity);
+    else if (!lib.users) {
+        snprintf(lib.identity, sizeof lib.identity, "%s", identity);
+        read_doubts();
+        st = open_all();
+    }
+    lib.users += st == ATOM_OK;
+    pthread_mutex_unlock(&lib.lock);
+    return st;
+}
+
+void krn_cuda_blas_close(void)
+{
+    pthread_mutex_lock(&lib.lock);
+    if (lib.users && --lib.users == 0)
+        close_all();
+    pthread_mutex_unlock(&lib.lock);
+}
+
+uint64_t krn_cuda_blas_hash(void)
+{
+    pthread_mutex_lock(&lib.lock);
+    uint64_t hash = lib.algos ? krn_algos_hash(lib.algos) : 0;
+    pthread_mutex_unlock(&lib.lock);
+    return hash;
+}
