@@ -362,30 +362,41 @@ void gsp_vote_apply(gsp_agree *a)
                                   .certificate = &a->certificate});
 }
 
-/* Somebody who should have the bytes: voters of a certificate first, then anyone alive in turn. */
-static const gsp_key *pull_from(gsp_agree *a)
+/* Those who say that they have applied it; every fourth time, and where nobody says so, everybody:
+ * heartbeats are old, and voters hold what they have not applied. */
+static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_key **key)
 {
-    for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX; k++) {
-        const gsp_peer *p = &a->peer[(a->pull_turn + k) % GSP_PEERS_KNOWN_MAX];
-        if (!p->known || !p->up || !gsp_hash_equal(&p->lineage, &a->lineage) ||
-            p->certified < a->applied)
-            continue;
-        a->pull_turn = (a->pull_turn + k) % GSP_PEERS_KNOWN_MAX + 1;
-        return &p->who.key;
+    uint32_t n = 0;
+    for (int all = a->pull_turn % 4 == 3; n == 0 && all < 2; all++) {
+        for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX; k++) {
+            const gsp_peer *p = &a->peer[k];
+            if (p->known && p->up && gsp_hash_equal(&p->lineage, &a->lineage) &&
+                (all ? p->certified >= a->applied : p->applied >= version))
+                key[n++] = &p->who.key;
+        }
     }
-    return NULL;
+    return n;
 }
 
-static void pull(gsp_agree *a, uint64_t version, uint32_t part, const gsp_hash *hash)
+/* Each part from another holder, and from the next one with every turn: whoever does not have it,
+ * or does not give it, has no part to itself. */
+static void pull(gsp_agree *a, const gsp_proposal *p)
 {
-    const gsp_key *from = pull_from(a);
-    if (from)
+    const gsp_key *holder[GSP_PEERS_KNOWN_MAX];
+    uint32_t n = holders(a, p->version, holder);
+    for (uint32_t k = 0; n && k < p->n_parts; k++) {
+        bool certified = p->version == a->certified;
+        if (certified ? !(a->missing[k / 64] >> (k % 64) & 1)
+                      : gsp_hash_none(&p->part[k].hash) ||
+                            gsp_round_holds(&a->round, k, &p->part[k].hash))
+            continue;
         gsp_agree_act(a, (gsp_action){.kind = GSP_DO_PULL,
                                       .to = GSP_TO_ONE,
-                                      .peer = *from,
-                                      .version = version,
-                                      .part = part,
-                                      .hash = *hash});
+                                      .peer = *holder[(a->pull_turn + k) % n],
+                                      .version = p->version,
+                                      .part = k,
+                                      .hash = p->part[k].hash});
+    }
 }
 
 /* Asks for results that a certificate or a proposal names and that are not here. */
@@ -398,11 +409,9 @@ void gsp_vote_pull(gsp_agree *a)
     if (!certified && !proposed)
         return;
     a->pull_ns = a->now_ns + a->rules.heartbeat_ns / 2;
-    for (uint32_t k = 0; certified && k < GSP_PARTS_MAX; k++)
-        if (a->missing[k / 64] >> (k % 64) & 1)
-            pull(a, a->certified, k, &a->certificate.proposal.part[k].hash);
-    const gsp_proposal *p = &a->pending.as.propose.proposal;
-    for (uint32_t k = 0; proposed && k < p->n_parts; k++)
-        if (!gsp_hash_none(&p->part[k].hash) && !gsp_round_holds(&a->round, k, &p->part[k].hash))
-            pull(a, a->certified + 1, k, &p->part[k].hash);
+    if (certified)
+        pull(a, &a->certificate.proposal);
+    if (proposed)
+        pull(a, &a->pending.as.propose.proposal);
+    a->pull_turn++;
 }

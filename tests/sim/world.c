@@ -157,13 +157,20 @@ static void set_link(sim_world *w, uint32_t a, uint32_t b, bool cut_ab, bool cut
 
 /* ---- faults ---- */
 
+/* Somebody other than i has the pool's state and stays. Without that nothing can go on, nor is it
+ * promised. */
+static bool kept_without(const sim_world *w, uint32_t i)
+{
+    for (uint32_t k = 0; k < w->n_hosts; k++)
+        if (k != i && w->host[k]->has_disk && !w->host[k]->gone && !w->host[k]->leaving &&
+            w->host[k]->hostility == SIM_HONEST)
+            return true;
+    return false;
+}
+
 static void stop_and_restart(sim_world *w, uint32_t i, uint64_t *r, bool may_lose)
 {
-    uint32_t keepers = 0;
-    for (uint32_t k = 0; k < w->n_hosts; k++)
-        keepers += k != i && w->host[k]->has_disk && !w->host[k]->gone &&
-                   w->host[k]->hostility == SIM_HONEST;
-    bool lost = may_lose && keepers > 0 && sim_chance(r, 0.3);
+    bool lost = may_lose && kept_without(w, i) && sim_chance(r, 0.3);
     bool seen = sim_chance(r, 0.5);
     uint64_t pause = sim_below(r, 30 * SIM_SECOND);
     sim_trace(w, "fault: host %u stops%s for %.1f s", i, lost ? ", loses its disk," : "",
@@ -230,7 +237,8 @@ static void fault(sim_world *w, uint32_t number)
     } else if (what < 90) {
         h->slow_ns = sim_below(&r, 3 * SIM_SECOND);
         sim_trace(w, "fault: host %u is slow", i);
-    } else if (what < 95 && h->running && w->n_hosts > 3 && i != 0 && !h->leaving) {
+    } else if (what < 95 && h->running && w->n_hosts > 3 && i != 0 && !h->leaving &&
+               kept_without(w, i)) {
         h->leaving = true;
         gsp_event event = {.kind = GSP_ON_LEAVE};
         sim_trace(w, "host %u leaves", i);
