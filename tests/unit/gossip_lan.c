@@ -1,0 +1,177 @@
+/* LAN discovery on the loopback interface, in time that the test counts itself. */
+#include "gossip/lan.h"
+#include "tests/lib/gossip_contact.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const uint64_t SECOND_NS = 1000000000u;
+enum { PORT = 45401 };
+
+static gsp_lan *open_one(const test_pool *p, unsigned i)
+{
+    gsp_lan_config c = {.who = test_member(p, i), .interface = "lo", .port = PORT};
+    gsp_lan *lan = NULL;
+    atom_status st = gsp_lan_open(&c, &lan);
+    if (st != ATOM_OK) {
+        print_message("SKIP: %s\n", atom_fail_message());
+        exit(77);
+    }
+    return lan;
+}
+
+static uint32_t taken(gsp_lan *lan, const test_pool *p, unsigned whose)
+{
+    gsp_lan_found found;
+    uint32_t n = 0;
+    while (gsp_lan_next(lan, &found)) {
+        if (memcmp(found.contact.key, p->member[whose].public_key, 32) == 0)
+            n++;
+        static const uint8_t nowhere[16];
+        assert_memory_not_equal(found.from.ip, nowhere, sizeof nowhere);
+    }
+    return n;
+}
+
+static void two_hear_each_other(void **state)
+{
+    (void)state;
+    test_pool p;
+    test_pool_make(&p, 1);
+    uint64_t now = 1000 * SECOND_NS, now_s = test_now_s();
+    gsp_lan *a = open_one(&p, 0), *b = open_one(&p, 1);
+    gsp_contact of_a = test_contact(&p, 0, 1), of_b = test_contact(&p, 1, 1);
+    gsp_lan_publish(a, &of_a);
+    assert_int_equal(gsp_lan_wait_ns(a, now), 0);
+    gsp_lan_step(a, now, now_s); /* says so at once */
+    gsp_lan_step(b, now, now_s);
+    assert_int_equal(taken(b, &p, 0), 1);
+    gsp_lan_publish(b, &of_b);
+    gsp_lan_step(b, now, now_s);
+    gsp_lan_step(a, now, now_s);
+    assert_int_equal(taken(a, &p, 1), 1);
+    /* a heard somebody new: it answers within a second or so, and then keeps quiet. */
+    assert_true(gsp_lan_wait_ns(a, now) <= SECOND_NS);
+    gsp_lan_stats stats;
+    for (int i = 0; i < 200; i++) { /* 50 seconds */
+        now += SECOND_NS / 4;
+        gsp_lan_step(a, now, now_s);
+        gsp_lan_step(b, now, now_s);
+    }
+    assert_true(taken(b, &p, 0) >= 1);
+    gsp_lan_read_stats(a, &stats);
+    assert_in_range(stats.sent, 2, 4);
+    assert_int_equal(stats.send_failed, 0);
+    assert_true(stats.verdicts[GSP_CONTACT_SELF] > 0); /* it hears itself and knows it */
+    /* What has expired is not said. */
+    gsp_lan_step(a, now + 100 * SECOND_NS, of_a.expires_s + 1);
+    uint64_t sent = stats.sent;
+    gsp_lan_read_stats(a, &stats);
+    assert_int_equal(stats.sent, sent);
+    assert_true(gsp_lan_wait_ns(a, now + 100 * SECOND_NS) > 0);
+    gsp_lan_close(&a);
+    gsp_lan_close(&b);
+}
+
+/* A socket that sends what it likes to the group. */
+static int open_enemy(struct sockaddr_in *group)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ip_mreqn at = {.imr_ifindex = (int)if_nametoindex("lo")};
+    *group = (struct sockaddr_in){.sin_family = AF_INET,
+                                  .sin_port = htons(PORT),
+                                  .sin_addr.s_addr = inet_addr("239.255.44.0")};
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &at, sizeof at), 0);
+    return fd;
+}
+
+static void floods_are_dropped(void **state)
+{
+    (void)state;
+    test_pool p;
+    struct sockaddr_in group;
+    uint8_t data[1500];
+    test_pool_make(&p, 1);
+    uint64_t now = 1000 * SECOND_NS, now_s = test_now_s();
+    gsp_lan *a = open_one(&p, 0);
+    gsp_contact of_a = test_contact(&p, 0, 1);
+    gsp_lan_publish(a, &of_a);
+    int enemy = open_enemy(&group);
+    const struct sockaddr *to = (const struct sockaddr *)&group;
+    gsp_lan_stats before, after;
+    for (uint32_t i = 0; i < 300; i++) { /* noise of all sizes */
+        memset(data, (int)i, sizeof data);
+        assert_true(sendto(enemy, data, i * 5, 0, to, sizeof group) >= 0);
+        if (i % 50 == 49)
+            gsp_lan_step(a, now, now_s);
+    }
+    gsp_lan_step(a, now, now_s);
+    gsp_lan_read_stats(a, &before);
+    assert_int_equal(before.verdicts[GSP_CONTACT_NOISE], 300);
+    assert_int_equal(before.sent, 1);
+    /* Somebody with the ticket, forged contacts: judged up to the rate, never answered. */
+    for (uint32_t i = 0; i < 200; i++) {
+        gsp_contact c = test_contact(&p, 1, i);
+        c.samples++;
+        size_t n = gsp_contact_seal(&c, p.psk, data);
+        assert_true(sendto(enemy, data, n, 0, to, sizeof group) == (ssize_t)n);
+        if (i % 50 == 49)
+            gsp_lan_step(a, now, now_s);
+    }
+    gsp_lan_read_stats(a, &after);
+    assert_int_equal(after.verdicts[GSP_CONTACT_FORGED], GSP_LAN_JUDGED_PER_SECOND);
+    assert_int_equal(after.dropped - before.dropped, 200 - GSP_LAN_JUDGED_PER_SECOND);
+    assert_int_equal(after.sent, before.sent);
+    gsp_lan_found found;
+    assert_false(gsp_lan_next(a, &found));
+    /* A second later a member is heard again; many new ones still cost one packet a second. */
+    for (uint32_t i = 0; i < 30; i++) {
+        gsp_contact c = test_contact(&p, 1 + i, 1);
+        size_t n = gsp_contact_seal(&c, p.psk, data);
+        assert_true(sendto(enemy, data, n, 0, to, sizeof group) == (ssize_t)n);
+    }
+    for (int i = 0; i < 8; i++)
+        gsp_lan_step(a, now + SECOND_NS + (uint64_t)i * SECOND_NS / 10, now_s);
+    gsp_lan_read_stats(a, &after);
+    assert_int_equal(after.verdicts[GSP_CONTACT_GOOD], 30);
+    assert_int_equal(after.sent, 2);
+    close(enemy);
+    gsp_lan_close(&a);
+}
+
+static void says_what_is_wrong(void **state)
+{
+    (void)state;
+    test_pool p;
+    test_pool_make(&p, 1);
+    gsp_lan *lan = NULL;
+    gsp_lan_config c = {.who = test_member(&p, 0), .interface = "nosuchdevice0"};
+    assert_int_equal(gsp_lan_open(&c, &lan), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "nosuchdevice0"));
+    c.interface = NULL;
+    atom_status st = gsp_lan_open(&c, &lan); /* as this host's interfaces are */
+    assert_true(st == ATOM_OK || st == ATOM_E_RUNTIME);
+    gsp_lan_close(&lan);
+    gsp_lan_close(&lan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_hear_each_other),
+        cmocka_unit_test(floods_are_dropped),
+        cmocka_unit_test(says_what_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
