@@ -1,0 +1,340 @@
+/*
+ * Owns causal attention's forward pass in bf16, and the entries of the op. One idea: a block keeps
+ * a tile of queries and walks over the keys up to the diagonal; a warp has whole rows of the
+ * scores in the registers of its products, so the online softmax needs two shuffles, and the
+ * probabilities turn into the next product's left operand without leaving the registers. K and V
+ * are copied in turn: V's tile arrives while the scores are made, the next K's while they meet V.
+ * Refuses heads wider than 256.
+ *
+ * Source: FlashAttention-2 (Dao 2023), algorithm 1 and section 3.3.
+ */
+#include "kernels/cuda/attention.cuh"
+
+/* Tiles of the forward pass: 16 ROW_TILES rows per warp, KEYS keys at once. */
+template <int W> struct fwd_shape {
+    enum {
+        ROW_TILES = W <= 128 ? 2 : 1,
+        KEYS = W <= 96 ? 64 : 32,
+        ROWS = ATTEND_WARPS * 16 * ROW_TILES,
+        BYTES = attend_tile<W>::bytes(ROWS + 2 * KEYS)
+    };
+};
+
+/* One warp's rows on their way through the keys. */
+template <int W> struct fwd_state {
+    enum { M = fwd_shape<W>::ROW_TILES, N = fwd_shape<W>::KEYS / 8 };
+    float out[M][W / 8][4];
+    float score[M][N][4];
+    float top[M][2], sum[M][2]; /* of rows g and g + 8; sum: this lane's share */
+};
+
+template <int W>
+static __device__ __forceinline__ void fwd_scores(fwd_state<W> &s, const krn_bf16 *q,
+                                                  const krn_bf16 *k, int row)
+{
+    constexpr int M = fwd_state<W>::M, N = fwd_state<W>::N;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            s.score[m][n][0] = s.score[m][n][1] = s.score[m][n][2] = s.score[m][n][3] = 0.0f;
+    }
+#pragma unroll
+    for (int step = 0; step < W / 16; step++) {
+        uint32_t a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            attend_left<W>(a[m], q, row + 16 * m, step);
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            uint32_t b[4];
+            attend_right<W>(b, k, 8 * n, step);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                krn_mma(s.score[m][n], a[m], b);
+                krn_mma(s.score[m][n + 1], a[m], b + 2);
+            }
+        }
+    }
+}
+
+/* Scores become probabilities relative to the row's largest so far; what was summed before shrinks
+ * with it. row, key: first of the warp's queries, first of the tile's keys. */
+template <int W>
+static __device__ __forceinline__ void fwd_softmax(fwd_state<W> &s, int row, int key, float scale2)
+{
+    constexpr int M = fwd_state<W>::M, N = fwd_state<W>::N;
+    int g = krn_lane() / 4, t = krn_lane() % 4;
+    if (key + 8 * N - 1 > row) {
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    if (key + 8 * n + 2 * t + e % 2 > row + 16 * m + g + e / 2 * 8)
+                        s.score[m][n][e] = -INFINITY;
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = s.top[m][half];
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                top = fmaxf(top, fmaxf(s.score[m][n][2 * half], s.score[m][n][2 * half + 1]));
+            top = fmaxf(top, krn_shuffle_xor(top, 1));
+            top = fmaxf(top, krn_shuffle_xor(top, 2));
+            float shrink = krn_exp2_fast((s.top[m][half] - top) * scale2), sum = 0.0f;
+            s.top[m][half] = top;
+            float under = -top * scale2;
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+#pragma unroll
+                for (int e = 2 * half; e < 2 * half + 2; e++) {
+                    s.score[m][n][e] = krn_exp2_fast(krn_fma(s.score[m][n][e], scale2, under));
+                    sum += s.score[m][n][e];
+                }
+            }
+            s.sum[m][half] = krn_fma(s.sum[m][half], shrink, sum);
+#pragma unroll
+            for (int n = 0; n < W / 8; n++) {
+                s.out[m][n][2 * half] *= shrink;
+                s.out[m][n][2 * half + 1] *= shrink;
+            }
+        }
+    }
+}
+
+template <int W>
+static __device__ __forceinline__ void fwd_drop(fwd_state<W> &s, const attend_mask &mask,
+                                                uint64_t line, int T, int row, int key)
+{
+#pragma unroll
+    for (int m = 0; m < fwd_state<W>::M; m++) {
+#pragma unroll
+        for (int n = 0; n < fwd_state<W>::N; n++) {
+            uint32_t keeps = attend_keeps_4<false>(mask, line, T, row + 16 * m, key + 8 * n);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                s.score[m][n][e] = keeps >> e & 1 ? s.score[m][n][e] : 0.0f;
+        }
+    }
+}
+
+template <int W>
+static __device__ __forceinline__ void fwd_values(fwd_state<W> &s, const krn_bf16 *v)
+{
+    constexpr int M = fwd_state<W>::M, N = fwd_state<W>::N;
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+        uint32_t a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            attend_round(a[m], s.score[m][n], s.score[m][n + 1]);
+#pragma unroll
+        for (int step = 0; step < W / 16; step++) {
+            uint32_t b[4];
+            attend_right_rows<W>(b, v, 8 * n, step);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                krn_mma(s.out[m][2 * step], a[m], b);
+                krn_mma(s.out[m][2 * step + 1], a[m], b + 2);
+            }
+        }
+    }
+}
+
+/* y and lse of the warp's rows. line: the row of y of query 0; stats: of lse. */
+template <int W>
+static __device__ __forceinline__ void fwd_store(const fwd_state<W> &s, const attend_job &job,
+                                                 krn_bf16 *line, float *stats, int row,
+                                                 float factor)
+{
+    int g = krn_lane() / 4, t = krn_lane() % 4;
+#pragma unroll
+    for (int m = 0; m < fwd_state<W>::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = s.sum[m][half];
+            sum += krn_shuffle_xor(sum, 1);
+            sum += krn_shuffle_xor(sum, 2);
+            int at = row + 16 * m + g + 8 * half;
+            if (at >= job.T)
+                continue;
+            float share = krn_div(factor, sum);
+            if (t == 0)
+                stats[at] = krn_fma(s.top[m][half], job.scale, logf(sum));
+            krn_bf16 *to = line + at * attend_y_stride(job);
+#pragma unroll
+            for (int n = 0; n < W / 8; n++) {
+                int d = 8 * n + 2 * t;
+                float x = s.out[m][n][2 * half] * share, y = s.out[m][n][2 * half + 1] * share;
+                if (job.packed) {
+                    if (d < job.D)
+                        *(uint32_t *)(to + d) = krn_bf16_pair(x, y);
+                } else {
+                    if (d < job.D)
+                        krn_put(to + d, x);
+                    if (d + 1 < job.D)
+                        krn_put(to + d + 1, y);
+                }
+            }
+        }
+    }
+}
+
+/* Grid: blocks of queries of every head of every sample, those with the most keys first. */
+template <int W, bool DROP>
+__global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
+{
+    typedef fwd_shape<W> shape;
+    KRN_SHARED_DYNAMIC(shared);
+    krn_bf16 *q = (krn_bf16 *)shared, *k = q + shape::ROWS * attend_tile<W>::STRIDE,
+             *v = k + shape::KEYS * attend_tile<W>::STRIDE;
+    int blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
+    int first = (blocks - 1 - (int)(blockIdx.x % (unsigned)blocks)) * shape::ROWS;
+    int64_t line = blockIdx.x / (unsigned)blocks, b = line / job.H;
+    int head = (int)(line % job.H), shared_head = head / (job.H / job.K);
+    int64_t stride = attend_stride(job);
+    const krn_bf16 *in = (const krn_bf16 *)job.qkv;
+    const krn_bf16 *keys = in + attend_at(job, b, 1, shared_head);
+    const krn_bf16 *values = in + attend_at(job, b, 2, shared_head);
+    int end = first + shape::ROWS < job.T ? first + shape::ROWS : job.T;
+    int row = first + krn_warp() * 16 * shape::ROW_TILES; /* the warp's first */
+
+    attend_load<W, shape::ROWS>(q, in + attend_at(job, b, 0, head) + first * stride, stride,
+                                job.T - first, job.D, job.packed);
+    attend_load<W, shape::KEYS>(k, keys, stride, job.T, job.D, job.packed);
+    krn_copy_commit();
+    attend_mask mask = {};
+    if constexpr (DROP)
+        mask = attend_mask_of(job);
+    fwd_state<W> s;
+#pragma unroll
+    for (int m = 0; m < shape::ROW_TILES; m++) {
+        s.top[m][0] = s.top[m][1] = -INFINITY;
+        s.sum[m][0] = s.sum[m][1] = 0.0f;
+#pragma unroll
+        for (int n = 0; n < W / 8; n++)
+            s.out[m][n][0] = s.out[m][n][1] = s.out[m][n][2] = s.out[m][n][3] = 0.0f;
+    }
+    float scale2 = job.scale * ATTEND_LOG2E;
+    for (int key = 0; key < end; key += shape::KEYS) {
+        bool near = row < job.T && key < row + 16 * shape::ROW_TILES;
+        int next = key + shape::KEYS;
+        krn_copy_wait<0>();
+        krn_sync(); /* K is there; nobody reads the last V any more */
+        attend_load<W, shape::KEYS>(v, values + key * stride, stride, job.T - key, job.D,
+                                    job.packed);
+        krn_copy_commit();
+        if (near) {
+            fwd_scores<W>(s, q, k, row - first);
+            fwd_softmax<W>(s, row, key, scale2);
+            if (DROP && mask.on)
+                fwd_drop<W>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T, job.T, row,
+                            key);
+        }
+        krn_copy_wait<0>();
+        krn_sync(); /* V is there; nobody reads K any more */
+        if (next < end)
+            attend_load<W, shape::KEYS>(k, keys + next * stride, stride, job.T - next, job.D,
+                                        job.packed);
+        krn_copy_commit();
+        if (near)
+            fwd_values<W>(s, v);
+    }
+    if (row < job.T)
+        fwd_store<W>(s, job, (krn_bf16 *)job.out + attend_y_at(job, b, head),
+                     job.lse + line * job.T, row, DROP && mask.on ? job.drop.scale : 1.0f);
+}
+
+/* delta[b,h,t] = dy y, 8 lanes per row. Rows lie in the order b, t, h. */
+enum { DELTA_THREADS = 256, DELTA_LANES = 8, DELTA_ROWS = DELTA_THREADS / DELTA_LANES };
+
+template <typename A>
+__global__ void __launch_bounds__(DELTA_THREADS)
+    attend_delta(attend_job job, const A *y, int64_t rows)
+{
+    constexpr int N = krn_pack<A>::N;
+    int64_t at = (int64_t)blockIdx.x * DELTA_ROWS + threadIdx.x / DELTA_LANES;
+    int lane = (int)threadIdx.x % DELTA_LANES;
+    const A *dy = (const A *)job.dy;
+    float sum = 0.0f;
+    if (at < rows && job.packed) {
+        for (int d = lane * N; d < job.D; d += DELTA_LANES * N) {
+            float one[N], two[N];
+            krn_load_pack(y + at * job.D + d, one);
+            krn_load_pack(dy + at * job.D + d, two);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                sum = krn_fma(one[i], two[i], sum);
+        }
+    } else if (at < rows) {
+        for (int d = lane; d < job.D; d += DELTA_LANES)
+            sum = krn_fma(krn_float(y[at * job.D + d]), krn_float(dy[at * job.D + d]), sum);
+    }
+#pragma unroll
+    for (int away = DELTA_LANES / 2; away; away /= 2)
+        sum += krn_shuffle_xor(sum, away);
+    if (at < rows && lane == 0) {
+        int64_t h = at % job.H, t = at / job.H % job.T, b = at / job.H / job.T;
+        job.delta[(b * job.H + h) * job.T + t] = sum;
+    }
+}
+
+template <int W> static void run_fwd(krn_ctx *cx, const attend_job &job, int64_t B)
+{
+    typedef fwd_shape<W> shape;
+    int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
+    krn_launch(cx, job.drop.on ? attend_fwd<W, true> : attend_fwd<W, false>,
+               krn_grid(B * job.H * blocks), ATTEND_THREADS, shape::BYTES, job);
+}
+
+void krn_cuda_attention_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    attend_job job = attend_job_of(cx, args);
+    int64_t B = args->dim[0];
+    job.out = args->buf[1];
+    job.lse = (float *)args->buf[2];
+    if (act == ATOM_F32) {
+        attend_fwd_f32(cx, job, B);
+        return;
+    }
+    (job.D <= 64    ? run_fwd<64>
+     : job.D <= 80  ? run_fwd<80>
+     : job.D <= 96  ? run_fwd<96>
+     : job.D <= 128 ? run_fwd<128>
+                    : run_fwd<256>)(cx, job, B);
+}
+
+uint64_t krn_cuda_attention_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)
+{
+    (void)act;
+    return backward ? (uint64_t)(dim[0] * dim[1] * dim[2]) * sizeof(float) : 0;
+}
+
+void krn_cuda_attention_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    attend_job job = attend_job_of(cx, args);
+    int64_t B = args->dim[0], rows = B * job.T * job.H;
+    dim3 grid = krn_grid((rows + DELTA_ROWS - 1) / DELTA_ROWS);
+    const void *y = args->buf[1];
+    job.lse = (float *)args->buf[2];
+    job.delta = (float *)cx->workspace;
+    job.dy = args->buf[3];
+    job.out = args->buf[4];
+    if (!job.out)
+        return;
+    if (act == ATOM_F32) {
+        krn_launch(cx, attend_delta<float>, grid, DELTA_THREADS, 0, job, (const float *)y, rows);
+        attend_bwd_f32(cx, job, B);
+    } else {
+        krn_launch(cx, attend_delta<krn_bf16>, grid, DELTA_THREADS, 0, job, (const krn_bf16 *)y,
+                   rows);
+        attend_bwd_bf16(cx, job, B);
+    }
+}

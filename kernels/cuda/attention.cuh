@@ -1,0 +1,250 @@
+/*
+ * What the attention kernels share: where the rows of a head lie, tiles of bf16 rows in shared
+ * memory, fragments from them, and the dropout bits of a fragment.
+ *
+ * A tile is `rows` rows of W elements (W: D rounded up to a width that kernels exist for; the rest
+ * is zeros), in chunks of 8 elements = 16 bytes. Eight rows that are next to each other have the
+ * same chunk in eight different groups of banks: for W of whole 128 bytes the chunk's place is
+ * exchanged by the row's number, else a row is one chunk longer than an even number of them. So
+ * neither the matrix loads nor the copies into the tile meet a bank conflict.
+ *
+ * Names: rows are what a block keeps, columns what it walks over. In the forward pass and for dq
+ * rows are queries and columns keys; for dk and dv it is the other way round ("KEYS").
+ */
+#ifndef KERNELS_CUDA_ATTENTION_CUH
+#define KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/prim.cuh"
+
+enum { ATTEND_WIDEST = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / 32 };
+
+#define ATTEND_LOG2E 1.44269504088896341f
+
+/* One call of the op, by value to every kernel. */
+struct attend_job {
+    const void *qkv, *dy;
+    void *out;          /* y, or dqkv */
+    float *lse, *delta; /* [B,H,T]; delta: dy y, backward only */
+    int T, H, K, D;
+    float scale; /* 1/sqrt(D) */
+    bool packed; /* rows of heads are whole chunks at multiples of 16 bytes */
+    bool add;    /* dqkv is added to */
+    krn_dropout drop;
+    const krn_step *step;
+};
+
+static inline attend_job attend_job_of(krn_ctx *cx, const krn_args *args)
+{
+    const int64_t *dim = args->dim;
+    ATOM_ASSERT(dim[1] < INT32_MAX / 2 && dim[3] <= ATTEND_WIDEST);
+    attend_job job = {};
+    job.qkv = args->buf[0];
+    job.T = (int)dim[1];
+    job.H = (int)dim[2];
+    job.K = (int)krn_kv_heads(dim, 2, 4);
+    job.D = (int)dim[3];
+    job.scale = (float)(1.0 / sqrt((double)dim[3]));
+    job.packed = dim[3] % 8 == 0;
+    job.add = args->flags & KRN_ADD_D_IN0;
+    job.drop = krn_dropout_make(args);
+    job.step = cx->step;
+    return job;
+}
+
+/* Elements from one token to the next, in qkv and in y. */
+static __device__ __forceinline__ int64_t attend_stride(const attend_job &job)
+{
+    return (int64_t)(job.H + 2 * job.K) * job.D;
+}
+static __device__ __forceinline__ int64_t attend_y_stride(const attend_job &job)
+{
+    return (int64_t)job.H * job.D;
+}
+/* First element of token 0 in sample b. which: 0 q (head: of H), 1 k, 2 v (head: of K). */
+static __device__ __forceinline__ int64_t attend_at(const attend_job &job, int64_t b, int which,
+                                                    int head)
+{
+    int place = which == 0 ? head : job.H + (which - 1) * job.K + head;
+    return b * job.T * attend_stride(job) + (int64_t)place * job.D;
+}
+static __device__ __forceinline__ int64_t attend_y_at(const attend_job &job, int64_t b, int head)
+{
+    return b * job.T * attend_y_stride(job) + (int64_t)head * job.D;
+}
+
+/* ---- tiles ---- */
+
+template <int W> struct attend_tile {
+    enum { TURNS = W % 64 == 0, STRIDE = TURNS ? W : W + 8, CHUNKS = W / 8 };
+    static __device__ __forceinline__ int at(int row, int chunk)
+    {
+        return row * STRIDE + (TURNS ? chunk ^ (row & 7) : chunk) * 8;
+    }
+    static constexpr int bytes(int rows)
+    {
+        return rows * STRIDE * (int)sizeof(krn_bf16);
+    }
+};
+
+/* A chunk of a row that is not made of whole chunks: n of its elements exist. */
+static __device__ __forceinline__ uint4 attend_gather(const krn_bf16 *from, int n)
+{
+    uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t low = 2 * i < n ? from[2 * i].bits : 0u;
+        uint32_t high = 2 * i + 1 < n ? from[2 * i + 1].bits : 0u;
+        word[i] = low | high << 16;
+    }
+    uint4 bits;
+    bits.x = word[0];
+    bits.y = word[1];
+    bits.z = word[2];
+    bits.w = word[3];
+    return bits;
+}
+
+/* Starts the copy of ROWS rows; `there` of them (at least one) exist, the rest becomes zeros. The
+ * caller commits, waits, and meets a barrier. */
+template <int W, int ROWS>
+static __device__ __forceinline__ void attend_load(krn_bf16 *tile, const krn_bf16 *from,
+                                                   int64_t stride, int there, int D, bool packed)
+{
+    typedef attend_tile<W> tiles;
+    constexpr int N = ROWS * tiles::CHUNKS;
+#pragma unroll
+    for (int i0 = 0; i0 < N; i0 += ATTEND_THREADS) {
+        int i = i0 + (int)threadIdx.x;
+        if (N % ATTEND_THREADS != 0 && i >= N)
+            break;
+        int row = i / tiles::CHUNKS, chunk = i % tiles::CHUNKS;
+        bool real = row < there && chunk * 8 < D;
+        const krn_bf16 *at = real ? from + row * stride + chunk * 8 : from;
+        krn_bf16 *to = tile + tiles::at(row, chunk);
+        if (packed)
+            krn_copy16_async(to, at, real);
+        else
+            krn_store16(to, attend_gather(at, real ? D - chunk * 8 : 0));
+    }
+}
+
+/* ---- fragments (prim.cuh says which lane has what) ---- */
+
+/* Left operand: rows row .. row+15, elements 16 step .. 16 step + 15. */
+template <int W>
+static __device__ __forceinline__ void attend_left(uint32_t a[4], const krn_bf16 *tile, int row,
+                                                   int step)
+{
+    int lane = krn_lane();
+    krn_load_matrices<false>(a, tile + attend_tile<W>::at(row + lane % 16, 2 * step + lane / 16));
+}
+/* Right operand where the product sums over elements: its columns are rows row .. row+15 of the
+ * tile; b[0..1] the first eight, b[2..3] the others. */
+template <int W>
+static __device__ __forceinline__ void attend_right(uint32_t b[4], const krn_bf16 *tile, int row,
+                                                    int step)
+{
+    int lane = krn_lane();
+    krn_load_matrices<false>(
+        b, tile + attend_tile<W>::at(row + lane / 16 * 8 + lane % 8, 2 * step + lane / 8 % 2));
+}
+/* Right operand where the product sums over rows row .. row+15: its columns are elements 16 step
+ * .. 16 step + 15. */
+template <int W>
+static __device__ __forceinline__ void attend_right_rows(uint32_t b[4], const krn_bf16 *tile,
+                                                         int row, int step)
+{
+    int lane = krn_lane();
+    krn_load_matrices<true>(b, tile + attend_tile<W>::at(row + lane % 16, 2 * step + lane / 16));
+}
+/* Sums of two neighbouring 16 x 8 products become a left operand, rounded to bf16. */
+static __device__ __forceinline__ void attend_round(uint32_t a[4], const float x[4],
+                                                    const float y[4])
+{
+    a[0] = krn_bf16_pair(x[0], x[1]);
+    a[1] = krn_bf16_pair(x[2], x[3]);
+    a[2] = krn_bf16_pair(y[0], y[1]);
+    a[3] = krn_bf16_pair(y[2], y[3]);
+}
+
+/* ---- dropout ---- */
+
+/* What decides about elements, read once per thread. */
+struct attend_mask {
+    krn_step step;
+    uint32_t node, threshold;
+    bool on;
+};
+
+static __device__ __forceinline__ attend_mask attend_mask_of(const attend_job &job)
+{
+    attend_mask m;
+    m.step = *job.step;
+    m.node = job.drop.node;
+    m.threshold = job.drop.threshold;
+    m.on = job.drop.on && m.step.train;
+    return m;
+}
+
+/* Bit i: element 4 block + i stays. */
+static __device__ __forceinline__ uint32_t attend_keeps(const attend_mask &m, uint64_t block)
+{
+    uint32_t word[4], bits = 0;
+    krn_rng_block(&m.step, m.node, block, word);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        bits |= (word[i] >= m.threshold ? 1u : 0u) << i;
+    return bits;
+}
+static __device__ __forceinline__ bool attend_keep(const attend_mask &m, uint64_t element)
+{
+    return attend_keeps(m, element >> 2) >> (element & 3) & 1;
+}
+
+/*
+ * Bit e: number e of this lane in the 16 x 8 product whose first row and column are given stays.
+ * line: element of query 0, key 0 of the head. Where T is a multiple of 4, four numbers that are
+ * drawn together lie in two (KEYS: four) lanes, which draw for each other.
+ */
+template <bool KEYS>
+static __device__ __forceinline__ uint32_t attend_keeps_4(const attend_mask &m, uint64_t line,
+                                                          int T, int row, int column)
+{
+    int g = krn_lane() / 4, t = krn_lane() % 4;
+    if (T % 4 != 0) {
+        uint32_t bits = 0;
+        for (int e = 0; e < 4; e++) {
+            int r = row + g + e / 2 * 8, c = column + 2 * t + e % 2;
+            uint64_t at = line + (uint64_t)(KEYS ? c : r) * (uint64_t)T + (uint64_t)(KEYS ? r : c);
+            bits |= (uint32_t)attend_keep(m, at) << e;
+        }
+        return bits;
+    }
+    if (KEYS) {
+        int j = g % 4; /* draws for query 2t + j % 2, and keys of the half j / 2 */
+        uint64_t at = line + (uint64_t)(column + 2 * t + j % 2) * (uint64_t)T +
+                      (uint64_t)(row + j / 2 * 8 + g / 4 * 4);
+        uint32_t all = attend_keeps(m, at >> 2) << (4 * j);
+        all |= krn_shuffle_xor(all, 4);
+        all |= krn_shuffle_xor(all, 8);
+        all >>= j;
+        return (all & 1u) | (all >> 3 & 2u) | (all >> 6 & 4u) | (all >> 9 & 8u);
+    }
+    int odd = t % 2; /* draws for row g + 8 odd */
+    uint64_t at =
+        line + (uint64_t)(row + g + 8 * odd) * (uint64_t)T + (uint64_t)(column + t / 2 * 4);
+    uint32_t all = attend_keeps(m, at >> 2) << (4 * odd);
+    all |= krn_shuffle_xor(all, 1);
+    all >>= 2 * odd;
+    return (all & 3u) | (all >> 2 & 12u);
+}
+
+/* ---- what the files offer each other ---- */
+
+/* attention_bwd.cu and attention_f32.cu. y: the forward's output. */
+void attend_fwd_f32(krn_ctx *cx, const attend_job &job, int64_t B);
+void attend_bwd_f32(krn_ctx *cx, const attend_job &job, int64_t B);
+void attend_bwd_bf16(krn_ctx *cx, const attend_job &job, int64_t B);
+
+#endif
