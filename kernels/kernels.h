@@ -110,13 +110,27 @@ typedef struct krn_step {
     uint32_t train;       /* 0: no dropout */
 } krn_step;
 
-typedef struct krn_ctx {
+typedef struct krn_ctx krn_ctx;
+struct krn_ctx {
     atom_threads *threads; /* CPU backends: the pool */
     void *workspace;       /* at least what krn_workspace() said, 256-byte aligned */
     uint64_t workspace_bytes;
-    const krn_step *step;
-    void *native_stream; /* CUDA: cudaStream_t; CPU: NULL, the kernel has run when it returns */
-} krn_ctx;
+    const krn_step *step; /* set it with krn_ctx_step() where a device made the context */
+    void *native_stream;  /* CUDA: cudaStream_t; CPU: NULL, the kernel has run when it returns */
+    /* Set by devices whose kernels cannot read the caller's memory: puts *from, as it is now, where
+     * they can, in stream order, and points step there. */
+    void (*put_step)(krn_ctx *cx, const krn_step *from);
+    void *device; /* the device's own */
+};
+
+/* Gives kernels that follow on the context's stream their step. */
+static inline void krn_ctx_step(krn_ctx *cx, const krn_step *step)
+{
+    if (cx->put_step)
+        cx->put_step(cx, step);
+    else
+        cx->step = step;
+}
 
 typedef void (*krn_fn)(krn_ctx *cx, const krn_args *args);
 

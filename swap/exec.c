@@ -6,6 +6,7 @@
 #include "swap/exec.h"
 
 #include "atom/base/assert.h"
+#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <math.h>
@@ -83,7 +84,7 @@ static void on_compute(krn_ctx *cx, void *arg)
     const swap_exec *exec = l->exec;
     cx->workspace = exec->arena + exec->c.workspace.offset;
     cx->workspace_bytes = exec->c.workspace.bytes;
-    cx->step = &l->step;
+    krn_ctx_step(cx, &l->step);
     if (l->in->code == SWAP_ROUND)
         run_round(cx, l);
     else
@@ -200,6 +201,30 @@ static atom_status on_commit(void *arg)
 
 /* --- issuing --------------------------------------------------------------------------------- */
 
+/* Equal keys: equal lists on equal memory, so equal kernels and arguments. */
+static uint64_t key_of(const swap_exec *exec, const swap_instr *in)
+{
+    uint64_t key = atom_hash(ATOM_HASH_SEED, &exec->arena, sizeof exec->arena);
+    key = atom_hash(key, &in->code, sizeof in->code);
+    key = atom_hash(key, &in->sub_model, sizeof in->sub_model);
+    key = atom_hash(key, &in->lists, sizeof in->lists);
+    for (int b = 0; b < SWAP_BASE_N; b++) {
+        const swap_range *base = &in->base[b];
+        uint64_t where[2] = {base->bytes ? base->offset + 1 : 0, base->bytes ? base->space : 0};
+        key = atom_hash(key, where, sizeof where);
+    }
+    return key;
+}
+
+static atom_status launch_lists(swap_exec *exec, const swap_instr *in, launch *l)
+{
+    dev *d = exec->c.device;
+    dev_stream *s = exec->streams[in->stream];
+    if (!d->ops->launch_again)
+        return d->ops->launch(d, s, on_compute, l, in->cost);
+    return d->ops->launch_again(d, s, key_of(exec, in), &l->step, on_compute, l, in->cost);
+}
+
 static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
 {
     dev *d = exec->c.device;
@@ -215,6 +240,7 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
     case SWAP_FWD:
     case SWAP_BWD:
     case SWAP_LATE:
+        return launch_lists(exec, in, l);
     case SWAP_ROUND:
         return d->ops->launch(d, s, on_compute, l, in->cost);
     case SWAP_CLIP:

@@ -1,0 +1,474 @@
+/*
+ * Owns the CUDA device: the promises of device.h on a card. One idea: device.h is modelled on CUDA,
+ * so this is bookkeeping: budgets, events, faults; what waits for what is in stream.c, recorded
+ * call lists in graph.c, pinned memory in slab.c.
+ *
+ * A fault of the card is sticky: the first call that notices says what happened, all later ones say
+ * that the device is dead; the trainer goes on from its last checkpoint in a new process.
+ */
+#include "kernels/cuda/device_cuda.h"
+
+#include "kernels/cuda/blas_lt.h"
+#include "kernels/cuda/entry.h"
+#include "kernels/cuda/host.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t CLOCK_NS = 1000000000; /* how long a zero of the clock is good: event times
+                                                are floats */
+
+static cuda_dev *of(dev *d)
+{
+    return (cuda_dev *)d;
+}
+
+void cuda_dev_fail(cuda_dev *d, atom_status status)
+{
+    pthread_mutex_lock(&d->lock);
+    if (!atomic_load(&d->failed)) {
+        d->failure = status;
+        snprintf(d->message, sizeof d->message, "%s", atom_fail_message());
+        atomic_store(&d->failed, 1);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool cuda_dev_ok(cuda_dev *d, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return true;
+    cuda_dev_fail(d, atom_fail(ATOM_E_RUNTIME,
+                               "the card failed (%s: %s, %s); the last checkpoint is good: resume "
+                               "from it",
+                               what, cudaGetErrorName(error), cudaGetErrorString(error)));
+    return false;
+}
+
+static atom_status check(cuda_dev *d)
+{
+    if (!atomic_load(&d->failed))
+        return ATOM_OK;
+    pthread_mutex_lock(&d->lock);
+    bool first = !d->told;
+    d->told = true;
+    pthread_mutex_unlock(&d->lock);
+    if (first)
+        return atom_fail(d->failure, "%s", d->message);
+    return atom_fail(ATOM_E_DEAD, "the device failed earlier: %s", d->message);
+}
+
+static atom_status push(dev *d, dev_stream *s, const cuda_item *item)
+{
+    atom_status st = check(of(d));
+    if (st == ATOM_OK)
+        cuda_stream_push(s, item);
+    return st;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static atom_status no_memory(uint64_t bytes, cudaError_t error)
+{
+    size_t has = 0, all = 0;
+    char need[24], there[24];
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&has, &all);
+    return atom_fail(
+        ATOM_E_RESOURCE,
+        "device memory: the card cannot give %s (%s), %s are free, missing %llu bytes; "
+        "lower --device-memory or stop what else runs on it",
+        atom_size_text(bytes, need), cudaGetErrorName(error), atom_size_text(has, there),
+        (unsigned long long)(bytes > has ? bytes - has : 0));
+}
+
+static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
+{
+    void *at = NULL;
+    atom_status st = check(of(d));
+    if (st != ATOM_OK)
+        return st;
+    ATOM_ASSERT(bytes > 0);
+    (void)cudaSetDevice(of(d)->card);
+    st = dev_budget_take(d, bytes);
+    if (st != ATOM_OK)
+        return st;
+    cudaError_t error = cudaMalloc(&at, bytes);
+    if (error != cudaSuccess) {
+        dev_budget_give(d, bytes);
+        return no_memory(bytes, error);
+    }
+    error = cudaMemset(at, 0, bytes);
+    if (error == cudaSuccess)
+        error = cudaDeviceSynchronize();
+    if (!cuda_dev_ok(of(d), error, "clearing memory")) {
+        (void)cudaFree(at);
+        dev_budget_give(d, bytes);
+        return check(of(d));
+    }
+    *ptr = at;
+    return ATOM_OK;
+}
+
+/* Lets every stream's thread pass what is queued, and the card finish it. */
+static void settle_all(cuda_dev *d)
+{
+    for (dev_stream *s = d->streams; s; s = s->after) {
+        if (s->started)
+            cuda_stream_reach(s, cuda_stream_queued(s));
+    }
+    (void)cudaDeviceSynchronize();
+}
+
+static void cuda_free(dev *d, void *ptr, uint64_t bytes)
+{
+    if (!ptr)
+        return;
+    (void)cudaSetDevice(of(d)->card);
+    settle_all(of(d));
+    cuda_graphs_forget(of(d)); /* they may point there */
+    (void)cudaFree(ptr);
+    dev_budget_give(d, bytes);
+}
+
+static atom_status cuda_host_alloc(dev *d, uint64_t bytes, void **ptr)
+{
+    ATOM_ASSERT(bytes > 0);
+    atom_status st = check(of(d));
+    if (st == ATOM_OK)
+        st = cuda_slab_take(of(d), bytes, ptr);
+    if (st == ATOM_OK)
+        dev_host_take(d, bytes);
+    return st;
+}
+
+static void cuda_host_free(dev *d, void *ptr, uint64_t bytes)
+{
+    if (!ptr)
+        return;
+    settle_all(of(d));
+    cuda_slab_give(of(d), ptr, bytes);
+    dev_host_give(d, bytes);
+}
+
+/* --- streams and events ----------------------------------------------------------------------- */
+
+static atom_status stream_open(dev *d, dev_stream_kind kind, const char *name, dev_stream **out)
+{
+    atom_status st = check(of(d));
+    (void)cudaSetDevice(of(d)->card);
+    return st == ATOM_OK ? cuda_stream_open(of(d), kind, name, out) : st;
+}
+
+static void stream_close(dev *d, dev_stream *s)
+{
+    (void)d;
+    if (s)
+        cuda_stream_stop(s);
+}
+
+static atom_status event_open(dev *d, dev_event **out)
+{
+    atom_status st = check(of(d));
+    if (st != ATOM_OK)
+        return st;
+    dev_event *e = atom_alloc(1, sizeof *e);
+    if (!e)
+        return atom_fail_memory("an event", sizeof *e);
+    *out = e;
+    return ATOM_OK;
+}
+
+static void event_close(dev *d, dev_event *e)
+{
+    if (!e)
+        return;
+    for (dev_stream *s = of(d)->streams; s && atomic_load(&e->pending); s = s->after) {
+        if (s->started)
+            cuda_stream_reach(s, cuda_stream_queued(s));
+    }
+    while (e->marks) {
+        cuda_mark *m = e->marks;
+        for (dev_stream *s = of(d)->streams; s && atomic_load(&m->users); s = s->after) {
+            if (s->started)
+                cuda_stream_reach(s, cuda_stream_queued(s));
+        }
+        e->marks = m->after;
+        (void)cudaEventDestroy(m->event);
+        atom_free(m);
+    }
+    atom_free(e);
+}
+
+/* A mark that no queued item uses. */
+static atom_status free_mark(cuda_dev *d, dev_event *e, cuda_mark **out)
+{
+    for (cuda_mark *m = e->marks; m; m = m->after) {
+        if (atomic_load(&m->users) == 0) {
+            *out = m;
+            return ATOM_OK;
+        }
+    }
+    cuda_mark *m = atom_alloc(1, sizeof *m);
+    if (!m)
+        return atom_fail_memory("an event", sizeof *m);
+    cudaError_t error = cudaEventCreateWithFlags(&m->event, cudaEventBlockingSync);
+    if (!cuda_dev_ok(d, error, "an event")) {
+        atom_free(m);
+        return check(d);
+    }
+    m->after = e->marks;
+    e->marks = m;
+    *out = m;
+    return ATOM_OK;
+}
+
+static bool idle(cuda_dev *d)
+{
+    for (dev_stream *s = d->streams; s; s = s->after) {
+        pthread_mutex_lock(&s->lock);
+        bool busy = s->queued != s->passed;
+        pthread_mutex_unlock(&s->lock);
+        if (busy || (s->native && cudaStreamQuery(s->native) != cudaSuccess))
+            return false;
+    }
+    return true;
+}
+
+/* The card's clock against the host's; times before it are no longer asked for. */
+static cudaError_t set_zero(cuda_dev *d)
+{
+    cudaError_t error = cudaEventRecord(d->zero, d->clock);
+    if (error == cudaSuccess)
+        error = cudaEventSynchronize(d->zero);
+    d->zero_ns = atom_clock_ns();
+    return error;
+}
+
+static atom_status record(dev *base, dev_stream *s, dev_event *e)
+{
+    cuda_dev *d = of(base);
+    cuda_mark *m = NULL;
+    atom_status st = check(d);
+    if (st == ATOM_OK && atom_clock_ns() - d->zero_ns > CLOCK_NS && idle(d))
+        st = cuda_dev_ok(d, set_zero(d), "the clock") ? ATOM_OK : check(d);
+    if (st == ATOM_OK)
+        st = free_mark(d, e, &m);
+    if (st != ATOM_OK)
+        return st;
+    /* only this thread queues, so the position is known before the push */
+    e->of = s;
+    e->until = cuda_stream_queued(s) + 1;
+    e->now = m;
+    atomic_fetch_add(&m->users, 1);
+    atomic_fetch_add(&e->pending, 1);
+    cuda_stream_push(s, &(cuda_item){.code = CUDA_RECORD, .event = e, .mark = m});
+    return ATOM_OK;
+}
+
+static atom_status never_recorded(void)
+{
+    return atom_fail(ATOM_E_RUNTIME, "a stream would wait forever: its event was never recorded");
+}
+
+static atom_status wait_event(dev *d, dev_stream *s, dev_event *e)
+{
+    if (!e->of)
+        return never_recorded();
+    atom_status st = check(of(d));
+    if (st != ATOM_OK)
+        return st;
+    atomic_fetch_add(&e->now->users, 1);
+    cuda_stream_push(
+        s, &(cuda_item){.code = CUDA_WAIT, .of = e->of, .until = e->until, .mark = e->now});
+    return ATOM_OK;
+}
+
+static atom_status event_sync(dev *d, dev_event *e)
+{
+    if (!e->of)
+        return never_recorded();
+    cuda_stream_reach(e->of, e->until);
+    if (e->of->on_card && !atomic_load(&of(d)->failed))
+        (void)cuda_dev_ok(of(d), cudaEventSynchronize(e->now->event), e->of->name);
+    return check(of(d));
+}
+
+static atom_status stream_sync(dev *d, dev_stream *s)
+{
+    cuda_stream_reach(s, cuda_stream_queued(s));
+    if (s->on_card && !atomic_load(&of(d)->failed) &&
+        cuda_dev_ok(of(d), cudaStreamSynchronize(s->native), s->name))
+        cuda_stream_collect(s);
+    return check(of(d));
+}
+
+static uint64_t event_ns(dev *d, dev_event *e)
+{
+    float ms = 0;
+    if (!e->of || !e->of->on_card)
+        return atomic_load(&e->host_ns);
+    if (cudaEventElapsedTime(&ms, of(d)->zero, e->now->event) != cudaSuccess)
+        return atomic_load(&e->host_ns);
+    double ns = (double)of(d)->zero_ns + (double)ms * 1e6;
+    return ns > 0 ? (uint64_t)ns : 0;
+}
+
+static dev_stats stream_stats(dev *d, dev_stream *s)
+{
+    (void)d;
+    pthread_mutex_lock(&s->lock);
+    dev_stats stats = {.busy_seconds = (double)s->busy_ns * 1e-9, .bytes_copied = s->bytes_copied};
+    pthread_mutex_unlock(&s->lock);
+    return stats;
+}
+
+/* --- work ------------------------------------------------------------------------------------- */
+
+static atom_status copy(dev *d, dev_stream *s, void *dst, const void *src, uint64_t bytes,
+                        dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cuda_item){.code = CUDA_COPY, .dst = dst, .src = src, .bytes = bytes});
+}
+
+static atom_status zero(dev *d, dev_stream *s, void *dst, uint64_t bytes, dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cuda_item){.code = CUDA_ZERO, .dst = dst, .bytes = bytes});
+}
+
+static atom_status launch(dev *d, dev_stream *s, dev_launch_fn fn, void *arg, dev_cost cost)
+{
+    (void)cost;
+    ATOM_ASSERT(s->kind == DEV_COMPUTE);
+    return push(d, s, &(cuda_item){.code = CUDA_LAUNCH, .launch = fn, .arg = arg});
+}
+
+static atom_status launch_again(dev *d, dev_stream *s, uint64_t key, const krn_step *step,
+                                dev_launch_fn fn, void *arg, dev_cost cost)
+{
+    (void)cost;
+    ATOM_ASSERT(s->kind == DEV_COMPUTE);
+    return push(
+        d, s,
+        &(cuda_item){.code = CUDA_AGAIN, .launch = fn, .arg = arg, .key = key, .step = *step});
+}
+
+static atom_status host_call(dev *d, dev_stream *s, dev_host_fn fn, void *arg, dev_cost cost)
+{
+    (void)cost;
+    return push(d, s, &(cuda_item){.code = CUDA_HOST, .host = fn, .arg = arg});
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void cuda_close(dev *base)
+{
+    cuda_dev *d = of(base);
+    (void)cudaSetDevice(d->card);
+    settle_all(d);
+    cuda_graphs_forget(d);
+    for (dev_stream *s = d->streams; s; s = s->after)
+        cuda_stream_stop(s);
+    while (d->streams) {
+        dev_stream *s = d->streams;
+        d->streams = s->after;
+        pthread_cond_destroy(&s->moved);
+        pthread_cond_destroy(&s->more);
+        pthread_mutex_destroy(&s->lock);
+        atom_free(s);
+    }
+    if (d->zero)
+        (void)cudaEventDestroy(d->zero);
+    if (d->clock)
+        (void)cudaStreamDestroy(d->clock);
+    if (d->blas_open)
+        krn_cuda_blas_close();
+    pthread_mutex_destroy(&d->lock);
+    atom_free(d->graphs);
+    atom_free(d);
+}
+
+static const dev_ops OPS = {
+    .name = "cuda",
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .event_open = event_open,
+    .event_close = event_close,
+    .copy = copy,
+    .zero = zero,
+    .launch = launch,
+    .launch_again = launch_again,
+    .host_call = host_call,
+    .record = record,
+    .wait = wait_event,
+    .event_sync = event_sync,
+    .stream_sync = stream_sync,
+    .event_ns = event_ns,
+    .stream_stats = stream_stats,
+};
+
+static cudaError_t start_card(cuda_dev *d)
+{
+    /* The host's cores belong to the optimizer: nobody spins while the card works. */
+    cudaError_t error =
+        cudaInitDevice(d->card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
+    if (error == cudaSuccess)
+        error = cudaSetDevice(d->card);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&d->clock, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaEventCreateWithFlags(&d->zero, cudaEventBlockingSync);
+    return error == cudaSuccess ? set_zero(d) : error;
+}
+
+atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, dev **out)
+{
+    atom_status st;
+    dev_cuda_info info;
+    char identity[200];
+    cuda_dev *d = NULL;
+    ATOM_TRY(krn_cuda_describe(config->card, &info));
+    d = atom_alloc(1, sizeof *d);
+    if (!d)
+        return atom_fail_memory("the CUDA device", sizeof *d);
+    d->base = (dev){.ops = &OPS, .budget_bytes = config->budget_bytes};
+    d->config = *config;
+    d->card = config->card;
+    d->threads = threads;
+    pthread_mutex_init(&d->lock, NULL);
+    const char *graphs = getenv("ATOM_CUDA_GRAPHS");
+    d->graphs_off = graphs && strcmp(graphs, "0") == 0;
+    d->graphs = atom_alloc(CUDA_GRAPHS_MAX, sizeof *d->graphs);
+    if (!d->graphs) {
+        st = atom_fail_memory("recorded call lists", CUDA_GRAPHS_MAX * sizeof *d->graphs);
+        goto fail;
+    }
+    cudaError_t error = start_card(d);
+    if (error != cudaSuccess) {
+        st = atom_fail(ATOM_E_RUNTIME, "CUDA: card %d (%s) cannot be started: %s", d->card,
+                       info.name, cudaGetErrorString(error));
+        goto fail;
+    }
+    snprintf(identity, sizeof identity, "%s sm_%d%d %d multiprocessors", info.name, info.major,
+             info.minor, info.multiprocessors);
+    ATOM_TRY(krn_cuda_blas_open(identity));
+    d->blas_open = true;
+    *out = &d->base;
+    return ATOM_OK;
+fail:
+    if (d)
+        cuda_close(&d->base);
+    return st;
+}

@@ -1,0 +1,117 @@
+/*
+ * Owns the launching of kernels: straight, or recorded once as a CUDA graph and replayed. One idea:
+ * the first run of a key is straight (libraries load, algorithms are chosen), the second is
+ * recorded, all later ones are one call; what differs between them, the step, is in device memory
+ * and is written before each. A recording that the runtime refuses is run straight, then and ever
+ * after. Refuses to guess: keys say what is equal.
+ */
+#include "kernels/cuda/blas_lt.h"
+#include "kernels/cuda/device_cuda.h"
+#include "kernels/cuda/plain.h"
+
+/* A straight launch writes the step where its function asks for it. */
+static void put_now(krn_ctx *cx, const krn_step *from)
+{
+    dev_stream *s = cx->device;
+    krn_cuda_put_step(cx, s->block, from);
+    cx->step = s->block;
+}
+
+/* Before a replay it was written already, and a recording must not contain it. */
+static void put_before(krn_ctx *cx, const krn_step *from)
+{
+    (void)from;
+    dev_stream *s = cx->device;
+    cx->step = s->block;
+}
+
+static krn_ctx context(dev_stream *s)
+{
+    return (krn_ctx){.threads = s->owner->threads,
+                     .native_stream = (void *)s->native,
+                     .put_step = put_now,
+                     .device = s};
+}
+
+static void check(dev_stream *s, const char *what)
+{
+    char text[256];
+    (void)cuda_dev_ok(s->owner, cudaGetLastError(), what);
+    if (krn_cuda_blas_failed(text, sizeof text))
+        cuda_dev_fail(s->owner, atom_fail(ATOM_E_RUNTIME, "%s", text));
+}
+
+void cuda_graph_launch_plain(dev_stream *s, dev_launch_fn fn, void *arg)
+{
+    krn_ctx cx = context(s);
+    fn(&cx, arg);
+    check(s, "a kernel's launch");
+}
+
+/* The place of a key; NULL where there is no more room: then it runs straight. */
+static cuda_graph *find(cuda_dev *d, uint64_t key)
+{
+    if (!d->graphs || d->graphs_off)
+        return NULL;
+    key += key == 0; /* 0 marks an empty place */
+    for (uint64_t i = 0; i < CUDA_GRAPHS_MAX; i++) {
+        cuda_graph *g = &d->graphs[(key + i) % CUDA_GRAPHS_MAX];
+        if (g->key == key)
+            return g;
+        if (g->key)
+            continue;
+        if (d->n_graphs >= CUDA_GRAPHS_MAX / 2)
+            return NULL;
+        d->n_graphs++;
+        g->key = key;
+        return g;
+    }
+    return NULL;
+}
+
+/* Leaves g->exec NULL where it did not work; nothing has run then. */
+static void record(dev_stream *s, cuda_graph *g, krn_ctx *cx, const cuda_item *it)
+{
+    char text[256];
+    cudaGraph_t graph = NULL;
+    if (cudaStreamBeginCapture(s->native, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+        it->launch(cx, it->arg);
+        bool bad = krn_cuda_blas_failed(text, sizeof text);
+        bad = cudaPeekAtLastError() != cudaSuccess || bad;
+        bad = cudaStreamEndCapture(s->native, &graph) != cudaSuccess || bad;
+        if (bad || !graph || cudaGraphInstantiate(&g->exec, graph, 0) != cudaSuccess)
+            g->exec = NULL;
+        if (graph)
+            (void)cudaGraphDestroy(graph);
+    }
+    (void)cudaGetLastError(); /* a refused recording is no fault */
+    g->never = !g->exec;
+}
+
+void cuda_graph_run(dev_stream *s, const cuda_item *it)
+{
+    cuda_graph *g = find(s->owner, it->key);
+    krn_ctx cx = context(s);
+    put_now(&cx, &it->step);
+    cx.put_step = put_before;
+    if (g && !g->exec && !g->never && g->runs)
+        record(s, g, &cx, it);
+    if (g && g->exec) {
+        (void)cuda_dev_ok(s->owner, cudaGraphLaunch(g->exec, s->native), "a recorded call list");
+        return;
+    }
+    it->launch(&cx, it->arg);
+    check(s, "a kernel's launch");
+    if (g)
+        g->runs++;
+}
+
+void cuda_graphs_forget(cuda_dev *d)
+{
+    for (uint32_t i = 0; d->graphs && i < CUDA_GRAPHS_MAX; i++) {
+        if (d->graphs[i].exec)
+            (void)cudaGraphExecDestroy(d->graphs[i].exec);
+        d->graphs[i] = (cuda_graph){0};
+    }
+    d->n_graphs = 0;
+}
