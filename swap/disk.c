@@ -1,7 +1,7 @@
 /*
- * Owns the two generations of the optimizer's state over a store, and one block of memory for who
- * reads or writes it piecewise. One idea: a generation is the parity of its step. Refuses to decide
- * when a step is over.
+ * Owns the generations of the optimizer's state over a store, and the block of memory through which
+ * others read or write one piecewise. One idea: three places, of which one is present, one may be
+ * kept by a snapshot, and one is free to become the next. Refuses to decide when a step is over.
  */
 #include "swap/disk.h"
 
@@ -10,20 +10,126 @@
 
 #include <string.h>
 
+/* A block of one generation in memory, and the lane that it comes and goes by. */
+typedef struct page {
+    store_lane *lane;
+    char *data;
+    uint64_t block;
+    uint32_t generation;
+    bool there, dirty;
+} page;
+
 struct swap_disk {
     swap_blocks blocks;
     uint64_t generation_bytes;
     store *store;
     store_lane *load, *save;
-    char *page; /* one block, for get() and put() */
-    uint64_t page_block, page_step;
-    bool page_there, page_dirty;
+    uint32_t present, next;
+    uint64_t step;
+    page page; /* for get() and put() */
+    swap_snapshot *snapshot;
 };
 
-static uint64_t at(const swap_disk *d, uint64_t step, uint64_t offset)
+struct swap_snapshot {
+    swap_disk *disk;
+    page page;
+};
+
+/* The step and the generation it is in, as the store's one number. */
+static uint64_t mark_of(uint64_t step, uint32_t generation)
 {
-    return step % 2 * d->generation_bytes + offset;
+    return step * SWAP_GENERATIONS + generation;
 }
+
+static uint64_t place(const swap_disk *d, uint32_t generation, uint64_t offset)
+{
+    return generation * d->generation_bytes + offset;
+}
+
+/* The first place that nobody needs. */
+static void choose_next(swap_disk *d)
+{
+    d->next = 0;
+    while (d->next == d->present || (d->snapshot && d->next == d->snapshot->page.generation))
+        d->next++;
+}
+
+/* --- pages ----------------------------------------------------------------------------------- */
+
+static atom_status page_open(const swap_disk *d, page *p)
+{
+    uint64_t bytes = swap_block_bytes(d->blocks, 0);
+    p->data = atom_pages_take(bytes);
+    if (!p->data)
+        return atom_fail_memory("a block of the disk tier", bytes);
+    return store_lane_open(d->store, &p->lane);
+}
+
+static void page_close(const swap_disk *d, page *p)
+{
+    store_lane_close(&p->lane);
+    if (p->data)
+        atom_pages_give(p->data, swap_block_bytes(d->blocks, 0));
+}
+
+static atom_status page_move(const swap_disk *d, page *p, bool write)
+{
+    uint64_t ticket = 0, bytes = swap_block_bytes(d->blocks, p->block);
+    uint64_t at = place(d, p->generation, swap_block_offset(d->blocks, p->block));
+    atom_status st = write ? store_write(p->lane, p->data, at, bytes, &ticket)
+                           : store_read(p->lane, p->data, at, bytes, &ticket);
+    return st == ATOM_OK ? store_wait(p->lane, ticket) : st;
+}
+
+static atom_status page_flush(const swap_disk *d, page *p)
+{
+    if (!p->dirty)
+        return ATOM_OK;
+    p->dirty = false;
+    return page_move(d, p, true);
+}
+
+static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, uint64_t block)
+{
+    if (p->there && p->block == block && p->generation == generation)
+        return ATOM_OK;
+    atom_status st = page_flush(d, p);
+    if (st != ATOM_OK)
+        return st;
+    p->block = block;
+    p->generation = generation;
+    st = page_move(d, p, false);
+    p->there = st == ATOM_OK;
+    return st;
+}
+
+/* What of [first, first + n) is in the block of `first`: its floats in the page, and how many. */
+static atom_status page_piece(const swap_disk *d, page *p, uint32_t generation, swap_state part,
+                              uint64_t first, uint64_t n, float **floats, uint64_t *some)
+{
+    uint64_t i = first / d->blocks.each, from = first % d->blocks.each;
+    uint64_t left = swap_block_elements(d->blocks, i) - from;
+    atom_status st = page_turn(d, p, generation, i);
+    *floats = (float *)(void *)p->data + part * swap_block_part(d->blocks, i) + from;
+    *some = n < left ? n : left;
+    return st;
+}
+
+static atom_status page_get(const swap_disk *d, page *p, uint32_t generation, swap_state part,
+                            uint64_t first, uint64_t n, float *to)
+{
+    ATOM_ASSERT(first + n <= d->blocks.extent);
+    for (uint64_t some; n > 0; first += some, to += some, n -= some) {
+        float *floats;
+        atom_status st = page_piece(d, p, generation, part, first, n, &floats, &some);
+        if (st != ATOM_OK)
+            return st;
+        memcpy(to, floats, some * 4);
+    }
+    return ATOM_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
 
 atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out)
 {
@@ -38,18 +144,18 @@ atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out)
                          .kind = config->kind,
                          .create = config->create,
                          .owner = config->run,
-                         .bytes = 2 * d->generation_bytes,
+                         .bytes = SWAP_GENERATIONS * d->generation_bytes,
                          .ring = config->ring,
                          .ring_bytes = config->ring_bytes,
                          .engine = config->engine};
     ATOM_TRY(store_open(&file, &d->store));
     ATOM_TRY(store_lane_open(d->store, &d->load));
     ATOM_TRY(store_lane_open(d->store, &d->save));
-    d->page = atom_pages_take(swap_block_bytes(d->blocks, 0));
-    if (!d->page) {
-        st = atom_fail_memory("a block of the disk tier", swap_block_bytes(d->blocks, 0));
-        goto fail;
-    }
+    ATOM_TRY(page_open(d, &d->page));
+    uint64_t mark = store_about(d->store).committed;
+    d->step = mark / SWAP_GENERATIONS;
+    d->present = (uint32_t)(mark % SWAP_GENERATIONS);
+    choose_next(d);
     *out = d;
     return ATOM_OK;
 fail:
@@ -62,108 +168,117 @@ void swap_disk_close(swap_disk **disk)
     swap_disk *d = *disk;
     if (!d)
         return;
+    ATOM_ASSERT(!d->snapshot);
+    page_close(d, &d->page);
     store_lane_close(&d->load);
     store_lane_close(&d->save);
     store_close(&d->store);
-    if (d->page)
-        atom_pages_give(d->page, swap_block_bytes(d->blocks, 0));
     atom_free(d);
     *disk = NULL;
 }
 
-store_facts swap_disk_about(const swap_disk *d)
+swap_disk_facts swap_disk_about(const swap_disk *d)
 {
-    return store_about(d->store);
+    return (swap_disk_facts){store_about(d->store), d->step, d->present, d->next};
 }
 
-atom_status swap_disk_load(swap_disk *d, uint64_t step, uint64_t offset, void *to, uint64_t bytes)
+/* --- the tape's blocks ----------------------------------------------------------------------- */
+
+atom_status swap_disk_load(swap_disk *d, uint64_t offset, void *to, uint64_t bytes)
 {
     uint64_t ticket = 0;
-    atom_status st = store_read(d->load, to, at(d, step, offset), bytes, &ticket);
+    atom_status st = store_read(d->load, to, place(d, d->present, offset), bytes, &ticket);
     return st == ATOM_OK ? store_wait(d->load, ticket) : st;
 }
 
-atom_status swap_disk_save(swap_disk *d, uint64_t step, uint64_t offset, const void *from,
-                           uint64_t bytes)
+atom_status swap_disk_save(swap_disk *d, uint64_t offset, const void *from, uint64_t bytes)
 {
     uint64_t ticket = 0;
-    atom_status st = store_write(d->save, from, at(d, step, offset), bytes, &ticket);
+    atom_status st = store_write(d->save, from, place(d, d->next, offset), bytes, &ticket);
     return st == ATOM_OK ? store_wait(d->save, ticket) : st;
 }
 
 atom_status swap_disk_commit(swap_disk *d, uint64_t step)
 {
-    return store_commit(d->store, step);
+    atom_status st = store_commit(d->store, mark_of(step, d->next));
+    if (st != ATOM_OK)
+        return st;
+    d->step = step;
+    d->present = d->next;
+    d->page.there = false; /* the place of its generation may be written again */
+    choose_next(d);
+    return ATOM_OK;
 }
 
 atom_status swap_disk_forget(swap_disk *d)
 {
-    d->page_there = d->page_dirty = false;
+    d->page.there = d->page.dirty = false;
+    d->step = 0;
     return store_forget(d->store);
 }
 
+/* --- pieces ---------------------------------------------------------------------------------- */
+
 atom_status swap_disk_flush(swap_disk *d)
 {
-    if (!d->page_dirty)
-        return ATOM_OK;
-    d->page_dirty = false;
-    return swap_disk_save(d, d->page_step, swap_block_offset(d->blocks, d->page_block), d->page,
-                          swap_block_bytes(d->blocks, d->page_block));
+    return page_flush(d, &d->page);
 }
 
-/* Block i of `step` into the page. */
-static atom_status turn_to(swap_disk *d, uint64_t step, uint64_t i)
+atom_status swap_disk_get(swap_disk *d, swap_state part, uint64_t first, uint64_t n, float *to)
 {
-    if (d->page_there && d->page_block == i && d->page_step == step)
-        return ATOM_OK;
-    atom_status st = swap_disk_flush(d);
-    d->page_there = false;
-    if (st == ATOM_OK)
-        st = swap_disk_load(d, step, swap_block_offset(d->blocks, i), d->page,
-                            swap_block_bytes(d->blocks, i));
-    d->page_there = st == ATOM_OK;
-    d->page_block = i;
-    d->page_step = step;
-    return st;
+    return page_get(d, &d->page, d->present, part, first, n, to);
 }
 
-/* What of [first, first + n) is in the block of `first`: its floats in the page, and how many. */
-static atom_status piece(swap_disk *d, uint64_t step, swap_state part, uint64_t first, uint64_t n,
-                         float **floats, uint64_t *some)
-{
-    uint64_t i = first / d->blocks.each, from = first % d->blocks.each;
-    uint64_t left = swap_block_elements(d->blocks, i) - from;
-    atom_status st = turn_to(d, step, i);
-    *floats = (float *)(void *)d->page + part * swap_block_part(d->blocks, i) + from;
-    *some = n < left ? n : left;
-    return st;
-}
-
-atom_status swap_disk_get(swap_disk *d, uint64_t step, swap_state part, uint64_t first, uint64_t n,
-                          float *to)
-{
-    ATOM_ASSERT(first + n <= d->blocks.extent);
-    for (uint64_t some; n > 0; first += some, to += some, n -= some) {
-        float *floats;
-        atom_status st = piece(d, step, part, first, n, &floats, &some);
-        if (st != ATOM_OK)
-            return st;
-        memcpy(to, floats, some * 4);
-    }
-    return ATOM_OK;
-}
-
-atom_status swap_disk_put(swap_disk *d, uint64_t step, swap_state part, uint64_t first, uint64_t n,
+atom_status swap_disk_put(swap_disk *d, swap_state part, uint64_t first, uint64_t n,
                           const float *from)
 {
     ATOM_ASSERT(first + n <= d->blocks.extent);
     for (uint64_t some; n > 0; first += some, from += some, n -= some) {
         float *floats;
-        atom_status st = piece(d, step, part, first, n, &floats, &some);
+        atom_status st = page_piece(d, &d->page, d->present, part, first, n, &floats, &some);
         if (st != ATOM_OK)
             return st;
         memcpy(floats, from, some * 4);
-        d->page_dirty = true;
+        d->page.dirty = true;
     }
     return ATOM_OK;
+}
+
+/* --- snapshots ------------------------------------------------------------------------------- */
+
+atom_status swap_snapshot_open(swap_disk *d, swap_snapshot **out)
+{
+    ATOM_ASSERT(!d->snapshot);
+    swap_snapshot *s = atom_alloc(1, sizeof *s);
+    if (!s)
+        return atom_fail_memory("a snapshot", sizeof *s);
+    s->disk = d;
+    s->page.generation = d->present;
+    d->snapshot = s;
+    atom_status st = swap_disk_flush(d);
+    if (st == ATOM_OK)
+        st = page_open(d, &s->page);
+    if (st != ATOM_OK) {
+        swap_snapshot_close(&s);
+        return st;
+    }
+    *out = s;
+    return ATOM_OK;
+}
+
+atom_status swap_snapshot_get(swap_snapshot *s, swap_state part, uint64_t first, uint64_t n,
+                              float *to)
+{
+    return page_get(s->disk, &s->page, s->page.generation, part, first, n, to);
+}
+
+void swap_snapshot_close(swap_snapshot **snapshot)
+{
+    swap_snapshot *s = *snapshot;
+    if (!s)
+        return;
+    s->disk->snapshot = NULL;
+    page_close(s->disk, &s->page);
+    atom_free(s);
+    *snapshot = NULL;
 }

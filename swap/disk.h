@@ -1,15 +1,16 @@
 /*
  * The optimizer's state on disk (DESIGN D9): master weights and both Adam moments in blocks over a
- * store, twice. The updates of step s read generation s - 1 and write generation s, and
- * swap_disk_commit(s) makes that the state to go back to; so whenever the process or the power
- * dies, one of the two generations is whole and known to be.
+ * store, three times. The updates of a step read the present generation and write another;
+ * swap_disk_commit() makes that the present one, durably. So whenever the process or the power
+ * dies, one generation is whole and known to be. The third lets a snapshot keep a generation for as
+ * long as it takes to write a checkpoint of it, while training goes on with the other two.
  *
  * A block is `each` elements of the canonical vector (the last may be short), laid out as
  * [master][m][v] f32, each part rounded up to whole sectors: one read and one write per block and
  * step. Blocks do not depend on the plan, so that a state outlives its plan.
  *
  * Thread: load() from one thread and save(), commit() from another (the tape's two disk streams);
- * everything else between runs. Errors: those of the store.
+ * a snapshot from a third; everything else between runs. Errors: those of the store.
  */
 #ifndef SWAP_DISK_H
 #define SWAP_DISK_H
@@ -56,6 +57,9 @@ static inline uint64_t swap_blocks_bytes(swap_blocks b)
 typedef enum swap_state { SWAP_STATE_MASTER, SWAP_STATE_M, SWAP_STATE_V } swap_state;
 
 typedef struct swap_disk swap_disk;
+typedef struct swap_snapshot swap_snapshot;
+enum { SWAP_GENERATIONS = 3 };
+
 typedef struct swap_disk_config {
     const char *path;
     store_kind kind;
@@ -67,29 +71,41 @@ typedef struct swap_disk_config {
     const struct store_engine *engine; /* tests; NULL: by kind */
 } swap_disk_config;
 
+typedef struct swap_disk_facts {
+    store_facts store;         /* its `committed` is the disk's own affair */
+    uint64_t step;             /* the newest that can be gone back to; 0: none */
+    uint32_t generation, next; /* the present one, and the one that the next commit makes present */
+} swap_disk_facts;
+
 ATOM_MUST atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out);
 /* NULL-safe, clears the pointer; the file stays. What put() wrote and nobody flushed is lost. */
 void swap_disk_close(swap_disk **disk);
-/* committed: the newest step that can be gone back to; 0: none. */
-store_facts swap_disk_about(const swap_disk *disk);
+swap_disk_facts swap_disk_about(const swap_disk *disk);
 
-/* A block, or a run of them, of the generation of `step`, at `offset` of it; blocks until done. */
-ATOM_MUST atom_status swap_disk_load(swap_disk *disk, uint64_t step, uint64_t offset, void *to,
+/* A block of the present generation at `offset` of it; a block of the next one. Until done. */
+ATOM_MUST atom_status swap_disk_load(swap_disk *disk, uint64_t offset, void *to, uint64_t bytes);
+ATOM_MUST atom_status swap_disk_save(swap_disk *disk, uint64_t offset, const void *from,
                                      uint64_t bytes);
-ATOM_MUST atom_status swap_disk_save(swap_disk *disk, uint64_t step, uint64_t offset,
-                                     const void *from, uint64_t bytes);
+/* All blocks are saved: the next generation is the present one, and is that of `step`. */
 ATOM_MUST atom_status swap_disk_commit(swap_disk *disk, uint64_t step);
-/* Nothing is committed any more: before generations are overwritten from outside. */
+/* No step is committed any more: before the present generation is replaced from outside. */
 ATOM_MUST atom_status swap_disk_forget(swap_disk *disk);
 
 /*
- * Elements [first, first + n) of one part of the state of `step`, between runs, through one block
- * of memory: cheap in ascending order, whatever the parts. flush() writes what put() left there.
+ * Elements [first, first + n) of one part of the present generation, between runs, through one
+ * block of memory: cheap in ascending order, whatever the parts. flush() writes what put() left.
  */
-ATOM_MUST atom_status swap_disk_get(swap_disk *disk, uint64_t step, swap_state part, uint64_t first,
-                                    uint64_t n, float *to);
-ATOM_MUST atom_status swap_disk_put(swap_disk *disk, uint64_t step, swap_state part, uint64_t first,
-                                    uint64_t n, const float *from);
+ATOM_MUST atom_status swap_disk_get(swap_disk *disk, swap_state part, uint64_t first, uint64_t n,
+                                    float *to);
+ATOM_MUST atom_status swap_disk_put(swap_disk *disk, swap_state part, uint64_t first, uint64_t n,
+                                    const float *from);
 ATOM_MUST atom_status swap_disk_flush(swap_disk *disk);
+
+/* Keeps the present generation as it is until closed; one at a time; between runs. get() is as
+ * above, from one thread of its own. Close between runs too. */
+ATOM_MUST atom_status swap_snapshot_open(swap_disk *disk, swap_snapshot **out);
+ATOM_MUST atom_status swap_snapshot_get(swap_snapshot *snapshot, swap_state part, uint64_t first,
+                                        uint64_t n, float *to);
+void swap_snapshot_close(swap_snapshot **snapshot);
 
 #endif

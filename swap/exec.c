@@ -181,16 +181,14 @@ static atom_status on_load(void *arg)
 {
     const launch *l = arg;
     const swap_instr *in = l->in;
-    return swap_disk_load(l->exec->disk, l->exec->step.update_step - 1, in->src.offset,
-                          at(l->exec, in->dst), in->src.bytes);
+    return swap_disk_load(l->exec->disk, in->src.offset, at(l->exec, in->dst), in->src.bytes);
 }
 
 static atom_status on_store(void *arg)
 {
     const launch *l = arg;
     const swap_instr *in = l->in;
-    return swap_disk_save(l->exec->disk, l->exec->step.update_step, in->dst.offset,
-                          at(l->exec, in->src), in->src.bytes);
+    return swap_disk_save(l->exec->disk, in->dst.offset, at(l->exec, in->src), in->src.bytes);
 }
 
 static atom_status on_commit(void *arg)

@@ -124,10 +124,31 @@ static atom_status open_file(store *s, const char *path, int more, bool *missing
     return ATOM_OK;
 }
 
+/* The last block is reserved and never written: a file that was cut stays short, however far later
+ * writes reach, and what reads as zeros then is not taken for data. */
+static uint64_t whole_bytes(const store *s)
+{
+    return STORE_DATA_AT + s->bytes + STORE_ALIGN;
+}
+
+static atom_status check_whole(const store *s)
+{
+    struct stat info;
+    if (fstat(s->fd, &info))
+        return atom_fail_errno(errno, "%s", s->path);
+    if ((uint64_t)info.st_size >= whole_bytes(s))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_RUNTIME,
+        "%s: the file is too short; it was cut while it was in use; remove it and resume "
+        "from the last checkpoint",
+        s->path);
+}
+
 /* Space for the data area, taken at once, so that a full disk shows before training. */
 static atom_status reserve(store *s)
 {
-    uint64_t whole = STORE_DATA_AT + s->bytes;
+    uint64_t whole = whole_bytes(s);
     int code = posix_fallocate(s->fd, 0, (off_t)whole);
     struct statvfs disk;
     if (code == 0)
@@ -207,7 +228,9 @@ atom_status store_commit(store *s, uint64_t step)
     commit c = {.owner = s->owner, .sequence = s->sequence + 1, .step = step};
     memcpy(c.magic, MAGIC, sizeof c.magic);
     c.check = check_of(&c, offsetof(commit, check));
-    atom_status st = sync_file(s);
+    atom_status st = check_whole(s);
+    if (st == ATOM_OK)
+        st = sync_file(s);
     memset(s->block, 0, STORE_ALIGN);
     memcpy(s->block, &c, sizeof c);
     if (st == ATOM_OK)
@@ -300,6 +323,8 @@ static atom_status open_or_make(store *s, bool create)
         return make_file(s);
     if (st == ATOM_OK)
         st = head_read(s);
+    if (st == ATOM_OK)
+        st = check_whole(s);
     return st == ATOM_OK ? commit_read(s) : st;
 }
 

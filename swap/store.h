@@ -11,6 +11,8 @@
  * file and buffers, else libaio, else positioned reads and writes on threads. All give the same
  * bytes.
  *
+ * A file that is cut while it is in use ends the run at the next commit at the latest.
+ *
  * Durability: store_commit(step) makes everything written before it survive a loss of power, then
  * says so in one of two alternating, checksummed records. A caller that writes step s only where
  * step s - 2 stood can always go back to the last committed step.
@@ -18,8 +20,8 @@
  * Units: bytes. Offsets count from the start of the data area. Offsets, sizes and buffers are
  * multiples of STORE_ALIGN.
  *
- * Thread: open, commit and close from one thread with no lane busy; each lane from one thread at a
- * time.
+ * Thread: open, commit and close from one thread with no lane writing; each lane from one thread at
+ * a time.
  *
  * Errors: ATOM_E_RESOURCE when the disk is full (exit 4), ATOM_E_RUNTIME when it fails to read or
  * write (exit 1), ATOM_E_FORMAT for a file that is not ours (exit 3), ATOM_E_USAGE when another run

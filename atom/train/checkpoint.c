@@ -305,14 +305,15 @@ atom_status train_state_read(const char *path, train_state *state)
     return st;
 }
 
-static char *disk_state_name(int64_t step)
+static char *disk_state_name(uint32_t generation)
 {
-    return atom_format("optimizer-%d.json", (int)(step % 2));
+    return atom_format("optimizer-%u.json", generation);
 }
 
-atom_status train_disk_state_write(const char *output_dir, const train_state *state)
+atom_status train_disk_state_write(const char *output_dir, uint32_t generation,
+                                   const train_state *state)
 {
-    char *name = disk_state_name(state->step);
+    char *name = disk_state_name(generation);
     if (!name)
         return atom_fail_memory("a file name", 32);
     atom_status st = write_state(output_dir, name, state);
@@ -320,9 +321,10 @@ atom_status train_disk_state_write(const char *output_dir, const train_state *st
     return st;
 }
 
-atom_status train_disk_state_read(const char *output_dir, int64_t step, train_state *state)
+atom_status train_disk_state_read(const char *output_dir, uint32_t generation, int64_t step,
+                                  train_state *state)
 {
-    char *name = disk_state_name(step);
+    char *name = disk_state_name(generation);
     char *path = name ? atom_path_join(output_dir, name) : NULL;
     atom_status st = path ? train_state_read(path, state) : atom_fail_memory("a file name", 32);
     if (st == ATOM_OK && state->step != step)

@@ -50,11 +50,12 @@ ATOM_MUST atom_status train_checkpoint_load(const char *path, train_checkpoint *
 /* The newest whole checkpoint of output_dir, or NULL in *path when there is none. */
 ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **path);
 
-/* The state that belongs to a generation of the disk tier, in output_dir/optimizer-0.json or -1:
- * written before the step is committed there, so that the committed one is always described. */
-ATOM_MUST atom_status train_disk_state_write(const char *output_dir, const train_state *state);
-ATOM_MUST atom_status train_disk_state_read(const char *output_dir, int64_t step,
-                                            train_state *state);
+/* The state that belongs to a generation of the disk tier, in output_dir/optimizer-N.json: written
+ * before the step is committed there, so that the committed one is always described. */
+ATOM_MUST atom_status train_disk_state_write(const char *output_dir, uint32_t generation,
+                                             const train_state *state);
+ATOM_MUST atom_status train_disk_state_read(const char *output_dir, uint32_t generation,
+                                            int64_t step, train_state *state);
 
 /* atom_state.json alone (`atom inspect`). */
 ATOM_MUST atom_status train_state_read(const char *path, train_state *state);

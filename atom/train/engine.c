@@ -143,13 +143,13 @@ static char *slab_at(train_engine *e, uint64_t offset)
 static atom_status disk_get(void *ctx, uint64_t first, uint64_t n, float *to)
 {
     const train_part *p = ctx;
-    return swap_disk_get(p->engine->disk, p->engine->disk_step, p->part, first, n, to);
+    return swap_disk_get(p->engine->disk, p->part, first, n, to);
 }
 
 static atom_status disk_put(void *ctx, uint64_t first, uint64_t n, const float *from)
 {
     const train_part *p = ctx;
-    return swap_disk_put(p->engine->disk, p->engine->disk_step, p->part, first, n, from);
+    return swap_disk_put(p->engine->disk, p->part, first, n, from);
 }
 
 file_vector train_engine_vector(train_engine *e, swap_state part)
@@ -161,9 +161,8 @@ file_vector train_engine_vector(train_engine *e, swap_state part)
     return file_vector_memory((float *)(void *)slab_at(e, place[part]));
 }
 
-atom_status train_engine_replace(train_engine *e, uint32_t step)
+atom_status train_engine_replace(train_engine *e)
 {
-    e->disk_step = step;
     return e->disk ? swap_disk_forget(e->disk) : ATOM_OK;
 }
 
@@ -270,17 +269,12 @@ static double sum_losses(train_engine *e)
     return sum;
 }
 
-/* Around a tape that runs the updates of `step` (0: none). */
+/* In front of a tape that runs the updates of `step` (0: none). */
 static atom_status before_updates(const train_engine *e, uint32_t step, int64_t targets)
 {
     if (!e->disk || step == 0 || !e->c.before_commit)
         return ATOM_OK;
     return e->c.before_commit(e->c.ctx, step, targets);
-}
-static void after_updates(train_engine *e, uint32_t step)
-{
-    if (step)
-        e->disk_step = step;
 }
 
 atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
@@ -303,7 +297,6 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
         st = swap_exec_run(e->exec, e->low->tapes[kind], &args, &run);
     if (st != ATOM_OK)
         return st;
-    after_updates(e, args.update_step);
     e->pending_step = clip ? step : 0;
     e->pending_rate = learning_rate;
     result->loss = targets ? sum_losses(e) / (double)targets : 0;
@@ -332,10 +325,8 @@ atom_status train_engine_drain(train_engine *e)
     atom_status st = before_updates(e, e->pending_step, 0);
     if (st == ATOM_OK)
         st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_DRAIN], &args, NULL);
-    if (st == ATOM_OK) {
-        after_updates(e, e->pending_step);
+    if (st == ATOM_OK)
         e->pending_step = 0;
-    }
     return st;
 }
 

@@ -42,7 +42,6 @@ typedef struct train_engine {
     uint32_t pending_step; /* step whose update has not run; 0: none */
     double pending_rate;   /* its learning rate */
     swap_disk *disk;       /* NULL: the state is in the slab */
-    uint32_t disk_step;    /* the generation that is the present state */
     train_part parts[SWAP_STATE_N];
     uint64_t init_seed;
 } train_engine;
@@ -55,8 +54,8 @@ void train_engine_close(train_engine **e);
 file_vector train_engine_vector(train_engine *e, swap_state part);
 /* First weights, and moments of zero. */
 ATOM_MUST atom_status train_engine_init(train_engine *e, uint64_t seed);
-/* The state that is put from now on is that after `step`; what was committed is forgotten. */
-ATOM_MUST atom_status train_engine_replace(train_engine *e, uint32_t step);
+/* The state will be put anew: what was committed is forgotten. */
+ATOM_MUST atom_status train_engine_replace(train_engine *e);
 /* Rounds master to the wire copy. After loading or initialising. */
 ATOM_MUST atom_status train_engine_sync(train_engine *e);
 

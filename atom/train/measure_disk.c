@@ -32,8 +32,8 @@ static void *pass(void *arg)
     p->status = ATOM_OK;
     for (; p->status == ATOM_OK && (seconds < PROBE_SECONDS || n < PROBE_BLOCKS); n++) {
         uint64_t at = swap_block_offset(p->blocks, n % PROBE_BLOCKS);
-        p->status = p->write ? swap_disk_save(p->disk, 1, at, p->memory, bytes)
-                             : swap_disk_load(p->disk, 2, at, p->memory, bytes);
+        p->status = p->write ? swap_disk_save(p->disk, at, p->memory, bytes)
+                             : swap_disk_load(p->disk, at, p->memory, bytes);
         seconds = atom_clock_seconds() - begin;
     }
     p->bytes_per_second = (double)(n * bytes) / seconds;
@@ -55,9 +55,9 @@ static atom_status fill(swap_disk *disk, swap_blocks blocks, const char *memory)
 {
     atom_status st = ATOM_OK;
     for (uint64_t i = 0; i < PROBE_BLOCKS && st == ATOM_OK; i++)
-        st = swap_disk_save(disk, 2, swap_block_offset(blocks, i), memory,
-                            swap_block_bytes(blocks, i));
-    return st;
+        st =
+            swap_disk_save(disk, swap_block_offset(blocks, i), memory, swap_block_bytes(blocks, i));
+    return st == ATOM_OK ? swap_disk_commit(disk, 1) : st;
 }
 
 static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, part_device *d)
@@ -70,7 +70,7 @@ static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, pa
     pass(&out);
     ATOM_TRY(out.status);
     double begin = atom_clock_seconds();
-    ATOM_TRY(swap_disk_commit(disk, 1));
+    ATOM_TRY(swap_disk_commit(disk, 2));
     d->disk_sync_seconds = atom_clock_seconds() - begin;
     pass(&in);
     ATOM_TRY(in.status);

@@ -180,13 +180,17 @@ void trainer_fill_state(const trainer *t, train_state *state)
     state->max_steps = t->config->max_steps;
 }
 
-static atom_status save(trainer *t)
+/* `last`: nothing comes after it, so it is written here and now. */
+static atom_status save(trainer *t, bool last)
 {
     char *path = NULL;
     atom_status st;
-    ATOM_TRY(train_engine_drain(t->engine));
     ATOM_TRY(train_metrics_sync(t->metrics));
     trainer_fill_state(t, &t->state);
+    if (t->engine->disk && !last)
+        return trainer_snapshot_ask(t);
+    ATOM_TRY(trainer_snapshot_finish(t));
+    ATOM_TRY(train_engine_drain(t->engine));
     train_checkpoint c = trainer_checkpoint(t);
     ATOM_TRY(train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path));
     atom_free(t->summary.checkpoint);
@@ -203,6 +207,7 @@ static atom_status run_steps(trainer *t)
     int64_t saved = t->state.step, evaluated = -1;
     while (t->state.step < c->max_steps) {
         ATOM_TRY(one_step(t));
+        ATOM_TRY(trainer_snapshot_poll(t));
         int64_t step = t->state.step;
         if (t->val && step % c->eval_steps == 0) {
             ATOM_TRY(evaluate(t));
@@ -212,7 +217,7 @@ static atom_status run_steps(trainer *t)
         if (stop || step == c->max_steps || (c->save_steps > 0 && step % c->save_steps == 0)) {
             if (step == c->max_steps && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
-            ATOM_TRY(save(t));
+            ATOM_TRY(save(t, stop || step == c->max_steps));
             saved = step;
         }
         if (stop && step < c->max_steps) {

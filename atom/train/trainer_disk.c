@@ -43,19 +43,22 @@ bool trainer_disk_resume(trainer *t, const char *checkpoint)
 {
     train_state stored, saved = {0};
     char *path = checkpoint ? atom_path_join(checkpoint, "atom_state.json") : NULL;
-    uint64_t committed = t->engine->disk ? swap_disk_about(t->engine->disk).committed : 0;
+    swap_disk_facts facts = {0};
+    if (t->engine->disk)
+        facts = swap_disk_about(t->engine->disk);
+    uint64_t committed = facts.step;
     bool newer = committed > 0 && resumes_automatically(t);
     if (newer && path && train_state_read(path, &saved) == ATOM_OK)
         newer = (int64_t)committed > saved.step;
     atom_free(path);
     if (!newer)
         return false;
-    if (train_disk_state_read(trainer_store_dir(t), (int64_t)committed, &stored) != ATOM_OK) {
+    if (train_disk_state_read(trainer_store_dir(t), facts.generation, (int64_t)committed,
+                              &stored) != ATOM_OK) {
         trainer_note(t, "the optimizer's state on disk is not used: %s", atom_fail_message());
         return false;
     }
     t->state = stored;
-    t->engine->disk_step = (uint32_t)committed;
     return true;
 }
 
@@ -70,13 +73,13 @@ atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets)
         s.tokens_seen += targets;
         s.loss = (double)NAN;
     }
-    return train_disk_state_write(trainer_store_dir(t), &s);
+    return train_disk_state_write(trainer_store_dir(t), swap_disk_about(t->engine->disk).next, &s);
 }
 
 void trainer_disk_done(const trainer *t)
 {
-    for (int64_t step = 0; step < 2; step++) {
-        char *path = atom_format("%s/optimizer-%d.json", trainer_store_dir(t), (int)step);
+    for (int i = 0; i < SWAP_GENERATIONS; i++) {
+        char *path = atom_format("%s/optimizer-%d.json", trainer_store_dir(t), i);
         if (path)
             (void)unlink(path);
         atom_free(path);
@@ -90,7 +93,7 @@ void trainer_disk_note(const trainer *t)
     if (!t->engine->disk)
         return;
     char step[24], day[24];
-    store_facts facts = swap_disk_about(t->engine->disk);
+    store_facts facts = swap_disk_about(t->engine->disk).store;
     double bytes = (double)swap_blocks_bytes(t->engine->low->layout.blocks);
     double steps =
         t->plan->predicted_step_seconds > 0 ? 86400 / t->plan->predicted_step_seconds : 0;

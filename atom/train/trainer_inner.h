@@ -12,6 +12,8 @@
 #include "atom/train/schedule.h"
 #include "atom/train/trainer.h"
 
+typedef struct trainer_snapshot trainer_snapshot;
+
 struct trainer {
     const train_config *config;
     train_hooks hooks;
@@ -32,6 +34,7 @@ struct trainer {
     double *step_seconds; /* of this run, for the median */
     size_t steps_n, steps_room;
     train_summary summary;
+    trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
 };
 
 /* One line for people, through the hook. */
@@ -40,6 +43,12 @@ void trainer_note(const trainer *t, const char *fmt, ...) ATOM_PRINTF(2, 3);
 train_checkpoint trainer_checkpoint(trainer *t);
 /* What of the state does not change from step to step. */
 void trainer_fill_state(const trainer *t, train_state *state);
+
+/* trainer_snapshot.c: a checkpoint of the present step, written while training goes on; poll after
+ * every step, finish before the engine closes. Failures surface at poll or finish. */
+ATOM_MUST atom_status trainer_snapshot_ask(trainer *t);
+ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
+ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
 
 /* trainer_disk.c: plans that keep the optimizer's state on disk. */
 const char *trainer_store_dir(const trainer *t);

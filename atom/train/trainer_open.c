@@ -283,22 +283,13 @@ static atom_status fill_weights(trainer *t, const char *resume)
 {
     atom_status st;
     file_vector master = train_engine_vector(t->engine, SWAP_STATE_MASTER);
+    ATOM_TRY(train_engine_replace(t->engine));
     if (resume) {
         train_checkpoint c = trainer_checkpoint(t);
-        char *path = atom_path_join(resume, "atom_state.json");
-        /* the step decides which generation of a disk tier is written; the load itself judges */
-        st = path && train_state_read(path, &c.state) == ATOM_OK
-                 ? train_engine_replace(t->engine, (uint32_t)c.state.step)
-                 : ATOM_OK;
-        atom_free(path);
-        if (st == ATOM_OK)
-            st = train_checkpoint_load(resume, &c);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(train_checkpoint_load(resume, &c));
         t->state = c.state;
         return ATOM_OK;
     }
-    ATOM_TRY(train_engine_replace(t->engine, 0));
     ATOM_TRY(train_engine_init(t->engine, (uint64_t)t->config->seed));
     if (t->bench->model.has_weights)
         ATOM_TRY(file_weights_read_to(t->bench->model.dir, t->bench->g, master));
@@ -420,6 +411,8 @@ void trainer_close(trainer **t_ref)
     if (!t)
         return;
     if (t->trace && swap_trace_close(&t->trace) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    if (trainer_snapshot_finish(t) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     train_metrics_close(&t->metrics);
     train_engine_close(&t->engine);

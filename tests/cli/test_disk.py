@@ -50,6 +50,17 @@ class Disk(TrainCase):
             self.train(out, "--optimizer-state", second, "--resume-from-checkpoint", "auto")
             self.assertEqual(self.weights(out, 6), self.weights("memory-memory", 6), out)
 
+    def test_checkpoints_are_written_while_it_trains(self):
+        """Of a snapshot, with and without clipping: the same files as from memory."""
+        for clip in (1, 0):
+            more = ["--save-steps", 2, "--max-grad-norm", clip, "--save-total-limit", 0]
+            self.train(f"memory{clip}", *more, steps=9)
+            self.train(f"disk{clip}", *more, *DISK, steps=9)
+            for step in (2, 4, 6, 8, 9):
+                for name in ("model.safetensors", "optimizer.safetensors", "atom_state.json"):
+                    self.assertEqual(self.read(f"disk{clip}", f"checkpoint-{step}", name),
+                                     self.read(f"memory{clip}", f"checkpoint-{step}", name), (clip, step, name))
+
     def kill_soon(self, out, pick, *more, steps):
         """Starts a run and ends it a few steps later, wherever it is then."""
         process = self.start_atom(*self.args(out, *DISK, *more, steps=steps))
@@ -65,11 +76,11 @@ class Disk(TrainCase):
         return err
 
     def test_killed_at_any_moment(self):
-        """No checkpoint is ever saved: only what is committed on disk survives."""
+        """Mostly no checkpoint is saved: only what is committed on disk survives."""
         steps, pick, resumed = max(40, KILLS * 3), random.Random(7), 0
         self.train("whole", steps=steps)
         for _ in range(KILLS):
-            err = self.kill_soon("killed", pick, "--save-steps", 0, "--resume-from-checkpoint", "auto",
+            err = self.kill_soon("killed", pick, "--save-steps", pick.choice([0, 0, 2]), "--resume-from-checkpoint", "auto",
                                  "--store", pick.choice(["auto", "libaio", "threads"]),
                                  "--threads", pick.choice([1, 2]), steps=steps)
             resumed += "resumed from the optimizer's state on disk" in err

@@ -63,8 +63,8 @@ static void *copy_of(const void *data, uint64_t bytes)
 }
 
 /* One part of the state: from the slab, or off the disk. */
-static atom_status keep_part(const harness_run *run, const gen_lowered *low, swap_disk *disk,
-                             const char *slab, swap_state part, float **out)
+static atom_status keep_part(const gen_lowered *low, swap_disk *disk, const char *slab,
+                             swap_state part, float **out)
 {
     const swap_host_layout *h = &low->layout;
     const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
@@ -75,7 +75,7 @@ static atom_status keep_part(const harness_run *run, const gen_lowered *low, swa
     *out = atom_alloc(h->extent, 4);
     if (!*out)
         return atom_fail_memory("a result", 1);
-    return swap_disk_get(disk, run->steps, part, 0, h->extent, *out);
+    return swap_disk_get(disk, part, 0, h->extent, *out);
 }
 
 static atom_status keep_state(const harness_run *run, const gen_lowered *low, swap_disk *disk,
@@ -84,10 +84,10 @@ static atom_status keep_state(const harness_run *run, const gen_lowered *low, sw
     const swap_host_layout *h = &low->layout;
     atom_status st;
     out->extent = h->extent;
-    ATOM_TRY(keep_part(run, low, disk, slab, SWAP_STATE_MASTER, &out->master));
-    ATOM_TRY(keep_part(run, low, disk, slab, SWAP_STATE_M, &out->m));
-    ATOM_TRY(keep_part(run, low, disk, slab, SWAP_STATE_V, &out->v));
-    if (disk && swap_disk_about(disk).committed != run->steps)
+    ATOM_TRY(keep_part(low, disk, slab, SWAP_STATE_MASTER, &out->master));
+    ATOM_TRY(keep_part(low, disk, slab, SWAP_STATE_M, &out->m));
+    ATOM_TRY(keep_part(low, disk, slab, SWAP_STATE_V, &out->v));
+    if (disk && swap_disk_about(disk).step != run->steps)
         return atom_fail(ATOM_E_RUNTIME, "step %u was not committed", run->steps);
     out->wire = copy_of(slab + h->wire, h->extent * atom_dtype_bytes(run->g->dtype));
     return out->wire ? ATOM_OK : atom_fail_memory("a result", 1);
@@ -115,9 +115,9 @@ static atom_status first_weights(const harness_run *run, const gen_lowered *low,
             ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(master[e]);
     }
     if (disk) {
-        ATOM_TRY(swap_disk_put(disk, 0, SWAP_STATE_MASTER, 0, h->extent, master));
-        ATOM_TRY(swap_disk_put(disk, 0, SWAP_STATE_M, 0, h->extent, zero));
-        ATOM_TRY(swap_disk_put(disk, 0, SWAP_STATE_V, 0, h->extent, zero));
+        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_MASTER, 0, h->extent, master));
+        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_M, 0, h->extent, zero));
+        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_V, 0, h->extent, zero));
         ATOM_TRY(swap_disk_flush(disk));
     }
 fail:
