@@ -56,6 +56,10 @@ typedef struct file_model {
 ATOM_MUST atom_status file_model_resolve(const char *spec, file_model *out);
 void file_model_free(file_model *model);
 
+/* Those of tokenizer, chat template and generation settings that the model in `from` has into `to`,
+ * byte for byte, in place of what is there. */
+ATOM_MUST atom_status file_model_copy(const char *from, const char *to);
+
 /* --- weights --------------------------------------------------------------------------------- */
 
 /*

@@ -337,18 +337,35 @@ atom_status train_disk_state_read(const char *output_dir, uint32_t generation, i
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-static atom_status write_tokenizer(const char *dir, const char *data)
+/* NULL where dir is NULL or has no tokenizer.json. */
+static atom_status load_tokenizer(const char *dir, text_tokenizer **out)
 {
-    text_tokenizer *tokenizer = NULL;
-    char *from = data ? atom_path_join(data, "tokenizer.json") : NULL;
+    char *path = dir ? atom_path_join(dir, "tokenizer.json") : NULL;
     atom_status st = ATOM_OK;
-    if (!data || !from || !atom_path_exists(from))
-        goto fail;
-    ATOM_TRY(text_tokenizer_load(from, &tokenizer));
-    ATOM_TRY(text_tokenizer_save_model(tokenizer, dir));
+    if (dir && !path)
+        st = atom_fail_memory("a path", strlen(dir));
+    else if (dir && atom_path_exists(path))
+        st = text_tokenizer_load(path, out);
+    atom_free(path);
+    return st;
+}
+
+/* The data's tokenizer; where the model that training started from has the same one, or the data
+ * has none, the model's own files. */
+static atom_status write_tokenizer(const char *dir, const train_checkpoint *c)
+{
+    text_tokenizer *data = NULL, *model = NULL;
+    atom_status st;
+    ATOM_TRY(load_tokenizer(c->data, &data));
+    if (load_tokenizer(c->model_dir, &model) != ATOM_OK)
+        model = NULL; /* one that atom cannot read is not the data's */
+    if (data)
+        ATOM_TRY(text_tokenizer_save_model(data, dir));
+    if (c->model_dir && (!data || (model && text_tokenizer_equal(data, model))))
+        ATOM_TRY(file_model_copy(c->model_dir, dir));
 fail:
-    text_tokenizer_close(&tokenizer);
-    atom_free(from);
+    text_tokenizer_close(&data);
+    text_tokenizer_close(&model);
     return st;
 }
 
@@ -358,7 +375,7 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_config_write(dir, c->config, c->source, c->end_token));
     ATOM_TRY(file_weights_write_from(dir, c->g, c->master));
-    ATOM_TRY(write_tokenizer(dir, c->data));
+    ATOM_TRY(write_tokenizer(dir, c));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(write_trainer_state(dir, &c->state));
     ATOM_TRY(write_state(dir, "atom_state.json", &c->state));

@@ -32,9 +32,11 @@ typedef struct train_state {
 typedef struct train_checkpoint {
     const graph *g;
     const graph_config *config;
-    const char *source; /* imported config.json to keep unknown keys of, or NULL */
-    const char *data;   /* data set directory whose tokenizer travels along, or NULL */
-    int64_t end_token;  /* -1: unknown */
+    const char *source;    /* imported config.json to keep unknown keys of, or NULL */
+    const char *data;      /* data set directory whose tokenizer travels along, or NULL */
+    const char *model_dir; /* where training started from: its tokenizer files travel along where
+                              the tokenizer is the same; or NULL */
+    int64_t end_token;     /* -1: unknown */
     file_vector master, m, v;
     train_state state;
 } train_checkpoint;

@@ -228,6 +228,7 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .config = &t->bench->model.config,
                               .source = t->bench->model.source,
                               .data = t->config->data,
+                              .model_dir = t->bench->model.dir,
                               .end_token = t->end_token,
                               .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
                               .m = train_engine_vector(t->engine, SWAP_STATE_M),
