@@ -112,7 +112,11 @@ static void fill_bf16(krn_table *t)
 
 void krn_cuda_table_fill(krn_table *table, atom_dtype dtype, const char *backend, const char *isa)
 {
-    *table = (krn_table){.backend = backend, .dtype = dtype, .isa = isa, .copy = krn_cuda_copy};
+    *table = (krn_table){.backend = backend,
+                         .dtype = dtype,
+                         .isa = isa,
+                         .copy = krn_cuda_copy,
+                         .can = KRN_CAN_GROUPED};
     if (dtype == ATOM_F32)
         fill_f32(table);
     else
