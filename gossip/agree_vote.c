@@ -145,6 +145,24 @@ static uint32_t justified(const gsp_agree *a, const gsp_message *m, bool *again)
     return gsp_quorum(gsp_agree_roster(a)->n, bits) ? bits : 0;
 }
 
+/* Each contributor signed for what the proposal says that it brought. */
+static bool backed(const gsp_agree *a, const gsp_propose *p)
+{
+    for (uint32_t i = 0; i < p->proposal.n_contributors; i++) {
+        const gsp_contributor *c = &p->proposal.contributor[i];
+        const gsp_member *who = &gsp_agree_roster(a)->member[c->member];
+        gsp_contribution brought = {.root = c->root, .tokens = c->tokens, .samples = c->samples};
+        gsp_hash hash;
+        uint32_t k = 0;
+        while (k < p->n_promises && !gsp_member_equal(&p->promise[k].signer, who))
+            k++;
+        gsp_contribution_hash(&a->seals, &brought, &hash);
+        if (k == p->n_promises || !gsp_hash_equal(&hash, &p->promise[k].root))
+            return false;
+    }
+    return true;
+}
+
 void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
 {
     const gsp_statement *s = &m->as.propose.statement;
@@ -171,7 +189,8 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
     gsp_proposal_hash(&a->seals, &m->as.propose.proposal, &hash);
     uint32_t promised = justified(a, m, &again);
     if (!gsp_hash_equal(&hash, &s->subject) || promised == 0 ||
-        gsp_proposal_wrong(a, &m->as.propose.proposal, promised, again)) {
+        gsp_proposal_wrong(a, &m->as.propose.proposal, promised, again) ||
+        (!again && !backed(a, &m->as.propose))) {
         a->stats.refused++;
         return;
     }

@@ -162,9 +162,6 @@ void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gs
     put_hash(&t, &c->root);
     put_u64(&t, c->tokens);
     put_u64(&t, c->samples);
-    put_u64(&t, c->rates.up_bytes_per_s);
-    put_u64(&t, c->rates.down_bytes_per_s);
-    put_u8(&t, c->rates.accepts);
     seals->hash(seals->context, bytes, t.n, out);
 }
 

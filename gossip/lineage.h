@@ -38,6 +38,7 @@ bool gsp_proposal_fits(const gsp_proposal *proposal);
 size_t gsp_message_bytes(gsp_message_kind kind);
 
 void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *proposal, gsp_hash *out);
+/* Of root, tokens and samples: what a proposal repeats of it. Rates are only advice. */
 void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gsp_hash *out);
 void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part, gsp_hash *out);
 /* Without the seal: a lineage's id. */

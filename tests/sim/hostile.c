@@ -15,9 +15,52 @@ static void reseal(sim_host *h, gsp_message *m)
     gsp_statement_seal(&seals, &p->statement);
 }
 
-static void lie_proposal(sim_world *w, sim_host *h, gsp_proposal *p)
+/* Weights and totals as the rules want them: a lie that adds up. */
+static void add_up(const sim_host *h, gsp_proposal *p)
 {
-    switch (sim_below(&w->random, 6)) {
+    uint32_t anywhere = 0;
+    gsp_weigh(p->contributor, p->n_contributors);
+    p->tokens = h->agree.certificate.proposal.tokens;
+    p->samples = h->agree.certificate.proposal.samples;
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        p->part[k].weight =
+            gsp_included_weight(p->contributor, p->n_contributors, p->part[k].included);
+        anywhere |= p->part[k].included;
+    }
+    for (uint32_t i = 0; i < p->n_contributors; i++) {
+        p->tokens += anywhere >> i & 1 ? p->contributor[i].tokens : 0;
+        p->samples += anywhere >> i & 1 ? p->contributor[i].samples : 0;
+    }
+}
+
+/* What somebody brought to an earlier version of this fragment, or more than it brought. */
+static void lie_contribution(sim_world *w, sim_host *h, uint64_t *r, gsp_proposal *p)
+{
+    const gsp_certificate *c = NULL;
+    gsp_contributor *it = &p->contributor[sim_below(r, p->n_contributors)];
+    bool old = sim_chance(r, 0.5);
+    if (p->n_contributors == 0)
+        return;
+    if (p->version > SIM_FRAGMENTS)
+        c = sim_check_certificate(w, &p->lineage, p->version - SIM_FRAGMENTS);
+    if (!old)
+        it->tokens += it->tokens / 2 + 1;
+    for (uint32_t j = 0; old && c && j < c->proposal.n_contributors; j++) {
+        const gsp_contributor *before = &c->proposal.contributor[j];
+        const sim_span *a = sim_check_span(w, &it->root), *b = sim_check_span(w, &before->root);
+        if (a && b && a->host == b->host) {
+            it->root = before->root;
+            it->tokens = before->tokens;
+            it->samples = before->samples;
+            break;
+        }
+    }
+    add_up(h, p);
+}
+
+static void lie_proposal(sim_world *w, sim_host *h, uint64_t *r, gsp_proposal *p)
+{
+    switch (sim_below(r, 8)) {
     case 0:
         p->tokens += 1000000;
         break;
@@ -35,6 +78,10 @@ static void lie_proposal(sim_world *w, sim_host *h, gsp_proposal *p)
     case 4:
         p->missed[0] = 3;
         break;
+    case 5:
+    case 6:
+        lie_contribution(w, h, r, p);
+        break;
     default:
         for (uint32_t i = 0; i < p->n_contributors; i++)
             if (p->contributor[i].member == h->agree.self_i)
@@ -45,13 +92,20 @@ static void lie_proposal(sim_world *w, sim_host *h, gsp_proposal *p)
 static bool lie(sim_world *w, sim_host *h, gsp_message *m)
 {
     gsp_seals seals = sim_seals(h);
-    if (!sim_chance(&w->random, 0.3))
-        return false;
-    if (m->kind == GSP_PROPOSE) {
-        lie_proposal(w, h, &m->as.propose.proposal);
-        reseal(h, m);
+    if (m->kind == GSP_PROPOSE || m->kind == GSP_VOTE) { /* the same lie to all */
+        uint64_t r = w->fault_random ^ m->version << 20 ^ (uint64_t)m->ballot << 8 ^ h->index;
+        if (!sim_chance(&r, 0.5))
+            return false;
+        if (m->kind == GSP_PROPOSE) {
+            lie_proposal(w, h, &r, &m->as.propose.proposal);
+            reseal(h, m);
+        } else {
+            m->as.vote.statement.seal[0] ^= 1; /* a vote for two things is more than is promised */
+        }
         return true;
     }
+    if (!sim_chance(&w->random, 0.3))
+        return false;
     if (m->kind == GSP_BEGIN && m->as.begin.n_contributors) {
         m->as.begin.contributor[0].weight *= 3;
         return true;
@@ -69,7 +123,7 @@ static bool lie(sim_world *w, sim_host *h, gsp_message *m)
         m->as.heartbeat.samples = UINT64_MAX / 3;
         return true;
     }
-    return m->kind == GSP_VOTE && (m->as.vote.statement.seal[0] ^= 1, true);
+    return false;
 }
 
 static bool equivocate(sim_world *w, sim_host *h, uint32_t to, gsp_message *m)
