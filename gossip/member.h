@@ -1,0 +1,106 @@
+/*
+ * One member of a pool, for real: the agreement (agree.h), the data of its rounds, its links
+ * (net.h) and its memory on disk (votes.h, results.h), driven by the real clock. It averages ranges
+ * of floats and knows nothing of what they mean.
+ *
+ * A version concerns fragment version % n_fragments, a range of n_floats[] floats, cut into
+ * rules.n_parts parts of equal length (a multiple of GSP_INT8_BLOCK, the last ones shorter or
+ * empty). A member asks its work for a contribution when a round begins (freeze), sends the parts
+ * to their owners, reduces those that it owns, sends the results to all, votes once it holds all
+ * results and they are on disk, and gives them to its work (part, then apply) once a quorum has
+ * voted.
+ *
+ * On the wire (wire.h): messages of the agreement travel on CONTROL; parts and results as PIECEs of
+ * at most GSP_MEMBER_PIECE_BYTES on BULK, a contribution's hashed against its Merkle root, a
+ * result's against its hash. Contributions go first: results of early parts then fill the time
+ * until the last part is reduced. Nothing is sent that a link's queue has no room for; nothing is
+ * taken that no round wants.
+ *
+ * Memory: contributions of the parts it owns (about one fragment, encoded, when shares are equal),
+ * the results of two versions, and for other codecs than fp32 its own contribution. int8 keeps a
+ * residual per fragment (error feedback), which changes only when the contribution was included.
+ *
+ * Thread: one, for all calls; `work` is called on it.
+ */
+#ifndef GOSSIP_MEMBER_H
+#define GOSSIP_MEMBER_H
+
+#include "gossip/agree.h"
+#include "gossip/net.h"
+#include "gossip/quant.h"
+#include "gossip/sign.h"
+
+enum { GSP_MEMBER_PIECE_BYTES = 512 * 1024 };
+
+typedef struct gsp_work {
+    void *context;
+    /*
+     * The contribution to `version`: *x points to the fragment's floats, finite, which stay as they
+     * are until this version is applied or another one is frozen. False: nothing to bring.
+     */
+    bool (*freeze)(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                   uint64_t *samples);
+    /* The averaged floats [first, first + n) of the fragment; once per part that changed. */
+    void (*part)(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n);
+    /* All parts of the certificate were given; result: Merkle root over its part hashes. Makes
+     * anchor and momentum durable. An error ends the member. */
+    atom_status (*apply)(void *context, const gsp_certificate *certificate, const gsp_hash *result);
+} gsp_work;
+
+typedef struct gsp_member_config {
+    gsp_net *net; /* used, not taken */
+    const gsp_identity *identity;
+    const char *directory; /* its memory; of this member alone */
+    gsp_rules rules;       /* `context` and functions as in agree.h */
+    gsp_rates rates;
+    gsp_genesis genesis; /* of the pool: where a member starts that remembers nothing and holds the
+                            anchor of it */
+    uint32_t n_fragments;
+    uint64_t n_floats[GSP_FRAGMENTS_MAX];
+    gsp_codec codec;
+    uint32_t results_kept; /* versions on disk; 0: GSP_REPLAY_MAX */
+    gsp_work work;
+} gsp_member_config;
+
+typedef struct gsp_member_status {
+    uint64_t certified, applied;
+    uint32_t n_roster, n_links;
+    bool is_member;
+    gsp_hash lineage, newest; /* newest: hash of the newest certificate's proposal */
+    uint64_t refused;         /* messages and pieces that were wrong */
+    uint64_t pulled;          /* results that were asked for because they did not come */
+    uint64_t repeated_bytes;  /* of pieces that were here already */
+    uint64_t round_ns;        /* from the last freeze to its apply */
+    uint64_t compute_ns;      /* encoding, hashing, reducing, since the start */
+} gsp_member_status;
+
+typedef struct gsp_driver gsp_driver;
+
+/*
+ * Opens the member's memory and starts. Links are the caller's wish: gsp_net_dial.
+ * Errors  those of gsp_votes_open and gsp_results_open; ATOM_E_RESOURCE  memory
+ */
+ATOM_MUST atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out);
+/* NULL is fine; sets *driver to NULL. Does not say goodbye (gsp_member_leave and turns do). */
+void gsp_member_close(gsp_driver **driver);
+
+/*
+ * Does what is to be done, waits at most timeout_ns for something to do, and returns. To be called
+ * all the time.
+ * Errors  of the disk, the memory or the work: the member is dead and can only be closed; a new one
+ *         opens from what is on disk
+ */
+ATOM_MUST atom_status gsp_member_turn(gsp_driver *driver, uint64_t timeout_ns);
+
+/* Samples since the newest certificate, and tokens in all: what heartbeats tell. */
+void gsp_member_report(gsp_driver *driver, uint64_t samples, uint64_t tokens);
+/* Off the roster at the next certificate. */
+void gsp_member_leave(gsp_driver *driver);
+/* The owner's word: a new lineage from here. */
+void gsp_member_reset(gsp_driver *driver);
+
+void gsp_member_read_status(const gsp_driver *driver, gsp_member_status *status);
+/* Plain words (gsp_agree_explain). */
+const char *gsp_member_explain(const gsp_driver *driver, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,158 @@
+/*
+ * What the files of a member share: member.c (life, turns, events and actions), member_bytes.c
+ * (contributions and results: freezing, taking in, reducing, applying), member_send.c (what goes
+ * out, and in which order). Nobody else includes it.
+ */
+#ifndef GOSSIP_MEMBER_INNER_H
+#define GOSSIP_MEMBER_INNER_H
+
+#include "gossip/member.h"
+#include "gossip/merkle.h"
+#include "gossip/results.h"
+#include "gossip/votes.h"
+#include "gossip/wire.h"
+
+enum {
+    MEMBER_CERTIFICATES = GSP_REPLAY_MAX,
+    MEMBER_CONTROL_MAX = 256, /* messages that wait for one peer */
+    MEMBER_BULK_MAX = 1024,   /* parts and results that wait for one peer */
+    MEMBER_PIECES_MAX = 64,   /* of one part: bits of a uint64_t */
+    MEMBER_OLD = 8,
+    MEMBER_EARLY_BYTES_MAX = 64 << 20,
+};
+
+/* The bytes of one part of a contribution or of a result. A part that came as one piece stays in
+ * the transport's message; others are put together. */
+typedef struct gsp_blob {
+    const uint8_t *data;
+    uint64_t bytes;
+    gsp_hash root; /* the contribution's, or the result's hash */
+    void *message; /* net's; or NULL */
+    uint8_t *memory;
+    uint64_t pieces; /* bits: here */
+    uint32_t n_path;
+    gsp_hash path[GSP_MERKLE_PATH_MAX];
+    bool whole; /* and checked */
+} gsp_blob;
+
+typedef struct gsp_outgoing {
+    bool is_result;
+    uint32_t part;
+    uint32_t sequence; /* the next piece */
+    uint64_t version;
+    gsp_hash root;
+} gsp_outgoing;
+
+/* First in, first out, in a ring. */
+typedef struct gsp_queue {
+    gsp_outgoing *item;
+    uint32_t n, first;
+} gsp_queue;
+
+typedef struct gsp_letter {
+    struct gsp_letter *next;
+    size_t bytes;
+    uint8_t data[];
+} gsp_letter;
+
+typedef struct gsp_friend {
+    bool up;
+    gsp_key key;
+    bool busy[GSP_NET_CHANNEL_N];
+    uint64_t bulk_ns; /* when its last piece came */
+    uint32_t n_letters;
+    gsp_letter *first, *last;
+    gsp_queue contributions, results;
+} gsp_friend;
+
+typedef struct gsp_freezing {
+    bool on, done;
+    uint64_t version;
+    uint32_t next; /* part to encode */
+    const float *x;
+    uint8_t *encoded; /* not fp32 */
+    float *lost;      /* int8 */
+    gsp_contribution contribution;
+    gsp_hash leaf[GSP_PARTS_MAX];
+    uint64_t began_ns;
+} gsp_freezing;
+
+struct gsp_driver {
+    gsp_member_config config;
+    gsp_agree agree;
+    gsp_votes *votes;
+    gsp_results *results;
+    gsp_saved saved; /* genesis and certificate of what is applied */
+    uint64_t wall_ns, mono_ns;
+    uint64_t samples, tokens;
+    atom_status dead; /* why, else ATOM_OK */
+    char why[256];
+    bool stepping, applying;
+    uint32_t apply_next;
+    uint64_t version; /* certified, as the stores below know it */
+    gsp_hash lineage;
+
+    gsp_friend friends[GSP_NET_PEERS_MAX];
+    uint32_t turn;
+
+    gsp_freezing freezing;
+    gsp_blob *brought[GSP_MEMBERS_MAX][GSP_PARTS_MAX];
+    uint64_t early_bytes; /* of pieces that no BEGIN wants yet */
+    struct {
+        uint32_t ballot, included; /* ballot 0: nothing to do */
+    } reduce[GSP_PARTS_MAX];
+    uint32_t n_reduce;
+    float *sum, *scratch;
+    gsp_blob *result[2][GSP_PARTS_MAX][GSP_HELD_MAX]; /* in progress; newest certified */
+    gsp_blob *old[MEMBER_OLD];                        /* read from disk for who lags, in turn */
+    uint32_t old_turn;
+    float *residual[GSP_FRAGMENTS_MAX];
+    uint64_t pulled_ns[GSP_PARTS_MAX], wanted_ns[GSP_PARTS_MAX];
+
+    gsp_certificate *certificate[MEMBER_CERTIFICATES]; /* by version % */
+    gsp_member_status status;
+    gsp_message incoming, scratch_message;
+    uint8_t scratch_wire[GSP_WIRE_BYTES_MAX];
+};
+
+/* member.c */
+uint64_t gsp_driver_now(const gsp_driver *d);
+void gsp_driver_step(gsp_driver *d, gsp_event *event);
+void gsp_driver_die(gsp_driver *d, atom_status why);
+
+/* member_bytes.c */
+uint64_t gsp_driver_part_floats(const gsp_driver *d, uint64_t version, uint32_t part,
+                                uint64_t *first);
+uint64_t gsp_driver_part_bytes(const gsp_driver *d, uint64_t version, uint32_t part);
+void gsp_driver_freeze(gsp_driver *d, uint64_t version);
+/* One of my own parts; NULL: not frozen for this version and root. */
+const uint8_t *gsp_driver_own_part(const gsp_driver *d, uint64_t version, const gsp_hash *root,
+                                   uint32_t part);
+/* A PIECE from peer; takes event->data where it returns true. */
+bool gsp_driver_piece(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body,
+                      void *message);
+/* Whole results of the two newest versions, or from disk; NULL: not here. */
+gsp_blob *gsp_driver_result(gsp_driver *d, uint32_t part, const gsp_hash *hash);
+/* After a restart: a result that a vote names, from disk; NULL: not here. */
+gsp_blob *gsp_driver_recall(gsp_driver *d, uint32_t part, const gsp_hash *hash);
+/* Does some of what is waiting: true when more is. */
+bool gsp_driver_work(gsp_driver *d);
+/* The certified version grew, or the lineage is another. */
+void gsp_driver_rotate(gsp_driver *d, bool next);
+void gsp_driver_bytes_close(gsp_driver *d);
+
+/* member_send.c */
+gsp_friend *gsp_friend_find(gsp_driver *d, const gsp_key *key);
+void gsp_friend_up(gsp_driver *d, const gsp_key *key);
+void gsp_friend_down(gsp_driver *d, const gsp_key *key);
+void gsp_driver_say(gsp_driver *d, const gsp_action *action, const gsp_message *message);
+void gsp_driver_tell(gsp_driver *d, gsp_friend *to, const gsp_message *message);
+void gsp_driver_send_part(gsp_driver *d, gsp_friend *to, uint32_t part);
+void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
+                            const gsp_hash *hash);
+/* True: more could be sent at once. */
+bool gsp_driver_pump(gsp_driver *d);
+/* Contributions to versions that are over are worth nothing. */
+void gsp_driver_forget_parts(gsp_driver *d);
+
+#endif

@@ -1,0 +1,141 @@
+/*
+ * Members for real: cells of four average floats over the simulated transport and through gates on
+ * loopback, in every codec; all end with the same bits, and those are the sum that reduce.h
+ * promises; one that dies in the middle of a round does not stop the others.
+ */
+#include "gossip/reduce.h"
+#include "tests/lib/gossip_cell.h"
+
+#include <math.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static cell c;
+static atomic_uint wrong;
+
+/* What members should have got of a version with everybody in it, computed the plain way. */
+static void check_exact(cell_member *m, const gsp_certificate *certificate)
+{
+    const gsp_proposal *p = &certificate->proposal;
+    if (p->n_contributors != c.n || m->i != 0)
+        return;
+    uint64_t stride = (c.n_floats + c.rules.n_parts - 1) / c.rules.n_parts;
+    stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
+    for (uint64_t k = 0; k < c.n_floats; k++) {
+        const gsp_part *part = &p->part[k / stride];
+        float sum = 0, absolute = 0;
+        uint64_t total = 0;
+        bool first = true;
+        for (uint32_t i = 0; i < p->n_contributors; i++)
+            total += part->included >> i & 1 ? p->contributor[i].weight : 0;
+        for (uint32_t i = 0; i < p->n_contributors; i++) {
+            unsigned who = 0; /* the roster is in the order of keys */
+            const gsp_member *seat = &p->next.member[p->contributor[i].member];
+            while (memcmp(c.pool.member[who].public_key, seat->key.byte, GSP_KEY_BYTES) != 0)
+                who++;
+            if (!(part->included >> i & 1))
+                continue;
+            float share = (float)((double)p->contributor[i].weight / (double)total);
+            float term = share * cell_value(who, p->version, k);
+            sum = first ? term : sum + term;
+            absolute += fabsf(term);
+            first = false;
+        }
+        float off = fabsf(m->got[k] - sum);
+        float bound = c.codec == GSP_CODEC_FP32   ? 0.0f
+                      : c.codec == GSP_CODEC_BF16 ? 0x1p-7f * absolute
+                                                  : 2 * 4 * 0.51f / 127 * 1.1f;
+        wrong += part->included != 15 || !(off <= bound);
+    }
+}
+
+/* All that applied a version applied the same. */
+static void assert_equal_results(void)
+{
+    static const gsp_hash none;
+    for (unsigned v = 0; v < CELL_VERSIONS_MAX; v++)
+        for (unsigned i = 0; i < c.n; i++)
+            for (unsigned j = 0; j < i; j++) {
+                const gsp_hash *a = &c.member[i].result[v], *b = &c.member[j].result[v];
+                if (memcmp(a, &none, sizeof none) != 0 && memcmp(b, &none, sizeof none) != 0)
+                    assert_memory_equal(a, b, sizeof *a);
+            }
+}
+
+static void average(bool sim, gsp_codec codec, uint64_t n_floats, uint32_t n_parts)
+{
+    wrong = 0;
+    cell_make(&c, 4, codec, n_floats, n_parts, 3);
+    c.check = check_exact;
+    if (sim)
+        test_must(gsp_sim_hub_open(&c.hub));
+    assert_true(cell_go(&c));
+    assert_equal_results();
+    assert_int_equal(wrong, 0);
+    for (unsigned i = 0; i < c.n; i++) {
+        assert_false(c.member[i].failed);
+        assert_true(c.member[i].n_whole >= 2);
+        assert_int_equal(c.member[i].status.refused, 0);
+    }
+    cell_close(&c);
+}
+
+static void four_average_over_the_simulated_net(void **unused)
+{
+    (void)unused;
+    for (gsp_codec codec = 0; codec < GSP_CODEC_N; codec++)
+        average(true, codec, 100003, 8); /* the last part is empty */
+}
+
+static void four_average_through_gates(void **unused)
+{
+    (void)unused;
+    for (gsp_codec codec = 0; codec < GSP_CODEC_N; codec++)
+        average(false, codec, 100003, 8);
+}
+
+static void parts_travel_in_pieces(void **unused)
+{
+    (void)unused;
+    average(true, GSP_CODEC_FP32, 900001, 3); /* 1.2 MB a part: three pieces */
+    average(false, GSP_CODEC_FP32, 900001, 3);
+}
+
+static void one_dies(bool sim)
+{
+    cell_make(&c, 4, GSP_CODEC_FP32, 200000, 16, 4);
+    if (sim)
+        test_must(gsp_sim_hub_open(&c.hub));
+    c.member[2].dies = true;
+    assert_true(cell_go(&c));
+    assert_true(c.member[2].died);
+    assert_equal_results();
+    for (unsigned i = 0; i < c.n; i++) {
+        assert_false(c.member[i].failed);
+        if (i != 2)
+            assert_true(c.member[i].n_contributed >= 4);
+    }
+    cell_close(&c);
+}
+
+static void one_dies_and_the_others_go_on(void **unused)
+{
+    (void)unused;
+    one_dies(true);
+    one_dies(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(four_average_over_the_simulated_net),
+        cmocka_unit_test(four_average_through_gates),
+        cmocka_unit_test(parts_travel_in_pieces),
+        cmocka_unit_test(one_dies_and_the_others_go_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
