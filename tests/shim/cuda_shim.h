@@ -187,34 +187,16 @@ template <int N> static inline void krn_copy_wait(void)
     shim_copy_wait(N);
 }
 
-static inline float shim_bf16_at(uint32_t pair, int half)
-{
-    return krn_from_bits(half ? pair & 0xffff0000u : pair << 16);
-}
-
 /*
  * The 16 x 8 product by its definition: every lane gives its fragments, and computes its four
  * elements of d from the rows and columns of others. Sums in f64, so that no order is favoured.
  */
+void shim_mma(float d[4], const unsigned char *slots);
+
 static inline void krn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const unsigned char *slots = shim_warp_exchange(mine, sizeof mine);
-    int lane = (int)(threadIdx.x & 31u);
-    struct fragments {
-        uint32_t word[6];
-    };
-    for (int e = 0; e < 4; e++) {
-        int row = lane / 4 + (e / 2) * 8, column = lane % 4 * 2 + e % 2;
-        double sum = (double)d[e];
-        for (int k = 0; k < 16; k++) {
-            fragments left = shim_slot<fragments>(slots, row % 8 * 4 + k % 8 / 2);
-            fragments right = shim_slot<fragments>(slots, column * 4 + k % 8 / 2);
-            sum += (double)shim_bf16_at(left.word[row / 8 + k / 8 * 2], k % 2) *
-                   (double)shim_bf16_at(right.word[4 + k / 8], k % 2);
-        }
-        d[e] = (float)sum;
-    }
+    shim_mma(d, shim_warp_exchange(mine, sizeof mine));
 }
 
 template <bool TURNED> static inline void krn_load_matrices(uint32_t m[4], const void *row)

@@ -269,6 +269,42 @@ const unsigned char *shim_warp_exchange(const void *mine, size_t bytes)
     return half;
 }
 
+/* Word i of what a lane gave, as its two elements. The slots are this file's: unchecked, for speed.
+ */
+__attribute__((no_sanitize_address)) static inline void
+bf16_pair(double x[2], const unsigned char *slots, int lane, int i)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } low, high;
+    uint32_t pair = ((const uint32_t *)(slots + lane * SHIM_SLOT))[i];
+    low.bits = pair << 16;
+    high.bits = pair & 0xffff0000u;
+    x[0] = (double)low.value;
+    x[1] = (double)high.value;
+}
+
+__attribute__((no_sanitize_address)) void shim_mma(float d[4], const unsigned char *slots)
+{
+    int lane = (int)(threadIdx.x & 31u), g = lane / 4, t = lane % 4;
+    double row[2][16], column[2][16];
+    for (int quad = 0; quad < 4; quad++) {
+        for (int k = 0; k < 2; k++) { /* halves of the depth */
+            for (int i = 0; i < 2; i++) {
+                bf16_pair(row[i] + 8 * k + 2 * quad, slots, g * 4 + quad, i + 2 * k);
+                bf16_pair(column[i] + 8 * k + 2 * quad, slots, (2 * t + i) * 4 + quad, 4 + k);
+            }
+        }
+    }
+    for (int e = 0; e < 4; e++) {
+        double sum = (double)d[e];
+        for (int k = 0; k < 16; k++)
+            sum += row[e / 2][k] * column[e % 2][k];
+        d[e] = (float)sum;
+    }
+}
+
 void shim_copy_async(void *shared, const void *at, bool there)
 {
     fiber &f = e.fibers[(size_t)e.current];
