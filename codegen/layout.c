@@ -506,6 +506,8 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
     gen_lowered *low = NULL;
     gen_layout layout = {.g = g, .plan = plan, .C = plan->micro_batches, .n = plan->n_sub_models};
     ATOM_TRY(check_plan(g, plan));
+    if (table)
+        ATOM_TRY(gen_supports(g, table));
     low = atom_alloc(1, sizeof *low);
     if (!low)
         return atom_fail_memory("a lowered plan", sizeof *low);

@@ -1,0 +1,29 @@
+/*
+ * Owns the question whether a backend can run a graph. One idea: it is asked before anything is
+ * laid out, so that a missing kernel is a sentence and not a crash. Refuses a graph by the first
+ * node that has no kernel.
+ */
+#include "codegen/lower.h"
+
+static atom_status lacks(const graph_node *node, const krn_table *table, const char *what)
+{
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "node \"%s\": op %s%s is not on %s yet; use another device", node->name,
+                     atom_op_get(node->op)->name, what, table->backend);
+}
+
+atom_status gen_supports(const graph *g, const krn_table *table)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const graph_node *n = &g->nodes[i];
+        bool grouped = n->op == ATOM_OP_attention && n->kv_heads && n->kv_heads < n->heads;
+        bool terminal = atom_op_get(n->op)->flags & ATOM_OP_TERMINAL;
+        if (!table->bwd[n->op] || (!terminal && !table->fwd[n->op]))
+            return lacks(n, table, "");
+        if (grouped && !(table->can & KRN_CAN_GROUPED))
+            return lacks(n, table, " with fewer key heads than heads");
+        if (n->op == ATOM_OP_embed && n->n_params == 1 && !(table->can & KRN_CAN_NO_PLACES))
+            return lacks(n, table, " without positions");
+    }
+    return ATOM_OK;
+}
