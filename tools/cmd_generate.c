@@ -25,6 +25,8 @@ typedef struct generate_values {
 
 #define AT(member) .offset = offsetof(generate_values, member)
 
+static const char *const length_names[] = {"max_new_tokens", NULL};
+
 static const opt_spec specs[] = {
     {.name = "model",
      .type = OPT_TEXT,
@@ -46,6 +48,7 @@ static const opt_spec specs[] = {
      .min = 1,
      .max = 1 << 20,
      .value = "N",
+     .aliases = length_names,
      .letter = 'n',
      .help = "How many tokens to make at most."},
     {.name = "temperature",
