@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Breaks the agreement in one place at a time and demands that the simulator notices.
+
+Each mutant is one replacement in one source file; its pattern must occur there exactly once, so
+that a mutant that no longer mutates fails the test. It is compiled with the rest into a folder of
+its own, and the simulator must find a violation of the named invariant within a bounded number of
+seeds (--expect). At least one mutant for each of I1 to I8 of POOL section 3; I9: nobody honest is
+banned.
+"""
+import argparse
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+VOTE, AGREE, ROUND = "gossip/agree_vote.c", "gossip/agree.c", "gossip/round.c"
+RULES, PEOPLE, LINEAGE = "gossip/agree_rules.c", "gossip/agree_people.c", "gossip/lineage.c"
+PROPOSE = "gossip/agree_propose.c"
+
+# invariant, what is broken, file, pattern, replacement, first seed, seeds
+MUTANTS = [
+    ("I1", "exactly half is a quorum, whoever it is", LINEAGE,
+     "return 2 * count > n || (2 * count == n && (voters & 1));", "return 2 * count >= n;", 1, 3000),
+    ("I8", "a vote below the promise", VOTE,
+     "if (!a->has_pending || m->ballot < a->record.promised || m->ballot < a->record.voted ||",
+     "if (!a->has_pending ||", 700, 3000),
+    ("I2", "applied before its bytes are here", VOTE,
+     "        if (a->missing[k])\n            return;", "        ;", 1, 3000),
+    ("I3", "contributions are not held against promises", VOTE,
+     "(!again && !backed(a, &m->as.propose))", "false", 500, 3000),
+    ("I4", "a sum forgets the first contributor", ROUND,
+     "    for (uint32_t i = 0; i < n; i++)\n        if (included >> i & 1)",
+     "    for (uint32_t i = 1; i < n; i++)\n        if (included >> i & 1)", 1, 3000),
+    ("I4", "totals count what was left out", RULES,
+     "if (anywhere >> i & 1) {", "{", 1, 3000),
+    ("I5", "a fork falls back to its parent", PEOPLE,
+     ".generation = a->genesis.generation + 1", ".generation = 0", 2400, 3000),
+    ("I5", "no second ballot", AGREE,
+     "view_set(a, a->view + 1);", "view_set(a, a->view);", 200, 3000),
+    ("I6", "no budget of answers", PEOPLE,
+     "if (!p || p->answered >= GSP_ANSWERS_PER_S)", "if (!p)", 1, 3000),
+    ("I7", "old heartbeats are news", PEOPLE,
+     "h->sequence <= p->sequence)", "false)", 1, 3000),
+    ("I8", "a record is forgotten at the start", AGREE,
+     "        a->record = saved->record;", "        ;", 1, 3000),
+    ("I8", "a vote is said before it is on disk", VOTE,
+     "    a->record.proposal = m->as.propose.proposal;\n    gsp_agree_persist(a);",
+     "    a->record.proposal = m->as.propose.proposal;", 1, 3000),
+    ("I9", "a later vote convicts", LINEAGE,
+     "b->ballot < a->ballot &&", "true &&", 1, 3000),
+]
+FLAGS = ["-std=gnu11", "-O2", "-I."]
+
+
+def run(cc, args):
+    done = subprocess.run(cc + args, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit("mutants: " + " ".join(cc + args) + "\n" + done.stderr)
+
+
+def objects(cc, root, work):
+    """Everything compiled once, unbroken: source -> object."""
+    sources = sorted(glob.glob("tests/sim/*.c", root_dir=root))
+    sources += sorted(glob.glob("gossip/agree*.c", root_dir=root))
+    sources += ["gossip/round.c", "gossip/lineage.c", "atom/base/assert.c", "atom/base/status.c"]
+    made = {s: os.path.join(work, s.replace("/", "_")[:-2] + ".o") for s in sources}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda s: run(cc, FLAGS + ["-c", s, "-o", made[s]]), sources))
+    return made
+
+
+def try_mutant(cc, root, work, made, number):
+    invariant, what, path, old, new, first, seeds = MUTANTS[number]
+    name = f"{invariant} {what}"
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        text = f.read()
+    if text.count(old) != 1:
+        return False, f"{name}: its pattern occurs {text.count(old)} times in {path}, not once"
+    source = os.path.join(work, f"mutant{number}.c")
+    with open(source, "w", encoding="utf-8") as f:
+        f.write(text.replace(old, new))
+    binary = os.path.join(work, f"sim{number}")
+    kept = [o for s, o in made.items() if s != path]
+    run(cc, FLAGS + [source, *kept, "-o", binary, "-lm"])
+    began = time.monotonic()
+    done = subprocess.run([binary, "--expect", invariant, "--brief", "--first", str(first),
+                           "--seeds", str(seeds)], capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    last = lines[-1] if lines else f"ended with {done.returncode}"
+    return done.returncode == 0, f"{name} ({time.monotonic() - began:.1f} s): {last}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--root", required=True)
+    parser.add_argument("--cc", default="cc")
+    parser.add_argument("--only", help="mutants whose name contains this")
+    options = parser.parse_args()
+    os.chdir(options.root)
+    missed = 0
+    wanted = [n for n, m in enumerate(MUTANTS) if not options.only or options.only in m[0] + " " + m[1]]
+    with tempfile.TemporaryDirectory() as work:
+        made = objects([options.cc], options.root, work)
+        with ThreadPoolExecutor(2) as pool:
+            tries = [pool.submit(try_mutant, [options.cc], options.root, work, made, n) for n in wanted]
+            for t in tries:
+                caught, line = t.result()
+                missed += not caught
+                print(("caught " if caught else "MISSED ") + line, flush=True)
+    print(f"mutants: {len(wanted) - missed} of {len(wanted)} caught")
+    return missed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
