@@ -6,6 +6,7 @@
 #include "tools/cli.h"
 
 #include "codegen/build.h"
+#include "kernels/cuda_load.h"
 #include "kernels/kernels.h"
 #include "swap/store.h"
 
@@ -145,12 +146,22 @@ static bool nvidia_present(void)
 
 static json_t *cuda_report(void)
 {
-    const char *reason =
-        nvidia_present()
-            ? "this build has no CUDA module (libatom_cuda.so); the GPU here stays unused"
-            : "this build has no CUDA module (libatom_cuda.so), and no NVIDIA driver is loaded";
-    return json_pack("{s:b, s:b, s:s}", "used", 0, "driver", (int)nvidia_present(), "reason",
-                     reason);
+    dev_cuda_info info;
+    if (dev_cuda_describe(0, &info) != ATOM_OK)
+        return json_pack("{s:b, s:b, s:s}", "used", 0, "driver", (int)nvidia_present(), "reason",
+                         atom_fail_message());
+    char line[256], size[24], bf16[64] = "";
+    const krn_table *table;
+    if (krn_cuda_table(0, ATOM_BF16, &table) != ATOM_OK)
+        snprintf(bf16, sizeof bf16, ", no bf16");
+    snprintf(line, sizeof line, "%s, %s, compute capability %d.%d%s, driver for CUDA %d.%d",
+             info.name, atom_size_text(info.memory_bytes, size), info.major, info.minor, bf16,
+             info.driver_version / 1000, info.driver_version % 1000 / 10);
+    return json_pack("{s:b, s:b, s:i, s:s, s:s, s:I, s:I, s:I}", "used", 1, "driver", 1, "cards",
+                     info.cards, "name", info.name, "reason", line, "memory_bytes",
+                     (json_int_t)info.memory_bytes, "runtime_version",
+                     (json_int_t)info.runtime_version, "cublaslt_version",
+                     (json_int_t)info.blas_version);
 }
 
 static json_t *libraries_report(void)
@@ -217,7 +228,9 @@ static json_t *kernels_report(void)
     static const atom_dtype dtypes[] = {ATOM_F32, ATOM_BF16};
     json_t *list = json_array();
     for (int i = 0; i < 2; i++) {
-        const krn_table *table = krn_cpu_table(dtypes[i]);
+        const krn_table *table = krn_cpu_table(dtypes[i]), *card;
+        if (krn_cuda_table(0, dtypes[i], &card) == ATOM_OK)
+            json_array_append_new(list, kernels_entry(card));
         if (table)
             json_array_append_new(list, kernels_entry(table));
         else
@@ -259,7 +272,9 @@ static json_t *notes_report(const json_t *r)
     if (!json_is_string(json_object_get(r, "compiler")))
         note(notes, "no C compiler: plans are interpreted (same results); apt-get install gcc "
                     "for generated code");
-    if (json_object_get(json_object_get(r, "cuda"), "driver") == json_true())
+    const json_t *cuda = json_object_get(r, "cuda");
+    if (json_object_get(cuda, "driver") == json_true() &&
+        json_object_get(cuda, "used") != json_true())
         note(notes, "a GPU is here but this build cannot use it");
     size_t i;
     json_t *disk;
@@ -334,8 +349,13 @@ static void print_machine(const json_t *r)
         cli_print("disk        %s free at %s\n", cli_size(number(disk, "free_bytes")),
                   json_string_value(json_object_get(disk, "path")));
     print_store(json_object_get(r, "store"));
-    cli_print("CUDA        not used: %s\n",
-              json_string_value(json_object_get(json_object_get(r, "cuda"), "reason")));
+    const json_t *cuda = json_object_get(r, "cuda");
+    const char *reason = json_string_value(json_object_get(cuda, "reason")), *why = reason;
+    static const char prefix[] = "CUDA is not used: ";
+    if (strncmp(reason, prefix, sizeof prefix - 1) == 0)
+        why = reason + sizeof prefix - 1;
+    cli_print("CUDA        %s%s\n",
+              json_object_get(cuda, "used") == json_true() ? "" : "not used: ", why);
 }
 
 static void print_software(const json_t *r)

@@ -5,6 +5,8 @@
  */
 #include "atom/train/engine.h"
 
+#include "atom/train/device.h"
+
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
@@ -34,15 +36,15 @@ static atom_status open_code(train_engine *e)
 
 static atom_status open_device(train_engine *e)
 {
-    dev_cpu_config config = {.budget_bytes = e->c.plan->device_budget_bytes,
-                             .link_bytes_per_second = (double)e->c.bench->config.link_bandwidth};
-    return dev_cpu_open(&config, e->c.bench->threads, &e->device);
+    return train_device_open(e->c.bench, e->c.plan->device_budget_bytes, &e->device);
 }
 
 static atom_status check_host_memory(const train_engine *e)
 {
     uint64_t budget = e->c.plan->host_budget_bytes, available = atom_host_available_bytes();
-    uint64_t need = e->low->host_bytes + e->low->device_bytes; /* the CPU device is host memory */
+    uint64_t need = e->low->host_bytes;
+    if (e->c.bench->card < 0) /* the CPU device is host memory */
+        need += e->low->device_bytes;
     char a[24], b[24];
     if (budget && e->low->host_bytes > budget)
         return atom_fail(ATOM_E_RESOURCE,

@@ -3,6 +3,7 @@
  * the same graph, kernels and tape, over all windows of a split in their order, so that the number
  * is the one that training reports. Refuses to change the model.
  */
+#include "atom/train/device.h"
 #include "atom/train/trainer.h"
 
 #include "atom/base/env.h"
@@ -92,6 +93,10 @@ static part_device some_device(const train_workbench *bench)
                      .adamw_params_per_second = 5e8,
                      .launch_seconds = 2e-6};
     snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
+    if (bench->card >= 0) {
+        d.unified = false;
+        d.device_bytes = train_device_bytes(bench);
+    }
     return d;
 }
 
@@ -122,7 +127,7 @@ static atom_status open_engine(evaluation *v)
                                   .adam_epsilon = 1e-8};
     atom_status st;
     ATOM_TRY(part_profile_model(v->bench->g, &device, &v->profile));
-    if (r->device_memory == 0)
+    if (r->device_memory == 0 && device.unified)
         ATOM_TRY(plan_in_place(v));
     else
         ATOM_TRY(

@@ -3,11 +3,12 @@
  * resident plan, pick a node's forward and backward out of its call lists, run them on buffers of
  * the right size. Refuses to extrapolate: what was not timed is not in the profile.
  */
-#include "atom/train/trainer.h"
+#include "atom/train/measure.h"
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "kernels/bench.h"
+#include "kernels/cuda_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static const double SECONDS_PER_NODE = 0.25; /* stop repeating after this long *
 typedef struct stopwatch {
     train_workbench *bench;
     gen_lowered *low;
+    measure_device *card; /* NULL: the CPU */
     train_progress_fn progress;
     void *ctx;
     uint32_t done, total;
@@ -106,6 +108,11 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     atom_status st = take_buffers(w->bench->g, call, buffers);
     if (st != ATOM_OK)
         return st;
+    if (w->card) {
+        st = measure_device_call(w->card, table, call, buffers, seconds);
+        free_buffers(call, buffers);
+        return st;
+    }
     memcpy(args.buf, buffers, sizeof args.buf);
     cx.workspace_bytes =
         table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
@@ -172,24 +179,42 @@ static void cpu_name(char *out, size_t bytes, uint32_t threads)
 }
 
 enum { BENCH_ROUNDS = 3 };
+static const uint64_t CARD_COPY_BYTES = 512u << 20;
 static const uint64_t BENCH_BYTES = 192u << 20, COPY_BYTES = 64u << 20, ADAMW_PARAMS = 4u << 20;
 
 static atom_status measure_copies(const train_workbench *bench, dev_copy_bench *copies)
 {
     dev *d = NULL;
     uint64_t limit = bench->config.link_bandwidth;
-    dev_cpu_config config = {.link_bytes_per_second = (double)limit};
-    uint64_t bytes = COPY_BYTES; /* a throttled link: about a tenth of a second per copy */
+    uint64_t bytes = bench->card >= 0
+                         ? CARD_COPY_BYTES
+                         : COPY_BYTES; /* a throttled link: about a tenth of a second per copy */
     if (limit && limit / 10 < bytes)
         bytes = limit / 10 < (1u << 20) ? 1u << 20 : atom_align(limit / 10);
-    atom_status st = dev_cpu_open(&config, bench->threads, &d);
+    atom_status st = train_device_open(bench, 0, &d);
     if (st == ATOM_OK)
         st = dev_bench_copy(d, bench->threads, bytes, BENCH_ROUNDS, copies);
     dev_close(&d);
     return st;
 }
 
-static atom_status measure_device(stopwatch *w, part_device *d)
+/* What of the device is a card's and not this CPU's. */
+static atom_status describe_card(stopwatch *w, part_device *d)
+{
+    dev_cuda_info info;
+    atom_status st;
+    ATOM_TRY(dev_cuda_describe(w->bench->card, &info));
+    snprintf(d->name, sizeof d->name, "%.63s", info.name);
+    d->unified = false;
+    d->device_bytes = train_device_bytes(w->bench);
+    d->launch_seconds = 2e-6;
+    ATOM_TRY(measure_device_open(w->bench, &w->card));
+    ATOM_TRY(measure_device_memory(w->card, &d->device_bytes_per_second));
+fail:
+    return st;
+}
+
+static atom_status measure_rates(stopwatch *w, part_device *d)
 {
     train_workbench *bench = w->bench;
     krn_bench triad, adamw, beside;
@@ -215,6 +240,8 @@ static atom_status measure_device(stopwatch *w, part_device *d)
     d->copy_latency_seconds = copies.latency_seconds;
     d->adamw_params_per_second = (double)ADAMW_PARAMS / adamw.seconds;
     d->launch_seconds = 2e-6;
+    if (bench->card >= 0)
+        ATOM_TRY(describe_card(w, d));
 fail:
     return st;
 }
@@ -274,12 +301,13 @@ atom_status train_profile_measure(train_workbench *bench, train_progress_fn prog
     part_profile *profile = NULL;
     atom_status st;
     w.total = count_classes(bench->g);
-    ATOM_TRY(measure_device(&w, &device));
+    ATOM_TRY(measure_rates(&w, &device));
     ATOM_TRY(resident_lowering(bench, &device, &w.low));
     ATOM_TRY(part_profile_measure(bench->g, &device, time_node, &w, &profile));
     derive_flops(bench->g, profile);
     *out = profile;
 fail:
+    measure_device_close(&w.card);
     gen_lowered_close(&w.low);
     return st;
 }

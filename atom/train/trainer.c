@@ -217,7 +217,8 @@ static atom_status run_steps(trainer *t)
         if (stop || step == c->max_steps || (c->save_steps > 0 && step % c->save_steps == 0)) {
             if (step == c->max_steps && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
-            ATOM_TRY(save(t, stop || step == c->max_steps));
+            if (!t->hooks.save_nothing)
+                ATOM_TRY(save(t, stop || step == c->max_steps));
             saved = step;
         }
         if (stop && step < c->max_steps) {

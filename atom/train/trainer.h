@@ -23,8 +23,8 @@ typedef struct train_bench_config {
     const char *model;   /* preset, directory, config.json */
     int64_t micro_batch; /* B */
     int64_t sequence;    /* T; -1: the model's positions */
-    int32_t dtype;       /* train_dtype; auto: bf16 where the CPU has it natively, else fp32 */
-    const char *device;  /* "auto" or "cpu"; "cuda" is refused by this build */
+    int32_t dtype;       /* train_dtype; auto: bf16 where the device has it natively, else fp32 */
+    const char *device;  /* "auto", "cpu", "cuda[:N]"; NULL: cpu */
     double dropout;      /* -1: as the model says */
     int64_t vocab_size;  /* presets only: replaces the preset's (train_vocab_size); 0: as it says */
     int64_t threads;     /* -1: all cores */
@@ -37,6 +37,7 @@ typedef struct train_workbench {
     atom_threads *threads;
     const krn_table *table;
     const krn_host_table *host;
+    int card; /* of CUDA; -1: the CPU computes */
     train_bench_config config; /* texts are borrowed from the caller's config */
 } train_workbench;
 
@@ -112,6 +113,7 @@ typedef struct train_hooks {
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
+    bool save_nothing; /* the last step is not saved either: measurements */
     void *ctx;
 } train_hooks;
 
