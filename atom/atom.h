@@ -30,6 +30,7 @@
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/config.h"
+#include "atom/train/export.h"
 #include "atom/train/metrics.h"
 #include "atom/train/trainer.h"
 #include "codegen/lower.h"

@@ -22,7 +22,7 @@ typedef struct cli_command {
 } cli_command;
 
 extern const cli_command cli_doctor, cli_data_prepare, cli_data_inspect, cli_profile, cli_plan,
-    cli_train, cli_eval, cli_generate, cli_inspect, cli_bench, cli_version, cli_help,
+    cli_train, cli_eval, cli_generate, cli_export, cli_inspect, cli_bench, cli_version, cli_help,
     cli_completion;
 
 /* All subcommands, in the order of --help. */

@@ -1,0 +1,262 @@
+/*
+ * Owns the translation of a model into llama.cpp's keys and names. One idea: the tensors are those
+ * of a Hugging Face file (hfnames.c), renamed by a table, a few of them with their rows in another
+ * order. Refuses tensors that the table does not have.
+ */
+#include "atom/file/ggufmodel.h"
+
+#include "atom/base/mem.h"
+#include "atom/file/hfweights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *file_gguf_architecture(const graph_config *c)
+{
+    return c->family == GRAPH_MISTRAL ? "llama" : graph_family_name(c->family);
+}
+
+static bool is_llama(const graph_config *c)
+{
+    return c->family == GRAPH_LLAMA || c->family == GRAPH_MISTRAL;
+}
+
+/* --- metadata -------------------------------------------------------------------------------- */
+
+enum { KEY_MAX = 96 };
+
+static const char *key(const graph_config *c, const char *rest, char text[KEY_MAX])
+{
+    snprintf(text, KEY_MAX, "%s.%s", file_gguf_architecture(c), rest);
+    return text;
+}
+
+static void put_number(file_gguf *w, const graph_config *c, const char *rest, int64_t value)
+{
+    char text[KEY_MAX];
+    file_gguf_put_u32(w, key(c, rest, text), (uint32_t)value);
+}
+
+static void put_real(file_gguf *w, const graph_config *c, const char *rest, float value)
+{
+    char text[KEY_MAX];
+    file_gguf_put_f32(w, key(c, rest, text), value);
+}
+
+static void put_rotary(file_gguf *w, const graph_config *c)
+{
+    char text[KEY_MAX];
+    put_real(w, c, "rope.freq_base", c->rope.theta);
+    if (is_llama(c))
+        put_number(w, c, "rope.dimension_count", c->head_dim);
+    if (c->rope.original == 0 && (c->rope.factor < 1 || c->rope.factor > 1)) {
+        file_gguf_put_text(w, key(c, "rope.scaling.type", text), "linear");
+        put_real(w, c, "rope.scaling.factor", c->rope.factor);
+    }
+}
+
+void file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type type)
+{
+    /* llama.cpp's numbers for whole files, not those of the tensors */
+    uint32_t file_type = type == FILE_GGUF_F32    ? 0
+                         : type == FILE_GGUF_F16  ? 1
+                         : type == FILE_GGUF_Q8_0 ? 7
+                                                  : 32;
+    bool gpt2 = c->family == GRAPH_GPT2;
+    file_gguf_put_text(w, "general.architecture", file_gguf_architecture(c));
+    file_gguf_put_text(w, "general.type", "model");
+    file_gguf_put_text(w, "general.name", c->name);
+    file_gguf_put_u32(w, "general.file_type", file_type);
+    file_gguf_put_u32(w, "general.quantization_version", 2);
+    put_number(w, c, "context_length", c->positions);
+    put_number(w, c, "embedding_length", c->width);
+    put_number(w, c, "block_count", c->layers);
+    put_number(w, c, "feed_forward_length", c->inner);
+    put_number(w, c, "attention.head_count", c->heads);
+    if (gpt2) {
+        put_real(w, c, "attention.layer_norm_epsilon", c->epsilon);
+        return;
+    }
+    put_number(w, c, "attention.head_count_kv", c->kv_heads);
+    if (c->family != GRAPH_QWEN2 || c->head_dim * c->heads != c->width) {
+        put_number(w, c, "attention.key_length", c->head_dim);
+        put_number(w, c, "attention.value_length", c->head_dim);
+    }
+    put_real(w, c, "attention.layer_norm_rms_epsilon", c->epsilon);
+    put_rotary(w, c);
+    if (is_llama(c))
+        put_number(w, c, "vocab_size", c->vocab_size);
+}
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+/* Stems of names, ours and llama.cpp's: whole model, then blocks. */
+static const char *const whole_names[][2] = {
+    {"embed_tokens", "token_embd"}, {"wte", "token_embd"},   {"wpe", "position_embd"},
+    {"norm", "output_norm"},        {"ln_f", "output_norm"}, {"lm_head", "output"},
+};
+static const char *const block_names[][2] = {
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"ln_1", "attn_norm"},
+    {"attn.c_attn", "attn_qkv"},
+    {"attn.c_proj", "attn_output"},
+    {"ln_2", "ffn_norm"},
+    {"mlp.c_fc", "ffn_up"},
+    {"mlp.c_proj", "ffn_down"},
+};
+
+static const char *look_up(const char *const (*names)[2], size_t n, const char *stem, size_t bytes)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strlen(names[i][0]) == bytes && memcmp(names[i][0], stem, bytes) == 0)
+            return names[i][1];
+    }
+    return NULL;
+}
+
+/* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight" */
+static atom_status translate(const char *name, char *out, size_t room)
+{
+    const char *kind = strrchr(name, '.');
+    const char *rest = strncmp(name, "layers.", 7) == 0 ? name + 7
+                       : strncmp(name, "h.", 2) == 0    ? name + 2
+                                                        : NULL;
+    const char *made = NULL;
+    char *end = NULL;
+    unsigned long block = rest ? strtoul(rest, &end, 10) : 0;
+    if (kind && rest && end[0] == '.' && kind > end)
+        made = look_up(block_names, sizeof block_names / sizeof block_names[0], end + 1,
+                       (size_t)(kind - end - 1));
+    else if (kind)
+        made = look_up(whole_names, sizeof whole_names / sizeof whole_names[0], name,
+                       (size_t)(kind - name));
+    if (!made)
+        return atom_fail(ATOM_E_UNSUPPORTED, "GGUF has no name for tensor '%.80s'", name);
+    if (rest)
+        snprintf(out, room, "blk.%lu.%s%s", block, made, kind);
+    else
+        snprintf(out, room, "%s%s", made, kind);
+    return ATOM_OK;
+}
+
+/* --- tensors --------------------------------------------------------------------------------- */
+
+typedef struct export_job {
+    file_gguf *w;
+    const graph_config *c;
+    const graph *g;
+    file_gguf_type type;
+    const float *vector;
+    file_slice *slices;
+    uint32_t n;
+} export_job;
+
+/* The tensor as GGUF has it: [out, in] whatever the file of Hugging Face does. */
+static void dims_of(const file_slice *s, uint64_t dims[2])
+{
+    dims[0] = s->dims[s->transposed];
+    dims[1] = s->rank == 2 ? s->dims[!s->transposed] : 0;
+}
+
+static file_gguf_type type_of(const export_job *j, const file_slice *s)
+{
+    uint64_t dims[2];
+    dims_of(s, dims);
+    if (s->rank == 1 || strcmp(s->name, "wpe.weight") == 0)
+        return FILE_GGUF_F32;
+    return j->type == FILE_GGUF_Q8_0 && dims[1] % FILE_GGUF_Q8_BLOCK ? FILE_GGUF_F16 : j->type;
+}
+
+/* Frequencies of "llama3" are divided by these. */
+static bool has_factors(const graph_config *c)
+{
+    return c->family != GRAPH_GPT2 && c->rope.original > 0;
+}
+
+static atom_status declare_all(const export_job *j)
+{
+    char name[FILE_NAME_MAX + 16];
+    uint64_t half = (uint64_t)j->c->head_dim / 2, dims[2];
+    atom_status st = ATOM_OK;
+    if (has_factors(j->c))
+        ATOM_TRY(file_gguf_declare(j->w, "rope_freqs.weight", FILE_GGUF_F32, 1, &half));
+    for (uint32_t i = 0; i < j->n; i++) {
+        const file_slice *s = &j->slices[i];
+        dims_of(s, dims);
+        ATOM_TRY(translate(s->name, name, sizeof name));
+        ATOM_TRY(file_gguf_declare(j->w, name, type_of(j, s), s->rank, dims));
+    }
+fail:
+    return st;
+}
+
+static atom_status write_factors(const export_job *j)
+{
+    int64_t D = j->c->head_dim;
+    atom_rope plain = {.theta = j->c->rope.theta, .factor = 1};
+    for (int64_t i = 0; i < D / 2; i++) {
+        float factor = atom_rope_frequency(&plain, i, D) / atom_rope_frequency(&j->c->rope, i, D);
+        atom_status st = file_gguf_write(j->w, &factor, 1);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static bool is_part(const char *name, const char *part)
+{
+    return strstr(name, part) != NULL;
+}
+
+/* Rows of q or k: within a head, row 2 i + k comes from row k D/2 + i. */
+static atom_status write_turned(const export_job *j, const file_slice *s, const float *x)
+{
+    int64_t D = j->c->head_dim, width = s->rank == 2 ? (int64_t)s->dims[1] : 1;
+    for (int64_t row = 0; row < (int64_t)s->dims[0]; row++) {
+        int64_t r = row % D, from = row - r + r % 2 * (D / 2) + r / 2;
+        atom_status st = file_gguf_write(j->w, x + from * width, (uint64_t)width);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status write_all(const export_job *j)
+{
+    atom_status st = ATOM_OK;
+    if (has_factors(j->c))
+        st = write_factors(j);
+    for (uint32_t i = 0; i < j->n && st == ATOM_OK; i++) {
+        const file_slice *s = &j->slices[i];
+        const float *x = j->vector + j->g->params[s->param].offset + s->first;
+        bool turned =
+            is_llama(j->c) && (is_part(s->name, ".q_proj.") || is_part(s->name, ".k_proj."));
+        st = turned ? write_turned(j, s, x) : file_gguf_write(j->w, x, s->elements);
+    }
+    return st;
+}
+
+atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *c, const graph *g,
+                                  file_gguf_type type, const float *vector)
+{
+    export_job j = {.w = w, .c = c, .g = g, .type = type, .vector = vector};
+    atom_status st;
+    ATOM_TRY(file_slices(g, &j.slices, &j.n));
+    ATOM_TRY(declare_all(&j));
+    ATOM_TRY(file_gguf_begin(w));
+    ATOM_TRY(write_all(&j));
+fail:
+    atom_free(j.slices);
+    return st;
+}

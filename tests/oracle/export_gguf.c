@@ -1,0 +1,17 @@
+/*
+ * export_gguf DIR TYPE FILE: what `atom export` does, for gguf_oracle.py. TYPE is GGUF's number.
+ */
+#include "atom/train/export.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+    if (argc != 4)
+        return 2;
+    atom_status st = train_export_gguf(argv[1], (file_gguf_type)atoi(argv[2]), argv[3]);
+    if (st != ATOM_OK)
+        fprintf(stderr, "export_gguf: %s\n", atom_fail_message());
+    return atom_status_exit_code(st);
+}

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""atom's GGUF files against llama.cpp's own Python package, `gguf`.
+
+  gguf_oracle.py EXPORT [--first S] [--seeds N]     EXPORT: the program of export_gguf.c
+
+Random small models of every family with a tokenizer: the file must be one that gguf's reader takes; its
+tensors must have the names that gguf's tables give theirs, and hold what gguf's own quantisation makes of
+them, bit for bit (rows of q and k in llama.cpp's order, as its converter turns them); metadata must be what
+the model and the tokenizer say. Exit 77: a library is not installed.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import family_oracle
+import llama_oracle
+from gpt2_oracle import GPT2LMHeadModel, np, torch
+from transformers import AutoTokenizer, GPT2Config
+
+try:
+    import gguf
+    from gguf.quants import quantize
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+Q = gguf.GGMLQuantizationType
+ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2"}
+
+
+class Gpt2:
+    family = "gpt2"
+
+    def __init__(self, seed):
+        torch.manual_seed(seed)
+        self.config = GPT2Config(vocab_size=320, n_positions=40, n_embd=64, n_layer=2, n_head=4, n_inner=96,
+                                 bos_token_id=0, eos_token_id=0)
+        self.model = GPT2LMHeadModel(self.config)
+
+    def save(self, path):
+        self.model.save_pretrained(path)
+
+
+class Run(family_oracle.Run):
+    """Widths of a multiple of 32 on even seeds, so that Q8_0 has both kinds of matrices."""
+
+    def build(self):
+        if self.seed % 2 == 0:
+            self.config.hidden_size, self.config.intermediate_size = 64, 96
+            if not getattr(self.config, "head_dim", None):
+                self.config.head_dim = 8
+        return super().build()
+
+
+def tensors_of(run):
+    """Names and numbers as the files of Hugging Face have them."""
+    for name, p in run.model.named_parameters():
+        x = p.detach().float().numpy()
+        if run.family == "qwen3":
+            name = llama_oracle.their_name(name)
+        if run.family == "gpt2" and any(part in name for part in ("c_attn", "c_proj", "c_fc")):
+            x = x.T
+        yield name, np.ascontiguousarray(x)
+
+
+def turned(run, name, x):
+    """llama.cpp's converter: LlamaModel.permute."""
+    if ARCH[run.family] != "LLAMA" or not ("q_proj" in name or "k_proj" in name):
+        return x
+    heads = run.config.num_attention_heads if "q_proj" in name else run.config.num_key_value_heads
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def type_of(name, x, wanted):
+    if x.ndim == 1 or "wpe" in name:
+        return Q.F32
+    return Q.F16 if wanted == Q.Q8_0 and x.shape[1] % 32 else wanted
+
+
+def as_bytes(x, kind):
+    return x.tobytes() if kind == Q.F32 else quantize(x, kind).tobytes()
+
+
+def check_tensors(run, reader, wanted):
+    arch = gguf.MODEL_ARCH[ARCH[run.family]]
+    layers = getattr(run.config, "num_hidden_layers", None) or run.config.n_layer
+    names = gguf.get_tensor_name_map(arch, layers)
+    written = {t.name: t for t in reader.tensors}
+    for name, x in tensors_of(run):
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs, name
+        t, kind = written.pop(theirs), type_of(name, x, wanted)
+        assert t.tensor_type == kind and list(t.shape) == list(x.shape[::-1]), (name, t.tensor_type, t.shape)
+        assert t.data.tobytes() == as_bytes(turned(run, name, x), kind), f"{name} as {kind.name}"
+    factors = written.pop("rope_freqs.weight", None)
+    scaling = getattr(run.config, "rope_scaling", None) or {}
+    assert (factors is not None) == (scaling.get("rope_type") == "llama3"), scaling
+    assert not written, sorted(written)
+    if factors is not None:
+        check_factors(run, scaling, factors.data)
+
+
+def check_factors(run, scaling, factors):
+    """As llama.cpp's converter makes them."""
+    dim = run.model.model.layers[0].self_attn.head_dim
+    freqs = 1.0 / (run.config.rope_theta ** (np.arange(0, dim, 2) / dim))
+    old, low, high = (scaling[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    for f, factor in zip(freqs, factors):
+        length = 2 * np.pi / f
+        smooth = (old / length - low) / (high - low)
+        want = 1 if length < old / high else scaling["factor"] if length > old / low else 1 / (
+            (1 - smooth) / scaling["factor"] + smooth)
+        assert abs(factor / want - 1) < 1e-6, (f, factor, want)
+
+
+def check_metadata(run, reader, source, wanted):
+    def value(key):
+        return reader.fields[key].contents()
+    arch = ARCH[run.family].lower()
+    c, tokenizer = run.config, AutoTokenizer.from_pretrained(source)
+    assert value("general.architecture") == arch
+    assert value("general.file_type") == {Q.F32: 0, Q.F16: 1, Q.Q8_0: 7, Q.BF16: 32}[wanted]
+    numbers = {"embedding_length": c.hidden_size, "block_count": c.num_hidden_layers,
+               "attention.head_count": c.num_attention_heads, "context_length": c.max_position_embeddings}
+    if run.family != "gpt2":
+        numbers.update({"feed_forward_length": c.intermediate_size, "attention.head_count_kv": c.num_key_value_heads})
+        assert abs(value(f"{arch}.attention.layer_norm_rms_epsilon") / c.rms_norm_eps - 1) < 1e-6
+        assert value(f"{arch}.rope.freq_base") == c.rope_theta
+        linear = (c.rope_scaling or {}).get("rope_type") == "linear"
+        assert (f"{arch}.rope.scaling.factor" in reader.fields) == linear
+    for key, number in numbers.items():
+        assert value(f"{arch}.{key}") == number, key
+        assert reader.fields[f"{arch}.{key}"].types == [gguf.GGUFValueType.UINT32], key
+    tokens, kinds = value("tokenizer.ggml.tokens"), value("tokenizer.ggml.token_type")
+    assert len(tokens) == len(kinds) == c.vocab_size
+    known = {i: t for t, i in tokenizer.get_vocab().items()}
+    for i, (token, kind) in enumerate(zip(tokens, kinds)):
+        assert token == known.get(i, f"[PAD{i}]"), (i, token)
+        assert kind == (5 if i not in known else 3 if token == "<|endoftext|>" else 1), (i, token, kind)
+    assert value("tokenizer.ggml.pre") == "gpt-2" and value("tokenizer.ggml.model") == "gpt2"
+    assert len(value("tokenizer.ggml.merges")) == 300 - 257
+    assert value("tokenizer.ggml.eos_token_id") == 0
+    assert value("tokenizer.chat_template") == tokenizer.chat_template
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("export")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=8)
+    args = parser.parse_args()
+    tensors = 0
+    for seed in range(args.first, args.first + args.seeds):
+        run = Gpt2(seed) if seed % 5 == 0 else Run(seed)
+        with tempfile.TemporaryDirectory() as work:
+            source = os.path.join(work, "source")
+            run.save(source)
+            family_oracle.make_tokenizer(source)
+            for wanted in (Q.F32, Q.F16, Q.BF16, Q.Q8_0):
+                path = os.path.join(work, f"{wanted.name}.gguf")
+                subprocess.run([args.export, source, str(wanted.value), path], check=True)
+                reader = gguf.GGUFReader(path)
+                check_tensors(run, reader, wanted)
+                check_metadata(run, reader, source, wanted)
+                tensors += len(reader.tensors)
+        print(f"seed {seed}: {run.family}", flush=True)
+    print(f"{args.seeds} models, {tensors} tensors")
+    return tensors == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
