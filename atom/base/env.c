@@ -4,6 +4,7 @@
  */
 #include "atom/base/env.h"
 
+#include "atom/base/cgroup.h"
 #include "atom/base/mem.h"
 
 #include <ctype.h>
@@ -156,29 +157,10 @@ uint64_t atom_vm_peak_bytes(void)
     return field_value("/proc/self/status", "VmHWM:") * 1024;
 }
 
-static uint64_t cgroup_left_bytes(void)
-{
-    unsigned long long limit = 0, used = 0;
-    FILE *f = fopen("/sys/fs/cgroup/memory.max", "r");
-    int ok = f && fscanf(f, "%llu", &limit) == 1;
-    if (f)
-        fclose(f);
-    f = ok ? fopen("/sys/fs/cgroup/memory.current", "r") : NULL;
-    ok = f && fscanf(f, "%llu", &used) == 1;
-    if (f)
-        fclose(f);
-    if (!ok)
-        return UINT64_MAX;
-    /* Page cache that has not been touched for a while is given back on demand. */
-    uint64_t cache = field_value("/sys/fs/cgroup/memory.stat", "inactive_file ");
-    used = used > cache ? used - cache : 0;
-    return limit > used ? limit - used : 0;
-}
-
 uint64_t atom_host_available_bytes(void)
 {
     uint64_t available = field_value("/proc/meminfo", "MemAvailable:") * 1024;
-    uint64_t left = cgroup_left_bytes();
+    uint64_t left = atom_cgroup_left_bytes("/sys/fs/cgroup", "/proc/self/cgroup");
     return left < available ? left : available;
 }
 

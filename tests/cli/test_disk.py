@@ -1,11 +1,12 @@
 """The optimizer's state on disk: the same bits, through kills and on bad days."""
+import json
 import os
 import random
 import signal
 import time
 
 import tool
-from test_train import TrainCase
+from test_train import CONFIG, SHAPE, TrainCase
 
 KILLS = int(os.environ.get("ATOM_TEST_KILLS", "16"))
 DISK = ["--optimizer-state", "disk"]
@@ -91,6 +92,25 @@ class Disk(TrainCase):
             self.ok(*self.args("killed", *DISK, "--resume-from-checkpoint", "auto", steps=steps))
         self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
         self.assertEqual(self.losses("killed"), self.losses("whole"))
+
+    def test_a_small_container_chooses_the_disk(self):
+        """In a control group that could not hold the state, nothing is killed and nothing need be said."""
+        group = f"/sys/fs/cgroup/memory/atom-test-{os.getpid()}"
+        try:
+            os.mkdir(group)
+            with open(os.path.join(group, "memory.limit_in_bytes"), "w", encoding="ascii") as f:
+                f.write(str(300 << 20))
+        except OSError as error:
+            self.skipTest(f"no control group for memory (version 1): {error}")
+        try:
+            big = self.write("big.json", json.dumps(dict(CONFIG, n_embd=512, n_head=8, n_layer=8)))
+            inside = ["bash", "-c", f'echo $BASHPID > {group}/cgroup.procs; exec "$@"', "inside"]
+            result = self.ok("train", "--model", big, "--data", self.data, "--output-dir", "run", "--dtype", "bf16",
+                             "--max-steps", 3, "--warmup-steps", 0, "--eval-steps", 0, *SHAPE, "--device-memory", "60MiB",
+                             "--gradient-accumulation-steps", 1, prefix=inside)
+            self.assertIn("optimizer state: on disk", result.err + result.out)
+        finally:
+            os.rmdir(group)
 
     def test_a_foreign_file_in_its_place(self):
         os.mkdir(self.path("place"))

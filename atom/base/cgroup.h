@@ -1,0 +1,16 @@
+/*
+ * What the control groups of this process leave it of memory: containers and services are often
+ * given less than the machine has, and are killed, not refused, when they take more.
+ *
+ * Versions 1 and 2, this group and all above it. Source: Linux, admin-guide/cgroup-v1/memory and
+ * admin-guide/cgroup-v2. Thread: any. Errors: none; what cannot be read does not limit.
+ */
+#ifndef ATOM_BASE_CGROUP_H
+#define ATOM_BASE_CGROUP_H
+
+#include <stdint.h>
+
+/* Bytes left; UINT64_MAX: no limit. root: "/sys/fs/cgroup"; self: "/proc/self/cgroup". */
+uint64_t atom_cgroup_left_bytes(const char *root, const char *self);
+
+#endif
