@@ -6,6 +6,7 @@
 #include "atom/base/rng.h"
 #include "atom/train/init.h"
 #include "codegen/build.h"
+#include "kernels/cuda_load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -210,9 +211,11 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     ATOM_TRY(gen_lower(run->g, run->plan, NULL, run->table, &low));
     ATOM_TRY(prove(low));
     ATOM_TRY(atom_threads_open(run->threads, &threads));
-    dev_cpu_config device_config = {.budget_bytes =
-                                        run->budget_bytes ? run->budget_bytes : low->device_bytes};
-    ATOM_TRY(dev_cpu_open(&device_config, threads, &device));
+    uint64_t budget = run->budget_bytes ? run->budget_bytes : low->device_bytes;
+    if (run->cuda)
+        ATOM_TRY(dev_cuda_open(&(dev_cuda_config){.budget_bytes = budget}, threads, &device));
+    else
+        ATOM_TRY(dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, &device));
     swap_exec_config config = gen_exec_config(low);
     config.device = device;
     config.threads = threads;

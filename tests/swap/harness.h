@@ -18,6 +18,7 @@ typedef struct harness_run {
     uint32_t steps;
     float max_grad_norm;
     store_kind store; /* with a plan that uses the disk */
+    bool cuda;        /* on card 0; table is the card's */
 } harness_run;
 
 typedef struct harness_result {

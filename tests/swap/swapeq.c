@@ -2,11 +2,14 @@
  * Swapping never changes the maths: random models, plans, C, threads, budgets, backends and
  * execution modes against the resident run, compared bit for bit.
  *
- *   swapeq [--first S] [--seeds N]      a failure prints the seed that repeats it
+ *   swapeq [--first S] [--seeds N] [--device cpu|cuda]
+ *
+ * A failure prints the seed that repeats it. cuda: on card 0; exit 77 where there is none.
  */
 #include "tests/swap/harness.h"
 
 #include "atom/base/mem.h"
+#include "kernels/cuda_load.h"
 #include "tests/lib/random_model.h"
 
 #include <stdio.h>
@@ -17,12 +20,33 @@ typedef struct trial {
     uint64_t seed;
     graph *g;
     uint32_t C, threads;
-    bool clip, cpu, generated;
+    bool clip, cpu, generated, cuda;
     const krn_table *table;
     const krn_host_table *host;
 } trial;
 
-static atom_status open_trial(uint64_t seed, trial *t)
+/* The card's kernels, if it has the dtype; fp32 else. */
+static atom_status choose_card(trial *t, atom_dtype *dtype)
+{
+    t->cuda = true;
+    t->host = krn_cpu_host_table();
+    if (krn_cuda_table(0, *dtype, &t->table) == ATOM_OK)
+        return ATOM_OK;
+    *dtype = ATOM_F32;
+    return krn_cuda_table(0, *dtype, &t->table);
+}
+
+static bool table_has(const krn_table *table, const graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        atom_op op = g->nodes[i].op;
+        if (!table->fwd[op] || !table->bwd[op])
+            return false;
+    }
+    return true;
+}
+
+static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
 {
     graph *plain = NULL;
     random_gpt2 r = random_model_make(seed);
@@ -38,6 +62,8 @@ static atom_status open_trial(uint64_t seed, trial *t)
     t->table = t->cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype);
     t->host = t->cpu ? krn_cpu_host_table() : krn_ref_host_table();
     atom_status st;
+    if (cuda)
+        ATOM_TRY(choose_card(t, &dtype));
     ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (fused) {
         ATOM_TRY(graph_fuse(plain, &t->g));
@@ -69,12 +95,13 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
                        .seed = t->seed,
                        .steps = 3,
                        .max_grad_norm = t->clip ? 0.5f : 0,
-                       .store = store_of(t->seed)};
+                       .store = store_of(t->seed),
+                       .cuda = t->cuda};
     return harness_do(&run, out);
 }
 
 /* 0: equal */
-static int run_trial(uint64_t seed, uint32_t *sub_models, uint64_t *disks)
+static int run_trial(uint64_t seed, bool cuda, uint32_t *sub_models, uint64_t *disks)
 {
     trial t;
     part_plan *plan = NULL, *resident = NULL, *single = NULL;
@@ -82,8 +109,12 @@ static int run_trial(uint64_t seed, uint32_t *sub_models, uint64_t *disks)
     char text[256];
     const char *wrong = NULL;
     atom_status st;
-    ATOM_TRY(open_trial(seed, &t));
-    ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, true, &resident));
+    ATOM_TRY(open_trial(seed, cuda, &t));
+    if (!table_has(t.table, t.g)) { /* a model whose kernels the card does not have yet */
+        graph_close(&t.g);
+        return 0;
+    }
+    ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, !cuda, &resident));
     ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, false, &single));
     ATOM_TRY(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
     *disks += plan->disk;
@@ -98,7 +129,10 @@ static int run_trial(uint64_t seed, uint32_t *sub_models, uint64_t *disks)
 fail:
     if (st != ATOM_OK || wrong)
         fprintf(stderr, "FAILED --first %llu --seeds 1 (%s, %s, %s, C=%u, %u sub-models): %s\n",
-                (unsigned long long)seed, t.g ? t.g->name : "?", t.cpu ? "cpu" : "ref",
+                (unsigned long long)seed, t.g ? t.g->name : "?",
+                t.cuda  ? "cuda"
+                : t.cpu ? "cpu"
+                        : "ref",
                 t.g ? atom_dtype_name(t.g->dtype) : "?", t.C, plan ? plan->n_sub_models : 0,
                 st != ATOM_OK ? atom_fail_message() : text);
     harness_free(&a);
@@ -114,15 +148,23 @@ fail:
 int main(int argc, char **argv)
 {
     uint64_t first = 1, seeds = 24, bad = 0, subs = 0, disks = 0;
+    bool cuda = false;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--first") == 0)
             first = strtoull(argv[i + 1], NULL, 10);
         if (strcmp(argv[i], "--seeds") == 0)
             seeds = strtoull(argv[i + 1], NULL, 10);
+        if (strcmp(argv[i], "--device") == 0)
+            cuda = strcmp(argv[i + 1], "cuda") == 0;
+    }
+    dev_cuda_info card;
+    if (cuda && dev_cuda_describe(0, &card) != ATOM_OK) {
+        printf("skipped: %s\n", atom_fail_message());
+        return 77;
     }
     for (uint64_t s = first; s < first + seeds; s++) {
         uint32_t n = 0;
-        bad += (uint64_t)run_trial(s, &n, &disks);
+        bad += (uint64_t)run_trial(s, cuda, &n, &disks);
         subs += n;
     }
     printf("%llu trials, %llu sub-models, %llu on disk, %llu differ\n", (unsigned long long)seeds,
