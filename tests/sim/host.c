@@ -450,6 +450,9 @@ static void deliver(sim_world *w, sim_item *item)
     w->in_flight[item->from][item->host]--;
     if (!h->running || w->cut[item->from][item->host])
         return;
+    uint64_t *newest = &w->arrived[item->from][item->host];
+    w->out->injected[SIM_REORDERED] += item->order < *newest;
+    *newest = item->order > *newest ? item->order : *newest;
     gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
     bool keep = sim_chance(&w->random, 0.3);
     uint64_t digest = keep ? sim_check_digest(&h->agree) : 0;
@@ -461,6 +464,7 @@ static void deliver(sim_world *w, sim_item *item)
         const gsp_message *old = h->old[sim_below(&w->random, SIM_REPLAYS)];
         if (old && old->kind != GSP_JOIN) {
             uint64_t before = sim_check_digest(&h->agree);
+            w->out->injected[SIM_REPLAYED]++;
             gsp_event again = {.kind = GSP_ON_MESSAGE, .message = old};
             sim_host_step(w, item->host, &again);
             if (sim_check_digest(&h->agree) != before)
@@ -520,6 +524,7 @@ static void written(sim_world *w, sim_item *item)
     const gsp_record *record = item->payload;
     if (h->disk_bad) {
         h->disk_bad = false;
+        w->out->injected[SIM_DISK_FAILED]++;
         sim_trace(w, "host %u cannot write and stops", h->index);
         sim_host_stop(w, item->host);
         sim_push(w, SIM_START, item->host, w->now_ns + 5 * SIM_SECOND);

@@ -156,8 +156,10 @@ bool sim_hostile_send(sim_world *w, sim_host *h, uint32_t to, const gsp_message 
         changed = lie(w, h, m);
     else if (h->hostility == SIM_EQUIVOCATES)
         changed = equivocate(w, h, to, m);
-    if (changed)
+    if (changed) {
+        w->out->injected[h->hostility == SIM_LIES ? SIM_LIED : SIM_EQUIVOCATED]++;
         sim_message(w, h->index, to, m);
+    }
     free(m);
     return changed;
 }
@@ -174,6 +176,7 @@ static void flood(sim_world *w, sim_host *h)
         return;
     if (m.kind == GSP_JOIN)
         m.from.incarnation += 1000;
+    w->out->injected[SIM_FLOODED]++;
     for (uint32_t k = 0; k < 500; k++)
         sim_message(w, h->index, to, &m);
 }
@@ -192,6 +195,7 @@ void sim_hostile_tick(sim_world *w, sim_host *h)
             abort();
         memcpy(m, old, gsp_message_bytes(old->kind));
         m->from = h->self; /* the link says who it is */
+        w->out->injected[SIM_REPLAYED]++;
         sim_message(w, h->index, to, m);
         free(m);
     }

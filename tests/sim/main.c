@@ -45,6 +45,40 @@ static void report(sim_options options, const sim_outcome *out)
     fflush(stdout);
 }
 
+/* Prints how often each kind of fault happened; true: none is missing. */
+static bool tally(const sim_outcome *sum)
+{
+    static const char *const name[SIM_INJECTED_N] = {
+        [SIM_LOST] = "messages lost",
+        [SIM_DOUBLED] = "doubled",
+        [SIM_REORDERED] = "reordered",
+        [SIM_DELAYED] = "delayed",
+        [SIM_PARTITIONED] = "partitions",
+        [SIM_ONE_WAY] = "one-way partitions",
+        [SIM_CUT_LINK] = "cut links",
+        [SIM_CRASHED] = "crashes",
+        [SIM_CRASHED_AND_LOST] = "crashes with loss of state",
+        [SIM_POWER_CUT] = "power cuts",
+        [SIM_SLOWED] = "slow members",
+        [SIM_DRIFTED] = "clocks that drift",
+        [SIM_DISK_FAILED] = "failed disks",
+        [SIM_LEFT] = "leaves",
+        [SIM_RESET] = "resets",
+        [SIM_LIED] = "lies",
+        [SIM_EQUIVOCATED] = "equivocations",
+        [SIM_REPLAYED] = "replays",
+        [SIM_FLOODED] = "floods",
+    };
+    bool all = true;
+    printf("sim:");
+    for (uint32_t k = 0; k < SIM_INJECTED_N; k++) {
+        printf("%s %llu %s", k ? "," : "", (unsigned long long)sum->injected[k], name[k]);
+        all = all && sum->injected[k] != 0;
+    }
+    printf("\n");
+    return all;
+}
+
 static const char *soak_path;
 static bool brief;
 
@@ -121,6 +155,8 @@ int main(int argc, char **argv)
         worst = took > worst ? took : worst;
         done++;
         sum.versions += out.versions, sum.events += out.events, sum.forks += out.forks;
+        for (uint32_t k = 0; k < SIM_INJECTED_N; k++)
+            sum.injected[k] += out.injected[k];
         sum.moves += out.moves, sum.evidence += out.evidence, sum.faults += out.faults;
         if (soak_path && done % 100 == 0)
             soak_write(seed + 1);
@@ -150,5 +186,7 @@ int main(int argc, char **argv)
            (unsigned long long)sum.events, (unsigned long long)sum.versions,
            (unsigned long long)sum.faults, (unsigned long long)sum.forks,
            (unsigned long long)sum.moves, (unsigned long long)sum.evidence);
+    if (!tally(&sum) && done >= 1000 && !options.members)
+        return fprintf(stderr, "sim: a kind of fault never happened\n"), 1;
     return expect ? 1 : failed != 0;
 }

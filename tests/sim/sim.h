@@ -29,12 +29,37 @@ typedef struct sim_options {
     uint64_t disabled; /* bit i: fault i does not happen */
 } sim_options;
 
+/* What went wrong on purpose, counted where it takes effect. */
+typedef enum sim_injected {
+    SIM_LOST,
+    SIM_DOUBLED,
+    SIM_REORDERED,
+    SIM_DELAYED, /* ten times */
+    SIM_PARTITIONED,
+    SIM_ONE_WAY,
+    SIM_CUT_LINK,
+    SIM_CRASHED,
+    SIM_CRASHED_AND_LOST,
+    SIM_POWER_CUT,
+    SIM_SLOWED,
+    SIM_DRIFTED, /* hosts whose clock is wrong by more than 1 % */
+    SIM_DISK_FAILED,
+    SIM_LEFT,
+    SIM_RESET,
+    SIM_LIED,
+    SIM_EQUIVOCATED,
+    SIM_REPLAYED,
+    SIM_FLOODED,
+    SIM_INJECTED_N
+} sim_injected;
+
 typedef struct sim_outcome {
     bool violated;
     char invariant[8]; /* "I1" ... */
     char what[200];
     uint64_t events, versions, virtual_ns, forks, moves, evidence, faults;
     uint64_t fault_bits; /* those that happened */
+    uint64_t injected[SIM_INJECTED_N];
     uint32_t hosts;
 } sim_outcome;
 
@@ -125,6 +150,7 @@ typedef struct sim_world {
     size_t n_heap, room_heap;
     uint8_t linked[SIM_HOSTS_MAX][SIM_HOSTS_MAX], cut[SIM_HOSTS_MAX][SIM_HOSTS_MAX];
     uint16_t in_flight[SIM_HOSTS_MAX][SIM_HOSTS_MAX];
+    uint64_t arrived[SIM_HOSTS_MAX][SIM_HOSTS_MAX]; /* order of the newest message that arrived */
     uint64_t goal_version;
     struct sim_check *check;
     char (*lines)[160];

@@ -111,7 +111,9 @@ bool sim_reaches(const sim_world *w, uint32_t from, uint32_t to)
 uint64_t sim_delay(sim_world *w)
 {
     uint64_t delay = w->delay_ns + sim_below(&w->random, w->jitter_ns + 1);
-    return sim_chance(&w->random, 0.01) ? 10 * delay : delay;
+    bool late = sim_chance(&w->random, 0.01);
+    w->out->injected[SIM_DELAYED] += late;
+    return late ? 10 * delay : delay;
 }
 
 void sim_message(sim_world *w, uint32_t from, uint32_t to, const gsp_message *message)
@@ -120,8 +122,13 @@ void sim_message(sim_world *w, uint32_t from, uint32_t to, const gsp_message *me
         return;
     uint32_t copies = sim_chance(&w->random, w->doubled) ? 2 : 1;
     for (uint32_t k = 0; k < copies; k++) {
-        if (w->cut[from][to] || sim_chance(&w->random, w->loss))
+        if (w->cut[from][to])
             continue;
+        w->out->injected[SIM_DOUBLED] += k;
+        if (sim_chance(&w->random, w->loss)) {
+            w->out->injected[SIM_LOST]++;
+            continue;
+        }
         sim_item *item =
             sim_push(w, SIM_DELIVER, to, w->now_ns + sim_delay(w) + w->host[from]->slow_ns);
         size_t bytes = gsp_message_bytes(message->kind);
@@ -175,6 +182,7 @@ static void stop_and_restart(sim_world *w, uint32_t i, uint64_t *r, bool may_los
     uint64_t pause = sim_below(r, 30 * SIM_SECOND);
     sim_trace(w, "fault: host %u stops%s for %.1f s", i, lost ? ", loses its disk," : "",
               (double)pause / 1e9);
+    w->out->injected[lost ? SIM_CRASHED_AND_LOST : SIM_CRASHED]++;
     sim_host_stop(w, i);
     for (uint32_t k = 0; seen && k < w->n_hosts; k++) {
         if (k == i || !w->linked[k][i] || !w->host[k]->running)
@@ -199,6 +207,7 @@ static void partition(sim_world *w, uint64_t *r)
         for (uint32_t b = 0; b < a; b++)
             if (side[a] != side[b])
                 set_link(w, a, b, true, !one_way);
+    w->out->injected[one_way ? SIM_ONE_WAY : SIM_PARTITIONED]++;
     sim_trace(w, "fault: %s partition", one_way ? "one-way" : "two-way");
 }
 
@@ -229,6 +238,7 @@ static void fault(sim_world *w, uint32_t number)
         heal(w);
     } else if (what < 75) {
         uint32_t b = (uint32_t)sim_below(&r, w->n_hosts);
+        w->out->injected[SIM_CUT_LINK] += b != i;
         if (b != i)
             set_link(w, i, b, true, sim_chance(&r, 0.5));
     } else if (what < 82 && h->running) {
@@ -236,18 +246,22 @@ static void fault(sim_world *w, uint32_t number)
         sim_trace(w, "fault: the disk of host %u fails", i);
     } else if (what < 90) {
         h->slow_ns = sim_below(&r, 3 * SIM_SECOND);
+        w->out->injected[SIM_SLOWED]++;
         sim_trace(w, "fault: host %u is slow", i);
     } else if (what < 95 && h->running && w->n_hosts > 3 && i != 0 && !h->leaving &&
                kept_without(w, i)) {
         h->leaving = true;
         gsp_event event = {.kind = GSP_ON_LEAVE};
+        w->out->injected[SIM_LEFT]++;
         sim_trace(w, "host %u leaves", i);
         sim_host_step(w, i, &event);
     } else if (what < 97 && w->host[0]->running && w->host[0]->hostility == SIM_HONEST) {
         gsp_event event = {.kind = GSP_ON_RESET};
+        w->out->injected[SIM_RESET]++;
         sim_trace(w, "the owner starts a new lineage");
         sim_host_step(w, 0, &event);
     } else {
+        w->out->injected[SIM_POWER_CUT]++;
         for (uint32_t k = 0; k < w->n_hosts; k++) /* the power goes */
             if (w->host[k]->running)
                 stop_and_restart(w, k, &r, false);
@@ -290,6 +304,7 @@ static sim_host *host_open(sim_world *w, uint32_t i, bool hostile_seed)
     h->self.incarnation = 1;
     h->index = i;
     h->drift = 0.97 + 0.06 * (double)sim_below(r, 1000) / 1000;
+    w->out->injected[SIM_DRIFTED] += h->drift < 0.99 || h->drift > 1.01;
     h->offset_ns = sim_below(r, 1000 * SIM_SECOND);
     h->rates = (gsp_rates){.up_bytes_per_s = 1 + sim_below(r, 1000),
                            .down_bytes_per_s = 1 + sim_below(r, 1000),
