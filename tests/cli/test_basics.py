@@ -6,7 +6,7 @@ import subprocess
 import tool
 
 COMMANDS = ["doctor", "data prepare", "data inspect", "profile", "plan", "train", "eval", "generate",
-            "inspect", "bench", "version", "help", "completion"]
+            "inspect", "bench", "pool selftest", "version", "help", "completion"]
 
 
 class Basics(tool.Case):
