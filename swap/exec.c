@@ -28,7 +28,8 @@ struct swap_exec {
     swap_span *spans;
     uint32_t n_spans;
     swap_step step;
-    float clip_scale; /* of the gradients that wait on the host */
+    const swap_instr *first_update, *last_update; /* of the tape that runs; NULL: it has none */
+    float clip_scale;                             /* of the gradients that wait on the host */
     double grad_norm;
     bool dead;
 };
@@ -151,6 +152,8 @@ static atom_status on_update(void *arg)
     swap_exec *exec = l->exec;
     const swap_instr *in = l->in;
     state_at state = state_of(exec, in);
+    if (exec->c.on_updates && in == exec->first_update)
+        exec->c.on_updates(exec->c.ctx, exec->step.update_step, true);
     atom_dtype dtype = exec->c.program->dtype;
     krn_adamw_step step = exec->step.update;
     bool clipped = exec->step.max_grad_norm > 0;
@@ -174,7 +177,20 @@ static atom_status on_update(void *arg)
                             exec->slab + exec->c.layout.wire + from * atom_dtype_bytes(dtype),
                             state.master + i, state.m + i, state.v + i, to - from);
     }
+    if (exec->c.on_updates && in == exec->last_update)
+        exec->c.on_updates(exec->c.ctx, exec->step.update_step, false);
     return ATOM_OK;
+}
+
+static void find_updates(swap_exec *exec, const swap_tape *tape)
+{
+    exec->first_update = exec->last_update = NULL;
+    for (uint32_t i = 0; i < tape->n; i++) {
+        if (tape->instrs[i].code != SWAP_UPDATE)
+            continue;
+        exec->first_update = exec->first_update ? exec->first_update : &tape->instrs[i];
+        exec->last_update = &tape->instrs[i];
+    }
 }
 
 static atom_status on_load(void *arg)
@@ -317,6 +333,7 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
         return atom_fail(ATOM_E_DEAD, "the executor failed earlier: %s", atom_fail_message());
     ATOM_ASSERT(tape->n <= exec->c.instrs_max);
     exec->step = *step;
+    find_updates(exec, tape);
     for (uint32_t i = 0; i < tape->n && st == ATOM_OK; i++)
         st = issue(exec, tape, i);
     atom_status synced = sync_all(exec);

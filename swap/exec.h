@@ -66,6 +66,10 @@ typedef struct swap_exec_config {
     uint64_t device_bytes, host_bytes;
     swap_range workspace; /* in the arena */
     uint32_t instrs_max;  /* longest tape that will be run */
+    /* Called on the optimizer's stream before the first and after the last UPDATE of a tape, with
+     * the step whose updates they are. May be NULL. */
+    void (*on_updates)(void *ctx, uint32_t step, bool begin);
+    void *ctx;
 } swap_exec_config;
 
 typedef struct swap_exec swap_exec;

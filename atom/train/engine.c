@@ -110,6 +110,8 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.threads = config->bench->threads;
     exec.table = config->bench->table;
     exec.host = config->bench->host;
+    exec.on_updates = config->on_updates;
+    exec.ctx = config->ctx;
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
     ATOM_TRY(swap_exec_open(&exec, &e->exec));
     ATOM_TRY(open_disk(e));

@@ -22,6 +22,9 @@ typedef struct train_engine_config {
     /* Called before a tape that commits `step`, whose batch has that many targets (0: it ran
      * already): what must be on disk by then. May be NULL. */
     atom_status (*before_commit)(void *ctx, uint32_t step, int64_t targets);
+    /* Called on the optimizer's stream before the first and after the last update of `step`: in
+     * between, and only there, the state changes. May be NULL. */
+    void (*on_updates)(void *ctx, uint32_t step, bool begin);
     void *ctx;
 } train_engine_config;
 

@@ -187,7 +187,7 @@ static atom_status save(trainer *t, bool last)
     atom_status st;
     ATOM_TRY(train_metrics_sync(t->metrics));
     trainer_fill_state(t, &t->state);
-    if (t->engine->disk && !last)
+    if (!last)
         return trainer_snapshot_ask(t);
     ATOM_TRY(trainer_snapshot_finish(t));
     ATOM_TRY(train_engine_drain(t->engine));

@@ -37,7 +37,7 @@ typedef struct train_workbench {
     atom_threads *threads;
     const krn_table *table;
     const krn_host_table *host;
-    int card; /* of CUDA; -1: the CPU computes */
+    int card;                  /* of CUDA; -1: the CPU computes */
     train_bench_config config; /* texts are borrowed from the caller's config */
 } train_workbench;
 

@@ -49,6 +49,8 @@ void trainer_fill_state(const trainer *t, train_state *state);
 ATOM_MUST atom_status trainer_snapshot_ask(trainer *t);
 ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
 ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
+/* train_engine_config.on_updates; ctx is the trainer. */
+void trainer_on_updates(void *ctx, uint32_t step, bool begin);
 
 /* trainer_disk.c: plans that keep the optimizer's state on disk. */
 const char *trainer_store_dir(const trainer *t);

@@ -203,6 +203,7 @@ static atom_status open_engine(trainer *t)
                                   .seed = (uint64_t)c->seed,
                                   .store_kind = (store_kind)c->store,
                                   .before_commit = trainer_before_commit,
+                                  .on_updates = trainer_on_updates,
                                   .ctx = t};
     char *path = NULL;
     atom_status st;

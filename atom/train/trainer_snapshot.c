@@ -1,16 +1,16 @@
 /*
- * Owns checkpoints that are written while training goes on: with the optimizer's state on disk, a
- * snapshot keeps one generation of it, and a thread of its own makes a checkpoint of that. One
- * idea: asking is cheap; the snapshot is taken when the updates of the step have run, which with
- * clipping is during the step after it. Refuses to have two under way: who asks again waits for the
- * first.
+ * Owns checkpoints that are written while training goes on, on a thread of their own. One idea:
+ * between the last update of a step and the first of the next, the state stands still, and that is
+ * nearly a whole step: the thread starts as soon as the updates of its step have run (with clipping
+ * that is at the start of the step after it). With the state in memory, the next updates wait for
+ * what is not written by then; with the state on disk nobody waits, because a snapshot keeps its
+ * generation. Refuses to have two under way: who asks again waits for the first.
  */
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/mem.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,10 +23,13 @@ struct trainer_snapshot {
     train_checkpoint c; /* as it will be written */
     const char *output_dir;
     int64_t limit;
-    swap_snapshot *snapshot; /* NULL: the updates have not run yet */
+    bool on_disk;
+    swap_snapshot *kept; /* on disk, once the updates have run */
     snapshot_part parts[SWAP_STATE_N];
     pthread_t thread;
-    atomic_bool done;
+    pthread_mutex_t lock; /* of the flags */
+    pthread_cond_t moved;
+    bool ready, dropped, done;
     atom_status status;
     char message[512];
     char *path;
@@ -38,44 +41,71 @@ static atom_status part_get(void *ctx, uint64_t first, uint64_t n, float *to)
     return swap_snapshot_get(p->snapshot, p->part, first, n, to);
 }
 
+static void raise_flag(trainer_snapshot *s, bool *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    *flag = true;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static bool read_flag(trainer_snapshot *s, const bool *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    bool up = *flag;
+    pthread_mutex_unlock(&s->lock);
+    return up;
+}
+
 static void *write_checkpoint(void *arg)
 {
     trainer_snapshot *s = arg;
-    s->status = train_checkpoint_save(s->output_dir, &s->c, s->limit, &s->path);
+    pthread_mutex_lock(&s->lock);
+    while (!s->ready && !s->dropped)
+        pthread_cond_wait(&s->moved, &s->lock);
+    bool go = s->ready;
+    pthread_mutex_unlock(&s->lock);
+    if (go)
+        s->status = train_checkpoint_save(s->output_dir, &s->c, s->limit, &s->path);
     if (s->status != ATOM_OK)
         snprintf(s->message, sizeof s->message, "%s", atom_fail_message());
-    atomic_store(&s->done, true);
+    raise_flag(s, &s->done);
     return NULL;
 }
 
-static atom_status begin(trainer *t)
+/* The updates have run: the state on disk is kept from here on. */
+static atom_status keep_generation(trainer *t, trainer_snapshot *s)
 {
-    trainer_snapshot *s = t->snapshot;
     file_vector *vectors[SWAP_STATE_N] = {&s->c.master, &s->c.m, &s->c.v};
-    atom_status st = swap_snapshot_open(t->engine->disk, &s->snapshot);
-    if (st != ATOM_OK)
-        return st;
-    for (int part = 0; part < SWAP_STATE_N; part++) {
-        s->parts[part] = (snapshot_part){s->snapshot, (swap_state)part};
+    atom_status st = swap_snapshot_open(t->engine->disk, &s->kept);
+    for (int part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
+        s->parts[part] = (snapshot_part){s->kept, (swap_state)part};
         *vectors[part] = (file_vector){&s->parts[part], part_get, NULL};
     }
-    if (pthread_create(&s->thread, NULL, write_checkpoint, s)) {
-        swap_snapshot_close(&s->snapshot);
-        return atom_fail(ATOM_E_RESOURCE, "cannot start a thread to write a checkpoint");
-    }
-    return ATOM_OK;
+    if (st == ATOM_OK)
+        raise_flag(s, &s->ready);
+    return st;
 }
 
-/* The thread has ended, or will soon. */
+static void close_snapshot(trainer *t)
+{
+    trainer_snapshot *s = t->snapshot;
+    swap_snapshot_close(&s->kept);
+    pthread_cond_destroy(&s->moved);
+    pthread_mutex_destroy(&s->lock);
+    atom_free(s->path);
+    atom_free(s);
+    t->snapshot = NULL;
+}
+
+/* Waits for the thread, says what became of it. */
 static atom_status end(trainer *t)
 {
     trainer_snapshot *s = t->snapshot;
-    atom_status st = ATOM_OK;
-    if (s->snapshot) {
-        pthread_join(s->thread, NULL);
-        swap_snapshot_close(&s->snapshot);
-        st = s->status;
-    }
+    atom_status st;
+    raise_flag(s, &s->dropped);
+    pthread_join(s->thread, NULL);
+    st = s->status;
     if (st != ATOM_OK) {
         st = atom_fail(st, "%s", s->message);
     } else if (s->path) {
@@ -84,9 +114,7 @@ static atom_status end(trainer *t)
         t->summary.checkpoint = s->path;
         s->path = NULL;
     }
-    atom_free(s->path);
-    atom_free(s);
-    t->snapshot = NULL;
+    close_snapshot(t);
     return st;
 }
 
@@ -101,7 +129,15 @@ atom_status trainer_snapshot_ask(trainer *t)
     s->c = trainer_checkpoint(t);
     s->output_dir = t->config->output_dir;
     s->limit = t->config->save_total_limit;
+    s->on_disk = t->engine->disk != NULL;
+    s->ready = !s->on_disk && t->engine->pending_step == 0;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
     t->snapshot = s;
+    if (pthread_create(&s->thread, NULL, write_checkpoint, s)) {
+        close_snapshot(t);
+        return atom_fail(ATOM_E_RESOURCE, "cannot start a thread to write a checkpoint");
+    }
     return trainer_snapshot_poll(t);
 }
 
@@ -110,12 +146,29 @@ atom_status trainer_snapshot_poll(trainer *t)
     trainer_snapshot *s = t->snapshot;
     if (!s)
         return ATOM_OK;
-    if (s->snapshot)
-        return atomic_load(&s->done) ? end(t) : ATOM_OK;
-    return (int64_t)swap_disk_about(t->engine->disk).step == s->c.state.step ? begin(t) : ATOM_OK;
+    if (s->on_disk && !s->kept && (int64_t)swap_disk_about(t->engine->disk).step == s->c.state.step)
+        return keep_generation(t, s);
+    return read_flag(s, &s->done) ? end(t) : ATOM_OK;
 }
 
 atom_status trainer_snapshot_finish(trainer *t)
 {
     return t->snapshot ? end(t) : ATOM_OK;
+}
+
+void trainer_on_updates(void *ctx, uint32_t step, bool begin)
+{
+    trainer *t = ctx;
+    trainer_snapshot *s = t->snapshot;
+    if (!s || s->on_disk)
+        return;
+    if (!begin) {
+        if ((int64_t)step == s->c.state.step)
+            raise_flag(s, &s->ready);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    while (s->ready && !s->done)
+        pthread_cond_wait(&s->moved, &s->lock);
+    pthread_mutex_unlock(&s->lock);
 }

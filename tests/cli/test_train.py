@@ -231,6 +231,16 @@ class Same(TrainCase):
             self.assertEqual(self.losses(name), self.losses("resident"), name)
             self.assertEqual(self.weights(name, 6), self.weights("resident", 6), name)
 
+    def test_checkpoints_are_written_while_it_trains(self):
+        """A checkpoint in the middle is the one that a run to there ends with, clipping or not."""
+        for clip in (1, 0):
+            more = ["--lr-scheduler", "constant", "--max-grad-norm", clip, "--save-total-limit", 0]
+            self.train(f"short{clip}", *more, steps=4)
+            self.train(f"long{clip}", *more, "--save-steps", 1, steps=7)
+            for name in ("model.safetensors", "optimizer.safetensors"):
+                self.assertEqual(self.read(f"long{clip}", "checkpoint-4", name),
+                                 self.read(f"short{clip}", "checkpoint-4", name), (clip, name))
+
     def test_killed_and_resumed(self):
         steps = 40
         self.train("whole", steps=steps)
