@@ -106,12 +106,13 @@ static atom_status table(int card, atom_dtype dtype, const krn_table **out)
 static void *shared_take(uint64_t bytes)
 {
     void *at = NULL;
-    return cudaMallocManaged(&at, bytes, cudaMemAttachGlobal) == cudaSuccess ? at : NULL;
+    unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
+    return cudaHostAlloc(&at, bytes, flags) == cudaSuccess ? at : NULL;
 }
 
 static void shared_give(void *at)
 {
-    (void)cudaFree(at);
+    (void)cudaFreeHost(at);
 }
 
 const krn_cuda_module *atom_cuda_module(const krn_cuda_host *host)
