@@ -18,7 +18,7 @@ struct gsp_peers {
     gsp_handshake_config who;
     uint64_t sequence; /* our own, the last one given */
     uint32_t n;
-    gsp_peer peer[GSP_PEERS_MAX];
+    gsp_known peer[GSP_PEERS_MAX];
 };
 
 enum { CHECK_BYTES = 16, DAY_SECONDS = 24 * 3600 };
@@ -45,25 +45,25 @@ void gsp_peers_close(gsp_peers **peers)
     *peers = NULL;
 }
 
-static gsp_peer *find(const gsp_peers *p, const uint8_t key[GSP_PUBLIC_BYTES])
+static gsp_known *find(const gsp_peers *p, const uint8_t key[GSP_PUBLIC_BYTES])
 {
     for (uint32_t i = 0; i < p->n; i++)
         if (memcmp(p->peer[i].contact.key, key, GSP_PUBLIC_BYTES) == 0)
-            return (gsp_peer *)&p->peer[i];
+            return (gsp_known *)&p->peer[i];
     return NULL;
 }
 
-const gsp_peer *gsp_peers_find(const gsp_peers *peers, const uint8_t key[GSP_PUBLIC_BYTES])
+const gsp_known *gsp_peers_find(const gsp_peers *peers, const uint8_t key[GSP_PUBLIC_BYTES])
 {
     return find(peers, key);
 }
 
 /* Whose place a newcomer may take: heard of longest ago, and did not answer for a day. */
-static gsp_peer *weakest(gsp_peers *p, uint64_t now_s)
+static gsp_known *weakest(gsp_peers *p, uint64_t now_s)
 {
-    gsp_peer *worst = NULL;
+    gsp_known *worst = NULL;
     for (uint32_t i = 0; i < p->n; i++) {
-        gsp_peer *peer = &p->peer[i];
+        gsp_known *peer = &p->peer[i];
         if (peer->answered_s && peer->answered_s + DAY_SECONDS > now_s)
             continue;
         if (!worst || peer->heard_s < worst->heard_s)
@@ -75,7 +75,7 @@ static gsp_peer *weakest(gsp_peers *p, uint64_t now_s)
 gsp_peers_added gsp_peers_add(gsp_peers *p, const gsp_contact *contact, const gsp_address *from,
                               uint64_t now_s)
 {
-    gsp_peer *peer = find(p, contact->key);
+    gsp_known *peer = find(p, contact->key);
     if (peer) {
         if (contact->sequence <= peer->contact.sequence)
             return GSP_PEERS_REPLAY;
@@ -89,7 +89,7 @@ gsp_peers_added gsp_peers_add(gsp_peers *p, const gsp_contact *contact, const gs
         peer = &p->peer[p->n++];
     else if (!(peer = weakest(p, now_s)))
         return GSP_PEERS_FULL;
-    *peer = (gsp_peer){.contact = *contact, .heard_s = now_s};
+    *peer = (gsp_known){.contact = *contact, .heard_s = now_s};
     if (from)
         peer->from = *from;
     return GSP_PEERS_NEW;
@@ -98,7 +98,7 @@ gsp_peers_added gsp_peers_add(gsp_peers *p, const gsp_contact *contact, const gs
 void gsp_peers_answered(gsp_peers *p, const uint8_t key[GSP_PUBLIC_BYTES], const gsp_address *at,
                         uint64_t now_s)
 {
-    gsp_peer *peer = find(p, key);
+    gsp_known *peer = find(p, key);
     if (!peer)
         return;
     peer->answered_s = now_s;
@@ -108,14 +108,14 @@ void gsp_peers_answered(gsp_peers *p, const uint8_t key[GSP_PUBLIC_BYTES], const
 
 void gsp_peers_failed(gsp_peers *p, const uint8_t key[GSP_PUBLIC_BYTES])
 {
-    gsp_peer *peer = find(p, key);
+    gsp_known *peer = find(p, key);
     if (peer && peer->failures < UINT32_MAX)
         peer->failures++;
 }
 
 void gsp_peers_forget(gsp_peers *p, const uint8_t key[GSP_PUBLIC_BYTES])
 {
-    gsp_peer *peer = find(p, key);
+    gsp_known *peer = find(p, key);
     if (peer)
         *peer = p->peer[--p->n];
 }
@@ -132,7 +132,7 @@ static int descending(uint64_t a, uint64_t b)
 
 static int by_hope(const void *a, const void *b)
 {
-    const gsp_peer *x = *(const gsp_peer *const *)a, *y = *(const gsp_peer *const *)b;
+    const gsp_known *x = *(const gsp_known *const *)a, *y = *(const gsp_known *const *)b;
     int order = descending(y->failures, x->failures);
     if (!order)
         order = descending(x->answered_s, y->answered_s);
@@ -141,9 +141,9 @@ static int by_hope(const void *a, const void *b)
     return order ? order : memcmp(x->contact.key, y->contact.key, sizeof x->contact.key);
 }
 
-uint32_t gsp_peers_best(const gsp_peers *p, const gsp_peer **out, uint32_t n_max)
+uint32_t gsp_peers_best(const gsp_peers *p, const gsp_known **out, uint32_t n_max)
 {
-    const gsp_peer *all[GSP_PEERS_MAX];
+    const gsp_known *all[GSP_PEERS_MAX];
     uint32_t n = p->n < n_max ? p->n : n_max;
     for (uint32_t i = 0; i < p->n; i++)
         all[i] = &p->peer[i];
@@ -158,7 +158,7 @@ static bool nowhere(const gsp_address *a)
     return a->port == 0 || memcmp(a->ip, zero, sizeof zero) == 0;
 }
 
-uint32_t gsp_peer_addresses(const gsp_peer *peer, gsp_address out[GSP_CONTACT_ADDRESSES_MAX + 1])
+uint32_t gsp_known_addresses(const gsp_known *peer, gsp_address out[GSP_CONTACT_ADDRESSES_MAX + 1])
 {
     uint32_t n = 0;
     if (peer->answered_s && !nowhere(&peer->answered_at))
@@ -205,9 +205,9 @@ static void write_address(atom_writer *w, const gsp_address *a)
     atom_write_uint(w, a->scope, 4);
 }
 
-static bool read_peer(atom_reader *r, gsp_peer *peer)
+static bool read_peer(atom_reader *r, gsp_known *peer)
 {
-    *peer = (gsp_peer){0};
+    *peer = (gsp_known){0};
     peer->heard_s = atom_read_u64(r);
     peer->answered_s = atom_read_u64(r);
     read_address(r, &peer->answered_at);
@@ -223,7 +223,7 @@ static bool read_peer(atom_reader *r, gsp_peer *peer)
 
 /* Its contact may be past its time: an address that was good yesterday is worth a dial. Signature
  * and admission must hold. */
-static bool worth_keeping(const gsp_peers *p, const gsp_peer *peer, uint64_t now_s)
+static bool worth_keeping(const gsp_peers *p, const gsp_known *peer, uint64_t now_s)
 {
     if (peer->heard_s > now_s + GSP_SKEW_SECONDS || peer->answered_s > now_s + GSP_SKEW_SECONDS ||
         peer->heard_s + (uint64_t)GSP_PEERS_DAYS_MAX * DAY_SECONDS < now_s)
@@ -240,7 +240,7 @@ atom_status gsp_peers_read(gsp_peers *p, const void *data, size_t bytes, uint64_
 {
     const size_t head = sizeof HEAD - 1;
     uint8_t check[CHECK_BYTES];
-    gsp_peer peer;
+    gsp_known peer;
     ATOM_ASSERT(p->n == 0);
     if (bytes < head + 12 + CHECK_BYTES || memcmp(data, HEAD, head) != 0)
         return atom_fail(ATOM_E_FORMAT, "not a file of peers, or cut off");
@@ -281,7 +281,7 @@ atom_status gsp_peers_load(gsp_peers *p, const char *path, uint64_t now_s)
                : atom_fail_in(st, "%s: known peers cannot be read, remove the file: ", path);
 }
 
-static void write_peer(atom_writer *w, const gsp_peer *peer)
+static void write_peer(atom_writer *w, const gsp_known *peer)
 {
     uint8_t body[GSP_CONTACT_BODY_BYTES_MAX];
     size_t bytes = gsp_contact_encode(&peer->contact, body);

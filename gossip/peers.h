@@ -23,14 +23,14 @@ enum {
     GSP_PEERS_DAYS_MAX = 30, /* silent for longer: forgotten */
 };
 
-typedef struct gsp_peer {
+typedef struct gsp_known {
     gsp_contact contact;
     uint64_t heard_s;    /* when its contact came in */
     uint64_t answered_s; /* when a link to it was last up; 0: never */
     gsp_address answered_at;
     gsp_address from;  /* the host that sent the contact (LAN); zero: not known */
     uint32_t failures; /* dials in vain since then */
-} gsp_peer;
+} gsp_known;
 
 typedef struct gsp_peers gsp_peers;
 
@@ -58,12 +58,12 @@ void gsp_peers_forget(gsp_peers *peers, const uint8_t key[GSP_PUBLIC_BYTES]);
 uint32_t gsp_peers_count(const gsp_peers *peers);
 /* The best to dial first: fewest failures, then answered last, then heard of last. Writes at most
  * n_max pointers, valid until the next change; returns how many. */
-uint32_t gsp_peers_best(const gsp_peers *peers, const gsp_peer **out, uint32_t n_max);
+uint32_t gsp_peers_best(const gsp_peers *peers, const gsp_known **out, uint32_t n_max);
 /* NULL: unknown. */
-const gsp_peer *gsp_peers_find(const gsp_peers *peers, const uint8_t key[GSP_PUBLIC_BYTES]);
+const gsp_known *gsp_peers_find(const gsp_peers *peers, const uint8_t key[GSP_PUBLIC_BYTES]);
 /* Where to dial it: the address that answered first, then its others, none twice. Returns how
  * many, 0 where it accepts nowhere. */
-uint32_t gsp_peer_addresses(const gsp_peer *peer, gsp_address out[GSP_CONTACT_ADDRESSES_MAX + 1]);
+uint32_t gsp_known_addresses(const gsp_known *peer, gsp_address out[GSP_CONTACT_ADDRESSES_MAX + 1]);
 
 /* The sequence number for our next contact: larger than any before, also those of the file and, if
  * the clock is right, those of a file that was lost. Save before it is shown to anybody. */

@@ -76,7 +76,7 @@ static void best_first(void **state)
     (void)state;
     gsp_peers *book = open_book();
     uint64_t now = test_now_s();
-    const gsp_peer *best[8];
+    const gsp_known *best[8];
     gsp_contact c[4];
     gsp_address at = test_loopback(4321);
     for (unsigned i = 0; i < 4; i++) {
@@ -91,7 +91,7 @@ static void best_first(void **state)
         assert_memory_equal(best[i]->contact.key, c[order[i]].key, 32);
     assert_int_equal(gsp_peers_best(book, best, 2), 2);
     gsp_address list[GSP_CONTACT_ADDRESSES_MAX + 1];
-    assert_int_equal(gsp_peer_addresses(best[0], list), 2);
+    assert_int_equal(gsp_known_addresses(best[0], list), 2);
     assert_true(gsp_address_equal(&list[0], &at));
     assert_true(gsp_address_equal(&list[1], &c[1].address[0]));
     gsp_peers_close(&book);
@@ -105,10 +105,10 @@ static void senders_host_fills_in(void **state)
     gsp_address list[GSP_CONTACT_ADDRESSES_MAX + 1], from = test_address("192.0.2.7:9999");
     memset(c.address[0].ip, 0, sizeof c.address[0].ip);
     assert_int_equal(gsp_peers_add(book, &c, NULL, 5), GSP_PEERS_NEW);
-    assert_int_equal(gsp_peer_addresses(gsp_peers_find(book, c.key), list), 0);
+    assert_int_equal(gsp_known_addresses(gsp_peers_find(book, c.key), list), 0);
     c.sequence++;
     assert_int_equal(gsp_peers_add(book, &c, &from, 5), GSP_PEERS_NEWER);
-    assert_int_equal(gsp_peer_addresses(gsp_peers_find(book, c.key), list), 1);
+    assert_int_equal(gsp_known_addresses(gsp_peers_find(book, c.key), list), 1);
     from.port = 4400;
     assert_true(gsp_address_equal(&list[0], &from));
     gsp_peers_close(&book);
@@ -136,8 +136,8 @@ static void file_there_and_back(void **state)
     test_must(gsp_peers_load(back, path, now));
     assert_int_equal(gsp_peers_count(back), 20);
     for (unsigned i = 0; i < 20; i++) {
-        const gsp_peer *a = gsp_peers_find(book, P.member[i].public_key);
-        const gsp_peer *b = gsp_peers_find(back, P.member[i].public_key);
+        const gsp_known *a = gsp_peers_find(book, P.member[i].public_key);
+        const gsp_known *b = gsp_peers_find(back, P.member[i].public_key);
         assert_non_null(b);
         assert_memory_equal(&a->contact, &b->contact, sizeof a->contact);
         assert_true(gsp_address_equal(&a->answered_at, &b->answered_at));
