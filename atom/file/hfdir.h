@@ -71,10 +71,17 @@ ATOM_MUST atom_status file_model_copy(const char *from, const char *to);
 ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *vector);
 ATOM_MUST atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector);
 bool file_weights_exist(const char *dir);
-/* dir/model.safetensors in F32 with the names transformers writes; removes stale shards and index.
+/*
+ * dir/model.safetensors in F32 with the names transformers writes, or, where that is larger than
+ * shard_bytes, shards of at most so much (but for tensors that are larger alone) and their index;
+ * removes what an older save left.
  */
 ATOM_MUST atom_status file_weights_write(const char *dir, const graph *g, const float *vector);
 ATOM_MUST atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector);
+ATOM_MUST atom_status file_weights_write_shards(const char *dir, const graph *g, file_vector vector,
+                                                uint64_t shard_bytes);
+/* What the others use: that of transformers 4. */
+#define FILE_SHARD_BYTES ((uint64_t)5000000000)
 /* Is this parameter stored transposed (Conv1D)? By its name, without prefix. */
 bool file_param_transposed(const graph_param *param);
 

@@ -1,7 +1,8 @@
 /*
  * Owns the way of weights out of the canonical vector into a model directory. One idea: the writer
  * says whose turn it is, and each tensor streams through a small buffer, transposed where Hugging
- * Face stores it so. Refuses to leave shards of an older save beside a new model.
+ * Face stores it so. Large models go to several files with an index, as transformers splits them.
+ * Refuses to leave files of an older save beside a new model.
  */
 #include "atom/file/hfweights.h"
 
@@ -9,7 +10,9 @@
 #include "atom/base/mem.h"
 
 #include <dirent.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,18 +21,25 @@ typedef struct weights_writer {
     file_vector vector;
     file_slice *slices;
     uint32_t n_slices;
-    float *buffer; /* a band of a tensor */
-    float *whole;  /* a transposed tensor, the largest there is */
+    uint32_t first, last; /* the slices of the present file */
+    float *buffer;        /* a band of a tensor */
+    float *whole;         /* a transposed tensor, the largest there is */
     uint64_t room;
 } weights_writer;
+
+/* As transformers calls it; room for FILE_NAME_MAX + 16. */
+static void full_name(const weights_writer *all, const file_slice *s, char *name)
+{
+    bool head = strcmp(s->name, "lm_head.weight") == 0;
+    snprintf(name, FILE_NAME_MAX + 16, "%s%s", head ? "" : file_prefix(all->g), s->name);
+}
 
 static atom_status declare_all(file_st_writer *w, const weights_writer *all)
 {
     char name[FILE_NAME_MAX + 16];
-    for (uint32_t i = 0; i < all->n_slices; i++) {
+    for (uint32_t i = all->first; i < all->last; i++) {
         const file_slice *s = &all->slices[i];
-        bool head = strcmp(s->name, "lm_head.weight") == 0;
-        snprintf(name, sizeof name, "%s%s", head ? "" : file_prefix(all->g), s->name);
+        full_name(all, s, name);
         atom_status st = file_st_declare(w, name, FILE_F32, s->rank, s->dims);
         if (st != ATOM_OK)
             return st;
@@ -91,7 +101,7 @@ static atom_status write_all(file_st_writer *w, const weights_writer *all)
     uint32_t i;
     atom_status st = ATOM_OK;
     while (st == ATOM_OK && file_st_next(w, &i)) {
-        const file_slice *s = &all->slices[i];
+        const file_slice *s = &all->slices[all->first + i];
         uint64_t from = all->g->params[s->param].offset + s->first;
         if (!s->transposed) {
             st = write_plain(w, all, from, s->elements);
@@ -114,15 +124,110 @@ static bool is_stale(const char *name)
            strcmp(name + 20, ".safetensors") == 0;
 }
 
-static void remove_stale(const char *dir)
+/* Everything that an older save may have left, but for `n` files of the new one. */
+static void remove_stale(const char *dir, uint32_t n)
 {
     DIR *list = opendir(dir);
     for (struct dirent *entry; list && (entry = readdir(list));) {
-        if (is_stale(entry->d_name))
-            unlinkat(dirfd(list), entry->d_name, 0);
+        const char *name = entry->d_name;
+        bool single = strcmp(name, "model.safetensors") == 0;
+        bool ours = n == 1 ? single
+                           : strcmp(name, "model.safetensors.index.json") == 0 ||
+                                 (is_stale(name) && strtoul(name + 15, NULL, 10) == n &&
+                                  strtoul(name + 6, NULL, 10) <= n);
+        if (!ours && (single || is_stale(name)))
+            unlinkat(dirfd(list), name, 0);
     }
     if (list)
         closedir(list);
+}
+
+static atom_status write_file(const weights_writer *all, const char *dir, const char *name)
+{
+    file_st_writer *w = NULL;
+    atom_status st = ATOM_OK;
+    char *path = atom_path_join(dir, name);
+    if (!path)
+        return atom_fail_memory("a path", strlen(dir));
+    ATOM_TRY(file_st_create(path, &w));
+    ATOM_TRY(declare_all(w, all));
+    ATOM_TRY(file_st_begin(w));
+    ATOM_TRY(write_all(w, all));
+    ATOM_TRY(file_st_finish(w));
+fail:
+    file_st_writer_close(&w);
+    atom_free(path);
+    return st;
+}
+
+/* One past the last slice of a file that begins with `first`: as many as fit, at least one. */
+static uint32_t shard_end(const weights_writer *all, uint32_t first, uint64_t most)
+{
+    uint64_t bytes = 0;
+    uint32_t i = first;
+    for (; i < all->n_slices; i++) {
+        bytes += all->slices[i].elements * sizeof(float);
+        if (i > first && bytes > most)
+            break;
+    }
+    return i;
+}
+
+static void shard_name(char name[40], uint32_t k, uint32_t n)
+{
+    if (n == 1)
+        snprintf(name, 40, "model.safetensors");
+    else
+        snprintf(name, 40, "model-%05u-of-%05u.safetensors", k, n);
+}
+
+static atom_status write_index(const weights_writer *all, const char *dir, uint64_t most,
+                               uint32_t n)
+{
+    char name[FILE_NAME_MAX + 16], file[40];
+    uint64_t bytes = 0;
+    uint32_t k = 1, end = shard_end(all, 0, most);
+    json_t *map = json_object();
+    int failed = !map;
+    for (uint32_t i = 0; i < all->n_slices && !failed; i++) {
+        if (i == end) {
+            end = shard_end(all, i, most);
+            k++;
+        }
+        shard_name(file, k, n);
+        full_name(all, &all->slices[i], name);
+        bytes += all->slices[i].elements * sizeof(float);
+        failed = json_object_set_new(map, name, json_string(file)) < 0;
+    }
+    json_t *root =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    char *text = failed || !root ? NULL : json_dumps(root, JSON_INDENT(2));
+    char *path = atom_path_join(dir, "model.safetensors.index.json");
+    atom_status st = text && path ? atom_file_write(path, text, strlen(text))
+                                  : atom_fail_memory("an index", all->n_slices * sizeof name);
+    json_decref(root);
+    free(text);
+    atom_free(path);
+    return st;
+}
+
+static atom_status write_shards(weights_writer *all, const char *dir, uint64_t most)
+{
+    char name[40];
+    uint32_t n = 0, k = 0;
+    atom_status st = ATOM_OK;
+    for (uint32_t i = 0; i < all->n_slices; i = shard_end(all, i, most))
+        n++;
+    for (all->first = 0; all->first < all->n_slices; all->first = all->last) {
+        all->last = shard_end(all, all->first, most);
+        shard_name(name, ++k, n);
+        ATOM_TRY(write_file(all, dir, name));
+    }
+    if (n > 1)
+        ATOM_TRY(write_index(all, dir, most, n));
+    remove_stale(dir, n);
+fail:
+    return st;
 }
 
 atom_status file_weights_write(const char *dir, const graph *g, const float *vector)
@@ -132,25 +237,20 @@ atom_status file_weights_write(const char *dir, const graph *g, const float *vec
 
 atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector)
 {
-    file_st_writer *w = NULL;
+    return file_weights_write_shards(dir, g, vector, FILE_SHARD_BYTES);
+}
+
+atom_status file_weights_write_shards(const char *dir, const graph *g, file_vector vector,
+                                      uint64_t shard_bytes)
+{
     weights_writer all = {.g = g, .vector = vector};
-    atom_status st = ATOM_OK;
-    char *path = atom_path_join(dir, "model.safetensors");
-    if (!path)
-        return atom_fail_memory("a path", strlen(dir));
+    atom_status st;
     ATOM_TRY(file_slices(g, &all.slices, &all.n_slices));
     ATOM_TRY(open_buffers(&all));
-    ATOM_TRY(file_st_create(path, &w));
-    ATOM_TRY(declare_all(w, &all));
-    ATOM_TRY(file_st_begin(w));
-    ATOM_TRY(write_all(w, &all));
-    ATOM_TRY(file_st_finish(w));
-    remove_stale(dir);
+    ATOM_TRY(write_shards(&all, dir, shard_bytes));
 fail:
-    file_st_writer_close(&w);
     atom_free(all.slices);
     atom_free(all.buffer);
     atom_free(all.whole);
-    atom_free(path);
     return st;
 }

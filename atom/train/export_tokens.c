@@ -169,9 +169,10 @@ static atom_status take_scores(vocabulary *v, const json_t *root)
             return atom_fail_memory("a merge", 64);
         if (space)
             memmove(space, space + 1, strlen(space));
-        const json_t *id = json_object_get(vocab, text);
-        if (id && json_integer_value(id) < v->n && v->types[json_integer_value(id)] == NORMAL)
-            v->scores[json_integer_value(id)] = -(float)i;
+        const json_t *made = json_object_get(vocab, text);
+        json_int_t id = made ? json_integer_value(made) : -1;
+        if (id >= 0 && id < v->n && v->types[id] == NORMAL)
+            v->scores[id] = -(float)i;
         atom_free(text);
     }
     return ATOM_OK;
@@ -248,6 +249,21 @@ fail:
     return st;
 }
 
+/* What llama.cpp's own reader would refuse or misread is refused first. */
+static atom_status check_json(const char *dir, const json_t *root)
+{
+    const json_t *model = json_object_get(root, "model");
+    const json_t *merges = json_object_get(model, "merges");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (json_is_object(json_object_get(model, "vocab")) && json_is_array(merges) && type &&
+        strcmp(type, "BPE") == 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s/tokenizer.json: model '%.40s' with its vocab and merges is not supported; "
+                     "only BPE is",
+                     dir, type ? type : "(none)");
+}
+
 atom_status train_export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V)
 {
     json_t *root = NULL, *ids = NULL;
@@ -258,6 +274,7 @@ atom_status train_export_tokens(file_gguf *w, const char *dir, const char *confi
         atom_log(ATOM_LOG_WARN, "%s has no tokenizer.json; the file gets no tokenizer", dir);
         return ATOM_OK;
     }
+    ATOM_TRY(check_json(dir, root));
     v.texts = atom_alloc((size_t)V, sizeof *v.texts);
     v.types = atom_alloc((size_t)V, sizeof *v.types);
     v.scores = atom_alloc((size_t)V, sizeof *v.scores);

@@ -212,13 +212,43 @@ static void written_and_read(void **state)
     scratch_close(&files);
 }
 
+/* Small shards: read back, and each save leaves nothing of the one before. */
+static void written_in_shards(void **state)
+{
+    static const uint64_t sizes[] = {500, 2000, 1 << 30, 1};
+    graph_config c;
+    graph *g = small(&c);
+    float *x = numbers(g), *y = atom_alloc(g->param_extent, sizeof *y);
+    scratch files;
+    const char *dir = scratch_open(&files)->dir;
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        bool single = sizes[i] == 1 << 30;
+        memset(y, 0, g->param_extent * sizeof *y);
+        assert_int_equal(file_weights_write_shards(dir, g, file_vector_memory(x), sizes[i]),
+                         ATOM_OK);
+        assert_int_equal(atom_path_exists(scratch_path(&files, "model.safetensors")), single);
+        assert_int_equal(atom_path_exists(scratch_path(&files, "model.safetensors.index.json")),
+                         !single);
+        assert_int_equal(atom_path_exists(scratch_path(&files, "model-00001-of-00033.safetensors")),
+                         sizes[i] == 1); /* a tensor each */
+        assert_int_equal(file_weights_read(dir, g, y), ATOM_OK);
+        for (uint32_t p = 0; p < g->n_params; p++)
+            assert_memory_equal(x + g->params[p].offset, y + g->params[p].offset,
+                                g->params[p].elements * sizeof *x);
+    }
+    atom_free(x);
+    atom_free(y);
+    graph_close(&g);
+    scratch_close(&files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3_both_ways),
-        cmocka_unit_test(class_defaults),
-        cmocka_unit_test(refused_by_name),
-        cmocka_unit_test(written_and_read),
+        cmocka_unit_test(llama3_both_ways),  cmocka_unit_test(class_defaults),
+        cmocka_unit_test(refused_by_name),   cmocka_unit_test(written_and_read),
+        cmocka_unit_test(written_in_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
