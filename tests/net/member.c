@@ -1,0 +1,186 @@
+/*
+ * A member of a cell in a process of its own, for faults that only processes have: real gate, real
+ * disk, real clock (member.h). One idea: it says every version that it applied, with the hashes of
+ * certificate and result, at once, so that whoever watches can compare members at any moment. It
+ * makes up its floats and keeps no anchor. Refuses to end by itself before its time is over.
+ *
+ *   net_member ME ADDRESS:PORT DIR SECONDS FLOATS PARTS PAUSE_MS HEARTBEAT_MS NUMBER@ADDRESS:PORT..
+ *
+ * Rounds follow each other with a pause, a longer one while somebody is missing on the roster.
+ * Prints a line of JSON per version applied, one at the start and one at the end. Member 0 founds
+ * the cell.
+ */
+#include "gossip/member.h"
+#include "atom/base/mem.h"
+#include "gossip/lineage.h"
+#include "gossip/seals.h"
+#include "gossip/shares.h"
+#include "tests/lib/gossip_pool.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+
+typedef struct member {
+    unsigned me;
+    test_pool pool;
+    gsp_seals seals;
+    gsp_net *net;
+    gsp_driver *driver;
+    float *x;
+    uint64_t n_floats, applied, applied_ns, froze;
+} member;
+
+static volatile sig_atomic_t ending;
+
+static void on_term(int signal_number)
+{
+    (void)signal_number;
+    ending = 1;
+}
+
+static void hex(const gsp_hash *hash, char out[33])
+{
+    for (int i = 0; i < 16; i++)
+        snprintf(out + 2 * i, 3, "%02x", hash->byte[i]);
+}
+
+static bool freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                   uint64_t *samples)
+{
+    member *m = context;
+    uint64_t word = version * 0x9e3779b97f4a7c15u + m->me;
+    for (uint64_t k = 0; k < m->n_floats; k++) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        m->x[k] = (float)(word >> 40) * 0x1p-24f - 0.5f;
+    }
+    *x = m->x;
+    *tokens = 100 + m->me;
+    *samples = 1;
+    m->froze = version;
+    printf("{\"froze\":%llu,\"ns\":%llu}\n", (unsigned long long)version,
+           (unsigned long long)atom_clock_ns());
+    return true;
+}
+
+static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
+{
+    (void)context, (void)version, (void)first, (void)x, (void)n;
+}
+
+static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash *result)
+{
+    member *m = context;
+    gsp_hash proposal;
+    char of_proposal[33], of_result[33], of_lineage[33];
+    gsp_proposal_hash(&m->seals, &c->proposal, &proposal);
+    hex(&proposal, of_proposal);
+    hex(result, of_result);
+    hex(&c->proposal.lineage, of_lineage);
+    m->applied = c->proposal.version;
+    m->applied_ns = atom_clock_ns();
+    printf("{\"version\":%llu,\"lineage\":\"%s\",\"certificate\":\"%s\",\"result\":\"%s\","
+           "\"contributors\":%u,\"roster\":%u,\"ns\":%llu}\n",
+           (unsigned long long)m->applied, of_lineage, of_proposal, of_result,
+           c->proposal.n_contributors, c->proposal.next.n, (unsigned long long)m->applied_ns);
+    return ATOM_OK;
+}
+
+static unsigned open_files(void)
+{
+    unsigned n = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static void state(const member *m, const char *when)
+{
+    gsp_member_status s;
+    char text[200];
+    gsp_member_read_status(m->driver, &s);
+    for (char *c = (char *)gsp_member_explain(m->driver, text, sizeof text); *c; c++)
+        *c = *c == '"' || *c == '\\' ? '\'' : *c;
+    printf("{\"%s\":true,\"applied\":%llu,\"roster\":%u,\"links\":%u,\"refused\":%llu,"
+           "\"pulled\":%llu,\"files\":%u,\"live_bytes\":%llu,\"rss_bytes\":%llu,\"why\":\"%s\"}\n",
+           when, (unsigned long long)s.applied, s.n_roster, s.n_links,
+           (unsigned long long)s.refused, (unsigned long long)s.pulled, open_files(),
+           (unsigned long long)atom_mem_read().live_bytes, (unsigned long long)atom_vm_peak_bytes(),
+           text);
+}
+
+static void open_member(member *m, char **argv)
+{
+    gsp_net_gate_config g = {.gate.handshake = test_member(&m->pool, m->me), .gate.n_listen = 1};
+    g.gate.listen[0] = test_address(argv[2]);
+    test_must(gsp_net_open_gate(&g, &m->net));
+    gsp_member_config c = {
+        .net = m->net,
+        .identity = &m->pool.member[m->me],
+        .directory = argv[3],
+        .rates = {12500000, 12500000, true},
+        .n_fragments = 1,
+        .n_floats = {m->n_floats},
+        .codec = GSP_CODEC_FP32,
+        .work = {m, freeze, part, apply},
+    };
+    memcpy(c.genesis.founder.key.byte, m->pool.member[0].public_key, GSP_KEY_BYTES);
+    c.genesis.founder.incarnation = 1;
+    gsp_agree_defaults(&c.rules);
+    c.rules.samples_due = 1;
+    c.rules.n_parts = (uint32_t)atoi(argv[6]);
+    c.rules.assign = gsp_shares_assign;
+    c.rules.heartbeat_ns = (uint64_t)atoll(argv[8]) * 1000000u;
+    c.rules.dead_ns = 4 * c.rules.heartbeat_ns; /* the defaults' proportions */
+    c.rules.round_min_ns = 4 * c.rules.heartbeat_ns;
+    c.rules.round_ns = 20 * c.rules.heartbeat_ns;
+    m->seals = gsp_seals_real(&m->pool.member[m->me]);
+    test_must(gsp_member_open(&c, &m->driver));
+}
+
+int main(int argc, char **argv)
+{
+    static member m;
+    if (argc < 10) {
+        fprintf(stderr, "see the top of net/member.c\n");
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    signal(SIGTERM, on_term);
+    test_pool_make(&m.pool, 7);
+    m.me = (unsigned)atoi(argv[1]);
+    m.n_floats = (uint64_t)atoll(argv[5]);
+    m.x = atom_alloc(m.n_floats, sizeof *m.x);
+    uint64_t pause_ns = (uint64_t)atoll(argv[7]) * 1000000u;
+    uint64_t heartbeat_ns = (uint64_t)atoll(argv[8]) * 1000000u;
+    uint32_t n = (uint32_t)(argc - 9) + 1;
+    double end = atom_clock_seconds() + atof(argv[4]);
+    open_member(&m, argv);
+    for (int i = 9; i < argc; i++) {
+        char *at = strchr(argv[i], '@');
+        gsp_address address = test_address(at ? at + 1 : "");
+        test_must(gsp_net_dial(m.net, m.pool.member[atoi(argv[i])].public_key, &address, 1));
+    }
+    state(&m, "start");
+    int code = 0;
+    while (!ending && atom_clock_seconds() < end && code == 0) {
+        gsp_member_status status;
+        gsp_member_read_status(m.driver, &status);
+        /* Who joins or comes back needs the versions that others still keep: no hurry then. */
+        uint64_t pause = status.n_roster < n ? 5 * heartbeat_ns : pause_ns;
+        bool rested = atom_clock_ns() - m.applied_ns > pause;
+        gsp_member_report(m.driver, rested ? 1 : 0, 0);
+        if (gsp_member_turn(m.driver, 20000000) != ATOM_OK) {
+            fprintf(stderr, "member %u: %s\n", m.me, atom_fail_message());
+            code = 1;
+        }
+    }
+    state(&m, "end");
+    gsp_member_close(&m.driver);
+    gsp_net_close(&m.net);
+    atom_free(m.x);
+    return code;
+}
