@@ -23,7 +23,8 @@ static const opt_spec prepare_specs[] = {
      .value = "FILE...",
      .letter = 'i',
      .flags = OPT_REQUIRED,
-     .help = ".txt: one document each; .jsonl: one JSON object per line with a string 'text'."},
+     .help = ".txt: one document each; .jsonl: one JSON object per line with a string 'text'; also "
+             "as .gz or .zst."},
     {.name = "tokenizer",
      .type = OPT_TEXT,
      .offset = offsetof(prepare_values, tokenizer),

@@ -8,15 +8,14 @@
 #include "atom/base/mem.h"
 #include "atom/text/json_file.h"
 #include "atom/text/split.h"
+#include "atom/text/unpack.h"
 #include "atom/text/utf8.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 20 };
 
@@ -26,8 +25,9 @@ struct text_input {
     size_t block_bytes;
     text_cut cut;
     uint64_t bytes;
-    int fd;
-    char *pending; /* read, not yet given out */
+    text_unpack *stream; /* of the open file; NULL: none */
+    uint64_t used;       /* of its bytes, for the blocks given out */
+    char *pending;       /* read, not yet given out */
     size_t pending_n, pending_capacity;
     uint64_t at_byte, at_line; /* of pending[0] */
     bool end_of_file;
@@ -39,10 +39,11 @@ void text_block_fini(text_block *b)
     b->data = NULL;
 }
 
+/* Does the name end so, without .gz or .zst? */
 static bool ends_with(const char *path, const char *suffix)
 {
-    size_t n = strlen(path), suffix_n = strlen(suffix);
-    return n > suffix_n && strcasecmp(path + n - suffix_n, suffix) == 0;
+    size_t n = text_unpack_stem(path), suffix_n = strlen(suffix);
+    return n > suffix_n && strncasecmp(path + n - suffix_n, suffix, suffix_n) == 0;
 }
 
 static bool is_jsonl(const char *path)
@@ -60,7 +61,7 @@ static atom_status check_file(const char *path, uint64_t *bytes)
     if (!is_jsonl(path) && !ends_with(path, ".txt"))
         return atom_fail(ATOM_E_USAGE,
                          "%s: input is .txt (one document per file) or .jsonl (one object per line "
-                         "with a string \"text\"); rename or convert it",
+                         "with a string \"text\"), also as .gz or .zst; rename or convert it",
                          path);
     if (!S_ISREG(info.st_mode))
         return atom_fail(ATOM_E_USAGE, "%s is not a plain file; save it to one first", path);
@@ -73,10 +74,8 @@ atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_b
 {
     atom_status st = ATOM_OK;
     text_input *in = atom_alloc(1, sizeof *in);
-    if (in) {
-        in->fd = -1;
+    if (in)
         in->paths = atom_alloc(n + 1, sizeof *in->paths);
-    }
     if (!in || !in->paths) {
         st = atom_fail_memory("a list of inputs", n * sizeof *in->paths);
         goto fail;
@@ -103,8 +102,7 @@ void text_input_close(text_input **input)
     text_input *in = *input;
     if (!in)
         return;
-    if (in->fd >= 0)
-        close(in->fd);
+    text_unpack_close(&in->stream);
     for (uint32_t i = 0; i < in->n; i++)
         atom_free(in->paths[i]);
     atom_free(in->paths);
@@ -127,6 +125,11 @@ uint64_t text_input_bytes(const text_input *in)
 static atom_status fill(text_input *in, size_t want)
 {
     const char *path = in->paths[in->file];
+    if (want > TEXT_UNCUT_MAX && (is_jsonl(path) || text_unpack_packed(in->stream)))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s:%llu: more than %d MiB without a place to cut (%s); is it text?", path,
+                         (unsigned long long)in->at_line, TEXT_UNCUT_MAX >> 20,
+                         is_jsonl(path) ? "a line's end" : "a newline");
     if (in->pending_capacity < want) {
         char *grown = atom_realloc(in->pending, want, 1);
         if (!grown)
@@ -135,13 +138,13 @@ static atom_status fill(text_input *in, size_t want)
         in->pending_capacity = want;
     }
     while (in->pending_n < want && !in->end_of_file) {
-        ssize_t n = read(in->fd, in->pending + in->pending_n, want - in->pending_n);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return atom_fail_errno(errno, "cannot read %s", path);
+        size_t n = 0;
+        atom_status st =
+            text_unpack_read(in->stream, in->pending + in->pending_n, want - in->pending_n, &n);
+        if (st != ATOM_OK)
+            return st;
         in->end_of_file = n == 0;
-        in->pending_n += (size_t)n;
+        in->pending_n += n;
     }
     return ATOM_OK;
 }
@@ -164,13 +167,16 @@ static atom_status hand_out(text_input *in, size_t cut, text_block *b)
         memcpy(rest, in->pending + cut, left);
     }
     const char *path = in->paths[in->file];
+    uint64_t used = text_unpack_used(in->stream);
     *b = (text_block){.name = path,
                       .data = in->pending,
                       .bytes = cut,
+                      .file_bytes = used - in->used,
                       .first_byte = in->at_byte,
                       .first_line = in->at_line,
                       .lines = is_jsonl(path),
                       .starts = in->at_byte == 0};
+    in->used = used;
     in->at_byte += cut;
     for (const char *at = b->data; (at = memchr(at, '\n', (size_t)(b->data + cut - at))); at++)
         in->at_line++;
@@ -181,11 +187,10 @@ static atom_status hand_out(text_input *in, size_t cut, text_block *b)
 
 static atom_status next_file(text_input *in)
 {
-    const char *path = in->paths[in->file];
-    in->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (in->fd < 0)
-        return atom_fail_errno(errno, "cannot open %s", path);
-    posix_fadvise(in->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    atom_status st = text_unpack_open(in->paths[in->file], &in->stream);
+    if (st != ATOM_OK)
+        return st;
+    in->used = 0;
     in->at_byte = 0;
     in->at_line = 1;
     in->pending_n = 0;
@@ -197,7 +202,7 @@ atom_status text_input_next(text_input *in, text_block *b)
 {
     atom_status st = ATOM_OK;
     while (in->file < in->n) {
-        if (in->fd < 0)
+        if (!in->stream)
             ATOM_TRY(next_file(in));
         for (size_t want = in->block_bytes;; want *= 2) {
             ATOM_TRY(fill(in, want));
@@ -211,8 +216,7 @@ atom_status text_input_next(text_input *in, text_block *b)
             if (in->end_of_file)
                 break;
         }
-        close(in->fd);
-        in->fd = -1;
+        text_unpack_close(&in->stream);
         in->file++;
     }
     *b = (text_block){0};

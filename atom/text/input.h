@@ -17,7 +17,8 @@ typedef struct text_block {
     const char *name; /* of the file; owned by the input */
     char *data;       /* owned; free with text_block_fini */
     size_t bytes;
-    uint64_t first_byte; /* place of data[0] in the file */
+    uint64_t file_bytes; /* of the file, that were read for it; fewer if it is packed */
+    uint64_t first_byte; /* place of data[0] in the file, unpacked */
     uint64_t first_line; /* its line, from 1 */
     bool lines;          /* JSONL: whole lines; else a piece of one document */
     bool starts;         /* .txt: the document's first piece */
@@ -25,11 +26,19 @@ typedef struct text_block {
 void text_block_fini(text_block *b);
 
 typedef struct text_input text_input;
-/* Checks that every file is there and of a known kind. block_bytes is a lower bound; 0: 1 MiB. */
+
+/* More than this between two places where cutting does no harm is refused, so that a small packed
+ * file cannot fill the memory. */
+enum { TEXT_UNCUT_MAX = 1 << 30 };
+
+/*
+ * Checks that every file is there and of a known kind: .txt, .jsonl, .ndjson, or one of these as
+ * .gz or .zst (unpack.h). block_bytes is a lower bound; 0: 1 MiB.
+ */
 ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
                                       text_input **out);
 void text_input_close(text_input **in);
-uint64_t text_input_bytes(const text_input *in); /* of all files */
+uint64_t text_input_bytes(const text_input *in); /* of all files, as they are on disk */
 /* How a .txt may be cut; at first TEXT_CUT_BEFORE_NEWLINE. TEXT_CUT_NONE: each is one block. */
 void text_input_cut(text_input *in, text_cut cut);
 /* The next block; b->data == NULL at the end. */

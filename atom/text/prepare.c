@@ -136,7 +136,7 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
                 st = fail_item(&p->items[i]);
                 goto fail;
             }
-            done += p->items[i].block.bytes;
+            done += p->items[i].block.file_bytes;
             ATOM_TRY(finish(p, &p->items[i]));
             clear_item(&p->items[i]);
         }
