@@ -1,0 +1,91 @@
+#!/usr/bin/python3
+"""GPT-2 in PyTorch on a card, as fast as it goes there: compiled, flash attention, fused AdamW, bf16. For tools/gpu-check.
+
+Weights and gradients are bf16 under fp32 masters by autocast, as in nanoGPT. Prints one line of JSON. Exit 77: no torch or card.
+"""
+import argparse
+import json
+import sys
+import time
+
+SIZES = {"gpt2-124m": (12, 768, 12), "gpt2-350m": (24, 1024, 16), "gpt2-774m": (36, 1280, 20), "gpt2-1558m": (48, 1600, 25)}
+
+
+def build(torch, layers, width, heads, positions, vocab=50304):
+    nn, F = torch.nn, torch.nn.functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            B, T, C = x.shape
+            q, k, v = (t.view(B, T, heads, C // heads).transpose(1, 2) for t in self.qkv(self.ln_1(x)).split(C, dim=2))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(y.transpose(1, 2).reshape(B, T, C))
+            return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh"))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(positions, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.ln_f = nn.LayerNorm(width)
+
+        def forward(self, tokens, targets):
+            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+            for block in self.blocks:
+                x = block(x)
+            logits = F.linear(self.ln_f(x), self.wte.weight)
+            return F.cross_entropy(logits.float().view(-1, vocab), targets.view(-1))
+
+    return Model()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="gpt2-124m")
+    parser.add_argument("--micro-batch-size", type=int, default=16)
+    parser.add_argument("--sequence-len", type=int, default=1024)
+    parser.add_argument("--gradient-accumulation-steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=6)
+    a = parser.parse_args()
+    try:
+        import torch
+    except ImportError:
+        print("skipped: no torch")
+        return 77
+    if not torch.cuda.is_available() or a.model not in SIZES:
+        print("skipped: torch sees no card, or does not know the model")
+        return 77
+    torch.set_float32_matmul_precision("high")
+    model = build(torch, *SIZES[a.model], a.sequence_len).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    compiled = torch.compile(model)
+    tokens = torch.randint(0, 50257, (a.micro_batch_size, a.sequence_len + 1), device="cuda")
+    times = []
+    for _ in range(a.steps + 2):
+        torch.cuda.synchronize()
+        start = time.time()
+        for _ in range(a.gradient_accumulation_steps):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = compiled(tokens[:, :-1], tokens[:, 1:]) / a.gradient_accumulation_steps
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        times.append(time.time() - start)
+    median = sorted(times[2:])[len(times[2:]) // 2]
+    rate = a.gradient_accumulation_steps * a.micro_batch_size * a.sequence_len / median
+    print(json.dumps({"torch_tokens_per_second": rate, "median_step_seconds": median, "model": a.model, "torch": torch.__version__,
+                      "how": "compile, flash attention, autocast bf16, fused AdamW on the card",
+                      "peak_bytes": torch.cuda.max_memory_allocated()}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
