@@ -11,28 +11,30 @@
 #include "kernels/cuda/attention.cuh"
 
 /* Tiles of the forward pass: 16 ROW_TILES rows per warp, KEYS keys at once. */
-template <int W> struct fwd_shape {
+template <int W, bool DROP> struct fwd_shape {
     enum {
         ROW_TILES = W <= 128 ? 2 : 1,
-        KEYS = W <= 96 ? 64 : 32,
+        KEYS = W <= 64 && !DROP ? 64
+               : W <= 80        ? 48
+                                : 32,
         ROWS = ATTEND_WARPS * 16 * ROW_TILES,
         BYTES = attend_tile<W>::bytes(ROWS + 2 * KEYS)
     };
 };
 
 /* One warp's rows on their way through the keys. */
-template <int W> struct fwd_state {
-    enum { M = fwd_shape<W>::ROW_TILES, N = fwd_shape<W>::KEYS / 8 };
+template <int W, bool DROP> struct fwd_state {
+    enum { M = fwd_shape<W, DROP>::ROW_TILES, N = fwd_shape<W, DROP>::KEYS / 8 };
     float out[M][W / 8][4];
     float score[M][N][4];
     float top[M][2], sum[M][2]; /* of rows g and g + 8; sum: this lane's share */
 };
 
-template <int W>
-static __device__ __forceinline__ void fwd_scores(fwd_state<W> &s, const krn_bf16 *q,
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_scores(fwd_state<W, DROP> &s, const krn_bf16 *q,
                                                   const krn_bf16 *k, int row)
 {
-    constexpr int M = fwd_state<W>::M, N = fwd_state<W>::N;
+    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -60,10 +62,11 @@ static __device__ __forceinline__ void fwd_scores(fwd_state<W> &s, const krn_bf1
 
 /* Scores become probabilities relative to the row's largest so far; what was summed before shrinks
  * with it. row, key: first of the warp's queries, first of the tile's keys. */
-template <int W>
-static __device__ __forceinline__ void fwd_softmax(fwd_state<W> &s, int row, int key, float scale2)
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_softmax(fwd_state<W, DROP> &s, int row, int key,
+                                                   float scale2)
 {
-    constexpr int M = fwd_state<W>::M, N = fwd_state<W>::N;
+    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
     int g = krn_lane() / 4, t = krn_lane() % 4;
     if (key + 8 * N - 1 > row) {
 #pragma unroll
@@ -109,14 +112,14 @@ static __device__ __forceinline__ void fwd_softmax(fwd_state<W> &s, int row, int
     }
 }
 
-template <int W>
-static __device__ __forceinline__ void fwd_drop(fwd_state<W> &s, const attend_mask &mask,
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_drop(fwd_state<W, DROP> &s, const attend_mask &mask,
                                                 uint64_t line, int T, int row, int key)
 {
 #pragma unroll
-    for (int m = 0; m < fwd_state<W>::M; m++) {
+    for (int m = 0; m < fwd_state<W, DROP>::M; m++) {
 #pragma unroll
-        for (int n = 0; n < fwd_state<W>::N; n++) {
+        for (int n = 0; n < fwd_state<W, DROP>::N; n++) {
             uint32_t keeps = attend_keeps_4<false>(mask, line, T, row + 16 * m, key + 8 * n);
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -125,10 +128,10 @@ static __device__ __forceinline__ void fwd_drop(fwd_state<W> &s, const attend_ma
     }
 }
 
-template <int W>
-static __device__ __forceinline__ void fwd_values(fwd_state<W> &s, const krn_bf16 *v)
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_values(fwd_state<W, DROP> &s, const krn_bf16 *v)
 {
-    constexpr int M = fwd_state<W>::M, N = fwd_state<W>::N;
+    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
         uint32_t a[M][4];
@@ -149,14 +152,14 @@ static __device__ __forceinline__ void fwd_values(fwd_state<W> &s, const krn_bf1
 }
 
 /* y and lse of the warp's rows. line: the row of y of query 0; stats: of lse. */
-template <int W>
-static __device__ __forceinline__ void fwd_store(const fwd_state<W> &s, const attend_job &job,
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_store(const fwd_state<W, DROP> &s, const attend_job &job,
                                                  krn_bf16 *line, float *stats, int row,
                                                  float factor)
 {
     int g = krn_lane() / 4, t = krn_lane() % 4;
 #pragma unroll
-    for (int m = 0; m < fwd_state<W>::M; m++) {
+    for (int m = 0; m < fwd_state<W, DROP>::M; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             float sum = s.sum[m][half];
@@ -191,7 +194,7 @@ static __device__ __forceinline__ void fwd_store(const fwd_state<W> &s, const at
 template <int W, bool DROP>
 __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
 {
-    typedef fwd_shape<W> shape;
+    typedef fwd_shape<W, DROP> shape;
     KRN_SHARED_DYNAMIC(shared);
     krn_bf16 *q = (krn_bf16 *)shared, *k = q + shape::ROWS * attend_tile<W>::STRIDE,
              *v = k + shape::KEYS * attend_tile<W>::STRIDE;
@@ -213,7 +216,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
     attend_mask mask = {};
     if constexpr (DROP)
         mask = attend_mask_of(job);
-    fwd_state<W> s;
+    fwd_state<W, DROP> s;
 #pragma unroll
     for (int m = 0; m < shape::ROW_TILES; m++) {
         s.top[m][0] = s.top[m][1] = -INFINITY;
@@ -232,11 +235,11 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
                                     job.packed);
         krn_copy_commit();
         if (near) {
-            fwd_scores<W>(s, q, k, row - first);
-            fwd_softmax<W>(s, row, key, scale2);
+            fwd_scores<W, DROP>(s, q, k, row - first);
+            fwd_softmax<W, DROP>(s, row, key, scale2);
             if (DROP && mask.on)
-                fwd_drop<W>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T, job.T, row,
-                            key);
+                fwd_drop<W, DROP>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T,
+                                  job.T, row, key);
         }
         krn_copy_wait<0>();
         krn_sync(); /* V is there; nobody reads K any more */
@@ -245,11 +248,11 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
                                         job.packed);
         krn_copy_commit();
         if (near)
-            fwd_values<W>(s, v);
+            fwd_values<W, DROP>(s, v);
     }
     if (row < job.T)
-        fwd_store<W>(s, job, (krn_bf16 *)job.out + attend_y_at(job, b, head),
-                     job.lse + line * job.T, row, DROP && mask.on ? job.drop.scale : 1.0f);
+        fwd_store<W, DROP>(s, job, (krn_bf16 *)job.out + attend_y_at(job, b, head),
+                           job.lse + line * job.T, row, DROP && mask.on ? job.drop.scale : 1.0f);
 }
 
 /* delta[b,h,t] = dy y, 8 lanes per row. Rows lie in the order b, t, h. */
@@ -286,12 +289,21 @@ __global__ void __launch_bounds__(DELTA_THREADS)
     }
 }
 
-template <int W> static void run_fwd(krn_ctx *cx, const attend_job &job, int64_t B)
+template <int W, bool DROP> static void run_fwd(krn_ctx *cx, const attend_job &job, int64_t B)
 {
-    typedef fwd_shape<W> shape;
+    typedef fwd_shape<W, DROP> shape;
     int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
-    krn_launch(cx, job.drop.on ? attend_fwd<W, true> : attend_fwd<W, false>,
-               krn_grid(B * job.H * blocks), ATTEND_THREADS, shape::BYTES, job);
+    krn_launch(cx, attend_fwd<W, DROP>, krn_grid(B * job.H * blocks), ATTEND_THREADS, shape::BYTES,
+               job);
+}
+
+template <bool DROP> static void run_widths(krn_ctx *cx, const attend_job &job, int64_t B)
+{
+    (job.D <= 64    ? run_fwd<64, DROP>
+     : job.D <= 80  ? run_fwd<80, DROP>
+     : job.D <= 96  ? run_fwd<96, DROP>
+     : job.D <= 128 ? run_fwd<128, DROP>
+                    : run_fwd<256, DROP>)(cx, job, B);
 }
 
 void krn_cuda_attention_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
@@ -304,11 +316,7 @@ void krn_cuda_attention_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
         attend_fwd_f32(cx, job, B);
         return;
     }
-    (job.D <= 64    ? run_fwd<64>
-     : job.D <= 80  ? run_fwd<80>
-     : job.D <= 96  ? run_fwd<96>
-     : job.D <= 128 ? run_fwd<128>
-                    : run_fwd<256>)(cx, job, B);
+    (job.drop.on ? run_widths<true> : run_widths<false>)(cx, job, B);
 }
 
 uint64_t krn_cuda_attention_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act)

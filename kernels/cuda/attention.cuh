@@ -105,27 +105,39 @@ static __device__ __forceinline__ uint4 attend_gather(const krn_bf16 *from, int 
     return bits;
 }
 
-/* Starts the copy of ROWS rows; `there` of them (at least one) exist, the rest becomes zeros. The
- * caller commits, waits, and meets a barrier. */
+/*
+ * Starts the copy of ROWS rows; `there` of them (at least one) exist, the rest becomes zeros. The
+ * caller commits, waits, and meets a barrier. LANES threads have a row: whole chunks each.
+ */
 template <int W, int ROWS>
 static __device__ __forceinline__ void attend_load(krn_bf16 *tile, const krn_bf16 *from,
                                                    int64_t stride, int there, int D, bool packed)
 {
     typedef attend_tile<W> tiles;
-    constexpr int N = ROWS * tiles::CHUNKS;
+    constexpr int LANES = tiles::CHUNKS & -tiles::CHUNKS, AT_ONCE = ATTEND_THREADS / LANES;
+    int row0 = (int)threadIdx.x / LANES, chunk0 = (int)threadIdx.x % LANES;
+    if (!packed) {
+#pragma unroll 1
+        for (int i = (int)threadIdx.x; i < ROWS * tiles::CHUNKS; i += ATTEND_THREADS) {
+            int row = i / tiles::CHUNKS, chunk = i % tiles::CHUNKS;
+            int n = row < there ? D - chunk * 8 : 0;
+            krn_store16(tile + tiles::at(row, chunk),
+                        attend_gather(from + (n > 0 ? row * stride + chunk * 8 : 0), n));
+        }
+        return;
+    }
 #pragma unroll
-    for (int i0 = 0; i0 < N; i0 += ATTEND_THREADS) {
-        int i = i0 + (int)threadIdx.x;
-        if (N % ATTEND_THREADS != 0 && i >= N)
+    for (int r = 0; r < ROWS; r += AT_ONCE) {
+        int row = r + row0;
+        if (ROWS % AT_ONCE != 0 && row >= ROWS)
             break;
-        int row = i / tiles::CHUNKS, chunk = i % tiles::CHUNKS;
-        bool real = row < there && chunk * 8 < D;
-        const krn_bf16 *at = real ? from + row * stride + chunk * 8 : from;
-        krn_bf16 *to = tile + tiles::at(row, chunk);
-        if (packed)
-            krn_copy16_async(to, at, real);
-        else
-            krn_store16(to, attend_gather(at, real ? D - chunk * 8 : 0));
+        const krn_bf16 *line = from + row * stride;
+#pragma unroll
+        for (int c = 0; c < tiles::CHUNKS; c += LANES) {
+            bool real = row < there && (c + chunk0) * 8 < D;
+            krn_copy16_async(tile + tiles::at(row, c + chunk0),
+                             real ? line + (c + chunk0) * 8 : from, real);
+        }
     }
 }
 

@@ -13,14 +13,18 @@
  */
 #include "kernels/cuda/attention.cuh"
 
-/* Tiles: 16 ROW_TILES rows per warp; COLUMNS at once, of which STEP are in registers. Where sums of
- * W elements do not fit into a warp's registers, SPLIT warps have the same rows and share W. */
+/*
+ * Tiles: 16 ROW_TILES rows per warp; COLUMNS at once, of which STEP are in registers. Where sums of
+ * W elements do not fit into a warp's registers, SPLIT warps have the same rows and share W. HOLD:
+ * the rows stay in registers as left operands, so only the columns are read from shared memory.
+ */
 template <int W, bool KEYS> struct bwd_shape {
     enum {
         ROW_TILES = W <= 64 ? 2 : 1,
         SPLIT = W > 128 && KEYS ? 2 : 1,
         COLUMNS = W <= 64 ? 32 : 16,
-        STEP = 16,
+        STEP = W <= 64 && !KEYS ? 32 : 16,
+        HOLD = !KEYS && W > 64 && W <= 128,
         ROWS = ATTEND_WARPS * 16 * ROW_TILES / SPLIT,
         SUMS = W / SPLIT, /* elements of a row of sums that one warp has */
         TILE = attend_tile<W>::STRIDE * COLUMNS,
@@ -66,10 +70,39 @@ static __device__ __forceinline__ float delta_at(const attend_job &job, int64_t 
     return t < job.T ? job.delta[line * job.T + t] : 0.0f;
 }
 
+/* The rows of a warp as left operands: read once (HOLD), or where they are needed. */
+template <int W, bool KEYS> struct bwd_left {
+    enum { M = bwd_state<W, KEYS>::M, HOLD = bwd_shape<W, KEYS>::HOLD };
+    const krn_bf16 *tile;
+    int row;
+    uint32_t held[HOLD ? M : 1][HOLD ? W / 16 : 1][4];
+
+    __device__ __forceinline__ void hold(void)
+    {
+        if constexpr (HOLD) {
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+#pragma unroll
+                for (int step = 0; step < W / 16; step++)
+                    attend_left<W>(held[m][step], tile, row + 16 * m, step);
+            }
+        }
+    }
+    __device__ __forceinline__ void get(uint32_t a[4], int m, int step) const
+    {
+        if constexpr (HOLD) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[i] = held[m][step][i];
+        } else
+            attend_left<W>(a, tile, row + 16 * m, step);
+    }
+};
+
 /* x = rows of `left` times columns of `right`, over W elements. */
 template <int W, bool KEYS>
 static __device__ __forceinline__ void bwd_product(float x[][bwd_state<W, KEYS>::N][4],
-                                                   const krn_bf16 *left, int row,
+                                                   const bwd_left<W, KEYS> &left,
                                                    const krn_bf16 *right, int column)
 {
     constexpr int M = bwd_state<W, KEYS>::M, N = bwd_state<W, KEYS>::N;
@@ -84,7 +117,7 @@ static __device__ __forceinline__ void bwd_product(float x[][bwd_state<W, KEYS>:
         uint32_t a[M][4];
 #pragma unroll
         for (int m = 0; m < M; m++)
-            attend_left<W>(a[m], left, row + 16 * m, step);
+            left.get(a[m], m, step);
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t b[4];
@@ -209,13 +242,6 @@ bwd_store(const attend_job &job, krn_bf16 *line, int row, int first,
     }
 }
 
-/* Which columns a block walks over: tiles first .. end of `heads` heads, one head after the other.
- */
-struct bwd_walk {
-    int64_t b;
-    int first, end, head, tiles; /* tiles: of all heads */
-};
-
 template <int W, bool KEYS, bool DROP>
 __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
 {
@@ -303,6 +329,10 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
     at.scale2 = job.scale * ATTEND_LOG2E;
     at.kept = DROP && mask.on ? job.drop.scale : 1.0f;
 
+    bwd_left<W, KEYS> mine, mine2;
+    mine.tile = left;
+    mine2.tile = left2;
+    mine.row = mine2.row = row - first;
     for (int n = 0; n < tiles; n++) {
         krn_copy_wait<0>();
         krn_sync(); /* tile n is there; nobody reads tile n - 1 any more */
@@ -310,6 +340,10 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
             load(n + 1);
             if constexpr (KEYS)
                 load_stat(n + 1);
+        }
+        if (n == 0) {
+            mine.hold();
+            mine2.hold();
         }
         const krn_bf16 *one = right + n % 2 * 2 * shape::TILE, *two = one + shape::TILE;
         int64_t query_line = KEYS ? b * job.H + head * group + n / per_head : line;
@@ -323,8 +357,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
             if (row >= job.T || (KEYS ? at.column + shape::STEP <= row : at.column >= row + 16 * M))
                 continue;
             float p[M][shape::STEP / 8][4], d[M][shape::STEP / 8][4];
-            bwd_product<W, KEYS>(p, left, row - first, one, step);
-            bwd_product<W, KEYS>(d, left2, row - first, two, step);
+            bwd_product<W, KEYS>(p, mine, one, step);
+            bwd_product<W, KEYS>(d, mine2, two, step);
             bwd_slopes<W, KEYS, DROP>(p, d, s, mask, at, job.T);
             if constexpr (KEYS)
                 bwd_sum<W, KEYS>(s.two, p, two, step, sums_at);

@@ -142,7 +142,7 @@ static __device__ __forceinline__ void fwd_softmax(float *p, float *stat, int fi
     }
 }
 
-template <int W> __global__ void __launch_bounds__(THREADS) attend_fwd_plain(attend_job job)
+template <int W> __global__ void __launch_bounds__(THREADS, 2) attend_fwd_plain(attend_job job)
 {
     typedef f32_shape<W> shape;
     KRN_SHARED_DYNAMIC(shared);
@@ -276,7 +276,7 @@ static __device__ __forceinline__ void load_stats(float *stats, const attend_job
 }
 
 template <int W, bool KEYS>
-__global__ void __launch_bounds__(THREADS) attend_bwd_plain(attend_job job)
+__global__ void __launch_bounds__(THREADS, 2) attend_bwd_plain(attend_job job)
 {
     typedef f32_shape<W> shape;
     constexpr int C = shape::COLUMNS;
