@@ -141,6 +141,18 @@ static void open_member(member *m, char **argv)
     test_must(gsp_member_open(&c, &m->driver));
 }
 
+/* Should the next round begin? Who joins or comes back needs versions that the others still keep,
+ * so there is no hurry while somebody is missing, least of all before the first round. */
+static uint64_t due(const member *m, uint32_t n, uint64_t pause_ns, uint64_t heartbeat_ns)
+{
+    gsp_member_status s;
+    gsp_member_read_status(m->driver, &s);
+    if (s.applied == 0 && s.n_links < n - 1)
+        return 0;
+    uint64_t pause = s.n_roster < n ? 5 * heartbeat_ns : pause_ns;
+    return atom_clock_ns() - m->applied_ns > pause;
+}
+
 int main(int argc, char **argv)
 {
     static member m;
@@ -165,14 +177,10 @@ int main(int argc, char **argv)
         test_must(gsp_net_dial(m.net, m.pool.member[atoi(argv[i])].public_key, &address, 1));
     }
     state(&m, "start");
+    m.applied_ns = atom_clock_ns();
     int code = 0;
     while (!ending && atom_clock_seconds() < end && code == 0) {
-        gsp_member_status status;
-        gsp_member_read_status(m.driver, &status);
-        /* Who joins or comes back needs the versions that others still keep: no hurry then. */
-        uint64_t pause = status.n_roster < n ? 5 * heartbeat_ns : pause_ns;
-        bool rested = atom_clock_ns() - m.applied_ns > pause;
-        gsp_member_report(m.driver, rested ? 1 : 0, 0);
+        gsp_member_report(m.driver, due(&m, n, pause_ns, heartbeat_ns), 0);
         if (gsp_member_turn(m.driver, 20000000) != ATOM_OK) {
             fprintf(stderr, "member %u: %s\n", m.me, atom_fail_message());
             code = 1;
