@@ -321,6 +321,20 @@ static void on_reduced(gsp_agree *a, uint32_t from, const gsp_message *m)
     gsp_propose_part_known(a);
 }
 
+/* One who refuses is not believed: only when no quorum is left without those who did. */
+static void on_refuse(gsp_agree *a, uint32_t from, const gsp_message *m)
+{
+    uint32_t promised = m->as.refuse.promised;
+    if (m->ballot != a->ballot || a->phase == GSP_IDLE || promised <= a->ballot ||
+        promised - a->ballot > GSP_BALLOT_STEP_MAX)
+        return;
+    a->refused |= 1u << from;
+    if (gsp_quorum(gsp_agree_roster(a)->n, gsp_people_alive_bits(a) & ~a->refused))
+        return;
+    gsp_propose_give_up(a);
+    view_set(a, promised);
+}
+
 /* Messages of the version in progress. */
 static void on_ballot(gsp_agree *a, const gsp_message *m)
 {
@@ -336,11 +350,7 @@ static void on_ballot(gsp_agree *a, const gsp_message *m)
             gsp_propose_promise(a, from, &m->as.promise);
         break;
     case GSP_REFUSE:
-        if (m->ballot == a->ballot && a->phase != GSP_IDLE && m->as.refuse.promised > a->ballot &&
-            m->as.refuse.promised < a->ballot + 1000) {
-            gsp_propose_give_up(a);
-            view_set(a, m->as.refuse.promised);
-        }
+        on_refuse(a, from, m);
         break;
     case GSP_BEGIN:
         gsp_vote_begin(a, from, m->ballot, &m->as.begin);
@@ -457,7 +467,11 @@ static void on_held(gsp_agree *a, const gsp_event *e)
     if (e->part >= GSP_PARTS_MAX)
         return;
     if (e->version == a->certified + 1) {
+        const gsp_hash *wanted = &a->pending.as.propose.proposal.part[e->part].hash;
+        bool had = a->has_pending && gsp_round_holds(&a->round, e->part, wanted);
         gsp_round_hold(&a->round, e->part, &e->hash);
+        if (had) /* no other result pushes out what is proposed */
+            gsp_round_hold(&a->round, e->part, wanted);
         gsp_vote_try(a);
     } else if (e->version == a->certified && a->applied < a->certified &&
                gsp_hash_equal(&e->hash, &a->certificate.proposal.part[e->part].hash)) {

@@ -33,14 +33,15 @@
 #include "gossip/round.h"
 
 enum {
-    GSP_PEERS_KNOWN_MAX = 64, /* links with a heartbeat */
-    GSP_WAITING_MAX = 256,    /* joiners in the queue */
-    GSP_BANNED_MAX = 64,      /* keys; the oldest is forgotten */
-    GSP_DURATIONS_MAX = 16,   /* rounds that the timeout learns from */
-    GSP_BUDGET_PER_S = 400,   /* messages of one peer that are looked at */
-    GSP_ANSWERS_PER_S = 20,   /* answers to questions of one peer */
-    GSP_REPLAY_MAX = 8,       /* certificates and results that every member keeps for others */
-    GSP_PULLS_MAX = 96,       /* tries for a certified result before the whole state is fetched */
+    GSP_PEERS_KNOWN_MAX = 64,   /* links with a heartbeat */
+    GSP_WAITING_MAX = 256,      /* joiners in the queue */
+    GSP_BANNED_MAX = 64,        /* keys; the oldest is forgotten */
+    GSP_DURATIONS_MAX = 16,     /* rounds that the timeout learns from */
+    GSP_BUDGET_PER_S = 400,     /* messages of one peer that are looked at */
+    GSP_ANSWERS_PER_S = 20,     /* answers to questions of one peer */
+    GSP_BALLOT_STEP_MAX = 4096, /* days of honest ballots: none leaves no room for later ones */
+    GSP_REPLAY_MAX = 8,         /* certificates and results that every member keeps for others */
+    GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
 };
 
 /* Durations in ns of the member's own clock. gsp_agree_defaults() has POOL 9's. */
@@ -157,6 +158,7 @@ typedef struct gsp_peer {
     uint64_t grown_ns; /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
     uint64_t asked_ns; /* when its state was asked for; others are asked first then */
+    uint64_t wanted_ns, wanted_version; /* likewise a certificate */
     uint32_t n_votes, reset, generation;
     gsp_rates rates;
     uint64_t second; /* of the two budgets */
@@ -227,7 +229,7 @@ typedef struct gsp_agree {
     gsp_phase phase;
     uint32_t ballot;
     uint64_t phase_ns, phase_until_ns, said_ns;
-    uint32_t promised; /* bit i: member i */
+    uint32_t promised, refused; /* bit i: member i */
     gsp_statement promise[GSP_MEMBERS_MAX];
     gsp_contribution brought[GSP_MEMBERS_MAX];
     uint32_t best_voted;

@@ -72,7 +72,8 @@ void gsp_people_reset(gsp_agree *a);
 void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *proposal);
 /* What a BEGIN must be; NULL or what is wrong. */
 const char *gsp_rules_begin_wrong(const gsp_agree *a, const gsp_begin *begin);
-/* Tokens and samples of the contributors that were included anywhere, added to C(v-1)'s. */
+/* Tokens and samples of the contributors that were included anywhere, added to C(v-1)'s; each up to
+ * its weight, so that nobody moves the schedule further than it moves the anchor. */
 void gsp_rules_totals(const gsp_agree *a, const gsp_proposal *proposal, uint64_t *tokens,
                       uint64_t *samples);
 

@@ -221,10 +221,11 @@ static bool wants_lineage(const gsp_agree *a, const gsp_peer *p)
 
 void gsp_people_want_state(gsp_agree *a, const gsp_key *peer, const gsp_hash *lineage)
 {
-    if (a->now_ns < a->state_until_ns || a->applying)
+    gsp_peer *p = gsp_people_find(a, peer);
+    if (a->now_ns < a->state_until_ns || a->applying ||
+        (p && p->asked_ns && a->now_ns - p->asked_ns < 4 * a->rules.dead_ns))
         return;
     a->state_until_ns = a->now_ns + a->rules.dead_ns;
-    gsp_peer *p = gsp_people_find(a, peer);
     if (p)
         p->asked_ns = a->now_ns;
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_STATE,
@@ -236,8 +237,15 @@ void gsp_people_want_state(gsp_agree *a, const gsp_key *peer, const gsp_hash *li
 
 void gsp_people_ask(gsp_agree *a, const gsp_key *peer)
 {
-    if (a->now_ns < a->ask_ns || a->applied < a->certified || gsp_hash_none(&a->lineage))
+    gsp_peer *p = gsp_people_find(a, peer);
+    if (a->now_ns < a->ask_ns || a->applied < a->certified || gsp_hash_none(&a->lineage) ||
+        (p && p->wanted_version == a->certified + 1 &&
+         a->now_ns - p->wanted_ns < 2 * a->rules.heartbeat_ns))
         return;
+    if (p) {
+        p->wanted_version = a->certified + 1;
+        p->wanted_ns = a->now_ns;
+    }
     a->ask_ns = a->now_ns + a->rules.heartbeat_ns / 2;
     gsp_message *m = gsp_agree_compose(a, GSP_ASK, 0);
     m->version = a->certified;
@@ -314,6 +322,13 @@ void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
         return;
     gsp_hash lineage;
     gsp_genesis_hash(&a->seals, &saved->genesis, &lineage);
+    const gsp_certificate *c = &saved->certificate;
+    if (saved->has_certificate &&
+        (!gsp_proposal_fits(&c->proposal) || c->n_votes > GSP_MEMBERS_MAX ||
+         c->proposal.next.n == 0 || !gsp_hash_equal(&c->proposal.lineage, &lineage))) {
+        a->stats.refused++;
+        return;
+    }
     bool same = gsp_hash_equal(&lineage, &a->lineage);
     uint64_t version =
         saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
@@ -352,8 +367,11 @@ static void found(gsp_agree *a, uint32_t reset)
         .founder = a->self};
     if (a->applied < a->certified) {
         uint64_t added = 0;
+        uint32_t anywhere = 0;
+        for (uint32_t k = 0; k < a->certificate.proposal.n_parts; k++)
+            anywhere |= a->certificate.proposal.part[k].included;
         for (uint32_t i = 0; i < a->certificate.proposal.n_contributors; i++)
-            added += a->certificate.proposal.contributor[i].tokens;
+            added += anywhere >> i & 1 ? a->certificate.proposal.contributor[i].weight : 0;
         genesis.tokens -= added < genesis.tokens ? added : genesis.tokens;
     }
     genesis.founder.incarnation++;

@@ -33,7 +33,7 @@ static void say_prepare(gsp_agree *a, const gsp_key *to)
 void gsp_propose_start(gsp_agree *a)
 {
     a->ballot = a->view;
-    a->promised = 0;
+    a->promised = a->refused = 0;
     a->best_voted = 0;
     memset(a->promise, 0, sizeof a->promise);
     memset(a->brought, 0, sizeof a->brought);

@@ -92,14 +92,17 @@ void gsp_rules_totals(const gsp_agree *a, const gsp_proposal *p, uint64_t *token
     *samples = a->certificate.proposal.samples;
     for (uint32_t i = 0; i < p->n_contributors; i++) {
         if (anywhere >> i & 1) {
-            *tokens += p->contributor[i].tokens;
-            *samples += p->contributor[i].samples;
+            const gsp_contributor *c = &p->contributor[i];
+            *tokens += c->weight;
+            *samples += c->samples < c->weight ? c->samples : c->weight;
         }
     }
 }
 
-/* Ascending, known, weighed by the rule; and my own is what I froze. */
-static const char *contributors_wrong(const gsp_agree *a, const gsp_contributor *c, uint32_t n)
+/* Ascending, known, weighed by the rule; and my own is what I froze. Not where it is proposed
+ * again: it may be what I froze before a restart. */
+static const char *contributors_wrong(const gsp_agree *a, const gsp_contributor *c, uint32_t n,
+                                      bool again)
 {
     gsp_contributor weighed[GSP_MEMBERS_MAX];
     if (n > gsp_agree_roster(a)->n)
@@ -110,7 +113,7 @@ static const char *contributors_wrong(const gsp_agree *a, const gsp_contributor 
         if (gsp_hash_none(&c[i].root) || c[i].tokens == 0 || c[i].tokens > GSP_TOKENS_MAX ||
             c[i].samples > GSP_TOKENS_MAX)
             return "a contribution without content, or beyond belief";
-        if (c[i].member == a->self_i && a->frozen == GSP_FROZEN &&
+        if (!again && c[i].member == a->self_i && a->frozen == GSP_FROZEN &&
             (!gsp_hash_equal(&c[i].root, &a->contribution.root) ||
              c[i].tokens != a->contribution.tokens || c[i].samples != a->contribution.samples))
             return "that is not what I contributed";
@@ -132,7 +135,7 @@ const char *gsp_rules_begin_wrong(const gsp_agree *a, const gsp_begin *b)
     for (uint32_t p = 0; p < b->n_parts; p++)
         if (b->owner[p] != GSP_NOBODY && b->owner[p] >= gsp_agree_roster(a)->n)
             return "an owner who is no member";
-    return contributors_wrong(a, b->contributor, b->n_contributors);
+    return contributors_wrong(a, b->contributor, b->n_contributors, false);
 }
 
 static const char *parts_wrong(const gsp_agree *a, const gsp_proposal *p)
@@ -210,7 +213,7 @@ const char *gsp_proposal_wrong(const gsp_agree *a, const gsp_proposal *p, uint32
     if (!gsp_hash_equal(&p->lineage, &a->lineage) || p->version != a->certified + 1 ||
         !gsp_hash_equal(&p->previous, &a->previous))
         return "it follows another certificate";
-    const char *wrong = contributors_wrong(a, p->contributor, p->n_contributors);
+    const char *wrong = contributors_wrong(a, p->contributor, p->n_contributors, again);
     if (!wrong)
         wrong = parts_wrong(a, p);
     if (!wrong)

@@ -58,6 +58,13 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
      * durable. Who asks will ask again. */
     if (a->applied < a->certified)
         return;
+    if (ballot > a->record.promised &&
+        (ballot - a->record.promised > GSP_BALLOT_STEP_MAX ||
+         (from != a->self_i &&
+          !gsp_people_may_answer(a, &gsp_agree_roster(a)->member[from].key)))) {
+        a->stats.refused++;
+        return;
+    }
     if (ballot < a->record.promised) {
         refuse(a, from, ballot);
         return;
@@ -89,8 +96,9 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
         a->stats.refused++;
         return;
     }
-    if (ballot < a->record.promised) {
-        refuse(a, from, ballot);
+    if (ballot != a->record.promised) { /* who did not promise it has no part in it */
+        if (ballot < a->record.promised)
+            refuse(a, from, ballot);
         return;
     }
     bool again = ballot == a->round.ballot && begin->attempt <= a->round.begin.attempt;
@@ -163,11 +171,20 @@ static bool backed(const gsp_agree *a, const gsp_propose *p)
     return true;
 }
 
+static bool proposal_right(const gsp_agree *a, const gsp_message *m)
+{
+    gsp_hash hash;
+    bool again = false;
+    gsp_proposal_hash(&a->seals, &m->as.propose.proposal, &hash);
+    uint32_t promised = justified(a, m, &again);
+    return gsp_hash_equal(&hash, &m->as.propose.statement.subject) && promised != 0 &&
+           !gsp_proposal_wrong(a, &m->as.propose.proposal, promised, again) &&
+           (again || backed(a, &m->as.propose));
+}
+
 void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
 {
     const gsp_statement *s = &m->as.propose.statement;
-    gsp_hash hash;
-    bool again = false;
     if (m->ballot < a->record.promised) {
         refuse(a, from, m->ballot);
         return;
@@ -186,15 +203,11 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         gsp_people_accuse(a, &a->pending.as.propose.statement, s);
         return;
     }
-    gsp_proposal_hash(&a->seals, &m->as.propose.proposal, &hash);
-    uint32_t promised = justified(a, m, &again);
-    if (!gsp_hash_equal(&hash, &s->subject) || promised == 0 ||
-        gsp_proposal_wrong(a, &m->as.propose.proposal, promised, again) ||
-        (!again && !backed(a, &m->as.propose))) {
+    bool repeated = a->has_pending && a->pending.ballot == m->ballot; /* and was found right */
+    if (!repeated && !proposal_right(a, m)) {
         a->stats.refused++;
         return;
     }
-    bool repeated = a->has_pending && a->pending.ballot == m->ballot;
     if (!repeated && m != &a->pending)
         memcpy(&a->pending, m, gsp_message_bytes(GSP_PROPOSE));
     a->has_pending = true;

@@ -237,8 +237,7 @@ bool gsp_statements_convict(const gsp_seals *seals, const gsp_statement *a, cons
         a->version != b->version)
         return false;
     bool same = a->kind == b->kind && a->ballot == b->ballot && a->item == b->item;
-    bool twice = same && (a->kind == GSP_SAYS_REDUCED || a->kind == GSP_SAYS_PROPOSE ||
-                          a->kind == GSP_SAYS_VOTE);
+    bool twice = same && (a->kind == GSP_SAYS_PROPOSE || a->kind == GSP_SAYS_VOTE);
     bool differ = twice && !gsp_hash_equal(&a->subject, &b->subject);
     if (!differ && !denies(a, b) && !denies(b, a))
         return false;

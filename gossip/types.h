@@ -55,8 +55,9 @@ typedef struct gsp_rates {
 } gsp_rates;
 
 /* A statement is what is signed (purpose GSP_FOR_AGREEMENT). Two statements of one signer that
- * agree in (kind, lineage, version, ballot, item) and differ in `subject` are evidence against it;
- * so is a promise that denies an earlier vote. */
+ * agree in (kind, lineage, version, ballot, item) and differ in `subject` are evidence against it
+ * if they are PROPOSE or VOTE; so is a promise that denies an earlier vote. REDUCED is not: an
+ * owner that was restarted may have other contributions at hand. */
 typedef enum gsp_statement_kind {
     GSP_SAYS_PROMISE = 1, /* no ballot below this one will get my vote; my highest vote is ... */
     GSP_SAYS_REDUCED,     /* the result of part `item` is these bytes (subject: gsp_reduced_hash) */

@@ -8,7 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPANS_MAX = 1 << 14, CERTIFICATES_MAX = 1 << 12, SAID_MAX = 16, VOTES_MAX = 64 };
+enum {
+    SPANS_MAX = 1 << 14,
+    CERTIFICATES_MAX = 1 << 12,
+    SAID_MAX = 16,
+    VOTES_MAX = 64,
+    SEALED_MAX = 24
+};
 
 typedef struct known {
     gsp_hash lineage;
@@ -29,6 +35,8 @@ typedef struct sim_check {
     uint32_t n_known;
     said said[SIM_HOSTS_MAX][SAID_MAX];
     uint32_t n_said[SIM_HOSTS_MAX];
+    gsp_statement sealed[SIM_HOSTS_MAX][SEALED_MAX]; /* the newest, of every kind */
+    uint32_t n_sealed[SIM_HOSTS_MAX];
 } sim_check;
 
 void sim_check_open(sim_world *w)
@@ -159,7 +167,7 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
         anywhere |= p->part[k].included;
     }
     for (uint32_t i = 0; i < n; i++)
-        total += anywhere >> i & 1 ? p->contributor[i].tokens : 0;
+        total += anywhere >> i & 1 ? p->contributor[i].weight : 0;
     const known *before = find(w, &p->lineage, p->version - 1);
     if (before && before->certificate && before->certificate->proposal.tokens + total != p->tokens)
         sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
@@ -215,8 +223,43 @@ void sim_check_applied(sim_world *w, uint32_t host, const gsp_certificate *c, ui
     k->has_anchor = true;
 }
 
+static const gsp_statement *statement_of(const gsp_message *m)
+{
+    switch (m->kind) {
+    case GSP_PROMISE:
+        return &m->as.promise.statement;
+    case GSP_REDUCED:
+        return &m->as.reduced.statement;
+    case GSP_PROPOSE:
+        return &m->as.propose.statement;
+    case GSP_VOTE:
+        return &m->as.vote.statement;
+    default:
+        return NULL;
+    }
+}
+
+/* I9: nothing that an honest member ever signed can be held against it. */
+static void check_sealed(sim_world *w, uint32_t host, const gsp_message *m)
+{
+    const gsp_statement *s = statement_of(m);
+    sim_check *c = w->check;
+    if (!s)
+        return;
+    gsp_seals seals = sim_seals(w->host[host]);
+    for (uint32_t k = 0; k < SEALED_MAX && k < c->n_sealed[host]; k++) {
+        const gsp_statement *t = &c->sealed[host][k];
+        if (memcmp(t, s, sizeof *s) == 0)
+            return;
+        if (gsp_statements_convict(&seals, s, t))
+            sim_violate(w, "I9", "host %u signs what convicts it: kinds %u and %u, version %llu",
+                        host, t->kind, s->kind, (unsigned long long)s->version);
+    }
+    c->sealed[host][c->n_sealed[host]++ % SEALED_MAX] = *s;
+}
+
 /* I8: what one incarnation says must fit together, across restarts. */
-void sim_check_said(sim_world *w, uint32_t host, const gsp_message *m)
+static void check_said(sim_world *w, uint32_t host, const gsp_message *m)
 {
     if (m->kind != GSP_VOTE && m->kind != GSP_PROMISE)
         return;
@@ -257,6 +300,12 @@ void sim_check_said(sim_world *w, uint32_t host, const gsp_message *m)
             t->hash[t->n_votes++] = subject;
         }
     }
+}
+
+void sim_check_said(sim_world *w, uint32_t host, const gsp_message *m)
+{
+    check_said(w, host, m);
+    check_sealed(w, host, m);
 }
 
 /* I6, and nobody honest is banned. */

@@ -28,8 +28,9 @@ static void add_up(const sim_host *h, gsp_proposal *p)
         anywhere |= p->part[k].included;
     }
     for (uint32_t i = 0; i < p->n_contributors; i++) {
-        p->tokens += anywhere >> i & 1 ? p->contributor[i].tokens : 0;
-        p->samples += anywhere >> i & 1 ? p->contributor[i].samples : 0;
+        const gsp_contributor *c = &p->contributor[i];
+        p->tokens += anywhere >> i & 1 ? c->weight : 0;
+        p->samples += !(anywhere >> i & 1) ? 0 : c->samples < c->weight ? c->samples : c->weight;
     }
 }
 
@@ -89,6 +90,18 @@ static void lie_proposal(sim_world *w, sim_host *h, uint64_t *r, gsp_proposal *p
     }
 }
 
+/* A refusal without a reason, a ballot that leaves no room for others. */
+static void overreach(sim_world *w, const sim_host *h, gsp_message *m)
+{
+    if (m->kind == GSP_PREPARE) {
+        uint32_t n = gsp_agree_roster(&h->agree)->n; /* its turn, all the same */
+        m->ballot = UINT32_MAX - (UINT32_MAX - m->ballot) % (n ? n : 1);
+        return;
+    }
+    m->kind = GSP_REFUSE;
+    m->as.refuse.promised = m->ballot + 1 + (uint32_t)sim_below(&w->random, 20);
+}
+
 static bool lie(sim_world *w, sim_host *h, gsp_message *m)
 {
     gsp_seals seals = sim_seals(h);
@@ -106,6 +119,10 @@ static bool lie(sim_world *w, sim_host *h, gsp_message *m)
     }
     if (!sim_chance(&w->random, 0.3))
         return false;
+    if (m->kind == GSP_PROMISE || m->kind == GSP_PREPARE) {
+        overreach(w, h, m);
+        return true;
+    }
     if (m->kind == GSP_BEGIN && m->as.begin.n_contributors) {
         m->as.begin.contributor[0].weight *= 3;
         return true;

@@ -30,7 +30,7 @@ MUTANTS = [
     ("I2", "applied before its bytes are here", VOTE,
      "        if (a->missing[k])\n            return;", "        ;", 1, 3000),
     ("I3", "contributions are not held against promises", VOTE,
-     "(!again && !backed(a, &m->as.propose))", "false", 500, 3000),
+     "(again || backed(a, &m->as.propose))", "true", 500, 3000),
     ("I4", "a sum forgets the first contributor", ROUND,
      "    for (uint32_t i = 0; i < n; i++)\n        if (included >> i & 1)",
      "    for (uint32_t i = 1; i < n; i++)\n        if (included >> i & 1)", 1, 3000),
@@ -49,6 +49,9 @@ MUTANTS = [
     ("I8", "a vote is said before it is on disk", VOTE,
      "    a->record.proposal = m->as.propose.proposal;\n    gsp_agree_persist(a);",
      "    a->record.proposal = m->as.propose.proposal;", 1, 3000),
+    ("I9", "an owner's second word convicts", LINEAGE,
+     "(a->kind == GSP_SAYS_PROPOSE ||", "(a->kind == GSP_SAYS_REDUCED || a->kind == GSP_SAYS_PROPOSE ||",
+     3000, 3000),
     ("I9", "a later vote convicts", LINEAGE,
      "b->ballot < a->ballot &&", "true &&", 1, 3000),
 ]
