@@ -32,7 +32,8 @@ struct swap_disk {
 
 struct swap_snapshot {
     swap_disk *disk;
-    page page;
+    uint32_t generation; /* kept; never changes, so others may read it */
+    page page;           /* of who reads */
 };
 
 /* The step and the generation it is in, as the store's one number. */
@@ -50,7 +51,7 @@ static uint64_t place(const swap_disk *d, uint32_t generation, uint64_t offset)
 static void choose_next(swap_disk *d)
 {
     d->next = 0;
-    while (d->next == d->present || (d->snapshot && d->next == d->snapshot->page.generation))
+    while (d->next == d->present || (d->snapshot && d->next == d->snapshot->generation))
         d->next++;
 }
 
@@ -253,7 +254,7 @@ atom_status swap_snapshot_open(swap_disk *d, swap_snapshot **out)
     if (!s)
         return atom_fail_memory("a snapshot", sizeof *s);
     s->disk = d;
-    s->page.generation = d->present;
+    s->generation = d->present;
     d->snapshot = s;
     atom_status st = swap_disk_flush(d);
     if (st == ATOM_OK)
@@ -269,7 +270,7 @@ atom_status swap_snapshot_open(swap_disk *d, swap_snapshot **out)
 atom_status swap_snapshot_get(swap_snapshot *s, swap_state part, uint64_t first, uint64_t n,
                               float *to)
 {
-    return page_get(s->disk, &s->page, s->page.generation, part, first, n, to);
+    return page_get(s->disk, &s->page, s->generation, part, first, n, to);
 }
 
 void swap_snapshot_close(swap_snapshot **snapshot)

@@ -1,0 +1,187 @@
+/* Generations of a state on disk: pieces across blocks, what a reopened disk stands at, and a
+ * snapshot that is read by one thread while others write the next generations. */
+#include "swap/disk.h"
+
+#include "atom/base/mem.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { EACH = SWAP_BLOCK_ALIGN, EXTENT = 5 * EACH + 300 };
+static const swap_blocks BLOCKS = {EXTENT, EACH};
+static char path[64];
+
+static int make(void **state)
+{
+    (void)state;
+    strcpy(path, "/var/tmp/atom-disk-XXXXXX");
+    int fd = mkstemp(path);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return unlink(path);
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static swap_disk *disk_open(uint64_t run, atom_status expected)
+{
+    swap_disk *disk = NULL;
+    swap_disk_config config = {.path = path, .create = true, .run = run, .blocks = BLOCKS};
+    assert_int_equal(swap_disk_open(&config, &disk), expected);
+    return disk;
+}
+
+static float value(uint64_t step, int part, uint64_t i)
+{
+    return (float)(step * 1000003 % 4096) + (float)part * 0.25f + (float)(i % 977);
+}
+
+static void fill(float *x, uint64_t step, int part, uint64_t first, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = value(step, part, first + i);
+}
+
+static void put_all(swap_disk *disk, uint64_t step)
+{
+    static float x[EXTENT];
+    for (int part = 0; part < SWAP_STATE_N; part++) {
+        fill(x, step, part, 0, EXTENT);
+        assert_int_equal(swap_disk_put(disk, (swap_state)part, 0, EXTENT, x), ATOM_OK);
+    }
+    assert_int_equal(swap_disk_flush(disk), ATOM_OK);
+}
+
+/* As the tape does: all blocks of the next generation, then the commit. */
+static void step_to(swap_disk *disk, uint64_t step)
+{
+    float *block = atom_pages_take(swap_block_bytes(BLOCKS, 0));
+    assert_non_null(block);
+    for (uint64_t b = 0; b < swap_blocks_n(BLOCKS); b++) {
+        uint64_t at = swap_block_offset(BLOCKS, b), bytes = swap_block_bytes(BLOCKS, b);
+        assert_int_equal(swap_disk_load(disk, at, block, bytes), ATOM_OK);
+        for (int part = 0; part < SWAP_STATE_N; part++)
+            fill(block + (uint64_t)part * swap_block_part(BLOCKS, b), step, part, b * EACH,
+                 swap_block_elements(BLOCKS, b));
+        assert_int_equal(swap_disk_save(disk, at, block, bytes), ATOM_OK);
+    }
+    atom_pages_give(block, swap_block_bytes(BLOCKS, 0));
+    assert_int_equal(swap_disk_commit(disk, step), ATOM_OK);
+}
+
+static void expect_all(swap_disk *disk, uint64_t step)
+{
+    static float x[EXTENT];
+    for (int part = 0; part < SWAP_STATE_N; part++) {
+        assert_int_equal(swap_disk_get(disk, (swap_state)part, 0, EXTENT, x), ATOM_OK);
+        for (uint64_t i = 0; i < EXTENT; i++)
+            assert_true(x[i] == value(step, part, i));
+    }
+}
+
+static void pieces_cross_blocks(void **state)
+{
+    (void)state;
+    swap_disk *disk = disk_open(7, ATOM_OK);
+    float x[100];
+    put_all(disk, 0);
+    fill(x, 5, 1, EACH - 40, 100);
+    assert_int_equal(swap_disk_put(disk, SWAP_STATE_M, EACH - 40, 100, x), ATOM_OK);
+    memset(x, 0, sizeof x);
+    assert_int_equal(swap_disk_get(disk, SWAP_STATE_M, EACH - 40, 100, x), ATOM_OK);
+    for (uint64_t i = 0; i < 100; i++)
+        assert_true(x[i] == value(5, 1, EACH - 40 + i));
+    assert_int_equal(swap_disk_get(disk, SWAP_STATE_MASTER, EACH - 1, 1, x), ATOM_OK);
+    assert_true(x[0] == value(0, 0, EACH - 1));
+    swap_disk_close(&disk);
+}
+
+static void it_stands_where_it_was_committed(void **state)
+{
+    (void)state;
+    swap_disk *disk = disk_open(7, ATOM_OK);
+    put_all(disk, 0);
+    assert_int_equal(swap_disk_about(disk).step, 0);
+    for (uint64_t step = 1; step <= 7; step++) {
+        step_to(disk, step);
+        expect_all(disk, step);
+        swap_disk_close(&disk);
+        disk = disk_open(7, ATOM_OK);
+        assert_int_equal(swap_disk_about(disk).step, step);
+        assert_int_not_equal(swap_disk_about(disk).generation, swap_disk_about(disk).next);
+        expect_all(disk, step);
+    }
+    assert_int_equal(swap_disk_forget(disk), ATOM_OK);
+    swap_disk_close(&disk);
+    disk = disk_open(7, ATOM_OK);
+    assert_int_equal(swap_disk_about(disk).step, 0);
+    swap_disk_close(&disk);
+    assert_null(disk_open(8, ATOM_E_FORMAT)); /* of another run */
+}
+
+typedef struct reader {
+    swap_snapshot *snapshot;
+    uint64_t step;
+    bool wrong;
+} reader;
+
+static void *read_snapshot(void *arg)
+{
+    reader *r = arg;
+    float x[256];
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t at = 0; at + 256 <= EXTENT; at += 256) {
+            for (int part = 0; part < SWAP_STATE_N; part++) {
+                if (swap_snapshot_get(r->snapshot, (swap_state)part, at, 256, x) != ATOM_OK)
+                    r->wrong = true;
+                for (uint64_t i = 0; i < 256; i++)
+                    r->wrong |= x[i] != value(r->step, part, at + i);
+            }
+        }
+    }
+    return NULL;
+}
+
+static void a_snapshot_stays_as_it_was(void **state)
+{
+    (void)state;
+    swap_disk *disk = disk_open(7, ATOM_OK);
+    put_all(disk, 0);
+    step_to(disk, 1);
+    for (uint64_t step = 1; step < 8; step += 3) {
+        reader r = {.step = step};
+        pthread_t thread;
+        assert_int_equal(swap_snapshot_open(disk, &r.snapshot), ATOM_OK);
+        assert_int_equal(pthread_create(&thread, NULL, read_snapshot, &r), 0);
+        for (uint64_t next = step + 1; next <= step + 3; next++)
+            step_to(disk, next);
+        pthread_join(thread, NULL);
+        assert_false(r.wrong);
+        swap_snapshot_close(&r.snapshot);
+        expect_all(disk, step + 3);
+    }
+    swap_disk_close(&disk);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(pieces_cross_blocks, make, clean),
+        cmocka_unit_test_setup_teardown(it_stands_where_it_was_committed, make, clean),
+        cmocka_unit_test_setup_teardown(a_snapshot_stays_as_it_was, make, clean),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
