@@ -32,7 +32,7 @@ static const opt_spec specs[] = {
      AT(model),
      .value = "DIR",
      .flags = OPT_REQUIRED,
-     .help = "A checkpoint, or any Hugging Face GPT-2 directory."},
+     .help = "A checkpoint, or a Hugging Face directory of a family that atom knows."},
     {.name = "data",
      .type = OPT_TEXT,
      AT(data),
