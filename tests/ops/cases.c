@@ -57,6 +57,9 @@ static const op_shape shapes[] = {
     {ATOM_OP_attention, {2, 70, 6, 33, 3}},
     {ATOM_OP_attention, {1, 130, 4, 64, 2}},
     {ATOM_OP_attention, {1, 129, 2, 128, 1}},
+    {ATOM_OP_attention, {1, 132, 2, 64, 1}}, /* dropout draws four at once */
+    {ATOM_OP_attention, {2, 36, 1, 200}},
+    {ATOM_OP_attention, {1, 37, 2, 90}},
     {ATOM_OP_add, {1}},
     {ATOM_OP_add, {31}},
     {ATOM_OP_add, {20011}},
