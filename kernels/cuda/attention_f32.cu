@@ -54,7 +54,7 @@ static __device__ __forceinline__ void product(float x[f32_shape<W>::M][f32_shap
     }
     if (tx >= shape::COLUMNS) /* 16 columns or more: never */
         return;
-#pragma unroll 4
+#pragma unroll 2
     for (int d = 0; d < W; d += 4) {
         float a[shape::M][4], b[4];
 #pragma unroll
