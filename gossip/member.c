@@ -167,11 +167,14 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     if (d->dead != ATOM_OK)
         return;
     d->stepping = true;
+    bool begun = d->agree.round.ballot != 0;
     event->now_ns = gsp_driver_now(d);
     event->samples = d->samples;
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
     d->stepping = false;
+    if (!begun && d->agree.round.ballot != 0)
+        d->status.begun_ns = atom_clock_ns() - d->freezing.began_ns;
     bool moved = !gsp_hash_equal(&d->lineage, &d->agree.lineage);
     if (!moved && d->version == d->agree.certified)
         return;

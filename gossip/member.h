@@ -70,8 +70,11 @@ typedef struct gsp_member_status {
     uint64_t refused;         /* messages and pieces that were wrong */
     uint64_t pulled;          /* results that were asked for because they did not come */
     uint64_t repeated_bytes;  /* of pieces that were here already */
-    uint64_t round_ns;        /* from the last freeze to its apply */
-    uint64_t compute_ns;      /* encoding, hashing, reducing, since the start */
+    /* Of the newest round that brought something, from its freeze on: the contribution is encoded
+     * and hashed; BEGIN is here; the last part of mine is reduced; the last result is here; it is
+     * applied. */
+    uint64_t frozen_ns, begun_ns, reduced_ns, held_ns, round_ns;
+    uint64_t compute_ns; /* encoding, hashing, reducing, since the start */
 } gsp_member_status;
 
 typedef struct gsp_driver gsp_driver;

@@ -242,6 +242,7 @@ static void freeze_some(gsp_driver *d)
     else
         memset(&f->contribution, 0, sizeof f->contribution);
     f->contribution.rates = d->config.rates;
+    d->status.frozen_ns = atom_clock_ns() - f->began_ns;
     f->on = false;
     f->done = true;
     gsp_event event = {
@@ -365,6 +366,7 @@ static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, cons
     if (p->is_result) {
         event.kind = GSP_ON_HELD;
         event.hash = b->root;
+        d->status.held_ns = atom_clock_ns() - d->freezing.began_ns;
         atom_status st =
             gsp_results_put(d->results, m->version, p->part, &b->root, b->data, b->bytes);
         if (st != ATOM_OK) {
@@ -472,6 +474,7 @@ static void reduce_one(gsp_driver *d, uint32_t part)
     }
     gsp_merkle_leaf(part, b->data, b->bytes, &b->root);
     b->whole = true;
+    d->status.reduced_ns = atom_clock_ns() - d->freezing.began_ns;
     gsp_blob *same = row_find(d->result[0][part], &b->root);
     gsp_event event = {.kind = GSP_ON_REDUCED,
                        .version = version,

@@ -16,6 +16,10 @@ typedef struct bench_values {
     char *dir; /* disk */
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
+    int64_t peers, streams; /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */
+    int32_t codec;          /* gsp_codec */
+    int32_t transport;      /* 0: gate */
+    double rate, slow, rtt;
     bool json;
 } bench_values;
 
@@ -45,6 +49,7 @@ double bench_peak_flops(atom_threads *threads, atom_dtype dtype, uint32_t rounds
 
 ATOM_MUST atom_status bench_matmul_run(const bench_values *v);
 ATOM_MUST atom_status bench_train_run(const bench_values *v);
+ATOM_MUST atom_status bench_allreduce_run(const bench_values *v);
 ATOM_MUST atom_status bench_disk_run(const bench_values *v);
 
 #endif

@@ -7,8 +7,10 @@
 
 #include <string.h>
 
-static const char *const whats[] = {"adamw", "copy", "disk", "matmul", "train", NULL};
+static const char *const whats[] = {"adamw", "allreduce", "copy", "disk", "matmul", "train", NULL};
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};
+static const char *const transports[] = {"gate", "plain", NULL};
 
 #define AT(member) .offset = offsetof(bench_values, member)
 
@@ -30,10 +32,11 @@ static const opt_spec specs[] = {
     {.name = "rounds",
      .type = OPT_INT,
      AT(rounds),
-     .fallback = "9",
+     .fallback = "auto",
      .min = 1,
      .max = 10000,
-     .help = "Passes of each kind, in turn; the median counts."},
+     .flags = OPT_AUTO,
+     .help = "Passes of each kind, in turn; the median counts. auto: 9; allreduce: 3."},
     {.name = "params",
      .type = OPT_INT,
      AT(params),
@@ -48,8 +51,8 @@ static const opt_spec specs[] = {
      .fallback = "256MiB",
      .min = 4096,
      .max = 0x1p40,
-     .group = "copy and disk",
-     .help = "Size of one copy; of the file."},
+     .group = "copy, disk and allreduce",
+     .help = "Size of one copy; of the file; of the fp32 vector."},
     {.name = "dir",
      .type = OPT_TEXT,
      AT(dir),
@@ -107,23 +110,82 @@ static const opt_spec specs[] = {
      .max = 0x1p62,
      .flags = OPT_AUTO,
      .help = "copy and train: throttle of the link."},
+    {.name = "peers",
+     .type = OPT_INT,
+     AT(peers),
+     .fallback = "8",
+     .min = 2,
+     .max = 32,
+     .group = "allreduce",
+     .help = "Members, each a process in a network namespace of its own."},
+    {.name = "codec",
+     .type = OPT_CHOICE,
+     AT(codec),
+     .fallback = "fp32",
+     .choices = codecs,
+     .help = "What travels."},
+    {.name = "rate",
+     .type = OPT_NUMBER,
+     AT(rate),
+     .fallback = "auto",
+     .min = 0.1,
+     .max = 1e6,
+     .flags = OPT_AUTO,
+     .value = "MBIT",
+     .help = "Of every peer's link, up and down. auto: as fast as it goes."},
+    {.name = "slow",
+     .type = OPT_NUMBER,
+     AT(slow),
+     .fallback = "auto",
+     .min = 0.1,
+     .max = 1e6,
+     .flags = OPT_AUTO,
+     .value = "MBIT",
+     .help = "Of the last peer's link instead."},
+    {.name = "rtt",
+     .type = OPT_NUMBER,
+     AT(rtt),
+     .fallback = "auto",
+     .min = 0.1,
+     .max = 10000,
+     .flags = OPT_AUTO,
+     .value = "MS",
+     .help = "Round trip between peers, where the kernel can delay packets."},
+    {.name = "transport",
+     .type = OPT_CHOICE,
+     AT(transport),
+     .fallback = "gate",
+     .choices = transports,
+     .help = "plain: bare nanomsg, to see what the gate costs."},
+    {.name = "streams",
+     .type = OPT_INT,
+     AT(streams),
+     .fallback = "auto",
+     .min = 1,
+     .max = 16,
+     .flags = OPT_AUTO,
+     .help =
+         "Streams of parts per pair of peers. auto: 2; 1 where four or more peers share a link."},
     {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
 };
 
 static const opt_command options = {
     .name = "bench",
-    .summary = "measure rates beside their ceilings: adamw, copy, disk, matmul, train",
+    .summary = "measure rates beside their ceilings: adamw, allreduce, copy, disk, matmul, train",
     .description =
         "adamw: host AdamW beside a STREAM triad.\n"
+        "allreduce: members of a pool average a vector over shaped links, beside what the links "
+        "allow.\n"
         "copy: copies between host and device beside a plain memory copy.\n"
         "disk: the disk tier's store, by each way to the kernel, beside fio.\n"
         "matmul: the linear layers of a model beside the processor's raw multiply-add rate.\n"
         "train: whole steps beside the time of their matmuls alone; with --device-memory, "
         "swapped beside resident.",
     .examples = "atom bench adamw\n"
+                "atom bench allreduce --peers 8 --bytes 64MiB --rate 100\n"
                 "atom bench disk --dir /mnt/nvme --bytes 8GiB\n"
                 "atom bench train --model gpt2-124m --device-memory 512MiB\n",
-    .positional = "adamw|copy|disk|matmul|train",
+    .positional = "adamw|allreduce|copy|disk|matmul|train",
     .positional_min = 1,
     .positional_max = 1,
     OPT_TABLE(specs, bench_values),
@@ -196,11 +258,14 @@ static atom_status bench_copy(const bench_values *v, atom_threads *threads)
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    const bench_values *v = values;
+    bench_values *v = values;
     const char *what = parsed->positional[0];
     atom_threads *threads = NULL;
     uint32_t n = v->threads > 0 ? (uint32_t)v->threads : atom_cores();
     atom_status st = ATOM_OK;
+    if (strcmp(what, "allreduce") == 0)
+        return bench_allreduce_run(v);
+    v->rounds = v->rounds > 0 ? v->rounds : 9;
     if (strcmp(what, "train") == 0)
         return bench_train_run(v);
     if (strcmp(what, "matmul") == 0)
@@ -213,10 +278,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     } else if (strcmp(what, "copy") == 0) {
         st = bench_copy(v, threads);
     } else {
-        const char *near = atom_did_you_mean(what, whats, 5);
-        st = atom_fail(ATOM_E_USAGE,
-                       "no bench '%s'; there are adamw, copy, disk, matmul and train%s%s%s", what,
-                       near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+        const char *near = atom_did_you_mean(what, whats, 6);
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "no bench '%s'; there are adamw, allreduce, copy, disk, matmul and train%s%s%s", what,
+            near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     }
 fail:
     atom_threads_close(&threads);

@@ -1,0 +1,67 @@
+/*
+ * What the files of atom bench allreduce share: cmd_bench_allreduce.c (asks, waits, judges,
+ * prints), cmd_bench_allreduce_net.c (hosts: namespaces, links, rates), cmd_bench_allreduce_peer.c
+ * (one member). Peers report through memory that they share with the process that started them.
+ */
+#ifndef TOOLS_BENCH_ALLREDUCE_H
+#define TOOLS_BENCH_ALLREDUCE_H
+
+#include "atom/atom.h"
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+enum { ALLREDUCE_PEERS_MAX = 32, ALLREDUCE_ROUNDS_MAX = 64, ALLREDUCE_PORT = 4400 };
+
+typedef struct allreduce_plan {
+    uint32_t peers, rounds;
+    uint64_t floats;
+    int32_t codec;            /* gsp_codec */
+    bool gate, shaped, hosts; /* hosts: every peer has its own network namespace */
+    double mbit[ALLREDUCE_PEERS_MAX], rtt_ms;
+    uint32_t streams; /* for parts, per pair of peers */
+    char directory[512];
+    uint8_t secret[32]; /* of this run's pool */
+} allreduce_plan;
+
+typedef struct allreduce_round {
+    uint64_t froze_ns, applied_ns;       /* the machine's monotonic clock */
+    uint64_t sent_bytes, received_bytes; /* of the interface when it froze */
+    uint8_t hash[32];                    /* of all floats that were applied */
+} allreduce_round;
+
+/* In shared memory. `why` is written before `failed`. */
+typedef struct allreduce_peer {
+    atomic_uint ready, n_done; /* address known; rounds applied */
+    atomic_bool failed, wrong; /* wrong: a float is not the sum that it should be */
+    atomic_uint port;          /* without hosts: where it listens */
+    allreduce_round round[ALLREDUCE_ROUNDS_MAX + 1]; /* the last: counters at the end */
+    uint64_t compute_ns, pulled, repeated_bytes, vm_peak_bytes, refused, resent_segments;
+    uint64_t frozen_ns, begun_ns, reduced_ns, held_ns; /* of the last round (member.h) */
+    double cpu_seconds;
+    char why[256];
+} allreduce_peer;
+
+typedef struct allreduce_shared {
+    atomic_bool go, stop;
+    allreduce_peer peer[ALLREDUCE_PEERS_MAX];
+} allreduce_shared;
+
+/* cmd_bench_allreduce_net.c: enters a network of its own, which ends with this process and its
+ * children. ATOM_E_UNSUPPORTED where that is not allowed. */
+ATOM_MUST atom_status allreduce_net_enter(const char *directory);
+/* Links the peer, which runs in a fresh namespace of its own (allreduce_net_leave), to the hub. */
+ATOM_MUST atom_status allreduce_net_link(const allreduce_plan *plan, uint32_t i, pid_t pid);
+/* In the peer: a namespace of its own; then, once linked, its address, route and rate. */
+ATOM_MUST atom_status allreduce_net_leave(void);
+ATOM_MUST atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i);
+/* Bytes of the peer's interface so far, headers included. */
+void allreduce_net_bytes(uint64_t *sent, uint64_t *received);
+/* TCP segments that its kernel sent again. */
+uint64_t allreduce_net_resent(void);
+
+/* cmd_bench_allreduce_peer.c: runs peer i until shared->stop. */
+ATOM_MUST atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i,
+                                         allreduce_shared *shared);
+
+#endif
