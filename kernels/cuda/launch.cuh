@@ -53,7 +53,7 @@ static inline void krn_launch(krn_ctx *cx, void (*kernel)(Params...), dim3 grid,
         static_cast<Params>(args)...);
 #else
     (void)cx;
-    shim_launch(grid, threads, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+    shim_launch(grid, threads, shared_bytes, [=] { kernel(static_cast<Params>(args)...); });
 #endif
 }
 
@@ -67,7 +67,10 @@ static inline void krn_copy_on_stream(krn_ctx *cx, void *dst, const void *src, u
                           (cudaStream_t)cx->native_stream);
 #else
     (void)cx;
-    memcpy(dst, src, bytes);
+    shim_launch(krn_grid(1), 32, 0, [=] {
+        if (threadIdx.x == 0)
+            memcpy(dst, src, bytes);
+    });
 #endif
 }
 
@@ -79,7 +82,10 @@ static inline void krn_zero_on_stream(krn_ctx *cx, void *dst, uint64_t bytes)
     (void)cudaMemsetAsync(dst, 0, bytes, (cudaStream_t)cx->native_stream);
 #else
     (void)cx;
-    memset(dst, 0, bytes);
+    shim_launch(krn_grid(1), 32, 0, [=] {
+        if (threadIdx.x == 0)
+            memset(dst, 0, bytes);
+    });
 #endif
 }
 

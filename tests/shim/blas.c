@@ -8,6 +8,7 @@
 #include "atom/base/assert.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,10 +64,17 @@ static double gelu(double x)
     return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
-/* A library that offers epilogues for some shapes only. */
-static unsigned left_of(const krn_matmul *mm)
+/* What the library refuses goes to the kernel that takes anything. */
+static bool refused(const krn_matmul *mm)
 {
-    if ((mm->m + mm->n + mm->k) % 2)
+    return mm->n % 3 == 1;
+}
+
+/* A library that offers epilogues for some shapes only. */
+unsigned shim_matmul_left(const krn_matmul *mm);
+unsigned shim_matmul_left(const krn_matmul *mm)
+{
+    if (!refused(mm) && (mm->m + mm->n + mm->k) % 2)
         return 0;
     return (mm->aux ? KRN_LEFT_GELU : 0u) | (mm->sums ? KRN_LEFT_SUMS : 0u);
 }
@@ -89,9 +97,9 @@ unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
     ATOM_ASSERT(!mm->aux || (mm->d_dtype == mm->ab && !mm->add));
     ATOM_ASSERT(!mm->sums || mm->a_turned);
     memset(workspace, 0xff, WORKSPACE_BYTES);
-    if (mm->n % 3 == 1) /* what the library refuses goes to the kernel that takes anything */
+    if (refused(mm))
         return krn_cuda_plain_matmul(cx, mm);
-    unsigned left = left_of(mm);
+    unsigned left = shim_matmul_left(mm);
     double *a = widened(mm->a, mm->ab, mm->a_turned, mm->lda, mm->m, mm->k);
     double *b = widened(mm->b, mm->ab, mm->b_turned, mm->ldb, mm->k, mm->n);
     double *sum = malloc((size_t)mm->n * sizeof *sum);

@@ -1,0 +1,295 @@
+/*
+ * Owns the fake CUDA runtime (fake/cuda_runtime_api.h) under the module libatom_cuda_shim.so. One
+ * idea: what is enqueued runs at once, which is one of the orders that CUDA allows as long as every
+ * stream first waited for what it was told to; so a missing or misplaced wait between the module's
+ * threads shows as wrong bits. While a stream is captured, kernels, copies and products are kept
+ * instead of run.
+ */
+#include <cuda_runtime_api.h>
+#include <cuda_shim.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include <stdlib.h>
+#include <string.h>
+
+extern "C" {
+#include "kernels/cuda/blas_lt.h"
+unsigned shim_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace);
+unsigned shim_matmul_left(const krn_matmul *mm);
+}
+
+void shim_launch_now(dim3 grid, unsigned threads, size_t shared_bytes,
+                     const std::function<void()> &thread);
+
+struct fake_graph {
+    std::vector<std::function<void()>> work;
+};
+struct fake_stream {
+    fake_graph *recording;
+};
+struct fake_event {
+    std::atomic<bool> recorded;
+    std::chrono::steady_clock::time_point when;
+};
+
+namespace
+{
+std::mutex lock;                           /* guards what follows */
+std::map<const char *, size_t> registered; /* pieces of pinned memory */
+std::atomic<long> live_graphs{0};
+thread_local cudaError_t last = cudaSuccess;
+thread_local fake_graph *recording = nullptr; /* of the stream that this thread captures */
+
+cudaError_t refuse(cudaError_t error)
+{
+    last = error;
+    return error;
+}
+
+/* In one registration, or in none (device memory). */
+bool in_one_piece(const void *at, size_t bytes)
+{
+    std::lock_guard<std::mutex> held(lock);
+    const char *first = (const char *)at;
+    auto after = registered.upper_bound(first);
+    if (after != registered.end() && after->first < first + bytes)
+        return false;
+    if (after == registered.begin())
+        return true;
+    --after;
+    bool inside = first < after->first + after->second;
+    return !inside || first + bytes <= after->first + after->second;
+}
+
+void run_or_keep(const std::function<void()> &work)
+{
+    if (recording)
+        recording->work.push_back(work);
+    else
+        work();
+}
+} // namespace
+
+void shim_launch(dim3 grid, unsigned threads, size_t shared_bytes,
+                 const std::function<void()> &thread)
+{
+    run_or_keep([=] { shim_launch_now(grid, threads, shared_bytes, thread); });
+}
+
+extern "C" {
+
+unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
+{
+    krn_matmul kept = *mm;
+    krn_ctx context = *cx;
+    run_or_keep([=] {
+        krn_ctx again = context;
+        (void)shim_matmul(&again, &kept, workspace);
+    });
+    return shim_matmul_left(mm);
+}
+
+atom_status krn_cuda_blas_open(const char *)
+{
+    return ATOM_OK;
+}
+void krn_cuda_blas_close(void) {}
+bool krn_cuda_blas_failed(char *, size_t)
+{
+    return false;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int)
+{
+    memset(prop, 0, sizeof *prop);
+    strcpy(prop->name, "a card of the tests");
+    prop->major = 8;
+    prop->multiProcessorCount = 1;
+    prop->totalGlobalMem = (size_t)4 << 30;
+    return cudaSuccess;
+}
+cudaError_t cudaInitDevice(int, unsigned, unsigned)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last;
+    last = cudaSuccess;
+    return error;
+}
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last;
+}
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaSuccess ? "cudaSuccess" : "an error of the fake";
+}
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorInvalidValue ? "invalid argument" : cudaGetErrorName(error);
+}
+
+cudaError_t cudaMemGetInfo(size_t *has, size_t *all)
+{
+    *has = *all = (size_t)4 << 30;
+    return cudaSuccess;
+}
+cudaError_t cudaMalloc(void **at, size_t bytes)
+{
+    *at = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *at ? cudaSuccess : refuse(cudaErrorMemoryAllocation);
+}
+cudaError_t cudaFree(void *at)
+{
+    free(at);
+    return cudaSuccess;
+}
+cudaError_t cudaMemset(void *at, int value, size_t bytes)
+{
+    memset(at, value, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned)
+{
+    return cudaMalloc(at, bytes);
+}
+cudaError_t cudaFreeHost(void *at)
+{
+    return cudaFree(at);
+}
+cudaError_t cudaHostRegister(void *at, size_t bytes, unsigned)
+{
+    std::lock_guard<std::mutex> held(lock);
+    return registered.emplace((const char *)at, bytes).second ? cudaSuccess
+                                                              : refuse(cudaErrorInvalidValue);
+}
+cudaError_t cudaHostUnregister(void *at)
+{
+    std::lock_guard<std::mutex> held(lock);
+    return registered.erase((const char *)at) ? cudaSuccess : refuse(cudaErrorInvalidValue);
+}
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t)
+{
+    if (!in_one_piece(dst, bytes) || !in_one_piece(src, bytes))
+        return refuse(cudaErrorInvalidValue);
+    run_or_keep([=] { memcpy(dst, src, bytes); });
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
+{
+    run_or_keep([=] { memset(at, value, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = new fake_stream{nullptr};
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
+{
+    return event->recorded ? cudaSuccess : refuse(cudaErrorInvalidValue);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = new fake_event{};
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+{
+    event->when = std::chrono::steady_clock::now();
+    event->recorded = true;
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    return event->recorded ? cudaSuccess : refuse(cudaErrorInvalidValue);
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    if (!begin->recorded || !end->recorded)
+        return refuse(cudaErrorNotReady);
+    *ms = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    stream->recording = recording = new fake_graph;
+    live_graphs++;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    *graph = stream->recording;
+    stream->recording = recording = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new fake_graph(*graph);
+    live_graphs++;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
+{
+    for (const auto &work : exec->work)
+        work();
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    live_graphs--;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    return cudaGraphDestroy(exec);
+}
+
+} // extern "C"
