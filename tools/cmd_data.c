@@ -10,11 +10,20 @@ typedef struct prepare_values {
     opt_list input;
     char *tokenizer;
     char *output;
+    int32_t format;   /* text_format */
+    int32_t template; /* of templates */
+    char *system_prefix, *user_prefix, *assistant_prefix, *turn_suffix, *answer_end;
+    int32_t loss; /* of losses */
     double val_fraction;
     bool force;
     int64_t threads;
     bool json;
 } prepare_values;
+
+static const char *const formats[] = {"auto",   "text",   "messages", "sharegpt",
+                                      "alpaca", "prompt", NULL};
+static const char *const templates[] = {"auto", "chatml", "llama3", "mistral", "plain", NULL};
+static const char *const losses[] = {"answers", "all", NULL};
 
 static const opt_spec prepare_specs[] = {
     {.name = "input",
@@ -23,8 +32,7 @@ static const opt_spec prepare_specs[] = {
      .value = "FILE...",
      .letter = 'i',
      .flags = OPT_REQUIRED,
-     .help = ".txt: one document each; .jsonl: one JSON object per line with a string 'text'; also "
-             "as .gz or .zst."},
+     .help = ".txt: one document each; .jsonl: one text or chat per line; also as .gz or .zst."},
     {.name = "tokenizer",
      .type = OPT_TEXT,
      .offset = offsetof(prepare_values, tokenizer),
@@ -39,6 +47,54 @@ static const opt_spec prepare_specs[] = {
      .letter = 'o',
      .flags = OPT_REQUIRED,
      .help = "Where train_*.bin, val_*.bin and tokenizer.json go."},
+    {.name = "format",
+     .type = OPT_CHOICE,
+     .offset = offsetof(prepare_values, format),
+     .fallback = "auto",
+     .choices = formats,
+     .group = "Chats",
+     .help = "What a line of .jsonl holds. text: a string 'text'. messages: [{role, content}]. "
+             "sharegpt: conversations [{from, value}]. alpaca: instruction, input, output. prompt: "
+             "prompt, completion. auto: by each line's keys."},
+    {.name = "template",
+     .type = OPT_CHOICE,
+     .offset = offsetof(prepare_values, template),
+     .fallback = "auto",
+     .choices = templates,
+     .help = "How a chat becomes tokens. auto: the tokenizer's own where it is known, else plain."},
+    {.name = "system_prefix",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, system_prefix),
+     .value = "TEXT",
+     .help = "Before a message of the system, instead of the template's. In these texts names of "
+             "special tokens become those, {start} and {end} the tokenizer's, \\n a new line."},
+    {.name = "user_prefix",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, user_prefix),
+     .value = "TEXT",
+     .help = "Before a message of the user."},
+    {.name = "assistant_prefix",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, assistant_prefix),
+     .value = "TEXT",
+     .help = "Before an answer."},
+    {.name = "turn_suffix",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, turn_suffix),
+     .value = "TEXT",
+     .help = "Behind a message that is not an answer."},
+    {.name = "answer_end",
+     .type = OPT_TEXT,
+     .offset = offsetof(prepare_values, answer_end),
+     .value = "TEXT",
+     .help = "Behind an answer, and learnt with it."},
+    {.name = "loss",
+     .type = OPT_CHOICE,
+     .offset = offsetof(prepare_values, loss),
+     .fallback = "answers",
+     .choices = losses,
+     .help = "What of a chat is learnt: its answers, each with the token that ends it, or all of "
+             "it. Texts are learnt whole."},
     {.name = "val_fraction",
      .type = OPT_NUMBER,
      .offset = offsetof(prepare_values, val_fraction),
@@ -46,6 +102,7 @@ static const opt_spec prepare_specs[] = {
      .min = 0,
      .max = 0.5,
      .value = "X",
+     .group = "Result",
      .help = "Share of the data that is kept for validation; 0: none."},
     {.name = "force",
      .type = OPT_FLAG,
@@ -70,10 +127,15 @@ static const opt_command prepare_options = {
     .name = "data prepare",
     .summary = "turn text into token shards",
     .description = "Writes token shards in llm.c's format, with a validation split, and the "
-                   "tokenizer as tokenizer.json. Every document starts with the end-of-text token.",
-    .examples = "atom data prepare --input book.txt --tokenizer bpe:4096 --output data/\n"
-                "atom data prepare --input *.jsonl --tokenizer bytes --output data/ "
-                "--val-fraction 0.01\n",
+                   "tokenizer as tokenizer.json. Every document starts with the end-of-text token. "
+                   "Documents and chats are packed one behind the other, and attention sees across "
+                   "them. Where not all of a chat is learnt, train_*.mask says which tokens are.",
+    .examples =
+        "atom data prepare --input book.txt --tokenizer bpe:4096 --output data/\n"
+        "atom data prepare --input *.jsonl --tokenizer bytes --output data/ "
+        "--val-fraction 0.01\n"
+        "atom data prepare --input chats.jsonl.zst --tokenizer model/tokenizer.json --output "
+        "data/\n",
     OPT_TABLE(prepare_specs, prepare_values),
 };
 
@@ -96,14 +158,18 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
 {
     if (v->json)
         return cli_print_json(json_pack(
-            "{s:s, s:s, s:i, s:I, s:o, s:o, s:s, s:o, s:o}", "output", v->output, "tokenizer",
-            v->tokenizer, "vocab", (int)r->vocab, "text_bytes", (json_int_t)r->text_bytes, "train",
-            counts_json(&r->train), "val", counts_json(&r->val), "val_split",
-            text_val_split_name(r->val_split), "train_tokenizer_seconds",
+            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o}", "output", v->output,
+            "tokenizer", v->tokenizer, "template", r->template, "chats", (json_int_t)r->chats,
+            "targets", (json_int_t)r->targets, "vocab", (int)r->vocab, "text_bytes",
+            (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val", counts_json(&r->val),
+            "val_split", text_val_split_name(r->val_split), "train_tokenizer_seconds",
             cli_real(r->train_tokenizer_seconds), "encode_seconds", cli_real(r->encode_seconds)));
     cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);
+    if (r->chats)
+        cli_print("%llu chats, template %s: %llu tokens are learnt\n", (unsigned long long)r->chats,
+                  r->template, (unsigned long long)r->targets);
     if (r->vocab < r->vocab_asked)
         atom_log(ATOM_LOG_WARN, "the text has no more pairs to merge: the vocabulary is %u, not %u",
                  r->vocab, r->vocab_asked);
@@ -125,6 +191,14 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
         .output_dir = v->output,
         .val_fraction = v->val_fraction,
         .force = v->force,
+        .format = (text_format)v->format,
+        .template = {.name = templates[v->template],
+                     .prefix = {[TEXT_SYSTEM] = v->system_prefix,
+                                [TEXT_USER] = v->user_prefix,
+                                [TEXT_ASSISTANT] = v->assistant_prefix},
+                     .suffix = v->turn_suffix,
+                     .answer_end = v->answer_end},
+        .loss_all = v->loss == 1,
         .threads = threads,
         .progress = show_progress,
     };

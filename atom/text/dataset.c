@@ -11,6 +11,7 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
+#include "atom/text/mask.h"
 #include "atom/text/shard.h"
 #include "atom/text/staging.h"
 
@@ -30,6 +31,8 @@ typedef struct shard_file {
     int fd;         /* -1: not kept open */
     uint64_t first; /* its first token's place in the stream */
     uint64_t tokens;
+    uint8_t *bits; /* of its mask; NULL: all tokens count */
+    uint64_t mask_hash;
 } shard_file;
 
 struct text_shards {
@@ -38,6 +41,7 @@ struct text_shards {
     uint32_t n;
     uint32_t vocab, token_bytes;
     uint64_t tokens;
+    bool masked;
 };
 
 const char *text_split_name(text_split split)
@@ -109,6 +113,19 @@ fail:
     return st;
 }
 
+static atom_status read_mask(text_shards *s, shard_file *f)
+{
+    char *path = text_mask_path(f->path);
+    atom_status st = ATOM_OK;
+    if (!path)
+        return atom_fail_memory("a path", strlen(f->path));
+    if (atom_path_exists(path))
+        st = text_mask_read(path, f->tokens, &f->bits, &f->mask_hash);
+    s->masked = s->masked || f->bits;
+    atom_free(path);
+    return st;
+}
+
 static atom_status open_files(text_shards *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -127,6 +144,9 @@ static atom_status open_files(text_shards *s)
         f->first = s->tokens;
         f->tokens = info.tokens;
         s->tokens += info.tokens;
+        st = read_mask(s, f);
+        if (st != ATOM_OK)
+            return st;
     }
     return ATOM_OK;
 }
@@ -161,6 +181,7 @@ void text_shards_close(text_shards **shards)
         if (s->files[i].fd >= 0)
             close(s->files[i].fd);
         atom_free(s->files[i].path);
+        atom_free(s->files[i].bits);
     }
     atom_free(s->files);
     atom_free(s->dir);
@@ -205,6 +226,8 @@ uint64_t text_shards_hash(const text_shards *s)
         const char *name = s->files[i].path + strlen(s->dir);
         hash = atom_hash(hash, name, strlen(name) + 1);
         hash = atom_hash(hash, &s->files[i].tokens, sizeof s->files[i].tokens);
+        if (s->files[i].bits)
+            hash = atom_hash(hash, &s->files[i].mask_hash, sizeof s->files[i].mask_hash);
     }
     return hash;
 }
@@ -295,6 +318,39 @@ atom_status text_shards_read(const text_shards *s, uint64_t first, uint32_t n, i
     return ATOM_OK;
 }
 
+bool text_shards_masked(const text_shards *s)
+{
+    return s->masked;
+}
+
+void text_shards_marks(const text_shards *s, uint64_t first, uint32_t n, uint8_t *marks)
+{
+    ATOM_ASSERT(first <= s->tokens && n <= s->tokens - first);
+    memset(marks, 1, n);
+    for (uint32_t i = n ? find_file(s, first) : 0; n; i++) {
+        const shard_file *f = &s->files[i];
+        uint64_t at = first - f->first;
+        uint32_t part = f->tokens - at < n ? (uint32_t)(f->tokens - at) : n;
+        for (uint32_t k = 0; f->bits && k < part; k++)
+            marks[k] = f->bits[(at + k) / 8] >> (at + k) % 8 & 1;
+        first += part;
+        marks += part;
+        n -= part;
+    }
+}
+
+/* -1 for those of targets [first, first + n) that do not count. */
+static void mask_targets(const text_shards *s, uint64_t first, uint32_t n, int32_t *targets)
+{
+    uint8_t marks[READ_BYTES];
+    for (uint32_t at = 0; at < n; at += READ_BYTES) {
+        uint32_t part = n - at < READ_BYTES ? n - at : READ_BYTES;
+        text_shards_marks(s, first + at, part, marks);
+        for (uint32_t i = 0; i < part; i++)
+            targets[at + i] = marks[i] ? targets[at + i] : -1;
+    }
+}
+
 static atom_status read_window(const text_shards *s, uint32_t sequence_len, uint64_t window,
                                int32_t *tokens, int32_t *targets)
 {
@@ -304,6 +360,8 @@ static atom_status read_window(const text_shards *s, uint32_t sequence_len, uint
         st = text_shards_read(s, first + sequence_len, 1, &targets[sequence_len - 1]);
     if (st == ATOM_OK)
         memcpy(targets, tokens + 1, (sequence_len - 1) * sizeof *tokens);
+    if (st == ATOM_OK && s->masked)
+        mask_targets(s, first + 1, sequence_len, targets);
     return st;
 }
 

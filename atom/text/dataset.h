@@ -3,6 +3,7 @@
  *
  *   DIR/train_000000.bin ...   tokens to train on     DIR/tokenizer.json   (optional)
  *   DIR/val_000000.bin ...     tokens to evaluate on  DIR/dataset.json     (optional, counts)
+ *   DIR/train_000000.mask ...  which of them count as targets (optional, mask.h)
  *
  * Shards have llm.c's format (shard.h). The shards of one split, in the order of their names, are
  * one stream of N tokens. Window w of length T covers tokens [w*T, w*T + T + 1): T inputs and, one
@@ -41,7 +42,7 @@ uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
 uint32_t text_shards_vocab(const text_shards *s);       /* as given to open */
 const char *text_shards_dir(const text_shards *s);
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
-/* A hash of every shard's name and length, to notice that the data changed between runs. */
+/* A hash of every shard's name, length and mask, to notice that the data changed between runs. */
 uint64_t text_shards_hash(const text_shards *s);
 
 /* Tokens [first, first + n) of the stream. ATOM_E_FORMAT for an id >= vocab or a file that shrank.
@@ -49,9 +50,14 @@ uint64_t text_shards_hash(const text_shards *s);
 ATOM_MUST atom_status text_shards_read(const text_shards *s, uint64_t first, uint32_t n,
                                        int32_t *tokens);
 
+/* marks [n]: 1 for tokens [first, first + n) that count as targets, 0 for those that a mask takes
+ * out. */
+void text_shards_marks(const text_shards *s, uint64_t first, uint32_t n, uint8_t *marks);
+bool text_shards_masked(const text_shards *s); /* is there a mask? */
+
 /*
  * `count` windows in the order of the file, from window `first`: for evaluation.
- *   tokens, targets  i32 [count, T]
+ *   tokens, targets  i32 [count, T]; a target that does not count is -1
  */
 ATOM_MUST atom_status text_windows_read(const text_shards *s, uint32_t sequence_len, uint64_t first,
                                         uint32_t count, int32_t *tokens, int32_t *targets);

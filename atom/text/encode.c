@@ -399,8 +399,8 @@ fail:
     return st;
 }
 
-atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_ids *out,
-                        size_t *bad_byte)
+static atom_status encode(text_encoder *e, const char *text, size_t bytes, bool first,
+                          text_ids *out, size_t *bad_byte)
 {
     size_t before = out->n;
     size_t good = text_utf8_check(text, bytes);
@@ -417,9 +417,20 @@ atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_id
             out->ids[out->n++] = (uint8_t)text[i];
         return ATOM_OK;
     }
-    ATOM_TRY(encode_parts(e, false, text, bytes, true, out));
+    ATOM_TRY(encode_parts(e, false, text, bytes, first, out));
     return ATOM_OK;
 fail:
     out->n = before;
     return st;
+}
+
+atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_ids *out,
+                        size_t *bad_byte)
+{
+    return encode(e, text, bytes, true, out, bad_byte);
+}
+
+atom_status text_encode_behind(text_encoder *e, const char *text, size_t bytes, text_ids *out)
+{
+    return encode(e, text, bytes, false, out, NULL);
 }

@@ -242,10 +242,19 @@ static atom_status check_utf8(const text_block *b)
         (uint8_t)b->data[good]);
 }
 
+/* What a block is walked with. */
+typedef struct walk {
+    const text_block *b;
+    text_format format;
+    text_document_fn fn;
+    void *ctx;
+    text_chat chat;
+} walk;
+
 /* One line of JSONL without its newline. */
-static atom_status walk_line(const text_block *b, uint64_t line, const char *text, size_t bytes,
-                             text_document_fn fn, void *ctx)
+static atom_status walk_line(walk *w, uint64_t line, const char *text, size_t bytes)
 {
+    const text_block *b = w->b;
     json_error_t error;
     size_t blanks = 0;
     if (line == 1 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
@@ -263,29 +272,37 @@ static atom_status walk_line(const text_block *b, uint64_t line, const char *tex
     if (!root)
         return atom_fail(ATOM_E_FORMAT, "%s:%llu:%d: %s; each line must be one JSON object",
                          b->name, (unsigned long long)line, error.column, error.text);
-    const json_t *value = json_object_get(root, "text");
-    atom_status st = ATOM_OK;
-    if (!json_is_string(value))
-        st = atom_fail(ATOM_E_FORMAT,
-                       "%s:%llu: no string \"text\"; each line must be like {\"text\": \"...\"}",
-                       b->name, (unsigned long long)line);
-    else if (json_string_length(value))
-        st = fn(ctx, json_string_value(value), json_string_length(value), true);
+    const json_t *value = NULL;
+    atom_status st = text_chat_read(root, w->format, b->name, line, &w->chat, &value);
+    text_document d = {.text = json_string_value(value),
+                       .bytes = json_string_length(value),
+                       .messages = w->chat.messages,
+                       .messages_n = w->chat.n,
+                       .starts = true,
+                       .line = line,
+                       .name = b->name};
+    if (st == ATOM_OK && (d.bytes || d.messages_n))
+        st = w->fn(w->ctx, &d);
     json_decref(root);
     return st;
 }
 
-atom_status text_block_walk(const text_block *b, text_document_fn fn, void *ctx)
+atom_status text_block_walk(const text_block *b, text_format format, text_document_fn fn, void *ctx)
 {
     uint64_t line = b->first_line;
     atom_status st = check_utf8(b);
-    if (st == ATOM_OK && !b->lines)
-        return fn(ctx, b->data, b->bytes, b->starts);
+    walk w = {.b = b, .format = format, .fn = fn, .ctx = ctx};
+    if (st == ATOM_OK && !b->lines) {
+        text_document d = {
+            .text = b->data, .bytes = b->bytes, .starts = b->starts, .line = line, .name = b->name};
+        return fn(ctx, &d);
+    }
     for (size_t at = 0; st == ATOM_OK && at < b->bytes; line++) {
         const char *end = memchr(b->data + at, '\n', b->bytes - at);
         size_t bytes = end ? (size_t)(end - b->data) - at : b->bytes - at;
-        st = walk_line(b, line, b->data + at, bytes, fn, ctx);
+        st = walk_line(&w, line, b->data + at, bytes);
         at += bytes + 1;
     }
+    text_chat_fini(&w.chat);
     return st;
 }

@@ -7,6 +7,7 @@
 #define ATOM_TEXT_INPUT_H
 
 #include "atom/base/status.h"
+#include "atom/text/chat.h"
 #include "atom/text/pattern.h"
 
 #include <stdbool.h>
@@ -44,12 +45,23 @@ void text_input_cut(text_input *in, text_cut cut);
 /* The next block; b->data == NULL at the end. */
 ATOM_MUST atom_status text_input_next(text_input *in, text_block *b);
 
-/* One document, or one piece of a document if it does not `start` one. Text is valid UTF-8. */
-typedef atom_status (*text_document_fn)(void *ctx, const char *text, size_t bytes, bool starts);
+/* One document: a chat if messages_n > 0, else a text, or one piece of a text if it does not
+ * `start` one. Valid UTF-8. Borrowed for the call. */
+typedef struct text_document {
+    const char *text;
+    size_t bytes;
+    const text_message *messages;
+    size_t messages_n;
+    bool starts;
+    uint64_t line; /* of the file `name` */
+    const char *name;
+} text_document;
+typedef atom_status (*text_document_fn)(void *ctx, const text_document *d);
 /*
- * Calls fn for each document (or piece) of a block. Empty documents are left out. Errors name the
- * file and the line, or the byte for a .txt.
+ * Calls fn for each document (or piece) of a block. Empty documents are left out. format: of JSONL
+ * lines. Errors name the file and the line, or the byte for a .txt.
  */
-ATOM_MUST atom_status text_block_walk(const text_block *b, text_document_fn fn, void *ctx);
+ATOM_MUST atom_status text_block_walk(const text_block *b, text_format format, text_document_fn fn,
+                                      void *ctx);
 
 #endif

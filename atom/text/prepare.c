@@ -26,17 +26,22 @@
 
 enum { BATCH_BLOCKS = 32, PROGRESS_NS = 100000000 };
 
+typedef struct document_start {
+    size_t at;
+    bool chat;
+} document_start;
+
 /* One block and what became of it. */
 typedef struct work_item {
     text_block block;
-    text_ids ids;
-    size_t *starts; /* where in ids documents start */
+    text_marked marked;     /* marks are set in chats only */
+    document_start *starts; /* of documents, in ids */
     size_t starts_n, starts_capacity;
     uint64_t text_bytes;
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
-    uint32_t start;
+    const struct preparation *p;
 } work_item;
 
 typedef struct preparation {
@@ -44,6 +49,7 @@ typedef struct preparation {
     text_prepare_report report;
     text_staging staging;
     text_tokenizer *tokenizer;
+    text_template *template;
     text_words **words;      /* [slots], one per worker */
     text_encoder **encoders; /* [slots] */
     uint32_t slots;
@@ -51,6 +57,7 @@ typedef struct preparation {
     text_shard_writer *writers[2]; /* by text_split */
     text_split to;                 /* where the document under way goes */
     uint64_t documents;            /* so far */
+    bool in_chat;                  /* the document under way is one */
     uint64_t val_next,
         val_stratum; /* next document for validation; UINT64_MAX: none by documents */
     uint64_t progress_ns;
@@ -96,7 +103,7 @@ static void clear_item(work_item *item)
     atom_free(item->message);
     item->message = NULL;
     item->st = ATOM_OK;
-    item->ids.n = 0;
+    item->marked.ids.n = 0;
     item->starts_n = 0;
     item->text_bytes = 0;
 }
@@ -151,10 +158,12 @@ fail:
 
 /* ---- tokenizer ---- */
 
-static atom_status add_words(void *ctx, const char *text, size_t bytes, bool starts)
+static atom_status add_words(void *ctx, const text_document *d)
 {
-    (void)starts;
-    return text_words_add(ctx, text, bytes, NULL);
+    atom_status st = d->bytes ? text_words_add(ctx, d->text, d->bytes, NULL) : ATOM_OK;
+    for (size_t i = 0; st == ATOM_OK && i < d->messages_n; i++)
+        st = text_words_add(ctx, d->messages[i].text, d->messages[i].bytes, NULL);
+    return st;
 }
 
 static void count_item(preparation *p, work_item *item, uint32_t worker)
@@ -162,7 +171,7 @@ static void count_item(preparation *p, work_item *item, uint32_t worker)
     if (!p->words[worker])
         item->st = text_words_open(&p->words[worker]);
     if (item->st == ATOM_OK)
-        item->st = text_block_walk(&item->block, add_words, p->words[worker]);
+        item->st = text_block_walk(&item->block, p->options->format, add_words, p->words[worker]);
 }
 
 static atom_status finish_nothing(preparation *p, work_item *item)
@@ -237,22 +246,82 @@ static atom_status make_tokenizer(preparation *p)
     return ATOM_OK;
 }
 
+/* The chat template; the tokenizer's own directory may say which. */
+static atom_status open_template(preparation *p)
+{
+    const char *path = p->options->tokenizer, *slash = strrchr(path, '/');
+    bool file = strcmp(path, "bytes") != 0 && strncmp(path, "bpe:", 4) != 0;
+    char *dir = atom_format("%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    atom_status st = dir ? text_template_open(p->tokenizer, file ? dir : NULL,
+                                              &p->options->template, &p->template)
+                         : atom_fail_memory("a path", strlen(path));
+    atom_free(dir);
+    return st;
+}
+
 /* ---- encoding ---- */
 
-static atom_status encode_document(void *ctx, const char *text, size_t bytes, bool starts)
+/* A mark for each id from *from on. */
+static atom_status set_marks(text_marked *m, size_t from, bool counts)
+{
+    if (m->marks_capacity < m->ids.n) {
+        size_t want = m->ids.n + m->ids.n / 2;
+        uint8_t *grown = atom_realloc(m->marks, want, 1);
+        if (!grown)
+            return atom_fail_memory("marks of tokens", want);
+        m->marks = grown;
+        m->marks_capacity = want;
+    }
+    memset(m->marks + from, counts, m->ids.n - from);
+    return ATOM_OK;
+}
+
+static atom_status start_document(work_item *item, bool chat)
+{
+    text_ids *ids = &item->marked.ids;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(atom_grow((void **)&item->starts, item->starts_n, &item->starts_capacity,
+                       sizeof *item->starts));
+    ATOM_TRY(atom_grow((void **)&ids->ids, ids->n, &ids->capacity, sizeof *ids->ids));
+    item->starts[item->starts_n++] = (document_start){ids->n, chat};
+    ids->ids[ids->n++] = text_tokenizer_start(item->p->tokenizer);
+fail:
+    return st;
+}
+
+static atom_status encode_chat(work_item *item, const text_document *d)
+{
+    text_marked *m = &item->marked;
+    size_t from = m->ids.n;
+    bool all = item->p->options->loss_all;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(start_document(item, true));
+    ATOM_TRY(set_marks(m, from, false));
+    for (size_t i = 0; i < d->messages_n; i++)
+        item->text_bytes += d->messages[i].bytes;
+    st = text_template_render(item->p->template, item->encoder, d->messages, d->messages_n, m);
+    if (st == ATOM_E_FORMAT || st == ATOM_E_UNSUPPORTED) {
+        char *why = atom_strdup(atom_fail_message());
+        st = why ? atom_fail(st, "%s:%llu: %s", d->name, (unsigned long long)d->line, why)
+                 : atom_fail_memory("a message", 0);
+        atom_free(why);
+    }
+    if (st == ATOM_OK && all)
+        st = set_marks(m, from, true);
+fail:
+    return st;
+}
+
+static atom_status encode_document(void *ctx, const text_document *d)
 {
     work_item *item = ctx;
     atom_status st = ATOM_OK;
-    if (starts) {
-        ATOM_TRY(atom_grow((void **)&item->starts, item->starts_n, &item->starts_capacity,
-                           sizeof *item->starts));
-        ATOM_TRY(atom_grow((void **)&item->ids.ids, item->ids.n, &item->ids.capacity,
-                           sizeof *item->ids.ids));
-        item->starts[item->starts_n++] = item->ids.n;
-        item->ids.ids[item->ids.n++] = item->start;
-    }
-    item->text_bytes += bytes;
-    ATOM_TRY(text_encode(item->encoder, text, bytes, &item->ids, NULL));
+    if (d->messages_n)
+        return encode_chat(item, d);
+    if (d->starts)
+        ATOM_TRY(start_document(item, false));
+    item->text_bytes += d->bytes;
+    ATOM_TRY(text_encode(item->encoder, d->text, d->bytes, &item->marked.ids, NULL));
 fail:
     return st;
 }
@@ -262,9 +331,9 @@ static void encode_item(preparation *p, work_item *item, uint32_t worker)
     if (!p->encoders[worker])
         item->st = text_encoder_open(p->tokenizer, &p->encoders[worker]);
     item->encoder = p->encoders[worker];
-    item->start = text_tokenizer_start(p->tokenizer);
+    item->p = p;
     if (item->st == ATOM_OK)
-        item->st = text_block_walk(&item->block, encode_document, item);
+        item->st = text_block_walk(&item->block, p->options->format, encode_document, item);
 }
 
 /* Document number val_next of stratum k: one of the documents [k/f, (k+1)/f), by a random number.
@@ -294,13 +363,25 @@ static void begin_document(preparation *p)
         p->report.val.documents++;
 }
 
-/* After a document, where its end is another token than the next one's start. */
+/* After a text, where its end is another token than the next one's start. Answers bring their own.
+ */
 static atom_status end_document(preparation *p)
 {
     uint32_t end = text_tokenizer_end(p->tokenizer);
-    if (p->documents == 0 || end == text_tokenizer_start(p->tokenizer))
+    if (p->documents == 0 || p->in_chat || end == text_tokenizer_start(p->tokenizer))
         return ATOM_OK;
+    p->report.targets++;
     return text_shard_writer_put(p->writers[p->to], &end, 1);
+}
+
+/* Ids [at, end) of an item, all of one document. */
+static atom_status write_ids(preparation *p, const work_item *item, size_t at, size_t end)
+{
+    const uint8_t *marks = p->in_chat ? item->marked.marks + at : NULL;
+    for (size_t i = at; i < end; i++)
+        p->report.targets += !marks || marks[i - at];
+    return text_shard_writer_put_marked(p->writers[p->to], item->marked.ids.ids + at, marks,
+                                        end - at);
 }
 
 static atom_status write_item(preparation *p, work_item *item)
@@ -309,23 +390,23 @@ static atom_status write_item(preparation *p, work_item *item)
     size_t at = 0;
     p->report.text_bytes += item->text_bytes;
     for (size_t i = 0; i <= item->starts_n; i++) {
-        size_t end = i < item->starts_n ? item->starts[i] : item->ids.n;
-        ATOM_TRY(text_shard_writer_put(p->writers[p->to], item->ids.ids + at, end - at));
+        size_t end = i < item->starts_n ? item->starts[i].at : item->marked.ids.n;
+        ATOM_TRY(write_ids(p, item, at, end));
         at = end;
         if (i == item->starts_n)
             break;
         ATOM_TRY(end_document(p));
         begin_document(p);
+        p->in_chat = item->starts[i].chat;
+        p->report.chats += p->in_chat;
     }
 fail:
     return st;
 }
 
-static atom_status count_document(void *ctx, const char *text, size_t bytes, bool starts)
+static atom_status count_document(void *ctx, const text_document *d)
 {
-    (void)text;
-    (void)bytes;
-    *(uint64_t *)ctx += starts;
+    *(uint64_t *)ctx += d->starts;
     return ATOM_OK;
 }
 
@@ -341,7 +422,7 @@ static atom_status many_documents(const text_prepare_options *o, bool *many)
         ATOM_TRY(text_input_next(in, &block));
         if (!block.data)
             break;
-        ATOM_TRY(text_block_walk(&block, count_document, &documents));
+        ATOM_TRY(text_block_walk(&block, o->format, count_document, &documents));
         text_block_fini(&block);
     }
     *many = documents >= TEXT_SPLIT_DOCUMENTS_MIN;
@@ -404,11 +485,12 @@ static atom_status write_counts(const preparation *p)
 {
     const text_prepare_report *r = &p->report;
     json_t *root =
-        json_pack("{s:s, s:i, s:s, s:i, s:i, s:I, s:o, s:o, s:s}", "format", "atom-dataset",
-                  "version", 1, "tokenizer", text_tokenizer_kind(p->tokenizer), "vocab_size",
-                  (int)r->vocab, "end_of_text", (int)text_tokenizer_end(p->tokenizer), "text_bytes",
-                  (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
-                  counts_json(&r->val), "val_split", text_val_split_name(r->val_split));
+        json_pack("{s:s, s:i, s:s, s:i, s:i, s:I, s:o, s:o, s:s, s:I, s:I, s:s*}", "format",
+                  "atom-dataset", "version", 1, "tokenizer", text_tokenizer_kind(p->tokenizer),
+                  "vocab_size", (int)r->vocab, "end_of_text", (int)text_tokenizer_end(p->tokenizer),
+                  "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
+                  counts_json(&r->val), "val_split", text_val_split_name(r->val_split), "chats",
+                  (json_int_t)r->chats, "targets", (json_int_t)r->targets, "template", r->template);
     char *path = atom_path_join(p->staging.path, "dataset.json");
     atom_status st = ATOM_OK;
     if (path) {
@@ -443,11 +525,12 @@ static void preparation_fini(preparation *p)
     atom_free(p->words);
     atom_free(p->encoders);
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
-        text_ids_fini(&p->items[i].ids);
+        text_marked_fini(&p->items[i].marked);
         atom_free(p->items[i].starts);
     }
     text_shard_writer_close(&p->writers[0]);
     text_shard_writer_close(&p->writers[1]);
+    text_template_close(&p->template);
     text_tokenizer_close(&p->tokenizer);
     text_staging_fini(&p->staging);
     atom_free(p);
@@ -495,7 +578,9 @@ atom_status text_prepare(const text_prepare_options *options, text_prepare_repor
     json_object_seed(0); /* before threads use it */
     ATOM_TRY(text_staging_init(options->output_dir, options->force, &p->staging));
     ATOM_TRY(make_tokenizer(p));
+    ATOM_TRY(open_template(p));
     ATOM_TRY(encode_all(p));
+    p->report.template = p->report.chats ? text_template_name(p->template) : NULL;
     ATOM_TRY(split_val(p));
     ATOM_TRY(save_all(p));
     if (report)

@@ -1,9 +1,13 @@
 /*
  * From text files to a data set directory (dataset.h), and a summary of such a directory.
  *
- * Input: .txt (one document per file) and .jsonl or .ndjson (one JSON object per line, its text in
- * the string "text"; blank lines are skipped). Each document is encoded whole and preceded by the
- * end-of-text token, as llm.c does. Files are read in blocks: memory does not grow with them.
+ * Input: .txt (one document per file) and .jsonl or .ndjson (one JSON object per line, a text or a
+ * chat, see chat.h; blank lines are skipped), also as .gz or .zst. Each document is encoded whole
+ * and preceded by the end-of-text token, as llm.c does. Documents are packed behind each other, and
+ * attention sees across them. Files are read in blocks: memory does not grow with them.
+ *
+ * Chats are rendered with a template (template.h). Unless loss_all, only their answers count as
+ * targets: masks beside the shards (mask.h) say which tokens do. Texts count whole.
  *
  * Everything is written under DIR/a hidden name (staging.h) and moved into place at the end,
  * dataset.json last.
@@ -13,6 +17,8 @@
 
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
+#include "atom/text/chat.h"
+#include "atom/text/template.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,8 +32,11 @@ typedef struct text_prepare_options {
     uint32_t inputs_n;
     const char *tokenizer; /* "bytes", "bpe:N", or the path of a tokenizer.json */
     const char *output_dir;
-    double val_fraction;    /* [0, 0.5]; 0: no validation split */
-    bool force;             /* replace a data set that is already there */
+    double val_fraction; /* [0, 0.5]; 0: no validation split */
+    bool force;          /* replace a data set that is already there */
+    text_format format;  /* of JSONL lines */
+    text_template_request template;
+    bool loss_all;          /* every token of a chat is a target */
     atom_threads *threads;  /* NULL: the calling thread only */
     text_progress progress; /* may be NULL */
     void *progress_ctx;
@@ -55,6 +64,9 @@ typedef struct text_prepare_report {
     uint32_t
         vocab_asked; /* N of bpe:N, else vocab; vocab < vocab_asked: the text has no more pairs */
     uint64_t text_bytes;
+    uint64_t chats;       /* documents that are chats */
+    uint64_t targets;     /* tokens that count, of both splits */
+    const char *template; /* of the chats; NULL without any */
     double train_tokenizer_seconds;
     double encode_seconds;
 } text_prepare_report;

@@ -8,6 +8,7 @@
 #include "atom/base/bytes.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/text/mask.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,9 @@ struct text_shard_writer {
     uint64_t tokens;
     uint8_t *buffer;
     size_t buffered; /* bytes */
+    uint8_t *bits;   /* of the open file's mask, [bits_n] bytes; ones where nothing was put */
+    size_t bits_n;
+    bool masked; /* a token of the open file does not count */
 };
 
 bool text_shard_is(const void *head, size_t bytes)
@@ -141,6 +145,24 @@ static atom_status seal(int fd, uint32_t token_bytes, uint64_t tokens, const cha
     return ATOM_OK;
 }
 
+static atom_status cut_mask(const char *path, uint64_t old, uint64_t tokens)
+{
+    uint8_t *bits = NULL;
+    uint64_t hash;
+    char *mask = text_mask_path(path);
+    atom_status st = mask ? ATOM_OK : atom_fail_memory(path, 0);
+    if (mask && atom_path_exists(mask))
+        st = text_mask_read(mask, old, &bits, &hash);
+    if (st == ATOM_OK && bits) {
+        if (tokens % 8)
+            bits[tokens / 8] &= (uint8_t)((1u << tokens % 8) - 1);
+        st = text_mask_write(mask, bits, tokens);
+    }
+    atom_free(bits);
+    atom_free(mask);
+    return st;
+}
+
 atom_status text_shard_cut(const char *path, uint64_t tokens)
 {
     text_shard_info info = {0};
@@ -155,7 +177,7 @@ atom_status text_shard_cut(const char *path, uint64_t tokens)
     if (st == ATOM_OK)
         st = seal(fd, info.token_bytes, tokens, path);
     close(fd);
-    return st;
+    return st == ATOM_OK ? cut_mask(path, info.tokens, tokens) : st;
 }
 
 atom_status text_shard_writer_open(const char *dir, const char *split, uint32_t vocab,
@@ -189,6 +211,7 @@ void text_shard_writer_close(text_shard_writer **writer)
     atom_free(w->split);
     atom_free(w->path);
     atom_free(w->buffer);
+    atom_free(w->bits);
     atom_free(w);
     *writer = NULL;
 }
@@ -215,6 +238,20 @@ static atom_status flush(text_shard_writer *w)
     return write_all(w->fd, w->buffer, bytes, w->path);
 }
 
+static atom_status write_mask(text_shard_writer *w)
+{
+    char *path = text_mask_path(w->path);
+    if (!path)
+        return atom_fail_memory("a path", strlen(w->path));
+    if (w->in_file % 8)
+        w->bits[w->in_file / 8] &= (uint8_t)((1u << w->in_file % 8) - 1);
+    atom_status st = text_mask_write(path, w->bits, w->in_file);
+    atom_free(path);
+    memset(w->bits, 0xff, w->bits_n);
+    w->masked = false;
+    return st;
+}
+
 static atom_status finish_file(text_shard_writer *w)
 {
     atom_status st = flush(w);
@@ -223,7 +260,28 @@ static atom_status finish_file(text_shard_writer *w)
     if (close(w->fd) < 0 && st == ATOM_OK)
         st = atom_fail_errno(errno, "cannot write %s", w->path);
     w->fd = -1;
+    if (st == ATOM_OK && w->masked)
+        st = write_mask(w);
     return st;
+}
+
+/* The bit of the token that is put next. */
+static atom_status set_mark(text_shard_writer *w, bool counts)
+{
+    size_t want = w->in_file / 8 + 1;
+    if (want > w->bits_n) {
+        size_t bytes = want + want / 2 + 4096;
+        uint8_t *grown = atom_realloc(w->bits, bytes, 1);
+        if (!grown)
+            return atom_fail_memory("a mask", bytes);
+        memset(grown + w->bits_n, 0xff, bytes - w->bits_n);
+        w->bits = grown;
+        w->bits_n = bytes;
+    }
+    uint8_t bit = (uint8_t)(1u << w->in_file % 8), *byte = &w->bits[w->in_file / 8];
+    *byte = counts ? *byte | bit : *byte & (uint8_t)~bit;
+    w->masked = w->masked || !counts;
+    return ATOM_OK;
 }
 
 static void put_token(text_shard_writer *w, uint32_t id)
@@ -240,7 +298,8 @@ static void put_token(text_shard_writer *w, uint32_t id)
     w->tokens++;
 }
 
-atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, size_t n)
+atom_status text_shard_writer_put_marked(text_shard_writer *w, const uint32_t *ids,
+                                         const uint8_t *marks, size_t n)
 {
     atom_status st = ATOM_OK;
     for (size_t i = 0; i < n; i++) {
@@ -248,12 +307,20 @@ atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, siz
             ATOM_TRY(finish_file(w));
         if (w->fd < 0)
             ATOM_TRY(begin_file(w));
+        /* Without a mask so far, tokens that count need no bit: new bits are ones. */
+        if ((marks && !marks[i]) || w->masked)
+            ATOM_TRY(set_mark(w, !marks || marks[i]));
         put_token(w, ids[i]);
         if (w->buffered == BUFFER_BYTES)
             ATOM_TRY(flush(w));
     }
 fail:
     return st;
+}
+
+atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, size_t n)
+{
+    return text_shard_writer_put_marked(w, ids, NULL, n);
 }
 
 atom_status text_shard_writer_end(text_shard_writer *w)

@@ -40,7 +40,7 @@ ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
 /* The same, and leaves the file open in *fd. */
 ATOM_MUST atom_status text_shard_open(const char *path, int *fd, text_shard_info *out);
 
-/* Shortens a shard to its first `tokens` tokens; on disk when it returns. */
+/* Shortens a shard, and its mask, to its first `tokens` tokens; on disk when it returns. */
 ATOM_MUST atom_status text_shard_cut(const char *path, uint64_t tokens);
 
 /*
@@ -51,6 +51,10 @@ typedef struct text_shard_writer text_shard_writer;
 ATOM_MUST atom_status text_shard_writer_open(const char *dir, const char *split, uint32_t vocab,
                                              uint32_t shard_tokens, text_shard_writer **out);
 ATOM_MUST atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, size_t n);
+/* The same, with marks [n]: 0 for tokens that do not count as targets. A file with such tokens gets
+ * a mask (mask.h). */
+ATOM_MUST atom_status text_shard_writer_put_marked(text_shard_writer *w, const uint32_t *ids,
+                                                   const uint8_t *marks, size_t n);
 /* Finishes the last file. Nothing may be put afterwards. */
 ATOM_MUST atom_status text_shard_writer_end(text_shard_writer *w);
 void text_shard_writer_close(text_shard_writer **w);

@@ -8,6 +8,7 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/text/dataset.h"
+#include "atom/text/mask.h"
 #include "atom/text/shard.h"
 
 #include <errno.h>
@@ -57,6 +58,7 @@ static atom_status copy_tail(const text_shards *s, const text_tokenizer *t, uint
 {
     uint64_t tokens = text_shards_tokens(s);
     const uint32_t end = text_tokenizer_start(t);
+    uint8_t marks[CHUNK_TOKENS];
     atom_status st = ATOM_OK;
     for (uint64_t at = cut; at < tokens; at += CHUNK_TOKENS) {
         uint32_t n = tokens - at < CHUNK_TOKENS ? (uint32_t)(tokens - at) : CHUNK_TOKENS;
@@ -67,12 +69,25 @@ static atom_status copy_tail(const text_shards *s, const text_tokenizer *t, uint
         }
         for (uint32_t i = 0; i < n; i++)
             val->documents += (uint32_t)chunk[i] == end;
-        ATOM_TRY(text_shard_writer_put(w, (const uint32_t *)chunk, n));
+        text_shards_marks(s, at, n, marks);
+        ATOM_TRY(text_shard_writer_put_marked(w, (const uint32_t *)chunk, marks, n));
     }
     ATOM_TRY(text_shard_writer_end(w));
     val->tokens = text_shard_writer_tokens(w);
     val->shards = text_shard_writer_shards(w);
 fail:
+    return st;
+}
+
+static atom_status remove_shard(const char *path)
+{
+    char *mask = text_mask_path(path);
+    atom_status st = ATOM_OK;
+    if (!mask)
+        return atom_fail_memory("a path", strlen(path));
+    if (unlink(path) < 0 || (unlink(mask) < 0 && errno != ENOENT))
+        st = atom_fail_errno(errno, "cannot remove %s", path);
+    atom_free(mask);
     return st;
 }
 
@@ -87,8 +102,8 @@ static atom_status cut_train(const char *dir, uint64_t tokens, uint32_t shards, 
         if (!path)
             return atom_fail_memory("a path", strlen(dir) + 32);
         st = text_shard_probe(path, &info);
-        if (st == ATOM_OK && tokens == 0 && unlink(path) < 0)
-            st = atom_fail_errno(errno, "cannot remove %s", path);
+        if (st == ATOM_OK && tokens == 0)
+            st = remove_shard(path);
         if (st == ATOM_OK && tokens && tokens < info.tokens)
             st = text_shard_cut(path, tokens);
         *kept += tokens > 0;

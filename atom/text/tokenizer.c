@@ -203,6 +203,11 @@ const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *b
     return t->piece_bytes + start;
 }
 
+bool text_tokenizer_special(const text_tokenizer *t, uint32_t id)
+{
+    return id < t->vocab && t->special[id] != 0;
+}
+
 bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b)
 {
     if (a->source_bytes != b->source_bytes ||

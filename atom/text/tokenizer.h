@@ -105,6 +105,13 @@ void text_encoder_close(text_encoder **e);
 ATOM_MUST atom_status text_encode(text_encoder *e, const char *text, size_t bytes, text_ids *out,
                                   size_t *bad_byte);
 
+/* The same for text behind a special token: where a tokenizer puts a space before the first text
+ * only, there is none. */
+ATOM_MUST atom_status text_encode_behind(text_encoder *e, const char *text, size_t bytes,
+                                         text_ids *out);
+/* Is it a control token or an added one, never found by merging? */
+bool text_tokenizer_special(const text_tokenizer *t, uint32_t id);
+
 /*
  * The bytes of n ids in fresh memory (NUL added, not counted); free with atom_free. End-of-text is
  * written as its name if show_end, else skipped. Ids of unknown tokens are ATOM_E_FORMAT. A list

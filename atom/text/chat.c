@@ -1,0 +1,290 @@
+/*
+ * Owns the shapes of chats in JSONL. One idea: each shape is a list of messages with one of four
+ * roles, and whatever reads chats sees only that. Refuses what it does not understand, with the
+ * file, the line and the place inside it; nothing is guessed and nothing dropped.
+ */
+#include "atom/text/chat.h"
+
+#include "atom/base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const format_names[] = {"auto",     "text",   "messages",
+                                           "sharegpt", "alpaca", "prompt"};
+static const char *const role_names[] = {"system", "user", "assistant", "tool"};
+
+const char *text_format_name(text_format format)
+{
+    return format_names[format];
+}
+
+const char *text_role_name(text_role role)
+{
+    return role_names[role];
+}
+
+atom_status text_format_parse(const char *name, text_format *out)
+{
+    for (size_t i = 0; i < sizeof format_names / sizeof *format_names; i++) {
+        if (strcmp(name, format_names[i]) == 0) {
+            *out = (text_format)i;
+            return ATOM_OK;
+        }
+    }
+    return atom_fail(ATOM_E_USAGE,
+                     "format '%s': it is auto, text, messages, sharegpt, alpaca or prompt", name);
+}
+
+void text_chat_fini(text_chat *c)
+{
+    atom_free(c->messages);
+    atom_free(c->joined);
+    *c = (text_chat){0};
+}
+
+/* The line that is read, for messages. */
+typedef struct reading {
+    const json_t *root;
+    const char *name;
+    uint64_t line;
+    text_chat *c;
+} reading;
+
+__attribute__((format(printf, 2, 3))) static atom_status fail_line(const reading *r,
+                                                                   const char *format, ...)
+{
+    char what[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return atom_fail(ATOM_E_FORMAT, "%s:%llu: %s", r->name, (unsigned long long)r->line, what);
+}
+
+static atom_status add(const reading *r, text_role role, const char *text, size_t bytes)
+{
+    text_chat *c = r->c;
+    atom_status st = atom_grow((void **)&c->messages, c->n, &c->capacity, sizeof *c->messages);
+    if (st == ATOM_OK)
+        c->messages[c->n++] = (text_message){role, text, bytes};
+    return st;
+}
+
+/* The string root[key], which must be there unless optional; then an empty one is as none. */
+static atom_status add_key(const reading *r, const char *key, text_role role, bool optional)
+{
+    const json_t *value = json_object_get(r->root, key);
+    if (optional && (!value || json_is_null(value)))
+        return ATOM_OK;
+    if (!json_is_string(value))
+        return fail_line(r, "%s \"%s\" is not a string", value ? "the" : "a", key);
+    if (optional && json_string_length(value) == 0)
+        return ATOM_OK;
+    return add(r, role, json_string_value(value), json_string_length(value));
+}
+
+/* Names of the roles in all shapes. */
+static bool find_role(const char *name, text_role *out)
+{
+    static const struct {
+        const char *name;
+        text_role role;
+    } names[] = {
+        {"system", TEXT_SYSTEM},       {"developer", TEXT_SYSTEM},
+        {"user", TEXT_USER},           {"human", TEXT_USER},
+        {"assistant", TEXT_ASSISTANT}, {"gpt", TEXT_ASSISTANT},
+        {"model", TEXT_ASSISTANT},     {"bot", TEXT_ASSISTANT},
+        {"chatgpt", TEXT_ASSISTANT},   {"bing", TEXT_ASSISTANT},
+        {"tool", TEXT_TOOL},           {"function", TEXT_TOOL},
+        {"observation", TEXT_TOOL},    {"function_call", TEXT_ASSISTANT},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i].name) == 0) {
+            *out = names[i].role;
+            return true;
+        }
+    }
+    return false;
+}
+
+static atom_status add_message(const reading *r, const char *list, size_t i, const json_t *message,
+                               const char *role_key, const char *text_key)
+{
+    text_role role;
+    const char *name = json_string_value(json_object_get(message, role_key));
+    const json_t *text = json_object_get(message, text_key);
+    if (!json_is_object(message))
+        return fail_line(r, "%s[%zu] is not an object", list, i);
+    if (!name)
+        return fail_line(r, "%s[%zu] has no string \"%s\"", list, i, role_key);
+    if (!find_role(name, &role))
+        return fail_line(r, "%s[%zu]: the role \"%.40s\" is not system, user, assistant or tool",
+                         list, i, name);
+    if (json_array_size(json_object_get(message, "tool_calls")))
+        return fail_line(r,
+                         "%s[%zu] has \"tool_calls\", which atom cannot render; write them into "
+                         "\"%s\" as the model shall say them",
+                         list, i, text_key);
+    if (!json_is_string(text))
+        return fail_line(r, "%s[%zu] has no string \"%s\"%s", list, i, text_key,
+                         json_is_array(text) ? " (join its parts into one)" : "");
+    return add(r, role, json_string_value(text), json_string_length(text));
+}
+
+static atom_status read_list(const reading *r, const char *list, const char *role_key,
+                             const char *text_key)
+{
+    const json_t *messages = json_object_get(r->root, list), *message;
+    size_t i;
+    if (!json_is_array(messages))
+        return fail_line(r, "%s",
+                         messages ? "it has a list of messages that is not a list"
+                                  : "it has no list of messages");
+    json_array_foreach(messages, i, message)
+    {
+        atom_status st = add_message(r, list, i, message, role_key, text_key);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status read_history(const reading *r)
+{
+    const json_t *history = json_object_get(r->root, "history"), *pair;
+    size_t i;
+    if (!history || json_is_null(history))
+        return ATOM_OK;
+    if (!json_is_array(history))
+        return fail_line(r, "the \"history\" is not a list");
+    json_array_foreach(history, i, pair)
+    {
+        const json_t *question = json_array_get(pair, 0), *answer = json_array_get(pair, 1);
+        if (json_array_size(pair) != 2 || !json_is_string(question) || !json_is_string(answer))
+            return fail_line(r, "history[%zu] is not [\"question\", \"answer\"]", i);
+        atom_status st =
+            add(r, TEXT_USER, json_string_value(question), json_string_length(question));
+        if (st == ATOM_OK)
+            st = add(r, TEXT_ASSISTANT, json_string_value(answer), json_string_length(answer));
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+/* The question just added, with root["input"] on the lines below it. */
+static atom_status join_input(const reading *r)
+{
+    const json_t *input = json_object_get(r->root, "input");
+    size_t more = json_string_length(input);
+    text_message *m = &r->c->messages[r->c->n - 1];
+    if (!input || json_is_null(input) || (json_is_string(input) && more == 0))
+        return ATOM_OK;
+    if (!json_is_string(input))
+        return fail_line(r, "the \"input\" is not a string");
+    char *joined = atom_alloc(m->bytes + more + 2, 1);
+    if (!joined)
+        return atom_fail_memory("an instruction", m->bytes + more);
+    memcpy(joined, m->text, m->bytes);
+    joined[m->bytes] = '\n';
+    memcpy(joined + m->bytes + 1, json_string_value(input), more);
+    atom_free(r->c->joined);
+    r->c->joined = joined;
+    m->text = joined;
+    m->bytes += more + 1;
+    return ATOM_OK;
+}
+
+static atom_status read_alpaca(const reading *r)
+{
+    atom_status st = ATOM_OK;
+    ATOM_TRY(add_key(r, "system", TEXT_SYSTEM, true));
+    ATOM_TRY(read_history(r));
+    ATOM_TRY(add_key(r, "instruction", TEXT_USER, false));
+    ATOM_TRY(join_input(r));
+    ATOM_TRY(add_key(r, "output", TEXT_ASSISTANT, false));
+fail:
+    return st;
+}
+
+/* By the keys; a line that has both a text and a chat could mean either. */
+static atom_status detect(const reading *r, text_format *out)
+{
+    static const struct {
+        const char *key;
+        text_format format;
+    } keys[] = {{"messages", TEXT_FORMAT_MESSAGES},
+                {"conversations", TEXT_FORMAT_SHAREGPT},
+                {"instruction", TEXT_FORMAT_ALPACA},
+                {"completion", TEXT_FORMAT_PROMPT}};
+    bool text = json_object_get(r->root, "text") != NULL;
+    *out = TEXT_FORMAT_TEXT;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!json_object_get(r->root, keys[i].key))
+            continue;
+        *out = keys[i].format;
+        if (text)
+            return fail_line(r,
+                             "it has both \"text\" and \"%s\"; say which with --format text or "
+                             "--format %s",
+                             keys[i].key, text_format_name(keys[i].format));
+        return ATOM_OK;
+    }
+    return ATOM_OK;
+}
+
+static atom_status read_chat(const reading *r, text_format format)
+{
+    atom_status st = ATOM_OK;
+    size_t answers = 0;
+    if (json_array_size(json_object_get(r->root, "tools")))
+        return fail_line(r,
+                         "it has \"tools\", which atom cannot render; put them into a message of "
+                         "the system, or take them out");
+    switch (format) {
+    case TEXT_FORMAT_MESSAGES:
+        ATOM_TRY(read_list(r, "messages", "role", "content"));
+        break;
+    case TEXT_FORMAT_SHAREGPT:
+        ATOM_TRY(add_key(r, "system", TEXT_SYSTEM, true));
+        ATOM_TRY(read_list(r, "conversations", "from", "value"));
+        break;
+    case TEXT_FORMAT_ALPACA:
+        ATOM_TRY(read_alpaca(r));
+        break;
+    default:
+        ATOM_TRY(add_key(r, "prompt", TEXT_USER, false));
+        ATOM_TRY(add_key(r, "completion", TEXT_ASSISTANT, false));
+    }
+    for (size_t i = 0; i < r->c->n; i++)
+        answers += r->c->messages[i].role == TEXT_ASSISTANT;
+    if (answers == 0)
+        st = fail_line(r, "the assistant says nothing in this chat; take the line out");
+fail:
+    return st;
+}
+
+atom_status text_chat_read(const json_t *root, text_format format, const char *name, uint64_t line,
+                           text_chat *c, const json_t **text)
+{
+    const reading r = {root, name, line, c};
+    c->n = 0;
+    *text = NULL;
+    if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
+        return fail_line(&r, "\"chosen\" and \"rejected\" are preferences, which atom does not "
+                             "train on");
+    if (format == TEXT_FORMAT_AUTO) {
+        atom_status st = detect(&r, &format);
+        if (st != ATOM_OK)
+            return st;
+    }
+    if (format != TEXT_FORMAT_TEXT)
+        return read_chat(&r, format);
+    *text = json_object_get(root, "text");
+    if (!json_is_string(*text))
+        return fail_line(&r, "no string \"text\"; each line must be like {\"text\": \"...\"}, or "
+                             "have messages, conversations, an instruction or a completion");
+    return ATOM_OK;
+}

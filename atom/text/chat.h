@@ -1,0 +1,63 @@
+/*
+ * One line of JSONL as a document: a text, or a chat of messages, from the shapes that people keep
+ * them in (facts: OpenAI's messages, ShareGPT's conversations, Alpaca's instructions).
+ */
+#ifndef ATOM_TEXT_CHAT_H
+#define ATOM_TEXT_CHAT_H
+
+#include "atom/base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ *   text       {"text": "..."}
+ *   messages   {"messages": [{"role": "user", "content": "..."}, ...]}
+ *   sharegpt   {"conversations": [{"from": "human", "value": "..."}, ...], "system": "..."}
+ *   alpaca     {"instruction": "...", "input": "...", "output": "...", "system": "...",
+ *               "history": [["question", "answer"], ...]}
+ *   prompt     {"prompt": "...", "completion": "..."}
+ *
+ * Other keys are passed over, but for those that would change what is learnt (tools, chosen,
+ * rejected), which are refused. auto: by the keys of each line.
+ */
+typedef enum text_format {
+    TEXT_FORMAT_AUTO,
+    TEXT_FORMAT_TEXT,
+    TEXT_FORMAT_MESSAGES,
+    TEXT_FORMAT_SHAREGPT,
+    TEXT_FORMAT_ALPACA,
+    TEXT_FORMAT_PROMPT
+} text_format;
+const char *text_format_name(text_format format);
+/* ATOM_E_USAGE for a name that is none of these. */
+ATOM_MUST atom_status text_format_parse(const char *name, text_format *out);
+
+typedef enum text_role { TEXT_SYSTEM, TEXT_USER, TEXT_ASSISTANT, TEXT_TOOL, TEXT_ROLES } text_role;
+const char *text_role_name(text_role role);
+
+typedef struct text_message {
+    text_role role;
+    const char *text; /* UTF-8, may hold NUL; borrowed from the line, or `joined` */
+    size_t bytes;
+} text_message;
+
+/* Scratch for reading lines; zero it first, free with text_chat_fini. */
+typedef struct text_chat {
+    text_message *messages;
+    size_t n, capacity;
+    char *joined; /* owned: an instruction with its input */
+} text_chat;
+void text_chat_fini(text_chat *c);
+
+/*
+ * Reads one line's object. A text gives *text and c->n == 0, a chat c->n > 0 messages with at least
+ * one of the assistant. All of it is borrowed from root. Errors: ATOM_E_FORMAT with "name:line:
+ * what"
+ */
+ATOM_MUST atom_status text_chat_read(const json_t *root, text_format format, const char *name,
+                                     uint64_t line, text_chat *c, const json_t **text);
+
+#endif
