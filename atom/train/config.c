@@ -10,6 +10,7 @@
 #define AT(member) .offset = offsetof(train_config, member)
 
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const presets[] = {"pretrain", "sft", NULL};
 static const char *const schedulers[] = {"constant", "linear", "cosine", NULL};
 static const char *const recomputes[] = {"auto", "never", "always", NULL};
 static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
@@ -177,6 +178,14 @@ static const opt_spec specs[] = {
      .aliases = step_names,
      .help = "Steps to train; steps count from 1."},
 
+    {.name = "preset",
+     .type = OPT_CHOICE,
+     AT(preset),
+     .fallback = "pretrain",
+     .choices = presets,
+     .group = "Optimizer",
+     .help = "Defaults for what is trained. sft, for chats on a trained model: learning_rate 2e-5, "
+             "weight_decay 0, adam_beta2 0.999, warmup 3 %."},
     {.name = "learning_rate",
      .type = OPT_NUMBER,
      AT(learning_rate),
@@ -184,7 +193,6 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 10,
      .aliases = rate_names,
-     .group = "Optimizer",
      .help = "Peak learning rate."},
     {.name = "lr_scheduler",
      .type = OPT_CHOICE,
@@ -211,7 +219,7 @@ static const opt_spec specs[] = {
      .max = 1e9,
      .flags = OPT_AUTO,
      .help = "Steps of linear warmup, the first at learning_rate / warmup_steps. auto: 2 % of "
-             "max_steps."},
+             "max_steps, 3 % with preset sft."},
     {.name = "weight_decay",
      .type = OPT_NUMBER,
      AT(weight_decay),
@@ -391,7 +399,8 @@ const opt_command train_command = {
 
 int64_t train_config_warmup(const train_config *config)
 {
-    return config->warmup_steps >= 0 ? config->warmup_steps : config->max_steps / 50;
+    int64_t percent = config->preset == TRAIN_SFT ? 3 : 2;
+    return config->warmup_steps >= 0 ? config->warmup_steps : config->max_steps * percent / 100;
 }
 
 atom_status train_config_check(const train_config *config)
@@ -411,6 +420,23 @@ atom_status train_config_defaults(train_config *config)
     return opt_defaults(&train_command, config, &parsed);
 }
 
+/* The defaults of preset sft, where neither file nor command line say otherwise. */
+static atom_status apply_preset(train_config *config, opt_parsed *parsed)
+{
+    static const char *const sft[][2] = {
+        {"learning_rate", "2e-5"}, {"weight_decay", "0"}, {"adam_beta2", "0.999"}};
+    for (size_t i = 0; config->preset == TRAIN_SFT && i < sizeof sft / sizeof *sft; i++) {
+        int32_t row = opt_find(&train_command, sft[i][0]);
+        if (parsed->origin[row] != OPT_FROM_DEFAULT)
+            continue;
+        atom_status st = opt_set(&train_command, (uint32_t)row, sft[i][1], config);
+        if (st != ATOM_OK)
+            return st;
+        parsed->origin[row] = OPT_FROM_PRESET;
+    }
+    return ATOM_OK;
+}
+
 atom_status train_config_parse(int argc, char **argv, train_config *config, opt_parsed *parsed)
 {
     opt_parsed mine;
@@ -418,7 +444,9 @@ atom_status train_config_parse(int argc, char **argv, train_config *config, opt_
     atom_status st = opt_parse(&train_command, argc, argv, config, parsed);
     if (st != ATOM_OK || parsed->help)
         return st;
-    st = train_config_check(config);
+    st = apply_preset(config, parsed);
+    if (st == ATOM_OK)
+        st = train_config_check(config);
     if (st != ATOM_OK)
         train_config_free(config);
     return st;

@@ -1,6 +1,6 @@
 /*
  * Configuration of `atom train`: the plain struct and its one option table. Defaults are those of
- * the `pretrain` preset (facts/formats.md 5.2, DESIGN 11).
+ * the `pretrain` preset; `sft` has others for what it names (facts/formats.md 5.2, DESIGN 11).
  *
  * Ownership: texts belong to the struct; train_config_free. Thread: none of its own. Errors:
  * options.h.
@@ -17,6 +17,7 @@ typedef enum train_recompute {
     TRAIN_RECOMPUTE_NEVER,
     TRAIN_RECOMPUTE_ALWAYS
 } train_recompute;
+typedef enum train_preset { TRAIN_PRETRAIN, TRAIN_SFT } train_preset;
 typedef enum train_execute {
     TRAIN_EXECUTE_AUTO,
     TRAIN_EXECUTE_GENERATED,
@@ -55,10 +56,11 @@ typedef struct train_config {
     int64_t max_steps;
 
     /* optimizer */
+    int32_t preset; /* train_preset: the defaults below */
     double learning_rate;
     int32_t lr_scheduler; /* train_scheduler */
     double min_lr_ratio;  /* where the schedule ends; -1: 0.1 for cosine, 0 for linear */
-    int64_t warmup_steps; /* -1: 2 % of max_steps */
+    int64_t warmup_steps; /* -1: 2 % of max_steps, 3 % with sft */
     double weight_decay, adam_beta1, adam_beta2, adam_epsilon;
     double max_grad_norm; /* 0: no clipping */
     double dropout;       /* -1: what the model's configuration says */
@@ -96,7 +98,7 @@ ATOM_MUST atom_status train_config_defaults(train_config *config);
 ATOM_MUST atom_status train_config_check(const train_config *config);
 void train_config_free(train_config *config);
 
-/* warmup_steps with "auto" resolved: 2 % of max_steps. */
+/* warmup_steps with "auto" resolved. */
 int64_t train_config_warmup(const train_config *config);
 
 #endif

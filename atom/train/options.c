@@ -63,7 +63,7 @@ bool opt_given(const opt_command *command, const opt_parsed *parsed, const char 
 {
     int32_t row = opt_find(command, name);
     ATOM_ASSERT(row >= 0);
-    return parsed->origin[row] != OPT_FROM_DEFAULT;
+    return parsed->origin[row] == OPT_FROM_FILE || parsed->origin[row] == OPT_FROM_COMMAND_LINE;
 }
 
 static const char *flag_words[] = {"true", "yes", "on", "1", "false", "no", "off", "0"};

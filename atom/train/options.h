@@ -90,7 +90,12 @@ typedef struct opt_command {
     .specs = (table), .n_specs = (uint32_t)(sizeof(table) / sizeof((table)[0])),                   \
     .values_bytes = sizeof(values_type)
 
-typedef enum opt_origin { OPT_FROM_DEFAULT, OPT_FROM_FILE, OPT_FROM_COMMAND_LINE } opt_origin;
+typedef enum opt_origin {
+    OPT_FROM_DEFAULT,
+    OPT_FROM_FILE,
+    OPT_FROM_COMMAND_LINE,
+    OPT_FROM_PRESET /* a default that depends on another option; set by the command */
+} opt_origin;
 
 typedef struct opt_parsed {
     opt_origin origin[OPT_SPECS_MAX];           /* by row */

@@ -308,7 +308,7 @@ static void write_yaml_value(FILE *f, const opt_spec *spec, const void *values)
 atom_status opt_print(const opt_command *command, const void *values, const opt_parsed *parsed,
                       bool with_origin, char **text)
 {
-    static const char *const origins[] = {"default", "file", "command line"};
+    static const char *const origins[] = {"default", "file", "command line", "preset"};
     opt_out out;
     atom_status st = opt_out_open(&out);
     if (st != ATOM_OK)

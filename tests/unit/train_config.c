@@ -137,6 +137,36 @@ static void values(void **state)
     train_config_free(&c);
 }
 
+/* sft changes what nobody has set, says so, and its print gives the same run. */
+static void preset(void **state)
+{
+    scratch s;
+    train_config c;
+    opt_parsed parsed;
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(parse(&c, &parsed, "--data d -o o --preset sft --weight-decay 0.01"), ATOM_OK);
+    assert_true(c.learning_rate == 2e-5 && c.adam_beta2 == 0.999 && c.weight_decay == 0.01);
+    assert_int_equal(train_config_warmup(&c), 30);
+    assert_int_equal(c.lr_scheduler, TRAIN_COSINE);
+    assert_false(opt_given(&train_command, &parsed, "learning_rate"));
+    assert_int_equal(opt_print(&train_command, &c, &parsed, true, &text), ATOM_OK);
+    assert_non_null(strstr(text, "learning_rate: 2e-05  # preset"));
+    assert_non_null(strstr(text, "weight_decay: 0.01  # command line"));
+    train_config_free(&c);
+    scratch_open(&s);
+    assert_int_equal(parse(&c, &parsed, scratch_write(&s, "c.yml", text, strlen(text))), ATOM_OK);
+    assert_true(c.learning_rate == 2e-5 && c.adam_beta2 == 0.999 && c.preset == TRAIN_SFT);
+    train_config_free(&c);
+    scratch_write(&s, "d.yml", "preset: sft\nlr: 1e-3\ndata: d\noutput_dir: o\n", 43);
+    assert_int_equal(parse(&c, &parsed, scratch_path(&s, "d.yml")), ATOM_OK);
+    assert_true(c.learning_rate == 1e-3 && c.weight_decay == 0);
+    train_config_free(&c);
+    assert_int_equal(parse(&c, NULL, "--data d -o o --preset dpo"), ATOM_E_USAGE);
+    atom_free(text);
+    scratch_close(&s);
+}
+
 static void refused(void **state)
 {
     static const char *const cases[][2] = {
@@ -228,7 +258,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract), cmocka_unit_test(unambiguous), cmocka_unit_test(defaults),
         cmocka_unit_test(values),   cmocka_unit_test(refused),     cmocka_unit_test(from_file),
-        cmocka_unit_test(schedule),
+        cmocka_unit_test(schedule), cmocka_unit_test(preset),
     };
     atom_log_set_level(ATOM_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
