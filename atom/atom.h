@@ -4,11 +4,12 @@
  * is the library's own business and may change.
  *
  *   text   ->  token shards           text_prepare()        atom/text/prepare.h
- *   model  ->  graph                  graph_gpt2_build()    atom/graph/models.h
+ *   model  ->  graph                  graph_model_build()   atom/graph/models.h
  *   graph  ->  profile                part_profile_*()      partition/profile.h
  *   profile -> plan                   part_search()         partition/plan.h
  *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
  *   all of it: train, eval, generate  trainer_open() ...    atom/train/trainer.h
+ *   model  ->  file for llama.cpp     train_export_gguf()   atom/train/export.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
