@@ -52,12 +52,14 @@ typedef struct gsp_directory gsp_directory;
  * Opens a node. Errors  ATOM_E_RUNTIME  the port is taken, no threads; ATOM_E_RESOURCE  no memory
  */
 ATOM_MUST atom_status gsp_directory_open(const gsp_directory_config *config, gsp_directory **out);
-/* Waits at most a few seconds for the network to end. NULL and half-built are fine; sets NULL. */
+/* Waits at most a few seconds for the network to end, and for a resolver that is being asked. NULL
+ * and half-built are fine; sets NULL. */
 void gsp_directory_close(gsp_directory **directory);
 
 /*
  * Names a node to begin with: "host.example:4222", "192.0.2.7:4222", "[2001:db8::7]:4222". Names
- * are resolved later, on another thread; one that is unknown is tried again by and by.
+ * are resolved later, on another thread. Each is asked again by and by, for good: a network that
+ * fell into two halves grows together where one knows a node of the other.
  * Errors  ATOM_E_USAGE  not host:port; ATOM_E_RESOURCE  too many wait to be tried
  */
 ATOM_MUST atom_status gsp_directory_bootstrap(gsp_directory *directory, const char *host);
