@@ -370,7 +370,7 @@ static void world_faults(sim_world *w)
     if (w->options.waiting)
         w->calm_ns = 110 * SIM_SECOND;
     uint64_t pace = (2 + sim_below(r, 12)) * SIM_SECOND;
-    while (!w->options.waiting) {
+    for (;;) {
         at += sim_below(r, 2 * pace);
         if (at >= w->calm_ns || w->n_faults == SIM_FAULTS_MAX)
             break;
