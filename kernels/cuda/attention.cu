@@ -6,6 +6,16 @@
  * are copied in turn: V's tile arrives while the scores are made, the next K's while they meet V.
  * Refuses heads wider than 256.
  *
+ * Predicted, never measured. 128 threads and up to 255 registers: two blocks per multiprocessor, 8
+ * warps; shared memory leaves room for two everywhere (32 KiB at W 64, 48 KiB at W 128; sm_86,
+ * sm_89 and sm_120 have 100). W 64, one warp, 32 queries x 64 keys: 128 products, 40 matrix loads
+ * (4 clocks of the multiprocessor each, four warps at a time: 640), 64 exponentials per lane (8
+ * clocks of a quarter each: 512). An H100 needs 4 clocks per product with its own instructions,
+ * about 6.4 with these: 820, so the three overlap badly: 30-40 % of its peak in whole tiles, 25-35
+ * % at T 1024, where one eighth of the tiles' work is behind the diagonal. sm_89 needs 32 clocks
+ * per product: 4096, all else hides: 75-85 % of peak, 65-75 % at T 1024. With dropout the random
+ * numbers (20 instructions per element) cost more than the products.
+ *
  * Source: FlashAttention-2 (Dao 2023), algorithm 1 and section 3.3.
  */
 #include "kernels/cuda/attention.cuh"
@@ -16,7 +26,8 @@ template <int W, bool DROP> struct fwd_shape {
         ROW_TILES = W <= 128 ? 2 : 1,
         KEYS = W <= 64 && !DROP ? 64
                : W <= 80        ? 48
-                                : 32,
+               : W <= 128       ? 32
+                                : 16,
         ROWS = ATTEND_WARPS * 16 * ROW_TILES,
         BYTES = attend_tile<W>::bytes(ROWS + 2 * KEYS)
     };
