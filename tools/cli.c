@@ -60,7 +60,7 @@ atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, 
     if (st != ATOM_OK)
         return st;
     if (sequence < 0)
-        sequence = graph_model_longest(&resolved.config);
+        sequence = graph_model_usual(&resolved.config);
     ATOM_TRY(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
     ATOM_TRY(graph_fuse(plain, out));
 fail:

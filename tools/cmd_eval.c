@@ -46,7 +46,7 @@ static const opt_spec specs[] = {
      .min = 1,
      .max = 1 << 20,
      .flags = OPT_AUTO,
-     .help = "Tokens per sequence. auto: the model's longest."},
+     .help = "Tokens per sequence. auto: the model's longest, at most 2048."},
     {.name = "split",
      .type = OPT_CHOICE,
      AT(split),

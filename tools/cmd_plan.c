@@ -66,7 +66,7 @@ static const opt_spec specs[] = {
      .min = 1,
      .max = 1 << 20,
      .flags = OPT_AUTO,
-     .help = "With --model: tokens per sequence. auto: the model's longest."},
+     .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."},
     {.name = "dtype",
      .type = OPT_CHOICE,
      AT(dtype),

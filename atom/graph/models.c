@@ -130,6 +130,12 @@ int64_t graph_model_longest(const graph_config *c)
     return c->window > 0 && c->window < c->positions ? c->window : c->positions;
 }
 
+int64_t graph_model_usual(const graph_config *c)
+{
+    int64_t longest = graph_model_longest(c);
+    return longest < GRAPH_SEQUENCE_USUAL ? longest : GRAPH_SEQUENCE_USUAL;
+}
+
 atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,
                               graph **out)
 {

@@ -62,6 +62,10 @@ ATOM_MUST atom_status graph_model_check(const graph_config *config);
 uint64_t graph_model_params(const graph_config *config);
 /* The longest sequence: positions, or the window where that is shorter. */
 int64_t graph_model_longest(const graph_config *config);
+/* What to train at where nobody says: the longest, but at most this. Many models could take more
+ * than a hundred thousand tokens, which hardly any machine can. */
+enum { GRAPH_SEQUENCE_USUAL = 2048 };
+int64_t graph_model_usual(const graph_config *config);
 /*
  * The model as a graph: sealed, unfused. ATOM_E_USAGE where T is longer than it can take.
  *

@@ -168,7 +168,7 @@ static const opt_spec specs[] = {
      .max = 1 << 20,
      .flags = OPT_AUTO,
      .aliases = sequence_names,
-     .help = "Tokens per sequence. auto: the model's longest."},
+     .help = "Tokens per sequence. auto: the model's longest, at most 2048."},
     {.name = "max_steps",
      .type = OPT_INT,
      AT(max_steps),

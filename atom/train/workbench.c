@@ -24,7 +24,7 @@ static atom_status build_graph(train_workbench *bench)
 {
     const train_bench_config *config = &bench->config;
     graph *plain = NULL;
-    int64_t T = config->sequence > 0 ? config->sequence : graph_model_longest(&bench->model.config);
+    int64_t T = config->sequence > 0 ? config->sequence : graph_model_usual(&bench->model.config);
     atom_status st;
     if (config->micro_batch < 1)
         return atom_fail(ATOM_E_USAGE, "micro_batch_size must be at least 1");

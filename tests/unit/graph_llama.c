@@ -114,6 +114,7 @@ static void says_what_is_wrong(void **state)
     graph_config c = small(GRAPH_MISTRAL), bad;
     c.window = 16;
     assert_int_equal(graph_model_longest(&c), 16);
+    assert_int_equal(graph_model_usual(&c), 16);
     refused(c, 17, ATOM_E_UNSUPPORTED, "sliding_window");
     refused(c, 33, ATOM_E_USAGE, "max_position_embeddings");
     refused((bad = c, bad.kv_heads = 3, bad), 8, ATOM_E_FORMAT, "num_key_value_heads 3");
