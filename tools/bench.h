@@ -13,7 +13,8 @@ typedef struct bench_values {
     int64_t threads, rounds, params;
     uint64_t bytes;
     char *model;
-    char *dir; /* disk */
+    char *device; /* copy and train: cpu, cuda[:N] */
+    char *dir;    /* disk */
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
     int64_t peers, streams; /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */

@@ -5,6 +5,8 @@
  */
 #include "tools/bench.h"
 
+#include "kernels/cuda_load.h"
+
 #include <string.h>
 
 static const char *const whats[] = {"adamw", "allreduce", "copy", "disk", "matmul", "train", NULL};
@@ -87,6 +89,12 @@ static const opt_spec specs[] = {
      .min = 1,
      .max = 65536,
      .help = "train: micro-batches per step."},
+    {.name = "device",
+     .type = OPT_TEXT,
+     AT(device),
+     .fallback = "cpu",
+     .value = "cpu|cuda[:N]",
+     .help = "copy and train: what computes."},
     {.name = "steps",
      .type = OPT_INT,
      AT(steps),
@@ -229,12 +237,24 @@ static atom_status bench_adamw(const bench_values *v, atom_threads *threads)
     return ATOM_OK;
 }
 
+static atom_status bench_device_open(const bench_values *v, atom_threads *threads, dev **out)
+{
+    double rate = (double)v->link_bandwidth;
+    if (strcmp(v->device, "cpu") == 0)
+        return dev_cpu_open(&(dev_cpu_config){.link_bytes_per_second = rate}, threads, out);
+    int card = 0;
+    if (strcmp(v->device, "cuda") != 0 && sscanf(v->device, "cuda:%d", &card) != 1)
+        return atom_fail(ATOM_E_USAGE, "device: '%s' is not a device; use cpu or cuda[:N]",
+                         v->device);
+    return dev_cuda_open(&(dev_cuda_config){.card = card, .link_bytes_per_second = rate}, threads,
+                         out);
+}
+
 static atom_status bench_copy(const bench_values *v, atom_threads *threads)
 {
     dev_copy_bench r = {0};
     dev *device = NULL;
-    const dev_cpu_config config = {.link_bytes_per_second = (double)v->link_bandwidth};
-    atom_status st = dev_cpu_open(&config, threads, &device);
+    atom_status st = bench_device_open(v, threads, &device);
     if (st == ATOM_OK)
         st = dev_bench_copy(device, threads, v->bytes, (uint32_t)v->rounds, &r);
     dev_close(&device);

@@ -61,8 +61,11 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     train_config config = {0};
     trainer *t = NULL;
     char *run_dir = atom_path_join(dir, name), title[16];
-    const train_hooks hooks = {
-        .report = show_step, .progress = cli_progress, .note = note, .ctx = title};
+    const train_hooks hooks = {.report = show_step,
+                               .progress = cli_progress,
+                               .note = note,
+                               .save_nothing = true,
+                               .ctx = title};
     atom_status st = ATOM_OK;
     snprintf(title, sizeof title, "%s", name);
     if (!run_dir)
@@ -71,6 +74,7 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     ATOM_TRY(set(&config, "model", v->model));
     ATOM_TRY(set(&config, "data", dir));
     ATOM_TRY(set(&config, "output_dir", run_dir));
+    ATOM_TRY(set(&config, "device", v->device));
     config.micro_batch_size = v->micro_batch_size;
     config.sequence_len = v->sequence_len;
     config.gradient_accumulation_steps = v->gradient_accumulation_steps;
