@@ -25,7 +25,9 @@
 
 enum {
     RAW_MAX = GSP_DIRECTORY_JUDGED_MAX,
-    LOOKUPS = 4, /* under way: two keys per turn, and those that OpenDHT has not ended yet */
+    /* Under way: two keys or four per turn. Those that began before a node was known may hang for
+     * long; they must not keep later ones from beginning. */
+    LOOKUPS = 24,
     SEEN_MAX = 1024,
     KEYS_MAX = 2 * GSP_PSKS_MAX,
     HOST_BYTES = 80,
@@ -56,7 +58,7 @@ struct gsp_directory {
     bool lock_made, news_made, thread_made;
 
     /* Under the lock. */
-    bool closing, down;
+    bool closing, down, answered;
     uint32_t n_hosts;
     char hosts[GSP_DIRECTORY_BOOTSTRAPS_MAX][HOST_BYTES]; /* not tried yet */
     bool has_contact, put_fresh;
@@ -244,9 +246,18 @@ static void bootstrap_one(gsp_directory *d)
         d->get_ns = soon;
 }
 
+/* The first answer of a bootstrap node: what was tried alone is tried again now. */
 static void on_ping(bool ok, void *ctx)
 {
-    (void)ok, (void)ctx;
+    gsp_directory *d = ctx;
+    pthread_mutex_lock(&d->lock);
+    if (ok && !d->answered) {
+        d->answered = true;
+        d->put_ns = d->get_ns = atom_clock_ns();
+        d->put_pause_ns = d->get_pause_ns = SECOND_NS;
+        pthread_cond_signal(&d->news);
+    }
+    pthread_mutex_unlock(&d->lock);
 }
 
 /*
@@ -265,7 +276,7 @@ static void ping_one(gsp_directory *d)
     if (gsp_address_resolve(d->begun_at[d->begun_turn], &at, 1, &n) != ATOM_OK || n == 0)
         return;
     socklen_t bytes = gsp_address_to_socket(&at, &to);
-    dht_runner_ping(d->runner, (struct sockaddr *)&to, bytes, on_ping, NULL);
+    dht_runner_ping(d->runner, (struct sockaddr *)&to, bytes, on_ping, d);
 }
 
 static lookup *take_lookup(gsp_directory *d, uint64_t now_ns)

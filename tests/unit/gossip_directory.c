@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-enum { NODES = 4, PATIENCE_SECONDS = 60 };
+enum { NODES = 4, PATIENCE_SECONDS = 80 };
 
 /* OpenDHT is built without the thread sanitizer, which therefore does not see how it orders the
  * closing of its own socket. Our callbacks stay under watch. */
