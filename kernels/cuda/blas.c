@@ -7,6 +7,8 @@
  *
  * ATOM_CUDA_BLAS = first (no measuring), bare (no fused gelu and sums), plain (never the library):
  * for comparisons and for doubts. Each has its own file.
+ *
+ * Compiled and linked, never run on a card so far.
  */
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/blas_lt.h"

@@ -5,6 +5,9 @@
  *
  * A fault of the card is sticky: the first call that notices says what happened, all later ones say
  * that the device is dead; the trainer goes on from its last checkpoint in a new process.
+ *
+ * So far this has run on the tests' fake runtime only (tests/shim/fake_cuda.cpp), never on a card;
+ * tools/gpu-check is how to change that.
  */
 #include "kernels/cuda/device_cuda.h"
 
@@ -234,8 +237,12 @@ static bool idle(cuda_dev *d)
         pthread_mutex_lock(&s->lock);
         bool busy = s->queued != s->passed;
         pthread_mutex_unlock(&s->lock);
-        if (busy || (s->native && cudaStreamQuery(s->native) != cudaSuccess))
+        if (busy)
             return false;
+        if (s->native && cudaStreamQuery(s->native) != cudaSuccess) {
+            (void)cudaGetLastError(); /* not ready is an answer, no fault */
+            return false;
+        }
     }
     return true;
 }
@@ -422,10 +429,10 @@ static const dev_ops OPS = {
 static cudaError_t start_card(cuda_dev *d)
 {
     /* The host's cores belong to the optimizer: nobody spins while the card works. */
-    cudaError_t error =
-        cudaInitDevice(d->card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid);
-    if (error == cudaSuccess)
-        error = cudaSetDevice(d->card);
+    if (cudaInitDevice(d->card, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid) !=
+        cudaSuccess)
+        (void)cudaGetLastError(); /* the card was started before, with other flags */
+    cudaError_t error = cudaSetDevice(d->card);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&d->clock, cudaStreamNonBlocking);
     if (error == cudaSuccess)
