@@ -363,9 +363,10 @@ bool sim_converged(const sim_world *w)
 {
     const gsp_hash *lineage = NULL;
     uint64_t least = UINT64_MAX;
-    uint32_t members = 0, there = 0;
+    uint32_t members = 0, there = 0, seats = GSP_MEMBERS_MAX;
     for (uint32_t i = 0; i < w->n_hosts; i++) {
         const sim_host *h = w->host[i];
+        seats -= h->hostility != SIM_HONEST; /* it may hold one as long as it is not convicted */
         if (h->gone || h->hostility != SIM_HONEST)
             continue;
         if (!h->running)
@@ -378,7 +379,7 @@ bool sim_converged(const sim_world *w)
         members += gsp_agree_is_member(&h->agree);
         there++;
     }
-    uint32_t wanted = there < GSP_MEMBERS_MAX ? there : GSP_MEMBERS_MAX;
+    uint32_t wanted = there < seats ? there : seats;
     return there == 0 || (least >= w->goal_version && members >= wanted);
 }
 

@@ -292,7 +292,7 @@ static void calm(sim_world *w)
 
 /* ---- a world ---- */
 
-static sim_host *host_open(sim_world *w, uint32_t i, bool hostile_seed)
+static sim_host *host_open(sim_world *w, uint32_t i, bool hostile)
 {
     uint64_t *r = &w->random;
     sim_host *h = calloc(1, sizeof *h);
@@ -312,7 +312,7 @@ static sim_host *host_open(sim_world *w, uint32_t i, bool hostile_seed)
     h->tokens_per_ns = (double)(1 + sim_below(r, 100)) * 1e-7;
     if (sim_chance(r, 0.05))
         h->tokens_per_ns *= 50;
-    if (hostile_seed && i > 0 && i <= (w->n_hosts - 1) / 3)
+    if (hostile)
         h->hostility = (sim_hostility)(1 + sim_below(r, SIM_HOSTILITY_N - 1));
     return h;
 }
@@ -342,10 +342,10 @@ static void world_hosts(sim_world *w)
     const sim_options *o = &w->options;
     uint64_t *r = &w->random;
     uint32_t members = o->members ? o->members : 1 + (uint32_t)sim_below(r, 12);
-    bool hostile = !o->members && sim_chance(r, 0.3);
+    uint32_t hostile = sim_chance(r, 0.3) ? (members - 1) / 3 : 0;
     w->n_hosts = members + o->waiting;
     for (uint32_t i = 0; i < w->n_hosts; i++)
-        w->host[i] = host_open(w, i, hostile);
+        w->host[i] = host_open(w, i, i > 0 && i <= hostile);
     w->rules.owner = w->host[0]->self.key;
     for (uint32_t a = 0; a < w->n_hosts; a++)
         for (uint32_t b = 0; b < a; b++)
