@@ -87,12 +87,15 @@ static void pull(gsp_driver *d, const gsp_action *action)
     gsp_friend *to = gsp_friend_find(d, &action->peer);
     if (d->wanted_ns[p] == 0)
         d->wanted_ns[p] = now;
+    /* Whoever takes part in the round gets it unasked; a proposal may be faster than the bytes. */
+    bool takes_part = d->freezing.version == action->version;
+    if (takes_part && now - d->wanted_ns[p] < PATIENCE_NS / 3)
+        return;
     if (action->version == r->version && r->ballot != 0 &&
         gsp_hash_equal(&r->known[p].hash, &action->hash) && r->begin.owner[p] != GSP_NOBODY) {
         const gsp_friend *owner =
             gsp_friend_find(d, &gsp_agree_roster(&d->agree)->member[r->begin.owner[p]].key);
-        if (owner &&
-            (now - owner->bulk_ns < PATIENCE_NS || now - d->wanted_ns[p] < PATIENCE_NS / 3))
+        if (owner && now - owner->bulk_ns < PATIENCE_NS)
             return;
     }
     if (!to || (d->pulled_ns[p] && now - d->pulled_ns[p] < PATIENCE_NS))

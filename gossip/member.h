@@ -74,7 +74,7 @@ typedef struct gsp_member_status {
      * and hashed; BEGIN is here; the last part of mine is reduced; the last result is here; it is
      * applied. */
     uint64_t frozen_ns, begun_ns, reduced_ns, held_ns, round_ns;
-    uint64_t compute_ns; /* encoding, hashing, reducing, since the start */
+    uint64_t compute_ns; /* CPU: encoding, hashing, reducing, applying */
 } gsp_member_status;
 
 typedef struct gsp_driver gsp_driver;

@@ -27,7 +27,7 @@ typedef struct allreduce_plan {
 typedef struct allreduce_round {
     uint64_t froze_ns, applied_ns;       /* the machine's monotonic clock */
     uint64_t sent_bytes, received_bytes; /* of the interface when it froze */
-    uint8_t hash[32];                    /* of all floats that were applied */
+    uint8_t hash[32];                    /* Merkle root of the results that were applied */
 } allreduce_round;
 
 /* In shared memory. `why` is written before `failed`. */
@@ -39,6 +39,7 @@ typedef struct allreduce_peer {
     uint64_t compute_ns, pulled, repeated_bytes, vm_peak_bytes, refused, resent_segments;
     uint64_t frozen_ns, begun_ns, reduced_ns, held_ns; /* of the last round (member.h) */
     double cpu_seconds;
+    uint8_t floats_hash[32]; /* of the floats after the last round */
     char why[256];
 } allreduce_peer;
 

@@ -214,6 +214,7 @@ typedef struct outcome {
     uint32_t middle; /* the median round */
     bool equal, exact;
     double cpu_seconds, compute_seconds;
+    double moving; /* the last round's, from the first BEGIN to the last result held */
     double frozen, begun, reduced, held; /* seconds after its freeze, of the last peer in the last
                                             round */
     uint64_t pulled, repeated_bytes, vm_peak_bytes, refused, resent;
@@ -242,6 +243,7 @@ static void judge(const allreduce_run *r, outcome *o)
     for (uint32_t i = 0; i < p->peers; i++) {
         const allreduce_peer *x = &r->shared->peer[i];
         o->exact &= !x->wrong;
+        o->equal &= memcmp(x->floats_hash, r->shared->peer[0].floats_hash, 32) == 0;
         o->cpu_seconds += x->cpu_seconds;
         o->compute_seconds += (double)x->compute_ns * 1e-9;
         o->pulled += x->pulled;
@@ -255,6 +257,14 @@ static void judge(const allreduce_run *r, outcome *o)
         o->vm_peak_bytes =
             x->vm_peak_bytes > o->vm_peak_bytes ? x->vm_peak_bytes : o->vm_peak_bytes;
     }
+    uint64_t first = UINT64_MAX, last = 0;
+    for (uint32_t i = 0; i < p->peers; i++) {
+        const allreduce_peer *x = &r->shared->peer[i];
+        uint64_t froze = x->round[p->rounds - 1].froze_ns;
+        first = froze + x->begun_ns < first ? froze + x->begun_ns : first;
+        last = froze + x->held_ns > last ? froze + x->held_ns : last;
+    }
+    o->moving = (double)(last - first) * 1e-9;
     qsort(sorted, p->rounds, sizeof *sorted, compare);
     o->median = sorted[p->rounds / 2];
     while (o->seconds[o->middle] < o->median)
@@ -285,7 +295,7 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
     return cli_print_json(json_pack(
         "{s:s, s:i, s:I, s:s, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:I, s:I, s:{s:o, s:o, s:o, s:o}}",
+        "s:o, s:o, s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
         "bench", "allreduce", "peers", (int)p->peers, "bytes",
         (json_int_t)gsp_codec_bytes((gsp_codec)p->codec, p->floats), "codec",
         gsp_codec_name((gsp_codec)p->codec), "transport", p->gate ? "gate" : "plain", "rate_mbit",
@@ -299,7 +309,8 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
         "peak_bytes_per_peer", (json_int_t)o->vm_peak_bytes, "resent_segments",
         (json_int_t)o->resent, "last_round", "frozen_seconds", cli_real(o->frozen), "begun_seconds",
         cli_real(o->begun), "reduced_seconds", cli_real(o->reduced), "held_seconds",
-        cli_real(o->held)));
+        cli_real(o->held), "moving_seconds", cli_real(o->moving), "moving_efficiency",
+        o->optimum > 0 ? cli_real(o->optimum / o->moving) : json_null()));
 }
 
 static void print_text(const allreduce_run *r, const outcome *o)
@@ -321,6 +332,9 @@ static void print_text(const allreduce_run *r, const outcome *o)
                   cli_size(2 * (p->peers - 1) * bytes / p->peers));
     cli_print("  results     %s on all peers, %s\n", o->equal ? "equal" : "NOT EQUAL",
               o->exact ? "and right" : "and WRONG");
+    if (o->optimum > 0)
+        cli_print("  moving      %.3f s from the first BEGIN to the last result: %.3f\n", o->moving,
+                  o->optimum / o->moving);
     cli_print("  last round  frozen %.3f s, begun %.3f, reduced %.3f, all held %.3f\n", o->frozen,
               o->begun, o->reduced, o->held);
     cli_print("  waste       %u results pulled, %s came twice, %u segments sent again\n",

@@ -136,7 +136,7 @@ atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i)
     ATOM_TRY(call("ip addr add 10.77.0.%u/24 dev wire", i + 1));
     ATOM_TRY(call("ip link set lo up"));
     ATOM_TRY(call("ip link set wire up"));
-    /* What most hosts have, whatever this one was set to; its own namespace's alone. */
+    /* What most hosts have, whatever this one was set to, where the kernel lets us. */
     put_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
     ATOM_TRY(shape(plan, i, "wire", plan->rtt_ms / 2));
 fail:
