@@ -216,6 +216,15 @@ fail:
     return st;
 }
 
+static size_t choose_by_tokens(const text_template *t)
+{
+    if (has_token(t, "<|im_start|>") && has_token(t, "<|im_end|>"))
+        return CHATML_AT;
+    if (has_token(t, "<|start_header_id|>") && has_token(t, "<|eot_id|>"))
+        return LLAMA3_AT;
+    return has_token(t, "[INST]") ? MISTRAL_AT : PLAIN_AT;
+}
+
 static atom_status choose(text_template *t, const char *dir, const char *name)
 {
     size_t at = PLAIN_AT;
@@ -225,16 +234,13 @@ static atom_status choose(text_template *t, const char *dir, const char *name)
         if (at == KNOWN)
             return atom_fail(ATOM_E_USAGE,
                              "template '%s': it is auto, chatml, llama3, mistral or plain", name);
-    } else if (has_token(t, "<|im_start|>") && has_token(t, "<|im_end|>")) {
-        at = CHATML_AT;
-    } else if (has_token(t, "<|start_header_id|>") && has_token(t, "<|eot_id|>")) {
-        at = LLAMA3_AT;
-    } else if (has_token(t, "[INST]")) {
-        at = MISTRAL_AT;
-    } else if (dir) {
-        atom_status st = look_beside(dir, &at);
-        if (st != ATOM_OK)
-            return st;
+    } else {
+        if (dir) {
+            atom_status st = look_beside(dir, &at);
+            if (st != ATOM_OK)
+                return st;
+        }
+        at = at == PLAIN_AT ? choose_by_tokens(t) : at;
     }
     t->known = &known[at];
     for (int i = 0; i < 3; i++)
@@ -347,6 +353,18 @@ static size_t pieces_bytes(const rendering *r, size_t from)
     return all;
 }
 
+/* Are the pieces from `from` on the run itself, byte for byte? */
+static bool pieces_are_run(const rendering *r, size_t from)
+{
+    size_t at = 0, n;
+    for (size_t i = from; i < r->out->ids.n; i++, at += n) {
+        const char *piece = text_tokenizer_piece(r->t->tokenizer, r->out->ids.ids[i], &n);
+        if (n > r->run_n - at || memcmp(piece, r->out->run + at, n) != 0)
+            return false;
+    }
+    return at == r->run_n;
+}
+
 /* How many bytes of pieces the run's first `bytes` become: others than they are where the tokenizer
  * normalises, or puts a space in front. */
 static atom_status measure(rendering *r, size_t bytes, size_t *out)
@@ -368,7 +386,7 @@ static atom_status flush(rendering *r)
         return ATOM_OK;
     ATOM_TRY(text_encode_behind(r->e, m->run, r->run_n, &m->ids));
     ATOM_TRY(mark(m, from, false));
-    if (pieces_bytes(r, from) != r->run_n)
+    if (!pieces_are_run(r, from))
         for (size_t i = 0; i < r->stretches_n; i++)
             ATOM_TRY(measure(r, r->stretches[i].end, &r->stretches[i].end));
     for (size_t i = from; i < m->ids.n; i++) {
@@ -427,9 +445,37 @@ fail:
     return st;
 }
 
-static bool is_blank(char c)
+/* Bytes of the white space that [at, end) starts with, as Python's str.strip sees it; 0: none. */
+static size_t blank_at(const char *at, const char *end)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    static const char *const wide[] = {"\xc2\x85", "\xc2\xa0", "\u1680", "\u2028",
+                                       "\u2029",   "\u202f",   "\u205f", "\u3000"};
+    size_t left = (size_t)(end - at);
+    if (left && (*at == ' ' || (*at >= '\t' && *at <= '\r') || (*at >= 0x1c && *at <= 0x1f)))
+        return 1;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        size_t n = strlen(wide[i]);
+        if (n <= left && memcmp(at, wide[i], n) == 0)
+            return n;
+    }
+    /* U+2000 to U+200A */
+    return left >= 3 && memcmp(at, "\xe2\x80", 2) == 0 && (uint8_t)at[2] <= 0x8a ? 3 : 0;
+}
+
+static void trim(const char **text, size_t *bytes)
+{
+    const char *at = *text, *end = at + *bytes;
+    for (size_t n; (n = blank_at(at, end));)
+        at += n;
+    for (bool more = true; more && end > at;) {
+        const char *last = end - 1;
+        while (last > at && ((uint8_t)*last & 0xc0) == 0x80)
+            last--;
+        more = blank_at(last, end) > 0;
+        end = more ? last : end;
+    }
+    *text = at;
+    *bytes = (size_t)(end - at);
 }
 
 static atom_status put_message(rendering *r, const text_message *m, const text_message *system)
@@ -438,12 +484,8 @@ static atom_status put_message(rendering *r, const text_message *m, const text_m
     size_t bytes = m->bytes;
     bool answer = m->role == TEXT_ASSISTANT;
     atom_status st = ATOM_OK;
-    while (r->t->known->trim && bytes && is_blank(text[0])) {
-        text++;
-        bytes--;
-    }
-    while (r->t->known->trim && bytes && is_blank(text[bytes - 1]))
-        bytes--;
+    if (r->t->known->trim)
+        trim(&text, &bytes);
     ATOM_TRY(put_parts(r, &r->t->before[m->role], false));
     if (system) {
         ATOM_TRY(put_parts(r, &r->t->before[TEXT_SYSTEM], false));

@@ -36,10 +36,10 @@ typedef struct text_template_request {
 typedef struct text_template text_template;
 
 /*
- * auto: chatml or llama3 if the tokenizer has their tokens, mistral if it has [INST], else by words
- * of the chat_template in tokenizer_config.json or chat_template.jinja of tokenizer_dir (may be
- * NULL), else plain. ATOM_E_USAGE for another name; ATOM_E_FORMAT if the tokenizer lacks a token of
- * the template.
+ * auto: by words of the chat_template in chat_template.jinja or tokenizer_config.json of
+ * tokenizer_dir (may be NULL), else chatml, llama3 or mistral if the tokenizer has their tokens,
+ * else plain. ATOM_E_USAGE for another name; ATOM_E_FORMAT if the tokenizer lacks a token of the
+ * template.
  */
 ATOM_MUST atom_status text_template_open(const text_tokenizer *t, const char *tokenizer_dir,
                                          const text_template_request *request, text_template **out);

@@ -210,4 +210,5 @@ def main():
         print(f"{sum(counts.values())} texts under {len(names)} pipelines: same ids, same texts back")
 
 
-main()
+if __name__ == "__main__":
+    main()
