@@ -41,6 +41,16 @@ fail:
     return st;
 }
 
+static bool has_all_kernels(const train_workbench *bench)
+{
+    for (uint32_t i = 0; i < bench->g->n_nodes; i++) {
+        atom_op op = bench->g->nodes[i].op;
+        if (!bench->table->fwd[op] || !bench->table->bwd[op])
+            return false;
+    }
+    return true;
+}
+
 atom_status train_workbench_open(const train_bench_config *config, train_workbench **out)
 {
     atom_status st;
@@ -53,6 +63,12 @@ atom_status train_workbench_open(const train_bench_config *config, train_workben
     apply_overrides(config, &bench->model);
     ATOM_TRY(build_graph(bench));
     ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
+    if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {
+        bench->card = -1; /* auto takes what works; who asks for cuda is told what is missing */
+        graph_close(&bench->g);
+        ATOM_TRY(build_graph(bench));
+        ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
+    }
     bench->host = krn_cpu_host_table();
     ATOM_TRY(atom_threads_open(config->threads > 0 ? (uint32_t)config->threads : atom_cores(),
                                &bench->threads));
