@@ -244,11 +244,12 @@ static atom_status inspect_run(void *values, const opt_parsed *parsed)
         return st;
     if (v->json)
         return cli_print_json(
-            json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o, s:o, s:s}", "directory", dir,
-                      "tokenizer", s.tokenizer, "vocab", (int)s.vocab, "end_of_text",
+            json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o, s:I, s:b, s:o, s:s}", "directory",
+                      dir, "tokenizer", s.tokenizer, "vocab", (int)s.vocab, "end_of_text",
                       (int)s.end_of_text, "token_bytes", (int)s.token_bytes, "id_max",
                       (int)s.id_max, "train", counts_json(&s.train), "val", counts_json(&s.val),
-                      "bytes_per_token", cli_real(s.bytes_per_token), "preview", s.preview));
+                      "targets", (json_int_t)s.targets, "masked", (int)s.masked, "bytes_per_token",
+                      cli_real(s.bytes_per_token), "preview", s.preview));
     cli_print("directory        %s\n", dir);
     cli_print("tokenizer        %s, vocabulary %u, end of text %u\n", s.tokenizer, s.vocab,
               s.end_of_text);
@@ -257,6 +258,8 @@ static atom_status inspect_run(void *values, const opt_parsed *parsed)
               s.train.shards);
     cli_print("validation       %llu tokens, %llu documents, %u shards\n",
               (unsigned long long)s.val.tokens, (unsigned long long)s.val.documents, s.val.shards);
+    if (s.masked)
+        cli_print("learnt           %llu of these tokens\n", (unsigned long long)s.targets);
     cli_print("tokens           %u bytes each, largest id %u, %.2f bytes of text per token\n",
               s.token_bytes, s.id_max, s.bytes_per_token);
     cli_print("starts with\n%s\n", s.preview);

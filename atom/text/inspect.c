@@ -11,9 +11,15 @@
 #include "atom/text/tokenizer.h"
 #include "atom/text/utf8.h"
 
+#include <jansson.h>
 #include <string.h>
 
-enum { CHUNK_TOKENS = 1 << 16, PREVIEW_TOKENS = 1024, PREVIEW_CHARS = 200 };
+enum {
+    CHUNK_TOKENS = 1 << 16,
+    PREVIEW_TOKENS = 1024,
+    PREVIEW_CHARS = 200,
+    COUNTS_BYTES_MAX = 1 << 20
+};
 
 typedef struct inspection {
     const text_tokenizer *tokenizer; /* may be NULL */
@@ -71,9 +77,13 @@ static atom_status inspect_split(inspection *in, const char *dir, text_split spl
     text_shards *s = NULL;
     uint32_t vocab = in->tokenizer ? text_tokenizer_vocab(in->tokenizer) : TEXT_VOCAB_MAX;
     int32_t *chunk = atom_alloc(CHUNK_TOKENS, sizeof *chunk);
-    if (!chunk)
-        return atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * sizeof *chunk);
+    uint8_t *marks = atom_alloc(CHUNK_TOKENS, 1);
+    if (!chunk || !marks) {
+        st = atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * (sizeof *chunk + 1));
+        goto fail;
+    }
     ATOM_TRY(text_shards_open(dir, split, vocab, &s));
+    in->out->masked = in->out->masked || text_shards_masked(s);
     counts->tokens = text_shards_tokens(s);
     counts->shards = text_shards_count(s);
     in->out->token_bytes = text_shards_token_bytes(s);
@@ -82,12 +92,42 @@ static atom_status inspect_split(inspection *in, const char *dir, text_split spl
         uint32_t n = left < CHUNK_TOKENS ? (uint32_t)left : CHUNK_TOKENS;
         ATOM_TRY(text_shards_read(s, at, n, chunk));
         count_tokens(in, chunk, n, counts);
+        text_shards_marks(s, at, n, marks);
+        for (uint32_t i = 0; i < n; i++)
+            in->out->targets += marks[i];
         if (at == 0 && split == TEXT_TRAIN && in->tokenizer)
             ATOM_TRY(preview(in->tokenizer, chunk, n, in->out->preview, sizeof in->out->preview));
     }
 fail:
     text_shards_close(&s);
     atom_free(chunk);
+    atom_free(marks);
+    return st;
+}
+
+/* The count of documents in dataset.json, if it is of these shards. */
+static void trust_counts(const json_t *root, const char *split, text_part_counts *counts)
+{
+    const json_t *part = json_object_get(root, split);
+    json_int_t documents = json_integer_value(json_object_get(part, "documents"));
+    if (documents > 0 && (uint64_t)documents <= counts->tokens &&
+        json_integer_value(json_object_get(part, "tokens")) == (json_int_t)counts->tokens)
+        counts->documents = (uint64_t)documents;
+}
+
+static atom_status read_counts(const char *dir, text_summary *made)
+{
+    char *path = atom_path_join(dir, "dataset.json"), *data = NULL;
+    uint64_t bytes = 0;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
+    if (path && atom_path_exists(path))
+        st = atom_file_read(path, COUNTS_BYTES_MAX, &data, &bytes);
+    json_t *root = data ? json_loadb(data, (size_t)bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    trust_counts(root, "train", &made->train);
+    trust_counts(root, "val", &made->val);
+    json_decref(root);
+    atom_free(data);
+    atom_free(path);
     return st;
 }
 
@@ -110,6 +150,7 @@ atom_status text_inspect(const char *dir, text_summary *out)
     if (text_shards_exist(dir, TEXT_VAL))
         ATOM_TRY(inspect_split(&in, dir, TEXT_VAL, &made.val));
     ATOM_TRY(inspect_split(&in, dir, TEXT_TRAIN, &made.train));
+    ATOM_TRY(read_counts(dir, &made));
     if (in.text_tokens)
         made.bytes_per_token = (double)in.text_bytes / (double)in.text_tokens;
     *out = made;

@@ -86,12 +86,16 @@ typedef struct text_summary {
     uint32_t end_of_text;   /* its id; 0 if there is no tokenizer */
     uint32_t token_bytes;   /* 2 or 4 */
     uint32_t id_max;        /* largest id in the shards */
+    uint64_t targets;       /* tokens that count, of both splits: all without masks */
+    bool masked;            /* is there a mask? */
     const char *tokenizer;  /* "bytes", "bpe", or "none" */
     double bytes_per_token; /* of text, over all of the data; 0 without a tokenizer */
     char preview[1024];     /* first 200 characters of train, decoded; valid UTF-8 */
 } text_summary;
 
-/* Reads every token of the directory (checks all ids). Errors as text_shards_open. */
+/* Reads every token of the directory (checks all ids and masks). Documents are counted by their
+ * start tokens; what dataset.json says goes before that where it has the same tokens, because in
+ * chats such a token may also end an answer. Errors as text_shards_open. */
 ATOM_MUST atom_status text_inspect(const char *dir, text_summary *out);
 
 #endif

@@ -56,6 +56,12 @@ class Chat(tool.Case):
         self.assertEqual(everything["train"], made["train"])
         self.assertFalse(os.path.exists(self.path("everything", "train_000000.mask")))
 
+        for folder, prepared in (("answers", made), ("everything", everything)):
+            seen = self.ok("data", "inspect", folder, "--json").json()
+            self.assertEqual(seen["targets"], prepared["targets"])
+            self.assertEqual(seen["masked"], folder == "answers")
+            self.assertEqual(seen["train"]["documents"] + seen["val"]["documents"], 400)
+
         self.train("answers", "run", "--max-steps", 20)
         first = self.losses("run")
         self.assertEqual(len(first), 20)
