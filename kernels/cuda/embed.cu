@@ -1,9 +1,10 @@
 /*
- * Owns the embedding. Forward: one pack per thread. Backward of wte: a block owns a range of tokens
- * and a tile of columns; it goes through the positions in segments, each warp collects its share of
- * the positions whose token is in the range, in ascending order, and then a warp per token adds its
- * rows in that order. So every row has one writer and one order, without atomics and without a
- * sort. Token ids are in range: whoever reads the data refuses others.
+ * Owns the embedding. Forward: one pack per thread; without wpe, no positions. Backward of wte: a
+ * block owns a range of tokens and a tile of columns; it goes through the positions in segments,
+ * each warp collects its share of the positions whose token is in the range, in ascending order,
+ * and then a warp per token adds its rows in that order. So every row has one writer and one order,
+ * without atomics and without a sort. Token ids are in range: whoever reads the data refuses
+ * others.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"
@@ -20,10 +21,12 @@ __global__ void __launch_bounds__(THREADS) embed_fwd(A *x, const int32_t *tokens
     int64_t n = pack / packs, c = pack % packs * W;
     float word[W], place[W];
     krn_load_w<A, W>(wte + (int64_t)tokens[n] * C + c, word);
-    krn_load_w<A, W>(wpe + n % T * C + c, place);
+    if (wpe) {
+        krn_load_w<A, W>(wpe + n % T * C + c, place);
 #pragma unroll
-    for (int i = 0; i < W; i++)
-        word[i] += place[i];
+        for (int i = 0; i < W; i++)
+            word[i] += place[i];
+    }
     krn_store_w<A, W>(x + n * C + c, word);
 }
 

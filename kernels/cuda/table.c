@@ -116,7 +116,7 @@ void krn_cuda_table_fill(krn_table *table, atom_dtype dtype, const char *backend
                          .dtype = dtype,
                          .isa = isa,
                          .copy = krn_cuda_copy,
-                         .can = KRN_CAN_GROUPED};
+                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES};
     if (dtype == ATOM_F32)
         fill_f32(table);
     else

@@ -18,6 +18,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_embed, {2, 2100, 3, 5}},
     {ATOM_OP_embed, {2, 5, 7, 11, 1}}, /* a fifth dim: without wpe */
     {ATOM_OP_embed, {3, 17, 33, 50, 1}},
+    {ATOM_OP_embed, {2, 9, 64, 11, 1}},
     {ATOM_OP_dropout, {1}},
     {ATOM_OP_dropout, {13}},
     {ATOM_OP_dropout, {1024}},
@@ -106,6 +107,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_swiglu, {3, 7}},
     {ATOM_OP_swiglu, {37, 129}},
     {ATOM_OP_swiglu, {130, 96}},
+    {ATOM_OP_swiglu, {3, 4104}},
 };
 
 const op_shape *op_shapes(size_t *n)
