@@ -43,9 +43,9 @@ typedef struct graph_config {
 } graph_config;
 
 /* NULL-terminated names, in order: gpt2-124m ... gpt2-1558m, gpt3-125m ... gpt3-175b (ATOM Table
- * II). */
+ * II), then published sizes of the other families. */
 const char *const *graph_preset_names(void);
-/* ATOM_E_USAGE with a suggestion for unknown names. Dropouts are 0 in presets; V is 50257. */
+/* ATOM_E_USAGE with a suggestion for unknown names. Dropouts are 0 in presets. */
 ATOM_MUST atom_status graph_preset_get(const char *name, graph_config *config);
 
 /* "llama": model_type of config.json. */

@@ -65,6 +65,30 @@ static void counts_of_published_models(void **state)
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
 
+static void presets_are_the_published_models(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint64_t params;
+    } want[] = {
+        {"smollm2-135m", 134515008},  {"smollm2-360m", 361821120},  {"smollm2-1.7b", 1711376384},
+        {"llama-2-7b", 6738415616},   {"llama-3.2-1b", 1235814400}, {"llama-3.2-3b", 3212749824},
+        {"llama-3.1-8b", 8030261248}, {"mistral-7b", 7248023552},   {"qwen2.5-0.5b", 494032768},
+        {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
+        {"qwen3-0.6b", 596049920},    {"qwen3-1.7b", 1720574976},   {"qwen3-8b", 8190735360},
+    };
+    const char *const *names = graph_preset_names() + 12; /* behind the GPTs */
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        graph_config c;
+        assert_string_equal(names[i], want[i].name);
+        assert_int_equal(graph_preset_get(want[i].name, &c), ATOM_OK);
+        assert_int_equal(graph_model_check(&c), ATOM_OK);
+        assert_int_equal(graph_model_params(&c), want[i].params);
+    }
+    assert_null(names[sizeof want / sizeof *want]);
+}
+
 static void order_and_names(void **state)
 {
     (void)state;
@@ -130,6 +154,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_of_published_models),
+        cmocka_unit_test(presets_are_the_published_models),
         cmocka_unit_test(order_and_names),
         cmocka_unit_test(says_what_is_wrong),
     };
