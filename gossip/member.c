@@ -170,14 +170,17 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     if (d->dead != ATOM_OK)
         return;
     d->stepping = true;
-    bool begun = d->agree.round.ballot != 0;
+    uint32_t ballot = d->agree.round.ballot, attempt = d->agree.round.begin.attempt;
     event->now_ns = gsp_driver_now(d);
     event->samples = d->samples;
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
     d->stepping = false;
-    if (!begun && d->agree.round.ballot != 0)
+    if (d->agree.round.ballot > ballot) {
         d->status.begun_ns = atom_clock_ns() - d->freezing.began_ns;
+        d->begun = true;
+    }
+    d->begun |= d->agree.round.begin.attempt > attempt; /* new owners */
     bool moved = !gsp_hash_equal(&d->lineage, &d->agree.lineage);
     if (!moved && d->version == d->agree.certified)
         return;
@@ -273,6 +276,19 @@ static void on_net(gsp_driver *d, const gsp_net_event *e)
     }
 }
 
+/* A round begins: nobody waits for contributions of members whose links ended before it did. */
+static void tell_gone(gsp_driver *d)
+{
+    const gsp_roster roster = *gsp_agree_roster(&d->agree);
+    d->begun = false;
+    for (uint32_t i = 0; i < roster.n && d->version == d->agree.certified; i++) {
+        gsp_event event = {.kind = GSP_ON_DOWN, .peer = roster.member[i].key};
+        if (gsp_key_compare(&event.peer, &d->agree.self.key) != 0 &&
+            !gsp_friend_find(d, &event.peer))
+            gsp_driver_step(d, &event);
+    }
+}
+
 static void tick(gsp_driver *d)
 {
     gsp_event event = {.kind = GSP_ON_TICK};
@@ -283,6 +299,8 @@ atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
 {
     if (d->dead == ATOM_OK && gsp_driver_now(d) >= gsp_agree_deadline(&d->agree))
         tick(d);
+    if (d->begun)
+        tell_gone(d);
     bool more = gsp_driver_work(d);
     more |= gsp_driver_pump(d);
     uint64_t now = gsp_driver_now(d), until = gsp_agree_deadline(&d->agree);

@@ -87,7 +87,7 @@ struct gsp_driver {
     uint64_t samples, tokens;
     atom_status dead; /* why, else ATOM_OK */
     char why[256];
-    bool stepping, applying;
+    bool stepping, applying, begun; /* begun: a BEGIN came since the last turn */
     uint32_t apply_next;
     uint64_t version; /* certified, as the stores below know it */
     gsp_hash lineage;
