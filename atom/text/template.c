@@ -196,6 +196,20 @@ static atom_status read_file(const char *dir, const char *name, char **text, uin
     return st;
 }
 
+/* A template, or a list of {name, template} with one that is the default. */
+static const char *default_template(const json_t *value)
+{
+    const json_t *entry;
+    size_t i;
+    json_array_foreach(value, i, entry)
+    {
+        const char *name = json_string_value(json_object_get(entry, "name"));
+        if (name && strcmp(name, "default") == 0)
+            return json_string_value(json_object_get(entry, "template"));
+    }
+    return json_string_value(value);
+}
+
 static atom_status look_beside(const char *dir, size_t *out)
 {
     atom_status st = ATOM_OK;
@@ -208,7 +222,12 @@ static atom_status look_beside(const char *dir, size_t *out)
         goto fail;
     ATOM_TRY(read_file(dir, "tokenizer_config.json", &config, &bytes));
     root = config ? json_loadb(config, (size_t)bytes, 0, NULL) : NULL;
-    *out = recognise(json_string_value(json_object_get(root, "chat_template")));
+    if (config && !root)
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s: its tokenizer_config.json is not JSON; copy the model again, or say "
+                       "which --template",
+                       dir);
+    *out = recognise(default_template(json_object_get(root, "chat_template")));
 fail:
     json_decref(root);
     atom_free(jinja);

@@ -7,6 +7,7 @@
 #include "atom/text/prepare.h"
 #include "atom/text/shard.h"
 #include "atom/text/template.h"
+#include "tests/lib/count_jansson.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>
@@ -280,6 +281,9 @@ static void beside_the_tokenizer(void **state)
     (void)state;
     static const char config[] =
         "{\"chat_template\": \"{% for m in messages %}{{ '[INST] ' + m['content'] }}\"}";
+    static const char list[] =
+        "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"<|im_start|>\"}, "
+        "{\"name\": \"default\", \"template\": \"[INST]\"}]}";
     scratch s;
     scratch_open(&s);
     text_tokenizer *t = with_special(&s, NULL, 0);
@@ -290,10 +294,18 @@ static void beside_the_tokenizer(void **state)
     scratch_write(&s, "tokenizer_config.json", config, sizeof config - 1);
     must(text_template_open(t, s.dir, &request, &tpl));
     assert_string_equal(text_template_name(tpl), "mistral");
+    text_template_close(&tpl);
+    scratch_write(&s, "tokenizer_config.json", list, sizeof list - 1);
+    must(text_template_open(t, s.dir, &request, &tpl));
+    assert_string_equal(text_template_name(tpl), "mistral");
     assert_string_equal(render(t, tpl, chat + 3, 2), "[INST] more [/INST] «no<|endoftext|>»");
     must(text_encoder_open(t, &e));
     assert_int_equal(text_template_render(tpl, e, chat + 2, 2, &m), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "message 1 is of the assistant"));
+    text_template_close(&tpl);
+    scratch_write(&s, "tokenizer_config.json", list, sizeof list - 3);
+    assert_int_equal(text_template_open(t, s.dir, &request, &tpl), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "not JSON"));
     text_marked_fini(&m);
     text_encoder_close(&e);
     text_template_close(&tpl);
@@ -456,6 +468,51 @@ static void prepare_chats(void **state)
     scratch_close(&s);
 }
 
+/* Fails at every allocation in turn: an error, nothing lost, nothing kept. */
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    static const char lines[] =
+        "{\"instruction\": \"i\", \"input\": \"x\", \"output\": \"two\"}\n{\"text\": \"t\"}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"a\"}]}\n";
+    scratch s;
+    scratch_open(&s);
+    char in[700], out[700];
+    snprintf(in, sizeof in, "%s", scratch_write(&s, "a.jsonl", lines, sizeof lines - 1));
+    snprintf(out, sizeof out, "%s", scratch_path(&s, "d"));
+    const char *inputs[] = {in};
+    bool done = false;
+    for (uint64_t k = 1; !done; k += 1 + k / 16) {
+        uint64_t before = atom_mem_read().live_blocks;
+        text_prepare_options o = {.inputs = inputs,
+                                  .inputs_n = 1,
+                                  .tokenizer = "bytes",
+                                  .output_dir = out,
+                                  .val_fraction = 0.3,
+                                  .force = true};
+        atom_mem_fail_after(k);
+        atom_status st = text_prepare(&o, NULL);
+        atom_mem_fail_after(0);
+        done = st == ATOM_OK;
+        /* jansson's lexer takes want of memory for a wrong token */
+        if (!done && st != ATOM_E_RESOURCE && st != ATOM_E_FORMAT)
+            fail_msg("%llu: %s", (unsigned long long)k, atom_fail_message());
+        assert_int_equal(atom_mem_read().live_blocks, before);
+    }
+    text_shards *shards = NULL;
+    for (uint64_t k = 1, st = ATOM_E_RESOURCE; st != ATOM_OK; k++) {
+        uint64_t before = atom_mem_read().live_blocks;
+        atom_mem_fail_after(k);
+        st = text_shards_open(out, TEXT_TRAIN, 257, &shards);
+        atom_mem_fail_after(0);
+        assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
+        assert_true(st == ATOM_OK || atom_mem_read().live_blocks == before);
+    }
+    text_shards_close(&shards);
+    scratch_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -466,7 +523,9 @@ int main(void)
         cmocka_unit_test(masks_are_checked),
         cmocka_unit_test(masked_windows),
         cmocka_unit_test(prepare_chats),
+        cmocka_unit_test(survives_want_of_memory),
     };
+    count_jansson();
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0); /* fsync is slow elsewhere */
     return cmocka_run_group_tests(tests, NULL, NULL);
