@@ -10,7 +10,8 @@ static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 
 typedef struct generate_values {
     char *model;
-    char *prompt;
+    char *prompt, *system;
+    bool chat;
     int64_t max_tokens;
     double temperature;
     int64_t top_k;
@@ -41,6 +42,15 @@ static const opt_spec specs[] = {
      .value = "TEXT",
      .letter = 'p',
      .help = "What to continue. Empty: the start of a document."},
+    {.name = "chat",
+     .type = OPT_FLAG,
+     AT(chat),
+     .help = "The prompt is a message; the model answers it, by its own chat template."},
+    {.name = "system",
+     .type = OPT_TEXT,
+     AT(system),
+     .value = "TEXT",
+     .help = "With --chat: the system's message."},
     {.name = "max_tokens",
      .type = OPT_INT,
      AT(max_tokens),
@@ -115,7 +125,8 @@ static const opt_command options = {
     .name = "generate",
     .summary = "let a saved model write",
     .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
-                "200\n",
+                "200\n"
+                "atom generate --model run/checkpoint-100 --chat --prompt 'Name three fruits.'\n",
     OPT_TABLE(specs, generate_values),
 };
 
@@ -134,6 +145,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const train_generate_request request = {
         .model = v->model,
         .prompt = v->prompt,
+        .chat = v->chat,
+        .system = v->system,
         .max_tokens = v->max_tokens,
         .temperature = v->temperature,
         .top_k = v->top_k,
@@ -145,7 +158,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .stop_at_end = !v->ignore_end,
         .emit = v->json ? NULL : emit,
     };
-    if (!v->json)
+    if (!v->json && !v->chat)
         cli_print("%s", v->prompt);
     atom_status st = train_generate(&request, &result);
     if (st != ATOM_OK)

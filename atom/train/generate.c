@@ -7,6 +7,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/text/template.h"
 #include "atom/text/tokenizer.h"
 #include "atom/text/utf8.h"
 #include "atom/train/decode.h"
@@ -23,6 +24,7 @@ typedef struct writer {
     uint64_t params_bytes;
     train_decoder *decoder;
     text_ids seen; /* prompt, then what was made */
+    uint32_t stop; /* ends an answer; else the end-of-text token */
     int32_t *feed; /* i32[positions] */
     uint8_t *may;  /* u8[V]: ids that the tokenizer knows */
     train_candidate *candidates;
@@ -114,13 +116,58 @@ fail:
     return st;
 }
 
-static atom_status encode_prompt(writer *w)
+static atom_status remember(writer *w, uint32_t token)
+{
+    if (w->seen.n == w->seen.capacity) {
+        atom_status st =
+            atom_grow((void **)&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids);
+        if (st != ATOM_OK)
+            return st;
+    }
+    w->seen.ids[w->seen.n++] = token;
+    return ATOM_OK;
+}
+
+static atom_status encode_text(writer *w, text_encoder *encoder)
 {
     const char *prompt = w->request->prompt ? w->request->prompt : "";
+    return text_encode(encoder, prompt, strlen(prompt), &w->seen, NULL);
+}
+
+/* A chat with an answer of no text yet: what comes before the answer's first token is the prompt,
+ * and that token is what ends an answer. */
+static atom_status encode_chat(writer *w, text_encoder *encoder)
+{
+    const train_generate_request *r = w->request;
+    const text_template_request by_model = {0};
+    text_template *template = NULL;
+    text_marked chat = {0};
+    text_message messages[3];
+    size_t n = 0, i = 0;
+    atom_status st;
+    if (r->system)
+        messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
+    messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
+    messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
+    ATOM_TRY(text_template_open(w->tokenizer, w->bench->model.dir, &by_model, &template));
+    ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
+    ATOM_TRY(remember(w, text_tokenizer_start(w->tokenizer)));
+    for (; i < chat.ids.n && !chat.marks[i]; i++)
+        ATOM_TRY(remember(w, chat.ids.ids[i]));
+    w->stop = i < chat.ids.n ? chat.ids.ids[i] : w->stop;
+fail:
+    text_marked_fini(&chat);
+    text_template_close(&template);
+    return st;
+}
+
+static atom_status encode_prompt(writer *w)
+{
     text_encoder *encoder = NULL;
     atom_status st;
+    w->stop = text_tokenizer_end(w->tokenizer);
     ATOM_TRY(text_encoder_open(w->tokenizer, &encoder));
-    ATOM_TRY(text_encode(encoder, prompt, strlen(prompt), &w->seen, NULL));
+    st = w->request->chat ? encode_chat(w, encoder) : encode_text(w, encoder);
 fail:
     text_encoder_close(&encoder);
     return st == ATOM_OK ? st : atom_fail_in(st, "prompt: ");
@@ -139,7 +186,7 @@ static atom_status open_scratch(writer *w)
         (void)text_tokenizer_piece(w->tokenizer, (uint32_t)i, &bytes);
         w->may[i] = bytes > 0;
     }
-    w->may[text_tokenizer_end(w->tokenizer)] = 1;
+    w->may[text_tokenizer_end(w->tokenizer)] = w->may[w->stop] = 1;
     return ATOM_OK;
 }
 
@@ -259,18 +306,6 @@ static atom_status write_token(writer *w, uint32_t token)
 
 /* --- the loop --------------------------------------------------------------------------------- */
 
-static atom_status remember(writer *w, uint32_t token)
-{
-    if (w->seen.n == w->seen.capacity) {
-        atom_status st =
-            atom_grow((void **)&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids);
-        if (st != ATOM_OK)
-            return st;
-    }
-    w->seen.ids[w->seen.n++] = token;
-    return ATOM_OK;
-}
-
 /* Feeds the last n tokens that were seen. */
 static atom_status feed_last(writer *w, size_t n)
 {
@@ -321,7 +356,7 @@ static atom_status write_text(writer *w, int64_t *made)
         ATOM_TRY(train_sample(&how, train_decoder_logits(w->decoder), w->may, w->V, w->candidates,
                               u, &token));
         (*made)++;
-        if ((uint32_t)token == end && r->stop_at_end)
+        if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
             break;
         ATOM_TRY(write_token(w, (uint32_t)token));
         ATOM_TRY(remember(w, (uint32_t)token));

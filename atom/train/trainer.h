@@ -154,6 +154,8 @@ ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_ev
 
 typedef struct train_generate_request {
     const char *model, *prompt;
+    bool chat;          /* prompt is a user's message; the model answers by its chat template */
+    const char *system; /* with chat: the system's message; NULL: none */
     int64_t max_tokens;
     double temperature; /* 0: greedy */
     int64_t top_k;      /* 0: all */

@@ -98,6 +98,20 @@ class Chat(tool.Case):
         self.write("answers/train_000000.mask", bytes(mask))
         self.fails(3, "train", "--model", self.config, "--data", "answers", "-o", "run", says="train_000000.mask")
 
+    def test_a_trained_model_answers(self):
+        """The model's own template makes the prompt, and its answer ends where answers end."""
+        config = self.write("long.json", json.dumps(dict(CONFIG, n_positions=96)))
+        self.ok("data", "prepare", "-i", self.input, "-o", "plain")
+        self.ok("train", "--model", config, "--data", "plain", "-o", "chat", "--preset", "sft", "--lr", 1e-2, "--dtype",
+                "fp32", "--micro-batch-size", 4, "--gradient-accumulation-steps", 2, "--sequence-len", 80,
+                "--eval-steps", 0, "--max-steps", 160)
+        model = self.path("chat", "checkpoint-160")
+        said = self.ok("generate", "--model", model, "--chat", "--prompt", "qwertz", "--temperature", 0, "--max-tokens", 20,
+                       "--json").json()
+        self.assertEqual(said["text"], ANSWER)
+        self.assertEqual(said["tokens"], len(ANSWER) + 1)
+        self.assertGreater(said["prompt_tokens"], len("qwertz") + 10)
+
 
 if __name__ == "__main__":
     tool.main()
