@@ -103,6 +103,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_rope, {2, 67, 3, 34, 1, 61}},
     {ATOM_OP_rope, {1, 130, 4, 64, 2}},
     {ATOM_OP_rope, {1, 3, 2, 128, 2, 1000}},
+    {ATOM_OP_rope, {2, 2, 1, 528, 1, 131000}},
     {ATOM_OP_swiglu, {1, 1}},
     {ATOM_OP_swiglu, {3, 7}},
     {ATOM_OP_swiglu, {37, 129}},
