@@ -25,6 +25,8 @@ extern "C" {
 
 /* Scratch bytes per file: a pure function of direction, dims and dtype. Ops without one need 0. */
 uint64_t krn_cuda_layernorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
+uint64_t krn_cuda_rmsnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
+uint64_t krn_cuda_headnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX]);
 uint64_t krn_cuda_attention_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act);
 uint64_t krn_cuda_classifier_workspace(int backward, const int64_t dim[KRN_DIM_MAX],
                                        atom_dtype act);

@@ -1,0 +1,527 @@
+/*
+ * Owns rmsnorm and headnorm and their backward. One idea: two layouts of the same rows. Wide rows
+ * (rmsnorm) take a block each, as layernorm's do (norm.cu): packs of 16 bytes wait in registers
+ * between the sum and its use. Heads take a group of lanes, a pack per lane, and a block goes
+ * through the heads of a token; v passes. In backward a block goes through a fixed share of tokens,
+ * keeps the sums of its columns of dw in registers and leaves one part (finish.cuh). What is not
+ * made of whole packs, or too wide, goes element by element, a block per row of either op. Refuses
+ * atomics.
+ */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/finish.cuh"
+
+enum { THREADS_MAX = 512, HEAD_THREADS = 256, PARTS_MAX = 512 };
+
+/* Sizes and places of either op; rmsnorm: one head of all channels per token, and no values. */
+struct rms_job {
+    const void *x, *dy;
+    const void *w, *wk; /* of q and of k; never indexed, so that all stays in parameters */
+    void *y, *dx;       /* dx may be NULL */
+    float *rstd;
+    float *parts; /* [blocks][weights][C] */
+    int64_t N, C, rows;
+    int q_heads, heads, all; /* with wq; normed; of a token */
+    int weights;
+    int lanes; /* of a head: 1, 2, 4, .. 32 */
+    float eps;
+};
+
+static __device__ __forceinline__ float rstd_of(float sum, float C, float eps)
+{
+    return krn_div(1.0f, krn_sqrt(krn_div(sum, C) + eps));
+}
+
+/* ---- rows over blocks: thread i has packs i, i + threads, ... ---- */
+
+template <typename A, int W, int PACKS>
+__global__ void __launch_bounds__(THREADS_MAX) row_fwd(rms_job job)
+{
+    KRN_SHARED(float, scratch, 32);
+    int packs = (int)(job.C / W), threads = (int)blockDim.x;
+    const A *x = (const A *)job.x + (int64_t)blockIdx.x * job.C;
+    A *y = (A *)job.y + (int64_t)blockIdx.x * job.C;
+    float v[PACKS][W], sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        int at = p * threads + (int)threadIdx.x;
+        if (at < packs) {
+            krn_load_pack(x + (int64_t)at * W, v[p]);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                sum = krn_fma(v[p][i], v[p][i], sum);
+        }
+    }
+    float rstd = rstd_of(krn_block_sum(sum, scratch), (float)job.C, job.eps);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        int at = p * threads + (int)threadIdx.x;
+        if (at < packs) {
+            float scale[W];
+            krn_load_pack((const A *)job.w + (int64_t)at * W, scale);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                v[p][i] = v[p][i] * rstd * scale[i];
+            krn_store_pack(y + (int64_t)at * W, v[p]);
+        }
+    }
+    if (threadIdx.x == 0)
+        job.rstd[blockIdx.x] = rstd;
+}
+
+/* One pack's share of dw and of the sum of d z; d = dy w, z = x rstd. */
+template <typename A, int W>
+static __device__ __forceinline__ float gather(float dw[W], uint4 xs, uint4 dys, const A *w,
+                                               float rstd, float sum)
+{
+    float v[W], d[W], scale[W];
+    krn_unpack(xs, w, v);
+    krn_unpack(dys, w, d);
+    krn_load_pack(w, scale);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        float z = v[i] * rstd;
+        dw[i] = krn_fma(d[i], z, dw[i]);
+        sum = krn_fma(d[i] * scale[i], z, sum);
+    }
+    return sum;
+}
+
+/* dx = rstd (d - z mean(d z)) of one pack. */
+template <typename A, int W, bool ADD>
+static __device__ __forceinline__ void put_dx(A *to, uint4 xs, uint4 dys, const A *w, float rstd,
+                                              float mean)
+{
+    float v[W], d[W], scale[W], old[W];
+    krn_unpack(xs, w, v);
+    krn_unpack(dys, w, d);
+    krn_load_pack(w, scale);
+    if constexpr (ADD)
+        krn_load_pack(to, old);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        float inner = krn_fma(-(v[i] * rstd), mean, d[i] * scale[i]);
+        d[i] = ADD ? krn_fma(rstd, inner, old[i]) : rstd * inner;
+    }
+    krn_store_pack(to, d);
+}
+
+template <typename A, int W, int PACKS, bool ADD>
+__global__ void __launch_bounds__(THREADS_MAX) row_bwd(rms_job job)
+{
+    KRN_SHARED(float, scratch, 64);
+    int packs = (int)(job.C / W), threads = (int)blockDim.x;
+    const A *x = (const A *)job.x, *dy = (const A *)job.dy, *w = (const A *)job.w;
+    float dw[PACKS][W];
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            dw[p][i] = 0.0f;
+    }
+    int64_t first = (int64_t)blockIdx.x * job.rows;
+    int64_t end = first + job.rows < job.N ? first + job.rows : job.N;
+    for (int64_t n = first; n < end; n++) {
+        float rstd = job.rstd[n], sum = 0.0f;
+        uint4 xs[PACKS], dys[PACKS];
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            int at = p * threads + (int)threadIdx.x;
+            if (at < packs) {
+                xs[p] = krn_load16(x + n * job.C + (int64_t)at * W);
+                dys[p] = krn_load16(dy + n * job.C + (int64_t)at * W);
+            }
+        }
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            int at = p * threads + (int)threadIdx.x;
+            if (at < packs)
+                sum = gather<A, W>(dw[p], xs[p], dys[p], w + (int64_t)at * W, rstd, sum);
+        }
+        if (!job.dx)
+            continue;
+        float mean = krn_block_sum(sum, scratch + (n & 1) * 32) / (float)job.C;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            int at = p * threads + (int)threadIdx.x;
+            if (at < packs)
+                put_dx<A, W, ADD>((A *)job.dx + n * job.C + (int64_t)at * W, xs[p], dys[p],
+                                  w + (int64_t)at * W, rstd, mean);
+        }
+    }
+    float *part = job.parts + (int64_t)blockIdx.x * job.C;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        int at = p * threads + (int)threadIdx.x;
+        if (at < packs) {
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                part[(int64_t)at * W + i] = dw[p][i];
+        }
+    }
+}
+
+/* ---- heads over groups of lanes: lane i of a group has pack i ---- */
+
+/* The same sum in all lanes of a group; order: halves of the group. */
+static __device__ __forceinline__ float group_sum(float x, int lanes)
+{
+    for (int away = lanes >> 1; away; away >>= 1)
+        x += krn_shuffle_xor(x, away);
+    return x;
+}
+
+template <typename A, int W> __global__ void __launch_bounds__(HEAD_THREADS) head_fwd(rms_job job)
+{
+    int groups = (int)blockDim.x / job.lanes, group = (int)threadIdx.x / job.lanes;
+    int at = ((int)threadIdx.x & (job.lanes - 1)) * W, D = (int)job.C;
+    int64_t token = (int64_t)blockIdx.x * job.all * D;
+    for (int base = 0; base < job.all; base += groups) {
+        int head = base + group;
+        bool mine = head < job.all && at < D;
+        int64_t place = token + (int64_t)head * D + at;
+        float v[W], scale[W], sum = 0.0f;
+        if (mine) {
+            krn_load_pack((const A *)job.x + place, v);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                sum = krn_fma(v[i], v[i], sum);
+        }
+        float rstd = rstd_of(group_sum(sum, job.lanes), (float)D, job.eps);
+        if (!mine)
+            continue;
+        if (head < job.heads) {
+            krn_load_pack((const A *)(head < job.q_heads ? job.w : job.wk) + at, scale);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                v[i] = v[i] * rstd * scale[i];
+            if (at == 0)
+                job.rstd[(int64_t)blockIdx.x * job.heads + head] = rstd;
+        }
+        krn_store_pack((A *)job.y + place, v);
+    }
+}
+
+/* dx of v: dy. */
+template <typename A, int W, bool ADD>
+static __device__ __forceinline__ void pass_pack(A *to, const A *from)
+{
+    float d[W], old[W];
+    krn_load_pack(from, d);
+    if constexpr (ADD) {
+        krn_load_pack(to, old);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            d[i] += old[i];
+    }
+    krn_store_pack(to, d);
+}
+
+/* Adds up what the groups of a warp have, then writes the sums of the warps, in ascending order. */
+template <int W>
+static __device__ __forceinline__ void leave_part(float *part, float dw[2][W], float *fold,
+                                                  int lanes, int D)
+{
+    int at = ((int)threadIdx.x & (lanes - 1)) * W;
+#pragma unroll
+    for (int which = 0; which < 2; which++) {
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            for (int away = 16; away >= lanes; away >>= 1)
+                dw[which][i] += krn_shuffle_xor(dw[which][i], away);
+            if (krn_lane() < lanes && at < D)
+                fold[(krn_warp() * 2 + which) * D + at + i] = dw[which][i];
+        }
+    }
+    krn_sync();
+    for (int c = (int)threadIdx.x; c < 2 * D; c += (int)blockDim.x) {
+        float sum = fold[c];
+        for (int warp = 1; warp < krn_warps(); warp++)
+            sum += fold[warp * 2 * D + c];
+        part[c] = sum;
+    }
+}
+
+template <typename A, int W, bool ADD>
+__global__ void __launch_bounds__(HEAD_THREADS) head_bwd(rms_job job)
+{
+    KRN_SHARED(float, fold, HEAD_THREADS * 2 * W); /* a lane of each warp and pack: 2 W sums */
+    int groups = (int)blockDim.x / job.lanes, group = (int)threadIdx.x / job.lanes;
+    int at = ((int)threadIdx.x & (job.lanes - 1)) * W, D = (int)job.C;
+    int heads = job.dx ? job.all : job.heads;
+    float dw[2][W];
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        dw[0][i] = dw[1][i] = 0.0f;
+    int64_t first = (int64_t)blockIdx.x * job.rows;
+    int64_t end = first + job.rows < job.N ? first + job.rows : job.N;
+    for (int64_t n = first; n < end; n++) {
+        for (int base = 0; base < heads; base += groups) {
+            int head = base + group;
+            bool mine = head < job.heads && at < D, key = head >= job.q_heads;
+            int64_t place = (n * job.all + head) * D + at;
+            const A *w = (const A *)(key ? job.wk : job.w) + at;
+            float rstd = 0.0f, sum = 0.0f;
+            uint4 xs, dys;
+            if (mine) {
+                rstd = job.rstd[n * job.heads + head];
+                xs = krn_load16((const A *)job.x + place);
+                dys = krn_load16((const A *)job.dy + place);
+                sum = key ? gather<A, W>(dw[1], xs, dys, w, rstd, sum)
+                          : gather<A, W>(dw[0], xs, dys, w, rstd, sum);
+            }
+            if (!job.dx)
+                continue;
+            float mean = group_sum(sum, job.lanes) / (float)D;
+            if (mine)
+                put_dx<A, W, ADD>((A *)job.dx + place, xs, dys, w, rstd, mean);
+            else if (head < heads && at < D)
+                pass_pack<A, W, ADD>((A *)job.dx + place, (const A *)job.dy + place);
+        }
+    }
+    leave_part<W>(job.parts + (int64_t)blockIdx.x * 2 * D, dw, fold, job.lanes, D);
+}
+
+/* ---- element by element, either op ---- */
+
+template <typename A> __global__ void __launch_bounds__(THREADS_MAX) any_fwd(rms_job job)
+{
+    KRN_SHARED(float, scratch, 64);
+    for (int head = 0; head < job.all; head++) {
+        int64_t at = ((int64_t)blockIdx.x * job.all + head) * job.C;
+        const A *x = (const A *)job.x + at, *w = (const A *)(head < job.q_heads ? job.w : job.wk);
+        A *y = (A *)job.y + at;
+        bool normed = head < job.heads;
+        float sum = 0.0f;
+        for (int64_t c = threadIdx.x; c < job.C; c += blockDim.x)
+            sum = krn_fma(krn_float(x[c]), krn_float(x[c]), sum);
+        sum = krn_block_sum(sum, scratch + (head & 1) * 32);
+        float rstd = rstd_of(sum, (float)job.C, job.eps);
+        for (int64_t c = threadIdx.x; c < job.C; c += blockDim.x)
+            krn_put(y + c, normed ? krn_float(x[c]) * rstd * krn_float(w[c]) : krn_float(x[c]));
+        if (normed && threadIdx.x == 0)
+            job.rstd[(int64_t)blockIdx.x * job.heads + head] = rstd;
+    }
+}
+
+/* Columns of dw lie in this block's part: each thread adds to its own. */
+template <typename A, bool ADD> __global__ void __launch_bounds__(THREADS_MAX) any_bwd(rms_job job)
+{
+    KRN_SHARED(float, scratch, 64);
+    float *part = job.parts + (int64_t)blockIdx.x * job.weights * job.C;
+    for (int which = 0; which < job.weights; which++) {
+        for (int64_t c = threadIdx.x; c < job.C; c += blockDim.x)
+            part[which * job.C + c] = 0.0f;
+    }
+    int64_t first = (int64_t)blockIdx.x * job.rows;
+    int64_t end = first + job.rows < job.N ? first + job.rows : job.N;
+    int turn = 0;
+    for (int64_t row = first * job.all; row < end * job.all; row++) {
+        int64_t n = row / job.all;
+        int head = (int)(row - n * job.all);
+        bool key = head >= job.q_heads, normed = head < job.heads;
+        const A *x = (const A *)job.x + row * job.C, *dy = (const A *)job.dy + row * job.C;
+        const A *w = (const A *)(key ? job.wk : job.w);
+        float rstd = normed ? job.rstd[n * job.heads + head] : 0.0f, sum = 0.0f;
+        for (int64_t c = threadIdx.x; normed && c < job.C; c += blockDim.x) {
+            float d = krn_float(dy[c]), z = krn_float(x[c]) * rstd;
+            part[key * job.C + c] = krn_fma(d, z, part[key * job.C + c]);
+            sum = krn_fma(d * krn_float(w[c]), z, sum);
+        }
+        if (!job.dx)
+            continue;
+        turn ^= 32;
+        float mean = krn_block_sum(sum, scratch + turn) / (float)job.C;
+        A *dx = (A *)job.dx + row * job.C;
+        for (int64_t c = threadIdx.x; c < job.C; c += blockDim.x) {
+            float d = krn_float(dy[c]), old = ADD ? krn_float(dx[c]) : 0.0f;
+            if (normed) {
+                d = krn_fma(-(krn_float(x[c]) * rstd), mean, d * krn_float(w[c]));
+                d = ADD ? krn_fma(rstd, d, old) : rstd * d;
+            } else if (ADD)
+                d += old;
+            krn_put(dx + c, d);
+        }
+    }
+}
+
+/* ---- from the host ---- */
+
+static int64_t rows_per_part(int64_t N)
+{
+    return (N + PARTS_MAX - 1) / PARTS_MAX;
+}
+
+static int64_t parts_of(int64_t N)
+{
+    return (N + rows_per_part(N) - 1) / rows_per_part(N);
+}
+
+uint64_t krn_cuda_rmsnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    return backward ? (uint64_t)(parts_of(dim[0]) * dim[1]) * sizeof(float) : 0;
+}
+
+uint64_t krn_cuda_headnorm_workspace(int backward, const int64_t dim[KRN_DIM_MAX])
+{
+    return backward ? (uint64_t)(parts_of(dim[0]) * 2 * dim[2]) * sizeof(float) : 0;
+}
+
+static rms_job rmsnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
+{
+    void *const *buf = args->buf;
+    rms_job job = {};
+    job.x = buf[0];
+    job.w = buf[1];
+    job.y = buf[2];
+    job.rstd = (float *)buf[3];
+    job.dy = backward ? buf[4] : nullptr;
+    job.dx = backward ? buf[5] : nullptr;
+    job.parts = (float *)cx->workspace;
+    job.N = args->dim[0];
+    job.C = args->dim[1];
+    job.rows = rows_per_part(job.N);
+    job.q_heads = job.heads = job.all = job.weights = 1;
+    job.eps = args->eps;
+    return job;
+}
+
+static rms_job headnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
+{
+    void *const *buf = args->buf;
+    int H = (int)args->dim[1], K = (int)krn_kv_heads(args->dim, 1, 3);
+    rms_job job = {};
+    job.x = buf[0];
+    job.w = buf[1];
+    job.wk = buf[2];
+    job.y = buf[3];
+    job.rstd = (float *)buf[4];
+    job.dy = backward ? buf[5] : nullptr;
+    job.dx = backward ? buf[6] : nullptr;
+    job.parts = (float *)cx->workspace;
+    job.N = args->dim[0];
+    job.C = args->dim[2];
+    job.rows = rows_per_part(job.N);
+    job.q_heads = H;
+    job.heads = H + K;
+    job.all = H + 2 * K;
+    job.weights = 2;
+    job.eps = args->eps;
+    return job;
+}
+
+/* How a wide row is laid over threads. packs 0: element by element. */
+struct shape {
+    unsigned threads;
+    int packs; /* per thread: 1, 2 or 4 */
+};
+
+static shape row_shape(int64_t C, int64_t W)
+{
+    shape s = {256, 0};
+    if (C % W != 0 || C / W > 4 * THREADS_MAX)
+        return s;
+    int64_t packs = C / W;
+    s.packs = packs <= THREADS_MAX ? 1 : packs <= 2 * THREADS_MAX ? 2 : 4;
+    s.threads = (unsigned)(((packs + s.packs - 1) / s.packs + 31) / 32 * 32);
+    return s;
+}
+
+/* Lanes of a head, 0: element by element; a block has a group for every head, or all it can. */
+static int head_lanes(int64_t D, int64_t W)
+{
+    int lanes = 1;
+    while (lanes < 32 && lanes * W < D)
+        lanes *= 2;
+    return D % W == 0 && D <= lanes * W ? lanes : 0;
+}
+
+static unsigned head_threads(const rms_job *job)
+{
+    int64_t threads = ((int64_t)job->all * job->lanes + 31) / 32 * 32;
+    return threads < HEAD_THREADS ? (unsigned)threads : (unsigned)HEAD_THREADS;
+}
+
+static unsigned any_threads(int64_t C)
+{
+    return C < 256 ? (unsigned)((C + 31) / 32 * 32) : 256u;
+}
+
+template <typename A> static void run_row_fwd(krn_ctx *cx, const krn_args *args)
+{
+    constexpr int W = krn_pack<A>::N;
+    rms_job job = rmsnorm_job(cx, args, false);
+    shape s = row_shape(job.C, W);
+    krn_launch(cx,
+               s.packs == 0   ? any_fwd<A>
+               : s.packs == 1 ? row_fwd<A, W, 1>
+               : s.packs == 2 ? row_fwd<A, W, 2>
+                              : row_fwd<A, W, 4>,
+               krn_grid(job.N), s.threads, 0, job);
+}
+
+template <typename A, bool ADD> static void run_row_bwd(krn_ctx *cx, const krn_args *args)
+{
+    constexpr int W = krn_pack<A>::N;
+    rms_job job = rmsnorm_job(cx, args, true);
+    shape s = row_shape(job.C, W);
+    krn_launch(cx,
+               s.packs == 0   ? any_bwd<A, ADD>
+               : s.packs == 1 ? row_bwd<A, W, 1, ADD>
+               : s.packs == 2 ? row_bwd<A, W, 2, ADD>
+                              : row_bwd<A, W, 4, ADD>,
+               krn_grid(parts_of(job.N)), s.threads, 0, job);
+    if (args->buf[6])
+        krn_finish(cx, (float *)args->buf[6], nullptr, job.parts, parts_of(job.N), job.C, 0);
+}
+
+template <typename A> static void run_head_fwd(krn_ctx *cx, const krn_args *args)
+{
+    constexpr int W = krn_pack<A>::N;
+    rms_job job = headnorm_job(cx, args, false);
+    job.lanes = head_lanes(job.C, W);
+    if (job.lanes)
+        krn_launch(cx, head_fwd<A, W>, krn_grid(job.N), head_threads(&job), 0, job);
+    else
+        krn_launch(cx, any_fwd<A>, krn_grid(job.N), any_threads(job.C), 0, job);
+}
+
+template <typename A, bool ADD> static void run_head_bwd(krn_ctx *cx, const krn_args *args)
+{
+    constexpr int W = krn_pack<A>::N;
+    rms_job job = headnorm_job(cx, args, true);
+    int64_t parts = parts_of(job.N);
+    job.lanes = head_lanes(job.C, W);
+    if (job.lanes)
+        krn_launch(cx, head_bwd<A, W, ADD>, krn_grid(parts), head_threads(&job), 0, job);
+    else
+        krn_launch(cx, any_bwd<A, ADD>, krn_grid(parts), any_threads(job.C), 0, job);
+    if (args->buf[7] || args->buf[8])
+        krn_finish(cx, (float *)args->buf[7], (float *)args->buf[8], job.parts, parts, 2 * job.C,
+                   job.C);
+}
+
+void krn_cuda_rmsnorm_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    (act == ATOM_F32 ? run_row_fwd<float> : run_row_fwd<krn_bf16>)(cx, args);
+}
+
+void krn_cuda_rmsnorm_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->flags & KRN_ADD_D_IN0)
+        (act == ATOM_F32 ? run_row_bwd<float, true> : run_row_bwd<krn_bf16, true>)(cx, args);
+    else
+        (act == ATOM_F32 ? run_row_bwd<float, false> : run_row_bwd<krn_bf16, false>)(cx, args);
+}
+
+void krn_cuda_headnorm_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    (act == ATOM_F32 ? run_head_fwd<float> : run_head_fwd<krn_bf16>)(cx, args);
+}
+
+void krn_cuda_headnorm_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->flags & KRN_ADD_D_IN0)
+        (act == ATOM_F32 ? run_head_bwd<float, true> : run_head_bwd<krn_bf16, true>)(cx, args);
+    else
+        (act == ATOM_F32 ? run_head_bwd<float, false> : run_head_bwd<krn_bf16, false>)(cx, args);
+}
