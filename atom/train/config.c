@@ -11,7 +11,8 @@
 
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const presets[] = {"pretrain", "sft", NULL};
-static const char *const schedulers[] = {"constant", "linear", "cosine", NULL};
+static const char *const schedulers[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const reports[] = {"none", "tensorboard", NULL};
 static const char *const recomputes[] = {"auto", "never", "always", NULL};
 static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
 static const char *const places[] = {"auto", "memory", "disk", NULL};
@@ -200,7 +201,7 @@ static const opt_spec specs[] = {
      .fallback = "cosine",
      .choices = schedulers,
      .aliases = scheduler_names,
-     .help = "Shape after warmup."},
+     .help = "Shape after warmup. wsd: stable, then decay."},
     {.name = "min_lr_ratio",
      .type = OPT_NUMBER,
      AT(min_lr_ratio),
@@ -210,7 +211,15 @@ static const opt_spec specs[] = {
      .flags = OPT_AUTO,
      .aliases = min_names,
      .help = "Where the schedule ends, as a part of learning_rate. auto: 0.1 for cosine, 0 for "
-             "linear."},
+             "linear and wsd."},
+    {.name = "decay_ratio",
+     .type = OPT_NUMBER,
+     AT(decay_ratio),
+     .fallback = "0.2",
+     .min = 0,
+     .max = 1,
+     .help = "wsd: the last part of max_steps, in which the rate falls in a line; before that it "
+             "stays, so that a run can be made longer."},
     {.name = "warmup_steps",
      .type = OPT_INT,
      AT(warmup_steps),
@@ -287,6 +296,12 @@ static const opt_spec specs[] = {
      .max = 1e9,
      .group = "Log, evaluate, save",
      .help = "Print every so many steps; metrics.jsonl has all of them."},
+    {.name = "report_to",
+     .type = OPT_CHOICE,
+     AT(report_to),
+     .fallback = "none",
+     .choices = reports,
+     .help = "tensorboard: event files in output_dir, for `tensorboard --logdir`, as well."},
     {.name = "eval_steps",
      .type = OPT_INT,
      AT(eval_steps),

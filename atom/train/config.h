@@ -11,7 +11,13 @@
 #include "atom/train/options.h"
 
 typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
-typedef enum train_scheduler { TRAIN_CONSTANT, TRAIN_LINEAR, TRAIN_COSINE } train_scheduler;
+typedef enum train_scheduler {
+    TRAIN_CONSTANT,
+    TRAIN_LINEAR,
+    TRAIN_COSINE,
+    TRAIN_WSD
+} train_scheduler;
+typedef enum train_report_to { TRAIN_REPORT_NONE, TRAIN_REPORT_TENSORBOARD } train_report_to;
 typedef enum train_recompute {
     TRAIN_RECOMPUTE_AUTO,
     TRAIN_RECOMPUTE_NEVER,
@@ -60,6 +66,7 @@ typedef struct train_config {
     double learning_rate;
     int32_t lr_scheduler; /* train_scheduler */
     double min_lr_ratio;  /* where the schedule ends; -1: 0.1 for cosine, 0 for linear */
+    double decay_ratio;   /* wsd: the last part of max_steps, in which the rate falls */
     int64_t warmup_steps; /* -1: 2 % of max_steps, 3 % with sft */
     double weight_decay, adam_beta1, adam_beta2, adam_epsilon;
     double max_grad_norm; /* 0: no clipping */
@@ -68,6 +75,7 @@ typedef struct train_config {
 
     /* log, evaluate, save */
     int64_t logging_steps;
+    int32_t report_to;  /* train_report_to */
     int64_t eval_steps; /* 0: never */
     int64_t eval_batches;
     int64_t save_steps;       /* 0: only the last step */

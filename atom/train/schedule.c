@@ -15,7 +15,18 @@ train_schedule train_schedule_make(const train_config *config)
                             .peak = config->learning_rate,
                             .end = config->learning_rate * ratio,
                             .warmup_steps = train_config_warmup(config),
-                            .max_steps = config->max_steps};
+                            .max_steps = config->max_steps,
+                            .decay_steps =
+                                llround(config->decay_ratio * (double)config->max_steps)};
+}
+
+/* How far the last decay_steps have gone at `step`, 0 .. 1. */
+static double decayed(const train_schedule *s, int64_t step)
+{
+    int64_t into = step - (s->max_steps - s->decay_steps);
+    if (into <= 0 || s->decay_steps <= 0)
+        return 0;
+    return into < s->decay_steps ? (double)into / (double)s->decay_steps : 1;
 }
 
 double train_schedule_rate(const train_schedule *s, int64_t step)
@@ -32,6 +43,8 @@ double train_schedule_rate(const train_schedule *s, int64_t step)
         return s->peak - (s->peak - s->end) * p;
     case TRAIN_COSINE:
         return s->end + (s->peak - s->end) * 0.5 * (1 + cos(M_PI * p));
+    case TRAIN_WSD:
+        return s->peak - (s->peak - s->end) * decayed(s, step);
     }
     return s->peak;
 }

@@ -6,6 +6,7 @@
  *     constant  peak
  *     linear    peak - (peak - end) * p
  *     cosine    end + (peak - end) * (1 + cos(pi p)) / 2
+ *     wsd       peak; in the last decay_steps a line to the end (Hu et al. 2024, MiniCPM)
  *
  * Pure; computed in double on the host, so equal on every device. Source: DESIGN 11, facts 5.1.
  */
@@ -17,7 +18,7 @@
 typedef struct train_schedule {
     train_scheduler kind;
     double peak, end;
-    int64_t warmup_steps, max_steps;
+    int64_t warmup_steps, max_steps, decay_steps;
 } train_schedule;
 
 /* With the "auto" values of the configuration resolved. */

@@ -34,6 +34,20 @@ static double peak_flops(const trainer *t)
     return t->bench->g->dtype == ATOM_BF16 ? d->peak_flops_bf16 : d->peak_flops_fp32;
 }
 
+static atom_status add_events(trainer *t, const train_step_metrics *m)
+{
+    const train_scalar scalars[] = {
+        {"train/loss", m->loss},
+        {"train/grad_norm", m->grad_norm},
+        {"train/learning_rate", m->learning_rate},
+        {"train/tokens_per_second", m->seconds > 0 ? (double)m->step_tokens / m->seconds : 0},
+        {"train/tokens", (double)m->tokens},
+        {"train/mfu", m->mfu},
+    };
+    uint32_t n = sizeof scalars / sizeof scalars[0] - (m->mfu < 0); /* last where it is known */
+    return t->events ? train_events_add(t->events, m->step, scalars, n) : ATOM_OK;
+}
+
 static atom_status log_step(trainer *t, const train_step_result *r, double rate)
 {
     double tokens_per_second = r->seconds > 0 ? (double)r->targets / r->seconds : 0;
@@ -59,6 +73,8 @@ static atom_status log_step(trainer *t, const train_step_result *r, double rate)
                            .mfu = mfu > 0 ? mfu : 0,
                            .tokens_seen = t->state.tokens_seen};
     atom_status st = train_metrics_step(t->metrics, &m);
+    if (st == ATOM_OK)
+        st = add_events(t, &m);
     if (st == ATOM_OK && t->hooks.report)
         t->hooks.report(t->hooks.ctx, &report);
     return st;
@@ -163,6 +179,8 @@ static atom_status evaluate(trainer *t)
                            .validation = true};
     t->summary.validation_loss = loss;
     ATOM_TRY(train_metrics_eval(t->metrics, &m));
+    if (t->events)
+        ATOM_TRY(train_events_add(t->events, m.step, &(train_scalar){"eval/loss", loss}, 1));
     if (t->hooks.report)
         t->hooks.report(t->hooks.ctx, &report);
 fail:

@@ -8,6 +8,7 @@
 #include "atom/text/dataset.h"
 #include "atom/train/checkpoint.h"
 #include "atom/train/engine.h"
+#include "atom/train/events.h"
 #include "atom/train/metrics.h"
 #include "atom/train/schedule.h"
 #include "atom/train/trainer.h"
@@ -24,6 +25,7 @@ struct trainer {
     text_shards *train, *val;
     text_sampler sampler;
     train_metrics *metrics;
+    train_events *events; /* NULL: nobody asked for TensorBoard's */
     swap_trace *trace;
     train_schedule schedule;
     train_state state;

@@ -336,6 +336,8 @@ static atom_status open_outputs(trainer *t)
         return atom_fail_memory("a path", 256);
     ATOM_TRY(atom_dir_make(t->config->output_dir));
     ATOM_TRY(train_metrics_open(path, t->state.step, &t->metrics));
+    if (t->config->report_to == TRAIN_REPORT_TENSORBOARD)
+        ATOM_TRY(train_events_open(t->config->output_dir, &t->events));
     if (t->config->trace)
         ATOM_TRY(swap_trace_open(t->config->trace, &t->trace));
 fail:
@@ -417,6 +419,7 @@ void trainer_close(trainer **t_ref)
     if (trainer_snapshot_finish(t) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     train_metrics_close(&t->metrics);
+    train_events_close(&t->events);
     train_engine_close(&t->engine);
     part_plan_close(&t->plan);
     part_profile_close(&t->profile);

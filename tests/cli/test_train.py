@@ -220,6 +220,52 @@ class Bench(TrainCase):
         self.assertIn("kept", self.ok(*args).out)
 
 
+def events(data):
+    """Steps and scalars of a TensorBoard file, by the formats' own rules and nothing of ours."""
+    def varint(at):
+        value = shift = 0
+        while True:
+            value |= (data[at] & 0x7f) << shift
+            shift, at = shift + 7, at + 1
+            if not data[at - 1] & 0x80:
+                return value, at
+
+    def fields(at, end):
+        while at < end:
+            key, at = varint(at)
+            if key & 7 == 0:
+                value, at = varint(at)
+            elif key & 7 == 2:
+                size, at = varint(at)
+                value, at = (at, at + size), at + size
+            else:
+                size = 8 if key & 7 == 1 else 4
+                value, at = struct.unpack("<d" if size == 8 else "<f", data[at:at + size])[0], at + size
+            yield key >> 3, value
+
+    def crc(part):
+        value = 0xffffffff
+        for byte in part:
+            value ^= byte
+            for _ in range(8):
+                value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+        value ^= 0xffffffff
+        return ((value >> 15 | value << 17) + 0xa282ead8) & 0xffffffff
+
+    at, out = 0, []
+    while at < len(data):
+        size, head = struct.unpack("<QI", data[at:at + 12])
+        assert head == crc(data[at:at + 8])
+        begin, end = at + 12, at + 12 + size
+        assert struct.unpack("<I", data[end:end + 4])[0] == crc(data[begin:end])
+        event = dict(fields(begin, end))
+        for _, value in fields(*event[5]) if 5 in event else ():
+            scalar = dict(fields(*value))
+            out.append((event[2], data[slice(*scalar[1])].decode(), scalar[2]))
+        at = end + 4
+    return out
+
+
 class Same(TrainCase):
     """Swapping, code, threads and crashes change nothing but time."""
 
@@ -240,6 +286,19 @@ class Same(TrainCase):
             for name in ("model.safetensors", "optimizer.safetensors"):
                 self.assertEqual(self.read(f"long{clip}", "checkpoint-4", name),
                                  self.read(f"short{clip}", "checkpoint-4", name), (clip, name))
+
+    def test_tensorboard_tells_the_same(self):
+        self.train("run", "--report-to", "tensorboard", "--eval-steps", 3, "--eval-batches", 1, "--lr-scheduler", "wsd")
+        names = [n for n in os.listdir(self.path("run")) if n.startswith("events.out.tfevents.")]
+        self.assertEqual(len(names), 1)
+        told = events(self.read("run", names[0]))
+        for line in self.metrics("run"):
+            val = line.get("split") == "val"
+            for tag, key in [("eval/loss", "loss")] if val else [("train/loss", "loss"), ("train/grad_norm", "grad_norm"),
+                                                                 ("train/learning_rate", "learning_rate")]:
+                found = [v for step, t, v in told if step == line["step"] and t == tag]
+                self.assertEqual(len(found), 1, (line, tag))
+                self.assertAlmostEqual(found[0], line[key], delta=1e-6 * max(1, abs(line[key])))
 
     def test_killed_and_resumed(self):
         steps = 40

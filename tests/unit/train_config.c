@@ -242,6 +242,13 @@ static void schedule(void **state)
     s = train_schedule_make(&c);
     assert_true(fabs(train_schedule_rate(&s, 60) - 1) < 1e-12);
     assert_true(fabs(train_schedule_rate(&s, 110)) < 1e-12);
+    c.lr_scheduler = TRAIN_WSD;
+    s = train_schedule_make(&c); /* falls from 88 to 110 */
+    assert_true(train_schedule_rate(&s, 5) == 1);
+    assert_true(train_schedule_rate(&s, 10) == 2 && train_schedule_rate(&s, 88) == 2);
+    assert_true(fabs(train_schedule_rate(&s, 99) - 1) < 1e-12);
+    assert_true(train_schedule_rate(&s, 110) == 0 && train_schedule_rate(&s, 500) == 0);
+    c.lr_scheduler = TRAIN_LINEAR;
     c.min_lr_ratio = 0.5;
     c.warmup_steps = 0;
     s = train_schedule_make(&c);
