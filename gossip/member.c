@@ -98,7 +98,7 @@ static void pull(gsp_driver *d, const gsp_action *action)
         if (owner && now - owner->bulk_ns < PATIENCE_NS)
             return;
     }
-    if (!to || (d->pulled_ns[p] && now - d->pulled_ns[p] < PATIENCE_NS))
+    if (!to || (d->pulled_ns[p] && now - d->pulled_ns[p] < PATIENCE_NS / 2))
         return;
     d->pulled_ns[p] = now;
     d->status.pulled++;
@@ -178,9 +178,9 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     d->stepping = false;
     if (d->agree.round.ballot > ballot) {
         d->status.begun_ns = atom_clock_ns() - d->freezing.began_ns;
-        d->begun = true;
+        d->changed = true;
     }
-    d->begun |= d->agree.round.begin.attempt > attempt; /* new owners */
+    d->changed |= d->agree.round.begin.attempt > attempt; /* new owners */
     bool moved = !gsp_hash_equal(&d->lineage, &d->agree.lineage);
     if (!moved && d->version == d->agree.certified)
         return;
@@ -211,6 +211,38 @@ static void on_pull(gsp_driver *d, gsp_friend *from, const gsp_message *m)
     gsp_driver_send_result(d, from, version, p->part, &p->root);
 }
 
+/* The machine hears of a part's result when its bytes are here: so a dead owner's word never stands
+ * for bytes that nobody has, and no proposal names them. */
+static bool too_early(gsp_driver *d, const gsp_message *m)
+{
+    const gsp_reduced *r = &m->as.reduced;
+    uint32_t part = r->statement.item;
+    if (m->kind != GSP_REDUCED || m->version != d->agree.certified + 1 ||
+        part >= d->config.rules.n_parts || m->ballot != d->agree.round.ballot ||
+        gsp_round_holds(&d->agree.round, part, &r->part.hash))
+        return false;
+    d->said[part] = (gsp_said){.ballot = m->ballot, .from = m->from, .reduced = *r};
+    return true;
+}
+
+void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash)
+{
+    gsp_said *said = &d->said[part];
+    gsp_message *m = &d->delayed;
+    if (said->ballot == 0 || !gsp_hash_equal(&said->reduced.part.hash, hash))
+        return;
+    memset(m, 0, gsp_message_bytes(GSP_REDUCED));
+    m->kind = GSP_REDUCED;
+    m->from = said->from;
+    m->lineage = d->agree.lineage;
+    m->version = d->agree.certified + 1;
+    m->ballot = said->ballot;
+    m->as.reduced = said->reduced;
+    said->ballot = 0;
+    gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
+    gsp_driver_step(d, &event);
+}
+
 /* True: the message is kept. */
 static bool on_message(gsp_driver *d, const gsp_net_event *e)
 {
@@ -231,6 +263,8 @@ static bool on_message(gsp_driver *d, const gsp_net_event *e)
         on_pull(d, from, m);
         return false;
     }
+    if (too_early(d, m))
+        return false;
     gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
     gsp_driver_step(d, &event);
     return false;
@@ -276,11 +310,12 @@ static void on_net(gsp_driver *d, const gsp_net_event *e)
     }
 }
 
-/* A round begins: nobody waits for contributions of members whose links ended before it did. */
+/* Nobody waits for contributions of members without a link: the machine is told again whenever a
+ * round begins, changes, or a part comes, because it forgets who is gone. */
 static void tell_gone(gsp_driver *d)
 {
     const gsp_roster roster = *gsp_agree_roster(&d->agree);
-    d->begun = false;
+    d->changed = false;
     for (uint32_t i = 0; i < roster.n && d->version == d->agree.certified; i++) {
         gsp_event event = {.kind = GSP_ON_DOWN, .peer = roster.member[i].key};
         if (gsp_key_compare(&event.peer, &d->agree.self.key) != 0 &&
@@ -299,7 +334,7 @@ atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
 {
     if (d->dead == ATOM_OK && gsp_driver_now(d) >= gsp_agree_deadline(&d->agree))
         tick(d);
-    if (d->begun)
+    if (d->changed)
         tell_gone(d);
     bool more = gsp_driver_work(d);
     more |= gsp_driver_pump(d);

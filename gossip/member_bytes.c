@@ -385,8 +385,12 @@ static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, cons
     } else {
         event.kind = GSP_ON_ARRIVED;
         event.root = b->root;
+        d->changed = true; /* perhaps the last one, but for who is gone */
     }
+    bool is_result = p->is_result;
     gsp_driver_step(d, &event);
+    if (is_result && event.version == d->agree.certified + 1)
+        gsp_driver_hear(d, event.part, &event.hash);
 }
 
 bool gsp_driver_piece(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body,
@@ -625,7 +629,7 @@ void gsp_driver_rotate(gsp_driver *d, bool next)
         } else {
             row_clear(d, d->result[0][p]);
         }
-        d->reduce[p].ballot = 0;
+        d->reduce[p].ballot = d->said[p].ballot = 0;
         d->pulled_ns[p] = d->wanted_ns[p] = 0;
     }
     d->n_reduce = 0;

@@ -77,6 +77,13 @@ typedef struct gsp_freezing {
     uint64_t began_ns;
 } gsp_freezing;
 
+/* What an owner said of a part whose bytes are not here yet. */
+typedef struct gsp_said {
+    uint32_t ballot; /* 0: nothing */
+    gsp_member from;
+    gsp_reduced reduced;
+} gsp_said;
+
 struct gsp_driver {
     gsp_member_config config;
     gsp_agree agree;
@@ -87,7 +94,7 @@ struct gsp_driver {
     uint64_t samples, tokens;
     atom_status dead; /* why, else ATOM_OK */
     char why[256];
-    bool stepping, applying, begun; /* begun: a BEGIN came since the last turn */
+    bool stepping, applying, changed; /* changed: what is waited for, since the last turn */
     uint32_t apply_next;
     uint64_t version; /* certified, as the stores below know it */
     gsp_hash lineage;
@@ -111,7 +118,8 @@ struct gsp_driver {
 
     gsp_certificate *certificate[MEMBER_CERTIFICATES]; /* by version % */
     gsp_member_status status;
-    gsp_message incoming, scratch_message;
+    gsp_said said[GSP_PARTS_MAX];
+    gsp_message incoming, delayed, scratch_message;
     uint8_t scratch_wire[GSP_WIRE_BYTES_MAX];
 };
 
@@ -119,6 +127,8 @@ struct gsp_driver {
 uint64_t gsp_driver_now(const gsp_driver *d);
 void gsp_driver_step(gsp_driver *d, gsp_event *event);
 void gsp_driver_die(gsp_driver *d, atom_status why);
+/* The bytes of a result are here: now the machine may hear what its owner said of it. */
+void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash);
 
 /* member_bytes.c */
 uint64_t gsp_driver_part_floats(const gsp_driver *d, uint64_t version, uint32_t part,
