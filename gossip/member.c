@@ -176,6 +176,9 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
     d->stepping = false;
+    uint64_t deadline = gsp_agree_deadline(&d->agree);
+    if (event->kind == GSP_ON_TICK || deadline < d->tick_ns)
+        d->tick_ns = deadline;
     if (d->agree.round.ballot > ballot) {
         d->status.begun_ns = atom_clock_ns() - d->freezing.began_ns;
         d->changed = true;
@@ -332,13 +335,13 @@ static void tick(gsp_driver *d)
 
 atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
 {
-    if (d->dead == ATOM_OK && gsp_driver_now(d) >= gsp_agree_deadline(&d->agree))
+    if (d->dead == ATOM_OK && gsp_driver_now(d) >= d->tick_ns)
         tick(d);
     if (d->changed)
         tell_gone(d);
     bool more = gsp_driver_work(d);
     more |= gsp_driver_pump(d);
-    uint64_t now = gsp_driver_now(d), until = gsp_agree_deadline(&d->agree);
+    uint64_t now = gsp_driver_now(d), until = d->tick_ns;
     uint64_t wait = until > now ? until - now : 0;
     wait = more ? 0 : wait < timeout_ns ? wait : timeout_ns;
     for (int i = 0; i < EVENTS_PER_TURN && d->dead == ATOM_OK; i++) {

@@ -91,6 +91,7 @@ struct gsp_driver {
     gsp_results *results;
     gsp_saved saved; /* genesis and certificate of what is applied */
     uint64_t wall_ns, mono_ns;
+    uint64_t tick_ns; /* the next tick; events may bring it forward, never put it off */
     uint64_t samples, tokens;
     atom_status dead; /* why, else ATOM_OK */
     char why[256];
