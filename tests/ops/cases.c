@@ -100,7 +100,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_headnorm, {131, 4, 64, 2}},
     {ATOM_OP_headnorm, {20, 2, 128}},
     {ATOM_OP_headnorm, {9, 5, 24, 2}},
-    {ATOM_OP_headnorm, {520, 1, 8}},
+    {ATOM_OP_headnorm, {35, 1, 8}},
     {ATOM_OP_headnorm, {3, 2, 256, 1}},
     {ATOM_OP_rope, {1, 1, 1, 2}},
     {ATOM_OP_rope, {2, 5, 4, 6, 2}},
