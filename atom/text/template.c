@@ -9,6 +9,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/text/json_file.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -216,17 +217,21 @@ static atom_status look_beside(const char *dir, size_t *out)
     char *jinja = NULL, *config = NULL;
     uint64_t bytes = 0;
     json_t *root = NULL;
+    json_error_t error;
     ATOM_TRY(read_file(dir, "chat_template.jinja", &jinja, &bytes));
     *out = recognise(jinja);
     if (jinja)
         goto fail;
     ATOM_TRY(read_file(dir, "tokenizer_config.json", &config, &bytes));
-    root = config ? json_loadb(config, (size_t)bytes, 0, NULL) : NULL;
-    if (config && !root)
+    /* transformers writes model_max_length as 10^30: an integer for nobody else */
+    root = config ? json_loadb(config, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error) : NULL;
+    if (config && !root && text_json_starved(&error))
+        st = atom_fail_memory("tokenizer_config.json", (size_t)bytes);
+    else if (config && !root)
         st = atom_fail(ATOM_E_FORMAT,
-                       "%s: its tokenizer_config.json is not JSON; copy the model again, or say "
-                       "which --template",
-                       dir);
+                       "%s: its tokenizer_config.json is not JSON (line %d: %s); copy the model "
+                       "again, or say which --template",
+                       dir, error.line, error.text);
     *out = recognise(default_template(json_object_get(root, "chat_template")));
 fail:
     json_decref(root);

@@ -280,7 +280,8 @@ static void beside_the_tokenizer(void **state)
 {
     (void)state;
     static const char config[] =
-        "{\"chat_template\": \"{% for m in messages %}{{ '[INST] ' + m['content'] }}\"}";
+        "{\"model_max_length\": 1000000000000000019884624838656, "
+        "\"chat_template\": \"{% for m in messages %}{{ '[INST] ' + m['content'] }}\"}";
     static const char list[] =
         "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"<|im_start|>\"}, "
         "{\"name\": \"default\", \"template\": \"[INST]\"}]}";
