@@ -246,8 +246,14 @@ void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     gsp_driver_step(d, &event);
 }
 
+/* What is not a member's business. True: the message was taken. */
+static bool other(gsp_driver *d, gsp_net_event *e)
+{
+    return d->config.other && d->config.other(d->config.other_context, e);
+}
+
 /* True: the message is kept. */
-static bool on_message(gsp_driver *d, const gsp_net_event *e)
+static bool on_message(gsp_driver *d, gsp_net_event *e)
 {
     gsp_key key;
     gsp_message *m = &d->incoming;
@@ -255,9 +261,11 @@ static bool on_message(gsp_driver *d, const gsp_net_event *e)
     size_t body_bytes;
     memcpy(key.byte, e->key, sizeof key.byte);
     gsp_friend *from = gsp_friend_find(d, &key);
-    if (!from || !gsp_wire_decode(e->data, e->bytes, &key, m, &body, &body_bytes) ||
+    if (!from || e->bytes == 0 || *(const uint8_t *)e->data != GSP_TYPES_VERSION)
+        return other(d, e);
+    if (!gsp_wire_decode(e->data, e->bytes, &key, m, &body, &body_bytes) ||
         (m->kind == GSP_PIECE) != (e->channel == GSP_NET_BULK)) {
-        d->status.refused += from != NULL;
+        d->status.refused++;
         return false;
     }
     if (m->kind == GSP_PIECE)
@@ -273,12 +281,13 @@ static bool on_message(gsp_driver *d, const gsp_net_event *e)
     return false;
 }
 
-static void on_link(gsp_driver *d, const gsp_net_event *e)
+static void on_link(gsp_driver *d, gsp_net_event *e)
 {
+    (void)other(d, e);
     gsp_event event = {.kind = e->kind == GSP_NET_UP ? GSP_ON_UP : GSP_ON_DOWN};
     memcpy(event.peer.byte, e->key, sizeof event.peer.byte);
     if (e->kind == GSP_NET_UP && e->guest)
-        return; /* only asks to be admitted; not a member's business */
+        return; /* only asks to be admitted */
     if (e->kind == GSP_NET_UP)
         gsp_friend_up(d, &event.peer);
     else
@@ -286,7 +295,7 @@ static void on_link(gsp_driver *d, const gsp_net_event *e)
     gsp_driver_step(d, &event);
 }
 
-static void on_net(gsp_driver *d, const gsp_net_event *e)
+static void on_net(gsp_driver *d, gsp_net_event *e)
 {
     gsp_friend *f = NULL;
     gsp_key key;
@@ -307,6 +316,7 @@ static void on_net(gsp_driver *d, const gsp_net_event *e)
         break;
     case GSP_NET_REFUSED:
         atom_log(ATOM_LOG_WARN, "a peer refuses: %s", e->why);
+        (void)other(d, e);
         break;
     case GSP_NET_NOTHING:
         break;

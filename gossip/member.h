@@ -32,19 +32,50 @@
 
 enum { GSP_MEMBER_PIECE_BYTES = 512 * 1024 };
 
+typedef enum gsp_freeze {
+    GSP_FREEZE_NOTHING, /* nothing to bring to this version */
+    GSP_FREEZE_READY,   /* *x, *tokens, *samples are set */
+    GSP_FREEZE_LATER,   /* in the middle of something: asked again with every turn */
+} gsp_freeze;
+
+/*
+ * What a member averages for. All functions are called on the member's thread. The state of
+ * fragment f is n_state[f] floats, any bits, equal to the bit on all members that have applied the
+ * same version: who joins gets it from them, into files in its directory, together as large as the
+ * state, which go when it is adopted.
+ */
 typedef struct gsp_work {
     void *context;
     /*
      * The contribution to `version`: *x points to the fragment's floats, finite, which stay as they
-     * are until this version is applied or another one is frozen. False: nothing to bring.
+     * are until this version is applied or another one is frozen.
      */
-    bool (*freeze)(void *context, uint64_t version, const float **x, uint64_t *tokens,
-                   uint64_t *samples);
+    gsp_freeze (*freeze)(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples);
     /* The averaged floats [first, first + n) of the fragment; once per part that changed. */
     void (*part)(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n);
     /* All parts of the certificate were given; result: Merkle root over its part hashes. Makes
      * anchor and momentum durable. An error ends the member. */
     atom_status (*apply)(void *context, const gsp_certificate *certificate, const gsp_hash *result);
+
+    uint64_t
+        n_state[GSP_FRAGMENTS_MAX]; /* floats; all 0: there is no state, the rest may be NULL */
+    /* For who joins: floats [first, first + n) of the fragment's state, as of what is applied. */
+    atom_status (*state_read)(void *context, uint32_t fragment, uint64_t first, uint64_t n,
+                              float *out);
+    /*
+     * A state that takes the place of mine: floats [first, first + n) of the fragment as `version`
+     * left it (the last one that concerned it), whole, checked, in order, all fragments, right
+     * before state_adopt. Not visible before. It may begin again from the start after a crash.
+     */
+    atom_status (*state_write)(void *context, uint32_t fragment, uint64_t version, uint64_t first,
+                               uint64_t n, const float *x);
+    /*
+     * All that was written is the state now: of saved->certificate (of saved->genesis where
+     * has_certificate is false). Durable when it returns. The state before it must still be
+     * there after a crash: the member may come back with its old version, and fetch again.
+     */
+    atom_status (*state_adopt)(void *context, const gsp_saved *saved);
 } gsp_work;
 
 typedef struct gsp_member_config {
@@ -53,13 +84,24 @@ typedef struct gsp_member_config {
     const char *directory; /* its memory; of this member alone */
     gsp_rules rules;       /* `context` and functions as in agree.h */
     gsp_rates rates;
-    gsp_genesis genesis; /* of the pool: where a member starts that remembers nothing and holds the
-                            anchor of it */
+    gsp_genesis genesis; /* of the pool: where a member starts that remembers nothing */
+    /* The work's state is that of genesis (the creator's is). False: a member that remembers
+     * nothing gets the state from others. Of no meaning for a work without state. */
+    bool holds_genesis;
     uint32_t n_fragments;
     uint64_t n_floats[GSP_FRAGMENTS_MAX];
     gsp_codec codec;
     uint32_t results_kept; /* versions on disk; 0: GSP_REPLAY_MAX */
     gsp_work work;
+    /*
+     * What the member has no use for: links UP and DOWN (of all peers; guests' are only told here),
+     * REFUSED dials, messages from guests, and messages whose first byte is not GSP_TYPES_VERSION
+     * (0x80 and above are free for whoever sits above the member). True: it took event->data, and
+     * gives it back with gsp_net_free; of meaning for messages only. NULL: nobody is interested. It
+     * may send and dial, and must not call gsp_member_* but to read.
+     */
+    bool (*other)(void *context, gsp_net_event *event);
+    void *other_context;
 } gsp_member_config;
 
 typedef struct gsp_member_status {

@@ -170,24 +170,15 @@ gsp_blob *gsp_driver_recall(gsp_driver *d, uint32_t part, const gsp_hash *hash)
 
 /* ---- my own contribution ---- */
 
-void gsp_driver_freeze(gsp_driver *d, uint64_t version)
+/* Memory for what is encoded. */
+static void freeze_memory(gsp_driver *d)
 {
     gsp_freezing *f = &d->freezing;
     gsp_codec codec = d->config.codec;
-    f->on = true;
-    f->done = false;
-    f->version = version;
-    f->next = 0;
-    f->x = NULL;
-    f->began_ns = atom_clock_ns();
-    memset(&f->contribution, 0, sizeof f->contribution);
-    if (!d->config.work.freeze(d->config.work.context, version, &f->x, &f->contribution.tokens,
-                               &f->contribution.samples))
-        f->x = NULL;
-    uint64_t n = 0, stride = part_stride(d, version);
+    uint64_t n = 0, stride = part_stride(d, f->version);
     for (uint32_t k = 0; k < d->config.n_fragments; k++)
         n = d->config.n_floats[k] > n ? d->config.n_floats[k] : n;
-    float **residual = &d->residual[version % d->config.n_fragments];
+    float **residual = &d->residual[f->version % d->config.n_fragments];
     if (!f->x || codec == GSP_CODEC_FP32)
         return;
     atom_free(f->encoded);
@@ -198,6 +189,33 @@ void gsp_driver_freeze(gsp_driver *d, uint64_t version)
         *residual = atom_alloc(n, sizeof(float));
     if (!f->encoded || (codec == GSP_CODEC_INT8 && (!f->lost || !*residual)))
         gsp_driver_die(d, atom_fail_memory("a contribution", n * sizeof(float)));
+}
+
+/* Asks the work, which may not be ready yet. */
+static void freeze_ask(gsp_driver *d)
+{
+    gsp_freezing *f = &d->freezing;
+    gsp_contribution *c = &f->contribution;
+    f->x = NULL;
+    gsp_freeze answer =
+        d->config.work.freeze(d->config.work.context, f->version, &f->x, &c->tokens, &c->samples);
+    f->later = answer == GSP_FREEZE_LATER;
+    if (answer != GSP_FREEZE_READY)
+        f->x = NULL;
+    if (!f->later)
+        freeze_memory(d);
+}
+
+void gsp_driver_freeze(gsp_driver *d, uint64_t version)
+{
+    gsp_freezing *f = &d->freezing;
+    f->on = true;
+    f->done = false;
+    f->version = version;
+    f->next = 0;
+    f->began_ns = atom_clock_ns();
+    memset(&f->contribution, 0, sizeof f->contribution);
+    freeze_ask(d);
 }
 
 static const uint8_t *frozen_part(const gsp_driver *d, uint32_t part)
@@ -242,6 +260,12 @@ static void freeze_some(gsp_driver *d)
 {
     gsp_freezing *f = &d->freezing;
     uint32_t n_parts = d->config.rules.n_parts;
+    if (f->later && f->version != d->agree.certified + 1)
+        f->on = f->later = false; /* decided without mine */
+    if (f->later)
+        freeze_ask(d);
+    if (!f->on || f->later || d->dead != ATOM_OK)
+        return;
     for (uint32_t k = 0; k < FREEZE_PARTS && f->x && f->next < n_parts; k++)
         freeze_one(d, f->next++);
     if (f->x && f->next < n_parts)
@@ -606,7 +630,7 @@ bool gsp_driver_work(gsp_driver *d)
         return false;
     }
     d->status.compute_ns += cpu_ns() - began;
-    return d->applying || d->n_reduce || d->freezing.on;
+    return d->applying || d->n_reduce || (d->freezing.on && !d->freezing.later);
 }
 
 /* ---- the end of a version ---- */

@@ -67,6 +67,7 @@ typedef struct gsp_friend {
 
 typedef struct gsp_freezing {
     bool on, done;
+    bool later; /* the work was not ready; asked again */
     uint64_t version;
     uint32_t next; /* part to encode */
     const float *x;

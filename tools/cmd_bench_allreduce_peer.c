@@ -40,15 +40,15 @@ static float value(uint32_t i, uint64_t k)
     return (float)(x >> 8) * 0x1p-24f - 0.5f;
 }
 
-static bool freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
-                   uint64_t *samples)
+static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples)
 {
     bench_peer *p = context;
     gsp_member_status s;
     (void)version;
     gsp_member_read_status(p->driver, &s);
     if (s.n_roster < p->plan->peers || p->n_froze >= p->plan->rounds)
-        return false;
+        return GSP_FREEZE_NOTHING;
     allreduce_round *r = &p->out->round[p->n_froze];
     r->froze_ns = atom_clock_ns();
     allreduce_net_bytes(&r->sent_bytes, &r->received_bytes);
@@ -56,7 +56,7 @@ static bool freeze(void *context, uint64_t version, const float **x, uint64_t *t
     *tokens = 1000;
     *samples = 1;
     p->in_round = true;
-    return true;
+    return GSP_FREEZE_READY;
 }
 
 static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
@@ -209,7 +209,7 @@ static atom_status open_member(bench_peer *p)
                            .n_floats = {p->plan->floats},
                            .codec = (gsp_codec)p->plan->codec,
                            .results_kept = 2,
-                           .work = {p, freeze, part, apply}};
+                           .work = {.context = p, .freeze = freeze, .part = part, .apply = apply}};
     memcpy(c.genesis.founder.key.byte, p->identity[0].public_key, 32);
     c.genesis.founder.incarnation = 1;
     gsp_agree_defaults(&c.rules);

@@ -67,21 +67,21 @@ static inline float cell_value(unsigned i, uint64_t version, uint64_t k)
     return ((float)(x >> 8) * 0x1p-24f - 0.5f) * (float)(1 + i);
 }
 
-static inline bool cell_freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
-                               uint64_t *samples)
+static inline gsp_freeze cell_freeze(void *context, uint64_t version, const float **x,
+                                     uint64_t *tokens, uint64_t *samples)
 {
     cell_member *m = context;
     gsp_member_status s;
     gsp_member_read_status(m->driver, &s);
     if (s.n_roster < m->cell->n || m->applied == version)
-        return false;
+        return GSP_FREEZE_NOTHING;
     for (uint64_t k = 0; k < m->cell->n_floats; k++)
         m->x[k] = cell_value(m->i, version, k);
     m->froze = version;
     *x = m->x;
     *tokens = 100 + 10 * m->i;
     *samples = 1;
-    return true;
+    return GSP_FREEZE_READY;
 }
 
 static inline void cell_part(void *context, uint64_t version, uint64_t first, const float *x,
@@ -137,7 +137,7 @@ static inline void cell_open_driver(cell_member *m)
         .n_fragments = 1,
         .n_floats = {c->n_floats},
         .codec = c->codec,
-        .work = {m, cell_freeze, cell_part, cell_apply},
+        .work = {.context = m, .freeze = cell_freeze, .part = cell_part, .apply = cell_apply},
     };
     test_must(gsp_member_open(&config, &m->driver));
 }

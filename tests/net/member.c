@@ -45,8 +45,8 @@ static void hex(const gsp_hash *hash, char out[33])
         snprintf(out + 2 * i, 3, "%02x", hash->byte[i]);
 }
 
-static bool freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
-                   uint64_t *samples)
+static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples)
 {
     member *m = context;
     uint64_t word = version * 0x9e3779b97f4a7c15u + m->me;
@@ -60,7 +60,7 @@ static bool freeze(void *context, uint64_t version, const float **x, uint64_t *t
     m->froze = version;
     printf("{\"froze\":%llu,\"ns\":%llu}\n", (unsigned long long)version,
            (unsigned long long)atom_clock_ns());
-    return true;
+    return GSP_FREEZE_READY;
 }
 
 static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
@@ -125,7 +125,7 @@ static void open_member(member *m, char **argv)
         .n_fragments = 1,
         .n_floats = {m->n_floats},
         .codec = GSP_CODEC_FP32,
-        .work = {m, freeze, part, apply},
+        .work = {.context = m, .freeze = freeze, .part = part, .apply = apply},
     };
     memcpy(c.genesis.founder.key.byte, m->pool.member[0].public_key, GSP_KEY_BYTES);
     c.genesis.founder.incarnation = 1;
