@@ -12,7 +12,7 @@
  * Files (config.json, tokenizer.json, run.yml, shards of data) are named by hash; who joins gets
  * them from any member and checks them.
  *
- * Thread: any. Ownership: a manifest is a plain struct of about 50 KB; keep it on the heap.
+ * Thread: any. Ownership: a manifest is a plain struct of about 40 KB; keep it on the heap.
  */
 #ifndef GOSSIP_MANIFEST_H
 #define GOSSIP_MANIFEST_H
