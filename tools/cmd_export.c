@@ -1,19 +1,25 @@
 /*
- * atom export: a saved model as a file of another program. Refuses to change the model.
+ * atom export: a saved model as what another program reads. Refuses to change the model.
  */
 #include "tools/cli.h"
 
+#include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const formats[] = {"gguf", NULL};
+typedef enum export_to { TO_GGUF, TO_HF } export_to;
+static const char *const formats[] = {"gguf", "hf", NULL};
 static const char *const types[] = {"f32", "f16", "bf16", "q8_0", NULL};
 static const file_gguf_type type_of[] = {FILE_GGUF_F32, FILE_GGUF_F16, FILE_GGUF_BF16,
                                          FILE_GGUF_Q8_0};
+static const char *const dtypes[] = {"auto", "fp32", "bf16", "fp16", NULL};
+static const atom_dtype dtype_of[] = {ATOM_DTYPE_N, ATOM_F32, ATOM_BF16, ATOM_F16};
 
 typedef struct export_values {
     char *model;
-    int32_t to, type;
+    int32_t to, type, dtype;
+    uint64_t max_shard_size;
     char *output;
     bool json;
 } export_values;
@@ -32,45 +38,98 @@ static const opt_spec specs[] = {
      AT(to),
      .fallback = "gguf",
      .choices = formats,
-     .help = "gguf: one file for llama.cpp, tokenizer included."},
+     .help = "gguf: one file for llama.cpp, tokenizer included. hf: a directory for transformers."},
     {.name = "type",
      .type = OPT_CHOICE,
      AT(type),
      .fallback = "f16",
      .choices = types,
-     .help = "What matrices are made of; vectors stay f32. q8_0: rows in blocks of 32; others are "
-             "f16."},
+     .help =
+         "gguf: what matrices are made of; vectors stay f32. q8_0: rows in blocks of 32; others "
+         "are f16."},
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "auto",
+     .choices = dtypes,
+     .help = "hf: what all weights are made of. auto: as they are."},
+    {.name = "max_shard_size",
+     .type = OPT_SIZE,
+     AT(max_shard_size),
+     .fallback = "5GB",
+     .min = 1,
+     .max = 0x1p62,
+     .help = "hf: larger models are cut into files of at most so much."},
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
-     .value = "FILE",
+     .value = "PATH",
      .letter = 'o',
      .flags = OPT_REQUIRED,
-     .help = "Where the file goes; written whole or not at all."},
+     .help = "Where the file or directory goes; written whole or not at all."},
     {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
 };
 
 static const opt_command options = {
     .name = "export",
-    .summary = "write a saved model as a GGUF file for llama.cpp",
-    .examples = "atom export --model run/checkpoint-100 --type q8_0 -o model.gguf\n",
+    .summary = "write a saved model as another program reads it",
+    .examples = "# for llama.cpp\n"
+                "atom export --model run/checkpoint-100 --type q8_0 -o model.gguf\n"
+                "# for transformers, at half the size\n"
+                "atom export --model run/checkpoint-100 --to hf --dtype bf16 -o model/\n",
     OPT_TABLE(specs, export_values),
 };
+
+/* Of a file, or of the files in a directory. */
+static uint64_t bytes_at(const char *path)
+{
+    struct stat s;
+    uint64_t bytes = 0;
+    if (stat(path, &s) != 0)
+        return 0;
+    DIR *d = S_ISDIR(s.st_mode) ? opendir(path) : NULL;
+    if (!d)
+        return (uint64_t)s.st_size;
+    for (struct dirent *entry; (entry = readdir(d));) {
+        if (fstatat(dirfd(d), entry->d_name, &s, 0) == 0 && S_ISREG(s.st_mode))
+            bytes += (uint64_t)s.st_size;
+    }
+    closedir(d);
+    return bytes;
+}
+
+/* What is said for another format than the one that is written would be lost. */
+static atom_status check_options(const export_values *v, const opt_parsed *parsed)
+{
+    static const struct {
+        const char *name;
+        export_to to;
+    } of[] = {{"type", TO_GGUF}, {"dtype", TO_HF}, {"max_shard_size", TO_HF}};
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        if ((int32_t)of[i].to != v->to &&
+            parsed->origin[opt_find(&options, of[i].name)] != OPT_FROM_DEFAULT)
+            return atom_fail(ATOM_E_USAGE, "--%s says nothing of --to %s; it is for --to %s",
+                             of[i].name, formats[v->to], formats[of[i].to]);
+    }
+    return ATOM_OK;
+}
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const export_values *v = values;
-    struct stat s = {0};
-    (void)parsed;
-    atom_status st = train_export_gguf(v->model, type_of[v->type], v->output);
+    atom_status st = check_options(v, parsed);
+    if (st == ATOM_OK)
+        st = v->to == TO_GGUF
+                 ? train_export_gguf(v->model, type_of[v->type], v->output)
+                 : train_export_hf(v->model, dtype_of[v->dtype], v->max_shard_size, v->output);
     if (st != ATOM_OK)
         return st;
-    if (stat(v->output, &s) != 0)
-        s.st_size = 0;
+    const char *type = v->to == TO_GGUF ? types[v->type] : dtypes[v->dtype];
     if (v->json)
-        return cli_print_json(json_pack("{s:s, s:s, s:I}", "output", v->output, "type",
-                                        types[v->type], "bytes", (json_int_t)s.st_size));
-    cli_print("%s: %s\n", v->output, cli_size((uint64_t)s.st_size));
+        return cli_print_json(json_pack("{s:s, s:s, s:s, s:I}", "output", v->output, "to",
+                                        formats[v->to], "type", type, "bytes",
+                                        (json_int_t)bytes_at(v->output)));
+    cli_print("%s: %s\n", v->output, cli_size(bytes_at(v->output)));
     return ATOM_OK;
 }
 

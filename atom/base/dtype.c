@@ -38,3 +38,23 @@ float atom_f16_to_f32(uint16_t x)
     memcpy(&f, &bits, 4);
     return f;
 }
+
+uint16_t atom_f32_to_f16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (size >= 0x477ff000u) /* from here on it rounds to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (size >= 0x38800000u) /* normal: 13 bits go, and the exponent's bias */
+        return (uint16_t)(sign | ((size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13));
+    /* a multiple of 2^-24: adding 2^-1 makes the float's own rounding do it */
+    float scaled;
+    memcpy(&scaled, &size, 4);
+    scaled += 0.5f;
+    uint32_t small;
+    memcpy(&small, &scaled, 4);
+    return (uint16_t)(sign | (small - 0x3f000000u));
+}

@@ -48,5 +48,7 @@ static inline atom_bf16 atom_f32_to_bf16(float f)
 }
 
 float atom_f16_to_f32(uint16_t x);
+/* To nearest even; larger numbers become infinite. */
+uint16_t atom_f32_to_f16(float f);
 
 #endif

@@ -8,27 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* IEEE half, to nearest even. */
-static uint16_t half(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    uint32_t sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    if (size > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u);
-    if (size >= 0x477ff000u) /* from here on it rounds to infinity */
-        return (uint16_t)(sign | 0x7c00u);
-    if (size >= 0x38800000u) /* normal: 13 bits go, and the exponent's bias */
-        return (uint16_t)(sign | ((size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13));
-    /* a multiple of 2^-24: adding 2^-1 makes the float's own rounding do it */
-    float scaled;
-    memcpy(&scaled, &size, 4);
-    scaled += 0.5f;
-    uint32_t small;
-    memcpy(&small, &scaled, 4);
-    return (uint16_t)(sign | (small - 0x3f000000u));
-}
-
 static void encode_q8(const float *x, uint64_t blocks, uint8_t *out)
 {
     for (uint64_t b = 0; b < blocks; b++, x += FILE_GGUF_Q8_BLOCK, out += 2 + FILE_GGUF_Q8_BLOCK) {
@@ -36,7 +15,7 @@ static void encode_q8(const float *x, uint64_t blocks, uint8_t *out)
         for (int i = 0; i < FILE_GGUF_Q8_BLOCK; i++)
             most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
         float d = most / 127.0f, inverse = d > 0 ? 1.0f / d : 0;
-        uint16_t scale = half(d);
+        uint16_t scale = atom_f32_to_f16(d);
         memcpy(out, &scale, 2);
         for (int i = 0; i < FILE_GGUF_Q8_BLOCK; i++) {
             float q = roundf(x[i] * inverse);
@@ -55,7 +34,7 @@ void file_gguf_encode(file_gguf_type type, const float *x, uint64_t n, void *out
         return;
     case FILE_GGUF_F16:
         for (uint64_t i = 0; i < n; i++)
-            words[i] = half(x[i]);
+            words[i] = atom_f32_to_f16(x[i]);
         return;
     case FILE_GGUF_BF16:
         for (uint64_t i = 0; i < n; i++)

@@ -157,8 +157,10 @@ typedef struct export_job {
     const graph_config *c;
     const graph *g;
     file_gguf_type type;
-    const float *vector;
+    file_vector vector;
     file_slice *slices;
+    float *buffer; /* a band of a tensor, or the rows of a head */
+    uint64_t room;
     uint32_t n;
 } export_job;
 
@@ -219,13 +221,29 @@ static bool is_part(const char *name, const char *part)
     return strstr(name, part) != NULL;
 }
 
-/* Rows of q or k: within a head, row 2 i + k comes from row k D/2 + i. */
-static atom_status write_turned(const export_job *j, const file_slice *s, const float *x)
+/* Rows of q or k, a head at a time: within it, row 2 i + k comes from row k D/2 + i. */
+static atom_status write_turned(const export_job *j, const file_slice *s, uint64_t from)
 {
-    int64_t D = j->c->head_dim, width = s->rank == 2 ? (int64_t)s->dims[1] : 1;
-    for (int64_t row = 0; row < (int64_t)s->dims[0]; row++) {
-        int64_t r = row % D, from = row - r + r % 2 * (D / 2) + r / 2;
-        atom_status st = file_gguf_write(j->w, x + from * width, (uint64_t)width);
+    uint64_t D = (uint64_t)j->c->head_dim, width = s->rank == 2 ? s->dims[1] : 1;
+    for (uint64_t at = 0; at < s->elements; at += D * width) {
+        atom_status st = j->vector.get(j->vector.ctx, from + at, D * width, j->buffer);
+        for (uint64_t r = 0; r < D && st == ATOM_OK; r++) {
+            const float *row = j->buffer + (r % 2 * (D / 2) + r / 2) * width;
+            st = file_gguf_write(j->w, row, width);
+        }
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status write_plain(const export_job *j, const file_slice *s, uint64_t from)
+{
+    for (uint64_t at = 0, some; at < s->elements; at += some) {
+        some = s->elements - at < j->room ? s->elements - at : j->room;
+        atom_status st = j->vector.get(j->vector.ctx, from + at, some, j->buffer);
+        if (st == ATOM_OK)
+            st = file_gguf_write(j->w, j->buffer, some);
         if (st != ATOM_OK)
             return st;
     }
@@ -239,24 +257,36 @@ static atom_status write_all(const export_job *j)
         st = write_factors(j);
     for (uint32_t i = 0; i < j->n && st == ATOM_OK; i++) {
         const file_slice *s = &j->slices[i];
-        const float *x = j->vector + j->g->params[s->param].offset + s->first;
+        uint64_t from = j->g->params[s->param].offset + s->first;
         bool turned =
             is_llama(j->c) && (is_part(s->name, ".q_proj.") || is_part(s->name, ".k_proj."));
-        st = turned ? write_turned(j, s, x) : file_gguf_write(j->w, x, s->elements);
+        st = turned ? write_turned(j, s, from) : write_plain(j, s, from);
     }
     return st;
 }
 
+/* A band is whole rows of every type: a multiple of Q8_0's blocks. */
+static atom_status open_buffer(export_job *j)
+{
+    uint64_t head = (uint64_t)(j->c->head_dim * j->c->width);
+    j->room = head > FILE_BAND_ELEMENTS ? head : FILE_BAND_ELEMENTS;
+    j->room = (j->room + FILE_GGUF_Q8_BLOCK - 1) / FILE_GGUF_Q8_BLOCK * FILE_GGUF_Q8_BLOCK;
+    j->buffer = atom_alloc((size_t)j->room, sizeof *j->buffer);
+    return j->buffer ? ATOM_OK : atom_fail_memory("a band of a tensor", j->room * 4);
+}
+
 atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *c, const graph *g,
-                                  file_gguf_type type, const float *vector)
+                                  file_gguf_type type, file_vector vector)
 {
     export_job j = {.w = w, .c = c, .g = g, .type = type, .vector = vector};
     atom_status st;
     ATOM_TRY(file_slices(g, &j.slices, &j.n));
+    ATOM_TRY(open_buffer(&j));
     ATOM_TRY(declare_all(&j));
     ATOM_TRY(file_gguf_begin(w));
     ATOM_TRY(write_all(&j));
 fail:
+    atom_free(j.buffer);
     atom_free(j.slices);
     return st;
 }

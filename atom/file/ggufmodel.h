@@ -10,6 +10,7 @@
 #define ATOM_FILE_GGUFMODEL_H
 
 #include "atom/file/gguf.h"
+#include "atom/file/vector.h"
 #include "atom/graph/models.h"
 
 /* "llama", "qwen2", "qwen3", "gpt2". */
@@ -19,6 +20,6 @@ void file_gguf_put_model(file_gguf *w, const graph_config *config, file_gguf_typ
 /* Declares all tensors of g, begins the file and writes them from the canonical vector. */
 ATOM_MUST atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *config,
                                             const graph *g, file_gguf_type type,
-                                            const float *vector);
+                                            file_vector vector);
 
 #endif

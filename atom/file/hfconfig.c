@@ -312,7 +312,7 @@ static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_tok
     json_t *ours = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:f, s:f, s:f, s:f, s:f, s:b, s:b, "
         "s:b,"
-        " s:b, s:s, s:s, s:s}",
+        " s:b, s:s}",
         "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "vocab_size",
         (json_int_t)c->vocab_size, "n_positions", (json_int_t)c->positions, "n_ctx",
         (json_int_t)c->positions, "n_embd", (json_int_t)c->width, "n_layer", (json_int_t)c->layers,
@@ -322,8 +322,7 @@ static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_tok
         file_neat(c->init_std), "embd_pdrop", file_neat(c->embd_pdrop), "attn_pdrop",
         file_neat(c->attn_pdrop), "resid_pdrop", file_neat(c->resid_pdrop), "tie_word_embeddings",
         1, "scale_attn_weights", 1, "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn",
-        0, "torch_dtype", "float32", "dtype", "float32", "_name_or_path",
-        c->name[0] ? c->name : "gpt2");
+        0, "_name_or_path", c->name[0] ? c->name : "gpt2");
     int failed = !ours || json_object_update(root, ours) < 0;
     json_decref(ours);
     failed = failed || set_token(root, "bos_token_id", kept ? root : NULL, end_token) < 0 ||
@@ -331,18 +330,26 @@ static atom_status set_keys(json_t *root, const graph_config *c, int64_t end_tok
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }
 
-static atom_status set_common(json_t *root)
+/* Of the weights: as torch calls the type, under the key of either version. */
+static int set_dtype(json_t *root, atom_dtype dtype)
 {
-    int failed = 0;
-    if (!json_object_get(root, "use_cache"))
+    const char *name = dtype == ATOM_BF16 ? "bfloat16" : dtype == ATOM_F16 ? "float16" : "float32";
+    return json_object_set_new(root, "torch_dtype", json_string(name)) < 0 ||
+           json_object_set_new(root, "dtype", json_string(name)) < 0;
+}
+
+static atom_status set_common(json_t *root, atom_dtype dtype)
+{
+    int failed = set_dtype(root, dtype);
+    if (!failed && !json_object_get(root, "use_cache"))
         failed = json_object_set_new(root, "use_cache", json_true()) < 0;
     if (!failed && !json_object_get(root, "transformers_version"))
         failed = json_object_set_new(root, "transformers_version", json_string("4.44.0")) < 0;
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }
 
-atom_status file_config_text(const graph_config *config, const char *source, int64_t end_token,
-                             char **text)
+static atom_status config_text(const graph_config *config, const char *source, int64_t end_token,
+                               atom_dtype dtype, char **text)
 {
     json_t *root = NULL;
     atom_status st = ATOM_OK;
@@ -355,11 +362,17 @@ atom_status file_config_text(const graph_config *config, const char *source, int
     st = config->family == GRAPH_GPT2 ? set_keys(root, config, end_token, source != NULL)
                                       : file_llama_set(root, config, end_token, source != NULL);
     if (st == ATOM_OK)
-        st = set_common(root);
+        st = set_common(root, dtype);
     if (st == ATOM_OK)
         st = dump(root, text);
     json_decref(root);
     return st;
+}
+
+atom_status file_config_text(const graph_config *config, const char *source, int64_t end_token,
+                             char **text)
+{
+    return config_text(config, source, end_token, ATOM_F32, text);
 }
 
 static atom_status write_text(const char *dir, const char *name, const char *text)
@@ -392,9 +405,15 @@ static atom_status generation_text(const char *config_text, char **text)
 atom_status file_config_write(const char *dir, const graph_config *config, const char *source,
                               int64_t end_token)
 {
+    return file_config_write_as(dir, config, source, end_token, ATOM_F32);
+}
+
+atom_status file_config_write_as(const char *dir, const graph_config *config, const char *source,
+                                 int64_t end_token, atom_dtype dtype)
+{
     char *text = NULL, *generation = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(file_config_text(config, source, end_token, &text));
+    ATOM_TRY(config_text(config, source, end_token, dtype, &text));
     ATOM_TRY(generation_text(text, &generation));
     ATOM_TRY(write_text(dir, "config.json", text));
     ATOM_TRY(write_text(dir, "generation_config.json", generation));

@@ -243,7 +243,7 @@ atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_toke
 {
     const char *family = graph_family_name(c->family);
     json_t *ours = json_pack(
-        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:b, s:s, s:s, "
+        "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:b, "
         "s:f, s:o, s:o, s:s}",
         "architectures", graph_family_class(c->family), "model_type", family, "vocab_size",
         (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->width, "intermediate_size",
@@ -252,9 +252,8 @@ atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_toke
         (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->positions, "hidden_act",
         "silu", "rms_norm_eps", file_neat(c->epsilon), "initializer_range", file_neat(c->init_std),
         "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings", (int)!c->untied,
-        "torch_dtype", "float32", "dtype", "float32", "rope_theta", file_neat(c->rope.theta),
-        "rope_scaling", rope_json(c, false), "rope_parameters", rope_json(c, true), "_name_or_path",
-        c->name[0] ? c->name : family);
+        "rope_theta", file_neat(c->rope.theta), "rope_scaling", rope_json(c, false),
+        "rope_parameters", rope_json(c, true), "_name_or_path", c->name[0] ? c->name : family);
     int failed = !ours || json_object_update(root, ours) < 0 || set_own(root, c, kept) ||
                  set_token(root, "bos_token_id", end_token) < 0 ||
                  set_token(root, "eos_token_id", end_token) < 0;

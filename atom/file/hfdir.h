@@ -35,6 +35,9 @@ ATOM_MUST atom_status file_config_text(const graph_config *config, const char *s
 /* Writes config.json and generation_config.json into dir. */
 ATOM_MUST atom_status file_config_write(const char *dir, const graph_config *config,
                                         const char *source, int64_t end_token);
+/* The same for weights of another type than F32: torch_dtype and dtype say which. */
+ATOM_MUST atom_status file_config_write_as(const char *dir, const graph_config *config,
+                                           const char *source, int64_t end_token, atom_dtype dtype);
 
 /* --- a model as users name it ---------------------------------------------------------------- */
 
@@ -72,6 +75,16 @@ ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *
 ATOM_MUST atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector);
 bool file_weights_exist(const char *dir);
 /*
+ * The same, for who only passes them on: the directory is checked and stays open, and the vector
+ * reads from its files (get alone; ranges without gaps). Needs memory for the largest tensor that
+ * is transposed. g must outlive it. dtype: that of the embedding.
+ */
+typedef struct file_weights file_weights;
+ATOM_MUST atom_status file_weights_open(const char *dir, const graph *g, file_weights **out);
+void file_weights_close(file_weights **w);
+file_vector file_weights_vector(file_weights *w);
+atom_dtype file_weights_dtype(const file_weights *w);
+/*
  * dir/model.safetensors in F32 with the names transformers writes, or, where that is larger than
  * shard_bytes, shards of at most so much (but for tensors that are larger alone) and their index;
  * removes what an older save left.
@@ -80,6 +93,9 @@ ATOM_MUST atom_status file_weights_write(const char *dir, const graph *g, const 
 ATOM_MUST atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector);
 ATOM_MUST atom_status file_weights_write_shards(const char *dir, const graph *g, file_vector vector,
                                                 uint64_t shard_bytes);
+/* The same in another type: F32, BF16 or F16, rounded to nearest even. */
+ATOM_MUST atom_status file_weights_write_as(const char *dir, const graph *g, file_vector vector,
+                                            atom_dtype dtype, uint64_t shard_bytes);
 /* What the others use: that of transformers 4. */
 #define FILE_SHARD_BYTES ((uint64_t)5000000000)
 /* Is this parameter stored transposed (Conv1D)? By its name, without prefix. */

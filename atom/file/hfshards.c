@@ -151,3 +151,61 @@ atom_status file_shards_take(weights_reader *r, const char *dir, const char *ind
     json_decref(root);
     return st;
 }
+
+/* Opens one more file; with a map, it must hold what the map says. */
+static atom_status open_one(const char *dir, const char *name, json_t *map, file_safetensors **file)
+{
+    char *path = atom_path_join(dir, name);
+    if (!path)
+        return atom_fail_memory("a path", strlen(dir));
+    atom_status st = file_st_open(path, file);
+    atom_free(path);
+    return st == ATOM_OK && map ? compare(*file, name, map) : st;
+}
+
+static atom_status open_shards(const char *dir, const char *index_path, file_safetensors ***files,
+                               uint32_t *n)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    json_t *root = NULL;
+    const char **names = NULL;
+    size_t n_names = 0;
+    atom_status st;
+    ATOM_TRY(atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes));
+    ATOM_TRY(parse_index(index_path, text, (size_t)bytes, &root, &names, &n_names));
+    *files = atom_alloc(n_names, sizeof **files);
+    if (!*files) {
+        st = atom_fail_memory(index_path, n_names * sizeof **files);
+        goto fail;
+    }
+    *n = (uint32_t)n_names;
+    for (uint32_t i = 0; i < *n; i++)
+        ATOM_TRY(open_one(dir, names[i], json_object_get(root, "weight_map"), &(*files)[i]));
+fail:
+    atom_free(text);
+    atom_free(names);
+    json_decref(root);
+    return st;
+}
+
+atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n)
+{
+    static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
+    char *single = atom_path_join(dir, SINGLE), *index = atom_path_join(dir, INDEX);
+    atom_status st = ATOM_OK;
+    if (!single || !index) {
+        st = atom_fail_memory("a path", strlen(dir));
+    } else if (atom_path_exists(single)) {
+        *files = atom_alloc(1, sizeof **files);
+        *n = *files ? 1 : 0;
+        st = *files ? open_one(dir, SINGLE, NULL, *files) : atom_fail_memory("a file", 8);
+    } else if (atom_path_exists(index)) {
+        st = open_shards(dir, index, files, n);
+    } else {
+        st = file_no_weights(dir);
+    }
+    atom_free(single);
+    atom_free(index);
+    return st;
+}

@@ -32,8 +32,8 @@ static char *shape_text(uint32_t rank, const uint64_t *dims, char buf[160])
     return buf;
 }
 
-static atom_status check_shape(const file_safetensors *file, const file_tensor *t,
-                               const file_slice *slice)
+atom_status file_check_shape(const file_safetensors *file, const file_tensor *t,
+                             const file_slice *slice)
 {
     char has[160], wants[160];
     if (t->rank == slice->rank && memcmp(t->dims, slice->dims, t->rank * sizeof t->dims[0]) == 0)
@@ -129,7 +129,7 @@ static atom_status read_slice(weights_reader *r, const file_tensor *t, uint32_t 
 {
     const file_slice *slice = &r->slices[i];
     uint64_t to = r->g->params[slice->param].offset + slice->first;
-    atom_status st = check_shape(r->file, t, slice);
+    atom_status st = file_check_shape(r->file, t, slice);
     if (st != ATOM_OK)
         return st;
     uint8_t as = head ? SEEN_AS_HEAD : SEEN;
@@ -232,7 +232,7 @@ bool file_weights_exist(const char *dir)
     return exist;
 }
 
-static atom_status no_weights(const char *dir)
+atom_status file_no_weights(const char *dir)
 {
     char *pickle = atom_path_join(dir, "pytorch_model.bin");
     bool has_pickle = pickle && atom_path_exists(pickle);
@@ -268,7 +268,7 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
     } else if (atom_path_exists(index)) {
         ATOM_TRY(file_shards_take(&r, dir, index));
     } else {
-        st = no_weights(dir);
+        st = file_no_weights(dir);
         goto fail;
     }
     ATOM_TRY(check_all_seen(&r, dir));

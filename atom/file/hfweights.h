@@ -49,6 +49,14 @@ typedef struct weights_reader {
 ATOM_MUST atom_status file_weights_take(weights_reader *r);
 /* All shards that an index names, one after another. */
 ATOM_MUST atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path);
+/* Opens the one file or all shards of a directory, checked against the index. On failure,
+ * too, close each of the *n (some may be NULL), and free the list. */
+ATOM_MUST atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n);
+/* ATOM_E_FORMAT: nothing here can be read; says so of pickles. */
+atom_status file_no_weights(const char *dir);
+/* A tensor of a file against what config.json says of it. */
+ATOM_MUST atom_status file_check_shape(const file_safetensors *file, const file_tensor *t,
+                                       const file_slice *slice);
 /* Checks the text of an index by itself; for fuzzing. */
 ATOM_MUST atom_status file_index_check(const char *path, const char *text, size_t bytes);
 /* Elements of the largest slice that is stored transposed; at least 1. */

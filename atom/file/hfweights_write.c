@@ -11,6 +11,7 @@
 
 #include <dirent.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,9 @@ typedef struct weights_writer {
     file_vector vector;
     file_slice *slices;
     uint32_t n_slices;
+    file_dtype dtype;
     uint32_t first, last; /* the slices of the present file */
+    uint64_t overflows;   /* finite numbers that F16 does not have */
     float *buffer;        /* a band of a tensor */
     float *whole;         /* a transposed tensor, the largest there is */
     uint64_t room;
@@ -34,13 +37,31 @@ static void full_name(const weights_writer *all, const file_slice *s, char *name
     snprintf(name, FILE_NAME_MAX + 16, "%s%s", head ? "" : file_prefix(all->g), s->name);
 }
 
+static uint64_t bytes_of(const weights_writer *all, uint64_t elements)
+{
+    return elements * (file_dtype_bits(all->dtype) / 8);
+}
+
+/* n numbers at `buffer`, made narrower in place. */
+static atom_status put(file_st_writer *w, weights_writer *all, uint64_t n)
+{
+    uint16_t *narrow = (uint16_t *)(void *)all->buffer;
+    for (uint64_t i = 0; i < n && all->dtype != FILE_F32; i++) {
+        float x = all->buffer[i];
+        uint16_t half = all->dtype == FILE_F16 ? atom_f32_to_f16(x) : atom_f32_to_bf16(x);
+        all->overflows += all->dtype == FILE_F16 && isfinite(x) && (half & 0x7fffu) == 0x7c00u;
+        memcpy(&narrow[i], &half, sizeof half);
+    }
+    return file_st_write(w, all->buffer, bytes_of(all, n));
+}
+
 static atom_status declare_all(file_st_writer *w, const weights_writer *all)
 {
     char name[FILE_NAME_MAX + 16];
     for (uint32_t i = all->first; i < all->last; i++) {
         const file_slice *s = &all->slices[i];
         full_name(all, s, name);
-        atom_status st = file_st_declare(w, name, FILE_F32, s->rank, s->dims);
+        atom_status st = file_st_declare(w, name, all->dtype, s->rank, s->dims);
         if (st != ATOM_OK)
             return st;
     }
@@ -48,8 +69,8 @@ static atom_status declare_all(file_st_writer *w, const weights_writer *all)
 }
 
 /* [out, in] in the vector -> [in, out] in the file, a band of file rows at a time. */
-static atom_status write_transposed(file_st_writer *w, const weights_writer *all,
-                                    const file_slice *s, const float *in)
+static atom_status write_transposed(file_st_writer *w, weights_writer *all, const file_slice *s,
+                                    const float *in)
 {
     uint64_t rows = s->dims[0], cols = s->dims[1];
     for (uint64_t row = 0, band; row < rows; row += band) {
@@ -59,7 +80,7 @@ static atom_status write_transposed(file_st_writer *w, const weights_writer *all
             for (uint64_t k = 0; k < band; k++)
                 all->buffer[k * cols + c] = in[c * rows + row + k];
         }
-        atom_status st = file_st_write(w, all->buffer, band * cols * sizeof *all->buffer);
+        atom_status st = put(w, all, band * cols);
         if (st != ATOM_OK)
             return st;
     }
@@ -82,21 +103,20 @@ static atom_status open_buffers(weights_writer *all)
                : atom_fail_memory("writing weights", (all->room + largest) * sizeof *all->buffer);
 }
 
-static atom_status write_plain(file_st_writer *w, const weights_writer *all, uint64_t from,
-                               uint64_t n)
+static atom_status write_plain(file_st_writer *w, weights_writer *all, uint64_t from, uint64_t n)
 {
     for (uint64_t at = 0, some; at < n; at += some) {
         some = n - at < all->room ? n - at : all->room;
         atom_status st = all->vector.get(all->vector.ctx, from + at, some, all->buffer);
         if (st == ATOM_OK)
-            st = file_st_write(w, all->buffer, some * sizeof *all->buffer);
+            st = put(w, all, some);
         if (st != ATOM_OK)
             return st;
     }
     return ATOM_OK;
 }
 
-static atom_status write_all(file_st_writer *w, const weights_writer *all)
+static atom_status write_all(file_st_writer *w, weights_writer *all)
 {
     uint32_t i;
     atom_status st = ATOM_OK;
@@ -142,7 +162,7 @@ static void remove_stale(const char *dir, uint32_t n)
         closedir(list);
 }
 
-static atom_status write_file(const weights_writer *all, const char *dir, const char *name)
+static atom_status write_file(weights_writer *all, const char *dir, const char *name)
 {
     file_st_writer *w = NULL;
     atom_status st = ATOM_OK;
@@ -166,7 +186,7 @@ static uint32_t shard_end(const weights_writer *all, uint32_t first, uint64_t mo
     uint64_t bytes = 0;
     uint32_t i = first;
     for (; i < all->n_slices; i++) {
-        bytes += all->slices[i].elements * sizeof(float);
+        bytes += bytes_of(all, all->slices[i].elements);
         if (i > first && bytes > most)
             break;
     }
@@ -196,7 +216,7 @@ static atom_status write_index(const weights_writer *all, const char *dir, uint6
         }
         shard_name(file, k, n);
         full_name(all, &all->slices[i], name);
-        bytes += all->slices[i].elements * sizeof(float);
+        bytes += bytes_of(all, all->slices[i].elements);
         failed = json_object_set_new(map, name, json_string(file)) < 0;
     }
     json_t *root =
@@ -243,11 +263,25 @@ atom_status file_weights_write_from(const char *dir, const graph *g, file_vector
 atom_status file_weights_write_shards(const char *dir, const graph *g, file_vector vector,
                                       uint64_t shard_bytes)
 {
-    weights_writer all = {.g = g, .vector = vector};
+    return file_weights_write_as(dir, g, vector, ATOM_F32, shard_bytes);
+}
+
+atom_status file_weights_write_as(const char *dir, const graph *g, file_vector vector,
+                                  atom_dtype dtype, uint64_t shard_bytes)
+{
+    weights_writer all = {.g = g,
+                          .vector = vector,
+                          .dtype = dtype == ATOM_BF16  ? FILE_BF16
+                                   : dtype == ATOM_F16 ? FILE_F16
+                                                       : FILE_F32};
     atom_status st;
     ATOM_TRY(file_slices(g, &all.slices, &all.n_slices));
     ATOM_TRY(open_buffers(&all));
     ATOM_TRY(write_shards(&all, dir, shard_bytes));
+    if (all.overflows)
+        atom_log(ATOM_LOG_WARN,
+                 "%s: %llu numbers are larger than fp16 can be and became infinite; bf16 has them",
+                 dir, (unsigned long long)all.overflows);
 fail:
     atom_free(all.slices);
     atom_free(all.buffer);

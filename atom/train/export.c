@@ -1,58 +1,117 @@
 /*
- * Owns `atom export --to gguf`: a model directory in, one file out. One idea: read as for training,
- * then write what gguf.h and ggufmodel.h say. Refuses directories without weights.
+ * Owns `atom export`: a model directory in, what another program reads out. One idea: the weights
+ * are a vector that lies in the files that are read, and the writers take it piece by piece.
+ * Refuses directories without weights, and to write over anything.
  */
 #include "atom/train/export.h"
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
-#include "atom/file/hfdir.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-static atom_status write_file(const file_model *model, const graph *g, const float *vector,
-                              file_gguf_type type, const char *path)
+atom_status train_source_open(const char *dir, train_source *source)
 {
-    file_gguf *w = NULL;
-    atom_status st;
-    ATOM_TRY(file_gguf_create(path, &w));
-    file_gguf_put_model(w, &model->config, type);
-    ATOM_TRY(train_export_tokens(w, model->dir, model->source, model->config.vocab_size));
-    ATOM_TRY(file_gguf_put_tensors(w, &model->config, g, type, vector));
-    ATOM_TRY(file_gguf_finish(w));
+    atom_status st = ATOM_OK;
+    *source = (train_source){0};
+    ATOM_TRY(file_model_resolve(dir, &source->model));
+    if (!source->model.has_weights)
+        return atom_fail(ATOM_E_USAGE,
+                         "model '%s' has no weights; name a directory with model.safetensors", dir);
+    ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
+    ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->weights));
 fail:
-    file_gguf_close(&w);
     return st;
 }
 
+void train_source_close(train_source *source)
+{
+    file_weights_close(&source->weights);
+    graph_close(&source->g);
+    file_model_free(&source->model);
+}
+
+/* --- gguf ------------------------------------------------------------------------------------ */
+
 atom_status train_export_gguf(const char *dir, file_gguf_type type, const char *path)
 {
-    file_model model = {0};
-    graph *g = NULL;
-    float *vector = NULL;
-    atom_status st = file_model_resolve(dir, &model);
-    if (st != ATOM_OK)
-        return st;
-    if (!model.has_weights) {
-        st = atom_fail(ATOM_E_USAGE,
-                       "model '%s' has no weights; name a directory with "
-                       "model.safetensors",
-                       dir);
-        goto fail;
-    }
-    ATOM_TRY(graph_model_build(&model.config, ATOM_F32, 1, 1, &g));
-    vector = atom_pages_take(atom_align(g->param_extent * sizeof *vector));
-    if (!vector) {
-        st = atom_fail_memory("the weights", g->param_extent * sizeof *vector);
-        goto fail;
-    }
-    ATOM_TRY(file_weights_read(model.dir, g, vector));
-    ATOM_TRY(write_file(&model, g, vector, type, path));
+    train_source s;
+    file_gguf *w = NULL;
+    atom_status st;
+    ATOM_TRY(train_source_open(dir, &s));
+    const file_model *model = &s.model;
+    ATOM_TRY(file_gguf_create(path, &w));
+    file_gguf_put_model(w, &model->config, type);
+    ATOM_TRY(train_export_tokens(w, model->dir, model->source, model->config.vocab_size));
+    ATOM_TRY(file_gguf_put_tensors(w, &model->config, s.g, type, file_weights_vector(s.weights)));
+    ATOM_TRY(file_gguf_finish(w));
 fail:
-    if (vector)
-        atom_pages_give(vector, atom_align(g->param_extent * sizeof *vector));
-    graph_close(&g);
-    file_model_free(&model);
+    file_gguf_close(&w);
+    train_source_close(&s);
+    return st;
+}
+
+/* --- hf -------------------------------------------------------------------------------------- */
+
+static atom_status write_directory(const train_source *s, atom_dtype dtype, uint64_t shard_bytes,
+                                   const char *dir)
+{
+    atom_status st;
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(file_weights_write_as(dir, s->g, file_weights_vector(s->weights), dtype, shard_bytes));
+    ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
+    ATOM_TRY(file_model_copy(s->model.dir, dir));
+    ATOM_TRY(atom_dir_sync(dir));
+fail:
+    return st;
+}
+
+/* An empty directory gives way; anything else stays. */
+static atom_status move_over(const char *temporary, const char *output)
+{
+    if (rename(temporary, output) == 0)
+        return ATOM_OK;
+    if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+        return atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
+    return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
+}
+
+atom_status train_export_hf(const char *dir, atom_dtype dtype, uint64_t shard_bytes,
+                            const char *output)
+{
+    train_source s;
+    char *temporary = NULL, keep[1024];
+    size_t n = strlen(output);
+    atom_status st;
+    ATOM_TRY(train_source_open(dir, &s));
+    while (n > 1 && output[n - 1] == '/')
+        n--;
+    temporary = atom_format("%.*s.tmp", (int)n, output);
+    if (!temporary) {
+        st = atom_fail_memory("a path", n);
+        goto fail;
+    }
+    if (atom_path_exists(output) && rmdir(output) != 0) {
+        st = atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
+        goto fail;
+    }
+    ATOM_TRY(atom_dir_remove(temporary));
+    dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
+    st = write_directory(&s, dtype, shard_bytes, temporary);
+    if (st == ATOM_OK)
+        st = move_over(temporary, output);
+    if (st != ATOM_OK) {
+        snprintf(keep, sizeof keep, "%s", atom_fail_message());
+        if (atom_dir_remove(temporary) != ATOM_OK)
+            atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
+        st = atom_fail(st, "%s", keep);
+    }
+fail:
+    atom_free(temporary);
+    train_source_close(&s);
     return st;
 }

@@ -1,17 +1,36 @@
 /*
- * Models on their way to other programs: GGUF files for llama.cpp.
+ * Models on their way to other programs: Hugging Face directories, GGUF files for llama.cpp, model
+ * files for llm.c.
  *
- * Reads a model directory (a checkpoint, or any of Hugging Face's), writes one file with weights,
- * numbers and tokenizer. Needs 4 bytes of host memory per parameter. Thread: one.
- * Errors: ATOM_E_UNSUPPORTED for a tokenizer that llama.cpp has no name for; else as hfdir.h.
+ * Reads a model directory (a checkpoint, or any of Hugging Face's) tensor by tensor, so that memory
+ * is needed for the largest tensor only. What is written is there whole or not at all. Thread: one.
+ * Errors: ATOM_E_UNSUPPORTED for what the other program has no name for; else as hfdir.h.
  */
 #ifndef ATOM_TRAIN_EXPORT_H
 #define ATOM_TRAIN_EXPORT_H
 
 #include "atom/file/gguf.h"
+#include "atom/file/hfdir.h"
 
 /* dir -> path. Without tokenizer.json the file has no tokenizer, and a note says so. */
 ATOM_MUST atom_status train_export_gguf(const char *dir, file_gguf_type type, const char *path);
+
+/*
+ * dir -> a new directory `output` that transformers loads: weights in dtype (ATOM_DTYPE_N: as they
+ * are), in shards of shard_bytes, unknown keys of config.json kept, tokenizer files copied.
+ * ATOM_E_USAGE where output is there and not empty.
+ */
+ATOM_MUST atom_status train_export_hf(const char *dir, atom_dtype dtype, uint64_t shard_bytes,
+                                      const char *output);
+
+/* What the exports read: a directory with weights, checked. Close also what open left half done. */
+typedef struct train_source {
+    file_model model;
+    graph *g;
+    file_weights *weights;
+} train_source;
+ATOM_MUST atom_status train_source_open(const char *dir, train_source *source);
+void train_source_close(train_source *source);
 
 /* export_tokens.c: the tokenizer of dir as metadata, for a vocabulary of V; `config` is the text of
  * config.json. */

@@ -1,0 +1,236 @@
+/*
+ * Owns model directories that are read tensor by tensor, when somebody asks. One idea: all tensors
+ * are found and checked when the directory is opened; after that the files themselves are the
+ * vector, and only the last transposed tensor is kept. Refuses what hfweights.c refuses.
+ */
+#include "atom/file/hfweights.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+struct file_weights {
+    const graph *g;
+    file_safetensors **files;
+    uint32_t n_files, n_slices;
+    file_slice *slices;
+    const file_tensor **tensors; /* by slice; NULL: not found yet */
+    uint32_t *where;             /* by slice: which file */
+    uint32_t last;               /* the slice of the last request */
+    uint32_t turned;             /* the slice in `whole`, or n_slices */
+    float *whole, *band;         /* a transposed tensor, the largest there is; a band of one */
+    uint64_t room;               /* of the band */
+    const file_tensor *head;     /* lm_head.weight of a tied model: must equal the embedding */
+    uint32_t head_file;
+};
+
+static uint32_t find(const file_weights *w, const char *name)
+{
+    uint32_t i = 0;
+    while (i < w->n_slices && strcmp(w->slices[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+static atom_status twice(const file_safetensors *file, const file_tensor *t)
+{
+    return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' appears twice in this model", file->path,
+                     t->name);
+}
+
+static atom_status place(file_weights *w, uint32_t k, const file_tensor *t)
+{
+    const char *name = t->name, *prefix = file_prefix(w->g);
+    const file_safetensors *file = w->files[k];
+    if (strncmp(name, prefix, strlen(prefix)) == 0)
+        name += strlen(prefix);
+    if (file_is_buffer(name))
+        return ATOM_OK;
+    uint32_t i = find(w, name);
+    bool head = i == w->n_slices && strcmp(t->name, "lm_head.weight") == 0;
+    if (head && w->head)
+        return twice(file, t);
+    if (head) {
+        w->head = t;
+        w->head_file = k;
+        return file_check_shape(file, t, &w->slices[0]);
+    }
+    if (i == w->n_slices)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: tensor '%.128s' is no part of the model that config.json describes",
+                         file->path, t->name);
+    if (w->tensors[i])
+        return twice(file, t);
+    w->tensors[i] = t;
+    w->where[i] = k;
+    return file_check_shape(file, t, &w->slices[i]);
+}
+
+/* A tied head may stand beside the embedding, or in its place. */
+static atom_status check_head(file_weights *w)
+{
+    const file_tensor *a = w->tensors[0], *b = w->head;
+    uint64_t half = w->room / 2;
+    atom_status st = ATOM_OK;
+    if (!b || !a) {
+        w->tensors[0] = a ? a : b;
+        w->where[0] = a ? w->where[0] : w->head_file;
+        return ATOM_OK;
+    }
+    for (uint64_t at = 0, some; at < a->elements && st == ATOM_OK; at += some) {
+        some = a->elements - at < half ? a->elements - at : half;
+        ATOM_TRY(file_st_read_f32(w->files[w->where[0]], a, at, some, w->band));
+        ATOM_TRY(file_st_read_f32(w->files[w->head_file], b, at, some, w->band + half));
+        if (memcmp(w->band, w->band + half, (size_t)some * sizeof *w->band) != 0)
+            st = atom_fail(ATOM_E_UNSUPPORTED,
+                           "%s: lm_head.weight differs from %s, although config.json says that "
+                           "they are tied",
+                           w->files[w->head_file]->path, a->name);
+    }
+fail:
+    return st;
+}
+
+static atom_status check_all(const file_weights *w, const char *dir)
+{
+    for (uint32_t i = 0; i < w->n_slices; i++) {
+        if (!w->tensors[i])
+            return atom_fail(ATOM_E_FORMAT, "%s: tensor %s is missing", dir, w->slices[i].name);
+    }
+    return ATOM_OK;
+}
+
+static atom_status open_buffers(file_weights *w)
+{
+    uint64_t largest;
+    atom_status st = file_slices(w->g, &w->slices, &w->n_slices);
+    if (st != ATOM_OK)
+        return st;
+    w->turned = w->n_slices;
+    w->room = FILE_BAND_ELEMENTS;
+    for (uint32_t i = 0; i < w->n_slices; i++) {
+        if (w->slices[i].transposed && w->slices[i].dims[1] > w->room)
+            w->room = w->slices[i].dims[1];
+    }
+    largest = file_largest_transposed(w->slices, w->n_slices);
+    w->tensors = atom_alloc(w->n_slices, sizeof *w->tensors);
+    w->where = atom_alloc(w->n_slices, sizeof *w->where);
+    w->band = atom_alloc((size_t)w->room, sizeof *w->band);
+    w->whole = atom_alloc((size_t)largest, sizeof *w->whole);
+    return w->tensors && w->where && w->band && w->whole
+               ? ATOM_OK
+               : atom_fail_memory("reading weights", (w->room + largest) * sizeof *w->band);
+}
+
+atom_status file_weights_open(const char *dir, const graph *g, file_weights **out)
+{
+    file_weights *w = atom_alloc(1, sizeof *w);
+    atom_status st;
+    if (!w)
+        return atom_fail_memory("reading weights", sizeof *w);
+    w->g = g;
+    ATOM_TRY(open_buffers(w));
+    ATOM_TRY(file_shards_open(dir, &w->files, &w->n_files));
+    for (uint32_t k = 0; k < w->n_files; k++) {
+        for (uint32_t i = 0; i < w->files[k]->n_tensors; i++)
+            ATOM_TRY(place(w, k, &w->files[k]->tensors[i]));
+    }
+    ATOM_TRY(check_head(w));
+    ATOM_TRY(check_all(w, dir));
+    *out = w;
+    return ATOM_OK;
+fail:
+    file_weights_close(&w);
+    return st;
+}
+
+void file_weights_close(file_weights **ref)
+{
+    file_weights *w = *ref;
+    if (!w)
+        return;
+    for (uint32_t i = 0; i < w->n_files; i++)
+        file_st_close(&w->files[i]);
+    atom_free(w->files);
+    atom_free(w->slices);
+    atom_free(w->tensors);
+    atom_free(w->where);
+    atom_free(w->band);
+    atom_free(w->whole);
+    atom_free(w);
+    *ref = NULL;
+}
+
+/* [in, out] in the file -> [out, in] in w->whole, a band of file rows at a time. */
+static atom_status turn(file_weights *w, uint32_t i)
+{
+    const file_tensor *t = w->tensors[i];
+    uint64_t rows = t->dims[0], cols = t->dims[1];
+    w->turned = w->n_slices;
+    for (uint64_t row = 0, band; row < rows; row += band) {
+        band = w->room / cols;
+        band = band < rows - row ? band : rows - row;
+        atom_status st =
+            file_st_read_f32(w->files[w->where[i]], t, row * cols, band * cols, w->band);
+        if (st != ATOM_OK)
+            return st;
+        for (uint64_t c = 0; c < cols; c++) {
+            for (uint64_t k = 0; k < band; k++)
+                w->whole[c * rows + row + k] = w->band[k * cols + c];
+        }
+    }
+    w->turned = i;
+    return ATOM_OK;
+}
+
+static uint64_t begin_of(const file_weights *w, uint32_t i)
+{
+    return w->g->params[w->slices[i].param].offset + w->slices[i].first;
+}
+
+/* The slice that holds this element. */
+static uint32_t slice_at(file_weights *w, uint64_t element)
+{
+    for (uint32_t k = 0; k < w->n_slices; k++) {
+        uint32_t i = (w->last + k) % w->n_slices;
+        if (element >= begin_of(w, i) && element - begin_of(w, i) < w->slices[i].elements)
+            return w->last = i;
+    }
+    ATOM_ASSERT(!"an element that no tensor has");
+    return 0;
+}
+
+static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)
+{
+    file_weights *w = ctx;
+    while (n) {
+        uint32_t i = slice_at(w, first);
+        uint64_t at = first - begin_of(w, i), some = w->slices[i].elements - at;
+        atom_status st = ATOM_OK;
+        some = n < some ? n : some;
+        if (!w->slices[i].transposed)
+            st = file_st_read_f32(w->files[w->where[i]], w->tensors[i], at, some, to);
+        else if (w->turned != i)
+            st = turn(w, i);
+        if (st != ATOM_OK)
+            return st;
+        if (w->slices[i].transposed)
+            memcpy(to, w->whole + at, (size_t)some * sizeof *to);
+        first += some;
+        n -= some;
+        to += some;
+    }
+    return ATOM_OK;
+}
+
+file_vector file_weights_vector(file_weights *w)
+{
+    return (file_vector){w, get, NULL};
+}
+
+atom_dtype file_weights_dtype(const file_weights *w)
+{
+    file_dtype dtype = w->tensors[0]->dtype;
+    return dtype == FILE_BF16 ? ATOM_BF16 : dtype == FILE_F16 ? ATOM_F16 : ATOM_F32;
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""`atom export` against torch, transformers and readers of its own.
+
+  export_oracle.py ATOM [--first S] [--seeds N]     ATOM: the program
+
+Random small models of every family, whole and in shards. --to hf: the bytes of every tensor must be those
+of torch's own .to(dtype), the names those of the source; unknown keys of config.json are kept, torch_dtype
+and dtype are set, tokenizer files are byte for byte the same, and transformers loads what it has a class
+for. Exit 77: a library is not installed.
+"""
+import argparse
+import filecmp
+import json
+import os
+import sys
+import tempfile
+
+import family_oracle
+from gguf_oracle import Gpt2
+from gpt2_oracle import torch
+from train_oracle import Atom
+from safetensors import safe_open
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LIMIT = 20000
+
+
+class Gpt2Run(Gpt2):
+    def load(self, path):
+        return type(self.model).from_pretrained(path)
+
+
+def bytes_of(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+def read(path):
+    """Tensors of a directory, and its shards."""
+    index = os.path.join(path, "model.safetensors.index.json")
+    files, tensors = ["model.safetensors"], {}
+    if os.path.exists(index):
+        with open(index, encoding="utf-8") as f:
+            index = json.load(f)
+        files = sorted(set(index["weight_map"].values()))
+        assert not os.path.exists(os.path.join(path, "model.safetensors"))
+    else:
+        index = None
+    for name in files:
+        with safe_open(os.path.join(path, name), "pt") as f:
+            assert f.metadata() == {"format": "pt"}, f.metadata()
+            for key in f.keys():
+                assert key not in tensors and (not index or index["weight_map"][key] == name), key
+                tensors[key] = f.get_tensor(key)
+    size = {name: os.path.getsize(os.path.join(path, name)) for name in files}
+    if index:
+        assert index["metadata"]["total_size"] == sum(bytes_of(t) for t in tensors.values()), index["metadata"]
+    return tensors, size
+
+
+def check_bytes(source, made, dtype):
+    for name, tensor in source.items():
+        if name == "lm_head.weight" and name not in made:
+            continue
+        want, got = tensor.to(dtype).contiguous(), made.pop(name)
+        assert got.dtype == dtype and got.shape == want.shape, (name, got.dtype, got.shape)
+        bits = torch.int32 if dtype == torch.float32 else torch.int16
+        assert torch.equal(got.view(bits), want.view(bits)), name
+    assert not made, sorted(made)
+
+
+def check_files(source, made, dtype):
+    with open(os.path.join(made, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    name = str(dtype).split(".")[1]
+    assert config["torch_dtype"] == config["dtype"] == name, config
+    with open(os.path.join(source, "config.json"), encoding="utf-8") as f:
+        for key, value in json.load(f).items():
+            assert key in config and (key in ("dtype", "torch_dtype", "_name_or_path", "rope_parameters", "rope_scaling")
+                                      or config[key] == value), (key, value, config.get(key))
+    for name in os.listdir(source):
+        if "token" in name or "template" in name:
+            assert filecmp.cmp(os.path.join(source, name), os.path.join(made, name), False), name
+    assert not any(name.endswith(".tmp") for name in os.listdir(made))
+
+
+def check_hf(run, atom, seed):
+    source = os.path.join(atom.work, "source")
+    tensors, _ = read(source)
+    for name, dtype in DTYPES.items():
+        made = f"{name}-{seed}"
+        sharded = ["--max-shard-size", f"{LIMIT}B"] if seed % 2 else []
+        atom("export", "--model", "source", "--to", "hf", "--dtype", name, "-o", made, *sharded)
+        path = os.path.join(atom.work, made)
+        got, sizes = read(path)
+        assert len(sizes) > 1 if sharded else len(sizes) == 1, sizes
+        largest = max(bytes_of(t) for t in got.values())
+        assert not sharded or all(s < max(LIMIT, largest) + 9000 for s in sizes.values()), sizes
+        check_bytes(tensors, got, dtype)
+        check_files(source, path, dtype)
+        if run.family != "qwen3":
+            loaded = run.load(path)
+            for (key, a), b in zip(loaded.state_dict().items(), run.model.state_dict().values()):
+                assert torch.equal(a, b.to(dtype).to(a.dtype)), key
+    # as it is: nothing changes, and what is there stays
+    atom("export", "--model", f"bf16-{seed}", "--to", "hf", "-o", "again")
+    again = read(os.path.join(atom.work, "again"))[0]
+    check_bytes(again, read(os.path.join(atom.work, f"bf16-{seed}"))[0], torch.bfloat16)
+    assert atom("export", "--model", "source", "--to", "hf", "-o", "again", may_fail=True) is None
+    assert read(os.path.join(atom.work, "again"))[0].keys() == again.keys()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("atom")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for seed in range(args.first, args.first + args.seeds):
+        run = Gpt2Run(seed) if seed % 5 == 0 else family_oracle.Run(seed)
+        with tempfile.TemporaryDirectory() as work:
+            run.save(os.path.join(work, "source"))
+            family_oracle.make_tokenizer(os.path.join(work, "source"))
+            check_hf(run, Atom(args.atom, work), seed)
+        print(f"seed {seed}: {run.family}", flush=True)
+    return args.seeds == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
