@@ -21,6 +21,7 @@ void gsp_agree_defaults(gsp_rules *rules)
         .round_max_ns = 3600 * second,
         .fork_ns = 3600 * second,
         .silent_rounds = 3,
+        .against_rounds = 8,
         .n_parts = 64,
     };
 }
@@ -433,6 +434,8 @@ static void on_reduced_here(gsp_agree *a, const gsp_event *e)
         .included = e->included,
         .weight = gsp_included_weight(r->begin.contributor, r->begin.n_contributors, e->included),
         .norm = e->norm};
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        m->as.reduced.part.lean[i] = e->included >> i & 1 ? e->lean[i] : 0;
     if (!gsp_round_known(r, a->self_i, e->part, &m->as.reduced.part))
         return;
     gsp_round_hold(r, e->part, &e->hash);

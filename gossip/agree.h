@@ -52,8 +52,9 @@ typedef struct gsp_rules {
     uint64_t dead_ns;      /* silence after which a member is not waited for */
     uint64_t round_ns;     /* first ballot's timeout before anything is learned */
     uint64_t round_min_ns, round_max_ns;
-    uint64_t fork_ns;       /* T_fork */
-    uint32_t silent_rounds; /* k */
+    uint64_t fork_ns;        /* T_fork */
+    uint32_t silent_rounds;  /* k */
+    uint32_t against_rounds; /* K; 0: nobody's weight depends on where it leans */
     uint32_t n_parts;
     gsp_key owner; /* of the pool: resets */
     /* Whether a key has an admission now (POOL 4); NULL: everybody. */
@@ -90,7 +91,7 @@ typedef enum gsp_event_kind {
     GSP_ON_DOWN,    /* and its end */
     GSP_ON_FROZEN,  /* version, contribution: an answer to FREEZE */
     GSP_ON_ARRIVED, /* version, peer, root, part: a contribution's part is here, checked */
-    GSP_ON_REDUCED, /* version, ballot, part, included, hash, norm: an answer to REDUCE */
+    GSP_ON_REDUCED, /* version, ballot, part, included, hash, norm, lean: an answer */
     GSP_ON_HELD,    /* version, part, hash: bytes of a result are here, checked */
     GSP_ON_APPLIED, /* version: an answer to APPLY */
     GSP_ON_STATE,   /* saved: an answer to STATE; the anchor of its version is applied and durable.
@@ -109,6 +110,7 @@ typedef struct gsp_event {
     uint32_t ballot, part, included;
     gsp_hash hash, root;
     float norm;
+    int8_t lean[GSP_MEMBERS_MAX]; /* of `included` */
     gsp_contribution contribution;
 } gsp_event;
 

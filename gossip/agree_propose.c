@@ -108,7 +108,7 @@ static void choose(gsp_agree *a)
         begin->contributor[begin->n_contributors++] = (gsp_contributor){
             .member = (uint8_t)i, .root = c->root, .tokens = c->tokens, .samples = c->samples};
     }
-    gsp_weigh(begin->contributor, begin->n_contributors);
+    gsp_rules_weigh(a, begin->contributor, begin->n_contributors);
     memset(begin->owner, GSP_NOBODY, sizeof begin->owner);
     if (begin->n_contributors && able_owners(a, able))
         assign(a, able, n, begin->owner);

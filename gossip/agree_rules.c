@@ -21,6 +21,41 @@ static uint32_t missed_now(const gsp_agree *a, uint32_t promised, uint32_t i)
     return promised >> i & 1 ? 0 : before < 255 ? before + 1 : 255;
 }
 
+/* How often in a row the contributions of a key have leant backwards, with this version. Who brings
+ * nothing changes nothing. */
+static uint8_t against_now(const gsp_agree *a, const gsp_proposal *p, const gsp_key *key)
+{
+    uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), key), c = 0;
+    if (i == GSP_NOBODY)
+        return 0;
+    uint8_t before = a->certificate.proposal.against[i];
+    while (c < p->n_contributors && p->contributor[c].member != i)
+        c++;
+    int32_t lean = 0;
+    bool brought = false;
+    for (uint32_t k = 0; c < p->n_contributors && k < p->n_parts; k++) {
+        if (p->part[k].included >> c & 1) {
+            lean += p->part[k].lean[c];
+            brought = true;
+        }
+    }
+    if (!brought)
+        return before;
+    return lean >= 0 ? 0 : before < 255 ? (uint8_t)(before + 1) : before;
+}
+
+void gsp_rules_weigh(const gsp_agree *a, gsp_contributor *contributor, uint32_t n)
+{
+    uint32_t limit = a->rules.against_rounds, backwards = 0;
+    const uint8_t *against = a->certificate.proposal.against;
+    gsp_weigh(contributor, n);
+    for (uint32_t i = 0; limit && i < n; i++)
+        backwards += against[contributor[i].member] >= limit;
+    for (uint32_t i = 0; 2 * backwards < n && limit && i < n; i++)
+        if (against[contributor[i].member] >= limit)
+            contributor[i].weight = 0;
+}
+
 static void insert(gsp_proposal *p, const gsp_member *who, uint32_t missed)
 {
     uint32_t at = p->next.n;
@@ -54,6 +89,7 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *p)
     gsp_roster replaced = {0};
     memset(&p->next, 0, sizeof p->next);
     memset(p->missed, 0, sizeof p->missed);
+    memset(p->against, 0, sizeof p->against);
     uint32_t joined = 0;
     /* First who comes back with a new incarnation: it takes its own place. */
     for (uint32_t k = 0; k < a->n_waiting && replaced.n < GSP_MEMBERS_MAX; k++) {
@@ -80,6 +116,8 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *p)
     if (p->next.n == 0) /* the last one cannot leave its own lineage */
         for (uint32_t i = 0; i < now->n; i++)
             insert(p, &now->member[i], missed_now(a, promised, i));
+    for (uint32_t i = 0; i < p->next.n; i++)
+        p->against[i] = against_now(a, p, &p->next.member[i].key);
 }
 
 void gsp_rules_totals(const gsp_agree *a, const gsp_proposal *p, uint64_t *tokens,
@@ -119,10 +157,10 @@ static const char *contributors_wrong(const gsp_agree *a, const gsp_contributor 
             return "that is not what I contributed";
         weighed[i] = c[i];
     }
-    gsp_weigh(weighed, n);
+    gsp_rules_weigh(a, weighed, n);
     for (uint32_t i = 0; i < n; i++)
         if (weighed[i].weight != c[i].weight)
-            return "a weight is not min(tokens, 2 x median)";
+            return "a weight that is not by the rule";
     return NULL;
 }
 
@@ -147,11 +185,14 @@ static const char *parts_wrong(const gsp_agree *a, const gsp_proposal *p)
         if (gsp_hash_none(&part->hash)) {
             if (part->included != 0 || part->weight != 0 || part->norm != 0)
                 return "an unchanged part with content";
-            continue;
+            continue; /* nobody included, so nobody's lean is looked at or hashed */
         }
         uint32_t all = p->n_contributors >= 32 ? UINT32_MAX : (1u << p->n_contributors) - 1;
-        if (part->included == 0 || (part->included & ~all))
+        if (part->included == 0 || part->weight == 0 || (part->included & ~all))
             return "a part of nobody's contributions";
+        for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+            if (!(part->included >> i & 1) && part->lean[i] != 0)
+                return "somebody leans who brought nothing";
         if (part->weight != gsp_included_weight(p->contributor, p->n_contributors, part->included))
             return "weights that do not add up";
         if (!isfinite(part->norm) || part->norm < 0)
@@ -193,6 +234,8 @@ static const char *roster_wrong(const gsp_agree *a, const gsp_proposal *p, uint3
         return "a roster of nobody, or too large";
     for (uint32_t i = 0; i < p->next.n; i++) {
         const gsp_member *who = &p->next.member[i];
+        if (p->against[i] != against_now(a, p, &who->key))
+            return "a count of backward contributions that is not right";
         if (i > 0 && gsp_key_compare(&p->next.member[i - 1].key, &who->key) >= 0)
             return "a roster out of order";
         if (gsp_roster_find_key(now, &who->key) != GSP_NOBODY)

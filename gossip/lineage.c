@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { TEXT_BYTES_MAX = 24 * 1024, STATEMENT_BYTES_MAX = 256 };
+enum { TEXT_BYTES_MAX = 32 * 1024, STATEMENT_BYTES_MAX = 256 };
 
 typedef struct text {
     size_t n;
@@ -116,6 +116,9 @@ static void put_part(text *t, const gsp_part *part)
     put_u32(t, part->included);
     put_u64(t, part->weight);
     put_u32(t, norm);
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (part->included >> i & 1)
+            put_u8(t, (uint8_t)part->lean[i]);
 }
 
 bool gsp_proposal_fits(const gsp_proposal *p)
@@ -149,6 +152,7 @@ void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *
     for (uint32_t i = 0; i < p->next.n; i++) {
         put_member(&t, &p->next.member[i]);
         put_u8(&t, p->missed[i]);
+        put_u8(&t, p->against[i]);
     }
     ATOM_ASSERT(t.n <= sizeof bytes);
     seals->hash(seals->context, bytes, t.n, out);
@@ -167,7 +171,7 @@ void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gs
 
 void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part, gsp_hash *out)
 {
-    uint8_t bytes[128];
+    uint8_t bytes[160];
     text t = {.at = bytes};
     put_tag(&t, "reduced.");
     put_u32(&t, number);

@@ -382,6 +382,7 @@ static atom_status buffers(gsp_driver *d)
         return atom_fail(ATOM_E_USAGE,
                          "a part of %llu floats is too large; use more parts or more fragments",
                          (unsigned long long)n);
+    d->part_floats_max = n ? n : 1;
     d->sum = atom_alloc(n ? n : 1, sizeof(float));
     d->scratch = atom_alloc(n ? n : 1, sizeof(float));
     return d->sum && d->scratch ? ATOM_OK : atom_fail_memory("a part", n * 2 * sizeof(float));

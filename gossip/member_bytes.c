@@ -10,6 +10,7 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "gossip/reduce.h"
+#include "gossip/robust.h"
 
 #include <math.h>
 #include <string.h>
@@ -489,6 +490,41 @@ static uint32_t sum_up(gsp_driver *d, uint32_t part, uint32_t included, uint64_t
     return included;
 }
 
+/* The same for config.robust: decodes all, then sum = their robust combination. lean[] by
+ * contributor. */
+static uint32_t combine(gsp_driver *d, uint32_t part, uint32_t included, uint64_t n, int8_t *lean)
+{
+    const gsp_begin *begin = &d->agree.round.begin;
+    uint64_t bytes = gsp_codec_bytes(d->config.codec, n), weight[GSP_MEMBERS_MAX], total = 0;
+    const float *x[GSP_MEMBERS_MAX];
+    uint8_t who[GSP_MEMBERS_MAX];
+    int8_t leans[GSP_MEMBERS_MAX];
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < begin->n_contributors; i++) {
+        const gsp_contributor *c = &begin->contributor[i];
+        const void *in = included >> i & 1 ? input(d, part, c) : NULL;
+        if (in && !d->row[k] && !(d->row[k] = atom_alloc(d->part_floats_max, sizeof(float)))) {
+            gsp_driver_die(d, atom_fail_memory("a contribution", d->part_floats_max * 4));
+            return 0;
+        }
+        if (in && gsp_decode(d->config.codec, in, bytes, d->row[k], n)) {
+            x[k] = d->row[k];
+            weight[k] = c->weight;
+            total += c->weight;
+            who[k++] = (uint8_t)i;
+        } else if (included >> i & 1) {
+            included &= ~(1u << i);
+            d->status.refused++;
+        }
+    }
+    if (total == 0)
+        return 0;
+    gsp_robust_combine(x, weight, k, n, d->sum, d->scratch, leans);
+    for (uint32_t j = 0; j < k; j++)
+        lean[who[j]] = leans[j];
+    return included;
+}
+
 static void reduce_one(gsp_driver *d, uint32_t part)
 {
     const gsp_round *r = &d->agree.round;
@@ -500,7 +536,9 @@ static void reduce_one(gsp_driver *d, uint32_t part)
     d->n_reduce--;
     if (ballot != r->ballot || r->begin.owner[part] != d->agree.self_i)
         return;
-    included = sum_up(d, part, included, n);
+    gsp_event event = {.kind = GSP_ON_REDUCED, .version = version, .ballot = ballot, .part = part};
+    included =
+        d->config.robust ? combine(d, part, included, n, event.lean) : sum_up(d, part, included, n);
     const gsp_hash none = {{0}};
     gsp_blob *b = included ? blob_open(gsp_codec_bytes(d->config.codec, n), &none) : NULL;
     gsp_blob **place = b ? row_place(d, 0, part) : NULL;
@@ -513,13 +551,9 @@ static void reduce_one(gsp_driver *d, uint32_t part)
     b->whole = true;
     d->status.reduced_ns = atom_clock_ns() - d->freezing.began_ns;
     gsp_blob *same = row_find(d->result[0][part], &b->root);
-    gsp_event event = {.kind = GSP_ON_REDUCED,
-                       .version = version,
-                       .ballot = ballot,
-                       .part = part,
-                       .included = included,
-                       .hash = b->root,
-                       .norm = (float)norm};
+    event.included = included;
+    event.hash = b->root;
+    event.norm = (float)norm;
     if (same)
         blob_close(d, &b);
     else
@@ -672,6 +706,8 @@ void gsp_driver_bytes_close(gsp_driver *d)
         atom_free(d->certificate[k]);
     atom_free(d->freezing.encoded);
     atom_free(d->freezing.lost);
+    for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
+        atom_free(d->row[k]);
     atom_free(d->sum);
     atom_free(d->scratch);
 }

@@ -112,6 +112,8 @@ struct gsp_driver {
     } reduce[GSP_PARTS_MAX];
     uint32_t n_reduce;
     float *sum, *scratch;
+    uint64_t part_floats_max;
+    float *row[GSP_MEMBERS_MAX]; /* decoded contributions to one part; NULL: not needed yet */
     gsp_blob *result[2][GSP_PARTS_MAX][GSP_HELD_MAX]; /* in progress; newest certified */
     gsp_blob *old[MEMBER_OLD];                        /* read from disk for who lags, in turn */
     uint32_t old_turn;

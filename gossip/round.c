@@ -135,8 +135,9 @@ bool gsp_round_known(gsp_round *r, uint32_t owner, uint32_t part, const gsp_part
     if (gsp_hash_none(&result->hash) || result->included == 0 ||
         (result->included & ~all_contributors(r)) || !isfinite(result->norm) || result->norm < 0)
         return false;
-    if (result->weight !=
-        gsp_included_weight(r->begin.contributor, r->begin.n_contributors, result->included))
+    if (result->weight == 0 ||
+        result->weight !=
+            gsp_included_weight(r->begin.contributor, r->begin.n_contributors, result->included))
         return false;
     if (gsp_hash_none(&r->known[part].hash))
         r->known[part] = *result;

@@ -25,7 +25,7 @@ enum {
     GSP_KEY_BYTES = 32,     /* Ed25519 public key */
     GSP_SEAL_BYTES = 64,    /* Ed25519 signature */
     GSP_NOBODY = 0xff,      /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 1,  /* of everything in this file */
+    GSP_TYPES_VERSION = 2,  /* of everything in this file */
 };
 
 typedef struct gsp_hash {
@@ -94,15 +94,17 @@ typedef struct gsp_contributor {
     gsp_hash root;
     uint64_t tokens;
     uint64_t samples;
-    uint64_t weight; /* min(tokens, 2 x median of tokens), integers, so that sums are exact */
+    uint64_t weight; /* min(tokens, 2 x median of tokens), integers, so that sums are exact; 0 for
+                        who has long leant backwards */
 } gsp_contributor;
 
 /* One part's result: what its owner says and what the certificate repeats. */
 typedef struct gsp_part {
-    gsp_hash hash;     /* of the encoded result; zero: this part stays unchanged */
-    uint32_t included; /* bit i: contributor i of the round was summed */
-    uint64_t weight;   /* sum of the weights of the included; 0 when unchanged */
-    float norm;        /* of the decoded result; finite, >= 0 */
+    gsp_hash hash;                /* of the encoded result; zero: this part stays unchanged */
+    uint32_t included;            /* bit i: contributor i of the round was summed */
+    uint64_t weight;              /* sum of the weights of the included; 0 when unchanged */
+    float norm;                   /* of the decoded result; finite, >= 0 */
+    int8_t lean[GSP_MEMBERS_MAX]; /* of the included contributors: robust.h; else 0 */
 } gsp_part;
 
 /* What a version does. Its hash is what is voted for. */
@@ -115,8 +117,9 @@ typedef struct gsp_proposal {
     uint32_t n_contributors, n_parts;
     gsp_contributor contributor[GSP_MEMBERS_MAX];
     gsp_part part[GSP_PARTS_MAX];
-    gsp_roster next;                 /* R(version+1) */
-    uint8_t missed[GSP_MEMBERS_MAX]; /* of `next`: versions in a row without a promise */
+    gsp_roster next;                  /* R(version+1) */
+    uint8_t missed[GSP_MEMBERS_MAX];  /* of `next`: versions in a row without a promise */
+    uint8_t against[GSP_MEMBERS_MAX]; /* of `next`: contributions in a row that leant backwards */
 } gsp_proposal;
 
 /* C(version): a proposal with the votes of a quorum of R(version), all of one ballot. */

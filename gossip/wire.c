@@ -38,6 +38,11 @@ static void u8(walk *w, uint8_t *x)
     *x = (uint8_t)number(w, *x, 1);
 }
 
+static void i8(walk *w, int8_t *x)
+{
+    *x = (int8_t)number(w, (uint8_t)*x, 1);
+}
+
 static void u32(walk *w, uint32_t *x)
 {
     *x = (uint32_t)number(w, *x, 4);
@@ -133,6 +138,9 @@ static void part(walk *w, gsp_part *x)
     u32(w, &x->included);
     u64(w, &x->weight);
     real(w, &x->norm);
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (x->included >> i & 1)
+            i8(w, &x->lean[i]);
 }
 
 static void proposal(walk *w, gsp_proposal *x)
@@ -150,6 +158,7 @@ static void proposal(walk *w, gsp_proposal *x)
     for (uint32_t i = 0; i < n; i++) {
         member(w, &x->next.member[i]);
         u8(w, &x->missed[i]);
+        u8(w, &x->against[i]);
     }
 }
 

@@ -45,6 +45,7 @@ struct cell {
     unsigned n, rounds;
     uint64_t n_floats;
     gsp_codec codec;
+    bool robust;
     uint32_t n_parts;
     test_pool pool;
     scratch place;
@@ -55,7 +56,8 @@ struct cell {
     atomic_bool stop;
     uint16_t port[CELL_MEMBERS_MAX];
     cell_member member[CELL_MEMBERS_MAX];
-    void (*check)(cell_member *m, const gsp_certificate *c); /* before a version is applied */
+    void (*check)(cell_member *m, const gsp_certificate *c);  /* before a version is applied */
+    float (*value)(unsigned i, uint64_t version, uint64_t k); /* NULL: cell_value */
 };
 
 /* Float k of member i in a version: cheap, so that nobody falls silent while it makes them. */
@@ -76,7 +78,7 @@ static inline gsp_freeze cell_freeze(void *context, uint64_t version, const floa
     if (s.n_roster < m->cell->n || m->applied == version)
         return GSP_FREEZE_NOTHING;
     for (uint64_t k = 0; k < m->cell->n_floats; k++)
-        m->x[k] = cell_value(m->i, version, k);
+        m->x[k] = (m->cell->value ? m->cell->value : cell_value)(m->i, version, k);
     m->froze = version;
     *x = m->x;
     *tokens = 100 + 10 * m->i;
@@ -137,6 +139,7 @@ static inline void cell_open_driver(cell_member *m)
         .n_fragments = 1,
         .n_floats = {c->n_floats},
         .codec = c->codec,
+        .robust = c->robust,
         .work = {.context = m, .freeze = cell_freeze, .part = cell_part, .apply = cell_apply},
     };
     test_must(gsp_member_open(&config, &m->driver));

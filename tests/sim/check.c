@@ -142,7 +142,17 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* I4: weights are min(tokens, 2 x median), parts and totals their exact sums. */
+/* How many of the contributors had leant backwards too often before this version. */
+static uint32_t backwards(const sim_world *w, const gsp_proposal *before, const gsp_proposal *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; w->rules.against_rounds && before && i < p->n_contributors; i++)
+        n += before->against[p->contributor[i].member] >= w->rules.against_rounds;
+    return n;
+}
+
+/* I4: weights are min(tokens, 2 x median), and 0 for the few that lean backwards; parts and totals
+ * are their exact sums. */
 static void check_sums(sim_world *w, const gsp_proposal *p)
 {
     uint64_t sorted[GSP_MEMBERS_MAX] = {0}, total = 0;
@@ -151,11 +161,17 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
         sorted[i] = p->contributor[i].tokens;
     qsort(sorted, n, sizeof *sorted, by_size);
     uint64_t median = n ? (sorted[(n - 1) / 2] + sorted[n / 2]) / 2 : 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (p->contributor[i].weight !=
-            (p->contributor[i].tokens < 2 * median ? p->contributor[i].tokens : 2 * median))
+    const known *last = find(w, &p->lineage, p->version - 1);
+    const gsp_proposal *before = last && last->certificate ? &last->certificate->proposal : NULL;
+    uint32_t against = backwards(w, before, p);
+    bool muting = against > 0 && 2 * against < n;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t tokens = p->contributor[i].tokens, cap = 2 * median;
+        bool muted = muting && before->against[p->contributor[i].member] >= w->rules.against_rounds;
+        if (p->contributor[i].weight != (muted ? 0 : tokens < cap ? tokens : cap))
             sim_violate(w, "I4", "a weight of version %llu is wrong",
                         (unsigned long long)p->version);
+    }
     for (uint32_t k = 0; k < p->n_parts; k++) {
         uint64_t sum = 0;
         for (uint32_t i = 0; i < n; i++)
@@ -168,8 +184,7 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
     }
     for (uint32_t i = 0; i < n; i++)
         total += anywhere >> i & 1 ? p->contributor[i].weight : 0;
-    const known *before = find(w, &p->lineage, p->version - 1);
-    if (before && before->certificate && before->certificate->proposal.tokens + total != p->tokens)
+    if (before && before->tokens + total != p->tokens)
         sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
 }
 

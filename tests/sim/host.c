@@ -245,6 +245,9 @@ static void reduce(sim_world *w, sim_host *h, const gsp_action *action, const gs
                        .included = action->included,
                        .norm = (float)(n + action->part)};
     sim_hash(NULL, roots, (n + 1) * sizeof roots[0], &event.hash);
+    /* One in four of the members leans backwards: by its place, so that owners agree. */
+    for (uint32_t i = 0; i < begin->n_contributors; i++)
+        event.lean[i] = begin->contributor[i].member % 4 == 1 ? -20 : 30;
     later(w, h->index, 5 * SIM_MS + sim_below(&w->random, 30 * SIM_MS), &event);
 }
 

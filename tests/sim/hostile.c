@@ -4,6 +4,8 @@
  */
 #include "tests/sim/sim.h"
 
+#include "gossip/agree_inner.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +21,7 @@ static void reseal(sim_host *h, gsp_message *m)
 static void add_up(const sim_host *h, gsp_proposal *p)
 {
     uint32_t anywhere = 0;
-    gsp_weigh(p->contributor, p->n_contributors);
+    gsp_rules_weigh(&h->agree, p->contributor, p->n_contributors);
     p->tokens = h->agree.certificate.proposal.tokens;
     p->samples = h->agree.certificate.proposal.samples;
     for (uint32_t k = 0; k < p->n_parts; k++) {
@@ -77,7 +79,10 @@ static void lie_proposal(sim_world *w, sim_host *h, uint64_t *r, gsp_proposal *p
         p->part[0].weight++;
         break;
     case 4:
-        p->missed[0] = 3;
+        if (p->version % 2)
+            p->missed[0] = 3;
+        else
+            p->against[0]++;
         break;
     case 5:
     case 6:

@@ -34,6 +34,8 @@ MUTANTS = [
     ("I4", "a sum forgets the first contributor", ROUND,
      "    for (uint32_t i = 0; i < n; i++)\n        if (included >> i & 1)",
      "    for (uint32_t i = 1; i < n; i++)\n        if (included >> i & 1)", 1, 3000),
+    ("I4", "who leans backwards keeps half of its weight", RULES,
+     "            contributor[i].weight = 0;", "            contributor[i].weight /= 2;", 1, 3000),
     ("I4", "totals count what was left out", RULES,
      "if (anywhere >> i & 1) {", "{", 1, 3000),
     ("I5", "a fork falls back to its parent", PEOPLE,

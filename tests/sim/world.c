@@ -330,6 +330,7 @@ static void world_rules(sim_world *w)
     w->rules.round_max_ns = 40 * SIM_SECOND;
     w->rules.fork_ns = 45 * SIM_SECOND;
     w->rules.n_parts = 1 + (uint32_t)sim_below(r, 6);
+    w->rules.against_rounds = (uint32_t)(w->options.seed % 5);
     w->loss = (double)sim_below(r, 6) * 0.01;
     w->doubled = (double)sim_below(r, 4) * 0.01;
     w->delay_ns = 2 * SIM_MS + sim_below(r, 60 * SIM_MS);

@@ -582,6 +582,64 @@ static void a_voter_checks_everything(void **state)
     assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
     p = right, p.n_contributors = 1; /* brings nothing */
     assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
+    p = right, p.against[1] = 1; /* it has not leant */
+    assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
+    close_pool();
+}
+
+/* Three bring something, with weights by the rule; the third leans by `lean` in both parts. */
+static gsp_proposal three_bring(gsp_agree *a, int8_t lean)
+{
+    gsp_proposal p = {.lineage = a->lineage,
+                      .version = 6,
+                      .previous = a->previous,
+                      .n_contributors = 3,
+                      .n_parts = 3,
+                      .next = *gsp_agree_roster(a)};
+    for (uint8_t i = 0; i < 3; i++)
+        p.contributor[i] =
+            (gsp_contributor){.member = i, .root = {{5}}, .tokens = 10, .samples = 10};
+    gsp_rules_weigh(a, p.contributor, 3);
+    for (uint8_t k = 0; k < 2; k++)
+        p.part[k] = (gsp_part){.hash = {{6}},
+                               .included = 7,
+                               .weight = gsp_included_weight(p.contributor, 3, 7),
+                               .lean = {20, 30, lean}};
+    gsp_rules_totals(a, &p, &p.tokens, &p.samples);
+    gsp_rules_next(a, 7, &p);
+    return p;
+}
+
+static void who_leans_backwards_loses_weight(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_agree *a = &w.agree[1];
+    uint8_t *against = a->certificate.proposal.against;
+    a->rules.against_rounds = 2;
+    gsp_proposal p = three_bring(a, -5);
+    assert_null(gsp_proposal_wrong(a, &p, 7, false));
+    assert_int_equal(p.against[2], 1);
+    assert_int_equal(p.contributor[2].weight, 10);
+    assert_int_equal(p.tokens, 1030);
+    p.against[2] = 0; /* a friend forgets it */
+    assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
+    against[2] = 2;
+    p = three_bring(a, -5);
+    assert_null(gsp_proposal_wrong(a, &p, 7, false));
+    assert_int_equal(p.against[2], 3);
+    assert_int_equal(p.contributor[2].weight, 0);
+    assert_int_equal(p.tokens, 1020); /* and moves the schedule no further */
+    p.contributor[2].weight = 10;
+    assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
+    p = three_bring(a, 1); /* forward again */
+    assert_null(gsp_proposal_wrong(a, &p, 7, false));
+    assert_int_equal(p.against[2], 0);
+    assert_int_equal(p.contributor[2].weight, 0);
+    against[1] = 2; /* most lean backwards: then nobody can say who is wrong */
+    p = three_bring(a, -5);
+    assert_null(gsp_proposal_wrong(a, &p, 7, false));
+    assert_int_equal(p.contributor[2].weight, 10);
     close_pool();
 }
 
@@ -653,6 +711,7 @@ int main(void)
         cmocka_unit_test(one_refusal_ends_no_ballot),
         cmocka_unit_test(what_is_proposed_again_may_hold_my_older_contribution),
         cmocka_unit_test(a_voter_checks_everything),
+        cmocka_unit_test(who_leans_backwards_loses_weight),
         cmocka_unit_test(a_state_beyond_its_limits_is_refused),
         cmocka_unit_test(garbage_changes_nothing),
     };

@@ -129,6 +129,58 @@ static void one_dies_and_the_others_go_on(void **unused)
     one_dies(false);
 }
 
+/* ---- a member that pulls backwards, a hundred times as hard ---- */
+
+enum { LIARS_AT = 5, LEANS = 2 };
+static atomic_uint muted;
+
+static float one_pulls_back(unsigned i, uint64_t version, uint64_t k)
+{
+    float truth = cell_value(0, version, k), own = cell_value(i + 7, version, k) / (float)(i + 8);
+    return i == LIARS_AT ? -100 * truth : truth + own;
+}
+
+/* Nobody can say the exact result here; but it goes forward, and is no larger than honest ones. */
+static void check_robust(cell_member *m, const gsp_certificate *certificate)
+{
+    const gsp_proposal *p = &certificate->proposal;
+    double along = 0, length = 0, truth = 0;
+    if (p->n_contributors != c.n || m->i != 0)
+        return;
+    for (uint64_t k = 0; k < c.n_floats; k++) {
+        float t = cell_value(0, p->version, k);
+        along += (double)t * (double)m->got[k];
+        length += (double)m->got[k] * (double)m->got[k];
+        truth += (double)t * (double)t;
+    }
+    wrong += !(along > 0.5 * sqrt(truth * length)) || length > 2 * truth;
+    for (uint32_t i = 0; i < p->n_contributors; i++) {
+        const gsp_member *seat = &p->next.member[p->contributor[i].member];
+        bool liar = memcmp(c.pool.member[LIARS_AT].public_key, seat->key.byte, GSP_KEY_BYTES) == 0;
+        wrong += p->contributor[i].weight == 0 && !liar;
+        muted += p->contributor[i].weight == 0;
+        for (uint32_t part = 0; part < p->n_parts; part++)
+            wrong += !liar && p->part[part].lean[i] <= 0 && p->part[part].included >> i & 1;
+    }
+}
+
+static void who_pulls_back_is_muted(void **unused)
+{
+    (void)unused;
+    wrong = muted = 0;
+    cell_make(&c, 6, GSP_CODEC_INT8, 50000, 4, 3 + LEANS);
+    c.robust = true;
+    c.rules.against_rounds = LEANS;
+    c.value = one_pulls_back;
+    c.check = check_robust;
+    test_must(gsp_sim_hub_open(&c.hub));
+    assert_true(cell_go(&c));
+    assert_equal_results();
+    assert_int_equal(wrong, 0);
+    assert_true(muted > 0);
+    cell_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +188,7 @@ int main(void)
         cmocka_unit_test(four_average_through_gates),
         cmocka_unit_test(parts_travel_in_pieces),
         cmocka_unit_test(one_dies_and_the_others_go_on),
+        cmocka_unit_test(who_pulls_back_is_muted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,10 +59,13 @@ static void make_proposal(gsp_proposal *p)
         fill(&p->part[i].included, sizeof p->part[i].included);
         fill(&p->part[i].weight, sizeof p->part[i].weight);
         p->part[i].norm = (float)draw(1000000) / 7.0f;
+        for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
+            p->part[i].lean[k] = p->part[i].included >> k & 1 ? (int8_t)draw(256) : 0;
     }
     p->next.n = draw(GSP_MEMBERS_MAX + 1);
     fill(p->next.member, p->next.n * sizeof *p->next.member);
     fill(p->missed, p->next.n);
+    fill(p->against, p->next.n);
 }
 
 static void make_statement(gsp_statement *s)
@@ -143,6 +146,9 @@ static void make_round(gsp_message *m)
         fill(&m->as.reduced.part.included, 4);
         fill(&m->as.reduced.part.weight, 8);
         m->as.reduced.part.norm = (float)draw(9);
+        for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
+            m->as.reduced.part.lean[k] =
+                m->as.reduced.part.included >> k & 1 ? (int8_t)draw(256) : 0;
         break;
     case GSP_PROPOSE:
         make_statement(&m->as.propose.statement);
