@@ -4,6 +4,8 @@
  */
 #include "gossip/merkle.h"
 
+#include "gossip/lanes.h"
+
 #include "atom/base/assert.h"
 
 #include <sodium.h>
@@ -19,18 +21,16 @@ static void put(uint8_t *out, uint64_t value, int bytes)
 
 void gsp_merkle_leaf(uint32_t part, const void *data, uint64_t bytes, gsp_hash *out)
 {
-    crypto_generichash_state state;
-    uint8_t head[13] = {0};
-    put(head + 1, part, 4);
-    put(head + 5, bytes, 8);
-    crypto_generichash_init(&state, NULL, 0, GSP_HASH_BYTES);
-    crypto_generichash_update(&state, head, sizeof head);
-    crypto_generichash_update(&state, data, bytes);
-    crypto_generichash_final(&state, out->byte, GSP_HASH_BYTES);
+    uint8_t text[13 + GSP_LANES * GSP_LANE_HASH_BYTES] = {0};
+    uint8_t lane[GSP_LANES][GSP_LANE_HASH_BYTES];
+    put(text + 1, part, 4);
+    put(text + 5, bytes, 8);
+    gsp_lanes_hash(data, bytes, lane);
+    memcpy(text + 13, lane, sizeof lane);
+    crypto_generichash(out->byte, GSP_HASH_BYTES, text, sizeof text, NULL, 0);
 }
 
-/* out may be one of the two. */
-static void join(const gsp_hash *left, const gsp_hash *right, gsp_hash *out)
+void gsp_merkle_join(const gsp_hash *left, const gsp_hash *right, gsp_hash *out)
 {
     uint8_t text[1 + 2 * GSP_HASH_BYTES] = {1};
     memcpy(text + 1, left->byte, GSP_HASH_BYTES);
@@ -43,7 +43,7 @@ static uint32_t halve(gsp_hash *level, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 2) {
         if (i + 1 < n)
-            join(&level[i], &level[i + 1], &level[i / 2]);
+            gsp_merkle_join(&level[i], &level[i + 1], &level[i / 2]);
         else
             level[i / 2] = level[i];
     }
@@ -88,9 +88,9 @@ bool gsp_merkle_check(const gsp_hash *root, uint32_t n, uint32_t part, const gsp
         if (used == n_path)
             return false;
         if (part & 1)
-            join(&path[used++], &at, &at);
+            gsp_merkle_join(&path[used++], &at, &at);
         else
-            join(&at, &path[used++], &at);
+            gsp_merkle_join(&at, &path[used++], &at);
     }
     return used == n_path && memcmp(at.byte, root->byte, GSP_HASH_BYTES) == 0;
 }

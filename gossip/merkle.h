@@ -2,9 +2,10 @@
  * Merkle trees over the encoded parts of a contribution (POOL 3.4, 8): one signed root vouches for
  * every part, and a part comes with the few hashes that prove it.
  *
- * BLAKE2b-256. leaf = H(0, part, bytes, data); node = H(1, left, right); a node without a right
- * neighbour goes up as it is. A leaf's number and length are inside, so a part cannot stand in for
- * another, nor a node for a leaf. Integers are little endian: u32 part, u64 bytes.
+ * BLAKE2b-256. leaf = H(0, part, bytes, hashes of the eight lanes of data (lanes.h)); node = H(1,
+ * left, right); a node without a right neighbour goes up as it is. A leaf's number and length are
+ * inside, so a part cannot stand in for another, nor a node for a leaf. Integers are little endian:
+ * u32 part, u64 bytes.
  *
  * Thread: any. Errors: none; a wrong proof is `false`.
  */
@@ -18,6 +19,8 @@
 enum { GSP_MERKLE_PATH_MAX = 8 }; /* log2 of GSP_PARTS_MAX */
 
 void gsp_merkle_leaf(uint32_t part, const void *data, uint64_t bytes, gsp_hash *out);
+/* The node above two; out may be one of them. */
+void gsp_merkle_join(const gsp_hash *left, const gsp_hash *right, gsp_hash *out);
 /* 1 <= n <= GSP_PARTS_MAX. */
 void gsp_merkle_root(const gsp_hash *leaf, uint32_t n, gsp_hash *root);
 /* The proof of leaf `part`; returns how many hashes it has. */

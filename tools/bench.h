@@ -51,6 +51,7 @@ double bench_peak_flops(atom_threads *threads, atom_dtype dtype, uint32_t rounds
 ATOM_MUST atom_status bench_matmul_run(const bench_values *v);
 ATOM_MUST atom_status bench_train_run(const bench_values *v);
 ATOM_MUST atom_status bench_allreduce_run(const bench_values *v);
+ATOM_MUST atom_status bench_codec_run(const bench_values *v);
 ATOM_MUST atom_status bench_disk_run(const bench_values *v);
 
 #endif

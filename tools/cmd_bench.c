@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-static const char *const whats[] = {"adamw", "allreduce", "copy", "disk", "matmul", "train", NULL};
+static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
+                                    "disk",  "matmul",    "train", NULL};
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};
 static const char *const transports[] = {"gate", "plain", NULL};
@@ -53,7 +54,7 @@ static const opt_spec specs[] = {
      .fallback = "256MiB",
      .min = 4096,
      .max = 0x1p40,
-     .group = "copy, disk and allreduce",
+     .group = "copy, disk, codec and allreduce",
      .help = "Size of one copy; of the file; of the fp32 vector."},
     {.name = "dir",
      .type = OPT_TEXT,
@@ -179,11 +180,14 @@ static const opt_spec specs[] = {
 
 static const opt_command options = {
     .name = "bench",
-    .summary = "measure rates beside their ceilings: adamw, allreduce, copy, disk, matmul, train",
+    .summary = "measure rates beside their ceilings: adamw, allreduce, codec, copy, disk, matmul, "
+               "train",
     .description =
         "adamw: host AdamW beside a STREAM triad.\n"
         "allreduce: members of a pool average a vector over shaped links, beside what the links "
         "allow.\n"
+        "codec: what a pool's member does with bytes (encode, sum, hash, seal), beside a memory "
+        "copy; the cores that 1 Gbit/s takes.\n"
         "copy: copies between host and device beside a plain memory copy.\n"
         "disk: the disk tier's store, by each way to the kernel, beside fio.\n"
         "matmul: the linear layers of a model beside the processor's raw multiply-add rate.\n"
@@ -193,7 +197,7 @@ static const opt_command options = {
                 "atom bench allreduce --peers 8 --bytes 64MiB --rate 100\n"
                 "atom bench disk --dir /mnt/nvme --bytes 8GiB\n"
                 "atom bench train --model gpt2-124m --device-memory 512MiB\n",
-    .positional = "adamw|allreduce|copy|disk|matmul|train",
+    .positional = "adamw|allreduce|codec|copy|disk|matmul|train",
     .positional_min = 1,
     .positional_max = 1,
     OPT_TABLE(specs, bench_values),
@@ -286,6 +290,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (strcmp(what, "allreduce") == 0)
         return bench_allreduce_run(v);
     v->rounds = v->rounds > 0 ? v->rounds : 9;
+    if (strcmp(what, "codec") == 0)
+        return bench_codec_run(v);
     if (strcmp(what, "train") == 0)
         return bench_train_run(v);
     if (strcmp(what, "matmul") == 0)
@@ -298,11 +304,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     } else if (strcmp(what, "copy") == 0) {
         st = bench_copy(v, threads);
     } else {
-        const char *near = atom_did_you_mean(what, whats, 6);
+        const char *near = atom_did_you_mean(what, whats, 7);
         st = atom_fail(
             ATOM_E_USAGE,
-            "no bench '%s'; there are adamw, allreduce, copy, disk, matmul and train%s%s%s", what,
-            near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+            "no bench '%s'; there are adamw, allreduce, codec, copy, disk, matmul and train%s%s%s",
+            what, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     }
 fail:
     atom_threads_close(&threads);

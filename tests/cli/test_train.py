@@ -204,6 +204,9 @@ class Bench(TrainCase):
         copy = self.ok("bench", "copy", "--bytes", "1MiB", "--rounds", 3, "--json").json()
         for key in ("h2d", "d2h", "h2d_both", "d2h_both", "ceiling"):
             self.assertGreater(copy[key]["bytes_per_second"], 0)
+        codec = self.ok("bench", "codec", "--bytes", "1MiB", "--rounds", 3, "--json").json()
+        for rate in (codec["hash_bytes_per_second"], codec["encode_bytes_per_second"]["int8"]):
+            self.assertGreater(rate, 0)
         matmul = self.ok("bench", "matmul", "--model", self.config, *SHAPE, "--rounds", 3, "--json").json()
         self.assertEqual(len(matmul["nodes"]), 6)
         self.assertGreater(matmul["flops_per_second"], 0)
@@ -286,6 +289,15 @@ class Same(TrainCase):
             for name in ("model.safetensors", "optimizer.safetensors"):
                 self.assertEqual(self.read(f"long{clip}", "checkpoint-4", name),
                                  self.read(f"short{clip}", "checkpoint-4", name), (clip, name))
+
+    def test_rounded_checkpoints_resume_exactly(self):
+        more = ["--lr-scheduler", "constant"]
+        self.train("whole", *more)
+        self.train("cut", *more, "--save-dtype", "bf16", steps=3)
+        size = [len(self.read(run, "checkpoint-" + at, "model.safetensors")) for run, at in (("cut", "3"), ("whole", "6"))]
+        self.assertLess(size[0], 0.6 * size[1])
+        self.ok(*self.args("cut", *more, "--resume-from-checkpoint", "auto"))
+        self.assertEqual(self.weights("cut", 6), self.weights("whole", 6))
 
     def test_tensorboard_tells_the_same(self):
         self.train("run", "--report-to", "tensorboard", "--eval-steps", 3, "--eval-batches", 1, "--lr-scheduler", "wsd")
