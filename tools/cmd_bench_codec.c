@@ -7,8 +7,6 @@
  */
 #include "tools/bench.h"
 
-#include "atom/base/env.h"
-#include "atom/base/mem.h"
 #include "gossip/gate_record.h"
 #include "gossip/identity.h"
 #include "gossip/lineage.h"
