@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef enum export_to { TO_GGUF, TO_HF } export_to;
-static const char *const formats[] = {"gguf", "hf", NULL};
+typedef enum export_to { TO_GGUF, TO_HF, TO_LLMC } export_to;
+static const char *const formats[] = {"gguf", "hf", "llmc", NULL};
 static const char *const types[] = {"f32", "f16", "bf16", "q8_0", NULL};
 static const file_gguf_type type_of[] = {FILE_GGUF_F32, FILE_GGUF_F16, FILE_GGUF_BF16,
                                          FILE_GGUF_Q8_0};
@@ -38,7 +38,8 @@ static const opt_spec specs[] = {
      AT(to),
      .fallback = "gguf",
      .choices = formats,
-     .help = "gguf: one file for llama.cpp, tokenizer included. hf: a directory for transformers."},
+     .help = "gguf: one file for llama.cpp, tokenizer included. hf: a directory for transformers. "
+             "llmc: a model file of llm.c (GPT-2)."},
     {.name = "type",
      .type = OPT_CHOICE,
      AT(type),
@@ -52,7 +53,7 @@ static const opt_spec specs[] = {
      AT(dtype),
      .fallback = "auto",
      .choices = dtypes,
-     .help = "hf: what all weights are made of. auto: as they are."},
+     .help = "hf, llmc: what all weights are made of. auto: as they are. llmc has fp32 and bf16."},
     {.name = "max_shard_size",
      .type = OPT_SIZE,
      AT(max_shard_size),
@@ -101,16 +102,20 @@ static uint64_t bytes_at(const char *path)
 /* What is said for another format than the one that is written would be lost. */
 static atom_status check_options(const export_values *v, const opt_parsed *parsed)
 {
-    static const struct {
+    const struct {
         const char *name;
         export_to to;
-    } of[] = {{"type", TO_GGUF}, {"dtype", TO_HF}, {"max_shard_size", TO_HF}};
+    } of[] = {{"type", TO_GGUF},
+              {"dtype", v->to == TO_LLMC ? TO_LLMC : TO_HF},
+              {"max_shard_size", TO_HF}};
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         if ((int32_t)of[i].to != v->to &&
             parsed->origin[opt_find(&options, of[i].name)] != OPT_FROM_DEFAULT)
             return atom_fail(ATOM_E_USAGE, "--%s says nothing of --to %s; it is for --to %s",
                              of[i].name, formats[v->to], formats[of[i].to]);
     }
+    if (v->to == TO_LLMC && dtype_of[v->dtype] == ATOM_F16)
+        return atom_fail(ATOM_E_USAGE, "--dtype fp16: llm.c's files are fp32 or bf16");
     return ATOM_OK;
 }
 
@@ -119,8 +124,9 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const export_values *v = values;
     atom_status st = check_options(v, parsed);
     if (st == ATOM_OK)
-        st = v->to == TO_GGUF
-                 ? train_export_gguf(v->model, type_of[v->type], v->output)
+        st = v->to == TO_GGUF ? train_export_gguf(v->model, type_of[v->type], v->output)
+             : v->to == TO_LLMC
+                 ? train_export_llmc(v->model, dtype_of[v->dtype], v->output)
                  : train_export_hf(v->model, dtype_of[v->dtype], v->max_shard_size, v->output);
     if (st != ATOM_OK)
         return st;

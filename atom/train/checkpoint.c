@@ -93,17 +93,25 @@ static atom_status remove_old(const char *output_dir, int64_t limit)
 
 /* --- optimizer.safetensors ------------------------------------------------------------------- */
 
-static atom_status declare_moments(file_st_writer *w, const graph *g)
+static const char *const kinds[3] = {"exp_avg", "exp_avg_sq", "master"};
+
+/* Master weights stand here where model.safetensors has them rounded. */
+static uint32_t kinds_of(const train_checkpoint *c)
 {
-    static const char *const kinds[2] = {"exp_avg", "exp_avg_sq"};
+    return c->dtype == ATOM_F32 ? 2 : 3;
+}
+
+static atom_status declare_state(file_st_writer *w, const train_checkpoint *c)
+{
+    uint32_t n = kinds_of(c);
     atom_status st = ATOM_OK;
     char name[128];
-    for (uint32_t i = 0; st == ATOM_OK && i < 2 * g->n_params; i++) {
-        const graph_param *p = &g->params[i / 2];
+    for (uint32_t i = 0; st == ATOM_OK && i < n * c->g->n_params; i++) {
+        const graph_param *p = &c->g->params[i / n];
         uint64_t dims[GRAPH_RANK_MAX];
         for (int d = 0; d < p->rank; d++)
             dims[d] = (uint64_t)p->dims[d];
-        snprintf(name, sizeof name, "%s.%s", kinds[i % 2], p->name);
+        snprintf(name, sizeof name, "%s.%s", kinds[i % n], p->name);
         st = file_st_declare(w, name, FILE_F32, p->rank, dims);
     }
     return st;
@@ -125,8 +133,9 @@ static atom_status write_moment(file_st_writer *w, const graph_param *p, file_ve
 
 static atom_status write_moments(const char *dir, const train_checkpoint *c)
 {
+    const file_vector from[3] = {c->m, c->v, c->master};
     file_st_writer *w = NULL;
-    uint32_t i;
+    uint32_t i, n = kinds_of(c);
     atom_status st;
     float *band = atom_alloc(BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, "optimizer.safetensors");
@@ -135,11 +144,11 @@ static atom_status write_moments(const char *dir, const train_checkpoint *c)
         goto fail;
     }
     ATOM_TRY(file_st_create(path, &w));
-    ATOM_TRY(declare_moments(w, c->g));
+    ATOM_TRY(declare_state(w, c));
     ATOM_TRY(file_st_begin(w));
     while (file_st_next(w, &i)) {
-        const graph_param *p = &c->g->params[i / 2];
-        ATOM_TRY(write_moment(w, p, i % 2 ? c->v : c->m, band));
+        const graph_param *p = &c->g->params[i / n];
+        ATOM_TRY(write_moment(w, p, from[i % n], band));
     }
     ATOM_TRY(file_st_finish(w));
 fail:
@@ -171,7 +180,16 @@ static atom_status read_moment(const file_safetensors *file, const graph_param *
     return ATOM_OK;
 }
 
-static atom_status read_moments(const char *dir, train_checkpoint *c)
+/* Are the master weights here? */
+static bool has_masters(const file_safetensors *file, const graph *g)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", kinds[2], g->params[0].name);
+    return file_st_find(file, name) != NULL;
+}
+
+/* Moments, and master weights from here or from model.safetensors. */
+static atom_status read_vectors(const char *dir, train_checkpoint *c)
 {
     file_safetensors *file = NULL;
     atom_status st;
@@ -182,9 +200,14 @@ static atom_status read_moments(const char *dir, train_checkpoint *c)
         goto fail;
     }
     ATOM_TRY(file_st_open(path, &file));
+    bool masters = has_masters(file, c->g);
+    if (!masters)
+        ATOM_TRY(file_weights_read_to(dir, c->g, c->master));
     for (uint32_t p = 0; p < c->g->n_params; p++) {
-        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg", c->m, band));
-        ATOM_TRY(read_moment(file, &c->g->params[p], "exp_avg_sq", c->v, band));
+        ATOM_TRY(read_moment(file, &c->g->params[p], kinds[0], c->m, band));
+        ATOM_TRY(read_moment(file, &c->g->params[p], kinds[1], c->v, band));
+        if (masters)
+            ATOM_TRY(read_moment(file, &c->g->params[p], kinds[2], c->master, band));
     }
 fail:
     file_st_close(&file);
@@ -373,8 +396,8 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
 {
     atom_status st;
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(file_config_write(dir, c->config, c->source, c->end_token));
-    ATOM_TRY(file_weights_write_from(dir, c->g, c->master));
+    ATOM_TRY(file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype));
+    ATOM_TRY(file_weights_write_as(dir, c->g, c->master, c->dtype, FILE_SHARD_BYTES));
     ATOM_TRY(write_tokenizer(dir, c));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(write_trainer_state(dir, &c->state));
@@ -435,8 +458,7 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
         goto fail;
     }
     ATOM_TRY(train_state_read(state, &c->state));
-    ATOM_TRY(file_weights_read_to(path, c->g, c->master));
-    ATOM_TRY(read_moments(path, c));
+    ATOM_TRY(read_vectors(path, c));
 fail:
     atom_free(state);
     return st;

@@ -2,9 +2,11 @@
  * Checkpoints: Hugging Face model directories plus our state.
  *
  *   output_dir/checkpoint-120/
- *     config.json generation_config.json model.safetensors   what transformers loads (F32 masters)
+ *     config.json generation_config.json model.safetensors   what transformers loads (F32 masters,
+ *                                                          or rounded to `dtype`)
  *     tokenizer.json tokenizer_config.json                   when the data set has a tokenizer
- *     optimizer.safetensors                                  Adam m and v, F32, atom's layout
+ *     optimizer.safetensors                                  Adam m and v, F32, atom's layout; the
+ *                                                          masters too where they are rounded above
  *     atom_state.json                                        step, data position, seed; versioned
  *     trainer_state.json                                     what plotting scripts read
  *
@@ -38,6 +40,7 @@ typedef struct train_checkpoint {
                               the tokenizer is the same; or NULL */
     int64_t end_token;     /* -1: unknown */
     file_vector master, m, v;
+    atom_dtype dtype; /* of the weights that transformers loads; what is resumed from is exact */
     train_state state;
 } train_checkpoint;
 

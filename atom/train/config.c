@@ -30,6 +30,8 @@ static const char *const rate_names[] = {"lr", NULL};
 static const char *const scheduler_names[] = {"lr_scheduler_type", NULL};
 static const char *const min_names[] = {"cosine_min_lr_ratio", "min_lr_factor", NULL};
 static const char *const clip_names[] = {"grad_clip", "max_norm", NULL};
+static const char *const save_dtypes[] = {"fp32", "bf16", NULL}; /* as atom_dtype counts */
+static const char *const save_dtype_names[] = {"export_dtype", "save_precision", NULL};
 static const char *const keep_names[] = {"keep_latest_k", NULL};
 static const char *const overwrite_names[] = {"overwrite_output_dir", NULL};
 static const char *const beta1_names[] = {"beta1", NULL};
@@ -331,6 +333,14 @@ static const opt_spec specs[] = {
      .max = 1e6,
      .aliases = keep_names,
      .help = "Keep this many newest checkpoints of the run and delete older ones; 0: keep all."},
+    {.name = "save_dtype",
+     .type = OPT_CHOICE,
+     AT(save_dtype),
+     .fallback = "fp32",
+     .choices = save_dtypes,
+     .aliases = save_dtype_names,
+     .help = "Weights of checkpoints, as transformers loads them. bf16: half the size, and the "
+             "exact weights stand beside the moments, so that resuming loses nothing."},
 
     {.name = "plan",
      .type = OPT_TEXT,

@@ -8,6 +8,7 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
+#include "atom/file/llmc.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -51,6 +52,21 @@ atom_status train_export_gguf(const char *dir, file_gguf_type type, const char *
     ATOM_TRY(file_gguf_finish(w));
 fail:
     file_gguf_close(&w);
+    train_source_close(&s);
+    return st;
+}
+
+/* --- llmc ------------------------------------------------------------------------------------ */
+
+atom_status train_export_llmc(const char *dir, atom_dtype dtype, const char *path)
+{
+    train_source s;
+    atom_status st;
+    ATOM_TRY(train_source_open(dir, &s));
+    ATOM_TRY(file_llmc_check(dir, &s.model.config));
+    dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
+    ATOM_TRY(file_llmc_write(path, &s.model.config, s.g, file_weights_vector(s.weights), dtype));
+fail:
     train_source_close(&s);
     return st;
 }

@@ -23,6 +23,10 @@ ATOM_MUST atom_status train_export_gguf(const char *dir, file_gguf_type type, co
 ATOM_MUST atom_status train_export_hf(const char *dir, atom_dtype dtype, uint64_t shard_bytes,
                                       const char *output);
 
+/* dir -> path: a model file of llm.c (GPT-2 only) in F32 or BF16; ATOM_DTYPE_N: as they are, F16 as
+ * F32. */
+ATOM_MUST atom_status train_export_llmc(const char *dir, atom_dtype dtype, const char *path);
+
 /* What the exports read: a directory with weights, checked. Close also what open left half done. */
 typedef struct train_source {
     file_model model;

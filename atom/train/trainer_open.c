@@ -234,6 +234,7 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
                               .m = train_engine_vector(t->engine, SWAP_STATE_M),
                               .v = train_engine_vector(t->engine, SWAP_STATE_V),
+                              .dtype = (atom_dtype)t->config->save_dtype,
                               .state = t->state};
 }
 

@@ -6,7 +6,8 @@
 Random small models of every family, whole and in shards. --to hf: the bytes of every tensor must be those
 of torch's own .to(dtype), the names those of the source; unknown keys of config.json are kept, torch_dtype
 and dtype are set, tokenizer files are byte for byte the same, and transformers loads what it has a class
-for. Exit 77: a library is not installed.
+for. --to llmc: GPT-2 files are read by their description (header, padded vocabulary, order of tensors) and
+must hold the same numbers; other families are refused by name. Exit 77: a library is not installed.
 """
 import argparse
 import filecmp
@@ -17,9 +18,10 @@ import tempfile
 
 import family_oracle
 from gguf_oracle import Gpt2
-from gpt2_oracle import torch
+from gpt2_oracle import GPT2LMHeadModel, np, torch
 from train_oracle import Atom
 from safetensors import safe_open
+from transformers import GPT2Config
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LIMIT = 20000
@@ -109,6 +111,59 @@ def check_hf(run, atom, seed):
     assert read(os.path.join(atom.work, "again"))[0].keys() == again.keys()
 
 
+def read_llmc(path):
+    """A model file of llm.c by its description: the header's numbers, and tensors as transformers has them."""
+    header = np.fromfile(path, "<i4", 256)
+    magic, version, T, V, L, heads, C, Vp = (int(x) for x in header[:8])
+    assert magic == 20240326 and version in (3, 5) and not header[8:].any(), header[:16]
+    assert Vp % 128 == 0 and 0 <= Vp - V < 128
+    if version == 3:
+        data = np.fromfile(path, "<f4", offset=1024)
+    else:
+        data = (np.fromfile(path, "<u2", offset=1024).astype(np.uint32) << 16).view(np.float32)
+    at, out = 0, {}
+
+    def take(*shape):
+        nonlocal at
+        n = int(np.prod(shape))
+        at += n
+        return torch.from_numpy(data[at - n:at].reshape(shape).copy())
+
+    wte = take(Vp, C)
+    assert not wte[V:].any()
+    out["transformer.wte.weight"], out["transformer.wpe.weight"] = wte[:V], take(T, C)
+    for name, *shape in (("ln_1.weight", C), ("ln_1.bias", C), ("attn.c_attn.weight", 3 * C, C),
+                         ("attn.c_attn.bias", 3 * C), ("attn.c_proj.weight", C, C), ("attn.c_proj.bias", C),
+                         ("ln_2.weight", C), ("ln_2.bias", C), ("mlp.c_fc.weight", 4 * C, C),
+                         ("mlp.c_fc.bias", 4 * C), ("mlp.c_proj.weight", C, 4 * C), ("mlp.c_proj.bias", C)):
+        for i, part in enumerate(take(L, *shape)):
+            out[f"transformer.h.{i}.{name}"] = part.T if part.dim() == 2 else part
+    out["transformer.ln_f.weight"], out["transformer.ln_f.bias"] = take(C), take(C)
+    assert at == len(data), (at, len(data))
+    return (T, V, L, heads, C), out
+
+
+def check_llmc(run, atom, seed):
+    path = os.path.join(atom.work, "model.bin")
+    if run.family != "gpt2":
+        assert atom("export", "--model", "source", "--to", "llmc", "-o", "model.bin", may_fail=True) is None
+        assert not os.path.exists(path) and not os.path.exists(path + ".tmp")
+        return
+    config = GPT2Config(vocab_size=320 + seed, n_positions=40, n_embd=64, n_layer=3, n_head=4)
+    model = GPT2LMHeadModel(config)
+    model.save_pretrained(os.path.join(atom.work, "four"), max_shard_size="40KB" if seed % 2 else "5GB")
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        atom("export", "--model", "four", "--to", "llmc", "--dtype", name, "-o", "model.bin")
+        numbers, tensors = read_llmc(path)
+        assert numbers == (40, config.vocab_size, 3, 4, 64), numbers
+        for key, p in model.named_parameters():
+            assert torch.equal(tensors.pop(key), p.detach().to(dtype).float()), key
+        assert not tensors, sorted(tensors)
+    # a width of the MLP that llm.c cannot say
+    os.remove(path)
+    assert atom("export", "--model", "source", "--to", "llmc", "-o", "model.bin", may_fail=True) is None
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("atom")
@@ -122,6 +177,7 @@ def main():
             run.save(os.path.join(work, "source"))
             family_oracle.make_tokenizer(os.path.join(work, "source"))
             check_hf(run, Atom(args.atom, work), seed)
+            check_llmc(run, Atom(args.atom, work), seed)
         print(f"seed {seed}: {run.family}", flush=True)
     return args.seeds == 0
 

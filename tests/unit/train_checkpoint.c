@@ -87,6 +87,39 @@ static void round_trip(void **state)
     fixture_close(&f);
 }
 
+/* model.safetensors holds what transformers should load; what is resumed from is exact. */
+static void rounded_weights_resume_exactly(void **state)
+{
+    (void)state;
+    fixture f;
+    fixture_open(&f);
+    uint64_t n = f.g->param_extent, changed = 0;
+    f.c.dtype = ATOM_BF16;
+    char *path = save(&f, 12, 0), *config = atom_path_join(path, "config.json"), *text = NULL;
+    float *back = atom_alloc(3 * n, sizeof(float));
+    assert_non_null(back);
+    assert_int_equal(file_weights_read(path, f.g, back), ATOM_OK);
+    for (uint64_t i = 0; i < n; i++) {
+        assert_true(back[i] == atom_bf16_to_f32(atom_f32_to_bf16(f.vectors[i])));
+        changed += back[i] < f.vectors[i] || back[i] > f.vectors[i];
+    }
+    assert_true(changed > n / 2);
+    train_checkpoint c = f.c;
+    c.dtype = ATOM_F32; /* what it was saved as is seen from the file */
+    c.master = file_vector_memory(back);
+    c.m = file_vector_memory(back + n);
+    c.v = file_vector_memory(back + 2 * n);
+    assert_int_equal(train_checkpoint_load(path, &c), ATOM_OK);
+    assert_memory_equal(back, f.vectors, 3 * n * sizeof(float));
+    assert_int_equal(atom_file_read(config, 1 << 20, &text, &n), ATOM_OK);
+    assert_non_null(strstr(text, "\"torch_dtype\": \"bfloat16\""));
+    atom_free(text);
+    atom_free(config);
+    atom_free(back);
+    atom_free(path);
+    fixture_close(&f);
+}
+
 static void newest_whole_one_wins(void **state)
 {
     (void)state;
@@ -159,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(rounded_weights_resume_exactly),
         cmocka_unit_test(newest_whole_one_wins),
         cmocka_unit_test(full_disk_loses_nothing),
         cmocka_unit_test(survives_want_of_memory),

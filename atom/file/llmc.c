@@ -1,0 +1,163 @@
+/*
+ * Owns model files of llm.c on their way out. One idea: a fixed header, then tensors by kind, each
+ * kind with all its layers in a row, as a table says. Refuses models that llm.c would run with
+ * other mathematics: it has numbers for sizes only.
+ */
+#include "atom/file/llmc.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAGIC = 20240326, VERSION_F32 = 3, VERSION_BF16 = 5, HEADER_INTS = 256, PAD_ROWS = 128 };
+enum { BAND = 1 << 18 };
+
+typedef struct writer {
+    const graph *g;
+    file_vector vector;
+    bool narrow; /* BF16 */
+    FILE *file;
+    float *band;
+    const char *path;
+} writer;
+
+static const char *const layer_names[] = {
+    "ln_1.weight",        "ln_1.bias",        "attn.c_attn.weight", "attn.c_attn.bias",
+    "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight",        "ln_2.bias",
+    "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias",
+};
+
+atom_status file_llmc_check(const char *what, const graph_config *c)
+{
+    if (c->family != GRAPH_GPT2)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: llm.c's model files are for gpt2, this is %s",
+                         what, graph_family_name(c->family));
+    if (c->inner != 4 * c->width)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: n_inner is %lld; llm.c has no number for it, it is 4 * n_embd there",
+                         what, (long long)c->inner);
+    if (c->epsilon < 1e-5f || c->epsilon > 1e-5f)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: layer_norm_epsilon is %g; llm.c has no number for it, it is 1e-5 "
+                         "there",
+                         what, (double)c->epsilon);
+    if (c->vocab_size > INT32_MAX - PAD_ROWS || c->positions > INT32_MAX)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: too large for llm.c's header", what);
+    return ATOM_OK;
+}
+
+static int64_t padded(int64_t rows)
+{
+    return (rows + PAD_ROWS - 1) / PAD_ROWS * PAD_ROWS;
+}
+
+static atom_status write_bytes(const writer *w, const void *data, size_t bytes)
+{
+    if (bytes == 0 || fwrite(data, bytes, 1, w->file) == 1)
+        return ATOM_OK;
+    return atom_fail_errno(errno ? errno : EIO, "cannot write %s", w->path);
+}
+
+/* n numbers at w->band, made narrower in place where the file is. */
+static atom_status put(const writer *w, uint64_t n)
+{
+    char *narrow = (char *)w->band;
+    for (uint64_t i = 0; w->narrow && i < n; i++) {
+        atom_bf16 half = atom_f32_to_bf16(w->band[i]);
+        memcpy(narrow + i * sizeof half, &half, sizeof half);
+    }
+    return write_bytes(w, w->band, (size_t)(n * (w->narrow ? sizeof(atom_bf16) : sizeof(float))));
+}
+
+static atom_status put_zeros(const writer *w, uint64_t n)
+{
+    atom_status st = ATOM_OK;
+    for (uint64_t some; n && st == ATOM_OK; n -= some) {
+        some = n < BAND ? n : BAND;
+        memset(w->band, 0, (size_t)some * sizeof *w->band);
+        st = put(w, some);
+    }
+    return st;
+}
+
+static atom_status put_param(const writer *w, const char *name)
+{
+    uint32_t i = 0;
+    while (i < w->g->n_params && strcmp(w->g->params[i].name, name) != 0)
+        i++;
+    ATOM_ASSERT(i < w->g->n_params);
+    const graph_param *p = &w->g->params[i];
+    for (uint64_t at = 0, some; at < p->elements; at += some) {
+        some = p->elements - at < BAND ? p->elements - at : BAND;
+        atom_status st = w->vector.get(w->vector.ctx, p->offset + at, some, w->band);
+        if (st == ATOM_OK)
+            st = put(w, some);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status put_all(const writer *w, const graph_config *c)
+{
+    const int32_t header[HEADER_INTS] = {
+        MAGIC,
+        w->narrow ? VERSION_BF16 : VERSION_F32,
+        (int32_t)c->positions,
+        (int32_t)c->vocab_size,
+        (int32_t)c->layers,
+        (int32_t)c->heads,
+        (int32_t)c->width,
+        (int32_t)padded(c->vocab_size),
+    };
+    char name[GRAPH_NAME_MAX];
+    atom_status st;
+    ATOM_TRY(write_bytes(w, header, sizeof header));
+    ATOM_TRY(put_param(w, "wte.weight"));
+    ATOM_TRY(put_zeros(w, (uint64_t)((padded(c->vocab_size) - c->vocab_size) * c->width)));
+    ATOM_TRY(put_param(w, "wpe.weight"));
+    for (size_t k = 0; k < sizeof layer_names / sizeof layer_names[0]; k++) {
+        for (int64_t layer = 0; layer < c->layers; layer++) {
+            snprintf(name, sizeof name, "h.%lld.%s", (long long)layer, layer_names[k]);
+            ATOM_TRY(put_param(w, name));
+        }
+    }
+    ATOM_TRY(put_param(w, "ln_f.weight"));
+    ATOM_TRY(put_param(w, "ln_f.bias"));
+    if (fflush(w->file) != 0 || fsync(fileno(w->file)) < 0)
+        st = atom_fail_errno(errno, "cannot write %s", w->path);
+fail:
+    return st;
+}
+
+atom_status file_llmc_write(const char *path, const graph_config *config, const graph *g,
+                            file_vector vector, atom_dtype dtype)
+{
+    writer w = {.g = g, .vector = vector, .narrow = dtype == ATOM_BF16, .path = path};
+    char *temporary = NULL;
+    atom_status st = file_llmc_check(path, config);
+    if (st != ATOM_OK)
+        return st;
+    temporary = atom_format("%s.tmp", path);
+    w.band = atom_alloc(BAND, sizeof *w.band);
+    if (!temporary || !w.band)
+        st = atom_fail_memory("a band of a tensor", BAND * sizeof *w.band);
+    else if (!(w.file = fopen(temporary, "wb")))
+        st = atom_fail_errno(errno, "cannot create %s", temporary);
+    if (st == ATOM_OK)
+        st = put_all(&w, config);
+    if (w.file && fclose(w.file) != 0 && st == ATOM_OK)
+        st = atom_fail_errno(errno, "cannot write %s", path);
+    if (st == ATOM_OK && rename(temporary, path) < 0)
+        st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (st != ATOM_OK && w.file)
+        unlink(temporary);
+    atom_free(temporary);
+    atom_free(w.band);
+    return st;
+}
