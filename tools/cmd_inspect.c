@@ -204,7 +204,7 @@ static atom_status inspect_file(const char *path, bool json)
         return atom_fail(ATOM_E_FORMAT, "cannot open %s: %s", path, strerror(errno));
     size_t n = fread(head, 1, sizeof head, f);
     fclose(f);
-    if (text_shard_is(head, n))
+    if (text_shard_is(head, n) || text_shard_is_raw_name(path))
         return inspect_shard(path, json);
     size_t dot = strlen(path) > 12 ? strlen(path) - 12 : 0;
     if (n >= 9 && (head[8] == '{' || strcmp(path + dot, ".safetensors") == 0))

@@ -23,6 +23,7 @@
 enum {
     OPEN_FILES_MAX = 256, /* further shards are opened for each read */
     READ_BYTES = 16384,
+    START_TOKENS = 4096,
     FEISTEL_ROUNDS = 6
 };
 
@@ -31,7 +32,8 @@ typedef struct shard_file {
     int fd;         /* -1: not kept open */
     uint64_t first; /* its first token's place in the stream */
     uint64_t tokens;
-    uint8_t *bits; /* of its mask; NULL: all tokens count */
+    uint32_t header_bytes; /* before the first token */
+    uint8_t *bits;         /* of its mask; NULL: all tokens count */
     uint64_t mask_hash;
 } shard_file;
 
@@ -49,7 +51,7 @@ const char *text_split_name(text_split split)
     return split == TEXT_TRAIN ? "train" : "val";
 }
 
-/* "train_000000.bin", "fineweb_train_000001.bin". */
+/* "train_000000.bin", "fineweb_train_000001.bin", "tiny_shakespeare_train.bin", "train.bin". */
 static bool is_shard_name(const char *name, text_split split)
 {
     const char *word = text_split_name(split);
@@ -57,7 +59,7 @@ static bool is_shard_name(const char *name, text_split split)
     if (n < 5 || strcmp(name + n - 4, ".bin") != 0)
         return false;
     for (const char *at = strstr(name, word); at; at = strstr(at + 1, word))
-        if (at[word_n] == '_' && (at == name || at[-1] == '_'))
+        if ((at[word_n] == '_' || at + word_n == name + n - 4) && (at == name || at[-1] == '_'))
             return true;
     return false;
 }
@@ -140,7 +142,13 @@ static atom_status open_files(text_shards *s)
                              "%s: %u bytes per token, but %s has %u; do not mix data sets in one "
                              "directory",
                              f->path, info.token_bytes, s->files[0].path, s->token_bytes);
+        if (i > 0 && info.header_bytes != s->files[0].header_bytes)
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: only one of it and %s has the header of llm.c; do not mix data "
+                             "sets in one directory",
+                             f->path, s->files[0].path);
         s->token_bytes = info.token_bytes;
+        f->header_bytes = info.header_bytes;
         f->first = s->tokens;
         f->tokens = info.tokens;
         s->tokens += info.tokens;
@@ -149,6 +157,14 @@ static atom_status open_files(text_shards *s)
             return st;
     }
     return ATOM_OK;
+}
+
+/* Tokens of another vocabulary show at once, before anything large is opened. */
+static atom_status check_start(const text_shards *s)
+{
+    int32_t tokens[START_TOKENS];
+    uint64_t n = s->files[0].tokens;
+    return text_shards_read(s, 0, n < START_TOKENS ? (uint32_t)n : START_TOKENS, tokens);
 }
 
 atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, text_shards **out)
@@ -165,6 +181,7 @@ atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, 
     ATOM_TRY(text_staging_check(dir));
     ATOM_TRY(list_files(s, split));
     ATOM_TRY(open_files(s));
+    ATOM_TRY(check_start(s));
     *out = s;
     return ATOM_OK;
 fail:
@@ -272,8 +289,8 @@ static atom_status read_file(const text_shards *s, const shard_file *f, int fd, 
     for (uint32_t done = 0; done < n;) {
         uint32_t part = READ_BYTES / s->token_bytes;
         part = part < n - done ? part : n - done;
-        atom_status st = read_bytes(f, fd, TEXT_SHARD_HEADER_BYTES + (at + done) * s->token_bytes,
-                                    raw, (size_t)part * s->token_bytes);
+        atom_status st = read_bytes(f, fd, f->header_bytes + (at + done) * s->token_bytes, raw,
+                                    (size_t)part * s->token_bytes);
         if (st != ATOM_OK)
             return st;
         atom_reader r = atom_reader_make(raw, sizeof raw);
@@ -282,8 +299,10 @@ static atom_status read_file(const text_shards *s, const shard_file *f, int fd, 
             if (id >= s->vocab || id > INT32_MAX)
                 return atom_fail(ATOM_E_FORMAT,
                                  "%s: token %llu is %u, but the vocabulary has %u; the data were "
-                                 "made with another tokenizer, or the file is damaged",
-                                 f->path, (unsigned long long)(at + done + i), id, s->vocab);
+                                 "made with another tokenizer, or %s",
+                                 f->path, (unsigned long long)(at + done + i), id, s->vocab,
+                                 f->header_bytes ? "the file is damaged"
+                                                 : "its tokens are not uint16 as nanoGPT's are");
             tokens[done + i] = (int32_t)id;
         }
         done += part;

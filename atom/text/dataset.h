@@ -5,9 +5,9 @@
  *   DIR/val_000000.bin ...     tokens to evaluate on  DIR/dataset.json     (optional, counts)
  *   DIR/train_000000.mask ...  which of them count as targets (optional, mask.h)
  *
- * Shards have llm.c's format (shard.h). The shards of one split, in the order of their names, are
- * one stream of N tokens. Window w of length T covers tokens [w*T, w*T + T + 1): T inputs and, one
- * further, T targets. There are (N-1)/T windows.
+ * Shards have llm.c's format, or are nanoGPT's train.bin and val.bin (shard.h). The shards of one
+ * split, in the order of their names, are one stream of N tokens. Window w of length T covers
+ * tokens [w*T, w*T + T + 1): T inputs and, one further, T targets. There are (N-1)/T windows.
  */
 #ifndef ATOM_TEXT_DATASET_H
 #define ATOM_TEXT_DATASET_H
@@ -28,9 +28,10 @@ bool text_shards_exist(const char *dir, text_split split);
 
 /*
  * Opens and checks every shard of a split: magic, version, exact size, one token width. vocab: ids
- * must be below it; each id is checked when it is read. Also accepts names like x_train_000001.bin.
- * Errors: ATOM_E_FORMAT with the file, what is wrong and what to do; also when there are no shards,
- * or when `atom data prepare` was interrupted in this directory.
+ * must be below it; each id is checked when it is read. Also accepts names like x_train_000001.bin
+ * and x_train.bin. The first ids are read here. Errors: ATOM_E_FORMAT with the file, what is wrong
+ * and what to do; also when there are no shards, or when `atom data prepare` was interrupted in
+ * this directory.
  */
 ATOM_MUST atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab,
                                        text_shards **out);

@@ -1,7 +1,7 @@
 /*
  * Owns the format of one shard. One idea: a header says how many tokens follow, and the size of the
  * file must say the same, so a file that was cut or mixed up is noticed before its first token is
- * used. Refuses other magics by name where it knows them.
+ * used; nanoGPT's files say nothing, and are known by their names. Refuses other magics.
  */
 #include "atom/text/shard.h"
 
@@ -70,7 +70,26 @@ atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *
             "the file again or run 'atom data prepare'",
             name, file_bytes < need ? "truncated" : "too long", (unsigned long long)file_bytes,
             (unsigned long long)tokens, (unsigned long long)need);
-    *out = (text_shard_info){.tokens = tokens, .token_bytes = token_bytes};
+    *out = (text_shard_info){
+        .tokens = tokens, .token_bytes = token_bytes, .header_bytes = TEXT_SHARD_HEADER_BYTES};
+    return ATOM_OK;
+}
+
+bool text_shard_is_raw_name(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strcmp(name, "train.bin") == 0 || strcmp(name, "val.bin") == 0;
+}
+
+atom_status text_shard_parse_raw(uint64_t file_bytes, const char *name, text_shard_info *out)
+{
+    if (file_bytes % sizeof(uint16_t))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: %llu bytes, an odd number; without a header of llm.c it would be one "
+                         "of nanoGPT's, which are uint16; copy the file again",
+                         name, (unsigned long long)file_bytes);
+    *out =
+        (text_shard_info){.tokens = file_bytes / sizeof(uint16_t), .token_bytes = sizeof(uint16_t)};
     return ATOM_OK;
 }
 
@@ -93,7 +112,10 @@ atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
         st = atom_fail_errno(errno, "cannot read %s", path);
         goto fail;
     }
-    ATOM_TRY(text_shard_parse(head, (uint64_t)info.st_size, path, out));
+    if (text_shard_is_raw_name(path) && !text_shard_is(head, (size_t)n))
+        ATOM_TRY(text_shard_parse_raw((uint64_t)info.st_size, path, out));
+    else
+        ATOM_TRY(text_shard_parse(head, (uint64_t)info.st_size, path, out));
     *fd_out = fd;
     return ATOM_OK;
 fail:
@@ -169,6 +191,8 @@ atom_status text_shard_cut(const char *path, uint64_t tokens)
     atom_status st = text_shard_probe(path, &info);
     if (st != ATOM_OK)
         return st;
+    if (info.header_bytes == 0)
+        return atom_fail(ATOM_E_FORMAT, "%s: a file of nanoGPT's is not shortened", path);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return atom_fail_errno(errno, "cannot open %s", path);

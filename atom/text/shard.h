@@ -5,6 +5,10 @@
  *   tokens       uint16 (magic 20240520, version 1) or uint32 (magic 20240801, version 7)
  *
  * uint32 is used when the vocabulary has more than 65,536 ids. The size must be exact.
+ *
+ * nanoGPT's files are read, too: exactly "train.bin" or "val.bin", uint16 without a header. A file
+ * of that name that begins as one of llm.c's is one of llm.c's: as uint16 it would begin with token
+ * 55,432, which GPT-2 does not have.
  */
 #ifndef ATOM_TEXT_SHARD_H
 #define ATOM_TEXT_SHARD_H
@@ -26,7 +30,8 @@ enum {
 
 typedef struct text_shard_info {
     uint64_t tokens;
-    uint32_t token_bytes; /* 2 or 4 */
+    uint32_t token_bytes;  /* 2 or 4 */
+    uint32_t header_bytes; /* before the first token; 0: nanoGPT's */
 } text_shard_info;
 
 /* Is this the start of a shard? For tools that look at a file's first bytes. */
@@ -34,13 +39,19 @@ bool text_shard_is(const void *head, size_t bytes);
 /* Checks a header of 1,024 bytes against the file's size. name is used in messages. */
 ATOM_MUST atom_status text_shard_parse(const void *head, uint64_t file_bytes, const char *name,
                                        text_shard_info *out);
+/* The same for nanoGPT's, which have no header. */
+ATOM_MUST atom_status text_shard_parse_raw(uint64_t file_bytes, const char *name,
+                                           text_shard_info *out);
+/* Is this a path that nanoGPT's files have? */
+bool text_shard_is_raw_name(const char *path);
 /* Opens, checks the header and the size. ATOM_E_FORMAT otherwise. */
 ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
 
 /* The same, and leaves the file open in *fd. */
 ATOM_MUST atom_status text_shard_open(const char *path, int *fd, text_shard_info *out);
 
-/* Shortens a shard, and its mask, to its first `tokens` tokens; on disk when it returns. */
+/* Shortens a shard of llm.c's format, and its mask, to its first `tokens` tokens; on disk when it
+ * returns. */
 ATOM_MUST atom_status text_shard_cut(const char *path, uint64_t tokens);
 
 /*

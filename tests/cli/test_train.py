@@ -299,6 +299,22 @@ class Same(TrainCase):
         self.ok(*self.args("cut", *more, "--resume-from-checkpoint", "auto"))
         self.assertEqual(self.weights("cut", 6), self.weights("whole", 6))
 
+    def test_shards_of_others(self):
+        """What llm.c and nanoGPT made, as it is: the same tokens, the same losses."""
+        shard = self.read(self.data, "train_000000.bin")
+        for name, out, data in (("tiny_shakespeare_train.bin", "llmc", shard), ("train.bin", "nanogpt", shard[1024:])):
+            os.mkdir(self.path(out + "-data"))
+            self.write(f"{out}-data/{name}", data)
+            self.write(f"{out}-data/meta.pkl", b"never read")
+        self.train("ours")
+        for out in ("llmc", "nanogpt"):
+            self.ok(*self.args(out, "--data", out + "-data"))
+            self.assertEqual(self.losses(out), self.losses("ours"), out)
+            self.ok("eval", "--model", f"{out}/checkpoint-6", "--data", out + "-data", "--split", "train")
+        wide = b"".join(struct.pack("<I", 40000 + i) for i in range(2000))
+        self.write("nanogpt-data/train.bin", wide)
+        self.fails(3, *self.args("wide", "--data", "nanogpt-data"), says=["train.bin", "40000", "257", "uint16"])
+
     def test_tensorboard_tells_the_same(self):
         self.train("run", "--report-to", "tensorboard", "--eval-steps", 3, "--eval-batches", 1, "--lr-scheduler", "wsd")
         names = [n for n in os.listdir(self.path("run")) if n.startswith("events.out.tfevents.")]

@@ -1,4 +1,5 @@
-/* Any bytes as a token shard: refused with the file's name, or a size that fits the header. */
+/* Any bytes as a token shard: refused with the file's name, or a size that fits the header; without
+ * one, as nanoGPT's. */
 #include "atom/base/assert.h"
 #include "atom/text/shard.h"
 
@@ -18,5 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     info.tokens * info.token_bytes + TEXT_SHARD_HEADER_BYTES == size);
     else
         ATOM_ASSERT(st == ATOM_E_FORMAT && strncmp(atom_fail_message(), "fuzz:", 5) == 0);
+    st = text_shard_parse_raw(size, "fuzz", &info);
+    ATOM_ASSERT(st == ATOM_OK ? info.tokens * 2 == size && info.header_bytes == 0 : size % 2);
     return 0;
 }

@@ -358,6 +358,54 @@ static void directories(void **state)
     scratch_close(&s);
 }
 
+/* train.bin and val.bin: uint16 and nothing else, unless they begin as llm.c's do. */
+static void nanogpt_files(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    static const char raw[] = "\0\0\1\0\2\0\3\0\4\0\50\304"; /* 0 1 2 3 4 50216 */
+    text_shards *shards = NULL;
+    int32_t out[6];
+    scratch_write(&s, "train.bin", raw, 12);
+    scratch_write(&s, "val.bin", raw, 4);
+    assert_true(text_shards_exist(s.dir, TEXT_TRAIN) && text_shards_exist(s.dir, TEXT_VAL));
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 50257, &shards), ATOM_OK);
+    assert_int_equal(text_shards_tokens(shards), 6);
+    assert_int_equal(text_shards_token_bytes(shards), 2);
+    assert_int_equal(text_shards_read(shards, 1, 5, out), ATOM_OK);
+    assert_true(out[0] == 1 && out[3] == 4 && out[4] == 50216);
+    text_shards_close(&shards);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 50216, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "train.bin: token 5 is 50216"));
+    assert_non_null(strstr(atom_fail_message(), "uint16"));
+    assert_int_equal(text_shard_cut(scratch_path(&s, "train.bin"), 2), ATOM_E_FORMAT);
+    scratch_write(&s, "train.bin", raw, 11);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 50257, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "odd"));
+    /* llm.c's, by what it begins with, and then strictly */
+    write_split(s.dir, "train", 1000, 100, 0);
+    char *data = NULL, name[640];
+    uint64_t bytes;
+    snprintf(name, sizeof name, "%s", scratch_path(&s, "train_000000.bin"));
+    assert_int_equal(atom_file_read(name, 4096, &data, &bytes), ATOM_OK);
+    assert_int_equal(unlink(name), 0);
+    scratch_write(&s, "train.bin", data, bytes);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards), ATOM_OK);
+    assert_int_equal(text_shards_tokens(shards), 100);
+    text_shards_close(&shards);
+    scratch_write(&s, "train.bin", data, bytes - 2);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 1000, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "truncated"));
+    /* both kinds beside each other */
+    scratch_write(&s, "train.bin", raw, 12);
+    scratch_write(&s, "x_train.bin", data, bytes);
+    assert_int_equal(text_shards_open(s.dir, TEXT_TRAIN, 50257, &shards), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "do not mix"));
+    atom_free(data);
+    scratch_close(&s);
+}
+
 /* More shards than files that are kept open. */
 static void many_shards(void **state)
 {
@@ -414,6 +462,7 @@ int main(void)
         cmocka_unit_test(wrong_ids_are_named),
         cmocka_unit_test(shrinking_file),
         cmocka_unit_test(directories),
+        cmocka_unit_test(nanogpt_files),
         cmocka_unit_test(many_shards),
         cmocka_unit_test(survives_want_of_memory),
     };
