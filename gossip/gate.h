@@ -113,6 +113,8 @@ void gsp_gate_join(gsp_gate *gate, uint64_t stream, int fd);
  */
 ATOM_MUST atom_status gsp_gate_adopt(gsp_gate *gate, int fd, const uint8_t *peer,
                                      const gsp_hello *hello, uint64_t tag);
+/* The stream's TCP sends at most so many bytes per second from now on, evenly; 0: as it likes. */
+void gsp_gate_pace(gsp_gate *gate, uint64_t stream, uint64_t bytes_per_s);
 /* Ends a stream; no further event of it follows. Unknown and ended ones are fine. */
 void gsp_gate_end(gsp_gate *gate, uint64_t stream);
 /* Takes the next event; false: none. Does not block. */

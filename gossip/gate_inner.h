@@ -50,7 +50,9 @@ typedef struct gate_stream {
     gsp_record_key seal, open;
     gsp_frames frames; /* of the peer */
 
-    bool told, ended, bridge;       /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
+    bool told, ended, bridge; /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
+    bool paced;               /* (lock) gsp_gate_pace, at most `pace` bytes/s */
+    uint32_t pace;
     bool event_waits;               /* (lock) UP is there to be taken */
     int join;                       /* (lock) until bridge is taken: host to be; -1: path */
     bool raw;                       /* (lock) as join: no frames, the peer of host is no nanomsg */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static void ring(int fd)
@@ -129,6 +130,14 @@ void gate_stream_up(gsp_gate *g, gate_stream *s)
     pthread_mutex_unlock(&g->lock);
 }
 
+/* The kernel spreads what it sends. With the lock held: only this thread closes tcp. */
+static void pace_take(gate_stream *s)
+{
+    if (s->paced && s->tcp >= 0)
+        setsockopt(s->tcp, SOL_SOCKET, SO_MAX_PACING_RATE, &s->pace, sizeof s->pace);
+    s->paced = false;
+}
+
 typedef enum mail_kind { MAIL_NONE, MAIL_DIAL, MAIL_BRIDGE, MAIL_END } mail_kind;
 
 static mail_kind mail_take(gate_stream *s)
@@ -163,6 +172,7 @@ bool gate_mail_read(gsp_gate *g)
         gate_stream *s = &g->stream[i];
         pthread_mutex_lock(&g->lock);
         mail_kind kind = mail_take(s);
+        pace_take(s);
         pthread_mutex_unlock(&g->lock);
         if (kind == MAIL_DIAL)
             gate_dial_begin(g, s);
@@ -246,6 +256,18 @@ void gsp_gate_bridge(gsp_gate *g, uint64_t stream, const char *path, uint64_t by
         snprintf(s->path, sizeof s->path, "%s", path);
         s->frames.bytes_max = bytes_max;
         s->bridge = true;
+        post(g);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+void gsp_gate_pace(gsp_gate *g, uint64_t stream, uint64_t bytes_per_s)
+{
+    pthread_mutex_lock(&g->lock);
+    gate_stream *s = find(g, stream);
+    if (s && s->state != STREAM_OVER) {
+        s->pace = bytes_per_s && bytes_per_s < UINT32_MAX ? (uint32_t)bytes_per_s : UINT32_MAX;
+        s->paced = true;
         post(g);
     }
     pthread_mutex_unlock(&g->lock);

@@ -63,6 +63,7 @@ typedef struct gsp_friend {
     uint32_t n_letters;
     gsp_letter *first, *last;
     gsp_queue contributions, results;
+    uint64_t pace; /* bytes/s asked of its link; 0: none */
 } gsp_friend;
 
 typedef struct gsp_freezing {
@@ -103,6 +104,7 @@ struct gsp_driver {
 
     gsp_friend friends[GSP_NET_PEERS_MAX];
     uint32_t turn;
+    uint64_t paced_ns;
 
     gsp_freezing freezing;
     gsp_blob *brought[GSP_MEMBERS_MAX][GSP_PARTS_MAX];
@@ -166,6 +168,8 @@ void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uin
                             const gsp_hash *hash);
 /* True: more could be sent at once. */
 bool gsp_driver_pump(gsp_driver *d);
+/* member_pace.c: how fast to send to whom, now. */
+void gsp_driver_pace(gsp_driver *d);
 /* Contributions to versions that are over are worth nothing. */
 void gsp_driver_forget_parts(gsp_driver *d);
 

@@ -239,6 +239,7 @@ static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
 bool gsp_driver_pump(gsp_driver *d)
 {
     uint32_t left = PIECES_PER_PUMP;
+    gsp_driver_pace(d);
     for (bool any = true; any && left;) {
         any = false;
         for (uint32_t k = 0; k < GSP_NET_PEERS_MAX && left; k++) {

@@ -98,6 +98,7 @@ typedef struct gsp_net_ops {
     void (*wake)(gsp_net *net);
     void (*read_stats)(const gsp_net *net, gsp_net_stats *stats);
     uint16_t (*port)(const gsp_net *net);
+    void (*pace)(gsp_net *net, const uint8_t *key, uint64_t bytes_per_s); /* NULL: cannot */
 } gsp_net_ops;
 
 /* Implementations start with this. */
@@ -175,6 +176,14 @@ static inline void gsp_net_wake(gsp_net *net)
 static inline void gsp_net_read_stats(const gsp_net *net, gsp_net_stats *stats)
 {
     net->ops->read_stats(net, stats);
+}
+
+/* BULK to this peer goes no faster than this (payload bytes/s, all its streams together) until told
+ * otherwise, where the transport can pace; 0: as fast as it goes. No link: nothing happens. */
+static inline void gsp_net_pace(gsp_net *net, const uint8_t *key, uint64_t bytes_per_s)
+{
+    if (net->ops->pace)
+        net->ops->pace(net, key, bytes_per_s);
 }
 
 /* The port that accepts (useful when 0 was asked for); 0: none, this host only dials. */

@@ -333,8 +333,17 @@ static uint16_t port(const gsp_net *net)
     return ((const net_endpoint *)net)->port;
 }
 
+static void pace(gsp_net *net, const uint8_t *key, uint64_t bytes_per_s)
+{
+    net_endpoint *e = endpoint(net);
+    net_link *link = net_link_find(e, key);
+    if (e->gate && link && link->state == LINK_UP)
+        for (uint32_t s = 1; s < link->n_streams; s++)
+            gsp_gate_pace(e->gate, link->stream[s].gate, bytes_per_s / (link->n_streams - 1));
+}
+
 static const gsp_net_ops ops = {net_endpoint_close, dial, drop,       send_message, next,
-                                free_message,       wake, read_stats, port};
+                                free_message,       wake, read_stats, port,         pace};
 
 atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key, uint32_t streams,
                               net_endpoint **out)

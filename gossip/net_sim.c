@@ -435,7 +435,7 @@ static void close_endpoint(gsp_net *net)
 }
 
 static const gsp_net_ops ops = {close_endpoint, dial, drop,       send_message, next,
-                                free_message,   wake, read_stats, port};
+                                free_message,   wake, read_stats, port,         NULL};
 
 atom_status gsp_sim_net_open(gsp_sim_hub *hub, const uint8_t *key, gsp_net **out)
 {

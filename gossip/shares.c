@@ -6,6 +6,7 @@
 #include "gossip/shares.h"
 
 #include "atom/base/assert.h"
+#include "gossip/net.h"
 
 #include <string.h>
 
@@ -132,5 +133,28 @@ void gsp_shares_assign(void *context, const gsp_rates *rates, const bool *able, 
         }
         given[best]++;
         owner[part] = (uint8_t)best;
+    }
+}
+
+void gsp_shares_pace(const double *left, const double *most, uint32_t n, double rate, double *pace)
+{
+    bool full[GSP_NET_PEERS_MAX] = {false};
+    ATOM_ASSERT(n <= GSP_NET_PEERS_MAX);
+    for (bool again = true; again;) {
+        double bytes = 0.0, rest = rate;
+        again = false;
+        for (uint32_t i = 0; i < n; i++) {
+            bytes += full[i] ? 0.0 : left[i];
+            rest -= full[i] ? most[i] : 0.0;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            if (full[i])
+                continue;
+            pace[i] = rest * left[i] / bytes;
+            full[i] = most[i] > 0.0 && pace[i] >= most[i];
+            again |= full[i];
+        }
+        for (uint32_t i = 0; i < n; i++)
+            pace[i] = full[i] ? most[i] : pace[i];
     }
 }

@@ -26,4 +26,10 @@ double gsp_shares_seconds(const gsp_rates *rates, uint32_t n, const double *shar
 void gsp_shares_assign(void *context, const gsp_rates *rates, const bool *able, uint32_t n,
                        uint32_t n_parts, uint8_t *owner);
 
+/*
+ * How fast to send to each of n peers so that all are done together: `rate` shared in proportion to
+ * left[] (> 0), none above its most[] (0: no bound); what those leave goes to the others.
+ */
+void gsp_shares_pace(const double *left, const double *most, uint32_t n, double rate, double *pace);
+
 #endif

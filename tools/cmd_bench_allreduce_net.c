@@ -92,7 +92,9 @@ static atom_status shape(const allreduce_plan *plan, uint32_t i, const char *dev
 {
     atom_status st;
     double mbit = plan->mbit[i];
-    double burst = mbit * 125 > 16384 ? mbit * 125 : 16384; /* a millisecond */
+    /* Four milliseconds: on a busy machine the kernel comes late, and what the bucket cannot hold
+     * then is lost to all, iperf3 too. */
+    double burst = mbit * 500 > 16384 ? mbit * 500 : 16384;
     double queue_ms = 50 + plan->rtt_ms;
     if (mbit > 0)
         ATOM_TRY(

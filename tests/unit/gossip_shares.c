@@ -122,6 +122,37 @@ static void whole_parts_follow_shares(void **unused)
     }
 }
 
+static void paces_end_together_below_their_bounds(void **unused)
+{
+    (void)unused;
+    for (uint32_t round = 0; round < 2000; round++) {
+        double left[16], most[16], pace[16], used = 0.0, bounds = 0.0;
+        uint32_t n = 1 + draw(16);
+        for (uint32_t i = 0; i < n; i++) {
+            left[i] = 1.0 + draw(100000);
+            most[i] = draw(2) ? 0.0 : 1.0 + draw(3000);
+        }
+        gsp_shares_pace(left, most, n, 10000.0, pace);
+        double together = 0.0; /* seconds until those without a bound are done */
+        for (uint32_t i = 0; i < n; i++) {
+            bool full = most[i] > 0.0 && pace[i] >= most[i] * (1.0 - 1e-9);
+            used += pace[i];
+            bounds += most[i] > 0.0 ? most[i] : 1e300;
+            if (full) {
+                assert_true(pace[i] <= most[i] * (1.0 + 1e-9));
+                continue;
+            }
+            if (together > 0.0)
+                assert_true(fabs(left[i] / pace[i] - together) <= 1e-6 * together);
+            together = left[i] / pace[i];
+        }
+        for (uint32_t i = 0; i < n && together > 0.0; i++) /* the bound ones could not keep up */
+            assert_true(left[i] / pace[i] >= together * (1.0 - 1e-6));
+        double whole = bounds < 10000.0 ? bounds : 10000.0;
+        assert_true(fabs(used - whole) <= 1e-6 * whole);
+    }
+}
+
 static void proofs_hold_for_their_leaf_only(void **unused)
 {
     (void)unused;
@@ -158,9 +189,11 @@ static void proofs_hold_for_their_leaf_only(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(water_filling_is_the_optimum), cmocka_unit_test(a_slow_peer_owns_nothing),
-        cmocka_unit_test(nobody_able_is_said), cmocka_unit_test(whole_parts_follow_shares),
-        cmocka_unit_test(proofs_hold_for_their_leaf_only)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(water_filling_is_the_optimum),
+                                       cmocka_unit_test(a_slow_peer_owns_nothing),
+                                       cmocka_unit_test(nobody_able_is_said),
+                                       cmocka_unit_test(whole_parts_follow_shares),
+                                       cmocka_unit_test(paces_end_together_below_their_bounds),
+                                       cmocka_unit_test(proofs_hold_for_their_leaf_only)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
