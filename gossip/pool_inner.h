@@ -1,0 +1,232 @@
+/*
+ * What the files of a host's life share: pool.c (opening, the thread, reports), pool_dir.c (what
+ * is on disk), pool_create.c and pool_join.c (the two beginnings), pool_talk.c (words of others),
+ * pool_links.c (whom to dial, contacts), pool_files.c (serving and fetching), pool_owner.c
+ * (admitting, banning, rotating), pool_status.c (what is shown). Nobody else includes it.
+ *
+ * Thread: until gsp_pool_start all is the caller's; after it the pool's thread has everything but
+ * what stands under `lock` or is atomic.
+ */
+#ifndef GOSSIP_POOL_INNER_H
+#define GOSSIP_POOL_INNER_H
+
+#include "gossip/control.h"
+#include "gossip/directory.h"
+#include "gossip/lan.h"
+#include "gossip/net_nanomsg.h"
+#include "gossip/peers.h"
+#include "gossip/pool.h"
+#include "gossip/pool_words.h"
+#include "gossip/probe.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum {
+    POOL_ASKS_MAX = 16,   /* chunks of files that one peer waits for */
+    POOL_WANTED_MAX = 48, /* links that we keep dialling */
+    POOL_ADMITTED_DAYS = 30,
+    POOL_INVITED_DAYS = 30,
+    POOL_INVITE_COUNT = 1000,
+    POOL_OLD_KEY_SECONDS = 24 * 3600, /* a rotated key still opens the door for members */
+};
+
+/* A link that is up. */
+typedef struct pool_link {
+    bool up, guest, inbound;
+    bool greeted; /* its HELLO was here */
+    uint8_t key[GSP_PUBLIC_BYTES];
+    char name[GSP_LIFE_NAME_BYTES];
+    gsp_address address;
+    uint32_t number;    /* of its manifest */
+    uint64_t hello_ns;  /* when to say HELLO next */
+    uint64_t second;    /* of the budget */
+    uint32_t looked;    /* words in that second */
+    uint64_t doomed_ns; /* banned: to be ended then; 0: no */
+    uint64_t unfit_ns;  /* files: a liar, or it does not answer; not asked until then */
+    uint32_t n_asks;
+    struct {
+        gsp_hash hash;
+        uint64_t offset;
+        uint32_t bytes;
+    } ask[POOL_ASKS_MAX];
+} pool_link;
+
+/* What a control request wants done on the pool's thread. */
+typedef enum pool_order_kind {
+    POOL_ORDER_NONE,
+    POOL_ORDER_INVITE,
+    POOL_ORDER_BAN,
+    POOL_ORDER_ROTATE,
+} pool_order_kind;
+
+typedef struct pool_order {
+    pool_order_kind kind;
+    uint8_t key[GSP_PUBLIC_BYTES];
+    uint32_t count;
+    double days;
+    bool done;
+    atom_status st;
+    char text[GSP_TICKET_TEXT_BYTES]; /* the answer: a ticket, or what is wrong */
+} pool_order;
+
+/* A download in progress (pool_files.c). */
+typedef struct pool_fetch pool_fetch;
+
+struct gsp_pool {
+    gsp_pool_host host; /* texts are ours */
+    char *directory;
+    int lock_fd; /* of directory/lock, held; -1 */
+    char name[GSP_LIFE_NAME_BYTES];
+    gsp_identity identity;
+    gsp_manifest *manifest;
+    char *manifest_text;
+    bool has_manifest;
+    uint8_t pool[GSP_POOL_BYTES], owner[GSP_PUBLIC_BYTES];
+    bool plain;
+    uint32_t n_hosts; /* the ticket's: where to begin */
+    char hosts[GSP_TICKET_HOSTS_MAX][GSP_TICKET_HOST_BYTES];
+
+    uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES];
+    uint32_t n_psks;
+    uint64_t rotated_s; /* the newest key's beginning; older invites are void */
+    uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
+    uint32_t credential_bytes;
+    bool is_guest; /* the credential is an invite */
+    uint64_t admitted_s, expires_s;
+    gsp_ledger *ledger; /* the owner's */
+    char ticket[GSP_TICKET_TEXT_BYTES];
+
+    gsp_net *net;
+    uint16_t port;
+    gsp_peers *peers;
+    gsp_lan *lan;
+    gsp_directory *nodes;
+    gsp_probe_server *probe;
+    pool_link link[GSP_NET_PEERS_MAX];
+    struct {
+        uint8_t key[GSP_PUBLIC_BYTES];
+        bool used;
+        uint64_t since_ns; /* dialled, or last up */
+    } wanted[POOL_WANTED_MAX];
+    gsp_address announced[GSP_NET_ADDRESSES_MAX]; /* host.announce, resolved */
+    uint32_t n_announced;
+    gsp_address seen; /* this host, as others see it; zeros: nobody said */
+    gsp_contact contact;
+    bool contact_changed;
+    uint64_t step_ns, contact_ns, book_ns, ask_ns, renew_ns, lan_ns, snapshot_ns;
+    pool_fetch *fetch;
+    bool was_admitted; /* as a guest: all links have to be made anew */
+
+    /* How joining stands. */
+    gsp_pool_stage stage;
+    char text[GSP_POOL_WHY_BYTES];
+    atom_status refused; /* waiting does not help */
+    uint32_t refusals;
+
+    FILE *events;
+    uint64_t events_bytes;
+
+    /* Taking part. */
+    gsp_driver *driver;
+    pthread_t thread;
+    bool has_thread;
+    gsp_rates rates;
+    atomic_bool stop, leave;
+    atomic_bool paused, asked_stop;
+    atomic_bool ended; /* the thread is over */
+    atomic_uint_fast64_t samples, tokens;
+    uint64_t said_samples, said_tokens, base_samples;
+    uint64_t seen_version;
+    gsp_hash seen_lineage;
+    uint64_t leaving_ns; /* since when we say goodbye; 0: not */
+    double started_s;
+
+    gsp_control *control;
+    pthread_mutex_t lock; /* of what follows, and of manifest's bans where the gate asks */
+    pthread_cond_t answered;
+    bool has_lock;
+    gsp_pool_status *status;
+    pool_order order;
+    atom_status end; /* why the thread ended */
+    char end_text[GSP_POOL_WHY_BYTES];
+};
+
+/* pool.c */
+void pool_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...) ATOM_PRINTF(3, 4);
+/* Once for links, contacts, files, LAN and directory; call often. */
+void pool_step(gsp_pool *p);
+/* Makes the object: lock on the directory, identity, texts of the host. */
+ATOM_MUST atom_status pool_make(const gsp_pool_host *host, gsp_pool **out);
+/* Opens net, book of peers, LAN, directory, with keys and credential as they are. */
+ATOM_MUST atom_status pool_open_net(gsp_pool *p);
+void pool_who(gsp_pool *p, gsp_handshake_config *out);
+/* The keys or the credential are new. */
+void pool_rekey(gsp_pool *p);
+/* Takes a newer manifest with its key (psk NULL: not given); tells others. */
+ATOM_MUST atom_status pool_adopt(gsp_pool *p, const gsp_manifest *next, const char *text,
+                                 const uint8_t *psk);
+
+/* pool_dir.c */
+char *pool_path(const gsp_pool *p, const char *name); /* fresh; NULL: no memory */
+ATOM_MUST atom_status pool_save_keys(const gsp_pool *p);
+ATOM_MUST atom_status pool_load_keys(gsp_pool *p);
+ATOM_MUST atom_status pool_save_manifest(const gsp_pool *p);
+ATOM_MUST atom_status pool_load_manifest(gsp_pool *p);
+ATOM_MUST atom_status pool_save_admission(const gsp_pool *p);
+/* False: there is none, or it is of no use any more. */
+bool pool_load_admission(gsp_pool *p);
+ATOM_MUST atom_status pool_save_secret(const gsp_pool *p, const char *name, const void *data,
+                                       size_t bytes);
+/* A line of events.jsonl; fmt makes the JSON behind the time: "\"event\":\"up\"". */
+void pool_event(gsp_pool *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
+
+/* pool_talk.c */
+/* An event of the net. True: a message was taken; the caller frees it nonetheless. */
+bool pool_take(gsp_pool *p, const gsp_net_event *event);
+pool_link *pool_link_find(gsp_pool *p, const uint8_t *key);
+/* False: no link, or it is full now. */
+bool pool_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m);
+void pool_greet(gsp_pool *p, pool_link *link);
+void pool_greet_all(gsp_pool *p);
+void pool_ask_admission(gsp_pool *p);
+
+/* pool_links.c */
+void pool_links_step(gsp_pool *p, uint64_t now_ns);
+void pool_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from);
+/* Dials whoever answers at "host:port"; resolves, may block. */
+ATOM_MUST atom_status pool_dial_host(gsp_pool *p, const char *host);
+/* Where others should dial us. */
+uint32_t pool_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max);
+void pool_contact_renew(gsp_pool *p);
+/* Ends all links, so that they are made anew with another credential. */
+void pool_links_drop(gsp_pool *p);
+
+/* pool_files.c */
+void pool_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
+void pool_file_came(gsp_pool *p, pool_link *from, const gsp_life *m);
+void pool_files_step(gsp_pool *p, uint64_t now_ns);
+ATOM_MUST atom_status pool_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash);
+/* Until the file is here and checked; turns the net meanwhile (pool_wait). */
+ATOM_MUST atom_status pool_file_fetch(gsp_pool *p, const gsp_manifest_file *file,
+                                      gsp_pool_watch *watch, void *context);
+
+/* pool_join.c */
+/* Turns the net for a while, as the pool's thread does later. */
+ATOM_MUST atom_status pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context);
+
+/* pool_owner.c */
+ATOM_MUST atom_status pool_new_ticket(gsp_pool *p, uint32_t count, double days);
+/* key NULL: only the pre-shared key changes. */
+ATOM_MUST atom_status pool_rotate(gsp_pool *p, const uint8_t *ban);
+/* Somebody (on any link) asks for an admission, and we may give it. */
+void pool_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer);
+void pool_obey(gsp_pool *p);
+
+/* pool_status.c */
+void pool_snapshot(gsp_pool *p);
+/* Control requests, on the control's thread. */
+char *pool_answer(void *context, const char *request);
+
+#endif
