@@ -9,7 +9,7 @@
  *   profile -> plan                   part_search()         partition/plan.h
  *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
  *   all of it: train, eval, generate  trainer_open() ...    atom/train/trainer.h
- *   model  ->  file for llama.cpp     train_export_gguf()   atom/train/export.h
+ *   model  ->  other programs         train_export_hf() ... atom/train/export.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
@@ -31,6 +31,7 @@
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/config.h"
+#include "atom/train/epochs.h"
 #include "atom/train/export.h"
 #include "atom/train/metrics.h"
 #include "atom/train/trainer.h"

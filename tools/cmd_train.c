@@ -186,16 +186,20 @@ static atom_status train_it(const train_config *config, show_state *state, train
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    const train_config *config = values;
+    train_config *config = values;
     show_state state = {.config = config};
     const train_hooks hooks = {
         .report = report, .progress = progress, .note = note, .stop = stop, .ctx = &state};
     trainer *t = NULL;
-    atom_status st = train_config_check(config);
+    opt_parsed settled = *parsed;
+    atom_status st = train_config_settle(config, &settled);
     if (st != ATOM_OK)
         return st;
     if (config->print_config)
-        return print_config(config, parsed);
+        return print_config(config, &settled);
+    st = train_epochs_resolve(config);
+    if (st != ATOM_OK)
+        return st;
     st = trainer_open(config, &hooks, &t);
     cli_progress_end();
     if (st == ATOM_OK)

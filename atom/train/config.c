@@ -26,6 +26,7 @@ static const char *const batch_names[] = {"per_device_train_batch_size", "local_
 static const char *const sequence_names[] = {"seq_len", "cutoff_len", "block_size",
                                              "max_seq_length", NULL};
 static const char *const step_names[] = {"steps", "max_iters", NULL};
+static const char *const epoch_names[] = {"epochs", "num_epochs", NULL};
 static const char *const rate_names[] = {"lr", NULL};
 static const char *const scheduler_names[] = {"lr_scheduler_type", NULL};
 static const char *const min_names[] = {"cosine_min_lr_ratio", "min_lr_factor", NULL};
@@ -180,6 +181,15 @@ static const opt_spec specs[] = {
      .max = 1e9,
      .aliases = step_names,
      .help = "Steps to train; steps count from 1."},
+    {.name = "num_train_epochs",
+     .type = OPT_NUMBER,
+     AT(num_train_epochs),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e6,
+     .aliases = epoch_names,
+     .help = "Passes over the training data, in place of max_steps: as many whole steps as are in "
+             "them. May be a fraction; 0: max_steps counts."},
 
     {.name = "preset",
      .type = OPT_CHOICE,
@@ -430,7 +440,7 @@ int64_t train_config_warmup(const train_config *config)
 
 atom_status train_config_check(const train_config *config)
 {
-    if (config->warmup_steps > config->max_steps)
+    if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,
             "warmup_steps (%lld) is more than max_steps (%lld); the learning rate would "
@@ -462,6 +472,29 @@ static atom_status apply_preset(train_config *config, opt_parsed *parsed)
     return ATOM_OK;
 }
 
+/* How long: epochs, where both are in a file; but the command line wins over a file. */
+static atom_status choose_length(train_config *config, const opt_parsed *parsed)
+{
+    const opt_origin *origin = parsed->origin;
+    bool steps = origin[opt_find(&train_command, "max_steps")] == OPT_FROM_COMMAND_LINE;
+    bool epochs = origin[opt_find(&train_command, "num_train_epochs")] == OPT_FROM_COMMAND_LINE;
+    if (config->num_train_epochs > 0 && steps && epochs)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "--max-steps and --num-train-epochs both say how long to train; leave one away");
+    if (steps && !epochs)
+        config->num_train_epochs = 0;
+    return ATOM_OK;
+}
+
+atom_status train_config_settle(train_config *config, opt_parsed *parsed)
+{
+    atom_status st = apply_preset(config, parsed);
+    if (st == ATOM_OK)
+        st = choose_length(config, parsed);
+    return st == ATOM_OK ? train_config_check(config) : st;
+}
+
 atom_status train_config_parse(int argc, char **argv, train_config *config, opt_parsed *parsed)
 {
     opt_parsed mine;
@@ -469,9 +502,7 @@ atom_status train_config_parse(int argc, char **argv, train_config *config, opt_
     atom_status st = opt_parse(&train_command, argc, argv, config, parsed);
     if (st != ATOM_OK || parsed->help)
         return st;
-    st = apply_preset(config, parsed);
-    if (st == ATOM_OK)
-        st = train_config_check(config);
+    st = train_config_settle(config, parsed);
     if (st != ATOM_OK)
         train_config_free(config);
     return st;

@@ -60,6 +60,7 @@ typedef struct train_config {
     int64_t gradient_accumulation_steps;
     int64_t sequence_len; /* -1: the model's positions */
     int64_t max_steps;
+    double num_train_epochs; /* 0: max_steps counts; else it is computed from it (epochs.h) */
 
     /* optimizer */
     int32_t preset; /* train_preset: the defaults below */
@@ -103,6 +104,9 @@ ATOM_MUST atom_status train_config_parse(int argc, char **argv, train_config *co
                                          opt_parsed *parsed);
 /* All defaults (required keys stay NULL). For tests and the library's callers. */
 ATOM_MUST atom_status train_config_defaults(train_config *config);
+/* After opt_parse (train_config_parse does it): the preset's defaults, epochs or steps, and
+ * train_config_check. */
+ATOM_MUST atom_status train_config_settle(train_config *config, opt_parsed *parsed);
 /* What spans several keys: warmup <= max_steps, ... */
 ATOM_MUST atom_status train_config_check(const train_config *config);
 void train_config_free(train_config *config);

@@ -315,6 +315,26 @@ class Same(TrainCase):
         self.write("nanogpt-data/train.bin", wide)
         self.fails(3, *self.args("wide", "--data", "nanogpt-data"), says=["train.bin", "40000", "257", "uint16"])
 
+    def test_preset(self):
+        """The program gives the defaults of sft where nothing else is said."""
+        args = self.args("run", "--preset", "sft", "--weight-decay", 0.01, "--print-config")
+        shown = self.ok(*args).out
+        for line in ("learning_rate: 2e-05  # preset", "adam_beta2: 0.999  # preset", "weight_decay: 0.01  # command line"):
+            self.assertIn(line, shown)
+
+    def test_epochs(self):
+        """As many whole steps as are in the passes."""
+        tokens = struct.unpack("<I", self.read(self.data, "train_000000.bin")[8:12])[0]
+        steps = (tokens - 1) // 1024 // 4  # windows of 1024, 2 a micro-batch, 2 of them a step
+        with open(self.path("long.json"), "w", encoding="ascii") as f:
+            json.dump(dict(CONFIG, n_positions=1024), f)
+        args = self.args("run", "--sequence-len", 1024, memory=None)
+        args[args.index("--max-steps"):args.index("--max-steps") + 2] = ["--num-train-epochs", 0.5]
+        args[args.index("--model") + 1] = self.path("long.json")
+        self.ok(*args)
+        self.assertEqual(self.metrics("run")[-1]["step"], max(1, steps // 2))
+        self.fails(2, *self.args("run", "--epochs", 1), says=["max-steps", "num-train-epochs"])
+
     def test_tensorboard_tells_the_same(self):
         self.train("run", "--report-to", "tensorboard", "--eval-steps", 3, "--eval-batches", 1, "--lr-scheduler", "wsd")
         names = [n for n in os.listdir(self.path("run")) if n.startswith("events.out.tfevents.")]

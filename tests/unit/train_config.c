@@ -137,6 +137,33 @@ static void values(void **state)
     train_config_free(&c);
 }
 
+/* Epochs in place of steps; the command line wins over a file, and says one of them. */
+static void epochs_or_steps(void **state)
+{
+    scratch s;
+    train_config c;
+    char *text = NULL, words[700];
+    opt_parsed parsed;
+    (void)state;
+    scratch_open(&s);
+    assert_int_equal(parse(&c, &parsed, "--data d -o o --epochs 2.5 --warmup-steps 5000"), ATOM_OK);
+    assert_true(c.num_train_epochs == 2.5);
+    assert_int_equal(opt_print(&train_command, &c, &parsed, true, &text), ATOM_OK);
+    train_config_free(&c);
+    scratch_write(&s, "c.yml", text, strlen(text));
+    assert_int_equal(parse(&c, NULL, scratch_path(&s, "c.yml")), ATOM_OK);
+    assert_true(c.num_train_epochs == 2.5);
+    train_config_free(&c);
+    snprintf(words, sizeof words, "%s --max-steps 7000", scratch_path(&s, "c.yml"));
+    assert_int_equal(parse(&c, NULL, words), ATOM_OK);
+    assert_true(c.num_train_epochs == 0 && c.max_steps == 7000);
+    train_config_free(&c);
+    assert_int_equal(parse(&c, NULL, "--data d -o o --epochs 1 --steps 9"), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "leave one away"));
+    atom_free(text);
+    scratch_close(&s);
+}
+
 /* sft changes what nobody has set, says so, and its print gives the same run. */
 static void preset(void **state)
 {
@@ -263,9 +290,9 @@ static void schedule(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract), cmocka_unit_test(unambiguous), cmocka_unit_test(defaults),
-        cmocka_unit_test(values),   cmocka_unit_test(refused),     cmocka_unit_test(from_file),
-        cmocka_unit_test(schedule), cmocka_unit_test(preset),
+        cmocka_unit_test(contract), cmocka_unit_test(unambiguous),     cmocka_unit_test(defaults),
+        cmocka_unit_test(values),   cmocka_unit_test(refused),         cmocka_unit_test(from_file),
+        cmocka_unit_test(schedule), cmocka_unit_test(epochs_or_steps), cmocka_unit_test(preset),
     };
     atom_log_set_level(ATOM_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

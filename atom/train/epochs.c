@@ -1,0 +1,37 @@
+/*
+ * Owns the way from passes over the data to steps. One idea: it is counted once, from the headers
+ * of the shards, before anything large is opened; from there on a run knows steps only. Refuses
+ * more steps than max_steps could be.
+ */
+#include "atom/train/epochs.h"
+
+#include "atom/file/hfdir.h"
+#include "atom/text/dataset.h"
+
+enum { STEPS_MAX = 1000000000 };
+
+atom_status train_epochs_resolve(train_config *config)
+{
+    file_model model = {0};
+    text_shards *shards = NULL;
+    atom_status st;
+    if (!(config->num_train_epochs > 0) || !config->data)
+        return ATOM_OK; /* without data it is refused later, by name */
+    ATOM_TRY(file_model_resolve(config->model, &model));
+    int64_t T = config->sequence_len > 0 ? config->sequence_len : graph_model_usual(&model.config);
+    ATOM_TRY(
+        text_shards_open(config->data, TEXT_TRAIN, (uint32_t)model.config.vocab_size, &shards));
+    uint64_t windows = text_shards_windows(shards, (uint32_t)T);
+    double batch = (double)config->micro_batch_size * (double)config->gradient_accumulation_steps;
+    double steps = config->num_train_epochs * (double)windows / batch;
+    if (steps > STEPS_MAX)
+        st = atom_fail(ATOM_E_USAGE,
+                       "num_train_epochs: %g passes over %llu sequences are %.3g steps",
+                       config->num_train_epochs, (unsigned long long)windows, steps);
+    else
+        config->max_steps = steps < 1 ? 1 : (int64_t)steps;
+fail:
+    text_shards_close(&shards);
+    file_model_free(&model);
+    return st;
+}
