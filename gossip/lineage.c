@@ -93,15 +93,28 @@ uint32_t gsp_roster_find(const gsp_roster *roster, const gsp_member *member)
 size_t gsp_message_bytes(gsp_message_kind kind)
 {
     static const size_t bytes[GSP_MESSAGE_N] = {
-        [GSP_HEARTBEAT] = sizeof(gsp_heartbeat), [GSP_PREPARE] = sizeof(gsp_prepare),
-        [GSP_PROMISE] = sizeof(gsp_promise),     [GSP_REFUSE] = sizeof(gsp_refuse),
-        [GSP_BEGIN] = sizeof(gsp_begin),         [GSP_REDUCED] = sizeof(gsp_reduced),
-        [GSP_PROPOSE] = sizeof(gsp_propose),     [GSP_VOTE] = sizeof(gsp_vote),
-        [GSP_CERTIFY] = sizeof(gsp_certify),     [GSP_ASK] = sizeof(gsp_ask),
-        [GSP_JOIN] = sizeof(gsp_join),           [GSP_WAIT] = sizeof(gsp_wait),
-        [GSP_LEAVE] = sizeof(gsp_leave),         [GSP_EVIDENCE] = sizeof(gsp_evidence),
-        [GSP_LINEAGE] = sizeof(gsp_lineage),     [GSP_PIECE] = sizeof(gsp_piece),
+        [GSP_HEARTBEAT] = sizeof(gsp_heartbeat),
+        [GSP_PREPARE] = sizeof(gsp_prepare),
+        [GSP_PROMISE] = sizeof(gsp_promise),
+        [GSP_REFUSE] = sizeof(gsp_refuse),
+        [GSP_BEGIN] = sizeof(gsp_begin),
+        [GSP_REDUCED] = sizeof(gsp_reduced),
+        [GSP_PROPOSE] = sizeof(gsp_propose),
+        [GSP_VOTE] = sizeof(gsp_vote),
+        [GSP_CERTIFY] = sizeof(gsp_certify),
+        [GSP_ASK] = sizeof(gsp_ask),
+        [GSP_JOIN] = sizeof(gsp_join),
+        [GSP_WAIT] = sizeof(gsp_wait),
+        [GSP_LEAVE] = sizeof(gsp_leave),
+        [GSP_EVIDENCE] = sizeof(gsp_evidence),
+        [GSP_LINEAGE] = sizeof(gsp_lineage),
+        [GSP_PIECE] = sizeof(gsp_piece),
         [GSP_PULL] = sizeof(gsp_pull),
+        [GSP_STATE_ASK] = sizeof(uint64_t),
+        [GSP_STATE_ROOTS] = sizeof(gsp_state_roots),
+        [GSP_STATE_PULL] = sizeof(gsp_state_pull),
+        [GSP_STATE_NONE] = sizeof(gsp_state_pull),
+        [GSP_STATE_CHUNK] = sizeof(gsp_state_chunk),
     };
     if (kind < GSP_HEARTBEAT || kind >= GSP_MESSAGE_N)
         return 0;

@@ -36,6 +36,8 @@ void gsp_driver_die(gsp_driver *d, atom_status why)
 static void persist(gsp_driver *d, const gsp_record *record)
 {
     atom_status st = ATOM_OK;
+    if (d->adopting)
+        return; /* goes to disk with the state, before anything is said */
     for (uint32_t p = 0; record->voted && p < record->proposal.n_parts && st == ATOM_OK; p++) {
         const gsp_hash *hash = &record->proposal.part[p].hash;
         const gsp_blob *b = gsp_hash_none(hash) ? NULL : gsp_driver_result(d, p, hash);
@@ -156,7 +158,8 @@ static void sink(void *context, const gsp_action *a)
         d->applying = true;
         d->apply_next = 0;
         break;
-    case GSP_DO_STATE: /* fetching a whole state is the work of transfer, which is not here */
+    case GSP_DO_STATE:
+        gsp_fetch_want(d, &a->peer, &a->lineage);
         break;
     case GSP_DO_FOUND:
         found(d, a);
@@ -246,6 +249,16 @@ void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     gsp_driver_step(d, &event);
 }
 
+static void on_state(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body)
+{
+    if (m->kind == GSP_STATE_ASK)
+        gsp_state_asked(from);
+    else if (m->kind == GSP_STATE_PULL)
+        gsp_state_pulled(d, from, m);
+    else
+        gsp_fetch_heard(d, from, m, body);
+}
+
 /* What is not a member's business. True: the message was taken. */
 static bool other(gsp_driver *d, gsp_net_event *e)
 {
@@ -263,17 +276,20 @@ static bool on_message(gsp_driver *d, gsp_net_event *e)
     gsp_friend *from = gsp_friend_find(d, &key);
     if (!from || e->bytes == 0 || *(const uint8_t *)e->data != GSP_TYPES_VERSION)
         return other(d, e);
-    if (!gsp_wire_decode(e->data, e->bytes, &key, m, &body, &body_bytes) ||
-        (m->kind == GSP_PIECE) != (e->channel == GSP_NET_BULK)) {
+    bool decoded = gsp_wire_decode(e->data, e->bytes, &key, m, &body, &body_bytes);
+    bool bulk = m->kind == GSP_PIECE || m->kind == GSP_STATE_CHUNK;
+    if (!decoded || bulk != (e->channel == GSP_NET_BULK)) {
         d->status.refused++;
         return false;
     }
     if (m->kind == GSP_PIECE)
         return gsp_driver_piece(d, from, m, body, e->data);
-    if (m->kind == GSP_PULL) {
+    if (m->kind >= GSP_STATE_ASK)
+        on_state(d, from, m, body);
+    if (m->kind == GSP_PULL)
         on_pull(d, from, m);
+    if (m->kind >= GSP_PULL)
         return false;
-    }
     if (too_early(d, m))
         return false;
     gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
@@ -350,6 +366,10 @@ atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
     if (d->changed)
         tell_gone(d);
     bool more = gsp_driver_work(d);
+    if (d->dead == ATOM_OK)
+        more |= gsp_state_work(d);
+    if (d->dead == ATOM_OK)
+        more |= gsp_fetch_work(d);
     more |= gsp_driver_pump(d);
     uint64_t now = gsp_driver_now(d), until = d->tick_ns;
     uint64_t wait = until > now ? until - now : 0;
@@ -385,19 +405,22 @@ static atom_status buffers(gsp_driver *d)
     d->part_floats_max = n ? n : 1;
     d->sum = atom_alloc(n ? n : 1, sizeof(float));
     d->scratch = atom_alloc(n ? n : 1, sizeof(float));
-    return d->sum && d->scratch ? ATOM_OK : atom_fail_memory("a part", n * 2 * sizeof(float));
+    d->chunk = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
+    return d->sum && d->scratch && d->chunk ? ATOM_OK
+                                            : atom_fail_memory("a part", n * 2 * sizeof(float));
 }
 
 /* Starts from what is remembered, or from the pool's genesis. */
 static atom_status start(gsp_driver *d)
 {
-    gsp_seals seals = gsp_seals_real(d->config.identity);
+    bool newcomer = gsp_driver_has_state(d) && !d->config.holds_genesis;
     gsp_member self = {.incarnation = gsp_votes_incarnation(d->votes)};
     memcpy(self.key.byte, d->config.identity->public_key, sizeof self.key.byte);
     const gsp_saved *saved = gsp_votes_saved(d->votes);
+    d->seals = gsp_seals_real(d->config.identity);
     if (saved) {
         d->saved = *saved;
-    } else {
+    } else if (!newcomer) {
         d->saved.genesis = d->config.genesis;
         if (gsp_key_compare(&self.key, &d->config.genesis.founder.key) == 0)
             self.incarnation = d->config.genesis.founder.incarnation;
@@ -407,8 +430,8 @@ static atom_status start(gsp_driver *d)
     }
     d->mono_ns = atom_clock_ns();
     d->wall_ns = gsp_votes_clock(d->votes);
-    gsp_agree_open(&d->agree, &d->config.rules, &seals, &self, &d->config.rates, &d->saved,
-                   d->wall_ns);
+    gsp_agree_open(&d->agree, &d->config.rules, &d->seals, &self, &d->config.rates,
+                   saved || !newcomer ? &d->saved : NULL, d->wall_ns);
     d->version = d->agree.certified;
     d->lineage = d->agree.lineage;
     const gsp_record *record = &d->agree.record;
@@ -420,6 +443,22 @@ static atom_status start(gsp_driver *d)
             .kind = GSP_ON_HELD, .version = record->version, .part = p, .hash = *hash};
         gsp_driver_step(d, &event);
     }
+    return ATOM_OK;
+}
+
+static atom_status check_state(const gsp_member_config *config)
+{
+    const gsp_work *work = &config->work;
+    bool any = false;
+    for (uint32_t f = 0; f < config->n_fragments; f++) {
+        any |= work->n_state[f] != 0;
+        if (gsp_chunks(work->n_state[f]) > GSP_CHUNKS_MAX)
+            return atom_fail(ATOM_E_USAGE,
+                             "the state of fragment %u has %llu floats; use more fragments", f,
+                             (unsigned long long)work->n_state[f]);
+    }
+    if (any && (!work->state_read || !work->state_write || !work->state_adopt))
+        return atom_fail(ATOM_E_USAGE, "a work with a state reads, writes and adopts it");
     return ATOM_OK;
 }
 
@@ -436,6 +475,7 @@ atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out)
     if (!d)
         return atom_fail_memory("a member", sizeof *d);
     d->config = *config;
+    ATOM_TRY(check_state(config));
     if (!d->config.results_kept)
         d->config.results_kept = GSP_REPLAY_MAX;
     ATOM_TRY(buffers(d));
@@ -459,6 +499,8 @@ void gsp_member_close(gsp_driver **driver)
         if (d->friends[i].up)
             gsp_friend_down(d, &d->friends[i].key);
     gsp_driver_bytes_close(d);
+    gsp_fetch_close(d);
+    gsp_state_close(d);
     gsp_results_close(&d->results);
     gsp_votes_close(&d->votes);
     atom_free(d);
@@ -501,5 +543,7 @@ void gsp_member_read_status(const gsp_driver *d, gsp_member_status *status)
 
 const char *gsp_member_explain(const gsp_driver *d, char *text, size_t bytes)
 {
+    if (d->fetch)
+        return gsp_fetch_explain(d, text, bytes);
     return gsp_agree_explain(&d->agree, text, bytes);
 }

@@ -119,6 +119,12 @@ typedef struct gsp_member_status {
      * applied. */
     uint64_t frozen_ns, begun_ns, reduced_ns, held_ns, round_ns;
     uint64_t compute_ns; /* CPU: encoding, hashing, reducing, applying */
+    /* A state on its way in: bytes that are here and checked, of all; all is 0 when none is, or
+     * when it is not known yet which one. */
+    uint64_t state_bytes, state_all_bytes;
+    uint64_t state_fetched;    /* states adopted since open */
+    uint64_t state_wrong;      /* chunks and roots that were not what they claimed to be */
+    uint64_t state_sent_bytes; /* of mine, to others */
 } gsp_member_status;
 
 typedef struct gsp_driver gsp_driver;

@@ -617,6 +617,7 @@ static atom_status apply_end(gsp_driver *d)
     d->saved.has_certificate = true;
     d->saved.certificate = *c;
     d->saved.record = d->agree.record;
+    gsp_state_changed(d, c->proposal.version);
     ATOM_TRY(gsp_votes_state(d->votes, &d->saved, d->agree.self.incarnation));
     if (!*kept)
         *kept = atom_alloc(1, sizeof **kept);
@@ -693,6 +694,20 @@ void gsp_driver_rotate(gsp_driver *d, bool next)
     d->n_reduce = 0;
     d->early_bytes = 0;
     gsp_driver_forget_parts(d);
+}
+
+void gsp_driver_forget_work(gsp_driver *d)
+{
+    for (uint32_t k = 0; k < GSP_FRAGMENTS_MAX; k++) {
+        atom_free(d->residual[k]);
+        d->residual[k] = NULL;
+    }
+    for (uint32_t k = 0; k < MEMBER_CERTIFICATES; k++) {
+        atom_free(d->certificate[k]);
+        d->certificate[k] = NULL;
+    }
+    d->freezing.on = d->freezing.done = d->freezing.later = false;
+    d->freezing.x = NULL;
 }
 
 void gsp_driver_bytes_close(gsp_driver *d)

@@ -1,7 +1,8 @@
 /*
  * What the files of a member share: member.c (life, turns, events and actions), member_bytes.c
  * (contributions and results: freezing, taking in, reducing, applying), member_send.c (what goes
- * out, and in which order). Nobody else includes it.
+ * out, and in which order), member_state.c (a donor's state), member_fetch.c (a joiner's). Nobody
+ * else includes it.
  */
 #ifndef GOSSIP_MEMBER_INNER_H
 #define GOSSIP_MEMBER_INNER_H
@@ -9,6 +10,7 @@
 #include "gossip/member.h"
 #include "gossip/merkle.h"
 #include "gossip/results.h"
+#include "gossip/transfer.h"
 #include "gossip/votes.h"
 #include "gossip/wire.h"
 
@@ -17,6 +19,7 @@ enum {
     MEMBER_CONTROL_MAX = 256, /* messages that wait for one peer */
     MEMBER_BULK_MAX = 1024,   /* parts and results that wait for one peer */
     MEMBER_PIECES_MAX = 64,   /* of one part: bits of a uint64_t */
+    MEMBER_STATE_MAX = 64,    /* chunks of the state that one peer may wait for */
     MEMBER_OLD = 8,
     MEMBER_EARLY_BYTES_MAX = 64 << 20,
 };
@@ -49,6 +52,13 @@ typedef struct gsp_queue {
     uint32_t n, first;
 } gsp_queue;
 
+/* A chunk that a peer asked for. */
+typedef struct gsp_wanted {
+    uint32_t fragment, chunk;
+    uint64_t version;
+    gsp_hash root;
+} gsp_wanted;
+
 typedef struct gsp_letter {
     struct gsp_letter *next;
     size_t bytes;
@@ -64,7 +74,20 @@ typedef struct gsp_friend {
     gsp_letter *first, *last;
     gsp_queue contributions, results;
     uint64_t pace; /* bytes/s asked of its link; 0: none */
+    bool wants_roots;
+    uint64_t roots_ns;  /* when it last asked for them */
+    gsp_wanted *wanted; /* a ring */
+    uint32_t n_wanted, first_wanted;
 } gsp_friend;
+
+/* What a donor knows of a fragment's state: the tree over its chunks, made when somebody asks. */
+typedef struct gsp_shelf {
+    gsp_tree tree;
+    uint32_t next; /* chunk to hash */
+    bool whole;    /* the tree is that of the state as it is */
+} gsp_shelf;
+
+typedef struct gsp_fetch gsp_fetch; /* member_fetch.c */
 
 typedef struct gsp_freezing {
     bool on, done;
@@ -122,11 +145,18 @@ struct gsp_driver {
     float *residual[GSP_FRAGMENTS_MAX];
     uint64_t pulled_ns[GSP_PARTS_MAX], wanted_ns[GSP_PARTS_MAX];
 
+    gsp_shelf shelf[GSP_FRAGMENTS_MAX];
+    float *chunk;      /* GSP_CHUNK_FLOATS: on its way to a peer, or to be hashed */
+    uint64_t state_ns; /* when a chunk last went out */
+    gsp_fetch *fetch;  /* NULL: no state is wanted */
+    bool adopting;     /* the machine is told of a state that is not on disk yet */
+
     gsp_certificate *certificate[MEMBER_CERTIFICATES]; /* by version % */
     gsp_member_status status;
     gsp_said said[GSP_PARTS_MAX];
     gsp_message incoming, delayed, scratch_message;
     uint8_t scratch_wire[GSP_WIRE_BYTES_MAX];
+    gsp_seals seals;
 };
 
 /* member.c */
@@ -156,6 +186,32 @@ bool gsp_driver_work(gsp_driver *d);
 /* The certified version grew, or the lineage is another. */
 void gsp_driver_rotate(gsp_driver *d, bool next);
 void gsp_driver_bytes_close(gsp_driver *d);
+
+/* The state that the work had is replaced: contributions and what they left are worth nothing. */
+void gsp_driver_forget_work(gsp_driver *d);
+
+/* member_state.c */
+bool gsp_driver_has_state(const gsp_driver *d);
+void gsp_state_asked(gsp_friend *from);
+void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m);
+/* The state of this version's fragment is another now. */
+void gsp_state_changed(gsp_driver *d, uint64_t version);
+void gsp_state_changed_all(gsp_driver *d);
+/* Hashes some, answers who asked: true when more is to do. */
+bool gsp_state_work(gsp_driver *d);
+/* Sends one chunk to a peer that waits for one; false: it waits for none, or its link is full. */
+bool gsp_state_send(gsp_driver *d, gsp_friend *to);
+void gsp_state_close(gsp_driver *d);
+
+/* member_fetch.c */
+/* The machine wants the state of a lineage (zero: of any), and has heard of it from peer. */
+void gsp_fetch_want(gsp_driver *d, const gsp_key *peer, const gsp_hash *lineage);
+void gsp_fetch_heard(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body);
+void gsp_fetch_down(gsp_driver *d, const gsp_key *key);
+/* Does some of what is waiting: true when more is. */
+bool gsp_fetch_work(gsp_driver *d);
+const char *gsp_fetch_explain(const gsp_driver *d, char *text, size_t bytes);
+void gsp_fetch_close(gsp_driver *d);
 
 /* member_send.c */
 gsp_friend *gsp_friend_find(gsp_driver *d, const gsp_key *key);

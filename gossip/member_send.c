@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-enum { PIECES_PER_PUMP = 16 };
+enum { PIECES_PER_PUMP = 16, CHUNKS_PER_PUMP = 4 };
+static const uint64_t CHUNK_PATIENCE_NS = 1000000000u; /* of who joins, with rounds */
 
 gsp_friend *gsp_friend_find(gsp_driver *d, const gsp_key *key)
 {
@@ -154,6 +155,7 @@ static void friend_clear(gsp_friend *f)
         letter_pop(f);
     atom_free(f->contributions.item);
     atom_free(f->results.item);
+    atom_free(f->wanted);
     *f = (gsp_friend){0};
 }
 
@@ -175,6 +177,7 @@ void gsp_friend_up(gsp_driver *d, const gsp_key *key)
 void gsp_friend_down(gsp_driver *d, const gsp_key *key)
 {
     gsp_friend *f = gsp_friend_find(d, key);
+    gsp_fetch_down(d, key);
     if (f)
         friend_clear(f);
 }
@@ -236,6 +239,26 @@ static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
     return sent == GSP_NET_SENT;
 }
 
+/* Parts and results first; but whoever joins is not forgotten where they never end. */
+static bool chunks_must_wait(const gsp_driver *d)
+{
+    bool waiting = false;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        waiting |= d->friends[i].up && (d->friends[i].contributions.n || d->friends[i].results.n);
+    return waiting && atom_clock_ns() - d->state_ns < CHUNK_PATIENCE_NS;
+}
+
+/* True: more could be sent at once. */
+static bool pump_state(gsp_driver *d)
+{
+    uint32_t sent = 0;
+    if (chunks_must_wait(d))
+        return false;
+    for (uint32_t k = 0; k < GSP_NET_PEERS_MAX && sent < CHUNKS_PER_PUMP; k++)
+        sent += gsp_state_send(d, &d->friends[(d->turn + k) % GSP_NET_PEERS_MAX]);
+    return sent == CHUNKS_PER_PUMP;
+}
+
 bool gsp_driver_pump(gsp_driver *d)
 {
     uint32_t left = PIECES_PER_PUMP;
@@ -256,5 +279,6 @@ bool gsp_driver_pump(gsp_driver *d)
         }
         d->turn = (d->turn + 1) % GSP_NET_PEERS_MAX;
     }
-    return left == 0;
+    bool more = pump_state(d);
+    return left == 0 || more;
 }

@@ -24,8 +24,12 @@ enum {
     GSP_HASH_BYTES = 32,    /* BLAKE2b-256 */
     GSP_KEY_BYTES = 32,     /* Ed25519 public key */
     GSP_SEAL_BYTES = 64,    /* Ed25519 signature */
-    GSP_NOBODY = 0xff,      /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 2,  /* of everything in this file */
+    GSP_CHUNK_BYTES =
+        512 * 1024,          /* of a state, as it travels; the last one of a fragment is shorter */
+    GSP_STATE_PATH_MAX = 20, /* hashes that prove a chunk: up to 2^20 chunks a fragment */
+    GSP_STATE_PULL_MAX = 32, /* chunks asked for at once */
+    GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
+    GSP_TYPES_VERSION = 2,   /* of everything in this file */
 };
 
 typedef struct gsp_hash {
@@ -170,6 +174,11 @@ typedef enum gsp_message_kind {
     GSP_LINEAGE,       /* the genesis of a fork or reset */
     GSP_PIECE,         /* bulk: heads bytes of a contribution or of a result */
     GSP_PULL,          /* send me these bytes */
+    GSP_STATE_ASK,     /* joiner -> everybody: which state do you hold? No body */
+    GSP_STATE_ROOTS,   /* the answer, signed */
+    GSP_STATE_PULL,    /* joiner -> donor: send me these chunks */
+    GSP_STATE_NONE,    /* the answer when they are not here (any more) */
+    GSP_STATE_CHUNK,   /* bulk: heads the bytes of one chunk */
     GSP_MESSAGE_N
 } gsp_message_kind;
 
@@ -283,6 +292,42 @@ typedef struct gsp_pull {
     uint64_t offset; /* what lies before is held already */
 } gsp_pull;
 
+/* Who joins asks for the state (anchor and momentum) of every fragment. The state of fragment f
+ * after version v is that of the newest version <= v that concerns f (version % n_fragments == f),
+ * 0: none did yet. It is cut into chunks of GSP_CHUNK_BYTES, the leaves of a Merkle tree (merkle.h)
+ * whose root all members compute alike. The seal is over lineage, signer, certificate and roots
+ * (transfer.h). */
+typedef struct gsp_state_root {
+    uint64_t version, n_floats;
+    gsp_hash root; /* zero where n_floats is 0 */
+} gsp_state_root;
+
+typedef struct gsp_state_roots {
+    gsp_genesis genesis;
+    bool has_certificate;        /* false: nothing is applied since genesis */
+    gsp_certificate certificate; /* of the version that is applied */
+    uint32_t n_fragments;
+    gsp_state_root fragment[GSP_FRAGMENTS_MAX];
+    uint8_t seal[GSP_SEAL_BYTES];
+} gsp_state_roots;
+
+/* Chunks [first, first + n). NONE repeats the PULL that it answers. */
+typedef struct gsp_state_pull {
+    uint32_t fragment;
+    uint64_t version;
+    gsp_hash root;
+    uint32_t first, n;
+} gsp_state_pull;
+
+typedef struct gsp_state_chunk {
+    uint32_t fragment;
+    uint64_t version;
+    gsp_hash root;
+    uint32_t chunk, bytes;
+    uint32_t n_path;
+    gsp_hash path[GSP_STATE_PATH_MAX];
+} gsp_state_chunk;
+
 /* Every message starts alike. `from` is not sent: the link says whose key it is; a message that is
  * passed on carries its author in its statements. */
 typedef struct gsp_message {
@@ -290,7 +335,7 @@ typedef struct gsp_message {
     gsp_member from; /* key by the link, incarnation by the sender */
     gsp_hash lineage;
     uint64_t version; /* HEARTBEAT, JOIN, WAIT: newest certified version of the sender; CERTIFY: its
-                         version; LEAVE, EVIDENCE, LINEAGE, PULL: 0 */
+                         version; LEAVE, EVIDENCE, LINEAGE, PULL, STATE_...: 0 */
     uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: of its votes; else 0 */
     union {
         gsp_heartbeat heartbeat;
@@ -310,6 +355,9 @@ typedef struct gsp_message {
         gsp_lineage announce;
         gsp_piece piece;
         gsp_pull pull;
+        gsp_state_roots roots;
+        gsp_state_pull state_pull; /* and NONE */
+        gsp_state_chunk chunk;
     } as;
 } gsp_message;
 

@@ -280,6 +280,43 @@ static void pull(walk *w, gsp_pull *x)
     u64(w, &x->offset);
 }
 
+static void roots(walk *w, gsp_state_roots *x)
+{
+    genesis(w, &x->genesis);
+    flag(w, &x->has_certificate);
+    if (x->has_certificate)
+        certificate(w, &x->certificate);
+    uint32_t n = count(w, &x->n_fragments, GSP_FRAGMENTS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        u64(w, &x->fragment[i].version);
+        u64(w, &x->fragment[i].n_floats);
+        hash(w, &x->fragment[i].root);
+    }
+    raw(w, x->seal, sizeof x->seal);
+}
+
+static void state_pull(walk *w, gsp_state_pull *x)
+{
+    u32(w, &x->fragment);
+    u64(w, &x->version);
+    hash(w, &x->root);
+    u32(w, &x->first);
+    u32(w, &x->n);
+}
+
+/* 56 bytes and the path, so that what follows is aligned. */
+static void chunk(walk *w, gsp_state_chunk *x)
+{
+    u32(w, &x->fragment);
+    u32(w, &x->chunk);
+    u64(w, &x->version);
+    hash(w, &x->root);
+    u32(w, &x->bytes);
+    uint32_t n = count(w, &x->n_path, GSP_STATE_PATH_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        hash(w, &x->path[i]);
+}
+
 static void people(walk *w, gsp_message *m)
 {
     switch (m->kind) {
@@ -347,6 +384,18 @@ static void body(walk *w, gsp_message *m)
     case GSP_PULL:
         pull(w, &m->as.pull);
         break;
+    case GSP_STATE_ASK:
+        break;
+    case GSP_STATE_ROOTS:
+        roots(w, &m->as.roots);
+        break;
+    case GSP_STATE_PULL:
+    case GSP_STATE_NONE:
+        state_pull(w, &m->as.state_pull);
+        break;
+    case GSP_STATE_CHUNK:
+        chunk(w, &m->as.chunk);
+        break;
     default:
         people(w, m);
     }
@@ -405,14 +454,17 @@ bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from, gsp_me
     }
     message(&w, out);
     out->from.key = *from;
-    if (w.bad || !atom_reader_ok(&w.in) || out->kind != GSP_PIECE)
+    bool heads = out->kind == GSP_PIECE || out->kind == GSP_STATE_CHUNK;
+    if (w.bad || !atom_reader_ok(&w.in) || !heads)
         return ended(&w);
     const gsp_piece *p = &out->as.piece;
-    if (!rest || atom_reader_left(&w.in) != p->bytes || p->bytes > p->part_bytes ||
-        p->offset > p->part_bytes - p->bytes)
+    size_t left = atom_reader_left(&w.in);
+    if (!rest || (out->kind == GSP_STATE_CHUNK && left != out->as.chunk.bytes) ||
+        (out->kind == GSP_PIECE &&
+         (left != p->bytes || p->bytes > p->part_bytes || p->offset > p->part_bytes - p->bytes)))
         return false;
     *rest = w.in.at;
-    *rest_bytes = p->bytes;
+    *rest_bytes = left;
     return true;
 }
 

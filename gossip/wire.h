@@ -7,9 +7,10 @@
  *   sender, u64 version, 32 bytes lineage; then the kind's fields in the order of types.h, counts
  *   before what they count. Integers are little endian, floats their bits, bools 0 or 1.
  *
- * A PIECE is followed by the bytes that it heads, at a multiple of 8 from its start; all others end
- * where their fields end. What is checked here: version, kind, counts within their limits, floats
- * finite and not negative, lengths. What a message means is checked by agree.h.
+ * A PIECE and a STATE_CHUNK are followed by the bytes that they head, at a multiple of 8 from their
+ * start; all others end where their fields end. What is checked here: version, kind, counts within
+ * their limits, floats finite and not negative, lengths. What a message means is checked by
+ * agree.h.
  *
  * The same encodings serve for files (votes.h) and for the transfer of state.
  * Thread: any. Errors: none; input never asserts.
@@ -34,8 +35,8 @@ ATOM_MUST size_t gsp_wire_encode(const gsp_message *message, void *out, size_t r
 
 /*
  * Reads exactly data[bytes], which came over the link of `from`. Unused parts of *out that belong
- * to the kind are zero. *body, *body_bytes: what follows a PIECE (its `bytes` many), else NULL and
- * 0; both may be NULL where no PIECE is wanted, which is then refused.
+ * to the kind are zero. *body, *body_bytes: what follows a PIECE or a STATE_CHUNK (its `bytes`
+ * many), else NULL and 0; both may be NULL where neither is wanted, which is then refused.
  */
 ATOM_MUST bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from,
                                gsp_message *out, const void **body, size_t *body_bytes);

@@ -184,6 +184,42 @@ static void make_bytes(gsp_message *m, uint32_t body)
     }
 }
 
+static void make_state(gsp_message *m, uint32_t body)
+{
+    gsp_state_roots *r = &m->as.roots;
+    gsp_state_chunk *c = &m->as.chunk;
+    switch (m->kind) {
+    case GSP_STATE_ROOTS:
+        make_genesis(&r->genesis);
+        r->has_certificate = draw(2);
+        if (r->has_certificate)
+            make_certificate(&r->certificate);
+        r->n_fragments = draw(GSP_FRAGMENTS_MAX + 1);
+        fill(r->fragment, r->n_fragments * sizeof *r->fragment);
+        fill(r->seal, sizeof r->seal);
+        break;
+    case GSP_STATE_CHUNK:
+        fill(&c->fragment, 4);
+        fill(&c->version, 8);
+        fill(&c->root, sizeof c->root);
+        fill(&c->chunk, 4);
+        c->bytes = body;
+        c->n_path = draw(GSP_STATE_PATH_MAX + 1);
+        fill(c->path, c->n_path * sizeof *c->path);
+        break;
+    case GSP_STATE_PULL:
+    case GSP_STATE_NONE:
+        fill(&m->as.state_pull.fragment, 4);
+        fill(&m->as.state_pull.version, 8);
+        fill(&m->as.state_pull.root, sizeof(gsp_hash));
+        fill(&m->as.state_pull.first, 4);
+        fill(&m->as.state_pull.n, 4);
+        break;
+    default:
+        break;
+    }
+}
+
 static void make_people(gsp_message *m)
 {
     gsp_heartbeat *h = &m->as.heartbeat;
@@ -245,6 +281,8 @@ static void make(gsp_message *m, gsp_message_kind kind, uint32_t body)
         fill(&m->as.ask, sizeof m->as.ask);
     else if (kind == GSP_PIECE || kind == GSP_PULL)
         make_bytes(m, body);
+    else if (kind >= GSP_STATE_ASK)
+        make_state(m, body);
     else
         make_people(m);
 }
@@ -253,14 +291,21 @@ enum { BODY_MAX = 40 };
 static gsp_message one, two;
 static uint8_t wire[GSP_WIRE_BYTES_MAX + BODY_MAX], back[GSP_WIRE_BYTES_MAX];
 
+/* Bytes follow. */
+static bool heads(unsigned kind)
+{
+    return kind == GSP_PIECE || kind == GSP_STATE_CHUNK;
+}
+
 /* Encodes `one` with a body behind a PIECE; returns all bytes. */
 static size_t encode(uint32_t body)
 {
     size_t bytes = gsp_wire_encode(&one, wire, GSP_WIRE_BYTES_MAX);
     assert_true(bytes >= GSP_WIRE_HEAD_BYTES);
-    if (one.kind != GSP_PIECE)
+    if (!heads(one.kind))
         return bytes;
-    assert_true(bytes <= GSP_WIRE_PIECE_BYTES_MAX && bytes % 8 == 0);
+    assert_true(bytes % 8 == 0);
+    assert_true(one.kind == GSP_STATE_CHUNK || bytes <= GSP_WIRE_PIECE_BYTES_MAX);
     fill(wire + bytes, body);
     return bytes + body;
 }
@@ -283,7 +328,7 @@ static void every_kind_comes_back(void **unused)
             size_t bytes = encode(body);
             assert_true(decode(wire, bytes, &rest, &rest_bytes));
             assert_memory_equal(&one, &two, gsp_message_bytes((gsp_message_kind)kind));
-            if (kind == GSP_PIECE)
+            if (heads(kind))
                 assert_true(rest == wire + bytes - body && rest_bytes == body);
             else
                 assert_true(rest == NULL && rest_bytes == 0);
@@ -306,12 +351,12 @@ static void cuts_and_tails_are_refused(void **unused)
             memcpy(exact, wire, cut);
             assert_false(decode(exact, cut, &rest, &rest_bytes));
             free(exact);
-            if (cut < bytes - (kind == GSP_PIECE ? 5 : 0))
+            if (cut < bytes - (heads(kind) ? 5 : 0))
                 assert_true(gsp_wire_encode(&one, back, cut) == 0);
         }
         wire[bytes] = 0;
         assert_false(decode(wire, bytes + 1, &rest, &rest_bytes));
-        if (kind == GSP_PIECE)
+        if (heads(kind))
             assert_false(decode(wire, bytes, NULL, NULL));
     }
 }

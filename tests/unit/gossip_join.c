@@ -1,0 +1,441 @@
+/*
+ * Who comes late: a pool of three goes further than anybody keeps results for, then others join.
+ * They get anchor and momentum from all at once, and end with the same bits; a donor that sends
+ * wrong bytes, one that signs wrong roots, one that dies midway, a joiner that is killed midway and
+ * a member that slept too long change nothing but who is asked.
+ */
+#include "gossip/member.h"
+#include "gossip/net_sim.h"
+#include "gossip/shares.h"
+#include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
+
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { HOSTS = 5, FRAGMENTS = 3, FLOATS = 200003 };
+
+typedef enum lie { HONEST, WRONG_BYTES, WRONG_ROOTS } lie;
+
+typedef struct host {
+    unsigned i;
+    gsp_net *net;
+    gsp_driver *driver;
+    /* Anchor, then momentum, of every fragment; what is on its way in. */
+    float *state[FRAGMENTS], *coming[FRAGMENTS];
+    uint64_t written[FRAGMENTS], applied;
+    float *x, *mean;
+    unsigned later, n_adopted;
+    bool holds, pauses;
+    lie lie;
+    gsp_member_status status;
+    uint64_t n_read;
+} host;
+
+static test_pool pool;
+static scratch place;
+static gsp_sim_hub *hub;
+static gsp_genesis genesis;
+static host hosts[HOSTS];
+static uint64_t round_pause_ns;
+
+static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples)
+{
+    host *h = context;
+    if (h->later++ % 3 != 2)
+        return GSP_FREEZE_LATER;
+    uint32_t word = (uint32_t)version * 2654435761u + h->i;
+    for (uint64_t k = 0; k < FLOATS; k++) {
+        word = word * 1664525u + 1013904223u;
+        h->x[k] = (float)(word >> 8) * 0x1p-24f - 0.5f;
+    }
+    *x = h->x;
+    *tokens = 100 + h->i;
+    *samples = 1;
+    return GSP_FREEZE_READY;
+}
+
+static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
+{
+    host *h = context;
+    (void)version;
+    memcpy(h->mean + first, x, n * sizeof *x);
+}
+
+static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash *result)
+{
+    host *h = context;
+    float *anchor = h->state[c->proposal.version % FRAGMENTS], *momentum = anchor + FLOATS;
+    (void)result;
+    for (uint64_t k = 0; k < FLOATS && c->proposal.n_contributors; k++) {
+        momentum[k] = 0.5f * momentum[k] + h->mean[k];
+        anchor[k] -= 0.25f * momentum[k];
+    }
+    memset(h->mean, 0, FLOATS * sizeof *h->mean);
+    h->applied = c->proposal.version;
+    return ATOM_OK;
+}
+
+static atom_status state_read(void *context, uint32_t f, uint64_t first, uint64_t n, float *out)
+{
+    host *h = context;
+    memcpy(out, h->state[f] + first, n * sizeof *out);
+    h->n_read++;
+    if (h->lie == WRONG_ROOTS) /* from the start: hashes and bytes agree */
+        out[0] += 1.0f;
+    if (h->lie == WRONG_BYTES && h->n_read > 12) /* after all was hashed */
+        out[n / 2] += 1.0f;
+    return ATOM_OK;
+}
+
+static atom_status state_write(void *context, uint32_t f, uint64_t version, uint64_t first,
+                               uint64_t n, const float *x)
+{
+    host *h = context;
+    (void)version;
+    assert_true(first + n <= 2 * FLOATS);
+    h->written[f] = first == 0 ? 0 : h->written[f];
+    assert_int_equal(h->written[f], first); /* in order */
+    memcpy(h->coming[f] + first, x, n * sizeof *x);
+    h->written[f] += n;
+    return ATOM_OK;
+}
+
+static atom_status state_adopt(void *context, const gsp_saved *saved)
+{
+    host *h = context;
+    for (unsigned f = 0; f < FRAGMENTS; f++) {
+        assert_int_equal(h->written[f], 2 * FLOATS);
+        memcpy(h->state[f], h->coming[f], 2 * FLOATS * sizeof(float));
+        h->written[f] = 0;
+    }
+    h->applied = saved->has_certificate ? saved->certificate.proposal.version : 0;
+    h->n_adopted++;
+    return ATOM_OK;
+}
+
+static gsp_rules rules_of_test(void)
+{
+    gsp_rules r;
+    gsp_agree_defaults(&r);
+    r.samples_due = 1;
+    r.time_due_ns = 3600 * 1000000000ull;
+    r.heartbeat_ns = 20000000;
+    r.dead_ns = 5 * 1000000000ull;
+    r.round_ns = r.round_min_ns = 60 * 1000000000ull;
+    r.n_parts = 4;
+    r.assign = gsp_shares_assign;
+    r.silent_rounds = 3;
+    return r;
+}
+
+static void host_open(host *h)
+{
+    char name[20];
+    snprintf(name, sizeof name, "host%u", h->i);
+    test_must(gsp_sim_net_open(hub, pool.member[h->i].public_key, &h->net));
+    gsp_member_config c = {
+        .net = h->net,
+        .identity = &pool.member[h->i],
+        .directory = scratch_path(&place, name),
+        .rules = rules_of_test(),
+        .rates = {1000000, 1000000, true},
+        .genesis = genesis,
+        .holds_genesis = h->holds,
+        .n_fragments = FRAGMENTS,
+        .codec = GSP_CODEC_FP32,
+        .work = {.context = h,
+                 .freeze = freeze,
+                 .part = part,
+                 .apply = apply,
+                 .state_read = state_read,
+                 .state_write = state_write,
+                 .state_adopt = state_adopt},
+    };
+    for (unsigned f = 0; f < FRAGMENTS; f++) {
+        c.n_floats[f] = FLOATS;
+        c.work.n_state[f] = 2 * FLOATS;
+    }
+    test_must(gsp_member_open(&c, &h->driver));
+    for (unsigned j = 0; j < HOSTS; j++) {
+        gsp_address at = {0};
+        at = test_loopback(hosts[j].net ? gsp_net_port(hosts[j].net) : 1);
+        if (j != h->i && hosts[j].net)
+            test_must(gsp_net_dial(h->net, pool.member[j].public_key, &at, 1));
+    }
+}
+
+static void host_close(host *h)
+{
+    gsp_member_close(&h->driver);
+    gsp_net_close(&h->net);
+}
+
+static void pool_open(void)
+{
+    test_pool_make(&pool, 9);
+    scratch_open(&place);
+    test_must(gsp_sim_hub_open(&hub));
+    memset(hosts, 0, sizeof hosts);
+    memset(&genesis, 0, sizeof genesis);
+    memcpy(genesis.founder.key.byte, pool.member[0].public_key, GSP_KEY_BYTES);
+    genesis.founder.incarnation = 1;
+    round_pause_ns = 80000000;
+    for (unsigned i = 0; i < HOSTS; i++) {
+        host *h = &hosts[i];
+        h->i = i;
+        h->x = atom_alloc(FLOATS, sizeof(float));
+        h->mean = atom_alloc(FLOATS, sizeof(float));
+        assert_true(h->x && h->mean);
+        for (unsigned f = 0; f < FRAGMENTS; f++) {
+            h->state[f] = atom_alloc(2 * FLOATS, sizeof(float));
+            h->coming[f] = atom_alloc(2 * FLOATS, sizeof(float));
+            assert_true(h->state[f] && h->coming[f]);
+        }
+    }
+    for (unsigned f = 0; f < FRAGMENTS; f++) /* only the founder knows where the pool begins */
+        for (uint64_t k = 0; k < FLOATS; k++)
+            hosts[0].state[f][k] = (float)(k % 97) * 0.125f + (float)f;
+    hosts[0].holds = true;
+}
+
+static void pool_close(void)
+{
+    for (unsigned i = 0; i < HOSTS; i++) {
+        host *h = &hosts[i];
+        host_close(h);
+        atom_free(h->x);
+        atom_free(h->mean);
+        for (unsigned f = 0; f < FRAGMENTS; f++) {
+            atom_free(h->state[f]);
+            atom_free(h->coming[f]);
+        }
+    }
+    gsp_sim_hub_close(&hub);
+    scratch_close(&place);
+}
+
+/* Everybody takes turns until `done` says so; false: it took too long. Rounds begin while `go`. */
+static bool run(bool go, bool (*done)(void))
+{
+    uint64_t end = atom_clock_ns() + 60 * 1000000000ull, last_ns = atom_clock_ns(), last = 0;
+    while (atom_clock_ns() < end) {
+        bool idle = true;
+        uint64_t newest = 0;
+        for (unsigned i = 0; i < HOSTS; i++)
+            newest = hosts[i].applied > newest ? hosts[i].applied : newest;
+        if (newest != last)
+            last_ns = atom_clock_ns();
+        last = newest;
+        bool due = go && atom_clock_ns() - last_ns >= round_pause_ns;
+        for (unsigned i = 0; i < HOSTS; i++) {
+            host *h = &hosts[i];
+            if (!h->driver || h->pauses)
+                continue;
+            gsp_member_report(h->driver, due ? 1 : 0, 0);
+            test_must(gsp_member_turn(h->driver, 0));
+            gsp_member_read_status(h->driver, &h->status);
+            idle &= !h->status.state_all_bytes;
+        }
+        if (done())
+            return true;
+        if (idle)
+            usleep(100);
+    }
+    for (unsigned i = 0; i < HOSTS; i++) {
+        char text[200];
+        if (hosts[i].driver)
+            print_message("host %u: %s; applied %llu, adopted %u, wrong %llu\n", i,
+                          gsp_member_explain(hosts[i].driver, text, sizeof text),
+                          (unsigned long long)hosts[i].applied, hosts[i].n_adopted,
+                          (unsigned long long)hosts[i].status.state_wrong);
+    }
+    return false;
+}
+
+static unsigned want_members;
+static uint64_t want_version;
+
+/* That many are on the roster of everybody who is there, and the version is applied by all. */
+static bool all_there(void)
+{
+    for (unsigned i = 0; i < HOSTS; i++) {
+        const host *h = &hosts[i];
+        if (h->driver && !h->pauses &&
+            (h->status.n_roster != want_members || !h->status.is_member ||
+             h->status.applied < want_version))
+            return false;
+    }
+    return true;
+}
+
+static void until(unsigned n_members, uint64_t version)
+{
+    want_members = n_members;
+    want_version = version;
+    assert_true(run(true, all_there));
+}
+
+static bool all_at_rest(void)
+{
+    uint64_t version = 0;
+    for (unsigned i = 0; i < HOSTS; i++)
+        if (hosts[i].driver && !hosts[i].pauses) {
+            if (hosts[i].status.applied != hosts[i].status.certified ||
+                (version && hosts[i].status.applied != version))
+                return false;
+            version = hosts[i].status.applied;
+        }
+    return true;
+}
+
+/* All that are there have the same version and the same bits. */
+static void assert_equal_states(void)
+{
+    const host *first = NULL;
+    assert_true(run(false, all_at_rest));
+    for (unsigned i = 0; i < HOSTS; i++) {
+        const host *h = &hosts[i];
+        if (!h->driver || h->pauses)
+            continue;
+        first = first ? first : h;
+        for (unsigned f = 0; f < FRAGMENTS; f++)
+            assert_memory_equal(h->state[f], first->state[f], 2 * FLOATS * sizeof(float));
+    }
+}
+
+/* Three members, further than anybody keeps results for. */
+static void three_go_ahead(void)
+{
+    pool_open();
+    for (unsigned i = 0; i < 3; i++)
+        host_open(&hosts[i]);
+    until(3, GSP_REPLAY_MAX + 6);
+}
+
+static void a_joiner_gets_the_state(void **unused)
+{
+    (void)unused;
+    three_go_ahead();
+    assert_int_equal(hosts[1].n_adopted, 1); /* only the founder had it from the start */
+    host_open(&hosts[3]);
+    until(4, hosts[0].applied + 3);
+    assert_int_equal(hosts[3].n_adopted, 1);
+    unsigned donors = 0;
+    for (unsigned i = 0; i < 3; i++)
+        donors += hosts[i].status.state_sent_bytes > 0;
+    assert_true(donors >= 2);
+    assert_equal_states();
+    pool_close();
+}
+
+static void a_member_that_slept_gets_it_too(void **unused)
+{
+    (void)unused;
+    three_go_ahead();
+    host_open(&hosts[3]);
+    until(4, hosts[0].applied + 2);
+    unsigned before = hosts[3].n_adopted;
+    host_close(&hosts[3]); /* and its memory stays */
+    until(3, hosts[0].applied + GSP_REPLAY_MAX + 4);
+    host_open(&hosts[3]);
+    until(4, hosts[0].applied + 2);
+    assert_int_equal(hosts[3].n_adopted, before + 1);
+    assert_equal_states();
+    pool_close();
+}
+
+static void lied_to(lie how)
+{
+    three_go_ahead();
+    hosts[1].lie = how;
+    host_close(&hosts[1]); /* comes back as a liar */
+    hosts[1].n_read = 0;
+    host_open(&hosts[1]);
+    until(3, hosts[0].applied + 1);
+    host_open(&hosts[3]);
+    until(4, hosts[0].applied + 2);
+    assert_true(how != WRONG_BYTES || hosts[3].status.state_wrong > 0);
+    assert_equal_states();
+    pool_close();
+}
+
+static void a_donor_lies(void **unused)
+{
+    (void)unused;
+    lied_to(WRONG_BYTES);
+    lied_to(WRONG_ROOTS);
+}
+
+static bool half_way(void)
+{
+    const gsp_member_status *s = &hosts[3].status;
+    return s->state_all_bytes && 2 * s->state_bytes > s->state_all_bytes;
+}
+
+static void a_donor_dies_midway(void **unused)
+{
+    (void)unused;
+    three_go_ahead();
+    host_open(&hosts[3]);
+    assert_true(run(false, half_way));
+    assert_int_equal(hosts[3].n_adopted, 0);
+    host_close(&hosts[1]);
+    assert_true(hosts[3].driver != NULL);
+    until(3, hosts[0].applied + 2);
+    assert_int_equal(hosts[3].n_adopted, 1);
+    assert_equal_states();
+    pool_close();
+}
+
+static void a_joiner_dies_midway(void **unused)
+{
+    (void)unused;
+    three_go_ahead();
+    host_open(&hosts[3]);
+    assert_true(run(false, half_way));
+    uint64_t here = hosts[3].status.state_bytes, sent = 0, after = 0;
+    for (unsigned i = 0; i < 3; i++)
+        sent += hosts[i].status.state_sent_bytes;
+    host_close(&hosts[3]);
+    host_open(&hosts[3]);
+    until(4, hosts[0].applied + 2);
+    for (unsigned i = 0; i < 3; i++)
+        after += hosts[i].status.state_sent_bytes;
+    uint64_t all = (uint64_t)FRAGMENTS * 2 * FLOATS * sizeof(float);
+    assert_true(after - sent <= all - here + all / 4); /* what was here was not fetched again */
+    assert_int_equal(hosts[3].n_adopted, 1);
+    assert_equal_states();
+    pool_close();
+}
+
+static void rounds_go_on_meanwhile(void **unused)
+{
+    (void)unused;
+    three_go_ahead();
+    round_pause_ns = 60000000; /* fragments move on while they are fetched */
+    host_open(&hosts[3]);
+    host_open(&hosts[4]);
+    until(5, hosts[0].applied + 2);
+    assert_equal_states();
+    pool_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_joiner_gets_the_state),
+        cmocka_unit_test(a_member_that_slept_gets_it_too),
+        cmocka_unit_test(a_donor_lies),
+        cmocka_unit_test(a_donor_dies_midway),
+        cmocka_unit_test(a_joiner_dies_midway),
+        cmocka_unit_test(rounds_go_on_meanwhile),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
