@@ -245,33 +245,35 @@ static void judge_port(pool_findings *to, const pool_values *v, gsp_net *net, ui
 {
     pool_finding *f = pool_find(to, "port", net ? POOL_GOOD : POOL_BAD);
     if (net) {
-        pool_say(f, "TCP %u, at %s, can be opened", gsp_net_port(net), v->listen);
+        pool_finding_say(f, "TCP %u, at %s, can be opened", gsp_net_port(net), v->listen);
         return;
     }
-    pool_say(f, "%s", atom_fail_message());
-    pool_fix(f, "who has it: sudo ss -ltnp 'sport = :%u'; or choose another: --listen '*:%u'", port,
-             port + 1u);
+    pool_finding_say(f, "%s", atom_fail_message());
+    pool_finding_fix(f,
+                     "who has it: sudo ss -ltnp 'sport = :%u'; or choose another: --listen '*:%u'",
+                     port, port + 1u);
 }
 
 static void judge_peer(pool_findings *to, const gsp_probe_result *r, const char *problem)
 {
     if (problem) {
         pool_finding *f = pool_find(to, "peer", POOL_BAD);
-        pool_say(f, "%s", problem);
-        pool_fix(f, "is atom running there? from here: nc -vz HOST PORT shows whether the way is "
-                    "open");
+        pool_finding_say(f, "%s", problem);
+        pool_finding_fix(
+            f, "is atom running there? from here: nc -vz HOST PORT shows whether the way is "
+               "open");
         return;
     }
     pool_finding *f = pool_find(to, "peer", POOL_GOOD);
     char who[GSP_PUBLIC_TEXT_BYTES], seen[GSP_ADDRESS_TEXT_BYTES];
-    pool_say(f, "%.8s answers in %s and sees us at %s", gsp_public_text(r->peer, who),
-             cli_seconds(r->rtt_s), gsp_address_text(&r->seen, seen));
+    pool_finding_say(f, "%.8s answers in %s and sees us at %s", gsp_public_text(r->peer, who),
+                     cli_seconds(r->rtt_s), gsp_address_text(&r->seen, seen));
     f = pool_find(to, "rates", POOL_GOOD);
-    pool_say(f, "up %.1f Mbit/s (%s), down %.1f Mbit/s (%s)", r->up_bytes_per_s * 8e-6,
-             cli_size(r->up_bytes), r->down_bytes_per_s * 8e-6, cli_size(r->down_bytes));
+    pool_finding_say(f, "up %.1f Mbit/s (%s), down %.1f Mbit/s (%s)", r->up_bytes_per_s * 8e-6,
+                     cli_size(r->up_bytes), r->down_bytes_per_s * 8e-6, cli_size(r->down_bytes));
     if (r->up_bytes_per_s <= 0 || r->down_bytes_per_s <= 0) {
         f->state = POOL_NOTE;
-        pool_fix(f, "a direction was too slow to be measured; try --seconds 20");
+        pool_finding_fix(f, "a direction was too slow to be measured; try --seconds 20");
     }
 }
 

@@ -28,10 +28,11 @@ typedef struct pool_findings {
     bool short_of_disk; /* the bad one is the disk: exit code 4 */
 } pool_findings;
 
-/* A fresh finding; its text and fix are printf'd by pool_say and pool_fix. */
+/* A fresh finding; its text and fix are printf'd by pool_finding_say and pool_finding_fix. */
 pool_finding *pool_find(pool_findings *to, const char *name, pool_state state);
-void pool_say(pool_finding *finding, const char *fmt, ...) ATOM_PRINTF(2, 3);
-void pool_fix(pool_finding *finding, const char *fmt, ...) ATOM_PRINTF(2, 3); /* adds a line */
+void pool_finding_say(pool_finding *finding, const char *fmt, ...) ATOM_PRINTF(2, 3);
+void pool_finding_fix(pool_finding *finding, const char *fmt, ...)
+    ATOM_PRINTF(2, 3); /* adds a line */
 
 /* Where an address is good for. */
 typedef enum pool_reach {

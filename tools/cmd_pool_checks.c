@@ -27,7 +27,7 @@ pool_finding *pool_find(pool_findings *to, const char *name, pool_state state)
     return f;
 }
 
-void pool_say(pool_finding *f, const char *fmt, ...)
+void pool_finding_say(pool_finding *f, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -35,7 +35,7 @@ void pool_say(pool_finding *f, const char *fmt, ...)
     va_end(args);
 }
 
-void pool_fix(pool_finding *f, const char *fmt, ...)
+void pool_finding_fix(pool_finding *f, const char *fmt, ...)
 {
     va_list args;
     size_t used = strlen(f->fix);
@@ -121,15 +121,17 @@ static bool ufw_is_on(void)
 static void fix_firewall(pool_finding *f, uint16_t port)
 {
     if (ufw_is_on())
-        pool_fix(f, "sudo ufw allow %u/tcp", port);
+        pool_finding_fix(f, "sudo ufw allow %u/tcp", port);
     else if (atom_path_exists("/usr/bin/firewall-cmd"))
-        pool_fix(f, "sudo firewall-cmd --permanent --add-port=%u/tcp && sudo firewall-cmd --reload",
-                 port);
+        pool_finding_fix(
+            f, "sudo firewall-cmd --permanent --add-port=%u/tcp && sudo firewall-cmd --reload",
+            port);
     else
-        pool_fix(f,
-                 "if a firewall runs here: sudo iptables -I INPUT -p tcp --dport %u -j ACCEPT; "
-                 "sudo ip6tables -I INPUT -p tcp --dport %u -j ACCEPT",
-                 port, port);
+        pool_finding_fix(
+            f,
+            "if a firewall runs here: sudo iptables -I INPUT -p tcp --dport %u -j ACCEPT; "
+            "sudo ip6tables -I INPUT -p tcp --dport %u -j ACCEPT",
+            port, port);
 }
 
 /* Is the address that the peer saw one of ours? */
@@ -152,27 +154,30 @@ static void guess_nat(pool_findings *to, uint16_t port, const gsp_probe_result *
     if (n)
         host_text(&ours[n - 1], mine); /* the most private one is what the router knows */
     if (known && peer->reachable) {
-        pool_say(f, "yes: a connection from the peer to %s came in%s",
-                 gsp_address_text(&peer->seen, seen), nat ? ", through a NAT" : "");
+        pool_finding_say(f, "yes: a connection from the peer to %s came in%s",
+                         gsp_address_text(&peer->seen, seen), nat ? ", through a NAT" : "");
         return;
     }
     f->state = POOL_NOTE;
     if (known)
-        pool_say(f, "no: the peer sees %s, and its connection there failed (%s)%s",
-                 gsp_address_text(&peer->seen, seen), peer->why, nat ? "; there is a NAT" : "");
+        pool_finding_say(f, "no: the peer sees %s, and its connection there failed (%s)%s",
+                         gsp_address_text(&peer->seen, seen), peer->why,
+                         nat ? "; there is a NAT" : "");
     else if (nat)
-        pool_say(f, "unknown; there is probably a NAT: no address of this host is global");
+        pool_finding_say(f, "unknown; there is probably a NAT: no address of this host is global");
     else
-        pool_say(f, "unknown; an address of this host is global, so likely, unless a firewall is "
-                    "in the way");
+        pool_finding_say(
+            f, "unknown; an address of this host is global, so likely, unless a firewall is "
+               "in the way");
     if (!known)
-        pool_fix(f, "ask another host: there: atom pool selftest --serve; here: atom pool "
-                    "selftest --via TICKET");
+        pool_finding_fix(f, "ask another host: there: atom pool selftest --serve; here: atom pool "
+                            "selftest --via TICKET");
     fix_firewall(f, port);
     if (nat)
-        pool_fix(f, "in the router: forward TCP port %u to %s port %u", port, mine, port);
-    pool_fix(f, "without it this host still takes part, over connections that it opens itself, "
-                "but owns no part of a round");
+        pool_finding_fix(f, "in the router: forward TCP port %u to %s port %u", port, mine, port);
+    pool_finding_fix(
+        f, "without it this host still takes part, over connections that it opens itself, "
+           "but owns no part of a round");
 }
 
 void pool_check_addresses(pool_findings *to, uint16_t port, const gsp_probe_result *peer)
@@ -183,7 +188,7 @@ void pool_check_addresses(pool_findings *to, uint16_t port, const gsp_probe_resu
     uint32_t n = pool_addresses(ours, 16), global_v4 = 0, global_v6 = 0;
     pool_finding *f = pool_find(to, "addresses", n ? POOL_GOOD : POOL_NOTE);
     if (!n)
-        pool_say(f, "none but loopback: this host can talk to itself only");
+        pool_finding_say(f, "none but loopback: this host can talk to itself only");
     for (uint32_t i = 0; i < n; i++) {
         pool_reach reach = pool_reach_of(&ours[i]);
         host_text(&ours[i], text);
@@ -195,10 +200,10 @@ void pool_check_addresses(pool_findings *to, uint16_t port, const gsp_probe_resu
                  names[reach]);
     }
     f = pool_find(to, "ipv6", global_v6 ? POOL_GOOD : POOL_NOTE);
-    pool_say(f,
-             global_v6 ? "yes: most NATs are not in its way"
-                       : "no global address%s; IPv6 often needs no port forwarding",
-             global_v4 ? ", but IPv4 has one" : "");
+    pool_finding_say(f,
+                     global_v6 ? "yes: most NATs are not in its way"
+                               : "no global address%s; IPv6 often needs no port forwarding",
+                     global_v4 ? ", but IPv4 has one" : "");
     guess_nat(to, port, peer, ours, n);
 }
 
@@ -241,41 +246,41 @@ void pool_check_buffers(pool_findings *to, double bytes_per_s, double rtt_s)
     uint64_t in = sysctl_max("ipv4/tcp_rmem"), out = sysctl_max("ipv4/tcp_wmem");
     uint64_t least = in < out ? in : out;
     pool_finding *f = pool_find(to, "tcp buffers", POOL_GOOD);
-    pool_say(f,
-             "up to %s in, %s out: one stream carries about %.0f Mbit/s at 100 ms of round trip%s",
-             cli_size(in), cli_size(out), (double)least / 2 / 0.1 * 8e-6,
-             measured ? "" : " (the peer's way was not measured)");
+    pool_finding_say(
+        f, "up to %s in, %s out: one stream carries about %.0f Mbit/s at 100 ms of round trip%s",
+        cli_size(in), cli_size(out), (double)least / 2 / 0.1 * 8e-6,
+        measured ? "" : " (the peer's way was not measured)");
     if (least && (double)least < need) {
         f->state = POOL_NOTE;
-        pool_fix(f, "sudo sysctl -w net.ipv4.tcp_rmem=\"4096 131072 %d\"", PLENTY);
-        pool_fix(f, "sudo sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %d\"", PLENTY);
-        pool_fix(f,
-                 "to keep it: write both without 'sudo sysctl -w' to /etc/sysctl.d/60-atom.conf");
+        pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_rmem=\"4096 131072 %d\"", PLENTY);
+        pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_wmem=\"4096 65536 %d\"", PLENTY);
+        pool_finding_fix(
+            f, "to keep it: write both without 'sudo sysctl -w' to /etc/sysctl.d/60-atom.conf");
     }
     if (sysctl_max("ipv4/tcp_moderate_rcvbuf") == 0) {
         f = pool_find(to, "autotuning", POOL_NOTE);
-        pool_say(f, "off: buffers stay at their first size");
-        pool_fix(f, "sudo sysctl -w net.ipv4.tcp_moderate_rcvbuf=1");
+        pool_finding_say(f, "off: buffers stay at their first size");
+        pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_moderate_rcvbuf=1");
     }
     char control[32], known[256];
     sysctl_word("ipv4/tcp_congestion_control", control, sizeof control);
     sysctl_word("ipv4/tcp_available_congestion_control", known, sizeof known);
     f = pool_find(to, "congestion control", POOL_GOOD);
-    pool_say(f, "%s; packets that get lost %s", control[0] ? control : "unknown",
-             strcmp(control, "bbr") == 0 ? "do not slow it much" : "slow it on long ways");
+    pool_finding_say(f, "%s; packets that get lost %s", control[0] ? control : "unknown",
+                     strcmp(control, "bbr") == 0 ? "do not slow it much" : "slow it on long ways");
     if (strcmp(control, "bbr") != 0 && measured && rtt_s > 0.03) {
         f->state = POOL_NOTE;
         if (!strstr(known, "bbr"))
-            pool_fix(f, "sudo modprobe tcp_bbr");
-        pool_fix(f, "sudo sysctl -w net.ipv4.tcp_congestion_control=bbr");
+            pool_finding_fix(f, "sudo modprobe tcp_bbr");
+        pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_congestion_control=bbr");
     }
     f = pool_find(to, "plain buffers", POOL_GOOD);
     uint64_t rmem = sysctl_max("core/rmem_max"), wmem = sysctl_max("core/wmem_max");
-    pool_say(f, "up to %s in, %s out; they count for --transport plain only", cli_size(rmem),
-             cli_size(wmem));
+    pool_finding_say(f, "up to %s in, %s out; they count for --transport plain only",
+                     cli_size(rmem), cli_size(wmem));
     if (rmem < 4 << 20 || wmem < 4 << 20)
-        pool_fix(f, "for --transport plain: sudo sysctl -w net.core.rmem_max=4194304 "
-                    "net.core.wmem_max=4194304");
+        pool_finding_fix(f, "for --transport plain: sudo sysctl -w net.core.rmem_max=4194304 "
+                            "net.core.wmem_max=4194304");
 }
 
 void pool_check_clock(pool_findings *to, const gsp_probe_result *peer)
@@ -286,16 +291,17 @@ void pool_check_clock(pool_findings *to, const gsp_probe_result *peer)
     double off = peer ? peer->clock_off_s : 0;
     bool kept = state >= 0 && !(t.status & STA_UNSYNC);
     if (peer)
-        pool_say(f, "%+.3f s to the peer's; %s", off,
-                 kept ? "kept in step" : "the kernel does not know of a time service");
+        pool_finding_say(f, "%+.3f s to the peer's; %s", off,
+                         kept ? "kept in step" : "the kernel does not know of a time service");
     else
-        pool_say(f, "%s", kept ? "kept in step" : "the kernel does not know of a time service");
+        pool_finding_say(f, "%s",
+                         kept ? "kept in step" : "the kernel does not know of a time service");
     if (off > GSP_SKEW_SECONDS || off < -GSP_SKEW_SECONDS)
         f->state = POOL_BAD; /* admissions and handshakes forgive five minutes */
     else if (!kept)
         f->state = POOL_NOTE;
     if (f->state != POOL_GOOD)
-        pool_fix(f, "sudo timedatectl set-ntp true || sudo apt-get install -y chrony");
+        pool_finding_fix(f, "sudo timedatectl set-ntp true || sudo apt-get install -y chrony");
 }
 
 void pool_check_files(pool_findings *to)
@@ -304,11 +310,11 @@ void pool_check_files(pool_findings *to)
     struct rlimit limit = {0};
     getrlimit(RLIMIT_NOFILE, &limit);
     pool_finding *f = pool_find(to, "open files", POOL_GOOD);
-    pool_say(f, "at most %llu", (unsigned long long)limit.rlim_max);
+    pool_finding_say(f, "at most %llu", (unsigned long long)limit.rlim_max);
     if (limit.rlim_max >= ENOUGH)
         return;
     f->state = POOL_NOTE;
-    pool_fix(f, "ulimit -Hn %d, or LimitNOFILE=%d in the service's unit", ENOUGH, ENOUGH);
+    pool_finding_fix(f, "ulimit -Hn %d, or LimitNOFILE=%d in the service's unit", ENOUGH, ENOUGH);
 }
 
 static int by_value(const void *a, const void *b)
@@ -351,12 +357,13 @@ void pool_check_disk(pool_findings *to, const char *dir)
     if (took < 0 || statvfs(dir, &info) != 0) {
         f->state = POOL_BAD;
         to->short_of_disk = errno == ENOSPC || errno == EDQUOT;
-        pool_say(f, "%s cannot be written: %s", dir, strerror(errno));
-        pool_fix(f, "name another directory with --dir, or make room");
+        pool_finding_say(f, "%s cannot be written: %s", dir, strerror(errno));
+        pool_finding_fix(f, "name another directory with --dir, or make room");
         return;
     }
     uint64_t left = (uint64_t)info.f_bavail * info.f_frsize;
-    pool_say(f, "%s free in %s; a vote is safe after %s", cli_size(left), dir, cli_seconds(took));
+    pool_finding_say(f, "%s free in %s; a vote is safe after %s", cli_size(left), dir,
+                     cli_seconds(took));
     if (left < NOTHING) {
         f->state = POOL_BAD;
         to->short_of_disk = true;
@@ -364,6 +371,7 @@ void pool_check_disk(pool_findings *to, const char *dir)
         f->state = POOL_NOTE;
     }
     if (f->state != POOL_GOOD)
-        pool_fix(f, left < LITTLE ? "make room: state and votes need some, a model needs its size"
-                                  : "put the pool's directory on a quicker disk (--dir)");
+        pool_finding_fix(f, left < LITTLE
+                                ? "make room: state and votes need some, a model needs its size"
+                                : "put the pool's directory on a quicker disk (--dir)");
 }
