@@ -177,14 +177,18 @@ void gsp_agree_open(gsp_agree *a, const gsp_rules *rules, const gsp_seals *seals
 /* Samples since the newest certificate, by me and by everybody who has it too. */
 bool gsp_agree_due(const gsp_agree *a)
 {
+    const gsp_roster *roster = gsp_agree_roster(a);
     if (a->now_ns - a->certified_ns >= a->rules.time_due_ns)
+        return true;
+    /* Who leaves waits for the certificate that lets it go. */
+    if (a->left && a->left != (uint32_t)(((uint64_t)1 << roster->n) - 1))
         return true;
     uint64_t samples = a->samples;
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
         const gsp_peer *p = &a->peer[i];
         if (p->known && p->up && p->certified == a->certified &&
             gsp_hash_equal(&p->lineage, &a->lineage) &&
-            gsp_roster_find(gsp_agree_roster(a), &p->who) != GSP_NOBODY)
+            gsp_roster_find(roster, &p->who) != GSP_NOBODY)
             samples += p->samples < GSP_TOKENS_MAX ? p->samples : 0;
     }
     return samples >= a->rules.samples_due;

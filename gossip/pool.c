@@ -23,7 +23,7 @@
 
 static const uint64_t TURN_NS = 50000000u, LINGER_NS = 700000000u;
 
-void pool_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...)
+void life_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...)
 {
     va_list args;
     char text[GSP_POOL_WHY_BYTES];
@@ -65,7 +65,7 @@ static atom_status take_directory(gsp_pool *p)
     ATOM_TRY(atom_dir_make(p->directory));
     if (chmod(p->directory, 0700) != 0)
         ATOM_TRY(atom_fail_errno(errno, "%s", p->directory));
-    lock = pool_path(p, "lock");
+    lock = life_path(p, "lock");
     if (!lock)
         ATOM_TRY(atom_fail_memory("a path", 0));
     p->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -79,7 +79,7 @@ fail:
     return st;
 }
 
-atom_status pool_make(const gsp_pool_host *host, gsp_pool **out)
+atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
 {
     char *path = NULL;
     atom_status st;
@@ -106,7 +106,7 @@ atom_status pool_make(const gsp_pool_host *host, gsp_pool **out)
     memcpy(p->host.bootstrap, host->bootstrap, sizeof host->bootstrap);
     ATOM_TRY(copy_texts(p));
     ATOM_TRY(take_directory(p));
-    path = pool_path(p, "identity");
+    path = life_path(p, "identity");
     if (!path)
         ATOM_TRY(atom_fail_memory("a path", 0));
     ATOM_TRY(gsp_identity_open(path, &p->identity));
@@ -132,7 +132,7 @@ static gsp_refusal may_enter(void *context, const uint8_t key[GSP_PUBLIC_BYTES],
     return banned ? GSP_REFUSED_BANNED : GSP_WELCOME;
 }
 
-void pool_who(gsp_pool *p, gsp_handshake_config *out)
+void life_who(gsp_pool *p, gsp_handshake_config *out)
 {
     memset(out, 0, sizeof *out);
     out->self = &p->identity;
@@ -149,7 +149,7 @@ void pool_who(gsp_pool *p, gsp_handshake_config *out)
 /* A short directory of ours for the gate's local sockets; NULL: one under /tmp serves. */
 static char *socket_directory(gsp_pool *p)
 {
-    char *path = pool_path(p, "links");
+    char *path = life_path(p, "links");
     char *real = path && atom_dir_make(path) == ATOM_OK ? path : NULL;
     if (real && strlen(real) > 70)
         real = NULL;
@@ -171,7 +171,7 @@ static atom_status open_transport(gsp_pool *p)
     }
     gsp_net_gate_config g = {.streams = p->host.streams, .gate.n_listen = p->host.n_listen};
     memcpy(g.gate.listen, p->host.listen, p->host.n_listen * sizeof *g.gate.listen);
-    pool_who(p, &g.gate.handshake);
+    life_who(p, &g.gate.handshake);
     char *sockets = socket_directory(p);
     g.directory = sockets;
     atom_status st = gsp_net_open_gate(&g, &p->net);
@@ -183,7 +183,7 @@ static atom_status open_transport(gsp_pool *p)
 /* What helps to find members, and is done without where it cannot be had. */
 static void open_finders(gsp_pool *p, const gsp_handshake_config *who)
 {
-    char *nodes = pool_path(p, "nodes");
+    char *nodes = life_path(p, "nodes");
     gsp_lan_config lan = {.who = *who};
     gsp_directory_config directory = {
         .who = *who, .port = p->host.directory_port, .nodes_path = nodes};
@@ -197,12 +197,12 @@ static void open_finders(gsp_pool *p, const gsp_handshake_config *who)
     atom_free(nodes);
 }
 
-atom_status pool_open_net(gsp_pool *p)
+atom_status life_open_net(gsp_pool *p)
 {
     gsp_handshake_config who;
-    char *book = pool_path(p, "peers");
+    char *book = life_path(p, "peers");
     atom_status st;
-    pool_who(p, &who);
+    life_who(p, &who);
     if (!book)
         ATOM_TRY(atom_fail_memory("a path", 0));
     ATOM_TRY(open_transport(p));
@@ -213,9 +213,9 @@ atom_status pool_open_net(gsp_pool *p)
         atom_log(ATOM_LOG_WARN, "%s; its peers are forgotten", atom_fail_message());
     open_finders(p, &who);
     for (uint32_t i = 0; i < p->n_hosts; i++)
-        if (pool_dial_host(p, p->hosts[i]) != ATOM_OK)
+        if (life_dial_host(p, p->hosts[i]) != ATOM_OK)
             atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
-    ATOM_TRY(gsp_control_open(p->directory, pool_answer, p, &p->control));
+    ATOM_TRY(gsp_control_open(p->directory, life_answer, p, &p->control));
     p->started_s = atom_clock_seconds();
 fail:
     sodium_memzero(&who, sizeof who);
@@ -223,7 +223,7 @@ fail:
     return st;
 }
 
-void pool_rekey(gsp_pool *p)
+void life_rekey(gsp_pool *p)
 {
     if (!p->plain)
         gsp_net_rekey(p->net, p->psk, p->n_psks, p->credential, p->credential_bytes);
@@ -231,22 +231,22 @@ void pool_rekey(gsp_pool *p)
         gsp_lan_rekey(p->lan, p->psk, p->n_psks);
     if (p->nodes)
         gsp_directory_rekey(p->nodes, p->psk, p->n_psks);
-    pool_contact_renew(p);
+    life_contact_renew(p);
 }
 
-void pool_step(gsp_pool *p)
+void life_step(gsp_pool *p)
 {
     uint64_t now = atom_clock_ns();
-    pool_files_step(p, now);
+    life_files_step(p, now);
     gsp_probe_server_step(p->probe);
     if (now < p->step_ns)
         return;
     p->step_ns = now + 100000000u;
-    pool_obey(p);
-    pool_links_step(p, now);
+    life_obey(p);
+    life_links_step(p, now);
     if (now >= p->snapshot_ns) {
         p->snapshot_ns = now + 250000000u;
-        pool_snapshot(p);
+        life_snapshot(p);
     }
 }
 
@@ -264,7 +264,7 @@ bool gsp_pool_exists(const char *directory)
 
 static atom_status open_owner(gsp_pool *p)
 {
-    char *book = pool_path(p, "invites"), *ticket = pool_path(p, "ticket"), *text = NULL;
+    char *book = life_path(p, "invites"), *ticket = life_path(p, "ticket"), *text = NULL;
     uint64_t bytes = 0;
     atom_status st = book && ticket ? ATOM_OK : atom_fail_memory("a path", 0);
     if (st == ATOM_OK)
@@ -287,10 +287,10 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     if (!gsp_pool_exists(host->directory))
         return atom_fail(ATOM_E_FORMAT, "%s: no pool here; join one with a ticket",
                          host->directory);
-    ATOM_TRY(pool_make(host, &p));
-    ATOM_TRY(pool_load_keys(p));
-    ATOM_TRY(pool_load_manifest(p));
-    if (!pool_load_admission(p))
+    ATOM_TRY(life_make(host, &p));
+    ATOM_TRY(life_load_keys(p));
+    ATOM_TRY(life_load_manifest(p));
+    if (!life_load_admission(p))
         ATOM_TRY(atom_fail(ATOM_E_FORMAT,
                            "%s: this host's admission is missing or has expired; join again with "
                            "a ticket",
@@ -299,8 +299,8 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
         ATOM_TRY(atom_fail(ATOM_E_RUNTIME, "the pool's owner has banned this host"));
     if (gsp_pool_is_owner(p))
         ATOM_TRY(open_owner(p));
-    ATOM_TRY(pool_open_net(p));
-    pool_say(p, GSP_POOL_READY, "ready");
+    ATOM_TRY(life_open_net(p));
+    life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
 fail:
@@ -349,7 +349,7 @@ static bool admitted(void *context, const gsp_key *key)
 static bool other(void *context, gsp_net_event *event)
 {
     gsp_pool *p = context;
-    if (!pool_take(p, event))
+    if (!life_take(p, event))
         return false;
     gsp_net_free(p->net, event->data);
     return true;
@@ -385,7 +385,7 @@ static void show_round(gsp_pool *p, const gsp_agree *a)
     st->round[0] = r;
     st->n_rounds += st->n_rounds < GSP_POOL_ROUNDS_SHOWN;
     pthread_mutex_unlock(&p->lock);
-    pool_event(p,
+    life_event(p,
                "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
                "\"tokens\":%llu,\"round_s\":%.3f",
                (unsigned long long)r.version, r.n_contributors, r.n_roster,
@@ -399,7 +399,7 @@ static void watch_versions(gsp_pool *p)
     if (moved) {
         char id[17];
         sodium_bin2hex(id, sizeof id, a->lineage.byte, 8);
-        pool_event(p, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu", id,
+        life_event(p, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu", id,
                    (unsigned long long)a->certified);
         p->seen_lineage = a->lineage;
     }
@@ -422,8 +422,8 @@ static bool has_left(gsp_pool *p, uint64_t now)
     gsp_member_read_status(p->driver, &s);
     if (p->leaving_ns == 0) {
         p->leaving_ns = now;
-        pool_event(p, "\"event\":\"leaving\"");
-        pool_say(p, GSP_POOL_RUNNING, "saying goodbye");
+        life_event(p, "\"event\":\"leaving\"");
+        life_say(p, GSP_POOL_RUNNING, "saying goodbye");
         if (s.is_member && s.n_roster > 1)
             gsp_member_leave(p->driver);
         return s.n_roster <= 1 || !s.is_member;
@@ -435,7 +435,7 @@ static bool has_left(gsp_pool *p, uint64_t now)
 
 static void end_thread(gsp_pool *p, atom_status st)
 {
-    char *memory = pool_path(p, "member");
+    char *memory = life_path(p, "member");
     gsp_member_status s = {0};
     bool left = p->leaving_ns != 0;
     if (st == ATOM_OK || left)
@@ -447,13 +447,13 @@ static void end_thread(gsp_pool *p, atom_status st)
     pthread_mutex_unlock(&p->lock);
     if (st != ATOM_OK) {
         atom_log(ATOM_LOG_ERROR, "the pool: %s", p->end_text);
-        pool_event(p, "\"event\":\"dead\"");
-        pool_say(p, GSP_POOL_DEAD, "%s", p->end_text);
+        life_event(p, "\"event\":\"dead\"");
+        life_say(p, GSP_POOL_DEAD, "%s", p->end_text);
     } else if (left) {
-        pool_event(p, "\"event\":\"left\"");
-        pool_say(p, GSP_POOL_LEFT, "left the pool");
+        life_event(p, "\"event\":\"left\"");
+        life_say(p, GSP_POOL_LEFT, "left the pool");
     }
-    pool_snapshot(p);
+    life_snapshot(p);
     gsp_member_close(&p->driver);
     /* Who said goodbye comes back as somebody new; who was alone said nothing. */
     if (left && !(s.is_member && s.n_roster <= 1) && memory && gsp_votes_forget(memory) != ATOM_OK)
@@ -475,7 +475,7 @@ static void *run(void *context)
         if (st != ATOM_OK)
             break;
         watch_versions(p);
-        pool_step(p);
+        life_step(p);
         if (p->refused != ATOM_OK)
             st = atom_fail(p->refused, "%s", p->text);
         else if (has_left(p, atom_clock_ns()))
@@ -522,7 +522,7 @@ static void introduce(gsp_pool *p)
 atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
 {
     gsp_member_config c;
-    char *memory = pool_path(p, "member");
+    char *memory = life_path(p, "member");
     atom_status st;
     if (!memory)
         ATOM_TRY(atom_fail_memory("a path", 0));
@@ -532,10 +532,10 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     ATOM_TRY(gsp_member_open(&c, &p->driver));
     introduce(p);
     p->started_s = atom_clock_seconds();
-    pool_event(p, "\"event\":\"start\",\"port\":%u", p->port);
-    pool_say(p, GSP_POOL_RUNNING, "taking part");
-    pool_contact_renew(p);
-    pool_greet_all(p);
+    life_event(p, "\"event\":\"start\",\"port\":%u", p->port);
+    life_say(p, GSP_POOL_RUNNING, "taking part");
+    life_contact_renew(p);
+    life_greet_all(p);
     int error = pthread_create(&p->thread, NULL, run, p);
     if (error)
         ATOM_TRY(atom_fail_errno(error, "a thread for the pool"));
@@ -608,7 +608,7 @@ atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
 
 static void close_parts(gsp_pool *p)
 {
-    char *book = pool_path(p, "peers");
+    char *book = life_path(p, "peers");
     gsp_control_close(&p->control);
     gsp_member_close(&p->driver);
     if (p->peers && book && gsp_peers_save(p->peers, book) != ATOM_OK)

@@ -53,7 +53,7 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
         ATOM_TRY(atom_fail(ATOM_E_USAGE, "'%s' is no name for a pool's file", file->name));
     *out = (gsp_manifest_file){.later = file->later};
     strcpy(out->name, file->name);
-    ATOM_TRY(pool_file_hash(file->path, &out->bytes, &out->hash));
+    ATOM_TRY(life_file_hash(file->path, &out->bytes, &out->hash));
     unlink(to);
     if (out->bytes < LINK_FROM_BYTES || link(file->path, to) != 0)
         ATOM_TRY(copy_file(file->path, to));
@@ -92,7 +92,7 @@ static atom_status make_manifest(gsp_pool *p, const gsp_manifest *draft, const g
 
 static atom_status make_secrets(gsp_pool *p, const gsp_manifest *draft)
 {
-    char *book = pool_path(p, "invites"), *files = pool_path(p, "files");
+    char *book = life_path(p, "invites"), *files = life_path(p, "files");
     atom_status st;
     if (!book || !files)
         ATOM_TRY(atom_fail_memory("a path", 0));
@@ -120,16 +120,16 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
                          "%s: there is a pool already; resume it, or take another "
                          "directory",
                          host->directory);
-    ATOM_TRY(pool_make(host, &p));
+    ATOM_TRY(life_make(host, &p));
     ATOM_TRY(make_secrets(p, draft));
     ATOM_TRY(make_manifest(p, draft, files, n_files));
-    ATOM_TRY(pool_open_net(p));
-    ATOM_TRY(pool_save_keys(p));
-    ATOM_TRY(pool_save_manifest(p));
+    ATOM_TRY(life_open_net(p));
+    ATOM_TRY(life_save_keys(p));
+    ATOM_TRY(life_save_manifest(p));
     p->has_manifest = true;
-    ATOM_TRY(pool_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
-    pool_event(p, "\"event\":\"created\",\"manifest\":1");
-    pool_say(p, GSP_POOL_READY, "ready");
+    ATOM_TRY(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
+    life_event(p, "\"event\":\"created\",\"manifest\":1");
+    life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
 fail:

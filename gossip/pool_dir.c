@@ -21,7 +21,7 @@
 
 enum { EVENTS_BYTES_MAX = 32 << 20, SMALL_FILE_MAX = 1 << 20 };
 
-char *pool_path(const gsp_pool *p, const char *name)
+char *life_path(const gsp_pool *p, const char *name)
 {
     return atom_path_join(p->directory, name);
 }
@@ -42,10 +42,10 @@ static bool write_whole(int fd, const uint8_t *data, size_t bytes)
     return fsync(fd) == 0;
 }
 
-atom_status pool_save_secret(const gsp_pool *p, const char *name, const void *data, size_t bytes)
+atom_status life_save_secret(const gsp_pool *p, const char *name, const void *data, size_t bytes)
 {
     atom_status st = ATOM_OK;
-    char *path = pool_path(p, name), *aside = atom_format("%s/%s.tmp", p->directory, name);
+    char *path = life_path(p, name), *aside = atom_format("%s/%s.tmp", p->directory, name);
     int fd = -1;
     if (!path || !aside)
         ATOM_TRY(atom_fail_memory("a path", 0));
@@ -64,7 +64,7 @@ fail:
 
 static atom_status read_small(const gsp_pool *p, const char *name, char **data, uint64_t *bytes)
 {
-    char *path = pool_path(p, name);
+    char *path = life_path(p, name);
     if (!path)
         return atom_fail_memory("a path", 0);
     atom_status st = atom_file_read(path, SMALL_FILE_MAX, data, bytes);
@@ -89,7 +89,7 @@ static bool unhex(const json_t *value, void *out, size_t bytes)
            sodium_hex2bin(out, bytes, text, 2 * bytes, NULL, &n, NULL) == 0 && n == bytes;
 }
 
-atom_status pool_save_keys(const gsp_pool *p)
+atom_status life_save_keys(const gsp_pool *p)
 {
     json_t *keys = json_array(), *hosts = json_array();
     for (uint32_t i = 0; i < p->n_psks; i++)
@@ -104,7 +104,7 @@ atom_status pool_save_keys(const gsp_pool *p)
     json_decref(o);
     if (!text)
         return atom_fail_memory("the pool's keys", 0);
-    atom_status st = pool_save_secret(p, "keys", text, strlen(text));
+    atom_status st = life_save_secret(p, "keys", text, strlen(text));
     sodium_memzero(text, strlen(text));
     free(text);
     return st;
@@ -136,7 +136,7 @@ static bool keys_read(const json_t *o, gsp_pool *p)
     return true;
 }
 
-atom_status pool_load_keys(gsp_pool *p)
+atom_status life_load_keys(gsp_pool *p)
 {
     char *text = NULL;
     uint64_t bytes = 0;
@@ -157,12 +157,12 @@ atom_status pool_load_keys(gsp_pool *p)
 
 /* ---- manifest ---- */
 
-atom_status pool_save_manifest(const gsp_pool *p)
+atom_status life_save_manifest(const gsp_pool *p)
 {
-    return pool_save_secret(p, "manifest.json", p->manifest_text, strlen(p->manifest_text));
+    return life_save_secret(p, "manifest.json", p->manifest_text, strlen(p->manifest_text));
 }
 
-atom_status pool_load_manifest(gsp_pool *p)
+atom_status life_load_manifest(gsp_pool *p)
 {
     char *text = NULL;
     uint64_t bytes = 0;
@@ -184,12 +184,12 @@ atom_status pool_load_manifest(gsp_pool *p)
 
 /* ---- admission ---- */
 
-atom_status pool_save_admission(const gsp_pool *p)
+atom_status life_save_admission(const gsp_pool *p)
 {
-    return pool_save_secret(p, "admission", p->credential, p->credential_bytes);
+    return life_save_secret(p, "admission", p->credential, p->credential_bytes);
 }
 
-bool pool_load_admission(gsp_pool *p)
+bool life_load_admission(gsp_pool *p)
 {
     char *data = NULL;
     uint64_t bytes = 0;
@@ -218,7 +218,7 @@ bool pool_load_admission(gsp_pool *p)
 
 static bool events_open(gsp_pool *p)
 {
-    char *path = pool_path(p, "events.jsonl"), *old = pool_path(p, "events.jsonl.1");
+    char *path = life_path(p, "events.jsonl"), *old = life_path(p, "events.jsonl.1");
     struct stat s;
     if (p->events && p->events_bytes < EVENTS_BYTES_MAX) {
         atom_free(path);
@@ -239,7 +239,7 @@ static bool events_open(gsp_pool *p)
     return p->events != NULL;
 }
 
-void pool_event(gsp_pool *p, const char *fmt, ...)
+void life_event(gsp_pool *p, const char *fmt, ...)
 {
     va_list args;
     if (!events_open(p))

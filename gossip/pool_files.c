@@ -41,7 +41,7 @@ struct pool_fetch {
     atom_status failed;
 };
 
-atom_status pool_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash)
+atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash)
 {
     enum { BUFFER = 1 << 20 };
     crypto_generichash_state state;
@@ -72,7 +72,7 @@ fail:
 
 /* ---- giving ---- */
 
-void pool_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m)
+void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m)
 {
     (void)p;
     if (from->n_asks == POOL_ASKS_MAX) {
@@ -117,7 +117,7 @@ static bool give(gsp_pool *p, pool_link *to, uint8_t *buffer)
                   .of_bytes = f->bytes,
                   .body = buffer,
                   .body_bytes = bytes};
-    return pool_tell(p, to->key, &m);
+    return life_tell(p, to->key, &m);
 }
 
 static void give_some(gsp_pool *p)
@@ -152,7 +152,7 @@ static uint64_t chunk_count(const pool_fetch *f)
     return (f->file->bytes + GSP_LIFE_CHUNK_BYTES - 1) / GSP_LIFE_CHUNK_BYTES;
 }
 
-void pool_file_came(gsp_pool *p, pool_link *from, const gsp_life *m)
+void life_file_came(gsp_pool *p, pool_link *from, const gsp_life *m)
 {
     pool_fetch *f = p->fetch;
     uint64_t k = m->offset / GSP_LIFE_CHUNK_BYTES;
@@ -206,7 +206,7 @@ static void ask_some(gsp_pool *p, pool_fetch *f, uint64_t now)
         chunk *c = &f->window[k % WINDOW];
         if (c->here || (c->asked_ns && now - c->asked_ns < PATIENCE_NS))
             continue;
-        pool_link *late = c->asked_ns ? pool_link_find(p, c->of) : NULL;
+        pool_link *late = c->asked_ns ? life_link_find(p, c->of) : NULL;
         if (late)
             late->unfit_ns = now + SULK_NS;
         c->asked_ns = 0;
@@ -215,14 +215,14 @@ static void ask_some(gsp_pool *p, pool_fetch *f, uint64_t now)
                       .hash = f->file->hash,
                       .offset = k * GSP_LIFE_CHUNK_BYTES,
                       .bytes = chunk_bytes(f, k)};
-        if (!l || !pool_tell(p, l->key, &m))
+        if (!l || !life_tell(p, l->key, &m))
             return;
         c->asked_ns = now;
         memcpy(c->of, l->key, sizeof c->of);
     }
 }
 
-void pool_files_step(gsp_pool *p, uint64_t now)
+void life_files_step(gsp_pool *p, uint64_t now)
 {
     give_some(p);
     if (p->fetch) {
@@ -248,7 +248,7 @@ static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_f
 {
     struct stat s;
     *f = (pool_fetch){.file = file, .fd = -1};
-    char *files = pool_path(p, "files");
+    char *files = life_path(p, "files");
     atom_status st = files ? atom_dir_make(files) : atom_fail_memory("a path", 0);
     atom_free(files);
     f->path = atom_format("%s/files/%s", p->directory, file->name);
@@ -278,17 +278,17 @@ static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
     uint64_t bytes = 0, now = atom_clock_ns();
     if (fsync(f->fd) != 0)
         return atom_fail_errno(errno, "%s", f->aside);
-    atom_status st = pool_file_hash(f->aside, &bytes, &hash);
+    atom_status st = life_file_hash(f->aside, &bytes, &hash);
     if (st != ATOM_OK)
         return st;
     if (bytes == f->file->bytes && gsp_hash_equal(&hash, &f->file->hash)) {
         *finished = true;
         return rename(f->aside, f->path) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->path);
     }
-    pool_link *liar = f->one_donor ? pool_link_find(p, f->donor) : NULL;
+    pool_link *liar = f->one_donor ? life_link_find(p, f->donor) : NULL;
     if (liar)
         liar->unfit_ns = now + LIAR_NS;
-    pool_event(p, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
+    life_event(p, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
     atom_log(ATOM_LOG_WARN, "%s came with a wrong hash; fetching it again", f->file->name);
     f->one_donor = false;
     pool_link *next = next_donor(p, f, now);
@@ -305,11 +305,11 @@ static bool is_here(const pool_fetch *f)
     uint64_t bytes = 0;
     struct stat s;
     return stat(f->path, &s) == 0 && (uint64_t)s.st_size == f->file->bytes &&
-           pool_file_hash(f->path, &bytes, &hash) == ATOM_OK &&
+           life_file_hash(f->path, &bytes, &hash) == ATOM_OK &&
            gsp_hash_equal(&hash, &f->file->hash);
 }
 
-atom_status pool_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool_watch *watch,
+atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool_watch *watch,
                             void *context)
 {
     pool_fetch f;
@@ -319,13 +319,13 @@ atom_status pool_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool
     finished = is_here(&f);
     p->fetch = finished ? NULL : &f;
     while (!finished) {
-        pool_say(p, GSP_POOL_FETCHING, "fetching %s", file->name);
+        life_say(p, GSP_POOL_FETCHING, "fetching %s", file->name);
         if (f.done == file->bytes)
             ATOM_TRY(settle(p, &f, &finished));
         else
-            ATOM_TRY(pool_wait(p, 20000000, watch, context));
+            ATOM_TRY(life_wait(p, 20000000, watch, context));
         ATOM_TRY(f.failed);
-        if (f.one_donor && !pool_link_find(p, f.donor))
+        if (f.one_donor && !life_link_find(p, f.donor))
             f.one_donor = false; /* it went away */
     }
     unlink(f.aside);

@@ -154,79 +154,79 @@ struct gsp_pool {
 };
 
 /* pool.c */
-void pool_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...) ATOM_PRINTF(3, 4);
+void life_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...) ATOM_PRINTF(3, 4);
 /* Once for links, contacts, files, LAN and directory; call often. */
-void pool_step(gsp_pool *p);
+void life_step(gsp_pool *p);
 /* Makes the object: lock on the directory, identity, texts of the host. */
-ATOM_MUST atom_status pool_make(const gsp_pool_host *host, gsp_pool **out);
+ATOM_MUST atom_status life_make(const gsp_pool_host *host, gsp_pool **out);
 /* Opens net, book of peers, LAN, directory, with keys and credential as they are. */
-ATOM_MUST atom_status pool_open_net(gsp_pool *p);
-void pool_who(gsp_pool *p, gsp_handshake_config *out);
+ATOM_MUST atom_status life_open_net(gsp_pool *p);
+void life_who(gsp_pool *p, gsp_handshake_config *out);
 /* The keys or the credential are new. */
-void pool_rekey(gsp_pool *p);
+void life_rekey(gsp_pool *p);
 /* Takes a newer manifest with its key (psk NULL: not given); tells others. */
-ATOM_MUST atom_status pool_adopt(gsp_pool *p, const gsp_manifest *next, const char *text,
+ATOM_MUST atom_status life_adopt(gsp_pool *p, const gsp_manifest *next, const char *text,
                                  const uint8_t *psk);
 
 /* pool_dir.c */
-char *pool_path(const gsp_pool *p, const char *name); /* fresh; NULL: no memory */
-ATOM_MUST atom_status pool_save_keys(const gsp_pool *p);
-ATOM_MUST atom_status pool_load_keys(gsp_pool *p);
-ATOM_MUST atom_status pool_save_manifest(const gsp_pool *p);
-ATOM_MUST atom_status pool_load_manifest(gsp_pool *p);
-ATOM_MUST atom_status pool_save_admission(const gsp_pool *p);
+char *life_path(const gsp_pool *p, const char *name); /* fresh; NULL: no memory */
+ATOM_MUST atom_status life_save_keys(const gsp_pool *p);
+ATOM_MUST atom_status life_load_keys(gsp_pool *p);
+ATOM_MUST atom_status life_save_manifest(const gsp_pool *p);
+ATOM_MUST atom_status life_load_manifest(gsp_pool *p);
+ATOM_MUST atom_status life_save_admission(const gsp_pool *p);
 /* False: there is none, or it is of no use any more. */
-bool pool_load_admission(gsp_pool *p);
-ATOM_MUST atom_status pool_save_secret(const gsp_pool *p, const char *name, const void *data,
+bool life_load_admission(gsp_pool *p);
+ATOM_MUST atom_status life_save_secret(const gsp_pool *p, const char *name, const void *data,
                                        size_t bytes);
 /* A line of events.jsonl; fmt makes the JSON behind the time: "\"event\":\"up\"". */
-void pool_event(gsp_pool *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
+void life_event(gsp_pool *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
 
 /* pool_talk.c */
 /* An event of the net. True: a message was taken; the caller frees it nonetheless. */
-bool pool_take(gsp_pool *p, const gsp_net_event *event);
-pool_link *pool_link_find(gsp_pool *p, const uint8_t *key);
+bool life_take(gsp_pool *p, const gsp_net_event *event);
+pool_link *life_link_find(gsp_pool *p, const uint8_t *key);
 /* False: no link, or it is full now. */
-bool pool_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m);
-void pool_greet(gsp_pool *p, pool_link *link);
-void pool_greet_all(gsp_pool *p);
-void pool_ask_admission(gsp_pool *p);
+bool life_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m);
+void life_greet(gsp_pool *p, pool_link *link);
+void life_greet_all(gsp_pool *p);
+void life_ask_admission(gsp_pool *p);
 
 /* pool_links.c */
-void pool_links_step(gsp_pool *p, uint64_t now_ns);
-void pool_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from);
+void life_links_step(gsp_pool *p, uint64_t now_ns);
+void life_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from);
 /* Dials whoever answers at "host:port"; resolves, may block. */
-ATOM_MUST atom_status pool_dial_host(gsp_pool *p, const char *host);
+ATOM_MUST atom_status life_dial_host(gsp_pool *p, const char *host);
 /* Where others should dial us. */
-uint32_t pool_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max);
-void pool_contact_renew(gsp_pool *p);
+uint32_t life_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max);
+void life_contact_renew(gsp_pool *p);
 /* Ends all links, so that they are made anew with another credential. */
-void pool_links_drop(gsp_pool *p);
+void life_links_drop(gsp_pool *p);
 
 /* pool_files.c */
-void pool_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
-void pool_file_came(gsp_pool *p, pool_link *from, const gsp_life *m);
-void pool_files_step(gsp_pool *p, uint64_t now_ns);
-ATOM_MUST atom_status pool_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash);
-/* Until the file is here and checked; turns the net meanwhile (pool_wait). */
-ATOM_MUST atom_status pool_file_fetch(gsp_pool *p, const gsp_manifest_file *file,
+void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_file_came(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_files_step(gsp_pool *p, uint64_t now_ns);
+ATOM_MUST atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash);
+/* Until the file is here and checked; turns the net meanwhile (life_wait). */
+ATOM_MUST atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file,
                                       gsp_pool_watch *watch, void *context);
 
 /* pool_join.c */
 /* Turns the net for a while, as the pool's thread does later. */
-ATOM_MUST atom_status pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context);
+ATOM_MUST atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context);
 
 /* pool_owner.c */
-ATOM_MUST atom_status pool_new_ticket(gsp_pool *p, uint32_t count, double days);
+ATOM_MUST atom_status life_new_ticket(gsp_pool *p, uint32_t count, double days);
 /* key NULL: only the pre-shared key changes. */
-ATOM_MUST atom_status pool_rotate(gsp_pool *p, const uint8_t *ban);
+ATOM_MUST atom_status life_rotate(gsp_pool *p, const uint8_t *ban);
 /* Somebody (on any link) asks for an admission, and we may give it. */
-void pool_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer);
-void pool_obey(gsp_pool *p);
+void life_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer);
+void life_obey(gsp_pool *p);
 
 /* pool_status.c */
-void pool_snapshot(gsp_pool *p);
+void life_snapshot(gsp_pool *p);
 /* Control requests, on the control's thread. */
-char *pool_answer(void *context, const char *request);
+char *life_answer(void *context, const char *request);
 
 #endif

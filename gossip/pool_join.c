@@ -21,7 +21,7 @@ static void progress_of(gsp_pool *p, gsp_pool_progress *out)
             out->bytes += p->manifest->file[i].later ? 0 : p->manifest->file[i].bytes;
 }
 
-atom_status pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context)
+atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context)
 {
     uint64_t until = atom_clock_ns() + ns;
     gsp_pool_progress progress;
@@ -30,9 +30,9 @@ atom_status pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *con
         atom_status st = gsp_net_next(p->net, SLICE_NS < ns ? SLICE_NS : ns, &event);
         if (st != ATOM_OK)
             return st;
-        (void)pool_take(p, &event); /* words of the agreement are not for us yet */
+        (void)life_take(p, &event); /* words of the agreement are not for us yet */
         gsp_net_free(p->net, event.data);
-        pool_step(p);
+        life_step(p);
         if (p->refused != ATOM_OK)
             return atom_fail(p->refused, "%s", p->text);
     }
@@ -60,18 +60,18 @@ static void take_ticket(gsp_pool *p, const gsp_ticket *t)
 static atom_status take_earlier(gsp_pool *p, const gsp_ticket *t)
 {
     uint8_t psk[GSP_PSK_BYTES];
-    char *keys = pool_path(p, "keys"), *manifest = pool_path(p, "manifest.json");
+    char *keys = life_path(p, "keys"), *manifest = life_path(p, "manifest.json");
     atom_status st = ATOM_OK;
     if (!keys || !manifest)
         ATOM_TRY(atom_fail_memory("a path", 0));
     if (!atom_path_exists(keys))
         goto fail;
-    ATOM_TRY(pool_load_keys(p));
+    ATOM_TRY(life_load_keys(p));
     if (memcmp(p->pool, t->pool, sizeof p->pool) != 0)
         ATOM_TRY(atom_fail(ATOM_E_USAGE, "%s belongs to another pool; take another directory",
                            p->directory));
     if (atom_path_exists(manifest))
-        ATOM_TRY(pool_load_manifest(p));
+        ATOM_TRY(life_load_manifest(p));
     memcpy(psk, p->psk[0], sizeof psk);
     bool keep = p->has_manifest && p->manifest->number >= t->manifest;
     take_ticket(p, t);
@@ -92,15 +92,15 @@ static atom_status begin(gsp_pool *p, const gsp_ticket *t)
         return st;
     if (gsp_pool_is_owner(p))
         return atom_fail(ATOM_E_USAGE, "this is the owner's own directory; resume it instead");
-    if (!pool_load_admission(p)) {
+    if (!life_load_admission(p)) {
         p->credential_bytes = (uint32_t)gsp_ticket_credential(t, p->credential);
         p->is_guest = true;
         if (p->credential_bytes == 0)
             return atom_fail(ATOM_E_USAGE,
                              "the ticket has no invite; ask the pool's owner for one that has");
     }
-    st = pool_save_keys(p);
-    return st == ATOM_OK ? pool_open_net(p) : st;
+    st = life_save_keys(p);
+    return st == ATOM_OK ? life_open_net(p) : st;
 }
 
 /* ---- until nothing is missing ---- */
@@ -117,13 +117,13 @@ static void say_where(gsp_pool *p)
 {
     if (!any_member(p)) {
         if (p->stage != GSP_POOL_SEEKING)
-            pool_say(p, GSP_POOL_SEEKING, "looking for a member");
+            life_say(p, GSP_POOL_SEEKING, "looking for a member");
     } else if (p->is_guest) {
         if (p->stage != GSP_POOL_ASKING)
-            pool_say(p, GSP_POOL_ASKING, "asking to be admitted");
+            life_say(p, GSP_POOL_ASKING, "asking to be admitted");
     } else if (!p->has_manifest) {
         if (p->stage != GSP_POOL_READING)
-            pool_say(p, GSP_POOL_READING, "reading the manifest");
+            life_say(p, GSP_POOL_READING, "reading the manifest");
     }
 }
 
@@ -132,16 +132,16 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
     double until = atom_clock_seconds() + patience_s;
     uint64_t ask_ns = 0;
     gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
-    pool_say(p, GSP_POOL_SEEKING, "looking for a member");
+    life_say(p, GSP_POOL_SEEKING, "looking for a member");
     while (p->is_guest || !p->has_manifest) {
-        atom_status st = pool_wait(p, SLICE_NS, watch, context);
+        atom_status st = life_wait(p, SLICE_NS, watch, context);
         if (st != ATOM_OK)
             return st;
         say_where(p);
         pool_link *member = any_member(p);
         if (member && !p->is_guest && !p->has_manifest && atom_clock_ns() >= ask_ns) {
             ask_ns = atom_clock_ns() + ASK_NS;
-            (void)pool_tell(p, member->key, &ask);
+            (void)life_tell(p, member->key, &ask);
         }
         if (patience_s > 0 && atom_clock_seconds() > until)
             return atom_fail(ATOM_E_RUNTIME, "could not join in time: %s", p->text);
@@ -169,15 +169,15 @@ atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double pa
     atom_status st;
     ATOM_TRY(gsp_ticket_parse(text, &t));
     ATOM_TRY(gsp_ticket_check(&t, (uint64_t)atom_wall_seconds()));
-    ATOM_TRY(pool_make(host, &p));
+    ATOM_TRY(life_make(host, &p));
     ATOM_TRY(begin(p, &t));
     ATOM_TRY(come_in(p, patience_s, watch, context));
     ATOM_TRY(check(p));
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
         if (!p->manifest->file[i].later)
-            ATOM_TRY(pool_file_fetch(p, &p->manifest->file[i], watch, context));
-    pool_event(p, "\"event\":\"joined\",\"manifest\":%u", p->manifest->number);
-    pool_say(p, GSP_POOL_READY, "ready");
+            ATOM_TRY(life_file_fetch(p, &p->manifest->file[i], watch, context));
+    life_event(p, "\"event\":\"joined\",\"manifest\":%u", p->manifest->number);
+    life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     p = NULL;
 fail:
@@ -199,10 +199,10 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
         return atom_fail(ATOM_E_USAGE, "the pool has no file '%s'", name);
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
-    atom_status st = pool_file_fetch(p, file, watch, context);
+    atom_status st = life_file_fetch(p, file, watch, context);
     if (st != ATOM_OK)
         return st;
-    pool_say(p, GSP_POOL_READY, "ready");
+    life_say(p, GSP_POOL_READY, "ready");
     char *at = atom_format("%s/files/%s", p->directory, name);
     if (!at)
         return atom_fail_memory("a path", 0);

@@ -23,7 +23,7 @@ static const char PLAIN[] = "plain+";
 
 /* ---- addresses ---- */
 
-atom_status pool_dial_host(gsp_pool *p, const char *host)
+atom_status life_dial_host(gsp_pool *p, const char *host)
 {
     static const uint8_t anybody[GSP_PUBLIC_BYTES];
     gsp_address at[GSP_NET_ADDRESSES_MAX];
@@ -86,7 +86,7 @@ static uint32_t add_interfaces(gsp_address *out, uint32_t n, uint32_t n_max, uin
     return n;
 }
 
-uint32_t pool_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max)
+uint32_t life_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max)
 {
     uint32_t n = 0;
     if (!p->port)
@@ -108,11 +108,11 @@ uint32_t pool_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max)
 
 /* ---- our own contact ---- */
 
-void pool_contact_renew(gsp_pool *p)
+void life_contact_renew(gsp_pool *p)
 {
     gsp_contact *c = &p->contact;
     uint64_t now = (uint64_t)atom_wall_seconds();
-    char *book = pool_path(p, "peers");
+    char *book = life_path(p, "peers");
     p->contact_ns = atom_clock_ns();
     p->contact_changed = false;
     if (p->is_guest || !p->peers || !book) {
@@ -131,7 +131,7 @@ void pool_contact_renew(gsp_pool *p)
     }
     c->samples = atomic_load(&p->samples);
     c->directory_port = p->nodes ? gsp_directory_port(p->nodes) : 0;
-    c->n_addresses = pool_own_addresses(p, c->address, GSP_CONTACT_ADDRESSES_MAX);
+    c->n_addresses = life_own_addresses(p, c->address, GSP_CONTACT_ADDRESSES_MAX);
     memcpy(c->credential, p->credential, p->credential_bytes);
     c->credential_bytes = p->credential_bytes;
     gsp_contact_sign(c, p->pool, &p->identity);
@@ -146,10 +146,14 @@ void pool_contact_renew(gsp_pool *p)
 
 /* ---- others ---- */
 
-void pool_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from)
+void life_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from)
 {
     char text[GSP_ADDRESS_TEXT_BYTES];
     gsp_peers_added added = gsp_peers_add(p->peers, contact, from, (uint64_t)atom_wall_seconds());
+    uint64_t soon = atom_clock_ns() + SECOND_NS / 2;
+    for (uint32_t i = 0; added == GSP_PEERS_NEW && i < GSP_NET_PEERS_MAX; i++)
+        if (p->link[i].hello_ns > soon)
+            p->link[i].hello_ns = soon; /* the others want to know */
     if (added != GSP_PEERS_NEW || !p->nodes || !contact->directory_port)
         return;
     for (uint32_t i = 0; i < contact->n_addresses && i < 2; i++) {
@@ -168,13 +172,13 @@ static void find_others(gsp_pool *p, uint64_t now)
     gsp_contact contact;
     gsp_lan_found found;
     for (int i = 0; p->nodes && i < 16 && gsp_directory_next(p->nodes, &contact); i++)
-        pool_known(p, &contact, NULL);
+        life_known(p, &contact, NULL);
     if (!p->lan || now < p->lan_ns)
         return;
     p->lan_ns = now + SECOND_NS / 4;
     gsp_lan_step(p->lan, now, (uint64_t)atom_wall_seconds());
     for (int i = 0; i < 16 && gsp_lan_next(p->lan, &found); i++)
-        pool_known(p, &found.contact, &found.from);
+        life_known(p, &found.contact, &found.from);
 }
 
 static bool dial_known(gsp_pool *p, const gsp_known *k)
@@ -196,7 +200,7 @@ static void make_room(gsp_pool *p, uint64_t now)
     for (uint32_t i = 0; i < POOL_WANTED_MAX; i++) {
         if (!p->wanted[i].used)
             return;
-        if (pool_link_find(p, p->wanted[i].key))
+        if (life_link_find(p, p->wanted[i].key))
             p->wanted[i].since_ns = now;
     }
     for (uint32_t i = 0; i < POOL_WANTED_MAX; i++) {
@@ -241,7 +245,7 @@ static void end_link(gsp_pool *p, pool_link *l)
 }
 
 /* As members we dial the same hosts again: the address of each link is where it accepts. */
-void pool_links_drop(gsp_pool *p)
+void life_links_drop(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         pool_link *l = &p->link[i];
@@ -277,7 +281,7 @@ static void ask_again(gsp_pool *p, uint64_t now)
     if (p->is_guest) {
         if (now >= p->ask_ns) {
             p->ask_ns = now + 2 * SECOND_NS;
-            pool_ask_admission(p);
+            life_ask_admission(p);
         }
         return;
     }
@@ -285,7 +289,7 @@ static void ask_again(gsp_pool *p, uint64_t now)
         return;
     p->renew_ns = now + 60 * SECOND_NS;
     if (now_s > from + (until - from) / 2)
-        pool_ask_admission(p);
+        life_ask_admission(p);
 }
 
 /* Whose admission ran out while its link was up, and who did not get another. */
@@ -313,7 +317,7 @@ static void look_at_links(gsp_pool *p, uint64_t now)
         if ((l->doomed_ns && now >= l->doomed_ns) || expired(p, l, now_s))
             end_link(p, l);
         else if (now >= l->hello_ns)
-            pool_greet(p, l);
+            life_greet(p, l);
     }
 }
 
@@ -323,17 +327,17 @@ static void forget_old_key(gsp_pool *p)
         return;
     sodium_memzero(p->psk[1], GSP_PSK_BYTES);
     p->n_psks = 1;
-    pool_rekey(p);
-    if (pool_save_keys(p) != ATOM_OK)
+    life_rekey(p);
+    if (life_save_keys(p) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }
 
-void pool_links_step(gsp_pool *p, uint64_t now)
+void life_links_step(gsp_pool *p, uint64_t now)
 {
     if (p->was_admitted) {
         p->was_admitted = false;
-        pool_rekey(p);
-        pool_links_drop(p);
+        life_rekey(p);
+        life_links_drop(p);
     }
     find_others(p, now);
     ask_again(p, now);
@@ -341,7 +345,7 @@ void pool_links_step(gsp_pool *p, uint64_t now)
     dial_others(p, now);
     if (!p->is_guest && (now - p->contact_ns > RENEW_NS ||
                          (p->contact_changed && now - p->contact_ns > 5 * SECOND_NS)))
-        pool_contact_renew(p);
+        life_contact_renew(p);
     if (now >= p->book_ns) {
         p->book_ns = now + 60 * SECOND_NS;
         forget_old_key(p);

@@ -26,13 +26,13 @@ static atom_status fill_hosts(const gsp_pool *p, gsp_ticket *t)
     }
     if (t->n_hosts)
         return ATOM_OK;
-    t->n_hosts = pool_own_addresses(p, own, GSP_TICKET_HOSTS_MAX);
+    t->n_hosts = life_own_addresses(p, own, GSP_TICKET_HOSTS_MAX);
     for (uint32_t i = 0; i < t->n_hosts; i++)
         snprintf(t->hosts[i], sizeof t->hosts[i], "%s%s", mark, gsp_address_text(&own[i], text));
     return ATOM_OK;
 }
 
-atom_status pool_new_ticket(gsp_pool *p, uint32_t count, double days)
+atom_status life_new_ticket(gsp_pool *p, uint32_t count, double days)
 {
     char text[GSP_TICKET_TEXT_BYTES + 1];
     uint64_t now = (uint64_t)atom_wall_seconds();
@@ -60,7 +60,7 @@ atom_status pool_new_ticket(gsp_pool *p, uint32_t count, double days)
     pthread_mutex_unlock(&p->lock);
     size_t n = strlen(text);
     text[n] = '\n';
-    st = pool_save_secret(p, "ticket", text, n + 1);
+    st = life_save_secret(p, "ticket", text, n + 1);
 fail:
     sodium_memzero(&t, sizeof t);
     sodium_memzero(text, sizeof text);
@@ -85,7 +85,7 @@ static uint8_t judge(gsp_pool *p, const gsp_life *ask, uint64_t now, gsp_role *r
     return invite->issued_s < p->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
 }
 
-void pool_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
+void life_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
 {
     gsp_role role = GSP_GUEST;
     gsp_invite invite;
@@ -106,7 +106,7 @@ void pool_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
             answer->refusal = st == ATOM_E_USAGE ? GSP_REFUSED_EXPIRED : GSP_LIFE_AWAY;
             return;
         }
-        pool_event(p, "\"event\":\"admitted\",\"key\":\"%s\"", gsp_public_text(ask->key, who));
+        life_event(p, "\"event\":\"admitted\",\"key\":\"%s\"", gsp_public_text(ask->key, who));
     } else {
         a = (gsp_admission){.manifest = p->manifest->number, .issued_s = now, .expires_s = until};
         memcpy(a.pool, p->pool, sizeof a.pool);
@@ -119,7 +119,7 @@ void pool_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
 
 /* ---- the next manifest ---- */
 
-atom_status pool_rotate(gsp_pool *p, const uint8_t *ban)
+atom_status life_rotate(gsp_pool *p, const uint8_t *ban)
 {
     uint8_t psk[GSP_PSK_BYTES];
     char *text = NULL;
@@ -148,8 +148,8 @@ atom_status pool_rotate(gsp_pool *p, const uint8_t *ban)
     gsp_manifest_sign(next, &p->identity);
     ATOM_TRY(gsp_manifest_text(next, &text));
     p->rotated_s = now > p->rotated_s ? now : p->rotated_s + 1;
-    ATOM_TRY(pool_adopt(p, next, text, psk));
-    ATOM_TRY(pool_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
+    ATOM_TRY(life_adopt(p, next, text, psk));
+    ATOM_TRY(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
 fail:
     sodium_memzero(psk, sizeof psk);
     atom_free(text);
@@ -163,18 +163,18 @@ static atom_status do_order(gsp_pool *p, const pool_order *o)
 {
     switch (o->kind) {
     case POOL_ORDER_INVITE:
-        return pool_new_ticket(p, o->count, o->days);
+        return life_new_ticket(p, o->count, o->days);
     case POOL_ORDER_BAN:
-        return pool_rotate(p, o->key);
+        return life_rotate(p, o->key);
     case POOL_ORDER_ROTATE:
-        return pool_rotate(p, NULL);
+        return life_rotate(p, NULL);
     case POOL_ORDER_NONE:
         break;
     }
     return ATOM_OK;
 }
 
-void pool_obey(gsp_pool *p)
+void life_obey(gsp_pool *p)
 {
     pthread_mutex_lock(&p->lock);
     pool_order order = p->order;

@@ -94,7 +94,7 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
     s->samples = a->certificate.proposal.samples;
 }
 
-void pool_snapshot(gsp_pool *p)
+void life_snapshot(gsp_pool *p)
 {
     gsp_net_stats net;
     gsp_pool_status *s = atom_alloc(1, sizeof *s);
@@ -309,7 +309,7 @@ static json_t *answer(gsp_pool *p, const json_t *request)
     return no("no such request");
 }
 
-char *pool_answer(void *context, const char *request)
+char *life_answer(void *context, const char *request)
 {
     json_error_t error;
     json_t *r = json_loads(request, JSON_REJECT_DUPLICATES, &error);

@@ -15,7 +15,7 @@
 enum { WORDS_PER_SECOND = 400, GUEST_WORDS_PER_SECOND = 5 };
 static const uint64_t SECOND_NS = 1000000000u;
 
-pool_link *pool_link_find(gsp_pool *p, const uint8_t *key)
+pool_link *life_link_find(gsp_pool *p, const uint8_t *key)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (p->link[i].up && memcmp(p->link[i].key, key, GSP_PUBLIC_BYTES) == 0)
@@ -23,7 +23,7 @@ pool_link *pool_link_find(gsp_pool *p, const uint8_t *key)
     return NULL;
 }
 
-bool pool_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m)
+bool life_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m)
 {
     uint8_t head[GSP_LIFE_HEAD_BYTES];
     gsp_net_channel channel = m->kind == GSP_LIFE_FILE ? GSP_NET_BULK : GSP_NET_CONTROL;
@@ -33,7 +33,7 @@ bool pool_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m)
 
 /* ---- greetings ---- */
 
-void pool_greet(gsp_pool *p, pool_link *link)
+void life_greet(gsp_pool *p, pool_link *link)
 {
     static const uint8_t nobody[GSP_PUBLIC_BYTES];
     const gsp_known *best[GSP_LIFE_CONTACTS_MAX];
@@ -60,16 +60,16 @@ void pool_greet(gsp_pool *p, pool_link *link)
     }
     m.body = body;
     m.body_bytes = used;
-    if (!pool_tell(p, link->key, &m))
+    if (!life_tell(p, link->key, &m))
         link->hello_ns = atom_clock_ns() + SECOND_NS;
     atom_free(body);
 }
 
-void pool_greet_all(gsp_pool *p)
+void life_greet_all(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (p->link[i].up)
-            pool_greet(p, &p->link[i]);
+            life_greet(p, &p->link[i]);
 }
 
 static void send_manifest(gsp_pool *p, const pool_link *to)
@@ -81,7 +81,7 @@ static void send_manifest(gsp_pool *p, const pool_link *to)
         memcpy(m.psk, p->psk[0], sizeof m.psk);
     m.body = (const uint8_t *)p->manifest_text;
     m.body_bytes = strlen(p->manifest_text);
-    (void)pool_tell(p, to->key, &m);
+    (void)life_tell(p, to->key, &m);
     sodium_memzero(m.psk, sizeof m.psk);
 }
 
@@ -93,7 +93,7 @@ static void on_hello(gsp_pool *p, pool_link *from, const gsp_life *m)
     uint64_t now = (uint64_t)atom_wall_seconds();
     if (!c)
         return;
-    pool_who(p, &who);
+    life_who(p, &who);
     from->greeted = true;
     from->number = m->number;
     memcpy(from->name, m->name, sizeof from->name);
@@ -106,28 +106,28 @@ static void on_hello(gsp_pool *p, pool_link *from, const gsp_life *m)
         if (known && known->contact.sequence >= c->sequence)
             continue; /* no signature is checked twice */
         if (gsp_contact_judge(c, &who, now) == GSP_CONTACT_GOOD)
-            pool_known(p, c, memcmp(c->key, from->key, sizeof c->key) == 0 ? &from->address : NULL);
+            life_known(p, c, memcmp(c->key, from->key, sizeof c->key) == 0 ? &from->address : NULL);
     }
     atom_free(c);
     sodium_memzero(&who, sizeof who);
     uint32_t mine = p->has_manifest ? p->manifest->number : 0;
     gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
     if (m->number > mine)
-        (void)pool_tell(p, from->key, &ask);
+        (void)life_tell(p, from->key, &ask);
     else if (m->number < mine)
         send_manifest(p, from);
 }
 
 /* ---- admissions ---- */
 
-void pool_ask_admission(gsp_pool *p)
+void life_ask_admission(gsp_pool *p)
 {
     gsp_life ask = {.kind = GSP_LIFE_ASK_ADMISSION, .credential_bytes = p->credential_bytes};
     memcpy(ask.key, p->identity.public_key, sizeof ask.key);
     memcpy(ask.credential, p->credential, p->credential_bytes);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (p->link[i].up && !p->link[i].guest)
-            (void)pool_tell(p, p->link[i].key, &ask);
+            (void)life_tell(p, p->link[i].key, &ask);
 }
 
 static void on_ask_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
@@ -138,15 +138,15 @@ static void on_ask_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
     if (!own && from->guest)
         return;
     if (gsp_pool_is_owner(p) && p->ledger) {
-        pool_admit(p, m, &answer);
+        life_admit(p, m, &answer);
     } else if (own) {
-        pool_link *owner = pool_link_find(p, p->owner);
-        if (owner && !owner->guest && pool_tell(p, owner->key, m))
+        pool_link *owner = life_link_find(p, p->owner);
+        if (owner && !owner->guest && life_tell(p, owner->key, m))
             return; /* its answer is passed on */
     } else {
         return; /* one hop only */
     }
-    (void)pool_tell(p, from->key, &answer);
+    (void)life_tell(p, from->key, &answer);
 }
 
 static void take_admission(gsp_pool *p, const gsp_life *m)
@@ -162,11 +162,11 @@ static void take_admission(gsp_pool *p, const gsp_life *m)
     p->credential_bytes = m->credential_bytes;
     p->is_guest = false;
     p->was_admitted = was_guest;
-    if (pool_save_admission(p) != ATOM_OK)
+    if (life_save_admission(p) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
-    pool_event(p, "\"event\":\"admitted\"");
+    life_event(p, "\"event\":\"admitted\"");
     if (!was_guest)
-        pool_rekey(p);
+        life_rekey(p);
 }
 
 static void on_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
@@ -174,21 +174,21 @@ static void on_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
     if (from->guest)
         return;
     if (memcmp(m->key, p->identity.public_key, sizeof m->key) != 0) {
-        pool_link *to = pool_link_find(p, m->key);
+        pool_link *to = life_link_find(p, m->key);
         if (to && memcmp(from->key, p->owner, sizeof p->owner) == 0)
-            (void)pool_tell(p, to->key, m);
+            (void)life_tell(p, to->key, m);
         return;
     }
     if (m->refusal == GSP_WELCOME) {
         take_admission(p, m);
     } else if (m->refusal == GSP_LIFE_AWAY) {
         if (p->is_guest)
-            pool_say(p, GSP_POOL_ASKING,
+            life_say(p, GSP_POOL_ASKING,
                      "a member answers, but the pool's owner, who admits, is not there now; "
                      "waiting");
     } else if (p->is_guest) {
         p->refused = ATOM_E_RUNTIME;
-        pool_say(p, GSP_POOL_ASKING, "not admitted: %s",
+        life_say(p, GSP_POOL_ASKING, "not admitted: %s",
                  gsp_refusal_text(m->refusal < GSP_REFUSAL_N ? (gsp_refusal)m->refusal
                                                              : GSP_REFUSED_CREDENTIAL));
     }
@@ -221,7 +221,7 @@ static void doom_banned(gsp_pool *p)
         gsp_peers_forget(p->peers, p->manifest->banned[i]);
 }
 
-atom_status pool_adopt(gsp_pool *p, const gsp_manifest *next, const char *text, const uint8_t *psk)
+atom_status life_adopt(gsp_pool *p, const gsp_manifest *next, const char *text, const uint8_t *psk)
 {
     gsp_hash hash;
     const char *bad = p->has_manifest ? gsp_manifest_follows(p->manifest, next) : NULL;
@@ -243,18 +243,18 @@ atom_status pool_adopt(gsp_pool *p, const gsp_manifest *next, const char *text, 
     p->manifest_text = copy;
     if (key_fits)
         take_key(p, psk);
-    pool_event(p, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", next->number,
+    life_event(p, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", next->number,
                next->n_banned);
     if (banned) {
         p->refused = ATOM_E_RUNTIME;
-        pool_say(p, GSP_POOL_DEAD, "the pool's owner has banned this host");
+        life_say(p, GSP_POOL_DEAD, "the pool's owner has banned this host");
     }
-    atom_status st = pool_save_keys(p);
+    atom_status st = life_save_keys(p);
     if (st == ATOM_OK)
-        st = pool_save_manifest(p);
-    pool_rekey(p);
+        st = life_save_manifest(p);
+    life_rekey(p);
     doom_banned(p);
-    pool_greet_all(p);
+    life_greet_all(p);
     return st;
 }
 
@@ -267,7 +267,7 @@ static void on_manifest(gsp_pool *p, const gsp_life *m)
     bool ours = st == ATOM_OK && memcmp(next->pool, p->pool, sizeof p->pool) == 0 &&
                 memcmp(next->owner, p->owner, sizeof p->owner) == 0;
     if (ours && (!p->has_manifest || next->number > p->manifest->number))
-        st = pool_adopt(p, next, text, m->psk);
+        st = life_adopt(p, next, text, m->psk);
     if (st != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     atom_free(next);
@@ -310,10 +310,10 @@ static void on_word(gsp_pool *p, pool_link *from, const gsp_life *m)
         on_manifest(p, m);
         break;
     case GSP_LIFE_ASK_FILE:
-        pool_file_asked(p, from, m);
+        life_file_asked(p, from, m);
         break;
     case GSP_LIFE_FILE:
-        pool_file_came(p, from, m);
+        life_file_came(p, from, m);
         break;
     case GSP_LIFE_N:
         break;
@@ -322,7 +322,7 @@ static void on_word(gsp_pool *p, pool_link *from, const gsp_life *m)
 
 static void on_up(gsp_pool *p, const gsp_net_event *e)
 {
-    pool_link *l = pool_link_find(p, e->key);
+    pool_link *l = life_link_find(p, e->key);
     char who[GSP_PUBLIC_TEXT_BYTES], at[GSP_ADDRESS_TEXT_BYTES];
     for (uint32_t i = 0; !l && i < GSP_NET_PEERS_MAX; i++)
         l = p->link[i].up ? NULL : &p->link[i];
@@ -330,7 +330,7 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
         return;
     *l = (pool_link){.up = true, .guest = e->guest, .inbound = e->inbound, .address = e->address};
     memcpy(l->key, e->key, sizeof l->key);
-    pool_event(p, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
+    life_event(p, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
                gsp_public_text(e->key, who), gsp_address_text(&e->address, at),
                e->guest ? "true" : "false");
     /* A link to whoever answered at a host's address: from now on it is this one that we want. */
@@ -342,23 +342,23 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
     }
     if (!e->guest)
         gsp_peers_answered(p->peers, e->key, &e->address, (uint64_t)atom_wall_seconds());
-    pool_greet(p, l);
+    life_greet(p, l);
 }
 
 static void on_down(gsp_pool *p, const gsp_net_event *e)
 {
-    pool_link *l = pool_link_find(p, e->key);
+    pool_link *l = life_link_find(p, e->key);
     char who[GSP_PUBLIC_TEXT_BYTES];
     if (!l)
         return;
     l->up = false;
-    pool_event(p, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
+    life_event(p, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
 }
 
 static bool on_message(gsp_pool *p, const gsp_net_event *e)
 {
     gsp_life *m;
-    pool_link *from = pool_link_find(p, e->key);
+    pool_link *from = life_link_find(p, e->key);
     const uint8_t *first = e->data;
     if (e->bytes == 0 || first[0] != GSP_LIFE_MARK)
         return false;
@@ -372,7 +372,7 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
     return true;
 }
 
-bool pool_take(gsp_pool *p, const gsp_net_event *e)
+bool life_take(gsp_pool *p, const gsp_net_event *e)
 {
     if (gsp_probe_server_take(p->probe, e))
         return e->kind == GSP_NET_MESSAGE;
@@ -387,7 +387,7 @@ bool pool_take(gsp_pool *p, const gsp_net_event *e)
         return on_message(p, e);
     case GSP_NET_REFUSED:
         if (p->stage == GSP_POOL_SEEKING)
-            pool_say(p, GSP_POOL_SEEKING, "no member lets this host in yet: %s", e->why);
+            life_say(p, GSP_POOL_SEEKING, "no member lets this host in yet: %s", e->why);
         break;
     case GSP_NET_NOTHING:
     case GSP_NET_ROOM:

@@ -53,4 +53,12 @@ void pool_check_clock(pool_findings *to, const gsp_probe_result *peer);
 void pool_check_files(pool_findings *to);
 void pool_check_disk(pool_findings *to, const char *dir);
 
+/* Where the control socket of what runs from dir lies: dir itself or dir/pool. Fresh memory. */
+char *pool_place(const char *dir);
+/*
+ * Asks the member that runs from dir (gossip/control.h); takes the request. The answer's "ok" is
+ * true. Errors ATOM_E_USAGE nobody runs there; ATOM_E_RUNTIME it said no (the message says why).
+ */
+ATOM_MUST atom_status pool_request(const char *dir, json_t *request, json_t **answer);
+
 #endif
