@@ -26,6 +26,7 @@ typedef struct allreduce_run {
     allreduce_shared *shared;
     pid_t pid[ALLREDUCE_PEERS_MAX];
     int up[ALLREDUCE_PEERS_MAX][2], down[ALLREDUCE_PEERS_MAX][2]; /* pipes to and from a peer */
+    double idle_cores; /* of the machine, from the first round to the last */
 } allreduce_run;
 
 static volatile sig_atomic_t interrupted;
@@ -281,6 +282,17 @@ static uint64_t wire_bytes(const allreduce_run *r, uint32_t i, uint32_t round)
     return x[1].sent_bytes - x[0].sent_bytes;
 }
 
+/* The bench's two vectors, and what a member keeps (member.h): contributions of the parts that it
+ * owns, results of two versions, its own contribution where that is encoded, error feedback. */
+static uint64_t buffer_bytes(const allreduce_plan *p)
+{
+    uint64_t floats = p->floats * sizeof(float);
+    uint64_t bytes = gsp_codec_bytes((gsp_codec)p->codec, p->floats);
+    uint64_t own = p->codec == GSP_CODEC_FP32 ? 0 : bytes;
+    uint64_t feedback = p->codec == GSP_CODEC_INT8 ? 2 * floats : 0;
+    return 2 * floats + 3 * bytes - bytes / p->peers + own + feedback;
+}
+
 static atom_status print_json(const allreduce_run *r, const outcome *o)
 {
     const allreduce_plan *p = &r->plan;
@@ -295,7 +307,7 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
     return cli_print_json(json_pack(
         "{s:s, s:i, s:I, s:s, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
+        "s:o, s:o, s:I, s:I, s:I, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
         "bench", "allreduce", "peers", (int)p->peers, "bytes",
         (json_int_t)gsp_codec_bytes((gsp_codec)p->codec, p->floats), "codec",
         gsp_codec_name((gsp_codec)p->codec), "transport", p->gate ? "gate" : "plain", "rate_mbit",
@@ -306,11 +318,12 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
         "equal", o->equal, "right", o->exact, "pulled", (json_int_t)o->pulled, "refused",
         (json_int_t)o->refused, "repeated_bytes", (json_int_t)o->repeated_bytes, "cpu_seconds",
         cli_real(o->cpu_seconds), "compute_seconds", cli_real(o->compute_seconds),
-        "peak_bytes_per_peer", (json_int_t)o->vm_peak_bytes, "resent_segments",
-        (json_int_t)o->resent, "last_round", "frozen_seconds", cli_real(o->frozen), "begun_seconds",
-        cli_real(o->begun), "reduced_seconds", cli_real(o->reduced), "held_seconds",
-        cli_real(o->held), "moving_seconds", cli_real(o->moving), "moving_efficiency",
-        o->optimum > 0 ? cli_real(o->optimum / o->moving) : json_null()));
+        "peak_bytes_per_peer", (json_int_t)o->vm_peak_bytes, "buffer_bytes_per_peer",
+        (json_int_t)buffer_bytes(p), "resent_segments", (json_int_t)o->resent, "idle_cores",
+        cli_real(r->idle_cores), "last_round", "frozen_seconds", cli_real(o->frozen),
+        "begun_seconds", cli_real(o->begun), "reduced_seconds", cli_real(o->reduced),
+        "held_seconds", cli_real(o->held), "moving_seconds", cli_real(o->moving),
+        "moving_efficiency", o->optimum > 0 ? cli_real(o->optimum / o->moving) : json_null()));
 }
 
 static void print_text(const allreduce_run *r, const outcome *o)
@@ -339,20 +352,45 @@ static void print_text(const allreduce_run *r, const outcome *o)
               o->begun, o->reduced, o->held);
     cli_print("  waste       %u results pulled, %s came twice, %u segments sent again\n",
               (unsigned)o->pulled, cli_size(o->repeated_bytes), (unsigned)o->resent);
-    cli_print("  CPU         %.2f s of all peers and rounds, %.2f s of it hashing and summing\n",
-              o->cpu_seconds, o->compute_seconds);
+    cli_print(
+        "  CPU         %.2f s of all peers and rounds, %.2f s of it hashing and summing; %.2f "
+        "of the machine's %u cores idle\n",
+        o->cpu_seconds, o->compute_seconds, r->idle_cores, atom_cores());
+    cli_print("  memory      %s at most, %s of it vectors and messages\n",
+              cli_size(o->vm_peak_bytes), cli_size(buffer_bytes(p)));
+}
+
+/* Ticks of all cores since the machine started, and those of them that were idle. */
+static void machine_ticks(double *all, double *idle)
+{
+    unsigned long long x[8] = {0};
+    FILE *f = fopen("/proc/stat", "r");
+    *all = *idle = 0.0;
+    if (f && fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &x[0], &x[1], &x[2], &x[3],
+                    &x[4], &x[5], &x[6], &x[7]) == 8)
+        for (int k = 0; k < 8; k++) {
+            *all += (double)x[k];
+            *idle += k == 3 || k == 4 ? (double)x[k] : 0.0;
+        }
+    if (f)
+        fclose(f);
 }
 
 static atom_status run_all(allreduce_run *r, const bench_values *v)
 {
     atom_status st = ATOM_OK;
     outcome o;
+    double all, idle, all_then, idle_then;
     double patience = 60 + 10 * optimum(&r->plan);
     ATOM_TRY(start(r));
     ATOM_TRY(wait_for(r, true, 1, 60));
     r->shared->go = true;
+    machine_ticks(&all_then, &idle_then);
     for (uint32_t k = 0; k < r->plan.rounds; k++)
         ATOM_TRY(wait_for(r, false, k + 1, patience));
+    machine_ticks(&all, &idle);
+    if (all > all_then)
+        r->idle_cores = atom_cores() * (idle - idle_then) / (all - all_then);
     usleep(500000); /* what is still on its way belongs to the last round's bytes */
 fail:
     finish(r);

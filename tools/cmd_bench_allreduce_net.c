@@ -145,35 +145,53 @@ fail:
     return st;
 }
 
+/* One of TCP's counters in /proc/net/snmp, by its place behind "Tcp:". */
+static uint64_t tcp_counter(int place)
+{
+    char line[512];
+    uint64_t value = 0;
+    FILE *f = fopen("/proc/self/net/snmp", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *save = NULL, *word = strtok_r(line, " ", &save);
+        if (!word || strcmp(word, "Tcp:") != 0)
+            continue;
+        for (int k = 0; word && k < place; k++)
+            word = strtok_r(NULL, " ", &save);
+        value = word ? strtoull(word, NULL, 10) : 0; /* 0 in the line of names */
+    }
+    if (f)
+        fclose(f);
+    return value;
+}
+
+enum { TCP_OUT_SEGMENTS = 11, TCP_RESENT_SEGMENTS = 12, HEADERS_BYTES = 14 + 20 + 32 };
+
 void allreduce_net_bytes(uint64_t *sent, uint64_t *received)
 {
     char line[512];
+    unsigned long long packets = 0;
     FILE *f = fopen("/proc/self/net/dev", "r");
     *sent = *received = 0;
     while (f && fgets(line, sizeof line, f)) {
-        unsigned long long x[9];
+        unsigned long long x[10];
         char *at = strstr(line, "wire:");
-        if (at && sscanf(at + 5, "%llu %llu %llu %llu %llu %llu %llu %llu %llu", &x[0], &x[1],
-                         &x[2], &x[3], &x[4], &x[5], &x[6], &x[7], &x[8]) == 9) {
+        if (at && sscanf(at + 5, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", &x[0], &x[1],
+                         &x[2], &x[3], &x[4], &x[5], &x[6], &x[7], &x[8], &x[9]) == 10) {
             *received = x[0];
             *sent = x[8];
+            packets = x[9];
         }
     }
     if (f)
         fclose(f);
+    /* The device counts what the kernel hands over as one piece once; its rate counts the headers
+     * of every segment, as a wire would. */
+    uint64_t segments = tcp_counter(TCP_OUT_SEGMENTS);
+    if (segments > packets)
+        *sent += (segments - packets) * HEADERS_BYTES;
 }
 
 uint64_t allreduce_net_resent(void)
 {
-    char line[512];
-    unsigned long long resent = 0, x[12];
-    FILE *f = fopen("/proc/self/net/snmp", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "Tcp: %llu %llu %llu %lld %llu %llu %llu %llu %llu %llu %llu %llu", &x[0],
-                   &x[1], &x[2], (long long *)&x[3], &x[4], &x[5], &x[6], &x[7], &x[8], &x[9],
-                   &x[10], &x[11]) == 12)
-            resent = x[11];
-    if (f)
-        fclose(f);
-    return resent;
+    return tcp_counter(TCP_RESENT_SEGMENTS);
 }
