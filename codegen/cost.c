@@ -110,6 +110,13 @@ void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_i
         in->cost = copy_cost(d, false, in->src.bytes);
         return;
     case SWAP_UPDATE:
+        if (in->stream == DEV_COMPUTE) {
+            /* state read and written; gradient read, parameter written */
+            bytes = 2 * (double)in->src.bytes + 2 * (double)in->base[SWAP_BASE_GRAD].bytes;
+            double launches = d->launch_seconds * (in->last_param - in->first_param);
+            in->cost = compute_cost(d, launches + per_second(bytes, d->device_bytes_per_second));
+            return;
+        }
         in->cost.seconds =
             per_second((double)(in->last_element - in->first_element), d->adamw_params_per_second);
         in->cost.share[DEV_R_CORES] = 1.0f;

@@ -233,6 +233,9 @@ static atom_status place_gradients(gen_layout *layout)
         layout->visits[k].spill =
             (swap_range){SWAP_DEVICE, ring_offset(base, spill, k, atom_align(bytes)), bytes};
     }
+    uint64_t state = layout->plan->update_on_device ? layout->g->param_extent * 4 : 0;
+    ATOM_TRY(region(layout->out, SWAP_DEVICE, "optimizer state", SWAP_STATE_N * state, &base));
+    layout->state = (swap_range){SWAP_DEVICE, base, SWAP_STATE_N * state};
     return ATOM_OK;
 fail:
     return st;
@@ -508,6 +511,9 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
     ATOM_TRY(check_plan(g, plan));
     if (table)
         ATOM_TRY(gen_supports(g, table));
+    if (table && plan->update_on_device && !table->update)
+        return atom_fail(ATOM_E_UNSUPPORTED, "the plan updates on the device, %s does not",
+                         table->backend);
     low = atom_alloc(1, sizeof *low);
     if (!low)
         return atom_fail_memory("a lowered plan", sizeof *low);

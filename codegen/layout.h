@@ -10,6 +10,7 @@
  *   | gradients (f32)      | collide                  | tokens      |
  *   | shared accumulators  |                          | losses      |
  *   | spill ring (wire)    | double-ended too         | norms       |
+ *   | optimizer state      | updates on the device    |             |
  *   | kept sets            |                          | stashes     |
  *   | scratch activations  |                          +-------------+
  *   | boundaries, late     |
@@ -73,6 +74,7 @@ typedef struct gen_layout {
     uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED */
     uint64_t shared_bytes;
     swap_range shared, act, workspace, tokens, losses, norms;
+    swap_range state; /* master, m, v on the device, where the plan updates there */
     gen_store late;
     int32_t late_node; /* -1: none */
     gen_lowered *out;  /* regions and totals are recorded here */

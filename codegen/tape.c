@@ -350,6 +350,59 @@ static atom_status emit_update(writer *w, uint32_t k)
     return emit(w, &in);
 }
 
+/* --- the state on the device ------------------------------------------------------------------ */
+
+/* Master, m or v: on the device, or in the slab. */
+static swap_range state_range(const writer *w, int part, swap_space space)
+{
+    const swap_host_layout *h = &w->layout->out->layout;
+    const uint64_t at[SWAP_STATE_N] = {h->master, h->m, h->v};
+    uint64_t bytes = w->layout->state.bytes / SWAP_STATE_N;
+    uint64_t place = w->layout->state.offset + (uint64_t)part * bytes;
+    return (swap_range){space, space == SWAP_HOST ? at[part] : place, bytes};
+}
+
+/* With the first step comes the state, with every other one its change. */
+static atom_status emit_device_state(writer *w, bool updates)
+{
+    const gen_visit *v = &w->layout->visits[0];
+    atom_status st = ATOM_OK;
+    if (updates) {
+        swap_instr in = instr(SWAP_UPDATE, DEV_COMPUTE, 0, -1);
+        in.first_param = v->first_param;
+        in.last_param = v->last_param;
+        in.first_element = v->own_offset;
+        in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
+        in.src = w->layout->state;
+        in.base[SWAP_BASE_PARAM] = v->slot;
+        in.base[SWAP_BASE_GRAD] = v->spill;
+        swap_instr_writes(&in, in.src);
+        swap_instr_writes(&in, v->slot);
+        swap_instr_reads(&in, v->spill);
+        mark_fetched(w, 0);
+        return emit(w, &in);
+    }
+    for (int part = 0; st == ATOM_OK && part < SWAP_STATE_N; part++)
+        st = emit_copy(w, SWAP_FETCH, DEV_H2D, 0, -1, state_range(w, part, SWAP_DEVICE),
+                       state_range(w, part, SWAP_HOST));
+    return st;
+}
+
+/* Everything back to where checkpoints and evaluations look for it. */
+static atom_status drain_device_state(writer *w)
+{
+    const gen_visit *v = &w->layout->visits[0];
+    swap_range own = {SWAP_DEVICE, v->slot.offset, v->own_bytes};
+    atom_status st = emit_device_state(w, true);
+    if (st == ATOM_OK)
+        st = emit_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
+                       wire_range(w->layout, v->own_offset, v->own_bytes), own);
+    for (int part = 0; st == ATOM_OK && part < SWAP_STATE_N; part++)
+        st = emit_copy(w, SWAP_SPILL, DEV_D2H, 0, -1, state_range(w, part, SWAP_HOST),
+                       state_range(w, part, SWAP_DEVICE));
+    return st;
+}
+
 /* Piece j of n of the spill of sub-model k: in pieces, so that the boundary gradients of the visit
  * that runs meanwhile need not queue behind all of it. */
 static atom_status spill_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
@@ -392,7 +445,7 @@ static atom_status emit_gradients(writer *w, uint32_t k)
     if (v->first_param == v->last_param)
         return ATOM_OK;
     ATOM_TRY(emit_rounds(w, k));
-    if (!w->layout->plan->in_place)
+    if (!w->layout->plan->in_place && !w->layout->plan->update_on_device)
         ATOM_TRY(spill_begin(w, k));
     if (!w->layout->plan->clip) {
         ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
@@ -495,7 +548,9 @@ static atom_status write_train(writer *w, bool updates)
     uint32_t n = w->layout->n;
     atom_status st;
     ATOM_TRY(emit_upload(w));
-    for (uint32_t k = 0; updates && k < n; k++)
+    if (w->layout->plan->update_on_device)
+        ATOM_TRY(emit_device_state(w, updates));
+    for (uint32_t k = 0; updates && !w->layout->plan->update_on_device && k < n; k++)
         ATOM_TRY(emit_update(w, k));
     ATOM_TRY(fetch_now(w, 0));
     for (uint32_t k = 0; k + 1 < n; k++)
@@ -522,6 +577,8 @@ fail:
 static atom_status write_drain(writer *w)
 {
     atom_status st = ATOM_OK;
+    if (w->layout->plan->update_on_device)
+        return drain_device_state(w);
     for (uint32_t k = 0; st == ATOM_OK && w->layout->plan->clip && k < w->layout->n; k++)
         st = emit_update(w, k);
     return st;

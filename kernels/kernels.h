@@ -164,6 +164,12 @@ typedef void (*krn_copy_fn)(krn_ctx *cx, void *dst, const void *src, uint64_t by
 /* The copy of every backend whose memory is the host's: chunks over the pool. */
 void krn_copy_host(krn_ctx *cx, void *dst, const void *src, uint64_t bytes);
 
+typedef struct krn_adamw_step krn_adamw_step;
+/* AdamW where the table computes, in stream order: krn_adamw_fn's operations and bits, but the
+ * gradient is read from grad act[n], which may be wire itself. *step is read at the call. */
+typedef void (*krn_update_fn)(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                              float *master, float *m, float *v, uint64_t n);
+
 /* Generated code is compiled against the fields up to bwd; a change there is a new ABI
  * (codegen/build.h). */
 typedef struct krn_table {
@@ -177,7 +183,9 @@ typedef struct krn_table {
     krn_sumsq_fn sumsq;
     krn_settle_fn settle;
     krn_workspace_fn workspace;
-    uint32_t can; /* KRN_CAN_*: what an entry that is there may still lack */
+    uint32_t can;         /* KRN_CAN_*: what an entry that is there may still lack */
+    int64_t head_dim_max; /* of attention; 0: any */
+    krn_update_fn update; /* NULL: AdamW runs on the host */
 } krn_table;
 enum {
     KRN_CAN_GROUPED = 1,  /* attention with fewer key heads than query heads */
@@ -196,12 +204,12 @@ enum {
  *   p    = fma(-lr, fma(decay, p, upd), p)     decay 0 where the parameter has none
  *   wire = (act) p
  */
-typedef struct krn_adamw_step {
+struct krn_adamw_step {
     float scale; /* clip factor; 1 without clipping */
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float inv_bias1, inv_sqrt_bias2;
     float eps, lr, decay;
-} krn_adamw_step;
+};
 
 /* n elements; master, m, v f32; wire act: holds the gradient, receives the parameter. In place.
  * Splits over the pool in fixed chunks. */

@@ -77,7 +77,8 @@ bool part_single_fits(const part_search_state *s)
 
 static bool same_plan(const part_plan *a, const part_plan *b)
 {
-    if (a->n_sub_models != b->n_sub_models || a->boundaries != b->boundaries)
+    if (a->n_sub_models != b->n_sub_models || a->boundaries != b->boundaries ||
+        a->update_on_device != b->update_on_device)
         return false;
     for (uint32_t k = 0; k < a->n_sub_models; k++) {
         const part_sub_model *x = &a->sub_models[k], *y = &b->sub_models[k];
@@ -97,6 +98,25 @@ static void add(part_search_state *s, part_candidate candidate)
         s->candidates[s->n_candidates++] = candidate;
     else
         part_plan_close(&candidate.plan);
+}
+
+/* One sub-model with its optimizer's state beside it. */
+ATOM_MUST static atom_status add_updating(part_search_state *s)
+{
+    part_candidate c = {0};
+    part_verdict v;
+    if (!s->request->update_on_device || !s->request->clip || s->in_place || s->model->disk)
+        return ATOM_OK;
+    atom_status st = make_single(s, &c.plan);
+    if (st != ATOM_OK)
+        return st;
+    c.plan->update_on_device = true;
+    part_plan_estimate(s, c.plan, &v);
+    if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v))
+        add(s, c);
+    else
+        part_plan_close(&c.plan);
+    return ATOM_OK;
 }
 
 ATOM_MUST static atom_status add_single(part_search_state *s)
@@ -214,6 +234,7 @@ atom_status part_candidates_make(part_search_state *s)
     part_candidates_clear(s);
     s->device_need_bytes = s->host_need_bytes = 0;
     ATOM_TRY(add_single(s));
+    ATOM_TRY(add_updating(s));
     for (int i = 0; i < PART_WAYS && !s->in_place; i++) {
         static const int order[PART_WAYS] = {0, 2, 1, 3}; /* stashing activations comes last */
         part_setting setting;

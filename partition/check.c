@@ -51,6 +51,10 @@ static atom_status check_header(const part_plan *plan, const graph *g)
     if (plan->in_place && plan->n_sub_models != 1)
         return atom_fail(ATOM_E_USAGE, "the plan is in place but has %u sub-models",
                          plan->n_sub_models);
+    if (plan->update_on_device &&
+        (plan->n_sub_models != 1 || plan->in_place || plan->disk || !plan->clip))
+        return atom_fail(ATOM_E_USAGE, "the plan updates on the device; that takes one sub-model "
+                                       "that is all there, and clipping");
     if (!(plan->predicted_step_seconds >= 0) || !isfinite(plan->predicted_step_seconds) ||
         !(plan->predicted_compute_seconds >= 0) || !isfinite(plan->predicted_compute_seconds))
         return atom_fail(ATOM_E_USAGE, "the plan predicts %g s per step, %g s of them computing",

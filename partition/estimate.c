@@ -200,6 +200,20 @@ static part_bound bound_of(const part_model *m, const clocks *c, double step)
     return disk ? PART_BOUND_DISK : PART_BOUND_OPTIMIZER;
 }
 
+/* One sub-model whose parameters and state stay: nothing is loaded, the update is computed. */
+static void update_there(const part_model *m, part_verdict *v, const clocks *c)
+{
+    const part_device *d = &m->profile->device;
+    double state = 3.0 * 4 * (double)m->extent_elements;
+    double bytes = 2 * state + 4.0 * (double)m->extent_elements;
+    double seconds = d->device_bytes_per_second > 0 ? bytes / d->device_bytes_per_second : 0;
+    v->device_peak_bytes += (uint64_t)state;
+    v->compute_seconds = c->compute_busy + seconds;
+    v->step_seconds = v->compute_seconds;
+    v->h2d_seconds = v->d2h_seconds = v->host_seconds = 0;
+    v->bound = PART_BOUND_COMPUTE;
+}
+
 void part_estimate(const part_model *m, const part_plan *plan, part_verdict *verdict)
 {
     part_verdict v = {0};
@@ -216,5 +230,7 @@ void part_estimate(const part_model *m, const part_plan *plan, part_verdict *ver
     v.d2h_seconds = c.d2h_busy;
     v.host_seconds = c.host_busy;
     v.bound = bound_of(m, &c, v.step_seconds);
+    if (plan->update_on_device)
+        update_there(m, &v, &c);
     *verdict = v;
 }

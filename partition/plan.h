@@ -47,6 +47,7 @@ typedef struct part_plan {
     bool in_place;           /* unified device without a budget: one sub-model, nothing is copied */
     bool clip;               /* updates wait for the global norm */
     part_place boundaries;   /* where stashed boundaries and their gradients live */
+    bool update_on_device;   /* AdamW and its state are there too: one sub-model, with clip */
     bool disk;               /* master weights and moments live on disk (DESIGN D9) */
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */
@@ -94,7 +95,8 @@ typedef struct part_request {
     uint64_t host_budget_bytes; /* 0: what the profile's device says */
     uint32_t micro_batches;     /* C; 0: recommend one and use it */
     bool clip;
-    int recompute; /* -1 free choice, 0 never, 1 always */
+    bool update_on_device; /* allowed where it fits and pays */
+    int recompute;         /* -1 free choice, 0 never, 1 always */
     int disk;      /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
     part_evaluate_fn evaluate;
     void *evaluate_ctx;

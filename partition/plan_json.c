@@ -50,6 +50,8 @@ atom_status part_plan_json(const part_plan *plan, char **text)
     part_out_bool(&o, "in_place", plan->in_place);
     part_out_bool(&o, "clip", plan->clip);
     part_out_text(&o, "boundaries", place_names[plan->boundaries]);
+    if (plan->update_on_device)
+        part_out_text(&o, "updates", place_names[PART_ON_DEVICE]);
     part_out_bool(&o, "disk", plan->disk);
     part_out_u64(&o, "ring_blocks", plan->ring_blocks);
     part_out_u64(&o, "block_elements", plan->block_elements);
@@ -121,7 +123,7 @@ fail:
 static atom_status read_numbers(const part_in *in, part_plan *p)
 {
     const char *bounds[PART_BOUND_N];
-    int place = 0, bound = 0;
+    int place = 0, bound = 0, updates = PART_ON_HOST;
     atom_status st = ATOM_OK;
     for (int i = 0; i < PART_BOUND_N; i++)
         bounds[i] = part_bound_name((part_bound)i);
@@ -131,6 +133,8 @@ static atom_status read_numbers(const part_in *in, part_plan *p)
     ATOM_TRY(part_in_bool(in, "in_place", &p->in_place));
     ATOM_TRY(part_in_bool(in, "clip", &p->clip));
     ATOM_TRY(part_in_choice(in, "boundaries", place_names, 2, &place));
+    if (json_object_get(in->object, "updates"))
+        ATOM_TRY(part_in_choice(in, "updates", place_names, 2, &updates));
     ATOM_TRY(part_in_bool(in, "disk", &p->disk));
     ATOM_TRY(part_in_u32(in, "ring_blocks", 0, 1 << 16, &p->ring_blocks));
     ATOM_TRY(part_in_u64(in, "block_elements", 0, 1 << 30, &p->block_elements));
@@ -144,6 +148,7 @@ static atom_status read_numbers(const part_in *in, part_plan *p)
     ATOM_TRY(part_in_u64(in, "host_peak_bytes", 0, BYTES_MAX, &p->host_peak_bytes));
     ATOM_TRY(part_in_u64(in, "cut_bytes", 0, BYTES_MAX, &p->cut_bytes));
     p->boundaries = (part_place)place;
+    p->update_on_device = updates == PART_ON_DEVICE;
     p->bound = (part_bound)bound;
 fail:
     return st;
@@ -151,37 +156,40 @@ fail:
 
 atom_status part_plan_parse(const char *file, const char *text, size_t bytes, part_plan **out)
 {
-    static const char *const keys[] = {"atom_plan",
-                                       "graph_hash",
-                                       "model",
-                                       "device",
-                                       "dtype",
-                                       "micro_batch",
-                                       "sequence",
-                                       "micro_batches",
-                                       "recommended_micro_batches",
-                                       "in_place",
-                                       "clip",
-                                       "boundaries",
-                                       "disk",
-                                       "ring_blocks",
-                                       "block_elements",
-                                       "device_budget_bytes",
-                                       "host_budget_bytes",
-                                       "predicted_step_seconds",
-                                       "predicted_compute_seconds",
-                                       "bound",
-                                       "device_peak_bytes",
-                                       "host_peak_bytes",
-                                       "cut_bytes",
-                                       "sub_models",
-                                       NULL};
+    const char *keys[] = {"atom_plan",
+                          "graph_hash",
+                          "model",
+                          "device",
+                          "dtype",
+                          "micro_batch",
+                          "sequence",
+                          "micro_batches",
+                          "recommended_micro_batches",
+                          "in_place",
+                          "clip",
+                          "boundaries",
+                          "disk",
+                          "ring_blocks",
+                          "block_elements",
+                          "device_budget_bytes",
+                          "host_budget_bytes",
+                          "predicted_step_seconds",
+                          "predicted_compute_seconds",
+                          "bound",
+                          "device_peak_bytes",
+                          "host_peak_bytes",
+                          "cut_bytes",
+                          "sub_models",
+                          "updates",
+                          NULL};
     json_t *root = NULL;
     part_plan *p = NULL;
     part_in in = {.file = file};
     atom_status st = ATOM_OK;
     ATOM_TRY(part_in_load(file, text, bytes, &root));
     in.object = root;
+    if (!json_object_get(root, "updates")) /* on the host: not said */
+        keys[sizeof keys / sizeof keys[0] - 2] = NULL;
     ATOM_TRY(part_in_version(&in, "atom_plan", 1));
     ATOM_TRY(part_in_keys(&in, keys));
     p = atom_alloc(1, sizeof *p);

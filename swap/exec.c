@@ -29,6 +29,7 @@ struct swap_exec {
     uint32_t n_spans;
     swap_step step;
     const swap_instr *first_update, *last_update; /* of the tape that runs; NULL: it has none */
+    bool draining;                                /* what runs is the drain tape */
     float clip_scale;                             /* of the gradients that wait on the host */
     double grad_norm;
     bool dead;
@@ -128,6 +129,13 @@ static atom_status on_clip(void *arg)
     return ATOM_OK;
 }
 
+static krn_adamw_step update_step(const swap_exec *exec, bool clipped)
+{
+    krn_adamw_step step = exec->step.update;
+    step.scale = clipped ? exec->clip_scale : 1.0f;
+    return step;
+}
+
 /* Where the state of the elements of an UPDATE is; of its first element. */
 typedef struct state_at {
     float *master, *m, *v;
@@ -155,15 +163,14 @@ static atom_status on_update(void *arg)
     if (exec->c.on_updates && in == exec->first_update)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, true);
     atom_dtype dtype = exec->c.program->dtype;
-    krn_adamw_step step = exec->step.update;
     bool clipped = exec->step.max_grad_norm > 0;
+    krn_adamw_step step = update_step(exec, clipped);
     if (!clipped && !isfinite(chunk_sum(exec, l->in->first_param, l->in->last_param)))
         return atom_fail(
             ATOM_E_DIVERGED,
             "step %u: a gradient is not finite; resume from the last checkpoint with a "
             "lower learning_rate or a max_grad_norm",
             exec->step.step);
-    step.scale = clipped ? exec->clip_scale : 1.0f;
     for (int32_t p = in->first_param; p < in->last_param; p++) {
         const swap_param *param = &exec->c.params[p];
         uint64_t from = param->offset, to = param->offset + param->elements;
@@ -180,6 +187,28 @@ static atom_status on_update(void *arg)
     if (exec->c.on_updates && in == exec->last_update)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, false);
     return ATOM_OK;
+}
+
+/* The same on the device; the clip factor was known before the tape began. The state of the host
+ * changes only when a drain brings it there, so only then does anybody have to be asked. */
+static void on_device_update(krn_ctx *cx, void *arg)
+{
+    const launch *l = arg;
+    const swap_exec *exec = l->exec;
+    const swap_instr *in = l->in;
+    state_at state = state_of(exec, in);
+    uint32_t each = atom_dtype_bytes(exec->c.program->dtype);
+    char *wire = at(exec, in->base[SWAP_BASE_PARAM]), *grad = at(exec, in->base[SWAP_BASE_GRAD]);
+    krn_adamw_step step = update_step(exec, exec->step.max_grad_norm > 0);
+    if (exec->c.on_updates && exec->draining && in == exec->first_update)
+        exec->c.on_updates(exec->c.ctx, exec->step.update_step, true);
+    for (int32_t p = in->first_param; p < in->last_param; p++) {
+        const swap_param *param = &exec->c.params[p];
+        uint64_t i = param->offset - in->first_element;
+        step.decay = param->decay ? exec->step.update.decay : 0;
+        exec->c.table->update(cx, &step, wire + i * each, grad + i * each, state.master + i,
+                              state.m + i, state.v + i, param->elements);
+    }
 }
 
 static void find_updates(swap_exec *exec, const swap_tape *tape)
@@ -260,6 +289,8 @@ static atom_status issue_work(swap_exec *exec, const swap_instr *in, launch *l)
     case SWAP_CLIP:
         return d->ops->host_call(d, s, on_clip, l, in->cost);
     case SWAP_UPDATE:
+        if (in->stream == DEV_COMPUTE)
+            return d->ops->launch(d, s, on_device_update, l, in->cost);
         return d->ops->host_call(d, s, on_update, l, in->cost);
     case SWAP_LOAD:
         return d->ops->host_call(d, s, on_load, l, in->cost);
@@ -334,6 +365,7 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
     ATOM_ASSERT(tape->n <= exec->c.instrs_max);
     exec->step = *step;
     find_updates(exec, tape);
+    exec->draining = tape->kind == SWAP_TAPE_DRAIN;
     for (uint32_t i = 0; i < tape->n && st == ATOM_OK; i++)
         st = issue(exec, tape, i);
     atom_status synced = sync_all(exec);

@@ -39,7 +39,8 @@ typedef enum swap_code {
     SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
     SWAP_LOSS,    /* d2h: losses (and norms) to the host */
     SWAP_CLIP,    /* host: combine norms, decide the clip factor; fails when not finite */
-    SWAP_UPDATE,  /* host: AdamW over a range of elements */
+    SWAP_UPDATE,  /* host: AdamW over a range of elements; or compute, where the state is on the
+                     device: gradients in base GRAD (wire dtype), parameters go to base PARAM */
     SWAP_LOAD,    /* load: a block of master, m, v from disk to a slot of the ring */
     SWAP_STORE,   /* store: the same, back, as the next generation */
     SWAP_COMMIT,  /* store: that generation is the one to go back to from now on */
@@ -59,8 +60,8 @@ typedef struct swap_instr {
     swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
     /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
      * [first_param, last_param) of the canonical order. UPDATE: elements [first_element,
-     * last_element), which belong to those params; their state is in src (a slot of the ring), or,
-     * where src is empty, in the slab's own vectors */
+     * last_element), which belong to those params; their state is in src (a slot of the ring, or
+     * on the device), or, where src is empty, in the slab's own vectors */
     swap_range src, dst, norms;
     int32_t first_param, last_param;
     uint64_t first_element, last_element;

@@ -14,6 +14,7 @@ static const char *const presets[] = {"pretrain", "sft", NULL};
 static const char *const schedulers[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const reports[] = {"none", "tensorboard", NULL};
 static const char *const recomputes[] = {"auto", "never", "always", NULL};
+static const char *const updates[] = {"auto", "host", NULL};
 static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
 static const char *const places[] = {"auto", "memory", "disk", NULL};
 static const char *const stores[] = {"auto", "io_uring", "libaio", "threads", NULL};
@@ -370,6 +371,13 @@ static const opt_spec specs[] = {
      .choices = recomputes,
      .help = "Whether sub-models run forward again before their backward, instead of keeping "
              "activations. auto: the plan decides."},
+    {.name = "updates",
+     .type = OPT_CHOICE,
+     AT(updates),
+     .fallback = "auto",
+     .choices = updates,
+     .help = "Where AdamW runs. auto: on a CUDA card that holds the whole model and its state if that "
+             "is faster, else on the host."},
     {.name = "execute",
      .type = OPT_CHOICE,
      AT(execute),

@@ -23,6 +23,7 @@ typedef enum train_recompute {
     TRAIN_RECOMPUTE_NEVER,
     TRAIN_RECOMPUTE_ALWAYS
 } train_recompute;
+typedef enum train_updates { TRAIN_UPDATES_AUTO, TRAIN_UPDATES_HOST } train_updates;
 typedef enum train_preset { TRAIN_PRETRAIN, TRAIN_SFT } train_preset;
 typedef enum train_execute {
     TRAIN_EXECUTE_AUTO,
@@ -87,6 +88,7 @@ typedef struct train_config {
     char *plan;        /* file; NULL: search or cache */
     char *profile;     /* file; NULL: measure or cache */
     int32_t recompute; /* train_recompute; -1 of it is part_request.recompute */
+    int32_t updates;   /* train_updates */
     int32_t execute;   /* train_execute */
     char *trace;       /* file; NULL: none */
 

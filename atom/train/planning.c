@@ -108,6 +108,7 @@ atom_status train_plan_search(const graph *g, const part_profile *profile, const
                            .host_budget_bytes = request->host_memory,
                            .micro_batches = request->micro_batches,
                            .clip = request->clip,
+                           .update_on_device = request->update_on_device,
                            .recompute = request->recompute,
                            .disk = request->disk,
                            .evaluate = gen_judge_plan,

@@ -65,6 +65,7 @@ typedef struct train_plan_request {
     uint64_t host_memory;   /* 0: what is available */
     uint32_t micro_batches; /* C; 0: recommend */
     bool clip;
+    bool update_on_device; /* allowed where it fits and pays */
     int recompute; /* -1 free, 0 never, 1 always */
     int disk;      /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
 } train_plan_request;

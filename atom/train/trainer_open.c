@@ -174,6 +174,8 @@ static atom_status open_plan(trainer *t)
                                   .host_memory = c->host_memory,
                                   .micro_batches = C,
                                   .clip = c->max_grad_norm > 0,
+                                  .update_on_device =
+                                      t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO,
                                   .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
                                                : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
                                                                                         : -1};

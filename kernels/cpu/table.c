@@ -110,6 +110,24 @@ static uint64_t workspace_bf16(atom_op op, int backward, const int64_t dim[KRN_D
     return workspace(ATOM_BF16, op, backward, dim);
 }
 
+static void update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype dtype, void *wire,
+                   const void *grad, float *master, float *m, float *v, uint64_t n)
+{
+    if (wire != grad)
+        krn_copy_host(cx, wire, grad, n * atom_dtype_bytes(dtype));
+    chosen.host.adamw(cx->threads, step, dtype, wire, master, m, v, n);
+}
+static void update_f32(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                       float *master, float *m, float *v, uint64_t n)
+{
+    update(cx, step, ATOM_F32, wire, grad, master, m, v, n);
+}
+static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                        float *master, float *m, float *v, uint64_t n)
+{
+    update(cx, step, ATOM_BF16, wire, grad, master, m, v, n);
+}
+
 void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
 {
     const krn_cpu_vec *vec = krn_cpu_vec_get(isa);
@@ -122,7 +140,8 @@ void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
                          .sumsq = vec->sumsq[dtype],
                          .settle = vec->settle[dtype],
                          .workspace = dtype == ATOM_F32 ? workspace_f32 : workspace_bf16,
-                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES};
+                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
+                         .update = dtype == ATOM_F32 ? update_f32 : update_bf16};
     memcpy(table->fwd, vec->fwd[dtype], sizeof table->fwd);
     memcpy(table->bwd, vec->bwd[dtype], sizeof table->bwd);
     krn_cpu_matmul_entries(table, isa);

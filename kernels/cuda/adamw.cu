@@ -1,7 +1,8 @@
 /*
  * Owns AdamW on the device: the fixed sequence of fp32 operations of kernels.h, one rounding each,
  * so the bits are those of the host's. One idea: a thread takes 4 elements, all loads first; bound
- * by memory. Refuses to read the clip factor from the device: whoever calls knows it.
+ * by memory. The gradient may stand where the parameter goes. Refuses to read the clip factor from
+ * the device: whoever calls knows it.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"
@@ -53,13 +54,13 @@ static __device__ __forceinline__ void store1(krn_bf16 *x, float v)
 }
 
 template <typename A>
-__global__ void __launch_bounds__(THREADS, 4)
-    adamw(krn_adamw_step step, A *wire, float *master, float *m, float *v, uint64_t n)
+__global__ void __launch_bounds__(THREADS, 4) adamw(krn_adamw_step step, A *wire, const A *grad,
+                                                    float *master, float *m, float *v, uint64_t n)
 {
     uint64_t at = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
     if (at + EACH <= n) {
         float g4[EACH], p4[EACH], m4[EACH], v4[EACH];
-        load4(wire + at, g4);
+        load4(grad + at, g4);
         krn_load_pack(master + at, p4);
         krn_load_pack(m + at, m4);
         krn_load_pack(v + at, v4);
@@ -73,15 +74,23 @@ __global__ void __launch_bounds__(THREADS, 4)
         return;
     }
     for (; at < n; at++)
-        store1(wire + at, update(&step, krn_float(wire[at]), master + at, m + at, v + at));
+        store1(wire + at, update(&step, krn_float(grad[at]), master + at, m + at, v + at));
+}
+
+void krn_cuda_update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype wire_dtype, void *wire,
+                     const void *grad, float *master, float *m, float *v, uint64_t n)
+{
+    dim3 grid = krn_grid((int64_t)((n + THREADS * EACH - 1) / (THREADS * EACH)));
+    if (wire_dtype == ATOM_F32)
+        krn_launch(cx, adamw<float>, grid, THREADS, 0, *step, (float *)wire, (const float *)grad,
+                   master, m, v, n);
+    else
+        krn_launch(cx, adamw<krn_bf16>, grid, THREADS, 0, *step, (krn_bf16 *)wire,
+                   (const krn_bf16 *)grad, master, m, v, n);
 }
 
 void krn_cuda_adamw(krn_ctx *cx, const krn_adamw_step *step, atom_dtype wire_dtype, void *wire,
                     float *master, float *m, float *v, uint64_t n)
 {
-    dim3 grid = krn_grid((int64_t)((n + THREADS * EACH - 1) / (THREADS * EACH)));
-    if (wire_dtype == ATOM_F32)
-        krn_launch(cx, adamw<float>, grid, THREADS, 0, *step, (float *)wire, master, m, v, n);
-    else
-        krn_launch(cx, adamw<krn_bf16>, grid, THREADS, 0, *step, (krn_bf16 *)wire, master, m, v, n);
+    krn_cuda_update(cx, step, wire_dtype, wire, wire, master, m, v, n);
 }

@@ -17,7 +17,11 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"
 
-enum { ATTEND_WIDEST = 256, ATTEND_THREADS = 128, ATTEND_WARPS = ATTEND_THREADS / 32 };
+enum {
+    ATTEND_WIDEST = KRN_CUDA_HEAD_DIM_MAX,
+    ATTEND_THREADS = 128,
+    ATTEND_WARPS = ATTEND_THREADS / 32
+};
 
 #define ATTEND_LOG2E 1.44269504088896341f
 

@@ -88,11 +88,23 @@ static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint6
     krn_cuda_settle(cx, dst, src, norms, n, ATOM_BF16);
 }
 
+static void update_f32(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                       float *master, float *m, float *v, uint64_t n)
+{
+    krn_cuda_update(cx, step, ATOM_F32, wire, grad, master, m, v, n);
+}
+static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                        float *master, float *m, float *v, uint64_t n)
+{
+    krn_cuda_update(cx, step, ATOM_BF16, wire, grad, master, m, v, n);
+}
+
 static void fill_f32(krn_table *t)
 {
     t->round = round_f32;
     t->sumsq = sumsq_f32;
     t->settle = settle_f32;
+    t->update = update_f32;
     t->workspace = workspace_f32;
 #define OP(name, ...)                                                                              \
     t->fwd[ATOM_OP_##name] = krn_cuda_##name##_fwd ? name##_fwd_f32 : NULL;                        \
@@ -106,6 +118,7 @@ static void fill_bf16(krn_table *t)
     t->round = round_bf16;
     t->sumsq = sumsq_bf16;
     t->settle = settle_bf16;
+    t->update = update_bf16;
     t->workspace = workspace_bf16;
 #define OP(name, ...)                                                                              \
     t->fwd[ATOM_OP_##name] = krn_cuda_##name##_fwd ? name##_fwd_bf16 : NULL;                       \
@@ -120,7 +133,8 @@ void krn_cuda_table_fill(krn_table *table, atom_dtype dtype, const char *backend
                          .dtype = dtype,
                          .isa = isa,
                          .copy = krn_cuda_copy,
-                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES};
+                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
+                         .head_dim_max = KRN_CUDA_HEAD_DIM_MAX};
     if (dtype == ATOM_F32)
         fill_f32(table);
     else

@@ -81,6 +81,24 @@ static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint6
     memset(src, 0, n * sizeof(float));
 }
 
+static void update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype dtype, void *wire,
+                   const void *grad, float *master, float *m, float *v, uint64_t n)
+{
+    if (wire != grad)
+        memcpy(wire, grad, n * atom_dtype_bytes(dtype));
+    ref_adamw(cx->threads, step, dtype, wire, master, m, v, n);
+}
+static void update_f32(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                       float *master, float *m, float *v, uint64_t n)
+{
+    update(cx, step, ATOM_F32, wire, grad, master, m, v, n);
+}
+static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
+                        float *master, float *m, float *v, uint64_t n)
+{
+    update(cx, step, ATOM_BF16, wire, grad, master, m, v, n);
+}
+
 static const krn_table tables[] = {
     {
         .backend = "ref",
@@ -90,6 +108,7 @@ static const krn_table tables[] = {
         .round = round_f32,
         .sumsq = sumsq_f32,
         .settle = settle_f32,
+        .update = update_f32,
         .workspace = ref_workspace,
         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f32, .bwd[ATOM_OP_##name] = name##_bwd_f32,
@@ -104,6 +123,7 @@ static const krn_table tables[] = {
         .round = round_bf16,
         .sumsq = sumsq_bf16,
         .settle = settle_bf16,
+        .update = update_bf16,
         .workspace = ref_workspace,
         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
 #define OP(name, ...)                                                                              \

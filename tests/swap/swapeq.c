@@ -95,7 +95,7 @@ static int run_trial(uint64_t seed, bool cuda, uint32_t *sub_models, uint64_t *d
 {
     trial t;
     part_plan *plan = NULL, *resident = NULL, *single = NULL;
-    harness_result a = {0}, b = {0}, c = {0};
+    harness_result a = {0}, b = {0}, c = {0}, d = {0};
     char text[256];
     const char *wrong = NULL;
     atom_status st;
@@ -112,6 +112,11 @@ static int run_trial(uint64_t seed, bool cuda, uint32_t *sub_models, uint64_t *d
         ATOM_TRY(run_plan(&t, single, true, &c));
         wrong = harness_compare(t.g, &a, &c, text);
     }
+    if (!wrong && t.clip) { /* master, m and v on the device, and AdamW */
+        single->update_on_device = true;
+        ATOM_TRY(run_plan(&t, single, true, &d));
+        wrong = harness_compare(t.g, &a, &d, text);
+    }
 fail:
     if (st != ATOM_OK || wrong)
         fprintf(stderr, "FAILED --first %llu --seeds 1 (%s, %s, %s, C=%u, %u sub-models): %s\n",
@@ -124,6 +129,7 @@ fail:
     harness_free(&a);
     harness_free(&b);
     harness_free(&c);
+    harness_free(&d);
     part_plan_close(&plan);
     part_plan_close(&resident);
     part_plan_close(&single);

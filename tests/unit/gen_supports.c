@@ -44,6 +44,8 @@ static void test_lacks(void **state)
     check(g, (table = all, table.fwd[ATOM_OP_swiglu] = NULL, table), "op swiglu");
     check(g, (table = all, table.can = KRN_CAN_NO_PLACES, table), "attention with fewer key heads");
     check(g, (table = all, table.can = KRN_CAN_GROUPED, table), "embed without positions");
+    check(g, (table = all, table.head_dim_max = 8, table), NULL);
+    check(g, (table = all, table.head_dim_max = 7, table), "with heads wider than 7");
     check(gpt2, (table = all, table.can = 0, table), NULL);
     graph_close(&g);
     graph_close(&gpt2);

@@ -154,6 +154,25 @@ static void reads_back_the_same_bits(void **state)
     graph_close(&g);
 }
 
+static void says_where_updates_run(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    part_plan *back = NULL;
+    graph *g = tiny_gpt2(3);
+    part_plan *plan = three(g);
+    plan->update_on_device = true;
+    assert_int_equal(part_plan_json(plan, &text), ATOM_OK);
+    assert_int_equal(part_plan_parse("plan.json", text, strlen(text), &back), ATOM_OK);
+    assert_true(back->update_on_device);
+    assert_int_equal(part_plan_check(back, g), ATOM_E_USAGE); /* three sub-models */
+    assert_non_null(strstr(atom_fail_message(), "updates on the device"));
+    atom_free(text);
+    part_plan_close(&back);
+    part_plan_close(&plan);
+    graph_close(&g);
+}
+
 static void reads_plans_strictly(void **state)
 {
     (void)state;
@@ -193,9 +212,8 @@ static void reads_plans_strictly(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(accepts_a_legal_plan),
-        cmocka_unit_test(finds_every_fault),
-        cmocka_unit_test(reads_back_the_same_bits),
+        cmocka_unit_test(accepts_a_legal_plan),     cmocka_unit_test(finds_every_fault),
+        cmocka_unit_test(reads_back_the_same_bits), cmocka_unit_test(says_where_updates_run),
         cmocka_unit_test(reads_plans_strictly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
