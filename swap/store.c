@@ -78,7 +78,12 @@ static atom_status block_move(store *s, bool write, uint64_t offset)
 
 static atom_status sync_file(store *s)
 {
-    return fdatasync(s->fd) ? atom_fail_errno(errno, "%s: fdatasync", s->path) : ATOM_OK;
+    if (fdatasync(s->fd) == 0)
+        return ATOM_OK;
+    return atom_fail_errno(errno,
+                           "%s: the disk failed to make what was written durable; put the store on "
+                           "another disk and resume from the last checkpoint",
+                           s->path);
 }
 
 /* The kernel ends the queues of a killed process a moment after the process, and they hold its
@@ -131,13 +136,17 @@ static uint64_t whole_bytes(const store *s)
     return STORE_DATA_AT + s->bytes + STORE_ALIGN;
 }
 
-static atom_status check_whole(const store *s)
+static atom_status check_whole(store *s)
 {
     struct stat info;
     if (fstat(s->fd, &info))
         return atom_fail_errno(errno, "%s", s->path);
-    if ((uint64_t)info.st_size >= whole_bytes(s))
+    if ((uint64_t)info.st_size >= whole_bytes(s)) {
+        struct stat named;
+        s->lost |=
+            stat(s->path, &named) || named.st_ino != info.st_ino || named.st_dev != info.st_dev;
         return ATOM_OK;
+    }
     return atom_fail(
         ATOM_E_RUNTIME,
         "%s: the file is too short; it was cut while it was in use; remove it and resume "
@@ -181,6 +190,11 @@ static atom_status head_write(store *s)
 static atom_status head_read(store *s)
 {
     head h;
+    struct stat info;
+    if (fstat(s->fd, &info) == 0 && info.st_size < STORE_DATA_AT)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: not a store of atom, too short; it was left alone; name another place", s->path);
     atom_status st = block_move(s, false, HEAD_AT);
     if (st != ATOM_OK)
         return st;
@@ -319,7 +333,8 @@ static atom_status open_or_make(store *s, bool create)
 {
     bool missing = false;
     atom_status st = open_file(s, s->path, 0, &missing);
-    if (missing && create)
+    s->made = missing && create;
+    if (s->made)
         return make_file(s);
     if (st == ATOM_OK)
         st = head_read(s);
@@ -378,7 +393,9 @@ store_facts store_about(const store *s)
                          .direct = s->direct,
                          .registered = s->registered,
                          .bytes = s->bytes,
-                         .committed = s->committed};
+                         .committed = s->committed,
+                         .made = s->made,
+                         .lost = s->lost};
 }
 
 const char *store_kind_name(store_kind kind)

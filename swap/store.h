@@ -77,6 +77,9 @@ typedef struct store_facts {
     bool registered;    /* the ring is known to the kernel */
     uint64_t bytes;     /* of the data area */
     uint64_t committed; /* step; 0: none yet */
+    bool made;          /* there was no such file: open made it */
+    bool lost;          /* seen at a commit: the name is gone or is another file's now; what is open
+                           goes on, but nobody will find it again */
 } store_facts;
 
 /* ATOM_E_RESOURCE with the bytes missing when the disk has no room for config->bytes. */

@@ -13,7 +13,7 @@ struct store {
     char *path;
     int fd;
     const store_engine *engine;
-    bool direct, registered;
+    bool direct, registered, made, lost;
     uint32_t depth, chunk_bytes;
     void *ring;
     uint64_t ring_bytes;

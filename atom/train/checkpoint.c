@@ -344,17 +344,24 @@ atom_status train_disk_state_write(const char *output_dir, uint32_t generation,
     return st;
 }
 
-atom_status train_disk_state_read(const char *output_dir, uint32_t generation, int64_t step,
-                                  train_state *state)
+atom_status train_disk_state_find(const char *output_dir, uint32_t generation, train_state *state)
 {
     char *name = disk_state_name(generation);
     char *path = name ? atom_path_join(output_dir, name) : NULL;
     atom_status st = path ? train_state_read(path, state) : atom_fail_memory("a file name", 32);
-    if (st == ATOM_OK && state->step != step)
-        st = atom_fail(ATOM_E_FORMAT, "%s: says step %lld, the store stands at %lld", path,
-                       (long long)state->step, (long long)step);
     atom_free(name);
     atom_free(path);
+    return st;
+}
+
+atom_status train_disk_state_read(const char *output_dir, uint32_t generation, int64_t step,
+                                  train_state *state)
+{
+    atom_status st = train_disk_state_find(output_dir, generation, state);
+    if (st == ATOM_OK && state->step != step)
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s/optimizer-%u.json: says step %lld, the store stands at %lld", output_dir,
+                       generation, (long long)state->step, (long long)step);
     return st;
 }
 

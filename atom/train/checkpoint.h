@@ -59,6 +59,8 @@ ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **pat
  * before the step is committed there, so that the committed one is always described. */
 ATOM_MUST atom_status train_disk_state_write(const char *output_dir, uint32_t generation,
                                              const train_state *state);
+ATOM_MUST atom_status train_disk_state_find(const char *output_dir, uint32_t generation,
+                                            train_state *state); /* whatever its step */
 ATOM_MUST atom_status train_disk_state_read(const char *output_dir, uint32_t generation,
                                             int64_t step, train_state *state);
 

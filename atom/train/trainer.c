@@ -232,7 +232,9 @@ static atom_status run_steps(trainer *t)
             evaluated = step;
         }
         bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
-        if (stop || step == c->max_steps || (c->save_steps > 0 && step % c->save_steps == 0)) {
+        bool lost = trainer_disk_lost(t);
+        if (stop || lost || step == c->max_steps ||
+            (c->save_steps > 0 && step % c->save_steps == 0)) {
             if (step == c->max_steps && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
             if (!t->hooks.save_nothing)

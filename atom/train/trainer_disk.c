@@ -39,6 +39,26 @@ static bool resumes_automatically(const trainer *t)
     return resume && strcmp(resume, "auto") == 0;
 }
 
+/* A generation was described, but the store knows of no step: its file was removed. */
+static void note_missing(const trainer *t, int64_t saved)
+{
+    int64_t newest = 0;
+    if (!t->engine->disk || !resumes_automatically(t) ||
+        !swap_disk_about(t->engine->disk).store.made)
+        return;
+    for (uint32_t i = 0; i < SWAP_GENERATIONS; i++) {
+        train_state s;
+        if (train_disk_state_find(trainer_store_dir(t), i, &s) == ATOM_OK && s.step > newest)
+            newest = s.step;
+    }
+    if (newest > saved)
+        trainer_note(t,
+                     "the optimizer's state of about step %" PRId64
+                     " is gone: %s/optimizer.store was "
+                     "removed; going on from step %" PRId64,
+                     newest, trainer_store_dir(t), saved);
+}
+
 bool trainer_disk_resume(trainer *t, const char *checkpoint)
 {
     train_state stored, saved = {0};
@@ -51,8 +71,10 @@ bool trainer_disk_resume(trainer *t, const char *checkpoint)
     if (newer && path && train_state_read(path, &saved) == ATOM_OK)
         newer = (int64_t)committed > saved.step;
     atom_free(path);
-    if (!newer)
+    if (!newer) {
+        note_missing(t, saved.step);
         return false;
+    }
     if (train_disk_state_read(trainer_store_dir(t), facts.generation, (int64_t)committed,
                               &stored) != ATOM_OK) {
         trainer_note(t, "the optimizer's state on disk is not used: %s", atom_fail_message());
@@ -76,6 +98,19 @@ atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets)
     return train_disk_state_write(trainer_store_dir(t), swap_disk_about(t->engine->disk).next, &s);
 }
 
+bool trainer_disk_lost(trainer *t)
+{
+    if (!t->engine->disk || t->store_lost || !swap_disk_about(t->engine->disk).store.lost)
+        return false;
+    t->store_lost = true;
+    trainer_note(
+        t,
+        "%s/optimizer.store was removed or replaced while it was in use; this run goes on "
+        "without its name, and saves a checkpoint now, because only that can be resumed from",
+        trainer_store_dir(t));
+    return true;
+}
+
 void trainer_disk_done(const trainer *t)
 {
     for (int i = 0; i < SWAP_GENERATIONS; i++) {
@@ -84,6 +119,8 @@ void trainer_disk_done(const trainer *t)
             (void)unlink(path);
         atom_free(path);
     }
+    if (swap_disk_about(t->engine->disk).store.lost)
+        return; /* what has the name now is not ours */
     trainer_store_remove(t);
     trainer_note(t, "the state on disk was removed; the last checkpoint holds it");
 }

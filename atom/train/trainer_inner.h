@@ -37,6 +37,7 @@ struct trainer {
     size_t steps_n, steps_room;
     train_summary summary;
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
+    bool store_lost;            /* somebody took the state's file away, and it was said */
 };
 
 /* One line for people, through the hook. */
@@ -63,6 +64,9 @@ void trainer_store_remove(const trainer *t);
 bool trainer_disk_resume(trainer *t, const char *checkpoint);
 /* train_engine_config.before_commit; ctx is the trainer. */
 ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t targets);
+/* True once, with a note, when somebody took the state's file away under the run: what is open goes
+ * on, but only a checkpoint can be resumed from. */
+bool trainer_disk_lost(trainer *t);
 /* The last checkpoint holds everything: gives the disk's space back. */
 void trainer_disk_done(const trainer *t);
 /* Says where the state is and what that costs the disk. */

@@ -2,7 +2,10 @@
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import tool
@@ -10,6 +13,7 @@ from test_train import CONFIG, SHAPE, TrainCase
 
 KILLS = int(os.environ.get("ATOM_TEST_KILLS", "16"))
 DISK = ["--optimizer-state", "disk"]
+CONSTANT = ["--lr-scheduler-type", "constant"]  # for runs that end elsewhere than they thought
 
 
 class Disk(TrainCase):
@@ -134,6 +138,56 @@ class Disk(TrainCase):
         self.assertEqual(result.code, 4, str(result))
         self.assertFalse(os.path.exists(self.path("run", "optimizer.store")))
 
+    def train_until(self, out, step, *more):
+        """A run that has done `step` steps and goes on."""
+        process = self.start_atom(*self.args(out, *DISK, *CONSTANT, *more, steps=1000000))
+        deadline = time.monotonic() + 60
+        while self.last_step(out) < step and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return process
+
+    def stopped(self, process, code=128 + signal.SIGTERM):
+        """What it says when it is asked to stop."""
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, code, err)
+        return err
+
+    def test_a_removed_store_costs_nothing(self):
+        """Under a run that goes on; and between two runs, where a checkpoint is older."""
+        process = self.train_until("run", 2)
+        os.unlink(self.path("run", "optimizer.store"))
+        at = self.last_step("run")
+        deadline = time.monotonic() + 60
+        while not any(d.startswith("checkpoint-") for d in os.listdir(self.path("run"))) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertIn("removed or replaced", self.stopped(process))
+        self.assertGreaterEqual(self.last_step("run"), at)
+        self.train("run", *DISK, *CONSTANT, "--resume-from-checkpoint", "auto", steps=self.last_step("run") + 3)
+        self.train("whole", *CONSTANT, steps=self.last_step("run"))
+        self.assertEqual(self.weights("run", self.last_step("run")), self.weights("whole", self.last_step("run")))
+
+    def test_a_store_that_went_between_two_runs(self):
+        process = self.train_until("run", 6, "--save-steps", 2)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        os.unlink(self.path("run", "optimizer.store"))
+        steps = self.last_step("run") + 3
+        result = self.ok(*self.args("run", *DISK, *CONSTANT, "--resume-from-checkpoint", "auto", steps=steps))
+        self.assertIn("optimizer.store was removed; going on from step", result.err)
+        self.train("whole", *CONSTANT, steps=steps)
+        self.assertEqual(self.weights("run", steps), self.weights("whole", steps))
+
+    def test_a_foreign_file_put_in_its_place_is_left_alone(self):
+        process = self.train_until("run", 2)
+        os.replace(self.write("diary", b"my diary"), self.path("run", "optimizer.store"))
+        deadline = time.monotonic() + 60
+        while not any(d.startswith("checkpoint-") for d in os.listdir(self.path("run"))) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertIn("removed or replaced", self.stopped(process))
+        self.assertEqual(self.read("run", "optimizer.store"), b"my diary")
+        self.fails(3, *self.args("run", *DISK, "--resume-from-checkpoint", "auto"), says=["not a store"])
+
     def test_a_cut_store_ends_the_run_with_one_line(self):
         process = self.start_atom(*self.args("run", *DISK, steps=1000000))
         deadline = time.monotonic() + 60
@@ -143,6 +197,77 @@ class Disk(TrainCase):
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, err)
         self.assertIn("it was cut", err.splitlines()[-1])
+
+
+class Faults(TrainCase):
+    """A file system that fails at a given request of the store, mounted through FUSE."""
+
+    def mount(self, **fault):
+        os.makedirs(self.path("real"), exist_ok=True)
+        os.makedirs(self.path("mounted"), exist_ok=True)
+        server = subprocess.Popen([sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "faultfs.py"),
+                                   self.path("real"), self.path("mounted"), json.dumps(fault)], stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 10
+        while not os.path.ismount(self.path("mounted")) and server.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if not os.path.ismount(self.path("mounted")):
+            server.kill()
+            self.skipTest("no FUSE here: " + server.communicate()[1].strip())
+        self.addCleanup(self.unmount, server)
+        return server
+
+    def unmount(self, server):
+        if server.poll() is None:
+            subprocess.run(["fusermount3", "-u", "-z", self.path("mounted")], check=False, stderr=subprocess.DEVNULL)
+            server.communicate(timeout=30)
+
+    def fails_and_goes_on(self, code, says, *more, fault, store="auto", steps=12):
+        """The run ends with one line; from what it left, the next one comes to the bits of an undisturbed one."""
+        server = self.mount(name="optimizer.store", **fault)
+        self.fails(code, *self.args("run", *DISK, "--store-dir", self.path("mounted"), "--store", store, *more, steps=steps),
+                   says=["optimizer.store", *says])
+        self.unmount(server)
+        done = self.last_step("run")
+        self.assertGreater(done, 0, "failed before it trained")
+        again = self.ok(*self.args("run", *DISK, "--store-dir", self.path("real"), "--resume-from-checkpoint", "auto", *more,
+                                   steps=steps))
+        self.assertIn("resumed from the optimizer's state on disk", again.err)
+        self.train("whole", *more, steps=steps)
+        self.assertEqual(self.weights("run", steps), self.weights("whole", steps))
+        self.assertEqual(self.losses("run"), self.losses("whole"))
+
+    def test_a_disk_that_fills_up(self):
+        self.fails_and_goes_on(4, ["no room"], fault={"op": "write", "synced": 8, "after": 3, "errno": "ENOSPC"})
+
+    def test_a_disk_that_fails_to_write(self):
+        self.fails_and_goes_on(1, ["failed to write"], fault={"op": "write", "synced": 8, "after": 3, "errno": "EIO"})
+
+    def test_a_disk_that_fails_to_read(self):
+        self.fails_and_goes_on(1, ["failed to read"], fault={"op": "read", "synced": 8, "after": 3, "errno": "EIO"})
+
+    def test_a_disk_that_fails_to_keep(self):
+        self.fails_and_goes_on(1, ["durable"], fault={"op": "fsync", "synced": 9, "after": 0, "errno": "EIO"})
+
+    def test_power_that_goes_at_any_write(self):
+        """Torn writes: of what was not yet made durable, any sectors may be old."""
+        pick = random.Random(11)
+        for store in ("auto", "libaio", "threads"):
+            with self.subTest(store=store):
+                for name in ("real", "run", "whole"):
+                    shutil.rmtree(self.path(name), ignore_errors=True)
+                op, after = pick.choice([("write", pick.randint(0, 10)), ("fsync", 0)])
+                fault = {"op": op, "synced": pick.randint(6, 18), "after": after, "cut": pick.randint(1, 9999)}
+                self.fails_and_goes_on(1, ["failed to"], fault=fault, store=store)
+
+    def test_a_full_disk_for_checkpoints(self):
+        """The checkpoint cannot be written; the state on disk is as good."""
+        server = self.mount(name="model.safetensors*", op="write", synced=0, after=0, errno="ENOSPC")
+        self.fails(4, *self.args(self.path("mounted", "run"), *DISK, *CONSTANT, "--store-dir", self.dir, steps=5), says=["model.safetensors"])
+        self.unmount(server)
+        self.train(self.path("real", "run"), *DISK, *CONSTANT, "--store-dir", self.dir, "--resume-from-checkpoint",
+                   "auto", steps=7)
+        self.train("whole", *CONSTANT, steps=7)
+        self.assertEqual(self.weights(self.path("real", "run"), 7), self.weights("whole", 7))
 
 
 if __name__ == "__main__":

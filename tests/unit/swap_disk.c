@@ -3,7 +3,9 @@
 #include "swap/disk.h"
 
 #include "atom/base/mem.h"
+#include "swap/store_engine.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,12 +38,74 @@ static int clean(void **state)
     return unlink(path);
 }
 
-static swap_disk *disk_open(uint64_t run, atom_status expected)
+/* An engine whose power goes at the n-th write: of that one some sectors get there, of what comes
+ * later nothing. */
+static struct {
+    uint64_t seed, writes_left;
+    bool dead;
+} power;
+
+static uint32_t draw(uint32_t n)
+{
+    power.seed = power.seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(power.seed >> 33) % n;
+}
+
+/* What a torn request leaves: each of its sectors is new, or as it was. */
+static void tear(store_queue *q, store_io *io)
+{
+    enum { SECTOR = 512 };
+    char *old = atom_pages_take(io->bytes);
+    store_io back = *io, *done;
+    uint32_t n = 0;
+    back.buffer = old;
+    back.write = false;
+    store_engine_threads.submit(q, &back);
+    assert_int_equal(store_engine_threads.reap(q, &done, 1, &n), ATOM_OK);
+    assert_int_equal(back.result, io->bytes);
+    for (uint32_t at = 0; at < io->bytes; at += SECTOR) {
+        if (draw(2))
+            memcpy(old + at, io->buffer + at, SECTOR);
+    }
+    back.write = true;
+    store_engine_threads.submit(q, &back);
+    assert_int_equal(store_engine_threads.reap(q, &done, 1, &n), ATOM_OK);
+    atom_pages_give(old, io->bytes);
+}
+
+static void power_submit(store_queue *q, store_io *io)
+{
+    if (io->write && !power.dead && power.writes_left-- == 0) {
+        power.dead = true;
+        tear(q, io);
+    }
+    if (io->write && power.dead)
+        io->write = false; /* its bytes go nowhere; the result is made a failure */
+    store_engine_threads.submit(q, io);
+}
+
+static atom_status power_reap(store_queue *q, store_io **done, uint32_t max, uint32_t *n)
+{
+    atom_status st = store_engine_threads.reap(q, done, max, n);
+    for (uint32_t i = 0; st == ATOM_OK && i < *n; i++) {
+        if (power.dead)
+            done[i]->result = -EIO;
+    }
+    return st;
+}
+
+static swap_disk *disk_open_by(uint64_t run, const store_engine *engine, atom_status expected)
 {
     swap_disk *disk = NULL;
-    swap_disk_config config = {.path = path, .create = true, .run = run, .blocks = BLOCKS};
+    swap_disk_config config = {
+        .path = path, .create = true, .run = run, .blocks = BLOCKS, .engine = engine};
     assert_int_equal(swap_disk_open(&config, &disk), expected);
     return disk;
+}
+
+static swap_disk *disk_open(uint64_t run, atom_status expected)
+{
+    return disk_open_by(run, NULL, expected);
 }
 
 static float value(uint64_t step, int part, uint64_t i)
@@ -66,20 +130,27 @@ static void put_all(swap_disk *disk, uint64_t step)
 }
 
 /* As the tape does: all blocks of the next generation, then the commit. */
-static void step_to(swap_disk *disk, uint64_t step)
+static atom_status try_step(swap_disk *disk, uint64_t step)
 {
+    atom_status st = ATOM_OK;
     float *block = atom_pages_take(swap_block_bytes(BLOCKS, 0));
     assert_non_null(block);
-    for (uint64_t b = 0; b < swap_blocks_n(BLOCKS); b++) {
+    for (uint64_t b = 0; b < swap_blocks_n(BLOCKS) && st == ATOM_OK; b++) {
         uint64_t at = swap_block_offset(BLOCKS, b), bytes = swap_block_bytes(BLOCKS, b);
-        assert_int_equal(swap_disk_load(disk, at, block, bytes), ATOM_OK);
+        st = swap_disk_load(disk, at, block, bytes);
         for (int part = 0; part < SWAP_STATE_N; part++)
             fill(block + (uint64_t)part * swap_block_part(BLOCKS, b), step, part, b * EACH,
                  swap_block_elements(BLOCKS, b));
-        assert_int_equal(swap_disk_save(disk, at, block, bytes), ATOM_OK);
+        if (st == ATOM_OK)
+            st = swap_disk_save(disk, at, block, bytes);
     }
     atom_pages_give(block, swap_block_bytes(BLOCKS, 0));
-    assert_int_equal(swap_disk_commit(disk, step), ATOM_OK);
+    return st == ATOM_OK ? swap_disk_commit(disk, step) : st;
+}
+
+static void step_to(swap_disk *disk, uint64_t step)
+{
+    assert_int_equal(try_step(disk, step), ATOM_OK);
 }
 
 static void expect_all(swap_disk *disk, uint64_t step)
@@ -132,6 +203,32 @@ static void it_stands_where_it_was_committed(void **state)
     assert_null(disk_open(8, ATOM_E_FORMAT)); /* of another run */
 }
 
+/* At any write: what is found again is the last step that was committed, whole. */
+static void power_that_goes_leaves_a_whole_step(void **state)
+{
+    (void)state;
+    store_engine failing = store_engine_threads;
+    failing.submit = power_submit;
+    failing.reap = power_reap;
+    power.seed = 3;
+    for (uint64_t step = 0, round = 0; round < 40; round++) {
+        power.dead = false;
+        power.writes_left = UINT64_MAX;
+        swap_disk *disk = disk_open_by(7, &failing, ATOM_OK);
+        assert_int_equal(swap_disk_about(disk).step, step);
+        if (step > 0) {
+            expect_all(disk, step);
+        } else {
+            put_all(disk, 0);
+        }
+        power.writes_left = draw(30); /* a step is seven writes */
+        while (try_step(disk, step + 1) == ATOM_OK)
+            step++;
+        assert_true(power.dead);
+        swap_disk_close(&disk);
+    }
+}
+
 typedef struct reader {
     swap_snapshot *snapshot;
     uint64_t step;
@@ -181,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(pieces_cross_blocks, make, clean),
         cmocka_unit_test_setup_teardown(it_stands_where_it_was_committed, make, clean),
+        cmocka_unit_test_setup_teardown(power_that_goes_leaves_a_whole_step, make, clean),
         cmocka_unit_test_setup_teardown(a_snapshot_stays_as_it_was, make, clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,7 +216,7 @@ static void more_ranges_than_room(void **state)
     store_close(&s);
 }
 
-static void one_failure(rig *r, int code, atom_status want, const char *word)
+static void one_failure(rig *r, bool read, int code, atom_status want, const char *word)
 {
     store *s = NULL;
     store_lane *lane = NULL;
@@ -226,7 +226,9 @@ static void one_failure(rig *r, int code, atom_status want, const char *word)
     uint64_t ticket = 0;
     assert_int_equal(store_open(&config, &s), ATOM_OK);
     assert_int_equal(store_lane_open(s, &lane), ATOM_OK);
-    assert_int_equal(store_write(lane, r->ring, 0, BYTES, &ticket), ATOM_OK);
+    assert_int_equal(read ? store_read(lane, r->ring, 0, BYTES, &ticket)
+                          : store_write(lane, r->ring, 0, BYTES, &ticket),
+                     ATOM_OK);
     assert_int_equal(store_wait(lane, ticket), want);
     assert_non_null(strstr(atom_fail_message(), word));
     assert_non_null(strstr(atom_fail_message(), r->path));
@@ -238,8 +240,11 @@ static void one_failure(rig *r, int code, atom_status want, const char *word)
 
 static void failures_are_told_apart(void **state)
 {
-    one_failure(*state, EIO, ATOM_E_RUNTIME, "failed to write");
-    one_failure(*state, ENOSPC, ATOM_E_RESOURCE, "no room");
+    one_failure(*state, false, EIO, ATOM_E_RUNTIME, "failed to write");
+    one_failure(*state, false, ENOSPC, ATOM_E_RESOURCE, "no room to write");
+    one_failure(*state, false, EDQUOT, ATOM_E_RESOURCE, "no room to write");
+    one_failure(*state, true, EIO, ATOM_E_RUNTIME, "failed to read");
+    one_failure(*state, true, ENODATA, ATOM_E_RUNTIME, "failed to read");
 }
 
 static void a_cut_file_is_noticed(void **state)
@@ -286,7 +291,8 @@ static void foreign_files_are_left_alone(void **state)
     assert_int_equal(stat(r->path, &info), 0);
     assert_int_equal(info.st_size, sizeof text);
     assert_int_equal(truncate(r->path, 100), 0);
-    assert_int_not_equal(try_open(r, true, 77, BYTES), ATOM_OK);
+    assert_int_equal(try_open(r, true, 77, BYTES), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "not a store"));
     assert_int_equal(unlink(r->path), 0);
     assert_int_equal(try_open(r, true, 77, BYTES), ATOM_OK);
     assert_int_equal(try_open(r, true, 78, BYTES), ATOM_E_FORMAT);
@@ -310,6 +316,25 @@ static void a_half_made_store_is_made_again(void **state)
     assert_false(atom_path_exists(made));
     assert_true(atom_path_exists(r->path));
     atom_free(made);
+}
+
+/* The name goes, or comes to be another file's, while the store is in use: told at a commit. */
+static void a_lost_name_is_noticed(void **state)
+{
+    rig *r = *state;
+    for (int again = 0; again < 2; again++) {
+        store *s = NULL;
+        store_config config = config_of(r, STORE_AUTO);
+        assert_int_equal(store_open(&config, &s), ATOM_OK);
+        assert_int_equal(store_commit(s, 1), ATOM_OK);
+        assert_false(store_about(s).lost);
+        assert_int_equal(unlink(r->path), 0);
+        if (again)
+            close(open(r->path, O_CREAT | O_WRONLY, 0600));
+        assert_int_equal(store_commit(s, 2), ATOM_OK);
+        assert_true(store_about(s).lost);
+        store_close(&s);
+    }
 }
 
 static void one_user_at_a_time(void **state)
@@ -421,6 +446,7 @@ int main(void)
                                        T(a_cut_file_is_noticed),
                                        T(foreign_files_are_left_alone),
                                        T(a_half_made_store_is_made_again),
+                                       T(a_lost_name_is_noticed),
                                        T(one_user_at_a_time),
                                        T(a_disk_that_is_too_small),
                                        T(commits_survive_torn_records),
