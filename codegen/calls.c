@@ -190,6 +190,10 @@ static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
     case ATOM_OP_classifier:
         memcpy(all, (int64_t[]){elements / width, width, w->dims[0]}, 3 * sizeof all[0]);
         break;
+    case ATOM_OP_lora:
+        memcpy(all, (int64_t[]){B * T, width, w->dims[1], w->dims[0], node->first},
+               5 * sizeof all[0]);
+        break;
     case ATOM_OP_attention:
     case ATOM_OP_rope:
         memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K}, 5 * sizeof all[0]);
@@ -252,7 +256,8 @@ static swap_call begin_call(const builder *b, int32_t index, int backward)
                       .eps = node->eps,
                       .p = node->p,
                       .rng = node->rng,
-                      .rope = node->rope};
+                      .rope = node->rope,
+                      .scale = node->scale};
     snprintf(call.name, sizeof call.name, "%.47s", node->name);
     node_dims(b->g, index, call.dim);
     return call;
@@ -262,11 +267,11 @@ static void put_params(const builder *b, swap_call *call, const graph_node *node
 {
     const atom_op_info *info = atom_op_get(node->op);
     for (int p = 0; p < info->params_max; p++) {
-        if (p >= node->n_params) {
+        int32_t id = p < node->n_params ? node->params[p] : GRAPH_NONE;
+        if (id == GRAPH_NONE || (gradients && b->g->params[id].frozen)) {
             put_none(call);
             continue;
         }
-        int32_t id = node->params[p];
         uint64_t each = gradients ? 4 : b->layout->wire_bytes_each;
         put(call, gradients ? param_grad_ref(b, id) : param_ref(b, id),
             b->g->params[id].elements * each);
@@ -330,17 +335,20 @@ static atom_status add_backward(builder *b, int32_t index)
 {
     const graph_node *node = &b->g->nodes[index];
     const atom_op_info *info = atom_op_get(node->op);
+    unsigned keeps = graph_node_keeps(b->g, index);
     bool terminal = info->flags & ATOM_OP_TERMINAL;
     swap_call call = begin_call(b, index, 1);
+    if (!graph_node_backward(b->g, index))
+        return ATOM_OK;
     for (int i = 0; i < info->ins; i++) {
-        if (info->keeps & (i == 0 ? ATOM_KEEP_IN0 : ATOM_KEEP_IN1))
+        if (keeps & (i == 0 ? ATOM_KEEP_IN0 : ATOM_KEEP_IN1))
             put_value(b, &call, node->in[i]);
         else
             put_none(&call);
     }
     put_params(b, &call, node, false);
     for (int o = 0; o < info->outs; o++) {
-        if (terminal || (info->keeps & ATOM_KEEP_OUT))
+        if (terminal || (keeps & ATOM_KEEP_OUT))
             put_value(b, &call, node->out[o]);
         else
             put_none(&call);
@@ -374,13 +382,14 @@ static void mark_needed(builder *b)
     for (int32_t i = b->first; i < b->last; i++) {
         const graph_node *node = &g->nodes[i];
         const atom_op_info *info = atom_op_get(node->op);
-        if (info->flags & ATOM_OP_LATE)
+        unsigned keeps = graph_node_keeps(g, i);
+        if ((info->flags & ATOM_OP_LATE) || !graph_node_backward(g, i))
             continue;
         for (int j = 0; j < info->ins; j++) {
-            if ((info->keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)) && made_here(b, node->in[j]))
+            if ((keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)) && made_here(b, node->in[j]))
                 b->kept_at[node->in[j]] = 0;
         }
-        if (info->keeps & ATOM_KEEP_OUT)
+        if (keeps & ATOM_KEEP_OUT)
             b->kept_at[node->out[0]] = 0;
         for (int s = 0; s < info->saved; s++)
             b->kept_at[node->saved[s]] = 0;
@@ -490,7 +499,7 @@ static void add_symbol(builder *b, swap_sub_model *out, int32_t param)
     s->dims[0] = p->dims[0];
     s->dims[1] = p->rank > 1 ? p->dims[1] : 0;
     s->slot_bytes = gen_slot_offset(b->layout, b->k, param);
-    s->grad_bytes = b->layout->grad_offset[param];
+    s->grad_bytes = p->frozen ? SWAP_NO_GRAD : b->layout->grad_offset[param];
     s->shared = p->shared;
 }
 

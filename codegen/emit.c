@@ -22,7 +22,7 @@ static void emit_declarations(FILE *f)
             "    int64_t dim[%d];\n"
             "    float eps, p;\n"
             "    uint32_t flags, rng;\n"
-            "    float rope[5];\n"
+            "    float rope[5], scale;\n"
             "} krn_args;\n"
             "typedef void (*krn_fn)(krn_ctx *, const krn_args *);\n"
             "typedef struct krn_table {\n"
@@ -64,8 +64,10 @@ static void emit_symbols(FILE *f, const swap_sub_model *s)
     for (uint32_t i = 0; i < s->n_symbols; i++) {
         const swap_symbol *y = &s->symbols[i];
         identifier(y->name, id);
-        fprintf(f, "    %s = %llu, d_%s = %llu, /* [%lld", id, (unsigned long long)y->slot_bytes,
-                id, (unsigned long long)y->grad_bytes, (long long)y->dims[0]);
+        fprintf(f, "    %s = %llu, ", id, (unsigned long long)y->slot_bytes);
+        if (y->grad_bytes != SWAP_NO_GRAD)
+            fprintf(f, "d_%s = %llu, ", id, (unsigned long long)y->grad_bytes);
+        fprintf(f, "/* [%lld", (long long)y->dims[0]);
         if (y->dims[1])
             fprintf(f, ", %lld", (long long)y->dims[1]);
         fprintf(f, "]%s */\n", y->shared ? ", shared: gradient in SHARED" : "");
@@ -132,6 +134,8 @@ static void emit_call(FILE *f, const swap_sub_model *s, const swap_call *c)
         fprintf(f, ", .rope = {%af, %af, %af, %af, %af}", (double)c->rope.theta,
                 (double)c->rope.factor, (double)c->rope.low, (double)c->rope.high,
                 (double)c->rope.original);
+    if (c->scale != 0)
+        fprintf(f, ", .scale = %af", (double)c->scale);
     fprintf(f, ", .rng = %u});\n", c->rng);
 }
 

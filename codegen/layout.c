@@ -19,8 +19,10 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 uint64_t gen_slot_offset(const gen_layout *layout, uint32_t k, int32_t param)
 {
     const gen_visit *v = &layout->visits[k];
+    const graph_param *p = &layout->g->params[param];
     if (param >= v->first_param && param < v->last_param)
-        return (layout->g->params[param].offset - v->own_offset) * layout->wire_bytes_each;
+        return p->frozen ? v->own_bytes + (p->offset - v->frozen_offset) * layout->wire_bytes_each
+                         : (p->offset - v->own_offset) * layout->wire_bytes_each;
     for (uint32_t e = 0; e < v->n_extras; e++) {
         if (v->extras[e].param == param)
             return v->extras[e].slot_offset;
@@ -89,6 +91,22 @@ static void boundary_fill(const graph *g, int32_t cut, gen_boundary *b)
     }
 }
 
+/* The extents of the owned parameters, trained and frozen: each follows on without a gap. */
+static void fill_extents(const gen_layout *layout, gen_visit *v)
+{
+    const graph *g = layout->g;
+    v->own_offset = g->trained_extent;
+    v->frozen_offset = g->param_extent;
+    for (int32_t p = v->first_param; p < v->last_param; p++) {
+        const graph_param *param = &g->params[p];
+        uint64_t *offset = param->frozen ? &v->frozen_offset : &v->own_offset;
+        uint64_t *bytes = param->frozen ? &v->frozen_bytes : &v->own_bytes;
+        *offset = param->offset < *offset ? param->offset : *offset;
+        *bytes = (param_end(param) - *offset) * layout->wire_bytes_each;
+        v->last_trained += !param->frozen;
+    }
+}
+
 static atom_status fill_visit(gen_layout *layout, uint32_t k)
 {
     const graph *g = layout->g;
@@ -104,12 +122,9 @@ static atom_status fill_visit(gen_layout *layout, uint32_t k)
     }
     if (v->first_param < 0) /* owns nothing: an empty range where the next one starts */
         v->first_param = v->last_param = k ? layout->visits[k - 1].last_param : 0;
-    if (v->last_param > v->first_param) {
-        v->own_offset = g->params[v->first_param].offset;
-        v->own_bytes =
-            (param_end(&g->params[v->last_param - 1]) - v->own_offset) * layout->wire_bytes_each;
-    }
-    v->slot_bytes = atom_align(v->own_bytes);
+    v->first_trained = v->last_trained = k ? layout->visits[k - 1].last_trained : 0;
+    fill_extents(layout, v);
+    v->slot_bytes = atom_align(v->own_bytes + v->frozen_bytes);
     boundary_fill(g, s->first_node, &v->x);
     boundary_fill(g, s->last_node, &v->y);
     return add_extras(layout, v, s);
@@ -122,6 +137,8 @@ static void place_grads(gen_layout *layout)
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         for (int32_t p = v->first_param; p < v->last_param; p++) {
+            if (g->params[p].frozen)
+                continue;
             uint64_t *total = g->params[p].shared ? &layout->shared_bytes : &v->grads.bytes;
             layout->grad_offset[p] = *total;
             *total += (param_end(&g->params[p]) - g->params[p].offset) * 4;
@@ -134,7 +151,7 @@ static void find_late(gen_layout *layout)
     const graph *g = layout->g;
     layout->late_node = -1;
     for (int32_t i = 0; i < (int32_t)g->n_nodes; i++) {
-        if (!(atom_op_get(g->nodes[i].op)->flags & ATOM_OP_LATE))
+        if (!(atom_op_get(g->nodes[i].op)->flags & ATOM_OP_LATE) || !graph_node_backward(g, i))
             continue;
         layout->late_node = i;
         layout->late.bytes = atom_align(graph_tensor_bytes(g, g->nodes[i].out[0]));
@@ -406,17 +423,18 @@ static atom_status place_host(gen_layout *layout)
     swap_host_layout *h = &layout->out->layout;
     gen_lowered *out = layout->out;
     h->extent = layout->g->param_extent;
+    h->trained = layout->g->trained_extent;
     if (layout->plan->disk) {
         /* first, where the slab is aligned as the disk wants it */
-        h->blocks = (swap_blocks){h->extent, layout->plan->block_elements};
+        h->blocks = (swap_blocks){h->trained, layout->plan->block_elements};
         h->ring_bytes = swap_block_bytes(h->blocks, 0) * layout->plan->ring_blocks;
         ATOM_TRY(region(out, SWAP_HOST, "optimizer ring", h->ring_bytes, &h->ring));
     }
     ATOM_TRY(region(out, SWAP_HOST, "wire copy", h->extent * layout->wire_bytes_each, &h->wire));
     if (!layout->plan->disk) {
-        ATOM_TRY(region(out, SWAP_HOST, "master weights", h->extent * 4, &h->master));
-        ATOM_TRY(region(out, SWAP_HOST, "Adam m", h->extent * 4, &h->m));
-        ATOM_TRY(region(out, SWAP_HOST, "Adam v", h->extent * 4, &h->v));
+        ATOM_TRY(region(out, SWAP_HOST, "master weights", h->trained * 4, &h->master));
+        ATOM_TRY(region(out, SWAP_HOST, "Adam m", h->trained * 4, &h->m));
+        ATOM_TRY(region(out, SWAP_HOST, "Adam v", h->trained * 4, &h->v));
     }
     ATOM_TRY(region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C, &h->tokens));
     ATOM_TRY(region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C, &h->losses));
@@ -426,8 +444,8 @@ static atom_status place_host(gen_layout *layout)
         for (uint32_t k = 0; k < layout->n; k++) {
             gen_visit *v = &layout->visits[k];
             uint64_t at = h->wire + v->own_offset * layout->wire_bytes_each;
-            v->slot = (swap_range){SWAP_HOST, at, v->own_bytes};
-            v->spill = v->slot;
+            v->slot = (swap_range){SWAP_HOST, at, v->own_bytes + v->frozen_bytes};
+            v->spill = (swap_range){SWAP_HOST, at, v->own_bytes};
         }
     }
     return ATOM_OK;
@@ -474,12 +492,13 @@ static atom_status fill_params(gen_layout *layout)
     layout->visits = atom_alloc(layout->n, sizeof *layout->visits);
     if (!out->params || !out->regions || !layout->grad_offset || !layout->visits)
         return atom_fail_memory("a memory layout", g->n_params * sizeof *out->params);
-    out->n_params = g->n_params;
     for (uint32_t p = 0; p < g->n_params; p++) {
-        out->params[p] = (swap_param){.offset = g->params[p].offset,
-                                      .elements = g->params[p].elements,
-                                      .norm_chunk = out->layout.norm_chunks,
-                                      .decay = g->params[p].decay};
+        if (g->params[p].frozen)
+            continue;
+        out->params[out->n_params++] = (swap_param){.offset = g->params[p].offset,
+                                                    .elements = g->params[p].elements,
+                                                    .norm_chunk = out->layout.norm_chunks,
+                                                    .decay = g->params[p].decay};
         out->layout.norm_chunks += krn_norm_chunks(g->params[p].elements);
     }
     return ATOM_OK;

@@ -48,12 +48,15 @@ typedef struct gen_extra {
 enum { GEN_EXTRAS_MAX = 4 };
 
 typedef struct gen_visit {
-    int32_t first_param, last_param; /* owned: [first, last) of the canonical order */
-    uint64_t own_offset;             /* element offset of the first owned parameter */
-    uint64_t own_bytes;              /* wire bytes of the owned extent */
+    int32_t first_param, last_param;     /* owned: [first, last) of the canonical order */
+    int32_t first_trained, last_trained; /* those of them that are trained, counted by themselves */
+    uint64_t own_offset;                 /* element offset of the first owned trained parameter */
+    uint64_t own_bytes;                  /* wire bytes of their extent */
+    uint64_t frozen_offset;              /* the same of the frozen ones; in the slot behind */
+    uint64_t frozen_bytes;
     uint32_t n_extras;
     gen_extra extras[GEN_EXTRAS_MAX];
-    uint64_t slot_bytes;            /* own and extras */
+    uint64_t slot_bytes;            /* own, frozen and extras */
     swap_range slot;                /* where its parameters are during a visit */
     swap_range grads;               /* f32 accumulators of owned, unshared parameters */
     swap_range spill;               /* rounded gradients, laid out like the owned extent */
@@ -71,7 +74,7 @@ typedef struct gen_layout {
     uint32_t C;
     uint32_t n; /* sub-models */
     gen_visit *visits;
-    uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED */
+    uint64_t *grad_offset; /* per parameter: bytes into GRAD or SHARED; frozen ones have none */
     uint64_t shared_bytes;
     swap_range shared, act, workspace, tokens, losses, norms;
     swap_range state; /* master, m, v on the device, where the plan updates there */

@@ -61,20 +61,30 @@ static swap_range wire_range(const gen_layout *layout, uint64_t element, uint64_
                         bytes};
 }
 
+/* What bytes [lo, hi) of the slot have of an extent that begins at byte `at` of it. */
+static atom_status fetch_part(writer *w, uint32_t k, uint64_t lo, uint64_t hi, uint64_t at,
+                              uint64_t first_element, uint64_t bytes)
+{
+    uint64_t slot = w->layout->visits[k].slot.offset;
+    lo = lo > at ? lo : at;
+    hi = hi < at + bytes ? hi : at + bytes;
+    if (lo >= hi)
+        return ATOM_OK;
+    swap_range src = wire_range(w->layout, first_element, hi - lo);
+    src.offset += lo - at;
+    return emit_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1,
+                     (swap_range){SWAP_DEVICE, slot + lo, hi - lo}, src);
+}
+
 /* Piece j of n of the fetch of sub-model k; the last piece brings the shared extras. */
 static atom_status fetch_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
 {
     const gen_visit *v = &w->layout->visits[k];
     atom_status st;
-    uint64_t step = atom_align((v->own_bytes + n - 1) / n);
-    uint64_t lo = step * j, hi = lo + step < v->own_bytes ? lo + step : v->own_bytes;
-    if (lo < hi) {
-        swap_range dst = {SWAP_DEVICE, v->slot.offset + lo, hi - lo};
-        swap_range src = wire_range(w->layout, v->own_offset, v->own_bytes);
-        src.offset += lo;
-        src.bytes = hi - lo;
-        ATOM_TRY(emit_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1, dst, src));
-    }
+    uint64_t all = v->own_bytes + v->frozen_bytes, step = atom_align((all + n - 1) / n);
+    uint64_t lo = step * j, hi = lo + step < all ? lo + step : all;
+    ATOM_TRY(fetch_part(w, k, lo, hi, 0, v->own_offset, v->own_bytes));
+    ATOM_TRY(fetch_part(w, k, lo, hi, v->own_bytes, v->frozen_offset, v->frozen_bytes));
     for (uint32_t e = 0; j + 1 == n && e < v->n_extras; e++) {
         const graph_param *p = &w->layout->g->params[v->extras[e].param];
         uint64_t bytes = p->elements * w->layout->wire_bytes_each;
@@ -218,7 +228,7 @@ static const gen_store *dx_store(const writer *w, uint32_t k)
 
 /* --- gradients leave ------------------------------------------------------------------------- */
 
-/* Partial sums of squares of parameters [first, last). */
+/* Partial sums of squares of trained parameters [first, last). */
 static swap_range norm_range(const writer *w, int32_t first, int32_t last, swap_space space)
 {
     const gen_lowered *out = w->layout->out;
@@ -229,17 +239,29 @@ static swap_range norm_range(const writer *w, int32_t first, int32_t last, swap_
     return (swap_range){space, base + from * 8, (past - from) * 8};
 }
 
-/* Rounds maximal runs of parameters whose accumulators follow each other. */
+/* The parameter from p on that is trained; v->last_param if there is none. */
+static int32_t next_trained(const graph *g, const gen_visit *v, int32_t p)
+{
+    while (p < v->last_param && g->params[p].frozen)
+        p++;
+    return p;
+}
+
+/* Rounds maximal runs of trained parameters whose accumulators follow each other. */
 static atom_status emit_rounds(writer *w, uint32_t k)
 {
     const graph *g = w->layout->g;
     const gen_visit *v = &w->layout->visits[k];
     uint32_t each = w->layout->wire_bytes_each;
-    for (int32_t a = v->first_param, b; a < v->last_param; a = b) {
-        bool shared = g->params[a].shared;
-        for (b = a + 1; b < v->last_param && g->params[b].shared == shared && !shared; b++)
-            ;
-        const graph_param *last = &g->params[b - 1];
+    int32_t from = v->first_trained, to;
+    for (int32_t a = next_trained(g, v, v->first_param), b; a < v->last_param; a = b, from = to) {
+        const graph_param *last = &g->params[a];
+        bool shared = last->shared;
+        b = next_trained(g, v, a + 1);
+        for (to = from + 1; b < v->last_param && g->params[b].shared == shared && !shared; to++) {
+            last = &g->params[b];
+            b = next_trained(g, v, b + 1);
+        }
         uint64_t elements = last->offset + last->elements - g->params[a].offset;
         uint64_t base = shared ? w->layout->shared.offset : v->grads.offset;
         swap_instr in = instr(SWAP_ROUND, DEV_COMPUTE, (int32_t)k, -1);
@@ -247,9 +269,9 @@ static atom_status emit_rounds(writer *w, uint32_t k)
         in.dst = (swap_range){v->spill.space,
                               v->spill.offset + (g->params[a].offset - v->own_offset) * each,
                               elements * each};
-        in.first_param = a;
-        in.last_param = b;
-        in.norms = norm_range(w, a, b, SWAP_DEVICE);
+        in.first_param = from;
+        in.last_param = to;
+        in.norms = norm_range(w, from, to, SWAP_DEVICE);
         swap_instr_writes(&in, in.src);
         swap_instr_writes(&in, in.dst);
         swap_instr_writes(&in, in.norms);
@@ -271,16 +293,16 @@ static void host_state_ranges(const writer *w, swap_instr *in, uint32_t k)
         swap_instr_writes(in, (swap_range){SWAP_HOST, at[s] + v->own_offset * 4, elements * 4});
 }
 
-/* Params that have elements in [first, last) of the canonical vector. */
-static void params_between(const graph *g, uint64_t first, uint64_t last, int32_t *from,
+/* Trained parameters that have elements in [first, last) of the canonical vector. */
+static void params_between(const gen_lowered *low, uint64_t first, uint64_t last, int32_t *from,
                            int32_t *to)
 {
+    const swap_param *params = low->params;
     *from = *to = 0;
-    while (*from < (int32_t)g->n_params &&
-           g->params[*from].offset + g->params[*from].elements <= first)
+    while (*from < (int32_t)low->n_params && params[*from].offset + params[*from].elements <= first)
         ++*from;
     *to = *from;
-    while (*to < (int32_t)g->n_params && g->params[*to].offset < last)
+    while (*to < (int32_t)low->n_params && params[*to].offset < last)
         ++*to;
 }
 
@@ -298,7 +320,7 @@ static atom_status emit_block(writer *w, uint64_t i)
     in.src = slot;
     in.first_element = i * h->blocks.each;
     in.last_element = in.first_element + swap_block_elements(h->blocks, i);
-    params_between(w->layout->g, in.first_element, in.last_element, &in.first_param,
+    params_between(w->layout->out, in.first_element, in.last_element, &in.first_param,
                    &in.last_param);
     swap_instr_writes(&in, slot);
     swap_instr_writes(
@@ -332,7 +354,7 @@ static atom_status emit_blocks(writer *w, uint64_t from)
 static atom_status emit_update(writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
-    if (v->first_param == v->last_param)
+    if (v->first_trained == v->last_trained)
         return ATOM_OK;
     if (w->layout->plan->disk) {
         /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
@@ -340,13 +362,13 @@ static atom_status emit_update(writer *w, uint32_t k)
         return emit_blocks(w, w->layout->plan->clip ? 0 : (v->own_offset + each - 1) / each);
     }
     swap_instr in = instr(SWAP_UPDATE, DEV_HOST, (int32_t)k, -1);
-    in.first_param = v->first_param;
-    in.last_param = v->last_param;
+    in.first_param = v->first_trained;
+    in.last_param = v->last_trained;
     in.first_element = v->own_offset;
     in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
     host_state_ranges(w, &in, k);
     if (!w->layout->plan->clip)
-        swap_instr_reads(&in, norm_range(w, v->first_param, v->last_param, SWAP_HOST));
+        swap_instr_reads(&in, norm_range(w, v->first_trained, v->last_trained, SWAP_HOST));
     return emit(w, &in);
 }
 
@@ -369,8 +391,8 @@ static atom_status emit_device_state(writer *w, bool updates)
     atom_status st = ATOM_OK;
     if (updates) {
         swap_instr in = instr(SWAP_UPDATE, DEV_COMPUTE, 0, -1);
-        in.first_param = v->first_param;
-        in.last_param = v->last_param;
+        in.first_param = v->first_trained;
+        in.last_param = v->last_trained;
         in.first_element = v->own_offset;
         in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
         in.src = w->layout->state;
@@ -442,15 +464,15 @@ static atom_status emit_gradients(writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     atom_status st;
-    if (v->first_param == v->last_param)
+    if (v->first_trained == v->last_trained)
         return ATOM_OK;
     ATOM_TRY(emit_rounds(w, k));
     if (!w->layout->plan->in_place && !w->layout->plan->update_on_device)
         ATOM_TRY(spill_begin(w, k));
     if (!w->layout->plan->clip) {
         ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
-                           norm_range(w, v->first_param, v->last_param, SWAP_HOST),
-                           norm_range(w, v->first_param, v->last_param, SWAP_DEVICE)));
+                           norm_range(w, v->first_trained, v->last_trained, SWAP_HOST),
+                           norm_range(w, v->first_trained, v->last_trained, SWAP_DEVICE)));
         ATOM_TRY(emit_update(w, k));
     }
 fail:

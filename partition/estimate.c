@@ -18,7 +18,7 @@ static double max_f64(double a, double b)
 uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
 {
     uint64_t wire = atom_dtype_bytes(m->g->dtype);
-    uint64_t state = m->disk ? m->block_elements * m->ring_blocks : m->extent_elements;
+    uint64_t state = m->disk ? m->block_elements * m->ring_blocks : m->trained_elements;
     return m->extent_elements * wire + state * 12 + m->micro_batch_bytes * micro_batches +
            m->norm_bytes;
 }
@@ -188,7 +188,7 @@ static double core_seconds(const part_device *d, const clocks *c)
 static part_bound bound_of(const part_model *m, const clocks *c, double step)
 {
     const part_device *d = &m->profile->device;
-    double elements = (double)m->extent_elements;
+    double elements = (double)m->trained_elements;
     bool disk = m->disk && part_disk_seconds(d, elements) > elements / d->adamw_params_per_second;
     double link = max_f64(c->h2d_busy, c->d2h_busy);
     if (c->compute_busy >= 0.95 * step)
@@ -204,8 +204,8 @@ static part_bound bound_of(const part_model *m, const clocks *c, double step)
 static void update_there(const part_model *m, part_verdict *v, const clocks *c)
 {
     const part_device *d = &m->profile->device;
-    double state = 3.0 * 4 * (double)m->extent_elements;
-    double bytes = 2 * state + 4.0 * (double)m->extent_elements;
+    double state = 3.0 * 4 * (double)m->trained_elements;
+    double bytes = 2 * state + 4.0 * (double)m->trained_elements;
     double seconds = d->device_bytes_per_second > 0 ? bytes / d->device_bytes_per_second : 0;
     v->device_peak_bytes += (uint64_t)state;
     v->compute_seconds = c->compute_busy + seconds;

@@ -12,7 +12,7 @@
 
 /* What a node adds to a range, whatever the range. */
 typedef struct part_node_facts {
-    uint64_t own_bytes, grad_bytes, own_elements;
+    uint64_t own_bytes, frozen_bytes, grad_bytes, own_elements;
     int64_t fwd_ps, bwd_ps;
     uint32_t kept_first, kept_last; /* of part_model.kept */
     int32_t
@@ -55,13 +55,18 @@ static void fill_params(part_model *m)
         const graph_param *param = &g->params[p];
         part_node_facts *n = &m->nodes[param->first_node];
         uint64_t extent = param_extent(param);
+        m->extent_elements += extent;
+        if (param->frozen) {
+            n->frozen_bytes += extent * wire;
+            continue;
+        }
         n->own_bytes += extent * wire;
         n->own_elements += extent;
         if (param->shared)
             m->shared_bytes += extent * 4;
         else
             n->grad_bytes += extent * 4;
-        m->extent_elements += extent;
+        m->trained_elements += extent;
         m->norm_bytes += (param->elements + 65535) / 65536 * 8; /* one f64 per chunk (kernels.h) */
     }
 }
@@ -89,7 +94,7 @@ static void fill_nodes(part_model *m)
             m->workspace_bytes = m->profile->nodes[i].workspace_bytes;
         for (int p = 0; p < node->n_params; p++)
             n->prev_use[p] = use_before(g, node->params[p], (int32_t)i);
-        if (atom_op_get(node->op)->flags & ATOM_OP_LATE)
+        if ((atom_op_get(node->op)->flags & ATOM_OP_LATE) && graph_node_backward(g, (int32_t)i))
             m->late_bytes = tensor_bytes(g, node->out[0]);
     }
     uint64_t tokens = (uint64_t)(g->micro_batch * g->sequence) * 4;
@@ -105,7 +110,7 @@ static int32_t first_reader(const graph *g, int32_t tensor, int32_t producer)
 {
     const graph_node *made = &g->nodes[producer];
     const atom_op_info *info = atom_op_get(made->op);
-    if (!(info->flags & ATOM_OP_LATE)) {
+    if (!(info->flags & ATOM_OP_LATE) && graph_node_backward(g, producer)) {
         for (int s = 0; s < info->saved; s++)
             if (made->saved[s] == tensor)
                 return producer;
@@ -117,7 +122,8 @@ static int32_t first_reader(const graph *g, int32_t tensor, int32_t producer)
         if (info->flags & ATOM_OP_LATE)
             continue;
         for (int j = 0; j < info->ins; j++)
-            if (g->nodes[i].in[j] == tensor && (info->keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)))
+            if (g->nodes[i].in[j] == tensor &&
+                (graph_node_keeps(g, i) & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0)))
                 return i;
     }
     return GRAPH_NONE;
@@ -273,13 +279,14 @@ static void mark_needed(const part_model *m, int32_t last, uint8_t *needed)
     for (int32_t i = last; i-- > 0;) {
         const graph_node *node = &g->nodes[i];
         const atom_op_info *info = atom_op_get(node->op);
-        bool late = info->flags & ATOM_OP_LATE;
+        unsigned keeps = graph_node_keeps(g, i);
+        bool late = (info->flags & ATOM_OP_LATE) || !graph_node_backward(g, i);
         bool terminal = info->flags & ATOM_OP_TERMINAL;
-        if (!late && !terminal && (info->saved || (info->keeps & ATOM_KEEP_OUT)))
+        if (!late && !terminal && (info->saved || (keeps & ATOM_KEEP_OUT)))
             needed[i] = 1;
         for (int j = 0; j < info->ins; j++) {
             int32_t producer = g->tensors[node->in[j]].producer;
-            bool kept = !late && (info->keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0));
+            bool kept = !late && (keeps & (j ? ATOM_KEEP_IN1 : ATOM_KEEP_IN0));
             if (producer >= 0 && (kept || (needed[i] && !terminal)))
                 needed[producer] = 1;
         }
@@ -351,19 +358,12 @@ fail:
  * memory: one that arrives, one at work, one that leaves, and as many for where they are uneven. */
 void part_model_use_disk(part_model *m)
 {
-    enum {
-        BLOCKS = 64,
-        ALIGN = 4096,
-        SMALLEST = 4096,
-        LARGEST = 1 << 20,
-        RING = 6,
-        SECTOR = 1024
-    };
-    uint64_t each = (m->extent_elements / BLOCKS + ALIGN - 1) / ALIGN * ALIGN;
-    uint64_t all = (m->extent_elements + SECTOR - 1) / SECTOR * SECTOR;
+    enum { BLOCKS = 64, ALIGN = 4096, SMALLEST = 4096, LARGEST = 1 << 20, RING = 6, SECTOR = 1024 };
+    uint64_t each = (m->trained_elements / BLOCKS + ALIGN - 1) / ALIGN * ALIGN;
+    uint64_t all = (m->trained_elements + SECTOR - 1) / SECTOR * SECTOR;
     each = each < SMALLEST ? SMALLEST : each > LARGEST ? LARGEST : each;
     m->block_elements = each < all ? each : all;
-    uint64_t blocks = (m->extent_elements + m->block_elements - 1) / m->block_elements;
+    uint64_t blocks = (m->trained_elements + m->block_elements - 1) / m->block_elements;
     m->ring_blocks = blocks < 2 ? 2 : blocks > RING ? RING : (uint32_t)blocks;
     m->disk = true;
 }
@@ -398,7 +398,7 @@ void part_range_extend(const part_model *m, part_range *r)
     const part_node_facts *n = &m->nodes[r->last];
     const graph_node *node = &g->nodes[r->last];
     r->own_bytes += n->own_bytes;
-    r->slot_bytes += n->own_bytes;
+    r->slot_bytes += n->own_bytes + n->frozen_bytes;
     r->grad_bytes += n->grad_bytes;
     r->own_elements += n->own_elements;
     r->fwd_ps += n->fwd_ps;

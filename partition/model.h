@@ -19,11 +19,11 @@ enum { PART_RMQ_LEVELS = 21 };
 /* Facts of nodes [first, last), for one micro-batch. */
 typedef struct part_range {
     int32_t first, last;
-    uint64_t slot_bytes;       /* wire parameters: owned ones and borrowed shared ones */
-    uint64_t own_bytes;        /* wire parameters it owns (first use here): what it spills */
-    uint64_t grad_bytes;       /* fp32 accumulators of owned, unshared parameters */
-    uint64_t kept_bytes;       /* what its backward reads of its forward */
-    uint64_t scratch_bytes;    /* most transient bytes alive at once */
+    uint64_t slot_bytes;    /* wire parameters: owned ones and borrowed shared ones */
+    uint64_t own_bytes;     /* trained wire parameters it owns (first use here): what it spills */
+    uint64_t grad_bytes;    /* fp32 accumulators of owned, unshared parameters */
+    uint64_t kept_bytes;    /* what its backward reads of its forward */
+    uint64_t scratch_bytes; /* most transient bytes alive at once */
     uint64_t x_bytes, y_bytes; /* boundaries in front and behind */
     uint64_t own_elements;
     int64_t fwd_ps;   /* forward */
@@ -46,8 +46,9 @@ typedef struct part_model {
     int32_t *skips;           /* nodes that backward of [.., i) needs not repeat, by i */
     uint32_t *skip_at;        /* n_nodes + 2 */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
-    uint64_t extent_elements;
-    bool disk; /* plans keep the optimizer's state on disk, in blocks through a ring */
+    uint64_t extent_elements,
+        trained_elements; /* of the canonical vector; of the optimizer's state */
+    bool disk;            /* plans keep the optimizer's state on disk, in blocks through a ring */
     uint32_t ring_blocks;
     uint64_t block_elements;
 } part_model;

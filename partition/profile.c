@@ -191,7 +191,8 @@ static double bytes_moved(const graph *g, int32_t node, bool backward)
     if (!backward)
         return bytes + acts;
     for (int i = 0; i < n->n_params; i++)
-        bytes += 8.0 * (double)g->params[n->params[i]].elements;
+        bytes +=
+            g->params[n->params[i]].frozen ? 0 : 8.0 * (double)g->params[n->params[i]].elements;
     return bytes + 2 * acts;
 }
 
@@ -233,7 +234,12 @@ static double model_seconds(const graph *g, const part_device *device, int32_t n
     double rate = is_matmul(n->op) || device->flops_fp32 <= 0 ? matmul : device->flops_fp32;
     double compute = graph_node_flops(g, node, backward) / rate;
     double memory = bytes_touched(g, node, backward) / device->device_bytes_per_second;
-    double launches = backward && n->n_params > 0 ? 2 : 1; /* dX and dW are kernels of their own */
+    bool trains = false;
+    for (int i = 0; i < n->n_params; i++)
+        trains |= !g->params[n->params[i]].frozen;
+    double launches = backward && trains ? 2 : 1; /* dX and dW are kernels of their own */
+    if (backward && !graph_node_backward(g, node))
+        return 0;
     return (compute > memory ? compute : memory) + launches * device->launch_seconds;
 }
 

@@ -41,8 +41,12 @@ void swap_program_close(swap_program **program)
 static void run_call(krn_ctx *cx, const krn_table *table, const swap_call *call,
                      const swap_bases *bases)
 {
-    krn_args args = {
-        .eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng, .rope = call->rope};
+    krn_args args = {.eps = call->eps,
+                     .p = call->p,
+                     .flags = call->flags,
+                     .rng = call->rng,
+                     .rope = call->rope,
+                     .scale = call->scale};
     for (int b = 0; b < call->n_buf; b++) {
         swap_ref ref = call->buf[b];
         if (ref.base != SWAP_BASE_NONE)

@@ -51,6 +51,7 @@ typedef struct swap_call {
     float eps, p;
     uint32_t flags, rng;
     atom_rope rope;
+    float scale;
 } swap_call;
 
 typedef enum swap_list {
@@ -73,9 +74,10 @@ typedef struct swap_symbol {
     char name[64];
     int64_t dims[2];     /* dims[1] is 0 for vectors */
     uint64_t slot_bytes; /* offset relative to PARAM */
-    uint64_t grad_bytes; /* offset relative to GRAD, or to SHARED if shared */
+    uint64_t grad_bytes; /* offset relative to GRAD, or to SHARED if shared; SWAP_NO_GRAD */
     uint8_t shared;
 } swap_symbol;
+#define SWAP_NO_GRAD UINT64_MAX
 
 typedef struct swap_sub_model {
     int32_t first_node, last_node; /* [first, last) */

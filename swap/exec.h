@@ -14,23 +14,25 @@
 #include "swap/disk.h"
 #include "swap/tape.h"
 
-/* One parameter, in canonical order. Offsets in elements of the canonical vector. */
+/* One parameter that is trained, in canonical order. Offsets in elements of the canonical vector.
+ */
 typedef struct swap_param {
     uint64_t offset, elements;
     uint64_t norm_chunk; /* its first chunk in the array of partial sums of squares */
     uint8_t decay;
 } swap_param;
 
-/* Where things are in the host slab, bytes. wire, master, m, v hold the whole canonical vector;
- * with a disk tier (blocks.each > 0) there is a ring instead of the last three. */
+/* Where things are in the host slab, bytes. wire holds the whole canonical vector, master, m and v
+ * its first `trained` elements: what lies behind is never updated. With a disk tier (blocks.each >
+ * 0) there is a ring instead of the last three. */
 typedef struct swap_host_layout {
     uint64_t wire, master, m, v;
     swap_blocks blocks;
     uint64_t ring, ring_bytes;
-    uint64_t tokens; /* C x (tokens i32[B,T], targets i32[B,T]): what UPLOAD reads */
-    uint64_t losses; /* C x f32[B,T] */
-    uint64_t norms;  /* f64[norm_chunks] */
-    uint64_t extent; /* elements of the canonical vector */
+    uint64_t tokens;          /* C x (tokens i32[B,T], targets i32[B,T]): what UPLOAD reads */
+    uint64_t losses;          /* C x f32[B,T] */
+    uint64_t norms;           /* f64[norm_chunks] */
+    uint64_t extent, trained; /* elements of the canonical vector; of master, m and v */
     uint64_t norm_chunks;
     uint64_t micro_batch_bytes; /* of one (tokens, targets) pair, padded; targets start at half */
     uint64_t loss_bytes;        /* of one micro-batch's losses, padded */

@@ -121,6 +121,8 @@ static atom_status copy(fusing *f)
     for (uint32_t i = 0; i < g->n_params && st == ATOM_OK; i++) {
         const graph_param *p = &g->params[i];
         st = graph_add_param(f->to, p->name, p->rank, p->dims, p->init, p->init_std, &id);
+        if (st == ATOM_OK && p->frozen)
+            graph_freeze(f->to, id);
     }
     for (uint32_t i = 0; i < g->n_tensors && st == ATOM_OK; i++) {
         const graph_tensor *t = &g->tensors[i];

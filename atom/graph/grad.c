@@ -9,6 +9,29 @@
 
 #include <string.h>
 
+bool graph_node_backward(const graph *g, int32_t node)
+{
+    const graph_node *n = &g->nodes[node];
+    const atom_op_info *op = atom_op_get(n->op);
+    bool runs = op->flags & ATOM_OP_TERMINAL;
+    for (int i = 0; i < n->n_params; i++)
+        runs |= !g->params[n->params[i]].frozen;
+    for (int i = 0; i < op->ins; i++)
+        runs |= g->tensors[n->in[i]].needs_grad;
+    return runs;
+}
+
+unsigned graph_node_keeps(const graph *g, int32_t node)
+{
+    const graph_node *n = &g->nodes[node];
+    unsigned keeps = atom_op_get(n->op)->keeps;
+    bool product = n->op == ATOM_OP_linear || n->op == ATOM_OP_linear_gelu;
+    if (!graph_node_backward(g, node))
+        return 0;
+    /* x is what dw is made of, and dx is not */
+    return product && g->params[n->params[0]].frozen ? keeps & ~(unsigned)ATOM_KEEP_IN0 : keeps;
+}
+
 void graph_derive_grad(graph *g)
 {
     for (uint32_t i = 0; i < g->n_tensors; i++)
@@ -16,16 +39,14 @@ void graph_derive_grad(graph *g)
     for (uint32_t n = 0; n < g->n_nodes; n++) {
         const graph_node *node = &g->nodes[n];
         const atom_op_info *op = atom_op_get(node->op);
-        bool backward = node->n_params > 0; /* does this node's backward run at all? */
-        for (int i = 0; i < op->ins; i++)
-            backward |= g->tensors[node->in[i]].needs_grad;
-        if (!backward)
+        if (!graph_node_backward(g, (int32_t)n))
             continue;
+        unsigned keeps = graph_node_keeps(g, (int32_t)n);
         graph_tensor *out = &g->tensors[node->out[0]];
         out->needs_grad = out->kind == GRAPH_ACT;
-        out->kept |= (op->keeps & ATOM_KEEP_OUT) != 0;
+        out->kept |= (keeps & ATOM_KEEP_OUT) != 0;
         for (int i = 0; i < op->ins; i++)
-            g->tensors[node->in[i]].kept |= (op->keeps & (ATOM_KEEP_IN0 << i)) != 0;
+            g->tensors[node->in[i]].kept |= (keeps & (unsigned)(ATOM_KEEP_IN0 << i)) != 0;
         for (int i = 0; i < op->saved; i++)
             g->tensors[node->saved[i]].kept = true;
     }
@@ -61,7 +82,13 @@ uint64_t graph_node_class(const graph *g, int32_t node)
         hash = atom_hash(hash, how, sizeof how);
         hash = hash_dims(hash, t->rank, t->dims);
     }
-    for (int i = 0; i < n->n_params; i++)
-        hash = hash_dims(hash, g->params[n->params[i]].rank, g->params[n->params[i]].dims);
+    for (int i = 0; i < n->n_params; i++) {
+        const graph_param *p = &g->params[n->params[i]];
+        hash = hash_dims(hash, p->rank, p->dims);
+        if (p->frozen)
+            hash = atom_hash(hash, &p->frozen, sizeof p->frozen);
+    }
+    if (n->op == ATOM_OP_lora)
+        hash = atom_hash(hash, &n->first, sizeof n->first);
     return hash_dims(hash, g->tensors[n->out[0]].rank, g->tensors[n->out[0]].dims);
 }

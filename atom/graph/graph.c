@@ -147,12 +147,13 @@ atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t 
     ATOM_TRY(name_copy(p.name, name, 0, "parameter"));
     ATOM_TRY(graph_dims_check(p.name, rank, dims, &p.elements));
     memcpy(p.dims, dims, (size_t)rank * sizeof *dims);
-    if (init != GRAPH_INIT_ZERO && init != GRAPH_INIT_ONE && init != GRAPH_INIT_NORMAL)
+    bool random = init == GRAPH_INIT_NORMAL || init == GRAPH_INIT_UNIFORM;
+    if (init != GRAPH_INIT_ZERO && init != GRAPH_INIT_ONE && !random)
         return atom_fail(ATOM_E_FORMAT, "parameter \"%s\": unknown initialisation", p.name);
-    if (!isfinite(std) || std < 0 || signbit(std) || (init != GRAPH_INIT_NORMAL && std != 0))
+    if (!isfinite(std) || std < 0 || signbit(std) || (!random && std != 0))
         return atom_fail(ATOM_E_FORMAT,
                          "parameter \"%s\": init std %g; it must be 0 or more, and 0 unless the "
-                         "initialisation is normal",
+                         "initialisation is normal or uniform",
                          p.name, (double)std);
     if (g->n_params >= GRAPH_NODES_MAX)
         return atom_fail(ATOM_E_FORMAT, "more than %d parameters", GRAPH_NODES_MAX);
@@ -166,6 +167,12 @@ atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t 
     return ATOM_OK;
 fail:
     return st;
+}
+
+void graph_freeze(graph *g, int32_t param)
+{
+    ATOM_ASSERT(!g->sealed && param >= 0 && (uint32_t)param < g->n_params);
+    g->params[param].frozen = true;
 }
 
 static bool rope_number(float x)
@@ -230,6 +237,12 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
                          "kv_heads is %d of %d heads; it must divide them, and only attention, "
                          "headnorm and rope take it",
                          n->kv_heads, n->heads);
+    bool lora = n->op == ATOM_OP_lora;
+    if (!rope_number(n->scale) || (n->scale > 0) != lora || n->first < 0 || (n->first && !lora))
+        return atom_fail(ATOM_E_FORMAT,
+                         "scale is %g and first %d; lora takes a scale above 0 and a first "
+                         "column, other ops none",
+                         (double)n->scale, n->first);
     return rope_check(n);
 }
 
@@ -324,6 +337,33 @@ static atom_status seal_tensors(graph *g)
     return ATOM_OK;
 }
 
+/* Places in the canonical vector: what is trained, then what is frozen. */
+static atom_status seal_places(graph *g)
+{
+    g->param_elements = g->param_extent = g->trained_elements = g->trained_extent = 0;
+    for (int frozen = 0; frozen < 2; frozen++) {
+        for (uint32_t i = 0; i < g->n_params; i++) {
+            graph_param *p = &g->params[i];
+            if (p->frozen != (bool)frozen)
+                continue;
+            p->offset = g->param_extent;
+            g->param_elements += p->elements;
+            g->param_extent +=
+                (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
+            if (g->param_extent > GRAPH_ELEMENTS_MAX)
+                return atom_fail(ATOM_E_FORMAT, "more than 2^42 parameters, reached at \"%s\"",
+                                 p->name);
+        }
+        if (!frozen) {
+            g->trained_elements = g->param_elements;
+            g->trained_extent = g->param_extent;
+        }
+    }
+    if (g->trained_elements == 0)
+        return atom_fail(ATOM_E_FORMAT, "all parameters are frozen: there is nothing to train");
+    return ATOM_OK;
+}
+
 /* Users, canonical order and places of the parameters. */
 static atom_status seal_params(graph *g)
 {
@@ -351,18 +391,7 @@ static atom_status seal_params(graph *g)
     }
     if ((uint32_t)next != g->n_params)
         return atom_fail(ATOM_E_FORMAT, "no node uses parameter \"%s\"", g->params[next].name);
-    g->param_elements = g->param_extent = 0;
-    for (uint32_t i = 0; i < g->n_params; i++) {
-        graph_param *p = &g->params[i];
-        p->offset = g->param_extent;
-        g->param_elements += p->elements;
-        g->param_extent +=
-            (p->elements + GRAPH_PARAM_ALIGN - 1) / GRAPH_PARAM_ALIGN * GRAPH_PARAM_ALIGN;
-        if (g->param_extent > GRAPH_ELEMENTS_MAX)
-            return atom_fail(ATOM_E_FORMAT, "more than 2^42 parameters, reached at \"%s\"",
-                             p->name);
-    }
-    return ATOM_OK;
+    return seal_places(g);
 }
 
 static int compare_names(const void *a, const void *b)

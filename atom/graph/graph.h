@@ -41,27 +41,35 @@ typedef struct graph_tensor {
     char name[GRAPH_NAME_MAX];
     graph_kind kind;
     uint8_t rank;
-    bool
-        needs_grad; /* set when sealed: an ACT output with some parameter upstream (saved: never) */
-    bool kept;      /* set when sealed: some backward reads it (ops.def keeps, or a saved output) */
+    bool needs_grad; /* set when sealed: an ACT output with some trained parameter upstream (saved:
+                        never) */
+    bool kept;       /* set when sealed: some backward reads it (graph_node_keeps, or saved) */
     int64_t dims[GRAPH_RANK_MAX];
     int32_t producer; /* node index, or GRAPH_NONE for a graph input (tokens, targets) */
     int32_t last_use; /* highest consuming node index, or GRAPH_NONE */
 } graph_tensor;
 
-typedef enum graph_init { GRAPH_INIT_ZERO, GRAPH_INIT_ONE, GRAPH_INIT_NORMAL } graph_init;
+/* NORMAL and UNIFORM have mean 0 and the std that is given. */
+typedef enum graph_init {
+    GRAPH_INIT_ZERO,
+    GRAPH_INIT_ONE,
+    GRAPH_INIT_NORMAL,
+    GRAPH_INIT_UNIFORM
+} graph_init;
 
 typedef struct graph_param {
     char name[GRAPH_NAME_MAX]; /* file name without prefix: "h.0.attn.c_attn.weight" */
     uint8_t rank;
     bool decay;  /* weight decay applies: rank >= 2 */
+    bool frozen; /* never trained: no gradient, no optimizer state; a wire copy is all there is */
     bool shared; /* set when sealed: used by more than one node */
     graph_init init;
     float init_std;
     int64_t dims[GRAPH_RANK_MAX];
     uint64_t elements;
     uint64_t offset;               /* set when sealed: element offset in the canonical vector,
-                                      a multiple of GRAPH_PARAM_ALIGN elements */
+                                      a multiple of GRAPH_PARAM_ALIGN elements; all trained
+                                      parameters lie in front of all frozen ones */
     int32_t first_node, last_node; /* set when sealed: first and last user */
 } graph_param;
 
@@ -80,6 +88,8 @@ typedef struct graph_node {
     int32_t heads;    /* attention, headnorm, rope: H */
     int32_t kv_heads; /* as heads: K; 0 stands for H */
     atom_rope rope;   /* rope */
+    float scale;      /* lora: above 0 */
+    int32_t first;    /* lora: first column */
     uint32_t rng;     /* canonical id for random numbers; survives fusion */
 } graph_node;
 
@@ -94,8 +104,10 @@ typedef struct graph {
     graph_node *nodes;
     uint64_t param_elements; /* set when sealed: sum of elements, without alignment */
     uint64_t param_extent;   /* set when sealed: canonical vector length, with alignment */
-    int32_t tokens, targets; /* tensor ids of the inputs */
-    int32_t loss;            /* tensor id of the terminal output f32[B,T] */
+    uint64_t trained_elements, trained_extent; /* set when sealed: the same of what is trained; the
+                                                  optimizer's state has that extent */
+    int32_t tokens, targets;                   /* tensor ids of the inputs */
+    int32_t loss;                              /* tensor id of the terminal output f32[B,T] */
     bool sealed;
     size_t tensors_room, params_room, nodes_room;
 } graph;
@@ -114,6 +126,8 @@ ATOM_MUST atom_status graph_add_input(graph *g, const char *name, graph_kind kin
                                       const int64_t *dims, int32_t *id);
 ATOM_MUST atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t *dims,
                                       graph_init init, float std, int32_t *id);
+/* The parameter is frozen (before sealing). */
+void graph_freeze(graph *g, int32_t param);
 /*
  * Adds a node; infers and creates its outputs and saved tensors (shape.c) and returns the id of its
  * first output. `node` carries op, name, in, params, n_params, eps, p, heads; rng is the node's own
@@ -131,6 +145,29 @@ ATOM_MUST atom_status graph_seal(graph *g);
  */
 ATOM_MUST atom_status graph_fuse(const graph *g, graph **out);
 
+/*
+ * Low-rank adaptation (Hu et al. 2021, LoRA; section 4.1), as a rewrite to a new sealed graph
+ * (lora.c): everything of g is frozen; each target, rows [first, first + rows) of a linear's
+ * weight, gets its own A[rank, in] and B[rows, rank], trained: y + (scale) B A dropout(x) in its
+ * columns. Nodes and parameters of a target: its name and ".lora_A", ".lora_B" (parameters:
+ * ".weight" behind that). Targets of one linear share the dropped x. A starts uniform as
+ * PyTorch's linear does, B zero. Targets in ascending (param, first), without overlap; of an
+ * unfused graph. ATOM_E_USAGE names a target that no linear multiplies by, or too large a rank.
+ * Random numbers of the others stay as they are; with no target g is only frozen, and refused.
+ */
+typedef struct graph_target {
+    char name[GRAPH_NAME_MAX]; /* "layers.0.self_attn.q_proj" */
+    int32_t param;             /* of g: a linear's weight */
+    int64_t first, rows;
+} graph_target;
+typedef struct graph_lora_config {
+    int64_t rank;
+    float scale;   /* alpha / rank */
+    float dropout; /* 0: none */
+} graph_lora_config;
+ATOM_MUST atom_status graph_lora(const graph *g, const graph_lora_config *config,
+                                 const graph_target *targets, uint32_t n, graph **out);
+
 /* Text form (text.c shows it), one line per parameter, input and node; round-trips bit for bit.
  * Free text with atom_free. Parsing takes any bytes; ATOM_E_FORMAT names the line. */
 ATOM_MUST atom_status graph_print(const graph *g, char **text);
@@ -147,6 +184,13 @@ uint64_t graph_tensor_bytes(const graph *g, int32_t tensor);
 double graph_node_flops(const graph *g, int32_t node, bool backward);
 /* Bytes of wire parameters this node reads (shared ones too). */
 uint64_t graph_node_param_bytes(const graph *g, int32_t node);
+
+/* Does backward of `node` run at all? Yes where it ends in the loss, or something trained is at it
+ * or upstream. */
+bool graph_node_backward(const graph *g, int32_t node);
+/* What that reads of inputs and output: ATOM_KEEP_*; less than ops.def says where products have
+ * frozen weights. */
+unsigned graph_node_keeps(const graph *g, int32_t node);
 
 /* How backward of `node` treats the gradient of its input `i` (0 ..): the consumer that comes last
  * in forward order writes, earlier ones add; tensors without gradient get none. Independent of any

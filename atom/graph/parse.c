@@ -142,9 +142,9 @@ fail:
 
 static atom_status parse_param(parsing *p)
 {
-    static const char *const inits[] = {"zero", "one", "normal"};
+    static const char *const inits[] = {"zero", "one", "normal", "uniform"};
     char name[GRAPH_NAME_MAX];
-    int64_t dims[GRAPH_RANK_MAX];
+    int64_t dims[GRAPH_RANK_MAX], frozen = 0;
     int rank, init = 0;
     float std = 0;
     int32_t id;
@@ -152,9 +152,12 @@ static atom_status parse_param(parsing *p)
     ATOM_TRY(name_get(p, name));
     ATOM_TRY(map_check(p, &p->params));
     ATOM_TRY(graph_field_dims(&p->line, &rank, dims));
-    ATOM_TRY(graph_field_choice(&p->line, "init", inits, 3, &init));
-    ATOM_TRY(graph_field_float(&p->line, "std", init == GRAPH_INIT_NORMAL, &std));
+    ATOM_TRY(graph_field_choice(&p->line, "init", inits, 4, &init));
+    ATOM_TRY(graph_field_float(&p->line, "std", init >= GRAPH_INIT_NORMAL, &std));
+    ATOM_TRY(graph_field_int(&p->line, "frozen", false, 1, &frozen));
     ATOM_TRY(graph_add_param(p->g, name, rank, dims, (graph_init)init, std, &id));
+    if (frozen)
+        graph_freeze(p->g, id);
     ATOM_TRY(map_add(p, &p->params, id));
     return ATOM_OK;
 fail:
@@ -204,7 +207,7 @@ static atom_status parse_node(parsing *p)
     char word[GRAPH_SHOWN_MAX];
     graph_span op;
     int n_in, n_params;
-    int64_t heads = 0, kv_heads = 0, rng = p->g->n_nodes;
+    int64_t heads = 0, kv_heads = 0, first = 0, rng = p->g->n_nodes;
     int32_t id;
     atom_status st;
     ATOM_TRY(name_get(p, node.name));
@@ -221,6 +224,8 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(graph_field_int(&p->line, "heads", false, GRAPH_DIM_MAX, &heads));
     ATOM_TRY(graph_field_int(&p->line, "kv_heads", false, GRAPH_DIM_MAX, &kv_heads));
     ATOM_TRY(parse_rope(p, &node.rope));
+    ATOM_TRY(graph_field_float(&p->line, "scale", false, &node.scale));
+    ATOM_TRY(graph_field_int(&p->line, "first", false, GRAPH_DIM_MAX, &first));
     ATOM_TRY(graph_field_int(&p->line, "rng", false, UINT32_MAX, &rng));
     int ins = atom_op_get(node.op)->ins;
     if (n_in != ins)
@@ -228,6 +233,7 @@ static atom_status parse_node(parsing *p)
     node.n_params = (uint8_t)n_params;
     node.heads = (int32_t)heads;
     node.kv_heads = (int32_t)kv_heads;
+    node.first = (int32_t)first;
     ATOM_TRY(graph_add_node_rng(p->g, &node, (uint32_t)rng, &id));
     ATOM_TRY(map_add(p, &p->tensors, id));
     return ATOM_OK;

@@ -247,6 +247,22 @@ static atom_status infer_swiglu(const graph *g, const graph_node *n, graph_shape
     return ATOM_OK;
 }
 
+static atom_status infer_lora(const graph *g, const graph_node *n, graph_shape *out)
+{
+    int64_t W, R;
+    atom_status st;
+    ATOM_TRY(take_act(g, n, 0, &W));
+    ATOM_TRY(take_act(g, n, 1, &R));
+    ATOM_TRY(take_param(g, n, 0, 2, 0, R));
+    int64_t O = g->params[n->params[0]].dims[0];
+    if (n->first > W - O)
+        return atom_fail(ATOM_E_FORMAT, "columns %d to %lld of %lld", n->first,
+                         (long long)(n->first + O), (long long)W);
+    out[0] = act(g, W);
+fail:
+    return st;
+}
+
 /* dropout, gelu, add, dropout_add: as the first input. */
 static atom_status infer_alike(const graph *g, const graph_node *n, graph_shape *out)
 {
@@ -309,6 +325,9 @@ atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRA
         break;
     case ATOM_OP_swiglu:
         st = infer_swiglu(g, n, out);
+        break;
+    case ATOM_OP_lora:
+        st = infer_lora(g, n, out);
         break;
     case ATOM_OP_dropout:
     case ATOM_OP_gelu:
@@ -382,6 +401,12 @@ static double elementwise_flops(atom_op op, bool backward)
     return table[op][backward];
 }
 
+/* Does the node train parameter i? */
+static bool trains(const graph *g, const graph_node *n, int i)
+{
+    return i < n->n_params && !g->params[n->params[i]].frozen;
+}
+
 double graph_node_flops(const graph *g, int32_t node, bool backward)
 {
     const graph_node *n = &g->nodes[node];
@@ -389,17 +414,23 @@ double graph_node_flops(const graph *g, int32_t node, bool backward)
     double elements = (double)graph_tensor_elements(g, wide);
     double flops = elements * elementwise_flops(n->op, backward);
     double tokens = (double)(g->micro_batch * g->sequence);
+    double d_in = graph_grad_mode(g, node, 0) != GRAPH_GRAD_NONE, d_w = trains(g, n, 0);
+    if (backward && !graph_node_backward(g, node))
+        return 0;
     switch (n->op) {
     case ATOM_OP_linear:
     case ATOM_OP_linear_gelu: {
         double product = 2 * tokens * (double)g->params[n->params[0]].elements;
-        bool d_in = graph_grad_mode(g, node, 0) != GRAPH_GRAD_NONE;
-        return flops + (backward ? (d_in ? 2 : 1) * product : product);
+        return flops + (backward ? (d_in + d_w) * product : product);
     }
+    case ATOM_OP_lora:
+        return elements +
+               2 * tokens * (double)g->params[n->params[0]].elements * (backward ? 2 : 1);
     case ATOM_OP_attention: /* q k' and p v, each 2 B H T T D, causal: half of it; backward: five */
         return 2 * elements * (double)g->sequence * (backward ? 2.5 : 1);
     case ATOM_OP_classifier:
-        return 2 * tokens * (double)g->params[n->params[0]].elements * (backward ? 3 : 1);
+        return 2 * tokens * (double)g->params[n->params[0]].elements *
+               (backward ? 1 + d_in + d_w : 1);
     default:
         return flops;
     }

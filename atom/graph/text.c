@@ -65,12 +65,14 @@ static void put_dims(line *l, int rank, const int64_t *dims)
 
 static void put_param(line *l, const graph_param *p)
 {
-    static const char *const inits[] = {"zero", "one", "normal"};
+    static const char *const inits[] = {"zero", "one", "normal", "uniform"};
     put(l, "param %s", p->name);
     put_dims(l, p->rank, p->dims);
     put(l, " init=%s", inits[p->init]);
-    if (p->init == GRAPH_INIT_NORMAL)
+    if (p->init == GRAPH_INIT_NORMAL || p->init == GRAPH_INIT_UNIFORM)
         put_float(l, "std", p->init_std);
+    if (p->frozen)
+        put(l, " frozen=1");
     put(l, "\n");
 }
 
@@ -105,6 +107,10 @@ static void put_node(line *l, const graph *g, uint32_t index)
     put_rope(l, &n->rope);
     if (n->p != 0)
         put_float(l, "p", n->p);
+    if (n->scale != 0)
+        put_float(l, "scale", n->scale);
+    if (n->first != 0)
+        put(l, " first=%d", n->first);
     if (n->rng != index)
         put(l, " rng=%u", n->rng);
     put(l, "\n");

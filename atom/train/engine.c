@@ -11,6 +11,7 @@
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
 #include "codegen/build.h"
+#include "kernels/cuda_load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,7 +42,8 @@ static atom_status open_device(train_engine *e)
 
 static atom_status check_host_memory(const train_engine *e)
 {
-    uint64_t budget = e->c.plan->host_budget_bytes, available = atom_host_available_bytes();
+    uint64_t budget = e->c.plan->host_budget_bytes;
+    uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
     uint64_t need = e->low->host_bytes;
     if (e->c.bench->card < 0) /* the CPU device is host memory */
         need += e->low->device_bytes;
@@ -165,6 +167,57 @@ file_vector train_engine_vector(train_engine *e, swap_state part)
     return file_vector_memory((float *)(void *)slab_at(e, place[part]));
 }
 
+float *train_engine_masters(train_engine *e)
+{
+    return e->c.plan->disk ? NULL : (float *)(void *)slab_at(e, e->low->layout.master);
+}
+
+/* Where the frozen element is: at the wire copy, the only one there is. */
+static char *frozen_at(train_engine *e, uint64_t element)
+{
+    return slab_at(e, e->low->layout.wire + element * atom_dtype_bytes(e->c.bench->g->dtype));
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static atom_status weights_get(void *ctx, uint64_t first, uint64_t n, float *to)
+{
+    train_engine *e = ctx;
+    uint64_t trained = e->low->layout.trained;
+    uint64_t some = first < trained ? least(n, trained - first) : 0;
+    file_vector master = train_engine_vector(e, SWAP_STATE_MASTER);
+    atom_status st = some ? master.get(master.ctx, first, some, to) : ATOM_OK;
+    for (uint64_t i = some; i < n && st == ATOM_OK; i++) {
+        const char *at = frozen_at(e, first + i);
+        to[i] = e->c.bench->g->dtype == ATOM_F32
+                    ? *(const float *)(const void *)at
+                    : atom_bf16_to_f32(*(const atom_bf16 *)(const void *)at);
+    }
+    return st;
+}
+
+static atom_status weights_put(void *ctx, uint64_t first, uint64_t n, const float *from)
+{
+    train_engine *e = ctx;
+    uint64_t trained = e->low->layout.trained;
+    uint64_t some = first < trained ? least(n, trained - first) : 0;
+    file_vector master = train_engine_vector(e, SWAP_STATE_MASTER);
+    krn_ctx cx = {.threads = e->c.bench->threads};
+    atom_status st = some ? master.put(master.ctx, first, some, from) : ATOM_OK;
+    if (st == ATOM_OK && some < n)
+        e->c.bench->host->round[e->c.bench->g->dtype](&cx, frozen_at(e, first + some), from + some,
+                                                      n - some);
+    return st;
+}
+
+file_vector train_engine_weights(train_engine *e)
+{
+    return (file_vector){e, weights_get, weights_put};
+}
+
 atom_status train_engine_replace(train_engine *e)
 {
     return e->disk ? swap_disk_forget(e->disk) : ATOM_OK;
@@ -172,10 +225,9 @@ atom_status train_engine_replace(train_engine *e)
 
 /* Calls `visit` for one band of the canonical vector after another. */
 typedef atom_status (*band_fn)(train_engine *e, uint64_t first, uint64_t n, float *band);
-static atom_status each_band(train_engine *e, band_fn visit)
+static atom_status each_band(train_engine *e, uint64_t extent, band_fn visit)
 {
     enum { BAND = 1 << 18 };
-    uint64_t extent = e->low->layout.extent;
     atom_status st = ATOM_OK;
     float *band = atom_alloc(BAND, sizeof *band);
     if (!band)
@@ -188,13 +240,17 @@ static atom_status each_band(train_engine *e, band_fn visit)
 
 static atom_status init_band(train_engine *e, uint64_t first, uint64_t n, float *band)
 {
+    file_vector v = train_engine_weights(e);
+    train_init_range(e->c.bench->g, e->init_seed, first, n, band);
+    return v.put(v.ctx, first, n, band);
+}
+
+static atom_status clear_band(train_engine *e, uint64_t first, uint64_t n, float *band)
+{
     atom_status st = ATOM_OK;
-    for (int part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
+    memset(band, 0, n * sizeof *band);
+    for (int part = SWAP_STATE_M; part < SWAP_STATE_N && st == ATOM_OK; part++) {
         file_vector v = train_engine_vector(e, (swap_state)part);
-        if (part == SWAP_STATE_MASTER)
-            train_init_range(e->c.bench->g, e->init_seed, first, n, band);
-        else
-            memset(band, 0, n * sizeof *band);
         st = v.put(v.ctx, first, n, band);
     }
     return st;
@@ -203,7 +259,8 @@ static atom_status init_band(train_engine *e, uint64_t first, uint64_t n, float 
 atom_status train_engine_init(train_engine *e, uint64_t seed)
 {
     e->init_seed = seed;
-    return each_band(e, init_band);
+    atom_status st = each_band(e, e->low->layout.extent, init_band);
+    return st == ATOM_OK ? each_band(e, e->low->layout.trained, clear_band) : st;
 }
 
 static atom_status sync_band(train_engine *e, uint64_t first, uint64_t n, float *band)
@@ -221,7 +278,7 @@ static atom_status sync_band(train_engine *e, uint64_t first, uint64_t n, float 
 atom_status train_engine_sync(train_engine *e)
 {
     atom_status st = e->disk ? swap_disk_flush(e->disk) : ATOM_OK;
-    return st == ATOM_OK ? each_band(e, sync_band) : st;
+    return st == ATOM_OK ? each_band(e, e->low->layout.trained, sync_band) : st;
 }
 
 void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets)

@@ -52,9 +52,13 @@ typedef struct train_engine {
 ATOM_MUST atom_status train_engine_open(const train_engine_config *config, train_engine **out);
 void train_engine_close(train_engine **e);
 
-/* The canonical vectors, in memory or on disk. Change them only when nothing is pending; then sync.
- */
+/* The canonical vectors of what is trained, in memory or on disk. Change them only when nothing is
+ * pending; then sync. */
 file_vector train_engine_vector(train_engine *e, swap_state part);
+/* All weights: masters, and behind them what is frozen, as the wire copy has it. */
+file_vector train_engine_weights(train_engine *e);
+/* The master weights themselves; NULL when they are on disk. */
+float *train_engine_masters(train_engine *e);
 /* First weights, and moments of zero. */
 ATOM_MUST atom_status train_engine_init(train_engine *e, uint64_t seed);
 /* The state will be put anew: what was committed is forgotten. */

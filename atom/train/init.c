@@ -3,6 +3,7 @@
 
 #include "atom/base/rng.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Elements [from, to) of a parameter. */
@@ -13,6 +14,9 @@ static void init_param(const graph_param *p, uint32_t index, uint64_t seed, uint
     for (uint64_t e = from; e < to; e++) {
         if (p->init == GRAPH_INIT_NORMAL)
             at[e - from] = (float)(atom_rng_normal(key, e) * (double)p->init_std);
+        else if (p->init == GRAPH_INIT_UNIFORM) /* on [-1, 1) times sqrt(3) std */
+            at[e - from] = (float)(((double)atom_rng_u32(key, e) * 0x1p-31 - 1.0) * sqrt(3.0) *
+                                   (double)p->init_std);
         else
             at[e - from] = p->init == GRAPH_INIT_ONE ? 1.0f : 0.0f;
     }

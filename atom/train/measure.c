@@ -98,7 +98,8 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     krn_step step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1};
     krn_ctx cx = {.threads = w->bench->threads, .step = &step};
     krn_args args = {
-        .eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng, .rope = call->rope};
+        .eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng, .rope = call->rope,
+        .scale = call->scale};
     krn_fn fn = call->backward ? table->bwd[call->op] : table->fwd[call->op];
     if (!fn)
         return atom_fail(ATOM_E_UNSUPPORTED, "the %s backend has no %s kernel for %s",
@@ -152,9 +153,12 @@ static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_
         w->progress(w->ctx, g->nodes[node].name, w->done, w->total);
     w->done++;
     ATOM_TRY(time_call(w, forward, &cost->fwd_seconds));
-    ATOM_TRY(time_call(w, backward, &cost->bwd_seconds));
+    if (backward)
+        ATOM_TRY(time_call(w, backward, &cost->bwd_seconds));
     uint64_t f = table->workspace ? table->workspace(forward->op, 0, forward->dim) : 0;
-    uint64_t b = table->workspace ? table->workspace(backward->op, 1, backward->dim) : 0;
+    uint64_t b = backward && table->workspace
+                     ? table->workspace(backward->op, 1, backward->dim)
+                     : 0;
     cost->workspace_bytes = f > b ? f : b;
 fail:
     return st;
@@ -225,7 +229,7 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->unified = true;
     snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
     d->cores = atom_threads_count(bench->threads);
-    d->host_bytes = atom_host_available_bytes();
+    d->host_bytes = atom_host_available_bytes() + dev_cuda_kept_bytes();
     if (w->progress)
         w->progress(w->ctx, "memory and copies", w->done, w->total);
     ATOM_TRY(dev_bench_triad(bench->threads, BENCH_BYTES, BENCH_ROUNDS, &triad));

@@ -137,7 +137,8 @@ atom_status measure_device_call(measure_device *m, const krn_table *table, const
                         .p = call->p,
                         .flags = call->flags,
                         .rng = call->rng,
-                        .rope = call->rope},
+                        .rope = call->rope,
+                        .scale = call->scale},
                .step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1}};
     memcpy(t.args.dim, call->dim, sizeof t.args.dim);
     t.workspace_bytes =

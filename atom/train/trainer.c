@@ -288,7 +288,7 @@ static void fill_summary(trainer *t)
     s->host_plan_bytes = t->engine->low->host_bytes;
     s->host_peak_bytes = t->engine->device->host_peak_bytes;
     s->param_bytes = g->param_elements * each;
-    s->model_state_bytes = g->param_elements * (2 * each + 12);
+    s->model_state_bytes = g->param_elements * each + g->trained_elements * (each + 12);
     s->largest_visit_bytes = t->engine->low->largest_visit_bytes;
     s->sub_models = t->plan->n_sub_models;
     s->execute = t->engine->execute;

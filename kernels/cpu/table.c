@@ -85,6 +85,8 @@ uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_D
     int64_t rows = krn_norm_block_rows(dim[0]), blocks = (dim[0] + rows - 1) / rows;
     if (op == ATOM_OP_rope) /* sines and cosines of the places */
         return (uint64_t)(krn_rope_places(dim[1]) * dim[3]) * sizeof(float);
+    if (op == ATOM_OP_lora) /* b turned */
+        return (uint64_t)(dim[2] * dim[3]) * sizeof(float);
     if (op == ATOM_OP_layernorm && backward)
         return (uint64_t)(blocks * 2 * dim[1]) * sizeof(float);
     if (op == ATOM_OP_rmsnorm && backward)

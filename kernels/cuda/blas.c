@@ -203,8 +203,8 @@ static bool point(product *p, const krn_matmul *mm, float *sums)
 static cublasStatus_t multiply(product *p, const krn_matmul *mm, void *d, void *workspace,
                                cudaStream_t stream)
 {
-    const float one = 1.0f, none = 0.0f;
-    return cublasLtMatmul(lib.handle, p->desc, &one, mm->b, p->a, mm->a, p->b,
+    const float one = 1.0f, none = 0.0f, scale = mm->scale != 0.0f ? mm->scale : one;
+    return cublasLtMatmul(lib.handle, p->desc, &scale, mm->b, p->a, mm->a, p->b,
                           mm->add ? &one : &none, d, p->d, d, p->d, &p->algo, workspace, LT_BYTES,
                           stream);
 }

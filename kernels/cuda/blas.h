@@ -2,7 +2,8 @@
  * Matrix products for the other CUDA kernels: one call, row-major. On the card it is cuBLASLt
  * (blas.c), in the tests a scalar twin (tests/shim/blas.c).
  *
- *   d[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]) (+ d)      sums in f32, one rounding to d's dtype
+ *   d[m,n] = scale op(a)[m,k] op(b)[k,n] (+ bias[n]) (+ d)
+ *                                                         sums in f32, one rounding to d's dtype
  *
  * lda, ldb, ldd: elements from one stored row to the next. a_turned: a is stored [k,m]; b_turned: b
  * is stored [n,k] (a weight w[O,I] is b turned for x w'). a and b have the dtype ab; d is f32 or
@@ -38,6 +39,7 @@ typedef struct krn_matmul {
     const void *bias; /* ab; or NULL */
     void *aux;        /* ab; or NULL */
     float *sums;      /* or NULL */
+    float scale;      /* 0: 1 */
 } krn_matmul;
 
 enum { KRN_LEFT_GELU = 1, KRN_LEFT_SUMS = 2 };

@@ -35,6 +35,8 @@ uint64_t krn_cuda_classifier_workspace(int backward, const int64_t dim[KRN_DIM_M
 uint64_t krn_cuda_linear_workspace(int backward, const int64_t dim[KRN_DIM_MAX], atom_dtype act,
                                    int gelu);
 
+uint64_t krn_cuda_lora_workspace(void);
+
 /* settle.cu: exactly the bits of ref. dst and x are of `wire`. */
 void krn_cuda_round(krn_ctx *cx, void *dst, const float *src, uint64_t n, atom_dtype wire);
 void krn_cuda_sumsq(krn_ctx *cx, double *out, const void *x, uint64_t n, atom_dtype act);

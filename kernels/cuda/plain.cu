@@ -50,7 +50,8 @@ __global__ void __launch_bounds__(THREADS) plain_matmul(krn_matmul mm)
         int64_t r = row0 + row + e * (THREADS / TILE), c = column0 + column;
         if (r >= mm.m || c >= mm.n)
             continue;
-        float value = sum[e] + (mm.bias ? krn_float(((const T *)mm.bias)[c]) : 0.0f);
+        float value = sum[e] * (mm.scale != 0.0f ? mm.scale : 1.0f);
+        value += (mm.bias ? krn_float(((const T *)mm.bias)[c]) : 0.0f);
         if (mm.add)
             value += krn_float(d[r * mm.ldd + c]);
         krn_put(d + r * mm.ldd + c, value);

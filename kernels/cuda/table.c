@@ -51,7 +51,7 @@ static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MA
         return krn_cuda_classifier_workspace(backward, dim, act);
     if (op == ATOM_OP_linear || op == ATOM_OP_linear_gelu)
         return krn_cuda_linear_workspace(backward, dim, act, op == ATOM_OP_linear_gelu);
-    return 0;
+    return op == ATOM_OP_lora ? krn_cuda_lora_workspace() : 0;
 }
 
 static uint64_t workspace_f32(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])

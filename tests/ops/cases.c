@@ -113,6 +113,11 @@ static const op_shape shapes[] = {
     {ATOM_OP_swiglu, {37, 129}},
     {ATOM_OP_swiglu, {130, 96}},
     {ATOM_OP_swiglu, {3, 4104}},
+    {ATOM_OP_lora, {1, 1, 1, 1}},
+    {ATOM_OP_lora, {5, 7, 3, 7}},
+    {ATOM_OP_lora, {37, 129, 5, 40, 33}},
+    {ATOM_OP_lora, {130, 96, 8, 64, 32}},
+    {ATOM_OP_lora, {67, 300, 17, 131, 169}},
 };
 
 const op_shape *op_shapes(size_t *n)
@@ -194,6 +199,14 @@ static op_tensors llama_tensors(const op_case *c)
     return t;
 }
 
+static op_tensors lora_tensors(const op_case *c)
+{
+    int64_t N = c->dim[0], W = c->dim[1], R = c->dim[2], O = c->dim[3];
+    return (op_tensors){.in = {{"x", KIND_ACT, N * W}, {"r", KIND_ACT, N * R}},
+                        .params = {{"b", KIND_ACT, O * R}},
+                        .out = {{"y", KIND_ACT, N * W}}};
+}
+
 static op_tensors tensors_of(const op_case *c)
 {
     const int64_t *d = c->dim;
@@ -234,6 +247,8 @@ static op_tensors tensors_of(const op_case *c)
     case ATOM_OP_rope:
     case ATOM_OP_swiglu:
         return llama_tensors(c);
+    case ATOM_OP_lora:
+        return lora_tensors(c);
     case ATOM_OP_N:
         break;
     }
@@ -328,6 +343,9 @@ krn_args op_args(const op_case *c)
     args.p = random ? ps[c->variant] : 0.0f;
     if (c->op == ATOM_OP_rope)
         args.rope = ropes[c->variant];
+    static const float scales[VARIANT_N] = {1, 2, 0.3f, 16};
+    if (c->op == ATOM_OP_lora)
+        args.scale = scales[c->variant];
     for (int i = 0; i < KRN_DIM_MAX; i++)
         args.dim[i] = c->dim[i];
     return args;

@@ -57,6 +57,9 @@ static const limit limits[] = {
     {ATOM_OP_rope, GROUP_D_IN, 5e-7f, 1e-3f, "as its output"},
     {ATOM_OP_swiglu, GROUP_OUT, 1e-6f, 1e-3f, "f32 exp, once"},
     {ATOM_OP_swiglu, GROUP_D_IN, 2e-6f, 1e-3f, "f32 exp, once"},
+    {ATOM_OP_lora, GROUP_OUT, 2e-6f, 1e-3f, "f32 sums, once"},
+    {ATOM_OP_lora, GROUP_D_IN, 2e-6f, 1e-3f, "f32 sums, once"},
+    {ATOM_OP_lora, GROUP_D_PARAM, 2e-6f, 2e-6f, "f32 sums, kept in f32"},
 };
 
 double op_limit(atom_op op, place_group group, atom_dtype dtype)

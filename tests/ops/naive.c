@@ -196,6 +196,20 @@ static void naive_swiglu(krn_ctx *cx, const krn_args *a)
         }
 }
 
+static void naive_lora(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    int64_t W = a->dim[1], R = a->dim[2], O = a->dim[3], first = a->dim[4];
+    for (int64_t n = 0; n < a->dim[0]; n++)
+        for (int64_t c = 0; c < W; c++) {
+            double sum = 0;
+            for (int64_t r = 0; r < R; r++)
+                if (c >= first && c < first + O)
+                    sum += at(a, 1)[n * R + r] * at(a, 2)[(c - first) * R + r];
+            at(a, 3)[n * W + c] = at(a, 0)[n * W + c] + (double)a->scale * sum;
+        }
+}
+
 static void naive_dropout_add(krn_ctx *cx, const krn_args *a)
 {
     for (int64_t e = 0; e < a->dim[0]; e++)

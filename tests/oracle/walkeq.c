@@ -7,6 +7,7 @@
  */
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
+#include "tests/lib/random_lora.h"
 #include "tests/lib/random_model.h"
 #include "tests/oracle/walker.h"
 #include "tests/swap/harness.h"
@@ -39,6 +40,8 @@ static atom_status open_trial(uint64_t seed, trial *t)
                  .host = cpu ? krn_cpu_host_table() : krn_ref_host_table()};
     atom_status st;
     ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
+    if (random_gpt2_draw(seed, 65, 0, 2) == 0)
+        ATOM_TRY(random_lora(seed, &plain));
     if (!fused) {
         t->g = plain;
         return ATOM_OK;

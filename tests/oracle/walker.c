@@ -59,6 +59,11 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         dim[3] = node->kv_heads ? node->kv_heads : node->heads;
         dim[2] = width / (node->heads + 2 * dim[3]);
         break;
+    case ATOM_OP_lora:
+        dim[2] = w->dims[1];
+        dim[3] = w->dims[0];
+        dim[4] = node->first;
+        break;
     case ATOM_OP_swiglu:
         dim[1] = width / 2;
         break;
@@ -90,7 +95,8 @@ static void *wire_at(const walker *w, int32_t param)
 
 static krn_args args_of(const walker *w, const graph_node *node)
 {
-    krn_args args = {.eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope};
+    krn_args args = {
+        .eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope, .scale = node->scale};
     node_dims(w->g, node, args.dim);
     return args;
 }
@@ -147,8 +153,10 @@ static void node_backward(walker *w, int32_t n, const krn_step *step, void *d_ou
         if (mode == GRAPH_GRAD_ADD)
             args.flags |= i ? KRN_ADD_D_IN1 : KRN_ADD_D_IN0;
     }
-    for (int i = 0; i < row->params_max; i++)
-        args.buf[at++] = i < node->n_params ? w->grad + w->g->params[node->params[i]].offset : NULL;
+    for (int i = 0; i < row->params_max; i++) {
+        const graph_param *p = i < node->n_params ? &w->g->params[node->params[i]] : NULL;
+        args.buf[at++] = p && !p->frozen ? w->grad + p->offset : NULL;
+    }
     call(w, w->table->bwd[node->op], step, &args);
 }
 
@@ -171,6 +179,8 @@ static void micro_batch(walker *w, const krn_step *step, float *losses)
     for (int32_t n = (int32_t)g->n_nodes - 1; n >= 0; n--) {
         const graph_node *node = &g->nodes[n];
         void *d_out = is_terminal(node) ? NULL : w->d_tensor[node->out[0]];
+        if (!graph_node_backward(g, n))
+            continue;
         if (!is_late(node))
             node_backward(w, n, step, d_out);
         else
@@ -194,7 +204,7 @@ void walker_gradients(walker *w, const krn_step *step, int32_t *tokens, int32_t 
     for (s.micro_batch = 0; s.micro_batch < w->C; s.micro_batch++) {
         memcpy(w->tensor[g->tokens], tokens + s.micro_batch * n, n * 4);
         for (uint32_t i = 0; i < g->n_nodes; i++) {
-            if (is_late(&g->nodes[i]))
+            if (is_late(&g->nodes[i]) && graph_node_backward(g, (int32_t)i))
                 node_backward(w, (int32_t)i, &s, w->late[s.micro_batch]);
         }
     }
@@ -208,6 +218,8 @@ double walker_update(walker *w, const krn_adamw_step *update, float max_grad_nor
     double sum = 0;
     for (uint32_t p = 0; p < g->n_params; p++) {
         const graph_param *param = &g->params[p];
+        if (param->frozen)
+            continue;
         void *to = (char *)w->wire_grad + param->offset * each;
         w->table->round(&cx, to, w->grad + param->offset, param->elements);
         w->table->sumsq(&cx, w->sums, to, param->elements);
@@ -217,6 +229,8 @@ double walker_update(walker *w, const krn_adamw_step *update, float max_grad_nor
     double norm = sqrt(sum), scale = (double)max_grad_norm / (norm + 1e-6);
     for (uint32_t p = 0; p < g->n_params; p++) {
         const graph_param *param = &g->params[p];
+        if (param->frozen)
+            continue;
         uint64_t at = param->offset;
         char *wire = (char *)w->wire + at * each;
         krn_adamw_step s = *update;

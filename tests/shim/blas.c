@@ -53,9 +53,10 @@ static void sum_row(const krn_matmul *mm, const double *a, const double *b, int6
         sum[j] = mm->add ? get(mm->d_dtype, mm->d, i * mm->ldd + j) : 0;
         sum[j] += mm->bias ? get(mm->ab, mm->bias, j) : 0;
     }
+    double scale = mm->scale != 0.0f ? (double)mm->scale : 1.0;
     for (int64_t k = 0; k < mm->k; k++) {
         for (int64_t j = 0; j < mm->n; j++)
-            sum[j] += a[i * mm->k + k] * b[k * mm->n + j];
+            sum[j] += scale * a[i * mm->k + k] * b[k * mm->n + j];
     }
 }
 

@@ -70,13 +70,13 @@ static atom_status keep_part(const gen_lowered *low, swap_disk *disk, const char
     const swap_host_layout *h = &low->layout;
     const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
     if (!disk) {
-        *out = copy_of(slab + place[part], h->extent * 4);
+        *out = copy_of(slab + place[part], h->trained * 4);
         return *out ? ATOM_OK : atom_fail_memory("a result", 1);
     }
-    *out = atom_alloc(h->extent, 4);
+    *out = atom_alloc(h->trained, 4);
     if (!*out)
         return atom_fail_memory("a result", 1);
-    return swap_disk_get(disk, part, 0, h->extent, *out);
+    return swap_disk_get(disk, part, 0, h->trained, *out);
 }
 
 static atom_status keep_state(const harness_run *run, const gen_lowered *low, swap_disk *disk,
@@ -101,29 +101,29 @@ static atom_status first_weights(const harness_run *run, const gen_lowered *low,
                                  char *slab)
 {
     const swap_host_layout *h = &low->layout;
-    float *master = disk ? atom_alloc(h->extent, 4) : (float *)(slab + h->master);
-    float *zero = disk ? atom_alloc(h->extent, 4) : NULL;
+    float *all = atom_alloc(h->extent, 4), *zero = disk ? atom_alloc(h->trained, 4) : NULL;
     atom_status st = ATOM_OK;
-    if (!master || (disk && !zero)) {
+    if (!all || (disk && !zero)) {
         st = atom_fail_memory("weights", h->extent * 4);
         goto fail;
     }
-    train_init_weights(run->g, run->seed, master);
+    train_init_weights(run->g, run->seed, all);
     for (uint64_t e = 0; e < h->extent; e++) {
         if (run->g->dtype == ATOM_F32)
-            ((float *)(slab + h->wire))[e] = master[e];
+            ((float *)(slab + h->wire))[e] = all[e];
         else
-            ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(master[e]);
+            ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(all[e]);
     }
     if (disk) {
-        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_MASTER, 0, h->extent, master));
-        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_M, 0, h->extent, zero));
-        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_V, 0, h->extent, zero));
+        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_MASTER, 0, h->trained, all));
+        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_M, 0, h->trained, zero));
+        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_V, 0, h->trained, zero));
         ATOM_TRY(swap_disk_flush(disk));
+    } else {
+        memcpy(slab + h->master, all, h->trained * 4);
     }
 fail:
-    if (disk)
-        atom_free(master);
+    atom_free(all);
     atom_free(zero);
     return st;
 }
@@ -257,10 +257,13 @@ void harness_free(harness_result *r)
     memset(r, 0, sizeof *r);
 }
 
-static bool params_equal(const graph *g, const char *a, const char *b, uint32_t each,
+/* frozen: those that have nothing but a wire copy, too. */
+static bool params_equal(const graph *g, const char *a, const char *b, uint32_t each, bool frozen,
                          char text[256], const char *what)
 {
     for (uint32_t p = 0; p < g->n_params; p++) {
+        if (g->params[p].frozen && !frozen)
+            continue;
         uint64_t offset = g->params[p].offset * each, bytes = g->params[p].elements * each;
         for (uint64_t i = 0; i < bytes; i += each) {
             if (memcmp(a + offset + i, b + offset + i, each) == 0)
@@ -287,10 +290,10 @@ const char *harness_compare(const graph *g, const harness_result *a, const harne
             return text;
         }
     }
-    if (!params_equal(g, (char *)a->master, (char *)b->master, 4, text, "master") ||
-        !params_equal(g, (char *)a->m, (char *)b->m, 4, text, "m") ||
-        !params_equal(g, (char *)a->v, (char *)b->v, 4, text, "v") ||
-        !params_equal(g, a->wire, b->wire, atom_dtype_bytes(g->dtype), text, "wire copy"))
+    if (!params_equal(g, (char *)a->master, (char *)b->master, 4, false, text, "master") ||
+        !params_equal(g, (char *)a->m, (char *)b->m, 4, false, text, "m") ||
+        !params_equal(g, (char *)a->v, (char *)b->v, 4, false, text, "v") ||
+        !params_equal(g, a->wire, b->wire, atom_dtype_bytes(g->dtype), true, text, "wire copy"))
         return text;
     return NULL;
 }

@@ -10,6 +10,7 @@
 
 #include "atom/base/mem.h"
 #include "kernels/cuda_load.h"
+#include "tests/lib/random_lora.h"
 #include "tests/lib/random_model.h"
 
 #include <stdio.h>
@@ -55,6 +56,8 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     if (cuda)
         ATOM_TRY(choose_card(t, &dtype));
     ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
+    if (random_gpt2_draw(seed, 57, 0, 2) == 0)
+        ATOM_TRY(random_lora(seed, &plain));
     if (fused) {
         ATOM_TRY(graph_fuse(plain, &t->g));
     } else {

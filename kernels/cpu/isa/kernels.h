@@ -23,6 +23,7 @@ KRN_VEC_ENTRIES(rmsnorm)
 KRN_VEC_ENTRIES(headnorm)
 KRN_VEC_ENTRIES(rope)
 KRN_VEC_ENTRIES(swiglu)
+KRN_VEC_ENTRIES(lora)
 #undef KRN_VEC_ENTRIES
 
 void KRN_ISA(krn_cpu_round_f32)(krn_ctx *cx, void *dst, const float *src, uint64_t n);

@@ -1,0 +1,164 @@
+/*
+ * Owns low-rank adaptation as a rewrite. One idea: copy the graph node by node with every parameter
+ * frozen; behind a linear that targets name stand, target by target, a small linear down to the
+ * rank and a lora node up from it, which takes over the linear's place for whoever comes next.
+ * Refuses targets that are no rows of a linear's weight.
+ */
+#include "atom/graph/build.h"
+
+#include "atom/base/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct adapting {
+    const graph *from;
+    const graph_lora_config *config;
+    graph *to;
+    int32_t *param, *tensor; /* by id of `from`: its id in `to` */
+    uint32_t rng;            /* of the next node that draws: behind all of `from` */
+} adapting;
+
+static atom_status targets_check(const graph *g, const graph_lora_config *config,
+                                 const graph_target *targets, uint32_t n)
+{
+    if (n == 0)
+        return atom_fail(ATOM_E_USAGE, "LoRA has no target: nothing would be trained");
+    for (uint32_t i = 0; i < n; i++) {
+        const graph_target *t = &targets[i];
+        const graph_param *p = &g->params[t->param];
+        if (p->shared || g->nodes[p->first_node].op != ATOM_OP_linear || p->rank != 2 ||
+            t->first < 0 || t->rows < 1 || t->first + t->rows > p->dims[0])
+            return atom_fail(ATOM_E_USAGE,
+                             "%s cannot have a LoRA adapter: it is no linear layer of its own",
+                             t->name);
+        int64_t most = t->rows < p->dims[1] ? t->rows : p->dims[1];
+        if (config->rank < 1 || config->rank > most)
+            return atom_fail(ATOM_E_USAGE, "lora_r is %lld; %s takes 1 to %lld",
+                             (long long)config->rank, t->name, (long long)most);
+    }
+    return ATOM_OK;
+}
+
+/* A name of the target's: "layers.0.mlp.up_proj" + ".lora_A.weight". */
+static atom_status name_of(const graph_target *t, const char *suffix, char out[GRAPH_NAME_MAX])
+{
+    int n = snprintf(out, GRAPH_NAME_MAX, "%s%s", t->name, suffix);
+    if (n < 0 || n >= GRAPH_NAME_MAX)
+        return atom_fail(ATOM_E_FORMAT, "the name \"%s%s\" is longer than %d characters", t->name,
+                         suffix, GRAPH_NAME_MAX - 1);
+    return ATOM_OK;
+}
+
+static atom_status add_dropped(adapting *a, const graph_node *linear, int32_t x, int32_t *out)
+{
+    graph_node drop = {.op = ATOM_OP_dropout, .in = {x}, .p = a->config->dropout};
+    *out = x;
+    if (a->config->dropout == 0)
+        return ATOM_OK;
+    int n = snprintf(drop.name, sizeof drop.name, "%s.lora_dropout", linear->name);
+    if (n < 0 || n >= GRAPH_NAME_MAX)
+        return atom_fail(ATOM_E_FORMAT, "the name of node \"%s\" is too long", linear->name);
+    return graph_add_node_rng(a->to, &drop, a->rng++, out);
+}
+
+/* *y becomes y with the target's part added. */
+static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int32_t *y)
+{
+    int64_t in = a->from->params[t->param].dims[1], rank = a->config->rank;
+    graph_node down = {.op = ATOM_OP_linear, .n_params = 1, .in = {x}};
+    graph_node up = {
+        .op = ATOM_OP_lora, .n_params = 1, .scale = a->config->scale, .first = (int32_t)t->first};
+    char name[GRAPH_NAME_MAX];
+    atom_status st;
+    ATOM_TRY(name_of(t, ".lora_A.weight", name));
+    ATOM_TRY(graph_add_param(a->to, name, 2, (int64_t[]){rank, in}, GRAPH_INIT_UNIFORM,
+                             (float)sqrt(1.0 / (3.0 * (double)in)), &down.params[0]));
+    ATOM_TRY(name_of(t, ".lora_A", down.name));
+    ATOM_TRY(graph_add_node_rng(a->to, &down, a->rng++, &up.in[1]));
+    ATOM_TRY(name_of(t, ".lora_B.weight", name));
+    ATOM_TRY(graph_add_param(a->to, name, 2, (int64_t[]){t->rows, rank}, GRAPH_INIT_ZERO, 0,
+                             &up.params[0]));
+    ATOM_TRY(name_of(t, ".lora_B", up.name));
+    up.in[0] = *y;
+    ATOM_TRY(graph_add_node_rng(a->to, &up, a->rng++, y));
+fail:
+    return st;
+}
+
+/* A node of `from`, with its parameters where they are met first. */
+static atom_status copy_node(adapting *a, int32_t index, int32_t *out)
+{
+    graph_node node = a->from->nodes[index];
+    atom_status st = ATOM_OK;
+    for (int i = 0; i < atom_op_get(node.op)->ins; i++)
+        node.in[i] = a->tensor[node.in[i]];
+    for (int i = 0; i < node.n_params && st == ATOM_OK; i++) {
+        int32_t id = node.params[i];
+        const graph_param *p = &a->from->params[id];
+        if (a->param[id] == GRAPH_NONE) {
+            st = graph_add_param(a->to, p->name, p->rank, p->dims, p->init, p->init_std,
+                                 &a->param[id]);
+            if (st == ATOM_OK)
+                graph_freeze(a->to, a->param[id]);
+        }
+        node.params[i] = a->param[id];
+    }
+    return st == ATOM_OK ? graph_add_node_rng(a->to, &node, node.rng, out) : st;
+}
+
+static atom_status adapt(adapting *a, const graph_target *targets, uint32_t n)
+{
+    const graph *g = a->from;
+    atom_status st = ATOM_OK;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        a->param[i] = GRAPH_NONE;
+    for (uint32_t i = 0; i < g->n_tensors && st == ATOM_OK; i++) {
+        const graph_tensor *t = &g->tensors[i];
+        if (t->producer == GRAPH_NONE)
+            st = graph_add_input(a->to, t->name, t->kind, t->rank, t->dims, &a->tensor[i]);
+    }
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < g->n_nodes && st == ATOM_OK; i++) {
+        const graph_node *node = &g->nodes[i];
+        int32_t y, x = GRAPH_NONE;
+        st = copy_node(a, (int32_t)i, &y);
+        for (; st == ATOM_OK && node->op == ATOM_OP_linear && at < n &&
+               targets[at].param == node->params[0];
+             at++) {
+            if (x == GRAPH_NONE)
+                st = add_dropped(a, node, a->tensor[node->in[0]], &x);
+            if (st == ATOM_OK)
+                st = add_target(a, &targets[at], x, &y);
+        }
+        a->tensor[node->out[0]] = y;
+    }
+    if (st == ATOM_OK && at != n)
+        st = atom_fail(ATOM_E_USAGE, "LoRA target %s stands in no order", targets[at].name);
+    return st;
+}
+
+atom_status graph_lora(const graph *g, const graph_lora_config *config, const graph_target *targets,
+                       uint32_t n, graph **out)
+{
+    adapting a = {.from = g, .config = config, .rng = g->n_nodes};
+    atom_status st;
+    ATOM_TRY(targets_check(g, config, targets, n));
+    a.param = atom_alloc(g->n_params, sizeof *a.param);
+    a.tensor = atom_alloc(g->n_tensors, sizeof *a.tensor);
+    if (!a.param || !a.tensor) {
+        st = atom_fail_memory("adapting a graph", (uint64_t)g->n_tensors * 8);
+        goto fail;
+    }
+    ATOM_TRY(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &a.to));
+    ATOM_TRY(adapt(&a, targets, n));
+    ATOM_TRY(graph_seal(a.to));
+    *out = a.to;
+    a.to = NULL;
+fail:
+    atom_free(a.param);
+    atom_free(a.tensor);
+    graph_close(&a.to);
+    return st;
+}
