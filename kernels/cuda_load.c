@@ -122,3 +122,13 @@ atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     atom_status st = krn_cuda_module_get(&module);
     return st == ATOM_OK ? module->open(config, threads, out) : st;
 }
+
+uint64_t dev_cuda_kept_bytes(void)
+{
+    return loaded.module ? loaded.module->kept_bytes() : 0;
+}
+
+uint64_t krn_cuda_choices(void)
+{
+    return loaded.module ? loaded.module->blas_hash() : 0;
+}

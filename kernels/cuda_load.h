@@ -37,6 +37,12 @@ ATOM_MUST atom_status krn_cuda_table(int card, atom_dtype dtype, const krn_table
 ATOM_MUST atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads *threads,
                                     dev **out);
 
+/* Host memory that this process has pinned and that no device uses: the next one will. */
+uint64_t dev_cuda_kept_bytes(void);
+/* Hash of the algorithms that the matrix library's products use on the open card (DESIGN D5); 0:
+ * none. */
+uint64_t krn_cuda_choices(void);
+
 /* For tests and tools: everything the module offers. */
 typedef struct krn_cuda_module krn_cuda_module;
 ATOM_MUST atom_status krn_cuda_module_get(const krn_cuda_module **out);

@@ -155,7 +155,7 @@ static void cuda_host_free(dev *d, void *ptr, uint64_t bytes)
     if (!ptr)
         return;
     settle_all(of(d));
-    cuda_slab_give(of(d), ptr, bytes);
+    cuda_slab_give(of(d), ptr);
     dev_host_give(d, bytes);
 }
 

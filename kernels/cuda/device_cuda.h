@@ -66,7 +66,7 @@ typedef struct cuda_item {
 /* A host slab: registered in chunks, so a copy must not cross from one into the next. */
 typedef struct cuda_slab {
     char *at;
-    uint64_t bytes;
+    uint64_t bytes, room; /* pinned; of addresses */
 } cuda_slab;
 
 /* Work between two records of one stream: its time is known after a sync. */
@@ -158,7 +158,8 @@ void cuda_graphs_forget(cuda_dev *d); /* nothing is running */
 
 /* slab.c */
 ATOM_MUST atom_status cuda_slab_take(cuda_dev *d, uint64_t bytes, void **out);
-void cuda_slab_give(cuda_dev *d, void *slab, uint64_t bytes);
+/* It stays pinned for the process's next device. */
+void cuda_slab_give(cuda_dev *d, void *slab);
 /* How many of `bytes` from `at` lie in one registered piece. */
 uint64_t cuda_slab_run(const cuda_dev *d, const void *at, uint64_t bytes);
 

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/entry.h"
 
+#include "kernels/cuda/blas_lt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/table.h"
@@ -125,6 +126,8 @@ const krn_cuda_module *atom_cuda_module(const krn_cuda_host *host)
                                .open = krn_cuda_open,
                                .adamw = krn_cuda_adamw,
                                .shared_take = shared_take,
-                               .shared_give = shared_give};
+                               .shared_give = shared_give,
+                               .kept_bytes = krn_cuda_kept_bytes,
+                               .blas_hash = krn_cuda_blas_hash};
     return &module;
 }

@@ -10,6 +10,8 @@
 ATOM_MUST atom_status krn_cuda_describe(int card, dev_cuda_info *out);
 ATOM_MUST atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads,
                                     dev **out);
+/* Of host memory that is pinned and free for the next device. */
+uint64_t krn_cuda_kept_bytes(void);
 
 /* The one exported symbol. NULL never. */
 __attribute__((visibility("default"))) const krn_cuda_module *

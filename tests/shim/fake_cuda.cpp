@@ -100,6 +100,10 @@ atom_status krn_cuda_blas_open(const char *)
     return ATOM_OK;
 }
 void krn_cuda_blas_close(void) {}
+uint64_t krn_cuda_blas_hash(void)
+{
+    return 0;
+}
 bool krn_cuda_blas_failed(char *, size_t)
 {
     return false;
