@@ -250,7 +250,7 @@ static atom_status place_gradients(gen_layout *layout)
         layout->visits[k].spill =
             (swap_range){SWAP_DEVICE, ring_offset(base, spill, k, atom_align(bytes)), bytes};
     }
-    uint64_t state = layout->plan->update_on_device ? layout->g->param_extent * 4 : 0;
+    uint64_t state = layout->plan->update_on_device ? layout->g->trained_extent * 4 : 0;
     ATOM_TRY(region(layout->out, SWAP_DEVICE, "optimizer state", SWAP_STATE_N * state, &base));
     layout->state = (swap_range){SWAP_DEVICE, base, SWAP_STATE_N * state};
     return ATOM_OK;
