@@ -435,7 +435,6 @@ static bool has_left(gsp_pool *p, uint64_t now)
 
 static void end_thread(gsp_pool *p, atom_status st)
 {
-    char *memory = life_path(p, "member");
     gsp_member_status s = {0};
     bool left = p->leaving_ns != 0;
     if (st == ATOM_OK || left)
@@ -456,9 +455,8 @@ static void end_thread(gsp_pool *p, atom_status st)
     life_snapshot(p);
     gsp_member_close(&p->driver);
     /* Who said goodbye comes back as somebody new; who was alone said nothing. */
-    if (left && !(s.is_member && s.n_roster <= 1) && memory && gsp_votes_forget(memory) != ATOM_OK)
+    if (left && !(s.is_member && s.n_roster <= 1) && gsp_votes_forget(p->memory) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
-    atom_free(memory);
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->ended, true);
     pthread_cond_broadcast(&p->answered);
@@ -485,14 +483,13 @@ static void *run(void *context)
     return NULL;
 }
 
-static void member_config(gsp_pool *p, const gsp_pool_part *part, const char *memory,
-                          gsp_member_config *c)
+static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_member_config *c)
 {
     const gsp_manifest *m = p->manifest;
     *c = (gsp_member_config){
         .net = p->net,
         .identity = &p->identity,
-        .directory = memory,
+        .directory = p->memory,
         .rates = part->rates,
         .holds_genesis = part->holds_genesis,
         .n_fragments = m->n_fragments,
@@ -522,13 +519,13 @@ static void introduce(gsp_pool *p)
 atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
 {
     gsp_member_config c;
-    char *memory = life_path(p, "member");
     atom_status st;
-    if (!memory)
+    if (p->has_thread || p->memory)
+        return atom_fail(ATOM_E_USAGE, "the pool was started before");
+    p->memory = life_path(p, "member");
+    if (!p->memory)
         ATOM_TRY(atom_fail_memory("a path", 0));
-    if (p->has_thread)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "the pool was started before"));
-    member_config(p, part, memory, &c);
+    member_config(p, part, &c);
     ATOM_TRY(gsp_member_open(&c, &p->driver));
     introduce(p);
     p->started_s = atom_clock_seconds();
@@ -543,7 +540,6 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
 fail:
     if (st != ATOM_OK)
         gsp_member_close(&p->driver);
-    atom_free(memory);
     return st;
 }
 
@@ -657,6 +653,7 @@ atom_status gsp_pool_close(gsp_pool **pool)
     atom_free(p->manifest_text);
     atom_free(p->manifest);
     atom_free(p->status);
+    atom_free(p->memory);
     atom_free(p->directory);
     atom_free(p);
     return end == ATOM_OK ? ATOM_OK : atom_fail(end, "%s", text);

@@ -130,6 +130,7 @@ struct gsp_pool {
 
     /* Taking part. */
     gsp_driver *driver;
+    char *memory; /* the member's directory; it keeps the pointer */
     pthread_t thread;
     bool has_thread;
     gsp_rates rates;
