@@ -125,6 +125,7 @@ typedef struct gsp_member_status {
     uint64_t state_fetched;    /* states adopted since open */
     uint64_t state_wrong;      /* chunks and roots that were not what they claimed to be */
     uint64_t state_sent_bytes; /* of mine, to others */
+    uint64_t state_kept_bytes; /* of these: as a fragment was before the newest version */
 } gsp_member_status;
 
 typedef struct gsp_driver gsp_driver;

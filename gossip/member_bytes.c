@@ -632,6 +632,8 @@ static void apply_some(gsp_driver *d)
     const gsp_proposal *p = &d->agree.certificate.proposal;
     uint32_t mine = my_place(d);
     atom_status st = ATOM_OK;
+    if (d->apply_next == 0 && !gsp_lease_copy(d, (uint32_t)(p->version % d->config.n_fragments)))
+        return;
     for (uint32_t k = 0; k < APPLY_PARTS && d->apply_next < p->n_parts && st == ATOM_OK; k++)
         st = apply_one(d, d->apply_next++, mine);
     if (st == ATOM_OK && d->apply_next < p->n_parts)

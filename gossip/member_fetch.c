@@ -171,11 +171,22 @@ fail:
     return st;
 }
 
+/* It says in its heartbeats that it has no state yet either. */
+static bool has_nothing(const gsp_driver *d, const gsp_key *key)
+{
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
+        const gsp_peer *p = &d->agree.peer[i];
+        if (p->known && p->sequence && gsp_key_compare(&p->who.key, key) == 0)
+            return gsp_hash_none(&p->lineage);
+    }
+    return false;
+}
+
 static bool all_answered(const gsp_driver *d, const gsp_fetch *x)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const gsp_friend *f = &d->friends[i];
-        bool here = !f->up;
+        bool here = !f->up || has_nothing(d, &f->key);
         for (uint32_t k = 0; k < GSP_NET_PEERS_MAX && !here; k++)
             here = x->donor[k].known && gsp_key_compare(&x->donor[k].key, &f->key) == 0 &&
                    (x->donor[k].witness || x->donor[k].barred);
@@ -257,12 +268,12 @@ static void ask(gsp_driver *d)
 
 /* ---- asking for chunks ---- */
 
+/* It said once that it has it, and did not deny it since. */
 static bool can_give(const gsp_fetch *x, const donor *o, uint32_t f)
 {
-    const gsp_state_roots *r = &o->witness->newest;
-    return !(o->lacks >> f & 1) && gsp_hash_equal(&o->witness->lineage, &x->plan.lineage) &&
-           r->fragment[f].version == x->plan.fragment[f].version &&
-           gsp_hash_equal(&r->fragment[f].root, &x->plan.fragment[f].root);
+    const gsp_hash *root = gsp_witness_said(o->witness, f, x->plan.fragment[f].version);
+    return root && !(o->lacks >> f & 1) && gsp_hash_equal(&o->witness->lineage, &x->plan.lineage) &&
+           gsp_hash_equal(root, &x->plan.fragment[f].root);
 }
 
 /* The next chunk that nobody was asked for; false: none. */

@@ -1,7 +1,8 @@
 /*
  * What the files of a member share: member.c (life, turns, events and actions), member_bytes.c
  * (contributions and results: freezing, taking in, reducing, applying), member_send.c (what goes
- * out, and in which order), member_state.c (a donor's state), member_fetch.c (a joiner's). Nobody
+ * out, and in which order), member_state.c (a donor's
+ * state), member_lease.c (as it was), member_fetch.c (a joiner's). Nobody
  * else includes it.
  */
 #ifndef GOSSIP_MEMBER_INNER_H
@@ -87,6 +88,15 @@ typedef struct gsp_shelf {
     bool whole;    /* the tree is that of the state as it is */
 } gsp_shelf;
 
+/* The state that a fragment had before the newest version, for who is in the middle of it. */
+typedef struct gsp_lease {
+    bool on, copying;
+    int fd;
+    uint32_t copied; /* chunks */
+    gsp_tree tree;
+    uint64_t used_ns; /* when it was made, or read last */
+} gsp_lease;
+
 typedef struct gsp_fetch gsp_fetch; /* member_fetch.c */
 
 typedef struct gsp_freezing {
@@ -146,6 +156,7 @@ struct gsp_driver {
     uint64_t pulled_ns[GSP_PARTS_MAX], wanted_ns[GSP_PARTS_MAX];
 
     gsp_shelf shelf[GSP_FRAGMENTS_MAX];
+    gsp_lease lease[GSP_FRAGMENTS_MAX];
     float *chunk;      /* GSP_CHUNK_FLOATS: on its way to a peer, or to be hashed */
     uint64_t state_ns; /* when a chunk last went out */
     gsp_fetch *fetch;  /* NULL: no state is wanted */
@@ -202,6 +213,18 @@ bool gsp_state_work(gsp_driver *d);
 /* Sends one chunk to a peer that waits for one; false: it waits for none, or its link is full. */
 bool gsp_state_send(gsp_driver *d, gsp_friend *to);
 void gsp_state_close(gsp_driver *d);
+
+/* member_lease.c */
+/* The fragment is about to change: keeps what it is, where somebody is fetching. False: call again.
+ */
+bool gsp_lease_copy(gsp_driver *d, uint32_t fragment);
+/* The tree of the kept state with this root; NULL: it is not kept. */
+const gsp_tree *gsp_lease_find(const gsp_driver *d, uint32_t fragment, const gsp_hash *root);
+/* A chunk of n floats into d->chunk; false: it is gone. */
+bool gsp_lease_read(gsp_driver *d, uint32_t fragment, uint32_t chunk, uint64_t n);
+/* Those that nobody wants any more go. */
+void gsp_lease_tick(gsp_driver *d);
+void gsp_lease_drop_all(gsp_driver *d);
 
 /* member_fetch.c */
 /* The machine wants the state of a lineage (zero: of any), and has heard of it from peer. */

@@ -1,8 +1,9 @@
 /*
  * Owns a donor's side of the transfer of state: the hashes of its own state, the signed answer to
  * who asks for them, and the chunks on their way out. Its one idea: nothing is kept but hashes; a
- * chunk is read from the work when the link has room, and only while its fragment is what the asker
- * was told. It refuses to stand in the way of a round: chunks go when no part or result waits.
+ * chunk is read from the work (or from what member_lease.c kept) when the link has room, and only
+ * while it is what the asker was told. It refuses to stand in the way of a round: chunks go when no
+ * part or result waits.
  */
 #include "gossip/member_inner.h"
 
@@ -113,7 +114,9 @@ static bool somebody_asks(gsp_driver *d)
 bool gsp_state_work(gsp_driver *d)
 {
     uint32_t left = HASH_CHUNKS;
-    if (gsp_hash_none(&d->agree.lineage) || d->applying || !somebody_asks(d))
+    gsp_lease_tick(d);
+    /* Who fetches a state knows that its own is not the pool's, and is no witness. */
+    if (gsp_hash_none(&d->agree.lineage) || d->applying || d->fetch || !somebody_asks(d))
         return false;
     for (uint32_t f = 0; f < d->config.n_fragments && left; f++) {
         atom_status st = d->shelf[f].whole ? ATOM_OK : hash_some(d, f, &left);
@@ -139,12 +142,15 @@ bool gsp_state_work(gsp_driver *d)
 
 /* ---- chunks ---- */
 
-static bool have(const gsp_driver *d, uint32_t f, const gsp_hash *root)
+/* The tree of a fragment's state with this root, as it is or as it was; NULL: it is not here. */
+static const gsp_tree *find(const gsp_driver *d, uint32_t f, const gsp_hash *root)
 {
-    if (f >= d->config.n_fragments || !d->shelf[f].whole || in_flux(d, f))
-        return false;
-    gsp_hash mine = gsp_tree_root(&d->shelf[f].tree);
-    return gsp_hash_equal(&mine, root);
+    if (d->shelf[f].whole && !in_flux(d, f)) {
+        gsp_hash mine = gsp_tree_root(&d->shelf[f].tree);
+        if (gsp_hash_equal(&mine, root))
+            return &d->shelf[f].tree;
+    }
+    return gsp_lease_find(d, f, root);
 }
 
 static void say_none(gsp_driver *d, gsp_friend *to, const gsp_wanted *w)
@@ -187,15 +193,17 @@ bool gsp_state_send(gsp_driver *d, gsp_friend *to)
     if (!to->up || to->n_wanted == 0 || to->busy[GSP_NET_BULK])
         return false;
     gsp_wanted w = to->wanted[to->first_wanted];
-    uint64_t n;
-    if (!have(d, w.fragment, &w.root) || w.chunk >= d->shelf[w.fragment].tree.n) {
-        if (in_flux(d, w.fragment))
-            return false; /* it will be another in a moment, then the asker hears of it */
+    uint64_t n = gsp_chunk_floats(d->config.work.n_state[w.fragment], w.chunk);
+    const gsp_tree *tree = find(d, w.fragment, &w.root);
+    if (!tree && in_flux(d, w.fragment))
+        return false; /* it will be another in a moment, or kept as it was */
+    bool kept = tree && tree != &d->shelf[w.fragment].tree;
+    if (!tree || (kept && !gsp_lease_read(d, w.fragment, w.chunk, n))) {
         wanted_pop(to);
         say_none(d, to, &w);
         return true;
     }
-    atom_status st = read_chunk(d, w.fragment, w.chunk, &n);
+    atom_status st = kept ? ATOM_OK : read_chunk(d, w.fragment, w.chunk, &n);
     if (st != ATOM_OK) {
         gsp_driver_die(d, st);
         return false;
@@ -211,7 +219,7 @@ bool gsp_state_send(gsp_driver *d, gsp_friend *to)
                            .root = w.root,
                            .chunk = w.chunk,
                            .bytes = (uint32_t)(n * sizeof(float))};
-    c->n_path = gsp_tree_path(&d->shelf[w.fragment].tree, w.chunk, c->path);
+    c->n_path = gsp_tree_path(tree, w.chunk, c->path);
     size_t head = gsp_wire_encode(m, d->scratch_wire, sizeof d->scratch_wire);
     gsp_net_sent sent = gsp_net_send(d->config.net, to->key.byte, GSP_NET_BULK, d->scratch_wire,
                                      head, d->chunk, c->bytes);
@@ -222,6 +230,7 @@ bool gsp_state_send(gsp_driver *d, gsp_friend *to)
     wanted_pop(to);
     d->state_ns = atom_clock_ns();
     d->status.state_sent_bytes += c->bytes;
+    d->status.state_kept_bytes += kept ? c->bytes : 0;
     return sent == GSP_NET_SENT;
 }
 
@@ -229,5 +238,6 @@ void gsp_state_close(gsp_driver *d)
 {
     for (uint32_t f = 0; f < GSP_FRAGMENTS_MAX; f++)
         gsp_tree_close(&d->shelf[f].tree);
+    gsp_lease_drop_all(d);
     atom_free(d->chunk);
 }

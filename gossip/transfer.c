@@ -190,7 +190,7 @@ void gsp_witness_hear(gsp_witness *w, const gsp_seals *seals, const gsp_member *
     }
 }
 
-static const gsp_hash *said_of(const gsp_witness *w, uint32_t f, uint64_t version)
+const gsp_hash *gsp_witness_said(const gsp_witness *w, uint32_t f, uint64_t version)
 {
     for (uint32_t k = 0; k < GSP_WITNESS_SAID_MAX && k < w->n_said[f]; k++)
         if (w->said[f][k].version == version)
@@ -234,10 +234,10 @@ static uint32_t count_root(gsp_witness *const *w, uint32_t n, const gsp_roster *
     uint32_t most = 0;
     *bits = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const gsp_hash *mine = w[i] ? said_of(w[i], f, version) : NULL;
+        const gsp_hash *mine = w[i] ? gsp_witness_said(w[i], f, version) : NULL;
         uint32_t count = 0, here = 0;
         for (uint32_t j = 0; mine && j < n; j++) {
-            const gsp_hash *theirs = w[j] ? said_of(w[j], f, version) : NULL;
+            const gsp_hash *theirs = w[j] ? gsp_witness_said(w[j], f, version) : NULL;
             if (!theirs || !gsp_hash_equal(mine, theirs))
                 continue;
             uint32_t seat = gsp_roster_find(roster, &w[j]->who);

@@ -88,6 +88,9 @@ typedef struct gsp_witness {
 void gsp_witness_hear(gsp_witness *witness, const gsp_seals *seals, const gsp_member *who,
                       const gsp_state_roots *roots);
 
+/* The root that it named for a fragment's version; NULL: none, or too long ago. */
+const gsp_hash *gsp_witness_said(const gsp_witness *witness, uint32_t fragment, uint64_t version);
+
 typedef struct gsp_plan {
     bool found;
     gsp_hash lineage;

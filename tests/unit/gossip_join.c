@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { HOSTS = 5, FRAGMENTS = 3, FLOATS = 200003 };
+enum { HOSTS = 5, FRAGMENTS = 3, FLOATS = 400003 };
 
 typedef enum lie { HONEST, WRONG_BYTES, WRONG_ROOTS } lie;
 
@@ -89,7 +89,7 @@ static atom_status state_read(void *context, uint32_t f, uint64_t first, uint64_
     h->n_read++;
     if (h->lie == WRONG_ROOTS) /* from the start: hashes and bytes agree */
         out[0] += 1.0f;
-    if (h->lie == WRONG_BYTES && h->n_read > 12) /* after all was hashed */
+    if (h->lie == WRONG_BYTES && h->n_read > 21) /* after all was hashed */
         out[n / 2] += 1.0f;
     return ATOM_OK;
 }
@@ -279,7 +279,8 @@ static void until(unsigned n_members, uint64_t version)
 {
     want_members = n_members;
     want_version = version;
-    assert_true(run(true, all_there));
+    if (!run(true, all_there))
+        fail_msg("not in time");
 }
 
 static bool all_at_rest(void)
@@ -287,7 +288,8 @@ static bool all_at_rest(void)
     uint64_t version = 0;
     for (unsigned i = 0; i < HOSTS; i++)
         if (hosts[i].driver && !hosts[i].pauses) {
-            if (hosts[i].status.applied != hosts[i].status.certified ||
+            if (hosts[i].status.applied == 0 ||
+                hosts[i].status.applied != hosts[i].status.certified ||
                 (version && hosts[i].status.applied != version))
                 return false;
             version = hosts[i].status.applied;
@@ -415,6 +417,60 @@ static void a_joiner_dies_midway(void **unused)
     pool_close();
 }
 
+static bool begun(void)
+{
+    return hosts[3].status.state_bytes > 0;
+}
+
+static uint64_t sent_by_all(uint64_t *kept)
+{
+    uint64_t sent = 0;
+    *kept = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        sent += hosts[i].status.state_sent_bytes;
+        *kept += hosts[i].status.state_kept_bytes;
+    }
+    return sent;
+}
+
+static void what_was_is_kept_for_who_fetches(void **unused)
+{
+    (void)unused;
+    uint64_t kept, before, all = (uint64_t)FRAGMENTS * 2 * FLOATS * sizeof(float);
+    three_go_ahead();
+    before = sent_by_all(&kept);
+    host_open(&hosts[3]);
+    assert_true(run(false, begun));
+    hosts[3].pauses = true; /* and every fragment changes */
+    until(3, hosts[0].applied + FRAGMENTS);
+    hosts[3].pauses = false;
+    assert_true(run(false, all_at_rest)); /* the old state, then what was certified since */
+    assert_true(sent_by_all(&kept) - before <= all + all / 8);
+    assert_true(kept > 0);
+    until(4, hosts[0].applied + 1);
+    assert_int_equal(hosts[3].n_adopted, 1);
+    assert_equal_states();
+    pool_close();
+}
+
+/* Two that slept ask each other, too: what they know is old, and they know it. */
+static void two_that_slept_wake_together(void **unused)
+{
+    (void)unused;
+    three_go_ahead();
+    host_open(&hosts[3]);
+    host_open(&hosts[4]);
+    until(5, hosts[0].applied + 2);
+    host_close(&hosts[3]);
+    host_close(&hosts[4]);
+    until(3, hosts[0].applied + GSP_REPLAY_MAX + 4);
+    host_open(&hosts[3]);
+    host_open(&hosts[4]);
+    until(5, hosts[0].applied + 2);
+    assert_equal_states();
+    pool_close();
+}
+
 static void rounds_go_on_meanwhile(void **unused)
 {
     (void)unused;
@@ -435,6 +491,8 @@ int main(void)
         cmocka_unit_test(a_donor_lies),
         cmocka_unit_test(a_donor_dies_midway),
         cmocka_unit_test(a_joiner_dies_midway),
+        cmocka_unit_test(what_was_is_kept_for_who_fetches),
+        cmocka_unit_test(two_that_slept_wake_together),
         cmocka_unit_test(rounds_go_on_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,376 @@
+/*
+ * The parts of a transfer that need no members: trees of any size and their proofs; whom a joiner
+ * believes, with liars in the minority, in rosters of their own, and after a restart; files of what
+ * has come, cut and damaged anywhere.
+ */
+#include "gossip/transfer.h"
+
+#include "gossip/lineage.h"
+#include "gossip/merkle.h"
+#include "gossip/seals.h"
+#include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PEERS = 7, FRAGMENTS = 3 };
+
+static test_pool pool;
+static gsp_seals seals[PEERS];
+static gsp_witness *witness[PEERS];
+static uint64_t n_floats[FRAGMENTS] = {1000, 300000, 0};
+
+/* ---- trees ---- */
+
+static void trees_prove_every_leaf(void **unused)
+{
+    (void)unused;
+    for (uint32_t n = 1; n < 700; n += n < 20 ? 1 : 61) {
+        gsp_tree t;
+        gsp_hash path[GSP_STATE_PATH_MAX], other = {{1}};
+        test_must(gsp_tree_open(&t, n));
+        for (uint32_t k = 0; k < n; k++)
+            gsp_merkle_leaf(k, &k, sizeof k, &t.node[k]);
+        gsp_tree_build(&t);
+        gsp_hash root = gsp_tree_root(&t), same;
+        if (n <= GSP_PARTS_MAX) { /* the same tree as for parts */
+            gsp_merkle_root(t.node, n, &same);
+            assert_memory_equal(&root, &same, sizeof root);
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            uint32_t steps = gsp_tree_path(&t, k, path);
+            assert_true(gsp_tree_check(&root, n, k, &t.node[k], path, steps));
+            assert_false(gsp_tree_check(&root, n, k, &other, path, steps));
+            assert_false(
+                gsp_tree_check(&root, n, n > 1 ? (k + 1) % n : 1, &t.node[k], path, steps));
+            assert_false(gsp_tree_check(&root, n, k, &t.node[k], path, steps + 1));
+            if (steps) {
+                assert_false(gsp_tree_check(&root, n, k, &t.node[k], path, steps - 1));
+                path[steps - 1].byte[7] ^= 1;
+                assert_false(gsp_tree_check(&root, n, k, &t.node[k], path, steps));
+            }
+        }
+        assert_false(gsp_tree_check(&root, 0, 0, &root, path, 0));
+        assert_false(gsp_tree_check(&root, UINT64_MAX, 0, &root, path, 0));
+        gsp_tree_close(&t);
+    }
+    assert_int_equal(gsp_chunks(0), 0);
+    assert_int_equal(gsp_chunks(GSP_CHUNK_FLOATS), 1);
+    assert_int_equal(gsp_chunk_floats(GSP_CHUNK_FLOATS + 3, 1), 3);
+}
+
+static void versions_belong_to_fragments(void **unused)
+{
+    (void)unused;
+    for (uint64_t v = 0; v < 40; v++)
+        for (uint32_t n = 1; n < 9; n++)
+            for (uint32_t f = 0; f < n; f++) {
+                uint64_t right = 0;
+                for (uint64_t w = 1; w <= v; w++)
+                    right = w % n == f ? w : right;
+                assert_int_equal(gsp_state_version(v, f, n), right);
+            }
+}
+
+/* ---- whom to believe ---- */
+
+static gsp_genesis genesis;
+static gsp_state_roots roots;
+
+static gsp_member member(unsigned i)
+{
+    gsp_member m = {.incarnation = 1};
+    memcpy(m.key.byte, pool.member[i].public_key, sizeof m.key.byte);
+    return m;
+}
+
+static void roster_of(gsp_roster *r, unsigned first, unsigned n)
+{
+    memset(r, 0, sizeof *r);
+    for (unsigned i = first; i < first + n; i++) {
+        gsp_member m = member(i);
+        uint32_t at = r->n++;
+        for (; at > 0 && gsp_key_compare(&r->member[at - 1].key, &m.key) > 0; at--)
+            r->member[at] = r->member[at - 1];
+        r->member[at] = m;
+    }
+}
+
+/* What member i answers at a version with a roster of `n` from `first`; salt: its anchor. */
+static void answer(unsigned i, uint64_t version, unsigned first, unsigned n, uint8_t salt)
+{
+    gsp_member who = member(i);
+    memset(&roots, 0, sizeof roots);
+    roots.genesis = genesis;
+    roots.has_certificate = version > 0;
+    gsp_proposal *p = &roots.certificate.proposal;
+    if (version) {
+        gsp_genesis_hash(&seals[0], &genesis, &p->lineage);
+        p->version = version;
+        p->tokens = version;
+        roster_of(&p->next, first, n);
+    }
+    roots.n_fragments = FRAGMENTS;
+    for (uint32_t f = 0; f < FRAGMENTS; f++) {
+        roots.fragment[f].version = gsp_state_version(version, f, FRAGMENTS);
+        roots.fragment[f].n_floats = n_floats[f];
+        if (n_floats[f]) {
+            memset(&roots.fragment[f].root, (int)roots.fragment[f].version + 1, GSP_HASH_BYTES);
+            roots.fragment[f].root.byte[0] = salt;
+        }
+    }
+    gsp_roots_seal(&roots, &seals[i], &who, &pool.member[i]);
+    assert_true(gsp_roots_check(&roots, &seals[0], &who));
+    gsp_witness_hear(witness[i], &seals[0], &who, &roots);
+}
+
+static void begin(void)
+{
+    test_must(gsp_crypto_start());
+    test_pool_make(&pool, 3);
+    memset(&genesis, 0, sizeof genesis);
+    genesis.founder = member(0);
+    for (unsigned i = 0; i < PEERS; i++) {
+        seals[i] = gsp_seals_real(&pool.member[i]);
+        witness[i] = atom_alloc(1, sizeof *witness[i]);
+        assert_non_null(witness[i]);
+    }
+}
+
+static void end(void)
+{
+    for (unsigned i = 0; i < PEERS; i++)
+        atom_free(witness[i]);
+}
+
+static gsp_plan plan;
+
+static bool choose(unsigned n)
+{
+    static const gsp_hash any;
+    gsp_plan_choose(&plan, &seals[0], witness, n, &any, n_floats, FRAGMENTS);
+    return plan.found;
+}
+
+static void a_quorum_is_believed(void **unused)
+{
+    (void)unused;
+    begin();
+    answer(0, 0, 0, 1, 1); /* nothing certified yet: the founder alone */
+    assert_true(choose(1) && plan.version == 0 && !plan.saved.has_certificate);
+    for (unsigned i = 0; i < 4; i++) {
+        answer(i, 17, 0, 5, 1);
+        assert_true(choose(i + 1) == (i >= 2)); /* three of five */
+    }
+    assert_int_equal(plan.version, 17);
+    assert_int_equal(plan.fragment[0].version, 15);
+    assert_int_equal(plan.fragment[1].version, 16);
+    assert_int_equal(plan.signers, 4);
+    end();
+}
+
+static void members_a_version_apart_vouch_for_the_same(void **unused)
+{
+    (void)unused;
+    begin();
+    answer(0, 16, 0, 4, 1);
+    answer(1, 17, 0, 4, 1);
+    answer(2, 17, 0, 4, 1);
+    answer(3, 17, 0, 4, 1);
+    assert_true(choose(4) && plan.version == 17 && plan.signers == 3);
+    answer(1, 18, 0, 4, 1);
+    answer(2, 18, 0, 4,
+           1); /* 17 is what only one names now; its votes would tell, there are none */
+    assert_false(choose(4));
+    answer(3, 18, 0, 4, 1);
+    assert_true(choose(4) && plan.version == 18);
+    end();
+}
+
+static void a_minority_is_not(void **unused)
+{
+    (void)unused;
+    begin();
+    for (unsigned i = 0; i < 4; i++)
+        answer(i, 17, 0, 7, 1);
+    for (unsigned i = 4; i < 7; i++)
+        answer(i, 17, 0, 7, 9); /* another anchor, the same certificate */
+    assert_true(choose(7) && plan.fragment[1].root.byte[0] == 1);
+    for (unsigned i = 4; i < 7; i++)
+        answer(i, 90, i, 1, 9); /* and each alone in a roster of its own, far ahead */
+    assert_true(choose(7) && plan.version == 17);
+    for (unsigned i = 4; i < 7; i++)
+        answer(i, 90, 4, 3, 9); /* together */
+    assert_true(choose(7) && plan.version == 17);
+    /* The right roots under a roster that is not: the certificate is believed by none. */
+    for (unsigned i = 4; i < 7; i++)
+        answer(i, 17, 4, 3, 1);
+    assert_true(choose(7) && plan.saved.certificate.proposal.next.n == 7);
+    /* A minority of those that answered may be all that is left of a roster. */
+    gsp_witness *kept = witness[0];
+    for (unsigned i = 0; i < 7; i++)
+        answer(i, 20, i < 2 ? 0 : 2, i < 2 ? 2 : 5, i < 2 ? 9 : 1);
+    assert_true(choose(7) && plan.saved.certificate.proposal.next.n == 5);
+    witness[0] = kept;
+    end();
+}
+
+static void another_shape_is_not(void **unused)
+{
+    (void)unused;
+    begin();
+    for (unsigned i = 0; i < 3; i++) {
+        n_floats[0] = i < 2 ? 999 : 1000;
+        answer(i, 17, 0, 3, 1);
+    }
+    n_floats[0] = 1000;
+    assert_false(choose(3));
+    assert_int_equal(plan.answers, 1);
+    end();
+}
+
+static void roots_are_checked(void **unused)
+{
+    (void)unused;
+    begin();
+    gsp_member who = member(1), other = member(2), older = {who.key, 2};
+    answer(1, 17, 0, 3, 1);
+    gsp_state_roots good = roots;
+    assert_true(gsp_roots_check(&good, &seals[0], &who));
+    assert_false(gsp_roots_check(&good, &seals[0], &other));
+    assert_false(gsp_roots_check(&good, &seals[0], &older));
+    for (int k = 0; k < 7; k++) {
+        gsp_state_roots bad = good;
+        bad.fragment[1].root.byte[3] ^= k == 0;
+        bad.fragment[1].version += k == 1 ? 3 : 0;
+        bad.n_fragments -= k == 2;
+        bad.certificate.proposal.tokens += k == 3;
+        bad.genesis.founder.incarnation += k == 4;
+        bad.seal[9] ^= k == 5;
+        bad.certificate.proposal.next.n = k == 6 ? 0 : bad.certificate.proposal.next.n;
+        assert_false(gsp_roots_check(&bad, &seals[0], &who));
+    }
+    end();
+}
+
+/* ---- what has come ---- */
+
+static float chunk[3][GSP_CHUNK_FLOATS], back[GSP_CHUNK_FLOATS];
+static const uint64_t STAGED = 2 * GSP_CHUNK_FLOATS + 100;
+
+static gsp_hash staged_root(gsp_hash leaf[3])
+{
+    gsp_hash root;
+    for (uint32_t k = 0; k < 3; k++) {
+        for (uint64_t i = 0; i < GSP_CHUNK_FLOATS; i++)
+            chunk[k][i] = (float)(i * (k + 1));
+        gsp_merkle_leaf(k, chunk[k], gsp_chunk_floats(STAGED, k) * sizeof(float), &leaf[k]);
+    }
+    gsp_merkle_root(leaf, 3, &root);
+    return root;
+}
+
+static gsp_stage *stage_of(scratch *place, uint64_t version, const gsp_hash *root)
+{
+    gsp_stage *s = NULL;
+    test_must(gsp_stage_open(place->dir, 5, version, root, STAGED, &s));
+    while (!gsp_stage_recheck(s, 1))
+        ;
+    return s;
+}
+
+static void stages_go_on(void **unused)
+{
+    (void)unused;
+    scratch place;
+    gsp_hash leaf[3], root = staged_root(leaf), other = {{4}};
+    test_must(gsp_crypto_start());
+    scratch_open(&place);
+    gsp_stage *s = stage_of(&place, 7, &root);
+    assert_int_equal(gsp_stage_n(s), 3);
+    test_must(gsp_stage_put(s, 2, &leaf[2], chunk[2]));
+    test_must(gsp_stage_put(s, 0, &leaf[0], chunk[0]));
+    gsp_stage_close(&s);
+    s = stage_of(&place, 7, &root);
+    assert_true(gsp_stage_here(s) == 2 && gsp_stage_has(s, 0) && !gsp_stage_has(s, 1));
+    assert_false(gsp_stage_read(s, 1, back));
+    test_must(gsp_stage_put(s, 1, &leaf[1], chunk[1]));
+    for (uint32_t k = 0; k < 3; k++) {
+        assert_true(gsp_stage_read(s, k, back));
+        assert_memory_equal(back, chunk[k], gsp_chunk_floats(STAGED, k) * sizeof(float));
+    }
+    gsp_stage_close(&s);
+    s = stage_of(&place, 7, &root);
+    assert_int_equal(gsp_stage_here(s), 3);
+    gsp_stage_close(&s);
+    s = stage_of(&place, 8, &root); /* another version begins anew */
+    assert_int_equal(gsp_stage_here(s), 0);
+    gsp_stage_close(&s);
+    s = stage_of(&place, 8, &other); /* as does another root; what is not its is thrown away */
+    for (uint32_t k = 0; k < 3; k++)
+        test_must(gsp_stage_put(s, k, &leaf[k], chunk[k]));
+    assert_int_equal(gsp_stage_here(s), 0);
+    gsp_stage_close(&s);
+    gsp_stage_remove_all(place.dir);
+    assert_int_not_equal(access(scratch_path(&place, "state.5"), F_OK), 0);
+    scratch_close(&place);
+}
+
+static void damage_is_fetched_again(void **unused)
+{
+    (void)unused;
+    scratch place;
+    gsp_hash leaf[3], root = staged_root(leaf);
+    scratch_open(&place);
+    const char *path = scratch_path(&place, "state.5");
+    for (int what = 0; what < 4; what++) {
+        gsp_stage *s = stage_of(&place, 7, &root);
+        for (uint32_t k = 0; k < 3; k++)
+            test_must(gsp_stage_put(s, k, &leaf[k], chunk[k]));
+        gsp_stage_close(&s);
+        struct stat info;
+        assert_int_equal(stat(path, &info), 0);
+        FILE *f = fopen(path, "r+b");
+        assert_non_null(f);
+        long at[4] = {20, 96 + 40, 4096 + 12345, 0}; /* head, a leaf, data */
+        if (what < 3) {
+            fseek(f, at[what], SEEK_SET);
+            int byte = fgetc(f);
+            fseek(f, at[what], SEEK_SET);
+            fputc(byte ^ 1, f);
+        } else {
+            assert_int_equal(ftruncate(fileno(f), (off_t)(4096 + GSP_CHUNK_BYTES + 7)), 0);
+        }
+        fclose(f);
+        s = stage_of(&place, 7, &root);
+        assert_int_equal(gsp_stage_here(s), what == 0 ? 0 : what == 3 ? 1 : 2);
+        for (uint32_t k = 0; k < 3; k++)
+            if (!gsp_stage_has(s, k))
+                test_must(gsp_stage_put(s, k, &leaf[k], chunk[k]));
+        assert_int_equal(gsp_stage_here(s), 3);
+        gsp_stage_close(&s);
+    }
+    scratch_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trees_prove_every_leaf),
+        cmocka_unit_test(versions_belong_to_fragments),
+        cmocka_unit_test(a_quorum_is_believed),
+        cmocka_unit_test(members_a_version_apart_vouch_for_the_same),
+        cmocka_unit_test(a_minority_is_not),
+        cmocka_unit_test(another_shape_is_not),
+        cmocka_unit_test(roots_are_checked),
+        cmocka_unit_test(stages_go_on),
+        cmocka_unit_test(damage_is_fetched_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
