@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FLOATS_PER_PART = 65536, PARTS_MIN = 32 };
+enum { FLOATS_PER_PART = 65536, PARTS_MIN = 32, PART_FLOATS_MAX = 4 << 20 };
 static const uint64_t COUNT_MAX = (uint64_t)1 << 53; /* exact in JSON */
 static const uint64_t FLOATS_MAX = (uint64_t)1 << 40;
 
@@ -128,6 +128,29 @@ static void complete_rules(gsp_manifest *m)
     m->silent_rounds = m->silent_rounds ? m->silent_rounds : d.silent_rounds;
 }
 
+/* Are all parts of all fragments in use, cut as a member cuts them (member.h)? */
+static bool parts_full(const gsp_manifest *m, uint32_t n_parts)
+{
+    for (uint32_t i = 0; i < m->n_fragments && i < GSP_FRAGMENTS_MAX; i++) {
+        uint64_t n = m->n_floats[i], stride = (n + n_parts - 1) / n_parts;
+        stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
+        if (n && (n + stride - 1) / stride < n_parts)
+            return false;
+    }
+    return true;
+}
+
+/* Parts of about FLOATS_PER_PART floats, at least PARTS_MIN, but none empty where that can be. */
+static uint32_t choose_parts(const gsp_manifest *m, uint64_t largest)
+{
+    uint64_t wish = largest / FLOATS_PER_PART + 1, least = largest / PART_FLOATS_MAX + 1;
+    wish = wish < PARTS_MIN ? PARTS_MIN : wish > GSP_PARTS_MAX ? GSP_PARTS_MAX : wish;
+    for (uint64_t n = wish; n >= least; n--)
+        if (parts_full(m, (uint32_t)n))
+            return (uint32_t)n;
+    return (uint32_t)wish;
+}
+
 atom_status gsp_manifest_complete(gsp_manifest *m)
 {
     uint64_t largest = 0;
@@ -136,10 +159,8 @@ atom_status gsp_manifest_complete(gsp_manifest *m)
     complete_rules(m);
     for (uint32_t i = 0; i < m->n_fragments && i < GSP_FRAGMENTS_MAX; i++)
         largest = m->n_floats[i] > largest ? m->n_floats[i] : largest;
-    if (!m->n_parts) {
-        uint64_t n = largest / FLOATS_PER_PART + 1;
-        m->n_parts = n < PARTS_MIN ? PARTS_MIN : n > GSP_PARTS_MAX ? GSP_PARTS_MAX : (uint32_t)n;
-    }
+    if (!m->n_parts)
+        m->n_parts = choose_parts(m, largest);
     return gsp_manifest_bounds(m, ATOM_E_USAGE);
 }
 

@@ -56,7 +56,7 @@ static void text_and_back(void **state)
     assert_memory_equal(m, back, sizeof *m);
     test_must(gsp_manifest_text(back, &again));
     assert_string_equal(text, again);
-    assert_int_equal(m->n_parts, 32);
+    assert_int_equal(m->n_parts, 1); /* the smallest fragment has 7 floats */
     assert_non_null(gsp_manifest_find(back, "shard_000.bin"));
     assert_null(gsp_manifest_find(back, "shard"));
     assert_true(gsp_manifest_bans(back, m->banned[0]));
@@ -218,6 +218,31 @@ static void drafts_out_of_bounds(void **state)
     test_free(m);
 }
 
+/* Parts: of a useful size, none empty, few where fragments are small. */
+static void parts(void **state)
+{
+    static const struct {
+        uint64_t n, parts;
+    } cases[] = {{7, 1},        {4096, 1},        {4097, 2},       {20000, 5},       {131072, 32},
+                 {1000000, 31}, {100 << 20, 256}, {10000000, 153}, {1000000000, 256}};
+    (void)state;
+    gsp_manifest *m = test_calloc(1, sizeof *m);
+    m->n_fragments = 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        m->n_floats[0] = m->n_floats[1] = cases[i].n;
+        m->n_parts = 0;
+        test_must(gsp_manifest_complete(m));
+        if (m->n_parts != cases[i].parts)
+            fail_msg("%llu floats: %u parts", (unsigned long long)cases[i].n, m->n_parts);
+    }
+    /* One tiny fragment beside a large one: parts must not become too large. */
+    m->n_floats[0] = 100;
+    m->n_parts = 0;
+    test_must(gsp_manifest_complete(m));
+    assert_true(m->n_parts >= 239);
+    test_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +251,7 @@ int main(void)
         cmocka_unit_test(bad_texts),
         cmocka_unit_test(what_may_follow),
         cmocka_unit_test(drafts_out_of_bounds),
+        cmocka_unit_test(parts),
     };
     test_must(gsp_crypto_start());
     return cmocka_run_group_tests(tests, NULL, NULL);
