@@ -8,6 +8,8 @@
 
 #include "kernels/bench.h"
 
+typedef enum bench_only { BENCH_BOTH, BENCH_RESIDENT, BENCH_CAPPED } bench_only;
+
 typedef struct bench_values {
     int32_t dtype; /* train_dtype */
     int64_t threads, rounds, params;
@@ -17,10 +19,12 @@ typedef struct bench_values {
     char *dir;    /* disk */
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
+    int32_t only; /* train: bench_only */
     int64_t peers, streams; /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */
     int32_t codec;          /* gsp_codec */
     int32_t transport;      /* 0: gate */
     double rate, slow, rtt;
+    int64_t strangers; /* allreduce: connections per second; -1: none */
     bool json;
 } bench_values;
 

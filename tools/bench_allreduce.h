@@ -1,7 +1,8 @@
 /*
  * What the files of atom bench allreduce share: cmd_bench_allreduce.c (asks, waits, judges,
  * prints), cmd_bench_allreduce_net.c (hosts: namespaces, links, rates), cmd_bench_allreduce_peer.c
- * (one member). Peers report through memory that they share with the process that started them.
+ * (one member), cmd_bench_allreduce_strangers.c (a host without a ticket). Peers report through
+ * memory that they share with the process that started them.
  */
 #ifndef TOOLS_BENCH_ALLREDUCE_H
 #define TOOLS_BENCH_ALLREDUCE_H
@@ -19,7 +20,8 @@ typedef struct allreduce_plan {
     int32_t codec;            /* gsp_codec */
     bool gate, shaped, hosts; /* hosts: every peer has its own network namespace */
     double mbit[ALLREDUCE_PEERS_MAX], rtt_ms;
-    uint32_t streams; /* for parts, per pair of peers */
+    uint32_t streams;            /* for parts, per pair of peers */
+    double strangers_per_second; /* 0: none */
     char directory[512];
     uint8_t secret[32]; /* of this run's pool */
 } allreduce_plan;
@@ -45,6 +47,8 @@ typedef struct allreduce_peer {
 
 typedef struct allreduce_shared {
     atomic_bool go, stop;
+    atomic_bool flood;                          /* strangers: now */
+    _Atomic uint64_t strangers, answered_bytes; /* connections tried; bytes that came back */
     allreduce_peer peer[ALLREDUCE_PEERS_MAX];
 } allreduce_shared;
 
@@ -64,5 +68,8 @@ uint64_t allreduce_net_resent(void);
 /* cmd_bench_allreduce_peer.c: runs peer i until shared->stop. */
 ATOM_MUST atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i,
                                          allreduce_shared *shared);
+
+/* cmd_bench_allreduce_strangers.c: a host without a ticket, until shared->stop. */
+ATOM_MUST atom_status allreduce_strangers_run(const allreduce_plan *plan, allreduce_shared *shared);
 
 #endif

@@ -12,6 +12,7 @@
 static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
                                     "disk",  "matmul",    "train", NULL};
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const only_names[] = {"both", "resident", "capped", NULL};
 static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};
 static const char *const transports[] = {"gate", "plain", NULL};
 
@@ -111,6 +112,12 @@ static const opt_spec specs[] = {
      .max = 0x1p62,
      .flags = OPT_AUTO,
      .help = "train: also train under this cap, and say what swapping costs."},
+    {.name = "only",
+     .type = OPT_CHOICE,
+     AT(only),
+     .fallback = "both",
+     .choices = only_names,
+     .help = "train: leave one of the two runs out; a model may be larger than the device."},
     {.name = "link_bandwidth",
      .type = OPT_RATE,
      AT(link_bandwidth),
@@ -175,6 +182,15 @@ static const opt_spec specs[] = {
      .flags = OPT_AUTO,
      .help =
          "Streams of parts per pair of peers. auto: 2; 1 where four or more peers share a link."},
+    {.name = "strangers",
+     .type = OPT_INT,
+     AT(strangers),
+     .fallback = "auto",
+     .min = 1,
+     .max = 100000,
+     .flags = OPT_AUTO,
+     .help = "Connections per second of a host without a ticket, in every second round: garbage, "
+             "slow ones, ones that close at once. Needs the gate. auto: none."},
     {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
 };
 

@@ -50,7 +50,11 @@ static atom_status plan_make(const bench_values *v, allreduce_plan *p)
                                                     : 2};
     if (p->rounds > ALLREDUCE_ROUNDS_MAX)
         return atom_fail(ATOM_E_USAGE, "allreduce: at most %d rounds", ALLREDUCE_ROUNDS_MAX);
-    for (uint32_t i = 0; i < p->peers; i++)
+    if (v->strangers > 0 && (!p->gate || p->peers == ALLREDUCE_PEERS_MAX))
+        return atom_fail(ATOM_E_USAGE, "allreduce: strangers meet the gate of at most %d peers",
+                         ALLREDUCE_PEERS_MAX - 1);
+    p->strangers_per_second = v->strangers > 0 ? (double)v->strangers : 0;
+    for (uint32_t i = 0; i < p->peers + (v->strangers > 0); i++)
         p->mbit[i] = v->rate > 0 ? v->rate : 0;
     if (v->slow > 0)
         p->mbit[p->peers - 1] = v->slow;
@@ -77,6 +81,12 @@ static bool heard(int fd)
     return n == 1;
 }
 
+/* Peers, and the strangers behind them. */
+static uint32_t processes(const allreduce_run *r)
+{
+    return r->plan.peers + (r->plan.strangers_per_second > 0);
+}
+
 /* A peer's whole life. */
 static void child(allreduce_run *r, uint32_t i)
 {
@@ -92,7 +102,9 @@ static void child(allreduce_run *r, uint32_t i)
         if (st == ATOM_OK)
             st = allreduce_net_up(&r->plan, i);
     }
-    if (st == ATOM_OK)
+    if (st == ATOM_OK && i == r->plan.peers)
+        st = allreduce_strangers_run(&r->plan, r->shared);
+    else if (st == ATOM_OK)
         st = allreduce_peer_run(&r->plan, i, r->shared);
     if (st != ATOM_OK) {
         snprintf(out->why, sizeof out->why, "%s", atom_fail_message());
@@ -103,7 +115,7 @@ static void child(allreduce_run *r, uint32_t i)
 
 static atom_status start(allreduce_run *r)
 {
-    for (uint32_t i = 0; i < r->plan.peers; i++) {
+    for (uint32_t i = 0; i < processes(r); i++) {
         if (pipe(r->up[i]) != 0 || pipe(r->down[i]) != 0)
             return atom_fail_errno(errno, "a pipe");
         r->pid[i] = fork();
@@ -112,7 +124,7 @@ static atom_status start(allreduce_run *r)
         if (r->pid[i] == 0)
             child(r, i);
     }
-    for (uint32_t i = 0; r->plan.hosts && i < r->plan.peers; i++) {
+    for (uint32_t i = 0; r->plan.hosts && i < processes(r); i++) {
         atom_status st;
         if (!heard(r->up[i][0]))
             return atom_fail(ATOM_E_RUNTIME, "peer %u: %s", i, r->shared->peer[i].why);
@@ -131,7 +143,7 @@ static void finish(allreduce_run *r)
     r->shared->stop = true;
     for (uint32_t tries = 0; tries < 500; tries++) {
         bool any = false;
-        for (uint32_t i = 0; i < r->plan.peers; i++) {
+        for (uint32_t i = 0; i < processes(r); i++) {
             if (r->pid[i] > 0 && waitpid(r->pid[i], NULL, tries < 499 ? WNOHANG : 0) == r->pid[i])
                 r->pid[i] = 0;
             any |= r->pid[i] > 0;
@@ -142,7 +154,7 @@ static void finish(allreduce_run *r)
             break;
         usleep(10000);
     }
-    for (uint32_t i = 0; i < r->plan.peers; i++)
+    for (uint32_t i = 0; i < processes(r); i++)
         for (int k = 0; k < 2; k++) {
             close(r->up[i][k]);
             close(r->down[i][k]);
@@ -212,7 +224,8 @@ static int compare(const void *a, const void *b)
 
 typedef struct outcome {
     double seconds[ALLREDUCE_ROUNDS_MAX], median, optimum, efficiency;
-    uint32_t middle; /* the median round */
+    double calm, flooded; /* medians of rounds without and with strangers */
+    uint32_t middle;      /* the median round */
     bool equal, exact;
     double cpu_seconds, compute_seconds;
     double moving; /* the last round's, from the first BEGIN to the last result held */
@@ -224,6 +237,26 @@ typedef struct outcome {
 static double later(double seconds, uint64_t ns)
 {
     return (double)ns * 1e-9 > seconds ? (double)ns * 1e-9 : seconds;
+}
+
+/* Of every second one, from `first` on; 0: none. */
+static double median_of(const double *x, uint32_t n, uint32_t first)
+{
+    double sorted[ALLREDUCE_ROUNDS_MAX];
+    uint32_t m = 0;
+    for (uint32_t k = first; k < n; k += 2)
+        sorted[m++] = x[k];
+    qsort(sorted, m, sizeof *sorted, compare);
+    return m ? sorted[m / 2] : 0.0;
+}
+
+static json_t *strangers_json(const allreduce_run *r, const outcome *o)
+{
+    if (r->plan.strangers_per_second <= 0)
+        return json_null();
+    return json_pack("{s:I, s:I, s:o, s:o}", "connections", (json_int_t)r->shared->strangers,
+                     "answered_bytes", (json_int_t)r->shared->answered_bytes, "calm_seconds",
+                     cli_real(o->calm), "flooded_seconds", cli_real(o->flooded));
 }
 
 static void judge(const allreduce_run *r, outcome *o)
@@ -266,6 +299,8 @@ static void judge(const allreduce_run *r, outcome *o)
         last = froze + x->held_ns > last ? froze + x->held_ns : last;
     }
     o->moving = (double)(last - first) * 1e-9;
+    o->calm = median_of(o->seconds, p->rounds, 0);
+    o->flooded = median_of(o->seconds, p->rounds, 1);
     qsort(sorted, p->rounds, sizeof *sorted, compare);
     o->median = sorted[p->rounds / 2];
     while (o->seconds[o->middle] < o->median)
@@ -307,7 +342,7 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
     return cli_print_json(json_pack(
         "{s:s, s:i, s:I, s:s, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:I, s:I, s:I, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
+        "s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
         "bench", "allreduce", "peers", (int)p->peers, "bytes",
         (json_int_t)gsp_codec_bytes((gsp_codec)p->codec, p->floats), "codec",
         gsp_codec_name((gsp_codec)p->codec), "transport", p->gate ? "gate" : "plain", "rate_mbit",
@@ -320,10 +355,11 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
         cli_real(o->cpu_seconds), "compute_seconds", cli_real(o->compute_seconds),
         "peak_bytes_per_peer", (json_int_t)o->vm_peak_bytes, "buffer_bytes_per_peer",
         (json_int_t)buffer_bytes(p), "resent_segments", (json_int_t)o->resent, "idle_cores",
-        cli_real(r->idle_cores), "last_round", "frozen_seconds", cli_real(o->frozen),
-        "begun_seconds", cli_real(o->begun), "reduced_seconds", cli_real(o->reduced),
-        "held_seconds", cli_real(o->held), "moving_seconds", cli_real(o->moving),
-        "moving_efficiency", o->optimum > 0 ? cli_real(o->optimum / o->moving) : json_null()));
+        cli_real(r->idle_cores), "strangers", strangers_json(r, o), "last_round", "frozen_seconds",
+        cli_real(o->frozen), "begun_seconds", cli_real(o->begun), "reduced_seconds",
+        cli_real(o->reduced), "held_seconds", cli_real(o->held), "moving_seconds",
+        cli_real(o->moving), "moving_efficiency",
+        o->optimum > 0 ? cli_real(o->optimum / o->moving) : json_null()));
 }
 
 static void print_text(const allreduce_run *r, const outcome *o)
@@ -356,6 +392,12 @@ static void print_text(const allreduce_run *r, const outcome *o)
         "  CPU         %.2f s of all peers and rounds, %.2f s of it hashing and summing; %.2f "
         "of the machine's %u cores idle\n",
         o->cpu_seconds, o->compute_seconds, r->idle_cores, atom_cores());
+    if (p->strangers_per_second > 0)
+        cli_print(
+            "  strangers   %llu connections, answered with %llu bytes; rounds with them %.3f s, "
+            "without %.3f s: %+.1f %%\n",
+            (unsigned long long)r->shared->strangers, (unsigned long long)r->shared->answered_bytes,
+            o->flooded, o->calm, 100 * (o->flooded / o->calm - 1));
     cli_print("  memory      %s at most, %s of it vectors and messages\n",
               cli_size(o->vm_peak_bytes), cli_size(buffer_bytes(p)));
 }
@@ -386,8 +428,10 @@ static atom_status run_all(allreduce_run *r, const bench_values *v)
     ATOM_TRY(wait_for(r, true, 1, 60));
     r->shared->go = true;
     machine_ticks(&all_then, &idle_then);
-    for (uint32_t k = 0; k < r->plan.rounds; k++)
+    for (uint32_t k = 0; k < r->plan.rounds; k++) {
+        r->shared->flood = r->plan.strangers_per_second > 0 && k % 2 == 1;
         ATOM_TRY(wait_for(r, false, k + 1, patience));
+    }
     machine_ticks(&all, &idle);
     if (all > all_then)
         r->idle_cores = atom_cores() * (idle - idle_then) / (all - all_then);

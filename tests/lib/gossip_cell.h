@@ -43,6 +43,7 @@ typedef struct cell_member {
 
 struct cell {
     unsigned n, rounds;
+    unsigned seconds; /* that it may take; 0: 100 */
     uint64_t n_floats;
     gsp_codec codec;
     bool robust;
@@ -231,7 +232,7 @@ static inline bool cell_go(cell *c)
     for (unsigned i = 0; i < c->n; i++)
         if (pthread_create(&c->member[i].thread, NULL, cell_run, &c->member[i]) != 0)
             abort();
-    uint64_t end = atom_clock_ns() + 100 * 1000000000ull;
+    uint64_t end = atom_clock_ns() + (c->seconds ? c->seconds : 100) * 1000000000ull;
     while (c->n_done < living && atom_clock_ns() < end)
         usleep(10000);
     bool done = c->n_done >= living;

@@ -7,7 +7,8 @@
  *   net_member ME ADDRESS:PORT DIR SECONDS FLOATS PARTS PAUSE_MS HEARTBEAT_MS NUMBER@ADDRESS:PORT..
  *
  * Rounds follow each other with a pause, a longer one while somebody is missing on the roster.
- * Prints a line of JSON per version applied, one at the start and one at the end. Member 0 founds
+ * Prints a line of JSON per version applied, one at the start, one a second where no version is
+ * applied for two, and one at the end. Member 0 founds
  * the cell.
  */
 #include "gossip/member.h"
@@ -104,10 +105,10 @@ static void state(const member *m, const char *when)
     gsp_member_read_status(m->driver, &s);
     for (char *c = (char *)gsp_member_explain(m->driver, text, sizeof text); *c; c++)
         *c = *c == '"' || *c == '\\' ? '\'' : *c;
-    printf("{\"%s\":true,\"applied\":%llu,\"roster\":%u,\"links\":%u,\"refused\":%llu,"
+    printf("{\"%s\":true,\"ns\":%llu,\"applied\":%llu,\"roster\":%u,\"links\":%u,\"refused\":%llu,"
            "\"pulled\":%llu,\"files\":%u,\"live_bytes\":%llu,\"rss_bytes\":%llu,\"why\":\"%s\"}\n",
-           when, (unsigned long long)s.applied, s.n_roster, s.n_links,
-           (unsigned long long)s.refused, (unsigned long long)s.pulled, open_files(),
+           when, (unsigned long long)atom_clock_ns(), (unsigned long long)s.applied, s.n_roster,
+           s.n_links, (unsigned long long)s.refused, (unsigned long long)s.pulled, open_files(),
            (unsigned long long)atom_mem_read().live_bytes, (unsigned long long)atom_vm_peak_bytes(),
            text);
 }
@@ -179,7 +180,13 @@ int main(int argc, char **argv)
     state(&m, "start");
     m.applied_ns = atom_clock_ns();
     int code = 0;
+    uint64_t said_ns = 0;
     while (!ending && atom_clock_seconds() < end && code == 0) {
+        if (atom_clock_ns() - m.applied_ns > 2000000000u &&
+            atom_clock_ns() - said_ns > 1000000000u) {
+            state(&m, "waits");
+            said_ns = atom_clock_ns();
+        }
         gsp_member_report(m.driver, due(&m, n, pause_ns, heartbeat_ns), 0);
         if (gsp_member_turn(m.driver, 20000000) != ATOM_OK) {
             fprintf(stderr, "member %u: %s\n", m.me, atom_fail_message());

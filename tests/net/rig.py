@@ -205,7 +205,7 @@ class Bridge:
     def shape(self, host, up_mbit, down_mbit, queue_ms):
         for where, rate in ((["-n", host.name], up_mbit), ([], down_mbit)):
             device = host.device if where else self.port(host)
-            burst = max(16 * 1024, int(rate * 125))  # a millisecond
+            burst = max(16 * 1024, int(rate * 500))  # four milliseconds, as atom bench allreduce has it
             call("tc", *where, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{rate}mbit", "burst",
                  str(burst), "latency", f"{queue_ms}ms")
 

@@ -159,9 +159,22 @@ class Faults(unittest.TestCase):
         self.wait(lambda: cell.oldest(survivors) >= before + 2, f"after {kind} of {victim.number} the others stand")
         with cell.lock:
             first = min((r["ns"] for m in survivors for r in m.applied if r["version"] == before + 1), default=at_ns)
-        self.added.setdefault(kind, []).append(max(0.0, (first - at_ns) * 1e-9))
+        took = max(0.0, (first - at_ns) * 1e-9)
+        self.added.setdefault(kind, []).append(took)
+        if took > 5:
+            self.tell_slow(kind, victim, at_ns, took)
         self.mend(kind, victim)
         self.wait(lambda: cell.full(before + 1), f"after {kind}, {victim.number} does not come back")
+
+    def tell_slow(self, kind, victim, at_ns, took):
+        """What the members said of themselves meanwhile."""
+        print(f"net: {kind} of member {victim.number}: {took:.1f} s until the next certificate", flush=True)
+        with self.cell.lock:
+            for member in self.cell.members:
+                for state in member.states:
+                    if 0 <= (state["ns"] - at_ns) * 1e-9 <= took + 5:
+                        print(f"net:   {(state['ns'] - at_ns) * 1e-9:5.1f} s, member {member.number}: {state['why']}; "
+                              f"applied {state['applied']}, links {state['links']}, pulled {state['pulled']}")
 
     def check_equal(self):
         """Every version is the same wherever it was applied; applied once per life of a process, in order."""
