@@ -100,19 +100,47 @@ fail:
     return st;
 }
 
+static double busy_share(const train_summary *s)
+{
+    return s->seconds > 0 ? s->busy_seconds[DEV_COMPUTE] / s->seconds : 0;
+}
+
+/* While a copy ran; 0: there was none. */
+static double copy_rate(const train_summary *s, dev_stream_kind stream)
+{
+    double busy = s->busy_seconds[stream];
+    return busy > 0 ? (double)s->bytes_copied[stream] / busy : 0;
+}
+
+/* What compute waited for, all steps. */
+static json_t *waited_json(const train_summary *s)
+{
+    static const char *const names[DEV_STREAM_N] = {"launch", "h2d",  "d2h",
+                                                    "host",   "load", "store"};
+    json_t *o = json_object();
+    for (int i = 0; i < DEV_STREAM_N; i++)
+        json_object_set_new(o, names[i], cli_real(s->waited_seconds[i]));
+    return o;
+}
+
 static json_t *run_json(const bench_values *v, const bench_run *r)
 {
     double C = (double)v->gradient_accumulation_steps;
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
-    return json_pack("{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?}", "tokens_per_second",
-                     cli_real(tokens / r->summary.median_step_seconds), "median_step_seconds",
-                     cli_real(r->summary.median_step_seconds), "predicted_step_seconds",
-                     cli_real(r->summary.predicted_step_seconds), "matmul_seconds",
-                     cli_real(C * r->matmuls.seconds), "device_peak_bytes",
-                     (json_int_t)r->summary.device_peak_bytes, "sub_models",
-                     (int)r->summary.sub_models, "largest_visit_bytes",
-                     (json_int_t)r->summary.largest_visit_bytes, "model_state_bytes",
-                     (json_int_t)r->summary.model_state_bytes, "execute", r->summary.execute);
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I}",
+        "tokens_per_second", cli_real(tokens / r->summary.median_step_seconds),
+        "median_step_seconds", cli_real(r->summary.median_step_seconds), "predicted_step_seconds",
+        cli_real(r->summary.predicted_step_seconds), "matmul_seconds",
+        cli_real(C * r->matmuls.seconds), "device_peak_bytes",
+        (json_int_t)r->summary.device_peak_bytes, "sub_models", (int)r->summary.sub_models,
+        "largest_visit_bytes", (json_int_t)r->summary.largest_visit_bytes, "model_state_bytes",
+        (json_int_t)r->summary.model_state_bytes, "execute", r->summary.execute, "compute_busy",
+        cli_real(busy_share(&r->summary)), "waited_seconds", waited_json(&r->summary),
+        "h2d_bytes_per_second", cli_real(copy_rate(&r->summary, DEV_H2D)), "d2h_bytes_per_second",
+        cli_real(copy_rate(&r->summary, DEV_D2H)), "host_peak_bytes",
+        (json_int_t)r->summary.host_peak_bytes, "planned_host_bytes",
+        (json_int_t)r->summary.host_plan_bytes);
 }
 
 static void run_print(const bench_values *v, const char *name, const bench_run *r)
@@ -126,8 +154,20 @@ static void run_print(const bench_values *v, const char *name, const bench_run *
               cli_size(r->summary.device_peak_bytes));
 }
 
+static atom_status show_one(const bench_values *v, const char *name, const bench_run *run)
+{
+    if (v->json)
+        return cli_print_json(json_pack("{s:s, s:s, s:o}", "bench", "train", "model", v->model,
+                                        name, run_json(v, run)));
+    run_print(v, name, run);
+    return ATOM_OK;
+}
+
 static atom_status show(const bench_values *v, const bench_run *resident, const bench_run *capped)
 {
+    if (v->only != BENCH_BOTH)
+        return v->only == BENCH_CAPPED ? show_one(v, "capped", capped)
+                                       : show_one(v, "resident", resident);
     double C = (double)v->gradient_accumulation_steps;
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
     double ceiling = tokens / (C * resident->matmuls.seconds);
@@ -160,12 +200,15 @@ atom_status bench_train_run(const bench_values *v)
     bench_run resident = {0}, capped = {0};
     file_model model = {0};
     atom_status st = ATOM_OK;
+    if (v->only == BENCH_CAPPED && !v->device_memory)
+        return atom_fail(ATOM_E_USAGE, "only: capped needs device_memory");
     if (!mkdtemp(dir))
         return atom_fail(ATOM_E_RUNTIME, "cannot make a directory in /tmp");
     ATOM_TRY(file_model_resolve(v->model, &model));
     ATOM_TRY(write_tokens(v, dir, (uint32_t)model.config.vocab_size));
-    ATOM_TRY(train_once(v, dir, "resident", 0, &resident));
-    if (v->device_memory)
+    if (v->only != BENCH_CAPPED)
+        ATOM_TRY(train_once(v, dir, "resident", 0, &resident));
+    if (v->device_memory && v->only != BENCH_RESIDENT)
         ATOM_TRY(train_once(v, dir, "capped", v->device_memory, &capped));
     st = show(v, &resident, &capped);
 fail:

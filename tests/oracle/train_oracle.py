@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The program `atom` against PyTorch in float64, as a user runs it.
 
-  train_oracle.py ATOM [--first S] [--seeds N]     ATOM: the program
+  train_oracle.py ATOM [--first S] [--seeds N] [--device cuda]     ATOM: the program
 
 A model made by transformers is trained by `atom train` (warmup, a schedule, clipping, decay, micro-batches,
 swapping in half the runs) on data of which every step sees all, so that the order does not matter. Each
@@ -66,8 +66,8 @@ def write_shard(path, tokens):
 
 
 class Atom:
-    def __init__(self, program, work):
-        self.program, self.work = os.path.abspath(program), work
+    def __init__(self, program, work, device="cpu"):
+        self.program, self.work, self.device = os.path.abspath(program), work, device
         self.env = dict(os.environ, XDG_CACHE_HOME=os.path.join(work, "cache"))
 
     def __call__(self, *args, may_fail=False):
@@ -89,15 +89,16 @@ def train(atom, run):
     for split in "train", "val":
         write_shard(os.path.join(atom.work, "data", f"{split}_000000.bin"), run.stream)
     args = ["train", "--model", "source", "--data", "data", "--output-dir", "out", "--dtype", "fp32",
-            "--device", "cpu", "--micro-batch-size", run.B, "--gradient-accumulation-steps", run.C,
+            "--device", atom.device, "--micro-batch-size", run.B, "--gradient-accumulation-steps", run.C,
             "--sequence-len", run.T, "--max-steps", STEPS, "--learning-rate", run.lr, "--lr-scheduler",
             run.schedule, "--warmup-steps", run.warmup, "--weight-decay", run.decay, "--adam-epsilon", 1e-4,
             "--max-grad-norm", run.clip, "--dropout", 0, "--eval-steps", 0, "--seed", run.seed, "--json",
             "--quiet"]
     if not run.swap:
         return json.loads(atom(*args))
-    size, out = 20_000, None  # the smallest budget that works, nearly
-    while out is None and size < 1e8:
+    # the smallest budget that works, nearly; a card's libraries want their room
+    size, out = 20_000 if atom.device == "cpu" else 40_000_000, None
+    while out is None and size < 1e9:
         size = size * 5 // 4
         out = atom(*args, "--device-memory", size, may_fail=True)
     summary = json.loads(out)
@@ -128,7 +129,7 @@ def compare(run, atom):
             if not part.endswith(KEY_BIAS):
                 yield "weights", part, error(theirs[part], new)
     seen = json.loads(atom("eval", "--model", checkpoint, "--data", "data", "--sequence-len", run.T, "--dtype",
-                           "fp32", "--json"))
+                           "fp32", "--json", "--device", atom.device))
     assert seen["tokens"] == run.tokens.size, seen
     with torch.no_grad():  # from here on PyTorch computes with atom's weights
         for name, p in ours.params.items():
@@ -161,13 +162,14 @@ def main():
     parser.add_argument("atom")
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(1)
     worst, failed, letters = {}, 0, 0
     for seed in range(args.first, args.first + args.seeds):
         run = Run(seed)
         with tempfile.TemporaryDirectory() as work:
-            for what, name, e in compare(run, Atom(args.atom, work)):
+            for what, name, e in compare(run, Atom(args.atom, work, args.device)):
                 if not e <= worst.get(what, (-1,))[0]:
                     worst[what] = (e, f"{name}, seed {seed}")
                 if not e <= LIMITS[what]:
