@@ -167,6 +167,9 @@ static atom_status open_transport(gsp_pool *p)
         memcpy(c.key, p->identity.public_key, sizeof c.key);
         if (p->host.n_listen)
             c.listen = p->host.listen[0];
+        if (p->host.n_listen && c.listen.port == 0)
+            return atom_fail(ATOM_E_USAGE, "without a gate (transport: plain) the port to listen "
+                                           "at must be named");
         return gsp_net_open_plain(&c, &p->net);
     }
     gsp_net_gate_config g = {.streams = p->host.streams, .gate.n_listen = p->host.n_listen};
@@ -262,6 +265,15 @@ bool gsp_pool_exists(const char *directory)
     return both;
 }
 
+/* Closes what failed to open, and keeps the message. */
+static atom_status close_after(gsp_pool **pool, atom_status st)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", atom_fail_message());
+    (void)gsp_pool_close(pool);
+    return atom_fail(st, "%s", why);
+}
+
 static atom_status open_owner(gsp_pool *p)
 {
     char *book = life_path(p, "invites"), *ticket = life_path(p, "ticket"), *text = NULL;
@@ -300,12 +312,13 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     if (gsp_pool_is_owner(p))
         ATOM_TRY(open_owner(p));
     ATOM_TRY(life_open_net(p));
+    if (gsp_pool_is_owner(p))
+        ATOM_TRY(life_refresh_ticket(p));
     life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
 fail:
-    (void)gsp_pool_close(&p);
-    return st;
+    return close_after(&p, st);
 }
 
 const gsp_manifest *gsp_pool_manifest(const gsp_pool *p)

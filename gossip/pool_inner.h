@@ -219,6 +219,7 @@ ATOM_MUST atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch,
 
 /* pool_owner.c */
 ATOM_MUST atom_status life_new_ticket(gsp_pool *p, uint32_t count, double days);
+ATOM_MUST atom_status life_refresh_ticket(gsp_pool *p);
 /* key NULL: only the pre-shared key changes. */
 ATOM_MUST atom_status life_rotate(gsp_pool *p, const uint8_t *ban);
 /* Somebody (on any link) asks for an admission, and we may give it. */

@@ -67,6 +67,28 @@ fail:
     return st;
 }
 
+/* After a restart this host may have other addresses: the same invite, other hosts. */
+atom_status life_refresh_ticket(gsp_pool *p)
+{
+    char text[GSP_TICKET_TEXT_BYTES + 1];
+    gsp_ticket t = {0};
+    atom_status st = ATOM_OK;
+    if (!p->ticket[0] || gsp_ticket_parse(p->ticket, &t) != ATOM_OK)
+        return life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS);
+    memset(t.hosts, 0, sizeof t.hosts);
+    ATOM_TRY(fill_hosts(p, &t));
+    ATOM_TRY(gsp_ticket_text(&t, text));
+    if (strcmp(text, p->ticket) == 0)
+        goto fail;
+    memcpy(p->ticket, text, sizeof p->ticket);
+    strcat(text, "\n");
+    st = life_save_secret(p, "ticket", text, strlen(text));
+fail:
+    sodium_memzero(&t, sizeof t);
+    sodium_memzero(text, sizeof text);
+    return st;
+}
+
 /* ---- admissions ---- */
 
 static uint8_t judge(gsp_pool *p, const gsp_life *ask, uint64_t now, gsp_role *role,

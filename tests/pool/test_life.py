@@ -1,0 +1,239 @@
+"""A host's whole life in a pool: created, joined, killed, restarted, left, banned; on loopback, real processes.
+
+What is asserted is what members hold (a hash of the vector per version, equal at all hosts) and what they say;
+waiting has generous limits and ends as soon as there is something to see.
+"""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+NODE = os.environ["NODE"]
+PATIENCE_S = 60 * float(os.environ.get("PATIENCE", "1"))
+
+
+class Host:
+    """One process; its lines of JSON are read as they come."""
+
+    def __init__(self, case, name, *args, **env):
+        self.case, self.name, self.dir = case, name, os.path.join(case.place, name)
+        self.log = open(os.path.join(case.place, f"{name}.{case.turn()}.log"), "w+b")
+        self.process = subprocess.Popen([NODE, args[0], self.dir, *args[1:]], stdout=self.log, stderr=subprocess.STDOUT,
+                                        env={**os.environ, **env})
+        case.hosts.append(self)
+
+    def lines(self):
+        self.log.flush()
+        with open(self.log.name, "rb") as f:
+            whole = f.read().decode(errors="replace").split("\n")[:-1]
+        return [json.loads(line) for line in whole if line.startswith("{")]
+
+    def words(self):
+        with open(self.log.name, "rb") as f:
+            return f.read().decode(errors="replace")
+
+    def find(self, key):
+        return next((line for line in self.lines() if key in line), None)
+
+    def wait_for(self, key):
+        self.case.until(lambda: self.find(key), f"{self.name} says '{key}'", self)
+        return self.find(key)[key]
+
+    def hashes(self):
+        return {line["version"]: line["hash"] for line in self.lines() if "version" in line}
+
+    def version(self):
+        return max(self.hashes(), default=0)
+
+    def ask(self, **request):
+        place = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(20)
+            s.connect(f"/proc/self/fd/{place}/control.sock")
+            s.sendall(json.dumps(request).encode() + b"\n")
+            answer = b"".join(iter(lambda: s.recv(65536), b""))
+        os.close(place)
+        return json.loads(answer)
+
+    def status(self):
+        return self.ask(do="status")
+
+    def end(self, signal_number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(signal_number)
+        return self.process.wait(timeout=PATIENCE_S)
+
+
+class Life(unittest.TestCase):
+    def setUp(self):
+        self.place = tempfile.mkdtemp(prefix="atom-life-")
+        self.hosts, self.turns = [], 0
+
+    def tearDown(self):
+        for host in self.hosts:
+            if host.process.poll() is None:
+                host.process.kill()
+            host.process.wait()
+            host.log.close()
+        shutil.rmtree(self.place)
+
+    def turn(self):
+        self.turns += 1
+        return self.turns
+
+    def until(self, true, what, *hosts):
+        end = time.monotonic() + PATIENCE_S
+        while not true():
+            for host in hosts:
+                if host.process.poll() not in (None, 0) and not true():
+                    self.fail(f"waiting for: {what}; {host.name} ended:\n{host.words()}")
+            if time.monotonic() > end:
+                self.fail(f"waited too long for: {what}\n" + "\n".join(f"{h.name}:\n{h.words()[-1500:]}" for h in self.hosts))
+            time.sleep(0.05)
+
+    def create(self, wait, listen="127.0.0.1:0", **env):
+        host = Host(self, "a", "create", listen, "200", str(wait), **env)
+        host.wait_for("started")
+        return host, host.wait_for("ticket")
+
+    def join(self, name, ticket, listen="127.0.0.1:0"):
+        return Host(self, name, "join", listen, "200", ticket)
+
+    def go_on(self, *hosts, by=3):
+        """All of them apply `by` more versions than any has now."""
+        target = max(h.version() for h in hosts) + by
+        self.until(lambda: all(h.version() >= target for h in hosts), f"version {target} at all", *hosts)
+
+    def equal(self, *hosts):
+        seen, shared = {}, 0
+        for host in hosts:
+            for version, value in host.hashes().items():
+                shared += version in seen
+                self.assertEqual(seen.setdefault(version, value), value, f"version {version} differs at {host.name}")
+        self.assertGreater(shared, 0)
+
+    def roster(self, host, n):
+        self.until(lambda: host.status()["roster"] == n, f"{n} on the roster at {host.name}", host)
+
+    def test_kills_and_restarts(self):
+        path = os.path.join(self.place, "config.json")
+        with open(path, "wb") as f:
+            f.write(os.urandom(1_500_000))
+        a, ticket = self.create(3, POOL_NODE_FILE=path)
+        b, c = self.join("b", ticket), self.join("c", ticket)
+        self.go_on(a, b, c)
+        with open(path, "rb") as f, open(os.path.join(b.dir, "files", "config.json"), "rb") as g:
+            self.assertEqual(f.read(), g.read())
+        status = a.status()
+        self.assertEqual(status["roster"], 3)
+        self.assertEqual(sum(m["on_roster"] for m in status["members"]), 3)
+        self.assertTrue(status["owner"] and status["is_member"])
+        self.assertGreater(status["bytes_out"], 0)
+        self.assertGreater(len(status["rounds"]), 0)
+        self.assertEqual(oct(os.stat(os.path.join(a.dir, "control.sock")).st_mode & 0o777), "0o600")
+        c.end(signal.SIGKILL)
+        self.roster(a, 3)
+        # What is due needs samples of three here; two bring them too.
+        self.go_on(a, b)
+        again = Host(self, "c", "open", "127.0.0.1:0", "200")
+        self.go_on(a, b, again)
+        self.equal(a, b, c, again)
+        # The owner's box dies and comes back, on another port.
+        a.end(signal.SIGKILL)
+        a2 = Host(self, "a", "open", "127.0.0.1:0", "200")
+        self.go_on(a2, b, again)
+        self.equal(a2, b, again)
+        # Who comes late gets the state from the others.
+        d = self.join("d", ticket_of(a2))
+        self.go_on(a2, d)
+        self.assertIsNotNone(d.find("adopted"))
+        self.equal(a2, b, again, d)
+        for host in (a2, b, again, d):
+            self.assertEqual(host.end(), 0)
+
+    def test_leaving_and_banning(self):
+        a, ticket = self.create(3)
+        b, c = self.join("b", ticket), self.join("c", ticket, "-")
+        self.go_on(a, b, c)
+        self.assertTrue(b.ask(do="pause")["ok"])
+        self.until(lambda: b.status()["wish"] == "pause", "b pauses")
+        self.assertTrue(b.ask(do="resume")["ok"])
+        self.assertFalse(b.ask(do="ticket")["ok"])
+        self.assertFalse(b.ask(do="invite", count=1, days=1)["ok"])
+        self.assertFalse(a.ask(do="invite", count=0, days=1)["ok"])
+        self.assertFalse(a.ask(do="nonsense")["ok"])
+        self.assertTrue(c.ask(do="leave")["ok"])
+        self.assertEqual(c.process.wait(timeout=PATIENCE_S), 0, c.words())
+        self.roster(a, 2)
+        # One invite for one host: a second one is told.
+        one = a.ask(do="invite", count=1, days=1)["ticket"]
+        d = self.join("d", one)
+        self.go_on(a, b, d)
+        e = self.join("e", one)
+        self.assertEqual(e.process.wait(timeout=PATIENCE_S), 1)
+        self.assertIn("ask for a new ticket", e.words())
+        # A new key: old tickets are void, who is here stays, a new ticket works.
+        after = a.ask(do="rotate")["ticket"]
+        self.until(lambda: all(h.status()["manifest"] == 2 for h in (a, b, d)), "manifest 2 at all")
+        self.go_on(a, b, d)
+        f = self.join("f", ticket)
+        self.assertEqual(f.process.wait(timeout=PATIENCE_S), 1)
+        g = self.join("g", after)
+        self.go_on(a, b, d, g)
+        # A ban: it ends, the others go on, it does not come back.
+        key = g.status()["key"]
+        self.assertTrue(a.ask(do="ban", key=key[:12])["ok"])
+        self.assertEqual(g.process.wait(timeout=PATIENCE_S), 1)
+        self.assertIn("banned", g.words())
+        self.go_on(a, b, d)
+        self.assertEqual(Host(self, "g", "open", "127.0.0.1:0", "5").process.wait(timeout=PATIENCE_S), 1)
+        self.roster(a, 3)
+        self.equal(a, b, d)
+        # Back after leaving, two keys later: a new ticket, no new admission; the state from the others.
+        back = self.join("c", a.ask(do="ticket")["ticket"], "-")
+        self.go_on(a, b, d, back)
+        self.equal(a, b, d, back)
+        for host in (a, b, d, back):
+            self.assertEqual(host.end(), 0)
+
+    def test_plain(self):
+        a, ticket = self.create(2, free_port(), POOL_NODE_PLAIN="1")
+        b = self.join("b", ticket, free_port())
+        self.go_on(a, b)
+        self.equal(a, b)
+        self.assertFalse(a.ask(do="rotate")["ok"])
+        b.end(signal.SIGKILL)
+        again = Host(self, "b", "open", free_port(), "200")
+        self.go_on(a, again)
+        self.equal(a, b, again)
+
+    def test_wrong_ways(self):
+        a, ticket = self.create(1)
+        # The directory has an owner already; a second process must not speak for the first.
+        self.assertEqual(Host(self, "a", "open", "127.0.0.1:0", "5").process.wait(timeout=PATIENCE_S), 2)
+        second = Host(self, "a", "create", "127.0.0.1:0", "5")
+        self.assertEqual(second.process.wait(timeout=PATIENCE_S), 2)
+        for text in ("atom1-nonsense", ticket[:-5], ""):
+            self.assertEqual(self.join("x", text).process.wait(timeout=PATIENCE_S), 2)
+        self.assertEqual(Host(self, "y", "open", "127.0.0.1:0", "5").process.wait(timeout=PATIENCE_S), 3)
+        self.go_on(a, by=2)  # a pool of one goes on too
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{s.getsockname()[1]}"
+
+
+def ticket_of(host):
+    host.wait_for("started")
+    return host.ask(do="ticket")["ticket"]
+
+
+if __name__ == "__main__":
+    unittest.main()
