@@ -53,9 +53,11 @@ typedef struct file_model {
     char *dir;        /* DIR: where; else NULL */
     char *source;     /* CONFIG, DIR: text of config.json; else NULL */
     bool has_weights; /* DIR: model.safetensors or an index is there */
+    char *adapter;    /* a LoRA adapter that belongs to it (peft.h), or NULL */
 } file_model;
 
-/* "gpt2-124m", "runs/a/checkpoint-100", "tiny.json". Free with file_model_free. */
+/* "gpt2-124m", "runs/a/checkpoint-100", "tiny.json"; an adapter's directory is its base model, with
+ * the adapter. Free with file_model_free. */
 ATOM_MUST atom_status file_model_resolve(const char *spec, file_model *out);
 void file_model_free(file_model *model);
 

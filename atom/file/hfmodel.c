@@ -7,6 +7,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/file/peft.h"
 
 #include <string.h>
 
@@ -52,6 +53,50 @@ fail:
     return st;
 }
 
+/* An adapter's directory stands for its base with the adapter. */
+static atom_status resolve_adapter(const char *dir, file_model *model)
+{
+    file_lora lora = {0};
+    char *beside = NULL;
+    atom_status st;
+    ATOM_TRY(file_lora_read(dir, &lora));
+    if (!lora.base) {
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s does not say which model it belongs to (base_model_name_or_path); name "
+                       "the model, and this directory as --adapter",
+                       dir);
+        goto fail;
+    }
+    beside = atom_path_join(dir, lora.base);
+    const char *base = atom_path_exists(lora.base) || !beside || !atom_path_exists(beside)
+                           ? lora.base
+                           : beside;
+    if (file_lora_is_dir(base)) {
+        st = atom_fail(ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first",
+                       dir, base);
+        goto fail;
+    }
+    st = file_model_resolve(base, model);
+    if (st != ATOM_OK) {
+        st = atom_fail_in(st, "%s: base_model_name_or_path: ", dir);
+        goto fail;
+    }
+    model->adapter = atom_strdup(dir);
+    st = model->adapter ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
+fail:
+    file_lora_free(&lora);
+    atom_free(beside);
+    return st;
+}
+
+static bool is_adapter(const char *dir)
+{
+    char *config = atom_path_join(dir, "config.json");
+    bool model = config && atom_path_exists(config);
+    atom_free(config);
+    return !model && file_lora_is_dir(dir);
+}
+
 atom_status file_model_resolve(const char *spec, file_model *out)
 {
     file_model model = {0};
@@ -59,6 +104,8 @@ atom_status file_model_resolve(const char *spec, file_model *out)
     if (is_preset(spec)) {
         model.kind = FILE_MODEL_PRESET;
         st = graph_preset_get(spec, &model.config);
+    } else if (atom_path_is_dir(spec) && is_adapter(spec)) {
+        st = resolve_adapter(spec, &model);
     } else if (atom_path_is_dir(spec)) {
         st = resolve_dir(spec, &model);
     } else if (atom_path_exists(spec)) {
@@ -79,5 +126,6 @@ void file_model_free(file_model *model)
 {
     atom_free(model->dir);
     atom_free(model->source);
+    atom_free(model->adapter);
     *model = (file_model){0};
 }

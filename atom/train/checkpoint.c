@@ -108,6 +108,8 @@ static atom_status declare_state(file_st_writer *w, const train_checkpoint *c)
     char name[128];
     for (uint32_t i = 0; st == ATOM_OK && i < n * c->g->n_params; i++) {
         const graph_param *p = &c->g->params[i / n];
+        if (p->frozen)
+            continue;
         uint64_t dims[GRAPH_RANK_MAX];
         for (int d = 0; d < p->rank; d++)
             dims[d] = (uint64_t)p->dims[d];
@@ -115,6 +117,15 @@ static atom_status declare_state(file_st_writer *w, const train_checkpoint *c)
         st = file_st_declare(w, name, FILE_F32, p->rank, dims);
     }
     return st;
+}
+
+/* The i-th parameter that is not frozen. */
+static const graph_param *trained_param(const graph *g, uint32_t i)
+{
+    const graph_param *p = g->params;
+    for (; p->frozen || i-- > 0; p++)
+        ;
+    return p;
 }
 
 static atom_status write_moment(file_st_writer *w, const graph_param *p, file_vector from,
@@ -147,8 +158,7 @@ static atom_status write_moments(const char *dir, const train_checkpoint *c)
     ATOM_TRY(declare_state(w, c));
     ATOM_TRY(file_st_begin(w));
     while (file_st_next(w, &i)) {
-        const graph_param *p = &c->g->params[i / n];
-        ATOM_TRY(write_moment(w, p, from[i % n], band));
+        ATOM_TRY(write_moment(w, trained_param(c->g, i / n), from[i % n], band));
     }
     ATOM_TRY(file_st_finish(w));
 fail:
@@ -188,6 +198,16 @@ static bool has_masters(const file_safetensors *file, const graph *g)
     return file_st_find(file, name) != NULL;
 }
 
+static atom_status read_adapter(const char *dir, train_checkpoint *c)
+{
+    file_adapter *a = NULL;
+    atom_status st = file_adapter_open(dir, c->base, &a);
+    if (st == ATOM_OK)
+        st = file_adapter_put(a, c->g, c->master);
+    file_adapter_close(&a);
+    return st;
+}
+
 /* Moments, and master weights from here or from model.safetensors. */
 static atom_status read_vectors(const char *dir, train_checkpoint *c)
 {
@@ -201,9 +221,13 @@ static atom_status read_vectors(const char *dir, train_checkpoint *c)
     }
     ATOM_TRY(file_st_open(path, &file));
     bool masters = has_masters(file, c->g);
-    if (!masters)
+    if (c->base)
+        ATOM_TRY(read_adapter(dir, c));
+    else if (!masters)
         ATOM_TRY(file_weights_read_to(dir, c->g, c->master));
     for (uint32_t p = 0; p < c->g->n_params; p++) {
+        if (c->g->params[p].frozen)
+            continue;
         ATOM_TRY(read_moment(file, &c->g->params[p], kinds[0], c->m, band));
         ATOM_TRY(read_moment(file, &c->g->params[p], kinds[1], c->v, band));
         if (masters)
@@ -399,12 +423,22 @@ fail:
     return st;
 }
 
+/* What others load: the model, or the adapters of one. */
+static atom_status write_weights(const char *dir, const train_checkpoint *c)
+{
+    if (c->base)
+        return file_lora_write(dir, c->lora, c->base, c->g, c->master);
+    atom_status st = file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype);
+    if (st == ATOM_OK)
+        st = file_weights_write_as(dir, c->g, c->master, c->dtype, FILE_SHARD_BYTES);
+    return st;
+}
+
 static atom_status write_all(const char *dir, const train_checkpoint *c)
 {
     atom_status st;
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype));
-    ATOM_TRY(file_weights_write_as(dir, c->g, c->master, c->dtype, FILE_SHARD_BYTES));
+    ATOM_TRY(write_weights(dir, c));
     ATOM_TRY(write_tokenizer(dir, c));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(write_trainer_state(dir, &c->state));

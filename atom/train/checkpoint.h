@@ -4,6 +4,7 @@
  *   output_dir/checkpoint-120/
  *     config.json generation_config.json model.safetensors   what transformers loads (F32 masters,
  *                                                          or rounded to `dtype`)
+ *     adapter_config.json adapter_model.safetensors          of a LoRA run, in place of the first
  *     tokenizer.json tokenizer_config.json                   when the data set has a tokenizer
  *     optimizer.safetensors                                  Adam m and v, F32, atom's layout; the
  *                                                          masters too where they are rounded above
@@ -18,6 +19,7 @@
 #define ATOM_TRAIN_CHECKPOINT_H
 
 #include "atom/file/hfdir.h"
+#include "atom/file/peft.h"
 #include "atom/graph/graph.h"
 
 enum { TRAIN_STATE_VERSION = 1 };
@@ -40,7 +42,9 @@ typedef struct train_checkpoint {
                               the tokenizer is the same; or NULL */
     int64_t end_token;     /* -1: unknown */
     file_vector master, m, v;
-    atom_dtype dtype; /* of the weights that transformers loads; what is resumed from is exact */
+    atom_dtype dtype;  /* of the weights that transformers loads; what is resumed from is exact */
+    const graph *base; /* a LoRA run: the model without adapters; NULL: all of it is trained */
+    const file_lora *lora; /* with base: the adapters, whose directory a checkpoint then is (F32) */
     train_state state;
 } train_checkpoint;
 

@@ -37,6 +37,8 @@ static const char *const save_dtype_names[] = {"export_dtype", "save_precision",
 static const char *const keep_names[] = {"keep_latest_k", NULL};
 static const char *const overwrite_names[] = {"overwrite_output_dir", NULL};
 static const char *const beta1_names[] = {"beta1", NULL};
+static const char *const lora_rank_names[] = {"lora_rank", NULL};
+static const char *const lora_target_names[] = {"lora_target", NULL};
 static const char *const beta2_names[] = {"beta2", NULL};
 
 static const opt_spec specs[] = {
@@ -293,6 +295,46 @@ static const opt_spec specs[] = {
      .help =
          "Probability at all dropouts of the model. auto: what its configuration says (presets: "
          "0)."},
+    {.name = "lora_r",
+     .type = OPT_INT,
+     AT(lora_r),
+     .fallback = "auto",
+     .min = 1,
+     .max = 65536,
+     .flags = OPT_AUTO,
+     .aliases = lora_rank_names,
+     .group = "LoRA",
+     .help = "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints "
+             "are PEFT directories. auto: no adapters, all of the model is trained."},
+    {.name = "lora_alpha",
+     .type = OPT_NUMBER,
+     AT(lora_alpha),
+     .fallback = "auto",
+     .min = 1e-6,
+     .max = 1e6,
+     .flags = OPT_AUTO,
+     .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},
+    {.name = "lora_dropout",
+     .type = OPT_NUMBER,
+     AT(lora_dropout),
+     .fallback = "0",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .help = "Dropout in front of the adapters."},
+    {.name = "lora_target_modules",
+     .type = OPT_TEXT,
+     AT(lora_target_modules),
+     .fallback = "all-linear",
+     .value = "NAMES|all-linear",
+     .aliases = lora_target_names,
+     .help = "Linear layers that get an adapter, by the end of their names, with commas between: "
+             "q_proj,v_proj. all-linear: all but the head."},
+    {.name = "adapter",
+     .type = OPT_TEXT,
+     AT(adapter),
+     .value = "DIR",
+     .help = "A PEFT directory with a LoRA adapter of the model, to train on."},
     {.name = "seed",
      .type = OPT_INT,
      AT(seed),

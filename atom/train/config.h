@@ -75,6 +75,13 @@ typedef struct train_config {
     double dropout;       /* -1: what the model's configuration says */
     int64_t seed;
 
+    /* LoRA */
+    int64_t lora_r;    /* -1: none, all of the model is trained */
+    double lora_alpha; /* -1: twice lora_r */
+    double lora_dropout;
+    char *lora_target_modules; /* file_lora.targets */
+    char *adapter;             /* directory of an adapter to go on with; NULL: none */
+
     /* log, evaluate, save */
     int64_t logging_steps;
     int32_t report_to;  /* train_report_to */

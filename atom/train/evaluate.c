@@ -135,8 +135,8 @@ static atom_status open_engine(evaluation *v)
     config.plan = v->plan;
     config.profile = v->profile;
     ATOM_TRY(train_engine_open(&config, &v->engine));
-    ATOM_TRY(file_weights_read_to(v->bench->model.dir, v->bench->g,
-                                  train_engine_vector(v->engine, SWAP_STATE_MASTER)));
+    ATOM_TRY(file_merged_read(&v->bench->model, v->bench->g,
+                              train_engine_vector(v->engine, SWAP_STATE_MASTER)));
     ATOM_TRY(train_engine_sync(v->engine));
 fail:
     return st;

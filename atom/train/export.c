@@ -25,12 +25,21 @@ atom_status train_source_open(const char *dir, train_source *source)
                          "model '%s' has no weights; name a directory with model.safetensors", dir);
     ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
     ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->weights));
+    if (source->model.adapter)
+        ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
 fail:
     return st;
 }
 
+file_vector train_source_vector(const train_source *source)
+{
+    file_vector weights = file_weights_vector(source->weights);
+    return source->adapter ? file_adapter_over(source->adapter, weights) : weights;
+}
+
 void train_source_close(train_source *source)
 {
+    file_adapter_close(&source->adapter);
     file_weights_close(&source->weights);
     graph_close(&source->g);
     file_model_free(&source->model);
@@ -65,7 +74,7 @@ atom_status train_export_llmc(const char *dir, atom_dtype dtype, const char *pat
     ATOM_TRY(train_source_open(dir, &s));
     ATOM_TRY(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
-    ATOM_TRY(file_llmc_write(path, &s.model.config, s.g, file_weights_vector(s.weights), dtype));
+    ATOM_TRY(file_llmc_write(path, &s.model.config, s.g, train_source_vector(&s), dtype));
 fail:
     train_source_close(&s);
     return st;
@@ -78,7 +87,7 @@ static atom_status write_directory(const train_source *s, atom_dtype dtype, uint
 {
     atom_status st;
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(file_weights_write_as(dir, s->g, file_weights_vector(s->weights), dtype, shard_bytes));
+    ATOM_TRY(file_weights_write_as(dir, s->g, train_source_vector(s), dtype, shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
     ATOM_TRY(file_model_copy(s->model.dir, dir));
     ATOM_TRY(atom_dir_sync(dir));

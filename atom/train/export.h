@@ -11,6 +11,7 @@
 
 #include "atom/file/gguf.h"
 #include "atom/file/hfdir.h"
+#include "atom/file/peft.h"
 
 /* dir -> path. Without tokenizer.json the file has no tokenizer, and a note says so. */
 ATOM_MUST atom_status train_export_gguf(const char *dir, file_gguf_type type, const char *path);
@@ -32,8 +33,11 @@ typedef struct train_source {
     file_model model;
     graph *g;
     file_weights *weights;
+    file_adapter *adapter; /* of the model; or NULL */
 } train_source;
 ATOM_MUST atom_status train_source_open(const char *dir, train_source *source);
+/* The weights, with the adapter merged in. */
+file_vector train_source_vector(const train_source *source);
 void train_source_close(train_source *source);
 
 /* export_tokens.c: the tokenizer of dir as metadata, for a vocabulary of V; `config` is the text of

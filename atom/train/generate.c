@@ -102,7 +102,7 @@ static atom_status open_params(writer *w)
     void *wide = NULL;
     atom_status st;
     ATOM_TRY(ops->host_alloc(w->device, wide_bytes, &wide));
-    ATOM_TRY(file_weights_read(b->model.dir, b->g, wide));
+    ATOM_TRY(file_merged_read(&b->model, b->g, file_vector_memory(wide)));
     if (b->g->dtype == ATOM_F32) {
         w->params = wide;
         w->params_bytes = wide_bytes;

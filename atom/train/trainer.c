@@ -52,6 +52,8 @@ static atom_status log_step(trainer *t, const train_step_result *r, double rate)
 {
     double tokens_per_second = r->seconds > 0 ? (double)r->targets / r->seconds : 0;
     double flops = train_flops_per_token(&t->bench->model.config, t->bench->g->sequence);
+    if (t->bench->base) /* no products for weights' gradients: two of three */
+        flops *= 2.0 / 3.0;
     double mfu = train_mfu(flops, tokens_per_second, peak_flops(t));
     train_step_metrics m = {.step = t->state.step,
                             .loss = r->loss,

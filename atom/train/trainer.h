@@ -13,6 +13,7 @@
 
 #include "atom/base/threads.h"
 #include "atom/file/hfdir.h"
+#include "atom/file/peft.h"
 #include "atom/train/config.h"
 #include "codegen/lower.h"
 #include "partition/plan.h"
@@ -29,11 +30,20 @@ typedef struct train_bench_config {
     int64_t vocab_size;  /* presets only: replaces the preset's (train_vocab_size); 0: as it says */
     int64_t threads;     /* -1: all cores */
     uint64_t link_bandwidth; /* bytes/s per direction; 0: not throttled */
+    const char *adapter;     /* directory of a LoRA adapter of the model, or NULL */
+    /* What is trained of a LoRA run: lora.rank 0 without an adapter is the whole model, and with
+     * one that adapter. Not trained: the adapter is merged where weights are read. */
+    bool trains;
+    int64_t lora_rank;
+    double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
+    const char *lora_targets;        /* file_lora.targets */
 } train_bench_config;
 
 typedef struct train_workbench {
     file_model model;
-    graph *g; /* fused */
+    graph *g;       /* fused */
+    graph *base;    /* a LoRA run: the model without adapters, whose names files have; or NULL */
+    file_lora lora; /* a LoRA run: its settings */
     atom_threads *threads;
     const krn_table *table;
     const krn_host_table *host;

@@ -55,6 +55,16 @@ ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
 /* train_engine_config.on_updates; ctx is the trainer. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin);
 
+/* trainer_lora.c: runs that train adapters of a model; nothing happens in others. */
+ATOM_MUST atom_status trainer_lora_check(const trainer *t);
+/* The model's weights to their place; whatever the run goes on from. */
+ATOM_MUST atom_status trainer_lora_base(trainer *t);
+/* The adapter that it starts from, if there is one. */
+ATOM_MUST atom_status trainer_lora_start(trainer *t);
+/* Refuses a LoRA checkpoint in a run without. */
+ATOM_MUST atom_status trainer_lora_resume(const trainer *t, const char *checkpoint);
+void trainer_lora_note(const trainer *t);
+
 /* trainer_disk.c: plans that keep the optimizer's state on disk. */
 const char *trainer_store_dir(const trainer *t);
 ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);

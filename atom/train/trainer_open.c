@@ -77,7 +77,13 @@ static atom_status open_model(trainer *t)
                                 .dropout = c->dropout,
                                 .vocab_size = padded_vocab(t->vocab),
                                 .threads = c->threads,
-                                .link_bandwidth = c->link_bandwidth};
+                                .link_bandwidth = c->link_bandwidth,
+                                .adapter = c->adapter,
+                                .trains = true,
+                                .lora_rank = c->lora_r,
+                                .lora_alpha = c->lora_alpha,
+                                .lora_dropout = c->lora_dropout,
+                                .lora_targets = c->lora_target_modules};
     atom_status st = train_workbench_open(&bench, &t->bench);
     if (st == ATOM_OK && t->vocab && t->bench->model.config.vocab_size < (int64_t)t->vocab)
         return atom_fail(ATOM_E_USAGE,
@@ -236,7 +242,9 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
                               .m = train_engine_vector(t->engine, SWAP_STATE_M),
                               .v = train_engine_vector(t->engine, SWAP_STATE_V),
-                              .dtype = (atom_dtype)t->config->save_dtype,
+                              .dtype = t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
+                              .base = t->bench->base,
+                              .lora = &t->bench->lora,
                               .state = t->state};
 }
 
@@ -296,7 +304,8 @@ static atom_status fill_weights(trainer *t, const char *resume)
         return ATOM_OK;
     }
     ATOM_TRY(train_engine_init(t->engine, (uint64_t)t->config->seed));
-    if (t->bench->model.has_weights)
+    ATOM_TRY(trainer_lora_start(t));
+    if (t->bench->model.has_weights && !t->bench->base)
         ATOM_TRY(file_weights_read_to(t->bench->model.dir, t->bench->g, master));
 fail:
     return st;
@@ -309,6 +318,7 @@ static atom_status load_weights(trainer *t)
     if (t->plan->disk && t->config->dry_run)
         return ATOM_OK; /* nothing steps, and there is no place for weights */
     ATOM_TRY(find_resume(t, &resume));
+    ATOM_TRY(trainer_lora_resume(t, resume));
     if (trainer_disk_resume(t, resume)) {
         check_resumed(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
@@ -320,6 +330,7 @@ static atom_status load_weights(trainer *t)
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
         }
     }
+    ATOM_TRY(trainer_lora_base(t));
     ATOM_TRY(train_engine_sync(t->engine));
     if (t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
@@ -393,6 +404,8 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY(find_resume(t, &ignored)); /* refuse before the expensive part */
     ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token));
     ATOM_TRY(open_model(t));
+    ATOM_TRY(trainer_lora_check(t));
+    trainer_lora_note(t);
     ATOM_TRY(open_data(t));
     ATOM_TRY(open_plan(t));
     ATOM_TRY(open_engine(t));

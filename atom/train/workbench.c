@@ -35,9 +35,51 @@ static atom_status build_graph(train_workbench *bench)
                          (long long)T, (long long)bench->model.config.positions);
     ATOM_TRY(graph_model_build(&bench->model.config, train_device_dtype(bench->card, config->dtype),
                                config->micro_batch, T, &plain));
-    ATOM_TRY(graph_fuse(plain, &bench->g));
+    if (bench->lora.rank == 0) {
+        ATOM_TRY(graph_fuse(plain, &bench->g));
+    } else {
+        ATOM_TRY(file_lora_graph(plain, &bench->lora, &bench->g));
+        bench->base = plain;
+        return ATOM_OK;
+    }
 fail:
     graph_close(&plain);
+    return st;
+}
+
+static atom_status copy_text(const char *text, char **out)
+{
+    atom_free(*out);
+    *out = atom_strdup(text);
+    return *out ? ATOM_OK : atom_fail_memory("a path", strlen(text));
+}
+
+/* Which adapters are trained: those of a directory, or new ones. */
+static atom_status choose_lora(train_workbench *bench)
+{
+    const train_bench_config *c = &bench->config;
+    file_lora *lora = &bench->lora;
+    file_model *model = &bench->model;
+    atom_status st = ATOM_OK;
+    if (c->adapter)
+        ATOM_TRY(copy_text(c->adapter, &model->adapter));
+    if (model->adapter && c->lora_rank > 0)
+        return atom_fail(ATOM_E_USAGE,
+                         "the adapter %s brings its own rank and targets; leave lora_r away",
+                         model->adapter);
+    if (!c->trains || !(model->adapter || c->lora_rank > 0))
+        return ATOM_OK;
+    if (model->adapter) {
+        ATOM_TRY(file_lora_read(model->adapter, lora));
+    } else {
+        *lora = (file_lora){.rank = c->lora_rank,
+                            .alpha = c->lora_alpha > 0 ? c->lora_alpha : 2.0 * (double)c->lora_rank,
+                            .dropout = c->lora_dropout};
+        ATOM_TRY(copy_text(c->lora_targets, &lora->targets));
+    }
+    if (model->dir)
+        ATOM_TRY(copy_text(model->dir, &lora->base));
+fail:
     return st;
 }
 
@@ -61,11 +103,13 @@ atom_status train_workbench_open(const train_bench_config *config, train_workben
     ATOM_TRY(train_device_choose(config->device, &bench->card));
     ATOM_TRY(file_model_resolve(config->model, &bench->model));
     apply_overrides(config, &bench->model);
+    ATOM_TRY(choose_lora(bench));
     ATOM_TRY(build_graph(bench));
     ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
     if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {
         bench->card = -1; /* auto takes what works; who asks for cuda is told what is missing */
         graph_close(&bench->g);
+        graph_close(&bench->base);
         ATOM_TRY(build_graph(bench));
         ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
     }
@@ -86,6 +130,8 @@ void train_workbench_close(train_workbench **bench_ref)
         return;
     atom_threads_close(&bench->threads);
     graph_close(&bench->g);
+    graph_close(&bench->base);
+    file_lora_free(&bench->lora);
     file_model_free(&bench->model);
     atom_free(bench);
     *bench_ref = NULL;

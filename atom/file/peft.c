@@ -1,0 +1,307 @@
+/*
+ * Owns adapter_config.json and which modules it means. One idea: a module is what the files have
+ * under one name, so targets are the slices of the linears' weights that hfnames lists. Refuses,
+ * by name, every kind of adapter whose result would not be W + scale B A.
+ */
+#include "atom/file/peft.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/file/hfweights.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char CONFIG[] = "adapter_config.json", ALL[] = "all-linear";
+
+void file_lora_free(file_lora *lora)
+{
+    atom_free(lora->targets);
+    atom_free(lora->base);
+    *lora = (file_lora){0};
+}
+
+graph_lora_config file_lora_settings(const file_lora *lora)
+{
+    double r = (double)lora->rank;
+    return (graph_lora_config){.rank = lora->rank,
+                               .scale = (float)(lora->alpha / (lora->rslora ? sqrt(r) : r)),
+                               .dropout = (float)lora->dropout};
+}
+
+bool file_lora_is_dir(const char *dir)
+{
+    char *path = atom_path_join(dir, CONFIG);
+    bool is = path && atom_path_exists(path);
+    atom_free(path);
+    return is;
+}
+
+/* --- adapter_config.json ---------------------------------------------------------------------- */
+
+static bool is_empty(const json_t *value)
+{
+    return !value || json_is_null(value) || json_is_false(value) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
+/* Keys that change what an adapter is; atom has none of it. */
+static atom_status check_plain(const char *path, const json_t *root)
+{
+    static const char *const keys[] = {
+        "use_dora",          "modules_to_save",         "rank_pattern",        "alpha_pattern",
+        "lora_bias",         "layers_pattern",          "layers_to_transform", "exclude_modules",
+        "layer_replication", "trainable_token_indices", "target_parameters"};
+    const char *bias = json_string_value(json_object_get(root, "bias"));
+    const char *init = json_string_value(json_object_get(root, "init_lora_weights"));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!is_empty(json_object_get(root, keys[i])))
+            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s is not supported", path, keys[i]);
+    if (bias && strcmp(bias, "none") != 0)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: bias: \"%.32s\" is not supported; only none is",
+                         path, bias);
+    if (init && strcmp(init, "gaussian") != 0)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: init_lora_weights: \"%.32s\" is not supported: it changes the base "
+                         "model, too",
+                         path, init);
+    return ATOM_OK;
+}
+
+static atom_status take_number(const char *path, const json_t *root, const char *key,
+                               double fallback, double low, double high, double *out)
+{
+    const json_t *value = json_object_get(root, key);
+    *out = fallback;
+    if (value && !json_is_null(value))
+        *out = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    if (*out >= low && *out <= high)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s: %s is missing or not a number from %g to %g", path, key,
+                     low, high);
+}
+
+/* The list, as names with commas between. */
+static atom_status take_targets(const char *path, const json_t *root, char **out)
+{
+    const json_t *value = json_object_get(root, "target_modules");
+    const char *text = json_string_value(value);
+    char *list = NULL;
+    if (text && strcmp(text, ALL) != 0)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: target_modules is a pattern; only a list of names and "
+                         "\"all-linear\" are supported",
+                         path);
+    size_t n = json_array_size(value);
+    if (!text && (n == 0 || n > 4096))
+        return atom_fail(ATOM_E_FORMAT, "%s: target_modules is missing or empty", path);
+    list = atom_strdup(text ? text : "");
+    for (size_t i = 0; i < n && list; i++) {
+        const char *name = json_string_value(json_array_get(value, i));
+        if (!name || !*name || strchr(name, ',')) {
+            atom_free(list);
+            return atom_fail(ATOM_E_FORMAT, "%s: target_modules: item %zu is no module's name",
+                             path, i);
+        }
+        char *longer = atom_format("%s%s%s", list, i ? "," : "", name);
+        atom_free(list);
+        list = longer;
+    }
+    *out = list;
+    return list ? ATOM_OK : atom_fail_memory("target_modules", n * 64);
+}
+
+static atom_status parse_fields(const char *path, const json_t *root, file_lora *out)
+{
+    const char *type = json_string_value(json_object_get(root, "peft_type"));
+    const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
+    double rank;
+    atom_status st;
+    if (!type || strcmp(type, "LORA") != 0)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: peft_type is %.32s; only LORA is supported", path,
+                         type ? type : "missing");
+    ATOM_TRY(check_plain(path, root));
+    ATOM_TRY(take_number(path, root, "r", 8, 1, 65536, &rank));
+    out->rank = (int64_t)rank;
+    if ((double)out->rank != rank)
+        return atom_fail(ATOM_E_FORMAT, "%s: r is not a whole number", path);
+    ATOM_TRY(take_number(path, root, "lora_alpha", 8, 1e-6, 1e6, &out->alpha));
+    ATOM_TRY(take_number(path, root, "lora_dropout", 0, 0, 0.999, &out->dropout));
+    out->rslora = json_is_true(json_object_get(root, "use_rslora"));
+    ATOM_TRY(take_targets(path, root, &out->targets));
+    if (base) {
+        out->base = atom_strdup(base);
+        st = out->base ? ATOM_OK : atom_fail_memory("a path", strlen(base));
+    }
+fail:
+    return st;
+}
+
+atom_status file_lora_parse(const char *path, const char *text, size_t bytes, file_lora *out)
+{
+    json_error_t error;
+    file_lora parsed = {0};
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    atom_status st;
+    if (!json_is_object(root))
+        st = atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, root ? 1 : error.line,
+                       root ? 1 : error.column, root ? "not an object" : error.text);
+    else
+        st = parse_fields(path, root, &parsed);
+    json_decref(root);
+    if (st == ATOM_OK)
+        *out = parsed;
+    else
+        file_lora_free(&parsed);
+    return st;
+}
+
+atom_status file_lora_read(const char *dir, file_lora *out)
+{
+    char *path = atom_path_join(dir, CONFIG), *text = NULL;
+    uint64_t bytes;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
+    if (st == ATOM_OK && !atom_path_exists(path))
+        st = atom_fail(ATOM_E_USAGE, "%s has no %s; is it an adapter's directory?", dir, CONFIG);
+    if (st == ATOM_OK)
+        st = atom_file_read(path, 1 << 20, &text, &bytes);
+    if (st == ATOM_OK)
+        st = file_lora_parse(path, text, bytes, out);
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+/* --- targets ---------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, const char *end, size_t n)
+{
+    size_t m = strlen(name);
+    return m >= n && memcmp(name + m - n, end, n) == 0 && (m == n || name[m - n - 1] == '.');
+}
+
+/* Is the module, without and with prefix, among the names? Notes which name it was. */
+static bool is_chosen(const char *prefix, const char *module, const char *names, uint8_t *met)
+{
+    char full[FILE_NAME_MAX + 16];
+    bool chosen = false;
+    uint32_t i = 0;
+    snprintf(full, sizeof full, "%s%s", prefix, module);
+    for (const char *at = names; *at; i++) {
+        size_t n = strcspn(at, ",");
+        if (n && ends_with(full, at, n)) {
+            met[i] = 1;
+            chosen = true;
+        }
+        at += n + (at[n] == ',');
+    }
+    return chosen;
+}
+
+/* A slice of a linear's own weight, as a module; false: it is no such thing. */
+static bool module_of(const graph *g, const file_slice *s, graph_target *out)
+{
+    const graph_param *p = &g->params[s->param];
+    size_t n = strlen(s->name), end = strlen(".weight");
+    atom_op op = g->nodes[p->first_node].op;
+    bool product = op == ATOM_OP_linear || op == ATOM_OP_linear_gelu || op == ATOM_OP_classifier;
+    if (p->rank != 2 || p->shared || !product || n <= end ||
+        strcmp(s->name + n - end, ".weight") != 0 || n - end >= GRAPH_NAME_MAX)
+        return false;
+    *out = (graph_target){.param = (int32_t)s->param,
+                          .first = (int64_t)s->first / p->dims[1],
+                          .rows = (int64_t)s->elements / p->dims[1]};
+    memcpy(out->name, s->name, n - end);
+    return true;
+}
+
+/* ", " and the last words of the modules' names, each once. */
+static void list_modules(const graph *g, const file_slice *slices, uint32_t n, char *text,
+                         size_t room)
+{
+    size_t used = 0;
+    graph_target t;
+    text[0] = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!module_of(g, &slices[i], &t))
+            continue;
+        const char *word = strrchr(t.name, '.');
+        word = word ? word + 1 : t.name;
+        if (!strstr(text, word) && used + strlen(word) + 3 < room)
+            used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "", word);
+    }
+}
+
+static atom_status check_met(const graph *g, const file_slice *slices, uint32_t n,
+                             const char *names, const uint8_t *met)
+{
+    char known[256];
+    uint32_t i = 0;
+    for (const char *at = names; *at; i++) {
+        size_t length = strcspn(at, ",");
+        if (!met[i]) {
+            list_modules(g, slices, n, known, sizeof known);
+            return atom_fail(ATOM_E_USAGE,
+                             "lora_target_modules: no linear layer of this model is named "
+                             "'%.*s'; it has %s",
+                             (int)(length < 64 ? length : 64), at, known);
+        }
+        at += length + (at[length] == ',');
+    }
+    return ATOM_OK;
+}
+
+atom_status file_lora_targets(const graph *base, const char *names, graph_target **out, uint32_t *n)
+{
+    const char *prefix = file_prefix(base);
+    file_slice *slices = NULL;
+    graph_target *targets = NULL;
+    uint32_t n_slices = 0, found = 0;
+    bool all = strcmp(names, ALL) == 0;
+    uint8_t *met = atom_alloc(strlen(names) + 1, 1);
+    atom_status st = met ? file_slices(base, &slices, &n_slices) : atom_fail_memory("names", 256);
+    if (st == ATOM_OK) {
+        targets = atom_alloc(n_slices, sizeof *targets);
+        st = targets ? ATOM_OK : atom_fail_memory("targets", n_slices * sizeof *targets);
+    }
+    for (uint32_t i = 0; i < n_slices && st == ATOM_OK; i++) {
+        graph_target *t = &targets[found];
+        if (!module_of(base, &slices[i], t))
+            continue;
+        bool head = strcmp(t->name, "lm_head") == 0;
+        found += all ? !head : is_chosen(head ? "" : prefix, t->name, names, met);
+    }
+    if (st == ATOM_OK && !all)
+        st = check_met(base, slices, n_slices, names, met);
+    if (st == ATOM_OK && found == 0)
+        st = atom_fail(ATOM_E_USAGE, "lora_target_modules names no module");
+    atom_free(slices);
+    atom_free(met);
+    if (st != ATOM_OK) {
+        atom_free(targets);
+        return st;
+    }
+    *out = targets;
+    *n = found;
+    return ATOM_OK;
+}
+
+atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **out)
+{
+    graph_target *targets = NULL;
+    graph *plain = NULL;
+    uint32_t n;
+    graph_lora_config config = file_lora_settings(lora);
+    atom_status st;
+    ATOM_TRY(file_lora_targets(base, lora->targets, &targets, &n));
+    ATOM_TRY(graph_lora(base, &config, targets, n, &plain));
+    ATOM_TRY(graph_fuse(plain, out));
+fail:
+    atom_free(targets);
+    graph_close(&plain);
+    return st;
+}

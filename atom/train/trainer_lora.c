@@ -1,0 +1,75 @@
+/*
+ * Owns what a LoRA run does otherwise: the model's weights go to the frozen part of the wire copy,
+ * the adapters start at random or as a directory has them. One idea: the model is read by the names
+ * and places of the graph without adapters, which lies as a whole behind what is trained. Refuses
+ * models without weights: adapters of random numbers are of no use to anybody.
+ */
+#include "atom/train/trainer_inner.h"
+
+#include "atom/base/env.h"
+
+typedef struct behind {
+    file_vector all;
+    uint64_t by; /* elements in front */
+} behind;
+
+static atom_status behind_put(void *ctx, uint64_t first, uint64_t n, const float *from)
+{
+    const behind *b = ctx;
+    return b->all.put(b->all.ctx, b->by + first, n, from);
+}
+
+atom_status trainer_lora_check(const trainer *t)
+{
+    const train_config *c = t->config;
+    if (!t->bench->base)
+        return ATOM_OK;
+    if (!t->bench->model.has_weights && !c->dry_run)
+        return atom_fail(ATOM_E_USAGE,
+                         "lora_r: model '%s' has no weights, and adapters need a trained model; "
+                         "name a directory with weights, or leave lora_r away",
+                         c->model);
+    return ATOM_OK;
+}
+
+atom_status trainer_lora_base(trainer *t)
+{
+    behind b = {train_engine_weights(t->engine), t->bench->g->trained_extent};
+    if (!t->bench->base || !t->bench->model.has_weights)
+        return ATOM_OK;
+    return file_weights_read_to(t->bench->model.dir, t->bench->base,
+                                (file_vector){&b, NULL, behind_put});
+}
+
+atom_status trainer_lora_start(trainer *t)
+{
+    file_adapter *a = NULL;
+    atom_status st = ATOM_OK;
+    if (!t->bench->base || !t->bench->model.adapter)
+        return ATOM_OK;
+    ATOM_TRY(file_adapter_open(t->bench->model.adapter, t->bench->base, &a));
+    ATOM_TRY(file_adapter_put(a, t->bench->g, train_engine_vector(t->engine, SWAP_STATE_MASTER)));
+fail:
+    file_adapter_close(&a);
+    return st;
+}
+
+atom_status trainer_lora_resume(const trainer *t, const char *checkpoint)
+{
+    if (!checkpoint || t->bench->base || !file_lora_is_dir(checkpoint))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_USAGE,
+        "%s is the checkpoint of a LoRA run; repeat its lora_r and lora_target_modules "
+        "to go on with it",
+        checkpoint);
+}
+
+void trainer_lora_note(const trainer *t)
+{
+    const graph *g = t->bench->g;
+    if (t->bench->base)
+        trainer_note(t, "LoRA: %llu of %llu parameters are trained (rank %lld)",
+                     (unsigned long long)g->trained_elements, (unsigned long long)g->param_elements,
+                     (long long)t->bench->lora.rank);
+}
