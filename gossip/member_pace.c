@@ -2,8 +2,8 @@
  * Owns how fast a member sends to each peer, where it knows its rate. Its one idea: whoever waits
  * for more gets more, so that all are served at the same moment; senders that share a receiver's
  * link then leave it neither idle nor overrun, which flows left to themselves do: a part is summed
- * when its slowest contribution is here. It refuses to be exact: what it asks for is a little more
- * than the link carries, and TCP finds the rest.
+ * when its slowest contribution is here. It asks for hardly more than the link carries, because
+ * where much more is asked for, TCP decides who gets it. It refuses to be exact.
  */
 #include "gossip/member_inner.h"
 
@@ -11,8 +11,9 @@
 #include "gossip/shares.h"
 
 static const uint64_t PACE_NS = 50000000u;
-static const double OVER = 1.05;        /* of the payload; headers come on top */
-static const uint64_t LITTLE = 1 << 20; /* on its way in buffers, of which nobody knows here */
+static const double OVER = 1.005;
+static const uint64_t LITTLE = 256 * 1024;
+static const uint64_t UNSEEN = 512 * 1024; /* on its way in buffers, of which nobody knows here */
 
 static uint64_t waiting_in(const gsp_driver *d, const gsp_queue *q)
 {
@@ -66,7 +67,7 @@ void gsp_driver_pace(gsp_driver *d)
         double of_many = roster->n > 3 ? 2.0 / (roster->n - 1.0) : 1.0;
         longest = bytes > longest ? bytes : longest;
         to[n] = f;
-        left[n] = (double)(bytes + LITTLE / 4);
+        left[n] = (double)(bytes + UNSEEN);
         most[n++] = OVER * of_many * (double)rate_down(d, &f->key);
     }
     gsp_shares_pace(left, most, n, OVER * (double)up, pace);

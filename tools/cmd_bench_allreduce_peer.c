@@ -200,7 +200,8 @@ static atom_status open_member(bench_peer *p)
     char directory[600];
     uint32_t n_parts = (uint32_t)((p->plan->floats + 65535) / 65536);
     snprintf(directory, sizeof directory, "%s/peer%u", p->plan->directory, p->i);
-    uint64_t rate = (uint64_t)(p->plan->mbit[p->i] * 125000);
+    /* Of payload, as a member would measure it: a segment of 1448 bytes takes 1514 of the link. */
+    uint64_t rate = (uint64_t)(p->plan->mbit[p->i] * 125000 * 1448 / 1514);
     gsp_member_config c = {.net = p->net,
                            .identity = &p->identity[p->i],
                            .directory = directory,
