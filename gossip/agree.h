@@ -157,6 +157,7 @@ typedef struct gsp_peer {
     uint64_t heard_ns;
     gsp_hash lineage;
     uint64_t certified, applied, tokens, samples;
+    uint64_t tokens_live; /* it has trained, for people */
     uint64_t grown_ns; /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
     uint64_t asked_ns; /* when its state was asked for; others are asked first then */

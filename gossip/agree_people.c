@@ -275,6 +275,7 @@ void gsp_people_heartbeat(gsp_agree *a, const gsp_message *m)
     p->certified = m->version;
     p->applied = h->applied;
     p->tokens = h->tokens;
+    p->tokens_live = h->tokens_live;
     p->samples = h->samples;
     p->n_votes = h->n_votes;
     p->reset = h->reset;

@@ -388,7 +388,7 @@ static void show_round(gsp_pool *p, const gsp_agree *a)
     gsp_pool_round r = {.version = a->certified,
                         .n_contributors = c->n_contributors,
                         .n_roster = gsp_agree_roster(a)->n,
-                        .tokens = c->tokens,
+                        .tokens = c->samples * p->manifest->tokens_per_sample,
                         .samples = c->samples,
                         .wall_s = atom_wall_seconds(),
                         .round_s = 1e-9 * (double)s.round_ns};
