@@ -1,0 +1,155 @@
+/* The local socket: one line each way, long paths, dead sockets, other programs. */
+#include "gossip/control.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static char *echo(void *context, const char *request)
+{
+    ++*(unsigned *)context;
+    if (strcmp(request, "nothing") == 0)
+        return NULL;
+    if (strcmp(request, "long") == 0) {
+        char *text = atom_alloc(1, 1000001);
+        if (text)
+            memset(text, 'x', 1000000);
+        return text;
+    }
+    return atom_format("you said %s", request);
+}
+
+static void must(atom_status st)
+{
+    if (st != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+}
+
+static void asks(void **state)
+{
+    (void)state;
+    scratch place;
+    unsigned calls = 0;
+    char *answer = NULL, name[200];
+    gsp_control *c = NULL, *second = NULL;
+    scratch_open(&place);
+    /* Longer than a socket's name can be. */
+    memset(name, 'd', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    const char *dir = scratch_path(&place, name);
+    must(atom_dir_make(dir));
+    assert_int_equal(gsp_control_ask(dir, "x", 1, &answer), ATOM_E_USAGE);
+    must(gsp_control_open(dir, echo, &calls, &c));
+    must(gsp_control_ask(dir, "hello", 5, &answer));
+    assert_string_equal(answer, "you said hello");
+    atom_free(answer);
+    must(gsp_control_ask(dir, "long", 10, &answer));
+    assert_int_equal(strlen(answer), 1000000);
+    atom_free(answer);
+    assert_int_equal(gsp_control_ask(dir, "nothing", 5, &answer), ATOM_E_RUNTIME);
+    assert_int_equal(calls, 3);
+    /* Another program must not take it over. */
+    assert_int_equal(gsp_control_open(dir, echo, &calls, &second), ATOM_E_USAGE);
+    assert_null(second);
+    must(gsp_control_ask(dir, "again", 5, &answer));
+    atom_free(answer);
+    gsp_control_close(&c);
+    assert_null(c);
+    assert_int_equal(gsp_control_ask(dir, "x", 1, &answer), ATOM_E_USAGE);
+    assert_int_equal(gsp_control_ask("/no/such/directory", "x", 1, &answer), ATOM_E_USAGE);
+    scratch_close(&place);
+}
+
+/* A raw connection that sends these bytes and reads to the end; how many came back. */
+static size_t raw(const char *dir, const void *data, size_t bytes)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char back[256];
+    size_t n = 0;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_true(strlen(dir) + 20 < sizeof at.sun_path);
+    strcpy(at.sun_path, dir);
+    strcat(at.sun_path, "/control.sock");
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    while (bytes) {
+        ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
+        if (sent <= 0)
+            break;
+        data = (const char *)data + sent;
+        bytes -= (size_t)sent;
+    }
+    shutdown(fd, SHUT_WR);
+    for (ssize_t got; (got = read(fd, back, sizeof back)) > 0;)
+        n += (size_t)got;
+    close(fd);
+    return n;
+}
+
+static void bad_clients(void **state)
+{
+    (void)state;
+    scratch place;
+    unsigned calls = 0;
+    gsp_control *c = NULL;
+    struct stat s;
+    static char much[64 * 1024];
+    scratch_open(&place);
+    must(gsp_control_open(place.dir, echo, &calls, &c));
+    assert_int_equal(stat(scratch_path(&place, "control.sock"), &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0600);
+    memset(much, 'm', sizeof much);
+    assert_int_equal(raw(place.dir, much, sizeof much), 0); /* no line within the limit */
+    assert_int_equal(raw(place.dir, "", 0), 0);
+    assert_int_equal(raw(place.dir, "cut", 3), 0);
+    assert_int_equal(calls, 0);
+    assert_true(raw(place.dir, "a\nb\n", 4) > 0); /* one request per connection */
+    assert_int_equal(calls, 1);
+    gsp_control_close(&c);
+    scratch_close(&place);
+}
+
+/* A program that was killed leaves its socket file. */
+static void dead_sockets(void **state)
+{
+    (void)state;
+    scratch place;
+    unsigned calls = 0;
+    char *answer = NULL;
+    gsp_control *c = NULL;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    scratch_open(&place);
+    strcpy(at.sun_path, scratch_path(&place, "control.sock"));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    close(fd);
+    assert_true(atom_path_exists(at.sun_path));
+    assert_int_equal(gsp_control_ask(place.dir, "x", 1, &answer), ATOM_E_USAGE);
+    must(gsp_control_open(place.dir, echo, &calls, &c));
+    must(gsp_control_ask(place.dir, "x", 5, &answer));
+    atom_free(answer);
+    gsp_control_close(&c);
+    assert_false(atom_path_exists(at.sun_path));
+    scratch_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(asks),
+        cmocka_unit_test(bad_clients),
+        cmocka_unit_test(dead_sockets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
