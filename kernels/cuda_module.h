@@ -45,13 +45,13 @@ typedef const krn_cuda_module *(*krn_cuda_entry)(const krn_cuda_host *host);
 
 static inline uint64_t krn_cuda_abi(void)
 {
-    const uint64_t sizes[] = {KRN_CUDA_VERSION,       ATOM_OP_N,
-                              sizeof(krn_table),      sizeof(krn_ctx),
-                              sizeof(krn_args),       sizeof(krn_step),
-                              sizeof(dev_ops),        sizeof(dev),
-                              sizeof(dev_cost),       sizeof(dev_cuda_config),
-                              sizeof(krn_cuda_host),  sizeof(dev_cuda_info),
-                              sizeof(krn_cuda_module)};
+    const uint64_t sizes[] = {KRN_CUDA_VERSION,      ATOM_OP_N,
+                              sizeof(krn_table),     sizeof(krn_ctx),
+                              sizeof(krn_args),      sizeof(krn_step),
+                              sizeof(dev_ops),       sizeof(dev),
+                              sizeof(dev_cost),      sizeof(dev_cuda_config),
+                              sizeof(dev_stats),     sizeof(krn_cuda_host),
+                              sizeof(dev_cuda_info), sizeof(krn_cuda_module)};
     uint64_t hash = 0xcbf29ce484222325u;
     for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         hash = (hash ^ sizes[i]) * 0x100000001b3u;

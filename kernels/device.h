@@ -65,6 +65,7 @@ typedef struct dev_cost {
 
 typedef struct dev_stats {
     double busy_seconds; /* time in which the stream had work running */
+    double host_seconds; /* a GPU's: the host's time to hand its work over */
     uint64_t bytes_copied;
 } dev_stats;
 

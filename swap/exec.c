@@ -32,6 +32,7 @@ struct swap_exec {
     bool draining;                                /* what runs is the drain tape */
     float clip_scale;                             /* of the gradients that wait on the host */
     double grad_norm;
+    swap_host_time host; /* of the last run */
     bool dead;
 };
 
@@ -366,9 +367,13 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
     exec->step = *step;
     find_updates(exec, tape);
     exec->draining = tape->kind == SWAP_TAPE_DRAIN;
+    double begin = atom_clock_seconds();
+    double launched = swap_exec_stats(exec, DEV_COMPUTE).host_seconds;
     for (uint32_t i = 0; i < tape->n && st == ATOM_OK; i++)
         st = issue(exec, tape, i);
+    exec->host.issue_seconds = atom_clock_seconds() - begin;
     atom_status synced = sync_all(exec);
+    exec->host.launch_seconds = swap_exec_stats(exec, DEV_COMPUTE).host_seconds - launched;
     if (st == ATOM_OK)
         st = synced;
     if (st != ATOM_OK) {
@@ -475,6 +480,11 @@ const swap_span *swap_exec_spans(const swap_exec *exec, uint32_t *n)
 {
     *n = exec->n_spans;
     return exec->spans;
+}
+
+swap_host_time swap_exec_host_time(const swap_exec *exec)
+{
+    return exec->host;
 }
 
 dev_stats swap_exec_stats(const swap_exec *exec, dev_stream_kind stream)

@@ -97,13 +97,21 @@ typedef struct swap_span {
 /* Start and end of every instruction of the last run; n of the last tape. Borrowed. */
 const swap_span *swap_exec_spans(const swap_exec *exec, uint32_t *n);
 
+/* The host's time of the last run: of the caller, to issue the tape, and of the compute stream's
+ * thread, to launch kernels (0 where kernels run on the host). */
+typedef struct swap_host_time {
+    double issue_seconds, launch_seconds;
+} swap_host_time;
+swap_host_time swap_exec_host_time(const swap_exec *exec);
+
 dev_stats swap_exec_stats(const swap_exec *exec, dev_stream_kind stream);
 
 /* trace.c: Chrome / Perfetto JSON. Begin writes the head, add appends one run, end closes it. */
 typedef struct swap_trace swap_trace;
 ATOM_MUST atom_status swap_trace_open(const char *path, swap_trace **out);
 ATOM_MUST atom_status swap_trace_add(swap_trace *trace, const swap_tape *tape,
-                                     const swap_span *spans, uint32_t step, double offset_seconds);
+                                     const swap_span *spans, swap_host_time host, uint32_t step,
+                                     double offset_seconds);
 ATOM_MUST atom_status swap_trace_close(swap_trace **trace);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Owns trace files: what ran when, in the JSON form that Perfetto and chrome://tracing read. One
- * idea: one complete event per instruction, one thread per stream. Refuses to buffer a whole run in
- * memory.
+ * idea: one complete event per instruction, one thread per stream, and one for the host, which
+ * issues the step. Refuses to buffer a whole run in memory.
  */
 #include "swap/exec.h"
 
@@ -36,19 +36,24 @@ atom_status swap_trace_open(const char *path, swap_trace **out)
         return st;
     }
     fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", t->file);
-    for (int s = 0; s < DEV_STREAM_N; s++) {
+    for (int s = 0; s <= DEV_STREAM_N; s++) {
         fprintf(t->file,
                 "%s\n{\"ph\": \"M\", \"pid\": 1, \"tid\": %d, \"name\": \"thread_name\", "
                 "\"args\": {\"name\": \"%s\"}}",
-                s ? "," : "", s, stream_names[s]);
+                s ? "," : "", s, s < DEV_STREAM_N ? stream_names[s] : "host (issue)");
     }
     *out = t;
     return ATOM_OK;
 }
 
 atom_status swap_trace_add(swap_trace *trace, const swap_tape *tape, const swap_span *spans,
-                           uint32_t step, double offset_seconds)
+                           swap_host_time host, uint32_t step, double offset_seconds)
 {
+    fprintf(trace->file,
+            ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": %d, \"ts\": %.3f, \"dur\": %.3f, \"name\": "
+            "\"ISSUE\", \"args\": {\"step\": %u, \"launch_us\": %.3f}}",
+            DEV_STREAM_N, offset_seconds * 1e6, host.issue_seconds * 1e6, step,
+            host.launch_seconds * 1e6);
     for (uint32_t i = 0; i < tape->n; i++) {
         const swap_instr *in = &tape->instrs[i];
         double start_us = offset_seconds * 1e6 + (double)spans[i].start_ns * 1e-3;

@@ -128,7 +128,7 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
     double C = (double)v->gradient_accumulation_steps;
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I}",
+        "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}",
         "tokens_per_second", cli_real(tokens / r->summary.median_step_seconds),
         "median_step_seconds", cli_real(r->summary.median_step_seconds), "predicted_step_seconds",
         cli_real(r->summary.predicted_step_seconds), "matmul_seconds",
@@ -140,7 +140,8 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
         "h2d_bytes_per_second", cli_real(copy_rate(&r->summary, DEV_H2D)), "d2h_bytes_per_second",
         cli_real(copy_rate(&r->summary, DEV_D2H)), "host_peak_bytes",
         (json_int_t)r->summary.host_peak_bytes, "planned_host_bytes",
-        (json_int_t)r->summary.host_plan_bytes);
+        (json_int_t)r->summary.host_plan_bytes, "issue_seconds", cli_real(r->summary.issue_seconds),
+        "launch_seconds", cli_real(r->summary.launch_seconds));
 }
 
 static void run_print(const bench_values *v, const char *name, const bench_run *r)

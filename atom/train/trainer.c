@@ -89,10 +89,13 @@ static atom_status note_spans(trainer *t, const train_step_result *r)
     swap_stalls stalls = swap_stalls_of(r->tape, spans);
     for (int s = 0; s < DEV_STREAM_N; s++)
         t->summary.waited_seconds[s] += stalls.waited_seconds[s];
+    swap_host_time host = swap_exec_host_time(t->engine->exec);
+    t->summary.issue_seconds += host.issue_seconds;
+    t->summary.launch_seconds += host.launch_seconds;
     if (!t->trace)
         return ATOM_OK;
     atom_status st =
-        swap_trace_add(t->trace, r->tape, spans, (uint32_t)t->state.step, t->trace_seconds);
+        swap_trace_add(t->trace, r->tape, spans, host, (uint32_t)t->state.step, t->trace_seconds);
     t->trace_seconds += r->seconds;
     return st;
 }

@@ -112,8 +112,9 @@ typedef struct train_summary {
     double
         waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */
     double seconds;                   /* of all steps of this run */
-    const char *execute;              /* "generated", "interpreted" */
-    char *checkpoint;                 /* the last one saved; owned by the trainer */
+    double issue_seconds, launch_seconds; /* the host's of all steps (swap_host_time) */
+    const char *execute;                  /* "generated", "interpreted" */
+    char *checkpoint;                     /* the last one saved; owned by the trainer */
     bool interrupted;
 } train_summary;
 

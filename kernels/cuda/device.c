@@ -330,7 +330,9 @@ static dev_stats stream_stats(dev *d, dev_stream *s)
 {
     (void)d;
     pthread_mutex_lock(&s->lock);
-    dev_stats stats = {.busy_seconds = (double)s->busy_ns * 1e-9, .bytes_copied = s->bytes_copied};
+    dev_stats stats = {.busy_seconds = (double)s->busy_ns * 1e-9,
+                       .host_seconds = (double)s->host_ns * 1e-9,
+                       .bytes_copied = s->bytes_copied};
     pthread_mutex_unlock(&s->lock);
     return stats;
 }

@@ -120,6 +120,7 @@ struct dev_stream {
     uint64_t queued, passed;
     bool stop;
     uint64_t busy_ns, bytes_copied;
+    uint64_t host_ns; /* the thread's, to hand work over; read when all is passed */
     cuda_pair *pairs; /* since the last sync */
     size_t n_pairs, room_pairs;
     cudaEvent_t last_record; /* stream thread only: nothing but this record came last */

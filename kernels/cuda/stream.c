@@ -173,8 +173,7 @@ static void step(dev_stream *s, const cuda_item *it)
         return;
     uint64_t begin = atom_clock_ns();
     work(s, it);
-    if (!s->on_card)
-        s->busy_ns += atom_clock_ns() - begin; /* read between runs only */
+    *(s->on_card ? &s->host_ns : &s->busy_ns) += atom_clock_ns() - begin; /* read between runs */
     if (it->code == CUDA_COPY)
         s->bytes_copied += it->bytes;
 }
