@@ -4,6 +4,8 @@
  * stream first waited for what it was told to; so a missing or misplaced wait between the module's
  * threads shows as wrong bits. While a stream is captured, kernels, copies and products are kept
  * instead of run.
+ *
+ * ATOM_FAKE_FAULT=N: copy N and everything after it fails, as after a fault of a card.
  */
 #include <cuda_runtime_api.h>
 #include <cuda_shim.h>
@@ -45,6 +47,18 @@ std::map<const char *, size_t> registered; /* pieces of pinned memory */
 std::atomic<long> live_graphs{0};
 thread_local cudaError_t last = cudaSuccess;
 thread_local fake_graph *recording = nullptr; /* of the stream that this thread captures */
+
+std::atomic<long> copies{0};
+
+/* A fault is sticky: true from the copy on that ATOM_FAKE_FAULT names. */
+bool faulty(bool copies_now = false)
+{
+    static const char *asked = getenv("ATOM_FAKE_FAULT");
+    static const long first_bad = asked ? atol(asked) : 0;
+    if (!first_bad)
+        return false;
+    return (copies_now ? ++copies : copies.load()) >= first_bad;
+}
 
 cudaError_t refuse(cudaError_t error)
 {
@@ -200,6 +214,8 @@ cudaError_t cudaHostUnregister(void *at)
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t)
 {
+    if (faulty(true))
+        return refuse(cudaErrorLaunchFailure);
     if (!in_one_piece(dst, bytes) || !in_one_piece(src, bytes))
         return refuse(cudaErrorInvalidValue);
     run_or_keep([=] { memcpy(dst, src, bytes); });
@@ -227,7 +243,7 @@ cudaError_t cudaStreamQuery(cudaStream_t)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
-    return cudaSuccess;
+    return faulty() ? refuse(cudaErrorLaunchFailure) : cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
 {
@@ -251,6 +267,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    if (faulty())
+        return refuse(cudaErrorLaunchFailure);
     return event->recorded ? cudaSuccess : refuse(cudaErrorInvalidValue);
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
@@ -281,6 +299,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
+    if (faulty())
+        return refuse(cudaErrorLaunchFailure);
     for (const auto &work : exec->work)
         work();
     return cudaSuccess;
