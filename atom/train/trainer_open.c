@@ -9,6 +9,7 @@
 #include "atom/base/mem.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/init.h"
+#include "kernels/cuda_load.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -123,7 +124,8 @@ fail:
 /* What is free now, less a margin and what the CPU device takes of it. */
 static uint64_t free_host_bytes(const trainer *t)
 {
-    uint64_t available = atom_host_available_bytes(), margin = available / 16;
+    uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    uint64_t margin = available / 16;
     uint64_t device = t->profile->device.unified ? t->config->device_memory : 0;
     return available > margin + device ? available - margin - device : 0;
 }
