@@ -154,6 +154,10 @@ void life_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from
     for (uint32_t i = 0; added == GSP_PEERS_NEW && i < GSP_NET_PEERS_MAX; i++)
         if (p->link[i].hello_ns > soon)
             p->link[i].hello_ns = soon; /* the others want to know */
+    for (uint32_t k = 0; added == GSP_PEERS_NEWER && k < POOL_WANTED_MAX; k++)
+        if (p->wanted[k].used && !life_link_find(p, contact->key) &&
+            memcmp(p->wanted[k].key, contact->key, GSP_PUBLIC_BYTES) == 0)
+            p->wanted[k].used = false; /* it may be elsewhere now: dialled there */
     if (added != GSP_PEERS_NEW || !p->nodes || !contact->directory_port)
         return;
     for (uint32_t i = 0; i < contact->n_addresses && i < 2; i++) {

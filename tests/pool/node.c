@@ -9,7 +9,8 @@
  *   pool_node open   DIR LISTEN SECONDS
  *
  * WAIT: samples are reported once so many members are on the roster. LISTEN "-": accepts nobody.
- * POOL_NODE_PLAIN=1: create without a gate. POOL_NODE_FILE=PATH: a file of the pool. Lines of JSON.
+ * POOL_NODE_PLAIN=1: create without a gate. POOL_NODE_FILE=PATH: a file of the pool.
+ * POOL_NODE_FINDERS=1: with LAN and directory. Lines of JSON.
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -234,6 +235,8 @@ int main(int argc, char **argv)
     gsp_pool_host host = {.directory = argv[2], .no_lan = true, .no_directory = true};
     node *n = atom_alloc(1, sizeof *n);
     atom_status st = n ? ATOM_OK : atom_fail_memory("a node", sizeof *n);
+    if (getenv("POOL_NODE_FINDERS"))
+        host.no_lan = host.no_directory = false;
     signal(SIGTERM, on_term);
     if (st == ATOM_OK && strcmp(argv[3], "-") != 0) {
         host.n_listen = 1;

@@ -212,6 +212,16 @@ class Life(unittest.TestCase):
         self.go_on(a, again)
         self.equal(a, b, again)
 
+    def test_relayed(self):
+        """Two members that accept nobody are brought together by the one that does."""
+        a, ticket = self.create(3)
+        b, c = self.join("b", ticket, "-"), self.join("c", ticket, "-")
+        self.go_on(a, b, c)
+        me = b.status()["key"]
+        self.until(lambda: any(m["key"] == me and m["up"] and m["relayed"] for m in c.status()["members"]),
+                   "c is linked with b through a", b, c)
+        self.equal(a, b, c)
+
     def test_wrong_ways(self):
         a, ticket = self.create(1)
         # The directory has an owner already; a second process must not speak for the first.
