@@ -184,6 +184,56 @@ static atom_status inspect_model(const char *path, bool json)
     return st;
 }
 
+/* "F32 12, F16 40": tensors by type. */
+static json_t *count_types(const file_gguf_in *f)
+{
+    json_t *counts = json_object();
+    for (uint32_t i = 0; i < f->n_tensors; i++) {
+        const char *name = file_gguf_type_name(f->tensors[i].type);
+        json_int_t n = json_integer_value(json_object_get(counts, name));
+        json_object_set_new(counts, name, json_integer(n + 1));
+    }
+    return counts;
+}
+
+/* A GGUF file, of any model: what is in it, and whether atom can run it. */
+static atom_status inspect_gguf(const char *path, bool json)
+{
+    file_gguf_in *f = NULL;
+    file_model model = {0};
+    atom_status st = file_gguf_open(path, &f);
+    if (st != ATOM_OK)
+        return st;
+    char *arch = file_gguf_text(f, "general.architecture");
+    json_t *types = count_types(f), *n;
+    const char *name;
+    bool known = file_model_resolve(path, &model) == ATOM_OK;
+    if (json) {
+        st = cli_print_json(json_pack(
+            "{s:s, s:s, s:s?, s:i, s:i, s:o, s:o}", "kind", "gguf", "path", path, "architecture",
+            arch, "tensors", (int)f->n_tensors, "keys", (int)f->n_values, "types",
+            json_incref(types), "config", known ? config_json(&model.config) : json_null()));
+    } else {
+        cli_print("%s: GGUF, architecture %s, %u keys, %u tensors", path, arch ? arch : "unknown",
+                  f->n_values, f->n_tensors);
+        json_object_foreach(types, name, n)
+            cli_print(", %lld %s", (long long)json_integer_value(n), name);
+        cli_print("\n");
+        if (known)
+            cli_print("  %lld layers, width %lld, %lld heads, vocabulary %lld, %lld positions\n",
+                      (long long)model.config.layers, (long long)model.config.width,
+                      (long long)model.config.heads, (long long)model.config.vocab_size,
+                      (long long)model.config.positions);
+        else
+            cli_print("  %s\n", atom_fail_message());
+    }
+    json_decref(types);
+    atom_free(arch);
+    file_model_free(&model);
+    file_gguf_in_close(&f);
+    return st;
+}
+
 /* What a JSON file says it is: the first of the known version keys, or NULL. */
 static const char *json_kind(const char *path)
 {
@@ -206,6 +256,8 @@ static atom_status inspect_file(const char *path, bool json)
     fclose(f);
     if (text_shard_is(head, n) || text_shard_is_raw_name(path))
         return inspect_shard(path, json);
+    if (file_gguf_is(head, n))
+        return inspect_gguf(path, json);
     size_t dot = strlen(path) > 12 ? strlen(path) - 12 : 0;
     if (n >= 9 && (head[8] == '{' || strcmp(path + dot, ".safetensors") == 0))
         return inspect_safetensors(path, json);
@@ -216,10 +268,11 @@ static atom_status inspect_file(const char *path, bool json)
         return inspect_plan(path, json);
     if (kind)
         return inspect_model(path, json);
-    return atom_fail(ATOM_E_FORMAT,
-                     "%s is no safetensors file, token shard, profile, plan, config.json or "
-                     "checkpoint directory",
-                     path);
+    return atom_fail(
+        ATOM_E_FORMAT,
+        "%s is no safetensors or GGUF file, token shard, profile, plan, config.json or "
+        "checkpoint directory",
+        path);
 }
 
 static atom_status run(void *values, const opt_parsed *parsed)

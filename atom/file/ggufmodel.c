@@ -126,7 +126,7 @@ static const char *look_up(const char *const (*names)[2], size_t n, const char *
 }
 
 /* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight" */
-static atom_status translate(const char *name, char *out, size_t room)
+atom_status file_gguf_name(const char *name, char *out, size_t room)
 {
     const char *kind = strrchr(name, '.');
     const char *rest = strncmp(name, "layers.", 7) == 0 ? name + 7
@@ -196,7 +196,7 @@ static atom_status declare_all(const export_job *j)
     for (uint32_t i = 0; i < j->n; i++) {
         const file_slice *s = &j->slices[i];
         dims_of(s, dims);
-        ATOM_TRY(translate(s->name, name, sizeof name));
+        ATOM_TRY(file_gguf_name(s->name, name, sizeof name));
         ATOM_TRY(file_gguf_declare(j->w, name, type_of(j, s), s->rank, dims));
     }
 fail:
@@ -216,9 +216,9 @@ static atom_status write_factors(const export_job *j)
     return ATOM_OK;
 }
 
-static bool is_part(const char *name, const char *part)
+bool file_gguf_turned(bool llama, const char *name)
 {
-    return strstr(name, part) != NULL;
+    return llama && (strstr(name, ".q_proj.") || strstr(name, ".k_proj."));
 }
 
 /* Rows of q or k, a head at a time: within it, row 2 i + k comes from row k D/2 + i. */
@@ -258,9 +258,8 @@ static atom_status write_all(const export_job *j)
     for (uint32_t i = 0; i < j->n && st == ATOM_OK; i++) {
         const file_slice *s = &j->slices[i];
         uint64_t from = j->g->params[s->param].offset + s->first;
-        bool turned =
-            is_llama(j->c) && (is_part(s->name, ".q_proj.") || is_part(s->name, ".k_proj."));
-        st = turned ? write_turned(j, s, from) : write_plain(j, s, from);
+        st = file_gguf_turned(is_llama(j->c), s->name) ? write_turned(j, s, from)
+                                                       : write_plain(j, s, from);
     }
     return st;
 }

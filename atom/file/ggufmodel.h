@@ -10,6 +10,7 @@
 #define ATOM_FILE_GGUFMODEL_H
 
 #include "atom/file/gguf.h"
+#include "atom/file/ggufread.h"
 #include "atom/file/vector.h"
 #include "atom/graph/models.h"
 
@@ -21,5 +22,22 @@ void file_gguf_put_model(file_gguf *w, const graph_config *config, file_gguf_typ
 ATOM_MUST atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *config,
                                             const graph *g, file_gguf_type type,
                                             file_vector vector);
+
+/* The other way (ggufload.c): numbers of the model in a file, and all its weights into the
+ * canonical vector of a graph of them. A "llama" is a Llama, whoever trained it. Refuses other
+ * architectures, rotary embeddings that no config.json could say, and tensors too many, too few or
+ * misshapen. */
+ATOM_MUST atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config);
+ATOM_MUST atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *config,
+                                             const graph *g, file_vector vector);
+/* Both from a path. */
+ATOM_MUST atom_status file_gguf_read_model(const char *path, graph_config *config);
+ATOM_MUST atom_status file_gguf_read_weights(const char *path, const graph *g, file_vector vector);
+
+/* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight", for FILE_GGUF_NAME_MAX + 16 bytes.
+ */
+ATOM_MUST atom_status file_gguf_name(const char *name, char *out, size_t room);
+/* Are rows of this tensor in another order in a file of that architecture? */
+bool file_gguf_turned(bool llama, const char *name);
 
 #endif

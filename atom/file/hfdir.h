@@ -44,13 +44,14 @@ ATOM_MUST atom_status file_config_write_as(const char *dir, const graph_config *
 typedef enum file_model_kind {
     FILE_MODEL_PRESET, /* numbers from a name: random start */
     FILE_MODEL_CONFIG, /* a config.json: random start */
-    FILE_MODEL_DIR     /* a directory: its weights, if it has any */
+    FILE_MODEL_DIR,    /* a directory: its weights, if it has any */
+    FILE_MODEL_GGUF    /* a GGUF file: its weights */
 } file_model_kind;
 
 typedef struct file_model {
     file_model_kind kind;
     graph_config config;
-    char *dir;        /* DIR: where; else NULL */
+    char *dir;        /* DIR: where; GGUF: the file, which the readers of weights take, too */
     char *source;     /* CONFIG, DIR: text of config.json; else NULL */
     bool has_weights; /* DIR: model.safetensors or an index is there */
     char *adapter;    /* a LoRA adapter that belongs to it (peft.h), or NULL */
@@ -79,7 +80,8 @@ bool file_weights_exist(const char *dir);
 /*
  * The same, for who only passes them on: the directory is checked and stays open, and the vector
  * reads from its files (get alone; ranges without gaps). Needs memory for the largest tensor that
- * is transposed. g must outlive it. dtype: that of the embedding.
+ * is transposed; for all of them where it is a GGUF file. g must outlive it. dtype: that of the
+ * embedding; F32 of a GGUF file.
  */
 typedef struct file_weights file_weights;
 ATOM_MUST atom_status file_weights_open(const char *dir, const graph *g, file_weights **out);

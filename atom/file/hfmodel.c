@@ -1,5 +1,5 @@
 /*
- * Owns what a user may write behind --model: a preset's name, a directory, a config.json. One idea:
+ * Owns what a user may write behind --model: a preset, a directory, a config.json, a GGUF. One idea:
  * decide what the words mean before anything large is opened. Refuses model names of the Hub:
  * nothing is downloaded here.
  */
@@ -7,6 +7,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/file/ggufmodel.h"
 #include "atom/file/peft.h"
 
 #include <string.h>
@@ -97,6 +98,15 @@ static bool is_adapter(const char *dir)
     return !model && file_lora_is_dir(dir);
 }
 
+static atom_status resolve_gguf(const char *path, file_model *model)
+{
+    model->kind = FILE_MODEL_GGUF;
+    model->has_weights = true;
+    model->dir = atom_strdup(path);
+    return model->dir ? file_gguf_read_model(path, &model->config)
+                      : atom_fail_memory("a path", strlen(path));
+}
+
 atom_status file_model_resolve(const char *spec, file_model *out)
 {
     file_model model = {0};
@@ -108,6 +118,8 @@ atom_status file_model_resolve(const char *spec, file_model *out)
         st = resolve_adapter(spec, &model);
     } else if (atom_path_is_dir(spec)) {
         st = resolve_dir(spec, &model);
+    } else if (file_gguf_is_file(spec)) {
+        st = resolve_gguf(spec, &model);
     } else if (atom_path_exists(spec)) {
         model.kind = FILE_MODEL_CONFIG;
         st = file_config_read(spec, &model.config, &model.source);

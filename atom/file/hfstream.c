@@ -7,6 +7,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
+#include "atom/file/ggufmodel.h"
 
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct file_weights {
     uint64_t room;               /* of the band */
     const file_tensor *head;     /* lm_head.weight of a tied model: must equal the embedding */
     uint32_t head_file;
+    float *loaded; /* all of a GGUF file, in place of all that */
 };
 
 static uint32_t find(const file_weights *w, const char *name)
@@ -123,6 +125,19 @@ static atom_status open_buffers(file_weights *w)
                : atom_fail_memory("reading weights", (w->room + largest) * sizeof *w->band);
 }
 
+static uint64_t loaded_bytes(const file_weights *w)
+{
+    return atom_align(w->g->param_extent * sizeof *w->loaded);
+}
+
+static atom_status load_gguf(file_weights *w, const char *path)
+{
+    w->loaded = atom_pages_take(loaded_bytes(w));
+    if (!w->loaded)
+        return atom_fail_memory("the weights", loaded_bytes(w));
+    return file_gguf_read_weights(path, w->g, file_vector_memory(w->loaded));
+}
+
 atom_status file_weights_open(const char *dir, const graph *g, file_weights **out)
 {
     file_weights *w = atom_alloc(1, sizeof *w);
@@ -130,6 +145,11 @@ atom_status file_weights_open(const char *dir, const graph *g, file_weights **ou
     if (!w)
         return atom_fail_memory("reading weights", sizeof *w);
     w->g = g;
+    if (file_gguf_is_file(dir)) {
+        ATOM_TRY(load_gguf(w, dir));
+        *out = w;
+        return ATOM_OK;
+    }
     ATOM_TRY(open_buffers(w));
     ATOM_TRY(file_shards_open(dir, &w->files, &w->n_files));
     for (uint32_t k = 0; k < w->n_files; k++) {
@@ -150,6 +170,8 @@ void file_weights_close(file_weights **ref)
     file_weights *w = *ref;
     if (!w)
         return;
+    if (w->loaded)
+        atom_pages_give(w->loaded, loaded_bytes(w));
     for (uint32_t i = 0; i < w->n_files; i++)
         file_st_close(&w->files[i]);
     atom_free(w->files);
@@ -226,11 +248,11 @@ static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)
 
 file_vector file_weights_vector(file_weights *w)
 {
-    return (file_vector){w, get, NULL};
+    return w->loaded ? file_vector_memory(w->loaded) : (file_vector){w, get, NULL};
 }
 
 atom_dtype file_weights_dtype(const file_weights *w)
 {
-    file_dtype dtype = w->tensors[0]->dtype;
+    file_dtype dtype = w->loaded ? FILE_F32 : w->tensors[0]->dtype;
     return dtype == FILE_BF16 ? ATOM_BF16 : dtype == FILE_F16 ? ATOM_F16 : ATOM_F32;
 }

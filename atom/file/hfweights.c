@@ -7,6 +7,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/file/ggufmodel.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -255,6 +256,8 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
 {
     weights_reader r = {.g = g, .vector = vector};
     atom_status st = ATOM_OK;
+    if (file_gguf_is_file(dir))
+        return file_gguf_read_weights(dir, g, vector);
     char *path = atom_path_join(dir, "model.safetensors");
     char *index = atom_path_join(dir, "model.safetensors.index.json");
     if (!path || !index) {

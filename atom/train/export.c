@@ -82,6 +82,19 @@ fail:
 
 /* --- hf -------------------------------------------------------------------------------------- */
 
+/* What stands beside the weights: files, or in a GGUF file its tokenizer. */
+static atom_status write_tokenizer(const file_model *model, const char *dir)
+{
+    text_tokenizer *tokenizer = NULL;
+    if (model->kind != FILE_MODEL_GGUF)
+        return file_model_copy(model->dir, dir);
+    atom_status st = train_import_tokenizer(model->dir, &tokenizer);
+    if (st == ATOM_OK)
+        st = text_tokenizer_save_model(tokenizer, dir);
+    text_tokenizer_close(&tokenizer);
+    return st;
+}
+
 static atom_status write_directory(const train_source *s, atom_dtype dtype, uint64_t shard_bytes,
                                    const char *dir)
 {
@@ -89,7 +102,7 @@ static atom_status write_directory(const train_source *s, atom_dtype dtype, uint
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_weights_write_as(dir, s->g, train_source_vector(s), dtype, shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
-    ATOM_TRY(file_model_copy(s->model.dir, dir));
+    ATOM_TRY(write_tokenizer(&s->model, dir));
     ATOM_TRY(atom_dir_sync(dir));
 fail:
     return st;

@@ -9,8 +9,9 @@
 #ifndef ATOM_TRAIN_EXPORT_H
 #define ATOM_TRAIN_EXPORT_H
 
-#include "atom/file/gguf.h"
+#include "atom/file/ggufread.h"
 #include "atom/file/hfdir.h"
+#include "atom/text/tokenizer.h"
 #include "atom/file/peft.h"
 
 /* dir -> path. Without tokenizer.json the file has no tokenizer, and a note says so. */
@@ -44,5 +45,10 @@ void train_source_close(train_source *source);
  * config.json. */
 ATOM_MUST atom_status train_export_tokens(file_gguf *w, const char *dir, const char *config,
                                           int64_t V);
+
+/* import_tokens.c: the other way: a tokenizer.json of what a GGUF file says; atom_free it. The same
+ * as a tokenizer. */
+ATOM_MUST atom_status train_import_tokens(const file_gguf_in *file, char **json);
+ATOM_MUST atom_status train_import_tokenizer(const char *path, text_tokenizer **out);
 
 #endif

@@ -224,6 +224,19 @@ fail:
     return st;
 }
 
+/* Does a template put a special token in front of every text? */
+static bool begins(const json_t *post)
+{
+    const char *type = json_string_value(json_object_get(post, "type"));
+    const json_t *all = json_object_get(post, "processors");
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(all) && !found; i++)
+        found = begins(json_array_get(all, i));
+    const json_t *first = json_array_get(json_object_get(post, "single"), 0);
+    return found || (type && strcmp(type, "TemplateProcessing") == 0 &&
+                     json_object_get(first, "SpecialToken"));
+}
+
 static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vocabulary *v)
 {
     const json_t *model = json_object_get(root, "model");
@@ -243,7 +256,8 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
         ATOM_TRY(put_merges(w, json_object_get(model, "merges")));
     }
     file_gguf_put_bool(w, "tokenizer.ggml.add_bos_token",
-                       metaspace || strcmp(pre, "llama-bpe") == 0);
+                       metaspace || strcmp(pre, "llama-bpe") == 0 ||
+                           begins(json_object_get(root, "post_processor")));
     ATOM_TRY(put_template(w, dir));
 fail:
     return st;

@@ -11,6 +11,7 @@
 #include "atom/text/tokenizer.h"
 #include "atom/text/utf8.h"
 #include "atom/train/decode.h"
+#include "atom/train/export.h"
 #include "atom/train/sample.h"
 
 #include <string.h>
@@ -76,7 +77,9 @@ static atom_status open_tokenizer(writer *w)
     atom_status st = ATOM_OK;
     if (!path)
         return atom_fail_memory("a path", 256);
-    if (!atom_path_exists(path))
+    if (w->bench->model.kind == FILE_MODEL_GGUF)
+        st = train_import_tokenizer(dir, &w->tokenizer);
+    else if (!atom_path_exists(path))
         st = atom_fail(ATOM_E_FORMAT,
                        "%s has no tokenizer.json; copy the one of the data that the model was "
                        "trained on into it",

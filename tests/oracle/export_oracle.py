@@ -7,21 +7,26 @@ Random small models of every family, whole and in shards. --to hf: the bytes of 
 of torch's own .to(dtype), the names those of the source; unknown keys of config.json are kept, torch_dtype
 and dtype are set, tokenizer files are byte for byte the same, and transformers loads what it has a class
 for. --to llmc: GPT-2 files are read by their description (header, padded vocabulary, order of tensors) and
-must hold the same numbers; other families are refused by name. Exit 77: a library is not installed.
+must hold the same numbers; other families are refused by name. --to gguf and back: the numbers read must be
+those that the package gguf decodes, the text that `atom generate` makes from a GGUF file that of the same
+weights in a directory, letter by letter, and its tokenizer the source's on random text. Exit 77: a library is not installed.
 """
 import argparse
 import filecmp
 import json
 import os
+import random
 import sys
 import tempfile
 
 import family_oracle
-from gguf_oracle import Gpt2
+from gguf_oracle import ARCH, Gpt2, gguf
 from gpt2_oracle import GPT2LMHeadModel, np, torch
 from train_oracle import Atom
+from gguf.quants import dequantize
 from safetensors import safe_open
-from transformers import GPT2Config
+from tokenizers import Tokenizer, trainers
+from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LIMIT = 20000
@@ -164,6 +169,90 @@ def check_llmc(run, atom, seed):
     assert atom("export", "--model", "source", "--to", "llmc", "-o", "model.bin", may_fail=True) is None
 
 
+def generate(atom, model, seed, temperature):
+    return atom("generate", "--model", model, "--prompt", "the quick", "--max-tokens", 20, "--temperature", temperature,
+                "--seed", seed, "--ignore-end", "--dtype", "fp32")
+
+
+def decoded(run, path):
+    """Every tensor of a GGUF file as gguf's own reader gives it, rows of q and k in Hugging Face's order."""
+    for t in gguf.GGUFReader(path).tensors:
+        x = dequantize(t.data, t.tensor_type).reshape(t.shape[::-1])
+        turned = ARCH[run.family] == "LLAMA" and (".attn_q." in t.name or ".attn_k." in t.name)
+        if turned:
+            heads = run.config.num_attention_heads if ".attn_q." in t.name else run.config.num_key_value_heads
+            x = x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+        yield t.name, x
+
+
+def check_gguf(run, atom, seed):
+    layers = getattr(run.config, "num_hidden_layers", None) or run.config.n_layer
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[ARCH[run.family]], layers)
+    texts = family_oracle.TEXT[:5] + ["".join(chr(random.Random(seed).randint(32, 0x2fff)) for _ in range(500))]
+    for kind in ("f32", "f16", "bf16", "q8_0"):
+        file, back = f"{kind}.gguf", f"back-{kind}"
+        atom("export", "--model", "source", "--type", kind, "-o", file)
+        atom("export", "--model", file, "--to", "hf", "-o", back)
+        made, _ = read(os.path.join(atom.work, back))
+        want = dict(decoded(run, os.path.join(atom.work, file)))
+        for name, tensor in made.items():
+            x = tensor.numpy()
+            if run.family == "gpt2" and any(part in name for part in ("c_attn", "c_proj", "c_fc")):
+                x = x.T
+            assert np.array_equal(x, want.pop(names.get_name(name, try_suffixes=(".weight", ".bias")))), name
+        assert set(want) <= {"rope_freqs.weight"}, sorted(want)
+        for temperature in (0, 1):
+            text = generate(atom, file, seed, temperature)
+            assert len(text) > 20 and text == generate(atom, back, seed, temperature), (kind, text)
+            assert kind != "f32" or text == generate(atom, "source", seed, temperature), text
+        ours, theirs = (Tokenizer.from_file(os.path.join(atom.work, d, "tokenizer.json")) for d in (back, "source"))
+        for text in texts:
+            assert ours.encode(text).ids == theirs.encode(text).ids, text
+
+
+def as_sentencepiece(t):
+    """Its merges as transformers makes them of SentencePiece: all cuts of a token, the first merged token first.
+    A GGUF file has scores of tokens and could not say which cut was learnt."""
+    tree = json.loads(t.to_str())
+    vocab, rank = tree["model"]["vocab"], {}
+    for i, (a, b) in enumerate(tree["model"]["merges"]):
+        rank.setdefault(a + b, i)
+    special = {a["content"] for a in tree["added_tokens"]}
+    cuts = [(rank[x], vocab[x[:k]], vocab[x[k:]], [x[:k], x[k:]]) for x in rank if x not in special
+            for k in range(1, len(x)) if {x[:k], x[k:]} <= vocab.keys() - special]
+    tree["model"]["merges"] = [merge for *_, merge in sorted(cuts)]
+    return Tokenizer.from_str(json.dumps(tree))
+
+
+def check_tokenizers(program, seed):
+    """All kinds of tokenizers through a GGUF file: the same ids, the start token included."""
+    import foreign_oracle  # takes its own words off the command line
+    r, texts = random.Random(seed), 0
+    config = LlamaConfig(vocab_size=2400, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+                         num_attention_heads=2, max_position_embeddings=32)
+    for kind in ("llama3", "qwen35", "smollm", "o200k", "tekken", "gpt2", "llama2"):
+        if kind == "gpt2":
+            t, alphabet, _ = foreign_oracle.byte_level(None)
+            t.train_from_iterator([foreign_oracle.random_text(r) for _ in range(200)], trainers.BpeTrainer(
+                vocab_size=900, special_tokens=["<|endoftext|>"], show_progress=False, initial_alphabet=alphabet))
+        else:
+            t = foreign_oracle.build(kind, r)
+            t = as_sentencepiece(t) if kind == "llama2" else t
+        with tempfile.TemporaryDirectory() as work:
+            atom = Atom(program, work)
+            config.bos_token_id = t.encode("").ids[0] if t.encode("").ids else None
+            LlamaForCausalLM(config).save_pretrained(os.path.join(work, "source"))
+            t.save(os.path.join(work, "source", "tokenizer.json"))
+            atom("export", "--model", "source", "-o", "x.gguf")
+            atom("export", "--model", "x.gguf", "--to", "hf", "-o", "back")
+            back = Tokenizer.from_file(os.path.join(work, "back", "tokenizer.json"))
+            for _ in range(300):
+                text = foreign_oracle.random_text(r)
+                assert back.encode(text).ids == t.encode(text).ids, (kind, text)
+                texts += 1
+    return texts
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("atom")
@@ -178,7 +267,9 @@ def main():
             family_oracle.make_tokenizer(os.path.join(work, "source"))
             check_hf(run, Atom(args.atom, work), seed)
             check_llmc(run, Atom(args.atom, work), seed)
+            check_gguf(run, Atom(args.atom, work), seed)
         print(f"seed {seed}: {run.family}", flush=True)
+    print(f"{check_tokenizers(args.atom, args.first)} texts through tokenizers of GGUF files")
     return args.seeds == 0
 
 

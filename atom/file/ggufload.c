@@ -1,0 +1,361 @@
+/*
+ * Owns the way back from GGUF: a model's numbers and weights out of llama.cpp's keys and names. One
+ * idea: the tensors that a graph wants are those of a Hugging Face file (hfnames.c) under the names
+ * of ggufmodel.c; what is in the file besides is refused. Refuses architectures that atom has not,
+ * and scaled rotary embeddings whose frequencies are not Llama 3's.
+ */
+#include "atom/file/ggufmodel.h"
+
+#include "atom/base/mem.h"
+#include "atom/file/hfweights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { KEY_MAX = 96, HALF_MAX = 4096 };
+
+/* --- numbers --------------------------------------------------------------------------------- */
+
+typedef struct taking {
+    const file_gguf_in *f;
+    graph_config *c;
+    const char *arch;
+} taking;
+
+static const char *key(const taking *t, const char *rest, char text[KEY_MAX])
+{
+    snprintf(text, KEY_MAX, "%s.%s", t->arch, rest);
+    return text;
+}
+
+static int64_t number(const taking *t, const char *rest, int64_t fallback)
+{
+    char text[KEY_MAX];
+    return file_gguf_int(t->f, key(t, rest, text), fallback);
+}
+
+static float real(const taking *t, const char *rest, double fallback)
+{
+    char text[KEY_MAX];
+    return (float)file_gguf_real(t->f, key(t, rest, text), fallback);
+}
+
+static bool has(const taking *t, const char *tensor)
+{
+    return file_gguf_find_tensor(t->f, tensor) != NULL;
+}
+
+static atom_status take_family(taking *t, const char *arch)
+{
+    static const graph_family families[] = {GRAPH_GPT2, GRAPH_LLAMA, GRAPH_QWEN2, GRAPH_QWEN3};
+    for (size_t i = 0; arch && i < sizeof families / sizeof families[0]; i++) {
+        if (strcmp(arch, graph_family_name(families[i])) != 0)
+            continue;
+        graph_family_defaults(families[i], t->c);
+        t->c->family = families[i];
+        t->arch = graph_family_name(families[i]);
+        return ATOM_OK;
+    }
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: general.architecture: '%.64s' is not supported; gpt2, llama, qwen2 and "
+                     "qwen3 are",
+                     t->f->path, arch ? arch : "(missing)");
+}
+
+/* The factors by which frequencies of "llama3" are divided, as this rope would have them. */
+static bool same_factors(const atom_rope *rope, const float *factors, int64_t D)
+{
+    const atom_rope plain = {.theta = rope->theta, .factor = 1};
+    for (int64_t i = 0; i < D / 2; i++) {
+        float want = atom_rope_frequency(&plain, i, D) / atom_rope_frequency(rope, i, D);
+        if (!(fabsf(factors[i] - want) <= 1e-5f * want))
+            return false;
+    }
+    return true;
+}
+
+/* The file has the factors, not what they were made of: the one length of a power of two with
+ * Llama 3's other numbers that gives them. */
+static atom_status take_factors(taking *t)
+{
+    const file_gguf_in_tensor *tensor = file_gguf_find_tensor(t->f, "rope_freqs.weight");
+    float factors[HALF_MAX];
+    int64_t D = t->c->head_dim;
+    if (!tensor)
+        return ATOM_OK;
+    if (tensor->rank != 1 || tensor->elements * 2 != (uint64_t)D || tensor->elements > HALF_MAX)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: rope_freqs.weight has %llu numbers, heads of %lld "
+                         "have half as many",
+                         t->f->path, (unsigned long long)tensor->elements, (long long)D);
+    atom_status st = file_gguf_read_f32(t->f, tensor, 0, tensor->elements, factors);
+    if (st != ATOM_OK)
+        return st;
+    atom_rope rope = t->c->rope;
+    rope.factor = roundf(factors[D / 2 - 1] * 1000) / 1000;
+    rope.low = 1;
+    rope.high = 4;
+    for (rope.original = 4; rope.original <= 1 << 24; rope.original *= 2) {
+        if (same_factors(&rope, factors, D)) {
+            t->c->rope = rope;
+            return ATOM_OK;
+        }
+    }
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s: rope_freqs.weight: these frequencies are not Llama 3's (low 1, high 4); "
+                     "only those are supported",
+                     t->f->path);
+}
+
+static atom_status take_rope(taking *t)
+{
+    char text[KEY_MAX];
+    char *type = file_gguf_text(t->f, key(t, "rope.scaling.type", text));
+    atom_status st = ATOM_OK;
+    t->c->rope = (atom_rope){.theta = real(t, "rope.freq_base", 10000), .factor = 1};
+    if (number(t, "rope.dimension_count", t->c->head_dim) != t->c->head_dim)
+        st = atom_fail(ATOM_E_UNSUPPORTED, "%s: rope.dimension_count: only whole heads are turned",
+                       t->f->path);
+    else if (type && strcmp(type, "linear") == 0)
+        t->c->rope.factor = real(t, "rope.scaling.factor", 1);
+    else if (type && strcmp(type, "none") != 0)
+        st = atom_fail(ATOM_E_UNSUPPORTED,
+                       "%s: rope.scaling.type: '%.40s' is not supported; linear is", t->f->path,
+                       type);
+    atom_free(type);
+    return st == ATOM_OK ? take_factors(t) : st;
+}
+
+static atom_status take_llama(taking *t)
+{
+    graph_config *c = t->c;
+    c->epsilon = real(t, "attention.layer_norm_rms_epsilon", 1e-6);
+    c->kv_heads = number(t, "attention.head_count_kv", c->heads);
+    c->head_dim = number(t, "attention.key_length", c->heads > 0 ? c->width / c->heads : 0);
+    if (number(t, "attention.value_length", c->head_dim) != c->head_dim)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: keys and values of different lengths",
+                         t->f->path);
+    if (number(t, "expert_count", 0) > 0)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: experts are not supported", t->f->path);
+    c->window = number(t, "attention.sliding_window", 0);
+    c->untied = has(t, "output.weight");
+    c->qkv_bias = has(t, "blk.0.attn_q.bias");
+    c->o_bias = has(t, "blk.0.attn_output.bias");
+    c->mlp_bias = has(t, "blk.0.ffn_gate.bias");
+    c->attn_pdrop = 0;
+    return take_rope(t);
+}
+
+static atom_status take_numbers(taking *t)
+{
+    graph_config *c = t->c;
+    const file_gguf_in_tensor *embedding = file_gguf_find_tensor(t->f, "token_embd.weight");
+    atom_status st = ATOM_OK;
+    if (!embedding || embedding->rank != 2)
+        return atom_fail(ATOM_E_FORMAT, "%s: tensor token_embd.weight is missing or no matrix",
+                         t->f->path);
+    c->vocab_size = embedding->dims[0] < INT32_MAX ? (int64_t)embedding->dims[0] : -1;
+    c->positions = number(t, "context_length", 0);
+    c->width = number(t, "embedding_length", 0);
+    c->layers = number(t, "block_count", 0);
+    c->heads = number(t, "attention.head_count", 0);
+    c->inner = number(t, "feed_forward_length", 0);
+    c->init_std = 0.02f;
+    if (c->family == GRAPH_GPT2)
+        c->epsilon = real(t, "attention.layer_norm_epsilon", 1e-5);
+    else
+        ATOM_TRY(take_llama(t));
+    st = graph_model_check(c);
+    if (st != ATOM_OK)
+        st = atom_fail_in(st, "%s: ", t->f->path);
+fail:
+    return st;
+}
+
+/* The last word of general.name where it is a plain one, else the architecture. */
+static void take_name(const taking *t)
+{
+    char *name = file_gguf_text(t->f, "general.name");
+    size_t n = name ? strlen(name) : 0;
+    bool plain =
+        n && n < GRAPH_NAME_MAX && name[0] != '.' &&
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+    snprintf(t->c->name, GRAPH_NAME_MAX, "%s", plain ? name : t->arch);
+    atom_free(name);
+}
+
+atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config)
+{
+    graph_config c = {0};
+    taking t = {.f = f, .c = &c};
+    char *arch = file_gguf_text(f, "general.architecture");
+    atom_status st = take_family(&t, arch);
+    atom_free(arch);
+    if (st != ATOM_OK)
+        return st;
+    take_name(&t);
+    st = take_numbers(&t);
+    if (st == ATOM_OK)
+        *config = c;
+    return st;
+}
+
+/* --- weights --------------------------------------------------------------------------------- */
+
+typedef struct loading {
+    const file_gguf_in *f;
+    const graph *g;
+    file_vector vector;
+    float *buffer, *rows; /* a band, or the rows of a head; the same in order */
+    uint64_t room;
+    bool llama;
+    int64_t D;
+} loading;
+
+static atom_status check_tensor(const loading *l, const file_slice *s, const file_gguf_in_tensor *t,
+                                const char *name)
+{
+    uint64_t out = s->dims[s->transposed], in = s->rank == 2 ? s->dims[!s->transposed] : 0;
+    if (!t)
+        return atom_fail(ATOM_E_FORMAT, "%s: tensor '%s' is missing", l->f->path, name);
+    if (t->rank != s->rank || t->dims[0] != out || (s->rank == 2 && t->dims[1] != in))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: tensor '%s' has %llu x %llu numbers, the keys of the "
+                         "file say %llu x %llu",
+                         l->f->path, name, (unsigned long long)t->dims[0],
+                         (unsigned long long)t->dims[1], (unsigned long long)out,
+                         (unsigned long long)in);
+    return ATOM_OK;
+}
+
+/* Rows of a head in llama.cpp's order: 2 i + k there is k D/2 + i here. */
+static atom_status take_turned(const loading *l, const file_slice *s, const file_gguf_in_tensor *t,
+                               uint64_t to)
+{
+    uint64_t D = (uint64_t)l->D, width = s->rank == 2 ? t->dims[1] : 1;
+    for (uint64_t at = 0; at < s->elements; at += D * width) {
+        atom_status st = file_gguf_read_f32(l->f, t, at, D * width, l->buffer);
+        for (uint64_t r = 0; r < D && st == ATOM_OK; r++)
+            memcpy(l->rows + (r % 2 * (D / 2) + r / 2) * width, l->buffer + r * width,
+                   width * sizeof *l->rows);
+        if (st == ATOM_OK)
+            st = l->vector.put(l->vector.ctx, to + at, D * width, l->rows);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status take_plain(const loading *l, const file_slice *s, const file_gguf_in_tensor *t,
+                              uint64_t to)
+{
+    for (uint64_t at = 0, some; at < s->elements; at += some) {
+        some = s->elements - at < l->room ? s->elements - at : l->room;
+        atom_status st = file_gguf_read_f32(l->f, t, at, some, l->buffer);
+        if (st == ATOM_OK)
+            st = l->vector.put(l->vector.ctx, to + at, some, l->buffer);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status take_slice(const loading *l, const file_slice *s)
+{
+    char name[FILE_NAME_MAX + 16];
+    uint64_t to = l->g->params[s->param].offset + s->first;
+    atom_status st = file_gguf_name(s->name, name, sizeof name);
+    if (st != ATOM_OK)
+        return st;
+    const file_gguf_in_tensor *t = file_gguf_find_tensor(l->f, name);
+    st = check_tensor(l, s, t, name);
+    if (st != ATOM_OK)
+        return st;
+    return file_gguf_turned(l->llama, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);
+}
+
+/* A head beside a tied embedding must be the embedding. */
+static atom_status check_head(const loading *l)
+{
+    const file_gguf_in_tensor *a = file_gguf_find_tensor(l->f, "token_embd.weight");
+    const file_gguf_in_tensor *b = file_gguf_find_tensor(l->f, "output.weight");
+    uint64_t half = l->room / 2 / FILE_GGUF_Q8_BLOCK * FILE_GGUF_Q8_BLOCK;
+    bool same = a->rank == b->rank && a->elements == b->elements;
+    for (uint64_t at = 0, some; same && at < a->elements; at += some) {
+        some = a->elements - at < half ? a->elements - at : half;
+        atom_status st = file_gguf_read_f32(l->f, a, at, some, l->buffer);
+        if (st == ATOM_OK)
+            st = file_gguf_read_f32(l->f, b, at, some, l->rows);
+        if (st != ATOM_OK)
+            return st;
+        same = memcmp(l->buffer, l->rows, some * sizeof *l->rows) == 0;
+    }
+    return same ? ATOM_OK
+                : atom_fail(ATOM_E_UNSUPPORTED,
+                            "%s: output.weight differs from token_embd.weight; heads of gpt2 are "
+                            "tied here",
+                            l->f->path);
+}
+
+/* Every tensor was asked for, but for the two that have another place. */
+static atom_status check_rest(const loading *l, const graph_config *c, uint32_t n)
+{
+    bool factors = file_gguf_find_tensor(l->f, "rope_freqs.weight") != NULL;
+    bool head = !c->untied && file_gguf_find_tensor(l->f, "output.weight");
+    if (l->f->n_tensors != n + (factors ? 1 : 0) + (head ? 1 : 0))
+        return atom_fail(ATOM_E_FORMAT, "%s: %u tensors, this model has %u", l->f->path,
+                         l->f->n_tensors, n);
+    return head ? check_head(l) : ATOM_OK;
+}
+
+atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c, const graph *g,
+                                   file_vector vector)
+{
+    loading l = {
+        .f = f, .g = g, .vector = vector, .llama = c->family == GRAPH_LLAMA, .D = c->head_dim};
+    file_slice *slices = NULL;
+    uint32_t n = 0;
+    uint64_t head = (uint64_t)(c->head_dim * c->width);
+    atom_status st;
+    ATOM_TRY(file_slices(g, &slices, &n));
+    l.room = head > FILE_BAND_ELEMENTS ? head : FILE_BAND_ELEMENTS;
+    l.room = (l.room + FILE_GGUF_Q8_BLOCK - 1) / FILE_GGUF_Q8_BLOCK * FILE_GGUF_Q8_BLOCK;
+    l.buffer = atom_alloc((size_t)l.room, sizeof *l.buffer);
+    l.rows = atom_alloc((size_t)l.room, sizeof *l.rows);
+    if (!l.buffer || !l.rows) {
+        st = atom_fail_memory("reading weights", 2 * l.room * sizeof *l.buffer);
+        goto fail;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        ATOM_TRY(take_slice(&l, &slices[i]));
+    ATOM_TRY(check_rest(&l, c, n));
+fail:
+    atom_free(slices);
+    atom_free(l.buffer);
+    atom_free(l.rows);
+    return st;
+}
+
+atom_status file_gguf_read_model(const char *path, graph_config *config)
+{
+    file_gguf_in *f = NULL;
+    atom_status st = file_gguf_open(path, &f);
+    if (st == ATOM_OK)
+        st = file_gguf_take_model(f, config);
+    file_gguf_in_close(&f);
+    return st;
+}
+
+atom_status file_gguf_read_weights(const char *path, const graph *g, file_vector vector)
+{
+    file_gguf_in *f = NULL;
+    graph_config config;
+    atom_status st = file_gguf_open(path, &f);
+    if (st == ATOM_OK)
+        st = file_gguf_take_model(f, &config);
+    if (st == ATOM_OK)
+        st = file_gguf_take_tensors(f, &config, g, vector);
+    file_gguf_in_close(&f);
+    return st;
+}
