@@ -34,6 +34,7 @@ struct pool_fetch {
     char *path, *aside;
     int fd;
     uint64_t done;        /* on disk; a multiple of the chunk, or all */
+    uint64_t resumed;     /* of which so many were here before */
     chunk window[WINDOW]; /* chunk k of the file is window[k % WINDOW] */
     bool one_donor;
     uint8_t donor[GSP_PUBLIC_BYTES];
@@ -268,6 +269,7 @@ static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_f
     f->done = (uint64_t)s.st_size / GSP_LIFE_CHUNK_BYTES * GSP_LIFE_CHUNK_BYTES;
     if ((uint64_t)s.st_size >= file->bytes)
         f->done = (uint64_t)s.st_size == file->bytes ? file->bytes : 0;
+    f->resumed = f->done;
     return ATOM_OK;
 }
 
@@ -283,6 +285,8 @@ static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
         return st;
     if (bytes == f->file->bytes && gsp_hash_equal(&hash, &f->file->hash)) {
         *finished = true;
+        life_event(p, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
+                   f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
         return rename(f->aside, f->path) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->path);
     }
     pool_link *liar = f->one_donor ? life_link_find(p, f->donor) : NULL;
@@ -295,7 +299,7 @@ static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
     f->one_donor = next != NULL;
     if (next)
         memcpy(f->donor, next->key, sizeof f->donor);
-    f->done = 0;
+    f->done = f->resumed = 0;
     return ftruncate(f->fd, 0) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->aside);
 }
 

@@ -60,6 +60,10 @@ class Host:
         os.close(place)
         return json.loads(answer)
 
+    def event(self, name):
+        with open(os.path.join(self.dir, "events.jsonl"), encoding="ascii") as f:
+            return next((e for e in map(json.loads, f) if e["event"] == name), None)
+
     def status(self):
         return self.ask(do="status")
 
@@ -211,6 +215,29 @@ class Life(unittest.TestCase):
         again = Host(self, "b", "open", free_port(), "200")
         self.go_on(a, again)
         self.equal(a, b, again)
+
+    def test_files(self):
+        """A download goes on where it ended; what a donor spoiled is fetched from another one."""
+        path, data = os.path.join(self.place, "config.json"), os.urandom(3_000_000)
+        with open(path, "wb") as f:
+            f.write(data)
+        a, ticket = self.create(2, POOL_NODE_FILE=path)
+        chunk, files = 256 * 1024, os.path.join(self.place, "b", "files")
+        os.makedirs(files)
+        with open(os.path.join(files, ".config.json.part"), "wb") as f:
+            f.write(data[:5 * chunk + 100])  # the last chunk is cut: fetched again
+        b = self.join("b", ticket)
+        b.wait_for("started")
+        with open(os.path.join(files, "config.json"), "rb") as f:
+            self.assertEqual(f.read(), data)
+        self.assertEqual(b.event("file")["resumed"], 5 * chunk)
+        with open(os.path.join(a.dir, "files", "config.json"), "r+b") as f:
+            f.seek(2_000_000)
+            f.write(b"spoiled")
+        c = self.join("c", ticket)
+        c.wait_for("started")
+        with open(os.path.join(c.dir, "files", "config.json"), "rb") as f:
+            self.assertEqual(f.read(), data)
 
     def test_relayed(self):
         """Two members that accept nobody are brought together by the one that does."""
