@@ -100,15 +100,20 @@ static void pull(gsp_driver *d, const gsp_action *action)
         if (owner && now - owner->bulk_ns < PATIENCE_NS)
             return;
     }
-    if (!to || (d->pulled_ns[p] && now - d->pulled_ns[p] < PATIENCE_NS / 2))
+    /* Who was asked last and sends something gets more time than who sends nothing at all. */
+    const gsp_friend *last = gsp_friend_find(d, &d->pulled_from[p]);
+    bool sends = last && last->bulk_ns > d->pulled_ns[p];
+    if (!to || (d->pulled_ns[p] && now - d->pulled_ns[p] < PATIENCE_NS / (sends ? 2 : 10)))
         return;
     d->pulled_ns[p] = now;
+    d->pulled_from[p] = action->peer;
     d->status.pulled++;
     gsp_message *m = &d->scratch_message;
     memset(m, 0, gsp_message_bytes(GSP_PULL));
     m->kind = GSP_PULL;
     m->from = d->agree.self;
     m->lineage = d->agree.lineage;
+    m->version = action->version;
     m->as.pull = (gsp_pull){.root = action->hash, .is_result = true, .part = p};
     gsp_driver_tell(d, to, m);
 }
@@ -197,24 +202,13 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
 
 /* ---- the network's events ---- */
 
-/* Somebody lacks a result. Who asks for what is not here gets no answer, and asks the next. */
+/* Somebody lacks a result of a version. Who asks for what is not here gets no answer, and asks the
+ * next. */
 static void on_pull(gsp_driver *d, gsp_friend *from, const gsp_message *m)
 {
     const gsp_pull *p = &m->as.pull;
-    if (!p->is_result || !gsp_driver_result(d, p->part, &p->root))
-        return;
-    uint64_t version = d->agree.certified + 1;
-    const gsp_certificate *newest = &d->agree.certificate;
-    if (p->part < newest->proposal.n_parts &&
-        gsp_hash_equal(&newest->proposal.part[p->part].hash, &p->root))
-        version = newest->proposal.version;
-    for (uint32_t k = 0; k < MEMBER_CERTIFICATES; k++) {
-        const gsp_certificate *c = d->certificate[k];
-        if (c && p->part < c->proposal.n_parts &&
-            gsp_hash_equal(&c->proposal.part[p->part].hash, &p->root))
-            version = c->proposal.version;
-    }
-    gsp_driver_send_result(d, from, version, p->part, &p->root);
+    if (p->is_result && gsp_driver_result(d, p->part, &p->root))
+        gsp_driver_send_result(d, from, m->version, p->part, &p->root);
 }
 
 /* The machine hears of a part's result when its bytes are here: so a dead owner's word never stands

@@ -154,6 +154,7 @@ struct gsp_driver {
     uint32_t old_turn;
     float *residual[GSP_FRAGMENTS_MAX];
     uint64_t pulled_ns[GSP_PARTS_MAX], wanted_ns[GSP_PARTS_MAX];
+    gsp_key pulled_from[GSP_PARTS_MAX];
 
     gsp_shelf shelf[GSP_FRAGMENTS_MAX];
     gsp_lease lease[GSP_FRAGMENTS_MAX];

@@ -32,7 +32,8 @@ static bool queue_push(gsp_queue *q, const gsp_outgoing *item)
         return false;
     for (uint32_t k = 0; k < q->n; k++) {
         const gsp_outgoing *o = &q->item[(q->first + k) % MEMBER_BULK_MAX];
-        if (o->part == item->part && gsp_hash_equal(&o->root, &item->root))
+        if (o->part == item->part && o->version == item->version &&
+            gsp_hash_equal(&o->root, &item->root))
             return true;
     }
     q->item[(q->first + q->n++) % MEMBER_BULK_MAX] = *item;

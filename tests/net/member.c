@@ -2,7 +2,8 @@
  * A member of a cell in a process of its own, for faults that only processes have: real gate, real
  * disk, real clock (member.h). One idea: it says every version that it applied, with the hashes of
  * certificate and result, at once, so that whoever watches can compare members at any moment. It
- * makes up its floats and keeps no anchor. Refuses to end by itself before its time is over.
+ * makes up its floats; a state it has only where STATE_FLOATS says how many there are of every one
+ * of eight fragments. Refuses to end by itself before its time is over.
  *
  *   net_member ME ADDRESS:PORT DIR SECONDS FLOATS PARTS PAUSE_MS HEARTBEAT_MS NUMBER@ADDRESS:PORT..
  *
@@ -22,6 +23,8 @@
 #include <signal.h>
 #include <stdio.h>
 
+enum { FRAGMENTS = 8 };
+
 typedef struct member {
     unsigned me;
     test_pool pool;
@@ -30,6 +33,9 @@ typedef struct member {
     gsp_driver *driver;
     float *x;
     uint64_t n_floats, applied, applied_ns, froze;
+    uint32_t n_fragments;
+    uint64_t n_state, asked_ns;
+    float *state[FRAGMENTS], *coming[FRAGMENTS];
 } member;
 
 static volatile sig_atomic_t ending;
@@ -80,11 +86,72 @@ static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash
     hex(&c->proposal.lineage, of_lineage);
     m->applied = c->proposal.version;
     m->applied_ns = atom_clock_ns();
+    float *changed = m->state[m->applied % m->n_fragments];
+    for (uint64_t k = 0; k < m->n_state; k++)
+        changed[k] = 0.5f * changed[k] + (float)(k % 1021 + result->byte[k % 32]);
     printf("{\"version\":%llu,\"lineage\":\"%s\",\"certificate\":\"%s\",\"result\":\"%s\","
            "\"contributors\":%u,\"roster\":%u,\"ns\":%llu}\n",
            (unsigned long long)m->applied, of_lineage, of_proposal, of_result,
            c->proposal.n_contributors, c->proposal.next.n, (unsigned long long)m->applied_ns);
     return ATOM_OK;
+}
+
+static atom_status state_read(void *context, uint32_t f, uint64_t first, uint64_t n, float *out)
+{
+    member *m = context;
+    memcpy(out, m->state[f] + first, n * sizeof *out);
+    return ATOM_OK;
+}
+
+static atom_status state_write(void *context, uint32_t f, uint64_t version, uint64_t first,
+                               uint64_t n, const float *x)
+{
+    member *m = context;
+    (void)version;
+    memcpy(m->coming[f] + first, x, n * sizeof *x);
+    return ATOM_OK;
+}
+
+/* The state, version and time of what was adopted, for who watches. */
+static atom_status state_adopt(void *context, const gsp_saved *saved)
+{
+    member *m = context;
+    for (uint32_t f = 0; f < m->n_fragments; f++) {
+        float *was = m->state[f];
+        m->state[f] = m->coming[f];
+        m->coming[f] = was;
+    }
+    m->applied = saved->has_certificate ? saved->certificate.proposal.version : 0;
+    m->applied_ns = atom_clock_ns();
+    printf("{\"adopted\":%llu,\"ns\":%llu}\n", (unsigned long long)m->applied,
+           (unsigned long long)m->applied_ns);
+    return ATOM_OK;
+}
+
+/* What it sums up to, so that members can be compared. */
+static uint64_t state_sum(const member *m)
+{
+    uint64_t sum = 0;
+    for (uint32_t f = 0; f < m->n_fragments && m->n_state; f++)
+        sum ^= atom_hash(ATOM_HASH_SEED + f, m->state[f], m->n_state * sizeof(float));
+    return sum;
+}
+
+static void open_state(member *m, gsp_member_config *c)
+{
+    c->work.state_read = state_read;
+    c->work.state_write = state_write;
+    c->work.state_adopt = state_adopt;
+    c->holds_genesis = m->me == 0;
+    c->n_fragments = m->n_fragments = FRAGMENTS;
+    for (uint32_t f = 0; f < FRAGMENTS; f++) {
+        c->n_floats[f] = m->n_floats;
+        c->work.n_state[f] = m->n_state;
+        m->state[f] = atom_alloc(m->n_state, sizeof(float));
+        m->coming[f] = atom_alloc(m->n_state, sizeof(float));
+        for (uint64_t k = 0; k < m->n_state; k++)
+            m->state[f][k] = m->me == 0 ? (float)(k + f) : 0.0f;
+    }
 }
 
 static unsigned open_files(void)
@@ -106,9 +173,12 @@ static void state(const member *m, const char *when)
     for (char *c = (char *)gsp_member_explain(m->driver, text, sizeof text); *c; c++)
         *c = *c == '"' || *c == '\\' ? '\'' : *c;
     printf("{\"%s\":true,\"ns\":%llu,\"applied\":%llu,\"roster\":%u,\"links\":%u,\"refused\":%llu,"
-           "\"pulled\":%llu,\"files\":%u,\"live_bytes\":%llu,\"rss_bytes\":%llu,\"why\":\"%s\"}\n",
+           "\"pulled\":%llu,\"sent_bytes\":%llu,\"kept_bytes\":%llu,\"sum\":\"%llx\","
+           "\"files\":%u,\"live_bytes\":%llu,\"rss_bytes\":%llu,\"why\":\"%s\"}\n",
            when, (unsigned long long)atom_clock_ns(), (unsigned long long)s.applied, s.n_roster,
-           s.n_links, (unsigned long long)s.refused, (unsigned long long)s.pulled, open_files(),
+           s.n_links, (unsigned long long)s.refused, (unsigned long long)s.pulled,
+           (unsigned long long)s.state_sent_bytes, (unsigned long long)s.state_kept_bytes,
+           (unsigned long long)state_sum(m), open_files(),
            (unsigned long long)atom_mem_read().live_bytes, (unsigned long long)atom_vm_peak_bytes(),
            text);
 }
@@ -128,6 +198,11 @@ static void open_member(member *m, char **argv)
         .codec = GSP_CODEC_FP32,
         .work = {.context = m, .freeze = freeze, .part = part, .apply = apply},
     };
+    const char *n_state = getenv("STATE_FLOATS");
+    m->n_fragments = 1;
+    m->n_state = n_state ? (uint64_t)atoll(n_state) : 0;
+    if (m->n_state)
+        open_state(m, &c);
     memcpy(c.genesis.founder.key.byte, m->pool.member[0].public_key, GSP_KEY_BYTES);
     c.genesis.founder.incarnation = 1;
     gsp_agree_defaults(&c.rules);
@@ -148,7 +223,7 @@ static uint64_t due(const member *m, uint32_t n, uint64_t pause_ns, uint64_t hea
 {
     gsp_member_status s;
     gsp_member_read_status(m->driver, &s);
-    if (s.applied == 0 && s.n_links < n - 1)
+    if (m->n_state == 0 && s.applied == 0 && s.n_links < n - 1)
         return 0;
     uint64_t pause = s.n_roster < n ? 5 * heartbeat_ns : pause_ns;
     return atom_clock_ns() - m->applied_ns > pause;
@@ -188,6 +263,11 @@ int main(int argc, char **argv)
             said_ns = atom_clock_ns();
         }
         gsp_member_report(m.driver, due(&m, n, pause_ns, heartbeat_ns), 0);
+        gsp_member_status s;
+        gsp_member_read_status(m.driver, &s);
+        if (s.state_all_bytes && !m.asked_ns)
+            printf("{\"fetching\":%llu,\"ns\":%llu}\n", (unsigned long long)s.state_all_bytes,
+                   (unsigned long long)(m.asked_ns = atom_clock_ns()));
         if (gsp_member_turn(m.driver, 20000000) != ATOM_OK) {
             fprintf(stderr, "member %u: %s\n", m.me, atom_fail_message());
             code = 1;
@@ -196,6 +276,10 @@ int main(int argc, char **argv)
     state(&m, "end");
     gsp_member_close(&m.driver);
     gsp_net_close(&m.net);
+    for (uint32_t f = 0; f < FRAGMENTS; f++) {
+        atom_free(m.state[f]);
+        atom_free(m.coming[f]);
+    }
     atom_free(m.x);
     return code;
 }

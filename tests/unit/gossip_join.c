@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { HOSTS = 5, FRAGMENTS = 3, FLOATS = 400003 };
+enum { HOSTS = 5, FRAGMENTS = 3, FLOATS = 350003 };
 
 typedef enum lie { HONEST, WRONG_BYTES, WRONG_ROOTS } lie;
 
@@ -89,7 +89,7 @@ static atom_status state_read(void *context, uint32_t f, uint64_t first, uint64_
     h->n_read++;
     if (h->lie == WRONG_ROOTS) /* from the start: hashes and bytes agree */
         out[0] += 1.0f;
-    if (h->lie == WRONG_BYTES && h->n_read > 21) /* after all was hashed */
+    if (h->lie == WRONG_BYTES && h->n_read > 18) /* after all was hashed */
         out[n / 2] += 1.0f;
     return ATOM_OK;
 }
@@ -186,7 +186,7 @@ static void pool_open(void)
     memset(&genesis, 0, sizeof genesis);
     memcpy(genesis.founder.key.byte, pool.member[0].public_key, GSP_KEY_BYTES);
     genesis.founder.incarnation = 1;
-    round_pause_ns = 80000000;
+    round_pause_ns = 50000000;
     for (unsigned i = 0; i < HOSTS; i++) {
         host *h = &hosts[i];
         h->i = i;
@@ -233,7 +233,15 @@ static bool run(bool go, bool (*done)(void))
         if (newest != last)
             last_ns = atom_clock_ns();
         last = newest;
-        bool due = go && atom_clock_ns() - last_ns >= round_pause_ns;
+        /* Fast rounds are no hurry: who comes needs versions that the others still keep. */
+        unsigned n_here = 0, n_in = HOSTS;
+        for (unsigned i = 0; i < HOSTS; i++) {
+            n_here += hosts[i].driver && !hosts[i].pauses;
+            if (hosts[i].driver && hosts[i].status.n_roster < n_in)
+                n_in = hosts[i].status.n_roster;
+        }
+        uint64_t pause_ns = round_pause_ns * (n_in < n_here ? 6 : 1);
+        bool due = go && atom_clock_ns() - last_ns >= pause_ns;
         for (unsigned i = 0; i < HOSTS; i++) {
             host *h = &hosts[i];
             if (!h->driver || h->pauses)
