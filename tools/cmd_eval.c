@@ -11,7 +11,7 @@ static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const splits[] = {"val", "train", NULL};
 
 typedef struct eval_values {
-    char *model;
+    char *model, *adapter;
     char *data;
     int64_t sequence_len;
     int32_t split;
@@ -33,6 +33,12 @@ static const opt_spec specs[] = {
      .value = "DIR",
      .flags = OPT_REQUIRED,
      .help = "A checkpoint, or a Hugging Face directory of a family that atom knows."},
+    {.name = "adapter",
+     .type = OPT_TEXT,
+     AT(adapter),
+     .value = "DIR",
+     .help = "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "
+             "directory as --model says the same, where it names its model."},
     {.name = "data",
      .type = OPT_TEXT,
      AT(data),
@@ -113,6 +119,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     train_eval_result result = {0};
     const train_eval_request request = {
         .model = v->model,
+        .adapter = v->adapter,
         .data = v->data,
         .split = splits[v->split],
         .micro_batch = v->micro_batch_size,

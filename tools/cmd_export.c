@@ -17,7 +17,7 @@ static const char *const dtypes[] = {"auto", "fp32", "bf16", "fp16", NULL};
 static const atom_dtype dtype_of[] = {ATOM_DTYPE_N, ATOM_F32, ATOM_BF16, ATOM_F16};
 
 typedef struct export_values {
-    char *model;
+    char *model, *adapter;
     int32_t to, type, dtype;
     uint64_t max_shard_size;
     char *output;
@@ -33,6 +33,12 @@ static const opt_spec specs[] = {
      .value = "DIR",
      .flags = OPT_REQUIRED,
      .help = "A checkpoint, or any Hugging Face directory of a family that atom knows."},
+    {.name = "adapter",
+     .type = OPT_TEXT,
+     AT(adapter),
+     .value = "DIR",
+     .help = "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "
+             "directory as --model says the same, where it names its model."},
     {.name = "to",
      .type = OPT_CHOICE,
      AT(to),
@@ -124,10 +130,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const export_values *v = values;
     atom_status st = check_options(v, parsed);
     if (st == ATOM_OK)
-        st = v->to == TO_GGUF ? train_export_gguf(v->model, type_of[v->type], v->output)
+        st = v->to == TO_GGUF ? train_export_gguf(v->model, v->adapter, type_of[v->type], v->output)
              : v->to == TO_LLMC
-                 ? train_export_llmc(v->model, dtype_of[v->dtype], v->output)
-                 : train_export_hf(v->model, dtype_of[v->dtype], v->max_shard_size, v->output);
+                 ? train_export_llmc(v->model, v->adapter, dtype_of[v->dtype], v->output)
+                 : train_export_hf(v->model, v->adapter, dtype_of[v->dtype], v->max_shard_size,
+                                   v->output);
     if (st != ATOM_OK)
         return st;
     const char *type = v->to == TO_GGUF ? types[v->type] : dtypes[v->dtype];

@@ -9,7 +9,7 @@
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 
 typedef struct generate_values {
-    char *model;
+    char *model, *adapter;
     char *prompt, *system;
     bool chat;
     int64_t max_tokens;
@@ -35,6 +35,12 @@ static const opt_spec specs[] = {
      .value = "DIR",
      .flags = OPT_REQUIRED,
      .help = "A checkpoint; it carries its tokenizer."},
+    {.name = "adapter",
+     .type = OPT_TEXT,
+     AT(adapter),
+     .value = "DIR",
+     .help = "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "
+             "directory as --model says the same, where it names its model."},
     {.name = "prompt",
      .type = OPT_TEXT,
      AT(prompt),
@@ -144,6 +150,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     train_generate_result result = {0};
     const train_generate_request request = {
         .model = v->model,
+        .adapter = v->adapter,
         .prompt = v->prompt,
         .chat = v->chat,
         .system = v->system,

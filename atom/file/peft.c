@@ -40,6 +40,14 @@ bool file_lora_is_dir(const char *dir)
     return is;
 }
 
+const char *file_lora_tokenizer_dir(const file_model *model)
+{
+    char *path = model->adapter ? atom_path_join(model->adapter, "tokenizer.json") : NULL;
+    bool there = path && atom_path_exists(path);
+    atom_free(path);
+    return there ? model->adapter : model->dir;
+}
+
 /* --- adapter_config.json ---------------------------------------------------------------------- */
 
 static bool is_empty(const json_t *value)

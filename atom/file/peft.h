@@ -63,6 +63,8 @@ void file_adapter_add(const file_adapter *a, uint64_t first, uint64_t n, float *
  * Valid as long as the adapter; one at a time. */
 file_vector file_adapter_over(file_adapter *a, file_vector base);
 
+/* Where the model's tokenizer is: beside its adapter, if that has one; else beside the model. */
+const char *file_lora_tokenizer_dir(const file_model *model);
 /* file_weights_read_to of the model's directory, with its adapter, if it has one, merged in. */
 ATOM_MUST atom_status file_merged_read(const file_model *model, const graph *g, file_vector to);
 

@@ -34,7 +34,8 @@ static atom_status open_model(evaluation *v)
                                  .dtype = r->dtype,
                                  .device = r->device,
                                  .dropout = 0,
-                                 .threads = r->threads};
+                                 .threads = r->threads,
+                                 .adapter = r->adapter};
     atom_status st = train_workbench_open(&config, &v->bench);
     if (st == ATOM_OK && !v->bench->model.has_weights)
         st = atom_fail(ATOM_E_USAGE,

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-atom_status train_source_open(const char *dir, train_source *source)
+atom_status train_source_open(const char *dir, const char *adapter, train_source *source)
 {
     atom_status st = ATOM_OK;
     *source = (train_source){0};
@@ -25,6 +25,10 @@ atom_status train_source_open(const char *dir, train_source *source)
                          "model '%s' has no weights; name a directory with model.safetensors", dir);
     ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
     ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->weights));
+    if (adapter) {
+        atom_free(source->model.adapter);
+        source->model.adapter = atom_strdup(adapter);
+    }
     if (source->model.adapter)
         ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
 fail:
@@ -47,17 +51,19 @@ void train_source_close(train_source *source)
 
 /* --- gguf ------------------------------------------------------------------------------------ */
 
-atom_status train_export_gguf(const char *dir, file_gguf_type type, const char *path)
+atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
+                              const char *path)
 {
     train_source s;
     file_gguf *w = NULL;
     atom_status st;
-    ATOM_TRY(train_source_open(dir, &s));
+    ATOM_TRY(train_source_open(dir, adapter, &s));
     const file_model *model = &s.model;
     ATOM_TRY(file_gguf_create(path, &w));
     file_gguf_put_model(w, &model->config, type);
-    ATOM_TRY(train_export_tokens(w, model->dir, model->source, model->config.vocab_size));
-    ATOM_TRY(file_gguf_put_tensors(w, &model->config, s.g, type, file_weights_vector(s.weights)));
+    ATOM_TRY(train_export_tokens(w, file_lora_tokenizer_dir(model), model->source,
+                                 model->config.vocab_size));
+    ATOM_TRY(file_gguf_put_tensors(w, &model->config, s.g, type, train_source_vector(&s)));
     ATOM_TRY(file_gguf_finish(w));
 fail:
     file_gguf_close(&w);
@@ -67,11 +73,12 @@ fail:
 
 /* --- llmc ------------------------------------------------------------------------------------ */
 
-atom_status train_export_llmc(const char *dir, atom_dtype dtype, const char *path)
+atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
+                              const char *path)
 {
     train_source s;
     atom_status st;
-    ATOM_TRY(train_source_open(dir, &s));
+    ATOM_TRY(train_source_open(dir, adapter, &s));
     ATOM_TRY(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
     ATOM_TRY(file_llmc_write(path, &s.model.config, s.g, train_source_vector(&s), dtype));
@@ -102,7 +109,9 @@ static atom_status write_directory(const train_source *s, atom_dtype dtype, uint
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_weights_write_as(dir, s->g, train_source_vector(s), dtype, shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
-    ATOM_TRY(write_tokenizer(&s->model, dir));
+    ATOM_TRY(file_model_copy(s->model.dir, dir));
+    if (s->model.adapter && file_lora_tokenizer_dir(&s->model) == s->model.adapter)
+        ATOM_TRY(file_model_copy(s->model.adapter, dir));
     ATOM_TRY(atom_dir_sync(dir));
 fail:
     return st;
@@ -118,14 +127,14 @@ static atom_status move_over(const char *temporary, const char *output)
     return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
 }
 
-atom_status train_export_hf(const char *dir, atom_dtype dtype, uint64_t shard_bytes,
-                            const char *output)
+atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
+                            uint64_t shard_bytes, const char *output)
 {
     train_source s;
     char *temporary = NULL, keep[1024];
     size_t n = strlen(output);
     atom_status st;
-    ATOM_TRY(train_source_open(dir, &s));
+    ATOM_TRY(train_source_open(dir, adapter, &s));
     while (n > 1 && output[n - 1] == '/')
         n--;
     temporary = atom_format("%.*s.tmp", (int)n, output);

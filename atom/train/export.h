@@ -9,34 +9,37 @@
 #ifndef ATOM_TRAIN_EXPORT_H
 #define ATOM_TRAIN_EXPORT_H
 
-#include "atom/file/ggufread.h"
+#include "atom/file/gguf.h"
 #include "atom/file/hfdir.h"
-#include "atom/text/tokenizer.h"
 #include "atom/file/peft.h"
 
-/* dir -> path. Without tokenizer.json the file has no tokenizer, and a note says so. */
-ATOM_MUST atom_status train_export_gguf(const char *dir, file_gguf_type type, const char *path);
+/* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. Without tokenizer.json
+ * the file has no tokenizer, and a note says so. */
+ATOM_MUST atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
+                                        const char *path);
 
 /*
  * dir -> a new directory `output` that transformers loads: weights in dtype (ATOM_DTYPE_N: as they
  * are), in shards of shard_bytes, unknown keys of config.json kept, tokenizer files copied.
  * ATOM_E_USAGE where output is there and not empty.
  */
-ATOM_MUST atom_status train_export_hf(const char *dir, atom_dtype dtype, uint64_t shard_bytes,
-                                      const char *output);
+ATOM_MUST atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
+                                      uint64_t shard_bytes, const char *output);
 
 /* dir -> path: a model file of llm.c (GPT-2 only) in F32 or BF16; ATOM_DTYPE_N: as they are, F16 as
  * F32. */
-ATOM_MUST atom_status train_export_llmc(const char *dir, atom_dtype dtype, const char *path);
+ATOM_MUST atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
+                                        const char *path);
 
-/* What the exports read: a directory with weights, checked. Close also what open left half done. */
+/* What the exports read: a directory with weights, checked; adapter: of a LoRA adapter to merge, or
+ * NULL. Close also what open left half done. */
 typedef struct train_source {
     file_model model;
     graph *g;
     file_weights *weights;
     file_adapter *adapter; /* of the model; or NULL */
 } train_source;
-ATOM_MUST atom_status train_source_open(const char *dir, train_source *source);
+ATOM_MUST atom_status train_source_open(const char *dir, const char *adapter, train_source *source);
 /* The weights, with the adapter merged in. */
 file_vector train_source_vector(const train_source *source);
 void train_source_close(train_source *source);

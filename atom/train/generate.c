@@ -56,7 +56,8 @@ static atom_status open_model(writer *w)
                                  .sequence = 1,
                                  .dtype = w->request->dtype,
                                  .dropout = 0,
-                                 .threads = w->request->threads};
+                                 .threads = w->request->threads,
+                                 .adapter = w->request->adapter};
     atom_status st = train_workbench_open(&config, &w->bench);
     if (st != ATOM_OK)
         return st;
@@ -72,7 +73,7 @@ static atom_status open_model(writer *w)
 
 static atom_status open_tokenizer(writer *w)
 {
-    const char *dir = w->bench->model.dir;
+    const char *dir = file_lora_tokenizer_dir(&w->bench->model);
     char *path = atom_path_join(dir, "tokenizer.json");
     atom_status st = ATOM_OK;
     if (!path)
@@ -152,7 +153,7 @@ static atom_status encode_chat(writer *w, text_encoder *encoder)
         messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
     messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
     messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
-    ATOM_TRY(text_template_open(w->tokenizer, w->bench->model.dir, &by_model, &template));
+    ATOM_TRY(text_template_open(w->tokenizer, file_lora_tokenizer_dir(&w->bench->model), &by_model, &template));
     ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
     ATOM_TRY(remember(w, text_tokenizer_start(w->tokenizer)));
     for (; i < chat.ids.n && !chat.marks[i]; i++)

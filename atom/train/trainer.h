@@ -76,8 +76,8 @@ typedef struct train_plan_request {
     uint32_t micro_batches; /* C; 0: recommend */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
-    int recompute; /* -1 free, 0 never, 1 always */
-    int disk;      /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
+    int recompute;         /* -1 free, 0 never, 1 always */
+    int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
 } train_plan_request;
 
 /* Reads and writes 100 MB in dir as training would, and notes the rates in *device. */
@@ -150,6 +150,7 @@ const part_profile *trainer_profile(const trainer *t);
 
 typedef struct train_eval_request {
     const char *model, *data;               /* directory with weights; data set */
+    const char *adapter;                    /* of the model, to merge into it, or NULL */
     const char *split;                      /* "val" (default), "train" */
     int64_t micro_batch, sequence, batches; /* batches 0: all */
     int32_t dtype;
@@ -166,6 +167,7 @@ ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_ev
 
 typedef struct train_generate_request {
     const char *model, *prompt;
+    const char *adapter; /* of the model, to merge into it, or NULL */
     bool chat;          /* prompt is a user's message; the model answers by its chat template */
     const char *system; /* with chat: the system's message; NULL: none */
     int64_t max_tokens;

@@ -1,0 +1,105 @@
+"""LoRA from end to end: train adapters of a model, resume, generate, evaluate, merge; and what is refused."""
+import json
+import os
+import shutil
+
+import tool
+
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 320, "hidden_size": 48,
+          "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "hidden_act": "silu"}
+
+
+class Lora(tool.Case):
+    def setUp(self):
+        super().setUp()
+        text = self.write("text.txt", tool.english(40000))
+        self.data = self.path("data")
+        self.ok("data", "prepare", "-i", text, "-o", self.data, "--tokenizer", "bpe:300")
+        config = self.write("tiny.json", json.dumps(CONFIG))
+        self.train(config, "start", "--max-steps", 3)
+        self.base = self.path("start", "checkpoint-3")
+
+    def train(self, model, out, *more, run=None):
+        return (run or self.ok)("train", "--model", model, "--data", self.data, "-o", self.path(out), "--dtype", "fp32",
+                                "--device", "cpu", "--micro-batch-size", 2, "--gradient-accumulation-steps", 2,
+                                "--sequence-len", 32, "--eval-steps", 0, "--lr", 1e-2, "--json", *more)
+
+    def evaluate(self, model, *more):
+        return self.ok("eval", "--model", model, "--data", self.data, "--dtype", "fp32", "--sequence-len", 32, "--json",
+                       *more).json()["loss"]
+
+    def same(self, a, b, name):
+        with open(self.path(a, name), "rb") as x, open(self.path(b, name), "rb") as y:
+            self.assertEqual(x.read(), y.read(), name)
+
+    def test_from_a_model_to_a_merged_one(self):
+        lora = ["--lora-r", 4, "--lora-alpha", 16, "--lora-dropout", 0.1, "--lora-target-modules", "q_proj,v_proj,up_proj"]
+        summary = self.train(self.base, "whole", *lora, "--max-steps", 40, "--save-steps", 20).json()
+        whole = self.path("whole", "checkpoint-40")
+        self.assertFalse(os.path.exists(os.path.join(whole, "model.safetensors")))
+        with open(os.path.join(whole, "adapter_config.json"), encoding="utf-8") as f:
+            config = json.load(f)
+        self.assertEqual((config["peft_type"], config["r"], config["lora_alpha"], config["target_modules"]),
+                         ("LORA", 4, 16, ["q_proj", "v_proj", "up_proj"]))
+        # the state is that of the adapters, and resuming gives the same bits
+        big = os.path.getsize(os.path.join(self.base, "optimizer.safetensors"))
+        self.assertLess(os.path.getsize(os.path.join(whole, "optimizer.safetensors")), big / 4)
+        self.train(self.base, "again", *lora, "--max-steps", 40, "--resume-from-checkpoint",
+                   self.path("whole", "checkpoint-20"))
+        for name in "adapter_model.safetensors", "optimizer.safetensors":
+            self.same("whole/checkpoint-40", "again/checkpoint-40", name)
+        # an adapter's directory stands for the model with it: so does the merged one
+        self.ok("export", "--model", whole, "--to", "hf", "-o", self.path("merged"))
+        self.assertTrue(os.path.exists(self.path("merged", "tokenizer.json")))
+        loss = self.evaluate(whole)
+        self.assertLess(loss, self.evaluate(self.base) - 0.01)
+        self.assertAlmostEqual(loss, self.evaluate(self.path("merged")), 6)
+        self.assertAlmostEqual(loss, self.evaluate(self.base, "--adapter", whole), 6)
+        text = [self.ok("generate", *model, "--prompt", "The ", "--max-tokens", 12, "--temperature", 0, "--dtype",
+                        "fp32").out for model in (["--model", whole], ["--model", self.path("merged")],
+                                                  ["--model", self.base, "--adapter", whole])]
+        self.assertTrue(text[0] == text[1] == text[2], text)
+        # training goes on from an adapter, and its loss is the adapter's
+        more = self.train(self.base, "more", "--adapter", whole, "--max-steps", 1).json()
+        self.assertLess(more["first_loss"], summary["first_loss"] - 0.01)
+
+    def test_refusals(self):
+        def refused(code, words, *more, model=self.base):
+            done = self.train(model, "none", "--max-steps", 1, *more, run=self.run_atom)
+            self.assertEqual(done.code, code, done)
+            for word in words:
+                self.assertIn(word, done.err)
+
+        refused(2, ["w_proj", "q_proj"], "--lora-r", 2, "--lora-target-modules", "q_proj,w_proj")
+        refused(2, ["--lora-r", "at least 1"], "--lora-r", 0)
+        refused(2, ["lora_r", "q_proj", "48"], "--lora-r", 4000, "--lora-target-modules", "q_proj")
+        refused(2, ["weights"], "--lora-r", 2, model=self.path("tiny.json"))
+        self.train(self.base, "small", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)
+        small = self.path("small", "checkpoint-1")
+        refused(2, ["brings its own"], "--adapter", small, "--lora-r", 2)
+        refused(2, ["LoRA run"], "--resume-from-checkpoint", small)
+        refused(2, ["rank 2"], "--lora-r", 3, "--lora-target-modules", "o_proj", "--resume-from-checkpoint", small)
+        # an adapter of another model; one of a kind that atom has not; one that is cut off
+        other = self.write("other.json", json.dumps(dict(CONFIG, hidden_size=32)))
+        self.train(other, "other", "--max-steps", 1)
+        refused(2, ["another model"], "--adapter", small,
+                model=self.path("other", "checkpoint-1"))
+        path = os.path.join(small, "adapter_config.json")
+        with open(path, encoding="utf-8") as f:
+            config = json.load(f)
+        for key, value in ("use_dora", True), ("modules_to_save", ["lm_head"]), ("target_modules", ".*q_proj"):
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(dict(config, **{key: value}), f)
+            refused(2, ["adapter_config.json", key], "--adapter", small)
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(dict(config, target_modules=["q_proj"]), f)
+        refused(3, ["adapter_model.safetensors", "q_proj.lora_A"], "--adapter", small)
+        shutil.rmtree(self.base)
+        done = self.run_atom("eval", "--model", small, "--data", self.data)
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("base_model_name_or_path", done.err)
+
+
+if __name__ == "__main__":
+    tool.main()
