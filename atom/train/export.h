@@ -9,9 +9,10 @@
 #ifndef ATOM_TRAIN_EXPORT_H
 #define ATOM_TRAIN_EXPORT_H
 
-#include "atom/file/gguf.h"
+#include "atom/file/ggufread.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/peft.h"
+#include "atom/text/tokenizer.h"
 
 /* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. Without tokenizer.json
  * the file has no tokenizer, and a note says so. */
