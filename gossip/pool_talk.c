@@ -386,6 +386,13 @@ bool life_take(gsp_pool *p, const gsp_net_event *e)
     case GSP_NET_MESSAGE:
         return on_message(p, e);
     case GSP_NET_REFUSED:
+        /* The owner's own word; anybody else's would end nobody. */
+        if (memcmp(e->key, p->owner, sizeof p->owner) == 0 &&
+            strstr(e->why, gsp_refusal_text(GSP_REFUSED_BANNED))) {
+            p->refused = ATOM_E_RUNTIME;
+            life_say(p, GSP_POOL_DEAD, "the pool's owner has banned this host");
+            break;
+        }
         if (p->stage == GSP_POOL_SEEKING)
             life_say(p, GSP_POOL_SEEKING, "no member lets this host in yet: %s", e->why);
         break;

@@ -191,7 +191,11 @@ class Life(unittest.TestCase):
         self.go_on(a, b, d, g)
         # A ban: it ends, the others go on, it does not come back.
         key = g.status()["key"]
+        g.process.send_signal(signal.SIGSTOP)  # it could not end by itself
         self.assertTrue(a.ask(do="ban", key=key[:12])["ok"])
+        self.until(lambda: not any(m["key"] == key and m["up"] for m in a.status()["members"] + b.status()["members"]),
+                   "nobody is linked with who is banned", a, b)
+        g.process.send_signal(signal.SIGCONT)
         self.assertEqual(g.process.wait(timeout=PATIENCE_S), 1)
         self.assertIn("banned", g.words())
         self.go_on(a, b, d)
