@@ -423,6 +423,16 @@ fail:
     return st;
 }
 
+static atom_status write_pool(const char *dir, const char *text)
+{
+    char *path = text ? atom_path_join(dir, "pool.json") : NULL;
+    atom_status st = ATOM_OK;
+    if (text)
+        st = path ? atom_file_write(path, text, strlen(text)) : atom_fail_memory("a path", 256);
+    atom_free(path);
+    return st;
+}
+
 /* What others load: the model, or the adapters of one. */
 static atom_status write_weights(const char *dir, const train_checkpoint *c)
 {
@@ -442,6 +452,7 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
     ATOM_TRY(write_tokenizer(dir, c));
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(write_trainer_state(dir, &c->state));
+    ATOM_TRY(write_pool(dir, c->pool));
     ATOM_TRY(write_state(dir, "atom_state.json", &c->state));
     ATOM_TRY(atom_dir_sync(dir));
 fail:

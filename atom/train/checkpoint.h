@@ -10,6 +10,7 @@
  *                                                          masters too where they are rounded above
  *     atom_state.json                                        step, data position, seed; versioned
  *     trainer_state.json                                     what plotting scripts read
+ *     pool.json                                              of a run in a pool: what of it is here
  *
  * A checkpoint is written under a temporary name, synced and renamed: it is there whole or not at
  * all. Errors: ATOM_E_RESOURCE for a full disk (nothing old is touched), ATOM_E_FORMAT for a
@@ -42,6 +43,7 @@ typedef struct train_checkpoint {
                               the tokenizer is the same; or NULL */
     int64_t end_token;     /* -1: unknown */
     file_vector master, m, v;
+    const char *pool;  /* text of pool.json, of a run in a pool (pool.h); or NULL */
     atom_dtype dtype;  /* of the weights that transformers loads; what is resumed from is exact */
     const graph *base; /* a LoRA run: the model without adapters; NULL: all of it is trained */
     const file_lora *lora; /* with base: the adapters, whose directory a checkpoint then is (F32) */

@@ -112,7 +112,7 @@ static atom_status remember_seconds(trainer *t, double seconds)
 static atom_status one_step(trainer *t)
 {
     int64_t step = t->state.step + 1;
-    double rate = train_schedule_rate(&t->schedule, step);
+    double rate = trainer_seam_rate(t, step);
     train_step_result r = {0};
     atom_status st;
     ATOM_TRY(load_batch(t));
@@ -121,6 +121,7 @@ static atom_status one_step(trainer *t)
     t->state.samples += t->bench->g->micro_batch * t->plan->micro_batches;
     t->state.tokens_seen += r.targets;
     t->state.loss = r.loss;
+    trainer_seam_stepped(t);
     if (step == t->first_step)
         t->summary.first_loss = r.loss;
     t->summary.final_loss = r.loss;
@@ -206,7 +207,7 @@ void trainer_fill_state(const trainer *t, train_state *state)
 /* `last`: nothing comes after it, so it is written here and now. */
 static atom_status save(trainer *t, bool last)
 {
-    char *path = NULL;
+    char *path = NULL, *marks = NULL;
     atom_status st;
     ATOM_TRY(train_metrics_sync(t->metrics));
     trainer_fill_state(t, &t->state);
@@ -215,11 +216,13 @@ static atom_status save(trainer *t, bool last)
     ATOM_TRY(trainer_snapshot_finish(t));
     ATOM_TRY(train_engine_drain(t->engine));
     train_checkpoint c = trainer_checkpoint(t);
+    c.pool = marks = trainer_seam_marks(t);
     ATOM_TRY(train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path));
     atom_free(t->summary.checkpoint);
     t->summary.checkpoint = path;
     trainer_note(t, "saved %s", path);
 fail:
+    atom_free(marks);
     return st;
 }
 
@@ -228,25 +231,26 @@ static atom_status run_steps(trainer *t)
     const train_config *c = t->config;
     atom_status st;
     int64_t saved = t->state.step, evaluated = -1;
-    while (t->state.step < c->max_steps) {
+    bool done = trainer_seam_done(t);
+    while (!done) {
         ATOM_TRY(one_step(t));
         ATOM_TRY(trainer_snapshot_poll(t));
         int64_t step = t->state.step;
+        done = trainer_seam_done(t);
         if (t->val && step % c->eval_steps == 0) {
             ATOM_TRY(evaluate(t));
             evaluated = step;
         }
         bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
         bool lost = trainer_disk_lost(t);
-        if (stop || lost || step == c->max_steps ||
-            (c->save_steps > 0 && step % c->save_steps == 0)) {
-            if (step == c->max_steps && t->val && evaluated != step)
+        if (stop || lost || done || (c->save_steps > 0 && step % c->save_steps == 0)) {
+            if (done && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
             if (!t->hooks.save_nothing)
-                ATOM_TRY(save(t, stop || step == c->max_steps));
+                ATOM_TRY(save(t, stop || done));
             saved = step;
         }
-        if (stop && step < c->max_steps) {
+        if (stop && !done) {
             t->summary.interrupted = true;
             return atom_fail(
                 ATOM_E_INTERRUPTED,

@@ -14,7 +14,9 @@
 #include "atom/base/threads.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/peft.h"
+#include "atom/file/vector.h"
 #include "atom/train/config.h"
+#include "atom/train/schedule.h"
 #include "codegen/lower.h"
 #include "partition/plan.h"
 
@@ -118,6 +120,27 @@ typedef struct train_summary {
     bool interrupted;
 } train_summary;
 
+/*
+ * Whoever takes part in a run from outside (a pool, pool.h). Called on the trainer's thread but for
+ * the two that say otherwise. Only host_bytes_per_float is read by trainer_open; the functions must
+ * be there before trainer_run. All but ctx may be NULL.
+ */
+typedef struct train_seam {
+    void *ctx;
+    double
+        host_bytes_per_float; /* that it holds beside the trainer: the planner leaves them free */
+    /* On the optimizer's stream, in front of the first and after the last update of a step: live
+     * are the master weights, which stand still. What is written to them before the updates is in
+     * the weights of the next step. */
+    void (*before_updates)(void *ctx, float *live);
+    void (*after_updates)(void *ctx, const float *live);
+    /* A step was run; counts are of the whole run. */
+    void (*stepped)(void *ctx, uint64_t samples, uint64_t tokens);
+    double (*rate)(void *ctx, const train_schedule *schedule); /* learning rate of the next step */
+    bool (*done)(void *ctx);                                   /* in place of max_steps */
+    char *(*marks)(void *ctx); /* text of pool.json in a checkpoint of now; the trainer frees it */
+} train_seam;
+
 typedef struct train_hooks {
     /* every step and every evaluation, after it was logged; NULL: nobody listens */
     void (*report)(void *ctx, const train_report *report);
@@ -125,7 +148,8 @@ typedef struct train_hooks {
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
-    bool save_nothing; /* the last step is not saved either: measurements */
+    bool save_nothing;      /* the last step is not saved either: measurements */
+    const train_seam *seam; /* NULL: nobody takes part */
     void *ctx;
 } train_hooks;
 
@@ -145,6 +169,21 @@ void trainer_close(trainer **t);
 const part_plan *trainer_plan(const trainer *t);
 const gen_lowered *trainer_lowered(const trainer *t);
 const part_profile *trainer_profile(const trainer *t);
+
+/* For who takes part, between trainer_open and trainer_run: the master weights (as many floats),
+ * which may be changed, then trainer_weights_changed. */
+file_vector trainer_weights(trainer *t);
+uint64_t trainer_floats(const trainer *t);
+ATOM_MUST atom_status trainer_weights_changed(trainer *t);
+/* Of the run so far; marks: the pool.json of the checkpoint it goes on from, or NULL. */
+typedef struct trainer_place {
+    int64_t step;
+    uint64_t samples, tokens, sequence; /* sequence: tokens of a sample */
+    const char *marks;
+} trainer_place;
+trainer_place trainer_where(const trainer *t);
+/* Writes config.json (and generation_config.json) of the model as it is trained into dir. */
+ATOM_MUST atom_status trainer_describe(const trainer *t, const char *dir);
 
 /* --- evaluation and generation --------------------------------------------------------------- */
 

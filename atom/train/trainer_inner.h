@@ -37,6 +37,7 @@ struct trainer {
     size_t steps_n, steps_room;
     train_summary summary;
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
+    char *marks;                /* of the checkpoint it went on from; or NULL */
     bool store_lost;            /* somebody took the state's file away, and it was said */
 };
 
@@ -54,6 +55,16 @@ ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
 ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
 /* train_engine_config.on_updates; ctx is the trainer. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin);
+
+/* trainer_seam.c: whoever takes part from outside (train_seam). */
+double trainer_seam_rate(const trainer *t, int64_t step);
+bool trainer_seam_done(const trainer *t);
+void trainer_seam_stepped(const trainer *t);
+void trainer_seam_updates(trainer *t, bool begin);
+/* Fresh memory, or NULL where nobody takes part. */
+char *trainer_seam_marks(const trainer *t);
+ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);
+uint64_t trainer_seam_host_bytes(const trainer *t);
 
 /* trainer_lora.c: runs that train adapters of a model; nothing happens in others. */
 ATOM_MUST atom_status trainer_lora_check(const trainer *t);

@@ -137,8 +137,17 @@ static atom_status search_plan(trainer *t, train_plan_request *request)
     const train_config *c = t->config;
     const char *dir = trainer_store_dir(t);
     atom_status st = ATOM_E_RESOURCE;
+    uint64_t taken = trainer_seam_host_bytes(t);
     if (!request->host_memory)
         request->host_memory = free_host_bytes(t);
+    if (taken >= request->host_memory && taken)
+        return atom_fail(ATOM_E_RESOURCE,
+                         "host memory: the pool's anchor and momentum alone take %llu bytes, %llu "
+                         "are there",
+                         (unsigned long long)taken, (unsigned long long)request->host_memory);
+    request->host_memory -= taken;
+    if (t->hooks.seam)
+        dir = NULL; /* in a pool the state stays in memory */
     if (c->optimizer_state != TRAIN_STATE_ON_DISK)
         st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
     if (st != ATOM_E_RESOURCE || c->optimizer_state == TRAIN_STATE_IN_MEMORY || !dir)
@@ -174,6 +183,11 @@ static atom_status open_plan(trainer *t)
             return atom_fail(ATOM_E_USAGE,
                              "%s was made %s clipping; plan again, or change max_grad_norm",
                              c->plan, t->plan->clip ? "with" : "without");
+        if (t->hooks.seam && (t->plan->disk || t->plan->update_on_device))
+            return atom_fail(ATOM_E_USAGE,
+                             "%s keeps the optimizer's state on disk or on the device; in a pool "
+                             "it stays in host memory: plan again",
+                             c->plan);
         if (c->device_memory)
             t->plan->device_budget_bytes = c->device_memory;
         return ATOM_OK;
@@ -183,7 +197,8 @@ static atom_status open_plan(trainer *t)
                                   .micro_batches = C,
                                   .clip = c->max_grad_norm > 0,
                                   .update_on_device =
-                                      t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO,
+                                      t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
+                                      !t->hooks.seam, /* who takes part needs the masters here */
                                   .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
                                                : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
                                                                                         : -1};
@@ -330,11 +345,12 @@ static atom_status load_weights(trainer *t)
         if (resume) {
             check_resumed(t);
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
+            ATOM_TRY(trainer_seam_resume(t, resume));
         }
     }
     ATOM_TRY(trainer_lora_base(t));
     ATOM_TRY(train_engine_sync(t->engine));
-    if (t->state.step >= t->config->max_steps)
+    if (!t->hooks.seam && t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
                        "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64
                        "; raise max_steps to train on",
@@ -403,6 +419,9 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
         t->hooks = *hooks;
     t->state.loss = (double)NAN;
     ATOM_TRY(check_config(config));
+    if (t->hooks.seam && config->optimizer_state == TRAIN_STATE_ON_DISK)
+        ATOM_TRY(atom_fail(ATOM_E_USAGE, "optimizer_state: in a pool it stays in memory for now; "
+                                         "leave the key away"));
     ATOM_TRY(find_resume(t, &ignored)); /* refuse before the expensive part */
     ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token));
     ATOM_TRY(open_model(t));
@@ -445,6 +464,7 @@ void trainer_close(trainer **t_ref)
     text_shards_close(&t->val);
     train_workbench_close(&t->bench);
     atom_free(t->step_seconds);
+    atom_free(t->marks);
     atom_free(t->summary.checkpoint);
     atom_free(t);
     *t_ref = NULL;

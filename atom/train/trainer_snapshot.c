@@ -24,6 +24,7 @@ struct trainer_snapshot {
     const char *output_dir;
     int64_t limit;
     bool on_disk;
+    char *marks;         /* c.pool */
     swap_snapshot *kept; /* on disk, once the updates have run */
     snapshot_part parts[SWAP_STATE_N];
     pthread_t thread;
@@ -94,6 +95,7 @@ static void close_snapshot(trainer *t)
     pthread_cond_destroy(&s->moved);
     pthread_mutex_destroy(&s->lock);
     atom_free(s->path);
+    atom_free(s->marks);
     atom_free(s);
     t->snapshot = NULL;
 }
@@ -129,6 +131,7 @@ atom_status trainer_snapshot_ask(trainer *t)
     if (!s)
         return atom_fail_memory("a snapshot", sizeof *s);
     s->c = trainer_checkpoint(t);
+    s->c.pool = s->marks = trainer_seam_marks(t);
     s->output_dir = t->config->output_dir;
     s->limit = t->config->save_total_limit;
     s->on_disk = t->engine->disk != NULL;
@@ -158,19 +161,38 @@ atom_status trainer_snapshot_finish(trainer *t)
     return t->snapshot ? end(t) : ATOM_OK;
 }
 
-void trainer_on_updates(void *ctx, uint32_t step, bool begin)
+/* What of a pool is in the weights of the step that the snapshot is of. */
+static void mark(const trainer *t, trainer_snapshot *s)
 {
-    trainer *t = ctx;
+    atom_free(s->marks);
+    s->c.pool = s->marks = trainer_seam_marks(t);
+}
+
+static void snapshot_on_updates(const trainer *t, uint32_t step, bool begin)
+{
     trainer_snapshot *s = t->snapshot;
     if (!s || s->on_disk)
         return;
     if (!begin) {
-        if ((int64_t)step == s->c.state.step)
+        if ((int64_t)step == s->c.state.step) {
+            mark(t, s);
             raise_flag(s, &s->ready);
+        }
         return;
     }
     pthread_mutex_lock(&s->lock);
     while (s->ready && !s->done)
         pthread_cond_wait(&s->moved, &s->lock);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* Weights change only where no snapshot reads them any more, and are marked as they stand. */
+void trainer_on_updates(void *ctx, uint32_t step, bool begin)
+{
+    trainer *t = ctx;
+    if (!begin)
+        trainer_seam_updates(t, false);
+    snapshot_on_updates(t, step, begin);
+    if (begin)
+        trainer_seam_updates(t, true);
 }

@@ -1,0 +1,122 @@
+/*
+ * What a trainer holds of a pool (POOL 1, 2): the anchor and its outer momentum, in fragments, in
+ * memory and on disk; and the seam between a run that never waits and a member that averages
+ * (gossip/member.h, whose gsp_work this is).
+ *
+ *   version v concerns fragment v % n_fragments, a range of the canonical vector (file/vector.h)
+ *   copy-out   delta = anchor - live, where the masters stand still after an update
+ *   outer      momentum = mu momentum + delta;  anchor -= lr (delta + mu momentum)   (Nesterov; the
+ *              average of the members' deltas is `delta`), as in Streaming DiLoCo (2501.18512)
+ *   merge      live += (1 - mix) (anchor - live at copy-out), before the next update, which rounds
+ *              the wire copy anew; where this member's contribution was not included, live moves as
+ *              the anchor did and keeps its own steps for the next time
+ *
+ * All members compute the outer step with the same operations in the same order (no contraction),
+ * so equal averages give equal bits. Adam's moments stay private.
+ *
+ * On disk, in one directory: fragment-F.0 and fragment-F.1 in turn, each with its epoch, version,
+ * lineage and hash; a restart takes for every fragment the newest that is not newer than what the
+ * member remembers as applied. An epoch is a state that was fetched whole.
+ *
+ * Threads: train_pool_work's functions on the member's thread; those of the seam on the trainer's
+ * (copy-out and merge on the optimizer's stream, while the trainer's thread waits for its step);
+ * the rest from one thread before both, train_pool_read_status from any.
+ */
+#ifndef ATOM_TRAIN_POOL_H
+#define ATOM_TRAIN_POOL_H
+
+#include "atom/file/vector.h"
+#include "atom/train/trainer.h"
+#include "gossip/member.h"
+
+typedef struct train_pool train_pool;
+
+typedef struct train_pool_config {
+    const char *directory; /* of the fragments' files; made if needed; copied */
+    gsp_key self;
+    uint64_t n_floats; /* of the canonical vector */
+    uint32_t n_fragments;
+    double outer_learning_rate, outer_momentum, mix;
+    /* The schedule: a pool trains max_samples in all, batch of them are one step of it. */
+    uint64_t batch, max_samples, tokens_per_sample; /* 0: not known */
+    int64_t max_steps;    /* of this member, in this process; 0: as long as the pool */
+    int64_t rewarm_steps; /* of a member whose moments start at zero in a pool that trains */
+} train_pool_config;
+
+/* How many fragments a vector has when `wanted` are asked for: none is shorter than a block. */
+uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted);
+/* Floats [*first, *first + n) of the vector are fragment f; returns n. */
+uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
+/* Host memory that it takes beside the trainer and the member, and what it keeps on disk. */
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments);
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments);
+/* A hash over the vector by fragments: what the manifest says of the genesis anchor. */
+ATOM_MUST atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
+                                      gsp_hash *out);
+
+/* Errors  ATOM_E_RESOURCE  memory, disk; ATOM_E_USAGE  numbers out of bounds */
+ATOM_MUST atom_status train_pool_open(const train_pool_config *config, train_pool **out);
+void train_pool_close(train_pool **pool);
+
+/* ---- where the anchor comes from: one of the three, before the member starts ---- */
+
+/* The creator: version 0 is `weights`, momentum is zero. On disk when it returns. */
+ATOM_MUST atom_status train_pool_begin(train_pool *pool, file_vector weights);
+/*
+ * A restart: as the member remembers (gsp_votes_saved).
+ * Errors  ATOM_E_FORMAT  the files are not there, damaged or older: fetch the state anew (forget
+ *         the member's memory, gsp_votes_forget)
+ */
+ATOM_MUST atom_status train_pool_restore(train_pool *pool, const gsp_saved *saved);
+/* A joiner: nothing; train_pool_ready says when the member has brought the state. */
+bool train_pool_ready(train_pool *pool);
+
+/* The member's side, its n_state filled in. */
+void train_pool_work(train_pool *pool, gsp_work *work);
+
+/* ---- the trainer's side ---- */
+
+/*
+ * Before the first step. live: master weights of the run (train_engine_sync afterwards).
+ * marks: of the checkpoint that live comes from (train_pool_marks), or NULL. Fragments that are
+ * not as the marks say become the anchor's; with NULL, all. samples, tokens: of the run so far.
+ */
+ATOM_MUST atom_status train_pool_attach(train_pool *pool, file_vector live, const char *marks,
+                                        uint64_t samples, uint64_t tokens);
+/* What the trainer calls (trainer.h); the pool must outlive the trainer. */
+train_seam train_pool_seam(train_pool *pool);
+/* Steps run (true) or stand (false: nothing is brought to rounds). */
+void train_pool_running(train_pool *pool, bool running);
+
+typedef struct train_pool_status {
+    bool ready;
+    uint64_t applied;           /* newest version in the anchor */
+    uint64_t included, merged;  /* own contributions in the anchor; merges into live */
+    uint64_t copied;            /* copy-outs */
+    uint64_t certified_samples; /* of the pool */
+    uint64_t own_samples;       /* not yet certified */
+    uint64_t pool_step, max_steps;
+    double seam_seconds;      /* the optimizer's stream spent in copy-out and merge, in all */
+    double delta_norm;        /* of the last copy-out */
+    gsp_hash anchor;          /* over all fragments' anchors: equal on all that applied the same */
+    uint64_t wait_longest_ns; /* the longest that one copy-out or merge took */
+} train_pool_status;
+/* anchor is hashed only where with_hash (it reads all of it). */
+void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status *out);
+
+/* Text of a checkpoint's pool.json: what of the pool is in the live weights now. atom_free.
+ * Source: POOL 2. */
+char *train_pool_marks(train_pool *pool);
+
+typedef struct train_pool_mark {
+    gsp_hash lineage;
+    uint64_t applied, samples_included;
+    uint32_t n_fragments;
+    uint64_t version[GSP_FRAGMENTS_MAX], tokens_included[GSP_FRAGMENTS_MAX];
+    gsp_hash anchor[GSP_FRAGMENTS_MAX];
+} train_pool_mark;
+/* ATOM_E_FORMAT for anything that train_pool_marks does not write. */
+ATOM_MUST atom_status train_pool_marks_parse(const char *path, const char *text, size_t bytes,
+                                             train_pool_mark *out);
+
+#endif

@@ -1,0 +1,98 @@
+/*
+ * What the parts of the pool's seam share: pool.c holds the state and does the trainer's side,
+ * pool_work.c the member's, pool_files.c the disk, pool_marks.c what checkpoints say. Internal to
+ * atom/train.
+ */
+#ifndef ATOM_TRAIN_POOL_INNER_H
+#define ATOM_TRAIN_POOL_INNER_H
+
+#include "atom/train/pool.h"
+
+#include <pthread.h>
+
+typedef enum pool_ask { POOL_ASK_NONE, POOL_ASKED, POOL_ASK_READY, POOL_ASK_EMPTY } pool_ask;
+
+typedef struct pool_fragment {
+    uint64_t first, n;
+    float *anchor, *momentum;
+    uint64_t version; /* that is in anchor */
+    gsp_hash hash;    /* of anchor */
+    uint32_t slot;    /* of its files: holds version */
+    uint64_t merged;  /* version that is in live */
+    float *merge;     /* to be added to live; NULL: nothing */
+    bool replace;     /* live becomes the anchor instead */
+    uint64_t tokens_included;
+} pool_fragment;
+
+/* A range of the version being applied. */
+typedef struct pool_range {
+    uint64_t first, n;
+} pool_range;
+
+struct train_pool {
+    train_pool_config c;
+    char *directory;
+    uint64_t longest; /* fragment */
+    uint64_t n_parts; /* of rounds; learned from certificates */
+
+    pthread_mutex_t lock; /* of everything down to the member's part */
+    bool ready, running;
+    gsp_hash lineage;
+    uint64_t applied;
+    pool_fragment fragment[GSP_FRAGMENTS_MAX];
+    pool_ask ask;
+    uint64_t ask_version;
+    float *x, *sent; /* of ask_version when READY: the delta, and live at copy-out */
+    uint64_t x_samples, x_tokens, sent_samples, sent_tokens;
+    uint64_t samples, tokens; /* of the run */
+    uint64_t samples_included, certified_samples;
+    int64_t steps;     /* of this process */
+    int64_t rewarm_to; /* steps of this process: the rate grows until then */
+    train_pool_status status;
+
+    /* The member's thread alone. */
+    gsp_roster roster;      /* R(applied + 1) */
+    uint64_t epoch, staged; /* version being applied; 0: none */
+    float *new_anchor, *new_momentum;
+    pool_range range[GSP_PARTS_MAX];
+    uint32_t n_ranges;
+    int write_fd; /* of the state being fetched; -1 */
+    uint32_t write_fragment;
+    uint64_t write_version[GSP_FRAGMENTS_MAX];
+    uint64_t epoch_highest;
+};
+
+/* pool_files.c. A fragment's file: anchor, then momentum, behind a page with the header. */
+typedef struct pool_header {
+    uint64_t epoch, version, n;
+    gsp_hash lineage;
+    gsp_hash anchor, momentum; /* hashes of the floats */
+} pool_header;
+
+void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out);
+char *pool_file_path(const train_pool *p, uint32_t f, uint32_t slot);
+/* Writes floats and header, synced in that order. */
+ATOM_MUST atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot,
+                                      pool_header *header, const float *anchor,
+                                      const float *momentum);
+/* False: there is none, or it is not whole. */
+bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_header *out);
+/* Floats of a whole file, checked against the header's hashes. */
+ATOM_MUST atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
+                                     const pool_header *header, float *anchor, float *momentum);
+/* The pieces of a file that is fetched: floats without a header, then the header. */
+ATOM_MUST atom_status pool_file_start(const train_pool *p, uint32_t f, uint32_t slot, int *fd);
+ATOM_MUST atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x);
+/* Reads the floats back, writes the header, syncs. */
+ATOM_MUST atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot,
+                                     pool_header *header, float *anchor, float *momentum);
+
+/* pool_work.c */
+void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
+void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
+uint64_t pool_certified(const train_pool *p, const gsp_proposal *c);
+
+/* pool_marks.c: the lock is held. */
+char *pool_marks_text(const train_pool *p);
+
+#endif

@@ -1,0 +1,239 @@
+/*
+ * Owns the settings of a pool as text. One idea: option tables are the only place where a key has a
+ * name, a range and a help, for pools too. Refuses to share what is of one host alone: paths,
+ * devices, memory.
+ */
+#include "atom/train/pool_settings.h"
+
+#include "atom/base/mem.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define AT(member) .offset = offsetof(train_pool_settings, member)
+
+static const char *const syncs[] = {"parameters", "gradients", NULL};
+static const char *const codecs[] = {"fp32", "bf16", "int8", NULL}; /* gsp_codec */
+
+static const opt_spec specs[] = {
+    {.name = "sync",
+     .type = OPT_CHOICE,
+     AT(sync),
+     .fallback = "parameters",
+     .choices = syncs,
+     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo), or gradients."},
+    {.name = "sync_steps",
+     .type = OPT_INT,
+     AT(sync_steps),
+     .fallback = "20",
+     .min = 1,
+     .max = 100000,
+     .help = "H: steps of a member between two averagings of the same weights."},
+    {.name = "fragments",
+     .type = OPT_INT,
+     AT(fragments),
+     .fallback = "8",
+     .min = 1,
+     .max = 64,
+     .help = "F: the weights are averaged in this many pieces, in turn."},
+    {.name = "codec",
+     .type = OPT_CHOICE,
+     AT(codec),
+     .fallback = "int8",
+     .choices = codecs,
+     .help = "How changes travel; int8 keeps what it rounds away for the next time."},
+    {.name = "outer_learning_rate",
+     .type = OPT_NUMBER,
+     AT(outer_learning_rate),
+     .fallback = "0.7",
+     .min = 0,
+     .max = 10,
+     .flags = OPT_ABOVE_MIN,
+     .help = "Of the outer Nesterov step that is made with the averaged change."},
+    {.name = "outer_momentum",
+     .type = OPT_NUMBER,
+     AT(outer_momentum),
+     .fallback = "0.9",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .help = "Of the outer step."},
+    {.name = "mix",
+     .type = OPT_NUMBER,
+     AT(mix),
+     .fallback = "0",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .help = "How much of its own weights a member keeps at a merge."},
+    {.name = "due_seconds",
+     .type = OPT_NUMBER,
+     AT(due_seconds),
+     .fallback = "600",
+     .min = 1,
+     .max = 86400,
+     .help = "T: after this long weights are averaged even if nobody did sync_steps."},
+    {.name = "fork_seconds",
+     .type = OPT_NUMBER,
+     AT(fork_seconds),
+     .fallback = "3600",
+     .min = 1,
+     .max = 1e7,
+     .help = "T_fork: members that reach less than a quorum for so long go on by themselves; when "
+             "both meet again, who trained more wins."},
+    {.name = "heartbeat_seconds",
+     .type = OPT_NUMBER,
+     AT(heartbeat_seconds),
+     .fallback = "1",
+     .min = 0.05,
+     .max = 60,
+     .help = "How often members tell each other how far they are."},
+    {.name = "rewarm_steps",
+     .type = OPT_INT,
+     AT(rewarm_steps),
+     .fallback = "10",
+     .min = 0,
+     .max = 100000,
+     .help = "Steps in which the learning rate of a new member grows to the pool's."},
+    {.name = "batch",
+     .type = OPT_INT,
+     AT(batch),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "Samples of a step of the pool's schedule: the creator's."},
+    {.name = "steps",
+     .type = OPT_INT,
+     AT(steps),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "Steps of the pool's schedule, by all members together: the creator's max_steps."},
+};
+
+const opt_command train_pool_options = {
+    .name = "pool settings",
+    .summary = "how members of a pool average",
+    OPT_TABLE(specs, train_pool_settings),
+};
+
+atom_status train_pool_check(const train_pool_settings *s)
+{
+    if (s->sync == TRAIN_SYNC_GRADIENTS)
+        return atom_fail(ATOM_E_USAGE, "sync: gradients is not built yet; use parameters");
+    return ATOM_OK;
+}
+
+static bool starts_pool(const char *line, size_t n)
+{
+    if (n < 5 || strncmp(line, "pool:", 5) != 0)
+        return false;
+    for (size_t i = 5; i < n && line[i] != '#'; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    return true;
+}
+
+static bool is_inside(const char *line, size_t n)
+{
+    size_t i = 0;
+    while (i < n && line[i] == ' ')
+        i++;
+    return i > 0 || n == 0 || line[0] == '#' || line[0] == '\r';
+}
+
+atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest)
+{
+    char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
+    bool inside = false;
+    size_t na = 0, nb = 0;
+    if (!a || !b) {
+        atom_free(a);
+        atom_free(b);
+        return atom_fail_memory("a configuration", bytes);
+    }
+    for (size_t at = 0; at < bytes;) {
+        const char *line = text + at, *end = memchr(line, '\n', bytes - at);
+        size_t n = end ? (size_t)(end - line) : bytes - at;
+        bool head = starts_pool(line, n);
+        inside = head || (inside && is_inside(line, n));
+        if (inside && !head) {
+            memcpy(a + na, line, n);
+            na += n;
+        } else if (!inside) {
+            memcpy(b + nb, line, n);
+            nb += n;
+        }
+        if (end)
+            a[na++] = b[nb++] = '\n';
+        at += n + (end != NULL);
+    }
+    *pool = a;
+    *rest = b;
+    return ATOM_OK;
+}
+
+static bool listed(const char *const *names, const char *line)
+{
+    for (; *names; names++) {
+        size_t n = strlen(*names);
+        if (strncmp(line, *names, n) == 0 && line[n] == ':')
+            return true;
+    }
+    return false;
+}
+
+atom_status train_pool_run_text(const train_config *config, bool local, char **text)
+{
+    static const char *const shared[] = {"micro_batch_size",
+                                         "gradient_accumulation_steps",
+                                         "sequence_len",
+                                         "max_steps",
+                                         "learning_rate",
+                                         "lr_scheduler",
+                                         "min_lr_ratio",
+                                         "decay_ratio",
+                                         "warmup_steps",
+                                         "weight_decay",
+                                         "adam_beta1",
+                                         "adam_beta2",
+                                         "adam_epsilon",
+                                         "max_grad_norm",
+                                         "dropout",
+                                         "seed",
+                                         NULL};
+    static const char *const own[] = {"data",
+                                      "device",
+                                      "device_memory",
+                                      "host_memory",
+                                      "link_bandwidth",
+                                      "threads",
+                                      "dtype",
+                                      "eval_steps",
+                                      "logging_steps",
+                                      "eval_batches",
+                                      "save_total_limit",
+                                      "save_steps",
+                                      "profile",
+                                      "recompute",
+                                      "execute",
+                                      "report_to",
+                                      NULL};
+    char *all = NULL;
+    atom_status st = opt_print(&train_command, config, NULL, false, &all);
+    if (st != ATOM_OK)
+        return st;
+    size_t n = 0;
+    for (char *line = all; *line;) { /* kept lines move to the front */
+        char *end = strchr(line, '\n');
+        size_t bytes = end ? (size_t)(end - line) + 1 : strlen(line);
+        if (listed(local ? own : shared, line)) {
+            memmove(all + n, line, bytes);
+            n += bytes;
+        }
+        line += bytes;
+    }
+    all[n] = 0;
+    *text = all;
+    return ATOM_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * What a pool's members have in common beside the weights: how they average (the manifest's
+ * `settings`) and how they train (run.yml, a file of the manifest). Both are texts of option
+ * tables, so they are checked, printed and explained like every other configuration.
+ *
+ * H (sync_steps) is the number of steps between two averagings of one fragment, as in DiLoCo; a
+ * version concerns one of F fragments, so one is due when the mean member has done H / F steps.
+ *
+ * Ownership: as in config.h. Thread: none of its own. Errors: options.h.
+ */
+#ifndef ATOM_TRAIN_POOL_SETTINGS_H
+#define ATOM_TRAIN_POOL_SETTINGS_H
+
+#include "atom/train/config.h"
+
+typedef enum train_sync { TRAIN_SYNC_PARAMETERS, TRAIN_SYNC_GRADIENTS } train_sync;
+
+typedef struct train_pool_settings {
+    int32_t sync; /* train_sync */
+    int64_t sync_steps, fragments;
+    int32_t codec; /* gsp_codec */
+    double outer_learning_rate, outer_momentum, mix;
+    double due_seconds, fork_seconds, heartbeat_seconds; /* T, T_fork */
+    int64_t rewarm_steps;
+    /* Of the creator's run: samples of a step, steps of the schedule. 0: not known yet. */
+    int64_t batch, steps;
+} train_pool_settings;
+
+extern const opt_command train_pool_options;
+
+/* A run.yml in two: what is under its key `pool`, and the rest; each with the lines of the other
+ * blank, so that messages name the right line. Fresh memory each. */
+ATOM_MUST atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest);
+/* ATOM_E_USAGE for what is not possible (yet). */
+ATOM_MUST atom_status train_pool_check(const train_pool_settings *settings);
+/* What of a run its joiners need to know, as the text of a run.yml; and what is of one host alone
+ * (data, device, memory, logs). Fresh memory. */
+ATOM_MUST atom_status train_pool_run_text(const train_config *config, bool local, char **text);
+
+#endif
