@@ -29,7 +29,8 @@ WALLS = {
 }
 # The program sees the one public header; only what measures the parts sees the parts.
 TOOLS_MAY = {"tools/cmd_bench": ["kernels", "swap", "gossip"], "tools/bench.h": ["kernels"], "tools/cmd_doctor": ["kernels", "codegen/build.h", "swap/store.h"],
-             "tools/cmd_pool": ["gossip"]}
+             "tools/cmd_pool": ["gossip"],
+             "tools/cmd_pool_train": ["atom/train/pool.h", "atom/train/pool_settings.h"]}
 
 LINES_MAX = 900
 COLUMNS_MAX = 140  # clang-format decides at 100; this catches what it cannot break

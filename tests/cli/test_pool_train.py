@@ -1,0 +1,183 @@
+"""A pool of trainers on loopback: made, joined, killed, restarted, left, and gone on with alone."""
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+
+import tool
+
+CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 48, "n_embd": 48, "n_layer": 2,
+          "n_head": 3, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+RUN = """
+micro_batch_size: 4
+gradient_accumulation_steps: 1
+sequence_len: 32
+max_steps: {steps}
+learning_rate: 1e-3
+warmup_steps: 5
+lr_scheduler: constant
+dtype: fp32
+threads: 1
+execute: interpreted
+eval_steps: 0
+save_steps: 40
+save_total_limit: 2
+pool:          # how members average
+  sync_steps: 12
+  fragments: 3
+  codec: {codec}
+  heartbeat_seconds: 0.1
+"""
+ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
+PATIENCE = 60  # seconds; nothing here takes a tenth of it
+
+
+class PoolTrain(tool.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="atom-cli-pool-")
+        cls.data = os.path.join(cls.shared, "data")
+        cls.config = os.path.join(cls.shared, "tiny.json")
+        with open(cls.config, "w", encoding="ascii") as f:
+            json.dump(CONFIG, f)
+        book = os.path.join(cls.shared, "book.txt")
+        with open(book, "w", encoding="ascii") as f:
+            f.write(tool.english(60000))
+        prepare = tool.Case("run_atom")
+        prepare.dir, prepare.env = cls.shared, dict(os.environ)
+        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
+        assert made.code == 0, str(made)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared, ignore_errors=True)
+
+    def shared_cache(self):
+        return os.path.join(self.shared, "cache")
+
+    def start(self, *args):
+        process = self.start_atom("pool", *args, *ALONE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def create(self, out, steps=10**6, codec="int8", more=()):
+        run = self.write("run.yml", RUN.format(steps=steps, codec=codec))
+        process = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", out,
+                             "--listen", "127.0.0.1:0", *more)
+        line = process.stdout.readline()
+        self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
+        return process, json.loads(line)["ticket"]
+
+    def join(self, out, *args):
+        return self.start("join", *args, "-o", out, "--listen", "127.0.0.1:0")
+
+    def end(self, process, code):
+        out, err = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, code, out + err)
+        return out, err
+
+    def status(self, out):
+        result = self.run_atom("pool", "status", out, "--json")
+        return result.json() if result.code == 0 else None
+
+    def until(self, out, what, test, processes=()):
+        end = time.monotonic() + PATIENCE
+        status = None
+        while time.monotonic() < end:
+            status = self.status(out)
+            if status and test(status):
+                return status
+            for process in processes:
+                if process.poll() is not None:
+                    self.fail(f"{what}: a member ended with {process.returncode}\n" + process.communicate()[1])
+            time.sleep(0.1)
+        self.fail(f"{what}: not in time: {json.dumps(status, indent=1)}")
+
+    def test_life(self):
+        a, ticket = self.create("a")
+        b = self.join("b", ticket, "--data", self.data)
+        c = self.join("c", ticket, "--data", self.data)
+        everybody = [a, b, c]
+        seen = self.until("a", "three members", lambda s: s["roster"] == 3 and s["applied"] >= 6, everybody)
+        # One dies: the others go on.
+        c.kill()
+        c.communicate()
+        self.until("a", "without one", lambda s: s["applied"] >= seen["applied"] + 3, [a, b])
+        # It comes back from its directory alone, and brings contributions.
+        c = self.join("c")
+        self.until("c", "back", lambda s: s["is_member"] and s["samples"] > 0, [a, b, c])
+        seen = self.until("c", "on", lambda s: s["roster"] == 3, [a, b, c])
+        self.until("c", "further", lambda s: s["applied"] >= seen["applied"] + 3, [a, b, c])
+        # One leaves, and says so.
+        self.ok("pool", "leave", "b")
+        left = json.loads(self.end(b, 0)[0])
+        self.assertGreater(left["included"], 0)
+        self.assertLess(left["final_loss"], left["first_loss"])
+        self.assertTrue(os.path.exists(self.path(left["checkpoint"], "pool.json")))
+        # A signal: saved, and away.
+        c.terminate()
+        stopped = json.loads(self.end(c, 143)[0])
+        self.assertTrue(stopped["interrupted"])
+        a.terminate()
+        stopped = json.loads(self.end(a, 143)[0].splitlines()[-1])
+        # Alone and offline, from the checkpoint: the same bits each time.
+        more = ["--model", self.path(stopped["checkpoint"]), "--data", self.data, "--max-steps", 3, "--dtype", "fp32",
+                "--micro-batch-size", 2, "--sequence-len", 32, "--eval-steps", 0, "--threads", 1, "--quiet"]
+        for out in ("x", "y"):
+            self.ok("train", *more, "-o", out)
+        self.assertEqual(self.read("x", "checkpoint-3", "model.safetensors"),
+                         self.read("y", "checkpoint-3", "model.safetensors"))
+
+    def test_two_and_a_fork(self):
+        # Of two, one is no quorum (or is, with the lower key): after fork_seconds it goes on anyway.
+        a, ticket = self.create("a", more=["--fork-seconds", 2])
+        b = self.join("b", ticket, "--data", self.data)
+        seen = self.until("a", "two members", lambda s: s["roster"] == 2 and s["applied"] >= 4, [a, b])
+        a.kill()
+        a.communicate()
+        self.until("b", "alone", lambda s: s["roster"] == 1 and s["applied"] >= seen["applied"] + 4, [b])
+        a = self.join("a")
+        seen = self.until("a", "together again", lambda s: s["roster"] == 2, [a, b])
+        self.until("a", "further", lambda s: s["applied"] >= seen["applied"] + 4, [a, b])
+        for process in (a, b):
+            process.terminate()
+        ends = [json.loads(self.end(p, 143)[0]) for p in (a, b)]
+        if ends[0]["version"] == ends[1]["version"]:
+            self.assertEqual(ends[0]["anchor"], ends[1]["anchor"])
+
+    def test_ends(self):
+        # A pool that has done all its steps, alone.
+        a, _ = self.create("a", steps=60, codec="fp32")
+        done = json.loads(self.end(a, 0)[0].splitlines()[-1])
+        self.assertEqual((done["steps"], done["pool_step"], done["pool_steps"]), (60, 60, 60))
+        self.assertLess(done["final_loss"], done["first_loss"])
+        # The directory is not made a pool twice.
+        run = self.write("run.yml", RUN.format(steps=60, codec="fp32"))
+        self.fails(2, "pool", "create", "--config", run, "--data", self.data, "-o", "a", says=("a", "join"))
+        # A member that wants to do so many steps and no more.
+        b, ticket = self.create("b", codec="bf16", more=["--max-steps", 10**5])
+        c = self.join("c", ticket, "--data", self.data, "--max-steps", 150)
+        left = json.loads(self.end(c, 0)[0])
+        self.assertEqual(left["steps"], 150)
+        self.assertFalse(left["interrupted"])
+        b.terminate()
+        self.end(b, 143)
+
+    def test_bad_days(self):
+        run = self.write("run.yml", RUN.format(steps=100, codec="int8"))
+        create = ["pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
+                  "127.0.0.1:0", "--no-lan", "--no-directory"]
+        self.fails(2, *create, "--sync", "gradients", says="gradients")
+        self.fails(2, *create, "--sync-steps", "0", says=("sync_steps", "0"))
+        self.fails(2, "pool", "create", "--config", self.path("no.yml"), "-o", "a", says="no.yml")
+        self.fails(2, "pool", "join", "-o", "a", says=("a", "TICKET"))
+        self.fails(2, "pool", "join", "nonsense", "-o", "a", says="ticket")
+        bad = self.write("bad.yml", RUN.format(steps=100, codec="int7"))
+        self.fails(2, "pool", "create", "--config", bad, "-o", "a", says=("bad.yml:18", "int7"))
+
+
+if __name__ == "__main__":
+    tool.main()

@@ -1,0 +1,288 @@
+/*
+ * atom pool create: makes a pool of a run and trains as its first member. One idea: what is in
+ * run.yml is what everybody will do; the ticket that it prints is all that others need. Refuses a
+ * directory that holds a pool or a run.
+ */
+#include "tools/cmd_pool_train.h"
+
+#include <string.h>
+
+typedef struct create_values {
+    char *config, *model, *data, *output_dir, *device, *name, *sync_steps, *fragments, *codec,
+        *sync, *fork_seconds;
+    opt_list listen, announce;
+    int64_t max_steps;
+    bool json, quiet, no_lan, no_directory, plain;
+} create_values;
+
+#define AT(member) .offset = offsetof(create_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "config",
+     .type = OPT_TEXT,
+     AT(config),
+     .value = "FILE",
+     .flags = OPT_REQUIRED,
+     .help = "The run: a configuration of atom train, in which `pool:` may say how to average "
+             "(sync_steps, fragments, codec, outer_learning_rate, outer_momentum, mix)."},
+    {.name = "output_dir",
+     .type = OPT_TEXT,
+     AT(output_dir),
+     .value = "DIR",
+     .letter = 'o',
+     .flags = OPT_REQUIRED,
+     .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
+             "DIR/pool/identity."},
+    {.name = "listen",
+     .type = OPT_LIST,
+     AT(listen),
+     .value = "ADDRESS:PORT",
+     .help = "Where others reach this host; *:4400 is every address. Default: *:4400."},
+    {.name = "announce",
+     .type = OPT_LIST,
+     AT(announce),
+     .value = "NAME:PORT",
+     .help = "What the ticket says instead, behind a router or a name."},
+    {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Of the pool."},
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .value = "PRESET|DIR|FILE",
+     .help = "In place of the configuration's.",
+     .group = "Overrides"},
+    {.name = "data",
+     .type = OPT_TEXT,
+     AT(data),
+     .value = "DIR",
+     .help = "In place of the configuration's."},
+    {.name = "device",
+     .type = OPT_TEXT,
+     AT(device),
+     .value = "auto|cpu|cuda[:N]",
+     .help = "In place of the configuration's."},
+    {.name = "sync",
+     .type = OPT_TEXT,
+     AT(sync),
+     .value = "parameters|gradients",
+     .help = "What is averaged."},
+    {.name = "sync_steps",
+     .type = OPT_TEXT,
+     AT(sync_steps),
+     .value = "N",
+     .help = "H: steps between two averagings of the same weights."},
+    {.name = "fragments",
+     .type = OPT_TEXT,
+     AT(fragments),
+     .value = "N",
+     .help = "F: pieces that are averaged in turn."},
+    {.name = "codec",
+     .type = OPT_TEXT,
+     AT(codec),
+     .value = "fp32|bf16|int8",
+     .help = "How changes travel."},
+    {.name = "fork_seconds",
+     .type = OPT_TEXT,
+     AT(fork_seconds),
+     .value = "SECONDS",
+     .help = "T_fork: members that reach less than a quorum for so long go on by themselves."},
+    {.name = "max_steps",
+     .type = OPT_INT,
+     AT(max_steps),
+     .min = 0,
+     .max = 1e12,
+     .help = "Of this member, in this process; the pool's are in the configuration."},
+    {.name = "plain",
+     .type = OPT_FLAG,
+     AT(plain),
+     .group = "Network",
+     .help = "No encryption, no admissions: for a trusted local network."},
+    {.name = "no_lan", .type = OPT_FLAG, AT(no_lan), .help = "Do not look on the local network."},
+    {.name = "no_directory",
+     .type = OPT_FLAG,
+     AT(no_directory),
+     .help = "Do not take part in the public directory."},
+    {.name = "json",
+     .type = OPT_FLAG,
+     AT(json),
+     .help = "On stdout two objects: the ticket at once, the summary at the end."},
+    {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
+};
+
+static const opt_command options = {
+    .name = "pool create",
+    .summary = "make a pool of a run, print its ticket, and train as its first member",
+    .description =
+        "Everybody who is given the ticket can join with `atom pool join TICKET`. Members train "
+        "on their own data order and average their weights piece by piece, while they train. "
+        "max_steps of the configuration counts the steps of all members together. After a "
+        "signal it saves and is away; `atom pool join -o DIR` comes back, from DIR alone.",
+    .examples = "atom pool create --config run.yml --listen *:4400 -o run\n"
+                "# only on this machine\n"
+                "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o run\n",
+    OPT_TABLE(specs, create_values),
+};
+
+static atom_status read_settings(pool_run *r, const create_values *v, char **run_text)
+{
+    const char *const given[][2] = {{"sync", v->sync},
+                                    {"sync_steps", v->sync_steps},
+                                    {"fragments", v->fragments},
+                                    {"codec", v->codec},
+                                    {"fork_seconds", v->fork_seconds}};
+    opt_parsed parsed;
+    char *text = NULL, *pool = NULL;
+    uint64_t bytes;
+    atom_status st;
+    if (!atom_path_exists(v->config))
+        return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", v->config);
+    ATOM_TRY(atom_file_read(v->config, OPT_FILE_BYTES_MAX, &text, &bytes));
+    ATOM_TRY(train_pool_split(text, bytes, &pool, run_text));
+    ATOM_TRY(opt_defaults(&train_pool_options, &r->settings, &parsed));
+    ATOM_TRY(
+        opt_read_text(&train_pool_options, v->config, pool, strlen(pool), &r->settings, &parsed));
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (!given[i][1])
+            continue;
+        st = opt_set(&train_pool_options, (uint32_t)opt_find(&train_pool_options, given[i][0]),
+                     given[i][1], &r->settings);
+        if (st != ATOM_OK)
+            ATOM_TRY(atom_fail(st, "%s: %s", given[i][0], atom_fail_message()));
+    }
+    ATOM_TRY(train_pool_check(&r->settings));
+fail:
+    atom_free(text);
+    atom_free(pool);
+    return st;
+}
+
+/* What the others could not know: they get weights that are trained, and nothing else. */
+static atom_status check_run(const train_config *c)
+{
+    if (c->lora_r > 0)
+        return atom_fail(ATOM_E_USAGE, "lora_r: a pool shares what is trained, but not the frozen "
+                                       "weights under it yet; train all weights");
+    return ATOM_OK;
+}
+
+/* Everything that was decided goes into the manifest's settings and run.yml. */
+static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, char **run_text)
+{
+    uint64_t n = trainer_floats(r->t), first;
+    train_pool_settings *s = &r->settings;
+    char *text = NULL;
+    atom_status st;
+    memset(m, 0, sizeof *m);
+    m->plain = v->plain;
+    m->n_fragments = train_pool_fragments(n, (uint32_t)s->fragments);
+    s->fragments = m->n_fragments;
+    s->batch = r->config.micro_batch_size * r->config.gradient_accumulation_steps;
+    s->steps = r->config.max_steps;
+    if (v->name)
+        snprintf(m->name, sizeof m->name, "%s", v->name);
+    for (uint32_t f = 0; f < m->n_fragments; f++)
+        m->n_floats[f] = train_pool_fragment(n, m->n_fragments, f, &first);
+    m->codec = (gsp_codec)s->codec;
+    m->tokens_per_sample = trainer_where(r->t).sequence;
+    uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;
+    m->samples_due = due ? due : 1;
+    m->time_due_s = s->due_seconds;
+    m->fork_s = s->fork_seconds;
+    m->heartbeat_s = s->heartbeat_seconds;
+    ATOM_TRY(train_pool_hash(trainer_weights(r->t), n, m->n_fragments, &m->anchor));
+    ATOM_TRY(opt_print(&train_pool_options, s, NULL, false, &text));
+    if (strlen(text) >= sizeof m->settings)
+        ATOM_TRY(atom_fail(ATOM_E_USAGE, "the pool's settings are too long"));
+    strcpy(m->settings, text);
+    ATOM_TRY(train_pool_run_text(&r->config, false, run_text));
+fail:
+    atom_free(text);
+    return st;
+}
+
+static atom_status make_pool(pool_run *r, const create_values *v)
+{
+    gsp_manifest *m = atom_alloc(1, sizeof *m);
+    char *place = pool_run_path(r, ""), *genesis = atom_format("%s/genesis", r->dir);
+    char *run = atom_format("%s/genesis/run.yml", r->dir);
+    char *config = atom_format("%s/genesis/config.json", r->dir), *run_text = NULL;
+    char *tokenizer = atom_path_join(r->config.data, "tokenizer.json");
+    opt_list listen = v->listen;
+    static char anywhere[] = "*:4400";
+    char *fallback[] = {anywhere};
+    gsp_pool_host host;
+    atom_status st;
+    if (!m || !place || !genesis || !run || !config || !tokenizer)
+        ATOM_TRY(atom_fail_memory("a pool", sizeof *m));
+    if (listen.n == 0)
+        listen = (opt_list){fallback, 1};
+    ATOM_TRY(pool_run_host(&listen, &v->announce, v->no_lan, v->no_directory, NULL, place, &host));
+    ATOM_TRY(draft(r, v, m, &run_text));
+    ATOM_TRY(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
+    ATOM_TRY(atom_dir_make(genesis));
+    ATOM_TRY(trainer_describe(r->t, genesis));
+    ATOM_TRY(atom_file_write(run, run_text, strlen(run_text)));
+    const gsp_pool_file files[] = {{.name = "run.yml", .path = run},
+                                   {.name = "config.json", .path = config},
+                                   {.name = "tokenizer.json", .path = tokenizer}};
+    ATOM_TRY(gsp_pool_create(&host, m, files, atom_path_exists(tokenizer) ? 3 : 2, &r->life));
+fail:
+    atom_free(m);
+    atom_free(place);
+    atom_free(genesis);
+    atom_free(run);
+    atom_free(config);
+    atom_free(run_text);
+    atom_free(tokenizer);
+    return st;
+}
+
+static atom_status show_ticket(const pool_run *r)
+{
+    const char *ticket = gsp_pool_ticket(r->life);
+    if (r->json)
+        return cli_print_json(json_pack("{s:s, s:i, s:s}", "ticket", ticket, "port",
+                                        (int)gsp_pool_port(r->life), "output_dir", r->dir));
+    cli_print("others join with: atom pool join %s\n", ticket);
+    return ATOM_OK;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const create_values *v = values;
+    pool_run r = {
+        .dir = v->output_dir, .json = v->json, .quiet = v->quiet, .max_steps = v->max_steps};
+    char *run_text = NULL, *place = pool_run_path(&r, "");
+    static char model[] = "model", data[] = "data", device[] = "device";
+    char *words[6];
+    int n = 0;
+    atom_status st;
+    (void)parsed;
+    if (!place)
+        ATOM_TRY(atom_fail_memory("a path", 256));
+    if (gsp_pool_exists(place))
+        ATOM_TRY(atom_fail(ATOM_E_USAGE,
+                           "%s already holds a pool; come back to it with `atom pool join -o %s`",
+                           r.dir, r.dir));
+    ATOM_TRY(read_settings(&r, v, &run_text));
+    if (v->model)
+        words[n++] = model, words[n++] = v->model;
+    if (v->data)
+        words[n++] = data, words[n++] = v->data;
+    if (v->device)
+        words[n++] = device, words[n++] = v->device;
+    ATOM_TRY(pool_run_configure(&r, v->config, run_text, words, n, false));
+    ATOM_TRY(check_run(&r.config));
+    cli_signals_catch();
+    ATOM_TRY(pool_run_open_trainer(&r));
+    ATOM_TRY(make_pool(&r, v));
+    ATOM_TRY(show_ticket(&r));
+    (void)fflush(stdout);
+    ATOM_TRY(pool_run_train(&r, true));
+fail:
+    pool_run_close(&r);
+    atom_free(run_text);
+    atom_free(place);
+    return st;
+}
+
+const cli_command cli_pool_create = {&options, run};

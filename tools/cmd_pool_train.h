@@ -1,0 +1,68 @@
+/*
+ * What atom pool create and atom pool join share: a trainer, its seam (atom/train/pool.h) and a
+ * host's life in a pool (gossip/pool.h), from the first step to the goodbye. Thread: the main
+ * thread only.
+ */
+#ifndef TOOLS_CMD_POOL_TRAIN_H
+#define TOOLS_CMD_POOL_TRAIN_H
+
+#include "tools/cli.h"
+#include "tools/progress.h"
+
+#include "atom/train/pool.h"
+#include "atom/train/pool_settings.h"
+#include "gossip/pool.h"
+
+typedef struct pool_run {
+    /* the command's: borrowed */
+    const char *dir; /* output directory; the pool's is dir/pool */
+    bool json, quiet;
+    int64_t max_steps; /* of this member now; 0: the pool's */
+    /* made on the way */
+    train_config config;
+    train_pool_settings settings;
+    train_hooks hooks;
+    train_seam seam;
+    trainer *t;
+    train_pool *pool;
+    gsp_pool *life;
+    train_progress progress;              /* file NULL: not yet */
+    uint64_t samples_first, tokens_first; /* of the run, when this process began */
+    double scaled;                        /* samples, each divided by the members then */
+    double shown_seconds;
+    gsp_pool_status *status;
+    gsp_pool_wish wish;
+    char why[GSP_POOL_WHY_BYTES];
+    atom_status ended; /* what ended the pool for us */
+} pool_run;
+
+/* Texts of dir/pool; atom_free. */
+char *pool_run_path(const pool_run *r, const char *name);
+/*
+ * Fills config from layers, the later win: run.yml's text (may be NULL), dir/local.yml where it
+ * exists, words of a command line; output_dir is dir.
+ */
+ATOM_MUST atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
+                                         char *const *words, int n_words, bool with_local);
+/* Opens the trainer with the hooks of a pool. */
+ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
+/* Is there disk for checkpoints and anchor? Before anything large is fetched. */
+ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
+                                          uint32_t n_fragments);
+/*
+ * r->life and r->t are open: anchor, start, state, steps, goodbye. genesis: the creator's first
+ * time. ATOM_E_INTERRUPTED after a signal that saved.
+ */
+ATOM_MUST atom_status pool_run_train(pool_run *r, bool genesis);
+void pool_run_note(pool_run *r, const char *fmt, ...) ATOM_PRINTF(2, 3);
+/* gsp_pool_watch for create, join and fetch; context is the pool_run. */
+bool pool_run_watch(void *context, const gsp_pool_progress *progress);
+/* Everything that was opened; the first error of the pool's thread, where there was one. */
+void pool_run_close(pool_run *r);
+
+/* The addresses of --listen. */
+ATOM_MUST atom_status pool_run_host(const opt_list *listen, const opt_list *announce, bool no_lan,
+                                    bool no_directory, const char *name, const char *place,
+                                    gsp_pool_host *host);
+
+#endif
