@@ -303,6 +303,7 @@ __global__ void __launch_bounds__(DELTA_THREADS)
 template <int W, bool DROP> static void run_fwd(krn_ctx *cx, const attend_job &job, int64_t B)
 {
     typedef fwd_shape<W, DROP> shape;
+    static_assert((int)shape::BYTES <= (int)ATTEND_BYTES_MAX, "too much shared memory");
     int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
     krn_launch(cx, attend_fwd<W, DROP>, krn_grid(B * job.H * blocks), ATTEND_THREADS, shape::BYTES,
                job);

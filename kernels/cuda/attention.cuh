@@ -23,6 +23,9 @@ enum {
     ATTEND_WARPS = ATTEND_THREADS / 32
 };
 
+/* What a block may have on every card from 7.5 on (64 KiB), and on consumer cards (99 KiB). */
+enum { ATTEND_F32_BYTES_MAX = 64 << 10, ATTEND_BYTES_MAX = 99 << 10 };
+
 #define ATTEND_LOG2E 1.44269504088896341f
 
 /* One call of the op, by value to every kernel. */

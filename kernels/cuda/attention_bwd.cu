@@ -385,6 +385,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
 template <int W, bool KEYS> static void run_side(krn_ctx *cx, const attend_job &job, int64_t B)
 {
     typedef bwd_shape<W, KEYS> shape;
+    static_assert((int)shape::BYTES <= (int)ATTEND_BYTES_MAX, "too much shared memory");
     int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
     krn_launch(cx, job.drop.on ? attend_bwd<W, KEYS, true> : attend_bwd<W, KEYS, false>,
                krn_grid(B * (KEYS ? job.K : job.H) * blocks), ATTEND_THREADS, shape::BYTES, job);

@@ -358,6 +358,8 @@ template <int W> static void run_bwd(krn_ctx *cx, const attend_job &job, int64_t
     typedef f32_shape<W> shape;
     int64_t blocks = (job.T + shape::ROWS - 1) / shape::ROWS;
     size_t bytes = shape::BWD_FLOATS * sizeof(float);
+    static_assert(shape::BWD_FLOATS * (int)sizeof(float) <= (int)ATTEND_F32_BYTES_MAX,
+                  "too much shared memory");
     krn_launch(cx, attend_bwd_plain<W, true>, krn_grid(B * job.K * blocks), THREADS, bytes, job);
     krn_launch(cx, attend_bwd_plain<W, false>, krn_grid(B * job.H * blocks), THREADS, bytes, job);
 }
