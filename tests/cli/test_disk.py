@@ -212,14 +212,20 @@ class Faults(TrainCase):
             time.sleep(0.01)
         if not os.path.ismount(self.path("mounted")):
             server.kill()
-            self.skipTest("no FUSE here: " + server.communicate()[1].strip())
+            server.wait()
+            self.skipTest("no FUSE here: " + server.stderr.read().strip())
         self.addCleanup(self.unmount, server)
         return server
 
     def unmount(self, server):
         if server.poll() is None:
             subprocess.run(["fusermount3", "-u", "-z", self.path("mounted")], check=False, stderr=subprocess.DEVNULL)
-            server.communicate(timeout=30)
+            try:
+                server.wait(timeout=3)
+            except subprocess.TimeoutExpired:  # the kernel may hold the mount a while for a dead process's ring
+                server.kill()
+                server.wait()
+        server.stderr.close()
 
     def fails_and_goes_on(self, code, says, *more, fault, store="auto", steps=12):
         """The run ends with one line; from what it left, the next one comes to the bits of an undisturbed one."""
