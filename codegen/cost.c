@@ -67,12 +67,13 @@ static dev_cost copy_cost(const part_device *d, bool to_device, uint64_t bytes)
     return cost;
 }
 
-/* At the rates of both directions together: while blocks pass, both always run. */
 static dev_cost disk_cost(const part_device *d, bool write, uint64_t bytes)
 {
     part_disk disk = part_device_disk(d);
-    double rate = write ? disk.write_both : disk.read_both;
-    return (dev_cost){.seconds = per_second((double)bytes, rate)};
+    double alone = write ? disk.write : disk.read;
+    dev_cost cost = {.seconds = per_second((double)bytes, alone)};
+    cost.share[DEV_R_DISK] = duplex_share(alone, write ? disk.write_both : disk.read_both);
+    return cost;
 }
 
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in)

@@ -21,7 +21,6 @@ typedef struct writer {
     int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
     uint32_t spilled; /* pieces of it already written */
     uint64_t undone;  /* disk tier: blocks [0, undone) wait for their update */
-    uint64_t slot;    /* of the ring: how many blocks went through it */
 } writer;
 
 static atom_status emit(writer *w, swap_instr *in)
@@ -306,17 +305,68 @@ static void params_between(const gen_lowered *low, uint64_t first, uint64_t last
         ++*to;
 }
 
-/* A block of the disk tier: through a slot of the ring, where it is updated. */
-static atom_status emit_block(writer *w, uint64_t i)
+/*
+ * The blocks of the disk tier come and go by slots. The last of them are a ring that most blocks
+ * pass through; the others hold the first blocks for good, which are the first that a step updates
+ * and that forward waits for: they are never read again, and written when the disk has time, which
+ * with clipping is during backward.
+ */
+enum { RING_WORKS = 4 }; /* one comes, one is at work, one goes, one is where they are uneven */
+
+static uint64_t held_blocks(const gen_layout *layout)
+{
+    uint64_t ring = layout->plan->ring_blocks, n = swap_blocks_n(layout->out->layout.blocks);
+    return ring >= n ? n : ring > RING_WORKS ? ring - RING_WORKS : 0;
+}
+
+static swap_range block_slot(const gen_layout *layout, uint64_t i)
+{
+    const swap_host_layout *h = &layout->out->layout;
+    uint64_t held = held_blocks(layout), ring = layout->plan->ring_blocks;
+    uint64_t slot = i < held ? i : held + (i - held) % (ring - held);
+    return (swap_range){SWAP_HOST, h->ring + slot * swap_block_bytes(h->blocks, 0),
+                        swap_block_bytes(h->blocks, i)};
+}
+
+static swap_range block_disk(const gen_layout *layout, uint64_t i)
+{
+    const swap_blocks *b = &layout->out->layout.blocks;
+    return (swap_range){SWAP_DISK, swap_block_offset(*b, i), swap_block_bytes(*b, i)};
+}
+
+static atom_status emit_loads(writer *w, uint64_t from, uint64_t to)
+{
+    atom_status st = ATOM_OK;
+    for (uint64_t i = from; i < to && st == ATOM_OK; i++)
+        st = emit_copy(w, SWAP_LOAD, DEV_LOAD, -1, -1, block_slot(w->layout, i),
+                       block_disk(w->layout, i));
+    return st;
+}
+
+static atom_status emit_stores(writer *w, uint64_t from, uint64_t to)
+{
+    atom_status st = ATOM_OK;
+    for (uint64_t i = from; i < to && st == ATOM_OK; i++)
+        st = emit_copy(w, SWAP_STORE, DEV_STORE, -1, -1, block_disk(w->layout, i),
+                       block_slot(w->layout, i));
+    return st;
+}
+
+/* Blocks [0, this) are in memory when a step's updates begin. Those of the ring only where updates
+ * are at the beginning of a step: the step before has loaded them. */
+static uint64_t ready_blocks(const gen_layout *layout)
+{
+    uint64_t n = swap_blocks_n(layout->out->layout.blocks), ring = layout->plan->ring_blocks;
+    uint64_t ready = layout->plan->clip ? ring : held_blocks(layout);
+    return ready < n ? ready : n;
+}
+
+static atom_status emit_block_update(writer *w, uint64_t i)
 {
     const swap_host_layout *h = &w->layout->out->layout;
     uint32_t each = w->layout->wire_bytes_each;
-    uint64_t bytes = swap_block_bytes(h->blocks, i);
-    uint64_t place = w->slot++ % w->layout->plan->ring_blocks * swap_block_bytes(h->blocks, 0);
-    swap_range slot = {SWAP_HOST, h->ring + place, bytes};
-    swap_range disk = {SWAP_DISK, swap_block_offset(h->blocks, i), bytes};
+    swap_range slot = block_slot(w->layout, i);
     swap_instr in = instr(SWAP_UPDATE, DEV_HOST, -1, -1);
-    atom_status st;
     in.src = slot;
     in.first_element = i * h->blocks.each;
     in.last_element = in.first_element + swap_block_elements(h->blocks, i);
@@ -327,28 +377,35 @@ static atom_status emit_block(writer *w, uint64_t i)
         &in, wire_range(w->layout, in.first_element, (in.last_element - in.first_element) * each));
     if (!w->layout->plan->clip && in.first_param < in.last_param)
         swap_instr_reads(&in, norm_range(w, in.first_param, in.last_param, SWAP_HOST));
-    ATOM_TRY(emit_copy(w, SWAP_LOAD, DEV_LOAD, -1, -1, slot, disk));
-    ATOM_TRY(emit(w, &in));
-    ATOM_TRY(emit_copy(w, SWAP_STORE, DEV_STORE, -1, -1, disk, slot));
-fail:
-    return st;
+    return emit(w, &in);
 }
 
 /* Blocks [from, undone), and the commit when these are the last. */
 static atom_status emit_blocks(writer *w, uint64_t from)
 {
     const swap_host_layout *h = &w->layout->out->layout;
+    uint64_t held = held_blocks(w->layout), ready = ready_blocks(w->layout);
     atom_status st = ATOM_OK;
     if (from >= w->undone)
         return ATOM_OK;
-    for (uint64_t i = from; i < w->undone && st == ATOM_OK; i++)
-        st = emit_block(w, i);
+    for (uint64_t i = from; i < w->undone; i++) {
+        if (i >= ready)
+            ATOM_TRY(emit_loads(w, i, i + 1));
+        ATOM_TRY(emit_block_update(w, i));
+        if (i >= held)
+            ATOM_TRY(emit_stores(w, i, i + 1));
+    }
+    ATOM_TRY(emit_stores(w, from, held < w->undone ? held : w->undone));
     w->undone = from;
-    if (st != ATOM_OK || from > 0)
-        return st;
+    if (from > 0)
+        return ATOM_OK;
     swap_instr commit = instr(SWAP_COMMIT, DEV_STORE, -1, -1);
     swap_instr_writes(&commit, (swap_range){SWAP_DISK, 0, swap_blocks_bytes(h->blocks)});
-    return emit(w, &commit);
+    ATOM_TRY(emit(w, &commit));
+    if (w->tape->kind == SWAP_TAPE_TRAIN)
+        ATOM_TRY(emit_loads(w, held, ready)); /* for the next step */
+fail:
+    return st;
 }
 
 static atom_status emit_update(writer *w, uint32_t k)
@@ -570,6 +627,8 @@ static atom_status write_train(writer *w, bool updates)
     uint32_t n = w->layout->n;
     atom_status st;
     ATOM_TRY(emit_upload(w));
+    if (!updates && w->layout->plan->disk)
+        ATOM_TRY(emit_loads(w, 0, ready_blocks(w->layout)));
     if (w->layout->plan->update_on_device)
         ATOM_TRY(emit_device_state(w, updates));
     for (uint32_t k = 0; updates && !w->layout->plan->update_on_device && k < n; k++)

@@ -51,6 +51,7 @@ typedef enum dev_resource {
     DEV_R_D2H,
     DEV_R_LINK, /* what both directions of a link share */
     DEV_R_GPU,
+    DEV_R_DISK, /* what reading and writing share */
     DEV_RESOURCE_N
 } dev_resource;
 

@@ -93,6 +93,8 @@ typedef struct part_request {
     uint64_t
         device_budget_bytes;    /* 0: all of the device (no budget on a unified device: in place) */
     uint64_t host_budget_bytes; /* 0: what the profile's device says */
+    uint64_t host_hold_bytes;   /* up to which a plan on disk may hold blocks of the state in memory
+                                   that it need not; 0: it does not */
     uint32_t micro_batches;     /* C; 0: recommend one and use it */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */

@@ -242,6 +242,7 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     double bytes = (double)g->param_extent * 12, step = plan->predicted_step_seconds;
     request.disk = 0;
     request.host_budget_bytes = (uint64_t)1 << 60;
+    request.host_hold_bytes = 0;
     request.micro_batches = plan->micro_batches;
     atom_status st = part_search(g, profile, &request, &roomy, NULL);
     cli_print("disk              %s read and %s written per step, %s a day; %s while both run%s\n",
@@ -274,6 +275,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     part_request request = {
         .device_budget_bytes = v->device_memory,
         .host_budget_bytes = v->host_memory,
+        .host_hold_bytes = v->host_memory,
         .micro_batches =
             v->gradient_accumulation_steps < 0 ? 0 : (uint32_t)v->gradient_accumulation_steps,
         .clip = v->clip,

@@ -123,6 +123,8 @@ char *atom_format(const char *fmt, ...)
     return text;
 }
 
+enum { HUGE_FROM = 4 << 20 };
+
 void *atom_pages_take(uint64_t bytes)
 {
     if (strikes() || bytes == 0 || bytes > SIZE_MAX / 2)
@@ -130,6 +132,9 @@ void *atom_pages_take(uint64_t bytes)
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
         return NULL;
+    /* disks and cards take large requests in few pieces then; a refusal changes nothing */
+    if (bytes >= HUGE_FROM)
+        (void)madvise(block, bytes, MADV_HUGEPAGE);
     count_up(bytes);
     return block;
 }

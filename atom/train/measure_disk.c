@@ -50,14 +50,19 @@ static atom_status together(probe *in, probe *out)
     return in->status != ATOM_OK ? in->status : out->status;
 }
 
-/* What is read was written once: space that was only reserved costs nothing to read. */
+/* Space that was only reserved costs nothing to read, and more to write and to sync than what was
+ * written before, as all of it is from the third step on. */
 static atom_status fill(swap_disk *disk, swap_blocks blocks, const char *memory)
 {
     atom_status st = ATOM_OK;
-    for (uint64_t i = 0; i < PROBE_BLOCKS && st == ATOM_OK; i++)
-        st =
-            swap_disk_save(disk, swap_block_offset(blocks, i), memory, swap_block_bytes(blocks, i));
-    return st == ATOM_OK ? swap_disk_commit(disk, 1) : st;
+    for (uint64_t step = 1; step <= SWAP_GENERATIONS; step++) {
+        for (uint64_t i = 0; i < PROBE_BLOCKS; i++)
+            ATOM_TRY(swap_disk_save(disk, swap_block_offset(blocks, i), memory,
+                                    swap_block_bytes(blocks, i)));
+        ATOM_TRY(swap_disk_commit(disk, step));
+    }
+fail:
+    return st;
 }
 
 static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, part_device *d)
@@ -70,7 +75,7 @@ static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, pa
     pass(&out);
     ATOM_TRY(out.status);
     double begin = atom_clock_seconds();
-    ATOM_TRY(swap_disk_commit(disk, 2));
+    ATOM_TRY(swap_disk_commit(disk, SWAP_GENERATIONS + 1));
     d->disk_sync_seconds = atom_clock_seconds() - begin;
     pass(&in);
     ATOM_TRY(in.status);

@@ -106,6 +106,7 @@ atom_status train_plan_search(const graph *g, const part_profile *profile, const
     part_search_stats ignored;
     part_request search = {.device_budget_bytes = request->device_memory,
                            .host_budget_bytes = request->host_memory,
+                           .host_hold_bytes = request->host_hold,
                            .micro_batches = request->micro_batches,
                            .clip = request->clip,
                            .update_on_device = request->update_on_device,

@@ -75,6 +75,7 @@ ATOM_MUST atom_status train_profile_get(train_workbench *bench, const char *path
 typedef struct train_plan_request {
     uint64_t device_memory; /* 0: no budget */
     uint64_t host_memory;   /* 0: what is available */
+    uint64_t host_hold;     /* up to which a plan on disk may hold blocks in memory; 0: none */
     uint32_t micro_batches; /* C; 0: recommend */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */

@@ -155,6 +155,10 @@ static atom_status search_plan(trainer *t, train_plan_request *request)
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(train_disk_measure(dir, (store_kind)c->store, &t->profile->device));
     request->disk = 1;
+    /* who sends the state to the disk wants the memory for something else */
+    request->host_hold = c->host_memory                              ? c->host_memory
+                         : c->optimizer_state == TRAIN_STATE_ON_DISK ? 0
+                                                                     : request->host_memory / 4 * 3;
     st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
 fail:
     return st;

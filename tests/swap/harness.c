@@ -363,7 +363,7 @@ static void harness_use_disk(part_plan *plan, uint64_t seed)
 {
     uint32_t i = 1000;
     plan->disk = draw(seed, &i) % 2;
-    plan->ring_blocks = plan->disk ? 2 + draw(seed, &i) % 4 : 0;
+    plan->ring_blocks = plan->disk ? 2 + draw(seed, &i) % 12 : 0;
     plan->block_elements = plan->disk ? SWAP_BLOCK_ALIGN * (1 + draw(seed, &i) % 8) : 0;
 }
 

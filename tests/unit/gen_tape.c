@@ -236,12 +236,73 @@ static void survives_want_of_memory(void **state)
     graph_close(&g);
 }
 
+typedef struct disk_use {
+    uint64_t loads, stores, ahead; /* ahead: loads behind the commit */
+} disk_use;
+
+static disk_use use_of(const swap_tape *tape)
+{
+    disk_use use = {0};
+    bool committed = false;
+    assert_int_equal(swap_hazard_check(tape), ATOM_OK);
+    for (uint32_t i = 0; i < tape->n; i++) {
+        swap_code code = tape->instrs[i].code;
+        committed |= code == SWAP_COMMIT;
+        use.loads += code == SWAP_LOAD && !committed;
+        use.ahead += code == SWAP_LOAD && committed;
+        use.stores += code == SWAP_STORE;
+    }
+    return use;
+}
+
+/* The more blocks memory has room for, the fewer are read, and the shorter is a step that waits for
+ * the disk; all are written, always. */
+static void held_blocks_are_not_read(void **state)
+{
+    (void)state;
+    graph_config config = random_gpt2_make(1).config;
+    graph *g = fused(&config, 2, 16);
+    part_device device = card(1e12, 1e12);
+    part_profile *profile = NULL;
+    double before = 1e9;
+    device.disk_read_bytes_per_second = device.disk_write_bytes_per_second = 1e6;
+    device.disk_read_both_bytes_per_second = device.disk_write_both_bytes_per_second = 5e5;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = strided_plan(g, profile, 2, 2);
+    plan->disk = true;
+    plan->block_elements = SWAP_BLOCK_ALIGN;
+    uint64_t n = (g->param_extent + SWAP_BLOCK_ALIGN - 1) / SWAP_BLOCK_ALIGN;
+    assert_true(n > 12);
+    for (plan->ring_blocks = 2; plan->ring_blocks <= n + 1; plan->ring_blocks += 5) {
+        gen_lowered *low = NULL;
+        uint64_t ring = plan->ring_blocks, held = ring >= n ? n : ring > 4 ? ring - 4 : 0;
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        disk_use first = use_of(low->tapes[SWAP_TAPE_FIRST]);
+        disk_use train = use_of(low->tapes[SWAP_TAPE_TRAIN]);
+        disk_use drain = use_of(low->tapes[SWAP_TAPE_DRAIN]);
+        uint64_t ready = ring < n ? ring : n;
+        assert_int_equal(first.loads, ready);
+        assert_int_equal(train.loads, n - ready);
+        assert_int_equal(train.ahead, ready - held);
+        assert_int_equal(drain.loads + drain.ahead, n - ready);
+        assert_int_equal(train.stores, n);
+        assert_int_equal(drain.stores, n);
+        gen_lowered_close(&low);
+        double seconds = judge(g, profile, plan).step_seconds;
+        assert_true(seconds <= before * 1.0001);
+        before = seconds;
+    }
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_wait_is_needed),    cmocka_unit_test(compute_and_copies_overlap),
         cmocka_unit_test(each_stall_has_an_owner), cmocka_unit_test(lowering_is_reproducible),
-        cmocka_unit_test(survives_want_of_memory),
+        cmocka_unit_test(survives_want_of_memory), cmocka_unit_test(held_blocks_are_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
