@@ -55,6 +55,36 @@ static void uses_what_it_is_given(void **state)
     graph_close(&g);
 }
 
+/* AdamW goes where the whole model is, if that is allowed, fits and pays. */
+static void updates_where_it_pays(void **state)
+{
+    (void)state;
+    graph *g = fused_preset("gpt2-1558m", ATOM_BF16, 4, 1024);
+    part_profile *profile = modelled(g, "h100");
+    part_request request = {
+        .micro_batches = 16, .clip = true, .recompute = -1, .update_on_device = true};
+    part_plan *there = find(g, profile, &request, NULL);
+    assert_true(there->update_on_device);
+    request.update_on_device = false;
+    part_plan *host = find(g, profile, &request, NULL);
+    assert_false(host->update_on_device);
+    assert_true(there->predicted_step_seconds < host->predicted_step_seconds);
+    request.update_on_device = true;
+    request.clip = false;
+    part_plan *unclipped = find(g, profile, &request, NULL);
+    assert_false(unclipped->update_on_device);
+    request.clip = true;
+    request.device_budget_bytes = there->device_peak_bytes / 2;
+    part_plan *capped = find(g, profile, &request, NULL);
+    assert_false(capped->update_on_device);
+    part_plan_close(&there);
+    part_plan_close(&host);
+    part_plan_close(&unclipped);
+    part_plan_close(&capped);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 static void obeys_recompute(void **state)
 {
     (void)state;
@@ -268,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_within_any_budget),
         cmocka_unit_test(uses_what_it_is_given),
+        cmocka_unit_test(updates_where_it_pays),
         cmocka_unit_test(obeys_recompute),
         cmocka_unit_test(runs_in_place_without_a_budget),
         cmocka_unit_test(says_what_would_fit),
