@@ -410,12 +410,15 @@ static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_key **ke
     return n;
 }
 
-/* Each part from another holder, and from the next one with every turn: whoever does not have it,
- * or does not give it, has no part to itself. */
+/* Each part from another holder, and from some other one with every turn: whoever does not have it,
+ * or does not give it, has no part to itself. Not simply from the next one: who drives the machine
+ * does not ask every turn, and where it asked every second or fourth one, half of the holders would
+ * never be asked. */
 static void pull(gsp_agree *a, const gsp_proposal *p)
 {
     const gsp_key *holder[GSP_PEERS_KNOWN_MAX];
     uint32_t n = holders(a, p->version, holder);
+    uint32_t turn = (a->pull_turn * 2654435761u) >> 16;
     for (uint32_t k = 0; n && k < p->n_parts; k++) {
         bool certified = p->version == a->certified;
         if (certified ? !(a->missing[k / 64] >> (k % 64) & 1)
@@ -424,7 +427,7 @@ static void pull(gsp_agree *a, const gsp_proposal *p)
             continue;
         gsp_agree_act(a, (gsp_action){.kind = GSP_DO_PULL,
                                       .to = GSP_TO_ONE,
-                                      .peer = *holder[(a->pull_turn + k) % n],
+                                      .peer = *holder[(turn + k) % n],
                                       .version = p->version,
                                       .part = k,
                                       .hash = p->part[k].hash});

@@ -73,7 +73,9 @@ void gsp_driver_pace(gsp_driver *d)
     gsp_shares_pace(left, most, n, OVER * (double)up, pace);
     for (uint32_t i = 0; i < n; i++) {
         /* The end of a round: what is left is short, and nobody knows where it waits. */
-        uint64_t now_pace = (uint64_t)(longest < LITTLE ? OVER * (double)up : pace[i]);
+        double least = (double)up / (4.0 * n); /* what comes next must not wait for long */
+        double wish = longest < LITTLE ? OVER * (double)up : pace[i];
+        uint64_t now_pace = (uint64_t)(wish > least ? wish : least);
         if (now_pace > to[i]->pace + to[i]->pace / 16 || now_pace + now_pace / 16 < to[i]->pace) {
             to[i]->pace = now_pace;
             gsp_net_pace(d->config.net, to[i]->key.byte, now_pace);
