@@ -180,7 +180,7 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     d->stepping = true;
     uint32_t ballot = d->agree.round.ballot, attempt = d->agree.round.begin.attempt;
     event->now_ns = gsp_driver_now(d);
-    event->samples = d->samples;
+    event->samples = gsp_state_holds(d) ? 0 : d->samples;
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
     d->stepping = false;

@@ -312,6 +312,7 @@ static void pull_one(gsp_driver *d, gsp_friend *to, donor *o, uint32_t f, uint32
     m->kind = GSP_STATE_PULL;
     m->from = d->agree.self;
     m->lineage = x->plan.lineage;
+    m->version = x->plan.version;
     m->as.state_pull = (gsp_state_pull){.fragment = f,
                                         .version = x->plan.fragment[f].version,
                                         .root = x->plan.fragment[f].root,

@@ -79,6 +79,7 @@ typedef struct gsp_friend {
     uint64_t roots_ns;  /* when it last asked for them */
     gsp_wanted *wanted; /* a ring */
     uint32_t n_wanted, first_wanted;
+    uint64_t fetch_version, fetch_ns; /* the state that it fetches, and when it last asked */
 } gsp_friend;
 
 /* What a donor knows of a fragment's state: the tree over its chunks, made when somebody asks. */
@@ -209,6 +210,8 @@ void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m);
 /* The state of this version's fragment is another now. */
 void gsp_state_changed(gsp_driver *d, uint64_t version);
 void gsp_state_changed_all(gsp_driver *d);
+/* Somebody who fetches falls too far behind: the next version can wait a little. */
+bool gsp_state_holds(const gsp_driver *d);
 /* Hashes some, answers who asked: true when more is to do. */
 bool gsp_state_work(gsp_driver *d);
 /* Sends one chunk to a peer that waits for one; false: it waits for none, or its link is full. */

@@ -13,6 +13,8 @@
 #include <string.h>
 
 enum { HASH_CHUNKS = 2 };                        /* per turn: about a millisecond */
+enum { HOLD_VERSIONS = GSP_REPLAY_MAX / 2 };     /* that who fetches may be behind */
+static const uint64_t HOLD_NS = 5000000000u;     /* after its last question */
 static const uint64_t ASK_PAUSE_NS = 100000000u; /* between two answers to one peer */
 
 bool gsp_driver_has_state(const gsp_driver *d)
@@ -173,6 +175,8 @@ void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m)
         d->status.refused++;
         return;
     }
+    from->fetch_version = m->version;
+    from->fetch_ns = atom_clock_ns();
     if (!from->wanted)
         from->wanted = atom_alloc(MEMBER_STATE_MAX, sizeof *from->wanted);
     for (uint32_t k = 0; from->wanted && k < p->n && from->n_wanted < MEMBER_STATE_MAX; k++) {
@@ -180,6 +184,24 @@ void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m)
         from->wanted[at] = (gsp_wanted){
             .fragment = p->fragment, .chunk = p->first + k, .version = p->version, .root = p->root};
     }
+}
+
+/* A pool that goes faster than its state travels would never be joined. Training goes on meanwhile,
+ * only the averaging waits, and never longer than a quarter of T. */
+bool gsp_state_holds(const gsp_driver *d)
+{
+    const gsp_agree *a = &d->agree;
+    uint64_t now = atom_clock_ns();
+    if (gsp_driver_now(d) - a->certified_ns > a->rules.time_due_ns / 4)
+        return false;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_friend *f = &d->friends[i];
+        if (f->up && f->fetch_ns && now - f->fetch_ns < HOLD_NS &&
+            a->certified >= f->fetch_version + HOLD_VERSIONS &&
+            a->certified < f->fetch_version + 4 * GSP_REPLAY_MAX)
+            return true;
+    }
+    return false;
 }
 
 static void wanted_pop(gsp_friend *f)

@@ -335,7 +335,8 @@ typedef struct gsp_message {
     gsp_member from; /* key by the link, incarnation by the sender */
     gsp_hash lineage;
     uint64_t version; /* HEARTBEAT, JOIN, WAIT: newest certified version of the sender; CERTIFY: its
-                         version; PULL: the result's; LEAVE, EVIDENCE, LINEAGE, STATE_...: 0 */
+                         version; PULL: the result's; STATE_PULL: that of the certificate whose
+ state is fetched; LEAVE, EVIDENCE, LINEAGE, other STATE_...: 0 */
     uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: of its votes; else 0 */
     union {
         gsp_heartbeat heartbeat;

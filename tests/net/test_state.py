@@ -105,6 +105,10 @@ class State(unittest.TestCase):
         busy = self.rounds(begun_ns, adopted["ns"])
         print(f"state of {fetching['fetching'] / 2**20:.0f} MiB: {took:.2f} s from its first word, {waited:.2f} s from "
               f"the start of the process, {best:.2f} s at {RATE_MBIT} Mbit/s: {took / best:.2f} and {waited / best:.2f}")
+        if waited > 2 * took:
+            for member in self.members:
+                print(member.number, [(round((line["ns"] - begun_ns) / 1e9, 1), line["applied"], line["why"])
+                                      for line in member.all("waits") if line["ns"] > begun_ns])
         if quiet and busy:
             print(f"rounds of the others: median {rig.median(quiet):.0f} ms before, {rig.median(busy):.0f} ms meanwhile "
                   f"({len(busy)} versions of {adopted['adopted'] - before})")
