@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""LoRA of the program `atom` against its definition in float64, and against PEFT.
+
+  lora_oracle.py ATOM [--first S] [--seeds N] [--canary]     ATOM: the program
+  --canary    our scale is 0.1 % larger; succeeds if that is noticed
+
+Random small GPT-2, Llama, Mistral and Qwen2 models with random adapters on some or all of their linear layers,
+saved as PEFT does. atom trains the adapter, swapping in half the runs: every gradient of its first step, the losses
+and norms of STEPS steps, the adapter that it leaves, `atom eval` of that and the merged model of `atom export` must
+be those of y = W x + s B A x (Hu et al. 2021) in float64. Where PEFT is installed, it must read both adapters,
+ours and atom's, and its merged model must be atom's. fp32. Exit 77: torch or transformers is not installed.
+"""
+import argparse
+import copy
+import json
+import os
+import random
+import sys
+import tempfile
+
+from gpt2_oracle import error, np, torch, load_file, GPT2Config, GPT2LMHeadModel
+import llama_oracle
+from train_oracle import Atom, write_shard
+from safetensors.numpy import save_file
+from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+try:
+    import peft
+except ImportError:
+    peft = None
+
+STEPS, BETA1 = 8, 0.9
+LIMITS = {"gradient": 1e-5, "loss": 1e-5, "norm": 1e-4, "adapter": 1e-5, "eval": 1e-5, "merged": 1e-6, "PEFT reads": 1e-6,
+          "PEFT merges": 1e-6}
+GPT2 = ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj", "c_proj"]
+LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+class Adapted(torch.nn.Module):
+    def __init__(self, inner, rank, scale, draw):
+        super().__init__()
+        wide = inner.weight.T if isinstance(inner, Conv1D) else inner.weight  # [out, in]
+        self.inner, self.scale = inner, scale
+        self.A = torch.nn.Parameter(torch.from_numpy(draw((rank, wide.shape[1]), wide.shape[1] ** -0.5)))
+        self.B = torch.nn.Parameter(torch.from_numpy(draw((wide.shape[0], rank), 0.1)))
+
+    def forward(self, x):
+        return self.inner(x) + self.scale * (x @ self.A.T @ self.B.T)
+
+
+class Run:
+    def __init__(self, seed, canary=False):
+        r = random.Random(seed)
+        torch.manual_seed(seed)
+        self.seed, self.T, self.B, self.C = seed, r.randint(5, 25), r.randint(1, 3), r.randint(1, 3)
+        if seed % 4 == 0:
+            self.config = GPT2Config(vocab_size=257, n_positions=40, n_embd=3 * r.randint(7, 17), n_layer=r.randint(1, 3),
+                                     n_head=3, initializer_range=0.1, bos_token_id=256, eos_token_id=256)
+            self.base, names = GPT2LMHeadModel(self.config), GPT2
+        else:
+            job = llama_oracle.Job(4 * seed + seed % 4 - 1, "fp32")  # llama, mistral, qwen2
+            job.config.vocab_size, job.config.max_position_embeddings = 257, 64
+            if getattr(job.config, "sliding_window", None):
+                job.config.sliding_window = 48
+            self.config, names = job.config, LLAMA
+            self.base = type(job.model)(self.config)
+        self.rank, self.alpha, self.rslora = r.randint(1, 4), r.choice([1, 8, 24.5]), r.random() < 0.3
+        self.targets = "all-linear" if r.random() < 0.3 else sorted(r.sample(names, r.randint(1, 3)))
+        self.lr, self.decay, self.clip = r.choice([1e-3, 1e-2]), r.choice([0.0, 0.1]), r.choice([0.0, 0.05])
+        self.swap = r.random() < 0.5
+        self.stream = np.random.default_rng(seed).integers(97, 123, self.B * self.C * self.T + 1)
+        self.base = self.base.float().eval()
+        self.model = copy.deepcopy(self.base).double()
+        self.model.config._attn_implementation = "eager"
+        self.adapt(canary)
+
+    def adapt(self, canary):
+        draw = np.random.default_rng(self.seed)
+        scale = self.alpha / (self.rank ** (0.5 if self.rslora else 1)) * (1.001 if canary else 1)
+        self.adapted = {}
+        for p in self.model.parameters():
+            p.requires_grad_(False)
+        for name, module in list(self.model.named_modules()):
+            chosen = name != "lm_head" if self.targets == "all-linear" else any(
+                name.endswith("." + t) for t in self.targets)
+            if isinstance(module, (torch.nn.Linear, Conv1D)) and chosen:
+                new = Adapted(module, self.rank, scale, lambda shape, std: draw.normal(0, std, shape).astype("f4").astype("f8"))
+                parent, _, last = name.rpartition(".")
+                setattr(self.model.get_submodule(parent), last, new)
+                self.adapted[name] = new
+
+    def tensors(self):
+        """PEFT's names -> parameters."""
+        for name, m in self.adapted.items():
+            for which in "AB":
+                yield f"base_model.model.{name}.lora_{which}.weight", getattr(m, which)
+
+    def save(self, path):
+        os.mkdir(path)
+        save_file({n: p.detach().numpy().astype("f4") for n, p in self.tensors()},
+                  os.path.join(path, "adapter_model.safetensors"), {"format": "pt"})
+        config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": self.rank, "lora_alpha": self.alpha, "bias": "none",
+                  "lora_dropout": 0.0, "target_modules": self.targets, "use_rslora": self.rslora,
+                  "fan_in_fan_out": self.seed % 4 == 0, "base_model_name_or_path": "../source", "inference_mode": True}
+        with open(os.path.join(path, "adapter_config.json"), "w", encoding="utf-8") as f:
+            json.dump(config, f)
+
+    def logits(self, model):
+        with torch.no_grad():
+            return model(torch.from_numpy(self.stream[:-1].reshape(-1, self.T))).logits
+
+    def loss(self):
+        tokens = torch.from_numpy(self.stream[:-1].reshape(-1, self.T))
+        logits = self.model(tokens).logits
+        return torch.nn.functional.cross_entropy(logits.reshape(-1, 257), torch.from_numpy(self.stream[1:]))
+
+    def delta(self, name):
+        """What the module adds to its weight, as files have it."""
+        m = self.adapted[name]
+        d = (m.scale * m.B @ m.A).detach()
+        return (d.T if isinstance(m.inner, Conv1D) else d).numpy()
+
+
+def train(run, atom, out, steps, clip):
+    args = ["train", "--model", "source", "--adapter", "start", "--data", "data", "--output-dir", out, "--dtype", "fp32",
+            "--device", "cpu", "--micro-batch-size", run.B, "--gradient-accumulation-steps", run.C, "--sequence-len", run.T,
+            "--max-steps", steps, "--learning-rate", run.lr, "--lr-scheduler", "constant", "--warmup-steps", 0,
+            "--weight-decay", run.decay, "--adam-epsilon", 1e-4, "--max-grad-norm", clip, "--dropout", 0, "--eval-steps", 0,
+            "--seed", run.seed, "--json", "--quiet"]
+    size, made = 1 << 16, None if run.swap else atom(*args)
+    while made is None and size < 1e9:  # the smallest budget that works, nearly
+        size = size * 5 // 4
+        made = atom(*args, "--device-memory", size, may_fail=True)
+    return os.path.join(atom.work, out, f"checkpoint-{steps}")
+
+
+def prepare(run, atom):
+    run.base.save_pretrained(os.path.join(atom.work, "source"))
+    run.save(os.path.join(atom.work, "start"))
+    with open(os.path.join(atom.work, "a.txt"), "w", encoding="ascii") as f:
+        f.write("some text for a tokenizer " * 100)
+    atom("data", "prepare", "--input", "a.txt", "--tokenizer", "bytes", "--output", "data")
+    for name in os.listdir(os.path.join(atom.work, "data")):
+        if name.endswith(".bin") or name == "dataset.json":
+            os.remove(os.path.join(atom.work, "data", name))
+    for split in "train", "val":
+        write_shard(os.path.join(atom.work, "data", f"{split}_000000.bin"), run.stream)
+
+
+def by_peft(run, path, source):
+    """PEFT's reading of an adapter's directory, in float64."""
+    model = AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager")
+    return peft.PeftModel.from_pretrained(model, path).double().eval()
+
+
+def compare(run, atom):
+    prepare(run, atom)
+    source = os.path.join(atom.work, "source")
+    if peft:
+        yield "PEFT reads", "ours", error(by_peft(run, os.path.join(atom.work, "start"), source)(
+            torch.from_numpy(run.stream[:-1].reshape(-1, run.T))).logits.detach().numpy(), run.logits(run.model).numpy())
+    once = load_file(os.path.join(train(run, atom, "once", 1, 0), "optimizer.safetensors"))
+    run.loss().backward()
+    body = "transformer." if run.seed % 4 == 0 else "model."
+    for name, p in run.tensors():
+        inner = name[len("base_model.model." + body):]
+        yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), p.grad.numpy())
+    made = train(run, atom, "out", STEPS, run.clip)
+    with open(os.path.join(atom.work, "out", "metrics.jsonl"), encoding="utf-8") as f:
+        lines = [json.loads(line) for line in f]
+    params = [p for _, p in run.tensors()]
+    optimizer = torch.optim.AdamW(params, lr=run.lr, betas=(BETA1, 0.95), eps=1e-4, weight_decay=run.decay)
+    for line in lines:
+        optimizer.zero_grad()
+        loss = run.loss()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(params, run.clip or 1e9)
+        yield "loss", f"step {line['step']}", error([line["loss"]], [loss.item()])
+        if run.clip:
+            yield "norm", f"step {line['step']}", error([line["grad_norm"]], [norm.item()])
+        optimizer.step()
+    final = load_file(os.path.join(made, "adapter_model.safetensors"))
+    assert set(final) == {n for n, _ in run.tensors()}, sorted(final)
+    for name, p in run.tensors():
+        yield "adapter", name, error(final[name], p.detach().numpy())
+        with torch.no_grad():
+            p.copy_(torch.from_numpy(final[name]))
+    seen = json.loads(atom("eval", "--model", made, "--data", "data", "--sequence-len", run.T, "--dtype", "fp32", "--json"))
+    yield "eval", "loss", error([seen["loss"]], [run.loss().item()])
+    atom("export", "--model", made, "--to", "hf", "-o", "merged")
+    before = load_file(os.path.join(source, "model.safetensors"))
+    after = load_file(os.path.join(atom.work, "merged", "model.safetensors"))
+    for name, x in before.items():
+        module = name[:-len(".weight")]
+        yield "merged", name, error(after[name], x + (run.delta(module) if module in run.adapted else 0))
+    if peft:
+        theirs = by_peft(run, made, source)
+        yield "PEFT reads", "atom's", error(run.logits(theirs).numpy(), run.logits(run.model).numpy())
+        merged = theirs.merge_and_unload()
+        ours = AutoModelForCausalLM.from_pretrained(os.path.join(atom.work, "merged"), attn_implementation="eager").double()
+        yield "PEFT merges", "atom's", error(run.logits(ours).numpy(), run.logits(merged).numpy())
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("atom")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--canary", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    worst, failed = {}, 0
+    for seed in range(args.first, args.first + args.seeds):
+        run = Run(seed, args.canary)
+        with tempfile.TemporaryDirectory() as work:
+            for what, name, e in compare(run, Atom(args.atom, work)):
+                if not e <= worst.get(what, (-1,))[0]:
+                    worst[what] = (e, f"{name}, seed {seed}")
+                if not e <= LIMITS[what]:
+                    failed += 1
+                    if not args.canary:
+                        print(f"FAIL --first {seed} --seeds 1: {what} of {name} is off by {e:.3g}, more than {LIMITS[what]:.3g}")
+    for what, (e, where) in worst.items():
+        print(f"{what:13s} {e:.2e} of {LIMITS[what]:.0e}  ({where})")
+    print(f"LoRA: {args.seeds} models, {failed} failures; PEFT {peft.__version__ if peft else 'is not installed: not compared'}")
+    return (failed == 0) if args.canary else failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
