@@ -10,9 +10,9 @@
 typedef struct create_values {
     char *config, *model, *data, *output_dir, *device, *name, *sync_steps, *fragments, *codec,
         *sync, *fork_seconds;
-    opt_list listen, announce;
     int64_t max_steps;
-    bool json, quiet, no_lan, no_directory, plain;
+    bool json, quiet, plain;
+    pool_host host;
 } create_values;
 
 #define AT(member) .offset = offsetof(create_values, member)
@@ -33,16 +33,6 @@ static const opt_spec specs[] = {
      .flags = OPT_REQUIRED,
      .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
              "DIR/pool/identity."},
-    {.name = "listen",
-     .type = OPT_LIST,
-     AT(listen),
-     .value = "ADDRESS:PORT",
-     .help = "Where others reach this host; *:4400 is every address. Default: *:4400."},
-    {.name = "announce",
-     .type = OPT_LIST,
-     AT(announce),
-     .value = "NAME:PORT",
-     .help = "What the ticket says instead, behind a router or a name."},
     {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Of the pool."},
     {.name = "model",
      .type = OPT_TEXT,
@@ -94,18 +84,13 @@ static const opt_spec specs[] = {
     {.name = "plain",
      .type = OPT_FLAG,
      AT(plain),
-     .group = "Network",
      .help = "No encryption, no admissions: for a trusted local network."},
-    {.name = "no_lan", .type = OPT_FLAG, AT(no_lan), .help = "Do not look on the local network."},
-    {.name = "no_directory",
-     .type = OPT_FLAG,
-     AT(no_directory),
-     .help = "Do not take part in the public directory."},
     {.name = "json",
      .type = OPT_FLAG,
      AT(json),
      .help = "On stdout two objects: the ticket at once, the summary at the end."},
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
+    POOL_HOST_SPECS(create_values, host),
 };
 
 static const opt_command options = {
@@ -206,16 +191,11 @@ static atom_status make_pool(pool_run *r, const create_values *v)
     char *run = atom_format("%s/genesis/run.yml", r->dir);
     char *config = atom_format("%s/genesis/config.json", r->dir), *run_text = NULL;
     char *tokenizer = atom_path_join(r->config.data, "tokenizer.json");
-    opt_list listen = v->listen;
-    static char anywhere[] = "*:4400";
-    char *fallback[] = {anywhere};
     gsp_pool_host host;
     atom_status st;
     if (!m || !place || !genesis || !run || !config || !tokenizer)
         ATOM_TRY(atom_fail_memory("a pool", sizeof *m));
-    if (listen.n == 0)
-        listen = (opt_list){fallback, 1};
-    ATOM_TRY(pool_run_host(&listen, &v->announce, v->no_lan, v->no_directory, NULL, place, &host));
+    ATOM_TRY(pool_host_place(&v->host, NULL, place, &host));
     ATOM_TRY(draft(r, v, m, &run_text));
     ATOM_TRY(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
     ATOM_TRY(atom_dir_make(genesis));
@@ -248,7 +228,7 @@ static atom_status show_ticket(const pool_run *r)
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    const create_values *v = values;
+    create_values *v = values;
     pool_run r = {
         .dir = v->output_dir, .json = v->json, .quiet = v->quiet, .max_steps = v->max_steps};
     char *run_text = NULL, *place = pool_run_path(&r, "");
@@ -256,7 +236,6 @@ static atom_status run(void *values, const opt_parsed *parsed)
     char *words[6];
     int n = 0;
     atom_status st;
-    (void)parsed;
     if (!place)
         ATOM_TRY(atom_fail_memory("a path", 256));
     if (gsp_pool_exists(place))
@@ -272,6 +251,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
         words[n++] = device, words[n++] = v->device;
     ATOM_TRY(pool_run_configure(&r, v->config, run_text, words, n, false));
     ATOM_TRY(check_run(&r.config));
+    if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
+        ATOM_TRY(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
+    ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
+    ATOM_TRY(pool_run_limit(&r, &v->host));
     cli_signals_catch();
     ATOM_TRY(pool_run_open_trainer(&r));
     ATOM_TRY(make_pool(&r, v));

@@ -11,10 +11,10 @@
 typedef struct join_values {
     char *data, *output_dir, *device, *name;
     char *device_memory, *threads;
-    opt_list listen, announce;
     int64_t max_steps;
     double patience;
-    bool json, quiet, no_lan, no_directory;
+    bool json, quiet;
+    pool_host host;
 } join_values;
 
 #define AT(member) .offset = offsetof(join_values, member)
@@ -55,18 +55,6 @@ static const opt_spec specs[] = {
      AT(name),
      .value = "TEXT",
      .help = "What others see beside the key. Default: the host's name."},
-    {.name = "listen",
-     .type = OPT_LIST,
-     AT(listen),
-     .value = "ADDRESS:PORT",
-     .group = "Network",
-     .help = "Where others reach this host. Without it it only dials, and owns no part of a "
-             "round."},
-    {.name = "announce",
-     .type = OPT_LIST,
-     AT(announce),
-     .value = "NAME:PORT",
-     .help = "What others are told to dial instead."},
     {.name = "patience",
      .type = OPT_NUMBER,
      AT(patience),
@@ -75,13 +63,9 @@ static const opt_spec specs[] = {
      .max = 1e9,
      .value = "SECONDS",
      .help = "Give up when nobody answers for so long; 0: never."},
-    {.name = "no_lan", .type = OPT_FLAG, AT(no_lan), .help = "Do not look on the local network."},
-    {.name = "no_directory",
-     .type = OPT_FLAG,
-     AT(no_directory),
-     .help = "Do not take part in the public directory."},
     {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
+    POOL_HOST_SPECS(join_values, host),
 };
 
 static const opt_command options = {
@@ -193,8 +177,7 @@ static atom_status enter(pool_run *r, const join_values *v, const char *ticket)
     atom_status st;
     if (!place)
         return atom_fail_memory("a path", 256);
-    ATOM_TRY(
-        pool_run_host(&v->listen, &v->announce, v->no_lan, v->no_directory, v->name, place, &host));
+    ATOM_TRY(pool_host_place(&v->host, v->name, place, &host));
     if (!ticket && !gsp_pool_exists(place))
         ATOM_TRY(atom_fail(ATOM_E_USAGE,
                            "%s holds no pool to come back to; name the ticket: atom pool join "
@@ -221,11 +204,13 @@ static uint64_t floats_of(const gsp_manifest *m)
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    const join_values *v = values;
+    join_values *v = values;
     pool_run r = {
         .dir = v->output_dir, .json = v->json, .quiet = v->quiet, .max_steps = v->max_steps};
     atom_status st;
     cli_signals_catch();
+    ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
+    ATOM_TRY(pool_run_limit(&r, &v->host));
     ATOM_TRY(enter(&r, v, parsed->n_positional ? parsed->positional[0] : NULL));
     const gsp_manifest *m = gsp_pool_manifest(r.life);
     ATOM_TRY(configure(&r, v));

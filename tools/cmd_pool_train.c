@@ -127,17 +127,23 @@ static void on_report(void *ctx, const train_report *report)
     show_pool(r);
 }
 
-/* Between two steps: signals, and what the control socket or the pool's end want. */
+/* Between two steps: signals, what the control socket or the pool's end want, and the box's own
+ * limits. */
 static bool on_stop(void *ctx)
 {
     pool_run *r = ctx;
+    char limit[TRAIN_LIMITS_WHY_BYTES];
     bool paused = false;
     for (;;) {
         r->wish = gsp_pool_wishes(r->life, r->why, &r->ended);
-        if (cli_signal() || r->wish != GSP_POOL_PAUSE)
+        bool limited = r->wish == GSP_POOL_GO && r->limits && !train_limits_now(r->limits, limit);
+        if (cli_signal() || (r->wish != GSP_POOL_PAUSE && !limited))
             break;
         if (!paused) {
-            pool_run_note(r, "paused; atom pool resume %s goes on", r->dir);
+            if (limited)
+                pool_run_note(r, "%s", limit);
+            else
+                pool_run_note(r, "paused; atom pool resume %s goes on", r->dir);
             train_pool_running(r->pool, false);
         }
         paused = true;
@@ -456,8 +462,18 @@ fail:
     return st;
 }
 
+atom_status pool_run_limit(pool_run *r, const pool_host *host)
+{
+    char missing[TRAIN_LIMITS_WHY_BYTES];
+    atom_status st = pool_host_limits(host, missing, &r->limits);
+    if (st == ATOM_OK && missing[0])
+        pool_run_note(r, "%s", missing);
+    return st;
+}
+
 void pool_run_close(pool_run *r)
 {
+    train_limits_close(&r->limits);
     if (gsp_pool_close(&r->life) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     trainer_close(&r->t);
@@ -465,23 +481,4 @@ void pool_run_close(pool_run *r)
     train_config_free(&r->config);
     opt_free(&train_pool_options, &r->settings);
     atom_free(r->status);
-}
-
-atom_status pool_run_host(const opt_list *listen, const opt_list *announce, bool no_lan,
-                          bool no_directory, const char *name, const char *place,
-                          gsp_pool_host *host)
-{
-    *host = (gsp_pool_host){
-        .directory = place, .no_lan = no_lan, .no_directory = no_directory, .name = name};
-    if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
-        return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",
-                         GSP_POOL_LISTEN_MAX, GSP_TICKET_HOSTS_MAX);
-    for (uint32_t i = 0; i < listen->n; i++) {
-        atom_status st = gsp_address_parse(listen->items[i], &host->listen[host->n_listen++]);
-        if (st != ATOM_OK)
-            return st;
-    }
-    for (uint32_t i = 0; i < announce->n; i++)
-        host->announce[host->n_announce++] = announce->items[i];
-    return ATOM_OK;
 }

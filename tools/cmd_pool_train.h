@@ -7,6 +7,7 @@
 #define TOOLS_CMD_POOL_TRAIN_H
 
 #include "tools/cli.h"
+#include "tools/cmd_pool_host.h"
 #include "tools/progress.h"
 
 #include "atom/train/pool.h"
@@ -31,6 +32,7 @@ typedef struct pool_run {
     double scaled;                        /* samples, each divided by the members then */
     double shown_seconds;
     gsp_pool_status *status;
+    train_limits *limits; /* NULL: none */
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
     atom_status ended; /* what ended the pool for us */
@@ -60,9 +62,7 @@ bool pool_run_watch(void *context, const gsp_pool_progress *progress);
 /* Everything that was opened; the first error of the pool's thread, where there was one. */
 void pool_run_close(pool_run *r);
 
-/* The addresses of --listen. */
-ATOM_MUST atom_status pool_run_host(const opt_list *listen, const opt_list *announce, bool no_lan,
-                                    bool no_directory, const char *name, const char *place,
-                                    gsp_pool_host *host);
+/* When this box may compute, by its options. */
+ATOM_MUST atom_status pool_run_limit(pool_run *r, const pool_host *host);
 
 #endif

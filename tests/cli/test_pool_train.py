@@ -166,6 +166,26 @@ class PoolTrain(tool.Case):
         b.terminate()
         self.end(b, 143)
 
+    def test_limits(self):
+        # Not now: it holds its place, and does nothing until it is allowed to.
+        later = time.localtime(time.time() + 7200)
+        a, _ = self.create("a", more=["--hours", f"{later.tm_hour}:00-{later.tm_hour}:01"])
+        self.until("a", "it runs", lambda s: s["state"] == "running", [a])
+        time.sleep(1)
+        held = self.status("a")["samples"]
+        time.sleep(1)
+        self.assertEqual(self.status("a")["samples"], held)
+        a.terminate()
+        self.assertLessEqual(json.loads(self.end(a, 143)[0])["steps"], 2)
+        # It comes back where it listened; what is said now replaces what was said then.
+        a = self.start("join", "-o", "a", "--hours", "0-24")
+        status = self.until("a", "it trains", lambda s: s["samples"] > held, [a])
+        self.assertGreater(status["port"], 0)
+        a.terminate()
+        self.end(a, 143)
+        self.assertIn("0-24", self.read("a", "host.yml").decode())
+        self.fails(2, "pool", "join", "-o", "a", "--hours", "25-3", says="25-3")
+
     def test_bad_days(self):
         run = self.write("run.yml", RUN.format(steps=100, codec="int8"))
         create = ["pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
