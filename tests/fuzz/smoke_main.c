@@ -2,13 +2,15 @@
  * Runs a fuzz target without a fuzzer: over each file of a seed folder as it is, then over fixed
  * mutations of them, until a count or about two seconds are reached. The same seeds give the same
  * inputs in the same order; a crash prints the number of the input, and `fuzz_<name> DIR NUMBER`
- * runs that one alone. A missing folder means one empty seed.
+ * runs that one alone. `fuzz_<name> DIR --inputs N` runs N, however long that takes. A missing
+ * folder means one empty seed.
  */
 #include "atom/base/env.h"
 #include "atom/base/rng.h"
 
 #include <dirent.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,11 +175,13 @@ int main(int argc, char **argv)
     signal(SIGABRT, on_crash);
     corpus_read(c, argc > 1 ? argv[1] : NULL);
     uint64_t i = 0;
-    if (argc > 2) {
+    if (argc == 3) {
         run(c, strtoull(argv[2], NULL, 10));
     } else {
+        bool all = argc > 3 && strcmp(argv[2], "--inputs") == 0;
+        uint64_t inputs = all ? strtoull(argv[3], NULL, 10) : INPUTS;
         double stop = atom_clock_seconds() + SECONDS;
-        for (; i < c->n || (i < INPUTS && atom_clock_seconds() < stop); i++)
+        for (; i < c->n || (i < inputs && (all || atom_clock_seconds() < stop)); i++)
             run(c, i);
         printf("%zu seeds, %llu inputs\n", c->n, (unsigned long long)i);
     }

@@ -1,0 +1,196 @@
+/* GGUF both ways: what was written is read to the bit, damage has its message, no memory is an
+ * error and nothing else. */
+#include "atom/base/mem.h"
+#include "atom/file/ggufmodel.h"
+#include "tests/lib/random_model.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+typedef struct fixture {
+    graph_config config;
+    graph *g;
+    float *vector, *got;
+} fixture;
+
+static void fixture_open(fixture *f, uint64_t seed)
+{
+    f->config = random_model_make(seed).config;
+    assert_int_equal(graph_model_build(&f->config, ATOM_F32, 1, 1, &f->g), ATOM_OK);
+    f->vector = atom_alloc(f->g->param_extent, sizeof(float));
+    f->got = atom_alloc(f->g->param_extent, sizeof(float));
+    assert_true(f->vector && f->got);
+    for (uint32_t p = 0; p < f->g->n_params; p++) {
+        for (uint64_t i = 0; i < f->g->params[p].elements; i++)
+            f->vector[f->g->params[p].offset + i] =
+                (float)((i * 2654435761u + p) % 1999) / 1000 - 1;
+    }
+}
+
+static void fixture_close(fixture *f)
+{
+    graph_close(&f->g);
+    atom_free(f->vector);
+    atom_free(f->got);
+}
+
+static void write_model(const fixture *f, file_gguf_type type, const char *path)
+{
+    file_gguf *w = NULL;
+    assert_int_equal(file_gguf_create(path, &w), ATOM_OK);
+    file_gguf_put_model(w, &f->config, type);
+    assert_int_equal(
+        file_gguf_put_tensors(w, &f->config, f->g, type, file_vector_memory(f->vector)), ATOM_OK);
+    assert_int_equal(file_gguf_finish(w), ATOM_OK);
+    file_gguf_close(&w);
+}
+
+static void round_trip(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        fixture f;
+        graph_config c;
+        fixture_open(&f, seed);
+        const char *path = scratch_path(&s, "x.gguf");
+        write_model(&f, FILE_GGUF_F32, path);
+        if (file_gguf_read_model(path, &c) != ATOM_OK)
+            fail_msg("seed %d: %s", (int)seed, atom_fail_message());
+        assert_int_equal(c.family,
+                         f.config.family == GRAPH_MISTRAL ? GRAPH_LLAMA : f.config.family);
+        assert_true(c.vocab_size == f.config.vocab_size && c.layers == f.config.layers &&
+                    c.inner == f.config.inner && c.width == f.config.width &&
+                    c.kv_heads == f.config.kv_heads && c.head_dim == f.config.head_dim &&
+                    c.untied == f.config.untied && c.qkv_bias == f.config.qkv_bias &&
+                    c.mlp_bias == f.config.mlp_bias && c.epsilon == f.config.epsilon);
+        assert_memory_equal(&c.rope, &f.config.rope, sizeof c.rope);
+        assert_int_equal(file_gguf_read_weights(path, f.g, file_vector_memory(f.got)), ATOM_OK);
+        assert_memory_equal(f.got, f.vector, f.g->param_extent * sizeof(float));
+        fixture_close(&f);
+    }
+    scratch_close(&s);
+}
+
+/* One word of the header at a time; every change is refused or harmless, and says the file. */
+static void damage_is_named(void **state)
+{
+    (void)state;
+    scratch s;
+    fixture f;
+    char *data = NULL, *message;
+    uint64_t bytes;
+    uint32_t refused = 0, read = 0;
+    scratch_open(&s);
+    fixture_open(&f, 3);
+    write_model(&f, FILE_GGUF_F16, scratch_path(&s, "x.gguf"));
+    assert_int_equal(atom_file_read(scratch_path(&s, "x.gguf"), 1 << 24, &data, &bytes), ATOM_OK);
+    for (uint64_t at = 0; at + 8 < bytes && at < 4000; at += 3) {
+        uint64_t word, changed = ~(uint64_t)0 >> (at % 61);
+        file_gguf_in *in = NULL;
+        bool more;
+        memcpy(&word, data + at, 8);
+        memcpy(data + at, &changed, 8);
+        atom_status st = file_gguf_parse("x.gguf", data, bytes, bytes, &more, &in);
+        message = (char *)(uintptr_t)atom_fail_message();
+        assert_true(st == ATOM_OK || strncmp(message, "x.gguf:", 7) == 0);
+        refused += st != ATOM_OK;
+        read += st == ATOM_OK;
+        file_gguf_in_close(&in);
+        memcpy(data + at, &word, 8);
+    }
+    assert_true(refused > 50 && read > 50);
+    for (uint64_t cut = 0; cut < bytes; cut += 1 + bytes / 97) {
+        file_gguf_in *in = NULL;
+        bool more;
+        assert_int_equal(file_gguf_parse("x.gguf", data, cut, cut, &more, &in), ATOM_E_FORMAT);
+        assert_false(more);
+        /* of a longer file: more is wanted, or the header is whole */
+        atom_status st = file_gguf_parse("x.gguf", data, cut, bytes, &more, &in);
+        assert_true(st == ATOM_OK || more);
+        file_gguf_in_close(&in);
+    }
+    atom_free(data);
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
+static void wrong_models_are_refused(void **state)
+{
+    (void)state;
+    scratch s;
+    fixture f;
+    graph_config c;
+    file_gguf *w = NULL;
+    const uint64_t dims[2] = {3, 4};
+    const float x[12] = {0};
+    scratch_open(&s);
+    fixture_open(&f, 1);
+    const char *path = scratch_path(&s, "x.gguf");
+    assert_int_equal(file_gguf_create(path, &w), ATOM_OK);
+    file_gguf_put_text(w, "general.architecture", "mamba");
+    assert_int_equal(file_gguf_declare(w, "token_embd.weight", FILE_GGUF_F32, 2, dims), ATOM_OK);
+    assert_int_equal(file_gguf_begin(w), ATOM_OK);
+    assert_int_equal(file_gguf_write(w, x, 12), ATOM_OK);
+    assert_int_equal(file_gguf_finish(w), ATOM_OK);
+    file_gguf_close(&w);
+    assert_int_equal(file_gguf_read_model(path, &c), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "'mamba' is not supported"));
+    /* a tensor that the model has not, in place of one that it has */
+    write_model(&f, FILE_GGUF_F32, path);
+    char *data = NULL;
+    uint64_t bytes;
+    assert_int_equal(atom_file_read(path, 1 << 24, &data, &bytes), ATOM_OK);
+    char *name = memmem(data, bytes, "blk.0.attn_output.weight", 24);
+    assert_non_null(name);
+    name[0] = 'c';
+    scratch_write(&s, "x.gguf", data, bytes);
+    assert_int_equal(file_gguf_read_weights(path, f.g, file_vector_memory(f.got)), ATOM_E_FORMAT);
+    assert_non_null(strstr(atom_fail_message(), "'blk.0.attn_output.weight' is missing"));
+    assert_true(file_gguf_is_file(path));
+    assert_false(file_gguf_is_file(s.dir));
+    atom_free(data);
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
+static void survives_want_of_memory(void **state)
+{
+    (void)state;
+    scratch s;
+    fixture f;
+    bool done = false;
+    scratch_open(&s);
+    fixture_open(&f, 3);
+    const char *path = scratch_path(&s, "x.gguf");
+    write_model(&f, FILE_GGUF_F32, path);
+    uint64_t before = atom_mem_read().live_blocks;
+    for (uint64_t n = 1; !done; n++) {
+        atom_mem_fail_after(n);
+        atom_status st = file_gguf_read_weights(path, f.g, file_vector_memory(f.got));
+        atom_mem_fail_after(0);
+        done = st == ATOM_OK;
+        assert_true(done || st == ATOM_E_RESOURCE || st == ATOM_E_UNSUPPORTED);
+        assert_int_equal(atom_mem_read().live_blocks, before);
+    }
+    fixture_close(&f);
+    scratch_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(wrong_models_are_refused),
+        cmocka_unit_test(survives_want_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
