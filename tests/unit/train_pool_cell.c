@@ -166,6 +166,7 @@ static void configure(peer *p)
     must(train_config_defaults(&p->config));
     snprintf(name, sizeof name, "out%u", p->i);
     scratch_open(&p->place);
+    atom_free(p->config.model);
     p->config.model = atom_strdup(w->model);
     p->config.data = atom_strdup(w->data);
     p->config.output_dir = atom_strdup(scratch_path(&p->place, name));
