@@ -314,16 +314,19 @@ static void print_words(const json_t *list)
     cli_print("\n");
 }
 
-/* The best way first, then what is refused and why. */
+/* The way that is taken, the others that work, then what is refused and why. */
 static void print_store(json_t *ways)
 {
     const char *name;
     json_t *reason;
+    int n = 0;
     cli_print("disk tier  ");
     json_object_foreach(ways, name, reason)
     {
-        if (json_is_null(reason))
-            cli_print(" %s", name);
+        if (json_is_null(reason) && n++ < 2)
+            cli_print(n == 1 ? " by %s" : "; --store also takes %s", name);
+        else if (json_is_null(reason))
+            cli_print(", %s", name);
     }
     cli_print("\n");
     json_object_foreach(ways, name, reason)

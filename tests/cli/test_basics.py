@@ -56,6 +56,7 @@ class Basics(tool.Case):
         self.fails(2, "help", "nothing", says="unknown command")
 
     def test_json_is_one_object(self):
+        self.assertRegex(self.ok("doctor").out, r"disk tier   by (io_uring|libaio|threads)")
         doctor = self.ok("doctor", "--json")
         report = doctor.json()
         for key in ("version", "cpu", "memory", "disk", "cuda", "compiler", "libraries", "limits",
