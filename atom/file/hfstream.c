@@ -211,16 +211,15 @@ static uint64_t begin_of(const file_weights *w, uint32_t i)
     return w->g->params[w->slices[i].param].offset + w->slices[i].first;
 }
 
-/* The slice that holds this element. */
+/* The slice that holds this element; there is one. */
 static uint32_t slice_at(file_weights *w, uint64_t element)
 {
-    for (uint32_t k = 0; k < w->n_slices; k++) {
-        uint32_t i = (w->last + k) % w->n_slices;
-        if (element >= begin_of(w, i) && element - begin_of(w, i) < w->slices[i].elements)
-            return w->last = i;
-    }
-    ATOM_ASSERT(!"an element that no tensor has");
-    return 0;
+    uint32_t k = 0, i = w->last;
+    while (k < w->n_slices &&
+           (element < begin_of(w, i) || element - begin_of(w, i) >= w->slices[i].elements))
+        i = (w->last + ++k) % w->n_slices;
+    ATOM_ASSERT(k < w->n_slices);
+    return w->last = i;
 }
 
 static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)

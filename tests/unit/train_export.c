@@ -1,0 +1,95 @@
+/* Exports: what is there stays, what fails leaves nothing behind, want of memory is an error. */
+#include "atom/base/env.h"
+#include "atom/train/export.h"
+#include "tests/lib/model_dir.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+typedef struct fixture {
+    scratch s;
+    char model[640], output[640], temporary[660];
+    model_dir m;
+} fixture;
+
+static void fixture_open(fixture *f, const char *output)
+{
+    scratch_open(&f->s);
+    snprintf(f->model, sizeof f->model, "%s", scratch_path(&f->s, "model"));
+    snprintf(f->output, sizeof f->output, "%s", scratch_path(&f->s, output));
+    snprintf(f->temporary, sizeof f->temporary, "%s.tmp", f->output);
+    assert_int_equal(atom_dir_make(f->model), ATOM_OK);
+    f->m = model_dir_make(f->model, 16, 3);
+    model_dir_save(&f->m);
+}
+
+static void fixture_close(fixture *f)
+{
+    model_dir_close(&f->m);
+    scratch_close(&f->s);
+}
+
+static atom_status export(const fixture *f, const char *format)
+{
+    if (strcmp(format, "hf") == 0)
+        return train_export_hf(f->model, NULL, ATOM_BF16, 20000, f->output);
+    return train_export_gguf(f->model, NULL, FILE_GGUF_F16, f->output);
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    static const char *const formats[] = {"hf", "gguf"};
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        fixture f;
+        bool done = false;
+        fixture_open(&f, formats[k]);
+        uint64_t before = atom_mem_read().live_blocks;
+        for (uint64_t n = 1; !done; n += 1 + n / 16) {
+            atom_mem_fail_after(n);
+            atom_status st = export(&f, formats[k]);
+            atom_mem_fail_after(0);
+            done = st == ATOM_OK;
+            assert_int_equal(atom_mem_read().live_blocks, before);
+            assert_int_equal(atom_path_exists(f.output), done);
+            assert_true(k == 0 || !atom_path_exists(f.temporary));
+        }
+        fixture_close(&f);
+    }
+}
+
+static void what_is_there_stays(void **state)
+{
+    (void)state;
+    fixture f;
+    char mine[680], *text = NULL;
+    uint64_t bytes;
+    fixture_open(&f, "hf");
+    assert_int_equal(atom_dir_make(f.output), ATOM_OK); /* empty: gives way */
+    assert_int_equal(export(&f, "hf"), ATOM_OK);
+    snprintf(mine, sizeof mine, "%s/mine", f.output);
+    assert_int_equal(atom_file_write(mine, "x", 1), ATOM_OK);
+    assert_int_equal(export(&f, "hf"), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "is there already"));
+    assert_int_equal(atom_file_read(mine, 9, &text, &bytes), ATOM_OK);
+    atom_free(text);
+    assert_false(atom_path_exists(f.temporary));
+    /* n_inner is not 4 n_embd, which llm.c cannot say */
+    assert_int_equal(train_export_llmc(f.model, NULL, ATOM_F32, mine), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "n_inner"));
+    fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(what_is_there_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
