@@ -361,9 +361,28 @@ static bool out_of_reach(gsp_driver *d)
 
 /* ---- what comes ---- */
 
+/* Of my pool: its first lineage, or one that its founder signed (a fork of a reset keeps the
+ * reset's number, so the owner's own word for that is not asked for here). */
+static bool of_my_pool(const gsp_driver *d, const gsp_genesis *genesis)
+{
+    gsp_hash id, first;
+    gsp_genesis_hash(&d->seals, genesis, &id);
+    gsp_genesis_hash(&d->seals, &d->config.genesis, &first);
+    if (gsp_hash_equal(&id, &first))
+        return true;
+    if (!gsp_hash_equal(&genesis->pool, &d->config.genesis.pool) || genesis->generation == 0)
+        return false;
+    return d->seals.verify(d->seals.context, &genesis->founder.key, id.byte, sizeof id.byte,
+                           genesis->seal);
+}
+
 static void heard_roots(gsp_driver *d, donor *o, const gsp_message *m)
 {
     gsp_fetch *x = d->fetch;
+    if (!of_my_pool(d, &m->as.roots.genesis)) {
+        liar(d, o, "the state of another pool");
+        return;
+    }
     if (!gsp_roots_check(&m->as.roots, &d->seals, &m->from)) {
         liar(d, o, "roots that it did not sign");
         return;
