@@ -224,9 +224,21 @@ static void view_set(gsp_agree *a, uint32_t view)
     a->view_until_ns = a->now_ns + gsp_agree_timeout_ns(a, view);
 }
 
+/* Who says goodbye is not waited for, but may still have to vote for the certificate that lets it
+ * go. */
+static uint32_t voters(const gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    uint32_t bits = gsp_people_alive_bits(a);
+    for (uint32_t i = 0; i < roster->n; i++)
+        if ((a->left >> i & 1) && gsp_people_answers(a, &roster->member[i]))
+            bits |= 1u << i;
+    return bits;
+}
+
 static void view_tick(gsp_agree *a)
 {
-    bool quorum = gsp_quorum(gsp_agree_roster(a)->n, gsp_people_alive_bits(a));
+    bool quorum = gsp_quorum(gsp_agree_roster(a)->n, voters(a));
     if (quorum)
         a->quorum_ns = a->now_ns;
     if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_agree_due(a)))

@@ -219,6 +219,10 @@ class Life(unittest.TestCase):
         again = Host(self, "b", "open", free_port(), "200")
         self.go_on(a, again)
         self.equal(a, b, again)
+        # Of two, the one who leaves has to vote for it.
+        self.assertTrue(again.ask(do="leave")["ok"])
+        self.assertEqual(again.process.wait(timeout=PATIENCE_S), 0, again.words())
+        self.roster(a, 1)
 
     def test_files(self):
         """A download goes on where it ended; what a donor spoiled is fetched from another one."""
