@@ -24,6 +24,8 @@ atom_status trainer_lora_check(const trainer *t)
     const train_config *c = t->config;
     if (!t->bench->base)
         return ATOM_OK;
+    if (t->hooks.seam)
+        return atom_fail(ATOM_E_USAGE, "lora_r: a pool averages whole models; leave the key away");
     if (!t->bench->model.has_weights && !c->dry_run)
         return atom_fail(ATOM_E_USAGE,
                          "lora_r: model '%s' has no weights, and adapters need a trained model; "

@@ -127,10 +127,10 @@ def train(run, atom, out, steps, clip):
             "--device", "cpu", "--micro-batch-size", run.B, "--gradient-accumulation-steps", run.C, "--sequence-len", run.T,
             "--max-steps", steps, "--learning-rate", run.lr, "--lr-scheduler", "constant", "--warmup-steps", 0,
             "--weight-decay", run.decay, "--adam-epsilon", 1e-4, "--max-grad-norm", clip, "--dropout", 0, "--eval-steps", 0,
-            "--seed", run.seed, "--json", "--quiet"]
+            "--seed", run.seed, "--execute", "interpreted", "--json", "--quiet"]
     size, made = 1 << 16, None if run.swap else atom(*args)
     while made is None and size < 1e9:  # the smallest budget that works, nearly
-        size = size * 5 // 4
+        size = size * 3 // 2
         made = atom(*args, "--device-memory", size, may_fail=True)
     return os.path.join(atom.work, out, f"checkpoint-{steps}")
 
