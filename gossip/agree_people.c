@@ -208,6 +208,17 @@ static gsp_standing standing_of(const gsp_agree *a, const gsp_peer *p)
                           .live = p->grown_ns && a->now_ns - p->grown_ns < a->rules.fork_ns};
 }
 
+/* Somebody tells of it, and it moves. */
+static bool lives(const gsp_agree *a, const gsp_hash *lineage)
+{
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
+        const gsp_peer *p = &a->peer[i];
+        if (p->known && gsp_hash_equal(&p->lineage, lineage) && standing_of(a, p).live)
+            return true;
+    }
+    return false;
+}
+
 static bool wants_lineage(const gsp_agree *a, const gsp_peer *p)
 {
     if (gsp_hash_none(&p->lineage) || gsp_hash_equal(&p->lineage, &a->lineage) ||
@@ -342,7 +353,8 @@ void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
                                .generation = saved->genesis.generation,
                                .tokens = saved->has_certificate ? saved->certificate.proposal.tokens
                                                                 : saved->genesis.tokens,
-                               .n_votes = saved->certificate.n_votes};
+                               .n_votes = saved->certificate.n_votes,
+                               .live = lives(a, &lineage)};
         if (!gsp_lineage_beats(&theirs, &mine))
             return;
         a->self.incarnation++;
