@@ -226,6 +226,7 @@ static void put_matter(canon *c, const gsp_manifest *m)
     put_real(c, m->heartbeat_s);
     put_real(c, m->round_s);
     put_uint(c, m->silent_rounds);
+    put_uint(c, m->robust);
     put_uint(c, m->n_parts);
 }
 

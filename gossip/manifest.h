@@ -66,6 +66,7 @@ typedef struct gsp_manifest {
     double heartbeat_s;
     double round_s;         /* the first round's timeout; later ones learn */
     uint32_t silent_rounds; /* k */
+    bool robust;            /* contributions are combined by robust.h, and who leans is muted */
     uint32_t n_parts;       /* of a fragment; 0: chosen by gsp_manifest_complete */
 
     uint32_t n_banned;

@@ -37,7 +37,7 @@ static const field fields[] = {
     ROW(REAL, time_due_s),   ROW(REAL, fork_s),
     ROW(REAL, heartbeat_s),  ROW(REAL, round_s),
     ROW(U32, silent_rounds), ROW(U32, n_parts),
-    ROW(BYTES, signature),
+    ROW(FLAG, robust),       ROW(BYTES, signature),
 };
 static const field file_fields[] = {
     {"name", TEXT, offsetof(gsp_manifest_file, name), GSP_MANIFEST_FILE_NAME_BYTES},

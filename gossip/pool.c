@@ -507,6 +507,7 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_member_con
         .holds_genesis = part->holds_genesis,
         .n_fragments = m->n_fragments,
         .codec = m->codec,
+        .robust = m->robust,
         .work = part->work,
         .other = other,
         .other_context = p,

@@ -167,6 +167,7 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
     for (uint32_t f = 0; f < m->n_fragments; f++)
         m->n_floats[f] = train_pool_fragment(n, m->n_fragments, f, &first);
     m->codec = (gsp_codec)s->codec;
+    m->robust = s->robust;
     m->tokens_per_sample = trainer_where(r->t).sequence;
     uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;
     m->samples_due = due ? due : 1;

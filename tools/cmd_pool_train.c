@@ -5,6 +5,7 @@
  * not the pool's.
  */
 #include "tools/cmd_pool_train.h"
+#include "tools/notify.h"
 
 #include "gossip/votes.h"
 
@@ -444,7 +445,9 @@ atom_status pool_run_train(pool_run *r, bool genesis)
     ATOM_TRY(start(r, genesis));
     r->shown_seconds = atom_clock_seconds();
     train_pool_running(r->pool, true);
+    notify_manager("READY=1\nSTATUS=training");
     st = trainer_run(r->t, &summary);
+    notify_manager("STOPPING=1\nSTATUS=saying goodbye");
     train_pool_running(r->pool, false);
     train_progress_end(&r->progress);
     r->progress.file = NULL;

@@ -42,6 +42,12 @@ static const opt_spec specs[] = {
      .fallback = "int8",
      .choices = codecs,
      .help = "How changes travel; int8 keeps what it rounds away for the next time."},
+    {.name = "robust",
+     .type = OPT_FLAG,
+     AT(robust),
+     .help = "Against hostile data: contributions are clipped to the median and around the center, "
+             "and who leans against the others eight times in a row has no weight. For pools of "
+             "strangers; of three members and more."},
     {.name = "outer_learning_rate",
      .type = OPT_NUMBER,
      AT(outer_learning_rate),

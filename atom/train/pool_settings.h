@@ -19,6 +19,7 @@ typedef struct train_pool_settings {
     int32_t sync; /* train_sync */
     int64_t sync_steps, fragments;
     int32_t codec; /* gsp_codec */
+    bool robust;
     double outer_learning_rate, outer_momentum, mix;
     double due_seconds, fork_seconds, heartbeat_seconds; /* T, T_fork */
     int64_t rewarm_steps;

@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 
@@ -29,6 +30,7 @@ pool:          # how members average
   fragments: 3
   codec: {codec}
   heartbeat_seconds: 0.1
+  robust: true
 """
 ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
 PATIENCE = 60  # seconds; nothing here takes a tenth of it
@@ -165,6 +167,19 @@ class PoolTrain(tool.Case):
         self.assertFalse(left["interrupted"])
         b.terminate()
         self.end(b, 143)
+
+    def test_service(self):
+        # The service manager hears when it trains, and when it ends.
+        place = self.path("manager")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.bind(place)
+            manager.settimeout(PATIENCE)
+            self.env["NOTIFY_SOCKET"] = place
+            a, _ = self.create("a")
+            self.assertIn(b"READY=1", manager.recv(1000))
+            a.terminate()
+            self.end(a, 143)
+            self.assertIn(b"STOPPING=1", manager.recv(1000))
 
     def test_limits(self):
         # Not now: it holds its place, and does nothing until it is allowed to.

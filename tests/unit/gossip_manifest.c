@@ -107,6 +107,9 @@ static void every_byte_is_signed(void **state)
     m->plain = true;
     assert_false(gsp_manifest_verify(m));
     m->plain = false;
+    m->robust = true;
+    assert_false(gsp_manifest_verify(m));
+    m->robust = false;
     m->file[1].later = false;
     assert_false(gsp_manifest_verify(m));
     m->file[1].later = true;
