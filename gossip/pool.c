@@ -214,6 +214,7 @@ atom_status life_open_net(gsp_pool *p)
     ATOM_TRY(gsp_peers_open(&who, &p->peers));
     if (gsp_peers_load(p->peers, book, (uint64_t)atom_wall_seconds()) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s; its peers are forgotten", atom_fail_message());
+    life_router_open(p);
     open_finders(p, &who);
     for (uint32_t i = 0; i < p->n_hosts; i++)
         if (life_dial_host(p, p->hosts[i]) != ATOM_OK)
@@ -627,6 +628,7 @@ static void close_parts(gsp_pool *p)
     gsp_probe_server_close(&p->probe);
     gsp_lan_close(&p->lan);
     gsp_directory_close(&p->nodes);
+    gsp_portmap_close(&p->router);
     gsp_net_close(&p->net);
     gsp_peers_close(&p->peers);
     gsp_ledger_close(&p->ledger);

@@ -46,6 +46,7 @@ typedef struct gsp_pool_host {
     const char *announce[GSP_TICKET_HOSTS_MAX];
     bool no_lan;             /* do not speak on the local network */
     bool no_directory;       /* do not take part in the directory */
+    bool no_router;          /* do not ask the router to forward the port (portmap.h) */
     uint16_t directory_port; /* UDP; 0: any */
     uint32_t n_bootstraps;   /* nodes of the directory, "name:port" */
     const char *bootstrap[GSP_POOL_BOOTSTRAPS_MAX];

@@ -17,6 +17,7 @@
 #include "gossip/peers.h"
 #include "gossip/pool.h"
 #include "gossip/pool_words.h"
+#include "gossip/portmap.h"
 #include "gossip/probe.h"
 
 #include <pthread.h>
@@ -113,6 +114,11 @@ struct gsp_pool {
     gsp_address announced[GSP_NET_ADDRESSES_MAX]; /* host.announce, resolved */
     uint32_t n_announced;
     gsp_address seen; /* this host, as others see it; zeros: nobody said */
+    gsp_portmap *router;
+    gsp_address outside; /* that the router forwards; zeros: none */
+    bool router_told;
+    uint32_t router_changes;
+    uint64_t router_ns;
     gsp_contact contact;
     bool contact_changed;
     uint64_t step_ns, contact_ns, book_ns, ask_ns, renew_ns, lan_ns, snapshot_ns;
@@ -220,6 +226,10 @@ ATOM_MUST atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch,
 /* pool_owner.c */
 ATOM_MUST atom_status life_new_ticket(gsp_pool *p, uint32_t count, double days);
 ATOM_MUST atom_status life_refresh_ticket(gsp_pool *p);
+
+/* pool_router.c */
+void life_router_open(gsp_pool *p);
+void life_router_step(gsp_pool *p, uint64_t now);
 /* key NULL: only the pre-shared key changes. */
 ATOM_MUST atom_status life_rotate(gsp_pool *p, const uint8_t *ban);
 /* Somebody (on any link) asks for an admission, and we may give it. */

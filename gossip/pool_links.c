@@ -93,6 +93,8 @@ uint32_t life_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max)
         return 0;
     for (uint32_t i = 0; i < p->n_announced; i++)
         n = add(out, n, n_max, p->announced[i], p->announced[i].port);
+    if (!is_any(&p->outside))
+        n = add(out, n, n_max, p->outside, p->outside.port);
     for (uint32_t i = 0; i < p->host.n_listen && !p->n_announced; i++) {
         const gsp_address *l = &p->host.listen[i];
         if (!is_any(l)) {
@@ -347,6 +349,7 @@ void life_links_step(gsp_pool *p, uint64_t now)
     ask_again(p, now);
     look_at_links(p, now);
     dial_others(p, now);
+    life_router_step(p, now);
     if (!p->is_guest && (now - p->contact_ns > RENEW_NS ||
                          (p->contact_changed && now - p->contact_ns > 5 * SECOND_NS)))
         life_contact_renew(p);

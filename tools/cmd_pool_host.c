@@ -77,6 +77,7 @@ atom_status pool_host_place(const pool_host *host, const char *name, const char 
     *out = (gsp_pool_host){.directory = place,
                            .no_lan = host->no_lan,
                            .no_directory = host->no_directory,
+                           .no_router = host->no_router,
                            .name = name};
     if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
         return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",

@@ -13,7 +13,7 @@
 
 typedef struct pool_host {
     opt_list listen, announce;
-    bool no_lan, no_directory, mains_only;
+    bool no_lan, no_directory, no_router, mains_only;
     char *hours;
     double celsius_max, others_max;
 } pool_host;
@@ -40,6 +40,10 @@ typedef struct pool_host {
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_directory),                                     \
          .help = "Do not take part in the public directory."},                                     \
+        {.name = "no_router",                                                                      \
+         .type = OPT_FLAG,                                                                         \
+         .offset = offsetof(values_type, member.no_router),                                        \
+         .help = "Do not ask the router (NAT-PMP, UPnP) to forward the port of *."},               \
         {.name = "hours",                                                                          \
          .type = OPT_TEXT,                                                                         \
          .offset = offsetof(values_type, member.hours),                                            \
