@@ -43,7 +43,8 @@ class Adapted(torch.nn.Module):
         wide = inner.weight.T if isinstance(inner, Conv1D) else inner.weight  # [out, in]
         self.inner, self.scale = inner, scale
         self.A = torch.nn.Parameter(torch.from_numpy(draw((rank, wide.shape[1]), wide.shape[1] ** -0.5)))
-        self.B = torch.nn.Parameter(torch.from_numpy(draw((wide.shape[0], rank), 0.1)))
+        # As wild as trained adapters are: what is added stays below what is there, or fp32 cannot follow.
+        self.B = torch.nn.Parameter(torch.from_numpy(draw((wide.shape[0], rank), min(0.1, 0.2 / scale))))
 
     def forward(self, x):
         return self.inner(x) + self.scale * (x @ self.A.T @ self.B.T)
