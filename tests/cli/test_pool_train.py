@@ -117,7 +117,7 @@ class PoolTrain(tool.Case):
         self.ok("pool", "leave", "b")
         left = json.loads(self.end(b, 0)[0])
         self.assertGreater(left["included"], 0)
-        self.assertLess(left["final_loss"], left["first_loss"])
+        self.assertLess(left["final_loss"], 3)  # untrained: 5.5; it joined a pool that was trained already
         self.assertTrue(os.path.exists(self.path(left["checkpoint"], "pool.json")))
         # A signal: saved, and away.
         c.terminate()
