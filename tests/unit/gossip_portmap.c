@@ -28,7 +28,7 @@ typedef struct router {
     int fd;
     uint16_t port;
     pthread_t thread;
-    const char *ip;
+    const char *_Atomic ip;    /* changed while it serves */
     bool conflict, permanent;  /* UPnP: once; always */
     atomic_int mapped, ended;  /* requests of each kind */
     atomic_int outer, lease_s; /* of the last mapping */
