@@ -46,7 +46,7 @@ typedef struct peer {
     int64_t step_seen;
     uint64_t samples_seen;
     double loss[STEPS_MAX];
-    unsigned steps;
+    atomic_uint steps;
     atomic_uint n_roster;
     atomic_bool done, failed;
     char why[300];
