@@ -117,7 +117,8 @@ ATOM_MUST atom_status gsp_gate_adopt(gsp_gate *gate, int fd, const uint8_t *peer
 void gsp_gate_pace(gsp_gate *gate, uint64_t stream, uint64_t bytes_per_s);
 /* Ends a stream; no further event of it follows. Unknown and ended ones are fine. */
 void gsp_gate_end(gsp_gate *gate, uint64_t stream);
-/* Takes the next event; false: none. Does not block. */
+/* Takes the oldest event, so that a stream dialled after another one was UP is told after it;
+ * false: none. Does not block. */
 ATOM_MUST bool gsp_gate_next(gsp_gate *gate, gsp_gate_event *out);
 /* New keys and credential for handshakes that begin from now on; running streams stay. */
 void gsp_gate_rekey(gsp_gate *gate, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks,

@@ -57,6 +57,7 @@ typedef struct gate_stream {
     int join;                       /* (lock) until bridge is taken: host to be; -1: path */
     bool raw;                       /* (lock) as join: no frames, the peer of host is no nanomsg */
     char path[GSP_GATE_PATH_BYTES]; /* (lock) until bridge is taken; frames.bytes_max too */
+    uint64_t event_turn;            /* (lock) its place among all events */
     gsp_gate_event event;           /* (lock) */
 } gate_stream;
 
@@ -80,10 +81,10 @@ struct gsp_gate {
     uint32_t pending; /* accepted, not proven */
 
     pthread_mutex_t lock;
-    bool closing;       /* (lock) */
-    bool mail;          /* (lock) some slot has a call for us */
-    bool rekey;         /* (lock) */
-    uint32_t next_slot; /* (lock) where gsp_gate_next goes on */
+    bool closing;        /* (lock) */
+    bool mail;           /* (lock) some slot has a call for us */
+    bool rekey;          /* (lock) */
+    uint64_t event_turn; /* (lock) of the newest event */
     uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES];
     uint32_t n_psks, credential_bytes;            /* (lock) */
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX]; /* (lock) */

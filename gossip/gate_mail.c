@@ -56,6 +56,14 @@ gate_stream *gate_slot_take(gsp_gate *g, stream_state state, uint32_t limit)
     return NULL;
 }
 
+/* An event is there to be taken, after those that are there already. With the lock held. */
+static void tell(gsp_gate *g, gate_stream *s)
+{
+    s->event_waits = true;
+    s->event_turn = ++g->event_turn;
+    ring(g->events);
+}
+
 static void slot_give(gsp_gate *g, gate_stream *s)
 {
     s->state = STREAM_FREE;
@@ -103,8 +111,7 @@ void gate_stream_over(gsp_gate *g, gate_stream *s, gsp_refusal refusal, const ch
         s->event.kind = s->told && !untold ? GSP_GATE_DOWN : GSP_GATE_FAILED;
         s->event.refusal = refusal;
         snprintf(s->event.why, sizeof s->event.why, "%s", why);
-        s->event_waits = true;
-        ring(g->events);
+        tell(g, s);
     }
     pthread_mutex_unlock(&g->lock);
 }
@@ -125,8 +132,8 @@ void gate_stream_up(gsp_gate *g, gate_stream *s)
     memcpy(e->credential, h->peer_credential, h->peer_credential_bytes);
     memcpy(e->key, h->peer_key, sizeof e->key);
     s->state = STREAM_PARKED;
-    s->told = s->event_waits = true;
-    ring(g->events);
+    s->told = true;
+    tell(g, s);
     pthread_mutex_unlock(&g->lock);
 }
 
@@ -289,26 +296,25 @@ void gsp_gate_end(gsp_gate *g, uint64_t stream)
 
 bool gsp_gate_next(gsp_gate *g, gsp_gate_event *out)
 {
-    bool found = false;
+    gate_stream *first = NULL;
     uint64_t count;
     pthread_mutex_lock(&g->lock);
-    for (uint32_t i = 0; i < g->n_streams && !found; i++) {
-        gate_stream *s = &g->stream[(g->next_slot + i) % g->n_streams];
-        if (!s->event_waits)
-            continue;
-        found = true;
-        *out = s->event;
-        s->event_waits = false;
-        g->next_slot = (g->next_slot + i + 1) % g->n_streams;
-        if (s->state == STREAM_OVER)
-            slot_give(g, s);
+    for (uint32_t i = 0; i < g->n_streams; i++) {
+        gate_stream *s = &g->stream[i];
+        if (s->event_waits && (!first || s->event_turn < first->event_turn))
+            first = s;
     }
-    if (!found) {
+    if (first) {
+        *out = first->event;
+        first->event_waits = false;
+        if (first->state == STREAM_OVER)
+            slot_give(g, first);
+    } else {
         ssize_t n = read(g->events, &count, sizeof count);
         (void)n;
     }
     pthread_mutex_unlock(&g->lock);
-    return found;
+    return first;
 }
 
 void gsp_gate_rekey(gsp_gate *g, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks,

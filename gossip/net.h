@@ -119,8 +119,9 @@ static inline void gsp_net_close(gsp_net **net)
 /*
  * Wants a link to a peer: keeps dialling its addresses in turn until it is up, and again after each
  * DOWN. Again with the same key: replaces the addresses. A key of 32 zeros: whoever answers there
- * and proves to be a member (bootstrap); the UP event then says its key, and the wish is fulfilled
- * for good.
+ * and proves to be a member (bootstrap); the UP event then says its key, and with it the wish is
+ * fulfilled for good. The same wish again is one wish. What comes to nothing is told by REFUSED, a
+ * reason that was told last is not told again.
  * Errors  ATOM_E_RESOURCE  GSP_NET_PEERS_MAX links already; ATOM_E_USAGE  n is 0 or too large, or
  *         the key is our own
  */

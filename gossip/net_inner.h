@@ -58,6 +58,8 @@ typedef struct net_link {
     bool used;
     bool wanted;    /* dial it, and again */
     bool known_key; /* else whoever answers */
+    bool found;     /* whoever answered is this key; until its UP is told, the wish may return */
+    bool failed;    /* the connection before this one did not come up */
     link_state state;
     uint8_t key[GSP_NET_KEY_BYTES];
 

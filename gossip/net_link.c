@@ -43,8 +43,8 @@ net_link *net_link_take(net_endpoint *e)
 
 void net_link_settle(net_link *link)
 {
-    if (!link->wanted && link->state == LINK_NONE && !link->tell_down && !link->tell_refused &&
-        !link->tell_up)
+    if (!link->wanted && !link->found && link->state == LINK_NONE && !link->tell_down &&
+        !link->tell_refused && !link->tell_up)
         link->used = false;
 }
 
@@ -71,8 +71,30 @@ static void pause_dialling(net_link *link, uint64_t now)
         link->pause_ns *= 2;
 }
 
+static void tell_refused(net_link *link, gsp_refusal refusal, const char *why)
+{
+    bool same = (link->known_key && !link->found) || strcmp(link->why_refused, why) == 0;
+    if (link->refused == refusal && link->why_refused[0] && same)
+        return; /* told before; of a peer we know one reason is enough */
+    link->refused = refusal;
+    snprintf(link->why_refused, sizeof link->why_refused, "%s", why);
+    link->tell_refused = true;
+}
+
+/* Whoever answered did not become a link that the caller heard of: so the wish is not fulfilled,
+ * and whoever answers next time may be somebody else. */
+static void wish_returns(net_link *link)
+{
+    link->found = false;
+    if (link->wanted)
+        return; /* by its key, since */
+    link->wanted = true;
+    link->known_key = false;
+    memset(link->key, 0, sizeof link->key);
+}
+
 /* The connection is closed; what the caller knows of it decides what it is told. */
-static void end_connection(net_endpoint *e, net_link *link, const char *why)
+static void cut_connection(net_endpoint *e, net_link *link, const char *why)
 {
     close_streams(e, link);
     link->state = LINK_NONE;
@@ -85,6 +107,17 @@ static void end_connection(net_endpoint *e, net_link *link, const char *why)
         link->tell_down = true;
         snprintf(link->why_down, sizeof link->why_down, "%s", why);
     }
+}
+
+/* The link is over. A connection that never came up is told when it is the second in a row, or when
+ * nobody was known before: of two that crossed one fails as a matter of course. */
+static void end_connection(net_endpoint *e, net_link *link, const char *why)
+{
+    bool was_up = link->told_up && !link->tell_up;
+    cut_connection(e, link, why);
+    if (!was_up && (link->found || (link->wanted && link->failed)))
+        tell_refused(link, GSP_WELCOME, why);
+    link->failed = !was_up;
     pause_dialling(link, atom_clock_ns());
     net_link_settle(link);
 }
@@ -121,6 +154,18 @@ static bool newer_wins(const net_endpoint *e, const net_link *link, const net_ar
     return a->dialled == we_are_lower;
 }
 
+/* Who is linked already answered at an address of a wish: until its link is up for the caller, the
+ * wish must not be lost with it. */
+static void inherit(net_link *link, const net_link *wish)
+{
+    if (link->wanted)
+        return;
+    memcpy(link->addresses, wish->addresses, sizeof link->addresses);
+    link->n_addresses = wish->n_addresses;
+    link->next_address = wish->next_address;
+    link->found = true;
+}
+
 static net_link *admit_control(net_endpoint *e, const net_arrival *a)
 {
     net_link *link = net_link_find(e, a->key), *wish = NULL;
@@ -133,11 +178,13 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
         wish->dial_tag = 0;
     if (wish && !wish->known_key) { /* bootstrap: now we know who it is, and that was the wish */
         if (link) {
+            inherit(link, wish);
             net_link_drop(e, wish);
         } else {
             memcpy(wish->key, a->key, sizeof wish->key);
             wish->known_key = true;
             wish->wanted = false;
+            wish->found = true;
             link = wish;
         }
     }
@@ -149,11 +196,12 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
         link->known_key = true;
     }
     if (link->state >= LINK_BUILDING) {
-        if (!newer_wins(e, link, a))
+        if (!newer_wins(e, link, a)) {
+            if (link->state == LINK_UP && !link->tell_up)
+                link->found = false; /* the caller knows it */
             return NULL;
-        bool used = link->used;
-        end_connection(e, link, "replaced by a newer connection");
-        link->used = used;
+        }
+        cut_connection(e, link, "replaced by a newer connection");
     }
     uint64_t now = atom_clock_ns();
     link->state = LINK_BUILDING;
@@ -197,15 +245,6 @@ void net_link_stream_added(net_endpoint *e, net_link *link, uint32_t i)
             return;
         }
     }
-}
-
-static void tell_refused(net_link *link, gsp_refusal refusal, const char *why)
-{
-    if (link->refused == refusal && link->why_refused[0])
-        return; /* told before */
-    link->refused = refusal;
-    snprintf(link->why_refused, sizeof link->why_refused, "%s", why);
-    link->tell_refused = true;
 }
 
 void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, const char *why)
@@ -287,6 +326,8 @@ static void tick_one(net_endpoint *e, net_link *link, uint64_t now)
 {
     switch (link->state) {
     case LINK_NONE:
+        if (link->found && !link->tell_down)
+            wish_returns(link);
         if (link->wanted && now >= link->due_ns)
             begin_dial(e, link);
         break;
@@ -298,6 +339,7 @@ static void tick_one(net_endpoint *e, net_link *link, uint64_t now)
             link->tell_up = link->told_up = true;
             link->pause_ns = PAUSE_FIRST_NS;
             link->next_address = 0;
+            link->failed = false;
             link->why_refused[0] = 0;
             link->tell_refused = false;
         } else if (now > link->deadline_ns) {

@@ -38,6 +38,20 @@ void net_unwatch(net_endpoint *e, int fd)
         epoll_ctl(e->epoll, EPOLL_CTL_DEL, fd, NULL);
 }
 
+/* A wish for whoever answers at exactly these addresses, if there is one. */
+static net_link *same_wish(net_endpoint *e, const gsp_address *addresses, size_t n)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        net_link *link = &e->link[i];
+        bool same = link->used && link->wanted && !link->known_key && link->n_addresses == n;
+        for (size_t k = 0; same && k < n; k++)
+            same = gsp_address_equal(&link->addresses[k], &addresses[k]);
+        if (same)
+            return link;
+    }
+    return NULL;
+}
+
 static atom_status dial(gsp_net *net, const uint8_t *key, const gsp_address *addresses, size_t n)
 {
     static const uint8_t nobody[GSP_NET_KEY_BYTES];
@@ -47,7 +61,9 @@ static atom_status dial(gsp_net *net, const uint8_t *key, const gsp_address *add
         return atom_fail(ATOM_E_USAGE, "a peer has 1 to %d addresses", GSP_NET_ADDRESSES_MAX);
     if (memcmp(key, net->key, sizeof nobody) == 0)
         return atom_fail(ATOM_E_USAGE, "that is our own key");
-    net_link *link = known ? net_link_find(e, key) : NULL;
+    net_link *link = known ? net_link_find(e, key) : same_wish(e, addresses, n);
+    if (link && !known)
+        return ATOM_OK;
     if (!link)
         link = net_link_take(e);
     if (!link)
@@ -151,7 +167,7 @@ static bool tell(net_endpoint *e, net_link *link, gsp_net_event *event)
         fill(link, GSP_NET_REFUSED, event);
         snprintf(event->why, sizeof event->why, "%s", link->why_refused);
     } else if (link->tell_up) {
-        link->tell_up = false;
+        link->tell_up = link->found = false;
         fill(link, GSP_NET_UP, event);
         e->stats.links_up++;
     } else if (link->tell_room[0] || link->tell_room[1]) {

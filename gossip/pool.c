@@ -216,9 +216,7 @@ atom_status life_open_net(gsp_pool *p)
         atom_log(ATOM_LOG_WARN, "%s; its peers are forgotten", atom_fail_message());
     life_router_open(p);
     open_finders(p, &who);
-    for (uint32_t i = 0; i < p->n_hosts; i++)
-        if (life_dial_host(p, p->hosts[i]) != ATOM_OK)
-            atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    life_seek(p);
     ATOM_TRY(gsp_control_open(p->directory, life_answer, p, &p->control));
     p->started_s = atom_clock_seconds();
 fail:

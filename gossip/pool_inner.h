@@ -1,8 +1,9 @@
 /*
  * What the files of a host's life share: pool.c (opening, the thread, reports), pool_dir.c (what
  * is on disk), pool_create.c and pool_join.c (the two beginnings), pool_talk.c (words of others),
- * pool_links.c (whom to dial, contacts), pool_files.c (serving and fetching), pool_owner.c
- * (admitting, banning, rotating), pool_status.c (what is shown). Nobody else includes it.
+ * pool_seek.c (the first member), pool_links.c (whom to dial, contacts), pool_files.c (serving and
+ * fetching), pool_owner.c (admitting, banning, rotating), pool_status.c (what is shown). Nobody
+ * else includes it.
  *
  * Thread: until gsp_pool_start all is the caller's; after it the pool's thread has everything but
  * what stands under `lock` or is atomic.
@@ -88,6 +89,12 @@ struct gsp_pool {
     bool plain;
     uint32_t n_hosts; /* the ticket's: where to begin */
     char hosts[GSP_TICKET_HOSTS_MAX][GSP_TICKET_HOST_BYTES];
+    struct {
+        char host[GSP_TICKET_HOST_BYTES], why[128];
+        gsp_address at[GSP_NET_ADDRESSES_MAX];
+        uint32_t n;
+    } tried[GSP_TICKET_HOSTS_MAX + 1]; /* the ticket's hosts, and the last of all others */
+    uint64_t seek_ns, seek_pause_ns;   /* when to look them up again, while nobody is linked */
 
     uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES];
     uint32_t n_psks;
@@ -202,13 +209,19 @@ void life_ask_admission(gsp_pool *p);
 /* pool_links.c */
 void life_links_step(gsp_pool *p, uint64_t now_ns);
 void life_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from);
-/* Dials whoever answers at "host:port"; resolves, may block. */
-ATOM_MUST atom_status life_dial_host(gsp_pool *p, const char *host);
 /* Where others should dial us. */
 uint32_t life_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max);
 void life_contact_renew(gsp_pool *p);
 /* Ends all links, so that they are made anew with another credential. */
 void life_links_drop(gsp_pool *p);
+
+/* pool_seek.c */
+/* Dials whoever answers at the ticket's hosts; resolves, may block. */
+void life_seek(gsp_pool *p);
+void life_seek_step(gsp_pool *p, uint64_t now_ns);
+void life_seek_refused(gsp_pool *p, const gsp_net_event *event);
+/* What was tried and what came of it, as the text of the stage. */
+void life_seek_say(gsp_pool *p);
 
 /* pool_files.c */
 void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m);

@@ -117,7 +117,7 @@ static void say_where(gsp_pool *p)
 {
     if (!any_member(p)) {
         if (p->stage != GSP_POOL_SEEKING)
-            life_say(p, GSP_POOL_SEEKING, "looking for a member");
+            life_seek_say(p);
     } else if (p->is_guest) {
         if (p->stage != GSP_POOL_ASKING)
             life_say(p, GSP_POOL_ASKING, "asking to be admitted");
@@ -132,7 +132,7 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
     double until = atom_clock_seconds() + patience_s;
     uint64_t ask_ns = 0;
     gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
-    life_say(p, GSP_POOL_SEEKING, "looking for a member");
+    life_seek_say(p);
     while (p->is_guest || !p->has_manifest) {
         atom_status st = life_wait(p, SLICE_NS, watch, context);
         if (st != ATOM_OK)

@@ -19,20 +19,8 @@
 static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull,
                       RENEW_NS = 240u * 1000000000ull;
 enum { CONTACT_SECONDS = 1800 };
-static const char PLAIN[] = "plain+";
 
 /* ---- addresses ---- */
-
-atom_status life_dial_host(gsp_pool *p, const char *host)
-{
-    static const uint8_t anybody[GSP_PUBLIC_BYTES];
-    gsp_address at[GSP_NET_ADDRESSES_MAX];
-    size_t n = 0;
-    if (strncmp(host, PLAIN, sizeof PLAIN - 1) == 0)
-        host += sizeof PLAIN - 1;
-    atom_status st = gsp_address_resolve(host, at, GSP_NET_ADDRESSES_MAX, &n);
-    return st == ATOM_OK ? gsp_net_dial(p->net, anybody, at, n) : st;
-}
 
 static bool is_any(const gsp_address *a)
 {
@@ -349,6 +337,7 @@ void life_links_step(gsp_pool *p, uint64_t now)
     ask_again(p, now);
     look_at_links(p, now);
     dial_others(p, now);
+    life_seek_step(p, now);
     life_router_step(p, now);
     if (!p->is_guest && (now - p->contact_ns > RENEW_NS ||
                          (p->contact_changed && now - p->contact_ns > 5 * SECOND_NS)))

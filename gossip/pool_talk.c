@@ -393,8 +393,7 @@ bool life_take(gsp_pool *p, const gsp_net_event *e)
             life_say(p, GSP_POOL_DEAD, "the pool's owner has banned this host");
             break;
         }
-        if (p->stage == GSP_POOL_SEEKING)
-            life_say(p, GSP_POOL_SEEKING, "no member lets this host in yet: %s", e->why);
+        life_seek_refused(p, e);
         break;
     case GSP_NET_NOTHING:
     case GSP_NET_ROOM:
