@@ -1,0 +1,96 @@
+/*
+ * atom_liar: the program itself, but what it brings to rounds is a lie of the kind that ATOM_LIE
+ * names. It is linked with --wrap=train_pool_work, so that nothing in the product knows of it; what
+ * hostile data does to a pool is measured with it (tools/pool-study --hostile).
+ *
+ *   flip    the change with the other sign
+ *   x100    a hundred times the change
+ *   nan     not a number in every eighth place
+ *   stale   the first change ever made, again and again
+ *   random  noise of the change's norm
+ */
+#include "atom/base/mem.h"
+#include "atom/train/pool.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A fragment of the vector as it goes out, and the first one that was brought. */
+typedef struct fragment_lie {
+    float *out;
+    bool any;
+} fragment_lie;
+
+static struct {
+    const char *kind;
+    gsp_work inner;
+    uint32_t n_fragments;
+    uint64_t n[GSP_FRAGMENTS_MAX];
+    fragment_lie fragment[GSP_FRAGMENTS_MAX];
+    uint64_t random;
+} liar;
+
+void __wrap_train_pool_work(train_pool *pool, gsp_work *work);
+void __real_train_pool_work(train_pool *pool, gsp_work *work);
+
+/* Uniform in [-1, 1). */
+static float noise(void)
+{
+    liar.random ^= liar.random << 13;
+    liar.random ^= liar.random >> 7;
+    liar.random ^= liar.random << 17;
+    return (float)((double)(liar.random >> 11) * 0x1p-52 - 1);
+}
+
+static void lie(fragment_lie *f, const float *x, uint64_t n)
+{
+    double squares = 0;
+    for (uint64_t i = 0; i < n; i++)
+        squares += (double)x[i] * x[i];
+    float scale = (float)sqrt(3 * squares / (double)n); /* of uniform noise with that norm */
+    bool stale = strcmp(liar.kind, "stale") == 0;
+    for (uint64_t i = 0; i < n && !(stale && f->any); i++)
+        f->out[i] = strcmp(liar.kind, "flip") == 0     ? -x[i]
+                    : strcmp(liar.kind, "x100") == 0   ? 100 * x[i]
+                    : strcmp(liar.kind, "random") == 0 ? scale * noise()
+                    : strcmp(liar.kind, "nan") == 0    ? (i % 8 ? x[i] : NAN)
+                                                       : x[i];
+    f->any = true;
+}
+
+static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples)
+{
+    gsp_freeze now = liar.inner.freeze(context, version, x, tokens, samples);
+    uint32_t i = (uint32_t)(version % liar.n_fragments);
+    fragment_lie *f = &liar.fragment[i];
+    if (now != GSP_FREEZE_READY)
+        return now;
+    if (!f->out)
+        f->out = atom_alloc(liar.n[i], sizeof *f->out);
+    if (!f->out)
+        abort();
+    lie(f, *x, liar.n[i]);
+    *x = f->out;
+    return now;
+}
+
+void __wrap_train_pool_work(train_pool *pool, gsp_work *work)
+{
+    __real_train_pool_work(pool, work);
+    liar.kind = getenv("ATOM_LIE");
+    if (!liar.kind) {
+        fputs("atom_liar: ATOM_LIE is not set\n", stderr);
+        abort();
+    }
+    liar.inner = *work;
+    liar.random = 88172645463325252ull;
+    while (liar.n_fragments < GSP_FRAGMENTS_MAX && work->n_state[liar.n_fragments]) {
+        liar.n[liar.n_fragments] = work->n_state[liar.n_fragments] / 2; /* anchor and momentum */
+        liar.n_fragments++;
+    }
+    work->freeze = freeze;
+}
