@@ -10,7 +10,7 @@
  *
  * WAIT: samples are reported once so many members are on the roster. LISTEN "-": accepts nobody.
  * POOL_NODE_PLAIN=1: create without a gate. POOL_NODE_FILE=PATH: a file of the pool.
- * POOL_NODE_FINDERS=1: with LAN and directory. Lines of JSON.
+ * POOL_NODE_FINDERS=1: with LAN and directory. POOL_NODE_FORK_S: T_fork. Lines of JSON.
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -175,6 +175,8 @@ static atom_status begin(node *n, char **argv, int argc, const gsp_pool_host *ho
                         .heartbeat_s = 0.2,
                         .round_s = 4,
                         .plain = getenv("POOL_NODE_PLAIN") != NULL};
+    if (getenv("POOL_NODE_FORK_S"))
+        m->fork_s = atof(getenv("POOL_NODE_FORK_S"));
     atom_status st = gsp_pool_create(host, m, &file, path ? 1 : 0, &n->pool);
     atom_free(m);
     if (st == ATOM_OK)

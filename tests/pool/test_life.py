@@ -257,6 +257,28 @@ class Life(unittest.TestCase):
                    "c is linked with b through a", b, c)
         self.equal(a, b, c)
 
+    def test_one_of_two_dies(self):
+        """The lower key goes on at once; the other one waits a little, says so, and goes on; they meet again."""
+        a, ticket = self.create(2, POOL_NODE_FORK_S="100")  # of two: 6 silences of 0.8 s
+        b = self.join("b", ticket)
+        self.go_on(a, b)
+        low, high = sorted((a, b), key=lambda h: h.status()["key"])
+        lineage = high.status()["lineage"]
+        low.end(signal.SIGKILL)
+        self.until(lambda: high.event("no_quorum"), "who is left says that it waits", high)
+        self.assertLessEqual(high.event("no_quorum")["goes_on_in_s"], 5)
+        self.assertIn("by itself it goes on in", high.status()["text"])
+        self.until(lambda: high.status()["lineage"] != lineage, "it goes on by itself", high)
+        self.assertIn("no quorum; waiting for", high.words())
+        again = Host(self, low.name, "open", "127.0.0.1:0", "200")
+        self.until(lambda: again.status()["lineage"] == high.status()["lineage"] != lineage, "both in one lineage", again, high)
+        self.go_on(again, high)
+        self.roster(high, 2)
+        self.equal(again, high)
+        high.end(signal.SIGKILL)
+        self.go_on(again)
+        again.end()
+
     def test_wrong_ways(self):
         a, ticket = self.create(1)
         # The directory has an owner already; a second process must not speak for the first.
