@@ -174,6 +174,8 @@ void gsp_agree_open(gsp_agree *a, const gsp_rules *rules, const gsp_seals *seals
         a->record = saved->record;
 }
 
+enum { JOIN_BEATS = 10 }; /* since the last certificate, before one is made for a joiner alone */
+
 /* Samples since the newest certificate, by me and by everybody who has it too. */
 bool gsp_agree_due(const gsp_agree *a)
 {
@@ -182,6 +184,10 @@ bool gsp_agree_due(const gsp_agree *a)
         return true;
     /* Who leaves waits for the certificate that lets it go. */
     if (a->left && a->left != (uint32_t)(((uint64_t)1 << roster->n) - 1))
+        return true;
+    /* Nor do joiners wait for T where nobody computes. */
+    if (a->now_ns - a->certified_ns >= JOIN_BEATS * a->rules.heartbeat_ns &&
+        gsp_rules_joiner_ready(a))
         return true;
     uint64_t samples = a->samples;
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {

@@ -72,6 +72,8 @@ void gsp_people_reset(gsp_agree *a);
  * a row, as long as those are fewer than the others. */
 void gsp_rules_weigh(const gsp_agree *a, gsp_contributor *contributor, uint32_t n);
 /* Fills in next, missed and against of a proposal whose parts are filled in. */
+/* Whether somebody waits who would enter with the next certificate. */
+bool gsp_rules_joiner_ready(const gsp_agree *a);
 void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *proposal);
 /* What a BEGIN must be; NULL or what is wrong. */
 const char *gsp_rules_begin_wrong(const gsp_agree *a, const gsp_begin *begin);

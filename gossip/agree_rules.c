@@ -83,6 +83,20 @@ static bool ready(const gsp_agree *a, const gsp_waiting *w)
            a->now_ns - w->heard_ns <= a->rules.dead_ns && may_enter(a, &w->who);
 }
 
+bool gsp_rules_joiner_ready(const gsp_agree *a)
+{
+    const gsp_roster *now = gsp_agree_roster(a);
+    for (uint32_t k = 0; k < a->n_waiting; k++) {
+        const gsp_member *who = &a->waiting[k].who;
+        uint32_t i = gsp_roster_find_key(now, &who->key);
+        bool place = i == GSP_NOBODY ? now->n < GSP_MEMBERS_MAX
+                                     : who->incarnation > now->member[i].incarnation;
+        if (place && ready(a, &a->waiting[k]))
+            return true;
+    }
+    return false;
+}
+
 void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *p)
 {
     const gsp_roster *now = gsp_agree_roster(a);

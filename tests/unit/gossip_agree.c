@@ -451,6 +451,23 @@ static void people_come_and_go_at_certificates(void **state)
     close_pool();
 }
 
+static void a_joiner_does_not_wait_for_steps(void **state)
+{
+    (void)state;
+    open_pool(3);
+    for (uint32_t i = 0; i < 4; i++) /* nobody computes, and T is far away */
+        w.agree[i].rules.time_due_ns = 3600 * 1000 * MS;
+    run_ms(60000);
+    assert_int_equal(w.agree[0].certified, 5);
+    w.off[3] = false;
+    run_ms(15000);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(gsp_agree_roster(&w.agree[i])->n, 4);
+    run_ms(60000); /* and nothing follows from it */
+    assert_true(w.agree[0].certified <= 7);
+    close_pool();
+}
+
 static void a_restart_keeps_its_word(void **state)
 {
     (void)state;
@@ -705,6 +722,7 @@ int main(void)
         cmocka_unit_test(a_contribution_is_frozen_once),
         cmocka_unit_test(a_dead_owners_part_is_reassigned),
         cmocka_unit_test(people_come_and_go_at_certificates),
+        cmocka_unit_test(a_joiner_does_not_wait_for_steps),
         cmocka_unit_test(a_restart_keeps_its_word),
         cmocka_unit_test(no_word_before_the_last_version_is_durable),
         cmocka_unit_test(no_ballot_leaves_no_room_for_later_ones),
