@@ -116,7 +116,7 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.version = a->certified + 1;
     a->record.promised = a->record.voted = 0;
     a->view = 0;
-    a->due_ns = 0;
+    a->due_ns = a->doubt_ns = 0;
     a->frozen = GSP_UNFROZEN;
     memset(&a->contribution, 0, sizeof a->contribution);
     a->promise_owed = 0;
@@ -228,6 +228,7 @@ static void view_set(gsp_agree *a, uint32_t view)
 {
     a->view = view;
     a->view_until_ns = a->now_ns + gsp_agree_timeout_ns(a, view);
+    a->doubt_ns = 0;
 }
 
 /* Who says goodbye is not waited for, but may still have to vote for the certificate that lets it
@@ -257,10 +258,13 @@ static void view_tick(gsp_agree *a)
     uint64_t soon = a->now_ns + a->rules.heartbeat_ns / 2;
     if (!gsp_people_alive(a, proposer) && a->view_until_ns > soon)
         a->view_until_ns = soon;
+    /* Who restarted is back soon, but never goes on with a ballot; whose link broke says it again.
+     */
+    bool lost = a->doubt_ns && a->now_ns - a->doubt_ns >= 2 * a->rules.heartbeat_ns;
     if (proposer == a->self_i && a->view <= a->record.promised &&
         (a->phase == GSP_IDLE || a->ballot != a->view) && a->view_until_ns > soon)
         a->view_until_ns = soon; /* mine from before a restart: never prepared twice */
-    if (a->now_ns >= a->view_until_ns) {
+    if (lost || a->now_ns >= a->view_until_ns) {
         gsp_propose_give_up(a);
         view_set(a, a->view + 1);
         proposer = gsp_agree_proposer(a, a->view);
@@ -270,6 +274,16 @@ static void view_tick(gsp_agree *a)
         gsp_propose_start(a);
 }
 
+static void gone_tick(gsp_agree *a)
+{
+    const gsp_round *r = &a->round;
+    for (uint32_t i = 0; r->ballot && i < r->begin.n_contributors; i++) {
+        uint32_t member = r->begin.contributor[i].member;
+        if (!(r->gone >> member & 1) && !gsp_people_alive(a, member))
+            gsp_round_gone(&a->round, member, gsp_agree_round_sink, a);
+    }
+}
+
 static void tick(gsp_agree *a)
 {
     if (a->now_ns >= a->beat_ns)
@@ -277,6 +291,7 @@ static void tick(gsp_agree *a)
     if (gsp_hash_none(&a->lineage))
         return;
     view_tick(a);
+    gone_tick(a);
     gsp_round_tick(&a->round, a->now_ns, gsp_agree_round_sink, a);
     gsp_propose_tick(a);
     gsp_vote_pull(a);
@@ -389,6 +404,9 @@ static void on_ballot(gsp_agree *a, const gsp_message *m)
             gsp_vote_count(a, &m->as.vote.statement);
         break;
     }
+    bool leads = m->kind == GSP_PREPARE || m->kind == GSP_BEGIN || m->kind == GSP_PROPOSE;
+    if (leads && m->ballot == a->view && from == gsp_agree_proposer(a, a->view))
+        a->doubt_ns = 0;
 }
 
 static void on_message(gsp_agree *a, const gsp_message *m)
@@ -513,8 +531,11 @@ static void on_link(gsp_agree *a, const gsp_key *key, bool up)
     peer->up = up;
     peer->heard_ns = a->now_ns;
     uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), key);
-    if (!up && i != GSP_NOBODY)
-        gsp_round_gone(&a->round, i, gsp_agree_round_sink, a);
+    if (up || i == GSP_NOBODY)
+        return;
+    if (a->view && i == gsp_agree_proposer(a, a->view))
+        a->doubt_ns = a->now_ns;
+    gsp_round_gone(&a->round, i, gsp_agree_round_sink, a);
 }
 
 static void on_applied(gsp_agree *a, const gsp_event *e)

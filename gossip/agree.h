@@ -219,6 +219,7 @@ typedef struct gsp_agree {
     gsp_record record;
     uint32_t view; /* the ballot that I think is on; 0: not due */
     uint64_t view_until_ns, due_ns;
+    uint64_t doubt_ns; /* when the link to the view's proposer ended; 0: it has spoken since */
     gsp_frozen frozen;
     gsp_contribution contribution;
     uint32_t promise_owed; /* ballot whose PROMISE waits for FROZEN; 0: none */

@@ -53,6 +53,24 @@ static uint32_t all_contributors(const gsp_round *r)
     return n >= 32 ? UINT32_MAX : (1u << n) - 1;
 }
 
+/* Those of them that are worth waiting for. */
+static uint32_t awaited(const gsp_round *r)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < r->begin.n_contributors; i++)
+        bits |= r->gone >> r->begin.contributor[i].member & 1 ? 0 : 1u << i;
+    return bits;
+}
+
+/* After a restart: what was promised of mine is not what I have. */
+static bool lost_mine(const gsp_round *r)
+{
+    for (uint32_t i = 0; i < r->begin.n_contributors; i++)
+        if (r->begin.contributor[i].member == r->self)
+            return !gsp_hash_equal(&r->begin.contributor[i].root, &r->root);
+    return false;
+}
+
 static void reduce_ready(gsp_round *r, uint32_t part, uint32_t wanted, gsp_round_sink *sink,
                          void *context)
 {
@@ -73,6 +91,7 @@ void gsp_round_begin(gsp_round *r, uint32_t ballot, const gsp_begin *begin, uint
     if (ballot > r->ballot) {
         memset(r->known, 0, sizeof r->known);
         memset(r->asked, 0, sizeof r->asked);
+        r->gone = 0;
     } else {
         for (uint32_t p = 0; p < begin->n_parts; p++)
             if (begin->owner[p] != r->begin.owner[p])
@@ -81,9 +100,11 @@ void gsp_round_begin(gsp_round *r, uint32_t ballot, const gsp_begin *begin, uint
     r->ballot = ballot;
     r->begin = *begin;
     r->began_ns = now_ns;
+    if (lost_mine(r))
+        r->gone |= 1u << r->self;
     send_parts(r, sink, context);
     for (uint32_t p = 0; p < begin->n_parts; p++)
-        reduce_ready(r, p, all_contributors(r), sink, context);
+        reduce_ready(r, p, awaited(r), sink, context);
 }
 
 void gsp_round_frozen(gsp_round *r, const gsp_hash *root, gsp_round_sink *sink, void *context)
@@ -104,8 +125,9 @@ void gsp_round_arrived(gsp_round *r, uint32_t part, uint32_t member, const gsp_h
         r->arrived_root[member] = *root;
     }
     r->arrived[part] |= 1u << member;
+    r->gone &= ~(1u << member);
     if (r->ballot != 0 && part < r->begin.n_parts)
-        reduce_ready(r, part, all_contributors(r), sink, context);
+        reduce_ready(r, part, awaited(r), sink, context);
 }
 
 void gsp_round_tick(gsp_round *r, uint64_t now_ns, gsp_round_sink *sink, void *context)
@@ -120,12 +142,9 @@ void gsp_round_gone(gsp_round *r, uint32_t member, gsp_round_sink *sink, void *c
 {
     if (r->ballot == 0 || member >= GSP_MEMBERS_MAX)
         return;
-    uint32_t wanted = all_contributors(r);
-    for (uint32_t i = 0; i < r->begin.n_contributors; i++)
-        if (r->begin.contributor[i].member == member)
-            wanted &= ~(1u << i);
+    r->gone |= 1u << member;
     for (uint32_t p = 0; p < r->begin.n_parts; p++)
-        reduce_ready(r, p, wanted, sink, context);
+        reduce_ready(r, p, awaited(r), sink, context);
 }
 
 bool gsp_round_known(gsp_round *r, uint32_t owner, uint32_t part, const gsp_part *result)

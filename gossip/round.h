@@ -28,7 +28,8 @@ typedef struct gsp_round {
     uint32_t sent[GSP_PARTS_MAX];           /* bit i: my part went to member i */
     gsp_hash arrived_root[GSP_MEMBERS_MAX]; /* whose parts `arrived` counts */
     uint32_t arrived[GSP_PARTS_MAX];        /* bit i: the part of member i is here and checked */
-    uint8_t asked[GSP_PARTS_MAX];           /* 1: reduction asked for in this ballot */
+    uint32_t gone; /* bit i: member i is not waited for in this ballot, until something comes */
+    uint8_t asked[GSP_PARTS_MAX];  /* 1: reduction asked for in this ballot */
     gsp_part known[GSP_PARTS_MAX]; /* what the owner of this ballot said; hash zero: not yet */
     gsp_hash held[GSP_PARTS_MAX][GSP_HELD_MAX]; /* results whose bytes are here */
 } gsp_round;
@@ -54,7 +55,7 @@ void gsp_round_arrived(gsp_round *round, uint32_t part, uint32_t member, const g
                        gsp_round_sink *sink, void *context);
 /* A part of mine is overdue: reduce with what is there. */
 void gsp_round_tick(gsp_round *round, uint64_t now_ns, gsp_round_sink *sink, void *context);
-/* A contributor is gone: do not wait for it. */
+/* A contributor is gone: do not wait for it in this ballot, unless a part of it still comes. */
 void gsp_round_gone(gsp_round *round, uint32_t member, gsp_round_sink *sink, void *context);
 
 /* The owner's word on a part of this ballot. False: not its owner, or it does not add up. */

@@ -424,6 +424,81 @@ static void a_dead_owners_part_is_reassigned(void **state)
     close_pool();
 }
 
+static gsp_saved saved_of(uint32_t i)
+{
+    return (gsp_saved){.genesis = w.agree[i].genesis,
+                       .has_certificate = true,
+                       .certificate = w.agree[i].certificate,
+                       .record = w.agree[i].record};
+}
+
+/* Dead and back before anybody's next tick. */
+static void restart(uint32_t who, uint32_t n)
+{
+    gsp_saved again = saved_of(who);
+    open_host(who, &again);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t up = 0; up < 2 && i != who; up++) {
+            gsp_event e = {.kind = up ? GSP_ON_UP : GSP_ON_DOWN, .peer = member(who).key};
+            step(i, e);
+            e.peer = member(i).key;
+            if (up)
+                step(who, e);
+        }
+    for (uint32_t i = 0; i < n; i++) { /* a driver sends again what the link may have lost */
+        const gsp_round *r = &w.agree[i].round;
+        gsp_event e = {.kind = GSP_ON_ARRIVED, .version = r->version, .peer = member(i).key};
+        e.root = r->root;
+        for (e.part = 0; i != who && e.part < r->begin.n_parts; e.part++)
+            if (r->sent[e.part] >> who & 1)
+                push(who, &e, NULL);
+    }
+    pump();
+}
+
+static void who_restarts_at_once_does_not_hold_up_the_others(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 3; k++) { /* the proposer, then another */
+        open_pool(3);
+        uint32_t proposer = first_proposer(), who = (proposer + k) % 3;
+        w.held_back = true;
+        w.dropped = GSP_REDUCED;
+        for (uint32_t t = 0; t < 40 && !count(proposer, GSP_DO_SEND, GSP_BEGIN, 6); t++)
+            run_ms(STEP_MS);
+        assert_true(count(proposer, GSP_DO_SEND, GSP_BEGIN, 6));
+        uint64_t began_ns = w.now_ns;
+        restart(who, 3);
+        w.held_back = false;
+        w.dropped = 0;
+        while (w.agree[(who + 1) % 3].certified == 5 && w.now_ns < began_ns + 60000 * MS)
+            run_ms(STEP_MS);
+        /* Without waiting for the ballot's time, which is 8 s here. */
+        assert_true(w.now_ns - began_ns <= 3000 * MS);
+        close_pool();
+    }
+}
+
+/* A link that breaks and comes back ends no ballot. */
+static void a_proposer_whose_link_broke_goes_on(void **state)
+{
+    (void)state;
+    open_pool(3);
+    uint32_t proposer = first_proposer();
+    w.held_back = true;
+    w.dropped = GSP_REDUCED;
+    for (uint32_t t = 0; t < 40 && !count(proposer, GSP_DO_SEND, GSP_BEGIN, 6); t++)
+        run_ms(STEP_MS);
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t up = 0; up < 2 && i != proposer; up++)
+            step(i,
+                 (gsp_event){.kind = up ? GSP_ON_UP : GSP_ON_DOWN, .peer = member(proposer).key});
+    run_ms(3500);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(w.agree[i].view, 1);
+    close_pool();
+}
+
 static void people_come_and_go_at_certificates(void **state)
 {
     (void)state;
@@ -721,6 +796,8 @@ int main(void)
         cmocka_unit_test(nothing_is_said_before_it_is_on_disk),
         cmocka_unit_test(a_contribution_is_frozen_once),
         cmocka_unit_test(a_dead_owners_part_is_reassigned),
+        cmocka_unit_test(who_restarts_at_once_does_not_hold_up_the_others),
+        cmocka_unit_test(a_proposer_whose_link_broke_goes_on),
         cmocka_unit_test(people_come_and_go_at_certificates),
         cmocka_unit_test(a_joiner_does_not_wait_for_steps),
         cmocka_unit_test(a_restart_keeps_its_word),

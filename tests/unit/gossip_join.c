@@ -19,6 +19,8 @@
 #include <cmocka.h>
 
 enum { HOSTS = 5, FRAGMENTS = 3, FLOATS = 350003 };
+/* Between rounds: where nobody waits for anything; where who comes gets no further. */
+static const uint64_t QUICK_NS = 1000000, PATIENCE_NS = 3000000000u;
 
 typedef enum lie { HONEST, WRONG_BYTES, WRONG_ROOTS } lie;
 
@@ -42,7 +44,7 @@ static scratch place;
 static gsp_sim_hub *hub;
 static gsp_genesis genesis;
 static host hosts[HOSTS];
-static uint64_t round_pause_ns;
+static uint64_t pause_ns;
 
 static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
                          uint64_t *samples)
@@ -186,7 +188,7 @@ static void pool_open(void)
     memset(&genesis, 0, sizeof genesis);
     memcpy(genesis.founder.key.byte, pool.member[0].public_key, GSP_KEY_BYTES);
     genesis.founder.incarnation = 1;
-    round_pause_ns = 50000000;
+    pause_ns = 50000000;
     for (unsigned i = 0; i < HOSTS; i++) {
         host *h = &hosts[i];
         h->i = i;
@@ -221,27 +223,47 @@ static void pool_close(void)
     scratch_close(&place);
 }
 
+static unsigned want_members;
+static uint64_t want_version;
+
+/* A next round may begin. At once, while nobody comes; who does needs versions that the others
+ * still keep, so these are as many as the state comes in parts, however slow the machine is. */
+static bool round_due(uint64_t newest, uint64_t since_ns, const uint64_t had[HOSTS])
+{
+    unsigned n_here = 0, n_in = HOSTS, coming = 0, behind = 0;
+    for (unsigned i = 0; i < HOSTS; i++) {
+        const host *h = &hosts[i];
+        if (!h->driver || h->pauses) {
+            coming += h->pauses;
+            continue;
+        }
+        const gsp_member_status *s = &h->status;
+        n_here++;
+        n_in = s->n_roster < n_in ? s->n_roster : n_in;
+        coming += s->state_all_bytes > 0;
+        behind += s->state_bytes < had[i] + s->state_all_bytes / 4;
+    }
+    if (n_in < n_here || coming)
+        return since_ns >= (behind ? PATIENCE_NS : n_in < n_here ? 4 * pause_ns : pause_ns);
+    return since_ns >= (newest + 1 < want_version ? QUICK_NS : pause_ns);
+}
+
 /* Everybody takes turns until `done` says so; false: it took too long. Rounds begin while `go`. */
 static bool run(bool go, bool (*done)(void))
 {
     uint64_t end = atom_clock_ns() + 60 * 1000000000ull, last_ns = atom_clock_ns(), last = 0;
+    uint64_t had[HOSTS] = {0};
     while (atom_clock_ns() < end) {
         bool idle = true;
         uint64_t newest = 0;
         for (unsigned i = 0; i < HOSTS; i++)
             newest = hosts[i].applied > newest ? hosts[i].applied : newest;
+        for (unsigned i = 0; i < HOSTS && newest != last; i++)
+            had[i] = hosts[i].status.state_bytes;
         if (newest != last)
             last_ns = atom_clock_ns();
         last = newest;
-        /* Fast rounds are no hurry: who comes needs versions that the others still keep. */
-        unsigned n_here = 0, n_in = HOSTS;
-        for (unsigned i = 0; i < HOSTS; i++) {
-            n_here += hosts[i].driver && !hosts[i].pauses;
-            if (hosts[i].driver && hosts[i].status.n_roster < n_in)
-                n_in = hosts[i].status.n_roster;
-        }
-        uint64_t pause_ns = round_pause_ns * (n_in < n_here ? 6 : 1);
-        bool due = go && atom_clock_ns() - last_ns >= pause_ns;
+        bool due = go && round_due(newest, atom_clock_ns() - last_ns, had);
         for (unsigned i = 0; i < HOSTS; i++) {
             host *h = &hosts[i];
             if (!h->driver || h->pauses)
@@ -266,9 +288,6 @@ static bool run(bool go, bool (*done)(void))
     }
     return false;
 }
-
-static unsigned want_members;
-static uint64_t want_version;
 
 /* That many are on the roster of everybody who is there, and the version is applied by all. */
 static bool all_there(void)
@@ -483,7 +502,7 @@ static void rounds_go_on_meanwhile(void **unused)
 {
     (void)unused;
     three_go_ahead();
-    round_pause_ns = 60000000; /* fragments move on while they are fetched */
+    pause_ns = 60000000; /* fragments move on while they are fetched */
     host_open(&hosts[3]);
     host_open(&hosts[4]);
     until(5, hosts[0].applied + 2);

@@ -106,6 +106,43 @@ static void who_is_late_or_gone_is_left_out(void **state)
     assert_int_equal(done.reduced[0].included, 3);
 }
 
+static void who_is_gone_is_not_waited_for_until_it_sends(void **state)
+{
+    (void)state;
+    gsp_round r = started(1);
+    gsp_round_gone(&r, 2, sink, NULL); /* before anything is here */
+    arrive(&r, 1, 0);
+    assert_int_equal(done.n_reduced, 0);
+    arrive(&r, 1, 1);
+    assert_int_equal(done.n_reduced, 1);
+    assert_int_equal(done.reduced[0].included, 3);
+
+    r = started(1);
+    gsp_round_gone(&r, 2, sink, NULL);
+    arrive(&r, 0, 2); /* it is back */
+    arrive(&r, 1, 0);
+    arrive(&r, 1, 1);
+    assert_int_equal(done.n_reduced, 0);
+    arrive(&r, 1, 2);
+    assert_int_equal(done.reduced[0].included, 7);
+}
+
+/* After a restart: the others were promised a contribution that is lost. */
+static void what_i_lost_is_not_waited_for(void **state)
+{
+    (void)state;
+    gsp_begin b = begin_of_three();
+    gsp_round r;
+    memset(&done, 0, sizeof done);
+    gsp_round_open(&r, 7, SELF);
+    gsp_round_begin(&r, 1, &b, 1000, sink, NULL);
+    for (uint32_t i = 0; i < 3; i++)
+        if (i != SELF)
+            arrive(&r, 1, i);
+    assert_int_equal(done.n_reduced, 1);
+    assert_int_equal(done.reduced[0].included, 7 & ~(1u << SELF));
+}
+
 static void a_new_ballot_asks_for_nothing_that_is_here(void **state)
 {
     (void)state;
@@ -211,6 +248,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_part_is_reduced_once_when_all_are_there),
         cmocka_unit_test(who_is_late_or_gone_is_left_out),
+        cmocka_unit_test(who_is_gone_is_not_waited_for_until_it_sends),
+        cmocka_unit_test(what_i_lost_is_not_waited_for),
         cmocka_unit_test(a_new_ballot_asks_for_nothing_that_is_here),
         cmocka_unit_test(a_dead_owners_part_goes_to_the_next),
         cmocka_unit_test(another_root_is_another_contribution),
