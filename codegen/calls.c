@@ -195,6 +195,8 @@ static void node_dims(const graph *g, int32_t index, int64_t dim[KRN_DIM_MAX])
                5 * sizeof all[0]);
         break;
     case ATOM_OP_attention:
+        memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K, node->window}, 6 * sizeof all[0]);
+        break;
     case ATOM_OP_rope:
         memcpy(all, (int64_t[]){B, T, H, width / (H + 2 * K), K}, 5 * sizeof all[0]);
         break;

@@ -17,7 +17,8 @@
  *
  *   y[n,h] = sum_s p[s] v[s,h'],   p = softmax over s <= past + n of q[n,h] k[s,h'] / sqrt(D)
  *
- * where h' = h / (H/K) is the key head that query head h shares with others.
+ * (with a window also s > past + n - W), where h' = h / (H/K) is the key head that query head h
+ * shares with others.
  *
  *   qkv      act [N,(H+2K)D]       as the attention op's input, for one sample
  *   keys     act [K,room/64,D,64]  blocks of 64 positions, transposed, so that lanes are positions
@@ -43,6 +44,7 @@ typedef struct krn_attend {
     void *keys, *values, *y;
     int64_t N, past, room, H, D;
     int64_t K; /* key heads; 0 stands for H */
+    int64_t W; /* a token sees the W up to itself; 0: all */
 } krn_attend;
 
 typedef void (*krn_attend_fn)(krn_ctx *cx, const krn_attend *args);
@@ -69,6 +71,12 @@ static inline int64_t krn_attend_room(int64_t positions)
 static inline int64_t krn_attend_keys(const krn_attend *a)
 {
     return a->K ? a->K : a->H;
+}
+/* First position that new token n sees. */
+static inline int64_t krn_attend_first(const krn_attend *a, int64_t n)
+{
+    int64_t first = a->W > 0 ? a->past + n + 1 - a->W : 0;
+    return first > 0 ? first : 0;
 }
 /* Element of key (key head k, s), channel d. */
 static inline int64_t krn_key_at(const krn_attend *a, int64_t k, int64_t s, int64_t d)

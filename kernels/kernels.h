@@ -47,9 +47,8 @@
  *   layernorm      N C            N = B T
  *   linear         N I O
  *   gelu           n
- *   attention      B T H D K      K key heads, 0 stands for H; K < H: KRN_CAN_GROUPED
- *   add            n
- *   cross_entropy  N V
+ *   attention      B T H D K W    K key heads, 0 stands for H; K < H: KRN_CAN_GROUPED. W: row t
+ * sees the W rows up to itself, 0: all; W > 0: KRN_CAN_WINDOW add            n cross_entropy  N V
  *   linear_gelu    N I O
  *   dropout_add    n
  *   classifier     N C V
@@ -111,7 +110,29 @@ typedef struct krn_step {
     uint32_t micro_batch; /* 0 .. C-1 */
     float loss_scale;     /* 1 / number of target tokens of the whole step */
     uint32_t train;       /* 0: no dropout */
+    /* i32[B,T] in host memory: where the document of each row begins, never falling within a
+     * sample; rows of one document see no other and count their places from its start
+     * (KRN_CAN_APART). NULL: a sample is one document. */
+    const int32_t *starts;
 } krn_step;
+
+/* First row that row t of sample b belongs with, in samples of T. */
+static inline int64_t krn_start(const krn_step *step, int64_t T, int64_t b, int64_t t)
+{
+    return step && step->starts ? step->starts[b * T + t] : 0;
+}
+/* Place of row n of B T rows in its document. */
+static inline int64_t krn_place(const krn_step *step, int64_t T, int64_t n)
+{
+    return n % T - krn_start(step, T, n / T, n % T);
+}
+/* First row that row t of sample b sees in attention with these dims. Never falls as t grows. */
+static inline int64_t krn_first_seen(const krn_step *step, const int64_t dim[KRN_DIM_MAX],
+                                     int64_t b, int64_t t)
+{
+    int64_t W = dim[5], start = krn_start(step, dim[1], b, t), first = W > 0 ? t - W + 1 : 0;
+    return first > start ? first : start;
+}
 
 typedef struct krn_ctx krn_ctx;
 struct krn_ctx {
@@ -191,8 +212,10 @@ typedef struct krn_table {
     krn_update_fn update; /* NULL: AdamW runs on the host */
 } krn_table;
 enum {
-    KRN_CAN_GROUPED = 1,  /* attention with fewer key heads than query heads */
-    KRN_CAN_NO_PLACES = 2 /* embed without wpe */
+    KRN_CAN_GROUPED = 1,   /* attention with fewer key heads than query heads */
+    KRN_CAN_NO_PLACES = 2, /* embed without wpe */
+    KRN_CAN_WINDOW = 4,    /* attention with W */
+    KRN_CAN_APART = 8      /* krn_step.starts: attention, rope, embed */
 };
 
 /*

@@ -92,16 +92,41 @@ fail:
     return st;
 }
 
-/* Does some layer look through the window? Without layer_types all that may do. */
-static bool some_layer_slides(const json_t *root)
+/* How many layers, the first ones, have no window: layer_types (5) says it, or else
+ * max_window_layers of the families that have it. */
+static atom_status take_window_layers(const char *path, const json_t *root, bool qwen,
+                                      graph_config *c)
 {
     const json_t *types = file_present(root, "layer_types");
-    size_t full = 0, n = json_array_size(types);
-    for (size_t i = 0; i < n; i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        full += type && strcmp(type, "full_attention") == 0;
+    int64_t n = (int64_t)json_array_size(types), full = 0;
+    bool sliding = false;
+    if (!types) {
+        const json_t *all = file_present(root, "max_window_layers");
+        if (!qwen || (json_is_integer(all) && json_integer_value(all) == 0)) {
+            c->window_layers = 0;
+            return ATOM_OK;
+        }
+        return file_take_int(path, root, "max_window_layers", NULL, 28, &c->window_layers);
     }
-    return n == 0 || full < n;
+    if (n != c->layers)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: layer_types must be an array with one name for each of the %lld "
+                         "layers",
+                         path, (long long)c->layers);
+    for (int64_t i = 0; i < n; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        bool is_full = type && strcmp(type, "full_attention") == 0;
+        if (!is_full && !(type && strcmp(type, "sliding_attention") == 0))
+            return file_not_supported(path, "layer_types",
+                                      "only full_attention and sliding_attention are supported");
+        if (is_full && sliding)
+            return file_not_supported(path, "layer_types",
+                                      "full_attention after sliding_attention is not supported");
+        full += is_full;
+        sliding = sliding || !is_full;
+    }
+    c->window_layers = full;
+    return ATOM_OK;
 }
 
 static atom_status take_window(const char *path, const json_t *root, graph_config *c)
@@ -110,13 +135,17 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     bool qwen = c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3, used = false;
     int64_t fallback = qwen ? 4096 : c->window;
     atom_status st;
-    c->window = 0;
+    c->window = c->window_layers = 0;
     if (c->family == GRAPH_LLAMA)
         return ATOM_OK;
     ATOM_TRY(take_flag(path, root, "use_sliding_window", !qwen, &used));
-    if (!used || json_is_null(value) || !some_layer_slides(root))
+    if (!used || json_is_null(value))
         return ATOM_OK;
-    ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, fallback, &c->window));
+    ATOM_TRY(take_window_layers(path, root, qwen, c));
+    if (c->window_layers < c->layers)
+        ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, fallback, &c->window));
+    else
+        c->window_layers = 0;
 fail:
     return st;
 }
@@ -226,7 +255,9 @@ static int set_own(json_t *root, const graph_config *c, bool kept)
     if (!failed && !kept && c->family != GRAPH_LLAMA)
         failed = json_object_set(root, "sliding_window", window) < 0;
     if (!failed && !kept && (c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3))
-        failed = json_object_set_new(root, "use_sliding_window", json_boolean(c->window > 0)) < 0;
+        failed = json_object_set_new(root, "use_sliding_window", json_boolean(c->window > 0)) < 0 ||
+                 json_object_set_new(root, "max_window_layers",
+                                     json_integer(c->window ? c->window_layers : c->layers)) < 0;
     json_decref(window);
     return failed;
 }

@@ -104,6 +104,7 @@ atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
     ATOM_TRY(graph_add_node(b->g, &rope, &a));
     graph_node attention = headed(b, layer, "self_attn", ATOM_OP_attention, a);
     attention.p = c->attn_pdrop;
+    attention.window = layer < c->window_layers ? 0 : c->window;
     ATOM_TRY(graph_add_node(b->g, &attention, &a));
     ATOM_TRY(add_linear(b, layer, "self_attn.o_proj", H * D, c->width, c->o_bias, &a));
     ATOM_TRY(add_residual(b, layer, "add_1", a));
@@ -149,12 +150,6 @@ fail:
 
 static atom_status check_length(const graph_config *c, int64_t T)
 {
-    if (c->window > 0 && T > c->window && T <= c->positions)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "sequence_len is %lld, but attention of this model sees only %lld tokens "
-                         "back (sliding_window), which atom does up to that length alone; shorten "
-                         "sequence_len",
-                         (long long)T, (long long)c->window);
     if (T > c->positions)
         return atom_fail(ATOM_E_USAGE,
                          "sequence_len is %lld but the model has %lld positions "

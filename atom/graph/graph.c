@@ -79,8 +79,22 @@ void graph_close(graph **g)
     atom_free((*g)->tensors);
     atom_free((*g)->params);
     atom_free((*g)->nodes);
+    atom_free((*g)->stored);
     atom_free(*g);
     *g = NULL;
+}
+
+atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n)
+{
+    graph_stored *copy = n ? atom_alloc(n, sizeof *copy) : NULL;
+    if (n && !copy)
+        return atom_fail_memory("the names of tensors", (uint64_t)n * sizeof *copy);
+    if (n)
+        memcpy(copy, stored, n * sizeof *copy);
+    atom_free(g->stored);
+    g->stored = copy;
+    g->n_stored = n;
+    return ATOM_OK;
 }
 
 /* Makes room for `more` tensors, so that what follows cannot fail half-way. */
@@ -237,6 +251,9 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
                          "kv_heads is %d of %d heads; it must divide them, and only attention, "
                          "headnorm and rope take it",
                          n->kv_heads, n->heads);
+    if (n->window < 0 || (n->window > 0 && n->op != ATOM_OP_attention))
+        return atom_fail(ATOM_E_FORMAT, "window is %lld; only attention takes one, of 1 or more",
+                         (long long)n->window);
     bool lora = n->op == ATOM_OP_lora;
     if (!rope_number(n->scale) || (n->scale > 0) != lora || n->first < 0 || (n->first && !lora))
         return atom_fail(ATOM_E_FORMAT,

@@ -73,6 +73,23 @@ typedef struct graph_param {
     int32_t first_node, last_node; /* set when sealed: first and last user */
 } graph_param;
 
+/*
+ * What the files of somebody's own model call the numbers of a parameter: rows from, from +
+ * step, ... of the tensor `name`, whose shape there is `dims` (all but the first taken together are
+ * a row's width), are rows [first, first + rows) here; where `transposed`, `name` is [in, out]
+ * there and whole. One tensor may be several such runs, and several names may hold the same (tied
+ * weights).
+ */
+enum { GRAPH_STORED_NAME_MAX = 256 };
+typedef struct graph_stored {
+    char name[GRAPH_STORED_NAME_MAX];
+    uint8_t rank;
+    bool transposed;
+    int32_t param;
+    int64_t dims[GRAPH_RANK_MAX];
+    int64_t from, step, first, rows;
+} graph_stored;
+
 enum { GRAPH_PARAM_ALIGN = 128 }; /* elements: 256 bytes in bf16, 512 in fp32 */
 
 typedef struct graph_node {
@@ -87,6 +104,7 @@ typedef struct graph_node {
     float p;          /* dropout probability; 0 = none */
     int32_t heads;    /* attention, headnorm, rope: H */
     int32_t kv_heads; /* as heads: K; 0 stands for H */
+    int64_t window;   /* attention: a row sees that many up to itself; 0: all */
     atom_rope rope;   /* rope */
     float scale;      /* lora: above 0 */
     int32_t first;    /* lora: first column */
@@ -109,6 +127,8 @@ typedef struct graph {
     int32_t tokens, targets;                   /* tensor ids of the inputs */
     int32_t loss;                              /* tensor id of the terminal output f32[B,T] */
     bool sealed;
+    uint32_t n_stored; /* 0: files call parameters as atom/file/hfnames.c says */
+    graph_stored *stored;
     size_t tensors_room, params_room, nodes_room;
 } graph;
 
@@ -134,6 +154,8 @@ void graph_freeze(graph *g, int32_t param);
  * index unless node->rng is nonzero.
  */
 ATOM_MUST atom_status graph_add_node(graph *g, const graph_node *node, int32_t *out);
+/* The graph keeps a copy of this table; not in its text form. */
+ATOM_MUST atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n);
 /* Computes the fields marked "set when sealed", checks topological order and the single loss. */
 ATOM_MUST atom_status graph_seal(graph *g);
 

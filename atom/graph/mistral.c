@@ -1,6 +1,6 @@
 /*
  * Owns Mistral as a graph: Llama, with a window on what attention sees (Jiang et al. 2023, 2.1).
- * Up to the window it is Llama; refuses longer sequences by name (blocks.c).
+ * Refuses nothing that Llama takes.
  */
 #include "atom/graph/blocks.h"
 

@@ -27,6 +27,7 @@ static const family_row families[GRAPH_FAMILY_N] = {
                        graph_mistral_build},
     [GRAPH_QWEN2] = {"qwen2", "Qwen2ForCausalLM", graph_qwen2_defaults, graph_qwen2_build},
     [GRAPH_QWEN3] = {"qwen3", "Qwen3ForCausalLM", graph_qwen3_defaults, graph_qwen3_build},
+    [GRAPH_OWN] = {"atom_graph", "AtomGraph", NULL, graph_own_build},
 };
 
 const char *graph_family_name(graph_family family)
@@ -87,6 +88,8 @@ atom_status graph_model_check(const graph_config *c)
     atom_status st;
     if (c->family == GRAPH_GPT2)
         return graph_gpt2_check(c);
+    if (c->family == GRAPH_OWN)
+        return graph_own_check(c);
     ATOM_TRY(check_range("vocab_size", c->vocab_size, VOCAB_MAX));
     ATOM_TRY(check_range("max_position_embeddings", c->positions, POSITIONS_MAX));
     ATOM_TRY(check_range("hidden_size", c->width, WIDTH_MAX));
@@ -106,6 +109,9 @@ atom_status graph_model_check(const graph_config *c)
     if (c->window < 0)
         return atom_fail(ATOM_E_FORMAT, "sliding_window is %lld; it must be 1 or more",
                          (long long)c->window);
+    if (c->window_layers < 0)
+        return atom_fail(ATOM_E_FORMAT, "max_window_layers is %lld; it must be 0 or more",
+                         (long long)c->window_layers);
     ATOM_TRY(check_numbers(c));
 fail:
     return st;
@@ -115,6 +121,8 @@ uint64_t graph_model_params(const graph_config *c)
 {
     if (c->family == GRAPH_GPT2)
         return graph_gpt2_params(c);
+    if (c->family == GRAPH_OWN)
+        return c->own->param_elements;
     uint64_t V = (uint64_t)c->vocab_size, C = (uint64_t)c->width, F = (uint64_t)c->inner;
     uint64_t D = (uint64_t)c->head_dim, q = (uint64_t)c->heads * D;
     uint64_t qkv = q + 2 * (uint64_t)c->kv_heads * D;
@@ -125,15 +133,9 @@ uint64_t graph_model_params(const graph_config *c)
            C;
 }
 
-int64_t graph_model_longest(const graph_config *c)
-{
-    return c->window > 0 && c->window < c->positions ? c->window : c->positions;
-}
-
 int64_t graph_model_usual(const graph_config *c)
 {
-    int64_t longest = graph_model_longest(c);
-    return longest < GRAPH_SEQUENCE_USUAL ? longest : GRAPH_SEQUENCE_USUAL;
+    return c->positions < GRAPH_SEQUENCE_USUAL ? c->positions : GRAPH_SEQUENCE_USUAL;
 }
 
 atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,

@@ -16,6 +16,7 @@ typedef enum graph_family {
     GRAPH_MISTRAL, /* a window may limit what attention sees */
     GRAPH_QWEN2,   /* biases on q, k, v */
     GRAPH_QWEN3,   /* norms on the heads of q and k; head_dim of its own */
+    GRAPH_OWN,     /* somebody's own model: a graph is there, the numbers only describe it */
     GRAPH_FAMILY_N
 } graph_family;
 
@@ -34,13 +35,21 @@ typedef struct graph_config {
 
     /* From here on zero for GPT-2. */
     graph_family family;
-    int64_t kv_heads; /* K: num_key_value_heads */
-    int64_t head_dim; /* D; H D need not be C */
-    int64_t window;   /* sliding_window where it is used; 0: none */
-    bool untied;      /* the head has weights of its own */
+    int64_t kv_heads;      /* K: num_key_value_heads */
+    int64_t head_dim;      /* D; H D need not be C */
+    int64_t window;        /* sliding_window where it is used; 0: none */
+    int64_t window_layers; /* layers before this one have none (max_window_layers) */
+    bool untied;           /* the head has weights of its own */
     bool qkv_bias, o_bias, mlp_bias;
     atom_rope rope;
+
+    graph *
+        own; /* OWN: the model at some B and T, with its table of stored tensors; else NULL. Belongs
+                to who made the configuration, as copies of it do not (graph_config_free) */
 } graph_config;
+
+/* Only of OWN is there anything to free. */
+void graph_config_free(graph_config *config);
 
 /* NULL-terminated names, in order: gpt2-124m ... gpt2-1558m, gpt3-125m ... gpt3-175b (ATOM Table
  * II), then published sizes of the other families. */
@@ -60,8 +69,6 @@ void graph_family_defaults(graph_family family, graph_config *config);
 ATOM_MUST atom_status graph_model_check(const graph_config *config);
 /* Canonical count of parameters (tied head counted once). */
 uint64_t graph_model_params(const graph_config *config);
-/* The longest sequence: positions, or the window where that is shorter. */
-int64_t graph_model_longest(const graph_config *config);
 /* What to train at where nobody says: the longest, but at most this. Many models could take more
  * than a hundred thousand tokens, which hardly any machine can. */
 enum { GRAPH_SEQUENCE_USUAL = 2048 };
@@ -78,6 +85,17 @@ int64_t graph_model_usual(const graph_config *config);
  */
 ATOM_MUST atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B,
                                         int64_t T, graph **out);
+
+/*
+ * Somebody's own model (own.c): describe fills the numbers of a configuration in from a sealed,
+ * unfused graph, which it takes over on success; `positions` is the longest sequence. build is that
+ * graph again at another dtype, B and T.
+ */
+ATOM_MUST atom_status graph_own_describe(const char *name, graph *g, int64_t positions,
+                                         graph_config *config);
+ATOM_MUST atom_status graph_own_check(const graph_config *config);
+ATOM_MUST atom_status graph_own_build(const graph_config *config, atom_dtype dtype, int64_t B,
+                                      int64_t T, graph **out);
 
 /* GPT-2's own. */
 ATOM_MUST atom_status graph_gpt2_check(const graph_config *config);

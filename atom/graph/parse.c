@@ -223,6 +223,7 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(graph_field_float(&p->line, "p", false, &node.p));
     ATOM_TRY(graph_field_int(&p->line, "heads", false, GRAPH_DIM_MAX, &heads));
     ATOM_TRY(graph_field_int(&p->line, "kv_heads", false, GRAPH_DIM_MAX, &kv_heads));
+    ATOM_TRY(graph_field_int(&p->line, "window", false, GRAPH_DIM_MAX, &node.window));
     ATOM_TRY(parse_rope(p, &node.rope));
     ATOM_TRY(graph_field_float(&p->line, "scale", false, &node.scale));
     ATOM_TRY(graph_field_int(&p->line, "first", false, GRAPH_DIM_MAX, &first));

@@ -1,6 +1,6 @@
 /*
  * Owns Qwen2 and Qwen2.5 as a graph: Llama with biases on q, k and v (Qwen2 report 2024, 2.2.1).
- * Refuses sequences beyond a window that is in use.
+ * The later layers may have a window.
  */
 #include "atom/graph/blocks.h"
 

@@ -1,7 +1,7 @@
 /*
  * Owns Qwen3 as a graph: Llama with an RMSNorm on every head of q and k before they are turned, and
- * heads whose width is not C / H (Qwen3 report 2025, section 2). Refuses sequences beyond a window
- * that is in use.
+ * heads whose width is not C / H (Qwen3 report 2025, section 2). The later layers
+ * may have a window.
  */
 #include "atom/graph/blocks.h"
 

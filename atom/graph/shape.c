@@ -407,6 +407,13 @@ static bool trains(const graph *g, const graph_node *n, int i)
     return i < n->n_params && !g->params[n->params[i]].frozen;
 }
 
+/* How many rows a row of attention sees, on average: half of all, or what its window leaves. */
+static double pairs_per_row(const graph *g, const graph_node *n)
+{
+    double T = (double)g->sequence, W = (double)n->window;
+    return W > 0 && W < T ? W - W * W / (2 * T) : T / 2;
+}
+
 double graph_node_flops(const graph *g, int32_t node, bool backward)
 {
     const graph_node *n = &g->nodes[node];
@@ -426,8 +433,8 @@ double graph_node_flops(const graph *g, int32_t node, bool backward)
     case ATOM_OP_lora:
         return elements +
                2 * tokens * (double)g->params[n->params[0]].elements * (backward ? 2 : 1);
-    case ATOM_OP_attention: /* q k' and p v, each 2 B H T T D, causal: half of it; backward: five */
-        return 2 * elements * (double)g->sequence * (backward ? 2.5 : 1);
+    case ATOM_OP_attention: /* q k' and p v, each 2 B H D per pair that is seen; backward: five */
+        return 4 * elements * pairs_per_row(g, n) * (backward ? 2.5 : 1);
     case ATOM_OP_classifier:
         return 2 * tokens * (double)g->params[n->params[0]].elements *
                (backward ? 1 + d_in + d_w : 1);

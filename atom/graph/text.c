@@ -104,6 +104,8 @@ static void put_node(line *l, const graph *g, uint32_t index)
         put(l, " heads=%d", n->heads);
     if (n->kv_heads != 0)
         put(l, " kv_heads=%d", n->kv_heads);
+    if (n->window != 0)
+        put(l, " window=%lld", (long long)n->window);
     put_rope(l, &n->rope);
     if (n->p != 0)
         put_float(l, "p", n->p);

@@ -77,7 +77,8 @@ static void run_attention(krn_ctx *cx, const train_decoder *d, int32_t node)
                     .room = krn_attend_room(d->c.room),
                     .H = nd->heads,
                     .D = C / nd->heads,
-                    .K = nd->kv_heads};
+                    .K = nd->kv_heads,
+                    .W = nd->window};
     d->c.decode->attend(cx, &a);
 }
 

@@ -67,7 +67,7 @@ static atom_status open_model(writer *w)
                          "directory with config.json, model.safetensors and tokenizer.json",
                          w->request->model);
     w->V = w->bench->model.config.vocab_size;
-    w->positions = graph_model_longest(&w->bench->model.config);
+    w->positions = w->bench->model.config.positions;
     return ATOM_OK;
 }
 
@@ -153,7 +153,8 @@ static atom_status encode_chat(writer *w, text_encoder *encoder)
         messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
     messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
     messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
-    ATOM_TRY(text_template_open(w->tokenizer, file_lora_tokenizer_dir(&w->bench->model), &by_model, &template));
+    ATOM_TRY(text_template_open(w->tokenizer, file_lora_tokenizer_dir(&w->bench->model), &by_model,
+                                &template));
     ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
     ATOM_TRY(remember(w, text_tokenizer_start(w->tokenizer)));
     for (; i < chat.ids.n && !chat.marks[i]; i++)

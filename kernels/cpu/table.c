@@ -133,17 +133,17 @@ static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, con
 void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
 {
     const krn_cpu_vec *vec = krn_cpu_vec_get(isa);
-    *table = (krn_table){.backend = "cpu",
-                         .copy = krn_copy_host,
-                         .dtype = dtype,
-                         .isa = isa == KRN_CPU_AVX512 && krn_amx_usable() ? "avx512+amx"
-                                                                          : krn_cpu_isa_name(isa),
-                         .round = vec->round[dtype],
-                         .sumsq = vec->sumsq[dtype],
-                         .settle = vec->settle[dtype],
-                         .workspace = dtype == ATOM_F32 ? workspace_f32 : workspace_bf16,
-                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
-                         .update = dtype == ATOM_F32 ? update_f32 : update_bf16};
+    *table = (krn_table){
+        .backend = "cpu",
+        .copy = krn_copy_host,
+        .dtype = dtype,
+        .isa = isa == KRN_CPU_AVX512 && krn_amx_usable() ? "avx512+amx" : krn_cpu_isa_name(isa),
+        .round = vec->round[dtype],
+        .sumsq = vec->sumsq[dtype],
+        .settle = vec->settle[dtype],
+        .workspace = dtype == ATOM_F32 ? workspace_f32 : workspace_bf16,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
+        .update = dtype == ATOM_F32 ? update_f32 : update_bf16};
     memcpy(table->fwd, vec->fwd[dtype], sizeof table->fwd);
     memcpy(table->bwd, vec->bwd[dtype], sizeof table->bwd);
     krn_cpu_matmul_entries(table, isa);

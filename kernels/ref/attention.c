@@ -1,11 +1,12 @@
 /*
- * attention: causal softmax attention per head. score[t,s] = q_t k_s / sqrt(D) for s <= t; lse[t] =
- * log sum_s exp(score); P = exp(score - lse); y_t = sum_s P mask v_s, with the dropout mask m (0 or
- * 1/(1-p)) on P. Nothing inside is rounded; y to act, lse to f32. Backward reads lse and y as
- * stored: dP = m (dy_t v_s),  delta_t = dy_t y_t,  dS = P (dP - delta_t) / sqrt(D), dq_t = sum_s dS
- * k_s,  dk_s = sum_t dS q_t,  dv_s = sum_t P m dy_t;  dqkv rounded once. Where H/K query heads
- * share a key head, its dk and dv are the sums over them (grouped heads: Ainslie et al. 2023).
- * Source of delta: FlashAttention (Dao et al. 2022), section 3.1.
+ * attention: causal softmax attention per head. score[t,s] = q_t k_s / sqrt(D) for first(t) <= s <=
+ * t (krn_first_seen); lse[t] = log sum_s exp(score); P = exp(score - lse); y_t = sum_s P mask v_s,
+ * with the dropout mask m (0 or 1/(1-p)) on P. Nothing inside is rounded; y to act, lse to f32.
+ * Backward reads lse and y as stored: dP = m (dy_t v_s),  delta_t = dy_t y_t,  dS = P (dP -
+ * delta_t) / sqrt(D), dq_t = sum_s dS k_s,  dk_s = sum_t dS q_t,  dv_s = sum_t P m dy_t;  dqkv
+ * rounded once. Where H/K query heads share a key head, its dk and dv are the sums over them
+ * (grouped heads: Ainslie et al. 2023). Source of delta: FlashAttention (Dao et al. 2022),
+ * section 3.1.
  */
 #include "kernels/ref/ref.h"
 
@@ -46,6 +47,11 @@ static int64_t y_at(const head *a, int64_t t)
     return (a->b * a->T + t) * a->C + a->h * a->D;
 }
 
+static int64_t first_at(const ref_job *job, const head *a, int64_t t)
+{
+    return krn_first_seen(job->cx->step, job->args->dim, a->b, t);
+}
+
 static int64_t row_at(const head *a, int64_t t)
 {
     return (a->b * a->H + a->h) * a->T + t;
@@ -71,17 +77,18 @@ static void attention_head(const ref_job *job, int64_t i)
     head a = head_of(job, i);
     double *score = (double *)job->cx->workspace + i * a.T;
     for (int64_t t = 0; t < a.T; t++) {
-        for (int64_t s = 0; s <= t; s++)
+        int64_t first = first_at(job, &a, t);
+        for (int64_t s = first; s <= t; s++)
             score[s] =
                 a.scale * dot(job->act, buf[0], qkv_at(&a, 0, t), buf[0], qkv_at(&a, 1, s), a.D);
-        double lse = ref_log_sum_exp(score, t + 1);
-        for (int64_t s = 0; s <= t; s++)
+        double lse = ref_log_sum_exp(score + first, t + 1 - first);
+        for (int64_t s = first; s <= t; s++)
             score[s] = exp(score[s] - lse) * factor_at(&a, t, s);
         for (int64_t d0 = 0; d0 < a.D; d0 += REF_BLOCK) {
             int64_t width = a.D - d0 < REF_BLOCK ? a.D - d0 : REF_BLOCK;
             double sum[REF_BLOCK] = {0};
-            ref_dot_block(sum, width, t + 1, ATOM_F64, score, 0, 1, job->act, buf[0],
-                          qkv_at(&a, 2, 0) + d0, (a.H + 2 * a.K) * a.D, 1);
+            ref_dot_block(sum, width, t + 1 - first, ATOM_F64, score, first, 1, job->act, buf[0],
+                          qkv_at(&a, 2, first) + d0, (a.H + 2 * a.K) * a.D, 1);
             for (int64_t d = 0; d < width; d++)
                 ref_put(job->act, buf[1], y_at(&a, t) + d0 + d, sum[d]);
         }
@@ -103,7 +110,7 @@ static void d_score_row(const ref_job *job, const head *a, double *d_q, double *
     double delta = dot(job->act, dy, y_at(a, t), buf[1], y_at(a, t), a->D);
     double lse = ref_get(job->stat, buf[2], row_at(a, t));
     double *dq = d_q + t * a->D;
-    for (int64_t s = 0; s <= t; s++) {
+    for (int64_t s = first_at(job, a, t); s <= t; s++) {
         double *dk = dkv + s * a->D, *dv = dkv + (a->T + s) * a->D;
         double score = a->scale * dot(job->act, qkv, qkv_at(a, 0, t), qkv, qkv_at(a, 1, s), a->D);
         double p = exp(score - lse), factor = factor_at(a, t, s);

@@ -64,13 +64,14 @@ static double score_of(atom_dtype act, const krn_attend *a, int64_t n, int64_t h
 
 static void look(atom_dtype act, const krn_attend *a, int64_t n, int64_t h, double *p)
 {
-    int64_t keys = a->past + n + 1, k = h / (a->H / krn_attend_keys(a));
-    for (int64_t s = 0; s < keys; s++)
+    int64_t keys = a->past + n + 1, first = krn_attend_first(a, n),
+            k = h / (a->H / krn_attend_keys(a));
+    for (int64_t s = first; s < keys; s++)
         p[s] = score_of(act, a, n, h, s);
-    double lse = ref_log_sum_exp(p, keys);
+    double lse = ref_log_sum_exp(p + first, keys - first);
     for (int64_t d = 0; d < a->D; d++) {
         double sum = 0;
-        for (int64_t s = 0; s < keys; s++)
+        for (int64_t s = first; s < keys; s++)
             sum += exp(p[s] - lse) * ref_get(act, a->values, (k * a->room + s) * a->D + d);
         ref_put(act, a->y, (n * a->H + h) * a->D + d, sum);
     }

@@ -20,7 +20,9 @@ static void embed_row(const ref_job *job, int64_t n)
     for (int64_t c = 0; c < C; c++)
         ref_put(job->act, args->buf[3], n * C + c,
                 ref_get(job->act, args->buf[1], token * C + c) +
-                    (args->buf[2] ? ref_get(job->act, args->buf[2], n % T * C + c) : 0.0));
+                    (args->buf[2]
+                         ? ref_get(job->act, args->buf[2], krn_place(job->cx->step, T, n) * C + c)
+                         : 0.0));
 }
 
 void ref_embed_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
@@ -56,8 +58,10 @@ static void d_position_row(const ref_job *job, int64_t t)
     int64_t B = args->dim[0], T = args->dim[1], C = args->dim[2];
     for (int64_t c = 0; c < C; c++) {
         double sum = 0.0;
-        for (int64_t b = 0; b < B; b++)
-            sum += ref_get(job->act, args->buf[4], (b * T + t) * C + c);
+        for (int64_t n = 0; n < B * T; n++) {
+            if (krn_place(job->cx->step, T, n) == t)
+                sum += ref_get(job->act, args->buf[4], n * C + c);
+        }
         ref_put_or_add(job->stat, args->buf[7], t * C + c, sum, true);
     }
 }

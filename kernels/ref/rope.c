@@ -29,7 +29,7 @@ static void turn_row(const ref_job *job, int64_t n, int from, int to, double sig
     int64_t K = krn_kv_heads(args->dim, 2, 4), at = n * (H + 2 * K) * D;
     bool add = sign < 0 && args->flags & KRN_ADD_D_IN0;
     for (int64_t h = 0; h < H + K; h++)
-        turn_head(job, at + h * D, args->dim[5] + n % T, from, to, sign);
+        turn_head(job, at + h * D, args->dim[5] + krn_place(job->cx->step, T, n), from, to, sign);
     for (int64_t i = at + (H + K) * D; i < at + (H + 2 * K) * D; i++)
         ref_put_or_add(job->act, args->buf[to], i, ref_get(job->act, args->buf[from], i), add);
 }

@@ -110,7 +110,7 @@ static const krn_table tables[] = {
         .settle = settle_f32,
         .update = update_f32,
         .workspace = ref_workspace,
-        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f32, .bwd[ATOM_OP_##name] = name##_bwd_f32,
 #include "atom/base/ops.def"
 #undef OP
@@ -125,7 +125,7 @@ static const krn_table tables[] = {
         .settle = settle_bf16,
         .update = update_bf16,
         .workspace = ref_workspace,
-        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
 #define OP(name, ...)                                                                              \
     .fwd[ATOM_OP_##name] = name##_fwd_bf16, .bwd[ATOM_OP_##name] = name##_bwd_bf16,
 #include "atom/base/ops.def"
@@ -137,7 +137,7 @@ static const krn_table tables[] = {
         .dtype = ATOM_F64,
         .isa = "scalar",
         .workspace = ref_workspace,
-        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
+        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f64, .bwd[ATOM_OP_##name] = name##_bwd_f64,
 #include "atom/base/ops.def"
 #undef OP

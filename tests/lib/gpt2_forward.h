@@ -83,6 +83,7 @@ static inline void gpt2_forward_dims(const graph *g, const graph_node *node, int
         dim[2] = H;
         dim[3] = width / (H + 2 * K);
         dim[4] = K;
+        dim[5] = node->window; /* 0 in rope */
         break;
     default:
         dim[0] = T * width;

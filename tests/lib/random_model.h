@@ -1,7 +1,7 @@
 /*
  * Small random models of all families for tests: a pure function of the seed. Every third seed is a
- * Llama, Mistral, Qwen2 or Qwen3 (grouped heads, heads of odd sizes, tied and untied, biases, the
- * three rotary embeddings), the others are GPT-2 (random_gpt2.h).
+ * Llama, Mistral, Qwen2 or Qwen3 (grouped heads, heads of odd sizes, tied and untied, biases,
+ * windows, the three rotary embeddings), the others are GPT-2 (random_gpt2.h).
  */
 #ifndef TESTS_LIB_RANDOM_MODEL_H
 #define TESTS_LIB_RANDOM_MODEL_H
@@ -33,7 +33,11 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
     c->attn_pdrop = old.attn_pdrop;
     c->untied = random_gpt2_draw(seed, 208, 0, 1);
     c->rope = random_rope(seed);
-    c->window = 0;
+    c->window = c->window_layers = 0;
+    if (c->family != GRAPH_LLAMA && random_gpt2_draw(seed, 211, 0, 1)) {
+        c->window = random_gpt2_draw(seed, 212, 1, 12);
+        c->window_layers = random_gpt2_draw(seed, 213, 0, c->layers - 1);
+    }
     if (c->family == GRAPH_LLAMA) {
         c->qkv_bias = c->o_bias = random_gpt2_draw(seed, 209, 0, 1);
         c->mlp_bias = random_gpt2_draw(seed, 210, 0, 1);

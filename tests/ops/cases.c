@@ -19,6 +19,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_embed, {2, 5, 7, 11, 1}}, /* a fifth dim: without wpe */
     {ATOM_OP_embed, {3, 17, 33, 50, 1}},
     {ATOM_OP_embed, {2, 9, 64, 11, 1}},
+    {ATOM_OP_embed, {3, 17, 33, 50, 0, 0, 1}},
     {ATOM_OP_dropout, {1}},
     {ATOM_OP_dropout, {13}},
     {ATOM_OP_dropout, {1024}},
@@ -61,6 +62,16 @@ static const op_shape shapes[] = {
     {ATOM_OP_attention, {1, 132, 2, 64, 1}}, /* dropout draws four at once */
     {ATOM_OP_attention, {2, 36, 1, 200}},
     {ATOM_OP_attention, {1, 37, 2, 90}},
+    {ATOM_OP_attention, {1, 9, 1, 4, 1, 1}}, /* windows */
+    {ATOM_OP_attention, {2, 17, 2, 8, 1, 5}},
+    {ATOM_OP_attention, {1, 200, 2, 16, 2, 64}},
+    {ATOM_OP_attention, {1, 261, 2, 40, 1, 65}},
+    {ATOM_OP_attention, {1, 300, 1, 64, 1, 2}},
+    {ATOM_OP_attention, {1, 33, 2, 200, 1, 7}},
+    {ATOM_OP_attention, {1, 70, 1, 8, 1, 700}},
+    {ATOM_OP_attention, {2, 21, 2, 6, 1, 0, 1}}, /* documents apart */
+    {ATOM_OP_attention, {2, 261, 2, 16, 2, 0, 1}},
+    {ATOM_OP_attention, {1, 300, 2, 64, 1, 50, 1}},
     {ATOM_OP_add, {1}},
     {ATOM_OP_add, {31}},
     {ATOM_OP_add, {20011}},
@@ -108,6 +119,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_rope, {1, 130, 4, 64, 2}},
     {ATOM_OP_rope, {1, 3, 2, 128, 2, 1000}},
     {ATOM_OP_rope, {2, 2, 1, 528, 1, 131000}},
+    {ATOM_OP_rope, {2, 67, 2, 8, 1, 0, 1}},
     {ATOM_OP_swiglu, {1, 1}},
     {ATOM_OP_swiglu, {3, 7}},
     {ATOM_OP_swiglu, {37, 129}},
@@ -366,6 +378,6 @@ const char *op_case_name(const op_case *c, char *text, size_t bytes)
     for (int i = 0; i < KRN_DIM_MAX && c->dim[i]; i++)
         used += snprintf(text + used, bytes - (size_t)used, "%s%lld", i ? "x" : "",
                          (long long)c->dim[i]);
-    snprintf(text + used, bytes - (size_t)used, " v%u", c->variant);
+    snprintf(text + used, bytes - (size_t)used, "%s v%u", c->apart ? " apart" : "", c->variant);
     return text;
 }

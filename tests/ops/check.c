@@ -165,11 +165,13 @@ void check_case(report *r, const krn_table *table, const krn_table *spec, const 
 /* What the table says it cannot (krn_table.can) is not asked of it. */
 static bool beyond(const krn_table *table, const op_shape *shape)
 {
+    uint32_t more = (shape->dim[KRN_DIM_MAX] ? KRN_CAN_APART : 0) |
+                    (shape->op == ATOM_OP_attention && shape->dim[5] ? KRN_CAN_WINDOW : 0);
     uint32_t need = shape->dim[4] == 0               ? 0
                     : shape->op == ATOM_OP_attention ? KRN_CAN_GROUPED
                     : shape->op == ATOM_OP_embed     ? KRN_CAN_NO_PLACES
                                                      : 0;
-    return need & ~table->can;
+    return (need | more) & ~table->can;
 }
 
 void check_op(report *r, const krn_table *table, const krn_table *spec, atom_op op)
@@ -192,7 +194,7 @@ void check_op(report *r, const krn_table *table, const krn_table *spec, atom_op 
         if (r->work_max && op_work(shapes[i].dim) > r->work_max)
             continue;
         for (uint32_t variant = 0; variant < VARIANT_N; variant++) {
-            op_case c = {.op = op, .variant = variant};
+            op_case c = {.op = op, .variant = variant, .apart = shapes[i].dim[KRN_DIM_MAX]};
             memcpy(c.dim, shapes[i].dim, sizeof c.dim);
             check_case(r, table, spec, &c);
             if (table->dtype == ATOM_F64)

@@ -44,7 +44,8 @@ typedef struct place {
 typedef struct op_case {
     atom_op op;
     int64_t dim[KRN_DIM_MAX];
-    uint32_t variant; /* 0 .. VARIANT_N-1: bias, dropout, add flags, targets */
+    uint32_t variant; /* 0 .. VARIANT_N-1: bias, dropout, add flags, targets, documents' lengths */
+    bool apart;       /* with krn_step.starts */
 } op_case;
 
 enum { VARIANT_N = 4 };
@@ -52,7 +53,7 @@ enum { VARIANT_N = 4 };
 /* cases.c */
 typedef struct op_shape {
     atom_op op;
-    int64_t dim[KRN_DIM_MAX];
+    int64_t dim[KRN_DIM_MAX + 1]; /* the last one: 1 with krn_step.starts */
 } op_shape;
 const op_shape *op_shapes(size_t *n);
 /* The product of a shape's dimensions. */

@@ -23,6 +23,12 @@ static double mask(const krn_ctx *cx, const krn_args *a, uint64_t element)
     return atom_rng_u32(key, element) < (uint32_t)(p * 4294967296.0) ? 0.0 : 1.0 / (1.0 - p);
 }
 
+/* Where the document of row n of all rows begins, within its sample. */
+static int64_t begins(const krn_ctx *cx, int64_t n)
+{
+    return cx->step->starts ? cx->step->starts[n] : 0;
+}
+
 static double gelu(double x)
 {
     return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * pow(x, 3))));
@@ -30,14 +36,14 @@ static double gelu(double x)
 
 static void naive_embed(krn_ctx *cx, const krn_args *a)
 {
-    (void)cx;
     int64_t B = a->dim[0], T = a->dim[1], C = a->dim[2];
     const int32_t *tokens = a->buf[0];
     for (int64_t b = 0; b < B; b++)
         for (int64_t t = 0; t < T; t++)
             for (int64_t c = 0; c < C; c++)
                 at(a, 3)[(b * T + t) * C + c] =
-                    at(a, 1)[tokens[b * T + t] * C + c] + (at(a, 2) ? at(a, 2)[t * C + c] : 0);
+                    at(a, 1)[tokens[b * T + t] * C + c] +
+                    (at(a, 2) ? at(a, 2)[(t - begins(cx, b * T + t)) * C + c] : 0);
 }
 
 static void naive_dropout(krn_ctx *cx, const krn_args *a)
@@ -110,7 +116,9 @@ static void naive_attention(krn_ctx *cx, const krn_args *a)
                 double sum = 0, *y = at(a, 1) + (b * T + t) * C + h * D;
                 for (int64_t d = 0; d < D; d++)
                     y[d] = 0;
-                for (int64_t s = 0; s <= t; s++) {
+                for (int64_t s = begins(cx, b * T + t); s <= t; s++) {
+                    if (a->dim[5] && t - s >= a->dim[5])
+                        continue;
                     const double *k = qkv + (b * T + s) * R + C + h * K / H * D, *v = k + K * D;
                     double score = 0;
                     for (int64_t d = 0; d < D; d++)
@@ -163,7 +171,6 @@ static void naive_headnorm(krn_ctx *cx, const krn_args *a)
 
 static void naive_rope(krn_ctx *cx, const krn_args *a)
 {
-    (void)cx;
     int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3];
     int64_t K = a->dim[4] ? a->dim[4] : H;
     const atom_rope *r = &a->rope;
@@ -178,7 +185,7 @@ static void naive_rope(krn_ctx *cx, const krn_args *a)
                     keep = 0;
                 keep = fmin(fmax(keep, 0), 1);
                 f = (double)(float)(keep * f + (1 - keep) * f / (double)r->factor);
-                double angle = f * (double)(a->dim[5] + n % T);
+                double angle = f * (double)(a->dim[5] + n % T - begins(cx, n));
                 double other = d < D / 2 ? -x[d + D / 2] : x[d - D / 2];
                 at(a, 1)[(n * (H + 2 * K) + h) * D + d] =
                     h < H + K ? x[d] * cos(angle) + other * sin(angle) : x[d];

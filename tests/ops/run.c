@@ -220,6 +220,21 @@ static void take_results(const place *places, guarded *buffers, const tensors *g
     }
 }
 
+/* Documents of random lengths: some of one row, some of more than a block. */
+static int32_t *starts_new(const op_case *c)
+{
+    static const uint32_t usual[VARIANT_N] = {40, 3, 97, 11};
+    int64_t B = c->dim[0], T = c->dim[1];
+    int32_t *starts = calloc((size_t)(B * T), sizeof *starts);
+    atom_rng_key key = {.seed = 99};
+    ATOM_ASSERT(starts);
+    for (int64_t n = 0; n < B * T; n++) {
+        bool begins = n % T == 0 || atom_rng_u32(key, (uint64_t)n) % usual[c->variant] == 0;
+        starts[n] = begins ? (int32_t)(n % T) : starts[n - 1];
+    }
+    return starts;
+}
+
 tensors run_kernel(const krn_table *table, const op_case *c, bool backward, const tensors *given,
                    uint32_t threads, uint8_t garbage, const char **broken)
 {
@@ -228,6 +243,8 @@ tensors run_kernel(const krn_table *table, const op_case *c, bool backward, cons
     guarded buffers[KRN_BUF_MAX] = {{0}};
     krn_args args = op_args(c);
     krn_step step = op_step(c);
+    int32_t *starts = c->apart ? starts_new(c) : NULL;
+    step.starts = starts;
     for (int i = 0; i < KRN_BUF_MAX; i++) {
         if (!given->at[i])
             continue;
@@ -247,5 +264,6 @@ tensors run_kernel(const krn_table *table, const op_case *c, bool backward, cons
     take_results(places, buffers, given, &out, broken);
     if (!guarded_free(&workspace))
         *broken = "wrote outside of its workspace";
+    free(starts);
     return out;
 }

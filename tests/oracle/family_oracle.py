@@ -49,7 +49,7 @@ class Run(llama_oracle.Job):
         self.config.vocab_size, self.config.initializer_range = 320, 0.05
         self.config.max_position_embeddings = max(self.config.max_position_embeddings, 64)
         if getattr(self.config, "sliding_window", None):
-            self.config.sliding_window = 48
+            self.config.sliding_window = 11  # below sequence_len and below the text's length
         return super().build()
 
     def rewrite(self, path):

@@ -96,12 +96,13 @@ class Job(gpt2_oracle.Job):
         if self.family == "llama":
             self.config = LlamaConfig(attention_bias=r.random() < 0.5, mlp_bias=r.random() < 0.5, **numbers)
         elif self.family == "mistral":
-            self.config = MistralConfig(sliding_window=r.choice([None, self.T]), **numbers)
+            self.config = MistralConfig(sliding_window=r.choice([None, self.T, max(2, self.T // 2), max(2, self.T // 3)]), **numbers)
         elif self.family == "qwen2":
             self.config = Qwen2Config(**numbers)
         else:
             self.config = LlamaConfig(**numbers)
         self.config._attn_implementation = "eager"
+        self.draw_window()
         self.v5, self.sharded = r.random() < 0.5, r.random() < 0.5
         self.B, self.C = r.randint(1, 3), r.randint(1, 3)
         self.lr = r.choice([1e-3, 3e-3] if dtype == "fp32" else [1e-4, 1e-3])
@@ -114,9 +115,35 @@ class Job(gpt2_oracle.Job):
                     p.add_(0.1 * torch.randn_like(p))
         self.draw_batches()
 
+    def draw_window(self):
+        """Qwen's later layers may have a window. Some versions of transformers give it to all layers or to none
+        in eager attention: the file says it, the model here gets its masks from slide()."""
+        r = random.Random(self.seed * 7 + 1)
+        self.window = self.window_layers = None
+        if self.family in ("qwen2", "qwen3"):
+            self.config.sliding_window = None
+            if r.random() < 0.6:
+                self.window, self.window_layers = r.randint(2, self.T), r.randint(0, self.config.num_hidden_layers)
+
+    def slide(self, model):
+        if self.window is None:
+            return model
+        model.config.sliding_window = None
+        for layer in model.model.layers[self.window_layers:]:
+            def forward(*args, real=layer.self_attn.forward, **kwargs):
+                mask = kwargs["attention_mask"]
+                T = mask.shape[-1]
+                far = torch.ones(T, T, dtype=torch.bool).tril(-self.window)[:mask.shape[-2]]
+                return real(*args, **dict(kwargs, attention_mask=mask.masked_fill(far, torch.finfo(mask.dtype).min)))
+            layer.self_attn.forward = forward
+        return model
+
     def build(self):
         if self.family == "qwen3":
-            return qwen3(self.config)
+            return self.slide(qwen3(self.config))
+        return self.slide(self.build_theirs())
+
+    def build_theirs(self):
         model = {"llama": LlamaForCausalLM, "mistral": MistralForCausalLM, "qwen2": Qwen2ForCausalLM}
         return model[self.family](self.config)
 
@@ -128,7 +155,7 @@ class Job(gpt2_oracle.Job):
             model = type(self.model).from_pretrained(path, attn_implementation="eager")
             for key in ("hidden_size", "num_key_value_heads", "rms_norm_eps", "rope_theta", "tie_word_embeddings"):
                 assert getattr(model.config, key) == getattr(self.config, key), key
-            return model
+            return self.slide(model)
         model, tensors = self.build(), load_file(os.path.join(path, "model.safetensors"))
         missing, extra = model.load_state_dict(
             {name: tensors.get(their_name(name), tensors["model.embed_tokens.weight"])
@@ -162,9 +189,16 @@ class Job(gpt2_oracle.Job):
             config = json.load(f)
         if self.family == "qwen3":
             config.update(model_type="qwen3", architectures=["Qwen3ForCausalLM"])
+        if self.family in ("qwen2", "qwen3"):
+            config.update(use_sliding_window=self.window is not None, sliding_window=self.window,
+                          max_window_layers=self.window_layers or 0)
         if self.v5:  # as transformers 5 says the same
             config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default",
                                          **(config.pop("rope_scaling") or {})}
+            if self.window is not None:
+                full = self.window_layers
+                config["layer_types"] = ["full_attention"] * full + ["sliding_attention"] * (
+                    config["num_hidden_layers"] - full)
             config["dtype"] = config.pop("torch_dtype", "float32")
         with open(path, "w") as f:
             json.dump(config, f)

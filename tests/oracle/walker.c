@@ -46,6 +46,7 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         dim[2] = node->heads;
         dim[4] = node->kv_heads ? node->kv_heads : node->heads;
         dim[3] = width / (node->heads + 2 * dim[4]);
+        dim[5] = node->window;
         break;
     case ATOM_OP_rope:
         dim[0] = B;

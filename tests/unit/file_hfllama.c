@@ -67,9 +67,20 @@ static void class_defaults(void **state)
     assert_int_equal(
         parse("{\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":64}", &c),
         ATOM_OK);
-    assert_int_equal(c.window, 64);
+    assert_true(c.window == 64 && c.window_layers == 28);
     assert_int_equal(parse("{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
-                           "\"layer_types\":[\"full_attention\"]}",
+                           "\"num_hidden_layers\":28}",
+                           &c),
+                     ATOM_OK);
+    assert_int_equal(c.window, 0);
+    assert_int_equal(parse("{\"model_type\":\"qwen3\",\"use_sliding_window\":true,"
+                           "\"num_hidden_layers\":2,"
+                           "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+                           &c),
+                     ATOM_OK);
+    assert_true(c.window == 4096 && c.window_layers == 1);
+    assert_int_equal(parse("{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
+                           "\"num_hidden_layers\":1,\"layer_types\":[\"full_attention\"]}",
                            &c),
                      ATOM_OK);
     assert_int_equal(c.window, 0);
@@ -119,6 +130,12 @@ static void refused_by_name(void **state)
         {LLAMA("\"num_attention_heads\":7"), ATOM_E_FORMAT, "say head_dim"},
         {LLAMA("\"tie_word_embeddings\":1"), ATOM_E_FORMAT, "must be true or false"},
         {LLAMA("\"attention_bias\":\"yes\""), ATOM_E_FORMAT, "attention_bias must be true"},
+        {"{\"model_type\":\"mistral\",\"layer_types\":[]}", ATOM_E_FORMAT, "each of the 32 layers"},
+        {"{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"layer_types\":"
+         "[\"sliding_attention\",\"full_attention\"]}",
+         ATOM_E_UNSUPPORTED, "after sliding_attention"},
+        {"{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"layer_types\":[\"linear\"]}",
+         ATOM_E_UNSUPPORTED, "only full_attention"},
         {LLAMA("\"head_dim\":63"), ATOM_E_FORMAT, "head_dim is 63"},
         {LLAMA("\"num_hidden_layers\":0"), ATOM_E_FORMAT, "num_hidden_layers"},
     };

@@ -46,6 +46,16 @@ static void test_lacks(void **state)
     check(g, (table = all, table.can = KRN_CAN_GROUPED, table), "embed without positions");
     check(g, (table = all, table.head_dim_max = 8, table), NULL);
     check(g, (table = all, table.head_dim_max = 7, table), "with heads wider than 7");
+    graph_close(&g);
+    c.family = GRAPH_MISTRAL;
+    c.window = 8; /* no shorter than the sequence: nobody needs to know */
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    check(g, (table = all, table.can &= ~(uint32_t)KRN_CAN_WINDOW, table), NULL);
+    graph_close(&g);
+    c.window = 7;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    check(g, all, NULL);
+    check(g, (table = all, table.can &= ~(uint32_t)KRN_CAN_WINDOW, table), "sliding_window");
     check(gpt2, (table = all, table.can = 0, table), NULL);
     graph_close(&g);
     graph_close(&gpt2);

@@ -105,6 +105,8 @@ static void order_and_names(void **state)
     graph_config c = small(GRAPH_QWEN3);
     graph *g = NULL, *fused = NULL, *back = NULL;
     char *text = NULL;
+    c.window = 5;
+    c.window_layers = 1;
     assert_int_equal(graph_model_build(&c, ATOM_F32, 2, 8, &g), ATOM_OK);
     for (size_t i = 0; i < sizeof first / sizeof *first; i++)
         assert_string_equal(g->params[i].name, first[i]);
@@ -114,6 +116,9 @@ static void order_and_names(void **state)
     assert_int_equal(graph_fuse(g, &fused), ATOM_OK);
     assert_int_equal(graph_print(fused, &text), ATOM_OK);
     assert_non_null(strstr(text, "heads=4 kv_heads=2 theta=0x271p4 factor=0x1p0"));
+    assert_non_null(strstr(text, "layers.1.self_attn op=attention"));
+    assert_non_null(strstr(text, " window=5"));
+    assert_true(strstr(text, " window=5") > strstr(text, "layers.1.self_attn op=attention"));
     assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
     assert_int_equal(graph_hash(back), graph_hash(fused));
     atom_free(text);
@@ -137,9 +142,8 @@ static void says_what_is_wrong(void **state)
     (void)state;
     graph_config c = small(GRAPH_MISTRAL), bad;
     c.window = 16;
-    assert_int_equal(graph_model_longest(&c), 16);
-    assert_int_equal(graph_model_usual(&c), 16);
-    refused(c, 17, ATOM_E_UNSUPPORTED, "sliding_window");
+    assert_int_equal(graph_model_usual(&c), 32);
+    refused((bad = c, bad.window_layers = -1, bad), 8, ATOM_E_FORMAT, "max_window_layers");
     refused(c, 33, ATOM_E_USAGE, "max_position_embeddings");
     refused((bad = c, bad.kv_heads = 3, bad), 8, ATOM_E_FORMAT, "num_key_value_heads 3");
     refused((bad = c, bad.head_dim = 9, bad), 8, ATOM_E_FORMAT, "head_dim is 9");

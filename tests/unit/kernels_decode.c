@@ -19,6 +19,7 @@
 typedef struct shape {
     int64_t N, past, H, D;
     int64_t K; /* key heads; 0: H */
+    int64_t W; /* window; 0: none */
 } shape;
 
 static int64_t keys_of(const shape *s)
@@ -193,7 +194,8 @@ static void run_attend(const krn_decode_table *t, atom_threads *threads, const c
                     .room = c->room,
                     .H = s->H,
                     .D = s->D,
-                    .K = s->K};
+                    .K = s->K,
+                    .W = s->W};
     t->attend(&cx, &a);
     give(cx.workspace, bytes);
 }
@@ -229,10 +231,12 @@ static void check_attend(const krn_decode_table *t, atom_threads *threads, const
 
 static void test_attend(void **state)
 {
-    static const shape shapes[] = {{1, 0, 1, 1, 0},   {1, 0, 2, 16, 0},   {4, 0, 3, 7, 0},
-                                   {5, 3, 2, 64, 0},  {66, 0, 2, 24, 0},  {1, 63, 1, 65, 0},
-                                   {7, 60, 3, 5, 0},  {3, 127, 2, 80, 0}, {1, 0, 4, 16, 2},
-                                   {66, 0, 3, 24, 1}, {1, 63, 6, 33, 3},  {7, 60, 4, 6, 2}};
+    static const shape shapes[] = {
+        {1, 0, 1, 1, 0, 0},    {1, 0, 2, 16, 0, 0},  {4, 0, 3, 7, 0, 0},    {5, 3, 2, 64, 0, 0},
+        {66, 0, 2, 24, 0, 0},  {1, 63, 1, 65, 0, 0}, {7, 60, 3, 5, 0, 0},   {3, 127, 2, 80, 0, 0},
+        {1, 0, 4, 16, 2, 0},   {66, 0, 3, 24, 1, 0}, {1, 63, 6, 33, 3, 0},  {7, 60, 4, 6, 2, 0},
+        {5, 3, 2, 64, 0, 1},   {66, 3, 2, 24, 0, 5}, {1, 63, 2, 65, 1, 64}, {7, 130, 4, 6, 2, 66},
+        {3, 200, 2, 16, 0, 65}};
     atom_threads *threads;
     (void)state;
     assert_int_equal(atom_threads_open(3, &threads), ATOM_OK);
@@ -257,7 +261,7 @@ static void check_ref(shape s)
     cache c = cache_open(ATOM_F32, &s, 100);
     fill(ATOM_F32, qkv, rows, 6, 1);
     krn_step step = {.seed = 1};
-    krn_args args = {.buf = {qkv, want, lse}, .dim = {1, s.N, s.H, s.D, s.K}};
+    krn_args args = {.buf = {qkv, want, lse}, .dim = {1, s.N, s.H, s.D, s.K, s.W}};
     workspace = ref->workspace(ATOM_OP_attention, 0, args.dim);
     krn_ctx cx = {.workspace = take(workspace), .step = &step};
     ref->fwd[ATOM_OP_attention](&cx, &args);
@@ -275,8 +279,9 @@ static void check_ref(shape s)
 static void test_ref_is_attention(void **state)
 {
     (void)state;
-    check_ref((shape){9, 0, 3, 10, 0});
-    check_ref((shape){9, 0, 4, 10, 2});
+    check_ref((shape){9, 0, 3, 10, 0, 0});
+    check_ref((shape){9, 0, 4, 10, 2, 0});
+    check_ref((shape){9, 0, 4, 10, 2, 3});
 }
 
 static void test_tables(void **state)

@@ -28,7 +28,7 @@ typedef struct attend_job {
 typedef struct attend_rows {
     const krn_attend *a;
     int64_t h, k, n, rows; /* head, and the key head it looks at */
-    int64_t keys;          /* of the last row */
+    int64_t first, keys;   /* of the first row, whole blocks; of the last row */
     int64_t width;         /* keys, rounded up to blocks: floats of a row of scores */
     int64_t q_width;       /* floats of a row of q */
     float *score, *q;      /* [rows][width], [rows][q_width] */
@@ -93,7 +93,7 @@ KRN_INLINE void score_part(atom_dtype dtype, const attend_rows *t, int64_t r0, i
 
 KRN_INLINE void score_rows(atom_dtype dtype, const attend_rows *t)
 {
-    for (int64_t s = 0; s < t->width; s += VECS * VF_LANES) {
+    for (int64_t s = t->first; s < t->width; s += VECS * VF_LANES) {
         if (t->rows == KRN_ATTEND_ROWS) {
             score_part(dtype, t, 0, KRN_ATTEND_ROWS, s);
             continue;
@@ -103,23 +103,26 @@ KRN_INLINE void score_rows(atom_dtype dtype, const attend_rows *t)
     }
 }
 
-/* Scores of one row to probabilities, 0 beyond its own position. */
+/* Scores of one row to probabilities, 0 before its window and beyond its own position. */
 KRN_INLINE void softmax_row(const attend_rows *t, int64_t r)
 {
     float *score = t->score + r * t->width;
     vf top = vf_all(-INFINITY), sum = vf_all(0.0f);
+    int64_t first = krn_attend_first(t->a, t->n + r);
+    for (int64_t s = t->first; s < first; s++)
+        score[s] = -INFINITY;
     for (int64_t s = t->a->past + t->n + r + 1; s < t->width; s++)
         score[s] = -INFINITY;
-    for (int64_t s = 0; s < t->width; s += VF_LANES)
+    for (int64_t s = t->first; s < t->width; s += VF_LANES)
         top = vf_max(top, vf_load(score + s));
     top = vf_all(vf_top(top));
-    for (int64_t s = 0; s < t->width; s += VF_LANES) {
+    for (int64_t s = t->first; s < t->width; s += VF_LANES) {
         vf p = vf_exp(vf_load(score + s) - top);
         vf_store(score + s, p);
         sum += p;
     }
     vf total = vf_all(vf_sum(sum));
-    for (int64_t s = 0; s < t->width; s += VF_LANES)
+    for (int64_t s = t->first; s < t->width; s += VF_LANES)
         vf_store(score + s, vf_load(score + s) / total);
 }
 
@@ -135,7 +138,7 @@ KRN_INLINE void mix_part(atom_dtype dtype, const attend_rows *t, int64_t r0, int
         for (int v = 0; v < vecs; v++)
             sum[r][v] = vf_all(0.0f);
     }
-    for (int64_t s = 0; s < t->keys; s++) {
+    for (int64_t s = t->first; s < t->keys; s++) {
         vf x[VECS];
         for (int v = 0; v < vecs; v++)
             x[v] = vf_get(dtype, a->values, value + s * a->D + v * VF_LANES,
@@ -175,6 +178,7 @@ KRN_INLINE void attend_task(atom_dtype dtype, const attend_job *j, uint32_t inde
                      .rows = krn_min(KRN_ATTEND_ROWS, a->N - n),
                      .score = scratch};
     t.k = t.h / (a->H / krn_attend_keys(a));
+    t.first = krn_attend_first(a, n) / KRN_KEY_BLOCK * KRN_KEY_BLOCK;
     t.keys = a->past + n + t.rows;
     t.width = krn_attend_room(t.keys);
     t.q = scratch + KRN_ATTEND_ROWS * t.width;

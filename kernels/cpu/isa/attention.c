@@ -1,8 +1,9 @@
 /*
  * Owns attention's forward. One idea: a task is one block of 64 queries of one head; it walks the
- * blocks of keys up to its own with an online softmax (Milakov and Gimelshein 2018; FlashAttention,
- * Dao et al. 2022), so that no more than one 64 x 64 tile of scores exists per task. Keys are
- * transposed and values widened once per head before. Refuses nothing: any B, T, H, D.
+ * blocks of keys that it sees, up to its own, with an online softmax (Milakov and Gimelshein 2018;
+ * FlashAttention, Dao et al. 2022), so that no more than one 64 x 64 tile of scores exists per
+ * task. Keys are transposed and values widened once per head before. Refuses nothing: any B, T, H,
+ * D.
  */
 #include "kernels/cpu/isa/attention.h"
 #include "kernels/cpu/isa/amx.h"
@@ -32,6 +33,13 @@ KRN_INLINE void soften_row(const query_block *q, int64_t r, int64_t s0)
     const attention_job *j = q->head.job;
     float *s = q->score + r * BLOCK;
     int64_t t = q->t0 + r, live = krn_min(BLOCK, t - s0 + 1);
+    int64_t dead = attention_first(&q->head, t) - s0;
+    if (dead >= live) {
+        memset(s, 0, BLOCK * sizeof *s);
+        return;
+    }
+    for (int64_t c = 0; c < dead; c++)
+        s[c] = -INFINITY;
     for (int64_t c = live; c < BLOCK; c++)
         s[c] = -INFINITY;
     vf scale = vf_all(j->scale), tops = vf_load(s) * scale;
@@ -123,7 +131,7 @@ KRN_INLINE void run_block(atom_dtype dtype, const attention_job *j, uint32_t i)
         q.top[r] = -INFINITY;
         q.sum[r] = 0.0f;
     }
-    for (int64_t s0 = 0; s0 <= t0; s0 += BLOCK)
+    for (int64_t s0 = attention_first_block(&q.head, t0); s0 <= t0; s0 += BLOCK)
         add_key_block(&q, s0);
     for (int64_t r = 0; r < q.rows; r++)
         finish_row(dtype, &q, r);

@@ -23,6 +23,8 @@ typedef struct attention_job {
     bool add;
     float scale;
     krn_drop drop;
+    const krn_step *step; /* and dims, for krn_first_seen */
+    const int64_t *dim;
     char *workspace;
     uint64_t head_bytes;
 } attention_job;
@@ -53,6 +55,8 @@ KRN_INLINE attention_job attention_job_open(krn_ctx *cx, const krn_args *args, i
                            .qkv = args->buf[0],
                            .scale = (float)(1.0 / sqrt((double)D)),
                            .drop = krn_drop_make(cx, args),
+                           .step = cx->step,
+                           .dim = args->dim,
                            .workspace = cx->workspace,
                            .head_bytes = one.used};
 }
@@ -96,6 +100,29 @@ KRN_INLINE int64_t attention_qkv_at(const attention_head *a, int part, int64_t t
 KRN_INLINE int64_t attention_y_at(const attention_head *a, int64_t t)
 {
     return (a->b * a->job->T + t) * a->job->C + a->h * a->job->D;
+}
+
+/* First row that row t sees. Rows beyond the last, which blocks may have, count as the last. */
+KRN_INLINE int64_t attention_first(const attention_head *a, int64_t t)
+{
+    return krn_first_seen(a->job->step, a->job->dim, a->b, krn_min(t, a->job->T - 1));
+}
+/* First block of keys that the block of queries at t0 sees, and whether it sees the one at s0. */
+KRN_INLINE int64_t attention_first_block(const attention_head *a, int64_t t0)
+{
+    return attention_first(a, t0) / ATTENTION_BLOCK * ATTENTION_BLOCK;
+}
+/* Rows of the tile at (t0, s0) that see not all of its columns. */
+KRN_INLINE bool attention_cut(const attention_head *a, int64_t t0, int64_t s0)
+{
+    return s0 == t0 || attention_first(a, t0 + ATTENTION_BLOCK - 1) > s0;
+}
+/* Bit c: does row t see column s0 + c? */
+KRN_INLINE uint64_t attention_seen(const attention_head *a, int64_t t, int64_t s0)
+{
+    int64_t low = attention_first(a, t) - s0, high = krn_min(t - s0, ATTENTION_BLOCK - 1);
+    low = low > 0 ? low : 0;
+    return low > high ? 0 : (~(uint64_t)0 << low) & (~(uint64_t)0 >> (ATTENTION_BLOCK - 1 - high));
 }
 
 /* Asks for n rows of D elements, `step` apart from element `at`, while others are worked on: each

@@ -13,6 +13,10 @@
 
 enum { BLOCK = ATTENTION_BLOCK, ROW_VECS = BLOCK / VF_LANES };
 
+/* Below every score. Not -infinity: a row may see nothing of its first tile, and infinities have no
+ * difference. */
+#define LOWEST (-1e30f)
+
 /* Query block of one head, and its running sums; a task's own, on its stack. */
 typedef struct query_block {
     _Alignas(64) float score[BLOCK * BLOCK];
@@ -20,8 +24,8 @@ typedef struct query_block {
     _Alignas(64) float sum[BLOCK * VF_LANES];
     _Alignas(64) float top[BLOCK];
     attention_head head;
-    int64_t t0, rows;
-    float *out; /* [64][W] */
+    int64_t t0, rows, first; /* first: key block */
+    float *out;              /* [64][W] */
 } query_block;
 
 static void prepare_block(const attention_head *a, int64_t t)
@@ -59,10 +63,10 @@ KRN_INLINE void drop_row(const query_block *q, int64_t r, int64_t s0, vf p[ROW_V
         p[c] *= vf_load(factor + c * VF_LANES);
 }
 
-/* Scores of row r beyond the diagonal become -infinity. */
-KRN_INLINE void mask_row(query_block *q, int64_t r)
+/* Scores of row r that it does not see become -infinity. */
+KRN_INLINE void mask_row(query_block *q, int64_t r, int64_t s0)
 {
-    uint64_t live = ~(uint64_t)0 >> (BLOCK - 1 - r);
+    uint64_t live = attention_seen(&q->head, q->t0 + r, s0);
     for (int c = 0; c < ROW_VECS; c++) {
         float *s = q->score + r * BLOCK + c * VF_LANES;
         vf_store(s, _mm512_mask_blend_ps((__mmask16)(live >> (c * VF_LANES)), vf_all(-INFINITY),
@@ -108,21 +112,23 @@ KRN_INLINE void soften_row(query_block *q, int64_t r, int64_t s0, float shrink)
 static void add_key_block(query_block *q, int64_t s0)
 {
     int64_t W = q->head.job->W;
+    bool add = s0 > q->first;
     float shrink[BLOCK];
     amx_mul(q->score, BLOCK, false, q->head.amx.query + q->t0 * W, W, q->head.amx.keys_t + s0 * W,
             BLOCK, BLOCK, BLOCK, W);
-    for (int64_t r = 0; r < BLOCK && s0 == q->t0; r++)
-        mask_row(q, r);
+    bool cut = attention_cut(&q->head, q->t0, s0);
+    for (int64_t r = 0; r < BLOCK && cut; r++)
+        mask_row(q, r, s0);
     raise_tops(q, shrink);
     for (int64_t r = 0; r < BLOCK; r++)
         soften_row(q, r, s0, shrink[r]);
-    for (int64_t r = 0; r < BLOCK && s0 > 0; r++) {
+    for (int64_t r = 0; r < BLOCK && add; r++) {
         for (int64_t d = 0; d < W; d += VF_LANES) {
             float *o = q->out + r * W + d;
             vf_store(o, vf_load(o) * vf_all(shrink[r]));
         }
     }
-    amx_mul(q->out, W, s0 > 0, q->p, BLOCK, q->head.amx.values + s0 * W, W, BLOCK, W, BLOCK);
+    amx_mul(q->out, W, add, q->p, BLOCK, q->head.amx.values + s0 * W, W, BLOCK, W, BLOCK);
 }
 
 static void finish_row(const query_block *q, int64_t r)
@@ -150,10 +156,11 @@ static void run_block(void *ctx, uint32_t i, uint32_t worker)
     q.rows = krn_min(BLOCK, j->T - q.t0);
     q.out = q.head.amx.out ? q.head.amx.out + q.t0 * j->W : out;
     for (int64_t r = 0; r < BLOCK; r++)
-        q.top[r] = -INFINITY;
+        q.top[r] = LOWEST;
     memset(q.sum, 0, sizeof q.sum);
     amx_open(32);
-    for (int64_t s0 = 0; s0 <= q.t0; s0 += BLOCK)
+    q.first = attention_first_block(&q.head, q.t0);
+    for (int64_t s0 = q.first; s0 <= q.t0; s0 += BLOCK)
         add_key_block(&q, s0);
     amx_close();
     for (int64_t r = 0; r < q.rows; r++)

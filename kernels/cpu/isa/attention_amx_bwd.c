@@ -72,14 +72,13 @@ static void prepare_stats(const attention_head *a, int64_t t0)
 
 /* P (masked) and dS of 16 columns of row r. */
 KRN_INLINE void gradient_part(const attention_head *a, const tile_space *tile, int64_t t, int64_t r,
-                              int64_t c, bool diagonal, const float *factor, vf *p, vf *ds)
+                              int64_t c, uint64_t seen, const float *factor, vf *p, vf *ds)
 {
     const attention_job *j = a->job;
     const float *lse = a->amx.stats, *delta = lse + j->blocks * BLOCK;
     vf scale = vf_all(j->scale), mask = vf_load(factor + c);
     vf x = vf_exp(_mm512_fmsub_ps(vf_load(tile->score + r * BLOCK + c), scale, vf_all(lse[t])));
-    if (diagonal)
-        x = _mm512_maskz_mov_ps((__mmask16)((~(uint64_t)0 >> (BLOCK - 1 - r)) >> c), x);
+    x = _mm512_maskz_mov_ps((__mmask16)(seen >> c), x);
     *p = x * mask;
     *ds = x * (vf_load(tile->dp + r * BLOCK + c) * mask - vf_all(delta[t])) * scale;
 }
@@ -91,16 +90,19 @@ KRN_INLINE vi zip(vi low, vi high)
 
 /* Rows r and r + 1 of the tile at (t0, s0). */
 KRN_INLINE void gradient_rows(const attention_head *a, tile_space *s, int64_t t0, int64_t s0,
-                              int64_t r, bool diagonal, float factor[2][BLOCK])
+                              int64_t r, bool cut, float factor[2][BLOCK])
 {
+    uint64_t seen[2] = {~(uint64_t)0, ~(uint64_t)0};
+    for (int i = 0; i < 2 && cut; i++)
+        seen[i] = attention_seen(a, t0 + r + i, s0);
     if (a->job->drop.on) {
         attention_mask_row(a, t0 + r, s0, factor[0]);
         attention_mask_row(a, t0 + r + 1, s0, factor[1]);
     }
     for (int64_t c = 0; c < BLOCK; c += VF_LANES) {
         vf p0, p1, ds0, ds1;
-        gradient_part(a, s, t0 + r, r, c, diagonal, factor[0], &p0, &ds0);
-        gradient_part(a, s, t0 + r + 1, r + 1, c, diagonal, factor[1], &p1, &ds1);
+        gradient_part(a, s, t0 + r, r, c, seen[0], factor[0], &p0, &ds0);
+        gradient_part(a, s, t0 + r + 1, r + 1, c, seen[1], factor[1], &p1, &ds1);
         vi d0 = vi_bf16(ds0), d1 = vi_bf16(ds1);
         vi_store(s->p + r * BLOCK + c * 2, zip(vi_bf16(p0), vi_bf16(p1)));
         vi_store(s->ds_pairs + r * BLOCK + c * 2, zip(d0, d1));
@@ -122,7 +124,7 @@ static void add_tile(const attention_head *a, const attention_amx_space *sum, in
     amx_mul(tile.score, BLOCK, false, s->query + t0 * W, W, s->keys_t + s0 * W, BLOCK, BLOCK, BLOCK,
             W);
     amx_mul(tile.dp, BLOCK, false, s->dy + t0 * W, W, s->values_t + s0 * W, BLOCK, BLOCK, BLOCK, W);
-    if (t0 == s0) {
+    if (attention_cut(a, t0, s0)) {
         for (int64_t r = 0; r < BLOCK; r += 2)
             gradient_rows(a, &tile, t0, s0, r, true, factor);
     } else {
@@ -133,7 +135,8 @@ static void add_tile(const attention_head *a, const attention_amx_space *sum, in
     amx_mul(sum->dv_t, BLOCK, add, s->dy_t + t0 * W, BLOCK, tile.p, BLOCK, W, BLOCK, BLOCK);
     amx_mul(sum->dk_t, BLOCK, add, s->query_t + t0 * W, BLOCK, tile.ds_pairs, BLOCK, W, BLOCK,
             BLOCK);
-    amx_mul(s->out + t0 * W, W, s0 > 0, tile.ds, BLOCK, s->keys + s0 * W, W, BLOCK, W, BLOCK);
+    amx_mul(s->out + t0 * W, W, s0 > attention_first_block(a, t0), tile.ds, BLOCK, s->keys + s0 * W,
+            W, BLOCK, W, BLOCK);
 }
 
 static void put_row(const attention_head *a, int part, int64_t t, const float *d)
@@ -184,7 +187,7 @@ static void run_group(void *ctx, uint32_t i, uint32_t worker)
         amx_open(32);
         for (int64_t h = first; h < end; h++) {
             attention_head one = attention_amx_head_at(j, h, 1);
-            for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
+            for (int64_t t0 = s0; t0 < j->T && attention_first_block(&one, t0) <= s0; t0 += BLOCK)
                 add_tile(&one, &a.amx, t0, s0);
         }
         amx_close();

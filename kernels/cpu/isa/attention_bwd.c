@@ -1,9 +1,9 @@
 /*
  * Owns attention's backward. One idea: a task is one key head and the query heads that share it; it
  * takes the blocks of keys in order and for each the heads and blocks of queries from the diagonal
- * on, rebuilds the probabilities of a 64 x 64 tile from lse, and adds to dk, dv (of this block of
- * keys) and dq (of the whole head) in that fixed order. The transposed factors of dk and dv cost
- * nothing: tile.h reads its left operand with any strides.
+ * on that see it, rebuilds the probabilities of a 64 x 64 tile from lse, and adds to dk, dv (of
+ * this block of keys) and dq (of the whole head) in that fixed order. The transposed factors of dk
+ * and dv cost nothing: tile.h reads its left operand with any strides.
  */
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/attention.h"
@@ -38,6 +38,9 @@ KRN_INLINE void gradient_row(const attention_head *a, int64_t t0, int64_t s0, in
     float *p = a->space.tiles + r * BLOCK, *ds = p + BLOCK * BLOCK, factor[BLOCK];
     vf lse = vf_all(j->lse[(a->b * j->H + a->h) * j->T + t]);
     vf delta = vf_all(a->space.stats[t]), scale = vf_all(j->scale);
+    int64_t dead = krn_min(BLOCK, attention_first(a, t) - s0);
+    for (int64_t c = 0; c < dead; c++)
+        p[c] = -INFINITY;
     for (int64_t c = live; c < BLOCK; c++)
         p[c] = -INFINITY;
     for (int64_t c = 0; c < BLOCK; c += VF_LANES)
@@ -107,7 +110,7 @@ KRN_INLINE void run_group(atom_dtype dtype, const attention_job *j, uint32_t i)
         memset(dk, 0, (size_t)(2 * BLOCK * j->W) * sizeof *dk);
         for (int64_t h = first; h < end; h++) {
             attention_head one = attention_head_at(j, h, 1);
-            for (int64_t t0 = s0; t0 < j->T; t0 += BLOCK)
+            for (int64_t t0 = s0; t0 < j->T && attention_first_block(&one, t0) <= s0; t0 += BLOCK)
                 add_tile(&one, t0, s0, dk, dv);
         }
         put_rows(dtype, &a, 1, dk, s0, krn_min(BLOCK, j->T - s0));

@@ -9,6 +9,11 @@
 
 enum { ROWS = 16, COLUMNS = 64 };
 
+typedef struct embed_job {
+    const krn_args *args;
+    const krn_step *step;
+} embed_job;
+
 static int64_t token_at(const krn_args *args, int64_t n)
 {
     int64_t token = ((const int32_t *)args->buf[0])[n];
@@ -16,12 +21,13 @@ static int64_t token_at(const krn_args *args, int64_t n)
     return token;
 }
 
-KRN_INLINE void fwd_rows(atom_dtype dtype, const krn_args *args, uint32_t index)
+KRN_INLINE void fwd_rows(atom_dtype dtype, const embed_job *j, uint32_t index)
 {
+    const krn_args *args = j->args;
     int64_t T = args->dim[1], C = args->dim[2], n = (int64_t)index * ROWS;
     int64_t end = krn_min(n + ROWS, args->dim[0] * T), whole = C - C % VF_LANES;
     for (; n < end; n++) {
-        int64_t row = token_at(args, n) * C, place = n % T * C, c = 0;
+        int64_t row = token_at(args, n) * C, place = krn_place(j->step, T, n) * C, c = 0;
         if (!args->buf[2]) { /* no positions: the row as it is */
             int64_t each = dtype == ATOM_F32 ? 4 : 2;
             memcpy((char *)args->buf[3] + n * C * each, (const char *)args->buf[1] + row * each,
@@ -51,8 +57,9 @@ KRN_INLINE void add_row(atom_dtype dtype, float *sum, const void *dx, int64_t i,
                            vf_load_act_n(dtype, dx, i + c, k - c));
 }
 
-KRN_INLINE void bwd_columns(atom_dtype dtype, const krn_args *args, uint32_t index)
+KRN_INLINE void bwd_columns(atom_dtype dtype, const embed_job *j, uint32_t index)
 {
+    const krn_args *args = j->args;
     int64_t B = args->dim[0], T = args->dim[1], C = args->dim[2];
     int64_t c = (int64_t)index * COLUMNS, k = krn_min(COLUMNS, C - c);
     float *d_token = args->buf[6], *d_place = args->buf[7];
@@ -60,7 +67,7 @@ KRN_INLINE void bwd_columns(atom_dtype dtype, const krn_args *args, uint32_t ind
         if (d_token)
             add_row(dtype, d_token + token_at(args, n) * C + c, args->buf[4], n * C + c, k);
         if (d_place)
-            add_row(dtype, d_place + n % T * C + c, args->buf[4], n * C + c, k);
+            add_row(dtype, d_place + krn_place(j->step, T, n) * C + c, args->buf[4], n * C + c, k);
     }
 }
 
@@ -77,13 +84,14 @@ KRN_INLINE void bwd_columns(atom_dtype dtype, const krn_args *args, uint32_t ind
     }                                                                                              \
     void KRN_ISA(krn_cpu_embed_fwd_##suffix)(krn_ctx * cx, const krn_args *args)                   \
     {                                                                                              \
+        embed_job j = {args, cx->step};                                                            \
         krn_each(cx->threads, krn_ceil_div(args->dim[0] * args->dim[1], ROWS), fwd_rows_##suffix,  \
-                 (void *)(uintptr_t)args);                                                         \
+                 &j);                                                                              \
     }                                                                                              \
     void KRN_ISA(krn_cpu_embed_bwd_##suffix)(krn_ctx * cx, const krn_args *args)                   \
     {                                                                                              \
-        krn_each(cx->threads, krn_ceil_div(args->dim[2], COLUMNS), bwd_columns_##suffix,           \
-                 (void *)(uintptr_t)args);                                                         \
+        embed_job j = {args, cx->step};                                                            \
+        krn_each(cx->threads, krn_ceil_div(args->dim[2], COLUMNS), bwd_columns_##suffix, &j);      \
     }
 ENTRIES(ATOM_F32, f32)
 ENTRIES(ATOM_BF16, bf16)

@@ -14,6 +14,7 @@ enum { ROWS = 16 };
 
 typedef struct rope_job {
     const krn_args *args;
+    const krn_step *step;
     float *table; /* [places][2][half]: cosines, then sines */
     int64_t T, H, D, K, half, first_block, rows;
     int from, to;
@@ -62,7 +63,7 @@ KRN_INLINE void turn_part(atom_dtype dtype, const rope_job *j, int64_t at, const
 /* One token: its heads of q and k turned, those of v passed on. */
 KRN_INLINE void turn_row(atom_dtype dtype, const rope_job *j, int64_t n)
 {
-    int64_t place = j->args->dim[5] + n % j->T - j->first_block * KRN_ROPE_BLOCK;
+    int64_t place = j->args->dim[5] + krn_place(j->step, j->T, n) - j->first_block * KRN_ROPE_BLOCK;
     const float *row = j->table + place * 2 * j->half;
     int64_t at = n * (j->H + 2 * j->K) * j->D, whole = j->half - j->half % VF_LANES;
     for (int64_t h = 0; h < j->H + j->K; h++, at += j->D) {
@@ -89,6 +90,7 @@ static void run(krn_ctx *cx, const krn_args *args, int backward, atom_task task)
 {
     int64_t P = args->dim[5], T = args->dim[1], first = P / KRN_ROPE_BLOCK;
     rope_job j = {.args = args,
+                  .step = cx->step,
                   .table = cx->workspace,
                   .T = T,
                   .H = args->dim[2],
