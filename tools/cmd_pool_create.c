@@ -9,7 +9,7 @@
 
 typedef struct create_values {
     char *config, *model, *data, *output_dir, *device, *name, *sync_steps, *fragments, *codec,
-        *sync, *fork_seconds;
+        *sync, *fork_seconds, *min_peers;
     int64_t max_steps;
     bool json, quiet, plain;
     pool_host host;
@@ -23,8 +23,10 @@ static const opt_spec specs[] = {
      AT(config),
      .value = "FILE",
      .flags = OPT_REQUIRED,
-     .help = "The run: a configuration of atom train, in which `pool:` may say how to average "
-             "(sync_steps, fragments, codec, outer_learning_rate, outer_momentum, mix)."},
+     .help =
+         "The run: a configuration of atom train, in which `pool:` may say how to average "
+         "(sync_steps, fragments, codec, min_peers, robust, outer_learning_rate, outer_momentum, "
+         "mix)."},
     {.name = "output_dir",
      .type = OPT_TEXT,
      AT(output_dir),
@@ -75,6 +77,11 @@ static const opt_spec specs[] = {
      AT(fork_seconds),
      .value = "SECONDS",
      .help = "T_fork: members that reach less than a quorum for so long go on by themselves."},
+    {.name = "min_peers",
+     .type = OPT_TEXT,
+     AT(min_peers),
+     .value = "N",
+     .help = "Training begins when so many are members."},
     {.name = "max_steps",
      .type = OPT_INT,
      AT(max_steps),
@@ -109,11 +116,9 @@ static const opt_command options = {
 
 static atom_status read_settings(pool_run *r, const create_values *v, char **run_text)
 {
-    const char *const given[][2] = {{"sync", v->sync},
-                                    {"sync_steps", v->sync_steps},
-                                    {"fragments", v->fragments},
-                                    {"codec", v->codec},
-                                    {"fork_seconds", v->fork_seconds}};
+    const char *const given[][2] = {
+        {"sync", v->sync},   {"sync_steps", v->sync_steps},     {"fragments", v->fragments},
+        {"codec", v->codec}, {"fork_seconds", v->fork_seconds}, {"min_peers", v->min_peers}};
     opt_parsed parsed;
     char *text = NULL, *pool = NULL;
     uint64_t bytes;

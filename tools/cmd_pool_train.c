@@ -77,12 +77,22 @@ static void show_pool(pool_run *r)
     r->shown_seconds = at;
     gsp_pool_read_status(r->life, r->status);
     train_pool_read_status(r->pool, false, &s);
+    if (r->pace_seconds == 0) {
+        r->pace_seconds = at;
+        r->pace_step = s.pool_step;
+    }
+    double left = s.pool_step > r->pace_step
+                      ? (double)(s.max_steps - s.pool_step) * (at - r->pace_seconds) /
+                            (double)(s.pool_step - r->pace_step)
+                      : 0;
     pool_run_note(r,
-                  "pool: version %llu, %u members (%u linked), step %llu/%llu of all, %llu of ours "
-                  "in it; %s",
+                  "pool: version %llu, %u members (%u linked), step %llu/%llu of all%s%s, %llu of "
+                  "ours in it; %s",
                   (unsigned long long)s.applied, r->status->member.n_roster,
                   r->status->member.n_links + 1, (unsigned long long)s.pool_step,
-                  (unsigned long long)s.max_steps, (unsigned long long)s.included, r->status->text);
+                  (unsigned long long)s.max_steps, left > 0 ? ", done in about " : "",
+                  left > 0 ? cli_seconds(left) : "", (unsigned long long)s.included,
+                  r->status->text);
 }
 
 /* S is that of the mean member: each counts a sample as one n-th. */
@@ -103,8 +113,9 @@ static void on_report(void *ctx, const train_report *report)
         return;
     if (!r->progress.file) {
         cli_progress_end();
-        r->progress = train_progress_make(stderr, -1, report->step, r->settings.steps,
-                                          r->config.logging_steps);
+        /* Where this member's steps end depends on the others: show_pool reckons. */
+        int64_t last = r->max_steps > 0 ? report->step - 1 + r->max_steps : 0;
+        r->progress = train_progress_make(stderr, -1, report->step, last, r->config.logging_steps);
     }
     if (report->validation) {
         r->progress.val_loss = report->loss;
@@ -128,6 +139,23 @@ static void on_report(void *ctx, const train_report *report)
     show_pool(r);
 }
 
+/* Whether the pool has yet to begin, and lacks members for it; then `text` says so. */
+static bool lacks_peers(pool_run *r, char text[TRAIN_LIMITS_WHY_BYTES])
+{
+    train_pool_status s;
+    if (r->settings.min_peers <= 1)
+        return false;
+    gsp_pool_read_status(r->life, r->status);
+    train_pool_read_status(r->pool, false, &s);
+    int64_t few = r->settings.min_peers - r->status->member.n_roster;
+    if (s.certified_samples > 0 || few <= 0)
+        return false;
+    snprintf(text, TRAIN_LIMITS_WHY_BYTES,
+             "training begins with %lld members: waiting for %lld more",
+             (long long)r->settings.min_peers, (long long)few);
+    return true;
+}
+
 /* Between two steps: signals, what the control socket or the pool's end want, and the box's own
  * limits. */
 static bool on_stop(void *ctx)
@@ -137,7 +165,9 @@ static bool on_stop(void *ctx)
     bool paused = false;
     for (;;) {
         r->wish = gsp_pool_wishes(r->life, r->why, &r->ended);
-        bool limited = r->wish == GSP_POOL_GO && r->limits && !train_limits_now(r->limits, limit);
+        bool limited =
+            r->wish == GSP_POOL_GO &&
+            ((r->limits && !train_limits_now(r->limits, limit)) || lacks_peers(r, limit));
         if (cli_signal() || (r->wish != GSP_POOL_PAUSE && !limited))
             break;
         if (!paused) {

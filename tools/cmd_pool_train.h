@@ -31,6 +31,8 @@ typedef struct pool_run {
     uint64_t samples_first, tokens_first; /* of the run, when this process began */
     double scaled;                        /* samples, each divided by the members then */
     double shown_seconds;
+    double pace_seconds; /* when the pool stood at pace_step: what its end is reckoned from */
+    uint64_t pace_step;
     gsp_pool_status *status;
     train_limits *limits; /* NULL: none */
     gsp_pool_wish wish;

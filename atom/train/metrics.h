@@ -76,7 +76,8 @@ typedef struct train_progress {
     double val_loss; /* latest; negative: none yet */
 } train_progress;
 
-/* terminal < 0: found out (isatty, TERM). steps done so far: first_step - 1. */
+/* terminal < 0: found out (isatty, TERM). steps done so far: first_step - 1. max_steps 0: nobody
+ * knows where it ends. */
 train_progress train_progress_make(FILE *file, int terminal, int64_t first_step, int64_t max_steps,
                                    int64_t logging_steps);
 /* Smoothed (0.95) tokens per second and seconds per step; 0 before the first step. */

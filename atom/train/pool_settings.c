@@ -6,6 +6,7 @@
 #include "atom/train/pool_settings.h"
 
 #include "atom/base/mem.h"
+#include "gossip/types.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -42,6 +43,13 @@ static const opt_spec specs[] = {
      .fallback = "int8",
      .choices = codecs,
      .help = "How changes travel; int8 keeps what it rounds away for the next time."},
+    {.name = "min_peers",
+     .type = OPT_INT,
+     AT(min_peers),
+     .fallback = "1",
+     .min = 1,
+     .max = GSP_MEMBERS_MAX,
+     .help = "Training begins when so many are members; who stays later may be fewer."},
     {.name = "robust",
      .type = OPT_FLAG,
      AT(robust),

@@ -18,6 +18,7 @@ typedef enum train_sync { TRAIN_SYNC_PARAMETERS, TRAIN_SYNC_GRADIENTS } train_sy
 typedef struct train_pool_settings {
     int32_t sync; /* train_sync */
     int64_t sync_steps, fragments;
+    int64_t min_peers;
     int32_t codec; /* gsp_codec */
     bool robust;
     double outer_learning_rate, outer_momentum, mix;

@@ -98,19 +98,22 @@ static const char *bar_text(const train_progress *p, int64_t step, char buf[24])
 char *train_progress_text(const train_progress *p, const train_step_metrics *s, int columns,
                           char *buf, size_t bytes)
 {
-    char rate[32], eta[32], mfu[32], device[24], host[24], bar[24], val[32] = "";
+    char rate[32], eta[32], mfu[32], device[24], host[24], bar[24], of[32], val[32] = "";
     double left = (double)(p->max_steps - s->step) * train_progress_step_seconds(p);
     if (p->val_loss >= 0)
         snprintf(val, sizeof val, " val %.3f", p->val_loss);
-    int n =
-        snprintf(buf, bytes,
-                 "%s%sstep %lld/%lld loss %.4f%s norm %.3g lr %.3g %s tok/s mfu %s device %s host "
-                 "%s eta %s",
-                 p->terminal ? bar_text(p, s->step, bar) : "", p->terminal ? " " : "",
-                 (long long)s->step, (long long)p->max_steps, s->loss, val, s->grad_norm,
-                 s->learning_rate, rate_text(train_progress_tokens_per_second(p), rate),
-                 mfu_text(s->mfu, mfu), atom_size_text(s->device_bytes, device),
-                 atom_size_text(s->host_bytes, host), time_text(left, eta));
+    bool ends = p->max_steps > 0, bars = p->terminal && ends;
+    of[0] = 0;
+    if (ends)
+        snprintf(of, sizeof of, "/%lld", (long long)p->max_steps);
+    int n = snprintf(buf, bytes,
+                     "%s%sstep %lld%s loss %.4f%s norm %.3g lr %.3g %s tok/s mfu %s device %s host "
+                     "%s%s%s",
+                     bars ? bar_text(p, s->step, bar) : "", bars ? " " : "", (long long)s->step, of,
+                     s->loss, val, s->grad_norm, s->learning_rate,
+                     rate_text(train_progress_tokens_per_second(p), rate), mfu_text(s->mfu, mfu),
+                     atom_size_text(s->device_bytes, device), atom_size_text(s->host_bytes, host),
+                     ends ? " eta " : "", ends ? time_text(left, eta) : "");
     if (p->terminal && columns > 0 && n > columns && (size_t)columns < bytes)
         buf[columns] = 0;
     return buf;
@@ -132,7 +135,7 @@ void train_progress_step(train_progress *p, const train_step_metrics *s)
     p->ema_tokens = SMOOTHING * p->ema_tokens + (1 - SMOOTHING) * (double)s->step_tokens;
     if (!p->file)
         return;
-    bool last = s->step >= p->max_steps;
+    bool last = p->max_steps > 0 && s->step >= p->max_steps;
     if (!p->terminal) {
         if (s->step % p->logging_steps == 0 || last || p->seen == 1)
             fprintf(p->file, "%s\n", train_progress_text(p, s, 0, text, sizeof text));

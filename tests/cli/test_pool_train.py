@@ -133,6 +133,21 @@ class PoolTrain(tool.Case):
         self.assertEqual(self.read("x", "checkpoint-3", "model.safetensors"),
                          self.read("y", "checkpoint-3", "model.safetensors"))
 
+    def test_nobody_begins_alone(self):
+        a, ticket = self.create("a", more=["--min-peers", 2])
+        self.until("a", "its first step", lambda s: any(m["samples"] > 0 for m in s["members"]), [a])
+        b = self.join("b", ticket, "--data", self.data)
+        self.until("a", "two members", lambda s: s["roster"] == 2 and s["certified_tokens"] > 0, [a, b])
+        with open(self.path("a", "pool", "events.jsonl"), encoding="ascii") as f:
+            certified = [e for e in map(json.loads, f) if e["event"] == "certified"]
+        first = next(e for e in certified if e["contributors"] > 0)
+        self.assertEqual(first["roster"], 2)
+        # With nobody else there it made its first step, and no more.
+        self.assertEqual([e for e in certified if e["roster"] == 1 and e["tokens"] > 0], [])
+        b.kill()
+        a.terminate()
+        self.end(a, 143)
+
     def test_two_and_a_fork(self):
         # Of two, one is no quorum (or is, with the lower key): after fork_seconds it goes on anyway.
         a, ticket = self.create("a", more=["--fork-seconds", 2])

@@ -274,6 +274,11 @@ static void terminal_line(void **state)
     fclose(f);
 
     char text[512];
+    train_progress endless = train_progress_make(NULL, 1, 1, 0, 1);
+    train_progress_text(&endless, &s, 200, text, sizeof text);
+    assert_non_null(strstr(text, "step 40 loss"));
+    assert_null(strstr(text, "eta"));
+    assert_null(strchr(text, '['));
     train_progress_text(&p, &s, 30, text, sizeof text);
     assert_int_equal(strlen(text), 30);
     p.file = NULL; /* quiet */
