@@ -312,6 +312,8 @@ uint64_t gsp_agree_deadline(const gsp_agree *a)
         uint64_t collect = a->round.began_ns + a->round.begin.collect_ns;
         if (a->round.ballot != 0 && collect > a->now_ns && collect < at)
             at = collect;
+        if (a->has_pending && a->record.voted < a->pending.ballot && a->pull_ns < at)
+            at = a->pull_ns;
     }
     return at > a->now_ns ? at : a->now_ns + a->rules.heartbeat_ns / 8 + 1;
 }

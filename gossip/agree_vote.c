@@ -394,16 +394,38 @@ void gsp_vote_apply(gsp_agree *a)
                                   .certificate = &a->certificate});
 }
 
-/* Those who say that they have applied it; every fourth time, and where nobody says so, everybody:
- * heartbeats are old, and voters hold what they have not applied. */
-static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_key **key)
+/* It voted for what is proposed here, so its disk has the bytes. */
+static bool vouches(const gsp_agree *a, const gsp_key *key, const gsp_hash *proposal)
+{
+    const gsp_propose *p = &a->pending.as.propose;
+    uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), key);
+    if (i == GSP_NOBODY)
+        return false;
+    if (a->vote[i].kind && gsp_hash_equal(&a->vote[i].subject, proposal))
+        return true;
+    for (uint32_t k = 0; k < p->n_promises; k++)
+        if (p->promise[k].voted && gsp_hash_equal(&p->promise[k].subject, proposal) &&
+            gsp_key_compare(&p->promise[k].signer.key, key) == 0)
+            return true;
+    return false;
+}
+
+/* Who has its results: those who say that they have applied it, or who voted for it (proposal, or
+ * NULL). Every fourth time, and where nobody does, all who are as far as I am: heartbeats are old.
+ * Those who are silent are asked where nobody else is left. */
+static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_hash *proposal,
+                        const gsp_key **key)
 {
     uint32_t n = 0;
-    for (int all = a->pull_turn % 4 == 3; n == 0 && all < 2; all++) {
+    for (int wide = a->pull_turn % 4 == 3 ? 1 : 0; n == 0 && wide < 3; wide++) {
         for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX; k++) {
             const gsp_peer *p = &a->peer[k];
-            if (p->known && p->up && gsp_hash_equal(&p->lineage, &a->lineage) &&
-                (all ? p->certified >= a->applied : p->applied >= version))
+            bool silent = a->now_ns - p->heard_ns > a->rules.dead_ns / 2;
+            if (!p->known || !p->up || !gsp_hash_equal(&p->lineage, &a->lineage) ||
+                (silent && wide < 2))
+                continue;
+            if (wide ? p->certified >= a->applied
+                     : p->applied >= version || (proposal && vouches(a, &p->who.key, proposal)))
                 key[n++] = &p->who.key;
         }
     }
@@ -414,10 +436,10 @@ static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_key **ke
  * or does not give it, has no part to itself. Not simply from the next one: who drives the machine
  * does not ask every turn, and where it asked every second or fourth one, half of the holders would
  * never be asked. */
-static void pull(gsp_agree *a, const gsp_proposal *p)
+static void pull(gsp_agree *a, const gsp_proposal *p, const gsp_hash *proposal)
 {
     const gsp_key *holder[GSP_PEERS_KNOWN_MAX];
-    uint32_t n = holders(a, p->version, holder);
+    uint32_t n = holders(a, p->version, proposal, holder);
     uint32_t turn = (a->pull_turn * 2654435761u) >> 16;
     for (uint32_t k = 0; n && k < p->n_parts; k++) {
         bool certified = p->version == a->certified;
@@ -445,8 +467,8 @@ void gsp_vote_pull(gsp_agree *a)
         return;
     a->pull_ns = a->now_ns + a->rules.heartbeat_ns / 2;
     if (certified)
-        pull(a, &a->certificate.proposal);
+        pull(a, &a->certificate.proposal, NULL);
     if (proposed)
-        pull(a, &a->pending.as.propose.proposal);
+        pull(a, &a->pending.as.propose.proposal, &a->pending.as.propose.statement.subject);
     a->pull_turn++;
 }

@@ -499,6 +499,64 @@ static void a_proposer_whose_link_broke_goes_on(void **state)
     close_pool();
 }
 
+static gsp_key asked[8];
+static uint32_t n_asked;
+
+static void pull_sink(void *context, const gsp_action *a)
+{
+    (void)context;
+    assert_int_equal(a->kind, GSP_DO_PULL);
+    asked[n_asked++ % 8] = a->peer;
+}
+
+static void pull_thrice(gsp_agree *a)
+{
+    n_asked = 0;
+    a->pull_turn = 0;
+    a->sink = pull_sink;
+    for (uint32_t k = 0; k < 3; k++) {
+        a->pull_ns = 0;
+        gsp_vote_pull(a);
+    }
+    a->sink = NULL;
+    assert_int_equal(n_asked, 3);
+}
+
+/* What is proposed is fetched from who voted for it, and not from who has been silent. */
+static void bytes_are_asked_for_where_they_are(void **state)
+{
+    (void)state;
+    open_pool(4);
+    run_ms(1500);
+    gsp_agree *a = &w.agree[0];
+    gsp_propose *p = &a->pending.as.propose;
+    assert_int_equal(a->certified, 5);
+    a->has_pending = true;
+    a->pending.ballot = 2;
+    a->record.voted = 0;
+    memset(p, 0, sizeof *p);
+    p->proposal.version = 6;
+    p->proposal.n_parts = 1;
+    p->proposal.part[0].hash = (gsp_hash){.byte = {9}};
+    p->statement.subject = (gsp_hash){.byte = {5}};
+    p->n_promises = 2;
+    p->promise[0] = (gsp_statement){.signer = member(1), .kind = GSP_SAYS_PROMISE};
+    p->promise[1] = (gsp_statement){
+        .signer = member(2), .kind = GSP_SAYS_PROMISE, .voted = 1, .subject = {.byte = {5}}};
+    pull_thrice(a);
+    for (uint32_t k = 0; k < 3; k++)
+        assert_int_equal(asked[k].byte[0], 3);
+    p->n_promises = 0; /* nobody is known to have it: all but the silent */
+    for (uint32_t i = 1; i < 4; i += 2) {
+        gsp_key key = member(i).key;
+        gsp_people_find(a, &key)->heard_ns = a->now_ns - a->rules.dead_ns;
+    }
+    pull_thrice(a);
+    for (uint32_t k = 0; k < 3; k++)
+        assert_int_equal(asked[k].byte[0], 3);
+    close_pool();
+}
+
 static void people_come_and_go_at_certificates(void **state)
 {
     (void)state;
@@ -798,6 +856,7 @@ int main(void)
         cmocka_unit_test(a_dead_owners_part_is_reassigned),
         cmocka_unit_test(who_restarts_at_once_does_not_hold_up_the_others),
         cmocka_unit_test(a_proposer_whose_link_broke_goes_on),
+        cmocka_unit_test(bytes_are_asked_for_where_they_are),
         cmocka_unit_test(people_come_and_go_at_certificates),
         cmocka_unit_test(a_joiner_does_not_wait_for_steps),
         cmocka_unit_test(a_restart_keeps_its_word),
