@@ -171,18 +171,22 @@ static void say_leave(gsp_agree *a)
         a->left |= 1u << a->self_i;
 }
 
+/* To all in turn, each within three heartbeats: whoever proposes next must have heard of me since
+ * the newest certificate. */
 static void say_join(gsp_agree *a)
 {
-    uint32_t said = 0, start = (uint32_t)(a->sequence % GSP_PEERS_KNOWN_MAX);
-    for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && said < 3; k++) {
-        const gsp_peer *p = &a->peer[(start + k) % GSP_PEERS_KNOWN_MAX];
-        if (!p->known || !p->up ||
-            gsp_roster_find_key(gsp_agree_roster(a), &p->who.key) == GSP_NOBODY)
+    enum { BEATS = 3, LEAST = 3 };
+    const gsp_roster *roster = gsp_agree_roster(a);
+    uint32_t some = (roster->n + BEATS - 1) / BEATS;
+    some = some > LEAST ? some : roster->n < LEAST ? roster->n : LEAST;
+    for (uint32_t k = 0; k < some; k++) {
+        const gsp_key *key = &roster->member[(a->sequence * some + k) % roster->n].key;
+        const gsp_peer *p = find(a, key);
+        if (!p || !p->up)
             continue;
         gsp_message *m = gsp_agree_compose(a, GSP_JOIN, 0);
         m->as.join = (gsp_join){.applied = a->applied, .rates = a->rates};
-        gsp_agree_send(a, &p->who.key, m);
-        said++;
+        gsp_agree_send(a, key, m);
     }
 }
 

@@ -1,0 +1,100 @@
+/*
+ * Whom a joiner tells that it is ready: every member, soon, since any of them may propose next.
+ */
+#include "gossip/agree_inner.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { BEATS = 3 };
+
+static gsp_agree a;
+static uint32_t heard; /* bits: members that heard JOIN */
+
+static void hash(void *context, const void *data, size_t bytes, gsp_hash *out)
+{
+    (void)context;
+    memset(out, 0, sizeof *out);
+    for (size_t k = 0; k < bytes; k++)
+        out->byte[k % 32] = (uint8_t)(out->byte[k % 32] * 31 + ((const uint8_t *)data)[k] + 1);
+}
+
+static void seal(void *context, const void *data, size_t bytes, uint8_t out[GSP_SEAL_BYTES])
+{
+    (void)context, (void)data, (void)bytes;
+    memset(out, 1, GSP_SEAL_BYTES);
+}
+
+static bool verify(void *context, const gsp_key *key, const void *data, size_t bytes,
+                   const uint8_t given[GSP_SEAL_BYTES])
+{
+    (void)context, (void)key, (void)data, (void)bytes, (void)given;
+    return true;
+}
+
+static gsp_member member(uint32_t i)
+{
+    return (gsp_member){.key = {{(uint8_t)(i + 1)}}, .incarnation = 1};
+}
+
+static void sink(void *context, const gsp_action *action)
+{
+    (void)context;
+    if (action->kind == GSP_DO_SEND && action->message->kind == GSP_JOIN)
+        heard |= 1u << (action->peer.byte[0] - 1);
+}
+
+static void open_joiner(uint32_t n, uint64_t now_ns)
+{
+    static gsp_saved saved;
+    gsp_rules rules;
+    gsp_seals seals = {.hash = hash, .seal = seal, .verify = verify};
+    gsp_member self = member(200);
+    gsp_rates rates = {1000, 1000, true};
+    gsp_agree_defaults(&rules);
+    rules.n_parts = 3;
+    rules.samples_due = UINT64_MAX;
+    memset(&saved, 0, sizeof saved);
+    saved.genesis.founder = member(0);
+    saved.has_certificate = true;
+    gsp_genesis_hash(&seals, &saved.genesis, &saved.certificate.proposal.lineage);
+    saved.certificate.proposal.version = 5;
+    saved.certificate.proposal.next.n = n;
+    for (uint32_t i = 0; i < n; i++)
+        saved.certificate.proposal.next.member[i] = member(i);
+    gsp_agree_open(&a, &rules, &seals, &self, &rates, &saved, now_ns);
+    for (uint32_t i = 0; i < n; i++) {
+        gsp_key key = member(i).key;
+        gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = key}, sink,
+                       NULL);
+    }
+}
+
+static void all_members_hear_of_a_joiner_soon(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n <= GSP_MEMBERS_MAX; n++)
+        for (uint64_t start = 0; start < 70; start += 7) { /* wherever its count of beats begins */
+            uint64_t now_ns = 1000000000000u + start;
+            open_joiner(n, now_ns);
+            heard = 0;
+            for (int beat = 0; beat < BEATS; beat++) {
+                now_ns += a.rules.heartbeat_ns;
+                gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_TICK, .now_ns = now_ns}, sink, NULL);
+            }
+            assert_int_equal(heard, n == 32 ? UINT32_MAX : (1u << n) - 1);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_members_hear_of_a_joiner_soon),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
