@@ -24,6 +24,7 @@
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
 #include "atom/file/hfdir.h"
+#include "atom/file/pt2.h"
 #include "atom/file/safetensors.h"
 #include "atom/graph/models.h"
 #include "atom/text/dataset.h"

@@ -258,6 +258,8 @@ static atom_status inspect_file(const char *path, bool json)
         return inspect_shard(path, json);
     if (file_gguf_is(head, n))
         return inspect_gguf(path, json);
+    if (file_pt2_is_file(path))
+        return inspect_model(path, json);
     size_t dot = strlen(path) > 12 ? strlen(path) - 12 : 0;
     if (n >= 9 && (head[8] == '{' || strcmp(path + dot, ".safetensors") == 0))
         return inspect_safetensors(path, json);
@@ -270,7 +272,7 @@ static atom_status inspect_file(const char *path, bool json)
         return inspect_model(path, json);
     return atom_fail(
         ATOM_E_FORMAT,
-        "%s is no safetensors or GGUF file, token shard, profile, plan, config.json or "
+        "%s is no safetensors, GGUF or .pt2 file, token shard, profile, plan, config.json or "
         "checkpoint directory",
         path);
 }

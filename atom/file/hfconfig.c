@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONFIG_BYTES_MAX = 1 << 20 };
+enum { CONFIG_BYTES_MAX = 1 << 25 };
 
 atom_status file_not_supported(const char *path, const char *key, const char *why)
 {
@@ -222,6 +222,8 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     if (family == GRAPH_GPT2) {
         ATOM_TRY(check_mathematics(path, root));
         ATOM_TRY(take_numbers(path, root, &c));
+    } else if (family == GRAPH_OWN) {
+        ATOM_TRY(file_own_take(path, root, &c));
     } else {
         ATOM_TRY(file_llama_take(path, root, family, &c));
     }
@@ -359,8 +361,16 @@ static atom_status config_text(const graph_config *config, const char *source, i
         st = atom_fail_memory("config.json", 0);
     if (st != ATOM_OK)
         return st;
-    st = config->family == GRAPH_GPT2 ? set_keys(root, config, end_token, source != NULL)
-                                      : file_llama_set(root, config, end_token, source != NULL);
+    if (config->family == GRAPH_OWN) {
+        st = file_own_set(root, config);
+        if (st == ATOM_OK &&
+            (set_token(root, "bos_token_id", source ? root : NULL, end_token) < 0 ||
+             set_token(root, "eos_token_id", source ? root : NULL, end_token) < 0))
+            st = atom_fail_memory("config.json", 0);
+    } else {
+        st = config->family == GRAPH_GPT2 ? set_keys(root, config, end_token, source != NULL)
+                                          : file_llama_set(root, config, end_token, source != NULL);
+    }
     if (st == ATOM_OK)
         st = set_common(root, dtype);
     if (st == ATOM_OK)

@@ -34,4 +34,8 @@ ATOM_MUST atom_status file_llama_take(const char *path, const json_t *root, grap
 ATOM_MUST atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_token,
                                      bool kept);
 
+/* Somebody's own model: the graph and its table of tensors out of root, and into it. */
+ATOM_MUST atom_status file_own_take(const char *path, const json_t *root, graph_config *c);
+ATOM_MUST atom_status file_own_set(json_t *root, const graph_config *c);
+
 #endif

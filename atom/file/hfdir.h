@@ -21,7 +21,7 @@
 /* --- config.json ----------------------------------------------------------------------------- */
 
 /* Text of a config.json -> numbers; `path` is for messages. Absent keys get the
- * defaults of the family's class. */
+ * defaults of the family's class. graph_config_free it. */
 ATOM_MUST atom_status file_config_parse(const char *path, const char *text, size_t bytes,
                                         graph_config *config);
 /* Reads a file; *source (may be NULL) gets its text, for file_config_write to keep unknown keys. */
@@ -45,13 +45,14 @@ typedef enum file_model_kind {
     FILE_MODEL_PRESET, /* numbers from a name: random start */
     FILE_MODEL_CONFIG, /* a config.json: random start */
     FILE_MODEL_DIR,    /* a directory: its weights, if it has any */
-    FILE_MODEL_GGUF    /* a GGUF file: its weights */
+    FILE_MODEL_GGUF,   /* a GGUF file: its weights */
+    FILE_MODEL_PT2     /* what torch.export wrote: its weights */
 } file_model_kind;
 
 typedef struct file_model {
     file_model_kind kind;
     graph_config config;
-    char *dir;        /* DIR: where; GGUF: the file, which the readers of weights take, too */
+    char *dir;        /* DIR: where; GGUF, PT2: the file, which the readers of weights take, too */
     char *source;     /* CONFIG, DIR: text of config.json; else NULL */
     bool has_weights; /* DIR: model.safetensors or an index is there */
     char *adapter;    /* a LoRA adapter that belongs to it (peft.h), or NULL */

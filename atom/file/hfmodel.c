@@ -1,5 +1,6 @@
 /*
- * Owns what a user may write behind --model: a preset, a directory, a config.json, a GGUF. One idea:
+ * Owns what a user may write behind --model: a preset, a directory, a config.json, a
+ * GGUF, a .pt2. One idea:
  * decide what the words mean before anything large is opened. Refuses model names of the Hub:
  * nothing is downloaded here.
  */
@@ -9,6 +10,7 @@
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/peft.h"
+#include "atom/file/pt2.h"
 
 #include <string.h>
 
@@ -29,8 +31,8 @@ static atom_status no_model(const char *spec)
         n++;
     const char *near = atom_did_you_mean(spec, names, n);
     return atom_fail(ATOM_E_USAGE,
-                     "model '%.200s' is no preset, no directory and no config.json%s%s%s", spec,
-                     near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+                     "model '%.200s' is no preset, no directory, no .pt2 and no config.json%s%s%s",
+                     spec, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
 static atom_status resolve_dir(const char *dir, file_model *model)
@@ -69,9 +71,8 @@ static atom_status resolve_adapter(const char *dir, file_model *model)
         goto fail;
     }
     beside = atom_path_join(dir, lora.base);
-    const char *base = atom_path_exists(lora.base) || !beside || !atom_path_exists(beside)
-                           ? lora.base
-                           : beside;
+    const char *base =
+        atom_path_exists(lora.base) || !beside || !atom_path_exists(beside) ? lora.base : beside;
     if (file_lora_is_dir(base)) {
         st = atom_fail(ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first",
                        dir, base);
@@ -107,6 +108,15 @@ static atom_status resolve_gguf(const char *path, file_model *model)
                       : atom_fail_memory("a path", strlen(path));
 }
 
+static atom_status resolve_pt2(const char *path, file_model *model)
+{
+    model->kind = FILE_MODEL_PT2;
+    model->has_weights = true;
+    model->dir = atom_strdup(path);
+    return model->dir ? file_pt2_read_model(path, &model->config)
+                      : atom_fail_memory("a path", strlen(path));
+}
+
 atom_status file_model_resolve(const char *spec, file_model *out)
 {
     file_model model = {0};
@@ -118,6 +128,8 @@ atom_status file_model_resolve(const char *spec, file_model *out)
         st = resolve_adapter(spec, &model);
     } else if (atom_path_is_dir(spec)) {
         st = resolve_dir(spec, &model);
+    } else if (file_pt2_is_file(spec)) {
+        st = resolve_pt2(spec, &model);
     } else if (file_gguf_is_file(spec)) {
         st = resolve_gguf(spec, &model);
     } else if (atom_path_exists(spec)) {
@@ -136,6 +148,7 @@ atom_status file_model_resolve(const char *spec, file_model *out)
 
 void file_model_free(file_model *model)
 {
+    graph_config_free(&model->config);
     atom_free(model->dir);
     atom_free(model->source);
     atom_free(model->adapter);

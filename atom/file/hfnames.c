@@ -25,6 +25,8 @@ bool file_param_transposed(const graph_param *param)
 
 const char *file_prefix(const graph *g)
 {
+    if (g->n_stored)
+        return "";
     return strcmp(g->params[0].name, "wte.weight") == 0 ? "transformer." : "model.";
 }
 
@@ -105,6 +107,8 @@ static void add_param(listing *l, uint32_t i)
 
 atom_status file_slices(const graph *g, file_slice **out, uint32_t *n)
 {
+    if (g->n_stored)
+        return file_own_slices(g, out, n);
     listing l = {.g = g, .slices = atom_alloc((size_t)g->n_params * 3, sizeof *l.slices)};
     if (!l.slices)
         return atom_fail_memory("the tensors' names", (uint64_t)g->n_params * 3 * sizeof *l.slices);

@@ -24,7 +24,7 @@ struct file_weights {
     uint64_t room;               /* of the band */
     const file_tensor *head;     /* lm_head.weight of a tied model: must equal the embedding */
     uint32_t head_file;
-    float *loaded; /* all of a GGUF file, in place of all that */
+    float *loaded; /* all of a GGUF file or of somebody's own model, in place of all that */
 };
 
 static uint32_t find(const file_weights *w, const char *name)
@@ -130,12 +130,13 @@ static uint64_t loaded_bytes(const file_weights *w)
     return atom_align(w->g->param_extent * sizeof *w->loaded);
 }
 
-static atom_status load_gguf(file_weights *w, const char *path)
+/* Of a GGUF file, or of somebody's own model. */
+static atom_status load_whole(file_weights *w, const char *path)
 {
     w->loaded = atom_pages_take(loaded_bytes(w));
     if (!w->loaded)
         return atom_fail_memory("the weights", loaded_bytes(w));
-    return file_gguf_read_weights(path, w->g, file_vector_memory(w->loaded));
+    return file_weights_read_to(path, w->g, file_vector_memory(w->loaded));
 }
 
 atom_status file_weights_open(const char *dir, const graph *g, file_weights **out)
@@ -145,8 +146,8 @@ atom_status file_weights_open(const char *dir, const graph *g, file_weights **ou
     if (!w)
         return atom_fail_memory("reading weights", sizeof *w);
     w->g = g;
-    if (file_gguf_is_file(dir)) {
-        ATOM_TRY(load_gguf(w, dir));
+    if (file_gguf_is_file(dir) || g->n_stored) {
+        ATOM_TRY(load_whole(w, dir));
         *out = w;
         return ATOM_OK;
     }

@@ -8,6 +8,7 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
+#include "atom/file/pt2.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -256,8 +257,12 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
 {
     weights_reader r = {.g = g, .vector = vector};
     atom_status st = ATOM_OK;
+    if (file_pt2_is_file(dir))
+        return file_pt2_read_weights(dir, g, vector);
     if (file_gguf_is_file(dir))
         return file_gguf_read_weights(dir, g, vector);
+    if (g->n_stored)
+        return file_own_read(dir, g, vector);
     char *path = atom_path_join(dir, "model.safetensors");
     char *index = atom_path_join(dir, "model.safetensors.index.json");
     if (!path || !index) {

@@ -11,7 +11,7 @@
 /* Elements of the buffer through which tensors pass: 1 MiB. */
 enum { FILE_BAND_ELEMENTS = 1 << 18 };
 
-enum { FILE_NAME_MAX = GRAPH_NAME_MAX + 24 };
+enum { FILE_NAME_MAX = GRAPH_STORED_NAME_MAX };
 
 /* One tensor of a file: a run of a parameter's rows, all of them but for fused ones. */
 typedef struct file_slice {
@@ -19,14 +19,21 @@ typedef struct file_slice {
     uint32_t param;
     uint64_t first, elements; /* within the parameter */
     uint32_t rank;
-    uint64_t dims[2]; /* as the file has them */
+    uint64_t dims[4]; /* as the file has them */
     bool transposed;
+    const graph_stored *runs; /* of somebody's own model: its n_runs runs in the order of `from`, in
+                                 place of first; of the graph */
+    uint32_t n_runs;
 } file_slice;
 
 /* hfnames.c: the tensors of a graph, parameter by parameter. Free with atom_free. */
 ATOM_MUST atom_status file_slices(const graph *g, file_slice **out, uint32_t *n);
 /* "transformer." or "model.": what stands before all names but lm_head's. */
 const char *file_prefix(const graph *g);
+/* ownweights.c: the tensors of somebody's own model, one slice for each name. */
+ATOM_MUST atom_status file_own_slices(const graph *g, file_slice **out, uint32_t *n);
+/* All numbers of such a graph from a directory. */
+ATOM_MUST atom_status file_own_read(const char *dir, const graph *g, file_vector vector);
 /* No weights: name is without prefix. */
 bool file_is_buffer(const char *name);
 

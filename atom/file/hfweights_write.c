@@ -116,6 +116,31 @@ static atom_status write_plain(file_st_writer *w, weights_writer *all, uint64_t 
     return ATOM_OK;
 }
 
+/* The rows of somebody's own tensor, from wherever they are. */
+static atom_status write_runs(file_st_writer *w, weights_writer *all, const file_slice *s)
+{
+    uint64_t rows = 0, row = 0;
+    for (uint32_t i = 0; i < s->n_runs; i++)
+        rows += (uint64_t)s->runs[i].rows;
+    uint64_t width = s->elements / rows;
+    atom_status st = ATOM_OK;
+    while (row < rows && st == ATOM_OK) {
+        const graph_stored *run = s->runs;
+        uint64_t k = 0, some;
+        while ((uint64_t)run->from > row ||
+               (row - (uint64_t)run->from) % (uint64_t)run->step != 0 ||
+               (row - (uint64_t)run->from) / (uint64_t)run->step >= (uint64_t)run->rows)
+            run++;
+        k = (row - (uint64_t)run->from) / (uint64_t)run->step;
+        some = run->step == 1 ? (uint64_t)run->rows - k : 1;
+        st = write_plain(w, all,
+                         all->g->params[run->param].offset + ((uint64_t)run->first + k) * width,
+                         some * width);
+        row += some;
+    }
+    return st;
+}
+
 static atom_status write_all(file_st_writer *w, weights_writer *all)
 {
     uint32_t i;
@@ -123,6 +148,10 @@ static atom_status write_all(file_st_writer *w, weights_writer *all)
     while (st == ATOM_OK && file_st_next(w, &i)) {
         const file_slice *s = &all->slices[all->first + i];
         uint64_t from = all->g->params[s->param].offset + s->first;
+        if (s->runs && !s->transposed) {
+            st = write_runs(w, all, s);
+            continue;
+        }
         if (!s->transposed) {
             st = write_plain(w, all, from, s->elements);
             continue;

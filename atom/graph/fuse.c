@@ -151,6 +151,7 @@ atom_status graph_fuse(const graph *g, graph **out)
     ATOM_TRY(fusing_open(g, &f));
     decide(&f);
     ATOM_TRY(copy(&f));
+    ATOM_TRY(graph_set_stored(f.to, g->stored, g->n_stored));
     ATOM_TRY(graph_seal(f.to));
     *out = f.to;
     f.to = NULL;

@@ -84,13 +84,22 @@ void graph_close(graph **g)
     *g = NULL;
 }
 
+static int stored_order(const void *a, const void *b)
+{
+    const graph_stored *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : x->from < y->from ? -1 : x->from > y->from;
+}
+
 atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n)
 {
     graph_stored *copy = n ? atom_alloc(n, sizeof *copy) : NULL;
     if (n && !copy)
         return atom_fail_memory("the names of tensors", (uint64_t)n * sizeof *copy);
-    if (n)
+    if (n) {
         memcpy(copy, stored, n * sizeof *copy);
+        qsort(copy, n, sizeof *copy, stored_order);
+    }
     atom_free(g->stored);
     g->stored = copy;
     g->n_stored = n;

@@ -1,0 +1,31 @@
+/*
+ * Models as torch.export writes them (.pt2): a zip of JSON and raw tensors, without a pickle that
+ * anybody needs. The operators of the exported graph are recognised and said again in atom's own;
+ * what the parameters are called in the user's state_dict is kept beside each, so that checkpoints
+ * load there again.
+ *
+ *     exported = torch.export.export(model, (torch.zeros(2, T, dtype=torch.long),))
+ *     torch.export.save(exported, "model.pt2")
+ *
+ * T is the longest sequence, unless a table of positions says it. Known are decoder models of
+ * embeddings, layer and RMS norms, linear products, causal attention with grouped heads, rotary
+ * embedding, GELU (tanh), SwiGLU, dropout and residual sums, however they are spelled (pt2_*.c).
+ * The first result must be the logits of all positions, or the loss.
+ *
+ * Ownership: see hfdir.h. Thread: no shared state. Errors: ATOM_E_FORMAT names file and entry;
+ * ATOM_E_UNSUPPORTED names the operator and the line of the user's program that called it.
+ * Source: the files themselves; facts/formats.md. Archives of torch 2.9 and later.
+ */
+#ifndef ATOM_FILE_PT2_H
+#define ATOM_FILE_PT2_H
+
+#include "atom/file/vector.h"
+#include "atom/graph/models.h"
+
+bool file_pt2_is_file(const char *path);
+/* The model, without its weights. Free with graph_config_free. */
+ATOM_MUST atom_status file_pt2_read_model(const char *path, graph_config *config);
+/* The weights of a graph that graph_model_build made of it, into vector[g->param_extent]. */
+ATOM_MUST atom_status file_pt2_read_weights(const char *path, const graph *g, file_vector vector);
+
+#endif

@@ -1,0 +1,349 @@
+/*
+ * Owns the run through an exported graph: the names of values, which operator handles a node, where
+ * in the user's program it was called, and what the result must be. One idea: one pass in the order
+ * of the file; an operator either says what its result stands for, or says no and why. Refuses what
+ * is not in the operators' tables, by name and line.
+ */
+#include "atom/file/pt2_inner.h"
+
+#include "atom/base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- where in the user's program ----------------------------------------------------------------
+ */
+
+/* The innermost frame that is not PyTorch's own: "model.py:12 (x = self.f(x))". */
+static void user_line(const json_t *node, char *out, size_t room)
+{
+    const char *at =
+        json_string_value(json_object_get(json_object_get(node, "metadata"), "stack_trace"));
+    out[0] = 0;
+    for (at = at ? strstr(at, "File \"") : NULL; at; at = strstr(at + 1, "File \"")) {
+        const char *name = at + 6, *end = strchr(name, '"');
+        const char *line = end ? strstr(end, "line ") : NULL;
+        const char *code = line ? strchr(line, '\n') : NULL;
+        const char *torch = strstr(name, "/torch/");
+        if (!line || (torch && torch < end))
+            continue;
+        for (const char *c = name; c < end; c++)
+            name = *c == '/' ? c + 1 : name;
+        code = code ? code + 1 + strspn(code + 1, " ") : "";
+        snprintf(out, room, ", at %.*s:%d (%.*s)", (int)(end - name), name,
+                 (int)strspn(line + 5, "0123456789") > 0 ? (int)strtol(line + 5, NULL, 10) : 0,
+                 (int)strcspn(code, "\n"), code);
+    }
+}
+
+atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
+{
+    char why[512], where[256];
+    const char *target = json_string_value(json_object_get(e->node, "target"));
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof why, fmt, args);
+    va_end(args);
+    user_line(e->node, where, sizeof where);
+    if (target && strncmp(target, "torch.ops.", 10) == 0)
+        target += 10;
+    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.128s%s: %s", e->path, target ? target : "the model",
+                     where, why);
+}
+
+/* --- values -------------------------------------------------------------------------------------
+ */
+
+pt2_value *pt2_value_new(pt2_eval *e)
+{
+    void *items = e->values;
+    pt2_value *v = NULL;
+    if (atom_grow(&items, e->n_values, &e->values_room, sizeof *e->values) == ATOM_OK)
+        v = atom_alloc(1, sizeof *v);
+    e->values = items;
+    if (!v)
+        return NULL;
+    v->norm = -1;
+    e->values[e->n_values++] = v;
+    return v;
+}
+
+atom_status pt2_value_copy(pt2_eval *e, const pt2_value *v, pt2_value **out)
+{
+    pt2_value *made = pt2_value_new(e);
+    if (!made)
+        return atom_fail_memory("a value", sizeof *made);
+    *made = *v;
+    made->turn = NULL;
+    *out = made;
+    return ATOM_OK;
+}
+
+static atom_status name_value(pt2_eval *e, const char *name, const pt2_value *v)
+{
+    size_t i = e->n_values;
+    while (i > 0 && e->values[i - 1] != v)
+        i--;
+    if (!name || i == 0)
+        return atom_fail(ATOM_E_FORMAT, "%s: a result has no name", e->path);
+    if (json_object_set_new(e->names, name, json_integer((json_int_t)(i - 1))) < 0)
+        return atom_fail_memory("names", strlen(name));
+    return ATOM_OK;
+}
+
+atom_status pt2_result(pt2_eval *e, size_t i, pt2_value *v)
+{
+    const json_t *outputs = json_object_get(e->node, "outputs"), *it = json_array_get(outputs, 0);
+    const json_t *list = json_object_get(it, "as_tensors");
+    const json_t *named =
+        list ? json_array_get(list, i) : json_object_get(json_array_get(outputs, i), "as_tensor");
+    const json_t *symbol = json_object_get(json_array_get(outputs, i), "as_sym_int");
+    if (!list && symbol)
+        return name_value(e, json_string_value(json_object_get(symbol, "as_name")), v);
+    return name_value(e, json_string_value(json_object_get(named, "name")), v);
+}
+
+/* --- inputs -------------------------------------------------------------------------------------
+ */
+
+static const json_t *meta_of(const pt2_eval *e, const char *name)
+{
+    return json_object_get(json_object_get(e->archive->graph, "tensor_values"), name);
+}
+
+/* Parameters are views, buffers and constants are read. */
+static atom_status enter_tensor(pt2_eval *e, int32_t i)
+{
+    const pt2_tensor *t = &e->archive->tensors[i];
+    pt2_value *v;
+    double *data;
+    atom_status st;
+    if (t->parameter) {
+        v = pt2_value_new(e);
+        if (!v)
+            return atom_fail_memory("a value", sizeof *v);
+        v->kind = PT2_PARAM;
+        v->base = t->first;
+        if (!pt2_view_packed((int)t->rank, t->dims, &v->v))
+            return atom_fail(ATOM_E_FORMAT, "%s: '%.128s' has no shape", e->path, t->name);
+    } else {
+        ATOM_TRY(pt2_const_new(e, (int)t->rank, t->dims, &v, &data));
+        ATOM_TRY(pt2_tensor_read(e->archive, t, 0, t->elements, data));
+    }
+    st = name_value(e, t->value, v);
+fail:
+    return st;
+}
+
+/* tokens come first, targets may follow: both are whole numbers [B,T]. */
+static atom_status enter_user(pt2_eval *e, const json_t *spec, int *n)
+{
+    const json_t *arg = json_object_get(json_object_get(spec, "user_input"), "arg");
+    const char *name =
+        json_string_value(json_object_get(json_object_get(arg, "as_tensor"), "name"));
+    const json_t *meta = name ? meta_of(e, name) : NULL, *sizes = json_object_get(meta, "sizes");
+    int64_t size[2];
+    if (!arg || json_object_get(arg, "as_none"))
+        return ATOM_OK;
+    if (!name || json_array_size(sizes) != 2 || *n > 1 ||
+        json_integer_value(json_object_get(meta, "dtype")) != PT2_I64 ||
+        !pt2_size_of(json_array_get(sizes, 0), &size[0]) ||
+        !pt2_size_of(json_array_get(sizes, 1), &size[1]))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: the model must take the tokens, and may take the targets: int64 "
+                         "tensors [batch, sequence], nothing else",
+                         e->path);
+    if (*n == 0) {
+        e->B = size[0];
+        e->T = size[1];
+    }
+    if (size[0] != e->B || size[1] != e->T || e->T < 2 || e->B < 1 || e->B * e->T > INT32_MAX / 2 ||
+        e->B > INT32_MAX || e->T > INT32_MAX)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: tokens and targets must be of one shape, at least 2 tokens long",
+                         e->path);
+    pt2_value *v = pt2_value_new(e);
+    if (!v)
+        return atom_fail_memory("a value", sizeof *v);
+    v->kind = (*n)++ == 0 ? PT2_TOKENS : PT2_TARGETS;
+    if (!pt2_view_packed(2, size, &v->v))
+        return atom_fail(ATOM_E_FORMAT, "%s: the tokens have no shape", e->path);
+    return name_value(e, name, v);
+}
+
+/* Where rotations are looked at: the first places, then some up to the last. */
+static void choose_samples(pt2_eval *e)
+{
+    int64_t near = PT2_SAMPLES_MAX / 2;
+    for (int64_t t = 0; t < e->T && t < near; t++)
+        e->samples[e->n_samples++] = t;
+    for (int64_t i = 1; i <= PT2_SAMPLES_MAX - near && e->T > near; i++) {
+        int64_t t = near - 1 + (e->T - near) * i / (PT2_SAMPLES_MAX - near);
+        if (t > e->samples[e->n_samples - 1])
+            e->samples[e->n_samples++] = t;
+    }
+}
+
+/* The longest sequence that the export allows, where it was made for several. */
+static int64_t longest(const pt2_eval *e, const char *tokens)
+{
+    const json_t *size = json_array_get(json_object_get(meta_of(e, tokens), "sizes"), 1);
+    const char *expr =
+        json_string_value(json_object_get(json_object_get(size, "as_expr"), "expr_str"));
+    const char *from = expr ? strchr(expr, '\'') : NULL, *to = from ? strchr(from + 1, '\'') : NULL;
+    char name[64];
+    if (!to || to - from > 60 || strncmp(expr, "Symbol(", 7) != 0)
+        return e->T;
+    snprintf(name, sizeof name, "%.*s", (int)(to - from - 1), from + 1);
+    const json_t *range =
+        json_object_get(json_object_get(e->archive->model, "range_constraints"), name);
+    const json_t *most = json_object_get(range, "max_val");
+    int64_t n = json_integer_value(most);
+    return n > e->T && n <= (1 << 24) ? n : e->T;
+}
+
+static atom_status enter_inputs(pt2_eval *e)
+{
+    const json_t *specs = json_object_get(e->archive->signature, "input_specs");
+    const char *tokens = NULL;
+    int users = 0;
+    atom_status st;
+    for (uint32_t i = 0; i < e->archive->n_tensors; i++)
+        ATOM_TRY(enter_tensor(e, (int32_t)i));
+    for (size_t i = 0; i < json_array_size(specs); i++) {
+        const json_t *spec = json_array_get(specs, i);
+        if (!json_object_get(spec, "user_input"))
+            continue;
+        ATOM_TRY(enter_user(e, spec, &users));
+        if (users == 1 && !tokens)
+            tokens = json_string_value(json_object_get(
+                json_object_get(json_object_get(json_object_get(spec, "user_input"), "arg"),
+                                "as_tensor"),
+                "name"));
+    }
+    if (users == 0 || !tokens)
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: the model takes no tokens", e->path);
+    e->positions = longest(e, tokens);
+    choose_samples(e);
+    int64_t dims[2] = {e->B, e->T};
+    ATOM_TRY(graph_open("pt2", ATOM_F32, e->B, e->T, &e->g));
+    ATOM_TRY(graph_add_input(e->g, "tokens", GRAPH_I32, 2, dims, &e->tokens));
+    ATOM_TRY(graph_add_input(e->g, "targets", GRAPH_I32, 2, dims, &e->targets));
+fail:
+    return st;
+}
+
+/* --- the run ------------------------------------------------------------------------------------
+ */
+
+static pt2_op_fn find_op(const char *target)
+{
+    const pt2_op *const tables[] = {pt2_shape_ops, pt2_const_ops, pt2_math_ops, pt2_layer_ops,
+                                    pt2_attention_ops};
+    static const char FRONT[] = "torch.ops.";
+    if (target && strncmp(target, FRONT, sizeof FRONT - 1) == 0)
+        target += sizeof FRONT - 1;
+    for (size_t i = 0; target && i < sizeof tables / sizeof *tables; i++)
+        for (const pt2_op *op = tables[i]; op->target; op++)
+            if (strcmp(op->target, target) == 0)
+                return op->run;
+    return NULL;
+}
+
+static atom_status run_nodes(pt2_eval *e)
+{
+    const json_t *nodes = json_object_get(e->archive->graph, "nodes");
+    atom_status st = ATOM_OK;
+    for (size_t i = 0; i < json_array_size(nodes) && st == ATOM_OK; i++) {
+        e->node = json_array_get(nodes, i);
+        pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
+        st = run ? run(e)
+                 : pt2_refuse(e, "this operator is not one that atom can train; see atom help "
+                                 "train for those that it can");
+    }
+    e->node = NULL;
+    return st;
+}
+
+/* The logits of all positions: of the loss, if there is one, else the first result that has them.
+ */
+static const pt2_value *find_logits(const pt2_eval *e)
+{
+    const json_t *outputs = json_object_get(e->archive->graph, "outputs");
+    const pt2_value *logits = NULL;
+    for (size_t i = 0; i < json_array_size(outputs); i++) {
+        const json_t *tensor = json_object_get(json_array_get(outputs, i), "as_tensor");
+        const pt2_value *v = pt2_named(e, json_string_value(json_object_get(tensor, "name")));
+        if (v && v->kind == PT2_LOSS)
+            return v->a;
+        if (v && v->kind == PT2_ACT && !logits)
+            logits = v;
+    }
+    return logits;
+}
+
+static atom_status finish(pt2_eval *e)
+{
+    graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
+    const pt2_value *logits = find_logits(e);
+    int64_t first, n;
+    int32_t made;
+    atom_status st;
+    if (!logits || !pt2_columns(e, logits, &first, &n))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: the first result is not the logits [batch, sequence, vocabulary] of "
+                         "all positions, nor the loss; many models compute only the last position "
+                         "when they are given no targets: give them targets, or export one whose "
+                         "forward returns all logits",
+                         e->path);
+    ATOM_TRY(pt2_force(e, logits, &loss.in[0]));
+    loss.in[1] = e->targets;
+    ATOM_TRY(pt2_node(e, &loss, &made));
+    ATOM_TRY(pt2_store_names(e));
+    st = graph_seal(e->g);
+    if (st == ATOM_E_FORMAT)
+        st = atom_fail(ATOM_E_UNSUPPORTED, "%s: %s", e->path, atom_fail_message());
+fail:
+    return st;
+}
+
+static void eval_close(pt2_eval *e)
+{
+    for (size_t i = 0; i < e->n_values; i++) {
+        if (e->values[i]->turn) {
+            atom_free(e->values[i]->turn->src);
+            atom_free(e->values[i]->turn->coef);
+        }
+        atom_free(e->values[i]->turn);
+        atom_free(e->values[i]);
+    }
+    for (size_t i = 0; i < e->n_consts; i++)
+        atom_free(e->consts[i].data);
+    for (size_t i = 0; i < e->n_made; i++)
+        atom_free(e->made[i].pieces);
+    atom_free(e->values);
+    atom_free(e->bases);
+    atom_free(e->consts);
+    atom_free(e->made);
+    json_decref(e->names);
+    graph_close(&e->g);
+}
+
+atom_status pt2_evaluate(const pt2_archive *a, graph **out, int64_t *positions)
+{
+    pt2_eval e = {.archive = a, .path = a->zip->path, .names = json_object()};
+    atom_status st;
+    if (!e.names)
+        return atom_fail_memory("names", 64);
+    ATOM_TRY(enter_inputs(&e));
+    ATOM_TRY(run_nodes(&e));
+    ATOM_TRY(finish(&e));
+    *out = e.g;
+    *positions = e.positions;
+    e.g = NULL;
+fail:
+    eval_close(&e);
+    return st;
+}
