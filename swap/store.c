@@ -274,6 +274,11 @@ atom_status store_forget(store *s)
 static const store_engine *const engines[STORE_KIND_N] = {NULL, &store_engine_uring,
                                                           &store_engine_aio, &store_engine_threads};
 
+const store_engine *store_engine_of(store_kind kind)
+{
+    return engines[kind];
+}
+
 /* Tries a queue on the file itself. */
 static atom_status try_engine(const store *s, const store_engine *engine)
 {

@@ -46,5 +46,7 @@ typedef struct store_engine {
 } store_engine;
 
 extern const store_engine store_engine_uring, store_engine_aio, store_engine_threads;
+/* NULL: STORE_AUTO. */
+const store_engine *store_engine_of(store_kind kind);
 
 #endif

@@ -97,6 +97,8 @@ static atom_status take_shard(weights_reader *r, const char *dir, const char *na
     if (st == ATOM_OK)
         st = compare(r->file, name, map);
     if (st == ATOM_OK)
+        st = file_st_through(r->file, r->vector.source);
+    if (st == ATOM_OK)
         st = file_weights_take(r);
     file_st_close(&r->file);
     return st;

@@ -248,7 +248,7 @@ static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)
 
 file_vector file_weights_vector(file_weights *w)
 {
-    return w->loaded ? file_vector_memory(w->loaded) : (file_vector){w, get, NULL};
+    return w->loaded ? file_vector_memory(w->loaded) : (file_vector){.ctx = w, .get = get};
 }
 
 atom_dtype file_weights_dtype(const file_weights *w)

@@ -90,12 +90,14 @@ static atom_status read_transposed(weights_reader *r, const file_tensor *t, uint
 static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t to)
 {
     bool warned = false;
+    float *floats = r->vector.floats;
     for (uint64_t at = 0, some; at < t->elements; at += some) {
+        float *place = floats ? floats + to + at : r->buffer;
         some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
-        atom_status st = file_st_read_f32(r->file, t, at, some, r->buffer);
+        atom_status st = file_st_read_f32(r->file, t, at, some, place);
         if (st == ATOM_OK) {
-            warn_if_odd(r, t, r->buffer, some, &warned);
-            st = r->vector.put(r->vector.ctx, to + at, some, r->buffer);
+            warn_if_odd(r, t, place, some, &warned);
+            st = floats ? st : r->vector.put(r->vector.ctx, to + at, some, place);
         }
         if (st != ATOM_OK)
             return st;
@@ -272,6 +274,7 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
     ATOM_TRY(open_buffers(&r));
     if (atom_path_exists(path)) {
         ATOM_TRY(file_st_open(path, &r.file));
+        ATOM_TRY(file_st_through(r.file, vector.source));
         ATOM_TRY(file_weights_take(&r));
     } else if (atom_path_exists(index)) {
         ATOM_TRY(file_shards_take(&r, dir, index));

@@ -344,7 +344,10 @@ static atom_status over_put(void *ctx, uint64_t first, uint64_t n, const float *
 file_vector file_adapter_over(file_adapter *a, file_vector base)
 {
     a->under = base;
-    return (file_vector){a, base.get ? over_get : NULL, base.put ? over_put : NULL};
+    return (file_vector){.ctx = a,
+                         .get = base.get ? over_get : NULL,
+                         .put = base.put ? over_put : NULL,
+                         .source = base.source};
 }
 
 atom_status file_merged_read(const file_model *model, const graph *g, file_vector to)

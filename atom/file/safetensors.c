@@ -375,6 +375,14 @@ fail:
     return st;
 }
 
+atom_status file_st_through(file_safetensors *file, const file_source *source)
+{
+    ATOM_ASSERT(!file->reader);
+    file->source = source;
+    return source ? source->open(source->ctx, file->path, file->fd, file->file_bytes, &file->reader)
+                  : ATOM_OK;
+}
+
 void file_st_close(file_safetensors **file)
 {
     file_safetensors *f = *file;
@@ -386,6 +394,8 @@ void file_st_close(file_safetensors **file)
         atom_free(f->metadata[i].key);
         atom_free(f->metadata[i].value);
     }
+    if (f->reader)
+        f->source->close(f->reader);
     if (f->fd >= 0)
         close(f->fd);
     atom_free(f->tensors);
@@ -432,10 +442,30 @@ static void look_ahead(const file_safetensors *file, uint64_t offset, uint64_t b
         (void)posix_fadvise(file->fd, (off_t)end, AHEAD, POSIX_FADV_WILLNEED);
 }
 
+/* What a source has, piece by piece. */
+static atom_status take(const file_safetensors *file, uint64_t offset, uint64_t bytes, void *out)
+{
+    char *to = out;
+    while (bytes) {
+        const void *at = NULL;
+        uint64_t some = 0;
+        atom_status st = file->source->view(file->reader, offset, bytes, &at, &some);
+        if (st != ATOM_OK)
+            return st;
+        memcpy(to, at, (size_t)some);
+        to += some;
+        offset += some;
+        bytes -= some;
+    }
+    return ATOM_OK;
+}
+
 atom_status file_st_read(const file_safetensors *file, const file_tensor *tensor, uint64_t first,
                          uint64_t bytes, void *out)
 {
     ATOM_ASSERT(first <= tensor->bytes && bytes <= tensor->bytes - first);
+    if (file->reader)
+        return take(file, tensor->offset + first, bytes, out);
     look_ahead(file, tensor->offset + first, bytes);
     return read_at(file->fd, file->path, tensor->offset + first, bytes, out);
 }
@@ -452,21 +482,49 @@ static void widen_bf16(float *out, const uint16_t *in, uint64_t count)
         out[i] = atom_bf16_to_f32(in[i]);
 }
 
-/* 16-bit elements pass through a small buffer. */
+static void widen(file_dtype dtype, float *out, const uint16_t *in, uint64_t count)
+{
+    if (dtype == FILE_BF16)
+        widen_bf16(out, in, count);
+    else
+        widen_f16(out, in, count);
+}
+
+/* Straight from where a source has them; *done: so many, 0 where an element does not lie whole. */
+static atom_status widen_there(const file_safetensors *file, const file_tensor *tensor,
+                               uint64_t first, uint64_t count, float *out, uint64_t *done)
+{
+    const void *at = NULL;
+    uint64_t bytes = 0;
+    *done = 0;
+    if (!file->reader)
+        return ATOM_OK;
+    atom_status st =
+        file->source->view(file->reader, tensor->offset + first * 2, count * 2, &at, &bytes);
+    if (st != ATOM_OK || (uintptr_t)at % 2)
+        return st;
+    *done = bytes / 2;
+    widen(tensor->dtype, out, at, *done);
+    return ATOM_OK;
+}
+
+/* 16-bit elements pass through a small buffer, or come from a source's. */
 static atom_status read_half(const file_safetensors *file, const file_tensor *tensor,
                              uint64_t first, uint64_t count, float *out)
 {
     enum { PIECE = 1 << 15 };
     uint16_t buffer[PIECE];
     while (count) {
-        uint64_t some = count < PIECE ? count : PIECE;
-        atom_status st = file_st_read(file, tensor, first * 2, some * 2, buffer);
+        uint64_t some, piece = count < PIECE ? count : PIECE;
+        atom_status st = widen_there(file, tensor, first, count, out, &some);
+        if (st == ATOM_OK && some == 0) {
+            some = piece;
+            st = file_st_read(file, tensor, first * 2, some * 2, buffer);
+            if (st == ATOM_OK)
+                widen(tensor->dtype, out, buffer, some);
+        }
         if (st != ATOM_OK)
             return st;
-        if (tensor->dtype == FILE_BF16)
-            widen_bf16(out, buffer, some);
-        else
-            widen_f16(out, buffer, some);
         out += some;
         first += some;
         count -= some;

@@ -5,18 +5,19 @@
  *
  * The reader trusts nothing: it checks every length with overflow in mind, refuses duplicates,
  * holes, overlaps and trailing bytes, and reads with pread (a mapped file that shrinks would kill
- * us). The writer appears whole or not at all: temporary name, fsync, rename, fsync of the
- * directory.
+ * us) or through a source. The writer appears whole or not at all: temporary name, fsync, rename,
+ * fsync of the directory.
  *
  * Ownership: what open returns, close frees. Thread: an open reader may be read from several
- * threads. Errors: ATOM_E_FORMAT names file and tensor; ATOM_E_RESOURCE for memory and full disks.
- * Source: facts/formats.md 1.
+ * threads, but for one with a source, from one at a time. Errors: ATOM_E_FORMAT names file and
+ * tensor; ATOM_E_RESOURCE for memory and full disks. Source: facts/formats.md 1.
  */
 #ifndef ATOM_FILE_SAFETENSORS_H
 #define ATOM_FILE_SAFETENSORS_H
 
 #include "atom/base/dtype.h"
 #include "atom/base/status.h"
+#include "atom/file/source.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,9 +80,13 @@ typedef struct file_safetensors {
     file_tensor *tensors; /* ascending offset */
     uint32_t *by_name;    /* indices into tensors, ascending name */
     file_pair *metadata;  /* __metadata__, in file order */
+    const file_source *source;
+    void *reader; /* the source's; NULL: plain reads */
 } file_safetensors;
 
 ATOM_MUST atom_status file_st_open(const char *path, file_safetensors **out);
+/* From now on the data comes through `source` (NULL-safe), if that wants this file. */
+ATOM_MUST atom_status file_st_through(file_safetensors *file, const file_source *source);
 void file_st_close(file_safetensors **file);
 /* NULL if there is none. */
 const file_tensor *file_st_find(const file_safetensors *file, const char *name);

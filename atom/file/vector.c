@@ -19,5 +19,5 @@ static atom_status memory_put(void *ctx, uint64_t first, uint64_t n, const float
 
 file_vector file_vector_memory(float *floats)
 {
-    return (file_vector){floats, memory_get, memory_put};
+    return (file_vector){.ctx = floats, .get = memory_get, .put = memory_put, .floats = floats};
 }

@@ -8,7 +8,7 @@
 #ifndef ATOM_FILE_VECTOR_H
 #define ATOM_FILE_VECTOR_H
 
-#include "atom/base/status.h"
+#include "atom/file/source.h"
 
 #include <stdint.h>
 
@@ -16,6 +16,8 @@ typedef struct file_vector {
     void *ctx;
     atom_status (*get)(void *ctx, uint64_t first, uint64_t n, float *to);
     atom_status (*put)(void *ctx, uint64_t first, uint64_t n, const float *from);
+    float *floats;             /* where all of it lies, for who writes in place; or NULL */
+    const file_source *source; /* how files come to who fills it; NULL: the plain way */
 } file_vector;
 
 /* A vector that lies at `floats`. */

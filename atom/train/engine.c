@@ -10,6 +10,7 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
+#include "atom/train/source.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
 
@@ -100,6 +101,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     if (!e)
         return atom_fail_memory("the engine", sizeof *e);
     e->c = *config;
+    e->source = train_file_source(&e->c.store_kind);
     for (int part = 0; part < SWAP_STATE_N; part++)
         e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY(
@@ -162,9 +164,11 @@ file_vector train_engine_vector(train_engine *e, swap_state part)
 {
     const swap_host_layout *h = &e->low->layout;
     const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
-    if (e->c.plan->disk)
-        return (file_vector){&e->parts[part], disk_get, disk_put};
-    return file_vector_memory((float *)(void *)slab_at(e, place[part]));
+    file_vector v = {.ctx = &e->parts[part], .get = disk_get, .put = disk_put};
+    if (!e->c.plan->disk)
+        v = file_vector_memory((float *)(void *)slab_at(e, place[part]));
+    v.source = &e->source;
+    return v;
 }
 
 float *train_engine_masters(train_engine *e)
@@ -215,7 +219,7 @@ static atom_status weights_put(void *ctx, uint64_t first, uint64_t n, const floa
 
 file_vector train_engine_weights(train_engine *e)
 {
-    return (file_vector){e, weights_get, weights_put};
+    return (file_vector){.ctx = e, .get = weights_get, .put = weights_put, .source = &e->source};
 }
 
 atom_status train_engine_replace(train_engine *e)

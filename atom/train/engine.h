@@ -36,6 +36,7 @@ typedef struct train_part {
 
 typedef struct train_engine {
     train_engine_config c;
+    file_source source; /* of what fills it */
     gen_lowered *low;
     dev *device;
     swap_exec *exec;

@@ -13,6 +13,7 @@
 #include "atom/train/decode.h"
 #include "atom/train/export.h"
 #include "atom/train/sample.h"
+#include "atom/train/source.h"
 
 #include <string.h>
 
@@ -103,10 +104,13 @@ static atom_status open_params(writer *w)
     const dev_ops *ops = w->device->ops;
     uint64_t extent = b->g->param_extent, wide_bytes = extent * sizeof(float);
     krn_ctx cx = {.threads = b->threads};
+    file_source source = train_file_source(NULL);
     void *wide = NULL;
     atom_status st;
     ATOM_TRY(ops->host_alloc(w->device, wide_bytes, &wide));
-    ATOM_TRY(file_merged_read(&b->model, b->g, file_vector_memory(wide)));
+    file_vector to = file_vector_memory(wide);
+    to.source = &source;
+    ATOM_TRY(file_merged_read(&b->model, b->g, to));
     if (b->g->dtype == ATOM_F32) {
         w->params = wide;
         w->params_bytes = wide_bytes;

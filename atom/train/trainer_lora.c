@@ -37,10 +37,10 @@ atom_status trainer_lora_check(const trainer *t)
 atom_status trainer_lora_base(trainer *t)
 {
     behind b = {train_engine_weights(t->engine), t->bench->g->trained_extent};
+    file_vector to = {.ctx = &b, .put = behind_put, .source = b.all.source};
     if (!t->bench->base || !t->bench->model.has_weights)
         return ATOM_OK;
-    return file_weights_read_to(t->bench->model.dir, t->bench->base,
-                                (file_vector){&b, NULL, behind_put});
+    return file_weights_read_to(t->bench->model.dir, t->bench->base, to);
 }
 
 atom_status trainer_lora_start(trainer *t)

@@ -1,0 +1,41 @@
+/*
+ * A file read from front to back with the disk always busy: the store's queues (io_uring, libaio,
+ * threads) and direct reads, for model files, which are not ours and are not laid out in sectors.
+ *
+ * A window of chunks runs ahead of who reads. It begins small wherever the reader jumps to and
+ * doubles with every chunk that is taken in turn, so that files that are read in pieces cost few
+ * bytes that nobody wanted. Memory: the window at its widest.
+ *
+ * Ownership: fd stays the caller's and must stay open; what view() gives is the stream's until the
+ * next call. Thread: one at a time. Errors: ATOM_E_RUNTIME when the disk fails, ATOM_E_FORMAT when
+ * the file became shorter; both where the bytes are asked for, not when they are read ahead.
+ */
+#ifndef SWAP_STREAM_H
+#define SWAP_STREAM_H
+
+#include "swap/store.h"
+
+typedef struct swap_stream swap_stream;
+
+typedef struct swap_stream_config {
+    const char *path; /* for messages, and to open the file again with O_DIRECT */
+    int fd;
+    uint64_t bytes; /* of the file */
+    store_kind kind;
+    uint32_t chunk_bytes;              /* 0: STORE_CHUNK_BYTES; a multiple of STORE_ALIGN */
+    uint32_t depth;                    /* chunks of the window; 0: STORE_DEPTH */
+    const struct store_engine *engine; /* tests; NULL: by kind */
+} swap_stream_config;
+
+ATOM_MUST atom_status swap_stream_open(const swap_stream_config *config, swap_stream **out);
+/* At most `most` bytes from `offset` on, at least one; offset < bytes of the file. */
+ATOM_MUST atom_status swap_stream_view(swap_stream *s, uint64_t offset, uint64_t most,
+                                       const void **at, uint64_t *n);
+/* Waits for what is in flight. NULL-safe, clears the pointer. */
+void swap_stream_close(swap_stream **s);
+bool swap_stream_direct(const swap_stream *s);
+/* Is the file in the kernel's memory already, by samples? Then reading it the plain way is faster
+ * than any disk. Starts no reading. */
+bool swap_stream_is_cached(int fd, uint64_t bytes);
+
+#endif

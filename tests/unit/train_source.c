@@ -1,0 +1,67 @@
+/*
+ * How model files are read: through the disk's queues where they lie on the disk, the plain way
+ * where they are in memory or small; the same bytes.
+ */
+#include "tests/scratch.h"
+
+#include "atom/train/source.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { BYTES = TRAIN_SOURCE_FILE_MIN + 12345 };
+
+static void large_files_on_disk_stream(void **state)
+{
+    (void)state;
+    scratch s;
+    const store_kind kind = STORE_THREADS;
+    file_source by_kind = train_file_source(&kind), any = train_file_source(NULL);
+    unsigned char *bytes = malloc(BYTES);
+    const void *at = NULL;
+    void *reader = NULL;
+    uint64_t n;
+    assert_non_null(bytes);
+    for (uint32_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(i * 2654435761u >> 24);
+    const char *path = scratch_write(scratch_open(&s), "model", bytes, BYTES);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(any.open(any.ctx, path, fd, BYTES, &reader), ATOM_OK);
+    assert_null(reader); /* just written: in memory */
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    assert_int_equal(any.open(any.ctx, path, fd, TRAIN_SOURCE_FILE_MIN - 1, &reader), ATOM_OK);
+    assert_null(reader);
+    for (int way = 0; way < 2; way++) {
+        const file_source *source = way ? &by_kind : &any;
+        assert_int_equal(source->open(source->ctx, path, fd, BYTES, &reader), ATOM_OK);
+        if (!reader) { /* a file system in memory */
+            print_message("this file system has no disk\n");
+            break;
+        }
+        for (uint64_t i = 7; i < BYTES; i += n) {
+            assert_int_equal(source->view(reader, i, BYTES - i, &at, &n), ATOM_OK);
+            assert_memory_equal(at, bytes + i, n);
+        }
+        source->close(reader);
+    }
+    close(fd);
+    free(bytes);
+    scratch_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_files_on_disk_stream)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
