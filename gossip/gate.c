@@ -386,7 +386,7 @@ static int wait_ms(const gsp_gate *g)
         accepts |= g->listener_in[l];
     if (g->n_active || (accepts && g->tokens >= 1))
         return 0;
-    return accepts ? 10 : SCAN_NS / 1000000;
+    return gate_caps_wait_ms(g, accepts ? 10 : SCAN_NS / 1000000);
 }
 
 static void *run(void *arg)
@@ -400,6 +400,7 @@ static void *run(void *arg)
             note(g, &events[i]);
         if (!gate_mail_read(g))
             return NULL;
+        gate_caps_fill(g, atom_clock_ns());
         turns(g);
         uint64_t now = atom_clock_ns();
         accept_some(g, now);
@@ -509,6 +510,8 @@ atom_status gsp_gate_open(const gsp_gate_config *config, gsp_gate **out)
     g->n_streams = g->config.streams_max + g->config.pending_max;
     g->tokens = g->config.accepts_per_second;
     g->tokens_ns = atom_clock_ns();
+    g->up = (gate_cap){.rate = config->up_bytes_per_s, .filled_ns = g->tokens_ns};
+    g->down = (gate_cap){.rate = config->down_bytes_per_s, .filled_ns = g->tokens_ns};
     g->stream = atom_alloc(g->n_streams, sizeof *g->stream);
     g->active = atom_alloc(g->n_streams, sizeof *g->active);
     g->is_active = atom_alloc(g->n_streams, sizeof *g->is_active);

@@ -35,12 +35,13 @@ typedef struct gsp_gate_config {
     uint32_t n_listen;              /* 0: dials only */
     gsp_address listen[GSP_GATE_LISTEN_MAX]; /* port 0: any; "*" accepts IPv6 and IPv4 */
     /* Zeros mean the default in brackets. */
-    uint32_t streams_max;        /* [640] authenticated or being dialled */
-    uint32_t pending_max;        /* [128] */
-    uint32_t pending_per_host;   /* [64] */
-    uint32_t accepts_per_second; /* [400] with a burst of as many */
-    uint64_t handshake_ns;       /* [5 s] to prove oneself; also for dialling */
-    uint64_t silence_ns;         /* [10 s] user timeout of the kernel */
+    uint32_t streams_max;                      /* [640] authenticated or being dialled */
+    uint32_t pending_max;                      /* [128] */
+    uint32_t pending_per_host;                 /* [64] */
+    uint32_t accepts_per_second;               /* [400] with a burst of as many */
+    uint64_t handshake_ns;                     /* [5 s] to prove oneself; also for dialling */
+    uint64_t silence_ns;                       /* [10 s] user timeout of the kernel */
+    uint64_t up_bytes_per_s, down_bytes_per_s; /* of all streams together [no caps] */
 } gsp_gate_config;
 
 typedef enum gsp_gate_kind {

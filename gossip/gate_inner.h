@@ -26,6 +26,13 @@ typedef enum stream_state {
     STREAM_OVER, /* closed; its last event waits to be taken */
 } stream_state;
 
+/* So many bytes a second; 0: as many as there are. */
+typedef struct gate_cap {
+    uint64_t rate;
+    double left; /* bytes that may pass now; below 0: they passed before */
+    uint64_t filled_ns;
+} gate_cap;
+
 /* One direction's buffer: head and body of one record, its tag, and the next record's head. */
 enum { BUFFER_BYTES = GSP_RECORD_HEAD_BYTES * 2 + GSP_RECORD_BYTES_MAX + GSP_RECORD_TAG_BYTES };
 
@@ -45,6 +52,8 @@ typedef struct gate_stream {
     uint8_t *out, *in;          /* BUFFER_BYTES each, from PARKED on */
     size_t out_at, out_end;     /* sealed bytes on their way to tcp */
     size_t in_end;              /* bytes of the record that is being received */
+    bool bulk;                  /* not a control stream: caps hold it up */
+    const gate_cap *starves_of; /* which one; NULL: none */
     int low_water;              /* what tcp must hold before it wakes us; 0: the default, 1 */
     size_t plain_at, plain_end; /* opened bytes on their way to host */
     gsp_record_key seal, open;
@@ -80,6 +89,10 @@ struct gsp_gate {
     uint32_t n_active;
     uint32_t pending; /* accepted, not proven */
 
+    gate_cap up, down;
+    bool starving; /* some stream is starved */
+    uint32_t fed;  /* how often those were let on */
+
     pthread_mutex_t lock;
     bool closing;        /* (lock) */
     bool mail;           /* (lock) some slot has a call for us */
@@ -107,6 +120,14 @@ bool gate_mail_read(gsp_gate *g);
 void gate_dial_begin(gsp_gate *g, gate_stream *s);
 void gate_bridge_begin(gsp_gate *g, gate_stream *s);
 void gate_activate(gsp_gate *g, gate_stream *s);
+
+/* gate_cap.c */
+/* Whether a stream may move bytes now; if not, it is activated again when it may. */
+bool gate_cap_lets(gsp_gate *g, gate_stream *s, const gate_cap *cap);
+void gate_cap_take(gate_cap *cap, size_t bytes);
+void gate_caps_fill(gsp_gate *g, uint64_t now_ns);
+/* How long to sleep, that would sleep `otherwise` ms. */
+int gate_caps_wait_ms(const gsp_gate *g, int otherwise);
 
 /* gate_pump.c */
 typedef enum pump_result { PUMP_WAITS, PUMP_MORE, PUMP_OVER } pump_result;

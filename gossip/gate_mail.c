@@ -125,6 +125,7 @@ void gate_stream_up(gsp_gate *g, gate_stream *s)
     e->dialled = s->dialled;
     e->role = h->peer_role;
     e->hello = s->dialled ? h->hello : h->peer_hello;
+    s->bulk = e->hello.stream != 0;
     e->peer_boot = h->peer_hello.boot;
     e->peer_port = h->peer_hello.port;
     e->address = s->address;

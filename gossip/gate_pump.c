@@ -34,6 +34,7 @@ static pump_result send_sealed(gsp_gate *g, gate_stream *s, const char **why)
             return PUMP_OVER;
         } else {
             s->out_at += (size_t)n;
+            gate_cap_take(&g->up, (size_t)n);
             atomic_fetch_add_explicit(&g->sent_bytes, (uint64_t)n, memory_order_relaxed);
         }
     }
@@ -45,7 +46,7 @@ static pump_result pump_out(gsp_gate *g, gate_stream *s, const char **why)
     for (int i = 0; i < SHARE; i++) {
         if (send_sealed(g, s, why) == PUMP_OVER)
             return PUMP_OVER;
-        if (s->out_at < s->out_end || !s->host_in)
+        if (s->out_at < s->out_end || !s->host_in || !gate_cap_lets(g, s, &g->up))
             return PUMP_WAITS;
         s->out_at = s->out_end = 0;
         ssize_t n =
@@ -143,12 +144,13 @@ static pump_result receive(gsp_gate *g, gate_stream *s, const char **why)
         }
     }
     size_t room = want + (n ? GSP_RECORD_HEAD_BYTES : 0); /* with the next head, in one call */
-    if (!s->tcp_in)
+    if (!s->tcp_in || !gate_cap_lets(g, s, &g->down))
         return PUMP_WAITS;
     ssize_t got = recv(s->tcp, s->in + s->in_end, room - s->in_end, MSG_DONTWAIT);
     if (got > 0) {
         bool all = (size_t)got < room - s->in_end && !s->tcp_end;
         s->in_end += (size_t)got;
+        gate_cap_take(&g->down, (size_t)got);
         if (all && s->in_end < want)
             await_bytes(s, want - s->in_end);
         atomic_fetch_add_explicit(&g->received_bytes, (uint64_t)got, memory_order_relaxed);

@@ -174,6 +174,8 @@ static atom_status open_transport(gsp_pool *p)
     }
     gsp_net_gate_config g = {.streams = p->host.streams, .gate.n_listen = p->host.n_listen};
     memcpy(g.gate.listen, p->host.listen, p->host.n_listen * sizeof *g.gate.listen);
+    g.gate.up_bytes_per_s = p->host.up_bytes_per_s;
+    g.gate.down_bytes_per_s = p->host.down_bytes_per_s;
     life_who(p, &g.gate.handshake);
     char *sockets = socket_directory(p);
     g.directory = sockets;
@@ -511,6 +513,10 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_member_con
         .other = other,
         .other_context = p,
     };
+    if (p->host.up_bytes_per_s)
+        c->rates.up_bytes_per_s = p->host.up_bytes_per_s;
+    if (p->host.down_bytes_per_s)
+        c->rates.down_bytes_per_s = p->host.down_bytes_per_s;
     c->rates.accepts = p->port != 0;
     p->rates = c->rates;
     memcpy(c->n_floats, m->n_floats, sizeof c->n_floats);

@@ -51,6 +51,8 @@ typedef struct gsp_pool_host {
     uint32_t n_bootstraps;   /* nodes of the directory, "name:port" */
     const char *bootstrap[GSP_POOL_BOOTSTRAPS_MAX];
     uint32_t streams; /* bulk streams per link; 0: the default */
+    /* No more than this passes the gate; what others plan this host's share by. 0: not known. */
+    uint64_t up_bytes_per_s, down_bytes_per_s;
     const char *name; /* what others see beside the key; NULL: the host's name */
 } gsp_pool_host;
 

@@ -16,6 +16,7 @@ typedef struct pool_host {
     bool no_lan, no_directory, no_router, mains_only;
     char *hours;
     double celsius_max, others_max;
+    double up_mbit, down_mbit; /* per second; 0: no caps */
 } pool_host;
 
 /* The rows of `member`, a pool_host in `values_type`. */
@@ -44,6 +45,19 @@ typedef struct pool_host {
          .type = OPT_FLAG,                                                                         \
          .offset = offsetof(values_type, member.no_router),                                        \
          .help = "Do not ask the router (NAT-PMP, UPnP) to forward the port of *."},               \
+        {.name = "max_upload",                                                                     \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.up_mbit),                                          \
+         .max = 1e6,                                                                               \
+         .value = "MBIT",                                                                          \
+         .help = "Mbit/s that this host sends at most; others plan its share of the averaging "    \
+                 "by it. 0: no limit."},                                                           \
+        {.name = "max_download",                                                                   \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.down_mbit),                                        \
+         .max = 1e6,                                                                               \
+         .value = "MBIT",                                                                          \
+         .help = "Mbit/s that it receives at most. 0: no limit."},                                 \
         {.name = "hours",                                                                          \
          .type = OPT_TEXT,                                                                         \
          .offset = offsetof(values_type, member.hours),                                            \

@@ -101,7 +101,7 @@ class PoolTrain(tool.Case):
     def test_life(self):
         a, ticket = self.create("a")
         b = self.join("b", ticket, "--data", self.data)
-        c = self.join("c", ticket, "--data", self.data)
+        c = self.join("c", ticket, "--data", self.data, "--max-upload", 80, "--max-download", 160)
         everybody = [a, b, c]
         seen = self.until("a", "three members", lambda s: s["roster"] == 3 and s["applied"] >= 6, everybody)
         # One dies: the others go on.
@@ -112,6 +112,8 @@ class PoolTrain(tool.Case):
         c = self.join("c")
         self.until("c", "back", lambda s: s["is_member"] and s["samples"] > 0, [a, b, c])
         seen = self.until("c", "on", lambda s: s["roster"] == 3, [a, b, c])
+        me = next(m for m in seen["members"] if m["self"])
+        self.assertEqual((me["up_bytes_per_s"], me["down_bytes_per_s"]), (10**7, 2 * 10**7))  # host.yml kept them
         self.until("c", "further", lambda s: s["applied"] >= seen["applied"] + 3, [a, b, c])
         # One leaves, and says so.
         self.ok("pool", "leave", "b")

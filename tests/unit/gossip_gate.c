@@ -36,6 +36,74 @@ static gsp_net *open_member(unsigned i, uint64_t handshake_ns, bool other_ticket
     return net;
 }
 
+/* ---- caps ---- */
+
+enum { CAP = 1 << 20, MUCH = 3 << 19, PIECE = 1 << 16 }; /* bytes per second, bytes */
+
+static gsp_net *open_capped(unsigned i, uint64_t up, uint64_t down)
+{
+    gsp_net *net = NULL;
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, i),
+                             .gate.n_listen = 1,
+                             .gate.up_bytes_per_s = up,
+                             .gate.down_bytes_per_s = down};
+    c.gate.listen[0] = test_address("127.0.0.1:0");
+    test_must(gsp_net_open_gate(&c, &net));
+    return net;
+}
+
+/* Sends MUCH from a to b, with pings between the two meanwhile; seconds that it took. */
+static double send_much(gsp_net *a, gsp_net *b, unsigned *pings)
+{
+    static uint8_t piece[PIECE];
+    gsp_net_event event;
+    gsp_address at = test_loopback(gsp_net_port(b));
+    size_t sent = 0, got = 0;
+    bool up = false;
+    uint64_t began = 0, pinged = 0;
+    test_must(gsp_net_dial(a, b->key, &at, 1));
+    for (unsigned turns = 0; got < MUCH; turns++) {
+        assert_true(turns < 60000);
+        while (up && sent < MUCH &&
+               gsp_net_send(a, b->key, GSP_NET_BULK, piece, sizeof piece, NULL, 0) == GSP_NET_SENT)
+            sent += sizeof piece;
+        test_must(gsp_net_next(a, MS(1), &event));
+        if (event.kind == GSP_NET_UP) {
+            up = true;
+            began = atom_clock_ns();
+        }
+        if (up && atom_clock_ns() - pinged > MS(5) &&
+            gsp_net_send(a, b->key, GSP_NET_CONTROL, "ping", 4, NULL, 0) == GSP_NET_SENT)
+            pinged = atom_clock_ns();
+        *pings += event.kind == GSP_NET_MESSAGE;
+        gsp_net_free(a, event.data);
+        test_must(gsp_net_next(b, MS(1), &event));
+        if (event.kind == GSP_NET_MESSAGE && event.bytes == 4)
+            (void)!gsp_net_send(b, a->key, GSP_NET_CONTROL, "pong", 4, NULL, 0);
+        else if (event.kind == GSP_NET_MESSAGE)
+            got += event.bytes;
+        gsp_net_free(b, event.data);
+    }
+    return 1e-9 * (double)(atom_clock_ns() - began);
+}
+
+/* Time can only be longer than the cap says, less one burst and what is in memory on the way. */
+static void caps_hold_and_heartbeats_pass(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        unsigned pings = 0;
+        gsp_net *a = open_capped(0, way ? 0 : CAP, 0), *b = open_capped(1, 0, way ? CAP : 0);
+        double s = send_much(a, b, &pings);
+        print_message("%s capped: %.2f s for %.1f MiB, %u pings\n", way ? "down" : "up", s,
+                      MUCH / 1048576.0, pings);
+        assert_true(s > 0.8 * MUCH / CAP);
+        assert_true(pings > 10);
+        gsp_net_close(&a);
+        gsp_net_close(&b);
+    }
+}
+
 /* Two members that talk all the time while a test attacks the second one's gate. */
 typedef struct running {
     gsp_net *a, *b;
@@ -462,6 +530,7 @@ static void a_member_relays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(caps_hold_and_heartbeats_pass),
         cmocka_unit_test(garbage_gets_no_answer),
         cmocka_unit_test(slow_ones_are_closed_and_do_not_lock_out),
         cmocka_unit_test(another_ticket_is_refused),
