@@ -311,14 +311,17 @@ static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)
     const swap_instr *in = &tape->instrs[i];
     dev_stream *s = exec->streams[in->stream];
     launch *l = &exec->launches[i];
+    uint32_t micro_batch = in->micro_batch < 0 ? 0 : (uint32_t)in->micro_batch;
+    const int32_t *starts = exec->step.starts;
     atom_status st;
     *l = (launch){exec,
                   in,
                   {.seed = exec->step.seed,
                    .step = exec->step.step,
-                   .micro_batch = in->micro_batch < 0 ? 0 : (uint32_t)in->micro_batch,
+                   .micro_batch = micro_batch,
                    .loss_scale = exec->step.loss_scale,
-                   .train = in->train}};
+                   .train = in->train,
+                   .starts = starts ? starts + micro_batch * exec->step.starts_n : NULL}};
     for (uint32_t w = 0; w < in->n_waits; w++)
         ATOM_TRY(d->ops->wait(d, s, exec->ends[in->waits[w]]));
     ATOM_TRY(d->ops->record(d, s, exec->starts[i]));

@@ -48,6 +48,8 @@ typedef struct swap_step {
     krn_adamw_step update; /* for UPDATE instructions of this run; its decay is the run's weight
                               decay, applied to parameters that have decay; scale is ignored: the
                               executor keeps the clip factor of the step that made the gradients */
+    const int32_t *starts; /* krn_step.starts of micro-batch 0, the others behind it; may be NULL */
+    uint64_t starts_n;     /* elements of one micro-batch */
 } swap_step;
 
 typedef struct swap_result {

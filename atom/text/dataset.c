@@ -35,6 +35,8 @@ typedef struct shard_file {
     uint32_t header_bytes; /* before the first token */
     uint8_t *bits;         /* of its mask; NULL: all tokens count */
     uint64_t mask_hash;
+    uint8_t *begins; /* NULL: its tokens say it */
+    uint64_t begins_hash;
 } shard_file;
 
 struct text_shards {
@@ -115,16 +117,24 @@ fail:
     return st;
 }
 
-static atom_status read_mask(text_shards *s, shard_file *f)
+/* path is freed. */
+static atom_status read_bits(char *path, uint64_t tokens, uint8_t **bits, uint64_t *hash)
 {
-    char *path = text_mask_path(f->path);
     atom_status st = ATOM_OK;
     if (!path)
-        return atom_fail_memory("a path", strlen(f->path));
+        return atom_fail_memory("a path", 256);
     if (atom_path_exists(path))
-        st = text_mask_read(path, f->tokens, &f->bits, &f->mask_hash);
-    s->masked = s->masked || f->bits;
+        st = text_mask_read(path, tokens, bits, hash);
     atom_free(path);
+    return st;
+}
+
+static atom_status read_masks(text_shards *s, shard_file *f)
+{
+    atom_status st = read_bits(text_mask_path(f->path), f->tokens, &f->bits, &f->mask_hash);
+    s->masked = s->masked || f->bits;
+    if (st == ATOM_OK)
+        st = read_bits(text_begins_path(f->path), f->tokens, &f->begins, &f->begins_hash);
     return st;
 }
 
@@ -152,7 +162,7 @@ static atom_status open_files(text_shards *s)
         f->first = s->tokens;
         f->tokens = info.tokens;
         s->tokens += info.tokens;
-        st = read_mask(s, f);
+        st = read_masks(s, f);
         if (st != ATOM_OK)
             return st;
     }
@@ -199,6 +209,7 @@ void text_shards_close(text_shards **shards)
             close(s->files[i].fd);
         atom_free(s->files[i].path);
         atom_free(s->files[i].bits);
+        atom_free(s->files[i].begins);
     }
     atom_free(s->files);
     atom_free(s->dir);
@@ -245,6 +256,8 @@ uint64_t text_shards_hash(const text_shards *s)
         hash = atom_hash(hash, &s->files[i].tokens, sizeof s->files[i].tokens);
         if (s->files[i].bits)
             hash = atom_hash(hash, &s->files[i].mask_hash, sizeof s->files[i].mask_hash);
+        if (s->files[i].begins)
+            hash = atom_hash(hash, &s->files[i].begins_hash, sizeof s->files[i].begins_hash);
     }
     return hash;
 }
@@ -358,6 +371,47 @@ void text_shards_marks(const text_shards *s, uint64_t first, uint32_t n, uint8_t
     }
 }
 
+void text_shards_begins(const text_shards *s, uint64_t first, uint32_t n, const int32_t *tokens,
+                        uint32_t start, uint8_t *begins)
+{
+    ATOM_ASSERT(first <= s->tokens && n <= s->tokens - first);
+    for (uint32_t i = n ? find_file(s, first) : 0; n; i++) {
+        const shard_file *f = &s->files[i];
+        uint64_t at = first - f->first;
+        uint32_t part = f->tokens - at < n ? (uint32_t)(f->tokens - at) : n;
+        for (uint32_t k = 0; k < part; k++)
+            begins[k] = f->begins ? f->begins[(at + k) / 8] >> (at + k) % 8 & 1
+                                  : (uint32_t)tokens[k] == start;
+        first += part;
+        tokens += part;
+        begins += part;
+        n -= part;
+    }
+}
+
+static void window_starts(const text_shards *s, uint32_t sequence_len, uint64_t window,
+                          uint32_t start, const int32_t *tokens, int32_t *starts)
+{
+    uint8_t begins[READ_BYTES];
+    int32_t last = 0;
+    for (uint32_t at = 0; at < sequence_len; at += READ_BYTES) {
+        uint32_t part = sequence_len - at < READ_BYTES ? sequence_len - at : READ_BYTES;
+        text_shards_begins(s, window * sequence_len + at, part, tokens + at, start, begins);
+        for (uint32_t i = 0; i < part; i++) {
+            last = begins[i] ? (int32_t)(at + i) : last;
+            starts[at + i] = last;
+        }
+    }
+}
+
+void text_windows_starts(const text_shards *s, uint32_t sequence_len, uint64_t first,
+                         uint32_t count, uint32_t start, const int32_t *tokens, int32_t *starts)
+{
+    for (uint32_t i = 0; i < count; i++)
+        window_starts(s, sequence_len, first + i, start, tokens + (size_t)i * sequence_len,
+                      starts + (size_t)i * sequence_len);
+}
+
 /* -1 for those of targets [first, first + n) that do not count. */
 static void mask_targets(const text_shards *s, uint64_t first, uint32_t n, int32_t *targets)
 {
@@ -456,4 +510,14 @@ atom_status text_sampler_read(const text_sampler *sampler, uint64_t first, uint3
             return st;
     }
     return ATOM_OK;
+}
+
+void text_sampler_starts(const text_sampler *sampler, uint64_t first, uint32_t count,
+                         uint32_t start, const int32_t *tokens, int32_t *starts)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        size_t row = (size_t)i * sampler->sequence_len;
+        window_starts(sampler->shards, sampler->sequence_len,
+                      text_sampler_window(sampler, first + i), start, tokens + row, starts + row);
+    }
 }

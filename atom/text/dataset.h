@@ -4,6 +4,7 @@
  *   DIR/train_000000.bin ...   tokens to train on     DIR/tokenizer.json   (optional)
  *   DIR/val_000000.bin ...     tokens to evaluate on  DIR/dataset.json     (optional, counts)
  *   DIR/train_000000.mask ...  which of them count as targets (optional, mask.h)
+ *   DIR/train_000000.begins .. where documents begin (optional, mask.h)
  *
  * Shards have llm.c's format, or are nanoGPT's train.bin and val.bin (shard.h). The shards of one
  * split, in the order of their names, are one stream of N tokens. Window w of length T covers
@@ -56,12 +57,22 @@ ATOM_MUST atom_status text_shards_read(const text_shards *s, uint64_t first, uin
 void text_shards_marks(const text_shards *s, uint64_t first, uint32_t n, uint8_t *marks);
 bool text_shards_masked(const text_shards *s); /* is there a mask? */
 
+/* begins [n]: 1 for those of tokens [first, first + n) with which a document begins: as .begins
+ * says it, and where there is none, those that are `start`, the tokenizer's start. */
+void text_shards_begins(const text_shards *s, uint64_t first, uint32_t n, const int32_t *tokens,
+                        uint32_t start, uint8_t *begins);
+
 /*
  * `count` windows in the order of the file, from window `first`: for evaluation.
  *   tokens, targets  i32 [count, T]; a target that does not count is -1
  */
 ATOM_MUST atom_status text_windows_read(const text_shards *s, uint32_t sequence_len, uint64_t first,
                                         uint32_t count, int32_t *tokens, int32_t *targets);
+
+/* Of those windows, whose tokens are given: where each token's document begins, i32 [count, T]; 0
+ * for one that began before its window. */
+void text_windows_starts(const text_shards *s, uint32_t sequence_len, uint64_t first,
+                         uint32_t count, uint32_t start, const int32_t *tokens, int32_t *starts);
 
 /*
  * The order of training: sample number i (from 0; the only state, save it to resume) is window
@@ -85,5 +96,8 @@ uint64_t text_sampler_window(const text_sampler *sampler, uint64_t sample);
 /* Samples first .. first + count - 1: tokens, targets i32 [count, T]. Any thread. */
 ATOM_MUST atom_status text_sampler_read(const text_sampler *sampler, uint64_t first, uint32_t count,
                                         int32_t *tokens, int32_t *targets);
+/* As text_windows_starts, of those samples. */
+void text_sampler_starts(const text_sampler *sampler, uint64_t first, uint32_t count,
+                         uint32_t start, const int32_t *tokens, int32_t *starts);
 
 #endif

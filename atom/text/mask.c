@@ -14,11 +14,21 @@
 static const char MAGIC[] = "atommask";
 static const uint64_t FILE_BYTES_MAX = 1 << 30;
 
-char *text_mask_path(const char *shard_path)
+static char *beside(const char *shard_path, const char *kind)
 {
     size_t n = strlen(shard_path);
     n -= n > 4 && strcmp(shard_path + n - 4, ".bin") == 0 ? 4 : 0;
-    return atom_format("%.*s.mask", (int)n, shard_path);
+    return atom_format("%.*s.%s", (int)n, shard_path, kind);
+}
+
+char *text_mask_path(const char *shard_path)
+{
+    return beside(shard_path, "mask");
+}
+
+char *text_begins_path(const char *shard_path)
+{
+    return beside(shard_path, "begins");
 }
 
 atom_status text_mask_write(const char *path, const uint8_t *bits, uint64_t tokens)

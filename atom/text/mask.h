@@ -18,6 +18,10 @@ enum { TEXT_MASK_HEADER_BYTES = 32, TEXT_MASK_VERSION = 1 };
 
 /* "x.mask" of "x.bin"; free with atom_free. NULL without memory. */
 char *text_mask_path(const char *shard_path);
+/* "x.begins": where documents begin, in the same format: a 1 for the first token of each. A shard
+ * has one where that cannot be told from its tokens: a document begins with another token than the
+ * tokenizer's start, or has that token inside. */
+char *text_begins_path(const char *shard_path);
 
 /* Writes bits [(tokens + 7) / 8] to path; on disk when it returns. */
 ATOM_MUST atom_status text_mask_write(const char *path, const uint8_t *bits, uint64_t tokens);

@@ -397,6 +397,7 @@ static atom_status write_item(preparation *p, work_item *item)
             break;
         ATOM_TRY(end_document(p));
         begin_document(p);
+        text_shard_writer_begin(p->writers[p->to], text_tokenizer_start(p->tokenizer));
         p->in_chat = item->starts[i].chat;
         p->report.chats += p->in_chat;
     }

@@ -29,7 +29,12 @@ struct text_shard_writer {
     size_t buffered; /* bytes */
     uint8_t *bits;   /* of the open file's mask, [bits_n] bytes; ones where nothing was put */
     size_t bits_n;
-    bool masked; /* a token of the open file does not count */
+    bool masked;     /* a token of the open file does not count */
+    uint8_t *begins; /* of the open file: where documents begin, [begins_n] bytes */
+    size_t begins_n;
+    bool told, begin,
+        unclear; /* is told of documents; the next token is a first one; .begins is needed */
+    uint32_t start;
 };
 
 bool text_shard_is(const void *head, size_t bytes)
@@ -167,12 +172,12 @@ static atom_status seal(int fd, uint32_t token_bytes, uint64_t tokens, const cha
     return ATOM_OK;
 }
 
-static atom_status cut_mask(const char *path, uint64_t old, uint64_t tokens)
+/* mask: a path, which is freed. */
+static atom_status cut_mask(char *mask, uint64_t old, uint64_t tokens)
 {
     uint8_t *bits = NULL;
     uint64_t hash;
-    char *mask = text_mask_path(path);
-    atom_status st = mask ? ATOM_OK : atom_fail_memory(path, 0);
+    atom_status st = mask ? ATOM_OK : atom_fail_memory("a path", 256);
     if (mask && atom_path_exists(mask))
         st = text_mask_read(mask, old, &bits, &hash);
     if (st == ATOM_OK && bits) {
@@ -201,7 +206,9 @@ atom_status text_shard_cut(const char *path, uint64_t tokens)
     if (st == ATOM_OK)
         st = seal(fd, info.token_bytes, tokens, path);
     close(fd);
-    return st == ATOM_OK ? cut_mask(path, info.tokens, tokens) : st;
+    if (st == ATOM_OK)
+        st = cut_mask(text_mask_path(path), info.tokens, tokens);
+    return st == ATOM_OK ? cut_mask(text_begins_path(path), info.tokens, tokens) : st;
 }
 
 atom_status text_shard_writer_open(const char *dir, const char *split, uint32_t vocab,
@@ -236,6 +243,7 @@ void text_shard_writer_close(text_shard_writer **writer)
     atom_free(w->path);
     atom_free(w->buffer);
     atom_free(w->bits);
+    atom_free(w->begins);
     atom_free(w);
     *writer = NULL;
 }
@@ -276,6 +284,16 @@ static atom_status write_mask(text_shard_writer *w)
     return st;
 }
 
+static atom_status write_begins(text_shard_writer *w)
+{
+    char *path = text_begins_path(w->path);
+    if (!path)
+        return atom_fail_memory("a path", strlen(w->path));
+    atom_status st = text_mask_write(path, w->begins, w->in_file);
+    atom_free(path);
+    return st;
+}
+
 static atom_status finish_file(text_shard_writer *w)
 {
     atom_status st = flush(w);
@@ -286,26 +304,56 @@ static atom_status finish_file(text_shard_writer *w)
     w->fd = -1;
     if (st == ATOM_OK && w->masked)
         st = write_mask(w);
+    if (st == ATOM_OK && w->unclear)
+        st = write_begins(w);
+    if (w->begins)
+        memset(w->begins, 0, w->begins_n);
+    w->unclear = false;
     return st;
+}
+
+static atom_status grow_bits(uint8_t **bits, size_t *n, uint64_t index, int fill)
+{
+    size_t want = index / 8 + 1;
+    if (want <= *n)
+        return ATOM_OK;
+    size_t bytes = want + want / 2 + 4096;
+    uint8_t *grown = atom_realloc(*bits, bytes, 1);
+    if (!grown)
+        return atom_fail_memory("a mask", bytes);
+    memset(grown + *n, fill, bytes - *n);
+    *bits = grown;
+    *n = bytes;
+    return ATOM_OK;
 }
 
 /* The bit of the token that is put next. */
 static atom_status set_mark(text_shard_writer *w, bool counts)
 {
-    size_t want = w->in_file / 8 + 1;
-    if (want > w->bits_n) {
-        size_t bytes = want + want / 2 + 4096;
-        uint8_t *grown = atom_realloc(w->bits, bytes, 1);
-        if (!grown)
-            return atom_fail_memory("a mask", bytes);
-        memset(grown + w->bits_n, 0xff, bytes - w->bits_n);
-        w->bits = grown;
-        w->bits_n = bytes;
-    }
+    atom_status st = grow_bits(&w->bits, &w->bits_n, w->in_file, 0xff);
+    if (st != ATOM_OK)
+        return st;
     uint8_t bit = (uint8_t)(1u << w->in_file % 8), *byte = &w->bits[w->in_file / 8];
     *byte = counts ? *byte | bit : *byte & (uint8_t)~bit;
     w->masked = w->masked || !counts;
     return ATOM_OK;
+}
+
+void text_shard_writer_begin(text_shard_writer *w, uint32_t start)
+{
+    w->told = w->begin = true;
+    w->start = start;
+}
+
+/* Of the token that is put next, in a writer that is told of documents. */
+static atom_status set_begin(text_shard_writer *w, uint32_t id)
+{
+    atom_status st = grow_bits(&w->begins, &w->begins_n, w->in_file, 0);
+    if (st == ATOM_OK && w->begin)
+        w->begins[w->in_file / 8] |= (uint8_t)(1u << w->in_file % 8);
+    w->unclear = w->unclear || w->begin != (id == w->start);
+    w->begin = false;
+    return st;
 }
 
 static void put_token(text_shard_writer *w, uint32_t id)
@@ -334,6 +382,8 @@ atom_status text_shard_writer_put_marked(text_shard_writer *w, const uint32_t *i
         /* Without a mask so far, tokens that count need no bit: new bits are ones. */
         if ((marks && !marks[i]) || w->masked)
             ATOM_TRY(set_mark(w, !marks || marks[i]));
+        if (w->told)
+            ATOM_TRY(set_begin(w, ids[i]));
         put_token(w, ids[i]);
         if (w->buffered == BUFFER_BYTES)
             ATOM_TRY(flush(w));

@@ -50,8 +50,8 @@ ATOM_MUST atom_status text_shard_probe(const char *path, text_shard_info *out);
 /* The same, and leaves the file open in *fd. */
 ATOM_MUST atom_status text_shard_open(const char *path, int *fd, text_shard_info *out);
 
-/* Shortens a shard of llm.c's format, and its mask, to its first `tokens` tokens; on disk when it
- * returns. */
+/* Shortens a shard of llm.c's format, and its mask and begins, to its first `tokens` tokens; on
+ * disk when it returns. */
 ATOM_MUST atom_status text_shard_cut(const char *path, uint64_t tokens);
 
 /*
@@ -66,6 +66,9 @@ ATOM_MUST atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t
  * a mask (mask.h). */
 ATOM_MUST atom_status text_shard_writer_put_marked(text_shard_writer *w, const uint32_t *ids,
                                                    const uint8_t *marks, size_t n);
+/* The next token is the first of a document; start: the tokenizer's start. A writer that is told so
+ * before each document writes a .begins (mask.h) where it is needed. */
+void text_shard_writer_begin(text_shard_writer *w, uint32_t start);
 /* Finishes the last file. Nothing may be put afterwards. */
 ATOM_MUST atom_status text_shard_writer_end(text_shard_writer *w);
 void text_shard_writer_close(text_shard_writer **w);

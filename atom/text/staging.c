@@ -43,7 +43,8 @@ static bool is_ours(const char *name)
 {
     size_t n = strlen(name);
     bool shard = (strncmp(name, "train_", 6) == 0 || strncmp(name, "val_", 4) == 0) && n > 5 &&
-                 (strcmp(name + n - 4, ".bin") == 0 || strcmp(name + n - 5, ".mask") == 0);
+                 (strcmp(name + n - 4, ".bin") == 0 || strcmp(name + n - 5, ".mask") == 0 ||
+                  (n > 7 && strcmp(name + n - 7, ".begins") == 0));
     return shard || strcmp(name, COUNTS) == 0 || strcmp(name, "tokenizer.json") == 0;
 }
 

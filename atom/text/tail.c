@@ -58,19 +58,28 @@ static atom_status copy_tail(const text_shards *s, const text_tokenizer *t, uint
 {
     uint64_t tokens = text_shards_tokens(s);
     const uint32_t end = text_tokenizer_start(t);
-    uint8_t marks[CHUNK_TOKENS];
+    uint8_t marks[CHUNK_TOKENS], begins[CHUNK_TOKENS];
     atom_status st = ATOM_OK;
     for (uint64_t at = cut; at < tokens; at += CHUNK_TOKENS) {
         uint32_t n = tokens - at < CHUNK_TOKENS ? (uint32_t)(tokens - at) : CHUNK_TOKENS;
         ATOM_TRY(text_shards_read(s, at, n, chunk));
         if (at == cut && (uint32_t)chunk[0] != end) {
+            text_shard_writer_begin(w, end);
             ATOM_TRY(text_shard_writer_put(w, &end, 1));
             val->documents++;
         }
         for (uint32_t i = 0; i < n; i++)
             val->documents += (uint32_t)chunk[i] == end;
         text_shards_marks(s, at, n, marks);
-        ATOM_TRY(text_shard_writer_put_marked(w, (const uint32_t *)chunk, marks, n));
+        text_shards_begins(s, at, n, chunk, end, begins);
+        for (uint32_t i = 0, next; i < n; i = next) {
+            for (next = i + 1; next < n && !begins[next];)
+                next++;
+            if (begins[i])
+                text_shard_writer_begin(w, end);
+            ATOM_TRY(
+                text_shard_writer_put_marked(w, (const uint32_t *)chunk + i, marks + i, next - i));
+        }
     }
     ATOM_TRY(text_shard_writer_end(w));
     val->tokens = text_shard_writer_tokens(w);
@@ -81,13 +90,15 @@ fail:
 
 static atom_status remove_shard(const char *path)
 {
-    char *mask = text_mask_path(path);
+    char *mask = text_mask_path(path), *begins = text_begins_path(path);
     atom_status st = ATOM_OK;
-    if (!mask)
-        return atom_fail_memory("a path", strlen(path));
-    if (unlink(path) < 0 || (unlink(mask) < 0 && errno != ENOENT))
+    if (!mask || !begins)
+        st = atom_fail_memory("a path", strlen(path));
+    else if (unlink(path) < 0 || (unlink(mask) < 0 && errno != ENOENT) ||
+             (unlink(begins) < 0 && errno != ENOENT))
         st = atom_fail_errno(errno, "cannot remove %s", path);
     atom_free(mask);
+    atom_free(begins);
     return st;
 }
 

@@ -19,6 +19,7 @@ static const char *const executes[] = {"auto", "generated", "interpreted", NULL}
 static const char *const places[] = {"auto", "memory", "disk", NULL};
 static const char *const stores[] = {"auto", "io_uring", "libaio", "threads", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const packings[] = {"auto", "across", "apart", NULL};
 static const char *const resumes[] = {"auto", "none", NULL};
 
 static const char *const model_names[] = {"base_model", "model_name_or_path", NULL};
@@ -26,6 +27,7 @@ static const char *const batch_names[] = {"per_device_train_batch_size", "local_
                                           "batch_size", NULL};
 static const char *const sequence_names[] = {"seq_len", "cutoff_len", "block_size",
                                              "max_seq_length", NULL};
+static const char *const packing_names[] = {"sample_packing", NULL};
 static const char *const step_names[] = {"steps", "max_iters", NULL};
 static const char *const epoch_names[] = {"epochs", "num_epochs", NULL};
 static const char *const rate_names[] = {"lr", NULL};
@@ -176,6 +178,16 @@ static const opt_spec specs[] = {
      .flags = OPT_AUTO,
      .aliases = sequence_names,
      .help = "Tokens per sequence. auto: the model's longest, at most 2048."},
+    {.name = "packing",
+     .type = OPT_CHOICE,
+     AT(packing),
+     .fallback = "auto",
+     .choices = packings,
+     .aliases = packing_names,
+     .help = "Documents lie one after the other in each sequence. across: attention sees those "
+             "before, as usual when a model is trained from nothing. apart: a document sees only "
+             "itself and its positions count from its start, as if it stood alone. auto: apart "
+             "with preset sft, else across."},
     {.name = "max_steps",
      .type = OPT_INT,
      AT(max_steps),
@@ -304,8 +316,9 @@ static const opt_spec specs[] = {
      .flags = OPT_AUTO,
      .aliases = lora_rank_names,
      .group = "LoRA",
-     .help = "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints "
-             "are PEFT directories. auto: no adapters, all of the model is trained."},
+     .help =
+         "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints "
+         "are PEFT directories. auto: no adapters, all of the model is trained."},
     {.name = "lora_alpha",
      .type = OPT_NUMBER,
      AT(lora_alpha),
@@ -418,8 +431,9 @@ static const opt_spec specs[] = {
      AT(updates),
      .fallback = "auto",
      .choices = updates,
-     .help = "Where AdamW runs. auto: on a CUDA card that holds the whole model and its state if that "
-             "is faster, else on the host."},
+     .help =
+         "Where AdamW runs. auto: on a CUDA card that holds the whole model and its state if that "
+         "is faster, else on the host."},
     {.name = "execute",
      .type = OPT_CHOICE,
      AT(execute),

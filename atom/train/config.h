@@ -24,6 +24,11 @@ typedef enum train_recompute {
     TRAIN_RECOMPUTE_ALWAYS
 } train_recompute;
 typedef enum train_updates { TRAIN_UPDATES_AUTO, TRAIN_UPDATES_HOST } train_updates;
+typedef enum train_packing {
+    TRAIN_PACKING_AUTO, /* apart with preset sft, across else */
+    TRAIN_PACKING_ACROSS,
+    TRAIN_PACKING_APART
+} train_packing;
 typedef enum train_preset { TRAIN_PRETRAIN, TRAIN_SFT } train_preset;
 typedef enum train_execute {
     TRAIN_EXECUTE_AUTO,
@@ -61,6 +66,7 @@ typedef struct train_config {
     int64_t gradient_accumulation_steps;
     int64_t sequence_len; /* -1: the model's positions */
     int64_t max_steps;
+    int32_t packing;         /* train_packing */
     double num_train_epochs; /* 0: max_steps counts; else it is computed from it (epochs.h) */
 
     /* optimizer */

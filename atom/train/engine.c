@@ -94,6 +94,27 @@ static atom_status open_disk(train_engine *e)
     return st;
 }
 
+static uint64_t starts_n(const train_engine *e)
+{
+    return (uint64_t)(e->c.bench->g->micro_batch * e->c.bench->g->sequence);
+}
+
+static atom_status open_starts(train_engine *e)
+{
+    uint64_t n = starts_n(e) * e->c.plan->micro_batches;
+    if (!(e->c.bench->table->can & KRN_CAN_APART))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "packing: apart is not on %s yet; use packing: across, or another device",
+                         e->c.bench->table->backend);
+    e->starts = atom_alloc(n, sizeof *e->starts);
+    return e->starts ? ATOM_OK : atom_fail_memory("the starts of documents", n * sizeof *e->starts);
+}
+
+int32_t *train_engine_starts(train_engine *e, uint32_t i)
+{
+    return e->starts ? e->starts + i * starts_n(e) : NULL;
+}
+
 atom_status train_engine_open(const train_engine_config *config, train_engine **out)
 {
     atom_status st;
@@ -119,6 +140,8 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
     ATOM_TRY(swap_exec_open(&exec, &e->exec));
     ATOM_TRY(open_disk(e));
+    if (config->apart)
+        ATOM_TRY(open_starts(e));
     *out = e;
     return ATOM_OK;
 fail:
@@ -136,6 +159,7 @@ void train_engine_close(train_engine **e_ref)
     swap_exec_close(&e->exec);
     gen_module_close(&module);
     dev_close(&e->device);
+    atom_free(e->starts);
     gen_lowered_close(&e->low);
     atom_free(e);
     *e_ref = NULL;
@@ -353,6 +377,8 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
                       .update_step = clip ? e->pending_step : step,
                       .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
                       .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
+                      .starts = e->starts,
+                      .starts_n = starts_n(e),
                       .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
                                      : adamw_of(e, step, learning_rate)};
     swap_tape_kind kind = clip && e->pending_step ? SWAP_TAPE_TRAIN : SWAP_TAPE_FIRST;
@@ -400,7 +426,7 @@ atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *target
     atom_status st = train_engine_drain(e);
     if (st != ATOM_OK)
         return st;
-    swap_step args = {.seed = e->c.seed, .step = 0};
+    swap_step args = {.seed = e->c.seed, .step = 0, .starts = e->starts, .starts_n = starts_n(e)};
     st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL);
     if (st != ATOM_OK)
         return st;

@@ -16,6 +16,7 @@ typedef struct train_engine_config {
     int32_t execute; /* train_execute */
     double adam_beta1, adam_beta2, adam_epsilon, weight_decay, max_grad_norm;
     uint64_t seed;
+    bool apart; /* the documents of a sample do not see each other; fill train_engine_starts */
     /* With a plan that keeps the optimizer's state on disk: */
     const char *store; /* its file; NULL: the engine will not step (dry run) */
     store_kind store_kind;
@@ -48,6 +49,7 @@ typedef struct train_engine {
     swap_disk *disk;       /* NULL: the state is in the slab */
     train_part parts[SWAP_STATE_N];
     uint64_t init_seed;
+    int32_t *starts; /* i32[C,B,T] where documents are apart, else NULL */
 } train_engine;
 
 ATOM_MUST atom_status train_engine_open(const train_engine_config *config, train_engine **out);
@@ -69,6 +71,9 @@ ATOM_MUST atom_status train_engine_sync(train_engine *e);
 
 /* Where micro-batch i of the next step goes: i32[B,T] each. */
 void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets);
+
+/* Where the documents of micro-batch i begin, i32[B,T] (krn_step.starts); NULL: not apart. */
+int32_t *train_engine_starts(train_engine *e, uint32_t i);
 
 typedef struct train_step_result {
     double loss; /* mean over target tokens */

@@ -22,8 +22,11 @@ static atom_status load_batch(trainer *t)
     for (uint32_t i = 0; st == ATOM_OK && i < t->plan->micro_batches; i++) {
         int32_t *tokens, *targets;
         train_engine_batch(t->engine, i, &tokens, &targets);
-        st = text_sampler_read(&t->sampler, (uint64_t)t->state.samples + (uint64_t)i * B, B, tokens,
-                               targets);
+        uint64_t first = (uint64_t)t->state.samples + (uint64_t)i * B;
+        st = text_sampler_read(&t->sampler, first, B, tokens, targets);
+        if (st == ATOM_OK && t->apart)
+            text_sampler_starts(&t->sampler, first, B, t->start_token, tokens,
+                                train_engine_starts(t->engine, i));
     }
     return st;
 }
@@ -132,6 +135,15 @@ fail:
     return st;
 }
 
+static void eval_starts(const trainer *t, uint64_t first, uint32_t n, const int32_t *tokens,
+                        int32_t *starts)
+{
+    const graph *g = t->bench->g;
+    int64_t used = (int64_t)n * g->sequence, all = g->micro_batch * g->sequence;
+    text_windows_starts(t->val, (uint32_t)g->sequence, first, n, t->start_token, tokens, starts);
+    memset(starts + used, 0, (size_t)(all - used) * sizeof *starts);
+}
+
 /* One evaluation batch; what does not fill it is padded with windows whose targets are masked. */
 static atom_status eval_batch(trainer *t, uint64_t first, uint64_t windows, double *sum,
                               int64_t *count)
@@ -153,6 +165,8 @@ static atom_status eval_batch(trainer *t, uint64_t first, uint64_t windows, doub
             tokens[e] = 0;
             targets[e] = -1;
         }
+        if (t->apart)
+            eval_starts(t, at, n, tokens, train_engine_starts(t->engine, i));
     }
     ATOM_TRY(train_engine_eval(t->engine, &loss, &targets_n));
     *sum += loss;

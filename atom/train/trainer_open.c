@@ -32,18 +32,19 @@ void trainer_note(const trainer *t, const char *fmt, ...)
 /* --- opening --------------------------------------------------------------------------------- */
 
 /* *vocab is 0 and *end is -1 when the data has no tokenizer. */
-static atom_status read_tokenizer(const char *data, uint32_t *vocab, int64_t *end)
+static atom_status read_tokenizer(const char *data, uint32_t *vocab, int64_t *end, int64_t *start)
 {
     text_tokenizer *tokenizer = NULL;
     char *path = atom_path_join(data, "tokenizer.json");
     atom_status st = ATOM_OK;
     *vocab = 0;
-    *end = -1;
+    *end = *start = -1;
     if (path && atom_path_exists(path)) {
         st = text_tokenizer_load(path, &tokenizer);
         if (st == ATOM_OK) {
             *vocab = text_tokenizer_vocab(tokenizer);
             *end = (int64_t)text_tokenizer_end(tokenizer);
+            *start = (int64_t)text_tokenizer_start(tokenizer);
         }
     }
     text_tokenizer_close(&tokenizer);
@@ -60,8 +61,8 @@ static int64_t padded_vocab(uint32_t vocab)
 atom_status train_vocab_size(const char *data, int64_t *vocab_size)
 {
     uint32_t vocab = 0;
-    int64_t end = -1;
-    atom_status st = read_tokenizer(data, &vocab, &end);
+    int64_t end = -1, start = -1;
+    atom_status st = read_tokenizer(data, &vocab, &end, &start);
     if (st == ATOM_OK)
         *vocab_size = padded_vocab(vocab);
     return st;
@@ -119,6 +120,25 @@ static atom_status open_data(trainer *t)
     }
 fail:
     return st;
+}
+
+/* start: the token that documents begin with; -1: nobody knows it. */
+static atom_status choose_packing(trainer *t, int64_t start)
+{
+    const train_config *c = t->config;
+    bool can = t->bench->table->can & KRN_CAN_APART, wanted = c->preset == TRAIN_SFT;
+    t->start_token = (uint32_t)start;
+    if (c->packing == TRAIN_PACKING_APART && start < 0)
+        return atom_fail(ATOM_E_USAGE,
+                         "packing: apart needs tokenizer.json in %s, to know where documents "
+                         "begin; copy it there, or use packing: across",
+                         c->data);
+    t->apart = c->packing == TRAIN_PACKING_APART ||
+               (c->packing == TRAIN_PACKING_AUTO && wanted && start >= 0 && can);
+    if (c->packing == TRAIN_PACKING_AUTO && wanted && !t->apart)
+        trainer_note(t, "packing: across, because %s",
+                     can ? "the data has no tokenizer.json" : "this device cannot do apart yet");
+    return ATOM_OK;
 }
 
 /* What is free now, less a margin and what the CPU device takes of it. */
@@ -230,6 +250,7 @@ static atom_status open_engine(trainer *t)
                                   .weight_decay = c->weight_decay,
                                   .max_grad_norm = c->max_grad_norm,
                                   .seed = (uint64_t)c->seed,
+                                  .apart = t->apart,
                                   .store_kind = (store_kind)c->store,
                                   .before_commit = trainer_before_commit,
                                   .on_updates = trainer_on_updates,
@@ -263,7 +284,8 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
                               .m = train_engine_vector(t->engine, SWAP_STATE_M),
                               .v = train_engine_vector(t->engine, SWAP_STATE_V),
-                              .dtype = t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
+                              .dtype =
+                                  t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
                               .base = t->bench->base,
                               .lora = &t->bench->lora,
                               .state = t->state};
@@ -427,11 +449,13 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
         ATOM_TRY(atom_fail(ATOM_E_USAGE, "optimizer_state: in a pool it stays in memory for now; "
                                          "leave the key away"));
     ATOM_TRY(find_resume(t, &ignored)); /* refuse before the expensive part */
-    ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token));
+    int64_t start = -1;
+    ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token, &start));
     ATOM_TRY(open_model(t));
     ATOM_TRY(trainer_lora_check(t));
     trainer_lora_note(t);
     ATOM_TRY(open_data(t));
+    ATOM_TRY(choose_packing(t, start));
     ATOM_TRY(open_plan(t));
     ATOM_TRY(open_engine(t));
     ATOM_TRY(load_weights(t));

@@ -23,6 +23,7 @@ typedef struct trial {
     graph *g;
     uint32_t C;
     float max_grad_norm;
+    bool apart;
     const krn_table *table;
     const krn_host_table *host;
 } trial;
@@ -36,6 +37,7 @@ static atom_status open_trial(uint64_t seed, trial *t)
     *t = (trial){.seed = seed,
                  .C = (uint32_t)random_gpt2_draw(seed, 63, 1, 4),
                  .max_grad_norm = random_gpt2_draw(seed, 64, 0, 2) ? 0.5f : 0,
+                 .apart = random_gpt2_draw(seed, 66, 0, 1),
                  .table = cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype),
                  .host = cpu ? krn_cpu_host_table() : krn_ref_host_table()};
     atom_status st;
@@ -76,16 +78,21 @@ static atom_status walk(const trial *t, walker *w, harness_result *out)
     uint64_t n = (uint64_t)(t->g->micro_batch * t->g->sequence) * t->C;
     int32_t *batch = atom_alloc(2 * n, sizeof *batch);
     out->losses = atom_alloc(STEPS * n, sizeof(float));
-    if (!batch || !out->losses) {
+    int32_t *starts = t->apart ? harness_starts(t->g, t->seed, t->C) : NULL;
+    if (!batch || !out->losses || (t->apart && !starts)) {
         atom_free(batch);
+        atom_free(starts);
         return atom_fail_memory("a batch", n * 4);
     }
     train_init_weights(t->g, t->seed, w->master);
     walker_sync_wire(w);
     for (uint32_t s = 1; s <= STEPS; s++) {
         uint32_t targets = fill_batch(t, s, batch, batch + n);
-        krn_step step = {
-            .seed = t->seed, .step = s, .loss_scale = 1.0f / (float)targets, .train = 1};
+        krn_step step = {.seed = t->seed,
+                         .step = s,
+                         .loss_scale = 1.0f / (float)targets,
+                         .train = 1,
+                         .starts = starts};
         krn_adamw_step update =
             walker_adamw_step(s, (double)1e-2f, 0.9, 0.95, (double)1e-8f, (double)0.1f);
         walker_gradients(w, &step, batch, batch + n, out->losses + (s - 1) * n);
@@ -99,6 +106,7 @@ static atom_status walk(const trial *t, walker *w, harness_result *out)
     out->v = w->v;
     out->wire = w->wire;
     atom_free(batch);
+    atom_free(starts);
     return ATOM_OK;
 }
 
@@ -123,7 +131,8 @@ static int run_trial(uint64_t seed)
                        .threads = 2,
                        .seed = seed,
                        .steps = STEPS,
-                       .max_grad_norm = t.max_grad_norm};
+                       .max_grad_norm = t.max_grad_norm,
+                       .apart = t.apart};
     ATOM_TRY(harness_do(&run, &ran));
     ATOM_TRY(atom_threads_open(1, &threads));
     ATOM_TRY(walker_open(t.g, t.table, t.host, threads, t.C, &w));

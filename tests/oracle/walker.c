@@ -196,14 +196,17 @@ void walker_gradients(walker *w, const krn_step *step, int32_t *tokens, int32_t 
     const graph *g = w->g;
     size_t n = (size_t)(g->micro_batch * g->sequence);
     krn_step s = *step;
+    const int32_t *starts = step->starts;
     memset(w->grad, 0, g->param_extent * sizeof(float));
     for (s.micro_batch = 0; s.micro_batch < w->C; s.micro_batch++) {
         memcpy(w->tensor[g->tokens], tokens + s.micro_batch * n, n * 4);
         memcpy(w->tensor[g->targets], targets + s.micro_batch * n, n * 4);
+        s.starts = starts ? starts + s.micro_batch * n : NULL;
         micro_batch(w, &s, losses + s.micro_batch * n);
     }
     for (s.micro_batch = 0; s.micro_batch < w->C; s.micro_batch++) {
         memcpy(w->tensor[g->tokens], tokens + s.micro_batch * n, n * 4);
+        s.starts = starts ? starts + s.micro_batch * n : NULL;
         for (uint32_t i = 0; i < g->n_nodes; i++) {
             if (is_late(&g->nodes[i]) && graph_node_backward(g, (int32_t)i))
                 node_backward(w, (int32_t)i, &s, w->late[s.micro_batch]);

@@ -42,7 +42,7 @@ void walker_forward(walker *w, const krn_step *step, const int32_t *tokens, cons
 void walker_read(const walker *w, int32_t id, float *out);
 /*
  * Gradients of one step into w->grad: for each micro-batch forward and backward, late nodes at the
- * end. tokens, targets i32[C][B*T]; losses f32[C][B*T].
+ * end. tokens, targets (and step->starts, where it is there) i32[C][B*T]; losses f32[C][B*T].
  */
 void walker_gradients(walker *w, const krn_step *step, int32_t *tokens, int32_t *targets,
                       float *losses);

@@ -138,6 +138,18 @@ static void keep_losses(const harness_run *run, const gen_lowered *low, const ch
                slab + low->layout.losses + i * low->layout.loss_bytes, n * 4);
 }
 
+int32_t *harness_starts(const graph *g, uint64_t seed, uint32_t C)
+{
+    uint64_t T = (uint64_t)g->sequence, n = (uint64_t)g->micro_batch * T * C;
+    int32_t *starts = atom_alloc(n, sizeof *starts);
+    atom_rng_key key = {.seed = seed, .node = 99993};
+    for (uint64_t e = 0; starts && e < n; e++) {
+        bool begins = e % T == 0 || atom_rng_u32(key, e) % 5 == 0;
+        starts[e] = begins ? (int32_t)(e % T) : starts[e - 1];
+    }
+    return starts;
+}
+
 static atom_status run_steps(const harness_run *run, const gen_lowered *low, swap_exec *exec,
                              swap_disk *disk, harness_result *out)
 {
@@ -146,6 +158,10 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
     const graph *g = run->g;
     uint32_t C = run->plan->micro_batches, targets = 0;
     atom_status st = ATOM_OK;
+    int32_t *starts = run->apart ? harness_starts(g, run->seed, C) : NULL;
+    uint64_t starts_n = (uint64_t)(g->micro_batch * g->sequence);
+    if (run->apart && !starts)
+        return atom_fail_memory("starts", starts_n * C * 4);
     ATOM_TRY(first_weights(run, low, disk, slab));
     for (uint32_t s = 1; s <= run->steps; s++) {
         swap_result result;
@@ -156,7 +172,9 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
                           .update_step = updates,
                           .loss_scale = 1.0f / (float)targets,
                           .max_grad_norm = run->max_grad_norm,
-                          .update = adamw_step(updates)};
+                          .update = adamw_step(updates),
+                          .starts = starts,
+                          .starts_n = starts_n};
         swap_tape_kind kind = s == 1 ? SWAP_TAPE_FIRST : SWAP_TAPE_TRAIN;
         ATOM_TRY(swap_exec_run(exec, low->tapes[kind], &step, &result));
         out->norms[s - 1] = result.grad_norm;
@@ -165,12 +183,15 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
     swap_step last = {.step = run->steps,
                       .update_step = run->steps,
                       .max_grad_norm = run->max_grad_norm,
-                      .update = adamw_step(run->steps)};
+                      .update = adamw_step(run->steps),
+                      .starts = starts,
+                      .starts_n = starts_n};
     ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_DRAIN], &last, NULL));
     ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
     keep_losses(run, low, slab, run->steps, out);
     ATOM_TRY(keep_state(run, low, disk, slab, out));
 fail:
+    atom_free(starts);
     return st;
 }
 

@@ -18,6 +18,7 @@ typedef struct harness_run {
     uint32_t steps;
     float max_grad_norm;
     store_kind store; /* with a plan that uses the disk */
+    bool apart;       /* documents apart: harness_starts */
     bool cuda;        /* on card 0; table is the card's */
 } harness_run;
 
@@ -30,6 +31,10 @@ typedef struct harness_result {
     uint64_t n_losses;
     uint64_t device_peak_bytes;
 } harness_result;
+
+/* Random documents, krn_step.starts of C micro-batches, the same in each step; NULL without memory.
+ * Free with atom_free. */
+int32_t *harness_starts(const graph *g, uint64_t seed, uint32_t C);
 
 ATOM_MUST atom_status harness_do(const harness_run *run, harness_result *out);
 void harness_free(harness_result *result);

@@ -89,6 +89,7 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
                        .steps = 3,
                        .max_grad_norm = t->clip ? 0.5f : 0,
                        .store = store_of(t->seed),
+                       .apart = !t->cuda && t->seed % 4 == 1,
                        .cuda = t->cuda};
     return harness_do(&run, out);
 }

@@ -170,6 +170,73 @@ static void windows_and_targets(void **state)
 }
 
 /* Every epoch is a permutation; another epoch and another seed are another one. */
+/* Documents of 1 .. 9 tokens begin with token 7, but those of `odd` with another or with 7 inside;
+ * the writer cuts shards anywhere. */
+static uint32_t write_documents(const char *dir, uint32_t shard_tokens, bool odd, uint8_t *begins)
+{
+    text_shard_writer *w = NULL;
+    uint32_t n = 0;
+    assert_int_equal(text_shard_writer_open(dir, "train", 100, shard_tokens, &w), ATOM_OK);
+    for (uint32_t d = 0; d < 60; d++) {
+        text_shard_writer_begin(w, 7);
+        for (uint32_t i = 0; i <= d * 5 % 9; i++) {
+            bool strange = odd && d % 4 == 3;
+            uint32_t id = (i == 0) != (strange && i < 2) ? 7 : 10 + i;
+            assert_int_equal(text_shard_writer_put(w, &id, 1), ATOM_OK);
+            begins[n++] = i == 0;
+        }
+    }
+    assert_int_equal(text_shard_writer_end(w), ATOM_OK);
+    text_shard_writer_close(&w);
+    return n;
+}
+
+static void check_documents(const char *dir, uint32_t n, const uint8_t *begins)
+{
+    enum { T = 13 };
+    text_shards *s = NULL;
+    text_sampler sampler;
+    int32_t tokens[T], targets[T], starts[T], again[T];
+    assert_int_equal(text_shards_open(dir, TEXT_TRAIN, 100, &s), ATOM_OK);
+    assert_int_equal(text_shards_tokens(s), n);
+    assert_int_equal(text_sampler_make(s, T, 5, &sampler), ATOM_OK);
+    for (uint64_t sample = 0; sample < sampler.windows; sample++) {
+        uint64_t window = text_sampler_window(&sampler, sample);
+        int32_t want = 0;
+        assert_int_equal(text_sampler_read(&sampler, sample, 1, tokens, targets), ATOM_OK);
+        text_sampler_starts(&sampler, sample, 1, 7, tokens, starts);
+        text_windows_starts(s, T, window, 1, 7, tokens, again);
+        assert_memory_equal(starts, again, sizeof starts);
+        for (int32_t t = 0; t < T; t++) {
+            want = begins[window * T + (uint64_t)t] ? t : want;
+            assert_int_equal(starts[t], want);
+        }
+    }
+    text_shards_close(&s);
+}
+
+static void documents_begin(void **state)
+{
+    static const uint32_t shards[] = {0, 50, 64, 7};
+    uint8_t begins[600];
+    (void)state;
+    for (size_t i = 0; i < 8; i++) {
+        scratch s;
+        const char *dir = scratch_open(&s)->dir;
+        bool odd = i % 2;
+        uint32_t n = write_documents(dir, shards[i / 2], odd, begins);
+        /* a file is beside the shard only where it says more than the tokens */
+        if (shards[i / 2] == 0)
+            assert_int_equal(atom_path_exists(scratch_path(&s, "train_000000.begins")), odd);
+        check_documents(dir, n, begins);
+        if (shards[i / 2] == 0) {
+            assert_int_equal(text_shard_cut(scratch_path(&s, "train_000000.bin"), 101), ATOM_OK);
+            check_documents(dir, 101, begins);
+        }
+        scratch_close(&s);
+    }
+}
+
 static void epochs_are_permutations(void **state)
 {
     (void)state;
@@ -451,19 +518,13 @@ static void survives_want_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writer_and_test_agree),
-        cmocka_unit_test(format_is_llm_c),
-        cmocka_unit_test(stream_over_shards),
-        cmocka_unit_test(windows_and_targets),
-        cmocka_unit_test(epochs_are_permutations),
-        cmocka_unit_test(order_is_well_mixed),
-        cmocka_unit_test(position_resumes),
-        cmocka_unit_test(damage_is_named),
-        cmocka_unit_test(wrong_ids_are_named),
-        cmocka_unit_test(shrinking_file),
-        cmocka_unit_test(directories),
-        cmocka_unit_test(nanogpt_files),
-        cmocka_unit_test(many_shards),
+        cmocka_unit_test(writer_and_test_agree),   cmocka_unit_test(format_is_llm_c),
+        cmocka_unit_test(stream_over_shards),      cmocka_unit_test(windows_and_targets),
+        cmocka_unit_test(documents_begin),         cmocka_unit_test(epochs_are_permutations),
+        cmocka_unit_test(order_is_well_mixed),     cmocka_unit_test(position_resumes),
+        cmocka_unit_test(damage_is_named),         cmocka_unit_test(wrong_ids_are_named),
+        cmocka_unit_test(shrinking_file),          cmocka_unit_test(directories),
+        cmocka_unit_test(nanogpt_files),           cmocka_unit_test(many_shards),
         cmocka_unit_test(survives_want_of_memory),
     };
     if (access("/dev/shm", W_OK) == 0)
