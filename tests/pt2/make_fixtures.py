@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Makes fixtures/*.pt2 and, beside each, what PyTorch says of it in float64. Needs torch 2.9; the tests do not.
+
+  make_fixtures.py        writes fixtures/NAME.pt2 and fixtures/NAME.safetensors
+
+NAME.safetensors has the tokens, the targets, the logits, the loss and the gradient of every parameter
+(grad.NAME), computed in float64 in eval mode and stored as float32; metadata says which torch made it.
+Each model is written the way somebody writes one; together they spell every pattern that the reader knows.
+"""
+import json
+import math
+import os
+import re
+import struct
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class NanoBlock(nn.Module):
+    """As nanoGPT's: one product for q, k and v, LayerNorm, GELU, dropout."""
+
+    def __init__(self, C, H):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
+        self.c_attn, self.c_proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
+        self.c_fc, self.mlp_proj = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
+        self.H, self.drop = H, nn.Dropout(0.1)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = self.c_attn(self.ln_1(x)).split(C, dim=2)
+        q, k, v = (t.view(B, T, self.H, C // self.H).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0, is_causal=True)
+        x = x + self.drop(self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C)))
+        return x + self.drop(self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")))
+
+
+class Nano(nn.Module):
+    """Tied head; the loss where there are targets."""
+
+    def __init__(self, V=23, P=14, C=12, H=3, L=2):
+        super().__init__()
+        self.transformer = nn.ModuleDict(dict(
+            wte=nn.Embedding(V, C), wpe=nn.Embedding(P, C), drop=nn.Dropout(0.1),
+            h=nn.ModuleList(NanoBlock(C, H) for _ in range(L)), ln_f=nn.LayerNorm(C)))
+        self.lm_head = nn.Linear(C, V, bias=False)
+        self.transformer.wte.weight = self.lm_head.weight
+
+    def logits(self, idx):
+        pos = torch.arange(0, idx.size(1), dtype=torch.long, device=idx.device)
+        x = self.transformer.drop(self.transformer.wte(idx) + self.transformer.wpe(pos))
+        for block in self.transformer.h:
+            x = block(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+    def forward(self, idx, targets=None):
+        logits = self.logits(idx)
+        if targets is None:
+            return logits
+        return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+
+
+class RMS(nn.Module):
+    """An RMS norm written out."""
+
+    def __init__(self, C, eps=1e-5):
+        super().__init__()
+        self.eps, self.weight = eps, nn.Parameter(torch.ones(C))
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)).type_as(x)
+
+
+def rotate_half(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+
+
+class LlamaBlock(nn.Module):
+    """q, k, v, gate and up apart; grouped heads; rotary tables as buffers that are not saved."""
+
+    def __init__(self, C, H, K, D, inner):
+        super().__init__()
+        self.attn_norm, self.ffn_norm = RMS(C), RMS(C)
+        self.wq, self.wk = nn.Linear(C, H * D, bias=False), nn.Linear(C, K * D, bias=False)
+        self.wv, self.wo = nn.Linear(C, K * D, bias=False), nn.Linear(H * D, C, bias=False)
+        self.w1, self.w2 = nn.Linear(C, inner, bias=False), nn.Linear(inner, C, bias=False)
+        self.w3 = nn.Linear(C, inner, bias=False)
+        self.H, self.K, self.D = H, K, D
+
+    def forward(self, x, cos, sin):
+        B, T, _ = x.shape
+        h, H, K, D = self.attn_norm(x), self.H, self.K, self.D
+        q = self.wq(h).view(B, T, H, D).transpose(1, 2)
+        k = self.wk(h).view(B, T, K, D).transpose(1, 2)
+        v = self.wv(h).view(B, T, K, D).transpose(1, 2)
+        q, k = q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
+        k = k[:, :, None].expand(B, K, H // K, T, D).reshape(B, H, T, D)
+        v = v.repeat_interleave(H // K, dim=1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, H * D)
+        x = x + self.wo(y)
+        h = self.ffn_norm(x)
+        return x + self.w2(F.silu(self.w1(h)) * self.w3(h))
+
+
+class Llama(nn.Module):
+    def __init__(self, V=29, P=12, C=10, H=4, K=2, D=6, inner=14, L=1, theta=10000.0):
+        super().__init__()
+        self.tok, self.norm, self.output = nn.Embedding(V, C), RMS(C), nn.Linear(C, V, bias=False)
+        self.layers = nn.ModuleList(LlamaBlock(C, H, K, D, inner) for _ in range(L))
+        t = torch.outer(torch.arange(P).float(), 1.0 / theta ** (torch.arange(0, D, 2).float() / D))
+        t = torch.cat((t, t), -1)
+        self.register_buffer("cos", t.cos(), persistent=False)
+        self.register_buffer("sin", t.sin(), persistent=False)
+
+    def forward(self, ids):
+        T, x = ids.shape[1], self.tok(ids)
+        cos, sin = self.cos[:T][None, None], self.sin[:T][None, None]
+        for block in self.layers:
+            x = block(x, cos, sin)
+        return self.output(self.norm(x))
+
+    logits = forward
+
+
+class OddBlock(nn.Module):
+    """Norms of heads, pairs (2i, 2i + 1) that turn, q, k, v of a head side by side, up before gate, attention
+    written out."""
+
+    def __init__(self, C, H, D, inner):
+        super().__init__()
+        self.n1, self.n2 = nn.RMSNorm(C, eps=1e-6), nn.RMSNorm(C, eps=1e-6)
+        self.qn, self.kn = nn.RMSNorm(D, eps=1e-6), nn.RMSNorm(D, eps=1e-6)
+        self.qkv, self.out = nn.Linear(C, 3 * H * D), nn.Linear(H * D, C)
+        self.up_gate, self.down = nn.Linear(C, 2 * inner, bias=False), nn.Linear(inner, C)
+        self.H, self.D = H, D
+
+    @staticmethod
+    def turn(x, f):
+        a, b = x.reshape(*x.shape[:-1], -1, 2).unbind(-1)
+        c, s = f.cos()[None, :, None], f.sin()[None, :, None]
+        return torch.stack((a * c - b * s, a * s + b * c), -1).flatten(-2)
+
+    def forward(self, x, f, mask):
+        B, T, _ = x.shape
+        q, k, v = self.qkv(self.n1(x)).view(B, T, self.H, 3, self.D).unbind(3)
+        q, k = self.turn(self.qn(q), f).transpose(1, 2), self.turn(self.kn(k), f).transpose(1, 2)
+        a = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.D))
+        a = a.masked_fill(mask[:, :, :T, :T] == 0, float("-inf"))
+        y = F.softmax(a, dim=-1) @ v.transpose(1, 2)
+        x = x + self.out(y.transpose(1, 2).contiguous().view(B, T, -1))
+        up, gate = self.up_gate(self.n2(x)).chunk(2, -1)
+        return x + self.down(up * F.silu(gate))
+
+
+class Odd(nn.Module):
+    """Odd sizes, untied head, the loss alone, angles computed on the way."""
+
+    def __init__(self, V=31, P=11, C=9, H=3, D=10, inner=7, theta=500000.0):
+        super().__init__()
+        self.emb, self.n, self.head = nn.Embedding(V, C), nn.RMSNorm(C, eps=1e-6), nn.Linear(C, V, bias=False)
+        self.block, self.D, self.theta = OddBlock(C, H, D, inner), D, theta
+        self.register_buffer("mask", torch.tril(torch.ones(P, P)).view(1, 1, P, P), persistent=False)
+
+    def logits(self, ids):
+        f = torch.outer(torch.arange(ids.shape[1]).float(),
+                        1.0 / self.theta ** (torch.arange(0, self.D, 2).float() / self.D))
+        return self.head(self.n(self.block(self.emb(ids), f, self.mask)))
+
+    def forward(self, ids, targets):
+        logits = self.logits(ids)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+
+
+class Conv1D(nn.Module):
+    """[in, out], as GPT-2's files have it."""
+
+    def __init__(self, i, o):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(i, o) * 0.3), nn.Parameter(torch.randn(o) * 0.1)
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+
+
+class Conv(nn.Module):
+    """Weights [in, out], positions as a parameter, a fused weight that is cut by hand, matmul with a tied
+    embedding; exported for several lengths."""
+
+    def __init__(self, V=19, P=16, C=8, H=2):
+        super().__init__()
+        self.emb, self.pos = nn.Parameter(torch.randn(V, C) * 0.4), nn.Parameter(torch.randn(1, P, C) * 0.4)
+        self.kv, self.q = nn.Linear(C, 2 * C), nn.Linear(C, C)
+        self.proj, self.fc, self.fc2 = Conv1D(C, C), Conv1D(C, 3 * C), Conv1D(3 * C, C)
+        self.n1, self.n2, self.H = nn.LayerNorm(C, eps=1e-6), nn.LayerNorm(C, eps=1e-6), H
+
+    def forward(self, ids):
+        B, T = ids.shape
+        x = F.embedding(ids, self.emb) + self.pos[:, :T]
+        h = self.n1(x)
+        q, k = self.q(h), F.linear(h, self.kv.weight[:self.emb.size(1)], self.kv.bias[:self.emb.size(1)])
+        v = F.linear(h, self.kv.weight[self.emb.size(1):], self.kv.bias[self.emb.size(1):])
+        q, k, v = (t.unflatten(-1, (self.H, -1)).permute(0, 2, 1, 3) for t in (q, k, v))
+        mask = torch.full((T, T), float("-inf"), device=ids.device).triu(1)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).permute(0, 2, 1, 3).flatten(2)
+        x = x + self.proj(y)
+        x = x + self.fc2(F.gelu(self.fc(self.n2(x)), approximate="tanh"))
+        return x @ self.emb.T
+
+    logits = forward
+
+
+class Bad(nn.Module):
+    """An operator that atom does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self.e, self.h = nn.Embedding(7, 4), nn.Linear(4, 7)
+
+    def forward(self, ids):
+        x = torch.tanh(self.e(ids))
+        return self.h(x)
+
+
+def export(model, args, path, dynamic=None):
+    """As anybody does, but that the traces name no folder of this machine."""
+    exported = torch.export.export(model, args, dynamic_shapes=dynamic)
+    for node in exported.graph.nodes:
+        trace = node.meta.get("stack_trace")
+        if trace:
+            trace = re.sub(r'File "[^"]*/site-packages/', 'File "site-packages/', trace)
+            node.meta["stack_trace"] = re.sub(r'File "/[^"]*/', 'File "', trace)
+    torch.export.save(exported, path)
+
+
+def write(path, tensors, metadata):
+    header, at, data = {"__metadata__": metadata}, 0, b""
+    for name, t in sorted(tensors.items(), key=lambda item: item[0]):
+        raw = t.contiguous().numpy().tobytes()
+        header[name] = {"dtype": {torch.float32: "F32", torch.int32: "I32"}[t.dtype], "shape": list(t.shape),
+                        "data_offsets": [at, at + len(raw)]}
+        at, data = at + len(raw), data + raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def record(name, model, T, B=2):
+    generator = torch.Generator().manual_seed(7)
+    model = model.double().eval()
+    V = model.logits(torch.zeros(1, 2, dtype=torch.long)).shape[-1]
+    ids, targets = (torch.randint(0, V, (B, T), generator=generator) for _ in range(2))
+    logits = model.logits(ids)
+    loss = F.cross_entropy(logits.reshape(-1, V), targets.reshape(-1))
+    loss.backward()
+    tensors = {"tokens": ids.int(), "targets": targets.int(), "logits": logits.detach().float()}
+    for key, p in model.named_parameters(remove_duplicate=False):
+        tensors["grad." + key] = p.grad.float()
+    write(os.path.join(HERE, "fixtures", name + ".safetensors"), tensors,
+          {"torch": torch.__version__, "loss": repr(loss.item())})
+
+
+def shake(model):
+    """Norms that are not ones, biases that are not zeros."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p) * 0.1)
+    return model
+
+
+def main():
+    os.makedirs(os.path.join(HERE, "fixtures"), exist_ok=True)
+    torch.manual_seed(3)
+    for name, model, T, targets in (("nano", Nano().train(), 10, True), ("llama", Llama(), 12, False),
+                                    ("odd", Odd(), 11, True), ("conv", Conv(), 6, False), ("bad", Bad(), 5, False)):
+        shake(model)
+        args = tuple(torch.zeros(2, T, dtype=torch.long) for _ in range(2 if targets else 1))
+        dynamic = ({1: torch.export.Dim("T", min=2, max=16)},) if name == "conv" else None
+        export(model, args, os.path.join(HERE, "fixtures", name + ".pt2"), dynamic)
+        if name != "bad":
+            record(name, model, T)
+
+
+if __name__ == "__main__":
+    main()

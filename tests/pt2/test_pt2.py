@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+"""atom on models that torch.export wrote: trained, swapped, resumed, inspected, refused. No torch here.
+
+  test_pt2.py ATOM FIXTURES
+"""
+import array
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+atom, fixtures = sys.argv[1:3]
+
+
+def run(*args, code=0):
+    done = subprocess.run([atom, *args], capture_output=True, text=True, timeout=200)
+    if done.returncode != code:
+        sys.exit(f"{args} ended with {done.returncode}, not {code}:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def tensors(path):
+    with open(path, "rb") as f:
+        header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    return {name: t["shape"] for name, t in header.items() if name != "__metadata__"}
+
+
+def same(a, b):
+    with open(a, "rb") as x, open(b, "rb") as y:
+        return x.read() == y.read()
+
+
+def check(fact, text):
+    if not fact:
+        sys.exit(text)
+
+
+def make_data(folder):
+    order = random.Random(5)
+    motif = [order.randrange(19) for _ in range(13)]
+    os.makedirs(folder)
+    for name, times in (("train.bin", 400), ("val.bin", 40)):
+        with open(os.path.join(folder, name), "wb") as out:
+            array.array("H", motif * times).tofile(out)
+
+
+def losses(folder):
+    with open(os.path.join(folder, "metrics.jsonl")) as lines:
+        found = [json.loads(line) for line in lines]
+    return [m["loss"] for m in found if "loss" in m]
+
+
+def train(model, data, out, steps, *more):
+    run("train", "--model", model, "--data", data, "--output-dir", out, "--device", "cpu", "--dtype", "fp32",
+        "--micro-batch-size", "2", "--gradient-accumulation-steps", "2", "--sequence-len", "6",
+        "--learning-rate", "1e-2", "--eval-steps", "0", "--max-steps", str(steps), "--save-steps", "4", *more)
+
+
+def one(name, work, data):
+    model = os.path.join(fixtures, name + ".pt2")
+    record = tensors(os.path.join(fixtures, name + ".safetensors"))
+    whole, swapped = os.path.join(work, name), os.path.join(work, name + "-swapped")
+    info = json.loads(run("inspect", model, "--json"))
+    check(info["has_weights"] and info["config"]["model_type"] == "atom_graph", f"{name}: inspect says {info}")
+    train(model, data, whole, 8)
+    loss = losses(whole)
+    check(loss[-1] < loss[0], f"{name}: does not learn: {loss}")
+    last = os.path.join(whole, "checkpoint-8")
+    names = {key[5:]: shape for key, shape in record.items() if key.startswith("grad.")}
+    check(tensors(os.path.join(last, "model.safetensors")) == names, f"{name}: other names than state_dict has")
+    # Resumed from a directory that knows nothing of the .pt2, in another process.
+    os.rename(os.path.join(whole, "checkpoint-8"), os.path.join(work, name + "-8"))
+    train(os.path.join(whole, "checkpoint-4"), data, whole, 8, "--resume-from-checkpoint",
+          os.path.join(whole, "checkpoint-4"))
+    check(same(os.path.join(last, "model.safetensors"), os.path.join(work, name + "-8", "model.safetensors")),
+          f"{name}: resumed, the weights are others")
+    run("eval", "--model", last, "--data", data, "--sequence-len", "6", "--device", "cpu")
+    copy = os.path.join(work, name + "-copy")
+    run("export", "--model", last, "--output", copy, "--to", "hf")
+    check(tensors(os.path.join(copy, "model.safetensors")) == names, f"{name}: exported under other names")
+    profile, plan = os.path.join(work, name + ".profile"), os.path.join(work, name + ".plan")
+    run("profile", "--model", model, "--device", "cpu", "--micro-batch-size", "2", "--sequence-len", "6", "--dtype",
+        "fp32", "-o", profile)
+    run("plan", "--profile", profile, "-o", plan, "--gradient-accumulation-steps", "2")
+    return whole, swapped
+
+
+def main():
+    with tempfile.TemporaryDirectory() as work:
+        data = os.path.join(work, "data")
+        make_data(data)
+        for name in ("nano", "llama", "conv"):
+            one(name, work, data)
+        bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
+        check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
+              "the refusal does not name operator and line: " + bad)
+        too_long = run("train", "--model", os.path.join(fixtures, "llama.pt2"), "--data", data, "--output-dir",
+                       os.path.join(work, "long"), "--sequence-len", "13", "--device", "cpu", code=2)
+        check("12 positions" in too_long, too_long)
+
+
+main()
