@@ -607,6 +607,16 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
     a->sink = NULL;
 }
 
+bool gsp_agree_waits(const gsp_agree *a, uint64_t least_ns, uint64_t *fork_in_ns)
+{
+    if (gsp_hash_none(&a->lineage) || !gsp_agree_is_member(a) ||
+        gsp_quorum(gsp_agree_roster(a)->n, gsp_people_alive_bits(a)) ||
+        a->now_ns - a->quorum_ns < least_ns)
+        return false;
+    *fork_in_ns = gsp_people_fork_in_ns(a);
+    return true;
+}
+
 const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
 {
     uint32_t n = gsp_agree_roster(a)->n;
@@ -620,7 +630,10 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
     else if (!gsp_agree_is_member(a))
         snprintf(text, bytes, "waiting for a place among %u members", n);
     else if (!gsp_quorum(n, alive))
-        snprintf(text, bytes, "no quorum for %llu s: %u of %u reachable", age, count, n);
+        snprintf(text, bytes,
+                 "no quorum for %llu s: %u of %u reachable; waiting for one, by itself it goes on "
+                 "in %llu s",
+                 age, count, n, (unsigned long long)(gsp_people_fork_in_ns(a) / 1000000000u));
     else
         snprintf(text, bytes, "member of %u, version %llu", n, (unsigned long long)a->certified);
     return text;

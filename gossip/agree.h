@@ -273,6 +273,9 @@ uint64_t gsp_agree_deadline(const gsp_agree *agree);
 /* R(certified + 1). */
 const gsp_roster *gsp_agree_roster(const gsp_agree *agree);
 bool gsp_agree_is_member(const gsp_agree *agree);
+/* A member that has not reached a quorum for `least_ns`; then *fork_in_ns: when it goes on by
+ * itself if none comes. */
+bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);
 /* Why nothing is certified, or that all is well, in plain words for `status`; returns text. */
 const char *gsp_agree_explain(const gsp_agree *agree, char *text, size_t bytes);
 

@@ -65,6 +65,8 @@ void gsp_people_want_state(gsp_agree *a, const gsp_key *peer, const gsp_hash *li
 void gsp_people_state(gsp_agree *a, const gsp_saved *saved);
 void gsp_people_beat(gsp_agree *a);
 void gsp_people_tick(gsp_agree *a);
+/* While there is no quorum: when I go on by myself. */
+uint64_t gsp_people_fork_in_ns(const gsp_agree *a);
 void gsp_people_reset(gsp_agree *a);
 
 /* agree_rules.c */

@@ -453,6 +453,35 @@ static uint32_t fork_rank(const gsp_agree *a)
     return rank;
 }
 
+/* Of two, the one with the lower key is a quorum alone and goes on. The other one has no majority
+ * to wait for, and waiting keeps little: what it trains meanwhile weighs at most twice the median
+ * when they meet again. So it waits for a restart or a short break, not for T_fork. */
+static uint64_t patience_of_pair(const gsp_agree *a)
+{
+    enum { PART = 30, SILENCES = 6 };
+    uint64_t shorter = a->rules.fork_ns / PART, least = SILENCES * a->rules.dead_ns;
+    shorter = shorter > least ? shorter : least;
+    return shorter < a->rules.fork_ns ? shorter : a->rules.fork_ns;
+}
+
+/* How long there was neither a quorum nor a certificate, and how long that may last. */
+static uint64_t quiet_ns(const gsp_agree *a, uint64_t *patience)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    bool mine = gsp_roster_find_key(roster, &a->self.key) != GSP_NOBODY;
+    uint64_t since = a->quorum_ns > a->certified_ns ? a->quorum_ns : a->certified_ns;
+    *patience = (a->rules.fork_ns + a->rules.fork_ns / 4 * fork_rank(a)) * (mine ? 1 : 4);
+    if (mine && roster->n == 2)
+        *patience = patience_of_pair(a);
+    return a->now_ns - since;
+}
+
+uint64_t gsp_people_fork_in_ns(const gsp_agree *a)
+{
+    uint64_t patience, quiet = quiet_ns(a, &patience);
+    return quiet < patience ? patience - quiet : 0;
+}
+
 void gsp_people_tick(gsp_agree *a)
 {
     for (uint32_t k = a->n_waiting; k-- > 0;)
@@ -466,10 +495,9 @@ void gsp_people_tick(gsp_agree *a)
     }
     if (a->applying || a->leaving)
         return;
-    bool mine = gsp_roster_find_key(gsp_agree_roster(a), &a->self.key) != GSP_NOBODY;
-    uint64_t patience = a->rules.fork_ns + a->rules.fork_ns / 4 * fork_rank(a);
-    uint64_t quiet = a->now_ns - (a->quorum_ns > a->certified_ns ? a->quorum_ns : a->certified_ns);
-    bool stuck = a->due_ns && a->now_ns - a->due_ns > 4 * patience;
-    if (stuck || quiet > (mine ? 1 : 4) * patience)
+    uint64_t patience, quiet = quiet_ns(a, &patience);
+    uint64_t turn = a->rules.fork_ns + a->rules.fork_ns / 4 * fork_rank(a);
+    bool stuck = a->due_ns && a->now_ns - a->due_ns > 4 * turn;
+    if (stuck || quiet > patience)
         found(a, a->genesis.reset);
 }

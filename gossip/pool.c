@@ -427,6 +427,52 @@ static void watch_versions(gsp_pool *p)
         show_round(p, a);
 }
 
+/* Whom a quorum lacks, by name where one was said. */
+static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_POOL_WHY_BYTES])
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    size_t at = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < roster->n && at < GSP_POOL_WHY_BYTES; i++) {
+        const uint8_t *key = roster->member[i].key.byte;
+        char name[GSP_LIFE_NAME_BYTES] = "";
+        bool up = memcmp(key, p->identity.public_key, GSP_PUBLIC_BYTES) == 0;
+        for (uint32_t k = 0; k < GSP_NET_PEERS_MAX; k++) {
+            if (memcmp(p->link[k].key, key, GSP_PUBLIC_BYTES) == 0) {
+                up |= p->link[k].up;
+                memcpy(name, p->link[k].name, sizeof name);
+            }
+        }
+        if (!name[0])
+            sodium_bin2hex(name, sizeof name < 13 ? sizeof name : 13, key, 6);
+        if (!up)
+            at +=
+                (size_t)snprintf(text + at, GSP_POOL_WHY_BYTES - at, "%s%s", at ? ", " : "", name);
+    }
+}
+
+static void watch_quorum(gsp_pool *p)
+{
+    const gsp_agree *a = gsp_member_look(p->driver);
+    uint64_t fork_in_ns;
+    bool waits = gsp_agree_waits(a, 2 * a->rules.dead_ns, &fork_in_ns);
+    if (waits == p->said_waits)
+        return;
+    p->said_waits = waits;
+    if (!waits) {
+        life_event(p, "\"event\":\"quorum\"");
+        return;
+    }
+    char names[GSP_POOL_WHY_BYTES];
+    unsigned long long seconds = fork_in_ns / 1000000000u;
+    missing_names(p, a, names);
+    life_event(p, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
+    atom_log(ATOM_LOG_WARN,
+             "the pool: no quorum; waiting for %s%sfor %llu s at most, then this host goes on by "
+             "itself",
+             names, names[0] ? ", " : "", seconds);
+}
+
 /* True: goodbye was said and heard, or there is nobody to say it to. */
 static bool has_left(gsp_pool *p, uint64_t now)
 {
@@ -487,6 +533,7 @@ static void *run(void *context)
         if (st != ATOM_OK)
             break;
         watch_versions(p);
+        watch_quorum(p);
         life_step(p);
         if (p->refused != ATOM_OK)
             st = atom_fail(p->refused, "%s", p->text);

@@ -128,6 +128,8 @@ struct gsp_pool {
     uint64_t router_ns;
     gsp_contact contact;
     bool contact_changed;
+    bool book_changed; /* somebody is new: on disk soon, for who is killed finds the others by it */
+    uint64_t saved_ns; /* the book */
     uint64_t step_ns, contact_ns, book_ns, ask_ns, renew_ns, lan_ns, snapshot_ns;
     pool_fetch *fetch;
     bool was_admitted; /* as a guest: all links have to be made anew */
@@ -153,6 +155,7 @@ struct gsp_pool {
     atomic_uint_fast64_t samples, tokens;
     uint64_t said_samples, said_tokens, base_samples;
     uint64_t seen_version;
+    bool said_waits; /* for a quorum */
     gsp_hash seen_lineage;
     uint64_t leaving_ns; /* since when we say goodbye; 0: not */
     double started_s;

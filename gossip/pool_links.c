@@ -141,6 +141,7 @@ void life_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from
     char text[GSP_ADDRESS_TEXT_BYTES];
     gsp_peers_added added = gsp_peers_add(p->peers, contact, from, (uint64_t)atom_wall_seconds());
     uint64_t soon = atom_clock_ns() + SECOND_NS / 2;
+    p->book_changed |= added == GSP_PEERS_NEW || added == GSP_PEERS_NEWER;
     for (uint32_t i = 0; added == GSP_PEERS_NEW && i < GSP_NET_PEERS_MAX; i++)
         if (p->link[i].hello_ns > soon)
             p->link[i].hello_ns = soon; /* the others want to know */
@@ -326,6 +327,19 @@ static void forget_old_key(gsp_pool *p)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }
 
+static void save_book(gsp_pool *p, uint64_t now)
+{
+    char *book =
+        p->book_changed && now - p->saved_ns > SECOND_NS ? life_path(p, "peers") : NULL;
+    if (!book)
+        return;
+    p->book_changed = false;
+    p->saved_ns = now;
+    if (gsp_peers_save(p->peers, book) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    atom_free(book);
+}
+
 void life_links_step(gsp_pool *p, uint64_t now)
 {
     if (p->was_admitted) {
@@ -339,6 +353,7 @@ void life_links_step(gsp_pool *p, uint64_t now)
     dial_others(p, now);
     life_seek_step(p, now);
     life_router_step(p, now);
+    save_book(p, now);
     if (!p->is_guest && (now - p->contact_ns > RENEW_NS ||
                          (p->contact_changed && now - p->contact_ns > 5 * SECOND_NS)))
         life_contact_renew(p);

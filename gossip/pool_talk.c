@@ -340,8 +340,10 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
         p->ask_ns = 0; /* at once */
         return;
     }
-    if (!e->guest)
+    if (!e->guest) {
         gsp_peers_answered(p->peers, e->key, &e->address, (uint64_t)atom_wall_seconds());
+        p->book_changed = true;
+    }
     life_greet(p, l);
 }
 
