@@ -22,6 +22,7 @@ void gsp_agree_defaults(gsp_rules *rules)
         .fork_ns = 3600 * second,
         .silent_rounds = 3,
         .against_rounds = 8,
+        .audit_percent = 25,
         .n_parts = 64,
     };
 }
@@ -136,6 +137,7 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
     gsp_genesis_hash(&a->seals, &a->genesis, &a->lineage);
     a->applying = false;
     memset(a->missing, 0, sizeof a->missing);
+    memset(&a->audits, 0, sizeof a->audits);
     if (saved->has_certificate) {
         a->certificate = saved->certificate;
         gsp_proposal_hash(&a->seals, &a->certificate.proposal, &a->previous);
@@ -296,6 +298,7 @@ static void tick(gsp_agree *a)
     gsp_propose_tick(a);
     gsp_vote_pull(a);
     gsp_people_tick(a);
+    gsp_audit_tick(a);
 }
 
 uint64_t gsp_agree_deadline(const gsp_agree *a)
@@ -350,11 +353,14 @@ static void on_reduced(gsp_agree *a, uint32_t from, const gsp_message *m)
     const gsp_statement *s = &m->as.reduced.statement;
     gsp_hash hash;
     gsp_part_hash(&a->seals, s->item, &m->as.reduced.part, &hash);
-    if (m->ballot != a->round.ballot || s->kind != GSP_SAYS_REDUCED || s->ballot != m->ballot ||
+    gsp_part part = m->as.reduced.part;
+    part.owner = (uint8_t)from;
+    memcpy(part.seal, s->seal, sizeof part.seal);
+    if (m->ballot != a->round.ballot || s->kind != GSP_SAYS_REDUCED || s->ballot != 0 ||
         s->version != m->version || !gsp_hash_equal(&s->lineage, &a->lineage) ||
         !gsp_member_equal(&s->signer, &m->from) || !gsp_hash_equal(&s->subject, &hash) ||
-        !gsp_statement_verify(&a->seals, s) ||
-        !gsp_round_known(&a->round, from, s->item, &m->as.reduced.part)) {
+        !gsp_hash_equal(&s->root, &a->round.contributors) || !gsp_statement_verify(&a->seals, s) ||
+        !gsp_round_known(&a->round, from, s->item, &part)) {
         a->stats.refused++;
         return;
     }
@@ -445,6 +451,8 @@ static void on_message(gsp_agree *a, const gsp_message *m)
         gsp_people_leave(a, &m->as.leave.statement);
     } else if (m->kind == GSP_EVIDENCE) {
         gsp_people_accuse(a, &m->as.evidence.first, &m->as.evidence.second);
+    } else if (m->kind == GSP_ACCUSE && mine) {
+        gsp_audit_accused(a, m);
     } else if (m->kind == GSP_LINEAGE) {
         gsp_people_announce(a, &m->as.announce.genesis);
     }
@@ -478,18 +486,15 @@ static void on_reduced_here(gsp_agree *a, const gsp_event *e)
         .norm = e->norm};
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
         m->as.reduced.part.lean[i] = e->included >> i & 1 ? e->lean[i] : 0;
+    gsp_statement *s = &m->as.reduced.statement;
+    gsp_reduced_statement(&a->seals, &a->lineage, e->version, e->part, &m->as.reduced.part,
+                          &r->contributors, &a->self, s);
+    gsp_statement_seal(&a->seals, s);
+    m->as.reduced.part.owner = (uint8_t)a->self_i;
+    memcpy(m->as.reduced.part.seal, s->seal, sizeof s->seal);
     if (!gsp_round_known(r, a->self_i, e->part, &m->as.reduced.part))
         return;
     gsp_round_hold(r, e->part, &e->hash);
-    gsp_statement *s = &m->as.reduced.statement;
-    *s = (gsp_statement){.kind = GSP_SAYS_REDUCED,
-                         .lineage = a->lineage,
-                         .version = e->version,
-                         .ballot = e->ballot,
-                         .item = e->part,
-                         .signer = a->self};
-    gsp_part_hash(&a->seals, e->part, &m->as.reduced.part, &s->subject);
-    gsp_statement_seal(&a->seals, s);
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_RESULT,
                                   .to = GSP_TO_ROSTER,
                                   .version = e->version,
@@ -547,6 +552,7 @@ static void on_applied(gsp_agree *a, const gsp_event *e)
     a->applying = false;
     a->applied = a->certified;
     a->record.self = a->self;
+    gsp_audit_choose(a);
     gsp_vote_try(a);
     gsp_vote_certify(a);
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
@@ -596,6 +602,12 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         break;
     case GSP_ON_STATE:
         gsp_people_state(a, e->saved);
+        break;
+    case GSP_ON_AUDITED:
+        gsp_audit_done(a, e->version, e->part, e->verdict);
+        break;
+    case GSP_ON_PROVEN:
+        gsp_people_ban(a, &e->peer);
         break;
     case GSP_ON_LEAVE:
         a->leaving = true;

@@ -30,6 +30,7 @@
 #ifndef GOSSIP_AGREE_H
 #define GOSSIP_AGREE_H
 
+#include "gossip/audit.h"
 #include "gossip/round.h"
 
 enum {
@@ -41,6 +42,9 @@ enum {
     GSP_ANSWERS_PER_S = 20,     /* answers to questions of one peer */
     GSP_BALLOT_STEP_MAX = 4096, /* days of honest ballots: none leaves no room for later ones */
     GSP_REPLAY_MAX = 8,         /* certificates and results that every member keeps for others */
+    GSP_AUDITS_MAX = 16,        /* parts of one version that a member checks by its own choice */
+    GSP_ACCUSED_MAX = 4,        /* accusations that wait, one of each author */
+    GSP_PROVEN_MAX = 4,         /* lies that are told to others; the oldest is forgotten */
     GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
 };
 
@@ -54,6 +58,7 @@ typedef struct gsp_rules {
     uint64_t round_min_ns, round_max_ns;
     uint64_t fork_ns;        /* T_fork */
     uint32_t silent_rounds;  /* k */
+    uint32_t audit_percent;  /* of all parts, that somebody checks; 0: nobody checks */
     uint32_t against_rounds; /* K; 0: nobody's weight depends on where it leans */
     uint32_t n_parts;
     gsp_key owner; /* of the pool: resets */
@@ -96,6 +101,8 @@ typedef enum gsp_event_kind {
     GSP_ON_APPLIED, /* version: an answer to APPLY */
     GSP_ON_STATE,   /* saved: an answer to STATE; the anchor of its version is applied and durable.
                        NULL: it failed */
+    GSP_ON_AUDITED, /* version, part, verdict: an answer to AUDIT */
+    GSP_ON_PROVEN,  /* peer: it was proven to lie before a restart */
     GSP_ON_LEAVE,   /* the user wants to leave */
     GSP_ON_RESET,   /* the owner wants a new lineage, with itself as founder */
 } gsp_event_kind;
@@ -112,6 +119,7 @@ typedef struct gsp_event {
     float norm;
     int8_t lean[GSP_MEMBERS_MAX]; /* of `included` */
     gsp_contribution contribution;
+    gsp_verdict verdict;
 } gsp_event;
 
 typedef enum gsp_to {
@@ -131,6 +139,8 @@ typedef enum gsp_action_kind {
     GSP_DO_PULL,        /* get the result `hash` of `part` from peer; HELD */
     GSP_DO_APPLY,       /* apply `certificate`; APPLIED */
     GSP_DO_STATE,       /* get genesis, certificate, anchor of `lineage` from peer; STATE */
+    GSP_DO_AUDIT,       /* get the contributions that `claim` names and combine them again; AUDITED.
+                           peer: who accuses, and has them; zero: nobody does, contributors have */
     GSP_DO_FOUND, /* a new lineage starts here: make `genesis` durable; barrier. The contribution
                      counts start anew, the anchor stays */
 } gsp_action_kind;
@@ -147,6 +157,7 @@ typedef struct gsp_action {
     const gsp_begin *begin;
     const gsp_certificate *certificate;
     const gsp_genesis *genesis;
+    const gsp_claim *claim;
 } gsp_action;
 typedef void gsp_sink(void *context, const gsp_action *action);
 
@@ -158,11 +169,12 @@ typedef struct gsp_peer {
     gsp_hash lineage;
     uint64_t certified, applied, tokens, samples;
     uint64_t tokens_live; /* it has trained, for people */
-    uint64_t grown_ns; /* when its newest version last grew, as seen here; 0: never */
+    uint64_t grown_ns;    /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
     uint64_t asked_ns; /* when its state was asked for; others are asked first then */
     uint64_t wanted_ns, wanted_version; /* likewise a certificate */
     uint32_t n_votes, reset, generation;
+    uint32_t false_cost; /* of its accusations */
     gsp_rates rates;
     uint64_t second; /* of the two budgets */
     uint32_t looked, answered;
@@ -189,7 +201,25 @@ typedef enum gsp_frozen {
 
 typedef struct gsp_agree_stats {
     uint64_t certified, ballots, refused, flooded, stale, evidence, forks, moves;
+    uint64_t audits, audits_open, lies, false_claims; /* open: the bytes were not to be had */
 } gsp_agree_stats;
+
+/* Checking what owners say (audit.h). */
+typedef struct gsp_audits {
+    uint64_t version;                  /* of `roster` and `todo` */
+    gsp_roster roster;                 /* R(version): owners and contributors are indices into it */
+    uint64_t todo[GSP_PARTS_MAX / 64]; /* bits: parts to check */
+    bool on, accused;                  /* AUDIT is out; because somebody accuses */
+    gsp_claim claim;
+    gsp_key accuser;
+    uint32_t n_heard, n_proven;
+    struct {
+        gsp_claim claim;
+        gsp_key from;
+    } heard[GSP_ACCUSED_MAX];
+    gsp_claim proven[GSP_PROVEN_MAX];
+    uint64_t said_ns;
+} gsp_audits;
 
 /* Read it; only agree*.c write it. */
 typedef struct gsp_agree {
@@ -245,6 +275,8 @@ typedef struct gsp_agree {
     gsp_waiting waiting[GSP_WAITING_MAX]; /* in the order of their arrival */
     gsp_key banned[GSP_BANNED_MAX];
     uint32_t left; /* bits of the roster: said goodbye */
+
+    gsp_audits audits;
 
     /* Timers. */
     uint64_t beat_ns, ask_ns, join_ns, state_until_ns, pull_ns, quorum_ns;

@@ -44,6 +44,14 @@ void gsp_vote_certificate(gsp_agree *a, const gsp_message *message);
 void gsp_vote_apply(gsp_agree *a);
 void gsp_vote_pull(gsp_agree *a);
 
+/* agree_audit.c */
+/* C(certified) is applied: draws what to check. */
+void gsp_audit_choose(gsp_agree *a);
+void gsp_audit_next(gsp_agree *a);
+void gsp_audit_accused(gsp_agree *a, const gsp_message *message);
+void gsp_audit_done(gsp_agree *a, uint64_t version, uint32_t part, gsp_verdict verdict);
+void gsp_audit_tick(gsp_agree *a);
+
 /* agree_people.c */
 gsp_peer *gsp_people_find(gsp_agree *a, const gsp_key *key);
 gsp_peer *gsp_people_add(gsp_agree *a, const gsp_key *key);
@@ -55,6 +63,8 @@ uint32_t gsp_people_alive_bits(const gsp_agree *a);
 /* Takes one from the peer's budget of answers; false: it asked enough for this second. */
 bool gsp_people_may_answer(gsp_agree *a, const gsp_key *key);
 bool gsp_people_banned(const gsp_agree *a, const gsp_key *key);
+/* Off the roster with the next certificate, and never on it again. */
+void gsp_people_ban(gsp_agree *a, const gsp_key *key);
 void gsp_people_accuse(gsp_agree *a, const gsp_statement *first, const gsp_statement *second);
 void gsp_people_heartbeat(gsp_agree *a, const gsp_message *message);
 void gsp_people_join(gsp_agree *a, const gsp_message *message);

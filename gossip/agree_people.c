@@ -88,6 +88,16 @@ bool gsp_people_banned(const gsp_agree *a, const gsp_key *key)
     return false;
 }
 
+void gsp_people_ban(gsp_agree *a, const gsp_key *key)
+{
+    uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), key);
+    if (gsp_people_banned(a, key) || gsp_key_compare(key, &a->self.key) == 0)
+        return;
+    a->banned[a->n_banned++ % GSP_BANNED_MAX] = *key;
+    if (i != GSP_NOBODY)
+        a->left |= 1u << i;
+}
+
 void gsp_people_accuse(gsp_agree *a, const gsp_statement *first, const gsp_statement *second)
 {
     const gsp_key *key = &first->signer.key;
@@ -95,11 +105,8 @@ void gsp_people_accuse(gsp_agree *a, const gsp_statement *first, const gsp_state
         !gsp_statements_convict(&a->seals, first, second))
         return;
     gsp_evidence evidence = {.first = *first, .second = *second};
-    a->banned[a->n_banned++ % GSP_BANNED_MAX] = evidence.first.signer.key;
+    gsp_people_ban(a, &evidence.first.signer.key);
     a->stats.evidence++;
-    uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), &evidence.first.signer.key);
-    if (i != GSP_NOBODY)
-        a->left |= 1u << i;
     gsp_message *m = gsp_agree_compose(a, GSP_EVIDENCE, 0);
     m->version = 0;
     m->as.evidence = evidence;

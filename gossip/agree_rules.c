@@ -190,14 +190,37 @@ const char *gsp_rules_begin_wrong(const gsp_agree *a, const gsp_begin *b)
     return contributors_wrong(a, b->contributor, b->n_contributors, false);
 }
 
+/* Its owner is a member and has sealed it: what I heard from the owner itself was checked then. */
+static bool sealed(const gsp_agree *a, const gsp_proposal *p, uint32_t k,
+                   const gsp_hash *contributors)
+{
+    const gsp_part *part = &p->part[k], *known = &a->round.known[k];
+    gsp_statement said;
+    if (part->owner >= gsp_agree_roster(a)->n)
+        return false;
+    if (part->owner == known->owner && memcmp(part->seal, known->seal, sizeof part->seal) == 0 &&
+        gsp_hash_equal(contributors, &a->round.contributors)) {
+        gsp_hash mine, theirs;
+        gsp_part_hash(&a->seals, k, known, &mine);
+        gsp_part_hash(&a->seals, k, part, &theirs);
+        if (gsp_hash_equal(&mine, &theirs))
+            return true;
+    }
+    gsp_reduced_statement(&a->seals, &p->lineage, p->version, k, part, contributors,
+                          &gsp_agree_roster(a)->member[part->owner], &said);
+    return gsp_statement_verify(&a->seals, &said);
+}
+
 static const char *parts_wrong(const gsp_agree *a, const gsp_proposal *p)
 {
+    gsp_hash contributors;
+    gsp_contributors_hash(&a->seals, p->contributor, p->n_contributors, &contributors);
     if (p->n_parts != a->rules.n_parts)
         return "another number of parts";
     for (uint32_t k = 0; k < p->n_parts; k++) {
         const gsp_part *part = &p->part[k];
         if (gsp_hash_none(&part->hash)) {
-            if (part->included != 0 || part->weight != 0 || part->norm != 0)
+            if (part->included != 0 || part->weight != 0 || part->norm != 0 || part->owner != 0)
                 return "an unchanged part with content";
             continue; /* nobody included, so nobody's lean is looked at or hashed */
         }
@@ -211,6 +234,8 @@ static const char *parts_wrong(const gsp_agree *a, const gsp_proposal *p)
             return "weights that do not add up";
         if (!isfinite(part->norm) || part->norm < 0)
             return "a norm that is not a number";
+        if (!sealed(a, p, k, &contributors))
+            return "a part that its owner did not sign";
     }
     return NULL;
 }

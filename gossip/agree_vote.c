@@ -103,6 +103,9 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
     }
     bool again = ballot == a->round.ballot && begin->attempt <= a->round.begin.attempt;
     if (!again) {
+        if (ballot >= a->round.ballot)
+            gsp_contributors_hash(&a->seals, begin->contributor, begin->n_contributors,
+                                  &a->round.contributors);
         gsp_round_begin(&a->round, ballot, begin, a->now_ns, gsp_agree_round_sink, a);
         return;
     }
@@ -115,14 +118,8 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
         gsp_message *m = gsp_agree_compose(a, GSP_REDUCED, ballot);
         gsp_statement *s = &m->as.reduced.statement;
         m->as.reduced.part = a->round.known[p];
-        *s = (gsp_statement){.kind = GSP_SAYS_REDUCED,
-                             .lineage = a->lineage,
-                             .version = a->record.version,
-                             .ballot = ballot,
-                             .item = p,
-                             .signer = a->self};
-        gsp_part_hash(&a->seals, p, &m->as.reduced.part, &s->subject);
-        gsp_statement_seal(&a->seals, s);
+        gsp_reduced_statement(&a->seals, &a->lineage, a->record.version, p, &m->as.reduced.part,
+                              &a->round.contributors, &a->self, s);
         gsp_agree_send(a, &gsp_agree_roster(a)->member[from].key, m);
     }
 }
@@ -312,6 +309,9 @@ static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
     for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
         if (a->left >> i & 1)
             left[left_n++] = gsp_agree_roster(a)->member[i].key;
+    memset(a->audits.todo, 0, sizeof a->audits.todo);
+    a->audits.roster = *gsp_agree_roster(a);
+    a->audits.version = p->version;
     a->certificate = *certificate;
     gsp_proposal_hash(&a->seals, p, &a->previous);
     a->certified++;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { TEXT_BYTES_MAX = 32 * 1024, STATEMENT_BYTES_MAX = 256 };
+enum { TEXT_BYTES_MAX = 64 * 1024, STATEMENT_BYTES_MAX = 256 };
 
 typedef struct text {
     size_t n;
@@ -107,6 +107,7 @@ size_t gsp_message_bytes(gsp_message_kind kind)
         [GSP_WAIT] = sizeof(gsp_wait),
         [GSP_LEAVE] = sizeof(gsp_leave),
         [GSP_EVIDENCE] = sizeof(gsp_evidence),
+        [GSP_ACCUSE] = sizeof(gsp_accuse),
         [GSP_LINEAGE] = sizeof(gsp_lineage),
         [GSP_PIECE] = sizeof(gsp_piece),
         [GSP_PULL] = sizeof(gsp_pull),
@@ -134,6 +135,17 @@ static void put_part(text *t, const gsp_part *part)
             put_u8(t, (uint8_t)part->lean[i]);
 }
 
+static void put_contributors(text *t, const gsp_contributor *contributor, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        put_u8(t, contributor[i].member);
+        put_hash(t, &contributor[i].root);
+        put_u64(t, contributor[i].tokens);
+        put_u64(t, contributor[i].samples);
+        put_u64(t, contributor[i].weight);
+    }
+}
+
 bool gsp_proposal_fits(const gsp_proposal *p)
 {
     return p->n_contributors <= GSP_MEMBERS_MAX && p->n_parts <= GSP_PARTS_MAX &&
@@ -153,15 +165,12 @@ void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *
     put_u32(&t, p->n_contributors);
     put_u32(&t, p->n_parts);
     put_u32(&t, p->next.n);
-    for (uint32_t i = 0; i < p->n_contributors; i++) {
-        put_u8(&t, p->contributor[i].member);
-        put_hash(&t, &p->contributor[i].root);
-        put_u64(&t, p->contributor[i].tokens);
-        put_u64(&t, p->contributor[i].samples);
-        put_u64(&t, p->contributor[i].weight);
-    }
-    for (uint32_t i = 0; i < p->n_parts; i++)
+    put_contributors(&t, p->contributor, p->n_contributors);
+    for (uint32_t i = 0; i < p->n_parts; i++) {
         put_part(&t, &p->part[i]);
+        put_u8(&t, p->part[i].owner);
+        put(&t, p->part[i].seal, sizeof p->part[i].seal);
+    }
     for (uint32_t i = 0; i < p->next.n; i++) {
         put_member(&t, &p->next.member[i]);
         put_u8(&t, p->missed[i]);
@@ -190,6 +199,32 @@ void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part
     put_u32(&t, number);
     put_part(&t, part);
     seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_contributors_hash(const gsp_seals *seals, const gsp_contributor *contributor, uint32_t n,
+                           gsp_hash *out)
+{
+    uint8_t bytes[16 + GSP_MEMBERS_MAX * (1 + GSP_HASH_BYTES + 24)];
+    text t = {.at = bytes};
+    ATOM_ASSERT(n <= GSP_MEMBERS_MAX);
+    put_tag(&t, "brought.");
+    put_u32(&t, n);
+    put_contributors(&t, contributor, n);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_reduced_statement(const gsp_seals *seals, const gsp_hash *lineage, uint64_t version,
+                           uint32_t number, const gsp_part *part, const gsp_hash *contributors,
+                           const gsp_member *owner, gsp_statement *out)
+{
+    *out = (gsp_statement){.kind = GSP_SAYS_REDUCED,
+                           .lineage = *lineage,
+                           .version = version,
+                           .item = number,
+                           .root = *contributors,
+                           .signer = *owner};
+    gsp_part_hash(seals, number, part, &out->subject);
+    memcpy(out->seal, part->seal, sizeof out->seal);
 }
 
 void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *out)

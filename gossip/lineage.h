@@ -40,13 +40,22 @@ size_t gsp_message_bytes(gsp_message_kind kind);
 void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *proposal, gsp_hash *out);
 /* Of root, tokens and samples: what a proposal repeats of it. Rates are only advice. */
 void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gsp_hash *out);
+/* Of what its owner says of a part: without owner and seal. */
 void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part, gsp_hash *out);
+/* Of all contributors of a round, with their weights: what a part's `included` counts. */
+void gsp_contributors_hash(const gsp_seals *seals, const gsp_contributor *contributor, uint32_t n,
+                           gsp_hash *out);
 /* Without the seal: a lineage's id. */
 void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *genesis, gsp_hash *out);
 
 /* Signs as seals->context; statement->signer must be that. */
 void gsp_statement_seal(const gsp_seals *seals, gsp_statement *statement);
 ATOM_MUST bool gsp_statement_verify(const gsp_seals *seals, const gsp_statement *statement);
+/* The REDUCED that owner said of a part, with the seal that the part carries; the owner itself
+ * seals it afterwards. contributors: gsp_contributors_hash. */
+void gsp_reduced_statement(const gsp_seals *seals, const gsp_hash *lineage, uint64_t version,
+                           uint32_t number, const gsp_part *part, const gsp_hash *contributors,
+                           const gsp_member *owner, gsp_statement *out);
 /* No honest member signs both: different subjects for one thing, or a promise that denies a vote.
  * Both seals are checked. */
 ATOM_MUST bool gsp_statements_convict(const gsp_seals *seals, const gsp_statement *a,

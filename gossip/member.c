@@ -166,6 +166,9 @@ static void sink(void *context, const gsp_action *a)
     case GSP_DO_STATE:
         gsp_fetch_want(d, &a->peer, &a->lineage);
         break;
+    case GSP_DO_AUDIT:
+        gsp_audit_start(d, a);
+        break;
     case GSP_DO_FOUND:
         found(d, a);
         break;
@@ -179,11 +182,14 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
         return;
     d->stepping = true;
     uint32_t ballot = d->agree.round.ballot, attempt = d->agree.round.begin.attempt;
+    uint32_t n_banned = d->agree.n_banned;
     event->now_ns = gsp_driver_now(d);
     event->samples = gsp_state_holds(d) ? 0 : d->samples;
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
     d->stepping = false;
+    if (d->agree.n_banned > n_banned)
+        gsp_audit_note(d, n_banned);
     uint64_t deadline = gsp_agree_deadline(&d->agree);
     if (event->kind == GSP_ON_TICK || deadline < d->tick_ns)
         d->tick_ns = deadline;
@@ -202,11 +208,14 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
 
 /* ---- the network's events ---- */
 
-/* Somebody lacks a result of a version. Who asks for what is not here gets no answer, and asks the
- * next. */
+/* Somebody lacks a result of a version, or checks one. Who asks for what is not here gets no
+ * answer, and asks the next. */
 static void on_pull(gsp_driver *d, gsp_friend *from, const gsp_message *m)
 {
     const gsp_pull *p = &m->as.pull;
+    gsp_exhibit exhibit;
+    if (!p->is_result && gsp_audit_exhibit(d, m->version, &p->root, p->part, &exhibit))
+        gsp_driver_send_exhibit(d, from, m->version, p->part, &p->root);
     if (p->is_result && gsp_driver_result(d, p->part, &p->root))
         gsp_driver_send_result(d, from, m->version, p->part, &p->root);
 }
@@ -361,6 +370,8 @@ atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
         tell_gone(d);
     bool more = gsp_driver_work(d);
     if (d->dead == ATOM_OK)
+        more |= gsp_audit_work(d);
+    if (d->dead == ATOM_OK)
         more |= gsp_state_work(d);
     if (d->dead == ATOM_OK)
         more |= gsp_fetch_work(d);
@@ -396,12 +407,10 @@ static atom_status buffers(gsp_driver *d)
         return atom_fail(ATOM_E_USAGE,
                          "a part of %llu floats is too large; use more parts or more fragments",
                          (unsigned long long)n);
-    d->part_floats_max = n ? n : 1;
-    d->sum = atom_alloc(n ? n : 1, sizeof(float));
-    d->scratch = atom_alloc(n ? n : 1, sizeof(float));
     d->chunk = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
-    return d->sum && d->scratch && d->chunk ? ATOM_OK
-                                            : atom_fail_memory("a part", n * 2 * sizeof(float));
+    if (!d->chunk)
+        return atom_fail_memory("a chunk", GSP_CHUNK_FLOATS * sizeof(float));
+    return gsp_mix_open(&d->mix, d->config.codec, d->config.robust, n);
 }
 
 /* Starts from what is remembered, or from the pool's genesis. */
@@ -428,6 +437,7 @@ static atom_status start(gsp_driver *d)
                    saved || !newcomer ? &d->saved : NULL, d->wall_ns);
     d->version = d->agree.certified;
     d->lineage = d->agree.lineage;
+    gsp_audit_recall(d);
     const gsp_record *record = &d->agree.record;
     for (uint32_t p = 0; record->voted && p < record->proposal.n_parts; p++) {
         const gsp_hash *hash = &record->proposal.part[p].hash;
@@ -492,6 +502,7 @@ void gsp_member_close(gsp_driver **driver)
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (d->friends[i].up)
             gsp_friend_down(d, &d->friends[i].key);
+    gsp_audit_close(d);
     gsp_driver_bytes_close(d);
     gsp_fetch_close(d);
     gsp_state_close(d);
@@ -526,6 +537,9 @@ void gsp_member_read_status(const gsp_driver *d, gsp_member_status *status)
     *status = d->status;
     status->refused += d->agree.stats.refused;
     status->certified = d->agree.certified;
+    status->audits = d->agree.stats.audits;
+    status->audits_open = d->agree.stats.audits_open;
+    status->false_claims = d->agree.stats.false_claims;
     status->applied = d->agree.applied;
     status->n_roster = gsp_agree_roster(&d->agree)->n;
     status->is_member = gsp_agree_is_member(&d->agree);

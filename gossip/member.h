@@ -17,7 +17,9 @@
  * taken that no round wants.
  *
  * Memory: contributions of the parts it owns (about one fragment, encoded, when shares are equal),
- * the results of two versions, and for other codecs than fp32 its own contribution. int8 keeps a
+ * the results of two versions, and for other codecs than fp32 its own contribution. Where audits
+ * are on (audit.h), its last contribution once more, encoded (one fragment), and the contributions
+ * to one part of others. int8 keeps a
  * residual per fragment (error feedback), which changes only when the contribution was included.
  *
  * Thread: one, for all calls; `work` is called on it.
@@ -30,7 +32,7 @@
 #include "gossip/quant.h"
 #include "gossip/sign.h"
 
-enum { GSP_MEMBER_PIECE_BYTES = 512 * 1024 };
+enum { GSP_MEMBER_PIECE_BYTES = 512 * 1024, GSP_BANS_SHOWN = 4 };
 
 typedef enum gsp_freeze {
     GSP_FREEZE_NOTHING, /* nothing to bring to this version */
@@ -106,6 +108,13 @@ typedef struct gsp_member_config {
     void *other_context;
 } gsp_member_config;
 
+/* A member that is banned, and why. */
+typedef struct gsp_ban {
+    gsp_key key;
+    char why[160];
+    char file[256]; /* the evidence: evidence.h; "": there is none */
+} gsp_ban;
+
 typedef struct gsp_member_status {
     uint64_t certified, applied;
     uint32_t n_roster, n_links;
@@ -122,10 +131,14 @@ typedef struct gsp_member_status {
     /* A state on its way in: bytes that are here and checked, of all; all is 0 when none is, or
      * when it is not known yet which one. */
     uint64_t state_bytes, state_all_bytes;
-    uint64_t state_fetched;    /* states adopted since open */
-    uint64_t state_wrong;      /* chunks and roots that were not what they claimed to be */
-    uint64_t state_sent_bytes; /* of mine, to others */
-    uint64_t state_kept_bytes; /* of these: as a fragment was before the newest version */
+    uint64_t state_fetched;       /* states adopted since open */
+    uint64_t state_wrong;         /* chunks and roots that were not what they claimed to be */
+    uint64_t state_sent_bytes;    /* of mine, to others */
+    uint64_t audits, audits_open; /* parts of others looked into; of these: bytes not to be had */
+    uint64_t false_claims;        /* accusations of others that were not true */
+    uint32_t n_bans;              /* since open; the newest: */
+    gsp_ban ban[GSP_BANS_SHOWN];  /* n_bans % GSP_BANS_SHOWN is the next place */
+    uint64_t state_kept_bytes;    /* of these: as a fragment was before the newest version */
 } gsp_member_status;
 
 typedef struct gsp_driver gsp_driver;

@@ -9,8 +9,6 @@
 #include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "gossip/reduce.h"
-#include "gossip/robust.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,21 +31,16 @@ static uint64_t fragment_floats(const gsp_driver *d, uint64_t version)
     return d->config.n_floats[version % d->config.n_fragments];
 }
 
-/* Floats of every part but the last ones. */
-static uint64_t part_stride(const gsp_driver *d, uint64_t version)
-{
-    uint64_t n_parts = d->config.rules.n_parts;
-    uint64_t each = (fragment_floats(d, version) + n_parts - 1) / n_parts;
-    return (each + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
-}
-
 uint64_t gsp_driver_part_floats(const gsp_driver *d, uint64_t version, uint32_t part,
                                 uint64_t *first)
 {
-    uint64_t n = fragment_floats(d, version), stride = part_stride(d, version);
-    uint64_t at = part * stride < n ? part * stride : n;
-    *first = at;
-    return n - at < stride ? n - at : stride;
+    return gsp_part_cut(fragment_floats(d, version), d->config.rules.n_parts, part, first);
+}
+
+/* Floats of every part but the last ones. */
+static uint64_t part_stride(const gsp_driver *d, uint64_t version)
+{
+    return gsp_part_stride(fragment_floats(d, version), d->config.rules.n_parts);
 }
 
 uint64_t gsp_driver_part_bytes(const gsp_driver *d, uint64_t version, uint32_t part)
@@ -58,7 +51,7 @@ uint64_t gsp_driver_part_bytes(const gsp_driver *d, uint64_t version, uint32_t p
 
 /* ---- blobs ---- */
 
-static void blob_close(gsp_driver *d, gsp_blob **blob)
+void gsp_blob_close(gsp_driver *d, gsp_blob **blob)
 {
     if (*blob) {
         if ((*blob)->message)
@@ -85,6 +78,18 @@ static gsp_blob *blob_open(uint64_t bytes, const gsp_hash *root)
         atom_free(b);
         return NULL;
     }
+    return b;
+}
+
+gsp_blob *gsp_blob_copy(const gsp_hash *root, const gsp_exhibit *exhibit)
+{
+    gsp_blob *b = blob_open(exhibit->bytes, root);
+    if (!b)
+        return NULL;
+    memcpy(b->memory, exhibit->data, exhibit->bytes);
+    b->n_path = exhibit->n_path;
+    memcpy(b->path, exhibit->path, sizeof b->path);
+    b->whole = true;
     return b;
 }
 
@@ -117,7 +122,7 @@ static gsp_blob **row_place(gsp_driver *d, uint32_t version_slot, uint32_t part)
             place = &row[k];
     }
     if (place)
-        blob_close(d, place);
+        gsp_blob_close(d, place);
     return place;
 }
 
@@ -135,7 +140,7 @@ static gsp_blob *from_disk(gsp_driver *d, uint32_t part, const gsp_hash *hash)
         b->whole = gsp_hash_equal(&leaf, hash);
     }
     if (!b->whole)
-        blob_close(d, &b);
+        gsp_blob_close(d, &b);
     return b;
 }
 
@@ -152,7 +157,7 @@ gsp_blob *gsp_driver_result(gsp_driver *d, uint32_t part, const gsp_hash *hash)
             return d->old[k];
     if ((b = from_disk(d, part, hash))) {
         gsp_blob **place = &d->old[d->old_turn++ % MEMBER_OLD];
-        blob_close(d, place);
+        gsp_blob_close(d, place);
         *place = b;
     }
     return b;
@@ -163,7 +168,7 @@ gsp_blob *gsp_driver_recall(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     gsp_blob *b = from_disk(d, part, hash);
     gsp_blob **place = b ? row_place(d, 0, part) : NULL;
     if (!place)
-        blob_close(d, &b);
+        gsp_blob_close(d, &b);
     else
         *place = b;
     return b;
@@ -337,11 +342,13 @@ static gsp_blob **place_of(gsp_driver *d, const gsp_message *m, uint32_t from)
         }
         return row_place(d, slot, p->part);
     }
+    if (m->version <= d->agree.certified)
+        return gsp_audit_place(d, m);
     if (!wanted_part(d, m, from))
         return NULL;
     place = &d->brought[from][p->part];
     if (*place && !gsp_hash_equal(&(*place)->root, &p->root))
-        blob_close(d, place);
+        gsp_blob_close(d, place);
     return place;
 }
 
@@ -407,6 +414,8 @@ static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, cons
             gsp_driver_die(d, st);
             return;
         }
+    } else if (m->version <= d->agree.certified) {
+        return; /* of a case: who looks into it looks again */
     } else {
         event.kind = GSP_ON_ARRIVED;
         event.root = b->root;
@@ -449,7 +458,7 @@ bool gsp_driver_piece(gsp_driver *d, gsp_friend *from, const gsp_message *m, con
     d->status.refused++;
     if (taken)
         (*place)->message = NULL; /* the caller frees it */
-    blob_close(d, place);
+    gsp_blob_close(d, place);
     return false;
 }
 
@@ -463,103 +472,48 @@ static const void *input(const gsp_driver *d, uint32_t part, const gsp_contribut
     return b && b->whole && gsp_hash_equal(&b->root, &c->root) ? b->data : NULL;
 }
 
-/* sum = the weighted sum over `included`, less those that do not decode; returns who is in it. */
-static uint32_t sum_up(gsp_driver *d, uint32_t part, uint32_t included, uint64_t n)
-{
-    const gsp_begin *begin = &d->agree.round.begin;
-    uint64_t bytes = gsp_codec_bytes(d->config.codec, n);
-    for (bool again = true; again && included;) {
-        uint64_t total = gsp_included_weight(begin->contributor, begin->n_contributors, included);
-        bool first = true;
-        again = false;
-        for (uint32_t i = 0; i < begin->n_contributors && !again; i++) {
-            const gsp_contributor *c = &begin->contributor[i];
-            const void *in = included >> i & 1 ? input(d, part, c) : NULL;
-            if (!(included >> i & 1))
-                continue;
-            again = !in || total == 0 ||
-                    !gsp_reduce_add(d->config.codec, in, bytes, c->weight, total, first, d->sum,
-                                    d->scratch, n);
-            if (again) {
-                included &= ~(1u << i);
-                d->status.refused++;
-            }
-            first = false;
-        }
-    }
-    return included;
-}
-
-/* The same for config.robust: decodes all, then sum = their robust combination. lean[] by
- * contributor. */
-static uint32_t combine(gsp_driver *d, uint32_t part, uint32_t included, uint64_t n, int8_t *lean)
-{
-    const gsp_begin *begin = &d->agree.round.begin;
-    uint64_t bytes = gsp_codec_bytes(d->config.codec, n), weight[GSP_MEMBERS_MAX], total = 0;
-    const float *x[GSP_MEMBERS_MAX];
-    uint8_t who[GSP_MEMBERS_MAX];
-    int8_t leans[GSP_MEMBERS_MAX];
-    uint32_t k = 0;
-    for (uint32_t i = 0; i < begin->n_contributors; i++) {
-        const gsp_contributor *c = &begin->contributor[i];
-        const void *in = included >> i & 1 ? input(d, part, c) : NULL;
-        if (in && !d->row[k] && !(d->row[k] = atom_alloc(d->part_floats_max, sizeof(float)))) {
-            gsp_driver_die(d, atom_fail_memory("a contribution", d->part_floats_max * 4));
-            return 0;
-        }
-        if (in && gsp_decode(d->config.codec, in, bytes, d->row[k], n)) {
-            x[k] = d->row[k];
-            weight[k] = c->weight;
-            total += c->weight;
-            who[k++] = (uint8_t)i;
-        } else if (included >> i & 1) {
-            included &= ~(1u << i);
-            d->status.refused++;
-        }
-    }
-    if (total == 0)
-        return 0;
-    gsp_robust_combine(x, weight, k, n, d->sum, d->scratch, leans);
-    for (uint32_t j = 0; j < k; j++)
-        lean[who[j]] = leans[j];
-    return included;
-}
-
 static void reduce_one(gsp_driver *d, uint32_t part)
 {
     const gsp_round *r = &d->agree.round;
     uint32_t included = d->reduce[part].included, ballot = d->reduce[part].ballot;
     uint64_t first, version = d->agree.certified + 1;
     uint64_t n = gsp_driver_part_floats(d, version, part, &first);
-    double norm = 0.0;
+    const void *in[GSP_MEMBERS_MAX] = {0};
+    const gsp_hash none = {{0}};
+    gsp_part made;
+    atom_status st;
     d->reduce[part].ballot = 0;
     d->n_reduce--;
     if (ballot != r->ballot || r->begin.owner[part] != d->agree.self_i)
         return;
     gsp_event event = {.kind = GSP_ON_REDUCED, .version = version, .ballot = ballot, .part = part};
-    included =
-        d->config.robust ? combine(d, part, included, n, event.lean) : sum_up(d, part, included, n);
-    const gsp_hash none = {{0}};
-    gsp_blob *b = included ? blob_open(gsp_codec_bytes(d->config.codec, n), &none) : NULL;
+    for (uint32_t i = 0; i < r->begin.n_contributors; i++)
+        in[i] = included >> i & 1 ? input(d, part, &r->begin.contributor[i]) : NULL;
+    gsp_blob *b = blob_open(gsp_codec_bytes(d->config.codec, n), &none);
     gsp_blob **place = b ? row_place(d, 0, part) : NULL;
-    if (!place || !gsp_reduce_finish(d->config.codec, d->sum, n, b->memory, &norm) ||
-        !isfinite((float)norm)) {
-        blob_close(d, &b);
+    bool made_it =
+        place && gsp_mix_part(&d->mix, part, r->begin.contributor, r->begin.n_contributors, in,
+                              included, n, b->memory, &made, &st);
+    if (place && st != ATOM_OK)
+        gsp_driver_die(d, st);
+    if (!made_it) {
+        gsp_blob_close(d, &b);
         return;
     }
-    gsp_merkle_leaf(part, b->data, b->bytes, &b->root);
+    d->status.refused += (uint64_t)__builtin_popcount(included & ~made.included);
+    b->root = made.hash;
     b->whole = true;
     d->status.reduced_ns = atom_clock_ns() - d->freezing.began_ns;
     gsp_blob *same = row_find(d->result[0][part], &b->root);
-    event.included = included;
+    event.included = made.included;
     event.hash = b->root;
-    event.norm = (float)norm;
+    event.norm = made.norm;
+    memcpy(event.lean, made.lean, sizeof event.lean);
     if (same)
-        blob_close(d, &b);
+        gsp_blob_close(d, &b);
     else
         *place = b;
-    atom_status st =
-        same ? ATOM_OK : gsp_results_put(d->results, version, part, &b->root, b->data, b->bytes);
+    st = same ? ATOM_OK : gsp_results_put(d->results, version, part, &b->root, b->data, b->bytes);
     if (st != ATOM_OK)
         gsp_driver_die(d, st);
     else
@@ -591,9 +545,9 @@ static atom_status apply_one(gsp_driver *d, uint32_t part, uint32_t mine)
                          (unsigned long long)p->version, part);
     const float *x = (const float *)(const void *)b->data;
     if (d->config.codec != GSP_CODEC_FP32 || !gsp_all_finite(x, n)) {
-        if (!gsp_decode(d->config.codec, b->data, b->bytes, d->sum, n))
+        if (!gsp_decode(d->config.codec, b->data, b->bytes, d->mix.sum, n))
             return ATOM_OK; /* a lying owner and a quorum that believed it: unchanged for all */
-        x = d->sum;
+        x = d->mix.sum;
     }
     if (mine != GSP_NOBODY && (p->part[part].included >> mine & 1) &&
         d->config.codec == GSP_CODEC_INT8)
@@ -612,6 +566,7 @@ static atom_status apply_end(gsp_driver *d)
     for (uint32_t k = 0; k < c->proposal.n_parts; k++)
         leaf[k] = c->proposal.part[k].hash;
     gsp_merkle_root(leaf, c->proposal.n_parts, &root);
+    gsp_audit_keep(d, c);
     ATOM_TRY(d->config.work.apply(d->config.work.context, c, &root));
     d->saved.genesis = d->agree.genesis;
     d->saved.has_certificate = true;
@@ -675,14 +630,14 @@ bool gsp_driver_work(gsp_driver *d)
 static void row_clear(gsp_driver *d, gsp_blob *row[GSP_HELD_MAX])
 {
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
-        blob_close(d, &row[k]);
+        gsp_blob_close(d, &row[k]);
 }
 
 void gsp_driver_rotate(gsp_driver *d, bool next)
 {
     for (uint32_t p = 0; p < GSP_PARTS_MAX; p++) {
         for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
-            blob_close(d, &d->brought[i][p]);
+            gsp_blob_close(d, &d->brought[i][p]);
         row_clear(d, d->result[1][p]);
         if (next) {
             memcpy(d->result[1][p], d->result[0][p], sizeof d->result[0][p]);
@@ -716,15 +671,12 @@ void gsp_driver_bytes_close(gsp_driver *d)
 {
     gsp_driver_rotate(d, false);
     for (uint32_t k = 0; k < MEMBER_OLD; k++)
-        blob_close(d, &d->old[k]);
+        gsp_blob_close(d, &d->old[k]);
     for (uint32_t k = 0; k < GSP_FRAGMENTS_MAX; k++)
         atom_free(d->residual[k]);
     for (uint32_t k = 0; k < MEMBER_CERTIFICATES; k++)
         atom_free(d->certificate[k]);
     atom_free(d->freezing.encoded);
     atom_free(d->freezing.lost);
-    for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
-        atom_free(d->row[k]);
-    atom_free(d->sum);
-    atom_free(d->scratch);
+    gsp_mix_close(&d->mix);
 }

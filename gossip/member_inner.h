@@ -8,8 +8,10 @@
 #ifndef GOSSIP_MEMBER_INNER_H
 #define GOSSIP_MEMBER_INNER_H
 
+#include "gossip/evidence.h"
 #include "gossip/member.h"
 #include "gossip/merkle.h"
+#include "gossip/mix.h"
 #include "gossip/results.h"
 #include "gossip/transfer.h"
 #include "gossip/votes.h"
@@ -98,6 +100,25 @@ typedef struct gsp_lease {
     uint64_t used_ns; /* when it was made, or read last */
 } gsp_lease;
 
+/* My contribution to the version applied last, for who checks what became of it. */
+typedef struct gsp_brought {
+    uint64_t version; /* 0: none */
+    gsp_hash root;
+    uint8_t *encoded;
+    uint64_t offset[GSP_PARTS_MAX];
+    gsp_hash leaf[GSP_PARTS_MAX];
+} gsp_brought;
+
+/* A part of an owner and what it was made of. */
+typedef struct gsp_case {
+    bool on, accused, hopeless; /* hopeless: more bytes than are held for it */
+    gsp_claim claim;
+    gsp_key accuser;
+    gsp_blob *input[GSP_MEMBERS_MAX]; /* by contributor */
+    uint64_t began_ns, asked_ns, news_ns;
+    uint32_t turn;
+} gsp_case;
+
 typedef struct gsp_fetch gsp_fetch; /* member_fetch.c */
 
 typedef struct gsp_freezing {
@@ -147,9 +168,7 @@ struct gsp_driver {
         uint32_t ballot, included; /* ballot 0: nothing to do */
     } reduce[GSP_PARTS_MAX];
     uint32_t n_reduce;
-    float *sum, *scratch;
-    uint64_t part_floats_max;
-    float *row[GSP_MEMBERS_MAX]; /* decoded contributions to one part; NULL: not needed yet */
+    gsp_mix mix;
     gsp_blob *result[2][GSP_PARTS_MAX][GSP_HELD_MAX]; /* in progress; newest certified */
     gsp_blob *old[MEMBER_OLD];                        /* read from disk for who lags, in turn */
     uint32_t old_turn;
@@ -164,6 +183,8 @@ struct gsp_driver {
     gsp_fetch *fetch;  /* NULL: no state is wanted */
     bool adopting;     /* the machine is told of a state that is not on disk yet */
 
+    gsp_brought kept;
+    gsp_case audit, proof; /* in progress; the newest lie that was proven here */
     gsp_certificate *certificate[MEMBER_CERTIFICATES]; /* by version % */
     gsp_member_status status;
     gsp_said said[GSP_PARTS_MAX];
@@ -199,9 +220,30 @@ bool gsp_driver_work(gsp_driver *d);
 /* The certified version grew, or the lineage is another. */
 void gsp_driver_rotate(gsp_driver *d, bool next);
 void gsp_driver_bytes_close(gsp_driver *d);
+void gsp_blob_close(gsp_driver *d, gsp_blob **blob);
+/* Whole, with memory of its own; NULL: no memory. */
+gsp_blob *gsp_blob_copy(const gsp_hash *root, const gsp_exhibit *exhibit);
 
 /* The state that the work had is replaced: contributions and what they left are worth nothing. */
 void gsp_driver_forget_work(gsp_driver *d);
+
+/* member_audit.c */
+/* A version is about to be applied by the work. */
+void gsp_audit_keep(gsp_driver *d, const gsp_certificate *certificate);
+/* A part of a contribution that is here: mine of this version or the last one, or of a proof.
+ * False: it is not. */
+ATOM_MUST bool gsp_audit_exhibit(gsp_driver *d, uint64_t version, const gsp_hash *root,
+                                 uint32_t part, gsp_exhibit *out);
+void gsp_audit_start(gsp_driver *d, const gsp_action *action);
+/* Where a PIECE of the case belongs; NULL: it is of no case. */
+gsp_blob **gsp_audit_place(gsp_driver *d, const gsp_message *m);
+/* Does some of what is waiting: true when more is. */
+bool gsp_audit_work(gsp_driver *d);
+/* Bans again whom the files in my directory convict. */
+void gsp_audit_recall(gsp_driver *d);
+/* Somebody may have been banned since there were n_before. */
+void gsp_audit_note(gsp_driver *d, uint32_t n_before);
+void gsp_audit_close(gsp_driver *d);
 
 /* member_state.c */
 bool gsp_driver_has_state(const gsp_driver *d);
@@ -247,6 +289,9 @@ void gsp_friend_down(gsp_driver *d, const gsp_key *key);
 void gsp_driver_say(gsp_driver *d, const gsp_action *action, const gsp_message *message);
 void gsp_driver_tell(gsp_driver *d, gsp_friend *to, const gsp_message *message);
 void gsp_driver_send_part(gsp_driver *d, gsp_friend *to, uint32_t part);
+/* A part that somebody checks, after everything that a round needs. */
+void gsp_driver_send_exhibit(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
+                             const gsp_hash *root);
 void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
                             const gsp_hash *hash);
 /* True: more could be sent at once. */

@@ -69,6 +69,15 @@ void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uin
         (void)queue_push(&to->results, &item);
 }
 
+void gsp_driver_send_exhibit(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
+                             const gsp_hash *root)
+{
+    (void)d;
+    gsp_outgoing item = {.part = part, .version = version, .root = *root};
+    if (to && to->up)
+        (void)queue_push(&to->results, &item);
+}
+
 /* ---- letters ---- */
 
 static bool letter_send(gsp_driver *d, gsp_friend *to, const void *data, size_t bytes)
@@ -186,23 +195,24 @@ void gsp_friend_down(gsp_driver *d, const gsp_key *key)
 /* ---- pump ---- */
 
 /* The bytes that an outgoing item names; NULL: they are worth nothing any more. */
-static const uint8_t *bytes_of(gsp_driver *d, const gsp_outgoing *o, uint64_t *bytes)
+static const uint8_t *bytes_of(gsp_driver *d, const gsp_outgoing *o, gsp_exhibit *out)
 {
     if (o->is_result) {
         const gsp_blob *b = gsp_driver_result(d, o->part, &o->root);
-        *bytes = b ? b->bytes : 0;
-        return b ? b->data : NULL;
+        *out = (gsp_exhibit){.data = b ? b->data : NULL, .bytes = b ? b->bytes : 0};
+    } else if (!gsp_audit_exhibit(d, o->version, &o->root, o->part, out)) {
+        return NULL;
     }
-    *bytes = gsp_driver_part_bytes(d, o->version, o->part);
-    return gsp_driver_own_part(d, o->version, &o->root, o->part);
+    return out->data;
 }
 
 /* Sends the next piece of the first item. False: the link is full. */
 static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
 {
     gsp_outgoing *o = &q->item[q->first];
-    uint64_t bytes;
-    const uint8_t *data = bytes_of(d, o, &bytes);
+    gsp_exhibit exhibit;
+    const uint8_t *data = bytes_of(d, o, &exhibit);
+    uint64_t bytes = exhibit.bytes;
     if (!data) {
         queue_pop(q);
         return true;
@@ -226,7 +236,8 @@ static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
     if (!last)
         p->bytes = GSP_MEMBER_PIECE_BYTES;
     else if (!o->is_result)
-        p->n_path = gsp_merkle_path(d->freezing.leaf, d->config.rules.n_parts, o->part, p->path);
+        p->n_path = exhibit.n_path;
+    memcpy(p->path, exhibit.path, p->n_path * sizeof p->path[0]);
     size_t head = gsp_wire_encode(m, d->scratch_wire, sizeof d->scratch_wire);
     gsp_net_sent sent = gsp_net_send(d->config.net, to->key.byte, GSP_NET_BULK, d->scratch_wire,
                                      head, data + p->offset, p->bytes);

@@ -23,6 +23,8 @@ typedef struct gsp_round {
     uint32_t ballot; /* of `begin`; 0: none yet in this version */
     uint32_t self;   /* my index in R(version), or GSP_NOBODY */
     gsp_begin begin;
+    gsp_hash
+        contributors; /* gsp_contributors_hash of `begin`; whoever calls gsp_round_begin sets it */
     uint64_t began_ns;
     gsp_hash root;                          /* my frozen contribution; zero: none */
     uint32_t sent[GSP_PARTS_MAX];           /* bit i: my part went to member i */

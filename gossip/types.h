@@ -29,7 +29,7 @@ enum {
     GSP_STATE_PATH_MAX = 20, /* hashes that prove a chunk: up to 2^20 chunks a fragment */
     GSP_STATE_PULL_MAX = 32, /* chunks asked for at once */
     GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 2,   /* of everything in this file */
+    GSP_TYPES_VERSION = 3,   /* of everything in this file */
 };
 
 typedef struct gsp_hash {
@@ -64,7 +64,8 @@ typedef struct gsp_rates {
  * owner that was restarted may have other contributions at hand. */
 typedef enum gsp_statement_kind {
     GSP_SAYS_PROMISE = 1, /* no ballot below this one will get my vote; my highest vote is ... */
-    GSP_SAYS_REDUCED,     /* the result of part `item` is these bytes (subject: gsp_reduced_hash) */
+    GSP_SAYS_REDUCED,     /* the result of part `item` is these bytes (subject: gsp_part_hash), made
+                             of these contributions (root: gsp_contributors_hash); ballot 0 */
     GSP_SAYS_PROPOSE,     /* the proposal of this ballot (subject: gsp_proposal_hash) */
     GSP_SAYS_VOTE,        /* my vote in this ballot (subject: gsp_proposal_hash) */
     GSP_SAYS_LEAVE,       /* take me off the roster; valid in every version (version, ballot 0) */
@@ -79,7 +80,8 @@ typedef struct gsp_statement {
     uint32_t item;    /* REDUCED: the part; else 0 */
     uint32_t voted;   /* PROMISE: ballot of the highest vote, 0: none; else 0 */
     gsp_hash subject; /* PROMISE: hash of the proposal voted for, zero: none */
-    gsp_hash root;    /* PROMISE: the frozen contribution (gsp_contribution_hash), zero: none */
+    gsp_hash root;    /* PROMISE: the frozen contribution (gsp_contribution_hash), zero: none;
+                         REDUCED: gsp_contributors_hash */
     gsp_member signer;
     uint8_t seal[GSP_SEAL_BYTES];
 } gsp_statement;
@@ -102,13 +104,16 @@ typedef struct gsp_contributor {
                         who has long leant backwards */
 } gsp_contributor;
 
-/* One part's result: what its owner says and what the certificate repeats. */
+/* One part's result: what its owner says and what the certificate repeats, with the owner's seal:
+ * so everybody who has the certificate can hold the owner to its word (audit.h). */
 typedef struct gsp_part {
     gsp_hash hash;                /* of the encoded result; zero: this part stays unchanged */
     uint32_t included;            /* bit i: contributor i of the round was summed */
     uint64_t weight;              /* sum of the weights of the included; 0 when unchanged */
     float norm;                   /* of the decoded result; finite, >= 0 */
     int8_t lean[GSP_MEMBERS_MAX]; /* of the included contributors: robust.h; else 0 */
+    uint8_t owner;                /* index into R(version); 0 when unchanged */
+    uint8_t seal[GSP_SEAL_BYTES]; /* of its REDUCED (gsp_reduced_statement) */
 } gsp_part;
 
 /* What a version does. Its hash is what is voted for. */
@@ -171,6 +176,7 @@ typedef enum gsp_message_kind {
     GSP_WAIT,          /* the answer: your place in the queue */
     GSP_LEAVE,         /* a signed goodbye; passed on by members */
     GSP_EVIDENCE,      /* two statements that nobody honest signs; passed on by members */
+    GSP_ACCUSE,        /* an owner's word that is not true: whoever hears it computes it again */
     GSP_LINEAGE,       /* the genesis of a fork or reset */
     GSP_PIECE,         /* bulk: heads bytes of a contribution or of a result */
     GSP_PULL,          /* send me these bytes */
@@ -268,6 +274,21 @@ typedef struct gsp_evidence {
     gsp_statement first, second; /* of one signer */
 } gsp_evidence;
 
+/* What an owner said of one part, and of which contributions (POOL 8). Its seal is in `part`; the
+ * lineage is that of the message. */
+typedef struct gsp_claim {
+    uint64_t version;
+    gsp_member owner;
+    uint32_t number; /* of the part */
+    gsp_part part;
+    uint32_t n_contributors;
+    gsp_contributor contributor[GSP_MEMBERS_MAX];
+} gsp_claim;
+
+typedef struct gsp_accuse {
+    gsp_claim claim;
+} gsp_accuse;
+
 typedef struct gsp_lineage {
     gsp_genesis genesis;
 } gsp_lineage;
@@ -336,7 +357,7 @@ typedef struct gsp_message {
     gsp_hash lineage;
     uint64_t version; /* HEARTBEAT, JOIN, WAIT: newest certified version of the sender; CERTIFY: its
                          version; PULL: the result's; STATE_PULL: that of the certificate whose
- state is fetched; LEAVE, EVIDENCE, LINEAGE, other STATE_...: 0 */
+ state is fetched; LEAVE, EVIDENCE, ACCUSE, LINEAGE, other STATE_...: 0 */
     uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: of its votes; else 0 */
     union {
         gsp_heartbeat heartbeat;
@@ -353,6 +374,7 @@ typedef struct gsp_message {
         gsp_wait wait;
         gsp_leave leave;
         gsp_evidence evidence;
+        gsp_accuse accuse;
         gsp_lineage announce;
         gsp_piece piece;
         gsp_pull pull;

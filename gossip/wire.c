@@ -141,6 +141,19 @@ static void part(walk *w, gsp_part *x)
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
         if (x->included >> i & 1)
             i8(w, &x->lean[i]);
+    if (x->included) {
+        u8(w, &x->owner);
+        raw(w, x->seal, sizeof x->seal);
+    }
+}
+
+static void claim(walk *w, gsp_claim *x)
+{
+    u64(w, &x->version);
+    member(w, &x->owner);
+    u32(w, &x->number);
+    part(w, &x->part);
+    contributors(w, &x->n_contributors, x->contributor);
 }
 
 static void proposal(walk *w, gsp_proposal *x)
@@ -336,6 +349,9 @@ static void people(walk *w, gsp_message *m)
         statement(w, &m->as.evidence.first);
         statement(w, &m->as.evidence.second);
         break;
+    case GSP_ACCUSE:
+        claim(w, &m->as.accuse.claim);
+        break;
     case GSP_LINEAGE:
         genesis(w, &m->as.announce.genesis);
         break;
@@ -466,6 +482,24 @@ bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from, gsp_me
     *rest = w.in.at;
     *rest_bytes = left;
     return true;
+}
+
+size_t gsp_wire_put_claim(const gsp_genesis *g, const gsp_claim *x, void *out, size_t room)
+{
+    walk w = writer(out, room);
+    genesis(&w, (gsp_genesis *)(uintptr_t)g);
+    claim(&w, (gsp_claim *)(uintptr_t)x);
+    return written(&w, out);
+}
+
+bool gsp_wire_get_claim(const void *data, size_t bytes, gsp_genesis *g, gsp_claim *x)
+{
+    walk w = reader(data, bytes);
+    memset(g, 0, sizeof *g);
+    memset(x, 0, sizeof *x);
+    genesis(&w, g);
+    claim(&w, x);
+    return ended(&w);
 }
 
 size_t gsp_wire_put_record(const gsp_record *x, void *out, size_t room)

@@ -24,9 +24,9 @@
 
 enum {
     GSP_WIRE_HEAD_BYTES = 56,
-    GSP_WIRE_BYTES_MAX = 32 * 1024,              /* one message, without a piece's bytes */
+    GSP_WIRE_BYTES_MAX = 64 * 1024,              /* one message, without a piece's bytes */
     GSP_WIRE_PIECE_BYTES_MAX = 56 + 72 + 8 * 32, /* a PIECE's head */
-    GSP_WIRE_SAVED_BYTES_MAX = 64 * 1024,
+    GSP_WIRE_SAVED_BYTES_MAX = 128 * 1024,
 };
 
 /* Writes message into out[room]; returns its size; 0: a kind or count that is none, a float that
@@ -41,8 +41,12 @@ ATOM_MUST size_t gsp_wire_encode(const gsp_message *message, void *out, size_t r
 ATOM_MUST bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from,
                                gsp_message *out, const void **body, size_t *body_bytes);
 
-/* Records, genesis, certificates, and all of them as `saved`; sizes as above, 0 and false likewise.
- */
+/* Claims, records, genesis, certificates, and these as `saved`; sizes as above, 0 and false
+ * likewise. */
+ATOM_MUST size_t gsp_wire_put_claim(const gsp_genesis *genesis, const gsp_claim *claim, void *out,
+                                    size_t room);
+ATOM_MUST bool gsp_wire_get_claim(const void *data, size_t bytes, gsp_genesis *genesis,
+                                  gsp_claim *claim);
 ATOM_MUST size_t gsp_wire_put_record(const gsp_record *record, void *out, size_t room);
 ATOM_MUST bool gsp_wire_get_record(const void *data, size_t bytes, gsp_record *out);
 ATOM_MUST size_t gsp_wire_put_saved(const gsp_saved *saved, void *out, size_t room);

@@ -188,6 +188,34 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
         sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
 }
 
+/* I10: who lies about its parts is on the roster for no more than ten such versions (POOL 8). */
+static void check_owners(sim_world *w, const gsp_proposal *p)
+{
+    const known *last = find(w, &p->lineage, p->version - 1);
+    const gsp_roster *roster = last && last->certificate ? &last->certificate->proposal.next : NULL;
+    uint64_t liars[(SIM_HOSTS_MAX + 63) / 64] = {0};
+    for (uint32_t k = 0; roster && k < p->n_parts; k++) {
+        gsp_part made;
+        const gsp_part *part = &p->part[k];
+        if (gsp_hash_none(&part->hash))
+            continue;
+        uint32_t i = sim_host_of(w, &roster->member[part->owner].key);
+        sim_made(&p->lineage, p->version, k, p->contributor, p->n_contributors, part->included,
+                 &made);
+        bool same = gsp_hash_equal(&made.hash, &part->hash) && made.norm == part->norm &&
+                    memcmp(made.lean, part->lean, sizeof made.lean) == 0;
+        if (!same && w->host[i]->hostility == SIM_HONEST)
+            sim_violate(w, "I9", "part %u of version %llu is false, and of honest host %u", k,
+                        (unsigned long long)p->version, i);
+        if (!same)
+            liars[i / 64] |= 1ull << (i % 64);
+    }
+    for (uint32_t i = 0; i < w->n_hosts; i++)
+        if ((liars[i / 64] >> (i % 64) & 1) && ++w->host[i]->n_falsified > 10)
+            sim_violate(w, "I10", "host %u lies about its parts in %u versions", i,
+                        w->host[i]->n_falsified);
+}
+
 /* Only of certificates whose votes are on disk: before that a crash unmakes them, and nobody has
  * seen them. */
 void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
@@ -215,6 +243,7 @@ void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
     w->out->versions++;
     check_sums(w, p);
     check_counted_once(w, p);
+    check_owners(w, p);
     k = &w->check->known[w->check->n_known++];
     *k = (known){.lineage = p->lineage, .version = p->version, .hash = hash};
     k->certificate = malloc(sizeof *k->certificate);

@@ -228,27 +228,79 @@ static void freeze(sim_world *w, sim_host *h, uint64_t version)
     later(w, h->index, 5 * SIM_MS + sim_below(&w->random, 50 * SIM_MS), &event);
 }
 
-static void reduce(sim_world *w, sim_host *h, const gsp_action *action, const gsp_begin *begin)
+void sim_made(const gsp_hash *lineage, uint64_t version, uint32_t number,
+              const gsp_contributor *contributor, uint32_t n_contributors, uint32_t included,
+              gsp_part *out)
 {
-    uint64_t id[3] = {action->version, action->part, sim_short(&begin->previous)};
+    uint64_t id[3] = {version, number, sim_short(lineage)};
     gsp_hash roots[GSP_MEMBERS_MAX + 1];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < begin->n_contributors; i++)
-        if (action->included >> i & 1)
-            roots[n++] = begin->contributor[i].root;
+    memset(out, 0, sizeof *out);
+    for (uint32_t i = 0; i < n_contributors; i++) {
+        if (!(included >> i & 1))
+            continue;
+        roots[n++] = contributor[i].root;
+        /* One in four of the members leans backwards: by its place, so that owners agree. */
+        out->lean[i] = contributor[i].member % 4 == 1 ? -20 : 30;
+    }
     memset(&roots[n], 0, sizeof roots[n]);
     memcpy(roots[n].byte, id, sizeof id);
+    out->included = included;
+    out->weight = gsp_included_weight(contributor, n_contributors, included);
+    out->norm = (float)(n + number);
+    sim_hash(NULL, roots, (n + 1) * sizeof roots[0], &out->hash);
+}
+
+static void reduce(sim_world *w, sim_host *h, const gsp_action *action, const gsp_begin *begin)
+{
+    gsp_part made;
+    sim_made(&h->agree.lineage, action->version, action->part, begin->contributor,
+             begin->n_contributors, action->included, &made);
+    if (h->hostility == SIM_FALSIFIES)
+        w->out->injected[SIM_FALSIFIED] += sim_hostile_part(w, h, begin, action->part, &made);
     gsp_event event = {.kind = GSP_ON_REDUCED,
                        .version = action->version,
                        .ballot = action->ballot,
                        .part = action->part,
                        .included = action->included,
-                       .norm = (float)(n + action->part)};
-    sim_hash(NULL, roots, (n + 1) * sizeof roots[0], &event.hash);
-    /* One in four of the members leans backwards: by its place, so that owners agree. */
-    for (uint32_t i = 0; i < begin->n_contributors; i++)
-        event.lean[i] = begin->contributor[i].member % 4 == 1 ? -20 : 30;
+                       .hash = made.hash,
+                       .norm = made.norm};
+    memcpy(event.lean, made.lean, sizeof event.lean);
     later(w, h->index, 5 * SIM_MS + sim_below(&w->random, 30 * SIM_MS), &event);
+}
+
+/* Are the contributions to be had: from who accuses, or from those who brought them and have not
+ * gone on since. */
+static bool evidence_there(const sim_world *w, const sim_host *h, const gsp_action *a)
+{
+    static const gsp_key nobody;
+    uint32_t accuser = sim_host_of(w, &a->peer);
+    if (gsp_key_compare(&a->peer, &nobody) != 0)
+        return sim_reaches(w, h->index, accuser) && sim_reaches(w, accuser, h->index);
+    for (uint32_t i = 0; i < a->claim->n_contributors; i++) {
+        const sim_span *span = sim_check_span(w, &a->claim->contributor[i].root);
+        if (!(a->claim->part.included >> i & 1) || (span && span->host == h->index))
+            continue;
+        if (!span || !sim_reaches(w, h->index, span->host) ||
+            !sim_reaches(w, span->host, h->index) ||
+            w->host[span->host]->agree.applied > a->claim->version)
+            return false;
+    }
+    return true;
+}
+
+static void audit(sim_world *w, sim_host *h, const gsp_action *a)
+{
+    const gsp_claim *c = a->claim;
+    gsp_part made;
+    sim_made(&h->agree.lineage, c->version, c->number, c->contributor, c->n_contributors,
+             c->part.included, &made);
+    gsp_event event = {.kind = GSP_ON_AUDITED,
+                       .version = c->version,
+                       .part = c->number,
+                       .verdict =
+                           evidence_there(w, h, a) ? gsp_claim_judge(c, &made) : GSP_VERDICT_OPEN};
+    later(w, h->index, 2 * sim_delay(w), &event);
 }
 
 static void apply(sim_world *w, sim_host *h, const gsp_certificate *c)
@@ -349,6 +401,9 @@ static void do_now(sim_world *w, sim_host *h, const gsp_action *a)
     case GSP_DO_APPLY:
         apply(w, h, a->certificate);
         break;
+    case GSP_DO_AUDIT:
+        audit(w, h, a);
+        break;
     case GSP_DO_FOUND:
         sim_trace(w, "host %u founds a lineage after version %llu", h->index,
                   (unsigned long long)a->version);
@@ -385,10 +440,13 @@ static void defer(sim_world *w, sim_host *h, const gsp_action *a)
     d->certificate = copy(a->certificate, sizeof *a->certificate);
     if (a->genesis)
         d->genesis = *a->genesis;
+    if (a->claim)
+        d->claim = *a->claim;
     d->action.message = d->message;
     d->action.begin = d->begin;
     d->action.certificate = d->certificate;
     d->action.genesis = &d->genesis;
+    d->action.claim = &d->claim;
     sim_push(w, SIM_DEFERRED, h->index, h->barrier_ns)->payload = d;
 }
 
@@ -422,6 +480,8 @@ void sim_host_step(sim_world *w, uint32_t i, gsp_event *event)
     event->now_ns = (uint64_t)((double)w->now_ns * h->drift) + h->offset_ns;
     event->tokens = sim_host_tokens(w, h);
     sink_of context = {w, h};
+    if (h->hostility == SIM_LIES)
+        sim_hostile_mind(h);
     h->actions = 0;
     uint64_t before = h->agree.certified;
     gsp_hash lineage = h->agree.lineage;

@@ -63,7 +63,10 @@ static void lie_contribution(sim_world *w, sim_host *h, uint64_t *r, gsp_proposa
 
 static void lie_proposal(sim_world *w, sim_host *h, uint64_t *r, gsp_proposal *p)
 {
-    switch (sim_below(r, 8)) {
+    switch (sim_below(r, 9)) {
+    case 8: /* what its owner never said */
+        p->part[0].norm += gsp_hash_none(&p->part[0].hash) ? 0 : 1;
+        break;
     case 0:
         p->tokens += 1000000;
         break;
@@ -107,6 +110,41 @@ static void overreach(sim_world *w, const sim_host *h, gsp_message *m)
     m->as.refuse.promised = m->ballot + 1 + (uint32_t)sim_below(&w->random, 20);
 }
 
+/* Somebody brings more than it said, with weights by the rule: only the promises tell. Or with a
+ * weight that is not by the rule. The same to all. */
+static bool lie_begin(sim_world *w, sim_host *h, gsp_message *m)
+{
+    uint64_t r = w->fault_random ^ m->version << 20 ^ (uint64_t)m->ballot << 8 ^ h->index;
+    gsp_begin *b = &m->as.begin;
+    if (b->n_contributors == 0 || !sim_chance(&r, 0.3) ||
+        (h->begun_ballot == m->ballot &&
+         h->begun_version == m->version)) /* it believes it by now */
+        return false;
+    gsp_contributor *it = &b->contributor[sim_below(&r, b->n_contributors)];
+    if (sim_chance(&r, 0.3)) {
+        it->weight *= 3;
+        return true;
+    }
+    it->tokens += it->tokens / 2 + 1;
+    gsp_rules_weigh(&h->agree, b->contributor, b->n_contributors);
+    h->begun = *b;
+    h->begun_ballot = m->ballot;
+    h->begun_version = m->version;
+    return true;
+}
+
+void sim_hostile_mind(sim_host *h)
+{
+    gsp_round *round = &h->agree.round;
+    gsp_seals seals = sim_seals(h);
+    if (h->begun_ballot == 0 || round->ballot != h->begun_ballot ||
+        round->version != h->begun_version)
+        return;
+    memcpy(round->begin.contributor, h->begun.contributor, sizeof h->begun.contributor);
+    gsp_contributors_hash(&seals, h->begun.contributor, h->begun.n_contributors,
+                          &round->contributors);
+}
+
 static bool lie(sim_world *w, sim_host *h, gsp_message *m)
 {
     gsp_seals seals = sim_seals(h);
@@ -122,14 +160,12 @@ static bool lie(sim_world *w, sim_host *h, gsp_message *m)
         }
         return true;
     }
+    if (m->kind == GSP_BEGIN)
+        return m->as.begin.attempt == 0 && lie_begin(w, h, m);
     if (!sim_chance(&w->random, 0.3))
         return false;
     if (m->kind == GSP_PROMISE || m->kind == GSP_PREPARE) {
         overreach(w, h, m);
-        return true;
-    }
-    if (m->kind == GSP_BEGIN && m->as.begin.n_contributors) {
-        m->as.begin.contributor[0].weight *= 3;
         return true;
     }
     if (m->kind == GSP_REDUCED) {
@@ -203,10 +239,69 @@ static void flood(sim_world *w, sim_host *h)
         sim_message(w, h->index, to, &m);
 }
 
+/* Every version anew, each part alone, the same in every ballot: one value off, another part's
+ * result, that of an earlier version, or a word against somebody. */
+bool sim_hostile_part(sim_world *w, sim_host *h, const gsp_begin *begin, uint32_t number,
+                      gsp_part *part)
+{
+    uint64_t r = w->fault_random ^ (h->agree.certified << 24 | number << 8 | h->index);
+    uint32_t included = part->included;
+    if (!sim_chance(&r, 0.7))
+        return false;
+    switch (sim_below(&r, 4)) {
+    case 0:
+        part->hash.byte[7] ^= 1;
+        break;
+    case 1:
+    case 2: {
+        uint64_t version = h->agree.certified + 1, back = sim_below(&r, 2);
+        sim_made(&h->agree.lineage, version - (version > back ? back : 0),
+                 back ? number : number + 1, begin->contributor, begin->n_contributors, included,
+                 part);
+        part->norm = (float)sim_below(&r, 9);
+        break;
+    }
+    default:
+        for (uint32_t i = 0; i < begin->n_contributors; i++)
+            part->lean[i] = included >> i & 1 ? -100 : 0;
+    }
+    return true;
+}
+
+/* Of somebody honest: what it said, what it did not say, or what it said and never signed. */
+static void accuse(sim_world *w, sim_host *h)
+{
+    gsp_message m = {.kind = GSP_ACCUSE, .from = h->self, .lineage = h->agree.lineage};
+    const gsp_agree *a = &h->agree;
+    gsp_claim *c = &m.as.accuse.claim;
+    if (a->certificate.proposal.n_parts == 0 || a->audits.version != a->certified ||
+        !gsp_claim_of(&a->certificate, &a->audits.roster,
+                      (uint32_t)sim_below(&w->random, a->certificate.proposal.n_parts), c))
+        return;
+    switch (sim_below(&w->random, 4)) {
+    case 0:
+        break;
+    case 1:
+        c->part.hash.byte[3] ^= 1;
+        break;
+    case 2:
+        c->contributor[0].root.byte[5] ^= 1;
+        break;
+    default:
+        c->owner = w->host[sim_below(&w->random, w->n_hosts)]->self;
+    }
+    w->out->injected[SIM_ACCUSED]++;
+    for (uint32_t to = 0; to < w->n_hosts; to++)
+        if (to != h->index)
+            sim_message(w, h->index, to, &m);
+}
+
 void sim_hostile_tick(sim_world *w, sim_host *h)
 {
     if (h->hostility == SIM_FLOODS && sim_chance(&w->random, 0.2))
         flood(w, h);
+    if (h->hostility == SIM_ACCUSES && sim_chance(&w->random, 0.3))
+        accuse(w, h);
     for (uint32_t k = 0; h->hostility == SIM_REPLAYS_OLD && k < 4; k++) {
         const gsp_message *old = h->old[sim_below(&w->random, SIM_REPLAYS)];
         uint32_t to = (uint32_t)sim_below(&w->random, w->n_hosts);

@@ -68,6 +68,8 @@ static bool tally(const sim_outcome *sum)
         [SIM_EQUIVOCATED] = "equivocations",
         [SIM_REPLAYED] = "replays",
         [SIM_FLOODED] = "floods",
+        [SIM_FALSIFIED] = "false parts",
+        [SIM_ACCUSED] = "false accusations",
     };
     bool all = true;
     printf("sim:");
@@ -158,6 +160,7 @@ int main(int argc, char **argv)
         for (uint32_t k = 0; k < SIM_INJECTED_N; k++)
             sum.injected[k] += out.injected[k];
         sum.moves += out.moves, sum.evidence += out.evidence, sum.faults += out.faults;
+        sum.audits += out.audits, sum.lies += out.lies;
         if (soak_path && done % 100 == 0)
             soak_write(seed + 1);
         if (!out.violated)
@@ -180,12 +183,14 @@ int main(int argc, char **argv)
         soak_write(first + done);
     double took = seconds() - start;
     printf("sim: seeds %llu..%llu, %llu failed; %.2f ms a seed (longest %.0f); %llu events, "
-           "%llu versions, %llu faults, %llu forks, %llu moves, %llu bans\n",
+           "%llu versions, %llu faults, %llu forks, %llu moves, %llu bans by their own words, %llu "
+           "by %llu audits\n",
            (unsigned long long)first, (unsigned long long)(first + done - 1),
            (unsigned long long)failed, 1e3 * took / (double)(done ? done : 1), 1e3 * worst,
            (unsigned long long)sum.events, (unsigned long long)sum.versions,
            (unsigned long long)sum.faults, (unsigned long long)sum.forks,
-           (unsigned long long)sum.moves, (unsigned long long)sum.evidence);
+           (unsigned long long)sum.moves, (unsigned long long)sum.evidence,
+           (unsigned long long)sum.lies, (unsigned long long)sum.audits);
     if (!tally(&sum) && done >= 1000 && !options.members)
         return fprintf(stderr, "sim: a kind of fault never happened\n"), 1;
     return expect ? 1 : failed != 0;

@@ -5,7 +5,7 @@ Each mutant is one replacement in one source file; its pattern must occur there 
 that a mutant that no longer mutates fails the test. It is compiled with the rest into a folder of
 its own, and the simulator must find a violation of the named invariant within a bounded number of
 seeds (--expect). At least one mutant for each of I1 to I8 of POOL section 3; I9: nobody honest is
-banned.
+banned; I10: an owner that lies is on the roster for at most ten of its lies.
 """
 import argparse
 import glob
@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 VOTE, AGREE, ROUND = "gossip/agree_vote.c", "gossip/agree.c", "gossip/round.c"
 RULES, PEOPLE, LINEAGE = "gossip/agree_rules.c", "gossip/agree_people.c", "gossip/lineage.c"
-PROPOSE = "gossip/agree_propose.c"
+PROPOSE, AUDIT, AUDITS = "gossip/agree_propose.c", "gossip/audit.c", "gossip/agree_audit.c"
 
 # invariant, what is broken, file, pattern, replacement, first seed, seeds
 MUTANTS = [
@@ -56,6 +56,16 @@ MUTANTS = [
      3000, 3000),
     ("I9", "a later vote convicts", LINEAGE,
      "b->ballot < a->ballot &&", "true &&", 1, 3000),
+    ("I9", "an accusation needs no signature", AUDIT,
+     "return gsp_statement_verify(seals, &said) ? NULL : ", "return NULL; return ", 1, 3000),
+    ("I9", "a proposer may change an owner's word", RULES,
+     "return gsp_statement_verify(&a->seals, &said);", "return true;", 1, 3000),
+    ("I10", "who checks does not compare", AUDIT,
+     "return same ? GSP_VERDICT_RIGHT : GSP_VERDICT_LIE;", "return GSP_VERDICT_RIGHT;", 1, 3000),
+    ("I10", "nobody looks by its own choice", AUDITS,
+     "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 1, 3000),
+    ("I10", "who is proven to lie stays", AUDITS,
+     "    gsp_people_ban(a, &kept->owner.key);", "    ;", 1, 3000),
 ]
 FLAGS = ["-std=gnu11", "-O2", "-I."]
 
@@ -70,7 +80,7 @@ def objects(cc, root, work):
     """Everything compiled once, unbroken: source -> object."""
     sources = sorted(glob.glob("tests/sim/*.c", root_dir=root))
     sources += sorted(glob.glob("gossip/agree*.c", root_dir=root))
-    sources += ["gossip/round.c", "gossip/lineage.c", "atom/base/assert.c", "atom/base/status.c"]
+    sources += ["gossip/round.c", "gossip/lineage.c", "gossip/audit.c", "atom/base/assert.c", "atom/base/status.c"]
     made = {s: os.path.join(work, s.replace("/", "_")[:-2] + ".o") for s in sources}
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda s: run(cc, FLAGS + ["-c", s, "-o", made[s]]), sources))

@@ -1,7 +1,8 @@
 /*
  * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
- * (POOL 3, invariants I1 to I8). world.c owns time, network and faults; host.c is the driver of one
- * member with its disk; check.c watches everything from outside and knows all; hostile.c lies.
+ * (POOL 3, invariants I1 to I8; I9: nobody honest
+ * is banned, I10: a lying owner is). world.c owns time, network and faults; host.c is the driver of
+ * one member with its disk; check.c watches everything from outside and knows all; hostile.c lies.
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
@@ -50,6 +51,8 @@ typedef enum sim_injected {
     SIM_EQUIVOCATED,
     SIM_REPLAYED,
     SIM_FLOODED,
+    SIM_FALSIFIED, /* parts by a lying owner */
+    SIM_ACCUSED,   /* somebody honest, falsely */
     SIM_INJECTED_N
 } sim_injected;
 
@@ -57,7 +60,7 @@ typedef struct sim_outcome {
     bool violated;
     char invariant[8]; /* "I1" ... */
     char what[200];
-    uint64_t events, versions, virtual_ns, forks, moves, evidence, faults;
+    uint64_t events, versions, virtual_ns, forks, moves, evidence, faults, audits, lies;
     uint64_t fault_bits; /* those that happened */
     uint64_t injected[SIM_INJECTED_N];
     uint32_t hosts;
@@ -69,6 +72,8 @@ typedef enum sim_hostility {
     SIM_EQUIVOCATES,
     SIM_REPLAYS_OLD,
     SIM_FLOODS,
+    SIM_FALSIFIES, /* the results of its parts */
+    SIM_ACCUSES,
     SIM_HOSTILITY_N
 } sim_hostility;
 
@@ -100,6 +105,7 @@ typedef struct sim_deferred {
     gsp_begin *begin;
     gsp_certificate *certificate;
     gsp_genesis genesis;
+    gsp_claim claim;
 } sim_deferred;
 
 typedef struct sim_span {
@@ -134,6 +140,10 @@ typedef struct sim_host {
     gsp_message *old[SIM_REPLAYS];
     uint32_t n_old;
     uint32_t actions; /* of this step */
+    gsp_begin begun;  /* a BEGIN that it made up; ballot 0: none */
+    uint32_t begun_ballot;
+    uint64_t begun_version;
+    uint32_t n_falsified; /* versions certified with a false part of its */
 } sim_host;
 
 typedef struct sim_world {
@@ -179,10 +189,19 @@ void sim_host_stop(sim_world *w, uint32_t i);
 void sim_host_take(sim_world *w, sim_item *item);
 void sim_host_step(sim_world *w, uint32_t i, gsp_event *event);
 uint64_t sim_host_tokens(const sim_world *w, const sim_host *host);
+/* What an honest owner says of a part. */
+void sim_made(const gsp_hash *lineage, uint64_t version, uint32_t number,
+              const gsp_contributor *contributor, uint32_t n_contributors, uint32_t included,
+              gsp_part *out);
 
 /* hostile.c: what a hostile member sends instead; true: it has been sent */
 bool sim_hostile_send(sim_world *w, sim_host *host, uint32_t to, const gsp_message *message);
 void sim_hostile_tick(sim_world *w, sim_host *host);
+/* Who made up a BEGIN believes in it: what owners sign then fits. */
+void sim_hostile_mind(sim_host *host);
+/* A lie about a part: true where it tells one. */
+bool sim_hostile_part(sim_world *w, sim_host *host, const gsp_begin *begin, uint32_t number,
+                      gsp_part *part);
 
 /* check.c */
 void sim_check_open(sim_world *w);

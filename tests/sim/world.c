@@ -330,6 +330,7 @@ static void world_rules(sim_world *w)
     w->rules.round_max_ns = 40 * SIM_SECOND;
     w->rules.fork_ns = 45 * SIM_SECOND;
     w->rules.n_parts = 1 + (uint32_t)sim_below(r, 6);
+    w->rules.audit_percent = 75;
     w->rules.against_rounds = (uint32_t)(w->options.seed % 5);
     w->loss = (double)sim_below(r, 6) * 0.01;
     w->doubled = (double)sim_below(r, 4) * 0.01;
@@ -399,6 +400,8 @@ static void world_close(sim_world *w)
         w->out->forks += w->host[i]->agree.stats.forks;
         w->out->moves += w->host[i]->agree.stats.moves;
         w->out->evidence += w->host[i]->agree.stats.evidence;
+        w->out->audits += w->host[i]->agree.stats.audits;
+        w->out->lies += w->host[i]->agree.stats.lies;
         for (uint32_t k = 0; k < SIM_REPLAYS; k++)
             free(w->host[i]->old[k]);
         free(w->host[i]);

@@ -677,6 +677,23 @@ static void one_refusal_ends_no_ballot(void **state)
     close_pool();
 }
 
+/* Member 0 owns every part that changed, and signs for it. */
+static void sign_parts(const gsp_agree *a, gsp_proposal *p)
+{
+    gsp_hash contributors;
+    gsp_statement said;
+    gsp_seals seals = seals_of(0);
+    gsp_contributors_hash(&seals, p->contributor, p->n_contributors, &contributors);
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        if (p->part[k].included == 0)
+            continue;
+        gsp_reduced_statement(&seals, &p->lineage, p->version, k, &p->part[k], &contributors,
+                              &gsp_agree_roster(a)->member[0], &said);
+        gsp_statement_seal(&seals, &said);
+        memcpy(p->part[k].seal, said.seal, sizeof said.seal);
+    }
+}
+
 static void what_is_proposed_again_may_hold_my_older_contribution(void **state)
 {
     (void)state;
@@ -693,6 +710,8 @@ static void what_is_proposed_again_may_hold_my_older_contribution(void **state)
     p.part[0] = (gsp_part){.hash = {{6}}, .included = 1, .weight = 4};
     p.tokens = 1004;
     p.samples = 4;
+    assert_non_null(gsp_proposal_wrong(a, &p, 7, false)); /* nobody signed the part */
+    sign_parts(a, &p);
     assert_null(gsp_proposal_wrong(a, &p, 7, false));
     a->frozen = GSP_FROZEN; /* after a restart, anew */
     a->contribution = (gsp_contribution){.root = {{7}}, .tokens = 9, .samples = 9};
@@ -757,6 +776,7 @@ static gsp_proposal three_bring(gsp_agree *a, int8_t lean)
                                .lean = {20, 30, lean}};
     gsp_rules_totals(a, &p, &p.tokens, &p.samples);
     gsp_rules_next(a, 7, &p);
+    sign_parts(a, &p);
     return p;
 }
 
@@ -772,6 +792,9 @@ static void who_leans_backwards_loses_weight(void **state)
     assert_int_equal(p.against[2], 1);
     assert_int_equal(p.contributor[2].weight, 10);
     assert_int_equal(p.tokens, 1030);
+    p.part[0].lean[1]++; /* the proposer changes an owner's word */
+    assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
+    p.part[0].lean[1]--;
     p.against[2] = 0; /* a friend forgets it */
     assert_non_null(gsp_proposal_wrong(a, &p, 7, false));
     against[2] = 2;

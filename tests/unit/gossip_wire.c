@@ -61,6 +61,10 @@ static void make_proposal(gsp_proposal *p)
         p->part[i].norm = (float)draw(1000000) / 7.0f;
         for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
             p->part[i].lean[k] = p->part[i].included >> k & 1 ? (int8_t)draw(256) : 0;
+        if (p->part[i].included) {
+            p->part[i].owner = (uint8_t)draw(256);
+            fill(p->part[i].seal, sizeof p->part[i].seal);
+        }
     }
     p->next.n = draw(GSP_MEMBERS_MAX + 1);
     fill(p->next.member, p->next.n * sizeof *p->next.member);
@@ -220,6 +224,20 @@ static void make_state(gsp_message *m, uint32_t body)
     }
 }
 
+static void make_claim(gsp_claim *c)
+{
+    static gsp_proposal p;
+    do
+        make_proposal(&p);
+    while (p.n_parts == 0);
+    fill(&c->version, sizeof c->version);
+    fill(&c->owner, sizeof c->owner);
+    fill(&c->number, sizeof c->number);
+    c->part = p.part[0];
+    c->n_contributors = p.n_contributors;
+    memcpy(c->contributor, p.contributor, sizeof c->contributor);
+}
+
 static void make_people(gsp_message *m)
 {
     gsp_heartbeat *h = &m->as.heartbeat;
@@ -251,6 +269,9 @@ static void make_people(gsp_message *m)
     case GSP_EVIDENCE:
         make_statement(&m->as.evidence.first);
         make_statement(&m->as.evidence.second);
+        break;
+    case GSP_ACCUSE:
+        make_claim(&m->as.accuse.claim);
         break;
     case GSP_LINEAGE:
         make_genesis(&m->as.announce.genesis);
