@@ -44,7 +44,8 @@ typedef struct timed {
     char *marks; /* of the checkpoint */
     uint64_t steps, samples, tokens, noise;
     uint64_t first_steps, first_tokens;
-    double scaled, from_s, outside_s, worst_s; /* outside: of the pauses, in all and at most */
+    double scaled, from_s, change_s;
+    double outside_s, worst_s; /* of the pauses, in all and at most */
     uint64_t shown;
 } timed;
 
@@ -343,7 +344,9 @@ static atom_status turn(timed *t)
 {
     train_pool_status s;
     t->seam.before_updates(t->seam.ctx, t->live);
+    double change_s = atom_clock_seconds();
     change(t);
+    t->change_s = atom_clock_seconds() - change_s;
     t->seam.after_updates(t->seam.ctx, t->live);
     t->steps++;
     t->samples += t->batch;
@@ -371,11 +374,11 @@ static atom_status train(timed *t)
             st = atom_fail(end == ATOM_OK ? ATOM_E_INTERRUPTED : end, "%s", why);
             break;
         }
-        double computed_s = done_s + t->step_s;
+        double computed_s = done_s + t->step_s - t->change_s; /* which was computing, too */
         pause_until(computed_s);
         st = turn(t);
         done_s = atom_clock_seconds();
-        double outside = done_s - computed_s;
+        double outside = done_s - computed_s - t->change_s;
         t->outside_s += outside;
         t->worst_s = outside > t->worst_s ? outside : t->worst_s;
     }
