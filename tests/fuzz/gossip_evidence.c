@@ -1,0 +1,42 @@
+/*
+ * Any bytes as a file of evidence: they are refused, or they convict somebody of what it signed.
+ * The sum over the file and the hash over the contributions are made right first, so that what lies
+ * behind them is reached; the accused's seal is not, but for the seed that carries one.
+ */
+#include "atom/base/assert.h"
+#include "atom/base/mem.h"
+#include "gossip/evidence.h"
+#include "gossip/identity.h"
+
+#include <sodium.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static gsp_finding finding;
+    static bool ready;
+    static const uint64_t n_floats[2] = {5000, 9};
+    ready = ready || gsp_crypto_start() == ATOM_OK;
+    ATOM_ASSERT(ready);
+    if (size < 40)
+        return 0;
+    uint8_t *file = atom_alloc(1, size);
+    ATOM_ASSERT(file);
+    memcpy(file, data, size);
+    for (uint32_t k = 0; k < 4; k++) {
+        gsp_terms terms = {.pool = {{9}},
+                           .codec = k & 1 ? GSP_CODEC_INT8 : GSP_CODEC_FP32,
+                           .robust = k >> 1,
+                           .n_parts = 3,
+                           .n_fragments = 1 + (k & 1),
+                           .n_floats = n_floats};
+        if (k & 1)
+            crypto_generichash(file + size - 32, 32, file, size - 32, NULL, 0);
+        if (gsp_evidence_judge(&terms, file, size, &finding) == ATOM_OK)
+            ATOM_ASSERT(finding.verdict == GSP_VERDICT_RIGHT || finding.verdict == GSP_VERDICT_LIE);
+    }
+    atom_free(file);
+    return 0;
+}
