@@ -127,28 +127,22 @@ static atom_status move_over(const char *temporary, const char *output)
     return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
 }
 
-atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
-                            uint64_t shard_bytes, const char *output)
+atom_status train_export_directory(const char *output, train_export_fill *fill, void *context)
 {
-    train_source s;
     char *temporary = NULL, keep[1024];
     size_t n = strlen(output);
     atom_status st;
-    ATOM_TRY(train_source_open(dir, adapter, &s));
     while (n > 1 && output[n - 1] == '/')
         n--;
     temporary = atom_format("%.*s.tmp", (int)n, output);
-    if (!temporary) {
-        st = atom_fail_memory("a path", n);
-        goto fail;
-    }
+    if (!temporary)
+        return atom_fail_memory("a path", n);
     if (atom_path_exists(output) && rmdir(output) != 0) {
         st = atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
         goto fail;
     }
     ATOM_TRY(atom_dir_remove(temporary));
-    dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
-    st = write_directory(&s, dtype, shard_bytes, temporary);
+    st = fill(context, temporary);
     if (st == ATOM_OK)
         st = move_over(temporary, output);
     if (st != ATOM_OK) {
@@ -159,6 +153,30 @@ atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dty
     }
 fail:
     atom_free(temporary);
-    train_source_close(&s);
+    return st;
+}
+
+typedef struct hf_job {
+    train_source source;
+    atom_dtype dtype;
+    uint64_t shard_bytes;
+} hf_job;
+
+static atom_status fill_hf(void *context, const char *dir)
+{
+    const hf_job *job = context;
+    return write_directory(&job->source, job->dtype, job->shard_bytes, dir);
+}
+
+atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
+                            uint64_t shard_bytes, const char *output)
+{
+    hf_job job = {.dtype = dtype, .shard_bytes = shard_bytes};
+    atom_status st = train_source_open(dir, adapter, &job.source);
+    if (st == ATOM_OK && dtype == ATOM_DTYPE_N)
+        job.dtype = file_weights_dtype(job.source.weights);
+    if (st == ATOM_OK)
+        st = train_export_directory(output, fill_hf, &job);
+    train_source_close(&job.source);
     return st;
 }

@@ -27,6 +27,12 @@ ATOM_MUST atom_status train_export_gguf(const char *dir, const char *adapter, fi
 ATOM_MUST atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
                                       uint64_t shard_bytes, const char *output);
 
+/* A new directory `output` that is there whole or not at all: fill writes into a temporary one,
+ * which it makes. Errors as above, and fill's. */
+typedef atom_status train_export_fill(void *context, const char *dir);
+ATOM_MUST atom_status train_export_directory(const char *output, train_export_fill *fill,
+                                             void *context);
+
 /* dir -> path: a model file of llm.c (GPT-2 only) in F32 or BF16; ATOM_DTYPE_N: as they are, F16 as
  * F32. */
 ATOM_MUST atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,

@@ -108,6 +108,21 @@ void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status 
  * Source: POOL 2. */
 char *train_pool_marks(train_pool *pool);
 
+/*
+ * The weights that a pool has certified, as a Hugging Face directory: of every fragment the newest
+ * that is whole. place: a member's pool directory (manifest.json, files, anchor); it may run
+ * meanwhile. The vector passes through a nameless file beside output, so memory is needed for one
+ * fragment only. dtype ATOM_DTYPE_N: F32, as the anchor is.
+ * Errors  ATOM_E_USAGE  no pool there, no weights yet (a joiner that has not fetched them), output
+ *         exists; ATOM_E_FORMAT  damaged; as train_export_directory
+ */
+typedef struct train_pool_exported {
+    uint64_t version; /* the newest that is in */
+    gsp_hash anchor;  /* as train_pool_status says it */
+} train_pool_exported;
+ATOM_MUST atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shard_bytes,
+                                        const char *output, train_pool_exported *said);
+
 typedef struct train_pool_mark {
     gsp_hash lineage;
     uint64_t applied, samples_included;

@@ -125,8 +125,20 @@ class PoolTrain(tool.Case):
         c.terminate()
         stopped = json.loads(self.end(c, 143)[0])
         self.assertTrue(stopped["interrupted"])
+        # The pool's weights from a member that runs: a directory that evaluates; nothing is overwritten.
+        live = self.ok("pool", "export", "a", "-o", "live", "--dtype", "bf16", "--json").json()
+        self.assertGreater(live["version"], 0)
+        self.assertEqual(self.run_atom("pool", "export", "a", "-o", "live").code, 2)
         a.terminate()
         stopped = json.loads(self.end(a, 143)[0].splitlines()[-1])
+        # And from one that does not: exactly the anchor that it said.
+        still = self.ok("pool", "export", "a", "-o", "still", "--json").json()
+        self.assertEqual((still["version"], still["anchor"]), (stopped["version"], stopped["anchor"]))
+        for model in ("live", "still"):
+            found = self.ok("eval", "--model", self.path(model), "--data", self.data, "--sequence-len", 32, "--json").json()
+            self.assertLess(found["loss"], 4)  # untrained: 5.5
+        self.assertEqual(self.run_atom("pool", "export", self.data, "-o", "nothing").code, 2)
+        self.assertFalse(any(n.startswith(("nothing", "still.", "live.")) for n in os.listdir(self.path("."))))
         # Alone and offline, from the checkpoint: the same bits each time.
         more = ["--model", self.path(stopped["checkpoint"]), "--data", self.data, "--max-steps", 3, "--dtype", "fp32",
                 "--micro-batch-size", 2, "--sequence-len", 32, "--eval-steps", 0, "--threads", 1, "--quiet"]
