@@ -254,14 +254,34 @@ static void judge_port(pool_findings *to, const pool_values *v, gsp_net *net, ui
                      port, port + 1u);
 }
 
-static void judge_peer(pool_findings *to, const gsp_probe_result *r, const char *problem)
+/* The line to paste: bash opens the connection itself, so nothing has to be installed. */
+static void fix_way(pool_finding *f, const gsp_address *address)
+{
+    char text[GSP_ADDRESS_TEXT_BYTES], *host = text;
+    gsp_address_text(address, text);
+    char *colon = strrchr(text, ':');
+    unsigned port = address->port;
+    if (!colon)
+        return;
+    *colon = 0;
+    if (*host == '[') { /* IPv6 */
+        host++;
+        host[strcspn(host, "]")] = 0;
+    }
+    pool_finding_fix(f,
+                     "is atom running there? is the way open? timeout 5 bash -c '</dev/tcp/%s/%u' "
+                     "&& echo open",
+                     host, port);
+}
+
+static void judge_peer(pool_findings *to, const gsp_probe_wish *wish, const gsp_probe_result *r,
+                       const char *problem)
 {
     if (problem) {
         pool_finding *f = pool_find(to, "peer", POOL_BAD);
         pool_finding_say(f, "%s", problem);
-        pool_finding_fix(
-            f, "is atom running there? from here: nc -vz HOST PORT shows whether the way is "
-               "open");
+        for (uint32_t i = 0; i < wish->n_hosts && i < 2; i++)
+            fix_way(f, &wish->hosts[i]);
         return;
     }
     pool_finding *f = pool_find(to, "peer", POOL_GOOD);
@@ -349,7 +369,7 @@ static atom_status selftest(const pool_values *v)
     if (opened && wish.n_hosts) {
         if (gsp_probe_run(net, &wish, &peer) == ATOM_OK)
             asked = &peer;
-        judge_peer(&all, &peer, asked ? NULL : atom_fail_message());
+        judge_peer(&all, &wish, &peer, asked ? NULL : atom_fail_message());
     }
     pool_check_addresses(&all, port, asked);
     pool_check_buffers(&all,

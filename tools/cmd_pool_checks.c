@@ -126,6 +126,11 @@ static void fix_firewall(pool_finding *f, uint16_t port)
         pool_finding_fix(
             f, "sudo firewall-cmd --permanent --add-port=%u/tcp && sudo firewall-cmd --reload",
             port);
+    else if (!atom_path_exists("/usr/sbin/iptables") && atom_path_exists("/usr/sbin/nft"))
+        pool_finding_fix(
+            f,
+            "if a firewall runs here: sudo nft insert rule inet filter input tcp dport %u accept",
+            port);
     else
         pool_finding_fix(
             f,

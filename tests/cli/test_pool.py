@@ -78,7 +78,9 @@ class Selftest(tool.Case):
             result = self.run_atom("pool", "selftest", "--listen", LOOPBACK, "--via", f"127.0.0.1:{port}", "--ticket",
                                    ticket, "--json")
             self.assertEqual(result.code, 1, str(result))
-            self.assertEqual(self.findings(result.json())["peer"]["state"], "bad")
+            finding = self.findings(result.json())["peer"]
+            self.assertEqual(finding["state"], "bad")
+            self.assertIn(f"</dev/tcp/127.0.0.1/{port}", finding["fix"])  # the very line
 
 
 if __name__ == "__main__":

@@ -506,6 +506,16 @@ void sim_host_step(sim_world *w, uint32_t i, gsp_event *event)
 
 /* ---- items ---- */
 
+/* What may change something when it comes again, and rightly: who waits says so again, and who said
+ * goodbye is on a roster that I have come back to from another lineage. */
+static bool still_news(const sim_host *h, const gsp_message *old)
+{
+    return old->kind == GSP_JOIN ||
+           (old->kind == GSP_LEAVE && gsp_hash_equal(&old->lineage, &h->agree.lineage) &&
+            gsp_roster_find(gsp_agree_roster(&h->agree), &old->as.leave.statement.signer) !=
+                GSP_NOBODY);
+}
+
 static void deliver(sim_world *w, sim_item *item)
 {
     sim_host *h = w->host[item->host];
@@ -525,7 +535,7 @@ static void deliver(sim_world *w, sim_item *item)
     if (h->hostility == SIM_HONEST && h->old[h->n_old % SIM_REPLAYS] && h->running &&
         sim_chance(&w->random, 0.05)) {
         const gsp_message *old = h->old[sim_below(&w->random, SIM_REPLAYS)];
-        if (old && old->kind != GSP_JOIN) {
+        if (old && !still_news(h, old)) {
             uint64_t before = sim_check_digest(&h->agree);
             w->out->injected[SIM_REPLAYED]++;
             gsp_event again = {.kind = GSP_ON_MESSAGE, .message = old};
