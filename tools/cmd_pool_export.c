@@ -2,9 +2,7 @@
  * atom pool export: the weights that the pool has certified, as another program reads them. One
  * idea: they are read from a member's own disk, whether it runs or not. Refuses to ask the network.
  */
-#include "tools/cmd_pool.h"
-
-#include "atom/train/pool.h"
+#include "tools/cmd_pool_train.h"
 
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const atom_dtype dtype_of[] = {ATOM_F32, ATOM_BF16, ATOM_F16};

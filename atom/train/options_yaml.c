@@ -79,6 +79,11 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
     int32_t found = strchr(key, '-') ? -1 : opt_find(r->command, key);
     if (found >= 0 && (r->command->specs[found].flags & OPT_CLI_ONLY))
         return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' belongs on the command line only", key));
+    if (found < 0 && strcmp(key, "pool") == 0 && strcmp(r->command->name, "train") == 0)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "this configures a pool: atom pool create "
+                                                   "--config FILE -o DIR makes it and trains as "
+                                                   "its first member; to train alone, take the "
+                                                   "section 'pool' out"));
     if (found < 0) {
         const char *near = opt_suggest(r->command, key);
         st = near ? atom_fail(ATOM_E_USAGE, "unknown key '%.64s' (did you mean '%s'?)", key, near)

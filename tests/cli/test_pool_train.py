@@ -147,6 +147,12 @@ class PoolTrain(tool.Case):
         self.assertEqual(self.read("x", "checkpoint-3", "model.safetensors"),
                          self.read("y", "checkpoint-3", "model.safetensors"))
 
+    def test_train_names_the_command_for_a_pool(self):
+        run = self.write("run.yml", RUN.format(steps=10, codec="int8"))
+        refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")
+        self.assertEqual(refused.code, 2)
+        self.assertIn("atom pool create --config", refused.err)
+
     def test_nobody_begins_alone(self):
         a, ticket = self.create("a", more=["--min-peers", 2])
         self.until("a", "its first step", lambda s: any(m["samples"] > 0 for m in s["members"]), [a])
