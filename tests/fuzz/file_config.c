@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    graph_config c, again;
+    graph_config c = {0}, again;
     char *source = atom_strndup((const char *)data, size), *text = NULL;
     ATOM_ASSERT(source);
     if (file_config_parse("fuzz", source, size, &c) == ATOM_OK && strlen(source) == size) {
@@ -28,7 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                     c.untied == again.untied && c.qkv_bias == again.qkv_bias &&
                     c.o_bias == again.o_bias && c.mlp_bias == again.mlp_bias &&
                     memcmp(&c.rope, &again.rope, sizeof c.rope) == 0);
+        graph_config_free(&again);
     }
+    graph_config_free(&c);
     atom_free(source);
     atom_free(text);
     return 0;
