@@ -9,10 +9,13 @@
 
 #include "gossip/votes.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -204,6 +207,25 @@ atom_status pool_run_open_trainer(pool_run *r)
     return st;
 }
 
+/* Files below dir as they lie on the disk; what cannot be read counts as nothing. */
+static uint64_t bytes_below(const char *dir, int depth)
+{
+    uint64_t bytes = 0;
+    DIR *d = depth > 0 ? opendir(dir) : NULL;
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        struct stat s;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            fstatat(dirfd(d), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        char *below = S_ISDIR(s.st_mode) ? atom_path_join(dir, entry->d_name) : NULL;
+        bytes += below ? bytes_below(below, depth - 1) : (uint64_t)s.st_blocks * 512;
+        atom_free(below);
+    }
+    if (d)
+        closedir(d);
+    return bytes;
+}
+
 atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n_fragments)
 {
     struct statvfs disk;
@@ -216,12 +238,14 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     if (statvfs(r->dir, &disk) < 0)
         return atom_fail_errno(errno, "cannot ask for the free space of %s", r->dir);
     uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
-    if (room < need)
-        return atom_fail(ATOM_E_RESOURCE,
-                         "%s: anchor and checkpoints of this pool take %s, %s are free; name "
-                         "another directory with -o",
-                         r->dir, cli_size(need), cli_size(room));
-    return ATOM_OK;
+    uint64_t here = bytes_below(r->dir, 4); /* who comes back has most of it already */
+    if (room + here >= need)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RESOURCE,
+                     "%s: anchor, what is being fetched, and checkpoints of this pool take %s; %s "
+                     "are free, %s more would do. Nothing was fetched. Name another directory with "
+                     "-o",
+                     r->dir, cli_size(need), cli_size(room), cli_size(need - room - here));
 }
 
 /* ---- configuration ---- */

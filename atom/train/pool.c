@@ -59,7 +59,8 @@ uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments)
 
 uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments)
 {
-    /* Two of everything, and while a state is fetched a third. */
+    /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
+     * was for somebody who fetches (its lease.F). */
     return 4 * 3 * 2 * n_floats + 4096 * 2 * (uint64_t)n_fragments;
 }
 

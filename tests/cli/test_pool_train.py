@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 
@@ -152,6 +153,33 @@ class PoolTrain(tool.Case):
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")
         self.assertEqual(refused.code, 2)
         self.assertIn("atom pool create --config", refused.err)
+
+    def test_who_cannot_is_told_before_it_fetches(self):
+        a, ticket = self.create("a")
+        self.until("a", "trains", lambda s: s["applied"] >= 2, [a])
+        more = ["--data", self.data, "--listen", "127.0.0.1:0", *ALONE]
+        # Too little memory for what the model needs.
+        small = self.run_atom("pool", "join", ticket, "-o", "small", "--device-memory", "64KiB", *more)
+        self.assertEqual(small.code, 4, small)
+        # A disk that is too small: a file system of its own, in a namespace of its own.
+        os.mkdir(self.path("disk"))
+        alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+                 'mount -t tmpfs -o size=1500k none disk && exec "$@"', "sh"]
+        if subprocess.run([*alone, "true"], cwd=self.dir, capture_output=True, check=False).returncode == 0:
+            full = self.run_atom("pool", "join", ticket, "-o", "disk/run", *more, prefix=alone)
+            self.assertEqual(full.code, 4, full)
+            self.assertIn("Nothing was fetched", full.err)
+        else:
+            print("no namespaces with a file system of their own: a full disk is not tried")
+        for out in ("small", "disk/run"):
+            self.assertFalse(os.path.exists(self.path(out, "pool", "anchor", "fragment-0.0")))
+        self.assertFalse(any("start" == e["event"] for e in self.events("small")))
+        a.kill()
+        a.communicate()
+
+    def events(self, out):
+        with open(self.path(out, "pool", "events.jsonl"), encoding="ascii") as f:
+            return list(map(json.loads, f))
 
     def test_nobody_begins_alone(self):
         a, ticket = self.create("a", more=["--min-peers", 2])
