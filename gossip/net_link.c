@@ -14,8 +14,9 @@
 
 #define MS(n) ((n)*1000000ull)
 
-static const uint64_t PAUSE_FIRST_NS = MS(100), PAUSE_MAX_NS = MS(5000), BUILD_NS = MS(20000),
-                      CROSSED_NS = MS(10000), DRAIN_NS = MS(30), DRAIN_MAX_NS = MS(2000);
+static const uint64_t PAUSE_FIRST_NS = MS(100), PAUSE_MAX_NS = MS(5000),
+                      PAUSE_ELSEWHERE_NS = MS(80000), BUILD_NS = MS(20000), CROSSED_NS = MS(10000),
+                      DRAIN_NS = MS(30), DRAIN_MAX_NS = MS(2000);
 
 net_link *net_link_find(net_endpoint *e, const uint8_t *key)
 {
@@ -63,19 +64,25 @@ static void close_streams(net_endpoint *e, net_link *link)
     }
 }
 
-/* A pause of between half and all of pause_ns, so that two hosts do not dial in step for ever. */
+/* A pause of between half and all of pause_ns, so that two hosts do not dial in step for ever.
+ * Where another member lives now, nobody is missed: it came back as somebody else, or moved and
+ * will say so. */
 static void pause_dialling(net_link *link, uint64_t now)
 {
+    bool other = link->refused == GSP_REFUSED_KEY || link->refused == GSP_REFUSED_SELF;
+    bool elsewhere = other && link->why_refused[0];
+    uint64_t most = elsewhere ? PAUSE_ELSEWHERE_NS : PAUSE_MAX_NS;
     link->due_ns = now + link->pause_ns / 2 + randombytes_uniform((uint32_t)(link->pause_ns / 2));
-    if (link->pause_ns < PAUSE_MAX_NS)
+    if (link->pause_ns < most)
         link->pause_ns *= 2;
 }
 
 static void tell_refused(net_link *link, gsp_refusal refusal, const char *why)
 {
     bool same = (link->known_key && !link->found) || strcmp(link->why_refused, why) == 0;
-    if (link->refused == refusal && link->why_refused[0] && same)
-        return; /* told before; of a peer we know one reason is enough */
+    bool weaker = link->refused == refusal || refusal == GSP_WELCOME;
+    if (link->why_refused[0] && same && weaker)
+        return; /* told before; of a peer we know one reason is enough, its own before ours */
     link->refused = refusal;
     snprintf(link->why_refused, sizeof link->why_refused, "%s", why);
     link->tell_refused = true;

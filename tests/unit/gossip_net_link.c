@@ -138,6 +138,40 @@ static void strays_are_refused(void **state)
     gsp_net_close(&net);
 }
 
+/* What a dial ended with; was it told? */
+static bool fail_dial(net_endpoint *e, net_link *link, gsp_refusal refusal, const char *why)
+{
+    link->state = LINK_DIALLING;
+    link->dial_tag = link->id = DIALLED_LINK;
+    link->relayed = true; /* the last way there is */
+    link->tell_refused = false;
+    net_link_dial_failed(e, DIALLED_LINK, refusal, why);
+    return link->tell_refused;
+}
+
+/* A contact of a host that came back as somebody else: told once, and dialled ever less. */
+static void another_member_is_left_in_peace(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    want(e, 5);
+    net_link *link = link_of(e, 5);
+    assert_true(fail_dial(e, link, GSP_WELCOME, "nobody answered in time"));
+    for (int i = 0; i < 20; i++)
+        assert_false(fail_dial(e, link, GSP_WELCOME, i % 2 ? "broken pipe" : "reset"));
+    uint64_t pause_ns = link->pause_ns; /* who is away is dialled every few seconds */
+    assert_in_range(pause_ns, 1000000000ull, 10000000000ull);
+    assert_true(fail_dial(e, link, GSP_REFUSED_KEY, "another member answered"));
+    for (int i = 0; i < 20; i++) {
+        assert_false(fail_dial(e, link, GSP_WELCOME, "broken pipe"));
+        assert_false(fail_dial(e, link, GSP_REFUSED_KEY, "another member answered"));
+    }
+    assert_true(link->pause_ns >= 10 * pause_ns);
+    assert_true(fail_dial(e, link, GSP_REFUSED_BANNED, "banned")); /* news */
+    gsp_net *net = &e->net;
+    gsp_net_close(&net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +179,7 @@ int main(void)
         cmocka_unit_test(a_newer_one_of_the_same_side_wins),
         cmocka_unit_test(a_restarted_peer_wins),
         cmocka_unit_test(strays_are_refused),
+        cmocka_unit_test(another_member_is_left_in_peace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
