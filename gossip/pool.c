@@ -534,6 +534,7 @@ static void *run(void *context)
             break;
         watch_versions(p);
         watch_quorum(p);
+        life_watch_bans(p);
         life_step(p);
         if (p->refused != ATOM_OK)
             st = atom_fail(p->refused, "%s", p->text);

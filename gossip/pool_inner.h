@@ -156,6 +156,7 @@ struct gsp_pool {
     uint64_t said_samples, said_tokens, base_samples;
     uint64_t seen_version;
     bool said_waits; /* for a quorum */
+    uint32_t seen_bans;
     gsp_hash seen_lineage;
     uint64_t leaving_ns; /* since when we say goodbye; 0: not */
     double started_s;
@@ -198,6 +199,10 @@ ATOM_MUST atom_status life_save_secret(const gsp_pool *p, const char *name, cons
                                        size_t bytes);
 /* A line of events.jsonl; fmt makes the JSON behind the time: "\"event\":\"up\"". */
 void life_event(gsp_pool *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
+
+/* pool_bans.c: an event for each member that was banned since; the newest of them. */
+void life_watch_bans(gsp_pool *p);
+struct json_t *life_bans_json(const gsp_member_status *status);
 
 /* pool_talk.c */
 /* An event of the net. True: a message was taken; the caller frees it nonetheless. */

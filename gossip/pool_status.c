@@ -214,6 +214,14 @@ static json_t *status_json(gsp_pool *p)
         o = NULL;
     }
     json_decref(more);
+    more = o ? json_pack("{s:o, s:I, s:I, s:I}", "banned", life_bans_json(&s->member), "audits",
+                         (json_int_t)s->member.audits, "audits_open",
+                         (json_int_t)s->member.audits_open, "false_accusations",
+                         (json_int_t)s->member.false_claims)
+             : NULL;
+    if (more)
+        (void)json_object_update(o, more);
+    json_decref(more);
     atom_free(s);
     return o;
 }

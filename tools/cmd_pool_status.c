@@ -156,6 +156,18 @@ static void show_rounds(const json_t *rounds)
     cli_print("\n");
 }
 
+static void show_banned(const json_t *banned)
+{
+    size_t i;
+    const json_t *b;
+    json_array_foreach(banned, i, b)
+    {
+        const char *file = text_of(b, "evidence");
+        cli_print("banned: %.8s: %s%s%s\n", text_of(b, "key"), text_of(b, "why"),
+                  *file ? "; evidence: " : "", file);
+    }
+}
+
 static void show(const json_t *s)
 {
     const char *name = text_of(s, "name");
@@ -167,6 +179,7 @@ static void show(const json_t *s)
               text_of(s, "text"));
     show_members(json_object_get(s, "members"));
     show_rounds(json_object_get(s, "rounds"));
+    show_banned(json_object_get(s, "banned"));
     cli_print("%s out, %s in", cli_size((uint64_t)number_of(s, "bytes_out")),
               cli_size((uint64_t)number_of(s, "bytes_in")));
     cli_print("; up for %s; %.0f refused messages and strangers\n",

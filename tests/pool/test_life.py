@@ -21,10 +21,10 @@ PATIENCE_S = 60 * float(os.environ.get("PATIENCE", "1"))
 class Host:
     """One process; its lines of JSON are read as they come."""
 
-    def __init__(self, case, name, *args, **env):
+    def __init__(self, case, name, *args, node=NODE, **env):
         self.case, self.name, self.dir = case, name, os.path.join(case.place, name)
         self.log = open(os.path.join(case.place, f"{name}.{case.turn()}.log"), "w+b")
-        self.process = subprocess.Popen([NODE, args[0], self.dir, *args[1:]], stdout=self.log, stderr=subprocess.STDOUT,
+        self.process = subprocess.Popen([node, args[0], self.dir, *args[1:]], stdout=self.log, stderr=subprocess.STDOUT,
                                         env={**os.environ, **env})
         case.hosts.append(self)
 
@@ -106,8 +106,8 @@ class Life(unittest.TestCase):
         host.wait_for("started")
         return host, host.wait_for("ticket")
 
-    def join(self, name, ticket, listen="127.0.0.1:0"):
-        return Host(self, name, "join", listen, "200", ticket)
+    def join(self, name, ticket, listen="127.0.0.1:0", **how):
+        return Host(self, name, "join", listen, "200", ticket, **how)
 
     def go_on(self, *hosts, by=3):
         """All of them apply `by` more versions than any has now."""
@@ -209,6 +209,38 @@ class Life(unittest.TestCase):
         self.equal(a, b, d, back)
         for host in (a, b, d, back):
             self.assertEqual(host.end(), 0)
+
+    def test_lying_owner(self):
+        """One of four gives false sums: it is found, the others throw it out, and anybody can check why."""
+        a, ticket = self.create(4)
+        b, c = self.join("b", ticket), self.join("c", ticket)
+        liar = self.join("d", ticket, node=os.environ["FALSE_OWNER"])
+        honest = (a, b, c)
+        for host in honest:
+            self.until(lambda: host.find("started") and host.status()["banned"], f"{host.name} bans somebody", *honest)
+        key = liar.status()["key"]
+        for host in honest:
+            self.roster(host, 3)
+            status = host.status()
+            self.assertEqual([b["key"] for b in status["banned"]], [key])
+            event = host.event("banned")
+            self.assertEqual((event["key"], event["evidence"]), (key, status["banned"][0]["evidence"]))
+        self.go_on(*honest)
+        self.equal(*honest)
+        atom, evidence = os.environ.get("ATOM"), b.status()["banned"][0]["evidence"]
+        if atom:
+            run = lambda *args: subprocess.run([atom, "pool", "evidence", *args], capture_output=True, text=True)
+            done = run(evidence, c.dir)  # with another host's manifest
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"member {key} lied", done.stdout)
+            said = json.loads(run(evidence, a.dir, "--json").stdout)
+            self.assertTrue(said["lied"] and said["member"] == key)
+            with open(evidence, "rb") as f:
+                bad = bytearray(f.read())
+            bad[len(bad) // 2] ^= 1
+            with open(evidence, "wb") as f:
+                f.write(bad)
+            self.assertEqual(run(evidence, a.dir).returncode, 3)
 
     def test_plain(self):
         a, ticket = self.create(2, free_port(), POOL_NODE_PLAIN="1")
