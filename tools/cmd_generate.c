@@ -2,9 +2,11 @@
  * atom generate: text from a saved model, as it is made. Refuses to pretend: what is printed after
  * the prompt is what was sampled, and nothing else.
  */
+#include "tools/chat.h"
 #include "tools/cli.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 
@@ -51,7 +53,8 @@ static const opt_spec specs[] = {
     {.name = "chat",
      .type = OPT_FLAG,
      AT(chat),
-     .help = "The prompt is a message; the model answers it, by its own chat template."},
+     .help = "The prompt is a message; the model answers it, by its own chat template. Without a "
+             "prompt, on a terminal: a conversation, with answers as long as fit."},
     {.name = "system",
      .type = OPT_TEXT,
      AT(system),
@@ -132,7 +135,8 @@ static const opt_command options = {
     .summary = "let a saved model write",
     .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
                 "200\n"
-                "atom generate --model run/checkpoint-100 --chat --prompt 'Name three fruits.'\n",
+                "atom generate --model run/checkpoint-100 --chat --prompt 'Name three fruits.'\n"
+                "atom generate --model run/checkpoint-100 --chat\n",
     OPT_TABLE(specs, generate_values),
 };
 
@@ -143,10 +147,15 @@ static void emit(void *ctx, const char *text, size_t bytes)
     fflush(stdout);
 }
 
+static bool is_given(const opt_parsed *parsed, const char *name)
+{
+    return parsed->origin[opt_find(&options, name)] != OPT_FROM_DEFAULT;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    (void)parsed;
     const generate_values *v = values;
+    bool talk = v->chat && !v->json && isatty(STDIN_FILENO) && !is_given(parsed, "prompt");
     train_generate_result result = {0};
     const train_generate_request request = {
         .model = v->model,
@@ -154,7 +163,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .prompt = v->prompt,
         .chat = v->chat,
         .system = v->system,
-        .max_tokens = v->max_tokens,
+        .max_tokens = talk && !is_given(parsed, "max_tokens") ? 0 : v->max_tokens,
         .temperature = v->temperature,
         .top_k = v->top_k,
         .top_p = v->top_p,
@@ -165,6 +174,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .stop_at_end = !v->ignore_end,
         .emit = v->json ? NULL : emit,
     };
+    if (talk)
+        return cli_chat(&request);
     if (!v->json && !v->chat)
         cli_print("%s", v->prompt);
     atom_status st = train_generate(&request, &result);

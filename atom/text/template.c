@@ -249,7 +249,7 @@ static size_t choose_by_tokens(const text_template *t)
     return has_token(t, "[INST]") ? MISTRAL_AT : PLAIN_AT;
 }
 
-static atom_status choose(text_template *t, const char *dir, const char *name)
+static atom_status choose(text_template *t, const char *dir, const char *jinja, const char *name)
 {
     size_t at = PLAIN_AT;
     if (name && strcmp(name, "auto") != 0) {
@@ -259,7 +259,9 @@ static atom_status choose(text_template *t, const char *dir, const char *name)
             return atom_fail(ATOM_E_USAGE,
                              "template '%s': it is auto, chatml, llama3, mistral or plain", name);
     } else {
-        if (dir) {
+        if (jinja) {
+            at = recognise(jinja);
+        } else if (dir) {
             atom_status st = look_beside(dir, &at);
             if (st != ATOM_OK)
                 return st;
@@ -315,7 +317,7 @@ atom_status text_template_open(const text_tokenizer *tokenizer, const char *toke
         return atom_fail_memory("a template", sizeof *t);
     t->tokenizer = tokenizer;
     ATOM_TRY(list_special(t));
-    ATOM_TRY(choose(t, tokenizer_dir, request->name));
+    ATOM_TRY(choose(t, tokenizer_dir, request->jinja, request->name));
     for (int role = 0; role < TEXT_ROLES; role++)
         ATOM_TRY(compile_role(t, request, (text_role)role));
     if (t->known->after_answer && !request->answer_end)

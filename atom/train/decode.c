@@ -108,6 +108,12 @@ int64_t train_decoder_past(const train_decoder *d)
     return d->past;
 }
 
+void train_decoder_rewind(train_decoder *d, int64_t past)
+{
+    ATOM_ASSERT(past >= 0 && past <= d->past);
+    d->past = past;
+}
+
 void train_decoder_reset(train_decoder *d)
 {
     d->past = 0;

@@ -44,6 +44,8 @@ const float *train_decoder_logits(const train_decoder *d);
 /* Tokens that are kept. */
 int64_t train_decoder_past(const train_decoder *d);
 /* Forgets all tokens. */
+/* Forgets all but the first `past` positions, which it holds. */
+void train_decoder_rewind(train_decoder *d, int64_t past);
 void train_decoder_reset(train_decoder *d);
 
 typedef struct train_decoder_info {

@@ -60,5 +60,7 @@ ATOM_MUST atom_status train_export_tokens(file_gguf *w, const char *dir, const c
  * as a tokenizer. */
 ATOM_MUST atom_status train_import_tokens(const file_gguf_in *file, char **json);
 ATOM_MUST atom_status train_import_tokenizer(const char *path, text_tokenizer **out);
+/* Its chat template in Jinja, atom_free it; NULL where it has none. */
+ATOM_MUST atom_status train_import_template(const char *path, char **jinja);
 
 #endif

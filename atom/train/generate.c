@@ -3,37 +3,16 @@
  * decoder holds its tail, and when the decoder is full, it forgets everything and is fed the second
  * half of what it held. Refuses to print half a character.
  */
-#include "atom/train/trainer.h"
+#include "atom/train/writer.h"
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/text/template.h"
-#include "atom/text/tokenizer.h"
 #include "atom/text/utf8.h"
-#include "atom/train/decode.h"
 #include "atom/train/export.h"
-#include "atom/train/sample.h"
 #include "atom/train/source.h"
 
 #include <string.h>
-
-typedef struct writer {
-    const train_generate_request *request;
-    train_workbench *bench;
-    text_tokenizer *tokenizer;
-    dev *device;
-    void *params; /* canonical vector in the run's dtype, pinned */
-    uint64_t params_bytes;
-    train_decoder *decoder;
-    text_ids seen; /* prompt, then what was made */
-    uint32_t stop; /* ends an answer; else the end-of-text token */
-    int32_t *feed; /* i32[positions] */
-    uint8_t *may;  /* u8[V]: ids that the tokenizer knows */
-    train_candidate *candidates;
-    int64_t V, positions;
-    char *text; /* what was made; bytes [0, whole) were emitted */
-    size_t bytes, whole, capacity;
-} writer;
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
@@ -124,7 +103,7 @@ fail:
     return st;
 }
 
-static atom_status remember(writer *w, uint32_t token)
+atom_status writer_remember(writer *w, uint32_t token)
 {
     if (w->seen.n == w->seen.capacity) {
         atom_status st =
@@ -142,32 +121,51 @@ static atom_status encode_text(writer *w, text_encoder *encoder)
     return text_encode(encoder, prompt, strlen(prompt), &w->seen, NULL);
 }
 
-/* A chat with an answer of no text yet: what comes before the answer's first token is the prompt,
- * and that token is what ends an answer. */
+atom_status writer_encode_chat(writer *w, text_encoder *encoder, const text_message *messages,
+                               size_t n)
+{
+    const char *dir = file_lora_tokenizer_dir(&w->bench->model);
+    text_template_request by_model = {0};
+    char *jinja = NULL;
+    text_template *template = NULL;
+    text_marked chat = {0};
+    atom_status st;
+    size_t end, at;
+    if (w->bench->model.kind == FILE_MODEL_GGUF) {
+        ATOM_TRY(train_import_template(dir, &jinja));
+        by_model.jinja = jinja;
+        dir = NULL;
+    }
+    ATOM_TRY(text_template_open(w->tokenizer, dir, &by_model, &template));
+    ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
+    for (end = chat.ids.n; end > 0 && !chat.marks[end - 1];)
+        end--;
+    for (at = end; at > 0 && chat.marks[at - 1];)
+        at--;
+    w->seen.n = 0;
+    ATOM_TRY(writer_remember(w, text_tokenizer_start(w->tokenizer)));
+    for (size_t i = 0; i < at; i++)
+        ATOM_TRY(writer_remember(w, chat.ids.ids[i]));
+    w->stop = at < end ? chat.ids.ids[at] : w->stop;
+    if (w->may)
+        w->may[w->stop] = 1;
+fail:
+    text_marked_fini(&chat);
+    text_template_close(&template);
+    atom_free(jinja);
+    return st;
+}
+
 static atom_status encode_chat(writer *w, text_encoder *encoder)
 {
     const train_generate_request *r = w->request;
-    const text_template_request by_model = {0};
-    text_template *template = NULL;
-    text_marked chat = {0};
     text_message messages[3];
-    size_t n = 0, i = 0;
-    atom_status st;
+    size_t n = 0;
     if (r->system)
         messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
     messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
     messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
-    ATOM_TRY(text_template_open(w->tokenizer, file_lora_tokenizer_dir(&w->bench->model), &by_model,
-                                &template));
-    ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
-    ATOM_TRY(remember(w, text_tokenizer_start(w->tokenizer)));
-    for (; i < chat.ids.n && !chat.marks[i]; i++)
-        ATOM_TRY(remember(w, chat.ids.ids[i]));
-    w->stop = i < chat.ids.n ? chat.ids.ids[i] : w->stop;
-fail:
-    text_marked_fini(&chat);
-    text_template_close(&template);
-    return st;
+    return writer_encode_chat(w, encoder, messages, n);
 }
 
 static atom_status encode_prompt(writer *w)
@@ -199,9 +197,10 @@ static atom_status open_scratch(writer *w)
     return ATOM_OK;
 }
 
-static atom_status open_decoder(writer *w)
+/* room: how much it holds at most; 0: the prompt and what is asked for. */
+static atom_status open_decoder(writer *w, int64_t room)
 {
-    int64_t wanted = (int64_t)w->seen.n + 1 + w->request->max_tokens;
+    int64_t wanted = room ? room : (int64_t)w->seen.n + 1 + w->request->max_tokens;
     train_decoder_config config = {.g = w->bench->g,
                                    .table = w->bench->table,
                                    .decode = krn_cpu_decode_table(w->bench->g->dtype),
@@ -212,23 +211,23 @@ static atom_status open_decoder(writer *w)
     return train_decoder_open(&config, &w->decoder);
 }
 
-static atom_status writer_open(writer *w)
+atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room)
 {
     dev_cpu_config device = {.budget_bytes = w->request->device_memory};
     atom_status st;
     ATOM_TRY(check_request(w->request));
     ATOM_TRY(open_model(w));
     ATOM_TRY(open_tokenizer(w));
-    ATOM_TRY(encode_prompt(w));
+    ATOM_TRY(encode(w));
     ATOM_TRY(open_scratch(w));
     ATOM_TRY(dev_cpu_open(&device, w->bench->threads, &w->device));
     ATOM_TRY(open_params(w));
-    ATOM_TRY(open_decoder(w));
+    ATOM_TRY(open_decoder(w, room));
 fail:
     return st;
 }
 
-static void writer_close(writer *w)
+void writer_close(writer *w)
 {
     train_decoder_close(&w->decoder);
     if (w->device)
@@ -245,7 +244,7 @@ static void writer_close(writer *w)
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-static atom_status text_room(writer *w, size_t more)
+atom_status writer_room(writer *w, size_t more)
 {
     while (w->capacity < w->bytes + more + 1) {
         atom_status st = atom_grow((void **)&w->text, w->capacity, &w->capacity, 1);
@@ -275,7 +274,7 @@ static size_t wrong_bytes(const char *text, size_t left)
 static atom_status replace_wrong(writer *w, size_t n)
 {
     static const char replacement[] = "\xef\xbf\xbd";
-    atom_status st = text_room(w, 3);
+    atom_status st = writer_room(w, 3);
     if (st != ATOM_OK)
         return st;
     memmove(w->text + w->whole + 3, w->text + w->whole + n, w->bytes - w->whole - n);
@@ -301,11 +300,11 @@ static atom_status emit_whole(writer *w)
     }
 }
 
-static atom_status write_token(writer *w, uint32_t token)
+atom_status writer_put(writer *w, uint32_t token)
 {
     size_t bytes;
     const char *piece = text_tokenizer_piece(w->tokenizer, token, &bytes);
-    atom_status st = text_room(w, bytes);
+    atom_status st = writer_room(w, bytes);
     if (st != ATOM_OK)
         return st;
     memcpy(w->text + w->bytes, piece, bytes);
@@ -367,8 +366,8 @@ static atom_status write_text(writer *w, int64_t *made)
         (*made)++;
         if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
             break;
-        ATOM_TRY(write_token(w, (uint32_t)token));
-        ATOM_TRY(remember(w, (uint32_t)token));
+        ATOM_TRY(writer_put(w, (uint32_t)token));
+        ATOM_TRY(writer_remember(w, (uint32_t)token));
         if (*made < r->max_tokens)
             ATOM_TRY(feed_next(w, &slides));
     }
@@ -383,13 +382,13 @@ atom_status train_generate(const train_generate_request *request, train_generate
     int64_t prompt_tokens, made = 0;
     double begin;
     atom_status st;
-    ATOM_TRY(writer_open(&w));
+    ATOM_TRY(writer_open(&w, encode_prompt, 0));
     prompt_tokens = (int64_t)w.seen.n;
     if (prompt_tokens == 0) /* the start of a document */
-        ATOM_TRY(remember(&w, text_tokenizer_end(w.tokenizer)));
+        ATOM_TRY(writer_remember(&w, text_tokenizer_end(w.tokenizer)));
     begin = atom_clock_seconds();
     ATOM_TRY(write_text(&w, &made));
-    ATOM_TRY(text_room(&w, 0));
+    ATOM_TRY(writer_room(&w, 0));
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
     *result = (train_generate_result){.text = w.text,
                                       .bytes = w.whole,

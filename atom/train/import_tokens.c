@@ -366,3 +366,13 @@ fail:
     atom_free(json);
     return st;
 }
+
+atom_status train_import_template(const char *path, char **jinja)
+{
+    file_gguf_in *f = NULL;
+    atom_status st = file_gguf_open(path, &f);
+    if (st == ATOM_OK)
+        *jinja = file_gguf_text(f, "tokenizer.chat_template");
+    file_gguf_in_close(&f);
+    return st;
+}

@@ -208,8 +208,8 @@ ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_ev
 typedef struct train_generate_request {
     const char *model, *prompt;
     const char *adapter; /* of the model, to merge into it, or NULL */
-    bool chat;          /* prompt is a user's message; the model answers by its chat template */
-    const char *system; /* with chat: the system's message; NULL: none */
+    bool chat;           /* prompt is a user's message; the model answers by its chat template */
+    const char *system;  /* with chat: the system's message; NULL: none */
     int64_t max_tokens;
     double temperature; /* 0: greedy */
     int64_t top_k;      /* 0: all */
@@ -231,5 +231,28 @@ typedef struct train_generate_result {
 } train_generate_result;
 ATOM_MUST atom_status train_generate(const train_generate_request *request,
                                      train_generate_result *result);
+
+/*
+ * A conversation with a model: what was said before is seen by each answer. Of the request, which
+ * is borrowed, prompt and chat are not looked at; max_tokens 0 stands for as many as fit. One
+ * thread.
+ */
+typedef struct train_chat train_chat;
+typedef struct train_chat_result {
+    train_generate_result said; /* text belongs to the chat, until the next call */
+    size_t forgotten;           /* messages from the beginning that no longer fit, in all */
+    bool stopped;               /* because stop said so */
+    bool full;                  /* because the model sees no more */
+} train_chat_result;
+enum { TRAIN_CHAT_POSITIONS = 4096 }; /* what a conversation remembers at most, in tokens */
+ATOM_MUST atom_status train_chat_open(const train_generate_request *request, train_chat **out);
+/* Answers a message; wrong UTF-8 in it is replaced. stop (may be NULL) is asked before each token.
+ * ATOM_E_USAGE: the message is longer than what the model sees; the conversation is as before.
+ * Other errors end it. */
+ATOM_MUST atom_status train_chat_say(train_chat *c, const char *message, bool (*stop)(void *ctx),
+                                     train_chat_result *result);
+/* Forgets what was said, but not the system's message. */
+void train_chat_reset(train_chat *c);
+void train_chat_close(train_chat **c);
 
 #endif

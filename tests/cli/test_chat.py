@@ -2,7 +2,10 @@
 import gzip
 import json
 import os
+import pty
 import random
+import select
+import signal
 import string
 
 import tool
@@ -22,6 +25,51 @@ def chats(n):
                {"conversations": [{"from": "human", "value": question}, {"from": "gpt", "value": ANSWER}]},
                {"instruction": question, "input": "", "output": ANSWER},
                {"prompt": question, "completion": ANSWER}][i % 4]
+
+
+class Terminal:
+    """A program with a terminal of its own."""
+
+    def __init__(self, program, args, env):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(program, [program, *map(str, args)], env)
+        self.seen = ""
+        self.code = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.fd)
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def until(self, word):
+        """What it says up to a word that ends what is there."""
+        while not self.seen.endswith(word):
+            if not select.select([self.fd], [], [], 60)[0]:
+                raise TimeoutError(self.seen)
+            self.seen += os.read(self.fd, 4096).decode()
+        said, self.seen = self.seen, ""
+        return said.replace("\r\n", "\n")
+
+    def write(self, data):
+        os.write(self.fd, data)
+
+    def say(self, line):
+        self.write(line.encode() + b"\n")
+        return self.until("\n> ")
+
+    def wait(self):
+        try:
+            while os.read(self.fd, 4096):
+                pass
+        except OSError:
+            pass  # the other side is closed
+        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
 
 
 class Chat(tool.Case):
@@ -111,6 +159,39 @@ class Chat(tool.Case):
         self.assertEqual(said["text"], ANSWER)
         self.assertEqual(said["tokens"], len(ANSWER) + 1)
         self.assertGreater(said["prompt_tokens"], len("qwertz") + 10)
+        self.converse(model)
+        self.ok("export", "--model", model, "--to", "gguf", "--output", "chat.gguf")
+        again = self.ok("generate", "--model", "chat.gguf", "--chat", "--prompt", "qwertz", "--temperature", 0,
+                        "--max-tokens", 20, "--json").json()
+        self.assertEqual(again["text"], said["text"])
+        self.assertEqual(again["prompt_tokens"], said["prompt_tokens"])
+
+    def converse(self, model):
+        """A conversation on a terminal of its own."""
+        with Terminal(tool.ATOM, ["generate", "--model", model, "--chat", "--temperature", "0"], self.env) as t:
+            self.assertIn("Ctrl-D leaves", t.until("> "))
+            self.assertIn(ANSWER, t.say("qwertz"))
+            self.assertIn("no such command", t.say("/what"))
+            self.assertIn("sees 96 at a time", t.say("x" * 120))  # refused, and the conversation goes on
+            told = t.say("asdfgh") + t.say("yxcvbn")
+            self.assertIn("have forgotten" if "have forgotten" in told else "has forgotten", told)
+            t.say("/reset")
+            self.assertIn(ANSWER, t.say("qwertz"))  # as at first
+            t.write(b"half a li\x03")
+            self.assertIn("Ctrl-D leaves", t.until("> "))
+            self.assertIn(ANSWER, t.say("qwertz"))
+            t.write(b"\x04")
+            self.assertEqual(t.wait(), 0)
+        # an answer without an end: Ctrl-C stops it, if the model's memory was not full before
+        with Terminal(tool.ATOM, ["generate", "--model", model, "--chat", "--ignore-end", "--max-tokens", "1000000",
+                                  "--temperature", "1"], self.env) as t:
+            t.until("> ")
+            t.write(b"q\n")
+            t.write(b"\x03")
+            told = t.until("> ")
+            self.assertTrue("(stopped)" in told or "sees no more" in told or "Ctrl-D" in told, told)
+            t.write(b"/exit\n")
+            self.assertEqual(t.wait(), 0)
 
 
 if __name__ == "__main__":

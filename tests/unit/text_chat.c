@@ -300,6 +300,15 @@ static void beside_the_tokenizer(void **state)
     must(text_template_open(t, s.dir, &request, &tpl));
     assert_string_equal(text_template_name(tpl), "mistral");
     assert_string_equal(render(t, tpl, chat + 3, 2), "[INST] more [/INST] «no<|endoftext|>»");
+    text_template_close(&tpl);
+    request.jinja = "no words of a template";
+    must(text_template_open(t, s.dir, &request, &tpl));
+    assert_string_equal(text_template_name(tpl), "plain");
+    text_template_close(&tpl);
+    request.jinja = "{{ '[INST] ' }}";
+    must(text_template_open(t, NULL, &request, &tpl));
+    assert_string_equal(text_template_name(tpl), "mistral");
+    request.jinja = NULL;
     must(text_encoder_open(t, &e));
     assert_int_equal(text_template_render(tpl, e, chat + 2, 2, &m), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "message 1 is of the assistant"));

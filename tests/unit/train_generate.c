@@ -361,6 +361,79 @@ static void test_refuses_files(void **state)
     scratch_close(&s);
 }
 
+/* Asked before each token: yes when `left` were made. */
+typedef struct patience {
+    heard heard;
+    int left;
+} patience;
+
+static void listen_patiently(void *ctx, const char *text, size_t bytes)
+{
+    listen(&((patience *)ctx)->heard, text, bytes);
+}
+
+static bool lose_patience(void *ctx)
+{
+    return ((patience *)ctx)->left-- == 0;
+}
+
+static atom_status say(train_chat *c, patience *p, const char *what, int left, train_chat_result *r)
+{
+    *p = (patience){.left = left};
+    return train_chat_say(c, what, lose_patience, r);
+}
+
+/* What a conversation says is what the whole chat, as one prompt, is continued with. */
+static void test_conversation(void **state)
+{
+    scratch s;
+    model_dir m = model_dir_make(scratch_open(&s)->dir, 200, 3);
+    train_generate_request r = request_of(m.dir, NULL, 12);
+    patience p, alone;
+    train_chat *c = NULL, *fresh = NULL;
+    train_chat_result a, b;
+    (void)state;
+    model_dir_save(&m);
+    r.temperature = 0;
+    r.stop_at_end = false;
+    r.emit = listen_patiently;
+    r.ctx = &p;
+    assert_int_equal(train_chat_open(&r, &c), ATOM_OK);
+    assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
+    assert_int_equal(a.said.tokens, 12);
+    assert_false(a.stopped || a.full || a.forgotten);
+    assert_int_equal(a.said.bytes, p.heard.bytes);
+    assert_memory_equal(a.said.text, p.heard.text, p.heard.bytes);
+    /* stopped after five */
+    assert_int_equal(say(c, &p, "two", 5, &a), ATOM_OK);
+    assert_true(a.stopped && a.said.tokens == 5);
+    /* too long: refused, nothing is remembered of it */
+    char far[400];
+    memset(far, 'x', sizeof far);
+    far[sizeof far - 1] = 0;
+    assert_int_equal(say(c, &p, far, -1, &a), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "sees 200 at a time"));
+    /* anew: as the first time; wrong UTF-8 is no obstacle */
+    train_chat_reset(c);
+    assert_int_equal(say(c, &p, "thr\xff", -1, &a), ATOM_OK);
+    r.ctx = &alone;
+    assert_int_equal(train_chat_open(&r, &fresh), ATOM_OK);
+    assert_int_equal(say(fresh, &alone, "thr\xef\xbf\xbd", -1, &b), ATOM_OK);
+    assert_int_equal(b.said.bytes, a.said.bytes);
+    assert_memory_equal(a.said.text, b.said.text, b.said.bytes);
+    assert_int_equal(a.said.prompt_tokens, b.said.prompt_tokens);
+    /* the oldest are forgotten when no more fits */
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(say(c, &p, "and again, and again", -1, &a), ATOM_OK);
+    assert_true(a.forgotten > 0 && a.forgotten % 2 == 0 && a.forgotten < 14);
+    assert_true(a.said.prompt_tokens + 12 <= 200);
+    train_chat_close(&c);
+    train_chat_close(&fresh);
+    model_dir_close(&m);
+    scratch_close(&s);
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
 static void test_out_of_memory(void **state)
 {
     scratch s;
@@ -398,7 +471,7 @@ int main(void)
         cmocka_unit_test(test_seeds_and_budgets), cmocka_unit_test(test_no_prompt),
         cmocka_unit_test(test_whole_characters),  cmocka_unit_test(test_end_of_text),
         cmocka_unit_test(test_refuses_requests),  cmocka_unit_test(test_refuses_files),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_conversation),      cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

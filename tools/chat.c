@@ -1,0 +1,131 @@
+/*
+ * Owns the terminal while a conversation runs. One idea: Ctrl-C sets a flag and nothing else; while
+ * an answer is made the flag ends it, while a line is read it ends the line. What is said goes to
+ * stdout, what is said about it to stderr. Refuses nothing that can be said in a line.
+ */
+#include "tools/chat.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+static void emit(void *ctx, const char *text, size_t bytes)
+{
+    (void)ctx;
+    fwrite(text, 1, bytes, stdout);
+    fflush(stdout);
+}
+
+static bool stop(void *ctx)
+{
+    (void)ctx;
+    return interrupted;
+}
+
+/* A line without its end; false: there are no more. An interrupted one is empty. */
+static bool read_line(char **line, size_t *capacity)
+{
+    fputs("> ", stderr);
+    fflush(stderr);
+    interrupted = 0;
+    errno = 0;
+    ssize_t n = getline(line, capacity, stdin);
+    if (n < 0 && (interrupted || errno == EINTR)) {
+        clearerr(stdin);
+        fputs("\n(Ctrl-D leaves)\n", stderr);
+        n = 0;
+        if (!*line)
+            *line = calloc(*capacity = 1, 1);
+    }
+    if (n < 0 || !*line)
+        return false;
+    while (n > 0 && ((*line)[n - 1] == '\n' || (*line)[n - 1] == '\r'))
+        n--;
+    (*line)[n] = 0;
+    return true;
+}
+
+static void help(void)
+{
+    fputs("A line is a message. Ctrl-C stops an answer, Ctrl-D leaves.\n"
+          "/reset  begin anew     /exit  leave     /help  this\n",
+          stderr);
+}
+
+static void tell(const train_chat_result *r, size_t *forgotten)
+{
+    fputs("\n", stdout);
+    fflush(stdout);
+    if (r->stopped)
+        fputs("(stopped)\n", stderr);
+    if (r->full)
+        fputs("(the answer ends here: the model sees no more; /reset begins anew)\n", stderr);
+    if (r->forgotten > *forgotten)
+        fprintf(stderr, "(the first %zu messages no longer fit, the model has forgotten them)\n",
+                r->forgotten);
+    *forgotten = r->forgotten;
+}
+
+static atom_status answer(train_chat *chat, const char *line, size_t *forgotten)
+{
+    train_chat_result result;
+    interrupted = 0;
+    atom_status st = train_chat_say(chat, line, stop, &result);
+    if (st == ATOM_E_USAGE) {
+        fprintf(stderr, "(%s)\n", atom_fail_message());
+        return ATOM_OK;
+    }
+    if (st == ATOM_OK)
+        tell(&result, forgotten);
+    return st;
+}
+
+static atom_status converse(train_chat *chat)
+{
+    char *line = NULL;
+    size_t capacity = 0, forgotten = 0;
+    atom_status st = ATOM_OK;
+    while (st == ATOM_OK && read_line(&line, &capacity) && strcmp(line, "/exit") != 0) {
+        if (strcmp(line, "/reset") == 0) {
+            train_chat_reset(chat);
+            forgotten = 0;
+        } else if (line[0] == '/' && strcmp(line, "/help") != 0 && !strchr(line, ' ')) {
+            fprintf(stderr, "(no such command: %s; /help tells)\n", line);
+        } else if (line[0] == '/' && strcmp(line, "/help") == 0) {
+            help();
+        } else if (line[0]) {
+            st = answer(chat, line, &forgotten);
+        }
+    }
+    free(line);
+    return st;
+}
+
+atom_status cli_chat(const train_generate_request *request)
+{
+    struct sigaction action = {.sa_handler = on_interrupt}, before; /* getline must come back */
+    train_generate_request r = *request;
+    train_chat *chat = NULL;
+    r.emit = emit;
+    atom_status st = train_chat_open(&r, &chat);
+    if (st != ATOM_OK)
+        return st;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &before);
+    help();
+    st = converse(chat);
+    fputs("\n", stderr);
+    sigaction(SIGINT, &before, NULL);
+    train_chat_close(&chat);
+    return st;
+}
