@@ -10,13 +10,14 @@
 
 #include <string.h>
 
-/* A block of one generation in memory, and the lane that it comes and goes by. */
+/* A block of one generation in memory, and the lane that it comes and goes by. Its parts come when
+ * they are asked for: who reads all masters does not read all moments with them. */
 typedef struct page {
     store_lane *lane;
     char *data;
     uint64_t block;
     uint32_t generation;
-    bool there, dirty;
+    uint32_t here, dirty; /* parts, by bits */
 } page;
 
 struct swap_disk {
@@ -73,34 +74,44 @@ static void page_close(const swap_disk *d, page *p)
         atom_pages_give(p->data, swap_block_bytes(d->blocks, 0));
 }
 
-static atom_status page_move(const swap_disk *d, page *p, bool write)
+/* The parts whose bits are set, all at once. */
+static atom_status page_move(const swap_disk *d, page *p, uint32_t parts, bool write)
 {
-    uint64_t ticket = 0, bytes = swap_block_bytes(d->blocks, p->block);
+    uint64_t ticket = 0, bytes = swap_block_part(d->blocks, p->block) * 4;
     uint64_t at = place(d, p->generation, swap_block_offset(d->blocks, p->block));
-    atom_status st = write ? store_write(p->lane, p->data, at, bytes, &ticket)
-                           : store_read(p->lane, p->data, at, bytes, &ticket);
+    atom_status st = ATOM_OK;
+    for (uint32_t part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
+        uint64_t from = part * bytes;
+        if (!(parts & 1u << part))
+            continue;
+        st = write ? store_write(p->lane, p->data + from, at + from, bytes, &ticket)
+                   : store_read(p->lane, p->data + from, at + from, bytes, &ticket);
+    }
     return st == ATOM_OK ? store_wait(p->lane, ticket) : st;
 }
 
 static atom_status page_flush(const swap_disk *d, page *p)
 {
-    if (!p->dirty)
-        return ATOM_OK;
-    p->dirty = false;
-    return page_move(d, p, true);
+    uint32_t parts = p->dirty;
+    p->dirty = 0;
+    return parts ? page_move(d, p, parts, true) : ATOM_OK;
 }
 
-static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, uint64_t block)
+static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, uint64_t block,
+                             uint32_t part)
 {
-    if (p->there && p->block == block && p->generation == generation)
+    if (!p->here || p->block != block || p->generation != generation) {
+        atom_status st = page_flush(d, p);
+        p->here = 0;
+        if (st != ATOM_OK)
+            return st;
+        p->block = block;
+        p->generation = generation;
+    }
+    if (p->here & part)
         return ATOM_OK;
-    atom_status st = page_flush(d, p);
-    if (st != ATOM_OK)
-        return st;
-    p->block = block;
-    p->generation = generation;
-    st = page_move(d, p, false);
-    p->there = st == ATOM_OK;
+    atom_status st = page_move(d, p, part, false);
+    p->here |= st == ATOM_OK ? part : 0;
     return st;
 }
 
@@ -110,7 +121,7 @@ static atom_status page_piece(const swap_disk *d, page *p, uint32_t generation, 
 {
     uint64_t i = first / d->blocks.each, from = first % d->blocks.each;
     uint64_t left = swap_block_elements(d->blocks, i) - from;
-    atom_status st = page_turn(d, p, generation, i);
+    atom_status st = page_turn(d, p, generation, i, 1u << part);
     *floats = (float *)(void *)p->data + part * swap_block_part(d->blocks, i) + from;
     *some = n < left ? n : left;
     return st;
@@ -206,14 +217,14 @@ atom_status swap_disk_commit(swap_disk *d, uint64_t step)
         return st;
     d->step = step;
     d->present = d->next;
-    d->page.there = false; /* the place of its generation may be written again */
+    d->page.here = 0; /* the place of its generation may be written again */
     choose_next(d);
     return ATOM_OK;
 }
 
 atom_status swap_disk_forget(swap_disk *d)
 {
-    d->page.there = d->page.dirty = false;
+    d->page.here = d->page.dirty = 0;
     d->step = 0;
     return store_forget(d->store);
 }
@@ -240,7 +251,7 @@ atom_status swap_disk_put(swap_disk *d, swap_state part, uint64_t first, uint64_
         if (st != ATOM_OK)
             return st;
         memcpy(floats, from, some * 4);
-        d->page.dirty = true;
+        d->page.dirty |= 1u << part;
     }
     return ATOM_OK;
 }

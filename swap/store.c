@@ -274,11 +274,6 @@ atom_status store_forget(store *s)
 static const store_engine *const engines[STORE_KIND_N] = {NULL, &store_engine_uring,
                                                           &store_engine_aio, &store_engine_threads};
 
-const store_engine *store_engine_of(store_kind kind)
-{
-    return engines[kind];
-}
-
 /* Tries a queue on the file itself. */
 static atom_status try_engine(const store *s, const store_engine *engine)
 {
@@ -305,6 +300,23 @@ static atom_status choose_engine(store *s, const store_config *config)
     }
     return atom_fail(ATOM_E_UNSUPPORTED, "%s: no way to read and write it on this machine",
                      s->path);
+}
+
+atom_status store_queue_open(store_kind kind, bool direct, const store_queue_config *config,
+                             const store_engine **engine, store_queue **out)
+{
+    if (!*engine)
+        *engine = engines[kind];
+    if (*engine)
+        return (*engine)->open(config, out);
+    for (int k = STORE_URING; k < STORE_KIND_N; k++) {
+        if (k == STORE_AIO && !direct)
+            continue;
+        *engine = engines[k];
+        if ((*engine)->open(config, out) == ATOM_OK)
+            return ATOM_OK;
+    }
+    return atom_fail(ATOM_E_UNSUPPORTED, "no way to read and write files on this machine");
 }
 
 /* Makes the file under another name, so that a store is never half made. */

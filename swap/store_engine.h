@@ -46,7 +46,10 @@ typedef struct store_engine {
 } store_engine;
 
 extern const store_engine store_engine_uring, store_engine_aio, store_engine_threads;
-/* NULL: STORE_AUTO. */
-const store_engine *store_engine_of(store_kind kind);
+/* A queue for a file that is no store: by *engine if there is one, else by kind, and *engine says
+ * which it became. direct: the file was opened with O_DIRECT. */
+ATOM_MUST atom_status store_queue_open(store_kind kind, bool direct,
+                                       const store_queue_config *config,
+                                       const store_engine **engine, store_queue **out);
 
 #endif

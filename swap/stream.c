@@ -58,22 +58,6 @@ static int open_direct(const char *path, int fd)
     return -1;
 }
 
-static atom_status open_queue(swap_stream *s, store_kind kind, const store_engine *engine)
-{
-    store_queue_config config = {s->fd, s->depth, s->ring, s->ring_bytes};
-    s->engine = engine ? engine : store_engine_of(kind);
-    if (s->engine)
-        return s->engine->open(&config, &s->queue);
-    for (int k = STORE_URING; k < STORE_KIND_N; k++) {
-        if (k == STORE_AIO && !s->direct) /* blocks in submit without O_DIRECT */
-            continue;
-        s->engine = store_engine_of((store_kind)k);
-        if (s->engine->open(&config, &s->queue) == ATOM_OK)
-            return ATOM_OK;
-    }
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: no way to read it on this machine", s->path);
-}
-
 atom_status swap_stream_open(const swap_stream_config *config, swap_stream **out)
 {
     atom_status st;
@@ -96,7 +80,9 @@ atom_status swap_stream_open(const swap_stream_config *config, swap_stream **out
         st = atom_fail_memory("reading a file", s->ring_bytes);
         goto fail;
     }
-    ATOM_TRY(open_queue(s, config->kind, config->engine));
+    store_queue_config queue = {s->fd, s->depth, s->ring, s->ring_bytes};
+    s->engine = config->engine;
+    ATOM_TRY(store_queue_open(config->kind, s->direct, &queue, &s->engine, &s->queue));
     *out = s;
     return ATOM_OK;
 fail:

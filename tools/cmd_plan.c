@@ -285,7 +285,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .evaluate_ctx = &judge,
     };
     if (v->store_dir)
-        ATOM_TRY(train_disk_measure(v->store_dir, STORE_AUTO, &profile->device));
+        ATOM_TRY(train_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
     ATOM_TRY(part_search(g, profile, &request, &plan, &stats));
     if (v->output)
         ATOM_TRY(part_plan_write(plan, v->output));

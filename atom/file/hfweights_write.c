@@ -199,6 +199,7 @@ static atom_status write_file(weights_writer *all, const char *dir, const char *
     if (!path)
         return atom_fail_memory("a path", strlen(dir));
     ATOM_TRY(file_st_create(path, &w));
+    file_st_into(w, all->vector.sink);
     ATOM_TRY(declare_all(w, all));
     ATOM_TRY(file_st_begin(w));
     ATOM_TRY(write_all(w, all));

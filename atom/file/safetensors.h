@@ -124,6 +124,8 @@ typedef struct file_st_writer file_st_writer;
 ATOM_MUST atom_status file_st_create(const char *path, file_st_writer **out);
 ATOM_MUST atom_status file_st_declare(file_st_writer *w, const char *name, file_dtype dtype,
                                       uint32_t rank, const uint64_t *dims);
+/* The file is written through `sink` (NULL-safe; before begin), if that wants it. */
+void file_st_into(file_st_writer *w, const file_sink *sink);
 /* Another pair of __metadata__; before begin. */
 ATOM_MUST atom_status file_st_annotate(file_st_writer *w, const char *key, const char *value);
 /* Reserves the disk space (so that a full disk is noticed first) and writes the header. */

@@ -29,6 +29,8 @@ struct file_st_writer {
     size_t at;         /* position in order */
     uint64_t at_bytes; /* written of that tensor */
     uint64_t total_bytes;
+    const file_sink *sink;
+    void *writer; /* the sink's; NULL: plain writes */
 };
 
 atom_status file_st_create(const char *path, file_st_writer **out)
@@ -46,6 +48,12 @@ atom_status file_st_create(const char *path, file_st_writer **out)
     }
     *out = w;
     return ATOM_OK;
+}
+
+void file_st_into(file_st_writer *w, const file_sink *sink)
+{
+    ATOM_ASSERT(!w->begun);
+    w->sink = sink;
 }
 
 atom_status file_st_annotate(file_st_writer *w, const char *key, const char *value)
@@ -140,6 +148,8 @@ static atom_status fail_write(const file_st_writer *w, int error)
 static atom_status put(file_st_writer *w, const void *data, uint64_t bytes)
 {
     const char *at = data;
+    if (w->writer)
+        return w->sink->write(w->writer, data, bytes);
     while (bytes) {
         size_t some = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
         ssize_t n = write(w->fd, at, some);
@@ -172,7 +182,9 @@ static atom_status open_temporary(file_st_writer *w)
     if (fallocate(w->fd, 0, 0, (off_t)w->total_bytes) < 0 &&
         (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
         return fail_write(w, errno);
-    return ATOM_OK;
+    if (!w->sink)
+        return ATOM_OK;
+    return w->sink->open(w->sink->ctx, w->temporary, w->fd, w->total_bytes, &w->writer);
 }
 
 atom_status file_st_begin(file_st_writer *w)
@@ -242,6 +254,9 @@ static atom_status sync_dir_of(const char *path)
 atom_status file_st_finish(file_st_writer *w)
 {
     ATOM_ASSERT(w->begun && w->at == w->n);
+    atom_status st = w->writer ? w->sink->finish(w->writer) : ATOM_OK;
+    if (st != ATOM_OK)
+        return st;
     int synced = fsync(w->fd);
     int error = errno;
     if (close(w->fd) < 0 && synced == 0) {
@@ -262,6 +277,8 @@ void file_st_writer_close(file_st_writer **writer)
     file_st_writer *w = *writer;
     if (!w)
         return;
+    if (w->writer)
+        w->sink->close(w->writer);
     if (w->fd >= 0)
         close(w->fd);
     if (w->made)

@@ -1,13 +1,18 @@
 /*
- * Who brings the bytes of large files that are read from front to back: somebody who keeps the disk
- * busy with what comes next. A file without one is read with pread, as always.
+ * Who brings the bytes of large files that are read from front to back, and takes those of files
+ * that are written so: somebody who keeps the disk busy meanwhile. A file without one is read with
+ * pread and written with write, as always.
  *
  * open() may refuse any file by leaving *reader NULL: that file is read the plain way. view() gives
  * the bytes from `offset` on, at most `most` of them and at least one, at *at: the reader's until
  * the next call. Any order of offsets works; ascending ones are fast.
  *
+ * A sink may leave *writer NULL likewise. write() appends. When finish() returns, all of it is in
+ * the file, which is as long as open() was told, but not durable yet: fsync is the caller's.
+ *
  * Ownership: ctx is the maker's and must outlive all readers; fd stays the caller's, open until
- * close(). Thread: a reader is used by one at a time. Errors: those of read(2), by file.
+ * close(). Thread: a reader is used by one at a time. Errors: those of read(2) and write(2),
+ * by file; ATOM_E_RESOURCE where there is no room.
  */
 #ifndef ATOM_FILE_SOURCE_H
 #define ATOM_FILE_SOURCE_H
@@ -22,5 +27,13 @@ typedef struct file_source {
     atom_status (*view)(void *reader, uint64_t offset, uint64_t most, const void **at, uint64_t *n);
     void (*close)(void *reader);
 } file_source;
+
+typedef struct file_sink {
+    const void *ctx;
+    atom_status (*open)(const void *ctx, const char *path, int fd, uint64_t bytes, void **writer);
+    atom_status (*write)(void *writer, const void *data, uint64_t bytes);
+    atom_status (*finish)(void *writer);
+    void (*close)(void *writer);
+} file_sink;
 
 #endif

@@ -18,6 +18,7 @@ typedef struct file_vector {
     atom_status (*put)(void *ctx, uint64_t first, uint64_t n, const float *from);
     float *floats;             /* where all of it lies, for who writes in place; or NULL */
     const file_source *source; /* how files come to who fills it; NULL: the plain way */
+    const file_sink *sink;     /* how files that hold it are written; the same */
 } file_vector;
 
 /* A vector that lies at `floats`. */

@@ -155,6 +155,7 @@ static atom_status write_moments(const char *dir, const train_checkpoint *c)
         goto fail;
     }
     ATOM_TRY(file_st_create(path, &w));
+    file_st_into(w, c->m.sink);
     ATOM_TRY(declare_state(w, c));
     ATOM_TRY(file_st_begin(w));
     while (file_st_next(w, &i)) {

@@ -123,6 +123,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
         return atom_fail_memory("the engine", sizeof *e);
     e->c = *config;
     e->source = train_file_source(&e->c.store_kind);
+    e->sink = train_file_sink(&e->c.store_kind);
     for (int part = 0; part < SWAP_STATE_N; part++)
         e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY(
@@ -192,6 +193,7 @@ file_vector train_engine_vector(train_engine *e, swap_state part)
     if (!e->c.plan->disk)
         v = file_vector_memory((float *)(void *)slab_at(e, place[part]));
     v.source = &e->source;
+    v.sink = &e->sink;
     return v;
 }
 

@@ -38,6 +38,7 @@ typedef struct train_part {
 typedef struct train_engine {
     train_engine_config c;
     file_source source; /* of what fills it */
+    file_sink sink;     /* of what is saved of it */
     gen_lowered *low;
     dev *device;
     swap_exec *exec;

@@ -11,14 +11,16 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { PROBE_BLOCKS = 8 };
-static const double PROBE_SECONDS = 0.4; /* of each of the three passes */
+enum { PROBE_BLOCKS = 8, PROBE_BLOCKS_MIN = 2 };
+/* Of each of the three passes; and no longer than so many bytes of state are worth. */
+static const double PROBE_SECONDS = 0.4, PROBE_BYTES_PER_SECOND = 1e8;
 
 typedef struct probe {
     swap_disk *disk;
     swap_blocks blocks;
     char *memory;
     bool write;
+    double seconds; /* at least */
     atom_status status;
     double bytes_per_second;
 } probe;
@@ -28,10 +30,10 @@ static void *pass(void *arg)
 {
     probe *p = arg;
     double begin = atom_clock_seconds(), seconds = 0;
-    uint64_t bytes = swap_block_bytes(p->blocks, 0), n = 0;
+    uint64_t bytes = swap_block_bytes(p->blocks, 0), blocks = swap_blocks_n(p->blocks), n = 0;
     p->status = ATOM_OK;
-    for (; p->status == ATOM_OK && (seconds < PROBE_SECONDS || n < PROBE_BLOCKS); n++) {
-        uint64_t at = swap_block_offset(p->blocks, n % PROBE_BLOCKS);
+    for (; p->status == ATOM_OK && (seconds < p->seconds || n < blocks); n++) {
+        uint64_t at = swap_block_offset(p->blocks, n % blocks);
         p->status = p->write ? swap_disk_save(p->disk, at, p->memory, bytes)
                              : swap_disk_load(p->disk, at, p->memory, bytes);
         seconds = atom_clock_seconds() - begin;
@@ -56,7 +58,7 @@ static atom_status fill(swap_disk *disk, swap_blocks blocks, const char *memory)
 {
     atom_status st = ATOM_OK;
     for (uint64_t step = 1; step <= SWAP_GENERATIONS; step++) {
-        for (uint64_t i = 0; i < PROBE_BLOCKS; i++)
+        for (uint64_t i = 0; i < swap_blocks_n(blocks); i++)
             ATOM_TRY(swap_disk_save(disk, swap_block_offset(blocks, i), memory,
                                     swap_block_bytes(blocks, i)));
         ATOM_TRY(swap_disk_commit(disk, step));
@@ -65,12 +67,14 @@ fail:
     return st;
 }
 
-static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, part_device *d)
+static atom_status measure(swap_disk *disk, swap_blocks blocks, char *memory, double seconds,
+                           part_device *d)
 {
     uint64_t half = swap_block_bytes(blocks, 0);
-    probe in = {.disk = disk, .blocks = blocks, .memory = memory};
-    probe out = {.disk = disk, .blocks = blocks, .memory = memory + half, .write = true};
+    probe in = {.disk = disk, .blocks = blocks, .memory = memory, .seconds = seconds}, out = in;
     atom_status st;
+    out.memory = memory + half;
+    out.write = true;
     ATOM_TRY(fill(disk, blocks, memory));
     pass(&out);
     ATOM_TRY(out.status);
@@ -88,11 +92,15 @@ fail:
     return st;
 }
 
-atom_status train_disk_measure(const char *dir, store_kind kind, part_device *device)
+atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
+                               part_device *device)
 {
     atom_status st;
     swap_disk *disk = NULL;
-    swap_blocks blocks = {PROBE_BLOCKS * (uint64_t)SWAP_BLOCK_ELEMENTS, SWAP_BLOCK_ELEMENTS};
+    uint64_t n = g->trained_extent / SWAP_BLOCK_ELEMENTS;
+    double worth = (double)g->trained_extent * 4 * SWAP_STATE_N / PROBE_BYTES_PER_SECOND;
+    n = n < PROBE_BLOCKS_MIN ? PROBE_BLOCKS_MIN : n < PROBE_BLOCKS ? n : PROBE_BLOCKS;
+    swap_blocks blocks = {n * SWAP_BLOCK_ELEMENTS, SWAP_BLOCK_ELEMENTS};
     uint64_t bytes = 2 * swap_block_bytes(blocks, 0);
     char *memory = atom_pages_take(bytes);
     char *path = atom_format("%s/atom-probe-%ld.store", dir, (long)getpid());
@@ -107,7 +115,7 @@ atom_status train_disk_measure(const char *dir, store_kind kind, part_device *de
                                .ring = memory,
                                .ring_bytes = bytes};
     ATOM_TRY(swap_disk_open(&config, &disk));
-    ATOM_TRY(measure(disk, blocks, memory, device));
+    ATOM_TRY(measure(disk, blocks, memory, worth < PROBE_SECONDS ? worth : PROBE_SECONDS, device));
 fail:
     swap_disk_close(&disk);
     if (path)

@@ -6,6 +6,7 @@
 #include "atom/train/source.h"
 
 #include "swap/stream.h"
+#include "swap/writer.h"
 
 #include <stddef.h>
 
@@ -39,4 +40,38 @@ static void source_close(void *reader)
 file_source train_file_source(const store_kind *kind)
 {
     return (file_source){kind, source_open, source_view, source_close};
+}
+
+static atom_status sink_open(const void *ctx, const char *path, int fd, uint64_t bytes,
+                             void **writer)
+{
+    const store_kind *kind = ctx;
+    swap_writer_config config = {
+        .path = path, .fd = fd, .bytes = bytes, .kind = kind ? *kind : STORE_AUTO};
+    swap_writer *w = NULL;
+    *writer = NULL;
+    if (bytes >= TRAIN_SOURCE_FILE_MIN && swap_writer_open(&config, &w) == ATOM_OK)
+        *writer = w;
+    return ATOM_OK;
+}
+
+static atom_status sink_write(void *writer, const void *data, uint64_t bytes)
+{
+    return swap_writer_put(writer, data, bytes);
+}
+
+static atom_status sink_finish(void *writer)
+{
+    return swap_writer_finish(writer);
+}
+
+static void sink_close(void *writer)
+{
+    swap_writer *w = writer;
+    swap_writer_close(&w);
+}
+
+file_sink train_file_sink(const store_kind *kind)
+{
+    return (file_sink){kind, sink_open, sink_write, sink_finish, sink_close};
 }

@@ -83,8 +83,10 @@ typedef struct train_plan_request {
     int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
 } train_plan_request;
 
-/* Reads and writes 100 MB in dir as training would, and notes the rates in *device. */
-ATOM_MUST atom_status train_disk_measure(const char *dir, store_kind kind, part_device *device);
+/* Reads and writes in dir for a second, less where g's state is small, as training would, and notes
+ * the rates in *device. */
+ATOM_MUST atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
+                                         part_device *device);
 
 /* Search with the null device as judge. table: NULL for a device that is not here. */
 ATOM_MUST atom_status train_plan_search(const graph *g, const part_profile *profile,

@@ -173,7 +173,7 @@ static atom_status search_plan(trainer *t, train_plan_request *request)
     if (st != ATOM_E_RESOURCE || c->optimizer_state == TRAIN_STATE_IN_MEMORY || !dir)
         return st;
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(train_disk_measure(dir, (store_kind)c->store, &t->profile->device));
+    ATOM_TRY(train_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
     /* who sends the state to the disk wants the memory for something else */
     request->host_hold = c->host_memory                              ? c->host_memory

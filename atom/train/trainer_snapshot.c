@@ -81,7 +81,8 @@ static atom_status keep_generation(trainer *t, trainer_snapshot *s)
     atom_status st = swap_snapshot_open(t->engine->disk, &s->kept);
     for (int part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
         s->parts[part] = (snapshot_part){s->kept, (swap_state)part};
-        *vectors[part] = (file_vector){.ctx = &s->parts[part], .get = part_get};
+        *vectors[part] =
+            (file_vector){.ctx = &s->parts[part], .get = part_get, .sink = &t->engine->sink};
     }
     if (st == ATOM_OK)
         raise_flag(s, &s->ready);

@@ -221,7 +221,7 @@ class Faults(TrainCase):
         if server.poll() is None:
             subprocess.run(["fusermount3", "-u", "-z", self.path("mounted")], check=False, stderr=subprocess.DEVNULL)
             try:
-                server.wait(timeout=3)
+                server.wait(timeout=0.3)
             except subprocess.TimeoutExpired:  # the kernel may hold the mount a while for a dead process's ring
                 server.kill()
                 server.wait()

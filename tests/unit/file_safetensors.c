@@ -167,6 +167,40 @@ static void pieces_close(void *reader)
 }
 static const file_source pieces = {NULL, pieces_open, pieces_view, pieces_close};
 
+/* A sink that takes pieces of any length. */
+static int sink_fd;
+static uint32_t sink_writes, sink_finishes;
+static uint64_t sink_bytes;
+static atom_status keep_open(const void *ctx, const char *path, int fd, uint64_t bytes,
+                             void **writer)
+{
+    (void)ctx, (void)path;
+    sink_fd = fd;
+    sink_bytes = bytes;
+    *writer = &sink_fd;
+    return ATOM_OK;
+}
+static atom_status keep_write(void *writer, const void *data, uint64_t bytes)
+{
+    assert_ptr_equal(writer, &sink_fd);
+    assert_int_equal(write(sink_fd, data, bytes), bytes);
+    sink_bytes -= bytes;
+    sink_writes++;
+    return ATOM_OK;
+}
+static atom_status keep_finish(void *writer)
+{
+    assert_ptr_equal(writer, &sink_fd);
+    assert_int_equal(sink_bytes, 0);
+    sink_finishes++;
+    return ATOM_OK;
+}
+static void keep_close(void *writer)
+{
+    assert_ptr_equal(writer, &sink_fd);
+}
+static const file_sink keep = {NULL, keep_open, keep_write, keep_finish, keep_close};
+
 static void converts(void **state)
 {
     enum { N = 9001 }; /* more than one buffer */
@@ -181,6 +215,7 @@ static void converts(void **state)
     for (int k = 0; k < N; k++)
         half[k] = (uint16_t)(k * 7);
     assert_int_equal(file_st_create(path, &w), ATOM_OK);
+    file_st_into(w, &keep);
     assert_int_equal(file_st_declare(w, "bf", FILE_BF16, 1, (uint64_t[]){N}), ATOM_OK);
     assert_int_equal(file_st_declare(w, "fp", FILE_F16, 1, (uint64_t[]){N}), ATOM_OK);
     assert_int_equal(file_st_declare(w, "q", FILE_F8_E4M3, 1, (uint64_t[]){1}), ATOM_OK);
@@ -189,6 +224,7 @@ static void converts(void **state)
     while (file_st_next(w, &i))
         assert_int_equal(file_st_write(w, half, i < 2 ? sizeof half : i == 2 ? 1 : 8), ATOM_OK);
     assert_int_equal(file_st_finish(w), ATOM_OK);
+    assert_true(sink_writes > 4 && sink_finishes == 1);
     file_st_writer_close(&w);
     assert_int_equal(file_st_open(path, &f), ATOM_OK);
     for (int way = 0; way < 2; way++) {

@@ -273,6 +273,61 @@ static void a_snapshot_stays_as_it_was(void **state)
     swap_disk_close(&disk);
 }
 
+/* An engine that counts what is read. */
+static _Atomic uint64_t bytes_read;
+static void count_submit(store_queue *q, store_io *io)
+{
+    if (!io->write)
+        bytes_read += io->bytes;
+    store_engine_threads.submit(q, io);
+}
+
+/* A checkpoint is written part by part: in all it reads the state once. */
+static void who_reads_a_part_reads_no_other(void **state)
+{
+    (void)state;
+    store_engine counting = store_engine_threads;
+    counting.submit = count_submit;
+    swap_disk *disk = disk_open_by(7, &counting, ATOM_OK);
+    swap_snapshot *snapshot = NULL;
+    put_all(disk, 0);
+    step_to(disk, 1);
+    bytes_read = 0;
+    expect_all(disk, 1);
+    assert_int_equal(bytes_read, swap_blocks_bytes(BLOCKS));
+    assert_int_equal(swap_snapshot_open(disk, &snapshot), ATOM_OK);
+    bytes_read = 0;
+    static float x[EXTENT];
+    for (int part = 0; part < SWAP_STATE_N; part++)
+        assert_int_equal(swap_snapshot_get(snapshot, (swap_state)part, 0, EXTENT, x), ATOM_OK);
+    assert_int_equal(bytes_read, swap_blocks_bytes(BLOCKS));
+    swap_snapshot_close(&snapshot);
+    swap_disk_close(&disk);
+}
+
+/* Puts to different parts of a block, with gets between them, before anything is flushed. */
+static void parts_of_a_block_are_kept_apart(void **state)
+{
+    (void)state;
+    swap_disk *disk = disk_open(7, ATOM_OK);
+    float x[50];
+    put_all(disk, 0);
+    for (int part = 0; part < SWAP_STATE_N; part += 2) {
+        fill(x, 9, part, 200, 50);
+        assert_int_equal(swap_disk_put(disk, (swap_state)part, 200, 50, x), ATOM_OK);
+    }
+    assert_int_equal(swap_disk_get(disk, SWAP_STATE_M, 200, 50, x), ATOM_OK);
+    for (uint64_t i = 0; i < 50; i++)
+        assert_true(x[i] == value(0, 1, 200 + i));
+    assert_int_equal(swap_disk_get(disk, SWAP_STATE_M, 3 * EACH, 50, x), ATOM_OK);
+    for (int part = 0; part < SWAP_STATE_N; part++) {
+        assert_int_equal(swap_disk_get(disk, (swap_state)part, 200, 50, x), ATOM_OK);
+        for (uint64_t i = 0; i < 50; i++)
+            assert_true(x[i] == value(part == 1 ? 0 : 9, part, 200 + i));
+    }
+    swap_disk_close(&disk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +335,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_stands_where_it_was_committed, make, clean),
         cmocka_unit_test_setup_teardown(power_that_goes_leaves_a_whole_step, make, clean),
         cmocka_unit_test_setup_teardown(a_snapshot_stays_as_it_was, make, clean),
+        cmocka_unit_test_setup_teardown(who_reads_a_part_reads_no_other, make, clean),
+        cmocka_unit_test_setup_teardown(parts_of_a_block_are_kept_apart, make, clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

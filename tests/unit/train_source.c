@@ -60,8 +60,40 @@ static void large_files_on_disk_stream(void **state)
     scratch_close(&s);
 }
 
+static void large_files_are_written_past_the_cache(void **state)
+{
+    (void)state;
+    scratch s;
+    file_sink sink = train_file_sink(NULL);
+    unsigned char *bytes = malloc(BYTES), *back = malloc(BYTES);
+    void *writer = NULL;
+    assert_true(bytes && back);
+    for (uint32_t i = 0; i < BYTES; i++)
+        bytes[i] = (unsigned char)(i * 2654435761u >> 24);
+    const char *path = scratch_path(scratch_open(&s), "model");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(sink.open(sink.ctx, path, fd, TRAIN_SOURCE_FILE_MIN - 1, &writer), ATOM_OK);
+    assert_null(writer);
+    assert_int_equal(sink.open(sink.ctx, path, fd, BYTES, &writer), ATOM_OK);
+    if (writer) {
+        assert_int_equal(sink.write(writer, bytes, 100), ATOM_OK);
+        assert_int_equal(sink.write(writer, bytes + 100, BYTES - 100), ATOM_OK);
+        assert_int_equal(sink.finish(writer), ATOM_OK);
+        sink.close(writer);
+        assert_int_equal(lseek(fd, 0, SEEK_END), BYTES);
+        assert_int_equal(pread(fd, back, BYTES, 0), BYTES);
+        assert_memory_equal(back, bytes, BYTES);
+    }
+    close(fd);
+    free(bytes);
+    free(back);
+    scratch_close(&s);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(large_files_on_disk_stream)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_files_on_disk_stream),
+                                       cmocka_unit_test(large_files_are_written_past_the_cache)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
