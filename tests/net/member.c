@@ -266,7 +266,8 @@ int main(int argc, char **argv)
         gsp_member_status s;
         gsp_member_read_status(m.driver, &s);
         if (s.state_all_bytes && !m.asked_ns)
-            printf("{\"fetching\":%llu,\"ns\":%llu}\n", (unsigned long long)s.state_all_bytes,
+            printf("{\"fetching\":%llu,\"here\":%llu,\"ns\":%llu}\n",
+                   (unsigned long long)s.state_all_bytes, (unsigned long long)s.state_bytes,
                    (unsigned long long)(m.asked_ns = atom_clock_ns()));
         if (gsp_member_turn(m.driver, 20000000) != ATOM_OK) {
             fprintf(stderr, "member %u: %s\n", m.me, atom_fail_message());

@@ -84,6 +84,38 @@ class State(unittest.TestCase):
         return [(line["ns"] - froze[line["version"]]) / 1e6 for line in self.members[0].all("version")
                 if line["version"] in froze and since_ns <= line["ns"] < until_ns]
 
+    def rate(self, since_ns, until_ns):
+        """Versions a second at the founder, between the first and the last in that time."""
+        at = [line["ns"] for line in self.members[0].all("version") if since_ns <= line["ns"] < until_ns]
+        return (len(at) - 1) / (at[-1] - at[0]) * 1e9 if len(at) > 1 else float("nan")
+
+    def staged(self, member):
+        names = [n for n in os.listdir(member.dir) if n.startswith("state.")]
+        return sum(os.stat(os.path.join(member.dir, n)).st_blocks * 512 for n in names)
+
+    def test_killed_midway(self):
+        """A joiner that is killed in its download goes on with what it has."""
+        three, joiner = self.members[:3], self.members[3]
+        for member in three:
+            member.start()
+        self.wait(lambda: all(m.roster() == 3 for m in three), "three members")
+        joiner.start()
+        self.wait(lambda: joiner.all("fetching"), "a state on its way")
+        whole = joiner.all("fetching")[0]["fetching"]
+        self.wait(lambda: self.staged(joiner) > 0.5 * whole, "half of it")
+        joiner.process.kill()
+        joiner.process.wait()
+        self.assertFalse(joiner.all("adopted"))
+        half = self.staged(joiner)
+        with self.lock:
+            joiner.lines.clear()
+        joiner.start()
+        self.wait(lambda: joiner.all("adopted"), "the rest")
+        here = joiner.all("fetching")[0]["here"]
+        print(f"killed with {half / whole:.0%} on the disk; began again with {here / whole:.0%}")
+        self.assertGreater(here, 0.25 * whole)
+        self.wait(lambda: all(m.roster() == 4 for m in self.members), "four members")
+
     def test_joiner(self):
         three, joiner = self.members[:3], self.members[3]
         for member in three:
@@ -112,6 +144,10 @@ class State(unittest.TestCase):
         if quiet and busy:
             print(f"rounds of the others: median {rig.median(quiet):.0f} ms before, {rig.median(busy):.0f} ms meanwhile "
                   f"({len(busy)} versions of {adopted['adopted'] - before})")
+            rate_before = self.rate(begun_ns - int(SECONDS * 1e9), begun_ns)
+            rate_busy = self.rate(fetching["ns"], adopted["ns"])
+            print(f"versions a second: {rate_before:.3f} before, {rate_busy:.3f} meanwhile: "
+                  f"{1 - rate_busy / rate_before:.1%} lost")
         # The same version everywhere, then its bits.
         for member in self.members:
             member.process.terminate()
