@@ -12,10 +12,18 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { ALLREDUCE_PEERS_MAX = 32, ALLREDUCE_ROUNDS_MAX = 64, ALLREDUCE_PORT = 4400 };
+enum {
+    ALLREDUCE_PEERS_MAX = 32,
+    ALLREDUCE_ROUNDS_MAX = 64,
+    ALLREDUCE_PORT = 4400,
+    ALLREDUCE_ADDRESS_BYTES = 56,
+};
 
 typedef struct allreduce_plan {
     uint32_t peers, rounds;
+    uint32_t first, end; /* peers that run here: all, or with `given` one */
+    bool given;          /* address: of all peers, on hosts of their own */
+    char address[ALLREDUCE_PEERS_MAX][ALLREDUCE_ADDRESS_BYTES];
     uint64_t floats;
     int32_t codec;            /* gsp_codec */
     bool gate, shaped, hosts; /* hosts: every peer has its own network namespace */
@@ -60,7 +68,8 @@ ATOM_MUST atom_status allreduce_net_link(const allreduce_plan *plan, uint32_t i,
 /* In the peer: a namespace of its own; then, once linked, its address, route and rate. */
 ATOM_MUST atom_status allreduce_net_leave(void);
 ATOM_MUST atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i);
-/* Bytes of the peer's interface so far, headers included. */
+/* Bytes of the peer's interface so far, headers included; of all but loopback, where there is none
+ * of the bench's own. */
 void allreduce_net_bytes(uint64_t *sent, uint64_t *received);
 /* TCP segments that its kernel sent again. */
 uint64_t allreduce_net_resent(void);

@@ -191,6 +191,26 @@ static const opt_spec specs[] = {
      .flags = OPT_AUTO,
      .help = "Connections per second of a host without a ticket, in every second round: garbage, "
              "slow ones, ones that close at once. Needs the gate. auto: none."},
+    {.name = "addresses",
+     .type = OPT_TEXT,
+     AT(addresses),
+     .value = "HOST:PORT,...",
+     .help =
+         "One peer here, the others on the hosts that run the same command with another --self. "
+         "The same list everywhere, numeric. --rate: what the links have."},
+    {.name = "self",
+     .type = OPT_INT,
+     AT(self),
+     .fallback = "auto",
+     .min = 0,
+     .max = 31,
+     .flags = OPT_AUTO,
+     .help = "With --addresses: which of them is this host, from 0."},
+    {.name = "secret",
+     .type = OPT_TEXT,
+     AT(secret),
+     .value = "WORDS",
+     .help = "With --addresses: who knows it takes part. The same everywhere."},
     {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
 };
 
@@ -211,6 +231,9 @@ static const opt_command options = {
         "swapped beside resident.",
     .examples = "atom bench adamw\n"
                 "atom bench allreduce --peers 8 --bytes 64MiB --rate 100\n"
+                "# on the second of two hosts; the other one: --self 0\n"
+                "atom bench allreduce --addresses 192.0.2.1:4400,192.0.2.2:4400 --self 1 "
+                "--secret 'three odd words'\n"
                 "atom bench disk --dir /mnt/nvme --bytes 8GiB\n"
                 "atom bench train --model gpt2-124m --device-memory 512MiB\n",
     .positional = "adamw|allreduce|codec|copy|disk|matmul|train",

@@ -8,6 +8,7 @@
 #include "tools/bench.h"
 #include "tools/bench_allreduce.h"
 
+#include "gossip/net_address.h"
 #include "gossip/quant.h"
 #include "gossip/shares.h"
 
@@ -20,6 +21,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <sodium.h>
 
 typedef struct allreduce_run {
     allreduce_plan plan;
@@ -35,10 +38,52 @@ static void on_signal(int number)
     interrupted = number;
 }
 
+/* --addresses, --self and --secret. */
+static atom_status plan_hosts(const bench_values *v, allreduce_plan *p)
+{
+    const char *at = v->addresses;
+    gsp_address parsed;
+    p->given = true;
+    p->peers = 0;
+    if (v->rtt > 0 || v->strangers > 0)
+        return atom_fail(ATOM_E_USAGE, "allreduce: --rtt and --strangers are for peers on this "
+                                       "host, not with --addresses");
+    if (!v->secret || strlen(v->secret) < 8 || v->self < 0)
+        return atom_fail(ATOM_E_USAGE, "allreduce: --addresses needs --self N (which of them is "
+                                       "this host, from 0) and --secret (at least 8 letters)");
+    while (*at) {
+        size_t n = strcspn(at, ",");
+        if (n == 0 || n >= ALLREDUCE_ADDRESS_BYTES || p->peers == ALLREDUCE_PEERS_MAX)
+            return atom_fail(ATOM_E_USAGE,
+                             "allreduce: --addresses: 2 to %d of HOST:PORT, with "
+                             "commas between them",
+                             ALLREDUCE_PEERS_MAX);
+        memcpy(p->address[p->peers], at, n);
+        atom_status st = gsp_address_parse(p->address[p->peers++], &parsed);
+        if (st != ATOM_OK)
+            return st;
+        at += n + (at[n] == ',');
+    }
+    if (p->peers < 2 || v->self >= p->peers)
+        return atom_fail(ATOM_E_USAGE, "allreduce: --self %lld, but --addresses has %u",
+                         (long long)v->self, p->peers);
+    p->first = (uint32_t)v->self;
+    p->end = p->first + 1;
+    for (uint32_t i = 0; i < p->peers; i++)
+        p->mbit[i] = v->rate > 0 ? v->rate : 0;
+    if (v->slow > 0)
+        p->mbit[p->peers - 1] = v->slow;
+    p->streams = v->streams > 0 ? (uint32_t)v->streams : p->peers > 3 ? 1 : 2;
+    crypto_generichash(p->secret, sizeof p->secret, (const uint8_t *)v->secret, strlen(v->secret),
+                       NULL, 0);
+    return ATOM_OK;
+}
+
 static atom_status plan_make(const bench_values *v, allreduce_plan *p)
 {
     const char *tmp = getenv("TMPDIR");
     *p = (allreduce_plan){.peers = (uint32_t)v->peers,
+                          .end = (uint32_t)v->peers,
                           .rounds = (uint32_t)(v->rounds > 0 ? v->rounds : 3),
                           .floats = v->bytes / sizeof(float),
                           .codec = v->codec,
@@ -58,11 +103,16 @@ static atom_status plan_make(const bench_values *v, allreduce_plan *p)
         p->mbit[i] = v->rate > 0 ? v->rate : 0;
     if (v->slow > 0)
         p->mbit[p->peers - 1] = v->slow;
+    if (v->addresses) {
+        atom_status st = plan_hosts(v, p);
+        if (st != ATOM_OK)
+            return st;
+    }
     snprintf(p->directory, sizeof p->directory, "%s/atom-allreduce-XXXXXX",
              tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(p->directory))
         return atom_fail_errno(errno, "%s", p->directory);
-    return atom_entropy(p->secret, sizeof p->secret);
+    return p->given ? ATOM_OK : atom_entropy(p->secret, sizeof p->secret);
 }
 
 /* ---- processes ---- */
@@ -84,7 +134,7 @@ static bool heard(int fd)
 /* Peers, and the strangers behind them. */
 static uint32_t processes(const allreduce_run *r)
 {
-    return r->plan.peers + (r->plan.strangers_per_second > 0);
+    return r->plan.end + (r->plan.strangers_per_second > 0);
 }
 
 /* A peer's whole life. */
@@ -115,7 +165,7 @@ static void child(allreduce_run *r, uint32_t i)
 
 static atom_status start(allreduce_run *r)
 {
-    for (uint32_t i = 0; i < processes(r); i++) {
+    for (uint32_t i = r->plan.first; i < processes(r); i++) {
         if (pipe(r->up[i]) != 0 || pipe(r->down[i]) != 0)
             return atom_fail_errno(errno, "a pipe");
         r->pid[i] = fork();
@@ -124,7 +174,7 @@ static atom_status start(allreduce_run *r)
         if (r->pid[i] == 0)
             child(r, i);
     }
-    for (uint32_t i = 0; r->plan.hosts && i < processes(r); i++) {
+    for (uint32_t i = r->plan.first; r->plan.hosts && i < processes(r); i++) {
         atom_status st;
         if (!heard(r->up[i][0]))
             return atom_fail(ATOM_E_RUNTIME, "peer %u: %s", i, r->shared->peer[i].why);
@@ -143,7 +193,7 @@ static void finish(allreduce_run *r)
     r->shared->stop = true;
     for (uint32_t tries = 0; tries < 500; tries++) {
         bool any = false;
-        for (uint32_t i = 0; i < processes(r); i++) {
+        for (uint32_t i = r->plan.first; i < processes(r); i++) {
             if (r->pid[i] > 0 && waitpid(r->pid[i], NULL, tries < 499 ? WNOHANG : 0) == r->pid[i])
                 r->pid[i] = 0;
             any |= r->pid[i] > 0;
@@ -154,7 +204,7 @@ static void finish(allreduce_run *r)
             break;
         usleep(10000);
     }
-    for (uint32_t i = 0; i < processes(r); i++)
+    for (uint32_t i = r->plan.first; i < processes(r); i++)
         for (int k = 0; k < 2; k++) {
             close(r->up[i][k]);
             close(r->down[i][k]);
@@ -183,7 +233,7 @@ static double optimum(const allreduce_plan *p)
 static uint32_t least(const allreduce_run *r, bool ready)
 {
     uint32_t least = UINT32_MAX;
-    for (uint32_t i = 0; i < r->plan.peers; i++) {
+    for (uint32_t i = r->plan.first; i < r->plan.end; i++) {
         uint32_t n = ready ? r->shared->peer[i].ready : r->shared->peer[i].n_done;
         least = n < least ? n : least;
     }
@@ -194,7 +244,7 @@ static atom_status wait_for(allreduce_run *r, bool ready, uint32_t n, double sec
 {
     double end = atom_clock_seconds() + seconds;
     while (least(r, ready) < n) {
-        for (uint32_t i = 0; i < r->plan.peers; i++) {
+        for (uint32_t i = r->plan.first; i < r->plan.end; i++) {
             int code = 0;
             if (r->shared->peer[i].failed)
                 return atom_fail(ATOM_E_RUNTIME, "peer %u: %s", i, r->shared->peer[i].why);
@@ -266,18 +316,19 @@ static void judge(const allreduce_run *r, outcome *o)
     *o = (outcome){.equal = true, .exact = true, .optimum = optimum(p)};
     for (uint32_t k = 0; k < p->rounds; k++) {
         uint64_t first = UINT64_MAX, last = 0;
-        for (uint32_t i = 0; i < p->peers; i++) {
+        for (uint32_t i = p->first; i < p->end; i++) {
             const allreduce_round *x = &r->shared->peer[i].round[k];
             first = x->froze_ns < first ? x->froze_ns : first;
             last = x->applied_ns > last ? x->applied_ns : last;
-            o->equal &= memcmp(x->hash, r->shared->peer[0].round[k].hash, sizeof x->hash) == 0;
+            o->equal &=
+                memcmp(x->hash, r->shared->peer[p->first].round[k].hash, sizeof x->hash) == 0;
         }
         sorted[k] = o->seconds[k] = (double)(last - first) * 1e-9;
     }
-    for (uint32_t i = 0; i < p->peers; i++) {
+    for (uint32_t i = p->first; i < p->end; i++) {
         const allreduce_peer *x = &r->shared->peer[i];
         o->exact &= !x->wrong;
-        o->equal &= memcmp(x->floats_hash, r->shared->peer[0].floats_hash, 32) == 0;
+        o->equal &= memcmp(x->floats_hash, r->shared->peer[p->first].floats_hash, 32) == 0;
         o->cpu_seconds += x->cpu_seconds;
         o->compute_seconds += (double)x->compute_ns * 1e-9;
         o->pulled += x->pulled;
@@ -292,7 +343,7 @@ static void judge(const allreduce_run *r, outcome *o)
             x->vm_peak_bytes > o->vm_peak_bytes ? x->vm_peak_bytes : o->vm_peak_bytes;
     }
     uint64_t first = UINT64_MAX, last = 0;
-    for (uint32_t i = 0; i < p->peers; i++) {
+    for (uint32_t i = p->first; i < p->end; i++) {
         const allreduce_peer *x = &r->shared->peer[i];
         uint64_t froze = x->round[p->rounds - 1].froze_ns;
         first = froze + x->begun_ns < first ? froze + x->begun_ns : first;
@@ -333,8 +384,9 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
     const allreduce_plan *p = &r->plan;
     json_t *wire = json_array(), *rounds = json_array(), *rates = json_array();
     for (uint32_t i = 0; wire && i < p->peers; i++) {
-        json_array_append_new(wire, p->hosts ? json_integer((json_int_t)wire_bytes(r, i, o->middle))
-                                             : json_null());
+        bool seen = p->hosts || (p->given && i == p->first);
+        json_array_append_new(wire, seen ? json_integer((json_int_t)wire_bytes(r, i, o->middle))
+                                         : json_null());
         json_array_append_new(rates, cli_real(p->mbit[i]));
     }
     for (uint32_t k = 0; rounds && k < p->rounds; k++)
@@ -368,7 +420,9 @@ static void print_text(const allreduce_run *r, const outcome *o)
     uint64_t bytes = gsp_codec_bytes((gsp_codec)p->codec, p->floats), most = 0;
     cli_print("all-reduce of %s (%s) among %u, %s, %s\n", cli_size(bytes),
               gsp_codec_name((gsp_codec)p->codec), p->peers, p->gate ? "through the gate" : "plain",
-              p->hosts ? "own network each" : "loopback");
+              p->given   ? "a host each"
+              : p->hosts ? "own network each"
+                         : "loopback");
     cli_print("  seconds     %.3f (median of %u, from the first freeze to the last apply)\n",
               o->median, p->rounds);
     if (o->optimum > 0)
@@ -376,7 +430,7 @@ static void print_text(const allreduce_run *r, const outcome *o)
                   o->efficiency);
     for (uint32_t i = 0; i < p->peers; i++)
         most = wire_bytes(r, i, o->middle) > most ? wire_bytes(r, i, o->middle) : most;
-    if (p->hosts)
+    if (p->hosts || p->given)
         cli_print("  wire        %s sent by who sent most, of %s at best\n", cli_size(most),
                   cli_size(2 * (p->peers - 1) * bytes / p->peers));
     cli_print("  results     %s on all peers, %s\n", o->equal ? "equal" : "NOT EQUAL",
@@ -423,7 +477,8 @@ static atom_status run_all(allreduce_run *r, const bench_values *v)
     atom_status st = ATOM_OK;
     outcome o;
     double all, idle, all_then, idle_then;
-    double patience = 60 + 10 * optimum(&r->plan);
+    /* The other hosts are started by hand, and may still need something of us at the end. */
+    double patience = (r->plan.given ? 600 : 60) + 10 * optimum(&r->plan);
     ATOM_TRY(start(r));
     ATOM_TRY(wait_for(r, true, 1, 60));
     r->shared->go = true;
@@ -435,7 +490,8 @@ static atom_status run_all(allreduce_run *r, const bench_values *v)
     machine_ticks(&all, &idle);
     if (all > all_then)
         r->idle_cores = atom_cores() * (idle - idle_then) / (all - all_then);
-    usleep(500000); /* what is still on its way belongs to the last round's bytes */
+    usleep(r->plan.given ? 3000000
+                         : 500000); /* what is still on its way belongs to the last round's bytes */
 fail:
     finish(r);
     if (st != ATOM_OK)
@@ -467,8 +523,10 @@ atom_status bench_allreduce_run(const bench_values *v)
         mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r->shared == MAP_FAILED)
         ATOM_TRY(atom_fail_errno(errno, "shared memory"));
-    st = allreduce_net_enter(r->plan.directory);
+    st = r->plan.given ? ATOM_E_UNSUPPORTED : allreduce_net_enter(r->plan.directory);
     r->plan.hosts = st == ATOM_OK;
+    if (r->plan.given)
+        st = ATOM_OK;
     if (st == ATOM_E_UNSUPPORTED && !r->plan.shaped) {
         atom_log(ATOM_LOG_WARN, "%s; going on over loopback, unshaped", atom_fail_message());
         st = ATOM_OK;

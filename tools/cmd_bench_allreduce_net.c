@@ -174,13 +174,15 @@ void allreduce_net_bytes(uint64_t *sent, uint64_t *received)
     *sent = *received = 0;
     while (f && fgets(line, sizeof line, f)) {
         unsigned long long x[10];
-        char *at = strstr(line, "wire:");
-        if (at && sscanf(at + 5, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", &x[0], &x[1],
-                         &x[2], &x[3], &x[4], &x[5], &x[6], &x[7], &x[8], &x[9]) == 10) {
-            *received = x[0];
-            *sent = x[8];
-            packets = x[9];
-        }
+        char *at = strchr(line, ':'), *name = line + strspn(line, " ");
+        if (!at || sscanf(at + 1, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", &x[0], &x[1],
+                          &x[2], &x[3], &x[4], &x[5], &x[6], &x[7], &x[8], &x[9]) != 10)
+            continue;
+        if (strncmp(name, "lo:", 3) == 0)
+            continue;
+        *received += x[0];
+        *sent += x[8];
+        packets += x[9];
     }
     if (f)
         fclose(f);

@@ -132,7 +132,9 @@ static atom_status make_pool(bench_peer *p, gsp_identity *owner, uint8_t pool[32
 static atom_status address_of(const bench_peer *p, uint32_t i, gsp_address *out)
 {
     char text[64];
-    if (p->plan->hosts)
+    if (p->plan->given)
+        snprintf(text, sizeof text, "%s", p->plan->address[i]);
+    else if (p->plan->hosts)
         snprintf(text, sizeof text, "10.77.0.%u:%u", i + 1, ALLREDUCE_PORT);
     else
         snprintf(text, sizeof text, "127.0.0.1:%u", (unsigned)p->shared->peer[i].port);
@@ -169,12 +171,12 @@ static atom_status open_plain(bench_peer *p, gsp_address *listen)
     uint16_t first = (uint16_t)(20000 + (getpid() * 7 + (int)p->i * 200) % 20000);
     for (uint32_t k = 0; st == ATOM_OK && k < 50; k++) {
         gsp_net_plain_config c = {.listen = *listen, .streams = p->plan->streams};
-        if (!p->plan->hosts)
+        if (!p->plan->hosts && !p->plan->given)
             c.listen.port = (uint16_t)(first + 401 * k);
         c.port_last = (uint16_t)(c.listen.port + 190);
         memcpy(c.key, p->identity[p->i].public_key, sizeof c.key);
         st = gsp_net_open_plain(&c, &p->net);
-        if (st == ATOM_OK || p->plan->hosts)
+        if (st == ATOM_OK || p->plan->hosts || p->plan->given)
             break;
         st = k + 1 < 50 ? ATOM_OK : st; /* that port was taken */
     }
@@ -186,7 +188,7 @@ static atom_status open_net(bench_peer *p)
     gsp_address listen;
     atom_status st = gsp_address_parse("127.0.0.1:1", &listen);
     listen.port = 0;
-    if (st == ATOM_OK && p->plan->hosts)
+    if (st == ATOM_OK && (p->plan->hosts || p->plan->given))
         st = address_of(p, p->i, &listen);
     if (st == ATOM_OK)
         st = p->plan->gate ? open_gate(p, &listen) : open_plain(p, &listen);
