@@ -305,6 +305,9 @@ atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **ou
     uint32_t n;
     graph_lora_config config = file_lora_settings(lora);
     atom_status st;
+    if (base->n_stored)
+        return atom_fail(ATOM_E_UNSUPPORTED, "LoRA of a model that torch.export wrote is not "
+                                             "supported; train all of it, without lora_r");
     ATOM_TRY(file_lora_targets(base, lora->targets, &targets, &n));
     ATOM_TRY(graph_lora(base, &config, targets, n, &plain));
     ATOM_TRY(graph_fuse(plain, out));

@@ -23,7 +23,8 @@
 #include "atom/graph/models.h"
 
 bool file_pt2_is_file(const char *path);
-/* The model, without its weights. Free with graph_config_free. */
+/* The model, without its weights; warns of buffers that state_dict has and checkpoints will not.
+ * Free with graph_config_free. */
 ATOM_MUST atom_status file_pt2_read_model(const char *path, graph_config *config);
 /* The weights of a graph that graph_model_build made of it, into vector[g->param_extent]. */
 ATOM_MUST atom_status file_pt2_read_weights(const char *path, const graph *g, file_vector vector);

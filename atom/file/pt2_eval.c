@@ -260,8 +260,9 @@ static atom_status run_nodes(pt2_eval *e)
         e->node = json_array_get(nodes, i);
         pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
         st = run ? run(e)
-                 : pt2_refuse(e, "this operator is not one that atom can train; see atom help "
-                                 "train for those that it can");
+                 : pt2_refuse(e, "this operator is none of those that atom knows: embeddings, "
+                                 "linear layers, LayerNorm, RMSNorm, causal attention, rotary "
+                                 "embedding, GELU(tanh), SwiGLU, dropout, residual sums");
     }
     e->node = NULL;
     return st;

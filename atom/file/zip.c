@@ -235,7 +235,7 @@ static atom_status check_all(file_zip *z)
         return ATOM_OK;
     qsort(e, z->n_entries, sizeof *e, by_offset);
     for (uint32_t i = 1; i < z->n_entries; i++)
-        if (e[i].offset < e[i - 1].offset + e[i - 1].bytes)
+        if (e[i].offset - LOCAL_BYTES - strlen(e[i].name) < e[i - 1].offset + e[i - 1].bytes)
             return atom_fail(ATOM_E_FORMAT, "%s: entries '%.128s' and '%.128s' overlap", z->path,
                              e[i - 1].name, e[i].name);
     qsort(e, z->n_entries, sizeof *e, by_name);

@@ -27,7 +27,7 @@ static const family_row families[GRAPH_FAMILY_N] = {
                        graph_mistral_build},
     [GRAPH_QWEN2] = {"qwen2", "Qwen2ForCausalLM", graph_qwen2_defaults, graph_qwen2_build},
     [GRAPH_QWEN3] = {"qwen3", "Qwen3ForCausalLM", graph_qwen3_defaults, graph_qwen3_build},
-    [GRAPH_OWN] = {"atom_graph", "AtomGraph", NULL, graph_own_build},
+    [GRAPH_OWN] = {"atom_graph", "AtomGraphForCausalLM", NULL, graph_own_build},
 };
 
 const char *graph_family_name(graph_family family)

@@ -1,0 +1,207 @@
+/* Zip archives and .pt2 files that are not what they should be, and want of memory. The good ones
+ * meet PyTorch's own numbers in tests/pt2. */
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/file/hfdir.h"
+#include "atom/file/pt2.h"
+#include "atom/file/zip.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct archive {
+    uint8_t bytes[1 << 16];
+    size_t used, directory;
+} archive;
+
+static void put(archive *a, uint64_t x, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        a->bytes[a->used++] = (uint8_t)(i < 8 ? x >> (8 * i) : 0);
+}
+
+static void put_text(archive *a, const char *text)
+{
+    memcpy(a->bytes + a->used, text, strlen(text));
+    a->used += strlen(text);
+}
+
+/* What can be wrong with an entry. */
+typedef struct entry {
+    const char *name, *data, *local; /* local: its name in front of the data; NULL: the same */
+    unsigned flags, method, more;    /* more: bytes that only the directory counts */
+} entry;
+
+static void build(archive *a, const entry *e, size_t n)
+{
+    size_t at[8];
+    memset(a, 0, sizeof *a);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = e[i].local ? e[i].local : e[i].name;
+        at[i] = a->used;
+        put(a, 0x04034b50, 4);
+        put(a, 0, 22);
+        put(a, strlen(name), 2);
+        put(a, 0, 2);
+        put_text(a, name);
+        put_text(a, e[i].data);
+    }
+    a->directory = a->used;
+    for (size_t i = 0; i < n; i++) {
+        put(a, 0x02014b50, 4);
+        put(a, 0, 4);
+        put(a, e[i].flags, 2);
+        put(a, e[i].method, 2);
+        put(a, 0, 8);
+        put(a, strlen(e[i].data) + e[i].more, 4);
+        put(a, strlen(e[i].data) + e[i].more, 4);
+        put(a, strlen(e[i].name), 2);
+        put(a, 0, 12);
+        put(a, at[i], 4);
+        put_text(a, e[i].name);
+    }
+    size_t bytes = a->used - a->directory;
+    put(a, 0x06054b50, 4);
+    put(a, 0, 4);
+    put(a, n, 2);
+    put(a, n, 2);
+    put(a, bytes, 4);
+    put(a, a->directory, 4);
+    put(a, 0, 2);
+}
+
+static scratch place;
+
+static int open_place(void **state)
+{
+    (void)state;
+    scratch_open(&place);
+    return 0;
+}
+
+static int close_place(void **state)
+{
+    (void)state;
+    scratch_close(&place);
+    return 0;
+}
+
+static void write_archive(const char *path, const archive *a)
+{
+    assert_int_equal(atom_file_write(path, a->bytes, a->used), ATOM_OK);
+}
+
+static void refused(const entry *e, size_t n, atom_status status, const char *why)
+{
+    const char *path = scratch_path(&place, "bad.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    file_zip *z = NULL;
+    build(a, e, n);
+    write_archive(path, a);
+    assert_int_equal(file_zip_open(path, &z), status);
+    assert_null(z);
+    assert_non_null(strstr(atom_fail_message(), why));
+    assert_non_null(strstr(atom_fail_message(), "bad.pt2"));
+    atom_free(a);
+}
+
+static void test_zip_reads_entries(void **state)
+{
+    const entry e[] = {{.name = "b/x", .data = "hello"}, {.name = "a", .data = ""}};
+    const char *path = scratch_path(&place, "good.pt2");
+    char *text = NULL, two[2];
+    archive *a = atom_alloc(1, sizeof *a);
+    file_zip *z = NULL;
+    (void)state;
+    build(a, e, 2);
+    write_archive(path, a);
+    assert_true(file_zip_is_file(path));
+    assert_int_equal(file_zip_open(path, &z), ATOM_OK);
+    assert_int_equal(z->n_entries, 2);
+    const file_zip_entry *x = file_zip_find(z, "b/x");
+    assert_non_null(x);
+    assert_null(file_zip_find(z, "x"));
+    assert_int_equal(file_zip_read(z, x, 1, 2, two), ATOM_OK);
+    assert_memory_equal(two, "el", 2);
+    assert_int_equal(file_zip_load(z, x, 5, &text), ATOM_OK);
+    assert_string_equal(text, "hello");
+    atom_free(text);
+    assert_int_equal(file_zip_load(z, x, 4, &text), ATOM_E_FORMAT);
+    file_zip_close(&z);
+    atom_free(a);
+}
+
+static void test_zip_refuses(void **state)
+{
+    (void)state;
+    refused(&(entry){.name = "a", .data = "x", .method = 8}, 1, ATOM_E_UNSUPPORTED, "compressed");
+    refused(&(entry){.name = "a", .data = "x", .flags = 1}, 1, ATOM_E_UNSUPPORTED, "encrypted");
+    refused(&(entry){.name = "a", .data = "x", .local = "b"}, 1, ATOM_E_FORMAT, "another name");
+    refused(&(entry){.name = "a", .data = "x", .local = "ab"}, 1, ATOM_E_FORMAT, "not where");
+    refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT, "lies outside");
+    const entry twice[] = {{.name = "a", .data = "x"}, {.name = "a", .data = "y"}};
+    refused(twice, 2, ATOM_E_FORMAT, "there twice");
+    const entry over[] = {{.name = "a", .data = "xyz", .more = 1}, {.name = "b", .data = "y"}};
+    refused(over, 2, ATOM_E_FORMAT, "overlap");
+}
+
+/* Every prefix of an archive is refused. */
+static void test_zip_refuses_parts(void **state)
+{
+    const entry e[] = {{.name = "a", .data = "hello"}, {.name = "b", .data = "world"}};
+    const char *path = scratch_path(&place, "part.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    file_zip *z = NULL;
+    (void)state;
+    build(a, e, 2);
+    for (size_t n = a->used; n-- > 0;) {
+        a->used = n;
+        write_archive(path, a);
+        assert_int_equal(file_zip_open(path, &z), ATOM_E_FORMAT);
+        assert_null(z);
+    }
+    atom_free(a);
+}
+
+static void test_pt2_needs_a_program(void **state)
+{
+    const entry none[] = {{.name = "a/data/x", .data = "1"}};
+    const entry broken[] = {{.name = "a/models/m.json", .data = "{"},
+                            {.name = "a/data/weights/m_weights_config.json", .data = "{}"}};
+    const entry empty[] = {{.name = "a/models/m.json", .data = "{}"},
+                           {.name = "a/data/weights/m_weights_config.json", .data = "{}"}};
+    const struct {
+        const entry *e;
+        size_t n;
+        const char *why;
+    } cases[] = {
+        {none, 1, "no models/*.json"}, {broken, 2, "m.json:1"}, {empty, 2, "no graph_module"}};
+    const char *path = scratch_path(&place, "model.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    file_model m;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        build(a, cases[i].e, cases[i].n);
+        write_archive(path, a);
+        assert_int_equal(file_model_resolve(path, &m), ATOM_E_FORMAT);
+        assert_non_null(strstr(atom_fail_message(), cases[i].why));
+    }
+    atom_free(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_zip_reads_entries),
+        cmocka_unit_test(test_zip_refuses),
+        cmocka_unit_test(test_zip_refuses_parts),
+        cmocka_unit_test(test_pt2_needs_a_program),
+    };
+    return cmocka_run_group_tests(tests, open_place, close_place);
+}
