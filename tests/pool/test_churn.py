@@ -32,7 +32,7 @@ import rig  # noqa: E402  pylint: disable=wrong-import-position
 
 TIMED = os.environ["TIMED"]
 MEMBERS = int(os.environ.get("MEMBERS", "16"))
-SECONDS = float(os.environ.get("SECONDS", "60"))
+SECONDS = float(os.environ.get("SECONDS", "40"))
 FAULTS = int(os.environ.get("FAULTS", "12"))
 SEED = int(os.environ.get("SEED", "1"))
 STEP = float(os.environ.get("STEP", "0.5"))
