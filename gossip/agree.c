@@ -128,6 +128,8 @@ void gsp_agree_begin_version(gsp_agree *a)
     for (uint32_t i = 0; i < roster->n; i++)
         if (gsp_people_banned(a, &roster->member[i].key))
             a->left |= 1u << i;
+    if (a->rules.summed)
+        a->samples = 0; /* they were of the version before */
     gsp_round_open(&a->round, a->certified + 1, a->self_i);
 }
 
@@ -178,6 +180,32 @@ void gsp_agree_open(gsp_agree *a, const gsp_rules *rules, const gsp_seals *seals
 
 enum { JOIN_BEATS = 10 }; /* since the last certificate, before one is made for a joiner alone */
 
+/* Of a sum: all that live are done with their share of it. */
+static bool all_brought(const gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    bool something = a->samples > 1 || gsp_rules_joiner_ready(a);
+    if (a->samples == 0)
+        return false;
+    for (uint32_t i = 0; i < roster->n; i++) {
+        const gsp_peer *p = NULL;
+        if (i == a->self_i || (a->left >> i & 1))
+            continue;
+        if (!gsp_people_alive(a, i)) {
+            something = true; /* a version without it is a step towards a roster without it */
+            continue;
+        }
+        for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && !p; k++)
+            if (a->peer[k].known && gsp_member_equal(&a->peer[k].who, &roster->member[i]))
+                p = &a->peer[k];
+        if (!p || p->certified != a->certified || !gsp_hash_equal(&p->lineage, &a->lineage) ||
+            p->samples == 0)
+            return false;
+        something |= p->samples > 1;
+    }
+    return something;
+}
+
 /* Samples since the newest certificate, by me and by everybody who has it too. */
 bool gsp_agree_due(const gsp_agree *a)
 {
@@ -187,6 +215,8 @@ bool gsp_agree_due(const gsp_agree *a)
     /* Who leaves waits for the certificate that lets it go. */
     if (a->left && a->left != (uint32_t)(((uint64_t)1 << roster->n) - 1))
         return true;
+    if (a->rules.summed)
+        return all_brought(a);
     /* Nor do joiners wait for T where nobody computes. */
     if (a->now_ns - a->certified_ns >= JOIN_BEATS * a->rules.heartbeat_ns &&
         gsp_rules_joiner_ready(a))
@@ -574,12 +604,16 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         a->now_ns = e->now_ns;
     switch (e->kind) {
     case GSP_ON_TICK:
+        if (a->rules.summed && e->samples > a->samples)
+            a->beat_ns = a->now_ns; /* the others wait for this word */
         a->samples = e->samples;
         a->tokens_live = e->tokens;
         tick(a);
         break;
     case GSP_ON_MESSAGE:
         on_message(a, e->message);
+        if (a->rules.summed && e->message->kind == GSP_HEARTBEAT)
+            tick(a); /* it may have been the last one */
         break;
     case GSP_ON_UP:
     case GSP_ON_DOWN:

@@ -61,6 +61,11 @@ typedef struct gsp_rules {
     uint32_t audit_percent;  /* of all parts, that somebody checks; 0: nobody checks */
     uint32_t against_rounds; /* K; 0: nobody's weight depends on where it leans */
     uint32_t n_parts;
+    /* Contributions are pieces of one sum, and members wait for each other: weights are tokens,
+     * exactly, and a version is due when every living member has said what it brings (samples of
+     * its heartbeat; 0: not yet, 1: nothing, more: something) and somebody brings something or is
+     * silent, or somebody can be let in. S is of no meaning. */
+    bool summed;
     gsp_key owner; /* of the pool: resets */
     /* Whether a key has an admission now (POOL 4); NULL: everybody. */
     bool (*admitted)(void *context, const gsp_key *key);

@@ -49,6 +49,8 @@ void gsp_rules_weigh(const gsp_agree *a, gsp_contributor *contributor, uint32_t 
     uint32_t limit = a->rules.against_rounds, backwards = 0;
     const uint8_t *against = a->certificate.proposal.against;
     gsp_weigh(contributor, n);
+    for (uint32_t i = 0; a->rules.summed && i < n; i++)
+        contributor[i].weight = contributor[i].tokens;
     for (uint32_t i = 0; limit && i < n; i++)
         backwards += against[contributor[i].member] >= limit;
     for (uint32_t i = 0; 2 * backwards < n && limit && i < n; i++)

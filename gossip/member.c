@@ -175,6 +175,12 @@ static void sink(void *context, const gsp_action *a)
     }
 }
 
+static uint64_t samples_now(const gsp_driver *d)
+{
+    const gsp_work *w = &d->config.work;
+    return w->ready ? w->ready(w->context, d->agree.certified + 1) : d->samples;
+}
+
 void gsp_driver_step(gsp_driver *d, gsp_event *event)
 {
     ATOM_ASSERT(!d->stepping);
@@ -184,7 +190,7 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     uint32_t ballot = d->agree.round.ballot, attempt = d->agree.round.begin.attempt;
     uint32_t n_banned = d->agree.n_banned;
     event->now_ns = gsp_driver_now(d);
-    event->samples = gsp_state_holds(d) ? 0 : d->samples;
+    event->samples = gsp_state_holds(d) ? 0 : samples_now(d);
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
     d->stepping = false;
@@ -362,12 +368,24 @@ static void tick(gsp_driver *d)
     gsp_driver_step(d, &event);
 }
 
+/* A share of a sum that is ready now: a round may be due. */
+static void look_ready(gsp_driver *d)
+{
+    uint64_t samples = samples_now(d);
+    bool news = samples > d->samples;
+    d->samples = samples;
+    if (news)
+        tick(d);
+}
+
 atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
 {
     if (d->dead == ATOM_OK && gsp_driver_now(d) >= d->tick_ns)
         tick(d);
     if (d->changed)
         tell_gone(d);
+    if (d->config.work.ready)
+        look_ready(d);
     bool more = gsp_driver_work(d);
     if (d->dead == ATOM_OK)
         more |= gsp_audit_work(d);
@@ -433,6 +451,7 @@ static atom_status start(gsp_driver *d)
     }
     d->mono_ns = atom_clock_ns();
     d->wall_ns = gsp_votes_clock(d->votes);
+    d->config.rules.summed = d->config.work.ready != NULL;
     gsp_agree_open(&d->agree, &d->config.rules, &d->seals, &self, &d->config.rates,
                    saved || !newcomer ? &d->saved : NULL, d->wall_ns);
     d->version = d->agree.certified;
@@ -513,8 +532,9 @@ void gsp_member_close(gsp_driver **driver)
 
 void gsp_member_report(gsp_driver *d, uint64_t samples, uint64_t tokens)
 {
-    bool news = samples > d->samples;
-    d->samples = samples;
+    bool news = !d->config.work.ready && samples > d->samples;
+    if (!d->config.work.ready)
+        d->samples = samples;
     d->tokens = tokens;
     if (news)
         tick(d); /* a round may be due */

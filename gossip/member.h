@@ -60,6 +60,13 @@ typedef struct gsp_work {
      * anchor and momentum durable. An error ends the member. */
     atom_status (*apply)(void *context, const gsp_certificate *certificate, const gsp_hash *result);
 
+    /*
+     * Where contributions are pieces of one sum (gsp_rules.summed), else NULL: what of mine there
+     * is for `version`. 0: it is being made, 1: nothing, more: the samples of it, and 1. Asked with
+     * every turn.
+     */
+    uint64_t (*ready)(void *context, uint64_t version);
+
     uint64_t
         n_state[GSP_FRAGMENTS_MAX]; /* floats; all 0: there is no state, the rest may be NULL */
     /* For who joins: floats [first, first + n) of the fragment's state, as of what is applied. */
@@ -159,7 +166,8 @@ void gsp_member_close(gsp_driver **driver);
  */
 ATOM_MUST atom_status gsp_member_turn(gsp_driver *driver, uint64_t timeout_ns);
 
-/* Samples since the newest certificate, and tokens in all: what heartbeats tell. */
+/* Samples since the newest certificate (of no meaning where work.ready says it), and tokens in all:
+ * what heartbeats tell. */
 void gsp_member_report(gsp_driver *driver, uint64_t samples, uint64_t tokens);
 /* Off the roster at the next certificate. */
 void gsp_member_leave(gsp_driver *driver);

@@ -36,6 +36,7 @@ void gsp_audit_keep(gsp_driver *d, const gsp_certificate *c)
         uint64_t n = d->config.n_floats[f->version % d->config.n_fragments];
         atom_free(k->encoded);
         k->encoded = atom_alloc(n ? n : 1, sizeof(float));
+        d->freezing.done = false; /* the work may change it, once the version is applied */
         if (!k->encoded)
             return; /* then nobody can check this one with my help */
         memcpy(k->encoded, f->x, n * sizeof(float));

@@ -186,6 +186,15 @@ void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m)
     }
 }
 
+/* It is as far as I am: what it fetched once it has. */
+static bool caught_up(const gsp_agree *a, const gsp_key *key)
+{
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++)
+        if (a->peer[i].known && gsp_key_compare(&a->peer[i].who.key, key) == 0)
+            return a->peer[i].applied + 1 >= a->certified;
+    return false;
+}
+
 /* A pool that goes faster than its state travels would never be joined. Training goes on meanwhile,
  * only the averaging waits, and never longer than a quarter of T. */
 bool gsp_state_holds(const gsp_driver *d)
@@ -198,7 +207,7 @@ bool gsp_state_holds(const gsp_driver *d)
         const gsp_friend *f = &d->friends[i];
         if (f->up && f->fetch_ns && now - f->fetch_ns < HOLD_NS &&
             a->certified >= f->fetch_version + HOLD_VERSIONS &&
-            a->certified < f->fetch_version + 4 * GSP_REPLAY_MAX)
+            a->certified < f->fetch_version + 4 * GSP_REPLAY_MAX && !caught_up(a, &f->key))
             return true;
     }
     return false;

@@ -318,7 +318,7 @@ static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)
                   in,
                   {.seed = exec->step.seed,
                    .step = exec->step.step,
-                   .micro_batch = micro_batch,
+                   .micro_batch = exec->step.micro_batch + micro_batch,
                    .loss_scale = exec->step.loss_scale,
                    .train = in->train,
                    .starts = starts ? starts + micro_batch * exec->step.starts_n : NULL}};

@@ -42,6 +42,7 @@ typedef struct swap_host_layout {
 typedef struct swap_step {
     uint64_t seed;
     uint32_t step;         /* counts from 1 */
+    uint32_t micro_batch;  /* number of the first one: of its random numbers */
     uint32_t update_step;  /* whose updates run: `step`, or with clipping the one before */
     float loss_scale;      /* 1 / target tokens of the whole step */
     float max_grad_norm;   /* 0: no clipping */

@@ -133,11 +133,13 @@ static atom_status read_settings(pool_run *r, const create_values *v, char **run
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         if (!given[i][1])
             continue;
-        st = opt_set(&train_pool_options, (uint32_t)opt_find(&train_pool_options, given[i][0]),
-                     given[i][1], &r->settings);
+        uint32_t row = (uint32_t)opt_find(&train_pool_options, given[i][0]);
+        st = opt_set(&train_pool_options, row, given[i][1], &r->settings);
         if (st != ATOM_OK)
             ATOM_TRY(atom_fail(st, "%s: %s", given[i][0], atom_fail_message()));
+        parsed.origin[row] = OPT_FROM_COMMAND_LINE;
     }
+    train_pool_fill(&r->settings, &parsed);
     ATOM_TRY(train_pool_check(&r->settings));
 fail:
     atom_free(text);
@@ -154,6 +156,18 @@ static atom_status check_run(const train_config *c)
     return ATOM_OK;
 }
 
+/* Where all make one sum, what is said of its precision is said to all. */
+static atom_status add_dtype(int32_t dtype, char **run_text)
+{
+    char *more =
+        atom_format("%sdtype: %s\n", *run_text, dtype == TRAIN_DTYPE_BF16 ? "bf16" : "fp32");
+    if (!more)
+        return atom_fail_memory("a configuration", strlen(*run_text));
+    atom_free(*run_text);
+    *run_text = more;
+    return ATOM_OK;
+}
+
 /* Everything that was decided goes into the manifest's settings and run.yml. */
 static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, char **run_text)
 {
@@ -165,8 +179,8 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
     m->plain = v->plain;
     m->n_fragments = train_pool_fragments(n, (uint32_t)s->fragments);
     s->fragments = m->n_fragments;
-    s->batch = r->config.micro_batch_size * r->config.gradient_accumulation_steps;
-    s->steps = r->config.max_steps;
+    s->data_hash =
+        s->sync == TRAIN_SYNC_GRADIENTS ? train_pool_data_hash(trainer_where(r->t).data_hash) : 0;
     if (v->name)
         snprintf(m->name, sizeof m->name, "%s", v->name);
     for (uint32_t f = 0; f < m->n_fragments; f++)
@@ -185,6 +199,8 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
         ATOM_TRY(atom_fail(ATOM_E_USAGE, "the pool's settings are too long"));
     strcpy(m->settings, text);
     ATOM_TRY(train_pool_run_text(&r->config, false, run_text));
+    if (pool_run_sums(r) && r->config.dtype != TRAIN_DTYPE_AUTO)
+        ATOM_TRY(add_dtype(r->config.dtype, run_text));
 fail:
     atom_free(text);
     return st;
@@ -257,6 +273,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         words[n++] = device, words[n++] = v->device;
     ATOM_TRY(pool_run_configure(&r, v->config, run_text, words, n, false));
     ATOM_TRY(check_run(&r.config));
+    ATOM_TRY(train_pool_settle(&r.settings, &r.config));
     if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
         ATOM_TRY(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
     ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));

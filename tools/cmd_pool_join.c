@@ -88,8 +88,8 @@ static void own_seed(pool_run *r)
 {
     uint8_t text[GSP_PUBLIC_BYTES + 8], hash[8];
     uint64_t seed = 0;
-    if (gsp_pool_is_founder(r->life))
-        return;
+    if (gsp_pool_is_founder(r->life) || r->settings.sync == TRAIN_SYNC_GRADIENTS)
+        return; /* with gradients there is one order, and a place in it for everybody */
     memcpy(text, gsp_pool_key(r->life), GSP_PUBLIC_BYTES);
     for (int i = 0; i < 8; i++)
         text[GSP_PUBLIC_BYTES + i] = (uint8_t)((uint64_t)r->config.seed >> 8 * i);

@@ -183,9 +183,14 @@ static bool on_stop(void *ctx)
         paused = true;
         usleep(100000);
     }
-    if (paused)
+    if (paused || pool_run_sums(r))
         train_pool_running(r->pool, true);
     return cli_signal() || r->wish == GSP_POOL_STOP;
+}
+
+bool pool_run_sums(const pool_run *r)
+{
+    return r->settings.sync == TRAIN_SYNC_GRADIENTS;
 }
 
 atom_status pool_run_open_trainer(pool_run *r)
@@ -193,6 +198,10 @@ atom_status pool_run_open_trainer(pool_run *r)
     uint32_t fragments = (uint32_t)r->settings.fragments;
     /* As if the vector were long: short ones have fewer fragments, and little to hold. */
     r->seam.host_bytes_per_float = 8 + 4.0 * 6 / fragments;
+    if (pool_run_sums(r)) {
+        r->seam.shared = true;
+        r->seam.host_bytes_per_float = 24;
+    }
     r->hooks = (train_hooks){.report = on_report,
                              .progress = on_progress,
                              .note = on_note,
@@ -231,7 +240,8 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     struct statvfs disk;
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
-    uint64_t need = train_pool_disk_bytes(n_floats, n_fragments) + checkpoints * 12 * n_floats;
+    uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, pool_run_sums(r)) +
+                    checkpoints * 12 * n_floats;
     atom_status st = atom_dir_make(r->dir);
     if (st != ATOM_OK)
         return st;
@@ -327,9 +337,23 @@ static atom_status check_model(const pool_run *r, const gsp_manifest *m)
                                            "its manifest; ask its owner");
 }
 
+/* With gradients everybody reads the same samples, each its own of them. */
+static atom_status check_data(const pool_run *r)
+{
+    int64_t hash = train_pool_data_hash(trainer_where(r->t).data_hash);
+    if (!pool_run_sums(r) || hash == r->settings.data_hash)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s is not what the others train on; in a pool that sums gradients everybody "
+                     "has the same data: prepare it from the same text with the same options",
+                     r->config.data);
+}
+
 static atom_status open_seam(pool_run *r, const gsp_manifest *m)
 {
     char *anchor = pool_run_path(r, "anchor");
+    train_pool_update update;
+    train_pool_update_of(r->t, (uint32_t)(r->settings.batch / r->config.micro_batch_size), &update);
     train_pool_config c = {.directory = anchor,
                            .n_floats = trainer_floats(r->t),
                            .n_fragments = m->n_fragments,
@@ -340,7 +364,8 @@ static atom_status open_seam(pool_run *r, const gsp_manifest *m)
                            .max_samples = (uint64_t)(r->settings.batch * r->settings.steps),
                            .tokens_per_sample = m->tokens_per_sample,
                            .max_steps = r->max_steps,
-                           .rewarm_steps = r->settings.rewarm_steps};
+                           .rewarm_steps = r->settings.rewarm_steps,
+                           .update = pool_run_sums(r) ? &update : NULL};
     memcpy(c.self.byte, gsp_pool_key(r->life), sizeof c.self.byte);
     atom_status st = anchor ? train_pool_open(&c, &r->pool) : atom_fail_memory("a path", 256);
     if (st == ATOM_OK)
@@ -423,6 +448,7 @@ static atom_status start(pool_run *r, bool genesis)
     trainer_place place = trainer_where(r->t);
     atom_status st;
     ATOM_TRY(check_model(r, m));
+    ATOM_TRY(check_data(r));
     ATOM_TRY(open_seam(r, m));
     ATOM_TRY(save_local(r));
     if (genesis)
@@ -482,13 +508,34 @@ static atom_status sum_up(const pool_run *r, const train_summary *s)
     return ATOM_OK;
 }
 
+/* All that one sum is made of end together: nobody is there to let anybody off the roster. Whoever
+ * lacks the last version gets it first. */
+static void wait_for_the_last(pool_run *r)
+{
+    double end = atom_clock_seconds() + GOODBYE_SECONDS;
+    bool behind = true;
+    while (behind && atom_clock_seconds() < end && !cli_signal()) {
+        usleep(50000);
+        gsp_pool_read_status(r->life, r->status);
+        behind = false;
+        for (uint32_t i = 0; i < r->status->n_peers; i++) {
+            const gsp_pool_peer *p = &r->status->peer[i];
+            behind |= p->up && p->on_roster && p->applied < r->status->member.applied;
+        }
+    }
+}
+
 /* Off the roster where this was the end for good; a signal is only a pause. */
 static void say_goodbye(pool_run *r)
 {
     bool asked = r->wish == GSP_POOL_STOP, broken = r->ended != ATOM_OK;
     if (broken || (cli_signal() && !asked))
         return;
-    if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
+    train_pool_status s;
+    train_pool_read_status(r->pool, false, &s);
+    if (pool_run_sums(r) && s.pool_step >= s.max_steps)
+        wait_for_the_last(r);
+    else if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
         pool_run_note(r, "%s", atom_fail_message());
 }
 
@@ -498,7 +545,8 @@ atom_status pool_run_train(pool_run *r, bool genesis)
     atom_status st;
     ATOM_TRY(start(r, genesis));
     r->shown_seconds = atom_clock_seconds();
-    train_pool_running(r->pool, true);
+    /* A share of a sum may be all of it: nothing is brought before it was asked who is there. */
+    train_pool_running(r->pool, !pool_run_sums(r));
     notify_manager("READY=1\nSTATUS=training");
     st = trainer_run(r->t, &summary);
     notify_manager("STOPPING=1\nSTATUS=saying goodbye");

@@ -48,6 +48,8 @@ char *pool_run_path(const pool_run *r, const char *name);
  */
 ATOM_MUST atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
                                          char *const *words, int n_words, bool with_local);
+/* The pool sums gradients. */
+bool pool_run_sums(const pool_run *r);
 /* Opens the trainer with the hooks of a pool. */
 ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
 /* Is there disk for checkpoints and anchor? Before anything large is fetched. */

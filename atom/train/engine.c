@@ -7,6 +7,7 @@
 
 #include "atom/train/device.h"
 
+#include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
@@ -404,6 +405,47 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
             "learning_rate or more warmup_steps",
             step);
     return ATOM_OK;
+}
+
+/* Where the wire copy was, gradients are now; then it is a copy of the masters again. */
+static atom_status add_gradients(train_engine *e, float *sum)
+{
+    const swap_host_layout *h = &e->low->layout;
+    const void *wire = slab_at(e, h->wire);
+    if (e->c.bench->g->dtype == ATOM_F32)
+        for (uint64_t i = 0; i < h->trained; i++)
+            sum[i] += ((const float *)wire)[i];
+    else
+        for (uint64_t i = 0; i < h->trained; i++)
+            sum[i] += atom_bf16_to_f32(((const atom_bf16 *)wire)[i]);
+    return train_engine_sync(e);
+}
+
+atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first, float *sum,
+                                  train_step_result *result)
+{
+    swap_result run;
+    swap_step args = {.seed = e->c.seed,
+                      .step = step,
+                      .micro_batch = first,
+                      .loss_scale = 1,
+                      .starts = e->starts,
+                      .starts_n = starts_n(e)};
+    int64_t targets = count_targets(e);
+    double begin = atom_clock_seconds();
+    ATOM_ASSERT(e->c.plan->clip && e->pending_step == 0 && !e->c.plan->disk);
+    atom_status st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], &args, &run);
+    if (st != ATOM_OK)
+        return st;
+    *result = (train_step_result){.loss = targets ? sum_losses(e) / (double)targets : 0,
+                                  .grad_norm = run.grad_norm,
+                                  .tape = e->low->tapes[SWAP_TAPE_FIRST],
+                                  .targets = targets};
+    if (!isfinite(result->loss))
+        return atom_fail(ATOM_E_DIVERGED, "step %u: the loss is not finite", step);
+    st = add_gradients(e, sum);
+    result->seconds = atom_clock_seconds() - begin;
+    return st;
 }
 
 atom_status train_engine_drain(train_engine *e)

@@ -87,6 +87,14 @@ typedef struct train_step_result {
 /* Forward, backward and (when its time comes) update of step `step`, from the batch places. */
 ATOM_MUST atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
                                         train_step_result *result);
+/*
+ * A gradient that somebody else will use (a pool's): forward and backward over the batch places,
+ * whose first is micro-batch `first` of `step`; adds the sum over their targets, not the mean, to
+ * sum[trained extent]. The plan must be one for clipping, and nothing pending; the state stays as
+ * it is. result: as of a step, with the norm of what was added.
+ */
+ATOM_MUST atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first,
+                                            float *sum, train_step_result *result);
 /* Runs pending updates; afterwards master, m, v and the wire copy are those of the last step. */
 ATOM_MUST atom_status train_engine_drain(train_engine *e);
 /* Sum of losses and number of target tokens over the batch places; drained first. */

@@ -51,17 +51,19 @@ static uint64_t longest(uint64_t n_floats, uint32_t n_fragments)
     return most;
 }
 
-uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments)
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients)
 {
+    if (gradients) /* anchor, m, v, sum; contribution, average */
+        return 4 * 6 * n_floats;
     /* anchor, momentum; delta and copy-out, the version being made, a merge */
     return 4 * (2 * n_floats + (2 + 2 + 2) * longest(n_floats, n_fragments));
 }
 
-uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments)
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients)
 {
     /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
      * was for somebody who fetches (its lease.F). */
-    return 4 * 3 * 2 * n_floats + 4096 * 2 * (uint64_t)n_fragments;
+    return 4 * 3 * (gradients ? 4u : 2u) * n_floats + 4096 * 2 * (uint64_t)n_fragments;
 }
 
 static void hash_all(const gsp_hash *fragment, uint32_t n, gsp_hash *out)
@@ -97,17 +99,22 @@ static atom_status take_memory(train_pool *p)
     const train_pool_config *c = &p->c;
     p->longest = longest(c->n_floats, c->n_fragments);
     float **all[] = {&p->x, &p->sent, &p->new_anchor, &p->new_momentum};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    size_t few = p->g ? 2 : 4; /* a step is made in place: whoever needs the old weights waits */
+    for (size_t i = 0; i < few; i++)
         if (!(*all[i] = atom_alloc(p->longest, sizeof(float))))
             return atom_fail_memory("a fragment", p->longest * sizeof(float));
     for (uint32_t i = 0; i < c->n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
         f->n = train_pool_fragment(c->n_floats, c->n_fragments, i, &f->first);
         f->anchor = atom_alloc(p->longest, sizeof(float));
-        f->momentum = atom_alloc(p->longest, sizeof(float));
+        f->momentum = atom_alloc(pool_outer(p, p->longest), sizeof(float));
         if (!f->anchor || !f->momentum)
             return atom_fail_memory("the pool's anchor",
-                                    train_pool_host_bytes(c->n_floats, c->n_fragments));
+                                    train_pool_host_bytes(c->n_floats, c->n_fragments, p->g));
+    }
+    if (p->g) {
+        p->new_anchor = p->fragment[0].anchor;
+        p->new_momentum = p->fragment[0].momentum;
     }
     return ATOM_OK;
 }
@@ -131,6 +138,8 @@ atom_status train_pool_open(const train_pool_config *config, train_pool **out)
         ATOM_TRY(atom_fail_memory("a path", 256));
     ATOM_TRY(gsp_crypto_start());
     ATOM_TRY(atom_dir_make(p->directory));
+    if (config->update)
+        ATOM_TRY(pool_gradients_open(p));
     ATOM_TRY(take_memory(p));
     *out = p;
     return ATOM_OK;
@@ -154,8 +163,11 @@ void train_pool_close(train_pool **pool)
         close(p->write_fd);
     atom_free(p->x);
     atom_free(p->sent);
-    atom_free(p->new_anchor);
-    atom_free(p->new_momentum);
+    if (!p->g) {
+        atom_free(p->new_anchor);
+        atom_free(p->new_momentum);
+    }
+    pool_gradients_close(p);
     atom_free(p->directory);
     pthread_mutex_destroy(&p->lock);
     atom_free(p);
@@ -186,7 +198,9 @@ atom_status train_pool_begin(train_pool *p, file_vector weights)
         pool_fragment *f = &p->fragment[i];
         pool_header header = {.epoch = 1, .version = 0, .n = f->n};
         ATOM_TRY(weights.get(weights.ctx, f->first, f->n, f->anchor));
-        memset(f->momentum, 0, f->n * sizeof *f->momentum);
+        memset(f->momentum, 0, pool_outer(p, f->n) * sizeof *f->momentum);
+        if (p->g)
+            pool_gradients_begin(p);
         ATOM_TRY(pool_file_write(p, i, 0, &header, f->anchor, f->momentum));
         f->hash = header.anchor;
         f->slot = 0;
@@ -261,6 +275,11 @@ atom_status train_pool_restore(train_pool *p, const gsp_saved *saved)
                          p->directory, (unsigned long long)applied);
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         atom_status st = restore_fragment(p, i, applied);
+        if (st != ATOM_OK)
+            return st;
+    }
+    if (p->g) {
+        atom_status st = pool_gradients_read(p);
         if (st != ATOM_OK)
             return st;
     }
@@ -399,6 +418,8 @@ static void stepped(void *context, uint64_t samples, uint64_t tokens)
 /* The lock is held: of the whole pool, with what this member has not brought yet. */
 static uint64_t samples_of_pool(const train_pool *p)
 {
+    if (p->g)
+        return pool_gradients_samples(p);
     return p->certified_samples + (p->samples - p->samples_included);
 }
 
@@ -420,6 +441,8 @@ static bool done(void *context)
     pthread_mutex_lock(&p->lock);
     bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) ||
                 (p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples);
+    if (p->g)
+        over = over && pool_gradients_over(p);
     pthread_mutex_unlock(&p->lock);
     return over;
 }
@@ -431,16 +454,18 @@ static char *marks(void *context)
 
 train_seam train_pool_seam(train_pool *p)
 {
-    return (train_seam){.ctx = p,
-                        .host_bytes_per_float =
-                            (double)train_pool_host_bytes(p->c.n_floats, p->c.n_fragments) /
-                            (double)p->c.n_floats,
-                        .before_updates = before_updates,
-                        .after_updates = after_updates,
-                        .stepped = stepped,
-                        .rate = rate,
-                        .done = done,
-                        .marks = marks};
+    uint64_t bytes = train_pool_host_bytes(p->c.n_floats, p->c.n_fragments, p->g != NULL);
+    train_seam seam = {.ctx = p,
+                       .host_bytes_per_float = (double)bytes / (double)p->c.n_floats,
+                       .before_updates = before_updates,
+                       .after_updates = after_updates,
+                       .stepped = stepped,
+                       .rate = rate,
+                       .done = done,
+                       .marks = marks};
+    if (p->g)
+        pool_gradients_seam(&seam);
+    return seam;
 }
 
 void train_pool_read_status(train_pool *p, bool with_hash, train_pool_status *out)
@@ -450,12 +475,15 @@ void train_pool_read_status(train_pool *p, bool with_hash, train_pool_status *ou
     *out = p->status;
     out->ready = p->ready;
     out->applied = p->applied;
-    out->certified_samples = p->certified_samples;
+    out->certified_samples = p->g ? pool_gradients_samples(p) : p->certified_samples;
     out->own_samples = p->samples - p->samples_included;
     out->pool_step = samples_of_pool(p) / p->c.batch;
     out->max_steps = p->c.max_samples / p->c.batch;
-    for (uint32_t i = 0; with_hash && i < p->c.n_fragments; i++)
-        pool_floats_hash(p->fragment[i].anchor, p->fragment[i].n, &hash[i]);
+    for (uint32_t i = 0; with_hash && i < p->c.n_fragments; i++) {
+        hash[i] = p->fragment[i].hash;
+        if (!p->g) /* a step is made in place, and then hashed */
+            pool_floats_hash(p->fragment[i].anchor, p->fragment[i].n, &hash[i]);
+    }
     if (with_hash)
         hash_all(hash, p->c.n_fragments, &out->anchor);
     pthread_mutex_unlock(&p->lock);

@@ -28,8 +28,43 @@
 #include "atom/file/vector.h"
 #include "atom/train/trainer.h"
 #include "gossip/member.h"
+#include "kernels/kernels.h"
+#include "swap/exec.h"
 
 typedef struct train_pool train_pool;
+
+/*
+ * What makes a step of the members' gradients (`--sync gradients`, POOL 1 and 3; ATOM III-E). Then
+ * there is one fragment, live is the anchor, and a version adds what its contributors brought:
+ *
+ *   batch k   micro-batches k C .. k C + C - 1 of the run's sample order, C = micro_batches
+ *   lease     those of them that are not summed yet, in runs of equal length (+- 1), by rank among
+ *             the members of R(v) that brought something to v - 1, or among all where the batch is
+ *             fresh or nobody did. It follows from certificates alone: nobody hands it out
+ *   brings    the mean gradient of its lease in fp32, weight: its target tokens
+ *   version   sum += tokens x average; tokens += ...; its contributors' micro-batches are done.
+ *             Void, and everybody brings its own again, where the parts differ in contributors
+ *   step      when all C are done: gradient = sum / tokens, clipped by its norm, AdamW
+ *
+ * So a step is of exactly C micro-batches whoever comes, goes or dies, and one trainer that makes
+ * the same batches alone learns the same up to rounding. All members compute it with the same
+ * operations on the same bits. Moments, sum and what is done are in the agreed state.
+ */
+typedef struct train_pool_update {
+    train_schedule schedule;
+    double beta1, beta2, epsilon, weight_decay, max_grad_norm; /* the last 0: not clipped */
+    uint32_t micro_batches;                                    /* C, of all members together */
+    uint64_t micro_batch;                                      /* samples */
+    const swap_param *params;                                  /* borrowed, while a member runs */
+    uint32_t n_params;
+    const krn_host_table *host; /* what computes; borrowed likewise */
+    atom_threads *threads;
+} train_pool_update;
+enum { TRAIN_POOL_MICRO_BATCHES_MAX = 1 << 16 };
+
+/* What a run's configuration says, for a batch of so many micro-batches; borrows from the trainer.
+ */
+void train_pool_update_of(trainer *t, uint32_t micro_batches, train_pool_update *out);
 
 typedef struct train_pool_config {
     const char *directory; /* of the fragments' files; made if needed; copied */
@@ -41,6 +76,7 @@ typedef struct train_pool_config {
     uint64_t batch, max_samples, tokens_per_sample; /* 0: not known */
     int64_t max_steps;    /* of this member, in this process; 0: as long as the pool */
     int64_t rewarm_steps; /* of a member whose moments start at zero in a pool that trains */
+    const train_pool_update *update; /* gradients are summed; NULL: parameters. Copied */
 } train_pool_config;
 
 /* How many fragments a vector has when `wanted` are asked for: none is shorter than a block. */
@@ -48,8 +84,8 @@ uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted);
 /* Floats [*first, *first + n) of the vector are fragment f; returns n. */
 uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
 /* Host memory that it takes beside the trainer and the member, and what it keeps on disk. */
-uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments);
-uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments);
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients);
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients);
 /* A hash over the vector by fragments: what the manifest says of the genesis anchor. */
 ATOM_MUST atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
                                       gsp_hash *out);
@@ -100,6 +136,8 @@ typedef struct train_pool_status {
     double delta_norm;        /* of the last copy-out */
     gsp_hash anchor;          /* over all fragments' anchors: equal on all that applied the same */
     uint64_t wait_longest_ns; /* the longest that one copy-out or merge took */
+    uint64_t void_versions;   /* gradients: brought nothing because contributions were torn */
+    double wait_seconds;      /* gradients: the trainer waited for the others, in all */
 } train_pool_status;
 /* anchor is hashed only where with_hash (it reads all of it). */
 void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status *out);

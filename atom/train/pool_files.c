@@ -154,9 +154,9 @@ atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot, pool
     if (st != ATOM_OK)
         return st;
     pool_floats_hash(anchor, header->n, &header->anchor);
-    pool_floats_hash(momentum, header->n, &header->momentum);
+    pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
     ATOM_TRY(pool_file_put(fd, 0, header->n, anchor));
-    ATOM_TRY(pool_file_put(fd, header->n, header->n, momentum));
+    ATOM_TRY(pool_file_put(fd, header->n, pool_outer(p, header->n), momentum));
     ATOM_TRY(finish(p, f, fd, header));
 fail:
     close(fd);
@@ -176,10 +176,10 @@ bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_heade
     return good;
 }
 
-static bool read_floats(int fd, uint64_t n, float *anchor, float *momentum)
+static bool read_floats(int fd, uint64_t n, uint64_t outer, float *anchor, float *momentum)
 {
     return read_at(fd, HEAD_BYTES, anchor, n * sizeof *anchor) &&
-           read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, n * sizeof *momentum);
+           read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum);
 }
 
 atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
@@ -190,11 +190,11 @@ atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
     atom_status st = open_slot(p, f, slot, O_RDONLY, &fd);
     if (st != ATOM_OK)
         return st;
-    bool whole = read_floats(fd, header->n, anchor, momentum);
+    bool whole = read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum);
     close(fd);
     if (whole) {
         pool_floats_hash(anchor, header->n, &a);
-        pool_floats_hash(momentum, header->n, &m);
+        pool_floats_hash(momentum, pool_outer(p, header->n), &m);
     }
     if (!whole || !gsp_hash_equal(&a, &header->anchor) || !gsp_hash_equal(&m, &header->momentum))
         return atom_fail(ATOM_E_FORMAT,
@@ -210,13 +210,13 @@ atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot, pool_
     atom_status st = open_slot(p, f, slot, O_RDWR, &fd);
     if (st != ATOM_OK)
         return st;
-    if (!read_floats(fd, header->n, anchor, momentum)) {
+    if (!read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum)) {
         st = atom_fail(ATOM_E_RUNTIME, "%s/fragment-%u.%u is shorter than what was written",
                        p->directory, f, slot);
         goto fail;
     }
     pool_floats_hash(anchor, header->n, &header->anchor);
-    pool_floats_hash(momentum, header->n, &header->momentum);
+    pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
     ATOM_TRY(finish(p, f, fd, header));
 fail:
     close(fd);

@@ -29,8 +29,11 @@ typedef struct pool_range {
     uint64_t first, n;
 } pool_range;
 
+typedef struct pool_gradients pool_gradients;
+
 struct train_pool {
     train_pool_config c;
+    pool_gradients *g; /* NULL: parameters are averaged */
     char *directory;
     uint64_t longest; /* fragment */
     uint64_t n_parts; /* of rounds; learned from certificates */
@@ -91,6 +94,62 @@ ATOM_MUST atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t s
 void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
 void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
 uint64_t pool_certified(const train_pool *p, const gsp_proposal *c);
+
+/*
+ * pool_gradients.c: the state of a sum, and what makes a step of it. Behind the fragment's m lie v,
+ * the sum, and a few words that say which micro-batches it is of.
+ */
+typedef struct pool_batch {
+    uint64_t steps;   /* that are in the weights */
+    uint64_t tokens;  /* of the sum */
+    uint32_t brought; /* members of R(applied + 1) that brought something to the newest version */
+    uint32_t n_open;  /* micro-batches that are not in the sum */
+    uint32_t open[TRAIN_POOL_MICRO_BATCHES_MAX / 32]; /* bits */
+} pool_batch;
+
+struct pool_gradients {
+    train_pool_update u;
+    pthread_cond_t moved;    /* with the pool's lock: something of the following changed */
+    bool applying;           /* the weights are being changed */
+    uint64_t changes, taken; /* of the weights; those that the trainer has */
+    pool_batch batch;        /* as the state says */
+    pool_batch next;         /* being made: the member's thread alone, as the three after it */
+    double next_norm, next_rate;
+    uint32_t done[TRAIN_POOL_MICRO_BATCHES_MAX / 32];
+    uint32_t *list, *mine; /* room for a lease; the lease of x */
+    uint32_t n_mine;
+    uint64_t steps; /* that x is for */
+    bool have;      /* x is whole */
+    uint64_t x_tokens;
+    double grad_norm, rate; /* of the newest step */
+};
+
+ATOM_MUST atom_status pool_gradients_open(train_pool *p);
+void pool_gradients_close(train_pool *p);
+/* Floats of a fragment's state behind its anchor. */
+uint64_t pool_outer(const train_pool *p, uint64_t n);
+/* What the state of step 0 has there. */
+void pool_gradients_begin(train_pool *p);
+/* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */
+ATOM_MUST atom_status pool_gradients_read(train_pool *p);
+uint64_t pool_gradients_samples(const train_pool *p);
+/* The lock is held. The run is at its end, and the trainer has its weights. */
+bool pool_gradients_over(const train_pool *p);
+/* All member's thread. */
+uint64_t pool_gradients_ready(void *context, uint64_t version);
+gsp_freeze pool_gradients_freeze(train_pool *p, uint64_t version, const float **x, uint64_t *tokens,
+                                 uint64_t *samples);
+void pool_gradients_part(train_pool *p, uint64_t first, const float *x, uint64_t n);
+ATOM_MUST atom_status pool_gradients_apply(train_pool *p, const gsp_proposal *c);
+/* While the state is replaced nobody takes it. */
+void pool_gradients_hold(train_pool *p, bool hold);
+void pool_gradients_seam(train_seam *seam);
+
+/* pool_step.c: the step itself. x: the mean gradient of n floats, used up.
+ * ATOM_E_DIVERGED: it is not finite, and nothing was changed. */
+ATOM_MUST atom_status pool_step_make(const train_pool_update *u, uint64_t step, uint64_t n,
+                                     float *x, float *weights, float *m, float *v,
+                                     double *grad_norm, double *rate);
 
 /* pool_marks.c: the lock is held. */
 char *pool_marks_text(const train_pool *p);

@@ -6,6 +6,7 @@
 #include "atom/train/pool_settings.h"
 
 #include "atom/base/mem.h"
+#include "atom/train/pool.h"
 #include "gossip/types.h"
 
 #include <stddef.h>
@@ -22,7 +23,17 @@ static const opt_spec specs[] = {
      AT(sync),
      .fallback = "parameters",
      .choices = syncs,
-     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo), or gradients."},
+     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo), or gradients: then "
+             "all members together make the steps that one trainer would make."},
+    {.name = "global_batch_size",
+     .type = OPT_INT,
+     AT(global_batch_size),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "With gradients: samples of a step of all members together, a multiple of "
+             "micro_batch_size; gradient_accumulation_steps is then what a member computes in one "
+             "go. 0: micro_batch_size x gradient_accumulation_steps, one micro-batch in a go."},
     {.name = "sync_steps",
      .type = OPT_INT,
      AT(sync_steps),
@@ -123,6 +134,13 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 1e12,
      .help = "Steps of the pool's schedule, by all members together: the creator's max_steps."},
+    {.name = "data_hash",
+     .type = OPT_INT,
+     AT(data_hash),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "With gradients: of the creator's training data, which everybody must have."},
 };
 
 const opt_command train_pool_options = {
@@ -131,11 +149,61 @@ const opt_command train_pool_options = {
     OPT_TABLE(specs, train_pool_settings),
 };
 
+static bool said(const opt_parsed *parsed, const char *name)
+{
+    int32_t row = opt_find(&train_pool_options, name);
+    return row >= 0 && parsed->origin[row] != OPT_FROM_DEFAULT;
+}
+
+void train_pool_fill(train_pool_settings *s, const opt_parsed *parsed)
+{
+    if (s->sync != TRAIN_SYNC_GRADIENTS)
+        return;
+    if (!said(parsed, "fragments"))
+        s->fragments = 1;
+    if (!said(parsed, "codec"))
+        s->codec = GSP_CODEC_FP32;
+}
+
 atom_status train_pool_check(const train_pool_settings *s)
 {
-    if (s->sync == TRAIN_SYNC_GRADIENTS)
-        return atom_fail(ATOM_E_USAGE, "sync: gradients is not built yet; use parameters");
+    if (s->sync != TRAIN_SYNC_GRADIENTS)
+        return ATOM_OK;
+    if (s->robust)
+        return atom_fail(ATOM_E_USAGE, "robust: with sync gradients contributions are summed as "
+                                       "they are; leave robust away, or average parameters");
+    if (s->fragments != 1)
+        return atom_fail(ATOM_E_USAGE, "fragments: with sync gradients there is one, whose sum "
+                                       "makes a step; leave the key away");
     return ATOM_OK;
+}
+
+atom_status train_pool_settle(train_pool_settings *s, train_config *c)
+{
+    s->batch = c->micro_batch_size * c->gradient_accumulation_steps;
+    s->steps = c->max_steps;
+    if (s->sync != TRAIN_SYNC_GRADIENTS)
+        return ATOM_OK;
+    if (s->global_batch_size % c->micro_batch_size)
+        return atom_fail(ATOM_E_USAGE,
+                         "global_batch_size: %lld is no multiple of micro_batch_size %lld",
+                         (long long)s->global_batch_size, (long long)c->micro_batch_size);
+    if (s->global_batch_size)
+        s->batch = s->global_batch_size;
+    else
+        c->gradient_accumulation_steps = 1;
+    int64_t most = s->batch / c->micro_batch_size;
+    if (most > TRAIN_POOL_MICRO_BATCHES_MAX)
+        return atom_fail(ATOM_E_USAGE, "global_batch_size: %lld micro-batches are more than %d",
+                         (long long)most, TRAIN_POOL_MICRO_BATCHES_MAX);
+    if (c->gradient_accumulation_steps > most)
+        c->gradient_accumulation_steps = most;
+    return ATOM_OK;
+}
+
+int64_t train_pool_data_hash(uint64_t hash)
+{
+    return (int64_t)(hash % 1000000000000u);
 }
 
 static bool starts_pool(const char *line, size_t n)

@@ -26,6 +26,7 @@ typedef struct train_pool_settings {
     int64_t rewarm_steps;
     /* Of the creator's run: samples of a step, steps of the schedule. 0: not known yet. */
     int64_t batch, steps;
+    int64_t global_batch_size, data_hash; /* gradients */
 } train_pool_settings;
 
 extern const opt_command train_pool_options;
@@ -33,8 +34,18 @@ extern const opt_command train_pool_options;
 /* A run.yml in two: what is under its key `pool`, and the rest; each with the lines of the other
  * blank, so that messages name the right line. Fresh memory each. */
 ATOM_MUST atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest);
+/* What follows from the mode where nobody said it. */
+void train_pool_fill(train_pool_settings *settings, const opt_parsed *parsed);
 /* ATOM_E_USAGE for what is not possible (yet). */
 ATOM_MUST atom_status train_pool_check(const train_pool_settings *settings);
+/*
+ * The creator's: batch and steps follow from the run; with gradients its
+ * gradient_accumulation_steps becomes that of one pass of one member (pool.h). ATOM_E_USAGE for
+ * what does not go together.
+ */
+ATOM_MUST atom_status train_pool_settle(train_pool_settings *settings, train_config *config);
+/* Of trainer_place.data_hash, as the settings have it. */
+int64_t train_pool_data_hash(uint64_t hash);
 /* What of a run its joiners need to know, as the text of a run.yml; and what is of one host alone
  * (data, device, memory, logs). Fresh memory. */
 ATOM_MUST atom_status train_pool_run_text(const train_config *config, bool local, char **text);

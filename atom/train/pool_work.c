@@ -26,6 +26,8 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
 {
     train_pool *p = context;
     gsp_freeze answer = GSP_FREEZE_LATER;
+    if (p->g)
+        return pool_gradients_freeze(p, version, x, tokens, samples);
     pthread_mutex_lock(&p->lock);
     if (!p->running || !p->ready) {
         answer = GSP_FREEZE_NOTHING;
@@ -65,6 +67,10 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
 {
     train_pool *p = context;
     float lr = (float)p->c.outer_learning_rate, mu = (float)p->c.outer_momentum;
+    if (p->g) {
+        pool_gradients_part(p, first, x, n);
+        return;
+    }
     stage(p, version);
     float *a = p->new_anchor + first, *m = p->new_momentum + first;
     for (uint64_t i = 0; i < n; i++) {
@@ -180,6 +186,8 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
     pool_header header = {
         .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
     (void)result;
+    if (p->g)
+        return pool_gradients_apply(p, c);
     stage(p, c->version);
     atom_status st =
         pool_file_write(p, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
@@ -213,7 +221,7 @@ static atom_status state_read(void *context, uint32_t fragment, uint64_t first, 
     for (uint64_t i = 0, some; i < n; i += some) {
         uint64_t at = first + i;
         bool second = at >= f->n;
-        uint64_t end = second ? 2 * f->n : f->n;
+        uint64_t end = second ? f->n + pool_outer(p, f->n) : f->n;
         some = end - at < n - i ? end - at : n - i;
         memcpy(out + i, second ? f->momentum + (at - f->n) : f->anchor + at, some * sizeof *out);
     }
@@ -266,6 +274,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
     pool_lineage_of(saved, &lineage);
     uint64_t epoch = p->epoch_highest + 1;
     close_write(p);
+    pool_gradients_hold(p, true);
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
         pool_header header = {
@@ -285,10 +294,15 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         f->merge = NULL;
         pthread_mutex_unlock(&p->lock);
     }
+    if (p->g) {
+        atom_status st = pool_gradients_read(p);
+        if (st != ATOM_OK)
+            return st;
+    }
     p->epoch = p->epoch_highest = epoch;
     p->staged = 0;
-    pool_roster_of(saved, &p->roster);
     pthread_mutex_lock(&p->lock);
+    pool_roster_of(saved, &p->roster);
     p->lineage = lineage;
     p->applied =
         saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
@@ -298,6 +312,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
     p->ask = POOL_ASK_NONE;
     p->ready = true;
     pthread_mutex_unlock(&p->lock);
+    pool_gradients_hold(p, false);
     return ATOM_OK;
 }
 
@@ -310,6 +325,8 @@ void train_pool_work(train_pool *p, gsp_work *work)
                        .state_read = state_read,
                        .state_write = state_write,
                        .state_adopt = state_adopt};
+    if (p->g)
+        work->ready = pool_gradients_ready;
     for (uint32_t f = 0; f < p->c.n_fragments; f++)
-        work->n_state[f] = 2 * p->fragment[f].n;
+        work->n_state[f] = p->fragment[f].n + pool_outer(p, p->fragment[f].n);
 }

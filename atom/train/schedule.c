@@ -29,6 +29,18 @@ static double decayed(const train_schedule *s, int64_t step)
     return into < s->decay_steps ? (double)into / (double)s->decay_steps : 1;
 }
 
+/* cos(pi p) for p in 0 .. 1, to the last bits: sin(pi (1/2 - p)) by its series. Members of a pool
+ * compute rates apart from each other, and mathematical libraries round differently. */
+static double cosine(double p)
+{
+    double y = M_PI * (0.5 - p), square = y * y, term = y, sum = y;
+    for (int k = 1; k <= 12; k++) {
+        term *= -square / (2 * k * (2 * k + 1));
+        sum += term;
+    }
+    return sum;
+}
+
 double train_schedule_rate(const train_schedule *s, int64_t step)
 {
     if (step < s->warmup_steps)
@@ -42,7 +54,7 @@ double train_schedule_rate(const train_schedule *s, int64_t step)
     case TRAIN_LINEAR:
         return s->peak - (s->peak - s->end) * p;
     case TRAIN_COSINE:
-        return s->end + (s->peak - s->end) * 0.5 * (1 + cos(M_PI * p));
+        return s->end + (s->peak - s->end) * 0.5 * (1 + cosine(p));
     case TRAIN_WSD:
         return s->peak - (s->peak - s->end) * decayed(s, step);
     }

@@ -15,19 +15,24 @@
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-static atom_status load_batch(trainer *t)
+atom_status trainer_load(trainer *t, uint32_t i, uint64_t first)
 {
     uint32_t B = (uint32_t)t->bench->g->micro_batch;
+    int32_t *tokens, *targets;
+    train_engine_batch(t->engine, i, &tokens, &targets);
+    atom_status st = text_sampler_read(&t->sampler, first, B, tokens, targets);
+    if (st == ATOM_OK && t->apart)
+        text_sampler_starts(&t->sampler, first, B, t->start_token, tokens,
+                            train_engine_starts(t->engine, i));
+    return st;
+}
+
+static atom_status load_batch(trainer *t)
+{
+    uint64_t B = (uint64_t)t->bench->g->micro_batch;
     atom_status st = ATOM_OK;
-    for (uint32_t i = 0; st == ATOM_OK && i < t->plan->micro_batches; i++) {
-        int32_t *tokens, *targets;
-        train_engine_batch(t->engine, i, &tokens, &targets);
-        uint64_t first = (uint64_t)t->state.samples + (uint64_t)i * B;
-        st = text_sampler_read(&t->sampler, first, B, tokens, targets);
-        if (st == ATOM_OK && t->apart)
-            text_sampler_starts(&t->sampler, first, B, t->start_token, tokens,
-                                train_engine_starts(t->engine, i));
-    }
+    for (uint32_t i = 0; st == ATOM_OK && i < t->plan->micro_batches; i++)
+        st = trainer_load(t, i, (uint64_t)t->state.samples + i * B);
     return st;
 }
 
@@ -51,7 +56,7 @@ static atom_status add_events(trainer *t, const train_step_metrics *m)
     return t->events ? train_events_add(t->events, m->step, scalars, n) : ATOM_OK;
 }
 
-static atom_status log_step(trainer *t, const train_step_result *r, double rate)
+atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate)
 {
     double tokens_per_second = r->seconds > 0 ? (double)r->targets / r->seconds : 0;
     double flops = train_flops_per_token(&t->bench->model.config, t->bench->g->sequence);
@@ -85,7 +90,7 @@ static atom_status log_step(trainer *t, const train_step_result *r, double rate)
     return st;
 }
 
-static atom_status note_spans(trainer *t, const train_step_result *r)
+atom_status trainer_note_spans(trainer *t, const train_step_result *r)
 {
     uint32_t n;
     const swap_span *spans = swap_exec_spans(t->engine->exec, &n);
@@ -103,7 +108,7 @@ static atom_status note_spans(trainer *t, const train_step_result *r)
     return st;
 }
 
-static atom_status remember_seconds(trainer *t, double seconds)
+atom_status trainer_remember(trainer *t, double seconds)
 {
     atom_status st =
         atom_grow((void **)&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double));
@@ -128,9 +133,9 @@ static atom_status one_step(trainer *t)
     if (step == t->first_step)
         t->summary.first_loss = r.loss;
     t->summary.final_loss = r.loss;
-    ATOM_TRY(remember_seconds(t, r.seconds));
-    ATOM_TRY(note_spans(t, &r));
-    ATOM_TRY(log_step(t, &r, rate));
+    ATOM_TRY(trainer_remember(t, r.seconds));
+    ATOM_TRY(trainer_note_spans(t, &r));
+    ATOM_TRY(trainer_log_step(t, &r, rate));
 fail:
     return st;
 }
@@ -247,21 +252,26 @@ static atom_status run_steps(trainer *t)
     int64_t saved = t->state.step, evaluated = -1;
     bool done = trainer_seam_done(t);
     while (!done) {
-        ATOM_TRY(one_step(t));
+        bool stepped = true;
+        if (trainer_is_shared(t))
+            ATOM_TRY(trainer_shared_turn(t, &stepped));
+        else
+            ATOM_TRY(one_step(t));
         ATOM_TRY(trainer_snapshot_poll(t));
         int64_t step = t->state.step;
         done = trainer_seam_done(t);
-        if (t->val && step % c->eval_steps == 0) {
+        if (stepped && t->val && step % c->eval_steps == 0) {
             ATOM_TRY(evaluate(t));
             evaluated = step;
         }
         bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
         bool lost = trainer_disk_lost(t);
-        if (stop || lost || done || (c->save_steps > 0 && step % c->save_steps == 0)) {
+        bool due = stepped && c->save_steps > 0 && step % c->save_steps == 0;
+        if (stop || lost || done || due) {
             if (done && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
             if (!t->hooks.save_nothing)
-                ATOM_TRY(save(t, stop || done));
+                ATOM_TRY(save(t, stop || done || trainer_is_shared(t)));
             saved = step;
         }
         if (stop && !done) {

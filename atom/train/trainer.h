@@ -124,6 +124,21 @@ typedef struct train_summary {
 } train_summary;
 
 /*
+ * A share of a step that many make together (train_seam.take): gradients of some micro-batches of
+ * batch number `steps`, at the weights that were put in place. Micro-batch i of it are samples
+ * first_sample + i * micro_batch_size and on. Borrowed until the next take.
+ */
+typedef struct train_lease {
+    uint64_t steps; /* that are in the weights: the trainer is at this step now */
+    uint64_t samples, first_sample;
+    bool moved;                  /* the weights changed since the last take */
+    double grad_norm, rate;      /* of the newest step */
+    uint32_t n;                  /* 0: there is nothing to do yet */
+    const uint32_t *micro_batch; /* ascending */
+    float *sum;                  /* as many floats as the weights, zero: add gradients here */
+} train_lease;
+
+/*
  * Whoever takes part in a run from outside (a pool, pool.h). Called on the trainer's thread but for
  * the two that say otherwise. Only host_bytes_per_float is read by trainer_open; the functions must
  * be there before trainer_run. All but ctx may be NULL.
@@ -142,6 +157,18 @@ typedef struct train_seam {
     double (*rate)(void *ctx, const train_schedule *schedule); /* learning rate of the next step */
     bool (*done)(void *ctx);                                   /* in place of max_steps */
     char *(*marks)(void *ctx); /* text of pool.json in a checkpoint of now; the trainer frees it */
+    /*
+     * Shared: the steps are made outside, of gradients that many bring, and the trainer waits for
+     * them; known at trainer_open. Then updates do not happen here, and in their place:
+     *   take     puts weights and moments (master, m, v) in place if they changed, waits a little
+     *            for something to do
+     *   current  false: nobody waits for this lease any more
+     *   bring    lease->sum is whole, of so many target tokens
+     */
+    bool shared;
+    atom_status (*take)(void *ctx, const file_vector state[3], train_lease *out);
+    bool (*current)(void *ctx, const train_lease *lease);
+    void (*bring)(void *ctx, const train_lease *lease, uint64_t tokens);
 } train_seam;
 
 typedef struct train_hooks {
@@ -182,6 +209,7 @@ ATOM_MUST atom_status trainer_weights_changed(trainer *t);
 typedef struct trainer_place {
     int64_t step;
     uint64_t samples, tokens, sequence; /* sequence: tokens of a sample */
+    uint64_t data_hash; /* of the training data */
     const char *marks;
 } trainer_place;
 trainer_place trainer_where(const trainer *t);

@@ -41,6 +41,8 @@ struct trainer {
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
     char *marks;                /* of the checkpoint it went on from; or NULL */
     bool store_lost;            /* somebody took the state's file away, and it was said */
+    train_step_result share;    /* shared: of what was computed since the newest step, in sums */
+    double share_began;         /* when that step came; 0: not yet */
 };
 
 /* One line for people, through the hook. */
@@ -57,6 +59,18 @@ ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
 ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
 /* train_engine_config.on_updates; ctx is the trainer. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin);
+
+/* trainer.c: micro-batch i of the next tape are the samples from `first` on. */
+ATOM_MUST atom_status trainer_load(trainer *t, uint32_t i, uint64_t first);
+/* What follows a step, for who makes steps elsewhere. */
+ATOM_MUST atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate);
+ATOM_MUST atom_status trainer_note_spans(trainer *t, const train_step_result *r);
+ATOM_MUST atom_status trainer_remember(trainer *t, double seconds);
+
+/* trainer_shared.c: a run whose steps are made by many together (train_seam.shared). A turn takes
+ * what came, and computes what is asked for, if anything; *stepped: there is a new step. */
+bool trainer_is_shared(const trainer *t);
+ATOM_MUST atom_status trainer_shared_turn(trainer *t, bool *stepped);
 
 /* trainer_seam.c: whoever takes part from outside (train_seam). */
 double trainer_seam_rate(const trainer *t, int64_t step);

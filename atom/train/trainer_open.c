@@ -184,6 +184,13 @@ fail:
     return st;
 }
 
+/* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
+ * those that wait for their norm. */
+static bool clips(const trainer *t)
+{
+    return t->config->max_grad_norm > 0 || trainer_is_shared(t);
+}
+
 static atom_status open_plan(trainer *t)
 {
     const train_config *c = t->config;
@@ -203,7 +210,7 @@ static atom_status open_plan(trainer *t)
                 "%s is a plan for %u micro-batches per step, gradient_accumulation_steps "
                 "is %u; plan again, or use %u",
                 c->plan, t->plan->micro_batches, C, t->plan->micro_batches);
-        if (t->plan->clip != (c->max_grad_norm > 0))
+        if (t->plan->clip != clips(t))
             return atom_fail(ATOM_E_USAGE,
                              "%s was made %s clipping; plan again, or change max_grad_norm",
                              c->plan, t->plan->clip ? "with" : "without");
@@ -219,7 +226,7 @@ static atom_status open_plan(trainer *t)
     train_plan_request request = {.device_memory = c->device_memory,
                                   .host_memory = c->host_memory,
                                   .micro_batches = C,
-                                  .clip = c->max_grad_norm > 0,
+                                  .clip = clips(t),
                                   .update_on_device =
                                       t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
                                       !t->hooks.seam, /* who takes part needs the masters here */

@@ -1,7 +1,8 @@
 /*
  * Owns the places where a run lets somebody take part (train_seam): a pool sees and moves the
  * weights between two updates, says how fast to learn and when to stop. One idea: without a seam
- * every function here does what the trainer did without it, bit for bit. Refuses to wait.
+ * every function here does what the trainer did without it, bit for bit. Refuses to wait: a run
+ * that does is trainer_shared.c.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -94,5 +95,6 @@ trainer_place trainer_where(const trainer *t)
                            .samples = (uint64_t)t->state.samples,
                            .tokens = (uint64_t)t->state.tokens_seen,
                            .sequence = (uint64_t)t->bench->g->sequence,
+                           .data_hash = text_shards_hash(t->train),
                            .marks = t->marks};
 }

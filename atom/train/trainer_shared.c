@@ -1,0 +1,140 @@
+/*
+ * Owns a run whose steps many make together (train_seam.shared): the trainer computes gradients of
+ * the micro-batches it is given, in passes of as many as its plan has, and takes the weights that
+ * came of everybody's. One idea: what is computed depends on the sample's place in the order of the
+ * run alone, so it does not matter who does it. Refuses to update anything.
+ */
+#include "atom/train/pool.h"
+#include "atom/train/trainer_inner.h"
+
+#include "atom/base/env.h"
+
+#include <math.h>
+
+bool trainer_is_shared(const trainer *t)
+{
+    return t->hooks.seam && t->hooks.seam->shared;
+}
+
+/* How many of the lease's micro-batches from `at` on one pass takes: neighbours, because random
+ * numbers count from the first. */
+static uint32_t run_of(const trainer *t, const train_lease *l, uint32_t at)
+{
+    uint32_t n = 1;
+    while (at + n < l->n && n < t->plan->micro_batches &&
+           l->micro_batch[at + n] == l->micro_batch[at] + n)
+        n++;
+    return n;
+}
+
+/* Micro-batches [at, at + n) of the lease; what the plan has beyond them is masked. */
+static atom_status load(trainer *t, const train_lease *l, uint32_t at, uint32_t n)
+{
+    const graph *g = t->bench->g;
+    uint32_t B = (uint32_t)g->micro_batch;
+    for (uint32_t i = 0; i < t->plan->micro_batches; i++) {
+        int32_t *tokens, *targets;
+        train_engine_batch(t->engine, i, &tokens, &targets);
+        if (i < n) {
+            uint64_t sample = l->first_sample + (uint64_t)l->micro_batch[at + i] * B;
+            atom_status st = trainer_load(t, i, sample);
+            if (st != ATOM_OK)
+                return st;
+            continue;
+        }
+        for (int64_t e = 0; e < g->micro_batch * g->sequence; e++) {
+            tokens[e] = 0;
+            targets[e] = -1;
+            if (t->apart)
+                train_engine_starts(t->engine, i)[e] = 0;
+        }
+    }
+    return ATOM_OK;
+}
+
+static atom_status compute(trainer *t, const train_lease *l)
+{
+    const train_seam *seam = t->hooks.seam;
+    uint64_t tokens = 0;
+    atom_status st;
+    for (uint32_t at = 0, n; at < l->n; at += n) {
+        train_step_result r = {0};
+        n = run_of(t, l, at);
+        ATOM_TRY(load(t, l, at, n));
+        ATOM_TRY(train_engine_gradient(t->engine, (uint32_t)l->steps + 1, l->micro_batch[at],
+                                       l->sum, &r));
+        ATOM_TRY(trainer_note_spans(t, &r));
+        t->share.loss += r.loss * (double)r.targets;
+        t->share.targets += r.targets;
+        tokens += (uint64_t)r.targets;
+        if (!seam->current(seam->ctx, l))
+            return ATOM_OK;
+    }
+    seam->bring(seam->ctx, l, tokens);
+fail:
+    return st;
+}
+
+/* The weights are those of another step. Loss and rate of tokens are of what was computed here. */
+static atom_status arrive(trainer *t, const train_lease *l)
+{
+    double now = atom_clock_seconds();
+    int64_t before = t->state.step;
+    train_step_result r = t->share;
+    atom_status st = train_engine_sync(t->engine);
+    if (st != ATOM_OK)
+        return st;
+    r.loss = r.targets ? r.loss / (double)r.targets : t->summary.final_loss;
+    r.grad_norm = l->grad_norm;
+    r.seconds = t->share_began > 0 ? now - t->share_began : 0;
+    t->share = (train_step_result){0};
+    t->share_began = now;
+    t->state.step = (int64_t)l->steps;
+    t->state.samples = (int64_t)l->samples;
+    t->state.tokens_seen = t->state.samples * t->bench->g->sequence; /* by everybody */
+    if (t->state.step <= before || isnan(r.loss))
+        return ATOM_OK;
+    t->state.loss = r.loss;
+    trainer_seam_stepped(t);
+    if (isnan(t->summary.first_loss))
+        t->summary.first_loss = r.loss;
+    t->summary.final_loss = r.loss;
+    ATOM_TRY(trainer_remember(t, r.seconds));
+    ATOM_TRY(trainer_log_step(t, &r, l->rate));
+fail:
+    return st;
+}
+
+atom_status trainer_shared_turn(trainer *t, bool *stepped)
+{
+    const train_seam *seam = t->hooks.seam;
+    const file_vector state[3] = {train_engine_vector(t->engine, SWAP_STATE_MASTER),
+                                  train_engine_vector(t->engine, SWAP_STATE_M),
+                                  train_engine_vector(t->engine, SWAP_STATE_V)};
+    int64_t before = t->state.step;
+    train_lease l;
+    atom_status st = seam->take(seam->ctx, state, &l);
+    if (st == ATOM_OK && l.moved)
+        st = arrive(t, &l);
+    *stepped = t->state.step != before;
+    if (st == ATOM_OK && l.n > 0)
+        st = compute(t, &l);
+    return st;
+}
+
+void train_pool_update_of(trainer *t, uint32_t micro_batches, train_pool_update *out)
+{
+    const train_config *c = t->config;
+    *out = (train_pool_update){.schedule = t->schedule,
+                               .beta1 = c->adam_beta1,
+                               .beta2 = c->adam_beta2,
+                               .epsilon = c->adam_epsilon,
+                               .weight_decay = c->weight_decay,
+                               .max_grad_norm = c->max_grad_norm,
+                               .micro_batches = micro_batches,
+                               .micro_batch = (uint64_t)t->bench->g->micro_batch,
+                               .params = t->engine->low->params,
+                               .n_params = t->engine->low->n_params,
+                               .host = t->bench->host,
+                               .threads = t->bench->threads};
+}

@@ -1,0 +1,158 @@
+"""A pool that sums gradients, of processes on loopback: the same weights as of one trainer, in all of them."""
+import array
+import json
+import math
+import os
+import shutil
+import struct
+import tempfile
+import time
+
+import tool
+
+CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 48, "n_embd": 48, "n_layer": 2,
+          "n_head": 3, "resid_pdrop": 0.1, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+RUN = """
+micro_batch_size: 2
+gradient_accumulation_steps: 6
+sequence_len: 32
+max_steps: {steps}
+learning_rate: 2e-3
+warmup_steps: 5
+adam_epsilon: 1e-4
+max_grad_norm: 0.5
+dtype: fp32
+threads: 1
+execute: interpreted
+eval_steps: 0
+save_steps: 0
+"""
+POOL = """
+pool:
+  sync: gradients
+  min_peers: {peers}
+  heartbeat_seconds: 0.2
+{more}"""
+ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
+PATIENCE = 90  # seconds; nothing here takes a tenth of it
+
+
+def floats(path):
+    """All of a checkpoint's weights, by name."""
+    with open(path, "rb") as f:
+        size = struct.unpack("<Q", f.read(8))[0]
+        head = json.loads(f.read(size))
+        body = f.read()
+    out = array.array("f")
+    for name in sorted(head):
+        if name != "__metadata__":
+            begin, end = head[name]["data_offsets"]
+            out.frombytes(body[begin:end])
+    return out
+
+
+def distance(a, b):
+    square = sum((x - y) ** 2 for x, y in zip(a, b))
+    return math.sqrt(square / sum(y * y for y in b))
+
+
+class PoolGradients(tool.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="atom-cli-sum-")
+        cls.data = os.path.join(cls.shared, "data")
+        cls.config = os.path.join(cls.shared, "tiny.json")
+        with open(cls.config, "w", encoding="ascii") as f:
+            json.dump(CONFIG, f)
+        prepare = tool.Case("run_atom")
+        prepare.dir, prepare.env = cls.shared, dict(os.environ)
+        for out, seed in ((cls.data, ""), (cls.data + "2", "and one more ")):
+            book = os.path.join(cls.shared, "book.txt")
+            with open(book, "w", encoding="ascii") as f:
+                f.write(seed + tool.english(60000))
+            made = prepare.run_atom("data", "prepare", "--input", book, "--output", out)
+            assert made.code == 0, str(made)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared, ignore_errors=True)
+
+    def shared_cache(self):
+        return os.path.join(self.shared, "cache")
+
+    def start(self, *args):
+        process = self.start_atom("pool", *args, *ALONE)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def create(self, steps, peers, more=""):
+        run = self.write("pool.yml", RUN.format(steps=steps) + POOL.format(peers=peers, more=more))
+        process = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "p0",
+                             "--listen", "127.0.0.1:0")
+        line = process.stdout.readline()
+        self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
+        return process, json.loads(line)["ticket"]
+
+    def join(self, i, ticket, data=None):
+        return self.start("join", ticket, "--data", data or self.data, "-o", f"p{i}", "--listen", "127.0.0.1:0")
+
+    def alone(self, steps):
+        run = self.write("run.yml", RUN.format(steps=steps))
+        self.ok("train", run, "--model", self.config, "--data", self.data, "-o", "alone", "--quiet")
+        return self.path("alone", f"checkpoint-{steps}", "model.safetensors")
+
+    def end(self, process):
+        out, err = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 0, out + err)
+        return json.loads(out.splitlines()[-1])
+
+    def weights(self, i, steps):
+        return self.path(f"p{i}", f"checkpoint-{steps}", "model.safetensors")
+
+    def test_three_are_one(self):
+        members, ticket = [], None
+        first, ticket = self.create(20, 3)
+        members = [first, self.join(1, ticket), self.join(2, ticket)]
+        ends = [self.end(m) for m in members]
+        single = floats(self.alone(20))
+        for i, end in enumerate(ends):
+            self.assertEqual(end["steps"], 20)
+            self.assertEqual(end["certified_samples"], 20 * 12)
+            self.assertGreaterEqual(end["included"], 10)  # the first one begins with a step of its own
+            self.assertEqual(floats(self.weights(i, 20)), floats(self.weights(0, 20)))
+        self.assertLess(distance(floats(self.weights(0, 20)), single), 1e-5)
+        # Going on alone from there is going on with the same moments.
+        self.ok("train", self.write("run.yml", RUN.format(steps=23)), "--model", self.config, "--data",
+                self.data, "-o", "p1", "--resume-from-checkpoint", "auto", "--quiet")
+        self.ok("train", self.write("run.yml", RUN.format(steps=23)), "--model", self.config, "--data",
+                self.data, "-o", "alone", "--resume-from-checkpoint", "auto", "--quiet")
+        self.assertLess(distance(floats(self.weights(1, 23)), floats(self.path("alone", "checkpoint-23",
+                                                                               "model.safetensors"))), 1e-5)
+
+    def test_one_is_killed(self):
+        first, ticket = self.create(60, 3, "  global_batch_size: 12\n")
+        members = [first, self.join(1, ticket), self.join(2, ticket)]
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            status = self.run_atom("pool", "status", "p0", "--json")
+            if status.code == 0 and status.json()["roster"] == 3 and status.json()["applied"] >= 15:
+                break
+            time.sleep(0.05)
+        members[2].kill()
+        ends = [self.end(m) for m in members[:2]]
+        self.assertEqual([e["certified_samples"] for e in ends], [60 * 12] * 2)
+        self.assertEqual(floats(self.weights(0, 60)), floats(self.weights(1, 60)))
+        self.assertLess(distance(floats(self.weights(0, 60)), floats(self.alone(60))), 1e-5)
+
+    def test_other_data(self):
+        first, ticket = self.create(20, 2)
+        stranger = self.join(1, ticket, self.data + "2")
+        _, err = stranger.communicate(timeout=PATIENCE)
+        self.assertEqual(stranger.returncode, 2, err)
+        self.assertIn("is not what the others train on", err)
+        first.kill()
+
+
+if __name__ == "__main__":
+    tool.main()
