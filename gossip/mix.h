@@ -5,6 +5,8 @@
  *
  * Contributions that do not decode are left out, as if they had not come: `included` says which
  * were summed. Anybody with the same contributions gets the same bits.
+ * Whoever makes other bits of them is convicted by it (audit.h): a change of what comes out is a
+ * change of GSP_TYPES_VERSION, so that old and new members do not meet.
  *
  * Memory: 2 floats per float of a part; in a robust pool one more for every contribution, from its
  * first use on. Thread: one at a time per object.
