@@ -329,8 +329,7 @@ static void forget_old_key(gsp_pool *p)
 
 static void save_book(gsp_pool *p, uint64_t now)
 {
-    char *book =
-        p->book_changed && now - p->saved_ns > SECOND_NS ? life_path(p, "peers") : NULL;
+    char *book = p->book_changed && now - p->saved_ns > SECOND_NS ? life_path(p, "peers") : NULL;
     if (!book)
         return;
     p->book_changed = false;
