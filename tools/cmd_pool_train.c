@@ -444,7 +444,7 @@ static atom_status wait_for_anchor(pool_run *r)
 static atom_status start(pool_run *r, bool genesis)
 {
     const gsp_manifest *m = gsp_pool_manifest(r->life);
-    gsp_pool_part part = {.holds_genesis = gsp_pool_is_founder(r->life)};
+    gsp_pool_part part = {0};
     trainer_place place = trainer_where(r->t);
     atom_status st;
     ATOM_TRY(check_model(r, m));
@@ -455,6 +455,8 @@ static atom_status start(pool_run *r, bool genesis)
         ATOM_TRY(train_pool_begin(r->pool, trainer_weights(r->t)));
     else
         ATOM_TRY(restore(r, m));
+    /* A founder whose anchor is lost fetches it like everybody else. */
+    part.holds_genesis = gsp_pool_is_founder(r->life) && train_pool_ready(r->pool);
     train_pool_work(r->pool, &part.work);
     ATOM_TRY(gsp_pool_start(r->life, &part));
     ATOM_TRY(wait_for_anchor(r));

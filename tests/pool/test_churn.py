@@ -64,7 +64,9 @@ def schedule(rng):
         if what == "all":
             free = [m for m in free if m > 0]  # the owner's key exists once: its owner keeps a copy
         member = rng.choice(free or list(range(1, MEMBERS)))
-        busy[member] = at + lasts + 10
+        if kind == "lost" and losses == 1:
+            member = 0  # the founder is not spared: it comes back to a pool that went on
+        busy[member] = max(busy[member], at + lasts + 10)
         faults.append((at, kind, member, what))
     return faults
 

@@ -274,8 +274,7 @@ static atom_status wait_for_anchor(timed *t)
 static atom_status start(timed *t, bool genesis)
 {
     const gsp_manifest *m = gsp_pool_manifest(t->life);
-    gsp_pool_part part = {.holds_genesis = gsp_pool_is_founder(t->life),
-                          .rates = {t->up, t->down, true}};
+    gsp_pool_part part = {.rates = {t->up, t->down, true}};
     atom_status st;
     ATOM_TRY(open_seam(t, m));
     ATOM_TRY(load(t));
@@ -284,6 +283,7 @@ static atom_status start(timed *t, bool genesis)
         ATOM_TRY(train_pool_begin(t->pool, file_vector_memory(t->live)));
     else
         ATOM_TRY(restore(t, m));
+    part.holds_genesis = gsp_pool_is_founder(t->life) && train_pool_ready(t->pool);
     train_pool_work(t->pool, &part.work);
     ATOM_TRY(gsp_pool_start(t->life, &part));
     printf("{\"started\":%d,\"port\":%u}\n", (int)getpid(), gsp_pool_port(t->life));
