@@ -51,8 +51,11 @@ atom_status cli_put_text(const char *text, const char *path)
     return ATOM_OK;
 }
 
+const char *const cli_lora_rank_names[] = {"lora_rank", NULL};
+const char *const cli_lora_target_names[] = {"lora_target", NULL};
+
 atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, int64_t sequence,
-                      graph **out)
+                      const cli_lora *lora, graph **out)
 {
     file_model resolved = {0};
     graph *plain = NULL;
@@ -62,7 +65,15 @@ atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, 
     if (sequence < 0)
         sequence = graph_model_usual(&resolved.config);
     ATOM_TRY(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
-    ATOM_TRY(graph_fuse(plain, out));
+    if (lora->r > 0) {
+        file_lora settings = {.rank = lora->r,
+                              .alpha = lora->alpha > 0 ? lora->alpha : 2.0 * (double)lora->r,
+                              .dropout = lora->dropout,
+                              .targets = lora->targets};
+        ATOM_TRY(file_lora_graph(plain, &settings, out));
+    } else {
+        ATOM_TRY(graph_fuse(plain, out));
+    }
 fail:
     graph_close(&plain);
     file_model_free(&resolved);

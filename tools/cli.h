@@ -43,12 +43,53 @@ ATOM_MUST atom_status cli_flush(void);
 /* A JSON text that a library made, printed as it is, or saved to a file when path is not NULL. */
 ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
 
+/* LoRA as 'atom train' takes it (config.c): r -1 is none; alpha -1 twice r. In option tables as
+ * CLI_LORA_SPECS(member) of the values. */
+typedef struct cli_lora {
+    int64_t r;
+    double alpha, dropout;
+    char *targets;
+} cli_lora;
+extern const char *const cli_lora_rank_names[], *const cli_lora_target_names[];
+#define CLI_LORA_SPECS(member)                                                                     \
+    {.name = "lora_r",                                                                             \
+     .type = OPT_INT,                                                                              \
+     AT(member.r),                                                                                 \
+     .fallback = "auto",                                                                           \
+     .min = 1,                                                                                     \
+     .max = 65536,                                                                                 \
+     .flags = OPT_AUTO,                                                                            \
+     .aliases = cli_lora_rank_names,                                                               \
+     .group = "LoRA",                                                                              \
+     .help = "Rank of LoRA adapters, as in 'atom train'. auto: all of the model is trained."},     \
+        {.name = "lora_alpha",                                                                     \
+         .type = OPT_NUMBER,                                                                       \
+         AT(member.alpha),                                                                         \
+         .fallback = "auto",                                                                       \
+         .min = 1e-6,                                                                              \
+         .max = 1e6,                                                                               \
+         .flags = OPT_AUTO,                                                                        \
+         .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},    \
+        {.name = "lora_dropout",                                                                   \
+         .type = OPT_NUMBER,                                                                       \
+         AT(member.dropout),                                                                       \
+         .fallback = "0",                                                                          \
+         .min = 0,                                                                                 \
+         .max = 1,                                                                                 \
+         .flags = OPT_BELOW_MAX,                                                                   \
+         .help = "Dropout in front of the adapters."},                                             \
+    {                                                                                              \
+        .name = "lora_target_modules", .type = OPT_TEXT, AT(member.targets),                       \
+        .fallback = "all-linear", .value = "NAMES|all-linear", .aliases = cli_lora_target_names,   \
+        .help = "Linear layers that get an adapter. all-linear: all but the head."                 \
+    }
+
 /*
  * The fused graph of a model as users name it (a preset, a directory, a config.json).
  * sequence -1: the model's longest.
  */
 ATOM_MUST atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch,
-                                int64_t sequence, graph **out);
+                                int64_t sequence, const cli_lora *lora, graph **out);
 
 /* A size for people in one of a few static buffers: good for the arguments of one call. */
 const char *cli_size(uint64_t bytes);

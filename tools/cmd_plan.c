@@ -23,6 +23,7 @@ typedef struct plan_values {
     int64_t gradient_accumulation_steps;
     int32_t recompute;
     bool clip;
+    cli_lora lora;
     char *output;
     bool json;
 } plan_values;
@@ -124,6 +125,7 @@ static const opt_spec specs[] = {
      .fallback = "true",
      .help = "Gradients will be clipped (updates wait for the norm); --no-clip for "
              "max_grad_norm 0."},
+    CLI_LORA_SPECS(lora),
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
@@ -160,6 +162,11 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
         .dtype = v->dtype,
         .device = "cpu",
         .dropout = -1,
+        .trains = v->lora.r > 0,
+        .lora_rank = v->lora.r,
+        .lora_alpha = v->lora.alpha,
+        .lora_dropout = v->lora.dropout,
+        .lora_targets = v->lora.targets,
         .threads = -1,
     };
     atom_status st = train_workbench_open(&config, &bench);
@@ -181,6 +188,9 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
     if (v->profile && (v->model || v->device_spec))
         return atom_fail(ATOM_E_USAGE, "--profile says which model and device; leave out %s",
                          v->model ? "--model" : "--device-spec");
+    if (v->profile && v->lora.r > 0)
+        return atom_fail(ATOM_E_USAGE, "--profile says what is trained; give --lora-r to 'atom "
+                                       "profile' instead");
     if (v->profile) {
         ATOM_TRY(part_profile_read(v->profile, profile));
         st = part_profile_graph(*profile, g);
@@ -195,7 +205,7 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
     atom_dtype dtype = v->dtype == PLAN_DTYPE_FP32                            ? ATOM_F32
                        : v->dtype == PLAN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
                                                                               : ATOM_F32;
-    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, g));
+    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, g));
     ATOM_TRY(part_profile_model(*g, &device, profile));
 fail:
     return st;

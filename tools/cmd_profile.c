@@ -19,6 +19,7 @@ typedef struct profile_values {
     char *device_spec;
     uint64_t link_bandwidth;
     int64_t threads;
+    cli_lora lora;
     char *output;
     bool json;
 } profile_values;
@@ -90,6 +91,7 @@ static const opt_spec specs[] = {
      .max = 1024,
      .flags = OPT_AUTO,
      .help = "auto: all cores."},
+    CLI_LORA_SPECS(lora),
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
@@ -126,7 +128,7 @@ static atom_status model_it(const profile_values *v, part_profile **out)
     atom_dtype dtype = v->dtype == TRAIN_DTYPE_FP32                            ? ATOM_F32
                        : v->dtype == TRAIN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
                                                                                : ATOM_F32;
-    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &g));
+    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, &g));
     st = part_profile_model(g, &device, out);
 fail:
     graph_close(&g);
@@ -148,6 +150,11 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
         .dtype = v->dtype,
         .device = v->device,
         .dropout = -1,
+        .trains = v->lora.r > 0,
+        .lora_rank = v->lora.r,
+        .lora_alpha = v->lora.alpha,
+        .lora_dropout = v->lora.dropout,
+        .lora_targets = v->lora.targets,
         .threads = v->threads,
         .link_bandwidth = v->link_bandwidth,
     };

@@ -89,6 +89,9 @@ static bool has_all_kernels(const train_workbench *bench)
         atom_op op = bench->g->nodes[i].op;
         if (!bench->table->fwd[op] || !bench->table->bwd[op])
             return false;
+        int64_t window = bench->g->nodes[i].window;
+        if (window && window < bench->g->sequence && !(bench->table->can & KRN_CAN_WINDOW))
+            return false;
     }
     return true;
 }

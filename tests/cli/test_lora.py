@@ -64,6 +64,25 @@ class Lora(tool.Case):
         more = self.train(self.base, "more", "--adapter", whole, "--max-steps", 1).json()
         self.assertLess(more["first_loss"], summary["first_loss"] - 0.01)
 
+    def test_plan_prices_adapters(self):
+        """Less state, and a plan that 'atom train' takes for the same adapters and for no others."""
+        shape = ["--model", self.base, "--dtype", "fp32", "--micro-batch-size", 2, "--sequence-len", 32]
+        lora = ["--lora-r", 4, "--lora-target-modules", "q_proj,v_proj"]
+        host = {}
+        for name, more in ("whole", []), ("adapters", lora):
+            self.ok("profile", *shape, "--device", "cpu", "-o", f"{name}.json", *more)
+            self.ok("plan", "--profile", f"{name}.json", "--gradient-accumulation-steps", 2, "-o", f"{name}-plan.json")
+            told = self.ok("plan", "--model", self.base, "--device-spec", "rtx-4090", "--dtype", "fp32",
+                           "--sequence-len", 32, *more).out
+            host[name] = next(line for line in told.splitlines() if line.startswith("host memory"))
+        self.assertNotEqual(host["whole"], host["adapters"])
+        self.train(self.base, "planned", *lora, "--plan", "adapters-plan.json", "--max-steps", 1)
+        self.train(self.base, "other", *lora, "--plan", "whole-plan.json", "--max-steps", 1, run=self.refused)
+        self.fails(2, "plan", "--profile", "whole.json", *lora, says="--profile says what is trained")
+
+    def refused(self, *args):
+        self.assertNotEqual(self.run_atom(*args).code, 0)
+
     def test_refusals(self):
         def refused(code, words, *more, model=self.base):
             done = self.train(model, "none", "--max-steps", 1, *more, run=self.run_atom)
@@ -96,7 +115,7 @@ class Lora(tool.Case):
             json.dump(dict(config, target_modules=["q_proj"]), f)
         refused(3, ["adapter_model.safetensors", "q_proj.lora_A"], "--adapter", small)
         shutil.rmtree(self.base)
-        done = self.run_atom("eval", "--model", small, "--data", self.data)
+        done = self.atom("eval", "--model", small, "--data", self.data)
         self.assertEqual(done.code, 2, done)
         self.assertIn("base_model_name_or_path", done.err)
 
