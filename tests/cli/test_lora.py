@@ -115,7 +115,7 @@ class Lora(tool.Case):
             json.dump(dict(config, target_modules=["q_proj"]), f)
         refused(3, ["adapter_model.safetensors", "q_proj.lora_A"], "--adapter", small)
         shutil.rmtree(self.base)
-        done = self.atom("eval", "--model", small, "--data", self.data)
+        done = self.run_atom("eval", "--model", small, "--data", self.data)
         self.assertEqual(done.code, 2, done)
         self.assertIn("base_model_name_or_path", done.err)
 
