@@ -139,6 +139,8 @@ static atom_status take_llama(taking *t)
     if (number(t, "expert_count", 0) > 0)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: experts are not supported", t->f->path);
     c->window = number(t, "attention.sliding_window", 0);
+    if (c->window && c->family == GRAPH_LLAMA)
+        c->family = GRAPH_MISTRAL; /* which has the same architecture there */
     c->untied = has(t, "output.weight");
     c->qkv_bias = has(t, "blk.0.attn_q.bias");
     c->o_bias = has(t, "blk.0.attn_output.bias");
@@ -312,8 +314,11 @@ static atom_status check_rest(const loading *l, const graph_config *c, uint32_t 
 atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c, const graph *g,
                                    file_vector vector)
 {
-    loading l = {
-        .f = f, .g = g, .vector = vector, .llama = c->family == GRAPH_LLAMA, .D = c->head_dim};
+    loading l = {.f = f,
+                 .g = g,
+                 .vector = vector,
+                 .llama = c->family == GRAPH_LLAMA || c->family == GRAPH_MISTRAL,
+                 .D = c->head_dim};
     file_slice *slices = NULL;
     uint32_t n = 0;
     uint64_t head = (uint64_t)(c->head_dim * c->width);

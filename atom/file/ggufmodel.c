@@ -84,6 +84,8 @@ void file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type typ
         put_number(w, c, "attention.value_length", c->head_dim);
     }
     put_real(w, c, "attention.layer_norm_rms_epsilon", c->epsilon);
+    if (c->window && c->window_layers == 0) /* it cannot be said of some layers only */
+        put_number(w, c, "attention.sliding_window", c->window);
     put_rotary(w, c);
     if (is_llama(c))
         put_number(w, c, "vocab_size", c->vocab_size);

@@ -53,8 +53,10 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     t->table = t->cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype);
     t->host = t->cpu ? krn_cpu_host_table() : krn_ref_host_table();
     atom_status st;
-    if (cuda)
+    if (cuda) {
+        r.config.window = r.config.window_layers = 0; /* not on cards yet */
         ATOM_TRY(choose_card(t, &dtype));
+    }
     ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (random_gpt2_draw(seed, 57, 0, 2) == 0)
         ATOM_TRY(random_lora(seed, &plain));

@@ -64,8 +64,11 @@ static void round_trip(void **state)
         write_model(&f, FILE_GGUF_F32, path);
         if (file_gguf_read_model(path, &c) != ATOM_OK)
             fail_msg("seed %d: %s", (int)seed, atom_fail_message());
-        assert_int_equal(c.family,
-                         f.config.family == GRAPH_MISTRAL ? GRAPH_LLAMA : f.config.family);
+        /* A window of all layers is what tells Mistral from Llama there. */
+        int64_t window = f.config.window_layers ? 0 : f.config.window;
+        assert_int_equal(c.window, window);
+        assert_int_equal(c.family, f.config.family == GRAPH_MISTRAL && !window ? GRAPH_LLAMA
+                                                                               : f.config.family);
         assert_true(c.vocab_size == f.config.vocab_size && c.layers == f.config.layers &&
                     c.inner == f.config.inner && c.width == f.config.width &&
                     c.kv_heads == f.config.kv_heads && c.head_dim == f.config.head_dim &&

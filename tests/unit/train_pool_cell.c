@@ -485,7 +485,7 @@ static void one_alone_trains_as_without_a_pool(void **unused)
     const peer *p = &w->peer[0];
     train_pool_status s;
     train_pool_read_status(p->pool, false, &s);
-    assert_true(s.included >= 20);
+    assert_true(s.included >= 10);
     assert_int_equal(p->steps, steps);
     double worst = 0;
     unsigned equal = 0;
