@@ -380,8 +380,8 @@ void text_shards_begins(const text_shards *s, uint64_t first, uint32_t n, const 
         uint64_t at = first - f->first;
         uint32_t part = f->tokens - at < n ? (uint32_t)(f->tokens - at) : n;
         for (uint32_t k = 0; k < part; k++)
-            begins[k] = f->begins ? f->begins[(at + k) / 8] >> (at + k) % 8 & 1
-                                  : (uint32_t)tokens[k] == start;
+            begins[k] = (uint8_t)(f->begins ? f->begins[(at + k) / 8] >> (at + k) % 8 & 1
+                                            : (uint32_t)tokens[k] == start);
         first += part;
         tokens += part;
         begins += part;
