@@ -193,7 +193,8 @@ class Life(unittest.TestCase):
         # A ban: it ends, the others go on, it does not come back.
         key = g.status()["key"]
         g.process.send_signal(signal.SIGSTOP)  # it could not end by itself
-        self.assertTrue(a.ask(do="ban", key=key[:12])["ok"])
+        answer = a.ask(do="ban", key=key[:12])
+        self.assertTrue(answer["ok"], (answer, key, [m["key"] for m in a.status()["members"]]))
         self.until(lambda: not any(m["key"] == key and m["up"] for m in a.status()["members"] + b.status()["members"]),
                    "nobody is linked with who is banned", a, b)
         g.process.send_signal(signal.SIGCONT)
