@@ -124,8 +124,8 @@ static bool bans(const gsp_member_status *s, const gsp_identity *who)
 static bool seen(play *p, cell_member *m)
 {
     const gsp_identity *liar = &p->cell.pool.member[LIAR];
-    if (p->accuses)
-        return m->i == LIAR || m->status.false_claims > 0;
+    if (p->accuses) /* who bans everybody hangs up, and with it may go the bytes that clear them */
+        return m->i == LIAR || m->status.false_claims > 0 || m->status.audits_open > 0;
     if (p->lie == HONEST)
         return m->status.audits - m->status.audits_open > 4;
     return m->i == LIAR || (bans(&m->status, liar) && m->status.n_roster == MEMBERS - 1);
