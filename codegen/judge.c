@@ -71,14 +71,15 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
     simulation s = {0};
     atom_status st = simulate(judge->g, plan, judge->profile, judge->table, &s);
     if (st == ATOM_OK) {
-        *verdict = (part_verdict){.device_peak_bytes = s.low->device_bytes,
-                                  .host_peak_bytes = s.low->host_bytes,
-                                  .step_seconds = s.seconds,
-                                  .compute_seconds = s.busy_seconds[DEV_COMPUTE],
-                                  .h2d_seconds = s.busy_seconds[DEV_H2D],
-                                  .d2h_seconds = s.busy_seconds[DEV_D2H],
-                                  .host_seconds = s.busy_seconds[DEV_HOST],
-                                  .bound = bound_of(&s)};
+        *verdict =
+            (part_verdict){.device_peak_bytes = s.low->device_bytes,
+                           .host_peak_bytes = s.low->host_bytes + part_window_bytes(judge->g),
+                           .step_seconds = s.seconds,
+                           .compute_seconds = s.busy_seconds[DEV_COMPUTE],
+                           .h2d_seconds = s.busy_seconds[DEV_H2D],
+                           .d2h_seconds = s.busy_seconds[DEV_D2H],
+                           .host_seconds = s.busy_seconds[DEV_HOST],
+                           .bound = bound_of(&s)};
     }
     close_simulation(&s);
     return st;

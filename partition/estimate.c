@@ -15,12 +15,17 @@ static double max_f64(double a, double b)
     return a > b ? a : b;
 }
 
+uint64_t part_window_bytes(const graph *g)
+{
+    return g->param_extent >= PART_WINDOW_ELEMENTS_MIN ? PART_WINDOW_BYTES : 0;
+}
+
 uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
 {
     uint64_t wire = atom_dtype_bytes(m->g->dtype);
     uint64_t state = m->disk ? m->block_elements * m->ring_blocks : m->trained_elements;
     return m->extent_elements * wire + state * 12 + m->micro_batch_bytes * micro_batches +
-           m->norm_bytes;
+           m->norm_bytes + part_window_bytes(m->g);
 }
 
 /* --- memory: region by region, as codegen lays it out --- */

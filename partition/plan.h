@@ -79,6 +79,12 @@ ATOM_MUST atom_status part_plan_json(const part_plan *plan, char **text);
  * and within the plan's own budgets. ATOM_E_USAGE says what is wrong. */
 ATOM_MUST atom_status part_plan_check(const part_plan *plan, const graph *g);
 
+/* Host bytes beside what the plan lays out, which reading and writing model files may take: windows
+ * of large files (swap/stream.h, swap/writer.h). Who opens one asks whether it still fits; what
+ * does not, is read the plain way. 0 for models whose files are all small. */
+enum { PART_WINDOW_BYTES = 16 << 20, PART_WINDOW_ELEMENTS_MIN = 8 << 20 };
+uint64_t part_window_bytes(const graph *g);
+
 /* What evaluating a plan exactly says (codegen lays it out, the null device runs it). */
 typedef struct part_verdict {
     uint64_t device_peak_bytes, host_peak_bytes;
@@ -99,7 +105,7 @@ typedef struct part_request {
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
     int recompute;         /* -1 free choice, 0 never, 1 always */
-    int disk;      /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
+    int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
     part_evaluate_fn evaluate;
     void *evaluate_ctx;
 } part_request;

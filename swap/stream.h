@@ -17,6 +17,9 @@
 
 typedef struct swap_stream swap_stream;
 
+/* Of a stream that was told neither chunk_bytes nor depth: its memory, a few KiB of lists aside. */
+enum { SWAP_STREAM_BYTES = STORE_DEPTH * STORE_CHUNK_BYTES };
+
 typedef struct swap_stream_config {
     const char *path; /* for messages, and to open the file again with O_DIRECT */
     int fd;

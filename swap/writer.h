@@ -27,7 +27,8 @@ typedef struct swap_writer_config {
     const struct store_engine *engine; /* tests; NULL: by kind */
 } swap_writer_config;
 
-enum { SWAP_WRITER_DEPTH = 8 };
+/* BYTES: of one that was told neither chunk_bytes nor depth, as with streams. */
+enum { SWAP_WRITER_DEPTH = 8, SWAP_WRITER_BYTES = SWAP_WRITER_DEPTH * STORE_CHUNK_BYTES };
 
 ATOM_MUST atom_status swap_writer_open(const swap_writer_config *config, swap_writer **out);
 ATOM_MUST atom_status swap_writer_put(swap_writer *w, const void *data, uint64_t bytes);

@@ -22,15 +22,15 @@
 #include <stdint.h>
 
 typedef struct file_source {
-    const void *ctx;
-    atom_status (*open)(const void *ctx, const char *path, int fd, uint64_t bytes, void **reader);
+    void *ctx;
+    atom_status (*open)(void *ctx, const char *path, int fd, uint64_t bytes, void **reader);
     atom_status (*view)(void *reader, uint64_t offset, uint64_t most, const void **at, uint64_t *n);
     void (*close)(void *reader);
 } file_source;
 
 typedef struct file_sink {
-    const void *ctx;
-    atom_status (*open)(const void *ctx, const char *path, int fd, uint64_t bytes, void **writer);
+    void *ctx;
+    atom_status (*open)(void *ctx, const char *path, int fd, uint64_t bytes, void **writer);
     atom_status (*write)(void *writer, const void *data, uint64_t bytes);
     atom_status (*finish)(void *writer);
     void (*close)(void *writer);

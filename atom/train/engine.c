@@ -42,19 +42,29 @@ static atom_status open_device(train_engine *e)
     return train_device_open(e->c.bench, e->c.plan->device_budget_bytes, &e->device);
 }
 
+uint64_t train_engine_host_bytes(const train_engine *e)
+{
+    return e->low->host_bytes + e->files.most;
+}
+
+uint64_t train_engine_host_peak(const train_engine *e)
+{
+    return e->device->host_peak_bytes + e->files.peak;
+}
+
 static atom_status check_host_memory(const train_engine *e)
 {
     uint64_t budget = e->c.plan->host_budget_bytes;
     uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
-    uint64_t need = e->low->host_bytes;
+    uint64_t host = train_engine_host_bytes(e), need = host;
     if (e->c.bench->card < 0) /* the CPU device is host memory */
         need += e->low->device_bytes;
     char a[24], b[24];
-    if (budget && e->low->host_bytes > budget)
+    if (budget && host > budget)
         return atom_fail(ATOM_E_RESOURCE,
                          "host memory: this run needs %s, host_memory allows %s; raise it or use a "
                          "smaller model",
-                         atom_size_text(e->low->host_bytes, a), atom_size_text(budget, b));
+                         atom_size_text(host, a), atom_size_text(budget, b));
     if (available && need > available)
         return atom_fail(
             ATOM_E_RESOURCE,
@@ -123,8 +133,10 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     if (!e)
         return atom_fail_memory("the engine", sizeof *e);
     e->c = *config;
-    e->source = train_file_source(&e->c.store_kind);
-    e->sink = train_file_sink(&e->c.store_kind);
+    e->files.kind = config->store_kind;
+    e->files.most = part_window_bytes(config->bench->g);
+    e->source = train_file_source(&e->files);
+    e->sink = train_file_sink(&e->files);
     for (int part = 0; part < SWAP_STATE_N; part++)
         e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY(

@@ -7,6 +7,7 @@
 #define ATOM_TRAIN_ENGINE_H
 
 #include "atom/file/vector.h"
+#include "atom/train/source.h"
 #include "atom/train/trainer.h"
 
 typedef struct train_engine_config {
@@ -37,6 +38,7 @@ typedef struct train_part {
 
 typedef struct train_engine {
     train_engine_config c;
+    train_files files;  /* their windows, as the plan counts them */
     file_source source; /* of what fills it */
     file_sink sink;     /* of what is saved of it */
     gen_lowered *low;
@@ -55,6 +57,11 @@ typedef struct train_engine {
 
 ATOM_MUST atom_status train_engine_open(const train_engine_config *config, train_engine **out);
 void train_engine_close(train_engine **e);
+
+/* Host memory: what the plan says (all regions, and the windows of files), and the most there was.
+ */
+uint64_t train_engine_host_bytes(const train_engine *e);
+uint64_t train_engine_host_peak(const train_engine *e);
 
 /* The canonical vectors of what is trained, in memory or on disk. Change them only when nothing is
  * pending; then sync. */

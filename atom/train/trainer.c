@@ -72,7 +72,7 @@ atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate
                             .tokens = (uint64_t)t->state.tokens_seen,
                             .mfu = mfu,
                             .device_bytes = t->engine->device->peak_bytes,
-                            .host_bytes = t->engine->low->host_bytes};
+                            .host_bytes = train_engine_host_bytes(t->engine)};
     train_report report = {.step = t->state.step,
                            .max_steps = t->config->max_steps,
                            .loss = r->loss,
@@ -318,8 +318,8 @@ static void fill_summary(trainer *t)
     s->tokens_per_second = s->median_step_seconds > 0 ? tokens / s->median_step_seconds : 0;
     s->device_peak_bytes = t->engine->device->peak_bytes;
     s->device_budget_bytes = t->plan->device_budget_bytes;
-    s->host_plan_bytes = t->engine->low->host_bytes;
-    s->host_peak_bytes = t->engine->device->host_peak_bytes;
+    s->host_plan_bytes = train_engine_host_bytes(t->engine);
+    s->host_peak_bytes = train_engine_host_peak(t->engine);
     s->param_bytes = g->param_elements * each;
     s->model_state_bytes = g->param_elements * each + g->trained_elements * (each + 12);
     s->largest_visit_bytes = t->engine->low->largest_visit_bytes;

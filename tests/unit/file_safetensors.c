@@ -141,8 +141,7 @@ static void order_and_round_trip(void **state)
 static char window[1000];
 static int window_fd;
 static uint32_t views;
-static atom_status pieces_open(const void *ctx, const char *path, int fd, uint64_t bytes,
-                               void **reader)
+static atom_status pieces_open(void *ctx, const char *path, int fd, uint64_t bytes, void **reader)
 {
     (void)ctx, (void)path, (void)bytes;
     window_fd = fd;
@@ -171,8 +170,7 @@ static const file_source pieces = {NULL, pieces_open, pieces_view, pieces_close}
 static int sink_fd;
 static uint32_t sink_writes, sink_finishes;
 static uint64_t sink_bytes;
-static atom_status keep_open(const void *ctx, const char *path, int fd, uint64_t bytes,
-                             void **writer)
+static atom_status keep_open(void *ctx, const char *path, int fd, uint64_t bytes, void **writer)
 {
     (void)ctx, (void)path;
     sink_fd = fd;

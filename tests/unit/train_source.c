@@ -1,10 +1,13 @@
 /*
  * How model files are read: through the disk's queues where they lie on the disk, the plain way
- * where they are in memory or small; the same bytes.
+ * where they are in memory, small, or where the plan has not counted a window for them; the same
+ * bytes.
  */
 #include "tests/scratch.h"
 
 #include "atom/train/source.h"
+#include "swap/stream.h"
+#include "swap/writer.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -24,8 +27,8 @@ static void large_files_on_disk_stream(void **state)
 {
     (void)state;
     scratch s;
-    const store_kind kind = STORE_THREADS;
-    file_source by_kind = train_file_source(&kind), any = train_file_source(NULL);
+    train_files files = {.kind = STORE_THREADS, .most = SWAP_STREAM_BYTES};
+    file_source by_kind = train_file_source(&files), any = train_file_source(NULL);
     unsigned char *bytes = malloc(BYTES);
     const void *at = NULL;
     void *reader = NULL;
@@ -53,7 +56,15 @@ static void large_files_on_disk_stream(void **state)
             assert_int_equal(source->view(reader, i, BYTES - i, &at, &n), ATOM_OK);
             assert_memory_equal(at, bytes + i, n);
         }
+        if (way) { /* no second one at once: that file is read the plain way */
+            void *second = NULL;
+            assert_int_equal(source->open(source->ctx, path, fd, BYTES, &second), ATOM_OK);
+            assert_null(second);
+            assert_int_equal(files.now, SWAP_STREAM_BYTES);
+        }
         source->close(reader);
+        assert_int_equal(files.now, 0);
+        assert_int_equal(files.peak, way ? SWAP_STREAM_BYTES : 0);
     }
     close(fd);
     free(bytes);
@@ -64,7 +75,8 @@ static void large_files_are_written_past_the_cache(void **state)
 {
     (void)state;
     scratch s;
-    file_sink sink = train_file_sink(NULL);
+    train_files files = {.kind = STORE_AUTO, .most = SWAP_WRITER_BYTES};
+    file_sink sink = train_file_sink(&files);
     unsigned char *bytes = malloc(BYTES), *back = malloc(BYTES);
     void *writer = NULL;
     assert_true(bytes && back);
@@ -77,10 +89,12 @@ static void large_files_are_written_past_the_cache(void **state)
     assert_null(writer);
     assert_int_equal(sink.open(sink.ctx, path, fd, BYTES, &writer), ATOM_OK);
     if (writer) {
+        assert_int_equal(files.now, SWAP_WRITER_BYTES);
         assert_int_equal(sink.write(writer, bytes, 100), ATOM_OK);
         assert_int_equal(sink.write(writer, bytes + 100, BYTES - 100), ATOM_OK);
         assert_int_equal(sink.finish(writer), ATOM_OK);
         sink.close(writer);
+        assert_int_equal(files.now, 0);
         assert_int_equal(lseek(fd, 0, SEEK_END), BYTES);
         assert_int_equal(pread(fd, back, BYTES, 0), BYTES);
         assert_memory_equal(back, bytes, BYTES);
