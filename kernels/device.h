@@ -100,10 +100,10 @@ typedef struct dev_ops {
                         dev_cost cost);
     atom_status (*zero)(dev *d, dev_stream *s, void *dst, uint64_t bytes, dev_cost cost);
     atom_status (*launch)(dev *d, dev_stream *s, dev_launch_fn fn, void *arg, dev_cost cost);
-    /* The same, for work that comes again: equal keys say equal kernels, arguments and buffers; only
-     * *step differs, and is read before the call returns. A device may record the kernels of one
-     * key and replay them without calling fn; freeing device memory makes it forget. NULL: launch
-     * is all there is. */
+    /* The same, for work that comes again: equal keys say equal kernels, arguments and buffers;
+     * only *step differs, and is read before the call returns. A device may record the kernels of
+     * one key and replay them without calling fn; freeing device memory makes it forget. NULL:
+     * launch is all there is. */
     atom_status (*launch_again)(dev *d, dev_stream *s, uint64_t key, const krn_step *step,
                                 dev_launch_fn fn, void *arg, dev_cost cost);
     atom_status (*host_call)(dev *d, dev_stream *s, dev_host_fn fn, void *arg, dev_cost cost);

@@ -30,7 +30,7 @@ typedef struct text_template_request {
     const char *prefix[TEXT_ROLES]; /* before the text of a message, by role */
     const char *suffix;             /* behind a message of the user, the system or a tool */
     const char *jinja; /* with auto: the chat_template to recognise, in place of tokenizer_dir's */
-    const char *answer_end;         /* behind a message of the assistant; counts as its part */
+    const char *answer_end; /* behind a message of the assistant; counts as its part */
 } text_template_request;
 
 /* Immutable; any thread may render. Borrows the tokenizer. */

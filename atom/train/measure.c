@@ -97,9 +97,12 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     void *buffers[BUFFERS_MAX];
     krn_step step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1};
     krn_ctx cx = {.threads = w->bench->threads, .step = &step};
-    krn_args args = {
-        .eps = call->eps, .p = call->p, .flags = call->flags, .rng = call->rng, .rope = call->rope,
-        .scale = call->scale};
+    krn_args args = {.eps = call->eps,
+                     .p = call->p,
+                     .flags = call->flags,
+                     .rng = call->rng,
+                     .rope = call->rope,
+                     .scale = call->scale};
     krn_fn fn = call->backward ? table->bwd[call->op] : table->fwd[call->op];
     if (!fn)
         return atom_fail(ATOM_E_UNSUPPORTED, "the %s backend has no %s kernel for %s",
@@ -156,9 +159,8 @@ static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_
     if (backward)
         ATOM_TRY(time_call(w, backward, &cost->bwd_seconds));
     uint64_t f = table->workspace ? table->workspace(forward->op, 0, forward->dim) : 0;
-    uint64_t b = backward && table->workspace
-                     ? table->workspace(backward->op, 1, backward->dim)
-                     : 0;
+    uint64_t b =
+        backward && table->workspace ? table->workspace(backward->op, 1, backward->dim) : 0;
     cost->workspace_bytes = f > b ? f : b;
 fail:
     return st;

@@ -209,7 +209,7 @@ ATOM_MUST atom_status trainer_weights_changed(trainer *t);
 typedef struct trainer_place {
     int64_t step;
     uint64_t samples, tokens, sequence; /* sequence: tokens of a sample */
-    uint64_t data_hash; /* of the training data */
+    uint64_t data_hash;                 /* of the training data */
     const char *marks;
 } trainer_place;
 trainer_place trainer_where(const trainer *t);

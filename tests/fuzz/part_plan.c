@@ -13,14 +13,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static graph *small_graph(void)
 {
     static const graph_config config = {.name = "tiny",
-                                             .vocab_size = 97,
-                                             .positions = 16,
-                                             .width = 24,
-                                             .layers = 3,
-                                             .heads = 2,
-                                             .inner = 96,
-                                             .epsilon = 1e-5f,
-                                             .init_std = 0.02f};
+                                        .vocab_size = 97,
+                                        .positions = 16,
+                                        .width = 24,
+                                        .layers = 3,
+                                        .heads = 2,
+                                        .inner = 96,
+                                        .epsilon = 1e-5f,
+                                        .init_std = 0.02f};
     graph *plain = NULL, *fused = NULL;
     ATOM_ASSERT(graph_gpt2_build(&config, ATOM_F32, 2, 8, &plain) == ATOM_OK);
     ATOM_ASSERT(graph_fuse(plain, &fused) == ATOM_OK);
