@@ -6,10 +6,12 @@
 #include "tools/chat.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t interrupted;
 
@@ -32,14 +34,25 @@ static bool stop(void *ctx)
     return interrupted;
 }
 
+/* Waits for one; false: Ctrl-C. The flag is looked at now and then, because the signal may come
+ * right before the call that it should interrupt, and the terminal forgets the line with it. */
+static bool line_is_there(void)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    int n = 0;
+    while (!interrupted && (n == 0 || (n < 0 && errno == EINTR)))
+        n = poll(&in, 1, 100);
+    return !interrupted;
+}
+
 /* A line without its end; false: there are no more. An interrupted one is empty. */
 static bool read_line(char **line, size_t *capacity)
 {
+    interrupted = 0;
     fputs("> ", stderr);
     fflush(stderr);
-    interrupted = 0;
     errno = 0;
-    ssize_t n = getline(line, capacity, stdin);
+    ssize_t n = line_is_there() ? getline(line, capacity, stdin) : -1;
     if (n < 0 && (interrupted || errno == EINTR)) {
         clearerr(stdin);
         fputs("\n(Ctrl-D leaves)\n", stderr);
