@@ -1,6 +1,6 @@
 /*
- * One stream's nanomsg PAIR: the only file besides net_plain.c that knows nanomsg. Not for others
- * than net_*.c. Thread: the endpoint's.
+ * One stream's nanomsg PAIR: the only file besides net_carry_plain.c that knows nanomsg. Not for
+ * others than net_*.c. Thread: the endpoint's.
  */
 #ifndef GOSSIP_NET_PAIR_H
 #define GOSSIP_NET_PAIR_H

@@ -111,6 +111,23 @@ const char *cli_seconds(double seconds)
     return text;
 }
 
+const char *cli_duration(double seconds)
+{
+    char *text = buffer_next();
+    if (!isfinite(seconds) || seconds < 0)
+        snprintf(text, BUFFER_BYTES, "?");
+    else if (seconds < 99.5)
+        snprintf(text, BUFFER_BYTES, "%.0f s", seconds);
+    else if (seconds < 99.5 * 60)
+        snprintf(text, BUFFER_BYTES, "%.0f min", seconds / 60);
+    else if (seconds < 2 * 86400)
+        snprintf(text, BUFFER_BYTES, "%.0f h %.0f min", floor(seconds / 3600),
+                 floor(fmod(seconds, 3600) / 60));
+    else
+        snprintf(text, BUFFER_BYTES, "%.0f days", seconds / 86400);
+    return text;
+}
+
 const char *cli_count(double count)
 {
     static const char *const units[] = {"", " k", " M", " G", " T", " P"};

@@ -95,6 +95,8 @@ ATOM_MUST atom_status cli_graph(const char *model, atom_dtype dtype, int64_t mic
 const char *cli_size(uint64_t bytes);
 /* "1.2 s", "340 ms", "12 us", like cli_size. */
 const char *cli_seconds(double seconds);
+/* How long something lasts or has lasted: "42 s", "12 min", "5 h 20 min", "9 days". */
+const char *cli_duration(double seconds);
 /* 1234567 as "1.23 M", like cli_size. */
 const char *cli_count(double count);
 

@@ -25,8 +25,8 @@ static const opt_spec specs[] = {
      .flags = OPT_REQUIRED,
      .help =
          "The run: a configuration of atom train, in which `pool:` may say how to average "
-         "(sync_steps, fragments, codec, min_peers, robust, outer_learning_rate, outer_momentum, "
-         "mix)."},
+         "(sync, sync_steps, fragments, codec, min_peers, robust, global_batch_size, due_seconds, "
+         "fork_seconds, outer_learning_rate, outer_momentum, mix, rewarm_steps)."},
     {.name = "output_dir",
      .type = OPT_TEXT,
      AT(output_dir),
@@ -108,7 +108,13 @@ static const opt_command options = {
         "on their own data order and average their weights piece by piece, while they train. "
         "max_steps of the configuration counts the steps of all members together. After a "
         "signal it saves and is away; `atom pool join -o DIR` comes back, from DIR alone.",
-    .examples = "atom pool create --config run.yml --listen *:4400 -o run\n"
+    .examples = "# what run.yml may say at the least; 'atom help train' has all keys\n"
+                "#   model: gpt2-124m\n"
+                "#   data: data\n"
+                "#   max_steps: 100000\n"
+                "#   pool:\n"
+                "#     sync_steps: 20\n"
+                "atom pool create --config run.yml -o run\n"
                 "# only on this machine\n"
                 "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o run\n",
     OPT_TABLE(specs, create_values),
@@ -238,6 +244,27 @@ fail:
     return st;
 }
 
+/* What was decided, and what it costs a link: each contributes once and gets the result once. */
+static void show_settings(pool_run *r)
+{
+    static const char *const codecs[] = {"fp32", "bf16", "int8"};
+    static const double bytes[] = {4, 2, 1 + 4.0 / GSP_INT8_BLOCK};
+    const train_pool_settings *s = &r->settings;
+    uint64_t n = trainer_floats(r->t) / (uint64_t)s->fragments;
+    const char *size = cli_size((uint64_t)((double)n * bytes[s->codec]));
+    if (pool_run_sums(r))
+        pool_run_note(r,
+                      "members sum gradients: %lld samples a step of all together, as %s; a step "
+                      "sends and receives about %s",
+                      (long long)s->batch, codecs[s->codec], size);
+    else
+        pool_run_note(r,
+                      "members average weights: %lld piece%s in turn, each every %lld steps, as "
+                      "%s; a round sends and receives about %s",
+                      (long long)s->fragments, s->fragments == 1 ? "" : "s",
+                      (long long)s->sync_steps, codecs[s->codec], size);
+}
+
 static atom_status show_ticket(const pool_run *r)
 {
     const char *ticket = gsp_pool_ticket(r->life);
@@ -283,6 +310,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY(make_pool(&r, v));
     ATOM_TRY(show_ticket(&r));
     (void)fflush(stdout);
+    show_settings(&r);
     ATOM_TRY(pool_run_train(&r, true));
 fail:
     pool_run_close(&r);

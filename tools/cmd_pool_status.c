@@ -112,18 +112,23 @@ static void show_members(const json_t *members)
 {
     size_t i;
     const json_t *m;
-    cli_print("\n    %-10s %-16s %-8s %9s %12s %13s  %s\n", "key", "name", "state", "version",
-              "samples", "tokens", "address");
+    cli_print("\n    %-10s %-16s %-8s %9s %13s %8s  %s\n", "key", "name", "state", "version",
+              "tokens", "heard", "address");
     json_array_foreach(members, i, m)
     {
-        const char *at = text_of(m, "address");
-        cli_print("  %c %-10.8s %-16.16s %-8s %9.0f %12.0f %13.0f  %s\n",
-                  flag_of(m, "self") ? '*' : ' ', text_of(m, "key"), text_of(m, "name"),
-                  state_of(m), number_of(m, "version"), number_of(m, "samples"),
+        const char *at = text_of(m, "address"), *port = strrchr(at, ':');
+        const json_t *heard = json_object_get(m, "heard_s");
+        bool self = flag_of(m, "self");
+        cli_print("  %c %-10.8s %-16.16s %-8s %9.0f %13.0f %8s  %s%s\n", self ? '*' : ' ',
+                  text_of(m, "key"), text_of(m, "name"), state_of(m), number_of(m, "version"),
                   number_of(m, "tokens"),
-                  flag_of(m, "self")      ? "this host"
+                  self                    ? ""
+                  : json_is_number(heard) ? cli_duration(json_number_value(heard))
+                                          : "never",
+                  self                    ? "this host"
                   : flag_of(m, "relayed") ? "relayed"
-                                          : at);
+                                          : at,
+                  !self && port && strcmp(port, ":0") == 0 ? " (only dials)" : "");
     }
 }
 
@@ -171,10 +176,10 @@ static void show_banned(const json_t *banned)
 static void show(const json_t *s)
 {
     const char *name = text_of(s, "name");
-    cli_print("%s%sversion %.0f, %s tokens certified, %.0f on the roster, manifest %.0f\n", name,
-              *name ? ": " : "", number_of(s, "version"),
-              cli_count(number_of(s, "certified_tokens")), number_of(s, "roster"),
-              number_of(s, "manifest"));
+    double members = number_of(s, "roster");
+    cli_print("%s%sversion %.0f, %s tokens certified, %.0f member%s\n", name, *name ? ": " : "",
+              number_of(s, "version"), cli_count(number_of(s, "certified_tokens")), members,
+              members == 1 ? "" : "s");
     cli_print("%s: %s\n", strcmp(text_of(s, "wish"), "pause") == 0 ? "paused" : text_of(s, "state"),
               text_of(s, "text"));
     show_members(json_object_get(s, "members"));
@@ -183,7 +188,7 @@ static void show(const json_t *s)
     cli_print("%s out, %s in", cli_size((uint64_t)number_of(s, "bytes_out")),
               cli_size((uint64_t)number_of(s, "bytes_in")));
     cli_print("; up for %s; %.0f refused messages and strangers\n",
-              cli_seconds(number_of(s, "up_s")), number_of(s, "faults"));
+              cli_duration(number_of(s, "up_s")), number_of(s, "faults"));
 }
 
 static atom_status once(const status_values *v, const char *dir)

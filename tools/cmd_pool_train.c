@@ -88,14 +88,15 @@ static void show_pool(pool_run *r)
                       ? (double)(s.max_steps - s.pool_step) * (at - r->pace_seconds) /
                             (double)(s.pool_step - r->pace_step)
                       : 0;
-    pool_run_note(r,
-                  "pool: version %llu, %u members (%u linked), step %llu/%llu of all%s%s, %llu of "
-                  "ours in it; %s",
-                  (unsigned long long)s.applied, r->status->member.n_roster,
-                  r->status->member.n_links + 1, (unsigned long long)s.pool_step,
-                  (unsigned long long)s.max_steps, left > 0 ? ", done in about " : "",
-                  left > 0 ? cli_seconds(left) : "", (unsigned long long)s.included,
-                  r->status->text);
+    /* "member of 2, version 11" says nothing new; what it waits for does. */
+    const char *text = r->status->text;
+    bool usual = strncmp(text, "member of ", 10) == 0;
+    uint32_t members = r->status->member.n_roster;
+    pool_run_note(r, "pool: %u member%s, version %llu, step %llu of %llu%s%s%s%s%s", members,
+                  members == 1 ? "" : "s", (unsigned long long)s.applied,
+                  (unsigned long long)s.pool_step, (unsigned long long)s.max_steps,
+                  left > 0 ? " (" : "", left > 0 ? cli_duration(left) : "",
+                  left > 0 ? " to go)" : "", usual || !*text ? "" : "; ", usual ? "" : text);
 }
 
 /* S is that of the mean member: each counts a sample as one n-th. */
@@ -139,6 +140,7 @@ static void on_report(void *ctx, const train_report *report)
         .host_bytes = atom_vm_peak_bytes(),
     };
     train_progress_step(&r->progress, &m);
+    pool_run_people(r);
     show_pool(r);
 }
 
@@ -433,7 +435,8 @@ static atom_status wait_for_anchor(pool_run *r)
         if (!r->quiet && atom_clock_seconds() - r->shown_seconds > SHOW_SECONDS &&
             !cli_progress_live()) {
             r->shown_seconds = atom_clock_seconds();
-            pool_run_note(r, "pool: %s", r->status->text);
+            pool_run_note(r, "pool: %s",
+                          *r->status->text ? r->status->text : "looking for members");
         }
         usleep(50000);
     }
@@ -507,6 +510,13 @@ static atom_status sum_up(const pool_run *r, const train_summary *s)
               (unsigned long long)p.max_steps, (unsigned long long)p.included);
     if (s->checkpoint)
         cli_print("saved %s\n", s->checkpoint);
+    if (p.pool_step >= p.max_steps && p.max_steps > 0)
+        cli_print("the pool is done; its model: atom pool export %s -o model\n", r->dir);
+    else
+        cli_print("back to the pool: atom pool join -o %s\n", r->dir);
+    if (s->checkpoint)
+        cli_print("or on alone: atom train --model %s --data %s -o alone\n", s->checkpoint,
+                  r->config.data);
     return ATOM_OK;
 }
 

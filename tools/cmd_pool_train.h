@@ -14,6 +14,19 @@
 #include "atom/train/pool_settings.h"
 #include "gossip/pool.h"
 
+/* Others of the pool, as the last look found them. */
+typedef struct pool_person {
+    uint8_t key[GSP_PUBLIC_BYTES];
+    char name[32];
+    bool seen, here; /* on the roster: now, before */
+} pool_person;
+
+typedef struct pool_people {
+    bool looked;
+    uint32_t n;
+    pool_person person[GSP_POOL_SHOWN_MAX];
+} pool_people;
+
 typedef struct pool_run {
     /* the command's: borrowed */
     const char *dir; /* output directory; the pool's is dir/pool */
@@ -34,6 +47,7 @@ typedef struct pool_run {
     double pace_seconds; /* when the pool stood at pace_step: what its end is reckoned from */
     uint64_t pace_step;
     gsp_pool_status *status;
+    pool_people people;
     train_limits *limits; /* NULL: none */
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
@@ -60,6 +74,8 @@ ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
  * time. ATOM_E_INTERRUPTED after a signal that saved.
  */
 ATOM_MUST atom_status pool_run_train(pool_run *r, bool genesis);
+/* Notes who came and went since the last call, by r->status. */
+void pool_run_people(pool_run *r);
 void pool_run_note(pool_run *r, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* gsp_pool_watch for create, join and fetch; context is the pool_run. */
 bool pool_run_watch(void *context, const gsp_pool_progress *progress);

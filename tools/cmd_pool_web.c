@@ -1,5 +1,5 @@
 /*
- * atom pool web: the page of pool_web.h for the pool in a directory, until it is interrupted. Off
+ * atom pool web: the page of cmd_pool_page.h for the pool in a directory, until it is interrupted. Off
  * unless somebody starts it; on this host only unless told otherwise.
  */
 #include "tools/cli.h"
