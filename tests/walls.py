@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Checks the house: who includes whom, and the few style limits a machine can see.
 
-  walls.py ROOT                walls and limits of the tree at ROOT
+  walls.py [ROOT]              walls and limits of the tree at ROOT; without it of the one it lies in
   walls.py ROOT --headers CC   every header compiles alone, without warnings
   walls.py --self-test         each rule must be able to fail
 """
@@ -187,6 +187,8 @@ def self_test():
 
 
 def main(argv):
+    if len(argv) == 1:
+        argv = argv + [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     if argv[1:] == ["--self-test"]:
         return self_test()
     if len(argv) == 4 and argv[2] == "--headers":
