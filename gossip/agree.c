@@ -221,17 +221,15 @@ bool gsp_agree_due(const gsp_agree *a)
     if (a->now_ns - a->certified_ns >= JOIN_BEATS * a->rules.heartbeat_ns &&
         gsp_rules_joiner_ready(a))
         return true;
-    uint64_t samples = a->samples, n = 1; /* for who rests, others make up */
+    uint64_t samples = a->samples;
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
         const gsp_peer *p = &a->peer[i];
         if (p->known && p->up && p->certified == a->certified &&
             gsp_hash_equal(&p->lineage, &a->lineage) &&
-            gsp_roster_find(roster, &p->who) != GSP_NOBODY) {
+            gsp_roster_find(roster, &p->who) != GSP_NOBODY)
             samples += p->samples < GSP_TOKENS_MAX ? p->samples : 0;
-            n++;
-        }
     }
-    return samples / n >= a->rules.samples_due;
+    return samples >= a->rules.samples_due;
 }
 
 void gsp_agree_round_sink(void *context, gsp_round_do what, uint32_t part, uint32_t member,

@@ -50,7 +50,7 @@ enum {
 
 /* Durations in ns of the member's own clock. gsp_agree_defaults() has POOL 9's. */
 typedef struct gsp_rules {
-    uint64_t samples_due;  /* S / members */
+    uint64_t samples_due;  /* S */
     uint64_t time_due_ns;  /* T */
     uint64_t heartbeat_ns; /* also how often things are said again */
     uint64_t dead_ns;      /* silence after which a member is not waited for */

@@ -60,7 +60,7 @@ typedef struct gsp_manifest {
     gsp_manifest_file file[GSP_MANIFEST_FILES_MAX]; /* no name twice */
 
     /* Rules (agree.h); zeros in a draft mean gsp_agree_defaults. Seconds. */
-    uint64_t samples_due; /* of a member; S is the sum of all */
+    uint64_t samples_due; /* S */
     double time_due_s;    /* T */
     double fork_s;        /* T_fork */
     double heartbeat_s;

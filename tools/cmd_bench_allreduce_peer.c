@@ -217,7 +217,7 @@ static atom_status open_member(bench_peer *p)
     c.genesis.founder.incarnation = 1;
     gsp_agree_defaults(&c.rules);
     c.rules.audit_percent = 0; /* measured is the all-reduce alone */
-    c.rules.samples_due = 1;
+    c.rules.samples_due = p->plan->peers;
     c.rules.time_due_ns = 3600 * 1000000000ull;
     c.rules.round_ns = c.rules.round_min_ns = 600 * 1000000000ull;
     c.rules.assign = gsp_shares_assign;

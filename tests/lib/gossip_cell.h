@@ -202,7 +202,7 @@ static inline void cell_make(cell *c, unsigned n, gsp_codec codec, uint64_t n_fl
     memcpy(c->genesis.founder.key.byte, c->pool.member[0].public_key, GSP_KEY_BYTES);
     c->genesis.founder.incarnation = 1;
     gsp_agree_defaults(&c->rules);
-    c->rules.samples_due = 1;
+    c->rules.samples_due = n;
     c->rules.time_due_ns = 3600 * 1000000000ull;
     c->rules.heartbeat_ns = 50000000;
     c->rules.dead_ns = 20 * 1000000000ull; /* a busy machine is not a dead one */

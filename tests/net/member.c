@@ -226,7 +226,7 @@ static uint64_t due(const member *m, uint32_t n, uint64_t pause_ns, uint64_t hea
     if (m->n_state == 0 && s.applied == 0 && s.n_links < n - 1)
         return 0;
     uint64_t pause = s.n_roster < n ? 5 * heartbeat_ns : pause_ns;
-    return atom_clock_ns() - m->applied_ns > pause ? n : 0; /* also for who is away */
+    return atom_clock_ns() - m->applied_ns > pause;
 }
 
 int main(int argc, char **argv)

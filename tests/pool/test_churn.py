@@ -88,7 +88,7 @@ class Member:
     def start(self):
         where = f"{self.host.address}:4400"
         if self.number == 0 and self.pool.ticket is None:
-            args = ["create", self.dir, where, f"floats={FLOATS}", "heartbeat=1", "sync=4", "fragments=4"]
+            args = ["create", self.dir, where, f"floats={FLOATS}", "heartbeat=1", "sync=40", "fragments=4"]
         elif self.number == 0:
             args = ["open", self.dir, where]
         else:

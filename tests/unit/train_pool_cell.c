@@ -277,8 +277,9 @@ static void *be_member(void *context)
         bool all = s.n_roster == p->w->n;
         uint64_t report_samples = samples - samples_then;
         if (!all) /* joiners come with versions, when they have caught up with the one before */
-            report_samples =
-                atom_clock_ns() - p->applied_ns > 5 * beat ? p->w->rules.samples_due : 0;
+            report_samples = p->i == 0 && atom_clock_ns() - p->applied_ns > 5 * beat
+                                 ? p->w->rules.samples_due
+                                 : 0;
         gsp_member_report(p->driver, report_samples, samples * T);
         if (gsp_member_turn(p->driver, 5000000) != ATOM_OK) {
             snprintf(p->why, sizeof p->why, "%s", atom_fail_message());
@@ -334,7 +335,7 @@ static bool everybody_is_in(world *w)
 
 static void run(world *w)
 {
-    w->rules.samples_due = (uint64_t)(w->sync_steps * BATCH / w->fragments);
+    w->rules.samples_due = (uint64_t)(w->sync_steps * BATCH * (int64_t)w->n / w->fragments);
     for (unsigned i = 0; i < w->n; i++) {
         peer *p = &w->peer[i];
         p->w = w;
