@@ -194,11 +194,11 @@ static json_t *status_json(gsp_pool *p)
     json_t *peers = json_array();
     for (uint32_t i = 0; i < s->n_peers; i++)
         json_array_append_new(peers, peer_json(&s->peer[i]));
-    json_t *o = json_pack("{s:b, s:s, s:s, s:s, s:s, s:o, s:b, s:i, s:i, s:f}", "ok", 1, "name",
-                          p->manifest->name, "state", stages[s->stage], "text", s->text, "wish",
-                          wishes[s->wish], "key", key_json(p->identity.public_key), "owner",
-                          gsp_pool_is_owner(p), "manifest", (int)s->manifest, "port", (int)p->port,
-                          "up_s", s->up_s);
+    json_t *o = json_pack("{s:b, s:s, s:s, s:s, s:s, s:s, s:o, s:b, s:i, s:i, s:f}", "ok", 1,
+                          "name", p->manifest->name, "settings", p->manifest->settings, "state",
+                          stages[s->stage], "text", s->text, "wish", wishes[s->wish], "key",
+                          key_json(p->identity.public_key), "owner", gsp_pool_is_owner(p),
+                          "manifest", (int)s->manifest, "port", (int)p->port, "up_s", s->up_s);
     json_t *more = json_pack(
         "{s:I, s:I, s:o, s:o, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
         "version", (json_int_t)s->member.certified, "applied", (json_int_t)s->member.applied,

@@ -55,7 +55,7 @@ static const opt_spec specs[] = {
     {.name = "sync",
      .type = OPT_TEXT,
      AT(sync),
-     .value = "parameters|gradients",
+     .value = "parameters|slices|gradients",
      .help = "What is averaged."},
     {.name = "sync_steps",
      .type = OPT_TEXT,
@@ -146,7 +146,7 @@ static atom_status read_settings(pool_run *r, const create_values *v, char **run
         parsed.origin[row] = OPT_FROM_COMMAND_LINE;
     }
     train_pool_fill(&r->settings, &parsed);
-    ATOM_TRY(train_pool_check(&r->settings));
+    ATOM_TRY(train_pool_check(&r->settings, v->config, pool));
 fail:
     atom_free(text);
     atom_free(pool);
@@ -225,6 +225,7 @@ static atom_status make_pool(pool_run *r, const create_values *v)
         ATOM_TRY(atom_fail_memory("a pool", sizeof *m));
     ATOM_TRY(pool_host_place(&v->host, NULL, place, &host));
     ATOM_TRY(draft(r, v, m, &run_text));
+    pool_run_say_mode(r, trainer_floats(r->t));
     ATOM_TRY(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
     ATOM_TRY(atom_dir_make(genesis));
     ATOM_TRY(trainer_describe(r->t, genesis));

@@ -145,7 +145,7 @@ static atom_status configure(pool_run *r, const join_values *v)
     ATOM_TRY(opt_defaults(&train_pool_options, &r->settings, &parsed));
     ATOM_TRY(opt_read_text(&train_pool_options, "the pool's settings", m->settings,
                            strlen(m->settings), &r->settings, &parsed));
-    ATOM_TRY(train_pool_check(&r->settings));
+    ATOM_TRY(train_pool_check(&r->settings, "the pool's settings", NULL));
     if (r->settings.batch < 1 || r->settings.fragments != (int64_t)m->n_fragments)
         ATOM_TRY(atom_fail(ATOM_E_FORMAT, "the pool's settings contradict its manifest"));
     ATOM_TRY(fetch(r, "run.yml", &run));
@@ -214,6 +214,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY(enter(&r, v, parsed->n_positional ? parsed->positional[0] : NULL));
     const gsp_manifest *m = gsp_pool_manifest(r.life);
     ATOM_TRY(configure(&r, v));
+    pool_run_say_mode(&r, floats_of(m));
     ATOM_TRY(pool_run_check_disk(&r, floats_of(m), m->n_fragments));
     ATOM_TRY(pool_run_open_trainer(&r));
     pool_run_note(

@@ -6,6 +6,7 @@
 #include "tools/cmd_pool.h"
 #include "tools/progress.h"
 
+#include "atom/train/pool_settings.h"
 #include "gossip/control.h"
 
 #include <string.h>
@@ -173,6 +174,24 @@ static void show_banned(const json_t *banned)
     }
 }
 
+/* What the manifest's settings mean, which the member passes on as a text. */
+static void add_mode(json_t *s)
+{
+    const char *text = text_of(s, "settings");
+    train_pool_settings settings;
+    opt_parsed parsed;
+    char said[TRAIN_POOL_SAID_BYTES];
+    if (!*text || opt_defaults(&train_pool_options, &settings, &parsed) != ATOM_OK)
+        return;
+    if (opt_read_text(&train_pool_options, "settings", text, strlen(text), &settings, &parsed) ==
+        ATOM_OK) {
+        train_pool_say(&settings, said);
+        json_object_set_new(s, "mode", json_string(train_pool_mode(&settings)));
+        json_object_set_new(s, "mode_text", json_string(said));
+    }
+    opt_free(&train_pool_options, &settings);
+}
+
 static void show(const json_t *s)
 {
     const char *name = text_of(s, "name");
@@ -180,6 +199,8 @@ static void show(const json_t *s)
     cli_print("%s%sversion %.0f, %s tokens certified, %.0f member%s\n", name, *name ? ": " : "",
               number_of(s, "version"), cli_count(number_of(s, "certified_tokens")), members,
               members == 1 ? "" : "s");
+    if (*text_of(s, "mode"))
+        cli_print("%s: %s\n", text_of(s, "mode"), text_of(s, "mode_text"));
     cli_print("%s: %s\n", strcmp(text_of(s, "wish"), "pause") == 0 ? "paused" : text_of(s, "state"),
               text_of(s, "text"));
     show_members(json_object_get(s, "members"));
@@ -197,6 +218,7 @@ static atom_status once(const status_values *v, const char *dir)
     atom_status st = pool_request(dir, json_pack("{s:s}", "do", "status"), &s);
     if (st != ATOM_OK)
         return st;
+    add_mode(s);
     if (v->json)
         return cli_print_json(s);
     if (v->watch && isatty(STDOUT_FILENO))

@@ -197,13 +197,13 @@ bool pool_run_sums(const pool_run *r)
 
 atom_status pool_run_open_trainer(pool_run *r)
 {
-    uint32_t fragments = (uint32_t)r->settings.fragments;
     /* As if the vector were long: short ones have fewer fragments, and little to hold. */
-    r->seam.host_bytes_per_float = 8 + 4.0 * 6 / fragments;
-    if (pool_run_sums(r)) {
-        r->seam.shared = true;
-        r->seam.host_bytes_per_float = 24;
-    }
+    static const uint64_t LONG = 1ull << 32;
+    r->seam.host_bytes_per_float =
+        (double)train_pool_host_bytes(LONG, (uint32_t)r->settings.fragments,
+                                      (train_sync)r->settings.sync) /
+        (double)LONG;
+    r->seam.shared = pool_run_sums(r);
     r->hooks = (train_hooks){.report = on_report,
                              .progress = on_progress,
                              .note = on_note,
@@ -216,6 +216,19 @@ atom_status pool_run_open_trainer(pool_run *r)
     atom_status st = trainer_open(&r->config, &r->hooks, &r->t);
     cli_progress_end();
     return st;
+}
+
+void pool_run_say_mode(pool_run *r, uint64_t n_floats)
+{
+    char text[TRAIN_POOL_SAID_BYTES];
+    train_sync sync = (train_sync)r->settings.sync;
+    train_pool_say(&r->settings, text);
+    uint64_t host = train_pool_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync);
+    uint64_t state = train_pool_state_bytes(n_floats, sync);
+    pool_run_note(r, "mode %s: %s", train_pool_mode(&r->settings), text);
+    pool_run_note(
+        r, "the pool takes %s of this host's memory beside the trainer; who joins fetches %s",
+        cli_size(host), cli_size(state));
 }
 
 /* Files below dir as they lie on the disk; what cannot be read counts as nothing. */
@@ -242,7 +255,7 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     struct statvfs disk;
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
-    uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, pool_run_sums(r)) +
+    uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, (train_sync)r->settings.sync) +
                     checkpoints * 12 * n_floats;
     atom_status st = atom_dir_make(r->dir);
     if (st != ATOM_OK)
@@ -367,7 +380,8 @@ static atom_status open_seam(pool_run *r, const gsp_manifest *m)
                            .tokens_per_sample = m->tokens_per_sample,
                            .max_steps = r->max_steps,
                            .rewarm_steps = r->settings.rewarm_steps,
-                           .update = pool_run_sums(r) ? &update : NULL};
+                           .update = pool_run_sums(r) ? &update : NULL,
+                           .slices = r->settings.sync == TRAIN_SYNC_SLICES};
     memcpy(c.self.byte, gsp_pool_key(r->life), sizeof c.self.byte);
     atom_status st = anchor ? train_pool_open(&c, &r->pool) : atom_fail_memory("a path", 256);
     if (st == ATOM_OK)

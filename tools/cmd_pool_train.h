@@ -66,6 +66,8 @@ ATOM_MUST atom_status pool_run_configure(pool_run *r, const char *run_path, cons
 bool pool_run_sums(const pool_run *r);
 /* Opens the trainer with the hooks of a pool. */
 ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
+/* What the mode is, and what it takes here: a note, before anything large is fetched. */
+void pool_run_say_mode(pool_run *r, uint64_t n_floats);
 /* Is there disk for checkpoints and anchor? Before anything large is fetched. */
 ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
                                           uint32_t n_fragments);

@@ -51,19 +51,28 @@ static uint64_t longest(uint64_t n_floats, uint32_t n_fragments)
     return most;
 }
 
-uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients)
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync)
 {
-    if (gradients) /* anchor, m, v, sum; contribution, average */
+    if (sync == TRAIN_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
         return 4 * 6 * n_floats;
+    if (sync == TRAIN_SYNC_SLICES) /* anchor; delta, the version being made, a merge */
+        return 4 * (n_floats + (1 + 1 + 1) * longest(n_floats, n_fragments));
     /* anchor, momentum; delta and copy-out, the version being made, a merge */
     return 4 * (2 * n_floats + (2 + 2 + 2) * longest(n_floats, n_fragments));
 }
 
-uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients)
+uint64_t train_pool_state_bytes(uint64_t n_floats, train_sync sync)
+{
+    static const uint64_t vectors[] = {
+        [TRAIN_SYNC_PARAMETERS] = 2, [TRAIN_SYNC_GRADIENTS] = 4, [TRAIN_SYNC_SLICES] = 1};
+    return 4 * vectors[sync] * n_floats;
+}
+
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync)
 {
     /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
      * was for somebody who fetches (its lease.F). */
-    return 4 * 3 * (gradients ? 4u : 2u) * n_floats + 4096 * 2 * (uint64_t)n_fragments;
+    return 3 * train_pool_state_bytes(n_floats, sync) + 4096 * 2 * (uint64_t)n_fragments;
 }
 
 static void hash_all(const gsp_hash *fragment, uint32_t n, gsp_hash *out)
@@ -94,14 +103,25 @@ atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_f
 
 /* ---- life ---- */
 
+static train_sync mode(const train_pool *p)
+{
+    return p->g ? TRAIN_SYNC_GRADIENTS : p->c.slices ? TRAIN_SYNC_SLICES : TRAIN_SYNC_PARAMETERS;
+}
+
 static atom_status take_memory(train_pool *p)
 {
     const train_pool_config *c = &p->c;
     p->longest = longest(c->n_floats, c->n_fragments);
-    float **all[] = {&p->x, &p->sent, &p->new_anchor, &p->new_momentum};
-    size_t few = p->g ? 2 : 4; /* a step is made in place: whoever needs the old weights waits */
-    for (size_t i = 0; i < few; i++)
-        if (!(*all[i] = atom_alloc(p->longest, sizeof(float))))
+    const struct {
+        float **at;
+        bool needed;
+    } all[] = {{&p->x, true},
+               {&p->sent, !c->slices},
+               /* A step is made in place: whoever needs the old weights waits. */
+               {&p->new_anchor, !p->g},
+               {&p->new_momentum, !p->g && !c->slices}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].needed && !(*all[i].at = atom_alloc(p->longest, sizeof(float))))
             return atom_fail_memory("a fragment", p->longest * sizeof(float));
     for (uint32_t i = 0; i < c->n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
@@ -110,7 +130,7 @@ static atom_status take_memory(train_pool *p)
         f->momentum = atom_alloc(pool_outer(p, p->longest), sizeof(float));
         if (!f->anchor || !f->momentum)
             return atom_fail_memory("the pool's anchor",
-                                    train_pool_host_bytes(c->n_floats, c->n_fragments, p->g));
+                                    train_pool_host_bytes(c->n_floats, c->n_fragments, mode(p)));
     }
     if (p->g) {
         p->new_anchor = p->fragment[0].anchor;
@@ -124,7 +144,7 @@ atom_status train_pool_open(const train_pool_config *config, train_pool **out)
     atom_status st;
     if (config->n_floats == 0 || config->n_fragments == 0 ||
         config->n_fragments != train_pool_fragments(config->n_floats, config->n_fragments) ||
-        config->batch == 0)
+        config->batch == 0 || (config->slices && config->update))
         return atom_fail(ATOM_E_USAGE, "a pool of %llu floats cannot have %u fragments",
                          (unsigned long long)config->n_floats, config->n_fragments);
     train_pool *p = atom_alloc(1, sizeof *p);
@@ -315,6 +335,7 @@ atom_status train_pool_attach(train_pool *p, file_vector live, const char *text,
         f->tokens_included = same ? marks.tokens_included[i] : tokens;
         f->merged = f->version;
         f->replace = false;
+        f->over_stride = 0;
         fresh &= !same;
         if (!same)
             st = live.put(live.ctx, f->first, f->n, f->anchor);
@@ -350,18 +371,21 @@ static void before_updates(void *context, float *live)
     for (uint32_t k = 0; k < p->c.n_fragments; k++) {
         pool_fragment *f = &p->fragment[k];
         float *to = live + f->first;
+        if (f->replace || f->merge || f->over_stride) {
+            any = true;
+            p->status.merged++;
+        }
         if (f->replace)
             memcpy(to, f->anchor, f->n * sizeof *to);
         else if (f->merge)
             for (uint64_t i = 0; i < f->n; i++)
                 to[i] += f->merge[i];
-        if (f->replace || f->merge) {
-            any = true;
-            p->status.merged++;
-        }
+        if (f->over_stride && !f->replace)
+            pool_slices_write(p, f, to);
         atom_free(f->merge);
         f->merge = NULL;
         f->replace = false;
+        f->over_stride = 0;
         f->merged = f->version;
     }
     if (any)
@@ -374,9 +398,10 @@ static void copy_out(train_pool *p, const float *live)
     const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
     const float *from = live + f->first;
     double square = 0;
-    memcpy(p->sent, from, f->n * sizeof *from);
+    if (p->sent)
+        memcpy(p->sent, from, f->n * sizeof *from);
     for (uint64_t i = 0; i < f->n; i++) {
-        p->x[i] = f->anchor[i] - p->sent[i];
+        p->x[i] = f->anchor[i] - from[i];
         square += (double)p->x[i] * (double)p->x[i];
     }
     p->sent_samples = p->samples;
@@ -395,7 +420,7 @@ static void after_updates(void *context, const float *live)
     pthread_mutex_lock(&p->lock);
     if (p->ask == POOL_ASKED && p->running) {
         const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-        if (!f->merge && !f->replace) { /* else after the next updates */
+        if (!f->merge && !f->replace && !f->over_stride) { /* else after the next updates */
             copy_out(p, live);
             note_time(p, begin_ns);
         }
@@ -454,7 +479,7 @@ static char *marks(void *context)
 
 train_seam train_pool_seam(train_pool *p)
 {
-    uint64_t bytes = train_pool_host_bytes(p->c.n_floats, p->c.n_fragments, p->g != NULL);
+    uint64_t bytes = train_pool_host_bytes(p->c.n_floats, p->c.n_fragments, mode(p));
     train_seam seam = {.ctx = p,
                        .host_bytes_per_float = (double)bytes / (double)p->c.n_floats,
                        .before_updates = before_updates,

@@ -11,6 +11,18 @@
  *              the wire copy anew; where this member's contribution was not included, live moves as
  *              the anchor did and keeps its own steps for the next time
  *
+ * Slices (`--sync slices`; Presser, Swarm Training, section 3): a session's parameters are read,
+ * averaged and written back, a slice of the model at a time, again and again, while it trains. What
+ * training did to that slice meanwhile is lost (footnote 2 there); Adam's moments are left alone
+ * (the 5.8 GB of a 1.5B model are its parameters). A slice is any subset; Presser's is a layer,
+ * ours a fragment, which is about that. So
+ *
+ *   outer      anchor -= delta: the average of the members' weights. There is no momentum, neither
+ *              in memory nor on disk nor for joiners
+ *   write      live = anchor + mix (live - anchor), in the parts that this member's contribution is
+ *              in together with another's; without its own, live moves as the anchor did, so steps
+ *              that nobody read are not lost; alone it goes on undisturbed
+ *
  * All members compute the outer step with the same operations in the same order (no contraction),
  * so equal averages give equal bits. Adam's moments stay private.
  *
@@ -32,6 +44,12 @@
 #include "swap/exec.h"
 
 typedef struct train_pool train_pool;
+
+typedef enum train_sync {
+    TRAIN_SYNC_PARAMETERS,
+    TRAIN_SYNC_GRADIENTS,
+    TRAIN_SYNC_SLICES
+} train_sync;
 
 /*
  * What makes a step of the members' gradients (`--sync gradients`, POOL 1 and 3; ATOM III-E). Then
@@ -77,6 +95,7 @@ typedef struct train_pool_config {
     int64_t max_steps;    /* of this member, in this process; 0: as long as the pool */
     int64_t rewarm_steps; /* of a member whose moments start at zero in a pool that trains */
     const train_pool_update *update; /* gradients are summed; NULL: parameters. Copied */
+    bool slices; /* parameters' averages are written over live; outer_* are of no meaning */
 } train_pool_config;
 
 /* How many fragments a vector has when `wanted` are asked for: none is shorter than a block. */
@@ -84,8 +103,10 @@ uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted);
 /* Floats [*first, *first + n) of the vector are fragment f; returns n. */
 uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
 /* Host memory that it takes beside the trainer and the member, and what it keeps on disk. */
-uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients);
-uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, bool gradients);
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync);
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync);
+/* What a joiner fetches, nearly. */
+uint64_t train_pool_state_bytes(uint64_t n_floats, train_sync sync);
 /* A hash over the vector by fragments: what the manifest says of the genesis anchor. */
 ATOM_MUST atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
                                       gsp_hash *out);
@@ -138,6 +159,7 @@ typedef struct train_pool_status {
     uint64_t wait_longest_ns; /* the longest that one copy-out or merge took */
     uint64_t void_versions;   /* gradients: brought nothing because contributions were torn */
     double wait_seconds;      /* gradients: the trainer waited for the others, in all */
+    double lost_samples;      /* slices: own samples whose steps were written over */
 } train_pool_status;
 /* anchor is hashed only where with_hash (it reads all of it). */
 void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status *out);

@@ -86,7 +86,7 @@ static atom_status put(int fd, uint64_t first, uint64_t n, const float *x)
 }
 
 /* One fragment into the vector; false: its files changed meanwhile, or are damaged. */
-static bool take_fragment(job *j, uint32_t f, float *anchor, float *momentum, atom_status *st)
+static bool take_fragment(job *j, uint32_t f, float *anchor, atom_status *st)
 {
     pool_header h;
     uint32_t slot = 0;
@@ -94,7 +94,7 @@ static bool take_fragment(job *j, uint32_t f, float *anchor, float *momentum, at
     uint64_t n = train_pool_fragment(j->pool->c.n_floats, j->manifest->n_fragments, f, &first);
     if (!newest_of(j, f, &slot, &h))
         return false;
-    *st = pool_file_read(j->pool, f, slot, &h, anchor, momentum);
+    *st = pool_file_read(j->pool, f, slot, &h, anchor, NULL);
     if (*st == ATOM_E_FORMAT || *st == ATOM_E_RUNTIME)
         return false;
     if (*st == ATOM_OK)
@@ -108,16 +108,15 @@ static atom_status take_all(job *j)
 {
     atom_status st = ATOM_OK;
     float *anchor = atom_alloc(j->pool->longest, sizeof *anchor);
-    float *momentum = atom_alloc(j->pool->longest, sizeof *momentum);
     uint32_t tries = 0, f = 0;
-    if (!anchor || !momentum)
-        st = atom_fail_memory("a fragment of the anchor", 8 * j->pool->longest);
+    if (!anchor)
+        st = atom_fail_memory("a fragment of the anchor", 4 * j->pool->longest);
     else if (!find_epoch(j))
         st = atom_fail(ATOM_E_USAGE,
                        "%s holds no weights of the pool yet; they come when it takes part",
                        j->pool->directory);
     while (st == ATOM_OK && f < j->manifest->n_fragments) {
-        if (take_fragment(j, f, anchor, momentum, &st)) {
+        if (take_fragment(j, f, anchor, &st)) {
             f++;
         } else if (tries++ == TRIES) {
             st = atom_fail(ATOM_E_FORMAT,
@@ -133,7 +132,6 @@ static atom_status take_all(job *j)
         }
     }
     atom_free(anchor);
-    atom_free(momentum);
     return st;
 }
 

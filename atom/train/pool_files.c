@@ -179,7 +179,8 @@ bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_heade
 static bool read_floats(int fd, uint64_t n, uint64_t outer, float *anchor, float *momentum)
 {
     return read_at(fd, HEAD_BYTES, anchor, n * sizeof *anchor) &&
-           read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum);
+           (!momentum ||
+            read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum));
 }
 
 atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
@@ -192,11 +193,12 @@ atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
         return st;
     bool whole = read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum);
     close(fd);
-    if (whole) {
+    if (whole)
         pool_floats_hash(anchor, header->n, &a);
+    if (whole && momentum)
         pool_floats_hash(momentum, pool_outer(p, header->n), &m);
-    }
-    if (!whole || !gsp_hash_equal(&a, &header->anchor) || !gsp_hash_equal(&m, &header->momentum))
+    if (!whole || !gsp_hash_equal(&a, &header->anchor) ||
+        (momentum && !gsp_hash_equal(&m, &header->momentum)))
         return atom_fail(ATOM_E_FORMAT,
                          "%s/fragment-%u.%u is damaged; the anchor must be fetched from the others",
                          p->directory, f, slot);

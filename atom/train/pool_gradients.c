@@ -25,6 +25,8 @@ static uint64_t tail_words(uint32_t micro_batches)
 
 uint64_t pool_outer(const train_pool *p, uint64_t n)
 {
+    if (p->c.slices)
+        return 0;
     return p->g ? 3 * n + tail_words(p->g->u.micro_batches) : n;
 }
 

@@ -22,6 +22,10 @@ typedef struct pool_fragment {
     float *merge;     /* to be added to live; NULL: nothing */
     bool replace;     /* live becomes the anchor instead */
     uint64_t tokens_included;
+    /* Slices: parts of so many floats that the anchor is to be written over in live. */
+    uint64_t over_stride; /* 0: none */
+    uint32_t over[GSP_PARTS_MAX / 32];
+    uint64_t over_samples; /* of the run, at the copy-out */
 } pool_fragment;
 
 /* A range of the version being applied. */
@@ -80,7 +84,7 @@ ATOM_MUST atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t 
                                       const float *momentum);
 /* False: there is none, or it is not whole. */
 bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_header *out);
-/* Floats of a whole file, checked against the header's hashes. */
+/* Floats of a whole file, checked against the header's hashes. momentum NULL: the anchor alone. */
 ATOM_MUST atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
                                      const pool_header *header, float *anchor, float *momentum);
 /* The pieces of a file that is fetched: floats without a header, then the header. */
@@ -89,6 +93,15 @@ ATOM_MUST atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const fl
 /* Reads the floats back, writes the header, syncs. */
 ATOM_MUST atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot,
                                      pool_header *header, float *anchor, float *momentum);
+
+/* pool_slices.c. The lock is held. */
+/* The version in `c` is in f's anchor: notes where it has to be written over live. mine: as in
+ * fill_merge. */
+void pool_slices_note(train_pool *p, pool_fragment *f, const gsp_proposal *c, uint32_t mine);
+/* Writes it. to: live, from f's first float. */
+void pool_slices_write(train_pool *p, pool_fragment *f, float *to);
+/* Floats of a part of a round over n floats: the last ones may be shorter, or empty. */
+uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 
 /* pool_work.c */
 void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
@@ -126,7 +139,7 @@ struct pool_gradients {
 
 ATOM_MUST atom_status pool_gradients_open(train_pool *p);
 void pool_gradients_close(train_pool *p);
-/* Floats of a fragment's state behind its anchor. */
+/* Floats of a fragment's state behind its anchor: momentum, with slices nothing. */
 uint64_t pool_outer(const train_pool *p, uint64_t n);
 /* What the state of step 0 has there. */
 void pool_gradients_begin(train_pool *p);

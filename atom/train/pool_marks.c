@@ -44,7 +44,7 @@ char *pool_marks_text(const train_pool *p)
     json_t *fragments = json_array();
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         const pool_fragment *f = &p->fragment[i];
-        bool current = !f->merge && !f->replace;
+        bool current = !f->merge && !f->replace && !f->over_stride;
         json_array_append_new(
             fragments, json_pack("{s:I, s:s, s:I}", "version", (json_int_t)f->merged, "anchor",
                                  current ? hex(&f->hash, text) : hex(&(gsp_hash){{0}}, text),

@@ -6,15 +6,18 @@
 #include "atom/train/pool_settings.h"
 
 #include "atom/base/mem.h"
-#include "atom/train/pool.h"
 #include "gossip/types.h"
 
+#include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #define AT(member) .offset = offsetof(train_pool_settings, member)
 
-static const char *const syncs[] = {"parameters", "gradients", NULL};
+enum { SLICES = 16 };
+static const char *const syncs[] = {"parameters", "gradients", "slices", NULL}; /* train_sync */
+static const char *const sync_aliases[] = {"mode", NULL};
 static const char *const codecs[] = {"fp32", "bf16", "int8", NULL}; /* gsp_codec */
 
 static const opt_spec specs[] = {
@@ -23,8 +26,11 @@ static const opt_spec specs[] = {
      AT(sync),
      .fallback = "parameters",
      .choices = syncs,
-     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo), or gradients: then "
-             "all members together make the steps that one trainer would make."},
+     .aliases = sync_aliases,
+     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo); slices: the same "
+             "without an outer step, averages are written over what is being trained, slice by "
+             "slice, as quickly as rounds go (Swarm Training); or gradients: then all members "
+             "together make the steps that one trainer would make."},
     {.name = "global_batch_size",
      .type = OPT_INT,
      AT(global_batch_size),
@@ -40,14 +46,16 @@ static const opt_spec specs[] = {
      .fallback = "20",
      .min = 1,
      .max = 100000,
-     .help = "H: steps of a member between two averagings of the same weights."},
+     .help = "H: steps of a member between two averagings of the same weights. With slices, where "
+             "it is not said: as many as there are fragments."},
     {.name = "fragments",
      .type = OPT_INT,
      AT(fragments),
      .fallback = "8",
      .min = 1,
      .max = 64,
-     .help = "F: the weights are averaged in this many pieces, in turn."},
+     .help = "F: the weights are averaged in this many pieces, in turn. With slices 16, where it "
+             "is not said; with gradients one."},
     {.name = "codec",
      .type = OPT_CHOICE,
      AT(codec),
@@ -74,7 +82,7 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 10,
      .flags = OPT_ABOVE_MIN,
-     .help = "Of the outer Nesterov step that is made with the averaged change."},
+     .help = "Of the outer Nesterov step that is made with the averaged change; with slices 1."},
     {.name = "outer_momentum",
      .type = OPT_NUMBER,
      AT(outer_momentum),
@@ -82,7 +90,7 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 1,
      .flags = OPT_BELOW_MAX,
-     .help = "Of the outer step."},
+     .help = "Of the outer step; with slices 0."},
     {.name = "mix",
      .type = OPT_NUMBER,
      AT(mix),
@@ -155,8 +163,22 @@ static bool said(const opt_parsed *parsed, const char *name)
     return row >= 0 && parsed->origin[row] != OPT_FROM_DEFAULT;
 }
 
+static void fill_slices(train_pool_settings *s, const opt_parsed *parsed)
+{
+    if (!said(parsed, "fragments"))
+        s->fragments = SLICES;
+    if (!said(parsed, "sync_steps"))
+        s->sync_steps = s->fragments;
+    if (!said(parsed, "outer_learning_rate"))
+        s->outer_learning_rate = 1;
+    if (!said(parsed, "outer_momentum"))
+        s->outer_momentum = 0;
+}
+
 void train_pool_fill(train_pool_settings *s, const opt_parsed *parsed)
 {
+    if (s->sync == TRAIN_SYNC_SLICES)
+        fill_slices(s, parsed);
     if (s->sync != TRAIN_SYNC_GRADIENTS)
         return;
     if (!said(parsed, "fragments"))
@@ -165,16 +187,62 @@ void train_pool_fill(train_pool_settings *s, const opt_parsed *parsed)
         s->codec = GSP_CODEC_FP32;
 }
 
-atom_status train_pool_check(const train_pool_settings *s)
+/* The line of a key, from 1; 0: it is not there. */
+static int line_of(const char *text, const char *key)
 {
+    size_t n = strlen(key);
+    for (int line = 1; text; line++) {
+        text += strspn(text, " \t");
+        if (strncmp(text, key, n) == 0 && text[n + strspn(text + n, " \t")] == ':')
+            return line;
+        text = strchr(text, '\n');
+        text = text ? text + 1 : NULL;
+    }
+    return 0;
+}
+
+/* "run.yml:12: key: why". */
+static atom_status refuse(const char *path, const char *text, const char *key, const char *fmt, ...)
+    ATOM_PRINTF(4, 5);
+static atom_status refuse(const char *path, const char *text, const char *key, const char *fmt, ...)
+{
+    char why[300];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof why, fmt, args);
+    va_end(args);
+    int line = line_of(text, key);
+    if (line)
+        return atom_fail(ATOM_E_USAGE, "%s:%d: %s: %s", path, line, key, why);
+    return atom_fail(ATOM_E_USAGE, "%s: %s", key, why);
+}
+
+atom_status train_pool_check(const train_pool_settings *s, const char *path, const char *text)
+{
+    if (s->sync != TRAIN_SYNC_GRADIENTS && s->global_batch_size)
+        return refuse(
+            path, text, "global_batch_size",
+            "with sync %s every member makes steps of its own; leave the key away, or sum "
+            "gradients",
+            syncs[s->sync]);
+    if (s->sync == TRAIN_SYNC_SLICES && s->outer_learning_rate != 1)
+        return refuse(path, text, "outer_learning_rate",
+                      "with sync slices averages are written as they are, there is no outer step; "
+                      "leave the key away, or average parameters");
+    if (s->sync == TRAIN_SYNC_SLICES && s->outer_momentum != 0)
+        return refuse(path, text, "outer_momentum",
+                      "with sync slices averages are written as they are, and nothing keeps a "
+                      "momentum; leave the key away, or average parameters");
     if (s->sync != TRAIN_SYNC_GRADIENTS)
         return ATOM_OK;
     if (s->robust)
-        return atom_fail(ATOM_E_USAGE, "robust: with sync gradients contributions are summed as "
-                                       "they are; leave robust away, or average parameters");
+        return refuse(path, text, "robust",
+                      "with sync gradients contributions are summed as they are; leave robust "
+                      "away, or average parameters");
     if (s->fragments != 1)
-        return atom_fail(ATOM_E_USAGE, "fragments: with sync gradients there is one, whose sum "
-                                       "makes a step; leave the key away");
+        return refuse(path, text, "fragments",
+                      "with sync gradients there is one, whose sum makes a step; leave the key "
+                      "away");
     return ATOM_OK;
 }
 
@@ -199,6 +267,31 @@ atom_status train_pool_settle(train_pool_settings *s, train_config *c)
     if (c->gradient_accumulation_steps > most)
         c->gradient_accumulation_steps = most;
     return ATOM_OK;
+}
+
+const char *train_pool_mode(const train_pool_settings *s)
+{
+    return syncs[s->sync];
+}
+
+void train_pool_say(const train_pool_settings *s, char out[TRAIN_POOL_SAID_BYTES])
+{
+    const char *codec = codecs[s->codec];
+    if (s->sync == TRAIN_SYNC_GRADIENTS)
+        snprintf(out, TRAIN_POOL_SAID_BYTES,
+                 "all make one step of %lld samples together; sums travel as %s",
+                 (long long)s->batch, codec);
+    else if (s->sync == TRAIN_SYNC_SLICES)
+        snprintf(out, TRAIN_POOL_SAID_BYTES,
+                 "averages of %lld slices in turn, each every %lld steps, are written over what is "
+                 "trained; changes travel as %s",
+                 (long long)s->fragments, (long long)s->sync_steps, codec);
+    else
+        snprintf(out, TRAIN_POOL_SAID_BYTES,
+                 "%lld pieces in turn, each every %lld steps, outer rate %g, momentum %g; changes "
+                 "travel as %s",
+                 (long long)s->fragments, (long long)s->sync_steps, s->outer_learning_rate,
+                 s->outer_momentum, codec);
 }
 
 int64_t train_pool_data_hash(uint64_t hash)

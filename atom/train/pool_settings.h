@@ -5,6 +5,8 @@
  *
  * H (sync_steps) is the number of steps between two averagings of one fragment, as in DiLoCo; a
  * version concerns one of F fragments, so one is due when the mean member has done H / F steps.
+ * With slices F is 16 and H = F unless said otherwise: one is due with every step of the mean
+ * member, and rounds follow each other as quickly as they can (Presser, Swarm Training, section 3).
  *
  * Ownership: as in config.h. Thread: none of its own. Errors: options.h.
  */
@@ -12,8 +14,7 @@
 #define ATOM_TRAIN_POOL_SETTINGS_H
 
 #include "atom/train/config.h"
-
-typedef enum train_sync { TRAIN_SYNC_PARAMETERS, TRAIN_SYNC_GRADIENTS } train_sync;
+#include "atom/train/pool.h"
 
 typedef struct train_pool_settings {
     int32_t sync; /* train_sync */
@@ -36,14 +37,20 @@ extern const opt_command train_pool_options;
 ATOM_MUST atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest);
 /* What follows from the mode where nobody said it. */
 void train_pool_fill(train_pool_settings *settings, const opt_parsed *parsed);
-/* ATOM_E_USAGE for what is not possible (yet). */
-ATOM_MUST atom_status train_pool_check(const train_pool_settings *settings);
+/* ATOM_E_USAGE for what does not go together. path, text: where `pool:` was read from, for the line
+ * of the key; text NULL: nowhere. */
+ATOM_MUST atom_status train_pool_check(const train_pool_settings *settings, const char *path,
+                                       const char *text);
 /*
  * The creator's: batch and steps follow from the run; with gradients its
  * gradient_accumulation_steps becomes that of one pass of one member (pool.h). ATOM_E_USAGE for
  * what does not go together.
  */
 ATOM_MUST atom_status train_pool_settle(train_pool_settings *settings, train_config *config);
+/* The mode's name ("slices"), and a clause that says what it means here. */
+enum { TRAIN_POOL_SAID_BYTES = 200 };
+const char *train_pool_mode(const train_pool_settings *settings);
+void train_pool_say(const train_pool_settings *settings, char out[TRAIN_POOL_SAID_BYTES]);
 /* Of trainer_place.data_hash, as the settings have it. */
 int64_t train_pool_data_hash(uint64_t hash);
 /* What of a run its joiners need to know, as the text of a run.yml; and what is of one host alone

@@ -58,7 +58,8 @@ static void stage(train_pool *p, uint64_t version)
     if (p->staged == version)
         return;
     memcpy(p->new_anchor, f->anchor, f->n * sizeof(float));
-    memcpy(p->new_momentum, f->momentum, f->n * sizeof(float));
+    if (!p->c.slices)
+        memcpy(p->new_momentum, f->momentum, f->n * sizeof(float));
     p->staged = version;
     p->n_ranges = 0;
 }
@@ -72,8 +73,10 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
         return;
     }
     stage(p, version);
-    float *a = p->new_anchor + first, *m = p->new_momentum + first;
-    for (uint64_t i = 0; i < n; i++) {
+    float *a = p->new_anchor + first, *m = p->c.slices ? NULL : p->new_momentum + first;
+    for (uint64_t i = 0; i < n && !m; i++)
+        a[i] = a[i] - x[i];
+    for (uint64_t i = 0; i < n && m; i++) {
         m[i] = mu * m[i] + x[i];
         a[i] = a[i] - lr * (x[i] + mu * m[i]);
     }
@@ -96,20 +99,24 @@ static int my_place(const train_pool *p, const gsp_proposal *c)
 }
 
 /* What live has to move by: see pool.h. mine: bit of my contribution in each part's `included`, or
- * 0. */
-static void fill_merge(const train_pool *p, const gsp_proposal *c, uint32_t mine, float *merge)
+ * 0. False: by nothing. */
+static bool fill_merge(const train_pool *p, const gsp_proposal *c, uint32_t mine, float *merge)
 {
     const pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
-    uint64_t n_parts = c->n_parts ? c->n_parts : 1, stride = (f->n + n_parts - 1) / n_parts;
+    uint64_t stride = pool_part_stride(c, f->n);
     float keep = (float)(1 - p->c.mix);
-    stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
+    bool any = false;
     for (uint32_t r = 0; r < p->n_ranges; r++) {
         uint64_t k = p->range[r].first / stride;
         bool in = k < c->n_parts && (c->part[k].included & mine);
         const float *from = in ? p->sent : f->anchor;
+        if (!from) /* slices: it is written over */
+            continue;
+        any = true;
         for (uint64_t i = p->range[r].first; i < p->range[r].first + p->range[r].n; i++)
             merge[i] = keep * (p->new_anchor[i] - from[i]);
     }
+    return any;
 }
 
 static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
@@ -149,9 +156,10 @@ uint64_t pool_certified(const train_pool *p, const gsp_proposal *c)
 }
 
 /* The version is on disk: it becomes the current one. */
-static void commit(train_pool *p, const gsp_proposal *c, const pool_header *header, bool included,
+static void commit(train_pool *p, const gsp_proposal *c, const pool_header *header, uint32_t mine,
                    bool known, float **merge)
 {
+    bool included = part_of_mine(c, mine);
     pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
     pthread_mutex_lock(&p->lock);
     swap_floats(&f->anchor, &p->new_anchor);
@@ -167,8 +175,10 @@ static void commit(train_pool *p, const gsp_proposal *c, const pool_header *head
     }
     if (included && !known)
         f->replace = true; /* frozen before a restart: whatever live has since is not known */
-    else
+    else if (*merge)
         adopt_merge(f, merge);
+    if (known && p->c.slices)
+        pool_slices_note(p, f, c, mine);
     p->applied = c->version;
     p->lineage = c->lineage;
     p->certified_samples = pool_certified(p, c);
@@ -202,8 +212,11 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
     pthread_mutex_lock(&p->lock);
     bool known = included && p->ask == POOL_ASK_READY && p->ask_version == c->version;
     pthread_mutex_unlock(&p->lock);
-    fill_merge(p, c, known ? mine : 0, merge);
-    commit(p, c, &header, included, known, &merge);
+    if (!fill_merge(p, c, known ? mine : 0, merge)) {
+        atom_free(merge);
+        merge = NULL;
+    }
+    commit(p, c, &header, mine, known, &merge);
     p->staged = 0;
     p->roster = c->next;
     atom_free(merge);
@@ -292,6 +305,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         f->tokens_included = p->tokens;
         atom_free(f->merge);
         f->merge = NULL;
+        f->over_stride = 0;
         pthread_mutex_unlock(&p->lock);
     }
     if (p->g) {

@@ -182,7 +182,8 @@ class PoolTrain(tool.Case):
             return list(map(json.loads, f))
 
     def test_nobody_begins_alone(self):
-        a, ticket = self.create("a", more=["--min-peers", 2])
+        # In a pool whose averages are written over what is trained.
+        a, ticket = self.create("a", more=["--min-peers", 2, "--sync", "slices"])
         self.until("a", "its first step", lambda s: any(m["samples"] > 0 for m in s["members"]), [a])
         b = self.join("b", ticket, "--data", self.data)
         self.until("a", "two members", lambda s: s["roster"] == 2 and s["certified_tokens"] > 0, [a, b])
@@ -192,9 +193,20 @@ class PoolTrain(tool.Case):
         self.assertEqual(first["roster"], 2)
         # With nobody else there it made its first step, and no more.
         self.assertEqual([e for e in certified if e["roster"] == 1 and e["tokens"] > 0], [])
+        seen = self.until("a", "both bring theirs", lambda s: s["applied"] >= 12 and
+                          any(r["contributors"] == 2 for r in s["rounds"]), [a, b])
+        self.assertEqual(seen["mode"], "slices")
+        self.assertIn("slices: averages of 3 slices", self.ok("pool", "status", "a").out)
         b.kill()
         a.terminate()
-        self.end(a, 143)
+        stopped = json.loads(self.end(a, 143)[0].splitlines()[-1])
+        self.assertGreater(stopped["included"], 0)
+        self.assertLess(stopped["final_loss"], 5)  # untrained: 5.5
+        said = self.ok("pool", "export", "a", "-o", "slices", "--json").json()
+        self.assertEqual((said["version"], said["anchor"]), (stopped["version"], stopped["anchor"]))
+        # The state is the anchor alone: a page of header, then the fragment's floats.
+        floats = sum(os.path.getsize(self.path("a", "pool", "anchor", f"fragment-{f}.0")) - 4096 for f in range(3)) / 4
+        self.assertLess(floats, 1.5 * self.ok("inspect", self.path("slices"), "--json").json()["parameters"])
 
     def test_two_and_a_fork(self):
         # Of two, one is no quorum (or is, with the lower key): after fork_seconds it goes on anyway.
@@ -269,6 +281,8 @@ class PoolTrain(tool.Case):
         create = ["pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
                   "127.0.0.1:0", "--no-lan", "--no-directory"]
         self.fails(2, *create, "--sync", "gradients", says="gradients")
+        odd = self.write("odd.yml", RUN.format(steps=100, codec="int8") + "  mode: slices\n  outer_momentum: 0.9\n")
+        self.fails(2, "pool", "create", "--config", odd, "-o", "a", says=("odd.yml:22: outer_momentum", "slices"))
         self.fails(2, *create, "--sync-steps", "0", says=("sync_steps", "0"))
         self.fails(2, "pool", "create", "--config", self.path("no.yml"), "-o", "a", says="no.yml")
         self.fails(2, "pool", "join", "-o", "a", says=("a", "TICKET"))
