@@ -56,7 +56,8 @@ static const opt_spec specs[] = {
      .type = OPT_TEXT,
      AT(sync),
      .value = "parameters|slices|gradients",
-     .help = "What is averaged."},
+     .help = "What is averaged: weights with an outer step; slices of them, written over what is "
+             "trained; or gradients."},
     {.name = "sync_steps",
      .type = OPT_TEXT,
      AT(sync_steps),
