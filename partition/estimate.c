@@ -20,6 +20,17 @@ uint64_t part_window_bytes(const graph *g)
     return g->param_extent >= PART_WINDOW_ELEMENTS_MIN ? PART_WINDOW_BYTES : 0;
 }
 
+uint64_t part_spare_bytes(const part_plan *plan, uint64_t trained)
+{
+    uint64_t state = trained * 12, budget = plan->host_budget_bytes;
+    uint64_t left = budget > plan->host_peak_bytes ? budget - plan->host_peak_bytes : 0;
+    if (plan->disk || plan->update_on_device) /* a snapshot keeps a generation; or has a copy */
+        return 0;
+    if (!budget)
+        return state / 8;
+    return left / 2 < state ? left / 2 : state;
+}
+
 uint64_t part_host_base_bytes(const part_model *m, uint32_t micro_batches)
 {
     uint64_t wire = atom_dtype_bytes(m->g->dtype);

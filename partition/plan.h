@@ -85,6 +85,11 @@ ATOM_MUST atom_status part_plan_check(const part_plan *plan, const graph *g);
 enum { PART_WINDOW_BYTES = 16 << 20, PART_WINDOW_ELEMENTS_MIN = 8 << 20 };
 uint64_t part_window_bytes(const graph *g);
 
+/* Host bytes beside those that a plan needs, for snapshots of its state in memory (swap/cow.h):
+ * half of what the budget leaves over, at most the state; where there is no budget, an eighth of
+ * the state. trained: elements of the canonical vector that have a state. */
+uint64_t part_spare_bytes(const part_plan *plan, uint64_t trained);
+
 /* What evaluating a plan exactly says (codegen lays it out, the null device runs it). */
 typedef struct part_verdict {
     uint64_t device_peak_bytes, host_peak_bytes;

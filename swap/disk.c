@@ -8,6 +8,7 @@
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* A block of one generation in memory, and the lane that it comes and goes by. Its parts come when
@@ -29,6 +30,7 @@ struct swap_disk {
     uint64_t step;
     page page; /* for get() and put() */
     swap_snapshot *snapshot;
+    _Atomic(uint32_t) busy; /* blocks of the tape that move now */
 };
 
 struct swap_snapshot {
@@ -196,18 +198,33 @@ swap_disk_facts swap_disk_about(const swap_disk *d)
 
 /* --- the tape's blocks ----------------------------------------------------------------------- */
 
+static atom_status finish_move(swap_disk *d, store_lane *lane, atom_status st, uint64_t ticket)
+{
+    if (st == ATOM_OK)
+        st = store_wait(lane, ticket);
+    atomic_fetch_sub(&d->busy, 1);
+    return st;
+}
+
 atom_status swap_disk_load(swap_disk *d, uint64_t offset, void *to, uint64_t bytes)
 {
     uint64_t ticket = 0;
+    atomic_fetch_add(&d->busy, 1);
     atom_status st = store_read(d->load, to, place(d, d->present, offset), bytes, &ticket);
-    return st == ATOM_OK ? store_wait(d->load, ticket) : st;
+    return finish_move(d, d->load, st, ticket);
 }
 
 atom_status swap_disk_save(swap_disk *d, uint64_t offset, const void *from, uint64_t bytes)
 {
     uint64_t ticket = 0;
+    atomic_fetch_add(&d->busy, 1);
     atom_status st = store_write(d->save, from, place(d, d->next, offset), bytes, &ticket);
-    return st == ATOM_OK ? store_wait(d->save, ticket) : st;
+    return finish_move(d, d->save, st, ticket);
+}
+
+bool swap_disk_is_busy(const swap_disk *d)
+{
+    return atomic_load(&((swap_disk *)(uintptr_t)d)->busy) > 0;
 }
 
 atom_status swap_disk_commit(swap_disk *d, uint64_t step)

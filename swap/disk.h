@@ -77,6 +77,9 @@ typedef struct swap_disk_facts {
     uint32_t generation, next; /* the present one, and the one that the next commit makes present */
 } swap_disk_facts;
 
+/* Is a block being loaded or stored at this moment? From any thread. */
+bool swap_disk_is_busy(const swap_disk *disk);
+
 ATOM_MUST atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out);
 /* NULL-safe, clears the pointer; the file stays. What put() wrote and nobody flushed is lost. */
 void swap_disk_close(swap_disk **disk);

@@ -22,6 +22,7 @@ struct swap_exec {
     swap_exec_config c;
     char *arena, *slab;
     swap_disk *disk; /* NULL: everything is in the slab */
+    swap_cow *cow;   /* NULL: nobody reads the state while it changes */
     dev_stream *streams[DEV_STREAM_N];
     dev_event **starts, **ends; /* instrs_max each */
     launch *launches;
@@ -155,15 +156,29 @@ static state_at state_of(const swap_exec *exec, const swap_instr *in)
                       (float *)(exec->slab + h->v) + in->first_element};
 }
 
+/* The part of one parameter that an UPDATE has, in pieces that may change: elements [from, to). */
+static void update_piece(swap_exec *exec, const swap_instr *in, const krn_adamw_step *step,
+                         uint64_t from, uint64_t to)
+{
+    state_at state = state_of(exec, in);
+    atom_dtype dtype = exec->c.program->dtype;
+    char *wire = exec->slab + exec->c.layout.wire;
+    bool kept = exec->cow && !in->src.bytes;
+    for (uint64_t some; from < to; from += some) {
+        uint64_t i = from - in->first_element;
+        some = kept ? swap_cow_before_write(exec->cow, from, to - from) : to - from;
+        exec->c.host->adamw(exec->c.threads, step, dtype, wire + from * atom_dtype_bytes(dtype),
+                            state.master + i, state.m + i, state.v + i, some);
+    }
+}
+
 static atom_status on_update(void *arg)
 {
     launch *l = arg;
     swap_exec *exec = l->exec;
     const swap_instr *in = l->in;
-    state_at state = state_of(exec, in);
     if (exec->c.on_updates && in == exec->first_update)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, true);
-    atom_dtype dtype = exec->c.program->dtype;
     bool clipped = exec->step.max_grad_norm > 0;
     krn_adamw_step step = update_step(exec, clipped);
     if (!clipped && !isfinite(chunk_sum(exec, l->in->first_param, l->in->last_param)))
@@ -179,11 +194,8 @@ static atom_status on_update(void *arg)
         to = to < in->last_element ? to : in->last_element;
         if (from >= to)
             continue;
-        uint64_t i = from - in->first_element;
         step.decay = param->decay ? exec->step.update.decay : 0;
-        exec->c.host->adamw(exec->c.threads, &step, dtype,
-                            exec->slab + exec->c.layout.wire + from * atom_dtype_bytes(dtype),
-                            state.master + i, state.m + i, state.v + i, to - from);
+        update_piece(exec, in, &step, from, to);
     }
     if (exec->c.on_updates && in == exec->last_update)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, false);
@@ -472,6 +484,11 @@ void swap_exec_close(swap_exec **exec_ref)
 void swap_exec_attach(swap_exec *exec, swap_disk *disk)
 {
     exec->disk = disk;
+}
+
+void swap_exec_keep(swap_exec *exec, swap_cow *cow)
+{
+    exec->cow = cow;
 }
 
 void *swap_exec_slab(swap_exec *exec)

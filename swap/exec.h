@@ -11,6 +11,7 @@
 #ifndef SWAP_EXEC_H
 #define SWAP_EXEC_H
 
+#include "swap/cow.h"
 #include "swap/disk.h"
 #include "swap/tape.h"
 
@@ -90,6 +91,10 @@ ATOM_MUST atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, cons
 
 /* What LOAD, STORE and COMMIT work on; before the first tape that has them. Borrowed. */
 void swap_exec_attach(swap_exec *exec, swap_disk *disk);
+
+/* Who is asked before UPDATE changes the state in the slab (swap/cow.h); before the first tape.
+ * Borrowed. */
+void swap_exec_keep(swap_exec *exec, swap_cow *cow);
 
 /* The host slab (never NULL on real devices). Valid until close; touch it only between runs. */
 void *swap_exec_slab(swap_exec *exec);

@@ -198,4 +198,8 @@ void show_memory(const gen_lowered *low, const part_plan *plan)
     if (!plan->in_place || low->device_bytes)
         show_space(low, SWAP_DEVICE, " device", low->device_bytes);
     show_space(low, SWAP_HOST, " host", low->host_bytes);
+    uint64_t spare = part_spare_bytes(plan, low->layout.trained);
+    if (spare)
+        cli_print("  %-26s %10s  beside it, while a checkpoint is written\n", "spare for snapshots",
+                  cli_size(spare));
 }

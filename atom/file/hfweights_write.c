@@ -154,11 +154,13 @@ static atom_status write_all(file_st_writer *w, weights_writer *all)
         }
         if (!s->transposed) {
             st = write_plain(w, all, from, s->elements);
+            file_vector_done(all->vector, from, s->elements);
             continue;
         }
         st = all->vector.get(all->vector.ctx, from, s->elements, all->whole);
         if (st == ATOM_OK)
             st = write_transposed(w, all, s, all->whole);
+        file_vector_done(all->vector, from, s->elements);
     }
     return st;
 }

@@ -21,3 +21,9 @@ file_vector file_vector_memory(float *floats)
 {
     return (file_vector){.ctx = floats, .get = memory_get, .put = memory_put, .floats = floats};
 }
+
+void file_vector_done(file_vector v, uint64_t first, uint64_t n)
+{
+    if (v.done)
+        v.done(v.ctx, first, n);
+}

@@ -16,10 +16,15 @@ typedef struct file_vector {
     void *ctx;
     atom_status (*get)(void *ctx, uint64_t first, uint64_t n, float *to);
     atom_status (*put)(void *ctx, uint64_t first, uint64_t n, const float *from);
+    /* Who reads will not ask for these again; n = UINT64_MAX: for none, whatever was said before.
+     * Pieces do not overlap. May be NULL; call file_vector_done. */
+    void (*done)(void *ctx, uint64_t first, uint64_t n);
     float *floats;             /* where all of it lies, for who writes in place; or NULL */
     const file_source *source; /* how files come to who fills it; NULL: the plain way */
     const file_sink *sink;     /* how files that hold it are written; the same */
 } file_vector;
+
+void file_vector_done(file_vector v, uint64_t first, uint64_t n);
 
 /* A vector that lies at `floats`. */
 file_vector file_vector_memory(float *floats);

@@ -138,6 +138,7 @@ static atom_status write_moment(file_st_writer *w, const graph_param *p, file_ve
             st = file_st_write(w, band, some * sizeof *band);
         if (st != ATOM_OK)
             return st;
+        file_vector_done(from, p->offset + at, some);
     }
     return ATOM_OK;
 }
@@ -437,11 +438,20 @@ static atom_status write_pool(const char *dir, const char *text)
 /* What others load: the model, or the adapters of one. */
 static atom_status write_weights(const char *dir, const train_checkpoint *c)
 {
-    if (c->base)
-        return file_lora_write(dir, c->lora, c->base, c->g, c->master);
-    atom_status st = file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype);
-    if (st == ATOM_OK)
-        st = file_weights_write_as(dir, c->g, c->master, c->dtype, FILE_SHARD_BYTES);
+    atom_status st;
+    file_vector master = c->master;
+    bool last = kinds_of(c) == 2; /* nobody asks for masters after this */
+    if (!last)
+        master.done = NULL;
+    if (c->base) {
+        st = file_lora_write(dir, c->lora, c->base, c->g, master);
+    } else {
+        st = file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype);
+        if (st == ATOM_OK)
+            st = file_weights_write_as(dir, c->g, master, c->dtype, FILE_SHARD_BYTES);
+    }
+    if (last)
+        file_vector_done(c->master, 0, UINT64_MAX);
     return st;
 }
 

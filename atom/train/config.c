@@ -399,6 +399,16 @@ static const opt_spec specs[] = {
      .max = 1e6,
      .aliases = keep_names,
      .help = "Keep this many newest checkpoints of the run and delete older ones; 0: keep all."},
+    {.name = "save_rate",
+     .type = OPT_RATE,
+     AT(save_rate),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help =
+         "Cap on the rate at which a checkpoint is written while it trains, where no step waits "
+         "for it. auto: none; with the optimizer's state on disk, what that leaves of the disk."},
     {.name = "save_dtype",
      .type = OPT_CHOICE,
      AT(save_dtype),

@@ -95,6 +95,7 @@ typedef struct train_config {
     int64_t eval_batches;
     int64_t save_steps;       /* 0: only the last step */
     int64_t save_total_limit; /* 0: keep all */
+    uint64_t save_rate;       /* bytes per second, while it trains; 0: no cap */
     int32_t save_dtype;       /* atom_dtype of a checkpoint's weights */
 
     /* plan and execution */

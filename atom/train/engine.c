@@ -52,6 +52,18 @@ uint64_t train_engine_host_peak(const train_engine *e)
     return e->device->host_peak_bytes + e->files.peak;
 }
 
+/* Spare memory is what others leave: it shrinks where they need all. */
+static void choose_spare(train_engine *e)
+{
+    uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    uint64_t need = train_engine_host_bytes(e) + (e->c.bench->card < 0 ? e->low->device_bytes : 0);
+    uint64_t left = available > need ? available - need : 0;
+    bool none = e->c.plan->disk || !e->low->layout.trained;
+    e->spare_bytes = none ? 0 : e->c.spare_bytes;
+    if (available && e->spare_bytes > left / 2)
+        e->spare_bytes = left / 2;
+}
+
 static atom_status check_host_memory(const train_engine *e)
 {
     uint64_t budget = e->c.plan->host_budget_bytes;
@@ -105,6 +117,24 @@ static atom_status open_disk(train_engine *e)
     return st;
 }
 
+/* Who reads the state in memory while updates change it. */
+static atom_status open_cow(train_engine *e)
+{
+    const swap_host_layout *h = &e->low->layout;
+    const char *slab = swap_exec_slab(e->exec);
+    if (e->c.plan->disk || !h->trained)
+        return ATOM_OK;
+    swap_cow_config config = {.parts = {(const float *)(const void *)(slab + h->master),
+                                        (const float *)(const void *)(slab + h->m),
+                                        (const float *)(const void *)(slab + h->v)},
+                              .extent = h->trained,
+                              .spare_bytes = e->spare_bytes};
+    atom_status st = swap_cow_open(&config, &e->cow);
+    if (st == ATOM_OK)
+        swap_exec_keep(e->exec, e->cow);
+    return st;
+}
+
 static uint64_t starts_n(const train_engine *e)
 {
     return (uint64_t)(e->c.bench->g->micro_batch * e->c.bench->g->sequence);
@@ -141,6 +171,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
         e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY(
         gen_lower(config->bench->g, config->plan, config->profile, config->bench->table, &e->low));
+    choose_spare(e);
     ATOM_TRY(check_host_memory(e));
     ATOM_TRY(open_device(e));
     ATOM_TRY(open_code(e));
@@ -154,6 +185,7 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
     ATOM_TRY(swap_exec_open(&exec, &e->exec));
     ATOM_TRY(open_disk(e));
+    ATOM_TRY(open_cow(e));
     if (config->apart)
         ATOM_TRY(open_starts(e));
     *out = e;
@@ -170,6 +202,7 @@ void train_engine_close(train_engine **e_ref)
         return;
     gen_module *module = e->module;
     swap_disk_close(&e->disk);
+    swap_cow_close(&e->cow);
     swap_exec_close(&e->exec);
     gen_module_close(&module);
     dev_close(&e->device);

@@ -28,6 +28,7 @@ typedef struct train_engine_config {
      * between, and only there, the state changes. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
     void *ctx;
+    uint64_t spare_bytes; /* at most, for snapshots of a state in memory (part_spare_bytes) */
 } train_engine_config;
 
 struct train_engine;
@@ -44,12 +45,14 @@ typedef struct train_engine {
     gen_lowered *low;
     dev *device;
     swap_exec *exec;
-    void *module;          /* gen_module, or NULL */
-    const char *execute;   /* "generated" or "interpreted" */
-    char why[256];         /* why auto fell back to the interpreter; "" if it did not */
-    uint32_t pending_step; /* step whose update has not run; 0: none */
-    double pending_rate;   /* its learning rate */
-    swap_disk *disk;       /* NULL: the state is in the slab */
+    void *module;                     /* gen_module, or NULL */
+    const char *execute;              /* "generated" or "interpreted" */
+    char why[256];                    /* why auto fell back to the interpreter; "" if it did not */
+    uint32_t pending_step;            /* step whose update has not run; 0: none */
+    double pending_rate;              /* its learning rate */
+    swap_disk *disk;                  /* NULL: the state is in the slab */
+    swap_cow *cow;                    /* NULL: the state is on disk */
+    uint64_t spare_bytes, spare_peak; /* its memory: planned, and what snapshots took so far */
     train_part parts[SWAP_STATE_N];
     uint64_t init_seed;
     int32_t *starts; /* i32[C,B,T] where documents are apart, else NULL */
@@ -59,7 +62,7 @@ ATOM_MUST atom_status train_engine_open(const train_engine_config *config, train
 void train_engine_close(train_engine **e);
 
 /* Host memory: what the plan says (all regions, and the windows of files), and the most there was.
- */
+ * Spare memory of snapshots is beside both: spare_bytes, spare_peak. */
 uint64_t train_engine_host_bytes(const train_engine *e);
 uint64_t train_engine_host_peak(const train_engine *e);
 

@@ -320,6 +320,8 @@ static void fill_summary(trainer *t)
     s->device_budget_bytes = t->plan->device_budget_bytes;
     s->host_plan_bytes = train_engine_host_bytes(t->engine);
     s->host_peak_bytes = train_engine_host_peak(t->engine);
+    s->spare_bytes = t->engine->spare_bytes;
+    s->spare_peak_bytes = t->engine->spare_peak;
     s->param_bytes = g->param_elements * each;
     s->model_state_bytes = g->param_elements * each + g->trained_elements * (each + 12);
     s->largest_visit_bytes = t->engine->low->largest_visit_bytes;

@@ -117,9 +117,12 @@ typedef struct train_summary {
     double
         waited_seconds[DEV_STREAM_N]; /* compute idle, by the stream it waited for (swap/stall.h) */
     double seconds;                   /* of all steps of this run */
-    double issue_seconds, launch_seconds; /* the host's of all steps (swap_host_time) */
-    const char *execute;                  /* "generated", "interpreted" */
-    char *checkpoint;                     /* the last one saved; owned by the trainer */
+    double issue_seconds, launch_seconds;     /* the host's of all steps (swap_host_time) */
+    double save_seconds, save_waited_seconds; /* of checkpoints written meanwhile; updates waited */
+    uint64_t save_copied_bytes;               /* for them, by copy-on-write: in all */
+    uint64_t spare_bytes, spare_peak_bytes;   /* host memory for that, beside host_plan_bytes */
+    const char *execute;                      /* "generated", "interpreted" */
+    char *checkpoint;                         /* the last one saved; owned by the trainer */
     bool interrupted;
 } train_summary;
 

@@ -262,6 +262,8 @@ static atom_status open_engine(trainer *t)
                                   .before_commit = trainer_before_commit,
                                   .on_updates = trainer_on_updates,
                                   .ctx = t};
+    if (!t->hooks.seam) /* who takes part changes weights between updates, and waits */
+        config.spare_bytes = part_spare_bytes(t->plan, t->bench->g->trained_extent);
     char *path = NULL;
     atom_status st;
     if (t->plan->disk && !c->dry_run) {

@@ -2,20 +2,27 @@
  * Owns checkpoints that are written while training goes on, on a thread of their own. One idea:
  * between the last update of a step and the first of the next, the state stands still, and that is
  * nearly a whole step: the thread starts as soon as the updates of its step have run (with clipping
- * that is at the start of the step after it). With the state in memory, the next updates wait for
- * what is not written by then; with the state on disk nobody waits, because a snapshot keeps its
- * generation. Refuses to have two under way: who asks again waits for the first.
+ * that is at the start of the step after it). With the state in memory, what the next updates
+ * change before it is written is copied to spare memory (swap/cow.h), and they wait only where that
+ * is full; with the state on disk nobody waits, because a snapshot keeps its generation. It is read
+ * no faster than save_rate, and from disk where the tape leaves the disk alone, within limits.
+ * Refuses to have two under way: who asks again waits for the first.
  */
 #include "atom/train/trainer_inner.h"
 
+#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+/* Behind the disk tier's own work a piece waits at most this many times as long as pieces take. */
+static const double PATIENCE = 3, NAP_S = 0.002;
 
 typedef struct snapshot_part {
-    swap_snapshot *snapshot;
+    trainer_snapshot *of;
     swap_state part;
 } snapshot_part;
 
@@ -23,24 +30,25 @@ struct trainer_snapshot {
     train_checkpoint c; /* as it will be written */
     const char *output_dir;
     int64_t limit;
-    bool on_disk;
-    char *marks;         /* c.pool */
-    swap_snapshot *kept; /* on disk, once the updates have run */
+    bool waits;           /* updates must not begin before it is written */
+    swap_disk *disk;      /* where the state is; or */
+    swap_cow *cow;        /* where it is in memory */
+    char *marks;          /* c.pool */
+    swap_snapshot *kept;  /* on disk, once the updates have run */
+    uint64_t rate;        /* bytes per second; 0: no cap */
+    uint64_t read_bytes;  /* so far */
+    double began, turned; /* seconds: of the first piece, and when the last one was given */
     snapshot_part parts[SWAP_STATE_N];
     pthread_t thread;
     pthread_mutex_t lock; /* of the flags */
     pthread_cond_t moved;
     bool ready, dropped, done;
+    bool hurry; /* updates wait until all is written */
+    double seconds, waited_seconds;
     atom_status status;
     char message[512];
     char *path;
 };
-
-static atom_status part_get(void *ctx, uint64_t first, uint64_t n, float *to)
-{
-    const snapshot_part *p = ctx;
-    return swap_snapshot_get(p->snapshot, p->part, first, n, to);
-}
 
 static void raise_flag(trainer_snapshot *s, bool *flag)
 {
@@ -58,6 +66,51 @@ static bool read_flag(trainer_snapshot *s, const bool *flag)
     return up;
 }
 
+/* A step waits for it, or the run's end does. */
+static bool is_urgent(trainer_snapshot *s)
+{
+    return read_flag(s, &s->dropped) || read_flag(s, &s->hurry) ||
+           (s->cow && swap_cow_is_waited_for(s->cow));
+}
+
+/* Before a piece is read: until its time has come. */
+static void pace(trainer_snapshot *s, uint64_t bytes)
+{
+    double now = atom_clock_seconds();
+    if (s->read_bytes == 0)
+        s->began = s->turned = now;
+    double due = s->rate ? s->began + (double)s->read_bytes / (double)s->rate : 0;
+    double polite = now + PATIENCE * (now - s->turned);
+    while ((now < due || (s->disk && now < polite && swap_disk_is_busy(s->disk))) &&
+           !is_urgent(s)) {
+        nanosleep(&(struct timespec){0, (long)(NAP_S * 1e9)}, NULL);
+        now = atom_clock_seconds();
+    }
+    s->read_bytes += bytes;
+    s->turned = now;
+}
+
+static atom_status part_get(void *ctx, uint64_t first, uint64_t n, float *to)
+{
+    const snapshot_part *p = ctx;
+    pace(p->of, n * sizeof *to);
+    if (p->of->kept)
+        return swap_snapshot_get(p->of->kept, p->part, first, n, to);
+    swap_cow_get(p->of->cow, p->part, first, n, to);
+    return ATOM_OK;
+}
+
+static void part_done(void *ctx, uint64_t first, uint64_t n)
+{
+    const snapshot_part *p = ctx;
+    if (p->of->kept)
+        return;
+    if (n == UINT64_MAX)
+        swap_cow_release_all(p->of->cow, p->part);
+    else
+        swap_cow_release(p->of->cow, p->part, first, n);
+}
+
 static void *write_checkpoint(void *arg)
 {
     trainer_snapshot *s = arg;
@@ -66,8 +119,12 @@ static void *write_checkpoint(void *arg)
         pthread_cond_wait(&s->moved, &s->lock);
     bool go = s->ready;
     pthread_mutex_unlock(&s->lock);
+    double begin = atom_clock_seconds();
     if (go)
         s->status = train_checkpoint_save(s->output_dir, &s->c, s->limit, &s->path);
+    if (go && s->cow)
+        swap_cow_end(s->cow);
+    s->seconds = go ? atom_clock_seconds() - begin : 0;
     if (s->status != ATOM_OK)
         snprintf(s->message, sizeof s->message, "%s", atom_fail_message());
     raise_flag(s, &s->done);
@@ -77,16 +134,17 @@ static void *write_checkpoint(void *arg)
 /* The updates have run: the state on disk is kept from here on. */
 static atom_status keep_generation(trainer *t, trainer_snapshot *s)
 {
-    file_vector *vectors[SWAP_STATE_N] = {&s->c.master, &s->c.m, &s->c.v};
     atom_status st = swap_snapshot_open(t->engine->disk, &s->kept);
-    for (int part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
-        s->parts[part] = (snapshot_part){s->kept, (swap_state)part};
-        *vectors[part] =
-            (file_vector){.ctx = &s->parts[part], .get = part_get, .sink = &t->engine->sink};
-    }
     if (st == ATOM_OK)
         raise_flag(s, &s->ready);
     return st;
+}
+
+/* The same in memory. */
+static void keep_ranges(trainer_snapshot *s)
+{
+    swap_cow_begin(s->cow);
+    raise_flag(s, &s->ready);
 }
 
 static void close_snapshot(trainer *t)
@@ -109,6 +167,15 @@ static atom_status end(trainer *t)
     raise_flag(s, &s->dropped);
     pthread_join(s->thread, NULL);
     st = s->status;
+    if (s->cow) {
+        swap_cow_facts facts = swap_cow_about(s->cow);
+        t->summary.save_waited_seconds += facts.waited_seconds;
+        t->summary.save_copied_bytes += facts.copied_bytes;
+        if (facts.spare_peak_bytes > t->engine->spare_peak)
+            t->engine->spare_peak = facts.spare_peak_bytes;
+    }
+    t->summary.save_waited_seconds += s->waited_seconds;
+    t->summary.save_seconds += s->seconds;
     if (st != ATOM_OK) {
         st = atom_fail(st, "%s", s->message);
     } else if (s->path) {
@@ -135,12 +202,24 @@ atom_status trainer_snapshot_ask(trainer *t)
     s->c.pool = s->marks = trainer_seam_marks(t);
     s->output_dir = t->config->output_dir;
     s->limit = t->config->save_total_limit;
-    s->on_disk = t->engine->disk != NULL;
-    s->ready = !s->on_disk && t->engine->pending_step == 0;
+    s->disk = t->engine->disk;
+    s->cow = t->engine->cow;
+    s->waits = t->hooks.seam || t->plan->update_on_device;
+    s->rate = t->config->save_rate;
+    file_vector *vectors[SWAP_STATE_N] = {&s->c.master, &s->c.m, &s->c.v};
+    for (int part = 0; part < SWAP_STATE_N; part++) {
+        s->parts[part] = (snapshot_part){s, (swap_state)part};
+        *vectors[part] = (file_vector){
+            .ctx = &s->parts[part], .get = part_get, .done = part_done, .sink = &t->engine->sink};
+    }
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->moved, NULL);
     t->snapshot = s;
+    if (!s->disk && t->engine->pending_step == 0)
+        keep_ranges(s);
     if (pthread_create(&s->thread, NULL, write_checkpoint, s)) {
+        if (s->ready)
+            swap_cow_end(s->cow);
         close_snapshot(t);
         return atom_fail(ATOM_E_RESOURCE, "cannot start a thread to write a checkpoint");
     }
@@ -152,7 +231,7 @@ atom_status trainer_snapshot_poll(trainer *t)
     trainer_snapshot *s = t->snapshot;
     if (!s)
         return ATOM_OK;
-    if (s->on_disk && !s->kept && (int64_t)swap_disk_about(t->engine->disk).step == s->c.state.step)
+    if (s->disk && !s->kept && (int64_t)swap_disk_about(t->engine->disk).step == s->c.state.step)
         return keep_generation(t, s);
     return read_flag(s, &s->done) ? end(t) : ATOM_OK;
 }
@@ -172,22 +251,29 @@ static void mark(const trainer *t, trainer_snapshot *s)
 static void snapshot_on_updates(const trainer *t, uint32_t step, bool begin)
 {
     trainer_snapshot *s = t->snapshot;
-    if (!s || s->on_disk)
+    if (!s || s->disk)
         return;
     if (!begin) {
         if ((int64_t)step == s->c.state.step) {
             mark(t, s);
-            raise_flag(s, &s->ready);
+            keep_ranges(s);
         }
         return;
     }
+    if (!s->waits)
+        return;
+    double began = atom_clock_seconds();
     pthread_mutex_lock(&s->lock);
-    while (s->ready && !s->done)
+    while (s->ready && !s->done) {
+        s->hurry = true;
         pthread_cond_wait(&s->moved, &s->lock);
+    }
+    s->waited_seconds += atom_clock_seconds() - began;
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Weights change only where no snapshot reads them any more, and are marked as they stand. */
+/* Who takes part changes weights only where no snapshot reads them any more, and are marked as they
+ * stand. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin)
 {
     trainer *t = ctx;

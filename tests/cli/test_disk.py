@@ -66,6 +66,26 @@ class Disk(TrainCase):
                     self.assertEqual(self.read(f"disk{clip}", f"checkpoint-{step}", name),
                                      self.read(f"memory{clip}", f"checkpoint-{step}", name), (clip, step, name))
 
+    def test_updates_go_on_while_a_checkpoint_is_written(self):
+        """In memory, copied before they change it: no spare memory, a little, and as much as the state; and from
+        disk, both slowly. Every checkpoint is of its step, and can be gone on from."""
+        need = json.loads(self.ok(*self.args("dry", "--dry-run", "--json")).out)["host_peak_bytes"]
+        for clip in (1, 0):
+            more = ["--save-steps", 3, "--max-grad-norm", clip, "--save-total-limit", 0, *CONSTANT]
+            self.train(f"plain{clip}", *more, *DISK, steps=10)
+            for name, room in (("none", ["--host-memory", need]), ("little", ["--host-memory", need + 120000]),
+                               ("all", []), ("disk", DISK)):
+                out = name + str(clip)
+                run = self.train(out, *more, *room, "--save-rate", "2MB/s", steps=10)
+                self.assertEqual(run["spare_peak_bytes"] > 0, name in ("little", "all"), (out, run))
+                self.assertLessEqual(run["spare_peak_bytes"], run["spare_bytes"])
+                for step in (3, 6, 9, 10):
+                    for file in ("model.safetensors", "optimizer.safetensors", "atom_state.json"):
+                        self.assertEqual(self.read(out, f"checkpoint-{step}", file),
+                                         self.read(f"plain{clip}", f"checkpoint-{step}", file), (out, step, file))
+                self.train(out + "-on", *more, "--resume-from-checkpoint", self.path(out, "checkpoint-6"), steps=10)
+                self.assertEqual(self.weights(out + "-on", 10), self.weights(out, 10), out)
+
     def kill_soon(self, out, pick, *more, steps):
         """Starts a run and ends it a few steps later, wherever it is then."""
         process = self.start_atom(*self.args(out, *DISK, *more, steps=steps))

@@ -1,0 +1,275 @@
+/*
+ * Owns the state as it stood, range by range. One idea: a range is where it always was until
+ * somebody is about to change it; then it is in spare memory, or nobody needs it. Copies are made
+ * without the lock: the one who would change the range makes them, and readers that began before
+ * are waited for. Refuses to give what was released.
+ */
+#include "swap/cow.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { COW_EACH = 1 << 18, COW_RANGES_MIN = 64, COW_ALIGN = 64 };
+
+typedef enum range_place { RANGE_LIVE, RANGE_SPARE, RANGE_GONE } range_place;
+
+typedef struct range {
+    range_place place;
+    uint32_t slot;    /* of spare memory, with RANGE_SPARE */
+    uint32_t readers; /* of the live elements, at this moment */
+    uint64_t due;     /* elements that somebody may still ask for */
+} range;
+
+struct swap_cow {
+    swap_cow_config c;
+    uint64_t n_ranges; /* of a part */
+    range *ranges;     /* [part][range] */
+    float *spare;
+    uint32_t *free; /* slots */
+    uint32_t n_slots, n_free;
+    pthread_mutex_t lock; /* of all but the elements */
+    pthread_cond_t moved;
+    bool open, waited_for;
+    swap_cow_facts facts;
+};
+
+uint64_t swap_cow_each(uint64_t extent)
+{
+    uint64_t each = (extent / COW_RANGES_MIN + COW_ALIGN - 1) / COW_ALIGN * COW_ALIGN;
+    return each < COW_ALIGN ? COW_ALIGN : each < COW_EACH ? each : COW_EACH;
+}
+
+static uint64_t elements_of(const swap_cow *cow, uint64_t i)
+{
+    uint64_t left = cow->c.extent - i * cow->c.each;
+    return left < cow->c.each ? left : cow->c.each;
+}
+
+static range *range_at(const swap_cow *cow, uint32_t part, uint64_t i)
+{
+    return &cow->ranges[part * cow->n_ranges + i];
+}
+
+static float *slot_at(const swap_cow *cow, uint32_t slot)
+{
+    return cow->spare + (uint64_t)slot * cow->c.each;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+atom_status swap_cow_open(const swap_cow_config *config, swap_cow **out)
+{
+    swap_cow *cow = atom_alloc(1, sizeof *cow);
+    if (!cow)
+        return atom_fail_memory("snapshots", sizeof *cow);
+    cow->c = *config;
+    cow->c.each = config->each ? config->each : swap_cow_each(config->extent);
+    cow->n_ranges = (config->extent + cow->c.each - 1) / cow->c.each;
+    uint64_t slots = config->spare_bytes / (cow->c.each * sizeof(float));
+    uint64_t most = cow->n_ranges * SWAP_STATE_N; /* who has that many never waits */
+    cow->n_slots = (uint32_t)(slots < most ? slots : most);
+    pthread_mutex_init(&cow->lock, NULL);
+    pthread_cond_init(&cow->moved, NULL);
+    cow->ranges = atom_alloc(cow->n_ranges * SWAP_STATE_N, sizeof *cow->ranges);
+    cow->free = atom_alloc(cow->n_slots + 1, sizeof *cow->free);
+    if (cow->n_slots)
+        cow->spare = atom_pages_take(cow->n_slots * cow->c.each * sizeof(float));
+    if (!cow->ranges || !cow->free || (cow->n_slots && !cow->spare)) {
+        swap_cow_close(&cow);
+        return atom_fail_memory("spare memory for snapshots", config->spare_bytes);
+    }
+    *out = cow;
+    return ATOM_OK;
+}
+
+void swap_cow_close(swap_cow **ref)
+{
+    swap_cow *cow = *ref;
+    if (!cow)
+        return;
+    ATOM_ASSERT(!cow->open);
+    if (cow->spare)
+        atom_pages_give(cow->spare, cow->n_slots * cow->c.each * sizeof(float));
+    pthread_cond_destroy(&cow->moved);
+    pthread_mutex_destroy(&cow->lock);
+    atom_free(cow->free);
+    atom_free(cow->ranges);
+    atom_free(cow);
+    *ref = NULL;
+}
+
+void swap_cow_begin(swap_cow *cow)
+{
+    pthread_mutex_lock(&cow->lock);
+    ATOM_ASSERT(!cow->open);
+    for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
+        for (uint64_t i = 0; i < cow->n_ranges; i++)
+            *range_at(cow, part, i) = (range){.place = RANGE_LIVE, .due = elements_of(cow, i)};
+    }
+    for (uint32_t s = 0; s < cow->n_slots; s++)
+        cow->free[s] = cow->n_slots - 1 - s; /* the first ones first: fewer pages are touched */
+    cow->n_free = cow->n_slots;
+    cow->facts = (swap_cow_facts){0};
+    cow->open = true;
+    pthread_mutex_unlock(&cow->lock);
+}
+
+void swap_cow_end(swap_cow *cow)
+{
+    pthread_mutex_lock(&cow->lock);
+    cow->open = false;
+    pthread_cond_broadcast(&cow->moved);
+    pthread_mutex_unlock(&cow->lock);
+}
+
+/* --- who reads ------------------------------------------------------------------------------- */
+
+static void get_piece(swap_cow *cow, swap_state part, uint64_t first, uint64_t n, float *to)
+{
+    uint64_t i = first / cow->c.each;
+    range *r = range_at(cow, part, i);
+    pthread_mutex_lock(&cow->lock);
+    ATOM_ASSERT(cow->open && r->place != RANGE_GONE);
+    bool live = r->place == RANGE_LIVE;
+    const float *from =
+        live ? cow->c.parts[part] + first : slot_at(cow, r->slot) + first % cow->c.each;
+    r->readers += live;
+    pthread_mutex_unlock(&cow->lock);
+    memcpy(to, from, n * sizeof *to);
+    if (!live)
+        return;
+    pthread_mutex_lock(&cow->lock);
+    r->readers--;
+    if (cow->waited_for)
+        pthread_cond_broadcast(&cow->moved);
+    pthread_mutex_unlock(&cow->lock);
+}
+
+/* Of [first, first + n), what lies in the range of `first`. */
+static uint64_t within(const swap_cow *cow, uint64_t first, uint64_t n)
+{
+    uint64_t room = cow->c.each - first % cow->c.each;
+    return n < room ? n : room;
+}
+
+void swap_cow_get(swap_cow *cow, swap_state part, uint64_t first, uint64_t n, float *to)
+{
+    ATOM_ASSERT(first + n <= cow->c.extent);
+    for (uint64_t some; n > 0; first += some, to += some, n -= some) {
+        some = within(cow, first, n);
+        get_piece(cow, part, first, some, to);
+    }
+}
+
+static void forget(swap_cow *cow, range *r)
+{
+    r->due = 0;
+    if (r->place == RANGE_SPARE) {
+        cow->free[cow->n_free++] = r->slot;
+        r->place = RANGE_GONE;
+    }
+}
+
+void swap_cow_release(swap_cow *cow, swap_state part, uint64_t first, uint64_t n)
+{
+    pthread_mutex_lock(&cow->lock);
+    for (uint64_t some; n > 0; first += some, n -= some) {
+        some = within(cow, first, n);
+        range *r = range_at(cow, part, first / cow->c.each);
+        ATOM_ASSERT(r->due >= some);
+        r->due -= some;
+        if (r->due == 0)
+            forget(cow, r);
+    }
+    pthread_cond_broadcast(&cow->moved);
+    pthread_mutex_unlock(&cow->lock);
+}
+
+void swap_cow_release_all(swap_cow *cow, swap_state part)
+{
+    pthread_mutex_lock(&cow->lock);
+    for (uint64_t i = 0; i < cow->n_ranges; i++)
+        forget(cow, range_at(cow, part, i));
+    pthread_cond_broadcast(&cow->moved);
+    pthread_mutex_unlock(&cow->lock);
+}
+
+/* --- who writes ------------------------------------------------------------------------------ */
+
+/* With the lock held; it is given away meanwhile. */
+static void wait_for_reader(swap_cow *cow)
+{
+    double begin = atom_clock_seconds();
+    cow->waited_for = true;
+    pthread_cond_wait(&cow->moved, &cow->lock);
+    cow->waited_for = false;
+    cow->facts.waited_seconds += atom_clock_seconds() - begin;
+}
+
+/* With the lock held; it is given away while copying. Readers of the live elements may begin
+ * meanwhile: they are waited for by whoever called. */
+static void copy_range(swap_cow *cow, uint32_t part, uint64_t i)
+{
+    range *r = range_at(cow, part, i);
+    uint32_t slot = cow->free[--cow->n_free];
+    uint64_t bytes = elements_of(cow, i) * sizeof(float);
+    uint64_t used = (cow->n_slots - cow->n_free) * cow->c.each * sizeof(float);
+    if (used > cow->facts.spare_peak_bytes)
+        cow->facts.spare_peak_bytes = used;
+    pthread_mutex_unlock(&cow->lock);
+    memcpy(slot_at(cow, slot), cow->c.parts[part] + i * cow->c.each, bytes);
+    pthread_mutex_lock(&cow->lock);
+    cow->facts.copied_bytes += bytes;
+    r->slot = slot;
+    r->place = RANGE_SPARE;
+    if (r->due == 0 || !cow->open) /* released while it was copied */
+        forget(cow, r);
+}
+
+/* Until the live elements of that range are nobody's any more. */
+static void make_safe(swap_cow *cow, uint32_t part, uint64_t i)
+{
+    range *r = range_at(cow, part, i);
+    while (cow->open && r->place == RANGE_LIVE) {
+        if (r->due == 0)
+            r->place = RANGE_GONE;
+        else if (cow->n_free)
+            copy_range(cow, part, i);
+        else
+            wait_for_reader(cow);
+    }
+    while (cow->open && r->readers)
+        wait_for_reader(cow);
+}
+
+uint64_t swap_cow_before_write(swap_cow *cow, uint64_t first, uint64_t n)
+{
+    pthread_mutex_lock(&cow->lock);
+    uint64_t some = cow->open ? within(cow, first, n) : n;
+    for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
+        if (cow->open)
+            make_safe(cow, part, first / cow->c.each);
+    }
+    pthread_mutex_unlock(&cow->lock);
+    return some;
+}
+
+bool swap_cow_is_waited_for(swap_cow *cow)
+{
+    pthread_mutex_lock(&cow->lock);
+    bool waits = cow->waited_for;
+    pthread_mutex_unlock(&cow->lock);
+    return waits;
+}
+
+swap_cow_facts swap_cow_about(swap_cow *cow)
+{
+    pthread_mutex_lock(&cow->lock);
+    swap_cow_facts facts = cow->facts;
+    pthread_mutex_unlock(&cow->lock);
+    return facts;
+}

@@ -1,0 +1,216 @@
+/* The state as it stood while updates go on: whoever reads slowly, however little spare memory
+ * there is, what is read is of the moment the snapshot began, and updates go on when it is over. */
+#include "swap/cow.h"
+
+#include "atom/base/mem.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { EXTENT = 40 * 64 + 17, EACH = 64, RANGES = 41, ROUNDS = 60 };
+
+typedef struct world {
+    float *parts[SWAP_STATE_N];
+    swap_cow *cow;
+    uint64_t seed;         /* of who reads */
+    float expected;        /* what element 0 of the master was */
+    bool gives_up, faulty; /* reads half; found something wrong */
+    bool releases;
+} world;
+
+static uint32_t draw(uint64_t *seed, uint32_t n)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*seed >> 33) % n;
+}
+
+static void nap(uint64_t *seed)
+{
+    uint32_t kind = draw(seed, 8);
+    struct timespec t = {0, kind == 0 ? 200000 : 0};
+    if (kind < 3)
+        nanosleep(&t, NULL);
+}
+
+/* Element i of a part after `step` updates. */
+static float value(uint32_t part, uint64_t i, float step)
+{
+    return step * 3 + (float)part * 1000000 + (float)i;
+}
+
+static void fill(world *w, uint64_t first, uint64_t n, float step)
+{
+    for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
+        for (uint64_t i = first; i < first + n; i++)
+            w->parts[part][i] = value(part, i, step);
+    }
+}
+
+static void world_open(world *w, uint64_t spare_bytes)
+{
+    swap_cow_config config = {.extent = EXTENT, .each = EACH, .spare_bytes = spare_bytes};
+    for (int part = 0; part < SWAP_STATE_N; part++)
+        config.parts[part] = w->parts[part] = malloc(EXTENT * sizeof(float));
+    assert_int_equal(swap_cow_open(&config, &w->cow), ATOM_OK);
+}
+
+static void world_close(world *w)
+{
+    swap_cow_close(&w->cow);
+    for (int part = 0; part < SWAP_STATE_N; part++)
+        free(w->parts[part]);
+}
+
+static void read_piece(world *w, uint32_t part, uint64_t at, uint64_t n)
+{
+    float x[EXTENT];
+    nap(&w->seed);
+    swap_cow_get(w->cow, (swap_state)part, at, n, x);
+    for (uint64_t i = 0; i < n; i++)
+        w->faulty |= x[i] != value(part, at + i, w->expected);
+    if (w->releases)
+        swap_cow_release(w->cow, (swap_state)part, at, n);
+}
+
+/* As a checkpoint does: all masters, then both moments side by side. */
+static void *reader(void *arg)
+{
+    world *w = arg;
+    uint64_t end = w->gives_up ? EXTENT / 2 : EXTENT;
+    for (uint64_t at = 0, n; at < end; at += n) {
+        n = 1 + draw(&w->seed, 150);
+        n = n < EXTENT - at ? n : EXTENT - at;
+        read_piece(w, SWAP_STATE_MASTER, at, n);
+    }
+    if (!w->releases)
+        swap_cow_release_all(w->cow, SWAP_STATE_MASTER);
+    for (uint64_t at = 0, n; at < end; at += n) {
+        n = 1 + draw(&w->seed, 150);
+        n = n < EXTENT - at ? n : EXTENT - at;
+        read_piece(w, SWAP_STATE_M, at, n);
+        read_piece(w, SWAP_STATE_V, at, n);
+    }
+    swap_cow_end(w->cow);
+    return NULL;
+}
+
+static void update(world *w, float step, uint64_t *seed)
+{
+    for (uint64_t at = 0, n; at < EXTENT; at += n) {
+        n = 1 + draw(seed, 300);
+        n = n < EXTENT - at ? n : EXTENT - at;
+        n = swap_cow_before_write(w->cow, at, n);
+        fill(w, at, n, step);
+    }
+}
+
+static void a_snapshot_is_of_its_moment(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        static const uint32_t slots[] = {0, 1, 5, 30, 3 * RANGES};
+        uint64_t seed = round;
+        world w = {.seed = round * 77 + 1};
+        world_open(&w, slots[round % 5] * EACH * sizeof(float));
+        fill(&w, 0, EXTENT, 0);
+        for (uint32_t snapshot = 0; snapshot < 3; snapshot++) {
+            pthread_t thread;
+            float step = (float)snapshot * 4;
+            w.expected = step;
+            w.gives_up = draw(&seed, 8) == 0;
+            w.releases = draw(&seed, 4) != 0;
+            swap_cow_begin(w.cow);
+            assert_int_equal(pthread_create(&thread, NULL, reader, &w), 0);
+            for (int i = 1; i <= 4; i++)
+                update(&w, step + (float)i, &seed);
+            pthread_join(thread, NULL);
+            assert_false(w.faulty);
+            swap_cow_facts facts = swap_cow_about(w.cow);
+            assert_true(facts.spare_peak_bytes <= slots[round % 5] * EACH * sizeof(float));
+            if (slots[round % 5] == 0)
+                assert_int_equal(facts.copied_bytes, 0);
+        }
+        world_close(&w);
+    }
+}
+
+/* With room for everything, nobody waits: here nobody reads until the updates are over. */
+static void enough_spare_memory_waits_for_nobody(void **state)
+{
+    (void)state;
+    world w = {.seed = 1, .releases = true};
+    uint64_t seed = 3;
+    world_open(&w, (uint64_t)1 << 30);
+    fill(&w, 0, EXTENT, 0);
+    swap_cow_begin(w.cow);
+    for (int i = 1; i <= 3; i++)
+        update(&w, (float)i, &seed);
+    swap_cow_facts facts = swap_cow_about(w.cow);
+    assert_true(facts.waited_seconds == 0);
+    assert_int_equal(facts.copied_bytes, SWAP_STATE_N * EXTENT * sizeof(float)); /* each once */
+    assert_true(facts.spare_peak_bytes <= SWAP_STATE_N * RANGES * EACH * sizeof(float));
+    reader(&w);
+    assert_false(w.faulty);
+    assert_int_equal(swap_cow_before_write(w.cow, 5, 1000), 1000); /* no snapshot: all at once */
+    world_close(&w);
+}
+
+/* What was read and released is not copied. */
+static void nobody_copies_what_nobody_needs(void **state)
+{
+    (void)state;
+    float x[EXTENT];
+    world w = {.seed = 1};
+    world_open(&w, (uint64_t)1 << 30);
+    fill(&w, 0, EXTENT, 0);
+    swap_cow_begin(w.cow);
+    for (int part = 0; part < SWAP_STATE_N; part++) {
+        swap_cow_get(w.cow, (swap_state)part, 0, 10 * EACH, x);
+        swap_cow_release(w.cow, (swap_state)part, 0, 10 * EACH);
+    }
+    for (uint64_t at = 0; at < 12 * EACH;)
+        at += swap_cow_before_write(w.cow, at, 12 * EACH - at);
+    assert_int_equal(swap_cow_about(w.cow).copied_bytes, 2 * 3 * EACH * sizeof(float));
+    assert_int_equal(swap_cow_about(w.cow).spare_peak_bytes, 2 * 3 * EACH * sizeof(float));
+    swap_cow_release_all(w.cow, SWAP_STATE_M);
+    swap_cow_end(w.cow);
+    world_close(&w);
+}
+
+static void memory_that_is_not_there(void **state)
+{
+    (void)state;
+    float x = 0;
+    swap_cow_config config = {{&x, &x, &x}, 1, 0, 4096};
+    swap_cow *cow = NULL;
+    for (uint64_t n = 1; n < 6; n++) {
+        atom_mem_fail_after(n);
+        atom_status st = swap_cow_open(&config, &cow);
+        atom_mem_fail_after(0);
+        if (st == ATOM_OK)
+            swap_cow_close(&cow);
+        else
+            assert_int_equal(st, ATOM_E_RESOURCE);
+        assert_null(cow);
+    }
+    assert_int_equal(swap_cow_each(1), 64);
+    assert_int_equal(swap_cow_each((uint64_t)1 << 40), 1 << 18);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_snapshot_is_of_its_moment),
+        cmocka_unit_test(enough_spare_memory_waits_for_nobody),
+        cmocka_unit_test(nobody_copies_what_nobody_needs),
+        cmocka_unit_test(memory_that_is_not_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
