@@ -126,6 +126,9 @@ struct dev {
     uint64_t used_bytes, peak_bytes;
     uint64_t host_bytes, host_peak_bytes; /* from host_alloc */
     bool unified; /* device memory is host memory: weights may be used in place (CPU) */
+    /* Elements of krn_step.starts of what is launched: a device brings them to where its kernels
+     * read. Set by who launches, while nothing runs. */
+    uint64_t starts_n;
 };
 
 typedef struct dev_cpu_config {

@@ -380,6 +380,7 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
         return atom_fail(ATOM_E_DEAD, "the executor failed earlier: %s", atom_fail_message());
     ATOM_ASSERT(tape->n <= exec->c.instrs_max);
     exec->step = *step;
+    exec->c.device->starts_n = step->starts ? step->starts_n : 0;
     find_updates(exec, tape);
     exec->draining = tape->kind == SWAP_TAPE_DRAIN;
     double begin = atom_clock_seconds();

@@ -4,7 +4,8 @@
  * scores in the registers of its products, so the online softmax needs two shuffles, and the
  * probabilities turn into the next product's left operand without leaving the registers. K and V
  * are copied in turn: V's tile arrives while the scores are made, the next K's while they meet V.
- * Refuses heads wider than 256.
+ * The walk begins at the first key that the block's first query sees (window, document); what it
+ * skips is neither copied nor multiplied. Refuses heads wider than 256.
  *
  * Predicted, never measured. 128 threads and up to 255 registers: two blocks per multiprocessor, 8
  * warps; shared memory leaves room for two everywhere (32 KiB at W 64, 48 KiB at W 128; sm_86,
@@ -71,27 +72,40 @@ static __device__ __forceinline__ void fwd_scores(fwd_state<W, DROP> &s, const k
     }
 }
 
-/* Scores become probabilities relative to the row's largest so far; what was summed before shrinks
- * with it. row, key: first of the warp's queries, first of the tile's keys. */
+/* Scores of keys that a query does not see: behind it, or (early) before its window or document.
+ * row, key: first of the warp's queries, first of the tile's keys. */
 template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_softmax(fwd_state<W, DROP> &s, int row, int key,
-                                                   float scale2)
+static __device__ __forceinline__ void fwd_hide(fwd_state<W, DROP> &s, const attend_span &span,
+                                                int row, int key, bool early)
 {
     constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
     int g = krn_lane() / 4, t = krn_lane() % 4;
-    if (key + 8 * N - 1 > row) {
+    if (!early && key + 8 * N - 1 <= row)
+        return;
 #pragma unroll
-        for (int m = 0; m < M; m++) {
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int query = row + 16 * m + g + 8 * half, first = early ? attend_first(span, query) : 0;
 #pragma unroll
             for (int n = 0; n < N; n++) {
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    if (key + 8 * n + 2 * t + e % 2 > row + 16 * m + g + e / 2 * 8)
-                        s.score[m][n][e] = -INFINITY;
+                for (int e = 0; e < 2; e++) {
+                    int at = key + 8 * n + 2 * t + e;
+                    if (at > query || at < first)
+                        s.score[m][n][2 * half + e] = -INFINITY;
                 }
             }
         }
     }
+}
+
+/* Scores become probabilities relative to the row's largest so far; what was summed before shrinks
+ * with it. A row that has seen no key yet stays at nothing. */
+template <int W, bool DROP>
+static __device__ __forceinline__ void fwd_softmax(fwd_state<W, DROP> &s, float scale2)
+{
+    constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -102,9 +116,10 @@ static __device__ __forceinline__ void fwd_softmax(fwd_state<W, DROP> &s, int ro
                 top = fmaxf(top, fmaxf(s.score[m][n][2 * half], s.score[m][n][2 * half + 1]));
             top = fmaxf(top, krn_shuffle_xor(top, 1));
             top = fmaxf(top, krn_shuffle_xor(top, 2));
-            float shrink = krn_exp2_fast((s.top[m][half] - top) * scale2), sum = 0.0f;
+            float base = top == -INFINITY ? 0.0f : top;
+            float shrink = krn_exp2_fast((s.top[m][half] - base) * scale2), sum = 0.0f;
             s.top[m][half] = top;
-            float under = -top * scale2;
+            float under = -base * scale2;
 #pragma unroll
             for (int n = 0; n < N; n++) {
 #pragma unroll
@@ -222,7 +237,11 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
 
     attend_load<W, shape::ROWS>(q, in + attend_at(job, b, 0, head) + first * stride, stride,
                                 job.T - first, job.D, job.packed);
-    attend_load<W, shape::KEYS>(k, keys, stride, job.T, job.D, job.packed);
+    attend_span span = attend_span_of(job, b);
+    int from = attend_first(span, first) / shape::KEYS * shape::KEYS;
+    int seen = attend_first(span, row); /* by the warp's first query, and by its last */
+    int late = attend_first(span, row + 16 * shape::ROW_TILES - 1);
+    attend_load<W, shape::KEYS>(k, keys + from * stride, stride, job.T - from, job.D, job.packed);
     krn_copy_commit();
     attend_mask mask = {};
     if constexpr (DROP)
@@ -237,8 +256,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
             s.out[m][n][0] = s.out[m][n][1] = s.out[m][n][2] = s.out[m][n][3] = 0.0f;
     }
     float scale2 = job.scale * ATTEND_LOG2E;
-    for (int key = 0; key < end; key += shape::KEYS) {
-        bool near = row < job.T && key < row + 16 * shape::ROW_TILES;
+    for (int key = from; key < end; key += shape::KEYS) {
+        bool near = row < job.T && key < row + 16 * shape::ROW_TILES && key + shape::KEYS > seen;
         int next = key + shape::KEYS;
         krn_copy_wait<0>();
         krn_sync(); /* K is there; nobody reads the last V any more */
@@ -247,7 +266,8 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
         krn_copy_commit();
         if (near) {
             fwd_scores<W, DROP>(s, q, k, row - first);
-            fwd_softmax<W, DROP>(s, row, key, scale2);
+            fwd_hide<W, DROP>(s, span, row, key, key < late);
+            fwd_softmax<W, DROP>(s, scale2);
             if (DROP && mask.on)
                 fwd_drop<W, DROP>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T,
                                   job.T, row, key);

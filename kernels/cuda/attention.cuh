@@ -1,6 +1,6 @@
 /*
- * What the attention kernels share: where the rows of a head lie, tiles of bf16 rows in shared
- * memory, fragments from them, and the dropout bits of a fragment.
+ * What the attention kernels share: where the rows of a head lie, which keys a query sees, tiles of
+ * bf16 rows in shared memory, fragments from them, and the dropout bits of a fragment.
  *
  * A tile is `rows` rows of W elements (W: D rounded up to a width that kernels exist for; the rest
  * is zeros), in chunks of 8 elements = 16 bytes. Eight rows that are next to each other have the
@@ -34,6 +34,7 @@ struct attend_job {
     void *out;          /* y, or dqkv */
     float *lse, *delta; /* [B,H,T]; delta: dy y, backward only */
     int T, H, K, D;
+    int window;  /* 0: all; else < T */
     float scale; /* 1/sqrt(D) */
     bool packed; /* rows of heads are whole chunks at multiples of 16 bytes */
     bool add;    /* dqkv is added to */
@@ -51,6 +52,7 @@ static inline attend_job attend_job_of(krn_ctx *cx, const krn_args *args)
     job.H = (int)dim[2];
     job.K = (int)krn_kv_heads(dim, 2, 4);
     job.D = (int)dim[3];
+    job.window = dim[5] < dim[1] ? (int)dim[5] : 0;
     job.scale = (float)(1.0 / sqrt((double)dim[3]));
     job.packed = dim[3] % 8 == 0;
     job.add = args->flags & KRN_ADD_D_IN0;
@@ -78,6 +80,56 @@ static __device__ __forceinline__ int64_t attend_at(const attend_job &job, int64
 static __device__ __forceinline__ int64_t attend_y_at(const attend_job &job, int64_t b, int head)
 {
     return b * job.T * attend_y_stride(job) + (int64_t)head * job.D;
+}
+
+/* ---- which keys a query sees ---- */
+
+/*
+ * Query t of a sample sees the keys attend_first(t) .. t: the window's, of its own document.
+ * attend_first never falls as t grows, so a tile's first and last query say which tiles of the
+ * other side it meets, and which of those need a look at every element. Whether documents are apart
+ * is known on the device only (krn_step.starts), so it costs no second set of kernels.
+ */
+struct attend_span {
+    const int32_t *starts; /* of the sample; NULL: it is one document */
+    int T, window;
+};
+
+static __device__ __forceinline__ attend_span attend_span_of(const attend_job &job, int64_t b)
+{
+    const int32_t *starts = job.step ? job.step->starts : NULL;
+    attend_span span;
+    span.starts = starts ? starts + b * job.T : NULL;
+    span.T = job.T;
+    span.window = job.window;
+    return span;
+}
+
+/* Queries that do not exist see what the last one sees. */
+static __device__ __forceinline__ int attend_first(const attend_span &span, int t)
+{
+    t = t < span.T ? t : span.T - 1;
+    int first = span.window ? t - span.window + 1 : 0, start = span.starts ? span.starts[t] : 0;
+    return first > start ? first : start;
+}
+
+/* The first query from `from` on that does not see `key` any more, or T; `from` sees it. Whole
+ * warps: 32 queries are looked at together. */
+static __device__ __forceinline__ int attend_end(const attend_span &span, int from, int key)
+{
+    int end = span.window && key + span.window < span.T ? key + span.window : span.T;
+    if (!span.starts)
+        return end;
+    while (from < end) {
+        int step = (end - from + 31) / 32, t = from + krn_lane() * step;
+        int seen = krn_popcount(krn_ballot(t < end && attend_first(span, t) <= key));
+        if (seen == 0)
+            return from;
+        int next = from + seen * step;
+        from += (seen - 1) * step + 1;
+        end = next < end ? next : end;
+    }
+    return end;
 }
 
 /* ---- tiles ---- */

@@ -4,7 +4,8 @@
  * registers, and turns P and dS there into left operands. With queries as rows it sums dq over the
  * keys; with keys as rows (KEYS) it sums dk and dv over the queries, and over the query heads that
  * share the key head. Scores are made twice that way, 7 products instead of 5, but each sum stays
- * with one warp in a fixed order: no atomics, no partial sums in memory. Refuses to store P.
+ * with one warp in a fixed order: no atomics, no partial sums in memory. Both walks end where
+ * windows and documents end. Refuses to store P.
  *
  *   P = exp(q k scale - lse)   dP = dy v    dS = P (mask dP - delta)    delta = dy y
  *   dq = scale dS k            dk = scale dS' q                         dv = (P mask)' dy
@@ -175,12 +176,16 @@ struct bwd_place {
 template <int W, bool KEYS, bool DROP>
 static __device__ __forceinline__ void
 bwd_slopes(float p[][bwd_state<W, KEYS>::N][4], float d[][bwd_state<W, KEYS>::N][4],
-           const bwd_state<W, KEYS> &s, const attend_mask &mask, const bwd_place &at, int T)
+           const bwd_state<W, KEYS> &s, const attend_mask &mask, const attend_span &span,
+           const bwd_place &at)
 {
     constexpr int M = bwd_state<W, KEYS>::M, N = bwd_state<W, KEYS>::N;
     int g = krn_lane() / 4, t = krn_lane() % 4;
     /* Some key of the step lies behind some query. */
     bool edge = KEYS ? at.row + 16 * M - 1 > at.column : at.column + 8 * N - 1 > at.row;
+    /* Some key of the step lies before what some query sees. */
+    bool early = KEYS ? at.row < attend_first(span, at.column + 8 * N - 1)
+                      : at.column < attend_first(span, at.row + 16 * M - 1);
 #pragma unroll
     for (int n = 0; n < N; n++) {
         float2 lse = {}, delta = {};
@@ -192,7 +197,8 @@ bwd_slopes(float p[][bwd_state<W, KEYS>::N][4], float d[][bwd_state<W, KEYS>::N]
         for (int m = 0; m < M; m++) {
             uint32_t keeps = 15;
             if (DROP && mask.on)
-                keeps = attend_keeps_4<KEYS>(mask, at.line, T, at.row + 16 * m, at.column + 8 * n);
+                keeps =
+                    attend_keeps_4<KEYS>(mask, at.line, span.T, at.row + 16 * m, at.column + 8 * n);
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float under = KEYS ? (e % 2 ? lse.y : lse.x) : s.lse[KEYS ? 0 : m][e / 2];
@@ -200,6 +206,8 @@ bwd_slopes(float p[][bwd_state<W, KEYS>::N][4], float d[][bwd_state<W, KEYS>::N]
                 float one = krn_exp2_fast(krn_fma(p[m][n][e], at.scale2, -under));
                 int r = at.row + 16 * m + g + e / 2 * 8, c = at.column + 8 * n + 2 * t + e % 2;
                 if (edge && (KEYS ? r > c : c > r))
+                    one = 0.0f;
+                if (early && (KEYS ? r < attend_first(span, c) : c < attend_first(span, r)))
                     one = 0.0f;
                 bool keep = !DROP || (keeps >> e & 1);
                 float slope = DROP ? (keep ? d[m][n][e] * at.kept : 0.0f) : d[m][n][e];
@@ -273,9 +281,12 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
     attend_load<W, shape::ROWS>(left2, rows.two + first * rows.two_stride, rows.two_stride,
                                 job.T - first, job.D, job.packed);
 
-    /* Columns: KEYS: queries first .. T of each head of the group; else keys 0 .. the diagonal. */
-    int from = KEYS ? first / C * C : 0;
-    int end = KEYS || first + shape::ROWS > job.T ? job.T : first + shape::ROWS;
+    /* Columns: KEYS: of each head of the group the queries from `first` on that see one of the
+     * rows; else the keys that the first row sees .. the diagonal. */
+    attend_span span = attend_span_of(job, b);
+    int last = (first + shape::ROWS > job.T ? job.T : first + shape::ROWS) - 1;
+    int from = (KEYS ? first : attend_first(span, first)) / C * C;
+    int end = KEYS ? attend_end(span, last, last) : last + 1;
     int per_head = (end - from + C - 1) / C, tiles = KEYS ? per_head * group : per_head;
     auto load = [&](int n) {
         int query_head = KEYS ? head * group + n / per_head : head;
@@ -360,12 +371,15 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_bwd(attend_job job)
             at.lse = stats + n % 2 * 2 * C + step;
             at.delta = at.lse + C;
             /* Some query of the step sees some key of the warp. */
-            if (row >= job.T || (KEYS ? at.column + shape::STEP <= row : at.column >= row + 16 * M))
+            if (row >= job.T || (KEYS ? at.column + shape::STEP <= row ||
+                                            attend_first(span, at.column) >= row + 16 * M
+                                      : at.column >= row + 16 * M ||
+                                            at.column + shape::STEP <= attend_first(span, row)))
                 continue;
             float p[M][shape::STEP / 8][4], d[M][shape::STEP / 8][4];
             bwd_product<W, KEYS>(p, mine, one, step);
             bwd_product<W, KEYS>(d, mine2, two, step);
-            bwd_slopes<W, KEYS, DROP>(p, d, s, mask, at, job.T);
+            bwd_slopes<W, KEYS, DROP>(p, d, s, mask, span, at);
             if constexpr (KEYS)
                 bwd_sum<W, KEYS>(s.two, p, two, step, sums_at);
             bwd_sum<W, KEYS>(s.one, d, one, step, sums_at);

@@ -101,28 +101,29 @@ static __device__ __forceinline__ void add_sums(float sums[f32_shape<W>::M][f32_
 template <int W>
 static __device__ __forceinline__ void fwd_softmax(float *p, float *stat, int first, int key,
                                                    const attend_job &job, const attend_mask &mask,
-                                                   uint64_t line)
+                                                   const attend_span &span, uint64_t line)
 {
     typedef f32_shape<W> shape;
     int ty = (int)threadIdx.x / SIDE, tx = (int)threadIdx.x % SIDE;
 #pragma unroll
     for (int i = 0; i < shape::M; i++) {
-        int row = ty + SIDE * i, t = first + row;
+        int row = ty + SIDE * i, t = first + row, seen = attend_first(span, t);
         float x[shape::N], old = stat[3 * row], top = old, sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < shape::N; j++) {
             int c = tx + SIDE * j;
-            x[j] = c < shape::COLUMNS && key + c <= t ? p[row * shape::LINE + c] * job.scale
-                                                      : -INFINITY;
+            bool sees = c < shape::COLUMNS && key + c <= t && key + c >= seen;
+            x[j] = sees ? p[row * shape::LINE + c] * job.scale : -INFINITY;
             top = fmaxf(top, x[j]);
         }
 #pragma unroll
         for (int away = SIDE / 2; away; away /= 2)
             top = fmaxf(top, krn_shuffle_xor(top, away));
+        float base = top == -INFINITY ? 0.0f : top; /* no key seen yet */
 #pragma unroll
         for (int j = 0; j < shape::N; j++) {
             int c = tx + SIDE * j;
-            x[j] = expf(x[j] - top);
+            x[j] = expf(x[j] - base);
             sum += x[j];
             if (c < shape::COLUMNS) {
                 bool keep = !mask.on || attend_keep(mask, line + (uint64_t)t * (uint64_t)job.T +
@@ -134,7 +135,7 @@ static __device__ __forceinline__ void fwd_softmax(float *p, float *stat, int fi
         for (int away = SIDE / 2; away; away /= 2)
             sum += krn_shuffle_xor(sum, away);
         if (tx == 0) {
-            float shrink = expf(old - top);
+            float shrink = expf(old - base);
             stat[3 * row] = top;
             stat[3 * row + 1] = krn_fma(stat[3 * row + 1], shrink, sum);
             stat[3 * row + 2] = shrink;
@@ -158,6 +159,7 @@ template <int W> __global__ void __launch_bounds__(THREADS, 2) attend_fwd_plain(
     const float *values = in + attend_at(job, b, 2, shared_head);
     int end = first + shape::ROWS < job.T ? first + shape::ROWS : job.T;
     attend_mask mask = attend_mask_of(job);
+    attend_span span = attend_span_of(job, b);
     uint64_t element = (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T;
     float out[shape::M][shape::OUT] = {};
 
@@ -169,7 +171,8 @@ template <int W> __global__ void __launch_bounds__(THREADS, 2) attend_fwd_plain(
             stat[3 * row + 1] = 0.0f;
         }
     }
-    for (int key = 0; key < end; key += shape::COLUMNS) {
+    int from = attend_first(span, first) / shape::COLUMNS * shape::COLUMNS;
+    for (int key = from; key < end; key += shape::COLUMNS) {
         load_rows<W, shape::COLUMNS>(kv, keys + key * stride, stride, job.T - key, job.D);
         krn_sync();
         float x[shape::M][shape::N];
@@ -184,7 +187,7 @@ template <int W> __global__ void __launch_bounds__(THREADS, 2) attend_fwd_plain(
         }
         krn_sync(); /* nobody reads K any more */
         load_rows<W, shape::COLUMNS>(kv, values + key * stride, stride, job.T - key, job.D);
-        fwd_softmax<W>(p, stat, first, key, job, mask, element);
+        fwd_softmax<W>(p, stat, first, key, job, mask, span, element);
         krn_sync();
 #pragma unroll
         for (int i = 0; i < shape::M; i++) {
@@ -220,7 +223,7 @@ template <int W, bool KEYS>
 static __device__ __forceinline__ void
 bwd_slopes(float *p, float *slope, float x[f32_shape<W>::M][f32_shape<W>::N],
            float d[f32_shape<W>::M][f32_shape<W>::N], const float *stats, int row, int column,
-           const attend_job &job, const attend_mask &mask, uint64_t line)
+           const attend_job &job, const attend_mask &mask, const attend_span &span, uint64_t line)
 {
     typedef f32_shape<W> shape;
     constexpr int QUERIES = KEYS ? shape::COLUMNS : shape::ROWS;
@@ -236,7 +239,8 @@ bwd_slopes(float *p, float *slope, float x[f32_shape<W>::M][f32_shape<W>::N],
             bool keep =
                 !mask.on || attend_keep(mask, line + (uint64_t)t * (uint64_t)job.T + (uint64_t)key);
             float factor = !keep ? 0.0f : mask.on ? job.drop.scale : 1.0f;
-            float one = key <= t ? expf(krn_fma(x[i][j], job.scale, -stats[query])) : 0.0f;
+            bool sees = key <= t && key >= attend_first(span, t);
+            float one = sees ? expf(krn_fma(x[i][j], job.scale, -stats[query])) : 0.0f;
             p[r * shape::LINE + c] = one * factor;
             slope[r * shape::LINE + c] = one * krn_fma(d[i][j], factor, -stats[QUERIES + query]);
         }
@@ -307,8 +311,10 @@ __global__ void __launch_bounds__(THREADS, 2) attend_bwd_plain(attend_job job)
                                   y_stride, job.T - first, job.D);
     if (!KEYS)
         load_stats(stats, job, line, first, shape::ROWS);
-    int from = KEYS ? first / C * C : 0;
-    int end = KEYS || first + shape::ROWS > job.T ? job.T : first + shape::ROWS;
+    attend_span span = attend_span_of(job, b);
+    int last = (first + shape::ROWS > job.T ? job.T : first + shape::ROWS) - 1;
+    int from = (KEYS ? first : attend_first(span, first)) / C * C;
+    int end = KEYS ? attend_end(span, last, last) : last + 1;
     for (int h = 0; h < (KEYS ? group : 1); h++) {
         int query_head = KEYS ? head * group + h : head;
         int64_t query_line = b * job.H + query_head;
@@ -331,7 +337,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_bwd_plain(attend_job job)
             float x[shape::M][shape::N], d[shape::M][shape::N];
             product<W>(x, left, right);
             product<W>(d, left2, right2);
-            bwd_slopes<W, KEYS>(p, slope, x, d, stats, first, c, job, mask,
+            bwd_slopes<W, KEYS>(p, slope, x, d, stats, first, c, job, mask, span,
                                 (uint64_t)query_line * (uint64_t)job.T * (uint64_t)job.T);
             krn_sync();
             add_sums<W>(one, slope, right);

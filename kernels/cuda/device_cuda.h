@@ -27,7 +27,8 @@ enum {
     CUDA_MESSAGE_MAX = 512,
     CUDA_NAME_MAX = 32,
     CUDA_SLABS_MAX = 64,
-    CUDA_GRAPHS_MAX = 4096
+    CUDA_GRAPHS_MAX = 4096,
+    CUDA_STARTS_STAGES = 8
 };
 
 typedef enum cuda_code {
@@ -103,6 +104,16 @@ typedef struct cuda_dev {
     char message[CUDA_MESSAGE_MAX];
 } cuda_dev;
 
+/* krn_step.starts on the card; a compute stream's thread only. */
+typedef struct cuda_starts {
+    int32_t *at;    /* device memory */
+    uint64_t room;  /* elements that `at` and each stage hold */
+    uint64_t n;     /* of the last copy */
+    uint64_t turns; /* copies so far; copy i went through stage i % CUDA_STARTS_STAGES */
+    int32_t *stage[CUDA_STARTS_STAGES]; /* pinned */
+    cudaEvent_t sent[CUDA_STARTS_STAGES];
+} cuda_starts;
+
 struct dev_stream {
     cuda_dev *owner;
     dev_stream *after;
@@ -111,6 +122,7 @@ struct dev_stream {
     bool on_card;        /* has a CUDA stream */
     cudaStream_t native; /* on_card */
     krn_step *block;     /* compute: where kernels read their step; device memory */
+    cuda_starts starts;  /* compute */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock; /* guards what follows */
@@ -156,6 +168,11 @@ bool cuda_dev_ok(cuda_dev *d, cudaError_t error, const char *what);
 void cuda_graph_run(dev_stream *s, const cuda_item *item);
 void cuda_graph_launch_plain(dev_stream *s, dev_launch_fn fn, void *arg);
 void cuda_graphs_forget(cuda_dev *d); /* nothing is running */
+
+/* starts.c: on the compute stream's thread. Brings n starts over, in stream order; their address on
+ * the card, NULL for none, and where the device failed. `starts` is read at the call. */
+const int32_t *cuda_starts_put(dev_stream *s, const int32_t *starts, uint64_t n);
+void cuda_starts_close(dev_stream *s);
 
 /* slab.c */
 ATOM_MUST atom_status cuda_slab_take(cuda_dev *d, uint64_t bytes, void **out);

@@ -3,8 +3,9 @@
  * block owns a range of tokens and a tile of columns; it goes through the positions in segments,
  * each warp collects its share of the positions whose token is in the range, in ascending order,
  * and then a warp per token adds its rows in that order. So every row has one writer and one order,
- * without atomics and without a sort. Token ids are in range: whoever reads the data refuses
- * others.
+ * without atomics and without a sort. Backward of wpe: a thread per place and pack goes through the
+ * rows of that place in ascending order; with documents apart (krn_step.starts) it leaps from one
+ * document's row to the next one's. Token ids are in range: whoever reads the data refuses others.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"
@@ -12,8 +13,9 @@
 enum { THREADS = 256, WARPS = THREADS / 32, SHARE = 512, SEGMENT = WARPS * SHARE, RANGES = 512 };
 
 template <typename A, int W>
-__global__ void __launch_bounds__(THREADS) embed_fwd(A *x, const int32_t *tokens, const A *wte,
-                                                     const A *wpe, int64_t N, int64_t T, int64_t C)
+__global__ void __launch_bounds__(THREADS)
+    embed_fwd(A *x, const int32_t *tokens, const A *wte, const A *wpe, int64_t N, int64_t T,
+              int64_t C, const krn_step *step)
 {
     int64_t pack = (int64_t)blockIdx.x * THREADS + threadIdx.x, packs = C / W;
     if (pack >= N * packs)
@@ -22,7 +24,8 @@ __global__ void __launch_bounds__(THREADS) embed_fwd(A *x, const int32_t *tokens
     float word[W], place[W];
     krn_load_w<A, W>(wte + (int64_t)tokens[n] * C + c, word);
     if (wpe) {
-        krn_load_w<A, W>(wpe + n % T * C + c, place);
+        const int32_t *starts = step ? step->starts : NULL;
+        krn_load_w<A, W>(wpe + (n % T - (starts ? starts[n] : 0)) * C + c, place);
 #pragma unroll
         for (int i = 0; i < W; i++)
             word[i] += place[i];
@@ -104,25 +107,51 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* dwpe[t] += sum over b of dx[b,t]. */
+template <typename A, int W>
+static __device__ __forceinline__ void add_row(float sum[W], const A *from)
+{
+    float v[W];
+    krn_load_w<A, W>(from, v);
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        sum[i] += v[i];
+}
+
+/* The rows of one sample at `place` of their documents. dx: of row 0. After row t the next such row
+ * is at least place + 1 on; from a row at another place of its document it is known where that
+ * document has (or, when it is past, no document before t + place + 1 can have) one. */
+template <typename A, int W>
+static __device__ __forceinline__ void add_apart(float sum[W], const A *dx, const int32_t *starts,
+                                                 int64_t T, int64_t C, int64_t place)
+{
+    for (int64_t t = place; t < T;) {
+        int64_t at = t - starts[t];
+        if (at == place)
+            add_row<A, W>(sum, dx + t * C);
+        t += at < place ? place - at : place + 1;
+    }
+}
+
+/* dwpe[p] += sum of dx[n] over the rows n at place p. */
 template <typename A, int W>
 __global__ void __launch_bounds__(THREADS)
-    embed_d_places(float *dwpe, const A *dx, int64_t B, int64_t T, int64_t C)
+    embed_d_places(float *dwpe, const A *dx, int64_t B, int64_t T, int64_t C, const krn_step *step)
 {
     int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
     if (at >= T * C)
         return;
+    const int32_t *starts = step ? step->starts : NULL;
     float sum[W];
 #pragma unroll
     for (int i = 0; i < W; i++)
         sum[i] = 0.0f;
+    if (starts) {
+        for (int64_t b = 0; b < B; b++)
+            add_apart<A, W>(sum, dx + b * T * C + at % C, starts + b * T, T, C, at / C);
+    } else {
 #pragma unroll 4
-    for (int64_t b = 0; b < B; b++) {
-        float v[W];
-        krn_load_w<A, W>(dx + b * T * C + at, v);
-#pragma unroll
-        for (int i = 0; i < W; i++)
-            sum[i] += v[i];
+        for (int64_t b = 0; b < B; b++)
+            add_row<A, W>(sum, dx + b * T * C + at);
     }
 #pragma unroll
     for (int i = 0; i < W; i++)
@@ -139,7 +168,7 @@ template <typename A, int W> static void run_fwd(krn_ctx *cx, const krn_args *ar
     void *const *buf = args->buf;
     int64_t N = args->dim[0] * args->dim[1], T = args->dim[1], C = args->dim[2];
     krn_launch(cx, embed_fwd<A, W>, krn_grid(blocks_of(N * (C / W))), THREADS, 0, (A *)buf[3],
-               (const int32_t *)buf[0], (const A *)buf[1], (const A *)buf[2], N, T, C);
+               (const int32_t *)buf[0], (const A *)buf[1], (const A *)buf[2], N, T, C, cx->step);
 }
 
 template <typename A, int W> static void run_bwd(krn_ctx *cx, const krn_args *args)
@@ -153,7 +182,7 @@ template <typename A, int W> static void run_bwd(krn_ctx *cx, const krn_args *ar
                    (float *)buf[6], (const int32_t *)buf[0], (const A *)buf[4], B * T, C, V, range);
     if (buf[7])
         krn_launch(cx, embed_d_places<A, W>, krn_grid(blocks_of(T * C / W)), THREADS, 0,
-                   (float *)buf[7], (const A *)buf[4], B, T, C);
+                   (float *)buf[7], (const A *)buf[4], B, T, C, cx->step);
 }
 
 void krn_cuda_embed_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)

@@ -13,7 +13,9 @@
 static void put_now(krn_ctx *cx, const krn_step *from)
 {
     dev_stream *s = cx->device;
-    krn_cuda_put_step(cx, s->block, from);
+    krn_step there = *from;
+    there.starts = cuda_starts_put(s, from->starts, s->owner->base.starts_n);
+    krn_cuda_put_step(cx, s->block, &there);
     cx->step = s->block;
 }
 

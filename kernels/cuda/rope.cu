@@ -4,7 +4,8 @@
  * either half per thread. Frequencies come from the host (atom_rope_frequency), FREQUENCIES at a
  * time. No f64, of which most cards have little: the angle is held exactly in two floats and
  * reduced by two floats' 2 pi, and what the sum loses comes back to first order. Places are below
- * 2^24. Heads whose halves are not made of whole packs go element by element.
+ * 2^24; with documents apart they count from the document's start. Heads whose halves are not made
+ * of whole packs go element by element.
  */
 extern "C" {
 #include "atom/base/ops.h"
@@ -26,6 +27,7 @@ struct rope_job {
     int token;                  /* heads of a token */
     int first, pairs;
     float sign; /* -1: turn back */
+    const krn_step *step;
     float frequency[FREQUENCIES];
 };
 
@@ -61,7 +63,9 @@ __global__ void __launch_bounds__(THREADS) rope_turn(rope_job job)
     KRN_SHARED(float, cosines, FREQUENCIES);
     KRN_SHARED(float, sines, FREQUENCIES);
     int threads = (int)blockDim.x, me = (int)threadIdx.x;
-    float place = (float)(job.P + (int)(blockIdx.x % (unsigned)job.T));
+    const int32_t *starts = job.step ? job.step->starts : NULL;
+    int start = starts ? starts[blockIdx.x] : 0;
+    float place = (float)(job.P + (int)(blockIdx.x % (unsigned)job.T) - start);
     for (int i = me; i < job.pairs; i += threads) {
         float c, s;
         turn_of(place, job.frequency[i], &c, &s);
@@ -115,6 +119,7 @@ static void run(krn_ctx *cx, const krn_args *args, const void *from, void *to, f
         job.first = (int)first;
         job.pairs = (int)(half - first < FREQUENCIES ? half - first : (int64_t)FREQUENCIES);
         job.sign = sign;
+        job.step = cx->step;
         for (int i = 0; i < job.pairs; i++)
             job.frequency[i] = atom_rope_frequency(&args->rope, first + i, D);
         int64_t items = (H + K) * (job.pairs / W);

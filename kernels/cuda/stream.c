@@ -256,6 +256,7 @@ void cuda_stream_stop(dev_stream *s)
     }
     if (s->block)
         (void)cudaFree(s->block);
+    cuda_starts_close(s);
     s->native = NULL;
     s->block = NULL;
     atom_free(s->ring);

@@ -129,12 +129,13 @@ static void fill_bf16(krn_table *t)
 
 void krn_cuda_table_fill(krn_table *table, atom_dtype dtype, const char *backend, const char *isa)
 {
-    *table = (krn_table){.backend = backend,
-                         .dtype = dtype,
-                         .isa = isa,
-                         .copy = krn_cuda_copy,
-                         .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES,
-                         .head_dim_max = KRN_CUDA_HEAD_DIM_MAX};
+    *table =
+        (krn_table){.backend = backend,
+                    .dtype = dtype,
+                    .isa = isa,
+                    .copy = krn_cuda_copy,
+                    .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
+                    .head_dim_max = KRN_CUDA_HEAD_DIM_MAX};
     if (dtype == ATOM_F32)
         fill_f32(table);
     else

@@ -79,6 +79,8 @@ static void run(job *j)
 
 static void run_op(krn_ctx *cx, const krn_args *args, krn_fn fn)
 {
+    bool apart = cx->step && cx->step->starts; /* of ops whose dims begin with B T */
+    card.d->starts_n = apart ? (uint64_t)(args->dim[0] * args->dim[1]) : 0;
     run(&(job){.what = DO_OP, .fn = fn, .args = args, .from = cx});
 }
 

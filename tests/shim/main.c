@@ -1,10 +1,12 @@
 /*
  * check_shim fp32|bf16 [OP..]: the kernels of kernels/cuda, under the shim, against ref.
  * check_shim host: AdamW, round and sumsq bit for bit; the matrix primitives against plain loops.
+ * check_shim skips: what a window or a document's start hides is not touched.
  * check_shim twisted NAME: a kernel that is wrong; the shim or the sanitizer must stop the program.
  */
 #include "tests/ops/checkop.h"
 #include "tests/shim/shim.h"
+#include "tests/shim/skips.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,6 +44,12 @@ int main(int argc, char **argv)
         if (wrong)
             report_fail(&r, NULL, false, "matrix primitives: %d elements are wrong", wrong);
         return finish(&r);
+    }
+    if (strcmp(what, "skips") == 0) {
+        int wrong =
+            shim_check_skips(shim_table(ATOM_BF16)) + shim_check_skips(shim_table(ATOM_F32));
+        printf("%d numbers come from rows that nobody sees\n", wrong);
+        return wrong != 0;
     }
     atom_dtype dtype;
     if (atom_dtype_parse(what, &dtype) != 0 || (dtype != ATOM_F32 && dtype != ATOM_BF16)) {

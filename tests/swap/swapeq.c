@@ -53,10 +53,8 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     t->table = t->cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype);
     t->host = t->cpu ? krn_cpu_host_table() : krn_ref_host_table();
     atom_status st;
-    if (cuda) {
-        r.config.window = r.config.window_layers = 0; /* not on cards yet */
+    if (cuda)
         ATOM_TRY(choose_card(t, &dtype));
-    }
     ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (random_gpt2_draw(seed, 57, 0, 2) == 0)
         ATOM_TRY(random_lora(seed, &plain));
@@ -91,7 +89,7 @@ static atom_status run_plan(const trial *t, const part_plan *plan, bool swapped,
                        .steps = 3,
                        .max_grad_norm = t->clip ? 0.5f : 0,
                        .store = store_of(t->seed),
-                       .apart = !t->cuda && t->seed % 4 == 1,
+                       .apart = t->seed % 4 == 1,
                        .cuda = t->cuda};
     return harness_do(&run, out);
 }
