@@ -94,8 +94,10 @@ void gsp_round_begin(gsp_round *r, uint32_t ballot, const gsp_begin *begin, uint
         r->gone = 0;
     } else {
         for (uint32_t p = 0; p < begin->n_parts; p++)
-            if (begin->owner[p] != r->begin.owner[p])
+            if (begin->owner[p] != r->begin.owner[p]) {
                 r->asked[p] = 0;
+                memset(&r->known[p], 0, sizeof r->known[p]); /* the word of who owned it */
+            }
     }
     r->ballot = ballot;
     r->begin = *begin;

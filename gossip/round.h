@@ -47,7 +47,8 @@ typedef void gsp_round_sink(void *context, gsp_round_do what, uint32_t part, uin
 void gsp_round_open(gsp_round *round, uint64_t version, uint32_t self);
 
 /* A BEGIN of a ballot not below the last, already checked. Asks for sends and reductions. A later
- * attempt of the same ballot keeps what is known; a later ballot keeps what arrived. */
+ * attempt of the same ballot keeps what is known of parts that stay with their owner; a later
+ * ballot keeps what arrived. */
 void gsp_round_begin(gsp_round *round, uint32_t ballot, const gsp_begin *begin, uint64_t now_ns,
                      gsp_round_sink *sink, void *context);
 /* My contribution was frozen: send what BEGIN wants of it. */

@@ -283,7 +283,8 @@ static const gsp_statement *statement_of(const gsp_message *m)
     }
 }
 
-/* I9: nothing that an honest member ever signed can be held against it. */
+/* I9: nothing that an honest member ever signed can be held against it. I11: nor does it send what
+ * it did not sign: its words would be refused, and it would seem silent. */
 static void check_sealed(sim_world *w, uint32_t host, const gsp_message *m)
 {
     const gsp_statement *s = statement_of(m);
@@ -291,6 +292,9 @@ static void check_sealed(sim_world *w, uint32_t host, const gsp_message *m)
     if (!s)
         return;
     gsp_seals seals = sim_seals(w->host[host]);
+    if (!gsp_statement_verify(&seals, s))
+        sim_violate(w, "I11", "host %u says what it did not seal: kind %u, version %llu, item %u",
+                    host, s->kind, (unsigned long long)s->version, s->item);
     for (uint32_t k = 0; k < SEALED_MAX && k < c->n_sealed[host]; k++) {
         const gsp_statement *t = &c->sealed[host][k];
         if (memcmp(t, s, sizeof *s) == 0)

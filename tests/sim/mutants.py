@@ -5,7 +5,8 @@ Each mutant is one replacement in one source file; its pattern must occur there 
 that a mutant that no longer mutates fails the test. It is compiled with the rest into a folder of
 its own, and the simulator must find a violation of the named invariant within a bounded number of
 seeds (--expect). At least one mutant for each of I1 to I8 of POOL section 3; I9: nobody honest is
-banned; I10: an owner that lies is on the roster for at most ten of its lies.
+banned; I10: an owner that lies is on the roster for at most ten of its lies; I11: nobody
+honest says what it did not sign.
 """
 import argparse
 import glob
@@ -64,6 +65,8 @@ MUTANTS = [
      "return same ? GSP_VERDICT_RIGHT : GSP_VERDICT_LIE;", "return GSP_VERDICT_RIGHT;", 1, 3000),
     ("I10", "nobody looks by its own choice", AUDITS,
      "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 1, 3000),
+    ("I11", "a new owner repeats the old one's word", ROUND,
+     "                memset(&r->known[p], 0, sizeof r->known[p]);", "                ;", 300, 3000),
     ("I10", "who is proven to lie stays", AUDITS,
      "    gsp_people_ban(a, &kept->owner.key);", "    ;", 1, 3000),
 ]

@@ -1,7 +1,7 @@
 /*
  * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
- * (POOL 3, invariants I1 to I8; I9: nobody honest
- * is banned, I10: a lying owner is). world.c owns time, network and faults; host.c is the driver of
+ * (POOL 3, invariants I1 to I8; I9: nobody honest is banned, I10: a lying owner is, I11: nobody
+ * honest says what it did not sign). world.c owns time, network and faults; host.c is the driver of
  * one member with its disk; check.c watches everything from outside and knows all; hostile.c lies.
  */
 #ifndef TESTS_SIM_SIM_H
