@@ -23,7 +23,9 @@
  * Inside a version it is Paxos with a rotating proposer: a ballot is prepared with a quorum,
  * re-proposes the highest vote it is told of, and is certified by a quorum of signed votes.
  * Messages of members are checked; what is wrong is dropped and counted. A member that signs two
- * things where one is allowed is convicted by its own signatures, and banned.
+ * things where one is allowed is convicted by its own signatures, and banned. Who tells of a vote
+ * proves that there was a proposal to vote for (agree_proof.c), so that one liar cannot make others
+ * propose again what nobody proposed.
  *
  * Thread: the caller's. Errors: none; input never asserts.
  */
@@ -84,6 +86,7 @@ typedef struct gsp_record {
     uint64_t version;
     uint32_t promised, voted; /* 0: none */
     gsp_proposal proposal;    /* voted for */
+    gsp_proof proof;          /* that there was something to vote for */
 } gsp_record;
 
 /* Where a member starts: after creation, a restart, or a transfer of state. */
@@ -273,6 +276,7 @@ typedef struct gsp_agree {
     gsp_contribution brought[GSP_MEMBERS_MAX];
     uint32_t best_voted;
     gsp_proposal best; /* of best_voted */
+    gsp_proof best_proof;
 
     /* People. */
     gsp_peer peer[GSP_PEERS_KNOWN_MAX];
@@ -318,9 +322,9 @@ const char *gsp_agree_explain(const gsp_agree *agree, char *text, size_t bytes);
 
 /*
  * The rules that every voter checks before it votes for a proposal of version certified + 1.
- * promised: bits of the roster in the justification; again: it was voted for in an earlier ballot,
- * so `missed` follows from other promises and is not checked. NULL when all is right, else what is
- * wrong.
+ * promised: bits of the roster whose promises it was made on; again: it was voted for in an earlier
+ * ballot, so that who voted may have seen a goodbye that I have not, and what I froze may be lost.
+ * NULL when all is right, else what is wrong.
  */
 const char *gsp_proposal_wrong(const gsp_agree *agree, const gsp_proposal *proposal,
                                uint32_t promised, bool again);

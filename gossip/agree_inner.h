@@ -1,7 +1,8 @@
 /*
  * What the files of the agreement share: agree.c (events, timers), agree_propose.c (a proposer's
  * side), agree_vote.c (a voter's side, certificates), agree_people.c (peers, joins, leaves, bans,
- * lineages), agree_rules.c (what is right). Nobody else includes it.
+ * lineages), agree_rules.c (what is right), agree_proof.c (what was proposed). Nobody else includes
+ * it.
  */
 #ifndef GOSSIP_AGREE_INNER_H
 #define GOSSIP_AGREE_INNER_H
@@ -51,6 +52,25 @@ void gsp_audit_next(gsp_agree *a);
 void gsp_audit_accused(gsp_agree *a, const gsp_message *message);
 void gsp_audit_done(gsp_agree *a, uint64_t version, uint32_t part, gsp_verdict verdict);
 void gsp_audit_tick(gsp_agree *a);
+
+/* agree_proof.c */
+/* Promises for `ballot`: a quorum, each sealed, and the highest vote among them is for `subject`.
+ * Returns their bits, 0 when something is wrong; *highest: that vote's ballot, 0: there is none. */
+uint32_t gsp_proof_promises(const gsp_agree *a, const gsp_statement *promise, uint32_t n,
+                            uint32_t ballot, const gsp_hash *subject, uint32_t *highest);
+/*
+ * Whether the proposal may be voted for, from `ballot` on, that the promises justify: the rules of
+ * gsp_proposal_wrong, and each contributor signed for what it is said to have brought. Where a
+ * promise tells of a vote, the proof counts instead. NULL or what is wrong.
+ */
+const char *gsp_proof_ballot_wrong(const gsp_agree *a, const gsp_propose *propose, uint32_t ballot);
+/* Likewise of a vote in ballot `voted` for a proposal with the hash `subject`. */
+const char *gsp_proof_wrong(const gsp_agree *a, const gsp_proposal *proposal,
+                            const gsp_hash *subject, uint32_t voted, const gsp_proof *proof);
+/* Who proposed something else in the ballot that I know a proposal of convicts itself. */
+void gsp_proof_look(gsp_agree *a, const gsp_proof *proof);
+/* The proof of a vote for what was proposed. */
+void gsp_proof_of(const gsp_propose *propose, gsp_proof *out);
 
 /* agree_people.c */
 gsp_peer *gsp_people_find(gsp_agree *a, const gsp_key *key);

@@ -346,6 +346,10 @@ void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
     gsp_hash lineage;
     gsp_genesis_hash(&a->seals, &saved->genesis, &lineage);
     const gsp_certificate *c = &saved->certificate;
+    if (gsp_genesis_wrong(&a->seals, &a->rules.owner, &saved->genesis)) {
+        a->stats.refused++;
+        return;
+    }
     if (saved->has_certificate &&
         (!gsp_proposal_fits(&c->proposal) || c->n_votes > GSP_MEMBERS_MAX ||
          c->proposal.next.n == 0 || !gsp_hash_equal(&c->proposal.lineage, &lineage))) {
@@ -399,6 +403,9 @@ static void found(gsp_agree *a, uint32_t reset)
         genesis.tokens -= added < genesis.tokens ? added : genesis.tokens;
     }
     genesis.founder.incarnation++;
+    genesis.order = a->genesis.order;
+    if (reset != a->genesis.reset)
+        gsp_order_seal(&a->seals, &genesis);
     gsp_hash id;
     gsp_genesis_hash(&a->seals, &genesis, &id);
     a->seals.seal(a->seals.context, id.byte, sizeof id.byte, genesis.seal);
@@ -429,12 +436,10 @@ void gsp_people_reset(gsp_agree *a)
  * here. They are passed on. */
 void gsp_people_announce(gsp_agree *a, const gsp_genesis *genesis)
 {
-    gsp_hash id;
     uint32_t newest = a->reset > a->genesis.reset ? a->reset : a->genesis.reset;
-    if (genesis->reset <= newest || !gsp_hash_equal(&genesis->pool, &a->genesis.pool))
-        return;
-    gsp_genesis_hash(&a->seals, genesis, &id);
-    if (!a->seals.verify(a->seals.context, &a->rules.owner, id.byte, sizeof id.byte, genesis->seal))
+    if (genesis->reset <= newest || !gsp_hash_equal(&genesis->pool, &a->genesis.pool) ||
+        gsp_key_compare(&genesis->founder.key, &a->rules.owner) != 0 ||
+        gsp_genesis_wrong(&a->seals, &a->rules.owner, genesis))
         return;
     a->reset = genesis->reset;
     gsp_genesis known = *genesis;

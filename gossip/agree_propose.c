@@ -88,6 +88,7 @@ static void choose(gsp_agree *a)
 {
     if (a->best_voted) {
         a->pending.as.propose.proposal = a->best;
+        a->pending.as.propose.proof = a->best_proof;
         propose(a);
         return;
     }
@@ -154,17 +155,21 @@ void gsp_propose_promise(gsp_agree *a, uint32_t from, const gsp_promise *p)
         if (!gsp_proposal_fits(&p->proposal))
             return;
         gsp_proposal_hash(&a->seals, &p->proposal, &hash);
-        if (!gsp_hash_equal(&hash, &s->subject) || gsp_proposal_wrong(a, &p->proposal, 0, true)) {
+        if (!gsp_hash_equal(&hash, &s->subject) ||
+            gsp_proof_wrong(a, &p->proposal, &hash, s->voted, &p->proof)) {
             a->stats.refused++;
             return;
         }
         if (s->voted > a->best_voted) {
             a->best_voted = s->voted;
             a->best = p->proposal;
+            a->best_proof = p->proof;
         }
     }
     if (a->vote[from].kind)
         gsp_people_accuse(a, s, &a->vote[from]);
+    if (p->has_proposal)
+        gsp_proof_look(a, &p->proof);
     a->promise[from] = *s;
     a->brought[from] = p->contribution;
     a->promised |= 1u << from;
@@ -211,6 +216,7 @@ void gsp_propose_part_known(gsp_agree *a)
     p->lineage = a->lineage;
     p->version = a->certified + 1;
     p->previous = a->previous;
+    memset(&a->pending.as.propose.proof, 0, sizeof a->pending.as.propose.proof);
     p->n_contributors = r->begin.n_contributors;
     p->n_parts = r->begin.n_parts;
     memcpy(p->contributor, r->begin.contributor, sizeof p->contributor);

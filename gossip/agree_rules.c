@@ -259,7 +259,7 @@ static const char *kept_wrong(const gsp_agree *a, const gsp_proposal *p, uint32_
         } else if (p->next.member[at].incarnation > now->member[i].incarnation) {
             if (!may_enter(a, &p->next.member[at]))
                 return "a joiner who may not enter";
-        } else if (!again && p->missed[at] != missed) {
+        } else if (p->missed[at] != missed) {
             return "a count of silent rounds that is not right";
         }
     }

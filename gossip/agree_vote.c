@@ -34,6 +34,7 @@ void gsp_vote_pay_promise(gsp_agree *a)
     if (a->record.voted) {
         promise->has_proposal = true;
         promise->proposal = a->record.proposal;
+        promise->proof = a->record.proof;
         gsp_proposal_hash(&a->seals, &promise->proposal, &s->subject);
     }
     promise->contribution = a->contribution;
@@ -124,59 +125,22 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
     }
 }
 
-/* The promises: a quorum, each sealed for this ballot; and the highest vote among them is what is
- * proposed. Returns their bits, 0 when something is wrong; *again: there was such a vote. */
-static uint32_t justified(const gsp_agree *a, const gsp_message *m, bool *again)
-{
-    const gsp_propose *p = &m->as.propose;
-    uint32_t bits = 0, highest = 0;
-    if (p->n_promises > gsp_agree_roster(a)->n)
-        return 0;
-    for (uint32_t i = 0; i < p->n_promises; i++) {
-        const gsp_statement *s = &p->promise[i];
-        uint32_t who = gsp_roster_find(gsp_agree_roster(a), &s->signer);
-        if (who == GSP_NOBODY || (bits >> who) != 0 || s->kind != GSP_SAYS_PROMISE ||
-            s->version != m->version || s->ballot != m->ballot || s->voted >= m->ballot ||
-            !gsp_hash_equal(&s->lineage, &a->lineage) || !gsp_statement_verify(&a->seals, s))
-            return 0;
-        bits |= 1u << who;
-        highest = s->voted > highest ? s->voted : highest;
-    }
-    for (uint32_t i = 0; highest && i < p->n_promises; i++)
-        if (p->promise[i].voted == highest &&
-            !gsp_hash_equal(&p->promise[i].subject, &p->statement.subject))
-            return 0;
-    *again = highest != 0;
-    return gsp_quorum(gsp_agree_roster(a)->n, bits) ? bits : 0;
-}
-
-/* Each contributor signed for what the proposal says that it brought. */
-static bool backed(const gsp_agree *a, const gsp_propose *p)
-{
-    for (uint32_t i = 0; i < p->proposal.n_contributors; i++) {
-        const gsp_contributor *c = &p->proposal.contributor[i];
-        const gsp_member *who = &gsp_agree_roster(a)->member[c->member];
-        gsp_contribution brought = {.root = c->root, .tokens = c->tokens, .samples = c->samples};
-        gsp_hash hash;
-        uint32_t k = 0;
-        while (k < p->n_promises && !gsp_member_equal(&p->promise[k].signer, who))
-            k++;
-        gsp_contribution_hash(&a->seals, &brought, &hash);
-        if (k == p->n_promises || !gsp_hash_equal(&hash, &p->promise[k].root))
-            return false;
-    }
-    return true;
-}
-
 static bool proposal_right(const gsp_agree *a, const gsp_message *m)
 {
     gsp_hash hash;
-    bool again = false;
     gsp_proposal_hash(&a->seals, &m->as.propose.proposal, &hash);
-    uint32_t promised = justified(a, m, &again);
-    return gsp_hash_equal(&hash, &m->as.propose.statement.subject) && promised != 0 &&
-           !gsp_proposal_wrong(a, &m->as.propose.proposal, promised, again) &&
-           (again || backed(a, &m->as.propose));
+    return gsp_hash_equal(&hash, &m->as.propose.statement.subject) &&
+           !gsp_proof_ballot_wrong(a, &m->as.propose, m->ballot);
+}
+
+/* Who promised and denies a vote that I have convicts itself. */
+static void look_at_promises(gsp_agree *a, const gsp_propose *p)
+{
+    for (uint32_t i = 0; i < p->n_promises; i++) {
+        uint32_t who = gsp_roster_find(gsp_agree_roster(a), &p->promise[i].signer);
+        if (who != GSP_NOBODY && a->vote[who].kind)
+            gsp_people_accuse(a, &p->promise[i], &a->vote[who]);
+    }
 }
 
 void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
@@ -193,6 +157,7 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         a->stats.refused++;
         return;
     }
+    gsp_proof_look(a, &m->as.propose.proof);
     if (a->has_pending && a->pending.ballot > m->ballot)
         return;
     if (a->has_pending && a->pending.ballot == m->ballot &&
@@ -205,6 +170,8 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         a->stats.refused++;
         return;
     }
+    if (!repeated)
+        look_at_promises(a, &m->as.propose);
     if (!repeated && m != &a->pending)
         memcpy(&a->pending, m, gsp_message_bytes(GSP_PROPOSE));
     a->has_pending = true;
@@ -253,6 +220,7 @@ void gsp_vote_try(gsp_agree *a)
             return;
     }
     a->record.promised = a->record.voted = m->ballot;
+    gsp_proof_of(&m->as.propose, &a->record.proof);
     a->record.proposal = m->as.propose.proposal;
     gsp_agree_persist(a);
     gsp_statement_seal(&a->seals, s);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { HASH_BYTES = 32 };
-static const char MAGIC[] = "atomevi1";
+static const char MAGIC[] = "atomevi2";
 
 static size_t padded(size_t bytes)
 {

@@ -242,7 +242,48 @@ void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *ou
     put_hash(&t, &g->anchor);
     put_u64(&t, g->tokens);
     put_member(&t, &g->founder);
+    put_hash(&t, &g->order.parent);
+    put_u64(&t, g->order.version);
     seals->hash(seals->context, bytes, t.n, out);
+}
+
+static size_t order_text(const gsp_genesis *g, uint8_t *bytes)
+{
+    text t = {.at = bytes};
+    put_tag(&t, "reset...");
+    put_hash(&t, &g->pool);
+    put_u32(&t, g->cell);
+    put_u32(&t, g->reset);
+    put_hash(&t, &g->order.parent);
+    put_u64(&t, g->order.version);
+    return t.n;
+}
+
+void gsp_order_seal(const gsp_seals *seals, gsp_genesis *g)
+{
+    uint8_t bytes[128];
+    g->order.parent = g->parent;
+    g->order.version = g->version;
+    size_t n = order_text(g, bytes);
+    seals->seal(seals->context, bytes, n, g->order.seal);
+}
+
+const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, const gsp_genesis *g)
+{
+    static const gsp_order none;
+    uint8_t bytes[128];
+    gsp_hash id;
+    if (g->reset == 0 && memcmp(&g->order, &none, sizeof none) != 0)
+        return "an order without a reset";
+    if (g->generation == 0)
+        return g->reset ? "a reset of nothing" : NULL;
+    size_t n = order_text(g, bytes);
+    if (g->reset && !seals->verify(seals->context, owner, bytes, n, g->order.seal))
+        return "a reset that the owner did not order";
+    gsp_genesis_hash(seals, g, &id);
+    if (!seals->verify(seals->context, &g->founder.key, id.byte, sizeof id.byte, g->seal))
+        return "a lineage that its founder did not sign";
+    return NULL;
 }
 
 static size_t statement_text(const gsp_statement *s, uint8_t *bytes)

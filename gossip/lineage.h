@@ -45,8 +45,18 @@ void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part
 /* Of all contributors of a round, with their weights: what a part's `included` counts. */
 void gsp_contributors_hash(const gsp_seals *seals, const gsp_contributor *contributor, uint32_t n,
                            gsp_hash *out);
-/* Without the seal: a lineage's id. */
+/* Without the seals: a lineage's id. */
 void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *genesis, gsp_hash *out);
+/* The owner orders this very reset: the genesis is otherwise complete but for its seal. */
+void gsp_order_seal(const gsp_seals *seals, gsp_genesis *genesis);
+/*
+ * NULL or what is wrong: a fork is signed by its founder, and a lineage with a reset number has the
+ * owner's order for that number, bound to the lineage and version that it began after: an old order
+ * is worth nothing for a later number. Of the first lineage (generation 0) only the manifest says
+ * which it is: whoever calls compares ids.
+ */
+ATOM_MUST const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner,
+                                        const gsp_genesis *genesis);
 
 /* Signs as seals->context; statement->signer must be that. */
 void gsp_statement_seal(const gsp_seals *seals, gsp_statement *statement);

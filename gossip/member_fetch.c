@@ -361,8 +361,8 @@ static bool out_of_reach(gsp_driver *d)
 
 /* ---- what comes ---- */
 
-/* Of my pool: its first lineage, or one that its founder signed (a fork of a reset keeps the
- * reset's number, so the owner's own word for that is not asked for here). */
+/* Of my pool: its first lineage, or one that its founder signed, and the owner where it is a reset
+ * or a fork of one. */
 static bool of_my_pool(const gsp_driver *d, const gsp_genesis *genesis)
 {
     gsp_hash id, first;
@@ -370,10 +370,8 @@ static bool of_my_pool(const gsp_driver *d, const gsp_genesis *genesis)
     gsp_genesis_hash(&d->seals, &d->config.genesis, &first);
     if (gsp_hash_equal(&id, &first))
         return true;
-    if (!gsp_hash_equal(&genesis->pool, &d->config.genesis.pool) || genesis->generation == 0)
-        return false;
-    return d->seals.verify(d->seals.context, &genesis->founder.key, id.byte, sizeof id.byte,
-                           genesis->seal);
+    return gsp_hash_equal(&genesis->pool, &d->config.genesis.pool) && genesis->generation != 0 &&
+           !gsp_genesis_wrong(&d->seals, &d->config.rules.owner, genesis);
 }
 
 static void heard_roots(gsp_driver *d, donor *o, const gsp_message *m)

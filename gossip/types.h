@@ -28,8 +28,9 @@ enum {
         512 * 1024,          /* of a state, as it travels; the last one of a fragment is shorter */
     GSP_STATE_PATH_MAX = 20, /* hashes that prove a chunk: up to 2^20 chunks a fragment */
     GSP_STATE_PULL_MAX = 32, /* chunks asked for at once */
+    GSP_GROUNDS_MAX = 3,     /* of one proof */
     GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 3,   /* of everything in this file */
+    GSP_TYPES_VERSION = 4,   /* of everything in this file */
 };
 
 typedef struct gsp_hash {
@@ -142,6 +143,14 @@ typedef struct gsp_certificate {
     } vote[GSP_MEMBERS_MAX];
 } gsp_certificate;
 
+/* The owner's word that reset number `reset` (of a genesis) of this pool begins after a version of
+ * a lineage. Forks of that reset carry it on: nobody else can make a lineage with that number. */
+typedef struct gsp_order {
+    gsp_hash parent;
+    uint64_t version;
+    uint8_t seal[GSP_SEAL_BYTES]; /* by the owner, over pool, cell, reset, parent, version */
+} gsp_order;
+
 /* The start of a lineage. The first is made by the owner from the manifest. A fork starts from a
  * certificate of its parent with its founder alone (POOL 3.10); a reset is a fork signed by the
  * owner, which wins against every lineage of a lower reset number. Its id is gsp_genesis_hash. */
@@ -156,6 +165,7 @@ typedef struct gsp_genesis {
     gsp_hash anchor;     /* hash of the anchor it starts from */
     uint64_t tokens;     /* certified until then */
     gsp_member founder;  /* R(version+1) is the founder alone */
+    gsp_order order;     /* zero where reset is 0 */
     uint8_t seal[GSP_SEAL_BYTES]; /* by the owner (reset, first) or by the founder (fork) */
 } gsp_genesis;
 
@@ -207,11 +217,28 @@ typedef struct gsp_prepare {
     gsp_hash previous; /* gsp_proposal_hash of C(version-1) */
 } gsp_prepare;
 
+/* Why a proposal could be voted for in one ballot: its proposer's word and a quorum's promises. */
+typedef struct gsp_ground {
+    gsp_statement statement; /* PROPOSE */
+    uint32_t n_promises;
+    gsp_statement promise[GSP_MEMBERS_MAX]; /* ascending by signer */
+} gsp_ground;
+
+/* Who says that it voted shows with this that there was something to vote for: the newest ground is
+ * of that ballot, the next one of the highest vote that the promises of the first tell of, and so
+ * on; the promises of the last tell of no vote: there it was proposed first. Where there are more
+ * than GSP_GROUNDS_MAX, those before the last are left out. */
+typedef struct gsp_proof {
+    uint32_t n;
+    gsp_ground ground[GSP_GROUNDS_MAX];
+} gsp_proof;
+
 typedef struct gsp_promise {
     gsp_statement statement;
     gsp_contribution contribution; /* statement.root is its hash */
-    bool has_proposal;             /* statement.voted != 0: the proposal voted for follows */
+    bool has_proposal; /* statement.voted != 0: the proposal voted for and its proof follow */
     gsp_proposal proposal;
+    gsp_proof proof; /* that it was proposed in ballot statement.voted */
 } gsp_promise;
 
 typedef struct gsp_refuse {
@@ -235,12 +262,13 @@ typedef struct gsp_reduced {
 } gsp_reduced;
 
 /* The promises show that the ballot is justified: they are a quorum, and the proposal is that of
- * the highest vote among them where there is one. */
+ * the highest vote among them where there is one; then `proof` shows that this vote is no lie. */
 typedef struct gsp_propose {
     gsp_statement statement;
     gsp_proposal proposal;
     uint32_t n_promises;
     gsp_statement promise[GSP_MEMBERS_MAX]; /* ascending by signer */
+    gsp_proof proof;                        /* n 0: no promise tells of a vote */
 } gsp_propose;
 
 typedef struct gsp_vote {

@@ -26,10 +26,11 @@ enum {
     STATE_HEAD_BYTES = 8 + 3 * 8 + 4,
     JOURNAL_HEAD_BYTES = 8 + 8,
     ENTRY_HEAD_BYTES = 4 + 8,
-    ENTRY_BYTES_MAX = ENTRY_HEAD_BYTES + GSP_WIRE_BYTES_MAX + CHECK_BYTES,
+    RECORD_BYTES_MAX = 64 * 1024, /* wire.h: 40 KiB of proposal, 22 KiB of proof */
+    ENTRY_BYTES_MAX = ENTRY_HEAD_BYTES + RECORD_BYTES_MAX + CHECK_BYTES,
     JOURNAL_BYTES_MAX = 8 << 20, /* then the state is written anew */
 };
-static const char STATE_MAGIC[] = "atomvst1", JOURNAL_MAGIC[] = "atomvjr1";
+static const char STATE_MAGIC[] = "atomvst2", JOURNAL_MAGIC[] = "atomvjr2";
 
 struct gsp_votes {
     char *directory;
@@ -73,8 +74,8 @@ static atom_status state_damaged(const char *path)
 {
     return atom_fail(
         ATOM_E_FORMAT,
-        "%s: the memory of this member's votes is damaged; let it forget them and come "
-        "back as a new member",
+        "%s: the memory of this member's votes is damaged, or of another version of atom; let it "
+        "forget them and come back as a new member",
         path);
 }
 
@@ -117,7 +118,7 @@ static size_t entry_read(const gsp_votes *v, const uint8_t *data, size_t left, u
     atom_reader r = atom_reader_make(data, left);
     uint32_t size = atom_read_u32(&r);
     uint64_t clock = atom_read_u64(&r);
-    if (!atom_reader_ok(&r) || size > GSP_WIRE_BYTES_MAX ||
+    if (!atom_reader_ok(&r) || size > RECORD_BYTES_MAX ||
         atom_reader_left(&r) < (size_t)size + CHECK_BYTES)
         return 0;
     entry_check(v->epoch, at, data, ENTRY_HEAD_BYTES + size, check);
@@ -133,7 +134,7 @@ static bool torn(const uint8_t *data, size_t left)
 {
     atom_reader r = atom_reader_make(data, left);
     uint32_t size = atom_read_u32(&r);
-    if (left < 4 || (size <= GSP_WIRE_BYTES_MAX && left <= ENTRY_HEAD_BYTES + size + CHECK_BYTES))
+    if (left < 4 || (size <= RECORD_BYTES_MAX && left <= ENTRY_HEAD_BYTES + size + CHECK_BYTES))
         return true;
     for (size_t i = 0; i < left; i++)
         if (data[i])
@@ -286,7 +287,7 @@ atom_status gsp_votes_record(gsp_votes *v, const gsp_record *record)
     v->saved.record = *record;
     if (v->bytes + ENTRY_BYTES_MAX > JOURNAL_BYTES_MAX)
         return gsp_votes_state(v, &v->saved, v->incarnation);
-    size_t size = gsp_wire_put_record(record, v->buffer + ENTRY_HEAD_BYTES, GSP_WIRE_BYTES_MAX);
+    size_t size = gsp_wire_put_record(record, v->buffer + ENTRY_HEAD_BYTES, RECORD_BYTES_MAX);
     atom_writer w = atom_writer_make(v->buffer, ENTRY_HEAD_BYTES);
     atom_write_uint(&w, size, 4);
     atom_write_uint(&w, gsp_votes_clock(v), 8);

@@ -2,9 +2,9 @@
  * What a member must not forget, on disk (POOL 3.7): its incarnation, lineage and certificate, and
  * every promise and vote before it is said. One directory per member:
  *
- *   state      8 bytes "atomvst1", u64 epoch, u64 clock, u64 incarnation, u32 size, gsp_saved
+ *   state      8 bytes "atomvst2", u64 epoch, u64 clock, u64 incarnation, u32 size, gsp_saved
  *              (wire.h), 32 bytes BLAKE2b of all before; written aside, fsynced, renamed
- *   votes.N    the journal of epoch N: 8 bytes "atomvjr1", u64 epoch, then entries: u32 size, u64
+ *   votes.N    the journal of epoch N: 8 bytes "atomvjr2", u64 epoch, then entries: u32 size, u64
  *              clock, gsp_record (wire.h), 16 bytes BLAKE2b of (epoch, entry's place, the entry)
  *   lock       held while open: two processes with one memory would be two members
  *

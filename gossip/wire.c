@@ -198,7 +198,26 @@ static void genesis(walk *w, gsp_genesis *x)
     hash(w, &x->anchor);
     u64(w, &x->tokens);
     member(w, &x->founder);
+    hash(w, &x->order.parent);
+    u64(w, &x->order.version);
+    raw(w, x->order.seal, sizeof x->order.seal);
     raw(w, x->seal, sizeof x->seal);
+}
+
+static void statements(walk *w, uint32_t *n, gsp_statement *x)
+{
+    uint32_t n_here = count(w, n, GSP_MEMBERS_MAX);
+    for (uint32_t i = 0; i < n_here; i++)
+        statement(w, &x[i]);
+}
+
+static void proof(walk *w, gsp_proof *x)
+{
+    uint32_t n = count(w, &x->n, GSP_GROUNDS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        statement(w, &x->ground[i].statement);
+        statements(w, &x->ground[i].n_promises, x->ground[i].promise);
+    }
 }
 
 static void record(walk *w, gsp_record *x)
@@ -208,8 +227,10 @@ static void record(walk *w, gsp_record *x)
     u64(w, &x->version);
     u32(w, &x->promised);
     u32(w, &x->voted);
-    if (x->voted)
-        proposal(w, &x->proposal);
+    if (!x->voted)
+        return;
+    proposal(w, &x->proposal);
+    proof(w, &x->proof);
 }
 
 static void saved(walk *w, gsp_saved *x)
@@ -245,8 +266,10 @@ static void promise(walk *w, gsp_promise *x)
     u64(w, &x->contribution.samples);
     rates(w, &x->contribution.rates);
     flag(w, &x->has_proposal);
-    if (x->has_proposal)
-        proposal(w, &x->proposal);
+    if (!x->has_proposal)
+        return;
+    proposal(w, &x->proposal);
+    proof(w, &x->proof);
 }
 
 static void begin(walk *w, gsp_begin *x)
@@ -263,9 +286,8 @@ static void propose(walk *w, gsp_propose *x)
 {
     statement(w, &x->statement);
     proposal(w, &x->proposal);
-    uint32_t n = count(w, &x->n_promises, GSP_MEMBERS_MAX);
-    for (uint32_t i = 0; i < n; i++)
-        statement(w, &x->promise[i]);
+    statements(w, &x->n_promises, x->promise);
+    proof(w, &x->proof);
 }
 
 /* 72 bytes and the path, so that what follows is aligned. */

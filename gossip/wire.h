@@ -24,9 +24,9 @@
 
 enum {
     GSP_WIRE_HEAD_BYTES = 56,
-    GSP_WIRE_BYTES_MAX = 64 * 1024,              /* one message, without a piece's bytes */
+    GSP_WIRE_BYTES_MAX = 80 * 1024,              /* one message, without a piece's bytes */
     GSP_WIRE_PIECE_BYTES_MAX = 56 + 72 + 8 * 32, /* a PIECE's head */
-    GSP_WIRE_SAVED_BYTES_MAX = 128 * 1024,
+    GSP_WIRE_SAVED_BYTES_MAX = 144 * 1024,
 };
 
 /* Writes message into out[room]; returns its size; 0: a kind or count that is none, a float that

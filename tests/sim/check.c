@@ -13,6 +13,7 @@ enum {
     CERTIFICATES_MAX = 1 << 12,
     SAID_MAX = 16,
     VOTES_MAX = 64,
+    PROPOSED_MAX = 512,
     SEALED_MAX = 24
 };
 
@@ -37,6 +38,8 @@ typedef struct sim_check {
     uint32_t n_said[SIM_HOSTS_MAX];
     gsp_statement sealed[SIM_HOSTS_MAX][SEALED_MAX]; /* the newest, of every kind */
     uint32_t n_sealed[SIM_HOSTS_MAX];
+    uint64_t proposed[PROPOSED_MAX]; /* the newest, for the first time and on no vote */
+    uint64_t n_proposed;
 } sim_check;
 
 void sim_check_open(sim_world *w)
@@ -216,6 +219,26 @@ static void check_owners(sim_world *w, const gsp_proposal *p)
                         w->host[i]->n_falsified);
 }
 
+static bool was_proposed(const sim_world *w, uint64_t hash)
+{
+    const sim_check *c = w->check;
+    for (uint64_t k = 0; k < PROPOSED_MAX && k < c->n_proposed; k++)
+        if (c->proposed[(c->n_proposed - 1 - k) % PROPOSED_MAX] == hash)
+            return true;
+    return false;
+}
+
+/* I12: what is proposed as new, by whomever; what is proposed again must have been that once. */
+void sim_check_heard(sim_world *w, const gsp_message *m)
+{
+    sim_check *c = w->check;
+    if (m->kind != GSP_PROPOSE || m->as.propose.proof.n)
+        return;
+    uint64_t hash = sim_short(&m->as.propose.statement.subject);
+    if (!was_proposed(w, hash))
+        c->proposed[c->n_proposed++ % PROPOSED_MAX] = hash;
+}
+
 /* Only of certificates whose votes are on disk: before that a crash unmakes them, and nobody has
  * seen them. */
 void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
@@ -240,6 +263,9 @@ void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
               p->next.n);
     if (w->check->n_known == CERTIFICATES_MAX)
         return;
+    if (!was_proposed(w, hash))
+        sim_violate(w, "I12", "version %llu at host %u is what nobody proposed",
+                    (unsigned long long)p->version, host);
     w->out->versions++;
     check_sums(w, p);
     check_counted_once(w, p);
@@ -364,6 +390,9 @@ void sim_check_step(sim_world *w, uint32_t host)
     uint32_t peers = w->n_hosts;
     if (h->hostility != SIM_HONEST)
         return;
+    if (a->genesis.reset > w->ordered)
+        sim_violate(w, "I7", "host %u follows reset %u, and the owner's latest is %u", host,
+                    a->genesis.reset, w->ordered);
     if (h->actions > 16 + 4 * peers + w->rules.n_parts * (peers + 4))
         sim_violate(w, "I6", "host %u does %u things at once", host, h->actions);
     if (a->n_waiting > GSP_WAITING_MAX)

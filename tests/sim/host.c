@@ -179,6 +179,7 @@ static void transmit(sim_world *w, sim_host *h, uint32_t to, const gsp_message *
 
 static void send_to(sim_world *w, sim_host *h, const gsp_action *action, const gsp_message *m)
 {
+    sim_check_heard(w, m); /* a liar may show later what it signed and did not say */
     if (h->hostility == SIM_HONEST)
         sim_check_said(w, h->index, m);
     if (action->to == GSP_TO_ONE) {
@@ -407,6 +408,8 @@ static void do_now(sim_world *w, sim_host *h, const gsp_action *a)
     case GSP_DO_FOUND:
         sim_trace(w, "host %u founds a lineage after version %llu", h->index,
                   (unsigned long long)a->version);
+        if (a->genesis->reset > w->ordered && h->index == 0)
+            w->ordered = a->genesis->reset;
         h->disk.genesis = *a->genesis;
         h->disk.has_certificate = false;
         memset(&h->disk.record, 0, sizeof h->disk.record);
@@ -561,6 +564,8 @@ static void answer_state(sim_world *w, sim_item *item)
         return;
     gsp_saved *saved = copy(&donor->disk, sizeof donor->disk);
     memset(&saved->record, 0, sizeof saved->record);
+    if (donor->hostility != SIM_HONEST)
+        w->out->injected[SIM_ORDERED] += sim_hostile_state(w, donor, saved);
     sim_item *back = sim_push(w, SIM_EVENT, asker->index, w->now_ns + 3 * sim_delay(w));
     back->payload = saved;
     back->version = donor->anchor;

@@ -203,6 +203,104 @@ static bool equivocate(sim_world *w, sim_host *h, uint32_t to, gsp_message *m)
     return false;
 }
 
+/* A vote for what nobody proposed, in a ballot of somebody else: nothing happens in it, so that
+ * every other rule holds. What shows it is signed by the liar for the proposer, on promises that
+ * were made for something else. */
+static bool claim(sim_world *w, sim_host *h, gsp_message *m)
+{
+    gsp_seals seals = sim_seals(h);
+    gsp_promise *p = &m->as.promise;
+    const gsp_agree *a = &h->agree;
+    if (m->kind != GSP_PROMISE || m->ballot < 2 || a->record.version != a->certified + 1 ||
+        !sim_chance(&w->random, 0.7))
+        return false;
+    bool seen = a->has_pending && a->pending.ballot < m->ballot;
+    const gsp_propose *old = &a->pending.as.propose;
+    p->statement.voted = seen ? a->pending.ballot : m->ballot - 1;
+    uint32_t proposer = gsp_agree_proposer(a, p->statement.voted);
+    if (proposer >= gsp_agree_roster(a)->n || proposer == a->self_i)
+        return false; /* it may propose what it likes, and then that was proposed */
+    p->has_proposal = true;
+    p->proposal = (gsp_proposal){.lineage = a->lineage,
+                                 .version = a->certified + 1,
+                                 .previous = a->previous,
+                                 .tokens = a->certificate.proposal.tokens,
+                                 .samples = a->certificate.proposal.samples,
+                                 .n_parts = a->rules.n_parts};
+    uint32_t promised = 0;
+    for (uint32_t i = 0; seen && i < old->n_promises; i++)
+        promised |= 1u << gsp_roster_find(gsp_agree_roster(a), &old->promise[i].signer);
+    gsp_rules_next(a, seen ? promised : UINT32_MAX, &p->proposal);
+    gsp_proposal_hash(&seals, &p->proposal, &p->statement.subject);
+    memset(&p->proof, 0, sizeof p->proof);
+    gsp_ground *g = &p->proof.ground[0];
+    p->proof.n = sim_chance(&w->random, 0.9);
+    g->statement = (gsp_statement){.kind = GSP_SAYS_PROPOSE,
+                                   .lineage = a->lineage,
+                                   .version = m->version,
+                                   .ballot = p->statement.voted,
+                                   .subject = p->statement.subject,
+                                   .signer = gsp_agree_roster(a)->member[proposer]};
+    gsp_statement_seal(&seals, &g->statement);
+    g->n_promises = seen ? old->n_promises : 0;
+    if (seen)
+        memcpy(g->promise, old->promise, sizeof g->promise);
+    gsp_statement_seal(&seals, &p->statement);
+    return true;
+}
+
+/* A reset of its own: with the owner's order for an earlier one where there was one, else with an
+ * order that it signs itself. */
+static void forge_reset(sim_host *h)
+{
+    const gsp_agree *a = &h->agree;
+    gsp_seals seals = sim_seals(h);
+    gsp_hash id;
+    gsp_genesis *g = &h->forged;
+    if (g->generation || gsp_hash_none(&a->lineage) || a->applied < a->certified)
+        return;
+    *g = (gsp_genesis){.pool = a->genesis.pool,
+                       .reset = a->genesis.reset + 1,
+                       .generation = a->genesis.generation + 1,
+                       .parent = a->lineage,
+                       .version = a->applied,
+                       .previous = a->previous,
+                       .tokens = a->certificate.proposal.tokens,
+                       .founder = h->self,
+                       .order = a->genesis.order};
+    if (a->genesis.reset == 0)
+        gsp_order_seal(&seals, g);
+    gsp_genesis_hash(&seals, g, &id);
+    seals.seal(seals.context, id.byte, sizeof id.byte, g->seal);
+}
+
+bool sim_hostile_state(sim_world *w, sim_host *h, gsp_saved *saved)
+{
+    (void)w;
+    if (h->hostility != SIM_ORDERS || h->forged.generation == 0)
+        return false;
+    saved->genesis = h->forged;
+    saved->has_certificate = false;
+    memset(&saved->certificate, 0, sizeof saved->certificate);
+    return true;
+}
+
+/* Its heartbeats are those of the lineage that it made up. */
+static bool order_reset(sim_world *w, sim_host *h, gsp_message *m)
+{
+    gsp_seals seals = sim_seals(h);
+    if (m->kind != GSP_HEARTBEAT || !sim_chance(&w->random, 0.2))
+        return false;
+    forge_reset(h);
+    if (h->forged.generation == 0)
+        return false;
+    gsp_genesis_hash(&seals, &h->forged, &m->lineage);
+    m->as.heartbeat.reset = h->forged.reset;
+    m->as.heartbeat.generation = h->forged.generation;
+    m->version = m->as.heartbeat.applied = h->forged.version;
+    return true;
+}
+
 bool sim_hostile_send(sim_world *w, sim_host *h, uint32_t to, const gsp_message *message)
 {
     gsp_message *m = malloc(sizeof *m);
@@ -214,8 +312,17 @@ bool sim_hostile_send(sim_world *w, sim_host *h, uint32_t to, const gsp_message 
         changed = lie(w, h, m);
     else if (h->hostility == SIM_EQUIVOCATES)
         changed = equivocate(w, h, to, m);
+    else if (h->hostility == SIM_CLAIMS)
+        changed = claim(w, h, m);
+    else if (h->hostility == SIM_ORDERS && order_reset(w, h, m)) {
+        sim_message(w, h->index, to, m); /* counted where somebody asks for that state */
+        free(m);
+        return true;
+    }
     if (changed) {
-        w->out->injected[h->hostility == SIM_LIES ? SIM_LIED : SIM_EQUIVOCATED]++;
+        static const sim_injected what[SIM_HOSTILITY_N] = {
+            [SIM_LIES] = SIM_LIED, [SIM_EQUIVOCATES] = SIM_EQUIVOCATED, [SIM_CLAIMS] = SIM_CLAIMED};
+        w->out->injected[what[h->hostility]]++;
         sim_message(w, h->index, to, m);
     }
     free(m);

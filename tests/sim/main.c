@@ -70,6 +70,8 @@ static bool tally(const sim_outcome *sum)
         [SIM_FLOODED] = "floods",
         [SIM_FALSIFIED] = "false parts",
         [SIM_ACCUSED] = "false accusations",
+        [SIM_CLAIMED] = "false votes",
+        [SIM_ORDERED] = "false resets",
     };
     bool all = true;
     printf("sim:");

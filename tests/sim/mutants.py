@@ -6,7 +6,7 @@ that a mutant that no longer mutates fails the test. It is compiled with the res
 its own, and the simulator must find a violation of the named invariant within a bounded number of
 seeds (--expect). At least one mutant for each of I1 to I8 of POOL section 3; I9: nobody honest is
 banned; I10: an owner that lies is on the roster for at most ten of its lies; I11: nobody
-honest says what it did not sign.
+honest says what it did not sign; I12: nothing is certified that nobody proposed.
 """
 import argparse
 import glob
@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 VOTE, AGREE, ROUND = "gossip/agree_vote.c", "gossip/agree.c", "gossip/round.c"
 RULES, PEOPLE, LINEAGE = "gossip/agree_rules.c", "gossip/agree_people.c", "gossip/lineage.c"
 PROPOSE, AUDIT, AUDITS = "gossip/agree_propose.c", "gossip/audit.c", "gossip/agree_audit.c"
+PROOF = "gossip/agree_proof.c"
 
 # invariant, what is broken, file, pattern, replacement, first seed, seeds
 MUTANTS = [
@@ -30,8 +31,8 @@ MUTANTS = [
      "if (!a->has_pending ||", 700, 3000),
     ("I2", "applied before its bytes are here", VOTE,
      "        if (a->missing[k])\n            return;", "        ;", 1, 3000),
-    ("I3", "contributions are not held against promises", VOTE,
-     "(again || backed(a, &m->as.propose))", "true", 500, 3000),
+    ("I3", "contributions are not held against promises", PROOF,
+     "        if (k == n || !gsp_hash_equal(&hash, &promise[k].root))", "        if (0)", 500, 3000),
     ("I4", "a sum forgets the first contributor", ROUND,
      "    for (uint32_t i = 0; i < n; i++)\n        if (included >> i & 1)",
      "    for (uint32_t i = 1; i < n; i++)\n        if (included >> i & 1)", 1, 3000),
@@ -65,6 +66,12 @@ MUTANTS = [
      "return same ? GSP_VERDICT_RIGHT : GSP_VERDICT_LIE;", "return GSP_VERDICT_RIGHT;", 1, 3000),
     ("I10", "nobody looks by its own choice", AUDITS,
      "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 1, 3000),
+    ("I7", "anybody may order a reset", LINEAGE,
+     "    if (g->reset && !seals->verify(seals->context, owner, bytes, n, g->order.seal))",
+     "    if (0 && n)", 1, 3000),
+    ("I12", "a vote needs no proof", PROOF,
+     "    if (proof->n == 0 || proof->n > GSP_GROUNDS_MAX)\n        return \"a vote without a proof\";",
+     "    return gsp_proposal_wrong(a, proposal, UINT32_MAX, true);", 1, 3000),
     ("I11", "a new owner repeats the old one's word", ROUND,
      "                memset(&r->known[p], 0, sizeof r->known[p]);", "                ;", 300, 3000),
     ("I10", "who is proven to lie stays", AUDITS,

@@ -1,8 +1,9 @@
 /*
  * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
  * (POOL 3, invariants I1 to I8; I9: nobody honest is banned, I10: a lying owner is, I11: nobody
- * honest says what it did not sign). world.c owns time, network and faults; host.c is the driver of
- * one member with its disk; check.c watches everything from outside and knows all; hostile.c lies.
+ * honest says what it did not sign, I12: nothing is certified that nobody proposed). world.c owns
+ * time, network and faults; host.c is the driver of one member with its disk; check.c watches
+ * everything from outside and knows all; hostile.c lies.
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
@@ -53,6 +54,8 @@ typedef enum sim_injected {
     SIM_FLOODED,
     SIM_FALSIFIED, /* parts by a lying owner */
     SIM_ACCUSED,   /* somebody honest, falsely */
+    SIM_CLAIMED,   /* a vote for what nobody proposed */
+    SIM_ORDERED,   /* a reset, by somebody who is not the owner: told as a state */
     SIM_INJECTED_N
 } sim_injected;
 
@@ -74,6 +77,8 @@ typedef enum sim_hostility {
     SIM_FLOODS,
     SIM_FALSIFIES, /* the results of its parts */
     SIM_ACCUSES,
+    SIM_CLAIMS, /* votes for what nobody proposed */
+    SIM_ORDERS, /* a reset */
     SIM_HOSTILITY_N
 } sim_hostility;
 
@@ -143,6 +148,7 @@ typedef struct sim_host {
     gsp_begin begun;  /* a BEGIN that it made up; ballot 0: none */
     uint32_t begun_ballot;
     uint64_t begun_version;
+    gsp_genesis forged;   /* generation 0: none */
     uint32_t n_falsified; /* versions certified with a false part of its */
 } sim_host;
 
@@ -162,6 +168,7 @@ typedef struct sim_world {
     uint16_t in_flight[SIM_HOSTS_MAX][SIM_HOSTS_MAX];
     uint64_t arrived[SIM_HOSTS_MAX][SIM_HOSTS_MAX]; /* order of the newest message that arrived */
     uint64_t goal_version;
+    uint32_t ordered; /* the owner's latest reset */
     struct sim_check *check;
     char (*lines)[160];
     uint64_t n_lines;
@@ -196,6 +203,8 @@ void sim_made(const gsp_hash *lineage, uint64_t version, uint32_t number,
 
 /* hostile.c: what a hostile member sends instead; true: it has been sent */
 bool sim_hostile_send(sim_world *w, sim_host *host, uint32_t to, const gsp_message *message);
+/* What it says of its state; true: it lies. */
+bool sim_hostile_state(sim_world *w, sim_host *host, gsp_saved *saved);
 void sim_hostile_tick(sim_world *w, sim_host *host);
 /* Who made up a BEGIN believes in it: what owners sign then fits. */
 void sim_hostile_mind(sim_host *host);
@@ -212,6 +221,8 @@ const sim_span *sim_check_span(const sim_world *w, const gsp_hash *root);
 void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *certificate);
 void sim_check_applied(sim_world *w, uint32_t host, const gsp_certificate *c, uint64_t anchor);
 void sim_check_said(sim_world *w, uint32_t host, const gsp_message *message);
+/* Of anybody, honest or not: what it says to somebody. */
+void sim_check_heard(sim_world *w, const gsp_message *message);
 void sim_check_step(sim_world *w, uint32_t host);
 void sim_check_end(sim_world *w);
 uint64_t sim_check_digest(const gsp_agree *agree);

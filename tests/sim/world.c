@@ -118,6 +118,7 @@ uint64_t sim_delay(sim_world *w)
 
 void sim_message(sim_world *w, uint32_t from, uint32_t to, const gsp_message *message)
 {
+    sim_check_heard(w, message);
     if (!w->linked[from][to])
         return;
     uint32_t copies = sim_chance(&w->random, w->doubled) ? 2 : 1;

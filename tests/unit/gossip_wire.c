@@ -117,7 +117,20 @@ static void make_genesis(gsp_genesis *g)
     fill(&g->anchor, sizeof g->anchor);
     fill(&g->tokens, sizeof g->tokens);
     fill(&g->founder, sizeof g->founder);
+    fill(&g->order, sizeof g->order);
     fill(g->seal, sizeof g->seal);
+}
+
+static void make_proof(gsp_proof *p)
+{
+    memset(p, 0, sizeof *p);
+    p->n = draw(GSP_GROUNDS_MAX + 1);
+    for (uint32_t k = 0; k < p->n; k++) {
+        make_statement(&p->ground[k].statement);
+        p->ground[k].n_promises = draw(GSP_MEMBERS_MAX + 1);
+        for (uint32_t i = 0; i < p->ground[k].n_promises; i++)
+            make_statement(&p->ground[k].promise[i]);
+    }
 }
 
 static void make_round(gsp_message *m)
@@ -131,8 +144,10 @@ static void make_round(gsp_message *m)
         fill(&m->as.promise.contribution.samples, 8);
         make_rates(&m->as.promise.contribution.rates);
         m->as.promise.has_proposal = draw(2);
-        if (m->as.promise.has_proposal)
+        if (m->as.promise.has_proposal) {
             make_proposal(&m->as.promise.proposal);
+            make_proof(&m->as.promise.proof);
+        }
         break;
     case GSP_BEGIN:
         fill(&b->previous, sizeof b->previous);
@@ -160,6 +175,7 @@ static void make_round(gsp_message *m)
         m->as.propose.n_promises = draw(GSP_MEMBERS_MAX + 1);
         for (uint32_t i = 0; i < m->as.propose.n_promises; i++)
             make_statement(&m->as.propose.promise[i]);
+        make_proof(&m->as.propose.proof);
         break;
     default:
         break;
@@ -439,8 +455,10 @@ static void files_come_back(void **unused)
         saved.record.version = draw(100);
         saved.record.promised = draw(100);
         saved.record.voted = draw(2) ? draw(100) : 0;
-        if (saved.record.voted)
+        if (saved.record.voted) {
             make_proposal(&saved.record.proposal);
+            make_proof(&saved.record.proof);
+        }
         size_t n = gsp_wire_put_saved(&saved, bytes, sizeof bytes);
         assert_true(n > 0 && gsp_wire_get_saved(bytes, n, &read));
         assert_memory_equal(&saved, &read, sizeof saved);
