@@ -54,8 +54,15 @@ typedef struct gsp_work {
      */
     gsp_freeze (*freeze)(void *context, uint64_t version, const float **x, uint64_t *tokens,
                          uint64_t *samples);
-    /* The averaged floats [first, first + n) of the fragment; once per part that changed. */
+    /*
+     * The averaged floats [first, first + n) of the fragment; once per part that changed.
+     * early: parts also come while the version is still being made, so that nothing is left to do
+     * when it is certified. Such a part may come again with other floats, which take the place of
+     * the first ones, or with x NULL: as if it had never come. Only what stands at `apply` counts;
+     * until then nothing of it may be seen by state_read.
+     */
     void (*part)(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n);
+    bool early;
     /* All parts of the certificate were given; result: Merkle root over its part hashes. Makes
      * anchor and momentum durable. An error ends the member. */
     atom_status (*apply)(void *context, const gsp_certificate *certificate, const gsp_hash *result);

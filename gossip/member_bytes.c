@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { FREEZE_PARTS = 4, APPLY_PARTS = 8 };
+enum { FREEZE_PARTS = 4 };
 
 /* CPU time of this thread. */
 static uint64_t cpu_ns(void)
@@ -93,7 +93,7 @@ gsp_blob *gsp_blob_copy(const gsp_hash *root, const gsp_exhibit *exhibit)
     return b;
 }
 
-static gsp_blob *row_find(gsp_blob *const row[GSP_HELD_MAX], const gsp_hash *root)
+gsp_blob *gsp_row_find(gsp_blob *const row[GSP_HELD_MAX], const gsp_hash *root)
 {
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
         if (row[k] && gsp_hash_equal(&row[k]->root, root))
@@ -150,7 +150,7 @@ gsp_blob *gsp_driver_result(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     if (part >= GSP_PARTS_MAX || gsp_hash_none(hash))
         return NULL;
     for (uint32_t slot = 0; slot < 2; slot++)
-        if ((b = row_find(d->result[slot][part], hash)) && b->whole)
+        if ((b = gsp_row_find(d->result[slot][part], hash)) && b->whole)
             return b;
     for (uint32_t k = 0; k < MEMBER_OLD; k++)
         if (d->old[k] && gsp_hash_equal(&d->old[k]->root, hash))
@@ -504,7 +504,7 @@ static void reduce_one(gsp_driver *d, uint32_t part)
     b->root = made.hash;
     b->whole = true;
     d->status.reduced_ns = atom_clock_ns() - d->freezing.began_ns;
-    gsp_blob *same = row_find(d->result[0][part], &b->root);
+    gsp_blob *same = gsp_row_find(d->result[0][part], &b->root);
     event.included = made.included;
     event.hash = b->root;
     event.norm = made.norm;
@@ -520,97 +520,11 @@ static void reduce_one(gsp_driver *d, uint32_t part)
         gsp_driver_step(d, &event);
 }
 
-/* ---- applying ---- */
-
-/* My contribution's index among the contributors of the newest certificate, or GSP_NOBODY. */
-static uint32_t my_place(const gsp_driver *d)
-{
-    const gsp_proposal *p = &d->agree.certificate.proposal;
-    const gsp_freezing *f = &d->freezing;
-    for (uint32_t i = 0; f->done && f->x && f->version == p->version && i < p->n_contributors; i++)
-        if (gsp_hash_equal(&p->contributor[i].root, &f->contribution.root))
-            return i;
-    return GSP_NOBODY;
-}
-
-static atom_status apply_one(gsp_driver *d, uint32_t part, uint32_t mine)
-{
-    const gsp_proposal *p = &d->agree.certificate.proposal;
-    uint64_t first, n = gsp_driver_part_floats(d, p->version, part, &first);
-    if (gsp_hash_none(&p->part[part].hash))
-        return ATOM_OK;
-    const gsp_blob *b = gsp_driver_result(d, part, &p->part[part].hash);
-    if (!b)
-        return atom_fail(ATOM_E_RUNTIME, "version %llu: the result of part %u is gone",
-                         (unsigned long long)p->version, part);
-    const float *x = (const float *)(const void *)b->data;
-    if (d->config.codec != GSP_CODEC_FP32 || !gsp_all_finite(x, n)) {
-        if (!gsp_decode(d->config.codec, b->data, b->bytes, d->mix.sum, n))
-            return ATOM_OK; /* a lying owner and a quorum that believed it: unchanged for all */
-        x = d->mix.sum;
-    }
-    if (mine != GSP_NOBODY && (p->part[part].included >> mine & 1) &&
-        d->config.codec == GSP_CODEC_INT8)
-        memcpy(d->residual[p->version % d->config.n_fragments] + first, d->freezing.lost + first,
-               n * sizeof(float));
-    d->config.work.part(d->config.work.context, p->version, first, x, n);
-    return ATOM_OK;
-}
-
-static atom_status apply_end(gsp_driver *d)
-{
-    const gsp_certificate *c = &d->agree.certificate;
-    gsp_hash leaf[GSP_PARTS_MAX], root;
-    gsp_certificate **kept = &d->certificate[c->proposal.version % MEMBER_CERTIFICATES];
-    atom_status st;
-    for (uint32_t k = 0; k < c->proposal.n_parts; k++)
-        leaf[k] = c->proposal.part[k].hash;
-    gsp_merkle_root(leaf, c->proposal.n_parts, &root);
-    gsp_audit_keep(d, c);
-    ATOM_TRY(d->config.work.apply(d->config.work.context, c, &root));
-    d->saved.genesis = d->agree.genesis;
-    d->saved.has_certificate = true;
-    d->saved.certificate = *c;
-    d->saved.record = d->agree.record;
-    gsp_state_changed(d, c->proposal.version);
-    ATOM_TRY(gsp_votes_state(d->votes, &d->saved, d->agree.self.incarnation));
-    if (!*kept)
-        *kept = atom_alloc(1, sizeof **kept);
-    if (*kept)
-        **kept = *c;
-fail:
-    return st;
-}
-
-static void apply_some(gsp_driver *d)
-{
-    const gsp_proposal *p = &d->agree.certificate.proposal;
-    uint32_t mine = my_place(d);
-    atom_status st = ATOM_OK;
-    if (d->apply_next == 0 && !gsp_lease_copy(d, (uint32_t)(p->version % d->config.n_fragments)))
-        return;
-    for (uint32_t k = 0; k < APPLY_PARTS && d->apply_next < p->n_parts && st == ATOM_OK; k++)
-        st = apply_one(d, d->apply_next++, mine);
-    if (st == ATOM_OK && d->apply_next < p->n_parts)
-        return;
-    d->applying = false;
-    if (st == ATOM_OK)
-        st = apply_end(d);
-    if (st != ATOM_OK) {
-        gsp_driver_die(d, st);
-        return;
-    }
-    if (d->freezing.version == p->version)
-        d->status.round_ns = atom_clock_ns() - d->freezing.began_ns;
-    gsp_event event = {.kind = GSP_ON_APPLIED, .version = p->version};
-    gsp_driver_step(d, &event);
-}
-
 bool gsp_driver_work(gsp_driver *d)
 {
     uint64_t began = cpu_ns();
     if (d->applying) {
-        apply_some(d);
+        gsp_apply_some(d);
     } else if (d->n_reduce) {
         uint32_t part = 0;
         while (d->reduce[part].ballot == 0)
@@ -618,11 +532,11 @@ bool gsp_driver_work(gsp_driver *d)
         reduce_one(d, part);
     } else if (d->freezing.on) {
         freeze_some(d);
-    } else {
+    } else if (!gsp_apply_early(d)) {
         return false;
     }
     d->status.compute_ns += cpu_ns() - began;
-    return d->applying || d->n_reduce || (d->freezing.on && !d->freezing.later);
+    return d->applying || d->n_reduce || !d->freezing.on || !d->freezing.later;
 }
 
 /* ---- the end of a version ---- */
@@ -635,6 +549,8 @@ static void row_clear(gsp_driver *d, gsp_blob *row[GSP_HELD_MAX])
 
 void gsp_driver_rotate(gsp_driver *d, bool next)
 {
+    if (!next)
+        gsp_apply_take_back(d);
     for (uint32_t p = 0; p < GSP_PARTS_MAX; p++) {
         for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
             gsp_blob_close(d, &d->brought[i][p]);
@@ -663,12 +579,14 @@ void gsp_driver_forget_work(gsp_driver *d)
         atom_free(d->certificate[k]);
         d->certificate[k] = NULL;
     }
+    gsp_apply_take_back(d);
     d->freezing.on = d->freezing.done = d->freezing.later = false;
     d->freezing.x = NULL;
 }
 
 void gsp_driver_bytes_close(gsp_driver *d)
 {
+    d->given_version = 0; /* what is never applied need not be taken back */
     gsp_driver_rotate(d, false);
     for (uint32_t k = 0; k < MEMBER_OLD; k++)
         gsp_blob_close(d, &d->old[k]);

@@ -1,7 +1,7 @@
 /*
  * What the files of a member share: member.c (life, turns, events and actions), member_bytes.c
- * (contributions and results: freezing, taking in, reducing, applying), member_send.c (what goes
- * out, and in which order), member_state.c (a donor's
+ * (contributions and results: freezing, taking in, reducing), member_apply.c (results into the
+ * work), member_send.c (what goes out, and in which order), member_state.c (a donor's
  * state), member_lease.c (as it was), member_fetch.c (a joiner's). Nobody
  * else includes it.
  */
@@ -152,6 +152,9 @@ struct gsp_driver {
     uint64_t samples, tokens;
     atom_status dead; /* why, else ATOM_OK */
     char why[256];
+    uint64_t given_version;           /* that these parts were given for, early */
+    gsp_hash given[GSP_PARTS_MAX];    /* zero: not given */
+    bool useless[GSP_PARTS_MAX];      /* it does not decode */
     bool stepping, applying, changed; /* changed: what is waited for, since the last turn */
     uint32_t apply_next;
     uint64_t version; /* certified, as the stores below know it */
@@ -226,6 +229,18 @@ gsp_blob *gsp_blob_copy(const gsp_hash *root, const gsp_exhibit *exhibit);
 
 /* The state that the work had is replaced: contributions and what they left are worth nothing. */
 void gsp_driver_forget_work(gsp_driver *d);
+
+/* The result with this hash in a row of them; NULL: it is not there. */
+gsp_blob *gsp_row_find(gsp_blob *const row[GSP_HELD_MAX], const gsp_hash *root);
+
+/* member_apply.c */
+/* Some parts of the newest certificate, and behind the last one all that a new version is. */
+void gsp_apply_some(gsp_driver *d);
+/* Gives the work one part of the version in progress whose result is here and stands in this
+ * ballot. False: there is none. */
+bool gsp_apply_early(gsp_driver *d);
+/* What was given of a version that is not certified is as if it had not been. */
+void gsp_apply_take_back(gsp_driver *d);
 
 /* member_audit.c */
 /* A version is about to be applied by the work. */

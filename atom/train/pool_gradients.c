@@ -230,9 +230,9 @@ gsp_freeze pool_gradients_freeze(train_pool *p, uint64_t version, const float **
 
 void pool_gradients_part(train_pool *p, uint64_t first, const float *x, uint64_t n)
 {
-    memcpy(p->sent + first, x, n * sizeof *x);
-    if (p->n_ranges < GSP_PARTS_MAX)
-        p->range[p->n_ranges++] = (pool_range){first, n};
+    if (x)
+        memcpy(p->sent + first, x, n * sizeof *x);
+    pool_range_set(p, first, n, x != NULL);
 }
 
 /* What a version is, by its certificate. */

@@ -107,6 +107,9 @@ uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
 void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
 uint64_t pool_certified(const train_pool *p, const gsp_proposal *c);
+/* The floats [first, first + n) are, or are not, among those that the version being made changes.
+ */
+void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in);
 
 /*
  * pool_gradients.c: the state of a sum, and what makes a step of it. Behind the fragment's m lie v,

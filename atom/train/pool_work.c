@@ -51,7 +51,7 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
 
 /* ---- the outer step ---- */
 
-/* The version being applied starts as a copy of the fragment. Only this thread changes anchors. */
+/* The version being made starts as a copy of the fragment. Only this thread changes anchors. */
 static void stage(train_pool *p, uint64_t version)
 {
     const pool_fragment *f = &p->fragment[fragment_of(p, version)];
@@ -64,6 +64,18 @@ static void stage(train_pool *p, uint64_t version)
     p->n_ranges = 0;
 }
 
+void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in)
+{
+    uint32_t k = 0;
+    while (k < p->n_ranges && p->range[k].first != first)
+        k++;
+    if (in && k == p->n_ranges && k < GSP_PARTS_MAX)
+        p->range[p->n_ranges++] = (pool_range){first, n};
+    if (!in && k < p->n_ranges)
+        p->range[k] = p->range[--p->n_ranges];
+}
+
+/* Always from the anchor that is, so that a part may come again. */
 static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
 {
     train_pool *p = context;
@@ -72,16 +84,24 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
         pool_gradients_part(p, first, x, n);
         return;
     }
+    if (!x && p->staged != version)
+        return;
     stage(p, version);
+    const pool_fragment *f = &p->fragment[fragment_of(p, version)];
+    const float *anchor = f->anchor + first;
     float *a = p->new_anchor + first, *m = p->c.slices ? NULL : p->new_momentum + first;
-    for (uint64_t i = 0; i < n && !m; i++)
-        a[i] = a[i] - x[i];
-    for (uint64_t i = 0; i < n && m; i++) {
-        m[i] = mu * m[i] + x[i];
-        a[i] = a[i] - lr * (x[i] + mu * m[i]);
+    const float *momentum = m ? f->momentum + first : NULL;
+    for (uint64_t i = 0; x && i < n && !m; i++)
+        a[i] = anchor[i] - x[i];
+    for (uint64_t i = 0; x && i < n && m; i++) {
+        m[i] = mu * momentum[i] + x[i];
+        a[i] = anchor[i] - lr * (x[i] + mu * m[i]);
     }
-    if (p->n_ranges < GSP_PARTS_MAX)
-        p->range[p->n_ranges++] = (pool_range){first, n};
+    if (!x)
+        memcpy(a, anchor, n * sizeof *a);
+    if (!x && m)
+        memcpy(m, momentum, n * sizeof *m);
+    pool_range_set(p, first, n, x != NULL);
 }
 
 /* My place among the contributors of a version that R(version) = p->roster made; -1: none. */
@@ -335,6 +355,7 @@ void train_pool_work(train_pool *p, gsp_work *work)
     *work = (gsp_work){.context = p,
                        .freeze = freeze,
                        .part = part,
+                       .early = true,
                        .apply = apply,
                        .state_read = state_read,
                        .state_write = state_write,

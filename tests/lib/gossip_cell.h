@@ -27,12 +27,14 @@ typedef struct cell_member {
     pthread_t thread;
     gsp_net *net;
     gsp_driver *driver;
-    float *x;                /* the contribution */
-    float *got;              /* the last version applied */
-    unsigned n_whole;        /* versions applied with everybody's contribution */
-    unsigned n_contributed;  /* versions applied with anybody's */
-    uint64_t froze;          /* version */
-    uint64_t changed_floats; /* of the version being applied */
+    float *x;                               /* the contribution */
+    float *got;                             /* the last version applied */
+    unsigned n_whole;                       /* versions applied with everybody's contribution */
+    unsigned n_contributed;                 /* versions applied with anybody's */
+    uint64_t froze;                         /* version */
+    uint64_t changed_floats;                /* of the version being applied */
+    uint64_t given[GSP_PARTS_MAX], n_given; /* where its parts begin */
+    unsigned n_early, n_again, n_back;      /* parts before the certificate; again; taken back */
     gsp_hash result[CELL_VERSIONS_MAX];
     uint64_t applied, applied_ns;
     gsp_member_status status;
@@ -91,9 +93,24 @@ static inline void cell_part(void *context, uint64_t version, uint64_t first, co
                              uint64_t n)
 {
     cell_member *m = context;
-    (void)version;
-    memcpy(m->got + first, x, n * sizeof *x);
-    m->changed_floats += n;
+    gsp_member_status s;
+    uint64_t k = 0;
+    gsp_member_read_status(m->driver, &s);
+    m->n_early += x && s.certified < version;
+    while (n && k < m->n_given && m->given[k] != first)
+        k++;
+    bool again = n && k < m->n_given;
+    m->n_again += again && x;
+    m->n_back += !x;
+    if (x)
+        memcpy(m->got + first, x, n * sizeof *x);
+    if (x && n && !again) {
+        m->given[m->n_given++] = first;
+        m->changed_floats += n;
+    } else if (!x && again) {
+        m->given[k] = m->given[--m->n_given];
+        m->changed_floats -= n;
+    }
 }
 
 static inline atom_status cell_apply(void *context, const gsp_certificate *c,
@@ -108,7 +125,7 @@ static inline atom_status cell_apply(void *context, const gsp_certificate *c,
     m->applied_ns = atom_clock_ns();
     m->n_contributed += c->proposal.n_contributors > 0;
     m->n_whole += c->proposal.n_contributors == m->cell->n;
-    m->changed_floats = 0;
+    m->changed_floats = m->n_given = 0;
     return ATOM_OK;
 }
 
@@ -141,7 +158,11 @@ static inline void cell_open_driver(cell_member *m)
         .n_floats = {c->n_floats},
         .codec = c->codec,
         .robust = c->robust,
-        .work = {.context = m, .freeze = cell_freeze, .part = cell_part, .apply = cell_apply},
+        .work = {.context = m,
+                 .freeze = cell_freeze,
+                 .part = cell_part,
+                 .early = true,
+                 .apply = cell_apply},
     };
     test_must(gsp_member_open(&config, &m->driver));
 }

@@ -196,7 +196,7 @@ static void open_member(member *m, char **argv)
         .n_fragments = 1,
         .n_floats = {m->n_floats},
         .codec = GSP_CODEC_FP32,
-        .work = {.context = m, .freeze = freeze, .part = part, .apply = apply},
+        .work = {.context = m, .freeze = freeze, .part = part, .early = true, .apply = apply},
     };
     const char *n_state = getenv("STATE_FLOATS");
     m->n_fragments = 1;

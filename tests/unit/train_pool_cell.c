@@ -226,15 +226,16 @@ static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash
 static void open_member(peer *p)
 {
     world *w = p->w;
-    gsp_member_config c = {.net = p->net,
-                           .identity = &w->keys.member[p->i],
-                           .directory = scratch_path(&p->place, "member"),
-                           .rules = w->rules,
-                           .rates = {1000000, 1000000, true},
-                           .holds_genesis = true,
-                           .n_fragments = w->fragments,
-                           .codec = w->codec,
-                           .work = {.context = p, .freeze = freeze, .part = part, .apply = apply}};
+    gsp_member_config c = {
+        .net = p->net,
+        .identity = &w->keys.member[p->i],
+        .directory = scratch_path(&p->place, "member"),
+        .rules = w->rules,
+        .rates = {1000000, 1000000, true},
+        .holds_genesis = true,
+        .n_fragments = w->fragments,
+        .codec = w->codec,
+        .work = {.context = p, .freeze = freeze, .part = part, .early = true, .apply = apply}};
     uint64_t first, n = trainer_floats(p->t);
     memcpy(c.genesis.founder.key.byte, w->keys.member[0].public_key, GSP_KEY_BYTES);
     c.genesis.founder.incarnation = 1;
