@@ -118,13 +118,22 @@ static void certificate_make(gsp_certificate *c, uint64_t version, uint64_t samp
     memset(p->next.member[0].key.byte, 7, GSP_KEY_BYTES);
 }
 
+/* As a member does that hears of results early: one part comes otherwise first, one is taken back,
+ * and nothing of that may be left in the end. */
 static uint64_t give_parts(side *a, uint64_t version, const float *average)
 {
+    const gsp_work *w = &a->work;
     uint64_t first, n = train_pool_fragment(N, F, (uint32_t)(version % F), &first);
     uint64_t stride = (n + PARTS - 1) / PARTS;
     stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
+    for (uint64_t at = 0; at < n; at += stride) {
+        uint64_t some = n - at < stride ? n - at : stride;
+        w->part(w->context, version, at, average, some);
+        if (at / stride % 2)
+            w->part(w->context, version, at, NULL, some);
+    }
     for (uint64_t at = 0; at < n; at += stride)
-        a->work.part(a->work.context, version, at, average + at, n - at < stride ? n - at : stride);
+        w->part(w->context, version, at, average + at, n - at < stride ? n - at : stride);
     return first;
 }
 
@@ -211,6 +220,39 @@ static void the_outer_step_is_nesterovs(void **unused)
     atom_free(anchor);
     atom_free(momentum);
     atom_free(state);
+    atom_free(c);
+    side_close(&a);
+}
+
+/* Taken back before the certificate: the fragment stays as it was there, and others do not see it
+ * change before `apply`. */
+static void what_is_taken_back_never_came(void **unused)
+{
+    (void)unused;
+    side a;
+    side_open(&a, 0.7, 0.9, 0);
+    uint64_t first, tokens, samples, n = train_pool_fragment(N, F, 1, &first);
+    float *before = atom_alloc(2 * N, sizeof *before), *after = atom_alloc(2 * N, sizeof *after);
+    gsp_certificate *c = atom_alloc(1, sizeof *c);
+    const gsp_work *w = &a.work;
+    begin(&a);
+    const float *x = contribution(&a, 1, &tokens, &samples);
+    must(w->state_read(w->context, 1, 0, 2 * n, before));
+    give_parts(&a, 1, x);
+    must(w->state_read(w->context, 1, 0, 2 * n, after));
+    assert_memory_equal(before, after, 2 * n * sizeof *after);
+    assert_true(n > GSP_INT8_BLOCK);
+    w->part(w->context, 1, GSP_INT8_BLOCK, NULL, n - GSP_INT8_BLOCK);
+    certificate_make(c, 1, a.samples, true);
+    c->proposal.part[1].included = 0;
+    must(w->apply(w->context, c, &c->proposal.previous));
+    must(w->state_read(w->context, 1, 0, 2 * n, after));
+    for (uint64_t i = 0; i < 2 * n; i++) {
+        bool changed = i % n < GSP_INT8_BLOCK && x[i % n] != 0.0f;
+        assert_int_equal(before[i] != after[i], changed);
+    }
+    atom_free(before);
+    atom_free(after);
     atom_free(c);
     side_close(&a);
 }
@@ -500,6 +542,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fragments_cover_the_vector),
         cmocka_unit_test(the_outer_step_is_nesterovs),
+        cmocka_unit_test(what_is_taken_back_never_came),
         cmocka_unit_test(alone_with_rate_one_training_is_plain),
         cmocka_unit_test(what_is_not_included_is_kept_and_brought_again),
         cmocka_unit_test(mix_keeps_a_part_of_live),
