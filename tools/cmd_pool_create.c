@@ -154,15 +154,6 @@ fail:
     return st;
 }
 
-/* What the others could not know: they get weights that are trained, and nothing else. */
-static atom_status check_run(const train_config *c)
-{
-    if (c->lora_r > 0)
-        return atom_fail(ATOM_E_USAGE, "lora_r: a pool shares what is trained, but not the frozen "
-                                       "weights under it yet; train all weights");
-    return ATOM_OK;
-}
-
 /* Where all make one sum, what is said of its precision is said to all. */
 static atom_status add_dtype(int32_t dtype, char **run_text)
 {
@@ -173,6 +164,17 @@ static atom_status add_dtype(int32_t dtype, char **run_text)
     atom_free(*run_text);
     *run_text = more;
     return ATOM_OK;
+}
+
+/* Adapters mean nothing without the model that they were made for. */
+static atom_status note_base(pool_run *r)
+{
+    char base[TRAIN_BASE_BYTES];
+    if (!*trainer_base(r->t, base))
+        return ATOM_OK;
+    atom_free(r->settings.base_hash);
+    r->settings.base_hash = atom_strdup(base);
+    return r->settings.base_hash ? ATOM_OK : atom_fail_memory("a hash", sizeof base);
 }
 
 /* Everything that was decided goes into the manifest's settings and run.yml. */
@@ -188,6 +190,7 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
     s->fragments = m->n_fragments;
     s->data_hash =
         s->sync == TRAIN_SYNC_GRADIENTS ? train_pool_data_hash(trainer_where(r->t).data_hash) : 0;
+    ATOM_TRY(note_base(r));
     if (v->name)
         snprintf(m->name, sizeof m->name, "%s", v->name);
     for (uint32_t f = 0; f < m->n_fragments; f++)
@@ -301,7 +304,6 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (v->device)
         words[n++] = device, words[n++] = v->device;
     ATOM_TRY(pool_run_configure(&r, v->config, run_text, words, n, false));
-    ATOM_TRY(check_run(&r.config));
     ATOM_TRY(train_pool_settle(&r.settings, &r.config));
     if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
         ATOM_TRY(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));

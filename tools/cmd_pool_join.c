@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct join_values {
-    char *data, *output_dir, *device, *name;
+    char *data, *model, *output_dir, *device, *name;
     char *device_memory, *threads;
     int64_t max_steps;
     double patience;
@@ -26,6 +26,12 @@ static const opt_spec specs[] = {
      .value = "DIR",
      .help = "Directory made by `atom data prepare` with the pool's tokenizer. Needed the first "
              "time."},
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .value = "DIR|FILE",
+     .help = "In a pool that trains adapters (LoRA): a copy of the model that they are for. Needed "
+             "the first time."},
     {.name = "output_dir",
      .type = OPT_TEXT,
      AT(output_dir),
@@ -130,6 +136,27 @@ static atom_status fetch(pool_run *r, const char *name, char **path)
     return gsp_pool_fetch(r->life, name, pool_run_watch, r, path);
 }
 
+/* Which model: the pool's, with its weights; under adapters this host's own, which is what
+ * local.yml says where it is not said now. *model: to be named, or NULL. */
+static atom_status choose_model(const pool_run *r, const join_values *v, char *fetched,
+                                char **model)
+{
+    char *local = atom_format("%s/local.yml", r->dir);
+    bool known = local && atom_path_exists(local);
+    atom_free(local);
+    *model = r->settings.base_hash ? v->model : fetched;
+    if (r->settings.base_hash && !v->model && !known)
+        return atom_fail(ATOM_E_USAGE,
+                         "this pool trains adapters (LoRA) of a model that you need to have: name "
+                         "its directory with --model; the pool's run.yml and config.json say which "
+                         "it is");
+    if (!r->settings.base_hash && v->model)
+        return atom_fail(ATOM_E_USAGE,
+                         "--model: this pool trains all weights, and they come from its members; "
+                         "leave the option away");
+    return ATOM_OK;
+}
+
 /* From the pool's run.yml, what was chosen here before, and what is said now. */
 static atom_status configure(pool_run *r, const join_values *v)
 {
@@ -137,7 +164,7 @@ static atom_status configure(pool_run *r, const join_values *v)
     static char keys[][24] = {"data",    "device", "device_memory",
                               "threads", "model",  "resume_from_checkpoint"};
     static char automatic[] = "auto";
-    char *model = NULL, *run = NULL, *tokenizer = NULL, *text = NULL, *words[12];
+    char *model = NULL, *config = NULL, *run = NULL, *tokenizer = NULL, *text = NULL, *words[12];
     opt_parsed parsed;
     uint64_t bytes;
     atom_status st;
@@ -149,12 +176,13 @@ static atom_status configure(pool_run *r, const join_values *v)
     if (r->settings.batch < 1 || r->settings.fragments != (int64_t)m->n_fragments)
         ATOM_TRY(atom_fail(ATOM_E_FORMAT, "the pool's settings contradict its manifest"));
     ATOM_TRY(fetch(r, "run.yml", &run));
-    ATOM_TRY(fetch(r, "config.json", &model));
+    ATOM_TRY(fetch(r, "config.json", &config));
     ATOM_TRY(fetch(r, "tokenizer.json", &tokenizer));
-    if (!run || !model)
+    if (!run || !config)
         ATOM_TRY(atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
                                           "pool of trainers"));
     ATOM_TRY(atom_file_read(run, 1 << 20, &text, &bytes));
+    ATOM_TRY(choose_model(r, v, config, &model));
     char *const given[] = {v->data, v->device, v->device_memory, v->threads, model, automatic};
     for (int i = 0; i < 6; i++)
         if (given[i])
@@ -163,7 +191,7 @@ static atom_status configure(pool_run *r, const join_values *v)
     ATOM_TRY(check_tokenizer(r, tokenizer));
     own_seed(r);
 fail:
-    atom_free(model);
+    atom_free(config);
     atom_free(run);
     atom_free(tokenizer);
     atom_free(text);

@@ -341,6 +341,21 @@ static atom_status save_local(const pool_run *r)
 
 /* ---- anchor and start ---- */
 
+/* Adapters are averaged, of one model: everybody has its own copy. */
+static atom_status check_base(const pool_run *r)
+{
+    char base[TRAIN_BASE_BYTES];
+    const char *wanted = r->settings.base_hash;
+    if (!wanted || strcmp(trainer_base(r->t, base), wanted) == 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s is not the model that this pool's adapters are for: its weights have the "
+                     "hash %.16s, the pool's %.16s. Name a copy of the creator's with --model; one "
+                     "of another type (bf16 for fp32, quantized) is another model. Nothing was "
+                     "fetched",
+                     r->config.model, base, wanted);
+}
+
 static atom_status check_model(const pool_run *r, const gsp_manifest *m)
 {
     uint64_t n = trainer_floats(r->t), first;
@@ -464,6 +479,7 @@ static atom_status start(pool_run *r, bool genesis)
     gsp_pool_part part = {0};
     trainer_place place = trainer_where(r->t);
     atom_status st;
+    ATOM_TRY(check_base(r));
     ATOM_TRY(check_model(r, m));
     ATOM_TRY(check_data(r));
     ATOM_TRY(open_seam(r, m));

@@ -8,7 +8,9 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfdir.h"
+#include "atom/file/peft.h"
 #include "atom/graph/models.h"
+#include "atom/train/config.h"
 #include "atom/train/export.h"
 #include "gossip/manifest.h"
 
@@ -24,8 +26,9 @@ typedef struct job {
     gsp_manifest *manifest;
     train_pool *pool; /* a directory and lengths, nothing else */
     file_model model;
-    graph *g;
-    char *files;
+    graph *g, *base; /* base: the model under adapters, of which g has some; or NULL */
+    file_lora lora;
+    char *files, *home; /* of the pool's files; of the run */
     atom_dtype dtype;
     uint64_t shard_bytes;
     int fd; /* the vector, in a file without a name */
@@ -158,6 +161,12 @@ static atom_status fill(void *context, const char *dir)
     job *j = context;
     atom_status st;
     ATOM_TRY(atom_dir_make(dir));
+    if (j->base) {
+        ATOM_TRY(
+            file_lora_write(dir, &j->lora, j->base, j->g, (file_vector){.ctx = j, .get = get}));
+        ATOM_TRY(file_model_copy(j->files, dir));
+        return atom_dir_sync(dir);
+    }
     ATOM_TRY(file_weights_write_as(dir, j->g, (file_vector){.ctx = j, .get = get}, j->dtype,
                                    j->shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &j->model.config, j->model.source, -1, j->dtype));
@@ -183,6 +192,53 @@ static atom_status read_manifest(job *j, const char *place)
     return st;
 }
 
+/* A key of a run.yml that may be there. */
+static atom_status read_run(const char *dir, const char *name, train_config *c, opt_parsed *parsed)
+{
+    char *path = atom_path_join(dir, name), *text = NULL;
+    uint64_t bytes = 0;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
+    if (st == ATOM_OK && atom_path_exists(path)) {
+        st = atom_file_read(path, OPT_FILE_BYTES_MAX, &text, &bytes);
+        if (st == ATOM_OK)
+            st = opt_read_text(&train_command, path, text, (size_t)bytes, c, parsed);
+    }
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+static atom_status copy_text(const char *from, char **to)
+{
+    *to = from ? atom_strdup(from) : NULL;
+    return from && !*to ? atom_fail_memory("a text", strlen(from)) : ATOM_OK;
+}
+
+/* Where the run has adapters, they are what the pool has; g is then the model with them. */
+static atom_status open_adapters(job *j)
+{
+    train_config c;
+    opt_parsed parsed;
+    atom_status st = opt_defaults(&train_command, &c, &parsed);
+    if (st != ATOM_OK)
+        return st;
+    ATOM_TRY(read_run(j->files, "run.yml", &c, &parsed));
+    if (c.lora_r <= 0)
+        goto fail;
+    ATOM_TRY(read_run(j->home, "local.yml", &c, &parsed)); /* where this host has the model */
+    j->lora = (file_lora){.rank = c.lora_r,
+                          .alpha = c.lora_alpha > 0 ? c.lora_alpha : 2.0 * (double)c.lora_r,
+                          .dropout = c.lora_dropout};
+    ATOM_TRY(copy_text(c.lora_target_modules, &j->lora.targets));
+    ATOM_TRY(copy_text(c.model, &j->lora.base));
+    j->base = j->g;
+    j->g = NULL;
+    ATOM_TRY(file_lora_graph(j->base, &j->lora, &j->g));
+fail:
+    opt_free(&train_command, &c);
+    return st;
+}
+
 /* The model of config.json, and that it has the manifest's fragments. */
 static atom_status open_model(job *j)
 {
@@ -194,13 +250,15 @@ static atom_status open_model(job *j)
         st = file_model_resolve(config, &j->model);
     if (st == ATOM_OK)
         st = graph_model_build(&j->model.config, ATOM_F32, 1, 1, &j->g);
+    if (st == ATOM_OK)
+        st = open_adapters(j);
     atom_free(config);
     if (st != ATOM_OK)
         return st;
-    j->pool->c.n_floats = j->g->param_extent;
+    j->pool->c.n_floats = j->g->trained_extent;
     j->pool->c.n_fragments = m->n_fragments;
     for (uint32_t f = 0; f < m->n_fragments; f++) {
-        uint64_t n = train_pool_fragment(j->g->param_extent, m->n_fragments, f, &first);
+        uint64_t n = train_pool_fragment(j->g->trained_extent, m->n_fragments, f, &first);
         if (n != m->n_floats[f])
             return atom_fail(ATOM_E_FORMAT,
                              "the pool's config.json describes another model than its manifest");
@@ -237,9 +295,10 @@ atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shar
              .fd = -1,
              .manifest = atom_alloc(1, sizeof *j.manifest),
              .pool = atom_alloc(1, sizeof *j.pool),
-             .files = atom_path_join(place, "files")};
+             .files = atom_path_join(place, "files"),
+             .home = atom_path_join(place, "..")};
     atom_status st = ATOM_OK;
-    if (!j.manifest || !j.pool || !j.files ||
+    if (!j.manifest || !j.pool || !j.files || !j.home ||
         !(j.pool->directory = atom_path_join(place, "anchor")))
         ATOM_TRY(atom_fail_memory("an export", sizeof *j.pool));
     ATOM_TRY(read_manifest(&j, place));
@@ -254,11 +313,14 @@ fail:
     if (j.fd >= 0)
         close(j.fd);
     graph_close(&j.g);
+    graph_close(&j.base);
+    file_lora_free(&j.lora);
     file_model_free(&j.model);
     if (j.pool)
         atom_free(j.pool->directory);
     atom_free(j.pool);
     atom_free(j.files);
+    atom_free(j.home);
     atom_free(j.manifest);
     return st;
 }

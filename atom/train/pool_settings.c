@@ -149,6 +149,11 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 1e12,
      .help = "With gradients: of the creator's training data, which everybody must have."},
+    {.name = "base_hash",
+     .type = OPT_TEXT,
+     AT(base_hash),
+     .help = "With lora_r: of the creator's model, which everybody must have; adapters are what is "
+             "averaged."},
 };
 
 const opt_command train_pool_options = {
@@ -376,7 +381,12 @@ atom_status train_pool_run_text(const train_config *config, bool local, char **t
                                          "max_grad_norm",
                                          "dropout",
                                          "seed",
+                                         "lora_r",
+                                         "lora_alpha",
+                                         "lora_dropout",
+                                         "lora_target_modules",
                                          NULL};
+    static const char *const under[] = {"model", NULL}; /* where the others' is nobody knows */
     static const char *const own[] = {"data",
                                       "device",
                                       "device_memory",
@@ -402,7 +412,8 @@ atom_status train_pool_run_text(const train_config *config, bool local, char **t
     for (char *line = all; *line;) { /* kept lines move to the front */
         char *end = strchr(line, '\n');
         size_t bytes = end ? (size_t)(end - line) + 1 : strlen(line);
-        if (listed(local ? own : shared, line)) {
+        bool base = local && config->lora_r > 0 && listed(under, line);
+        if (base || listed(local ? own : shared, line)) {
             memmove(all + n, line, bytes);
             n += bytes;
         }

@@ -28,6 +28,7 @@ typedef struct train_pool_settings {
     /* Of the creator's run: samples of a step, steps of the schedule. 0: not known yet. */
     int64_t batch, steps;
     int64_t global_batch_size, data_hash; /* gradients */
+    char *base_hash;                      /* of what is under adapters; NULL: all is trained */
 } train_pool_settings;
 
 extern const opt_command train_pool_options;

@@ -216,6 +216,11 @@ typedef struct trainer_place {
     const char *marks;
 } trainer_place;
 trainer_place trainer_where(const trainer *t);
+/* Of a LoRA run: which model is under the adapters, by all its values, wherever and in whatever
+ * files they lie (against mistakes: anybody could make another model with this hash). "" where all
+ * weights are trained. */
+enum { TRAIN_BASE_BYTES = 33 };
+const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES]);
 /* Writes config.json (and generation_config.json) of the model as it is trained into dir. */
 ATOM_MUST atom_status trainer_describe(const trainer *t, const char *dir);
 

@@ -40,6 +40,7 @@ struct trainer {
     train_summary summary;
     trainer_snapshot *snapshot; /* a checkpoint that is asked for or being written; or NULL */
     char *marks;                /* of the checkpoint it went on from; or NULL */
+    uint64_t base_hash[2];      /* LoRA: of the model's weights, as they were read */
     bool store_lost;            /* somebody took the state's file away, and it was said */
     train_step_result share;    /* shared: of what was computed since the newest step, in sums */
     double share_began;         /* when that step came; 0: not yet */

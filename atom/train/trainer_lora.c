@@ -8,14 +8,39 @@
 
 #include "atom/base/env.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
 typedef struct behind {
     file_vector all;
-    uint64_t by; /* elements in front */
+    uint64_t by;   /* elements in front */
+    uint64_t *sum; /* of what was put */
 } behind;
+
+static uint64_t stir(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* A sum over place and value: the same in whatever order and pieces files are read. */
+static void add_up(uint64_t sum[2], uint64_t first, uint64_t n, const float *from)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &from[i], sizeof bits);
+        uint64_t x = stir((first + i + 1) * 0x9e3779b97f4a7c15u ^ (uint64_t)bits << 20);
+        sum[0] += x;
+        sum[1] += stir(x + bits);
+    }
+}
 
 static atom_status behind_put(void *ctx, uint64_t first, uint64_t n, const float *from)
 {
     const behind *b = ctx;
+    add_up(b->sum, first, n, from);
     return b->all.put(b->all.ctx, b->by + first, n, from);
 }
 
@@ -24,8 +49,15 @@ atom_status trainer_lora_check(const trainer *t)
     const train_config *c = t->config;
     if (!t->bench->base)
         return ATOM_OK;
-    if (t->hooks.seam)
-        return atom_fail(ATOM_E_USAGE, "lora_r: a pool averages whole models; leave the key away");
+    if (t->hooks.seam && t->bench->model.adapter)
+        return atom_fail(ATOM_E_USAGE,
+                         "adapter: a pool begins with new adapters, of the lora_r that all of its "
+                         "members know; leave the key away, or merge %s into its model first (atom "
+                         "export)",
+                         t->bench->model.adapter);
+    if (trainer_is_shared(t))
+        return atom_fail(ATOM_E_USAGE, "lora_r: not with sync gradients yet; average parameters or "
+                                       "slices");
     if (!t->bench->model.has_weights && !c->dry_run)
         return atom_fail(ATOM_E_USAGE,
                          "lora_r: model '%s' has no weights, and adapters need a trained model; "
@@ -36,11 +68,20 @@ atom_status trainer_lora_check(const trainer *t)
 
 atom_status trainer_lora_base(trainer *t)
 {
-    behind b = {train_engine_weights(t->engine), t->bench->g->trained_extent};
+    behind b = {train_engine_weights(t->engine), t->bench->g->trained_extent, t->base_hash};
     file_vector to = {.ctx = &b, .put = behind_put, .source = b.all.source};
     if (!t->bench->base || !t->bench->model.has_weights)
         return ATOM_OK;
     return file_weights_read_to(t->bench->model.dir, t->bench->base, to);
+}
+
+const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES])
+{
+    text[0] = 0;
+    if (t->bench->base)
+        snprintf(text, TRAIN_BASE_BYTES, "%016" PRIx64 "%016" PRIx64, t->base_hash[0],
+                 t->base_hash[1]);
+    return text;
 }
 
 atom_status trainer_lora_start(trainer *t)

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import time
 
 import tool
 
@@ -63,6 +64,72 @@ class Lora(tool.Case):
         # training goes on from an adapter, and its loss is the adapter's
         more = self.train(self.base, "more", "--adapter", whole, "--max-steps", 1).json()
         self.assertLess(more["first_loss"], summary["first_loss"] - 0.01)
+
+    def test_in_a_pool(self):
+        """Adapters are averaged; the model under them is everybody's own, and must be the same."""
+        alone = ["--no-lan", "--no-directory", "--json", "--quiet", "--listen", "127.0.0.1:0"]
+        run = self.write("run.yml", "micro_batch_size: 2\ngradient_accumulation_steps: 1\nsequence_len: 32\n"
+                         "max_steps: 1000000\nlearning_rate: 1e-2\nlr_scheduler: constant\nwarmup_steps: 2\ndtype: fp32\n"
+                         "threads: 1\neval_steps: 0\nsave_steps: 0\nlora_r: 4\nlora_target_modules: q_proj,up_proj\n"
+                         "pool:\n  sync_steps: 8\n  fragments: 2\n  heartbeat_seconds: 0.1\n")
+
+        def start(*args):
+            process = self.start_atom("pool", *args, *alone)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            return process
+
+        def until(out, what, true, *processes):
+            end = time.monotonic() + 60
+            while time.monotonic() < end:
+                status = self.run_atom("pool", "status", out, "--json")
+                if status.code == 0 and true(status.json()):
+                    return
+                for p in processes:
+                    if p.poll() is not None:
+                        self.fail(f"{what}: a member ended:\n{p.communicate()[1]}")
+                time.sleep(0.1)
+            self.fail(f"{what}: not in time\n{status}")
+
+        def end(process):
+            process.terminate()
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 143, err)
+            return json.loads(out.splitlines()[-1])
+
+        self.fails(2, "pool", "create", "--config", run, "--model", self.base, "--data", self.data, "-o", "a", "--sync",
+                   "gradients", "--fragments", 1, *alone, says="lora_r")
+        a = start("create", "--config", run, "--model", self.base, "--data", self.data, "-o", "a")
+        ticket = json.loads(a.stdout.readline())["ticket"]
+        until("a", "it trains", lambda s: s["applied"] >= 2, a)
+        # Without the model, and with another one.
+        join = ["pool", "join", ticket, "--data", self.data, *alone]
+        self.fails(2, *join, "-o", "none", says="--model")
+        self.train(self.base, "further", "--max-steps", 1)
+        self.fails(2, *join, "-o", "other", "--model", self.path("further", "checkpoint-1"),
+                   says=("further", "hash", "Nothing was fetched"))
+        # With a copy of it, wherever that lies and however it is cut into files.
+        mine = self.path("mine")
+        self.ok("export", "--model", self.base, "--to", "hf", "--max-shard-size", "64KiB", "-o", mine)
+        self.assertTrue(os.path.exists(os.path.join(mine, "model.safetensors.index.json")))
+        b = start("join", ticket, "--data", self.data, "--model", mine, "-o", "b")
+        both = lambda s: s["roster"] == 2 and any(r["contributors"] == 2 for r in s["rounds"])
+        until("b", "both bring theirs", both, a, b)
+        end(b)
+        b = start("join", "-o", "b")  # it knows where its model is
+        until("b", "both again", lambda s: both(s) and s["samples"] > 0, a, b)
+        ends = [end(a), end(b)]
+        said = [self.ok("pool", "export", out, "-o", f"{out}-adapter", "--json").json() for out in ("a", "b")]
+        for x, y in zip(ends, said):
+            self.assertEqual((x["version"], x["anchor"]), (y["version"], y["anchor"]))
+        if said[0]["version"] == said[1]["version"]:
+            self.assertEqual(said[0]["anchor"], said[1]["anchor"])
+        # What came of it is an adapter of the model.
+        for out, base in (("a", self.base), ("b", mine)):
+            with open(self.path(f"{out}-adapter", "adapter_config.json"), encoding="utf-8") as f:
+                self.assertEqual(json.load(f)["base_model_name_or_path"], base)
+            self.assertFalse(os.path.exists(self.path(f"{out}-adapter", "model.safetensors")))
+            self.assertLess(self.evaluate(self.path(f"{out}-adapter")), self.evaluate(base) - 0.01)
 
     def test_plan_prices_adapters(self):
         """Less state, and a plan that 'atom train' takes for the same adapters and for no others."""
