@@ -110,6 +110,7 @@ atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
     if (!path)
         ATOM_TRY(atom_fail_memory("a path", 0));
     ATOM_TRY(gsp_identity_open(path, &p->identity));
+    life_notes_load(p);
     *out = p;
 fail:
     atom_free(path);
@@ -248,6 +249,7 @@ void life_step(gsp_pool *p)
     p->step_ns = now + 100000000u;
     life_obey(p);
     life_links_step(p, now);
+    life_notes_step(p);
     if (now >= p->snapshot_ns) {
         p->snapshot_ns = now + 250000000u;
         life_snapshot(p);
@@ -674,6 +676,7 @@ static void close_parts(gsp_pool *p)
     char *book = life_path(p, "peers");
     gsp_control_close(&p->control);
     gsp_member_close(&p->driver);
+    life_notes_close(p);
     if (p->peers && book && gsp_peers_save(p->peers, book) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     atom_free(book);

@@ -20,6 +20,7 @@
  *   ticket         the owner's current ticket; a secret
  *   peers          contacts of others; advice
  *   files/         the manifest's files, checked
+ *   notes/         ours, by key
  *   member/        votes and results (votes.h): never to be copied to a second host
  *   events.jsonl   what happened, a line of JSON each; .1 is the one before
  *   control.sock   where `atom pool status` and the like ask (control.h)
@@ -130,6 +131,24 @@ uint16_t gsp_pool_port(const gsp_pool *pool); /* 0: accepts nobody */
  */
 ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, gsp_pool_watch *watch,
                                      void *context, char **path);
+
+/*
+ * Notes: texts of at most 64 KiB that members leave for each other under a key whose meaning is the
+ * callers' (a training host leaves its plan under the hash of what the plan is good for). Every
+ * member hands its own to all it is linked with, keeps a few of each of them, and tells who asks.
+ * Whatever a note says comes from somebody who was admitted, and from nobody in particular: check
+ * it as if an enemy had written it. Before gsp_pool_start.
+ * Errors  ATOM_E_USAGE  too long, or started; ATOM_E_RUNTIME  the disk
+ */
+ATOM_MUST atom_status gsp_pool_note(gsp_pool *pool, const gsp_hash *key, const char *text);
+/* One note; who: the name of who handed it over ("": ourselves, some time ago). text is no string:
+ * it has no NUL at its end, nor within. True: it will do, look no further. */
+typedef bool gsp_pool_look(void *context, const char *who, const char *text, size_t bytes);
+/* Shows `look` what is here, then what the linked members have, until it says so, all have answered
+ * or the time is over; the last two are no error. ATOM_E_INTERRUPTED  watch said so. */
+ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double patience_s,
+                                   gsp_pool_watch *watch, void *watching, gsp_pool_look *look,
+                                   void *context, bool *found);
 
 typedef struct gsp_pool_part {
     gsp_work work;      /* called on the pool's thread (member.h) */

@@ -2,8 +2,8 @@
  * What the files of a host's life share: pool.c (opening, the thread, reports), pool_dir.c (what
  * is on disk), pool_create.c and pool_join.c (the two beginnings), pool_talk.c (words of others),
  * pool_seek.c (the first member), pool_links.c (whom to dial, contacts), pool_files.c (serving and
- * fetching), pool_owner.c (admitting, banning, rotating), pool_status.c (what is shown). Nobody
- * else includes it.
+ * fetching), pool_notes.c (small texts for each other), pool_owner.c (admitting, banning,
+ * rotating), pool_status.c (what is shown). Nobody else includes it.
  *
  * Thread: until gsp_pool_start all is the caller's; after it the pool's thread has everything but
  * what stands under `lock` or is atomic.
@@ -46,7 +46,12 @@ typedef struct pool_link {
     uint64_t second;    /* of the budget */
     uint32_t looked;    /* words in that second */
     uint64_t doomed_ns; /* banned: to be ended then; 0: no */
-    uint64_t unfit_ns;  /* files: a liar, or it does not answer; not asked until then */
+    /* notes: when it may ask again; how often we asked it, when again, and whether it said all; how
+     * many of ours it has */
+    uint64_t note_ns, note_ask_ns, note_told;
+    uint32_t note_asked;
+    bool noted_all;
+    uint64_t unfit_ns; /* files: a liar, or it does not answer; not asked until then */
     uint32_t n_asks;
     struct {
         gsp_hash hash;
@@ -75,6 +80,7 @@ typedef struct pool_order {
 
 /* A download in progress (pool_files.c). */
 typedef struct pool_fetch pool_fetch;
+typedef struct pool_notes pool_notes; /* pool_notes.c */
 
 struct gsp_pool {
     gsp_pool_host host; /* texts are ours */
@@ -132,6 +138,7 @@ struct gsp_pool {
     uint64_t saved_ns; /* the book */
     uint64_t step_ns, contact_ns, book_ns, ask_ns, renew_ns, lan_ns, snapshot_ns;
     pool_fetch *fetch;
+    pool_notes *notes; /* NULL: none */
     bool was_admitted; /* as a guest: all links have to be made anew */
 
     /* How joining stands. */
@@ -239,6 +246,14 @@ ATOM_MUST atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash
 /* Until the file is here and checked; turns the net meanwhile (life_wait). */
 ATOM_MUST atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file,
                                       gsp_pool_watch *watch, void *context);
+
+/* pool_notes.c */
+void life_note_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_note_came(gsp_pool *p, pool_link *from, const gsp_life *m);
+/* Gives ours to links that lack them. */
+void life_notes_step(gsp_pool *p);
+void life_notes_load(gsp_pool *p); /* ours, of last time */
+void life_notes_close(gsp_pool *p);
 
 /* pool_join.c */
 /* Turns the net for a while, as the pool's thread does later. */

@@ -315,6 +315,12 @@ static void on_word(gsp_pool *p, pool_link *from, const gsp_life *m)
     case GSP_LIFE_FILE:
         life_file_came(p, from, m);
         break;
+    case GSP_LIFE_ASK_NOTE:
+        life_note_asked(p, from, m);
+        break;
+    case GSP_LIFE_NOTE:
+        life_note_came(p, from, m);
+        break;
     case GSP_LIFE_N:
         break;
     }

@@ -57,6 +57,10 @@ size_t gsp_life_encode(const gsp_life *m, uint8_t out[GSP_LIFE_HEAD_BYTES])
         atom_write_uint(&w, m->offset, 8);
         atom_write_uint(&w, m->of_bytes, 8);
         break;
+    case GSP_LIFE_ASK_NOTE:
+    case GSP_LIFE_NOTE:
+        atom_write_bytes(&w, m->hash.byte, sizeof m->hash.byte);
+        break;
     case GSP_LIFE_ASK_MANIFEST:
     case GSP_LIFE_N:
         break;
@@ -129,6 +133,10 @@ static void read_kind(atom_reader *r, gsp_life *m)
         m->offset = atom_read_u64(r);
         m->of_bytes = atom_read_u64(r);
         break;
+    case GSP_LIFE_ASK_NOTE:
+    case GSP_LIFE_NOTE:
+        atom_read_bytes(r, m->hash.byte, sizeof m->hash.byte);
+        break;
     case GSP_LIFE_ASK_MANIFEST:
     case GSP_LIFE_N:
         break;
@@ -147,6 +155,8 @@ static bool right(const gsp_life *m)
     case GSP_LIFE_FILE:
         return m->body_bytes > 0 && m->body_bytes <= GSP_LIFE_CHUNK_BYTES &&
                m->offset <= m->of_bytes && m->body_bytes <= m->of_bytes - m->offset;
+    case GSP_LIFE_NOTE:
+        return m->body_bytes <= GSP_LIFE_NOTE_BYTES_MAX;
     default:
         return m->body_bytes == 0;
     }

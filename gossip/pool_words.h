@@ -12,6 +12,8 @@
  *   MANIFEST      pre-shared key (zeros: not for you), text
  *   ASK_FILE      hash, u64 offset, u32 bytes
  *   FILE          hash, u64 offset, u64 of_bytes, data     (on BULK)
+ *   ASK_NOTE      hash                                     notes under a key
+ *   NOTE          hash, text                               one of them; no text: there are no more
  *
  * ASK_ADMISSION and ADMISSION of another key than the link's are passed on by members between a
  * guest and somebody who may admit. Decoding checks everything but signatures. Thread: any.
@@ -29,7 +31,8 @@ enum {
     GSP_LIFE_NAME_BYTES = 32, /* with the NUL */
     GSP_LIFE_CONTACTS_MAX = 48,
     GSP_LIFE_CHUNK_BYTES = 256 * 1024, /* of a file */
-    GSP_LIFE_HEAD_BYTES = 512,         /* all but contacts, text and data */
+    GSP_LIFE_NOTE_BYTES_MAX = 64 * 1024,
+    GSP_LIFE_HEAD_BYTES = 512, /* all but contacts, text and data */
     GSP_LIFE_HELLO_BYTES_MAX =
         GSP_LIFE_HEAD_BYTES + GSP_LIFE_CONTACTS_MAX * (GSP_CONTACT_BODY_BYTES_MAX + 2),
     GSP_LIFE_AWAY = 200, /* in the place of a gsp_refusal: who could admit is not reachable now */
@@ -43,6 +46,8 @@ typedef enum gsp_life_kind {
     GSP_LIFE_MANIFEST,
     GSP_LIFE_ASK_FILE,
     GSP_LIFE_FILE,
+    GSP_LIFE_ASK_NOTE,
+    GSP_LIFE_NOTE,
     GSP_LIFE_N
 } gsp_life_kind;
 
@@ -57,10 +62,10 @@ typedef struct gsp_life {
     uint32_t credential_bytes;
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
     uint8_t psk[GSP_PSK_BYTES]; /* MANIFEST */
-    gsp_hash hash;              /* ASK_FILE, FILE */
+    gsp_hash hash;              /* ASK_FILE, FILE; ASK_NOTE, NOTE: the key */
     uint64_t offset, of_bytes;
     uint32_t bytes; /* ASK_FILE */
-    /* HELLO: contacts; MANIFEST: text; FILE: data. Into the message, or the sender's. */
+    /* HELLO: contacts; MANIFEST, NOTE: text; FILE: data. Into the message, or the sender's. */
     const uint8_t *body;
     size_t body_bytes;
 } gsp_life;

@@ -32,7 +32,7 @@ TOOLS_MAY = {"tools/cmd_bench": ["kernels", "swap", "gossip"], "tools/bench.h": 
              "tools/cmd_pool": ["gossip"],
              "tools/cmd_pool_status": ["atom/train/pool_settings.h"],
              "tools/cmd_pool_host": ["atom/train/limits.h"],
-             "tools/cmd_pool_train": ["atom/train/pool.h", "atom/train/pool_settings.h"]}
+             "tools/cmd_pool_train": ["atom/train/pool.h", "atom/train/pool_defaults.h", "atom/train/pool_settings.h"]}
 
 LINES_MAX = 900
 COLUMNS_MAX = 140  # clang-format decides at 100; this catches what it cannot break

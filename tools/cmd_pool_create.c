@@ -11,8 +11,9 @@ typedef struct create_values {
     char *config, *model, *data, *output_dir, *device, *name, *sync_steps, *fragments, *codec,
         *sync, *fork_seconds, *min_peers;
     int64_t max_steps;
-    bool json, quiet, plain;
+    bool json, quiet, plain, dry_run;
     pool_host host;
+    train_pool_said said; /* not an option: which of the pool's settings were */
 } create_values;
 
 #define AT(member) .offset = offsetof(create_values, member)
@@ -93,6 +94,10 @@ static const opt_spec specs[] = {
      .type = OPT_FLAG,
      AT(plain),
      .help = "No encryption, no admissions: for a trusted local network."},
+    {.name = "dry_run",
+     .type = OPT_FLAG,
+     AT(dry_run),
+     .help = "Say how members would average and why, with alternatives, and make nothing."},
     {.name = "json",
      .type = OPT_FLAG,
      AT(json),
@@ -116,12 +121,19 @@ static const opt_command options = {
                 "#   pool:\n"
                 "#     sync_steps: 20\n"
                 "atom pool create --config run.yml -o run\n"
+                "# what it would choose for this model and link, and why\n"
+                "atom pool create --config run.yml --max-upload 20 --dry-run -o run\n"
                 "# only on this machine\n"
                 "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o run\n",
     OPT_TABLE(specs, create_values),
 };
 
-static atom_status read_settings(pool_run *r, const create_values *v, char **run_text)
+static bool was_said(const opt_parsed *parsed, const char *name)
+{
+    return parsed->origin[opt_find(&train_pool_options, name)] != OPT_FROM_DEFAULT;
+}
+
+static atom_status read_settings(pool_run *r, create_values *v, char **run_text)
 {
     const char *const given[][2] = {
         {"sync", v->sync},   {"sync_steps", v->sync_steps},     {"fragments", v->fragments},
@@ -147,6 +159,9 @@ static atom_status read_settings(pool_run *r, const create_values *v, char **run
         parsed.origin[row] = OPT_FROM_COMMAND_LINE;
     }
     train_pool_fill(&r->settings, &parsed);
+    v->said = (train_pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
+                                .codec = was_said(&parsed, "codec"),
+                                .due_seconds = was_said(&parsed, "due_seconds")};
     ATOM_TRY(train_pool_check(&r->settings, v->config, pool));
 fail:
     atom_free(text);
@@ -270,6 +285,74 @@ static void show_settings(pool_run *r)
                       (long long)s->sync_steps, codecs[s->codec], size);
 }
 
+/* ---- how to average ---- */
+
+/* Chooses what nobody said, and says why. */
+static void advise(pool_run *r, const create_values *v, train_pool_advice *a)
+{
+    const train_pool_settings *s = &r->settings;
+    int64_t own = r->config.micro_batch_size * r->config.gradient_accumulation_steps;
+    double seconds = trainer_plan(r->t)->predicted_step_seconds;
+    uint64_t sequence = trainer_where(r->t).sequence;
+    uint32_t members = s->min_peers > 1 ? (uint32_t)s->min_peers : 0;
+    train_pool_facts facts = {.floats = trainer_floats(r->t),
+                              .step_tokens = (uint64_t)s->batch * sequence,
+                              .tokens_per_s =
+                                  seconds > 0 ? (double)own * (double)sequence / seconds : 0,
+                              .up_bytes_per_s = (uint64_t)(v->host.up_mbit * 1e6 / 8),
+                              .down_bytes_per_s = (uint64_t)(v->host.down_mbit * 1e6 / 8),
+                              .members = members};
+    if (pool_run_sums(r)) /* each computes its share of the one batch */
+        facts.step_tokens /= members ? members : 8;
+    train_pool_advise(s, &v->said, &facts, a);
+    train_pool_follow(a, &r->settings);
+    for (uint32_t i = 0; i < a->n_why && !v->dry_run; i++)
+        pool_run_note(r, "%s", a->why[i]);
+}
+
+static json_t *case_json(const train_pool_case *c)
+{
+    return json_pack("{s:s, s:I, s:o, s:o, s:o, s:b}", "codec", gsp_codec_name((gsp_codec)c->codec),
+                     "sync_steps", (json_int_t)c->sync_steps, "sync_seconds",
+                     cli_real(c->sync_seconds), "steps_seconds", cli_real(c->steps_seconds),
+                     "waits", cli_real(c->waits), "chosen", (int)c->chosen);
+}
+
+static atom_status show_advice(const pool_run *r, const train_pool_advice *a)
+{
+    const train_pool_settings *s = &r->settings;
+    if (r->json) {
+        json_t *why = json_array(), *cases = json_array();
+        for (uint32_t i = 0; i < a->n_why; i++)
+            json_array_append_new(why, json_string(a->why[i]));
+        for (uint32_t i = 0; i < a->n_cases; i++)
+            json_array_append_new(cases, case_json(&a->cases[i]));
+        return cli_print_json(json_pack(
+            "{s:I, s:s, s:I, s:o, s:b, s:b, s:o, s:o, s:I, s:o}", "sync_steps",
+            (json_int_t)s->sync_steps, "codec", gsp_codec_name((gsp_codec)s->codec), "fragments",
+            (json_int_t)s->fragments, "due_seconds", cli_real(s->due_seconds), "hidden",
+            (int)a->hidden, "rate_assumed", (int)a->assumed, "why", why, "alternatives", cases,
+            "parameters", (json_int_t)trainer_floats(r->t), "step_seconds",
+            cli_real(trainer_plan(r->t)->predicted_step_seconds)));
+    }
+    for (uint32_t i = 0; i < a->n_why; i++)
+        cli_print("%s\n", a->why[i]);
+    cli_print("F = %lld pieces in turn, T = %s\n\n", (long long)s->fragments,
+              cli_seconds(s->due_seconds));
+    cli_print("  codec      H      sync   H steps   waits\n");
+    for (uint32_t i = 0; i < a->n_cases; i++) {
+        const train_pool_case *c = &a->cases[i];
+        cli_print("%s %-6s %5lld  %8s", c->chosen ? "*" : " ", gsp_codec_name((gsp_codec)c->codec),
+                  (long long)c->sync_steps, cli_seconds(c->sync_seconds));
+        cli_print("  %8s   %4.0f %%\n", cli_seconds(c->steps_seconds), 100 * c->waits);
+    }
+    cli_print("\nsync: moving all weights once. waits: %s\n",
+              pool_run_sums(r) ? "share of the time in which the trainer waits for the link"
+                               : "share of the time in which what is due waits for the link; "
+                                 "training goes on meanwhile");
+    return ATOM_OK;
+}
+
 static atom_status show_ticket(const pool_run *r)
 {
     const char *ticket = gsp_pool_ticket(r->life);
@@ -289,6 +372,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     static char model[] = "model", data[] = "data", device[] = "device";
     char *words[6];
     int n = 0;
+    train_pool_advice advice;
     atom_status st;
     if (!place)
         ATOM_TRY(atom_fail_memory("a path", 256));
@@ -307,10 +391,17 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY(train_pool_settle(&r.settings, &r.config));
     if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
         ATOM_TRY(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
-    ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
+    if (!v->dry_run)
+        ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
     ATOM_TRY(pool_run_limit(&r, &v->host));
     cli_signals_catch();
+    r.config.dry_run = v->dry_run;
     ATOM_TRY(pool_run_open_trainer(&r));
+    advise(&r, v, &advice);
+    if (v->dry_run) {
+        st = show_advice(&r, &advice);
+        goto fail;
+    }
     ATOM_TRY(make_pool(&r, v));
     ATOM_TRY(show_ticket(&r));
     (void)fflush(stdout);

@@ -209,7 +209,9 @@ atom_status pool_run_open_trainer(pool_run *r)
                              .note = on_note,
                              .stop = on_stop,
                              .seam = &r->seam,
+                             .plans = &r->plans,
                              .ctx = r};
+    pool_run_plans(r);
     r->status = atom_alloc(1, sizeof *r->status);
     if (!r->status)
         return atom_fail_memory("a status", sizeof *r->status);
@@ -482,6 +484,7 @@ static atom_status start(pool_run *r, bool genesis)
     ATOM_TRY(check_base(r));
     ATOM_TRY(check_model(r, m));
     ATOM_TRY(check_data(r));
+    pool_run_offer(r);
     ATOM_TRY(open_seam(r, m));
     ATOM_TRY(save_local(r));
     if (genesis)
@@ -512,7 +515,7 @@ static json_t *summary_json(const pool_run *r, const train_summary *s)
     for (int i = 0; i < GSP_HASH_BYTES; i++)
         snprintf(hex + 2 * i, 3, "%02x", p.anchor.byte[i]);
     return json_pack("{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
-                     "s:o}",
+                     "s:o, s:s}",
                      "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step,
                      "first_loss", cli_real(s->first_loss), "final_loss", cli_real(s->final_loss),
                      "tokens_per_second", cli_real(s->tokens_per_second), "output_dir", r->dir,
@@ -520,7 +523,8 @@ static json_t *summary_json(const pool_run *r, const train_summary *s)
                      (json_int_t)p.applied, "anchor", hex, "included", (json_int_t)p.included,
                      "merged", (json_int_t)p.merged, "pool_step", (json_int_t)p.pool_step,
                      "pool_steps", (json_int_t)p.max_steps, "certified_samples",
-                     (json_int_t)p.certified_samples, "seam_seconds", cli_real(p.seam_seconds));
+                     (json_int_t)p.certified_samples, "seam_seconds", cli_real(p.seam_seconds),
+                     "plan", trainer_plan_origin(r->t));
 }
 
 static atom_status sum_up(const pool_run *r, const train_summary *s)
@@ -627,5 +631,7 @@ void pool_run_close(pool_run *r)
     train_pool_close(&r->pool);
     train_config_free(&r->config);
     opt_free(&train_pool_options, &r->settings);
+    atom_free(r->plan_class);
+    atom_free(r->plan_text);
     atom_free(r->status);
 }

@@ -11,6 +11,7 @@
 #include "tools/progress.h"
 
 #include "atom/train/pool.h"
+#include "atom/train/pool_defaults.h"
 #include "atom/train/pool_settings.h"
 #include "gossip/pool.h"
 
@@ -37,6 +38,8 @@ typedef struct pool_run {
     train_pool_settings settings;
     train_hooks hooks;
     train_seam seam;
+    train_plans plans;
+    char *plan_class, *plan_text; /* that was made here, to be offered; or NULL */
     trainer *t;
     train_pool *pool;
     gsp_pool *life;
@@ -68,6 +71,10 @@ bool pool_run_sums(const pool_run *r);
 ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
 /* What the mode is, and what it takes here: a note, before anything large is fetched. */
 void pool_run_say_mode(pool_run *r, uint64_t n_floats);
+/* cmd_pool_plans.c: fills r->plans, for trainer_open; and leaves in the pool what was made here. A
+ * host that is not in a pool yet asks nobody. */
+void pool_run_plans(pool_run *r);
+void pool_run_offer(pool_run *r);
 /* Is there disk for checkpoints and anchor? Before anything large is fetched. */
 ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
                                           uint32_t n_fragments);

@@ -7,6 +7,7 @@
 #include "atom/base/env.h"
 #include "kernels/cuda_load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,4 +88,53 @@ uint64_t train_device_bytes(const train_workbench *bench)
     uint64_t kept = info.memory_bytes / 16;
     kept = kept < (uint64_t)1 << 30 ? (uint64_t)1 << 30 : kept;
     return info.memory_bytes > 2 * kept ? info.memory_bytes - kept : info.memory_bytes / 2;
+}
+
+part_device train_device_guess(const train_workbench *bench)
+{
+    part_device d = {.name = "cpu",
+                     .unified = true,
+                     .modelled = true,
+                     .cores = atom_threads_count(bench->threads),
+                     .host_bytes = atom_host_available_bytes(),
+                     .flops_fp32 = 1e11,
+                     .flops_bf16 = 2e11,
+                     .device_bytes_per_second = 2e10,
+                     .h2d_bytes_per_second = 5e9,
+                     .d2h_bytes_per_second = 5e9,
+                     .h2d_both_bytes_per_second = 4e9,
+                     .d2h_both_bytes_per_second = 4e9,
+                     .copy_latency_seconds = 1e-5,
+                     .host_bytes_per_second = 2e10,
+                     .adamw_params_per_second = 5e8,
+                     .launch_seconds = 2e-6};
+    snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
+    if (bench->card >= 0) {
+        d.unified = false;
+        d.device_bytes = train_device_bytes(bench);
+    }
+    return d;
+}
+
+void train_device_model(const train_workbench *bench, char *out, size_t bytes)
+{
+    char line[256];
+    dev_cuda_info info;
+    snprintf(out, bytes, "unknown");
+    if (bench->card >= 0) {
+        if (dev_cuda_describe(bench->card, &info) == ATOM_OK)
+            snprintf(out, bytes, "%.100s, %llu MiB", info.name,
+                     (unsigned long long)(info.memory_bytes >> 20));
+        return;
+    }
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *name = strstr(line, ": ");
+        if (strncmp(line, "model name", 10) != 0 || !name)
+            continue;
+        snprintf(out, bytes, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
+        break;
+    }
+    if (f)
+        fclose(f);
 }

@@ -26,4 +26,12 @@ ATOM_MUST atom_status train_device_open(const train_workbench *bench, uint64_t b
 /* Memory of the card that a plan may use; 0 on the CPU. */
 uint64_t train_device_bytes(const train_workbench *bench);
 
+/* What is known of the device without measuring: kind, memory, cores, instructions; its rates are
+ * anybody's. Good for laying a plan out, which needs no rates, not for choosing one. */
+part_device train_device_guess(const train_workbench *bench);
+
+/* The model of what computes, for people and for telling devices apart: a card's name and memory,
+ * or the processor's line of /proc/cpuinfo. Machines of one model have one name. */
+void train_device_model(const train_workbench *bench, char *out, size_t bytes);
+
 #endif

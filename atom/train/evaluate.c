@@ -73,34 +73,6 @@ fail:
     return st;
 }
 
-/* Any CPU: the rates only weigh one plan against another, no number of the result depends on them.
- */
-static part_device some_device(const train_workbench *bench)
-{
-    part_device d = {.name = "cpu",
-                     .unified = true,
-                     .modelled = true,
-                     .cores = atom_threads_count(bench->threads),
-                     .host_bytes = atom_host_available_bytes(),
-                     .flops_fp32 = 1e11,
-                     .flops_bf16 = 2e11,
-                     .device_bytes_per_second = 2e10,
-                     .h2d_bytes_per_second = 5e9,
-                     .d2h_bytes_per_second = 5e9,
-                     .h2d_both_bytes_per_second = 4e9,
-                     .d2h_both_bytes_per_second = 4e9,
-                     .copy_latency_seconds = 1e-5,
-                     .host_bytes_per_second = 2e10,
-                     .adamw_params_per_second = 5e8,
-                     .launch_seconds = 2e-6};
-    snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
-    if (bench->card >= 0) {
-        d.unified = false;
-        d.device_bytes = train_device_bytes(bench);
-    }
-    return d;
-}
-
 /* One sub-model, used where it lies. */
 static atom_status plan_in_place(evaluation *v)
 {
@@ -118,7 +90,7 @@ static atom_status plan_in_place(evaluation *v)
 static atom_status open_engine(evaluation *v)
 {
     const train_eval_request *r = v->request;
-    part_device device = some_device(v->bench);
+    part_device device = train_device_guess(v->bench);
     train_plan_request search = {
         .device_memory = r->device_memory, .micro_batches = 1, .recompute = -1};
     train_engine_config config = {.bench = v->bench,

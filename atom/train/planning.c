@@ -74,6 +74,15 @@ static atom_status read_matching(const train_workbench *bench, const char *path,
     return ATOM_OK;
 }
 
+bool train_profile_cached(const train_workbench *bench, part_profile **out)
+{
+    char *path = NULL;
+    bool found = cache_path(bench, &path) == ATOM_OK && atom_path_exists(path) &&
+                 read_matching(bench, path, out) == ATOM_OK;
+    atom_free(path);
+    return found;
+}
+
 atom_status train_profile_get(train_workbench *bench, const char *path, train_progress_fn progress,
                               void *ctx, part_profile **out, bool *cached)
 {
@@ -83,12 +92,12 @@ atom_status train_profile_get(train_workbench *bench, const char *path, train_pr
         *cached = false;
     if (path)
         return read_matching(bench, path, out);
-    ATOM_TRY(cache_path(bench, &cache));
-    if (atom_path_exists(cache) && read_matching(bench, cache, out) == ATOM_OK) {
+    if (train_profile_cached(bench, out)) {
         if (cached)
             *cached = true;
-        goto fail;
+        return ATOM_OK;
     }
+    ATOM_TRY(cache_path(bench, &cache));
     ATOM_TRY(train_profile_measure(bench, progress, ctx, out));
     if (part_profile_write(*out, cache) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());

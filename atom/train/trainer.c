@@ -345,6 +345,11 @@ atom_status trainer_run(trainer *t, train_summary *summary)
     return st;
 }
 
+const char *trainer_plan_origin(const trainer *t)
+{
+    return t->plan_origin ? t->plan_origin : "";
+}
+
 const part_plan *trainer_plan(const trainer *t)
 {
     return t->plan;

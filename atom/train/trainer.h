@@ -72,6 +72,9 @@ ATOM_MUST atom_status train_profile_get(train_workbench *bench, const char *path
                                         train_progress_fn progress, void *ctx, part_profile **out,
                                         bool *cached);
 
+/* Only what the cache has; false: nothing, or nothing that can be used. */
+bool train_profile_cached(const train_workbench *bench, part_profile **out);
+
 typedef struct train_plan_request {
     uint64_t device_memory; /* 0: no budget */
     uint64_t host_memory;   /* 0: what is available */
@@ -174,6 +177,19 @@ typedef struct train_seam {
     void (*bring)(void *ctx, const train_lease *lease, uint64_t tokens);
 } train_seam;
 
+/*
+ * Plans of others for hosts of a pool (plan_share.h). Called while trainer_open looks for a plan,
+ * on its thread. `look` is given each plan that is found, until it says that it took one; who: a
+ * name for people, "" for this host itself. offer: this host made one for its class. Either may be
+ * NULL.
+ */
+typedef bool (*train_plan_look)(void *ctx, const char *who, const char *text, size_t bytes);
+typedef struct train_plans {
+    void *ctx;
+    atom_status (*ask)(void *ctx, const char *device_class, train_plan_look look, void *look_ctx);
+    void (*offer)(void *ctx, const char *device_class, const char *plan);
+} train_plans;
+
 typedef struct train_hooks {
     /* every step and every evaluation, after it was logged; NULL: nobody listens */
     void (*report)(void *ctx, const train_report *report);
@@ -181,8 +197,9 @@ typedef struct train_hooks {
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
-    bool save_nothing;      /* the last step is not saved either: measurements */
-    const train_seam *seam; /* NULL: nobody takes part */
+    bool save_nothing;        /* the last step is not saved either: measurements */
+    const train_seam *seam;   /* NULL: nobody takes part */
+    const train_plans *plans; /* NULL: every plan is made here */
     void *ctx;
 } train_hooks;
 
@@ -200,6 +217,8 @@ ATOM_MUST atom_status trainer_open(const train_config *config, const train_hooks
 ATOM_MUST atom_status trainer_run(trainer *t, train_summary *summary);
 void trainer_close(trainer **t);
 const part_plan *trainer_plan(const trainer *t);
+/* Where it is from: "file", "cache" (a profile of an earlier run), "measured", "pool". */
+const char *trainer_plan_origin(const trainer *t);
 const gen_lowered *trainer_lowered(const trainer *t);
 const part_profile *trainer_profile(const trainer *t);
 

@@ -21,6 +21,7 @@ struct trainer {
     train_workbench *bench;
     part_profile *profile;
     part_plan *plan;
+    const char *plan_origin;
     train_engine *engine;
     text_shards *train, *val;
     text_sampler sampler;
@@ -50,6 +51,8 @@ struct trainer {
 void trainer_note(const trainer *t, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* The run's present state as a checkpoint; borrows everything. */
 train_checkpoint trainer_checkpoint(trainer *t);
+/* trainer_plan.c: t->profile and t->plan, from files, from the cache, from others, or fresh. */
+ATOM_MUST atom_status trainer_open_plan(trainer *t);
 /* What of the state does not change from step to step. */
 void trainer_fill_state(const trainer *t, train_state *state);
 

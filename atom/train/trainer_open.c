@@ -9,7 +9,6 @@
 #include "atom/base/mem.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/init.h"
-#include "kernels/cuda_load.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -139,103 +138,6 @@ static atom_status choose_packing(trainer *t, int64_t start)
         trainer_note(t, "packing: across, because %s",
                      can ? "the data has no tokenizer.json" : "this device cannot do apart yet");
     return ATOM_OK;
-}
-
-/* What is free now, less a margin and what the CPU device takes of it. */
-static uint64_t free_host_bytes(const trainer *t)
-{
-    uint64_t available = atom_host_available_bytes() + dev_cuda_kept_bytes();
-    uint64_t margin = available / 16;
-    uint64_t device = t->profile->device.unified ? t->config->device_memory : 0;
-    return available > margin + device ? available - margin - device : 0;
-}
-
-/* In memory where that is possible; else with the optimizer's state on disk, whose rates are then
- * measured first. */
-static atom_status search_plan(trainer *t, train_plan_request *request)
-{
-    const train_config *c = t->config;
-    const char *dir = trainer_store_dir(t);
-    atom_status st = ATOM_E_RESOURCE;
-    uint64_t taken = trainer_seam_host_bytes(t);
-    if (!request->host_memory)
-        request->host_memory = free_host_bytes(t);
-    if (taken >= request->host_memory && taken)
-        return atom_fail(ATOM_E_RESOURCE,
-                         "host memory: the pool's anchor and momentum alone take %llu bytes, %llu "
-                         "are there",
-                         (unsigned long long)taken, (unsigned long long)request->host_memory);
-    request->host_memory -= taken;
-    if (t->hooks.seam)
-        dir = NULL; /* in a pool the state stays in memory */
-    if (c->optimizer_state != TRAIN_STATE_ON_DISK)
-        st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
-    if (st != ATOM_E_RESOURCE || c->optimizer_state == TRAIN_STATE_IN_MEMORY || !dir)
-        return st;
-    ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(train_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
-    request->disk = 1;
-    /* who sends the state to the disk wants the memory for something else */
-    request->host_hold = c->host_memory                              ? c->host_memory
-                         : c->optimizer_state == TRAIN_STATE_ON_DISK ? 0
-                                                                     : request->host_memory / 4 * 3;
-    st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
-fail:
-    return st;
-}
-
-/* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
- * those that wait for their norm. */
-static bool clips(const trainer *t)
-{
-    return t->config->max_grad_norm > 0 || trainer_is_shared(t);
-}
-
-static atom_status open_plan(trainer *t)
-{
-    const train_config *c = t->config;
-    uint32_t C = (uint32_t)c->gradient_accumulation_steps;
-    bool cached = false;
-    atom_status st;
-    ATOM_TRY(train_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx, &t->profile,
-                               &cached));
-    if (cached)
-        trainer_note(t, "profile: from the cache");
-    if (c->plan) {
-        ATOM_TRY(part_plan_read(c->plan, &t->plan));
-        ATOM_TRY(part_plan_check(t->plan, t->bench->g));
-        if (t->plan->micro_batches != C)
-            return atom_fail(
-                ATOM_E_USAGE,
-                "%s is a plan for %u micro-batches per step, gradient_accumulation_steps "
-                "is %u; plan again, or use %u",
-                c->plan, t->plan->micro_batches, C, t->plan->micro_batches);
-        if (t->plan->clip != clips(t))
-            return atom_fail(ATOM_E_USAGE,
-                             "%s was made %s clipping; plan again, or change max_grad_norm",
-                             c->plan, t->plan->clip ? "with" : "without");
-        if (t->hooks.seam && (t->plan->disk || t->plan->update_on_device))
-            return atom_fail(ATOM_E_USAGE,
-                             "%s keeps the optimizer's state on disk or on the device; in a pool "
-                             "it stays in host memory: plan again",
-                             c->plan);
-        if (c->device_memory)
-            t->plan->device_budget_bytes = c->device_memory;
-        return ATOM_OK;
-    }
-    train_plan_request request = {.device_memory = c->device_memory,
-                                  .host_memory = c->host_memory,
-                                  .micro_batches = C,
-                                  .clip = clips(t),
-                                  .update_on_device =
-                                      t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
-                                      !t->hooks.seam, /* who takes part needs the masters here */
-                                  .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
-                                               : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
-                                                                                        : -1};
-    return search_plan(t, &request);
-fail:
-    return st;
 }
 
 static bool replaces_run(const train_config *c)
@@ -465,7 +367,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     trainer_lora_note(t);
     ATOM_TRY(open_data(t));
     ATOM_TRY(choose_packing(t, start));
-    ATOM_TRY(open_plan(t));
+    ATOM_TRY(trainer_open_plan(t));
     ATOM_TRY(open_engine(t));
     ATOM_TRY(load_weights(t));
     if (!config->dry_run) {

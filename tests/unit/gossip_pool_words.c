@@ -50,6 +50,10 @@ static void there_and_back(void **state)
             m.of_bytes = m.offset + sizeof body;
             m.body = body;
             m.body_bytes = sizeof body;
+        } else if (kind == GSP_LIFE_ASK_NOTE || kind == GSP_LIFE_NOTE) {
+            m.hash.byte[31] = 4;
+            m.body = kind == GSP_LIFE_NOTE ? body : NULL;
+            m.body_bytes = kind == GSP_LIFE_NOTE ? 900 : 0;
         }
         size_t bytes = pack(&m);
         assert_true(gsp_life_decode(wire, bytes, &back));
@@ -59,7 +63,7 @@ static void there_and_back(void **state)
         assert_memory_equal(&m, &back, sizeof m);
         for (size_t n = 0; n + m.body_bytes < bytes; n++)
             assert_false(gsp_life_decode(wire, n, &back));
-        if (kind != GSP_LIFE_MANIFEST && kind != GSP_LIFE_FILE)
+        if (kind != GSP_LIFE_MANIFEST && kind != GSP_LIFE_FILE && kind != GSP_LIFE_NOTE)
             assert_false(gsp_life_decode(wire, bytes + 1, &back));
     }
 }

@@ -1,0 +1,176 @@
+"""Plans that travel in a pool: a newcomer of the same kind does not profile, and a poisoned plan is refused. And what
+`pool create` would choose for a model and a link, and why."""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+import tool
+
+CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 48, "n_embd": 48, "n_layer": 4,
+          "n_head": 3, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+RUN = """
+micro_batch_size: 2
+gradient_accumulation_steps: 2
+sequence_len: 32
+max_steps: 1000000
+learning_rate: 1e-3
+dtype: fp32
+threads: 1
+execute: interpreted
+eval_steps: 0
+save_steps: 0
+pool:
+  heartbeat_seconds: 0.1
+"""
+STEPS = "  sync_steps: 12\n  fragments: 3\n"
+ALONE = ["--no-lan", "--no-directory", "--json"]
+LITTLE = "1MiB"  # of device memory: the model does not fit whole
+PATIENCE = 90  # seconds; nothing here takes a tenth of it
+
+
+class PoolPlans(tool.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="atom-cli-plans-")
+        cls.data = os.path.join(cls.shared, "data")
+        cls.config = os.path.join(cls.shared, "tiny.json")
+        with open(cls.config, "w", encoding="ascii") as f:
+            json.dump(CONFIG, f)
+        book = os.path.join(cls.shared, "book.txt")
+        with open(book, "w", encoding="ascii") as f:
+            f.write(tool.english(60000))
+        prepare = tool.Case("run_atom")
+        prepare.dir, prepare.env = cls.shared, dict(os.environ)
+        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
+        assert made.code == 0, str(made)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared, ignore_errors=True)
+
+    def start(self, *args, port=0):
+        """A member whose cache is its own: what it does not have to measure, somebody gave it."""
+        cache = {"XDG_CACHE_HOME": self.path("cache-" + args[args.index("-o") + 1])}
+        process = self.start_atom("pool", *args, *ALONE, "--listen", f"127.0.0.1:{port}", env=cache)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def create(self, out):
+        run = self.write("run.yml", RUN + STEPS)
+        process = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", out,
+                             "--quiet")  # nobody reads what it says
+        line = process.stdout.readline()
+        self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
+        made = json.loads(line)
+        return process, made["ticket"], made["port"]
+
+    def join(self, out, ticket, memory=LITTLE, steps=8):
+        """Joins, makes some steps, leaves; the summary and what it said."""
+        process = self.start("join", ticket, "--data", self.data, "-o", out, "--device-memory", memory,
+                             "--max-steps", steps)
+        said, err = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 0, err)
+        return json.loads(said), err
+
+    def profiles(self, out):
+        return glob.glob(self.path("cache-" + out, "atom", "profiles", "*"))
+
+    def notes(self, out):
+        return sorted(glob.glob(self.path(out, "pool", "notes", "*")))
+
+    def test_shared(self):
+        a, ticket, port = self.create("a")
+        # The first of its kind measures, and leaves its plan; it stays for as long as the others need it.
+        b = self.start("join", ticket, "--data", self.data, "-o", "b", "--device-memory", LITTLE, "--quiet")
+        end = time.monotonic() + PATIENCE
+        while not self.notes("b") or self.run_atom("pool", "status", "b").code:
+            self.assertIsNone(b.poll(), b.poll() is not None and b.communicate()[1])
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.1)
+        key = os.path.basename(self.notes("b")[0])
+        self.assertNotIn(key, [os.path.basename(n) for n in self.notes("a")])  # another kind
+        plan = json.loads(self.read(self.notes("b")[0]))
+        self.assertGreater(len(plan["sub_models"]), 1)
+        self.assertTrue(self.profiles("b"))
+        # One of the same kind: it has measured nothing.
+        done, said = self.join("c", ticket)
+        self.assertEqual(done["plan"], "pool", said)
+        self.assertIn("plan: from the pool", said)
+        self.assertIn(f"{len(plan['sub_models'])} sub-models", said)
+        self.assertEqual(self.profiles("c"), [])
+        self.assertEqual(done["steps"], 8)
+        # One of another kind measures.
+        other, said = self.join("d", ticket, "900KiB")
+        self.assertEqual(other["plan"], "measured", said)
+        self.assertIn("nobody in the pool has one", said)
+        self.assertTrue(self.profiles("d"))
+        # Who made it is gone: a member to whom it was handed still has it.
+        self.ok("pool", "leave", "b")
+        b.communicate(timeout=PATIENCE)
+        done, said = self.join("e", ticket)
+        self.assertEqual((done["plan"], self.profiles("e")), ("pool", []), said)
+        # All are gone but the creator, which forgets what others left; then a liar comes back: first one who says
+        # that all the model at once is little, then one whose plan is for another graph.
+        a.terminate()
+        a.communicate(timeout=PATIENCE)
+        whole = dict(plan, cut_bytes=0, sub_models=[dict(plan["sub_models"][0], last_node=plan["sub_models"][-1]["last_node"])])
+        whole["sub_models"][0]["param_bytes"] = self.whole_bytes(plan)
+        strange = dict(plan, graph_hash="0x%016x" % (int(plan["graph_hash"], 16) ^ 1))
+        for name, poison, says in (("f", whole, "of device memory, this host gives"), ("g", strange, "plan again")):
+            for note in self.notes("a"):
+                os.remove(note)
+            self.write(os.path.join("a", "pool", "notes", key), json.dumps(poison))
+            a = self.start("join", "-o", "a", "--quiet", port=port)
+            done, said = self.join(name, ticket)
+            self.assertEqual(done["plan"], "measured", said)
+            refused = [line for line in said.splitlines() if "is not used: " in line]
+            self.assertEqual(len(refused), 1, said)
+            self.assertIn(says, refused[0])
+            self.assertEqual(done["steps"], 8)  # and the run went on
+            a.terminate()
+            a.communicate(timeout=PATIENCE)
+
+    def whole_bytes(self, plan):
+        """The wire bytes of all parameters: those of a plan without a cap."""
+        out = self.ok("plan", "--model", self.config, "--micro-batch-size", 2, "--sequence-len", 32, "--dtype", plan["dtype"],
+                      "--gradient-accumulation-steps", 2, "--json").json()
+        self.assertEqual(len(out["sub_models"]), 1)
+        return out["sub_models"][0]["param_bytes"]
+
+    def dry(self, *more, pool="", code=0):
+        run = self.write("dry.yml", RUN + pool)
+        result = self.run_atom("pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o",
+                               "dry", "--dry-run", *more)
+        self.assertEqual(result.code, code, str(result))
+        self.assertFalse(os.path.exists(self.path("dry", "pool")))
+        return result
+
+    def test_defaults(self):
+        quick = self.dry("--json", "--max-upload", 1000, "--max-download", 1000).json()
+        self.assertEqual((quick["sync_steps"], quick["codec"], quick["fragments"]), (20, "int8", 8))
+        self.assertTrue(quick["hidden"] and not quick["rate_assumed"])
+        self.assertEqual(len([c for c in quick["alternatives"] if c["chosen"]]), 1)
+        self.assertIn("the sync is hidden", quick["why"][0])
+        # A modem hides nothing, says so, and says what would.
+        slow = self.dry("--json", "--max-upload", 0.0001).json()
+        self.assertFalse(slow["hidden"])
+        self.assertEqual(slow["sync_steps"], 500)
+        self.assertIn("does not hide", slow["why"][0])
+        self.assertIn("would hide it", slow["why"][1])
+        # What is said stays; for people.
+        said = self.dry("--max-upload", 0.0001, pool=STEPS + "  codec: bf16\n").out
+        self.assertIn("H = 12 (as you said)", said)
+        self.assertRegex(said, r"\* bf16 +12 ")
+        self.assertIn("assumed", self.dry().out)
+        sums = self.dry("--json", "--max-upload", 1, pool="  sync: gradients\n").json()
+        self.assertIn("waits for the link", sums["why"][0])
+        self.assertEqual(sums["codec"], "fp32")
+
+
+if __name__ == "__main__":
+    tool.main()

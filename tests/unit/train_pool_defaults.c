@@ -1,0 +1,154 @@
+/* What a pool's defaults are for a size and a link, that they follow the link, that what was said
+ * stays, and that the words carry the numbers. */
+#include "atom/train/pool_defaults.h"
+#include "gossip/quant.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint64_t MBIT = 125000;
+
+static train_pool_advice advise(uint64_t floats, uint64_t mbit, double tokens_per_s,
+                                train_pool_said said, train_pool_settings s)
+{
+    train_pool_advice a;
+    train_pool_facts f = {.floats = floats,
+                          .step_tokens = 65536,
+                          .tokens_per_s = tokens_per_s,
+                          .up_bytes_per_s = mbit * MBIT,
+                          .down_bytes_per_s = 10 * mbit * MBIT};
+    train_pool_advise(&s, &said, &f, &a);
+    return a;
+}
+
+static const train_pool_settings plain = {
+    .sync_steps = 20, .fragments = 8, .codec = GSP_CODEC_INT8, .due_seconds = 600};
+static const train_pool_said nothing = {0};
+
+static void by_size(void **state)
+{
+    (void)state;
+    train_pool_advice a = advise(124000000, 100, 20000, nothing, plain);
+    assert_int_equal(a.sync_steps, 20);
+    assert_int_equal(a.codec, GSP_CODEC_INT8);
+    assert_true(a.hidden && !a.assumed);
+    /* 124M x 1.001 bytes x 1.75 at 12.5 MB/s; 20 x 65536 / 20000. */
+    assert_float_equal(a.chosen.sync_seconds, 17.38, 0.05);
+    assert_float_equal(a.chosen.steps_seconds, 65.54, 0.01);
+    assert_non_null(strstr(a.why[0], "H = 20: 124M parameters, a sync in int8 takes 17 s at 100 "
+                                     "Mbit/s, 20 steps take 66 s: the sync is hidden"));
+    assert_int_equal(advise(999999999, 1000, 1000, nothing, plain).sync_steps, 20);
+    assert_int_equal(advise(1000000000, 1000, 1000, nothing, plain).sync_steps, 100);
+}
+
+static void by_link(void **state)
+{
+    (void)state;
+    /* 20 Mbit/s: 87 s against 66; 50 steps take 164. */
+    train_pool_advice a = advise(124000000, 20, 20000, nothing, plain);
+    assert_int_equal(a.sync_steps, 50);
+    assert_true(a.hidden);
+    assert_non_null(strstr(a.why[0], "(raised for the link)"));
+    /* Nothing hides it: the last rung, and what would. */
+    a = advise(7000000000, 1, 100000, nothing, plain);
+    assert_int_equal(a.sync_steps, 500);
+    assert_false(a.hidden);
+    assert_non_null(strstr(a.why[0], "does not hide it"));
+    assert_non_null(strstr(a.why[1], "would hide it"));
+    assert_true(a.chosen.waits > 0.9 && a.chosen.waits < 1);
+    long long would = 0;
+    assert_int_equal(sscanf(a.why[1], "H = %lld", &would), 1);
+    train_pool_settings s = plain;
+    s.sync_steps = would;
+    assert_true(advise(7000000000, 1, 100000, (train_pool_said){.sync_steps = true}, s).hidden);
+    s.sync_steps = would * 9 / 10;
+    assert_false(advise(7000000000, 1, 100000, (train_pool_said){.sync_steps = true}, s).hidden);
+    /* The lesser direction counts; an unknown link is assumed, and that is said. */
+    a = advise(124000000, 0, 20000, nothing, plain);
+    assert_true(a.assumed);
+    assert_non_null(strstr(a.why[a.n_why - 1], "is assumed"));
+}
+
+static void what_was_said_stays(void **state)
+{
+    (void)state;
+    train_pool_settings s = plain;
+    s.sync_steps = 7;
+    s.codec = GSP_CODEC_FP32;
+    s.due_seconds = 60;
+    train_pool_said said = {.sync_steps = true, .codec = true, .due_seconds = true};
+    train_pool_advice a = advise(7000000000, 1, 100, said, s);
+    assert_int_equal(a.sync_steps, 7);
+    assert_int_equal(a.codec, GSP_CODEC_FP32);
+    assert_float_equal(a.due_seconds, 60, 0);
+    assert_non_null(strstr(a.why[0], "H = 7 (as you said)"));
+    train_pool_follow(&a, &s);
+    assert_int_equal(s.sync_steps, 7);
+    /* Slices have an H of their own. */
+    train_pool_settings slices = plain;
+    slices.sync = TRAIN_SYNC_SLICES;
+    slices.sync_steps = slices.fragments = 16;
+    a = advise(124000000, 20, 20000, nothing, slices);
+    assert_int_equal(a.sync_steps, 16);
+    assert_non_null(strstr(a.why[0], "H = 16 (a slice a step)"));
+    /* T leaves room where steps are slow: 100 x 65536 / 100 / 8 s each. */
+    a = advise(1000000000, 1000, 100, nothing, plain);
+    assert_true(a.due_seconds >= 2 * 100 * 65536.0 / 100 / 8);
+    train_pool_follow(&a, &s);
+    assert_int_equal(s.sync_steps, 100);
+    assert_int_equal(s.codec, GSP_CODEC_INT8);
+}
+
+static void alternatives(void **state)
+{
+    (void)state;
+    train_pool_advice a = advise(124000000, 20, 20000, nothing, plain);
+    uint32_t chosen = 0;
+    for (uint32_t i = 0; i < a.n_cases; i++) {
+        const train_pool_case *c = &a.cases[i];
+        chosen += c->chosen;
+        assert_true(c->waits >= 0 && c->waits < 1);
+        assert_int_equal(c->waits > 0, c->sync_seconds > c->steps_seconds);
+        if (i && c->codec == c[-1].codec)
+            assert_true(c->sync_steps > c[-1].sync_steps && c->waits <= c[-1].waits);
+    }
+    assert_int_equal(chosen, 1);
+    assert_true(a.n_cases >= 9 && a.n_cases <= TRAIN_POOL_CASES_MAX);
+}
+
+static void sums(void **state)
+{
+    (void)state;
+    train_pool_settings s = plain;
+    s.sync = TRAIN_SYNC_GRADIENTS;
+    s.codec = GSP_CODEC_FP32;
+    s.fragments = 1;
+    train_pool_advice a = advise(124000000, 100, 20000, nothing, s);
+    assert_int_equal(a.sync_steps, 1);
+    assert_int_equal(a.codec, GSP_CODEC_FP32);
+    assert_non_null(strstr(a.why[0], "of the time waits for the link"));
+    /* 69 s of moving beside 3.3 of computing. */
+    assert_float_equal(a.chosen.waits, 0.955, 0.01);
+    assert_false(a.hidden);
+    /* Nothing known of the speed: no claim about hiding. */
+    a = advise(124000000, 100, 0, nothing, plain);
+    assert_non_null(strstr(a.why[0], "not known"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_size),
+        cmocka_unit_test(by_link),
+        cmocka_unit_test(what_was_said_stays),
+        cmocka_unit_test(alternatives),
+        cmocka_unit_test(sums),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
