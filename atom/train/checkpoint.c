@@ -227,6 +227,7 @@ static atom_status read_vectors(const char *dir, train_checkpoint *c)
         ATOM_TRY(read_adapter(dir, c));
     else if (!masters)
         ATOM_TRY(file_weights_read_to(dir, c->g, c->master));
+    ATOM_TRY(file_st_through(file, c->m.source)); /* after those: there is one window */
     for (uint32_t p = 0; p < c->g->n_params; p++) {
         if (c->g->params[p].frozen)
             continue;
