@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { HASH_BYTES = 32 };
-static const char MAGIC[] = "atomevi2";
+static const char MAGIC[] = "atomevi2", WORDS[] = "atomtwo1";
 
 static size_t padded(size_t bytes)
 {
@@ -159,5 +159,67 @@ const char *gsp_claim_text(const gsp_claim *c, char *text, size_t bytes)
              "its result of part %u of version %llu is not what the contributions that it names "
              "give",
              c->number, (unsigned long long)c->version);
+    return text;
+}
+
+/* ---- two words ---- */
+
+atom_status gsp_evidence_write_words(const char *path, const gsp_evidence *evidence)
+{
+    gsp_message *m = atom_alloc(1, sizeof *m);
+    uint8_t file[8 + 1024 + HASH_BYTES];
+    if (!m)
+        return atom_fail_memory("evidence", sizeof *m);
+    m->kind = GSP_EVIDENCE;
+    m->as.evidence = *evidence;
+    memcpy(file, WORDS, 8);
+    size_t n = gsp_wire_encode(m, file + 8, 1024);
+    atom_free(m);
+    if (n == 0)
+        return atom_fail(ATOM_E_FORMAT, "%s: two words that cannot be written", path);
+    crypto_generichash(file + 8 + n, HASH_BYTES, file, 8 + n, NULL, 0);
+    return atom_file_write(path, file, 8 + n + HASH_BYTES);
+}
+
+bool gsp_evidence_is_words(const void *data, size_t bytes)
+{
+    return bytes >= 8 && memcmp(data, WORDS, 8) == 0;
+}
+
+atom_status gsp_evidence_judge_words(const void *data, size_t bytes, gsp_evidence *out)
+{
+    static const gsp_key nobody;
+    uint8_t check[HASH_BYTES];
+    const uint8_t *at = data;
+    gsp_seals seals = gsp_seals_real(NULL);
+    if (bytes < 8 + HASH_BYTES || !gsp_evidence_is_words(data, bytes))
+        return wrong("it is not a file of evidence");
+    crypto_generichash(check, sizeof check, at, bytes - HASH_BYTES, NULL, 0);
+    if (memcmp(check, at + bytes - HASH_BYTES, HASH_BYTES) != 0)
+        return wrong("the file is damaged");
+    gsp_message *m = atom_alloc(1, sizeof *m);
+    if (!m)
+        return atom_fail_memory("evidence", sizeof *m);
+    bool read = gsp_wire_decode(at + 8, bytes - 8 - HASH_BYTES, &nobody, m, NULL, NULL) &&
+                m->kind == GSP_EVIDENCE;
+    if (read)
+        *out = m->as.evidence;
+    atom_free(m);
+    if (!read)
+        return wrong("the two words cannot be read");
+    if (!gsp_statements_convict(&seals, &out->first, &out->second))
+        return wrong("an honest member may have signed both");
+    return ATOM_OK;
+}
+
+const char *gsp_words_text(const gsp_evidence *e, char *text, size_t bytes)
+{
+    bool denies = e->first.kind != e->second.kind;
+    bool vote = e->first.kind == GSP_SAYS_VOTE;
+    snprintf(text, bytes, "it signed %s in ballot %u of version %llu",
+             denies ? "a promise that denies its vote"
+             : vote ? "two votes"
+                    : "two proposals",
+             e->first.ballot, (unsigned long long)e->first.version);
     return text;
 }

@@ -9,6 +9,10 @@
  * (merkle.h), u64 bytes, zeros up to a multiple of 8 from the start of the file, the encoded part
  *   32 bytes BLAKE2b of all before
  *
+ * And evidence against who signed two things where one is allowed (gsp_statements_convict):
+ *
+ *   8 bytes "atomtwo1", an EVIDENCE message (wire.h), 32 bytes BLAKE2b of all before
+ *
  * Thread: any. gsp_crypto_start has succeeded.
  */
 #ifndef GOSSIP_EVIDENCE_H
@@ -54,6 +58,15 @@ ATOM_MUST atom_status gsp_evidence_write(const char *path, const gsp_genesis *ge
  */
 ATOM_MUST atom_status gsp_evidence_judge(const gsp_terms *terms, const void *data, size_t bytes,
                                          gsp_finding *out);
+
+/* Errors  those of atom_file_write; ATOM_E_RESOURCE */
+ATOM_MUST atom_status gsp_evidence_write_words(const char *path, const gsp_evidence *evidence);
+/* A file that begins like one of two words. */
+bool gsp_evidence_is_words(const void *data, size_t bytes);
+/* Errors  ATOM_E_FORMAT  damaged, or two words that one honest member may have signed */
+ATOM_MUST atom_status gsp_evidence_judge_words(const void *data, size_t bytes, gsp_evidence *out);
+/* "it signed two votes in ballot 2 of version 17"; returns text. */
+const char *gsp_words_text(const gsp_evidence *evidence, char *text, size_t bytes);
 
 /* "part 3 of version 17: the owner's result is not the sum ..."; returns text. */
 const char *gsp_claim_text(const gsp_claim *claim, char *text, size_t bytes);

@@ -137,6 +137,8 @@ static void sink(void *context, const gsp_action *a)
         persist(d, a->record);
         break;
     case GSP_DO_SEND:
+        if (a->message->kind == GSP_EVIDENCE)
+            gsp_audit_words(d, &a->message->as.evidence);
         gsp_driver_say(d, a, a->message);
         break;
     case GSP_DO_CERTIFICATE:

@@ -204,6 +204,26 @@ static gsp_ban *ban_note(gsp_driver *d, const gsp_key *key)
     return b;
 }
 
+void gsp_audit_words(gsp_driver *d, const gsp_evidence *e)
+{
+    char name[80], who[GSP_PUBLIC_TEXT_BYTES];
+    const gsp_key *key = &e->first.signer.key;
+    gsp_ban *ban = ban_note(d, key);
+    gsp_claim of = {.owner = e->first.signer, .version = e->first.version};
+    name_of(&of, name, sizeof name - 6);
+    strcat(name, "-words");
+    gsp_words_text(e, ban->why, sizeof ban->why);
+    char *path = atom_path_join(d->config.directory, name);
+    atom_status st = path ? gsp_evidence_write_words(path, e) : atom_fail_memory("a path", 256);
+    if (st == ATOM_OK)
+        snprintf(ban->file, sizeof ban->file, "%s", path);
+    else /* the ban holds until a restart */
+        atom_log(ATOM_LOG_WARN, "evidence against a member is not kept: %s", atom_fail_message());
+    atom_log(ATOM_LOG_WARN, "member %s is banned: %s%s%s", gsp_public_text(key->byte, who),
+             ban->why, st == ATOM_OK ? "; evidence: " : "", st == ATOM_OK ? path : "");
+    atom_free(path);
+}
+
 static void proven(gsp_driver *d, gsp_case *c)
 {
     gsp_exhibit exhibit[GSP_MEMBERS_MAX] = {0};
@@ -294,9 +314,22 @@ bool gsp_audit_work(gsp_driver *d)
 
 /* ---- after a restart ---- */
 
+static void stays_banned(gsp_driver *d, const gsp_key *key, const char *why, const char *path)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES];
+    gsp_event event = {.kind = GSP_ON_PROVEN, .peer = *key};
+    gsp_ban *ban = ban_note(d, key);
+    snprintf(ban->why, sizeof ban->why, "%s", why);
+    snprintf(ban->file, sizeof ban->file, "%s", path);
+    atom_log(ATOM_LOG_INFO, "member %s stays banned; evidence: %s", gsp_public_text(key->byte, who),
+             path);
+    gsp_driver_step(d, &event);
+}
+
 static void recall(gsp_driver *d, const char *path)
 {
-    char *data = NULL, who[GSP_PUBLIC_TEXT_BYTES];
+    char *data = NULL, why[200];
+    gsp_evidence words;
     uint64_t bytes = 0;
     gsp_terms terms = {.pool = d->config.genesis.pool,
                        .codec = d->config.codec,
@@ -306,16 +339,14 @@ static void recall(gsp_driver *d, const char *path)
                        .n_floats = d->config.n_floats};
     gsp_finding *f = atom_alloc(1, sizeof *f);
     atom_status st = f ? atom_file_read(path, FILE_BYTES_MAX, &data, &bytes) : ATOM_E_RESOURCE;
+    bool two = st == ATOM_OK && gsp_evidence_is_words(data, bytes);
     if (st == ATOM_OK)
-        st = gsp_evidence_judge(&terms, data, bytes, f);
-    if (st == ATOM_OK && f->verdict == GSP_VERDICT_LIE) {
-        gsp_event event = {.kind = GSP_ON_PROVEN, .peer = f->claim.owner.key};
-        gsp_ban *ban = ban_note(d, &f->claim.owner.key);
-        gsp_claim_text(&f->claim, ban->why, sizeof ban->why);
-        snprintf(ban->file, sizeof ban->file, "%s", path);
-        atom_log(ATOM_LOG_INFO, "member %s stays banned; evidence: %s",
-                 gsp_public_text(f->claim.owner.key.byte, who), path);
-        gsp_driver_step(d, &event);
+        st = two ? gsp_evidence_judge_words(data, bytes, &words)
+                 : gsp_evidence_judge(&terms, data, bytes, f);
+    if (st == ATOM_OK && two) {
+        stays_banned(d, &words.first.signer.key, gsp_words_text(&words, why, sizeof why), path);
+    } else if (st == ATOM_OK && f->verdict == GSP_VERDICT_LIE) {
+        stays_banned(d, &f->claim.owner.key, gsp_claim_text(&f->claim, why, sizeof why), path);
     } else {
         atom_log(ATOM_LOG_WARN, "%s: %s", path,
                  st == ATOM_OK ? "this proves nothing: what the owner said is true"
@@ -342,7 +373,7 @@ void gsp_audit_recall(gsp_driver *d)
         closedir(dir);
 }
 
-/* Who was banned by its own two words: there is no file, the two are. */
+/* Who was banned in a way that nobody noted. */
 void gsp_audit_note(gsp_driver *d, uint32_t n_before)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];

@@ -257,6 +257,8 @@ bool gsp_audit_work(gsp_driver *d);
 /* Bans again whom the files in my directory convict. */
 void gsp_audit_recall(gsp_driver *d);
 /* Somebody may have been banned since there were n_before. */
+/* Two words that convict, about to be passed on: kept on disk. */
+void gsp_audit_words(gsp_driver *d, const gsp_evidence *evidence);
 void gsp_audit_note(gsp_driver *d, uint32_t n_before);
 void gsp_audit_close(gsp_driver *d);
 

@@ -89,6 +89,20 @@ static atom_status tell(const evidence_values *v, const gsp_manifest *m, const g
                      f->claim.number, (unsigned long long)f->claim.version, who);
 }
 
+static atom_status tell_words(const evidence_values *v, const gsp_manifest *m,
+                              const gsp_evidence *e)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES], why[200];
+    gsp_public_text(e->first.signer.key.byte, who);
+    gsp_words_text(e, why, sizeof why);
+    if (v->json)
+        return cli_print_json(json_pack("{s:s, s:s, s:b, s:I, s:i}", "pool", m->name, "member", who,
+                                        "lied", true, "version", (json_int_t)e->first.version,
+                                        "ballot", (int)e->first.ballot));
+    cli_print("member %s lied: %s\n", who, why);
+    return ATOM_OK;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const evidence_values *v = values;
@@ -112,10 +126,15 @@ static atom_status run(void *values, const opt_parsed *parsed)
                            .n_parts = m->n_parts,
                            .n_fragments = m->n_fragments,
                            .n_floats = m->n_floats};
-        st = gsp_evidence_judge(&terms, data, bytes, f);
+        gsp_evidence words;
+        if (gsp_evidence_is_words(data, bytes)) {
+            st = gsp_evidence_judge_words(data, bytes, &words);
+            st = st == ATOM_OK ? tell_words(v, m, &words) : st;
+        } else {
+            st = gsp_evidence_judge(&terms, data, bytes, f);
+            st = st == ATOM_OK ? tell(v, m, f) : st;
+        }
     }
-    if (st == ATOM_OK)
-        st = tell(v, m, f);
     atom_free(data);
     atom_free(f);
     atom_free(m);

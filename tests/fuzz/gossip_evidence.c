@@ -36,6 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             crypto_generichash(file + size - 32, 32, file, size - 32, NULL, 0);
         if (gsp_evidence_judge(&terms, file, size, &finding) == ATOM_OK)
             ATOM_ASSERT(finding.verdict == GSP_VERDICT_RIGHT || finding.verdict == GSP_VERDICT_LIE);
+        gsp_evidence words;
+        (void)!gsp_evidence_judge_words(file, size, &words);
     }
     atom_free(file);
     return 0;

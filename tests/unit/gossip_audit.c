@@ -9,8 +9,10 @@
 #include "atom/base/env.h"
 #include "gossip/agree_inner.h"
 #include "gossip/evidence.h"
+#include "gossip/member_inner.h"
 #include "gossip/mix.h"
 #include "gossip/seals.h"
+#include "gossip/wire.h"
 
 #include <dirent.h>
 
@@ -32,6 +34,7 @@ typedef enum lie {
     ONE_VALUE,  /* off by a bit */
     OTHER_PART, /* the result of the part before, under this part's number */
     NORM,       /* right bytes, and a wrong word about them */
+    TWO_VOTES,  /* right sums, and a second vote in each ballot */
 } lie;
 
 static _Thread_local lie lies;
@@ -45,7 +48,7 @@ bool __wrap_gsp_mix_part(gsp_mix *mix, uint32_t number, const gsp_contributor *c
     if (!__real_gsp_mix_part(mix, number, contributor, n_contributors, input, included, n, out,
                              part, status))
         return false;
-    if (lies == HONEST || n == 0)
+    if (lies == HONEST || lies == TWO_VOTES || n == 0)
         return true;
     if (lies == ONE_VALUE) {
         ((uint8_t *)out)[bytes - 1] ^= 1;
@@ -133,6 +136,31 @@ static bool seen(play *p, cell_member *m)
 
 static play *the_play;
 
+/* What it has just voted for, and something else, to all. */
+static void vote_twice(cell_member *m)
+{
+    static uint8_t bytes[1024];
+    const gsp_agree *a = &m->driver->agree;
+    if (!gsp_agree_is_member(a) || !a->vote[a->self_i].kind)
+        return;
+    gsp_seals seals = gsp_seals_real(&m->cell->pool.member[m->i]);
+    gsp_message *other = atom_alloc(1, sizeof *other);
+    other->kind = GSP_VOTE;
+    other->from = a->self;
+    other->lineage = a->lineage;
+    other->version = a->certified + 1;
+    other->as.vote.statement = a->vote[a->self_i];
+    other->ballot = other->as.vote.statement.ballot;
+    other->as.vote.statement.subject.byte[0] ^= 1;
+    gsp_statement_seal(&seals, &other->as.vote.statement);
+    size_t n = gsp_wire_encode(other, bytes, sizeof bytes);
+    for (unsigned i = 0; i < MEMBERS; i++)
+        if (i != m->i)
+            (void)!gsp_net_send(m->net, m->cell->pool.member[i].public_key, GSP_NET_CONTROL, bytes,
+                                n, NULL, 0);
+    atom_free(other);
+}
+
 static void *run(void *context)
 {
     cell_member *m = context;
@@ -148,6 +176,8 @@ static void *run(void *context)
             m->failed = true;
             break;
         }
+        if (lies == TWO_VOTES)
+            vote_twice(m);
         gsp_member_read_status(m->driver, &m->status);
         if (!counted && seen(p, m)) {
             counted = true;
@@ -226,8 +256,17 @@ static unsigned convictions(const play *p, unsigned i)
         gsp_finding *f = atom_alloc(1, sizeof *f);
         if (strncmp(e->d_name, "evidence-", 9) == 0) {
             test_must(atom_file_read(path, 1 << 28, &data, &bytes));
-            test_must(gsp_evidence_judge(&terms, data, bytes, f));
-            assert_int_equal(f->verdict, GSP_VERDICT_LIE);
+            if (gsp_evidence_is_words(data, bytes)) {
+                gsp_evidence words;
+                test_must(gsp_evidence_judge_words(data, bytes, &words));
+                f->claim.owner = words.first.signer;
+                data[30] ^= 1;
+                assert_int_equal(gsp_evidence_judge_words(data, bytes, &words), ATOM_E_FORMAT);
+                assert_int_equal(gsp_evidence_judge_words(data, 40, &words), ATOM_E_FORMAT);
+            } else {
+                test_must(gsp_evidence_judge(&terms, data, bytes, f));
+                assert_int_equal(f->verdict, GSP_VERDICT_LIE);
+            }
             assert_memory_equal(f->claim.owner.key.byte, p->cell.pool.member[LIAR].public_key,
                                 GSP_PUBLIC_BYTES);
             atom_free(data);
@@ -284,6 +323,12 @@ static void a_wrong_norm_is_found(void **unused)
 {
     (void)unused;
     a_liar_is_found(NORM, GSP_CODEC_INT8, true);
+}
+
+static void who_votes_twice_is_found(void **unused)
+{
+    (void)unused;
+    a_liar_is_found(TWO_VOTES, GSP_CODEC_INT8, false);
 }
 
 static void nobody_honest_is_accused(void **unused)
@@ -455,6 +500,7 @@ int main(void)
         cmocka_unit_test(one_value_off_is_found),
         cmocka_unit_test(another_parts_result_is_found),
         cmocka_unit_test(a_wrong_norm_is_found),
+        cmocka_unit_test(who_votes_twice_is_found),
         cmocka_unit_test(who_accuses_falsely_is_not_believed),
     };
     atom_log_set_level(ATOM_LOG_WARN);
