@@ -55,9 +55,6 @@ atom_status trainer_lora_check(const trainer *t)
                          "members know; leave the key away, or merge %s into its model first (atom "
                          "export)",
                          t->bench->model.adapter);
-    if (trainer_is_shared(t))
-        return atom_fail(ATOM_E_USAGE, "lora_r: not with sync gradients yet; average parameters or "
-                                       "slices");
     if (!t->bench->model.has_weights && !c->dry_run)
         return atom_fail(ATOM_E_USAGE,
                          "lora_r: model '%s' has no weights, and adapters need a trained model; "

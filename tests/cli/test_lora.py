@@ -97,8 +97,6 @@ class Lora(tool.Case):
             self.assertEqual(process.returncode, 143, err)
             return json.loads(out.splitlines()[-1])
 
-        self.fails(2, "pool", "create", "--config", run, "--model", self.base, "--data", self.data, "-o", "a", "--sync",
-                   "gradients", "--fragments", 1, *alone, says="lora_r")
         a = start("create", "--config", run, "--model", self.base, "--data", self.data, "-o", "a")
         ticket = json.loads(a.stdout.readline())["ticket"]
         until("a", "it trains", lambda s: s["applied"] >= 2, a)

@@ -86,16 +86,16 @@ class PoolGradients(tool.Case):
         self.addCleanup(process.kill)
         return process
 
-    def create(self, steps, peers, more=""):
-        run = self.write("pool.yml", RUN.format(steps=steps) + POOL.format(peers=peers, more=more))
-        process = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "p0",
+    def create(self, steps, peers, more="", model=None, run=RUN):
+        run = self.write("pool.yml", run.format(steps=steps) + POOL.format(peers=peers, more=more))
+        process = self.start("create", "--config", run, "--model", model or self.config, "--data", self.data, "-o", "p0",
                              "--listen", "127.0.0.1:0")
         line = process.stdout.readline()
         self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
         return process, json.loads(line)["ticket"]
 
-    def join(self, i, ticket, data=None):
-        return self.start("join", ticket, "--data", data or self.data, "-o", f"p{i}", "--listen", "127.0.0.1:0")
+    def join(self, i, ticket, data=None, more=()):
+        return self.start("join", ticket, "--data", data or self.data, "-o", f"p{i}", "--listen", "127.0.0.1:0", *more)
 
     def alone(self, steps):
         run = self.write("run.yml", RUN.format(steps=steps))
@@ -109,6 +109,19 @@ class PoolGradients(tool.Case):
 
     def weights(self, i, steps):
         return self.path(f"p{i}", f"checkpoint-{steps}", "model.safetensors")
+
+    def test_two_adapt_as_one(self):
+        # LoRA: what is summed are the adapters' gradients, over a model that everybody has.
+        self.alone(5)
+        model, run = self.path("alone", "checkpoint-5"), RUN + "lora_r: 4\n"
+        first, ticket = self.create(8, 2, model=model, run=run)
+        ends = [self.end(m) for m in (first, self.join(1, ticket, more=["--model", model]))]
+        self.ok("train", self.write("lora.yml", run.format(steps=8)), "--model", model, "--data", self.data, "-o", "single",
+                "--quiet")
+        found = [floats(self.path(out, "checkpoint-8", "adapter_model.safetensors")) for out in ("p0", "p1", "single")]
+        self.assertEqual([e["steps"] for e in ends], [8, 8])
+        self.assertEqual(found[0], found[1])
+        self.assertLess(distance(found[0], found[2]), 1e-5)
 
     def test_three_are_one(self):
         members, ticket = [], None
