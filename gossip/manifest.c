@@ -8,6 +8,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
+#include "gossip/pieces.h"
 #include "gossip/sign.h"
 
 #include <math.h>
@@ -58,6 +59,8 @@ static const char *files_wrong(const gsp_manifest *m)
             return "a file's name has other characters than letters, digits, '.', '_', '-'";
         if (f->bytes > COUNT_MAX)
             return "a file is too large";
+        if (f->later && gsp_piece_count(f->bytes) - 1 >= GSP_PIECES_MAX)
+            return "a file of data is empty or too large";
         for (uint32_t k = 0; k < i; k++)
             if (strcmp(f->name, m->file[k].name) == 0)
                 return "two files have one name";

@@ -34,8 +34,8 @@ enum {
 typedef struct gsp_manifest_file {
     char name[GSP_MANIFEST_FILE_NAME_BYTES]; /* letters, digits, "._-", no leading dot */
     uint64_t bytes;
-    gsp_hash hash; /* BLAKE2b-256 of all bytes */
-    bool later;    /* not fetched by gsp_pool_join, only when it is asked for (data) */
+    gsp_hash hash; /* BLAKE2b-256 of all bytes; of data: the root over its pieces (pieces.h) */
+    bool later;    /* data: fetched by gsp_pool_data_fetch, not by gsp_pool_join */
 } gsp_manifest_file;
 
 typedef struct gsp_manifest {

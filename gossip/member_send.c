@@ -5,6 +5,7 @@
  * not fit is said again by the agreement, or pulled by who lacks it.
  */
 #include "gossip/member_inner.h"
+#include "gossip/member_look.h"
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -254,10 +255,7 @@ static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
 /* Parts and results first; but whoever joins is not forgotten where they never end. */
 static bool chunks_must_wait(const gsp_driver *d)
 {
-    bool waiting = false;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        waiting |= d->friends[i].up && (d->friends[i].contributions.n || d->friends[i].results.n);
-    return waiting && atom_clock_ns() - d->state_ns < CHUNK_PATIENCE_NS;
+    return gsp_member_is_busy(d) && atom_clock_ns() - d->state_ns < CHUNK_PATIENCE_NS;
 }
 
 /* True: more could be sent at once. */

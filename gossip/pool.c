@@ -677,6 +677,7 @@ static void close_parts(gsp_pool *p)
     gsp_control_close(&p->control);
     gsp_member_close(&p->driver);
     life_notes_close(p);
+    life_pieces_close(p);
     if (p->peers && book && gsp_peers_save(p->peers, book) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     atom_free(book);
@@ -725,6 +726,7 @@ atom_status gsp_pool_close(gsp_pool **pool)
     atom_free(p->manifest);
     atom_free(p->status);
     atom_free(p->memory);
+    atom_free(p->data_dir);
     atom_free(p->directory);
     atom_free(p);
     return end == ATOM_OK ? ATOM_OK : atom_fail(end, "%s", text);

@@ -21,6 +21,7 @@
  *   peers          contacts of others; advice
  *   files/         the manifest's files, checked
  *   notes/         ours, by key
+ *   trees/         of the files of data, which lie elsewhere (pieces.h)
  *   member/        votes and results (votes.h): never to be copied to a second host
  *   events.jsonl   what happened, a line of JSON each; .1 is the one before
  *   control.sock   where `atom pool status` and the like ask (control.h)
@@ -63,7 +64,7 @@ typedef struct gsp_pool gsp_pool;
 typedef struct gsp_pool_file {
     const char *name; /* in the manifest */
     const char *path;
-    bool later; /* gsp_manifest_file */
+    bool later; /* gsp_manifest_file; not taken: it stays at path, and its tree is made */
 } gsp_pool_file;
 
 /*
@@ -91,6 +92,7 @@ typedef struct gsp_pool_progress {
     gsp_pool_stage stage;
     const char *text; /* a sentence for people: what is waited for, or being done */
     uint64_t bytes_done, bytes;
+    double left_s; /* until all bytes are here, as it goes now; 0: not known */
 } gsp_pool_progress;
 /* Called a few times a second while join and fetch wait. False: give up (ATOM_E_INTERRUPTED). */
 typedef bool gsp_pool_watch(void *context, const gsp_pool_progress *progress);
@@ -125,9 +127,9 @@ bool gsp_pool_is_founder(const gsp_pool *pool);
 const char *gsp_pool_ticket(const gsp_pool *pool);
 uint16_t gsp_pool_port(const gsp_pool *pool); /* 0: accepts nobody */
 /*
- * Where a file of the manifest lies, checked; fetched from members first if it is not here
- * (resumed where an earlier try ended). Before gsp_pool_start. *path: atom_free.
- * Errors  ATOM_E_USAGE  no such file in the manifest; those of join
+ * Where a file of the manifest (not of data) lies, checked; fetched from members first if it is not
+ * here (resumed where an earlier try ended). Before gsp_pool_start. *path: atom_free. Errors
+ * ATOM_E_USAGE  no such file in the manifest; those of join
  */
 ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, gsp_pool_watch *watch,
                                      void *context, char **path);
@@ -149,6 +151,34 @@ typedef bool gsp_pool_look(void *context, const char *who, const char *text, siz
 ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double patience_s,
                                    gsp_pool_watch *watch, void *watching, gsp_pool_look *look,
                                    void *context, bool *found);
+
+/*
+ * The data set of the pool: the manifest's files that are `later`, each with the root over its
+ * pieces (pieces.h). A host that has it, or some of it, gives it to those that ask.
+ */
+typedef struct gsp_pool_data {
+    uint32_t n_files, n_here;   /* here: in the directory, and what the manifest says */
+    uint64_t bytes, bytes_here; /* of files; what a former download left of others counts too */
+    char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is not there; "" */
+    char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first that is there and is another; "" */
+} gsp_pool_data;
+
+/*
+ * What of it lies in `directory`, which need not exist. Files are hashed where they were not since
+ * they were written (a second or two per GB), and given to others from there on. Before
+ * gsp_pool_start; call it again where the directory changes.
+ * Errors  ATOM_E_FORMAT  a file cannot be read; ATOM_E_INTERRUPTED; ATOM_E_RESOURCE
+ */
+ATOM_MUST atom_status gsp_pool_data_look(gsp_pool *pool, const char *directory,
+                                         gsp_pool_watch *watch, void *context, gsp_pool_data *out);
+/*
+ * Fetches what is missing or wrong there from all members that have it, piece by piece; what does
+ * not prove itself is dropped, and who sent it is not asked again. Goes on where a former run
+ * ended. Before gsp_pool_start. patience_s: gives up when nothing comes for so long; 0: never.
+ * Errors  ATOM_E_RESOURCE  the disk; ATOM_E_RUNTIME  nobody has it; ATOM_E_INTERRUPTED
+ */
+ATOM_MUST atom_status gsp_pool_data_fetch(gsp_pool *pool, const char *directory, double patience_s,
+                                          gsp_pool_watch *watch, void *context);
 
 typedef struct gsp_pool_part {
     gsp_work work;      /* called on the pool's thread (member.h) */

@@ -53,6 +53,14 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
         ATOM_TRY(atom_fail(ATOM_E_USAGE, "'%s' is no name for a pool's file", file->name));
     *out = (gsp_manifest_file){.later = file->later};
     strcpy(out->name, file->name);
+    if (file->later) {
+        atom_free(to);
+        to = life_tree_path(p, file->name);
+        if (!to)
+            ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY(gsp_pieces_make(file->path, to, &out->bytes, &out->hash));
+        goto fail;
+    }
     ATOM_TRY(life_file_hash(file->path, &out->bytes, &out->hash));
     unlink(to);
     if (out->bytes < LINK_FROM_BYTES || link(file->path, to) != 0)
@@ -93,8 +101,9 @@ static atom_status make_manifest(gsp_pool *p, const gsp_manifest *draft, const g
 static atom_status make_secrets(gsp_pool *p, const gsp_manifest *draft)
 {
     char *book = life_path(p, "invites"), *files = life_path(p, "files");
+    char *trees = life_path(p, "trees");
     atom_status st;
-    if (!book || !files)
+    if (!book || !files || !trees)
         ATOM_TRY(atom_fail_memory("a path", 0));
     randombytes_buf(p->pool, sizeof p->pool);
     randombytes_buf(p->psk[0], sizeof p->psk[0]);
@@ -103,10 +112,12 @@ static atom_status make_secrets(gsp_pool *p, const gsp_manifest *draft)
     p->rotated_s = (uint64_t)atom_wall_seconds();
     memcpy(p->owner, p->identity.public_key, sizeof p->owner);
     ATOM_TRY(atom_dir_make(files));
+    ATOM_TRY(atom_dir_make(trees));
     ATOM_TRY(gsp_ledger_open(book, &p->ledger));
 fail:
     atom_free(book);
     atom_free(files);
+    atom_free(trees);
     return st;
 }
 

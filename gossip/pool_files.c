@@ -88,7 +88,7 @@ void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m)
 static const gsp_manifest_file *by_hash(const gsp_pool *p, const gsp_hash *hash)
 {
     for (uint32_t i = 0; p->has_manifest && i < p->manifest->n_files; i++)
-        if (gsp_hash_equal(&p->manifest->file[i].hash, hash))
+        if (!p->manifest->file[i].later && gsp_hash_equal(&p->manifest->file[i].hash, hash))
             return &p->manifest->file[i];
     return NULL;
 }
@@ -226,6 +226,8 @@ static void ask_some(gsp_pool *p, pool_fetch *f, uint64_t now)
 void life_files_step(gsp_pool *p, uint64_t now)
 {
     give_some(p);
+    life_pieces_give(p, now);
+    life_haul_step(p, now);
     if (p->fetch) {
         write_ready(p->fetch);
         ask_some(p, p->fetch, now);

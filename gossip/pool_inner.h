@@ -27,6 +27,8 @@
 
 enum {
     POOL_ASKS_MAX = 16,   /* chunks of files that one peer waits for */
+    POOL_PIECES_MAX = 96, /* pieces of data that one peer waits for */
+    POOL_OPEN_MAX = 8,    /* files of data that are open to be given */
     POOL_WANTED_MAX = 48, /* links that we keep dialling */
     POOL_ADMITTED_DAYS = 30,
     POOL_INVITED_DAYS = 30,
@@ -58,6 +60,11 @@ typedef struct pool_link {
         uint64_t offset;
         uint32_t bytes;
     } ask[POOL_ASKS_MAX];
+    bool full;         /* its bulk: until there is room again */
+    uint32_t n_pieces; /* of data, that it waits for */
+    struct {
+        uint32_t file, piece;
+    } piece[POOL_PIECES_MAX];
 } pool_link;
 
 /* What a control request wants done on the pool's thread. */
@@ -81,6 +88,8 @@ typedef struct pool_order {
 /* A download in progress (pool_files.c). */
 typedef struct pool_fetch pool_fetch;
 typedef struct pool_notes pool_notes; /* pool_notes.c */
+/* The data set on its way in (pool_data.c). */
+typedef struct pool_haul pool_haul;
 
 struct gsp_pool {
     gsp_pool_host host; /* texts are ours */
@@ -139,6 +148,16 @@ struct gsp_pool {
     uint64_t step_ns, contact_ns, book_ns, ask_ns, renew_ns, lan_ns, snapshot_ns;
     pool_fetch *fetch;
     pool_notes *notes; /* NULL: none */
+    pool_haul *haul;
+    char *data_dir;                          /* where data lies; NULL: this host has none to give */
+    bool data_whole[GSP_MANIFEST_FILES_MAX]; /* of the manifest's files: in data_dir, checked */
+    struct {
+        gsp_pieces *pieces; /* NULL: free */
+        uint32_t file;
+        uint64_t used_ns;
+    } open[POOL_OPEN_MAX];
+    uint64_t piece_ns; /* when one was given last */
+    uint32_t give_turn;
     bool was_admitted; /* as a guest: all links have to be made anew */
 
     /* How joining stands. */
@@ -254,6 +273,18 @@ void life_note_came(gsp_pool *p, pool_link *from, const gsp_life *m);
 void life_notes_step(gsp_pool *p);
 void life_notes_load(gsp_pool *p); /* ours, of last time */
 void life_notes_close(gsp_pool *p);
+
+/* pool_give.c */
+void life_pieces_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_pieces_give(gsp_pool *p, uint64_t now_ns);
+void life_pieces_close(gsp_pool *p);
+/* Fresh texts, NULL: no memory: the tree of a file of data; the file in a directory. */
+char *life_tree_path(const gsp_pool *p, const char *name);
+
+/* pool_data.c */
+void life_piece_came(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_haul_step(gsp_pool *p, uint64_t now_ns);
+void life_haul_progress(const gsp_pool *p, gsp_pool_progress *out);
 
 /* pool_join.c */
 /* Turns the net for a while, as the pool's thread does later. */

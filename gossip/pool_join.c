@@ -16,7 +16,9 @@ static const uint64_t SLICE_NS = 50000000u, ASK_NS = 1000000000u;
 static void progress_of(gsp_pool *p, gsp_pool_progress *out)
 {
     *out = (gsp_pool_progress){.stage = p->stage, .text = p->text};
-    if (p->has_manifest)
+    if (p->haul)
+        life_haul_progress(p, out);
+    else if (p->has_manifest)
         for (uint32_t i = 0; i < p->manifest->n_files; i++)
             out->bytes += p->manifest->file[i].later ? 0 : p->manifest->file[i].bytes;
 }
@@ -197,6 +199,8 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
     const gsp_manifest_file *file = gsp_manifest_find(p->manifest, name);
     if (!file)
         return atom_fail(ATOM_E_USAGE, "the pool has no file '%s'", name);
+    if (file->later)
+        return atom_fail(ATOM_E_USAGE, "'%s' is of the pool's data", name);
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
     atom_status st = life_file_fetch(p, file, watch, context);

@@ -23,10 +23,15 @@ pool_link *life_link_find(gsp_pool *p, const uint8_t *key)
     return NULL;
 }
 
+static bool is_bulk(gsp_life_kind kind)
+{
+    return kind == GSP_LIFE_FILE || kind == GSP_LIFE_PIECE;
+}
+
 bool life_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m)
 {
     uint8_t head[GSP_LIFE_HEAD_BYTES];
-    gsp_net_channel channel = m->kind == GSP_LIFE_FILE ? GSP_NET_BULK : GSP_NET_CONTROL;
+    gsp_net_channel channel = is_bulk(m->kind) ? GSP_NET_BULK : GSP_NET_CONTROL;
     size_t bytes = gsp_life_encode(m, head);
     return gsp_net_send(p->net, key, channel, head, bytes, m->body, m->body_bytes) == GSP_NET_SENT;
 }
@@ -321,6 +326,13 @@ static void on_word(gsp_pool *p, pool_link *from, const gsp_life *m)
     case GSP_LIFE_NOTE:
         life_note_came(p, from, m);
         break;
+    case GSP_LIFE_ASK_PIECES:
+        life_pieces_asked(p, from, m);
+        break;
+    case GSP_LIFE_PIECE:
+    case GSP_LIFE_NO_PIECE:
+        life_piece_came(p, from, m);
+        break;
     case GSP_LIFE_N:
         break;
     }
@@ -370,9 +382,11 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
     const uint8_t *first = e->data;
     if (e->bytes == 0 || first[0] != GSP_LIFE_MARK)
         return false;
-    m = from && may_speak(from) ? atom_alloc(1, sizeof *m) : NULL;
+    /* What was asked for comes as fast as the line. */
+    bool wanted = from && !from->guest && p->haul && e->channel == GSP_NET_BULK;
+    m = from && (wanted || may_speak(from)) ? atom_alloc(1, sizeof *m) : NULL;
     if (m && gsp_life_decode(e->data, e->bytes, m) &&
-        (m->kind == GSP_LIFE_FILE) == (e->channel == GSP_NET_BULK))
+        is_bulk(m->kind) == (e->channel == GSP_NET_BULK))
         on_word(p, from, m);
     else
         p->refusals++;
@@ -403,8 +417,11 @@ bool life_take(gsp_pool *p, const gsp_net_event *e)
         }
         life_seek_refused(p, e);
         break;
-    case GSP_NET_NOTHING:
     case GSP_NET_ROOM:
+        if (e->channel == GSP_NET_BULK && life_link_find(p, e->key))
+            life_link_find(p, e->key)->full = false;
+        break;
+    case GSP_NET_NOTHING:
         break;
     }
     return false;

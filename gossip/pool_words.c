@@ -23,6 +23,33 @@ static void read_address(atom_reader *r, gsp_address *a)
     a->port = atom_read_u16(r);
 }
 
+static void write_piece(atom_writer *w, const gsp_life *m)
+{
+    atom_write_bytes(w, m->hash.byte, sizeof m->hash.byte);
+    atom_write_uint(w, m->piece, 4);
+    if (m->kind == GSP_LIFE_ASK_PIECES)
+        atom_write_uint(w, m->n_pieces, 2);
+    if (m->kind != GSP_LIFE_PIECE)
+        return;
+    atom_write_uint(w, m->n_path, 1);
+    atom_write_bytes(w, m->path[0].byte, m->n_path * sizeof m->path[0]);
+}
+
+static void read_piece(atom_reader *r, gsp_life *m)
+{
+    atom_read_bytes(r, m->hash.byte, sizeof m->hash.byte);
+    m->piece = atom_read_u32(r);
+    if (m->kind == GSP_LIFE_ASK_PIECES)
+        m->n_pieces = atom_read_u16(r);
+    if (m->kind != GSP_LIFE_PIECE)
+        return;
+    m->n_path = atom_read_u8(r);
+    if (m->n_path > GSP_STATE_PATH_MAX)
+        r->bad = true;
+    else
+        atom_read_bytes(r, m->path[0].byte, m->n_path * sizeof m->path[0]);
+}
+
 size_t gsp_life_encode(const gsp_life *m, uint8_t out[GSP_LIFE_HEAD_BYTES])
 {
     atom_writer w = atom_writer_make(out, GSP_LIFE_HEAD_BYTES);
@@ -60,6 +87,11 @@ size_t gsp_life_encode(const gsp_life *m, uint8_t out[GSP_LIFE_HEAD_BYTES])
     case GSP_LIFE_ASK_NOTE:
     case GSP_LIFE_NOTE:
         atom_write_bytes(&w, m->hash.byte, sizeof m->hash.byte);
+        break;
+    case GSP_LIFE_ASK_PIECES:
+    case GSP_LIFE_PIECE:
+    case GSP_LIFE_NO_PIECE:
+        write_piece(&w, m);
         break;
     case GSP_LIFE_ASK_MANIFEST:
     case GSP_LIFE_N:
@@ -137,6 +169,11 @@ static void read_kind(atom_reader *r, gsp_life *m)
     case GSP_LIFE_NOTE:
         atom_read_bytes(r, m->hash.byte, sizeof m->hash.byte);
         break;
+    case GSP_LIFE_ASK_PIECES:
+    case GSP_LIFE_PIECE:
+    case GSP_LIFE_NO_PIECE:
+        read_piece(r, m);
+        break;
     case GSP_LIFE_ASK_MANIFEST:
     case GSP_LIFE_N:
         break;
@@ -157,6 +194,11 @@ static bool right(const gsp_life *m)
                m->offset <= m->of_bytes && m->body_bytes <= m->of_bytes - m->offset;
     case GSP_LIFE_NOTE:
         return m->body_bytes <= GSP_LIFE_NOTE_BYTES_MAX;
+    case GSP_LIFE_ASK_PIECES:
+        return m->body_bytes == 0 && m->n_pieces > 0 && m->n_pieces <= GSP_LIFE_PIECES_MAX &&
+               m->piece < GSP_PIECES_MAX;
+    case GSP_LIFE_PIECE:
+        return m->body_bytes > 0 && m->body_bytes <= GSP_PIECE_BYTES && m->piece < GSP_PIECES_MAX;
     default:
         return m->body_bytes == 0;
     }

@@ -14,6 +14,9 @@
  *   FILE          hash, u64 offset, u64 of_bytes, data     (on BULK)
  *   ASK_NOTE      hash                                     notes under a key
  *   NOTE          hash, text                               one of them; no text: there are no more
+ *   ASK_PIECES    root, u32 first, u16 n                   of a file of data (pieces.h)
+ *   PIECE         root, u32 piece, u8 n; n hashes of its proof, data     (on BULK)
+ *   NO_PIECE      root, u32 piece                          it is not here; ask somebody else
  *
  * ASK_ADMISSION and ADMISSION of another key than the link's are passed on by members between a
  * guest and somebody who may admit. Decoding checks everything but signatures. Thread: any.
@@ -24,6 +27,7 @@
 #include "gossip/contact.h"
 #include "gossip/manifest.h"
 #include "gossip/net.h"
+#include "gossip/pieces.h"
 
 enum {
     GSP_LIFE_MARK = 0xe0,
@@ -32,7 +36,8 @@ enum {
     GSP_LIFE_CONTACTS_MAX = 48,
     GSP_LIFE_CHUNK_BYTES = 256 * 1024, /* of a file */
     GSP_LIFE_NOTE_BYTES_MAX = 64 * 1024,
-    GSP_LIFE_HEAD_BYTES = 512, /* all but contacts, text and data */
+    GSP_LIFE_HEAD_BYTES = 1024, /* all but contacts, text and data */
+    GSP_LIFE_PIECES_MAX = 64,   /* asked for in one word */
     GSP_LIFE_HELLO_BYTES_MAX =
         GSP_LIFE_HEAD_BYTES + GSP_LIFE_CONTACTS_MAX * (GSP_CONTACT_BODY_BYTES_MAX + 2),
     GSP_LIFE_AWAY = 200, /* in the place of a gsp_refusal: who could admit is not reachable now */
@@ -48,6 +53,9 @@ typedef enum gsp_life_kind {
     GSP_LIFE_FILE,
     GSP_LIFE_ASK_NOTE,
     GSP_LIFE_NOTE,
+    GSP_LIFE_ASK_PIECES,
+    GSP_LIFE_PIECE,
+    GSP_LIFE_NO_PIECE,
     GSP_LIFE_N
 } gsp_life_kind;
 
@@ -62,10 +70,14 @@ typedef struct gsp_life {
     uint32_t credential_bytes;
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
     uint8_t psk[GSP_PSK_BYTES]; /* MANIFEST */
-    gsp_hash hash;              /* ASK_FILE, FILE; ASK_NOTE, NOTE: the key */
+    gsp_hash hash; /* ASK_FILE, FILE, the file's root for pieces; ASK_NOTE, NOTE: the key */
     uint64_t offset, of_bytes;
-    uint32_t bytes; /* ASK_FILE */
-    /* HELLO: contacts; MANIFEST, NOTE: text; FILE: data. Into the message, or the sender's. */
+    uint32_t bytes;           /* ASK_FILE */
+    uint32_t piece, n_pieces; /* the first; ASK_PIECES: how many */
+    uint32_t n_path;          /* PIECE */
+    gsp_hash path[GSP_STATE_PATH_MAX];
+    /* HELLO: contacts; MANIFEST, NOTE: text; FILE, PIECE: data. Into the message, or the sender's.
+     */
     const uint8_t *body;
     size_t body_bytes;
 } gsp_life;

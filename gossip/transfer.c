@@ -16,7 +16,7 @@
 
 /* ---- the tree ---- */
 
-static uint64_t nodes_of(uint32_t n)
+uint64_t gsp_tree_nodes(uint32_t n)
 {
     uint64_t all = n;
     for (; n > 1; n = (n + 1) / 2)
@@ -27,9 +27,9 @@ static uint64_t nodes_of(uint32_t n)
 atom_status gsp_tree_open(gsp_tree *tree, uint32_t n)
 {
     ATOM_ASSERT(n <= GSP_CHUNKS_MAX);
-    gsp_hash *node = atom_alloc(nodes_of(n) + 1, sizeof *node);
+    gsp_hash *node = atom_alloc(gsp_tree_nodes(n) + 1, sizeof *node);
     if (!node)
-        return atom_fail_memory("the hashes of a state", nodes_of(n) * sizeof *node);
+        return atom_fail_memory("the hashes of a state", gsp_tree_nodes(n) * sizeof *node);
     tree->n = n;
     tree->node = node;
     return ATOM_OK;
@@ -58,7 +58,7 @@ void gsp_tree_build(gsp_tree *tree)
 
 gsp_hash gsp_tree_root(const gsp_tree *tree)
 {
-    return tree->n ? tree->node[nodes_of(tree->n) - 1] : (gsp_hash){{0}};
+    return tree->n ? tree->node[gsp_tree_nodes(tree->n) - 1] : (gsp_hash){{0}};
 }
 
 uint32_t gsp_tree_path(const gsp_tree *tree, uint32_t leaf, gsp_hash path[GSP_STATE_PATH_MAX])

@@ -44,6 +44,8 @@ typedef struct gsp_tree {
     gsp_hash *node;
 } gsp_tree;
 
+/* How many there are. */
+uint64_t gsp_tree_nodes(uint32_t n);
 /* n <= GSP_CHUNKS_MAX leaves, zero; n may be 0: the root is zero then. */
 ATOM_MUST atom_status gsp_tree_open(gsp_tree *tree, uint32_t n);
 void gsp_tree_close(gsp_tree *tree);

@@ -10,7 +10,9 @@
  *
  * WAIT: samples are reported once so many members are on the roster. LISTEN "-": accepts nobody.
  * POOL_NODE_PLAIN=1: create without a gate. POOL_NODE_FILE=PATH: a file of the pool.
- * POOL_NODE_FINDERS=1: with LAN and directory. POOL_NODE_FORK_S: T_fork. Lines of JSON.
+ * POOL_NODE_FINDERS=1: with LAN and directory. POOL_NODE_FORK_S: T_fork. POOL_NODE_DATA=FROM:
+ * create: the files 0.bin, 1.bin, ... of FROM are the pool's data; join, open: it is fetched into
+ * FROM. POOL_NODE_DOWN, POOL_NODE_UP: bytes per second. Lines of JSON.
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
@@ -153,6 +155,42 @@ static bool watch(void *context, const gsp_pool_progress *progress)
     return !ending;
 }
 
+enum { DATA_FILES_MAX = 4 };
+
+/* A pool's data: FROM/0.bin, FROM/1.bin, ... */
+static uint32_t data_files(gsp_pool_file *file, char name[][16])
+{
+    const char *from = getenv("POOL_NODE_DATA");
+    uint32_t n = 0;
+    for (; from && n < DATA_FILES_MAX; n++) {
+        snprintf(name[n], sizeof name[n], "%u.bin", n);
+        char *path = atom_path_join(from, name[n]);
+        if (!path || !atom_path_exists(path)) {
+            atom_free(path);
+            break;
+        }
+        file[n] = (gsp_pool_file){.name = name[n], .path = path, .later = true};
+    }
+    return n;
+}
+
+static atom_status bring_data(node *n, bool fetch)
+{
+    const char *from = getenv("POOL_NODE_DATA");
+    char last[256] = "";
+    gsp_pool_data data;
+    if (!from)
+        return ATOM_OK;
+    atom_status st = gsp_pool_data_look(n->pool, from, watch, last, &data);
+    if (st != ATOM_OK)
+        return st;
+    printf("{\"data\":%u,\"of\":%u,\"bytes\":%llu,\"of_bytes\":%llu,\"missing\":\"%s\","
+           "\"wrong\":\"%s\"}\n",
+           data.n_here, data.n_files, (unsigned long long)data.bytes_here,
+           (unsigned long long)data.bytes, data.missing, data.wrong);
+    return fetch ? gsp_pool_data_fetch(n->pool, from, 60, watch, last) : ATOM_OK;
+}
+
 static atom_status begin(node *n, char **argv, int argc, const gsp_pool_host *host)
 {
     char last[256] = "";
@@ -161,7 +199,9 @@ static atom_status begin(node *n, char **argv, int argc, const gsp_pool_host *ho
     if (strcmp(argv[1], "join") == 0)
         return gsp_pool_join(host, argc > 5 ? argv[5] : "", 60, watch, last, &n->pool);
     const char *path = getenv("POOL_NODE_FILE");
-    gsp_pool_file file = {.name = "config.json", .path = path};
+    char names[DATA_FILES_MAX][16];
+    gsp_pool_file file[1 + DATA_FILES_MAX] = {{.name = "config.json", .path = path}};
+    uint32_t n_files = path ? 1 : 0;
     gsp_manifest *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("a manifest", sizeof *m);
@@ -177,7 +217,10 @@ static atom_status begin(node *n, char **argv, int argc, const gsp_pool_host *ho
                         .plain = getenv("POOL_NODE_PLAIN") != NULL};
     if (getenv("POOL_NODE_FORK_S"))
         m->fork_s = atof(getenv("POOL_NODE_FORK_S"));
-    atom_status st = gsp_pool_create(host, m, &file, path ? 1 : 0, &n->pool);
+    uint32_t n_data = data_files(file + n_files, names);
+    atom_status st = gsp_pool_create(host, m, file, n_files + n_data, &n->pool);
+    for (uint32_t i = 0; i < n_data; i++)
+        atom_free((char *)file[n_files + i].path);
     atom_free(m);
     if (st == ATOM_OK)
         printf("{\"ticket\":\"%s\"}\n", gsp_pool_ticket(n->pool));
@@ -239,6 +282,10 @@ int main(int argc, char **argv)
     atom_status st = n ? ATOM_OK : atom_fail_memory("a node", sizeof *n);
     if (getenv("POOL_NODE_FINDERS"))
         host.no_lan = host.no_directory = false;
+    if (getenv("POOL_NODE_UP"))
+        host.up_bytes_per_s = (uint64_t)atoll(getenv("POOL_NODE_UP"));
+    if (getenv("POOL_NODE_DOWN"))
+        host.down_bytes_per_s = (uint64_t)atoll(getenv("POOL_NODE_DOWN"));
     signal(SIGTERM, on_term);
     if (st == ATOM_OK && strcmp(argv[3], "-") != 0) {
         host.n_listen = 1;
@@ -251,6 +298,9 @@ int main(int argc, char **argv)
     if (st == ATOM_OK) {
         n->wait = argc > 5 && strcmp(argv[1], "create") == 0 ? (unsigned)atoi(argv[5]) : 0;
         recall(n);
+        st = bring_data(n, strcmp(argv[1], "create") != 0);
+    }
+    if (st == ATOM_OK) {
         st = take_part(n, atof(argv[4]));
     }
     if (st != ATOM_OK)

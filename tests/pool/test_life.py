@@ -283,6 +283,75 @@ class Life(unittest.TestCase):
         with open(os.path.join(c.dir, "files", "config.json"), "rb") as f:
             self.assertEqual(f.read(), data)
 
+    def make_data(self, *sizes):
+        """A directory with 0.bin, 1.bin, ..."""
+        place = os.path.join(self.place, "data-a")
+        os.makedirs(place)
+        for i, size in enumerate(sizes):
+            with open(os.path.join(place, f"{i}.bin"), "wb") as f:
+                f.write(os.urandom(size))
+        return place
+
+    def same_data(self, a, b):
+        for name in os.listdir(a):
+            with open(os.path.join(a, name), "rb") as f, open(os.path.join(b, name), "rb") as g:
+                self.assertEqual(f.read(), g.read(), name)
+        self.assertEqual(sorted(os.listdir(a)), sorted(os.listdir(b)))
+
+    def test_data(self):
+        """The pool's data from its members: a download that is killed goes on, a donor that lies is found out."""
+        chunk = 256 * 1024
+        mine = self.make_data(5 * chunk, 30_000_000, 1000)
+        at = lambda name: os.path.join(self.place, f"data-{name}")
+        a, ticket = self.create(1, POOL_NODE_DATA=mine)
+        self.assertEqual((a.find("data")["data"], a.find("data")["of"]), (3, 3))
+        # Killed in the middle: what was there counts.
+        slow = self.join("b", ticket, POOL_NODE_DATA=at("b"), POOL_NODE_DOWN=str(10_000_000))
+        part = os.path.join(at("b"), ".1.bin.part")
+        self.until(lambda: os.path.exists(part) and os.stat(part).st_blocks * 512 > 20 * chunk, "a part of it", slow)
+        slow.end(signal.SIGKILL)
+        self.assertIsNone(slow.find("started"))
+        with open(part, "r+b") as f:  # a disk that lost some of it
+            f.seek(2 * chunk + 5)
+            f.write(b"lost")
+        b = Host(self, "b", "open", "127.0.0.1:0", "200", POOL_NODE_DATA=at("b"))
+        b.wait_for("started")
+        self.same_data(mine, at("b"))
+        whole = sum(-(-os.path.getsize(os.path.join(mine, n)) // chunk) for n in os.listdir(mine))
+        self.assertLess(b.event("data")["pieces"], whole - 10)
+        # What is there is not fetched again; what was spoiled is.
+        with open(os.path.join(at("b"), "0.bin"), "r+b") as f:
+            f.write(b"spoiled")
+        b.end()
+        b = Host(self, "b", "open", "127.0.0.1:0", "200", POOL_NODE_DATA=at("b"))
+        b.wait_for("started")
+        self.assertEqual(b.find("data")["wrong"], "0.bin")
+        self.same_data(mine, at("b"))
+        # From two at once; and beside one that lies, whoever is asked.
+        shutil.copytree(mine, at("liar"))
+        liar = self.join("liar", ticket, node=os.environ["FALSE_DONOR"], POOL_NODE_DATA=at("liar"))
+        liar.wait_for("started")
+        self.roster(a, 3)
+        c = self.join("c", ticket, POOL_NODE_DATA=at("c"), POOL_NODE_DOWN=str(20_000_000))
+        c.wait_for("started")
+        self.same_data(mine, at("c"))
+        told = c.event("data")
+        self.assertGreater(told["donors"], 1)
+        self.assertEqual(told["wrong"], 1)
+        self.assertEqual(c.event("bad_piece")["key"], liar.status()["key"])
+        # A donor whose file is not what it was says so: nobody is called a liar.
+        with open(os.path.join(mine, "1.bin"), "r+b") as f:
+            f.seek(1_000_000)
+            f.write(b"spoiled")
+        liar.end(signal.SIGKILL)
+        d = self.join("d", ticket, POOL_NODE_DATA=at("d"))
+        d.wait_for("started")
+        self.assertEqual(d.event("data")["wrong"], 0)
+        self.same_data(at("c"), at("d"))
+        self.go_on(a, b, c, d)
+        for host in (a, b, c, d):
+            self.assertEqual(host.end(), 0)
+
     def test_relayed(self):
         """Two members that accept nobody are brought together by the one that does."""
         a, ticket = self.create(3)
