@@ -396,7 +396,7 @@ atom_status gsp_pieces_put(gsp_pieces *p, uint32_t k, const void *data, size_t b
         return atom_fail_errno(errno, "%s", p->path);
     p->tree.node[k] = leaf;
     if (p->was)
-        p->was[k / 8] &= (uint8_t)~(1u << (k % 8));
+        p->was[k / 8] &= (uint8_t) ~(1u << (k % 8));
     p->here++;
     return ATOM_OK;
 }

@@ -234,13 +234,15 @@ fail:
 static atom_status make_pool(pool_run *r, const create_values *v)
 {
     gsp_manifest *m = atom_alloc(1, sizeof *m);
+    gsp_pool_file *files = atom_alloc(GSP_MANIFEST_FILES_MAX, sizeof *files);
+    uint32_t n_files = 2;
     char *place = pool_run_path(r, ""), *genesis = atom_format("%s/genesis", r->dir);
     char *run = atom_format("%s/genesis/run.yml", r->dir);
     char *config = atom_format("%s/genesis/config.json", r->dir), *run_text = NULL;
     char *tokenizer = atom_path_join(r->config.data, "tokenizer.json");
     gsp_pool_host host;
     atom_status st;
-    if (!m || !place || !genesis || !run || !config || !tokenizer)
+    if (!m || !files || !place || !genesis || !run || !config || !tokenizer)
         ATOM_TRY(atom_fail_memory("a pool", sizeof *m));
     ATOM_TRY(pool_host_place(&v->host, NULL, place, &host));
     ATOM_TRY(draft(r, v, m, &run_text));
@@ -249,11 +251,18 @@ static atom_status make_pool(pool_run *r, const create_values *v)
     ATOM_TRY(atom_dir_make(genesis));
     ATOM_TRY(trainer_describe(r->t, genesis));
     ATOM_TRY(atom_file_write(run, run_text, strlen(run_text)));
-    const gsp_pool_file files[] = {{.name = "run.yml", .path = run},
-                                   {.name = "config.json", .path = config},
-                                   {.name = "tokenizer.json", .path = tokenizer}};
-    ATOM_TRY(gsp_pool_create(&host, m, files, atom_path_exists(tokenizer) ? 3 : 2, &r->life));
+    files[0] = (gsp_pool_file){.name = "run.yml", .path = run};
+    files[1] = (gsp_pool_file){.name = "config.json", .path = config};
+    if (atom_path_exists(tokenizer))
+        files[n_files++] = (gsp_pool_file){.name = "tokenizer.json", .path = tokenizer};
+    if (r->settings.data != TRAIN_POOL_DATA_OWN)
+        ATOM_TRY(pool_data_list(r, files, GSP_MANIFEST_FILES_MAX, &n_files));
+    ATOM_TRY(gsp_pool_create(&host, m, files, n_files, &r->life));
+    ATOM_TRY(pool_data_offer(r));
 fail:
+    if (files)
+        pool_data_free(files, n_files);
+    atom_free(files);
     atom_free(m);
     atom_free(place);
     atom_free(genesis);

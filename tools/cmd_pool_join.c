@@ -13,7 +13,7 @@ typedef struct join_values {
     char *device_memory, *threads;
     int64_t max_steps;
     double patience;
-    bool json, quiet;
+    bool json, quiet, own_data;
     pool_host host;
 } join_values;
 
@@ -24,8 +24,14 @@ static const opt_spec specs[] = {
      .type = OPT_TEXT,
      AT(data),
      .value = "DIR",
-     .help = "Directory made by `atom data prepare` with the pool's tokenizer. Needed the first "
-             "time."},
+     .help = "The pool's data set, where this host has it already: it is used from there. "
+             "Default: fetched from the members into DIR/data. In a pool whose members bring their "
+             "own: a directory made by `atom data prepare` with the pool's tokenizer, needed the "
+             "first time."},
+    {.name = "own_data",
+     .type = OPT_FLAG,
+     AT(own_data),
+     .help = "--data is other data than the pool's, in a pool that allows it."},
     {.name = "model",
      .type = OPT_TEXT,
      AT(model),
@@ -79,9 +85,11 @@ static const opt_command options = {
     .summary = "train along in a pool",
     .description =
         "With a ticket: joins. Without: comes back to the pool of DIR. Every member draws its "
-        "samples in an order of its own, keyed by its identity. What is fetched can be resumed; "
-        "disk and memory are checked before.",
-    .examples = "atom pool join TICKET --data tokens -o run\n"
+        "samples in an order of its own, keyed by its identity. Weights and data come from the "
+        "members. What is fetched can be resumed; disk and memory are checked before.",
+    .examples = "atom pool join TICKET -o run\n"
+                "# with the data set from here\n"
+                "atom pool join TICKET --data tokens -o run\n"
                 "# come back after a signal, a crash or a reboot\n"
                 "atom pool join -o run\n",
     .positional = "[TICKET]",
@@ -181,6 +189,12 @@ static atom_status configure(pool_run *r, const join_values *v)
     if (!run || !config)
         ATOM_TRY(atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
                                           "pool of trainers"));
+    r->has_data = false;
+    for (uint32_t i = 0; i < m->n_files; i++)
+        r->has_data |= m->file[i].later;
+    r->data_dir = atom_path_join(r->dir, "data");
+    if (!r->data_dir)
+        ATOM_TRY(atom_fail_memory("a path", 256));
     ATOM_TRY(atom_file_read(run, 1 << 20, &text, &bytes));
     ATOM_TRY(choose_model(r, v, config, &model));
     char *const given[] = {v->data, v->device, v->device_memory, v->threads, model, automatic};
@@ -188,6 +202,7 @@ static atom_status configure(pool_run *r, const join_values *v)
         if (given[i])
             words[n++] = keys[i], words[n++] = given[i];
     ATOM_TRY(pool_run_configure(r, run, text, words, n, true));
+    ATOM_TRY(pool_data_choose(r, v->own_data, !v->data));
     ATOM_TRY(check_tokenizer(r, tokenizer));
     own_seed(r);
 fail:
@@ -236,9 +251,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
     pool_run r = {
         .dir = v->output_dir, .json = v->json, .quiet = v->quiet, .max_steps = v->max_steps};
     atom_status st;
+    r.patience = v->patience;
     cli_signals_catch();
     ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
     ATOM_TRY(pool_run_limit(&r, &v->host));
+    r.down_bytes_per_s = (uint64_t)(v->host.down_mbit * 1e6 / 8);
     ATOM_TRY(enter(&r, v, parsed->n_positional ? parsed->positional[0] : NULL));
     const gsp_manifest *m = gsp_pool_manifest(r.life);
     ATOM_TRY(configure(&r, v));

@@ -45,14 +45,21 @@ void pool_run_note(pool_run *r, const char *fmt, ...)
 bool pool_run_watch(void *context, const gsp_pool_progress *p)
 {
     pool_run *r = context;
-    char text[300];
+    char text[400];
     double percent = p->bytes ? 100 * (double)p->bytes_done / (double)p->bytes : 0;
     if (p->bytes)
-        snprintf(text, sizeof text, "%s: %.0f %%", p->text, percent);
+        snprintf(text, sizeof text, "%s: %.0f %% of %s%s%s", p->text, percent, cli_size(p->bytes),
+                 p->left_s > 0 ? ", done in about " : "",
+                 p->left_s > 0 ? cli_seconds(p->left_s) : "");
     else
         snprintf(text, sizeof text, "%s", p->text);
     if (!r->quiet)
         cli_progress_draw(text, false);
+    if (p->bytes && !cli_progress_live() &&
+        atom_clock_seconds() - r->shown_seconds > SHOW_SECONDS) {
+        r->shown_seconds = atom_clock_seconds();
+        pool_run_note(r, "pool: %s", text);
+    }
     return cli_signal() == 0;
 }
 
@@ -195,6 +202,18 @@ bool pool_run_sums(const pool_run *r)
     return r->settings.sync == TRAIN_SYNC_GRADIENTS;
 }
 
+/* The plan fits: now the data may come. */
+static atom_status bring_data(void *ctx)
+{
+    pool_run *r = ctx;
+    cli_progress_end();
+    atom_status st = r->fetch_data
+                         ? gsp_pool_data_fetch(r->life, r->data_dir, r->patience, pool_run_watch, r)
+                         : ATOM_OK;
+    cli_progress_end();
+    return st;
+}
+
 atom_status pool_run_open_trainer(pool_run *r)
 {
     /* As if the vector were long: short ones have fewer fragments, and little to hold. */
@@ -208,6 +227,7 @@ atom_status pool_run_open_trainer(pool_run *r)
                              .progress = on_progress,
                              .note = on_note,
                              .stop = on_stop,
+                             .data = r->fetch_data ? bring_data : NULL,
                              .seam = &r->seam,
                              .plans = &r->plans,
                              .ctx = r};
@@ -258,7 +278,7 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
     uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, (train_sync)r->settings.sync) +
-                    checkpoints * 12 * n_floats;
+                    checkpoints * 12 * n_floats + (r->fetch_data ? r->data.bytes : 0);
     atom_status st = atom_dir_make(r->dir);
     if (st != ATOM_OK)
         return st;
@@ -268,11 +288,13 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     uint64_t here = bytes_below(r->dir, 4); /* who comes back has most of it already */
     if (room + here >= need)
         return ATOM_OK;
-    return atom_fail(ATOM_E_RESOURCE,
-                     "%s: anchor, what is being fetched, and checkpoints of this pool take %s; %s "
-                     "are free, %s more would do. Nothing was fetched. Name another directory with "
-                     "-o",
-                     r->dir, cli_size(need), cli_size(room), cli_size(need - room - here));
+    return atom_fail(
+        ATOM_E_RESOURCE,
+        "%s: anchor, what is being fetched%s, and checkpoints of this pool take %s; %s "
+        "are free, %s more would do. Nothing was fetched. Name another directory with "
+        "-o",
+        r->dir, r->fetch_data ? ", the data set" : "", cli_size(need), cli_size(room),
+        cli_size(need - room - here));
 }
 
 /* ---- configuration ---- */
@@ -318,6 +340,9 @@ atom_status pool_run_configure(pool_run *r, const char *run_path, const char *ru
     if (!r->config.output_dir)
         ATOM_TRY(atom_fail_memory("a path", 256));
     ATOM_TRY(train_config_settle(&r->config, &parsed));
+    if (!r->config.data && r->has_data && r->data_dir &&
+        !(r->config.data = atom_strdup(r->data_dir)))
+        ATOM_TRY(atom_fail_memory("a path", 256));
     if (!r->config.data)
         ATOM_TRY(atom_fail(ATOM_E_USAGE, "data is missing; name a directory made by `atom data "
                                          "prepare` with --data"));
@@ -332,8 +357,10 @@ fail:
 static atom_status save_local(const pool_run *r)
 {
     char *path = atom_format("%s/local.yml", r->dir), *text = NULL;
-    atom_status st =
-        path ? train_pool_run_text(&r->config, true, &text) : atom_fail_memory("a path", 256);
+    train_config c = r->config;
+    if (r->data_dir && strcmp(c.data, r->data_dir) == 0)
+        c.data = NULL; /* where it is looked for anyway, whatever DIR is called then */
+    atom_status st = path ? train_pool_run_text(&c, true, &text) : atom_fail_memory("a path", 256);
     if (st == ATOM_OK)
         st = atom_file_write(path, text, strlen(text));
     atom_free(text);
@@ -634,4 +661,5 @@ void pool_run_close(pool_run *r)
     atom_free(r->plan_class);
     atom_free(r->plan_text);
     atom_free(r->status);
+    atom_free(r->data_dir);
 }

@@ -32,8 +32,14 @@ typedef struct pool_run {
     /* the command's: borrowed */
     const char *dir; /* output directory; the pool's is dir/pool */
     bool json, quiet;
-    int64_t max_steps; /* of this member now; 0: the pool's */
+    int64_t max_steps;         /* of this member now; 0: the pool's */
+    double patience;           /* seconds without news while data is fetched; 0: for ever */
+    uint64_t down_bytes_per_s; /* this host's own limit; 0: none */
     /* made on the way */
+    char *data_dir;          /* where fetched data goes: dir/data */
+    bool has_data, own_data; /* the manifest names the data; this host trains on other data */
+    bool fetch_data;         /* some of it is missing in data_dir */
+    gsp_pool_data data;      /* of the manifest, as it lies here */
     train_config config;
     train_pool_settings settings;
     train_hooks hooks;
@@ -75,7 +81,21 @@ void pool_run_say_mode(pool_run *r, uint64_t n_floats);
  * host that is not in a pool yet asks nobody. */
 void pool_run_plans(pool_run *r);
 void pool_run_offer(pool_run *r);
-/* Is there disk for checkpoints and anchor? Before anything large is fetched. */
+/* cmd_pool_data.c. Files of the data set of config, added behind files[*n]; at most n_max in all.
+ * pool_data_free: of those whose `later` is set. */
+ATOM_MUST atom_status pool_data_list(const pool_run *r, gsp_pool_file *files, uint32_t n_max,
+                                     uint32_t *n);
+void pool_data_free(gsp_pool_file *files, uint32_t n);
+/* The creator's, from where it lies. */
+ATOM_MUST atom_status pool_data_offer(pool_run *r);
+/*
+ * After pool_run_configure: is config.data the pool's data, or is it to be fetched? returns: this
+ * host was here before. ATOM_E_USAGE names the file that does not fit, and what to do.
+ */
+ATOM_MUST atom_status pool_data_choose(pool_run *r, bool own, bool returns);
+
+/* Is there disk for checkpoints, anchor, and data that is to be fetched? Before anything large is
+ * fetched. */
 ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
                                           uint32_t n_fragments);
 /*

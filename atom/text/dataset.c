@@ -53,8 +53,7 @@ const char *text_split_name(text_split split)
     return split == TEXT_TRAIN ? "train" : "val";
 }
 
-/* "train_000000.bin", "fineweb_train_000001.bin", "tiny_shakespeare_train.bin", "train.bin". */
-static bool is_shard_name(const char *name, text_split split)
+bool text_is_shard(const char *name, text_split split)
 {
     const char *word = text_split_name(split);
     size_t n = strlen(name), word_n = strlen(word);
@@ -71,7 +70,7 @@ bool text_shards_exist(const char *dir, text_split split)
     bool found = false;
     DIR *list = opendir(dir);
     for (struct dirent *entry; list && !found && (entry = readdir(list));)
-        found = is_shard_name(entry->d_name, split);
+        found = text_is_shard(entry->d_name, split);
     if (list)
         closedir(list);
     return found;
@@ -95,7 +94,7 @@ static atom_status list_files(text_shards *s, text_split split)
     if (!list)
         return atom_fail_errno(errno, "cannot open directory %s", s->dir);
     for (struct dirent *entry; (entry = readdir(list));) {
-        if (!is_shard_name(entry->d_name, split))
+        if (!text_is_shard(entry->d_name, split))
             continue;
         ATOM_TRY(atom_grow((void **)&s->files, n, &capacity, sizeof *s->files));
         char *path = atom_path_join(s->dir, entry->d_name);

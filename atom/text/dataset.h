@@ -24,6 +24,19 @@ const char *text_split_name(text_split split); /* "train", "val" */
 /* The shards of one split, open for reading. Immutable: any thread may read. */
 typedef struct text_shards text_shards;
 
+/* "train_000000.bin", "fineweb_train_000001.bin", "tiny_shakespeare_train.bin", "train.bin". */
+bool text_is_shard(const char *name, text_split split);
+
+/* Names of files in a directory; text_file_list_free. */
+typedef struct text_file_list {
+    uint32_t n;
+    char **name;
+} text_file_list;
+/* Those of a data set but the tokenizer: shards of both splits with what lies beside them, by name,
+ * and dataset.json last. There may be none. ATOM_E_FORMAT: no directory. */
+ATOM_MUST atom_status text_dataset_files(const char *dir, text_file_list *out);
+void text_file_list_free(text_file_list *list);
+
 /* Are there shards of this split in dir? */
 bool text_shards_exist(const char *dir, text_split split);
 

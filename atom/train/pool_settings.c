@@ -18,7 +18,8 @@
 enum { SLICES = 16 };
 static const char *const syncs[] = {"parameters", "gradients", "slices", NULL}; /* train_sync */
 static const char *const sync_aliases[] = {"mode", NULL};
-static const char *const codecs[] = {"fp32", "bf16", "int8", NULL}; /* gsp_codec */
+static const char *const datas[] = {"shared", "own", "either", NULL}; /* train_pool_data */
+static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};   /* gsp_codec */
 
 static const opt_spec specs[] = {
     {.name = "sync",
@@ -31,6 +32,14 @@ static const opt_spec specs[] = {
              "without an outer step, averages are written over what is being trained, slice by "
              "slice, as quickly as rounds go (Swarm Training); or gradients: then all members "
              "together make the steps that one trainer would make."},
+    {.name = "data",
+     .type = OPT_CHOICE,
+     AT(data),
+     .fallback = "shared",
+     .choices = datas,
+     .help = "What members train on: the creator's data set, whose files the manifest names and "
+             "who joins gets from the members; own: everybody brings a data set, nothing is "
+             "shared; either: shared, but `pool join --own-data` is allowed."},
     {.name = "global_batch_size",
      .type = OPT_INT,
      AT(global_batch_size),

@@ -16,8 +16,17 @@
 #include "atom/train/config.h"
 #include "atom/train/pool.h"
 
+/* Whose data members train on: the creator's, which the manifest names; each its own; the
+ * creator's, but who wants takes its own. */
+typedef enum train_pool_data {
+    TRAIN_POOL_DATA_SHARED,
+    TRAIN_POOL_DATA_OWN,
+    TRAIN_POOL_DATA_EITHER
+} train_pool_data;
+
 typedef struct train_pool_settings {
     int32_t sync; /* train_sync */
+    int32_t data; /* train_pool_data */
     int64_t sync_steps, fragments;
     int64_t min_peers;
     int32_t codec; /* gsp_codec */

@@ -197,6 +197,8 @@ typedef struct train_hooks {
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
+    /* The plan fits this host: the data that config names is brought now. NULL: it is there */
+    atom_status (*data)(void *ctx);
     bool save_nothing;        /* the last step is not saved either: measurements */
     const train_seam *seam;   /* NULL: nobody takes part */
     const train_plans *plans; /* NULL: every plan is made here */

@@ -365,9 +365,14 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY(open_model(t));
     ATOM_TRY(trainer_lora_check(t));
     trainer_lora_note(t);
+    if (t->hooks.data) { /* who lacks memory is told before a long download */
+        ATOM_TRY(trainer_open_plan(t));
+        ATOM_TRY(t->hooks.data(t->hooks.ctx));
+    }
     ATOM_TRY(open_data(t));
     ATOM_TRY(choose_packing(t, start));
-    ATOM_TRY(trainer_open_plan(t));
+    if (!t->plan)
+        ATOM_TRY(trainer_open_plan(t));
     ATOM_TRY(open_engine(t));
     ATOM_TRY(load_weights(t));
     if (!config->dry_run) {

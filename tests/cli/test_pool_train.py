@@ -148,6 +148,69 @@ class PoolTrain(tool.Case):
         self.assertEqual(self.read("x", "checkpoint-3", "model.safetensors"),
                          self.read("y", "checkpoint-3", "model.safetensors"))
 
+    def test_data_from_the_members(self):
+        """Nothing but the ticket: the data set comes from the members, is checked, and trained on."""
+        a, ticket = self.create("a")
+        shards = sorted(n for n in os.listdir(self.data) if n.endswith(".bin"))
+        # Other data than the pool's, one shard too few, one too many: refused by name.
+        for name, change in (("other", lambda d: self.spoil(d, shards[0])), ("few", lambda d: os.remove(os.path.join(d, shards[0]))),
+                             ("more", lambda d: shutil.copy(os.path.join(d, shards[0]), os.path.join(d, "train_9.bin")))):
+            shutil.copytree(self.data, self.path(name))
+            change(self.path(name))
+            self.fails(2, "pool", "join", ticket, "--data", self.path(name), "-o", "no", *ALONE,
+                       says=("train_9.bin" if name == "more" else shards[0], "--data"))
+        self.fails(2, "pool", "join", ticket, "--data", self.path("other"), "--own-data", "-o", "no", *ALONE,
+                   says="--own-data")
+        b = self.join("b", ticket, "--max-steps", 150)
+        done = json.loads(self.end(b, 0)[0])
+        self.assertEqual(done["steps"], 150)
+        for name in (*shards, "tokenizer.json"):
+            self.assertEqual(self.read("b", "data", name), self.read(self.data, name))
+        self.assertGreater(next(e for e in self.events("b") if e["event"] == "data")["pieces"], 0)
+        before = self.ok("eval", "--model", self.path(done["checkpoint"]), "--data", self.path("b", "data"), "--sequence-len",
+                         32, "--json").json()["loss"]
+        self.assertLess(before, 4)  # untrained: 5.5
+        # It comes back, from elsewhere, and nothing is fetched again.
+        os.rename(self.path("b"), self.path("b2"))
+        b = self.join("b2", "--max-steps", 5)
+        self.end(b, 0)
+        self.assertEqual(sum(e["event"] == "data" for e in self.events("b2")), 1)
+        a.terminate()
+        self.end(a, 143)
+
+    def spoil(self, directory, name):
+        with open(os.path.join(directory, name), "r+b") as f:
+            f.seek(-1, os.SEEK_END)
+            last = f.read(1)
+            f.seek(-1, os.SEEK_END)
+            f.write(bytes([last[0] ^ 1]))
+
+    def test_own_data(self):
+        shutil.copytree(self.data, self.path("mine"))
+        self.spoil(self.path("mine"), "train_000000.bin")
+        run = self.write("either.yml", RUN.format(steps=10**6, codec="int8") + "  data: either\n")
+        a = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--listen",
+                       "127.0.0.1:0")
+        ticket = json.loads(a.stdout.readline())["ticket"]
+        refused = self.run_atom("pool", "join", ticket, "--data", "mine", "-o", "b", *ALONE)
+        self.assertEqual(refused.code, 2)
+        self.assertIn("--own-data", refused.err)
+        for again in ((ticket, "--data", "mine", "--own-data"), ()):
+            b = self.join("b", *again, "--max-steps", 5)
+            self.end(b, 0)
+        self.assertFalse(os.path.exists(self.path("b", "data")))
+        a.kill()
+        # And a pool that shares none.
+        run = self.write("own.yml", RUN.format(steps=10**6, codec="int8") + "  data: own\n")
+        c = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "c", "--listen",
+                       "127.0.0.1:0")
+        ticket = json.loads(c.stdout.readline())["ticket"]
+        self.assertFalse(any(f["later"] for f in json.loads(self.read("c", "pool", "manifest.json"))["files"]))
+        self.fails(2, "pool", "join", ticket, "-o", "d", *ALONE, says="--data")
+        d = self.join("d", ticket, "--data", "mine", "--max-steps", 5)
+        self.end(d, 0)
+        c.kill()
+
     def test_train_names_the_command_for_a_pool(self):
         run = self.write("run.yml", RUN.format(steps=10, codec="int8"))
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")
@@ -171,6 +234,11 @@ class PoolTrain(tool.Case):
             self.assertIn("Nothing was fetched", full.err)
         else:
             print("no namespaces with a file system of their own: a full disk is not tried")
+        # Who has no data is told before that is fetched too.
+        small = self.run_atom("pool", "join", ticket, "-o", "none", "--device-memory", "64KiB", *more[2:])
+        self.assertEqual(small.code, 4, small)
+        self.assertIn("the pool's data set", self.run_atom("pool", "join", "-o", "none", "--device-memory", "64KiB", *more[2:-1]).err)
+        self.assertEqual(os.listdir(self.path("none", "data")), ["tokenizer.json"])
         for out in ("small", "disk/run"):
             self.assertFalse(os.path.exists(self.path(out, "pool", "anchor", "fragment-0.0")))
         self.assertFalse(any("start" == e["event"] for e in self.events("small")))

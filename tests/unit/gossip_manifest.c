@@ -1,5 +1,6 @@
 /* Manifests: one hash however written, nothing above its limits, nothing that is not signed. */
 #include "gossip/manifest.h"
+#include "gossip/pieces.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <setjmp.h>
@@ -34,7 +35,7 @@ static gsp_manifest *make(const test_pool *p)
     m->file[0].bytes = 700;
     m->file[0].hash.byte[0] = 1;
     strcpy(m->file[1].name, "shard_000.bin");
-    m->file[1].bytes = (uint64_t)1 << 40;
+    m->file[1].bytes = (uint64_t)1 << 38;
     m->file[1].later = true;
     m->n_banned = 1;
     m->banned[0][5] = 5;
@@ -114,6 +115,22 @@ static void every_byte_is_signed(void **state)
     assert_false(gsp_manifest_verify(m));
     m->file[1].later = true;
     assert_true(gsp_manifest_verify(m));
+    test_free(m);
+}
+
+static void data_has_bounds(void **state)
+{
+    (void)state;
+    test_pool p;
+    test_pool_make(&p, 1);
+    gsp_manifest *m = make(&p);
+    for (int i = 0; i < 2; i++) {
+        m->file[1].bytes = i ? 0 : (uint64_t)GSP_PIECES_MAX * GSP_PIECE_BYTES + 1;
+        assert_int_equal(gsp_manifest_complete(m), ATOM_E_USAGE);
+        m->file[1].later = false; /* any other file may have that size */
+        assert_int_equal(gsp_manifest_complete(m), ATOM_OK);
+        m->file[1].later = true;
+    }
     test_free(m);
 }
 
@@ -210,6 +227,7 @@ static void drafts_out_of_bounds(void **state)
     m->n_files = GSP_MANIFEST_FILES_MAX;
     for (uint32_t i = 0; i < m->n_files; i++) {
         m->file[i].bytes = (uint64_t)1 << 52;
+        m->file[i].later = false;
         snprintf(m->file[i].name, sizeof m->file[i].name, "shard_of_the_data_set_%05u.bin", i);
     }
     m->n_banned = GSP_MANIFEST_BANNED_MAX;
@@ -249,6 +267,7 @@ static void parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_has_bounds),
         cmocka_unit_test(text_and_back),
         cmocka_unit_test(every_byte_is_signed),
         cmocka_unit_test(bad_texts),

@@ -54,6 +54,16 @@ static void there_and_back(void **state)
             m.hash.byte[31] = 4;
             m.body = kind == GSP_LIFE_NOTE ? body : NULL;
             m.body_bytes = kind == GSP_LIFE_NOTE ? 900 : 0;
+        } else if (kind >= GSP_LIFE_ASK_PIECES && kind <= GSP_LIFE_NO_PIECE) {
+            m.hash.byte[0] = 2;
+            m.piece = GSP_PIECES_MAX - 1;
+            m.n_pieces = kind == GSP_LIFE_ASK_PIECES ? GSP_LIFE_PIECES_MAX : 0;
+            if (kind == GSP_LIFE_PIECE) {
+                m.n_path = GSP_STATE_PATH_MAX;
+                m.path[GSP_STATE_PATH_MAX - 1].byte[31] = 3;
+                m.body = body;
+                m.body_bytes = sizeof body;
+            }
         }
         size_t bytes = pack(&m);
         assert_true(gsp_life_decode(wire, bytes, &back));
@@ -63,7 +73,8 @@ static void there_and_back(void **state)
         assert_memory_equal(&m, &back, sizeof m);
         for (size_t n = 0; n + m.body_bytes < bytes; n++)
             assert_false(gsp_life_decode(wire, n, &back));
-        if (kind != GSP_LIFE_MANIFEST && kind != GSP_LIFE_FILE && kind != GSP_LIFE_NOTE)
+        if (kind != GSP_LIFE_MANIFEST && kind != GSP_LIFE_FILE && kind != GSP_LIFE_NOTE &&
+            kind != GSP_LIFE_PIECE)
             assert_false(gsp_life_decode(wire, bytes + 1, &back));
     }
 }
@@ -95,6 +106,17 @@ static void refused(void **state)
     assert_false(gsp_life_decode(wire, pack(&m), &back)); /* behind its end */
     m.offset = UINT64_MAX;
     assert_false(gsp_life_decode(wire, pack(&m), &back));
+    m = (gsp_life){.kind = GSP_LIFE_ASK_PIECES, .n_pieces = GSP_LIFE_PIECES_MAX + 1};
+    assert_false(gsp_life_decode(wire, pack(&m), &back));
+    m.n_pieces = 0;
+    assert_false(gsp_life_decode(wire, pack(&m), &back));
+    m = (gsp_life){.kind = GSP_LIFE_ASK_PIECES, .n_pieces = 1, .piece = GSP_PIECES_MAX};
+    assert_false(gsp_life_decode(wire, pack(&m), &back));
+    m = (gsp_life){.kind = GSP_LIFE_PIECE, .body = &one, .body_bytes = 1};
+    size_t bytes = pack(&m);
+    assert_true(gsp_life_decode(wire, bytes, &back));
+    wire[bytes - 2] = GSP_STATE_PATH_MAX + 1; /* hashes of its proof */
+    assert_false(gsp_life_decode(wire, bytes, &back));
     m = (gsp_life){.kind = GSP_LIFE_MANIFEST};
     assert_false(gsp_life_decode(wire, pack(&m), &back)); /* no text */
 }
