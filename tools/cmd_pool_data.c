@@ -6,10 +6,6 @@
  */
 #include "tools/cmd_pool_train.h"
 
-#include "atom/base/env.h"
-#include "atom/base/mem.h"
-#include "atom/text/dataset.h"
-
 #include <string.h>
 
 static const char COUNTS[] = "dataset.json"; /* says what is in the shards, and changes nothing */
