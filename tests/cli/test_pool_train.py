@@ -78,9 +78,22 @@ class PoolTrain(tool.Case):
         return self.start("join", *args, "-o", out, "--listen", "127.0.0.1:0")
 
     def end(self, process, code):
-        out, err = process.communicate(timeout=PATIENCE)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            self.fails_late(process)
         self.assertEqual(process.returncode, code, out + err)
         return out, err
+
+    def fails_late(self, process):
+        """What everybody's membership saw last, before this is called a failure."""
+        seen = process.communicate()[1][-2000:]
+        for name in sorted(os.listdir(self.dir)):
+            if os.path.exists(self.path(name, "pool", "events.jsonl")):
+                seen += f"\n{name}: " + "\n".join(json.dumps(e) for e in self.events(name)[-8:])
+                seen += f"\n{json.dumps(self.status(name))}"
+        self.fail(f"not at its end in {PATIENCE} s: {seen}")
 
     def status(self, out):
         result = self.run_atom("pool", "status", out, "--json")
