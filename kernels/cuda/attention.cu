@@ -72,16 +72,20 @@ static __device__ __forceinline__ void fwd_scores(fwd_state<W, DROP> &s, const k
     }
 }
 
-/* Scores of keys that a query does not see: behind it, or (early) before its window or document.
- * row, key: first of the warp's queries, first of the tile's keys. */
+/* Scores of keys that a query does not see: behind it, or (early) before its window or document,
+ * which is looked up again where it is needed: no registers for it in the loop. row, key: first of
+ * the warp's queries, first of the tile's keys. */
 template <int W, bool DROP>
-static __device__ __forceinline__ void fwd_hide(fwd_state<W, DROP> &s, const attend_span &span,
-                                                int row, int key, bool early)
+static __device__ __forceinline__ void fwd_hide(fwd_state<W, DROP> &s, const attend_job &job,
+                                                int64_t line, int row, int key, bool early)
 {
     constexpr int M = fwd_state<W, DROP>::M, N = fwd_state<W, DROP>::N;
     int g = krn_lane() / 4, t = krn_lane() % 4;
     if (!early && key + 8 * N - 1 <= row)
         return;
+    attend_span span = {};
+    if (early)
+        span = attend_span_of(job, line / job.H);
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -266,7 +270,7 @@ __global__ void __launch_bounds__(ATTEND_THREADS, 2) attend_fwd(attend_job job)
         krn_copy_commit();
         if (near) {
             fwd_scores<W, DROP>(s, q, k, row - first);
-            fwd_hide<W, DROP>(s, span, row, key, key < late);
+            fwd_hide<W, DROP>(s, job, line, row, key, key < late);
             fwd_softmax<W, DROP>(s, scale2);
             if (DROP && mask.on)
                 fwd_drop<W, DROP>(s, mask, (uint64_t)line * (uint64_t)job.T * (uint64_t)job.T,
