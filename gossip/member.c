@@ -567,6 +567,7 @@ void gsp_member_read_status(const gsp_driver *d, gsp_member_status *status)
     status->is_member = gsp_agree_is_member(&d->agree);
     status->lineage = d->agree.lineage;
     status->newest = d->agree.previous;
+    status->rates = d->agree.rates;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         status->n_links += d->friends[i].up;
 }

@@ -99,8 +99,8 @@ typedef struct gsp_member_config {
     const gsp_identity *identity;
     const char *directory; /* its memory; of this member alone */
     gsp_rules rules;       /* `context` and functions as in agree.h */
-    gsp_rates rates;
-    gsp_genesis genesis; /* of the pool: where a member starts that remembers nothing */
+    gsp_rates rates;       /* what was said of the link; 0: learnt from what it carries (meter.h) */
+    gsp_genesis genesis;   /* of the pool: where a member starts that remembers nothing */
     /* The work's state is that of genesis (the creator's is). False: a member that remembers
      * nothing gets the state from others. Of no meaning for a work without state. */
     bool holds_genesis;
@@ -152,6 +152,7 @@ typedef struct gsp_member_status {
     uint64_t false_claims;        /* accusations of others that were not true */
     uint32_t n_bans;              /* since open; the newest: */
     gsp_ban ban[GSP_BANS_SHOWN];  /* n_bans % GSP_BANS_SHOWN is the next place */
+    gsp_rates rates;              /* as others are told: said, learnt (meter.h), or unknown */
     uint64_t state_kept_bytes;    /* of these: as a fragment was before the newest version */
 } gsp_member_status;
 

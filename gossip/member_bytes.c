@@ -280,7 +280,7 @@ static void freeze_some(gsp_driver *d)
         gsp_merkle_root(f->leaf, n_parts, &f->contribution.root);
     else
         memset(&f->contribution, 0, sizeof f->contribution);
-    f->contribution.rates = d->config.rates;
+    f->contribution.rates = d->agree.rates;
     d->status.frozen_ns = atom_clock_ns() - f->began_ns;
     f->on = false;
     f->done = true;

@@ -11,6 +11,7 @@
 #include "gossip/evidence.h"
 #include "gossip/member.h"
 #include "gossip/merkle.h"
+#include "gossip/meter.h"
 #include "gossip/mix.h"
 #include "gossip/results.h"
 #include "gossip/transfer.h"
@@ -163,6 +164,8 @@ struct gsp_driver {
     gsp_friend friends[GSP_NET_PEERS_MAX];
     uint32_t turn;
     uint64_t paced_ns;
+    gsp_meter meter_up, meter_down;
+    uint64_t metered_ns, told_version;
 
     gsp_freezing freezing;
     gsp_blob *brought[GSP_MEMBERS_MAX][GSP_PARTS_MAX];
@@ -315,6 +318,8 @@ void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uin
 bool gsp_driver_pump(gsp_driver *d);
 /* member_pace.c: how fast to send to whom, now. */
 void gsp_driver_pace(gsp_driver *d);
+/* Learns what the link carries, and tells others with the next version. After each pump. */
+void gsp_driver_meter(gsp_driver *d);
 /* Contributions to versions that are over are worth nothing. */
 void gsp_driver_forget_parts(gsp_driver *d);
 

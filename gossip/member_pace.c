@@ -10,7 +10,7 @@
 #include "atom/base/env.h"
 #include "gossip/shares.h"
 
-static const uint64_t PACE_NS = 50000000u;
+static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;
 static const double OVER = 1.005;
 static const uint64_t LITTLE = 256 * 1024;
 static const uint64_t UNSEEN = 512 * 1024; /* on its way in buffers, of which nobody knows here */
@@ -81,4 +81,43 @@ void gsp_driver_pace(gsp_driver *d)
             gsp_net_pace(d->config.net, to[i]->key.byte, now_pace);
         }
     }
+}
+
+/* Is there more to send than the links take? */
+static bool has_more(const gsp_driver *d)
+{
+    bool more = false;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_friend *f = &d->friends[i];
+        more |=
+            f->up && (f->busy[GSP_NET_BULK] || f->contributions.n || f->results.n || f->n_wanted);
+    }
+    return more;
+}
+
+static uint64_t told(uint64_t said, const gsp_meter *meter, uint64_t before)
+{
+    uint64_t now = gsp_meter_told(said, gsp_meter_rate(meter));
+    uint64_t apart = now > before ? now - before : before - now;
+    return apart > before / 10 ? now : before; /* a tenth is no news */
+}
+
+void gsp_driver_meter(gsp_driver *d)
+{
+    uint64_t now = atom_clock_ns();
+    gsp_net_stats stats;
+    if (now - d->metered_ns < METER_NS)
+        return;
+    d->metered_ns = now;
+    gsp_net_read_stats(d->config.net, &stats);
+    gsp_meter_turn(&d->meter_up, now, stats.wire_bytes_sent, has_more(d));
+    gsp_meter_turn(&d->meter_down, now, stats.wire_bytes_received, true);
+    if (d->told_version == d->agree.certified)
+        return; /* within a version a member says one thing */
+    d->told_version = d->agree.certified;
+    gsp_rates *rates = &d->agree.rates;
+    rates->up_bytes_per_s =
+        told(d->config.rates.up_bytes_per_s, &d->meter_up, rates->up_bytes_per_s);
+    rates->down_bytes_per_s =
+        told(d->config.rates.down_bytes_per_s, &d->meter_down, rates->down_bytes_per_s);
 }

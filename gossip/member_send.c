@@ -290,5 +290,6 @@ bool gsp_driver_pump(gsp_driver *d)
         d->turn = (d->turn + 1) % GSP_NET_PEERS_MAX;
     }
     bool more = pump_state(d);
+    gsp_driver_meter(d);
     return left == 0 || more;
 }

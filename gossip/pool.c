@@ -111,6 +111,7 @@ atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
         ATOM_TRY(atom_fail_memory("a path", 0));
     ATOM_TRY(gsp_identity_open(path, &p->identity));
     life_notes_load(p);
+    life_month_open(p);
     *out = p;
 fail:
     atom_free(path);
@@ -130,7 +131,7 @@ static gsp_refusal may_enter(void *context, const uint8_t key[GSP_PUBLIC_BYTES],
     pthread_mutex_lock(&p->lock);
     bool banned = p->has_manifest && gsp_manifest_bans(p->manifest, key);
     pthread_mutex_unlock(&p->lock);
-    return banned ? GSP_REFUSED_BANNED : GSP_WELCOME;
+    return banned ? GSP_REFUSED_BANNED : atomic_load(&p->rests) ? GSP_REFUSED_FULL : GSP_WELCOME;
 }
 
 void life_who(gsp_pool *p, gsp_handshake_config *out)
@@ -250,10 +251,7 @@ void life_step(gsp_pool *p)
     life_obey(p);
     life_links_step(p, now);
     life_notes_step(p);
-    if (now >= p->snapshot_ns) {
-        p->snapshot_ns = now + 250000000u;
-        life_snapshot(p);
-    }
+    life_snapshot_step(p);
 }
 
 /* ---- opening ---- */
@@ -530,6 +528,12 @@ static void *run(void *context)
     gsp_pool *p = context;
     atom_status st = ATOM_OK;
     while (st == ATOM_OK && !atomic_load(&p->stop)) {
+        if (life_month_step(p)) {
+            st = life_month_rest(p);
+            if (st == ATOM_OK && atomic_load(&p->leave))
+                break; /* nobody is there to hear a goodbye */
+            continue;
+        }
         pass_reports(p);
         st = gsp_member_turn(p->driver, TURN_NS);
         if (st != ATOM_OK)
@@ -572,6 +576,8 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_member_con
     memcpy(c->n_floats, m->n_floats, sizeof c->n_floats);
     gsp_manifest_genesis(m, &c->genesis);
     gsp_manifest_rules(m, &c->rules);
+    if (part->has_audit)
+        c->rules.audit_percent = part->audit_percent;
     c->rules.admitted = admitted;
     c->rules.assign = gsp_shares_assign;
     c->rules.context = p;
@@ -631,6 +637,9 @@ gsp_pool_wish gsp_pool_wishes(gsp_pool *p, char why[GSP_POOL_WHY_BYTES], atom_st
     } else if (atomic_load(&p->paused)) {
         wish = GSP_POOL_PAUSE;
         text = "paused";
+    } else if (atomic_load(&p->rests)) {
+        wish = GSP_POOL_REST;
+        text = p->text;
     }
     if (why)
         snprintf(why, GSP_POOL_WHY_BYTES, "%s", text);
@@ -678,6 +687,7 @@ static void close_parts(gsp_pool *p)
     gsp_member_close(&p->driver);
     life_notes_close(p);
     life_pieces_close(p);
+    life_month_close(p);
     if (p->peers && book && gsp_peers_save(p->peers, book) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     atom_free(book);

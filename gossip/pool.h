@@ -22,6 +22,7 @@
  *   files/         the manifest's files, checked
  *   notes/         ours, by key
  *   trees/         of the files of data, which lie elsewhere (pieces.h)
+ *   month          bytes sent and received in this calendar month
  *   member/        votes and results (votes.h): never to be copied to a second host
  *   events.jsonl   what happened, a line of JSON each; .1 is the one before
  *   control.sock   where `atom pool status` and the like ask (control.h)
@@ -34,6 +35,7 @@
 
 #include "gossip/manifest.h"
 #include "gossip/member.h"
+#include "gossip/quota.h"
 
 enum { GSP_POOL_LISTEN_MAX = 4, GSP_POOL_BOOTSTRAPS_MAX = 8, GSP_POOL_WHY_BYTES = 256 };
 
@@ -55,6 +57,7 @@ typedef struct gsp_pool_host {
     uint32_t streams; /* bulk streams per link; 0: the default */
     /* No more than this passes the gate; what others plan this host's share by. 0: not known. */
     uint64_t up_bytes_per_s, down_bytes_per_s;
+    uint64_t up_month_max, down_month_max; /* bytes in a calendar month (quota.h); 0: no cap */
     const char *name; /* what others see beside the key; NULL: the host's name */
 } gsp_pool_host;
 
@@ -184,6 +187,8 @@ typedef struct gsp_pool_part {
     gsp_work work;      /* called on the pool's thread (member.h) */
     bool holds_genesis; /* gsp_member_config */
     gsp_rates rates;    /* zeros: unknown; `accepts` is filled in */
+    bool has_audit;     /* all members alike; false: as gsp_agree_defaults has it */
+    uint32_t audit_percent;
 } gsp_pool_part;
 
 /*
@@ -200,6 +205,7 @@ void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
 typedef enum gsp_pool_wish {
     GSP_POOL_GO,
     GSP_POOL_PAUSE, /* the user wants the machine: stop computing; the member stays in the pool */
+    GSP_POOL_REST,  /* this month's bytes are used up: nothing is exchanged until the next month */
     GSP_POOL_STOP,  /* save and exit: asked for by the control socket, or the pool is over for us */
 } gsp_pool_wish;
 /* What the trainer should do now, at its next step boundary. why: for people (may be NULL); ""
@@ -239,6 +245,7 @@ typedef struct gsp_pool_status {
     uint64_t tokens, samples;         /* certified */
     uint64_t own_samples, own_tokens; /* as reported */
     uint64_t bytes_out, bytes_in;     /* on the wire, since start */
+    gsp_quota quota;                  /* of this month */
     uint64_t faults;                  /* refused messages, strangers, records that did not open */
     uint32_t n_peers;
     gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */

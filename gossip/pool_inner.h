@@ -2,8 +2,9 @@
  * What the files of a host's life share: pool.c (opening, the thread, reports), pool_dir.c (what
  * is on disk), pool_create.c and pool_join.c (the two beginnings), pool_talk.c (words of others),
  * pool_seek.c (the first member), pool_links.c (whom to dial, contacts), pool_files.c (serving and
- * fetching), pool_notes.c (small texts for each other), pool_owner.c (admitting, banning,
- * rotating), pool_status.c (what is shown). Nobody else includes it.
+ * fetching), pool_notes.c (small texts for each other), pool_month.c (bytes per month),
+ * pool_owner.c (admitting, banning, rotating), pool_status.c (what is shown). Nobody else includes
+ * it.
  *
  * Thread: until gsp_pool_start all is the caller's; after it the pool's thread has everything but
  * what stands under `lock` or is atomic.
@@ -181,7 +182,10 @@ struct gsp_pool {
     atomic_uint_fast64_t samples, tokens;
     uint64_t said_samples, said_tokens, base_samples;
     uint64_t seen_version;
-    bool said_waits; /* for a quorum */
+    gsp_quota quota;
+    uint64_t counted_up, counted_down, month_count_ns, month_save_ns;
+    atomic_bool rests; /* a cap of the month is reached */
+    bool said_waits;   /* for a quorum */
     uint32_t seen_bans;
     gsp_hash seen_lineage;
     uint64_t leaving_ns; /* since when we say goodbye; 0: not */
@@ -248,6 +252,8 @@ uint32_t life_own_addresses(const gsp_pool *p, gsp_address *out, uint32_t n_max)
 void life_contact_renew(gsp_pool *p);
 /* Ends all links, so that they are made anew with another credential. */
 void life_links_drop(gsp_pool *p);
+/* Ends all links and wishes for links; life_links_step dials again. */
+void life_links_end(gsp_pool *p);
 
 /* pool_seek.c */
 /* Dials whoever answers at the ticket's hosts; resolves, may block. */
@@ -286,6 +292,13 @@ void life_piece_came(gsp_pool *p, pool_link *from, const gsp_life *m);
 void life_haul_step(gsp_pool *p, uint64_t now_ns);
 void life_haul_progress(const gsp_pool *p, gsp_pool_progress *out);
 
+/* pool_month.c */
+void life_month_open(gsp_pool *p);
+/* Counts and keeps; true: the member rests, and life_month_rest is what its turn is then. */
+bool life_month_step(gsp_pool *p);
+ATOM_MUST atom_status life_month_rest(gsp_pool *p);
+void life_month_close(gsp_pool *p);
+
 /* pool_join.c */
 /* Turns the net for a while, as the pool's thread does later. */
 ATOM_MUST atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context);
@@ -305,6 +318,7 @@ void life_obey(gsp_pool *p);
 
 /* pool_status.c */
 void life_snapshot(gsp_pool *p);
+void life_snapshot_step(gsp_pool *p); /* now and then */
 /* Control requests, on the control's thread. */
 char *life_answer(void *context, const char *request);
 

@@ -254,6 +254,18 @@ void life_links_drop(gsp_pool *p)
     }
 }
 
+void life_links_end(gsp_pool *p)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->link[i].up)
+            end_link(p, &p->link[i]);
+    for (uint32_t k = 0; k < POOL_WANTED_MAX; k++) {
+        if (p->wanted[k].used)
+            gsp_net_drop(p->net, p->wanted[k].key);
+        p->wanted[k].used = false;
+    }
+}
+
 /* ---- admissions ---- */
 
 /* When an admission of `bytes` was given and ends; its layout is admission.h's. */

@@ -17,7 +17,7 @@
 
 static const char *const stages[] = {"seeking", "asking",  "reading", "fetching",
                                      "ready",   "running", "left",    "dead"};
-static const char *const wishes[] = {"go", "pause", "stop"};
+static const char *const wishes[] = {"go", "pause", "rest", "stop"};
 
 /* ---- the snapshot ---- */
 
@@ -90,6 +90,7 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
         x->heard_s = a->now_ns > k->heard_ns ? 1e-9 * (double)(a->now_ns - k->heard_ns) : 0;
     }
     gsp_member_read_status(p->driver, &s->member);
+    peer_of(s, p->identity.public_key)->rates = s->member.rates;
     /* The certificate's tokens are weights, which count once per fragment. */
     s->samples = a->certificate.proposal.samples;
     s->tokens = s->samples * p->manifest->tokens_per_sample;
@@ -115,16 +116,27 @@ void life_snapshot(gsp_pool *p)
     s->own_tokens = atomic_load(&p->tokens);
     s->bytes_out = net.wire_bytes_sent;
     s->bytes_in = net.wire_bytes_received;
+    s->quota = p->quota;
     s->faults = net.strangers + net.records_refused + p->refusals + s->member.refused;
     pthread_mutex_lock(&p->lock);
     s->stage = p->stage;
-    bool plain = p->stage == GSP_POOL_RUNNING && text[0] && p->leaving_ns == 0;
+    bool plain =
+        p->stage == GSP_POOL_RUNNING && text[0] && p->leaving_ns == 0 && !atomic_load(&p->rests);
     memcpy(s->text, plain ? text : p->text, sizeof s->text);
     s->n_rounds = p->status->n_rounds;
     memcpy(s->round, p->status->round, sizeof s->round);
     *p->status = *s;
     pthread_mutex_unlock(&p->lock);
     atom_free(s);
+}
+
+void life_snapshot_step(gsp_pool *p)
+{
+    uint64_t now = atom_clock_ns();
+    if (now < p->snapshot_ns)
+        return;
+    p->snapshot_ns = now + 250000000u;
+    life_snapshot(p);
 }
 
 void gsp_pool_read_status(gsp_pool *p, gsp_pool_status *out)
@@ -171,6 +183,15 @@ static json_t *peer_json(const gsp_pool_peer *x)
         x->heard_s < 0 ? json_null() : json_real(x->heard_s));
 }
 
+static json_t *month_json(const gsp_quota *q)
+{
+    char text[160];
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:s}", "month", (int)q->month, "up_bytes",
+                     (json_int_t)q->up, "up_max_bytes", (json_int_t)q->up_max, "down_bytes",
+                     (json_int_t)q->down, "down_max_bytes", (json_int_t)q->down_max, "text",
+                     gsp_quota_text(q, text, sizeof text));
+}
+
 static json_t *rounds_json(const gsp_pool_status *s)
 {
     json_t *list = json_array();
@@ -214,9 +235,9 @@ static json_t *status_json(gsp_pool *p)
         o = NULL;
     }
     json_decref(more);
-    more = o ? json_pack("{s:o, s:I, s:I, s:I}", "banned", life_bans_json(&s->member), "audits",
-                         (json_int_t)s->member.audits, "audits_open",
-                         (json_int_t)s->member.audits_open, "false_accusations",
+    more = o ? json_pack("{s:o, s:o, s:I, s:I, s:I}", "month", month_json(&s->quota), "banned",
+                         life_bans_json(&s->member), "audits", (json_int_t)s->member.audits,
+                         "audits_open", (json_int_t)s->member.audits_open, "false_accusations",
                          (json_int_t)s->member.false_claims)
              : NULL;
     if (more)

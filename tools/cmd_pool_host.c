@@ -80,6 +80,8 @@ atom_status pool_host_place(const pool_host *host, const char *name, const char 
                            .no_router = host->no_router,
                            .up_bytes_per_s = (uint64_t)(host->up_mbit * 1e6 / 8),
                            .down_bytes_per_s = (uint64_t)(host->down_mbit * 1e6 / 8),
+                           .up_month_max = (uint64_t)(host->up_month_gb * 1e9),
+                           .down_month_max = (uint64_t)(host->down_month_gb * 1e9),
                            .name = name};
     if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
         return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",

@@ -16,7 +16,8 @@ typedef struct pool_host {
     bool no_lan, no_directory, no_router, mains_only;
     char *hours;
     double celsius_max, others_max;
-    double up_mbit, down_mbit; /* per second; 0: no caps */
+    double up_mbit, down_mbit;         /* per second; 0: no caps */
+    double up_month_gb, down_month_gb; /* per calendar month, 10^9 bytes; 0: no caps */
 } pool_host;
 
 /* The rows of `member`, a pool_host in `values_type`. */
@@ -58,6 +59,19 @@ typedef struct pool_host {
          .max = 1e6,                                                                               \
          .value = "MBIT",                                                                          \
          .help = "Mbit/s that it receives at most. 0: no limit."},                                 \
+        {.name = "max_upload_month",                                                               \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.up_month_gb),                                      \
+         .max = 1e9,                                                                               \
+         .value = "GB",                                                                            \
+         .help = "GB (10^9 bytes) that this host sends in a calendar month; then it rests until "  \
+                 "the next. 0: no limit."},                                                        \
+        {.name = "max_download_month",                                                             \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.down_month_gb),                                    \
+         .max = 1e9,                                                                               \
+         .value = "GB",                                                                            \
+         .help = "GB that it receives in a month. 0: no limit."},                                  \
         {.name = "hours",                                                                          \
          .type = OPT_TEXT,                                                                         \
          .offset = offsetof(values_type, member.hours),                                            \

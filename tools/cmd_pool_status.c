@@ -208,6 +208,9 @@ static void show(const json_t *s)
     show_banned(json_object_get(s, "banned"));
     cli_print("%s out, %s in", cli_size((uint64_t)number_of(s, "bytes_out")),
               cli_size((uint64_t)number_of(s, "bytes_in")));
+    const char *month = text_of(json_object_get(s, "month"), "text");
+    if (*month)
+        cli_print("; %s", month);
     cli_print("; up for %s; %.0f refused messages and strangers\n",
               cli_duration(number_of(s, "up_s")), number_of(s, "faults"));
 }

@@ -180,11 +180,11 @@ static bool on_stop(void *ctx)
         bool limited =
             r->wish == GSP_POOL_GO &&
             ((r->limits && !train_limits_now(r->limits, limit)) || lacks_peers(r, limit));
-        if (cli_signal() || (r->wish != GSP_POOL_PAUSE && !limited))
+        if (cli_signal() || (r->wish != GSP_POOL_PAUSE && r->wish != GSP_POOL_REST && !limited))
             break;
         if (!paused) {
-            if (limited)
-                pool_run_note(r, "%s", limit);
+            if (limited || r->wish == GSP_POOL_REST)
+                pool_run_note(r, "%s", limited ? limit : r->why);
             else
                 pool_run_note(r, "paused; atom pool resume %s goes on", r->dir);
             train_pool_running(r->pool, false);
@@ -520,6 +520,8 @@ static atom_status start(pool_run *r, bool genesis)
         ATOM_TRY(restore(r, m));
     /* A founder whose anchor is lost fetches it like everybody else. */
     part.holds_genesis = gsp_pool_is_founder(r->life) && train_pool_ready(r->pool);
+    part.has_audit = true;
+    part.audit_percent = (uint32_t)r->settings.audit_percent;
     train_pool_work(r->pool, &part.work);
     ATOM_TRY(gsp_pool_start(r->life, &part));
     ATOM_TRY(wait_for_anchor(r));

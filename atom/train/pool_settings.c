@@ -84,6 +84,14 @@ static const opt_spec specs[] = {
      .help = "Against hostile data: contributions are clipped to the median and around the center, "
              "and who leans against the others eight times in a row has no weight. For pools of "
              "strangers; of three members and more."},
+    {.name = "audit_percent",
+     .type = OPT_INT,
+     AT(audit_percent),
+     .fallback = "25",
+     .min = 0,
+     .max = 100,
+     .help = "Of all parts of averages, how many somebody sums again to see whether their owner "
+             "lied. 0: nobody checks."},
     {.name = "outer_learning_rate",
      .type = OPT_NUMBER,
      AT(outer_learning_rate),

@@ -31,6 +31,7 @@ typedef struct train_pool_settings {
     int64_t min_peers;
     int32_t codec; /* gsp_codec */
     bool robust;
+    int64_t audit_percent;
     double outer_learning_rate, outer_momentum, mix;
     double due_seconds, fork_seconds, heartbeat_seconds; /* T, T_fork */
     int64_t rewarm_steps;

@@ -142,6 +142,63 @@ class PoolPlans(tool.Case):
         self.assertEqual(len(out["sub_models"]), 1)
         return out["sub_models"][0]["param_bytes"]
 
+    def test_rates(self):
+        # Nobody says anything of its link but the one with a cap: what comes from it teaches the others their rate.
+        run = self.write("run.yml", RUN + "  sync_steps: 20\n  fragments: 1\n  codec: fp32\n")
+        a = self.start("create", "--config", run, "--model", self.config, "--data", self.data, "-o", "a", "--quiet",
+                       "--max-upload", "1.6")
+        ticket = json.loads(a.stdout.readline())["ticket"]
+        self.start("join", ticket, "--data", self.data, "-o", "b", "--quiet")
+        end = time.monotonic() + PATIENCE
+        rates = []
+        while not (rates and rates[0]["down_bytes_per_s"]):
+            self.assertLess(time.monotonic(), end, "nothing was learnt")
+            time.sleep(0.2)
+            seen = self.run_atom("pool", "status", "b", "--json")
+            rates = [m for m in seen.json()["members"] if m["self"]] if seen.code == 0 else []
+        self.assertGreater(rates[0]["down_bytes_per_s"], 20000)
+        self.assertLess(rates[0]["down_bytes_per_s"], 600000)  # 200,000 pass A's gate; buffers may be quicker
+        # And it is told: A reckons with it.
+        told = 0
+        while not told:
+            self.assertLess(time.monotonic(), end, "nothing was told")
+            time.sleep(0.2)
+            told = [m for m in self.ok("pool", "status", "a", "--json").json()["members"] if not m["self"]]
+            told = told and told[0]["down_bytes_per_s"]
+        self.assertLess(told, 600000)
+
+    def test_month(self):
+        # A cap that the joiner reaches at once: it says so, rests, and the others go on; a restart does not forget.
+        a, ticket, _ = self.create("a")
+        cap = ["--max-upload-month", "0.0002"]
+        b = self.start("join", ticket, "--data", self.data, "-o", "b", "--quiet", *cap)
+
+        def until(out, what):
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end:
+                seen = self.run_atom("pool", "status", out, "--json")
+                if seen.code == 0 and what(seen.json()):
+                    return seen.json()
+                self.assertIsNone(b.poll(), b.poll() is not None and b.communicate()[1])
+                time.sleep(0.2)
+            self.fail(f"not in time: {seen}")
+        rest = until("b", lambda s: s["wish"] == "rest" and "resting until " in s["text"])
+        self.assertGreaterEqual(rest["month"]["up_bytes"], 200000)
+        self.assertEqual(rest["month"]["up_max_bytes"], 200000)
+        self.assertIn("this month", self.ok("pool", "status", "b").out)
+        b.terminate()
+        b.communicate(timeout=PATIENCE)
+        b = self.start("join", "-o", "b", "--quiet")  # host.yml keeps the cap, pool/month the count
+        until("b", lambda s: s["wish"] == "rest" and s["month"]["up_bytes"] >= rest["month"]["up_bytes"])
+        # Another month has passed.
+        b.terminate()
+        b.communicate(timeout=PATIENCE)
+        with open(self.path("b", "pool", "month"), encoding="ascii") as f:
+            kept = f.read()
+        self.write(os.path.join("b", "pool", "month"), kept.replace(kept.split()[1], "202001"))
+        b = self.start("join", "-o", "b", "--quiet", "--max-upload-month", "0")
+        until("b", lambda s: s["wish"] == "go" and s["is_member"] and s["month"]["up_bytes"] > 0)
+
     def dry(self, *more, pool="", code=0):
         run = self.write("dry.yml", RUN + pool)
         result = self.run_atom("pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o",
