@@ -43,7 +43,7 @@ MUTANTS = [
     ("I5", "a fork falls back to its parent", PEOPLE,
      ".generation = a->genesis.generation + 1", ".generation = 0", 2400, 3000),
     ("I5", "no second ballot", AGREE,
-     "view_set(a, a->view + 1);", "view_set(a, a->view);", 200, 3000),
+     "view_set(a, a->view + 1);", "view_set(a, a->view);", 2090, 3000),
     ("I6", "no budget of answers", PEOPLE,
      "if (!p || p->answered >= GSP_ANSWERS_PER_S)", "if (!p)", 1, 3000),
     ("I7", "old heartbeats are news", PEOPLE,
@@ -63,9 +63,9 @@ MUTANTS = [
     ("I9", "a proposer may change an owner's word", RULES,
      "return gsp_statement_verify(&a->seals, &said);", "return true;", 1, 3000),
     ("I10", "who checks does not compare", AUDIT,
-     "return same ? GSP_VERDICT_RIGHT : GSP_VERDICT_LIE;", "return GSP_VERDICT_RIGHT;", 1, 3000),
+     "return same ? GSP_VERDICT_RIGHT : GSP_VERDICT_LIE;", "return GSP_VERDICT_RIGHT;", 60290, 3000),
     ("I10", "nobody looks by its own choice", AUDITS,
-     "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 1, 3000),
+     "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 210, 3000),
     ("I7", "anybody may order a reset", LINEAGE,
      "    if (g->reset && !seals->verify(seals->context, owner, bytes, n, g->order.seal))",
      "    if (0 && n)", 1, 3000),
@@ -75,7 +75,7 @@ MUTANTS = [
     ("I11", "a new owner repeats the old one's word", ROUND,
      "                memset(&r->known[p], 0, sizeof r->known[p]);", "                ;", 900, 3000),
     ("I10", "who is proven to lie stays", AUDITS,
-     "    gsp_people_ban(a, &kept->owner.key);", "    ;", 1, 3000),
+     "    gsp_people_ban(a, &kept->owner.key);", "    ;", 2140, 3000),
 ]
 FLAGS = ["-std=gnu11", "-O2", "-I."]
 
