@@ -140,9 +140,17 @@ static const opt_command options = {
     OPT_TABLE(specs, generate_values),
 };
 
+/* What comes before the model's first word: the prompt, once it is known that a model answers. */
+static void emit_prompt(const char **prompt)
+{
+    if (*prompt)
+        fputs(*prompt, stdout);
+    *prompt = NULL;
+}
+
 static void emit(void *ctx, const char *text, size_t bytes)
 {
-    (void)ctx;
+    emit_prompt(ctx);
     fwrite(text, 1, bytes, stdout);
     fflush(stdout);
 }
@@ -155,6 +163,7 @@ static bool is_given(const opt_parsed *parsed, const char *name)
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const generate_values *v = values;
+    const char *prompt = v->json || v->chat ? NULL : v->prompt;
     bool talk = v->chat && !v->json && isatty(STDIN_FILENO) && !is_given(parsed, "prompt");
     train_generate_result result = {0};
     const train_generate_request request = {
@@ -173,11 +182,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .threads = v->threads,
         .stop_at_end = !v->ignore_end,
         .emit = v->json ? NULL : emit,
+        .ctx = &prompt,
     };
     if (talk)
         return cli_chat(&request);
-    if (!v->json && !v->chat)
-        cli_print("%s", v->prompt);
     atom_status st = train_generate(&request, &result);
     if (st != ATOM_OK)
         return st;
@@ -188,8 +196,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
                       (int)result.bytes, "tokens", (json_int_t)result.tokens, "prompt_tokens",
                       (json_int_t)result.prompt_tokens, "seconds", cli_real(result.seconds),
                       "tokens_per_second", cli_real(rate)));
-    else
+    else {
+        emit_prompt(&prompt);
         cli_print("\n");
+    }
     atom_free(result.text);
     return st;
 }

@@ -206,6 +206,8 @@ const char *atom_did_you_mean(const char *word, const char *const *names, size_t
             found = names[i];
         }
     }
+    for (size_t i = 0; i < n && !found && strlen(word) > 2; i++) /* a word that ends early */
+        found = strncmp(word, names[i], strlen(word)) == 0 ? names[i] : NULL;
     return found;
 }
 

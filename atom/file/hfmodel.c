@@ -12,6 +12,7 @@
 #include "atom/file/peft.h"
 #include "atom/file/pt2.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_preset(const char *spec)
@@ -117,6 +118,23 @@ static atom_status resolve_pt2(const char *path, file_model *model)
                       : atom_fail_memory("a path", strlen(path));
 }
 
+/* A file that is not JSON is somebody's text or weights, and its first character no news. */
+static atom_status resolve_config(const char *path, file_model *model)
+{
+    model->kind = FILE_MODEL_CONFIG;
+    char first = 0;
+    FILE *f = fopen(path, "rb");
+    if (f && fscanf(f, " %c", &first) != 1)
+        first = 0;
+    if (f)
+        fclose(f);
+    if (f && first != '{')
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s is no model: a file is a config.json, a .pt2 of torch.export or a GGUF", path);
+    return file_config_read(path, &model->config, &model->source);
+}
+
 atom_status file_model_resolve(const char *spec, file_model *out)
 {
     file_model model = {0};
@@ -133,8 +151,7 @@ atom_status file_model_resolve(const char *spec, file_model *out)
     } else if (file_gguf_is_file(spec)) {
         st = resolve_gguf(spec, &model);
     } else if (atom_path_exists(spec)) {
-        model.kind = FILE_MODEL_CONFIG;
-        st = file_config_read(spec, &model.config, &model.source);
+        st = resolve_config(spec, &model);
     } else {
         st = no_model(spec);
     }

@@ -398,6 +398,7 @@ class Unhappy(TrainCase):
 
     def test_usage(self):
         self.fails(2, *self.args("run", "--learing-rate", 1), says="did you mean '--learning-rate'")
+        self.fails(2, *self.args("run", "--resume"), says="did you mean '--resume-from-checkpoint'")
         self.fails(2, *self.args("run", "--max-steps", "many"), says="--max-steps")
         self.fails(2, *self.args("run", "--device", "cuda"), says="CUDA")
         self.fails(2, *self.args("run", "--device", "tpu"), says="tpu")
@@ -414,6 +415,11 @@ class Unhappy(TrainCase):
     def test_missing_and_damaged_inputs(self):
         self.fails(3, *self.args("run", "--data", "nowhere"), says="nowhere")
         self.fails(2, *self.args("run", "--model", "gpt2-125"), says="gpt2-124m")
+        self.fails(2, *self.args("run", "--model", "gpt2"), says="gpt2-124m")
+        self.write("book.txt", "In the beginning\n")
+        self.fails(3, *self.args("run", "--model", "book.txt"), says="book.txt is no model")
+        # Who is told of an error is not given half of an answer.
+        self.assertEqual(self.fails(3, "generate", "--model", "book.txt", "--prompt", "In").out, "")
         self.write("config.json", "{\"model_type\": \"gpt2\", \"n_head\": 3, \"n_embd\": 32}")
         self.fails(3, *self.args("run", "--model", "config.json"), says="config.json")
         self.fails(3, *self.args("run", "--plan", "none.json"), says="none.json")
