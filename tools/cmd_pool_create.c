@@ -273,27 +273,6 @@ fail:
     return st;
 }
 
-/* What was decided, and what it costs a link: each contributes once and gets the result once. */
-static void show_settings(pool_run *r)
-{
-    static const char *const codecs[] = {"fp32", "bf16", "int8"};
-    static const double bytes[] = {4, 2, 1 + 4.0 / GSP_INT8_BLOCK};
-    const train_pool_settings *s = &r->settings;
-    uint64_t n = trainer_floats(r->t) / (uint64_t)s->fragments;
-    const char *size = cli_size((uint64_t)((double)n * bytes[s->codec]));
-    if (pool_run_sums(r))
-        pool_run_note(r,
-                      "members sum gradients: %lld samples a step of all together, as %s; a step "
-                      "sends and receives about %s",
-                      (long long)s->batch, codecs[s->codec], size);
-    else
-        pool_run_note(r,
-                      "members average weights: %lld piece%s in turn, each every %lld steps, as "
-                      "%s; a round sends and receives about %s",
-                      (long long)s->fragments, s->fragments == 1 ? "" : "s",
-                      (long long)s->sync_steps, codecs[s->codec], size);
-}
-
 /* ---- how to average ---- */
 
 /* Chooses what nobody said, and says why. */
@@ -414,7 +393,6 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY(make_pool(&r, v));
     ATOM_TRY(show_ticket(&r));
     (void)fflush(stdout);
-    show_settings(&r);
     ATOM_TRY(pool_run_train(&r, true));
 fail:
     pool_run_close(&r);
