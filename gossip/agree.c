@@ -645,6 +645,7 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         break;
     case GSP_ON_LEAVE:
         a->leaving = true;
+        gsp_people_beat(a); /* says so now: it may be the last word */
         break;
     case GSP_ON_RESET:
         gsp_people_reset(a);

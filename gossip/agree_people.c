@@ -303,6 +303,10 @@ void gsp_people_heartbeat(gsp_agree *a, const gsp_message *m)
     p->reset = h->reset;
     p->generation = h->generation;
     p->rates = h->rates;
+    if (h->health == GSP_HEALTH_LEAVING) /* whoever waits: to let it in would be to wait for it */
+        for (uint32_t k = a->n_waiting; k-- > 0;)
+            if (gsp_key_compare(&a->waiting[k].who.key, &m->from.key) == 0)
+                forget_waiting(a, k);
     if (wants_lineage(a, p))
         gsp_people_want_state(a, &p->who.key, &p->lineage);
     else if (gsp_hash_equal(&m->lineage, &a->lineage) && m->version > a->certified)
@@ -324,7 +328,7 @@ void gsp_people_beat(gsp_agree *a)
                                       .samples = a->samples,
                                       .tokens_live = a->tokens_live,
                                       .rates = a->rates,
-                                      .health = a->leaving ? 3 : 0};
+                                      .health = a->leaving ? GSP_HEALTH_LEAVING : 0};
     gsp_agree_say(a, GSP_TO_ALL, m);
     if (gsp_hash_none(&a->lineage))
         return;

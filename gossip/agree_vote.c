@@ -102,11 +102,18 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
             refuse(a, from, ballot);
         return;
     }
-    bool again = ballot == a->round.ballot && begin->attempt <= a->round.begin.attempt;
+    bool same = ballot == a->round.ballot;
+    bool again = same && begin->attempt <= a->round.begin.attempt;
+    gsp_hash contributors;
+    gsp_contributors_hash(&a->seals, begin->contributor, begin->n_contributors, &contributors);
+    if (same && (begin->n_parts != a->round.begin.n_parts ||
+                 !gsp_hash_equal(&contributors, &a->round.contributors))) {
+        a->stats.refused++; /* another attempt has other owners and nothing else */
+        return;
+    }
     if (!again) {
         if (ballot >= a->round.ballot)
-            gsp_contributors_hash(&a->seals, begin->contributor, begin->n_contributors,
-                                  &a->round.contributors);
+            a->round.contributors = contributors;
         gsp_round_begin(&a->round, ballot, begin, a->now_ns, gsp_agree_round_sink, a);
         return;
     }

@@ -484,9 +484,10 @@ static bool has_left(gsp_pool *p, uint64_t now)
         p->leaving_ns = now;
         life_event(p, "\"event\":\"leaving\"");
         life_say(p, GSP_POOL_RUNNING, "saying goodbye");
-        if (s.is_member && s.n_roster > 1)
-            gsp_member_leave(p->driver);
-        return s.n_roster <= 1 || !s.is_member;
+        if (s.is_member ? s.n_roster <= 1 : s.n_links == 0)
+            return true;
+        gsp_member_leave(p->driver); /* who is no member takes back that it wants to be one */
+        return false;
     }
     if (s.is_member && s.n_roster > 1)
         p->leaving_ns = now; /* linger from then on */

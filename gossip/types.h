@@ -29,6 +29,7 @@ enum {
     GSP_STATE_PATH_MAX = 20, /* hashes that prove a chunk: up to 2^20 chunks a fragment */
     GSP_STATE_PULL_MAX = 32, /* chunks asked for at once */
     GSP_GROUNDS_MAX = 3,     /* of one proof */
+    GSP_HEALTH_LEAVING = 3,  /* of a heartbeat */
     GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
     GSP_TYPES_VERSION = 4,   /* of everything in this file */
 };
@@ -209,7 +210,7 @@ typedef struct gsp_heartbeat {
     uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
     uint64_t tokens_live; /* trained in all, for people */
     gsp_rates rates;
-    uint8_t health;    /* 0 well, 1 disk failing, 2 pausing, 3 leaving */
+    uint8_t health;    /* 0 well, 1 disk failing, 2 pausing, GSP_HEALTH_LEAVING */
     uint32_t round_ms; /* the last round's duration, for people */
 } gsp_heartbeat;
 

@@ -332,7 +332,7 @@ class Life(unittest.TestCase):
         liar = self.join("liar", ticket, node=os.environ["FALSE_DONOR"], POOL_NODE_DATA=at("liar"))
         liar.wait_for("started")
         self.roster(a, 3)
-        c = self.join("c", ticket, POOL_NODE_DATA=at("c"), POOL_NODE_DOWN=str(20_000_000))
+        c = self.join("c", ticket, POOL_NODE_DATA=at("c"), POOL_NODE_DOWN=str(6_000_000))
         c.wait_for("started")
         self.same_data(mine, at("c"))
         told = c.event("data")

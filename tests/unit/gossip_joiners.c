@@ -1,5 +1,6 @@
 /*
- * Whom a joiner tells that it is ready: every member, soon, since any of them may propose next.
+ * Whom a joiner tells that it is ready: every member, soon, since any of them may propose next; and
+ * that it may change its mind.
  */
 #include "gossip/agree_inner.h"
 
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { BEATS = 3 };
+enum { BEATS = 3, JOINER = 200 };
 
 static gsp_agree a;
 static uint32_t heard; /* bits: members that heard JOIN */
@@ -49,12 +50,13 @@ static void sink(void *context, const gsp_action *action)
         heard |= 1u << (action->peer.byte[0] - 1);
 }
 
-static void open_joiner(uint32_t n, uint64_t now_ns)
+/* Host `who` of a pool whose members are 0 to n - 1. */
+static void open_host(uint32_t who, uint32_t n, uint64_t now_ns)
 {
     static gsp_saved saved;
     gsp_rules rules;
     gsp_seals seals = {.hash = hash, .seal = seal, .verify = verify};
-    gsp_member self = member(200);
+    gsp_member self = member(who);
     gsp_rates rates = {1000, 1000, true};
     gsp_agree_defaults(&rules);
     rules.n_parts = 3;
@@ -81,7 +83,7 @@ static void all_members_hear_of_a_joiner_soon(void **state)
     for (uint32_t n = 1; n <= GSP_MEMBERS_MAX; n++)
         for (uint64_t start = 0; start < 70; start += 7) { /* wherever its count of beats begins */
             uint64_t now_ns = 1000000000000u + start;
-            open_joiner(n, now_ns);
+            open_host(JOINER, n, now_ns);
             heard = 0;
             for (int beat = 0; beat < BEATS; beat++) {
                 now_ns += a.rules.heartbeat_ns;
@@ -91,10 +93,42 @@ static void all_members_hear_of_a_joiner_soon(void **state)
         }
 }
 
+static void say(gsp_message *m, uint64_t now_ns)
+{
+    m->from = member(JOINER);
+    m->lineage = a.lineage;
+    m->version = 5;
+    gsp_agree_step(
+        &a,
+        &(gsp_event){.kind = GSP_ON_MESSAGE, .now_ns = now_ns, .peer = m->from.key, .message = m},
+        sink, NULL);
+}
+
+static void who_leaves_before_it_was_let_in_is_not(void **state)
+{
+    (void)state;
+    static gsp_message join, beat;
+    uint64_t now_ns = 1000000000000u;
+    open_host(0, 2, now_ns);
+    gsp_key key = member(JOINER).key;
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = key}, sink, NULL);
+    join = (gsp_message){.kind = GSP_JOIN, .as.join.applied = 5};
+    say(&join, now_ns + 1);
+    assert_int_equal(a.n_waiting, 1);
+    beat = (gsp_message){.kind = GSP_HEARTBEAT, .as.heartbeat = {.sequence = 1, .applied = 5}};
+    say(&beat, now_ns + 2);
+    assert_int_equal(a.n_waiting, 1);
+    beat.as.heartbeat.sequence = 2;
+    beat.as.heartbeat.health = GSP_HEALTH_LEAVING;
+    say(&beat, now_ns + 3);
+    assert_int_equal(a.n_waiting, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_members_hear_of_a_joiner_soon),
+        cmocka_unit_test(who_leaves_before_it_was_let_in_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
