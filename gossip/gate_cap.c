@@ -46,18 +46,23 @@ void gate_caps_fill(gsp_gate *g, uint64_t now)
     if (!g->starving)
         return;
     g->starving = false;
-    g->fed++; /* who is first takes most: another one each time */
+    uint32_t begin = g->fed, first = g->n_streams;
     for (uint32_t i = 0; i < g->n_streams; i++) {
-        gate_stream *s = &g->stream[(g->fed + i) % g->n_streams];
+        uint32_t at = (begin + i) % g->n_streams;
+        gate_stream *s = &g->stream[at];
         if (!s->starves_of)
             continue;
-        if (s->starves_of->left > 0) {
-            s->starves_of = NULL;
-            gate_activate(g, s);
-        } else {
+        if (s->starves_of->left <= 0) {
             g->starving = true;
+            continue;
         }
+        if (first == g->n_streams)
+            first = at;
+        s->starves_of = NULL;
+        gate_activate(g, s);
     }
+    if (first < g->n_streams)
+        g->fed = first + 1; /* who is first takes most: next time those after it */
 }
 
 int gate_caps_wait_ms(const gsp_gate *g, int otherwise)

@@ -91,7 +91,7 @@ struct gsp_gate {
 
     gate_cap up, down;
     bool starving; /* some stream is starved */
-    uint32_t fed;  /* how often those were let on */
+    uint32_t fed;  /* where the next turn begins among those that starve */
 
     pthread_mutex_t lock;
     bool closing;        /* (lock) */
