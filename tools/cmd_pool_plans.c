@@ -22,8 +22,6 @@ static atom_status ask(void *ctx, const char *device_class, train_plan_look look
     pool_run *r = ctx;
     gsp_hash key;
     bool found;
-    if (!r->life)
-        return ATOM_OK; /* who makes a pool is its first */
     key_of(device_class, &key);
     atom_status st =
         gsp_pool_ask(r->life, &key, PATIENCE_SECONDS, pool_run_watch, r, look, look_ctx, &found);
@@ -42,7 +40,8 @@ static void offer(void *ctx, const char *device_class, const char *plan)
 
 void pool_run_plans(pool_run *r)
 {
-    r->plans = (train_plans){.ctx = r, .ask = ask, .offer = offer};
+    /* Who makes a pool is its first: there is nobody to ask yet. */
+    r->plans = (train_plans){.ctx = r, .ask = r->life ? ask : NULL, .offer = offer};
 }
 
 void pool_run_offer(pool_run *r)
