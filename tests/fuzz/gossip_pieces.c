@@ -5,22 +5,20 @@
 #include "atom/base/assert.h"
 #include "gossip/identity.h"
 #include "gossip/pieces.h"
+#include "tests/scratch.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char directory[64] = "/tmp/atom-fuzz-pieces-XXXXXX";
-static char tree[96], part[96];
+static scratch place;
+static const char *tree, *part;
 
 static void clean(void)
 {
-    unlink(tree);
-    unlink(part);
-    rmdir(directory);
+    scratch_close(&place);
 }
 
 static void write_tree(const uint8_t *data, size_t size)
@@ -35,9 +33,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static uint8_t out[GSP_PIECE_BYTES];
     static bool ready;
     if (!ready) {
-        ready = gsp_crypto_start() == ATOM_OK && mkdtemp(directory) != NULL;
-        snprintf(tree, sizeof tree, "%s/tree", directory);
-        snprintf(part, sizeof part, "%s/part", directory);
+        ready = gsp_crypto_start() == ATOM_OK;
+        scratch_open(&place);
+        tree = scratch_path(&place, "tree");
+        part = scratch_path(&place, "part");
         ATOM_ASSERT(ready && atexit(clean) == 0);
     }
     if (size < 2)

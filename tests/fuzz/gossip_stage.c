@@ -5,21 +5,20 @@
 #include "atom/base/assert.h"
 #include "gossip/identity.h"
 #include "gossip/transfer.h"
+#include "tests/scratch.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char directory[64] = "/tmp/atom-fuzz-stage-XXXXXX";
-static char path[96];
+static scratch place;
+static const char *path;
 
 static void clean(void)
 {
-    unlink(path);
-    rmdir(directory);
+    scratch_close(&place);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -27,8 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static float out[GSP_CHUNK_FLOATS];
     static bool ready;
     if (!ready) {
-        ready = gsp_crypto_start() == ATOM_OK && mkdtemp(directory) != NULL;
-        snprintf(path, sizeof path, "%s/state.0", directory);
+        ready = gsp_crypto_start() == ATOM_OK;
+        scratch_open(&place);
+        path = scratch_path(&place, "state.0");
         ATOM_ASSERT(ready && atexit(clean) == 0);
     }
     if (size < 2)
@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(fd);
     const gsp_hash root = {{1}};
     gsp_stage *s = NULL;
-    ATOM_ASSERT(gsp_stage_open(directory, 0, 9, &root, n_floats, &s) == ATOM_OK);
+    ATOM_ASSERT(gsp_stage_open(place.dir, 0, 9, &root, n_floats, &s) == ATOM_OK);
     while (!gsp_stage_recheck(s, 3))
         ;
     /* Nobody finds bytes for this root. */
