@@ -36,38 +36,6 @@ struct gsp_pieces {
 
 /* ---- bytes ---- */
 
-static bool put(int fd, const void *data, size_t bytes, uint64_t at)
-{
-    const uint8_t *from = data;
-    while (bytes) {
-        ssize_t n = pwrite(fd, from, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        from += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-static bool get(int fd, void *out, size_t bytes, uint64_t at)
-{
-    uint8_t *to = out;
-    while (bytes) {
-        ssize_t n = pread(fd, to, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 static uint64_t modified(const struct stat *s)
 {
     return (uint64_t)s->st_mtim.tv_sec * 1000000000u + (uint64_t)s->st_mtim.tv_nsec;
@@ -146,8 +114,8 @@ static bool tree_fits(gsp_pieces *p, const char *tree, const struct stat *s)
 {
     uint8_t right[HEAD_BYTES], here[HEAD_BYTES];
     int fd = open(tree, O_RDONLY | O_CLOEXEC);
-    bool fits = fd >= 0 && get(fd, here, sizeof here, 0) &&
-                get(fd, p->tree.node, nodes_bytes(p), HEAD_BYTES);
+    bool fits = fd >= 0 && atom_fd_read(fd, 0, here, sizeof here) == 0 &&
+                atom_fd_read(fd, HEAD_BYTES, p->tree.node, nodes_bytes(p)) == 0;
     if (fd >= 0)
         close(fd);
     p->whole = true;
@@ -168,8 +136,8 @@ static atom_status write_tree(gsp_pieces *p, const char *tree)
     if (!aside)
         return atom_fail_memory("a path", 256);
     head_of(p, head);
-    if (fd < 0 || !put(fd, head, sizeof head, 0) ||
-        !put(fd, p->tree.node, nodes_bytes(p), HEAD_BYTES) || fsync(fd) != 0 ||
+    if (fd < 0 || atom_fd_write(fd, 0, head, sizeof head) != 0 ||
+        atom_fd_write(fd, HEAD_BYTES, p->tree.node, nodes_bytes(p)) != 0 || fsync(fd) != 0 ||
         rename(aside, tree) != 0)
         st = atom_fail_errno(errno, "%s", tree);
     if (fd >= 0)
@@ -184,7 +152,7 @@ static atom_status hash_all(gsp_pieces *p)
     struct stat s;
     for (uint32_t k = 0; k < p->n; k++) {
         uint32_t length = gsp_piece_length(p->bytes, k);
-        if (!get(p->fd, p->buffer, length, (uint64_t)k * GSP_PIECE_BYTES))
+        if (atom_fd_read(p->fd, (uint64_t)k * GSP_PIECE_BYTES, p->buffer, length) != 0)
             return atom_fail(ATOM_E_FORMAT, "%s: it cannot be read", p->path);
         gsp_merkle_leaf(k, p->buffer, length, &p->tree.node[k]);
     }
@@ -290,8 +258,9 @@ static atom_status take_over(gsp_pieces *p)
     p->was = atom_alloc(p->n / 8 + 1, 1);
     if (!p->was)
         return atom_fail_memory("a file in pieces", p->n / 8 + 1);
-    if (get(p->tree_fd, here, sizeof here, 0) && memcmp(here, right, sizeof here) == 0 &&
-        get(p->tree_fd, p->tree.node, p->n * sizeof(gsp_hash), HEAD_BYTES)) {
+    if (atom_fd_read(p->tree_fd, 0, here, sizeof here) == 0 &&
+        memcmp(here, right, sizeof here) == 0 &&
+        atom_fd_read(p->tree_fd, HEAD_BYTES, p->tree.node, p->n * sizeof(gsp_hash)) == 0) {
         for (uint32_t k = 0; k < p->n; k++)
             if (!gsp_hash_none(&p->tree.node[k]))
                 p->was[k / 8] |= (uint8_t)(1u << (k % 8));
@@ -301,7 +270,7 @@ static atom_status take_over(gsp_pieces *p)
     memset(p->tree.node, 0, p->n * sizeof(gsp_hash));
     if (ftruncate(p->fd, 0) != 0 || ftruncate(p->tree_fd, 0) != 0 ||
         ftruncate(p->tree_fd, (off_t)(HEAD_BYTES + nodes_bytes(p))) != 0 ||
-        !put(p->tree_fd, right, sizeof right, 0))
+        atom_fd_write(p->tree_fd, 0, right, sizeof right) != 0)
         return atom_fail_errno(errno, "%s", p->path);
     return ATOM_OK;
 }
@@ -349,7 +318,7 @@ static bool right(gsp_pieces *p, uint32_t k, void *out)
 {
     gsp_hash leaf;
     uint32_t length = gsp_piece_length(p->bytes, k);
-    if (!get(p->fd, out, length, (uint64_t)k * GSP_PIECE_BYTES))
+    if (atom_fd_read(p->fd, (uint64_t)k * GSP_PIECE_BYTES, out, length) != 0)
         return false;
     gsp_merkle_leaf(k, out, length, &leaf);
     return gsp_hash_equal(&leaf, &p->tree.node[k]);
@@ -391,8 +360,8 @@ atom_status gsp_pieces_put(gsp_pieces *p, uint32_t k, const void *data, size_t b
     *good = gsp_tree_check(&p->root, p->n, k, &leaf, path, n_path);
     if (!*good || gsp_pieces_has(p, k))
         return ATOM_OK;
-    if (!put(p->fd, data, bytes, (uint64_t)k * GSP_PIECE_BYTES) ||
-        !put(p->tree_fd, leaf.byte, sizeof leaf.byte, HEAD_BYTES + k * sizeof leaf))
+    if (atom_fd_write(p->fd, (uint64_t)k * GSP_PIECE_BYTES, data, bytes) != 0 ||
+        atom_fd_write(p->tree_fd, HEAD_BYTES + k * sizeof leaf, leaf.byte, sizeof leaf.byte) != 0)
         return atom_fail_errno(errno, "%s", p->path);
     p->tree.node[k] = leaf;
     if (p->was)
@@ -408,7 +377,7 @@ static atom_status begin_anew(gsp_pieces *p)
     p->here = 0;
     p->whole = false;
     if (ftruncate(p->fd, 0) != 0 ||
-        !put(p->tree_fd, p->tree.node, p->n * sizeof(gsp_hash), HEAD_BYTES))
+        atom_fd_write(p->tree_fd, HEAD_BYTES, p->tree.node, p->n * sizeof(gsp_hash)) != 0)
         return atom_fail_errno(errno, "%s", p->path);
     return atom_fail(ATOM_E_FORMAT, "%s: its pieces are not the file; it is fetched again",
                      p->path);
@@ -428,8 +397,8 @@ atom_status gsp_pieces_finish(gsp_pieces *p, const char *path)
     p->whole = true;
     p->modified_ns = modified(&s);
     head_of(p, head);
-    if (!put(p->tree_fd, p->tree.node, nodes_bytes(p), HEAD_BYTES) ||
-        !put(p->tree_fd, head, sizeof head, 0) || fsync(p->tree_fd) != 0 ||
+    if (atom_fd_write(p->tree_fd, HEAD_BYTES, p->tree.node, nodes_bytes(p)) != 0 ||
+        atom_fd_write(p->tree_fd, 0, head, sizeof head) != 0 || fsync(p->tree_fd) != 0 ||
         rename(p->path, path) != 0)
         return atom_fail_errno(errno, "%s", path);
     return ATOM_OK;

@@ -229,18 +229,8 @@ static const entry *find(const gsp_results *r, uint32_t part, const gsp_hash *ha
 
 static atom_status write_all(int fd, const void *data, uint64_t bytes, uint64_t at)
 {
-    const uint8_t *from = data;
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, from, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return atom_fail_errno(n < 0 ? errno : ENOSPC, "cannot write results");
-        from += n;
-        at += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return ATOM_OK;
+    int error = atom_fd_write(fd, at, data, bytes);
+    return error ? atom_fail_errno(error, "cannot write results") : ATOM_OK;
 }
 
 atom_status gsp_results_put(gsp_results *r, uint64_t version, uint32_t part, const gsp_hash *hash,
@@ -293,13 +283,8 @@ atom_status gsp_results_read(const gsp_results *r, uint32_t part, const gsp_hash
 {
     int fd;
     const entry *e = find(r, part, hash, &fd);
-    for (uint64_t done = 0; e && done < e->bytes;) {
-        ssize_t n = pread(fd, (uint8_t *)out + done, e->bytes - done, (off_t)(e->at + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return atom_fail_errno(n < 0 ? errno : EIO, "cannot read results");
-        done += (uint64_t)n;
-    }
+    int error = e ? atom_fd_read(fd, e->at, out, e->bytes) : 0;
+    if (error)
+        return atom_fail_errno(error, "cannot read results");
     return e ? ATOM_OK : atom_fail(ATOM_E_RUNTIME, "no such result");
 }

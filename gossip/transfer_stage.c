@@ -50,38 +50,6 @@ static void head_of(const gsp_stage *s, uint8_t head[HEAD_BYTES])
     crypto_generichash(head + FIELDS_BYTES, 32, head, FIELDS_BYTES, NULL, 0);
 }
 
-static bool put(const gsp_stage *s, const void *data, size_t bytes, uint64_t at)
-{
-    const uint8_t *from = data;
-    while (bytes) {
-        ssize_t n = pwrite(s->fd, from, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        from += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-static bool get(const gsp_stage *s, void *out, size_t bytes, uint64_t at)
-{
-    uint8_t *to = out;
-    while (bytes) {
-        ssize_t n = pread(s->fd, to, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
 static uint64_t leaf_at(uint32_t chunk)
 {
     return HEAD_BYTES + (uint64_t)chunk * sizeof(gsp_hash);
@@ -103,8 +71,8 @@ static atom_status take_over(gsp_stage *s)
 {
     uint8_t right[HEAD_BYTES], here[HEAD_BYTES];
     head_of(s, right);
-    if (get(s, here, sizeof here, 0) && memcmp(here, right, sizeof here) == 0 &&
-        get(s, s->tree.node, s->n * sizeof(gsp_hash), HEAD_BYTES)) {
+    if (atom_fd_read(s->fd, 0, here, sizeof here) == 0 && memcmp(here, right, sizeof here) == 0 &&
+        atom_fd_read(s->fd, HEAD_BYTES, s->tree.node, s->n * sizeof(gsp_hash)) == 0) {
         for (uint32_t k = 0; k < s->n; k++)
             if (!gsp_hash_none(&s->tree.node[k]))
                 s->was[k / 8] |= (uint8_t)(1u << (k % 8));
@@ -113,7 +81,7 @@ static atom_status take_over(gsp_stage *s)
     memset(s->tree.node, 0, s->n * sizeof(gsp_hash));
     s->unchecked = s->n;
     if (ftruncate(s->fd, 0) != 0 || ftruncate(s->fd, (off_t)s->data_at) != 0 ||
-        !put(s, right, sizeof right, 0))
+        atom_fd_write(s->fd, 0, right, sizeof right) != 0)
         return disk_failed(s);
     return ATOM_OK;
 }
@@ -180,7 +148,7 @@ static bool read_right(gsp_stage *s, uint32_t chunk, float *out)
 {
     gsp_hash leaf;
     size_t bytes = gsp_chunk_floats(s->n_floats, chunk) * sizeof(float);
-    if (!get(s, out, bytes, chunk_at(s, chunk)))
+    if (atom_fd_read(s->fd, chunk_at(s, chunk), out, bytes) != 0)
         return false;
     gsp_merkle_leaf(chunk, out, bytes, &leaf);
     return gsp_hash_equal(&leaf, &s->tree.node[chunk]);
@@ -248,8 +216,9 @@ atom_status gsp_stage_put(gsp_stage *s, uint32_t chunk, const gsp_hash *leaf, co
     ATOM_ASSERT(chunk < s->n);
     if (gsp_stage_has(s, chunk) || bit(s, chunk))
         return ATOM_OK;
-    if (!put(s, data, gsp_chunk_floats(s->n_floats, chunk) * sizeof(float), chunk_at(s, chunk)) ||
-        !put(s, leaf, sizeof *leaf, leaf_at(chunk)))
+    if (atom_fd_write(s->fd, chunk_at(s, chunk), data,
+                      gsp_chunk_floats(s->n_floats, chunk) * sizeof(float)) != 0 ||
+        atom_fd_write(s->fd, leaf_at(chunk), leaf, sizeof *leaf) != 0)
         return disk_failed(s);
     s->tree.node[chunk] = *leaf;
     s->here++;

@@ -183,18 +183,8 @@ fail:
 
 static atom_status write_all(int fd, const void *data, size_t bytes, uint64_t at)
 {
-    const uint8_t *from = data;
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, from, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return atom_fail_errno(n < 0 ? errno : ENOSPC, "cannot write votes");
-        from += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return ATOM_OK;
+    int error = atom_fd_write(fd, at, data, bytes);
+    return error ? atom_fail_errno(error, "cannot write votes") : ATOM_OK;
 }
 
 /* An empty journal of this epoch, there before the state that names it. */

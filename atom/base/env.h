@@ -47,6 +47,12 @@ ATOM_MUST atom_status atom_dir_make(const char *path);
 ATOM_MUST atom_status atom_dir_sync(const char *path);
 /* rm -r of a directory that we made. Refuses to follow links. */
 ATOM_MUST atom_status atom_dir_remove(const char *path);
+/* All `bytes` of an open file from byte `at`, interrupted or in pieces as it may be. 0, or what
+ * errno says too; read: ENODATA where the file ends before that, write: ENOSPC where nothing more
+ * went in. */
+ATOM_MUST int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes);
+ATOM_MUST int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes);
+
 bool atom_path_exists(const char *path);
 bool atom_path_is_dir(const char *path);
 /* dir + "/" + name in fresh memory; NULL when there is none. */

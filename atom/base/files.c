@@ -16,6 +16,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const uint64_t PIECE_MAX = 1u << 30; /* in one call */
+
+int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes)
+{
+    char *to = out;
+    while (bytes) {
+        ssize_t n = pread(fd, to, bytes < PIECE_MAX ? bytes : PIECE_MAX, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return errno = n < 0 ? errno : ENODATA;
+        to += n;
+        at += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
+int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes)
+{
+    const char *from = data;
+    while (bytes) {
+        ssize_t n = pwrite(fd, from, bytes < PIECE_MAX ? bytes : PIECE_MAX, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return errno = n < 0 ? errno : ENOSPC;
+        from += n;
+        at += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return 0;
+}
+
 atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, uint64_t *bytes)
 {
     struct stat info;

@@ -366,21 +366,10 @@ void file_gguf_in_close(file_gguf_in **ref)
 
 static atom_status read_at(const char *path, int fd, uint64_t at, void *out, uint64_t bytes)
 {
-    char *to = out;
-    while (bytes) {
-        size_t some = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
-        ssize_t n = pread(fd, to, some, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return atom_fail_errno(errno, "cannot read %s", path);
-        if (n == 0)
-            return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open", path);
-        to += n;
-        at += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return ATOM_OK;
+    int error = atom_fd_read(fd, at, out, bytes);
+    if (error == ENODATA)
+        return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open", path);
+    return error ? atom_fail_errno(error, "cannot read %s", path) : ATOM_OK;
 }
 
 /* The header says only at its end where that is: more and more of the file is tried. */

@@ -6,6 +6,7 @@
 #include "atom/file/safetensors.h"
 
 #include "atom/base/assert.h"
+#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -308,21 +309,10 @@ fail:
 
 static atom_status read_at(int fd, const char *path, uint64_t offset, uint64_t bytes, void *out)
 {
-    char *at = out;
-    while (bytes) {
-        size_t some = bytes < (1u << 30) ? (size_t)bytes : (1u << 30);
-        ssize_t n = pread(fd, at, some, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return atom_fail_errno(errno, "cannot read %s", path);
-        if (n == 0)
-            return atom_fail(ATOM_E_FORMAT, "%s became shorter while it was read", path);
-        at += n;
-        offset += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return ATOM_OK;
+    int error = atom_fd_read(fd, offset, out, bytes);
+    if (error == ENODATA)
+        return atom_fail(ATOM_E_FORMAT, "%s became shorter while it was read", path);
+    return error ? atom_fail_errno(error, "cannot read %s", path) : ATOM_OK;
 }
 
 static atom_status open_regular(const char *path, int *fd, uint64_t *bytes)

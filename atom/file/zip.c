@@ -7,6 +7,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
+#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -34,21 +35,10 @@ typedef struct directory {
 
 static atom_status read_at(const file_zip *z, uint64_t offset, uint64_t bytes, void *out)
 {
-    char *to = out;
-    while (bytes) {
-        ssize_t got =
-            pread(z->fd, to, bytes < (1u << 30) ? (size_t)bytes : 1u << 30, (off_t)offset);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return atom_fail_errno(errno, "%s: reading", z->path);
-        if (got == 0)
-            return atom_fail(ATOM_E_FORMAT, "%s: ends early; copy the file again", z->path);
-        to += got;
-        offset += (uint64_t)got;
-        bytes -= (uint64_t)got;
-    }
-    return ATOM_OK;
+    int error = atom_fd_read(z->fd, offset, out, bytes);
+    if (error == ENODATA)
+        return atom_fail(ATOM_E_FORMAT, "%s: ends early; copy the file again", z->path);
+    return error ? atom_fail_errno(error, "%s: reading", z->path) : ATOM_OK;
 }
 
 static atom_status broken(const file_zip *z, const char *what)

@@ -277,20 +277,11 @@ static uint32_t find_file(const text_shards *s, uint64_t at)
 
 static atom_status read_bytes(const shard_file *f, int fd, uint64_t at, uint8_t *out, size_t bytes)
 {
-    while (bytes) {
-        ssize_t n = pread(fd, out, bytes, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return atom_fail_errno(errno, "cannot read %s", f->path);
-        if (n == 0)
-            return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open; copy it again",
-                             f->path);
-        out += n;
-        at += (uint64_t)n;
-        bytes -= (size_t)n;
-    }
-    return ATOM_OK;
+    int error = atom_fd_read(fd, at, out, bytes);
+    if (error == ENODATA)
+        return atom_fail(ATOM_E_FORMAT, "%s: became shorter while it was open; copy it again",
+                         f->path);
+    return error ? atom_fail_errno(error, "cannot read %s", f->path) : ATOM_OK;
 }
 
 /* n tokens of one file, from its token `at`. */

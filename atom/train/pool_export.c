@@ -73,19 +73,8 @@ static bool newest_of(const job *j, uint32_t f, uint32_t *slot, pool_header *out
 
 static atom_status put(int fd, uint64_t first, uint64_t n, const float *x)
 {
-    const char *from = (const char *)x;
-    uint64_t at = first * sizeof *x, bytes = n * sizeof *x;
-    while (bytes) {
-        ssize_t done = pwrite(fd, from, bytes < 1u << 30 ? bytes : 1u << 30, (off_t)at);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return atom_fail_errno(done < 0 ? errno : ENOSPC, "cannot write the weights");
-        from += done;
-        at += (uint64_t)done;
-        bytes -= (uint64_t)done;
-    }
-    return ATOM_OK;
+    int error = atom_fd_write(fd, first * sizeof *x, x, n * sizeof *x);
+    return error ? atom_fail_errno(error, "cannot write the weights") : ATOM_OK;
 }
 
 /* One fragment into the vector; false: its files changed meanwhile, or are damaged. */
@@ -141,19 +130,8 @@ static atom_status take_all(job *j)
 static atom_status get(void *context, uint64_t first, uint64_t n, float *to)
 {
     const job *j = context;
-    char *at = (char *)to;
-    uint64_t from = first * sizeof *to, bytes = n * sizeof *to;
-    while (bytes) {
-        ssize_t done = pread(j->fd, at, bytes < 1u << 30 ? bytes : 1u << 30, (off_t)from);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return atom_fail_errno(done < 0 ? errno : EIO, "cannot read the weights again");
-        at += done;
-        from += (uint64_t)done;
-        bytes -= (uint64_t)done;
-    }
-    return ATOM_OK;
+    int error = atom_fd_read(j->fd, first * sizeof *to, to, n * sizeof *to);
+    return error ? atom_fail_errno(error, "cannot read the weights again") : ATOM_OK;
 }
 
 static atom_status fill(void *context, const char *dir)

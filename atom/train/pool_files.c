@@ -31,34 +31,13 @@ char *pool_file_path(const train_pool *p, uint32_t f, uint32_t slot)
 
 static atom_status write_at(int fd, uint64_t at, const void *data, uint64_t bytes)
 {
-    const char *from = data;
-    while (bytes) {
-        ssize_t n = pwrite(fd, from, bytes < 1u << 30 ? bytes : 1u << 30, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return atom_fail_errno(n < 0 ? errno : ENOSPC, "cannot write the pool's anchor");
-        from += n;
-        at += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return ATOM_OK;
+    int error = atom_fd_write(fd, at, data, bytes);
+    return error ? atom_fail_errno(error, "cannot write the pool's anchor") : ATOM_OK;
 }
 
 static bool read_at(int fd, uint64_t at, void *data, uint64_t bytes)
 {
-    char *to = data;
-    while (bytes) {
-        ssize_t n = pread(fd, to, bytes < 1u << 30 ? bytes : 1u << 30, (off_t)at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        to += n;
-        at += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return true;
+    return atom_fd_read(fd, at, data, bytes) == 0;
 }
 
 static void put_u64(uint8_t *to, uint64_t x)

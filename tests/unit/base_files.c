@@ -2,6 +2,8 @@
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -46,6 +48,25 @@ static void writes_and_reads_back(void **state)
     assert_int_equal(atom_file_read("empty", 0, &data, &bytes), ATOM_OK);
     assert_int_equal(bytes, 0);
     atom_free(data);
+}
+
+static void open_files_are_moved_whole_or_say_why(void **state)
+{
+    (void)state;
+    char back[8] = {0};
+    int fd = open("range", O_RDWR | O_CREAT | O_TRUNC, 0600), full = open("/dev/full", O_WRONLY);
+    assert_true(fd >= 0 && full >= 0);
+    assert_int_equal(atom_fd_write(fd, 3, "hello", 5), 0);
+    assert_int_equal(atom_fd_read(fd, 4, back, 4), 0);
+    assert_string_equal(back, "ello");
+    assert_int_equal(atom_fd_read(fd, 0, back, 0), 0);
+    errno = 0;
+    assert_int_equal(atom_fd_read(fd, 4, back, 5), ENODATA);
+    assert_int_equal(errno, ENODATA);
+    assert_int_equal(atom_fd_write(full, 0, "x", 1), ENOSPC);
+    assert_int_equal(atom_fd_read(full, 0, back, 1), EBADF);
+    close(full);
+    close(fd);
 }
 
 static void bad_files_are_format_errors(void **state)
@@ -176,6 +197,7 @@ int main(void)
         cmocka_unit_test(failed_writes_leave_the_old_file),
         cmocka_unit_test(devices_and_links_stay),
         cmocka_unit_test(directories),
+        cmocka_unit_test(open_files_are_moved_whole_or_say_why),
         cmocka_unit_test(removing_does_not_follow_links),
         cmocka_unit_test(the_cache_is_ours),
         cmocka_unit_test(survives_want_of_memory),
