@@ -9,8 +9,8 @@
 
 #include "atom/text/chat.h"
 #include "atom/text/tokenizer.h"
-#include "atom/train/decode.h"
-#include "atom/train/sample.h"
+#include "atom/train/generate/decode.h"
+#include "atom/train/generate/sample.h"
 #include "atom/train/trainer.h"
 
 typedef struct writer {

@@ -1,7 +1,7 @@
 /* Any bytes as a contact: refused, or a body that comes back as itself. The seal is put on in a
  * second try, so that what is behind it is reached. */
 #include "atom/base/assert.h"
-#include "gossip/contact.h"
+#include "gossip/directory/contact.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -5,8 +5,8 @@
  */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "gossip/evidence.h"
-#include "gossip/identity.h"
+#include "gossip/member/evidence.h"
+#include "gossip/trust/identity.h"
 
 #include <sodium.h>
 #include <string.h>

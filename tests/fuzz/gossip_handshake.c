@@ -4,7 +4,7 @@
  * other's secrets (bit 3) may seal what it likes in message 1. Never done, never out of bounds.
  */
 #include "atom/base/assert.h"
-#include "gossip/handshake.h"
+#include "gossip/gate/handshake.h"
 
 #include <sodium.h>
 #include <string.h>

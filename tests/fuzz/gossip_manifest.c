@@ -1,7 +1,7 @@
 /* Any bytes as a manifest: refused, or signed by its owner and a text that comes back as itself. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "gossip/manifest.h"
+#include "gossip/pool/manifest.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Any bytes as a file of peers: refused whole, or taken. The checksum is mended in a second try, so
  * that what is behind it is reached. Nothing that is not signed by a member may be kept. */
 #include "atom/base/assert.h"
-#include "gossip/peers.h"
+#include "gossip/directory/peers.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * that was asked for, or does not count. The first two bytes say how long the file is.
  */
 #include "atom/base/assert.h"
-#include "gossip/identity.h"
-#include "gossip/pieces.h"
+#include "gossip/member/pieces.h"
+#include "gossip/trust/identity.h"
 #include "tests/scratch.h"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * that are read within its bounds. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "gossip/pool_words.h"
+#include "gossip/pool/pool_words.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * the undamaged prefix may open.
  */
 #include "atom/base/assert.h"
-#include "gossip/gate_frame.h"
-#include "gossip/gate_record.h"
+#include "gossip/gate/gate_frame.h"
+#include "gossip/gate/gate_record.h"
 
 #include <sodium.h>
 #include <string.h>

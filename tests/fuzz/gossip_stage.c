@@ -3,8 +3,8 @@
  * was asked for, or fetched again. The first two bytes say how many floats there are.
  */
 #include "atom/base/assert.h"
-#include "gossip/identity.h"
-#include "gossip/transfer.h"
+#include "gossip/member/transfer.h"
+#include "gossip/trust/identity.h"
 #include "tests/scratch.h"
 
 #include <fcntl.h>

@@ -2,8 +2,8 @@
  * The checksum is mended in a second try, so that what is behind it is reached. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "gossip/net_address.h"
-#include "gossip/ticket.h"
+#include "gossip/gate/net_address.h"
+#include "gossip/trust/ticket.h"
 
 #include <sodium.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The first byte chooses.
  */
 #include "atom/base/assert.h"
-#include "gossip/wire.h"
+#include "gossip/agree/wire.h"
 
 #include <string.h>
 

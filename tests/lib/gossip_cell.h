@@ -6,9 +6,9 @@
 #define TESTS_LIB_GOSSIP_CELL_H
 
 #include "atom/base/mem.h"
-#include "gossip/member.h"
-#include "gossip/net_sim.h"
-#include "gossip/shares.h"
+#include "gossip/member/member.h"
+#include "gossip/member/shares.h"
+#include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
 

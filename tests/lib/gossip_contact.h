@@ -2,7 +2,7 @@
 #ifndef TESTS_LIB_GOSSIP_CONTACT_H
 #define TESTS_LIB_GOSSIP_CONTACT_H
 
-#include "gossip/contact.h"
+#include "gossip/directory/contact.h"
 #include "tests/lib/gossip_pool.h"
 
 /* Member i at 127.0.0.1:4400+i, good for half an hour. Change it, then sign it again. */

@@ -3,7 +3,7 @@
 #define TESTS_LIB_GOSSIP_POOL_H
 
 #include "atom/base/env.h"
-#include "gossip/net_nanomsg.h"
+#include "gossip/net/net_nanomsg.h"
 
 #include <stdlib.h>
 #include <string.h>

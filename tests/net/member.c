@@ -12,11 +12,11 @@
  * applied for two, and one at the end. Member 0 founds
  * the cell.
  */
-#include "gossip/member.h"
+#include "gossip/member/member.h"
 #include "atom/base/mem.h"
-#include "gossip/lineage.h"
-#include "gossip/seals.h"
-#include "gossip/shares.h"
+#include "gossip/agree/lineage.h"
+#include "gossip/member/shares.h"
+#include "gossip/trust/seals.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <dirent.h>

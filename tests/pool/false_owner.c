@@ -3,8 +3,8 @@
  * wrapped (CMakeLists.txt), so that it is an honest member but for the last byte of every result.
  * It looks into nobody else's: it would find everybody wrong.
  */
-#include "gossip/merkle.h"
-#include "gossip/mix.h"
+#include "gossip/sum/merkle.h"
+#include "gossip/sum/mix.h"
 
 bool __real_gsp_mix_part(gsp_mix *mix, uint32_t number, const gsp_contributor *contributor,
                          uint32_t n_contributors, const void *const *input, uint32_t included,

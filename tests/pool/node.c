@@ -1,8 +1,8 @@
 /*
- * A host of a pool in a process of its own (gossip/pool.h), with a work that is a vector: every
- * version adds the average of what the members brought, which is made from key and version. One
- * idea: who watches compares a hash of the vector per version between all hosts. Refuses to end by
- * itself before its time is over, a signal, or the pool's wish.
+ * A host of a pool in a process of its own (gossip/pool/pool.h), with a work that is a vector:
+ * every version adds the average of what the members brought, which is made from key and version.
+ * One idea: who watches compares a hash of the vector per version between all hosts. Refuses to end
+ * by itself before its time is over, a signal, or the pool's wish.
  *
  *   pool_node create DIR LISTEN SECONDS [WAIT]          prints {"ticket":...}
  *   pool_node join   DIR LISTEN SECONDS TICKET
@@ -16,7 +16,7 @@
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "gossip/pool.h"
+#include "gossip/pool/pool.h"
 
 #include <sodium.h>
 

@@ -1,9 +1,10 @@
 /*
  * A host that trains along in a pool, as `atom pool join` does, but for the computing: a step is a
  * pause of so many seconds and a small change to some of the weights. Everything else is real: the
- * seam and its files (atom/train/pool.h), the member, gate and disk (gossip/pool.h), checkpoints
- * with marks, coming back from a directory. One idea: who watches asks how many pauses were worth
- * something, and whether all hold the same anchor. Refuses options that it does not know.
+ * seam and its files (atom/train/pool/pool.h), the member, gate and disk (gossip/pool/pool.h),
+ * checkpoints with marks, coming back from a directory. One idea: who watches asks how many pauses
+ * were worth something, and whether all hold the same anchor. Refuses options that it does not
+ * know.
  *
  *   pool_timed create DIR LISTEN [KEY=VALUE ...]          prints {"ticket":...}
  *   pool_timed join   DIR LISTEN TICKET [KEY=VALUE ...]   comes back where DIR holds the pool
@@ -14,9 +15,9 @@
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/pool.h"
-#include "gossip/pool.h"
-#include "gossip/votes.h"
+#include "atom/train/pool/pool.h"
+#include "gossip/member/votes.h"
+#include "gossip/pool/pool.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -147,7 +148,7 @@ fail:
     return st;
 }
 
-/* ---- coming in, as tools/cmd_pool_train.c does it ---- */
+/* ---- coming in, as tools/pool/cmd_pool_train.c does it ---- */
 
 static bool watch(void *context, const gsp_pool_progress *p)
 {

@@ -4,7 +4,7 @@
  */
 #include "tests/sim/sim.h"
 
-#include "gossip/agree_inner.h"
+#include "gossip/agree/agree_inner.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -17,10 +17,10 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-VOTE, AGREE, ROUND = "gossip/agree_vote.c", "gossip/agree.c", "gossip/round.c"
-RULES, PEOPLE, LINEAGE = "gossip/agree_rules.c", "gossip/agree_people.c", "gossip/lineage.c"
-PROPOSE, AUDIT, AUDITS = "gossip/agree_propose.c", "gossip/audit.c", "gossip/agree_audit.c"
-PROOF = "gossip/agree_proof.c"
+VOTE, AGREE, ROUND = "gossip/agree/agree_vote.c", "gossip/agree/agree.c", "gossip/agree/round.c"
+RULES, PEOPLE, LINEAGE = "gossip/agree/agree_rules.c", "gossip/agree/agree_people.c", "gossip/agree/lineage.c"
+PROPOSE, AUDIT, AUDITS = "gossip/agree/agree_propose.c", "gossip/agree/audit.c", "gossip/agree/agree_audit.c"
+PROOF = "gossip/agree/agree_proof.c"
 
 # invariant, what is broken, file, pattern, replacement, first seed, seeds
 MUTANTS = [
@@ -92,8 +92,8 @@ def run(cc, args):
 def objects(cc, root, work):
     """Everything compiled once, unbroken: source -> object."""
     sources = sorted(glob.glob("tests/sim/*.c", root_dir=root))
-    sources += sorted(glob.glob("gossip/agree*.c", root_dir=root))
-    sources += ["gossip/round.c", "gossip/lineage.c", "gossip/audit.c", "atom/base/assert.c", "atom/base/status.c"]
+    sources += sorted(glob.glob("gossip/agree/agree*.c", root_dir=root))
+    sources += ["gossip/agree/round.c", "gossip/agree/lineage.c", "gossip/agree/audit.c", "atom/base/assert.c", "atom/base/status.c"]
     made = {s: os.path.join(work, s.replace("/", "_")[:-2] + ".o") for s in sources}
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda s: run(cc, FLAGS + ["-c", s, "-o", made[s]]), sources))

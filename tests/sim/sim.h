@@ -8,7 +8,7 @@
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
 
-#include "gossip/agree.h"
+#include "gossip/agree/agree.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * The agreement's key rules, one by one: members in one process, a driver that answers at once and
  * keeps a list of what was done in which order. What happens under faults is tests/sim's.
  */
-#include "gossip/agree_inner.h"
+#include "gossip/agree/agree_inner.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * version is being made; where another ballot says otherwise they come again or are taken back; and
  * what was given early is not given twice.
  */
-#include "gossip/member_inner.h"
+#include "gossip/member/member_inner.h"
 
 #include "atom/base/mem.h"
 

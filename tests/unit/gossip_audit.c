@@ -7,12 +7,12 @@
 #include "tests/lib/gossip_cell.h"
 
 #include "atom/base/env.h"
-#include "gossip/agree_inner.h"
-#include "gossip/evidence.h"
-#include "gossip/member_inner.h"
-#include "gossip/mix.h"
-#include "gossip/seals.h"
-#include "gossip/wire.h"
+#include "gossip/agree/agree_inner.h"
+#include "gossip/agree/wire.h"
+#include "gossip/member/evidence.h"
+#include "gossip/member/member_inner.h"
+#include "gossip/sum/mix.h"
+#include "gossip/trust/seals.h"
 
 #include <dirent.h>
 

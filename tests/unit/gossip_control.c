@@ -1,5 +1,5 @@
 /* The local socket: one line each way, long paths, dead sockets, other programs. */
-#include "gossip/control.h"
+#include "gossip/pool/control.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>

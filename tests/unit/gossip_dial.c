@@ -1,8 +1,8 @@
 /* A dial that must not be lost: to whoever answers at an address that hangs, closes at any stage of
  * the way in, or is dead. A proxy between the dialler and a real member cuts connections after a
  * chosen number of bytes; every dial ends in UP or is refused with a reason, and goes on. */
-#include "gossip/gate_record.h"
-#include "gossip/net_inner.h"
+#include "gossip/gate/gate_record.h"
+#include "gossip/net/net_inner.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <poll.h>

@@ -2,7 +2,7 @@
  * The directory over real OpenDHT nodes on loopback: members that know one node find all others;
  * strangers are not handed on. Waiting is bounded; nothing depends on how long it takes.
  */
-#include "gossip/directory.h"
+#include "gossip/directory/directory.h"
 #include "tests/lib/gossip_contact.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Strangers and hostile members at a real gate: nothing they send is answered or accepted, and what
  * runs keeps running. */
-#include "gossip/gate_record.h"
+#include "gossip/gate/gate_record.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The handshake and the records as bytes: who gets in, who does not, and 10,000 damaged attempts of
  * each kind, none of which does. */
-#include "gossip/gate_record.h"
-#include "gossip/handshake.h"
+#include "gossip/gate/gate_record.h"
+#include "gossip/gate/handshake.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <setjmp.h>

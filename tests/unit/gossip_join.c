@@ -4,9 +4,9 @@
  * wrong bytes, one that signs wrong roots, one that dies midway, a joiner that is killed midway and
  * a member that slept too long change nothing but who is asked.
  */
-#include "gossip/member.h"
-#include "gossip/net_sim.h"
-#include "gossip/shares.h"
+#include "gossip/member/member.h"
+#include "gossip/member/shares.h"
+#include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
 

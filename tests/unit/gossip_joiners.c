@@ -2,7 +2,7 @@
  * Whom a joiner tells that it is ready: every member, soon, since any of them may propose next; and
  * that it may change its mind.
  */
-#include "gossip/agree_inner.h"
+#include "gossip/agree/agree_inner.h"
 
 #include <string.h>
 

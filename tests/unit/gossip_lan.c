@@ -1,5 +1,5 @@
 /* LAN discovery on the loopback interface, in time that the test counts itself. */
-#include "gossip/lan.h"
+#include "gossip/directory/lan.h"
 #include "tests/lib/gossip_contact.h"
 
 #include <arpa/inet.h>

@@ -2,7 +2,7 @@
  * Eight lanes side by side against libsodium's BLAKE2b, one lane after the other: the same hashes
  * for every length around the edges of words, rows and blocks, and of nothing.
  */
-#include "gossip/lanes.h"
+#include "gossip/sum/lanes.h"
 
 #include "atom/base/mem.h"
 

@@ -1,6 +1,6 @@
 /* Manifests: one hash however written, nothing above its limits, nothing that is not signed. */
-#include "gossip/manifest.h"
-#include "gossip/pieces.h"
+#include "gossip/member/pieces.h"
+#include "gossip/pool/manifest.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * loopback, in every codec; all end with the same bits, and those are the sum that reduce.h
  * promises; one that dies in the middle of a round does not stop the others.
  */
-#include "gossip/reduce.h"
+#include "gossip/sum/reduce.h"
 #include "tests/lib/gossip_cell.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* A link's rate from what it carried: only from seconds in which it was wanted all the time. */
-#include "gossip/meter.h"
+#include "gossip/member/meter.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The conformance suite of net.h: every transport passes every case. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "gossip/net_sim.h"
+#include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* Which of two connections is kept: asked of both sides, in both orders, with a carrier that
  * carries nothing. Both must choose the same one. */
-#include "gossip/net_inner.h"
+#include "gossip/net/net_inner.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* The book of known peers: newest contact only, bounded, and the same after a file's round trip. */
-#include "gossip/peers.h"
+#include "gossip/directory/peers.h"
 #include "tests/lib/gossip_contact.h"
 #include "tests/scratch.h"
 

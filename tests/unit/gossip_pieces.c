@@ -2,9 +2,9 @@
  * Files in pieces without a network: every piece proves itself and no other, in any order; a
  * download goes on after anything that a crash may leave; a file that was written to is noticed.
  */
-#include "gossip/pieces.h"
+#include "gossip/member/pieces.h"
 
-#include "gossip/identity.h"
+#include "gossip/trust/identity.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
 

@@ -1,5 +1,5 @@
 /* The words of life: each kind there and back, nothing that is cut, long or says too much. */
-#include "gossip/pool_words.h"
+#include "gossip/pool/pool_words.h"
 #include "tests/lib/gossip_contact.h"
 
 #include <setjmp.h>

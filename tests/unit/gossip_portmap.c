@@ -2,7 +2,7 @@
  * Mappings from routers that are made here: a NAT-PMP gateway and a UPnP device on loopback, with
  * their leases, their moods and the end of the mapping; and a network without either.
  */
-#include "gossip/portmap.h"
+#include "gossip/net/portmap.h"
 
 #include "atom/base/env.h"
 

@@ -1,5 +1,5 @@
 /* Probes over the gate on loopback: what is asked is measured; what is too much is refused. */
-#include "gossip/probe_inner.h"
+#include "gossip/net/probe_inner.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <pthread.h>

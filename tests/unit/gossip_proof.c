@@ -2,9 +2,9 @@
  * What members prove to each other with real signatures: that a vote was for something that was
  * proposed, and that a reset is the owner's.
  */
-#include "gossip/agree_inner.h"
-#include "gossip/identity.h"
-#include "gossip/seals.h"
+#include "gossip/agree/agree_inner.h"
+#include "gossip/trust/identity.h"
+#include "gossip/trust/seals.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * Codecs and the owner's sum: bounds, bits against loops written the slow way, error feedback, and
  * refusals of what no encoder writes.
  */
-#include "gossip/reduce.h"
+#include "gossip/sum/reduce.h"
 
 #include "atom/base/dtype.h"
 

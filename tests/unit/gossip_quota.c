@@ -1,5 +1,5 @@
 /* A month's bytes: counted, kept, begun anew with the month, and what a cap means. */
-#include "gossip/quota.h"
+#include "gossip/pool/quota.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>

@@ -2,9 +2,9 @@
  * Robust combination against attackers (POOL 8): what must hold for any data, and how far 7 of 16
  * can pull. The reference is written from the header, in plain loops; bits must be equal.
  */
-#include "gossip/robust.h"
+#include "gossip/sum/robust.h"
 
-#include "gossip/reduce.h"
+#include "gossip/sum/reduce.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * One version's parts at one member: what goes to whom, when a part is reduced and with whose
  * contributions, what an owner's word must add up to.
  */
-#include "gossip/round.h"
+#include "gossip/agree/round.h"
 
 #include <math.h>
 #include <string.h>

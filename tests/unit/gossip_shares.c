@@ -2,8 +2,8 @@
  * Shares of a butterfly and Merkle proofs: the optimum against a search, whole parts, and proofs
  * that hold for one leaf of one tree only.
  */
-#include "gossip/merkle.h"
-#include "gossip/shares.h"
+#include "gossip/member/shares.h"
+#include "gossip/sum/merkle.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Tickets: one text each, clear errors, nothing guessed. */
-#include "gossip/ticket.h"
+#include "gossip/trust/ticket.h"
 #include "tests/lib/gossip_pool.h"
 
 #include <setjmp.h>

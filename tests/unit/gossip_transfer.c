@@ -3,11 +3,11 @@
  * believes, with liars in the minority, in rosters of their own, and after a restart; files of what
  * has come, cut and damaged anywhere.
  */
-#include "gossip/transfer.h"
+#include "gossip/member/transfer.h"
 
-#include "gossip/lineage.h"
-#include "gossip/merkle.h"
-#include "gossip/seals.h"
+#include "gossip/agree/lineage.h"
+#include "gossip/sum/merkle.h"
+#include "gossip/trust/seals.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
 

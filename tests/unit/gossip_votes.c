@@ -4,7 +4,7 @@
  * was.
  */
 #include "atom/base/env.h"
-#include "gossip/votes.h"
+#include "gossip/member/votes.h"
 #include "tests/scratch.h"
 
 #include <stdio.h>

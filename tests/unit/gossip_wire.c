@@ -2,7 +2,7 @@
  * Messages as bytes: every kind with random content comes back equal, every cut is refused, and
  * damage is either refused or is another message that encodes to those very bytes.
  */
-#include "gossip/wire.h"
+#include "gossip/agree/wire.h"
 
 #include <stdlib.h>
 #include <string.h>

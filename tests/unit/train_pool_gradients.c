@@ -5,9 +5,9 @@
  * same as the one up to rounding, also when one of them dies on the way.
  */
 #include "atom/text/shard.h"
-#include "atom/train/pool.h"
-#include "gossip/net_sim.h"
-#include "gossip/shares.h"
+#include "atom/train/pool/pool.h"
+#include "gossip/member/shares.h"
+#include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
 

@@ -4,9 +4,9 @@
  * contribution; a member alone; restarts to the bit; what joiners fetch; settings that make no
  * sense.
  */
-#include "atom/train/pool.h"
-#include "atom/train/pool_settings.h"
-#include "gossip/seals.h"
+#include "atom/train/pool/pool.h"
+#include "atom/train/pool/pool_settings.h"
+#include "gossip/trust/seals.h"
 #include "tests/scratch.h"
 
 #include <math.h>

@@ -1,0 +1,332 @@
+/*
+ * Agreement of one cell: certificates per version, rosters, ballots, joins and leaves, lineages
+ * (POOL 3). A pure state machine: gsp_agree_step takes one event and calls `sink` once per action,
+ * in order. It has no clock (events carry the member's own), no sockets, no disk, and allocates
+ * nothing.
+ *
+ * What the driver owes it:
+ *   - Actions are done in order, and PERSIST is a barrier: nothing after it happens (no message
+ *     leaves, nothing is applied) before the record is on disk. Where the disk fails, everything
+ *     after the barrier is dropped, and the machine is closed; a new one opens from what is on
+ * disk.
+ *   - A record names results (`hold`): their bytes are made durable with it. A vote promises them.
+ *   - APPLY makes anchor, momentum and certificate of a version durable together, then says
+ * APPLIED.
+ *   - Messages come from authenticated links: message->from.key is the link's.
+ *   - Time never runs backwards, nor across restarts (wall time that waits where it was set back).
+ *   - STATE was taken over when lineage or applied changed during the step; then anchor,
+ * certificate and genesis of `saved` and the machine's incarnation are made durable before anything
+ * else.
+ *   - A member that left comes back as a larger incarnation.
+ *   - A member that lost its records opens with a larger incarnation than it ever had.
+ *
+ * Inside a version it is Paxos with a rotating proposer: a ballot is prepared with a quorum,
+ * re-proposes the highest vote it is told of, and is certified by a quorum of signed votes.
+ * Messages of members are checked; what is wrong is dropped and counted. A member that signs two
+ * things where one is allowed is convicted by its own signatures, and banned. Who tells of a vote
+ * proves that there was a proposal to vote for (agree_proof.c), so that one liar cannot make others
+ * propose again what nobody proposed.
+ *
+ * Thread: the caller's. Errors: none; input never asserts.
+ */
+#ifndef GOSSIP_AGREE_AGREE_H
+#define GOSSIP_AGREE_AGREE_H
+
+#include "gossip/agree/audit.h"
+#include "gossip/agree/round.h"
+
+enum {
+    GSP_PEERS_KNOWN_MAX = 64,   /* links with a heartbeat */
+    GSP_WAITING_MAX = 256,      /* joiners in the queue */
+    GSP_BANNED_MAX = 64,        /* keys; the oldest is forgotten */
+    GSP_DURATIONS_MAX = 16,     /* rounds that the timeout learns from */
+    GSP_BUDGET_PER_S = 400,     /* messages of one peer that are looked at */
+    GSP_ANSWERS_PER_S = 20,     /* answers to questions of one peer */
+    GSP_BALLOT_STEP_MAX = 4096, /* days of honest ballots: none leaves no room for later ones */
+    GSP_REPLAY_MAX = 8,         /* certificates and results that every member keeps for others */
+    GSP_AUDITS_MAX = 16,        /* parts of one version that a member checks by its own choice */
+    GSP_ACCUSED_MAX = 4,        /* accusations that wait, one of each author */
+    GSP_PROVEN_MAX = 4,         /* lies that are told to others; the oldest is forgotten */
+    GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
+};
+
+/* Durations in ns of the member's own clock. gsp_agree_defaults() has POOL 9's. */
+typedef struct gsp_rules {
+    uint64_t samples_due;  /* S */
+    uint64_t time_due_ns;  /* T */
+    uint64_t heartbeat_ns; /* also how often things are said again */
+    uint64_t dead_ns;      /* silence after which a member is not waited for */
+    uint64_t round_ns;     /* first ballot's timeout before anything is learned */
+    uint64_t round_min_ns, round_max_ns;
+    uint64_t fork_ns;        /* T_fork */
+    uint32_t silent_rounds;  /* k */
+    uint32_t audit_percent;  /* of all parts, that somebody checks; 0: nobody checks */
+    uint32_t against_rounds; /* K; 0: nobody's weight depends on where it leans */
+    uint32_t n_parts;
+    /* Contributions are pieces of one sum, and members wait for each other: weights are tokens,
+     * exactly, and a version is due when every living member has said what it brings (samples of
+     * its heartbeat; 0: not yet, 1: nothing, more: something) and somebody brings something or is
+     * silent, or somebody can be let in. S is of no meaning. */
+    bool summed;
+    gsp_key owner; /* of the pool: resets */
+    /* Whether a key has an admission now (POOL 4); NULL: everybody. */
+    bool (*admitted)(void *context, const gsp_key *key);
+    /* Hands parts to members by their rates; a member with `able` false may not own one. NULL: in
+     * proportion to min(up, down). */
+    void (*assign)(void *context, const gsp_rates *rates, const bool *able, uint32_t n,
+                   uint32_t n_parts, uint8_t *owner);
+    void *context; /* of the two functions */
+} gsp_rules;
+
+/* What a member must remember of a version: its ballots. On disk before anything it implies is
+ * said. */
+typedef struct gsp_record {
+    gsp_member self;
+    gsp_hash lineage;
+    uint64_t version;
+    uint32_t promised, voted; /* 0: none */
+    gsp_proposal proposal;    /* voted for */
+    gsp_proof proof;          /* that there was something to vote for */
+} gsp_record;
+
+/* Where a member starts: after creation, a restart, or a transfer of state. */
+typedef struct gsp_saved {
+    gsp_genesis genesis;
+    bool has_certificate;        /* false: nothing is certified since genesis */
+    gsp_certificate certificate; /* of the version applied last */
+    gsp_record record;           /* version 0: none */
+} gsp_saved;
+
+typedef enum gsp_event_kind {
+    GSP_ON_TICK,    /* at the time of gsp_agree_deadline, or earlier; samples and tokens are set */
+    GSP_ON_MESSAGE, /* message is set */
+    GSP_ON_UP,      /* a link to peer */
+    GSP_ON_DOWN,    /* and its end */
+    GSP_ON_FROZEN,  /* version, contribution: an answer to FREEZE */
+    GSP_ON_ARRIVED, /* version, peer, root, part: a contribution's part is here, checked */
+    GSP_ON_REDUCED, /* version, ballot, part, included, hash, norm, lean: an answer */
+    GSP_ON_HELD,    /* version, part, hash: bytes of a result are here, checked */
+    GSP_ON_APPLIED, /* version: an answer to APPLY */
+    GSP_ON_STATE,   /* saved: an answer to STATE; the anchor of its version is applied and durable.
+                       NULL: it failed */
+    GSP_ON_AUDITED, /* version, part, verdict: an answer to AUDIT */
+    GSP_ON_PROVEN,  /* peer: it was proven to lie before a restart */
+    GSP_ON_LEAVE,   /* the user wants to leave */
+    GSP_ON_RESET,   /* the owner wants a new lineage, with itself as founder */
+} gsp_event_kind;
+
+typedef struct gsp_event {
+    gsp_event_kind kind;
+    uint64_t now_ns;
+    const gsp_message *message;
+    const gsp_saved *saved;
+    gsp_key peer;
+    uint64_t version, samples, tokens;
+    uint32_t ballot, part, included;
+    gsp_hash hash, root;
+    float norm;
+    int8_t lean[GSP_MEMBERS_MAX]; /* of `included` */
+    gsp_contribution contribution;
+    gsp_verdict verdict;
+} gsp_event;
+
+typedef enum gsp_to {
+    GSP_TO_ONE,    /* action->peer */
+    GSP_TO_ROSTER, /* everybody on R(version in progress) but me */
+    GSP_TO_ALL,    /* every link */
+} gsp_to;
+
+typedef enum gsp_action_kind {
+    GSP_DO_PERSIST,     /* record; barrier */
+    GSP_DO_SEND,        /* message, to */
+    GSP_DO_CERTIFICATE, /* send C(version) from the store, or the newest if that is gone, to peer */
+    GSP_DO_FREEZE,      /* freeze a contribution for version; the answer is FROZEN */
+    GSP_DO_PART,        /* send `part` of my contribution of version to peer */
+    GSP_DO_REDUCE,      /* reduce `part` over contributors `included` of `begin`; REDUCED */
+    GSP_DO_RESULT,      /* send the bytes of `hash` with message (REDUCED) in front to the roster */
+    GSP_DO_PULL,        /* get the result `hash` of `part` from peer; HELD */
+    GSP_DO_APPLY,       /* apply `certificate`; APPLIED */
+    GSP_DO_STATE,       /* get genesis, certificate, anchor of `lineage` from peer; STATE */
+    GSP_DO_AUDIT,       /* get the contributions that `claim` names and combine them again; AUDITED.
+                           peer: who accuses, and has them; zero: nobody does, contributors have */
+    GSP_DO_FOUND, /* a new lineage starts here: make `genesis` durable; barrier. The contribution
+                     counts start anew, the anchor stays */
+} gsp_action_kind;
+
+typedef struct gsp_action {
+    gsp_action_kind kind;
+    gsp_to to;
+    gsp_key peer;
+    uint64_t version;
+    uint32_t ballot, part, included;
+    gsp_hash hash, lineage;
+    const gsp_message *message; /* valid during the call, as are the others */
+    const gsp_record *record;
+    const gsp_begin *begin;
+    const gsp_certificate *certificate;
+    const gsp_genesis *genesis;
+    const gsp_claim *claim;
+} gsp_action;
+typedef void gsp_sink(void *context, const gsp_action *action);
+
+/* What a member knows of a peer that it has a link to. */
+typedef struct gsp_peer {
+    gsp_member who;
+    bool up, known;
+    uint64_t heard_ns;
+    gsp_hash lineage;
+    uint64_t certified, applied, tokens, samples;
+    uint64_t tokens_live; /* it has trained, for people */
+    uint64_t grown_ns;    /* when its newest version last grew, as seen here; 0: never */
+    uint64_t sequence;
+    uint64_t asked_ns; /* when its state was asked for; others are asked first then */
+    uint64_t wanted_ns, wanted_version; /* likewise a certificate */
+    uint32_t n_votes, reset, generation;
+    uint32_t false_cost; /* of its accusations */
+    gsp_rates rates;
+    uint64_t second; /* of the two budgets */
+    uint32_t looked, answered;
+} gsp_peer;
+
+typedef struct gsp_waiting {
+    gsp_member who;
+    uint64_t applied, heard_ns;
+    gsp_rates rates;
+} gsp_waiting;
+
+typedef enum gsp_phase {
+    GSP_IDLE,    /* not proposing */
+    GSP_GATHER,  /* PREPARE is out: promises come in */
+    GSP_AVERAGE, /* BEGIN is out: parts come in */
+    GSP_DECIDE,  /* PROPOSE is out: votes come in */
+} gsp_phase;
+
+typedef enum gsp_frozen {
+    GSP_UNFROZEN,
+    GSP_FREEZING, /* asked */
+    GSP_FROZEN,
+} gsp_frozen;
+
+typedef struct gsp_agree_stats {
+    uint64_t certified, ballots, refused, flooded, stale, evidence, forks, moves;
+    uint64_t audits, audits_open, lies, false_claims; /* open: the bytes were not to be had */
+} gsp_agree_stats;
+
+/* Checking what owners say (audit.h). */
+typedef struct gsp_audits {
+    uint64_t version;                  /* of `roster` and `todo` */
+    gsp_roster roster;                 /* R(version): owners and contributors are indices into it */
+    uint64_t todo[GSP_PARTS_MAX / 64]; /* bits: parts to check */
+    bool on, accused;                  /* AUDIT is out; because somebody accuses */
+    gsp_claim claim;
+    gsp_key accuser;
+    uint32_t n_heard, n_proven;
+    struct {
+        gsp_claim claim;
+        gsp_key from;
+    } heard[GSP_ACCUSED_MAX];
+    gsp_claim proven[GSP_PROVEN_MAX];
+    uint64_t said_ns;
+} gsp_audits;
+
+/* Read it; only agree*.c write it. */
+typedef struct gsp_agree {
+    gsp_rules rules;
+    gsp_seals seals;
+    gsp_member self;
+    gsp_hash lineage;
+    gsp_genesis genesis;
+    gsp_agree_stats stats;
+    uint64_t now_ns, sequence;
+    uint64_t samples, tokens_live; /* mine, by the last tick */
+    gsp_rates rates;
+    bool leaving;
+
+    /* What is certified. `certificate` is C(certified); before the first of a lineage it is made up
+     * from the genesis and has no votes. */
+    uint64_t certified, applied;
+    uint64_t certified_ns; /* when I learned of it */
+    gsp_hash previous;     /* hash of its proposal; the lineage's id before the first */
+    gsp_certificate certificate;
+    bool applying;                        /* APPLY is out */
+    uint64_t missing[GSP_PARTS_MAX / 64]; /* bits: results of `certificate` that are not here yet */
+    uint32_t pull_turn;
+
+    /* The version in progress: certified + 1. */
+    uint32_t self_i; /* my index in the roster, or GSP_NOBODY */
+    gsp_record record;
+    uint32_t view; /* the ballot that I think is on; 0: not due */
+    uint64_t view_until_ns, due_ns;
+    uint64_t doubt_ns; /* when the link to the view's proposer ended; 0: it has spoken since */
+    gsp_frozen frozen;
+    gsp_contribution contribution;
+    uint32_t promise_owed; /* ballot whose PROMISE waits for FROZEN; 0: none */
+    gsp_round round;
+    bool has_pending; /* a PROPOSE that waits for its bytes, or was voted for */
+    gsp_message pending;
+    gsp_statement vote[GSP_MEMBERS_MAX]; /* the highest of each; kind 0: none */
+    uint32_t votes_ballot;
+
+    /* As proposer of `ballot`. */
+    gsp_phase phase;
+    uint32_t ballot;
+    uint64_t phase_ns, phase_until_ns, said_ns;
+    uint32_t promised, refused; /* bit i: member i */
+    gsp_statement promise[GSP_MEMBERS_MAX];
+    gsp_contribution brought[GSP_MEMBERS_MAX];
+    uint32_t best_voted;
+    gsp_proposal best; /* of best_voted */
+    gsp_proof best_proof;
+
+    /* People. */
+    gsp_peer peer[GSP_PEERS_KNOWN_MAX];
+    uint32_t n_waiting, n_banned;
+    gsp_waiting waiting[GSP_WAITING_MAX]; /* in the order of their arrival */
+    gsp_key banned[GSP_BANNED_MAX];
+    uint32_t left; /* bits of the roster: said goodbye */
+
+    gsp_audits audits;
+
+    /* Timers. */
+    uint64_t beat_ns, ask_ns, join_ns, state_until_ns, pull_ns, quorum_ns;
+    uint64_t duration_ns[GSP_DURATIONS_MAX];
+    uint32_t n_durations;
+    uint32_t reset; /* the newest that the owner announced */
+    gsp_message scratch;
+
+    gsp_sink *sink;
+    void *sink_context;
+} gsp_agree;
+
+void gsp_agree_defaults(gsp_rules *rules);
+
+/*
+ * Opens in place. `saved` is copied; NULL: a newcomer that has nothing and must get its state from
+ * somebody. `self` has the incarnation of saved->record, or a new one if records were lost.
+ */
+void gsp_agree_open(gsp_agree *agree, const gsp_rules *rules, const gsp_seals *seals,
+                    const gsp_member *self, const gsp_rates *rates, const gsp_saved *saved,
+                    uint64_t now_ns);
+void gsp_agree_step(gsp_agree *agree, const gsp_event *event, gsp_sink *sink, void *context);
+/* When the next TICK is wanted, by the member's own clock. */
+uint64_t gsp_agree_deadline(const gsp_agree *agree);
+
+/* R(certified + 1). */
+const gsp_roster *gsp_agree_roster(const gsp_agree *agree);
+bool gsp_agree_is_member(const gsp_agree *agree);
+/* A member that has not reached a quorum for `least_ns`; then *fork_in_ns: when it goes on by
+ * itself if none comes. */
+bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);
+/* Why nothing is certified, or that all is well, in plain words for `status`; returns text. */
+const char *gsp_agree_explain(const gsp_agree *agree, char *text, size_t bytes);
+
+/*
+ * The rules that every voter checks before it votes for a proposal of version certified + 1.
+ * promised: bits of the roster whose promises it was made on; again: it was voted for in an earlier
+ * ballot, so that who voted may have seen a goodbye that I have not, and what I froze may be lost.
+ * NULL when all is right, else what is wrong.
+ */
+const char *gsp_proposal_wrong(const gsp_agree *agree, const gsp_proposal *proposal,
+                               uint32_t promised, bool again);
+
+#endif

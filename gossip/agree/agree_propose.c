@@ -1,0 +1,296 @@
+/*
+ * Owns a proposer's side of its ballot: gather promises, say who averages what, watch over parts,
+ * propose, ask again. Its one idea: everything is said again every heartbeat to whoever has not
+ * answered, so that loss needs no case of its own. It refuses to propose anything but the highest
+ * vote that it was told of.
+ */
+#include "gossip/agree/agree_inner.h"
+
+enum { ATTEMPTS_MAX = 4 };
+
+static void phase_set(gsp_agree *a, gsp_phase phase, uint64_t share_percent)
+{
+    a->phase = phase;
+    a->phase_ns = a->said_ns = a->now_ns;
+    a->phase_until_ns = a->now_ns + gsp_agree_timeout_ns(a, a->ballot) / 100 * share_percent;
+}
+
+void gsp_propose_give_up(gsp_agree *a)
+{
+    a->phase = GSP_IDLE;
+}
+
+static void say_prepare(gsp_agree *a, const gsp_key *to)
+{
+    gsp_message *m = gsp_agree_compose(a, GSP_PREPARE, a->ballot);
+    m->as.prepare.previous = a->previous;
+    if (to)
+        gsp_agree_send(a, to, m);
+    else
+        gsp_agree_say(a, GSP_TO_ROSTER, m);
+}
+
+void gsp_propose_start(gsp_agree *a)
+{
+    a->ballot = a->view;
+    a->promised = a->refused = 0;
+    a->best_voted = 0;
+    memset(a->promise, 0, sizeof a->promise);
+    memset(a->brought, 0, sizeof a->brought);
+    a->stats.ballots++;
+    phase_set(a, GSP_GATHER, 20);
+    gsp_hash previous = a->previous;
+    uint32_t ballot = a->ballot;
+    say_prepare(a, NULL);
+    gsp_vote_prepare(a, a->self_i, ballot, &previous);
+}
+
+/* ---- promises in, BEGIN out ---- */
+
+static uint64_t lesser(uint64_t x, uint64_t y)
+{
+    return x < y ? x : y;
+}
+
+static void assign(gsp_agree *a, const bool *able, uint32_t n, uint8_t *owner)
+{
+    gsp_rates rates[GSP_MEMBERS_MAX];
+    uint64_t share[GSP_MEMBERS_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        rates[i] = a->brought[i].rates;
+        uint64_t rate = lesser(rates[i].up_bytes_per_s, rates[i].down_bytes_per_s);
+        share[i] = !able[i] ? 0 : rate ? rate : 1;
+    }
+    if (a->rules.assign)
+        a->rules.assign(a->rules.context, rates, able, n, a->rules.n_parts, owner);
+    else
+        gsp_assign(share, n, a->rules.n_parts, owner);
+}
+
+/* Who may own parts: answers now, promised in this ballot, can be reached. Where nobody can be
+ * reached, anybody. */
+static bool able_owners(const gsp_agree *a, bool *able)
+{
+    uint32_t n = gsp_agree_roster(a)->n, reachable = 0, any = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool there = (a->promised >> i & 1) && gsp_people_alive(a, i);
+        any |= there ? 1u << i : 0;
+        reachable |= there && a->brought[i].rates.accepts ? 1u << i : 0;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        able[i] = (reachable ? reachable : any) >> i & 1;
+    return any != 0;
+}
+
+static void propose(gsp_agree *a);
+
+static void choose(gsp_agree *a)
+{
+    if (a->best_voted) {
+        a->pending.as.propose.proposal = a->best;
+        a->pending.as.propose.proof = a->best_proof;
+        propose(a);
+        return;
+    }
+    bool able[GSP_MEMBERS_MAX] = {0};
+    uint32_t n = gsp_agree_roster(a)->n;
+    gsp_message *m = gsp_agree_compose(a, GSP_BEGIN, a->ballot);
+    gsp_begin *begin = &m->as.begin;
+    uint64_t timeout = gsp_agree_timeout_ns(a, a->ballot);
+    begin->previous = a->previous;
+    begin->collect_ns = timeout / 4;
+    begin->finish_ns = timeout / 2;
+    begin->n_parts = a->rules.n_parts;
+    for (uint32_t i = 0; i < n; i++) {
+        const gsp_contribution *c = &a->brought[i];
+        if (!(a->promised >> i & 1) || gsp_hash_none(&c->root) || c->tokens == 0 ||
+            c->tokens > GSP_TOKENS_MAX || c->samples > GSP_TOKENS_MAX)
+            continue;
+        begin->contributor[begin->n_contributors++] = (gsp_contributor){
+            .member = (uint8_t)i, .root = c->root, .tokens = c->tokens, .samples = c->samples};
+    }
+    gsp_rules_weigh(a, begin->contributor, begin->n_contributors);
+    memset(begin->owner, GSP_NOBODY, sizeof begin->owner);
+    if (begin->n_contributors && able_owners(a, able))
+        assign(a, able, n, begin->owner);
+    memset(begin->owner + begin->n_parts, 0, sizeof begin->owner - begin->n_parts);
+    phase_set(a, GSP_AVERAGE, 50);
+    gsp_begin mine = *begin;
+    gsp_agree_say(a, GSP_TO_ROSTER, m);
+    gsp_vote_begin(a, a->self_i, a->ballot, &mine);
+    gsp_propose_part_known(a);
+}
+
+/* Enough promises: of everybody who is alive, or of a quorum when the time is over. */
+static void gathered(gsp_agree *a)
+{
+    uint32_t n = gsp_agree_roster(a)->n;
+    uint32_t alive = gsp_people_alive_bits(a);
+    if (a->phase != GSP_GATHER || !gsp_quorum(n, a->promised))
+        return;
+    if ((alive & ~a->promised) == 0 || a->now_ns >= a->phase_until_ns)
+        choose(a);
+}
+
+void gsp_propose_promise(gsp_agree *a, uint32_t from, const gsp_promise *p)
+{
+    const gsp_statement *s = &p->statement;
+    const gsp_member *who = &gsp_agree_roster(a)->member[from];
+    gsp_hash hash;
+    if (a->phase != GSP_GATHER || s->ballot != a->ballot || (a->promised >> from & 1))
+        return;
+    if (s->kind != GSP_SAYS_PROMISE || s->version != a->certified + 1 ||
+        !gsp_hash_equal(&s->lineage, &a->lineage) || !gsp_member_equal(&s->signer, who) ||
+        (from != a->self_i && !gsp_statement_verify(&a->seals, s)) || s->voted >= s->ballot ||
+        (s->voted != 0) != p->has_proposal) {
+        a->stats.refused++;
+        return;
+    }
+    if (!gsp_hash_none(&p->contribution.root)) {
+        gsp_contribution_hash(&a->seals, &p->contribution, &hash);
+        if (!gsp_hash_equal(&hash, &s->root))
+            return;
+    }
+    if (p->has_proposal) {
+        if (!gsp_proposal_fits(&p->proposal))
+            return;
+        gsp_proposal_hash(&a->seals, &p->proposal, &hash);
+        if (!gsp_hash_equal(&hash, &s->subject) ||
+            gsp_proof_wrong(a, &p->proposal, &hash, s->voted, &p->proof)) {
+            a->stats.refused++;
+            return;
+        }
+        if (s->voted > a->best_voted) {
+            a->best_voted = s->voted;
+            a->best = p->proposal;
+            a->best_proof = p->proof;
+        }
+    }
+    if (a->vote[from].kind)
+        gsp_people_accuse(a, s, &a->vote[from]);
+    if (p->has_proposal)
+        gsp_proof_look(a, &p->proof);
+    a->promise[from] = *s;
+    a->brought[from] = p->contribution;
+    a->promised |= 1u << from;
+    gathered(a);
+}
+
+/* ---- parts in, PROPOSE out ---- */
+
+static void propose(gsp_agree *a)
+{
+    gsp_message *m = &a->pending;
+    gsp_propose *p = &m->as.propose;
+    m->kind = GSP_PROPOSE;
+    m->from = a->self;
+    m->lineage = a->lineage;
+    m->version = a->certified + 1;
+    m->ballot = a->ballot;
+    p->n_promises = 0;
+    memset(p->promise, 0, sizeof p->promise);
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        if (a->promised >> i & 1)
+            p->promise[p->n_promises++] = a->promise[i];
+    p->statement = (gsp_statement){.kind = GSP_SAYS_PROPOSE,
+                                   .lineage = a->lineage,
+                                   .version = m->version,
+                                   .ballot = a->ballot,
+                                   .signer = a->self};
+    gsp_proposal_hash(&a->seals, &p->proposal, &p->statement.subject);
+    gsp_statement_seal(&a->seals, &p->statement);
+    a->has_pending = false;
+    phase_set(a, GSP_DECIDE, 100);
+    gsp_agree_say(a, GSP_TO_ROSTER, m);
+    gsp_vote_propose(a, a->self_i, m);
+}
+
+void gsp_propose_part_known(gsp_agree *a)
+{
+    const gsp_round *r = &a->round;
+    if (a->phase != GSP_AVERAGE || r->ballot != a->ballot || !gsp_round_complete(r))
+        return;
+    gsp_proposal *p = &a->pending.as.propose.proposal;
+    a->has_pending = false;
+    memset(p, 0, sizeof *p);
+    p->lineage = a->lineage;
+    p->version = a->certified + 1;
+    p->previous = a->previous;
+    memset(&a->pending.as.propose.proof, 0, sizeof a->pending.as.propose.proof);
+    p->n_contributors = r->begin.n_contributors;
+    p->n_parts = r->begin.n_parts;
+    memcpy(p->contributor, r->begin.contributor, sizeof p->contributor);
+    for (uint32_t k = 0; k < p->n_parts; k++)
+        if (r->begin.owner[k] != GSP_NOBODY)
+            p->part[k] = r->known[k];
+    gsp_rules_totals(a, p, &p->tokens, &p->samples);
+    gsp_rules_next(a, a->promised, p);
+    propose(a);
+}
+
+/* Parts whose owner is gone go to somebody else; when time or patience is over, nobody's. */
+static void reassign(gsp_agree *a)
+{
+    gsp_round *r = &a->round;
+    bool over = a->now_ns >= a->phase_until_ns || r->begin.attempt >= ATTEMPTS_MAX;
+    bool able[GSP_MEMBERS_MAX] = {0};
+    uint8_t owner[GSP_PARTS_MAX];
+    bool changed = false;
+    if (r->ballot != a->ballot)
+        return;
+    able_owners(a, able);
+    assign(a, able, gsp_agree_roster(a)->n, owner);
+    gsp_message *m = gsp_agree_compose(a, GSP_BEGIN, a->ballot);
+    m->as.begin = r->begin;
+    for (uint32_t k = 0; k < r->begin.n_parts; k++) {
+        uint8_t now = r->begin.owner[k];
+        if (now == GSP_NOBODY || !gsp_hash_none(&r->known[k].hash))
+            continue;
+        if (!over && gsp_people_alive(a, now))
+            continue;
+        m->as.begin.owner[k] = over ? GSP_NOBODY : owner[k];
+        changed = true;
+    }
+    if (!changed)
+        return;
+    m->as.begin.attempt++;
+    gsp_begin mine = m->as.begin;
+    gsp_agree_say(a, GSP_TO_ROSTER, m);
+    gsp_vote_begin(a, a->self_i, a->ballot, &mine);
+    gsp_propose_part_known(a);
+}
+
+/* ---- again ---- */
+
+static void say_again(gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    a->said_ns = a->now_ns;
+    for (uint32_t i = 0; i < roster->n; i++) {
+        const gsp_key *key = &roster->member[i].key;
+        if (i == a->self_i || !gsp_people_alive(a, i))
+            continue;
+        if (a->phase == GSP_GATHER && !(a->promised >> i & 1)) {
+            say_prepare(a, key);
+        } else if (a->phase == GSP_AVERAGE) {
+            gsp_message *m = gsp_agree_compose(a, GSP_BEGIN, a->ballot);
+            m->as.begin = a->round.begin;
+            gsp_agree_send(a, key, m);
+        } else if (a->phase == GSP_DECIDE && a->has_pending &&
+                   a->vote[i].ballot < a->pending.ballot) {
+            gsp_agree_send(a, key, &a->pending);
+        }
+    }
+}
+
+void gsp_propose_tick(gsp_agree *a)
+{
+    if (a->phase == GSP_IDLE)
+        return;
+    if (a->phase == GSP_GATHER)
+        gathered(a);
+    if (a->phase == GSP_AVERAGE)
+        reassign(a);
+    if (a->phase != GSP_IDLE && a->now_ns - a->said_ns >= a->rules.heartbeat_ns)
+        say_again(a);
+}

@@ -1,0 +1,386 @@
+/*
+ * Owns what is hashed and signed. Its one idea: hashes run over a flat string of little-endian
+ * fields that starts with a tag, so that no two kinds of things can have the same bytes. It refuses
+ * to know how messages travel.
+ */
+#include "gossip/agree/lineage.h"
+
+#include "atom/base/assert.h"
+
+#include <string.h>
+
+enum { TEXT_BYTES_MAX = 64 * 1024, STATEMENT_BYTES_MAX = 256 };
+
+typedef struct text {
+    size_t n;
+    uint8_t *at;
+} text;
+
+static void put(text *t, const void *data, size_t bytes)
+{
+    memcpy(t->at + t->n, data, bytes);
+    t->n += bytes;
+}
+
+static void put_u8(text *t, uint8_t x)
+{
+    t->at[t->n++] = x;
+}
+
+static void put_u32(text *t, uint32_t x)
+{
+    for (int k = 0; k < 4; k++)
+        put_u8(t, (uint8_t)(x >> (8 * k)));
+}
+
+static void put_u64(text *t, uint64_t x)
+{
+    put_u32(t, (uint32_t)x);
+    put_u32(t, (uint32_t)(x >> 32));
+}
+
+static void put_hash(text *t, const gsp_hash *hash)
+{
+    put(t, hash->byte, sizeof hash->byte);
+}
+
+static void put_member(text *t, const gsp_member *member)
+{
+    put(t, member->key.byte, sizeof member->key.byte);
+    put_u64(t, member->incarnation);
+}
+
+static void put_tag(text *t, const char *tag)
+{
+    put(t, tag, 8);
+}
+
+int gsp_key_compare(const gsp_key *a, const gsp_key *b)
+{
+    return memcmp(a->byte, b->byte, sizeof a->byte);
+}
+
+bool gsp_hash_equal(const gsp_hash *a, const gsp_hash *b)
+{
+    return memcmp(a->byte, b->byte, sizeof a->byte) == 0;
+}
+
+bool gsp_hash_none(const gsp_hash *a)
+{
+    static const gsp_hash none;
+    return gsp_hash_equal(a, &none);
+}
+
+bool gsp_member_equal(const gsp_member *a, const gsp_member *b)
+{
+    return a->incarnation == b->incarnation && gsp_key_compare(&a->key, &b->key) == 0;
+}
+
+uint32_t gsp_roster_find_key(const gsp_roster *roster, const gsp_key *key)
+{
+    for (uint32_t i = 0; i < roster->n; i++)
+        if (gsp_key_compare(&roster->member[i].key, key) == 0)
+            return i;
+    return GSP_NOBODY;
+}
+
+uint32_t gsp_roster_find(const gsp_roster *roster, const gsp_member *member)
+{
+    uint32_t i = gsp_roster_find_key(roster, &member->key);
+    return i != GSP_NOBODY && roster->member[i].incarnation == member->incarnation ? i : GSP_NOBODY;
+}
+
+size_t gsp_message_bytes(gsp_message_kind kind)
+{
+    static const size_t bytes[GSP_MESSAGE_N] = {
+        [GSP_HEARTBEAT] = sizeof(gsp_heartbeat),
+        [GSP_PREPARE] = sizeof(gsp_prepare),
+        [GSP_PROMISE] = sizeof(gsp_promise),
+        [GSP_REFUSE] = sizeof(gsp_refuse),
+        [GSP_BEGIN] = sizeof(gsp_begin),
+        [GSP_REDUCED] = sizeof(gsp_reduced),
+        [GSP_PROPOSE] = sizeof(gsp_propose),
+        [GSP_VOTE] = sizeof(gsp_vote),
+        [GSP_CERTIFY] = sizeof(gsp_certify),
+        [GSP_ASK] = sizeof(gsp_ask),
+        [GSP_JOIN] = sizeof(gsp_join),
+        [GSP_WAIT] = sizeof(gsp_wait),
+        [GSP_LEAVE] = sizeof(gsp_leave),
+        [GSP_EVIDENCE] = sizeof(gsp_evidence),
+        [GSP_ACCUSE] = sizeof(gsp_accuse),
+        [GSP_LINEAGE] = sizeof(gsp_lineage),
+        [GSP_PIECE] = sizeof(gsp_piece),
+        [GSP_PULL] = sizeof(gsp_pull),
+        [GSP_STATE_ASK] = sizeof(uint64_t),
+        [GSP_STATE_ROOTS] = sizeof(gsp_state_roots),
+        [GSP_STATE_PULL] = sizeof(gsp_state_pull),
+        [GSP_STATE_NONE] = sizeof(gsp_state_pull),
+        [GSP_STATE_CHUNK] = sizeof(gsp_state_chunk),
+    };
+    if (kind < GSP_HEARTBEAT || kind >= GSP_MESSAGE_N)
+        return 0;
+    return offsetof(gsp_message, as) + bytes[kind];
+}
+
+static void put_part(text *t, const gsp_part *part)
+{
+    uint32_t norm;
+    memcpy(&norm, &part->norm, sizeof norm);
+    put_hash(t, &part->hash);
+    put_u32(t, part->included);
+    put_u64(t, part->weight);
+    put_u32(t, norm);
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (part->included >> i & 1)
+            put_u8(t, (uint8_t)part->lean[i]);
+}
+
+static void put_contributors(text *t, const gsp_contributor *contributor, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        put_u8(t, contributor[i].member);
+        put_hash(t, &contributor[i].root);
+        put_u64(t, contributor[i].tokens);
+        put_u64(t, contributor[i].samples);
+        put_u64(t, contributor[i].weight);
+    }
+}
+
+bool gsp_proposal_fits(const gsp_proposal *p)
+{
+    return p->n_contributors <= GSP_MEMBERS_MAX && p->n_parts <= GSP_PARTS_MAX &&
+           p->next.n <= GSP_MEMBERS_MAX;
+}
+
+void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *out)
+{
+    uint8_t bytes[TEXT_BYTES_MAX];
+    text t = {.at = bytes};
+    put_tag(&t, "proposal");
+    put_hash(&t, &p->lineage);
+    put_u64(&t, p->version);
+    put_hash(&t, &p->previous);
+    put_u64(&t, p->tokens);
+    put_u64(&t, p->samples);
+    put_u32(&t, p->n_contributors);
+    put_u32(&t, p->n_parts);
+    put_u32(&t, p->next.n);
+    put_contributors(&t, p->contributor, p->n_contributors);
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        put_part(&t, &p->part[i]);
+        put_u8(&t, p->part[i].owner);
+        put(&t, p->part[i].seal, sizeof p->part[i].seal);
+    }
+    for (uint32_t i = 0; i < p->next.n; i++) {
+        put_member(&t, &p->next.member[i]);
+        put_u8(&t, p->missed[i]);
+        put_u8(&t, p->against[i]);
+    }
+    ATOM_ASSERT(t.n <= sizeof bytes);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gsp_hash *out)
+{
+    uint8_t bytes[128];
+    text t = {.at = bytes};
+    put_tag(&t, "contrib.");
+    put_hash(&t, &c->root);
+    put_u64(&t, c->tokens);
+    put_u64(&t, c->samples);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part, gsp_hash *out)
+{
+    uint8_t bytes[160];
+    text t = {.at = bytes};
+    put_tag(&t, "reduced.");
+    put_u32(&t, number);
+    put_part(&t, part);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_contributors_hash(const gsp_seals *seals, const gsp_contributor *contributor, uint32_t n,
+                           gsp_hash *out)
+{
+    uint8_t bytes[16 + GSP_MEMBERS_MAX * (1 + GSP_HASH_BYTES + 24)];
+    text t = {.at = bytes};
+    ATOM_ASSERT(n <= GSP_MEMBERS_MAX);
+    put_tag(&t, "brought.");
+    put_u32(&t, n);
+    put_contributors(&t, contributor, n);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_reduced_statement(const gsp_seals *seals, const gsp_hash *lineage, uint64_t version,
+                           uint32_t number, const gsp_part *part, const gsp_hash *contributors,
+                           const gsp_member *owner, gsp_statement *out)
+{
+    *out = (gsp_statement){.kind = GSP_SAYS_REDUCED,
+                           .lineage = *lineage,
+                           .version = version,
+                           .item = number,
+                           .root = *contributors,
+                           .signer = *owner};
+    gsp_part_hash(seals, number, part, &out->subject);
+    memcpy(out->seal, part->seal, sizeof out->seal);
+}
+
+void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *out)
+{
+    uint8_t bytes[320];
+    text t = {.at = bytes};
+    put_tag(&t, "genesis.");
+    put_hash(&t, &g->pool);
+    put_u32(&t, g->cell);
+    put_u32(&t, g->reset);
+    put_u32(&t, g->generation);
+    put_hash(&t, &g->parent);
+    put_u64(&t, g->version);
+    put_hash(&t, &g->previous);
+    put_hash(&t, &g->anchor);
+    put_u64(&t, g->tokens);
+    put_member(&t, &g->founder);
+    put_hash(&t, &g->order.parent);
+    put_u64(&t, g->order.version);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+static size_t order_text(const gsp_genesis *g, uint8_t *bytes)
+{
+    text t = {.at = bytes};
+    put_tag(&t, "reset...");
+    put_hash(&t, &g->pool);
+    put_u32(&t, g->cell);
+    put_u32(&t, g->reset);
+    put_hash(&t, &g->order.parent);
+    put_u64(&t, g->order.version);
+    return t.n;
+}
+
+void gsp_order_seal(const gsp_seals *seals, gsp_genesis *g)
+{
+    uint8_t bytes[128];
+    g->order.parent = g->parent;
+    g->order.version = g->version;
+    size_t n = order_text(g, bytes);
+    seals->seal(seals->context, bytes, n, g->order.seal);
+}
+
+const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, const gsp_genesis *g)
+{
+    static const gsp_order none;
+    uint8_t bytes[128];
+    gsp_hash id;
+    if (g->reset == 0 && memcmp(&g->order, &none, sizeof none) != 0)
+        return "an order without a reset";
+    if (g->generation == 0)
+        return g->reset ? "a reset of nothing" : NULL;
+    size_t n = order_text(g, bytes);
+    if (g->reset && !seals->verify(seals->context, owner, bytes, n, g->order.seal))
+        return "a reset that the owner did not order";
+    gsp_genesis_hash(seals, g, &id);
+    if (!seals->verify(seals->context, &g->founder.key, id.byte, sizeof id.byte, g->seal))
+        return "a lineage that its founder did not sign";
+    return NULL;
+}
+
+static size_t statement_text(const gsp_statement *s, uint8_t *bytes)
+{
+    text t = {.at = bytes};
+    put_tag(&t, "says....");
+    put_u8(&t, s->kind);
+    put_hash(&t, &s->lineage);
+    put_u64(&t, s->version);
+    put_u32(&t, s->ballot);
+    put_u32(&t, s->item);
+    put_u32(&t, s->voted);
+    put_hash(&t, &s->subject);
+    put_hash(&t, &s->root);
+    put_member(&t, &s->signer);
+    return t.n;
+}
+
+void gsp_statement_seal(const gsp_seals *seals, gsp_statement *statement)
+{
+    uint8_t bytes[STATEMENT_BYTES_MAX];
+    size_t n = statement_text(statement, bytes);
+    seals->seal(seals->context, bytes, n, statement->seal);
+}
+
+bool gsp_statement_verify(const gsp_seals *seals, const gsp_statement *s)
+{
+    uint8_t bytes[STATEMENT_BYTES_MAX];
+    size_t n = statement_text(s, bytes);
+    return seals->verify(seals->context, &s->signer.key, bytes, n, s->seal);
+}
+
+/* a is a promise, b a vote cast before it that it does not admit. */
+static bool denies(const gsp_statement *a, const gsp_statement *b)
+{
+    return a->kind == GSP_SAYS_PROMISE && b->kind == GSP_SAYS_VOTE && b->ballot < a->ballot &&
+           (a->voted < b->ballot ||
+            (a->voted == b->ballot && !gsp_hash_equal(&a->subject, &b->subject)));
+}
+
+bool gsp_statements_convict(const gsp_seals *seals, const gsp_statement *a, const gsp_statement *b)
+{
+    if (!gsp_member_equal(&a->signer, &b->signer) || !gsp_hash_equal(&a->lineage, &b->lineage) ||
+        a->version != b->version)
+        return false;
+    bool same = a->kind == b->kind && a->ballot == b->ballot && a->item == b->item;
+    bool twice = same && (a->kind == GSP_SAYS_PROPOSE || a->kind == GSP_SAYS_VOTE);
+    bool differ = twice && !gsp_hash_equal(&a->subject, &b->subject);
+    if (!differ && !denies(a, b) && !denies(b, a))
+        return false;
+    return gsp_statement_verify(seals, a) && gsp_statement_verify(seals, b);
+}
+
+bool gsp_quorum(uint32_t n, uint32_t voters)
+{
+    uint32_t count = (uint32_t)__builtin_popcount(voters);
+    return 2 * count > n || (2 * count == n && (voters & 1));
+}
+
+bool gsp_certificate_check(const gsp_seals *seals, const gsp_roster *roster,
+                           const gsp_hash *previous, const gsp_certificate *c)
+{
+    if (!gsp_proposal_fits(&c->proposal) || c->n_votes > roster->n ||
+        !gsp_hash_equal(&c->proposal.previous, previous))
+        return false;
+    gsp_statement vote = {.kind = GSP_SAYS_VOTE,
+                          .lineage = c->proposal.lineage,
+                          .version = c->proposal.version,
+                          .ballot = c->ballot};
+    gsp_proposal_hash(seals, &c->proposal, &vote.subject);
+    uint32_t voters = 0;
+    for (uint32_t i = 0; i < c->n_votes; i++) {
+        uint32_t m = c->vote[i].member;
+        if (m >= roster->n || (voters >> m) != 0)
+            return false;
+        voters |= 1u << m;
+        vote.signer = roster->member[m];
+        memcpy(vote.seal, c->vote[i].seal, sizeof vote.seal);
+        if (!gsp_statement_verify(seals, &vote))
+            return false;
+    }
+    return gsp_quorum(roster->n, voters);
+}
+
+bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine)
+{
+    if (gsp_hash_equal(&theirs->lineage, &mine->lineage))
+        return false;
+    if (theirs->reset != mine->reset)
+        return theirs->reset > mine->reset;
+    if (mine->live && 2 * theirs->n_votes < mine->n_votes)
+        return false;
+    if (theirs->live && 2 * mine->n_votes < theirs->n_votes)
+        return true;
+    if (theirs->tokens != mine->tokens)
+        return theirs->tokens > mine->tokens;
+    if (theirs->generation != mine->generation)
+        return theirs->generation > mine->generation;
+    return memcmp(theirs->lineage.byte, mine->lineage.byte, sizeof mine->lineage.byte) < 0;
+}

@@ -1,0 +1,416 @@
+/*
+ * The words that members of a pool say to each other (POOL 3), as plain structs: limits, ids,
+ * statements that are signed, and every message of the agreement. Who encodes them is wire.h; who
+ * gives them meaning is agree.h and round.h; who moves the bytes of parts is the driver.
+ *
+ * A cell has at most 32 members and one lineage of certificates. Nothing here assumes that a cell
+ * is the only one: the lineage's id is in every message.
+ *
+ * Counts (n_...) say how much of an array is used. The rest is zero, so that equal messages are
+ * equal bytes; wire.h refuses counts above the limits and does not send the rest. All integers are
+ * little endian on the wire. Times are durations in nanoseconds: clocks of members are never
+ * compared.
+ */
+#ifndef GOSSIP_AGREE_TYPES_H
+#define GOSSIP_AGREE_TYPES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    GSP_MEMBERS_MAX = 32,   /* a roster; included contributors are bits of a uint32_t */
+    GSP_PARTS_MAX = 256,    /* parts of one fragment: leaves of the Merkle trees, units of work */
+    GSP_FRAGMENTS_MAX = 64, /* F */
+    GSP_HASH_BYTES = 32,    /* BLAKE2b-256 */
+    GSP_KEY_BYTES = 32,     /* Ed25519 public key */
+    GSP_SEAL_BYTES = 64,    /* Ed25519 signature */
+    GSP_CHUNK_BYTES =
+        512 * 1024,          /* of a state, as it travels; the last one of a fragment is shorter */
+    GSP_STATE_PATH_MAX = 20, /* hashes that prove a chunk: up to 2^20 chunks a fragment */
+    GSP_STATE_PULL_MAX = 32, /* chunks asked for at once */
+    GSP_GROUNDS_MAX = 3,     /* of one proof */
+    GSP_HEALTH_LEAVING = 3,  /* of a heartbeat */
+    GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
+    GSP_TYPES_VERSION = 4,   /* of everything in this file */
+};
+
+typedef struct gsp_hash {
+    uint8_t byte[GSP_HASH_BYTES];
+} gsp_hash; /* all zero: none */
+
+typedef struct gsp_key {
+    uint8_t byte[GSP_KEY_BYTES];
+} gsp_key;
+
+/* A member is a key and one unbroken memory of its votes. Who lost its votes comes back with a
+ * larger incarnation, as somebody new to the roster (POOL 3.7). */
+typedef struct gsp_member {
+    gsp_key key;
+    uint64_t incarnation; /* from 1 */
+} gsp_member;
+
+typedef struct gsp_roster {
+    uint32_t n;
+    gsp_member member[GSP_MEMBERS_MAX]; /* ascending by key; a key occurs once */
+} gsp_roster;
+
+/* What a member's link can do, as it measured it. 0: unknown. */
+typedef struct gsp_rates {
+    uint64_t up_bytes_per_s, down_bytes_per_s;
+    bool accepts; /* others can open connections to it; who cannot owns no part */
+} gsp_rates;
+
+/* A statement is what is signed (purpose GSP_FOR_AGREEMENT). Two statements of one signer that
+ * agree in (kind, lineage, version, ballot, item) and differ in `subject` are evidence against it
+ * if they are PROPOSE or VOTE; so is a promise that denies an earlier vote. REDUCED is not: an
+ * owner that was restarted may have other contributions at hand. */
+typedef enum gsp_statement_kind {
+    GSP_SAYS_PROMISE = 1, /* no ballot below this one will get my vote; my highest vote is ... */
+    GSP_SAYS_REDUCED,     /* the result of part `item` is these bytes (subject: gsp_part_hash), made
+                             of these contributions (root: gsp_contributors_hash); ballot 0 */
+    GSP_SAYS_PROPOSE,     /* the proposal of this ballot (subject: gsp_proposal_hash) */
+    GSP_SAYS_VOTE,        /* my vote in this ballot (subject: gsp_proposal_hash) */
+    GSP_SAYS_LEAVE,       /* take me off the roster; valid in every version (version, ballot 0) */
+    GSP_SAYS_N
+} gsp_statement_kind;
+
+typedef struct gsp_statement {
+    uint8_t kind; /* gsp_statement_kind */
+    gsp_hash lineage;
+    uint64_t version;
+    uint32_t ballot;  /* from 1 */
+    uint32_t item;    /* REDUCED: the part; else 0 */
+    uint32_t voted;   /* PROMISE: ballot of the highest vote, 0: none; else 0 */
+    gsp_hash subject; /* PROMISE: hash of the proposal voted for, zero: none */
+    gsp_hash root;    /* PROMISE: the frozen contribution (gsp_contribution_hash), zero: none;
+                         REDUCED: gsp_contributors_hash */
+    gsp_member signer;
+    uint8_t seal[GSP_SEAL_BYTES];
+} gsp_statement;
+
+/* What one member brings to one version: frozen at its first PREPARE, the same in later ballots. */
+typedef struct gsp_contribution {
+    gsp_hash root;    /* Merkle root over its encoded parts; zero: brings nothing */
+    uint64_t tokens;  /* since its last included contribution to this fragment */
+    uint64_t samples; /* for the schedule and the global batch */
+    gsp_rates rates;
+} gsp_contribution;
+
+/* A contribution in a round: whose, and with which weight. */
+typedef struct gsp_contributor {
+    uint8_t member; /* index into R(v), ascending */
+    gsp_hash root;
+    uint64_t tokens;
+    uint64_t samples;
+    uint64_t weight; /* min(tokens, 2 x median of tokens), integers, so that sums are exact; 0 for
+                        who has long leant backwards */
+} gsp_contributor;
+
+/* One part's result: what its owner says and what the certificate repeats, with the owner's seal:
+ * so everybody who has the certificate can hold the owner to its word (audit.h). */
+typedef struct gsp_part {
+    gsp_hash hash;                /* of the encoded result; zero: this part stays unchanged */
+    uint32_t included;            /* bit i: contributor i of the round was summed */
+    uint64_t weight;              /* sum of the weights of the included; 0 when unchanged */
+    float norm;                   /* of the decoded result; finite, >= 0 */
+    int8_t lean[GSP_MEMBERS_MAX]; /* of the included contributors: robust.h; else 0 */
+    uint8_t owner;                /* index into R(version); 0 when unchanged */
+    uint8_t seal[GSP_SEAL_BYTES]; /* of its REDUCED (gsp_reduced_statement) */
+} gsp_part;
+
+/* What a version does. Its hash is what is voted for. */
+typedef struct gsp_proposal {
+    gsp_hash lineage;
+    uint64_t version;
+    gsp_hash previous; /* gsp_proposal_hash of C(version-1); for version 1: the lineage's id */
+    uint64_t tokens;   /* certified in this lineage, with this version */
+    uint64_t samples;
+    uint32_t n_contributors, n_parts;
+    gsp_contributor contributor[GSP_MEMBERS_MAX];
+    gsp_part part[GSP_PARTS_MAX];
+    gsp_roster next;                  /* R(version+1) */
+    uint8_t missed[GSP_MEMBERS_MAX];  /* of `next`: versions in a row without a promise */
+    uint8_t against[GSP_MEMBERS_MAX]; /* of `next`: contributions in a row that leant backwards */
+} gsp_proposal;
+
+/* C(version): a proposal with the votes of a quorum of R(version), all of one ballot. */
+typedef struct gsp_certificate {
+    gsp_proposal proposal;
+    uint32_t ballot;
+    uint32_t n_votes;
+    struct {
+        uint8_t member; /* index into R(version), ascending */
+        uint8_t seal[GSP_SEAL_BYTES];
+    } vote[GSP_MEMBERS_MAX];
+} gsp_certificate;
+
+/* The owner's word that reset number `reset` (of a genesis) of this pool begins after a version of
+ * a lineage. Forks of that reset carry it on: nobody else can make a lineage with that number. */
+typedef struct gsp_order {
+    gsp_hash parent;
+    uint64_t version;
+    uint8_t seal[GSP_SEAL_BYTES]; /* by the owner, over pool, cell, reset, parent, version */
+} gsp_order;
+
+/* The start of a lineage. The first is made by the owner from the manifest. A fork starts from a
+ * certificate of its parent with its founder alone (POOL 3.10); a reset is a fork signed by the
+ * owner, which wins against every lineage of a lower reset number. Its id is gsp_genesis_hash. */
+typedef struct gsp_genesis {
+    gsp_hash pool;       /* the pool's id */
+    uint32_t cell;       /* 0 until there are several (POOL 11) */
+    uint32_t reset;      /* 0, or the number of the owner's reset */
+    uint32_t generation; /* forks and resets between it and the first lineage */
+    gsp_hash parent;     /* lineage it came from; zero: none */
+    uint64_t version;    /* it continues after this version of the parent; 0: from the start */
+    gsp_hash previous;   /* the parent's proposal of that version; zero: none */
+    gsp_hash anchor;     /* hash of the anchor it starts from */
+    uint64_t tokens;     /* certified until then */
+    gsp_member founder;  /* R(version+1) is the founder alone */
+    gsp_order order;     /* zero where reset is 0 */
+    uint8_t seal[GSP_SEAL_BYTES]; /* by the owner (reset, first) or by the founder (fork) */
+} gsp_genesis;
+
+/* ---- messages ---- */
+
+typedef enum gsp_message_kind {
+    GSP_HEARTBEAT = 1, /* every second, to everybody with a link */
+    GSP_PREPARE,       /* proposer -> roster */
+    GSP_PROMISE,       /* member -> proposer */
+    GSP_REFUSE,        /* member -> proposer: I promised a later ballot */
+    GSP_BEGIN,         /* proposer -> roster: who contributes, who owns which part */
+    GSP_REDUCED,       /* owner -> roster: heads the bytes of a part's result (bulk) */
+    GSP_PROPOSE,       /* proposer -> roster */
+    GSP_VOTE,          /* member -> roster */
+    GSP_CERTIFY,       /* a certificate, to whoever lacks it */
+    GSP_ASK,           /* I lack the certificate of this version */
+    GSP_JOIN,          /* take me on the roster; repeated while waiting */
+    GSP_WAIT,          /* the answer: your place in the queue */
+    GSP_LEAVE,         /* a signed goodbye; passed on by members */
+    GSP_EVIDENCE,      /* two statements that nobody honest signs; passed on by members */
+    GSP_ACCUSE,        /* an owner's word that is not true: whoever hears it computes it again */
+    GSP_LINEAGE,       /* the genesis of a fork or reset */
+    GSP_PIECE,         /* bulk: heads bytes of a contribution or of a result */
+    GSP_PULL,          /* send me these bytes */
+    GSP_STATE_ASK,     /* joiner -> everybody: which state do you hold? No body */
+    GSP_STATE_ROOTS,   /* the answer, signed */
+    GSP_STATE_PULL,    /* joiner -> donor: send me these chunks */
+    GSP_STATE_NONE,    /* the answer when they are not here (any more) */
+    GSP_STATE_CHUNK,   /* bulk: heads the bytes of one chunk */
+    GSP_MESSAGE_N
+} gsp_message_kind;
+
+typedef struct gsp_heartbeat {
+    uint64_t sequence;    /* grows within an incarnation */
+    uint64_t applied;     /* newest version applied */
+    gsp_hash anchor;      /* hash of the certificate applied last (gsp_proposal_hash) */
+    uint64_t tokens;      /* certified in the sender's lineage */
+    uint32_t n_votes;     /* of the newest certificate: how many stand behind the lineage */
+    uint32_t reset;       /* of the lineage's genesis: the owner's latest reset wins */
+    uint32_t generation;  /* likewise: at equal tokens a fork wins against its parent */
+    uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
+    uint64_t tokens_live; /* trained in all, for people */
+    gsp_rates rates;
+    uint8_t health;    /* 0 well, 1 disk failing, 2 pausing, GSP_HEALTH_LEAVING */
+    uint32_t round_ms; /* the last round's duration, for people */
+} gsp_heartbeat;
+
+typedef struct gsp_prepare {
+    gsp_hash previous; /* gsp_proposal_hash of C(version-1) */
+} gsp_prepare;
+
+/* Why a proposal could be voted for in one ballot: its proposer's word and a quorum's promises. */
+typedef struct gsp_ground {
+    gsp_statement statement; /* PROPOSE */
+    uint32_t n_promises;
+    gsp_statement promise[GSP_MEMBERS_MAX]; /* ascending by signer */
+} gsp_ground;
+
+/* Who says that it voted shows with this that there was something to vote for: the newest ground is
+ * of that ballot, the next one of the highest vote that the promises of the first tell of, and so
+ * on; the promises of the last tell of no vote: there it was proposed first. Where there are more
+ * than GSP_GROUNDS_MAX, those before the last are left out. */
+typedef struct gsp_proof {
+    uint32_t n;
+    gsp_ground ground[GSP_GROUNDS_MAX];
+} gsp_proof;
+
+typedef struct gsp_promise {
+    gsp_statement statement;
+    gsp_contribution contribution; /* statement.root is its hash */
+    bool has_proposal; /* statement.voted != 0: the proposal voted for and its proof follow */
+    gsp_proposal proposal;
+    gsp_proof proof; /* that it was proposed in ballot statement.voted */
+} gsp_promise;
+
+typedef struct gsp_refuse {
+    uint32_t promised;
+} gsp_refuse;
+
+/* A part's owner is an index into R(version), or GSP_NOBODY: this part stays unchanged. A later
+ * attempt of the same ballot changes owners only (a dead owner's parts are reassigned). */
+typedef struct gsp_begin {
+    gsp_hash previous;
+    uint32_t attempt;               /* from 0 */
+    uint64_t collect_ns, finish_ns; /* from its arrival: contributions in, results out */
+    uint32_t n_contributors, n_parts;
+    gsp_contributor contributor[GSP_MEMBERS_MAX];
+    uint8_t owner[GSP_PARTS_MAX];
+} gsp_begin;
+
+typedef struct gsp_reduced {
+    gsp_statement statement; /* item is the part, subject is the hash of `part` and its number */
+    gsp_part part;
+} gsp_reduced;
+
+/* The promises show that the ballot is justified: they are a quorum, and the proposal is that of
+ * the highest vote among them where there is one; then `proof` shows that this vote is no lie. */
+typedef struct gsp_propose {
+    gsp_statement statement;
+    gsp_proposal proposal;
+    uint32_t n_promises;
+    gsp_statement promise[GSP_MEMBERS_MAX]; /* ascending by signer */
+    gsp_proof proof;                        /* n 0: no promise tells of a vote */
+} gsp_propose;
+
+typedef struct gsp_vote {
+    gsp_statement statement;
+} gsp_vote;
+
+typedef struct gsp_certify {
+    gsp_certificate certificate;
+} gsp_certify;
+
+typedef struct gsp_ask {
+    uint64_t version;
+} gsp_ask;
+
+/* The admission goes with the link's handshake; here is only what the roster needs. */
+typedef struct gsp_join {
+    uint64_t applied; /* newest version of this lineage that it holds */
+    gsp_rates rates;
+} gsp_join;
+
+typedef struct gsp_wait {
+    uint32_t place; /* from 1; 0: the roster will take you next */
+    uint32_t n_waiting, n_members;
+} gsp_wait;
+
+typedef struct gsp_leave {
+    gsp_statement statement;
+} gsp_leave;
+
+typedef struct gsp_evidence {
+    gsp_statement first, second; /* of one signer */
+} gsp_evidence;
+
+/* What an owner said of one part, and of which contributions (POOL 8). Its seal is in `part`; the
+ * lineage is that of the message. */
+typedef struct gsp_claim {
+    uint64_t version;
+    gsp_member owner;
+    uint32_t number; /* of the part */
+    gsp_part part;
+    uint32_t n_contributors;
+    gsp_contributor contributor[GSP_MEMBERS_MAX];
+} gsp_claim;
+
+typedef struct gsp_accuse {
+    gsp_claim claim;
+} gsp_accuse;
+
+typedef struct gsp_lineage {
+    gsp_genesis genesis;
+} gsp_lineage;
+
+/* Bytes [offset, offset+bytes) of one part of what `root` names: a contribution's Merkle root, or
+ * the hash of a result. The Merkle path of the part goes with its last piece. */
+typedef struct gsp_piece {
+    gsp_hash root;
+    bool is_result;
+    uint8_t codec; /* quant.h */
+    uint32_t part;
+    uint32_t sequence; /* of the piece within the part, from 0 */
+    uint64_t offset, bytes, part_bytes;
+    uint32_t n_path; /* hashes of the Merkle path; 0 except with the last piece */
+    gsp_hash path[8];
+} gsp_piece;
+
+typedef struct gsp_pull {
+    gsp_hash root;
+    bool is_result;
+    uint32_t part;
+    uint64_t offset; /* what lies before is held already */
+} gsp_pull;
+
+/* Who joins asks for the state (anchor and momentum) of every fragment. The state of fragment f
+ * after version v is that of the newest version <= v that concerns f (version % n_fragments == f),
+ * 0: none did yet. It is cut into chunks of GSP_CHUNK_BYTES, the leaves of a Merkle tree (merkle.h)
+ * whose root all members compute alike. The seal is over lineage, signer, certificate and roots
+ * (transfer.h). */
+typedef struct gsp_state_root {
+    uint64_t version, n_floats;
+    gsp_hash root; /* zero where n_floats is 0 */
+} gsp_state_root;
+
+typedef struct gsp_state_roots {
+    gsp_genesis genesis;
+    bool has_certificate;        /* false: nothing is applied since genesis */
+    gsp_certificate certificate; /* of the version that is applied */
+    uint32_t n_fragments;
+    gsp_state_root fragment[GSP_FRAGMENTS_MAX];
+    uint8_t seal[GSP_SEAL_BYTES];
+} gsp_state_roots;
+
+/* Chunks [first, first + n). NONE repeats the PULL that it answers. */
+typedef struct gsp_state_pull {
+    uint32_t fragment;
+    uint64_t version;
+    gsp_hash root;
+    uint32_t first, n;
+} gsp_state_pull;
+
+typedef struct gsp_state_chunk {
+    uint32_t fragment;
+    uint64_t version;
+    gsp_hash root;
+    uint32_t chunk, bytes;
+    uint32_t n_path;
+    gsp_hash path[GSP_STATE_PATH_MAX];
+} gsp_state_chunk;
+
+/* Every message starts alike. `from` is not sent: the link says whose key it is; a message that is
+ * passed on carries its author in its statements. */
+typedef struct gsp_message {
+    gsp_message_kind kind;
+    gsp_member from; /* key by the link, incarnation by the sender */
+    gsp_hash lineage;
+    uint64_t version; /* HEARTBEAT, JOIN, WAIT: newest certified version of the sender; CERTIFY: its
+                         version; PULL: the result's; STATE_PULL: that of the certificate whose
+ state is fetched; LEAVE, EVIDENCE, ACCUSE, LINEAGE, other STATE_...: 0 */
+    uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: of its votes; else 0 */
+    union {
+        gsp_heartbeat heartbeat;
+        gsp_prepare prepare;
+        gsp_promise promise;
+        gsp_refuse refuse;
+        gsp_begin begin;
+        gsp_reduced reduced;
+        gsp_propose propose;
+        gsp_vote vote;
+        gsp_certify certify;
+        gsp_ask ask;
+        gsp_join join;
+        gsp_wait wait;
+        gsp_leave leave;
+        gsp_evidence evidence;
+        gsp_accuse accuse;
+        gsp_lineage announce;
+        gsp_piece piece;
+        gsp_pull pull;
+        gsp_state_roots roots;
+        gsp_state_pull state_pull; /* and NONE */
+        gsp_state_chunk chunk;
+    } as;
+} gsp_message;
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * Messages of the agreement as bytes, and back (types.h). Canonical: a message has one encoding,
+ * and bytes that are not exactly what some message encodes to are refused, so that
+ * encode(decode(b)) == b wherever decode says yes. Only used parts of arrays travel.
+ *
+ *   head, 56 bytes: u8 GSP_TYPES_VERSION, u8 kind, u16 0, u32 ballot, u64 incarnation of the
+ *   sender, u64 version, 32 bytes lineage; then the kind's fields in the order of types.h, counts
+ *   before what they count. Integers are little endian, floats their bits, bools 0 or 1.
+ *
+ * A PIECE and a STATE_CHUNK are followed by the bytes that they head, at a multiple of 8 from their
+ * start; all others end where their fields end. What is checked here: version, kind, counts within
+ * their limits, floats finite and not negative, lengths. What a message means is checked by
+ * agree.h.
+ *
+ * The same encodings serve for files (votes.h) and for the transfer of state.
+ * Thread: any. Errors: none; input never asserts.
+ */
+#ifndef GOSSIP_AGREE_WIRE_H
+#define GOSSIP_AGREE_WIRE_H
+
+#include "gossip/agree/agree.h"
+
+#include <stddef.h>
+
+enum {
+    GSP_WIRE_HEAD_BYTES = 56,
+    GSP_WIRE_BYTES_MAX = 80 * 1024,              /* one message, without a piece's bytes */
+    GSP_WIRE_PIECE_BYTES_MAX = 56 + 72 + 8 * 32, /* a PIECE's head */
+    GSP_WIRE_SAVED_BYTES_MAX = 144 * 1024,
+};
+
+/* Writes message into out[room]; returns its size; 0: a kind or count that is none, a float that
+ * may not be, or too little room. `from.key` does not travel. */
+ATOM_MUST size_t gsp_wire_encode(const gsp_message *message, void *out, size_t room);
+
+/*
+ * Reads exactly data[bytes], which came over the link of `from`. Unused parts of *out that belong
+ * to the kind are zero. *body, *body_bytes: what follows a PIECE or a STATE_CHUNK (its `bytes`
+ * many), else NULL and 0; both may be NULL where neither is wanted, which is then refused.
+ */
+ATOM_MUST bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from,
+                               gsp_message *out, const void **body, size_t *body_bytes);
+
+/* Claims, records, genesis, certificates, and these as `saved`; sizes as above, 0 and false
+ * likewise. */
+ATOM_MUST size_t gsp_wire_put_claim(const gsp_genesis *genesis, const gsp_claim *claim, void *out,
+                                    size_t room);
+ATOM_MUST bool gsp_wire_get_claim(const void *data, size_t bytes, gsp_genesis *genesis,
+                                  gsp_claim *claim);
+ATOM_MUST size_t gsp_wire_put_record(const gsp_record *record, void *out, size_t room);
+ATOM_MUST bool gsp_wire_get_record(const void *data, size_t bytes, gsp_record *out);
+ATOM_MUST size_t gsp_wire_put_saved(const gsp_saved *saved, void *out, size_t room);
+ATOM_MUST bool gsp_wire_get_saved(const void *data, size_t bytes, gsp_saved *out);
+
+#endif

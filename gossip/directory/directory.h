@@ -1,0 +1,80 @@
+/*
+ * The directory: where members that have never met find each other's addresses (POOL 6). For
+ * bootstrap and the slow heartbeat only: contacts (contact.h) are put every few minutes and looked
+ * for about once a minute; what is urgent runs between members.
+ *
+ * What one puts lies under H(pre-shared key, time bucket), sealed: who lacks the ticket can neither
+ * find nor read it. What one gets is judged before it is handed on: seal, age, signature,
+ * admission. Who holds the ticket may fill the directory with good-looking noise: what is looked at
+ * per lookup and what waits for the caller are bounded, the rest is dropped and counted.
+ *
+ * Implementation: directory_dht.c, over OpenDHT with a network id of the pool's own. It joins
+ * nothing by itself: without a bootstrap node it is alone until somebody names one or bootstraps
+ * from it.
+ *
+ * Nothing blocks the caller: the network, name resolution and signatures are the business of
+ * threads of the directory's own. Thread: all functions from any thread; close from one.
+ */
+#ifndef GOSSIP_DIRECTORY_DIRECTORY_H
+#define GOSSIP_DIRECTORY_DIRECTORY_H
+
+#include "gossip/directory/contact.h"
+
+enum {
+    GSP_DIRECTORY_BOOTSTRAPS_MAX = 16, /* waiting to be tried; more are refused */
+    GSP_DIRECTORY_FOUND_MAX = 128,     /* contacts that wait for the caller; more are dropped */
+    GSP_DIRECTORY_JUDGED_MAX = 256,    /* looked at per lookup */
+    GSP_DIRECTORY_BUCKET_SECONDS = 600,
+};
+
+typedef struct gsp_directory_config {
+    gsp_handshake_config who; /* pool, owner, keys, may_enter (called on the directory's thread);
+                                 copied, self and ctx must outlive the directory */
+    uint16_t port;            /* UDP; 0: any */
+    const char *nodes_path;   /* where the nodes that were met are remembered; NULL: nowhere */
+    /* Zeros mean the default in brackets; seconds. Tests shorten them. */
+    double put_s;      /* [240] between two puts of the same contact */
+    double get_s;      /* [60] between two lookups */
+    double deadline_s; /* [20] of a lookup */
+} gsp_directory_config;
+
+typedef struct gsp_directory_stats {
+    uint64_t puts, puts_failed;
+    uint64_t gets, gets_done, gets_late; /* late: cut off at the deadline */
+    uint64_t verdicts[GSP_CONTACT_VERDICT_N];
+    uint64_t dropped; /* values above GSP_DIRECTORY_JUDGED_MAX, contacts above _FOUND_MAX */
+    uint64_t known;   /* the same contact again: not handed on twice */
+} gsp_directory_stats;
+
+typedef struct gsp_directory gsp_directory;
+
+/*
+ * Opens a node. Errors  ATOM_E_RUNTIME  the port is taken, no threads; ATOM_E_RESOURCE  no memory
+ */
+ATOM_MUST atom_status gsp_directory_open(const gsp_directory_config *config, gsp_directory **out);
+/* Waits at most a few seconds for the network to end, and for a resolver that is being asked. NULL
+ * and half-built are fine; sets NULL. */
+void gsp_directory_close(gsp_directory **directory);
+
+/*
+ * Names a node to begin with: "host.example:4222", "192.0.2.7:4222", "[2001:db8::7]:4222". Names
+ * are resolved later, on another thread. Each is asked again by and by, for good: a network that
+ * fell into two halves grows together where one knows a node of the other.
+ * Errors  ATOM_E_USAGE  not host:port; ATOM_E_RESOURCE  too many wait to be tried
+ */
+ATOM_MUST atom_status gsp_directory_bootstrap(gsp_directory *directory, const char *host);
+/* What to put from now on, signed (gsp_contact_sign): every put_s until it expires or another
+ * replaces it; at once where it is the first or its addresses are new. NULL: nothing any more (what
+ * lies there expires by itself). */
+void gsp_directory_publish(gsp_directory *directory, const gsp_contact *contact);
+/* Looks now (at most once a second) instead of at the next turn. */
+void gsp_directory_look(gsp_directory *directory);
+/* Takes a contact that was found; false: none. Does not block. */
+ATOM_MUST bool gsp_directory_next(gsp_directory *directory, gsp_contact *out);
+/* New pre-shared keys: [0] to put under, all to look under. */
+void gsp_directory_rekey(gsp_directory *directory, const uint8_t psk[][GSP_PSK_BYTES],
+                         uint32_t n_psks);
+void gsp_directory_read_stats(gsp_directory *directory, gsp_directory_stats *stats);
+uint16_t gsp_directory_port(const gsp_directory *directory);
+
+#endif

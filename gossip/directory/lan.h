@@ -1,0 +1,68 @@
+/*
+ * Members on the same local network find each other without any server: each says its contact
+ * (contact.h), sealed, to a multicast group, and listens there (POOL 6). TTL 1: it never leaves the
+ * local network. IPv4; on networks without it the directory and cached peers serve.
+ *
+ * Who is new says so at once; who hears somebody new answers within a second, so that both know.
+ * After that everybody speaks once a minute. Whatever happens, an endpoint sends at most one
+ * packet per interface per second and judges at most GSP_LAN_JUDGED_PER_SECOND; the rest is dropped
+ * and counted. Nothing is ever sent to one address because it asked.
+ *
+ * No thread of its own: the owner polls gsp_lan_fd for reading and calls gsp_lan_step when it is
+ * readable or gsp_lan_wait_ns has passed. Nothing blocks. Thread: one at a time per object.
+ */
+#ifndef GOSSIP_DIRECTORY_LAN_H
+#define GOSSIP_DIRECTORY_LAN_H
+
+#include "gossip/directory/contact.h"
+
+enum {
+    GSP_LAN_PORT = 4401,
+    GSP_LAN_INTERFACES_MAX = 8,
+    GSP_LAN_JUDGED_PER_SECOND = 50,
+    GSP_LAN_FOUND_MAX = 64, /* contacts that wait for the owner */
+};
+
+typedef struct gsp_lan_config {
+    gsp_handshake_config who; /* copied; self and ctx must outlive the object */
+    const char *interface;    /* one by name ("lo" in tests); NULL: all that are up and can */
+    uint16_t port;            /* 0: GSP_LAN_PORT */
+    uint64_t period_ns;       /* 0: a minute */
+} gsp_lan_config;
+
+typedef struct gsp_lan_found {
+    gsp_contact contact;
+    gsp_address from; /* the host that sent it; the port is the datagram's, of no use */
+} gsp_lan_found;
+
+typedef struct gsp_lan_stats {
+    uint64_t sent, send_failed;
+    uint64_t heard; /* packets of any kind */
+    uint64_t verdicts[GSP_CONTACT_VERDICT_N];
+    uint64_t dropped; /* over the rate, or nobody took what was found */
+    uint32_t interfaces;
+} gsp_lan_stats;
+
+typedef struct gsp_lan gsp_lan;
+
+/*
+ * Joins the group. Several endpoints of one host may share the port.
+ * Errors  ATOM_E_USAGE  no such interface; ATOM_E_RUNTIME  no interface can multicast, or the
+ *         socket cannot be made: the pool does without
+ */
+ATOM_MUST atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out);
+void gsp_lan_close(gsp_lan **lan);
+
+/* What to say from now on, signed. An address with an ip of zeros stands for the sender's own. */
+void gsp_lan_publish(gsp_lan *lan, const gsp_contact *contact);
+void gsp_lan_rekey(gsp_lan *lan, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks);
+int gsp_lan_fd(const gsp_lan *lan);
+/* Until the next gsp_lan_step is due without any packet. */
+uint64_t gsp_lan_wait_ns(const gsp_lan *lan, uint64_t now_ns);
+/* Reads what came, says what is due. now_ns: atom_clock_ns(); now_s: since 1970. */
+void gsp_lan_step(gsp_lan *lan, uint64_t now_ns, uint64_t now_s);
+/* Takes what was heard; a member's contact again and again as long as it says it. */
+ATOM_MUST bool gsp_lan_next(gsp_lan *lan, gsp_lan_found *out);
+void gsp_lan_read_stats(const gsp_lan *lan, gsp_lan_stats *stats);
+
+#endif

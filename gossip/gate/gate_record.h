@@ -1,0 +1,39 @@
+/*
+ * Records: how an authenticated stream is cut, sealed and opened again (POOL 4, 5).
+ *
+ *   u32 n, little-endian | n bytes sealed | 16 bytes tag        1 <= n <= GSP_RECORD_BYTES_MAX
+ *
+ * ChaCha20-Poly1305 (IETF), one key per direction, the nonce is the record's number, the length is
+ * authenticated too. So a record that is changed, repeated, left out, moved, or of another stream
+ * does not open, and the stream ends there. Thread: one at a time per object.
+ */
+#ifndef GOSSIP_GATE_GATE_RECORD_H
+#define GOSSIP_GATE_GATE_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    GSP_RECORD_HEAD_BYTES = 4,
+    GSP_RECORD_TAG_BYTES = 16,
+    GSP_RECORD_BYTES_MAX = 64 * 1024,
+};
+
+typedef struct gsp_record_key {
+    uint8_t key[32];
+    uint64_t count; /* records so far */
+} gsp_record_key;
+
+/*
+ * Seals n bytes in place: record + GSP_RECORD_HEAD_BYTES holds the plain bytes, and the head and
+ * tag are written around them. record holds n + head + tag bytes. Returns the record's size.
+ */
+size_t gsp_record_seal(gsp_record_key *key, uint8_t *record, size_t n);
+/* n of a head; 0 when it is not one a peer may send. */
+size_t gsp_record_length(const uint8_t head[GSP_RECORD_HEAD_BYTES]);
+/* Opens a whole record in place; the plain bytes are at record + GSP_RECORD_HEAD_BYTES. False: do
+ * not look at them, end the stream. */
+bool gsp_record_open(gsp_record_key *key, uint8_t *record, size_t n);
+
+#endif

@@ -1,0 +1,189 @@
+/*
+ * One member of a pool, for real: the agreement (agree.h), the data of its rounds, its links
+ * (net.h) and its memory on disk (votes.h, results.h), driven by the real clock. It averages ranges
+ * of floats and knows nothing of what they mean.
+ *
+ * A version concerns fragment version % n_fragments, a range of n_floats[] floats, cut into
+ * rules.n_parts parts of equal length (a multiple of GSP_INT8_BLOCK, the last ones shorter or
+ * empty). A member asks its work for a contribution when a round begins (freeze), sends the parts
+ * to their owners, reduces those that it owns, sends the results to all, votes once it holds all
+ * results and they are on disk, and gives them to its work (part, then apply) once a quorum has
+ * voted.
+ *
+ * On the wire (wire.h): messages of the agreement travel on CONTROL; parts and results as PIECEs of
+ * at most GSP_MEMBER_PIECE_BYTES on BULK, a contribution's hashed against its Merkle root, a
+ * result's against its hash. Contributions go first: results of early parts then fill the time
+ * until the last part is reduced. Nothing is sent that a link's queue has no room for; nothing is
+ * taken that no round wants.
+ *
+ * Memory: contributions of the parts it owns (about one fragment, encoded, when shares are equal),
+ * the results of two versions, and for other codecs than fp32 its own contribution. Where audits
+ * are on (audit.h), its last contribution once more, encoded (one fragment), and the contributions
+ * to one part of others. int8 keeps a
+ * residual per fragment (error feedback), which changes only when the contribution was included.
+ *
+ * Thread: one, for all calls; `work` is called on it.
+ */
+#ifndef GOSSIP_MEMBER_MEMBER_H
+#define GOSSIP_MEMBER_MEMBER_H
+
+#include "gossip/agree/agree.h"
+#include "gossip/net/net.h"
+#include "gossip/sum/quant.h"
+#include "gossip/trust/sign.h"
+
+enum { GSP_MEMBER_PIECE_BYTES = 512 * 1024, GSP_BANS_SHOWN = 4 };
+
+typedef enum gsp_freeze {
+    GSP_FREEZE_NOTHING, /* nothing to bring to this version */
+    GSP_FREEZE_READY,   /* *x, *tokens, *samples are set */
+    GSP_FREEZE_LATER,   /* in the middle of something: asked again with every turn */
+} gsp_freeze;
+
+/*
+ * What a member averages for. All functions are called on the member's thread. The state of
+ * fragment f is n_state[f] floats, any bits, equal to the bit on all members that have applied the
+ * same version: who joins gets it from them, into files in its directory, together as large as the
+ * state, which go when it is adopted.
+ */
+typedef struct gsp_work {
+    void *context;
+    /*
+     * The contribution to `version`: *x points to the fragment's floats, finite, which stay as they
+     * are until this version is applied or another one is frozen.
+     */
+    gsp_freeze (*freeze)(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples);
+    /*
+     * The averaged floats [first, first + n) of the fragment; once per part that changed.
+     * early: parts also come while the version is still being made, so that nothing is left to do
+     * when it is certified. Such a part may come again with other floats, which take the place of
+     * the first ones, or with x NULL: as if it had never come. Only what stands at `apply` counts;
+     * until then nothing of it may be seen by state_read.
+     */
+    void (*part)(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n);
+    bool early;
+    /* All parts of the certificate were given; result: Merkle root over its part hashes. Makes
+     * anchor and momentum durable. An error ends the member. */
+    atom_status (*apply)(void *context, const gsp_certificate *certificate, const gsp_hash *result);
+
+    /*
+     * Where contributions are pieces of one sum (gsp_rules.summed), else NULL: what of mine there
+     * is for `version`. 0: it is being made, 1: nothing, more: the samples of it, and 1. Asked with
+     * every turn.
+     */
+    uint64_t (*ready)(void *context, uint64_t version);
+
+    uint64_t
+        n_state[GSP_FRAGMENTS_MAX]; /* floats; all 0: there is no state, the rest may be NULL */
+    /* For who joins: floats [first, first + n) of the fragment's state, as of what is applied. */
+    atom_status (*state_read)(void *context, uint32_t fragment, uint64_t first, uint64_t n,
+                              float *out);
+    /*
+     * A state that takes the place of mine: floats [first, first + n) of the fragment as `version`
+     * left it (the last one that concerned it), whole, checked, in order, all fragments, right
+     * before state_adopt. Not visible before. It may begin again from the start after a crash.
+     */
+    atom_status (*state_write)(void *context, uint32_t fragment, uint64_t version, uint64_t first,
+                               uint64_t n, const float *x);
+    /*
+     * All that was written is the state now: of saved->certificate (of saved->genesis where
+     * has_certificate is false). Durable when it returns. The state before it must still be
+     * there after a crash: the member may come back with its old version, and fetch again.
+     */
+    atom_status (*state_adopt)(void *context, const gsp_saved *saved);
+} gsp_work;
+
+typedef struct gsp_member_config {
+    gsp_net *net; /* used, not taken */
+    const gsp_identity *identity;
+    const char *directory; /* its memory; of this member alone */
+    gsp_rules rules;       /* `context` and functions as in agree.h */
+    gsp_rates rates;       /* what was said of the link; 0: learnt from what it carries (meter.h) */
+    gsp_genesis genesis;   /* of the pool: where a member starts that remembers nothing */
+    /* The work's state is that of genesis (the creator's is). False: a member that remembers
+     * nothing gets the state from others. Of no meaning for a work without state. */
+    bool holds_genesis;
+    uint32_t n_fragments;
+    uint64_t n_floats[GSP_FRAGMENTS_MAX];
+    gsp_codec codec;
+    bool robust; /* parts are combined by robust.h, and contributors lean; else the plain sum. All
+                    members alike: an owner's work can be repeated */
+    uint32_t results_kept; /* versions on disk; 0: GSP_REPLAY_MAX */
+    gsp_work work;
+    /*
+     * What the member has no use for: links UP and DOWN (of all peers; guests' are only told here),
+     * REFUSED dials, messages from guests, and messages whose first byte is not GSP_TYPES_VERSION
+     * (0x80 and above are free for whoever sits above the member). True: it took event->data, and
+     * gives it back with gsp_net_free; of meaning for messages only. NULL: nobody is interested. It
+     * may send and dial, and must not call gsp_member_* but to read.
+     */
+    bool (*other)(void *context, gsp_net_event *event);
+    void *other_context;
+} gsp_member_config;
+
+/* A member that is banned, and why. */
+typedef struct gsp_ban {
+    gsp_key key;
+    char why[160];
+    char file[256]; /* the evidence: evidence.h; "": there is none */
+} gsp_ban;
+
+typedef struct gsp_member_status {
+    uint64_t certified, applied;
+    uint32_t n_roster, n_links;
+    bool is_member;
+    gsp_hash lineage, newest; /* newest: hash of the newest certificate's proposal */
+    uint64_t refused;         /* messages and pieces that were wrong */
+    uint64_t pulled;          /* results that were asked for because they did not come */
+    uint64_t repeated_bytes;  /* of pieces that were here already */
+    /* Of the newest round that brought something, from its freeze on: the contribution is encoded
+     * and hashed; BEGIN is here; the last part of mine is reduced; the last result is here; it is
+     * applied. */
+    uint64_t frozen_ns, begun_ns, reduced_ns, held_ns, round_ns;
+    uint64_t compute_ns; /* CPU: encoding, hashing, reducing, applying */
+    /* A state on its way in: bytes that are here and checked, of all; all is 0 when none is, or
+     * when it is not known yet which one. */
+    uint64_t state_bytes, state_all_bytes;
+    uint64_t state_fetched;       /* states adopted since open */
+    uint64_t state_wrong;         /* chunks and roots that were not what they claimed to be */
+    uint64_t state_sent_bytes;    /* of mine, to others */
+    uint64_t audits, audits_open; /* parts of others looked into; of these: bytes not to be had */
+    uint64_t false_claims;        /* accusations of others that were not true */
+    uint32_t n_bans;              /* since open; the newest: */
+    gsp_ban ban[GSP_BANS_SHOWN];  /* n_bans % GSP_BANS_SHOWN is the next place */
+    gsp_rates rates;              /* as others are told: said, learnt (meter.h), or unknown */
+    uint64_t state_kept_bytes;    /* of these: as a fragment was before the newest version */
+} gsp_member_status;
+
+typedef struct gsp_driver gsp_driver;
+
+/*
+ * Opens the member's memory and starts. Links are the caller's wish: gsp_net_dial.
+ * Errors  those of gsp_votes_open and gsp_results_open; ATOM_E_RESOURCE  memory
+ */
+ATOM_MUST atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out);
+/* NULL is fine; sets *driver to NULL. Does not say goodbye (gsp_member_leave and turns do). */
+void gsp_member_close(gsp_driver **driver);
+
+/*
+ * Does what is to be done, waits at most timeout_ns for something to do, and returns. To be called
+ * all the time.
+ * Errors  of the disk, the memory or the work: the member is dead and can only be closed; a new one
+ *         opens from what is on disk
+ */
+ATOM_MUST atom_status gsp_member_turn(gsp_driver *driver, uint64_t timeout_ns);
+
+/* Samples since the newest certificate (of no meaning where work.ready says it), and tokens in all:
+ * what heartbeats tell. */
+void gsp_member_report(gsp_driver *driver, uint64_t samples, uint64_t tokens);
+/* Off the roster at the next certificate. */
+void gsp_member_leave(gsp_driver *driver);
+/* The owner's word: a new lineage from here. */
+void gsp_member_reset(gsp_driver *driver);
+
+void gsp_member_read_status(const gsp_driver *driver, gsp_member_status *status);
+/* Plain words (gsp_agree_explain). */
+const char *gsp_member_explain(const gsp_driver *driver, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,183 @@
+/*
+ * Inside the real transports: the endpoint with its links and streams, shared by net_nanomsg.c (the
+ * interface and its loop), net_link.c (when a link begins, is kept and ends), net_carry_gate.c and
+ * net_carry_plain.c (how streams come to be). Not for others.
+ *
+ * Thread: the endpoint's, for everything.
+ */
+#ifndef GOSSIP_NET_NET_INNER_H
+#define GOSSIP_NET_NET_INNER_H
+
+#include "gossip/net/net_nanomsg.h"
+#include "gossip/net/net_pair.h"
+
+enum {
+    LINK_STREAMS_MAX = 1 + GSP_NET_STREAMS_MAX, /* stream 0 is CONTROL */
+    STREAMS_DEFAULT = 2,
+    RELAYS_MAX = 96,
+    DATA_CARRIER = 0xfffe, /* epoll: what the carrier waits on, and wake */
+    DATA_WAKE = 0xffff,
+};
+
+/* The last byte of a message on CONTROL: the caller's, or ours. */
+enum { NET_OF_CALLER = 0, NET_RELAY_OFFER = 1, NET_NO_TAIL = -1 };
+
+typedef enum net_relay_role {
+    RELAY_FREE,
+    RELAY_ASKS,  /* we asked a relay for a peer */
+    RELAY_TAKES, /* we go to a relay to meet a peer */
+    RELAY_HOLDS, /* we are the relay, one of two is here */
+} net_relay_role;
+
+typedef struct net_relay {
+    net_relay_role role;
+    uint64_t token; /* ASKS, TAKES: tag of the dial to the relay; HOLDS: what the other must say */
+    uint64_t until_ns;
+    uint64_t stream; /* HOLDS */
+    uint8_t peer[GSP_NET_KEY_BYTES];
+    gsp_hello inner; /* ASKS: of the stream inside */
+} net_relay;
+
+typedef struct net_stream {
+    bool used;
+    bool watches_send; /* can_send is in epoll */
+    uint64_t gate;     /* the gate's number; 0: plain */
+    net_pair pair;
+    char path[GSP_GATE_PATH_BYTES]; /* the local socket's; "" when gone */
+} net_stream;
+
+typedef enum link_state {
+    LINK_NONE,     /* no stream; dials when wanted and due */
+    LINK_DIALLING, /* the control stream is being dialled */
+    LINK_BUILDING, /* some streams are there */
+    LINK_UP,
+    LINK_DYING, /* a stream ended; what has arrived is still handed out */
+} link_state;
+
+typedef struct net_link {
+    bool used;
+    bool wanted;    /* dial it, and again */
+    bool known_key; /* else whoever answers */
+    bool found;     /* whoever answered is this key; until its UP is told, the wish may return */
+    bool failed;    /* the connection before this one did not come up */
+    link_state state;
+    uint8_t key[GSP_NET_KEY_BYTES];
+
+    gsp_address addresses[GSP_NET_ADDRESSES_MAX];
+    uint32_t n_addresses, next_address;
+    uint64_t due_ns, pause_ns; /* when to dial; the pause after the next failure */
+    uint64_t dial_tag;         /* of the dial under way; older answers are ignored */
+    gsp_refusal refused;       /* last one told */
+
+    bool relayed;    /* the dial under way, or the link, goes through a relay */
+    bool relay_next; /* all addresses were tried in vain */
+    uint32_t next_relay;
+    uint8_t relay_key[GSP_NET_KEY_BYTES];
+    gsp_address relay_address;
+
+    /* The link that is there. */
+    bool dialled, guest;
+    uint64_t id, boot, begun_ns, deadline_ns;
+    uint32_t n_streams; /* with CONTROL */
+    net_stream stream[LINK_STREAMS_MAX];
+    uint32_t next_bulk; /* stream to try first */
+    gsp_address address;
+    gsp_role role;
+    uint32_t credential_bytes;
+    uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
+
+    /* What gsp_net_next has to tell, in this order. */
+    bool tell_down, tell_refused, tell_up, told_up;
+    bool busy[GSP_NET_CHANNEL_N], tell_room[GSP_NET_CHANNEL_N];
+    char why_down[96], why_refused[96];
+} net_link;
+
+typedef struct net_endpoint net_endpoint;
+
+/* How streams come to be and end. */
+typedef struct net_carrier {
+    /* Begins to dial stream i of the link with its id and dial_tag. False: could not even begin. */
+    bool (*dial)(net_endpoint *e, net_link *link, uint32_t i);
+    void (*end)(net_endpoint *e, net_stream *stream); /* the connection, not the PAIR */
+    void (*read)(net_endpoint *e);                    /* its descriptor rang */
+    void (*tick)(net_endpoint *e, uint64_t now);      /* at least ten times a second; may be NULL */
+    void (*close)(net_endpoint *e);
+} net_carrier;
+
+struct net_endpoint {
+    gsp_net net; /* first */
+    const net_carrier *carrier;
+    uint32_t streams; /* bulk, wanted of links that we dial */
+    uint64_t boot;
+    int epoll, wake;
+    uint16_t port;
+    net_link link[GSP_NET_PEERS_MAX];
+    uint64_t next_tag, tick_ns;
+    uint32_t turn; /* where the search for a ready stream begins */
+    bool woken;
+    gsp_net_stats stats;
+
+    gsp_gate *gate; /* gate */
+    char *directory;
+    bool own_directory;
+    uint64_t next_path;
+    net_relay relay[RELAYS_MAX];
+
+    int reply;                      /* plain: the REP socket; and below */
+    int request[GSP_NET_PEERS_MAX]; /* 1 + the REQ socket of a dial; 0: none */
+    uint64_t request_end_ns[GSP_NET_PEERS_MAX];
+    gsp_address listen;
+    uint16_t port_first, port_last, port_next;
+    int buffer_bytes;
+};
+
+/* What a carrier says of a stream that was authenticated (or believed). */
+typedef struct net_arrival {
+    const uint8_t *key;
+    bool dialled, guest, relayed;
+    uint64_t tag; /* of our dial */
+    uint32_t stream, n_streams;
+    uint64_t link, boot;
+    gsp_address address;
+    gsp_role role;
+    const uint8_t *credential;
+    uint32_t credential_bytes;
+} net_arrival;
+
+/* net_link.c */
+net_link *net_link_find(net_endpoint *e, const uint8_t *key);
+net_link *net_link_take(net_endpoint *e);
+/*
+ * A stream arrived: which link it belongs to, or NULL when it is not wanted (a duplicate of a link
+ * that is kept, a stray). May end an older link with the same peer. The caller fills in
+ * link->stream[arrival->stream] and calls net_link_stream_added.
+ */
+net_link *net_link_admit(net_endpoint *e, const net_arrival *arrival);
+void net_link_stream_added(net_endpoint *e, net_link *link, uint32_t i);
+/* A dial came to nothing; refusal WELCOME: nobody answered. */
+void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, const char *why);
+/* The link's connection is over. */
+void net_link_lost(net_endpoint *e, net_link *link, const char *why);
+/* Ends the link at once; nothing is told. */
+void net_link_drop(net_endpoint *e, net_link *link);
+/* Dials that are due, links that are built or overdue. */
+void net_link_tick(net_endpoint *e, uint64_t now);
+/* Frees the slot when nothing needs it any more. */
+void net_link_settle(net_link *link);
+
+/* net_relay.c; only where there is a gate */
+bool net_relay_pick(net_endpoint *e, net_link *link); /* sets link->relay_; false: nobody can */
+bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i);
+bool net_relay_up(net_endpoint *e, const gsp_gate_event *event); /* false: not a relay's */
+bool net_relay_failed(net_endpoint *e, const gsp_gate_event *event);
+void net_relay_offered(net_endpoint *e, net_link *by, const void *data, size_t bytes);
+void net_relay_tick(net_endpoint *e, uint64_t now);
+
+/* net_nanomsg.c */
+bool net_watch(net_endpoint *e, int fd, uint32_t data);
+void net_unwatch(net_endpoint *e, int fd);
+ATOM_MUST atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key,
+                                        uint32_t streams, net_endpoint **out);
+void net_endpoint_close(gsp_net *net);
+
+#endif

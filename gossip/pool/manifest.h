@@ -1,0 +1,105 @@
+/*
+ * The manifest: what a pool is, in one text that its owner signed (POOL 3.1, 4). It never changes
+ * but by a next one with a larger number, which may ban members and take a new pre-shared key; what
+ * is trained (fragments, anchor, codec, files) is the same in all of them.
+ *
+ * Two forms. The text is JSON, for people and for the wire. What is signed is the hash of the
+ * canonical bytes: all fields in a fixed order, so neither blanks nor the order of keys matter. A
+ * text with unknown keys, with anything above its limits or without the owner's signature is
+ * refused.
+ *
+ * `settings` is the trainer's own business (mode, H, outer optimizer): opaque here, but signed.
+ * Files (config.json, tokenizer.json, run.yml, shards of data) are named by hash; who joins gets
+ * them from any member and checks them.
+ *
+ * Thread: any. Ownership: a manifest is a plain struct of about 40 KB; keep it on the heap.
+ */
+#ifndef GOSSIP_POOL_MANIFEST_H
+#define GOSSIP_POOL_MANIFEST_H
+
+#include "gossip/agree/agree.h"
+#include "gossip/sum/quant.h"
+#include "gossip/trust/ticket.h"
+
+enum {
+    GSP_MANIFEST_FORMAT = 1,
+    GSP_MANIFEST_NAME_BYTES = 64,      /* with the NUL */
+    GSP_MANIFEST_FILES_MAX = 256,      /* config, tokenizer, run.yml, shards */
+    GSP_MANIFEST_FILE_NAME_BYTES = 64, /* with the NUL */
+    GSP_MANIFEST_BANNED_MAX = 64,
+    GSP_MANIFEST_SETTINGS_BYTES = 4096,      /* with the NUL */
+    GSP_MANIFEST_TEXT_BYTES_MAX = 96 * 1024, /* fits one message of CONTROL */
+};
+
+typedef struct gsp_manifest_file {
+    char name[GSP_MANIFEST_FILE_NAME_BYTES]; /* letters, digits, "._-", no leading dot */
+    uint64_t bytes;
+    gsp_hash hash; /* BLAKE2b-256 of all bytes; of data: the root over its pieces (pieces.h) */
+    bool later;    /* data: fetched by gsp_pool_data_fetch, not by gsp_pool_join */
+} gsp_manifest_file;
+
+typedef struct gsp_manifest {
+    /* Who: filled in by gsp_pool_create. */
+    uint32_t number; /* from 1 */
+    uint8_t pool[GSP_POOL_BYTES];
+    uint8_t owner[GSP_PUBLIC_BYTES];
+    uint8_t founder[GSP_PUBLIC_BYTES]; /* R(1), incarnation 1: the creator */
+    uint64_t created_s;
+    gsp_hash key; /* gsp_manifest_key_hash of the pre-shared key that goes with this number */
+    bool plain;   /* nanomsg's tcp without a gate, on a trusted LAN: no secrecy, no bans */
+
+    /* What: the creator's draft. */
+    char name[GSP_MANIFEST_NAME_BYTES]; /* for people: printable ASCII; may be empty */
+    uint32_t n_fragments;
+    uint64_t n_floats[GSP_FRAGMENTS_MAX]; /* of the anchor, per fragment */
+    gsp_codec codec;
+    gsp_hash anchor; /* of the genesis anchor, as the trainer hashes it */
+    uint64_t tokens_per_sample;
+    char settings[GSP_MANIFEST_SETTINGS_BYTES]; /* UTF-8 without control characters but \n */
+    uint32_t n_files;
+    gsp_manifest_file file[GSP_MANIFEST_FILES_MAX]; /* no name twice */
+
+    /* Rules (agree.h); zeros in a draft mean gsp_agree_defaults. Seconds. */
+    uint64_t samples_due; /* S */
+    double time_due_s;    /* T */
+    double fork_s;        /* T_fork */
+    double heartbeat_s;
+    double round_s;         /* the first round's timeout; later ones learn */
+    uint32_t silent_rounds; /* k */
+    bool robust;            /* contributions are combined by robust.h, and who leans is muted */
+    uint32_t n_parts;       /* of a fragment; 0: chosen by gsp_manifest_complete */
+
+    uint32_t n_banned;
+    uint8_t banned[GSP_MANIFEST_BANNED_MAX][GSP_PUBLIC_BYTES];
+
+    uint8_t signature[GSP_SIGNATURE_BYTES]; /* by the owner, GSP_FOR_MANIFEST */
+} gsp_manifest;
+
+/* Puts defaults in the place of zeros. ATOM_E_USAGE names what is out of bounds. */
+ATOM_MUST atom_status gsp_manifest_complete(gsp_manifest *draft);
+/* Signs everything else; the identity must be the owner's (ATOM_ASSERT). */
+void gsp_manifest_sign(gsp_manifest *manifest, const gsp_identity *owner);
+ATOM_MUST bool gsp_manifest_verify(const gsp_manifest *manifest);
+
+/* JSON with a line break at its end, fresh memory (atom_free). ATOM_E_USAGE: it is longer than
+ * GSP_MANIFEST_TEXT_BYTES_MAX (too many files). */
+ATOM_MUST atom_status gsp_manifest_text(const gsp_manifest *manifest, char **text);
+/*
+ * Reads and verifies; `out` is written on success only. The text needs no NUL.
+ * Errors  ATOM_E_FORMAT  not a manifest, out of bounds, of a newer atom, or not signed by its owner
+ */
+ATOM_MUST atom_status gsp_manifest_parse(const char *text, size_t bytes, gsp_manifest *out);
+/* May `next` follow `now`: same pool, owner and matter, a larger number? NULL, or what is wrong. */
+const char *gsp_manifest_follows(const gsp_manifest *now, const gsp_manifest *next);
+
+/* Where its first lineage starts, and its rules for a member (admitted and assign are left NULL).
+ */
+void gsp_manifest_genesis(const gsp_manifest *manifest, gsp_genesis *out);
+void gsp_manifest_rules(const gsp_manifest *manifest, gsp_rules *out);
+/* What a manifest says of its pre-shared key, so that a new one can be passed on and believed. */
+void gsp_manifest_key_hash(const uint8_t psk[GSP_PSK_BYTES], gsp_hash *out);
+bool gsp_manifest_bans(const gsp_manifest *manifest, const uint8_t key[GSP_PUBLIC_BYTES]);
+/* NULL: no such file. */
+const gsp_manifest_file *gsp_manifest_find(const gsp_manifest *manifest, const char *name);
+
+#endif

@@ -1,0 +1,271 @@
+/*
+ * A host's life in a pool (POOL 4, 6, 7, 9): making one, joining one by its ticket, coming back,
+ * taking part, leaving. It puts together what the other parts of gossip do: the gate and its links,
+ * admissions, contacts, and the member (member.h) that agrees and averages. It knows nothing of
+ * models: what is averaged comes in as gsp_work.
+ *
+ *   gsp_pool_create | gsp_pool_join | gsp_pool_open    keys, links, manifest, small files
+ *   ... the caller looks at manifest and files, checks disk, memory, pace ...
+ *   gsp_pool_start                                     a thread that takes part
+ *   gsp_pool_report, _wish, _read_status               while it trains
+ *   gsp_pool_leave | nothing; gsp_pool_close           goodbye, or just away for a while
+ *
+ * On disk, in one directory that only its user can read; with it a host comes back as itself:
+ *
+ *   identity       the host's key; of the creator, also the pool's owner: keep a copy of it
+ *   manifest.json  the newest one
+ *   keys           pre-shared keys, newest first; a secret
+ *   admission      the host's right to be a member; none for the owner
+ *   invites        the owner's book of used invites
+ *   ticket         the owner's current ticket; a secret
+ *   peers          contacts of others; advice
+ *   files/         the manifest's files, checked
+ *   notes/         ours, by key
+ *   trees/         of the files of data, which lie elsewhere (pieces.h)
+ *   month          bytes sent and received in this calendar month
+ *   member/        votes and results (votes.h): never to be copied to a second host
+ *   events.jsonl   what happened, a line of JSON each; .1 is the one before
+ *   control.sock   where `atom pool status` and the like ask (control.h)
+ *
+ * Thread: create, join, open, fetch, start, close from one thread; report, wish, pause, leave and
+ * read_status from any. Without a gsp_pool_start nothing runs on its own but the transport.
+ */
+#ifndef GOSSIP_POOL_POOL_H
+#define GOSSIP_POOL_POOL_H
+
+#include "gossip/member/member.h"
+#include "gossip/pool/manifest.h"
+#include "gossip/pool/quota.h"
+
+enum { GSP_POOL_LISTEN_MAX = 4, GSP_POOL_BOOTSTRAPS_MAX = 8, GSP_POOL_WHY_BYTES = 256 };
+
+/* Of this host alone. Texts are copied. Zero is a host that only dials, with LAN and directory. */
+typedef struct gsp_pool_host {
+    const char *directory;                   /* made if needed */
+    uint32_t n_listen;                       /* 0: accepts nobody (and owns no part of a round) */
+    gsp_address listen[GSP_POOL_LISTEN_MAX]; /* port 0: any */
+    /* What others are told to dial, "name:port" or addresses; none: the addresses listened at, or
+     * for "*" those of this host. In tickets and contacts. */
+    uint32_t n_announce;
+    const char *announce[GSP_TICKET_HOSTS_MAX];
+    bool no_lan;             /* do not speak on the local network */
+    bool no_directory;       /* do not take part in the directory */
+    bool no_router;          /* do not ask the router to forward the port (portmap.h) */
+    uint16_t directory_port; /* UDP; 0: any */
+    uint32_t n_bootstraps;   /* nodes of the directory, "name:port" */
+    const char *bootstrap[GSP_POOL_BOOTSTRAPS_MAX];
+    uint32_t streams; /* bulk streams per link; 0: the default */
+    /* No more than this passes the gate; what others plan this host's share by. 0: not known. */
+    uint64_t up_bytes_per_s, down_bytes_per_s;
+    uint64_t up_month_max, down_month_max; /* bytes in a calendar month (quota.h); 0: no cap */
+    const char *name; /* what others see beside the key; NULL: the host's name */
+} gsp_pool_host;
+
+typedef struct gsp_pool gsp_pool;
+
+/* A file of a new pool: taken into its directory (a link where possible, else a copy). */
+typedef struct gsp_pool_file {
+    const char *name; /* in the manifest */
+    const char *path;
+    bool later; /* gsp_manifest_file; not taken: it stays at path, and its tree is made */
+} gsp_pool_file;
+
+/*
+ * Makes a pool whose owner and founder is this host. `draft`: the "what" and the rules of the
+ * manifest, and `plain`; the rest and the files are filled in. The directory must not hold a pool.
+ * The ticket (gsp_pool_ticket) has an invite for 1000 hosts, good for 30 days.
+ * Errors  ATOM_E_USAGE  there is a pool already, a draft out of bounds, an address in use;
+ *         ATOM_E_FORMAT a file cannot be read; ATOM_E_RUNTIME, ATOM_E_RESOURCE
+ */
+ATOM_MUST atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft,
+                                      const gsp_pool_file *files, uint32_t n_files, gsp_pool **out);
+
+typedef enum gsp_pool_stage {
+    GSP_POOL_SEEKING,  /* a member that answers */
+    GSP_POOL_ASKING,   /* for an admission */
+    GSP_POOL_READING,  /* the manifest */
+    GSP_POOL_FETCHING, /* files: bytes_done of bytes */
+    GSP_POOL_READY,    /* before gsp_pool_start */
+    GSP_POOL_RUNNING,  /* after it: gsp_pool_status.member says the rest */
+    GSP_POOL_LEFT,     /* said goodbye */
+    GSP_POOL_DEAD,     /* see why */
+} gsp_pool_stage;
+
+typedef struct gsp_pool_progress {
+    gsp_pool_stage stage;
+    const char *text; /* a sentence for people: what is waited for, or being done */
+    uint64_t bytes_done, bytes;
+    double left_s; /* until all bytes are here, as it goes now; 0: not known */
+} gsp_pool_progress;
+/* Called a few times a second while join and fetch wait. False: give up (ATOM_E_INTERRUPTED). */
+typedef bool gsp_pool_watch(void *context, const gsp_pool_progress *progress);
+
+/*
+ * Joins by a ticket: finds a member, is admitted, gets the manifest and those files that are not
+ * `later`. Blocks until then, a refusal that waiting does not help, or patience_s (0: for ever).
+ * A directory that holds a membership of the same pool is used again (a new ticket brings new keys
+ * and hosts).
+ * Errors  ATOM_E_USAGE  the ticket, or the directory holds another pool; ATOM_E_RUNTIME  refused,
+ *         banned, nobody answers in time; ATOM_E_INTERRUPTED
+ */
+ATOM_MUST atom_status gsp_pool_join(const gsp_pool_host *host, const char *ticket,
+                                    double patience_s, gsp_pool_watch *watch, void *context,
+                                    gsp_pool **out);
+/*
+ * A host that was in the pool comes back: from its directory alone, without asking anybody.
+ * Errors  ATOM_E_FORMAT  damaged, or no pool there; ATOM_E_USAGE  another process has it, an
+ *         address is in use
+ */
+ATOM_MUST atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out);
+/* Is there a pool in this directory? */
+bool gsp_pool_exists(const char *directory);
+
+/* Before gsp_pool_start: the signed manifest; valid until it. After it, bans and keys may move on,
+ * what is trained does not. */
+const gsp_manifest *gsp_pool_manifest(const gsp_pool *pool);
+const uint8_t *gsp_pool_key(const gsp_pool *pool); /* our own, GSP_PUBLIC_BYTES */
+bool gsp_pool_is_owner(const gsp_pool *pool);
+bool gsp_pool_is_founder(const gsp_pool *pool);
+/* The owner's ticket, for others; "" where this host has none to give. */
+const char *gsp_pool_ticket(const gsp_pool *pool);
+uint16_t gsp_pool_port(const gsp_pool *pool); /* 0: accepts nobody */
+/*
+ * Where a file of the manifest (not of data) lies, checked; fetched from members first if it is not
+ * here (resumed where an earlier try ended). Before gsp_pool_start. *path: atom_free. Errors
+ * ATOM_E_USAGE  no such file in the manifest; those of join
+ */
+ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, gsp_pool_watch *watch,
+                                     void *context, char **path);
+
+/*
+ * Notes: texts of at most 64 KiB that members leave for each other under a key whose meaning is the
+ * callers' (a training host leaves its plan under the hash of what the plan is good for). Every
+ * member hands its own to all it is linked with, keeps a few of each of them, and tells who asks.
+ * Whatever a note says comes from somebody who was admitted, and from nobody in particular: check
+ * it as if an enemy had written it. Before gsp_pool_start.
+ * Errors  ATOM_E_USAGE  too long, or started; ATOM_E_RUNTIME  the disk
+ */
+ATOM_MUST atom_status gsp_pool_note(gsp_pool *pool, const gsp_hash *key, const char *text);
+/* One note; who: the name of who handed it over ("": ourselves, some time ago). text is no string:
+ * it has no NUL at its end, nor within. True: it will do, look no further. */
+typedef bool gsp_pool_look(void *context, const char *who, const char *text, size_t bytes);
+/* Shows `look` what is here, then what the linked members have, until it says so, all have answered
+ * or the time is over; the last two are no error. ATOM_E_INTERRUPTED  watch said so. */
+ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double patience_s,
+                                   gsp_pool_watch *watch, void *watching, gsp_pool_look *look,
+                                   void *context, bool *found);
+
+/*
+ * The data set of the pool: the manifest's files that are `later`, each with the root over its
+ * pieces (pieces.h). A host that has it, or some of it, gives it to those that ask.
+ */
+typedef struct gsp_pool_data {
+    uint32_t n_files, n_here;   /* here: in the directory, and what the manifest says */
+    uint64_t bytes, bytes_here; /* of files; what a former download left of others counts too */
+    char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is not there; "" */
+    char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first that is there and is another; "" */
+} gsp_pool_data;
+
+/*
+ * What of it lies in `directory`, which need not exist. Files are hashed where they were not since
+ * they were written (a second or two per GB), and given to others from there on. Before
+ * gsp_pool_start; call it again where the directory changes.
+ * Errors  ATOM_E_FORMAT  a file cannot be read; ATOM_E_INTERRUPTED; ATOM_E_RESOURCE
+ */
+ATOM_MUST atom_status gsp_pool_data_look(gsp_pool *pool, const char *directory,
+                                         gsp_pool_watch *watch, void *context, gsp_pool_data *out);
+/*
+ * Fetches what is missing or wrong there from all members that have it, piece by piece; what does
+ * not prove itself is dropped, and who sent it is not asked again. Goes on where a former run
+ * ended. Before gsp_pool_start. patience_s: gives up when nothing comes for so long; 0: never.
+ * Errors  ATOM_E_RESOURCE  the disk; ATOM_E_RUNTIME  nobody has it; ATOM_E_INTERRUPTED
+ */
+ATOM_MUST atom_status gsp_pool_data_fetch(gsp_pool *pool, const char *directory, double patience_s,
+                                          gsp_pool_watch *watch, void *context);
+
+typedef struct gsp_pool_part {
+    gsp_work work;      /* called on the pool's thread (member.h) */
+    bool holds_genesis; /* gsp_member_config */
+    gsp_rates rates;    /* zeros: unknown; `accepts` is filled in */
+    bool has_audit;     /* all members alike; false: as gsp_agree_defaults has it */
+    uint32_t audit_percent;
+} gsp_pool_part;
+
+/*
+ * Starts to take part: opens the member, keeps links, answers others, serves the control socket.
+ * What goes wrong later ends the thread, and gsp_pool_wish says STOP.
+ * Errors  those of gsp_member_open; ATOM_E_USAGE  another process serves this directory
+ */
+ATOM_MUST atom_status gsp_pool_start(gsp_pool *pool, const gsp_pool_part *part);
+
+/* Samples and tokens processed since gsp_pool_start, in all, ever growing. How many are new since
+ * the newest certificate is counted here. Cheap; any thread. */
+void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
+
+typedef enum gsp_pool_wish {
+    GSP_POOL_GO,
+    GSP_POOL_PAUSE, /* the user wants the machine: stop computing; the member stays in the pool */
+    GSP_POOL_REST,  /* this month's bytes are used up: nothing is exchanged until the next month */
+    GSP_POOL_STOP,  /* save and exit: asked for by the control socket, or the pool is over for us */
+} gsp_pool_wish;
+/* What the trainer should do now, at its next step boundary. why: for people (may be NULL); ""
+ * for GO. status: ATOM_OK where a user asked, else what ended the pool (may be NULL). */
+gsp_pool_wish gsp_pool_wishes(gsp_pool *pool, char why[GSP_POOL_WHY_BYTES], atom_status *status);
+void gsp_pool_pause(gsp_pool *pool, bool paused);
+
+/* ---- what is seen of it ---- */
+
+enum { GSP_POOL_SHOWN_MAX = 64, GSP_POOL_ROUNDS_SHOWN = 32 };
+
+typedef struct gsp_pool_peer {
+    uint8_t key[GSP_PUBLIC_BYTES];
+    char name[32];
+    bool self, up, on_roster, waiting, relayed;
+    gsp_address address; /* of its end; zeros: relayed, or it is not linked */
+    uint64_t certified, applied, samples, tokens; /* as its last heartbeat said */
+    gsp_rates rates;
+    double heard_s; /* since its last message of the agreement; < 0: never */
+} gsp_pool_peer;
+
+typedef struct gsp_pool_round {
+    uint64_t version;
+    uint32_t n_contributors, n_roster;
+    uint64_t tokens, samples; /* certified, with this version */
+    double wall_s;            /* since 1970: when it was applied here */
+    double round_s;           /* from our freeze to applied; 0: we brought nothing */
+} gsp_pool_round;
+
+typedef struct gsp_pool_status {
+    gsp_pool_stage stage;
+    gsp_pool_wish wish;
+    char text[GSP_POOL_WHY_BYTES]; /* one sentence: "training", "downloading 43 %", ... */
+    uint32_t manifest;
+    double up_s; /* since start */
+    gsp_member_status member;
+    uint64_t tokens, samples;         /* certified */
+    uint64_t own_samples, own_tokens; /* as reported */
+    uint64_t bytes_out, bytes_in;     /* on the wire, since start */
+    gsp_quota quota;                  /* of this month */
+    uint64_t faults;                  /* refused messages, strangers, records that did not open */
+    uint32_t n_peers;
+    gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */
+    uint32_t n_rounds;
+    gsp_pool_round round[GSP_POOL_ROUNDS_SHOWN]; /* newest first */
+} gsp_pool_status;
+
+/* A snapshot, at most half a second old. About 15 KB: keep it on the heap. */
+void gsp_pool_read_status(gsp_pool *pool, gsp_pool_status *out);
+
+/* ---- the end ---- */
+
+/*
+ * Says goodbye: off the roster with the next certificate. Waits for it at most timeout_s and ends
+ * the thread. The member's memory is kept, and its incarnation grows: gsp_pool_open comes back.
+ * Errors  ATOM_E_RUNTIME  no certificate in time: the others will notice by silence
+ */
+ATOM_MUST atom_status gsp_pool_leave(gsp_pool *pool, double timeout_s);
+/* Ends the thread, closes everything; no goodbye. ATOM_OK, or what had ended the thread before.
+ * NULL and half-built are fine; sets *pool to NULL. */
+atom_status gsp_pool_close(gsp_pool **pool);
+
+#endif

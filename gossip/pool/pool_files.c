@@ -1,0 +1,342 @@
+/*
+ * Owns the manifest's files: giving chunks to others, and getting a file from several members at
+ * once. Its one idea: a window of chunks is asked for at all donors in turn and written in order,
+ * so the file on disk is always a prefix, and a download that was cut off goes on where it ended.
+ * It refuses a file whose hash is wrong: it is fetched again from one donor at a time, and who gave
+ * it is not asked any more.
+ */
+#include "gossip/pool/pool_inner.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WINDOW = 24, SERVED_PER_STEP = 16 };
+static const uint64_t PATIENCE_NS = 4000000000ull, SULK_NS = 15000000000ull,
+                      LIAR_NS = 3600000000000ull;
+
+typedef struct chunk {
+    bool here;
+    uint64_t asked_ns; /* 0: not asked */
+    uint8_t of[GSP_PUBLIC_BYTES];
+    uint32_t bytes;
+    uint8_t *data;
+} chunk;
+
+struct pool_fetch {
+    const gsp_manifest_file *file;
+    char *path, *aside;
+    int fd;
+    uint64_t done;        /* on disk; a multiple of the chunk, or all */
+    uint64_t resumed;     /* of which so many were here before */
+    chunk window[WINDOW]; /* chunk k of the file is window[k % WINDOW] */
+    bool one_donor;
+    uint8_t donor[GSP_PUBLIC_BYTES];
+    uint32_t turn;
+    atom_status failed;
+};
+
+atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash)
+{
+    enum { BUFFER = 1 << 20 };
+    crypto_generichash_state state;
+    uint8_t *buffer = NULL;
+    uint64_t total = 0;
+    size_t n;
+    atom_status st = ATOM_OK;
+    FILE *file = fopen(path, "rbe");
+    if (!file)
+        return atom_fail(ATOM_E_FORMAT, "%s: %s", path, strerror(errno));
+    buffer = atom_alloc(BUFFER, 1);
+    if (!buffer)
+        ATOM_TRY(atom_fail_memory("a file", BUFFER));
+    crypto_generichash_init(&state, NULL, 0, sizeof hash->byte);
+    while ((n = fread(buffer, 1, BUFFER, file)) > 0) {
+        crypto_generichash_update(&state, buffer, n);
+        total += n;
+    }
+    if (ferror(file))
+        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: it cannot be read", path));
+    crypto_generichash_final(&state, hash->byte, sizeof hash->byte);
+    *bytes = total;
+fail:
+    fclose(file);
+    atom_free(buffer);
+    return st;
+}
+
+/* ---- giving ---- */
+
+void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m)
+{
+    (void)p;
+    if (from->n_asks == POOL_ASKS_MAX) {
+        memmove(from->ask, from->ask + 1, sizeof from->ask - sizeof *from->ask);
+        from->n_asks--; /* the oldest; who still wants it asks again */
+    }
+    from->ask[from->n_asks].hash = m->hash;
+    from->ask[from->n_asks].offset = m->offset;
+    from->ask[from->n_asks++].bytes = m->bytes;
+}
+
+static const gsp_manifest_file *by_hash(const gsp_pool *p, const gsp_hash *hash)
+{
+    for (uint32_t i = 0; p->has_manifest && i < p->manifest->n_files; i++)
+        if (!p->manifest->file[i].later && gsp_hash_equal(&p->manifest->file[i].hash, hash))
+            return &p->manifest->file[i];
+    return NULL;
+}
+
+/* False: the link is full. What is not here gets no answer. */
+static bool give(gsp_pool *p, pool_link *to, uint8_t *buffer)
+{
+    const gsp_manifest_file *f = by_hash(p, &to->ask[0].hash);
+    uint64_t offset = to->ask[0].offset;
+    uint32_t bytes = to->ask[0].bytes;
+    if (!f || offset >= f->bytes)
+        return true;
+    if (bytes > f->bytes - offset)
+        bytes = (uint32_t)(f->bytes - offset);
+    char *path = atom_format("%s/files/%s", p->directory, f->name);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    atom_free(path);
+    if (fd < 0)
+        return true;
+    ssize_t n = pread(fd, buffer, bytes, (off_t)offset);
+    close(fd);
+    if (n != (ssize_t)bytes)
+        return true;
+    gsp_life m = {.kind = GSP_LIFE_FILE,
+                  .hash = f->hash,
+                  .offset = offset,
+                  .of_bytes = f->bytes,
+                  .body = buffer,
+                  .body_bytes = bytes};
+    return life_tell(p, to->key, &m);
+}
+
+static void give_some(gsp_pool *p)
+{
+    uint8_t *buffer = NULL;
+    uint32_t left = SERVED_PER_STEP;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        pool_link *l = &p->link[i];
+        while (l->up && l->n_asks && left) {
+            if (!buffer)
+                buffer = atom_alloc(GSP_LIFE_CHUNK_BYTES, 1);
+            if (!buffer || !give(p, l, buffer))
+                break;
+            memmove(l->ask, l->ask + 1, sizeof l->ask - sizeof *l->ask);
+            l->n_asks--;
+            left--;
+        }
+    }
+    atom_free(buffer);
+}
+
+/* ---- getting ---- */
+
+static uint32_t chunk_bytes(const pool_fetch *f, uint64_t k)
+{
+    uint64_t at = k * GSP_LIFE_CHUNK_BYTES, left = f->file->bytes - at;
+    return left < GSP_LIFE_CHUNK_BYTES ? (uint32_t)left : GSP_LIFE_CHUNK_BYTES;
+}
+
+static uint64_t chunk_count(const pool_fetch *f)
+{
+    return (f->file->bytes + GSP_LIFE_CHUNK_BYTES - 1) / GSP_LIFE_CHUNK_BYTES;
+}
+
+void life_file_came(gsp_pool *p, pool_link *from, const gsp_life *m)
+{
+    pool_fetch *f = p->fetch;
+    uint64_t k = m->offset / GSP_LIFE_CHUNK_BYTES;
+    if (!f || !gsp_hash_equal(&m->hash, &f->file->hash) || m->of_bytes != f->file->bytes ||
+        m->offset % GSP_LIFE_CHUNK_BYTES || m->offset < f->done || k >= chunk_count(f) ||
+        k >= f->done / GSP_LIFE_CHUNK_BYTES + WINDOW || m->body_bytes != chunk_bytes(f, k))
+        return;
+    chunk *c = &f->window[k % WINDOW];
+    if (c->here || c->asked_ns == 0 || memcmp(c->of, from->key, sizeof c->of) != 0)
+        return; /* not what was asked of this one */
+    memcpy(c->data, m->body, m->body_bytes);
+    c->bytes = (uint32_t)m->body_bytes;
+    c->here = true;
+}
+
+/* The chunks that follow what is on disk. */
+static void write_ready(pool_fetch *f)
+{
+    while (f->failed == ATOM_OK && f->done < f->file->bytes) {
+        chunk *c = &f->window[f->done / GSP_LIFE_CHUNK_BYTES % WINDOW];
+        if (!c->here)
+            return;
+        if (pwrite(f->fd, c->data, c->bytes, (off_t)f->done) != (ssize_t)c->bytes)
+            f->failed = atom_fail_errno(errno, "%s", f->aside);
+        f->done += c->bytes;
+        c->here = false;
+        c->asked_ns = 0;
+    }
+}
+
+static bool is_donor(const pool_fetch *f, const pool_link *l, uint64_t now)
+{
+    return l->up && !l->guest && now >= l->unfit_ns &&
+           (!f->one_donor || memcmp(l->key, f->donor, sizeof f->donor) == 0);
+}
+
+static pool_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        pool_link *l = &p->link[++f->turn % GSP_NET_PEERS_MAX];
+        if (is_donor(f, l, now))
+            return l;
+    }
+    return NULL;
+}
+
+static void ask_some(gsp_pool *p, pool_fetch *f, uint64_t now)
+{
+    uint64_t first = f->done / GSP_LIFE_CHUNK_BYTES;
+    for (uint64_t k = first; k < first + WINDOW && k < chunk_count(f); k++) {
+        chunk *c = &f->window[k % WINDOW];
+        if (c->here || (c->asked_ns && now - c->asked_ns < PATIENCE_NS))
+            continue;
+        pool_link *late = c->asked_ns ? life_link_find(p, c->of) : NULL;
+        if (late)
+            late->unfit_ns = now + SULK_NS;
+        c->asked_ns = 0;
+        pool_link *l = next_donor(p, f, now);
+        gsp_life m = {.kind = GSP_LIFE_ASK_FILE,
+                      .hash = f->file->hash,
+                      .offset = k * GSP_LIFE_CHUNK_BYTES,
+                      .bytes = chunk_bytes(f, k)};
+        if (!l || !life_tell(p, l->key, &m))
+            return;
+        c->asked_ns = now;
+        memcpy(c->of, l->key, sizeof c->of);
+    }
+}
+
+void life_files_step(gsp_pool *p, uint64_t now)
+{
+    give_some(p);
+    life_pieces_give(p, now);
+    life_haul_step(p, now);
+    if (p->fetch) {
+        write_ready(p->fetch);
+        ask_some(p, p->fetch, now);
+    }
+}
+
+/* ---- a whole file ---- */
+
+static void fetch_close(pool_fetch *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+    for (uint32_t i = 0; i < WINDOW; i++)
+        atom_free(f->window[i].data);
+    atom_free(f->path);
+    atom_free(f->aside);
+    *f = (pool_fetch){.fd = -1};
+}
+
+static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_fetch *f)
+{
+    struct stat s;
+    *f = (pool_fetch){.file = file, .fd = -1};
+    char *files = life_path(p, "files");
+    atom_status st = files ? atom_dir_make(files) : atom_fail_memory("a path", 0);
+    atom_free(files);
+    f->path = atom_format("%s/files/%s", p->directory, file->name);
+    f->aside = atom_format("%s/files/.%s.part", p->directory, file->name);
+    for (uint32_t i = 0; i < WINDOW; i++)
+        f->window[i].data = atom_alloc(GSP_LIFE_CHUNK_BYTES, 1);
+    if (st == ATOM_OK && (!f->path || !f->aside || !f->window[WINDOW - 1].data))
+        st = atom_fail_memory("a download", WINDOW * GSP_LIFE_CHUNK_BYTES);
+    for (uint32_t i = 0; i < WINDOW && st == ATOM_OK; i++)
+        if (!f->window[i].data)
+            st = atom_fail_memory("a download", WINDOW * GSP_LIFE_CHUNK_BYTES);
+    if (st != ATOM_OK)
+        return st;
+    f->fd = open(f->aside, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (f->fd < 0 || fstat(f->fd, &s) != 0)
+        return atom_fail_errno(errno, "%s", f->aside);
+    f->done = (uint64_t)s.st_size / GSP_LIFE_CHUNK_BYTES * GSP_LIFE_CHUNK_BYTES;
+    if ((uint64_t)s.st_size >= file->bytes)
+        f->done = (uint64_t)s.st_size == file->bytes ? file->bytes : 0;
+    f->resumed = f->done;
+    return ATOM_OK;
+}
+
+/* All bytes are here. Right: it is put in its place. Wrong: begin again, with one donor. */
+static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
+{
+    gsp_hash hash;
+    uint64_t bytes = 0, now = atom_clock_ns();
+    if (fsync(f->fd) != 0)
+        return atom_fail_errno(errno, "%s", f->aside);
+    atom_status st = life_file_hash(f->aside, &bytes, &hash);
+    if (st != ATOM_OK)
+        return st;
+    if (bytes == f->file->bytes && gsp_hash_equal(&hash, &f->file->hash)) {
+        *finished = true;
+        life_event(p, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
+                   f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
+        return rename(f->aside, f->path) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->path);
+    }
+    pool_link *liar = f->one_donor ? life_link_find(p, f->donor) : NULL;
+    if (liar)
+        liar->unfit_ns = now + LIAR_NS;
+    life_event(p, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
+    atom_log(ATOM_LOG_WARN, "%s came with a wrong hash; fetching it again", f->file->name);
+    f->one_donor = false;
+    pool_link *next = next_donor(p, f, now);
+    f->one_donor = next != NULL;
+    if (next)
+        memcpy(f->donor, next->key, sizeof f->donor);
+    f->done = f->resumed = 0;
+    return ftruncate(f->fd, 0) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->aside);
+}
+
+static bool is_here(const pool_fetch *f)
+{
+    gsp_hash hash;
+    uint64_t bytes = 0;
+    struct stat s;
+    return stat(f->path, &s) == 0 && (uint64_t)s.st_size == f->file->bytes &&
+           life_file_hash(f->path, &bytes, &hash) == ATOM_OK &&
+           gsp_hash_equal(&hash, &f->file->hash);
+}
+
+atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool_watch *watch,
+                            void *context)
+{
+    pool_fetch f;
+    bool finished = false;
+    atom_status st;
+    ATOM_TRY(fetch_open(p, file, &f));
+    finished = is_here(&f);
+    p->fetch = finished ? NULL : &f;
+    while (!finished) {
+        life_say(p, GSP_POOL_FETCHING, "fetching %s", file->name);
+        if (f.done == file->bytes)
+            ATOM_TRY(settle(p, &f, &finished));
+        else
+            ATOM_TRY(life_wait(p, 20000000, watch, context));
+        ATOM_TRY(f.failed);
+        if (f.one_donor && !life_link_find(p, f.donor))
+            f.one_donor = false; /* it went away */
+    }
+    unlink(f.aside);
+fail:
+    p->fetch = NULL;
+    fetch_close(&f);
+    return st;
+}

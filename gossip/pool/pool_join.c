@@ -1,0 +1,215 @@
+/*
+ * Owns the way into a pool: from a ticket to a member with a manifest and its small files. Its one
+ * idea: the same words and steps as later, turned on the caller's thread, until nothing is missing.
+ * It refuses a directory of another pool, and to wait where waiting does not help.
+ */
+#include "gossip/pool/pool_inner.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <sodium.h>
+#include <string.h>
+
+static const uint64_t SLICE_NS = 50000000u, ASK_NS = 1000000000u;
+
+static void progress_of(gsp_pool *p, gsp_pool_progress *out)
+{
+    *out = (gsp_pool_progress){.stage = p->stage, .text = p->text};
+    if (p->haul)
+        life_haul_progress(p, out);
+    else if (p->has_manifest)
+        for (uint32_t i = 0; i < p->manifest->n_files; i++)
+            out->bytes += p->manifest->file[i].later ? 0 : p->manifest->file[i].bytes;
+}
+
+atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context)
+{
+    uint64_t until = atom_clock_ns() + ns;
+    gsp_pool_progress progress;
+    for (uint64_t now = 0; now < until; now = atom_clock_ns()) {
+        gsp_net_event event;
+        atom_status st = gsp_net_next(p->net, SLICE_NS < ns ? SLICE_NS : ns, &event);
+        if (st != ATOM_OK)
+            return st;
+        (void)life_take(p, &event); /* words of the agreement are not for us yet */
+        gsp_net_free(p->net, event.data);
+        life_step(p);
+        if (p->refused != ATOM_OK)
+            return atom_fail(p->refused, "%s", p->text);
+    }
+    progress_of(p, &progress);
+    if (watch && !watch(context, &progress))
+        return atom_fail(ATOM_E_INTERRUPTED, "interrupted while joining: %s", p->text);
+    return ATOM_OK;
+}
+
+/* ---- from the ticket ---- */
+
+static void take_ticket(gsp_pool *p, const gsp_ticket *t)
+{
+    static const char mark[] = "plain+";
+    memcpy(p->pool, t->pool, sizeof p->pool);
+    memcpy(p->owner, t->owner, sizeof p->owner);
+    memcpy(p->psk[0], t->psk, sizeof t->psk);
+    p->n_psks = 1;
+    p->n_hosts = t->n_hosts;
+    memcpy(p->hosts, t->hosts, sizeof p->hosts);
+    p->plain = t->n_hosts > 0 && strncmp(t->hosts[0], mark, sizeof mark - 1) == 0;
+}
+
+/* What an earlier membership left here; keys that are newer than the ticket's stay. */
+static atom_status take_earlier(gsp_pool *p, const gsp_ticket *t)
+{
+    uint8_t psk[GSP_PSK_BYTES];
+    char *keys = life_path(p, "keys"), *manifest = life_path(p, "manifest.json");
+    atom_status st = ATOM_OK;
+    if (!keys || !manifest)
+        ATOM_TRY(atom_fail_memory("a path", 0));
+    if (!atom_path_exists(keys))
+        goto fail;
+    ATOM_TRY(life_load_keys(p));
+    if (memcmp(p->pool, t->pool, sizeof p->pool) != 0)
+        ATOM_TRY(atom_fail(ATOM_E_USAGE, "%s belongs to another pool; take another directory",
+                           p->directory));
+    if (atom_path_exists(manifest))
+        ATOM_TRY(life_load_manifest(p));
+    memcpy(psk, p->psk[0], sizeof psk);
+    bool keep = p->has_manifest && p->manifest->number >= t->manifest;
+    take_ticket(p, t);
+    if (keep)
+        memcpy(p->psk[0], psk, sizeof psk);
+    sodium_memzero(psk, sizeof psk);
+fail:
+    atom_free(keys);
+    atom_free(manifest);
+    return st;
+}
+
+static atom_status begin(gsp_pool *p, const gsp_ticket *t)
+{
+    take_ticket(p, t);
+    atom_status st = take_earlier(p, t);
+    if (st != ATOM_OK)
+        return st;
+    if (gsp_pool_is_owner(p))
+        return atom_fail(ATOM_E_USAGE, "this is the owner's own directory; resume it instead");
+    if (!life_load_admission(p)) {
+        p->credential_bytes = (uint32_t)gsp_ticket_credential(t, p->credential);
+        p->is_guest = true;
+        if (p->credential_bytes == 0)
+            return atom_fail(ATOM_E_USAGE,
+                             "the ticket has no invite; ask the pool's owner for one that has");
+    }
+    st = life_save_keys(p);
+    return st == ATOM_OK ? life_open_net(p) : st;
+}
+
+/* ---- until nothing is missing ---- */
+
+static pool_link *any_member(gsp_pool *p)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->link[i].up && !p->link[i].guest)
+            return &p->link[i];
+    return NULL;
+}
+
+static void say_where(gsp_pool *p)
+{
+    if (!any_member(p)) {
+        if (p->stage != GSP_POOL_SEEKING)
+            life_seek_say(p);
+    } else if (p->is_guest) {
+        if (p->stage != GSP_POOL_ASKING)
+            life_say(p, GSP_POOL_ASKING, "asking to be admitted");
+    } else if (!p->has_manifest) {
+        if (p->stage != GSP_POOL_READING)
+            life_say(p, GSP_POOL_READING, "reading the manifest");
+    }
+}
+
+static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context)
+{
+    double until = atom_clock_seconds() + patience_s;
+    uint64_t ask_ns = 0;
+    gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
+    life_seek_say(p);
+    while (p->is_guest || !p->has_manifest) {
+        atom_status st = life_wait(p, SLICE_NS, watch, context);
+        if (st != ATOM_OK)
+            return st;
+        say_where(p);
+        pool_link *member = any_member(p);
+        if (member && !p->is_guest && !p->has_manifest && atom_clock_ns() >= ask_ns) {
+            ask_ns = atom_clock_ns() + ASK_NS;
+            (void)life_tell(p, member->key, &ask);
+        }
+        if (patience_s > 0 && atom_clock_seconds() > until)
+            return atom_fail(ATOM_E_RUNTIME, "could not join in time: %s", p->text);
+    }
+    return ATOM_OK;
+}
+
+/* The transport that the ticket's hosts said is the manifest's. */
+static atom_status check(const gsp_pool *p)
+{
+    gsp_hash hash;
+    gsp_manifest_key_hash(p->psk[0], &hash);
+    if (p->manifest->plain != p->plain)
+        return atom_fail(ATOM_E_FORMAT, "ticket and manifest disagree about the transport");
+    if (!gsp_hash_equal(&hash, &p->manifest->key))
+        atom_log(ATOM_LOG_DEBUG, "the key is of another manifest; a newer one will come");
+    return ATOM_OK;
+}
+
+atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double patience_s,
+                          gsp_pool_watch *watch, void *context, gsp_pool **out)
+{
+    gsp_pool *p = NULL;
+    gsp_ticket t = {0};
+    atom_status st;
+    ATOM_TRY(gsp_ticket_parse(text, &t));
+    ATOM_TRY(gsp_ticket_check(&t, (uint64_t)atom_wall_seconds()));
+    ATOM_TRY(life_make(host, &p));
+    ATOM_TRY(begin(p, &t));
+    ATOM_TRY(come_in(p, patience_s, watch, context));
+    ATOM_TRY(check(p));
+    for (uint32_t i = 0; i < p->manifest->n_files; i++)
+        if (!p->manifest->file[i].later)
+            ATOM_TRY(life_file_fetch(p, &p->manifest->file[i], watch, context));
+    life_event(p, "\"event\":\"joined\",\"manifest\":%u", p->manifest->number);
+    life_say(p, GSP_POOL_READY, "ready");
+    *out = p;
+    p = NULL;
+fail:
+    sodium_memzero(&t, sizeof t);
+    if (st != ATOM_OK && p) {
+        char why[GSP_POOL_WHY_BYTES];
+        snprintf(why, sizeof why, "%s", atom_fail_message());
+        (void)gsp_pool_close(&p);
+        return atom_fail(st, "%s", why);
+    }
+    return st;
+}
+
+atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch, void *context,
+                           char **path)
+{
+    const gsp_manifest_file *file = gsp_manifest_find(p->manifest, name);
+    if (!file)
+        return atom_fail(ATOM_E_USAGE, "the pool has no file '%s'", name);
+    if (file->later)
+        return atom_fail(ATOM_E_USAGE, "'%s' is of the pool's data", name);
+    if (p->has_thread)
+        return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
+    atom_status st = life_file_fetch(p, file, watch, context);
+    if (st != ATOM_OK)
+        return st;
+    life_say(p, GSP_POOL_READY, "ready");
+    char *at = atom_format("%s/files/%s", p->directory, name);
+    if (!at)
+        return atom_fail_memory("a path", 0);
+    *path = at;
+    return ATOM_OK;
+}

@@ -1,0 +1,96 @@
+/*
+ * The words of a host's life in a pool, beside the agreement's: who I am and whom I know, may I
+ * come in, what is the manifest, give me a file. One message each, on links of net.h; the first
+ * byte is GSP_LIFE_MARK, which neither the agreement (GSP_TYPES_VERSION) nor probes
+ * (GSP_PROBE_MARK) use.
+ *
+ *   u8 mark, u8 version, u8 kind, then by kind (little endian):
+ *   HELLO         u32 manifest, name[32], address seen, u16 n; n x (u16 bytes, contact body)
+ *   ASK_ADMISSION key, u16 bytes, credential      an invite, or an admission that grows old
+ *   ADMISSION     key, u8 refusal, u16 bytes, credential
+ *   ASK_MANIFEST  (nothing)
+ *   MANIFEST      pre-shared key (zeros: not for you), text
+ *   ASK_FILE      hash, u64 offset, u32 bytes
+ *   FILE          hash, u64 offset, u64 of_bytes, data     (on BULK)
+ *   ASK_NOTE      hash                                     notes under a key
+ *   NOTE          hash, text                               one of them; no text: there are no more
+ *   ASK_PIECES    root, u32 first, u16 n                   of a file of data (pieces.h)
+ *   PIECE         root, u32 piece, u8 n; n hashes of its proof, data     (on BULK)
+ *   NO_PIECE      root, u32 piece                          it is not here; ask somebody else
+ *
+ * ASK_ADMISSION and ADMISSION of another key than the link's are passed on by members between a
+ * guest and somebody who may admit. Decoding checks everything but signatures. Thread: any.
+ */
+#ifndef GOSSIP_POOL_POOL_WORDS_H
+#define GOSSIP_POOL_POOL_WORDS_H
+
+#include "gossip/directory/contact.h"
+#include "gossip/member/pieces.h"
+#include "gossip/net/net.h"
+#include "gossip/pool/manifest.h"
+
+enum {
+    GSP_LIFE_MARK = 0xe0,
+    GSP_LIFE_VERSION = 1,
+    GSP_LIFE_NAME_BYTES = 32, /* with the NUL */
+    GSP_LIFE_CONTACTS_MAX = 48,
+    GSP_LIFE_CHUNK_BYTES = 256 * 1024, /* of a file */
+    GSP_LIFE_NOTE_BYTES_MAX = 64 * 1024,
+    GSP_LIFE_HEAD_BYTES = 1024, /* all but contacts, text and data */
+    GSP_LIFE_PIECES_MAX = 64,   /* asked for in one word */
+    GSP_LIFE_HELLO_BYTES_MAX =
+        GSP_LIFE_HEAD_BYTES + GSP_LIFE_CONTACTS_MAX * (GSP_CONTACT_BODY_BYTES_MAX + 2),
+    GSP_LIFE_AWAY = 200, /* in the place of a gsp_refusal: who could admit is not reachable now */
+};
+
+typedef enum gsp_life_kind {
+    GSP_LIFE_HELLO = 1,
+    GSP_LIFE_ASK_ADMISSION,
+    GSP_LIFE_ADMISSION,
+    GSP_LIFE_ASK_MANIFEST,
+    GSP_LIFE_MANIFEST,
+    GSP_LIFE_ASK_FILE,
+    GSP_LIFE_FILE,
+    GSP_LIFE_ASK_NOTE,
+    GSP_LIFE_NOTE,
+    GSP_LIFE_ASK_PIECES,
+    GSP_LIFE_PIECE,
+    GSP_LIFE_NO_PIECE,
+    GSP_LIFE_N
+} gsp_life_kind;
+
+typedef struct gsp_life {
+    gsp_life_kind kind;
+    uint32_t number;                /* HELLO: of the sender's manifest */
+    char name[GSP_LIFE_NAME_BYTES]; /* HELLO: printable ASCII */
+    gsp_address seen;               /* HELLO: the receiver's end, as the sender sees it */
+    uint32_t n_contacts;            /* HELLO: in body */
+    uint8_t key[GSP_PUBLIC_BYTES];  /* ASK_ADMISSION, ADMISSION */
+    uint8_t refusal;                /* ADMISSION: gsp_refusal or GSP_LIFE_AWAY */
+    uint32_t credential_bytes;
+    uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
+    uint8_t psk[GSP_PSK_BYTES]; /* MANIFEST */
+    gsp_hash hash; /* ASK_FILE, FILE, the file's root for pieces; ASK_NOTE, NOTE: the key */
+    uint64_t offset, of_bytes;
+    uint32_t bytes;           /* ASK_FILE */
+    uint32_t piece, n_pieces; /* the first; ASK_PIECES: how many */
+    uint32_t n_path;          /* PIECE */
+    gsp_hash path[GSP_STATE_PATH_MAX];
+    /* HELLO: contacts; MANIFEST, NOTE: text; FILE, PIECE: data. Into the message, or the sender's.
+     */
+    const uint8_t *body;
+    size_t body_bytes;
+} gsp_life;
+
+/* Writes all but the body; returns its bytes. */
+size_t gsp_life_encode(const gsp_life *m, uint8_t out[GSP_LIFE_HEAD_BYTES]);
+/* False: not a word of life, or malformed. */
+ATOM_MUST bool gsp_life_decode(const void *data, size_t bytes, gsp_life *out);
+
+/* Appends one contact to a HELLO's body of `used` bytes; returns what is used then (unchanged: no
+ * room). */
+size_t gsp_life_add_contact(uint8_t *body, size_t used, size_t bytes, const gsp_contact *contact);
+/* The next contact of a HELLO's body at *at; false at the end. Signatures are not checked. */
+ATOM_MUST bool gsp_life_next_contact(const gsp_life *m, size_t *at, gsp_contact *out);
+
+#endif

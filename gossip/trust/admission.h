@@ -1,0 +1,113 @@
+/*
+ * Who may enter a pool (POOL 4). The owner's signature is the only source of rights:
+ *   admission   this key is a member until then
+ *   delegation  this key may sign admissions and invites until then (the owner names others)
+ *   invite      whoever holds the ticket may ask for an admission: so many, until then
+ * A credential is what a host shows in the handshake: an admission or an invite, followed by the
+ * delegation of its issuer when that is not the owner. The owner itself shows nothing.
+ *
+ * Times are seconds since 1970; five minutes of skew are forgiven on both ends. All encodings have
+ * one fixed size, so decode(encode(x)) == x and nothing else decodes. Thread: any.
+ */
+#ifndef GOSSIP_TRUST_ADMISSION_H
+#define GOSSIP_TRUST_ADMISSION_H
+
+#include "gossip/trust/sign.h"
+
+enum {
+    GSP_POOL_BYTES = 32,
+    GSP_INVITE_ID_BYTES = 16,
+    GSP_SKEW_SECONDS = 300,
+    GSP_ADMISSION_BYTES = 4 + 3 * 32 + 4 + 8 + 8 + GSP_SIGNATURE_BYTES,
+    GSP_DELEGATION_BYTES = 4 + 2 * 32 + 8 + 8 + GSP_SIGNATURE_BYTES,
+    GSP_INVITE_BYTES = 4 + 2 * 32 + 16 + 4 + 8 + 8 + GSP_SIGNATURE_BYTES,
+    GSP_CREDENTIAL_BYTES_MAX = 384,
+    GSP_INVITE_COUNT_MAX = 100000,
+};
+
+typedef struct gsp_admission {
+    uint8_t pool[GSP_POOL_BYTES];
+    uint8_t member[GSP_PUBLIC_BYTES];
+    uint8_t issuer[GSP_PUBLIC_BYTES];
+    uint32_t manifest; /* number of the manifest it was given under */
+    uint64_t issued_s, expires_s;
+    uint8_t signature[GSP_SIGNATURE_BYTES];
+} gsp_admission;
+
+typedef struct gsp_delegation {
+    uint8_t pool[GSP_POOL_BYTES];
+    uint8_t delegate[GSP_PUBLIC_BYTES];
+    uint64_t issued_s, expires_s;
+    uint8_t signature[GSP_SIGNATURE_BYTES];
+} gsp_delegation;
+
+typedef struct gsp_invite {
+    uint8_t pool[GSP_POOL_BYTES];
+    uint8_t issuer[GSP_PUBLIC_BYTES];
+    uint8_t id[GSP_INVITE_ID_BYTES];
+    uint32_t count; /* how many hosts it may turn into members */
+    uint64_t issued_s, expires_s;
+    uint8_t signature[GSP_SIGNATURE_BYTES];
+} gsp_invite;
+
+/* Fill in all but the signature, then sign. The issuer is the signer. */
+void gsp_admission_sign(gsp_admission *admission, const gsp_identity *issuer);
+void gsp_delegation_sign(gsp_delegation *delegation, const gsp_identity *owner);
+void gsp_invite_sign(gsp_invite *invite, const gsp_identity *issuer);
+
+void gsp_admission_encode(const gsp_admission *admission, uint8_t out[GSP_ADMISSION_BYTES]);
+void gsp_delegation_encode(const gsp_delegation *delegation, uint8_t out[GSP_DELEGATION_BYTES]);
+void gsp_invite_encode(const gsp_invite *invite, uint8_t out[GSP_INVITE_BYTES]);
+
+/* Why somebody is not let in. The numbers cross the wire (sealed) and never change. */
+typedef enum gsp_refusal {
+    GSP_WELCOME = 0,
+    GSP_REFUSED_VERSION = 1,    /* speaks another version of the handshake */
+    GSP_REFUSED_CLOCK = 2,      /* clocks differ by more than five minutes, or a replay */
+    GSP_REFUSED_CREDENTIAL = 3, /* none, damaged, forged, or for another key or pool */
+    GSP_REFUSED_EXPIRED = 4,
+    GSP_REFUSED_BANNED = 5,
+    GSP_REFUSED_FULL = 6,
+    GSP_REFUSED_SELF = 7,      /* that was ourselves */
+    GSP_REFUSED_KEY = 8,       /* somebody else answered than was dialled */
+    GSP_REFUSED_HANDSHAKE = 9, /* not our handshake, another ticket, or damaged on the way */
+    GSP_REFUSAL_N
+} gsp_refusal;
+/* What was wrong and what to do, for people. */
+const char *gsp_refusal_text(gsp_refusal refusal);
+
+typedef enum gsp_role { GSP_GUEST, GSP_MEMBER, GSP_DELEGATE, GSP_OWNER } gsp_role;
+
+/*
+ * Judges a credential shown by `key` at time now_s. role is written when the answer is WELCOME:
+ * GUEST for an invite. bytes 0 is right for the owner only.
+ */
+ATOM_MUST gsp_refusal gsp_credential_check(const void *credential, size_t bytes,
+                                           const uint8_t pool[GSP_POOL_BYTES],
+                                           const uint8_t owner[GSP_PUBLIC_BYTES],
+                                           const uint8_t key[GSP_PUBLIC_BYTES], uint64_t now_s,
+                                           gsp_role *role);
+/* The invite of a credential that was welcome as GUEST; false when it is none. */
+ATOM_MUST bool gsp_credential_invite(const void *credential, size_t bytes, gsp_invite *out);
+
+/*
+ * The owner's (or a delegate's) book of used invites, one file; turns invites into admissions.
+ * Thread: one at a time.
+ */
+typedef struct gsp_ledger gsp_ledger;
+/* Reads the book, or starts an empty one when there is no file. ATOM_E_FORMAT when damaged. */
+ATOM_MUST atom_status gsp_ledger_open(const char *path, gsp_ledger **out);
+void gsp_ledger_close(gsp_ledger **ledger);
+/*
+ * Turns an invite into an admission of `member` until expires_s. The book is on disk before this
+ * returns. The same member again costs nothing of the count. The credential was welcome (checked
+ * by gsp_credential_check); here only the count is.
+ * Errors  ATOM_E_USAGE  the invite is used up; ATOM_E_RUNTIME, ATOM_E_RESOURCE  the book cannot be
+ *         written: nobody was admitted
+ */
+ATOM_MUST atom_status gsp_ledger_admit(gsp_ledger *ledger, const gsp_identity *issuer,
+                                       const gsp_invite *invite,
+                                       const uint8_t member[GSP_PUBLIC_BYTES], uint32_t manifest,
+                                       uint64_t now_s, uint64_t expires_s, gsp_admission *out);
+
+#endif

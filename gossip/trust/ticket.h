@@ -1,0 +1,50 @@
+/*
+ * The ticket: one line of text that is all a volunteer needs to join a pool (POOL 4). It is a
+ * secret: it carries the pre-shared key. "atom1-" and base64url of a fixed layout that ends in a
+ * checksum; blanks and line breaks inside are ignored, because mail programs add them.
+ *
+ * Thread: any.
+ */
+#ifndef GOSSIP_TRUST_TICKET_H
+#define GOSSIP_TRUST_TICKET_H
+
+#include "gossip/trust/admission.h"
+
+enum {
+    GSP_PSK_BYTES = 32,
+    GSP_TICKET_HOSTS_MAX = 8,
+    GSP_TICKET_HOST_BYTES = 80, /* "host.example:4400" and a NUL */
+    GSP_TICKET_TEXT_BYTES = 2048,
+};
+
+typedef struct gsp_ticket {
+    uint8_t owner[GSP_PUBLIC_BYTES];
+    uint8_t pool[GSP_POOL_BYTES];
+    uint8_t psk[GSP_PSK_BYTES];
+    uint32_t manifest; /* number of the manifest whose key this is */
+    uint32_t n_hosts;  /* where to begin; may be 0 where the directory or the LAN serves */
+    char hosts[GSP_TICKET_HOSTS_MAX][GSP_TICKET_HOST_BYTES];
+    bool has_invite;     /* else the host needs an admission of its own already */
+    bool has_delegation; /* the invite's issuer is a delegate */
+    gsp_invite invite;
+    gsp_delegation delegation;
+} gsp_ticket;
+
+/*
+ * Writes the ticket's text and its NUL. Two equal tickets give equal text.
+ * Errors  ATOM_E_USAGE  more hosts than fit, an empty or overlong host, or an invite or delegation
+ *         that is for another pool or by another issuer than the ticket says
+ */
+ATOM_MUST atom_status gsp_ticket_text(const gsp_ticket *ticket, char out[GSP_TICKET_TEXT_BYTES]);
+/*
+ * Reads a ticket; gsp_ticket_text of the result is the input without blanks. Signatures are not
+ * checked here (gsp_ticket_check).
+ * Errors  ATOM_E_USAGE  not a ticket, cut off, mistyped, or of a newer atom; the message says which
+ */
+ATOM_MUST atom_status gsp_ticket_parse(const char *text, gsp_ticket *out);
+/* Is its invite the owner's, and still good at now_s? ATOM_E_USAGE says why not. */
+ATOM_MUST atom_status gsp_ticket_check(const gsp_ticket *ticket, uint64_t now_s);
+/* The credential to show with its invite; returns its size, 0 without invite. */
+size_t gsp_ticket_credential(const gsp_ticket *ticket, uint8_t out[GSP_CREDENTIAL_BYTES_MAX]);
+
+#endif

@@ -1,0 +1,357 @@
+/*
+ * atom bench: rates of this machine, each beside the ceiling that was measured in the same run,
+ * because shared machines drift. One idea: a rate without its ceiling says nothing. Refuses to
+ * compare with numbers of another day.
+ */
+#include "tools/bench/bench.h"
+
+#include "kernels/cuda_load.h"
+
+#include <string.h>
+
+static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
+                                    "disk",  "matmul",    "train", NULL};
+static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const only_names[] = {"both", "resident", "capped", NULL};
+static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};
+static const char *const transports[] = {"gate", "plain", NULL};
+
+#define AT(member) .offset = offsetof(bench_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "auto",
+     .choices = dtypes,
+     .help = "auto: bf16 where the processor has it natively, else fp32."},
+    {.name = "threads",
+     .type = OPT_INT,
+     AT(threads),
+     .fallback = "auto",
+     .min = 1,
+     .max = 1024,
+     .flags = OPT_AUTO,
+     .help = "auto: all cores."},
+    {.name = "rounds",
+     .type = OPT_INT,
+     AT(rounds),
+     .fallback = "auto",
+     .min = 1,
+     .max = 10000,
+     .flags = OPT_AUTO,
+     .help = "Passes of each kind, in turn; the median counts. auto: 9; allreduce: 3."},
+    {.name = "params",
+     .type = OPT_INT,
+     AT(params),
+     .fallback = "64000000",
+     .min = 1000,
+     .max = 1e12,
+     .group = "adamw",
+     .help = "Parameters to update."},
+    {.name = "bytes",
+     .type = OPT_SIZE,
+     AT(bytes),
+     .fallback = "256MiB",
+     .min = 4096,
+     .max = 0x1p40,
+     .group = "copy, disk, codec and allreduce",
+     .help = "Size of one copy; of the file; of the fp32 vector."},
+    {.name = "dir",
+     .type = OPT_TEXT,
+     AT(dir),
+     .fallback = ".",
+     .value = "DIR",
+     .help = "disk: where the file goes for the time of the test."},
+    {.name = "model",
+     .type = OPT_TEXT,
+     AT(model),
+     .fallback = "gpt2-124m",
+     .value = "PRESET|DIR|FILE",
+     .group = "matmul and train",
+     .help = "Whose linear layers, or what to train from random weights on random tokens."},
+    {.name = "micro_batch_size",
+     .type = OPT_INT,
+     AT(micro_batch_size),
+     .fallback = "4",
+     .min = 1,
+     .max = 65536,
+     .help = "Sequences per micro-batch."},
+    {.name = "sequence_len",
+     .type = OPT_INT,
+     AT(sequence_len),
+     .fallback = "256",
+     .min = 1,
+     .max = 1 << 20,
+     .help = "Tokens per sequence."},
+    {.name = "gradient_accumulation_steps",
+     .type = OPT_INT,
+     AT(gradient_accumulation_steps),
+     .fallback = "1",
+     .min = 1,
+     .max = 65536,
+     .help = "train: micro-batches per step."},
+    {.name = "device",
+     .type = OPT_TEXT,
+     AT(device),
+     .fallback = "cpu",
+     .value = "cpu|cuda[:N]",
+     .help = "copy and train: what computes."},
+    {.name = "steps",
+     .type = OPT_INT,
+     AT(steps),
+     .fallback = "5",
+     .min = 2,
+     .max = 1e6,
+     .help = "train: steps per run."},
+    {.name = "device_memory",
+     .type = OPT_SIZE,
+     AT(device_memory),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "train: also train under this cap, and say what swapping costs."},
+    {.name = "only",
+     .type = OPT_CHOICE,
+     AT(only),
+     .fallback = "both",
+     .choices = only_names,
+     .help = "train: leave one of the two runs out; a model may be larger than the device."},
+    {.name = "link_bandwidth",
+     .type = OPT_RATE,
+     AT(link_bandwidth),
+     .fallback = "auto",
+     .min = 1,
+     .max = 0x1p62,
+     .flags = OPT_AUTO,
+     .help = "copy and train: throttle of the link."},
+    {.name = "peers",
+     .type = OPT_INT,
+     AT(peers),
+     .fallback = "8",
+     .min = 2,
+     .max = 32,
+     .group = "allreduce",
+     .help = "Members, each a process in a network namespace of its own."},
+    {.name = "codec",
+     .type = OPT_CHOICE,
+     AT(codec),
+     .fallback = "fp32",
+     .choices = codecs,
+     .help = "What travels."},
+    {.name = "rate",
+     .type = OPT_NUMBER,
+     AT(rate),
+     .fallback = "auto",
+     .min = 0.1,
+     .max = 1e6,
+     .flags = OPT_AUTO,
+     .value = "MBIT",
+     .help = "Of every peer's link, up and down. auto: as fast as it goes."},
+    {.name = "slow",
+     .type = OPT_NUMBER,
+     AT(slow),
+     .fallback = "auto",
+     .min = 0.1,
+     .max = 1e6,
+     .flags = OPT_AUTO,
+     .value = "MBIT",
+     .help = "Of the last peer's link instead."},
+    {.name = "rtt",
+     .type = OPT_NUMBER,
+     AT(rtt),
+     .fallback = "auto",
+     .min = 0.1,
+     .max = 10000,
+     .flags = OPT_AUTO,
+     .value = "MS",
+     .help = "Round trip between peers, where the kernel can delay packets."},
+    {.name = "transport",
+     .type = OPT_CHOICE,
+     AT(transport),
+     .fallback = "gate",
+     .choices = transports,
+     .help = "plain: bare nanomsg, to see what the gate costs."},
+    {.name = "streams",
+     .type = OPT_INT,
+     AT(streams),
+     .fallback = "auto",
+     .min = 1,
+     .max = 16,
+     .flags = OPT_AUTO,
+     .help =
+         "Streams of parts per pair of peers. auto: 2; 1 where four or more peers share a link."},
+    {.name = "strangers",
+     .type = OPT_INT,
+     AT(strangers),
+     .fallback = "auto",
+     .min = 1,
+     .max = 100000,
+     .flags = OPT_AUTO,
+     .help = "Connections per second of a host without a ticket, in every second round: garbage, "
+             "slow ones, ones that close at once. Needs the gate. auto: none."},
+    {.name = "addresses",
+     .type = OPT_TEXT,
+     AT(addresses),
+     .value = "HOST:PORT,...",
+     .help =
+         "One peer here, the others on the hosts that run the same command with another --self. "
+         "The same list everywhere, numeric. --rate: what the links have."},
+    {.name = "self",
+     .type = OPT_INT,
+     AT(self),
+     .fallback = "auto",
+     .min = 0,
+     .max = 31,
+     .flags = OPT_AUTO,
+     .help = "With --addresses: which of them is this host, from 0."},
+    {.name = "secret",
+     .type = OPT_TEXT,
+     AT(secret),
+     .value = "WORDS",
+     .help = "With --addresses: who knows it takes part. The same everywhere."},
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "bench",
+    .summary = "measure rates beside their ceilings: adamw, allreduce, codec, copy, disk, matmul, "
+               "train",
+    .description =
+        "adamw: host AdamW beside a STREAM triad.\n"
+        "allreduce: members of a pool average a vector over shaped links, beside what the links "
+        "allow.\n"
+        "codec: what a pool's member does with bytes (encode, sum, hash, seal), beside a memory "
+        "copy; the cores that 1 Gbit/s takes.\n"
+        "copy: copies between host and device beside a plain memory copy.\n"
+        "disk: the disk tier's store, by each way to the kernel, beside fio.\n"
+        "matmul: the linear layers of a model beside the processor's raw multiply-add rate.\n"
+        "train: whole steps beside the time of their matmuls alone; with --device-memory, "
+        "swapped beside resident.",
+    .examples = "atom bench adamw\n"
+                "atom bench allreduce --peers 8 --bytes 64MiB --rate 100\n"
+                "# on the second of two hosts; the other one: --self 0\n"
+                "atom bench allreduce --addresses 192.0.2.1:4400,192.0.2.2:4400 --self 1 "
+                "--secret 'three odd words'\n"
+                "atom bench disk --dir /mnt/nvme --bytes 8GiB\n"
+                "atom bench train --model gpt2-124m --device-memory 512MiB\n",
+    .positional = "adamw|allreduce|codec|copy|disk|matmul|train",
+    .positional_min = 1,
+    .positional_max = 1,
+    OPT_TABLE(specs, bench_values),
+};
+
+atom_dtype bench_dtype(const bench_values *v)
+{
+    if (v->dtype == TRAIN_DTYPE_AUTO)
+        return __builtin_cpu_supports("avx512bf16") ? ATOM_BF16 : ATOM_F32;
+    return v->dtype == TRAIN_DTYPE_BF16 ? ATOM_BF16 : ATOM_F32;
+}
+
+json_t *bench_rate(const krn_bench *b)
+{
+    return json_pack("{s:I, s:o, s:o}", "bytes", (json_int_t)b->bytes, "seconds",
+                     cli_real(b->seconds), "bytes_per_second", cli_real(b->bytes_per_second));
+}
+
+static atom_status bench_adamw(const bench_values *v, atom_threads *threads)
+{
+    krn_bench adamw = {0}, triad = {0};
+    atom_dtype dtype = bench_dtype(v);
+    atom_status st = krn_bench_adamw(threads, krn_cpu_host_table(), dtype, (uint64_t)v->params,
+                                     (uint32_t)v->rounds, &adamw, &triad);
+    if (st != ATOM_OK)
+        return st;
+    double ratio = adamw.bytes_per_second / triad.bytes_per_second;
+    double rate = (double)v->params / adamw.seconds;
+    if (v->json)
+        return cli_print_json(json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o}", "bench", "adamw",
+                                        "dtype", atom_dtype_name(dtype), "params",
+                                        (json_int_t)v->params, "params_per_second", cli_real(rate),
+                                        "rate", bench_rate(&adamw), "ceiling", bench_rate(&triad),
+                                        "ratio", cli_real(ratio)));
+    cli_print("AdamW, %s parameters, wire copy in %s\n", cli_count((double)v->params),
+              atom_dtype_name(dtype));
+    cli_print("  rate     %sB/s, %s parameters/s, %s\n", cli_count(adamw.bytes_per_second),
+              cli_count(rate), cli_seconds(adamw.seconds));
+    cli_print("  ceiling  %sB/s (STREAM triad, non-temporal)\n  ratio    %.2f\n",
+              cli_count(triad.bytes_per_second), ratio);
+    return ATOM_OK;
+}
+
+static atom_status bench_device_open(const bench_values *v, atom_threads *threads, dev **out)
+{
+    double rate = (double)v->link_bandwidth;
+    if (strcmp(v->device, "cpu") == 0)
+        return dev_cpu_open(&(dev_cpu_config){.link_bytes_per_second = rate}, threads, out);
+    int card = 0;
+    if (strcmp(v->device, "cuda") != 0 && sscanf(v->device, "cuda:%d", &card) != 1)
+        return atom_fail(ATOM_E_USAGE, "device: '%s' is not a device; use cpu or cuda[:N]",
+                         v->device);
+    return dev_cuda_open(&(dev_cuda_config){.card = card, .link_bytes_per_second = rate}, threads,
+                         out);
+}
+
+static atom_status bench_copy(const bench_values *v, atom_threads *threads)
+{
+    dev_copy_bench r = {0};
+    dev *device = NULL;
+    atom_status st = bench_device_open(v, threads, &device);
+    if (st == ATOM_OK)
+        st = dev_bench_copy(device, threads, v->bytes, (uint32_t)v->rounds, &r);
+    dev_close(&device);
+    if (st != ATOM_OK)
+        return st;
+    if (v->json)
+        return cli_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "bench", "copy",
+                                        "h2d", bench_rate(&r.h2d), "d2h", bench_rate(&r.d2h),
+                                        "h2d_both", bench_rate(&r.h2d_both), "d2h_both",
+                                        bench_rate(&r.d2h_both), "ceiling", bench_rate(&r.memory),
+                                        "latency_seconds", cli_real(r.latency_seconds)));
+    cli_print("copies of %s\n", cli_size(v->bytes));
+    cli_print("  host to device  %sB/s alone, %sB/s with the other way\n",
+              cli_count(r.h2d.bytes_per_second), cli_count(r.h2d_both.bytes_per_second));
+    cli_print("  device to host  %sB/s alone, %sB/s with the other way\n",
+              cli_count(r.d2h.bytes_per_second), cli_count(r.d2h_both.bytes_per_second));
+    cli_print("  ceiling         %sB/s (memory copy, all threads)\n  latency         %s\n",
+              cli_count(r.memory.bytes_per_second), cli_seconds(r.latency_seconds));
+    return ATOM_OK;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    bench_values *v = values;
+    const char *what = parsed->positional[0];
+    atom_threads *threads = NULL;
+    uint32_t n = v->threads > 0 ? (uint32_t)v->threads : atom_cores();
+    atom_status st = ATOM_OK;
+    if (strcmp(what, "allreduce") == 0)
+        return bench_allreduce_run(v);
+    v->rounds = v->rounds > 0 ? v->rounds : 9;
+    if (strcmp(what, "codec") == 0)
+        return bench_codec_run(v);
+    if (strcmp(what, "train") == 0)
+        return bench_train_run(v);
+    if (strcmp(what, "matmul") == 0)
+        return bench_matmul_run(v);
+    if (strcmp(what, "disk") == 0)
+        return bench_disk_run(v);
+    ATOM_TRY(atom_threads_open(n, &threads));
+    if (strcmp(what, "adamw") == 0) {
+        st = bench_adamw(v, threads);
+    } else if (strcmp(what, "copy") == 0) {
+        st = bench_copy(v, threads);
+    } else {
+        const char *near = atom_did_you_mean(what, whats, 7);
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "no bench '%s'; there are adamw, allreduce, codec, copy, disk, matmul and train%s%s%s",
+            what, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+    }
+fail:
+    atom_threads_close(&threads);
+    return st;
+}
+
+const cli_command cli_bench = {&options, run};

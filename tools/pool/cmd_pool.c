@@ -1,0 +1,399 @@
+/*
+ * atom pool selftest: can this host take part in a pool, and how well. One idea: it opens the very
+ * gate that a member opens, so what it finds is what a member would find; a second host
+ * (--serve there, --via here) measures what one host cannot know of itself. Refuses to change
+ * anything.
+ */
+#include "tools/pool/cmd_pool.h"
+#include "tools/progress.h"
+
+#include "gossip/net/net_nanomsg.h"
+
+#include <sodium.h>
+#include <string.h>
+
+typedef struct pool_values {
+    char *listen, *via, *ticket, *dir;
+    bool serve, json;
+    double seconds, minutes;
+    uint64_t bytes;
+} pool_values;
+
+#define AT(member) .offset = offsetof(pool_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "listen",
+     .type = OPT_TEXT,
+     AT(listen),
+     .fallback = "*:4400",
+     .value = "ADDRESS:PORT",
+     .help = "Where this host would accept members. *: all addresses, IPv6 and IPv4."},
+    {.name = "via",
+     .type = OPT_TEXT,
+     AT(via),
+     .value = "TICKET|HOST:PORT",
+     .help = "Ask a second host: the ticket that --serve printed there, or, with --ticket, one "
+             "of its hosts."},
+    {.name = "ticket",
+     .type = OPT_TEXT,
+     AT(ticket),
+     .value = "TICKET",
+     .help = "The ticket to show to --via HOST:PORT."},
+    {.name = "seconds",
+     .type = OPT_NUMBER,
+     AT(seconds),
+     .fallback = "3",
+     .min = 0.1,
+     .max = 60,
+     .help = "How long to measure each direction."},
+    {.name = "bytes",
+     .type = OPT_SIZE,
+     AT(bytes),
+     .fallback = "64MiB",
+     .min = 1 << 20,
+     .max = 0x1p29,
+     .help = "At most this much in each direction."},
+    {.name = "dir",
+     .type = OPT_TEXT,
+     AT(dir),
+     .fallback = ".",
+     .value = "DIR",
+     .help = "Where the pool's state would be kept."},
+    {.name = "serve",
+     .type = OPT_FLAG,
+     AT(serve),
+     .help = "Answer the selftests of others: prints a ticket for them and waits."},
+    {.name = "minutes",
+     .type = OPT_NUMBER,
+     AT(minutes),
+     .fallback = "30",
+     .min = 0.01,
+     .max = 1440,
+     .help = "--serve: for how long."},
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "pool selftest",
+    .summary = "say whether this host can take part in a pool, and what to change",
+    .description =
+        "Looks at addresses, port, kernel limits, clock and disk, and, with --via, asks a second "
+        "host: the address it sees, whether a connection back comes in, round trip, rates up and "
+        "down, difference of the clocks. Each line that is not well says what to do, as a command "
+        "where there is one. Exits with 0 when the host can take part, with 1 when not (4: the "
+        "disk is full).",
+    .examples = "atom pool selftest\n"
+                "# on a second host\n"
+                "atom pool selftest --serve\n"
+                "# here, with the ticket that it printed\n"
+                "atom pool selftest --via atom1-...\n",
+    OPT_TABLE(specs, pool_values),
+};
+
+/* A pool of one evening: fresh keys, an invite for those who are given the ticket. */
+static atom_status make_ticket(const gsp_identity *owner, const pool_values *v, uint16_t port,
+                               gsp_ticket *t)
+{
+    gsp_address listen, ours[GSP_TICKET_HOSTS_MAX];
+    uint64_t now = (uint64_t)atom_wall_seconds();
+    *t = (gsp_ticket){.manifest = 1, .has_invite = true};
+    atom_status st = gsp_address_parse(v->listen, &listen);
+    if (st != ATOM_OK)
+        return st;
+    memcpy(t->owner, owner->public_key, sizeof t->owner);
+    randombytes_buf(t->pool, sizeof t->pool);
+    randombytes_buf(t->psk, sizeof t->psk);
+    t->invite = (gsp_invite){
+        .count = 1000, .issued_s = now, .expires_s = now + (uint64_t)(v->minutes * 60) + 60};
+    randombytes_buf(t->invite.id, sizeof t->invite.id);
+    memcpy(t->invite.pool, t->pool, sizeof t->pool);
+    gsp_invite_sign(&t->invite, owner);
+    static const uint8_t any[16];
+    uint32_t n = 1;
+    ours[0] = listen;
+    if (memcmp(listen.ip, any, sizeof any) == 0)
+        n = pool_addresses(ours, GSP_TICKET_HOSTS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        ours[i].port = port;
+        gsp_address_text(&ours[i], t->hosts[t->n_hosts++]);
+    }
+    if (n == 0)
+        return atom_fail(ATOM_E_RUNTIME,
+                         "this host has no address but loopback; name one with "
+                         "--listen 127.0.0.1:%u to serve itself",
+                         port);
+    return ATOM_OK;
+}
+
+static atom_status open_gate(const gsp_identity *self, const gsp_ticket *t, const char *listen,
+                             gsp_net **out)
+{
+    gsp_net_gate_config c = {.gate.handshake.self = self, .gate.n_listen = 1};
+    gsp_handshake_config *h = &c.gate.handshake;
+    memcpy(h->pool, t->pool, sizeof h->pool);
+    memcpy(h->owner, t->owner, sizeof h->owner);
+    memcpy(h->psk[0], t->psk, sizeof h->psk[0]);
+    h->n_psks = 1;
+    if (memcmp(self->public_key, t->owner, sizeof t->owner) != 0)
+        h->credential_bytes = (uint32_t)gsp_ticket_credential(t, h->credential);
+    atom_status st = gsp_address_parse(listen, &c.gate.listen[0]);
+    if (st == ATOM_OK)
+        st = gsp_net_open_gate(&c, out);
+    explicit_bzero(h->psk, sizeof h->psk);
+    return st;
+}
+
+static atom_status answer_all(gsp_net *net, double seconds)
+{
+    gsp_probe_server *server = NULL;
+    double end = atom_clock_seconds() + seconds;
+    atom_status st = gsp_probe_server_open(net, 0, &server);
+    while (st == ATOM_OK && atom_clock_seconds() < end && !cli_signal()) {
+        gsp_net_event e;
+        uint64_t wait = gsp_probe_wait_ns(server);
+        st = gsp_net_next(net, wait < 200000000 ? wait : 200000000, &e);
+        if (st != ATOM_OK)
+            break;
+        char who[GSP_PUBLIC_TEXT_BYTES], where[GSP_ADDRESS_TEXT_BYTES];
+        if (e.kind == GSP_NET_UP)
+            atom_log(ATOM_LOG_INFO, "%.8s at %s asks", gsp_public_text(e.key, who),
+                     gsp_address_text(&e.address, where));
+        gsp_probe_server_take(server, &e);
+        gsp_net_free(net, e.data);
+        gsp_probe_server_step(server);
+    }
+    gsp_probe_server_close(&server);
+    return st;
+}
+
+static atom_status serve(const pool_values *v)
+{
+    gsp_identity owner = {0};
+    gsp_ticket ticket = {0};
+    gsp_address listen;
+    gsp_net *net = NULL;
+    char text[GSP_TICKET_TEXT_BYTES];
+    atom_status st;
+    cli_signals_catch();
+    ATOM_TRY(gsp_identity_make(&owner));
+    ATOM_TRY(gsp_address_parse(v->listen, &listen));
+    /* The hosts are not part of the gate's keys: with port 0 they are known only once it is open.
+     */
+    ATOM_TRY(make_ticket(&owner, v, listen.port, &ticket));
+    ATOM_TRY(open_gate(&owner, &ticket, v->listen, &net));
+    for (uint32_t i = 0; i < ticket.n_hosts; i++) {
+        gsp_address host;
+        ATOM_TRY(gsp_address_parse(ticket.hosts[i], &host));
+        host.port = gsp_net_port(net);
+        gsp_address_text(&host, ticket.hosts[i]);
+    }
+    ATOM_TRY(gsp_ticket_text(&ticket, text));
+    if (v->json)
+        ATOM_TRY(cli_print_json(json_pack("{s:s, s:i, s:f}", "ticket", text, "port",
+                                          (int)gsp_net_port(net), "minutes", v->minutes)));
+    else
+        cli_print("On the other host, within %g minutes:\n\n  atom pool selftest --via %s\n",
+                  v->minutes, text);
+    ATOM_TRY(cli_flush());
+    ATOM_TRY(answer_all(net, v->minutes * 60));
+fail:
+    gsp_net_close(&net);
+    gsp_identity_wipe(&owner);
+    explicit_bzero(&ticket, sizeof ticket);
+    return st;
+}
+
+/* Whom to ask and what to show; n_hosts stays 0 where nobody is to be asked. */
+static atom_status read_via(const pool_values *v, gsp_ticket *ticket, gsp_probe_wish *wish)
+{
+    bool is_ticket = v->via && strncmp(v->via, "atom1-", 6) == 0;
+    const char *text = is_ticket ? v->via : v->ticket;
+    if (!v->via && v->ticket)
+        text = v->ticket;
+    if (v->via && !text)
+        return atom_fail(ATOM_E_USAGE,
+                         "--via %s needs --ticket too: nobody answers without one; --serve on the "
+                         "other host prints one",
+                         v->via);
+    if (!text)
+        return ATOM_OK;
+    atom_status st = gsp_ticket_parse(text, ticket);
+    if (st == ATOM_OK)
+        st = gsp_ticket_check(ticket, (uint64_t)atom_wall_seconds());
+    if (st != ATOM_OK)
+        return st;
+    if (v->via && !is_ticket) {
+        size_t n = 0;
+        st = gsp_address_resolve(v->via, wish->hosts, GSP_NET_ADDRESSES_MAX, &n);
+        wish->n_hosts = (uint32_t)n;
+        return st;
+    }
+    for (uint32_t i = 0; i < ticket->n_hosts && wish->n_hosts < GSP_NET_ADDRESSES_MAX; i++) {
+        size_t n = 0;
+        if (gsp_address_resolve(ticket->hosts[i], &wish->hosts[wish->n_hosts],
+                                GSP_NET_ADDRESSES_MAX - wish->n_hosts, &n) == ATOM_OK)
+            wish->n_hosts += (uint32_t)n;
+        else
+            atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    }
+    return wish->n_hosts ? ATOM_OK
+                         : atom_fail(ATOM_E_USAGE,
+                                     "the ticket names no host that is known; add --via HOST:PORT");
+}
+
+static void judge_port(pool_findings *to, const pool_values *v, gsp_net *net, uint16_t port)
+{
+    pool_finding *f = pool_find(to, "port", net ? POOL_GOOD : POOL_BAD);
+    if (net) {
+        pool_finding_say(f, "TCP %u, at %s, can be opened", gsp_net_port(net), v->listen);
+        return;
+    }
+    pool_finding_say(f, "%s", atom_fail_message());
+    pool_finding_fix(f,
+                     "who has it: sudo ss -ltnp 'sport = :%u'; or choose another: --listen '*:%u'",
+                     port, port + 1u);
+}
+
+/* The line to paste: bash opens the connection itself, so nothing has to be installed. */
+static void fix_way(pool_finding *f, const gsp_address *address)
+{
+    char text[GSP_ADDRESS_TEXT_BYTES], *host = text;
+    gsp_address_text(address, text);
+    char *colon = strrchr(text, ':');
+    unsigned port = address->port;
+    if (!colon)
+        return;
+    *colon = 0;
+    if (*host == '[') { /* IPv6 */
+        host++;
+        host[strcspn(host, "]")] = 0;
+    }
+    pool_finding_fix(f,
+                     "is atom running there? is the way open? timeout 5 bash -c '</dev/tcp/%s/%u' "
+                     "&& echo open",
+                     host, port);
+}
+
+static void judge_peer(pool_findings *to, const gsp_probe_wish *wish, const gsp_probe_result *r,
+                       const char *problem)
+{
+    if (problem) {
+        pool_finding *f = pool_find(to, "peer", POOL_BAD);
+        pool_finding_say(f, "%s", problem);
+        for (uint32_t i = 0; i < wish->n_hosts && i < 2; i++)
+            fix_way(f, &wish->hosts[i]);
+        return;
+    }
+    pool_finding *f = pool_find(to, "peer", POOL_GOOD);
+    char who[GSP_PUBLIC_TEXT_BYTES], seen[GSP_ADDRESS_TEXT_BYTES];
+    pool_finding_say(f, "%.8s answers in %s and sees us at %s", gsp_public_text(r->peer, who),
+                     cli_seconds(r->rtt_s), gsp_address_text(&r->seen, seen));
+    f = pool_find(to, "rates", POOL_GOOD);
+    pool_finding_say(f, "up %.1f Mbit/s (%s), down %.1f Mbit/s (%s)", r->up_bytes_per_s * 8e-6,
+                     cli_size(r->up_bytes), r->down_bytes_per_s * 8e-6, cli_size(r->down_bytes));
+    if (r->up_bytes_per_s <= 0 || r->down_bytes_per_s <= 0) {
+        f->state = POOL_NOTE;
+        pool_finding_fix(f, "a direction was too slow to be measured; try --seconds 20");
+    }
+}
+
+static json_t *peer_json(const gsp_probe_result *r)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES], seen[GSP_ADDRESS_TEXT_BYTES];
+    return json_pack("{s:s, s:s, s:o, s:o, s:b, s:b, s:o, s:o, s:I, s:I}", "key",
+                     gsp_public_text(r->peer, who), "seen", gsp_address_text(&r->seen, seen),
+                     "rtt_s", cli_real(r->rtt_s), "clock_off_s", cli_real(r->clock_off_s),
+                     "dialled", r->dialled, "reachable", r->reachable, "up_bytes_per_s",
+                     cli_real(r->up_bytes_per_s), "down_bytes_per_s", cli_real(r->down_bytes_per_s),
+                     "up_bytes", (json_int_t)r->up_bytes, "down_bytes", (json_int_t)r->down_bytes);
+}
+
+static atom_status show(const pool_values *v, const pool_findings *all,
+                        const gsp_probe_result *peer, uint16_t port, bool can)
+{
+    static const char *const states[] = {"good", "note", "bad"};
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < all->n; i++) {
+        const pool_finding *f = &all->finding[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", f->name, "state",
+                                              states[f->state], "text", f->text, "fix", f->fix));
+        if (v->json)
+            continue;
+        cli_print("%-5s %-19s %s\n", f->state == POOL_GOOD ? "" : states[f->state], f->name,
+                  f->text);
+        for (const char *line = f->fix; *line;) {
+            size_t n = strcspn(line, "\n");
+            cli_print("%-25s -> %.*s\n", "", (int)n, line);
+            line += n + (line[n] == '\n');
+        }
+    }
+    if (v->json)
+        return cli_print_json(json_pack("{s:b, s:i, s:o, s:o}", "can_take_part", can, "port",
+                                        (int)port, "findings", list, "peer",
+                                        peer ? peer_json(peer) : json_null()));
+    json_decref(list);
+    cli_print("\n%s\n", can ? "This host can take part." : "This host cannot take part yet.");
+    return ATOM_OK;
+}
+
+/* The first bad finding as the command's own failure. */
+static atom_status verdict(const pool_findings *all)
+{
+    for (uint32_t i = 0; i < all->n; i++)
+        if (all->finding[i].state == POOL_BAD)
+            return atom_fail(all->short_of_disk ? ATOM_E_RESOURCE : ATOM_E_RUNTIME,
+                             "this host cannot take part: %s: %s", all->finding[i].name,
+                             all->finding[i].text);
+    return ATOM_OK;
+}
+
+static atom_status selftest(const pool_values *v)
+{
+    gsp_identity self = {0};
+    gsp_ticket ticket = {0};
+    gsp_address listen;
+    gsp_net *net = NULL;
+    gsp_probe_result peer = {0};
+    gsp_probe_wish wish = {.seconds = v->seconds, .bytes_max = v->bytes};
+    static pool_findings all;
+    const gsp_probe_result *asked = NULL;
+    atom_status st;
+    all.n = 0;
+    ATOM_TRY(gsp_identity_make(&self));
+    ATOM_TRY(gsp_address_parse(v->listen, &listen));
+    ATOM_TRY(read_via(v, &ticket, &wish));
+    bool opened = open_gate(&self, &ticket, v->listen, &net) == ATOM_OK;
+    judge_port(&all, v, opened ? net : NULL, listen.port);
+    uint16_t port = opened ? gsp_net_port(net) : listen.port;
+    wish.port = port;
+    if (opened && wish.n_hosts) {
+        if (gsp_probe_run(net, &wish, &peer) == ATOM_OK)
+            asked = &peer;
+        judge_peer(&all, &wish, &peer, asked ? NULL : atom_fail_message());
+    }
+    pool_check_addresses(&all, port, asked);
+    pool_check_buffers(&all,
+                       peer.up_bytes_per_s > peer.down_bytes_per_s ? peer.up_bytes_per_s
+                                                                   : peer.down_bytes_per_s,
+                       peer.rtt_s);
+    pool_check_clock(&all, asked);
+    pool_check_files(&all);
+    pool_check_disk(&all, v->dir);
+    bool can = verdict(&all) == ATOM_OK;
+    ATOM_TRY(show(v, &all, asked, port, can));
+    st = can ? ATOM_OK : verdict(&all);
+fail:
+    gsp_net_close(&net);
+    gsp_identity_wipe(&self);
+    explicit_bzero(&ticket, sizeof ticket);
+    return st;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const pool_values *v = values;
+    (void)parsed;
+    return v->serve ? serve(v) : selftest(v);
+}
+
+const cli_command cli_pool_selftest = {&options, run};

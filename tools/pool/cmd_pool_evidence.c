@@ -1,0 +1,144 @@
+/*
+ * atom pool evidence: does the sum again that a file of evidence is about, and says who lied. One
+ * idea: nobody is asked and nothing is believed but the pool's manifest; the file carries what the
+ * accused signed and the contributions that it named. Refuses files of other pools.
+ */
+#include "tools/cli.h"
+
+#include "gossip/member/evidence.h"
+#include "gossip/pool/manifest.h"
+#include "gossip/trust/identity.h"
+
+#include <string.h>
+
+typedef struct evidence_values {
+    char *manifest;
+    bool json;
+} evidence_values;
+
+#define AT(member) .offset = offsetof(evidence_values, member)
+static const opt_spec specs[] = {
+    {.name = "manifest",
+     .type = OPT_TEXT,
+     AT(manifest),
+     .help = "The pool's manifest, where DIR is not at hand."},
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "pool evidence",
+    .summary = "check a file of evidence against a member",
+    .description =
+        "Who owns a part of a round signs its result. Others do some of the sums again, and where "
+        "one is false they write a file and ban its author. This command needs that file and the "
+        "pool's manifest (in DIR, or --manifest), and neither the pool nor a connection. Exit code "
+        "0: the file proves a lie; 3: it proves nothing.",
+    .examples = "atom pool evidence run/pool/member/evidence-73672b20bcd66409-17-3 run\n",
+    .positional = "FILE [DIR]",
+    .positional_min = 1,
+    .positional_max = 2,
+    OPT_TABLE(specs, evidence_values),
+};
+
+enum { MANIFEST_BYTES_MAX = GSP_MANIFEST_TEXT_BYTES_MAX };
+static const uint64_t FILE_BYTES_MAX = (uint64_t)2 << 30;
+
+static atom_status read_manifest(const evidence_values *v, const opt_parsed *parsed,
+                                 gsp_manifest *out)
+{
+    const char *dir = parsed->n_positional > 1 ? parsed->positional[1] : ".";
+    char *inner = atom_path_join(dir, "pool/manifest.json"), *text = NULL;
+    char *outer = atom_path_join(dir, "manifest.json");
+    uint64_t bytes = 0;
+    atom_status st = ATOM_OK;
+    if (!inner || !outer)
+        st = atom_fail_memory("a path", 256);
+    if (st == ATOM_OK)
+        st = atom_file_read(v->manifest               ? v->manifest
+                            : atom_path_exists(inner) ? inner
+                                                      : outer,
+                            MANIFEST_BYTES_MAX, &text, &bytes);
+    if (st == ATOM_OK)
+        st = gsp_manifest_parse(text, bytes, out);
+    atom_free(text);
+    atom_free(inner);
+    atom_free(outer);
+    return st;
+}
+
+static atom_status tell(const evidence_values *v, const gsp_manifest *m, const gsp_finding *f)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES], why[200];
+    gsp_public_text(f->claim.owner.key.byte, who);
+    gsp_claim_text(&f->claim, why, sizeof why);
+    bool lie = f->verdict == GSP_VERDICT_LIE;
+    if (v->json) {
+        atom_status st = cli_print_json(
+            json_pack("{s:s, s:s, s:b, s:I, s:i, s:i}", "pool", m->name, "member", who, "lied", lie,
+                      "version", (json_int_t)f->claim.version, "part", (int)f->claim.number,
+                      "contributions", __builtin_popcount(f->claim.part.included)));
+        if (st != ATOM_OK)
+            return st;
+    } else if (lie) {
+        cli_print("member %s lied: %s\n", who, why);
+    }
+    if (lie)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT,
+                     "this proves nothing: part %u of version %llu is what member %s said",
+                     f->claim.number, (unsigned long long)f->claim.version, who);
+}
+
+static atom_status tell_words(const evidence_values *v, const gsp_manifest *m,
+                              const gsp_evidence *e)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES], why[200];
+    gsp_public_text(e->first.signer.key.byte, who);
+    gsp_words_text(e, why, sizeof why);
+    if (v->json)
+        return cli_print_json(json_pack("{s:s, s:s, s:b, s:I, s:i}", "pool", m->name, "member", who,
+                                        "lied", true, "version", (json_int_t)e->first.version,
+                                        "ballot", (int)e->first.ballot));
+    cli_print("member %s lied: %s\n", who, why);
+    return ATOM_OK;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const evidence_values *v = values;
+    gsp_manifest *m = atom_alloc(1, sizeof *m);
+    gsp_finding *f = atom_alloc(1, sizeof *f);
+    char *data = NULL;
+    uint64_t bytes = 0;
+    gsp_genesis genesis;
+    atom_status st = m && f ? ATOM_OK : atom_fail_memory("a manifest", sizeof *m);
+    if (st == ATOM_OK)
+        st = gsp_crypto_start();
+    if (st == ATOM_OK)
+        st = read_manifest(v, parsed, m);
+    if (st == ATOM_OK)
+        st = atom_file_read(parsed->positional[0], FILE_BYTES_MAX, &data, &bytes);
+    if (st == ATOM_OK) {
+        gsp_manifest_genesis(m, &genesis);
+        gsp_terms terms = {.pool = genesis.pool,
+                           .codec = m->codec,
+                           .robust = m->robust,
+                           .n_parts = m->n_parts,
+                           .n_fragments = m->n_fragments,
+                           .n_floats = m->n_floats};
+        gsp_evidence words;
+        if (gsp_evidence_is_words(data, bytes)) {
+            st = gsp_evidence_judge_words(data, bytes, &words);
+            st = st == ATOM_OK ? tell_words(v, m, &words) : st;
+        } else {
+            st = gsp_evidence_judge(&terms, data, bytes, f);
+            st = st == ATOM_OK ? tell(v, m, f) : st;
+        }
+    }
+    atom_free(data);
+    atom_free(f);
+    atom_free(m);
+    return st;
+}
+
+const cli_command cli_pool_evidence = {&options, run};

@@ -1,0 +1,91 @@
+/*
+ * atom pool export: the weights that the pool has certified, as another program reads them. One
+ * idea: they are read from a member's own disk, whether it runs or not. Refuses to ask the network.
+ */
+#include "tools/pool/cmd_pool_train.h"
+
+static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
+static const atom_dtype dtype_of[] = {ATOM_F32, ATOM_BF16, ATOM_F16};
+
+typedef struct export_values {
+    char *output;
+    int32_t dtype;
+    uint64_t max_shard_size;
+    bool json;
+} export_values;
+
+#define AT(member) .offset = offsetof(export_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "output",
+     .type = OPT_TEXT,
+     AT(output),
+     .value = "PATH",
+     .letter = 'o',
+     .flags = OPT_REQUIRED,
+     .help = "The directory to make; written whole or not at all."},
+    {.name = "dtype",
+     .type = OPT_CHOICE,
+     AT(dtype),
+     .fallback = "fp32",
+     .choices = dtypes,
+     .help = "What all weights are made of."},
+    {.name = "max_shard_size",
+     .type = OPT_SIZE,
+     AT(max_shard_size),
+     .fallback = "5GB",
+     .min = 1,
+     .max = 0x1p62,
+     .help = "Larger models are cut into files of at most so much."},
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+};
+
+static const opt_command options = {
+    .name = "pool export",
+    .summary = "write the pool's weights as a model directory",
+    .description =
+        "The newest weights that the pool has certified and this member holds: a Hugging Face "
+        "directory with the tokenizer, which atom generate, eval, train and export read too. The "
+        "member may be running. (A checkpoint in DIR is the member's own weights instead.)",
+    .examples = "atom pool export run -o model/\n"
+                "# for llama.cpp\n"
+                "atom export --model model/ --type q8_0 -o model.gguf\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(specs, export_values),
+};
+
+/* dir/pool, or dir where it is that already. */
+static char *place_of(const char *dir)
+{
+    char *inner = atom_path_join(dir, "pool/manifest.json");
+    bool is_run = inner && atom_path_exists(inner);
+    atom_free(inner);
+    return is_run ? atom_path_join(dir, "pool") : atom_strdup(dir);
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const export_values *v = values;
+    train_pool_exported said = {0};
+    char hex[2 * GSP_HASH_BYTES + 1];
+    char *place = place_of(parsed->n_positional ? parsed->positional[0] : ".");
+    if (!place)
+        return atom_fail_memory("a path", 256);
+    atom_status st =
+        train_pool_export(place, dtype_of[v->dtype], v->max_shard_size, v->output, &said);
+    atom_free(place);
+    if (st != ATOM_OK)
+        return st;
+    for (int i = 0; i < GSP_HASH_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", said.anchor.byte[i]);
+    if (v->json)
+        return cli_print_json(json_pack("{s:s, s:s, s:I, s:s}", "output", v->output, "dtype",
+                                        dtypes[v->dtype], "version", (json_int_t)said.version,
+                                        "anchor", hex));
+    cli_print("%s: the pool's version %llu, %s\n", v->output, (unsigned long long)said.version,
+              dtypes[v->dtype]);
+    return ATOM_OK;
+}
+
+const cli_command cli_pool_export = {&options, run};

@@ -1,0 +1,111 @@
+/*
+ * Owns host.yml, what a member decides for its own box. One idea: what was said once holds until it
+ * is said otherwise. Refuses keys that it does not know.
+ */
+#include "tools/pool/cmd_pool_host.h"
+
+#include <string.h>
+
+typedef struct kept_values {
+    pool_host host;
+} kept_values;
+
+static const opt_spec specs[] = {POOL_HOST_SPECS(kept_values, host)};
+static const opt_command kept_options = {
+    .name = "pool host", .summary = "", OPT_TABLE(specs, kept_values)};
+
+static size_t field_bytes(opt_type type)
+{
+    switch (type) {
+    case OPT_FLAG:
+        return sizeof(bool);
+    case OPT_TEXT:
+        return sizeof(char *);
+    case OPT_LIST:
+        return sizeof(opt_list);
+    default:
+        return sizeof(double);
+    }
+}
+
+/* Each row that was not said now: what was kept goes to `now`, and back comes what is freed. */
+static void exchange(const opt_command *command, const opt_parsed *said, kept_values *kept,
+                     const opt_parsed *found, pool_host *now)
+{
+    for (uint32_t row = 0; row < kept_options.n_specs; row++) {
+        const opt_spec *s = &kept_options.specs[row];
+        uint8_t *a = (uint8_t *)kept + s->offset, *b = (uint8_t *)now + s->offset;
+        uint8_t spare[sizeof(opt_list)];
+        size_t bytes = field_bytes(s->type);
+        if (found->origin[row] == OPT_FROM_DEFAULT || opt_given(command, said, s->name))
+            continue;
+        memcpy(spare, a, bytes);
+        memcpy(a, b, bytes);
+        memcpy(b, spare, bytes);
+    }
+}
+
+atom_status pool_host_settle(const char *dir, const opt_command *command, const opt_parsed *parsed,
+                             pool_host *host)
+{
+    kept_values kept = {0}, now;
+    opt_parsed found = {0};
+    char *text = NULL, *path = atom_path_join(dir, "host.yml");
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
+    if (st == ATOM_OK)
+        st = opt_defaults(&kept_options, &kept, &found);
+    if (st == ATOM_OK && atom_path_exists(path))
+        st = opt_read_file(&kept_options, path, &kept, &found);
+    if (st != ATOM_OK)
+        goto fail;
+    exchange(command, parsed, &kept, &found, host);
+    now.host = *host; /* borrowed */
+    ATOM_TRY(opt_print(&kept_options, &now, &found, false, &text));
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(atom_file_write(path, text, strlen(text)));
+fail:
+    opt_free(&kept_options, &kept);
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
+                            gsp_pool_host *out)
+{
+    const opt_list *listen = &host->listen, *announce = &host->announce;
+    *out = (gsp_pool_host){.directory = place,
+                           .no_lan = host->no_lan,
+                           .no_directory = host->no_directory,
+                           .no_router = host->no_router,
+                           .up_bytes_per_s = (uint64_t)(host->up_mbit * 1e6 / 8),
+                           .down_bytes_per_s = (uint64_t)(host->down_mbit * 1e6 / 8),
+                           .up_month_max = (uint64_t)(host->up_month_gb * 1e9),
+                           .down_month_max = (uint64_t)(host->down_month_gb * 1e9),
+                           .name = name};
+    if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
+        return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",
+                         GSP_POOL_LISTEN_MAX, GSP_TICKET_HOSTS_MAX);
+    for (uint32_t i = 0; i < listen->n; i++) {
+        atom_status st = gsp_address_parse(listen->items[i], &out->listen[out->n_listen++]);
+        if (st != ATOM_OK)
+            return st;
+    }
+    for (uint32_t i = 0; i < announce->n; i++)
+        out->announce[out->n_announce++] = announce->items[i];
+    return ATOM_OK;
+}
+
+atom_status pool_host_limits(const pool_host *host, char missing[TRAIN_LIMITS_WHY_BYTES],
+                             train_limits **out)
+{
+    const train_limits_config c = {.hours = host->hours,
+                                   .mains_only = host->mains_only,
+                                   .celsius_max = host->celsius_max,
+                                   .others_max = host->others_max};
+    missing[0] = 0;
+    *out = NULL;
+    if (!c.hours && !c.mains_only && c.celsius_max <= 0 && c.others_max <= 0)
+        return ATOM_OK;
+    return train_limits_open(&c, missing, out);
+}

@@ -1,0 +1,112 @@
+/*
+ * What a pool's member decides for its own box: where it listens, where it looks for others, when
+ * it may compute (POOL 9). Options of atom pool create and join alike; kept in DIR/host.yml, so
+ * that a box that comes back by itself comes back as it was. Thread: the main thread only.
+ */
+#ifndef TOOLS_POOL_CMD_POOL_HOST_H
+#define TOOLS_POOL_CMD_POOL_HOST_H
+
+#include "tools/cli.h"
+
+#include "atom/train/pool/limits.h"
+#include "gossip/pool/pool.h"
+
+typedef struct pool_host {
+    opt_list listen, announce;
+    bool no_lan, no_directory, no_router, mains_only;
+    char *hours;
+    double celsius_max, others_max;
+    double up_mbit, down_mbit;         /* per second; 0: no caps */
+    double up_month_gb, down_month_gb; /* per calendar month, 10^9 bytes; 0: no caps */
+} pool_host;
+
+/* The rows of `member`, a pool_host in `values_type`. */
+#define POOL_HOST_SPECS(values_type, member)                                                       \
+    {.name = "listen",                                                                             \
+     .type = OPT_LIST,                                                                             \
+     .offset = offsetof(values_type, member.listen),                                               \
+     .value = "ADDRESS:PORT",                                                                      \
+     .group = "Network (kept in DIR/host.yml)",                                                    \
+     .help = "Where others reach this host; *:4400 is every address. A member without it only "    \
+             "dials, and owns no part of a round."},                                               \
+        {.name = "announce",                                                                       \
+         .type = OPT_LIST,                                                                         \
+         .offset = offsetof(values_type, member.announce),                                         \
+         .value = "NAME:PORT",                                                                     \
+         .help = "What others are told to dial instead, behind a router or a name."},              \
+        {.name = "no_lan",                                                                         \
+         .type = OPT_FLAG,                                                                         \
+         .offset = offsetof(values_type, member.no_lan),                                           \
+         .help = "Do not look on the local network."},                                             \
+        {.name = "no_directory",                                                                   \
+         .type = OPT_FLAG,                                                                         \
+         .offset = offsetof(values_type, member.no_directory),                                     \
+         .help = "Do not take part in the public directory."},                                     \
+        {.name = "no_router",                                                                      \
+         .type = OPT_FLAG,                                                                         \
+         .offset = offsetof(values_type, member.no_router),                                        \
+         .help = "Do not ask the router (NAT-PMP, UPnP) to forward the port of *."},               \
+        {.name = "max_upload",                                                                     \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.up_mbit),                                          \
+         .max = 1e6,                                                                               \
+         .value = "MBIT",                                                                          \
+         .help = "Mbit/s that this host sends at most; others plan its share of the averaging "    \
+                 "by it. 0: no limit."},                                                           \
+        {.name = "max_download",                                                                   \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.down_mbit),                                        \
+         .max = 1e6,                                                                               \
+         .value = "MBIT",                                                                          \
+         .help = "Mbit/s that it receives at most. 0: no limit."},                                 \
+        {.name = "max_upload_month",                                                               \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.up_month_gb),                                      \
+         .max = 1e9,                                                                               \
+         .value = "GB",                                                                            \
+         .help = "GB (10^9 bytes) that this host sends in a calendar month; then it rests until "  \
+                 "the next. 0: no limit."},                                                        \
+        {.name = "max_download_month",                                                             \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.down_month_gb),                                    \
+         .max = 1e9,                                                                               \
+         .value = "GB",                                                                            \
+         .help = "GB that it receives in a month. 0: no limit."},                                  \
+        {.name = "hours",                                                                          \
+         .type = OPT_TEXT,                                                                         \
+         .offset = offsetof(values_type, member.hours),                                            \
+         .value = "FROM-TO",                                                                       \
+         .group = "When this box computes (kept in DIR/host.yml)",                                 \
+         .help = "Only then, by its clock: 22:00-07:00; several with commas."},                    \
+        {.name = "mains_only",                                                                     \
+         .type = OPT_FLAG,                                                                         \
+         .offset = offsetof(values_type, member.mains_only),                                       \
+         .help = "Not on battery."},                                                               \
+        {.name = "max_temperature",                                                                \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.celsius_max),                                      \
+         .max = 150,                                                                               \
+         .value = "CELSIUS",                                                                       \
+         .help = "Rests while processor or card is hotter; 0: no limit."},                         \
+    {                                                                                              \
+        .name = "others_cores", .type = OPT_NUMBER,                                                \
+        .offset = offsetof(values_type, member.others_max), .max = 4096, .value = "N",             \
+        .help = "Rests while other programs use more than so many cores; 0: no limit."             \
+    }
+
+/*
+ * What the command line says, else what DIR/host.yml says; and keeps it there. command, parsed: of
+ * the values that `host` is a member of.
+ * Errors  ATOM_E_USAGE  host.yml is none; those of the disk
+ */
+ATOM_MUST atom_status pool_host_settle(const char *dir, const opt_command *command,
+                                       const opt_parsed *parsed, pool_host *host);
+/* For gossip/pool/pool.h; borrows texts. place: the pool's directory. ATOM_E_USAGE: not an address.
+ */
+ATOM_MUST atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
+                                      gsp_pool_host *out);
+/* NULL: nothing is limited. missing: train_limits_open. */
+ATOM_MUST atom_status pool_host_limits(const pool_host *host, char missing[TRAIN_LIMITS_WHY_BYTES],
+                                       train_limits **out);
+
+#endif

@@ -1,0 +1,194 @@
+/*
+ * atom pool ticket, invite, ban, rotate, leave, pause, resume: a word to the member that runs here.
+ * One idea: each is one request over the local socket, and the member does it. Refuses to change
+ * files behind a member's back: what is not running cannot be told.
+ */
+#include "tools/pool/cmd_pool.h"
+
+#include "gossip/pool/control.h"
+
+#include <string.h>
+
+typedef struct order_values {
+    bool json;
+    int64_t hosts;
+    double days;
+} order_values;
+
+#define AT(member) .offset = offsetof(order_values, member)
+#define JSON_ROW                                                                                   \
+    {                                                                                              \
+        .name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."           \
+    }
+
+static const opt_spec plain_specs[] = {JSON_ROW};
+static const opt_spec invite_specs[] = {
+    {.name = "hosts",
+     .type = OPT_INT,
+     AT(hosts),
+     .fallback = "1000",
+     .min = 1,
+     .max = 100000,
+     .help = "How many hosts may join with it."},
+    {.name = "days",
+     .type = OPT_NUMBER,
+     AT(days),
+     .fallback = "30",
+     .min = 0.01,
+     .max = 3650,
+     .help = "For how long it is good."},
+    JSON_ROW,
+};
+
+static atom_status finish(const order_values *v, json_t *answer, const char *said)
+{
+    if (v->json)
+        return cli_print_json(answer);
+    const char *ticket = json_string_value(json_object_get(answer, "ticket"));
+    if (said)
+        cli_print("%s\n", said);
+    if (ticket)
+        cli_print("%s\n", ticket);
+    json_decref(answer);
+    return ATOM_OK;
+}
+
+static atom_status tell(const order_values *v, const char *dir, json_t *request, const char *said)
+{
+    json_t *answer = NULL;
+    atom_status st = pool_request(dir, request, &answer);
+    return st == ATOM_OK ? finish(v, answer, said) : st;
+}
+
+static const char *dir_of(const opt_parsed *parsed, uint32_t at)
+{
+    return parsed->n_positional > at ? parsed->positional[at] : ".";
+}
+
+static atom_status say(void *values, const opt_parsed *parsed, const char *word, const char *said)
+{
+    return tell(values, dir_of(parsed, 0), json_pack("{s:s}", "do", word), said);
+}
+
+/* ---- each of them ---- */
+
+static const opt_command ticket_options = {
+    .name = "pool ticket",
+    .summary = "print the ticket that others join with",
+    .description = "Only where the pool's owner runs. A ticket is a secret: who has it can join.",
+    .examples = "atom pool ticket run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status ticket(void *values, const opt_parsed *parsed)
+{
+    return say(values, parsed, "ticket", NULL);
+}
+
+static const opt_command invite_options = {
+    .name = "pool invite",
+    .summary = "make a new ticket, for so many hosts and days",
+    .description = "Earlier tickets stay good until they expire or the key is rotated.",
+    .examples = "atom pool invite run --hosts 5 --days 2\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(invite_specs, order_values),
+};
+
+static atom_status invite(void *values, const opt_parsed *parsed)
+{
+    const order_values *v = values;
+    return tell(v, dir_of(parsed, 0),
+                json_pack("{s:s, s:I, s:f}", "do", "invite", "count", (json_int_t)v->hosts, "days",
+                          v->days),
+                NULL);
+}
+
+static const opt_command ban_options = {
+    .name = "pool ban",
+    .summary = "put a member out of the pool for good, and rotate the key",
+    .description =
+        "KEY as atom pool status shows it; its beginning is enough where only one fits. The owner "
+        "signs a next manifest; members pass it on. Earlier tickets are void: the new one is "
+        "printed.",
+    .examples = "atom pool ban K_P-_8ZI run\n",
+    .positional = "KEY [DIR]",
+    .positional_min = 1,
+    .positional_max = 2,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status ban(void *values, const opt_parsed *parsed)
+{
+    return tell(values, dir_of(parsed, 1),
+                json_pack("{s:s, s:s}", "do", "ban", "key", parsed->positional[0]),
+                "banned; the new ticket:");
+}
+
+static const opt_command rotate_options = {
+    .name = "pool rotate",
+    .summary = "take a new pre-shared key: earlier tickets are void",
+    .description = "Members that are here get the new key at once, others when they come back "
+                   "within a day; later ones need a new ticket.",
+    .examples = "atom pool rotate run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status rotate(void *values, const opt_parsed *parsed)
+{
+    return say(values, parsed, "rotate", NULL);
+}
+
+static const opt_command leave_options = {
+    .name = "pool leave",
+    .summary = "say goodbye: off the roster, save, and end",
+    .examples = "atom pool leave run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status leave(void *values, const opt_parsed *parsed)
+{
+    return say(values, parsed, "leave", "leaving: it saves and ends");
+}
+
+static const opt_command pause_options = {
+    .name = "pool pause",
+    .summary = "stop computing, but stay in the pool",
+    .examples = "atom pool pause run\natom pool resume run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status pause_it(void *values, const opt_parsed *parsed)
+{
+    return say(values, parsed, "pause", "paused after this step");
+}
+
+static const opt_command resume_options = {
+    .name = "pool resume",
+    .summary = "compute again after atom pool pause",
+    .examples = "atom pool resume run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status resume(void *values, const opt_parsed *parsed)
+{
+    return say(values, parsed, "resume", "going on");
+}
+
+const cli_command cli_pool_ticket = {&ticket_options, ticket};
+const cli_command cli_pool_invite = {&invite_options, invite};
+const cli_command cli_pool_ban = {&ban_options, ban};
+const cli_command cli_pool_rotate = {&rotate_options, rotate};
+const cli_command cli_pool_leave = {&leave_options, leave};
+const cli_command cli_pool_pause = {&pause_options, pause_it};
+const cli_command cli_pool_resume = {&resume_options, resume};

@@ -1,0 +1,251 @@
+/*
+ * atom pool status: what a running member says of its pool. One idea: the member itself is asked,
+ * over its local socket; nothing is guessed from files. Refuses to wait for a member that does not
+ * answer.
+ */
+#include "tools/pool/cmd_pool.h"
+#include "tools/progress.h"
+
+#include "atom/train/pool/pool_settings.h"
+#include "gossip/pool/control.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct status_values {
+    bool json, watch;
+    double seconds;
+} status_values;
+
+#define AT(member) .offset = offsetof(status_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    {.name = "watch",
+     .type = OPT_FLAG,
+     AT(watch),
+     .help = "Again and again, until interrupted; with --json a line each."},
+    {.name = "seconds",
+     .type = OPT_NUMBER,
+     AT(seconds),
+     .fallback = "1",
+     .min = 0.1,
+     .max = 3600,
+     .help = "--watch: how often."},
+};
+
+static const opt_command options = {
+    .name = "pool status",
+    .summary = "show members, version, samples and rounds of a running pool",
+    .description = "Asks the member that runs from DIR (the output directory of atom pool create "
+                   "or join).",
+    .examples = "atom pool status run\n"
+                "atom pool status run --watch\n"
+                "atom pool status run --json | jq .members\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(specs, status_values),
+};
+
+char *pool_place(const char *dir)
+{
+    char *socket = atom_format("%s/control.sock", dir), *inner = atom_format("%s/pool", dir);
+    bool here = socket && atom_path_exists(socket);
+    atom_free(socket);
+    if (!here && inner && atom_path_is_dir(inner))
+        return inner;
+    atom_free(inner);
+    return atom_strdup(dir);
+}
+
+atom_status pool_request(const char *dir, json_t *request, json_t **answer)
+{
+    json_error_t error;
+    char *place = pool_place(dir), *line = request ? json_dumps(request, JSON_COMPACT) : NULL,
+         *text = NULL;
+    json_decref(request);
+    atom_status st =
+        place && line ? gsp_control_ask(place, line, 15, &text) : atom_fail_memory("a request", 0);
+    free(line);
+    if (st == ATOM_OK) {
+        *answer = json_loads(text, 0, &error);
+        if (!*answer)
+            st = atom_fail(ATOM_E_RUNTIME, "%s: the answer is not JSON: %s", place, error.text);
+    }
+    if (st == ATOM_OK && !json_is_true(json_object_get(*answer, "ok"))) {
+        const char *why = json_string_value(json_object_get(*answer, "error"));
+        st = atom_fail(ATOM_E_RUNTIME, "%s", why ? why : "refused");
+        json_decref(*answer);
+        *answer = NULL;
+    }
+    atom_free(text);
+    atom_free(place);
+    return st;
+}
+
+/* ---- for people ---- */
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+    return text ? text : "";
+}
+
+static double number_of(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static bool flag_of(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}
+
+static const char *state_of(const json_t *m)
+{
+    if (!flag_of(m, "up"))
+        return "away";
+    return flag_of(m, "on_roster") ? "member" : flag_of(m, "waiting") ? "waiting" : "linked";
+}
+
+static void show_members(const json_t *members)
+{
+    size_t i;
+    const json_t *m;
+    cli_print("\n    %-10s %-16s %-8s %9s %13s %8s  %s\n", "key", "name", "state", "version",
+              "tokens", "heard", "address");
+    json_array_foreach(members, i, m)
+    {
+        const char *at = text_of(m, "address"), *port = strrchr(at, ':');
+        const json_t *heard = json_object_get(m, "heard_s");
+        bool self = flag_of(m, "self");
+        cli_print("  %c %-10.8s %-16.16s %-8s %9.0f %13.0f %8s  %s%s\n", self ? '*' : ' ',
+                  text_of(m, "key"), text_of(m, "name"), state_of(m), number_of(m, "version"),
+                  number_of(m, "tokens"),
+                  self                    ? ""
+                  : json_is_number(heard) ? cli_duration(json_number_value(heard))
+                                          : "never",
+                  self                    ? "this host"
+                  : flag_of(m, "relayed") ? "relayed"
+                                          : at,
+                  !self && port && strcmp(port, ":0") == 0 ? " (only dials)" : "");
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void show_rounds(const json_t *rounds)
+{
+    double took[64];
+    size_t n = 0, i;
+    const json_t *r;
+    char when[32];
+    json_array_foreach(rounds, i, r) if (number_of(r, "round_s") > 0 && n < 64) took[n++] =
+        number_of(r, "round_s");
+    if (json_array_size(rounds) == 0)
+        return;
+    r = json_array_get(rounds, 0);
+    time_t at = (time_t)number_of(r, "time");
+    struct tm local;
+    strftime(when, sizeof when, "%H:%M:%S", localtime_r(&at, &local));
+    cli_print("\nlast round: version %.0f at %s, %.0f of %.0f contributed", number_of(r, "version"),
+              when, number_of(r, "contributors"), number_of(r, "roster"));
+    if (n) {
+        qsort(took, n, sizeof *took, by_value);
+        cli_print("; rounds take %s (median of %zu)", cli_seconds(took[n / 2]), n);
+    }
+    cli_print("\n");
+}
+
+static void show_banned(const json_t *banned)
+{
+    size_t i;
+    const json_t *b;
+    json_array_foreach(banned, i, b)
+    {
+        const char *file = text_of(b, "evidence");
+        cli_print("banned: %.8s: %s%s%s\n", text_of(b, "key"), text_of(b, "why"),
+                  *file ? "; evidence: " : "", file);
+    }
+}
+
+/* What the manifest's settings mean, which the member passes on as a text. */
+static void add_mode(json_t *s)
+{
+    const char *text = text_of(s, "settings");
+    train_pool_settings settings;
+    opt_parsed parsed;
+    char said[TRAIN_POOL_SAID_BYTES];
+    if (!*text || opt_defaults(&train_pool_options, &settings, &parsed) != ATOM_OK)
+        return;
+    if (opt_read_text(&train_pool_options, "settings", text, strlen(text), &settings, &parsed) ==
+        ATOM_OK) {
+        train_pool_say(&settings, said);
+        json_object_set_new(s, "mode", json_string(train_pool_mode(&settings)));
+        json_object_set_new(s, "mode_text", json_string(said));
+    }
+    opt_free(&train_pool_options, &settings);
+}
+
+static void show(const json_t *s)
+{
+    const char *name = text_of(s, "name");
+    double members = number_of(s, "roster");
+    cli_print("%s%sversion %.0f, %s tokens certified, %.0f member%s\n", name, *name ? ": " : "",
+              number_of(s, "version"), cli_count(number_of(s, "certified_tokens")), members,
+              members == 1 ? "" : "s");
+    if (*text_of(s, "mode"))
+        cli_print("%s: %s\n", text_of(s, "mode"), text_of(s, "mode_text"));
+    cli_print("%s: %s\n", strcmp(text_of(s, "wish"), "pause") == 0 ? "paused" : text_of(s, "state"),
+              text_of(s, "text"));
+    show_members(json_object_get(s, "members"));
+    show_rounds(json_object_get(s, "rounds"));
+    show_banned(json_object_get(s, "banned"));
+    cli_print("%s out, %s in", cli_size((uint64_t)number_of(s, "bytes_out")),
+              cli_size((uint64_t)number_of(s, "bytes_in")));
+    const char *month = text_of(json_object_get(s, "month"), "text");
+    if (*month)
+        cli_print("; %s", month);
+    cli_print("; up for %s; %.0f refused messages and strangers\n",
+              cli_duration(number_of(s, "up_s")), number_of(s, "faults"));
+}
+
+static atom_status once(const status_values *v, const char *dir)
+{
+    json_t *s = NULL;
+    atom_status st = pool_request(dir, json_pack("{s:s}", "do", "status"), &s);
+    if (st != ATOM_OK)
+        return st;
+    add_mode(s);
+    if (v->json)
+        return cli_print_json(s);
+    if (v->watch && isatty(STDOUT_FILENO))
+        cli_print("\033[H\033[2J");
+    show(s);
+    json_decref(s);
+    return ATOM_OK;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const status_values *v = values;
+    const char *dir = parsed->n_positional ? parsed->positional[0] : ".";
+    cli_signals_catch();
+    atom_status st = once(v, dir);
+    while (st == ATOM_OK && v->watch && !cli_signal()) {
+        st = cli_flush();
+        double until = atom_clock_seconds() + v->seconds;
+        while (st == ATOM_OK && atom_clock_seconds() < until && !cli_signal())
+            usleep(50000);
+        if (st == ATOM_OK && !cli_signal())
+            st = once(v, dir);
+    }
+    return st;
+}
+
+const cli_command cli_pool_status = {&options, run};

@@ -1,0 +1,84 @@
+/*
+ * atom pool web: the page of cmd_pool_page.h for the pool in a directory, until it is interrupted.
+ * Off unless somebody starts it; on this host only unless told otherwise.
+ */
+#include "tools/cli.h"
+#include "tools/pool/cmd_pool_page.h"
+
+#include "atom/atom.h"
+#include "gossip/gate/net_address.h"
+#include "gossip/pool/pool.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct web_values {
+    char *listen;
+} web_values;
+
+#define AT(member) .offset = offsetof(web_values, member)
+
+static const opt_spec specs[] = {
+    {.name = "listen",
+     .type = OPT_TEXT,
+     AT(listen),
+     .fallback = "127.0.0.1:4480",
+     .value = "ADDRESS:PORT",
+     .help = "Where to serve. Anybody who reaches the address may look (but never change "
+             "anything)."},
+};
+
+static const opt_command options = {
+    .name = "pool web",
+    .summary = "show a pool as a local web page, and its numbers to Prometheus",
+    .description =
+        "Serves a page with the loss against the pool's certified tokens, members over time, "
+        "rounds, links and what happened; /metrics is for Prometheus, /status.json what `atom "
+        "pool status --json` says. It asks the running `atom pool create` or `join` in DIR, which "
+        "may come and go. Stop it with Ctrl-C.",
+    .examples = "atom pool web run\n"
+                "atom pool web run --listen 127.0.0.1:9000\n"
+                "# from your laptop, of a machine elsewhere\n"
+                "ssh -L 4480:127.0.0.1:4480 box atom pool web run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(specs, web_values),
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    interrupted = number;
+}
+
+static atom_status run(void *values, const opt_parsed *parsed)
+{
+    const web_values *v = values;
+    struct sigaction action = {.sa_handler = on_signal};
+    atom_status st = ATOM_OK;
+    pool_web *web = NULL;
+    const char *directory = parsed->n_positional ? parsed->positional[0] : ".";
+    char *pool = atom_path_join(directory, "pool");
+    if (!pool)
+        return atom_fail_memory("a path", strlen(directory));
+    if (!gsp_pool_exists(pool))
+        ATOM_TRY(atom_fail(ATOM_E_USAGE,
+                           "%s holds no pool; name the output directory of pool create or join",
+                           directory));
+    ATOM_TRY(pool_web_open(pool, directory, v->listen, &web));
+    cli_print("%s\n", pool_web_url(web));
+    ATOM_TRY(cli_flush());
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    while (!interrupted)
+        pause();
+fail:
+    pool_web_close(&web);
+    atom_free(pool);
+    return st;
+}
+
+const cli_command cli_pool_web = {&options, run};
