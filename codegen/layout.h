@@ -88,7 +88,7 @@ ATOM_MUST atom_status gen_calls_build(gen_layout *layout);
 /* cost.c: what an instruction takes when it runs alone; zero without a profile. */
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in);
 
-/* tape.c: builds and links the four tapes. */
+/* tape.c: builds and links the tapes. */
 ATOM_MUST atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile);
 
 /* Workspace a node asks the table for. */

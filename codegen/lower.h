@@ -13,7 +13,7 @@
 
 typedef struct gen_lowered {
     swap_program *program;
-    swap_tape *tapes[SWAP_TAPE_N]; /* linked */
+    swap_tape *tapes[SWAP_TAPE_N]; /* linked; NULL: this plan has no such (those ahead) */
     swap_param *params;
     uint32_t n_params;
     swap_host_layout layout;

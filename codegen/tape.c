@@ -4,47 +4,35 @@
  * ranges of each instruction then decide what may overlap. Refuses to place memory or to add a wait
  * by hand.
  */
-#include "codegen/layout.h"
+#include "codegen/tape_inner.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
 #include <string.h>
 
-typedef struct writer {
-    gen_layout *layout;
-    const part_profile *profile;
-    swap_tape *tape;
-    bool *valid;      /* per sub-model: its slot holds its current parameters */
-    uint32_t fetched; /* pieces of the pending fetch already written */
-    int32_t pending;  /* sub-model being prefetched, or -1 */
-    int32_t spilling; /* sub-model whose gradients still go to the host, or -1 */
-    uint32_t spilled; /* pieces of it already written */
-    uint64_t undone;  /* disk tier: blocks [0, undone) wait for their update */
-} writer;
-
-static atom_status emit(writer *w, swap_instr *in)
+atom_status gen_write(gen_writer *w, swap_instr *in)
 {
     gen_cost_fill(w->layout, w->profile, in);
     return swap_tape_add(w->tape, in);
 }
 
-static swap_instr instr(swap_code code, dev_stream_kind stream, int32_t k, int32_t i)
+swap_instr gen_instr(swap_code code, dev_stream_kind stream, int32_t k, int32_t i)
 {
     return (swap_instr){.code = code, .stream = stream, .sub_model = k, .micro_batch = i};
 }
 
-static atom_status emit_copy(writer *w, swap_code code, dev_stream_kind stream, int32_t k,
-                             int32_t i, swap_range dst, swap_range src)
+atom_status gen_write_copy(gen_writer *w, swap_code code, dev_stream_kind stream, int32_t k,
+                           int32_t i, swap_range dst, swap_range src)
 {
     if (src.bytes == 0)
         return ATOM_OK;
-    swap_instr in = instr(code, stream, k, i);
+    swap_instr in = gen_instr(code, stream, k, i);
     in.src = src;
     in.dst = dst;
     swap_instr_reads(&in, src);
     swap_instr_writes(&in, dst);
-    return emit(w, &in);
+    return gen_write(w, &in);
 }
 
 /* --- fetching parameters --------------------------------------------------------------------- */
@@ -54,14 +42,14 @@ static bool ranges_meet(swap_range a, swap_range b)
     return a.space == b.space && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-static swap_range wire_range(const gen_layout *layout, uint64_t element, uint64_t bytes)
+swap_range gen_wire_range(const gen_layout *layout, uint64_t element, uint64_t bytes)
 {
     return (swap_range){SWAP_HOST, layout->out->layout.wire + element * layout->wire_bytes_each,
                         bytes};
 }
 
 /* What bytes [lo, hi) of the slot have of an extent that begins at byte `at` of it. */
-static atom_status fetch_part(writer *w, uint32_t k, uint64_t lo, uint64_t hi, uint64_t at,
+static atom_status fetch_part(gen_writer *w, uint32_t k, uint64_t lo, uint64_t hi, uint64_t at,
                               uint64_t first_element, uint64_t bytes)
 {
     uint64_t slot = w->layout->visits[k].slot.offset;
@@ -69,14 +57,14 @@ static atom_status fetch_part(writer *w, uint32_t k, uint64_t lo, uint64_t hi, u
     hi = hi < at + bytes ? hi : at + bytes;
     if (lo >= hi)
         return ATOM_OK;
-    swap_range src = wire_range(w->layout, first_element, hi - lo);
+    swap_range src = gen_wire_range(w->layout, first_element, hi - lo);
     src.offset += lo - at;
-    return emit_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1,
-                     (swap_range){SWAP_DEVICE, slot + lo, hi - lo}, src);
+    return gen_write_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1,
+                          (swap_range){SWAP_DEVICE, slot + lo, hi - lo}, src);
 }
 
 /* Piece j of n of the fetch of sub-model k; the last piece brings the shared extras. */
-static atom_status fetch_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
+static atom_status fetch_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n)
 {
     const gen_visit *v = &w->layout->visits[k];
     atom_status st;
@@ -88,15 +76,15 @@ static atom_status fetch_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
         const graph_param *p = &w->layout->g->params[v->extras[e].param];
         uint64_t bytes = p->elements * w->layout->wire_bytes_each;
         swap_range dst = {SWAP_DEVICE, v->slot.offset + v->extras[e].slot_offset, bytes};
-        ATOM_TRY(emit_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1, dst,
-                           wire_range(w->layout, p->offset, bytes)));
+        ATOM_TRY(gen_write_copy(w, SWAP_FETCH, DEV_H2D, (int32_t)k, -1, dst,
+                                gen_wire_range(w->layout, p->offset, bytes)));
     }
     return ATOM_OK;
 fail:
     return st;
 }
 
-static void mark_fetched(writer *w, uint32_t k)
+static void mark_fetched(gen_writer *w, uint32_t k)
 {
     for (uint32_t other = 0; other < w->layout->n; other++) {
         if (ranges_meet(w->layout->visits[other].slot, w->layout->visits[k].slot))
@@ -105,7 +93,7 @@ static void mark_fetched(writer *w, uint32_t k)
     w->valid[k] = true;
 }
 
-static atom_status fetch_begin(writer *w, int32_t k)
+static atom_status fetch_begin(gen_writer *w, int32_t k)
 {
     w->pending = -1;
     if (k < 0 || k >= (int32_t)w->layout->n || w->valid[k] || w->layout->plan->in_place)
@@ -115,7 +103,7 @@ static atom_status fetch_begin(writer *w, int32_t k)
     return ATOM_OK;
 }
 
-static atom_status fetch_continue(writer *w, uint32_t upto, uint32_t n)
+static atom_status fetch_continue(gen_writer *w, uint32_t upto, uint32_t n)
 {
     atom_status st = ATOM_OK;
     while (st == ATOM_OK && w->pending >= 0 && w->fetched < upto)
@@ -127,7 +115,7 @@ static atom_status fetch_continue(writer *w, uint32_t upto, uint32_t n)
     return st;
 }
 
-static atom_status fetch_now(writer *w, uint32_t k)
+static atom_status fetch_now(gen_writer *w, uint32_t k)
 {
     atom_status st = fetch_begin(w, (int32_t)k);
     return st == ATOM_OK ? fetch_continue(w, 1, 1) : st;
@@ -171,12 +159,12 @@ static uint32_t bases_of(const swap_calls *calls)
     return used;
 }
 
-static atom_status emit_compute(writer *w, swap_code code, uint32_t k, uint32_t i, uint8_t lists,
-                                bool train)
+static atom_status emit_compute(gen_writer *w, swap_code code, uint32_t k, uint32_t i,
+                                uint8_t lists, bool train)
 {
     const uint32_t read_only = 1u << SWAP_BASE_PARAM | 1u << SWAP_BASE_TOKENS |
                                1u << SWAP_BASE_TARGETS | 1u << SWAP_BASE_X;
-    swap_instr in = instr(code, DEV_COMPUTE, (int32_t)k, (int32_t)i);
+    swap_instr in = gen_instr(code, DEV_COMPUTE, (int32_t)k, (int32_t)i);
     uint32_t used = 0;
     in.lists = lists;
     in.train = train;
@@ -194,41 +182,40 @@ static atom_status emit_compute(writer *w, swap_code code, uint32_t k, uint32_t 
             swap_instr_writes(&in, in.base[b]);
     }
     swap_instr_writes(&in, w->layout->workspace);
-    return emit(w, &in);
+    return gen_write(w, &in);
 }
 
 /* --- stores: what is stashed between visits -------------------------------------------------- */
 
-static atom_status stash(writer *w, uint32_t k, uint32_t i, const gen_store *item)
+static atom_status stash(gen_writer *w, uint32_t k, uint32_t i, const gen_store *item)
 {
     if (item->place != PART_ON_HOST || item->bytes == 0)
         return ATOM_OK;
-    return emit_copy(w, SWAP_STASH, DEV_D2H, (int32_t)k, (int32_t)i, gen_store_host(item, i),
-                     gen_store_device(item, i));
+    return gen_write_copy(w, SWAP_STASH, DEV_D2H, (int32_t)k, (int32_t)i, gen_store_host(item, i),
+                          gen_store_device(item, i));
 }
 
-static atom_status unstash(writer *w, uint32_t k, uint32_t i, const gen_store *item)
+static atom_status unstash(gen_writer *w, uint32_t k, uint32_t i, const gen_store *item)
 {
     if (item->place != PART_ON_HOST || item->bytes == 0)
         return ATOM_OK;
-    return emit_copy(w, SWAP_UNSTASH, DEV_H2D, (int32_t)k, (int32_t)i, gen_store_device(item, i),
-                     gen_store_host(item, i));
+    return gen_write_copy(w, SWAP_UNSTASH, DEV_H2D, (int32_t)k, (int32_t)i,
+                          gen_store_device(item, i), gen_store_host(item, i));
 }
 
-static const gen_store *x_store(const writer *w, uint32_t k)
+static const gen_store *x_store(const gen_writer *w, uint32_t k)
 {
     return &w->layout->visits[k].x_store;
 }
 
-static const gen_store *dx_store(const writer *w, uint32_t k)
+static const gen_store *dx_store(const gen_writer *w, uint32_t k)
 {
     return &w->layout->visits[k].dx_store;
 }
 
 /* --- gradients leave ------------------------------------------------------------------------- */
 
-/* Partial sums of squares of trained parameters [first, last). */
-static swap_range norm_range(const writer *w, int32_t first, int32_t last, swap_space space)
+swap_range gen_norm_range(const gen_writer *w, int32_t first, int32_t last, swap_space space)
 {
     const gen_lowered *out = w->layout->out;
     uint64_t from = out->params[first].norm_chunk;
@@ -247,7 +234,7 @@ static int32_t next_trained(const graph *g, const gen_visit *v, int32_t p)
 }
 
 /* Rounds maximal runs of trained parameters whose accumulators follow each other. */
-static atom_status emit_rounds(writer *w, uint32_t k)
+static atom_status emit_rounds(gen_writer *w, uint32_t k)
 {
     const graph *g = w->layout->g;
     const gen_visit *v = &w->layout->visits[k];
@@ -263,152 +250,36 @@ static atom_status emit_rounds(writer *w, uint32_t k)
         }
         uint64_t elements = last->offset + last->elements - g->params[a].offset;
         uint64_t base = shared ? w->layout->shared.offset : v->grads.offset;
-        swap_instr in = instr(SWAP_ROUND, DEV_COMPUTE, (int32_t)k, -1);
+        swap_instr in = gen_instr(SWAP_ROUND, DEV_COMPUTE, (int32_t)k, -1);
         in.src = (swap_range){SWAP_DEVICE, base + w->layout->grad_offset[a], elements * 4};
         in.dst = (swap_range){v->spill.space,
                               v->spill.offset + (g->params[a].offset - v->own_offset) * each,
                               elements * each};
         in.first_param = from;
         in.last_param = to;
-        in.norms = norm_range(w, from, to, SWAP_DEVICE);
+        in.norms = gen_norm_range(w, from, to, SWAP_DEVICE);
         swap_instr_writes(&in, in.src);
         swap_instr_writes(&in, in.dst);
         swap_instr_writes(&in, in.norms);
-        atom_status st = emit(w, &in);
+        atom_status st = gen_write(w, &in);
         if (st != ATOM_OK)
             return st;
     }
     return ATOM_OK;
 }
 
-static void host_state_ranges(const writer *w, swap_instr *in, uint32_t k)
+static void host_state_ranges(const gen_writer *w, swap_instr *in, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     const swap_host_layout *h = &w->layout->out->layout;
     uint64_t elements = v->own_bytes / w->layout->wire_bytes_each;
     uint64_t at[3] = {h->master, h->m, h->v};
-    swap_instr_writes(in, wire_range(w->layout, v->own_offset, v->own_bytes));
+    swap_instr_writes(in, gen_wire_range(w->layout, v->own_offset, v->own_bytes));
     for (int s = 0; s < 3; s++)
         swap_instr_writes(in, (swap_range){SWAP_HOST, at[s] + v->own_offset * 4, elements * 4});
 }
 
-/* Trained parameters that have elements in [first, last) of the canonical vector. */
-static void params_between(const gen_lowered *low, uint64_t first, uint64_t last, int32_t *from,
-                           int32_t *to)
-{
-    const swap_param *params = low->params;
-    *from = *to = 0;
-    while (*from < (int32_t)low->n_params && params[*from].offset + params[*from].elements <= first)
-        ++*from;
-    *to = *from;
-    while (*to < (int32_t)low->n_params && params[*to].offset < last)
-        ++*to;
-}
-
-/*
- * The blocks of the disk tier come and go by slots. The last of them are a ring that most blocks
- * pass through; the others hold the first blocks for good, which are the first that a step updates
- * and that forward waits for: they are never read again, and written when the disk has time, which
- * with clipping is during backward.
- */
-enum { RING_WORKS = 4 }; /* one comes, one is at work, one goes, one is where they are uneven */
-
-static uint64_t held_blocks(const gen_layout *layout)
-{
-    uint64_t ring = layout->plan->ring_blocks, n = swap_blocks_n(layout->out->layout.blocks);
-    return ring >= n ? n : ring > RING_WORKS ? ring - RING_WORKS : 0;
-}
-
-static swap_range block_slot(const gen_layout *layout, uint64_t i)
-{
-    const swap_host_layout *h = &layout->out->layout;
-    uint64_t held = held_blocks(layout), ring = layout->plan->ring_blocks;
-    uint64_t slot = i < held ? i : held + (i - held) % (ring - held);
-    return (swap_range){SWAP_HOST, h->ring + slot * swap_block_bytes(h->blocks, 0),
-                        swap_block_bytes(h->blocks, i)};
-}
-
-static swap_range block_disk(const gen_layout *layout, uint64_t i)
-{
-    const swap_blocks *b = &layout->out->layout.blocks;
-    return (swap_range){SWAP_DISK, swap_block_offset(*b, i), swap_block_bytes(*b, i)};
-}
-
-static atom_status emit_loads(writer *w, uint64_t from, uint64_t to)
-{
-    atom_status st = ATOM_OK;
-    for (uint64_t i = from; i < to && st == ATOM_OK; i++)
-        st = emit_copy(w, SWAP_LOAD, DEV_LOAD, -1, -1, block_slot(w->layout, i),
-                       block_disk(w->layout, i));
-    return st;
-}
-
-static atom_status emit_stores(writer *w, uint64_t from, uint64_t to)
-{
-    atom_status st = ATOM_OK;
-    for (uint64_t i = from; i < to && st == ATOM_OK; i++)
-        st = emit_copy(w, SWAP_STORE, DEV_STORE, -1, -1, block_disk(w->layout, i),
-                       block_slot(w->layout, i));
-    return st;
-}
-
-/* Blocks [0, this) are in memory when a step's updates begin. Those of the ring only where updates
- * are at the beginning of a step: the step before has loaded them. */
-static uint64_t ready_blocks(const gen_layout *layout)
-{
-    uint64_t n = swap_blocks_n(layout->out->layout.blocks), ring = layout->plan->ring_blocks;
-    uint64_t ready = layout->plan->clip ? ring : held_blocks(layout);
-    return ready < n ? ready : n;
-}
-
-static atom_status emit_block_update(writer *w, uint64_t i)
-{
-    const swap_host_layout *h = &w->layout->out->layout;
-    uint32_t each = w->layout->wire_bytes_each;
-    swap_range slot = block_slot(w->layout, i);
-    swap_instr in = instr(SWAP_UPDATE, DEV_HOST, -1, -1);
-    in.src = slot;
-    in.first_element = i * h->blocks.each;
-    in.last_element = in.first_element + swap_block_elements(h->blocks, i);
-    params_between(w->layout->out, in.first_element, in.last_element, &in.first_param,
-                   &in.last_param);
-    swap_instr_writes(&in, slot);
-    swap_instr_writes(
-        &in, wire_range(w->layout, in.first_element, (in.last_element - in.first_element) * each));
-    if (!w->layout->plan->clip && in.first_param < in.last_param)
-        swap_instr_reads(&in, norm_range(w, in.first_param, in.last_param, SWAP_HOST));
-    return emit(w, &in);
-}
-
-/* Blocks [from, undone), and the commit when these are the last. */
-static atom_status emit_blocks(writer *w, uint64_t from)
-{
-    const swap_host_layout *h = &w->layout->out->layout;
-    uint64_t held = held_blocks(w->layout), ready = ready_blocks(w->layout);
-    atom_status st = ATOM_OK;
-    if (from >= w->undone)
-        return ATOM_OK;
-    for (uint64_t i = from; i < w->undone; i++) {
-        if (i >= ready)
-            ATOM_TRY(emit_loads(w, i, i + 1));
-        ATOM_TRY(emit_block_update(w, i));
-        if (i >= held)
-            ATOM_TRY(emit_stores(w, i, i + 1));
-    }
-    ATOM_TRY(emit_stores(w, from, held < w->undone ? held : w->undone));
-    w->undone = from;
-    if (from > 0)
-        return ATOM_OK;
-    swap_instr commit = instr(SWAP_COMMIT, DEV_STORE, -1, -1);
-    swap_instr_writes(&commit, (swap_range){SWAP_DISK, 0, swap_blocks_bytes(h->blocks)});
-    ATOM_TRY(emit(w, &commit));
-    if (w->tape->kind == SWAP_TAPE_TRAIN)
-        ATOM_TRY(emit_loads(w, held, ready)); /* for the next step */
-fail:
-    return st;
-}
-
-static atom_status emit_update(writer *w, uint32_t k)
+static atom_status emit_update(gen_writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     if (v->first_trained == v->last_trained)
@@ -416,23 +287,23 @@ static atom_status emit_update(writer *w, uint32_t k)
     if (w->layout->plan->disk) {
         /* what begins in this sub-model or behind it; forward nothing waits, so all at once */
         uint64_t each = w->layout->plan->block_elements;
-        return emit_blocks(w, w->layout->plan->clip ? 0 : (v->own_offset + each - 1) / each);
+        return gen_write_blocks(w, w->layout->plan->clip ? 0 : (v->own_offset + each - 1) / each);
     }
-    swap_instr in = instr(SWAP_UPDATE, DEV_HOST, (int32_t)k, -1);
+    swap_instr in = gen_instr(SWAP_UPDATE, DEV_HOST, (int32_t)k, -1);
     in.first_param = v->first_trained;
     in.last_param = v->last_trained;
     in.first_element = v->own_offset;
     in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
     host_state_ranges(w, &in, k);
     if (!w->layout->plan->clip)
-        swap_instr_reads(&in, norm_range(w, v->first_trained, v->last_trained, SWAP_HOST));
-    return emit(w, &in);
+        swap_instr_reads(&in, gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST));
+    return gen_write(w, &in);
 }
 
 /* --- the state on the device ------------------------------------------------------------------ */
 
 /* Master, m or v: on the device, or in the slab. */
-static swap_range state_range(const writer *w, int part, swap_space space)
+static swap_range state_range(const gen_writer *w, int part, swap_space space)
 {
     const swap_host_layout *h = &w->layout->out->layout;
     const uint64_t at[SWAP_STATE_N] = {h->master, h->m, h->v};
@@ -442,12 +313,12 @@ static swap_range state_range(const writer *w, int part, swap_space space)
 }
 
 /* With the first step comes the state, with every other one its change. */
-static atom_status emit_device_state(writer *w, bool updates)
+static atom_status emit_device_state(gen_writer *w, bool updates)
 {
     const gen_visit *v = &w->layout->visits[0];
     atom_status st = ATOM_OK;
     if (updates) {
-        swap_instr in = instr(SWAP_UPDATE, DEV_COMPUTE, 0, -1);
+        swap_instr in = gen_instr(SWAP_UPDATE, DEV_COMPUTE, 0, -1);
         in.first_param = v->first_trained;
         in.last_param = v->last_trained;
         in.first_element = v->own_offset;
@@ -459,32 +330,32 @@ static atom_status emit_device_state(writer *w, bool updates)
         swap_instr_writes(&in, v->slot);
         swap_instr_reads(&in, v->spill);
         mark_fetched(w, 0);
-        return emit(w, &in);
+        return gen_write(w, &in);
     }
     for (int part = 0; st == ATOM_OK && part < SWAP_STATE_N; part++)
-        st = emit_copy(w, SWAP_FETCH, DEV_H2D, 0, -1, state_range(w, part, SWAP_DEVICE),
-                       state_range(w, part, SWAP_HOST));
+        st = gen_write_copy(w, SWAP_FETCH, DEV_H2D, 0, -1, state_range(w, part, SWAP_DEVICE),
+                            state_range(w, part, SWAP_HOST));
     return st;
 }
 
 /* Everything back to where checkpoints and evaluations look for it. */
-static atom_status drain_device_state(writer *w)
+static atom_status drain_device_state(gen_writer *w)
 {
     const gen_visit *v = &w->layout->visits[0];
     swap_range own = {SWAP_DEVICE, v->slot.offset, v->own_bytes};
     atom_status st = emit_device_state(w, true);
     if (st == ATOM_OK)
-        st = emit_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
-                       wire_range(w->layout, v->own_offset, v->own_bytes), own);
+        st = gen_write_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
+                            gen_wire_range(w->layout, v->own_offset, v->own_bytes), own);
     for (int part = 0; st == ATOM_OK && part < SWAP_STATE_N; part++)
-        st = emit_copy(w, SWAP_SPILL, DEV_D2H, 0, -1, state_range(w, part, SWAP_HOST),
-                       state_range(w, part, SWAP_DEVICE));
+        st = gen_write_copy(w, SWAP_SPILL, DEV_D2H, 0, -1, state_range(w, part, SWAP_HOST),
+                            state_range(w, part, SWAP_DEVICE));
     return st;
 }
 
 /* Piece j of n of the spill of sub-model k: in pieces, so that the boundary gradients of the visit
  * that runs meanwhile need not queue behind all of it. */
-static atom_status spill_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
+static atom_status spill_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n)
 {
     const gen_visit *v = &w->layout->visits[k];
     uint64_t step = atom_align((v->own_bytes + n - 1) / n);
@@ -492,24 +363,26 @@ static atom_status spill_piece(writer *w, uint32_t k, uint32_t j, uint32_t n)
     if (lo >= hi)
         return ATOM_OK;
     swap_range src = {v->spill.space, v->spill.offset + lo, hi - lo};
-    swap_range dst = wire_range(w->layout, v->own_offset, v->own_bytes);
+    swap_range dst = gen_wire_range(w->layout, v->own_offset, v->own_bytes);
     dst.offset += lo;
     dst.bytes = hi - lo;
-    return emit_copy(w, SWAP_SPILL, DEV_D2H, (int32_t)k, -1, dst, src);
+    return gen_write_copy(w, SWAP_SPILL, DEV_D2H, (int32_t)k, -1, dst, src);
 }
 
-static atom_status spill_continue(writer *w, uint32_t upto, uint32_t n)
+static atom_status spill_continue(gen_writer *w, uint32_t upto, uint32_t n)
 {
     atom_status st = ATOM_OK;
     while (st == ATOM_OK && w->spilling >= 0 && w->spilled < upto)
         st = spill_piece(w, (uint32_t)w->spilling, w->spilled++, n);
-    if (w->spilled >= n)
-        w->spilling = -1;
-    return st;
+    if (st != ATOM_OK || w->spilling < 0 || w->spilled < n)
+        return st;
+    uint32_t k = (uint32_t)w->spilling;
+    w->spilling = -1;
+    return w->ahead ? gen_write_ahead(w, k) : ATOM_OK;
 }
 
 /* Whole at once, or while the next visit runs: only there is something to queue behind it. */
-static atom_status spill_begin(writer *w, uint32_t k)
+static atom_status spill_begin(gen_writer *w, uint32_t k)
 {
     w->spilling = (int32_t)k;
     w->spilled = 0;
@@ -517,7 +390,7 @@ static atom_status spill_begin(writer *w, uint32_t k)
     return later ? ATOM_OK : spill_continue(w, 1, 1);
 }
 
-static atom_status emit_gradients(writer *w, uint32_t k)
+static atom_status emit_gradients(gen_writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
     atom_status st;
@@ -526,10 +399,12 @@ static atom_status emit_gradients(writer *w, uint32_t k)
     ATOM_TRY(emit_rounds(w, k));
     if (!w->layout->plan->in_place && !w->layout->plan->update_on_device)
         ATOM_TRY(spill_begin(w, k));
+    else if (w->ahead)
+        ATOM_TRY(gen_write_ahead(w, k));
     if (!w->layout->plan->clip) {
-        ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
-                           norm_range(w, v->first_trained, v->last_trained, SWAP_HOST),
-                           norm_range(w, v->first_trained, v->last_trained, SWAP_DEVICE)));
+        ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, (int32_t)k, -1,
+                                gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST),
+                                gen_norm_range(w, v->first_trained, v->last_trained, SWAP_DEVICE)));
         ATOM_TRY(emit_update(w, k));
     }
 fail:
@@ -538,7 +413,7 @@ fail:
 
 /* --- visits ---------------------------------------------------------------------------------- */
 
-static atom_status visit_forward(writer *w, uint32_t k, bool train)
+static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
 {
     uint32_t C = w->layout->C, n = w->layout->n;
     const gen_visit *v = &w->layout->visits[k];
@@ -561,7 +436,7 @@ fail:
     return st;
 }
 
-static atom_status visit_backward(writer *w, uint32_t k)
+static atom_status visit_backward(gen_writer *w, uint32_t k)
 {
     uint32_t C = w->layout->C, n = w->layout->n;
     const gen_visit *v = &w->layout->visits[k];
@@ -597,41 +472,44 @@ fail:
 
 /* --- tapes ----------------------------------------------------------------------------------- */
 
-static atom_status emit_upload(writer *w)
+static atom_status emit_upload(gen_writer *w)
 {
     const swap_host_layout *h = &w->layout->out->layout;
     swap_range src = {SWAP_HOST, h->tokens, w->layout->tokens.bytes};
-    return emit_copy(w, SWAP_UPLOAD, DEV_H2D, -1, -1, w->layout->tokens, src);
+    return gen_write_copy(w, SWAP_UPLOAD, DEV_H2D, -1, -1, w->layout->tokens, src);
 }
 
-static atom_status emit_results(writer *w, bool norms)
+static atom_status emit_results(gen_writer *w, bool norms)
 {
     const swap_host_layout *h = &w->layout->out->layout;
     atom_status st;
     swap_range losses = {SWAP_HOST, h->losses, w->layout->losses.bytes};
-    ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, losses, w->layout->losses));
+    ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, losses, w->layout->losses));
     if (!norms)
         return ATOM_OK;
     swap_range host_norms = {SWAP_HOST, h->norms, w->layout->norms.bytes};
     if (w->layout->plan->clip)
-        ATOM_TRY(emit_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, host_norms, w->layout->norms));
-    swap_instr clip = instr(SWAP_CLIP, DEV_HOST, -1, -1);
+        ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, host_norms, w->layout->norms));
+    swap_instr clip = gen_instr(SWAP_CLIP, DEV_HOST, -1, -1);
     swap_instr_reads(&clip, host_norms);
-    st = emit(w, &clip);
+    st = gen_write(w, &clip);
 fail:
     return st;
 }
 
-static atom_status write_train(writer *w, bool updates)
+static atom_status write_train(gen_writer *w, bool updates)
 {
     uint32_t n = w->layout->n;
     atom_status st;
     ATOM_TRY(emit_upload(w));
     if (!updates && w->layout->plan->disk)
-        ATOM_TRY(emit_loads(w, 0, ready_blocks(w->layout)));
+        ATOM_TRY(gen_write_loads(w, 0, gen_ready_blocks(w)));
+    if (updates && w->ahead)
+        ATOM_TRY(gen_write_rest(w));
     if (w->layout->plan->update_on_device)
         ATOM_TRY(emit_device_state(w, updates));
-    for (uint32_t k = 0; updates && !w->layout->plan->update_on_device && k < n; k++)
+    bool here = updates && !w->ahead && !w->layout->plan->update_on_device;
+    for (uint32_t k = 0; here && k < n; k++)
         ATOM_TRY(emit_update(w, k));
     ATOM_TRY(fetch_now(w, 0));
     for (uint32_t k = 0; k + 1 < n; k++)
@@ -643,7 +521,7 @@ fail:
     return st;
 }
 
-static atom_status write_eval(writer *w)
+static atom_status write_eval(gen_writer *w)
 {
     atom_status st;
     ATOM_TRY(emit_upload(w));
@@ -655,11 +533,13 @@ fail:
     return st;
 }
 
-static atom_status write_drain(writer *w)
+static atom_status write_drain(gen_writer *w)
 {
     atom_status st = ATOM_OK;
     if (w->layout->plan->update_on_device)
         return drain_device_state(w);
+    if (w->ahead)
+        return gen_write_rest(w);
     for (uint32_t k = 0; st == ATOM_OK && w->layout->plan->clip && k < w->layout->n; k++)
         st = emit_update(w, k);
     return st;
@@ -668,10 +548,11 @@ static atom_status write_drain(writer *w)
 static atom_status build_tape(gen_layout *layout, const part_profile *profile, swap_tape_kind kind)
 {
     atom_status st;
-    writer w = {.layout = layout, .profile = profile, .pending = -1, .spilling = -1};
+    gen_writer w = {.layout = layout, .profile = profile, .pending = -1, .spilling = -1};
     w.valid = atom_alloc(layout->n, sizeof *w.valid);
     if (!w.valid)
         return atom_fail_memory("a tape", layout->n);
+    w.ahead = swap_tape_is_ahead(kind);
     ATOM_TRY(swap_tape_open(kind, layout->C, &layout->out->tapes[kind]));
     w.tape = layout->out->tapes[kind];
     w.tape->device_bytes = layout->out->device_bytes;
@@ -680,10 +561,11 @@ static atom_status build_tape(gen_layout *layout, const part_profile *profile, s
     w.undone = swap_blocks_n(layout->out->layout.blocks);
     if (kind == SWAP_TAPE_EVAL)
         ATOM_TRY(write_eval(&w));
-    else if (kind == SWAP_TAPE_DRAIN)
+    else if (kind == SWAP_TAPE_DRAIN || kind == SWAP_TAPE_REST)
         ATOM_TRY(write_drain(&w));
     else
-        ATOM_TRY(write_train(&w, kind == SWAP_TAPE_TRAIN && layout->plan->clip));
+        ATOM_TRY(write_train(&w, (kind == SWAP_TAPE_TRAIN && layout->plan->clip) ||
+                                     kind == SWAP_TAPE_AGAIN));
     ATOM_TRY(swap_tape_link(w.tape));
     if (w.tape->n > layout->out->instrs_max)
         layout->out->instrs_max = w.tape->n;
@@ -695,7 +577,9 @@ fail:
 atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile)
 {
     atom_status st = ATOM_OK;
-    for (int kind = 0; st == ATOM_OK && kind < SWAP_TAPE_N; kind++)
-        st = build_tape(layout, profile, (swap_tape_kind)kind);
+    for (int kind = 0; st == ATOM_OK && kind < SWAP_TAPE_N; kind++) {
+        if (!swap_tape_is_ahead((swap_tape_kind)kind) || gen_has_ahead(layout))
+            st = build_tape(layout, profile, (swap_tape_kind)kind);
+    }
     return st;
 }

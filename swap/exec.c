@@ -181,6 +181,12 @@ static atom_status on_update(void *arg)
         exec->c.on_updates(exec->c.ctx, exec->step.update_step, true);
     bool clipped = exec->step.max_grad_norm > 0;
     krn_adamw_step step = update_step(exec, clipped);
+    float decay = exec->step.update.decay;
+    if (in->ahead) { /* that it is finite is seen before this is committed */
+        step = exec->step.ahead;
+        step.scale = 1;
+        decay = step.decay;
+    }
     if (!clipped && !isfinite(chunk_sum(exec, l->in->first_param, l->in->last_param)))
         return atom_fail(
             ATOM_E_DIVERGED,
@@ -194,7 +200,7 @@ static atom_status on_update(void *arg)
         to = to < in->last_element ? to : in->last_element;
         if (from >= to)
             continue;
-        step.decay = param->decay ? exec->step.update.decay : 0;
+        step.decay = param->decay ? decay : 0;
         update_piece(exec, in, &step, from, to);
     }
     if (exec->c.on_updates && in == exec->last_update)
@@ -228,7 +234,7 @@ static void find_updates(swap_exec *exec, const swap_tape *tape)
 {
     exec->first_update = exec->last_update = NULL;
     for (uint32_t i = 0; i < tape->n; i++) {
-        if (tape->instrs[i].code != SWAP_UPDATE)
+        if (tape->instrs[i].code != SWAP_UPDATE || tape->instrs[i].ahead)
             continue;
         exec->first_update = exec->first_update ? exec->first_update : &tape->instrs[i];
         exec->last_update = &tape->instrs[i];
@@ -398,7 +404,7 @@ atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_ste
     }
     double seconds = collect_spans(exec, tape);
     if (result)
-        *result = (swap_result){exec->grad_norm, seconds};
+        *result = (swap_result){exec->grad_norm, exec->clip_scale, seconds};
     return ATOM_OK;
 }
 

@@ -50,12 +50,14 @@ typedef struct swap_step {
     krn_adamw_step update; /* for UPDATE instructions of this run; its decay is the run's weight
                               decay, applied to parameters that have decay; scale is ignored: the
                               executor keeps the clip factor of the step that made the gradients */
+    krn_adamw_step ahead;  /* the same for those that run ahead, which are of `step` */
     const int32_t *starts; /* krn_step.starts of micro-batch 0, the others behind it; may be NULL */
     uint64_t starts_n;     /* elements of one micro-batch */
 } swap_step;
 
 typedef struct swap_result {
     double grad_norm; /* before clipping; NaN-safe: not finite fails the run with ATOM_E_DIVERGED */
+    float scale;      /* clip factor; 1: not clipped */
     double seconds;   /* of the device's clock, from first issue to last completion */
 } swap_result;
 
@@ -72,8 +74,8 @@ typedef struct swap_exec_config {
     uint64_t device_bytes, host_bytes;
     swap_range workspace; /* in the arena */
     uint32_t instrs_max;  /* longest tape that will be run */
-    /* Called on the optimizer's stream before the first and after the last UPDATE of a tape, with
-     * the step whose updates they are. May be NULL. */
+    /* Called on the optimizer's stream before the first and after the last UPDATE of a tape that is
+     * not ahead, with the step whose updates they are. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
     void *ctx;
 } swap_exec_config;

@@ -57,6 +57,7 @@ typedef struct swap_instr {
     int32_t micro_batch; /* -1: all or none */
     uint8_t lists;       /* FWD/BWD/LATE: bit l set = run list l, in ascending order of l */
     uint8_t train;       /* FWD: dropout is on */
+    uint8_t ahead;       /* UPDATE: of the step that runs, as if it were not clipped */
     swap_range base[SWAP_BASE_N]; /* FWD/BWD/LATE: where each base is; bytes 0: unused */
     /* copies: dst <- src, bytes of src. ROUND: dst and norms <- src (f32) of params
      * [first_param, last_param) of the canonical order. UPDATE: elements [first_element,
@@ -85,8 +86,20 @@ typedef enum swap_tape_kind {
     SWAP_TAPE_TRAIN, /* a training step that starts with the updates of the step before */
     SWAP_TAPE_DRAIN, /* only the pending updates */
     SWAP_TAPE_EVAL,  /* forward only, micro_batches_eval of them */
+    /* With clipping, and the state on disk: some updates run behind their backward, as if the step
+     * were not clipped, into a generation that is not committed yet. If CLIP then says that it is,
+     * they count for nothing: the wire copy is made anew from the masters, and FIRST runs the step
+     * again. Else the rest of its updates is pending, and only these tapes may follow. */
+    SWAP_TAPE_AHEAD, /* such a step with nothing to update before it */
+    SWAP_TAPE_AGAIN, /* such a step that starts with the rest of the one before, and the commit */
+    SWAP_TAPE_REST,  /* only the rest, and the commit */
     SWAP_TAPE_N
 } swap_tape_kind;
+
+static inline bool swap_tape_is_ahead(swap_tape_kind kind)
+{
+    return kind >= SWAP_TAPE_AHEAD && kind <= SWAP_TAPE_REST;
+}
 
 typedef struct swap_tape {
     swap_tape_kind kind;

@@ -18,6 +18,7 @@ typedef struct harness_run {
     uint32_t steps;
     float max_grad_norm;
     store_kind store; /* with a plan that uses the disk */
+    bool ahead;       /* some steps guess that they are not clipped, where the plan can */
     bool apart;       /* documents apart: harness_starts */
     bool cuda;        /* on card 0; table is the card's */
 } harness_run;
@@ -27,7 +28,8 @@ typedef struct harness_result {
     float *master, *m, *v; /* canonical vectors after the last step */
     void *wire;
     double norms[16];
-    float *losses; /* (steps + 1) x C x B*T; the last row is an evaluation */
+    uint32_t right, wrong; /* guesses */
+    float *losses;         /* (steps + 1) x C x B*T; the last row is an evaluation */
     uint64_t n_losses;
     uint64_t device_peak_bytes;
 } harness_result;

@@ -97,9 +97,14 @@ static void every_wait_is_needed(void **state)
         part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 1 + (uint32_t)(seed % 3));
         plan->boundaries = seed % 2 ? PART_ON_HOST : PART_ON_DEVICE;
         plan->sub_models[0].keep = (part_keep)(seed % 3);
+        plan->disk = seed % 4 == 0;
+        plan->ring_blocks = plan->disk ? 2 + (uint32_t)seed / 2 : 0;
+        plan->block_elements = plan->disk ? SWAP_BLOCK_ALIGN : 0;
         assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
         for (int t = 0; t < SWAP_TAPE_N; t++) {
             swap_tape *tape = low->tapes[t];
+            if (!tape)
+                continue;
             assert_int_equal(swap_hazard_check(tape), ATOM_OK);
             for (uint32_t i = 0; i < tape->n; i++) {
                 swap_instr *in = &tape->instrs[i];
@@ -297,12 +302,90 @@ static void held_blocks_are_not_read(void **state)
     graph_close(&g);
 }
 
+typedef struct block_use {
+    uint32_t rest[256], ahead[256]; /* updates of each block */
+    uint32_t late;                  /* those ahead that stand before the gradients they need */
+} block_use;
+
+static block_use blocks_of(const swap_tape *tape)
+{
+    block_use use = {0};
+    uint64_t round_from = UINT64_MAX; /* where the gradients that have left the device begin */
+    for (uint32_t i = 0; i < tape->n; i++) {
+        const swap_instr *in = &tape->instrs[i];
+        if (in->code == SWAP_SPILL && in->dst.offset < round_from)
+            round_from = in->dst.offset;
+        if (in->code != SWAP_UPDATE)
+            continue;
+        (in->ahead ? use.ahead : use.rest)[in->first_element / SWAP_BLOCK_ALIGN]++;
+        use.late += in->ahead && in->writes[1].offset < round_from;
+    }
+    return use;
+}
+
+/* Every block is updated once, ahead or with the rest, behind its gradients; nothing is committed
+ * while a step guesses; and the disk has about two thirds of its work behind the commit. */
+static void each_block_is_updated_ahead_or_later(void **state)
+{
+    (void)state;
+    graph_config config = random_gpt2_make(1).config;
+    graph *g = fused(&config, 2, 16);
+    part_device device = card(1e12, 1e12);
+    part_profile *profile = NULL;
+    assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+    part_plan *plan = strided_plan(g, profile, 1, 2);
+    plan->disk = true;
+    plan->block_elements = SWAP_BLOCK_ALIGN;
+    uint64_t n = (g->param_extent + SWAP_BLOCK_ALIGN - 1) / SWAP_BLOCK_ALIGN;
+    assert_true(n > 12 && n < 256);
+    for (plan->ring_blocks = 2; plan->ring_blocks <= n + 1; plan->ring_blocks += 3) {
+        gen_lowered *low = NULL;
+        uint64_t ring = plan->ring_blocks, held = ring >= n ? n : ring > 4 ? ring - 4 : 0, some = 0;
+        plan->boundaries = ring % 2 ? PART_ON_HOST : PART_ON_DEVICE;
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        const swap_tape *ahead = low->tapes[SWAP_TAPE_AHEAD], *again = low->tapes[SWAP_TAPE_AGAIN];
+        assert_true(!ahead == (held == n) && !again == !ahead);
+        if (ahead) {
+            disk_use one = use_of(ahead), more = use_of(again),
+                     rest = use_of(low->tapes[SWAP_TAPE_REST]);
+            block_use a = blocks_of(ahead), b = blocks_of(again);
+            block_use c = blocks_of(low->tapes[SWAP_TAPE_REST]);
+            assert_int_equal(a.late + b.late, 0);
+            for (uint64_t i = 0; i < n; i++) {
+                assert_int_equal(a.rest[i] + c.ahead[i], 0);
+                assert_int_equal(a.ahead[i] + c.rest[i], 1);
+                assert_int_equal(a.ahead[i], b.ahead[i]);
+                assert_int_equal(c.rest[i], b.rest[i]);
+                some += a.ahead[i];
+            }
+            assert_true(some > 0);
+            assert_int_equal(one.loads + one.ahead, held + some);
+            assert_int_equal(one.stores, some);
+            assert_int_equal(more.loads, n - held - some);
+            assert_int_equal(more.ahead, some);
+            assert_int_equal(more.stores, n);
+            assert_int_equal(rest.stores, n - some);
+            assert_true(3 * some <= 2 * n);
+            for (uint32_t i = 0; i < ahead->n; i++)
+                assert_int_not_equal(ahead->instrs[i].code, SWAP_COMMIT);
+        }
+        gen_lowered_close(&low);
+    }
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_wait_is_needed),    cmocka_unit_test(compute_and_copies_overlap),
-        cmocka_unit_test(each_stall_has_an_owner), cmocka_unit_test(lowering_is_reproducible),
-        cmocka_unit_test(survives_want_of_memory), cmocka_unit_test(held_blocks_are_not_read),
+        cmocka_unit_test(every_wait_is_needed),
+        cmocka_unit_test(compute_and_copies_overlap),
+        cmocka_unit_test(each_stall_has_an_owner),
+        cmocka_unit_test(lowering_is_reproducible),
+        cmocka_unit_test(survives_want_of_memory),
+        cmocka_unit_test(held_blocks_are_not_read),
+        cmocka_unit_test(each_block_is_updated_ahead_or_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
