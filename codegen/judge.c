@@ -25,23 +25,28 @@ static void close_simulation(simulation *s)
     gen_lowered_close(&s->low);
 }
 
-/* FIRST, then TRAIN twice: the second is the steady step. */
+/* A step with nothing to update before it, then one that starts with the updates of that: every
+ * later one is like it. Nothing where the plan has no such tapes. */
 static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
-                            const krn_table *table, simulation *s)
+                            const krn_table *table, bool ahead, simulation *s)
 {
+    swap_tape_kind first = ahead ? SWAP_TAPE_AHEAD : SWAP_TAPE_FIRST;
+    swap_tape_kind steady = ahead ? SWAP_TAPE_AGAIN : SWAP_TAPE_TRAIN;
     atom_status st;
     swap_step step = {.step = 1, .max_grad_norm = 1};
     swap_result result = {0};
     ATOM_TRY(gen_lower(g, plan, profile, table, &s->low));
+    if (!s->low->tapes[first])
+        return ATOM_OK;
     ATOM_TRY(dev_null_open(0, &s->device));
     swap_exec_config config = gen_exec_config(s->low);
     config.device = s->device;
     ATOM_TRY(swap_exec_open(&config, &s->exec));
-    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[SWAP_TAPE_FIRST], &step, &result));
+    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[first], &step, &result));
     double before[DEV_STREAM_N];
     for (int i = 0; i < DEV_STREAM_N; i++)
         before[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds;
-    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[SWAP_TAPE_TRAIN], &step, &result));
+    ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[steady], &step, &result));
     s->seconds = result.seconds;
     for (int i = 0; i < DEV_STREAM_N; i++)
         s->busy_seconds[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds - before[i];
@@ -69,7 +74,7 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
 {
     const gen_judge *judge = ctx;
     simulation s = {0};
-    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, &s);
+    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, false, &s);
     if (st == ATOM_OK) {
         *verdict =
             (part_verdict){.device_peak_bytes = s.low->device_bytes,
@@ -81,6 +86,15 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
                            .host_seconds = s.busy_seconds[DEV_HOST],
                            .bound = bound_of(&s)};
     }
+    close_simulation(&s);
+    return st;
+}
+
+atom_status gen_judge_ahead(const gen_judge *judge, const part_plan *plan, double *seconds)
+{
+    simulation s = {0};
+    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, true, &s);
+    *seconds = s.seconds;
     close_simulation(&s);
     return st;
 }
@@ -120,7 +134,7 @@ atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profi
     int streams = plan->disk ? DEV_STREAM_N : DEV_HOST + 1;
     simulation s = {0};
     width = width < 16 ? 16 : width > 240 ? 240 : width;
-    atom_status st = simulate(g, plan, profile, table, &s);
+    atom_status st = simulate(g, plan, profile, table, false, &s);
     if (st != ATOM_OK)
         goto fail;
     for (int i = 0; i < DEV_STREAM_N; i++) {

@@ -54,6 +54,11 @@ typedef struct gen_judge {
 } gen_judge;
 ATOM_MUST atom_status gen_judge_plan(void *judge, const part_plan *plan, part_verdict *verdict);
 
+/* The steady step of the same plan while no gradient is clipped and updates run ahead; 0 where they
+ * cannot. */
+ATOM_MUST atom_status gen_judge_ahead(const gen_judge *judge, const part_plan *plan,
+                                      double *seconds);
+
 /* One line per stream of what runs when, for people: `width` columns, from a simulated steady step.
  * Free with atom_free. */
 ATOM_MUST atom_status gen_timeline(const graph *g, const part_plan *plan,

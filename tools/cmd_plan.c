@@ -266,7 +266,16 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
         cli_print("                  with %s of host memory a step takes %s\n",
                   cli_size(roomy->host_peak_bytes), cli_seconds(roomy->predicted_step_seconds));
     part_plan_close(&roomy);
-    return st == ATOM_E_RESOURCE ? ATOM_OK : st;
+    if (st != ATOM_OK && st != ATOM_E_RESOURCE)
+        return st;
+    const gen_judge judge = {.g = g, .profile = profile};
+    double ahead = 0;
+    st = gen_judge_ahead(&judge, plan, &ahead);
+    if (st == ATOM_OK && ahead > 0 && ahead < step)
+        cli_print("                  while no gradient is clipped a step takes %s, because updates "
+                  "run ahead\n",
+                  cli_seconds(ahead));
+    return st;
 }
 
 static atom_status run(void *values, const opt_parsed *parsed)

@@ -85,7 +85,7 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
 {
     return json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, "
-        "s:o, s:o, s:I, s:I, s:I, s:s?,"
+        "s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:s?,"
         " s:s, s:s?, s:b, s:o, s:o, s:o}",
         "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
         cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "validation_loss",
@@ -96,14 +96,17 @@ static json_t *summary_json(const train_config *c, const train_summary *s)
         "host_peak_bytes", (json_int_t)s->host_peak_bytes, "host_plan_bytes",
         (json_int_t)s->host_plan_bytes, "model_state_bytes", (json_int_t)s->model_state_bytes,
         "param_bytes", (json_int_t)s->param_bytes, "largest_visit_bytes",
-        (json_int_t)s->largest_visit_bytes, "sub_models", (int)s->sub_models, "save_seconds",
-        cli_real(s->save_seconds), "save_waited_seconds", cli_real(s->save_waited_seconds),
-        "save_copied_bytes", (json_int_t)s->save_copied_bytes, "spare_bytes",
-        (json_int_t)s->spare_bytes, "spare_peak_bytes", (json_int_t)s->spare_peak_bytes, "execute",
-        s->execute, "output_dir", c->output_dir, "checkpoint", s->checkpoint, "interrupted",
-        (int)s->interrupted, "busy_seconds", streams_json(s->busy_seconds, NULL), "bytes_copied",
-        streams_json(NULL, s->bytes_copied), "waited_seconds",
-        streams_json(s->waited_seconds, NULL));
+        (json_int_t)s->largest_visit_bytes, "sub_models", (int)s->sub_models,
+        "predicted_ahead_seconds",
+        s->predicted_ahead_seconds > 0 ? cli_real(s->predicted_ahead_seconds) : json_null(),
+        "ahead_steps", (json_int_t)s->ahead_steps, "ahead_wrong", (json_int_t)s->ahead_wrong,
+        "save_seconds", cli_real(s->save_seconds), "save_waited_seconds",
+        cli_real(s->save_waited_seconds), "save_copied_bytes", (json_int_t)s->save_copied_bytes,
+        "spare_bytes", (json_int_t)s->spare_bytes, "spare_peak_bytes",
+        (json_int_t)s->spare_peak_bytes, "execute", s->execute, "output_dir", c->output_dir,
+        "checkpoint", s->checkpoint, "interrupted", (int)s->interrupted, "busy_seconds",
+        streams_json(s->busy_seconds, NULL), "bytes_copied", streams_json(NULL, s->bytes_copied),
+        "waited_seconds", streams_json(s->waited_seconds, NULL));
 }
 
 static void summary_print(const train_summary *s)

@@ -15,6 +15,7 @@ static const char *const schedulers[] = {"constant", "linear", "cosine", "wsd", 
 static const char *const reports[] = {"none", "tensorboard", NULL};
 static const char *const recomputes[] = {"auto", "never", "always", NULL};
 static const char *const updates[] = {"auto", "host", NULL};
+static const char *const aheads[] = {"auto", "never", "always", NULL};
 static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
 static const char *const places[] = {"auto", "memory", "disk", NULL};
 static const char *const stores[] = {"auto", "io_uring", "libaio", "threads", NULL};
@@ -444,6 +445,15 @@ static const opt_spec specs[] = {
      .help =
          "Where AdamW runs. auto: on a CUDA card that holds the whole model and its state if that "
          "is faster, else on the host."},
+    {.name = "update_ahead",
+     .type = OPT_CHOICE,
+     AT(update_ahead),
+     .fallback = "auto",
+     .choices = aheads,
+     .help = "With the optimizer's state on disk: whether blocks are updated while backward runs, "
+             "before the gradient's norm is known, and the step is run again if it was clipped "
+             "after all; the same bits. auto: where that is faster, while no gradient comes near "
+             "max_grad_norm."},
     {.name = "execute",
      .type = OPT_CHOICE,
      AT(execute),

@@ -99,12 +99,13 @@ typedef struct train_config {
     int32_t save_dtype;       /* atom_dtype of a checkpoint's weights */
 
     /* plan and execution */
-    char *plan;        /* file; NULL: search or cache */
-    char *profile;     /* file; NULL: measure or cache */
-    int32_t recompute; /* train_recompute; -1 of it is part_request.recompute */
-    int32_t updates;   /* train_updates */
-    int32_t execute;   /* train_execute */
-    char *trace;       /* file; NULL: none */
+    char *plan;           /* file; NULL: search or cache */
+    char *profile;        /* file; NULL: measure or cache */
+    int32_t recompute;    /* train_recompute; -1 of it is part_request.recompute */
+    int32_t updates;      /* train_updates */
+    int32_t update_ahead; /* train_update_ahead */
+    int32_t execute;      /* train_execute */
+    char *trace;          /* file; NULL: none */
 
     /* command line only */
     bool json;

@@ -171,6 +171,9 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
         e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY(
         gen_lower(config->bench->g, config->plan, config->profile, config->bench->table, &e->low));
+    e->ahead = (train_ahead){.mode = config->update_ahead,
+                             .possible = e->low->tapes[SWAP_TAPE_AHEAD] != NULL,
+                             .limit = config->max_grad_norm};
     choose_spare(e);
     ATOM_TRY(check_host_memory(e));
     ATOM_TRY(open_device(e));
@@ -414,28 +417,63 @@ static atom_status before_updates(const train_engine *e, uint32_t step, int64_t 
     return e->c.before_commit(e->c.ctx, step, targets);
 }
 
+/* What the tape of a step is told. */
+static swap_step step_args(const train_engine *e, uint32_t step, double rate, int64_t targets)
+{
+    bool clip = e->c.plan->clip;
+    return (swap_step){.seed = e->c.seed,
+                       .step = step,
+                       .update_step = clip ? e->pending_step : step,
+                       .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
+                       .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
+                       .starts = e->starts,
+                       .starts_n = starts_n(e),
+                       .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
+                                      : adamw_of(e, step, rate),
+                       .ahead = adamw_of(e, step, rate)};
+}
+
+static swap_tape_kind tape_of(const train_engine *e, bool guess)
+{
+    if (guess)
+        return e->rest ? SWAP_TAPE_AGAIN : SWAP_TAPE_AHEAD;
+    return e->c.plan->clip && e->pending_step ? SWAP_TAPE_TRAIN : SWAP_TAPE_FIRST;
+}
+
+/* What was updated ahead is not committed and stays so; the wire copy is of the masters again, and
+ * the same batch makes the same gradients, which wait for the factor that is known now. */
+static atom_status step_again(train_engine *e, swap_step *args, swap_result *run)
+{
+    atom_status st;
+    e->pending_step = args->update_step = 0;
+    e->rest = false;
+    ATOM_TRY(train_engine_sync(e));
+    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], args, run));
+fail:
+    return st;
+}
+
 atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
                               train_step_result *result)
 {
-    bool clip = e->c.plan->clip;
+    atom_status st;
+    bool clip = e->c.plan->clip, guess = train_ahead_next(&e->ahead);
     int64_t targets = count_targets(e);
     swap_result run;
-    swap_step args = {.seed = e->c.seed,
-                      .step = step,
-                      .update_step = clip ? e->pending_step : step,
-                      .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
-                      .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
-                      .starts = e->starts,
-                      .starts_n = starts_n(e),
-                      .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
-                                     : adamw_of(e, step, learning_rate)};
-    swap_tape_kind kind = clip && e->pending_step ? SWAP_TAPE_TRAIN : SWAP_TAPE_FIRST;
     double begin = atom_clock_seconds();
-    atom_status st = before_updates(e, args.update_step, clip ? 0 : targets);
-    if (st == ATOM_OK)
-        st = swap_exec_run(e->exec, e->low->tapes[kind], &args, &run);
-    if (st != ATOM_OK)
-        return st;
+    if (e->pending_step && e->rest != guess)
+        ATOM_TRY(train_engine_drain(e));
+    swap_step args = step_args(e, step, learning_rate, targets);
+    swap_tape_kind kind = tape_of(e, guess);
+    ATOM_TRY(before_updates(e, args.update_step, clip ? 0 : targets));
+    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[kind], &args, &run));
+    bool right = guess && run.scale == 1.0f;
+    if (guess && !right) {
+        kind = SWAP_TAPE_FIRST;
+        ATOM_TRY(step_again(e, &args, &run));
+    }
+    train_ahead_saw(&e->ahead, run.grad_norm, guess, run.scale != 1.0f);
+    e->rest = right;
     e->pending_step = clip ? step : 0;
     e->pending_rate = learning_rate;
     result->loss = targets ? sum_losses(e) / (double)targets : 0;
@@ -449,7 +487,8 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
             "step %u: the loss is not finite; resume from the last checkpoint with a lower "
             "learning_rate or more warmup_steps",
             step);
-    return ATOM_OK;
+fail:
+    return st;
 }
 
 /* Where the wire copy was, gradients are now; then it is a copy of the masters again. */
@@ -503,10 +542,13 @@ atom_status train_engine_drain(train_engine *e)
                       .max_grad_norm = (float)e->c.max_grad_norm,
                       .update = adamw_of(e, e->pending_step, e->pending_rate)};
     atom_status st = before_updates(e, e->pending_step, 0);
+    swap_tape_kind kind = e->rest ? SWAP_TAPE_REST : SWAP_TAPE_DRAIN;
     if (st == ATOM_OK)
-        st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_DRAIN], &args, NULL);
-    if (st == ATOM_OK)
+        st = swap_exec_run(e->exec, e->low->tapes[kind], &args, NULL);
+    if (st == ATOM_OK) {
         e->pending_step = 0;
+        e->rest = false;
+    }
     return st;
 }
 

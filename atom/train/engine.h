@@ -7,6 +7,7 @@
 #define ATOM_TRAIN_ENGINE_H
 
 #include "atom/file/vector.h"
+#include "atom/train/ahead.h"
 #include "atom/train/source.h"
 #include "atom/train/trainer.h"
 
@@ -21,6 +22,7 @@ typedef struct train_engine_config {
     /* With a plan that keeps the optimizer's state on disk: */
     const char *store; /* its file; NULL: the engine will not step (dry run) */
     store_kind store_kind;
+    train_update_ahead update_ahead; /* auto: where it is faster is for the caller to say */
     /* Called before a tape that commits `step`, whose batch has that many targets (0: it ran
      * already): what must be on disk by then. May be NULL. */
     atom_status (*before_commit)(void *ctx, uint32_t step, int64_t targets);
@@ -45,11 +47,13 @@ typedef struct train_engine {
     gen_lowered *low;
     dev *device;
     swap_exec *exec;
-    void *module;                     /* gen_module, or NULL */
-    const char *execute;              /* "generated" or "interpreted" */
-    char why[256];                    /* why auto fell back to the interpreter; "" if it did not */
-    uint32_t pending_step;            /* step whose update has not run; 0: none */
-    double pending_rate;              /* its learning rate */
+    void *module;          /* gen_module, or NULL */
+    const char *execute;   /* "generated" or "interpreted" */
+    char why[256];         /* why auto fell back to the interpreter; "" if it did not */
+    uint32_t pending_step; /* step whose update has not run; 0: none */
+    double pending_rate;   /* its learning rate */
+    bool rest;             /* of its updates some ran ahead, and were right */
+    train_ahead ahead;
     swap_disk *disk;                  /* NULL: the state is in the slab */
     swap_cow *cow;                    /* NULL: the state is on disk */
     uint64_t spare_bytes, spare_peak; /* its memory: planned, and what snapshots took so far */

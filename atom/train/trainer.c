@@ -314,6 +314,8 @@ static void fill_summary(trainer *t)
         s->seconds += t->step_seconds[i];
     s->median_step_seconds = median_seconds(t);
     s->predicted_step_seconds = t->plan->predicted_step_seconds;
+    s->ahead_steps = (int64_t)t->engine->ahead.right;
+    s->ahead_wrong = (int64_t)t->engine->ahead.wrong;
     double tokens = (double)(g->micro_batch * g->sequence * t->plan->micro_batches);
     s->tokens_per_second = s->median_step_seconds > 0 ? tokens / s->median_step_seconds : 0;
     s->device_peak_bytes = t->engine->device->peak_bytes;

@@ -140,3 +140,25 @@ void trainer_disk_note(const trainer *t)
                  atom_size_text((uint64_t)bytes, step),
                  atom_size_text((uint64_t)(bytes * steps), day));
 }
+
+atom_status trainer_disk_ahead(trainer *t)
+{
+    static const double WORTH = 0.98;
+    train_ahead *a = &t->engine->ahead;
+    double usual = t->plan->predicted_step_seconds, ahead = 0;
+    gen_judge judge = {t->bench->g, t->profile, t->bench->table};
+    if (!a->possible || a->mode == TRAIN_AHEAD_NEVER)
+        return ATOM_OK;
+    atom_status st = gen_judge_ahead(&judge, t->plan, &ahead);
+    if (st != ATOM_OK)
+        return st;
+    t->summary.predicted_ahead_seconds = ahead;
+    if (a->mode == TRAIN_AHEAD_AUTO)
+        a->possible = ahead < WORTH * usual;
+    if (a->possible)
+        trainer_note(t,
+                     "updates: ahead of the clip factor while no gradient is clipped, %.3g s "
+                     "per step instead of %.3g s",
+                     ahead, usual);
+    return ATOM_OK;
+}

@@ -110,6 +110,8 @@ ATOM_MUST atom_status trainer_before_commit(void *ctx, uint32_t step, int64_t ta
 bool trainer_disk_lost(trainer *t);
 /* The last checkpoint holds everything: gives the disk's space back. */
 void trainer_disk_done(const trainer *t);
+/* Whether updates may run ahead of the clip factor, which auto lets them where it is faster. */
+ATOM_MUST atom_status trainer_disk_ahead(trainer *t);
 /* Says where the state is and what that costs the disk. */
 void trainer_disk_note(const trainer *t);
 

@@ -161,6 +161,7 @@ static atom_status open_engine(trainer *t)
                                   .seed = (uint64_t)c->seed,
                                   .apart = t->apart,
                                   .store_kind = (store_kind)c->store,
+                                  .update_ahead = (train_update_ahead)c->update_ahead,
                                   .before_commit = trainer_before_commit,
                                   .on_updates = trainer_on_updates,
                                   .ctx = t};
@@ -179,6 +180,7 @@ static atom_status open_engine(trainer *t)
     if (t->engine->why[0])
         trainer_note(t, "execute: interpreted (%s)", t->engine->why);
     trainer_disk_note(t);
+    ATOM_TRY(trainer_disk_ahead(t));
 fail:
     atom_free(path);
     return st;

@@ -36,6 +36,37 @@ class Disk(TrainCase):
         self.train("disk", "--max-grad-norm", 0, *DISK)
         self.assertEqual(self.weights("disk", 6), self.weights("memory", 6))
 
+    def clip_some(self):
+        """Of a run's first steps some are clipped, and some are not."""
+        self.train("free", "--max-grad-norm", 1e9)
+        norms = sorted(norm for _, norm in self.losses("free").values())
+        return ["--max-grad-norm", norms[len(norms) // 2]]
+
+    def test_updates_ahead_of_the_clip_factor(self):
+        """Some guesses are right and some wrong: the bits of memory, with snapshots, and resumed."""
+        clip = self.clip_some()
+        more = [*clip, "--update-ahead", "always", *DISK]
+        self.train("memory", *clip, "--save-steps", 2, steps=12)
+        for save in (0, 2):
+            done = self.train(f"disk{save}", *more, "--save-steps", save, steps=12)
+            self.assertGreater(done["sub_models"], 1)
+            self.assertGreater(min(done["ahead_steps"], done["ahead_wrong"]), 1, done)
+            self.assertEqual(done["ahead_steps"] + done["ahead_wrong"], 12)
+            self.assertEqual(self.losses(f"disk{save}"), self.losses("memory"))
+            self.assertEqual(self.weights(f"disk{save}", 12), self.weights("memory", 12))
+        for step in (8, 10, 12):
+            for name in ("model.safetensors", "optimizer.safetensors", "atom_state.json"):
+                self.assertEqual(self.read("disk2", f"checkpoint-{step}", name), self.read("memory", f"checkpoint-{step}", name))
+        self.train("disk2", *more, "--resume-from-checkpoint", self.path("disk2", "checkpoint-10"), "--eval-steps", 1, steps=12)
+        self.assertEqual(self.weights("disk2", 12), self.weights("memory", 12))
+        self.assertEqual(self.train("never", *clip, "--update-ahead", "never", *DISK)["ahead_steps"], 0)
+
+    def test_one_sub_model_has_nothing_to_run_ahead_of(self):
+        done = self.train("disk", "--update-ahead", "always", *DISK, memory=None)
+        self.assertEqual((done["sub_models"], done["ahead_steps"] + done["ahead_wrong"]), (1, 0))
+        self.train("memory", memory=None)
+        self.assertEqual(self.weights("disk", 6), self.weights("memory", 6))
+
     def test_little_host_memory_chooses_the_disk(self):
         whole = self.train("memory")
         limit = int(whole["host_plan_bytes"] * 0.6)
@@ -92,17 +123,18 @@ class Disk(TrainCase):
     def test_killed_at_any_moment(self):
         """Mostly no checkpoint is saved: only what is committed on disk survives."""
         steps, pick, resumed = max(40, KILLS * 3), random.Random(7), 0
-        self.train("whole", steps=steps)
+        clip = self.clip_some()
+        self.train("whole", *clip, steps=steps)
         for _ in range(KILLS):
             err = self.kill_soon("killed", pick, "--save-steps", pick.choice([0, 0, 2]), "--resume-from-checkpoint", "auto",
-                                 "--store", pick.choice(["auto", "libaio", "threads"]),
+                                 *clip, "--update-ahead", pick.choice(["always", "always", "auto"]), "--store", pick.choice(["auto", "libaio", "threads"]),
                                  "--threads", pick.choice([1, 2]), steps=steps)
             resumed += "resumed from the optimizer's state on disk" in err
             if os.path.exists(self.path("killed", f"checkpoint-{steps}")):
                 break
         self.assertGreater(resumed, 0, "no run went on from the disk")
         if not os.path.exists(self.path("killed", f"checkpoint-{steps}")):
-            self.ok(*self.args("killed", *DISK, "--resume-from-checkpoint", "auto", steps=steps))
+            self.ok(*self.args("killed", *DISK, *clip, "--resume-from-checkpoint", "auto", steps=steps))
         self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
         self.assertEqual(self.losses("killed"), self.losses("whole"))
 
