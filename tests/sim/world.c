@@ -165,13 +165,14 @@ static void set_link(sim_world *w, uint32_t a, uint32_t b, bool cut_ab, bool cut
 
 /* ---- faults ---- */
 
-/* Somebody other than i has the pool's state and stays. Without that nothing can go on, nor is it
- * promised. */
+/* Somebody honest other than i has the pool's state, is a member by what it knows, and stays.
+ * Without that nothing goes on before the owner starts a new lineage, nor is it promised: who is in
+ * no roster founds nothing, whatever it has. */
 static bool kept_without(const sim_world *w, uint32_t i)
 {
     for (uint32_t k = 0; k < w->n_hosts; k++)
         if (k != i && w->host[k]->has_disk && !w->host[k]->gone && !w->host[k]->leaving &&
-            w->host[k]->hostility == SIM_HONEST)
+            w->host[k]->hostility == SIM_HONEST && gsp_agree_is_member(&w->host[k]->agree))
             return true;
     return false;
 }
