@@ -25,23 +25,27 @@ static void close_simulation(simulation *s)
     gen_lowered_close(&s->low);
 }
 
-/* A step with nothing to update before it, then one that starts with the updates of that: every
- * later one is like it. Nothing where the plan has no such tapes. */
-static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
-                            const krn_table *table, bool ahead, simulation *s)
+static atom_status open_simulation(const graph *g, const part_plan *plan,
+                                   const part_profile *profile, const krn_table *table,
+                                   simulation *s)
 {
-    swap_tape_kind first = ahead ? SWAP_TAPE_AHEAD : SWAP_TAPE_FIRST;
-    swap_tape_kind steady = ahead ? SWAP_TAPE_AGAIN : SWAP_TAPE_TRAIN;
     atom_status st;
-    swap_step step = {.step = 1, .max_grad_norm = 1};
-    swap_result result = {0};
     ATOM_TRY(gen_lower(g, plan, profile, table, &s->low));
-    if (!s->low->tapes[first])
-        return ATOM_OK;
     ATOM_TRY(dev_null_open(0, &s->device));
     swap_exec_config config = gen_exec_config(s->low);
     config.device = s->device;
     ATOM_TRY(swap_exec_open(&config, &s->exec));
+fail:
+    return st;
+}
+
+/* A step with nothing to update before it, then one that starts with the updates of that: every
+ * later one is like it. */
+static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind steady)
+{
+    atom_status st;
+    swap_step step = {.step = 1, .max_grad_norm = 1};
+    swap_result result = {0};
     ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[first], &step, &result));
     double before[DEV_STREAM_N];
     for (int i = 0; i < DEV_STREAM_N; i++)
@@ -51,6 +55,24 @@ static atom_status simulate(const graph *g, const part_plan *plan, const part_pr
     for (int i = 0; i < DEV_STREAM_N; i++)
         s->busy_seconds[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds - before[i];
 fail:
+    return st;
+}
+
+static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
+                            const krn_table *table, simulation *s)
+{
+    atom_status st = open_simulation(g, plan, profile, table, s);
+    return st == ATOM_OK ? run_twice(s, SWAP_TAPE_FIRST, SWAP_TAPE_TRAIN) : st;
+}
+
+/* 0: this plan has no such tapes. */
+static atom_status run_ahead(simulation *s, double *seconds)
+{
+    *seconds = 0;
+    if (!s->low->tapes[SWAP_TAPE_AHEAD])
+        return ATOM_OK;
+    atom_status st = run_twice(s, SWAP_TAPE_AHEAD, SWAP_TAPE_AGAIN);
+    *seconds = s->seconds;
     return st;
 }
 
@@ -74,7 +96,7 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
 {
     const gen_judge *judge = ctx;
     simulation s = {0};
-    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, false, &s);
+    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, &s);
     if (st == ATOM_OK) {
         *verdict =
             (part_verdict){.device_peak_bytes = s.low->device_bytes,
@@ -85,6 +107,7 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
                            .d2h_seconds = s.busy_seconds[DEV_D2H],
                            .host_seconds = s.busy_seconds[DEV_HOST],
                            .bound = bound_of(&s)};
+        st = run_ahead(&s, &verdict->ahead_seconds);
     }
     close_simulation(&s);
     return st;
@@ -93,8 +116,9 @@ atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdi
 atom_status gen_judge_ahead(const gen_judge *judge, const part_plan *plan, double *seconds)
 {
     simulation s = {0};
-    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, true, &s);
-    *seconds = s.seconds;
+    atom_status st = open_simulation(judge->g, plan, judge->profile, judge->table, &s);
+    if (st == ATOM_OK)
+        st = run_ahead(&s, seconds);
     close_simulation(&s);
     return st;
 }
@@ -134,7 +158,7 @@ atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profi
     int streams = plan->disk ? DEV_STREAM_N : DEV_HOST + 1;
     simulation s = {0};
     width = width < 16 ? 16 : width > 240 ? 240 : width;
-    atom_status st = simulate(g, plan, profile, table, false, &s);
+    atom_status st = simulate(g, plan, profile, table, &s);
     if (st != ATOM_OK)
         goto fail;
     for (int i = 0; i < DEV_STREAM_N; i++) {

@@ -184,7 +184,7 @@ static double best_seconds(const part_search_state *s)
     double best = INFINITY;
     for (uint32_t i = 0; i < s->n_candidates; i++)
         if (s->candidates[i].plan)
-            best = fmin(best, s->candidates[i].plan->predicted_step_seconds);
+            best = fmin(best, part_plan_seconds(s->candidates[i].plan));
     return best;
 }
 
@@ -253,7 +253,7 @@ part_candidate *part_candidates_take(part_search_state *s)
         part_candidate *c = &s->candidates[i];
         if (c->taken || !c->plan)
             continue;
-        if (!best || c->plan->predicted_step_seconds < best->plan->predicted_step_seconds)
+        if (!best || part_plan_seconds(c->plan) < part_plan_seconds(best->plan))
             best = c;
     }
     if (best)
@@ -284,7 +284,7 @@ atom_status part_candidates_best_seconds(part_search_state *s, double *seconds)
     *seconds = 0;
     if (st == ATOM_OK) {
         const part_candidate *best = part_candidates_take(s);
-        *seconds = best ? best->plan->predicted_step_seconds : 0;
+        *seconds = best ? part_plan_seconds(best->plan) : 0;
     }
     part_candidates_clear(s);
     return st;

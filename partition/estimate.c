@@ -151,12 +151,14 @@ static double visit(clocks *c, double ready, int64_t compute, int64_t in, int64_
 static void forward(const part_model *m, const part_plan *plan, clocks *c, double *loaded)
 {
     const int64_t C = plan->micro_batches;
+    const double rest = 1.0 / 3; /* of the others' updates, where two thirds run ahead */
     double updated = 0, freed = 0;
     for (uint32_t k = 0; k < plan->n_sub_models; k++) {
         part_range r;
         part_times t = times_of(m, plan, k, &r);
         if (plan->clip)
-            updated = run(&c->host, &c->host_busy, 0, (double)t.update * PS);
+            updated =
+                run(&c->host, &c->host_busy, 0, (double)t.update * PS * (m->ahead && k ? rest : 1));
         *loaded = updated;
         if (!plan->in_place)
             *loaded = run(&c->h2d, &c->h2d_busy, max_f64(updated, freed), (double)t.load * PS);
@@ -182,6 +184,8 @@ static void backward(const part_model *m, const part_plan *plan, clocks *c, doub
             end = run(&c->d2h, &c->d2h_busy, end, (double)t.spill * PS);
         if (!plan->clip)
             run(&c->host, &c->host_busy, end, (double)t.update * PS);
+        else if (m->ahead && k)
+            run(&c->host, &c->host_busy, end, (double)t.update * PS * 2 / 3);
         /* The neighbour in front of the last one never left. */
         if (k > 0 && !turn && !plan->sub_models[k - 1].resident) {
             part_range front;

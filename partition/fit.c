@@ -20,6 +20,7 @@ void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdic
 {
     part_estimate(s->model, plan, v);
     plan->predicted_step_seconds = v->step_seconds;
+    plan->predicted_ahead_seconds = s->request->ahead ? v->ahead_seconds : 0;
     plan->predicted_compute_seconds = v->compute_seconds;
     plan->device_peak_bytes = v->device_peak_bytes;
     plan->host_peak_bytes = v->host_peak_bytes;

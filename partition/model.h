@@ -49,6 +49,7 @@ typedef struct part_model {
     uint64_t extent_elements,
         trained_elements; /* of the canonical vector; of the optimizer's state */
     bool disk;            /* plans keep the optimizer's state on disk, in blocks through a ring */
+    bool ahead;           /* then, and with clipping, updates may run ahead */
     uint32_t ring_blocks;
     uint64_t block_elements;
 } part_model;

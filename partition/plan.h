@@ -59,6 +59,8 @@ typedef struct part_plan {
     uint32_t recommended_micro_batches; /* smallest C that hides loading; 0: no C does */
     double predicted_step_seconds;
     double predicted_compute_seconds; /* lower bound: compute alone */
+    double predicted_ahead_seconds; /* of a step whose updates run ahead, as none is clipped; not in
+                                       files; 0: unknown, or they cannot */
     part_bound bound;
     uint64_t device_peak_bytes, host_peak_bytes;
     uint64_t cut_bytes; /* sum of boundary bytes over the cuts, one micro-batch */
@@ -66,6 +68,12 @@ typedef struct part_plan {
 
 ATOM_MUST atom_status part_plan_open(const graph *g, const part_profile *profile,
                                      uint32_t n_sub_models, part_plan **out);
+/* What plans are chosen by: of the two predictions of a step the smaller one that is known. */
+static inline double part_plan_seconds(const part_plan *plan)
+{
+    double ahead = plan->predicted_ahead_seconds, step = plan->predicted_step_seconds;
+    return ahead > 0 && ahead < step ? ahead : step;
+}
 ATOM_MUST atom_status part_plan_copy(const part_plan *plan, part_plan **out);
 void part_plan_close(part_plan **plan);
 
@@ -93,8 +101,9 @@ uint64_t part_spare_bytes(const part_plan *plan, uint64_t trained);
 /* What evaluating a plan exactly says (codegen lays it out, the null device runs it). */
 typedef struct part_verdict {
     uint64_t device_peak_bytes, host_peak_bytes;
-    double step_seconds;                           /* simulated, steady state */
-    double compute_seconds;                        /* compute stream's busy time */
+    double step_seconds;    /* simulated, steady state */
+    double ahead_seconds;   /* the same while updates run ahead; 0: they cannot */
+    double compute_seconds; /* compute stream's busy time */
     double h2d_seconds, d2h_seconds, host_seconds; /* busy times */
     part_bound bound;
 } part_verdict;
@@ -111,6 +120,7 @@ typedef struct part_request {
     bool update_on_device; /* allowed where it fits and pays */
     int recompute;         /* -1 free choice, 0 never, 1 always */
     int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
+    bool ahead; /* with clip and on disk: updates may run ahead (swap/tape.h), so judge by that */
     part_evaluate_fn evaluate;
     void *evaluate_ctx;
 } part_request;

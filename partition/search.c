@@ -38,9 +38,10 @@ ATOM_MUST static atom_status judge(part_search_state *s, const part_plan *plan,
     return s->request->evaluate(s->request->evaluate_ctx, plan, verdict);
 }
 
-static void note(part_plan *plan, const part_verdict *v)
+static void note(const part_search_state *s, part_plan *plan, const part_verdict *v)
 {
     plan->predicted_step_seconds = v->step_seconds;
+    plan->predicted_ahead_seconds = s->request->ahead ? v->ahead_seconds : 0;
     plan->predicted_compute_seconds = v->compute_seconds;
     plan->device_peak_bytes = v->device_peak_bytes;
     plan->host_peak_bytes = v->host_peak_bytes;
@@ -55,13 +56,14 @@ static bool fits(const part_search_state *s, const part_verdict *v)
 
 static bool beats(const part_plan *a, const part_plan *b)
 {
-    if (a->predicted_step_seconds * TIE < b->predicted_step_seconds)
+    double left = part_plan_seconds(a), right = part_plan_seconds(b);
+    if (left * TIE < right)
         return true;
-    if (b->predicted_step_seconds * TIE < a->predicted_step_seconds)
+    if (right * TIE < left)
         return false;
     if (a->n_sub_models != b->n_sub_models)
         return a->n_sub_models < b->n_sub_models;
-    return a->predicted_step_seconds < b->predicted_step_seconds;
+    return left < right;
 }
 
 /*
@@ -75,7 +77,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
     for (int tries = 0; c->plan && tries < TRIES_MAX; tries++) {
         part_verdict v, modelled;
         ATOM_TRY(judge(s, c->plan, &v));
-        note(c->plan, &v);
+        note(s, c->plan, &v);
         if (fits(s, &v))
             return ATOM_OK;
         part_estimate(s->model, c->plan, &modelled);
@@ -108,7 +110,7 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
         if (!next)
             break;
         /* The model ranks them; what it puts far behind is not worth a simulation. */
-        if (best && next->plan->predicted_step_seconds > 1.5 * best->predicted_step_seconds)
+        if (best && part_plan_seconds(next->plan) > 1.5 * part_plan_seconds(best))
             break;
         if (best && (uint64_t)next->plan->n_sub_models * s->micro_batches > VISITS_MAX)
             break; /* a simulation of that size is dear, and the model is good at it */
@@ -237,6 +239,8 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
     st = part_model_open(g, profile, &s->model);
     if (st == ATOM_OK && disk)
         part_model_use_disk(s->model);
+    if (st == ATOM_OK)
+        s->model->ahead = disk && request->ahead && request->clip;
     return st;
 }
 
@@ -249,7 +253,7 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     if (st != ATOM_OK)
         return st;
     if (plan)
-        note(plan, &v);
+        note(s, plan, &v);
     if (plan && fits(s, &v)) {
         *out = plan;
         return ATOM_OK;
@@ -274,7 +278,7 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
     for (ring = ring < blocks ? ring : blocks; ring >= least; ring--) {
         plan->ring_blocks = (uint32_t)ring;
         ATOM_TRY(judge(s, plan, &v));
-        note(plan, &v);
+        note(s, plan, &v);
         if (v.host_peak_bytes <= limit)
             break;
     }
@@ -325,6 +329,38 @@ ATOM_MUST static atom_status search_once(const graph *g, const part_profile *pro
     return st;
 }
 
+/*
+ * In place there is one sub-model, which needs all of its weights before its first micro-batch:
+ * disk and compute follow each other. In the memory that it takes, several may be faster, copies
+ * included. They must not be slower where updates cannot run ahead after all.
+ */
+ATOM_MUST static atom_status try_several(const graph *g, const part_profile *profile,
+                                         const part_request *request, part_plan **plan,
+                                         part_search_stats *stats)
+{
+    static const double WORSE = 1.05;
+    part_request several = *request;
+    part_search_stats done = {0};
+    part_plan *other = NULL;
+    several.device_budget_bytes = (*plan)->device_peak_bytes;
+    several.micro_batches = (*plan)->micro_batches;
+    atom_status st = search_once(g, profile, &several, true, &other, &done);
+    stats->states += done.states;
+    stats->evaluated += done.evaluated;
+    if (st == ATOM_OK && beats(other, *plan) &&
+        other->predicted_step_seconds < WORSE * (*plan)->predicted_step_seconds) {
+        part_plan *worse = *plan;
+        other->device_budget_bytes = request->device_budget_bytes;
+        *plan = other;
+        other = worse;
+    }
+    part_plan_close(&other);
+    if (st == ATOM_OK || st == ATOM_E_RESOURCE)
+        return ATOM_OK;
+    part_plan_close(plan);
+    return st;
+}
+
 /* In memory if that can be; else, if it may be, through the disk. */
 atom_status part_search(const graph *g, const part_profile *profile, const part_request *request,
                         part_plan **out, part_search_stats *stats)
@@ -336,6 +372,8 @@ atom_status part_search(const graph *g, const part_profile *profile, const part_
         st = search_once(g, profile, request, false, out, &done);
     if (st == ATOM_E_RESOURCE && request->disk != 0)
         st = search_once(g, profile, request, true, out, &done);
+    if (st == ATOM_OK && (*out)->disk && (*out)->in_place)
+        st = try_several(g, profile, request, out, &done);
     done.seconds = atom_clock_seconds() - begin;
     if (stats)
         *stats = done;

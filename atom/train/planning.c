@@ -121,6 +121,7 @@ atom_status train_plan_search(const graph *g, const part_profile *profile, const
                            .update_on_device = request->update_on_device,
                            .recompute = request->recompute,
                            .disk = request->disk,
+                           .ahead = request->ahead,
                            .evaluate = gen_judge_plan,
                            .evaluate_ctx = &judge};
     return part_search(g, profile, &search, out, stats ? stats : &ignored);

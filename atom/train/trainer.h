@@ -84,6 +84,7 @@ typedef struct train_plan_request {
     bool update_on_device; /* allowed where it fits and pays */
     int recompute;         /* -1 free, 0 never, 1 always */
     int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
+    bool ahead;            /* then updates may run ahead of the clip factor */
 } train_plan_request;
 
 /* Reads and writes in dir for a second, less where g's state is small, as training would, and notes

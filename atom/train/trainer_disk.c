@@ -129,15 +129,14 @@ void trainer_disk_note(const trainer *t)
 {
     if (!t->engine->disk)
         return;
-    char step[24], day[24];
+    char each[24], day[24];
     store_facts facts = swap_disk_about(t->engine->disk).store;
     double bytes = (double)swap_blocks_bytes(t->engine->low->layout.blocks);
-    double steps =
-        t->plan->predicted_step_seconds > 0 ? 86400 / t->plan->predicted_step_seconds : 0;
+    double step = part_plan_seconds(t->plan), steps = step > 0 ? 86400 / step : 0;
     trainer_note(t, "optimizer state: on disk in %s, by %s%s; %s written per step, up to %s a day",
                  trainer_store_dir(t), facts.engine,
                  facts.direct ? "" : " (this file system has no direct access: slower)",
-                 atom_size_text((uint64_t)bytes, step),
+                 atom_size_text((uint64_t)bytes, each),
                  atom_size_text((uint64_t)(bytes * steps), day));
 }
 

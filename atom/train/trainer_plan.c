@@ -181,6 +181,7 @@ atom_status trainer_open_plan(trainer *t)
                                   .host_memory = c->host_memory,
                                   .micro_batches = (uint32_t)c->gradient_accumulation_steps,
                                   .clip = clips(t),
+                                  .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
                                   .update_on_device =
                                       t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
                                       !t->hooks.seam, /* who takes part needs the masters here */

@@ -61,9 +61,10 @@ class Disk(TrainCase):
         self.assertEqual(self.weights("disk2", 12), self.weights("memory", 12))
         self.assertEqual(self.train("never", *clip, "--update-ahead", "never", *DISK)["ahead_steps"], 0)
 
-    def test_one_sub_model_has_nothing_to_run_ahead_of(self):
+    def test_in_place_or_not(self):
+        """Without a cap it depends on the disk whether there are several sub-models; one alone has nothing to run ahead of."""
         done = self.train("disk", "--update-ahead", "always", *DISK, memory=None)
-        self.assertEqual((done["sub_models"], done["ahead_steps"] + done["ahead_wrong"]), (1, 0))
+        self.assertEqual(done["sub_models"] > 1, done["ahead_steps"] + done["ahead_wrong"] > 0, done)
         self.train("memory", memory=None)
         self.assertEqual(self.weights("disk", 6), self.weights("memory", 6))
 
