@@ -96,6 +96,29 @@ fail:
     return st;
 }
 
+/* Blocks of a state on disk that memory is left for stay in it. Given back until the plan fits. */
+ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
+{
+    const uint64_t limit = s->request->host_hold_bytes, bytes = plan->block_elements * 12;
+    const uint32_t least = plan->ring_blocks;
+    part_verdict v;
+    atom_status st = ATOM_OK;
+    if (!plan->disk || plan->host_peak_bytes >= limit)
+        return ATOM_OK;
+    uint64_t blocks =
+        (s->model->trained_elements + plan->block_elements - 1) / plan->block_elements;
+    uint64_t ring = least + (limit - plan->host_peak_bytes) / bytes;
+    for (ring = ring < blocks ? ring : blocks; ring >= least; ring--) {
+        plan->ring_blocks = (uint32_t)ring;
+        ATOM_TRY(judge(s, plan, &v));
+        note(s, plan, &v);
+        if (v.host_peak_bytes <= limit)
+            break;
+    }
+fail:
+    return st;
+}
+
 /* --- choosing --- */
 
 /* The best plan for the state's C among the candidates, or NULL. */
@@ -117,6 +140,7 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
         ATOM_TRY(settle(s, next));
         if (!next->plan)
             continue;
+        ATOM_TRY(hold_blocks(s, next->plan));
         settled++;
         if (!best || beats(next->plan, best)) {
             part_plan_close(&best);
@@ -263,29 +287,6 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     return st;
 }
 
-/* Blocks of a state on disk that memory is left for stay in it. Given back until the plan fits. */
-ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
-{
-    const uint64_t limit = s->request->host_hold_bytes, bytes = plan->block_elements * 12;
-    const uint32_t least = plan->ring_blocks;
-    part_verdict v;
-    atom_status st = ATOM_OK;
-    if (!plan->disk || plan->host_peak_bytes >= limit)
-        return ATOM_OK;
-    uint64_t blocks =
-        (s->model->trained_elements + plan->block_elements - 1) / plan->block_elements;
-    uint64_t ring = least + (limit - plan->host_peak_bytes) / bytes;
-    for (ring = ring < blocks ? ring : blocks; ring >= least; ring--) {
-        plan->ring_blocks = (uint32_t)ring;
-        ATOM_TRY(judge(s, plan, &v));
-        note(s, plan, &v);
-        if (v.host_peak_bytes <= limit)
-            break;
-    }
-fail:
-    return st;
-}
-
 ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
@@ -300,9 +301,10 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     if (!s->micro_batches)
         ATOM_TRY(least_wasteful(s, &s->micro_batches));
     ATOM_TRY(choose(s, &plan));
-    if (!plan)
+    if (!plan) {
         ATOM_TRY(last_resort(s, &plan));
-    ATOM_TRY(hold_blocks(s, plan));
+        ATOM_TRY(hold_blocks(s, plan));
+    }
     plan->recommended_micro_batches = recommended;
     plan->device_budget_bytes = s->request->device_budget_bytes;
     plan->host_budget_bytes = s->request->host_budget_bytes;
