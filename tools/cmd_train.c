@@ -120,6 +120,12 @@ static void summary_print(const train_summary *s)
         cli_print("%s tokens/s, median step %s (predicted %s), %s code\n",
                   cli_count(s->tokens_per_second), cli_seconds(s->median_step_seconds),
                   cli_seconds(s->predicted_step_seconds), s->execute ? s->execute : "no");
+    if (s->ahead_steps + s->ahead_wrong > 0)
+        cli_print(
+            "updates ran ahead of the clip factor in %lld steps (predicted %s each); %lld more "
+            "were clipped after all and ran twice\n",
+            (long long)s->ahead_steps, cli_seconds(s->predicted_ahead_seconds),
+            (long long)s->ahead_wrong);
     if (s->seconds > 0) {
         double link = s->waited_seconds[DEV_H2D] + s->waited_seconds[DEV_D2H];
         double host = s->waited_seconds[DEV_HOST], other = s->waited_seconds[DEV_COMPUTE];

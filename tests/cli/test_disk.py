@@ -59,6 +59,7 @@ class Disk(TrainCase):
                 self.assertEqual(self.read("disk2", f"checkpoint-{step}", name), self.read("memory", f"checkpoint-{step}", name))
         self.train("disk2", *more, "--resume-from-checkpoint", self.path("disk2", "checkpoint-10"), "--eval-steps", 1, steps=12)
         self.assertEqual(self.weights("disk2", 12), self.weights("memory", 12))
+        self.assertIn("updates ran ahead", self.ok(*self.args("people", *more)).out)
         self.assertEqual(self.train("never", *clip, "--update-ahead", "never", *DISK)["ahead_steps"], 0)
 
     def test_in_place_or_not(self):
