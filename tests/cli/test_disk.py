@@ -306,7 +306,8 @@ class Faults(TrainCase):
                     shutil.rmtree(self.path(name), ignore_errors=True)
                 op, after = pick.choice([("write", pick.randint(0, 10)), ("fsync", 0)])
                 fault = {"op": op, "synced": pick.randint(6, 18), "after": after, "cut": pick.randint(1, 9999)}
-                self.fails_and_goes_on(1, ["failed to"], fault=fault, store=store)
+                ahead = [] if store == "auto" else ["--update-ahead", "always", "--max-grad-norm", pick.choice([1.5, 1e9])]
+                self.fails_and_goes_on(1, ["failed to"], *ahead, fault=fault, store=store)
 
     def test_a_full_disk_for_checkpoints(self):
         """The checkpoint cannot be written; the state on disk is as good."""
