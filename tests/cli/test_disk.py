@@ -91,7 +91,9 @@ class Disk(TrainCase):
     def test_updates_go_on_while_a_checkpoint_is_written(self):
         """In memory, copied before they change it: no spare memory, a little, and as much as the state; and from
         disk, both slowly. Every checkpoint is of its step, and can be gone on from."""
-        need = json.loads(self.ok(*self.args("dry", "--dry-run", "--json")).out)["host_peak_bytes"]
+        least, need = self.host_bytes(), 0
+        while need != least:  # what a plan is cut to may be less than what it was cut from
+            need, least = least, self.host_bytes("--host-memory", least)
         for clip in (1, 0):
             more = ["--save-steps", 3, "--max-grad-norm", clip, "--save-total-limit", 0, *CONSTANT]
             self.train(f"plain{clip}", *more, *DISK, steps=10)
@@ -107,6 +109,9 @@ class Disk(TrainCase):
                                          self.read(f"plain{clip}", f"checkpoint-{step}", file), (out, step, file))
             self.train(f"on{clip}", *more, "--resume-from-checkpoint", self.path(f"little{clip}", "checkpoint-6"), steps=10)
             self.assertEqual(self.weights(f"on{clip}", 10), self.weights(f"plain{clip}", 10))
+
+    def host_bytes(self, *more):
+        return json.loads(self.ok(*self.args("dry", "--dry-run", "--json", *more)).out)["host_peak_bytes"]
 
     def kill_soon(self, out, pick, *more, steps):
         """Starts a run and ends it a few steps later, wherever it is then."""
