@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -113,35 +114,77 @@ class Disk(TrainCase):
     def host_bytes(self, *more):
         return json.loads(self.ok(*self.args("dry", "--dry-run", "--json", *more)).out)["host_peak_bytes"]
 
-    def kill_soon(self, out, pick, *more, steps):
-        """Starts a run and ends it a few steps later, wherever it is then."""
-        process = self.start_atom(*self.args(out, *DISK, *more, steps=steps))
+    def said(self, name):
+        with open(self.path(name), encoding="utf-8") as f:
+            return f.read()
+
+    def kill_soon(self, out, pick, *more):
+        """Starts a run that would not end, and ends it at some moment after it opened its state; what it said."""
+        target = pick.randint(0, 3) + self.last_step(out)
+        with open(self.path("said"), "wb") as err:
+            args = self.args(out, *DISK, *CONSTANT, "--resume-from-checkpoint", "auto", *more, steps=1000000)
+            process = subprocess.Popen([tool.ATOM] + [str(a) for a in args], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=err, env=self.env, cwd=self.dir)
         deadline = time.monotonic() + 60
-        target = pick.randint(1, 3) + self.last_step(out)
-        while process.poll() is None and time.monotonic() < deadline and self.last_step(out) < target:
+        while process.poll() is None and time.monotonic() < deadline and (
+                self.last_step(out) < target or "optimizer state: on disk" not in self.said("said")):
             time.sleep(0.001)
-        time.sleep(pick.random() * 0.02)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-        _, err = process.communicate()
-        self.assertIn(process.returncode, (0, -signal.SIGKILL), err)
-        return err
+        time.sleep(pick.random() * 0.04)
+        process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL, self.said("said"))
+        return self.said("said")
+
+    @staticmethod
+    def began(err):
+        """The step that a run goes on from; None if it was killed before it said so."""
+        found = re.search(r"resumed from .*\(step (\d+)\)", err)
+        return int(found.group(1)) if found else 0 if re.search("^step ", err, re.M) else None
+
+    def left(self, out):
+        """What a kill left: the newest step that a generation is described for, the newest that was computed, and
+        unfinished checkpoints."""
+        described, unfinished = 0, set()
+        for entry in os.scandir(self.path(out)):
+            if re.fullmatch(r"optimizer-\d\.json", entry.name):
+                described = max(described, json.loads(self.read(out, entry.name))["step"])
+            elif entry.name.startswith("checkpoint-") and entry.name.endswith(".tmp"):
+                unfinished.add((entry.name, entry.inode()))
+        return described, self.last_step(out), unfinished
+
+    @staticmethod
+    def where(began, left):
+        """Where the kills fell. A run goes on from the newest step that was committed, so it tells of the kill before."""
+        for i in reversed(range(len(left))):
+            began[i] = began[i + 1] if began[i] is None else began[i]
+        fell = dict.fromkeys(("in forward and backward", "in the updates of a step", "in a commit", "before the run's first commit",
+                              "while a checkpoint was written"), 0)
+        files = set()
+        for start, at, (described, computed, unfinished) in zip(began, began[1:], left):
+            fell["in a commit" if described > at else "in the updates of a step" if computed > at else "in forward and backward"] += 1
+            fell["before the run's first commit"] += at == start
+            fell["while a checkpoint was written"] += bool(unfinished - files)
+            files = unfinished
+        return ", ".join(f"{n} {what}" for what, n in fell.items())
 
     def test_killed_at_any_moment(self):
-        """Mostly no checkpoint is saved: only what is committed on disk survives."""
-        steps, pick, resumed = max(40, KILLS * 3), random.Random(7), 0
-        clip = self.clip_some()
-        self.train("whole", *clip, steps=steps)
-        for _ in range(KILLS):
-            err = self.kill_soon("killed", pick, "--save-steps", pick.choice([0, 0, 2]), "--resume-from-checkpoint", "auto",
-                                 *clip, "--update-ahead", pick.choice(["always", "always", "auto"]), "--store", pick.choice(["auto", "libaio", "threads"]),
-                                 "--threads", pick.choice([1, 2]), steps=steps)
-            resumed += "resumed from the optimizer's state on disk" in err
-            if os.path.exists(self.path("killed", f"checkpoint-{steps}")):
-                break
-        self.assertGreater(resumed, 0, "no run went on from the disk")
-        if not os.path.exists(self.path("killed", f"checkpoint-{steps}")):
-            self.ok(*self.args("killed", *DISK, *clip, "--resume-from-checkpoint", "auto", steps=steps))
+        """Mostly no checkpoint is saved: only what is committed on disk survives. As many kills as are asked for."""
+        seed, began, left, from_disk = int(os.environ.get("ATOM_TEST_SEED", "7")), [], [], 0
+        clip, pick = self.clip_some(), random.Random(seed)
+        for i in range(KILLS + 1):
+            more = ["--save-steps", pick.choice([0, 0, 2]), *clip, "--update-ahead", pick.choice(["always", "always", "auto"]),
+                    "--store", pick.choice(["auto", "libaio", "threads"]), "--threads", pick.choice([1, 2])]
+            if i < KILLS:
+                err = self.kill_soon("killed", pick, *more)
+                left.append(self.left("killed"))
+            else:
+                steps = self.last_step("killed") + 2
+                err = self.ok(*self.args("killed", *DISK, *CONSTANT, "--resume-from-checkpoint", "auto", *more, steps=steps)).err
+            began.append(self.began(err))
+            from_disk += "resumed from the optimizer's state on disk" in err
+        print(f"{len(left)} kills (seed {seed}) in {steps} steps, {from_disk} runs went on from the disk; {self.where(began, left)}")
+        self.assertEqual(len(left), KILLS)
+        self.assertGreater(from_disk, 0, "no run went on from the disk")
+        self.train("whole", *clip, *CONSTANT, steps=steps)
         self.assertEqual(self.weights("killed", steps), self.weights("whole", steps))
         self.assertEqual(self.losses("killed"), self.losses("whole"))
 
