@@ -24,7 +24,7 @@ uint64_t part_spare_bytes(const part_plan *plan, uint64_t trained)
 {
     uint64_t state = trained * 12, budget = plan->host_budget_bytes;
     uint64_t left = budget > plan->host_peak_bytes ? budget - plan->host_peak_bytes : 0;
-    if (plan->disk || plan->update_on_device) /* a snapshot keeps a generation; or has a copy */
+    if (plan->disk) /* a snapshot keeps a generation */
         return 0;
     if (!budget)
         return state / 8;

@@ -75,7 +75,7 @@ typedef struct swap_exec_config {
     swap_range workspace; /* in the arena */
     uint32_t instrs_max;  /* longest tape that will be run */
     /* Called on the optimizer's stream before the first and after the last UPDATE of a tape that is
-     * not ahead, with the step whose updates they are. May be NULL. */
+     * not ahead and not on the device, with the step whose updates they are. May be NULL. */
     void (*on_updates)(void *ctx, uint32_t step, bool begin);
     void *ctx;
 } swap_exec_config;

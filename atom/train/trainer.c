@@ -271,7 +271,7 @@ static atom_status run_steps(trainer *t)
             if (done && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));
             if (!t->hooks.save_nothing)
-                ATOM_TRY(save(t, stop || done || trainer_is_shared(t)));
+                ATOM_TRY(save(t, stop || done));
             saved = step;
         }
         if (stop && !done) {

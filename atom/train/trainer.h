@@ -148,6 +148,17 @@ typedef struct train_lease {
 } train_lease;
 
 /*
+ * Who reads the state while the run goes on (a checkpoint that is being written). Before elements
+ * [first, first + n) of weights and moments change, leave() returns once nobody reads them where
+ * they lie; it may wait for the disk, so no lock that others need is held meanwhile. They may
+ * change until the function that was given the reader returns.
+ */
+typedef struct train_reader {
+    void *ctx;
+    void (*leave)(void *ctx, uint64_t first, uint64_t n);
+} train_reader;
+
+/*
  * Whoever takes part in a run from outside (a pool, pool.h). Called on the trainer's thread but for
  * the two that say otherwise. Only host_bytes_per_float is read by trainer_open; the functions must
  * be there before trainer_run. All but ctx may be NULL.
@@ -158,8 +169,8 @@ typedef struct train_seam {
         host_bytes_per_float; /* that it holds beside the trainer: the planner leaves them free */
     /* On the optimizer's stream, in front of the first and after the last update of a step: live
      * are the master weights, which stand still. What is written to them before the updates is in
-     * the weights of the next step. */
-    void (*before_updates)(void *ctx, float *live);
+     * the weights of the next step. reader: NULL where nobody reads. */
+    void (*before_updates)(void *ctx, float *live, const train_reader *reader);
     void (*after_updates)(void *ctx, const float *live);
     /* A step was run; counts are of the whole run. */
     void (*stepped)(void *ctx, uint64_t samples, uint64_t tokens);
@@ -175,7 +186,8 @@ typedef struct train_seam {
      *   bring    lease->sum is whole, of so many target tokens
      */
     bool shared;
-    atom_status (*take)(void *ctx, const file_vector state[3], train_lease *out);
+    atom_status (*take)(void *ctx, const file_vector state[3], const train_reader *reader,
+                        train_lease *out);
     bool (*current)(void *ctx, const train_lease *lease);
     void (*bring)(void *ctx, const train_lease *lease, uint64_t tokens);
 } train_seam;

@@ -61,6 +61,8 @@ void trainer_fill_state(const trainer *t, train_state *state);
 ATOM_MUST atom_status trainer_snapshot_ask(trainer *t);
 ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
 ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
+/* Of the checkpoint that is being written, if there is one; valid as long as the trainer is. */
+train_reader trainer_snapshot_reader(trainer *t);
 /* train_engine_config.on_updates; ctx is the trainer. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin);
 

@@ -164,9 +164,9 @@ static atom_status open_engine(trainer *t)
                                   .update_ahead = (train_update_ahead)c->update_ahead,
                                   .before_commit = trainer_before_commit,
                                   .on_updates = trainer_on_updates,
+                                  .spare_bytes =
+                                      part_spare_bytes(t->plan, t->bench->g->trained_extent),
                                   .ctx = t};
-    if (!t->hooks.seam) /* who takes part changes weights between updates, and waits */
-        config.spare_bytes = part_spare_bytes(t->plan, t->bench->g->trained_extent);
     char *path = NULL;
     atom_status st;
     if (t->plan->disk && !c->dry_run) {

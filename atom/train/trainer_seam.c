@@ -36,8 +36,9 @@ void trainer_seam_stepped(const trainer *t)
 void trainer_seam_updates(trainer *t, bool begin)
 {
     const train_seam *s = seam_of(t);
+    const train_reader reader = trainer_snapshot_reader(t);
     if (s && begin && s->before_updates)
-        s->before_updates(s->ctx, train_engine_masters(t->engine));
+        s->before_updates(s->ctx, train_engine_masters(t->engine), &reader);
     if (s && !begin && s->after_updates)
         s->after_updates(s->ctx, train_engine_masters(t->engine));
 }

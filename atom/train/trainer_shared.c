@@ -112,8 +112,9 @@ atom_status trainer_shared_turn(trainer *t, bool *stepped)
                                   train_engine_vector(t->engine, SWAP_STATE_M),
                                   train_engine_vector(t->engine, SWAP_STATE_V)};
     int64_t before = t->state.step;
+    const train_reader reader = trainer_snapshot_reader(t);
     train_lease l;
-    atom_status st = seam->take(seam->ctx, state, &l);
+    atom_status st = seam->take(seam->ctx, state, &reader, &l);
     if (st == ATOM_OK && l.moved)
         st = arrive(t, &l);
     *stepped = t->state.step != before;

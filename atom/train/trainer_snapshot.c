@@ -2,11 +2,12 @@
  * Owns checkpoints that are written while training goes on, on a thread of their own. One idea:
  * between the last update of a step and the first of the next, the state stands still, and that is
  * nearly a whole step: the thread starts as soon as the updates of its step have run (with clipping
- * that is at the start of the step after it). With the state in memory, what the next updates
- * change before it is written is copied to spare memory (swap/cow.h), and they wait only where that
- * is full; with the state on disk nobody waits, because a snapshot keeps its generation. It is read
- * no faster than save_rate, and from disk where the tape leaves the disk alone, within limits.
- * Refuses to have two under way: who asks again waits for the first.
+ * that is at the start of the step after it). With the state in memory, what the next updates, a
+ * pool or a drain of the device's state change before it is written is copied to spare memory
+ * (swap/cow.h), and they wait only where that is full; with the state on disk nobody waits, because
+ * a snapshot keeps its generation. It is read no faster than save_rate, and from disk where the
+ * tape leaves the disk alone, within limits. Refuses to have two under way: who asks again waits
+ * for the first.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -30,7 +31,6 @@ struct trainer_snapshot {
     train_checkpoint c; /* as it will be written */
     const char *output_dir;
     int64_t limit;
-    bool waits;           /* updates must not begin before it is written */
     swap_disk *disk;      /* where the state is; or */
     swap_cow *cow;        /* where it is in memory */
     char *marks;          /* c.pool */
@@ -43,8 +43,7 @@ struct trainer_snapshot {
     pthread_mutex_t lock; /* of the flags */
     pthread_cond_t moved;
     bool ready, dropped, done;
-    bool hurry; /* updates wait until all is written */
-    double seconds, waited_seconds;
+    double seconds;
     atom_status status;
     char message[512];
     char *path;
@@ -69,8 +68,7 @@ static bool read_flag(trainer_snapshot *s, const bool *flag)
 /* A step waits for it, or the run's end does. */
 static bool is_urgent(trainer_snapshot *s)
 {
-    return read_flag(s, &s->dropped) || read_flag(s, &s->hurry) ||
-           (s->cow && swap_cow_is_waited_for(s->cow));
+    return read_flag(s, &s->dropped) || (s->cow && swap_cow_is_waited_for(s->cow));
 }
 
 /* Before a piece is read: until its time has come. */
@@ -174,7 +172,6 @@ static atom_status end(trainer *t)
         if (facts.spare_peak_bytes > t->engine->spare_peak)
             t->engine->spare_peak = facts.spare_peak_bytes;
     }
-    t->summary.save_waited_seconds += s->waited_seconds;
     t->summary.save_seconds += s->seconds;
     if (st != ATOM_OK) {
         st = atom_fail(st, "%s", s->message);
@@ -204,7 +201,6 @@ atom_status trainer_snapshot_ask(trainer *t)
     s->limit = t->config->save_total_limit;
     s->disk = t->engine->disk;
     s->cow = t->engine->cow;
-    s->waits = t->hooks.seam || t->plan->update_on_device;
     s->rate = t->config->save_rate;
     file_vector *vectors[SWAP_STATE_N] = {&s->c.master, &s->c.m, &s->c.v};
     for (int part = 0; part < SWAP_STATE_N; part++) {
@@ -248,38 +244,31 @@ static void mark(const trainer *t, trainer_snapshot *s)
     s->c.pool = s->marks = trainer_seam_marks(t);
 }
 
-static void snapshot_on_updates(const trainer *t, uint32_t step, bool begin)
+static void snapshot_after_updates(const trainer *t, uint32_t step)
 {
     trainer_snapshot *s = t->snapshot;
-    if (!s || s->disk)
-        return;
-    if (!begin) {
-        if ((int64_t)step == s->c.state.step) {
-            mark(t, s);
-            keep_ranges(s);
-        }
-        return;
+    if (s && !s->disk && (int64_t)step == s->c.state.step) {
+        mark(t, s);
+        keep_ranges(s);
     }
-    if (!s->waits)
-        return;
-    double began = atom_clock_seconds();
-    pthread_mutex_lock(&s->lock);
-    while (s->ready && !s->done) {
-        s->hurry = true;
-        pthread_cond_wait(&s->moved, &s->lock);
-    }
-    s->waited_seconds += atom_clock_seconds() - began;
-    pthread_mutex_unlock(&s->lock);
 }
 
-/* Who takes part changes weights only where no snapshot reads them any more, and are marked as they
- * stand. */
+static void leave(void *ctx, uint64_t first, uint64_t n)
+{
+    for (uint64_t some; n > 0; first += some, n -= some)
+        some = swap_cow_before_write(ctx, first, n);
+}
+
+train_reader trainer_snapshot_reader(trainer *t)
+{
+    return (train_reader){t->engine->cow, leave};
+}
+
+/* Who takes part changes weights before a step's updates do, and is marked as it stands after. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin)
 {
     trainer *t = ctx;
+    trainer_seam_updates(t, begin);
     if (!begin)
-        trainer_seam_updates(t, false);
-    snapshot_on_updates(t, step, begin);
-    if (begin)
-        trainer_seam_updates(t, true);
+        snapshot_after_updates(t, step);
 }

@@ -344,7 +344,7 @@ static void show(timed *t, const char *what)
 static atom_status turn(timed *t)
 {
     train_pool_status s;
-    t->seam.before_updates(t->seam.ctx, t->live);
+    t->seam.before_updates(t->seam.ctx, t->live, NULL);
     double change_s = atom_clock_seconds();
     change(t);
     t->change_s = atom_clock_seconds() - change_s;

@@ -95,7 +95,7 @@ static void begin(side *a)
 /* A step of training: everything moves a little, between what the seam does. */
 static void step(side *a, uint32_t salt)
 {
-    a->seam.before_updates(a->seam.ctx, a->live);
+    a->seam.before_updates(a->seam.ctx, a->live, NULL);
     for (uint64_t i = 0; i < N; i++)
         a->live[i] += 0x1p-7f * noise(i, salt);
     a->samples += 4;
@@ -206,7 +206,7 @@ static void the_outer_step_is_nesterovs(void **unused)
         assert_memory_equal(state + n, momentum + first, n * sizeof *state);
         /* live takes the anchor's place for what it brought, at the next updates. */
         float before = a.live[first];
-        a.seam.before_updates(a.seam.ctx, a.live);
+        a.seam.before_updates(a.seam.ctx, a.live, NULL);
         assert_true(a.live[first] == before + (anchor[first] - before));
     }
     train_pool_status s;
@@ -275,7 +275,7 @@ static void alone_with_rate_one_training_is_plain(void **unused)
         step(&a, 100 + (uint32_t)v);
         step(&plain, 100 + (uint32_t)v);
     }
-    a.seam.before_updates(a.seam.ctx, a.live);
+    a.seam.before_updates(a.seam.ctx, a.live, NULL);
     uint64_t exact = 0;
     for (uint64_t i = 0; i < N; i++) {
         float larger = fmaxf(fabsf(start[i]), fabsf(plain.live[i]));
@@ -309,7 +309,7 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     certificate_make(c, 1, 1000, false);
     must(a.work.apply(a.work.context, c, &c->proposal.previous));
     memcpy(live, a.live + first, n * sizeof *live);
-    a.seam.before_updates(a.seam.ctx, a.live);
+    a.seam.before_updates(a.seam.ctx, a.live, NULL);
     must(a.work.state_read(a.work.context, 1, 0, 2 * n, state));
     for (uint64_t i = 0; i < n; i++) /* it moved as the anchor did */
         assert_true(a.live[first + i] == live[i] + (state[i] - old[i]));
@@ -349,7 +349,7 @@ static void mix_keeps_a_part_of_live(void **unused)
     float *state = atom_alloc(n, sizeof *state);
     round_alone(&a, 1);
     float live = a.live[first + 5];
-    a.seam.before_updates(a.seam.ctx, a.live);
+    a.seam.before_updates(a.seam.ctx, a.live, NULL);
     must(a.work.state_read(a.work.context, 1, 0, n, state));
     assert_true(a.live[first + 5] == live + 0.75f * (state[5] - live));
     atom_free(state);
@@ -537,6 +537,48 @@ static void marks_say_what_of_live_is_kept(void **unused)
     side_close(&a);
 }
 
+/* Somebody who reads the weights: what was asked of it, and what comes meanwhile. */
+typedef struct watcher {
+    side *a;
+    uint64_t first, n;
+    float before; /* the first of them: unchanged when it is asked */
+    unsigned asked;
+} watcher;
+
+static void leave(void *ctx, uint64_t first, uint64_t n)
+{
+    watcher *w = ctx;
+    train_pool_status s;
+    train_pool_read_status(w->a->pool, false, &s); /* stands still if a lock is held */
+    assert_true(w->a->live[first] == w->before);
+    w->first = first;
+    w->n = n;
+    w->asked++;
+}
+
+/* Who reads is asked once, for the fragment that changes, before it does. */
+static void readers_leave_what_changes(void **unused)
+{
+    (void)unused;
+    side a;
+    side_open(&a, 0.7, 0.9, 0);
+    begin(&a);
+    for (uint64_t v = 1; v <= 2 * F; v++) {
+        uint64_t first, n = train_pool_fragment(N, F, (uint32_t)(v % F), &first);
+        round_alone(&a, v);
+        watcher w = {.a = &a, .before = a.live[first]};
+        train_reader reader = {&w, leave};
+        a.seam.before_updates(a.seam.ctx, a.live, &reader);
+        assert_int_equal(w.asked, 1);
+        assert_int_equal(w.first, first);
+        assert_int_equal(w.n, n);
+        assert_true(a.live[first] != w.before);
+        a.seam.before_updates(a.seam.ctx, a.live, &reader);
+        assert_int_equal(w.asked, 1); /* there is nothing to change */
+    }
+    side_close(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,6 +592,7 @@ int main(void)
         cmocka_unit_test(a_damaged_fragment_is_noticed),
         cmocka_unit_test(a_joiner_takes_the_state_over),
         cmocka_unit_test(marks_say_what_of_live_is_kept),
+        cmocka_unit_test(readers_leave_what_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

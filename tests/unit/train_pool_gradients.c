@@ -172,6 +172,34 @@ static void open_trainer(peer *p, bool in_pool, int64_t accumulation)
     must(trainer_open(&p->config, &p->hooks, &p->t));
 }
 
+/* Weights and moments only change once who reads them has left. */
+typedef struct watch {
+    const train_reader *reader;
+    bool left;
+} watch;
+
+static void watched_leave(void *ctx, uint64_t first, uint64_t n)
+{
+    watch *w = ctx;
+    w->left = true;
+    w->reader->leave(w->reader->ctx, first, n);
+}
+
+static atom_status (*pools_take)(void *ctx, const file_vector state[3], const train_reader *reader,
+                                 train_lease *out);
+static atomic_uint n_moved, n_unseen;
+
+static atom_status watched_take(void *ctx, const file_vector state[3], const train_reader *reader,
+                                train_lease *out)
+{
+    watch w = {.reader = reader};
+    const train_reader mine = {&w, watched_leave};
+    atom_status st = pools_take(ctx, state, &mine, out);
+    n_moved += out->moved;
+    n_unseen += out->moved && !w.left;
+    return st;
+}
+
 static void open_pool(peer *p)
 {
     world *w = p->w;
@@ -186,6 +214,8 @@ static void open_pool(peer *p)
     memcpy(c.self.byte, w->keys.member[p->i].public_key, GSP_KEY_BYTES);
     must(train_pool_open(&c, &p->pool));
     p->seam = train_pool_seam(p->pool);
+    pools_take = p->seam.take;
+    p->seam.take = watched_take;
     train_pool_work(p->pool, &p->inner);
     must(train_pool_begin(p->pool, trainer_weights(p->t)));
     must(train_pool_attach(p->pool, trainer_weights(p->t), NULL, 0, 0));
@@ -436,6 +466,8 @@ static void train_as_one(unsigned n, unsigned n_dies, gsp_codec codec, double li
     }
     atom_free(first);
     atom_free(alone);
+    assert_true(n_moved > 0);
+    assert_int_equal(n_unseen, 0);
     world_close(w);
     atom_free(w);
 }

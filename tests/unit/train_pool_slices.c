@@ -102,7 +102,7 @@ static void train(float *live, uint32_t who, uint64_t samples)
 /* A step of so many samples: more where a member is quicker. */
 static void step(side *a)
 {
-    a->seam.before_updates(a->seam.ctx, a->live);
+    a->seam.before_updates(a->seam.ctx, a->live, NULL);
     a->samples += 4 + 2 * a->who;
     train(a->live, a->who, a->samples);
     a->seam.stepped(a->seam.ctx, a->samples, a->samples * SAMPLE);
@@ -231,7 +231,7 @@ static void averages_are_written_over_what_is_trained(void **unused)
             train(w[i], i, m[i].samples - (4 + 2 * i));
             memcpy(was[i], w[i], N * sizeof **was);
             train(w[i], i, m[i].samples);
-            m[i].seam.before_updates(m[i].seam.ctx, m[i].live);
+            m[i].seam.before_updates(m[i].seam.ctx, m[i].live, NULL);
         }
         uint64_t n = anchor_of(&m[0], v, state, &first);
         lost += (double)n / N * 4;
@@ -280,7 +280,7 @@ static void what_nobody_read_is_not_lost(void **unused)
     (void)anchor_of(&m[1], 2, now, &first);
     for (uint32_t i = 1; i <= 2; i++) {
         memcpy(live, m[i].live, N * sizeof *live);
-        m[i].seam.before_updates(m[i].seam.ctx, m[i].live);
+        m[i].seam.before_updates(m[i].seam.ctx, m[i].live, NULL);
         for (uint64_t j = 0; j < n; j++) {
             float moved = live[first + j] + (now[j] - old[j]), got = m[i].live[first + j];
             bool mine = included[j / stride] >> i & 1, others = included[j / stride] & ~(1u << i);
@@ -308,7 +308,7 @@ static void mix_keeps_a_part(void **unused)
     one_round(m, 2, 2, both, NULL, tokens);
     uint64_t n = anchor_of(&m[0], 2, now, &first);
     memcpy(live, m[0].live, N * sizeof *live);
-    m[0].seam.before_updates(m[0].seam.ctx, m[0].live);
+    m[0].seam.before_updates(m[0].seam.ctx, m[0].live, NULL);
     for (uint64_t j = 0; j < n; j++)
         assert_true(m[0].live[first + j] == now[j] + 0.25f * (live[first + j] - now[j]));
     atom_free(now);
@@ -332,7 +332,7 @@ static void alone_nothing_is_written(void **unused)
         train(plain, 0, m[0].samples - 4);
         train(plain, 0, m[0].samples);
     }
-    m[0].seam.before_updates(m[0].seam.ctx, m[0].live);
+    m[0].seam.before_updates(m[0].seam.ctx, m[0].live, NULL);
     assert_memory_equal(plain, m[0].live, N * sizeof *plain);
     atom_free(plain);
     side_close(&m[0]);
@@ -407,7 +407,7 @@ static void marks_know_what_is_to_be_written(void **unused)
         must(train_pool_marks_parse("pool.json", text, strlen(text), &marks));
         assert_int_equal(marks.version[2], written ? 2 : 0);
         assert_int_equal(gsp_hash_equal(&marks.anchor[2], &none), !written);
-        m[0].seam.before_updates(m[0].seam.ctx, m[0].live);
+        m[0].seam.before_updates(m[0].seam.ctx, m[0].live, NULL);
         atom_free(text);
     }
     side_close(&m[0]);

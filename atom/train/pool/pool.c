@@ -361,17 +361,40 @@ static void note_time(train_pool *p, uint64_t begin_ns)
         p->status.wait_longest_ns = ns;
 }
 
-/* Optimizer's stream: the masters stand still. */
-static void before_updates(void *context, float *live)
+static bool waits_to_merge(const pool_fragment *f)
+{
+    return f->replace || f->merge || f->over_stride;
+}
+
+/* The lock is held, and given away while a reader leaves what is about to change. */
+static void leave(train_pool *p, const train_reader *reader)
+{
+    for (uint32_t k = 0; k < p->c.n_fragments; k++) {
+        pool_fragment *f = &p->fragment[k];
+        f->left = !reader || waits_to_merge(f);
+        if (!reader || !f->left)
+            continue;
+        pthread_mutex_unlock(&p->lock);
+        reader->leave(reader->ctx, f->first, f->n);
+        pthread_mutex_lock(&p->lock);
+    }
+}
+
+/* Optimizer's stream: the masters stand still. What comes while readers leave waits for the next
+ * time. */
+static void before_updates(void *context, float *live, const train_reader *reader)
 {
     train_pool *p = context;
     uint64_t begin_ns = now_ns();
     bool any = false;
     pthread_mutex_lock(&p->lock);
+    leave(p, reader);
     for (uint32_t k = 0; k < p->c.n_fragments; k++) {
         pool_fragment *f = &p->fragment[k];
         float *to = live + f->first;
-        if (f->replace || f->merge || f->over_stride) {
+        if (!f->left && waits_to_merge(f))
+            continue;
+        if (waits_to_merge(f)) {
             any = true;
             p->status.merged++;
         }
@@ -420,7 +443,7 @@ static void after_updates(void *context, const float *live)
     pthread_mutex_lock(&p->lock);
     if (p->ask == POOL_ASKED && p->running) {
         const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-        if (!f->merge && !f->replace && !f->over_stride) { /* else after the next updates */
+        if (!waits_to_merge(f)) { /* else after the next updates */
             copy_out(p, live);
             note_time(p, begin_ns);
         }

@@ -440,7 +440,22 @@ static bool new_lease(train_pool *p, train_lease *out)
     return true;
 }
 
-static atom_status take(void *context, const file_vector state[3], train_lease *out)
+/* The lock is held: there are weights and moments that the trainer does not have. */
+static bool is_newer(const pool_gradients *g)
+{
+    return !g->applying && g->taken != g->changes;
+}
+
+/* The lock is held, and given away while readers leave what is about to change. */
+static void leave(train_pool *p, const train_reader *reader)
+{
+    pthread_mutex_unlock(&p->lock);
+    reader->leave(reader->ctx, 0, p->fragment[0].n);
+    pthread_mutex_lock(&p->lock);
+}
+
+static atom_status take(void *context, const file_vector state[3], const train_reader *reader,
+                        train_lease *out)
 {
     train_pool *p = context;
     pool_gradients *g = p->g;
@@ -450,7 +465,9 @@ static atom_status take(void *context, const file_vector state[3], train_lease *
     if (!g->have)
         g->n_mine = 0; /* the one before was given up */
     for (int tries = 0; tries < 2; tries++) {
-        if (!g->applying && g->taken != g->changes) {
+        if (is_newer(g) && reader)
+            leave(p, reader);
+        if (is_newer(g)) {
             st = put_state(p, state);
             out->moved = true;
         }

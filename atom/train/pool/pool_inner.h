@@ -21,6 +21,7 @@ typedef struct pool_fragment {
     uint64_t merged;  /* version that is in live */
     float *merge;     /* to be added to live; NULL: nothing */
     bool replace;     /* live becomes the anchor instead */
+    bool left;        /* nobody reads it in live: it may change */
     uint64_t tokens_included;
     /* Slices: parts of so many floats that the anchor is to be written over in live. */
     uint64_t over_stride; /* 0: none */
