@@ -21,7 +21,7 @@ typedef struct export_values {
     int32_t to, type, dtype;
     uint64_t max_shard_size;
     char *output;
-    bool json;
+    bool overwrite, json;
 } export_values;
 
 #define AT(member) .offset = offsetof(export_values, member)
@@ -74,6 +74,10 @@ static const opt_spec specs[] = {
      .letter = 'o',
      .flags = OPT_REQUIRED,
      .help = "Where the file or directory goes; written whole or not at all."},
+    {.name = "overwrite",
+     .type = OPT_FLAG,
+     AT(overwrite),
+     .help = "gguf, llmc: replace a file that is there."},
     {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
 };
 
@@ -120,6 +124,9 @@ static atom_status check_options(const export_values *v, const opt_parsed *parse
             return atom_fail(ATOM_E_USAGE, "--%s says nothing of --to %s; it is for --to %s",
                              of[i].name, formats[v->to], formats[of[i].to]);
     }
+    if (v->overwrite && v->to == TO_HF)
+        return atom_fail(ATOM_E_USAGE, "--overwrite replaces files; --to hf makes a directory: "
+                                       "remove the old one first, or name another");
     if (v->to == TO_LLMC && dtype_of[v->dtype] == ATOM_F16)
         return atom_fail(ATOM_E_USAGE, "--dtype fp16: llm.c's files are fp32 or bf16");
     return ATOM_OK;
@@ -130,11 +137,12 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const export_values *v = values;
     atom_status st = check_options(v, parsed);
     if (st == ATOM_OK)
-        st = v->to == TO_GGUF ? train_export_gguf(v->model, v->adapter, type_of[v->type], v->output)
-             : v->to == TO_LLMC
-                 ? train_export_llmc(v->model, v->adapter, dtype_of[v->dtype], v->output)
-                 : train_export_hf(v->model, v->adapter, dtype_of[v->dtype], v->max_shard_size,
-                                   v->output);
+        st = v->to == TO_GGUF ? train_export_gguf(v->model, v->adapter, type_of[v->type], v->output,
+                                                  v->overwrite)
+             : v->to == TO_LLMC ? train_export_llmc(v->model, v->adapter, dtype_of[v->dtype],
+                                                    v->output, v->overwrite)
+                                : train_export_hf(v->model, v->adapter, dtype_of[v->dtype],
+                                                  v->max_shard_size, v->output);
     if (st != ATOM_OK)
         return st;
     const char *type = v->to == TO_GGUF ? types[v->type] : dtypes[v->dtype];

@@ -10,6 +10,7 @@
 #include "atom/base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +28,9 @@ typedef struct gguf_tensor {
 struct file_gguf {
     char *path, *temporary;
     FILE *file;
-    char *meta; /* metadata as it stands in the file */
+    const file_sink *sink;
+    void *writer; /* the sink's; NULL: plain writes */
+    char *meta;   /* metadata as it stands in the file */
     size_t meta_bytes, meta_room;
     uint64_t n_meta;
     gguf_tensor *tensors;
@@ -39,12 +42,13 @@ struct file_gguf {
     _Alignas(8) char encoded[ENCODE_ELEMENTS * 4];
 };
 
-atom_status file_gguf_create(const char *path, file_gguf **out)
+atom_status file_gguf_create(const char *path, const file_sink *sink, file_gguf **out)
 {
     file_gguf *w = atom_alloc(1, sizeof *w);
     atom_status st = ATOM_OK;
     if (!w)
         return atom_fail_memory("a GGUF writer", sizeof *w);
+    w->sink = sink;
     w->path = atom_strdup(path);
     w->temporary = atom_format("%s.tmp", path);
     if (!w->path || !w->temporary)
@@ -63,6 +67,8 @@ void file_gguf_close(file_gguf **ref)
     file_gguf *w = *ref;
     if (!w)
         return;
+    if (w->writer)
+        w->sink->close(w->writer);
     if (w->file)
         fclose(w->file);
     if (w->temporary && !w->finished)
@@ -203,6 +209,8 @@ atom_status file_gguf_declare(file_gguf *w, const char *name, file_gguf_type typ
 
 static atom_status write_bytes(file_gguf *w, const void *data, uint64_t bytes)
 {
+    if (w->writer)
+        return w->sink->write(w->writer, data, bytes);
     if (bytes == 0 || fwrite(data, (size_t)bytes, 1, w->file) == 1)
         return ATOM_OK;
     return atom_fail_errno(errno ? errno : EIO, "cannot write %s", w->temporary);
@@ -219,8 +227,8 @@ static atom_status write_padding(file_gguf *w, uint64_t bytes)
     return write_bytes(w, zeros, padded(bytes) - bytes);
 }
 
-/* Tensor infos, after the metadata in the same buffer. */
-static void put_infos(file_gguf *w)
+/* Tensor infos, after the metadata in the same buffer. Returns the bytes of all tensors. */
+static uint64_t put_infos(file_gguf *w)
 {
     uint64_t offset = 0;
     for (uint32_t i = 0; i < w->n_tensors; i++) {
@@ -233,6 +241,21 @@ static void put_infos(file_gguf *w)
         put_u64(w, offset);
         offset += padded(file_gguf_bytes(t->type, t->elements));
     }
+    return offset;
+}
+
+/* The room is taken before anything is written. */
+static atom_status open_data(file_gguf *w, uint64_t bytes)
+{
+    int fd = fileno(w->file);
+    char size[24];
+    if (fallocate(fd, 0, 0, (off_t)bytes) < 0 &&
+        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+        return atom_fail(ATOM_E_RESOURCE,
+                         "cannot write %s: %s; it needs %s: free some space or choose another "
+                         "directory",
+                         w->path, strerror(errno), atom_size_text(bytes, size));
+    return w->sink ? w->sink->open(w->sink->ctx, w->temporary, fd, bytes, &w->writer) : ATOM_OK;
 }
 
 atom_status file_gguf_begin(file_gguf *w)
@@ -243,8 +266,9 @@ atom_status file_gguf_begin(file_gguf *w)
         uint64_t tensors, meta;
     } head = {{'G', 'G', 'U', 'F'}, VERSION, w->n_tensors, w->n_meta};
     atom_status st;
-    put_infos(w);
+    uint64_t data = put_infos(w);
     ATOM_TRY(w->st);
+    ATOM_TRY(open_data(w, padded(sizeof head + w->meta_bytes) + data));
     ATOM_TRY(write_bytes(w, &head, sizeof head));
     ATOM_TRY(write_bytes(w, w->meta, w->meta_bytes));
     ATOM_TRY(write_padding(w, sizeof head + w->meta_bytes));
@@ -275,6 +299,9 @@ atom_status file_gguf_write(file_gguf *w, const float *x, uint64_t n)
 atom_status file_gguf_finish(file_gguf *w)
 {
     ATOM_ASSERT(w->present == w->n_tensors && w->written == 0);
+    atom_status st = w->writer ? w->sink->finish(w->writer) : ATOM_OK;
+    if (st != ATOM_OK)
+        return st;
     if (fflush(w->file) != 0 || fsync(fileno(w->file)) < 0)
         return atom_fail_errno(errno, "cannot write %s", w->temporary);
     int closed = fclose(w->file);

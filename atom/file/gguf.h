@@ -1,7 +1,7 @@
 /*
  * GGUF files (version 3, little-endian), as llama.cpp reads them: a streaming writer.
  *
- *     file_gguf_create(path, &w);
+ *     file_gguf_create(path, sink, &w);                   sink: who writes it; NULL: write(2)
  *     file_gguf_put_*(w, key, value);                     metadata, any number, keys once each
  *     file_gguf_declare(w, name, type, rank, dims);       tensors, in the order of their data
  *     file_gguf_begin(w);
@@ -19,7 +19,7 @@
 #ifndef ATOM_FILE_GGUF_H
 #define ATOM_FILE_GGUF_H
 
-#include "atom/base/status.h"
+#include "atom/file/source.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,7 +36,8 @@ enum { FILE_GGUF_NAME_MAX = 64, FILE_GGUF_Q8_BLOCK = 32, FILE_GGUF_ALIGN = 32 };
 
 typedef struct file_gguf file_gguf;
 
-ATOM_MUST atom_status file_gguf_create(const char *path, file_gguf **out);
+/* The sink must outlive it. */
+ATOM_MUST atom_status file_gguf_create(const char *path, const file_sink *sink, file_gguf **out);
 void file_gguf_close(file_gguf **w);
 
 void file_gguf_put_u32(file_gguf *w, const char *key, uint32_t value);

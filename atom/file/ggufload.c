@@ -360,6 +360,8 @@ atom_status file_gguf_read_weights(const char *path, const graph *g, file_vector
     if (st == ATOM_OK)
         st = file_gguf_take_model(f, &config);
     if (st == ATOM_OK)
+        st = file_gguf_through(f, vector.source);
+    if (st == ATOM_OK)
         st = file_gguf_take_tensors(f, &config, g, vector);
     file_gguf_in_close(&f);
     return st;

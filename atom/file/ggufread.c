@@ -352,6 +352,8 @@ void file_gguf_in_close(file_gguf_in **ref)
     file_gguf_in *f = *ref;
     if (!f)
         return;
+    if (f->reader)
+        f->source->close(f->reader);
     if (f->fd >= 0)
         close(f->fd);
     for (uint32_t i = 0; i < f->n_values; i++)
@@ -410,6 +412,13 @@ atom_status file_gguf_open(const char *path, file_gguf_in **out)
     else
         close(fd);
     return st;
+}
+
+atom_status file_gguf_through(file_gguf_in *f, const file_source *source)
+{
+    ATOM_ASSERT(!f->reader);
+    f->source = source;
+    return source ? source->open(source->ctx, f->path, f->fd, f->file_bytes, &f->reader) : ATOM_OK;
 }
 
 /* --- values ---------------------------------------------------------------------------------- */
@@ -522,8 +531,9 @@ atom_status file_gguf_read_f32(const file_gguf_in *f, const file_gguf_in_tensor 
                          t->name, file_gguf_type_name(t->type));
     for (uint64_t at = 0, some; at < count; at += some) {
         some = count - at < DECODE_ELEMENTS ? count - at : DECODE_ELEMENTS;
-        atom_status st = read_at(f->path, f->fd, t->offset + (first + at) / block * bytes, raw,
-                                 some / block * bytes);
+        uint64_t from = t->offset + (first + at) / block * bytes, size = some / block * bytes;
+        atom_status st = f->reader ? file_source_read(f->source, f->reader, from, size, raw)
+                                   : read_at(f->path, f->fd, from, raw, size);
         if (st != ATOM_OK)
             return st;
         decode(t->type, raw, some, out + at);

@@ -3,10 +3,11 @@
  *
  * As with safetensors the header is a claim that is checked in full before a tensor is touched:
  * every length with overflow in mind, no duplicate keys or names, no tensors that overlap or leave
- * the file; reads are preads inside proven bounds. The whole header stays in memory (the tokenizer
- * is in it), and values point into it.
+ * the file; reads are preads inside proven bounds, or come through a source. The whole header stays
+ * in memory (the tokenizer is in it), and values point into it.
  *
- * Ownership: what open returns, close frees. Thread: an open reader may be read from several.
+ * Ownership: what open returns, close frees. Thread: an open reader may be read from several, but
+ * with a source from one at a time.
  * Errors: ATOM_E_FORMAT names file and key or tensor; ATOM_E_UNSUPPORTED for types of numbers that
  * atom does not have, when they are read; ATOM_E_RESOURCE.
  * Source: ggml docs/gguf.md; facts/formats.md 7.1.
@@ -15,6 +16,7 @@
 #define ATOM_FILE_GGUFREAD_H
 
 #include "atom/file/gguf.h"
+#include "atom/file/source.h"
 
 /* Types of values, as in the file. */
 enum {
@@ -58,6 +60,8 @@ typedef struct file_gguf_in {
     uint32_t n_values, n_tensors;
     file_gguf_value *values;      /* by key */
     file_gguf_in_tensor *tensors; /* by name */
+    const file_source *source;
+    void *reader; /* the source's; NULL: plain reads */
 } file_gguf_in;
 
 /* Does a file begin as one? */
@@ -66,6 +70,8 @@ bool file_gguf_is(const void *head, size_t bytes);
 bool file_gguf_is_file(const char *path);
 
 ATOM_MUST atom_status file_gguf_open(const char *path, file_gguf_in **out);
+/* From now on tensors come through `source` (NULL-safe), if that wants this file; once. */
+ATOM_MUST atom_status file_gguf_through(file_gguf_in *f, const file_source *source);
 /* From memory: the first `bytes` of a file of file_bytes. *more: it goes on behind them, and the
  * call failed for that alone. fd of the result is -1. */
 ATOM_MUST atom_status file_gguf_parse(const char *path, const void *data, uint64_t bytes,

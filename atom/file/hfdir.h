@@ -81,11 +81,12 @@ bool file_weights_exist(const char *dir);
 /*
  * The same, for who only passes them on: the directory is checked and stays open, and the vector
  * reads from its files (get alone; ranges without gaps). Needs memory for the largest tensor that
- * is transposed; for all of them where it is a GGUF file. g must outlive it. dtype: that of the
- * embedding; F32 of a GGUF file.
+ * is transposed; for all of them where it is a GGUF file. g must outlive it, and source, through
+ * which one file at a time is read (NULL: none). dtype: that of the embedding; F32 of a GGUF file.
  */
 typedef struct file_weights file_weights;
-ATOM_MUST atom_status file_weights_open(const char *dir, const graph *g, file_weights **out);
+ATOM_MUST atom_status file_weights_open(const char *dir, const graph *g, const file_source *source,
+                                        file_weights **out);
 void file_weights_close(file_weights **w);
 file_vector file_weights_vector(file_weights *w);
 atom_dtype file_weights_dtype(const file_weights *w);

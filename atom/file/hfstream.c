@@ -18,6 +18,8 @@ struct file_weights {
     file_slice *slices;
     const file_tensor **tensors; /* by slice; NULL: not found yet */
     uint32_t *where;             /* by slice: which file */
+    const file_source *source;   /* of the file `through`; NULL: none */
+    uint32_t through;            /* or n_files */
     uint32_t last;               /* the slice of the last request */
     uint32_t turned;             /* the slice in `whole`, or n_slices */
     float *whole, *band;         /* a transposed tensor, the largest there is; a band of one */
@@ -133,19 +135,24 @@ static uint64_t loaded_bytes(const file_weights *w)
 /* Of a GGUF file, or of somebody's own model. */
 static atom_status load_whole(file_weights *w, const char *path)
 {
+    file_vector to;
     w->loaded = atom_pages_take(loaded_bytes(w));
     if (!w->loaded)
         return atom_fail_memory("the weights", loaded_bytes(w));
-    return file_weights_read_to(path, w->g, file_vector_memory(w->loaded));
+    to = file_vector_memory(w->loaded);
+    to.source = w->source;
+    return file_weights_read_to(path, w->g, to);
 }
 
-atom_status file_weights_open(const char *dir, const graph *g, file_weights **out)
+atom_status file_weights_open(const char *dir, const graph *g, const file_source *source,
+                              file_weights **out)
 {
     file_weights *w = atom_alloc(1, sizeof *w);
     atom_status st;
     if (!w)
         return atom_fail_memory("reading weights", sizeof *w);
     w->g = g;
+    w->source = source;
     if (file_gguf_is_file(dir) || g->n_stored) {
         ATOM_TRY(load_whole(w, dir));
         *out = w;
@@ -153,6 +160,7 @@ atom_status file_weights_open(const char *dir, const graph *g, file_weights **ou
     }
     ATOM_TRY(open_buffers(w));
     ATOM_TRY(file_shards_open(dir, &w->files, &w->n_files));
+    w->through = w->n_files;
     for (uint32_t k = 0; k < w->n_files; k++) {
         for (uint32_t i = 0; i < w->files[k]->n_tensors; i++)
             ATOM_TRY(place(w, k, &w->files[k]->tensors[i]));
@@ -185,6 +193,23 @@ void file_weights_close(file_weights **ref)
     *ref = NULL;
 }
 
+/* Elements of a slice as they are in its file. Windows are large: the one moves with who reads. */
+static atom_status read_slice(file_weights *w, uint32_t i, uint64_t at, uint64_t n, float *to)
+{
+    uint32_t k = w->where[i];
+    if (w->source && w->through != k) {
+        atom_status st = ATOM_OK;
+        if (w->through < w->n_files)
+            st = file_st_through(w->files[w->through], NULL);
+        w->through = k;
+        if (st == ATOM_OK)
+            st = file_st_through(w->files[k], w->source);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return file_st_read_f32(w->files[k], w->tensors[i], at, n, to);
+}
+
 /* [in, out] in the file -> [out, in] in w->whole, a band of file rows at a time. */
 static atom_status turn(file_weights *w, uint32_t i)
 {
@@ -194,8 +219,7 @@ static atom_status turn(file_weights *w, uint32_t i)
     for (uint64_t row = 0, band; row < rows; row += band) {
         band = w->room / cols;
         band = band < rows - row ? band : rows - row;
-        atom_status st =
-            file_st_read_f32(w->files[w->where[i]], t, row * cols, band * cols, w->band);
+        atom_status st = read_slice(w, i, row * cols, band * cols, w->band);
         if (st != ATOM_OK)
             return st;
         for (uint64_t c = 0; c < cols; c++) {
@@ -232,7 +256,7 @@ static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)
         atom_status st = ATOM_OK;
         some = n < some ? n : some;
         if (!w->slices[i].transposed)
-            st = file_st_read_f32(w->files[w->where[i]], w->tensors[i], at, some, to);
+            st = read_slice(w, i, at, some, to);
         else if (w->turned != i)
             st = turn(w, i);
         if (st != ATOM_OK)

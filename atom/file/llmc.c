@@ -22,6 +22,7 @@ typedef struct writer {
     file_vector vector;
     bool narrow; /* BF16 */
     FILE *file;
+    void *writer; /* of the vector's sink; NULL: plain writes */
     float *band;
     const char *path;
 } writer;
@@ -58,6 +59,8 @@ static int64_t padded(int64_t rows)
 
 static atom_status write_bytes(const writer *w, const void *data, size_t bytes)
 {
+    if (w->writer)
+        return w->vector.sink->write(w->writer, data, bytes);
     if (bytes == 0 || fwrite(data, bytes, 1, w->file) == 1)
         return ATOM_OK;
     return atom_fail_errno(errno ? errno : EIO, "cannot write %s", w->path);
@@ -103,6 +106,15 @@ static atom_status put_param(const writer *w, const char *name)
     return ATOM_OK;
 }
 
+/* Of the whole file: what the vector has but for padding, and rows of the embedding. */
+static uint64_t file_bytes(const writer *w, const graph_config *c)
+{
+    uint64_t n = (uint64_t)((padded(c->vocab_size) - c->vocab_size) * c->width);
+    for (uint32_t i = 0; i < w->g->n_params; i++)
+        n += w->g->params[i].elements;
+    return HEADER_INTS * sizeof(int32_t) + n * (w->narrow ? sizeof(atom_bf16) : sizeof(float));
+}
+
 static atom_status put_all(const writer *w, const graph_config *c)
 {
     const int32_t header[HEADER_INTS] = {
@@ -129,6 +141,8 @@ static atom_status put_all(const writer *w, const graph_config *c)
     }
     ATOM_TRY(put_param(w, "ln_f.weight"));
     ATOM_TRY(put_param(w, "ln_f.bias"));
+    if (w->writer)
+        ATOM_TRY(w->vector.sink->finish(w->writer));
     if (fflush(w->file) != 0 || fsync(fileno(w->file)) < 0)
         st = atom_fail_errno(errno, "cannot write %s", w->path);
 fail:
@@ -149,8 +163,13 @@ atom_status file_llmc_write(const char *path, const graph_config *config, const 
         st = atom_fail_memory("a band of a tensor", BAND * sizeof *w.band);
     else if (!(w.file = fopen(temporary, "wb")))
         st = atom_fail_errno(errno, "cannot create %s", temporary);
+    if (st == ATOM_OK && vector.sink)
+        st = vector.sink->open(vector.sink->ctx, temporary, fileno(w.file), file_bytes(&w, config),
+                               &w.writer);
     if (st == ATOM_OK)
         st = put_all(&w, config);
+    if (w.writer)
+        vector.sink->close(w.writer);
     if (w.file && fclose(w.file) != 0 && st == ATOM_OK)
         st = atom_fail_errno(errno, "cannot write %s", path);
     if (st == ATOM_OK && rename(temporary, path) < 0)

@@ -347,7 +347,8 @@ file_vector file_adapter_over(file_adapter *a, file_vector base)
     return (file_vector){.ctx = a,
                          .get = base.get ? over_get : NULL,
                          .put = base.put ? over_put : NULL,
-                         .source = base.source};
+                         .source = base.source,
+                         .sink = base.sink};
 }
 
 atom_status file_merged_read(const file_model *model, const graph *g, file_vector to)

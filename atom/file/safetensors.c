@@ -367,7 +367,9 @@ fail:
 
 atom_status file_st_through(file_safetensors *file, const file_source *source)
 {
-    ATOM_ASSERT(!file->reader);
+    if (file->reader)
+        file->source->close(file->reader);
+    file->reader = NULL;
     file->source = source;
     return source ? source->open(source->ctx, file->path, file->fd, file->file_bytes, &file->reader)
                   : ATOM_OK;
@@ -432,30 +434,12 @@ static void look_ahead(const file_safetensors *file, uint64_t offset, uint64_t b
         (void)posix_fadvise(file->fd, (off_t)end, AHEAD, POSIX_FADV_WILLNEED);
 }
 
-/* What a source has, piece by piece. */
-static atom_status take(const file_safetensors *file, uint64_t offset, uint64_t bytes, void *out)
-{
-    char *to = out;
-    while (bytes) {
-        const void *at = NULL;
-        uint64_t some = 0;
-        atom_status st = file->source->view(file->reader, offset, bytes, &at, &some);
-        if (st != ATOM_OK)
-            return st;
-        memcpy(to, at, (size_t)some);
-        to += some;
-        offset += some;
-        bytes -= some;
-    }
-    return ATOM_OK;
-}
-
 atom_status file_st_read(const file_safetensors *file, const file_tensor *tensor, uint64_t first,
                          uint64_t bytes, void *out)
 {
     ATOM_ASSERT(first <= tensor->bytes && bytes <= tensor->bytes - first);
     if (file->reader)
-        return take(file, tensor->offset + first, bytes, out);
+        return file_source_read(file->source, file->reader, tensor->offset + first, bytes, out);
     look_ahead(file, tensor->offset + first, bytes);
     return read_at(file->fd, file->path, tensor->offset + first, bytes, out);
 }

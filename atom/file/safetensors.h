@@ -85,7 +85,8 @@ typedef struct file_safetensors {
 } file_safetensors;
 
 ATOM_MUST atom_status file_st_open(const char *path, file_safetensors **out);
-/* From now on the data comes through `source` (NULL-safe), if that wants this file. */
+/* From now on the data comes through `source`, if that wants this file, and through none before it;
+ * NULL: read the plain way. */
 ATOM_MUST atom_status file_st_through(file_safetensors *file, const file_source *source);
 void file_st_close(file_safetensors **file);
 /* NULL if there is none. */

@@ -28,6 +28,10 @@ typedef struct file_source {
     void (*close)(void *reader);
 } file_source;
 
+/* A copy of so many bytes from `offset` on, which are there. */
+ATOM_MUST atom_status file_source_read(const file_source *source, void *reader, uint64_t offset,
+                                       uint64_t bytes, void *out);
+
 typedef struct file_sink {
     void *ctx;
     atom_status (*open)(void *ctx, const char *path, int fd, uint64_t bytes, void **writer);

@@ -1,7 +1,8 @@
 /*
  * Owns `atom export`: a model directory in, what another program reads out. One idea: the weights
- * are a vector that lies in the files that are read, and the writers take it piece by piece.
- * Refuses directories without weights, and to write over anything.
+ * are a vector that lies in the files that are read, and the writers take it piece by piece, both
+ * through the disk's queues. Refuses directories without weights, and to write over anything that
+ * it was not told to.
  */
 #include "atom/train/export.h"
 
@@ -9,6 +10,7 @@
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/llmc.h"
+#include "atom/train/source.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,13 +20,13 @@
 atom_status train_source_open(const char *dir, const char *adapter, train_source *source)
 {
     atom_status st = ATOM_OK;
-    *source = (train_source){0};
+    *source = (train_source){.from = train_file_source(NULL), .to = train_file_sink(NULL)};
     ATOM_TRY(file_model_resolve(dir, &source->model));
     if (!source->model.has_weights)
         return atom_fail(ATOM_E_USAGE,
                          "model '%s' has no weights; name a directory with model.safetensors", dir);
     ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
-    ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->weights));
+    ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->from, &source->weights));
     if (adapter) {
         atom_free(source->model.adapter);
         source->model.adapter = atom_strdup(adapter);
@@ -38,6 +40,7 @@ fail:
 file_vector train_source_vector(const train_source *source)
 {
     file_vector weights = file_weights_vector(source->weights);
+    weights.sink = &source->to;
     return source->adapter ? file_adapter_over(source->adapter, weights) : weights;
 }
 
@@ -49,17 +52,27 @@ void train_source_close(train_source *source)
     file_model_free(&source->model);
 }
 
+static atom_status check_output(const char *path, bool replace)
+{
+    if (replace || !atom_path_exists(path))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE, "%s is there already; name another file, or use --overwrite",
+                     path);
+}
+
 /* --- gguf ------------------------------------------------------------------------------------ */
 
 atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
-                              const char *path)
+                              const char *path, bool replace)
 {
     train_source s;
     file_gguf *w = NULL;
-    atom_status st;
+    atom_status st = check_output(path, replace);
+    if (st != ATOM_OK)
+        return st;
     ATOM_TRY(train_source_open(dir, adapter, &s));
     const file_model *model = &s.model;
-    ATOM_TRY(file_gguf_create(path, &w));
+    ATOM_TRY(file_gguf_create(path, &s.to, &w));
     file_gguf_put_model(w, &model->config, type);
     ATOM_TRY(train_export_tokens(w, file_lora_tokenizer_dir(model), model->source,
                                  model->config.vocab_size));
@@ -74,10 +87,12 @@ fail:
 /* --- llmc ------------------------------------------------------------------------------------ */
 
 atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
-                              const char *path)
+                              const char *path, bool replace)
 {
     train_source s;
-    atom_status st;
+    atom_status st = check_output(path, replace);
+    if (st != ATOM_OK)
+        return st;
     ATOM_TRY(train_source_open(dir, adapter, &s));
     ATOM_TRY(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;

@@ -15,9 +15,10 @@
 #include "atom/text/tokenizer.h"
 
 /* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. Without tokenizer.json
- * the file has no tokenizer, and a note says so. */
+ * the file has no tokenizer, and a note says so. ATOM_E_USAGE where path is there, unless it is to
+ * be replaced. */
 ATOM_MUST atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
-                                        const char *path);
+                                        const char *path, bool replace);
 
 /*
  * dir -> a new directory `output` that transformers loads: weights in dtype (ATOM_DTYPE_N: as they
@@ -34,13 +35,15 @@ ATOM_MUST atom_status train_export_directory(const char *output, train_export_fi
                                              void *context);
 
 /* dir -> path: a model file of llm.c (GPT-2 only) in F32 or BF16; ATOM_DTYPE_N: as they are, F16 as
- * F32. */
+ * F32. replace: as above. */
 ATOM_MUST atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
-                                        const char *path);
+                                        const char *path, bool replace);
 
 /* What the exports read: a directory with weights, checked; adapter: of a LoRA adapter to merge, or
- * NULL. Close also what open left half done. */
+ * NULL. Close also what open left half done. It stays where it was opened. */
 typedef struct train_source {
+    file_source from; /* how large files are read, and written */
+    file_sink to;
     file_model model;
     graph *g;
     file_weights *weights;

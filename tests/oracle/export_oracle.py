@@ -158,7 +158,7 @@ def check_llmc(run, atom, seed):
     model = GPT2LMHeadModel(config)
     model.save_pretrained(os.path.join(atom.work, "four"), max_shard_size="40KB" if seed % 2 else "5GB")
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        atom("export", "--model", "four", "--to", "llmc", "--dtype", name, "-o", "model.bin")
+        atom("export", "--model", "four", "--to", "llmc", "--dtype", name, "-o", "model.bin", "--overwrite")
         numbers, tensors = read_llmc(path)
         assert numbers == (40, config.vocab_size, 3, 4, 64), numbers
         for key, p in model.named_parameters():
@@ -191,7 +191,7 @@ def check_gguf(run, atom, seed):
     texts = family_oracle.TEXT[:5] + ["".join(chr(random.Random(seed).randint(32, 0x2fff)) for _ in range(500))]
     for kind in ("f32", "f16", "bf16", "q8_0"):
         file, back = f"{kind}.gguf", f"back-{kind}"
-        atom("export", "--model", "source", "--type", kind, "-o", file)
+        atom("export", "--model", "source", "--type", kind, "-o", file, "--overwrite")
         atom("export", "--model", file, "--to", "hf", "-o", back)
         made, _ = read(os.path.join(atom.work, back))
         want = dict(decoded(run, os.path.join(atom.work, file)))
@@ -243,7 +243,7 @@ def check_tokenizers(program, seed):
             config.bos_token_id = t.encode("").ids[0] if t.encode("").ids else None
             LlamaForCausalLM(config).save_pretrained(os.path.join(work, "source"))
             t.save(os.path.join(work, "source", "tokenizer.json"))
-            atom("export", "--model", "source", "-o", "x.gguf")
+            atom("export", "--model", "source", "-o", "x.gguf", "--overwrite")
             atom("export", "--model", "x.gguf", "--to", "hf", "-o", "back")
             back = Tokenizer.from_file(os.path.join(work, "back", "tokenizer.json"))
             for _ in range(300):

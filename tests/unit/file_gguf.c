@@ -1,8 +1,10 @@
 /* GGUF both ways: what was written is read to the bit, damage has its message, no memory is an
  * error and nothing else. */
+#include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "tests/lib/random_model.h"
+#include "tests/lib/through.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>
@@ -40,15 +42,58 @@ static void fixture_close(fixture *f)
     atom_free(f->got);
 }
 
-static void write_model(const fixture *f, file_gguf_type type, const char *path)
+static void write_through(const fixture *f, file_gguf_type type, const char *path,
+                          const file_sink *sink)
 {
     file_gguf *w = NULL;
-    assert_int_equal(file_gguf_create(path, &w), ATOM_OK);
+    assert_int_equal(file_gguf_create(path, sink, &w), ATOM_OK);
     file_gguf_put_model(w, &f->config, type);
     assert_int_equal(
         file_gguf_put_tensors(w, &f->config, f->g, type, file_vector_memory(f->vector)), ATOM_OK);
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
     file_gguf_close(&w);
+}
+
+static void write_model(const fixture *f, file_gguf_type type, const char *path)
+{
+    write_through(f, type, path, NULL);
+}
+
+/* Through a sink the same bytes, through a source the same numbers. */
+static void through_somebody(void **state)
+{
+    static const file_gguf_type types[] = {FILE_GGUF_F32, FILE_GGUF_F16, FILE_GGUF_BF16,
+                                           FILE_GGUF_Q8_0};
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    for (uint64_t k = 0; k < 8; k++) {
+        fixture f;
+        char *a = NULL, *b = NULL;
+        uint64_t n, m;
+        fixture_open(&f, k + 1);
+        file_vector to = file_vector_memory(f.got), plain = file_vector_memory(f.vector);
+        const char *path = scratch_path(&s, "x.gguf");
+        write_model(&f, types[k % 4], path);
+        assert_int_equal(atom_file_read(path, 1 << 24, &a, &n), ATOM_OK);
+        through_writes = through_finishes = through_views = 0;
+        write_through(&f, types[k % 4], path, &through_keep);
+        assert_true(through_writes > 4 && through_finishes == 1);
+        assert_int_equal(atom_file_read(path, 1 << 24, &b, &m), ATOM_OK);
+        assert_int_equal(n, m);
+        assert_memory_equal(a, b, n);
+        assert_int_equal(file_gguf_read_weights(path, f.g, plain), ATOM_OK);
+        assert_int_equal(through_views, 0);
+        to.source = &through_pieces;
+        assert_int_equal(file_gguf_read_weights(path, f.g, to), ATOM_OK);
+        assert_true(through_views > 0);
+        assert_int_equal(through_opened, 0);
+        assert_memory_equal(f.got, f.vector, f.g->param_extent * sizeof(float));
+        atom_free(a);
+        atom_free(b);
+        fixture_close(&f);
+    }
+    scratch_close(&s);
 }
 
 static void round_trip(void **state)
@@ -137,7 +182,7 @@ static void wrong_models_are_refused(void **state)
     scratch_open(&s);
     fixture_open(&f, 1);
     const char *path = scratch_path(&s, "x.gguf");
-    assert_int_equal(file_gguf_create(path, &w), ATOM_OK);
+    assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
     file_gguf_put_text(w, "general.architecture", "mamba");
     assert_int_equal(file_gguf_declare(w, "token_embd.weight", FILE_GGUF_F32, 2, dims), ATOM_OK);
     assert_int_equal(file_gguf_begin(w), ATOM_OK);
@@ -191,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(through_somebody),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(wrong_models_are_refused),
         cmocka_unit_test(survives_want_of_memory),

@@ -2,6 +2,7 @@
  * specs. */
 #include "atom/file/hfdir.h"
 #include "atom/file/safetensors.h"
+#include "tests/lib/through.h"
 #include "tests/scratch.h"
 
 #include <math.h>
@@ -475,6 +476,24 @@ static void put_index(scratch *s, const model *m, const char *a, const char *b, 
     scratch_write(s, "model.safetensors.index.json", text, (size_t)n);
 }
 
+/* Piece by piece through a source, which has one of the files open at a time. */
+static void read_through(model *m, const char *dir)
+{
+    file_weights *w = NULL;
+    through_views = 0;
+    memset(m->got, 0, m->g->param_extent * sizeof *m->got);
+    assert_int_equal(file_weights_open(dir, m->g, &through_pieces, &w), ATOM_OK);
+    file_vector v = file_weights_vector(w);
+    for (uint32_t p = 0; p < m->g->n_params; p++) {
+        uint64_t first = m->g->params[p].offset, n = m->g->params[p].elements;
+        assert_int_equal(v.get(v.ctx, first, n, m->got + first), ATOM_OK);
+    }
+    assert_true(same_weights(m));
+    assert_true(through_views > m->g->n_params);
+    file_weights_close(&w);
+    assert_int_equal(through_opened, 0);
+}
+
 static void shards(void **state)
 {
     static const char *const bad_names[] = {
@@ -494,6 +513,7 @@ static void shards(void **state)
     assert_true(file_weights_exist(s.dir));
     assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_OK);
     assert_true(same_weights(&m));
+    read_through(&m, s.dir);
 
     put_index(&s, &m, a, b, 1);
     assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);

@@ -1,5 +1,6 @@
 /* safetensors: golden bytes, order, every refusal, conversions, damage, full disks, no memory. */
 #include "atom/file/safetensors.h"
+#include "tests/lib/through.h"
 #include "tests/scratch.h"
 
 #include <errno.h>
@@ -137,68 +138,6 @@ static void order_and_round_trip(void **state)
     scratch_close(&s);
 }
 
-/* A source that gives a few bytes at a time, mostly at odd addresses. */
-static char window[1000];
-static int window_fd;
-static uint32_t views;
-static atom_status pieces_open(void *ctx, const char *path, int fd, uint64_t bytes, void **reader)
-{
-    (void)ctx, (void)path, (void)bytes;
-    window_fd = fd;
-    views = 0;
-    *reader = window;
-    return ATOM_OK;
-}
-static atom_status pieces_view(void *reader, uint64_t offset, uint64_t most, const void **at,
-                               uint64_t *n)
-{
-    uint64_t skew = offset % 3 + ++views % 2, some = 1 + (offset * 7 + views) % 900;
-    char *to = (char *)reader + skew;
-    some = some < most ? some : most;
-    assert_int_equal(pread(window_fd, to, some, (off_t)offset), some);
-    *at = to;
-    *n = some;
-    return ATOM_OK;
-}
-static void pieces_close(void *reader)
-{
-    assert_ptr_equal(reader, window);
-}
-static const file_source pieces = {NULL, pieces_open, pieces_view, pieces_close};
-
-/* A sink that takes pieces of any length. */
-static int sink_fd;
-static uint32_t sink_writes, sink_finishes;
-static uint64_t sink_bytes;
-static atom_status keep_open(void *ctx, const char *path, int fd, uint64_t bytes, void **writer)
-{
-    (void)ctx, (void)path;
-    sink_fd = fd;
-    sink_bytes = bytes;
-    *writer = &sink_fd;
-    return ATOM_OK;
-}
-static atom_status keep_write(void *writer, const void *data, uint64_t bytes)
-{
-    assert_ptr_equal(writer, &sink_fd);
-    assert_int_equal(write(sink_fd, data, bytes), bytes);
-    sink_bytes -= bytes;
-    sink_writes++;
-    return ATOM_OK;
-}
-static atom_status keep_finish(void *writer)
-{
-    assert_ptr_equal(writer, &sink_fd);
-    assert_int_equal(sink_bytes, 0);
-    sink_finishes++;
-    return ATOM_OK;
-}
-static void keep_close(void *writer)
-{
-    assert_ptr_equal(writer, &sink_fd);
-}
-static const file_sink keep = {NULL, keep_open, keep_write, keep_finish, keep_close};
-
 static void converts(void **state)
 {
     enum { N = 9001 }; /* more than one buffer */
@@ -213,7 +152,7 @@ static void converts(void **state)
     for (int k = 0; k < N; k++)
         half[k] = (uint16_t)(k * 7);
     assert_int_equal(file_st_create(path, &w), ATOM_OK);
-    file_st_into(w, &keep);
+    file_st_into(w, &through_keep);
     assert_int_equal(file_st_declare(w, "bf", FILE_BF16, 1, (uint64_t[]){N}), ATOM_OK);
     assert_int_equal(file_st_declare(w, "fp", FILE_F16, 1, (uint64_t[]){N}), ATOM_OK);
     assert_int_equal(file_st_declare(w, "q", FILE_F8_E4M3, 1, (uint64_t[]){1}), ATOM_OK);
@@ -222,12 +161,12 @@ static void converts(void **state)
     while (file_st_next(w, &i))
         assert_int_equal(file_st_write(w, half, i < 2 ? sizeof half : i == 2 ? 1 : 8), ATOM_OK);
     assert_int_equal(file_st_finish(w), ATOM_OK);
-    assert_true(sink_writes > 4 && sink_finishes == 1);
+    assert_true(through_writes > 4 && through_finishes == 1);
     file_st_writer_close(&w);
     assert_int_equal(file_st_open(path, &f), ATOM_OK);
     for (int way = 0; way < 2; way++) {
         if (way)
-            assert_int_equal(file_st_through(f, &pieces), ATOM_OK);
+            assert_int_equal(file_st_through(f, &through_pieces), ATOM_OK);
         assert_int_equal(file_st_read_f32(f, file_st_find(f, "bf"), 5, N - 5, got), ATOM_OK);
         for (int k = 5; k < N; k++) {
             float x = atom_bf16_to_f32(half[k]);
@@ -236,7 +175,7 @@ static void converts(void **state)
         assert_int_equal(file_st_read_f32(f, file_st_find(f, "fp"), 0, N, got), ATOM_OK);
         for (int k = 0; k < N; k++)
             assert_true(got[k] == atom_f16_to_f32(half[k]) || isnan(got[k]));
-        assert_true(way == 0 || views > 0);
+        assert_true(way == 0 || through_views > 0);
     }
     assert_int_equal(file_st_read_f32(f, file_st_find(f, "q"), 0, 1, got), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "quantised"));
