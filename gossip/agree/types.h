@@ -31,7 +31,7 @@ enum {
     GSP_GROUNDS_MAX = 3,     /* of one proof */
     GSP_HEALTH_LEAVING = 3,  /* of a heartbeat */
     GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 4,   /* of everything in this file */
+    GSP_TYPES_VERSION = 5,   /* of everything in this file */
 };
 
 typedef struct gsp_hash {

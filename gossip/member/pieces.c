@@ -53,7 +53,7 @@ static void head_of(const gsp_pieces *p, uint8_t head[HEAD_BYTES])
         crypto_generichash(nodes.byte, sizeof nodes.byte, (const uint8_t *)p->tree.node,
                            nodes_bytes(p), NULL, 0);
     atom_writer w = atom_writer_make(head, HEAD_BYTES);
-    atom_write_bytes(&w, "atomtre1", 8);
+    atom_write_bytes(&w, "atomtre2", 8);
     atom_write_uint(&w, p->n, 4);
     atom_write_uint(&w, p->whole, 4);
     atom_write_uint(&w, p->bytes, 8);

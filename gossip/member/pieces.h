@@ -6,7 +6,7 @@
  * Piece k is bytes [k * GSP_PIECE_BYTES, ...) of the file and leaf k of the tree (merkle.h,
  * transfer.h). The tree's file, integers little endian:
  *
- *   8 bytes "atomtre1", u32 pieces, u32 whole, u64 bytes, u64 modified (ns since 1970, of the file
+ *   8 bytes "atomtre2", u32 pieces, u32 whole, u64 bytes, u64 modified (ns since 1970, of the file
  *   when it was hashed; 0 while it comes), 32 bytes root, 32 bytes BLAKE2b of the nodes (zero while
  *   it comes), 32 bytes BLAKE2b of all this; then the nodes: leaves (zero: not here), those above
  *

@@ -119,7 +119,7 @@ void gsp_plan_choose(gsp_plan *plan, const gsp_seals *seals, gsp_witness *const 
 /*
  * One fragment's state on its way in: a file `state.F` in the member's directory,
  *
- *   8 bytes "atomstg1", u32 fragment, u32 chunks, u64 version, u64 floats, 32 bytes root, 32 bytes
+ *   8 bytes "atomstg2", u32 fragment, u32 chunks, u64 version, u64 floats, 32 bytes root, 32 bytes
  *   BLAKE2b of these; then 32 bytes per chunk: its leaf, zero: not here; then the chunks' floats
  *
  * Nothing is fsynced: what a former run left is hashed again before it counts.

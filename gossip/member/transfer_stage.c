@@ -41,7 +41,7 @@ static char *path_of(const char *directory, uint32_t fragment)
 static void head_of(const gsp_stage *s, uint8_t head[HEAD_BYTES])
 {
     atom_writer w = atom_writer_make(head, HEAD_BYTES);
-    atom_write_bytes(&w, "atomstg1", 8);
+    atom_write_bytes(&w, "atomstg2", 8);
     atom_write_uint(&w, s->fragment, 4);
     atom_write_uint(&w, s->n, 4);
     atom_write_uint(&w, s->version, 8);

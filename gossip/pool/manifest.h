@@ -22,7 +22,7 @@
 #include "gossip/trust/ticket.h"
 
 enum {
-    GSP_MANIFEST_FORMAT = 1,
+    GSP_MANIFEST_FORMAT = 2,
     GSP_MANIFEST_NAME_BYTES = 64,      /* with the NUL */
     GSP_MANIFEST_FILES_MAX = 256,      /* config, tokenizer, run.yml, shards */
     GSP_MANIFEST_FILE_NAME_BYTES = 64, /* with the NUL */

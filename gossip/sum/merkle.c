@@ -4,7 +4,7 @@
  */
 #include "gossip/sum/merkle.h"
 
-#include "gossip/sum/lanes.h"
+#include "gossip/sum/blake3.h"
 
 #include "atom/base/assert.h"
 
@@ -21,12 +21,10 @@ static void put(uint8_t *out, uint64_t value, int bytes)
 
 void gsp_merkle_leaf(uint32_t part, const void *data, uint64_t bytes, gsp_hash *out)
 {
-    uint8_t text[13 + GSP_LANES * GSP_LANE_HASH_BYTES] = {0};
-    uint8_t lane[GSP_LANES][GSP_LANE_HASH_BYTES];
+    uint8_t text[13 + GSP_BLAKE3_BYTES] = {0};
     put(text + 1, part, 4);
     put(text + 5, bytes, 8);
-    gsp_lanes_hash(data, bytes, lane);
-    memcpy(text + 13, lane, sizeof lane);
+    gsp_blake3(data, bytes, text + 13);
     crypto_generichash(out->byte, GSP_HASH_BYTES, text, sizeof text, NULL, 0);
 }
 

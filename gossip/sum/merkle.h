@@ -2,10 +2,10 @@
  * Merkle trees over the encoded parts of a contribution (POOL 3.4, 8): one signed root vouches for
  * every part, and a part comes with the few hashes that prove it.
  *
- * BLAKE2b-256. leaf = H(0, part, bytes, hashes of the eight lanes of data (lanes.h)); node = H(1,
- * left, right); a node without a right neighbour goes up as it is. A leaf's number and length are
- * inside, so a part cannot stand in for another, nor a node for a leaf. Integers are little endian:
- * u32 part, u64 bytes.
+ * BLAKE2b-256. leaf = H(0, part, bytes, BLAKE3 of data (blake3.h)); node = H(1, left, right); a
+ * node without a right neighbour goes up as it is. A leaf's number and length are inside, so a part
+ * cannot stand in for another, nor a node for a leaf. Integers are little endian: u32 part, u64
+ * bytes.
  *
  * Thread: any. Errors: none; a wrong proof is `false`.
  */

@@ -157,9 +157,9 @@ static void bad_texts(void **state)
     gsp_manifest *m = make(&p);
     char *text = NULL;
     test_must(gsp_manifest_text(m, &text));
-    refuse(text, "\"format\": 1", "\"format\": 2", "version");
-    refuse(text, "\"format\": 1", "\"format\": 1, \"more\": 1", "keys");
-    refuse(text, "\"format\": 1,", "", "format");
+    refuse(text, "\"format\": 2", "\"format\": 1", "version");
+    refuse(text, "\"format\": 2", "\"format\": 2, \"more\": 1", "keys");
+    refuse(text, "\"format\": 2,", "", "format");
     refuse(text, "\"number\": 1", "\"number\": 2", "sign");
     refuse(text, "\"number\": 1", "\"number\": -1", "number");
     refuse(text, "\"number\": 1", "\"number\": 1.0", "number");
