@@ -43,6 +43,8 @@ static void by_size(void **state)
     assert_float_equal(a.chosen.steps_seconds, 65.54, 0.01);
     assert_non_null(strstr(a.why[0], "H = 20: 124M parameters, a sync in int8 takes 17 s at 100 "
                                      "Mbit/s, 20 steps take 66 s: the sync is hidden"));
+    /* 17.4 s are a tenth of 173.8; in the other 156.4 eight members compute 25M tokens. */
+    assert_non_null(strstr(a.why[1], "from a global batch of 25M tokens on (8 members)"));
     assert_int_equal(advise(999999999, 1000, 1000, nothing, plain).sync_steps, 20);
     assert_int_equal(advise(1000000000, 1000, 1000, nothing, plain).sync_steps, 100);
 }

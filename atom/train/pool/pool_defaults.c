@@ -28,7 +28,8 @@ typedef struct reckoning {
     const train_pool_facts *facts;
     bool sums, slices;                /* slices: H is the mode's own, a slice a step */
     double bytes_per_s, step_seconds; /* 0: unknown */
-    double travels;                   /* encoded bytes that move, of those of the weights */
+    double members;
+    double travels; /* encoded bytes that move, of those of the weights */
 } reckoning;
 
 static void say(train_pool_advice *a, const char *fmt, ...) ATOM_PRINTF(2, 3);
@@ -80,6 +81,7 @@ static reckoning begin(const train_pool_settings *s, const train_pool_facts *f,
                        .bytes_per_s = rate ? (double)rate : TRAIN_POOL_ASSUMED_MBIT * 1e6 / 8,
                        .step_seconds =
                            f->tokens_per_s > 0 ? (double)f->step_tokens / f->tokens_per_s : 0,
+                       .members = n,
                        .travels = 1 + (n - 2) / n};
 }
 
@@ -174,6 +176,21 @@ static void explain(const reckoning *r, const train_pool_said *said, train_pool_
         (long long)would_hide(r, c->sync_seconds), (long long)ladder[RUNGS - 1]);
 }
 
+/* What steps of a member's own cost, and from what batch on the link allows the mode without it. */
+static void offer_sums(const reckoning *r, train_pool_advice *a)
+{
+    char tokens[32];
+    train_pool_case whole = reckon(r, GSP_CODEC_INT8, 1);
+    if (r->step_seconds <= 0)
+        return;
+    say(a,
+        "members' own steps learn less from the same tokens than one trainer does; sync: gradients "
+        "with codec: int8 learns the same, and on this link waits for less than 10 %% of the time "
+        "from a global batch of %s tokens on (%.0f members)",
+        count_text(9 * whole.sync_seconds * r->facts->tokens_per_s * r->members, tokens),
+        r->members);
+}
+
 static void explain_sums(const reckoning *r, train_pool_advice *a)
 {
     char size[32], sync[32], step[32], batch[32];
@@ -251,6 +268,7 @@ void train_pool_advise(const train_pool_settings *settings, const train_pool_sai
     } else {
         choose(&r, settings, said, out);
         explain(&r, said, out);
+        offer_sums(&r, out);
     }
     out->chosen.chosen = true;
     choose_due(&r, settings, said, out);

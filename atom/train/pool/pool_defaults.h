@@ -13,6 +13,10 @@
  * shown that averaging still keeps up (DiLoCo, Figure 4), so that is where raising ends, and the
  * text says which H it would take.
  *
+ * Steps of a member's own learn less from the same tokens than one trainer's (the study in
+ * docs/measurements), summed gradients do not: so for the former the text says from what global
+ * batch on the link carries the latter.
+ *
  * Pure: no clock, no files. Thread: any. Errors: none.
  */
 #ifndef ATOM_TRAIN_POOL_POOL_DEFAULTS_H
@@ -20,7 +24,7 @@
 
 #include "atom/train/pool/pool_settings.h"
 
-enum { TRAIN_POOL_CASES_MAX = 16, TRAIN_POOL_WHY_BYTES = 320, TRAIN_POOL_WHYS = 4 };
+enum { TRAIN_POOL_CASES_MAX = 16, TRAIN_POOL_WHY_BYTES = 320, TRAIN_POOL_WHYS = 5 };
 
 typedef struct train_pool_facts {
     uint64_t floats;      /* that are averaged */
