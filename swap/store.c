@@ -165,11 +165,13 @@ static atom_status reserve(store *s)
     if (code != ENOSPC || fstatvfs(s->fd, &disk))
         return atom_fail_errno(code, "%s: cannot reserve %" PRIu64 " bytes", s->path, whole);
     char want[24], have[24];
+    uint64_t left = (uint64_t)disk.f_bavail * disk.f_frsize;
     return atom_fail(ATOM_E_RESOURCE,
-                     "%s: not enough disk: the store needs %s (%" PRIu64 " bytes), there is %s; "
-                     "free space, name another disk, or raise --host-memory",
-                     s->path, atom_size_text(whole, want), whole,
-                     atom_size_text((uint64_t)disk.f_bavail * disk.f_frsize, have));
+                     "%s: not enough disk: the store needs %s (%" PRIu64 " bytes), there is %s: "
+                     "%" PRIu64 " bytes are missing; free space, name another disk, or raise "
+                     "--host-memory",
+                     s->path, atom_size_text(whole, want), whole, atom_size_text(left, have),
+                     whole > left ? whole - left : 0);
 }
 
 static atom_status head_write(store *s)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const uint64_t PIECE_MAX = 1u << 30; /* in one call */
@@ -254,6 +255,15 @@ atom_status atom_dir_remove(const char *path)
 bool atom_path_exists(const char *path)
 {
     return access(path, F_OK) == 0;
+}
+
+bool atom_dir_free_bytes(const char *dir, uint64_t *bytes)
+{
+    struct statvfs info;
+    if (statvfs(dir, &info) != 0)
+        return false;
+    *bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    return true;
 }
 
 bool atom_path_is_dir(const char *path)

@@ -77,6 +77,13 @@ atom_status train_checkpoint_newest(const char *output_dir, char **path)
     return *path ? ATOM_OK : atom_fail_memory("a path", 256);
 }
 
+uint32_t train_checkpoint_count(const char *output_dir)
+{
+    uint32_t count;
+    (void)find_step(output_dir, true, &count);
+    return count;
+}
+
 static atom_status remove_old(const char *output_dir, int64_t limit)
 {
     atom_status st = ATOM_OK;
@@ -99,6 +106,14 @@ static const char *const kinds[3] = {"exp_avg", "exp_avg_sq", "master"};
 static uint32_t kinds_of(const train_checkpoint *c)
 {
     return c->dtype == ATOM_F32 ? 2 : 3;
+}
+
+uint64_t train_checkpoint_bytes(const train_checkpoint *c)
+{
+    uint64_t state = kinds_of(c) * c->g->trained_elements * sizeof(float);
+    if (c->base) /* the adapters alone */
+        return state + c->g->trained_elements * sizeof(float);
+    return state + c->g->param_elements * atom_dtype_bytes(c->dtype);
 }
 
 static atom_status declare_state(file_st_writer *w, const train_checkpoint *c)

@@ -58,6 +58,11 @@ ATOM_MUST atom_status train_checkpoint_save(const char *output_dir, const train_
 /* Reads weights, moments and state of a checkpoint directory into the vectors of c. */
 ATOM_MUST atom_status train_checkpoint_load(const char *path, train_checkpoint *c);
 
+/* What saving writes, but for headers and small files. */
+uint64_t train_checkpoint_bytes(const train_checkpoint *c);
+/* Whole checkpoints in output_dir. */
+uint32_t train_checkpoint_count(const char *output_dir);
+
 /* The newest whole checkpoint of output_dir, or NULL in *path when there is none. */
 ATOM_MUST atom_status train_checkpoint_newest(const char *output_dir, char **path);
 

@@ -8,7 +8,9 @@
 #include "atom/train/trainer.h"
 #include "swap/disk.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { PROBE_BLOCKS = 8, PROBE_BLOCKS_MIN = 2 };
@@ -92,6 +94,23 @@ fail:
     return st;
 }
 
+/* The file of the probe is nobody's business: the directory is too small. */
+static atom_status no_room(const char *dir, uint64_t need)
+{
+    uint64_t left = 0;
+    char size[24], have[24];
+    if (!atom_dir_free_bytes(dir, &left) || left >= need)
+        return atom_fail(ATOM_E_RESOURCE,
+                         "%s: not enough disk: measuring it takes %s (%" PRIu64 " bytes), and a "
+                         "quota or a limit of file sizes leaves less; raise it, or name another "
+                         "directory with --store-dir",
+                         dir, atom_size_text(need, size), need);
+    return atom_fail(ATOM_E_RESOURCE,
+                     "%s: not enough disk: measuring it takes %s, there is %s: %" PRIu64
+                     " bytes are missing; free space, or name another directory with --store-dir",
+                     dir, atom_size_text(need, size), atom_size_text(left, have), need - left);
+}
+
 atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
                                part_device *device)
 {
@@ -114,7 +133,14 @@ atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
                                .blocks = blocks,
                                .ring = memory,
                                .ring_bytes = bytes};
-    ATOM_TRY(swap_disk_open(&config, &disk));
+    uint64_t need = SWAP_GENERATIONS * swap_blocks_bytes(blocks);
+    uint64_t left = need;
+    if (atom_dir_free_bytes(dir, &left) && left < need)
+        st = no_room(dir, need);
+    else if ((st = swap_disk_open(&config, &disk)) == ATOM_E_RESOURCE &&
+             strstr(atom_fail_message(), path)) /* of the file, not of memory */
+        st = no_room(dir, need);
+    ATOM_TRY(st);
     ATOM_TRY(measure(disk, blocks, memory, worth < PROBE_SECONDS ? worth : PROBE_SECONDS, device));
 fail:
     swap_disk_close(&disk);

@@ -56,6 +56,9 @@ ATOM_MUST atom_status trainer_open_plan(trainer *t);
 /* What of the state does not change from step to step. */
 void trainer_fill_state(const trainer *t, train_state *state);
 
+/* trainer_room.c: a note where output_dir is too small for the checkpoints to come. */
+void trainer_note_room(trainer *t);
+
 /* trainer_snapshot.c: a checkpoint of the present step, written while training goes on; poll after
  * every step, finish before the engine closes. Failures surface at poll or finish. */
 ATOM_MUST atom_status trainer_snapshot_ask(trainer *t);

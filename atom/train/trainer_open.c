@@ -380,6 +380,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     if (!config->dry_run) {
         ATOM_TRY(remove_old_run(config));
         ATOM_TRY(open_outputs(t));
+        trainer_note_room(t);
     }
     t->schedule = train_schedule_make(config);
     t->first_step = t->state.step + 1;

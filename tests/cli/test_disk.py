@@ -227,7 +227,39 @@ class Disk(TrainCase):
         limit = ["bash", "-c", 'ulimit -f 300; exec "$@"', "limited"]
         result = self.run_atom(*self.args("run", *DISK), prefix=limit)
         self.assertEqual(result.code, 4, str(result))
+        self.assertIn("run: not enough disk", result.err)
         self.assertFalse(os.path.exists(self.path("run", "optimizer.store")))
+
+    def small_disk(self, size):
+        """What puts a program into a file system of that size, at "small", that nobody else sees."""
+        os.makedirs(self.path("small"), exist_ok=True)
+        inside = ["unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size={size} none {self.path("small")} && exec "$@"', "inside"]
+        tried = subprocess.run([*inside, "true"], stderr=subprocess.PIPE, text=True, check=False)
+        if tried.returncode:
+            self.skipTest("no file system of one's own here: " + tried.stderr.strip())
+        return inside
+
+    def test_a_small_disk_is_named(self):
+        """The directory and what is missing, not the file that was tried."""
+        result = self.fails(4, *self.args("small/run", *DISK), prefix=self.small_disk("1m"),
+                            says=["small/run: not enough disk", "bytes are missing", "--store-dir"])
+        self.assertNotIn("atom-probe", result.err)
+
+    def test_room_for_checkpoints_is_looked_at_first(self):
+        """A note at the start where they will not fit, with numbers that are right; else none."""
+        self.train("whole", steps=1)
+        saved = self.path("whole", "checkpoint-1")
+        each = sum(os.path.getsize(os.path.join(saved, name)) for name in os.listdir(saved))
+        inside = self.small_disk(int(each * 2.5))
+        args = self.args("small/run", "--save-steps", 1, steps=5)
+        result = self.fails(4, *args, prefix=inside, says=["not saved"])
+        told = re.search(r"warning: output_dir small/run has room for 2 more .* writes up to 4: .* \((\d+) bytes\) are missing", result.err)
+        self.assertTrue(told, result.err)
+        self.assertLess(abs(int(told.group(1)) - 1.5 * each), 0.1 * each)
+        self.assertIn("--save-total-limit (3)", result.err)
+        quiet = self.ok(*args, "--save-total-limit", 1, prefix=inside)
+        self.assertNotIn("has room for", quiet.err)
+        self.assertIn("--save-total-limit (0: all are kept)", self.run_atom(*args, "--save-total-limit", 0, prefix=inside).err)
 
     def train_until(self, out, step, *more):
         """A run that has done `step` steps and goes on."""
