@@ -201,10 +201,10 @@ class PoolPlans(tool.Case):
 
     def dry(self, *more, pool="", code=0):
         run = self.write("dry.yml", RUN + pool)
-        result = self.run_atom("pool", "create", "--config", run, "--model", self.config, "--data", self.data, "-o",
-                               "dry", "--dry-run", *more)
+        result = self.run_atom("pool", "create", "--config", run, "--model", self.config, "--data", self.data,
+                               "--dry-run", *more)
         self.assertEqual(result.code, code, str(result))
-        self.assertFalse(os.path.exists(self.path("dry", "pool")))
+        self.assertFalse(os.path.exists(self.path("pool")))
         return result
 
     def test_defaults(self):

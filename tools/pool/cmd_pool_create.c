@@ -33,9 +33,8 @@ static const opt_spec specs[] = {
      AT(output_dir),
      .value = "DIR",
      .letter = 'o',
-     .flags = OPT_REQUIRED,
      .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
-             "DIR/pool/identity."},
+             "DIR/pool/identity. Required, but for --dry-run."},
     {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Of the pool."},
     {.name = "model",
      .type = OPT_TEXT,
@@ -122,7 +121,7 @@ static const opt_command options = {
                 "#     sync_steps: 20\n"
                 "atom pool create --config run.yml -o run\n"
                 "# what it would choose for this model and link, and why\n"
-                "atom pool create --config run.yml --max-upload 20 --dry-run -o run\n"
+                "atom pool create --config run.yml --max-upload 20 --dry-run\n"
                 "# only on this machine\n"
                 "atom pool create --config run.yml --listen 127.0.0.1:4400 --no-directory -o run\n",
     OPT_TABLE(specs, create_values),
@@ -354,8 +353,13 @@ static atom_status show_ticket(const pool_run *r)
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     create_values *v = values;
-    pool_run r = {
-        .dir = v->output_dir, .json = v->json, .quiet = v->quiet, .max_steps = v->max_steps};
+    static char here[] = ".";
+    if (!v->output_dir && !v->dry_run)
+        return atom_fail(ATOM_E_USAGE, "'pool create' needs --output-dir");
+    pool_run r = {.dir = v->output_dir ? v->output_dir : here,
+                  .json = v->json,
+                  .quiet = v->quiet,
+                  .max_steps = v->max_steps};
     char *run_text = NULL, *place = pool_run_path(&r, "");
     static char model[] = "model", data[] = "data", device[] = "device";
     char *words[6];
@@ -364,7 +368,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_status st;
     if (!place)
         ATOM_TRY(atom_fail_memory("a path", 256));
-    if (gsp_pool_exists(place))
+    if (!v->dry_run && gsp_pool_exists(place))
         ATOM_TRY(atom_fail(ATOM_E_USAGE,
                            "%s already holds a pool; come back to it with `atom pool join -o %s`",
                            r.dir, r.dir));

@@ -103,9 +103,18 @@ static const char *or_auto(const opt_spec *spec)
     return spec->flags & OPT_AUTO ? " (or auto)" : "";
 }
 
+/* " of MBIT", where the option says what it counts in. */
+static const char *of_what(const opt_spec *spec, char buf[48])
+{
+    buf[0] = 0;
+    if (spec->value && spec->value[0] && spec->value[1])
+        snprintf(buf, 48, " of %s, without a unit", spec->value);
+    return buf;
+}
+
 static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
 {
-    char *end = NULL;
+    char *end = NULL, what[48];
     if (is_auto(spec, text)) {
         *out = -1;
         return ATOM_OK;
@@ -113,7 +122,8 @@ static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || errno)
-        return atom_fail(ATOM_E_USAGE, "'%s' is not a whole number%s", text, or_auto(spec));
+        return atom_fail(ATOM_E_USAGE, "'%s' is not a whole number%s%s", text, of_what(spec, what),
+                         or_auto(spec));
     atom_status st = check_range(spec, (double)value, text);
     if (st == ATOM_OK)
         *out = value;
@@ -122,14 +132,15 @@ static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
 
 static atom_status set_number(const opt_spec *spec, const char *text, double *out)
 {
-    char *end = NULL;
+    char *end = NULL, what[48];
     if (is_auto(spec, text)) {
         *out = -1;
         return ATOM_OK;
     }
     double value = strtod(text, &end);
     if (end == text || *end || !isfinite(value))
-        return atom_fail(ATOM_E_USAGE, "'%s' is not a number%s", text, or_auto(spec));
+        return atom_fail(ATOM_E_USAGE, "'%s' is not a number%s%s", text, of_what(spec, what),
+                         or_auto(spec));
     atom_status st = check_range(spec, value, text);
     if (st == ATOM_OK)
         *out = value;
