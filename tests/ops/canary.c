@@ -167,7 +167,8 @@ static const canary canaries[] = {
 
 static uint32_t failures(const krn_table *table, const krn_table *spec, atom_op op)
 {
-    report r = {.backend = "canary", .dtype = table->dtype, .quiet = true, .shapes_max = 3};
+    report r = {
+        .backend = "canary", .dtype = table->dtype, .quiet = true, .brief = true, .shapes_max = 3};
     check_op(&r, table, spec, op);
     return r.failed;
 }

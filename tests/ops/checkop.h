@@ -97,7 +97,8 @@ typedef struct report {
     const char *backend;
     atom_dtype dtype;
     bool quiet;
-    bool no_pool;      /* the table uses no threads: skip the runs that differ in them alone */
+    bool no_pool; /* the table uses no threads: skip the runs that differ in them alone */
+    bool brief;   /* large shapes with one variant each, and not on 2 threads: where it is slow */
     size_t shapes_max; /* per op; 0: all */
     int64_t work_max;  /* skip shapes whose dimensions multiply to more; 0: none */
     uint32_t checked, failed, missing;

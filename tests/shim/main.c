@@ -57,7 +57,7 @@ int main(int argc, char **argv)
         return 2;
     }
     const krn_table *table = shim_table(dtype);
-    report r = {.backend = table->backend, .dtype = dtype, .no_pool = true};
+    report r = {.backend = table->backend, .dtype = dtype, .no_pool = true, .brief = true};
     for (int op = 0; op < ATOM_OP_N; op++) {
         if (wanted(atom_op_get((atom_op)op)->name, argc, argv))
             check_op(&r, table, krn_ref_table(dtype), (atom_op)op);

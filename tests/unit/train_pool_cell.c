@@ -9,6 +9,7 @@
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
+#include "tests/lib/sanitized.h"
 #include "tests/scratch.h"
 
 #include <math.h>
@@ -122,7 +123,7 @@ static void world_open(world *w, unsigned n)
     w->mu = 0.9;
     w->fragments = 3;
     w->sync_steps = 9;
-    w->steps = 240;
+    w->steps = SANITIZED ? 120 : 240;
     w->batch = BATCH;
     gsp_agree_defaults(&w->rules);
     w->rules.time_due_ns = 3600 * 1000000000ull;
@@ -447,11 +448,12 @@ static void four_train_together(gsp_codec codec)
                       (unsigned long long)s.included, (unsigned long long)s.merged,
                       1e3 * s.seam_seconds / (double)(s.merged + s.copied + 1),
                       1e-6 * (double)s.wait_longest_ns);
-        assert_true(s.included >= 4);
+        assert_true(s.included >= (SANITIZED ? 2 : 4));
         assert_true(p->steps > w->steps / MEMBERS / 2 && p->steps < w->steps * 2 / MEMBERS);
     }
     print_message("one trainer %.3f, four members %.3f\n", plain, mean);
-    assert_true(mean < plain * 1.1);
+    if (!SANITIZED) /* there they learn for too few steps */
+        assert_true(mean < plain * 1.1);
     world_close(w);
     atom_free(w);
 }
@@ -459,6 +461,8 @@ static void four_train_together(gsp_codec codec)
 static void four_learn_what_one_learns(void **unused)
 {
     (void)unused;
+    if (SANITIZED)
+        skip();
     four_train_together(GSP_CODEC_FP32);
 }
 
@@ -477,7 +481,7 @@ static void one_alone_trains_as_without_a_pool(void **unused)
     static double loss[STEPS_MAX];
     unsigned steps = 0;
     world_open(w, 1);
-    w->steps = 120;
+    w->steps = SANITIZED ? 60 : 120;
     w->lr = 1;
     w->mu = 0;
     (void)train_plain(w, BATCH, &steps, loss);
@@ -486,7 +490,7 @@ static void one_alone_trains_as_without_a_pool(void **unused)
     const peer *p = &w->peer[0];
     train_pool_status s;
     train_pool_read_status(p->pool, false, &s);
-    assert_true(s.included >= 10);
+    assert_true(s.included >= (SANITIZED ? 4 : 10));
     assert_int_equal(p->steps, steps);
     double worst = 0;
     unsigned equal = 0;

@@ -1,0 +1,14 @@
+/*
+ * Whether a sanitizer is compiled in. It looks at every access and costs many times the
+ * time, so long tests then walk less of the same; in full they run in the release build.
+ */
+#ifndef TESTS_LIB_SANITIZED_H
+#define TESTS_LIB_SANITIZED_H
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
+#endif
