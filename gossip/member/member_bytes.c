@@ -243,23 +243,30 @@ const uint8_t *gsp_driver_own_part(const gsp_driver *d, uint64_t version, const 
     return frozen_part(d, part);
 }
 
+/* Only the first of these passes over a part waits for memory. The hash is first where it can be:
+ * it asks for memory ahead of its work. */
 static void freeze_one(gsp_driver *d, uint32_t part)
 {
     gsp_freezing *f = &d->freezing;
+    const gsp_codec codec = d->config.codec;
     uint64_t first, n = gsp_driver_part_floats(d, f->version, part, &first);
     const float *residual = d->residual[f->version % d->config.n_fragments];
     uint8_t *out = (uint8_t *)(uintptr_t)frozen_part(d, part);
+    if (codec == GSP_CODEC_FP32)
+        gsp_merkle_leaf(part, out, gsp_codec_bytes(codec, n), &f->leaf[part]);
     if (!gsp_all_finite(f->x + first, n)) {
         atom_log(ATOM_LOG_WARN, "version %llu: my contribution is not finite and stays at home",
                  (unsigned long long)f->version);
         f->x = NULL;
         return;
     }
-    if (d->config.codec == GSP_CODEC_INT8)
-        gsp_encode(GSP_CODEC_INT8, f->x + first, n, residual + first, out, f->lost + first);
-    else if (d->config.codec != GSP_CODEC_FP32)
-        gsp_encode(d->config.codec, f->x + first, n, NULL, out, NULL);
-    gsp_merkle_leaf(part, out, gsp_codec_bytes(d->config.codec, n), &f->leaf[part]);
+    if (codec == GSP_CODEC_FP32)
+        return;
+    if (codec == GSP_CODEC_INT8)
+        gsp_encode(codec, f->x + first, n, residual + first, out, f->lost + first);
+    else
+        gsp_encode(codec, f->x + first, n, NULL, out, NULL);
+    gsp_merkle_leaf(part, out, gsp_codec_bytes(codec, n), &f->leaf[part]);
 }
 
 static void freeze_some(gsp_driver *d)
