@@ -111,8 +111,11 @@ static atom_status write_tokenizer(const file_model *model, const char *dir)
     if (model->kind != FILE_MODEL_GGUF)
         return file_model_copy(model->dir, dir);
     atom_status st = train_import_tokenizer(model->dir, &tokenizer);
-    if (st == ATOM_OK)
+    if (st == ATOM_OK && tokenizer)
         st = text_tokenizer_save_model(tokenizer, dir);
+    else if (st == ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s has no tokenizer; the directory gets no tokenizer.json",
+                 model->dir);
     text_tokenizer_close(&tokenizer);
     return st;
 }

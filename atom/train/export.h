@@ -59,8 +59,8 @@ void train_source_close(train_source *source);
 ATOM_MUST atom_status train_export_tokens(file_gguf *w, const char *dir, const char *config,
                                           int64_t V);
 
-/* import_tokens.c: the other way: a tokenizer.json of what a GGUF file says; atom_free it. The same
- * as a tokenizer. */
+/* import_tokens.c: the other way: a tokenizer.json of what a GGUF file says, atom_free it; NULL
+ * where it says nothing. The same as a tokenizer. */
 ATOM_MUST atom_status train_import_tokens(const file_gguf_in *file, char **json);
 ATOM_MUST atom_status train_import_tokenizer(const char *path, text_tokenizer **out);
 /* Its chat template in Jinja, atom_free it; NULL where it has none. */

@@ -323,10 +323,10 @@ static atom_status open_import(importing *in)
     if (!in->vocab || !in->merges || !in->added || !in->pre)
         return atom_fail_memory("a tokenizer", 4096);
     in->metaspace = in->kind && strcmp(in->kind, "llama") == 0;
-    if (!in->metaspace && (!in->kind || strcmp(in->kind, "gpt2") != 0))
+    if (in->kind && !in->metaspace && strcmp(in->kind, "gpt2") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: tokenizer.ggml.model: '%.40s' is not supported; gpt2 and llama are",
-                         in->f->path, in->kind ? in->kind : "(missing)");
+                         in->f->path, in->kind);
     return ATOM_OK;
 }
 
@@ -334,7 +334,10 @@ atom_status train_import_tokens(const file_gguf_in *file, char **json)
 {
     importing in = {.f = file};
     atom_status st;
+    *json = NULL;
     ATOM_TRY(open_import(&in));
+    if (!in.kind)
+        goto fail;
     ATOM_TRY(take_tokens(&in));
     ATOM_TRY(sort_tokens(&in));
     ATOM_TRY(in.metaspace ? make_merges(&in) : copy_merges(&in));
@@ -360,7 +363,9 @@ atom_status train_import_tokenizer(const char *path, text_tokenizer **out)
     atom_status st;
     ATOM_TRY(file_gguf_open(path, &f));
     ATOM_TRY(train_import_tokens(f, &json));
-    ATOM_TRY(text_tokenizer_parse(json, strlen(json), path, out));
+    *out = NULL;
+    if (json)
+        ATOM_TRY(text_tokenizer_parse(json, strlen(json), path, out));
 fail:
     file_gguf_in_close(&f);
     atom_free(json);

@@ -96,11 +96,30 @@ static void what_is_there_stays(void **state)
     fixture_close(&f);
 }
 
+/* A GGUF file need not say anything of a tokenizer; its weights are read all the same. */
+static void without_tokenizer(void **state)
+{
+    (void)state;
+    fixture f;
+    char back[680];
+    fixture_open(&f, "x.gguf");
+    assert_int_equal(remove(scratch_path(&f.s, "model/tokenizer.json")), 0);
+    assert_int_equal(export(&f, "gguf"), ATOM_OK);
+    snprintf(back, sizeof back, "%s", scratch_path(&f.s, "back"));
+    assert_int_equal(train_export_hf(f.output, NULL, ATOM_F32, 1 << 30, back), ATOM_OK);
+    snprintf(back, sizeof back, "%s", scratch_path(&f.s, "back/model.safetensors"));
+    assert_true(atom_path_exists(back));
+    snprintf(back, sizeof back, "%s", scratch_path(&f.s, "back/tokenizer.json"));
+    assert_false(atom_path_exists(back));
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(what_is_there_stays),
+        cmocka_unit_test(without_tokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,11 @@ static atom_status open_tokenizer(writer *w)
                        dir);
     else
         st = text_tokenizer_load(path, &w->tokenizer);
+    if (st == ATOM_OK && !w->tokenizer)
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s has no tokenizer; export it with one, from a directory that has a "
+                       "tokenizer.json",
+                       dir);
     if (st == ATOM_OK && text_tokenizer_vocab(w->tokenizer) > (uint64_t)w->V)
         st = atom_fail(ATOM_E_FORMAT,
                        "%s has %u tokens, the model only %lld (vocab_size in config.json); they do "
