@@ -138,6 +138,7 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
     a->genesis = saved->genesis;
     gsp_genesis_hash(&a->seals, &a->genesis, &a->lineage);
     a->applying = false;
+    a->ahead_version = 0;
     memset(a->missing, 0, sizeof a->missing);
     memset(&a->audits, 0, sizeof a->audits);
     if (saved->has_certificate) {
@@ -585,6 +586,12 @@ static void on_applied(gsp_agree *a, const gsp_event *e)
     gsp_audit_choose(a);
     gsp_vote_try(a);
     gsp_vote_certify(a);
+    gsp_people_applied(a);
+    if (a->ahead_version > a->certified) {
+        a->ask_ns = 0;
+        gsp_people_ask(a, &a->ahead);
+        return;
+    }
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
         const gsp_peer *p = &a->peer[i];
         if (p->known && p->up && p->certified > a->certified &&

@@ -288,6 +288,9 @@ typedef struct gsp_agree {
     gsp_audits audits;
 
     /* Timers. */
+    uint64_t ahead_version; /* whose certificate was shown last and came too early */
+    gsp_key ahead;          /* and who did; heartbeats say it later */
+    gsp_key state_from;     /* who was asked for a state last */
     uint64_t beat_ns, ask_ns, join_ns, state_until_ns, pull_ns, quorum_ns;
     uint64_t duration_ns[GSP_DURATIONS_MAX];
     uint32_t n_durations;

@@ -94,6 +94,8 @@ void gsp_people_ask(gsp_agree *a, const gsp_key *peer);
 void gsp_people_want_state(gsp_agree *a, const gsp_key *peer, const gsp_hash *lineage);
 void gsp_people_state(gsp_agree *a, const gsp_saved *saved);
 void gsp_people_beat(gsp_agree *a);
+/* The newest certificate is applied: a joiner says so to the next proposers. */
+void gsp_people_applied(gsp_agree *a);
 void gsp_people_tick(gsp_agree *a);
 /* While there is no quorum: when I go on by myself. */
 uint64_t gsp_people_fork_in_ns(const gsp_agree *a);

@@ -178,23 +178,44 @@ static void say_leave(gsp_agree *a)
         a->left |= 1u << a->self_i;
 }
 
+static bool asks_for_a_place(const gsp_agree *a)
+{
+    return !a->leaving && !gsp_agree_is_member(a) && a->applied == a->certified &&
+           !gsp_hash_none(&a->lineage);
+}
+
+static void say_join(gsp_agree *a, uint32_t member)
+{
+    const gsp_key *key = &gsp_agree_roster(a)->member[member].key;
+    const gsp_peer *p = find(a, key);
+    if (!p || !p->up)
+        return;
+    gsp_message *m = gsp_agree_compose(a, GSP_JOIN, 0);
+    m->as.join = (gsp_join){.applied = a->applied, .rates = a->rates};
+    gsp_agree_send(a, key, m);
+}
+
 /* To all in turn, each within three heartbeats: whoever proposes next must have heard of me since
  * the newest certificate. */
-static void say_join(gsp_agree *a)
+static void say_join_in_turn(gsp_agree *a)
 {
     enum { BEATS = 3, LEAST = 3 };
-    const gsp_roster *roster = gsp_agree_roster(a);
-    uint32_t some = (roster->n + BEATS - 1) / BEATS;
-    some = some > LEAST ? some : roster->n < LEAST ? roster->n : LEAST;
-    for (uint32_t k = 0; k < some; k++) {
-        const gsp_key *key = &roster->member[(a->sequence * some + k) % roster->n].key;
-        const gsp_peer *p = find(a, key);
-        if (!p || !p->up)
-            continue;
-        gsp_message *m = gsp_agree_compose(a, GSP_JOIN, 0);
-        m->as.join = (gsp_join){.applied = a->applied, .rates = a->rates};
-        gsp_agree_send(a, key, m);
-    }
+    uint32_t n = gsp_agree_roster(a)->n, some = (n + BEATS - 1) / BEATS;
+    some = some > LEAST ? some : n < LEAST ? n : LEAST;
+    for (uint32_t k = 0; k < some; k++)
+        say_join(a, (uint32_t)((a->sequence * some + k) % n));
+}
+
+/* Where rounds are shorter than a heartbeat, no beat falls between a certificate and the proposal
+ * after it: so the two that propose next are told at once. */
+void gsp_people_applied(gsp_agree *a)
+{
+    enum { PROPOSERS = 2 };
+    uint32_t n = gsp_agree_roster(a)->n;
+    if (!asks_for_a_place(a) || n == GSP_MEMBERS_MAX)
+        return;
+    for (uint32_t ballot = 1; ballot <= PROPOSERS && ballot <= n; ballot++)
+        say_join(a, gsp_agree_proposer(a, ballot));
 }
 
 /* ---- heartbeats ---- */
@@ -248,6 +269,7 @@ void gsp_people_want_state(gsp_agree *a, const gsp_key *peer, const gsp_hash *li
         (p && p->asked_ns && a->now_ns - p->asked_ns < 4 * a->rules.dead_ns))
         return;
     a->state_until_ns = a->now_ns + a->rules.dead_ns;
+    a->state_from = *peer;
     if (p)
         p->asked_ns = a->now_ns;
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_STATE,
@@ -334,8 +356,8 @@ void gsp_people_beat(gsp_agree *a)
         return;
     if (a->leaving && gsp_agree_is_member(a))
         say_leave(a);
-    else if (!a->leaving && !gsp_agree_is_member(a) && a->applied == a->certified)
-        say_join(a);
+    else if (asks_for_a_place(a))
+        say_join_in_turn(a);
 }
 
 /* ---- lineages ---- */
@@ -382,6 +404,9 @@ void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
     }
     gsp_agree_settle(a, saved);
     a->reset = a->genesis.reset;
+    gsp_peer *from = gsp_people_find(a, &a->state_from);
+    if (from)
+        from->asked_ns = 0; /* it answers: where versions are short I may fall back once more */
     gsp_agree_persist(a);
 }
 

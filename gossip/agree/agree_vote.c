@@ -293,7 +293,7 @@ static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
     a->certified_ns = a->now_ns;
     a->samples = 0;
     a->pull_turn = 0;
-    a->pull_ns = 0;
+    a->pull_ns = a->ask_ns = 0;
     a->stats.certified++;
     gsp_agree_begin_version(a);
     for (uint32_t k = 0; k < left_n; k++) {
@@ -338,6 +338,10 @@ void gsp_vote_certificate(gsp_agree *a, const gsp_message *m)
     uint64_t version = c->proposal.version;
     if (version <= a->certified || m->version != version)
         return;
+    if (version > a->certified + 1 || a->applied < a->certified) {
+        a->ahead_version = version;
+        a->ahead = m->from.key;
+    }
     if (version > a->certified + GSP_REPLAY_MAX) {
         gsp_people_want_state(a, &m->from.key, &a->lineage);
         return;
@@ -367,6 +371,18 @@ void gsp_vote_apply(gsp_agree *a)
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_APPLY,
                                   .version = a->certified,
                                   .certificate = &a->certificate});
+}
+
+/* It voted for what is certified: of all who may have the bytes, it is known at once. */
+static bool certifies(const gsp_agree *a, const gsp_key *key)
+{
+    const gsp_certificate *c = &a->certificate;
+    const gsp_roster *voters = &a->audits.roster;
+    uint32_t i = gsp_roster_find_key(voters, key);
+    for (uint32_t k = 0; i != GSP_NOBODY && k < c->n_votes; k++)
+        if (c->vote[k].member == i)
+            return a->audits.version == c->proposal.version;
+    return false;
 }
 
 /* It voted for what is proposed here, so its disk has the bytes. */
@@ -399,8 +415,8 @@ static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_hash *pr
             if (!p->known || !p->up || !gsp_hash_equal(&p->lineage, &a->lineage) ||
                 (silent && wide < 2))
                 continue;
-            if (wide ? p->certified >= a->applied
-                     : p->applied >= version || (proposal && vouches(a, &p->who.key, proposal)))
+            bool voted = proposal ? vouches(a, &p->who.key, proposal) : certifies(a, &p->who.key);
+            if (voted || (wide ? p->certified >= a->applied : p->applied >= version))
                 key[n++] = &p->who.key;
         }
     }

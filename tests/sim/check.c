@@ -14,7 +14,8 @@ enum {
     SAID_MAX = 16,
     VOTES_MAX = 64,
     PROPOSED_MAX = 512,
-    SEALED_MAX = 24
+    SEALED_MAX = 24,
+    WAIT_VERSIONS = 80
 };
 
 typedef struct known {
@@ -458,6 +459,39 @@ bool sim_converged(const sim_world *w)
     }
     uint32_t wanted = there < seats ? there : seats;
     return there == 0 || (least >= w->goal_version && members >= wanted);
+}
+
+/* The newest version that is certified in the lineage. */
+static uint64_t newest(const sim_world *w, const gsp_hash *lineage)
+{
+    uint64_t version = 0;
+    for (uint32_t k = 0; k < w->check->n_known; k++)
+        if (w->check->known[k].version > version &&
+            gsp_hash_equal(&w->check->known[k].lineage, lineage))
+            version = w->check->known[k].version;
+    return version;
+}
+
+/* I13: who waits, answers and keeps up is let in within WAIT_VERSIONS certificates, where there is
+ * a place. In calm; whom a fault left asking somebody who stopped has a while to ask again. */
+void sim_check_waits(sim_world *w)
+{
+    uint64_t settled_ns = w->calm_ns + 5 * w->rules.dead_ns;
+    for (uint32_t i = 0; i < w->n_hosts; i++) {
+        sim_host *h = w->host[i];
+        const gsp_agree *a = &h->agree;
+        bool waits = h->running && h->hostility == SIM_HONEST && !gsp_agree_is_member(a) &&
+                     !gsp_hash_none(&a->lineage) && gsp_agree_roster(a)->n < GSP_MEMBERS_MAX &&
+                     (h->born_ns >= w->calm_ns || w->now_ns >= settled_ns);
+        uint64_t now = waits ? newest(w, &a->lineage) : 0;
+        if (!waits || h->waits_lineage != sim_short(&a->lineage)) {
+            h->waits_lineage = waits ? sim_short(&a->lineage) : 0;
+            h->waits_from = now;
+        } else if (now - h->waits_from > WAIT_VERSIONS) {
+            sim_violate(w, "I13", "host %u waits since version %llu, and now it is %llu", i,
+                        (unsigned long long)h->waits_from, (unsigned long long)now);
+        }
+    }
 }
 
 void sim_check_end(sim_world *w)

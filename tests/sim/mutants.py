@@ -6,7 +6,8 @@ that a mutant that no longer mutates fails the test. It is compiled with the res
 its own, and the simulator must find a violation of the named invariant within a bounded number of
 seeds (--expect). At least one mutant for each of I1 to I8 of POOL section 3; I9: nobody honest is
 banned; I10: an owner that lies is on the roster for at most ten of its lies; I11: nobody
-honest says what it did not sign; I12: nothing is certified that nobody proposed.
+honest says what it did not sign; I12: nothing is certified that nobody proposed; I13: who keeps up is
+let in, where versions are much shorter than heartbeats.
 """
 import argparse
 import glob
@@ -28,11 +29,11 @@ MUTANTS = [
      "return 2 * count > n || (2 * count == n && (voters & 1));", "return 2 * count >= n;", 1, 3000),
     ("I8", "a vote below the promise", VOTE,
      "if (!a->has_pending || m->ballot < a->record.promised || m->ballot < a->record.voted ||",
-     "if (!a->has_pending ||", 1000, 3000),
+     "if (!a->has_pending ||", 2030, 3000),
     ("I2", "applied before its bytes are here", VOTE,
      "        if (a->missing[k])\n            return;", "        ;", 1, 3000),
     ("I3", "contributions are not held against promises", PROOF,
-     "        if (k == n || !gsp_hash_equal(&hash, &promise[k].root))", "        if (0)", 850, 3000),
+     "        if (k == n || !gsp_hash_equal(&hash, &promise[k].root))", "        if (0)", 1250, 3000),
     ("I4", "a sum forgets the first contributor", ROUND,
      "    for (uint32_t i = 0; i < n; i++)\n        if (included >> i & 1)",
      "    for (uint32_t i = 1; i < n; i++)\n        if (included >> i & 1)", 1, 3000),
@@ -61,11 +62,11 @@ MUTANTS = [
     ("I9", "an accusation needs no signature", AUDIT,
      "return gsp_statement_verify(seals, &said) ? NULL : ", "return NULL; return ", 1, 3000),
     ("I9", "a proposer may change an owner's word", RULES,
-     "return gsp_statement_verify(&a->seals, &said);", "return true;", 1, 3000),
+     "return gsp_statement_verify(&a->seals, &said);", "return true;", 2100, 3000),
     ("I10", "who checks does not compare", AUDIT,
      "return same ? GSP_VERDICT_RIGHT : GSP_VERDICT_LIE;", "return GSP_VERDICT_RIGHT;", 60290, 3000),
     ("I10", "nobody looks by its own choice", AUDITS,
-     "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 210, 3000),
+     "        u->todo[p / 64] |= 1ull << (p % 64);", "        ;", 3520, 3000),
     ("I7", "anybody may order a reset", LINEAGE,
      "    if (g->reset && !seals->verify(seals->context, owner, bytes, n, g->order.seal))",
      "    if (0 && n)", 1, 3000),
@@ -74,11 +75,17 @@ MUTANTS = [
      "    return gsp_proposal_wrong(a, proposal, UINT32_MAX, true);", 1, 3000),
     ("I11", "a second attempt names other contributors", VOTE,
      "    if (same && (begin->n_parts != a->round.begin.n_parts ||", "    if (0 && (begin->n_parts != a->round.begin.n_parts ||",
-     104100, 3000),
+     9960, 3000),
     ("I11", "a new owner repeats the old one's word", ROUND,
      "                memset(&r->known[p], 0, sizeof r->known[p]);", "                ;", 900, 3000),
     ("I10", "who is proven to lie stays", AUDITS,
-     "    gsp_people_ban(a, &kept->owner.key);", "    ;", 2140, 3000),
+     "    gsp_people_ban(a, &kept->owner.key);", "    ;", 3000, 3000),
+    ("I13", "who has applied says so with the next heartbeat", AGREE,
+     "    gsp_people_applied(a);", "    ;", 1, 3000),
+    ("I13", "only heartbeats tell who has a result", VOTE,
+     "            return a->audits.version == c->proposal.version;", "            return false;", 1, 3000),
+    ("I13", "who gave a state is not asked again for long", PEOPLE,
+     "        from->asked_ns = 0;", "        ;", 1, 3000),
 ]
 FLAGS = ["-std=gnu11", "-O2", "-I."]
 
@@ -114,8 +121,9 @@ def try_mutant(cc, root, work, made, number):
     kept = [o for s, o in made.items() if s != path]
     run(cc, FLAGS + [source, *kept, "-o", binary, "-lm"])
     began = time.monotonic()
+    world = ["--brisk"] if invariant == "I13" else []
     done = subprocess.run([binary, "--expect", invariant, "--brief", "--first", str(first),
-                           "--seeds", str(seeds)], capture_output=True, text=True)
+                           "--seeds", str(seeds), *world], capture_output=True, text=True)
     lines = done.stdout.strip().splitlines()
     last = lines[-1] if lines else f"ended with {done.returncode}"
     return done.returncode == 0, f"{name} ({time.monotonic() - began:.1f} s): {last}"

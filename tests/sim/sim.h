@@ -1,9 +1,9 @@
 /*
  * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
  * (POOL 3, invariants I1 to I8; I9: nobody honest is banned, I10: a lying owner is, I11: nobody
- * honest says what it did not sign, I12: nothing is certified that nobody proposed). world.c owns
- * time, network and faults; host.c is the driver of one member with its disk; check.c watches
- * everything from outside and knows all; hostile.c lies.
+ * honest says what it did not sign, I12: nothing is certified that nobody proposed, I13: who keeps
+ * up is let in). world.c owns time, network and faults; host.c is the driver of one member with its
+ * disk; check.c watches everything from outside and knows all; hostile.c lies.
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
@@ -27,8 +27,8 @@ enum {
 typedef struct sim_options {
     uint64_t seed;
     uint32_t members, waiting; /* 0: the seed decides */
-    bool trace;
-    uint64_t disabled; /* bit i: fault i does not happen */
+    bool trace, brisk;         /* brisk: rounds are much shorter than a heartbeat */
+    uint64_t disabled;         /* bit i: fault i does not happen */
 } sim_options;
 
 /* What went wrong on purpose, counted where it takes effect. */
@@ -148,8 +148,9 @@ typedef struct sim_host {
     gsp_begin begun;  /* a BEGIN that it made up; ballot 0: none */
     uint32_t begun_ballot;
     uint64_t begun_version;
-    gsp_genesis forged;   /* generation 0: none */
-    uint32_t n_falsified; /* versions certified with a false part of its */
+    gsp_genesis forged;                 /* generation 0: none */
+    uint32_t n_falsified;               /* versions certified with a false part of its */
+    uint64_t waits_from, waits_lineage; /* the newest version when its wait began */
 } sim_host;
 
 typedef struct sim_world {
@@ -229,5 +230,7 @@ uint64_t sim_check_digest(const gsp_agree *agree);
 const gsp_certificate *sim_check_certificate(const sim_world *w, const gsp_hash *lineage,
                                              uint64_t version);
 bool sim_converged(const sim_world *w);
+/* Every second in calm. */
+void sim_check_waits(sim_world *w);
 
 #endif

@@ -319,6 +319,18 @@ static sim_host *host_open(sim_world *w, uint32_t i, bool hostile)
     return h;
 }
 
+/* A version after the other, and who waits needs about a round for each: it hears of it, asks for
+ * its results, and writes them. */
+static void world_brisk(sim_world *w)
+{
+    uint64_t *r = &w->random;
+    w->delay_ns = 2 * SIM_MS + sim_below(r, 10 * SIM_MS);
+    w->jitter_ns = sim_below(r, 20 * SIM_MS);
+    w->disk_ns = sim_below(r, 20 * SIM_MS);
+    uint64_t behind = 4 * w->delay_ns + 2 * w->jitter_ns + w->disk_ns;
+    w->rules.time_due_ns = behind / 2 + sim_below(r, 3 * behind);
+}
+
 static void world_rules(sim_world *w)
 {
     uint64_t *r = &w->random;
@@ -339,6 +351,8 @@ static void world_rules(sim_world *w)
     w->delay_ns = 2 * SIM_MS + sim_below(r, 60 * SIM_MS);
     w->jitter_ns = sim_below(r, 200 * SIM_MS);
     w->disk_ns = sim_below(r, 30 * SIM_MS);
+    if (w->options.brisk)
+        world_brisk(w);
 }
 
 static void world_hosts(sim_world *w)
@@ -346,7 +360,7 @@ static void world_hosts(sim_world *w)
     const sim_options *o = &w->options;
     uint64_t *r = &w->random;
     uint32_t members = o->members ? o->members : 1 + (uint32_t)sim_below(r, 12);
-    uint32_t hostile = sim_chance(r, 0.3) ? (members - 1) / 3 : 0;
+    uint32_t hostile = sim_chance(r, 0.3) && !o->brisk ? (members - 1) / 3 : 0;
     w->n_hosts = members + o->waiting;
     for (uint32_t i = 0; i < w->n_hosts; i++)
         w->host[i] = host_open(w, i, i > 0 && i <= hostile);
@@ -358,6 +372,8 @@ static void world_hosts(sim_world *w)
     for (uint32_t i = 0; i < w->n_hosts; i++) {
         uint64_t at = i == 0 ? 0 : sim_below(r, o->members ? 20 * SIM_SECOND : 40 * SIM_SECOND);
         w->host[i]->follower = i >= members;
+        if (o->brisk && i > 0 && i % 2 == 0)
+            at += 120 * SIM_SECOND; /* when it is calm, at the latest */
         sim_push(w, SIM_START, i, at + (i >= members ? 60 * SIM_SECOND : 0));
     }
     sim_host *creator = w->host[0];
@@ -373,6 +389,8 @@ static void world_faults(sim_world *w)
     w->calm_ns = (40 + sim_below(r, 80)) * SIM_SECOND;
     if (w->options.waiting)
         w->calm_ns = 110 * SIM_SECOND;
+    if (w->options.brisk)
+        w->calm_ns = 20 * SIM_SECOND + w->calm_ns / 4;
     uint64_t pace = (2 + sim_below(r, 12)) * SIM_SECOND;
     for (;;) {
         at += sim_below(r, 2 * pace);
@@ -437,6 +455,7 @@ static void run(sim_world *w)
         item_free(item);
         if (w->calm && w->now_ns - looked > SIM_SECOND) {
             looked = w->now_ns;
+            sim_check_waits(w);
             if (sim_converged(w))
                 break;
         }

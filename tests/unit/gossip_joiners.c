@@ -1,6 +1,6 @@
 /*
- * Whom a joiner tells that it is ready: every member, soon, since any of them may propose next; and
- * that it may change its mind.
+ * Whom a joiner tells that it is ready: every member, soon, since any of them may propose next, and
+ * the next proposers at once; whom it asks for what it lacks; and that it may change its mind.
  */
 #include "gossip/agree/agree_inner.h"
 
@@ -16,6 +16,7 @@ enum { BEATS = 3, JOINER = 200 };
 
 static gsp_agree a;
 static uint32_t heard; /* bits: members that heard JOIN */
+static uint32_t asked; /* bits: members that were asked for bytes */
 
 static void hash(void *context, const void *data, size_t bytes, gsp_hash *out)
 {
@@ -48,6 +49,8 @@ static void sink(void *context, const gsp_action *action)
     (void)context;
     if (action->kind == GSP_DO_SEND && action->message->kind == GSP_JOIN)
         heard |= 1u << (action->peer.byte[0] - 1);
+    if (action->kind == GSP_DO_PULL)
+        asked |= 1u << (action->peer.byte[0] - 1);
 }
 
 /* Host `who` of a pool whose members are 0 to n - 1. */
@@ -124,11 +127,83 @@ static void who_leaves_before_it_was_let_in_is_not(void **state)
     assert_int_equal(a.n_waiting, 0);
 }
 
+/* Version 6, with `n_parts` that changed, by the votes of the first `voters` of n members. */
+static void certify(uint32_t n, uint32_t voters, uint32_t n_parts, uint64_t now_ns)
+{
+    static gsp_message m;
+    m = (gsp_message){.kind = GSP_CERTIFY, .version = 6, .ballot = 1};
+    gsp_certificate *c = &m.as.certify.certificate;
+    gsp_proposal *p = &c->proposal;
+    p->lineage = a.lineage;
+    p->version = 6;
+    p->previous = a.previous;
+    p->n_parts = 3;
+    for (uint32_t k = 0; k < n_parts; k++)
+        p->part[k] = (gsp_part){.hash = {{(uint8_t)(k + 1)}}, .included = 1, .weight = 1};
+    p->next = *gsp_agree_roster(&a);
+    c->ballot = 1;
+    for (c->n_votes = 0; c->n_votes < voters; c->n_votes++)
+        c->vote[c->n_votes].member = (uint8_t)c->n_votes;
+    m.from = member(n - 1);
+    m.lineage = a.lineage;
+    heard = asked = 0;
+    gsp_agree_step(
+        &a,
+        &(gsp_event){.kind = GSP_ON_MESSAGE, .now_ns = now_ns, .peer = m.from.key, .message = &m},
+        sink, NULL);
+}
+
+static void who_proposes_next_hears_at_once_of_a_joiner_that_has_applied(void **state)
+{
+    (void)state;
+    for (uint32_t n = 1; n < GSP_MEMBERS_MAX; n++) {
+        uint64_t now_ns = 1000000000000u;
+        open_host(JOINER, n, now_ns);
+        certify(n, n, 0, now_ns + 1);
+        assert_int_equal(a.certified, 6);
+        assert_int_equal(heard, 0);
+        gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_APPLIED, .now_ns = now_ns + 2, .version = 6},
+                       sink, NULL);
+        assert_int_equal(heard, 1u << gsp_agree_proposer(&a, 1) | 1u << gsp_agree_proposer(&a, 2));
+    }
+    /* Where there is no place, only heartbeats ask for one. */
+    open_host(JOINER, GSP_MEMBERS_MAX, 1000000000000u);
+    certify(GSP_MEMBERS_MAX, GSP_MEMBERS_MAX, 0, 1000000000001u);
+    gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_APPLIED, .now_ns = 1000000000002u, .version = 6},
+                   sink, NULL);
+    assert_int_equal(a.applied, 6);
+    assert_int_equal(heard, 0);
+}
+
+/* Nobody has said with a heartbeat that it has version 6. */
+static void who_voted_is_asked_for_what_is_certified(void **state)
+{
+    (void)state;
+    static gsp_message beat;
+    uint64_t now_ns = 1000000000000u;
+    open_host(JOINER, 5, now_ns);
+    for (uint32_t i = 0; i < 5; i++) {
+        beat = (gsp_message){.kind = GSP_HEARTBEAT,
+                             .version = 4,
+                             .from = member(i),
+                             .lineage = a.lineage,
+                             .as.heartbeat = {.sequence = 1, .applied = 4}};
+        gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_MESSAGE, .now_ns = now_ns, .message = &beat},
+                       sink, NULL);
+    }
+    certify(5, 3, 3, now_ns + 1);
+    assert_int_equal(a.certified, 6);
+    assert_int_not_equal(asked, 0);
+    assert_int_equal(asked & ~7u, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_members_hear_of_a_joiner_soon),
         cmocka_unit_test(who_leaves_before_it_was_let_in_is_not),
+        cmocka_unit_test(who_proposes_next_hears_at_once_of_a_joiner_that_has_applied),
+        cmocka_unit_test(who_voted_is_asked_for_what_is_certified),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
