@@ -474,7 +474,8 @@ static void what_was_is_kept_for_who_fetches(void **unused)
     until(3, hosts[0].applied + FRAGMENTS);
     hosts[3].pauses = false;
     assert_true(run(false, all_at_rest)); /* the old state, then what was certified since */
-    assert_true(sent_by_all(&kept) - before <= all + all / 8);
+    /* Once, not twice; a piece that was late on a busy machine is asked of another donor. */
+    assert_true(sent_by_all(&kept) - before <= all + all / 2);
     assert_true(kept > 0);
     until(4, hosts[0].applied + 1);
     assert_int_equal(hosts[3].n_adopted, 1);
