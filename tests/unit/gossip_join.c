@@ -470,15 +470,17 @@ static void what_was_is_kept_for_who_fetches(void **unused)
     before = sent_by_all(&kept);
     host_open(&hosts[3]);
     assert_true(run(false, begun));
+    uint64_t began = hosts[0].applied;
     hosts[3].pauses = true; /* and every fragment changes */
     until(3, hosts[0].applied + FRAGMENTS);
     hosts[3].pauses = false;
     assert_true(run(false, all_at_rest)); /* the old state, then what was certified since */
-    /* Once, not twice; a piece that was late on a busy machine is asked of another donor. */
-    assert_true(sent_by_all(&kept) - before <= all + all / 2);
+    /* On a busy machine the three may be further by now than results are kept: then it is twice. */
+    unsigned times = hosts[0].applied - began <= GSP_REPLAY_MAX ? 1 : 2;
+    assert_true(sent_by_all(&kept) - before <= times * all + all / 2);
     assert_true(kept > 0);
     until(4, hosts[0].applied + 1);
-    assert_int_equal(hosts[3].n_adopted, 1);
+    assert_in_range(hosts[3].n_adopted, 1, times);
     assert_equal_states();
     pool_close();
 }
