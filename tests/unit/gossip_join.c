@@ -462,27 +462,34 @@ static uint64_t sent_by_all(uint64_t *kept)
     return sent;
 }
 
-static void what_was_is_kept_for_who_fetches(void **unused)
+/* Whether the joiner got the old state whole, and then what was certified since. */
+static bool what_was_is_kept(void)
 {
-    (void)unused;
     uint64_t kept, before, all = (uint64_t)FRAGMENTS * 2 * FLOATS * sizeof(float);
     three_go_ahead();
     before = sent_by_all(&kept);
     host_open(&hosts[3]);
     assert_true(run(false, begun));
-    uint64_t began = hosts[0].applied;
     hosts[3].pauses = true; /* and every fragment changes */
     until(3, hosts[0].applied + FRAGMENTS);
     hosts[3].pauses = false;
-    assert_true(run(false, all_at_rest)); /* the old state, then what was certified since */
-    /* On a busy machine the three may be further by now than results are kept: then it is twice. */
-    unsigned times = hosts[0].applied - began <= GSP_REPLAY_MAX ? 1 : 2;
-    assert_true(sent_by_all(&kept) - before <= times * all + all / 2);
-    assert_true(kept > 0);
+    assert_true(run(false, all_at_rest));
+    uint64_t sent = sent_by_all(&kept) - before;
     until(4, hosts[0].applied + 1);
-    assert_in_range(hosts[3].n_adopted, 1, times);
     assert_equal_states();
+    bool once = hosts[3].n_adopted == 1;
     pool_close();
+    return once && kept > 0 && sent <= all + all / 8;
+}
+
+/* A fragment that changes before its donor has hashed it again cannot be kept and is fetched anew:
+ * seldom does the joiner come just then. */
+static void what_was_is_kept_for_who_fetches(void **unused)
+{
+    (void)unused;
+    int tries = 1;
+    while (!what_was_is_kept())
+        assert_true(tries++ < 3);
 }
 
 /* Two that slept ask each other, too: what they know is old, and they know it. */
