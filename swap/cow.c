@@ -258,6 +258,12 @@ uint64_t swap_cow_before_write(swap_cow *cow, uint64_t first, uint64_t n)
     return some;
 }
 
+void swap_cow_leave(swap_cow *cow, uint64_t first, uint64_t n)
+{
+    for (uint64_t some; cow && n > 0; first += some, n -= some)
+        some = swap_cow_before_write(cow, first, n);
+}
+
 bool swap_cow_is_waited_for(swap_cow *cow)
 {
     pthread_mutex_lock(&cow->lock);

@@ -49,6 +49,8 @@ void swap_cow_release_all(swap_cow *cow, swap_state part);
 /* How many of the n elements from `first` on may change now, in all parts: all where there is no
  * snapshot, else up to the end of a range, once it is safe. */
 uint64_t swap_cow_before_write(swap_cow *cow, uint64_t first, uint64_t n);
+/* All of them, in all parts, however long that takes; nothing to do where cow is NULL. */
+void swap_cow_leave(swap_cow *cow, uint64_t first, uint64_t n);
 /* Does an update wait for who reads? */
 bool swap_cow_is_waited_for(swap_cow *cow);
 swap_cow_facts swap_cow_about(swap_cow *cow);

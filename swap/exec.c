@@ -208,14 +208,6 @@ static atom_status on_update(void *arg)
     return ATOM_OK;
 }
 
-/* Whoever reads the state in the slab has what all of it is now. */
-static void leave_slab(const swap_exec *exec)
-{
-    uint64_t n = exec->c.layout.trained;
-    for (uint64_t at = 0; exec->cow && at < n;)
-        at += swap_cow_before_write(exec->cow, at, n - at);
-}
-
 /* The same on the device; the clip factor was known before the tape began. The state of the host
  * changes only when a drain brings it there, behind the update, so only then is anybody asked. */
 static void on_device_update(krn_ctx *cx, void *arg)
@@ -228,7 +220,7 @@ static void on_device_update(krn_ctx *cx, void *arg)
     char *wire = at(exec, in->base[SWAP_BASE_PARAM]), *grad = at(exec, in->base[SWAP_BASE_GRAD]);
     krn_adamw_step step = update_step(exec, exec->step.max_grad_norm > 0);
     if (exec->draining && in == exec->first_update)
-        leave_slab(exec);
+        swap_cow_leave(exec->cow, 0, exec->c.layout.trained);
     for (int32_t p = in->first_param; p < in->last_param; p++) {
         const swap_param *param = &exec->c.params[p];
         uint64_t i = param->offset - in->first_element;

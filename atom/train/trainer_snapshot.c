@@ -255,8 +255,7 @@ static void snapshot_after_updates(const trainer *t, uint32_t step)
 
 static void leave(void *ctx, uint64_t first, uint64_t n)
 {
-    for (uint64_t some; n > 0; first += some, n -= some)
-        some = swap_cow_before_write(ctx, first, n);
+    swap_cow_leave(ctx, first, n);
 }
 
 train_reader trainer_snapshot_reader(trainer *t)
