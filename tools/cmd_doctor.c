@@ -13,7 +13,6 @@
 #include <dirent.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <oneapi/dnnl/dnnl.h>
@@ -107,11 +106,10 @@ static json_t *memory_report(void)
 
 static json_t *disk_entry(const char *path)
 {
-    struct statvfs info;
-    if (statvfs(path, &info) != 0)
+    uint64_t left;
+    if (!atom_dir_free_bytes(path, &left))
         return json_pack("{s:s, s:n}", "path", path, "free_bytes");
-    return json_pack("{s:s, s:I}", "path", path, "free_bytes",
-                     (json_int_t)((uint64_t)info.f_bavail * info.f_frsize));
+    return json_pack("{s:s, s:I}", "path", path, "free_bytes", (json_int_t)left);
 }
 
 static json_t *disk_report(void)

@@ -54,7 +54,8 @@ ATOM_MUST int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes);
 ATOM_MUST int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes);
 
 bool atom_path_exists(const char *path);
-/* Of the file system that holds it, for who is not root; false: it cannot be asked. */
+/* Of the file system that holds it, for who is not root; false: it cannot be asked, and errno
+ * says why. */
 bool atom_dir_free_bytes(const char *dir, uint64_t *bytes);
 bool atom_path_is_dir(const char *path);
 /* dir + "/" + name in fresh memory; NULL when there is none. */

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
@@ -356,17 +355,16 @@ static double sync_seconds(const char *dir)
 void pool_check_disk(pool_findings *to, const char *dir)
 {
     static const uint64_t LITTLE = 1ull << 30, NOTHING = 64ull << 20;
-    struct statvfs info;
+    uint64_t left;
     pool_finding *f = pool_find(to, "disk", POOL_GOOD);
     double took = sync_seconds(dir);
-    if (took < 0 || statvfs(dir, &info) != 0) {
+    if (took < 0 || !atom_dir_free_bytes(dir, &left)) {
         f->state = POOL_BAD;
         to->short_of_disk = errno == ENOSPC || errno == EDQUOT;
         pool_finding_say(f, "%s cannot be written: %s", dir, strerror(errno));
         pool_finding_fix(f, "name another directory with --dir, or make room");
         return;
     }
-    uint64_t left = (uint64_t)info.f_bavail * info.f_frsize;
     pool_finding_say(f, "%s free in %s; a vote is safe after %s", cli_size(left), dir,
                      cli_seconds(took));
     if (left < NOTHING) {

@@ -16,7 +16,6 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const double SHOW_SECONDS = 10, GOODBYE_SECONDS = 15;
@@ -274,7 +273,7 @@ static uint64_t bytes_below(const char *dir, int depth)
 
 atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n_fragments)
 {
-    struct statvfs disk;
+    uint64_t room;
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
     uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, (train_sync)r->settings.sync) +
@@ -282,9 +281,8 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     atom_status st = atom_dir_make(r->dir);
     if (st != ATOM_OK)
         return st;
-    if (statvfs(r->dir, &disk) < 0)
+    if (!atom_dir_free_bytes(r->dir, &room))
         return atom_fail_errno(errno, "cannot ask for the free space of %s", r->dir);
-    uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
     uint64_t here = bytes_below(r->dir, 4); /* who comes back has most of it already */
     if (room + here >= need)
         return ATOM_OK;
