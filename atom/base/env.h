@@ -52,6 +52,12 @@ ATOM_MUST atom_status atom_dir_remove(const char *path);
  * went in. */
 ATOM_MUST int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes);
 ATOM_MUST int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes);
+/* Takes the room of a file of so many bytes before any is written, where the file system can.
+ * path: as the user knows it. */
+ATOM_MUST atom_status atom_fd_room(int fd, const char *path, uint64_t bytes);
+/* What errno says of a write to a file that is to have so many bytes: where there is no room,
+ * ATOM_E_RESOURCE with what it needs. */
+atom_status atom_fail_write(int error, const char *path, uint64_t bytes);
 
 bool atom_path_exists(const char *path);
 /* Of the file system that holds it, for who is not root; false: it cannot be asked, and errno

@@ -51,6 +51,29 @@ int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes)
     return 0;
 }
 
+static bool no_room(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
+atom_status atom_fail_write(int error, const char *path, uint64_t bytes)
+{
+    char need[24];
+    if (!no_room(error))
+        return atom_fail_errno(error, "cannot write %s", path);
+    return atom_fail(ATOM_E_RESOURCE,
+                     "cannot write %s: %s; it needs %s: free some space or choose another "
+                     "directory",
+                     path, strerror(error), atom_size_text(bytes, need));
+}
+
+atom_status atom_fd_room(int fd, const char *path, uint64_t bytes)
+{
+    if (fallocate(fd, 0, 0, (off_t)bytes) < 0 && no_room(errno))
+        return atom_fail_write(errno, path, bytes);
+    return ATOM_OK;
+}
+
 atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, uint64_t *bytes)
 {
     struct stat info;

@@ -248,14 +248,10 @@ static uint64_t put_infos(file_gguf *w)
 static atom_status open_data(file_gguf *w, uint64_t bytes)
 {
     int fd = fileno(w->file);
-    char size[24];
-    if (fallocate(fd, 0, 0, (off_t)bytes) < 0 &&
-        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-        return atom_fail(ATOM_E_RESOURCE,
-                         "cannot write %s: %s; it needs %s: free some space or choose another "
-                         "directory",
-                         w->path, strerror(errno), atom_size_text(bytes, size));
-    return w->sink ? w->sink->open(w->sink->ctx, w->temporary, fd, bytes, &w->writer) : ATOM_OK;
+    atom_status st = atom_fd_room(fd, w->path, bytes);
+    if (st == ATOM_OK && w->sink)
+        st = w->sink->open(w->sink->ctx, w->temporary, fd, bytes, &w->writer);
+    return st;
 }
 
 atom_status file_gguf_begin(file_gguf *w)

@@ -163,6 +163,8 @@ atom_status file_llmc_write(const char *path, const graph_config *config, const 
         st = atom_fail_memory("a band of a tensor", BAND * sizeof *w.band);
     else if (!(w.file = fopen(temporary, "wb")))
         st = atom_fail_errno(errno, "cannot create %s", temporary);
+    if (st == ATOM_OK)
+        st = atom_fd_room(fileno(w.file), path, file_bytes(&w, config));
     if (st == ATOM_OK && vector.sink)
         st = vector.sink->open(vector.sink->ctx, temporary, fileno(w.file), file_bytes(&w, config),
                                &w.writer);

@@ -134,17 +134,6 @@ static atom_status make_header(file_st_writer *w, char **out)
     return *out ? ATOM_OK : atom_fail(ATOM_E_RUNTIME, "%s: cannot make its header", w->path);
 }
 
-static atom_status fail_write(const file_st_writer *w, int error)
-{
-    char need[24];
-    if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-        return atom_fail(ATOM_E_RESOURCE,
-                         "cannot write %s: %s; it needs %s: free some space or choose another "
-                         "directory",
-                         w->path, strerror(error), atom_size_text(w->total_bytes, need));
-    return atom_fail_errno(error, "cannot write %s", w->path);
-}
-
 static atom_status put(file_st_writer *w, const void *data, uint64_t bytes)
 {
     const char *at = data;
@@ -156,7 +145,7 @@ static atom_status put(file_st_writer *w, const void *data, uint64_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail_write(w, errno);
+            return atom_fail_write(errno, w->path, w->total_bytes);
         at += n;
         bytes -= (uint64_t)n;
     }
@@ -179,12 +168,10 @@ static atom_status open_temporary(file_st_writer *w)
     if (w->fd < 0)
         return atom_fail_errno(errno, "cannot create %s", w->temporary);
     w->made = true;
-    if (fallocate(w->fd, 0, 0, (off_t)w->total_bytes) < 0 &&
-        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-        return fail_write(w, errno);
-    if (!w->sink)
-        return ATOM_OK;
-    return w->sink->open(w->sink->ctx, w->temporary, w->fd, w->total_bytes, &w->writer);
+    atom_status st = atom_fd_room(w->fd, w->path, w->total_bytes);
+    if (st == ATOM_OK && w->sink)
+        st = w->sink->open(w->sink->ctx, w->temporary, w->fd, w->total_bytes, &w->writer);
+    return st;
 }
 
 atom_status file_st_begin(file_st_writer *w)
@@ -265,7 +252,7 @@ atom_status file_st_finish(file_st_writer *w)
     }
     w->fd = -1;
     if (synced < 0)
-        return fail_write(w, error);
+        return atom_fail_write(error, w->path, w->total_bytes);
     if (rename(w->temporary, w->path) < 0)
         return atom_fail_errno(errno, "cannot rename %s to %s", w->temporary, w->path);
     w->made = false;

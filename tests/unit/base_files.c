@@ -69,6 +69,26 @@ static void open_files_are_moved_whole_or_say_why(void **state)
     close(fd);
 }
 
+static void room_is_taken_before_anything_is_written(void **state)
+{
+    (void)state;
+    struct rlimit old, small = {4096, 0};
+    int fd = open("roomy", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small.rlim_max = old.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    atom_status fits = atom_fd_room(fd, "out.bin", 4096), st = atom_fd_room(fd, "out.bin", 3 << 20);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(fits, ATOM_OK);
+    assert_int_equal(st, ATOM_E_RESOURCE);
+    assert_non_null(strstr(atom_fail_message(), "cannot write out.bin"));
+    assert_non_null(strstr(atom_fail_message(), "it needs 3.0 MiB"));
+    assert_int_equal(atom_fail_write(EIO, "out.bin", 1), ATOM_E_RUNTIME);
+    close(fd);
+}
+
 static void bad_files_are_format_errors(void **state)
 {
     (void)state;
@@ -198,6 +218,7 @@ int main(void)
         cmocka_unit_test(devices_and_links_stay),
         cmocka_unit_test(directories),
         cmocka_unit_test(open_files_are_moved_whole_or_say_why),
+        cmocka_unit_test(room_is_taken_before_anything_is_written),
         cmocka_unit_test(removing_does_not_follow_links),
         cmocka_unit_test(the_cache_is_ours),
         cmocka_unit_test(survives_want_of_memory),
