@@ -245,6 +245,12 @@ fail:
     return st;
 }
 
+/* Whether one of the steps (before, step] is a multiple of `every`. 0: never. */
+static bool crosses(int64_t before, int64_t step, int64_t every)
+{
+    return every > 0 && step / every > before / every;
+}
+
 static atom_status run_steps(trainer *t)
 {
     const train_config *c = t->config;
@@ -253,6 +259,7 @@ static atom_status run_steps(trainer *t)
     bool done = trainer_seam_done(t);
     while (!done) {
         bool stepped = true;
+        int64_t before = t->state.step; /* who catches up with a pool makes several at once */
         if (trainer_is_shared(t))
             ATOM_TRY(trainer_shared_turn(t, &stepped));
         else
@@ -260,13 +267,13 @@ static atom_status run_steps(trainer *t)
         ATOM_TRY(trainer_snapshot_poll(t));
         int64_t step = t->state.step;
         done = trainer_seam_done(t);
-        if (stepped && t->val && step % c->eval_steps == 0) {
+        if (stepped && t->val && crosses(before, step, c->eval_steps)) {
             ATOM_TRY(evaluate(t));
             evaluated = step;
         }
         bool stop = t->hooks.stop && t->hooks.stop(t->hooks.ctx);
         bool lost = trainer_disk_lost(t);
-        bool due = stepped && c->save_steps > 0 && step % c->save_steps == 0;
+        bool due = stepped && crosses(before, step, c->save_steps);
         if (stop || lost || done || due) {
             if (done && t->val && evaluated != step)
                 ATOM_TRY(evaluate(t));

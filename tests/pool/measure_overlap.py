@@ -1,7 +1,7 @@
 """How busy computing stays while a large model is averaged over slow links, with the timing of the real thing.
 
   SCALE=N       floats and rates are one N-th of the model's and its links', so every transfer takes as long as it would
-  MEMBERS=N RATE=MBIT PARAMS=N STEP=S SYNC=H FRAGMENTS=F SECONDS=S CODEC=0..2
+  MEMBERS=N RATE=MBIT PARAMS=N STEP=S SYNC=H FRAGMENTS=F SECONDS=S CODEC=0..2 PATIENCE=S PLACE=DIR
 
 Hosts of their own network namespaces, links shaped by tbf (tests/net/rig.py), members that pause in the place of
 computing (timed.c). Busy is the time that steps should have taken over the time that passed, seam included; `seam_full`
@@ -30,7 +30,7 @@ SYNC = int(os.environ.get("SYNC", "100"))
 FRAGMENTS = int(os.environ.get("FRAGMENTS", "8"))
 SECONDS = float(os.environ.get("SECONDS", "150"))
 CODEC = int(os.environ.get("CODEC", "2"))  # gsp_codec: fp32, bf16, int8
-PATIENCE = 240
+PATIENCE = float(os.environ.get("PATIENCE", "240"))
 
 
 class Member:
