@@ -32,8 +32,8 @@ typedef struct run {
     train_summary summary;
     uint64_t floats;
     unsigned turns, ends, merged; /* ends: after so many turns it is asked to stop */
-    int64_t steps;
-    bool was_there; /* the checkpoint, when the run was at step LOOKED */
+    int64_t steps, jump;          /* jump: steps that come from elsewhere at once */
+    bool was_there;               /* the checkpoint, when the run was at step LOOKED */
     float *piece;
 } run;
 
@@ -83,7 +83,8 @@ static atom_status take(void *ctx, const file_vector state[3], const train_reade
                         train_lease *out)
 {
     run *r = ctx;
-    *out = (train_lease){.moved = true, .steps = (uint64_t)++r->steps};
+    r->steps += r->jump;
+    *out = (train_lease){.moved = true, .steps = (uint64_t)r->steps};
     out->samples = out->first_sample = out->steps * 4;
     reader->leave(reader->ctx, 0, r->floats);
     for (unsigned part = 0; part < 3; part++) {
@@ -140,6 +141,7 @@ static void configure(run *r, scratch *place, setting kind, const char *out)
     memset(r, 0, sizeof *r);
     r->kind = kind;
     r->place = place;
+    r->jump = 1;
     snprintf(r->out, sizeof r->out, "%s", out);
     train_config *c = &r->config;
     must(train_config_defaults(c));
@@ -286,6 +288,36 @@ static void while_steps_come_from_elsewhere(void **state)
     a_checkpoint_is_of_its_step(SHARED);
 }
 
+static bool is_saved(run *r, int64_t step)
+{
+    char *path = saved(r, step, "model.safetensors");
+    bool there = atom_path_exists(path);
+    atom_free(path);
+    return there;
+}
+
+/* Who catches up passes the steps that are to be saved without stopping at them. */
+static void where_several_steps_come_at_once(void **state)
+{
+    (void)state;
+    scratch place;
+    run r;
+    write_world(&place);
+    configure(&r, &place, SHARED, "jumps");
+    r.jump = 3;
+    r.config.max_steps = 12;
+    r.config.save_steps = 5;
+    r.config.save_total_limit = 0;
+    go(&r);
+    assert_int_equal(r.turns, 4);
+    assert_false(is_saved(&r, 3));
+    assert_true(is_saved(&r, 6));
+    assert_false(is_saved(&r, 9));
+    assert_true(is_saved(&r, 12));
+    end(&r);
+    scratch_close(&place);
+}
+
 static void while_the_state_is_on_the_device(void **state)
 {
     (void)state;
@@ -298,6 +330,7 @@ int main(void)
         cmocka_unit_test(while_updates_go_on),
         cmocka_unit_test(while_somebody_takes_part),
         cmocka_unit_test(while_steps_come_from_elsewhere),
+        cmocka_unit_test(where_several_steps_come_at_once),
         cmocka_unit_test(while_the_state_is_on_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
