@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Records per direction before other streams get their turn. */
-enum { SHARE = 4 };
+/* A record per direction, then other streams get their turn: so all of them start at once. */
+enum { TURNS_OF_A_RECORD = 3 };
 /* Larger marks make the kernel offer smaller windows. */
 enum { LOW_WATER_MAX = 16384 };
 
@@ -43,29 +43,26 @@ static pump_result send_sealed(gsp_gate *g, gate_stream *s, const char **why)
 
 static pump_result pump_out(gsp_gate *g, gate_stream *s, const char **why)
 {
-    for (int i = 0; i < SHARE; i++) {
-        if (send_sealed(g, s, why) == PUMP_OVER)
-            return PUMP_OVER;
-        if (s->out_at < s->out_end || !s->host_in || !gate_cap_lets(g, s, &g->up))
-            return PUMP_WAITS;
-        s->out_at = s->out_end = 0;
-        ssize_t n =
-            recv(s->host, s->out + GSP_RECORD_HEAD_BYTES, GSP_RECORD_BYTES_MAX, MSG_DONTWAIT);
-        if (n > 0) {
-            if (n < GSP_RECORD_BYTES_MAX && !s->host_end)
-                s->host_in = false; /* that was all: the next byte rings again */
-            s->out_end = gsp_record_seal(&s->seal, s->out, (size_t)n);
-        } else if (n < 0 && errno == EINTR) {
-            continue;
-        } else if (n < 0 && again()) {
-            s->host_in = false;
-            return PUMP_WAITS;
-        } else {
-            *why = "closed on this side";
-            return PUMP_OVER;
-        }
+    if (send_sealed(g, s, why) == PUMP_OVER)
+        return PUMP_OVER;
+    if (s->out_at < s->out_end || !s->host_in || !gate_cap_lets(g, s, &g->up))
+        return PUMP_WAITS;
+    s->out_at = s->out_end = 0;
+    ssize_t n = recv(s->host, s->out + GSP_RECORD_HEAD_BYTES, GSP_RECORD_BYTES_MAX, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR)
+        return PUMP_MORE;
+    if (n < 0 && again()) {
+        s->host_in = false;
+        return PUMP_WAITS;
     }
-    return PUMP_MORE;
+    if (n <= 0) {
+        *why = "closed on this side";
+        return PUMP_OVER;
+    }
+    if (n < GSP_RECORD_BYTES_MAX && !s->host_end)
+        s->host_in = false; /* that was all: the next byte rings again */
+    s->out_end = gsp_record_seal(&s->seal, s->out, (size_t)n);
+    return send_sealed(g, s, why) == PUMP_OVER ? PUMP_OVER : PUMP_MORE;
 }
 
 /* Hands opened bytes to the local socket. */
@@ -168,7 +165,7 @@ static pump_result receive(gsp_gate *g, gate_stream *s, const char **why)
 
 static pump_result pump_in(gsp_gate *g, gate_stream *s, const char **why)
 {
-    for (int i = 0; i < 3 * SHARE; i++) { /* a record takes about three turns */
+    for (int i = 0; i < TURNS_OF_A_RECORD; i++) {
         if (s->plain_end) {
             if (write_plain(s, why) == PUMP_OVER)
                 return PUMP_OVER;

@@ -2,8 +2,9 @@
  * Owns how fast a member sends to each peer, where it knows its rate. Its one idea: whoever waits
  * for more gets more, so that all are served at the same moment; senders that share a receiver's
  * link then leave it neither idle nor overrun, which flows left to themselves do: a part is summed
- * when its slowest contribution is here. It asks for hardly more than the link carries, because
- * where much more is asked for, TCP decides who gets it. It refuses to be exact.
+ * when its slowest contribution is here. In sum it asks for what the link carries and not for more:
+ * then no queue stands in front of it, in which everybody's round trips grow, and with them the
+ * time that TCP takes to get going in the next round. It refuses to be exact.
  */
 #include "gossip/member/member_inner.h"
 
@@ -11,8 +12,8 @@
 #include "gossip/member/shares.h"
 
 static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;
-static const double OVER = 1.005;
-static const uint64_t LITTLE = 256 * 1024;
+/* Of a rate of payload; the rest is left to acknowledgements of what comes in, and to records. */
+static const double FULL = 0.998;
 static const uint64_t UNSEEN = 512 * 1024; /* on its way in buffers, of which nobody knows here */
 
 static uint64_t waiting_in(const gsp_driver *d, const gsp_queue *q)
@@ -53,7 +54,7 @@ void gsp_driver_pace(gsp_driver *d)
     uint64_t now = atom_clock_ns(), up = d->config.rates.up_bytes_per_s;
     double left[GSP_NET_PEERS_MAX], most[GSP_NET_PEERS_MAX], pace[GSP_NET_PEERS_MAX];
     gsp_friend *to[GSP_NET_PEERS_MAX];
-    uint64_t coming, longest = 0;
+    uint64_t coming;
     uint32_t n = 0;
     if (up == 0 || !d->config.net->ops->pace || now - d->paced_ns < PACE_NS)
         return;
@@ -65,17 +66,14 @@ void gsp_driver_pace(gsp_driver *d)
             continue;
         uint64_t bytes = waiting_in(d, &f->contributions) + waiting_in(d, &f->results) + coming;
         double of_many = roster->n > 3 ? 2.0 / (roster->n - 1.0) : 1.0;
-        longest = bytes > longest ? bytes : longest;
         to[n] = f;
         left[n] = (double)(bytes + UNSEEN);
-        most[n++] = OVER * of_many * (double)rate_down(d, &f->key);
+        most[n++] = FULL * of_many * (double)rate_down(d, &f->key);
     }
-    gsp_shares_pace(left, most, n, OVER * (double)up, pace);
+    gsp_shares_pace(left, most, n, FULL * (double)up, pace);
     for (uint32_t i = 0; i < n; i++) {
-        /* The end of a round: what is left is short, and nobody knows where it waits. */
         double least = (double)up / (4.0 * n); /* what comes next must not wait for long */
-        double wish = longest < LITTLE ? OVER * (double)up : pace[i];
-        uint64_t now_pace = (uint64_t)(wish > least ? wish : least);
+        uint64_t now_pace = (uint64_t)(pace[i] > least ? pace[i] : least);
         if (now_pace > to[i]->pace + to[i]->pace / 16 || now_pace + now_pace / 16 < to[i]->pace) {
             to[i]->pace = now_pace;
             gsp_net_pace(d->config.net, to[i]->key.byte, now_pace);
