@@ -151,7 +151,7 @@ GSP_INLINE void gather_8(vec8 m[16], const jobs *j, size_t offset)
         for (int i = 0; i < 8; i++)
             memcpy(&r[i], j->at[i] + offset + k * 4, sizeof *r);
         for (int i = 0; i < 8 && k == 0; i++)
-            __builtin_prefetch(j->at[i] + offset + j->ahead);
+            __builtin_prefetch(j->at[i] + offset + j->ahead, 0, 2); /* into the second cache */
         TURN_QUARTERS(vec8, r, LOW_8, HIGH_8, LOW2_8, HIGH2_8);
         TURN_QUARTERS(vec8, r + 4, LOW_8, HIGH_8, LOW2_8, HIGH2_8);
         for (int i = 0; i < 4; i++) {
@@ -166,7 +166,7 @@ GSP_INLINE void gather_16(vec16 m[16], const jobs *j, size_t offset)
     vec16 r[16];
     for (int i = 0; i < 16; i++) {
         memcpy(&r[i], j->at[i] + offset, sizeof *r);
-        __builtin_prefetch(j->at[i] + offset + j->ahead);
+        __builtin_prefetch(j->at[i] + offset + j->ahead, 0, 2); /* into the second cache */
     }
     for (int i = 0; i < 16; i += 4)
         TURN_QUARTERS(vec16, r + i, LOW_16, HIGH_16, LOW2_16, HIGH2_16);
@@ -247,7 +247,7 @@ static void alone(const jobs *j, words *out)
 static void side_by_side(unsigned width, jobs *j, const uint8_t *data, size_t stride, uint32_t n,
                          words *out)
 {
-    j->ahead = width * stride;
+    j->ahead = 4 * (size_t)width * stride; /* memory is farther away than one turn */
     for (uint32_t done = 0, now; done < n; done += now) {
         now = n - done < width ? n - done : width;
         for (uint32_t i = 0; i < WIDTH_MAX; i++)
