@@ -15,12 +15,14 @@
 enum {
     ALLREDUCE_PEERS_MAX = 32,
     ALLREDUCE_ROUNDS_MAX = 64,
+    ALLREDUCE_WARM_UP = 1, /* rounds first that count for nothing: memory is touched, links opened */
     ALLREDUCE_PORT = 4400,
     ALLREDUCE_ADDRESS_BYTES = 56,
 };
 
 typedef struct allreduce_plan {
-    uint32_t peers, rounds;
+    uint32_t peers;
+    uint32_t rounds;     /* that count; before them ALLREDUCE_WARM_UP more */
     uint32_t first, end; /* peers that run here: all, or with `given` one */
     bool given;          /* address: of all peers, on hosts of their own */
     char address[ALLREDUCE_PEERS_MAX][ALLREDUCE_ADDRESS_BYTES];
@@ -45,10 +47,11 @@ typedef struct allreduce_peer {
     atomic_uint ready, n_done; /* address known; rounds applied */
     atomic_bool failed, wrong; /* wrong: a float is not the sum that it should be */
     atomic_uint port;          /* without hosts: where it listens */
-    allreduce_round round[ALLREDUCE_ROUNDS_MAX + 1]; /* the last: counters at the end */
+    allreduce_round round[ALLREDUCE_WARM_UP + ALLREDUCE_ROUNDS_MAX + 1]; /* last: the end's counts */
     uint64_t compute_ns, pulled, repeated_bytes, vm_peak_bytes, refused, resent_segments;
     uint64_t frozen_ns, begun_ns, reduced_ns, held_ns; /* of the last round (member.h) */
     double cpu_seconds;
+    char congestion[16];     /* TCP's congestion control; empty: unknown */
     uint8_t floats_hash[32]; /* of the floats after the last round */
     char why[256];
 } allreduce_peer;
@@ -73,6 +76,8 @@ ATOM_MUST atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i);
 void allreduce_net_bytes(uint64_t *sent, uint64_t *received);
 /* TCP segments that its kernel sent again. */
 uint64_t allreduce_net_resent(void);
+/* What new connections' congestion control is called here. */
+void allreduce_net_congestion(char *out, size_t room);
 
 /* cmd_bench_allreduce_peer.c: runs peer i until shared->stop. */
 ATOM_MUST atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i,

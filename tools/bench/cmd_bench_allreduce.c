@@ -309,6 +309,11 @@ static json_t *strangers_json(const allreduce_run *r, const outcome *o)
                      cli_real(o->calm), "flooded_seconds", cli_real(o->flooded));
 }
 
+static const allreduce_round *counted(const allreduce_run *r, uint32_t peer, uint32_t round)
+{
+    return &r->shared->peer[peer].round[ALLREDUCE_WARM_UP + round];
+}
+
 static void judge(const allreduce_run *r, outcome *o)
 {
     const allreduce_plan *p = &r->plan;
@@ -317,11 +322,11 @@ static void judge(const allreduce_run *r, outcome *o)
     for (uint32_t k = 0; k < p->rounds; k++) {
         uint64_t first = UINT64_MAX, last = 0;
         for (uint32_t i = p->first; i < p->end; i++) {
-            const allreduce_round *x = &r->shared->peer[i].round[k];
+            const allreduce_round *x = counted(r, i, k);
             first = x->froze_ns < first ? x->froze_ns : first;
             last = x->applied_ns > last ? x->applied_ns : last;
             o->equal &=
-                memcmp(x->hash, r->shared->peer[p->first].round[k].hash, sizeof x->hash) == 0;
+                memcmp(x->hash, counted(r, p->first, k)->hash, sizeof x->hash) == 0;
         }
         sorted[k] = o->seconds[k] = (double)(last - first) * 1e-9;
     }
@@ -345,7 +350,7 @@ static void judge(const allreduce_run *r, outcome *o)
     uint64_t first = UINT64_MAX, last = 0;
     for (uint32_t i = p->first; i < p->end; i++) {
         const allreduce_peer *x = &r->shared->peer[i];
-        uint64_t froze = x->round[p->rounds - 1].froze_ns;
+        uint64_t froze = counted(r, i, p->rounds - 1)->froze_ns;
         first = froze + x->begun_ns < first ? froze + x->begun_ns : first;
         last = froze + x->held_ns > last ? froze + x->held_ns : last;
     }
@@ -364,7 +369,7 @@ static void judge(const allreduce_run *r, outcome *o)
 
 static uint64_t wire_bytes(const allreduce_run *r, uint32_t i, uint32_t round)
 {
-    const allreduce_round *x = &r->shared->peer[i].round[round];
+    const allreduce_round *x = counted(r, i, round);
     return x[1].sent_bytes - x[0].sent_bytes;
 }
 
@@ -377,6 +382,12 @@ static uint64_t buffer_bytes(const allreduce_plan *p)
     uint64_t own = p->codec == GSP_CODEC_FP32 ? 0 : bytes;
     uint64_t feedback = p->codec == GSP_CODEC_INT8 ? 2 * floats : 0;
     return 2 * floats + 3 * bytes - bytes / p->peers + own + feedback;
+}
+
+static const char *congestion(const allreduce_run *r)
+{
+    const char *name = r->shared->peer[r->plan.first].congestion;
+    return name[0] ? name : "unknown";
 }
 
 static atom_status print_json(const allreduce_run *r, const outcome *o)
@@ -394,7 +405,7 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
     return cli_print_json(json_pack(
         "{s:s, s:i, s:I, s:s, s:s, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
+        "s:o, s:o, s:I, s:I, s:I, s:o, s:s, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o}}",
         "bench", "allreduce", "peers", (int)p->peers, "bytes",
         (json_int_t)gsp_codec_bytes((gsp_codec)p->codec, p->floats), "codec",
         gsp_codec_name((gsp_codec)p->codec), "transport", p->gate ? "gate" : "plain", "rate_mbit",
@@ -407,7 +418,7 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
         cli_real(o->cpu_seconds), "compute_seconds", cli_real(o->compute_seconds),
         "peak_bytes_per_peer", (json_int_t)o->vm_peak_bytes, "buffer_bytes_per_peer",
         (json_int_t)buffer_bytes(p), "resent_segments", (json_int_t)o->resent, "idle_cores",
-        cli_real(r->idle_cores), "strangers", strangers_json(r, o), "last_round", "frozen_seconds",
+        cli_real(r->idle_cores), "congestion_control", congestion(r), "strangers", strangers_json(r, o), "last_round", "frozen_seconds",
         cli_real(o->frozen), "begun_seconds", cli_real(o->begun), "reduced_seconds",
         cli_real(o->reduced), "held_seconds", cli_real(o->held), "moving_seconds",
         cli_real(o->moving), "moving_efficiency",
@@ -423,7 +434,7 @@ static void print_text(const allreduce_run *r, const outcome *o)
               p->given   ? "a host each"
               : p->hosts ? "own network each"
                          : "loopback");
-    cli_print("  seconds     %.3f (median of %u, from the first freeze to the last apply)\n",
+    cli_print("  seconds     %.3f (median of %u after one to warm up, first freeze to last apply)\n",
               o->median, p->rounds);
     if (o->optimum > 0)
         cli_print("  optimum     %.3f s at the links' rates\n  efficiency  %.3f\n", o->optimum,
@@ -440,8 +451,8 @@ static void print_text(const allreduce_run *r, const outcome *o)
                   o->optimum / o->moving);
     cli_print("  last round  frozen %.3f s, begun %.3f, reduced %.3f, all held %.3f\n", o->frozen,
               o->begun, o->reduced, o->held);
-    cli_print("  waste       %u results pulled, %s came twice, %u segments sent again\n",
-              (unsigned)o->pulled, cli_size(o->repeated_bytes), (unsigned)o->resent);
+    cli_print("  waste       %u results pulled, %s came twice, %u segments sent again (TCP: %s)\n",
+              (unsigned)o->pulled, cli_size(o->repeated_bytes), (unsigned)o->resent, congestion(r));
     cli_print(
         "  CPU         %.2f s of all peers and rounds, %.2f s of it hashing and summing; %.2f "
         "of the machine's %u cores idle\n",
@@ -482,10 +493,11 @@ static atom_status run_all(allreduce_run *r, const bench_values *v)
     ATOM_TRY(start(r));
     ATOM_TRY(wait_for(r, true, 1, 60));
     r->shared->go = true;
+    ATOM_TRY(wait_for(r, false, ALLREDUCE_WARM_UP, patience));
     machine_ticks(&all_then, &idle_then);
     for (uint32_t k = 0; k < r->plan.rounds; k++) {
         r->shared->flood = r->plan.strangers_per_second > 0 && k % 2 == 1;
-        ATOM_TRY(wait_for(r, false, k + 1, patience));
+        ATOM_TRY(wait_for(r, false, ALLREDUCE_WARM_UP + k + 1, patience));
     }
     machine_ticks(&all, &idle);
     if (all > all_then)

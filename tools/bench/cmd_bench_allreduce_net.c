@@ -45,6 +45,8 @@ static atom_status call(const char *fmt, ...)
     return ATOM_OK;
 }
 
+static const char CONGESTION[] = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 static void put_file(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -96,10 +98,15 @@ static atom_status shape(const allreduce_plan *plan, uint32_t i, const char *dev
      * then is lost to all, iperf3 too. */
     double burst = mbit * 500 > 16384 ? mbit * 500 : 16384;
     double queue_ms = 50 + plan->rtt_ms;
-    if (mbit > 0)
+    if (mbit > 0) {
         ATOM_TRY(
             call("tc qdisc add dev %s root handle 1: tbf rate %.0fbit burst %.0f latency %.0fms",
                  device, mbit * 1e6, burst, queue_ms));
+        /* What TCP hands over as one piece must fit into the bucket, or tbf cuts it into packets,
+         * which took this machine's time where a real link's card takes its own. */
+        ATOM_TRY(call("ip link set dev %s gso_max_size %.0f", device,
+                      burst / 2 < 65536 ? burst / 2 : 65536));
+    }
     if (delay_ms > 0) {
         st = call("tc qdisc add dev %s %s netem delay %.1fms limit 100000", device,
                   mbit > 0 ? "parent 1:1" : "root", delay_ms);
@@ -138,8 +145,9 @@ atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i)
     ATOM_TRY(call("ip addr add 10.77.0.%u/24 dev wire", i + 1));
     ATOM_TRY(call("ip link set lo up"));
     ATOM_TRY(call("ip link set wire up"));
-    /* What most hosts have, whatever this one was set to, where the kernel lets us. */
-    put_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
+    /* What most hosts have, whatever this one was set to. A kernel that does not allow it here
+     * (tcp_allowed_congestion_control) refuses; the report names what was in use. */
+    put_file(CONGESTION, "cubic");
     ATOM_TRY(shape(plan, i, "wire", plan->rtt_ms / 2));
 fail:
     return st;
@@ -196,4 +204,14 @@ void allreduce_net_bytes(uint64_t *sent, uint64_t *received)
 uint64_t allreduce_net_resent(void)
 {
     return tcp_counter(TCP_RESENT_SEGMENTS);
+}
+
+void allreduce_net_congestion(char *out, size_t room)
+{
+    FILE *f = fopen(CONGESTION, "r");
+    if (!f || !fgets(out, (int)room, f))
+        out[0] = 0;
+    out[strcspn(out, "\n")] = 0;
+    if (f)
+        fclose(f);
 }

@@ -31,6 +31,11 @@ typedef struct bench_peer {
     bool in_round;
 } bench_peer;
 
+static uint32_t rounds_run(const allreduce_plan *plan)
+{
+    return ALLREDUCE_WARM_UP + plan->rounds;
+}
+
 /* Float k of peer i. */
 static float value(uint32_t i, uint64_t k)
 {
@@ -47,7 +52,7 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
     gsp_member_status s;
     (void)version;
     gsp_member_read_status(p->driver, &s);
-    if (s.n_roster < p->plan->peers || p->n_froze >= p->plan->rounds)
+    if (s.n_roster < p->plan->peers || p->n_froze >= rounds_run(p->plan))
         return GSP_FREEZE_NOTHING;
     allreduce_round *r = &p->out->round[p->n_froze];
     r->froze_ns = atom_clock_ns();
@@ -248,7 +253,7 @@ static void report(bench_peer *p)
     bool whole = s.n_roster == p->plan->peers;
     /* Joiners have caught up with a version before the founder makes the next one. */
     bool slowly = atom_clock_ns() - p->applied_ns > 2500000000u;
-    uint64_t samples = whole ? p->n_froze < p->plan->rounds : slowly ? p->plan->peers : 0;
+    uint64_t samples = whole ? p->n_froze < rounds_run(p->plan) : slowly ? p->plan->peers : 0;
     gsp_member_report(p->driver, samples, 0);
     p->out->n_done = p->n_froze;
     p->out->compute_ns = s.compute_ns;
@@ -285,8 +290,8 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     while (!shared->stop) {
         report(p);
         ATOM_TRY(gsp_member_turn(p->driver, 50000000));
-        if (p->n_froze == plan->rounds) {
-            allreduce_round *end = &p->out->round[plan->rounds];
+        if (p->n_froze == rounds_run(plan)) {
+            allreduce_round *end = &p->out->round[rounds_run(plan)];
             allreduce_net_bytes(&end->sent_bytes, &end->received_bytes);
         }
     }
@@ -297,6 +302,7 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     p->out->cpu_seconds = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
                           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
     p->out->resent_segments = allreduce_net_resent();
+    allreduce_net_congestion(p->out->congestion, sizeof p->out->congestion);
     p->out->vm_peak_bytes = atom_vm_peak_bytes();
 fail:
     if (p) {
