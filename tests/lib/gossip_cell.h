@@ -61,6 +61,7 @@ struct cell {
     cell_member member[CELL_MEMBERS_MAX];
     void (*check)(cell_member *m, const gsp_certificate *c);  /* before a version is applied */
     float (*value)(unsigned i, uint64_t version, uint64_t k); /* NULL: cell_value */
+    void (*opened)(cell_member *m); /* its endpoint, before there is a member; may be NULL */
 };
 
 /* Float k of member i in a version: cheap, so that nobody falls silent while it makes them. */
@@ -140,6 +141,8 @@ static inline void cell_open_net(cell_member *m)
         test_must(gsp_net_open_gate(&g, &m->net));
     }
     c->port[m->i] = gsp_net_port(m->net);
+    if (c->opened)
+        c->opened(m);
 }
 
 static inline void cell_open_driver(cell_member *m)

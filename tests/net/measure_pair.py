@@ -69,7 +69,7 @@ def main():
     ask.add_argument("--raised", action="store_true")
     ask.add_argument("--transports", nargs="*", default=["gate", "plain"])
     asked = ask.parse_args()
-    print("rtt ms  limits   what     there  back  Mbit/s  of iperf3  idle cores")
+    print("rtt ms  limits   what     there  back  Mbit/s  of iperf3  idle cores  TCP")
     for rtt in asked.rtt:
         base = None
         for what in ["iperf3"] + asked.transports:
@@ -77,7 +77,7 @@ def main():
             a, b = hosts = [net.host(), net.host()]
             net.delay(a, b, rtt)
             for host in hosts:
-                host.sysctl("net.ipv4.tcp_congestion_control", "cubic")
+                control = host.congestion_control("cubic")
                 for key, value in (RAISED if asked.raised else STOCK).items():
                     host.sysctl(key, value)
                 host.shape(asked.rate, queue_ms=50 + rtt)
@@ -87,7 +87,7 @@ def main():
             net.close()
             base = base or (there + back) / 2
             print(f"{rtt:6.0f}  {'raised' if asked.raised else 'stock ':7}  {what:7} {there:6.0f} {back:5.0f}  "
-                  f"{(there + back) / 2:6.0f}  {(there + back) / 2 / base:9.3f}  {idle.cores:10.2f}", flush=True)
+                  f"{(there + back) / 2:6.0f}  {(there + back) / 2 / base:9.3f}  {idle.cores:10.2f}  {control}", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def main():
         net = rig.Rig("bridge")
         hosts = [net.host() for _ in range(asked.peers)]
         for host in hosts:
-            host.sysctl("net.ipv4.tcp_congestion_control", "cubic")
+            control = host.congestion_control("cubic")
             host.shape(rate)
             server = host.start(["iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE,
                                 stderr=subprocess.DEVNULL, text=True)
@@ -36,7 +36,7 @@ def main():
             rates = [json.loads(c.communicate(timeout=asked.seconds + 40)[0])["end"]["sum_received"]["bits_per_second"]
                      for c in clients]
         net.close()
-        print(f"iperf3, {asked.peers} hosts in a ring, {rate:.0f} Mbit/s: mean {sum(rates) / len(rates) / 1e4 / rate:.1f}"
+        print(f"iperf3 ({control}), {asked.peers} hosts in a ring, {rate:.0f} Mbit/s: mean {sum(rates) / len(rates) / 1e4 / rate:.1f}"
               f" %, least {min(rates) / 1e4 / rate:.1f} % of the rate; {idle.cores:.2f} of {os.cpu_count()} cores idle",
               flush=True)
 

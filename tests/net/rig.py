@@ -113,6 +113,11 @@ class Host:
         """A setting of this host's own network; False where the kernel does not let us."""
         return self.run(["sysctl", "-q", "-w", f"{key}={value}"], check=False).returncode == 0
 
+    def congestion_control(self, name):
+        """Asks for one by name; which is in use then: a kernel may forbid it here (tcp_allowed_congestion_control)."""
+        self.sysctl("net.ipv4.tcp_congestion_control", name)
+        return self.run(["sysctl", "-n", "net.ipv4.tcp_congestion_control"]).stdout.strip()
+
     def wire(self):
         """(bytes sent, bytes received) on the link so far, headers included."""
         stats = json.loads(call("ip", "-n", self.name, "-s", "-j", "link", "show", "dev", self.device).stdout)

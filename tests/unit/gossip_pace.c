@@ -1,0 +1,76 @@
+/* Members that know their rates never ask for more than their link carries: not while parts travel,
+ * and not between rounds, so that the next one begins well. What they ask for is read at the
+ * endpoint. */
+#include "tests/lib/gossip_cell.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { MEMBERS = 4, RATE = 1000000 }; /* bytes per second: cell_open_driver */
+
+static cell c;
+static gsp_net_ops sim_ops, ops;
+static uint64_t pace[MEMBERS][MEMBERS]; /* a row belongs to its member's thread */
+static atomic_uint sent, unpaced, too_much;
+
+static unsigned member_of(const uint8_t *key)
+{
+    unsigned i = 0;
+    while (memcmp(c.pool.member[i].public_key, key, GSP_NET_KEY_BYTES) != 0)
+        i++;
+    return i;
+}
+
+static void take_pace(gsp_net *net, const uint8_t *key, uint64_t bytes_per_s)
+{
+    pace[member_of(net->key)][member_of(key)] = bytes_per_s;
+}
+
+static gsp_net_sent take_send(gsp_net *net, const uint8_t *key, gsp_net_channel channel,
+                              const void *head, size_t head_bytes, const void *body,
+                              size_t body_bytes)
+{
+    unsigned i = member_of(net->key);
+    if (c.member[i].status.n_roster == MEMBERS) {
+        uint64_t sum = 0;
+        for (unsigned j = 0; j < MEMBERS; j++)
+            sum += pace[i][j];
+        sent += channel == GSP_NET_BULK;
+        unpaced += channel == GSP_NET_BULK && pace[i][member_of(key)] == 0;
+        too_much += sum > RATE + RATE / 16; /* smaller changes are not worth a call */
+    }
+    return sim_ops.send(net, key, channel, head, head_bytes, body, body_bytes);
+}
+
+static void watch(cell_member *m)
+{
+    sim_ops = *m->net->ops; /* the same for all; members start later */
+    ops = sim_ops;
+    ops.send = take_send;
+    ops.pace = take_pace;
+    m->net->ops = &ops;
+}
+
+static void nobody_asks_for_more_than_its_link(void **unused)
+{
+    (void)unused;
+    cell_make(&c, MEMBERS, GSP_CODEC_FP32, 400000, 16, 4);
+    c.opened = watch;
+    test_must(gsp_sim_hub_open(&c.hub));
+    assert_true(cell_go(&c));
+    assert_true(sent > 4 * MEMBERS * 12); /* rounds, members, parts of others */
+    assert_int_equal(unpaced, 0);
+    assert_int_equal(too_much, 0);
+    cell_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_asks_for_more_than_its_link),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
