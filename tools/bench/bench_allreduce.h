@@ -15,7 +15,7 @@
 enum {
     ALLREDUCE_PEERS_MAX = 32,
     ALLREDUCE_ROUNDS_MAX = 64,
-    ALLREDUCE_WARM_UP = 1, /* rounds first that count for nothing: memory is touched, links opened */
+    ALLREDUCE_WARM_UP = 1, /* first rounds that count for nothing: memory is touched */
     ALLREDUCE_PORT = 4400,
     ALLREDUCE_ADDRESS_BYTES = 56,
 };
@@ -47,7 +47,7 @@ typedef struct allreduce_peer {
     atomic_uint ready, n_done; /* address known; rounds applied */
     atomic_bool failed, wrong; /* wrong: a float is not the sum that it should be */
     atomic_uint port;          /* without hosts: where it listens */
-    allreduce_round round[ALLREDUCE_WARM_UP + ALLREDUCE_ROUNDS_MAX + 1]; /* last: the end's counts */
+    allreduce_round round[ALLREDUCE_WARM_UP + ALLREDUCE_ROUNDS_MAX + 1]; /* last: at the end */
     uint64_t compute_ns, pulled, repeated_bytes, vm_peak_bytes, refused, resent_segments;
     uint64_t frozen_ns, begun_ns, reduced_ns, held_ns; /* of the last round (member.h) */
     double cpu_seconds;

@@ -40,7 +40,8 @@ static const opt_spec specs[] = {
      .min = 1,
      .max = 10000,
      .flags = OPT_AUTO,
-     .help = "Passes of each kind, in turn; the median counts. auto: 9; allreduce: 3."},
+     .help = "Passes of each kind, in turn; the median counts. auto: 9; allreduce: 3, after one to "
+             "warm up."},
     {.name = "params",
      .type = OPT_INT,
      AT(params),

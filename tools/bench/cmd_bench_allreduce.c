@@ -325,8 +325,7 @@ static void judge(const allreduce_run *r, outcome *o)
             const allreduce_round *x = counted(r, i, k);
             first = x->froze_ns < first ? x->froze_ns : first;
             last = x->applied_ns > last ? x->applied_ns : last;
-            o->equal &=
-                memcmp(x->hash, counted(r, p->first, k)->hash, sizeof x->hash) == 0;
+            o->equal &= memcmp(x->hash, counted(r, p->first, k)->hash, sizeof x->hash) == 0;
         }
         sorted[k] = o->seconds[k] = (double)(last - first) * 1e-9;
     }
@@ -418,10 +417,10 @@ static atom_status print_json(const allreduce_run *r, const outcome *o)
         cli_real(o->cpu_seconds), "compute_seconds", cli_real(o->compute_seconds),
         "peak_bytes_per_peer", (json_int_t)o->vm_peak_bytes, "buffer_bytes_per_peer",
         (json_int_t)buffer_bytes(p), "resent_segments", (json_int_t)o->resent, "idle_cores",
-        cli_real(r->idle_cores), "congestion_control", congestion(r), "strangers", strangers_json(r, o), "last_round", "frozen_seconds",
-        cli_real(o->frozen), "begun_seconds", cli_real(o->begun), "reduced_seconds",
-        cli_real(o->reduced), "held_seconds", cli_real(o->held), "moving_seconds",
-        cli_real(o->moving), "moving_efficiency",
+        cli_real(r->idle_cores), "congestion_control", congestion(r), "strangers",
+        strangers_json(r, o), "last_round", "frozen_seconds", cli_real(o->frozen), "begun_seconds",
+        cli_real(o->begun), "reduced_seconds", cli_real(o->reduced), "held_seconds",
+        cli_real(o->held), "moving_seconds", cli_real(o->moving), "moving_efficiency",
         o->optimum > 0 ? cli_real(o->optimum / o->moving) : json_null()));
 }
 
@@ -434,8 +433,9 @@ static void print_text(const allreduce_run *r, const outcome *o)
               p->given   ? "a host each"
               : p->hosts ? "own network each"
                          : "loopback");
-    cli_print("  seconds     %.3f (median of %u after one to warm up, first freeze to last apply)\n",
-              o->median, p->rounds);
+    cli_print(
+        "  seconds     %.3f (median of %u after one to warm up, first freeze to last apply)\n",
+        o->median, p->rounds);
     if (o->optimum > 0)
         cli_print("  optimum     %.3f s at the links' rates\n  efficiency  %.3f\n", o->optimum,
                   o->efficiency);
