@@ -7,6 +7,7 @@
  * time that TCP takes to get going in the next round. It refuses to be exact.
  */
 #include "gossip/member/member_inner.h"
+#include "gossip/member/member_look.h"
 
 #include "atom/base/env.h"
 #include "gossip/member/shares.h"
@@ -60,11 +61,14 @@ void gsp_driver_pace(gsp_driver *d)
         return;
     d->paced_ns = now;
     coming = results_to_come(d);
+    const bool busy = gsp_member_is_busy(d);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         gsp_friend *f = &d->friends[i];
         if (!f->up || gsp_roster_find_key(roster, &f->key) == GSP_NOBODY)
             continue;
-        uint64_t bytes = waiting_in(d, &f->contributions) + waiting_in(d, &f->results) + coming;
+        uint64_t state = busy ? 0 : (uint64_t)f->n_wanted * GSP_CHUNK_BYTES; /* yields to rounds */
+        uint64_t bytes =
+            waiting_in(d, &f->contributions) + waiting_in(d, &f->results) + coming + state;
         double of_many = roster->n > 3 ? 2.0 / (roster->n - 1.0) : 1.0;
         to[n] = f;
         left[n] = (double)(bytes + UNSEEN);
