@@ -164,6 +164,18 @@ uint64_t atom_host_available_bytes(void)
     return left < available ? left : available;
 }
 
+void atom_net_setting(const char *name, char *out, size_t room)
+{
+    char path[128];
+    snprintf(path, sizeof path, "/proc/sys/net/%s", name);
+    FILE *file = fopen(path, "r");
+    if (!file || !fgets(out, (int)room, file))
+        out[0] = 0;
+    out[strcspn(out, "\n")] = 0;
+    if (file)
+        fclose(file);
+}
+
 uint32_t atom_cores(void)
 {
     cpu_set_t set;

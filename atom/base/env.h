@@ -75,6 +75,8 @@ uint64_t atom_vm_peak_bytes(void);
 uint64_t atom_host_available_bytes(void);
 /* Cores this process may run on. */
 uint32_t atom_cores(void);
+/* The line in /proc/sys/net/<name>, of this process's network; empty where it cannot be read. */
+void atom_net_setting(const char *name, char *out, size_t room);
 
 /* Edit distance for "did you mean"; returns the nearest of n names or NULL if none is near. */
 const char *atom_did_you_mean(const char *word, const char *const *names, size_t n);

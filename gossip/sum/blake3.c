@@ -91,7 +91,7 @@ static void compress(words *h, const uint8_t block[BLOCK_BYTES], uint64_t counte
 /* Of up to WIDTH_MAX: `blocks` whole blocks each, the same flags; counters go up by `step`. */
 typedef struct jobs {
     const uint8_t *at[WIDTH_MAX]; /* all set: who has nothing to do repeats another's work */
-    size_t blocks, ahead;         /* ahead: so far behind its block lies a job's next work */
+    size_t blocks, ahead;         /* ahead: so far behind a block, memory is asked for */
     uint64_t counter;
     uint32_t step, flags, first, last; /* flags: in every block, in the first, in the last one */
 } jobs;

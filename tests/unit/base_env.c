@@ -85,6 +85,11 @@ static void clocks_and_entropy(void **state)
     assert_true(atom_vm_peak_bytes() > 100000);
     assert_true(atom_host_available_bytes() > 0);
     assert_true(atom_cores() >= 1);
+    char word[32] = "before";
+    atom_net_setting("ipv4/tcp_congestion_control", word, sizeof word);
+    assert_true(strlen(word) >= 3 && !strchr(word, '\n')); /* bbr, cubic, ... */
+    atom_net_setting("no/such", word, sizeof word);
+    assert_string_equal(word, "");
 }
 
 static void hashes(void **state)

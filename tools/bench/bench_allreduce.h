@@ -76,8 +76,6 @@ ATOM_MUST atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i);
 void allreduce_net_bytes(uint64_t *sent, uint64_t *received);
 /* TCP segments that its kernel sent again. */
 uint64_t allreduce_net_resent(void);
-/* What new connections' congestion control is called here. */
-void allreduce_net_congestion(char *out, size_t room);
 
 /* cmd_bench_allreduce_peer.c: runs peer i until shared->stop. */
 ATOM_MUST atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i,

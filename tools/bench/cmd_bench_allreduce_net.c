@@ -45,8 +45,6 @@ static atom_status call(const char *fmt, ...)
     return ATOM_OK;
 }
 
-static const char CONGESTION[] = "/proc/sys/net/ipv4/tcp_congestion_control";
-
 static void put_file(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -147,7 +145,7 @@ atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i)
     ATOM_TRY(call("ip link set wire up"));
     /* What most hosts have, whatever this one was set to. A kernel that does not allow it here
      * (tcp_allowed_congestion_control) refuses; the report names what was in use. */
-    put_file(CONGESTION, "cubic");
+    put_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
     ATOM_TRY(shape(plan, i, "wire", plan->rtt_ms / 2));
 fail:
     return st;
@@ -204,14 +202,4 @@ void allreduce_net_bytes(uint64_t *sent, uint64_t *received)
 uint64_t allreduce_net_resent(void)
 {
     return tcp_counter(TCP_RESENT_SEGMENTS);
-}
-
-void allreduce_net_congestion(char *out, size_t room)
-{
-    FILE *f = fopen(CONGESTION, "r");
-    if (!f || !fgets(out, (int)room, f))
-        out[0] = 0;
-    out[strcspn(out, "\n")] = 0;
-    if (f)
-        fclose(f);
 }

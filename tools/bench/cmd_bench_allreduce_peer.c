@@ -302,7 +302,7 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     p->out->cpu_seconds = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
                           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
     p->out->resent_segments = allreduce_net_resent();
-    allreduce_net_congestion(p->out->congestion, sizeof p->out->congestion);
+    atom_net_setting("ipv4/tcp_congestion_control", p->out->congestion, sizeof p->out->congestion);
     p->out->vm_peak_bytes = atom_vm_peak_bytes();
 fail:
     if (p) {

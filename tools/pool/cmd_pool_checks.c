@@ -226,18 +226,6 @@ static uint64_t sysctl_max(const char *name)
     return n ? value[n - 1] : 0;
 }
 
-static void sysctl_word(const char *name, char *out, size_t bytes)
-{
-    char path[128];
-    snprintf(path, sizeof path, "/proc/sys/net/%s", name);
-    FILE *file = fopen(path, "r");
-    out[0] = 0;
-    if (file && fgets(out, (int)bytes, file))
-        out[strcspn(out, "\n")] = 0;
-    if (file)
-        fclose(file);
-}
-
 /*
  * The kernel's autotuning may grow a socket's buffers up to these. Half of a buffer is payload, so
  * one stream of bandwidth x round trip wants twice as much.
@@ -267,8 +255,8 @@ void pool_check_buffers(pool_findings *to, double bytes_per_s, double rtt_s)
         pool_finding_fix(f, "sudo sysctl -w net.ipv4.tcp_moderate_rcvbuf=1");
     }
     char control[32], known[256];
-    sysctl_word("ipv4/tcp_congestion_control", control, sizeof control);
-    sysctl_word("ipv4/tcp_available_congestion_control", known, sizeof known);
+    atom_net_setting("ipv4/tcp_congestion_control", control, sizeof control);
+    atom_net_setting("ipv4/tcp_available_congestion_control", known, sizeof known);
     f = pool_find(to, "congestion control", POOL_GOOD);
     pool_finding_say(f, "%s; packets that get lost %s", control[0] ? control : "unknown",
                      strcmp(control, "bbr") == 0 ? "do not slow it much" : "slow it on long ways");
