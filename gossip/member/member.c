@@ -203,7 +203,6 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
         d->tick_ns = deadline;
     if (d->agree.round.ballot > ballot) {
         d->status.begun_ns = atom_clock_ns() - d->freezing.began_ns;
-        d->paced_ns = 0; /* what there is to send has changed for all, from one moment to the next */
         d->changed = true;
     }
     d->changed |= d->agree.round.begin.attempt > attempt; /* new owners */
