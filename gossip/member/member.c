@@ -212,6 +212,7 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     gsp_driver_rotate(d, !moved && d->agree.certified == d->version + 1);
     d->version = d->agree.certified;
     d->lineage = d->agree.lineage;
+    d->paced_ns = 0; /* who came in with it has a pace before anything goes to it */
 }
 
 /* ---- the network's events ---- */

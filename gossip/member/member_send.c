@@ -180,6 +180,7 @@ void gsp_friend_up(gsp_driver *d, const gsp_key *key)
         f->up = true;
         f->key = *key;
         f->bulk_ns = atom_clock_ns();
+        d->paced_ns = 0;
         send_again(d, f);
         return;
     }
