@@ -33,7 +33,8 @@ struct swap_cow {
     uint32_t n_slots, n_free;
     pthread_mutex_t lock; /* of all but the elements */
     pthread_cond_t moved;
-    bool open, waited_for;
+    bool open;
+    uint32_t n_waiting, n_short; /* who waits; of them, for spare memory */
     swap_cow_facts facts;
 };
 
@@ -71,6 +72,8 @@ atom_status swap_cow_open(const swap_cow_config *config, swap_cow **out)
     cow->n_ranges = (config->extent + cow->c.each - 1) / cow->c.each;
     uint64_t slots = config->spare_bytes / (cow->c.each * sizeof(float));
     uint64_t most = cow->n_ranges * SWAP_STATE_N; /* who has that many never waits */
+    if (config->spare_bytes >= config->extent * SWAP_STATE_N * sizeof(float))
+        slots = most; /* a last range that is short leaves the rest of its slot untouched */
     cow->n_slots = (uint32_t)(slots < most ? slots : most);
     pthread_mutex_init(&cow->lock, NULL);
     pthread_cond_init(&cow->moved, NULL);
@@ -144,7 +147,7 @@ static void get_piece(swap_cow *cow, swap_state part, uint64_t first, uint64_t n
         return;
     pthread_mutex_lock(&cow->lock);
     r->readers--;
-    if (cow->waited_for)
+    if (cow->n_waiting)
         pthread_cond_broadcast(&cow->moved);
     pthread_mutex_unlock(&cow->lock);
 }
@@ -201,12 +204,14 @@ void swap_cow_release_all(swap_cow *cow, swap_state part)
 /* --- who writes ------------------------------------------------------------------------------ */
 
 /* With the lock held; it is given away meanwhile. */
-static void wait_for_reader(swap_cow *cow)
+static void wait_for_move(swap_cow *cow, bool is_short)
 {
     double begin = atom_clock_seconds();
-    cow->waited_for = true;
+    cow->n_waiting++;
+    cow->n_short += is_short;
     pthread_cond_wait(&cow->moved, &cow->lock);
-    cow->waited_for = false;
+    cow->n_waiting--;
+    cow->n_short -= is_short;
     cow->facts.waited_seconds += atom_clock_seconds() - begin;
 }
 
@@ -218,6 +223,8 @@ static void copy_range(swap_cow *cow, uint32_t part, uint64_t i)
     uint32_t slot = cow->free[--cow->n_free];
     uint64_t bytes = elements_of(cow, i) * sizeof(float);
     uint64_t used = (cow->n_slots - cow->n_free) * cow->c.each * sizeof(float);
+    if (used > cow->c.spare_bytes)
+        used = cow->c.spare_bytes;
     if (used > cow->facts.spare_peak_bytes)
         cow->facts.spare_peak_bytes = used;
     pthread_mutex_unlock(&cow->lock);
@@ -240,10 +247,10 @@ static void make_safe(swap_cow *cow, uint32_t part, uint64_t i)
         else if (cow->n_free)
             copy_range(cow, part, i);
         else
-            wait_for_reader(cow);
+            wait_for_move(cow, true);
     }
     while (cow->open && r->readers)
-        wait_for_reader(cow);
+        wait_for_move(cow, false);
 }
 
 uint64_t swap_cow_before_write(swap_cow *cow, uint64_t first, uint64_t n)
@@ -264,12 +271,12 @@ void swap_cow_leave(swap_cow *cow, uint64_t first, uint64_t n)
         some = swap_cow_before_write(cow, first, n);
 }
 
-bool swap_cow_is_waited_for(swap_cow *cow)
+bool swap_cow_is_short(swap_cow *cow)
 {
     pthread_mutex_lock(&cow->lock);
-    bool waits = cow->waited_for;
+    bool is_short = cow->n_short > 0;
     pthread_mutex_unlock(&cow->lock);
-    return waits;
+    return is_short;
 }
 
 swap_cow_facts swap_cow_about(swap_cow *cow)

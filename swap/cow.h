@@ -51,8 +51,8 @@ void swap_cow_release_all(swap_cow *cow, swap_state part);
 uint64_t swap_cow_before_write(swap_cow *cow, uint64_t first, uint64_t n);
 /* All of them, in all parts, however long that takes; nothing to do where cow is NULL. */
 void swap_cow_leave(swap_cow *cow, uint64_t first, uint64_t n);
-/* Does an update wait for who reads? */
-bool swap_cow_is_waited_for(swap_cow *cow);
+/* Does an update wait for spare memory, which comes free as readers go on? */
+bool swap_cow_is_short(swap_cow *cow);
 swap_cow_facts swap_cow_about(swap_cow *cow);
 
 #endif

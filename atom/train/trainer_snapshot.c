@@ -65,10 +65,10 @@ static bool read_flag(trainer_snapshot *s, const bool *flag)
     return up;
 }
 
-/* A step waits for it, or the run's end does. */
+/* A step waits for memory that it holds, or the run's end for all of it. */
 static bool is_urgent(trainer_snapshot *s)
 {
-    return read_flag(s, &s->dropped) || (s->cow && swap_cow_is_waited_for(s->cow));
+    return read_flag(s, &s->dropped) || (s->cow && swap_cow_is_short(s->cow));
 }
 
 /* Before a piece is read: until its time has come. */
