@@ -126,6 +126,20 @@ static gsp_blob **row_place(gsp_driver *d, uint32_t version_slot, uint32_t part)
     return place;
 }
 
+static void row_clear(gsp_driver *d, gsp_blob *row[GSP_HELD_MAX])
+{
+    for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
+        gsp_blob_close(d, &row[k]);
+}
+
+/* A result that is kept takes the memory of the one before it, which is on disk for who lags: to
+ * free a whole version at once takes long, when everybody waits for what comes next. */
+static void result_replaces(gsp_driver *d, uint32_t part)
+{
+    if (d->agree.applied == d->agree.certified)
+        row_clear(d, d->result[1][part]);
+}
+
 static gsp_blob *from_disk(gsp_driver *d, uint32_t part, const gsp_hash *hash)
 {
     uint64_t bytes;
@@ -421,6 +435,8 @@ static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, cons
             gsp_driver_die(d, st);
             return;
         }
+        if (m->version == d->agree.certified + 1)
+            result_replaces(d, p->part);
     } else if (m->version <= d->agree.certified) {
         return; /* of a case: who looks into it looks again */
     } else {
@@ -521,6 +537,7 @@ static void reduce_one(gsp_driver *d, uint32_t part)
     else
         *place = b;
     st = same ? ATOM_OK : gsp_results_put(d->results, version, part, &b->root, b->data, b->bytes);
+    result_replaces(d, part);
     if (st != ATOM_OK)
         gsp_driver_die(d, st);
     else
@@ -547,12 +564,6 @@ bool gsp_driver_work(gsp_driver *d)
 }
 
 /* ---- the end of a version ---- */
-
-static void row_clear(gsp_driver *d, gsp_blob *row[GSP_HELD_MAX])
-{
-    for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
-        gsp_blob_close(d, &row[k]);
-}
 
 void gsp_driver_rotate(gsp_driver *d, bool next)
 {
