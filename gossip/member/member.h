@@ -17,10 +17,10 @@
  * taken that no round wants.
  *
  * Memory: contributions of the parts it owns (about one fragment, encoded, when shares are equal),
- * the results of two versions, and for other codecs than fp32 its own contribution. Where audits
- * are on (audit.h), its last contribution once more, encoded (one fragment), and the contributions
- * to one part of others. int8 keeps a
- * residual per fragment (error feedback), which changes only when the contribution was included.
+ * the results of a version, whose memory the next one's take one by one, and for other codecs than
+ * fp32 its own contribution. Where audits are on (audit.h), its last contribution once more,
+ * encoded (one fragment), and the contributions to one part of others. int8 keeps a residual per
+ * fragment (error feedback), which changes only when the contribution was included.
  *
  * Thread: one, for all calls; `work` is called on it.
  */

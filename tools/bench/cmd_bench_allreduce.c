@@ -373,14 +373,14 @@ static uint64_t wire_bytes(const allreduce_run *r, uint32_t i, uint32_t round)
 }
 
 /* The bench's two vectors, and what a member keeps (member.h): contributions of the parts that it
- * owns, results of two versions, its own contribution where that is encoded, error feedback. */
+ * owns, results of a version, its own contribution where that is encoded, error feedback. */
 static uint64_t buffer_bytes(const allreduce_plan *p)
 {
     uint64_t floats = p->floats * sizeof(float);
     uint64_t bytes = gsp_codec_bytes((gsp_codec)p->codec, p->floats);
     uint64_t own = p->codec == GSP_CODEC_FP32 ? 0 : bytes;
     uint64_t feedback = p->codec == GSP_CODEC_INT8 ? 2 * floats : 0;
-    return 2 * floats + 3 * bytes - bytes / p->peers + own + feedback;
+    return 2 * floats + 2 * bytes - bytes / p->peers + own + feedback;
 }
 
 static const char *congestion(const allreduce_run *r)
