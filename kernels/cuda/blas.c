@@ -12,6 +12,7 @@
  */
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/blas_lt.h"
+#include "kernels/cuda/host.h"
 #include "kernels/cuda/plain.h"
 
 #include "atom/base/env.h"
@@ -24,7 +25,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRODUCTS_MAX = 1024, TRIED_MAX = 8, ROUNDS = 3, MESSAGE_MAX = 256 };
+enum { PRODUCTS_MAX = 1024, TRIED_MAX = 8, ROUNDS = 3, REPEATS_MAX = 32, MESSAGE_MAX = 256 };
+/* A measurement: at least so long, after the card has left its idle clock, and what is not clearly
+ * faster than the library's own first choice is not chosen. */
+static const double MEASURED_MS = 0.2, WARM_MS = 50, CLEARLY = 0.98;
 static const uint64_t LT_BYTES = (uint64_t)32 << 20, SUMS_BYTES = (uint64_t)1 << 20;
 
 /* What makes two products the same one. */
@@ -48,7 +52,7 @@ static struct {
     pthread_mutex_t lock;
     int users;
     char identity[256];
-    bool first_only, bare, plain_only;
+    bool first_only, bare, plain_only, warm;
     double bytes_per_second; /* of the card's memory: what a separate pass costs */
     cublasLtHandle_t handle;
     krn_algos *algos;
@@ -211,6 +215,19 @@ static cublasStatus_t multiply(product *p, const krn_matmul *mm, void *d, void *
 
 /* --- choosing an algorithm -------------------------------------------------------------------- */
 
+/* cuBLASLt 13.1 on sm_90 was seen to leave out what k has beyond whole tiles where it splits k
+ * (facebookexperimental/triton 2767): no splits unless k is of whole tiles. */
+static bool sums_all_of_k(const product *p, const cublasLtMatmulAlgo_t *algo)
+{
+    int32_t splits = 0;
+    size_t bytes = 0;
+    if (p->s.k % 128 == 0)
+        return true;
+    return cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                                sizeof splits, &bytes) == CUBLAS_STATUS_SUCCESS &&
+           splits <= 1;
+}
+
 static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MAX])
 {
     cublasLtMatmulPreference_t want = NULL;
@@ -238,38 +255,54 @@ static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MA
                                               TRIED_MAX, found, &n) != CUBLAS_STATUS_SUCCESS)
         n = 0;
     for (int i = 0; i < n; i++) {
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= LT_BYTES)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= LT_BYTES &&
+            sums_all_of_k(p, &found[i].algo))
             found[good++] = found[i];
     }
     (void)cublasLtMatmulPreferenceDestroy(want);
     return good;
 }
 
-/* Median milliseconds of the product with p's algorithm; < 0 where it does not run. */
-static float time_of(product *p, const krn_matmul *mm, void *d, void *workspace,
-                     cudaStream_t stream)
+/* Milliseconds of one of `repeats` products in a row with p's algorithm; < 0 where it does not
+ * run. */
+static double time_once(product *p, const krn_matmul *mm, void *d, void *workspace,
+                        cudaStream_t stream, const cudaEvent_t mark[2], int repeats)
 {
-    float ms[ROUNDS];
-    cudaEvent_t begin = NULL, end = NULL;
-    bool ok = cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess;
-    ok = ok && multiply(p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
-    for (int i = 0; ok && i < ROUNDS; i++) {
-        ok = cudaEventRecord(begin, stream) == cudaSuccess &&
-             multiply(p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS &&
-             cudaEventRecord(end, stream) == cudaSuccess &&
-             cudaEventSynchronize(end) == cudaSuccess &&
-             cudaEventElapsedTime(&ms[i], begin, end) == cudaSuccess;
-        for (int j = i; ok && j > 0 && ms[j] < ms[j - 1]; j--) {
-            float swapped = ms[j];
-            ms[j] = ms[j - 1];
-            ms[j - 1] = swapped;
+    float ms = 0;
+    bool ok = cudaEventRecord(mark[0], stream) == cudaSuccess;
+    for (int i = 0; ok && i < repeats; i++)
+        ok = multiply(p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && cudaEventRecord(mark[1], stream) == cudaSuccess &&
+         cudaEventSynchronize(mark[1]) == cudaSuccess &&
+         cudaEventElapsedTime(&ms, mark[0], mark[1]) == cudaSuccess;
+    return ok ? (double)ms / repeats : -1;
+}
+
+/* Least milliseconds of the product with p's algorithm; < 0 where it does not run. */
+static double time_of(product *p, const krn_matmul *mm, void *d, void *workspace,
+                      cudaStream_t stream)
+{
+    cudaEvent_t mark[2] = {NULL, NULL};
+    double least = -1;
+    if (cudaEventCreate(&mark[0]) == cudaSuccess && cudaEventCreate(&mark[1]) == cudaSuccess) {
+        double ms = time_once(p, mm, d, workspace, stream, mark, 1), warmed = 0; /* loads it, too */
+        ms = ms < 0 ? ms : time_once(p, mm, d, workspace, stream, mark, 1);
+        int repeats = ms > MEASURED_MS / REPEATS_MAX ? (int)(MEASURED_MS / ms) + 1 : REPEATS_MAX;
+        while (ms >= 0 && !lib.warm && warmed < WARM_MS) {
+            ms = time_once(p, mm, d, workspace, stream, mark, repeats);
+            warmed += ms > 1e-3 ? ms * repeats : 1e-3;
+        }
+        lib.warm |= ms >= 0;
+        for (int i = 0; i < ROUNDS && ms >= 0; i++) {
+            ms = time_once(p, mm, d, workspace, stream, mark, repeats);
+            least = least < 0 || ms < least ? ms : least;
         }
     }
-    if (begin)
-        (void)cudaEventDestroy(begin);
-    if (end)
-        (void)cudaEventDestroy(end);
-    return ok ? ms[ROUNDS / 2] : -1.0f;
+    for (int i = 0; i < 2; i++) {
+        if (mark[i])
+            (void)cudaEventDestroy(mark[i]);
+    }
+    return least;
 }
 
 /* Milliseconds that the passes cost which the product leaves to kernels. */
@@ -291,10 +324,10 @@ static bool fastest(product *p, const krn_matmul *mm, void *d, void *workspace, 
     int n = candidates(p, found), best = -1;
     for (int i = 0; i < n && d; i++) {
         p->algo = found[i].algo;
-        float one = time_of(p, mm, d, workspace, stream);
-        if (one >= 0 && (best < 0 || (double)one < *ms)) {
+        double one = time_of(p, mm, d, workspace, stream);
+        if (one >= 0 && (best < 0 || one < (best == 0 ? CLEARLY : 1) * *ms)) {
             best = i;
-            *ms = (double)one;
+            *ms = one;
         }
     }
     if (!d && n > 0) {
@@ -319,16 +352,26 @@ static uint64_t d_bytes(const shape *s)
 }
 
 /* Which epilogues to try: all in the product, or each left to a kernel. Ends with everything left.
- */
+ * The library's gelu is not accurate enough for f32, and wants rows of aux in whole 16 bytes. */
 static int ways_of(const shape *s, unsigned ways[2])
 {
     unsigned all = (s->aux ? KRN_LEFT_GELU : 0u) | (s->sums ? KRN_LEFT_SUMS : 0u);
     int n = 0;
     bool fits = !s->sums || (uint64_t)s->m * sizeof(float) <= SUMS_BYTES;
+    fits = fits && (!s->aux || (s->ab == ATOM_BF16 && s->ldd % 8 == 0));
     if (all && !lib.bare && fits)
         ways[n++] = 0;
     ways[n++] = all;
     return n;
+}
+
+/* Slow, so it is not kept a secret. */
+static void tell_plain(const char *key)
+{
+    char text[KRN_ALGO_KEY_MAX + 96];
+    snprintf(text, sizeof text,
+             "cuBLASLt has nothing for the product %s; a plain kernel does it, slowly", key);
+    krn_cuda_log(ATOM_LOG_WARN, text);
 }
 
 /* A new choice; *p is opened. Measured where measuring is possible and can be kept. */
@@ -365,6 +408,8 @@ static void choose(product *p, const krn_matmul *mm, void *workspace, cudaStream
         (void)cudaFree(scratch);
     (void)cudaGetLastError(); /* what a candidate refused is no fault of ours */
     p->plain = !have;
+    if (!have && !lib.plain_only)
+        tell_plain(out->key);
     p->left = have ? p->left : 0;
     out->left = p->left;
     out->plain = p->plain;
@@ -372,8 +417,8 @@ static void choose(product *p, const krn_matmul *mm, void *workspace, cudaStream
     memcpy(out->word, &p->algo, sizeof out->word);
 }
 
-/* The kept choice, if the library still takes it. */
-static bool take(product *p, const krn_algo *kept)
+/* The kept choice, if the library still takes it. It looks at the alignment of addresses, too. */
+static bool take(product *p, const krn_matmul *mm, float *sums, const krn_algo *kept)
 {
     cublasLtMatmulHeuristicResult_t result;
     shape s = p->s;
@@ -385,10 +430,12 @@ static bool take(product *p, const krn_algo *kept)
     if (!product_open(p, &s, kept->left))
         return false;
     memcpy(&p->algo, kept->word, sizeof p->algo);
-    if (cublasLtMatmulAlgoCheck(lib.handle, p->desc, p->a, p->b, p->d, p->d, &p->algo, &result) ==
+    if (point(p, mm, sums) &&
+        cublasLtMatmulAlgoCheck(lib.handle, p->desc, p->a, p->b, p->d, p->d, &p->algo, &result) ==
             CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= LT_BYTES)
         return true;
+    krn_cuda_log(ATOM_LOG_WARN, "cuBLASLt does not take an algorithm that was kept; choosing anew");
     product_close(p);
     return false;
 }
@@ -400,6 +447,9 @@ static product *add_product(const shape *s, const krn_matmul *mm, void *workspac
         failed("remembering one more shape", 0, s);
         return NULL;
     }
+    cudaError_t before = cudaPeekAtLastError(); /* which choosing would clear */
+    if (before != cudaSuccess)
+        failed("a kernel before a product", (int)before, s);
     product *p = &lib.products[lib.n];
     krn_algo algo = {.workspace_bytes = LT_BYTES};
     memset(p, 0, sizeof *p);
@@ -407,7 +457,8 @@ static product *add_product(const shape *s, const krn_matmul *mm, void *workspac
     key_of(s, algo.key);
     krn_algos_lock(lib.algos);
     const krn_algo *kept = krn_algos_find(lib.algos, algo.key);
-    if (!kept || !take(p, kept)) {
+    float *sums = (float *)(void *)((char *)workspace + LT_BYTES);
+    if (!kept || !take(p, mm, sums, kept)) {
         memset(p, 0, sizeof *p);
         p->s = *s;
         choose(p, mm, workspace, stream, &algo);

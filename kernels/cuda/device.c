@@ -90,6 +90,16 @@ static atom_status no_memory(uint64_t bytes, cudaError_t error)
         (unsigned long long)(bytes > has ? bytes - has : 0));
 }
 
+/* Lets every stream's thread pass what is queued, and the card finish it. */
+static void settle_all(cuda_dev *d)
+{
+    for (dev_stream *s = d->streams; s; s = s->after) {
+        if (s->started)
+            cuda_stream_reach(s, cuda_stream_queued(s));
+    }
+    (void)cudaDeviceSynchronize();
+}
+
 static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
 {
     void *at = NULL;
@@ -98,6 +108,7 @@ static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
         return st;
     ATOM_ASSERT(bytes > 0);
     (void)cudaSetDevice(of(d)->card);
+    settle_all(of(d)); /* a stream may be recording */
     st = dev_budget_take(d, bytes);
     if (st != ATOM_OK)
         return st;
@@ -116,16 +127,6 @@ static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
     }
     *ptr = at;
     return ATOM_OK;
-}
-
-/* Lets every stream's thread pass what is queued, and the card finish it. */
-static void settle_all(cuda_dev *d)
-{
-    for (dev_stream *s = d->streams; s; s = s->after) {
-        if (s->started)
-            cuda_stream_reach(s, cuda_stream_queued(s));
-    }
-    (void)cudaDeviceSynchronize();
 }
 
 static void cuda_free(dev *d, void *ptr, uint64_t bytes)

@@ -7,7 +7,12 @@
  */
 #include "kernels/cuda/blas_lt.h"
 #include "kernels/cuda/device_cuda.h"
+#include "kernels/cuda/host.h"
 #include "kernels/cuda/plain.h"
+
+#include "atom/base/env.h"
+
+#include <stdio.h>
 
 /* A straight launch writes the step where its function asks for it. */
 static void put_now(krn_ctx *cx, const krn_step *from)
@@ -71,20 +76,42 @@ static cuda_graph *find(cuda_dev *d, uint64_t key)
     return NULL;
 }
 
+static void tell_refused(const char *what, const char *why)
+{
+    char text[400];
+    snprintf(text, sizeof text, "a call list is not recorded but launched each time: %s: %s", what,
+             why);
+    krn_cuda_log(ATOM_LOG_WARN, text);
+}
+
 /* Leaves g->exec NULL where it did not work; nothing has run then. */
 static void record(dev_stream *s, cuda_graph *g, krn_ctx *cx, const cuda_item *it)
 {
     char text[256];
+    const char *what = "cudaStreamBeginCapture";
     cudaGraph_t graph = NULL;
-    if (cudaStreamBeginCapture(s->native, cudaStreamCaptureModeThreadLocal) == cudaSuccess) {
+    cudaError_t error = cudaStreamBeginCapture(s->native, cudaStreamCaptureModeThreadLocal);
+    bool product = false;
+    if (error == cudaSuccess) {
         it->launch(cx, it->arg);
-        bool bad = krn_cuda_blas_failed(text, sizeof text);
-        bad = cudaPeekAtLastError() != cudaSuccess || bad;
-        bad = cudaStreamEndCapture(s->native, &graph) != cudaSuccess || bad;
-        if (bad || !graph || cudaGraphInstantiate(&g->exec, graph, 0) != cudaSuccess)
-            g->exec = NULL;
-        if (graph)
-            (void)cudaGraphDestroy(graph);
+        what = "a launch";
+        product = krn_cuda_blas_failed(text, sizeof text);
+        error = cudaPeekAtLastError();
+        cudaError_t end = cudaStreamEndCapture(s->native, &graph);
+        if (error == cudaSuccess && end != cudaSuccess) {
+            what = "cudaStreamEndCapture";
+            error = end;
+        }
+    }
+    if (error == cudaSuccess && !product) {
+        what = "cudaGraphInstantiate";
+        error = cudaGraphInstantiate(&g->exec, graph, 0);
+    }
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    if (error != cudaSuccess || product) {
+        g->exec = NULL;
+        tell_refused(product ? "a product" : what, product ? text : cudaGetErrorName(error));
     }
     (void)cudaGetLastError(); /* a refused recording is no fault */
     g->never = !g->exec;

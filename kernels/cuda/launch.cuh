@@ -63,8 +63,7 @@ static inline void krn_copy_on_stream(krn_ctx *cx, void *dst, const void *src, u
     if (bytes == 0)
         return;
 #if defined(__CUDACC__)
-    (void)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice,
-                          (cudaStream_t)cx->native_stream);
+    (void)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)cx->native_stream);
 #else
     (void)cx;
     shim_launch(krn_grid(1), 32, 0, [=] {
