@@ -19,10 +19,13 @@ typedef struct bench_values {
     char *dir;    /* disk */
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
-    int32_t only;           /* train: bench_only */
-    int64_t peers, streams; /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */
-    int32_t codec;          /* gsp_codec */
-    int32_t transport;      /* 0: gate */
+    int32_t only;            /* train: bench_only */
+    int32_t recompute;       /* train_recompute */
+    int32_t optimizer_state; /* train_optimizer_state */
+    int32_t updates;         /* train_updates */
+    int64_t peers, streams;  /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */
+    int32_t codec;           /* gsp_codec */
+    int32_t transport;       /* 0: gate */
     double rate, slow, rtt;
     int64_t strangers;        /* allreduce: connections per second; -1: none */
     char *addresses, *secret; /* allreduce: of hosts that each run one peer; NULL: all run here */

@@ -13,6 +13,9 @@ static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
                                     "disk",  "matmul",    "train", NULL};
 static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const only_names[] = {"both", "resident", "capped", NULL};
+static const char *const recomputes[] = {"auto", "never", "always", NULL};
+static const char *const places[] = {"auto", "memory", "disk", NULL};
+static const char *const updates[] = {"auto", "host", NULL};
 static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};
 static const char *const transports[] = {"gate", "plain", NULL};
 
@@ -119,6 +122,24 @@ static const opt_spec specs[] = {
      .fallback = "both",
      .choices = only_names,
      .help = "train: leave one of the two runs out; a model may be larger than the device."},
+    {.name = "recompute",
+     .type = OPT_CHOICE,
+     AT(recompute),
+     .fallback = "auto",
+     .choices = recomputes,
+     .help = "train: as in 'atom train'."},
+    {.name = "optimizer_state",
+     .type = OPT_CHOICE,
+     AT(optimizer_state),
+     .fallback = "auto",
+     .choices = places,
+     .help = "train: as in 'atom train'. memory: fails where it does not fit."},
+    {.name = "updates",
+     .type = OPT_CHOICE,
+     AT(updates),
+     .fallback = "auto",
+     .choices = updates,
+     .help = "train: as in 'atom train'."},
     {.name = "link_bandwidth",
      .type = OPT_RATE,
      AT(link_bandwidth),

@@ -41,7 +41,10 @@ static void show_step(void *ctx, const train_report *r)
     char text[128];
     snprintf(text, sizeof text, "%s: step %lld of %lld", (const char *)ctx, (long long)r->step,
              (long long)r->max_steps);
-    cli_progress_draw(text, false);
+    if (cli_progress_live())
+        cli_progress_draw(text, false);
+    else /* what a run that is cut off leaves behind */
+        fprintf(stderr, "%s: %.4f s\n", text, r->seconds);
 }
 
 static atom_status set(train_config *config, const char *key, const char *value)
@@ -52,9 +55,22 @@ static atom_status set(train_config *config, const char *key, const char *value)
 typedef struct bench_run {
     train_summary summary;
     bench_matmuls matmuls;
+    uint64_t planned_device_bytes;
+    uint32_t recomputed; /* sub-models */
+    bool disk, update_on_device;
 } bench_run;
 
-/* One run of the trainer in dir/name; fills in the summary, and the matmuls from its profile. */
+static void note_plan(const part_plan *plan, bench_run *out)
+{
+    out->planned_device_bytes = plan->device_peak_bytes;
+    out->disk = plan->disk;
+    out->update_on_device = plan->update_on_device;
+    for (uint32_t i = 0; i + 1 < plan->n_sub_models; i++) /* the last never is */
+        out->recomputed += plan->sub_models[i].keep == PART_RECOMPUTE;
+}
+
+/* One run of the trainer in dir/name; fills in the summary, the plan's facts, and the matmuls from
+ * its profile. */
 static atom_status train_once(const bench_values *v, const char *dir, const char *name,
                               uint64_t device_memory, bench_run *out)
 {
@@ -83,9 +99,13 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     config.dtype = v->dtype;
     config.device_memory = device_memory;
     config.link_bandwidth = v->link_bandwidth;
+    config.recompute = v->recompute;
+    config.optimizer_state = v->optimizer_state;
+    config.updates = v->updates;
     config.eval_steps = 0;
     config.save_steps = 0;
     ATOM_TRY(trainer_open(&config, &hooks, &t));
+    note_plan(trainer_plan(t), out);
     ATOM_TRY(trainer_run(t, &out->summary));
     out->summary.checkpoint = NULL; /* the trainer's, and its directory goes */
     graph *g = NULL;
@@ -128,7 +148,8 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
     double C = (double)v->gradient_accumulation_steps;
     double tokens = C * (double)(v->micro_batch_size * v->sequence_len);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}",
+        "{s:o, s:o, s:o, s:o, s:I, s:i, s:I, s:I, s:s?, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o, "
+        "s:I, s:i, s:s, s:s}",
         "tokens_per_second", cli_real(tokens / r->summary.median_step_seconds),
         "median_step_seconds", cli_real(r->summary.median_step_seconds), "predicted_step_seconds",
         cli_real(r->summary.predicted_step_seconds), "matmul_seconds",
@@ -141,7 +162,10 @@ static json_t *run_json(const bench_values *v, const bench_run *r)
         cli_real(copy_rate(&r->summary, DEV_D2H)), "host_peak_bytes",
         (json_int_t)r->summary.host_peak_bytes, "planned_host_bytes",
         (json_int_t)r->summary.host_plan_bytes, "issue_seconds", cli_real(r->summary.issue_seconds),
-        "launch_seconds", cli_real(r->summary.launch_seconds));
+        "launch_seconds", cli_real(r->summary.launch_seconds), "planned_device_bytes",
+        (json_int_t)r->planned_device_bytes, "recomputed_sub_models", (int)r->recomputed,
+        "optimizer_state", r->disk ? "disk" : "memory", "updates",
+        r->update_on_device ? "device" : "host");
 }
 
 static void run_print(const bench_values *v, const char *name, const bench_run *r)
