@@ -14,7 +14,7 @@ enum { MEMBERS = 4, RATE = 1000000 }; /* bytes per second: cell_open_driver */
 static cell c;
 static gsp_net_ops sim_ops, ops;
 static uint64_t pace[MEMBERS][MEMBERS]; /* a row belongs to its member's thread */
-static atomic_uint sent, unpaced, too_much;
+static atomic_uint sent, unpaced, too_much, ups;
 
 static unsigned member_of(const uint8_t *key)
 {
@@ -29,12 +29,26 @@ static void take_pace(gsp_net *net, const uint8_t *key, uint64_t bytes_per_s)
     pace[member_of(net->key)][member_of(key)] = bytes_per_s;
 }
 
+/* A link has a pace while it is up, and none when it comes up. */
+static atom_status take_next(gsp_net *net, uint64_t timeout_ns, gsp_net_event *event)
+{
+    atom_status st = sim_ops.next(net, timeout_ns, event);
+    if (st == ATOM_OK && (event->kind == GSP_NET_UP || event->kind == GSP_NET_DOWN)) {
+        pace[member_of(net->key)][member_of(event->key)] = 0;
+        ups += event->kind == GSP_NET_UP;
+    }
+    return st;
+}
+
 static gsp_net_sent take_send(gsp_net *net, const uint8_t *key, gsp_net_channel channel,
                               const void *head, size_t head_bytes, const void *body,
                               size_t body_bytes)
 {
     unsigned i = member_of(net->key);
-    if (c.member[i].status.n_roster == MEMBERS) {
+    gsp_member_status now = {0};
+    if (c.member[i].driver)
+        gsp_member_read_status(c.member[i].driver, &now);
+    if (now.n_roster == MEMBERS) {
         uint64_t sum = 0;
         for (unsigned j = 0; j < MEMBERS; j++)
             sum += pace[i][j];
@@ -50,8 +64,20 @@ static void watch(cell_member *m)
     sim_ops = *m->net->ops; /* the same for all; members start later */
     ops = sim_ops;
     ops.send = take_send;
+    ops.next = take_next;
     ops.pace = take_pace;
     m->net->ops = &ops;
+}
+
+/* Links between members are lost for a moment in each of two rounds. */
+static void cut(cell_member *m, const gsp_certificate *certificate)
+{
+    unsigned next = (m->i + 1) % MEMBERS;
+    if (m->n_whole != 1 && m->n_whole != 2)
+        return;
+    (void)certificate;
+    gsp_sim_cut(c.hub, m->net->key, c.pool.member[next].public_key, true);
+    gsp_sim_cut(c.hub, m->net->key, c.pool.member[next].public_key, false);
 }
 
 static void nobody_asks_for_more_than_its_link(void **unused)
@@ -59,9 +85,11 @@ static void nobody_asks_for_more_than_its_link(void **unused)
     (void)unused;
     cell_make(&c, MEMBERS, GSP_CODEC_FP32, 400000, 16, 4);
     c.opened = watch;
+    c.check = cut;
     test_must(gsp_sim_hub_open(&c.hub));
     assert_true(cell_go(&c));
-    assert_true(sent > 4 * MEMBERS * 12); /* rounds, members, parts of others */
+    assert_true(sent > 4 * MEMBERS * 12);               /* rounds, members, parts of others */
+    assert_true(ups > 2 * MEMBERS * (MEMBERS - 1) / 2); /* links that came back among them */
     assert_int_equal(unpaced, 0);
     assert_int_equal(too_much, 0);
     cell_close(&c);
