@@ -35,6 +35,7 @@ struct swap_cow {
     pthread_cond_t moved;
     bool open;
     uint32_t n_waiting, n_short; /* who waits; of them, for spare memory */
+    uint64_t used_bytes;         /* of spare memory */
     swap_cow_facts facts;
 };
 
@@ -116,6 +117,7 @@ void swap_cow_begin(swap_cow *cow)
     for (uint32_t s = 0; s < cow->n_slots; s++)
         cow->free[s] = cow->n_slots - 1 - s; /* the first ones first: fewer pages are touched */
     cow->n_free = cow->n_slots;
+    cow->used_bytes = 0;
     cow->facts = (swap_cow_facts){0};
     cow->open = true;
     pthread_mutex_unlock(&cow->lock);
@@ -168,10 +170,12 @@ void swap_cow_get(swap_cow *cow, swap_state part, uint64_t first, uint64_t n, fl
     }
 }
 
-static void forget(swap_cow *cow, range *r)
+static void forget(swap_cow *cow, uint32_t part, uint64_t i)
 {
+    range *r = range_at(cow, part, i);
     r->due = 0;
     if (r->place == RANGE_SPARE) {
+        cow->used_bytes -= elements_of(cow, i) * sizeof(float);
         cow->free[cow->n_free++] = r->slot;
         r->place = RANGE_GONE;
     }
@@ -186,7 +190,7 @@ void swap_cow_release(swap_cow *cow, swap_state part, uint64_t first, uint64_t n
         ATOM_ASSERT(r->due >= some);
         r->due -= some;
         if (r->due == 0)
-            forget(cow, r);
+            forget(cow, part, first / cow->c.each);
     }
     pthread_cond_broadcast(&cow->moved);
     pthread_mutex_unlock(&cow->lock);
@@ -196,7 +200,7 @@ void swap_cow_release_all(swap_cow *cow, swap_state part)
 {
     pthread_mutex_lock(&cow->lock);
     for (uint64_t i = 0; i < cow->n_ranges; i++)
-        forget(cow, range_at(cow, part, i));
+        forget(cow, part, i);
     pthread_cond_broadcast(&cow->moved);
     pthread_mutex_unlock(&cow->lock);
 }
@@ -222,11 +226,9 @@ static void copy_range(swap_cow *cow, uint32_t part, uint64_t i)
     range *r = range_at(cow, part, i);
     uint32_t slot = cow->free[--cow->n_free];
     uint64_t bytes = elements_of(cow, i) * sizeof(float);
-    uint64_t used = (cow->n_slots - cow->n_free) * cow->c.each * sizeof(float);
-    if (used > cow->c.spare_bytes)
-        used = cow->c.spare_bytes;
-    if (used > cow->facts.spare_peak_bytes)
-        cow->facts.spare_peak_bytes = used;
+    cow->used_bytes += bytes;
+    if (cow->used_bytes > cow->facts.spare_peak_bytes)
+        cow->facts.spare_peak_bytes = cow->used_bytes;
     pthread_mutex_unlock(&cow->lock);
     memcpy(slot_at(cow, slot), cow->c.parts[part] + i * cow->c.each, bytes);
     pthread_mutex_lock(&cow->lock);
@@ -234,7 +236,7 @@ static void copy_range(swap_cow *cow, uint32_t part, uint64_t i)
     r->slot = slot;
     r->place = RANGE_SPARE;
     if (r->due == 0 || !cow->open) /* released while it was copied */
-        forget(cow, r);
+        forget(cow, part, i);
 }
 
 /* Until the live elements of that range are nobody's any more. */
