@@ -10,7 +10,6 @@
 #include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/base/threads.h"
 #include "atom/train/init.h"
 #include "atom/train/source.h"
 #include "codegen/build.h"
@@ -318,29 +317,10 @@ static atom_status each_band(train_engine *e, uint64_t extent, band_fn visit)
     return st;
 }
 
-typedef struct init_job {
-    const train_engine *e;
-    uint64_t first, n;
-    float *band;
-} init_job;
-
-enum { INIT_SLICE = 1 << 13 };
-
-static void init_slice(void *ctx, uint32_t i, uint32_t worker)
-{
-    const init_job *job = ctx;
-    uint64_t at = (uint64_t)i * INIT_SLICE;
-    (void)worker;
-    train_init_range(job->e->c.bench->g, job->e->init_seed, job->first + at,
-                     least(job->n - at, INIT_SLICE), job->band + at);
-}
-
 static atom_status init_band(train_engine *e, uint64_t first, uint64_t n, float *band)
 {
     file_vector v = train_engine_weights(e);
-    init_job job = {e, first, n, band};
-    atom_parallel(e->c.bench->threads, (uint32_t)((n + INIT_SLICE - 1) / INIT_SLICE), init_slice,
-                  &job);
+    train_init_range(e->c.bench->g, e->init_seed, first, n, e->c.bench->threads, band);
     return v.put(v.ctx, first, n, band);
 }
 

@@ -22,7 +22,7 @@ static void init_param(const graph_param *p, uint32_t index, uint64_t seed, uint
     }
 }
 
-void train_init_range(const graph *g, uint64_t seed, uint64_t first, uint64_t n, float *out)
+static void init_elements(const graph *g, uint64_t seed, uint64_t first, uint64_t n, float *out)
 {
     memset(out, 0, n * sizeof *out);
     for (uint32_t i = 0; i < g->n_params; i++) {
@@ -34,7 +34,30 @@ void train_init_range(const graph *g, uint64_t seed, uint64_t first, uint64_t n,
     }
 }
 
+enum { SLICE = 1 << 13 };
+
+typedef struct init_job {
+    const graph *g;
+    uint64_t seed, first, n;
+    float *out;
+} init_job;
+
+static void init_slice(void *ctx, uint32_t i, uint32_t worker)
+{
+    const init_job *job = ctx;
+    uint64_t at = (uint64_t)i * SLICE, left = job->n - at;
+    (void)worker;
+    init_elements(job->g, job->seed, job->first + at, left < SLICE ? left : SLICE, job->out + at);
+}
+
+void train_init_range(const graph *g, uint64_t seed, uint64_t first, uint64_t n,
+                      atom_threads *threads, float *out)
+{
+    init_job job = {g, seed, first, n, out};
+    atom_parallel(threads, (uint32_t)((n + SLICE - 1) / SLICE), init_slice, &job);
+}
+
 void train_init_weights(const graph *g, uint64_t seed, float *master)
 {
-    train_init_range(g, seed, 0, g->param_extent, master);
+    init_elements(g, seed, 0, g->param_extent, master);
 }
