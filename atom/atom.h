@@ -9,8 +9,8 @@
  *   profile -> plan                   part_search()         partition/plan.h
  *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
  *   all of it: train, eval, generate  trainer_open() ...    atom/train/trainer.h
- *   model, questions -> accuracy      train_choices()       atom/train/choices.h
- *   model  ->  other programs         train_export_hf() ... atom/train/export.h
+ *   model, questions -> accuracy      train_choices()       atom/generate/choices.h
+ *   model  ->  other programs         train_export_hf() ... atom/export/export.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
@@ -32,10 +32,10 @@
 #include "atom/text/prepare.h"
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
-#include "atom/train/choices.h"
+#include "atom/generate/choices.h"
 #include "atom/train/config.h"
 #include "atom/train/epochs.h"
-#include "atom/train/export.h"
+#include "atom/export/export.h"
 #include "atom/train/metrics.h"
 #include "atom/train/trainer.h"
 #include "codegen/lower.h"

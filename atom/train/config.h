@@ -8,7 +8,7 @@
 #ifndef ATOM_TRAIN_CONFIG_H
 #define ATOM_TRAIN_CONFIG_H
 
-#include "atom/train/options/options.h"
+#include "atom/options/options.h"
 
 typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
 typedef enum train_scheduler {

@@ -5,13 +5,13 @@
  */
 #include "atom/train/engine.h"
 
-#include "atom/train/device.h"
+#include "atom/plan/device.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/train/init.h"
-#include "atom/train/source.h"
+#include "atom/plan/source.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
 

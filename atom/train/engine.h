@@ -8,7 +8,7 @@
 
 #include "atom/file/vector.h"
 #include "atom/train/ahead.h"
-#include "atom/train/source.h"
+#include "atom/plan/source.h"
 #include "atom/train/trainer.h"
 
 typedef struct train_engine_config {

@@ -7,7 +7,7 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/pool/plan_share.h"
+#include "atom/plan/plan_share.h"
 #include "kernels/cuda_load.h"
 
 /* What is free now, less a margin and what the CPU device takes of it. */

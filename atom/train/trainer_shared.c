@@ -4,7 +4,7 @@
  * came of everybody's. One idea: what is computed depends on the sample's place in the order of the
  * run alone, so it does not matter who does it. Refuses to update anything.
  */
-#include "atom/train/pool/pool.h"
+#include "atom/pool/pool.h"
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/env.h"

@@ -2,7 +2,7 @@
 #include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/export.h"
+#include "atom/export/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>

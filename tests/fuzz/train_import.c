@@ -2,7 +2,7 @@
  * refused with the file's name. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "atom/train/export.h"
+#include "atom/export/export.h"
 
 #include <string.h>
 

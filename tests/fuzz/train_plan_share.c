@@ -3,7 +3,7 @@
 #include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/pool/plan_share.h"
+#include "atom/plan/plan_share.h"
 
 #include <string.h>
 

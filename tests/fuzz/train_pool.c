@@ -1,8 +1,8 @@
 /* pool.json of a checkpoint, and a run.yml with a `pool:` section: any bytes are refused or give
  * numbers within their limits. */
 #include "atom/base/mem.h"
-#include "atom/train/pool/pool.h"
-#include "atom/train/pool/pool_settings.h"
+#include "atom/pool/pool.h"
+#include "atom/pool/pool_settings.h"
 
 #include <stdlib.h>
 #include <string.h>

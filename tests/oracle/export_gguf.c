@@ -1,7 +1,7 @@
 /*
  * export_gguf DIR TYPE FILE: what `atom export` does, for gguf_oracle.py. TYPE is GGUF's number.
  */
-#include "atom/train/export.h"
+#include "atom/export/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>

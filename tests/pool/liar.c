@@ -10,7 +10,7 @@
  *   random  noise of the change's norm
  */
 #include "atom/base/mem.h"
-#include "atom/train/pool/pool.h"
+#include "atom/pool/pool.h"
 
 #include <math.h>
 #include <stdint.h>

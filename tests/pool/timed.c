@@ -1,7 +1,7 @@
 /*
  * A host that trains along in a pool, as `atom pool join` does, but for the computing: a step is a
  * pause of so many seconds and a small change to some of the weights. Everything else is real: the
- * seam and its files (atom/train/pool/pool.h), the member, gate and disk (gossip/pool/pool.h),
+ * seam and its files (atom/pool/pool.h), the member, gate and disk (gossip/pool/pool.h),
  * checkpoints with marks, coming back from a directory. One idea: who watches asks how many pauses
  * were worth something, and whether all hold the same anchor. Refuses options that it does not
  * know.
@@ -15,7 +15,7 @@
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/pool/pool.h"
+#include "atom/pool/pool.h"
 #include "gossip/member/votes.h"
 #include "gossip/pool/pool.h"
 

@@ -3,7 +3,7 @@
  * all families; the same bits through a device budget; rows that are cut, empty contexts, spaces,
  * ties, limits; refusals and want of memory.
  */
-#include "atom/train/choices.h"
+#include "atom/generate/choices.h"
 
 #include "atom/base/env.h"
 #include "atom/train/config.h"

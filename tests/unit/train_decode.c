@@ -3,7 +3,7 @@
  * to cut the text into feeds; through a device budget against in place, bit for bit; want of
  * memory.
  */
-#include "atom/train/generate/decode.h"
+#include "atom/generate/decode.h"
 
 #include "atom/train/init.h"
 #include "tests/lib/gpt2_forward.h"

@@ -2,7 +2,7 @@
  * A volunteer's limits against a machine of files: hours over midnight, batteries, heat with its
  * way back, other programs; and that what is not there forbids nothing.
  */
-#include "atom/train/pool/limits.h"
+#include "atom/pool/limits.h"
 
 #include "tests/scratch.h"
 

@@ -1,5 +1,5 @@
 /* The option engine: spellings, types, ranges, precedence, strict YAML, texts, no memory. */
-#include "atom/train/options/options.h"
+#include "atom/options/options.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>

@@ -1,10 +1,10 @@
 /* Plans of strangers: a good one is taken and laid out here; one that lies, is for something else
  * or takes too much is refused in a line. And what tells device classes apart. */
-#include "atom/train/pool/plan_share.h"
+#include "atom/plan/plan_share.h"
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/device.h"
+#include "atom/plan/device.h"
 #include "partition/json.h"
 #include "tests/scratch.h"
 

@@ -3,7 +3,7 @@
  * merges that keep what was done meanwhile, restarts from what is on disk, whole states for
  * joiners, marks of checkpoints.
  */
-#include "atom/train/pool/pool.h"
+#include "atom/pool/pool.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
 

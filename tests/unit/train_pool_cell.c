@@ -5,7 +5,7 @@
  * what it learns without one.
  */
 #include "atom/text/shard.h"
-#include "atom/train/pool/pool.h"
+#include "atom/pool/pool.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"

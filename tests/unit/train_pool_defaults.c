@@ -1,6 +1,6 @@
 /* What a pool's defaults are for a size and a link, that they follow the link, that what was said
  * stays, and that the words carry the numbers. */
-#include "atom/train/pool/pool_defaults.h"
+#include "atom/pool/pool_defaults.h"
 #include "gossip/sum/quant.h"
 
 #include <setjmp.h>

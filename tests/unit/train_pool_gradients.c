@@ -5,7 +5,7 @@
  * same as the one up to rounding, also when one of them dies on the way.
  */
 #include "atom/text/shard.h"
-#include "atom/train/pool/pool.h"
+#include "atom/pool/pool.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"

@@ -4,8 +4,8 @@
  * contribution; a member alone; restarts to the bit; what joiners fetch; settings that make no
  * sense.
  */
-#include "atom/train/pool/pool.h"
-#include "atom/train/pool/pool_settings.h"
+#include "atom/pool/pool.h"
+#include "atom/pool/pool_settings.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
 

@@ -2,7 +2,7 @@
  * Sampling: what top-k and top-p keep, against a plain sort; counts of many draws against the
  * softmax; ties, edges, what is refused.
  */
-#include "atom/train/generate/sample.h"
+#include "atom/generate/sample.h"
 
 #include "atom/base/rng.h"
 

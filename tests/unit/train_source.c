@@ -5,7 +5,7 @@
  */
 #include "tests/scratch.h"
 
-#include "atom/train/source.h"
+#include "atom/plan/source.h"
 #include "swap/stream.h"
 #include "swap/writer.h"
 

@@ -8,7 +8,7 @@
 
 #include "tools/cli.h"
 
-#include "atom/train/pool/limits.h"
+#include "atom/pool/limits.h"
 #include "gossip/pool/pool.h"
 
 typedef struct pool_host {

@@ -6,7 +6,7 @@
 #include "tools/pool/cmd_pool.h"
 #include "tools/progress.h"
 
-#include "atom/train/pool/pool_settings.h"
+#include "atom/pool/pool_settings.h"
 #include "gossip/pool/control.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * What atom pool create and atom pool join share: a trainer, its seam (atom/train/pool/pool.h) and
+ * What atom pool create and atom pool join share: a trainer, its seam (atom/pool/pool.h) and
  * a host's life in a pool (gossip/pool/pool.h), from the first step to the goodbye. Thread: the
  * main thread only.
  */
@@ -10,9 +10,9 @@
 #include "tools/pool/cmd_pool_host.h"
 #include "tools/progress.h"
 
-#include "atom/train/pool/pool.h"
-#include "atom/train/pool/pool_defaults.h"
-#include "atom/train/pool/pool_settings.h"
+#include "atom/pool/pool.h"
+#include "atom/pool/pool_defaults.h"
+#include "atom/pool/pool_settings.h"
 #include "gossip/pool/pool.h"
 
 /* Others of the pool, as the last look found them. */

@@ -1,0 +1,200 @@
+/*
+ * Owns `atom export`: a model directory in, what another program reads out. One idea: the weights
+ * are a vector that lies in the files that are read, and the writers take it piece by piece, both
+ * through the disk's queues. Refuses directories without weights, and to write over anything that
+ * it was not told to.
+ */
+#include "atom/export/export.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/file/ggufmodel.h"
+#include "atom/file/llmc.h"
+#include "atom/plan/source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+atom_status train_source_open(const char *dir, const char *adapter, train_source *source)
+{
+    atom_status st = ATOM_OK;
+    *source = (train_source){.from = train_file_source(NULL), .to = train_file_sink(NULL)};
+    ATOM_TRY(file_model_resolve(dir, &source->model));
+    if (!source->model.has_weights)
+        return atom_fail(ATOM_E_USAGE,
+                         "model '%s' has no weights; name a directory with model.safetensors", dir);
+    ATOM_TRY(graph_model_build(&source->model.config, ATOM_F32, 1, 1, &source->g));
+    ATOM_TRY(file_weights_open(source->model.dir, source->g, &source->from, &source->weights));
+    if (adapter) {
+        atom_free(source->model.adapter);
+        source->model.adapter = atom_strdup(adapter);
+    }
+    if (source->model.adapter)
+        ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
+fail:
+    return st;
+}
+
+file_vector train_source_vector(const train_source *source)
+{
+    file_vector weights = file_weights_vector(source->weights);
+    weights.sink = &source->to;
+    return source->adapter ? file_adapter_over(source->adapter, weights) : weights;
+}
+
+void train_source_close(train_source *source)
+{
+    file_adapter_close(&source->adapter);
+    file_weights_close(&source->weights);
+    graph_close(&source->g);
+    file_model_free(&source->model);
+}
+
+static atom_status check_output(const char *path, bool replace)
+{
+    if (replace || !atom_path_exists(path))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE, "%s is there already; name another file, or use --overwrite",
+                     path);
+}
+
+/* --- gguf ------------------------------------------------------------------------------------ */
+
+atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
+                              const char *path, bool replace)
+{
+    train_source s;
+    file_gguf *w = NULL;
+    atom_status st = check_output(path, replace);
+    if (st != ATOM_OK)
+        return st;
+    ATOM_TRY(train_source_open(dir, adapter, &s));
+    const file_model *model = &s.model;
+    ATOM_TRY(file_gguf_create(path, &s.to, &w));
+    file_gguf_put_model(w, &model->config, type);
+    ATOM_TRY(train_export_tokens(w, file_lora_tokenizer_dir(model), model->source,
+                                 model->config.vocab_size));
+    ATOM_TRY(file_gguf_put_tensors(w, &model->config, s.g, type, train_source_vector(&s)));
+    ATOM_TRY(file_gguf_finish(w));
+fail:
+    file_gguf_close(&w);
+    train_source_close(&s);
+    return st;
+}
+
+/* --- llmc ------------------------------------------------------------------------------------ */
+
+atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
+                              const char *path, bool replace)
+{
+    train_source s;
+    atom_status st = check_output(path, replace);
+    if (st != ATOM_OK)
+        return st;
+    ATOM_TRY(train_source_open(dir, adapter, &s));
+    ATOM_TRY(file_llmc_check(dir, &s.model.config));
+    dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
+    ATOM_TRY(file_llmc_write(path, &s.model.config, s.g, train_source_vector(&s), dtype));
+fail:
+    train_source_close(&s);
+    return st;
+}
+
+/* --- hf -------------------------------------------------------------------------------------- */
+
+/* What stands beside the weights: files, or in a GGUF file its tokenizer. */
+static atom_status write_tokenizer(const file_model *model, const char *dir)
+{
+    text_tokenizer *tokenizer = NULL;
+    if (model->kind != FILE_MODEL_GGUF)
+        return file_model_copy(model->dir, dir);
+    atom_status st = train_import_tokenizer(model->dir, &tokenizer);
+    if (st == ATOM_OK && tokenizer)
+        st = text_tokenizer_save_model(tokenizer, dir);
+    else if (st == ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s has no tokenizer; the directory gets no tokenizer.json",
+                 model->dir);
+    text_tokenizer_close(&tokenizer);
+    return st;
+}
+
+static atom_status write_directory(const train_source *s, atom_dtype dtype, uint64_t shard_bytes,
+                                   const char *dir)
+{
+    atom_status st;
+    ATOM_TRY(atom_dir_make(dir));
+    ATOM_TRY(file_weights_write_as(dir, s->g, train_source_vector(s), dtype, shard_bytes));
+    ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
+    ATOM_TRY(write_tokenizer(&s->model, dir));
+    if (s->model.adapter && file_lora_tokenizer_dir(&s->model) == s->model.adapter)
+        ATOM_TRY(file_model_copy(s->model.adapter, dir));
+    ATOM_TRY(atom_dir_sync(dir));
+fail:
+    return st;
+}
+
+/* An empty directory gives way; anything else stays. */
+static atom_status move_over(const char *temporary, const char *output)
+{
+    if (rename(temporary, output) == 0)
+        return ATOM_OK;
+    if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR)
+        return atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
+    return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
+}
+
+atom_status train_export_directory(const char *output, train_export_fill *fill, void *context)
+{
+    char *temporary = NULL, keep[1024];
+    size_t n = strlen(output);
+    atom_status st;
+    while (n > 1 && output[n - 1] == '/')
+        n--;
+    temporary = atom_format("%.*s.tmp", (int)n, output);
+    if (!temporary)
+        return atom_fail_memory("a path", n);
+    if (atom_path_exists(output) && rmdir(output) != 0) {
+        st = atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
+        goto fail;
+    }
+    ATOM_TRY(atom_dir_remove(temporary));
+    st = fill(context, temporary);
+    if (st == ATOM_OK)
+        st = move_over(temporary, output);
+    if (st != ATOM_OK) {
+        snprintf(keep, sizeof keep, "%s", atom_fail_message());
+        if (atom_dir_remove(temporary) != ATOM_OK)
+            atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
+        st = atom_fail(st, "%s", keep);
+    }
+fail:
+    atom_free(temporary);
+    return st;
+}
+
+typedef struct hf_job {
+    train_source source;
+    atom_dtype dtype;
+    uint64_t shard_bytes;
+} hf_job;
+
+static atom_status fill_hf(void *context, const char *dir)
+{
+    const hf_job *job = context;
+    return write_directory(&job->source, job->dtype, job->shard_bytes, dir);
+}
+
+atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
+                            uint64_t shard_bytes, const char *output)
+{
+    hf_job job = {.dtype = dtype, .shard_bytes = shard_bytes};
+    atom_status st = train_source_open(dir, adapter, &job.source);
+    if (st == ATOM_OK && dtype == ATOM_DTYPE_N)
+        job.dtype = file_weights_dtype(job.source.weights);
+    if (st == ATOM_OK)
+        st = train_export_directory(output, fill_hf, &job);
+    train_source_close(&job.source);
+    return st;
+}

@@ -1,0 +1,313 @@
+/*
+ * Owns tokenizer.json as metadata of GGUF. One idea: every id of the vocabulary gets a text and a
+ * type; what llama.cpp calls the pre-tokenizer follows from the pattern in the file. Refuses
+ * patterns that llama.cpp has no name for. Source: facts/formats.md 7.2.
+ *
+ * Tokenizers with byte fallback (Llama 2, Mistral) are "llama" there and need scores: the merge
+ * that makes a token gives its place, so that the best score is the first merge.
+ */
+#include "atom/export/export.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/pattern.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { JSON_BYTES_MAX = 1 << 28 };
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER = 4, UNUSED = 5, BYTE = 6 };
+
+typedef struct vocabulary {
+    int64_t n;
+    const char **texts; /* of the tree; NULL: no such id */
+    int32_t *types;
+    float *scores;
+} vocabulary;
+
+/* *root is NULL where there is no such file. */
+static atom_status load(const char *dir, const char *name, size_t flags, json_t **root)
+{
+    char *path = atom_path_join(dir, name), *text = NULL;
+    uint64_t bytes = 0;
+    json_error_t error;
+    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
+    *root = NULL;
+    if (path && atom_path_exists(path)) {
+        st = atom_file_read(path, JSON_BYTES_MAX, &text, &bytes);
+        if (st == ATOM_OK)
+            *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | flags, &error);
+        if (st == ATOM_OK && !json_is_object(*root))
+            st = atom_fail(ATOM_E_FORMAT, "%s: not a JSON object", path);
+    }
+    if (st != ATOM_OK) {
+        json_decref(*root);
+        *root = NULL;
+    }
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+/* --- the pattern ----------------------------------------------------------------------------- */
+
+typedef struct splitting {
+    const char *name;
+    bool digits, unknown;
+} splitting;
+
+static void look_at(const json_t *pre, splitting *s)
+{
+    const char *type = json_string_value(json_object_get(pre, "type"));
+    const char *regex =
+        json_string_value(json_object_get(json_object_get(pre, "pattern"), "Regex"));
+    const json_t *all = json_object_get(pre, "pretokenizers");
+    if (!type)
+        return;
+    for (size_t i = 0; strcmp(type, "Sequence") == 0 && i < json_array_size(all); i++)
+        look_at(json_array_get(all, i), s);
+    if (strcmp(type, "Digits") == 0)
+        s->digits = true;
+    if (strcmp(type, "Split") == 0) {
+        const text_pattern *p = regex ? text_pattern_find(regex) : NULL;
+        s->unknown = s->unknown || !p || s->name;
+        s->name = p ? p->name : s->name;
+    }
+    if (strcmp(type, "ByteLevel") == 0 && !s->name &&
+        !json_is_false(json_object_get(pre, "use_regex")))
+        s->name = text_pattern_gpt2()->name;
+}
+
+static atom_status find_pre(const char *dir, const json_t *root, const char **name)
+{
+    splitting s = {0};
+    look_at(json_object_get(root, "pre_tokenizer"), &s);
+    bool gpt2 = s.name && strcmp(s.name, text_pattern_gpt2()->name) == 0;
+    *name = gpt2 && s.digits ? "smollm" : s.name;
+    if (*name && !s.unknown && (!s.digits || gpt2))
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s/tokenizer.json: llama.cpp has no name that atom knows for this "
+                     "pre-tokenizer; use its convert_hf_to_gguf.py on this directory",
+                     dir);
+}
+
+/* --- the tokens ------------------------------------------------------------------------------ */
+
+static bool looks_like_control(const char *text)
+{
+    size_t n = strlen(text);
+    return n > 4 && memcmp(text, "<|", 2) == 0 && memcmp(text + n - 2, "|>", 2) == 0;
+}
+
+static void set(vocabulary *v, json_int_t id, const char *text, int32_t type)
+{
+    if (id < 0 || id >= v->n || !text)
+        return;
+    v->texts[id] = text;
+    v->types[id] = type;
+}
+
+static void take_vocabulary(vocabulary *v, const json_t *root, bool metaspace)
+{
+    const json_t *model = json_object_get(root, "model"),
+                 *added = json_object_get(root, "added_tokens");
+    const char *unknown = json_string_value(json_object_get(model, "unk_token")), *text;
+    json_t *id;
+    json_object_foreach((json_t *)json_object_get(model, "vocab"), text, id)
+    {
+        bool byte = metaspace && strlen(text) == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>';
+        bool is_unknown = unknown && strcmp(text, unknown) == 0;
+        set(v, json_integer_value(id), text, byte ? BYTE : is_unknown ? UNKNOWN : NORMAL);
+    }
+    for (size_t i = 0; i < json_array_size(added); i++) {
+        const json_t *one = json_array_get(added, i);
+        text = json_string_value(json_object_get(one, "content"));
+        if (!text || (unknown && strcmp(text, unknown) == 0))
+            continue;
+        bool control = json_is_true(json_object_get(one, "special")) || looks_like_control(text);
+        set(v, json_integer_value(json_object_get(one, "id")), text, control ? CONTROL : USER);
+    }
+}
+
+/* "a b" of a merge, whichever way it is written; free with atom_free. */
+static char *merge_text(const json_t *merge)
+{
+    const char *a = json_string_value(json_array_get(merge, 0));
+    const char *b = json_string_value(json_array_get(merge, 1));
+    if (json_is_string(merge))
+        return atom_strdup(json_string_value(merge));
+    return atom_format("%s %s", a ? a : "", b ? b : "");
+}
+
+static atom_status put_merges(file_gguf *w, const json_t *merges)
+{
+    file_gguf_put_texts(w, "tokenizer.ggml.merges", json_array_size(merges));
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        char *text = merge_text(json_array_get(merges, i));
+        if (!text)
+            return atom_fail_memory("a merge", 64);
+        file_gguf_add_text(w, text, strlen(text));
+        atom_free(text);
+    }
+    return ATOM_OK;
+}
+
+/* Minus the place of the first merge that makes a token; others come after all of them. */
+static atom_status take_scores(vocabulary *v, const json_t *root)
+{
+    const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab");
+    const json_t *merges = json_object_get(model, "merges");
+    size_t n = json_array_size(merges);
+    for (int64_t i = 0; i < v->n; i++)
+        v->scores[i] = v->types[i] == NORMAL ? -(float)(n + 1) : 0;
+    for (size_t i = n; i-- > 0;) {
+        char *text = merge_text(json_array_get(merges, i)),
+             *space = text ? strchr(text, ' ') : NULL;
+        if (!text)
+            return atom_fail_memory("a merge", 64);
+        if (space)
+            memmove(space, space + 1, strlen(space));
+        const json_t *made = json_object_get(vocab, text);
+        json_int_t id = made ? json_integer_value(made) : -1;
+        if (id >= 0 && id < v->n && v->types[id] == NORMAL)
+            v->scores[id] = -(float)i;
+        atom_free(text);
+    }
+    return ATOM_OK;
+}
+
+static void put_tokens(file_gguf *w, const vocabulary *v)
+{
+    char hole[32];
+    file_gguf_put_texts(w, "tokenizer.ggml.tokens", (uint64_t)v->n);
+    for (int64_t i = 0; i < v->n; i++) {
+        snprintf(hole, sizeof hole, "[PAD%lld]", (long long)i);
+        const char *text = v->texts[i] ? v->texts[i] : hole;
+        file_gguf_add_text(w, text, strlen(text));
+    }
+    file_gguf_put_i32s(w, "tokenizer.ggml.token_type", v->types, (uint64_t)v->n);
+}
+
+/* --- what stands beside ---------------------------------------------------------------------- */
+
+/* A number, or the first of a list. */
+static void put_id(file_gguf *w, const json_t *config, const char *from, const char *key, int64_t V)
+{
+    const json_t *id = json_object_get(config, from);
+    id = json_is_array(id) ? json_array_get(id, 0) : id;
+    if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < V)
+        file_gguf_put_u32(w, key, (uint32_t)json_integer_value(id));
+}
+
+static atom_status put_template(file_gguf *w, const char *dir)
+{
+    static const char KEY[] = "tokenizer.chat_template";
+    json_t *config = NULL;
+    char *path = atom_path_join(dir, "chat_template.jinja"), *text = NULL;
+    uint64_t bytes;
+    atom_status st;
+    /* model_max_length is often 10^30: no integer */
+    ATOM_TRY(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    const char *in_config = json_string_value(json_object_get(config, "chat_template"));
+    if (path && atom_path_exists(path)) {
+        ATOM_TRY(atom_file_read(path, JSON_BYTES_MAX, &text, &bytes));
+        file_gguf_put_text(w, KEY, text);
+    } else if (in_config) {
+        file_gguf_put_text(w, KEY, in_config);
+    }
+fail:
+    json_decref(config);
+    atom_free(text);
+    atom_free(path);
+    return st;
+}
+
+/* Does a template put a special token in front of every text? */
+static bool begins(const json_t *post)
+{
+    const char *type = json_string_value(json_object_get(post, "type"));
+    const json_t *all = json_object_get(post, "processors");
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(all) && !found; i++)
+        found = begins(json_array_get(all, i));
+    const json_t *first = json_array_get(json_object_get(post, "single"), 0);
+    return found || (type && strcmp(type, "TemplateProcessing") == 0 &&
+                     json_object_get(first, "SpecialToken"));
+}
+
+static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vocabulary *v)
+{
+    const json_t *model = json_object_get(root, "model");
+    bool metaspace = json_is_true(json_object_get(model, "byte_fallback"));
+    const char *pre = "default";
+    atom_status st = ATOM_OK;
+    if (!metaspace)
+        ATOM_TRY(find_pre(dir, root, &pre));
+    take_vocabulary(v, root, metaspace);
+    file_gguf_put_text(w, "tokenizer.ggml.model", metaspace ? "llama" : "gpt2");
+    file_gguf_put_text(w, "tokenizer.ggml.pre", pre);
+    put_tokens(w, v);
+    if (metaspace) {
+        ATOM_TRY(take_scores(v, root));
+        file_gguf_put_f32s(w, "tokenizer.ggml.scores", v->scores, (uint64_t)v->n);
+    } else {
+        ATOM_TRY(put_merges(w, json_object_get(model, "merges")));
+    }
+    file_gguf_put_bool(w, "tokenizer.ggml.add_bos_token",
+                       metaspace || strcmp(pre, "llama-bpe") == 0 ||
+                           begins(json_object_get(root, "post_processor")));
+    ATOM_TRY(put_template(w, dir));
+fail:
+    return st;
+}
+
+/* What llama.cpp's own reader would refuse or misread is refused first. */
+static atom_status check_json(const char *dir, const json_t *root)
+{
+    const json_t *model = json_object_get(root, "model");
+    const json_t *merges = json_object_get(model, "merges");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (json_is_object(json_object_get(model, "vocab")) && json_is_array(merges) && type &&
+        strcmp(type, "BPE") == 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_UNSUPPORTED,
+                     "%s/tokenizer.json: model '%.40s' with its vocab and merges is not supported; "
+                     "only BPE is",
+                     dir, type ? type : "(none)");
+}
+
+atom_status train_export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V)
+{
+    json_t *root = NULL, *ids = NULL;
+    vocabulary v = {.n = V};
+    atom_status st;
+    ATOM_TRY(load(dir, "tokenizer.json", 0, &root));
+    if (!root) {
+        atom_log(ATOM_LOG_WARN, "%s has no tokenizer.json; the file gets no tokenizer", dir);
+        return ATOM_OK;
+    }
+    ATOM_TRY(check_json(dir, root));
+    v.texts = atom_alloc((size_t)V, sizeof *v.texts);
+    v.types = atom_alloc((size_t)V, sizeof *v.types);
+    v.scores = atom_alloc((size_t)V, sizeof *v.scores);
+    if (!v.texts || !v.types || !v.scores) {
+        st = atom_fail_memory("a vocabulary", (uint64_t)V * 16);
+        goto fail;
+    }
+    for (int64_t i = 0; i < V; i++)
+        v.types[i] = UNUSED;
+    ATOM_TRY(put_all(w, dir, root, &v));
+    ids = config ? json_loads(config, 0, NULL) : NULL;
+    put_id(w, ids, "bos_token_id", "tokenizer.ggml.bos_token_id", V);
+    put_id(w, ids, "eos_token_id", "tokenizer.ggml.eos_token_id", V);
+    put_id(w, ids, "pad_token_id", "tokenizer.ggml.padding_token_id", V);
+fail:
+    json_decref(root);
+    json_decref(ids);
+    atom_free(v.texts);
+    atom_free(v.types);
+    atom_free(v.scores);
+    return st;
+}

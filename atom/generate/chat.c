@@ -1,0 +1,232 @@
+/*
+ * Owns a conversation. One idea: each answer is the whole chat rendered anew by the model's
+ * template, and the decoder goes back to where the new tokens first differ from those it holds,
+ * which is mostly its end. When not all fits, the oldest messages are left out, a question with its
+ * answer. Refuses to forget in silence: the result says how many.
+ */
+#include "atom/generate/writer.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/utf8.h"
+
+#include <string.h>
+
+struct train_chat {
+    train_generate_request request; /* with max_tokens that are allowed */
+    bool as_many;                   /* max_tokens was 0 */
+    writer w;
+    text_encoder *encoder;
+    text_message *messages; /* questions and answers by turns; their texts are ours */
+    size_t n, first, capacity;
+    uint32_t *held; /* tokens that the decoder holds, [positions] */
+    int64_t held_n, positions;
+    uint64_t drawn; /* random numbers so far */
+};
+
+static atom_status no_prompt(writer *w)
+{
+    w->stop = text_tokenizer_end(w->tokenizer);
+    return ATOM_OK;
+}
+
+atom_status train_chat_open(const train_generate_request *request, train_chat **out)
+{
+    atom_status st;
+    train_chat *c = atom_alloc(1, sizeof *c);
+    if (!c)
+        return atom_fail_memory("a conversation", sizeof *c);
+    c->request = *request;
+    c->as_many = request->max_tokens == 0;
+    if (c->as_many)
+        c->request.max_tokens = TRAIN_CHAT_POSITIONS;
+    c->w.request = &c->request;
+    ATOM_TRY(writer_open(&c->w, no_prompt, TRAIN_CHAT_POSITIONS));
+    ATOM_TRY(text_encoder_open(c->w.tokenizer, &c->encoder));
+    c->positions = c->w.positions < TRAIN_CHAT_POSITIONS ? c->w.positions : TRAIN_CHAT_POSITIONS;
+    c->held = atom_alloc((size_t)c->positions, sizeof *c->held);
+    if (!c->held)
+        ATOM_TRY(atom_fail_memory("a conversation", (uint64_t)c->positions * sizeof *c->held));
+    *out = c;
+    return ATOM_OK;
+fail:
+    train_chat_close(&c);
+    return st;
+}
+
+void train_chat_reset(train_chat *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        atom_free((void *)(uintptr_t)c->messages[i].text);
+    c->n = c->first = 0;
+}
+
+void train_chat_close(train_chat **c_ref)
+{
+    train_chat *c = *c_ref;
+    if (!c)
+        return;
+    train_chat_reset(c);
+    text_encoder_close(&c->encoder);
+    writer_close(&c->w);
+    atom_free(c->messages);
+    atom_free(c->held);
+    atom_free(c);
+    *c_ref = NULL;
+}
+
+static atom_status add_message(train_chat *c, text_role role, const char *text, size_t bytes)
+{
+    char *copy = atom_alloc(bytes + 1, 1);
+    atom_status st = copy ? ATOM_OK : atom_fail_memory("a message", bytes);
+    if (st == ATOM_OK)
+        st = atom_grow((void **)&c->messages, c->n, &c->capacity, sizeof *c->messages);
+    if (st != ATOM_OK) {
+        atom_free(copy);
+        return st;
+    }
+    memcpy(copy, text, bytes);
+    c->messages[c->n++] = (text_message){role, copy, bytes};
+    return ATOM_OK;
+}
+
+static void take_back(train_chat *c)
+{
+    c->n--;
+    atom_free((void *)(uintptr_t)c->messages[c->n].text);
+}
+
+/* seen: the system's message, the messages from `first` on, and the beginning of an answer. */
+static atom_status render(train_chat *c, size_t first)
+{
+    size_t n = 0, all = c->n - first + 2;
+    const char *system = c->request.system;
+    text_message *m = atom_alloc(all, sizeof *m);
+    if (!m)
+        return atom_fail_memory("messages", all * sizeof *m);
+    if (system)
+        m[n++] = (text_message){TEXT_SYSTEM, system, strlen(system)};
+    for (size_t i = first; i < c->n; i++)
+        m[n++] = c->messages[i];
+    m[n++] = (text_message){TEXT_ASSISTANT, "", 0};
+    atom_status st = writer_encode_chat(&c->w, c->encoder, m, n);
+    atom_free(m);
+    return st;
+}
+
+/* As many messages as fit beside an answer: a quarter of all is left for it, or what was asked for.
+ */
+static atom_status fit(train_chat *c)
+{
+    int64_t answer = c->positions / 4;
+    size_t first = c->first;
+    if (c->request.max_tokens < answer)
+        answer = c->request.max_tokens;
+    for (;; first += 2) {
+        atom_status st = render(c, first);
+        if (st != ATOM_OK)
+            return st;
+        if ((int64_t)c->w.seen.n + answer <= c->positions)
+            break;
+        if (first + 1 < c->n)
+            continue;
+        if ((int64_t)c->w.seen.n < c->positions)
+            break; /* alone it fits, with less of an answer */
+        return atom_fail(ATOM_E_USAGE,
+                         "the message has %zu tokens, with what belongs around it; the model sees "
+                         "%lld at a time: shorten it",
+                         c->w.seen.n, (long long)c->positions);
+    }
+    c->first = first;
+    return ATOM_OK;
+}
+
+static atom_status feed(train_chat *c, int64_t from)
+{
+    int64_t n = (int64_t)c->w.seen.n;
+    train_decoder_rewind(c->w.decoder, from);
+    for (int64_t i = from; i < n; i++) {
+        c->held[i] = c->w.seen.ids[i];
+        c->w.feed[i - from] = (int32_t)c->held[i];
+    }
+    c->held_n = from; /* should it fail */
+    atom_status st = train_decoder_feed(c->w.decoder, c->w.feed, n - from);
+    if (st == ATOM_OK)
+        c->held_n = n;
+    return st;
+}
+
+/* What differs from what the decoder holds; at least the last token, for its logits. */
+static atom_status feed_prompt(train_chat *c)
+{
+    int64_t same = 0, n = (int64_t)c->w.seen.n;
+    while (same < c->held_n && same < n - 1 && c->held[same] == c->w.seen.ids[same])
+        same++;
+    return feed(c, same);
+}
+
+static atom_status answer(train_chat *c, bool (*stop)(void *ctx), train_chat_result *result)
+{
+    writer *w = &c->w;
+    const train_generate_request *r = &c->request;
+    const train_sampling how = {
+        .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
+    uint32_t end = text_tokenizer_end(w->tokenizer);
+    int64_t made = 0;
+    atom_status st = feed_prompt(c);
+    while (st == ATOM_OK && made < r->max_tokens) {
+        int32_t token;
+        double u = train_sample_uniform((uint64_t)r->seed, c->drawn++);
+        result->stopped = stop && stop(r->ctx);
+        if (result->stopped)
+            break;
+        ATOM_TRY(train_sample(&how, train_decoder_logits(w->decoder), w->may, w->V, w->candidates,
+                              u, &token));
+        made++;
+        if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
+            break;
+        ATOM_TRY(writer_put(w, (uint32_t)token));
+        result->full = (int64_t)w->seen.n == c->positions;
+        if (result->full)
+            break;
+        ATOM_TRY(writer_remember(w, (uint32_t)token));
+        if (made < r->max_tokens)
+            st = feed(c, (int64_t)w->seen.n - 1);
+    }
+    result->said.tokens = made;
+fail:
+    return st;
+}
+
+atom_status train_chat_say(train_chat *c, const char *message, bool (*stop)(void *ctx),
+                           train_chat_result *result)
+{
+    train_chat_result said = {0};
+    double begin = atom_clock_seconds();
+    char *valid = NULL;
+    size_t bytes = 0;
+    atom_status st = text_utf8_repair(message, strlen(message), &valid, &bytes);
+    if (st == ATOM_OK)
+        st = add_message(c, TEXT_USER, valid, bytes);
+    atom_free(valid);
+    if (st != ATOM_OK)
+        return st;
+    st = fit(c);
+    if (st != ATOM_OK) {
+        take_back(c);
+        return st;
+    }
+    c->w.bytes = c->w.whole = 0;
+    said.said.prompt_tokens = (int64_t)c->w.seen.n;
+    ATOM_TRY(answer(c, stop, &said));
+    ATOM_TRY(writer_room(&c->w, 0));
+    c->w.text[c->w.whole] = 0;
+    ATOM_TRY(add_message(c, TEXT_ASSISTANT, c->w.text, c->w.whole));
+    said.said.text = c->w.text;
+    said.said.bytes = c->w.whole;
+    said.said.seconds = atom_clock_seconds() - begin;
+    said.forgotten = c->first;
+    *result = said;
+fail:
+    return st;
+}

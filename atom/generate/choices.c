@@ -1,0 +1,374 @@
+/*
+ * Owns the scoring of questions with answers to choose from. One idea: an answer is a row of tokens
+ * whose context has no targets, so that the trainer's evaluation already computes its score, token
+ * by token; rows are laid one behind the other into micro-batches, whatever questions they are of.
+ * The file is read twice, for its longest row and to score, so that memory does not depend on its
+ * length. Refuses to score what is not finite.
+ */
+#include "atom/generate/choices.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/choices.h"
+#include "atom/text/tokenizer.h"
+#include "atom/generate/evaluator.h"
+#include "atom/export/export.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SEQUENCE_STEP = 64 };
+
+/* A question of which rows are in the batch, or will be. */
+typedef struct asked {
+    uint64_t line;
+    uint32_t n, right;
+    uint32_t scored; /* answers */
+    uint32_t characters[TEXT_CHOICES_MAX];
+    double scores[TEXT_CHOICES_MAX];
+} asked;
+
+/* Where the losses of an answer are in the batch. */
+typedef struct placed {
+    size_t question; /* in questions[] */
+    uint32_t choice;
+    int64_t first, n;
+} placed;
+
+typedef struct scoring {
+    const train_choices_request *request;
+    file_model model;
+    text_tokenizer *tokenizer;
+    text_encoder *encoder;
+    text_ids context, answer; /* of the row at hand */
+    char *spaced;             /* an answer behind its space */
+    size_t spaced_n;
+    int64_t longest, most; /* tokens of a row: seen; allowed */
+
+    train_evaluator e;
+    int32_t *tokens, *targets, *starts; /* i32[B,T], of the engine */
+    int64_t row, at;                    /* where the next row of tokens goes: sample, place in it */
+    asked *questions;
+    size_t n_questions, questions_capacity;
+    placed *rows;
+    size_t n_rows, rows_capacity;
+
+    int64_t of; /* questions in all */
+    int64_t right, right_norm;
+    train_choices_result result;
+    double begin;
+} scoring;
+
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+static atom_status encode_context(scoring *s, const text_question *q)
+{
+    s->context.n = 0;
+    atom_status st = text_encode(s->encoder, q->context.text, q->context.bytes, &s->context, NULL);
+    if (st != ATOM_OK || s->context.n > 0)
+        return st;
+    if (s->context.capacity == 0)
+        ATOM_TRY(
+            atom_grow((void **)&s->context.ids, 0, &s->context.capacity, sizeof *s->context.ids));
+    s->context.ids[s->context.n++] = text_tokenizer_start(s->tokenizer);
+fail:
+    return st;
+}
+
+/* The tokens of an answer, and how many of the context's fit in front of them. */
+static atom_status encode_answer(scoring *s, const text_question *q, uint32_t choice, size_t *keep)
+{
+    const text_phrase *answer = &q->choices[choice];
+    bool space = answer->text[0] != ' ';
+    atom_status st;
+    while (s->spaced_n < answer->bytes + 1)
+        ATOM_TRY(atom_grow((void **)&s->spaced, s->spaced_n, &s->spaced_n, 1));
+    s->spaced[0] = ' ';
+    memcpy(s->spaced + space, answer->text, answer->bytes);
+    s->answer.n = 0;
+    ATOM_TRY(text_encode_behind(s->encoder, s->spaced, answer->bytes + space, &s->answer));
+    if (s->answer.n == 0)
+        return atom_fail(ATOM_E_FORMAT, "%s:%llu: answer %u (from 0) has no tokens", q->name,
+                         (unsigned long long)q->line, choice);
+    if ((int64_t)s->answer.n > s->most)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s:%llu: answer %u (from 0) alone has %zu tokens, a sequence %lld; take "
+                         "the line out, or use a longer sequence_len if the model can",
+                         q->name, (unsigned long long)q->line, choice, s->answer.n,
+                         (long long)s->most);
+    *keep = (size_t)s->most + 1 - s->answer.n; /* the last token is a target only */
+    if (*keep > s->context.n)
+        *keep = s->context.n;
+fail:
+    return st;
+}
+
+/* First reading: what is wrong with the file, and its longest row. */
+static atom_status measure_question(void *ctx, const text_question *q)
+{
+    scoring *s = ctx;
+    atom_status st = encode_context(s, q);
+    for (uint32_t i = 0; i < q->n && st == ATOM_OK; i++) {
+        size_t keep = 0;
+        st = encode_answer(s, q, i, &keep);
+        int64_t n = (int64_t)(keep + s->answer.n) - 1;
+        if (st == ATOM_OK && n > s->longest)
+            s->longest = n;
+    }
+    return st;
+}
+
+/* --- batches ---------------------------------------------------------------------------------- */
+
+static void clear_batch(scoring *s)
+{
+    const graph *g = s->e.bench->g;
+    int64_t T = g->sequence, all = g->micro_batch * T;
+    for (int64_t i = 0; i < all; i++) {
+        s->tokens[i] = 0;
+        s->targets[i] = -1;
+        s->starts[i] = (int32_t)(i % T); /* padding sees only itself */
+    }
+    s->row = s->at = 0;
+    s->n_rows = 0;
+}
+
+/* The first of the largest of scores[n], divided by lengths if there are any. */
+static uint32_t pick(const double *scores, const uint32_t *lengths, uint32_t n)
+{
+    uint32_t best = 0;
+    double most = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        double score = lengths ? scores[i] / lengths[i] : scores[i];
+        if (score > most) {
+            most = score;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static void judge(scoring *s, const asked *q)
+{
+    const train_choices_request *r = s->request;
+    const train_choices_answer answer = {.line = q->line,
+                                         .n = q->n,
+                                         .right = q->right,
+                                         .picked = pick(q->scores, NULL, q->n),
+                                         .picked_norm = pick(q->scores, q->characters, q->n),
+                                         .scores = q->scores};
+    s->right += answer.picked == q->right;
+    s->right_norm += answer.picked_norm == q->right;
+    s->result.questions++;
+    if (r->answered)
+        r->answered(r->ctx, &answer);
+}
+
+static void mean_of(int64_t right, int64_t n, double *mean, double *error)
+{
+    double p = (double)right / (double)n;
+    *mean = p;
+    *error = n > 1 ? sqrt(p * (1 - p) / (double)(n - 1)) : NAN;
+}
+
+static void sum_up(scoring *s)
+{
+    train_choices_result *r = &s->result;
+    r->seconds = atom_clock_seconds() - s->begin;
+    if (r->questions == 0)
+        return;
+    mean_of(s->right, r->questions, &r->acc, &r->acc_stderr);
+    mean_of(s->right_norm, r->questions, &r->acc_norm, &r->acc_norm_stderr);
+}
+
+/* Adds the losses of a row to its answer. */
+static atom_status take_score(scoring *s, const placed *row)
+{
+    const float *losses = train_engine_losses(s->e.engine, 0) + row->first;
+    asked *q = &s->questions[row->question];
+    double sum = 0;
+    for (int64_t i = 0; i < row->n; i++)
+        sum -= (double)losses[i];
+    if (!isfinite(sum))
+        return atom_fail(ATOM_E_DIVERGED,
+                         "%s:%llu: the score of answer %u (from 0) is not finite; the weights are "
+                         "damaged or the training diverged",
+                         s->request->file, (unsigned long long)q->line, row->choice);
+    q->scores[row->choice] = sum;
+    q->scored++;
+    return ATOM_OK;
+}
+
+/* Scores what is in the batch; the last question may wait for its other answers. */
+static atom_status run_batch(scoring *s)
+{
+    double loss;
+    int64_t targets;
+    size_t done = 0;
+    atom_status st;
+    if (s->n_rows == 0)
+        return ATOM_OK;
+    ATOM_TRY(train_engine_eval(s->e.engine, &loss, &targets));
+    for (size_t i = 0; i < s->n_rows; i++)
+        ATOM_TRY(take_score(s, &s->rows[i]));
+    for (; done < s->n_questions && s->questions[done].scored == s->questions[done].n; done++)
+        judge(s, &s->questions[done]);
+    memmove(s->questions, s->questions + done, (s->n_questions - done) * sizeof *s->questions);
+    s->n_questions -= done;
+    clear_batch(s);
+    sum_up(s);
+    if (s->request->progress)
+        s->request->progress(s->request->ctx, &s->result, s->of);
+fail:
+    return st;
+}
+
+/* Room for n tokens that see no others: behind the last row, else in the next sample, else in the
+ * next batch. */
+static atom_status find_room(scoring *s, int64_t n)
+{
+    const graph *g = s->e.bench->g;
+    if (s->at + n > g->sequence) {
+        s->row++;
+        s->at = 0;
+    }
+    return s->row == g->micro_batch ? run_batch(s) : ATOM_OK;
+}
+
+/* The last `keep` tokens of the context, then the answer, which alone has targets. */
+static atom_status place(scoring *s, uint32_t choice, size_t keep)
+{
+    const uint32_t *context = s->context.ids + s->context.n - keep;
+    int64_t k = (int64_t)keep, m = (int64_t)s->answer.n, n = k + m - 1, first;
+    atom_status st;
+    ATOM_TRY(find_room(s, n));
+    if (s->n_rows == s->rows_capacity)
+        ATOM_TRY(atom_grow((void **)&s->rows, s->n_rows, &s->rows_capacity, sizeof *s->rows));
+    first = s->row * s->e.bench->g->sequence + s->at;
+    for (int64_t i = 0; i < n; i++) {
+        s->tokens[first + i] = (int32_t)(i < k ? context[i] : s->answer.ids[i - k]);
+        if (i >= k - 1)
+            s->targets[first + i] = (int32_t)s->answer.ids[i - k + 1];
+        s->starts[first + i] = (int32_t)s->at;
+    }
+    s->rows[s->n_rows++] =
+        (placed){.question = s->n_questions - 1, .choice = choice, .first = first + k - 1, .n = m};
+    s->at += n;
+    s->result.tokens += n;
+fail:
+    return st;
+}
+
+/* Of UTF-8: bytes that begin one. */
+static uint32_t characters_of(text_phrase phrase)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < phrase.bytes; i++)
+        n += ((unsigned char)phrase.text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+/* Second reading. */
+static atom_status score_question(void *ctx, const text_question *q)
+{
+    scoring *s = ctx;
+    bool cut = false;
+    atom_status st;
+    ATOM_TRY(encode_context(s, q));
+    if (s->n_questions == s->questions_capacity)
+        ATOM_TRY(atom_grow((void **)&s->questions, s->n_questions, &s->questions_capacity,
+                           sizeof *s->questions));
+    s->questions[s->n_questions] = (asked){.line = q->line, .n = q->n, .right = q->answer};
+    for (uint32_t i = 0; i < q->n; i++)
+        s->questions[s->n_questions].characters[i] = characters_of(q->choices[i]);
+    s->n_questions++;
+    for (uint32_t i = 0; i < q->n; i++) {
+        size_t keep = 0;
+        ATOM_TRY(encode_answer(s, q, i, &keep));
+        cut = cut || keep < s->context.n;
+        ATOM_TRY(place(s, i, keep));
+    }
+    s->result.cut_contexts += cut;
+fail:
+    return st;
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+/* What is needed to read the questions. */
+static atom_status open_text(scoring *s)
+{
+    const train_choices_request *r = s->request;
+    atom_status st;
+    if (r->limit < 0)
+        return atom_fail(ATOM_E_USAGE, "limit must be 0 (all) or more");
+    ATOM_TRY(file_model_resolve(r->model, &s->model));
+    if (!s->model.has_weights)
+        return atom_fail(ATOM_E_USAGE,
+                         "model '%s' has no weights to evaluate; name a checkpoint, a directory "
+                         "with config.json, model.safetensors and tokenizer.json",
+                         r->model);
+    if (r->adapter) {
+        atom_free(s->model.adapter);
+        s->model.adapter = atom_strdup(r->adapter);
+        if (!s->model.adapter)
+            return atom_fail_memory("a path", strlen(r->adapter));
+    }
+    s->most = s->model.config.positions;
+    if (r->sequence > 0 && r->sequence < s->most)
+        s->most = r->sequence;
+    ATOM_TRY(train_model_tokenizer(&s->model, &s->tokenizer));
+    ATOM_TRY(text_encoder_open(s->tokenizer, &s->encoder));
+fail:
+    return st;
+}
+
+static atom_status open_model(scoring *s)
+{
+    const train_choices_request *r = s->request;
+    int64_t steps = (s->longest + SEQUENCE_STEP - 1) / SEQUENCE_STEP;
+    int64_t usual = steps * SEQUENCE_STEP < s->most ? steps * SEQUENCE_STEP : s->most;
+    train_bench_config config = {.model = r->model,
+                                 .micro_batch = r->micro_batch,
+                                 .sequence = r->sequence > 0 ? r->sequence : usual,
+                                 .dtype = r->dtype,
+                                 .device = r->device,
+                                 .dropout = 0,
+                                 .threads = r->threads,
+                                 .adapter = r->adapter};
+    atom_status st;
+    ATOM_TRY(train_evaluator_model(&s->e, &config));
+    ATOM_TRY(train_evaluator_load(&s->e, r->device_memory, true));
+    s->most = s->result.sequence = s->e.bench->g->sequence;
+    train_engine_batch(s->e.engine, 0, &s->tokens, &s->targets);
+    s->starts = train_engine_starts(s->e.engine, 0);
+    clear_batch(s);
+fail:
+    return st;
+}
+
+atom_status train_choices(const train_choices_request *request, train_choices_result *result)
+{
+    scoring s = {.request = request};
+    uint64_t limit = (uint64_t)request->limit, of = 0;
+    atom_status st;
+    ATOM_TRY(open_text(&s));
+    ATOM_TRY(text_questions_read(request->file, limit, measure_question, &s, &of));
+    s.of = (int64_t)of;
+    ATOM_TRY(open_model(&s));
+    s.begin = atom_clock_seconds();
+    ATOM_TRY(text_questions_read(request->file, limit, score_question, &s, NULL));
+    ATOM_TRY(run_batch(&s));
+    *result = s.result;
+fail:
+    train_evaluator_close(&s.e);
+    text_encoder_close(&s.encoder);
+    text_tokenizer_close(&s.tokenizer);
+    text_ids_fini(&s.context);
+    text_ids_fini(&s.answer);
+    file_model_free(&s.model);
+    atom_free(s.spaced);
+    atom_free(s.questions);
+    atom_free(s.rows);
+    return st;
+}

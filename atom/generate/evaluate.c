@@ -1,0 +1,127 @@
+/*
+ * Owns the measuring of a saved model on a data set. One idea: it is the trainer's own evaluation:
+ * the same graph, kernels and tape, over all windows of a split in their order, so that the number
+ * is the one that training reports. Refuses to change the model.
+ */
+#include "atom/generate/evaluator.h"
+#include "atom/train/trainer.h"
+
+#include "atom/base/env.h"
+#include "atom/text/dataset.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct evaluation {
+    const train_eval_request *request;
+    train_evaluator e;
+    text_shards *shards;
+    uint64_t windows; /* to read */
+} evaluation;
+
+static atom_status open_model(evaluation *v)
+{
+    const train_eval_request *r = v->request;
+    train_bench_config config = {.model = r->model,
+                                 .micro_batch = r->micro_batch,
+                                 .sequence = r->sequence,
+                                 .dtype = r->dtype,
+                                 .device = r->device,
+                                 .dropout = 0,
+                                 .threads = r->threads,
+                                 .adapter = r->adapter};
+    return train_evaluator_model(&v->e, &config);
+}
+
+static atom_status open_data(evaluation *v)
+{
+    const train_eval_request *r = v->request;
+    const graph *g = v->e.bench->g;
+    text_split split = TEXT_VAL;
+    atom_status st;
+    if (r->split && strcmp(r->split, text_split_name(TEXT_TRAIN)) == 0)
+        split = TEXT_TRAIN;
+    else if (r->split && strcmp(r->split, text_split_name(TEXT_VAL)) != 0)
+        return atom_fail(ATOM_E_USAGE, "split: '%s' is not a split; use val or train", r->split);
+    if (r->batches < 0)
+        return atom_fail(ATOM_E_USAGE, "batches must be 0 (all) or more");
+    ATOM_TRY(text_shards_open(r->data, split, (uint32_t)v->e.bench->model.config.vocab_size,
+                              &v->shards));
+    v->windows = text_shards_windows(v->shards, (uint32_t)g->sequence);
+    if (v->windows == 0)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: the %s split has %llu tokens, fewer than one sequence of %lld and its "
+            "last target; use a smaller sequence_len",
+            r->data, text_split_name(split), (unsigned long long)text_shards_tokens(v->shards),
+            (long long)g->sequence);
+    if (r->batches > 0 && (uint64_t)r->batches * (uint64_t)g->micro_batch < v->windows)
+        v->windows = (uint64_t)r->batches * (uint64_t)g->micro_batch;
+fail:
+    return st;
+}
+
+/* Windows first .. first + count, the rest of the batch without targets. */
+static atom_status fill_batch(evaluation *v, uint64_t first, uint32_t count)
+{
+    const graph *g = v->e.bench->g;
+    uint64_t T = (uint64_t)g->sequence, all = (uint64_t)g->micro_batch * T;
+    int32_t *tokens, *targets;
+    train_engine_batch(v->e.engine, 0, &tokens, &targets);
+    for (uint64_t i = count * T; i < all; i++) {
+        tokens[i] = 0;
+        targets[i] = -1;
+    }
+    return text_windows_read(v->shards, (uint32_t)T, first, count, tokens, targets);
+}
+
+static atom_status run(evaluation *v, double *loss, int64_t *tokens)
+{
+    uint64_t B = (uint64_t)v->e.bench->g->micro_batch;
+    double sum = 0;
+    int64_t count = 0;
+    for (uint64_t first = 0; first < v->windows; first += B) {
+        double part = 0;
+        int64_t targets = 0;
+        uint64_t n = v->windows - first < B ? v->windows - first : B;
+        atom_status st = fill_batch(v, first, (uint32_t)n);
+        if (st == ATOM_OK)
+            st = train_engine_eval(v->e.engine, &part, &targets);
+        if (st != ATOM_OK)
+            return st;
+        sum += part;
+        count += targets;
+    }
+    if (count == 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: no token counts: masks take all targets out; prepare the data with "
+                         "--loss all",
+                         v->request->data);
+    *loss = sum / (double)count;
+    *tokens = count;
+    if (!isfinite(sum))
+        return atom_fail(ATOM_E_DIVERGED,
+                         "%s: the loss is not finite; the weights are damaged or the training "
+                         "diverged",
+                         v->request->model);
+    return ATOM_OK;
+}
+
+atom_status train_evaluate(const train_eval_request *request, train_eval_result *result)
+{
+    evaluation v = {.request = request};
+    double loss = 0, begin;
+    int64_t tokens = 0;
+    atom_status st;
+    ATOM_TRY(open_model(&v));
+    ATOM_TRY(open_data(&v));
+    ATOM_TRY(train_evaluator_load(&v.e, request->device_memory, false));
+    begin = atom_clock_seconds();
+    ATOM_TRY(run(&v, &loss, &tokens));
+    *result = (train_eval_result){
+        .loss = loss, .tokens = tokens, .seconds = atom_clock_seconds() - begin};
+fail:
+    text_shards_close(&v.shards);
+    train_evaluator_close(&v.e);
+    return st;
+}

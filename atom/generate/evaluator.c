@@ -1,0 +1,68 @@
+/*
+ * Owns the opening of a model that is only measured. One idea: forward alone is one sub-model where
+ * it lies, or a plan that swaps, and both give the same losses. Refuses to change the model.
+ */
+#include "atom/generate/evaluator.h"
+
+#include "atom/plan/device.h"
+
+atom_status train_evaluator_model(train_evaluator *e, const train_bench_config *config)
+{
+    atom_status st = train_workbench_open(config, &e->bench);
+    if (st == ATOM_OK && !e->bench->model.has_weights)
+        st = atom_fail(ATOM_E_USAGE,
+                       "model '%s' has no weights to evaluate; name a checkpoint, a directory with "
+                       "config.json and model.safetensors",
+                       config->model);
+    return st;
+}
+
+/* One sub-model, used where it lies. */
+static atom_status plan_in_place(train_evaluator *e)
+{
+    const graph *g = e->bench->g;
+    atom_status st = part_plan_open(g, e->profile, 1, &e->plan);
+    if (st != ATOM_OK)
+        return st;
+    e->plan->micro_batches = 1;
+    e->plan->in_place = true;
+    e->plan->sub_models[0].last_node = (int32_t)g->n_nodes;
+    e->plan->sub_models[0].param_bytes = g->param_extent * atom_dtype_bytes(g->dtype);
+    return ATOM_OK;
+}
+
+atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, bool apart)
+{
+    part_device device = train_device_guess(e->bench);
+    train_plan_request search = {
+        .device_memory = device_memory, .micro_batches = 1, .recompute = -1};
+    train_engine_config config = {.bench = e->bench,
+                                  .execute = TRAIN_EXECUTE_INTERPRETED,
+                                  .adam_beta1 = 0.9,
+                                  .adam_beta2 = 0.95,
+                                  .adam_epsilon = 1e-8,
+                                  .apart = apart};
+    atom_status st;
+    ATOM_TRY(part_profile_model(e->bench->g, &device, &e->profile));
+    if (device_memory == 0 && device.unified)
+        ATOM_TRY(plan_in_place(e));
+    else
+        ATOM_TRY(
+            train_plan_search(e->bench->g, e->profile, e->bench->table, &search, &e->plan, NULL));
+    config.plan = e->plan;
+    config.profile = e->profile;
+    ATOM_TRY(train_engine_open(&config, &e->engine));
+    ATOM_TRY(file_merged_read(&e->bench->model, e->bench->g,
+                              train_engine_vector(e->engine, SWAP_STATE_MASTER)));
+    ATOM_TRY(train_engine_sync(e->engine));
+fail:
+    return st;
+}
+
+void train_evaluator_close(train_evaluator *e)
+{
+    train_engine_close(&e->engine);
+    part_plan_close(&e->plan);
+    part_profile_close(&e->profile);
+    train_workbench_close(&e->bench);
+}

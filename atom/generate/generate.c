@@ -1,0 +1,377 @@
+/*
+ * Owns a text while it is being written. One idea: what the model has seen is a list of tokens; the
+ * decoder holds its tail, and when the decoder is full, it forgets everything and is fed the second
+ * half of what it held. Refuses to print half a character.
+ */
+#include "atom/generate/writer.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "atom/text/template.h"
+#include "atom/text/utf8.h"
+#include "atom/export/export.h"
+#include "atom/plan/source.h"
+
+#include <string.h>
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static atom_status check_request(const train_generate_request *r)
+{
+    if (r->max_tokens < 1)
+        return atom_fail(ATOM_E_USAGE, "max_tokens must be at least 1");
+    if (!(r->temperature >= 0))
+        return atom_fail(ATOM_E_USAGE, "temperature must be 0 or more");
+    if (r->top_k < 0)
+        return atom_fail(ATOM_E_USAGE, "top_k must be 0 (all) or more");
+    if (!(r->top_p > 0 && r->top_p <= 1))
+        return atom_fail(ATOM_E_USAGE, "top_p must be above 0 and at most 1 (all)");
+    return ATOM_OK;
+}
+
+static atom_status open_model(writer *w)
+{
+    train_bench_config config = {.model = w->request->model,
+                                 .micro_batch = 1,
+                                 .sequence = 1,
+                                 .dtype = w->request->dtype,
+                                 .dropout = 0,
+                                 .threads = w->request->threads,
+                                 .adapter = w->request->adapter};
+    atom_status st = train_workbench_open(&config, &w->bench);
+    if (st != ATOM_OK)
+        return st;
+    if (!w->bench->model.has_weights)
+        return atom_fail(ATOM_E_USAGE,
+                         "model '%s' has no weights to generate with; name a checkpoint, a "
+                         "directory with config.json, model.safetensors and tokenizer.json",
+                         w->request->model);
+    w->V = w->bench->model.config.vocab_size;
+    w->positions = w->bench->model.config.positions;
+    return ATOM_OK;
+}
+
+/* Reads the weights; in bf16 they are rounded into a second vector. */
+static atom_status open_params(writer *w)
+{
+    const train_workbench *b = w->bench;
+    const dev_ops *ops = w->device->ops;
+    uint64_t extent = b->g->param_extent, wide_bytes = extent * sizeof(float);
+    krn_ctx cx = {.threads = b->threads};
+    file_source source = train_file_source(NULL);
+    void *wide = NULL;
+    atom_status st;
+    ATOM_TRY(ops->host_alloc(w->device, wide_bytes, &wide));
+    file_vector to = file_vector_memory(wide);
+    to.source = &source;
+    ATOM_TRY(file_merged_read(&b->model, b->g, to));
+    if (b->g->dtype == ATOM_F32) {
+        w->params = wide;
+        w->params_bytes = wide_bytes;
+        return ATOM_OK;
+    }
+    w->params_bytes = extent * atom_dtype_bytes(b->g->dtype);
+    ATOM_TRY(ops->host_alloc(w->device, w->params_bytes, &w->params));
+    b->host->round[b->g->dtype](&cx, w->params, wide, extent);
+fail:
+    ops->host_free(w->device, wide, wide_bytes);
+    return st;
+}
+
+atom_status writer_remember(writer *w, uint32_t token)
+{
+    if (w->seen.n == w->seen.capacity) {
+        atom_status st =
+            atom_grow((void **)&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids);
+        if (st != ATOM_OK)
+            return st;
+    }
+    w->seen.ids[w->seen.n++] = token;
+    return ATOM_OK;
+}
+
+static atom_status encode_text(writer *w, text_encoder *encoder)
+{
+    const char *prompt = w->request->prompt ? w->request->prompt : "";
+    return text_encode(encoder, prompt, strlen(prompt), &w->seen, NULL);
+}
+
+atom_status writer_encode_chat(writer *w, text_encoder *encoder, const text_message *messages,
+                               size_t n)
+{
+    const char *dir = file_lora_tokenizer_dir(&w->bench->model);
+    text_template_request by_model = {0};
+    char *jinja = NULL;
+    text_template *template = NULL;
+    text_marked chat = {0};
+    atom_status st;
+    size_t end, at;
+    if (w->bench->model.kind == FILE_MODEL_GGUF) {
+        ATOM_TRY(train_import_template(dir, &jinja));
+        by_model.jinja = jinja;
+        dir = NULL;
+    }
+    ATOM_TRY(text_template_open(w->tokenizer, dir, &by_model, &template));
+    ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
+    for (end = chat.ids.n; end > 0 && !chat.marks[end - 1];)
+        end--;
+    for (at = end; at > 0 && chat.marks[at - 1];)
+        at--;
+    w->seen.n = 0;
+    ATOM_TRY(writer_remember(w, text_tokenizer_start(w->tokenizer)));
+    for (size_t i = 0; i < at; i++)
+        ATOM_TRY(writer_remember(w, chat.ids.ids[i]));
+    w->stop = at < end ? chat.ids.ids[at] : w->stop;
+    if (w->may)
+        w->may[w->stop] = 1;
+fail:
+    text_marked_fini(&chat);
+    text_template_close(&template);
+    atom_free(jinja);
+    return st;
+}
+
+static atom_status encode_chat(writer *w, text_encoder *encoder)
+{
+    const train_generate_request *r = w->request;
+    text_message messages[3];
+    size_t n = 0;
+    if (r->system)
+        messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
+    messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
+    messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
+    return writer_encode_chat(w, encoder, messages, n);
+}
+
+static atom_status encode_prompt(writer *w)
+{
+    text_encoder *encoder = NULL;
+    atom_status st;
+    w->stop = text_tokenizer_end(w->tokenizer);
+    ATOM_TRY(text_encoder_open(w->tokenizer, &encoder));
+    st = w->request->chat ? encode_chat(w, encoder) : encode_text(w, encoder);
+fail:
+    text_encoder_close(&encoder);
+    return st == ATOM_OK ? st : atom_fail_in(st, "prompt: ");
+}
+
+/* Ids that the tokenizer has no bytes for can never be chosen: padding of the vocabulary. */
+static atom_status open_scratch(writer *w)
+{
+    w->feed = atom_alloc((size_t)w->positions, sizeof *w->feed);
+    w->may = atom_alloc((size_t)w->V, 1);
+    w->candidates = atom_alloc((size_t)w->V, sizeof *w->candidates);
+    if (!w->feed || !w->may || !w->candidates)
+        return atom_fail_memory("sampling", (uint64_t)w->V * sizeof *w->candidates);
+    for (int64_t i = 0; i < w->V; i++) {
+        size_t bytes = 0;
+        (void)text_tokenizer_piece(w->tokenizer, (uint32_t)i, &bytes);
+        w->may[i] = bytes > 0;
+    }
+    w->may[text_tokenizer_end(w->tokenizer)] = w->may[w->stop] = 1;
+    return ATOM_OK;
+}
+
+/* room: how much it holds at most; 0: the prompt and what is asked for. */
+static atom_status open_decoder(writer *w, int64_t room)
+{
+    int64_t wanted = room ? room : (int64_t)w->seen.n + 1 + w->request->max_tokens;
+    train_decoder_config config = {.g = w->bench->g,
+                                   .table = w->bench->table,
+                                   .decode = krn_cpu_decode_table(w->bench->g->dtype),
+                                   .threads = w->bench->threads,
+                                   .device = w->device,
+                                   .params = w->params,
+                                   .room = wanted < w->positions ? wanted : w->positions};
+    return train_decoder_open(&config, &w->decoder);
+}
+
+atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room)
+{
+    dev_cpu_config device = {.budget_bytes = w->request->device_memory};
+    atom_status st;
+    ATOM_TRY(check_request(w->request));
+    ATOM_TRY(open_model(w));
+    ATOM_TRY(train_model_tokenizer(&w->bench->model, &w->tokenizer));
+    ATOM_TRY(encode(w));
+    ATOM_TRY(open_scratch(w));
+    ATOM_TRY(dev_cpu_open(&device, w->bench->threads, &w->device));
+    ATOM_TRY(open_params(w));
+    ATOM_TRY(open_decoder(w, room));
+fail:
+    return st;
+}
+
+void writer_close(writer *w)
+{
+    train_decoder_close(&w->decoder);
+    if (w->device)
+        w->device->ops->host_free(w->device, w->params, w->params_bytes);
+    dev_close(&w->device);
+    text_tokenizer_close(&w->tokenizer);
+    train_workbench_close(&w->bench);
+    text_ids_fini(&w->seen);
+    atom_free(w->feed);
+    atom_free(w->may);
+    atom_free(w->candidates);
+    atom_free(w->text);
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+atom_status writer_room(writer *w, size_t more)
+{
+    while (w->capacity < w->bytes + more + 1) {
+        atom_status st = atom_grow((void **)&w->text, w->capacity, &w->capacity, 1);
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static void emit(writer *w, size_t bytes)
+{
+    if (bytes > 0 && w->request->emit)
+        w->request->emit(w->request->ctx, w->text + w->whole, bytes);
+    w->whole += bytes;
+}
+
+/* Bytes of the wrong sequence that starts here: a character's longest beginning, or one byte. */
+static size_t wrong_bytes(const char *text, size_t left)
+{
+    size_t n = 1, cut;
+    while (n < left && text_utf8_check_part(text, n + 1, &cut) == n + 1 && cut == 0)
+        n++;
+    return n;
+}
+
+/* Puts U+FFFD in the place of the first n bytes that were not emitted. */
+static atom_status replace_wrong(writer *w, size_t n)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    atom_status st = writer_room(w, 3);
+    if (st != ATOM_OK)
+        return st;
+    memmove(w->text + w->whole + 3, w->text + w->whole + n, w->bytes - w->whole - n);
+    memcpy(w->text + w->whole, replacement, 3);
+    w->bytes += 3 - n;
+    return ATOM_OK;
+}
+
+/* Hands over what is whole characters; a character that is not all there yet waits. */
+static atom_status emit_whole(writer *w)
+{
+    for (;;) {
+        size_t left = w->bytes - w->whole, cut;
+        size_t wrong = text_utf8_check_part(w->text + w->whole, left, &cut);
+        if (wrong == left) {
+            emit(w, cut);
+            return ATOM_OK;
+        }
+        emit(w, wrong);
+        atom_status st = replace_wrong(w, wrong_bytes(w->text + w->whole, left - wrong));
+        if (st != ATOM_OK)
+            return st;
+    }
+}
+
+atom_status writer_put(writer *w, uint32_t token)
+{
+    size_t bytes;
+    const char *piece = text_tokenizer_piece(w->tokenizer, token, &bytes);
+    atom_status st = writer_room(w, bytes);
+    if (st != ATOM_OK)
+        return st;
+    memcpy(w->text + w->bytes, piece, bytes);
+    w->bytes += bytes;
+    return emit_whole(w);
+}
+
+/* --- the loop --------------------------------------------------------------------------------- */
+
+/* Feeds the last n tokens that were seen. */
+static atom_status feed_last(writer *w, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        w->feed[i] = (int32_t)w->seen.ids[w->seen.n - n + i];
+    return train_decoder_feed(w->decoder, w->feed, (int64_t)n);
+}
+
+static atom_status feed_prompt(writer *w)
+{
+    size_t n = w->seen.n, most = (size_t)w->positions;
+    if (n > most) {
+        atom_log(ATOM_LOG_WARN,
+                 "the prompt has %zu tokens, the model sees %zu at a time; it continues the last "
+                 "%zu",
+                 n, most, most);
+        n = most;
+    }
+    return feed_last(w, n);
+}
+
+/* Feeds the newest token; *slides counts how often the model had to forget. */
+static atom_status feed_next(writer *w, uint32_t *slides)
+{
+    int64_t half = w->positions / 2;
+    if (train_decoder_past(w->decoder) < w->positions)
+        return feed_last(w, 1);
+    if ((*slides)++ == 0)
+        atom_log(ATOM_LOG_DEBUG,
+                 "all %lld positions are used; from here on the model forgets the older half of "
+                 "what it sees whenever it is full",
+                 (long long)w->positions);
+    train_decoder_reset(w->decoder);
+    return feed_last(w, half > 0 ? (size_t)half : 1);
+}
+
+static atom_status write_text(writer *w, int64_t *made)
+{
+    const train_generate_request *r = w->request;
+    const train_sampling how = {
+        .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
+    uint32_t end = text_tokenizer_end(w->tokenizer), slides = 0;
+    atom_status st;
+    ATOM_TRY(feed_prompt(w));
+    for (*made = 0; *made < r->max_tokens;) {
+        int32_t token;
+        double u = train_sample_uniform((uint64_t)r->seed, (uint64_t)*made);
+        ATOM_TRY(train_sample(&how, train_decoder_logits(w->decoder), w->may, w->V, w->candidates,
+                              u, &token));
+        (*made)++;
+        if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
+            break;
+        ATOM_TRY(writer_put(w, (uint32_t)token));
+        ATOM_TRY(writer_remember(w, (uint32_t)token));
+        if (*made < r->max_tokens)
+            ATOM_TRY(feed_next(w, &slides));
+    }
+    st = ATOM_OK;
+fail:
+    return st;
+}
+
+atom_status train_generate(const train_generate_request *request, train_generate_result *result)
+{
+    writer w = {.request = request};
+    int64_t prompt_tokens, made = 0;
+    double begin;
+    atom_status st;
+    ATOM_TRY(writer_open(&w, encode_prompt, 0));
+    prompt_tokens = (int64_t)w.seen.n;
+    if (prompt_tokens == 0) /* the start of a document */
+        ATOM_TRY(writer_remember(&w, text_tokenizer_end(w.tokenizer)));
+    begin = atom_clock_seconds();
+    ATOM_TRY(write_text(&w, &made));
+    ATOM_TRY(writer_room(&w, 0));
+    w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
+    *result = (train_generate_result){.text = w.text,
+                                      .bytes = w.whole,
+                                      .tokens = made,
+                                      .prompt_tokens = prompt_tokens,
+                                      .seconds = atom_clock_seconds() - begin};
+    w.text = NULL;
+fail:
+    writer_close(&w);
+    return st;
+}

@@ -1,0 +1,49 @@
+/*
+ * A text while it is being written: what generation (generate.c) and conversation (chat.c) share.
+ * Inner header of atom/train.
+ *
+ * Owner: whoever opened it; close accepts half-opened ones. Thread: one. Errors: trainer.h.
+ */
+#ifndef ATOM_GENERATE_WRITER_H
+#define ATOM_GENERATE_WRITER_H
+
+#include "atom/text/chat.h"
+#include "atom/text/tokenizer.h"
+#include "atom/generate/decode.h"
+#include "atom/generate/sample.h"
+#include "atom/train/trainer.h"
+
+typedef struct writer {
+    const train_generate_request *request;
+    train_workbench *bench;
+    text_tokenizer *tokenizer;
+    dev *device;
+    void *params; /* canonical vector in the run's dtype, pinned */
+    uint64_t params_bytes;
+    train_decoder *decoder;
+    text_ids seen; /* prompt, then what was made */
+    uint32_t stop; /* ends an answer; else the end-of-text token */
+    int32_t *feed; /* i32[positions] */
+    uint8_t *may;  /* u8[V]: ids that the tokenizer knows */
+    train_candidate *candidates;
+    int64_t V, positions;
+    char *text; /* what was made; bytes [0, whole) were emitted */
+    size_t bytes, whole, capacity;
+} writer;
+
+/* Opens everything; encode is called when the tokenizer is there: it sets stop, and seen if it
+ * likes. room: positions of the decoder; 0: what seen and max_tokens need. */
+ATOM_MUST atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room);
+void writer_close(writer *w);
+
+/* seen becomes a chat up to where the last message, an answer of no text yet, has its text; stop is
+ * the token that ends it. */
+ATOM_MUST atom_status writer_encode_chat(writer *w, text_encoder *encoder,
+                                         const text_message *messages, size_t n);
+ATOM_MUST atom_status writer_remember(writer *w, uint32_t token); /* appends to seen */
+/* Appends a token's text, and emits what is whole characters. */
+ATOM_MUST atom_status writer_put(writer *w, uint32_t token);
+/* There is room for that many bytes more, and a 0. */
+ATOM_MUST atom_status writer_room(writer *w, size_t more);
+
+#endif

@@ -1,0 +1,540 @@
+/*
+ * Owns the command line: rows of a table in, fields of the caller's struct out. One idea: opt_set
+ * is the only place where text becomes a value, whoever brought the text. Refuses to guess: a word
+ * that is not exactly a value of the row's type is an error that says what would be.
+ */
+#include "atom/options/options_internal.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static void *field(const opt_spec *spec, void *values)
+{
+    return (char *)values + spec->offset;
+}
+
+/* Are two spellings the same name ('-' and '_' alike)? */
+static bool same_name(const char *a, const char *b, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        char x = a[i] == '-' ? '_' : a[i];
+        char y = b[i] == '-' ? '_' : b[i];
+        if (x != y || !y)
+            return false;
+    }
+    return b[bytes] == 0;
+}
+
+static int32_t find(const opt_command *command, const char *name, size_t bytes)
+{
+    for (uint32_t i = 0; i < command->n_specs; i++) {
+        const opt_spec *spec = &command->specs[i];
+        if (same_name(name, spec->name, bytes))
+            return (int32_t)i;
+        for (const char *const *alias = spec->aliases; alias && *alias; alias++) {
+            if (same_name(name, *alias, bytes))
+                return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+void opt_note_alias(const opt_command *command, int32_t row, const char *name, size_t bytes)
+{
+    if (row >= 0 && !same_name(name, command->specs[row].name, bytes))
+        atom_log(ATOM_LOG_INFO, "note: '%.*s' is called '%s' here", (int)bytes, name,
+                 command->specs[row].name);
+}
+
+int32_t opt_find(const opt_command *command, const char *name)
+{
+    return find(command, name, strlen(name));
+}
+
+bool opt_given(const opt_command *command, const opt_parsed *parsed, const char *name)
+{
+    int32_t row = opt_find(command, name);
+    ATOM_ASSERT(row >= 0);
+    return parsed->origin[row] == OPT_FROM_FILE || parsed->origin[row] == OPT_FROM_COMMAND_LINE;
+}
+
+static const char *flag_words[] = {"true", "yes", "on", "1", "false", "no", "off", "0"};
+
+/* 1 true, 0 false, -1 neither. */
+static int flag_value(const char *text)
+{
+    for (int i = 0; i < 8; i++) {
+        if (strcasecmp(text, flag_words[i]) == 0)
+            return i < 4;
+    }
+    return -1;
+}
+
+static atom_status check_range(const opt_spec *spec, double value, const char *text)
+{
+    if (spec->min == 0 && spec->max == 0)
+        return ATOM_OK;
+    bool low = spec->flags & OPT_ABOVE_MIN ? value <= spec->min : value < spec->min;
+    bool high = spec->flags & OPT_BELOW_MAX ? value >= spec->max : value > spec->max;
+    if (low)
+        return atom_fail(ATOM_E_USAGE, "%s is too small; it must be %s %g", text,
+                         spec->flags & OPT_ABOVE_MIN ? "more than" : "at least", spec->min);
+    if (high)
+        return atom_fail(ATOM_E_USAGE, "%s is too large; it must be %s %g", text,
+                         spec->flags & OPT_BELOW_MAX ? "less than" : "at most", spec->max);
+    return ATOM_OK;
+}
+
+static bool is_auto(const opt_spec *spec, const char *text)
+{
+    return (spec->flags & OPT_AUTO) && strcmp(text, "auto") == 0;
+}
+
+static const char *or_auto(const opt_spec *spec)
+{
+    return spec->flags & OPT_AUTO ? " (or auto)" : "";
+}
+
+/* " of MBIT", where the option says what it counts in. */
+static const char *of_what(const opt_spec *spec, char buf[48])
+{
+    buf[0] = 0;
+    if (spec->value && spec->value[0] && spec->value[1])
+        snprintf(buf, 48, " of %s, without a unit", spec->value);
+    return buf;
+}
+
+static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
+{
+    char *end = NULL, what[48];
+    if (is_auto(spec, text)) {
+        *out = -1;
+        return ATOM_OK;
+    }
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno)
+        return atom_fail(ATOM_E_USAGE, "'%s' is not a whole number%s%s", text, of_what(spec, what),
+                         or_auto(spec));
+    atom_status st = check_range(spec, (double)value, text);
+    if (st == ATOM_OK)
+        *out = value;
+    return st;
+}
+
+static atom_status set_number(const opt_spec *spec, const char *text, double *out)
+{
+    char *end = NULL, what[48];
+    if (is_auto(spec, text)) {
+        *out = -1;
+        return ATOM_OK;
+    }
+    double value = strtod(text, &end);
+    if (end == text || *end || !isfinite(value))
+        return atom_fail(ATOM_E_USAGE, "'%s' is not a number%s%s", text, of_what(spec, what),
+                         or_auto(spec));
+    atom_status st = check_range(spec, value, text);
+    if (st == ATOM_OK)
+        *out = value;
+    return st;
+}
+
+static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *out)
+{
+    char copy[64];
+    uint64_t value = 0;
+    if (is_auto(spec, text)) {
+        *out = 0;
+        return ATOM_OK;
+    }
+    size_t n = strlen(text);
+    if (spec->type == OPT_RATE && n > 2 && strcmp(text + n - 2, "/s") == 0)
+        n -= 2;
+    snprintf(copy, sizeof copy, "%.*s", (int)(n < 60 ? n : 60), text);
+    atom_status st = atom_size_parse(copy, &value);
+    if (st != ATOM_OK || n > 60)
+        return atom_fail(ATOM_E_USAGE, "'%s' is not a %s; write for example %s%s", text,
+                         spec->type == OPT_RATE ? "rate" : "size",
+                         spec->type == OPT_RATE ? "16GB/s" : "8GiB, 512MiB or 2GB", or_auto(spec));
+    st = check_range(spec, (double)value, text);
+    if (st == ATOM_OK)
+        *out = value;
+    return st;
+}
+
+static atom_status set_choice(const opt_spec *spec, const char *text, int32_t *out)
+{
+    char all[512];
+    size_t used = 0, n = 0;
+    all[0] = 0;
+    for (; spec->choices[n]; n++) {
+        if (strcmp(text, spec->choices[n]) == 0) {
+            *out = (int32_t)n;
+            return ATOM_OK;
+        }
+        int wrote =
+            snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", spec->choices[n]);
+        used =
+            wrote < 0 || used + (size_t)wrote >= sizeof all ? sizeof all - 1 : used + (size_t)wrote;
+    }
+    const char *near = atom_did_you_mean(text, spec->choices, n);
+    if (near)
+        return atom_fail(ATOM_E_USAGE, "'%s' is none of: %s (did you mean '%s'?)", text, all, near);
+    return atom_fail(ATOM_E_USAGE, "'%s' is none of: %s", text, all);
+}
+
+static atom_status set_text(const char *text, char **out)
+{
+    char *copy = atom_strdup(text);
+    if (!copy)
+        return atom_fail_memory("an option", strlen(text));
+    atom_free(*out);
+    *out = copy;
+    return ATOM_OK;
+}
+
+static atom_status list_add(const char *text, opt_list *list)
+{
+    char *copy = atom_strdup(text);
+    char **grown = copy ? atom_realloc(list->items, (size_t)list->n + 1, sizeof *grown) : NULL;
+    if (!grown) {
+        atom_free(copy);
+        return atom_fail_memory("an option", strlen(text));
+    }
+    list->items = grown;
+    grown[list->n++] = copy;
+    return ATOM_OK;
+}
+
+static void list_clear(opt_list *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        atom_free(list->items[i]);
+    atom_free(list->items);
+    *list = (opt_list){0};
+}
+
+/* Like opt_set, without the option's name in the message. */
+static atom_status set_value(const opt_spec *spec, const char *text, void *values)
+{
+    void *at = field(spec, values);
+    switch (spec->type) {
+    case OPT_FLAG: {
+        int value = flag_value(text);
+        if (value < 0)
+            return atom_fail(ATOM_E_USAGE, "'%s' is neither true nor false", text);
+        *(bool *)at = value;
+        return ATOM_OK;
+    }
+    case OPT_INT:
+        return set_int(spec, text, at);
+    case OPT_NUMBER:
+        return set_number(spec, text, at);
+    case OPT_SIZE:
+    case OPT_RATE:
+        return set_size(spec, text, at);
+    case OPT_TEXT:
+        return set_text(text, at);
+    case OPT_CHOICE:
+        return set_choice(spec, text, at);
+    case OPT_LIST:
+        return list_add(text, at);
+    }
+    return ATOM_E_USAGE;
+}
+
+atom_status opt_set(const opt_command *command, uint32_t row, const char *text, void *values)
+{
+    ATOM_ASSERT(row < command->n_specs);
+    atom_status st = set_value(&command->specs[row], text, values);
+    return st == ATOM_OK ? ATOM_OK : atom_fail_in(st, "%s: ", command->specs[row].name);
+}
+
+void opt_list_restart(const opt_command *command, uint32_t row, void *values)
+{
+    if (command->specs[row].type == OPT_LIST)
+        list_clear(field(&command->specs[row], values));
+}
+
+void opt_free(const opt_command *command, void *values)
+{
+    for (uint32_t i = 0; i < command->n_specs; i++) {
+        const opt_spec *spec = &command->specs[i];
+        if (spec->type == OPT_TEXT)
+            atom_free(*(char **)field(spec, values));
+        if (spec->type == OPT_LIST)
+            list_clear(field(spec, values));
+    }
+    memset(values, 0, command->values_bytes);
+}
+
+atom_status opt_defaults(const opt_command *command, void *values, opt_parsed *parsed)
+{
+    ATOM_ASSERT(command->n_specs <= OPT_SPECS_MAX);
+    memset(values, 0, command->values_bytes);
+    memset(parsed, 0, sizeof *parsed);
+    for (uint32_t i = 0; i < command->n_specs; i++) {
+        const opt_spec *spec = &command->specs[i];
+        atom_status st = spec->fallback ? set_value(spec, spec->fallback, values) : ATOM_OK;
+        ATOM_ASSERT(st == ATOM_OK || st == ATOM_E_RESOURCE); /* a default that is no legal value */
+        if (st != ATOM_OK) {
+            opt_free(command, values);
+            return st;
+        }
+    }
+    return ATOM_OK;
+}
+
+/* Nearest name of the table to a misspelt one, or NULL. */
+const char *opt_suggest(const opt_command *command, const char *word)
+{
+    const char *names[OPT_SPECS_MAX];
+    char plain[64];
+    for (uint32_t i = 0; i < command->n_specs; i++)
+        names[i] = command->specs[i].name;
+    snprintf(plain, sizeof plain, "%s", word);
+    for (char *c = plain; *c; c++)
+        *c = *c == '-' ? '_' : *c;
+    return atom_did_you_mean(plain, names, command->n_specs);
+}
+
+/* "--device-memory" from a row's name; buf holds 64. */
+char *opt_dashed(const char *name, char buf[64])
+{
+    snprintf(buf, 64, "--%s", name);
+    for (char *c = buf + 2; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return buf;
+}
+
+/* One walk over the command line. The first walk (set false) only finds positionals and bad
+ * options. */
+typedef struct walk {
+    const opt_command *command;
+    int argc;
+    char **argv;
+    int at;
+    bool set;
+    void *values;
+    opt_parsed *parsed;
+} walk;
+
+static atom_status unknown_option(const walk *w, const char *word, size_t bytes)
+{
+    char name[64], dashed[64];
+    snprintf(name, sizeof name, "%.*s", (int)(bytes < 60 ? bytes : 60), word);
+    const char *near = strlen(name) > 2 ? opt_suggest(w->command, name + 2) : NULL;
+    if (near)
+        return atom_fail(ATOM_E_USAGE, "unknown option '%s' of '%s' (did you mean '%s'?)", name,
+                         w->command->name, opt_dashed(near, dashed));
+    return atom_fail(ATOM_E_USAGE, "unknown option '%s' of '%s'; --help lists them", name,
+                     w->command->name);
+}
+
+static atom_status walk_set(walk *w, int32_t row, const char *text)
+{
+    const opt_spec *spec = &w->command->specs[row];
+    char dashed[64];
+    if (!w->set)
+        return ATOM_OK;
+    if (spec->type == OPT_LIST && w->parsed->origin[row] != OPT_FROM_COMMAND_LINE)
+        list_clear(field(spec, w->values));
+    atom_status st = set_value(spec, text, w->values);
+    if (st != ATOM_OK)
+        return atom_fail_in(st, "%s: ", opt_dashed(spec->name, dashed));
+    w->parsed->origin[row] = OPT_FROM_COMMAND_LINE;
+    return ATOM_OK;
+}
+
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && word[1] != 0;
+}
+
+/* The value words that follow an option without "=". */
+static atom_status walk_values(walk *w, int32_t row, const char *word)
+{
+    const opt_spec *spec = &w->command->specs[row];
+    const char *next = w->at < w->argc ? w->argv[w->at] : NULL;
+    if (spec->type == OPT_FLAG) {
+        bool words = next && (strcmp(next, "true") == 0 || strcmp(next, "false") == 0);
+        w->at += words;
+        return walk_set(w, row, words ? next : "true");
+    }
+    if (!next || (spec->type == OPT_LIST && is_option(next)))
+        return atom_fail(ATOM_E_USAGE, "option '%s' needs a value", word);
+    w->at++;
+    atom_status st = walk_set(w, row, next);
+    while (st == ATOM_OK && spec->type == OPT_LIST && w->at < w->argc && !is_option(w->argv[w->at]))
+        st = walk_set(w, row, w->argv[w->at++]);
+    return st;
+}
+
+/* --name, --name=value, --no-name */
+static atom_status walk_long(walk *w, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    size_t bytes = equals ? (size_t)(equals - word) : strlen(word);
+    int32_t row = find(w->command, word + 2, bytes - 2);
+    if (row < 0 && !equals && strncmp(word, "--no-", 5) == 0) {
+        row = find(w->command, word + 5, bytes - 5);
+        if (row >= 0 && w->command->specs[row].type == OPT_FLAG)
+            return walk_set(w, row, "false");
+        row = -1;
+    }
+    if (row < 0)
+        return unknown_option(w, word, bytes);
+    if (w->set)
+        opt_note_alias(w->command, row, word + 2, bytes - 2);
+    if (equals)
+        return walk_set(w, row, equals + 1);
+    return walk_values(w, row, word);
+}
+
+static atom_status walk_short(walk *w, const char *word)
+{
+    for (uint32_t i = 0; word[2] == 0 && i < w->command->n_specs; i++) {
+        if (w->command->specs[i].letter == word[1])
+            return walk_values(w, (int32_t)i, word);
+    }
+    return unknown_option(w, word, strlen(word));
+}
+
+static atom_status walk_positional(walk *w, const char *word)
+{
+    if (w->parsed->n_positional >= w->command->positional_max ||
+        w->parsed->n_positional >= OPT_POSITIONAL_MAX)
+        return atom_fail(ATOM_E_USAGE, "'%s': unexpected argument; '%s' takes %s%s", word,
+                         w->command->name, w->command->positional ? "at most " : "options only",
+                         w->command->positional ? w->command->positional : "");
+    w->parsed->positional[w->parsed->n_positional++] = word;
+    return ATOM_OK;
+}
+
+static atom_status walk_all(walk *w)
+{
+    bool only_positionals = false;
+    w->parsed->n_positional = 0;
+    for (w->at = 0; w->at < w->argc;) {
+        atom_status st = ATOM_OK;
+        const char *word = w->argv[w->at++];
+        if (only_positionals || !is_option(word))
+            st = walk_positional(w, word);
+        else if (strcmp(word, "--") == 0)
+            only_positionals = true;
+        else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+            w->parsed->help = true;
+        else if (word[1] == '-')
+            st = walk_long(w, word);
+        else
+            st = walk_short(w, word);
+        if (w->parsed->help)
+            return ATOM_OK;
+        if (st != ATOM_OK)
+            return st;
+    }
+    return ATOM_OK;
+}
+
+static atom_status check_required(const opt_command *command, const opt_parsed *parsed)
+{
+    char dashed[64];
+    if (parsed->n_positional < command->positional_min)
+        return atom_fail(ATOM_E_USAGE, "'%s' needs %s", command->name, command->positional);
+    for (uint32_t i = 0; i < command->n_specs; i++) {
+        const opt_spec *spec = &command->specs[i];
+        if ((spec->flags & OPT_REQUIRED) && parsed->origin[i] == OPT_FROM_DEFAULT)
+            return atom_fail(ATOM_E_USAGE, "'%s' needs %s%s%s", command->name,
+                             opt_dashed(spec->name, dashed), spec->value ? " " : "",
+                             spec->value ? spec->value : "");
+    }
+    return ATOM_OK;
+}
+
+atom_status opt_parse(const opt_command *command, int argc, char **argv, void *values,
+                      opt_parsed *parsed)
+{
+    walk w = {.command = command, .argc = argc, .argv = argv, .values = values, .parsed = parsed};
+    atom_status st = opt_defaults(command, values, parsed);
+    if (st != ATOM_OK)
+        return st;
+    ATOM_TRY(walk_all(&w));
+    if (parsed->help)
+        return ATOM_OK;
+    if (command->config_file && parsed->n_positional)
+        ATOM_TRY(opt_read_file(command, parsed->positional[0], values, parsed));
+    w.set = true;
+    ATOM_TRY(walk_all(&w));
+    ATOM_TRY(check_required(command, parsed));
+    return ATOM_OK;
+fail:
+    opt_free(command, values);
+    return st;
+}
+
+static bool starts_with_words(const char *name, int argc, char **argv, int *used)
+{
+    *used = 0;
+    while (*name) {
+        size_t bytes = strcspn(name, " ");
+        if (*used >= argc || strncmp(argv[*used], name, bytes) != 0 || argv[*used][bytes])
+            return false;
+        (*used)++;
+        name += bytes;
+        name += *name == ' ';
+    }
+    return true;
+}
+
+static atom_status unknown_command(const opt_command *const *commands, uint32_t n, int argc,
+                                   char **argv)
+{
+    const char *names[OPT_SPECS_MAX];
+    char two[128], verbs[256] = "";
+    size_t used = 0, bytes = strlen(argv[0]);
+    for (uint32_t i = 0; i < n && i < OPT_SPECS_MAX; i++) {
+        const char *name = commands[i]->name;
+        names[i] = name;
+        if (strncmp(name, argv[0], bytes) == 0 && name[bytes] == ' ' && used < sizeof verbs)
+            used += (size_t)snprintf(verbs + used, sizeof verbs - used, "%s%s", used ? ", " : "",
+                                     name + bytes + 1);
+    }
+    n = n < OPT_SPECS_MAX ? n : OPT_SPECS_MAX;
+    snprintf(two, sizeof two, "%s %s", argv[0], argc > 1 ? argv[1] : "");
+    const char *near = atom_did_you_mean(argc > 1 && used ? two : argv[0], names, n);
+    if (near && !(used && argc < 2))
+        return atom_fail(ATOM_E_USAGE, "unknown command '%s' (did you mean '%s'?)",
+                         used ? two : argv[0], near);
+    if (used)
+        return atom_fail(ATOM_E_USAGE, "'%s' needs one of: %s", argv[0], verbs);
+    return atom_fail(ATOM_E_USAGE, "unknown command '%s'; --help lists them", argv[0]);
+}
+
+atom_status opt_find_command(const opt_command *const *commands, uint32_t n, int argc, char **argv,
+                             const opt_command **out, int *used)
+{
+    const opt_command *best = NULL;
+    int best_used = 0;
+    if (argc < 1)
+        return atom_fail(ATOM_E_USAGE, "no command is named; --help lists them");
+    for (uint32_t i = 0; i < n; i++) {
+        int words = 0;
+        if (starts_with_words(commands[i]->name, argc, argv, &words) && words > best_used) {
+            best = commands[i];
+            best_used = words;
+        }
+    }
+    if (!best)
+        return unknown_command(commands, n, argc, argv);
+    *out = best;
+    *used = best_used;
+    return ATOM_OK;
+}

@@ -1,0 +1,34 @@
+/*
+ * What the files of options share among themselves: options.c, options_text.c, options_yaml.c.
+ */
+#ifndef ATOM_OPTIONS_OPTIONS_INTERNAL_H
+#define ATOM_OPTIONS_OPTIONS_INTERNAL_H
+
+#include "atom/options/options.h"
+
+#include <stdio.h>
+
+/* A text being written. */
+typedef struct opt_out {
+    FILE *file;
+    char *text;
+    size_t bytes;
+} opt_out;
+ATOM_MUST atom_status opt_out_open(opt_out *out);
+/* Gives the text, to be freed with atom_free, and closes in any case. */
+ATOM_MUST atom_status opt_out_close(opt_out *out, char **text);
+
+const char *opt_value_name(const opt_spec *spec);
+void opt_write_value(FILE *f, const opt_spec *spec);
+void opt_write_range(FILE *f, const opt_spec *spec);
+
+/* Empties a LIST so that a later source replaces an earlier one. */
+void opt_list_restart(const opt_command *command, uint32_t row, void *values);
+/* Nearest name of the table to a misspelt one, or NULL. */
+const char *opt_suggest(const opt_command *command, const char *word);
+/* Logs a note when `name` is an alias of the row. */
+void opt_note_alias(const opt_command *command, int32_t row, const char *name, size_t bytes);
+/* "--device-memory" from "device_memory". Returns buf. */
+char *opt_dashed(const char *name, char buf[64]);
+
+#endif

@@ -1,0 +1,220 @@
+/*
+ * Owns the reading of configuration files: libyaml's event stream, one flat mapping. One idea: a
+ * scalar's type comes from the option table, never from YAML's guessing, so `1e-4`, `no`, `08` and
+ * `null` hold no surprise. Refuses anchors, aliases, tags, duplicates, nesting, second documents.
+ */
+#include "atom/options/options_internal.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <yaml.h>
+
+typedef struct yaml_reader {
+    const opt_command *command;
+    const char *path;
+    void *values;
+    opt_parsed *parsed;
+    uint32_t line[OPT_SPECS_MAX]; /* where a row was set by this file; 0: not yet */
+    yaml_parser_t parser;
+    yaml_event_t event;
+} yaml_reader;
+
+/* Puts "path:line:col: " of the current event in front of the message. */
+static atom_status at_event(const yaml_reader *r, atom_status st)
+{
+    return atom_fail_in(st, "%s:%zu:%zu: ", r->path, r->event.start_mark.line + 1,
+                        r->event.start_mark.column + 1);
+}
+
+static atom_status next_event(yaml_reader *r)
+{
+    yaml_event_delete(&r->event);
+    if (yaml_parser_parse(&r->parser, &r->event))
+        return ATOM_OK;
+    memset(&r->event, 0, sizeof r->event);
+    if (r->parser.error == YAML_MEMORY_ERROR)
+        return atom_fail(ATOM_E_RESOURCE, "%s: not enough memory", r->path);
+    bool reader = r->parser.error == YAML_READER_ERROR;
+    if (reader)
+        return atom_fail(ATOM_E_USAGE, "%s: byte %zu: %s", r->path, r->parser.problem_offset,
+                         r->parser.problem ? r->parser.problem : "not readable as UTF-8");
+    return atom_fail(ATOM_E_USAGE, "%s:%zu:%zu: not YAML: %s", r->path,
+                     r->parser.problem_mark.line + 1, r->parser.problem_mark.column + 1,
+                     r->parser.problem ? r->parser.problem : "cannot be parsed");
+}
+
+/* A plain or quoted scalar without anchor or tag; its text has no NUL inside. */
+static atom_status check_scalar(const yaml_reader *r, const char *what)
+{
+    const yaml_event_t *e = &r->event;
+    if (e->type == YAML_ALIAS_EVENT)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "aliases (*name) are not accepted here"));
+    if (e->type != YAML_SCALAR_EVENT)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "%s must be a plain value, not a %s", what,
+                                     e->type == YAML_MAPPING_START_EVENT ? "mapping" : "list"));
+    if (e->data.scalar.anchor)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "anchors (&name) are not accepted here"));
+    if (e->data.scalar.tag)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "tags (%s) are not accepted here",
+                                     (const char *)e->data.scalar.tag));
+    if (memchr(e->data.scalar.value, 0, e->data.scalar.length))
+        return at_event(r, atom_fail(ATOM_E_USAGE, "%s has a NUL character inside", what));
+    return ATOM_OK;
+}
+
+static const char *scalar(const yaml_reader *r)
+{
+    return (const char *)r->event.data.scalar.value;
+}
+
+static atom_status read_key(yaml_reader *r, int32_t *row)
+{
+    atom_status st = check_scalar(r, "a key");
+    if (st != ATOM_OK)
+        return st;
+    const char *key = scalar(r);
+    int32_t found = strchr(key, '-') ? -1 : opt_find(r->command, key);
+    if (found >= 0 && (r->command->specs[found].flags & OPT_CLI_ONLY))
+        return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' belongs on the command line only", key));
+    if (found < 0 && strcmp(key, "pool") == 0 && strcmp(r->command->name, "train") == 0)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "this configures a pool: atom pool create "
+                                                   "--config FILE -o DIR makes it and trains as "
+                                                   "its first member; to train alone, take the "
+                                                   "section 'pool' out"));
+    if (found < 0) {
+        const char *near = opt_suggest(r->command, key);
+        st = near ? atom_fail(ATOM_E_USAGE, "unknown key '%.64s' (did you mean '%s'?)", key, near)
+                  : atom_fail(ATOM_E_USAGE, "unknown key '%.64s'; '%s --help' lists them", key,
+                              r->command->name);
+        return at_event(r, st);
+    }
+    if (r->line[found])
+        return at_event(
+            r, atom_fail(ATOM_E_USAGE, "'%s' was already set in line %u", key, r->line[found]));
+    opt_note_alias(r->command, found, key, strlen(key));
+    r->line[found] = (uint32_t)r->event.start_mark.line + 1;
+    *row = found;
+    return ATOM_OK;
+}
+
+static bool is_null(const yaml_reader *r)
+{
+    const char *text = scalar(r);
+    return r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (!*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
+}
+
+static atom_status set_scalar(yaml_reader *r, uint32_t row)
+{
+    const opt_spec *spec = &r->command->specs[row];
+    atom_status st = check_scalar(r, spec->name);
+    if (st != ATOM_OK)
+        return st;
+    if (is_null(r))
+        return at_event(r, atom_fail(ATOM_E_USAGE,
+                                     "'%s' has no value; leave the line out for the default",
+                                     spec->name));
+    st = opt_set(r->command, row, scalar(r), r->values);
+    return st == ATOM_OK ? ATOM_OK : at_event(r, st);
+}
+
+static atom_status read_value(yaml_reader *r, uint32_t row)
+{
+    const opt_spec *spec = &r->command->specs[row];
+    atom_status st = next_event(r);
+    if (st != ATOM_OK)
+        return st;
+    opt_list_restart(r->command, row, r->values);
+    r->parsed->origin[row] = OPT_FROM_FILE;
+    if (spec->type != OPT_LIST || r->event.type != YAML_SEQUENCE_START_EVENT)
+        return set_scalar(r, row);
+    if (r->event.data.sequence_start.anchor || r->event.data.sequence_start.tag)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "anchors and tags are not accepted here"));
+    for (;;) {
+        st = next_event(r);
+        if (st != ATOM_OK || r->event.type == YAML_SEQUENCE_END_EVENT)
+            return st;
+        st = set_scalar(r, row);
+        if (st != ATOM_OK)
+            return st;
+    }
+}
+
+static atom_status read_mapping(yaml_reader *r)
+{
+    atom_status st = ATOM_OK;
+    if (r->event.data.mapping_start.anchor || r->event.data.mapping_start.tag)
+        return at_event(r, atom_fail(ATOM_E_USAGE, "anchors and tags are not accepted here"));
+    for (;;) {
+        int32_t row = -1;
+        st = next_event(r);
+        if (st != ATOM_OK || r->event.type == YAML_MAPPING_END_EVENT)
+            return st;
+        st = read_key(r, &row);
+        if (st == ATOM_OK)
+            st = read_value(r, (uint32_t)row);
+        if (st != ATOM_OK)
+            return st;
+    }
+}
+
+/* stream start, document start, one mapping (or nothing), document end, stream end */
+static atom_status read_stream(yaml_reader *r)
+{
+    atom_status st = ATOM_OK;
+    uint32_t documents = 0;
+    do {
+        ATOM_TRY(next_event(r));
+        const yaml_event_t *e = &r->event;
+        if (e->type == YAML_DOCUMENT_START_EVENT && documents++)
+            return at_event(r, atom_fail(ATOM_E_USAGE, "a second document; keep one per file"));
+        if (e->type == YAML_DOCUMENT_START_EVENT && e->data.document_start.tag_directives.start !=
+                                                        e->data.document_start.tag_directives.end)
+            return at_event(r, atom_fail(ATOM_E_USAGE, "%%TAG is not accepted here"));
+        if (e->type == YAML_MAPPING_START_EVENT) {
+            ATOM_TRY(read_mapping(r));
+            continue;
+        }
+        bool empty = e->type == YAML_SCALAR_EVENT && e->data.scalar.length == 0 &&
+                     !e->data.scalar.tag && !e->data.scalar.anchor;
+        if (!empty && (e->type == YAML_SCALAR_EVENT || e->type == YAML_SEQUENCE_START_EVENT ||
+                       e->type == YAML_ALIAS_EVENT))
+            return at_event(r, atom_fail(ATOM_E_USAGE, "expected `key: value` lines"));
+    } while (r->event.type != YAML_STREAM_END_EVENT);
+fail:
+    return st;
+}
+
+atom_status opt_read_text(const opt_command *command, const char *path, const char *text,
+                          size_t bytes, void *values, opt_parsed *parsed)
+{
+    yaml_reader r = {.command = command, .path = path, .values = values, .parsed = parsed};
+    if (bytes > OPT_FILE_BYTES_MAX)
+        return atom_fail(ATOM_E_USAGE, "%s is larger than %d bytes; is it a configuration?", path,
+                         OPT_FILE_BYTES_MAX);
+    if (!yaml_parser_initialize(&r.parser))
+        return atom_fail_memory("a YAML parser", sizeof r.parser);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, bytes);
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    atom_status st = read_stream(&r);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.parser);
+    return st;
+}
+
+atom_status opt_read_file(const opt_command *command, const char *path, void *values,
+                          opt_parsed *parsed)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    if (!atom_path_exists(path))
+        return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", path);
+    atom_status st = atom_file_read(path, OPT_FILE_BYTES_MAX, &text, &bytes);
+    if (st == ATOM_OK)
+        st = opt_read_text(command, path, text, (size_t)bytes, values, parsed);
+    atom_free(text);
+    return st == ATOM_E_FORMAT ? ATOM_E_USAGE : st;
+}

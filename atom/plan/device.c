@@ -1,0 +1,140 @@
+/*
+ * Owns the choice of the device. One idea: below this file there are only a krn_table and a dev;
+ * nobody else asks which device it is, except who must know whether device memory is host memory.
+ */
+#include "atom/plan/device.h"
+
+#include "atom/base/env.h"
+#include "kernels/cuda_load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool card_of(const char *text, int *card)
+{
+    if (strcmp(text, "cuda") == 0) {
+        *card = 0;
+        return true;
+    }
+    char *end;
+    long n = strncmp(text, "cuda:", 5) == 0 && text[5] ? strtol(text + 5, &end, 10) : -1;
+    if (n < 0 || n > 255 || *end)
+        return false;
+    *card = (int)n;
+    return true;
+}
+
+atom_status train_device_choose(const char *device, int *card)
+{
+    dev_cuda_info info;
+    *card = -1;
+    if (!device || strcmp(device, "cpu") == 0)
+        return ATOM_OK;
+    if (strcmp(device, "auto") == 0) {
+        if (dev_cuda_describe(0, &info) == ATOM_OK)
+            *card = 0;
+        return ATOM_OK;
+    }
+    if (!card_of(device, card))
+        return atom_fail(ATOM_E_USAGE, "device: '%s' is not a device; use auto, cpu or cuda[:N]",
+                         device);
+    atom_status st = dev_cuda_describe(*card, &info);
+    return st == ATOM_OK ? st : atom_fail_in(st, "device: ");
+}
+
+atom_dtype train_device_dtype(int card, int32_t dtype)
+{
+    const krn_table *table;
+    if (dtype == TRAIN_DTYPE_FP32)
+        return ATOM_F32;
+    if (dtype == TRAIN_DTYPE_BF16)
+        return ATOM_BF16;
+    if (card >= 0)
+        return krn_cuda_table(card, ATOM_BF16, &table) == ATOM_OK ? ATOM_BF16 : ATOM_F32;
+    return __builtin_cpu_supports("avx512bf16") ? ATOM_BF16 : ATOM_F32;
+}
+
+atom_status train_device_table(int card, atom_dtype dtype, const krn_table **out)
+{
+    if (card >= 0)
+        return krn_cuda_table(card, dtype, out);
+    *out = krn_cpu_table(dtype);
+    if (!*out)
+        return atom_fail(ATOM_E_UNSUPPORTED, "dtype: the CPU backend cannot compute in %s here",
+                         atom_dtype_name(dtype));
+    return ATOM_OK;
+}
+
+atom_status train_device_open(const train_workbench *bench, uint64_t budget_bytes, dev **out)
+{
+    double rate = (double)bench->config.link_bandwidth;
+    if (bench->card >= 0)
+        return dev_cuda_open(&(dev_cuda_config){.card = bench->card,
+                                                .budget_bytes = budget_bytes,
+                                                .link_bytes_per_second = rate},
+                             bench->threads, out);
+    return dev_cpu_open(
+        &(dev_cpu_config){.budget_bytes = budget_bytes, .link_bytes_per_second = rate},
+        bench->threads, out);
+}
+
+uint64_t train_device_bytes(const train_workbench *bench)
+{
+    dev_cuda_info info;
+    if (bench->card < 0 || dev_cuda_describe(bench->card, &info) != ATOM_OK)
+        return 0;
+    /* The driver's context, the libraries' code, and who else draws on the screen. */
+    uint64_t kept = info.memory_bytes / 16;
+    kept = kept < (uint64_t)1 << 30 ? (uint64_t)1 << 30 : kept;
+    return info.memory_bytes > 2 * kept ? info.memory_bytes - kept : info.memory_bytes / 2;
+}
+
+part_device train_device_guess(const train_workbench *bench)
+{
+    part_device d = {.name = "cpu",
+                     .unified = true,
+                     .modelled = true,
+                     .cores = atom_threads_count(bench->threads),
+                     .host_bytes = atom_host_available_bytes(),
+                     .flops_fp32 = 1e11,
+                     .flops_bf16 = 2e11,
+                     .device_bytes_per_second = 2e10,
+                     .h2d_bytes_per_second = 5e9,
+                     .d2h_bytes_per_second = 5e9,
+                     .h2d_both_bytes_per_second = 4e9,
+                     .d2h_both_bytes_per_second = 4e9,
+                     .copy_latency_seconds = 1e-5,
+                     .host_bytes_per_second = 2e10,
+                     .adamw_params_per_second = 5e8,
+                     .launch_seconds = 2e-6};
+    snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
+    if (bench->card >= 0) {
+        d.unified = false;
+        d.device_bytes = train_device_bytes(bench);
+    }
+    return d;
+}
+
+void train_device_model(const train_workbench *bench, char *out, size_t bytes)
+{
+    char line[256];
+    dev_cuda_info info;
+    snprintf(out, bytes, "unknown");
+    if (bench->card >= 0) {
+        if (dev_cuda_describe(bench->card, &info) == ATOM_OK)
+            snprintf(out, bytes, "%.100s, %llu MiB", info.name,
+                     (unsigned long long)(info.memory_bytes >> 20));
+        return;
+    }
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        const char *name = strstr(line, ": ");
+        if (strncmp(line, "model name", 10) != 0 || !name)
+            continue;
+        snprintf(out, bytes, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
+        break;
+    }
+    if (f)
+        fclose(f);
+}

@@ -1,0 +1,37 @@
+/*
+ * Which device computes: the words of --device, and opening what they mean. Inner header of
+ * atom/train.
+ *
+ * Errors: ATOM_E_USAGE for a word that is no device, ATOM_E_UNSUPPORTED with the reason where CUDA
+ * was asked for and is not there. `auto` falls back to the CPU in silence. Thread: one caller.
+ */
+#ifndef ATOM_PLAN_DEVICE_H
+#define ATOM_PLAN_DEVICE_H
+
+#include "atom/train/trainer.h"
+
+/* The card of "cuda[:N]", -1 for the CPU. NULL is the CPU. */
+ATOM_MUST atom_status train_device_choose(const char *device, int *card);
+
+/* bf16 where the device has it natively, unless the caller says otherwise (train_dtype). */
+atom_dtype train_device_dtype(int card, int32_t dtype);
+
+/* The kernels of the device. */
+ATOM_MUST atom_status train_device_table(int card, atom_dtype dtype, const krn_table **out);
+
+/* The workbench's device with a budget (0: none); link_bandwidth as configured. */
+ATOM_MUST atom_status train_device_open(const train_workbench *bench, uint64_t budget_bytes,
+                                        dev **out);
+
+/* Memory of the card that a plan may use; 0 on the CPU. */
+uint64_t train_device_bytes(const train_workbench *bench);
+
+/* What is known of the device without measuring: kind, memory, cores, instructions; its rates are
+ * anybody's. Good for laying a plan out, which needs no rates, not for choosing one. */
+part_device train_device_guess(const train_workbench *bench);
+
+/* The model of what computes, for people and for telling devices apart: a card's name and memory,
+ * or the processor's line of /proc/cpuinfo. Machines of one model have one name. */
+void train_device_model(const train_workbench *bench, char *out, size_t bytes);
+
+#endif

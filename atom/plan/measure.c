@@ -1,0 +1,327 @@
+/*
+ * Owns the measuring of profiles. One idea: time the very calls that the run will make: lower the
+ * resident plan, pick a node's forward and backward out of its call lists, run them on buffers of
+ * the right size. Refuses to extrapolate: what was not timed is not in the profile.
+ */
+#include "atom/plan/measure.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "kernels/bench.h"
+#include "kernels/cuda_load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a sanitizer makes of rates means nothing, and takes a minute: there by so much less. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { LESS = 16 };
+#else
+enum { LESS = 1 };
+#endif
+enum { RUNS_MIN = 3, RUNS_MAX = 15, BUFFERS_MAX = KRN_BUF_MAX };
+static const double SECONDS_PER_NODE = 0.25 / LESS; /* stop repeating after this long */
+
+typedef struct stopwatch {
+    train_workbench *bench;
+    gen_lowered *low;
+    measure_device *card; /* NULL: the CPU */
+    train_progress_fn progress;
+    void *ctx;
+    uint32_t done, total;
+} stopwatch;
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Small numbers in floats, valid ids in integers. */
+static void fill_buffer(const graph *g, const swap_call *call, int b, void *data)
+{
+    uint64_t bytes = call->bytes[b];
+    swap_base base = call->buf[b].base;
+    if (base == SWAP_BASE_TOKENS || base == SWAP_BASE_TARGETS) {
+        int64_t V = g->params[0].dims[0];
+        for (uint64_t i = 0; i < bytes / 4; i++)
+            ((int32_t *)data)[i] = (int32_t)((i * 7919) % (uint64_t)V);
+        return;
+    }
+    if (base == SWAP_BASE_GRAD || base == SWAP_BASE_SHARED)
+        return;
+    if (g->dtype == ATOM_BF16) {
+        for (uint64_t i = 0; i < bytes / 2; i++)
+            ((atom_bf16 *)data)[i] =
+                atom_f32_to_bf16((float)((int)(i * 2654435761u >> 20 & 255) - 128) * 0.002f);
+        return;
+    }
+    for (uint64_t i = 0; i < bytes / 4; i++)
+        ((float *)data)[i] = (float)((int)(i * 2654435761u >> 20 & 255) - 128) * 0.002f;
+}
+
+static void free_buffers(const swap_call *call, void *buffers[BUFFERS_MAX])
+{
+    for (int b = 0; b < call->n_buf; b++)
+        atom_pages_give(buffers[b], atom_align(call->bytes[b]));
+}
+
+static atom_status take_buffers(const graph *g, const swap_call *call, void *buffers[BUFFERS_MAX])
+{
+    memset(buffers, 0, BUFFERS_MAX * sizeof *buffers);
+    for (int b = 0; b < call->n_buf; b++) {
+        if (call->bytes[b] == 0)
+            continue;
+        buffers[b] = atom_pages_take(atom_align(call->bytes[b]));
+        if (!buffers[b]) {
+            free_buffers(call, buffers);
+            return atom_fail_memory("profiling a node", call->bytes[b]);
+        }
+        fill_buffer(g, call, b, buffers[b]);
+    }
+    return ATOM_OK;
+}
+
+static double median_run(krn_ctx *cx, krn_fn fn, const krn_args *args)
+{
+    double times[RUNS_MAX], begin = atom_clock_seconds();
+    int n = 0;
+    fn(cx, args); /* touch, warm up, create primitives */
+    while (n < RUNS_MAX && (n < RUNS_MIN || atom_clock_seconds() - begin < SECONDS_PER_NODE)) {
+        double start = atom_clock_seconds();
+        fn(cx, args);
+        times[n++] = atom_clock_seconds() - start;
+    }
+    qsort(times, (size_t)n, sizeof times[0], by_value);
+    return times[n / 2];
+}
+
+static atom_status time_call(stopwatch *w, const swap_call *call, double *seconds)
+{
+    const krn_table *table = w->bench->table;
+    void *buffers[BUFFERS_MAX];
+    krn_step step = {.seed = 1, .step = 1, .loss_scale = 1e-3f, .train = 1};
+    krn_ctx cx = {.threads = w->bench->threads, .step = &step};
+    krn_args args = {.eps = call->eps,
+                     .p = call->p,
+                     .flags = call->flags,
+                     .rng = call->rng,
+                     .rope = call->rope,
+                     .scale = call->scale};
+    krn_fn fn = call->backward ? table->bwd[call->op] : table->fwd[call->op];
+    if (!fn)
+        return atom_fail(ATOM_E_UNSUPPORTED, "the %s backend has no %s kernel for %s",
+                         table->backend, call->backward ? "backward" : "forward",
+                         atom_op_get(call->op)->name);
+    memcpy(args.dim, call->dim, sizeof args.dim);
+    atom_status st = take_buffers(w->bench->g, call, buffers);
+    if (st != ATOM_OK)
+        return st;
+    if (w->card) {
+        st = measure_device_call(w->card, table, call, buffers, seconds);
+        free_buffers(call, buffers);
+        return st;
+    }
+    memcpy(args.buf, buffers, sizeof args.buf);
+    cx.workspace_bytes =
+        table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
+    if (cx.workspace_bytes)
+        cx.workspace = atom_pages_take(atom_align(cx.workspace_bytes));
+    if (cx.workspace_bytes && !cx.workspace)
+        st = atom_fail_memory("a node's workspace", cx.workspace_bytes);
+    else
+        *seconds = median_run(&cx, fn, &args);
+    if (cx.workspace)
+        atom_pages_give(cx.workspace, atom_align(cx.workspace_bytes));
+    free_buffers(call, buffers);
+    return st;
+}
+
+static const swap_call *find_call(const gen_lowered *low, int32_t node, bool backward)
+{
+    const swap_sub_model *s = &low->program->sub_models[0];
+    for (int l = 0; l < SWAP_LIST_N; l++) {
+        for (uint32_t c = 0; c < s->list[l].n; c++) {
+            const swap_call *call = &s->list[l].calls[c];
+            if (call->node == node && call->op != ATOM_OP_N && call->backward == backward)
+                return call;
+        }
+    }
+    return NULL;
+}
+
+static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_cost *cost)
+{
+    stopwatch *w = ctx;
+    const swap_call *forward = find_call(w->low, node, false);
+    const swap_call *backward = find_call(w->low, node, true);
+    const krn_table *table = w->bench->table;
+    atom_status st;
+    if (w->progress)
+        w->progress(w->ctx, g->nodes[node].name, w->done, w->total);
+    w->done++;
+    ATOM_TRY(time_call(w, forward, &cost->fwd_seconds));
+    if (backward)
+        ATOM_TRY(time_call(w, backward, &cost->bwd_seconds));
+    uint64_t f = table->workspace ? table->workspace(forward->op, 0, forward->dim) : 0;
+    uint64_t b =
+        backward && table->workspace ? table->workspace(backward->op, 1, backward->dim) : 0;
+    cost->workspace_bytes = f > b ? f : b;
+fail:
+    return st;
+}
+
+/* --- the device ------------------------------------------------------------------------------ */
+
+static void cpu_name(char *out, size_t bytes, uint32_t threads)
+{
+    char line[256], name[48] = "unknown";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (f)
+        fclose(f);
+    snprintf(out, bytes, "cpu: %.40s, %u threads", name, threads);
+}
+
+enum { BENCH_ROUNDS = 3 };
+static const uint64_t CARD_COPY_BYTES = 512u << 20;
+static const uint64_t BENCH_BYTES = (192u << 20) / LESS, COPY_BYTES = (64u << 20) / LESS,
+                      ADAMW_PARAMS = (4u << 20) / LESS;
+
+static atom_status measure_copies(const train_workbench *bench, dev_copy_bench *copies)
+{
+    dev *d = NULL;
+    uint64_t limit = bench->config.link_bandwidth;
+    uint64_t bytes = bench->card >= 0
+                         ? CARD_COPY_BYTES
+                         : COPY_BYTES; /* a throttled link: about a tenth of a second per copy */
+    if (limit && limit / 10 < bytes)
+        bytes = limit / 10 < (1u << 20) ? 1u << 20 : atom_align(limit / 10);
+    atom_status st = train_device_open(bench, 0, &d);
+    if (st == ATOM_OK)
+        st = dev_bench_copy(d, bench->threads, bytes, BENCH_ROUNDS, copies);
+    dev_close(&d);
+    return st;
+}
+
+/* What of the device is a card's and not this CPU's. */
+static atom_status describe_card(stopwatch *w, part_device *d)
+{
+    dev_cuda_info info;
+    atom_status st;
+    ATOM_TRY(dev_cuda_describe(w->bench->card, &info));
+    snprintf(d->name, sizeof d->name, "%.63s", info.name);
+    d->unified = false;
+    d->device_bytes = train_device_bytes(w->bench);
+    d->launch_seconds = 2e-6;
+    ATOM_TRY(measure_device_open(w->bench, &w->card));
+    ATOM_TRY(measure_device_memory(w->card, &d->device_bytes_per_second));
+fail:
+    return st;
+}
+
+static atom_status measure_rates(stopwatch *w, part_device *d)
+{
+    train_workbench *bench = w->bench;
+    krn_bench triad, adamw, beside;
+    dev_copy_bench copies;
+    atom_status st;
+    memset(d, 0, sizeof *d);
+    cpu_name(d->name, sizeof d->name, atom_threads_count(bench->threads));
+    d->unified = true;
+    snprintf(d->isa, sizeof d->isa, "%s", bench->table->isa);
+    d->cores = atom_threads_count(bench->threads);
+    d->host_bytes = atom_host_available_bytes() + dev_cuda_kept_bytes();
+    if (w->progress)
+        w->progress(w->ctx, "memory and copies", w->done, w->total);
+    ATOM_TRY(dev_bench_triad(bench->threads, BENCH_BYTES, BENCH_ROUNDS, &triad));
+    ATOM_TRY(measure_copies(bench, &copies));
+    const krn_adamw_kinds kinds = {bench->g->dtype, bench->g->moments};
+    ATOM_TRY(krn_bench_adamw(bench->threads, bench->host, kinds, ADAMW_PARAMS, BENCH_ROUNDS, &adamw,
+                             &beside));
+    d->host_bytes_per_second = d->device_bytes_per_second = triad.bytes_per_second;
+    d->h2d_bytes_per_second = copies.h2d.bytes_per_second;
+    d->d2h_bytes_per_second = copies.d2h.bytes_per_second;
+    d->h2d_both_bytes_per_second = copies.h2d_both.bytes_per_second;
+    d->d2h_both_bytes_per_second = copies.d2h_both.bytes_per_second;
+    d->copy_latency_seconds = copies.latency_seconds;
+    d->adamw_params_per_second = (double)ADAMW_PARAMS / adamw.seconds;
+    d->launch_seconds = 2e-6;
+    if (bench->card >= 0)
+        ATOM_TRY(describe_card(w, d));
+fail:
+    return st;
+}
+
+/* Sustained matmul rate: what the largest linear node reached. */
+static void derive_flops(const graph *g, part_profile *p)
+{
+    double best = 0;
+    for (int32_t i = 0; i < (int32_t)g->n_nodes; i++) {
+        if (g->nodes[i].op != ATOM_OP_linear && g->nodes[i].op != ATOM_OP_linear_gelu)
+            continue;
+        double seconds = p->nodes[i].fwd_seconds + p->nodes[i].bwd_seconds;
+        double flops = graph_node_flops(g, i, false) + graph_node_flops(g, i, true);
+        if (seconds > 0 && flops / seconds > best)
+            best = flops / seconds;
+    }
+    *(g->dtype == ATOM_BF16 ? &p->device.flops_bf16 : &p->device.flops_fp32) = best;
+}
+
+static uint32_t count_classes(const graph *g)
+{
+    uint32_t n = 0;
+    for (int32_t i = 0; i < (int32_t)g->n_nodes; i++) {
+        bool first = true;
+        for (int32_t j = 0; j < i && first; j++)
+            first = graph_node_class(g, j) != graph_node_class(g, i);
+        n += first;
+    }
+    return n;
+}
+
+static atom_status resident_lowering(train_workbench *bench, const part_device *device,
+                                     gen_lowered **low)
+{
+    part_profile *blank = NULL;
+    part_plan *plan = NULL;
+    atom_status st;
+    ATOM_TRY(part_profile_open(bench->g, device, &blank));
+    ATOM_TRY(part_plan_open(bench->g, blank, 1, &plan));
+    plan->micro_batches = 1;
+    plan->in_place = true;
+    plan->sub_models[0].first_node = 0;
+    plan->sub_models[0].last_node = (int32_t)bench->g->n_nodes;
+    plan->sub_models[0].param_bytes = bench->g->param_extent * atom_dtype_bytes(bench->g->dtype);
+    ATOM_TRY(gen_lower(bench->g, plan, blank, bench->table, low));
+fail:
+    part_plan_close(&plan);
+    part_profile_close(&blank);
+    return st;
+}
+
+atom_status train_profile_measure(train_workbench *bench, train_progress_fn progress, void *ctx,
+                                  part_profile **out)
+{
+    stopwatch w = {.bench = bench, .progress = progress, .ctx = ctx};
+    part_device device;
+    part_profile *profile = NULL;
+    atom_status st;
+    w.total = count_classes(bench->g);
+    ATOM_TRY(measure_rates(&w, &device));
+    ATOM_TRY(resident_lowering(bench, &device, &w.low));
+    ATOM_TRY(part_profile_measure(bench->g, &device, time_node, &w, &profile));
+    derive_flops(bench->g, profile);
+    *out = profile;
+fail:
+    measure_device_close(&w.card);
+    gen_lowered_close(&w.low);
+    return st;
+}

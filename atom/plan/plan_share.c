@@ -1,0 +1,142 @@
+/*
+ * Owns which plans of other hosts this one may use. One idea: nothing that a plan says about memory
+ * is believed; it is laid out here, by the very code that would run it, and the bytes are counted.
+ * Refuses to judge how quick a plan is: that is what its maker measured.
+ */
+#include "atom/plan/plan_share.h"
+
+#include "atom/plan/device.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "kernels/bench.h"
+#include "partition/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CLASS_VERSION = 1, LINK_ROUNDS = 3 };
+static const uint64_t LINK_BYTES = 64u << 20;
+static const double LINK_UNIT = 12.3e9;
+
+/* "throttled N", "class N", "none", "unknown". */
+static void link_class(const train_workbench *bench, char *out, size_t bytes)
+{
+    dev *d = NULL;
+    dev_copy_bench copies = {0};
+    if (bench->config.link_bandwidth) {
+        snprintf(out, bytes, "throttled %llu", (unsigned long long)bench->config.link_bandwidth);
+        return;
+    }
+    snprintf(out, bytes, bench->card < 0 ? "none" : "unknown");
+    if (bench->card < 0 || train_device_open(bench, 0, &d) != ATOM_OK)
+        return;
+    if (dev_bench_copy(d, bench->threads, LINK_BYTES, LINK_ROUNDS, &copies) == ATOM_OK &&
+        copies.h2d.bytes_per_second > 0)
+        snprintf(out, bytes, "class %.0f", round(log2(copies.h2d.bytes_per_second / LINK_UNIT)));
+    dev_close(&d);
+}
+
+atom_status train_plan_class(const train_workbench *bench, const train_plan_request *request,
+                             char **text)
+{
+    char model[128], link[64];
+    train_device_model(bench, model, sizeof model);
+    link_class(bench, link, sizeof link);
+    *text = atom_format("atom-plan-class %d\n"
+                        "graph %016llx %s\n"
+                        "micro-batches %u; clip %d; recompute %d\n"
+                        "device %s\n"
+                        "isa %s\n"
+                        "threads %u\n"
+                        "device memory %llu\n"
+                        "link %s\n",
+                        CLASS_VERSION, (unsigned long long)graph_hash(bench->g),
+                        atom_dtype_name(bench->g->dtype), request->micro_batches, request->clip,
+                        request->recompute, model, bench->table->isa,
+                        bench->card < 0 ? atom_threads_count(bench->threads) : 0,
+                        (unsigned long long)request->device_memory, link);
+    return *text ? ATOM_OK : atom_fail_memory("a device class", 512);
+}
+
+/* What must be as this run wants it; the rest of a plan is its maker's choice. */
+static atom_status check_request(const train_workbench *bench, const train_plan_request *request,
+                                 const part_plan *plan)
+{
+    bool in_place = bench->card < 0 && request->device_memory == 0;
+    if (plan->micro_batches != request->micro_batches)
+        return atom_fail(ATOM_E_USAGE, "it is for %u micro-batches per step, not %u",
+                         plan->micro_batches, request->micro_batches);
+    if (plan->clip != request->clip)
+        return atom_fail(ATOM_E_USAGE, "it was made %s clipping", plan->clip ? "with" : "without");
+    if (plan->disk || plan->update_on_device)
+        return atom_fail(ATOM_E_USAGE, "it keeps the optimizer's state on disk or on the device; "
+                                       "in a pool that stays in host memory");
+    if (plan->in_place != in_place)
+        return atom_fail(ATOM_E_USAGE, "it %s weights in place, this device %s",
+                         plan->in_place ? "uses" : "does not use", in_place ? "does" : "does not");
+    for (uint32_t k = 0; k < plan->n_sub_models; k++) {
+        part_keep keep = plan->sub_models[k].keep;
+        bool last = k + 1 == plan->n_sub_models;
+        if (!last && ((request->recompute == 1 && keep != PART_RECOMPUTE) ||
+                      (request->recompute == 0 && keep == PART_RECOMPUTE)))
+            return atom_fail(ATOM_E_USAGE,
+                             "its sub-model %u does with activations what "
+                             "`recompute` forbids",
+                             k);
+    }
+    return ATOM_OK;
+}
+
+static atom_status check_room(const char *which, uint64_t need, uint64_t room)
+{
+    char a[24], b[24];
+    if (!room || need <= room)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RESOURCE, "it takes %s of %s memory, this host gives %s",
+                     atom_size_text(need, a), which, atom_size_text(room, b));
+}
+
+/* Lays the plan out and writes what it takes here over what it says. */
+static atom_status weigh(const train_workbench *bench, const train_plan_request *request,
+                         const part_profile *profile, part_plan *plan)
+{
+    gen_lowered *low = NULL;
+    uint64_t device = request->device_memory ? request->device_memory : train_device_bytes(bench);
+    atom_status st;
+    ATOM_TRY(gen_lower(bench->g, plan, profile, bench->table, &low));
+    plan->device_peak_bytes = low->device_bytes;
+    plan->host_peak_bytes = low->host_bytes + part_window_bytes(bench->g);
+    plan->device_budget_bytes = request->device_memory;
+    plan->host_budget_bytes = request->host_memory;
+    ATOM_TRY(check_room("device", plan->device_peak_bytes, device));
+    ATOM_TRY(check_room("host", plan->host_peak_bytes, request->host_memory));
+    snprintf(plan->device, sizeof plan->device, "%s", profile->device.name);
+fail:
+    gen_lowered_close(&low);
+    return st;
+}
+
+atom_status train_plan_accept(const train_workbench *bench, const train_plan_request *request,
+                              const char *text, size_t bytes, part_profile **profile,
+                              part_plan **plan)
+{
+    part_device device = train_device_guess(bench);
+    part_profile *p = NULL;
+    part_plan *theirs = NULL;
+    atom_status st;
+    train_device_model(bench, device.name, sizeof device.name);
+    ATOM_TRY(part_plan_parse("the plan", text, bytes, &theirs));
+    ATOM_TRY(part_plan_check(theirs, bench->g));
+    ATOM_TRY(check_request(bench, request, theirs));
+    ATOM_TRY(part_profile_model(bench->g, &device, &p));
+    ATOM_TRY(weigh(bench, request, p, theirs));
+    *profile = p;
+    *plan = theirs;
+    return ATOM_OK;
+fail:
+    part_profile_close(&p);
+    part_plan_close(&theirs);
+    return st;
+}

@@ -1,0 +1,32 @@
+/*
+ * Model files come through the disk tier's queues: direct reads, many in flight, while who asked
+ * converts what is there (DESIGN D9); so are checkpoints written. Files that are small, or in the
+ * kernel's memory already, are read the plain way.
+ *
+ * Memory: a window for each file that is open, SWAP_STREAM_BYTES to read and SWAP_WRITER_BYTES to
+ * write. The plan counts them (part_window_bytes); a file whose window would exceed what it counts
+ * is read and written the plain way, so that loading never takes more than the plan said.
+ *
+ * Ownership: *files must outlive the value's readers and writers. Thread: each as of file_source;
+ * several threads may share *files.
+ */
+#ifndef ATOM_PLAN_SOURCE_H
+#define ATOM_PLAN_SOURCE_H
+
+#include "atom/file/source.h"
+#include "swap/store.h"
+
+enum { TRAIN_SOURCE_FILE_MIN = 64 << 20 };
+
+typedef struct train_files {
+    store_kind kind;
+    uint64_t most;               /* bytes of windows at once */
+    _Atomic(uint64_t) now, peak; /* that are and were */
+} train_files;
+
+/* NULL: whatever kind works, and as many windows as files. */
+file_source train_file_source(train_files *files);
+/* Checkpoints are written likewise, where the file system lets the page cache be passed by. */
+file_sink train_file_sink(train_files *files);
+
+#endif

@@ -1,0 +1,143 @@
+/*
+ * Owns a model as a graph with the kernels that would run it. One idea: profile, plan, train and
+ * eval all start from the same few facts, so they are gathered once. Refuses to touch a device or
+ * weights.
+ */
+#include "atom/plan/device.h"
+#include "atom/train/trainer.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+static void apply_overrides(const train_bench_config *config, file_model *model)
+{
+    graph_config *c = &model->config;
+    if (config->dropout >= 0)
+        c->embd_pdrop = c->attn_pdrop = c->resid_pdrop = (float)config->dropout;
+    if (model->kind == FILE_MODEL_PRESET && config->vocab_size > 0)
+        c->vocab_size = config->vocab_size;
+}
+
+static atom_status build_graph(train_workbench *bench)
+{
+    const train_bench_config *config = &bench->config;
+    graph *plain = NULL;
+    int64_t T = config->sequence > 0 ? config->sequence : graph_model_usual(&bench->model.config);
+    atom_status st;
+    if (config->micro_batch < 1)
+        return atom_fail(ATOM_E_USAGE, "micro_batch_size must be at least 1");
+    if (T > bench->model.config.positions)
+        return atom_fail(ATOM_E_USAGE,
+                         "sequence_len %lld is longer than the model's %lld positions; use at most "
+                         "that",
+                         (long long)T, (long long)bench->model.config.positions);
+    ATOM_TRY(graph_model_build(&bench->model.config, train_device_dtype(bench->card, config->dtype),
+                               config->micro_batch, T, &plain));
+    if (bench->lora.rank == 0) {
+        ATOM_TRY(graph_fuse(plain, &bench->g));
+        graph_set_moments(bench->g, config->moments);
+    } else {
+        ATOM_TRY(file_lora_graph(plain, &bench->lora, &bench->g));
+        graph_set_moments(bench->g, config->moments);
+        bench->base = plain;
+        return ATOM_OK;
+    }
+fail:
+    graph_close(&plain);
+    return st;
+}
+
+static atom_status copy_text(const char *text, char **out)
+{
+    atom_free(*out);
+    *out = atom_strdup(text);
+    return *out ? ATOM_OK : atom_fail_memory("a path", strlen(text));
+}
+
+/* Which adapters are trained: those of a directory, or new ones. */
+static atom_status choose_lora(train_workbench *bench)
+{
+    const train_bench_config *c = &bench->config;
+    file_lora *lora = &bench->lora;
+    file_model *model = &bench->model;
+    atom_status st = ATOM_OK;
+    if (c->adapter)
+        ATOM_TRY(copy_text(c->adapter, &model->adapter));
+    if (model->adapter && c->lora_rank > 0)
+        return atom_fail(ATOM_E_USAGE,
+                         "the adapter %s brings its own rank and targets; leave lora_r away",
+                         model->adapter);
+    if (!c->trains || !(model->adapter || c->lora_rank > 0))
+        return ATOM_OK;
+    if (model->adapter) {
+        ATOM_TRY(file_lora_read(model->adapter, lora));
+    } else {
+        *lora = (file_lora){.rank = c->lora_rank,
+                            .alpha = c->lora_alpha > 0 ? c->lora_alpha : 2.0 * (double)c->lora_rank,
+                            .dropout = c->lora_dropout};
+        ATOM_TRY(copy_text(c->lora_targets, &lora->targets));
+    }
+    if (model->dir)
+        ATOM_TRY(copy_text(model->dir, &lora->base));
+fail:
+    return st;
+}
+
+static bool has_all_kernels(const train_workbench *bench)
+{
+    for (uint32_t i = 0; i < bench->g->n_nodes; i++) {
+        atom_op op = bench->g->nodes[i].op;
+        if (!bench->table->fwd[op] || !bench->table->bwd[op])
+            return false;
+        int64_t window = bench->g->nodes[i].window;
+        if (window && window < bench->g->sequence && !(bench->table->can & KRN_CAN_WINDOW))
+            return false;
+    }
+    return true;
+}
+
+atom_status train_workbench_open(const train_bench_config *config, train_workbench **out)
+{
+    atom_status st;
+    train_workbench *bench = atom_alloc(1, sizeof *bench);
+    if (!bench)
+        return atom_fail_memory("a model", sizeof *bench);
+    bench->config = *config;
+    ATOM_TRY(train_device_choose(config->device, &bench->card));
+    ATOM_TRY(file_model_resolve(config->model, &bench->model));
+    apply_overrides(config, &bench->model);
+    ATOM_TRY(choose_lora(bench));
+    ATOM_TRY(build_graph(bench));
+    ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
+    if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {
+        bench->card = -1; /* auto takes what works; who asks for cuda is told what is missing */
+        graph_close(&bench->g);
+        graph_close(&bench->base);
+        ATOM_TRY(build_graph(bench));
+        ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
+    }
+    bench->host = krn_cpu_host_table();
+    ATOM_TRY(atom_threads_open(config->threads > 0 ? (uint32_t)config->threads : atom_cores(),
+                               &bench->threads));
+    *out = bench;
+    return ATOM_OK;
+fail:
+    train_workbench_close(&bench);
+    return st;
+}
+
+void train_workbench_close(train_workbench **bench_ref)
+{
+    train_workbench *bench = *bench_ref;
+    if (!bench)
+        return;
+    atom_threads_close(&bench->threads);
+    graph_close(&bench->g);
+    graph_close(&bench->base);
+    file_lora_free(&bench->lora);
+    file_model_free(&bench->model);
+    atom_free(bench);
+    *bench_ref = NULL;
+}

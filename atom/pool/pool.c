@@ -1,0 +1,538 @@
+/*
+ * Owns the trainer's side of a pool: what live weights give (copy-out) and take (merge), where a
+ * run starts, and how far the pool is. One idea: both happen where the masters stand still anyway,
+ * between two updates, so a step costs two passes over one fragment and no waiting. Refuses weights
+ * that are not finite.
+ */
+#include "atom/pool/pool_inner.h"
+
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "gossip/trust/seals.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCK = 128 /* GRAPH_PARAM_ALIGN */, BAND = 1 << 18 };
+
+/* ---- geometry ---- */
+
+uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted)
+{
+    uint64_t most = n_floats / BLOCK;
+    uint64_t n = wanted < most ? wanted : most;
+    n = n < GSP_FRAGMENTS_MAX ? n : GSP_FRAGMENTS_MAX;
+    return n ? (uint32_t)n : 1;
+}
+
+static uint64_t boundary(uint64_t n_floats, uint32_t n_fragments, uint32_t f)
+{
+    if (f >= n_fragments)
+        return n_floats;
+    uint64_t blocks = (n_floats + BLOCK - 1) / BLOCK;
+    uint64_t at = (blocks / n_fragments * f + blocks % n_fragments * f / n_fragments) * BLOCK;
+    return at < n_floats ? at : n_floats;
+}
+
+uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first)
+{
+    *first = boundary(n_floats, n_fragments, f);
+    return boundary(n_floats, n_fragments, f + 1) - *first;
+}
+
+static uint64_t longest(uint64_t n_floats, uint32_t n_fragments)
+{
+    uint64_t first, most = 0;
+    for (uint32_t f = 0; f < n_fragments; f++) {
+        uint64_t n = train_pool_fragment(n_floats, n_fragments, f, &first);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync)
+{
+    if (sync == TRAIN_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
+        return 4 * 6 * n_floats;
+    if (sync == TRAIN_SYNC_SLICES) /* anchor; delta, the version being made, a merge */
+        return 4 * (n_floats + (1 + 1 + 1) * longest(n_floats, n_fragments));
+    /* anchor, momentum; delta and copy-out, the version being made, a merge */
+    return 4 * (2 * n_floats + (2 + 2 + 2) * longest(n_floats, n_fragments));
+}
+
+uint64_t train_pool_state_bytes(uint64_t n_floats, train_sync sync)
+{
+    static const uint64_t vectors[] = {
+        [TRAIN_SYNC_PARAMETERS] = 2, [TRAIN_SYNC_GRADIENTS] = 4, [TRAIN_SYNC_SLICES] = 1};
+    return 4 * vectors[sync] * n_floats;
+}
+
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync)
+{
+    /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
+     * was for somebody who fetches (its lease.F). */
+    return 3 * train_pool_state_bytes(n_floats, sync) + 4096 * 2 * (uint64_t)n_fragments;
+}
+
+static void hash_all(const gsp_hash *fragment, uint32_t n, gsp_hash *out)
+{
+    gsp_seals seals = gsp_seals_real(NULL);
+    seals.hash(NULL, fragment, n * sizeof *fragment, out);
+}
+
+atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
+                            gsp_hash *out)
+{
+    gsp_hash hash[GSP_FRAGMENTS_MAX];
+    uint64_t most = longest(n_floats, n_fragments);
+    atom_status st = ATOM_OK;
+    float *x = atom_alloc(most, sizeof *x);
+    if (!x)
+        return atom_fail_memory("a fragment", most * sizeof *x);
+    for (uint32_t f = 0; f < n_fragments && st == ATOM_OK; f++) {
+        uint64_t first, n = train_pool_fragment(n_floats, n_fragments, f, &first);
+        st = weights.get(weights.ctx, first, n, x);
+        pool_floats_hash(x, n, &hash[f]);
+    }
+    if (st == ATOM_OK)
+        hash_all(hash, n_fragments, out);
+    atom_free(x);
+    return st;
+}
+
+/* ---- life ---- */
+
+static train_sync mode(const train_pool *p)
+{
+    return p->g ? TRAIN_SYNC_GRADIENTS : p->c.slices ? TRAIN_SYNC_SLICES : TRAIN_SYNC_PARAMETERS;
+}
+
+static atom_status take_memory(train_pool *p)
+{
+    const train_pool_config *c = &p->c;
+    p->longest = longest(c->n_floats, c->n_fragments);
+    const struct {
+        float **at;
+        bool needed;
+    } all[] = {{&p->x, true},
+               {&p->sent, !c->slices},
+               /* A step is made in place: whoever needs the old weights waits. */
+               {&p->new_anchor, !p->g},
+               {&p->new_momentum, !p->g && !c->slices}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].needed && !(*all[i].at = atom_alloc(p->longest, sizeof(float))))
+            return atom_fail_memory("a fragment", p->longest * sizeof(float));
+    for (uint32_t i = 0; i < c->n_fragments; i++) {
+        pool_fragment *f = &p->fragment[i];
+        f->n = train_pool_fragment(c->n_floats, c->n_fragments, i, &f->first);
+        f->anchor = atom_alloc(p->longest, sizeof(float));
+        f->momentum = atom_alloc(pool_outer(p, p->longest), sizeof(float));
+        if (!f->anchor || !f->momentum)
+            return atom_fail_memory("the pool's anchor",
+                                    train_pool_host_bytes(c->n_floats, c->n_fragments, mode(p)));
+    }
+    if (p->g) {
+        p->new_anchor = p->fragment[0].anchor;
+        p->new_momentum = p->fragment[0].momentum;
+    }
+    return ATOM_OK;
+}
+
+atom_status train_pool_open(const train_pool_config *config, train_pool **out)
+{
+    atom_status st;
+    if (config->n_floats == 0 || config->n_fragments == 0 ||
+        config->n_fragments != train_pool_fragments(config->n_floats, config->n_fragments) ||
+        config->batch == 0 || (config->slices && config->update))
+        return atom_fail(ATOM_E_USAGE, "a pool of %llu floats cannot have %u fragments",
+                         (unsigned long long)config->n_floats, config->n_fragments);
+    train_pool *p = atom_alloc(1, sizeof *p);
+    if (!p)
+        return atom_fail_memory("a pool's seam", sizeof *p);
+    p->c = *config;
+    p->write_fd = -1;
+    pthread_mutex_init(&p->lock, NULL);
+    p->directory = atom_strdup(config->directory);
+    if (!p->directory)
+        ATOM_TRY(atom_fail_memory("a path", 256));
+    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY(atom_dir_make(p->directory));
+    if (config->update)
+        ATOM_TRY(pool_gradients_open(p));
+    ATOM_TRY(take_memory(p));
+    *out = p;
+    return ATOM_OK;
+fail:
+    train_pool_close(&p);
+    return st;
+}
+
+void train_pool_close(train_pool **pool)
+{
+    train_pool *p = *pool;
+    *pool = NULL;
+    if (!p)
+        return;
+    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
+        atom_free(p->fragment[i].anchor);
+        atom_free(p->fragment[i].momentum);
+        atom_free(p->fragment[i].merge);
+    }
+    if (p->write_fd >= 0)
+        close(p->write_fd);
+    atom_free(p->x);
+    atom_free(p->sent);
+    if (!p->g) {
+        atom_free(p->new_anchor);
+        atom_free(p->new_momentum);
+    }
+    pool_gradients_close(p);
+    atom_free(p->directory);
+    pthread_mutex_destroy(&p->lock);
+    atom_free(p);
+}
+
+bool train_pool_ready(train_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool ready = p->ready;
+    pthread_mutex_unlock(&p->lock);
+    return ready;
+}
+
+void train_pool_running(train_pool *p, bool running)
+{
+    pthread_mutex_lock(&p->lock);
+    p->running = running;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- where the anchor comes from ---- */
+
+atom_status train_pool_begin(train_pool *p, file_vector weights)
+{
+    atom_status st = ATOM_OK;
+    p->epoch = p->epoch_highest = 1;
+    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
+        pool_fragment *f = &p->fragment[i];
+        pool_header header = {.epoch = 1, .version = 0, .n = f->n};
+        ATOM_TRY(weights.get(weights.ctx, f->first, f->n, f->anchor));
+        memset(f->momentum, 0, pool_outer(p, f->n) * sizeof *f->momentum);
+        if (p->g)
+            pool_gradients_begin(p);
+        ATOM_TRY(pool_file_write(p, i, 0, &header, f->anchor, f->momentum));
+        f->hash = header.anchor;
+        f->slot = 0;
+    }
+    p->roster = (gsp_roster){.n = 1, .member[0].key = p->c.self};
+    p->ready = true;
+fail:
+    return st;
+}
+
+static uint64_t applied_of(const gsp_saved *saved)
+{
+    return saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
+}
+
+/* The epoch of what the member remembers: of the slot that holds its newest version. Two epochs
+ * may have it, of two lineages. 0: none. */
+static uint64_t find_epoch(const train_pool *p, const gsp_saved *saved, const gsp_hash *lineage)
+{
+    uint64_t applied = applied_of(saved), epoch = 0;
+    uint32_t f = (uint32_t)(applied % p->c.n_fragments);
+    bool sure = false;
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        pool_header h;
+        if (!pool_file_header(p, f, slot, &h) || h.version != applied)
+            continue;
+        bool same = gsp_hash_none(&h.lineage) || gsp_hash_equal(&h.lineage, lineage) ||
+                    gsp_hash_equal(&h.lineage, &saved->genesis.parent);
+        if ((same && !sure) || (same == sure && h.epoch > epoch)) {
+            epoch = h.epoch;
+            sure = same;
+        }
+    }
+    return sure ? epoch : 0;
+}
+
+static atom_status restore_fragment(train_pool *p, uint32_t i, uint64_t applied)
+{
+    pool_fragment *f = &p->fragment[i];
+    pool_header best = {0}, h;
+    bool found = false;
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        if (!pool_file_header(p, i, slot, &h))
+            continue;
+        p->epoch_highest = h.epoch > p->epoch_highest ? h.epoch : p->epoch_highest;
+        if (h.epoch != p->epoch || h.version > applied || (found && h.version < best.version))
+            continue;
+        best = h;
+        f->slot = slot;
+        found = true;
+    }
+    if (!found)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s holds no fragment %u of version %llu or before; the anchor must be "
+                         "fetched from the others",
+                         p->directory, i, (unsigned long long)applied);
+    f->version = best.version;
+    f->hash = best.anchor;
+    return pool_file_read(p, i, f->slot, &best, f->anchor, f->momentum);
+}
+
+atom_status train_pool_restore(train_pool *p, const gsp_saved *saved)
+{
+    gsp_hash lineage;
+    pool_lineage_of(saved, &lineage);
+    uint64_t applied = applied_of(saved);
+    p->epoch = find_epoch(p, saved, &lineage);
+    if (p->epoch == 0)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s does not hold version %llu of the pool's anchor; it must be fetched "
+                         "from the others",
+                         p->directory, (unsigned long long)applied);
+    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
+        atom_status st = restore_fragment(p, i, applied);
+        if (st != ATOM_OK)
+            return st;
+    }
+    if (p->g) {
+        atom_status st = pool_gradients_read(p);
+        if (st != ATOM_OK)
+            return st;
+    }
+    pool_roster_of(saved, &p->roster);
+    p->lineage = lineage;
+    p->applied = applied;
+    p->certified_samples =
+        saved->has_certificate ? pool_certified(p, &saved->certificate.proposal) : 0;
+    p->ready = true;
+    return ATOM_OK;
+}
+
+/* ---- live ---- */
+
+atom_status train_pool_attach(train_pool *p, file_vector live, const char *text, uint64_t samples,
+                              uint64_t tokens)
+{
+    train_pool_mark marks = {0};
+    atom_status st = ATOM_OK;
+    bool fresh = true; /* nothing of live is kept: moments of other weights, or of none */
+    if (text)
+        st = train_pool_marks_parse("pool.json", text, strlen(text), &marks);
+    if (st != ATOM_OK)
+        return st;
+    pthread_mutex_lock(&p->lock);
+    p->samples = samples;
+    p->tokens = tokens;
+    p->samples_included = samples;
+    for (uint32_t i = 0; i < p->c.n_fragments && st == ATOM_OK; i++) {
+        pool_fragment *f = &p->fragment[i];
+        bool same = i < marks.n_fragments && marks.version[i] == f->version &&
+                    gsp_hash_equal(&marks.anchor[i], &f->hash);
+        f->tokens_included = same ? marks.tokens_included[i] : tokens;
+        f->merged = f->version;
+        f->replace = false;
+        f->over_stride = 0;
+        fresh &= !same;
+        if (!same)
+            st = live.put(live.ctx, f->first, f->n, f->anchor);
+    }
+    if (!fresh && marks.samples_included < samples)
+        p->samples_included = marks.samples_included;
+    if (!text && p->applied > 0)
+        p->rewarm_to = p->steps + p->c.rewarm_steps;
+    pthread_mutex_unlock(&p->lock);
+    return st;
+}
+
+static uint64_t now_ns(void)
+{
+    return atom_clock_ns();
+}
+
+static void note_time(train_pool *p, uint64_t begin_ns)
+{
+    uint64_t ns = now_ns() - begin_ns;
+    p->status.seam_seconds += 1e-9 * (double)ns;
+    if (ns > p->status.wait_longest_ns)
+        p->status.wait_longest_ns = ns;
+}
+
+static bool waits_to_merge(const pool_fragment *f)
+{
+    return f->replace || f->merge || f->over_stride;
+}
+
+/* The lock is held, and given away while a reader leaves what is about to change. */
+static void leave(train_pool *p, const train_reader *reader)
+{
+    for (uint32_t k = 0; k < p->c.n_fragments; k++) {
+        pool_fragment *f = &p->fragment[k];
+        f->left = !reader || waits_to_merge(f);
+        if (!reader || !f->left)
+            continue;
+        pthread_mutex_unlock(&p->lock);
+        reader->leave(reader->ctx, f->first, f->n);
+        pthread_mutex_lock(&p->lock);
+    }
+}
+
+/* Optimizer's stream: the masters stand still. What comes while readers leave waits for the next
+ * time. */
+static void before_updates(void *context, float *live, const train_reader *reader)
+{
+    train_pool *p = context;
+    uint64_t begin_ns = now_ns();
+    bool any = false;
+    pthread_mutex_lock(&p->lock);
+    leave(p, reader);
+    for (uint32_t k = 0; k < p->c.n_fragments; k++) {
+        pool_fragment *f = &p->fragment[k];
+        float *to = live + f->first;
+        if (!f->left && waits_to_merge(f))
+            continue;
+        if (waits_to_merge(f)) {
+            any = true;
+            p->status.merged++;
+        }
+        if (f->replace)
+            memcpy(to, f->anchor, f->n * sizeof *to);
+        else if (f->merge)
+            for (uint64_t i = 0; i < f->n; i++)
+                to[i] += f->merge[i];
+        if (f->over_stride && !f->replace)
+            pool_slices_write(p, f, to);
+        atom_free(f->merge);
+        f->merge = NULL;
+        f->replace = false;
+        f->over_stride = 0;
+        f->merged = f->version;
+    }
+    if (any)
+        note_time(p, begin_ns);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void copy_out(train_pool *p, const float *live)
+{
+    const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
+    const float *from = live + f->first;
+    double square = 0;
+    if (p->sent)
+        memcpy(p->sent, from, f->n * sizeof *from);
+    for (uint64_t i = 0; i < f->n; i++) {
+        p->x[i] = f->anchor[i] - from[i];
+        square += (double)p->x[i] * (double)p->x[i];
+    }
+    p->sent_samples = p->samples;
+    p->sent_tokens = p->tokens;
+    p->x_samples = p->samples - p->samples_included;
+    p->x_tokens = p->tokens - f->tokens_included;
+    p->ask = p->x_tokens && isfinite(square) ? POOL_ASK_READY : POOL_ASK_EMPTY;
+    p->status.delta_norm = sqrt(square);
+    p->status.copied++;
+}
+
+static void after_updates(void *context, const float *live)
+{
+    train_pool *p = context;
+    uint64_t begin_ns = now_ns();
+    pthread_mutex_lock(&p->lock);
+    if (p->ask == POOL_ASKED && p->running) {
+        const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
+        if (!waits_to_merge(f)) { /* else after the next updates */
+            copy_out(p, live);
+            note_time(p, begin_ns);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void stepped(void *context, uint64_t samples, uint64_t tokens)
+{
+    train_pool *p = context;
+    pthread_mutex_lock(&p->lock);
+    p->samples = samples;
+    p->tokens = tokens;
+    p->steps++;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- how far ---- */
+
+/* The lock is held: of the whole pool, with what this member has not brought yet. */
+static uint64_t samples_of_pool(const train_pool *p)
+{
+    if (p->g)
+        return pool_gradients_samples(p);
+    return p->certified_samples + (p->samples - p->samples_included);
+}
+
+static double rate(void *context, const train_schedule *schedule)
+{
+    train_pool *p = context;
+    pthread_mutex_lock(&p->lock);
+    int64_t step = (int64_t)(samples_of_pool(p) / p->c.batch) + 1;
+    double warm = 1;
+    if (p->steps < p->rewarm_to && p->c.rewarm_steps > 0)
+        warm = 1 - (double)(p->rewarm_to - p->steps - 1) / (double)p->c.rewarm_steps;
+    pthread_mutex_unlock(&p->lock);
+    return warm * train_schedule_rate(schedule, step);
+}
+
+static bool done(void *context)
+{
+    train_pool *p = context;
+    pthread_mutex_lock(&p->lock);
+    bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) ||
+                (p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples);
+    if (p->g)
+        over = over && pool_gradients_over(p);
+    pthread_mutex_unlock(&p->lock);
+    return over;
+}
+
+static char *marks(void *context)
+{
+    return train_pool_marks(context);
+}
+
+train_seam train_pool_seam(train_pool *p)
+{
+    uint64_t bytes = train_pool_host_bytes(p->c.n_floats, p->c.n_fragments, mode(p));
+    train_seam seam = {.ctx = p,
+                       .host_bytes_per_float = (double)bytes / (double)p->c.n_floats,
+                       .before_updates = before_updates,
+                       .after_updates = after_updates,
+                       .stepped = stepped,
+                       .rate = rate,
+                       .done = done,
+                       .marks = marks};
+    if (p->g)
+        pool_gradients_seam(&seam);
+    return seam;
+}
+
+void train_pool_read_status(train_pool *p, bool with_hash, train_pool_status *out)
+{
+    gsp_hash hash[GSP_FRAGMENTS_MAX];
+    pthread_mutex_lock(&p->lock);
+    *out = p->status;
+    out->ready = p->ready;
+    out->applied = p->applied;
+    out->certified_samples = p->g ? pool_gradients_samples(p) : p->certified_samples;
+    out->own_samples = p->samples - p->samples_included;
+    out->pool_step = samples_of_pool(p) / p->c.batch;
+    out->max_steps = p->c.max_samples / p->c.batch;
+    for (uint32_t i = 0; with_hash && i < p->c.n_fragments; i++) {
+        hash[i] = p->fragment[i].hash;
+        if (!p->g) /* a step is made in place, and then hashed */
+            pool_floats_hash(p->fragment[i].anchor, p->fragment[i].n, &hash[i]);
+    }
+    if (with_hash)
+        hash_all(hash, p->c.n_fragments, &out->anchor);
+    pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,197 @@
+/*
+ * What a trainer holds of a pool (POOL 1, 2): the anchor and its outer momentum, in fragments, in
+ * memory and on disk; and the seam between a run that never waits and a member that averages
+ * (gossip/member/member.h, whose gsp_work this is).
+ *
+ *   version v concerns fragment v % n_fragments, a range of the canonical vector (file/vector.h)
+ *   copy-out   delta = anchor - live, where the masters stand still after an update
+ *   outer      momentum = mu momentum + delta;  anchor -= lr (delta + mu momentum)   (Nesterov; the
+ *              average of the members' deltas is `delta`), as in Streaming DiLoCo (2501.18512)
+ *   merge      live += (1 - mix) (anchor - live at copy-out), before the next update, which rounds
+ *              the wire copy anew; where this member's contribution was not included, live moves as
+ *              the anchor did and keeps its own steps for the next time
+ *
+ * Slices (`--sync slices`; Presser, Swarm Training, section 3): a session's parameters are read,
+ * averaged and written back, a slice of the model at a time, again and again, while it trains. What
+ * training did to that slice meanwhile is lost (footnote 2 there); Adam's moments are left alone
+ * (the 5.8 GB of a 1.5B model are its parameters). A slice is any subset; Presser's is a layer,
+ * ours a fragment, which is about that. So
+ *
+ *   outer      anchor -= delta: the average of the members' weights. There is no momentum, neither
+ *              in memory nor on disk nor for joiners
+ *   write      live = anchor + mix (live - anchor), in the parts that this member's contribution is
+ *              in together with another's; without its own, live moves as the anchor did, so steps
+ *              that nobody read are not lost; alone it goes on undisturbed
+ *
+ * All members compute the outer step with the same operations in the same order (no contraction),
+ * so equal averages give equal bits. Adam's moments stay private.
+ *
+ * On disk, in one directory: fragment-F.0 and fragment-F.1 in turn, each with its epoch, version,
+ * lineage and hash; a restart takes for every fragment the newest that is not newer than what the
+ * member remembers as applied. An epoch is a state that was fetched whole.
+ *
+ * Threads: train_pool_work's functions on the member's thread; those of the seam on the trainer's
+ * (copy-out and merge on the optimizer's stream, while the trainer's thread waits for its step);
+ * the rest from one thread before both, train_pool_read_status from any.
+ */
+#ifndef ATOM_POOL_POOL_H
+#define ATOM_POOL_POOL_H
+
+#include "atom/file/vector.h"
+#include "atom/train/trainer.h"
+#include "gossip/member/member.h"
+#include "kernels/kernels.h"
+#include "swap/exec.h"
+
+typedef struct train_pool train_pool;
+
+typedef enum train_sync {
+    TRAIN_SYNC_PARAMETERS,
+    TRAIN_SYNC_GRADIENTS,
+    TRAIN_SYNC_SLICES
+} train_sync;
+
+/*
+ * What makes a step of the members' gradients (`--sync gradients`, POOL 1 and 3; ATOM III-E). Then
+ * there is one fragment, live is the anchor, and a version adds what its contributors brought:
+ *
+ *   batch k   micro-batches k C .. k C + C - 1 of the run's sample order, C = micro_batches
+ *   lease     those of them that are not summed yet, in runs of equal length (+- 1), by rank among
+ *             the members of R(v) that brought something to v - 1, or among all where the batch is
+ *             fresh or nobody did. It follows from certificates alone: nobody hands it out
+ *   brings    the mean gradient of its lease in fp32, weight: its target tokens
+ *   version   sum += tokens x average; tokens += ...; its contributors' micro-batches are done.
+ *             Void, and everybody brings its own again, where the parts differ in contributors
+ *   step      when all C are done: gradient = sum / tokens, clipped by its norm, AdamW
+ *
+ * So a step is of exactly C micro-batches whoever comes, goes or dies, and one trainer that makes
+ * the same batches alone learns the same up to rounding. All members compute it with the same
+ * operations on the same bits. Moments, sum and what is done are in the agreed state.
+ */
+typedef struct train_pool_update {
+    train_schedule schedule;
+    double beta1, beta2, epsilon, weight_decay, max_grad_norm; /* the last 0: not clipped */
+    uint32_t micro_batches;                                    /* C, of all members together */
+    uint64_t micro_batch;                                      /* samples */
+    const swap_param *params;                                  /* borrowed, while a member runs */
+    uint32_t n_params;
+    const krn_host_table *host; /* what computes; borrowed likewise */
+    atom_threads *threads;
+} train_pool_update;
+enum { TRAIN_POOL_MICRO_BATCHES_MAX = 1 << 16 };
+
+/* What a run's configuration says, for a batch of so many micro-batches; borrows from the trainer.
+ */
+void train_pool_update_of(trainer *t, uint32_t micro_batches, train_pool_update *out);
+
+typedef struct train_pool_config {
+    const char *directory; /* of the fragments' files; made if needed; copied */
+    gsp_key self;
+    uint64_t n_floats; /* of the canonical vector */
+    uint32_t n_fragments;
+    double outer_learning_rate, outer_momentum, mix;
+    /* The schedule: a pool trains max_samples in all, batch of them are one step of it. */
+    uint64_t batch, max_samples, tokens_per_sample; /* 0: not known */
+    int64_t max_steps;    /* of this member, in this process; 0: as long as the pool */
+    int64_t rewarm_steps; /* of a member whose moments start at zero in a pool that trains */
+    const train_pool_update *update; /* gradients are summed; NULL: parameters. Copied */
+    bool slices; /* parameters' averages are written over live; outer_* are of no meaning */
+} train_pool_config;
+
+/* How many fragments a vector has when `wanted` are asked for: none is shorter than a block. */
+uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted);
+/* Floats [*first, *first + n) of the vector are fragment f; returns n. */
+uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
+/* Host memory that it takes beside the trainer and the member, and what it keeps on disk. */
+uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync);
+uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync);
+/* What a joiner fetches, nearly. */
+uint64_t train_pool_state_bytes(uint64_t n_floats, train_sync sync);
+/* A hash over the vector by fragments: what the manifest says of the genesis anchor. */
+ATOM_MUST atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
+                                      gsp_hash *out);
+
+/* Errors  ATOM_E_RESOURCE  memory, disk; ATOM_E_USAGE  numbers out of bounds */
+ATOM_MUST atom_status train_pool_open(const train_pool_config *config, train_pool **out);
+void train_pool_close(train_pool **pool);
+
+/* ---- where the anchor comes from: one of the three, before the member starts ---- */
+
+/* The creator: version 0 is `weights`, momentum is zero. On disk when it returns. */
+ATOM_MUST atom_status train_pool_begin(train_pool *pool, file_vector weights);
+/*
+ * A restart: as the member remembers (gsp_votes_saved).
+ * Errors  ATOM_E_FORMAT  the files are not there, damaged or older: fetch the state anew (forget
+ *         the member's memory, gsp_votes_forget)
+ */
+ATOM_MUST atom_status train_pool_restore(train_pool *pool, const gsp_saved *saved);
+/* A joiner: nothing; train_pool_ready says when the member has brought the state. */
+bool train_pool_ready(train_pool *pool);
+
+/* The member's side, its n_state filled in. */
+void train_pool_work(train_pool *pool, gsp_work *work);
+
+/* ---- the trainer's side ---- */
+
+/*
+ * Before the first step. live: master weights of the run (train_engine_sync afterwards).
+ * marks: of the checkpoint that live comes from (train_pool_marks), or NULL. Fragments that are
+ * not as the marks say become the anchor's; with NULL, all. samples, tokens: of the run so far.
+ */
+ATOM_MUST atom_status train_pool_attach(train_pool *pool, file_vector live, const char *marks,
+                                        uint64_t samples, uint64_t tokens);
+/* What the trainer calls (trainer.h); the pool must outlive the trainer. */
+train_seam train_pool_seam(train_pool *pool);
+/* Steps run (true) or stand (false: nothing is brought to rounds). */
+void train_pool_running(train_pool *pool, bool running);
+
+typedef struct train_pool_status {
+    bool ready;
+    uint64_t applied;           /* newest version in the anchor */
+    uint64_t included, merged;  /* own contributions in the anchor; merges into live */
+    uint64_t copied;            /* copy-outs */
+    uint64_t certified_samples; /* of the pool */
+    uint64_t own_samples;       /* not yet certified */
+    uint64_t pool_step, max_steps;
+    double seam_seconds;      /* the optimizer's stream spent in copy-out and merge, in all */
+    double delta_norm;        /* of the last copy-out */
+    gsp_hash anchor;          /* over all fragments' anchors: equal on all that applied the same */
+    uint64_t wait_longest_ns; /* the longest that one copy-out or merge took */
+    uint64_t void_versions;   /* gradients: brought nothing because contributions were torn */
+    double wait_seconds;      /* gradients: the trainer waited for the others, in all */
+    double lost_samples;      /* slices: own samples whose steps were written over */
+} train_pool_status;
+/* anchor is hashed only where with_hash (it reads all of it). */
+void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status *out);
+
+/* Text of a checkpoint's pool.json: what of the pool is in the live weights now. atom_free.
+ * Source: POOL 2. */
+char *train_pool_marks(train_pool *pool);
+
+/*
+ * The weights that a pool has certified, as a Hugging Face directory: of every fragment the newest
+ * that is whole. place: a member's pool directory (manifest.json, files, anchor); it may run
+ * meanwhile. The vector passes through a nameless file beside output, so memory is needed for one
+ * fragment only. dtype ATOM_DTYPE_N: F32, as the anchor is.
+ * Errors  ATOM_E_USAGE  no pool there, no weights yet (a joiner that has not fetched them), output
+ *         exists; ATOM_E_FORMAT  damaged; as train_export_directory
+ */
+typedef struct train_pool_exported {
+    uint64_t version; /* the newest that is in */
+    gsp_hash anchor;  /* as train_pool_status says it */
+} train_pool_exported;
+ATOM_MUST atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shard_bytes,
+                                        const char *output, train_pool_exported *said);
+
+typedef struct train_pool_mark {
+    gsp_hash lineage;
+    uint64_t applied, samples_included;
+    uint32_t n_fragments;
+    uint64_t version[GSP_FRAGMENTS_MAX], tokens_included[GSP_FRAGMENTS_MAX];
+    gsp_hash anchor[GSP_FRAGMENTS_MAX];
+} train_pool_mark;
+/* ATOM_E_FORMAT for anything that train_pool_marks does not write. */
+ATOM_MUST atom_status train_pool_marks_parse(const char *path, const char *text, size_t bytes,
+                                             train_pool_mark *out);
+
+#endif

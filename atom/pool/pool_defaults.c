@@ -1,0 +1,290 @@
+/*
+ * Owns the defaults of a pool and the words that explain them. One idea: one table by size, and one
+ * formula for the link; every number in a sentence is one that the choice was made with. Refuses to
+ * override what somebody said, and to hide that a link is too slow.
+ */
+#include "atom/pool/pool_defaults.h"
+
+#include "gossip/sum/quant.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* POOL 9. */
+static const struct {
+    double floats; /* up to */
+    int64_t sync_steps;
+    int32_t codec;
+} sizes[] = {{1e9, 20, GSP_CODEC_INT8}, {INFINITY, 100, GSP_CODEC_INT8}};
+
+/* To what H is raised where the link asks for it; and what alternatives are shown. */
+static const int64_t ladder[] = {20, 50, 100, 200, 500};
+enum { RUNGS = sizeof ladder / sizeof *ladder, MEMBERS_USUAL = 8 };
+static const double DUE_SECONDS = 600;
+
+typedef struct reckoning {
+    const train_pool_facts *facts;
+    bool sums, slices;                /* slices: H is the mode's own, a slice a step */
+    double bytes_per_s, step_seconds; /* 0: unknown */
+    double members;
+    double travels; /* encoded bytes that move, of those of the weights */
+} reckoning;
+
+static void say(train_pool_advice *a, const char *fmt, ...) ATOM_PRINTF(2, 3);
+static void say(train_pool_advice *a, const char *fmt, ...)
+{
+    va_list args;
+    if (a->n_why == TRAIN_POOL_WHYS)
+        return;
+    va_start(args, fmt);
+    vsnprintf(a->why[a->n_why++], TRAIN_POOL_WHY_BYTES, fmt, args);
+    va_end(args);
+}
+
+static const char *seconds_text(double s, char buf[32])
+{
+    if (s < 10)
+        snprintf(buf, 32, "%.1f s", s);
+    else if (s < 600)
+        snprintf(buf, 32, "%.0f s", s);
+    else if (s < 36000)
+        snprintf(buf, 32, "%.0f min", s / 60);
+    else
+        snprintf(buf, 32, "%.0f h", s / 3600);
+    return buf;
+}
+
+static const char *count_text(double n, char buf[32])
+{
+    static const char *const units[] = {"", "k", "M", "B", "T"};
+    int u = 0;
+    while (n >= 999.5 && u < 4) {
+        n /= 1000;
+        u++;
+    }
+    snprintf(buf, 32, n < 9.95 && u ? "%.1f%s" : "%.0f%s", n, units[u]);
+    return buf;
+}
+
+static reckoning begin(const train_pool_settings *s, const train_pool_facts *f,
+                       train_pool_advice *a)
+{
+    uint64_t up = f->up_bytes_per_s, down = f->down_bytes_per_s;
+    double n = f->members >= 2 ? f->members : MEMBERS_USUAL;
+    uint64_t rate = up && (!down || up < down) ? up : down;
+    a->assumed = rate == 0;
+    return (reckoning){.facts = f,
+                       .sums = s->sync == TRAIN_SYNC_GRADIENTS,
+                       .slices = s->sync == TRAIN_SYNC_SLICES,
+                       .bytes_per_s = rate ? (double)rate : TRAIN_POOL_ASSUMED_MBIT * 1e6 / 8,
+                       .step_seconds =
+                           f->tokens_per_s > 0 ? (double)f->step_tokens / f->tokens_per_s : 0,
+                       .members = n,
+                       .travels = 1 + (n - 2) / n};
+}
+
+static train_pool_case reckon(const reckoning *r, int32_t codec, int64_t steps)
+{
+    double bytes = (double)gsp_codec_bytes((gsp_codec)codec, r->facts->floats) * r->travels;
+    train_pool_case c = {.codec = codec,
+                         .sync_steps = steps,
+                         .sync_seconds = bytes / r->bytes_per_s,
+                         .steps_seconds = (double)steps * r->step_seconds};
+    if (r->step_seconds <= 0)
+        c.waits = 0;
+    else if (r->sums)
+        c.waits = c.sync_seconds / (c.sync_seconds + c.steps_seconds);
+    else if (c.sync_seconds > c.steps_seconds)
+        c.waits = 1 - c.steps_seconds / c.sync_seconds;
+    return c;
+}
+
+static bool hides(const reckoning *r, const train_pool_case *c)
+{
+    return r->step_seconds <= 0 || c->sync_seconds <= c->steps_seconds;
+}
+
+static uint32_t size_row(uint64_t floats)
+{
+    uint32_t row = 0;
+    while ((double)floats >= sizes[row].floats)
+        row++;
+    return row;
+}
+
+static void choose(const reckoning *r, const train_pool_settings *s, const train_pool_said *said,
+                   train_pool_advice *a)
+{
+    uint32_t row = size_row(r->facts->floats);
+    a->codec = said->codec ? s->codec : sizes[row].codec;
+    bool keeps = said->sync_steps || r->slices;
+    a->sync_steps = keeps ? s->sync_steps : sizes[row].sync_steps;
+    a->chosen = reckon(r, a->codec, a->sync_steps);
+    for (uint32_t k = 0; k < RUNGS && !keeps && !hides(r, &a->chosen); k++)
+        if (ladder[k] > a->sync_steps) {
+            a->sync_steps = ladder[k];
+            a->chosen = reckon(r, a->codec, a->sync_steps);
+        }
+    a->hidden = hides(r, &a->chosen);
+}
+
+/* The smallest H that hides a sync, rounded up to two digits. */
+static int64_t would_hide(const reckoning *r, double sync_seconds)
+{
+    double steps = sync_seconds / r->step_seconds;
+    double unit = pow(10, floor(log10(steps > 1 ? steps : 1)) - 1);
+    unit = unit < 1 ? 1 : unit;
+    return (int64_t)(ceil(steps / unit) * unit);
+}
+
+static void explain(const reckoning *r, const train_pool_said *said, train_pool_advice *a)
+{
+    char size[32], sync[32], steps[32], other[32];
+    const train_pool_case *c = &a->chosen;
+    uint32_t row = size_row(r->facts->floats);
+    double mbit = r->bytes_per_s * 8e-6;
+    count_text((double)r->facts->floats, size);
+    seconds_text(c->sync_seconds, sync);
+    seconds_text(c->steps_seconds, steps);
+    if (r->step_seconds <= 0) {
+        say(a,
+            "H = %lld: %s parameters, a sync takes %s at %.3g Mbit/s; how long steps take is not "
+            "known",
+            (long long)c->sync_steps, size, sync, mbit);
+        return;
+    }
+    const char *because = said->sync_steps                        ? " (as you said)"
+                          : r->slices                             ? " (a slice a step)"
+                          : c->sync_steps > sizes[row].sync_steps ? " (raised for the link)"
+                                                                  : "";
+    if (a->hidden) {
+        say(a,
+            "H = %lld%s: %s parameters, a sync in %s takes %s at %.3g Mbit/s, %lld steps take "
+            "%s: the sync is hidden",
+            (long long)c->sync_steps, because, size, gsp_codec_name((gsp_codec)c->codec), sync,
+            mbit, (long long)c->sync_steps, steps);
+        return;
+    }
+    say(a,
+        "H = %lld%s: %s parameters, a sync in %s takes %s at %.3g Mbit/s, %lld steps take %s: "
+        "this link does not hide it, weights are averaged every %s instead",
+        (long long)c->sync_steps, because, size, gsp_codec_name((gsp_codec)c->codec), sync, mbit,
+        (long long)c->sync_steps, steps, seconds_text(c->sync_seconds, other));
+    say(a, "H = %lld would hide it; more than %lld steps apart, members learn less from each other",
+        (long long)would_hide(r, c->sync_seconds), (long long)ladder[RUNGS - 1]);
+}
+
+/* What steps of a member's own cost, and from what batch on the link allows the mode without it. */
+static void offer_sums(const reckoning *r, train_pool_advice *a)
+{
+    char tokens[32];
+    train_pool_case whole = reckon(r, GSP_CODEC_INT8, 1);
+    if (r->step_seconds <= 0)
+        return;
+    say(a,
+        "members' own steps learn less from the same tokens than one trainer does; sync: gradients "
+        "with codec: int8 learns the same, and on this link waits for less than 10 %% of the time "
+        "from a global batch of %s tokens on (%.0f members)",
+        count_text(9 * whole.sync_seconds * r->facts->tokens_per_s * r->members, tokens),
+        r->members);
+}
+
+static void explain_sums(const reckoning *r, train_pool_advice *a)
+{
+    char size[32], sync[32], step[32], batch[32];
+    const train_pool_case *c = &a->chosen;
+    count_text((double)r->facts->floats, size);
+    seconds_text(c->sync_seconds, sync);
+    seconds_text(c->steps_seconds, step);
+    if (r->step_seconds <= 0) {
+        say(a, "gradients: %s parameters, each step moves them in %s at %.3g Mbit/s", size, sync,
+            r->bytes_per_s * 8e-6);
+        return;
+    }
+    say(a,
+        "gradients: %s parameters, each step moves them in %s at %.3g Mbit/s and computes for "
+        "%s: %.0f %% of the time waits for the link",
+        size, sync, r->bytes_per_s * 8e-6, step, 100 * c->waits);
+    if (c->waits > 0.1)
+        say(a,
+            "a global batch %s times as large would wait for 10 %%; or average parameters: "
+            "sync: parameters moves as much once in 20 steps, beside them",
+            count_text(9 * c->sync_seconds / c->steps_seconds, batch));
+}
+
+static void add_case(train_pool_advice *a, train_pool_case c)
+{
+    c.chosen = c.codec == a->codec && c.sync_steps == a->sync_steps;
+    if (a->n_cases < TRAIN_POOL_CASES_MAX)
+        a->cases[a->n_cases++] = c;
+}
+
+/* Codecs by H; the chosen H where it belongs. */
+static void add_cases(const reckoning *r, train_pool_advice *a)
+{
+    static const int32_t codecs[] = {GSP_CODEC_INT8, GSP_CODEC_BF16, GSP_CODEC_FP32};
+    static const int64_t shown[] = {20, 100, 500};
+    for (uint32_t k = 0; k < 3; k++) {
+        int64_t before = 0;
+        for (uint32_t i = 0; i < 3 && !r->sums; i++) {
+            if (a->sync_steps > before && a->sync_steps < shown[i])
+                add_case(a, reckon(r, codecs[k], a->sync_steps));
+            add_case(a, reckon(r, codecs[k], shown[i]));
+            before = shown[i];
+        }
+        if (r->sums || a->sync_steps > before)
+            add_case(a, reckon(r, codecs[k], a->sync_steps));
+    }
+}
+
+/* T is for members who do not get their steps done: it must not come before the slow ones. */
+static void choose_due(const reckoning *r, const train_pool_settings *s,
+                       const train_pool_said *said, train_pool_advice *a)
+{
+    char text[32], piece[32];
+    double fragments = s->fragments > 0 ? (double)s->fragments : 1;
+    double each = a->chosen.steps_seconds / fragments;
+    a->due_seconds = s->due_seconds;
+    if (said->due_seconds || r->sums || 2 * each <= DUE_SECONDS)
+        return;
+    a->due_seconds = fmin(ceil(2 * each / 60) * 60, 86400);
+    say(a, "T = %s: a fragment is due every %s of steps, and T must leave room for slower members",
+        seconds_text(a->due_seconds, text), seconds_text(each, piece));
+}
+
+void train_pool_advise(const train_pool_settings *settings, const train_pool_said *said,
+                       const train_pool_facts *facts, train_pool_advice *out)
+{
+    memset(out, 0, sizeof *out);
+    reckoning r = begin(settings, facts, out);
+    if (r.sums) {
+        out->codec = settings->codec;
+        out->sync_steps = 1;
+        out->chosen = reckon(&r, out->codec, 1);
+        out->hidden = out->chosen.waits <= 0.1;
+        explain_sums(&r, out);
+    } else {
+        choose(&r, settings, said, out);
+        explain(&r, said, out);
+        offer_sums(&r, out);
+    }
+    out->chosen.chosen = true;
+    choose_due(&r, settings, said, out);
+    if (out->assumed)
+        say(out,
+            "%.0f Mbit/s is assumed: how quick this host's link is was not said "
+            "(--max-upload, --max-download) nor measured (atom pool selftest --via TICKET)",
+            TRAIN_POOL_ASSUMED_MBIT);
+    add_cases(&r, out);
+}
+
+void train_pool_follow(const train_pool_advice *advice, train_pool_settings *settings)
+{
+    settings->due_seconds = advice->due_seconds;
+    if (settings->sync == TRAIN_SYNC_GRADIENTS)
+        return;
+    settings->sync_steps = advice->sync_steps;
+    settings->codec = advice->codec;
+}

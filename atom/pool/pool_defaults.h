@@ -1,0 +1,73 @@
+/*
+ * How members of a pool should average, chosen from the model's size and the link, with the reason
+ * (POOL 9: H = 20 for small models and 100 from 1B, F = 8, T = 10 min). Whoever says a setting
+ * keeps it; the rest follows from
+ *
+ *   a sync    moves V = encoded bytes of all weights, V (1 + (n - 2) / n) per member and direction
+ *             (shares.h), at the lesser of its two rates
+ *   H steps   take H x tokens of a step / tokens per second of one member
+ *
+ * A sync is hidden where it takes no longer than the H steps beside which it runs: members train
+ * on meanwhile. Where it is not, weights are averaged less often than asked (with gradients: the
+ * trainer waits). So H is raised to the next of a few that hides it; beyond 500 steps nobody has
+ * shown that averaging still keeps up (DiLoCo, Figure 4), so that is where raising ends, and the
+ * text says which H it would take.
+ *
+ * Steps of a member's own learn less from the same tokens than one trainer's (the study in
+ * docs/measurements), summed gradients do not: so for the former the text says from what global
+ * batch on the link carries the latter.
+ *
+ * Pure: no clock, no files. Thread: any. Errors: none.
+ */
+#ifndef ATOM_POOL_POOL_DEFAULTS_H
+#define ATOM_POOL_POOL_DEFAULTS_H
+
+#include "atom/pool/pool_settings.h"
+
+enum { TRAIN_POOL_CASES_MAX = 16, TRAIN_POOL_WHY_BYTES = 320, TRAIN_POOL_WHYS = 5 };
+
+typedef struct train_pool_facts {
+    uint64_t floats;      /* that are averaged */
+    uint64_t step_tokens; /* of one member's step; with gradients of all members' together */
+    double tokens_per_s;  /* of one member; 0: unknown */
+    uint64_t up_bytes_per_s, down_bytes_per_s; /* of its link; 0: unknown, see assumed */
+    uint32_t members;                          /* that are reckoned with; below 2: 8 */
+} train_pool_facts;
+
+/* What was said; the rest may be chosen. */
+typedef struct train_pool_said {
+    bool sync_steps, codec, due_seconds, global_batch_size;
+} train_pool_said;
+
+typedef struct train_pool_case {
+    int32_t codec; /* gsp_codec */
+    int64_t sync_steps;
+    double sync_seconds;  /* moving all weights once */
+    double steps_seconds; /* H steps, 0: unknown */
+    double waits;         /* share of the time in which a sync that is due waits for the link (with
+                             gradients:         in which the trainer does), 0 .. 1 */
+    bool chosen;
+} train_pool_case;
+
+typedef struct train_pool_advice {
+    int64_t sync_steps;
+    int32_t codec;
+    double due_seconds;
+    bool assumed; /* the link is not known: TRAIN_POOL_ASSUMED_MBIT up and down */
+    bool hidden;
+    train_pool_case chosen;
+    uint32_t n_cases; /* alternatives, the chosen one among them */
+    train_pool_case cases[TRAIN_POOL_CASES_MAX];
+    uint32_t n_why; /* sentences for people */
+    char why[TRAIN_POOL_WHYS][TRAIN_POOL_WHY_BYTES];
+} train_pool_advice;
+
+#define TRAIN_POOL_ASSUMED_MBIT 20.0
+
+/* settings: as they are with what was said and plain defaults. */
+void train_pool_advise(const train_pool_settings *settings, const train_pool_said *said,
+                       const train_pool_facts *facts, train_pool_advice *out);
+/* Takes what was chosen over. */
+void train_pool_follow(const train_pool_advice *advice, train_pool_settings *settings);
+
+#endif

@@ -1,0 +1,205 @@
+/*
+ * Owns the fragments on disk. One idea: two files per fragment are written in turn, each with a
+ * header that hashes everything, so that the one before is whole while the next is written. Refuses
+ * floats that do not have the hash that their header says.
+ */
+#include "atom/pool/pool_inner.h"
+
+#include "atom/base/bytes.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+enum { HEAD_BYTES = 4096, USED_BYTES = 8 + 3 * 8 + 3 * 32, BAND = 1 << 20 };
+static const char MAGIC[8] = {'a', 't', 'o', 'm', 'a', 'n', 'c', '1'};
+
+void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out)
+{
+    crypto_generichash(out->byte, sizeof out->byte, (const uint8_t *)x, n * sizeof *x, NULL, 0);
+}
+
+char *pool_file_path(const train_pool *p, uint32_t f, uint32_t slot)
+{
+    return atom_format("%s/fragment-%u.%u", p->directory, f, slot);
+}
+
+static atom_status write_at(int fd, uint64_t at, const void *data, uint64_t bytes)
+{
+    int error = atom_fd_write(fd, at, data, bytes);
+    return error ? atom_fail_errno(error, "cannot write the pool's anchor") : ATOM_OK;
+}
+
+static bool read_at(int fd, uint64_t at, void *data, uint64_t bytes)
+{
+    return atom_fd_read(fd, at, data, bytes) == 0;
+}
+
+static void put_u64(uint8_t *to, uint64_t x)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (uint8_t)(x >> 8 * i);
+}
+
+static uint64_t get_u64(const uint8_t *from)
+{
+    atom_reader r = atom_reader_make(from, 8);
+    return atom_read_uint(&r, 8);
+}
+
+static void encode(const pool_header *h, uint8_t out[HEAD_BYTES])
+{
+    memset(out, 0, HEAD_BYTES);
+    memcpy(out, MAGIC, sizeof MAGIC);
+    put_u64(out + 8, h->epoch);
+    put_u64(out + 16, h->version);
+    put_u64(out + 24, h->n);
+    memcpy(out + 32, h->lineage.byte, 32);
+    memcpy(out + 64, h->anchor.byte, 32);
+    memcpy(out + 96, h->momentum.byte, 32);
+    crypto_generichash(out + USED_BYTES, 32, out, USED_BYTES, NULL, 0);
+}
+
+static bool decode(const uint8_t in[HEAD_BYTES], pool_header *h)
+{
+    uint8_t hash[32];
+    crypto_generichash(hash, sizeof hash, in, USED_BYTES, NULL, 0);
+    if (memcmp(in, MAGIC, sizeof MAGIC) != 0 || memcmp(hash, in + USED_BYTES, 32) != 0)
+        return false;
+    h->epoch = get_u64(in + 8);
+    h->version = get_u64(in + 16);
+    h->n = get_u64(in + 24);
+    memcpy(h->lineage.byte, in + 32, 32);
+    memcpy(h->anchor.byte, in + 64, 32);
+    memcpy(h->momentum.byte, in + 96, 32);
+    return true;
+}
+
+static atom_status open_slot(const train_pool *p, uint32_t f, uint32_t slot, int flags, int *fd)
+{
+    char *path = pool_file_path(p, f, slot);
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    atom_status st = ATOM_OK;
+    bool fresh = (flags & O_CREAT) && !atom_path_exists(path);
+    *fd = open(path, flags | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        st = atom_fail_errno(errno, "cannot open %s", path);
+    else if (fresh)
+        st = atom_dir_sync(p->directory);
+    if (st != ATOM_OK && *fd >= 0)
+        close(*fd);
+    atom_free(path);
+    return st;
+}
+
+static atom_status finish(const train_pool *p, uint32_t f, int fd, const pool_header *header)
+{
+    uint8_t head[HEAD_BYTES];
+    encode(header, head);
+    atom_status st = write_at(fd, 0, head, sizeof head);
+    if (st == ATOM_OK && fdatasync(fd) < 0)
+        st = atom_fail_errno(errno, "cannot sync fragment %u of the pool's anchor in %s", f,
+                             p->directory);
+    return st;
+}
+
+atom_status pool_file_start(const train_pool *p, uint32_t f, uint32_t slot, int *fd)
+{
+    static const uint8_t nothing[HEAD_BYTES];
+    atom_status st = open_slot(p, f, slot, O_RDWR | O_CREAT, fd);
+    if (st == ATOM_OK)
+        st = write_at(*fd, 0, nothing, sizeof nothing);
+    return st;
+}
+
+atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x)
+{
+    return write_at(fd, HEAD_BYTES + first * sizeof *x, x, n * sizeof *x);
+}
+
+/* One sync is enough: a torn write does not have the header's hashes, and nobody counts on a
+ * version before it is synced. */
+atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot, pool_header *header,
+                            const float *anchor, const float *momentum)
+{
+    int fd = -1;
+    atom_status st = pool_file_start(p, f, slot, &fd);
+    if (st != ATOM_OK)
+        return st;
+    pool_floats_hash(anchor, header->n, &header->anchor);
+    pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
+    ATOM_TRY(pool_file_put(fd, 0, header->n, anchor));
+    ATOM_TRY(pool_file_put(fd, header->n, pool_outer(p, header->n), momentum));
+    ATOM_TRY(finish(p, f, fd, header));
+fail:
+    close(fd);
+    return st;
+}
+
+bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_header *out)
+{
+    uint8_t head[HEAD_BYTES];
+    char *path = pool_file_path(p, f, slot);
+    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    bool good = fd >= 0 && read_at(fd, 0, head, sizeof head) && decode(head, out) &&
+                out->n == p->fragment[f].n;
+    if (fd >= 0)
+        close(fd);
+    atom_free(path);
+    return good;
+}
+
+static bool read_floats(int fd, uint64_t n, uint64_t outer, float *anchor, float *momentum)
+{
+    return read_at(fd, HEAD_BYTES, anchor, n * sizeof *anchor) &&
+           (!momentum ||
+            read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum));
+}
+
+atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
+                           const pool_header *header, float *anchor, float *momentum)
+{
+    gsp_hash a = {{0}}, m = {{0}};
+    int fd = -1;
+    atom_status st = open_slot(p, f, slot, O_RDONLY, &fd);
+    if (st != ATOM_OK)
+        return st;
+    bool whole = read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum);
+    close(fd);
+    if (whole)
+        pool_floats_hash(anchor, header->n, &a);
+    if (whole && momentum)
+        pool_floats_hash(momentum, pool_outer(p, header->n), &m);
+    if (!whole || !gsp_hash_equal(&a, &header->anchor) ||
+        (momentum && !gsp_hash_equal(&m, &header->momentum)))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s/fragment-%u.%u is damaged; the anchor must be fetched from the others",
+                         p->directory, f, slot);
+    return ATOM_OK;
+}
+
+atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot, pool_header *header,
+                           float *anchor, float *momentum)
+{
+    int fd = -1;
+    atom_status st = open_slot(p, f, slot, O_RDWR, &fd);
+    if (st != ATOM_OK)
+        return st;
+    if (!read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum)) {
+        st = atom_fail(ATOM_E_RUNTIME, "%s/fragment-%u.%u is shorter than what was written",
+                       p->directory, f, slot);
+        goto fail;
+    }
+    pool_floats_hash(anchor, header->n, &header->anchor);
+    pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
+    ATOM_TRY(finish(p, f, fd, header));
+fail:
+    close(fd);
+    return st;
+}

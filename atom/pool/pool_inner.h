@@ -1,0 +1,174 @@
+/*
+ * What the parts of the pool's seam share: pool.c holds the state and does the trainer's side,
+ * pool_work.c the member's, pool_files.c the disk, pool_marks.c what checkpoints say. Internal to
+ * atom/train.
+ */
+#ifndef ATOM_POOL_POOL_INNER_H
+#define ATOM_POOL_POOL_INNER_H
+
+#include "atom/pool/pool.h"
+
+#include <pthread.h>
+
+typedef enum pool_ask { POOL_ASK_NONE, POOL_ASKED, POOL_ASK_READY, POOL_ASK_EMPTY } pool_ask;
+
+typedef struct pool_fragment {
+    uint64_t first, n;
+    float *anchor, *momentum;
+    uint64_t version; /* that is in anchor */
+    gsp_hash hash;    /* of anchor */
+    uint32_t slot;    /* of its files: holds version */
+    uint64_t merged;  /* version that is in live */
+    float *merge;     /* to be added to live; NULL: nothing */
+    bool replace;     /* live becomes the anchor instead */
+    bool left;        /* nobody reads it in live: it may change */
+    uint64_t tokens_included;
+    /* Slices: parts of so many floats that the anchor is to be written over in live. */
+    uint64_t over_stride; /* 0: none */
+    uint32_t over[GSP_PARTS_MAX / 32];
+    uint64_t over_samples; /* of the run, at the copy-out */
+} pool_fragment;
+
+/* A range of the version being applied. */
+typedef struct pool_range {
+    uint64_t first, n;
+} pool_range;
+
+typedef struct pool_gradients pool_gradients;
+
+struct train_pool {
+    train_pool_config c;
+    pool_gradients *g; /* NULL: parameters are averaged */
+    char *directory;
+    uint64_t longest; /* fragment */
+    uint64_t n_parts; /* of rounds; learned from certificates */
+
+    pthread_mutex_t lock; /* of everything down to the member's part */
+    bool ready, running;
+    gsp_hash lineage;
+    uint64_t applied;
+    pool_fragment fragment[GSP_FRAGMENTS_MAX];
+    pool_ask ask;
+    uint64_t ask_version;
+    float *x, *sent; /* of ask_version when READY: the delta, and live at copy-out */
+    uint64_t x_samples, x_tokens, sent_samples, sent_tokens;
+    uint64_t samples, tokens; /* of the run */
+    uint64_t samples_included, certified_samples;
+    int64_t steps;     /* of this process */
+    int64_t rewarm_to; /* steps of this process: the rate grows until then */
+    train_pool_status status;
+
+    /* The member's thread alone. */
+    gsp_roster roster;      /* R(applied + 1) */
+    uint64_t epoch, staged; /* version being applied; 0: none */
+    float *new_anchor, *new_momentum;
+    pool_range range[GSP_PARTS_MAX];
+    uint32_t n_ranges;
+    int write_fd; /* of the state being fetched; -1 */
+    uint32_t write_fragment;
+    uint64_t write_version[GSP_FRAGMENTS_MAX];
+    uint64_t epoch_highest;
+};
+
+/* pool_files.c. A fragment's file: anchor, then momentum, behind a page with the header. */
+typedef struct pool_header {
+    uint64_t epoch, version, n;
+    gsp_hash lineage;
+    gsp_hash anchor, momentum; /* hashes of the floats */
+} pool_header;
+
+void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out);
+char *pool_file_path(const train_pool *p, uint32_t f, uint32_t slot);
+/* Writes floats and header, synced in that order. */
+ATOM_MUST atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot,
+                                      pool_header *header, const float *anchor,
+                                      const float *momentum);
+/* False: there is none, or it is not whole. */
+bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_header *out);
+/* Floats of a whole file, checked against the header's hashes. momentum NULL: the anchor alone. */
+ATOM_MUST atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
+                                     const pool_header *header, float *anchor, float *momentum);
+/* The pieces of a file that is fetched: floats without a header, then the header. */
+ATOM_MUST atom_status pool_file_start(const train_pool *p, uint32_t f, uint32_t slot, int *fd);
+ATOM_MUST atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x);
+/* Reads the floats back, writes the header, syncs. */
+ATOM_MUST atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot,
+                                     pool_header *header, float *anchor, float *momentum);
+
+/* pool_slices.c. The lock is held. */
+/* The version in `c` is in f's anchor: notes where it has to be written over live. mine: as in
+ * fill_merge. */
+void pool_slices_note(train_pool *p, pool_fragment *f, const gsp_proposal *c, uint32_t mine);
+/* Writes it. to: live, from f's first float. */
+void pool_slices_write(train_pool *p, pool_fragment *f, float *to);
+/* Floats of a part of a round over n floats: the last ones may be shorter, or empty. */
+uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
+
+/* pool_work.c */
+void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
+void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
+uint64_t pool_certified(const train_pool *p, const gsp_proposal *c);
+/* The floats [first, first + n) are, or are not, among those that the version being made changes.
+ */
+void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in);
+
+/*
+ * pool_gradients.c: the state of a sum, and what makes a step of it. Behind the fragment's m lie v,
+ * the sum, and a few words that say which micro-batches it is of.
+ */
+typedef struct pool_batch {
+    uint64_t steps;   /* that are in the weights */
+    uint64_t tokens;  /* of the sum */
+    uint32_t brought; /* members of R(applied + 1) that brought something to the newest version */
+    uint32_t n_open;  /* micro-batches that are not in the sum */
+    uint32_t open[TRAIN_POOL_MICRO_BATCHES_MAX / 32]; /* bits */
+} pool_batch;
+
+struct pool_gradients {
+    train_pool_update u;
+    pthread_cond_t moved;    /* with the pool's lock: something of the following changed */
+    bool applying;           /* the weights are being changed */
+    uint64_t changes, taken; /* of the weights; those that the trainer has */
+    pool_batch batch;        /* as the state says */
+    pool_batch next;         /* being made: the member's thread alone, as the three after it */
+    double next_norm, next_rate;
+    uint32_t done[TRAIN_POOL_MICRO_BATCHES_MAX / 32];
+    uint32_t *list, *mine; /* room for a lease; the lease of x */
+    uint32_t n_mine;
+    uint64_t steps; /* that x is for */
+    bool have;      /* x is whole */
+    uint64_t x_tokens;
+    double grad_norm, rate; /* of the newest step */
+};
+
+ATOM_MUST atom_status pool_gradients_open(train_pool *p);
+void pool_gradients_close(train_pool *p);
+/* Floats of a fragment's state behind its anchor: momentum, with slices nothing. */
+uint64_t pool_outer(const train_pool *p, uint64_t n);
+/* What the state of step 0 has there. */
+void pool_gradients_begin(train_pool *p);
+/* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */
+ATOM_MUST atom_status pool_gradients_read(train_pool *p);
+uint64_t pool_gradients_samples(const train_pool *p);
+/* The lock is held. The run is at its end, and the trainer has its weights. */
+bool pool_gradients_over(const train_pool *p);
+/* All member's thread. */
+uint64_t pool_gradients_ready(void *context, uint64_t version);
+gsp_freeze pool_gradients_freeze(train_pool *p, uint64_t version, const float **x, uint64_t *tokens,
+                                 uint64_t *samples);
+void pool_gradients_part(train_pool *p, uint64_t first, const float *x, uint64_t n);
+ATOM_MUST atom_status pool_gradients_apply(train_pool *p, const gsp_proposal *c);
+/* While the state is replaced nobody takes it. */
+void pool_gradients_hold(train_pool *p, bool hold);
+void pool_gradients_seam(train_seam *seam);
+
+/* pool_step.c: the step itself. x: the mean gradient of n floats, used up.
+ * ATOM_E_DIVERGED: it is not finite, and nothing was changed. */
+ATOM_MUST atom_status pool_step_make(const train_pool_update *u, uint64_t step, uint64_t n,
+                                     float *x, float *weights, float *m, float *v,
+                                     double *grad_norm, double *rate);
+
+/* pool_marks.c: the lock is held. */
+char *pool_marks_text(const train_pool *p);
+
+#endif

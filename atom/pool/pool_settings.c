@@ -1,0 +1,431 @@
+/*
+ * Owns the settings of a pool as text. One idea: option tables are the only place where a key has a
+ * name, a range and a help, for pools too. Refuses to share what is of one host alone: paths,
+ * devices, memory.
+ */
+#include "atom/pool/pool_settings.h"
+
+#include "atom/base/mem.h"
+#include "gossip/agree/types.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member) .offset = offsetof(train_pool_settings, member)
+
+enum { SLICES = 16 };
+static const char *const syncs[] = {"parameters", "gradients", "slices", NULL}; /* train_sync */
+static const char *const sync_aliases[] = {"mode", NULL};
+static const char *const datas[] = {"shared", "own", "either", NULL}; /* train_pool_data */
+static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};   /* gsp_codec */
+
+static const opt_spec specs[] = {
+    {.name = "sync",
+     .type = OPT_CHOICE,
+     AT(sync),
+     .fallback = "parameters",
+     .choices = syncs,
+     .aliases = sync_aliases,
+     .help = "What is averaged: parameters every sync_steps (streaming DiLoCo); slices: the same "
+             "without an outer step, averages are written over what is being trained, slice by "
+             "slice, as quickly as rounds go (Swarm Training); or gradients: then all members "
+             "together make the steps that one trainer would make."},
+    {.name = "data",
+     .type = OPT_CHOICE,
+     AT(data),
+     .fallback = "shared",
+     .choices = datas,
+     .help = "What members train on: the creator's data set, whose files the manifest names and "
+             "who joins gets from the members; own: everybody brings a data set, nothing is "
+             "shared; either: shared, but `pool join --own-data` is allowed."},
+    {.name = "global_batch_size",
+     .type = OPT_INT,
+     AT(global_batch_size),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "With gradients: samples of a step of all members together, a multiple of "
+             "micro_batch_size; gradient_accumulation_steps is then what a member computes in one "
+             "go. 0: micro_batch_size x gradient_accumulation_steps, one micro-batch in a go."},
+    {.name = "sync_steps",
+     .type = OPT_INT,
+     AT(sync_steps),
+     .fallback = "20",
+     .min = 1,
+     .max = 100000,
+     .help = "H: steps of a member between two averagings of the same weights. With slices, where "
+             "it is not said: as many as there are fragments."},
+    {.name = "fragments",
+     .type = OPT_INT,
+     AT(fragments),
+     .fallback = "8",
+     .min = 1,
+     .max = 64,
+     .help = "F: the weights are averaged in this many pieces, in turn. With slices 16, where it "
+             "is not said; with gradients one."},
+    {.name = "codec",
+     .type = OPT_CHOICE,
+     AT(codec),
+     .fallback = "int8",
+     .choices = codecs,
+     .help = "How changes travel; int8 keeps what it rounds away for the next time."},
+    {.name = "min_peers",
+     .type = OPT_INT,
+     AT(min_peers),
+     .fallback = "1",
+     .min = 1,
+     .max = GSP_MEMBERS_MAX,
+     .help = "Training begins when so many are members; who stays later may be fewer."},
+    {.name = "robust",
+     .type = OPT_FLAG,
+     AT(robust),
+     .help = "Against hostile data: contributions are clipped to the median and around the center, "
+             "and who leans against the others eight times in a row has no weight. For pools of "
+             "strangers; of three members and more."},
+    {.name = "audit_percent",
+     .type = OPT_INT,
+     AT(audit_percent),
+     .fallback = "25",
+     .min = 0,
+     .max = 100,
+     .help = "Of all parts of averages, how many somebody sums again to see whether their owner "
+             "lied. 0: nobody checks."},
+    {.name = "outer_learning_rate",
+     .type = OPT_NUMBER,
+     AT(outer_learning_rate),
+     .fallback = "0.7",
+     .min = 0,
+     .max = 10,
+     .flags = OPT_ABOVE_MIN,
+     .help = "Of the outer Nesterov step that is made with the averaged change; with slices 1."},
+    {.name = "outer_momentum",
+     .type = OPT_NUMBER,
+     AT(outer_momentum),
+     .fallback = "0.9",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .help = "Of the outer step; with slices 0."},
+    {.name = "mix",
+     .type = OPT_NUMBER,
+     AT(mix),
+     .fallback = "0",
+     .min = 0,
+     .max = 1,
+     .flags = OPT_BELOW_MAX,
+     .help = "How much of its own weights a member keeps at a merge."},
+    {.name = "due_seconds",
+     .type = OPT_NUMBER,
+     AT(due_seconds),
+     .fallback = "600",
+     .min = 1,
+     .max = 86400,
+     .help = "T: after this long weights are averaged even if nobody did sync_steps."},
+    {.name = "fork_seconds",
+     .type = OPT_NUMBER,
+     AT(fork_seconds),
+     .fallback = "3600",
+     .min = 1,
+     .max = 1e7,
+     .help = "T_fork: members that reach less than a quorum for so long go on by themselves; when "
+             "both meet again, who trained more wins."},
+    {.name = "heartbeat_seconds",
+     .type = OPT_NUMBER,
+     AT(heartbeat_seconds),
+     .fallback = "1",
+     .min = 0.05,
+     .max = 60,
+     .help = "How often members tell each other how far they are."},
+    {.name = "rewarm_steps",
+     .type = OPT_INT,
+     AT(rewarm_steps),
+     .fallback = "10",
+     .min = 0,
+     .max = 100000,
+     .help = "Steps in which the learning rate of a new member grows to the pool's."},
+    {.name = "batch",
+     .type = OPT_INT,
+     AT(batch),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e9,
+     .help = "Samples of a step of the pool's schedule: the creator's."},
+    {.name = "steps",
+     .type = OPT_INT,
+     AT(steps),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "Steps of the pool's schedule, by all members together: the creator's max_steps."},
+    {.name = "data_hash",
+     .type = OPT_INT,
+     AT(data_hash),
+     .fallback = "0",
+     .min = 0,
+     .max = 1e12,
+     .help = "With gradients: of the creator's training data, which everybody must have."},
+    {.name = "base_hash",
+     .type = OPT_TEXT,
+     AT(base_hash),
+     .help = "With lora_r: of the creator's model, which everybody must have; adapters are what is "
+             "averaged."},
+};
+
+const opt_command train_pool_options = {
+    .name = "pool settings",
+    .summary = "how members of a pool average",
+    OPT_TABLE(specs, train_pool_settings),
+};
+
+static bool said(const opt_parsed *parsed, const char *name)
+{
+    int32_t row = opt_find(&train_pool_options, name);
+    return row >= 0 && parsed->origin[row] != OPT_FROM_DEFAULT;
+}
+
+static void fill_slices(train_pool_settings *s, const opt_parsed *parsed)
+{
+    if (!said(parsed, "fragments"))
+        s->fragments = SLICES;
+    if (!said(parsed, "sync_steps"))
+        s->sync_steps = s->fragments;
+    if (!said(parsed, "outer_learning_rate"))
+        s->outer_learning_rate = 1;
+    if (!said(parsed, "outer_momentum"))
+        s->outer_momentum = 0;
+}
+
+void train_pool_fill(train_pool_settings *s, const opt_parsed *parsed)
+{
+    if (s->sync == TRAIN_SYNC_SLICES)
+        fill_slices(s, parsed);
+    if (s->sync != TRAIN_SYNC_GRADIENTS)
+        return;
+    if (!said(parsed, "fragments"))
+        s->fragments = 1;
+    if (!said(parsed, "codec"))
+        s->codec = GSP_CODEC_FP32;
+}
+
+/* The line of a key, from 1; 0: it is not there. */
+static int line_of(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (int line = 1; text; line++) {
+        text += strspn(text, " \t");
+        if (strncmp(text, key, n) == 0 && text[n + strspn(text + n, " \t")] == ':')
+            return line;
+        text = strchr(text, '\n');
+        text = text ? text + 1 : NULL;
+    }
+    return 0;
+}
+
+/* "run.yml:12: key: why". */
+static atom_status refuse(const char *path, const char *text, const char *key, const char *fmt, ...)
+    ATOM_PRINTF(4, 5);
+static atom_status refuse(const char *path, const char *text, const char *key, const char *fmt, ...)
+{
+    char why[300];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof why, fmt, args);
+    va_end(args);
+    int line = line_of(text, key);
+    if (line)
+        return atom_fail(ATOM_E_USAGE, "%s:%d: %s: %s", path, line, key, why);
+    return atom_fail(ATOM_E_USAGE, "%s: %s", key, why);
+}
+
+atom_status train_pool_check(const train_pool_settings *s, const char *path, const char *text)
+{
+    if (s->sync != TRAIN_SYNC_GRADIENTS && s->global_batch_size)
+        return refuse(
+            path, text, "global_batch_size",
+            "with sync %s every member makes steps of its own; leave the key away, or sum "
+            "gradients",
+            syncs[s->sync]);
+    if (s->sync == TRAIN_SYNC_SLICES && s->outer_learning_rate != 1)
+        return refuse(path, text, "outer_learning_rate",
+                      "with sync slices averages are written as they are, there is no outer step; "
+                      "leave the key away, or average parameters");
+    if (s->sync == TRAIN_SYNC_SLICES && s->outer_momentum != 0)
+        return refuse(path, text, "outer_momentum",
+                      "with sync slices averages are written as they are, and nothing keeps a "
+                      "momentum; leave the key away, or average parameters");
+    if (s->sync != TRAIN_SYNC_GRADIENTS)
+        return ATOM_OK;
+    if (s->robust)
+        return refuse(path, text, "robust",
+                      "with sync gradients contributions are summed as they are; leave robust "
+                      "away, or average parameters");
+    if (s->fragments != 1)
+        return refuse(path, text, "fragments",
+                      "with sync gradients there is one, whose sum makes a step; leave the key "
+                      "away");
+    return ATOM_OK;
+}
+
+atom_status train_pool_settle(train_pool_settings *s, train_config *c)
+{
+    s->batch = c->micro_batch_size * c->gradient_accumulation_steps;
+    s->steps = c->max_steps;
+    if (s->sync != TRAIN_SYNC_GRADIENTS)
+        return ATOM_OK;
+    if (s->global_batch_size % c->micro_batch_size)
+        return atom_fail(ATOM_E_USAGE,
+                         "global_batch_size: %lld is no multiple of micro_batch_size %lld",
+                         (long long)s->global_batch_size, (long long)c->micro_batch_size);
+    if (s->global_batch_size)
+        s->batch = s->global_batch_size;
+    else
+        c->gradient_accumulation_steps = 1;
+    int64_t most = s->batch / c->micro_batch_size;
+    if (most > TRAIN_POOL_MICRO_BATCHES_MAX)
+        return atom_fail(ATOM_E_USAGE, "global_batch_size: %lld micro-batches are more than %d",
+                         (long long)most, TRAIN_POOL_MICRO_BATCHES_MAX);
+    if (c->gradient_accumulation_steps > most)
+        c->gradient_accumulation_steps = most;
+    return ATOM_OK;
+}
+
+const char *train_pool_mode(const train_pool_settings *s)
+{
+    return syncs[s->sync];
+}
+
+void train_pool_say(const train_pool_settings *s, char out[TRAIN_POOL_SAID_BYTES])
+{
+    const char *codec = codecs[s->codec];
+    if (s->sync == TRAIN_SYNC_GRADIENTS)
+        snprintf(out, TRAIN_POOL_SAID_BYTES,
+                 "all make one step of %lld samples together; sums travel as %s",
+                 (long long)s->batch, codec);
+    else if (s->sync == TRAIN_SYNC_SLICES)
+        snprintf(out, TRAIN_POOL_SAID_BYTES,
+                 "averages of %lld slices in turn, each every %lld steps, are written over what is "
+                 "trained; changes travel as %s",
+                 (long long)s->fragments, (long long)s->sync_steps, codec);
+    else
+        snprintf(out, TRAIN_POOL_SAID_BYTES,
+                 "%lld pieces in turn, each every %lld steps, outer rate %g, momentum %g; changes "
+                 "travel as %s",
+                 (long long)s->fragments, (long long)s->sync_steps, s->outer_learning_rate,
+                 s->outer_momentum, codec);
+}
+
+int64_t train_pool_data_hash(uint64_t hash)
+{
+    return (int64_t)(hash % 1000000000000u);
+}
+
+static bool starts_pool(const char *line, size_t n)
+{
+    if (n < 5 || strncmp(line, "pool:", 5) != 0)
+        return false;
+    for (size_t i = 5; i < n && line[i] != '#'; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    return true;
+}
+
+static bool is_inside(const char *line, size_t n)
+{
+    size_t i = 0;
+    while (i < n && line[i] == ' ')
+        i++;
+    return i > 0 || n == 0 || line[0] == '#' || line[0] == '\r';
+}
+
+atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest)
+{
+    char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
+    bool inside = false;
+    size_t na = 0, nb = 0;
+    if (!a || !b) {
+        atom_free(a);
+        atom_free(b);
+        return atom_fail_memory("a configuration", bytes);
+    }
+    for (size_t at = 0; at < bytes;) {
+        const char *line = text + at, *end = memchr(line, '\n', bytes - at);
+        size_t n = end ? (size_t)(end - line) : bytes - at;
+        bool head = starts_pool(line, n);
+        inside = head || (inside && is_inside(line, n));
+        if (inside && !head) {
+            memcpy(a + na, line, n);
+            na += n;
+        } else if (!inside) {
+            memcpy(b + nb, line, n);
+            nb += n;
+        }
+        if (end)
+            a[na++] = b[nb++] = '\n';
+        at += n + (end != NULL);
+    }
+    *pool = a;
+    *rest = b;
+    return ATOM_OK;
+}
+
+static bool listed(const char *const *names, const char *line)
+{
+    for (; *names; names++) {
+        size_t n = strlen(*names);
+        if (strncmp(line, *names, n) == 0 && line[n] == ':')
+            return true;
+    }
+    return false;
+}
+
+atom_status train_pool_run_text(const train_config *config, bool local, char **text)
+{
+    static const char *const shared[] = {"micro_batch_size",
+                                         "gradient_accumulation_steps",
+                                         "sequence_len",
+                                         "max_steps",
+                                         "learning_rate",
+                                         "lr_scheduler",
+                                         "min_lr_ratio",
+                                         "decay_ratio",
+                                         "warmup_steps",
+                                         "weight_decay",
+                                         "adam_beta1",
+                                         "adam_beta2",
+                                         "adam_epsilon",
+                                         "max_grad_norm",
+                                         "dropout",
+                                         "seed",
+                                         "lora_r",
+                                         "lora_alpha",
+                                         "lora_dropout",
+                                         "lora_target_modules",
+                                         NULL};
+    static const char *const under[] = {"model", NULL}; /* where the others' is nobody knows */
+    static const char *const own[] = {"data",          "device",         "device_memory",
+                                      "host_memory",   "link_bandwidth", "threads",
+                                      "dtype",         "moments_dtype",  "eval_steps",
+                                      "logging_steps", "eval_batches",   "save_total_limit",
+                                      "save_steps",    "profile",        "recompute",
+                                      "execute",       "report_to",      NULL};
+    char *all = NULL;
+    atom_status st = opt_print(&train_command, config, NULL, false, &all);
+    if (st != ATOM_OK)
+        return st;
+    size_t n = 0;
+    for (char *line = all; *line;) { /* kept lines move to the front */
+        char *end = strchr(line, '\n');
+        size_t bytes = end ? (size_t)(end - line) + 1 : strlen(line);
+        bool base = local && config->lora_r > 0 && listed(under, line);
+        if (base || listed(local ? own : shared, line)) {
+            memmove(all + n, line, bytes);
+            n += bytes;
+        }
+        line += bytes;
+    }
+    all[n] = 0;
+    *text = all;
+    return ATOM_OK;
+}

@@ -1,0 +1,71 @@
+/*
+ * What a pool's members have in common beside the weights: how they average (the manifest's
+ * `settings`) and how they train (run.yml, a file of the manifest). Both are texts of option
+ * tables, so they are checked, printed and explained like every other configuration.
+ *
+ * H (sync_steps) is the number of steps between two averagings of one fragment, as in DiLoCo; a
+ * version concerns one of F fragments, so one is due when the mean member has done H / F steps.
+ * With slices F is 16 and H = F unless said otherwise: one is due with every step of the mean
+ * member, and rounds follow each other as quickly as they can (Presser, Swarm Training, section 3).
+ *
+ * Ownership: as in config.h. Thread: none of its own. Errors: options.h.
+ */
+#ifndef ATOM_POOL_POOL_SETTINGS_H
+#define ATOM_POOL_POOL_SETTINGS_H
+
+#include "atom/train/config.h"
+#include "atom/pool/pool.h"
+
+/* Whose data members train on: the creator's, which the manifest names; each its own; the
+ * creator's, but who wants takes its own. */
+typedef enum train_pool_data {
+    TRAIN_POOL_DATA_SHARED,
+    TRAIN_POOL_DATA_OWN,
+    TRAIN_POOL_DATA_EITHER
+} train_pool_data;
+
+typedef struct train_pool_settings {
+    int32_t sync; /* train_sync */
+    int32_t data; /* train_pool_data */
+    int64_t sync_steps, fragments;
+    int64_t min_peers;
+    int32_t codec; /* gsp_codec */
+    bool robust;
+    int64_t audit_percent;
+    double outer_learning_rate, outer_momentum, mix;
+    double due_seconds, fork_seconds, heartbeat_seconds; /* T, T_fork */
+    int64_t rewarm_steps;
+    /* Of the creator's run: samples of a step, steps of the schedule. 0: not known yet. */
+    int64_t batch, steps;
+    int64_t global_batch_size, data_hash; /* gradients */
+    char *base_hash;                      /* of what is under adapters; NULL: all is trained */
+} train_pool_settings;
+
+extern const opt_command train_pool_options;
+
+/* A run.yml in two: what is under its key `pool`, and the rest; each with the lines of the other
+ * blank, so that messages name the right line. Fresh memory each. */
+ATOM_MUST atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest);
+/* What follows from the mode where nobody said it. */
+void train_pool_fill(train_pool_settings *settings, const opt_parsed *parsed);
+/* ATOM_E_USAGE for what does not go together. path, text: where `pool:` was read from, for the line
+ * of the key; text NULL: nowhere. */
+ATOM_MUST atom_status train_pool_check(const train_pool_settings *settings, const char *path,
+                                       const char *text);
+/*
+ * The creator's: batch and steps follow from the run; with gradients its
+ * gradient_accumulation_steps becomes that of one pass of one member (pool.h). ATOM_E_USAGE for
+ * what does not go together.
+ */
+ATOM_MUST atom_status train_pool_settle(train_pool_settings *settings, train_config *config);
+/* The mode's name ("slices"), and a clause that says what it means here. */
+enum { TRAIN_POOL_SAID_BYTES = 200 };
+const char *train_pool_mode(const train_pool_settings *settings);
+void train_pool_say(const train_pool_settings *settings, char out[TRAIN_POOL_SAID_BYTES]);
+/* Of trainer_place.data_hash, as the settings have it. */
+int64_t train_pool_data_hash(uint64_t hash);
+/* What of a run its joiners need to know, as the text of a run.yml; and what is of one host alone
+ * (data, device, memory, logs). Fresh memory. */
+ATOM_MUST atom_status train_pool_run_text(const train_config *config, bool local, char **text);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * Owns the step that members of a pool make of their summed gradient (POOL 3, gradients mode). One
+ * idea: every member computes it for itself, so every operation is one whose result IEEE 754 fixes:
+ * no function of a mathematical library, sums in a fixed order. Refuses gradients that are not
+ * finite before anything was changed.
+ */
+#include "atom/pool/pool_inner.h"
+
+#include "gossip/sum/reduce.h"
+
+#include <math.h>
+
+/* base^n by squaring. */
+static double power(double base, uint64_t n)
+{
+    double out = 1;
+    for (; n; n >>= 1, base *= base)
+        if (n & 1)
+            out *= base;
+    return out;
+}
+
+static krn_adamw_step scalars(const train_pool_update *u, uint64_t step, double norm, double rate)
+{
+    double scale = 1;
+    if (u->max_grad_norm > 0 && u->max_grad_norm < norm + 1e-6) /* as in torch's clip_grad_norm_ */
+        scale = u->max_grad_norm / (norm + 1e-6);
+    return (krn_adamw_step){.scale = (float)scale,
+                            .beta1 = (float)u->beta1,
+                            .one_minus_beta1 = (float)(1 - u->beta1),
+                            .beta2 = (float)u->beta2,
+                            .one_minus_beta2 = (float)(1 - u->beta2),
+                            .inv_bias1 = (float)(1 / (1 - power(u->beta1, step))),
+                            .inv_sqrt_bias2 = (float)(1 / sqrt(1 - power(u->beta2, step))),
+                            .eps = (float)u->epsilon,
+                            .lr = (float)rate};
+}
+
+atom_status pool_step_make(const train_pool_update *u, uint64_t step, uint64_t n, float *x,
+                           float *weights, float *m, float *v, double *grad_norm, double *rate)
+{
+    double norm = gsp_norm(x, n), lr = train_schedule_rate(&u->schedule, (int64_t)step);
+    if (!isfinite(norm))
+        return atom_fail(ATOM_E_DIVERGED,
+                         "step %llu: the pool's gradient is not finite; nothing was updated. "
+                         "Restart the pool from a checkpoint with a lower learning_rate",
+                         (unsigned long long)step);
+    krn_adamw_step s = scalars(u, step, norm, lr);
+    for (uint32_t k = 0; k < u->n_params; k++) {
+        const swap_param *p = &u->params[k];
+        s.decay = p->decay ? (float)u->weight_decay : 0;
+        u->host->adamw(u->threads, &s, ATOM_F32, x + p->offset, weights + p->offset, m + p->offset,
+                       v + p->offset, p->elements);
+    }
+    *grad_norm = norm;
+    *rate = lr;
+    return ATOM_OK;
+}

@@ -1,0 +1,367 @@
+/*
+ * Owns what the member asks of the pool's seam (gsp_work): contributions, the outer step, durable
+ * versions, states for and from others. One idea: a version is made beside the current one, written
+ * to disk, and only then becomes current by swapping pointers, so the trainer never waits for more
+ * than that. Refuses to lose steps: what was not included stays in live and is brought again.
+ */
+#include "atom/pool/pool_inner.h"
+
+#include "atom/base/assert.h"
+#include "atom/base/env.h"
+#include "atom/base/mem.h"
+#include "gossip/trust/seals.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static uint32_t fragment_of(const train_pool *p, uint64_t version)
+{
+    return (uint32_t)(version % p->c.n_fragments);
+}
+
+/* ---- contributions ---- */
+
+static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
+                         uint64_t *samples)
+{
+    train_pool *p = context;
+    gsp_freeze answer = GSP_FREEZE_LATER;
+    if (p->g)
+        return pool_gradients_freeze(p, version, x, tokens, samples);
+    pthread_mutex_lock(&p->lock);
+    if (!p->running || !p->ready) {
+        answer = GSP_FREEZE_NOTHING;
+        p->ask = POOL_ASK_NONE;
+    } else if (p->applied + 1 != version) {
+        p->ask = POOL_ASK_NONE; /* the anchor is not that of version - 1 yet */
+    } else if (p->ask == POOL_ASK_NONE || p->ask_version != version) {
+        p->ask = POOL_ASKED;
+        p->ask_version = version;
+    } else if (p->ask == POOL_ASK_READY) {
+        *x = p->x;
+        *tokens = p->x_tokens;
+        *samples = p->x_samples;
+        answer = GSP_FREEZE_READY;
+    } else if (p->ask == POOL_ASK_EMPTY) {
+        answer = GSP_FREEZE_NOTHING;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return answer;
+}
+
+/* ---- the outer step ---- */
+
+/* The version being made starts as a copy of the fragment. Only this thread changes anchors. */
+static void stage(train_pool *p, uint64_t version)
+{
+    const pool_fragment *f = &p->fragment[fragment_of(p, version)];
+    if (p->staged == version)
+        return;
+    memcpy(p->new_anchor, f->anchor, f->n * sizeof(float));
+    if (!p->c.slices)
+        memcpy(p->new_momentum, f->momentum, f->n * sizeof(float));
+    p->staged = version;
+    p->n_ranges = 0;
+}
+
+void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in)
+{
+    uint32_t k = 0;
+    while (k < p->n_ranges && p->range[k].first != first)
+        k++;
+    if (in && k == p->n_ranges && k < GSP_PARTS_MAX)
+        p->range[p->n_ranges++] = (pool_range){first, n};
+    if (!in && k < p->n_ranges)
+        p->range[k] = p->range[--p->n_ranges];
+}
+
+/* Always from the anchor that is, so that a part may come again. */
+static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
+{
+    train_pool *p = context;
+    float lr = (float)p->c.outer_learning_rate, mu = (float)p->c.outer_momentum;
+    if (p->g) {
+        pool_gradients_part(p, first, x, n);
+        return;
+    }
+    if (!x && p->staged != version)
+        return;
+    stage(p, version);
+    const pool_fragment *f = &p->fragment[fragment_of(p, version)];
+    const float *anchor = f->anchor + first;
+    float *a = p->new_anchor + first, *m = p->c.slices ? NULL : p->new_momentum + first;
+    const float *momentum = m ? f->momentum + first : NULL;
+    for (uint64_t i = 0; x && i < n && !m; i++)
+        a[i] = anchor[i] - x[i];
+    for (uint64_t i = 0; x && i < n && m; i++) {
+        m[i] = mu * momentum[i] + x[i];
+        a[i] = anchor[i] - lr * (x[i] + mu * m[i]);
+    }
+    if (!x)
+        memcpy(a, anchor, n * sizeof *a);
+    if (!x && m)
+        memcpy(m, momentum, n * sizeof *m);
+    pool_range_set(p, first, n, x != NULL);
+}
+
+/* My place among the contributors of a version that R(version) = p->roster made; -1: none. */
+static int my_place(const train_pool *p, const gsp_proposal *c)
+{
+    gsp_roster alone = {.n = 1, .member[0].key = p->c.self};
+    /* A lineage that I did not fetch is one that I founded. */
+    const gsp_roster *roster = gsp_hash_equal(&p->lineage, &c->lineage) ? &p->roster : &alone;
+    for (uint32_t i = 0; i < c->n_contributors; i++) {
+        uint32_t who = c->contributor[i].member;
+        if (who < roster->n && gsp_key_compare(&roster->member[who].key, &p->c.self) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* What live has to move by: see pool.h. mine: bit of my contribution in each part's `included`, or
+ * 0. False: by nothing. */
+static bool fill_merge(const train_pool *p, const gsp_proposal *c, uint32_t mine, float *merge)
+{
+    const pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
+    uint64_t stride = pool_part_stride(c, f->n);
+    float keep = (float)(1 - p->c.mix);
+    bool any = false;
+    for (uint32_t r = 0; r < p->n_ranges; r++) {
+        uint64_t k = p->range[r].first / stride;
+        bool in = k < c->n_parts && (c->part[k].included & mine);
+        const float *from = in ? p->sent : f->anchor;
+        if (!from) /* slices: it is written over */
+            continue;
+        any = true;
+        for (uint64_t i = p->range[r].first; i < p->range[r].first + p->range[r].n; i++)
+            merge[i] = keep * (p->new_anchor[i] - from[i]);
+    }
+    return any;
+}
+
+static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
+{
+    uint32_t anywhere = 0;
+    for (uint32_t k = 0; k < c->n_parts; k++)
+        anywhere |= c->part[k].included;
+    return anywhere & mine;
+}
+
+/* The lock is held. */
+static void adopt_merge(pool_fragment *f, float **merge)
+{
+    if (f->merge) { /* the trainer has not taken the one before */
+        for (uint64_t i = 0; i < f->n; i++)
+            f->merge[i] += (*merge)[i];
+        return;
+    }
+    f->merge = *merge;
+    *merge = NULL;
+}
+
+static void swap_floats(float **a, float **b)
+{
+    float *x = *a;
+    *a = *b;
+    *b = x;
+}
+
+/* Samples that are in the anchor. A certificate counts each once, but a new lineage begins at zero
+ * and inherits tokens alone; those count once per fragment. */
+uint64_t pool_certified(const train_pool *p, const gsp_proposal *c)
+{
+    uint64_t each = p->c.tokens_per_sample * p->c.n_fragments;
+    uint64_t by_tokens = each ? c->tokens / each : 0;
+    return c->samples > by_tokens ? c->samples : by_tokens;
+}
+
+/* The version is on disk: it becomes the current one. */
+static void commit(train_pool *p, const gsp_proposal *c, const pool_header *header, uint32_t mine,
+                   bool known, float **merge)
+{
+    bool included = part_of_mine(c, mine);
+    pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
+    pthread_mutex_lock(&p->lock);
+    swap_floats(&f->anchor, &p->new_anchor);
+    swap_floats(&f->momentum, &p->new_momentum);
+    f->version = c->version;
+    f->hash = header->anchor;
+    f->slot ^= 1;
+    if (included) {
+        f->tokens_included = known ? p->sent_tokens : p->tokens;
+        uint64_t samples = known ? p->sent_samples : p->samples;
+        p->samples_included = samples > p->samples_included ? samples : p->samples_included;
+        p->status.included++;
+    }
+    if (included && !known)
+        f->replace = true; /* frozen before a restart: whatever live has since is not known */
+    else if (*merge)
+        adopt_merge(f, merge);
+    if (known && p->c.slices)
+        pool_slices_note(p, f, c, mine);
+    p->applied = c->version;
+    p->lineage = c->lineage;
+    p->certified_samples = pool_certified(p, c);
+    if (p->ask_version <= c->version)
+        p->ask = POOL_ASK_NONE;
+    pthread_mutex_unlock(&p->lock);
+}
+
+static atom_status apply(void *context, const gsp_certificate *certificate, const gsp_hash *result)
+{
+    train_pool *p = context;
+    const gsp_proposal *c = &certificate->proposal;
+    uint32_t number = fragment_of(p, c->version);
+    const pool_fragment *f = &p->fragment[number];
+    pool_header header = {
+        .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
+    (void)result;
+    if (p->g)
+        return pool_gradients_apply(p, c);
+    stage(p, c->version);
+    atom_status st =
+        pool_file_write(p, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
+    if (st != ATOM_OK)
+        return st;
+    float *merge = atom_alloc(f->n, sizeof *merge);
+    if (!merge)
+        return atom_fail_memory("a merge", f->n * sizeof *merge);
+    int place = my_place(p, c);
+    uint32_t mine = place < 0 ? 0 : 1u << place;
+    bool included = part_of_mine(c, mine);
+    pthread_mutex_lock(&p->lock);
+    bool known = included && p->ask == POOL_ASK_READY && p->ask_version == c->version;
+    pthread_mutex_unlock(&p->lock);
+    if (!fill_merge(p, c, known ? mine : 0, merge)) {
+        atom_free(merge);
+        merge = NULL;
+    }
+    commit(p, c, &header, mine, known, &merge);
+    p->staged = 0;
+    p->roster = c->next;
+    atom_free(merge);
+    return ATOM_OK;
+}
+
+/* ---- whole states ---- */
+
+/* Fragment as its file and as a joiner sees it: anchor, then momentum. */
+static atom_status state_read(void *context, uint32_t fragment, uint64_t first, uint64_t n,
+                              float *out)
+{
+    const train_pool *p = context;
+    const pool_fragment *f = &p->fragment[fragment];
+    for (uint64_t i = 0, some; i < n; i += some) {
+        uint64_t at = first + i;
+        bool second = at >= f->n;
+        uint64_t end = second ? f->n + pool_outer(p, f->n) : f->n;
+        some = end - at < n - i ? end - at : n - i;
+        memcpy(out + i, second ? f->momentum + (at - f->n) : f->anchor + at, some * sizeof *out);
+    }
+    return ATOM_OK;
+}
+
+static void close_write(train_pool *p)
+{
+    if (p->write_fd >= 0)
+        close(p->write_fd);
+    p->write_fd = -1;
+}
+
+static atom_status state_write(void *context, uint32_t fragment, uint64_t version, uint64_t first,
+                               uint64_t n, const float *x)
+{
+    train_pool *p = context;
+    if (first == 0) {
+        close_write(p);
+        atom_status st = pool_file_start(p, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd);
+        if (st != ATOM_OK)
+            return st;
+        p->write_fragment = fragment;
+        p->write_version[fragment] = version;
+    }
+    ATOM_ASSERT(p->write_fd >= 0 && p->write_fragment == fragment);
+    return pool_file_put(p->write_fd, first, n, x);
+}
+
+void pool_roster_of(const gsp_saved *saved, gsp_roster *out)
+{
+    if (saved->has_certificate)
+        *out = saved->certificate.proposal.next;
+    else
+        *out = (gsp_roster){.n = 1, .member[0] = saved->genesis.founder};
+}
+
+void pool_lineage_of(const gsp_saved *saved, gsp_hash *out)
+{
+    gsp_seals seals = gsp_seals_real(NULL);
+    gsp_genesis_hash(&seals, &saved->genesis, out);
+}
+
+/* Files are sealed one after the other; until the member remembers the new certificate, a restart
+ * finds the old epoch in the other slots. */
+static atom_status state_adopt(void *context, const gsp_saved *saved)
+{
+    train_pool *p = context;
+    gsp_hash lineage;
+    pool_lineage_of(saved, &lineage);
+    uint64_t epoch = p->epoch_highest + 1;
+    close_write(p);
+    pool_gradients_hold(p, true);
+    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
+        pool_fragment *f = &p->fragment[i];
+        pool_header header = {
+            .epoch = epoch, .version = p->write_version[i], .n = f->n, .lineage = lineage};
+        atom_status st = pool_file_seal(p, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
+        if (st != ATOM_OK)
+            return st;
+        pthread_mutex_lock(&p->lock);
+        swap_floats(&f->anchor, &p->new_anchor);
+        swap_floats(&f->momentum, &p->new_momentum);
+        f->slot ^= 1;
+        f->version = header.version;
+        f->hash = header.anchor;
+        f->replace = true;
+        f->tokens_included = p->tokens;
+        atom_free(f->merge);
+        f->merge = NULL;
+        f->over_stride = 0;
+        pthread_mutex_unlock(&p->lock);
+    }
+    if (p->g) {
+        atom_status st = pool_gradients_read(p);
+        if (st != ATOM_OK)
+            return st;
+    }
+    p->epoch = p->epoch_highest = epoch;
+    p->staged = 0;
+    pthread_mutex_lock(&p->lock);
+    pool_roster_of(saved, &p->roster);
+    p->lineage = lineage;
+    p->applied =
+        saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
+    p->certified_samples =
+        saved->has_certificate ? pool_certified(p, &saved->certificate.proposal) : 0;
+    p->samples_included = p->samples;
+    p->ask = POOL_ASK_NONE;
+    p->ready = true;
+    pthread_mutex_unlock(&p->lock);
+    pool_gradients_hold(p, false);
+    return ATOM_OK;
+}
+
+void train_pool_work(train_pool *p, gsp_work *work)
+{
+    *work = (gsp_work){.context = p,
+                       .freeze = freeze,
+                       .part = part,
+                       .early = true,
+                       .apply = apply,
+                       .state_read = state_read,
+                       .state_write = state_write,
+                       .state_adopt = state_adopt};
+    if (p->g)
+        work->ready = pool_gradients_ready;
+    for (uint32_t f = 0; f < p->c.n_fragments; f++)
+        work->n_state[f] = p->fragment[f].n + pool_outer(p, p->fragment[f].n);
+}
