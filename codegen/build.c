@@ -168,18 +168,18 @@ static atom_status open_dir(const swap_program *program, const char *dir, const 
     atom_status st;
     uint64_t hash = 0;
     char *base = NULL;
-    ATOM_TRY(write_sources(program, NULL, cc, &hash));
+    ATOM_TRY_CLEAN(write_sources(program, NULL, cc, &hash));
     if (dir) {
         base = atom_strdup(dir);
     } else {
         char *cache = NULL;
-        ATOM_TRY(atom_cache_dir(&cache));
+        ATOM_TRY_CLEAN(atom_cache_dir(&cache));
         base = atom_path_join(cache, "code");
         atom_free(cache);
     }
     module->dir = base ? atom_format("%s/%016llx", base, (unsigned long long)hash) : NULL;
     st = module->dir ? atom_dir_make(module->dir) : atom_fail_memory("a path", 256);
-fail:
+cleanup:
     atom_free(base);
     return st;
 }
@@ -199,27 +199,27 @@ atom_status gen_build(const swap_program *program, const char *dir, gen_module *
         st =
             atom_fail(ATOM_E_UNSUPPORTED, "no C compiler found (cc, gcc or clang); install gcc, or "
                                           "use --execute interpreted");
-        goto fail;
+        goto cleanup;
     }
     if (!module->compiled) {
         st = atom_fail_memory("generated code", module->n * sizeof *module->compiled);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(open_dir(program, dir, cc, module));
+    ATOM_TRY_CLEAN(open_dir(program, dir, cc, module));
     object = atom_path_join(module->dir, "sub_models.so");
     if (!object) {
         st = atom_fail_memory("a path", 256);
-        goto fail;
+        goto cleanup;
     }
     if (!atom_path_exists(object)) {
-        ATOM_TRY(write_sources(program, module->dir, cc, &hash));
-        ATOM_TRY(compile(program, module->dir, cc, object));
+        ATOM_TRY_CLEAN(write_sources(program, module->dir, cc, &hash));
+        ATOM_TRY_CLEAN(compile(program, module->dir, cc, object));
     }
-    ATOM_TRY(load(module, program, object));
+    ATOM_TRY_CLEAN(load(module, program, object));
     atom_free(object);
     *out = module;
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(object);
     gen_module_close(&module);
     return st;

@@ -445,7 +445,6 @@ static atom_status pass_through(builder *b, swap_base to, swap_base from)
 
 static atom_status build_forward(builder *b)
 {
-    atom_status st;
     begin_list(b, SWAP_LIST_FWD);
     ATOM_TRY(pass_through(b, SWAP_BASE_Y, SWAP_BASE_X));
     for (int32_t i = b->first; i < b->last; i++)
@@ -457,8 +456,7 @@ static atom_status build_forward(builder *b)
         if (b->needed[i])
             ATOM_TRY(add_forward(b, i));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* The late node's gradient, when it also crosses the range's end, starts as what comes back from
@@ -476,7 +474,6 @@ static atom_status begin_late(builder *b)
 
 static atom_status build_backward(builder *b)
 {
-    atom_status st;
     begin_list(b, SWAP_LIST_BWD);
     ATOM_TRY(pass_through(b, SWAP_BASE_DX, SWAP_BASE_DY));
     ATOM_TRY(begin_late(b));
@@ -489,8 +486,7 @@ static atom_status build_backward(builder *b)
         if (atom_op_get(b->g->nodes[i].op)->flags & ATOM_OP_LATE)
             ATOM_TRY(add_backward(b, i));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static void add_symbol(builder *b, swap_sub_model *out, int32_t param)
@@ -554,15 +550,15 @@ atom_status gen_calls_build(gen_layout *layout)
         program->sub_models = atom_alloc(layout->n, sizeof *program->sub_models);
     if (!program || !program->sub_models || !b.kept_at || !b.needed) {
         st = atom_fail_memory("call lists", layout->n * sizeof *program->sub_models);
-        goto fail;
+        goto cleanup;
     }
     program->n_sub_models = layout->n;
     program->graph_hash = graph_hash(layout->g);
     program->dtype = layout->g->dtype;
     snprintf(program->model, sizeof program->model, "%s", layout->g->name);
     for (uint32_t k = 0; k < layout->n; k++)
-        ATOM_TRY(build_sub_model(&b, k));
-fail:
+        ATOM_TRY_CLEAN(build_sub_model(&b, k));
+cleanup:
     atom_free(b.kept_at);
     atom_free(b.needed);
     return st;

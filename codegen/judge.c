@@ -29,21 +29,17 @@ static atom_status open_simulation(const graph *g, const part_plan *plan,
                                    const part_profile *profile, const krn_table *table,
                                    simulation *s)
 {
-    atom_status st;
     ATOM_TRY(gen_lower(g, plan, profile, table, &s->low));
     ATOM_TRY(dev_null_open(0, &s->device));
     swap_exec_config config = gen_exec_config(s->low);
     config.device = s->device;
-    ATOM_TRY(swap_exec_open(&config, &s->exec));
-fail:
-    return st;
+    return swap_exec_open(&config, &s->exec);
 }
 
 /* A step with nothing to update before it, then one that starts with the updates of that: every
  * later one is like it. */
 static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind steady)
 {
-    atom_status st;
     swap_step step = {.step = 1, .max_grad_norm = 1};
     swap_result result = {0};
     ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[first], &step, &result));
@@ -54,8 +50,7 @@ static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind
     s->seconds = result.seconds;
     for (int i = 0; i < DEV_STREAM_N; i++)
         s->busy_seconds[i] = swap_exec_stats(s->exec, (dev_stream_kind)i).busy_seconds - before[i];
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
@@ -160,7 +155,7 @@ atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profi
     width = width < 16 ? 16 : width > 240 ? 240 : width;
     atom_status st = simulate(g, plan, profile, table, &s);
     if (st != ATOM_OK)
-        goto fail;
+        goto cleanup;
     for (int i = 0; i < DEV_STREAM_N; i++) {
         memset(cells[i], '.', width);
         cells[i][width] = 0;
@@ -178,7 +173,7 @@ atom_status gen_timeline(const graph *g, const part_plan *plan, const part_profi
     atom_free(all);
     if (!*text)
         st = atom_fail_memory("a timeline", width * DEV_STREAM_N);
-fail:
+cleanup:
     close_simulation(&s);
     return st;
 }

@@ -205,7 +205,6 @@ static uint64_t ring_bytes_of_slots(const gen_layout *layout)
 
 static atom_status place_slots(gen_layout *layout)
 {
-    atom_status st;
     uint64_t ring = ring_bytes_of_slots(layout), base, own = 0, own_base;
     for (uint32_t k = 0; k < layout->n; k++)
         own += layout->plan->sub_models[k].resident ? layout->visits[k].slot_bytes : 0;
@@ -221,13 +220,10 @@ static atom_status place_slots(gen_layout *layout)
         v->slot = (swap_range){SWAP_DEVICE, at, v->slot_bytes};
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status place_gradients(gen_layout *layout)
 {
-    atom_status st;
     uint64_t grads = 0, spill = 0, base;
     for (uint32_t k = 0; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].own_bytes : 0;
@@ -256,8 +252,6 @@ static atom_status place_gradients(gen_layout *layout)
     ATOM_TRY(region(layout->out, SWAP_DEVICE, "optimizer state", state, &base));
     layout->state = (swap_range){SWAP_DEVICE, base, state};
     return ATOM_OK;
-fail:
-    return st;
 }
 
 /* A store's device items are either all C or a staging pair; `pool` of staging is shared by visits.
@@ -272,7 +266,6 @@ static void store_on_device(gen_store *s, uint64_t bytes, uint32_t items, uint64
 
 static atom_status place_kept(gen_layout *layout)
 {
-    atom_status st;
     uint64_t own = 0, shared = 0, own_base, base;
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
@@ -298,15 +291,12 @@ static atom_status place_kept(gen_layout *layout)
         }
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 /* Boundaries that stay on the device: activations of every cut for the whole step; gradients
  * double-ended, since only neighbours are alive together. */
 static atom_status place_boundaries_device(gen_layout *layout)
 {
-    atom_status st;
     uint64_t total = 0, ring = 0, base;
     for (uint32_t k = 1; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
@@ -326,15 +316,12 @@ static atom_status place_boundaries_device(gen_layout *layout)
         store_on_device(&v->dx_store, v->x.bytes, layout->C, at);
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 /* Boundaries on the host: staging pairs on the device, double-ended by cut, so that what goes out
  * of a visit and what comes in do not wait for each other. */
 static atom_status place_boundaries_host(gen_layout *layout)
 {
-    atom_status st;
     uint64_t ring = 0, x_base, dx_base;
     for (uint32_t k = 1; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
@@ -350,13 +337,10 @@ static atom_status place_boundaries_host(gen_layout *layout)
         v->x_store.place = v->dx_store.place = PART_ON_HOST;
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status place_small(gen_layout *layout)
 {
-    atom_status st;
     const graph *g = layout->g;
     uint64_t bt = (uint64_t)(g->micro_batch * g->sequence), base, act = 0;
     bool host = layout->plan->boundaries == PART_ON_HOST && layout->n > 1;
@@ -383,8 +367,6 @@ static atom_status place_small(gen_layout *layout)
     layout->workspace.offset = base;
     layout->out->workspace = layout->workspace;
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
@@ -398,7 +380,6 @@ static atom_status place_host_store(gen_layout *layout, gen_store *s, uint64_t *
 
 static atom_status place_stashes(gen_layout *layout)
 {
-    atom_status st;
     uint64_t bytes = 0, base;
     for (int pass = 0; pass < 2; pass++) {
         uint64_t at = pass ? base : 0;
@@ -415,13 +396,10 @@ static atom_status place_stashes(gen_layout *layout)
         }
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status place_host(gen_layout *layout)
 {
-    atom_status st;
     swap_host_layout *h = &layout->out->layout;
     gen_lowered *out = layout->out;
     h->extent = layout->g->param_extent;
@@ -453,8 +431,6 @@ static atom_status place_host(gen_layout *layout)
         }
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static void find_largest_visit(gen_layout *layout)
@@ -468,7 +444,6 @@ static void find_largest_visit(gen_layout *layout)
 
 static atom_status place_all(gen_layout *layout)
 {
-    atom_status st;
     if (!layout->plan->in_place)
         ATOM_TRY(place_slots(layout));
     ATOM_TRY(place_gradients(layout));
@@ -480,8 +455,7 @@ static atom_status place_all(gen_layout *layout)
     ATOM_TRY(place_small(layout));
     ATOM_TRY(place_host(layout));
     find_largest_visit(layout);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -531,9 +505,9 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
     atom_status st;
     gen_lowered *low = NULL;
     gen_layout layout = {.g = g, .plan = plan, .C = plan->micro_batches, .n = plan->n_sub_models};
-    ATOM_TRY(check_plan(g, plan));
+    ATOM_TRY_CLEAN(check_plan(g, plan));
     if (table)
-        ATOM_TRY(gen_supports(g, table));
+        ATOM_TRY_CLEAN(gen_supports(g, table));
     if (table && plan->update_on_device && !table->update)
         return atom_fail(ATOM_E_UNSUPPORTED, "the plan updates on the device, %s does not",
                          table->backend);
@@ -542,12 +516,12 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
         return atom_fail_memory("a lowered plan", sizeof *low);
     layout.out = low;
     layout.wire_bytes_each = atom_dtype_bytes(g->dtype);
-    ATOM_TRY(fill_params(&layout));
+    ATOM_TRY_CLEAN(fill_params(&layout));
     for (uint32_t k = 0; k < layout.n; k++)
-        ATOM_TRY(fill_visit(&layout, k));
+        ATOM_TRY_CLEAN(fill_visit(&layout, k));
     place_grads(&layout);
     find_late(&layout);
-    ATOM_TRY(gen_calls_build(&layout));
+    ATOM_TRY_CLEAN(gen_calls_build(&layout));
     layout.workspace.bytes = low->program->workspace_bytes;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         uint64_t bytes = profile && !table ? profile->nodes[i].workspace_bytes : 0;
@@ -555,11 +529,11 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
             bytes = max_u64(bytes, gen_node_workspace(g, (int32_t)i, back, table));
         layout.workspace.bytes = max_u64(layout.workspace.bytes, bytes);
     }
-    ATOM_TRY(place_all(&layout));
-    ATOM_TRY(gen_tapes_build(&layout, profile));
+    ATOM_TRY_CLEAN(place_all(&layout));
+    ATOM_TRY_CLEAN(gen_tapes_build(&layout, profile));
     *out = low;
     low = NULL;
-fail:
+cleanup:
     atom_free(layout.grad_offset);
     atom_free(layout.visits);
     gen_lowered_close(&low);

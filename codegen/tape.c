@@ -67,7 +67,6 @@ static atom_status fetch_part(gen_writer *w, uint32_t k, uint64_t lo, uint64_t h
 static atom_status fetch_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n)
 {
     const gen_visit *v = &w->layout->visits[k];
-    atom_status st;
     uint64_t all = v->own_bytes + v->frozen_bytes, step = atom_align((all + n - 1) / n);
     uint64_t lo = step * j, hi = lo + step < all ? lo + step : all;
     ATOM_TRY(fetch_part(w, k, lo, hi, 0, v->own_offset, v->own_bytes));
@@ -80,8 +79,6 @@ static atom_status fetch_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n
                                 gen_wire_range(w->layout, p->offset, bytes)));
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static void mark_fetched(gen_writer *w, uint32_t k)
@@ -261,9 +258,7 @@ static atom_status emit_rounds(gen_writer *w, uint32_t k)
         swap_instr_writes(&in, in.src);
         swap_instr_writes(&in, in.dst);
         swap_instr_writes(&in, in.norms);
-        atom_status st = gen_write(w, &in);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(gen_write(w, &in));
     }
     return ATOM_OK;
 }
@@ -398,7 +393,6 @@ static atom_status spill_begin(gen_writer *w, uint32_t k)
 static atom_status emit_gradients(gen_writer *w, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
-    atom_status st;
     if (v->first_trained == v->last_trained)
         return ATOM_OK;
     ATOM_TRY(emit_rounds(w, k));
@@ -412,8 +406,7 @@ static atom_status emit_gradients(gen_writer *w, uint32_t k)
                                 gen_norm_range(w, v->first_trained, v->last_trained, SWAP_DEVICE)));
         ATOM_TRY(emit_update(w, k));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* --- visits ---------------------------------------------------------------------------------- */
@@ -424,7 +417,6 @@ static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
     const gen_visit *v = &w->layout->visits[k];
     bool last = k + 1 == n;
     bool keep = train && !last && w->layout->plan->sub_models[k].keep != PART_RECOMPUTE;
-    atom_status st;
     ATOM_TRY(fetch_begin(w, (int32_t)k + 1));
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
@@ -437,8 +429,7 @@ static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
         if (keep)
             ATOM_TRY(stash(w, k, i, &v->kept));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status visit_backward(gen_writer *w, uint32_t k)
@@ -449,7 +440,6 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
     part_keep keep = turn ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
     uint8_t lists =
         (uint8_t)(1u << SWAP_LIST_BWD | (keep == PART_RECOMPUTE ? 1u << SWAP_LIST_KEEP : 0));
-    atom_status st;
     ATOM_TRY(fetch_begin(w, (int32_t)k - 1));
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
@@ -470,9 +460,7 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
         ATOM_TRY(unstash(w, k, i, &w->layout->late));
         ATOM_TRY(emit_compute(w, SWAP_LATE, k, i, 1u << SWAP_LIST_LATE, true));
     }
-    ATOM_TRY(emit_gradients(w, k));
-fail:
-    return st;
+    return emit_gradients(w, k);
 }
 
 /* --- tapes ----------------------------------------------------------------------------------- */
@@ -487,7 +475,6 @@ static atom_status emit_upload(gen_writer *w)
 static atom_status emit_results(gen_writer *w, bool norms)
 {
     const swap_host_layout *h = &w->layout->out->layout;
-    atom_status st;
     swap_range losses = {SWAP_HOST, h->losses, w->layout->losses.bytes};
     ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, losses, w->layout->losses));
     if (!norms)
@@ -497,15 +484,12 @@ static atom_status emit_results(gen_writer *w, bool norms)
         ATOM_TRY(gen_write_copy(w, SWAP_LOSS, DEV_D2H, -1, -1, host_norms, w->layout->norms));
     swap_instr clip = gen_instr(SWAP_CLIP, DEV_HOST, -1, -1);
     swap_instr_reads(&clip, host_norms);
-    st = gen_write(w, &clip);
-fail:
-    return st;
+    return gen_write(w, &clip);
 }
 
 static atom_status write_train(gen_writer *w, bool updates)
 {
     uint32_t n = w->layout->n;
-    atom_status st;
     ATOM_TRY(emit_upload(w));
     if (!updates && w->layout->plan->disk)
         ATOM_TRY(gen_write_loads(w, 0, gen_ready_blocks(w)));
@@ -521,21 +505,16 @@ static atom_status write_train(gen_writer *w, bool updates)
         ATOM_TRY(visit_forward(w, k, true));
     for (uint32_t k = n; k-- > 0;)
         ATOM_TRY(visit_backward(w, k));
-    ATOM_TRY(emit_results(w, true));
-fail:
-    return st;
+    return emit_results(w, true);
 }
 
 static atom_status write_eval(gen_writer *w)
 {
-    atom_status st;
     ATOM_TRY(emit_upload(w));
     ATOM_TRY(fetch_now(w, 0));
     for (uint32_t k = 0; k < w->layout->n; k++)
         ATOM_TRY(visit_forward(w, k, false));
-    ATOM_TRY(emit_results(w, false));
-fail:
-    return st;
+    return emit_results(w, false);
 }
 
 static atom_status write_drain(gen_writer *w)
@@ -558,23 +537,23 @@ static atom_status build_tape(gen_layout *layout, const part_profile *profile, s
     if (!w.valid)
         return atom_fail_memory("a tape", layout->n);
     w.ahead = swap_tape_is_ahead(kind);
-    ATOM_TRY(swap_tape_open(kind, layout->C, &layout->out->tapes[kind]));
+    ATOM_TRY_CLEAN(swap_tape_open(kind, layout->C, &layout->out->tapes[kind]));
     w.tape = layout->out->tapes[kind];
     w.tape->device_bytes = layout->out->device_bytes;
     w.tape->host_bytes = layout->out->host_bytes;
     w.tape->disk_bytes = swap_blocks_bytes(layout->out->layout.blocks);
     w.undone = swap_blocks_n(layout->out->layout.blocks);
     if (kind == SWAP_TAPE_EVAL)
-        ATOM_TRY(write_eval(&w));
+        ATOM_TRY_CLEAN(write_eval(&w));
     else if (kind == SWAP_TAPE_DRAIN || kind == SWAP_TAPE_REST)
-        ATOM_TRY(write_drain(&w));
+        ATOM_TRY_CLEAN(write_drain(&w));
     else
-        ATOM_TRY(write_train(&w, (kind == SWAP_TAPE_TRAIN && layout->plan->clip) ||
-                                     kind == SWAP_TAPE_AGAIN));
-    ATOM_TRY(swap_tape_link(w.tape));
+        ATOM_TRY_CLEAN(write_train(&w, (kind == SWAP_TAPE_TRAIN && layout->plan->clip) ||
+                                           kind == SWAP_TAPE_AGAIN));
+    ATOM_TRY_CLEAN(swap_tape_link(w.tape));
     if (w.tape->n > layout->out->instrs_max)
         layout->out->instrs_max = w.tape->n;
-fail:
+cleanup:
     atom_free(w.valid);
     return st;
 }

@@ -119,7 +119,6 @@ static atom_status emit_commit(gen_writer *w)
 atom_status gen_write_blocks(gen_writer *w, uint64_t from)
 {
     uint64_t held = held_blocks(w->layout), ready = gen_ready_blocks(w);
-    atom_status st = ATOM_OK;
     if (from >= w->undone)
         return ATOM_OK;
     for (uint64_t i = from; i < w->undone; i++) {
@@ -136,8 +135,7 @@ atom_status gen_write_blocks(gen_writer *w, uint64_t from)
     ATOM_TRY(emit_commit(w));
     if (w->tape->kind == SWAP_TAPE_TRAIN)
         ATOM_TRY(gen_write_loads(w, held, ready)); /* for the next step */
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* --- some ahead ------------------------------------------------------------------------------- */

@@ -76,9 +76,7 @@ atom_status dev_bench_triad(atom_threads *threads, uint64_t bytes, uint32_t roun
     rounds = clamp_rounds(rounds);
     uint64_t n = bytes / 12, each = atom_align(n * 4);
     arrays a;
-    atom_status st = arrays_open(&a, threads, (uint64_t[4]){each, each, each, 0});
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(arrays_open(&a, threads, (uint64_t[4]){each, each, each, 0}));
     double times[ROUNDS_MAX];
     for (uint32_t i = 0; i < rounds; i++)
         times[i] = time_triad(threads, a.at, n);
@@ -109,9 +107,7 @@ atom_status krn_bench_adamw(atom_threads *threads, const krn_host_table *table,
     uint64_t each = atom_align(n * 4);
     uint64_t bytes = atom_dtype_bytes(kinds.wire) + atom_state_bytes(kinds.moments);
     arrays a;
-    atom_status st = arrays_open(&a, threads, (uint64_t[4]){each, each, each, each});
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(arrays_open(&a, threads, (uint64_t[4]){each, each, each, each}));
     double updates[ROUNDS_MAX], triads[ROUNDS_MAX];
     krn_adamw_step step = plain_step();
     step.moments = kinds.moments;
@@ -156,13 +152,13 @@ static atom_status copy_open(copy_bench *c)
     const dev_ops *ops = c->d->ops;
     atom_status st = ATOM_OK;
     for (int i = 0; i < 2; i++) {
-        ATOM_TRY(ops->stream_open(c->d, i ? DEV_D2H : DEV_H2D, "bench", &c->s[i]));
-        ATOM_TRY(ops->event_open(c->d, &c->e[i]));
-        ATOM_TRY(ops->host_alloc(c->d, c->bytes, &c->host[i]));
-        ATOM_TRY(ops->alloc(c->d, c->bytes, &c->device[i]));
+        ATOM_TRY_CLEAN(ops->stream_open(c->d, i ? DEV_D2H : DEV_H2D, "bench", &c->s[i]));
+        ATOM_TRY_CLEAN(ops->event_open(c->d, &c->e[i]));
+        ATOM_TRY_CLEAN(ops->host_alloc(c->d, c->bytes, &c->host[i]));
+        ATOM_TRY_CLEAN(ops->alloc(c->d, c->bytes, &c->device[i]));
     }
     return ATOM_OK;
-fail:
+cleanup:
     copy_close(c);
     return st;
 }
@@ -171,7 +167,6 @@ fail:
 static atom_status copy_once(copy_bench *c, unsigned mask, uint64_t bytes, double seconds[2])
 {
     const dev_ops *ops = c->d->ops;
-    atom_status st = ATOM_OK;
     dev_cost none = {0};
     uint64_t begin = atom_clock_ns();
     for (int i = 0; i < 2; i++) {
@@ -192,8 +187,7 @@ static atom_status copy_once(copy_bench *c, unsigned mask, uint64_t bytes, doubl
         if (c->d->unified && (mask & (1u << i))) /* same clock as the host's: exact per direction */
             seconds[i] = (double)(ops->event_ns(c->d, c->e[i]) - begin) * 1e-9;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static double time_memory(copy_bench *c)
@@ -207,7 +201,6 @@ static double time_memory(copy_bench *c)
 static atom_status copy_rounds(copy_bench *c, uint32_t rounds, dev_copy_bench *out)
 {
     double times[6][ROUNDS_MAX], both[2], ignored[2];
-    atom_status st = ATOM_OK;
     for (uint32_t i = 0; i < rounds; i++) {
         ATOM_TRY(copy_once(c, 1, c->bytes, ignored));
         times[0][i] = ignored[0];
@@ -226,17 +219,15 @@ static atom_status copy_rounds(copy_bench *c, uint32_t rounds, dev_copy_bench *o
                             .d2h_both = median(times[3], rounds, c->bytes),
                             .memory = median(times[5], rounds, c->bytes),
                             .latency_seconds = median(times[4], rounds, 256).seconds};
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status dev_bench_copy(dev *d, atom_threads *threads, uint64_t bytes, uint32_t rounds,
                            dev_copy_bench *out)
 {
     copy_bench c = {.d = d, .threads = threads, .bytes = bytes};
-    atom_status st = copy_open(&c);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(copy_open(&c));
     st = copy_rounds(&c, clamp_rounds(rounds), out);
     copy_close(&c);
     return st;

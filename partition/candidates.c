@@ -31,9 +31,7 @@ atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *
                                 const int32_t *ends, uint32_t n, part_plan **out)
 {
     part_plan *plan = NULL;
-    atom_status st = part_plan_open(s->g, s->profile, n, &plan);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_plan_open(s->g, s->profile, n, &plan));
     plan->micro_batches = setting->micro_batches;
     plan->clip = setting->clip;
     plan->boundaries = setting->boundaries;
@@ -107,9 +105,7 @@ ATOM_MUST static atom_status add_updating(part_search_state *s)
     part_verdict v;
     if (!s->request->update_on_device || !s->request->clip || s->in_place || s->model->disk)
         return ATOM_OK;
-    atom_status st = make_single(s, &c.plan);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(make_single(s, &c.plan));
     c.plan->update_on_device = true;
     part_plan_estimate(s, c.plan, &v);
     if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v))
@@ -123,9 +119,7 @@ ATOM_MUST static atom_status add_single(part_search_state *s)
 {
     part_candidate c = {0};
     part_verdict v;
-    atom_status st = make_single(s, &c.plan);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(make_single(s, &c.plan));
     part_plan_estimate(s, c.plan, &v);
     /* The model may be a little high: let the exact evaluation say no. */
     if (v.device_peak_bytes / 20 * 19 <= part_device_limit(s) && part_host_holds(s, &v)) {
@@ -230,7 +224,6 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
 
 atom_status part_candidates_make(part_search_state *s)
 {
-    atom_status st = ATOM_OK;
     part_candidates_clear(s);
     s->device_need_bytes = s->host_need_bytes = 0;
     ATOM_TRY(add_single(s));
@@ -242,8 +235,7 @@ atom_status part_candidates_make(part_search_state *s)
             continue;
         ATOM_TRY(add_way(s, &setting));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 part_candidate *part_candidates_take(part_search_state *s)

@@ -49,9 +49,7 @@ static atom_status fill_row(const part_model *m, part_table *t, uint32_t i, size
             part_range_extend(m, &r);
         if (alone_bytes(&r) > t->capacity_bytes)
             break;
-        atom_status st = atom_grow((void **)&t->ranges, t->n_ranges, room, sizeof *t->ranges);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(atom_grow((void **)&t->ranges, t->n_ranges, room, sizeof *t->ranges));
         part_range_finish(m, &r);
         t->ranges[t->n_ranges++] = r;
     }
@@ -70,16 +68,16 @@ atom_status part_table_open(const part_model *m, uint64_t capacity_bytes, part_t
     t->row = atom_alloc((size_t)m->n_points + 1, sizeof *t->row);
     if (!t->row) {
         st = atom_fail_memory("the table of ranges", m->n_points * sizeof *t->row);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t i = 0; i < m->n_points; i++) {
         t->row[i] = t->n_ranges;
-        ATOM_TRY(fill_row(m, t, i, &room));
+        ATOM_TRY_CLEAN(fill_row(m, t, i, &room));
     }
     t->row[m->n_points] = t->n_ranges;
     *out = t;
     return ATOM_OK;
-fail:
+cleanup:
     part_table_close(&t);
     return st;
 }
@@ -314,7 +312,7 @@ atom_status part_dp(const part_table *table, const part_setting *setting, part_g
     s.ranked = atom_alloc(table->m->n_points, sizeof *s.ranked);
     if (!s.times || !s.values || !s.order || !s.ordered || !s.ranked) {
         st = atom_fail_memory("the partition search", table->n_ranges * sizeof *s.values);
-        goto fail;
+        goto cleanup;
     }
     if (goal == PART_GOAL_MICRO_BATCHES)
         one.micro_batches = 1;
@@ -324,7 +322,7 @@ atom_status part_dp(const part_table *table, const part_setting *setting, part_g
     st = collect(&s, out);
     if (states)
         *states += s.states;
-fail:
+cleanup:
     atom_free(s.times);
     atom_free(s.values);
     atom_free(s.order);

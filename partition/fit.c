@@ -77,9 +77,7 @@ ATOM_MUST static atom_status fill(const part_search_state *s, part_plan **plan, 
 {
     part_plan *other = NULL;
     part_verdict first, second;
-    atom_status st = part_plan_copy(*plan, &other);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_plan_copy(*plan, &other));
     fill_resident(s, other, limit);
     for (int p = 0; p < 2; p++) {
         part_plan *one = p ? other : *plan;
@@ -179,7 +177,7 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
     setting.cut_price = part_noise_price(s, &setting);
     const int64_t highest = dearest(s, setting.cut_price);
     for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
-        ATOM_TRY(cut_once(s, &setting, goal, capacity, &plan, &v));
+        ATOM_TRY_CLEAN(cut_once(s, &setting, goal, capacity, &plan, &v));
         if (!plan)
             break;
         if (v.device_peak_bytes <= limit && part_host_holds(s, &v)) {
@@ -209,7 +207,7 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
     }
     *out = best;
     return ATOM_OK;
-fail:
+cleanup:
     part_plan_close(&plan);
     part_plan_close(&best);
     return st;

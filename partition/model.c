@@ -170,7 +170,7 @@ static atom_status fill_crossings(part_model *m)
     m->points = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->points);
     if (!ids || !m->cross_at || !m->boundary_bytes || !m->points) {
         st = atom_fail_memory("the partition model", g->n_tensors * sizeof *ids);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t i = 0; i <= g->n_nodes; i++) {
         uint32_t crossing =
@@ -178,7 +178,7 @@ static atom_status fill_crossings(part_model *m)
         m->cross_at[i] = n;
         for (uint32_t c = 0; c < crossing; c++) {
             const graph_tensor *t = &g->tensors[ids[c]];
-            ATOM_TRY(atom_grow((void **)&m->cross, n, &room, sizeof *m->cross));
+            ATOM_TRY_CLEAN(atom_grow((void **)&m->cross, n, &room, sizeof *m->cross));
             m->cross[n++] = (part_cross){t->producer, t->last_use, tensor_bytes(g, ids[c])};
             m->boundary_bytes[i] += tensor_bytes(g, ids[c]);
         }
@@ -186,7 +186,7 @@ static atom_status fill_crossings(part_model *m)
             m->points[m->n_points++] = (int32_t)i;
     }
     m->cross_at[g->n_nodes + 1] = n;
-fail:
+cleanup:
     atom_free(ids);
     return st;
 }
@@ -305,7 +305,7 @@ static atom_status fill_skips(part_model *m)
     m->skip_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->skip_at);
     if (!needed || !m->skip_at) {
         st = atom_fail_memory("the partition model", g->n_nodes);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t p = 0, last = 0; last <= g->n_nodes; last++) {
         m->skip_at[last] = n;
@@ -316,12 +316,12 @@ static atom_status fill_skips(part_model *m)
         for (int32_t i = (int32_t)last; i-- > 0;) {
             if (needed[i])
                 continue;
-            ATOM_TRY(atom_grow((void **)&m->skips, n, &room, sizeof *m->skips));
+            ATOM_TRY_CLEAN(atom_grow((void **)&m->skips, n, &room, sizeof *m->skips));
             m->skips[n++] = i;
         }
     }
     m->skip_at[g->n_nodes + 1] = n;
-fail:
+cleanup:
     atom_free(needed);
     return st;
 }
@@ -339,17 +339,17 @@ atom_status part_model_open(const graph *g, const part_profile *profile, part_mo
     m->nodes = atom_alloc(g->n_nodes, sizeof *m->nodes);
     if (!m->nodes) {
         st = atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes);
-        goto fail;
+        goto cleanup;
     }
     fill_params(m);
     fill_nodes(m);
-    ATOM_TRY(fill_kept(m));
-    ATOM_TRY(fill_crossings(m));
-    ATOM_TRY(fill_peaks(m));
-    ATOM_TRY(fill_skips(m));
+    ATOM_TRY_CLEAN(fill_kept(m));
+    ATOM_TRY_CLEAN(fill_crossings(m));
+    ATOM_TRY_CLEAN(fill_peaks(m));
+    ATOM_TRY_CLEAN(fill_skips(m));
     *out = m;
     return ATOM_OK;
-fail:
+cleanup:
     part_model_close(&m);
     return st;
 }

@@ -86,7 +86,6 @@ static atom_status read_sub_model(const part_in *in, int32_t first, part_sub_mod
                                        "keep",       "resident",  NULL};
     int64_t from = 0, to = 0;
     int keep = 0;
-    atom_status st = ATOM_OK;
     ATOM_TRY(part_in_keys(in, keys));
     /* Each begins where the one before it ended. */
     ATOM_TRY(part_in_i64(in, "first_node", first, first, &from));
@@ -97,17 +96,14 @@ static atom_status read_sub_model(const part_in *in, int32_t first, part_sub_mod
     s->first_node = (int32_t)from;
     s->last_node = (int32_t)to + 1;
     s->keep = (part_keep)keep;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status read_sub_models(const part_in *in, part_plan *plan)
 {
     json_t *rows = NULL;
     int32_t first = 0;
-    atom_status st = part_in_array(in, "sub_models", 1, SUB_MODELS_MAX, &rows);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_in_array(in, "sub_models", 1, SUB_MODELS_MAX, &rows));
     plan->n_sub_models = (uint32_t)json_array_size(rows);
     plan->sub_models = atom_alloc(plan->n_sub_models, sizeof *plan->sub_models);
     if (!plan->sub_models)
@@ -118,15 +114,13 @@ static atom_status read_sub_models(const part_in *in, part_plan *plan)
         ATOM_TRY(read_sub_model(&item, first, &plan->sub_models[k]));
         first = plan->sub_models[k].last_node;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status read_numbers(const part_in *in, part_plan *p)
 {
     const char *bounds[PART_BOUND_N];
     int place = 0, bound = 0, updates = PART_ON_HOST;
-    atom_status st = ATOM_OK;
     for (int i = 0; i < PART_BOUND_N; i++)
         bounds[i] = part_bound_name((part_bound)i);
     ATOM_TRY(part_in_u32(in, "micro_batches", 1, UINT32_MAX, &p->micro_batches));
@@ -152,8 +146,7 @@ static atom_status read_numbers(const part_in *in, part_plan *p)
     p->boundaries = (part_place)place;
     p->update_on_device = updates == PART_ON_DEVICE;
     p->bound = (part_bound)bound;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status part_plan_parse(const char *file, const char *text, size_t bytes, part_plan **out)
@@ -190,33 +183,33 @@ atom_status part_plan_parse(const char *file, const char *text, size_t bytes, pa
     part_plan *p = NULL;
     part_in in = {.file = file};
     atom_status st = ATOM_OK;
-    ATOM_TRY(part_in_load(file, text, bytes, &root));
+    ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
     in.object = root;
     for (size_t i = 0, to = sizeof keys / sizeof keys[0] - 3; i < 2; i++) {
         if (json_object_get(root, optional[i]))
             keys[to++] = optional[i];
     }
-    ATOM_TRY(part_in_version(&in, "atom_plan", 1));
-    ATOM_TRY(part_in_keys(&in, keys));
+    ATOM_TRY_CLEAN(part_in_version(&in, "atom_plan", 1));
+    ATOM_TRY_CLEAN(part_in_keys(&in, keys));
     p = atom_alloc(1, sizeof *p);
     if (!p) {
         st = atom_fail_memory("a plan", sizeof *p);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(part_in_hash(&in, "graph_hash", &p->graph_hash));
-    ATOM_TRY(part_in_text(&in, "model", p->model, sizeof p->model));
-    ATOM_TRY(part_in_text(&in, "device", p->device, sizeof p->device));
-    ATOM_TRY(part_in_dtype(&in, "dtype", &p->dtype));
+    ATOM_TRY_CLEAN(part_in_hash(&in, "graph_hash", &p->graph_hash));
+    ATOM_TRY_CLEAN(part_in_text(&in, "model", p->model, sizeof p->model));
+    ATOM_TRY_CLEAN(part_in_text(&in, "device", p->device, sizeof p->device));
+    ATOM_TRY_CLEAN(part_in_dtype(&in, "dtype", &p->dtype));
     if (json_object_get(root, "moments_dtype"))
-        ATOM_TRY(part_in_dtype(&in, "moments_dtype", &p->moments));
-    ATOM_TRY(part_in_i64(&in, "micro_batch", 1, DIM_MAX, &p->micro_batch));
-    ATOM_TRY(part_in_i64(&in, "sequence", 1, DIM_MAX, &p->sequence));
-    ATOM_TRY(read_numbers(&in, p));
-    ATOM_TRY(read_sub_models(&in, p));
+        ATOM_TRY_CLEAN(part_in_dtype(&in, "moments_dtype", &p->moments));
+    ATOM_TRY_CLEAN(part_in_i64(&in, "micro_batch", 1, DIM_MAX, &p->micro_batch));
+    ATOM_TRY_CLEAN(part_in_i64(&in, "sequence", 1, DIM_MAX, &p->sequence));
+    ATOM_TRY_CLEAN(read_numbers(&in, p));
+    ATOM_TRY_CLEAN(read_sub_models(&in, p));
     json_decref(root);
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     json_decref(root);
     part_plan_close(&p);
     return st;

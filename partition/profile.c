@@ -87,9 +87,8 @@ part_disk part_device_disk(const part_device *d)
 atom_status part_profile_open(const graph *g, const part_device *device, part_profile **out)
 {
     part_profile *p = NULL;
-    atom_status st = part_device_check(device);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_device_check(device));
     p = atom_alloc(1, sizeof *p);
     if (!p)
         return atom_fail_memory("a profile", sizeof *p);
@@ -105,14 +104,14 @@ atom_status part_profile_open(const graph *g, const part_device *device, part_pr
     p->nodes = atom_alloc(g->n_nodes, sizeof *p->nodes);
     if (!p->nodes) {
         st = atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *p->nodes);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t i = 0; i < g->n_nodes; i++)
         fill_facts(g, (int32_t)i, &p->nodes[i]);
-    ATOM_TRY(graph_print(g, &p->graph_text));
+    ATOM_TRY_CLEAN(graph_print(g, &p->graph_text));
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     part_profile_close(&p);
     return st;
 }
@@ -151,18 +150,18 @@ atom_status part_profile_measure(const graph *g, const part_device *device, part
     part_profile *p = NULL;
     uint64_t *classes = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(part_profile_open(g, device, &p));
+    ATOM_TRY_CLEAN(part_profile_open(g, device, &p));
     classes = atom_alloc(g->n_nodes, sizeof *classes);
     if (!classes) {
         st = atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *classes);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         classes[i] = graph_node_class(g, (int32_t)i);
         uint32_t first = first_alike(classes, i);
         if (first == i) {
-            ATOM_TRY(time(ctx, g, (int32_t)i, &p->nodes[i]));
-            ATOM_TRY(check_cost(&p->nodes[i], g->nodes[i].name));
+            ATOM_TRY_CLEAN(time(ctx, g, (int32_t)i, &p->nodes[i]));
+            ATOM_TRY_CLEAN(check_cost(&p->nodes[i], g->nodes[i].name));
         } else {
             p->nodes[i] = p->nodes[first];
         }
@@ -171,7 +170,7 @@ atom_status part_profile_measure(const graph *g, const part_device *device, part
     atom_free(classes);
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(classes);
     part_profile_close(&p);
     return st;
@@ -253,9 +252,7 @@ atom_status part_profile_model(const graph *g, const part_device *device, part_p
         return atom_fail(ATOM_E_UNSUPPORTED, "%s has no %s arithmetic; use --dtype %s",
                          device->name, atom_dtype_name(g->dtype),
                          g->dtype == ATOM_BF16 ? "fp32" : "bf16");
-    atom_status st = part_profile_open(g, device, &p);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_profile_open(g, device, &p));
     p->device.modelled = true;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         p->nodes[i].fwd_seconds = model_seconds(g, device, (int32_t)i, false);

@@ -130,7 +130,6 @@ static atom_status read_device(const part_in *top, part_device *d)
                                        "disk_sync_seconds",
                                        NULL};
     part_in in;
-    atom_status st = ATOM_OK;
     const double low = 1e-9;
     ATOM_TRY(part_in_child(top, "device", &in));
     ATOM_TRY(part_in_keys(&in, keys));
@@ -158,9 +157,7 @@ static atom_status read_device(const part_in *top, part_device *d)
     ATOM_TRY(part_in_f64(&in, keys[21], 0, RATE_MAX, &d->disk_write_bytes_per_second));
     ATOM_TRY(part_in_f64(&in, keys[22], 0, RATE_MAX, &d->disk_read_both_bytes_per_second));
     ATOM_TRY(part_in_f64(&in, keys[23], 0, RATE_MAX, &d->disk_write_both_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, "disk_sync_seconds", 0, SECONDS_MAX, &d->disk_sync_seconds));
-fail:
-    return st;
+    return part_in_f64(&in, "disk_sync_seconds", 0, SECONDS_MAX, &d->disk_sync_seconds);
 }
 
 static atom_status read_node(const part_in *in, part_node_cost *n)
@@ -168,7 +165,6 @@ static atom_status read_node(const part_in *in, part_node_cost *n)
     static const char *const keys[] = {
         "name",        "fwd_seconds", "bwd_seconds",  "workspace_bytes",
         "param_bytes", "saved_bytes", "output_bytes", NULL};
-    atom_status st = ATOM_OK;
     ATOM_TRY(part_in_keys(in, keys));
     ATOM_TRY(part_in_text(in, "name", n->name, sizeof n->name));
     ATOM_TRY(part_in_f64(in, "fwd_seconds", 0, SECONDS_MAX, &n->fwd_seconds));
@@ -176,17 +172,13 @@ static atom_status read_node(const part_in *in, part_node_cost *n)
     ATOM_TRY(part_in_u64(in, "workspace_bytes", 0, BYTES_MAX, &n->workspace_bytes));
     ATOM_TRY(part_in_u64(in, "param_bytes", 0, BYTES_MAX, &n->param_bytes));
     ATOM_TRY(part_in_u64(in, "saved_bytes", 0, BYTES_MAX, &n->saved_bytes));
-    ATOM_TRY(part_in_u64(in, "output_bytes", 0, BYTES_MAX, &n->output_bytes));
-fail:
-    return st;
+    return part_in_u64(in, "output_bytes", 0, BYTES_MAX, &n->output_bytes);
 }
 
 static atom_status read_nodes(const part_in *in, part_profile *p)
 {
     json_t *nodes = NULL;
-    atom_status st = part_in_array(in, "nodes", 1, NODES_MAX, &nodes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_in_array(in, "nodes", 1, NODES_MAX, &nodes));
     p->n_nodes = (uint32_t)json_array_size(nodes);
     p->nodes = atom_alloc(p->n_nodes, sizeof *p->nodes);
     if (!p->nodes)
@@ -196,8 +188,7 @@ static atom_status read_nodes(const part_in *in, part_profile *p)
         ATOM_TRY(part_in_item(in, "nodes", nodes, i, &item));
         ATOM_TRY(read_node(&item, &p->nodes[i]));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 enum { GRAPH_LINES_MAX = 1 << 20 };
@@ -209,9 +200,7 @@ static atom_status read_graph(const part_in *in, part_profile *p)
     size_t bytes = 1, used = 0;
     if (!json_object_get(in->object, "graph"))
         return ATOM_OK;
-    atom_status st = part_in_array(in, "graph", 1, GRAPH_LINES_MAX, &lines);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_in_array(in, "graph", 1, GRAPH_LINES_MAX, &lines));
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const json_t *line = json_array_get(lines, i);
         if (!json_is_string(line))
@@ -242,27 +231,27 @@ atom_status part_profile_parse(const char *file, const char *text, size_t bytes,
     part_profile *p = NULL;
     part_in in = {.file = file};
     atom_status st = ATOM_OK;
-    ATOM_TRY(part_in_load(file, text, bytes, &root));
+    ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
     in.object = root;
-    ATOM_TRY(part_in_version(&in, "atom_profile", 1));
-    ATOM_TRY(part_in_keys(&in, json_object_get(root, "graph") ? keys : old_keys));
+    ATOM_TRY_CLEAN(part_in_version(&in, "atom_profile", 1));
+    ATOM_TRY_CLEAN(part_in_keys(&in, json_object_get(root, "graph") ? keys : old_keys));
     p = atom_alloc(1, sizeof *p);
     if (!p) {
         st = atom_fail_memory("a profile", sizeof *p);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(part_in_hash(&in, "graph_hash", &p->graph_hash));
-    ATOM_TRY(part_in_text(&in, "model", p->model, sizeof p->model));
-    ATOM_TRY(part_in_dtype(&in, "dtype", &p->dtype));
-    ATOM_TRY(part_in_i64(&in, "micro_batch", 1, DIM_MAX, &p->micro_batch));
-    ATOM_TRY(part_in_i64(&in, "sequence", 1, DIM_MAX, &p->sequence));
-    ATOM_TRY(read_device(&in, &p->device));
-    ATOM_TRY(read_nodes(&in, p));
-    ATOM_TRY(read_graph(&in, p));
+    ATOM_TRY_CLEAN(part_in_hash(&in, "graph_hash", &p->graph_hash));
+    ATOM_TRY_CLEAN(part_in_text(&in, "model", p->model, sizeof p->model));
+    ATOM_TRY_CLEAN(part_in_dtype(&in, "dtype", &p->dtype));
+    ATOM_TRY_CLEAN(part_in_i64(&in, "micro_batch", 1, DIM_MAX, &p->micro_batch));
+    ATOM_TRY_CLEAN(part_in_i64(&in, "sequence", 1, DIM_MAX, &p->sequence));
+    ATOM_TRY_CLEAN(read_device(&in, &p->device));
+    ATOM_TRY_CLEAN(read_nodes(&in, p));
+    ATOM_TRY_CLEAN(read_graph(&in, p));
     json_decref(root);
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     json_decref(root);
     part_profile_close(&p);
     return st;

@@ -83,14 +83,14 @@ ATOM_MUST static atom_status least_capacity(part_search_state *s, const part_set
     /* Room grows until something fits: the table of all ranges would be far larger. */
     while (cuts.n == 0 && room < (uint64_t)1 << 60) {
         part_table_close(table);
-        ATOM_TRY(part_table_open(m, room, table));
-        ATOM_TRY(part_dp(*table, setting, PART_GOAL_MEMORY, room, &cuts, &s->stats.states));
+        ATOM_TRY_CLEAN(part_table_open(m, room, table));
+        ATOM_TRY_CLEAN(part_dp(*table, setting, PART_GOAL_MEMORY, room, &cuts, &s->stats.states));
         if ((*table)->n_ranges == m->n_points * (m->n_points - 1) / 2)
             break; /* that was all of them */
         room *= 2;
     }
     *capacity = cuts.n ? fixed + (uint64_t)cuts.score.key : 0;
-fail:
+cleanup:
     part_cuts_close(&cuts);
     return st;
 }
@@ -98,9 +98,8 @@ fail:
 ATOM_MUST static atom_status judge_cuts(part_search_state *s, const part_setting *setting,
                                         const part_cuts *cuts, part_plan **plan, part_verdict *v)
 {
-    atom_status st = part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan));
     part_estimate(s->model, *plan, v);
     if (s->request->evaluate)
         st = s->request->evaluate(s->request->evaluate_ctx, *plan, v);
@@ -121,17 +120,17 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan *
     if (!part_way_setting(s, way, &setting) ||
         (setting.keep == PART_KEEP_HOST && s->request->recompute != 0))
         return ATOM_OK; /* stashing activations takes more memory than repeating them */
-    ATOM_TRY(least_capacity(s, &setting, &table, &capacity));
+    ATOM_TRY_CLEAN(least_capacity(s, &setting, &table, &capacity));
     for (int round = 0; capacity && round < ROUNDS_MAX; round++, capacity += capacity / 4) {
         part_verdict v;
         if (*out && capacity >= least->device_peak_bytes)
             break;
         if (table->capacity_bytes < capacity) {
             part_table_close(&table);
-            ATOM_TRY(part_table_open(s->model, 2 * capacity, &table));
+            ATOM_TRY_CLEAN(part_table_open(s->model, 2 * capacity, &table));
         }
-        ATOM_TRY(part_dp(table, &setting, PART_GOAL_CUT, capacity, &cuts, &s->stats.states));
-        ATOM_TRY(judge_cuts(s, &setting, &cuts, &plan, &v));
+        ATOM_TRY_CLEAN(part_dp(table, &setting, PART_GOAL_CUT, capacity, &cuts, &s->stats.states));
+        ATOM_TRY_CLEAN(judge_cuts(s, &setting, &cuts, &plan, &v));
         part_cuts_close(&cuts);
         bool host = !s->host_bytes || v.host_peak_bytes <= s->host_bytes;
         if (host && (!*out || v.device_peak_bytes < least->device_peak_bytes)) {
@@ -144,7 +143,7 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan *
         if (host)
             break;
     }
-fail:
+cleanup:
     part_plan_close(&plan);
     part_cuts_close(&cuts);
     part_table_close(&table);

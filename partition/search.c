@@ -76,7 +76,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
     uint64_t bias = 0;
     for (int tries = 0; c->plan && tries < TRIES_MAX; tries++) {
         part_verdict v, modelled;
-        ATOM_TRY(judge(s, c->plan, &v));
+        ATOM_TRY_CLEAN(judge(s, c->plan, &v));
         note(s, c->plan, &v);
         if (fits(s, &v))
             return ATOM_OK;
@@ -87,11 +87,11 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
         if (v.device_peak_bytes <= modelled.device_peak_bytes + bias)
             break; /* as predicted, and still too much */
         bias = v.device_peak_bytes - modelled.device_peak_bytes;
-        ATOM_TRY(part_candidate_again(s, c, bias));
+        ATOM_TRY_CLEAN(part_candidate_again(s, c, bias));
     }
     part_plan_close(&c->plan);
     return ATOM_OK;
-fail:
+cleanup:
     part_plan_close(&c->plan);
     return st;
 }
@@ -103,7 +103,6 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
     const uint64_t bytes = plan->block_elements * atom_state_bytes(plan->moments);
     const uint32_t least = plan->ring_blocks;
     part_verdict v;
-    atom_status st = ATOM_OK;
     if (!plan->disk || plan->host_peak_bytes >= limit)
         return ATOM_OK;
     uint64_t blocks =
@@ -116,8 +115,7 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
         if (v.host_peak_bytes <= limit)
             break;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* --- choosing --- */
@@ -128,7 +126,7 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
     atom_status st = ATOM_OK;
     part_plan *best = NULL;
     uint32_t settled = 0;
-    ATOM_TRY(part_candidates_make(s));
+    ATOM_TRY_CLEAN(part_candidates_make(s));
     while (settled < FINALISTS_MAX || !best) {
         part_candidate *next = part_candidates_take(s);
         if (!next)
@@ -138,10 +136,10 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
             break;
         if (best && (uint64_t)next->plan->n_sub_models * s->micro_batches > VISITS_MAX)
             break; /* a simulation of that size is dear, and the model is good at it */
-        ATOM_TRY(settle(s, next));
+        ATOM_TRY_CLEAN(settle(s, next));
         if (!next->plan)
             continue;
-        ATOM_TRY(hold_blocks(s, next->plan));
+        ATOM_TRY_CLEAN(hold_blocks(s, next->plan));
         settled++;
         if (!best || beats(next->plan, best)) {
             part_plan_close(&best);
@@ -152,7 +150,7 @@ ATOM_MUST static atom_status choose(part_search_state *s, part_plan **out)
     part_candidates_clear(s);
     *out = best;
     return ATOM_OK;
-fail:
+cleanup:
     part_candidates_clear(s);
     part_plan_close(&best);
     return st;
@@ -177,7 +175,7 @@ ATOM_MUST static atom_status recommend(part_search_state *s, uint32_t *out)
             uint32_t need = 0;
             bool whole = false;
             s->micro_batches = C;
-            ATOM_TRY(part_way_micro_batches(s, way, &need, &whole));
+            ATOM_TRY_CLEAN(part_way_micro_batches(s, way, &need, &whole));
             if (need == 0 || (best && need >= best))
                 break;
             if (need <= C && whole) {
@@ -188,7 +186,7 @@ ATOM_MUST static atom_status recommend(part_search_state *s, uint32_t *out)
         }
     }
     *out = best;
-fail:
+cleanup:
     s->micro_batches = asked;
     return st;
 }
@@ -205,19 +203,19 @@ ATOM_MUST static atom_status recommend_nearly(part_search_state *s, uint32_t *ou
     atom_status st = ATOM_OK;
     for (; high <= NEARLY_MAX && !hides; high *= 2) {
         s->micro_batches = high;
-        ATOM_TRY(part_nearly_hides(s, &hides));
+        ATOM_TRY_CLEAN(part_nearly_hides(s, &hides));
         low = hides ? low : high;
     }
     high /= 2; /* the last that was tried */
     while (hides && low + 1 < high) {
         bool middle = false;
         s->micro_batches = low + (high - low) / 2;
-        ATOM_TRY(part_nearly_hides(s, &middle));
+        ATOM_TRY_CLEAN(part_nearly_hides(s, &middle));
         high = middle ? s->micro_batches : high;
         low = middle ? low : s->micro_batches;
     }
     *out = hides ? high : 0;
-fail:
+cleanup:
     s->micro_batches = asked;
     return st;
 }
@@ -230,9 +228,7 @@ ATOM_MUST static atom_status least_wasteful(part_search_state *s, uint32_t *out)
     for (uint32_t C = 1; C <= 256; C *= 2) {
         double seconds = 0;
         s->micro_batches = C;
-        atom_status st = part_candidates_best_seconds(s, &seconds);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(part_candidates_best_seconds(s, &seconds));
         if (seconds <= 0 || (chosen && seconds / C > 0.98 * before))
             break;
         before = seconds / C;
@@ -249,9 +245,8 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
                                         bool disk)
 {
     const part_device *d = &profile->device;
-    atom_status st = part_profile_matches(profile, g);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_profile_matches(profile, g));
     s->g = g;
     s->profile = profile;
     s->request = request;
@@ -274,9 +269,8 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
 {
     part_plan *plan = NULL;
     part_verdict v;
-    atom_status st = s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
     if (plan)
         note(s, plan, &v);
     if (plan && fits(s, &v)) {
@@ -293,18 +287,18 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     atom_status st = ATOM_OK;
     uint32_t recommended = 0;
     part_plan *plan = NULL;
-    ATOM_TRY(part_refuse_host(s));
-    ATOM_TRY(recommend(s, &recommended));
+    ATOM_TRY_CLEAN(part_refuse_host(s));
+    ATOM_TRY_CLEAN(recommend(s, &recommended));
     if (!recommended)
-        ATOM_TRY(recommend_nearly(s, &recommended));
+        ATOM_TRY_CLEAN(recommend_nearly(s, &recommended));
     if (!s->micro_batches)
         s->micro_batches = recommended;
     if (!s->micro_batches)
-        ATOM_TRY(least_wasteful(s, &s->micro_batches));
-    ATOM_TRY(choose(s, &plan));
+        ATOM_TRY_CLEAN(least_wasteful(s, &s->micro_batches));
+    ATOM_TRY_CLEAN(choose(s, &plan));
     if (!plan) {
-        ATOM_TRY(last_resort(s, &plan));
-        ATOM_TRY(hold_blocks(s, plan));
+        ATOM_TRY_CLEAN(last_resort(s, &plan));
+        ATOM_TRY_CLEAN(hold_blocks(s, plan));
     }
     plan->recommended_micro_batches = recommended;
     plan->device_budget_bytes = s->request->device_budget_bytes;
@@ -313,7 +307,7 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
     ATOM_ASSERT(st != ATOM_E_USAGE); /* the search and the check disagree: our bug */
     *out = plan;
     return st;
-fail:
+cleanup:
     part_plan_close(&plan);
     return st;
 }

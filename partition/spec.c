@@ -62,7 +62,6 @@ static atom_status read_figures(const part_in *top, double values[F_N])
     const char *keys[F_N + 1] = {NULL};
     char source[SOURCE_BYTES_MAX];
     part_in all, one;
-    atom_status st = ATOM_OK;
     for (int i = 0; i < F_N; i++)
         keys[i] = figures[i].key;
     ATOM_TRY(part_in_child(top, "figures", &all));
@@ -73,8 +72,7 @@ static atom_status read_figures(const part_in *top, double values[F_N])
         ATOM_TRY(part_in_f64(&one, "value", figures[i].low, figures[i].high, &values[i]));
         ATOM_TRY(part_in_text(&one, "source", source, sizeof source));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static part_device make_device(const double v[F_N])
@@ -109,22 +107,22 @@ atom_status part_device_parse(const char *file, const char *text, size_t bytes, 
     double values[F_N];
     char name[sizeof d.name];
     atom_status st = ATOM_OK;
-    ATOM_TRY(part_in_load(file, text, bytes, &root));
+    ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
     in.object = root;
-    ATOM_TRY(part_in_version(&in, "atom_device", 1));
-    ATOM_TRY(part_in_keys(&in, keys));
-    ATOM_TRY(part_in_text(&in, "name", name, sizeof name));
-    ATOM_TRY(read_figures(&in, values));
+    ATOM_TRY_CLEAN(part_in_version(&in, "atom_device", 1));
+    ATOM_TRY_CLEAN(part_in_keys(&in, keys));
+    ATOM_TRY_CLEAN(part_in_text(&in, "name", name, sizeof name));
+    ATOM_TRY_CLEAN(read_figures(&in, values));
     if (values[F_RESERVED_BYTES] >= values[F_DEVICE_BYTES]) {
         st = atom_fail(ATOM_E_FORMAT, "%s: reserved_bytes leaves nothing of device_bytes", file);
-        goto fail;
+        goto cleanup;
     }
     d = make_device(values);
     memcpy(d.name, name, sizeof name);
     json_decref(root);
     *out = d;
     return ATOM_OK;
-fail:
+cleanup:
     json_decref(root);
     return st;
 }

@@ -139,9 +139,7 @@ static atom_status page_get(const swap_disk *d, page *p, uint32_t generation, sw
     ATOM_ASSERT(first + n <= d->blocks.extent);
     for (uint64_t some; n > 0; first += some, to += some, n -= some) {
         void *at;
-        atom_status st = page_piece(d, p, generation, part, first, n, &at, &some);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(page_piece(d, p, generation, part, first, n, &at, &some));
         swap_state_read(swap_state_dtype(part, d->blocks.moments), at, some, to);
     }
     return ATOM_OK;
@@ -169,17 +167,17 @@ atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out)
                          .ring = config->ring,
                          .ring_bytes = config->ring_bytes,
                          .engine = config->engine};
-    ATOM_TRY(store_open(&file, &d->store));
-    ATOM_TRY(store_lane_open(d->store, &d->load));
-    ATOM_TRY(store_lane_open(d->store, &d->save));
-    ATOM_TRY(page_open(d, &d->page));
+    ATOM_TRY_CLEAN(store_open(&file, &d->store));
+    ATOM_TRY_CLEAN(store_lane_open(d->store, &d->load));
+    ATOM_TRY_CLEAN(store_lane_open(d->store, &d->save));
+    ATOM_TRY_CLEAN(page_open(d, &d->page));
     uint64_t mark = store_about(d->store).committed;
     d->step = mark / SWAP_GENERATIONS;
     d->present = (uint32_t)(mark % SWAP_GENERATIONS);
     choose_next(d);
     *out = d;
     return ATOM_OK;
-fail:
+cleanup:
     swap_disk_close(&d);
     return st;
 }
@@ -236,9 +234,7 @@ bool swap_disk_is_busy(const swap_disk *d)
 
 atom_status swap_disk_commit(swap_disk *d, uint64_t step)
 {
-    atom_status st = store_commit(d->store, mark_of(step, d->next));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(store_commit(d->store, mark_of(step, d->next)));
     d->step = step;
     d->present = d->next;
     d->page.here = 0; /* the place of its generation may be written again */
@@ -271,9 +267,7 @@ atom_status swap_disk_put(swap_disk *d, swap_state part, uint64_t first, uint64_
     ATOM_ASSERT(first + n <= d->blocks.extent);
     for (uint64_t some; n > 0; first += some, from += some, n -= some) {
         void *at;
-        atom_status st = page_piece(d, &d->page, d->present, part, first, n, &at, &some);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(page_piece(d, &d->page, d->present, part, first, n, &at, &some));
         swap_state_write(swap_state_dtype(part, d->blocks.moments), at, from, some);
         d->page.dirty |= 1u << part;
     }

@@ -340,7 +340,6 @@ static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)
     launch *l = &exec->launches[i];
     uint32_t micro_batch = in->micro_batch < 0 ? 0 : (uint32_t)in->micro_batch;
     const int32_t *starts = exec->step.starts;
-    atom_status st;
     *l = (launch){exec,
                   in,
                   {.seed = exec->step.seed,
@@ -353,9 +352,7 @@ static atom_status issue(swap_exec *exec, const swap_tape *tape, uint32_t i)
         ATOM_TRY(d->ops->wait(d, s, exec->ends[in->waits[w]]));
     ATOM_TRY(d->ops->record(d, s, exec->starts[i]));
     ATOM_TRY(issue_work(exec, in, l));
-    ATOM_TRY(d->ops->record(d, s, exec->ends[i]));
-fail:
-    return st;
+    return d->ops->record(d, s, exec->ends[i]);
 }
 
 static atom_status sync_all(swap_exec *exec)
@@ -458,13 +455,13 @@ atom_status swap_exec_open(const swap_exec_config *config, swap_exec **out)
         return atom_fail_memory("the executor", sizeof *exec);
     exec->c = *config;
     exec->clip_scale = 1.0f;
-    ATOM_TRY(d->ops->alloc(d, config->device_bytes, (void **)&exec->arena));
-    ATOM_TRY(d->ops->host_alloc(d, config->host_bytes, (void **)&exec->slab));
-    ATOM_TRY(open_streams(exec));
-    ATOM_TRY(open_events(exec));
+    ATOM_TRY_CLEAN(d->ops->alloc(d, config->device_bytes, (void **)&exec->arena));
+    ATOM_TRY_CLEAN(d->ops->host_alloc(d, config->host_bytes, (void **)&exec->slab));
+    ATOM_TRY_CLEAN(open_streams(exec));
+    ATOM_TRY_CLEAN(open_events(exec));
     *out = exec;
     return ATOM_OK;
-fail:
+cleanup:
     swap_exec_close(&exec);
     return st;
 }

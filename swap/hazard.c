@@ -90,9 +90,7 @@ static atom_status check_space(const proof *p, swap_space space, access_range *l
             return atom_fail(ATOM_E_RUNTIME, "tape hazard: instruction %u leaves its memory",
                              list[i].instr);
         for (size_t j = i + 1; j < n && list[j].lo < list[i].hi; j++) {
-            atom_status st = check_pair(p, &list[i], &list[j]);
-            if (st != ATOM_OK)
-                return st;
+            ATOM_TRY(check_pair(p, &list[i], &list[j]));
         }
     }
     return ATOM_OK;
@@ -107,21 +105,21 @@ atom_status swap_hazard_check(const swap_tape *tape)
     list = atom_alloc((size_t)tape->n * 2 * SWAP_RANGES_MAX + 1, sizeof *list);
     if (!p.reach || !list) {
         st = atom_fail_memory("the hazard check", tape->n * sizeof *list);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t i = 0; i < tape->n; i++) {
         for (uint32_t w = 0; w < tape->instrs[i].n_waits; w++) {
             if (tape->instrs[i].waits[w] >= i) {
                 st = atom_fail(ATOM_E_RUNTIME, "tape hazard: %u waits for the later %u", i,
                                tape->instrs[i].waits[w]);
-                goto fail;
+                goto cleanup;
             }
         }
     }
     compute_reach(&p);
     for (int s = 0; s < SWAP_SPACE_N; s++)
-        ATOM_TRY(check_space(&p, (swap_space)s, list));
-fail:
+        ATOM_TRY_CLEAN(check_space(&p, (swap_space)s, list));
+cleanup:
     atom_free(p.reach);
     atom_free(list);
     return st;

@@ -197,9 +197,7 @@ static atom_status head_read(store *s, const store_config *config)
         return atom_fail(
             ATOM_E_FORMAT,
             "%s: not a store of atom, too short; it was left alone; name another place", s->path);
-    atom_status st = block_move(s, false, HEAD_AT);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(block_move(s, false, HEAD_AT));
     memcpy(&h, s->block, sizeof h);
     if (memcmp(h.magic, MAGIC, sizeof h.magic) != 0 ||
         h.check != check_of(&h, offsetof(head, check)))
@@ -227,9 +225,7 @@ static atom_status commit_read(store *s)
 {
     for (uint64_t i = 0; i < 2; i++) {
         commit c;
-        atom_status st = block_move(s, false, COMMIT_AT + i * STORE_ALIGN);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(block_move(s, false, COMMIT_AT + i * STORE_ALIGN));
         memcpy(&c, s->block, sizeof c);
         if (memcmp(c.magic, MAGIC, sizeof c.magic) != 0 || c.owner != s->owner ||
             c.check != check_of(&c, offsetof(commit, check)) || c.sequence <= s->sequence)
@@ -382,13 +378,13 @@ atom_status store_open(const store_config *config, store **out)
     s->owner = config->owner;
     if (!s->path || !s->block) {
         st = atom_fail_memory("a store", STORE_ALIGN);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(open_or_make(s, config));
-    ATOM_TRY(choose_engine(s, config));
+    ATOM_TRY_CLEAN(open_or_make(s, config));
+    ATOM_TRY_CLEAN(choose_engine(s, config));
     *out = s;
     return ATOM_OK;
-fail:
+cleanup:
     store_close(&s);
     return st;
 }

@@ -93,9 +93,7 @@ static atom_status aio_flush(store_queue *q)
 
 static atom_status aio_reap(store_queue *q, store_io **done, uint32_t max, uint32_t *n)
 {
-    atom_status st = aio_flush(q);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(aio_flush(q));
     uint32_t room = max < q->depth ? max : q->depth;
     int code;
     do

@@ -78,14 +78,14 @@ atom_status swap_stream_open(const swap_stream_config *config, swap_stream **out
     s->ring = atom_pages_take(s->ring_bytes);
     if (!s->path || !s->slots || !s->done || !s->ring) {
         st = atom_fail_memory("reading a file", s->ring_bytes);
-        goto fail;
+        goto cleanup;
     }
     store_queue_config queue = {s->fd, s->depth, s->ring, s->ring_bytes};
     s->engine = config->engine;
-    ATOM_TRY(store_queue_open(config->kind, s->direct, &queue, &s->engine, &s->queue));
+    ATOM_TRY_CLEAN(store_queue_open(config->kind, s->direct, &queue, &s->engine, &s->queue));
     *out = s;
     return ATOM_OK;
-fail:
+cleanup:
     swap_stream_close(&s);
     return st;
 }
@@ -143,7 +143,6 @@ static atom_status land(swap_stream *s, slot *t)
 
 static atom_status fill_window(swap_stream *s)
 {
-    atom_status st = ATOM_OK;
     for (; s->next < s->first + s->ahead && s->next * s->chunk < s->bytes; s->next++) {
         slot *t = slot_of(s, s->next);
         uint64_t left = s->bytes - s->next * s->chunk;
@@ -151,9 +150,7 @@ static atom_status fill_window(swap_stream *s)
         *t = (slot){.wanted = (uint32_t)(left < s->chunk ? left : s->chunk)};
         send(s, t, s->next);
     }
-    st = s->engine->flush(s->queue);
-fail:
-    return st;
+    return s->engine->flush(s->queue);
 }
 
 /* The window begins with this chunk from now on. */

@@ -43,9 +43,7 @@ void swap_tape_close(swap_tape **tape)
 
 atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr)
 {
-    atom_status st = atom_grow((void **)&tape->instrs, tape->n, &tape->room, sizeof *tape->instrs);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow((void **)&tape->instrs, tape->n, &tape->room, sizeof *tape->instrs));
     tape->instrs[tape->n++] = *instr;
     return ATOM_OK;
 }
@@ -101,9 +99,7 @@ static size_t first_piece_past(const history *h, uint64_t lo)
 
 static atom_status insert_piece(history *h, size_t at, piece p)
 {
-    atom_status st = atom_grow((void **)&h->pieces, h->n, &h->room, sizeof *h->pieces);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow((void **)&h->pieces, h->n, &h->room, sizeof *h->pieces));
     memmove(&h->pieces[at + 1], &h->pieces[at], (h->n - at) * sizeof *h->pieces);
     h->pieces[at] = p;
     h->n++;
@@ -113,7 +109,6 @@ static atom_status insert_piece(history *h, size_t at, piece p)
 /* Makes [lo, hi) a run of whole pieces; returns the index of the first. */
 static atom_status isolate(history *h, uint64_t lo, uint64_t hi, size_t *first)
 {
-    atom_status st;
     size_t at = first_piece_past(h, lo);
     *first = at;
     if (at < h->n && h->pieces[at].lo < lo) {
@@ -137,8 +132,6 @@ static atom_status isolate(history *h, uint64_t lo, uint64_t hi, size_t *first)
         done = h->pieces[at].hi;
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static void need(uint32_t needs[DEV_STREAM_N], const swap_tape *tape, uint32_t who)
@@ -154,7 +147,6 @@ static atom_status collect_needs(const swap_tape *tape, uint32_t index,
                                  history spaces[SWAP_SPACE_N], uint32_t needs[DEV_STREAM_N])
 {
     const swap_instr *in = &tape->instrs[index];
-    atom_status st;
     size_t first;
     for (uint32_t r = 0; r < in->n_reads; r++) {
         history *h = &spaces[in->reads[r].space];
@@ -181,8 +173,6 @@ static atom_status collect_needs(const swap_tape *tape, uint32_t index,
         }
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static void merge(clock *into, const clock *from)
@@ -225,10 +215,10 @@ atom_status swap_tape_link(swap_tape *tape)
         swap_instr *in = &tape->instrs[i];
         uint32_t needs[DEV_STREAM_N] = {0};
         in->n_waits = 0;
-        ATOM_TRY(collect_needs(tape, i, spaces, needs));
+        ATOM_TRY_CLEAN(collect_needs(tape, i, spaces, needs));
         add_waits(in, i, needs, clocks, &latest[in->stream]);
     }
-fail:
+cleanup:
     for (int s = 0; s < SWAP_SPACE_N; s++)
         atom_free(spaces[s].pieces);
     atom_free(clocks);

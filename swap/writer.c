@@ -62,7 +62,7 @@ atom_status swap_writer_open(const swap_writer_config *config, swap_writer **out
     w->fd = open_direct(config->path, config->fd);
     if (w->fd < 0) {
         st = atom_fail(ATOM_E_UNSUPPORTED, "%s: no direct writes here", config->path);
-        goto fail;
+        goto cleanup;
     }
     w->path = atom_strdup(config->path);
     w->chunks = atom_alloc(w->depth, sizeof *w->chunks);
@@ -70,14 +70,14 @@ atom_status swap_writer_open(const swap_writer_config *config, swap_writer **out
     w->ring = atom_pages_take(w->ring_bytes);
     if (!w->path || !w->chunks || !w->done || !w->ring) {
         st = atom_fail_memory("writing a file", w->ring_bytes);
-        goto fail;
+        goto cleanup;
     }
     store_queue_config queue = {w->fd, w->depth, w->ring, w->ring_bytes};
     w->engine = config->engine;
-    ATOM_TRY(store_queue_open(config->kind, true, &queue, &w->engine, &w->queue));
+    ATOM_TRY_CLEAN(store_queue_open(config->kind, true, &queue, &w->engine, &w->queue));
     *out = w;
     return ATOM_OK;
-fail:
+cleanup:
     swap_writer_close(&w);
     return st;
 }
@@ -175,7 +175,6 @@ atom_status swap_writer_put(swap_writer *w, const void *data, uint64_t bytes)
         if (some == room)
             st = send_chunk(w);
     }
-fail:
     return st;
 }
 

@@ -48,14 +48,14 @@ static atom_status run_command(const cli_command *command, int argc, char **argv
     atom_status st = ATOM_OK;
     if (!values)
         return atom_fail_memory("options", command->options->values_bytes);
-    ATOM_TRY(opt_parse(command->options, argc, argv, values, &parsed));
+    ATOM_TRY_CLEAN(opt_parse(command->options, argc, argv, values, &parsed));
     if (parsed.help) {
-        ATOM_TRY(opt_help("atom", command->options, &help));
+        ATOM_TRY_CLEAN(opt_help("atom", command->options, &help));
         cli_print("%s", help);
     } else {
-        ATOM_TRY(command->run(values, &parsed));
+        ATOM_TRY_CLEAN(command->run(values, &parsed));
     }
-fail:
+cleanup:
     atom_free(help);
     opt_free(command->options, values);
     atom_free(values);
@@ -85,9 +85,8 @@ static atom_status dispatch(int argc, char **argv)
         if (count)
             return run_command(&cli_help, 1, words);
     }
-    atom_status st = cli_tables(&tables, &n);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(cli_tables(&tables, &n));
     st = opt_find_command(tables, n, argc, argv, &found, &used);
     atom_free(tables);
     for (uint32_t i = 0; st == ATOM_OK && i < COMMANDS_N; i++) {

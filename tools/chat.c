@@ -130,9 +130,8 @@ atom_status cli_chat(const train_generate_request *request)
     train_generate_request r = *request;
     train_chat *chat = NULL;
     r.emit = emit;
-    atom_status st = train_chat_open(&r, &chat);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(train_chat_open(&r, &chat));
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before);
     help();

@@ -60,22 +60,21 @@ atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, 
 {
     file_model resolved = {0};
     graph *plain = NULL;
-    atom_status st = file_model_resolve(model, &resolved);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_model_resolve(model, &resolved));
     if (sequence < 0)
         sequence = graph_model_usual(&resolved.config);
-    ATOM_TRY(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
+    ATOM_TRY_CLEAN(graph_model_build(&resolved.config, dtype, micro_batch, sequence, &plain));
     if (lora->r > 0) {
         file_lora settings = {.rank = lora->r,
                               .alpha = lora->alpha > 0 ? lora->alpha : 2.0 * (double)lora->r,
                               .dropout = lora->dropout,
                               .targets = lora->targets};
-        ATOM_TRY(file_lora_graph(plain, &settings, out));
+        ATOM_TRY_CLEAN(file_lora_graph(plain, &settings, out));
     } else {
-        ATOM_TRY(graph_fuse(plain, out));
+        ATOM_TRY_CLEAN(graph_fuse(plain, out));
     }
-fail:
+cleanup:
     graph_close(&plain);
     file_model_free(&resolved);
     return st;

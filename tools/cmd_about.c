@@ -66,9 +66,8 @@ static atom_status help_list(const char *word, uint32_t *listed)
     const opt_command **tables = NULL;
     uint32_t n = 0, kept = 0;
     char *text = NULL;
-    atom_status st = cli_tables(&tables, &n);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(cli_tables(&tables, &n));
     size_t bytes = word ? strlen(word) : 0;
     for (uint32_t i = 0; i < n; i++) {
         const char *name = tables[i]->name;
@@ -76,11 +75,11 @@ static atom_status help_list(const char *word, uint32_t *listed)
             tables[kept++] = tables[i];
     }
     if (kept) {
-        ATOM_TRY(opt_help_all("atom", tagline, tables, kept, &text));
+        ATOM_TRY_CLEAN(opt_help_all("atom", tagline, tables, kept, &text));
         cli_print("%s", text);
     }
     *listed = kept;
-fail:
+cleanup:
     atom_free(text);
     atom_free(tables);
     return st;
@@ -104,17 +103,17 @@ static atom_status help_run(void *values, const opt_parsed *parsed)
         words[i] = atom_strdup(parsed->positional[i]);
         if (!words[i]) {
             st = atom_fail_memory("a word", 0);
-            goto fail;
+            goto cleanup;
         }
     }
-    ATOM_TRY(cli_tables(&tables, &n));
-    ATOM_TRY(opt_find_command(tables, n, (int)parsed->n_positional, words, &found, &used));
+    ATOM_TRY_CLEAN(cli_tables(&tables, &n));
+    ATOM_TRY_CLEAN(opt_find_command(tables, n, (int)parsed->n_positional, words, &found, &used));
     if (v->man)
-        ATOM_TRY(opt_man("atom", ATOM_VERSION, found, &text));
+        ATOM_TRY_CLEAN(opt_man("atom", ATOM_VERSION, found, &text));
     else
-        ATOM_TRY(opt_help("atom", found, &text));
+        ATOM_TRY_CLEAN(opt_help("atom", found, &text));
     cli_print("%s", text);
-fail:
+cleanup:
     atom_free(text);
     atom_free(tables);
     atom_free(words[0]);
@@ -149,10 +148,10 @@ static atom_status completion_run(void *values, const opt_parsed *parsed)
     if (strcmp(parsed->positional[0], "bash") != 0)
         return atom_fail(ATOM_E_USAGE, "no completion for '%s'; there is bash",
                          parsed->positional[0]);
-    ATOM_TRY(cli_tables(&tables, &n));
-    ATOM_TRY(opt_completion_bash("atom", tables, n, &text));
+    ATOM_TRY_CLEAN(cli_tables(&tables, &n));
+    ATOM_TRY_CLEAN(opt_completion_bash("atom", tables, n, &text));
     cli_print("%s", text);
-fail:
+cleanup:
     atom_free(text);
     atom_free(tables);
     return st;

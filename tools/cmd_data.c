@@ -183,7 +183,8 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
     text_prepare_report report = {0};
     atom_threads *threads = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(atom_threads_open(v->threads > 0 ? (uint32_t)v->threads : atom_cores(), &threads));
+    ATOM_TRY_CLEAN(
+        atom_threads_open(v->threads > 0 ? (uint32_t)v->threads : atom_cores(), &threads));
     text_prepare_options options = {
         .inputs = (const char *const *)v->input.items,
         .inputs_n = v->input.n,
@@ -206,7 +207,7 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
     cli_progress_end();
     if (st == ATOM_OK)
         st = prepare_print(v, &report);
-fail:
+cleanup:
     atom_threads_close(&threads);
     return st;
 }
@@ -239,9 +240,7 @@ static atom_status inspect_run(void *values, const opt_parsed *parsed)
     const inspect_values *v = values;
     const char *dir = parsed->positional[0];
     text_summary s;
-    atom_status st = text_inspect(dir, &s);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(text_inspect(dir, &s));
     if (v->json)
         return cli_print_json(
             json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o, s:o, s:I, s:b, s:o, s:s}", "directory",

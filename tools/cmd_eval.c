@@ -262,9 +262,7 @@ static atom_status run_data(const eval_values *v)
         .device_memory = v->device_memory,
         .threads = v->threads,
     };
-    atom_status st = train_evaluate(&request, &result);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(train_evaluate(&request, &result));
     if (v->json)
         return cli_print_json(json_pack("{s:o, s:I, s:s, s:o, s:o}", "loss", cli_real(result.loss),
                                         "tokens", (json_int_t)result.tokens, "split",
@@ -278,9 +276,7 @@ static atom_status run_data(const eval_values *v)
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const eval_values *v = values;
-    atom_status st = check(v, parsed);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(v, parsed));
     return v->choices ? run_choices(v) : run_data(v);
 }
 

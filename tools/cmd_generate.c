@@ -186,9 +186,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     };
     if (talk)
         return cli_chat(&request);
-    atom_status st = train_generate(&request, &result);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(train_generate(&request, &result));
     double rate = result.seconds > 0 ? (double)result.tokens / result.seconds : 0;
     if (v->json)
         st = cli_print_json(

@@ -56,9 +56,8 @@ static atom_status inspect_safetensors(const char *path, bool json)
 {
     file_safetensors *file = NULL;
     uint64_t elements = 0;
-    atom_status st = file_st_open(path, &file);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_st_open(path, &file));
     for (uint32_t i = 0; i < file->n_tensors; i++)
         elements += file->tensors[i].elements;
     if (json) {
@@ -84,9 +83,7 @@ static atom_status inspect_safetensors(const char *path, bool json)
 static atom_status inspect_shard(const char *path, bool json)
 {
     text_shard_info info;
-    atom_status st = text_shard_probe(path, &info);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(text_shard_probe(path, &info));
     if (json)
         return cli_print_json(json_pack("{s:s, s:s, s:I, s:i}", "kind", "shard", "path", path,
                                         "tokens", (json_int_t)info.tokens, "token_bytes",
@@ -100,9 +97,8 @@ static atom_status inspect_profile(const char *path, bool json)
 {
     part_profile *profile = NULL;
     char *text = NULL;
-    atom_status st = part_profile_read(path, &profile);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_profile_read(path, &profile));
     if (json)
         st = part_profile_json(profile, &text);
     if (st == ATOM_OK && json)
@@ -118,9 +114,8 @@ static atom_status inspect_plan(const char *path, bool json)
 {
     part_plan *plan = NULL;
     char *text = NULL;
-    atom_status st = part_plan_read(path, &plan);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_plan_read(path, &plan));
     if (json)
         st = part_plan_json(plan, &text);
     if (st == ATOM_OK && json)
@@ -153,9 +148,8 @@ static atom_status inspect_model(const char *path, bool json)
 {
     file_model model = {0};
     json_t *state = NULL;
-    atom_status st = file_model_resolve(path, &model);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_model_resolve(path, &model));
     const graph_config *c = &model.config;
     uint64_t params = graph_model_params(c);
     char *state_path = atom_path_join(path, "trainer_state.json");
@@ -201,9 +195,8 @@ static atom_status inspect_gguf(const char *path, bool json)
 {
     file_gguf_in *f = NULL;
     file_model model = {0};
-    atom_status st = file_gguf_open(path, &f);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_gguf_open(path, &f));
     char *arch = file_gguf_text(f, "general.architecture");
     json_t *types = count_types(f), *n;
     const char *name;

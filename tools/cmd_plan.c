@@ -177,9 +177,8 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
         .lora_targets = v->lora.targets,
         .threads = -1,
     };
-    atom_status st = train_workbench_open(&config, &bench);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(train_workbench_open(&config, &bench));
     st = train_profile_get(bench, NULL, cli_progress, NULL, profile, &cached);
     cli_progress_end();
     if (st == ATOM_OK)
@@ -218,9 +217,7 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
                                                                               : ATOM_F32;
     ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, g));
     graph_set_moments(*g, (atom_dtype)v->moments_dtype);
-    ATOM_TRY(part_profile_model(*g, &device, profile));
-fail:
-    return st;
+    return part_profile_model(*g, &device, profile);
 }
 
 static uint32_t columns(void)
@@ -237,18 +234,18 @@ static atom_status show(const graph *g, const part_profile *profile, const part_
     gen_lowered *low = NULL;
     char *timeline = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(gen_lower(g, plan, profile, NULL, &low));
+    ATOM_TRY_CLEAN(gen_lower(g, plan, profile, NULL, &low));
     show_plan(plan, g);
     double all = (double)g->param_elements * atom_dtype_bytes(g->dtype);
     cli_print("parameters        %s; at most %s of them (%.0f %%) on the device at once\n",
               cli_count((double)g->param_elements), cli_size(low->largest_visit_bytes),
               100 * (double)low->largest_visit_bytes / all);
     show_memory(low, plan);
-    ATOM_TRY(gen_timeline(g, plan, profile, NULL, columns(), &timeline));
+    ATOM_TRY_CLEAN(gen_timeline(g, plan, profile, NULL, columns(), &timeline));
     cli_print("timeline of one step\n%s", timeline);
     cli_print("searched          %llu states, %u plans simulated, %s\n",
               (unsigned long long)stats->states, stats->evaluated, cli_seconds(stats->seconds));
-fail:
+cleanup:
     atom_free(timeline);
     gen_lowered_close(&low);
     return st;
@@ -304,7 +301,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     part_search_stats stats = {0};
     char *text = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(describe(v, &g, &profile));
+    ATOM_TRY_CLEAN(describe(v, &g, &profile));
     const int recompute = v->recompute == 0 ? -1 : v->recompute == 2;
     gen_judge judge = {.g = g, .profile = profile};
     part_request request = {
@@ -321,19 +318,19 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .evaluate_ctx = &judge,
     };
     if (v->store_dir)
-        ATOM_TRY(train_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
-    ATOM_TRY(part_search(g, profile, &request, &plan, &stats));
+        ATOM_TRY_CLEAN(train_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
+    ATOM_TRY_CLEAN(part_search(g, profile, &request, &plan, &stats));
     if (v->output)
-        ATOM_TRY(part_plan_write(plan, v->output));
+        ATOM_TRY_CLEAN(part_plan_write(plan, v->output));
     if (v->json) {
-        ATOM_TRY(part_plan_json(plan, &text));
-        ATOM_TRY(cli_put_text(text, NULL));
+        ATOM_TRY_CLEAN(part_plan_json(plan, &text));
+        ATOM_TRY_CLEAN(cli_put_text(text, NULL));
     } else {
-        ATOM_TRY(show(g, profile, plan, &stats));
+        ATOM_TRY_CLEAN(show(g, profile, plan, &stats));
         if (plan->disk)
-            ATOM_TRY(show_disk(g, profile, plan, &request));
+            ATOM_TRY_CLEAN(show_disk(g, profile, plan, &request));
     }
-fail:
+cleanup:
     atom_free(text);
     part_plan_close(&plan);
     part_profile_close(&profile);

@@ -128,16 +128,15 @@ static atom_status model_it(const profile_values *v, part_profile **out)
 {
     part_device device;
     graph *g = NULL;
-    atom_status st = part_device_spec(v->device_spec, &device);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(part_device_spec(v->device_spec, &device));
     atom_dtype dtype = v->dtype == TRAIN_DTYPE_FP32                            ? ATOM_F32
                        : v->dtype == TRAIN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
                                                                                : ATOM_F32;
-    ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, &g));
+    ATOM_TRY_CLEAN(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, &g));
     graph_set_moments(g, (atom_dtype)v->moments_dtype);
     st = part_profile_model(g, &device, out);
-fail:
+cleanup:
     graph_close(&g);
     return st;
 }
@@ -146,9 +145,8 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
 {
     train_workbench *bench = NULL;
     int64_t vocab_size = 0;
-    atom_status st = v->data ? train_vocab_size(v->data, &vocab_size) : ATOM_OK;
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(v->data ? train_vocab_size(v->data, &vocab_size) : ATOM_OK);
     const train_bench_config config = {
         .model = v->model,
         .vocab_size = vocab_size,
@@ -166,9 +164,7 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
         .threads = v->threads,
         .link_bandwidth = v->link_bandwidth,
     };
-    st = train_workbench_open(&config, &bench);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(train_workbench_open(&config, &bench));
     st = train_profile_measure(bench, cli_progress, NULL, out);
     cli_progress_end();
     train_workbench_close(&bench);
@@ -183,16 +179,16 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_status st = ATOM_OK;
     if (v->device_spec && opt_given(&options, parsed, "device"))
         return atom_fail(ATOM_E_USAGE, "--device measures and --device-spec models; choose one");
-    ATOM_TRY(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));
+    ATOM_TRY_CLEAN(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));
     if (v->output)
-        ATOM_TRY(part_profile_write(profile, v->output));
+        ATOM_TRY_CLEAN(part_profile_write(profile, v->output));
     if (v->json) {
-        ATOM_TRY(part_profile_json(profile, &text));
-        ATOM_TRY(cli_put_text(text, NULL));
+        ATOM_TRY_CLEAN(part_profile_json(profile, &text));
+        ATOM_TRY_CLEAN(cli_put_text(text, NULL));
     } else {
         show_profile(profile);
     }
-fail:
+cleanup:
     atom_free(text);
     part_profile_close(&profile);
     return st;

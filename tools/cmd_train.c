@@ -204,14 +204,11 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .report = report, .progress = progress, .note = note, .stop = stop, .ctx = &state};
     trainer *t = NULL;
     opt_parsed settled = *parsed;
-    atom_status st = train_config_settle(config, &settled);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(train_config_settle(config, &settled));
     if (config->print_config)
         return print_config(config, &settled);
-    st = train_epochs_resolve(config);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(train_epochs_resolve(config));
     st = trainer_open(config, &hooks, &t);
     cli_progress_end();
     if (st == ATOM_OK)

@@ -86,17 +86,17 @@ atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, ui
     }
     if (fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
         st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
-        goto fail;
+        goto cleanup;
     }
     if ((uint64_t)info.st_size > max_bytes) {
         st = atom_fail(ATOM_E_FORMAT, "%s is larger than the %llu bytes allowed here", path,
                        (unsigned long long)max_bytes);
-        goto fail;
+        goto cleanup;
     }
     block = atom_alloc((size_t)info.st_size + 1, 1);
     if (!block) {
         st = atom_fail_memory(path, (uint64_t)info.st_size);
-        goto fail;
+        goto cleanup;
     }
     uint64_t done = 0;
     while (done < (uint64_t)info.st_size) {
@@ -105,7 +105,7 @@ atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, ui
             continue;
         if (n < 0) {
             st = atom_fail_errno(errno, "cannot read %s", path);
-            goto fail;
+            goto cleanup;
         }
         if (n == 0)
             break;
@@ -116,7 +116,7 @@ atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, ui
     *data = block;
     *bytes = done;
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(block);
     close(fd);
     return st;
@@ -182,19 +182,19 @@ static atom_status write_and_rename(const char *path, const void *data, uint64_t
     atom_status st = ATOM_OK;
     if (!temporary || !dir) {
         st = atom_fail_memory("a file name", strlen(path));
-        goto fail;
+        goto cleanup;
     }
     char *slash = strrchr(dir, '/');
     if (slash)
         slash[slash == dir ? 1 : 0] = 0;
-    ATOM_TRY(write_and_sync(temporary, data, bytes));
+    ATOM_TRY_CLEAN(write_and_sync(temporary, data, bytes));
     if (rename(temporary, path) < 0) {
         st = atom_fail_errno(errno, "cannot rename %s to %s", temporary, path);
         unlink(temporary);
-        goto fail;
+        goto cleanup;
     }
     st = atom_dir_sync(slash ? dir : ".");
-fail:
+cleanup:
     atom_free(temporary);
     atom_free(dir);
     return st;
@@ -327,11 +327,11 @@ atom_status atom_cache_dir(char **path)
     if (!dir)
         return atom_fail_memory("a path", 256);
     atom_status st = ATOM_OK;
-    ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(own_dir(dir));
+    ATOM_TRY_CLEAN(atom_dir_make(dir));
+    ATOM_TRY_CLEAN(own_dir(dir));
     *path = dir;
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(dir);
     return st;
 }

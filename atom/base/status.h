@@ -44,12 +44,20 @@ ATOM_MUST atom_status atom_fail_errno(int errnum, const char *fmt, ...) ATOM_PRI
 int atom_status_exit_code(atom_status status);
 const char *atom_status_name(atom_status status);
 
-/* The one macro: on failure jump to `fail:` with the status in `st`. */
+/* On failure returns the status at once. */
 #define ATOM_TRY(expr)                                                                             \
+    do {                                                                                           \
+        const atom_status try_st_ = (expr);                                                        \
+        if (try_st_ != ATOM_OK)                                                                    \
+            return try_st_;                                                                        \
+    } while (0)
+
+/* On failure jumps to the label `cleanup`, which frees what the function made and returns `st`. */
+#define ATOM_TRY_CLEAN(expr)                                                                       \
     do {                                                                                           \
         st = (expr);                                                                               \
         if (st != ATOM_OK)                                                                         \
-            goto fail;                                                                             \
+            goto cleanup;                                                                          \
     } while (0)
 
 #endif

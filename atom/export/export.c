@@ -19,7 +19,6 @@
 
 atom_status train_source_open(const char *dir, const char *adapter, train_source *source)
 {
-    atom_status st = ATOM_OK;
     *source = (train_source){.from = train_file_source(NULL), .to = train_file_sink(NULL)};
     ATOM_TRY(file_model_resolve(dir, &source->model));
     if (!source->model.has_weights)
@@ -33,8 +32,7 @@ atom_status train_source_open(const char *dir, const char *adapter, train_source
     }
     if (source->model.adapter)
         ATOM_TRY(file_adapter_open(source->model.adapter, source->g, &source->adapter));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 file_vector train_source_vector(const train_source *source)
@@ -67,18 +65,17 @@ atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_ty
 {
     train_source s;
     file_gguf *w = NULL;
-    atom_status st = check_output(path, replace);
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(train_source_open(dir, adapter, &s));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_output(path, replace));
+    ATOM_TRY_CLEAN(train_source_open(dir, adapter, &s));
     const file_model *model = &s.model;
-    ATOM_TRY(file_gguf_create(path, &s.to, &w));
+    ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
     file_gguf_put_model(w, &model->config, type);
-    ATOM_TRY(train_export_tokens(w, file_lora_tokenizer_dir(model), model->source,
-                                 model->config.vocab_size));
-    ATOM_TRY(file_gguf_put_tensors(w, &model->config, s.g, type, train_source_vector(&s)));
-    ATOM_TRY(file_gguf_finish(w));
-fail:
+    ATOM_TRY_CLEAN(train_export_tokens(w, file_lora_tokenizer_dir(model), model->source,
+                                       model->config.vocab_size));
+    ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, train_source_vector(&s)));
+    ATOM_TRY_CLEAN(file_gguf_finish(w));
+cleanup:
     file_gguf_close(&w);
     train_source_close(&s);
     return st;
@@ -90,14 +87,13 @@ atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype d
                               const char *path, bool replace)
 {
     train_source s;
-    atom_status st = check_output(path, replace);
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(train_source_open(dir, adapter, &s));
-    ATOM_TRY(file_llmc_check(dir, &s.model.config));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_output(path, replace));
+    ATOM_TRY_CLEAN(train_source_open(dir, adapter, &s));
+    ATOM_TRY_CLEAN(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
-    ATOM_TRY(file_llmc_write(path, &s.model.config, s.g, train_source_vector(&s), dtype));
-fail:
+    ATOM_TRY_CLEAN(file_llmc_write(path, &s.model.config, s.g, train_source_vector(&s), dtype));
+cleanup:
     train_source_close(&s);
     return st;
 }
@@ -123,16 +119,13 @@ static atom_status write_tokenizer(const file_model *model, const char *dir)
 static atom_status write_directory(const train_source *s, atom_dtype dtype, uint64_t shard_bytes,
                                    const char *dir)
 {
-    atom_status st;
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_weights_write_as(dir, s->g, train_source_vector(s), dtype, shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
     ATOM_TRY(write_tokenizer(&s->model, dir));
     if (s->model.adapter && file_lora_tokenizer_dir(&s->model) == s->model.adapter)
         ATOM_TRY(file_model_copy(s->model.adapter, dir));
-    ATOM_TRY(atom_dir_sync(dir));
-fail:
-    return st;
+    return atom_dir_sync(dir);
 }
 
 /* An empty directory gives way; anything else stays. */
@@ -157,9 +150,9 @@ atom_status train_export_directory(const char *output, train_export_fill *fill, 
         return atom_fail_memory("a path", n);
     if (atom_path_exists(output) && rmdir(output) != 0) {
         st = atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(atom_dir_remove(temporary));
+    ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = fill(context, temporary);
     if (st == ATOM_OK)
         st = move_over(temporary, output);
@@ -169,7 +162,7 @@ atom_status train_export_directory(const char *output, train_export_fill *fill, 
             atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
         st = atom_fail(st, "%s", keep);
     }
-fail:
+cleanup:
     atom_free(temporary);
     return st;
 }

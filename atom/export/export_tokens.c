@@ -209,15 +209,15 @@ static atom_status put_template(file_gguf *w, const char *dir)
     uint64_t bytes;
     atom_status st;
     /* model_max_length is often 10^30: no integer */
-    ATOM_TRY(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
+    ATOM_TRY_CLEAN(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
     const char *in_config = json_string_value(json_object_get(config, "chat_template"));
     if (path && atom_path_exists(path)) {
-        ATOM_TRY(atom_file_read(path, JSON_BYTES_MAX, &text, &bytes));
+        ATOM_TRY_CLEAN(atom_file_read(path, JSON_BYTES_MAX, &text, &bytes));
         file_gguf_put_text(w, KEY, text);
     } else if (in_config) {
         file_gguf_put_text(w, KEY, in_config);
     }
-fail:
+cleanup:
     json_decref(config);
     atom_free(text);
     atom_free(path);
@@ -242,7 +242,6 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
     const json_t *model = json_object_get(root, "model");
     bool metaspace = json_is_true(json_object_get(model, "byte_fallback"));
     const char *pre = "default";
-    atom_status st = ATOM_OK;
     if (!metaspace)
         ATOM_TRY(find_pre(dir, root, &pre));
     take_vocabulary(v, root, metaspace);
@@ -258,9 +257,7 @@ static atom_status put_all(file_gguf *w, const char *dir, const json_t *root, vo
     file_gguf_put_bool(w, "tokenizer.ggml.add_bos_token",
                        metaspace || strcmp(pre, "llama-bpe") == 0 ||
                            begins(json_object_get(root, "post_processor")));
-    ATOM_TRY(put_template(w, dir));
-fail:
-    return st;
+    return put_template(w, dir);
 }
 
 /* What llama.cpp's own reader would refuse or misread is refused first. */
@@ -283,27 +280,27 @@ atom_status train_export_tokens(file_gguf *w, const char *dir, const char *confi
     json_t *root = NULL, *ids = NULL;
     vocabulary v = {.n = V};
     atom_status st;
-    ATOM_TRY(load(dir, "tokenizer.json", 0, &root));
+    ATOM_TRY_CLEAN(load(dir, "tokenizer.json", 0, &root));
     if (!root) {
         atom_log(ATOM_LOG_WARN, "%s has no tokenizer.json; the file gets no tokenizer", dir);
         return ATOM_OK;
     }
-    ATOM_TRY(check_json(dir, root));
+    ATOM_TRY_CLEAN(check_json(dir, root));
     v.texts = atom_alloc((size_t)V, sizeof *v.texts);
     v.types = atom_alloc((size_t)V, sizeof *v.types);
     v.scores = atom_alloc((size_t)V, sizeof *v.scores);
     if (!v.texts || !v.types || !v.scores) {
         st = atom_fail_memory("a vocabulary", (uint64_t)V * 16);
-        goto fail;
+        goto cleanup;
     }
     for (int64_t i = 0; i < V; i++)
         v.types[i] = UNUSED;
-    ATOM_TRY(put_all(w, dir, root, &v));
+    ATOM_TRY_CLEAN(put_all(w, dir, root, &v));
     ids = config ? json_loads(config, 0, NULL) : NULL;
     put_id(w, ids, "bos_token_id", "tokenizer.ggml.bos_token_id", V);
     put_id(w, ids, "eos_token_id", "tokenizer.ggml.eos_token_id", V);
     put_id(w, ids, "pad_token_id", "tokenizer.ggml.padding_token_id", V);
-fail:
+cleanup:
     json_decref(root);
     json_decref(ids);
     atom_free(v.texts);

@@ -57,7 +57,6 @@ static atom_status take_numbers(const importing *in, const char *key, uint32_t i
 static atom_status take_tokens(importing *in)
 {
     const file_gguf_value *v = file_gguf_find(in->f, "tokenizer.ggml.tokens");
-    atom_status st;
     if (!v || v->type != FILE_GGUF_VALUE_ARRAY || v->item != FILE_GGUF_VALUE_TEXT || v->n == 0 ||
         v->n > TEXT_VOCAB_MAX)
         return wrong(in, "tokens is missing or no list of texts");
@@ -79,9 +78,7 @@ static atom_status take_tokens(importing *in)
         in->types[i] = NORMAL;
     }
     ATOM_TRY(take_numbers(in, "tokenizer.ggml.token_type", FILE_GGUF_VALUE_I32, in->types));
-    ATOM_TRY(take_numbers(in, "tokenizer.ggml.scores", FILE_GGUF_VALUE_F32, in->scores));
-fail:
-    return st;
+    return take_numbers(in, "tokenizer.ggml.scores", FILE_GGUF_VALUE_F32, in->scores);
 }
 
 static json_t *added_entry(uint64_t id, const char *text, bool special)
@@ -180,9 +177,7 @@ static atom_status add_cuts(const importing *in, uint32_t i, cut **cuts, size_t 
         if (((uint8_t)text[k] & 0xc0u) == 0x80u || !find_normal(in, text, k, &c.left) ||
             !find_normal(in, text + k, bytes - k, &c.right))
             continue;
-        atom_status st = atom_grow((void **)cuts, *n, room, sizeof **cuts);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(atom_grow((void **)cuts, *n, room, sizeof **cuts));
         (*cuts)[(*n)++] = c;
     }
     return ATOM_OK;
@@ -201,9 +196,9 @@ static atom_status make_merges(importing *in)
         work += bytes * bytes;
         if (work > CUT_WORK_MAX) {
             st = wrong(in, "its tokens are too long to be cut");
-            goto fail;
+            goto cleanup;
         }
-        ATOM_TRY(add_cuts(in, i, &cuts, &n, &room));
+        ATOM_TRY_CLEAN(add_cuts(in, i, &cuts, &n, &room));
     }
     if (n)
         qsort(cuts, n, sizeof *cuts, best_first);
@@ -211,10 +206,10 @@ static atom_status make_merges(importing *in)
         json_t *pair = json_pack("[s, s]", in->texts[cuts[i].left], in->texts[cuts[i].right]);
         if (json_array_append_new(in->merges, pair) < 0) {
             st = atom_fail_memory("merges", n * sizeof *cuts);
-            goto fail;
+            goto cleanup;
         }
     }
-fail:
+cleanup:
     atom_free(cuts);
     return st;
 }
@@ -336,14 +331,14 @@ atom_status train_import_tokens(const file_gguf_in *file, char **json)
     importing in = {.f = file};
     atom_status st;
     *json = NULL;
-    ATOM_TRY(open_import(&in));
+    ATOM_TRY_CLEAN(open_import(&in));
     if (!in.kind)
-        goto fail;
-    ATOM_TRY(take_tokens(&in));
-    ATOM_TRY(sort_tokens(&in));
-    ATOM_TRY(in.metaspace ? make_merges(&in) : copy_merges(&in));
-    ATOM_TRY(make_text(&in, json));
-fail:
+        goto cleanup;
+    ATOM_TRY_CLEAN(take_tokens(&in));
+    ATOM_TRY_CLEAN(sort_tokens(&in));
+    ATOM_TRY_CLEAN(in.metaspace ? make_merges(&in) : copy_merges(&in));
+    ATOM_TRY_CLEAN(make_text(&in, json));
+cleanup:
     for (uint64_t i = 0; i < in.n; i++)
         atom_free(in.texts[i]);
     atom_free(in.texts);
@@ -362,12 +357,12 @@ atom_status train_import_tokenizer(const char *path, text_tokenizer **out)
     file_gguf_in *f = NULL;
     char *json = NULL;
     atom_status st;
-    ATOM_TRY(file_gguf_open(path, &f));
-    ATOM_TRY(train_import_tokens(f, &json));
+    ATOM_TRY_CLEAN(file_gguf_open(path, &f));
+    ATOM_TRY_CLEAN(train_import_tokens(f, &json));
     *out = NULL;
     if (json)
-        ATOM_TRY(text_tokenizer_parse(json, strlen(json), path, out));
-fail:
+        ATOM_TRY_CLEAN(text_tokenizer_parse(json, strlen(json), path, out));
+cleanup:
     file_gguf_in_close(&f);
     atom_free(json);
     return st;

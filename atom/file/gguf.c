@@ -261,15 +261,12 @@ atom_status file_gguf_begin(file_gguf *w)
         uint32_t version;
         uint64_t tensors, meta;
     } head = {{'G', 'G', 'U', 'F'}, VERSION, w->n_tensors, w->n_meta};
-    atom_status st;
     uint64_t data = put_infos(w);
     ATOM_TRY(w->st);
     ATOM_TRY(open_data(w, padded(sizeof head + w->meta_bytes) + data));
     ATOM_TRY(write_bytes(w, &head, sizeof head));
     ATOM_TRY(write_bytes(w, w->meta, w->meta_bytes));
-    ATOM_TRY(write_padding(w, sizeof head + w->meta_bytes));
-fail:
-    return st;
+    return write_padding(w, sizeof head + w->meta_bytes);
 }
 
 atom_status file_gguf_write(file_gguf *w, const float *x, uint64_t n)
@@ -295,9 +292,7 @@ atom_status file_gguf_write(file_gguf *w, const float *x, uint64_t n)
 atom_status file_gguf_finish(file_gguf *w)
 {
     ATOM_ASSERT(w->present == w->n_tensors && w->written == 0);
-    atom_status st = w->writer ? w->sink->finish(w->writer) : ATOM_OK;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(w->writer ? w->sink->finish(w->writer) : ATOM_OK);
     if (fflush(w->file) != 0 || fsync(fileno(w->file)) < 0)
         return atom_fail_errno(errno, "cannot write %s", w->temporary);
     int closed = fclose(w->file);

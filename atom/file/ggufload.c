@@ -89,9 +89,7 @@ static atom_status take_factors(taking *t)
                          "%s: rope_freqs.weight has %llu numbers, heads of %lld "
                          "have half as many",
                          t->f->path, (unsigned long long)tensor->elements, (long long)D);
-    atom_status st = file_gguf_read_f32(t->f, tensor, 0, tensor->elements, factors);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(file_gguf_read_f32(t->f, tensor, 0, tensor->elements, factors));
     atom_rope rope = t->c->rope;
     rope.factor = roundf(factors[D / 2 - 1] * 1000) / 1000;
     rope.low = 1;
@@ -171,7 +169,6 @@ static atom_status take_numbers(taking *t)
     st = graph_model_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", t->f->path);
-fail:
     return st;
 }
 
@@ -254,11 +251,8 @@ static atom_status take_plain(const loading *l, const file_slice *s, const file_
 {
     for (uint64_t at = 0, some; at < s->elements; at += some) {
         some = s->elements - at < l->room ? s->elements - at : l->room;
-        atom_status st = file_gguf_read_f32(l->f, t, at, some, l->buffer);
-        if (st == ATOM_OK)
-            st = l->vector.put(l->vector.ctx, to + at, some, l->buffer);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_gguf_read_f32(l->f, t, at, some, l->buffer));
+        ATOM_TRY(l->vector.put(l->vector.ctx, to + at, some, l->buffer));
     }
     return ATOM_OK;
 }
@@ -267,13 +261,9 @@ static atom_status take_slice(const loading *l, const file_slice *s)
 {
     char name[FILE_NAME_MAX + 16];
     uint64_t to = l->g->params[s->param].offset + s->first;
-    atom_status st = file_gguf_name(s->name, name, sizeof name);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(file_gguf_name(s->name, name, sizeof name));
     const file_gguf_in_tensor *t = file_gguf_find_tensor(l->f, name);
-    st = check_tensor(l, s, t, name);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check_tensor(l, s, t, name));
     return file_gguf_turned(l->llama, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);
 }
 
@@ -286,11 +276,8 @@ static atom_status check_head(const loading *l)
     bool same = a->rank == b->rank && a->elements == b->elements;
     for (uint64_t at = 0, some; same && at < a->elements; at += some) {
         some = a->elements - at < half ? a->elements - at : half;
-        atom_status st = file_gguf_read_f32(l->f, a, at, some, l->buffer);
-        if (st == ATOM_OK)
-            st = file_gguf_read_f32(l->f, b, at, some, l->rows);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_gguf_read_f32(l->f, a, at, some, l->buffer));
+        ATOM_TRY(file_gguf_read_f32(l->f, b, at, some, l->rows));
         same = memcmp(l->buffer, l->rows, some * sizeof *l->rows) == 0;
     }
     return same ? ATOM_OK
@@ -323,19 +310,19 @@ atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c,
     uint32_t n = 0;
     uint64_t head = (uint64_t)(c->head_dim * c->width);
     atom_status st;
-    ATOM_TRY(file_slices(g, &slices, &n));
+    ATOM_TRY_CLEAN(file_slices(g, &slices, &n));
     l.room = head > FILE_BAND_ELEMENTS ? head : FILE_BAND_ELEMENTS;
     l.room = (l.room + FILE_GGUF_Q8_BLOCK - 1) / FILE_GGUF_Q8_BLOCK * FILE_GGUF_Q8_BLOCK;
     l.buffer = atom_alloc((size_t)l.room, sizeof *l.buffer);
     l.rows = atom_alloc((size_t)l.room, sizeof *l.rows);
     if (!l.buffer || !l.rows) {
         st = atom_fail_memory("reading weights", 2 * l.room * sizeof *l.buffer);
-        goto fail;
+        goto cleanup;
     }
     for (uint32_t i = 0; i < n; i++)
-        ATOM_TRY(take_slice(&l, &slices[i]));
-    ATOM_TRY(check_rest(&l, c, n));
-fail:
+        ATOM_TRY_CLEAN(take_slice(&l, &slices[i]));
+    ATOM_TRY_CLEAN(check_rest(&l, c, n));
+cleanup:
     atom_free(slices);
     atom_free(l.buffer);
     atom_free(l.rows);

@@ -192,7 +192,6 @@ static atom_status declare_all(const export_job *j)
 {
     char name[FILE_NAME_MAX + 16];
     uint64_t half = (uint64_t)j->c->head_dim / 2, dims[2];
-    atom_status st = ATOM_OK;
     if (has_factors(j->c))
         ATOM_TRY(file_gguf_declare(j->w, "rope_freqs.weight", FILE_GGUF_F32, 1, &half));
     for (uint32_t i = 0; i < j->n; i++) {
@@ -201,8 +200,7 @@ static atom_status declare_all(const export_job *j)
         ATOM_TRY(file_gguf_name(s->name, name, sizeof name));
         ATOM_TRY(file_gguf_declare(j->w, name, type_of(j, s), s->rank, dims));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status write_factors(const export_job *j)
@@ -211,9 +209,7 @@ static atom_status write_factors(const export_job *j)
     atom_rope plain = {.theta = j->c->rope.theta, .factor = 1};
     for (int64_t i = 0; i < D / 2; i++) {
         float factor = atom_rope_frequency(&plain, i, D) / atom_rope_frequency(&j->c->rope, i, D);
-        atom_status st = file_gguf_write(j->w, &factor, 1);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_gguf_write(j->w, &factor, 1));
     }
     return ATOM_OK;
 }
@@ -243,11 +239,8 @@ static atom_status write_plain(const export_job *j, const file_slice *s, uint64_
 {
     for (uint64_t at = 0, some; at < s->elements; at += some) {
         some = s->elements - at < j->room ? s->elements - at : j->room;
-        atom_status st = j->vector.get(j->vector.ctx, from + at, some, j->buffer);
-        if (st == ATOM_OK)
-            st = file_gguf_write(j->w, j->buffer, some);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(j->vector.get(j->vector.ctx, from + at, some, j->buffer));
+        ATOM_TRY(file_gguf_write(j->w, j->buffer, some));
     }
     return ATOM_OK;
 }
@@ -281,12 +274,12 @@ atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *c, const gra
 {
     export_job j = {.w = w, .c = c, .g = g, .type = type, .vector = vector};
     atom_status st;
-    ATOM_TRY(file_slices(g, &j.slices, &j.n));
-    ATOM_TRY(open_buffer(&j));
-    ATOM_TRY(declare_all(&j));
-    ATOM_TRY(file_gguf_begin(w));
-    ATOM_TRY(write_all(&j));
-fail:
+    ATOM_TRY_CLEAN(file_slices(g, &j.slices, &j.n));
+    ATOM_TRY_CLEAN(open_buffer(&j));
+    ATOM_TRY_CLEAN(declare_all(&j));
+    ATOM_TRY_CLEAN(file_gguf_begin(w));
+    ATOM_TRY_CLEAN(write_all(&j));
+cleanup:
     atom_free(j.buffer);
     atom_free(j.slices);
     return st;

@@ -180,9 +180,7 @@ static atom_status take_tensor(parser *p, file_gguf_in_tensor *t)
                          "allowed",
                          p->path, (unsigned long long)bytes, FILE_GGUF_NAME_MAX - 1);
     memcpy(t->name, name, bytes);
-    atom_status st = take_dims(p, t);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_dims(p, t));
     t->type = atom_read_u32(r);
     t->offset = atom_read_u64(r);
     if (!atom_reader_ok(r))
@@ -290,7 +288,7 @@ static atom_status take_all(parser *p)
     file_gguf_in *f = p->f;
     size_t values_room = 0, tensors_room = 0;
     uint64_t values = 0, tensors = 0;
-    atom_status st;
+    atom_status st = ATOM_OK;
     ATOM_TRY(take_counts(p, &values, &tensors));
     while (atom_reader_ok(&p->r) && f->n_values < values) {
         ATOM_TRY(atom_grow((void **)&f->values, f->n_values, &values_room, sizeof *f->values));
@@ -298,7 +296,7 @@ static atom_status take_all(parser *p)
         st = take_value(p, &f->values[f->n_values]);
         f->n_values += f->values[f->n_values].key != NULL;
         if (st != ATOM_OK)
-            goto fail;
+            return st;
     }
     if (!atom_reader_ok(&p->r))
         return ATOM_OK;
@@ -308,7 +306,6 @@ static atom_status take_all(parser *p)
         f->tensors[f->n_tensors] = (file_gguf_in_tensor){0};
         ATOM_TRY(take_tensor(p, &f->tensors[f->n_tensors++]));
     }
-fail:
     return st;
 }
 
@@ -326,23 +323,23 @@ atom_status file_gguf_parse(const char *path, const void *data, uint64_t bytes, 
     }
     if (!p.f || !p.f->path || !p.f->header) {
         st = atom_fail_memory(path, bytes);
-        goto fail;
+        goto cleanup;
     }
     if (bytes)
         memcpy(p.f->header, data, bytes);
     p.r = atom_reader_make(p.f->header, bytes);
-    ATOM_TRY(take_all(&p));
+    ATOM_TRY_CLEAN(take_all(&p));
     if (!atom_reader_ok(&p.r)) {
         *more = bytes < file_bytes;
         st = atom_fail(ATOM_E_FORMAT, "%s: truncated: its header ends behind the end of the file",
                        path);
-        goto fail;
+        goto cleanup;
     }
     uint64_t at = (uint64_t)(p.r.at - p.f->header);
-    ATOM_TRY(place_tensors(&p, (at + p.align - 1) / p.align * p.align));
+    ATOM_TRY_CLEAN(place_tensors(&p, (at + p.align - 1) / p.align * p.align));
     *out = p.f;
     return ATOM_OK;
-fail:
+cleanup:
     file_gguf_in_close(&p.f);
     return st;
 }
@@ -532,10 +529,8 @@ atom_status file_gguf_read_f32(const file_gguf_in *f, const file_gguf_in_tensor 
     for (uint64_t at = 0, some; at < count; at += some) {
         some = count - at < DECODE_ELEMENTS ? count - at : DECODE_ELEMENTS;
         uint64_t from = t->offset + (first + at) / block * bytes, size = some / block * bytes;
-        atom_status st = f->reader ? file_source_read(f->source, f->reader, from, size, raw)
-                                   : read_at(f->path, f->fd, from, raw, size);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(f->reader ? file_source_read(f->source, f->reader, from, size, raw)
+                           : read_at(f->path, f->fd, from, raw, size));
         decode(t->type, raw, some, out + at);
     }
     return ATOM_OK;

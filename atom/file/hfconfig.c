@@ -138,7 +138,6 @@ static atom_status check_activation(const char *path, const json_t *root)
 
 static atom_status check_mathematics(const char *path, const json_t *root)
 {
-    atom_status st = ATOM_OK;
     ATOM_TRY(check_activation(path, root));
     ATOM_TRY(file_check_flag(path, root, "tie_word_embeddings", true));
     ATOM_TRY(file_check_flag(path, root, "scale_attn_weights", true));
@@ -150,8 +149,7 @@ static atom_status check_mathematics(const char *path, const json_t *root)
         return file_not_supported(path, "quantization_config", "dequantise the model first");
     if (json_object_size(file_present(root, "pruned_heads")))
         return file_not_supported(path, "pruned_heads", "pruned models are not supported");
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX])
@@ -189,7 +187,6 @@ static atom_status take_numbers(const char *path, const json_t *root, graph_conf
     st = graph_gpt2_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", path);
-fail:
     return st;
 }
 
@@ -214,21 +211,20 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
 {
     graph_config c = {0};
     json_t *root = NULL;
-    atom_status st = load(path, text, bytes, &root);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(load(path, text, bytes, &root));
     graph_family family = GRAPH_FAMILY_N;
-    ATOM_TRY(take_family(path, root, &family));
+    ATOM_TRY_CLEAN(take_family(path, root, &family));
     if (family == GRAPH_GPT2) {
-        ATOM_TRY(check_mathematics(path, root));
-        ATOM_TRY(take_numbers(path, root, &c));
+        ATOM_TRY_CLEAN(check_mathematics(path, root));
+        ATOM_TRY_CLEAN(take_numbers(path, root, &c));
     } else if (family == GRAPH_OWN) {
-        ATOM_TRY(file_own_take(path, root, &c));
+        ATOM_TRY_CLEAN(file_own_take(path, root, &c));
     } else {
-        ATOM_TRY(file_llama_take(path, root, family, &c));
+        ATOM_TRY_CLEAN(file_llama_take(path, root, family, &c));
     }
     *config = c;
-fail:
+cleanup:
     json_decref(root);
     return st;
 }
@@ -399,9 +395,8 @@ static atom_status write_text(const char *dir, const char *name, const char *tex
 static atom_status generation_text(const char *config_text, char **text)
 {
     json_t *config = NULL;
-    atom_status st = load("config.json", config_text, strlen(config_text), &config);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(load("config.json", config_text, strlen(config_text), &config));
     json_t *root = json_pack("{s:b, s:O, s:O, s:O}", "_from_model_config", 1, "bos_token_id",
                              json_object_get(config, "bos_token_id"), "eos_token_id",
                              json_object_get(config, "eos_token_id"), "transformers_version",
@@ -423,11 +418,11 @@ atom_status file_config_write_as(const char *dir, const graph_config *config, co
 {
     char *text = NULL, *generation = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(config_text(config, source, end_token, dtype, &text));
-    ATOM_TRY(generation_text(text, &generation));
-    ATOM_TRY(write_text(dir, "config.json", text));
-    ATOM_TRY(write_text(dir, "generation_config.json", generation));
-fail:
+    ATOM_TRY_CLEAN(config_text(config, source, end_token, dtype, &text));
+    ATOM_TRY_CLEAN(generation_text(text, &generation));
+    ATOM_TRY_CLEAN(write_text(dir, "config.json", text));
+    ATOM_TRY_CLEAN(write_text(dir, "generation_config.json", generation));
+cleanup:
     atom_free(text);
     atom_free(generation);
     return st;

@@ -43,7 +43,6 @@ static atom_status check_mathematics(const char *path, const json_t *root)
 static atom_status take_scaling(const char *path, const json_t *rope, const char *type,
                                 graph_config *c)
 {
-    atom_status st = ATOM_OK;
     int64_t original;
     if (strcmp(type, "default") == 0)
         return ATOM_OK;
@@ -61,8 +60,7 @@ static atom_status take_scaling(const char *path, const json_t *rope, const char
     ATOM_TRY(file_take_int(path, rope, "original_max_position_embeddings", NULL, c->positions,
                            &original));
     c->rope.original = (float)original;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* rope_scaling with rope_theta beside it (4), or rope_parameters with it inside (5). */
@@ -71,7 +69,6 @@ static atom_status take_rope(const char *path, const json_t *root, graph_config 
     const json_t *rope = file_present(root, "rope_scaling");
     const char *key = rope ? "rope_scaling" : "rope_parameters";
     double theta = (double)c->rope.theta;
-    atom_status st;
     if (!rope)
         rope = file_present(root, key);
     if (rope && !json_is_object(rope))
@@ -87,9 +84,7 @@ static atom_status take_rope(const char *path, const json_t *root, graph_config 
     type = type ? type : file_present(rope, "type");
     if (type && !json_is_string(type))
         return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string", path);
-    ATOM_TRY(take_scaling(path, rope, type ? json_string_value(type) : "default", c));
-fail:
-    return st;
+    return take_scaling(path, rope, type ? json_string_value(type) : "default", c);
 }
 
 /* How many layers, the first ones, have no window: layer_types (5) says it, or else
@@ -134,7 +129,6 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
     const json_t *value = json_object_get(root, "sliding_window");
     bool qwen = c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3, used = false;
     int64_t fallback = qwen ? 4096 : c->window;
-    atom_status st;
     c->window = c->window_layers = 0;
     if (c->family == GRAPH_LLAMA)
         return ATOM_OK;
@@ -146,14 +140,12 @@ static atom_status take_window(const char *path, const json_t *root, graph_confi
         ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, fallback, &c->window));
     else
         c->window_layers = 0;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status take_biases(const char *path, const json_t *root, graph_config *c)
 {
     bool tied = false;
-    atom_status st;
     ATOM_TRY(take_flag(path, root, "tie_word_embeddings", !c->untied, &tied));
     c->untied = !tied;
     if (c->family == GRAPH_LLAMA || c->family == GRAPH_QWEN3) {
@@ -162,13 +154,11 @@ static atom_status take_biases(const char *path, const json_t *root, graph_confi
     }
     if (c->family == GRAPH_LLAMA)
         ATOM_TRY(take_flag(path, root, "mlp_bias", false, &c->mlp_bias));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status take_sizes(const char *path, const json_t *root, graph_config *c)
 {
-    atom_status st;
     ATOM_TRY(file_take_int(path, root, "vocab_size", NULL, c->vocab_size, &c->vocab_size));
     ATOM_TRY(
         file_take_int(path, root, "max_position_embeddings", NULL, c->positions, &c->positions));
@@ -188,15 +178,13 @@ static atom_status take_sizes(const char *path, const json_t *root, graph_config
                          path, (long long)c->width, (long long)c->heads);
     if (derived)
         c->head_dim = c->width / c->heads;
-    ATOM_TRY(file_take_int(path, root, "head_dim", NULL, c->head_dim, &c->head_dim));
-fail:
-    return st;
+    return file_take_int(path, root, "head_dim", NULL, c->head_dim, &c->head_dim);
 }
 
 atom_status file_llama_take(const char *path, const json_t *root, graph_family family,
                             graph_config *c)
 {
-    atom_status st;
+    atom_status st = ATOM_OK;
     graph_family_defaults(family, c);
     ATOM_TRY(check_mathematics(path, root));
     ATOM_TRY(take_sizes(path, root, c));
@@ -210,7 +198,6 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
     st = graph_model_check(c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", path);
-fail:
     return st;
 }
 

@@ -174,7 +174,7 @@ static atom_status take_table(const char *path, const json_t *root, graph *g)
     for (size_t i = 0; i < n && st == ATOM_OK; i++)
         st = take_row(path, g, json_array_get(list, i), &rows[i]);
     if (st != ATOM_OK)
-        goto fail;
+        goto cleanup;
     qsort(rows, n, sizeof *rows, by_name);
     bool good = agree(g, rows, (uint32_t)n);
     qsort(rows, n, sizeof *rows, by_place);
@@ -182,10 +182,10 @@ static atom_status take_table(const char *path, const json_t *root, graph *g)
         st = atom_fail(
             ATOM_E_FORMAT,
             "%s: atom_tensors: numbers of the graph have no place in the tensors, or two", path);
-        goto fail;
+        goto cleanup;
     }
     st = graph_set_stored(g, rows, (uint32_t)n);
-fail:
+cleanup:
     atom_free(rows);
     return st;
 }
@@ -196,18 +196,18 @@ atom_status file_own_take(const char *path, const json_t *root, graph_config *c)
     int64_t positions;
     graph *g = NULL;
     atom_status st;
-    ATOM_TRY(file_take_int(path, root, "max_position_embeddings", NULL, 0, &positions));
-    ATOM_TRY(take_graph(path, root, &g));
+    ATOM_TRY_CLEAN(file_take_int(path, root, "max_position_embeddings", NULL, 0, &positions));
+    ATOM_TRY_CLEAN(take_graph(path, root, &g));
     if (positions > ((int64_t)1 << 24))
         positions = (int64_t)1 << 24;
-    ATOM_TRY(take_table(path, root, g));
+    ATOM_TRY_CLEAN(take_table(path, root, g));
     file_take_name(root, GRAPH_OWN, name);
     st = graph_own_describe(name, g, positions, c);
     if (st != ATOM_OK)
         st = atom_fail_in(st, "%s: ", path);
     else
         g = NULL;
-fail:
+cleanup:
     graph_close(&g);
     return st;
 }
@@ -254,9 +254,8 @@ static json_t *table_of(const graph *g)
 atom_status file_own_set(json_t *root, const graph_config *c)
 {
     char *text = NULL;
-    atom_status st = graph_print(c->own, &text);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(graph_print(c->own, &text));
     json_t *lines = lines_of(text), *table = table_of(c->own);
     json_t *ours =
         lines && table

@@ -44,15 +44,15 @@ static atom_status resolve_dir(const char *dir, file_model *model)
     model->dir = atom_strdup(dir);
     if (!path || !model->dir) {
         st = atom_fail_memory("a path", strlen(dir));
-        goto fail;
+        goto cleanup;
     }
     if (!atom_path_exists(path)) {
         st = atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(file_config_read(path, &model->config, &model->source));
+    ATOM_TRY_CLEAN(file_config_read(path, &model->config, &model->source));
     model->has_weights = file_weights_exist(dir);
-fail:
+cleanup:
     atom_free(path);
     return st;
 }
@@ -63,13 +63,13 @@ static atom_status resolve_adapter(const char *dir, file_model *model)
     file_lora lora = {0};
     char *beside = NULL;
     atom_status st;
-    ATOM_TRY(file_lora_read(dir, &lora));
+    ATOM_TRY_CLEAN(file_lora_read(dir, &lora));
     if (!lora.base) {
         st = atom_fail(ATOM_E_USAGE,
                        "%s does not say which model it belongs to (base_model_name_or_path); name "
                        "the model, and this directory as --adapter",
                        dir);
-        goto fail;
+        goto cleanup;
     }
     beside = atom_path_join(dir, lora.base);
     const char *base =
@@ -77,16 +77,16 @@ static atom_status resolve_adapter(const char *dir, file_model *model)
     if (file_lora_is_dir(base)) {
         st = atom_fail(ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first",
                        dir, base);
-        goto fail;
+        goto cleanup;
     }
     st = file_model_resolve(base, model);
     if (st != ATOM_OK) {
         st = atom_fail_in(st, "%s: base_model_name_or_path: ", dir);
-        goto fail;
+        goto cleanup;
     }
     model->adapter = atom_strdup(dir);
     st = model->adapter ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
-fail:
+cleanup:
     file_lora_free(&lora);
     atom_free(beside);
     return st;

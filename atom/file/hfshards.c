@@ -174,17 +174,17 @@ static atom_status open_shards(const char *dir, const char *index_path, file_saf
     const char **names = NULL;
     size_t n_names = 0;
     atom_status st;
-    ATOM_TRY(atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes));
-    ATOM_TRY(parse_index(index_path, text, (size_t)bytes, &root, &names, &n_names));
+    ATOM_TRY_CLEAN(atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes));
+    ATOM_TRY_CLEAN(parse_index(index_path, text, (size_t)bytes, &root, &names, &n_names));
     *files = atom_alloc(n_names, sizeof **files);
     if (!*files) {
         st = atom_fail_memory(index_path, n_names * sizeof **files);
-        goto fail;
+        goto cleanup;
     }
     *n = (uint32_t)n_names;
     for (uint32_t i = 0; i < *n; i++)
-        ATOM_TRY(open_one(dir, names[i], json_object_get(root, "weight_map"), &(*files)[i]));
-fail:
+        ATOM_TRY_CLEAN(open_one(dir, names[i], json_object_get(root, "weight_map"), &(*files)[i]));
+cleanup:
     atom_free(text);
     atom_free(names);
     json_decref(root);

@@ -92,7 +92,6 @@ static atom_status check_head(file_weights *w)
                            "they are tied",
                            w->files[w->head_file]->path, a->name);
     }
-fail:
     return st;
 }
 
@@ -108,9 +107,7 @@ static atom_status check_all(const file_weights *w, const char *dir)
 static atom_status open_buffers(file_weights *w)
 {
     uint64_t largest;
-    atom_status st = file_slices(w->g, &w->slices, &w->n_slices);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(file_slices(w->g, &w->slices, &w->n_slices));
     w->turned = w->n_slices;
     w->room = FILE_BAND_ELEMENTS;
     for (uint32_t i = 0; i < w->n_slices; i++) {
@@ -154,22 +151,22 @@ atom_status file_weights_open(const char *dir, const graph *g, const file_source
     w->g = g;
     w->source = source;
     if (file_gguf_is_file(dir) || g->n_stored) {
-        ATOM_TRY(load_whole(w, dir));
+        ATOM_TRY_CLEAN(load_whole(w, dir));
         *out = w;
         return ATOM_OK;
     }
-    ATOM_TRY(open_buffers(w));
-    ATOM_TRY(file_shards_open(dir, &w->files, &w->n_files));
+    ATOM_TRY_CLEAN(open_buffers(w));
+    ATOM_TRY_CLEAN(file_shards_open(dir, &w->files, &w->n_files));
     w->through = w->n_files;
     for (uint32_t k = 0; k < w->n_files; k++) {
         for (uint32_t i = 0; i < w->files[k]->n_tensors; i++)
-            ATOM_TRY(place(w, k, &w->files[k]->tensors[i]));
+            ATOM_TRY_CLEAN(place(w, k, &w->files[k]->tensors[i]));
     }
-    ATOM_TRY(check_head(w));
-    ATOM_TRY(check_all(w, dir));
+    ATOM_TRY_CLEAN(check_head(w));
+    ATOM_TRY_CLEAN(check_all(w, dir));
     *out = w;
     return ATOM_OK;
-fail:
+cleanup:
     file_weights_close(&w);
     return st;
 }
@@ -219,9 +216,7 @@ static atom_status turn(file_weights *w, uint32_t i)
     for (uint64_t row = 0, band; row < rows; row += band) {
         band = w->room / cols;
         band = band < rows - row ? band : rows - row;
-        atom_status st = read_slice(w, i, row * cols, band * cols, w->band);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_slice(w, i, row * cols, band * cols, w->band));
         for (uint64_t c = 0; c < cols; c++) {
             for (uint64_t k = 0; k < band; k++)
                 w->whole[c * rows + row + k] = w->band[k * cols + c];

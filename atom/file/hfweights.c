@@ -75,9 +75,7 @@ static atom_status read_transposed(weights_reader *r, const file_tensor *t, uint
         /* at least one row fits: open_buffers() saw to it */
         band = r->buffer_elements / cols;
         band = band < rows - row ? band : rows - row;
-        atom_status st = file_st_read_f32(r->file, t, row * cols, band * cols, r->buffer);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_st_read_f32(r->file, t, row * cols, band * cols, r->buffer));
         warn_if_odd(r, t, r->buffer, band * cols, &warned);
         for (uint64_t c = 0; c < cols; c++) {
             for (uint64_t k = 0; k < band; k++)
@@ -113,11 +111,8 @@ static atom_status check_tied(weights_reader *r, const file_tensor *t, const cha
     float *other = r->buffer + band;
     for (uint64_t at = 0, some; at < t->elements; at += some) {
         some = t->elements - at < band ? t->elements - at : band;
-        atom_status st = file_st_read_f32(r->file, t, at, some, r->buffer);
-        if (st == ATOM_OK)
-            st = r->vector.get(r->vector.ctx, first + at, some, other);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_st_read_f32(r->file, t, at, some, r->buffer));
+        ATOM_TRY(r->vector.get(r->vector.ctx, first + at, some, other));
         if (memcmp(r->buffer, other, (size_t)some * sizeof *other) != 0)
             return atom_fail(
                 ATOM_E_UNSUPPORTED,
@@ -133,9 +128,7 @@ static atom_status read_slice(weights_reader *r, const file_tensor *t, uint32_t 
 {
     const file_slice *slice = &r->slices[i];
     uint64_t to = r->g->params[slice->param].offset + slice->first;
-    atom_status st = file_check_shape(r->file, t, slice);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(file_check_shape(r->file, t, slice));
     uint8_t as = head ? SEEN_AS_HEAD : SEEN;
     if (r->seen[i] & as)
         return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' appears twice in this model",
@@ -167,9 +160,7 @@ static atom_status read_tensor(weights_reader *r, const file_tensor *t)
 atom_status file_weights_take(weights_reader *r)
 {
     for (uint32_t i = 0; i < r->file->n_tensors; i++) {
-        atom_status st = read_tensor(r, &r->file->tensors[i]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_tensor(r, &r->file->tensors[i]));
     }
     return ATOM_OK;
 }
@@ -207,9 +198,7 @@ uint64_t file_largest_transposed(const file_slice *slices, uint32_t n)
 static atom_status open_buffers(weights_reader *r)
 {
     uint64_t widest = 1;
-    atom_status st = file_slices(r->g, &r->slices, &r->n_slices);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(file_slices(r->g, &r->slices, &r->n_slices));
     for (uint32_t i = 0; i < r->n_slices; i++) {
         if (r->slices[i].transposed && r->slices[i].dims[1] > widest)
             widest = r->slices[i].dims[1];
@@ -269,21 +258,21 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
     char *index = atom_path_join(dir, "model.safetensors.index.json");
     if (!path || !index) {
         st = atom_fail_memory("a path", strlen(dir));
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(open_buffers(&r));
+    ATOM_TRY_CLEAN(open_buffers(&r));
     if (atom_path_exists(path)) {
-        ATOM_TRY(file_st_open(path, &r.file));
-        ATOM_TRY(file_st_through(r.file, vector.source));
-        ATOM_TRY(file_weights_take(&r));
+        ATOM_TRY_CLEAN(file_st_open(path, &r.file));
+        ATOM_TRY_CLEAN(file_st_through(r.file, vector.source));
+        ATOM_TRY_CLEAN(file_weights_take(&r));
     } else if (atom_path_exists(index)) {
-        ATOM_TRY(file_shards_take(&r, dir, index));
+        ATOM_TRY_CLEAN(file_shards_take(&r, dir, index));
     } else {
         st = file_no_weights(dir);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(check_all_seen(&r, dir));
-fail:
+    ATOM_TRY_CLEAN(check_all_seen(&r, dir));
+cleanup:
     file_st_close(&r.file);
     atom_free(r.buffer);
     atom_free(r.whole);

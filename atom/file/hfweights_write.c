@@ -61,9 +61,7 @@ static atom_status declare_all(file_st_writer *w, const weights_writer *all)
     for (uint32_t i = all->first; i < all->last; i++) {
         const file_slice *s = &all->slices[i];
         full_name(all, s, name);
-        atom_status st = file_st_declare(w, name, all->dtype, s->rank, s->dims);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_st_declare(w, name, all->dtype, s->rank, s->dims));
     }
     return ATOM_OK;
 }
@@ -80,9 +78,7 @@ static atom_status write_transposed(file_st_writer *w, weights_writer *all, cons
             for (uint64_t k = 0; k < band; k++)
                 all->buffer[k * cols + c] = in[c * rows + row + k];
         }
-        atom_status st = put(w, all, band * cols);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(put(w, all, band * cols));
     }
     return ATOM_OK;
 }
@@ -107,11 +103,8 @@ static atom_status write_plain(file_st_writer *w, weights_writer *all, uint64_t 
 {
     for (uint64_t at = 0, some; at < n; at += some) {
         some = n - at < all->room ? n - at : all->room;
-        atom_status st = all->vector.get(all->vector.ctx, from + at, some, all->buffer);
-        if (st == ATOM_OK)
-            st = put(w, all, some);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(all->vector.get(all->vector.ctx, from + at, some, all->buffer));
+        ATOM_TRY(put(w, all, some));
     }
     return ATOM_OK;
 }
@@ -200,13 +193,13 @@ static atom_status write_file(weights_writer *all, const char *dir, const char *
     char *path = atom_path_join(dir, name);
     if (!path)
         return atom_fail_memory("a path", strlen(dir));
-    ATOM_TRY(file_st_create(path, &w));
+    ATOM_TRY_CLEAN(file_st_create(path, &w));
     file_st_into(w, all->vector.sink);
-    ATOM_TRY(declare_all(w, all));
-    ATOM_TRY(file_st_begin(w));
-    ATOM_TRY(write_all(w, all));
-    ATOM_TRY(file_st_finish(w));
-fail:
+    ATOM_TRY_CLEAN(declare_all(w, all));
+    ATOM_TRY_CLEAN(file_st_begin(w));
+    ATOM_TRY_CLEAN(write_all(w, all));
+    ATOM_TRY_CLEAN(file_st_finish(w));
+cleanup:
     file_st_writer_close(&w);
     atom_free(path);
     return st;
@@ -267,7 +260,6 @@ static atom_status write_shards(weights_writer *all, const char *dir, uint64_t m
 {
     char name[40];
     uint32_t n = 0, k = 0;
-    atom_status st = ATOM_OK;
     for (uint32_t i = 0; i < all->n_slices; i = shard_end(all, i, most))
         n++;
     for (all->first = 0; all->first < all->n_slices; all->first = all->last) {
@@ -278,8 +270,7 @@ static atom_status write_shards(weights_writer *all, const char *dir, uint64_t m
     if (n > 1)
         ATOM_TRY(write_index(all, dir, most, n));
     remove_stale(dir, n);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status file_weights_write(const char *dir, const graph *g, const float *vector)
@@ -307,14 +298,14 @@ atom_status file_weights_write_as(const char *dir, const graph *g, file_vector v
                                    : dtype == ATOM_F16 ? FILE_F16
                                                        : FILE_F32};
     atom_status st;
-    ATOM_TRY(file_slices(g, &all.slices, &all.n_slices));
-    ATOM_TRY(open_buffers(&all));
-    ATOM_TRY(write_shards(&all, dir, shard_bytes));
+    ATOM_TRY_CLEAN(file_slices(g, &all.slices, &all.n_slices));
+    ATOM_TRY_CLEAN(open_buffers(&all));
+    ATOM_TRY_CLEAN(write_shards(&all, dir, shard_bytes));
     if (all.overflows)
         atom_log(ATOM_LOG_WARN,
                  "%s: %llu numbers are larger than fp16 can be and became infinite; bf16 has them",
                  dir, (unsigned long long)all.overflows);
-fail:
+cleanup:
     atom_free(all.slices);
     atom_free(all.buffer);
     atom_free(all.whole);

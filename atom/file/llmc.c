@@ -97,11 +97,8 @@ static atom_status put_param(const writer *w, const char *name)
     const graph_param *p = &w->g->params[i];
     for (uint64_t at = 0, some; at < p->elements; at += some) {
         some = p->elements - at < BAND ? p->elements - at : BAND;
-        atom_status st = w->vector.get(w->vector.ctx, p->offset + at, some, w->band);
-        if (st == ATOM_OK)
-            st = put(w, some);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(w->vector.get(w->vector.ctx, p->offset + at, some, w->band));
+        ATOM_TRY(put(w, some));
     }
     return ATOM_OK;
 }
@@ -128,7 +125,7 @@ static atom_status put_all(const writer *w, const graph_config *c)
         (int32_t)padded(c->vocab_size),
     };
     char name[GRAPH_NAME_MAX];
-    atom_status st;
+    atom_status st = ATOM_OK;
     ATOM_TRY(write_bytes(w, header, sizeof header));
     ATOM_TRY(put_param(w, "wte.weight"));
     ATOM_TRY(put_zeros(w, (uint64_t)((padded(c->vocab_size) - c->vocab_size) * c->width)));
@@ -145,7 +142,6 @@ static atom_status put_all(const writer *w, const graph_config *c)
         ATOM_TRY(w->vector.sink->finish(w->writer));
     if (fflush(w->file) != 0 || fsync(fileno(w->file)) < 0)
         st = atom_fail_errno(errno, "cannot write %s", w->path);
-fail:
     return st;
 }
 
@@ -154,9 +150,8 @@ atom_status file_llmc_write(const char *path, const graph_config *config, const 
 {
     writer w = {.g = g, .vector = vector, .narrow = dtype == ATOM_BF16, .path = path};
     char *temporary = NULL;
-    atom_status st = file_llmc_check(path, config);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_llmc_check(path, config));
     temporary = atom_format("%s.tmp", path);
     w.band = atom_alloc(BAND, sizeof *w.band);
     if (!temporary || !w.band)

@@ -142,7 +142,6 @@ static bool filled_before(const own_reader *r, uint32_t i)
 static atom_status read_all(own_reader *r, const char *dir)
 {
     const file_safetensors *file = NULL;
-    atom_status st;
     for (uint32_t i = 0; i < r->g->n_stored; i++) {
         const graph_stored *s = &r->g->stored[i];
         const file_tensor *t = find(r, s->name, &file);
@@ -150,9 +149,8 @@ static atom_status read_all(own_reader *r, const char *dir)
             continue;
         bool again = filled_before(r, i);
         ATOM_TRY(check_shape(file, t, s));
-        st = s->transposed ? read_turned(r, file, t, s, again) : read_rows(r, file, t, s, again);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(s->transposed ? read_turned(r, file, t, s, again)
+                               : read_rows(r, file, t, s, again));
         r->filled[i] = true;
     }
     for (uint32_t i = 0; i < r->g->n_stored; i++) {
@@ -164,8 +162,6 @@ static atom_status read_all(own_reader *r, const char *dir)
             return atom_fail(ATOM_E_FORMAT, "%s: tensor %s is missing", dir, r->g->stored[i].name);
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static int to_name(const void *key, const void *row)
@@ -199,12 +195,12 @@ atom_status file_own_read(const char *dir, const graph *g, file_vector vector)
     r.other = atom_alloc((size_t)r.room, sizeof *r.other);
     if (!r.filled || !r.band || !r.other) {
         st = atom_fail_memory("reading weights", r.room * 8);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(file_shards_open(dir, &r.files, &r.n_files));
-    ATOM_TRY(check_extra(&r));
-    ATOM_TRY(read_all(&r, dir));
-fail:
+    ATOM_TRY_CLEAN(file_shards_open(dir, &r.files, &r.n_files));
+    ATOM_TRY_CLEAN(check_extra(&r));
+    ATOM_TRY_CLEAN(read_all(&r, dir));
+cleanup:
     for (uint32_t i = 0; i < r.n_files; i++)
         file_st_close(&r.files[i]);
     atom_free(r.files);

@@ -128,7 +128,7 @@ static atom_status parse_fields(const char *path, const json_t *root, file_lora 
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
     double rank;
-    atom_status st;
+    atom_status st = ATOM_OK;
     if (!type || strcmp(type, "LORA") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: peft_type is %.32s; only LORA is supported", path,
                          type ? type : "missing");
@@ -145,7 +145,6 @@ static atom_status parse_fields(const char *path, const json_t *root, file_lora 
         out->base = atom_strdup(base);
         st = out->base ? ATOM_OK : atom_fail_memory("a path", strlen(base));
     }
-fail:
     return st;
 }
 
@@ -308,10 +307,10 @@ atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **ou
     if (base->n_stored)
         return atom_fail(ATOM_E_UNSUPPORTED, "LoRA of a model that torch.export wrote is not "
                                              "supported; train all of it, without lora_r");
-    ATOM_TRY(file_lora_targets(base, lora->targets, &targets, &n));
-    ATOM_TRY(graph_lora(base, &config, targets, n, &plain));
-    ATOM_TRY(graph_fuse(plain, out));
-fail:
+    ATOM_TRY_CLEAN(file_lora_targets(base, lora->targets, &targets, &n));
+    ATOM_TRY_CLEAN(graph_lora(base, &config, targets, n, &plain));
+    ATOM_TRY_CLEAN(graph_fuse(plain, out));
+cleanup:
     atom_free(targets);
     graph_close(&plain);
     return st;

@@ -90,11 +90,8 @@ static atom_status write_param(file_st_writer *w, const graph_param *p, file_vec
 {
     for (uint64_t at = 0, some; at < p->elements; at += some) {
         some = p->elements - at < FILE_BAND_ELEMENTS ? p->elements - at : FILE_BAND_ELEMENTS;
-        atom_status st = from.get(from.ctx, p->offset + at, some, band);
-        if (st == ATOM_OK)
-            st = file_st_write(w, band, some * sizeof *band);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(from.get(from.ctx, p->offset + at, some, band));
+        ATOM_TRY(file_st_write(w, band, some * sizeof *band));
     }
     return ATOM_OK;
 }
@@ -109,16 +106,16 @@ atom_status file_lora_write(const char *dir, const file_lora *lora, const graph 
     char *path = atom_path_join(dir, WEIGHTS);
     if (!path || !band) {
         st = atom_fail_memory("an adapter", FILE_BAND_ELEMENTS * sizeof *band);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(write_config(dir, lora, base));
-    ATOM_TRY(file_st_create(path, &w));
-    ATOM_TRY(declare(w, base, g));
-    ATOM_TRY(file_st_begin(w));
+    ATOM_TRY_CLEAN(write_config(dir, lora, base));
+    ATOM_TRY_CLEAN(file_st_create(path, &w));
+    ATOM_TRY_CLEAN(declare(w, base, g));
+    ATOM_TRY_CLEAN(file_st_begin(w));
     while (file_st_next(w, &i))
-        ATOM_TRY(write_param(w, trained_param(g, i), from, band));
-    ATOM_TRY(file_st_finish(w));
-fail:
+        ATOM_TRY_CLEAN(write_param(w, trained_param(g, i), from, band));
+    ATOM_TRY_CLEAN(file_st_finish(w));
+cleanup:
     file_st_writer_close(&w);
     atom_free(band);
     atom_free(path);
@@ -182,9 +179,7 @@ static atom_status read_parts(file_adapter *a, const file_safetensors *file)
 static atom_status take_targets(file_adapter *a)
 {
     graph_target *targets = NULL;
-    atom_status st = file_lora_targets(a->base, a->lora.targets, &targets, &a->n);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(file_lora_targets(a->base, a->lora.targets, &targets, &a->n));
     a->parts = atom_alloc(a->n, sizeof *a->parts);
     for (uint32_t i = 0; i < a->n && a->parts; i++)
         a->parts[i].target = targets[i];
@@ -204,21 +199,21 @@ atom_status file_adapter_open(const char *dir, const graph *base, file_adapter *
         return atom_fail_memory("an adapter", sizeof *a);
     }
     a->base = base;
-    ATOM_TRY(file_lora_read(dir, &a->lora));
+    ATOM_TRY_CLEAN(file_lora_read(dir, &a->lora));
     st = take_targets(a);
     if (st != ATOM_OK) {
         st = atom_fail_in(st, "%s: ", dir);
-        goto fail;
+        goto cleanup;
     }
     if (!atom_path_exists(path)) {
         st = atom_fail(ATOM_E_FORMAT, "%s has no %s", dir, WEIGHTS);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(file_st_open(path, &file));
-    ATOM_TRY(read_parts(a, file));
+    ATOM_TRY_CLEAN(file_st_open(path, &file));
+    ATOM_TRY_CLEAN(read_parts(a, file));
     *out = a;
     a = NULL;
-fail:
+cleanup:
     file_st_close(&file);
     file_adapter_close(&a);
     atom_free(path);
@@ -357,9 +352,9 @@ atom_status file_merged_read(const file_model *model, const graph *g, file_vecto
     atom_status st;
     if (!model->adapter)
         return file_weights_read_to(model->dir, g, to);
-    ATOM_TRY(file_adapter_open(model->adapter, g, &a));
-    ATOM_TRY(file_weights_read_to(model->dir, g, file_adapter_over(a, to)));
-fail:
+    ATOM_TRY_CLEAN(file_adapter_open(model->adapter, g, &a));
+    ATOM_TRY_CLEAN(file_weights_read_to(model->dir, g, file_adapter_over(a, to)));
+cleanup:
     file_adapter_close(&a);
     return st;
 }

@@ -50,9 +50,7 @@ atom_status pt2_mask_scores(pt2_eval *e, const pt2_value *scores, const pt2_valu
     pt2_value *v;
     if (scores->masked || scores->soft || !is_causal(e, mask, added ? MASK_ADDED : MASK_HIDES))
         return not_causal(e);
-    atom_status st = pt2_value_copy(e, scores, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, scores, &v));
     v->masked = true;
     return pt2_result(e, 0, v);
 }
@@ -132,10 +130,8 @@ static atom_status head_norms(pt2_eval *e, const pt2_heads *q, const pt2_heads *
             pieces[part].rows = h->pairs ? h->dim / 2 : h->dim;
             pieces[part].step = h->pairs && h->dim > 2 ? 2 : 1;
         }
-        atom_status st = pt2_param(e, pieces, h->pairs ? 2 : 1, 1, 0, GRAPH_INIT_ONE,
-                                   &node->params[node->n_params++]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_param(e, pieces, h->pairs ? 2 : 1, 1, 0, GRAPH_INIT_ONE,
+                           &node->params[node->n_params++]));
     }
     node->eps = (float)q->eps;
     return ATOM_OK;
@@ -170,7 +166,6 @@ static atom_status attend(pt2_eval *e, const pt2_value *qv, const pt2_value *kv,
 {
     pt2_heads q, k, v;
     int32_t x = GRAPH_NONE, base;
-    atom_status st;
     ATOM_TRY(pt2_heads_of(e, qv, &q));
     ATOM_TRY(pt2_heads_of(e, kv, &k));
     ATOM_TRY(pt2_heads_of(e, vv, &v));
@@ -208,9 +203,7 @@ static atom_status attend(pt2_eval *e, const pt2_value *qv, const pt2_value *kv,
     if (!pt2_view_packed(4, sizes, &out->v))
         return pt2_refuse(e, "its result is too large");
     pt2_view_swap(&out->v, 1, 2);
-    st = pt2_result(e, 0, out);
-fail:
-    return st;
+    return pt2_result(e, 0, out);
 }
 
 static atom_status op_sdpa(pt2_eval *e)
@@ -267,9 +260,7 @@ static atom_status op_softmax(pt2_eval *e)
     if (!s || s->kind != PT2_SCORES || s->soft ||
         pt2_dim(pt2_int_arg(e, "dim", 0), s->v.rank) != s->v.rank - 1)
         return pt2_refuse(e, "only over the scores of attention, along the last axis");
-    atom_status st = pt2_value_copy(e, s, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, s, &v));
     v->soft = true;
     return pt2_result(e, 0, v);
 }

@@ -51,9 +51,7 @@ atom_status pt2_const_pack(pt2_eval *e, const pt2_value *v, pt2_value **out)
 {
     int64_t at[PT2_RANK_MAX] = {0}, i = 0;
     double *data;
-    atom_status st = pt2_const_new(e, v->v.rank, v->v.size, out, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, v->v.rank, v->v.size, out, &data));
     do
         data[i++] = pt2_const_at(e, v, at);
     while (pt2_view_next(&v->v, at));
@@ -112,9 +110,7 @@ atom_status pt2_const_unary(pt2_eval *e, const pt2_value *x)
     for (size_t k = 0; k < sizeof unaries / sizeof *unaries; k++) {
         if (strcmp(unaries[k].target, target) != 0)
             continue;
-        atom_status st = pt2_const_new(e, x->v.rank, x->v.size, &v, &data);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_const_new(e, x->v.rank, x->v.size, &v, &data));
         do
             data[i++] = unaries[k].f(pt2_const_at(e, x, at));
         while (pt2_view_next(&x->v, at));
@@ -185,9 +181,7 @@ atom_status pt2_const_binary(pt2_eval *e, const pt2_value *a, const pt2_value *b
     if (!shape_of_both(&a->v, &b->v, &rank, sizes) || !pt2_view_expand(&a->v, rank, sizes, &va) ||
         !pt2_view_expand(&b->v, rank, sizes, &vb))
         return pt2_refuse(e, "the shapes of its numbers do not fit");
-    atom_status st = pt2_const_new(e, rank, sizes, &v, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, rank, sizes, &v, &data));
     const double *x = e->consts[a->base].data, *y = e->consts[b->base].data;
     do
         data[i++] = two(op, x[pt2_view_place(&va, at)], alpha * y[pt2_view_place(&vb, at)]);
@@ -207,9 +201,7 @@ static atom_status op_arange(pt2_eval *e)
     if (!(length >= 1 && length < (double)PT2_CONST_MAX))
         return pt2_refuse(e, "its range is empty or too large");
     int64_t n = (int64_t)length;
-    atom_status st = pt2_const_new(e, 1, &n, &v, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, 1, &n, &v, &data));
     for (int64_t i = 0; i < n; i++)
         data[i] = start + (double)i * step;
     return pt2_result(e, 0, v);
@@ -231,9 +223,7 @@ static atom_status op_full(pt2_eval *e)
     }
     if (rank < 0)
         return pt2_refuse(e, "its sizes are not known");
-    atom_status st = pt2_const_new(e, rank, sizes, &v, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, rank, sizes, &v, &data));
     for (int64_t i = 0; i < e->consts[v->base].n; i++)
         data[i] = with;
     return pt2_result(e, 0, v);
@@ -256,9 +246,7 @@ static atom_status op_triangle(pt2_eval *e)
     double *data;
     if (!x || x->kind != PT2_CONST || x->v.rank < 2)
         return pt2_refuse(e, "only of a mask whose numbers are known");
-    atom_status st = pt2_const_new(e, x->v.rank, x->v.size, &v, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, x->v.rank, x->v.size, &v, &data));
     do {
         int64_t d = at[x->v.rank - 1] - at[x->v.rank - 2];
         data[i++] = (lower ? d <= diagonal : d >= diagonal) ? pt2_const_at(e, x, at) : 0;
@@ -283,9 +271,7 @@ atom_status pt2_const_choose(pt2_eval *e, const pt2_value *mask, const pt2_value
         fits = pt2_view_expand(&in[k]->v, rank, sizes, &v[k]);
     if (!fits)
         return pt2_refuse(e, "the shapes of its numbers do not fit");
-    atom_status st = pt2_const_new(e, rank, sizes, &out, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, rank, sizes, &out, &data));
     do {
         int k = e->consts[mask->base].data[pt2_view_place(&v[0], at)] != 0 ? 1 : 2;
         data[i++] = e->consts[in[k]->base].data[pt2_view_place(&v[k], at)];
@@ -307,9 +293,7 @@ atom_status pt2_const_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, 
                 return pt2_refuse(e, "the shapes of its numbers do not fit");
         sizes[dim] += parts[k]->v.size[dim];
     }
-    atom_status st = pt2_const_new(e, parts[0]->v.rank, sizes, &v, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, parts[0]->v.rank, sizes, &v, &data));
     for (size_t k = 0; k < n; k++) {
         int64_t at[PT2_RANK_MAX] = {0};
         do
@@ -331,9 +315,7 @@ static atom_status op_outer(pt2_eval *e)
     int64_t sizes[2] = {a->v.size[0], b->v.size[0]};
     if (sizes[0] > PT2_CONST_MAX / sizes[1])
         return pt2_refuse(e, "its table is too large");
-    atom_status st = pt2_const_new(e, 2, sizes, &v, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_const_new(e, 2, sizes, &v, &data));
     int64_t i[PT2_RANK_MAX] = {0}, k[PT2_RANK_MAX] = {0};
     for (; i[0] < sizes[0]; i[0]++)
         for (k[0] = 0; k[0] < sizes[1]; k[0]++)

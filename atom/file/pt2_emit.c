@@ -180,7 +180,7 @@ atom_status pt2_param(pt2_eval *e, const pt2_piece *pieces, uint32_t n, int rank
     if (!kept)
         return atom_fail_memory("a parameter", n * sizeof *kept);
     n = melt_pieces(pieces, n, kept);
-    ATOM_TRY(find_made(e, kept, n, &found));
+    ATOM_TRY_CLEAN(find_made(e, kept, n, &found));
     if (found >= 0) {
         atom_free(kept);
         *id = found;
@@ -191,7 +191,7 @@ atom_status pt2_param(pt2_eval *e, const pt2_piece *pieces, uint32_t n, int rank
         if (kept[i].transposed && n > 1) {
             st = pt2_refuse(e, "%s is stored transposed and cannot be joined with others",
                             tensor_of(e, &kept[i])->name);
-            goto fail;
+            goto cleanup;
         }
     }
     param_name(e, kept, n, name);
@@ -199,12 +199,12 @@ atom_status pt2_param(pt2_eval *e, const pt2_piece *pieces, uint32_t n, int rank
     st = atom_grow(&items, e->n_made, &e->made_room, sizeof *e->made);
     e->made = items;
     if (st != ATOM_OK)
-        goto fail;
-    ATOM_TRY(
+        goto cleanup;
+    ATOM_TRY_CLEAN(
         graph_add_param(e->g, name, rank, dims, init, init == GRAPH_INIT_NORMAL ? 0.02f : 0, id));
     e->made[e->n_made++] = (pt2_made){kept, n, *id};
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(kept);
     return st;
 }
@@ -299,19 +299,21 @@ atom_status pt2_join(pt2_eval *e, const pt2_run *runs, uint32_t n, int32_t *id)
     atom_status st;
     if (!pieces)
         return atom_fail_memory("a product", n * sizeof *pieces);
-    ATOM_TRY(check_runs(e, runs, n));
+    ATOM_TRY_CLEAN(check_runs(e, runs, n));
     const pt2_base first = e->bases[runs[0].base];
     for (uint32_t i = 0; i < n; i++)
         pieces[i] = rows_of(&e->bases[runs[i].base].w, runs[i].first, runs[i].step, runs[i].n);
     node.in[0] = first.x;
     e->node = first.node;
-    ATOM_TRY(pt2_param(e, pieces, n, 2, inputs_of(e, &first), GRAPH_INIT_NORMAL, &node.params[0]));
+    ATOM_TRY_CLEAN(
+        pt2_param(e, pieces, n, 2, inputs_of(e, &first), GRAPH_INIT_NORMAL, &node.params[0]));
     for (uint32_t i = 0; i < n && first.has_b; i++)
         pieces[i] = rows_of(&e->bases[runs[i].base].b, runs[i].first, runs[i].step, runs[i].n);
     if (first.has_b)
-        ATOM_TRY(pt2_param(e, pieces, n, 1, 0, GRAPH_INIT_ZERO, &node.params[node.n_params++]));
-    ATOM_TRY(pt2_node(e, &node, id));
-fail:
+        ATOM_TRY_CLEAN(
+            pt2_param(e, pieces, n, 1, 0, GRAPH_INIT_ZERO, &node.params[node.n_params++]));
+    ATOM_TRY_CLEAN(pt2_node(e, &node, id));
+cleanup:
     e->node = now;
     atom_free(pieces);
     return st;
@@ -322,7 +324,6 @@ static atom_status emit_embed(pt2_eval *e, int32_t base)
     graph_node node = {.op = ATOM_OP_embed, .n_params = 1};
     const pt2_base b = e->bases[base];
     int32_t made;
-    atom_status st;
     node.in[0] = e->tokens;
     ATOM_TRY(pt2_param(e, &b.w, 1, 2, b.width, GRAPH_INIT_NORMAL, &node.params[0]));
     if (b.has_b)
@@ -330,8 +331,7 @@ static atom_status emit_embed(pt2_eval *e, int32_t base)
             pt2_param(e, &b.b, 1, 2, b.width, GRAPH_INIT_NORMAL, &node.params[node.n_params++]));
     ATOM_TRY(pt2_node(e, &node, &made));
     e->bases[base].tensor = e->bases[made].tensor;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status pt2_emit_base(pt2_eval *e, int32_t base)
@@ -432,9 +432,8 @@ static atom_status check_used(const pt2_eval *e)
 atom_status pt2_store_names(pt2_eval *e)
 {
     uint32_t n = 0, most = 0;
-    atom_status st = check_used(e);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_used(e));
     for (uint32_t i = 0; i < e->archive->n_tensors; i++)
         for (size_t m = 0; m < e->n_made; m++)
             for (uint32_t k = 0; k < e->made[m].n; k++)

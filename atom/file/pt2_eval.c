@@ -119,7 +119,6 @@ static atom_status enter_tensor(pt2_eval *e, int32_t i)
     const pt2_tensor *t = &e->archive->tensors[i];
     pt2_value *v;
     double *data;
-    atom_status st;
     if (t->parameter) {
         v = pt2_value_new(e);
         if (!v)
@@ -132,9 +131,7 @@ static atom_status enter_tensor(pt2_eval *e, int32_t i)
         ATOM_TRY(pt2_const_new(e, (int)t->rank, t->dims, &v, &data));
         ATOM_TRY(pt2_tensor_read(e->archive, t, 0, t->elements, data));
     }
-    st = name_value(e, t->value, v);
-fail:
-    return st;
+    return name_value(e, t->value, v);
 }
 
 /* tokens come first, targets may follow: both are whole numbers [B,T]. */
@@ -209,7 +206,6 @@ static atom_status enter_inputs(pt2_eval *e)
     const json_t *specs = json_object_get(e->archive->signature, "input_specs");
     const char *tokens = NULL;
     int users = 0;
-    atom_status st;
     for (uint32_t i = 0; i < e->archive->n_tensors; i++)
         ATOM_TRY(enter_tensor(e, (int32_t)i));
     for (size_t i = 0; i < json_array_size(specs); i++) {
@@ -230,9 +226,7 @@ static atom_status enter_inputs(pt2_eval *e)
     int64_t dims[2] = {e->B, e->T};
     ATOM_TRY(graph_open("pt2", ATOM_F32, e->B, e->T, &e->g));
     ATOM_TRY(graph_add_input(e->g, "tokens", GRAPH_I32, 2, dims, &e->tokens));
-    ATOM_TRY(graph_add_input(e->g, "targets", GRAPH_I32, 2, dims, &e->targets));
-fail:
-    return st;
+    return graph_add_input(e->g, "targets", GRAPH_I32, 2, dims, &e->targets);
 }
 
 /* --- the run ------------------------------------------------------------------------------------
@@ -291,7 +285,7 @@ static atom_status finish(pt2_eval *e)
     const pt2_value *logits = find_logits(e);
     int64_t first, n;
     int32_t made;
-    atom_status st;
+    atom_status st = ATOM_OK;
     if (!logits || !pt2_columns(e, logits, &first, &n))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: the first result is not the logits [batch, sequence, vocabulary] of "
@@ -306,7 +300,6 @@ static atom_status finish(pt2_eval *e)
     st = graph_seal(e->g);
     if (st == ATOM_E_FORMAT)
         st = atom_fail(ATOM_E_UNSUPPORTED, "%s: %s", e->path, atom_fail_message());
-fail:
     return st;
 }
 
@@ -338,13 +331,13 @@ atom_status pt2_evaluate(const pt2_archive *a, graph **out, int64_t *positions)
     atom_status st;
     if (!e.names)
         return atom_fail_memory("names", 64);
-    ATOM_TRY(enter_inputs(&e));
-    ATOM_TRY(run_nodes(&e));
-    ATOM_TRY(finish(&e));
+    ATOM_TRY_CLEAN(enter_inputs(&e));
+    ATOM_TRY_CLEAN(run_nodes(&e));
+    ATOM_TRY_CLEAN(finish(&e));
     *out = e.g;
     *positions = e.positions;
     e.g = NULL;
-fail:
+cleanup:
     eval_close(&e);
     return st;
 }

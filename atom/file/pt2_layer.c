@@ -67,7 +67,6 @@ static atom_status linear(pt2_eval *e, const pt2_value *x, const pt2_value *w, b
 {
     pt2_base base = {.op = ATOM_OP_linear, .tensor = GRAPH_NONE, .node = e->node};
     int32_t id;
-    atom_status st;
     if (!is(x, PT2_ACT) || x->v.rank < 2)
         return pt2_refuse(e, "its input is not an activation that atom can follow");
     if (!is(w, PT2_PARAM) || w->v.rank != 2)
@@ -83,9 +82,7 @@ static atom_status linear(pt2_eval *e, const pt2_value *x, const pt2_value *w, b
         return pt2_refuse(e, "its bias is not a parameter as it is stored");
     ATOM_TRY(pt2_force(e, x, &base.x));
     ATOM_TRY(pt2_base_new(e, &base, &id));
-    st = whole_result(e, id, &x->v);
-fail:
-    return st;
+    return whole_result(e, id, &x->v);
 }
 
 static atom_status op_linear(pt2_eval *e)
@@ -212,9 +209,7 @@ static atom_status norm_heads(pt2_eval *e, const pt2_value *x, const pt2_piece *
     if (x->norm >= 0 || x->v.rank != 4 || w->row != 0 ||
         w->rows != e->archive->tensors[w->tensor].dims[0])
         return pt2_refuse(e, "it normalises something that is neither whole rows nor whole heads");
-    atom_status st = pt2_value_copy(e, x, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, x, &v));
     v->norm = w->tensor;
     v->eps = eps;
     return pt2_result(e, 0, v);
@@ -226,7 +221,6 @@ static atom_status rms_norm(pt2_eval *e, const pt2_value *x, const pt2_value *we
     int64_t first, n, C = is(x, PT2_ACT) && x->v.rank ? x->v.size[x->v.rank - 1] : 0;
     int32_t base;
     pt2_piece w;
-    atom_status st;
     if (C == 0 || !vector_rows(e, weight, C, &w))
         return pt2_refuse(e, "an RMS norm needs one weight for each column, as it is stored");
     if (!(eps > 0 && eps < 1))
@@ -236,9 +230,7 @@ static atom_status rms_norm(pt2_eval *e, const pt2_value *x, const pt2_value *we
     ATOM_TRY(pt2_force(e, x, &node.in[0]));
     ATOM_TRY(pt2_param(e, &w, 1, 1, 0, GRAPH_INIT_ONE, &node.params[0]));
     ATOM_TRY(pt2_node(e, &node, &base));
-    st = whole_result(e, base, &x->v);
-fail:
-    return st;
+    return whole_result(e, base, &x->v);
 }
 
 atom_status pt2_norm_weight(pt2_eval *e, const pt2_value *normed, const pt2_value *weight)
@@ -269,7 +261,6 @@ static atom_status op_layer_norm(pt2_eval *e)
     graph_node node = {.op = ATOM_OP_layernorm, .n_params = 2};
     int32_t base;
     pt2_piece w, b;
-    atom_status st;
     if (!over_last(e, x))
         return pt2_refuse(e, "only over the last axis of activations");
     int64_t C = x->v.size[x->v.rank - 1];
@@ -281,9 +272,7 @@ static atom_status op_layer_norm(pt2_eval *e)
     ATOM_TRY(pt2_param(e, &w, 1, 1, 0, GRAPH_INIT_ONE, &node.params[0]));
     ATOM_TRY(pt2_param(e, &b, 1, 1, 0, GRAPH_INIT_ZERO, &node.params[1]));
     ATOM_TRY(pt2_node(e, &node, &base));
-    st = whole_result(e, base, &x->v);
-fail:
-    return st;
+    return whole_result(e, base, &x->v);
 }
 
 /* --- the rest -----------------------------------------------------------------------------------
@@ -294,12 +283,9 @@ static atom_status plain(pt2_eval *e, atom_op op, float p, const pt2_value *x)
 {
     graph_node node = {.op = op, .p = p};
     int32_t base;
-    atom_status st;
     ATOM_TRY(pt2_force(e, x, &node.in[0]));
     ATOM_TRY(pt2_node(e, &node, &base));
-    st = whole_result(e, base, &x->v);
-fail:
-    return st;
+    return whole_result(e, base, &x->v);
 }
 
 static atom_status op_gelu(pt2_eval *e)
@@ -315,9 +301,7 @@ static atom_status half_word(pt2_eval *e, pt2_kind kind)
     pt2_value *v;
     if (!is(x, PT2_ACT))
         return pt2_refuse(e, "its input is not an activation that atom can follow");
-    atom_status st = pt2_value_copy(e, x, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, x, &v));
     v->kind = kind;
     v->a = x;
     return pt2_result(e, 0, v);
@@ -338,7 +322,6 @@ atom_status pt2_swiglu(pt2_eval *e, const pt2_value *gate, const pt2_value *up)
     graph_node node = {.op = ATOM_OP_swiglu};
     pt2_run runs[2] = {{gate->base, 0, 1, 0}, {up->base, 0, 1, 0}};
     int32_t base;
-    atom_status st = ATOM_OK;
     if (!pt2_columns(e, gate, &runs[0].first, &runs[0].n) ||
         !pt2_columns(e, up, &runs[1].first, &runs[1].n) || runs[0].n != runs[1].n)
         return pt2_refuse(e, "the two sides of a SwiGLU must be equally many columns of linear "
@@ -352,24 +335,19 @@ atom_status pt2_swiglu(pt2_eval *e, const pt2_value *gate, const pt2_value *up)
     }
     node.in[0] = e->bases[base].tensor;
     ATOM_TRY(pt2_node(e, &node, &base));
-    st = whole_result(e, base, &gate->v);
-fail:
-    return st;
+    return whole_result(e, base, &gate->v);
 }
 
 atom_status pt2_residual(pt2_eval *e, const pt2_value *a, const pt2_value *b)
 {
     graph_node node = {.op = ATOM_OP_add};
     int32_t base;
-    atom_status st;
     ATOM_TRY(pt2_force(e, a, &node.in[0]));
     ATOM_TRY(pt2_force(e, b, &node.in[1]));
     if (node.in[0] == node.in[1])
         return pt2_refuse(e, "it adds a tensor to itself");
     ATOM_TRY(pt2_node(e, &node, &base));
-    st = whole_result(e, base, a->v.rank >= b->v.rank ? &a->v : &b->v);
-fail:
-    return st;
+    return whole_result(e, base, a->v.rank >= b->v.rank ? &a->v : &b->v);
 }
 
 static atom_status op_dropout(pt2_eval *e)
@@ -404,9 +382,7 @@ static atom_status op_loss(pt2_eval *e)
     if (pt2_arg(e, "weight") || pt2_int_arg(e, "reduction", 1) != 1 ||
         pt2_real_arg(e, "label_smoothing", 0) != 0)
         return pt2_refuse(e, "only the plain mean, without weights and smoothing");
-    atom_status st = pt2_value_copy(e, x, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, x, &v));
     v->kind = PT2_LOSS;
     v->a = x;
     return pt2_result(e, 0, v);

@@ -28,9 +28,7 @@ static bool same(const pt2_value *a, const pt2_value *b)
 static atom_status word(pt2_eval *e, pt2_kind kind, const pt2_value *like, const pt2_value *a)
 {
     pt2_value *v;
-    atom_status st = pt2_value_copy(e, like, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, like, &v));
     v->kind = kind;
     v->a = a;
     return pt2_result(e, 0, v);
@@ -52,9 +50,7 @@ static atom_status take_two(pt2_eval *e, const pt2_value **a, const pt2_value **
         double x;
         *to[i] = pt2_tensor_arg(e, names[i]);
         if (!*to[i] && pt2_number_arg(e, names[i], &x)) {
-            atom_status st = pt2_const_number(e, x, &made);
-            if (st != ATOM_OK)
-                return st;
+            ATOM_TRY(pt2_const_number(e, x, &made));
             *to[i] = made;
         }
         if (!*to[i])
@@ -77,9 +73,7 @@ static atom_status scale_scores(pt2_eval *e, const pt2_value *s, double by)
     pt2_value *v;
     if (s->masked || s->soft)
         return pt2_refuse(e, "scores of attention are scaled before they are masked");
-    atom_status st = pt2_value_copy(e, s, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, s, &v));
     v->scale *= by;
     return pt2_result(e, 0, v);
 }
@@ -102,9 +96,7 @@ static atom_status times_const(pt2_eval *e, const pt2_value *v, const pt2_value 
 static atom_status op_mul(pt2_eval *e)
 {
     const pt2_value *a, *b, *swap;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_two(e, &a, &b));
     if (is(a, PT2_CONST) && is(b, PT2_CONST))
         return pt2_const_binary(e, a, b);
     if (a->kind < b->kind) { /* the later word of a pattern first */
@@ -118,9 +110,7 @@ static atom_status op_mul(pt2_eval *e)
         return word(e, PT2_SQUARE, a, a);
     if (is(a, PT2_RSTD) && is(b, PT2_ACT) && same(a->a, b)) {
         pt2_value *v;
-        st = pt2_value_copy(e, b, &v);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_value_copy(e, b, &v));
         v->kind = PT2_NORMED;
         v->a = b;
         v->eps = a->eps;
@@ -139,18 +129,14 @@ static atom_status op_div(pt2_eval *e)
 {
     const pt2_value *a, *b;
     double x;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_two(e, &a, &b));
     if (is(a, PT2_CONST) && is(b, PT2_CONST) && !pt2_arg(e, "rounding_mode"))
         return pt2_const_binary(e, a, b);
     if (is(a, PT2_SCORES) && number_of(e, b, &x))
         return scale_scores(e, a, 1 / x);
     if (is(a, PT2_ACT) && is(b, PT2_ROOT) && same(b->a, a)) {
         pt2_value *v;
-        st = pt2_value_copy(e, a, &v);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_value_copy(e, a, &v));
         v->kind = PT2_NORMED;
         v->a = a;
         v->eps = b->eps;
@@ -163,9 +149,8 @@ static atom_status op_add(pt2_eval *e)
 {
     const pt2_value *a, *b, *swap;
     double x;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(take_two(e, &a, &b));
     if (is(a, PT2_CONST) && is(b, PT2_CONST))
         return pt2_const_binary(e, a, b);
     if (pt2_real_arg(e, "alpha", 1) != 1)
@@ -177,9 +162,7 @@ static atom_status op_add(pt2_eval *e)
     }
     if (is(a, PT2_MEAN) && number_of(e, b, &x)) {
         pt2_value *v;
-        st = pt2_value_copy(e, a, &v);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_value_copy(e, a, &v));
         v->kind = PT2_MEANEPS;
         v->eps = x;
         return pt2_result(e, 0, v);
@@ -202,9 +185,8 @@ static atom_status op_sub(pt2_eval *e)
 {
     const pt2_value *a, *b;
     pt2_value *v;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(take_two(e, &a, &b));
     if (is(a, PT2_CONST) && is(b, PT2_CONST))
         return pt2_const_binary(e, a, b);
     if (!(is(a, PT2_TURN) || is(a, PT2_ACT)) || !(is(b, PT2_TURN) || is(b, PT2_ACT)) ||
@@ -218,9 +200,7 @@ static atom_status op_pow(pt2_eval *e)
 {
     const pt2_value *a, *b;
     double x;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_two(e, &a, &b));
     if (is(a, PT2_CONST) && is(b, PT2_CONST))
         return pt2_const_binary(e, a, b);
     if (!number_of(e, b, &x))
@@ -238,9 +218,7 @@ static atom_status op_pow(pt2_eval *e)
 static atom_status op_compare(pt2_eval *e)
 {
     const pt2_value *a, *b;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_two(e, &a, &b));
     return is(a, PT2_CONST) && is(b, PT2_CONST) ? pt2_const_binary(e, a, b) : no_pattern(e);
 }
 
@@ -307,9 +285,7 @@ static atom_status op_cat(pt2_eval *e)
         return st == ATOM_OK ? pt2_result(e, 0, v) : st;
     }
     for (size_t i = 0; i < n && stacked; i++) {
-        st = pt2_value_copy(e, parts[i], &v);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_value_copy(e, parts[i], &v));
         if (v->v.rank < dim || !pt2_view_insert(&v->v, dim))
             return pt2_refuse(e, "the shapes of its numbers do not fit");
         parts[i] = v;
@@ -320,9 +296,7 @@ static atom_status op_cat(pt2_eval *e)
 static atom_status op_where(pt2_eval *e)
 {
     const pt2_value *mask = pt2_tensor_arg(e, "condition"), *a, *b;
-    atom_status st = take_two(e, &a, &b);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_two(e, &a, &b));
     if (is(mask, PT2_CONST) && is(a, PT2_CONST) && is(b, PT2_CONST))
         return pt2_const_choose(e, mask, a, b);
     return no_pattern(e);

@@ -54,13 +54,13 @@ atom_status file_pt2_read_model(const char *path, graph_config *config)
     int64_t positions = 0;
     char name[GRAPH_NAME_MAX];
     atom_status st;
-    ATOM_TRY(pt2_archive_open(path, &a));
-    ATOM_TRY(pt2_evaluate(a, &g, &positions));
+    ATOM_TRY_CLEAN(pt2_archive_open(path, &a));
+    ATOM_TRY_CLEAN(pt2_evaluate(a, &g, &positions));
     model_name(path, name);
     tell_buffers(a);
-    ATOM_TRY(graph_own_describe(name, g, positions, config));
+    ATOM_TRY_CLEAN(graph_own_describe(name, g, positions, config));
     g = NULL;
-fail:
+cleanup:
     graph_close(&g);
     pt2_archive_close(&a);
     return st;
@@ -156,15 +156,15 @@ atom_status file_pt2_read_weights(const char *path, const graph *g, file_vector 
     r.narrow = atom_alloc((size_t)r.room, sizeof *r.narrow);
     if (!r.wide || !r.narrow) {
         st = atom_fail_memory("reading weights", (uint64_t)r.room * 12);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(pt2_archive_open(path, &a));
+    ATOM_TRY_CLEAN(pt2_archive_open(path, &a));
     r.a = a;
     if (g->n_stored == 0)
         st = atom_fail(ATOM_E_FORMAT, "%s: the graph has no names of its tensors", path);
     for (uint32_t i = 0; i < g->n_stored && st == ATOM_OK; i++)
         st = read_one(&r, &g->stored[i]);
-fail:
+cleanup:
     atom_free(r.wide);
     atom_free(r.narrow);
     pt2_archive_close(&a);

@@ -61,9 +61,8 @@ static atom_status load_json(const file_zip *zip, const char *name, bool must, j
         return atom_fail(ATOM_E_FORMAT,
                          "%s has no %s; export the model again with torch 2.9 or later", zip->path,
                          name);
-    atom_status st = file_zip_load(zip, e, JSON_BYTES_MAX, &text);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_zip_load(zip, e, JSON_BYTES_MAX, &text));
     *out = json_loadb(text, (size_t)e->bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!*out && json_error_code(&error) == json_error_out_of_memory)
         st = atom_fail_memory(name, e->bytes);
@@ -126,7 +125,6 @@ static atom_status take_place(pt2_archive *a, const char *root, const char *fold
                               const json_t *row, pt2_tensor *t)
 {
     const char *file = json_string_value(json_object_get(row, "path_name"));
-    atom_status st;
     if (!file)
         return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' has no data", a->zip->path, t->name);
     if (json_is_true(json_object_get(row, "use_pickle")))
@@ -151,8 +149,7 @@ static atom_status take_place(pt2_archive *a, const char *root, const char *fold
         if (a->tensors[i].entry == t->entry && a->tensors[i].elements == t->elements)
             t->first = (int32_t)i;
     t->first = t->first < 0 ? (int32_t)a->n_tensors : t->first;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static const char *text_at(const json_t *object, const char *key)
@@ -207,9 +204,7 @@ static atom_status take_tensors(pt2_archive *a, const char *root)
     if (!a->tensors)
         return atom_fail_memory("the tensors of a model", n * sizeof *a->tensors);
     for (size_t i = 0; i < n; i++) {
-        atom_status st = take_input(a, root, json_array_get(specs, i));
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(take_input(a, root, json_array_get(specs, i)));
     }
     return ATOM_OK;
 }
@@ -228,12 +223,12 @@ static atom_status load_all(pt2_archive *a, const char *model, char **root)
     }
     if (!weights || !constants) {
         st = atom_fail_memory("names", 256);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(load_json(a->zip, model, true, &a->model));
-    ATOM_TRY(load_json(a->zip, weights, true, &a->weights));
-    ATOM_TRY(load_json(a->zip, constants, false, &a->constants));
-fail:
+    ATOM_TRY_CLEAN(load_json(a->zip, model, true, &a->model));
+    ATOM_TRY_CLEAN(load_json(a->zip, weights, true, &a->weights));
+    ATOM_TRY_CLEAN(load_json(a->zip, constants, false, &a->constants));
+cleanup:
     atom_free(name);
     atom_free(weights);
     atom_free(constants);
@@ -248,26 +243,26 @@ atom_status pt2_archive_open(const char *path, pt2_archive **out)
     atom_status st;
     if (!a)
         return atom_fail_memory("an archive", sizeof *a);
-    ATOM_TRY(file_zip_open(path, &a->zip));
+    ATOM_TRY_CLEAN(file_zip_open(path, &a->zip));
     const file_zip_entry *model = find_model(a->zip, &n);
     if (n != 1) {
         st = atom_fail(ATOM_E_FORMAT,
                        "%s has %s; a .pt2 of torch.export.save (torch 2.9 or later) has one", path,
                        n ? "several models/*.json" : "no models/*.json");
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(load_all(a, model->name, &root));
+    ATOM_TRY_CLEAN(load_all(a, model->name, &root));
     const json_t *module = json_object_get(a->model, "graph_module");
     a->graph = json_object_get(module, "graph");
     a->signature = json_object_get(module, "signature");
     if (!json_is_object(a->graph) || !json_is_object(a->signature)) {
         st = atom_fail(ATOM_E_FORMAT, "%s: %s has no graph_module", path, model->name);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(take_tensors(a, root));
+    ATOM_TRY_CLEAN(take_tensors(a, root));
     *out = a;
     a = NULL;
-fail:
+cleanup:
     atom_free(root);
     pt2_archive_close(&a);
     return st;
@@ -319,10 +314,8 @@ atom_status pt2_tensor_read(const pt2_archive *a, const pt2_tensor *t, int64_t f
     for (int64_t done = 0, some; done < n; done += some) {
         some = (int64_t)(sizeof band / each);
         some = n - done < some ? n - done : some;
-        atom_status st = file_zip_read(a->zip, t->entry, (uint64_t)(first + done) * each,
-                                       (uint64_t)some * each, band);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_zip_read(a->zip, t->entry, (uint64_t)(first + done) * each,
+                               (uint64_t)some * each, band));
         for (int64_t i = 0; i < some; i++)
             out[done + i] = number_at(t->dtype, band + (uint64_t)i * each);
     }

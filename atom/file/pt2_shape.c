@@ -100,9 +100,7 @@ static atom_status reshape(pt2_eval *e, pt2_value *v, int rank, const int64_t *s
     }
     if (!fits && v->kind == PT2_CONST) {
         pt2_value *packed;
-        atom_status st = pt2_const_pack(e, v, &packed);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_const_pack(e, v, &packed));
         v = packed;
         fits = pt2_view_reshape(&v->v, rank, sizes, &made);
     }
@@ -128,9 +126,7 @@ static atom_status op_unflatten(pt2_eval *e)
     int64_t parts[PT2_RANK_MAX], sizes[PT2_RANK_MAX];
     int n = pt2_ints_arg(e, "sizes", parts, PT2_RANK_MAX), rank = 0;
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank);
     if (dim < 0 || n < 1 || v->v.rank + n - 1 > PT2_RANK_MAX)
         return pt2_refuse(e, "its sizes are not known");
@@ -148,9 +144,7 @@ static atom_status op_flatten(pt2_eval *e)
     int64_t sizes[PT2_RANK_MAX];
     int rank = 0;
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int a = pt2_dim(pt2_int_arg(e, "start_dim", 0), v->v.rank);
     int b = pt2_dim(pt2_int_arg(e, "end_dim", -1), v->v.rank);
     if (a < 0 || b < a)
@@ -174,9 +168,7 @@ static bool own_axis(const pt2_value *v, int dim)
 static atom_status op_transpose(pt2_eval *e)
 {
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int a = pt2_dim(pt2_int_arg(e, "dim0", 0), v->v.rank);
     int b = pt2_dim(pt2_int_arg(e, "dim1", 1), v->v.rank);
     if (a < 0 || b < 0)
@@ -198,9 +190,7 @@ static atom_status op_transpose(pt2_eval *e)
 static atom_status op_t(pt2_eval *e)
 {
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     if (v->v.rank > 2 || v->kind == PT2_TURN)
         return moves(e);
     if (v->v.rank == 2)
@@ -214,9 +204,7 @@ static atom_status op_permute(pt2_eval *e)
     int n = pt2_ints_arg(e, "dims", dims, PT2_RANK_MAX);
     unsigned seen = 0;
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     pt2_view old = v->v;
     if (n != old.rank)
         return pt2_refuse(e, "its axes are not known");
@@ -258,25 +246,19 @@ static atom_status cut(pt2_eval *e, pt2_value *v, int dim, int64_t start, int64_
 static atom_status op_slice(pt2_eval *e)
 {
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank);
     int64_t start = pt2_int_arg(e, "start", 0), end = pt2_int_arg(e, "end", INT64_MAX);
     if (dim < 0)
         return pt2_refuse(e, "its axis is not known");
     ATOM_TRY(cut(e, v, dim, start, end, pt2_int_arg(e, "step", 1)));
-    st = pt2_result(e, 0, v);
-fail:
-    return st;
+    return pt2_result(e, 0, v);
 }
 
 static atom_status op_select(pt2_eval *e)
 {
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank);
     int64_t i = pt2_int_arg(e, "index", 0);
     if (dim < 0 || !own_axis(v, dim))
@@ -292,9 +274,7 @@ static atom_status op_select(pt2_eval *e)
 static atom_status op_unsqueeze(pt2_eval *e)
 {
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank + 1);
     if (dim < 0 || (v->kind == PT2_TURN && dim >= v->v.rank) || !pt2_view_insert(&v->v, dim))
         return moves(e);
@@ -304,9 +284,7 @@ static atom_status op_unsqueeze(pt2_eval *e)
 static atom_status op_squeeze(pt2_eval *e)
 {
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int dim = pt2_dim(pt2_int_arg(e, "dim", 0), v->v.rank);
     if (dim < 0 || !own_axis(v, dim))
         return moves(e);
@@ -321,9 +299,7 @@ static atom_status op_expand(pt2_eval *e)
     int rank = pt2_ints_arg(e, "size", sizes, PT2_RANK_MAX);
     pt2_view made;
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     if (rank < 0 || !pt2_view_expand(&v->v, rank, sizes, &made))
         return pt2_refuse(e, "its sizes do not fit");
     v->v = made;
@@ -335,9 +311,7 @@ static atom_status op_repeat_interleave(pt2_eval *e)
 {
     int64_t times = pt2_int_arg(e, "repeats", 0);
     pt2_value *v;
-    atom_status st = take_self(e, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_self(e, &v));
     int dim = pt2_dim(pt2_int_arg(e, "dim", v->v.rank), v->v.rank);
     if (dim < 0 || !own_axis(v, dim) || times < 1 || times > (1 << 20) || v->v.rep[dim] != 1 ||
         v->v.size[dim] > (1 << 20))
@@ -364,7 +338,6 @@ static atom_status pieces(pt2_eval *e, int dim, int64_t size, const int64_t *siz
         ATOM_TRY(pt2_result(e, (size_t)i, v));
         at += some;
     }
-fail:
     return st;
 }
 
@@ -401,7 +374,6 @@ static atom_status op_unbind(pt2_eval *e)
         pt2_view_remove(&v->v, dim);
         st = pt2_result(e, (size_t)i, v);
     }
-fail:
     return st;
 }
 

@@ -18,9 +18,7 @@ enum { COLUMNS_MAX = 4096 };
 static atom_status turn_new(pt2_eval *e, const pt2_value *like, int64_t n, pt2_value **out)
 {
     pt2_value *v;
-    atom_status st = pt2_value_copy(e, like, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, like, &v));
     if (n > COLUMNS_MAX)
         return pt2_refuse(e, "it multiplies rows of activations by known numbers, which atom does "
                              "for rotary embeddings of heads alone");
@@ -41,12 +39,9 @@ atom_status pt2_turn_of(pt2_eval *e, const pt2_value *v, pt2_value **out)
 {
     int last = v->v.rank - 1;
     int64_t S = e->n_samples;
-    atom_status st;
     if (v->kind != PT2_TURN && (v->kind != PT2_ACT || last < 1 || v->v.rep[last] != 1))
         return pt2_refuse(e, "it mixes activations in a way that is no rotary embedding");
-    st = turn_new(e, v, v->turn ? v->turn->n : v->v.size[last], out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(turn_new(e, v, v->turn ? v->turn->n : v->v.size[last], out));
     pt2_turn *t = (*out)->turn;
     if (v->turn) {
         memcpy(t->src, v->turn->src, (size_t)(2 * t->n) * sizeof *t->src);
@@ -77,9 +72,7 @@ atom_status pt2_turn_scale(pt2_eval *e, const pt2_value *v, const pt2_value *by,
 {
     int64_t S = e->n_samples;
     pt2_view b;
-    atom_status st = pt2_turn_of(e, v, out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_turn_of(e, v, out));
     pt2_turn *t = (*out)->turn;
     const pt2_view *w = &(*out)->v;
     int time = time_axis(e, *out), last = w->rank - 1;
@@ -135,11 +128,8 @@ atom_status pt2_turn_add(pt2_eval *e, const pt2_value *a, const pt2_value *b, do
 {
     int64_t S = e->n_samples;
     pt2_value *other;
-    atom_status st = pt2_turn_of(e, a, out);
-    if (st == ATOM_OK)
-        st = pt2_turn_of(e, b, &other);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_turn_of(e, a, out));
+    ATOM_TRY(pt2_turn_of(e, b, &other));
     pt2_turn *to = (*out)->turn, *from = other->turn;
     bool fits = same_front(*out, other) && to->n == from->n;
     for (int64_t c = 0; c < to->n && fits; c++)
@@ -155,20 +145,15 @@ atom_status pt2_turn_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, b
 {
     int64_t S = e->n_samples, all = 0, at = 0;
     pt2_value *turned[64] = {NULL}, *v;
-    atom_status st;
     for (size_t i = 0; i < n; i++) {
-        st = pt2_turn_of(e, parts[i], &turned[i]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pt2_turn_of(e, parts[i], &turned[i]));
         if (!same_front(turned[0], turned[i]) ||
             (stacked && turned[i]->turn->n != turned[0]->turn->n) ||
             turned[i]->turn->n != turned[i]->v.size[turned[i]->v.rank - 1])
             return pt2_refuse(e, "it joins activations of different layers");
         all += turned[i]->turn->n;
     }
-    st = turn_new(e, turned[0], all, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(turn_new(e, turned[0], all, &v));
     for (size_t i = 0; i < n; i++) {
         const pt2_turn *from = turned[i]->turn;
         for (int64_t c = 0; c < from->n; c++) {
@@ -333,9 +318,7 @@ atom_status pt2_heads_of(pt2_eval *e, const pt2_value *v, pt2_heads *h)
     if (h->step < 1 || h->first + (h->heads - 1) * h->step + D > W)
         return pt2_refuse(e, "its heads lie outside of the product that they are of");
     if (v->kind == PT2_TURN) {
-        atom_status st = take_turn(e, v, h);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(take_turn(e, v, h));
         if (h->first + (h->heads - 1) * h->step + D > W)
             return pt2_refuse(e, "its heads lie outside of the product that they are of");
     }

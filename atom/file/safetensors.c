@@ -142,12 +142,9 @@ static atom_status parse_tensor(const char *path, const char *name, const json_t
     t->name = atom_strdup(name);
     if (!t->name)
         return atom_fail_memory("a tensor name", strlen(name));
-    atom_status st = parse_dtype(path, name, dtype, &t->dtype);
-    if (st == ATOM_OK)
-        st = parse_shape(path, shape, t);
-    if (st == ATOM_OK)
-        st = parse_place(path, offsets, data_bytes, t);
-    return st;
+    ATOM_TRY(parse_dtype(path, name, dtype, &t->dtype));
+    ATOM_TRY(parse_shape(path, shape, t));
+    return parse_place(path, offsets, data_bytes, t);
 }
 
 static atom_status parse_metadata(file_safetensors *file, json_t *object)
@@ -293,16 +290,15 @@ static file_safetensors *new_file(const char *path, uint64_t header_bytes, uint6
 atom_status file_st_parse(const char *path, const char *header, uint64_t header_bytes,
                           uint64_t file_bytes, file_safetensors **out)
 {
-    atom_status st = check_lengths(path, header_bytes, file_bytes);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_lengths(path, header_bytes, file_bytes));
     file_safetensors *file = new_file(path, header_bytes, file_bytes);
     if (!file)
         return atom_fail_memory(path, sizeof *file);
-    ATOM_TRY(parse_header(file, header));
+    ATOM_TRY_CLEAN(parse_header(file, header));
     *out = file;
     return ATOM_OK;
-fail:
+cleanup:
     file_st_close(&file);
     return st;
 }
@@ -339,27 +335,26 @@ atom_status file_st_open(const char *path, file_safetensors **out)
     uint64_t file_bytes = 0, header_bytes = 0;
     char *header = NULL;
     file_safetensors *file = NULL;
-    atom_status st = open_regular(path, &fd, &file_bytes);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(open_regular(path, &fd, &file_bytes));
     if (file_bytes < 8) {
         st = bad(path, "it is shorter than 8 bytes");
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(read_at(fd, path, 0, 8, &header_bytes));
-    ATOM_TRY(check_lengths(path, header_bytes, file_bytes));
+    ATOM_TRY_CLEAN(read_at(fd, path, 0, 8, &header_bytes));
+    ATOM_TRY_CLEAN(check_lengths(path, header_bytes, file_bytes));
     header = atom_alloc((size_t)header_bytes, 1);
     if (!header) {
         st = atom_fail_memory(path, header_bytes);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(read_at(fd, path, 8, header_bytes, header));
-    ATOM_TRY(file_st_parse(path, header, header_bytes, file_bytes, &file));
+    ATOM_TRY_CLEAN(read_at(fd, path, 8, header_bytes, header));
+    ATOM_TRY_CLEAN(file_st_parse(path, header, header_bytes, file_bytes, &file));
     atom_free(header);
     file->fd = fd;
     *out = file;
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(header);
     close(fd);
     return st;

@@ -69,9 +69,7 @@ atom_status file_st_declare(file_st_writer *w, const char *name, file_dtype dtyp
 {
     uint64_t bits = file_dtype_bits(dtype);
     ATOM_ASSERT(!w->begun && rank <= FILE_RANK_MAX);
-    atom_status st = atom_grow((void **)&w->tensors, w->n, &w->room, sizeof *w->tensors);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow((void **)&w->tensors, w->n, &w->room, sizeof *w->tensors));
     file_tensor *t = &w->tensors[w->n];
     *t = (file_tensor){.dtype = dtype, .rank = rank, .elements = 1};
     for (uint32_t i = 0; i < rank; i++) {
@@ -179,23 +177,22 @@ atom_status file_st_begin(file_st_writer *w)
     static const char spaces[8] = "        ";
     char *header = NULL;
     ATOM_ASSERT(!w->begun);
-    atom_status st = make_header(w, &header);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(make_header(w, &header));
     uint64_t text_bytes = strlen(header);
     uint64_t header_bytes = (text_bytes + 7) & ~7ull;
     w->total_bytes += 8 + header_bytes;
     if (header_bytes > FILE_HEADER_BYTES_MAX) {
         st = atom_fail(ATOM_E_RUNTIME, "%s: too many tensors for one file", w->path);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(open_temporary(w));
+    ATOM_TRY_CLEAN(open_temporary(w));
     w->begun = true;
-    ATOM_TRY(put(w, &header_bytes, 8));
-    ATOM_TRY(put(w, header, text_bytes));
-    ATOM_TRY(put(w, spaces, header_bytes - text_bytes));
+    ATOM_TRY_CLEAN(put(w, &header_bytes, 8));
+    ATOM_TRY_CLEAN(put(w, header, text_bytes));
+    ATOM_TRY_CLEAN(put(w, spaces, header_bytes - text_bytes));
     skip_empty(w);
-fail:
+cleanup:
     free(header);
     return st;
 }
@@ -212,9 +209,7 @@ atom_status file_st_write(file_st_writer *w, const void *data, uint64_t bytes)
 {
     ATOM_ASSERT(w->begun && w->at < w->n);
     ATOM_ASSERT(bytes <= w->tensors[w->order[w->at]].bytes - w->at_bytes);
-    atom_status st = put(w, data, bytes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(put(w, data, bytes));
     w->at_bytes += bytes;
     skip_empty(w);
     return ATOM_OK;
@@ -241,9 +236,7 @@ static atom_status sync_dir_of(const char *path)
 atom_status file_st_finish(file_st_writer *w)
 {
     ATOM_ASSERT(w->begun && w->at == w->n);
-    atom_status st = w->writer ? w->sink->finish(w->writer) : ATOM_OK;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(w->writer ? w->sink->finish(w->writer) : ATOM_OK);
     int synced = fsync(w->fd);
     int error = errno;
     if (close(w->fd) < 0 && synced == 0) {

@@ -13,9 +13,7 @@ atom_status file_source_read(const file_source *source, void *reader, uint64_t o
     while (bytes) {
         const void *at = NULL;
         uint64_t some = 0;
-        atom_status st = source->view(reader, offset, bytes, &at, &some);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(source->view(reader, offset, bytes, &at, &some));
         memcpy(to, at, (size_t)some);
         to += some;
         offset += some;

@@ -50,7 +50,6 @@ static atom_status broken(const file_zip *z, const char *what)
 static atom_status read_end64(const file_zip *z, uint64_t end, directory *d)
 {
     uint8_t locator[LOCATOR_BYTES], data[END64_BYTES];
-    atom_status st;
     if (end < LOCATOR_BYTES + END64_BYTES)
         return broken(z, "its directory is missing");
     ATOM_TRY(read_at(z, end - LOCATOR_BYTES, LOCATOR_BYTES, locator));
@@ -72,8 +71,6 @@ static atom_status read_end64(const file_zip *z, uint64_t end, directory *d)
     if (here != d->n)
         return broken(z, "it is a part of several");
     return ATOM_OK;
-fail:
-    return st;
 }
 
 /* Where the file's last END_MARK is that has as much comment behind it as it says. */
@@ -144,7 +141,7 @@ static atom_status check_local(const file_zip *z, file_zip_entry *e, uint64_t li
 {
     uint8_t head[LOCAL_BYTES];
     size_t n = strlen(e->name);
-    atom_status st;
+    atom_status st = ATOM_OK;
     if (e->offset > limit || limit - e->offset < LOCAL_BYTES + n)
         return atom_fail(ATOM_E_FORMAT, "%s: entry '%.128s' lies outside", z->path, e->name);
     ATOM_TRY(read_at(z, e->offset, LOCAL_BYTES, head));
@@ -168,8 +165,7 @@ static atom_status check_local(const file_zip *z, file_zip_entry *e, uint64_t li
     e->offset += LOCAL_BYTES + n + extra;
     if (e->offset > limit || e->bytes > limit - e->offset)
         return atom_fail(ATOM_E_FORMAT, "%s: entry '%.128s' lies outside", z->path, e->name);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status take_entry(file_zip *z, atom_reader *r, uint64_t limit)
@@ -260,20 +256,20 @@ atom_status file_zip_open(const char *path, file_zip **out)
     if (!z)
         return atom_fail_memory("a zip archive", sizeof *z);
     z->fd = -1;
-    ATOM_TRY(open_file(z, path));
-    ATOM_TRY(read_directory(z, &d, &data));
+    ATOM_TRY_CLEAN(open_file(z, path));
+    ATOM_TRY_CLEAN(read_directory(z, &d, &data));
     z->entries = atom_alloc((size_t)d.n + 1, sizeof *z->entries);
     if (!z->entries) {
         st = atom_fail_memory("a zip directory", d.n * sizeof *z->entries);
-        goto fail;
+        goto cleanup;
     }
     atom_reader r = atom_reader_make(data, (size_t)d.bytes);
     for (uint64_t i = 0; i < d.n; i++)
-        ATOM_TRY(take_entry(z, &r, d.offset));
-    ATOM_TRY(check_all(z));
+        ATOM_TRY_CLEAN(take_entry(z, &r, d.offset));
+    ATOM_TRY_CLEAN(check_all(z));
     *out = z;
     z = NULL;
-fail:
+cleanup:
     atom_free(data);
     file_zip_close(&z);
     return st;

@@ -41,15 +41,16 @@ atom_status train_chat_open(const train_generate_request *request, train_chat **
     if (c->as_many)
         c->request.max_tokens = TRAIN_CHAT_POSITIONS;
     c->w.request = &c->request;
-    ATOM_TRY(writer_open(&c->w, no_prompt, TRAIN_CHAT_POSITIONS));
-    ATOM_TRY(text_encoder_open(c->w.tokenizer, &c->encoder));
+    ATOM_TRY_CLEAN(writer_open(&c->w, no_prompt, TRAIN_CHAT_POSITIONS));
+    ATOM_TRY_CLEAN(text_encoder_open(c->w.tokenizer, &c->encoder));
     c->positions = c->w.positions < TRAIN_CHAT_POSITIONS ? c->w.positions : TRAIN_CHAT_POSITIONS;
     c->held = atom_alloc((size_t)c->positions, sizeof *c->held);
     if (!c->held)
-        ATOM_TRY(atom_fail_memory("a conversation", (uint64_t)c->positions * sizeof *c->held));
+        ATOM_TRY_CLEAN(
+            atom_fail_memory("a conversation", (uint64_t)c->positions * sizeof *c->held));
     *out = c;
     return ATOM_OK;
-fail:
+cleanup:
     train_chat_close(&c);
     return st;
 }
@@ -123,9 +124,7 @@ static atom_status fit(train_chat *c)
     if (c->request.max_tokens < answer)
         answer = c->request.max_tokens;
     for (;; first += 2) {
-        atom_status st = render(c, first);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(render(c, first));
         if ((int64_t)c->w.seen.n + answer <= c->positions)
             break;
         if (first + 1 < c->n)
@@ -194,7 +193,6 @@ static atom_status answer(train_chat *c, bool (*stop)(void *ctx), train_chat_res
             st = feed(c, (int64_t)w->seen.n - 1);
     }
     result->said.tokens = made;
-fail:
     return st;
 }
 
@@ -227,6 +225,5 @@ atom_status train_chat_say(train_chat *c, const char *message, bool (*stop)(void
     said.said.seconds = atom_clock_seconds() - begin;
     said.forgotten = c->first;
     *result = said;
-fail:
     return st;
 }

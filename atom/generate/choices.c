@@ -9,10 +9,10 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/export/export.h"
+#include "atom/generate/evaluator.h"
 #include "atom/text/choices.h"
 #include "atom/text/tokenizer.h"
-#include "atom/generate/evaluator.h"
-#include "atom/export/export.h"
 
 #include <math.h>
 #include <string.h>
@@ -71,7 +71,6 @@ static atom_status encode_context(scoring *s, const text_question *q)
         ATOM_TRY(
             atom_grow((void **)&s->context.ids, 0, &s->context.capacity, sizeof *s->context.ids));
     s->context.ids[s->context.n++] = text_tokenizer_start(s->tokenizer);
-fail:
     return st;
 }
 
@@ -80,7 +79,6 @@ static atom_status encode_answer(scoring *s, const text_question *q, uint32_t ch
 {
     const text_phrase *answer = &q->choices[choice];
     bool space = answer->text[0] != ' ';
-    atom_status st;
     while (s->spaced_n < answer->bytes + 1)
         ATOM_TRY(atom_grow((void **)&s->spaced, s->spaced_n, &s->spaced_n, 1));
     s->spaced[0] = ' ';
@@ -99,8 +97,7 @@ static atom_status encode_answer(scoring *s, const text_question *q, uint32_t ch
     *keep = (size_t)s->most + 1 - s->answer.n; /* the last token is a target only */
     if (*keep > s->context.n)
         *keep = s->context.n;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* First reading: what is wrong with the file, and its longest row. */
@@ -205,7 +202,6 @@ static atom_status run_batch(scoring *s)
     double loss;
     int64_t targets;
     size_t done = 0;
-    atom_status st;
     if (s->n_rows == 0)
         return ATOM_OK;
     ATOM_TRY(train_engine_eval(s->e.engine, &loss, &targets));
@@ -219,8 +215,7 @@ static atom_status run_batch(scoring *s)
     sum_up(s);
     if (s->request->progress)
         s->request->progress(s->request->ctx, &s->result, s->of);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Room for n tokens that see no others: behind the last row, else in the next sample, else in the
@@ -240,7 +235,6 @@ static atom_status place(scoring *s, uint32_t choice, size_t keep)
 {
     const uint32_t *context = s->context.ids + s->context.n - keep;
     int64_t k = (int64_t)keep, m = (int64_t)s->answer.n, n = k + m - 1, first;
-    atom_status st;
     ATOM_TRY(find_room(s, n));
     if (s->n_rows == s->rows_capacity)
         ATOM_TRY(atom_grow((void **)&s->rows, s->n_rows, &s->rows_capacity, sizeof *s->rows));
@@ -255,8 +249,7 @@ static atom_status place(scoring *s, uint32_t choice, size_t keep)
         (placed){.question = s->n_questions - 1, .choice = choice, .first = first + k - 1, .n = m};
     s->at += n;
     s->result.tokens += n;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Of UTF-8: bytes that begin one. */
@@ -273,7 +266,6 @@ static atom_status score_question(void *ctx, const text_question *q)
 {
     scoring *s = ctx;
     bool cut = false;
-    atom_status st;
     ATOM_TRY(encode_context(s, q));
     if (s->n_questions == s->questions_capacity)
         ATOM_TRY(atom_grow((void **)&s->questions, s->n_questions, &s->questions_capacity,
@@ -289,8 +281,7 @@ static atom_status score_question(void *ctx, const text_question *q)
         ATOM_TRY(place(s, i, keep));
     }
     s->result.cut_contexts += cut;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -299,7 +290,6 @@ fail:
 static atom_status open_text(scoring *s)
 {
     const train_choices_request *r = s->request;
-    atom_status st;
     if (r->limit < 0)
         return atom_fail(ATOM_E_USAGE, "limit must be 0 (all) or more");
     ATOM_TRY(file_model_resolve(r->model, &s->model));
@@ -318,9 +308,7 @@ static atom_status open_text(scoring *s)
     if (r->sequence > 0 && r->sequence < s->most)
         s->most = r->sequence;
     ATOM_TRY(train_model_tokenizer(&s->model, &s->tokenizer));
-    ATOM_TRY(text_encoder_open(s->tokenizer, &s->encoder));
-fail:
-    return st;
+    return text_encoder_open(s->tokenizer, &s->encoder);
 }
 
 static atom_status open_model(scoring *s)
@@ -336,15 +324,13 @@ static atom_status open_model(scoring *s)
                                  .dropout = 0,
                                  .threads = r->threads,
                                  .adapter = r->adapter};
-    atom_status st;
     ATOM_TRY(train_evaluator_model(&s->e, &config));
     ATOM_TRY(train_evaluator_load(&s->e, r->device_memory, true));
     s->most = s->result.sequence = s->e.bench->g->sequence;
     train_engine_batch(s->e.engine, 0, &s->tokens, &s->targets);
     s->starts = train_engine_starts(s->e.engine, 0);
     clear_batch(s);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status train_choices(const train_choices_request *request, train_choices_result *result)
@@ -352,15 +338,15 @@ atom_status train_choices(const train_choices_request *request, train_choices_re
     scoring s = {.request = request};
     uint64_t limit = (uint64_t)request->limit, of = 0;
     atom_status st;
-    ATOM_TRY(open_text(&s));
-    ATOM_TRY(text_questions_read(request->file, limit, measure_question, &s, &of));
+    ATOM_TRY_CLEAN(open_text(&s));
+    ATOM_TRY_CLEAN(text_questions_read(request->file, limit, measure_question, &s, &of));
     s.of = (int64_t)of;
-    ATOM_TRY(open_model(&s));
+    ATOM_TRY_CLEAN(open_model(&s));
     s.begin = atom_clock_seconds();
-    ATOM_TRY(text_questions_read(request->file, limit, score_question, &s, NULL));
-    ATOM_TRY(run_batch(&s));
+    ATOM_TRY_CLEAN(text_questions_read(request->file, limit, score_question, &s, NULL));
+    ATOM_TRY_CLEAN(run_batch(&s));
     *result = s.result;
-fail:
+cleanup:
     train_evaluator_close(&s.e);
     text_encoder_close(&s.encoder);
     text_tokenizer_close(&s.tokenizer);

@@ -44,15 +44,15 @@ atom_status train_decoder_open(const train_decoder_config *config, train_decoder
         return atom_fail_memory("a decoder", sizeof *d);
     d->c = *config;
     d->chunk = config->room < TRAIN_DECODE_CHUNK ? config->room : TRAIN_DECODE_CHUNK;
-    ATOM_TRY(find_ends(d));
-    ATOM_TRY(decode_plan(d));
-    ATOM_TRY(config->device->ops->alloc(config->device, d->arena_bytes, &arena));
+    ATOM_TRY_CLEAN(find_ends(d));
+    ATOM_TRY_CLEAN(decode_plan(d));
+    ATOM_TRY_CLEAN(config->device->ops->alloc(config->device, d->arena_bytes, &arena));
     d->arena = arena;
     if (decode_swaps(d))
-        ATOM_TRY(decode_swap_open(d));
+        ATOM_TRY_CLEAN(decode_swap_open(d));
     *out = d;
     return ATOM_OK;
-fail:
+cleanup:
     train_decoder_close(&d);
     return st;
 }

@@ -135,9 +135,7 @@ static uint64_t node_workspace(const train_decoder *d, int32_t node)
 static atom_status place_fixed(train_decoder *d)
 {
     uint64_t top = 0;
-    atom_status st = place_tensors(d, &top);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(place_tensors(d, &top));
     place_caches(d, &top);
     d->tokens_at = place(&top, (uint64_t)d->chunk * sizeof(int32_t));
     if (decode_swaps(d))
@@ -290,9 +288,7 @@ static atom_status place_params(train_decoder *d)
     d->slot_bytes = left / SLOT_PART < SLOT_BYTES_MAX ? left / SLOT_PART : SLOT_BYTES_MAX;
     d->slot_bytes = larger(d->slot_bytes / ATOM_ALIGN_BYTES * ATOM_ALIGN_BYTES, least);
     int64_t step = head_rows(d, d->slot_bytes);
-    atom_status st = take_parts(d, (uint64_t)d->head + (uint64_t)((d->V + step - 1) / step));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_parts(d, (uint64_t)d->head + (uint64_t)((d->V + step - 1) / step)));
     cut_nodes(d, d->slot_bytes);
     cut_head(d, d->slot_bytes);
     place_parts(d, left);
@@ -302,7 +298,6 @@ static atom_status place_params(train_decoder *d)
 atom_status decode_plan(train_decoder *d)
 {
     const graph *g = d->c.g;
-    atom_status st;
     d->tensor_at = atom_alloc(g->n_tensors, sizeof *d->tensor_at);
     d->keys_at = atom_alloc(g->n_nodes, sizeof *d->keys_at);
     if (!d->tensor_at || !d->keys_at)
@@ -314,6 +309,5 @@ atom_status decode_plan(train_decoder *d)
     d->n_parts = 1;
     d->parts[0] = (decode_part){
         .d = d, .last = d->head, .rows = d->V, .elements = g->param_extent, .at = d->c.params};
-fail:
-    return st;
+    return ATOM_OK;
 }

@@ -51,14 +51,11 @@ static atom_status number_tokens(train_decoder *d)
 {
     int32_t *numbers = (int32_t *)(void *)d->swap.rows;
     dev *device = d->c.device;
-    atom_status st;
     for (int64_t i = 0; i < d->chunk; i++)
         numbers[i] = (int32_t)i;
     ATOM_TRY(device->ops->copy(device, d->swap.h2d, d->arena + d->tokens_at, numbers,
                                (uint64_t)d->chunk * sizeof *numbers, FREE));
-    ATOM_TRY(device->ops->stream_sync(device, d->swap.h2d));
-fail:
-    return st;
+    return device->ops->stream_sync(device, d->swap.h2d);
 }
 
 static uint64_t rows_bytes(const train_decoder *d)
@@ -70,7 +67,7 @@ atom_status decode_swap_open(train_decoder *d)
 {
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
-    atom_status st;
+    atom_status st = ATOM_OK;
     void *rows = NULL, *logits = NULL;
     ATOM_TRY(device->ops->stream_open(device, DEV_COMPUTE, "compute", &s->compute));
     ATOM_TRY(device->ops->stream_open(device, DEV_H2D, "fetch", &s->h2d));
@@ -82,16 +79,14 @@ atom_status decode_swap_open(train_decoder *d)
     st = device->ops->host_alloc(device, 2 * rows_bytes(d), &rows);
     s->rows = rows;
     if (st != ATOM_OK)
-        goto fail;
+        return st;
     st = device->ops->host_alloc(device, (uint64_t)d->V * sizeof(float), &logits);
     s->logits = logits;
     if (st != ATOM_OK)
-        goto fail;
+        return st;
     ATOM_TRY(number_tokens(d));
     ATOM_TRY(list_streamed(d));
-    ATOM_TRY(load_residents(d));
-fail:
-    return st;
+    return load_residents(d);
 }
 
 void decode_swap_close(train_decoder *d)
@@ -119,15 +114,13 @@ static atom_status fetch_next(train_decoder *d)
     int slot = (int)(s->fetched % 2);
     const decode_part *part = &d->parts[s->order[s->fetched % s->n_order]];
     const char *from = (const char *)d->c.params + decode_bytes(d, part->offset);
-    atom_status st = ATOM_OK;
     if (s->fetched >= 2)
         ATOM_TRY(device->ops->wait(device, s->h2d, s->freed[slot]));
     ATOM_TRY(device->ops->copy(device, s->h2d, s->slot[slot], from, decode_bytes(d, part->elements),
                                FREE));
     ATOM_TRY(device->ops->record(device, s->h2d, s->filled[slot]));
     s->fetched++;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static void launch(krn_ctx *cx, void *arg)
@@ -140,7 +133,6 @@ static atom_status visit(train_decoder *d, decode_part *part)
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
     int slot = (int)(s->used % 2);
-    atom_status st;
     if (!part->streamed)
         return device->ops->launch(device, s->compute, launch, part, FREE);
     if (s->fetched == s->used)
@@ -152,8 +144,7 @@ static atom_status visit(train_decoder *d, decode_part *part)
     s->used++;
     while (s->fetched < s->used + 2)
         ATOM_TRY(fetch_next(d));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* The rows of wte and wpe that this pass needs, one after the other, and their token numbers. */
@@ -167,7 +158,6 @@ static atom_status upload_rows(train_decoder *d, const int32_t *tokens)
     char *to = d->arena + d->token_rows_at;
     uint64_t row = decode_bytes(d, (uint64_t)d->C), n = (uint64_t)d->n;
     dev *device = d->c.device;
-    atom_status st;
     for (uint64_t i = 0; i < n; i++)
         memcpy(rows + i * row, params + decode_bytes(d, wte->offset) + (uint64_t)tokens[i] * row,
                row);
@@ -175,21 +165,16 @@ static atom_status upload_rows(train_decoder *d, const int32_t *tokens)
     if (!wpe)
         return ATOM_OK;
     memcpy(places, params + decode_bytes(d, wpe->offset) + (uint64_t)d->past * row, n * row);
-    ATOM_TRY(device->ops->copy(device, d->swap.compute, to + rows_bytes(d), places, n * row, FREE));
-fail:
-    return st;
+    return device->ops->copy(device, d->swap.compute, to + rows_bytes(d), places, n * row, FREE);
 }
 
 atom_status decode_swap_pass(train_decoder *d, const int32_t *tokens)
 {
     dev *device = d->c.device;
-    atom_status st;
     ATOM_TRY(upload_rows(d, tokens));
     for (uint32_t i = 0; i < d->n_parts; i++)
         ATOM_TRY(visit(d, &d->parts[i]));
     ATOM_TRY(device->ops->copy(device, d->swap.compute, d->swap.logits, d->arena + d->logits_at,
                                (uint64_t)d->V * sizeof(float), FREE));
-    ATOM_TRY(device->ops->stream_sync(device, d->swap.compute));
-fail:
-    return st;
+    return device->ops->stream_sync(device, d->swap.compute);
 }

@@ -38,7 +38,6 @@ static atom_status open_data(evaluation *v)
     const train_eval_request *r = v->request;
     const graph *g = v->e.bench->g;
     text_split split = TEXT_VAL;
-    atom_status st;
     if (r->split && strcmp(r->split, text_split_name(TEXT_TRAIN)) == 0)
         split = TEXT_TRAIN;
     else if (r->split && strcmp(r->split, text_split_name(TEXT_VAL)) != 0)
@@ -57,8 +56,7 @@ static atom_status open_data(evaluation *v)
             (long long)g->sequence);
     if (r->batches > 0 && (uint64_t)r->batches * (uint64_t)g->micro_batch < v->windows)
         v->windows = (uint64_t)r->batches * (uint64_t)g->micro_batch;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Windows first .. first + count, the rest of the batch without targets. */
@@ -84,11 +82,8 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
         double part = 0;
         int64_t targets = 0;
         uint64_t n = v->windows - first < B ? v->windows - first : B;
-        atom_status st = fill_batch(v, first, (uint32_t)n);
-        if (st == ATOM_OK)
-            st = train_engine_eval(v->e.engine, &part, &targets);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(fill_batch(v, first, (uint32_t)n));
+        ATOM_TRY(train_engine_eval(v->e.engine, &part, &targets));
         sum += part;
         count += targets;
     }
@@ -113,14 +108,14 @@ atom_status train_evaluate(const train_eval_request *request, train_eval_result 
     double loss = 0, begin;
     int64_t tokens = 0;
     atom_status st;
-    ATOM_TRY(open_model(&v));
-    ATOM_TRY(open_data(&v));
-    ATOM_TRY(train_evaluator_load(&v.e, request->device_memory, false));
+    ATOM_TRY_CLEAN(open_model(&v));
+    ATOM_TRY_CLEAN(open_data(&v));
+    ATOM_TRY_CLEAN(train_evaluator_load(&v.e, request->device_memory, false));
     begin = atom_clock_seconds();
-    ATOM_TRY(run(&v, &loss, &tokens));
+    ATOM_TRY_CLEAN(run(&v, &loss, &tokens));
     *result = (train_eval_result){
         .loss = loss, .tokens = tokens, .seconds = atom_clock_seconds() - begin};
-fail:
+cleanup:
     text_shards_close(&v.shards);
     train_evaluator_close(&v.e);
     return st;

@@ -21,9 +21,7 @@ atom_status train_evaluator_model(train_evaluator *e, const train_bench_config *
 static atom_status plan_in_place(train_evaluator *e)
 {
     const graph *g = e->bench->g;
-    atom_status st = part_plan_open(g, e->profile, 1, &e->plan);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(part_plan_open(g, e->profile, 1, &e->plan));
     e->plan->micro_batches = 1;
     e->plan->in_place = true;
     e->plan->sub_models[0].last_node = (int32_t)g->n_nodes;
@@ -42,7 +40,6 @@ atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, boo
                                   .adam_beta2 = 0.95,
                                   .adam_epsilon = 1e-8,
                                   .apart = apart};
-    atom_status st;
     ATOM_TRY(part_profile_model(e->bench->g, &device, &e->profile));
     if (device_memory == 0 && device.unified)
         ATOM_TRY(plan_in_place(e));
@@ -54,9 +51,7 @@ atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, boo
     ATOM_TRY(train_engine_open(&config, &e->engine));
     ATOM_TRY(file_merged_read(&e->bench->model, e->bench->g,
                               train_engine_vector(e->engine, SWAP_STATE_MASTER)));
-    ATOM_TRY(train_engine_sync(e->engine));
-fail:
-    return st;
+    return train_engine_sync(e->engine);
 }
 
 void train_evaluator_close(train_evaluator *e)

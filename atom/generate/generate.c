@@ -7,10 +7,10 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/text/template.h"
-#include "atom/text/utf8.h"
 #include "atom/export/export.h"
 #include "atom/plan/source.h"
+#include "atom/text/template.h"
+#include "atom/text/utf8.h"
 
 #include <string.h>
 
@@ -38,9 +38,7 @@ static atom_status open_model(writer *w)
                                  .dropout = 0,
                                  .threads = w->request->threads,
                                  .adapter = w->request->adapter};
-    atom_status st = train_workbench_open(&config, &w->bench);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(train_workbench_open(&config, &w->bench));
     if (!w->bench->model.has_weights)
         return atom_fail(ATOM_E_USAGE,
                          "model '%s' has no weights to generate with; name a checkpoint, a "
@@ -61,19 +59,19 @@ static atom_status open_params(writer *w)
     file_source source = train_file_source(NULL);
     void *wide = NULL;
     atom_status st;
-    ATOM_TRY(ops->host_alloc(w->device, wide_bytes, &wide));
+    ATOM_TRY_CLEAN(ops->host_alloc(w->device, wide_bytes, &wide));
     file_vector to = file_vector_memory(wide);
     to.source = &source;
-    ATOM_TRY(file_merged_read(&b->model, b->g, to));
+    ATOM_TRY_CLEAN(file_merged_read(&b->model, b->g, to));
     if (b->g->dtype == ATOM_F32) {
         w->params = wide;
         w->params_bytes = wide_bytes;
         return ATOM_OK;
     }
     w->params_bytes = extent * atom_dtype_bytes(b->g->dtype);
-    ATOM_TRY(ops->host_alloc(w->device, w->params_bytes, &w->params));
+    ATOM_TRY_CLEAN(ops->host_alloc(w->device, w->params_bytes, &w->params));
     b->host->round[b->g->dtype](&cx, w->params, wide, extent);
-fail:
+cleanup:
     ops->host_free(w->device, wide, wide_bytes);
     return st;
 }
@@ -107,24 +105,24 @@ atom_status writer_encode_chat(writer *w, text_encoder *encoder, const text_mess
     atom_status st;
     size_t end, at;
     if (w->bench->model.kind == FILE_MODEL_GGUF) {
-        ATOM_TRY(train_import_template(dir, &jinja));
+        ATOM_TRY_CLEAN(train_import_template(dir, &jinja));
         by_model.jinja = jinja;
         dir = NULL;
     }
-    ATOM_TRY(text_template_open(w->tokenizer, dir, &by_model, &template));
-    ATOM_TRY(text_template_render(template, encoder, messages, n, &chat));
+    ATOM_TRY_CLEAN(text_template_open(w->tokenizer, dir, &by_model, &template));
+    ATOM_TRY_CLEAN(text_template_render(template, encoder, messages, n, &chat));
     for (end = chat.ids.n; end > 0 && !chat.marks[end - 1];)
         end--;
     for (at = end; at > 0 && chat.marks[at - 1];)
         at--;
     w->seen.n = 0;
-    ATOM_TRY(writer_remember(w, text_tokenizer_start(w->tokenizer)));
+    ATOM_TRY_CLEAN(writer_remember(w, text_tokenizer_start(w->tokenizer)));
     for (size_t i = 0; i < at; i++)
-        ATOM_TRY(writer_remember(w, chat.ids.ids[i]));
+        ATOM_TRY_CLEAN(writer_remember(w, chat.ids.ids[i]));
     w->stop = at < end ? chat.ids.ids[at] : w->stop;
     if (w->may)
         w->may[w->stop] = 1;
-fail:
+cleanup:
     text_marked_fini(&chat);
     text_template_close(&template);
     atom_free(jinja);
@@ -148,9 +146,9 @@ static atom_status encode_prompt(writer *w)
     text_encoder *encoder = NULL;
     atom_status st;
     w->stop = text_tokenizer_end(w->tokenizer);
-    ATOM_TRY(text_encoder_open(w->tokenizer, &encoder));
+    ATOM_TRY_CLEAN(text_encoder_open(w->tokenizer, &encoder));
     st = w->request->chat ? encode_chat(w, encoder) : encode_text(w, encoder);
-fail:
+cleanup:
     text_encoder_close(&encoder);
     return st == ATOM_OK ? st : atom_fail_in(st, "prompt: ");
 }
@@ -189,7 +187,6 @@ static atom_status open_decoder(writer *w, int64_t room)
 atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room)
 {
     dev_cpu_config device = {.budget_bytes = w->request->device_memory};
-    atom_status st;
     ATOM_TRY(check_request(w->request));
     ATOM_TRY(open_model(w));
     ATOM_TRY(train_model_tokenizer(&w->bench->model, &w->tokenizer));
@@ -197,9 +194,7 @@ atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t roo
     ATOM_TRY(open_scratch(w));
     ATOM_TRY(dev_cpu_open(&device, w->bench->threads, &w->device));
     ATOM_TRY(open_params(w));
-    ATOM_TRY(open_decoder(w, room));
-fail:
-    return st;
+    return open_decoder(w, room);
 }
 
 void writer_close(writer *w)
@@ -222,9 +217,7 @@ void writer_close(writer *w)
 atom_status writer_room(writer *w, size_t more)
 {
     while (w->capacity < w->bytes + more + 1) {
-        atom_status st = atom_grow((void **)&w->text, w->capacity, &w->capacity, 1);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(atom_grow((void **)&w->text, w->capacity, &w->capacity, 1));
     }
     return ATOM_OK;
 }
@@ -249,9 +242,7 @@ static size_t wrong_bytes(const char *text, size_t left)
 static atom_status replace_wrong(writer *w, size_t n)
 {
     static const char replacement[] = "\xef\xbf\xbd";
-    atom_status st = writer_room(w, 3);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(writer_room(w, 3));
     memmove(w->text + w->whole + 3, w->text + w->whole + n, w->bytes - w->whole - n);
     memcpy(w->text + w->whole, replacement, 3);
     w->bytes += 3 - n;
@@ -269,9 +260,7 @@ static atom_status emit_whole(writer *w)
             return ATOM_OK;
         }
         emit(w, wrong);
-        atom_status st = replace_wrong(w, wrong_bytes(w->text + w->whole, left - wrong));
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(replace_wrong(w, wrong_bytes(w->text + w->whole, left - wrong)));
     }
 }
 
@@ -279,9 +268,7 @@ atom_status writer_put(writer *w, uint32_t token)
 {
     size_t bytes;
     const char *piece = text_tokenizer_piece(w->tokenizer, token, &bytes);
-    atom_status st = writer_room(w, bytes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(writer_room(w, bytes));
     memcpy(w->text + w->bytes, piece, bytes);
     w->bytes += bytes;
     return emit_whole(w);
@@ -331,7 +318,6 @@ static atom_status write_text(writer *w, int64_t *made)
     const train_sampling how = {
         .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
     uint32_t end = text_tokenizer_end(w->tokenizer), slides = 0;
-    atom_status st;
     ATOM_TRY(feed_prompt(w));
     for (*made = 0; *made < r->max_tokens;) {
         int32_t token;
@@ -346,9 +332,7 @@ static atom_status write_text(writer *w, int64_t *made)
         if (*made < r->max_tokens)
             ATOM_TRY(feed_next(w, &slides));
     }
-    st = ATOM_OK;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status train_generate(const train_generate_request *request, train_generate_result *result)
@@ -357,13 +341,13 @@ atom_status train_generate(const train_generate_request *request, train_generate
     int64_t prompt_tokens, made = 0;
     double begin;
     atom_status st;
-    ATOM_TRY(writer_open(&w, encode_prompt, 0));
+    ATOM_TRY_CLEAN(writer_open(&w, encode_prompt, 0));
     prompt_tokens = (int64_t)w.seen.n;
     if (prompt_tokens == 0) /* the start of a document */
-        ATOM_TRY(writer_remember(&w, text_tokenizer_end(w.tokenizer)));
+        ATOM_TRY_CLEAN(writer_remember(&w, text_tokenizer_end(w.tokenizer)));
     begin = atom_clock_seconds();
-    ATOM_TRY(write_text(&w, &made));
-    ATOM_TRY(writer_room(&w, 0));
+    ATOM_TRY_CLEAN(write_text(&w, &made));
+    ATOM_TRY_CLEAN(writer_room(&w, 0));
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
     *result = (train_generate_result){.text = w.text,
                                       .bytes = w.whole,
@@ -371,7 +355,7 @@ atom_status train_generate(const train_generate_request *request, train_generate
                                       .prompt_tokens = prompt_tokens,
                                       .seconds = atom_clock_seconds() - begin};
     w.text = NULL;
-fail:
+cleanup:
     writer_close(&w);
     return st;
 }

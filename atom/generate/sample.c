@@ -124,9 +124,7 @@ atom_status train_sample_filter(const train_sampling *s, const float *logits, co
                                 int64_t V, train_candidate *kept, int64_t *n, double *total)
 {
     int64_t best;
-    atom_status st = gather(logits, may, V, kept, n, &best);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gather(logits, may, V, kept, n, &best));
     float top = kept[best].weight;
     float inverse = s->temperature > 0 ? (float)(1.0 / s->temperature) : 0;
     if (!(s->temperature > 0) || !isfinite(inverse)) {

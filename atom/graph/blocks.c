@@ -31,26 +31,20 @@ static atom_status param_add(graph_blocks *b, graph_node *node, const char *suff
 static atom_status add_norm(graph_blocks *b, int64_t layer, const char *part, int32_t x, int32_t *y)
 {
     graph_node node = {.op = ATOM_OP_rmsnorm, .in = {x}, .eps = b->c->epsilon};
-    atom_status st;
     name_make(node.name, layer, part);
     ATOM_TRY(param_add(b, &node, ".weight", 1, b->c->width, 0, GRAPH_INIT_ONE));
-    ATOM_TRY(graph_add_node(b->g, &node, y));
-fail:
-    return st;
+    return graph_add_node(b->g, &node, y);
 }
 
 static atom_status add_linear(graph_blocks *b, int64_t layer, const char *part, int64_t I,
                               int64_t O, bool bias, int32_t *x)
 {
     graph_node node = {.op = ATOM_OP_linear, .in = {*x}};
-    atom_status st;
     name_make(node.name, layer, part);
     ATOM_TRY(param_add(b, &node, ".weight", 2, O, I, GRAPH_INIT_NORMAL));
     if (bias)
         ATOM_TRY(param_add(b, &node, ".bias", 1, O, 0, GRAPH_INIT_ZERO));
-    ATOM_TRY(graph_add_node(b->g, &node, x));
-fail:
-    return st;
+    return graph_add_node(b->g, &node, x);
 }
 
 static atom_status add_residual(graph_blocks *b, int64_t layer, const char *part, int32_t y)
@@ -76,16 +70,13 @@ static atom_status add_headnorm(graph_blocks *b, int64_t layer, int32_t *x)
     graph_node node = headed(b, layer, "self_attn.qk_norm", ATOM_OP_headnorm, *x);
     int64_t D = b->c->head_dim;
     char name[GRAPH_NAME_MAX];
-    atom_status st;
     node.eps = b->c->epsilon;
     node.n_params = 2;
     name_make(name, layer, "self_attn.q_norm.weight");
     ATOM_TRY(graph_add_param(b->g, name, 1, &D, GRAPH_INIT_ONE, 0, &node.params[0]));
     name_make(name, layer, "self_attn.k_norm.weight");
     ATOM_TRY(graph_add_param(b->g, name, 1, &D, GRAPH_INIT_ONE, 0, &node.params[1]));
-    ATOM_TRY(graph_add_node(b->g, &node, x));
-fail:
-    return st;
+    return graph_add_node(b->g, &node, x);
 }
 
 atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
@@ -93,7 +84,6 @@ atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
     const graph_config *c = b->c;
     int64_t H = c->heads, K = c->kv_heads, D = c->head_dim;
     int32_t a;
-    atom_status st;
     ATOM_TRY(add_norm(b, layer, "input_layernorm", b->x, &a));
     ATOM_TRY(
         add_linear(b, layer, "self_attn.qkv_proj", c->width, (H + 2 * K) * D, c->qkv_bias, &a));
@@ -107,9 +97,7 @@ atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
     attention.window = layer < c->window_layers ? 0 : c->window;
     ATOM_TRY(graph_add_node(b->g, &attention, &a));
     ATOM_TRY(add_linear(b, layer, "self_attn.o_proj", H * D, c->width, c->o_bias, &a));
-    ATOM_TRY(add_residual(b, layer, "add_1", a));
-fail:
-    return st;
+    return add_residual(b, layer, "add_1", a);
 }
 
 atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
@@ -117,16 +105,13 @@ atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
     const graph_config *c = b->c;
     graph_node act = {.op = ATOM_OP_swiglu};
     int32_t a;
-    atom_status st;
     ATOM_TRY(add_norm(b, layer, "post_attention_layernorm", b->x, &a));
     ATOM_TRY(add_linear(b, layer, "mlp.gate_up_proj", c->width, 2 * c->inner, c->mlp_bias, &a));
     name_make(act.name, layer, "mlp.act");
     act.in[0] = a;
     ATOM_TRY(graph_add_node(b->g, &act, &a));
     ATOM_TRY(add_linear(b, layer, "mlp.down_proj", c->inner, c->width, c->mlp_bias, &a));
-    ATOM_TRY(add_residual(b, layer, "add_2", a));
-fail:
-    return st;
+    return add_residual(b, layer, "add_2", a);
 }
 
 atom_status block_head(graph_blocks *b)
@@ -135,7 +120,6 @@ atom_status block_head(graph_blocks *b)
     graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
     int64_t dims[2] = {b->c->vocab_size, b->c->width};
     int32_t out;
-    atom_status st;
     ATOM_TRY(add_norm(b, -1, "norm", b->x, &head.in[0]));
     head.params[0] = b->embedding;
     if (b->c->untied)
@@ -143,9 +127,7 @@ atom_status block_head(graph_blocks *b)
                                  &head.params[0]));
     ATOM_TRY(graph_add_node(b->g, &head, &loss.in[0]));
     loss.in[1] = b->targets;
-    ATOM_TRY(graph_add_node(b->g, &loss, &out));
-fail:
-    return st;
+    return graph_add_node(b->g, &loss, &out);
 }
 
 static atom_status check_length(const graph_config *c, int64_t T)
@@ -163,7 +145,6 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
 {
     graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 1};
     int64_t dims[2] = {B, T}, table[2] = {c->vocab_size, c->width};
-    atom_status st;
     *b = (graph_blocks){.c = c};
     ATOM_TRY(graph_model_check(c));
     ATOM_TRY(check_length(c, T));
@@ -173,9 +154,7 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
     ATOM_TRY(graph_add_param(b->g, "embed_tokens.weight", 2, table, GRAPH_INIT_NORMAL, c->init_std,
                              &b->embedding));
     node.params[0] = b->embedding;
-    ATOM_TRY(graph_add_node(b->g, &node, &b->x));
-fail:
-    return st;
+    return graph_add_node(b->g, &node, &b->x);
 }
 
 atom_status blocks_close(graph_blocks *b, atom_status st, graph **out)

@@ -151,14 +151,14 @@ atom_status graph_fuse(const graph *g, graph **out)
 {
     fusing f;
     atom_status st;
-    ATOM_TRY(fusing_open(g, &f));
+    ATOM_TRY_CLEAN(fusing_open(g, &f));
     decide(&f);
-    ATOM_TRY(copy(&f));
-    ATOM_TRY(graph_set_stored(f.to, g->stored, g->n_stored));
-    ATOM_TRY(graph_seal(f.to));
+    ATOM_TRY_CLEAN(copy(&f));
+    ATOM_TRY_CLEAN(graph_set_stored(f.to, g->stored, g->n_stored));
+    ATOM_TRY_CLEAN(graph_seal(f.to));
     *out = f.to;
     f.to = NULL;
-fail:
+cleanup:
     fusing_close(&f);
     return st;
 }

@@ -36,7 +36,6 @@ static atom_status check_probability(const char *key, float value)
 
 atom_status graph_gpt2_check(const graph_config *c)
 {
-    atom_status st;
     ATOM_TRY(check_range("vocab_size", c->vocab_size, VOCAB_MAX));
     ATOM_TRY(check_range("n_positions", c->positions, POSITIONS_MAX));
     ATOM_TRY(check_range("n_embd", c->width, WIDTH_MAX));
@@ -56,8 +55,6 @@ atom_status graph_gpt2_check(const graph_config *c)
     ATOM_TRY(check_probability("attn_pdrop", c->attn_pdrop));
     ATOM_TRY(check_probability("resid_pdrop", c->resid_pdrop));
     return ATOM_OK;
-fail:
-    return st;
 }
 
 uint64_t graph_gpt2_params(const graph_config *c)
@@ -100,26 +97,20 @@ static atom_status add_norm(building *b, int64_t layer, const char *part, int32_
 {
     graph_node node = {.op = ATOM_OP_layernorm, .in = {x}, .eps = b->c->epsilon};
     int64_t C = b->c->width;
-    atom_status st;
     name_make(node.name, layer, part);
     ATOM_TRY(param_add(b, &node, ".weight", 1, C, 0, GRAPH_INIT_ONE, 0));
     ATOM_TRY(param_add(b, &node, ".bias", 1, C, 0, GRAPH_INIT_ZERO, 0));
-    ATOM_TRY(graph_add_node(b->g, &node, y));
-fail:
-    return st;
+    return graph_add_node(b->g, &node, y);
 }
 
 static atom_status add_linear(building *b, int64_t layer, const char *part, int64_t I, int64_t O,
                               float std, int32_t x, int32_t *y)
 {
     graph_node node = {.op = ATOM_OP_linear, .in = {x}};
-    atom_status st;
     name_make(node.name, layer, part);
     ATOM_TRY(param_add(b, &node, ".weight", 2, O, I, GRAPH_INIT_NORMAL, std));
     ATOM_TRY(param_add(b, &node, ".bias", 1, O, 0, GRAPH_INIT_ZERO, 0));
-    ATOM_TRY(graph_add_node(b->g, &node, y));
-fail:
-    return st;
+    return graph_add_node(b->g, &node, y);
 }
 
 /* Where p is 0 there is no node and *y is x. */
@@ -148,7 +139,6 @@ static atom_status add_attention(building *b, int64_t layer, int32_t x, int32_t 
         .op = ATOM_OP_attention, .p = b->c->attn_pdrop, .heads = (int32_t)b->c->heads};
     int64_t C = b->c->width;
     int32_t a;
-    atom_status st;
     ATOM_TRY(add_norm(b, layer, "ln_1", x, &a));
     ATOM_TRY(add_linear(b, layer, "attn.c_attn", C, 3 * C, b->c->init_std, a, &a));
     name_make(node.name, layer, "attn");
@@ -156,9 +146,7 @@ static atom_status add_attention(building *b, int64_t layer, int32_t x, int32_t 
     ATOM_TRY(graph_add_node(b->g, &node, &a));
     ATOM_TRY(add_linear(b, layer, "attn.c_proj", C, C, b->proj_std, a, &a));
     ATOM_TRY(add_dropout(b, layer, "attn.drop", b->c->resid_pdrop, a, &a));
-    ATOM_TRY(add_residual(b, layer, "add_1", a, x, y));
-fail:
-    return st;
+    return add_residual(b, layer, "add_1", a, x, y);
 }
 
 static atom_status add_mlp(building *b, int64_t layer, int32_t x, int32_t *y)
@@ -166,7 +154,6 @@ static atom_status add_mlp(building *b, int64_t layer, int32_t x, int32_t *y)
     graph_node node = {.op = ATOM_OP_gelu};
     int64_t C = b->c->width, F = b->c->inner;
     int32_t a;
-    atom_status st;
     ATOM_TRY(add_norm(b, layer, "ln_2", x, &a));
     ATOM_TRY(add_linear(b, layer, "mlp.c_fc", C, F, b->c->init_std, a, &a));
     name_make(node.name, layer, "mlp.gelu");
@@ -174,9 +161,7 @@ static atom_status add_mlp(building *b, int64_t layer, int32_t x, int32_t *y)
     ATOM_TRY(graph_add_node(b->g, &node, &a));
     ATOM_TRY(add_linear(b, layer, "mlp.c_proj", F, C, b->proj_std, a, &a));
     ATOM_TRY(add_dropout(b, layer, "mlp.drop", b->c->resid_pdrop, a, &a));
-    ATOM_TRY(add_residual(b, layer, "add_2", a, x, y));
-fail:
-    return st;
+    return add_residual(b, layer, "add_2", a, x, y);
 }
 
 static atom_status add_embedding(building *b, int32_t tokens, int32_t *y)
@@ -184,29 +169,23 @@ static atom_status add_embedding(building *b, int32_t tokens, int32_t *y)
     graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 2, .in = {tokens}};
     const graph_config *c = b->c;
     int64_t wte[2] = {c->vocab_size, c->width}, wpe[2] = {c->positions, c->width};
-    atom_status st;
     ATOM_TRY(graph_add_param(b->g, "wte.weight", 2, wte, GRAPH_INIT_NORMAL, c->init_std, &b->wte));
     node.params[0] = b->wte;
     ATOM_TRY(graph_add_param(b->g, "wpe.weight", 2, wpe, GRAPH_INIT_NORMAL, c->init_std,
                              &node.params[1]));
     ATOM_TRY(graph_add_node(b->g, &node, y));
-    ATOM_TRY(add_dropout(b, -1, "embed.drop", c->embd_pdrop, *y, y));
-fail:
-    return st;
+    return add_dropout(b, -1, "embed.drop", c->embd_pdrop, *y, y);
 }
 
 static atom_status add_head(building *b, int32_t x, int32_t targets)
 {
     graph_node head = {.name = "lm_head", .op = ATOM_OP_linear, .n_params = 1, .params = {b->wte}};
     graph_node loss = {.name = "loss", .op = ATOM_OP_cross_entropy};
-    atom_status st;
     ATOM_TRY(add_norm(b, -1, "ln_f", x, &head.in[0]));
     ATOM_TRY(graph_add_node(b->g, &head, &loss.in[0]));
     loss.in[1] = targets;
     int32_t out;
-    ATOM_TRY(graph_add_node(b->g, &loss, &out));
-fail:
-    return st;
+    return graph_add_node(b->g, &loss, &out);
 }
 
 atom_status graph_gpt2_build(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
@@ -214,28 +193,28 @@ atom_status graph_gpt2_build(const graph_config *c, atom_dtype dtype, int64_t B,
 {
     building b = {.c = c};
     atom_status st;
-    ATOM_TRY(graph_gpt2_check(c));
+    ATOM_TRY_CLEAN(graph_gpt2_check(c));
     if (T > c->positions)
         return atom_fail(ATOM_E_USAGE,
                          "sequence_len is %lld but the model has %lld positions (n_positions); "
                          "shorten sequence_len",
                          (long long)T, (long long)c->positions);
     b.proj_std = (float)((double)c->init_std / sqrt(2.0 * (double)c->layers));
-    ATOM_TRY(graph_open(c->name, dtype, B, T, &b.g));
+    ATOM_TRY_CLEAN(graph_open(c->name, dtype, B, T, &b.g));
     int64_t dims[2] = {B, T};
     int32_t tokens, targets, x;
-    ATOM_TRY(graph_add_input(b.g, "tokens", GRAPH_I32, 2, dims, &tokens));
-    ATOM_TRY(graph_add_input(b.g, "targets", GRAPH_I32, 2, dims, &targets));
-    ATOM_TRY(add_embedding(&b, tokens, &x));
+    ATOM_TRY_CLEAN(graph_add_input(b.g, "tokens", GRAPH_I32, 2, dims, &tokens));
+    ATOM_TRY_CLEAN(graph_add_input(b.g, "targets", GRAPH_I32, 2, dims, &targets));
+    ATOM_TRY_CLEAN(add_embedding(&b, tokens, &x));
     for (int64_t layer = 0; layer < c->layers; layer++) {
-        ATOM_TRY(add_attention(&b, layer, x, &x));
-        ATOM_TRY(add_mlp(&b, layer, x, &x));
+        ATOM_TRY_CLEAN(add_attention(&b, layer, x, &x));
+        ATOM_TRY_CLEAN(add_mlp(&b, layer, x, &x));
     }
-    ATOM_TRY(add_head(&b, x, targets));
-    ATOM_TRY(graph_seal(b.g));
+    ATOM_TRY_CLEAN(add_head(&b, x, targets));
+    ATOM_TRY_CLEAN(graph_seal(b.g));
     *out = b.g;
     return ATOM_OK;
-fail:
+cleanup:
     graph_close(&b.g);
     return st;
 }

@@ -146,7 +146,6 @@ atom_status graph_add_input(graph *g, const char *name, graph_kind kind, int ran
     ATOM_ASSERT(!g->sealed);
     char checked[GRAPH_NAME_MAX];
     uint64_t elements;
-    atom_status st;
     ATOM_TRY(name_copy(checked, name, 0, "graph input"));
     ATOM_TRY(graph_dims_check(checked, rank, dims, &elements));
     if (kind != GRAPH_ACT && kind != GRAPH_F32 && kind != GRAPH_I32)
@@ -158,8 +157,6 @@ atom_status graph_add_input(graph *g, const char *name, graph_kind kind, int ran
     ATOM_TRY(tensors_room(g, 1));
     *id = tensor_add(g, checked, &shape, GRAPH_NONE);
     return ATOM_OK;
-fail:
-    return st;
 }
 
 atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t *dims,
@@ -172,7 +169,7 @@ atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t 
                      .init_std = std,
                      .first_node = GRAPH_NONE,
                      .last_node = GRAPH_NONE};
-    atom_status st;
+    atom_status st = ATOM_OK;
     ATOM_TRY(name_copy(p.name, name, 0, "parameter"));
     ATOM_TRY(graph_dims_check(p.name, rank, dims, &p.elements));
     memcpy(p.dims, dims, (size_t)rank * sizeof *dims);
@@ -194,8 +191,6 @@ atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t 
     g->params[g->n_params] = p;
     *id = (int32_t)g->n_params++;
     return ATOM_OK;
-fail:
-    return st;
 }
 
 void graph_freeze(graph *g, int32_t param)
@@ -286,11 +281,10 @@ atom_status graph_add_node_rng(graph *g, const graph_node *node, uint32_t rng, i
     const atom_op_info *op = atom_op_get(node->op);
     graph_node n = *node;
     graph_shape outs[GRAPH_OUT_MAX], saved[GRAPH_SAVED_MAX];
-    atom_status st = name_copy(n.name, node->name, sizeof ".mean" - 1, "node");
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(node_check(g, &n, op));
-    ATOM_TRY(graph_infer(g, &n, outs, saved));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(name_copy(n.name, node->name, sizeof ".mean" - 1, "node"));
+    ATOM_TRY_CLEAN(node_check(g, &n, op));
+    ATOM_TRY_CLEAN(graph_infer(g, &n, outs, saved));
     if (g->n_nodes >= GRAPH_NODES_MAX)
         return atom_fail(ATOM_E_FORMAT, "more than %d nodes", GRAPH_NODES_MAX);
     void *items = g->nodes;
@@ -298,9 +292,7 @@ atom_status graph_add_node_rng(graph *g, const graph_node *node, uint32_t rng, i
     g->nodes = items;
     if (st != ATOM_OK)
         return st;
-    st = tensors_room(g, (uint32_t)op->outs + op->saved);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(tensors_room(g, (uint32_t)op->outs + op->saved));
 
     n.rng = rng;
     for (int i = op->ins; i < GRAPH_IN_MAX; i++)
@@ -315,7 +307,7 @@ atom_status graph_add_node_rng(graph *g, const graph_node *node, uint32_t rng, i
     g->nodes[g->n_nodes++] = n;
     *out = n.out[0];
     return ATOM_OK;
-fail:
+cleanup:
     return atom_fail_in(st, "node \"%s\" (%s): ", n.name, op->name);
 }
 
@@ -456,13 +448,10 @@ static atom_status seal_names(const graph *g)
 atom_status graph_seal(graph *g)
 {
     ATOM_ASSERT(!g->sealed);
-    atom_status st;
     ATOM_TRY(seal_tensors(g));
     ATOM_TRY(seal_params(g));
     ATOM_TRY(seal_names(g));
     graph_derive_grad(g);
     g->sealed = true;
     return ATOM_OK;
-fail:
-    return st;
 }

@@ -71,7 +71,6 @@ static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int
     graph_node up = {
         .op = ATOM_OP_lora, .n_params = 1, .scale = a->config->scale, .first = (int32_t)t->first};
     char name[GRAPH_NAME_MAX];
-    atom_status st;
     ATOM_TRY(name_of(t, ".lora_A.weight", name));
     ATOM_TRY(graph_add_param(a->to, name, 2, (int64_t[]){rank, in}, GRAPH_INIT_UNIFORM,
                              (float)sqrt(1.0 / (3.0 * (double)in)), &down.params[0]));
@@ -82,9 +81,7 @@ static atom_status add_target(adapting *a, const graph_target *t, int32_t x, int
                              &up.params[0]));
     ATOM_TRY(name_of(t, ".lora_B", up.name));
     up.in[0] = *y;
-    ATOM_TRY(graph_add_node_rng(a->to, &up, a->rng++, y));
-fail:
-    return st;
+    return graph_add_node_rng(a->to, &up, a->rng++, y);
 }
 
 /* A node of `from`, with its parameters where they are met first. */
@@ -144,20 +141,20 @@ atom_status graph_lora(const graph *g, const graph_lora_config *config, const gr
 {
     adapting a = {.from = g, .config = config, .rng = g->n_nodes};
     atom_status st;
-    ATOM_TRY(targets_check(g, config, targets, n));
+    ATOM_TRY_CLEAN(targets_check(g, config, targets, n));
     a.param = atom_alloc(g->n_params, sizeof *a.param);
     a.tensor = atom_alloc(g->n_tensors, sizeof *a.tensor);
     if (!a.param || !a.tensor) {
         st = atom_fail_memory("adapting a graph", (uint64_t)g->n_tensors * 8);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &a.to));
+    ATOM_TRY_CLEAN(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &a.to));
     graph_set_moments(a.to, g->moments);
-    ATOM_TRY(adapt(&a, targets, n));
-    ATOM_TRY(graph_seal(a.to));
+    ATOM_TRY_CLEAN(adapt(&a, targets, n));
+    ATOM_TRY_CLEAN(graph_seal(a.to));
     *out = a.to;
     a.to = NULL;
-fail:
+cleanup:
     atom_free(a.param);
     atom_free(a.tensor);
     graph_close(&a.to);

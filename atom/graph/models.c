@@ -85,7 +85,6 @@ static atom_status check_numbers(const graph_config *c)
 
 atom_status graph_model_check(const graph_config *c)
 {
-    atom_status st;
     if (c->family == GRAPH_GPT2)
         return graph_gpt2_check(c);
     if (c->family == GRAPH_OWN)
@@ -112,9 +111,7 @@ atom_status graph_model_check(const graph_config *c)
     if (c->window_layers < 0)
         return atom_fail(ATOM_E_FORMAT, "max_window_layers is %lld; it must be 0 or more",
                          (long long)c->window_layers);
-    ATOM_TRY(check_numbers(c));
-fail:
-    return st;
+    return check_numbers(c);
 }
 
 uint64_t graph_model_params(const graph_config *c)

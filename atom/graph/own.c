@@ -58,9 +58,7 @@ static atom_status copy_params(const graph *from, graph *to)
     for (uint32_t i = 0; i < from->n_params; i++) {
         const graph_param *p = &from->params[i];
         int32_t id;
-        atom_status st = graph_add_param(to, p->name, p->rank, p->dims, p->init, p->init_std, &id);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(graph_add_param(to, p->name, p->rank, p->dims, p->init, p->init_std, &id));
         if (p->frozen)
             graph_freeze(to, id);
     }
@@ -71,7 +69,6 @@ static atom_status copy_params(const graph *from, graph *to)
 static atom_status copy_nodes(const graph *from, graph *to, int32_t *tensor)
 {
     int64_t dims[2] = {to->micro_batch, to->sequence};
-    atom_status st;
     for (uint32_t i = 0; i < from->n_tensors; i++) {
         const graph_tensor *t = &from->tensors[i];
         if (t->producer == GRAPH_NONE)
@@ -84,17 +81,14 @@ static atom_status copy_nodes(const graph *from, graph *to, int32_t *tensor)
         ATOM_TRY(graph_add_node(to, &node, &tensor[from->nodes[i].out[0]]));
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 atom_status graph_own_build(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
                             graph **out)
 {
     graph *g = NULL;
-    atom_status st = graph_own_check(c);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(graph_own_check(c));
     if (T > c->positions)
         return atom_fail(ATOM_E_USAGE,
                          "sequence_len is %lld but the model was exported for %lld positions; "
@@ -103,14 +97,14 @@ atom_status graph_own_build(const graph_config *c, atom_dtype dtype, int64_t B, 
     int32_t *tensor = atom_alloc(c->own->n_tensors, sizeof *tensor);
     if (!tensor)
         return atom_fail_memory("a graph", (uint64_t)c->own->n_tensors * sizeof *tensor);
-    ATOM_TRY(graph_open(c->name, dtype, B, T, &g));
-    ATOM_TRY(copy_params(c->own, g));
-    ATOM_TRY(copy_nodes(c->own, g, tensor));
-    ATOM_TRY(graph_set_stored(g, c->own->stored, c->own->n_stored));
-    ATOM_TRY(graph_seal(g));
+    ATOM_TRY_CLEAN(graph_open(c->name, dtype, B, T, &g));
+    ATOM_TRY_CLEAN(copy_params(c->own, g));
+    ATOM_TRY_CLEAN(copy_nodes(c->own, g, tensor));
+    ATOM_TRY_CLEAN(graph_set_stored(g, c->own->stored, c->own->n_stored));
+    ATOM_TRY_CLEAN(graph_seal(g));
     *out = g;
     g = NULL;
-fail:
+cleanup:
     atom_free(tensor);
     graph_close(&g);
     return st;

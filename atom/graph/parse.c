@@ -75,9 +75,7 @@ static atom_status map_check(const parsing *p, const name_map *map)
 
 static atom_status map_add(const parsing *p, name_map *map, int32_t id)
 {
-    atom_status st = map_grow(p, map);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(map_grow(p, map));
     *map_slot(p, map, p->line.name) = (uint32_t)id + 1;
     map->used++;
     return ATOM_OK;
@@ -123,7 +121,6 @@ static atom_status parse_graph(parsing *p)
     char name[GRAPH_NAME_MAX];
     int dtype = 0, moments = 0;
     int64_t B = 0, T = 0;
-    atom_status st;
     if (p->g)
         return atom_fail(ATOM_E_FORMAT, "a second graph line");
     ATOM_TRY(name_get(p, name));
@@ -139,8 +136,6 @@ static atom_status parse_graph(parsing *p)
                          "the graph's name has characters other than letters, digits and . _ - / : "
                          "+");
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status parse_param(parsing *p)
@@ -151,7 +146,6 @@ static atom_status parse_param(parsing *p)
     int rank, init = 0;
     float std = 0;
     int32_t id;
-    atom_status st;
     ATOM_TRY(name_get(p, name));
     ATOM_TRY(map_check(p, &p->params));
     ATOM_TRY(graph_field_dims(&p->line, &rank, dims));
@@ -163,8 +157,6 @@ static atom_status parse_param(parsing *p)
         graph_freeze(p->g, id);
     ATOM_TRY(map_add(p, &p->params, id));
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status parse_input(parsing *p)
@@ -174,7 +166,6 @@ static atom_status parse_input(parsing *p)
     int64_t dims[GRAPH_RANK_MAX];
     int rank, kind = 0;
     int32_t id;
-    atom_status st;
     ATOM_TRY(name_get(p, name));
     ATOM_TRY(map_check(p, &p->tensors));
     ATOM_TRY(graph_field_choice(&p->line, "kind", kinds, 3, &kind));
@@ -182,8 +173,6 @@ static atom_status parse_input(parsing *p)
     ATOM_TRY(graph_add_input(p->g, name, (graph_kind)kind, rank, dims, &id));
     ATOM_TRY(map_add(p, &p->tensors, id));
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status parse_rope(parsing *p, atom_rope *rope)
@@ -197,9 +186,7 @@ static atom_status parse_rope(parsing *p, atom_rope *rope)
                   {"high", &rope->high},
                   {"original", &rope->original}};
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        atom_status st = graph_field_float(&p->line, fields[i].key, false, fields[i].value);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(graph_field_float(&p->line, fields[i].key, false, fields[i].value));
     }
     return ATOM_OK;
 }
@@ -212,7 +199,6 @@ static atom_status parse_node(parsing *p)
     int n_in, n_params;
     int64_t heads = 0, kv_heads = 0, first = 0, rng = p->g->n_nodes;
     int32_t id;
-    atom_status st;
     ATOM_TRY(name_get(p, node.name));
     ATOM_TRY(map_check(p, &p->tensors));
     ATOM_TRY(graph_field_need(&p->line, "op", &op));
@@ -241,8 +227,6 @@ static atom_status parse_node(parsing *p)
     ATOM_TRY(graph_add_node_rng(p->g, &node, (uint32_t)rng, &id));
     ATOM_TRY(map_add(p, &p->tensors, id));
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status parse_line(parsing *p, const char *end)

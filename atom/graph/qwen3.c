@@ -28,11 +28,11 @@ atom_status graph_qwen3_build(const graph_config *c, atom_dtype dtype, int64_t B
     graph_blocks b;
     atom_status st = blocks_open(c, dtype, B, T, &b);
     for (int64_t layer = 0; layer < c->layers && st == ATOM_OK; layer++) {
-        ATOM_TRY(block_attention(&b, layer, BLOCK_HEADNORM));
-        ATOM_TRY(block_gated_mlp(&b, layer));
+        ATOM_TRY_CLEAN(block_attention(&b, layer, BLOCK_HEADNORM));
+        ATOM_TRY_CLEAN(block_gated_mlp(&b, layer));
     }
     if (st == ATOM_OK)
         st = block_head(&b);
-fail:
+cleanup:
     return blocks_close(&b, st, out);
 }

@@ -110,7 +110,6 @@ static graph_shape rows(const graph *g, const char *suffix)
 
 static atom_status infer_embed(const graph *g, const graph_node *n, graph_shape *out)
 {
-    atom_status st;
     ATOM_TRY(take_ids(g, n, 0));
     ATOM_TRY(take_param(g, n, 0, 2, 0, 0));
     int64_t C = g->params[n->params[0]].dims[1];
@@ -122,15 +121,12 @@ static atom_status infer_embed(const graph *g, const graph_node *n, graph_shape 
                          (long long)g->sequence);
     out[0] = act(g, C);
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status infer_layernorm(const graph *g, const graph_node *n, graph_shape *out,
                                    graph_shape *saved)
 {
     int64_t C;
-    atom_status st;
     ATOM_TRY(take_act(g, n, 0, &C));
     ATOM_TRY(take_param(g, n, 0, 1, C, 0));
     ATOM_TRY(take_param(g, n, 1, 1, C, 0));
@@ -138,15 +134,12 @@ static atom_status infer_layernorm(const graph *g, const graph_node *n, graph_sh
     saved[0] = rows(g, ".mean");
     saved[1] = rows(g, ".rstd");
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status infer_linear(const graph *g, const graph_node *n, graph_shape *out,
                                 graph_shape *saved)
 {
     int64_t I;
-    atom_status st;
     ATOM_TRY(take_act(g, n, 0, &I));
     ATOM_TRY(take_param(g, n, 0, 2, 0, I));
     int64_t O = g->params[n->params[0]].dims[0];
@@ -158,8 +151,6 @@ static atom_status infer_linear(const graph *g, const graph_node *n, graph_shape
         saved[0].suffix = ".u";
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 /* qkv[B,T,(H+2K)D]: input 0 of attention, headnorm and rope. */
@@ -182,9 +173,7 @@ static atom_status infer_attention(const graph *g, const graph_node *n, graph_sh
                                    graph_shape *saved)
 {
     int64_t width, D;
-    atom_status st = take_qkv(g, n, &width, &D);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_qkv(g, n, &width, &D));
     out[0] = act(g, n->heads * D);
     saved[0] = (graph_shape){.kind = GRAPH_F32,
                              .rank = 3,
@@ -197,7 +186,6 @@ static atom_status infer_headnorm(const graph *g, const graph_node *n, graph_sha
                                   graph_shape *saved)
 {
     int64_t width, D, heads = n->heads + (n->kv_heads ? n->kv_heads : n->heads);
-    atom_status st;
     ATOM_TRY(take_qkv(g, n, &width, &D));
     ATOM_TRY(take_param(g, n, 0, 1, D, 0));
     ATOM_TRY(take_param(g, n, 1, 1, D, 0));
@@ -206,16 +194,13 @@ static atom_status infer_headnorm(const graph *g, const graph_node *n, graph_sha
                              .rank = 3,
                              .dims = {g->micro_batch, g->sequence, heads},
                              .suffix = ".rstd"};
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status infer_rope(const graph *g, const graph_node *n, graph_shape *out)
 {
     int64_t width, D;
-    atom_status st = take_qkv(g, n, &width, &D);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_qkv(g, n, &width, &D));
     if (D % 2 != 0)
         return atom_fail(ATOM_E_FORMAT, "heads of %lld channels have no halves", (long long)D);
     out[0] = act(g, width);
@@ -226,21 +211,17 @@ static atom_status infer_rmsnorm(const graph *g, const graph_node *n, graph_shap
                                  graph_shape *saved)
 {
     int64_t C;
-    atom_status st;
     ATOM_TRY(take_act(g, n, 0, &C));
     ATOM_TRY(take_param(g, n, 0, 1, C, 0));
     out[0] = act(g, C);
     saved[0] = rows(g, ".rstd");
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status infer_swiglu(const graph *g, const graph_node *n, graph_shape *out)
 {
     int64_t C;
-    atom_status st = take_act(g, n, 0, &C);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_act(g, n, 0, &C));
     if (C % 2 != 0)
         return atom_fail(ATOM_E_FORMAT, "width %lld has no halves", (long long)C);
     out[0] = act(g, C / 2);
@@ -250,7 +231,6 @@ static atom_status infer_swiglu(const graph *g, const graph_node *n, graph_shape
 static atom_status infer_lora(const graph *g, const graph_node *n, graph_shape *out)
 {
     int64_t W, R;
-    atom_status st;
     ATOM_TRY(take_act(g, n, 0, &W));
     ATOM_TRY(take_act(g, n, 1, &R));
     ATOM_TRY(take_param(g, n, 0, 2, 0, R));
@@ -259,15 +239,13 @@ static atom_status infer_lora(const graph *g, const graph_node *n, graph_shape *
         return atom_fail(ATOM_E_FORMAT, "columns %d to %lld of %lld", n->first,
                          (long long)(n->first + O), (long long)W);
     out[0] = act(g, W);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* dropout, gelu, add, dropout_add: as the first input. */
 static atom_status infer_alike(const graph *g, const graph_node *n, graph_shape *out)
 {
     int64_t C, C1;
-    atom_status st;
     ATOM_TRY(take_act(g, n, 0, &C));
     if (atom_op_get(n->op)->ins == 2) {
         ATOM_TRY(take_act(g, n, 1, &C1));
@@ -277,22 +255,17 @@ static atom_status infer_alike(const graph *g, const graph_node *n, graph_shape 
     }
     out[0] = act(g, C);
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static atom_status infer_loss(const graph *g, const graph_node *n, graph_shape *out)
 {
     int64_t C;
-    atom_status st;
     ATOM_TRY(take_act(g, n, 0, &C));
     ATOM_TRY(take_ids(g, n, 1));
     if (n->op == ATOM_OP_classifier)
         ATOM_TRY(take_param(g, n, 0, 2, 0, C));
     out[0] = rows(g, "");
     return ATOM_OK;
-fail:
-    return st;
 }
 
 atom_status graph_infer(const graph *g, const graph_node *n, graph_shape out[GRAPH_OUT_MAX],

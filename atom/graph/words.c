@@ -70,9 +70,7 @@ atom_status graph_line_split(const char *at, const char *end, graph_line *line)
         graph_span word = word_next(&at, end);
         if (word.n == 0)
             break;
-        atom_status st = field_add(line, word);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(field_add(line, word));
     }
     return ATOM_OK;
 }
@@ -113,9 +111,7 @@ atom_status graph_field_choice(graph_line *line, const char *key, const char *co
 {
     char buf[GRAPH_SHOWN_MAX];
     graph_span value;
-    atom_status st = graph_field_need(line, key, &value);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(graph_field_need(line, key, &value));
     for (int i = 0; i < n; i++) {
         if (graph_span_is(value, words[i])) {
             *choice = i;
@@ -212,9 +208,7 @@ atom_status graph_field_dims(graph_line *line, int *rank, int64_t dims[GRAPH_RAN
 {
     char buf[GRAPH_SHOWN_MAX];
     graph_span list, item;
-    atom_status st = graph_field_need(line, "dims", &list);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(graph_field_need(line, "dims", &list));
     for (*rank = 0; graph_span_next(&list, &item); ++*rank) {
         if (*rank == GRAPH_RANK_MAX)
             return atom_fail(ATOM_E_FORMAT, "more than %d dims", GRAPH_RANK_MAX);

@@ -463,19 +463,18 @@ atom_status opt_parse(const opt_command *command, int argc, char **argv, void *v
                       opt_parsed *parsed)
 {
     walk w = {.command = command, .argc = argc, .argv = argv, .values = values, .parsed = parsed};
-    atom_status st = opt_defaults(command, values, parsed);
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(walk_all(&w));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(opt_defaults(command, values, parsed));
+    ATOM_TRY_CLEAN(walk_all(&w));
     if (parsed->help)
         return ATOM_OK;
     if (command->config_file && parsed->n_positional)
-        ATOM_TRY(opt_read_file(command, parsed->positional[0], values, parsed));
+        ATOM_TRY_CLEAN(opt_read_file(command, parsed->positional[0], values, parsed));
     w.set = true;
-    ATOM_TRY(walk_all(&w));
-    ATOM_TRY(check_required(command, parsed));
+    ATOM_TRY_CLEAN(walk_all(&w));
+    ATOM_TRY_CLEAN(check_required(command, parsed));
     return ATOM_OK;
-fail:
+cleanup:
     opt_free(command, values);
     return st;
 }

@@ -70,9 +70,7 @@ atom_status opt_completion_bash(const char *program, const opt_command *const *c
 {
     char dashed[64];
     opt_out out;
-    atom_status st = opt_out_open(&out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(opt_out_open(&out));
     FILE *f = out.file;
     fprintf(f, "# bash completion for %s; generated from its option table\n_%s()\n{\n", program,
             program);
@@ -175,9 +173,7 @@ atom_status opt_man(const char *program, const char *version, const opt_command 
                     char **text)
 {
     opt_out out;
-    atom_status st = opt_out_open(&out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(opt_out_open(&out));
     FILE *f = out.file;
     write_man_head(f, program, version, command);
     if (command->description) {

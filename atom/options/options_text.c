@@ -94,17 +94,16 @@ static atom_status write_option(FILE *f, const opt_spec *spec)
 {
     opt_out line;
     char *head = NULL, *tail = NULL, dashed[64];
-    atom_status st = opt_out_open(&line);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(opt_out_open(&line));
     fprintf(line.file, "  %c%c%s %s", spec->letter ? '-' : ' ', spec->letter ? spec->letter : ' ',
             spec->letter ? "," : " ", opt_dashed(spec->name, dashed));
     if (spec->type != OPT_FLAG) {
         fputc(' ', line.file);
         opt_write_value(line.file, spec);
     }
-    ATOM_TRY(opt_out_close(&line, &head));
-    ATOM_TRY(opt_out_open(&line));
+    ATOM_TRY_CLEAN(opt_out_close(&line, &head));
+    ATOM_TRY_CLEAN(opt_out_open(&line));
     fputs(spec->help ? spec->help : "", line.file);
     if (spec->type == OPT_INT || spec->type == OPT_NUMBER)
         opt_write_range(line.file, spec);
@@ -112,7 +111,7 @@ static atom_status write_option(FILE *f, const opt_spec *spec)
         fprintf(line.file, " [%s]", spec->fallback);
     if (spec->flags & OPT_REQUIRED)
         fputs(" (required)", line.file);
-    ATOM_TRY(opt_out_close(&line, &tail));
+    ATOM_TRY_CLEAN(opt_out_close(&line, &tail));
     int width = (int)strlen(head);
     fputs(head, f);
     if (width + 2 > HELP_COLUMN) {
@@ -121,7 +120,7 @@ static atom_status write_option(FILE *f, const opt_spec *spec)
     }
     fprintf(f, "%*s", HELP_COLUMN - width, "");
     wrap(f, tail, HELP_COLUMN, HELP_COLUMN);
-fail:
+cleanup:
     atom_free(head);
     atom_free(tail);
     return st;
@@ -159,9 +158,8 @@ static void write_paragraphs(FILE *f, const char *text)
 atom_status opt_help(const char *program, const opt_command *command, char **text)
 {
     opt_out out;
-    atom_status st = opt_out_open(&out);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(opt_out_open(&out));
     FILE *f = out.file;
     fprintf(f, "%s %s: %s\n\n", program, command->name, command->summary);
     write_usage(f, program, command);
@@ -201,9 +199,7 @@ atom_status opt_help_all(const char *program, const char *tagline,
                          const opt_command *const *commands, uint32_t n, char **text)
 {
     opt_out out;
-    atom_status st = opt_out_open(&out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(opt_out_open(&out));
     fprintf(out.file, "%s: %s\n\nUsage: %s COMMAND [...]\n\nCommands:\n", program, tagline,
             program);
     for (uint32_t i = 0; i < n; i++)
@@ -310,9 +306,7 @@ atom_status opt_print(const opt_command *command, const void *values, const opt_
 {
     static const char *const origins[] = {"default", "file", "command line", "preset"};
     opt_out out;
-    atom_status st = opt_out_open(&out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(opt_out_open(&out));
     for (uint32_t i = 0; i < command->n_specs; i++) {
         const opt_spec *spec = &command->specs[i];
         const void *at = (const char *)values + spec->offset;

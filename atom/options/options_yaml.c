@@ -72,9 +72,8 @@ static const char *scalar(const yaml_reader *r)
 
 static atom_status read_key(yaml_reader *r, int32_t *row)
 {
-    atom_status st = check_scalar(r, "a key");
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_scalar(r, "a key"));
     const char *key = scalar(r);
     int32_t found = strchr(key, '-') ? -1 : opt_find(r->command, key);
     if (found >= 0 && (r->command->specs[found].flags & OPT_CLI_ONLY))
@@ -110,9 +109,8 @@ static bool is_null(const yaml_reader *r)
 static atom_status set_scalar(yaml_reader *r, uint32_t row)
 {
     const opt_spec *spec = &r->command->specs[row];
-    atom_status st = check_scalar(r, spec->name);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_scalar(r, spec->name));
     if (is_null(r))
         return at_event(r, atom_fail(ATOM_E_USAGE,
                                      "'%s' has no value; leave the line out for the default",
@@ -124,9 +122,8 @@ static atom_status set_scalar(yaml_reader *r, uint32_t row)
 static atom_status read_value(yaml_reader *r, uint32_t row)
 {
     const opt_spec *spec = &r->command->specs[row];
-    atom_status st = next_event(r);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(next_event(r));
     opt_list_restart(r->command, row, r->values);
     r->parsed->origin[row] = OPT_FROM_FILE;
     if (spec->type != OPT_LIST || r->event.type != YAML_SEQUENCE_START_EVENT)
@@ -137,9 +134,7 @@ static atom_status read_value(yaml_reader *r, uint32_t row)
         st = next_event(r);
         if (st != ATOM_OK || r->event.type == YAML_SEQUENCE_END_EVENT)
             return st;
-        st = set_scalar(r, row);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(set_scalar(r, row));
     }
 }
 
@@ -153,18 +148,14 @@ static atom_status read_mapping(yaml_reader *r)
         st = next_event(r);
         if (st != ATOM_OK || r->event.type == YAML_MAPPING_END_EVENT)
             return st;
-        st = read_key(r, &row);
-        if (st == ATOM_OK)
-            st = read_value(r, (uint32_t)row);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_key(r, &row));
+        ATOM_TRY(read_value(r, (uint32_t)row));
     }
 }
 
 /* stream start, document start, one mapping (or nothing), document end, stream end */
 static atom_status read_stream(yaml_reader *r)
 {
-    atom_status st = ATOM_OK;
     uint32_t documents = 0;
     do {
         ATOM_TRY(next_event(r));
@@ -184,8 +175,7 @@ static atom_status read_stream(yaml_reader *r)
                        e->type == YAML_ALIAS_EVENT))
             return at_event(r, atom_fail(ATOM_E_USAGE, "expected `key: value` lines"));
     } while (r->event.type != YAML_STREAM_END_EVENT);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status opt_read_text(const opt_command *command, const char *path, const char *text,

@@ -115,9 +115,8 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
                          table->backend, call->backward ? "backward" : "forward",
                          atom_op_get(call->op)->name);
     memcpy(args.dim, call->dim, sizeof args.dim);
-    atom_status st = take_buffers(w->bench->g, call, buffers);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(take_buffers(w->bench->g, call, buffers));
     if (w->card) {
         st = measure_device_call(w->card, table, call, buffers, seconds);
         free_buffers(call, buffers);
@@ -157,7 +156,6 @@ static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_
     const swap_call *forward = find_call(w->low, node, false);
     const swap_call *backward = find_call(w->low, node, true);
     const krn_table *table = w->bench->table;
-    atom_status st;
     if (w->progress)
         w->progress(w->ctx, g->nodes[node].name, w->done, w->total);
     w->done++;
@@ -168,8 +166,7 @@ static atom_status time_node(void *ctx, const graph *g, int32_t node, part_node_
     uint64_t b =
         backward && table->workspace ? table->workspace(backward->op, 1, backward->dim) : 0;
     cost->workspace_bytes = f > b ? f : b;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* --- the device ------------------------------------------------------------------------------ */
@@ -215,16 +212,13 @@ static atom_status measure_copies(const train_workbench *bench, dev_copy_bench *
 static atom_status describe_card(stopwatch *w, part_device *d)
 {
     dev_cuda_info info;
-    atom_status st;
     ATOM_TRY(dev_cuda_describe(w->bench->card, &info));
     snprintf(d->name, sizeof d->name, "%.63s", info.name);
     d->unified = false;
     d->device_bytes = train_device_bytes(w->bench);
     d->launch_seconds = 2e-6;
     ATOM_TRY(measure_device_open(w->bench, &w->card));
-    ATOM_TRY(measure_device_memory(w->card, &d->device_bytes_per_second));
-fail:
-    return st;
+    return measure_device_memory(w->card, &d->device_bytes_per_second);
 }
 
 static atom_status measure_rates(stopwatch *w, part_device *d)
@@ -232,7 +226,6 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     train_workbench *bench = w->bench;
     krn_bench triad, adamw, beside;
     dev_copy_bench copies;
-    atom_status st;
     memset(d, 0, sizeof *d);
     cpu_name(d->name, sizeof d->name, atom_threads_count(bench->threads));
     d->unified = true;
@@ -256,8 +249,7 @@ static atom_status measure_rates(stopwatch *w, part_device *d)
     d->launch_seconds = 2e-6;
     if (bench->card >= 0)
         ATOM_TRY(describe_card(w, d));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Sustained matmul rate: what the largest linear node reached. */
@@ -293,15 +285,15 @@ static atom_status resident_lowering(train_workbench *bench, const part_device *
     part_profile *blank = NULL;
     part_plan *plan = NULL;
     atom_status st;
-    ATOM_TRY(part_profile_open(bench->g, device, &blank));
-    ATOM_TRY(part_plan_open(bench->g, blank, 1, &plan));
+    ATOM_TRY_CLEAN(part_profile_open(bench->g, device, &blank));
+    ATOM_TRY_CLEAN(part_plan_open(bench->g, blank, 1, &plan));
     plan->micro_batches = 1;
     plan->in_place = true;
     plan->sub_models[0].first_node = 0;
     plan->sub_models[0].last_node = (int32_t)bench->g->n_nodes;
     plan->sub_models[0].param_bytes = bench->g->param_extent * atom_dtype_bytes(bench->g->dtype);
-    ATOM_TRY(gen_lower(bench->g, plan, blank, bench->table, low));
-fail:
+    ATOM_TRY_CLEAN(gen_lower(bench->g, plan, blank, bench->table, low));
+cleanup:
     part_plan_close(&plan);
     part_profile_close(&blank);
     return st;
@@ -315,12 +307,12 @@ atom_status train_profile_measure(train_workbench *bench, train_progress_fn prog
     part_profile *profile = NULL;
     atom_status st;
     w.total = count_classes(bench->g);
-    ATOM_TRY(measure_rates(&w, &device));
-    ATOM_TRY(resident_lowering(bench, &device, &w.low));
-    ATOM_TRY(part_profile_measure(bench->g, &device, time_node, &w, &profile));
+    ATOM_TRY_CLEAN(measure_rates(&w, &device));
+    ATOM_TRY_CLEAN(resident_lowering(bench, &device, &w.low));
+    ATOM_TRY_CLEAN(part_profile_measure(bench->g, &device, time_node, &w, &profile));
     derive_flops(bench->g, profile);
     *out = profile;
-fail:
+cleanup:
     measure_device_close(&w.card);
     gen_lowered_close(&w.low);
     return st;

@@ -45,13 +45,13 @@ atom_status measure_device_open(const train_workbench *bench, measure_device **o
     measure_device *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("profiling", sizeof *m);
-    ATOM_TRY(train_device_open(bench, 0, &m->d));
-    ATOM_TRY(m->d->ops->stream_open(m->d, DEV_COMPUTE, "profile", &m->compute));
-    ATOM_TRY(m->d->ops->event_open(m->d, &m->begin));
-    ATOM_TRY(m->d->ops->event_open(m->d, &m->end));
+    ATOM_TRY_CLEAN(train_device_open(bench, 0, &m->d));
+    ATOM_TRY_CLEAN(m->d->ops->stream_open(m->d, DEV_COMPUTE, "profile", &m->compute));
+    ATOM_TRY_CLEAN(m->d->ops->event_open(m->d, &m->begin));
+    ATOM_TRY_CLEAN(m->d->ops->event_open(m->d, &m->end));
     *out = m;
     return ATOM_OK;
-fail:
+cleanup:
     measure_device_close(&m);
     return st;
 }
@@ -75,14 +75,12 @@ void measure_device_close(measure_device **ref)
 static atom_status time_round(measure_device *m, timed *t, double *seconds)
 {
     const dev_ops *ops = m->d->ops;
-    atom_status st;
     ATOM_TRY(ops->record(m->d, m->compute, m->begin));
     ATOM_TRY(ops->launch(m->d, m->compute, run_timed, t, (dev_cost){0}));
     ATOM_TRY(ops->record(m->d, m->compute, m->end));
     ATOM_TRY(ops->stream_sync(m->d, m->compute));
     *seconds = (double)(ops->event_ns(m->d, m->end) - ops->event_ns(m->d, m->begin)) * 1e-9;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static int by_value(const void *a, const void *b)
@@ -95,7 +93,6 @@ static atom_status time_rounds(measure_device *m, timed *t, double *seconds)
 {
     double times[ROUNDS_MAX], one = 0, spent = 0;
     int n = 0;
-    atom_status st;
     t->runs = 1;
     ATOM_TRY(time_round(m, t, &one)); /* libraries load, algorithms are chosen */
     ATOM_TRY(time_round(m, t, &one));
@@ -108,17 +105,15 @@ static atom_status time_rounds(measure_device *m, timed *t, double *seconds)
     }
     qsort(times, (size_t)n, sizeof times[0], by_value);
     *seconds = times[n / 2];
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Through pinned memory, as every copy of a run. */
 static atom_status upload(measure_device *m, void *dst, const void *src, uint64_t bytes)
 {
     void *pinned = NULL;
-    atom_status st = m->d->ops->host_alloc(m->d, bytes, &pinned);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(m->d->ops->host_alloc(m->d, bytes, &pinned));
     memcpy(pinned, src, bytes);
     st = m->d->ops->copy(m->d, m->compute, dst, pinned, bytes, (dev_cost){0});
     if (st == ATOM_OK)
@@ -144,15 +139,15 @@ atom_status measure_device_call(measure_device *m, const krn_table *table, const
     t.workspace_bytes =
         table->workspace ? table->workspace(call->op, call->backward, call->dim) : 0;
     if (t.workspace_bytes)
-        ATOM_TRY(ops->alloc(m->d, t.workspace_bytes, &t.workspace));
+        ATOM_TRY_CLEAN(ops->alloc(m->d, t.workspace_bytes, &t.workspace));
     for (int b = 0; b < call->n_buf; b++) {
         if (!host[b])
             continue;
-        ATOM_TRY(ops->alloc(m->d, call->bytes[b], &t.args.buf[b]));
-        ATOM_TRY(upload(m, t.args.buf[b], host[b], call->bytes[b]));
+        ATOM_TRY_CLEAN(ops->alloc(m->d, call->bytes[b], &t.args.buf[b]));
+        ATOM_TRY_CLEAN(upload(m, t.args.buf[b], host[b], call->bytes[b]));
     }
-    ATOM_TRY(time_rounds(m, &t, seconds));
-fail:
+    ATOM_TRY_CLEAN(time_rounds(m, &t, seconds));
+cleanup:
     for (int b = 0; b < call->n_buf; b++) {
         if (t.args.buf[b])
             ops->free(m->d, t.args.buf[b], call->bytes[b]);
@@ -170,18 +165,18 @@ atom_status measure_device_memory(measure_device *m, double *bytes_per_second)
     void *at = NULL;
     double best = 0;
     atom_status st;
-    ATOM_TRY(ops->alloc(m->d, bytes, &at));
+    ATOM_TRY_CLEAN(ops->alloc(m->d, bytes, &at));
     for (int i = 0; i < ROUNDS_MIN; i++) {
-        ATOM_TRY(ops->record(m->d, m->compute, m->begin));
-        ATOM_TRY(ops->zero(m->d, m->compute, at, bytes, (dev_cost){0}));
-        ATOM_TRY(ops->record(m->d, m->compute, m->end));
-        ATOM_TRY(ops->stream_sync(m->d, m->compute));
+        ATOM_TRY_CLEAN(ops->record(m->d, m->compute, m->begin));
+        ATOM_TRY_CLEAN(ops->zero(m->d, m->compute, at, bytes, (dev_cost){0}));
+        ATOM_TRY_CLEAN(ops->record(m->d, m->compute, m->end));
+        ATOM_TRY_CLEAN(ops->stream_sync(m->d, m->compute));
         uint64_t ns = ops->event_ns(m->d, m->end) - ops->event_ns(m->d, m->begin);
         double rate = ns ? (double)bytes / (double)ns * 1e9 : 0;
         best = rate > best ? rate : best;
     }
     *bytes_per_second = best;
-fail:
+cleanup:
     if (at)
         ops->free(m->d, at, bytes);
     return st;

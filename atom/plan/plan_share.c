@@ -105,15 +105,15 @@ static atom_status weigh(const train_workbench *bench, const train_plan_request 
     gen_lowered *low = NULL;
     uint64_t device = request->device_memory ? request->device_memory : train_device_bytes(bench);
     atom_status st;
-    ATOM_TRY(gen_lower(bench->g, plan, profile, bench->table, &low));
+    ATOM_TRY_CLEAN(gen_lower(bench->g, plan, profile, bench->table, &low));
     plan->device_peak_bytes = low->device_bytes;
     plan->host_peak_bytes = low->host_bytes + part_window_bytes(bench->g);
     plan->device_budget_bytes = request->device_memory;
     plan->host_budget_bytes = request->host_memory;
-    ATOM_TRY(check_room("device", plan->device_peak_bytes, device));
-    ATOM_TRY(check_room("host", plan->host_peak_bytes, request->host_memory));
+    ATOM_TRY_CLEAN(check_room("device", plan->device_peak_bytes, device));
+    ATOM_TRY_CLEAN(check_room("host", plan->host_peak_bytes, request->host_memory));
     snprintf(plan->device, sizeof plan->device, "%s", profile->device.name);
-fail:
+cleanup:
     gen_lowered_close(&low);
     return st;
 }
@@ -127,15 +127,15 @@ atom_status train_plan_accept(const train_workbench *bench, const train_plan_req
     part_plan *theirs = NULL;
     atom_status st;
     train_device_model(bench, device.name, sizeof device.name);
-    ATOM_TRY(part_plan_parse("the plan", text, bytes, &theirs));
-    ATOM_TRY(part_plan_check(theirs, bench->g));
-    ATOM_TRY(check_request(bench, request, theirs));
-    ATOM_TRY(part_profile_model(bench->g, &device, &p));
-    ATOM_TRY(weigh(bench, request, p, theirs));
+    ATOM_TRY_CLEAN(part_plan_parse("the plan", text, bytes, &theirs));
+    ATOM_TRY_CLEAN(part_plan_check(theirs, bench->g));
+    ATOM_TRY_CLEAN(check_request(bench, request, theirs));
+    ATOM_TRY_CLEAN(part_profile_model(bench->g, &device, &p));
+    ATOM_TRY_CLEAN(weigh(bench, request, p, theirs));
     *profile = p;
     *plan = theirs;
     return ATOM_OK;
-fail:
+cleanup:
     part_profile_close(&p);
     part_plan_close(&theirs);
     return st;

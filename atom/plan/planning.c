@@ -46,7 +46,7 @@ static atom_status cache_path(const train_workbench *bench, char **path)
     hash = hash_text(hash, bench->table->backend);
     hash = hash_text(hash, bench->table->isa);
     hash = atom_hash(hash, &bench->config.link_bandwidth, sizeof bench->config.link_bandwidth);
-    ATOM_TRY(atom_cache_dir(&cache));
+    ATOM_TRY_CLEAN(atom_cache_dir(&cache));
     dir = atom_path_join(cache, "profiles");
     *path = dir ? atom_format("%s/%016llx.json", dir, (unsigned long long)hash) : NULL;
     st = *path ? atom_dir_make(dir) : atom_fail_memory("a path", 256);
@@ -54,7 +54,7 @@ static atom_status cache_path(const train_workbench *bench, char **path)
         atom_free(*path);
         *path = NULL;
     }
-fail:
+cleanup:
     atom_free(cache);
     atom_free(dir);
     return st;
@@ -97,12 +97,12 @@ atom_status train_profile_get(train_workbench *bench, const char *path, train_pr
             *cached = true;
         return ATOM_OK;
     }
-    ATOM_TRY(cache_path(bench, &cache));
-    ATOM_TRY(train_profile_measure(bench, progress, ctx, out));
+    ATOM_TRY_CLEAN(cache_path(bench, &cache));
+    ATOM_TRY_CLEAN(train_profile_measure(bench, progress, ctx, out));
     if (part_profile_write(*out, cache) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());
     st = ATOM_OK;
-fail:
+cleanup:
     atom_free(cache);
     return st;
 }

@@ -33,18 +33,19 @@ static atom_status build_graph(train_workbench *bench)
                          "sequence_len %lld is longer than the model's %lld positions; use at most "
                          "that",
                          (long long)T, (long long)bench->model.config.positions);
-    ATOM_TRY(graph_model_build(&bench->model.config, train_device_dtype(bench->card, config->dtype),
-                               config->micro_batch, T, &plain));
+    ATOM_TRY_CLEAN(graph_model_build(&bench->model.config,
+                                     train_device_dtype(bench->card, config->dtype),
+                                     config->micro_batch, T, &plain));
     if (bench->lora.rank == 0) {
-        ATOM_TRY(graph_fuse(plain, &bench->g));
+        ATOM_TRY_CLEAN(graph_fuse(plain, &bench->g));
         graph_set_moments(bench->g, config->moments);
     } else {
-        ATOM_TRY(file_lora_graph(plain, &bench->lora, &bench->g));
+        ATOM_TRY_CLEAN(file_lora_graph(plain, &bench->lora, &bench->g));
         graph_set_moments(bench->g, config->moments);
         bench->base = plain;
         return ATOM_OK;
     }
-fail:
+cleanup:
     graph_close(&plain);
     return st;
 }
@@ -62,7 +63,6 @@ static atom_status choose_lora(train_workbench *bench)
     const train_bench_config *c = &bench->config;
     file_lora *lora = &bench->lora;
     file_model *model = &bench->model;
-    atom_status st = ATOM_OK;
     if (c->adapter)
         ATOM_TRY(copy_text(c->adapter, &model->adapter));
     if (model->adapter && c->lora_rank > 0)
@@ -81,8 +81,7 @@ static atom_status choose_lora(train_workbench *bench)
     }
     if (model->dir)
         ATOM_TRY(copy_text(model->dir, &lora->base));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static bool has_all_kernels(const train_workbench *bench)
@@ -105,25 +104,25 @@ atom_status train_workbench_open(const train_bench_config *config, train_workben
     if (!bench)
         return atom_fail_memory("a model", sizeof *bench);
     bench->config = *config;
-    ATOM_TRY(train_device_choose(config->device, &bench->card));
-    ATOM_TRY(file_model_resolve(config->model, &bench->model));
+    ATOM_TRY_CLEAN(train_device_choose(config->device, &bench->card));
+    ATOM_TRY_CLEAN(file_model_resolve(config->model, &bench->model));
     apply_overrides(config, &bench->model);
-    ATOM_TRY(choose_lora(bench));
-    ATOM_TRY(build_graph(bench));
-    ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
+    ATOM_TRY_CLEAN(choose_lora(bench));
+    ATOM_TRY_CLEAN(build_graph(bench));
+    ATOM_TRY_CLEAN(train_device_table(bench->card, bench->g->dtype, &bench->table));
     if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {
         bench->card = -1; /* auto takes what works; who asks for cuda is told what is missing */
         graph_close(&bench->g);
         graph_close(&bench->base);
-        ATOM_TRY(build_graph(bench));
-        ATOM_TRY(train_device_table(bench->card, bench->g->dtype, &bench->table));
+        ATOM_TRY_CLEAN(build_graph(bench));
+        ATOM_TRY_CLEAN(train_device_table(bench->card, bench->g->dtype, &bench->table));
     }
     bench->host = krn_cpu_host_table();
-    ATOM_TRY(atom_threads_open(config->threads > 0 ? (uint32_t)config->threads : atom_cores(),
-                               &bench->threads));
+    ATOM_TRY_CLEAN(atom_threads_open(config->threads > 0 ? (uint32_t)config->threads : atom_cores(),
+                                     &bench->threads));
     *out = bench;
     return ATOM_OK;
-fail:
+cleanup:
     train_workbench_close(&bench);
     return st;
 }

@@ -155,15 +155,15 @@ atom_status train_pool_open(const train_pool_config *config, train_pool **out)
     pthread_mutex_init(&p->lock, NULL);
     p->directory = atom_strdup(config->directory);
     if (!p->directory)
-        ATOM_TRY(atom_fail_memory("a path", 256));
-    ATOM_TRY(gsp_crypto_start());
-    ATOM_TRY(atom_dir_make(p->directory));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    ATOM_TRY_CLEAN(gsp_crypto_start());
+    ATOM_TRY_CLEAN(atom_dir_make(p->directory));
     if (config->update)
-        ATOM_TRY(pool_gradients_open(p));
-    ATOM_TRY(take_memory(p));
+        ATOM_TRY_CLEAN(pool_gradients_open(p));
+    ATOM_TRY_CLEAN(take_memory(p));
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     train_pool_close(&p);
     return st;
 }
@@ -212,7 +212,6 @@ void train_pool_running(train_pool *p, bool running)
 
 atom_status train_pool_begin(train_pool *p, file_vector weights)
 {
-    atom_status st = ATOM_OK;
     p->epoch = p->epoch_highest = 1;
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
@@ -227,8 +226,7 @@ atom_status train_pool_begin(train_pool *p, file_vector weights)
     }
     p->roster = (gsp_roster){.n = 1, .member[0].key = p->c.self};
     p->ready = true;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static uint64_t applied_of(const gsp_saved *saved)
@@ -294,14 +292,10 @@ atom_status train_pool_restore(train_pool *p, const gsp_saved *saved)
                          "from the others",
                          p->directory, (unsigned long long)applied);
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
-        atom_status st = restore_fragment(p, i, applied);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(restore_fragment(p, i, applied));
     }
     if (p->g) {
-        atom_status st = pool_gradients_read(p);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pool_gradients_read(p));
     }
     pool_roster_of(saved, &p->roster);
     p->lineage = lineage;

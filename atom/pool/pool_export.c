@@ -7,11 +7,11 @@
 
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/export/export.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/peft.h"
 #include "atom/graph/models.h"
 #include "atom/train/config.h"
-#include "atom/export/export.h"
 #include "gossip/pool/manifest.h"
 
 #include <errno.h>
@@ -137,7 +137,6 @@ static atom_status get(void *context, uint64_t first, uint64_t n, float *to)
 static atom_status fill(void *context, const char *dir)
 {
     job *j = context;
-    atom_status st;
     ATOM_TRY(atom_dir_make(dir));
     if (j->base) {
         ATOM_TRY(
@@ -149,9 +148,7 @@ static atom_status fill(void *context, const char *dir)
                                    j->shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &j->model.config, j->model.source, -1, j->dtype));
     ATOM_TRY(file_model_copy(j->files, dir));
-    ATOM_TRY(atom_dir_sync(dir));
-fail:
-    return st;
+    return atom_dir_sync(dir);
 }
 
 static atom_status read_manifest(job *j, const char *place)
@@ -197,22 +194,21 @@ static atom_status open_adapters(job *j)
 {
     train_config c;
     opt_parsed parsed;
-    atom_status st = opt_defaults(&train_command, &c, &parsed);
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(read_run(j->files, "run.yml", &c, &parsed));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(opt_defaults(&train_command, &c, &parsed));
+    ATOM_TRY_CLEAN(read_run(j->files, "run.yml", &c, &parsed));
     if (c.lora_r <= 0)
-        goto fail;
-    ATOM_TRY(read_run(j->home, "local.yml", &c, &parsed)); /* where this host has the model */
+        goto cleanup;
+    ATOM_TRY_CLEAN(read_run(j->home, "local.yml", &c, &parsed)); /* where this host has the model */
     j->lora = (file_lora){.rank = c.lora_r,
                           .alpha = c.lora_alpha > 0 ? c.lora_alpha : 2.0 * (double)c.lora_r,
                           .dropout = c.lora_dropout};
-    ATOM_TRY(copy_text(c.lora_target_modules, &j->lora.targets));
-    ATOM_TRY(copy_text(c.model, &j->lora.base));
+    ATOM_TRY_CLEAN(copy_text(c.lora_target_modules, &j->lora.targets));
+    ATOM_TRY_CLEAN(copy_text(c.model, &j->lora.base));
     j->base = j->g;
     j->g = NULL;
-    ATOM_TRY(file_lora_graph(j->base, &j->lora, &j->g));
-fail:
+    ATOM_TRY_CLEAN(file_lora_graph(j->base, &j->lora, &j->g));
+cleanup:
     opt_free(&train_command, &c);
     return st;
 }
@@ -278,16 +274,16 @@ atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shar
     atom_status st = ATOM_OK;
     if (!j.manifest || !j.pool || !j.files || !j.home ||
         !(j.pool->directory = atom_path_join(place, "anchor")))
-        ATOM_TRY(atom_fail_memory("an export", sizeof *j.pool));
-    ATOM_TRY(read_manifest(&j, place));
-    ATOM_TRY(open_model(&j));
-    ATOM_TRY(open_vector(&j, output));
-    ATOM_TRY(take_all(&j));
-    ATOM_TRY(train_pool_hash((file_vector){.ctx = &j, .get = get}, j.pool->c.n_floats,
-                             j.manifest->n_fragments, &said->anchor));
-    ATOM_TRY(train_export_directory(output, fill, &j));
+        ATOM_TRY_CLEAN(atom_fail_memory("an export", sizeof *j.pool));
+    ATOM_TRY_CLEAN(read_manifest(&j, place));
+    ATOM_TRY_CLEAN(open_model(&j));
+    ATOM_TRY_CLEAN(open_vector(&j, output));
+    ATOM_TRY_CLEAN(take_all(&j));
+    ATOM_TRY_CLEAN(train_pool_hash((file_vector){.ctx = &j, .get = get}, j.pool->c.n_floats,
+                                   j.manifest->n_fragments, &said->anchor));
+    ATOM_TRY_CLEAN(train_export_directory(output, fill, &j));
     said->version = j.version;
-fail:
+cleanup:
     if (j.fd >= 0)
         close(j.fd);
     graph_close(&j.g);

@@ -112,10 +112,8 @@ static atom_status finish(const train_pool *p, uint32_t f, int fd, const pool_he
 atom_status pool_file_start(const train_pool *p, uint32_t f, uint32_t slot, int *fd)
 {
     static const uint8_t nothing[HEAD_BYTES];
-    atom_status st = open_slot(p, f, slot, O_RDWR | O_CREAT, fd);
-    if (st == ATOM_OK)
-        st = write_at(*fd, 0, nothing, sizeof nothing);
-    return st;
+    ATOM_TRY(open_slot(p, f, slot, O_RDWR | O_CREAT, fd));
+    return write_at(*fd, 0, nothing, sizeof nothing);
 }
 
 atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x)
@@ -129,15 +127,14 @@ atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot, pool
                             const float *anchor, const float *momentum)
 {
     int fd = -1;
-    atom_status st = pool_file_start(p, f, slot, &fd);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(pool_file_start(p, f, slot, &fd));
     pool_floats_hash(anchor, header->n, &header->anchor);
     pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
-    ATOM_TRY(pool_file_put(fd, 0, header->n, anchor));
-    ATOM_TRY(pool_file_put(fd, header->n, pool_outer(p, header->n), momentum));
-    ATOM_TRY(finish(p, f, fd, header));
-fail:
+    ATOM_TRY_CLEAN(pool_file_put(fd, 0, header->n, anchor));
+    ATOM_TRY_CLEAN(pool_file_put(fd, header->n, pool_outer(p, header->n), momentum));
+    ATOM_TRY_CLEAN(finish(p, f, fd, header));
+cleanup:
     close(fd);
     return st;
 }
@@ -167,9 +164,7 @@ atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
 {
     gsp_hash a = {{0}}, m = {{0}};
     int fd = -1;
-    atom_status st = open_slot(p, f, slot, O_RDONLY, &fd);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(open_slot(p, f, slot, O_RDONLY, &fd));
     bool whole = read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum);
     close(fd);
     if (whole)
@@ -188,18 +183,17 @@ atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot, pool_
                            float *anchor, float *momentum)
 {
     int fd = -1;
-    atom_status st = open_slot(p, f, slot, O_RDWR, &fd);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(open_slot(p, f, slot, O_RDWR, &fd));
     if (!read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum)) {
         st = atom_fail(ATOM_E_RUNTIME, "%s/fragment-%u.%u is shorter than what was written",
                        p->directory, f, slot);
-        goto fail;
+        goto cleanup;
     }
     pool_floats_hash(anchor, header->n, &header->anchor);
     pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
-    ATOM_TRY(finish(p, f, fd, header));
-fail:
+    ATOM_TRY_CLEAN(finish(p, f, fd, header));
+cleanup:
     close(fd);
     return st;
 }

@@ -401,9 +401,7 @@ static atom_status put_state(train_pool *p, const file_vector state[3])
     const pool_fragment *f = &p->fragment[0];
     const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
     for (int k = 0; k < 3; k++) {
-        atom_status st = state[k].put(state[k].ctx, 0, f->n, from[k]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(state[k].put(state[k].ctx, 0, f->n, from[k]));
     }
     p->g->taken = p->g->changes;
     p->status.merged++;

@@ -411,9 +411,7 @@ atom_status train_pool_run_text(const train_config *config, bool local, char **t
                                       "save_steps",    "profile",        "recompute",
                                       "execute",       "report_to",      NULL};
     char *all = NULL;
-    atom_status st = opt_print(&train_command, config, NULL, false, &all);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(opt_print(&train_command, config, NULL, false, &all));
     size_t n = 0;
     for (char *line = all; *line;) { /* kept lines move to the front */
         char *end = strchr(line, '\n');

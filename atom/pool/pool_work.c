@@ -274,9 +274,7 @@ static atom_status state_write(void *context, uint32_t fragment, uint64_t versio
     train_pool *p = context;
     if (first == 0) {
         close_write(p);
-        atom_status st = pool_file_start(p, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pool_file_start(p, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd));
         p->write_fragment = fragment;
         p->write_version[fragment] = version;
     }
@@ -312,9 +310,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         pool_fragment *f = &p->fragment[i];
         pool_header header = {
             .epoch = epoch, .version = p->write_version[i], .n = f->n, .lineage = lineage};
-        atom_status st = pool_file_seal(p, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pool_file_seal(p, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
         pthread_mutex_lock(&p->lock);
         swap_floats(&f->anchor, &p->new_anchor);
         swap_floats(&f->momentum, &p->new_momentum);
@@ -329,9 +325,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         pthread_mutex_unlock(&p->lock);
     }
     if (p->g) {
-        atom_status st = pool_gradients_read(p);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pool_gradients_read(p));
     }
     p->epoch = p->epoch_highest = epoch;
     p->staged = 0;

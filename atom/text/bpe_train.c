@@ -77,7 +77,6 @@ static atom_status slots_grow(trainer *t)
 /* Adds `count` occurrences of (a, b) in word `word`; a negative count takes away. */
 static atom_status pair_add(trainer *t, uint32_t a, uint32_t b, int64_t count, uint32_t word)
 {
-    atom_status st = ATOM_OK;
     uint64_t pair = (uint64_t)a << 32 | b;
     if (t->pairs_n * 2 >= t->slots_n)
         ATOM_TRY(slots_grow(t));
@@ -108,8 +107,7 @@ static atom_status pair_add(trainer *t, uint32_t a, uint32_t b, int64_t count, u
         p->words_capacity = capacity;
     }
     p->words[p->words_n++] = word;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* ---- heap: largest count first, then smallest pair ---- */
@@ -134,9 +132,7 @@ static void sift_down(trainer *t, size_t at)
 
 static atom_status heap_push(trainer *t, uint32_t index)
 {
-    atom_status st = atom_grow((void **)&t->heap, t->heap_n, &t->heap_capacity, sizeof *t->heap);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow((void **)&t->heap, t->heap_n, &t->heap_capacity, sizeof *t->heap));
     const pair_info *p = &t->pairs[index];
     heap_entry value = {.count = p->count, .pair = p->pair, .index = index};
     size_t at = t->heap_n++;
@@ -148,15 +144,13 @@ static atom_status heap_push(trainer *t, uint32_t index)
 
 static atom_status push_touched(trainer *t)
 {
-    atom_status st = ATOM_OK;
     for (size_t i = 0; i < t->touched_n; i++) {
         t->pairs[t->touched[i]].touched = false;
         if (t->pairs[t->touched[i]].count > 0)
             ATOM_TRY(heap_push(t, t->touched[i]));
     }
     t->touched_n = 0;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* The most frequent pair; false when none is left. */
@@ -186,7 +180,6 @@ static bool heap_best(trainer *t, uint32_t *index)
 /* Merges (a, b) into z in one word and corrects the counts of the pairs around each place. */
 static atom_status merge_word(trainer *t, uint32_t word, uint32_t a, uint32_t b, uint32_t z)
 {
-    atom_status st = ATOM_OK;
     train_word *w = &t->words[word];
     uint32_t *s = t->symbols + w->start;
     uint32_t n = 0;
@@ -207,8 +200,7 @@ static atom_status merge_word(trainer *t, uint32_t word, uint32_t a, uint32_t b,
         i++;
     }
     w->n = n;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status merge_pair(trainer *t, uint32_t index)
@@ -221,20 +213,20 @@ static atom_status merge_pair(trainer *t, uint32_t index)
                     .made = 256 + (uint32_t)t->merges_n};
     p->words = NULL;
     p->words_n = p->words_capacity = 0;
-    ATOM_TRY(atom_grow((void **)&t->merges, t->merges_n, &t->merges_capacity, sizeof *t->merges));
+    ATOM_TRY_CLEAN(
+        atom_grow((void **)&t->merges, t->merges_n, &t->merges_capacity, sizeof *t->merges));
     t->merges[t->merges_n++] = m;
     for (uint32_t i = 0; i < words_n; i++)
-        ATOM_TRY(merge_word(t, words[i], m.a, m.b, m.made));
+        ATOM_TRY_CLEAN(merge_word(t, words[i], m.a, m.b, m.made));
     t->pairs[index].count = 0;
-    ATOM_TRY(push_touched(t));
-fail:
+    ATOM_TRY_CLEAN(push_touched(t));
+cleanup:
     atom_free(words);
     return st;
 }
 
 static atom_status load_words(trainer *t, const text_words *w)
 {
-    atom_status st = ATOM_OK;
     uint64_t at = 0;
     if (w->used >= UINT32_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED, "more than 2^32 different words; train on less text");
@@ -254,9 +246,7 @@ static atom_status load_words(trainer *t, const text_words *w)
             ATOM_TRY(pair_add(t, s[k], s[k + 1], (int64_t)word->count, id));
         at += word->bytes;
     }
-    ATOM_TRY(push_touched(t));
-fail:
-    return st;
+    return push_touched(t);
 }
 
 static void trainer_fini(trainer *t)
@@ -283,15 +273,15 @@ atom_status text_bpe_train(const text_words *w, uint32_t vocab, text_train_progr
                          "bpe:%u: the vocabulary must be %d to %d (256 bytes and the "
                          "end-of-text token are part of it)",
                          vocab, TEXT_BYTES_VOCAB, TEXT_VOCAB_MAX);
-    ATOM_TRY(load_words(&t, w));
+    ATOM_TRY_CLEAN(load_words(&t, w));
     uint32_t merges_max = vocab - TEXT_BYTES_VOCAB;
     while (t.merges_n < merges_max && heap_best(&t, &index)) {
-        ATOM_TRY(merge_pair(&t, index));
+        ATOM_TRY_CLEAN(merge_pair(&t, index));
         if (progress && t.merges_n % 64 == 0)
             progress(ctx, (uint32_t)t.merges_n, merges_max);
     }
     st = text_tokenizer_bpe(t.merges, (uint32_t)t.merges_n, out);
-fail:
+cleanup:
     trainer_fini(&t);
     return st;
 }

@@ -144,9 +144,7 @@ static atom_status read_list(const reading *r, const char *list, const char *rol
                                   : "it has no list of messages");
     json_array_foreach(messages, i, message)
     {
-        atom_status st = add_message(r, list, i, message, role_key, text_key);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(add_message(r, list, i, message, role_key, text_key));
     }
     return ATOM_OK;
 }
@@ -199,14 +197,11 @@ static atom_status join_input(const reading *r)
 
 static atom_status read_alpaca(const reading *r)
 {
-    atom_status st = ATOM_OK;
     ATOM_TRY(add_key(r, "system", TEXT_SYSTEM, true));
     ATOM_TRY(read_history(r));
     ATOM_TRY(add_key(r, "instruction", TEXT_USER, false));
     ATOM_TRY(join_input(r));
-    ATOM_TRY(add_key(r, "output", TEXT_ASSISTANT, false));
-fail:
-    return st;
+    return add_key(r, "output", TEXT_ASSISTANT, false);
 }
 
 /* By the keys; a line that has both a text and a chat could mean either. */
@@ -262,7 +257,6 @@ static atom_status read_chat(const reading *r, text_format format)
         answers += r->c->messages[i].role == TEXT_ASSISTANT;
     if (answers == 0)
         st = fail_line(r, "the assistant says nothing in this chat; take the line out");
-fail:
     return st;
 }
 
@@ -276,9 +270,7 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
         return fail_line(&r, "\"chosen\" and \"rejected\" are preferences, which atom does not "
                              "train on");
     if (format == TEXT_FORMAT_AUTO) {
-        atom_status st = detect(&r, &format);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(detect(&r, &format));
     }
     if (format != TEXT_FORMAT_TEXT)
         return read_chat(&r, format);

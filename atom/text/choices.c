@@ -59,9 +59,7 @@ static atom_status read_choices(const reading *r, const char *key, const json_t 
         return fail_line(r, "\"%s\" has %zu answers; there may be %d to %d", key, n,
                          TEXT_CHOICES_MIN, TEXT_CHOICES_MAX);
     for (size_t i = 0; i < n; i++) {
-        atom_status st = add_choice(r, json_array_get(list, i));
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(add_choice(r, json_array_get(list, i)));
     }
     return ATOM_OK;
 }
@@ -121,9 +119,7 @@ static atom_status read_named(const reading *r, const json_t *choices)
     const json_t *names = json_object_get(choices, "label"), *name;
     const json_t *key = json_object_get(r->root, "answerKey");
     size_t i;
-    atom_status st = read_choices(r, "choices.text", json_object_get(choices, "text"));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(read_choices(r, "choices.text", json_object_get(choices, "text")));
     if (json_array_size(names) != r->q->n)
         return fail_line(r,
                          "\"choices.label\" is not a list of as many names as there are answers");
@@ -143,9 +139,8 @@ static atom_status read_general(const reading *r)
 {
     const json_t *choices = json_object_get(r->root, "choices");
     bool prompt = !json_object_get(r->root, "question") && json_object_get(r->root, "prompt");
-    atom_status st = read_context(r, prompt ? "prompt" : "question");
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(read_context(r, prompt ? "prompt" : "question"));
     if (json_is_object(choices))
         return read_named(r, choices);
     st = read_choices(r, "choices", choices);
@@ -206,9 +201,7 @@ static atom_status ask(void *ctx, const json_t *root, uint64_t line, bool *stop)
 {
     asking *a = ctx;
     text_question q;
-    atom_status st = text_question_read(root, a->name, line, &q);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(text_question_read(root, a->name, line, &q));
     a->n++;
     *stop = a->n == a->limit;
     return a->fn(a->ctx, &q);
@@ -227,18 +220,18 @@ atom_status text_questions_read(const char *path, uint64_t limit, text_question_
                          "%s: questions are one JSON object per line, in a file named .jsonl (also "
                          "as .gz or .zst); rename or convert it",
                          path);
-    ATOM_TRY(text_input_open(&path, 1, 0, &in));
+    ATOM_TRY_CLEAN(text_input_open(&path, 1, 0, &in));
     do {
         text_block_fini(&b);
-        ATOM_TRY(text_input_next(in, &b));
+        ATOM_TRY_CLEAN(text_input_next(in, &b));
         if (b.data)
-            ATOM_TRY(text_block_objects(&b, ask, &a, &stop));
+            ATOM_TRY_CLEAN(text_block_objects(&b, ask, &a, &stop));
     } while (b.data && !stop);
     if (a.n == 0)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: there is no question in it", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: there is no question in it", path));
     if (n)
         *n = a.n;
-fail:
+cleanup:
     text_block_fini(&b);
     text_input_close(&in);
     return st;

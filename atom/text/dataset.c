@@ -96,11 +96,11 @@ static atom_status list_files(text_shards *s, text_split split)
     for (struct dirent *entry; (entry = readdir(list));) {
         if (!text_is_shard(entry->d_name, split))
             continue;
-        ATOM_TRY(atom_grow((void **)&s->files, n, &capacity, sizeof *s->files));
+        ATOM_TRY_CLEAN(atom_grow((void **)&s->files, n, &capacity, sizeof *s->files));
         char *path = atom_path_join(s->dir, entry->d_name);
         if (!path) {
             st = atom_fail_memory("a path", 256);
-            goto fail;
+            goto cleanup;
         }
         s->files[n] = (shard_file){.path = path, .fd = -1};
         s->n = (uint32_t)++n;
@@ -111,7 +111,7 @@ static atom_status list_files(text_shards *s, text_split split)
                       s->dir, text_split_name(split));
     else
         qsort(s->files, n, sizeof *s->files, compare_files);
-fail:
+cleanup:
     closedir(list);
     return st;
 }
@@ -142,10 +142,8 @@ static atom_status open_files(text_shards *s)
     for (uint32_t i = 0; i < s->n; i++) {
         shard_file *f = &s->files[i];
         text_shard_info info = {0};
-        atom_status st = i < OPEN_FILES_MAX ? text_shard_open(f->path, &f->fd, &info)
-                                            : text_shard_probe(f->path, &info);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(i < OPEN_FILES_MAX ? text_shard_open(f->path, &f->fd, &info)
+                                    : text_shard_probe(f->path, &info));
         if (i > 0 && info.token_bytes != s->token_bytes)
             return atom_fail(ATOM_E_FORMAT,
                              "%s: %u bytes per token, but %s has %u; do not mix data sets in one "
@@ -161,9 +159,7 @@ static atom_status open_files(text_shards *s)
         f->first = s->tokens;
         f->tokens = info.tokens;
         s->tokens += info.tokens;
-        st = read_masks(s, f);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_masks(s, f));
     }
     return ATOM_OK;
 }
@@ -184,16 +180,16 @@ atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, 
         s->dir = atom_strdup(dir);
     if (!s || !s->dir) {
         st = atom_fail_memory("a data set", sizeof *s);
-        goto fail;
+        goto cleanup;
     }
     s->vocab = vocab;
-    ATOM_TRY(text_staging_check(dir));
-    ATOM_TRY(list_files(s, split));
-    ATOM_TRY(open_files(s));
-    ATOM_TRY(check_start(s));
+    ATOM_TRY_CLEAN(text_staging_check(dir));
+    ATOM_TRY_CLEAN(list_files(s, split));
+    ATOM_TRY_CLEAN(open_files(s));
+    ATOM_TRY_CLEAN(check_start(s));
     *out = s;
     return ATOM_OK;
-fail:
+cleanup:
     text_shards_close(&s);
     return st;
 }
@@ -292,10 +288,8 @@ static atom_status read_file(const text_shards *s, const shard_file *f, int fd, 
     for (uint32_t done = 0; done < n;) {
         uint32_t part = READ_BYTES / s->token_bytes;
         part = part < n - done ? part : n - done;
-        atom_status st = read_bytes(f, fd, f->header_bytes + (at + done) * s->token_bytes, raw,
-                                    (size_t)part * s->token_bytes);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_bytes(f, fd, f->header_bytes + (at + done) * s->token_bytes, raw,
+                            (size_t)part * s->token_bytes));
         atom_reader r = atom_reader_make(raw, sizeof raw);
         for (uint32_t i = 0; i < part; i++) {
             uint32_t id = s->token_bytes == 2 ? atom_read_u16(&r) : atom_read_u32(&r);
@@ -433,9 +427,7 @@ atom_status text_windows_read(const text_shards *s, uint32_t sequence_len, uint6
 {
     for (uint32_t i = 0; i < count; i++) {
         size_t row = (size_t)i * sequence_len;
-        atom_status st = read_window(s, sequence_len, first + i, tokens + row, targets + row);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_window(s, sequence_len, first + i, tokens + row, targets + row));
     }
     return ATOM_OK;
 }

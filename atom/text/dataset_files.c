@@ -60,19 +60,19 @@ atom_status text_dataset_files(const char *dir, text_file_list *out)
         return atom_fail(ATOM_E_FORMAT, "%s: %s", dir, strerror(errno));
     for (struct dirent *entry; (entry = readdir(list));)
         if (text_is_shard(entry->d_name, TEXT_TRAIN) || text_is_shard(entry->d_name, TEXT_VAL)) {
-            ATOM_TRY(add(&l, &capacity, entry->d_name));
-            ATOM_TRY(add_beside(&l, &capacity, dir, entry->d_name));
+            ATOM_TRY_CLEAN(add(&l, &capacity, entry->d_name));
+            ATOM_TRY_CLEAN(add_beside(&l, &capacity, dir, entry->d_name));
         }
     if (l.n)
         qsort(l.name, l.n, sizeof *l.name, compare_names);
     counts = atom_path_join(dir, "dataset.json");
     if (!counts)
-        ATOM_TRY(atom_fail_memory("a path", 256));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     if (atom_path_exists(counts))
-        ATOM_TRY(add(&l, &capacity, "dataset.json"));
+        ATOM_TRY_CLEAN(add(&l, &capacity, "dataset.json"));
     *out = l;
     l = (text_file_list){0};
-fail:
+cleanup:
     closedir(list);
     atom_free(counts);
     text_file_list_free(&l);

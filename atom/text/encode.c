@@ -53,16 +53,16 @@ atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
     e->t = t;
     if (!t->bytes_only) {
         if (t->recipe.pattern)
-            ATOM_TRY(text_splitter_open(t->recipe.pattern, &e->splitter));
+            ATOM_TRY_CLEAN(text_splitter_open(t->recipe.pattern, &e->splitter));
         e->cache = atom_alloc(CACHE_SLOTS, sizeof *e->cache);
         if (!e->cache) {
             st = atom_fail_memory("an encoder's cache", CACHE_SLOTS * sizeof *e->cache);
-            goto fail;
+            goto cleanup;
         }
     }
     *out = e;
     return ATOM_OK;
-fail:
+cleanup:
     text_encoder_close(&e);
     return st;
 }
@@ -209,9 +209,7 @@ static atom_status symbols_reserve(text_encoder *e, size_t n)
 static atom_status merge_heap(text_encoder *e, const uint8_t *piece, size_t bytes, text_ids *out)
 {
     size_t heap_n = 0;
-    atom_status st = symbols_reserve(e, bytes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(symbols_reserve(e, bytes));
     uint32_t *ids = out->ids + out->n, n = first_symbols(e->t, piece, bytes, ids);
     symbol *s = e->symbols;
     for (uint32_t i = 0; i < n; i++)
@@ -280,9 +278,8 @@ static void encode_short(text_encoder *e, const uint8_t *piece, uint32_t n, text
 static atom_status encode_piece(text_encoder *e, const char *text, size_t n, text_ids *out)
 {
     const uint8_t *piece = (const uint8_t *)text;
-    atom_status st = reserve(out, n);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(reserve(out, n));
     if (n == 1 && !e->t->recipe.metaspace)
         out->ids[out->n++] = e->t->byte_ids[*piece];
     else if (n <= SCAN_BYTES_MAX)
@@ -296,7 +293,6 @@ static atom_status encode_piece(text_encoder *e, const char *text, size_t n, tex
 
 static atom_status encode_pieces(text_encoder *e, const char *text, size_t bytes, text_ids *out)
 {
-    atom_status st = ATOM_OK;
     text_splitter_begin(e->splitter, text, bytes);
     for (;;) {
         size_t start, end;
@@ -305,14 +301,12 @@ static atom_status encode_pieces(text_encoder *e, const char *text, size_t bytes
             return ATOM_OK;
         ATOM_TRY(encode_piece(e, text + start, end - start, out));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Numbers by themselves, the text between them under the pattern. */
 static atom_status encode_digits(text_encoder *e, const char *text, size_t bytes, text_ids *out)
 {
-    atom_status st = ATOM_OK;
     for (size_t at = 0, end, n = 0; at < bytes; at = end) {
         for (end = at; end < bytes; end++)
             if ((uint8_t)text[end] >= 0x80 || (uint8_t)(text[end] - '0') < 10)
@@ -328,8 +322,7 @@ static atom_status encode_digits(text_encoder *e, const char *text, size_t bytes
         } while (n && !e->t->recipe.digits_single);
         ATOM_TRY(encode_pieces(e, text + at, end - at, out));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Characters with spaces for metaspaces, cut wherever no token goes across. */
@@ -337,7 +330,6 @@ static atom_status encode_metaspace(text_encoder *e, const char *text, size_t by
                                     text_ids *out)
 {
     const text_recipe *r = &e->t->recipe;
-    atom_status st = ATOM_OK;
     ATOM_TRY(text_normal_spaces(&e->spaces, text, bytes, r->prepend && (r->prepend_every || first),
                                 r->prepend_missing));
     const char *s = e->spaces.text;
@@ -353,8 +345,7 @@ static atom_status encode_metaspace(text_encoder *e, const char *text, size_t by
         }
         ATOM_TRY(encode_piece(e, s + at, end - at, out));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status encode_ordinary(text_encoder *e, const char *text, size_t bytes, bool first,
@@ -372,7 +363,6 @@ static atom_status encode_ordinary(text_encoder *e, const char *text, size_t byt
 static atom_status encode_parts(text_encoder *e, bool normalized, const char *text, size_t bytes,
                                 bool first, text_ids *out)
 {
-    atom_status st = ATOM_OK;
     for (size_t from = 0, at = 0; from < bytes || at < bytes; from = at) {
         const text_added *a =
             e->t->added_n ? text_added_find(e->t, normalized, text, bytes, &at) : NULL;
@@ -395,8 +385,7 @@ static atom_status encode_parts(text_encoder *e, bool normalized, const char *te
         out->ids[out->n++] = a->id;
         at = end + a->bytes;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status encode(text_encoder *e, const char *text, size_t bytes, bool first,
@@ -412,14 +401,14 @@ static atom_status encode(text_encoder *e, const char *text, size_t bytes, bool 
                          (uint8_t)text[good]);
     }
     if (e->t->bytes_only) {
-        ATOM_TRY(reserve(out, bytes));
+        ATOM_TRY_CLEAN(reserve(out, bytes));
         for (size_t i = 0; i < bytes; i++)
             out->ids[out->n++] = (uint8_t)text[i];
         return ATOM_OK;
     }
-    ATOM_TRY(encode_parts(e, false, text, bytes, first, out));
+    ATOM_TRY_CLEAN(encode_parts(e, false, text, bytes, first, out));
     return ATOM_OK;
-fail:
+cleanup:
     out->n = before;
     return st;
 }

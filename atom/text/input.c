@@ -78,21 +78,21 @@ atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_b
         in->paths = atom_alloc(n + 1, sizeof *in->paths);
     if (!in || !in->paths) {
         st = atom_fail_memory("a list of inputs", n * sizeof *in->paths);
-        goto fail;
+        goto cleanup;
     }
     in->block_bytes = block_bytes ? block_bytes : BLOCK_BYTES;
     for (uint32_t i = 0; i < n; i++) {
-        ATOM_TRY(check_file(paths[i], &in->bytes));
+        ATOM_TRY_CLEAN(check_file(paths[i], &in->bytes));
         in->paths[i] = atom_strdup(paths[i]);
         if (!in->paths[i]) {
             st = atom_fail_memory("a path", strlen(paths[i]));
-            goto fail;
+            goto cleanup;
         }
         in->n = i + 1;
     }
     *out = in;
     return ATOM_OK;
-fail:
+cleanup:
     text_input_close(&in);
     return st;
 }
@@ -187,9 +187,7 @@ static atom_status hand_out(text_input *in, size_t cut, text_block *b)
 
 static atom_status next_file(text_input *in)
 {
-    atom_status st = text_unpack_open(in->paths[in->file], &in->stream);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(text_unpack_open(in->paths[in->file], &in->stream));
     in->used = 0;
     in->at_byte = 0;
     in->at_line = 1;
@@ -200,7 +198,6 @@ static atom_status next_file(text_input *in)
 
 atom_status text_input_next(text_input *in, text_block *b)
 {
-    atom_status st = ATOM_OK;
     while (in->file < in->n) {
         if (!in->stream)
             ATOM_TRY(next_file(in));
@@ -220,8 +217,7 @@ atom_status text_input_next(text_input *in, text_block *b)
         in->file++;
     }
     *b = (text_block){0};
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* ---- documents ---- */

@@ -36,8 +36,9 @@ static atom_status preview(const text_tokenizer *t, const int32_t *tokens, uint3
     size_t raw_bytes = 0, good_bytes = 0;
     atom_status st = ATOM_OK;
     n = n < PREVIEW_TOKENS ? n : PREVIEW_TOKENS;
-    ATOM_TRY(text_decode(t, (const uint32_t *)tokens + skip, n - skip, true, &raw, &raw_bytes));
-    ATOM_TRY(text_utf8_repair(raw, raw_bytes, &good, &good_bytes));
+    ATOM_TRY_CLEAN(
+        text_decode(t, (const uint32_t *)tokens + skip, n - skip, true, &raw, &raw_bytes));
+    ATOM_TRY_CLEAN(text_utf8_repair(raw, raw_bytes, &good, &good_bytes));
     size_t cut = text_utf8_offset(good, good_bytes, PREVIEW_CHARS);
     cut = cut < out_bytes ? cut : out_bytes - 1;
     memcpy(out, good, cut);
@@ -45,7 +46,7 @@ static atom_status preview(const text_tokenizer *t, const int32_t *tokens, uint3
     for (char *at = out; at < out + cut; at++)
         if (*at == 0)
             *at = ' '; /* a C string holds no NUL */
-fail:
+cleanup:
     atom_free(raw);
     atom_free(good);
     return st;
@@ -80,9 +81,9 @@ static atom_status inspect_split(inspection *in, const char *dir, text_split spl
     uint8_t *marks = atom_alloc(CHUNK_TOKENS, 1);
     if (!chunk || !marks) {
         st = atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * (sizeof *chunk + 1));
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(text_shards_open(dir, split, vocab, &s));
+    ATOM_TRY_CLEAN(text_shards_open(dir, split, vocab, &s));
     in->out->masked = in->out->masked || text_shards_masked(s);
     counts->tokens = text_shards_tokens(s);
     counts->shards = text_shards_count(s);
@@ -90,15 +91,16 @@ static atom_status inspect_split(inspection *in, const char *dir, text_split spl
     for (uint64_t at = 0; at < counts->tokens; at += CHUNK_TOKENS) {
         uint64_t left = counts->tokens - at;
         uint32_t n = left < CHUNK_TOKENS ? (uint32_t)left : CHUNK_TOKENS;
-        ATOM_TRY(text_shards_read(s, at, n, chunk));
+        ATOM_TRY_CLEAN(text_shards_read(s, at, n, chunk));
         count_tokens(in, chunk, n, counts);
         text_shards_marks(s, at, n, marks);
         for (uint32_t i = 0; i < n; i++)
             in->out->targets += marks[i];
         if (at == 0 && split == TEXT_TRAIN && in->tokenizer)
-            ATOM_TRY(preview(in->tokenizer, chunk, n, in->out->preview, sizeof in->out->preview));
+            ATOM_TRY_CLEAN(
+                preview(in->tokenizer, chunk, n, in->out->preview, sizeof in->out->preview));
     }
-fail:
+cleanup:
     text_shards_close(&s);
     atom_free(chunk);
     atom_free(marks);
@@ -141,20 +143,20 @@ atom_status text_inspect(const char *dir, text_summary *out)
     if (!path)
         return atom_fail_memory("a path", strlen(dir));
     if (atom_path_exists(path)) {
-        ATOM_TRY(text_tokenizer_load(path, &t));
+        ATOM_TRY_CLEAN(text_tokenizer_load(path, &t));
         in.tokenizer = t;
         made.vocab = text_tokenizer_vocab(t);
         made.end_of_text = text_tokenizer_end(t);
         made.tokenizer = text_tokenizer_kind(t);
     }
     if (text_shards_exist(dir, TEXT_VAL))
-        ATOM_TRY(inspect_split(&in, dir, TEXT_VAL, &made.val));
-    ATOM_TRY(inspect_split(&in, dir, TEXT_TRAIN, &made.train));
-    ATOM_TRY(read_counts(dir, &made));
+        ATOM_TRY_CLEAN(inspect_split(&in, dir, TEXT_VAL, &made.val));
+    ATOM_TRY_CLEAN(inspect_split(&in, dir, TEXT_TRAIN, &made.train));
+    ATOM_TRY_CLEAN(read_counts(dir, &made));
     if (in.text_tokens)
         made.bytes_per_token = (double)in.text_bytes / (double)in.text_tokens;
     *out = made;
-fail:
+cleanup:
     text_tokenizer_close(&t);
     atom_free(path);
     return st;

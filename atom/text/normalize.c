@@ -104,7 +104,6 @@ static atom_status append_nfc(text_normal *n, const char *text, size_t bytes)
 
 atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool *changed)
 {
-    atom_status st = ATOM_OK;
     size_t done = 0, at = find_unstable(text, bytes, 0);
     *changed = at < bytes;
     n->bytes = 0;
@@ -121,15 +120,13 @@ atom_status text_normal_nfc(text_normal *n, const char *text, size_t bytes, bool
     }
     if (*changed)
         ATOM_TRY(append(n, text + done, bytes - done));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, bool prepend,
                                bool missing)
 {
     static const char metaspace[3] = "\xe2\x96\x81";
-    atom_status st = ATOM_OK;
     n->bytes = 0;
     if (prepend && missing && bytes)
         prepend = text[0] != ' ' && (bytes < 3 || memcmp(text, metaspace, 3) != 0);
@@ -143,8 +140,7 @@ atom_status text_normal_spaces(text_normal *n, const char *text, size_t bytes, b
             ATOM_TRY(append(n, " ", 1));
         at = found ? end + 3 : bytes;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 size_t text_number_at(const char *text, size_t bytes)

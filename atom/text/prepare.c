@@ -124,13 +124,13 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
     text_input *in = NULL;
     uint64_t done = 0;
     uint32_t n;
-    ATOM_TRY(text_input_open(o->inputs, o->inputs_n, 0, &in));
+    ATOM_TRY_CLEAN(text_input_open(o->inputs, o->inputs_n, 0, &in));
     if (p->tokenizer)
         text_input_cut(in, text_tokenizer_cut(p->tokenizer));
     do {
         batch b = {p, fn};
         for (n = 0; n < BATCH_BLOCKS; n++) {
-            ATOM_TRY(text_input_next(in, &p->items[n].block));
+            ATOM_TRY_CLEAN(text_input_next(in, &p->items[n].block));
             if (!p->items[n].block.data)
                 break;
         }
@@ -141,15 +141,15 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
         for (uint32_t i = 0; i < n; i++) {
             if (p->items[i].st != ATOM_OK) {
                 st = fail_item(&p->items[i]);
-                goto fail;
+                goto cleanup;
             }
             done += p->items[i].block.file_bytes;
-            ATOM_TRY(finish(p, &p->items[i]));
+            ATOM_TRY_CLEAN(finish(p, &p->items[i]));
             clear_item(&p->items[i]);
         }
         report_progress(p, phase, done, text_input_bytes(in));
     } while (n == BATCH_BLOCKS);
-fail:
+cleanup:
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++)
         clear_item(&p->items[i]);
     text_input_close(&in);
@@ -186,16 +186,16 @@ static atom_status train_tokenizer(preparation *p, uint32_t vocab)
     double started = atom_clock_seconds();
     text_words *all = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(each_batch(p, "count words", count_item, finish_nothing));
-    ATOM_TRY(text_words_open(&all));
+    ATOM_TRY_CLEAN(each_batch(p, "count words", count_item, finish_nothing));
+    ATOM_TRY_CLEAN(text_words_open(&all));
     for (uint32_t i = 0; i < p->slots; i++) {
         if (p->words[i])
-            ATOM_TRY(text_words_merge(all, p->words[i]));
+            ATOM_TRY_CLEAN(text_words_merge(all, p->words[i]));
         text_words_close(&p->words[i]);
     }
-    ATOM_TRY(text_bpe_train(all, vocab, merges_progress, p, &p->tokenizer));
+    ATOM_TRY_CLEAN(text_bpe_train(all, vocab, merges_progress, p, &p->tokenizer));
     p->report.train_tokenizer_seconds = atom_clock_seconds() - started;
-fail:
+cleanup:
     text_words_close(&all);
     return st;
 }
@@ -279,14 +279,12 @@ static atom_status set_marks(text_marked *m, size_t from, bool counts)
 static atom_status start_document(work_item *item, bool chat)
 {
     text_ids *ids = &item->marked.ids;
-    atom_status st = ATOM_OK;
     ATOM_TRY(atom_grow((void **)&item->starts, item->starts_n, &item->starts_capacity,
                        sizeof *item->starts));
     ATOM_TRY(atom_grow((void **)&ids->ids, ids->n, &ids->capacity, sizeof *ids->ids));
     item->starts[item->starts_n++] = (document_start){ids->n, chat};
     ids->ids[ids->n++] = text_tokenizer_start(item->p->tokenizer);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status encode_chat(work_item *item, const text_document *d)
@@ -308,22 +306,18 @@ static atom_status encode_chat(work_item *item, const text_document *d)
     }
     if (st == ATOM_OK && all)
         st = set_marks(m, from, true);
-fail:
     return st;
 }
 
 static atom_status encode_document(void *ctx, const text_document *d)
 {
     work_item *item = ctx;
-    atom_status st = ATOM_OK;
     if (d->messages_n)
         return encode_chat(item, d);
     if (d->starts)
         ATOM_TRY(start_document(item, false));
     item->text_bytes += d->bytes;
-    ATOM_TRY(text_encode(item->encoder, d->text, d->bytes, &item->marked.ids, NULL));
-fail:
-    return st;
+    return text_encode(item->encoder, d->text, d->bytes, &item->marked.ids, NULL);
 }
 
 static void encode_item(preparation *p, work_item *item, uint32_t worker)
@@ -386,7 +380,6 @@ static atom_status write_ids(preparation *p, const work_item *item, size_t at, s
 
 static atom_status write_item(preparation *p, work_item *item)
 {
-    atom_status st = ATOM_OK;
     size_t at = 0;
     p->report.text_bytes += item->text_bytes;
     for (size_t i = 0; i <= item->starts_n; i++) {
@@ -401,8 +394,7 @@ static atom_status write_item(preparation *p, work_item *item)
         p->in_chat = item->starts[i].chat;
         p->report.chats += p->in_chat;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status count_document(void *ctx, const text_document *d)
@@ -418,16 +410,16 @@ static atom_status many_documents(const text_prepare_options *o, bool *many)
     text_block block = {0};
     uint64_t documents = 0;
     atom_status st = ATOM_OK;
-    ATOM_TRY(text_input_open(o->inputs, o->inputs_n, 0, &in));
+    ATOM_TRY_CLEAN(text_input_open(o->inputs, o->inputs_n, 0, &in));
     while (documents < TEXT_SPLIT_DOCUMENTS_MIN) {
-        ATOM_TRY(text_input_next(in, &block));
+        ATOM_TRY_CLEAN(text_input_next(in, &block));
         if (!block.data)
             break;
-        ATOM_TRY(text_block_walk(&block, o->format, count_document, &documents));
+        ATOM_TRY_CLEAN(text_block_walk(&block, o->format, count_document, &documents));
         text_block_fini(&block);
     }
     *many = documents >= TEXT_SPLIT_DOCUMENTS_MIN;
-fail:
+cleanup:
     text_block_fini(&block);
     text_input_close(&in);
     return st;
@@ -436,7 +428,6 @@ fail:
 static atom_status encode_all(preparation *p)
 {
     double started = atom_clock_seconds();
-    atom_status st = ATOM_OK;
     bool many = false;
     p->val_next = UINT64_MAX;
     if (p->options->val_fraction > 0) {
@@ -452,8 +443,7 @@ static atom_status encode_all(preparation *p)
     for (int split = 0; split < 2; split++)
         ATOM_TRY(text_shard_writer_end(p->writers[split]));
     p->report.encode_seconds = atom_clock_seconds() - started;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* ---- the end ---- */
@@ -561,9 +551,8 @@ static atom_status check_options(const text_prepare_options *o)
 
 atom_status text_prepare(const text_prepare_options *options, text_prepare_report *report)
 {
-    atom_status st = check_options(options);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check_options(options));
     preparation *p = atom_alloc(1, sizeof *p);
     if (!p)
         return atom_fail_memory("a preparation", sizeof *p);
@@ -574,19 +563,19 @@ atom_status text_prepare(const text_prepare_options *options, text_prepare_repor
     p->encoders = atom_alloc(p->slots, sizeof(text_encoder *));
     if (!p->words || !p->encoders) {
         st = atom_fail_memory("a preparation", p->slots * sizeof(void *));
-        goto fail;
+        goto cleanup;
     }
     json_object_seed(0); /* before threads use it */
-    ATOM_TRY(text_staging_init(options->output_dir, options->force, &p->staging));
-    ATOM_TRY(make_tokenizer(p));
-    ATOM_TRY(open_template(p));
-    ATOM_TRY(encode_all(p));
+    ATOM_TRY_CLEAN(text_staging_init(options->output_dir, options->force, &p->staging));
+    ATOM_TRY_CLEAN(make_tokenizer(p));
+    ATOM_TRY_CLEAN(open_template(p));
+    ATOM_TRY_CLEAN(encode_all(p));
     p->report.template = p->report.chats ? text_template_name(p->template) : NULL;
-    ATOM_TRY(split_val(p));
-    ATOM_TRY(save_all(p));
+    ATOM_TRY_CLEAN(split_val(p));
+    ATOM_TRY_CLEAN(save_all(p));
     if (report)
         *report = p->report;
-fail:
+cleanup:
     preparation_fini(p);
     return st;
 }

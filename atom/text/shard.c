@@ -110,20 +110,20 @@ atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
         return atom_fail_errno(errno, "cannot open %s", path);
     if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
         st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
-        goto fail;
+        goto cleanup;
     }
     ssize_t n = pread(fd, head, sizeof head, 0);
     if (n < 0) {
         st = atom_fail_errno(errno, "cannot read %s", path);
-        goto fail;
+        goto cleanup;
     }
     if (text_shard_is_raw_name(path) && !text_shard_is(head, (size_t)n))
-        ATOM_TRY(text_shard_parse_raw((uint64_t)info.st_size, path, out));
+        ATOM_TRY_CLEAN(text_shard_parse_raw((uint64_t)info.st_size, path, out));
     else
-        ATOM_TRY(text_shard_parse(head, (uint64_t)info.st_size, path, out));
+        ATOM_TRY_CLEAN(text_shard_parse(head, (uint64_t)info.st_size, path, out));
     *fd_out = fd;
     return ATOM_OK;
-fail:
+cleanup:
     close(fd);
     return st;
 }
@@ -193,9 +193,8 @@ static atom_status cut_mask(char *mask, uint64_t old, uint64_t tokens)
 atom_status text_shard_cut(const char *path, uint64_t tokens)
 {
     text_shard_info info = {0};
-    atom_status st = text_shard_probe(path, &info);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(text_shard_probe(path, &info));
     if (info.header_bytes == 0)
         return atom_fail(ATOM_E_FORMAT, "%s: a file of nanoGPT's is not shortened", path);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -330,9 +329,7 @@ static atom_status grow_bits(uint8_t **bits, size_t *n, uint64_t index, int fill
 /* The bit of the token that is put next. */
 static atom_status set_mark(text_shard_writer *w, bool counts)
 {
-    atom_status st = grow_bits(&w->bits, &w->bits_n, w->in_file, 0xff);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(grow_bits(&w->bits, &w->bits_n, w->in_file, 0xff));
     uint8_t bit = (uint8_t)(1u << w->in_file % 8), *byte = &w->bits[w->in_file / 8];
     *byte = counts ? *byte | bit : *byte & (uint8_t)~bit;
     w->masked = w->masked || !counts;
@@ -373,7 +370,6 @@ static void put_token(text_shard_writer *w, uint32_t id)
 atom_status text_shard_writer_put_marked(text_shard_writer *w, const uint32_t *ids,
                                          const uint8_t *marks, size_t n)
 {
-    atom_status st = ATOM_OK;
     for (size_t i = 0; i < n; i++) {
         if (w->fd >= 0 && w->in_file == w->shard_tokens)
             ATOM_TRY(finish_file(w));
@@ -388,8 +384,7 @@ atom_status text_shard_writer_put_marked(text_shard_writer *w, const uint32_t *i
         if (w->buffered == BUFFER_BYTES)
             ATOM_TRY(flush(w));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status text_shard_writer_put(text_shard_writer *w, const uint32_t *ids, size_t n)

@@ -57,7 +57,7 @@ atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out)
     if (!s->code && error != PCRE2_ERROR_HEAP_FAILED) {
         st = atom_fail(ATOM_E_RUNTIME, "PCRE2 refuses the pre-tokenizer's pattern (error %d)",
                        error);
-        goto fail;
+        goto cleanup;
     }
     if (s->code)
         s->match = pcre2_match_data_create_from_pattern(s->code, s->memory);
@@ -70,7 +70,7 @@ atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out)
     return ATOM_OK;
 fail_memory:
     st = atom_fail_memory("the pre-tokenizer", sizeof *s);
-fail:
+cleanup:
     if (options)
         pcre2_compile_context_free(options);
     atom_free(spelled);

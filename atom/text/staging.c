@@ -91,11 +91,11 @@ static atom_status move_up(const text_staging *s, const char *name)
 {
     char *from = NULL, *to = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(join(s->moving, name, &from));
-    ATOM_TRY(join(s->dir, name, &to));
+    ATOM_TRY_CLEAN(join(s->moving, name, &from));
+    ATOM_TRY_CLEAN(join(s->dir, name, &to));
     if (rename(from, to) < 0)
         st = atom_fail_errno(errno, "cannot rename %s", from);
-fail:
+cleanup:
     atom_free(from);
     atom_free(to);
     return st;
@@ -118,44 +118,40 @@ atom_status text_staging_init(const char *dir, bool force, text_staging *out)
     s.dir = atom_strdup(dir);
     if (!s.dir)
         return atom_fail_memory("a path", strlen(dir));
-    ATOM_TRY(join(dir, MOVING, &s.moving));
-    ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(lock(&s));
+    ATOM_TRY_CLEAN(join(dir, MOVING, &s.moving));
+    ATOM_TRY_CLEAN(atom_dir_make(dir));
+    ATOM_TRY_CLEAN(lock(&s));
     if (!force) {
-        ATOM_TRY(text_staging_check(dir));
-        ATOM_TRY(each_file(dir, refuse, &s));
+        ATOM_TRY_CLEAN(text_staging_check(dir));
+        ATOM_TRY_CLEAN(each_file(dir, refuse, &s));
     }
     char *path = NULL;
-    ATOM_TRY(join(dir, STAGING, &path));
+    ATOM_TRY_CLEAN(join(dir, STAGING, &path));
     st = atom_dir_remove(path);
     if (st == ATOM_OK)
         st = atom_dir_make(path);
     s.path = path; /* only now: fini removes what is there */
-    ATOM_TRY(st);
+    ATOM_TRY_CLEAN(st);
     *out = s;
     return ATOM_OK;
-fail:
+cleanup:
     text_staging_fini(&s);
     return st;
 }
 
 atom_status text_staging_commit(text_staging *s)
 {
-    atom_status st = ATOM_OK;
     ATOM_TRY(atom_dir_sync(s->path));
     ATOM_TRY(atom_dir_remove(s->moving));
     if (rename(s->path, s->moving) < 0) {
-        st = atom_fail_errno(errno, "cannot rename %s", s->path);
-        goto fail;
+        return atom_fail_errno(errno, "cannot rename %s", s->path);
     }
     ATOM_TRY(atom_dir_sync(s->dir));
     ATOM_TRY(each_file(s->dir, s->force ? remove_old : refuse, s));
     ATOM_TRY(each_file(s->moving, move_up, s));
     ATOM_TRY(atom_dir_sync(s->dir));
     ATOM_TRY(atom_dir_remove(s->moving));
-    ATOM_TRY(atom_dir_sync(s->dir));
-fail:
-    return st;
+    return atom_dir_sync(s->dir);
 }
 
 void text_staging_fini(text_staging *s)

@@ -239,7 +239,6 @@ atom_status text_steps_read(const json_t *root, const char *name, text_recipe *o
                             const char **begin, const char **finish)
 {
     steps s = {.name = name};
-    atom_status st = ATOM_OK;
     const json_t *model = json_object_get(root, "model");
     ATOM_TRY(read_model(&s, model));
     ATOM_TRY(read_normalizer(&s, json_object_get(root, "normalizer")));
@@ -253,6 +252,5 @@ atom_status text_steps_read(const json_t *root, const char *name, text_recipe *o
     *out = s.r;
     *begin = s.begin;
     *finish = s.finish;
-fail:
-    return st;
+    return ATOM_OK;
 }

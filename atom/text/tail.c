@@ -39,9 +39,7 @@ static atom_status find_cut(const text_shards *s, const text_tokenizer *t, uint6
     *cut = from;
     for (uint64_t at = from; at < end && best < CUT_DOCUMENT; at += CHUNK_TOKENS) {
         uint32_t n = end - at < CHUNK_TOKENS ? (uint32_t)(end - at) : CHUNK_TOKENS;
-        atom_status st = text_shards_read(s, at, n, chunk);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(text_shards_read(s, at, n, chunk));
         for (uint32_t i = 0; i < n; i++) {
             cut_rank rank = rank_cut(t, (uint32_t)chunk[i]);
             if (rank <= best)
@@ -59,7 +57,6 @@ static atom_status copy_tail(const text_shards *s, const text_tokenizer *t, uint
     uint64_t tokens = text_shards_tokens(s);
     const uint32_t end = text_tokenizer_start(t);
     uint8_t marks[CHUNK_TOKENS], begins[CHUNK_TOKENS];
-    atom_status st = ATOM_OK;
     for (uint64_t at = cut; at < tokens; at += CHUNK_TOKENS) {
         uint32_t n = tokens - at < CHUNK_TOKENS ? (uint32_t)(tokens - at) : CHUNK_TOKENS;
         ATOM_TRY(text_shards_read(s, at, n, chunk));
@@ -84,8 +81,7 @@ static atom_status copy_tail(const text_shards *s, const text_tokenizer *t, uint
     ATOM_TRY(text_shard_writer_end(w));
     val->tokens = text_shard_writer_tokens(w);
     val->shards = text_shard_writer_shards(w);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status remove_shard(const char *path)
@@ -136,19 +132,19 @@ atom_status text_tail_split(const char *dir, const text_tokenizer *t, double fra
     int32_t *chunk = atom_alloc(CHUNK_TOKENS, sizeof *chunk);
     if (!chunk)
         return atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * sizeof *chunk);
-    ATOM_TRY(text_shards_open(dir, TEXT_TRAIN, vocab, &s));
+    ATOM_TRY_CLEAN(text_shards_open(dir, TEXT_TRAIN, vocab, &s));
     uint64_t tokens = text_shards_tokens(s), documents = train->documents;
     uint64_t tail = (uint64_t)((double)tokens * fraction);
     tail = tail < 1 ? 1 : tail;
-    ATOM_TRY(find_cut(s, t, tokens - tail, chunk, &cut));
-    ATOM_TRY(text_shard_writer_open(dir, text_split_name(TEXT_VAL), vocab, 0, &w));
-    ATOM_TRY(copy_tail(s, t, cut, chunk, w, &made));
+    ATOM_TRY_CLEAN(find_cut(s, t, tokens - tail, chunk, &cut));
+    ATOM_TRY_CLEAN(text_shard_writer_open(dir, text_split_name(TEXT_VAL), vocab, 0, &w));
+    ATOM_TRY_CLEAN(copy_tail(s, t, cut, chunk, w, &made));
     bool whole = made.tokens == tokens - cut; /* cut at a document's start */
-    ATOM_TRY(cut_train(dir, cut, train->shards, &train->shards));
+    ATOM_TRY_CLEAN(cut_train(dir, cut, train->shards, &train->shards));
     train->tokens = cut;
     train->documents = documents - made.documents + !whole;
     *val = made;
-fail:
+cleanup:
     text_shard_writer_close(&w);
     text_shards_close(&s);
     atom_free(chunk);

@@ -150,7 +150,6 @@ static uint32_t front(const text_template *t, const char *spec, size_t *used, ch
 
 static atom_status compile(const text_template *t, const char *spec, parts *out)
 {
-    atom_status st = ATOM_OK;
     size_t used, room = strlen(spec);
     part *text = NULL;
     for (; *spec; spec += used) {
@@ -171,8 +170,7 @@ static atom_status compile(const text_template *t, const char *spec, parts *out)
         }
         text->text[text->bytes++] = byte;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* ---- choosing ---- */
@@ -218,11 +216,11 @@ static atom_status look_beside(const char *dir, size_t *out)
     uint64_t bytes = 0;
     json_t *root = NULL;
     json_error_t error;
-    ATOM_TRY(read_file(dir, "chat_template.jinja", &jinja, &bytes));
+    ATOM_TRY_CLEAN(read_file(dir, "chat_template.jinja", &jinja, &bytes));
     *out = recognise(jinja);
     if (jinja)
-        goto fail;
-    ATOM_TRY(read_file(dir, "tokenizer_config.json", &config, &bytes));
+        goto cleanup;
+    ATOM_TRY_CLEAN(read_file(dir, "tokenizer_config.json", &config, &bytes));
     /* transformers writes model_max_length as 10^30: an integer for nobody else */
     root = config ? json_loadb(config, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error) : NULL;
     if (config && !root && text_json_starved(&error))
@@ -233,7 +231,7 @@ static atom_status look_beside(const char *dir, size_t *out)
                        "again, or say which --template",
                        dir, error.line, error.text);
     *out = recognise(default_template(json_object_get(root, "chat_template")));
-fail:
+cleanup:
     json_decref(root);
     atom_free(jinja);
     atom_free(config);
@@ -262,9 +260,7 @@ static atom_status choose(text_template *t, const char *dir, const char *jinja, 
         if (jinja) {
             at = recognise(jinja);
         } else if (dir) {
-            atom_status st = look_beside(dir, &at);
-            if (st != ATOM_OK)
-                return st;
+            ATOM_TRY(look_beside(dir, &at));
         }
         at = at == PLAIN_AT ? choose_by_tokens(t) : at;
     }
@@ -280,7 +276,6 @@ static atom_status choose(text_template *t, const char *dir, const char *jinja, 
 
 static atom_status list_special(text_template *t)
 {
-    atom_status st = ATOM_OK;
     for (uint32_t id = 0; id < text_tokenizer_vocab(t->tokenizer); id++) {
         if (!text_tokenizer_special(t->tokenizer, id))
             continue;
@@ -288,8 +283,7 @@ static atom_status list_special(text_template *t)
                            sizeof *t->special));
         t->special[t->special_n++] = id;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status compile_role(text_template *t, const text_template_request *r, text_role role)
@@ -316,15 +310,15 @@ atom_status text_template_open(const text_tokenizer *tokenizer, const char *toke
     if (!t)
         return atom_fail_memory("a template", sizeof *t);
     t->tokenizer = tokenizer;
-    ATOM_TRY(list_special(t));
-    ATOM_TRY(choose(t, tokenizer_dir, request->jinja, request->name));
+    ATOM_TRY_CLEAN(list_special(t));
+    ATOM_TRY_CLEAN(choose(t, tokenizer_dir, request->jinja, request->name));
     for (int role = 0; role < TEXT_ROLES; role++)
-        ATOM_TRY(compile_role(t, request, (text_role)role));
+        ATOM_TRY_CLEAN(compile_role(t, request, (text_role)role));
     if (t->known->after_answer && !request->answer_end)
-        ATOM_TRY(compile(t, t->known->after_answer, &t->after_answer));
+        ATOM_TRY_CLEAN(compile(t, t->known->after_answer, &t->after_answer));
     *out = t;
     return ATOM_OK;
-fail:
+cleanup:
     text_template_close(&t);
     return st;
 }
@@ -407,7 +401,6 @@ static atom_status flush(rendering *r)
 {
     text_marked *m = r->out;
     size_t from = m->ids.n, at = 0, k = 0, n;
-    atom_status st = ATOM_OK;
     if (r->run_n == 0)
         return ATOM_OK;
     ATOM_TRY(text_encode_behind(r->e, m->run, r->run_n, &m->ids));
@@ -423,8 +416,7 @@ static atom_status flush(rendering *r)
         m->marks[i] = r->stretches[k].counts;
     }
     r->run_n = r->stretches_n = 0;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status put_text(rendering *r, const char *text, size_t bytes, bool counts)
@@ -456,7 +448,6 @@ static atom_status put_text(rendering *r, const char *text, size_t bytes, bool c
 static atom_status put_parts(rendering *r, const parts *p, bool counts)
 {
     text_ids *ids = &r->out->ids;
-    atom_status st = ATOM_OK;
     for (size_t i = 0; i < p->n; i++) {
         if (p->items[i].id == NO_ID) {
             ATOM_TRY(put_text(r, p->items[i].text, p->items[i].bytes, counts));
@@ -467,8 +458,7 @@ static atom_status put_parts(rendering *r, const parts *p, bool counts)
         ids->ids[ids->n++] = p->items[i].id;
         ATOM_TRY(mark(r->out, ids->n - 1, counts));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Bytes of the white space that [at, end) starts with, as Python's str.strip sees it; 0: none. */
@@ -509,7 +499,6 @@ static atom_status put_message(rendering *r, const text_message *m, const text_m
     const char *text = m->text;
     size_t bytes = m->bytes;
     bool answer = m->role == TEXT_ASSISTANT;
-    atom_status st = ATOM_OK;
     if (r->t->known->trim)
         trim(&text, &bytes);
     ATOM_TRY(put_parts(r, &r->t->before[m->role], false));
@@ -522,8 +511,7 @@ static atom_status put_message(rendering *r, const text_message *m, const text_m
     ATOM_TRY(put_parts(r, &r->t->behind[m->role], answer));
     if (answer)
         ATOM_TRY(put_parts(r, &r->t->after_answer, false));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status text_template_render(const text_template *t, text_encoder *e,
@@ -532,7 +520,6 @@ atom_status text_template_render(const text_template *t, text_encoder *e,
     rendering r = {.t = t, .e = e, .out = out};
     bool turns = t->known->take_turns;
     const text_message *system = NULL;
-    atom_status st = ATOM_OK;
     if (turns && n && messages[0].role == TEXT_SYSTEM) {
         system = messages++;
         n--;
@@ -546,7 +533,5 @@ atom_status text_template_render(const text_template *t, text_encoder *e,
                              t->known->name, text_role_name(want));
         ATOM_TRY(put_message(&r, &messages[i], i == 0 ? system : NULL));
     }
-    ATOM_TRY(flush(&r));
-fail:
-    return st;
+    return flush(&r);
 }

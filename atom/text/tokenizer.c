@@ -117,15 +117,15 @@ static atom_status make(const text_merge *merges, uint32_t n, bool gpt2_order, t
     t->merges = atom_alloc(n + 1, sizeof *t->merges);
     if (!t->merges) {
         st = atom_fail_memory("merges", (uint64_t)n * sizeof *t->merges);
-        goto fail;
+        goto cleanup;
     }
     if (n)
         memcpy(t->merges, merges, n * sizeof *merges);
-    ATOM_TRY(fill_pieces(t, gpt2_order));
-    ATOM_TRY(text_tokenizer_index(t));
+    ATOM_TRY_CLEAN(fill_pieces(t, gpt2_order));
+    ATOM_TRY_CLEAN(text_tokenizer_index(t));
     *out = t;
     return ATOM_OK;
-fail:
+cleanup:
     text_tokenizer_close(&t);
     return st;
 }

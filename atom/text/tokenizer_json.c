@@ -108,7 +108,6 @@ static atom_status measure(reading *r)
     json_t *value;
     size_t i, tokens = json_object_size(r->vocab) + json_array_size(r->added);
     uint32_t id = 0, max = 0;
-    atom_status st = ATOM_OK;
     json_object_foreach(r->vocab, content, value)
     {
         ATOM_TRY(read_id(r, content, value, &id));
@@ -126,8 +125,7 @@ static atom_status measure(reading *r)
     if (max >= 2 * tokens + 1024)
         return wrong(r, "the ids of the vocabulary have large gaps");
     r->t->vocab = max + 1;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status claim(reading *r, const char *content, uint32_t id)
@@ -145,7 +143,6 @@ static atom_status read_ids(reading *r)
     const char *content;
     json_t *value;
     size_t i;
-    atom_status st = ATOM_OK;
     text_tokenizer *t = r->t;
     json_object_foreach(r->vocab, content, value)
     {
@@ -162,8 +159,7 @@ static atom_status read_ids(reading *r)
         ATOM_TRY(claim(r, content, id));
         t->special[id] = json_is_true(json_object_get(value, "special")) ? 1 : 2;
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static uint32_t find_special(const reading *r, const char *content)
@@ -254,9 +250,7 @@ static atom_status read_added(reading *r)
     json_array_foreach(r->added, i, value)
     {
         text_added *a = &t->added[t->added_n];
-        atom_status st = copy_added(r, value, a);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(copy_added(r, value, a));
         t->added_n++;
         t->added_first[(uint8_t)*a->text] |= a->normalized ? 2 : 1;
     }
@@ -300,7 +294,6 @@ static atom_status take_characters(reading *r, uint32_t id, const char *content,
 static atom_status read_pieces(reading *r)
 {
     text_tokenizer *t = r->t;
-    atom_status st = ATOM_OK;
     uint64_t total = 0, at = 0;
     for (uint32_t id = 0; id < t->vocab; id++)
         total += r->texts[id] ? strlen(r->texts[id]) : 0;
@@ -329,8 +322,7 @@ static atom_status read_pieces(reading *r)
             return atom_fail(ATOM_E_UNSUPPORTED,
                              "%s: no token for byte 0x%02x; train it with the full byte alphabet",
                              r->name, b);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static uint32_t find(const reading *r, const char *content)
@@ -410,7 +402,6 @@ static bool is_plain(const reading *r)
 
 static atom_status read_all(reading *r, const json_t *root)
 {
-    atom_status st = ATOM_OK;
     text_tokenizer *t = r->t;
     json_t *model = json_object_get(root, "model");
     if (!json_is_object(root))
@@ -439,8 +430,7 @@ static atom_status read_all(reading *r, const json_t *root)
     t->bytes_only = t->merges_n == 0 && !r->source;
     for (uint32_t b = 0; b < 256; b++)
         t->bytes_only = t->bytes_only && t->byte_ids[b] == b;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status text_tokenizer_parse(const char *json, size_t bytes, const char *name,
@@ -590,9 +580,9 @@ atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
     atom_status st = ATOM_OK;
     if (!path || !config) {
         st = atom_fail_memory("a path", strlen(dir));
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(text_tokenizer_save(t, path));
+    ATOM_TRY_CLEAN(text_tokenizer_save(t, path));
     size_t begin_bytes, end_bytes;
     const char *begin = text_tokenizer_piece(t, t->start, &begin_bytes);
     const char *end = text_tokenizer_piece(t, t->end, &end_bytes);
@@ -601,7 +591,7 @@ atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
                                   "eos_token", end, end_bytes, "add_prefix_space", 0,
                                   "clean_up_tokenization_spaces", 0),
                         config);
-fail:
+cleanup:
     atom_free(path);
     atom_free(config);
     return st;

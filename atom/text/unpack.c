@@ -85,9 +85,7 @@ static bool is_zstd(const uint8_t *head, size_t n)
 
 static atom_status begin(text_unpack *u)
 {
-    atom_status st = fill(u);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(fill(u));
     if (is_gzip(u->packed, u->n))
         u->kind = GZIP;
     else if (is_zstd(u->packed, u->n) && (u->packed[0] == 0x28 || ends_with(u->path, ".zst")))
@@ -128,13 +126,13 @@ atom_status text_unpack_take(int fd, const char *path, text_unpack **out)
     u->packed = atom_alloc(PACKED_BYTES, 1);
     if (!u->path || !u->packed) {
         st = atom_fail_memory(path, PACKED_BYTES);
-        goto fail;
+        goto cleanup;
     }
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    ATOM_TRY(begin(u));
+    ATOM_TRY_CLEAN(begin(u));
     *out = u;
     return ATOM_OK;
-fail:
+cleanup:
     text_unpack_close(&u);
     return st;
 }
@@ -234,9 +232,7 @@ static atom_status step_zstd(text_unpack *u, char *data, size_t want, size_t *go
 static atom_status read_plain(text_unpack *u, char *data, size_t want, size_t *got)
 {
     if (u->at == u->n) {
-        atom_status st = fill(u);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(fill(u));
     }
     *got = u->n - u->at < want ? u->n - u->at : want;
     memcpy(data, u->packed + u->at, *got);
@@ -252,11 +248,8 @@ atom_status text_unpack_read(text_unpack *u, char *data, size_t want, size_t *go
         return read_plain(u, data, want, got);
     while (*got == 0) {
         /* An unpacker may hold bytes back that it has room for only now: ask it before the file. */
-        if (u->n - u->at < 18 && !u->end_of_file) {
-            atom_status st = fill(u);
-            if (st != ATOM_OK)
-                return st;
-        }
+        if (u->n - u->at < 18 && !u->end_of_file)
+            ATOM_TRY(fill(u));
         if (u->at == u->n && !u->inside)
             return ATOM_OK;
         size_t before = u->at;

@@ -109,7 +109,6 @@ static atom_status take_slot(text_words *w, const char *word, uint32_t bytes, te
 {
     uint32_t hash = hash_word(word, bytes);
     text_word *slot = probe(w, word, bytes, hash);
-    atom_status st = ATOM_OK;
     if (slot->bytes == 0) {
         if (w->used * 2 >= w->slots_n) {
             ATOM_TRY(grow(w));
@@ -121,8 +120,7 @@ static atom_status take_slot(text_words *w, const char *word, uint32_t bytes, te
         w->used++;
     }
     *out = slot;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* A long word is counted in parts of whole characters. */
@@ -136,9 +134,7 @@ static atom_status count_word(text_words *w, const char *word, size_t bytes)
                 part--;
         }
         text_word *slot;
-        atom_status st = take_slot(w, word, (uint32_t)part, &slot);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(take_slot(w, word, (uint32_t)part, &slot));
         slot->count++;
         word += part;
         bytes -= part;
@@ -148,7 +144,6 @@ static atom_status count_word(text_words *w, const char *word, size_t bytes)
 
 atom_status text_words_add(text_words *w, const char *text, size_t bytes, size_t *bad_byte)
 {
-    atom_status st = ATOM_OK;
     size_t good = text_utf8_check(text, bytes), start, end;
     if (good < bytes) {
         if (bad_byte)
@@ -165,8 +160,7 @@ atom_status text_words_add(text_words *w, const char *text, size_t bytes, size_t
             return ATOM_OK;
         ATOM_TRY(count_word(w, text + start, end - start));
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status text_words_merge(text_words *w, const text_words *from)
@@ -176,9 +170,7 @@ atom_status text_words_merge(text_words *w, const text_words *from)
         text_word *slot;
         if (word->bytes == 0)
             continue;
-        atom_status st = take_slot(w, from->arena + word->start, word->bytes, &slot);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(take_slot(w, from->arena + word->start, word->bytes, &slot));
         slot->count += word->count;
     }
     return ATOM_OK;

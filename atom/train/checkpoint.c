@@ -188,18 +188,18 @@ static atom_status write_moments(const char *dir, const train_checkpoint *c)
     char *path = atom_path_join(dir, "optimizer.safetensors");
     if (!path || !band) {
         st = atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(file_st_create(path, &w));
+    ATOM_TRY_CLEAN(file_st_create(path, &w));
     file_st_into(w, c->m.sink);
-    ATOM_TRY(declare_state(w, c));
-    ATOM_TRY(file_st_begin(w));
+    ATOM_TRY_CLEAN(declare_state(w, c));
+    ATOM_TRY_CLEAN(file_st_begin(w));
     while (file_st_next(w, &i)) {
-        ATOM_TRY(
+        ATOM_TRY_CLEAN(
             write_moment(w, trained_param(c->g, i / n), from[i % n], dtype_of(c, i % n), band));
     }
-    ATOM_TRY(file_st_finish(w));
-fail:
+    ATOM_TRY_CLEAN(file_st_finish(w));
+cleanup:
     file_st_writer_close(&w);
     atom_free(band);
     atom_free(path);
@@ -219,11 +219,8 @@ static atom_status read_moment(const file_safetensors *file, const graph_param *
                          file->path, name);
     for (uint64_t at = 0, some; at < p->elements; at += some) {
         some = p->elements - at < BAND_ELEMENTS ? p->elements - at : BAND_ELEMENTS;
-        atom_status st = file_st_read_f32(file, t, at, some, band);
-        if (st == ATOM_OK)
-            st = to.put(to.ctx, p->offset + at, some, band);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_st_read_f32(file, t, at, some, band));
+        ATOM_TRY(to.put(to.ctx, p->offset + at, some, band));
     }
     return ATOM_OK;
 }
@@ -267,25 +264,25 @@ static atom_status read_vectors(const char *dir, train_checkpoint *c)
     char *path = atom_path_join(dir, "optimizer.safetensors");
     if (!path || !band) {
         st = atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(file_st_open(path, &file));
+    ATOM_TRY_CLEAN(file_st_open(path, &file));
     bool masters = has_masters(file, c->g);
     c->moments = moments_of(file, c->g);
     if (c->base)
-        ATOM_TRY(read_adapter(dir, c));
+        ATOM_TRY_CLEAN(read_adapter(dir, c));
     else if (!masters)
-        ATOM_TRY(file_weights_read_to(dir, c->g, c->master));
-    ATOM_TRY(file_st_through(file, c->m.source)); /* after those: there is one window */
+        ATOM_TRY_CLEAN(file_weights_read_to(dir, c->g, c->master));
+    ATOM_TRY_CLEAN(file_st_through(file, c->m.source)); /* after those: there is one window */
     for (uint32_t p = 0; p < c->g->n_params; p++) {
         if (c->g->params[p].frozen)
             continue;
-        ATOM_TRY(read_moment(file, &c->g->params[p], kinds[0], c->m, band));
-        ATOM_TRY(read_moment(file, &c->g->params[p], kinds[1], c->v, band));
+        ATOM_TRY_CLEAN(read_moment(file, &c->g->params[p], kinds[0], c->m, band));
+        ATOM_TRY_CLEAN(read_moment(file, &c->g->params[p], kinds[1], c->v, band));
         if (masters)
-            ATOM_TRY(read_moment(file, &c->g->params[p], kinds[2], c->master, band));
+            ATOM_TRY_CLEAN(read_moment(file, &c->g->params[p], kinds[2], c->master, band));
     }
-fail:
+cleanup:
     file_st_close(&file);
     atom_free(band);
     atom_free(path);
@@ -358,7 +355,6 @@ static atom_status get_hex(const char *path, const json_t *root, const char *key
 static atom_status parse_fields(const char *path, const json_t *root, train_state *s)
 {
     int64_t version = 0;
-    atom_status st;
     ATOM_TRY(get_int(path, root, "atom_state", &version));
     if (version != TRAIN_STATE_VERSION)
         return atom_fail(ATOM_E_FORMAT,
@@ -375,8 +371,7 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     ATOM_TRY(get_hex(path, root, "data_hash", &s->data_hash));
     const json_t *loss = json_object_get(root, "loss");
     s->loss = json_is_number(loss) ? json_number_value(loss) : (double)NAN;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 atom_status train_state_parse(const char *path, const char *text, size_t bytes, train_state *state)
@@ -462,14 +457,14 @@ static atom_status write_tokenizer(const char *dir, const train_checkpoint *c)
 {
     text_tokenizer *data = NULL, *model = NULL;
     atom_status st;
-    ATOM_TRY(load_tokenizer(c->data, &data));
+    ATOM_TRY_CLEAN(load_tokenizer(c->data, &data));
     if (load_tokenizer(c->model_dir, &model) != ATOM_OK)
         model = NULL; /* one that atom cannot read is not the data's */
     if (data)
-        ATOM_TRY(text_tokenizer_save_model(data, dir));
+        ATOM_TRY_CLEAN(text_tokenizer_save_model(data, dir));
     if (c->model_dir && (!data || (model && text_tokenizer_equal(data, model))))
-        ATOM_TRY(file_model_copy(c->model_dir, dir));
-fail:
+        ATOM_TRY_CLEAN(file_model_copy(c->model_dir, dir));
+cleanup:
     text_tokenizer_close(&data);
     text_tokenizer_close(&model);
     return st;
@@ -507,7 +502,6 @@ static atom_status write_weights(const char *dir, const train_checkpoint *c)
 
 static atom_status write_all(const char *dir, const train_checkpoint *c)
 {
-    atom_status st;
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(write_weights(dir, c));
     ATOM_TRY(write_tokenizer(dir, c));
@@ -515,9 +509,7 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
     ATOM_TRY(write_trainer_state(dir, &c->state));
     ATOM_TRY(write_pool(dir, c->pool));
     ATOM_TRY(write_state(dir, "atom_state.json", &c->state));
-    ATOM_TRY(atom_dir_sync(dir));
-fail:
-    return st;
+    return atom_dir_sync(dir);
 }
 
 atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c, int64_t limit,
@@ -528,9 +520,9 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
     char *temporary = final ? atom_format("%s.tmp", final) : NULL;
     if (!temporary) {
         st = atom_fail_memory("a path", 256);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(atom_dir_remove(temporary));
+    ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = write_all(temporary, c);
     if (st != ATOM_OK) {
         char keep[1024];
@@ -538,19 +530,19 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
         if (atom_dir_remove(temporary) != ATOM_OK)
             atom_log(ATOM_LOG_WARN, "%s could not be removed", temporary);
         st = atom_fail(st, "checkpoint of step %" PRId64 " was not saved: %s", c->state.step, keep);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(atom_dir_remove(final));
+    ATOM_TRY_CLEAN(atom_dir_remove(final));
     if (rename(temporary, final) < 0) {
         st = atom_fail_errno(errno, "cannot rename %s", temporary);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(atom_dir_sync(output_dir));
-    ATOM_TRY(remove_old(output_dir, limit));
+    ATOM_TRY_CLEAN(atom_dir_sync(output_dir));
+    ATOM_TRY_CLEAN(remove_old(output_dir, limit));
     *path = final;
     atom_free(temporary);
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(temporary);
     atom_free(final);
     return st;
@@ -568,11 +560,11 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
             "%s is not a checkpoint of atom (no atom_state.json); to start from its weights "
             "use --model %s",
             path, path);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(train_state_read(state, &c->state));
-    ATOM_TRY(read_vectors(path, c));
-fail:
+    ATOM_TRY_CLEAN(train_state_read(state, &c->state));
+    ATOM_TRY_CLEAN(read_vectors(path, c));
+cleanup:
     atom_free(state);
     return st;
 }

@@ -557,9 +557,7 @@ static atom_status apply_preset(train_config *config, opt_parsed *parsed)
         int32_t row = opt_find(&train_command, sft[i][0]);
         if (parsed->origin[row] != OPT_FROM_DEFAULT)
             continue;
-        atom_status st = opt_set(&train_command, (uint32_t)row, sft[i][1], config);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(opt_set(&train_command, (uint32_t)row, sft[i][1], config));
         parsed->origin[row] = OPT_FROM_PRESET;
     }
     return ATOM_OK;

@@ -10,8 +10,8 @@
 #include "atom/base/assert.h"
 #include "atom/base/env.h"
 #include "atom/base/mem.h"
-#include "atom/train/init.h"
 #include "atom/plan/source.h"
+#include "atom/train/init.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
 
@@ -182,15 +182,15 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     e->sink = train_file_sink(&e->files);
     for (int part = 0; part < SWAP_STATE_N; part++)
         e->parts[part] = (train_part){e, (swap_state)part};
-    ATOM_TRY(
+    ATOM_TRY_CLEAN(
         gen_lower(config->bench->g, config->plan, config->profile, config->bench->table, &e->low));
     e->ahead = (train_ahead){.mode = config->update_ahead,
                              .possible = e->low->tapes[SWAP_TAPE_AHEAD] != NULL,
                              .limit = config->max_grad_norm};
     choose_spare(e);
-    ATOM_TRY(check_host_memory(e));
-    ATOM_TRY(open_device(e));
-    ATOM_TRY(open_code(e));
+    ATOM_TRY_CLEAN(check_host_memory(e));
+    ATOM_TRY_CLEAN(open_device(e));
+    ATOM_TRY_CLEAN(open_code(e));
     swap_exec_config exec = gen_exec_config(e->low);
     exec.device = e->device;
     exec.threads = config->bench->threads;
@@ -199,14 +199,14 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     exec.on_updates = config->on_updates;
     exec.ctx = config->ctx;
     exec.compiled = e->module ? gen_module_compiled(e->module) : NULL;
-    ATOM_TRY(swap_exec_open(&exec, &e->exec));
-    ATOM_TRY(open_disk(e));
-    ATOM_TRY(open_cow(e));
+    ATOM_TRY_CLEAN(swap_exec_open(&exec, &e->exec));
+    ATOM_TRY_CLEAN(open_disk(e));
+    ATOM_TRY_CLEAN(open_cow(e));
     if (config->apart)
-        ATOM_TRY(open_starts(e));
+        ATOM_TRY_CLEAN(open_starts(e));
     *out = e;
     return ATOM_OK;
-fail:
+cleanup:
     train_engine_close(&e);
     return st;
 }
@@ -492,19 +492,15 @@ static swap_tape_kind tape_of(const train_engine *e, bool guess)
  * the same batch makes the same gradients, which wait for the factor that is known now. */
 static atom_status step_again(train_engine *e, swap_step *args, swap_result *run)
 {
-    atom_status st;
     e->pending_step = args->update_step = 0;
     e->rest = false;
     ATOM_TRY(train_engine_sync(e));
-    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], args, run));
-fail:
-    return st;
+    return swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], args, run);
 }
 
 atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
                               train_step_result *result)
 {
-    atom_status st;
     bool clip = e->c.plan->clip, guess = train_ahead_next(&e->ahead);
     int64_t targets = count_targets(e);
     swap_result run;
@@ -535,8 +531,7 @@ atom_status train_engine_step(train_engine *e, uint32_t step, double learning_ra
             "step %u: the loss is not finite; resume from the last checkpoint with a lower "
             "learning_rate or more warmup_steps",
             step);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* Where the wire copy was, gradients are now; then it is a copy of the masters again. */
@@ -566,9 +561,8 @@ atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first
     int64_t targets = count_targets(e);
     double begin = atom_clock_seconds();
     ATOM_ASSERT(e->c.plan->clip && e->pending_step == 0 && !e->c.plan->disk);
-    atom_status st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], &args, &run);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], &args, &run));
     *result = (train_step_result){.loss = targets ? sum_losses(e) / (double)targets : 0,
                                   .grad_norm = run.grad_norm,
                                   .tape = e->low->tapes[SWAP_TAPE_FIRST],
@@ -602,13 +596,9 @@ atom_status train_engine_drain(train_engine *e)
 
 atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *targets)
 {
-    atom_status st = train_engine_drain(e);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(train_engine_drain(e));
     swap_step args = {.seed = e->c.seed, .step = 0, .starts = e->starts, .starts_n = starts_n(e)};
-    st = swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL));
     *targets = count_targets(e);
     *loss_sum = sum_losses(e);
     return ATOM_OK;

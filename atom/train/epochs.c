@@ -17,9 +17,9 @@ atom_status train_epochs_resolve(train_config *config)
     atom_status st;
     if (!(config->num_train_epochs > 0) || !config->data)
         return ATOM_OK; /* without data it is refused later, by name */
-    ATOM_TRY(file_model_resolve(config->model, &model));
+    ATOM_TRY_CLEAN(file_model_resolve(config->model, &model));
     int64_t T = config->sequence_len > 0 ? config->sequence_len : graph_model_usual(&model.config);
-    ATOM_TRY(
+    ATOM_TRY_CLEAN(
         text_shards_open(config->data, TEXT_TRAIN, (uint32_t)model.config.vocab_size, &shards));
     uint64_t windows = text_shards_windows(shards, (uint32_t)T);
     double batch = (double)config->micro_batch_size * (double)config->gradient_accumulation_steps;
@@ -30,7 +30,7 @@ atom_status train_epochs_resolve(train_config *config)
                        config->num_train_epochs, (unsigned long long)windows, steps);
     else
         config->max_steps = steps < 1 ? 1 : (int64_t)steps;
-fail:
+cleanup:
     text_shards_close(&shards);
     file_model_free(&model);
     return st;

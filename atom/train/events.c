@@ -113,19 +113,19 @@ atom_status train_events_open(const char *dir, train_events **out)
                           (long)getpid());
     if (!e->path) {
         st = atom_fail_memory("a path", 256);
-        goto fail;
+        goto cleanup;
     }
     e->file = fopen(e->path, "wbe");
     if (!e->file) {
         st = atom_fail_errno(errno, "cannot write %s", e->path);
-        goto fail;
+        goto cleanup;
     }
     begin_event(&m, 0);
     put_bytes(&m, 3, version, sizeof version - 1);
-    ATOM_TRY(write_record(e, &m));
+    ATOM_TRY_CLEAN(write_record(e, &m));
     *out = e;
     return ATOM_OK;
-fail:
+cleanup:
     train_events_close(&e);
     return st;
 }

@@ -72,9 +72,8 @@ static atom_status kept_bytes(const char *path, int64_t keep_step, off_t *out)
 atom_status train_metrics_open(const char *path, int64_t keep_step, train_metrics **out)
 {
     off_t kept = 0;
-    atom_status st = kept_bytes(path, keep_step, &kept);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(kept_bytes(path, keep_step, &kept));
     train_metrics *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory(path, sizeof *m);
@@ -82,17 +81,17 @@ atom_status train_metrics_open(const char *path, int64_t keep_step, train_metric
     m->fd = -1;
     if (!m->path) {
         st = atom_fail_memory(path, strlen(path));
-        goto fail;
+        goto cleanup;
     }
     m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (m->fd < 0 || ftruncate(m->fd, kept) < 0) {
         st = atom_fail_errno(errno, "cannot write %s", path);
-        goto fail;
+        goto cleanup;
     }
     m->bytes = kept;
     *out = m;
     return ATOM_OK;
-fail:
+cleanup:
     train_metrics_close(&m);
     return st;
 }

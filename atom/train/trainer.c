@@ -122,7 +122,6 @@ static atom_status one_step(trainer *t)
     int64_t step = t->state.step + 1;
     double rate = trainer_seam_rate(t, step);
     train_step_result r = {0};
-    atom_status st;
     ATOM_TRY(load_batch(t));
     ATOM_TRY(train_engine_step(t->engine, (uint32_t)step, rate, &r));
     t->state.step = step;
@@ -135,9 +134,7 @@ static atom_status one_step(trainer *t)
     t->summary.final_loss = r.loss;
     ATOM_TRY(trainer_remember(t, r.seconds));
     ATOM_TRY(trainer_note_spans(t, &r));
-    ATOM_TRY(trainer_log_step(t, &r, rate));
-fail:
-    return st;
+    return trainer_log_step(t, &r, rate);
 }
 
 static void eval_starts(const trainer *t, uint64_t first, uint32_t n, const int32_t *tokens,
@@ -157,7 +154,6 @@ static atom_status eval_batch(trainer *t, uint64_t first, uint64_t windows, doub
     uint32_t B = (uint32_t)g->micro_batch;
     double loss;
     int64_t targets_n;
-    atom_status st;
     for (uint32_t i = 0; i < t->plan->micro_batches; i++) {
         int32_t *tokens, *targets;
         uint64_t at = first + (uint64_t)i * B;
@@ -176,8 +172,7 @@ static atom_status eval_batch(trainer *t, uint64_t first, uint64_t windows, doub
     ATOM_TRY(train_engine_eval(t->engine, &loss, &targets_n));
     *sum += loss;
     *count += targets_n;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status evaluate(trainer *t)
@@ -189,7 +184,6 @@ static atom_status evaluate(trainer *t)
                          : windows;
     double begin = atom_clock_seconds(), sum = 0;
     int64_t count = 0;
-    atom_status st;
     if (limit < windows)
         windows = limit;
     for (uint64_t first = 0; first < windows; first += per_batch)
@@ -208,8 +202,7 @@ static atom_status evaluate(trainer *t)
         ATOM_TRY(train_events_add(t->events, m.step, &(train_scalar){"eval/loss", loss}, 1));
     if (t->hooks.report)
         t->hooks.report(t->hooks.ctx, &report);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 void trainer_fill_state(const trainer *t, train_state *state)
@@ -228,19 +221,20 @@ static atom_status save(trainer *t, bool last)
 {
     char *path = NULL, *marks = NULL;
     atom_status st;
-    ATOM_TRY(train_metrics_sync(t->metrics));
+    ATOM_TRY_CLEAN(train_metrics_sync(t->metrics));
     trainer_fill_state(t, &t->state);
     if (!last)
         return trainer_snapshot_ask(t);
-    ATOM_TRY(trainer_snapshot_finish(t));
-    ATOM_TRY(train_engine_drain(t->engine));
+    ATOM_TRY_CLEAN(trainer_snapshot_finish(t));
+    ATOM_TRY_CLEAN(train_engine_drain(t->engine));
     train_checkpoint c = trainer_checkpoint(t);
     c.pool = marks = trainer_seam_marks(t);
-    ATOM_TRY(train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path));
+    ATOM_TRY_CLEAN(
+        train_checkpoint_save(t->config->output_dir, &c, t->config->save_total_limit, &path));
     atom_free(t->summary.checkpoint);
     t->summary.checkpoint = path;
     trainer_note(t, "saved %s", path);
-fail:
+cleanup:
     atom_free(marks);
     return st;
 }
@@ -254,7 +248,6 @@ static bool crosses(int64_t before, int64_t step, int64_t every)
 static atom_status run_steps(trainer *t)
 {
     const train_config *c = t->config;
-    atom_status st;
     int64_t saved = t->state.step, evaluated = -1;
     bool done = trainer_seam_done(t);
     while (!done) {
@@ -289,8 +282,6 @@ static atom_status run_steps(trainer *t)
         }
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 static int by_value(const void *a, const void *b)

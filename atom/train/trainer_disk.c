@@ -181,9 +181,7 @@ atom_status trainer_disk_ahead(trainer *t)
     gen_judge judge = {t->bench->g, t->profile, t->bench->table};
     if (!a->possible || a->mode == TRAIN_AHEAD_NEVER)
         return ATOM_OK;
-    atom_status st = gen_judge_ahead(&judge, t->plan, &ahead);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gen_judge_ahead(&judge, t->plan, &ahead));
     t->summary.predicted_ahead_seconds = ahead;
     if (a->mode == TRAIN_AHEAD_AUTO)
         a->possible = ahead < WORTH * usual;

@@ -87,9 +87,10 @@ atom_status trainer_lora_start(trainer *t)
     atom_status st = ATOM_OK;
     if (!t->bench->base || !t->bench->model.adapter)
         return ATOM_OK;
-    ATOM_TRY(file_adapter_open(t->bench->model.adapter, t->bench->base, &a));
-    ATOM_TRY(file_adapter_put(a, t->bench->g, train_engine_vector(t->engine, SWAP_STATE_MASTER)));
-fail:
+    ATOM_TRY_CLEAN(file_adapter_open(t->bench->model.adapter, t->bench->base, &a));
+    ATOM_TRY_CLEAN(
+        file_adapter_put(a, t->bench->g, train_engine_vector(t->engine, SWAP_STATE_MASTER)));
+cleanup:
     file_adapter_close(&a);
     return st;
 }

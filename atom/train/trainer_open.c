@@ -104,7 +104,6 @@ static atom_status open_data(trainer *t)
     const train_config *c = t->config;
     uint32_t vocab = (uint32_t)t->bench->model.config.vocab_size;
     uint32_t T = (uint32_t)t->bench->g->sequence;
-    atom_status st;
     ATOM_TRY(text_shards_open(c->data, TEXT_TRAIN, vocab, &t->train));
     ATOM_TRY(text_sampler_make(t->train, T, (uint64_t)c->seed, &t->sampler));
     if (c->eval_steps > 0) {
@@ -122,8 +121,7 @@ static atom_status open_data(trainer *t)
             text_shards_close(&t->val);
         }
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* start: the token that documents begin with; -1: nobody knows it. */
@@ -175,18 +173,18 @@ static atom_status open_engine(trainer *t)
     char *path = NULL;
     atom_status st;
     if (t->plan->disk && !c->dry_run) {
-        ATOM_TRY(atom_dir_make(trainer_store_dir(t)));
-        ATOM_TRY(trainer_store_path(t, &path));
+        ATOM_TRY_CLEAN(atom_dir_make(trainer_store_dir(t)));
+        ATOM_TRY_CLEAN(trainer_store_path(t, &path));
         config.store = path;
     }
     if (replaces_run(c))
         trainer_store_remove(t);
-    ATOM_TRY(train_engine_open(&config, &t->engine));
+    ATOM_TRY_CLEAN(train_engine_open(&config, &t->engine));
     if (t->engine->why[0])
         trainer_note(t, "execute: interpreted (%s)", t->engine->why);
     trainer_disk_note(t);
-    ATOM_TRY(trainer_disk_ahead(t));
-fail:
+    ATOM_TRY_CLEAN(trainer_disk_ahead(t));
+cleanup:
     atom_free(path);
     return st;
 }
@@ -255,7 +253,6 @@ static void check_resumed(const trainer *t)
 /* From a checkpoint, a model directory or random numbers, in place of what is there. */
 static atom_status fill_weights(trainer *t, const char *resume)
 {
-    atom_status st;
     file_vector master = train_engine_vector(t->engine, SWAP_STATE_MASTER);
     ATOM_TRY(train_engine_replace(t->engine));
     if (resume) {
@@ -273,8 +270,7 @@ static atom_status fill_weights(trainer *t, const char *resume)
     ATOM_TRY(trainer_lora_start(t));
     if (t->bench->model.has_weights && !t->bench->base)
         ATOM_TRY(file_weights_read_to(t->bench->model.dir, t->bench->g, master));
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status load_weights(trainer *t)
@@ -283,28 +279,28 @@ static atom_status load_weights(trainer *t)
     atom_status st;
     if (t->plan->disk && t->config->dry_run)
         return ATOM_OK; /* nothing steps, and there is no place for weights */
-    ATOM_TRY(find_resume(t, &resume));
-    ATOM_TRY(trainer_lora_resume(t, resume));
+    ATOM_TRY_CLEAN(find_resume(t, &resume));
+    ATOM_TRY_CLEAN(trainer_lora_resume(t, resume));
     if (trainer_disk_resume(t, resume)) {
         check_resumed(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
                      t->state.step);
     } else {
-        ATOM_TRY(fill_weights(t, resume));
+        ATOM_TRY_CLEAN(fill_weights(t, resume));
         if (resume) {
             check_resumed(t);
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
-            ATOM_TRY(trainer_seam_resume(t, resume));
+            ATOM_TRY_CLEAN(trainer_seam_resume(t, resume));
         }
     }
-    ATOM_TRY(trainer_lora_base(t));
-    ATOM_TRY(train_engine_sync(t->engine));
+    ATOM_TRY_CLEAN(trainer_lora_base(t));
+    ATOM_TRY_CLEAN(train_engine_sync(t->engine));
     if (!t->hooks.seam && t->state.step >= t->config->max_steps)
         st = atom_fail(ATOM_E_USAGE,
                        "the checkpoint is at step %" PRId64 " and max_steps is %" PRId64
                        "; raise max_steps to train on",
                        t->state.step, t->config->max_steps);
-fail:
+cleanup:
     atom_free(resume);
     return st;
 }
@@ -315,13 +311,13 @@ static atom_status open_outputs(trainer *t)
     char *path = atom_path_join(t->config->output_dir, "metrics.jsonl");
     if (!path)
         return atom_fail_memory("a path", 256);
-    ATOM_TRY(atom_dir_make(t->config->output_dir));
-    ATOM_TRY(train_metrics_open(path, t->state.step, &t->metrics));
+    ATOM_TRY_CLEAN(atom_dir_make(t->config->output_dir));
+    ATOM_TRY_CLEAN(train_metrics_open(path, t->state.step, &t->metrics));
     if (t->config->report_to == TRAIN_REPORT_TENSORBOARD)
-        ATOM_TRY(train_events_open(t->config->output_dir, &t->events));
+        ATOM_TRY_CLEAN(train_events_open(t->config->output_dir, &t->events));
     if (t->config->trace)
-        ATOM_TRY(swap_trace_open(t->config->trace, &t->trace));
-fail:
+        ATOM_TRY_CLEAN(swap_trace_open(t->config->trace, &t->trace));
+cleanup:
     atom_free(path);
     return st;
 }
@@ -333,14 +329,14 @@ static atom_status remove_old_run(const train_config *c)
     if (!replaces_run(c))
         return ATOM_OK;
     for (;;) {
-        ATOM_TRY(train_checkpoint_newest(c->output_dir, &path));
+        ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &path));
         if (!path)
             return ATOM_OK;
-        ATOM_TRY(atom_dir_remove(path));
+        ATOM_TRY_CLEAN(atom_dir_remove(path));
         atom_free(path);
         path = NULL;
     }
-fail:
+cleanup:
     atom_free(path);
     return st;
 }
@@ -367,29 +363,30 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     if (hooks)
         t->hooks = *hooks;
     t->state.loss = (double)NAN;
-    ATOM_TRY(check_config(config));
+    ATOM_TRY_CLEAN(check_config(config));
     if (t->hooks.seam && config->optimizer_state == TRAIN_STATE_ON_DISK)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "optimizer_state: in a pool it stays in memory for now; "
-                                         "leave the key away"));
-    ATOM_TRY(find_resume(t, &ignored)); /* refuse before the expensive part */
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "optimizer_state: in a pool it stays in memory for now; "
+                                 "leave the key away"));
+    ATOM_TRY_CLEAN(find_resume(t, &ignored)); /* refuse before the expensive part */
     int64_t start = -1;
-    ATOM_TRY(read_tokenizer(config->data, &t->vocab, &t->end_token, &start));
-    ATOM_TRY(open_model(t));
-    ATOM_TRY(trainer_lora_check(t));
+    ATOM_TRY_CLEAN(read_tokenizer(config->data, &t->vocab, &t->end_token, &start));
+    ATOM_TRY_CLEAN(open_model(t));
+    ATOM_TRY_CLEAN(trainer_lora_check(t));
     trainer_lora_note(t);
     if (t->hooks.data) { /* who lacks memory is told before a long download */
-        ATOM_TRY(trainer_open_plan(t));
-        ATOM_TRY(t->hooks.data(t->hooks.ctx));
+        ATOM_TRY_CLEAN(trainer_open_plan(t));
+        ATOM_TRY_CLEAN(t->hooks.data(t->hooks.ctx));
     }
-    ATOM_TRY(open_data(t));
-    ATOM_TRY(choose_packing(t, start));
+    ATOM_TRY_CLEAN(open_data(t));
+    ATOM_TRY_CLEAN(choose_packing(t, start));
     if (!t->plan)
-        ATOM_TRY(trainer_open_plan(t));
-    ATOM_TRY(open_engine(t));
-    ATOM_TRY(load_weights(t));
+        ATOM_TRY_CLEAN(trainer_open_plan(t));
+    ATOM_TRY_CLEAN(open_engine(t));
+    ATOM_TRY_CLEAN(load_weights(t));
     if (!config->dry_run) {
-        ATOM_TRY(remove_old_run(config));
-        ATOM_TRY(open_outputs(t));
+        ATOM_TRY_CLEAN(remove_old_run(config));
+        ATOM_TRY_CLEAN(open_outputs(t));
         trainer_note_room(t);
     }
     t->schedule = train_schedule_make(config);
@@ -397,7 +394,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     atom_free(ignored);
     *out = t;
     return ATOM_OK;
-fail:
+cleanup:
     atom_free(ignored);
     trainer_close(&t);
     return st;

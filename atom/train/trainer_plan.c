@@ -54,9 +54,7 @@ static atom_status search_plan(trainer *t, train_plan_request *request)
     request->host_hold = c->host_memory                              ? c->host_memory
                          : c->optimizer_state == TRAIN_STATE_ON_DISK ? 0
                                                                      : request->host_memory / 4 * 3;
-    st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
-fail:
-    return st;
+    return train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
 }
 
 /* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
@@ -70,7 +68,6 @@ static atom_status read_plan(trainer *t)
 {
     const train_config *c = t->config;
     uint32_t C = (uint32_t)c->gradient_accumulation_steps;
-    atom_status st;
     ATOM_TRY(part_plan_read(c->plan, &t->plan));
     ATOM_TRY(part_plan_check(t->plan, t->bench->g));
     if (t->plan->micro_batches != C)
@@ -90,8 +87,7 @@ static atom_status read_plan(trainer *t)
     if (c->device_memory)
         t->plan->device_budget_bytes = c->device_memory;
     t->plan_origin = "file";
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* ---- plans of others ---- */
@@ -158,17 +154,17 @@ static atom_status find_plan(trainer *t, train_plan_request *request)
     if (st == ATOM_OK && t->plan)
         offer(t, device_class); /* passed on, and here the next time */
     if (st != ATOM_OK || t->plan)
-        goto fail;
+        goto cleanup;
     if (cached)
         trainer_note(t, "profile: from the cache");
     else
-        ATOM_TRY(train_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
-                                   &t->profile, NULL));
-    ATOM_TRY(search_plan(t, request));
+        ATOM_TRY_CLEAN(train_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
+                                         &t->profile, NULL));
+    ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans)
         offer(t, device_class);
-fail:
+cleanup:
     atom_free(device_class);
     return st;
 }

@@ -37,9 +37,7 @@ static atom_status load(trainer *t, const train_lease *l, uint32_t at, uint32_t 
         train_engine_batch(t->engine, i, &tokens, &targets);
         if (i < n) {
             uint64_t sample = l->first_sample + (uint64_t)l->micro_batch[at + i] * B;
-            atom_status st = trainer_load(t, i, sample);
-            if (st != ATOM_OK)
-                return st;
+            ATOM_TRY(trainer_load(t, i, sample));
             continue;
         }
         for (int64_t e = 0; e < g->micro_batch * g->sequence; e++) {
@@ -56,7 +54,6 @@ static atom_status compute(trainer *t, const train_lease *l)
 {
     const train_seam *seam = t->hooks.seam;
     uint64_t tokens = 0;
-    atom_status st;
     for (uint32_t at = 0, n; at < l->n; at += n) {
         train_step_result r = {0};
         n = run_of(t, l, at);
@@ -71,8 +68,7 @@ static atom_status compute(trainer *t, const train_lease *l)
             return ATOM_OK;
     }
     seam->bring(seam->ctx, l, tokens);
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 /* The weights are those of another step. Loss and rate of tokens are of what was computed here. */
@@ -81,9 +77,7 @@ static atom_status arrive(trainer *t, const train_lease *l)
     double now = atom_clock_seconds();
     int64_t before = t->state.step;
     train_step_result r = t->share;
-    atom_status st = train_engine_sync(t->engine);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(train_engine_sync(t->engine));
     r.loss = r.targets ? r.loss / (double)r.targets : t->summary.final_loss;
     r.grad_norm = l->grad_norm;
     r.seconds = t->share_began > 0 ? now - t->share_began : 0;
@@ -100,9 +94,7 @@ static atom_status arrive(trainer *t, const train_lease *l)
         t->summary.first_loss = r.loss;
     t->summary.final_loss = r.loss;
     ATOM_TRY(trainer_remember(t, r.seconds));
-    ATOM_TRY(trainer_log_step(t, &r, l->rate));
-fail:
-    return st;
+    return trainer_log_step(t, &r, l->rate);
 }
 
 atom_status trainer_shared_turn(trainer *t, bool *stepped)

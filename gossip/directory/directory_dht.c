@@ -426,9 +426,8 @@ static atom_status start_thread(gsp_directory *d)
 
 atom_status gsp_directory_open(const gsp_directory_config *config, gsp_directory **out)
 {
-    atom_status st = gsp_crypto_start();
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(gsp_crypto_start());
     gsp_directory *d = atom_alloc(1, sizeof *d);
     if (!d)
         return atom_fail_memory("the directory", sizeof *d);
@@ -442,15 +441,15 @@ atom_status gsp_directory_open(const gsp_directory_config *config, gsp_directory
         d->config.deadline_s = 20;
     d->put_pause_ns = d->get_pause_ns = SECOND_NS;
     randombytes_buf(d->seen_key, sizeof d->seen_key);
-    ATOM_TRY(start_thread(d));
-    ATOM_TRY(start_node(d));
+    ATOM_TRY_CLEAN(start_thread(d));
+    ATOM_TRY_CLEAN(start_node(d));
     int error = pthread_create(&d->thread, NULL, serve, d);
     if (error)
-        ATOM_TRY(atom_fail_errno(error, "directory: no thread"));
+        ATOM_TRY_CLEAN(atom_fail_errno(error, "directory: no thread"));
     d->thread_made = true;
     *out = d;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_directory_close(&d);
     return st;
 }

@@ -95,9 +95,8 @@ static atom_status set(int fd, int level, int name, int value)
 
 atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out)
 {
-    atom_status st = gsp_crypto_start();
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(gsp_crypto_start());
     gsp_lan *lan = atom_alloc(1, sizeof *lan);
     if (!lan)
         return atom_fail_memory("LAN discovery", sizeof *lan);
@@ -108,19 +107,20 @@ atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out)
                                       .sin_addr.s_addr = inet_addr(GROUP)};
     lan->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (lan->fd < 0)
-        ATOM_TRY(atom_fail_errno(errno, "LAN discovery: no socket"));
-    ATOM_TRY(set(lan->fd, SOL_SOCKET, SO_REUSEADDR, 1));
-    ATOM_TRY(set(lan->fd, IPPROTO_IP, IP_MULTICAST_TTL, 1));
-    ATOM_TRY(set(lan->fd, IPPROTO_IP, IP_MULTICAST_LOOP, 1)); /* two members on one host */
-    ATOM_TRY(set(lan->fd, IPPROTO_IP, IP_MULTICAST_ALL, 0));  /* only what we joined */
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "LAN discovery: no socket"));
+    ATOM_TRY_CLEAN(set(lan->fd, SOL_SOCKET, SO_REUSEADDR, 1));
+    ATOM_TRY_CLEAN(set(lan->fd, IPPROTO_IP, IP_MULTICAST_TTL, 1));
+    ATOM_TRY_CLEAN(set(lan->fd, IPPROTO_IP, IP_MULTICAST_LOOP, 1)); /* two members on one host */
+    ATOM_TRY_CLEAN(set(lan->fd, IPPROTO_IP, IP_MULTICAST_ALL, 0));  /* only what we joined */
     /* Bound to the group: unicast to this port does not arrive. */
     if (bind(lan->fd, (const struct sockaddr *)&lan->group, sizeof lan->group) != 0)
-        ATOM_TRY(atom_fail_errno(errno, "LAN discovery: UDP port %u", ntohs(lan->group.sin_port)));
-    ATOM_TRY(join_some(lan, config->interface));
+        ATOM_TRY_CLEAN(
+            atom_fail_errno(errno, "LAN discovery: UDP port %u", ntohs(lan->group.sin_port)));
+    ATOM_TRY_CLEAN(join_some(lan, config->interface));
     lan->stats.interfaces = lan->n_interfaces;
     *out = lan;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_lan_close(&lan);
     return st;
 }

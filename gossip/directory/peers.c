@@ -26,9 +26,7 @@ static const char HEAD[] = "atom peers 1\n";
 
 atom_status gsp_peers_open(const gsp_handshake_config *who, gsp_peers **out)
 {
-    atom_status st = gsp_crypto_start();
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_crypto_start());
     gsp_peers *p = atom_alloc(1, sizeof *p);
     if (!p)
         return atom_fail_memory("known peers", sizeof *p);
@@ -271,9 +269,8 @@ atom_status gsp_peers_load(gsp_peers *p, const char *path, uint64_t now_s)
     uint64_t bytes = 0;
     if (!atom_path_exists(path))
         return ATOM_OK;
-    atom_status st = atom_file_read(path, GSP_PEERS_FILE_BYTES_MAX, &data, &bytes);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(atom_file_read(path, GSP_PEERS_FILE_BYTES_MAX, &data, &bytes));
     st = gsp_peers_read(p, data, bytes, now_s);
     atom_free(data);
     return st == ATOM_OK

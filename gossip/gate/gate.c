@@ -496,7 +496,7 @@ atom_status gsp_gate_open(const gsp_gate_config *config, gsp_gate **out)
 {
     gsp_gate *g = NULL;
     atom_status st;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     ATOM_ASSERT(config->n_listen <= GSP_GATE_LISTEN_MAX);
     g = atom_alloc(1, sizeof *g);
     if (!g)
@@ -516,17 +516,17 @@ atom_status gsp_gate_open(const gsp_gate_config *config, gsp_gate **out)
     g->active = atom_alloc(g->n_streams, sizeof *g->active);
     g->is_active = atom_alloc(g->n_streams, sizeof *g->is_active);
     if (!g->stream || !g->active || !g->is_active)
-        ATOM_TRY(atom_fail_memory("the gate's streams", g->n_streams * sizeof *g->stream));
+        ATOM_TRY_CLEAN(atom_fail_memory("the gate's streams", g->n_streams * sizeof *g->stream));
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     g->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     g->events = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (g->epoll < 0 || g->wake < 0 || g->events < 0 || !watch(g, g->wake, DATA_WAKE, 0))
-        ATOM_TRY(atom_fail_errno(errno, "the gate's descriptors"));
-    ATOM_TRY(open_listeners(g));
-    ATOM_TRY(start_thread(g));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "the gate's descriptors"));
+    ATOM_TRY_CLEAN(open_listeners(g));
+    ATOM_TRY_CLEAN(start_thread(g));
     *out = g;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_gate_close(&g);
     return st;
 }

@@ -95,9 +95,7 @@ static atom_status seal_first(gsp_handshake *h, uint16_t number)
 {
     uint8_t plain[FIRST_PLAIN] = {0}, key[32], *out = h->out + h->out_bytes;
     uint8_t fresh[24 + 32];
-    atom_status st = atom_entropy(fresh, sizeof fresh);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_entropy(fresh, sizeof fresh));
     memcpy(out, fresh, 24);
     memcpy(h->secret, fresh + 24, 32);
     crypto_scalarmult_base(h->ephemeral, h->secret);

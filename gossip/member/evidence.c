@@ -37,7 +37,7 @@ atom_status gsp_evidence_write(const char *path, const gsp_genesis *genesis, con
     else if (n == 0)
         st = atom_fail(ATOM_E_FORMAT, "%s: a claim that cannot be written", path);
     if (st != ATOM_OK)
-        goto fail;
+        goto cleanup;
     atom_writer w = atom_writer_make(file, room);
     atom_write_bytes(&w, MAGIC, 8);
     atom_write_uint(&w, n, 4);
@@ -55,7 +55,7 @@ atom_status gsp_evidence_write(const char *path, const gsp_genesis *genesis, con
     size_t all = (size_t)(w.at - file);
     crypto_generichash(w.at, HASH_BYTES, file, all, NULL, 0);
     st = atom_file_write(path, file, all + HASH_BYTES);
-fail:
+cleanup:
     atom_free(file);
     atom_free(head);
     return st;
@@ -124,7 +124,7 @@ atom_status gsp_evidence_judge(const gsp_terms *terms, const void *data, size_t 
     atom_status st;
     void *out = NULL;
     memset(f, 0, sizeof *f);
-    ATOM_TRY(read_claim(terms, data, bytes, f, &at));
+    ATOM_TRY_CLEAN(read_claim(terms, data, bytes, f, &at));
     const gsp_claim *c = &f->claim;
     n = gsp_part_cut(terms->n_floats[c->version % terms->n_fragments], terms->n_parts, c->number,
                      &first);
@@ -135,19 +135,19 @@ atom_status gsp_evidence_judge(const gsp_terms *terms, const void *data, size_t 
             return wrong("a contribution is not the one that the claim names");
     if (at != bytes - HASH_BYTES)
         return wrong("there is more in it than the claim names");
-    ATOM_TRY(gsp_mix_open(&mix, terms->codec, terms->robust, n));
+    ATOM_TRY_CLEAN(gsp_mix_open(&mix, terms->codec, terms->robust, n));
     out = atom_alloc(1, part_bytes ? part_bytes : 1);
     if (!out)
         st = atom_fail_memory("a part", part_bytes);
     if (!out)
-        goto fail;
+        goto cleanup;
     bool made = gsp_mix_part(&mix, c->number, c->contributor, c->n_contributors, input,
                              c->part.included, n, out, &f->made, &st);
     if (!made)
         memset(&f->made, 0, sizeof f->made);
     if (st == ATOM_OK)
         f->verdict = gsp_claim_judge(c, made ? &f->made : NULL);
-fail:
+cleanup:
     gsp_mix_close(&mix);
     atom_free(out);
     return st;

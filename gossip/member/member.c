@@ -448,9 +448,7 @@ static atom_status start(gsp_driver *d)
         d->saved.genesis = d->config.genesis;
         if (gsp_key_compare(&self.key, &d->config.genesis.founder.key) == 0)
             self.incarnation = d->config.genesis.founder.incarnation;
-        atom_status st = gsp_votes_state(d->votes, &d->saved, self.incarnation);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(gsp_votes_state(d->votes, &d->saved, self.incarnation));
     }
     d->mono_ns = atom_clock_ns();
     d->wall_ns = gsp_votes_clock(d->votes);
@@ -492,7 +490,7 @@ atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out)
 {
     atom_status st;
     gsp_driver *d = NULL;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     if (config->n_fragments == 0 || config->n_fragments > GSP_FRAGMENTS_MAX ||
         config->rules.n_parts == 0 || config->rules.n_parts > GSP_PARTS_MAX)
         return atom_fail(ATOM_E_USAGE, "a pool has 1 to %d fragments of 1 to %d parts",
@@ -501,16 +499,16 @@ atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out)
     if (!d)
         return atom_fail_memory("a member", sizeof *d);
     d->config = *config;
-    ATOM_TRY(check_state(config));
+    ATOM_TRY_CLEAN(check_state(config));
     if (!d->config.results_kept)
         d->config.results_kept = GSP_REPLAY_MAX;
-    ATOM_TRY(buffers(d));
-    ATOM_TRY(gsp_votes_open(config->directory, &d->votes));
-    ATOM_TRY(gsp_results_open(config->directory, d->config.results_kept, &d->results));
-    ATOM_TRY(start(d));
+    ATOM_TRY_CLEAN(buffers(d));
+    ATOM_TRY_CLEAN(gsp_votes_open(config->directory, &d->votes));
+    ATOM_TRY_CLEAN(gsp_results_open(config->directory, d->config.results_kept, &d->results));
+    ATOM_TRY_CLEAN(start(d));
     *out = d;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_member_close(&d);
     return st;
 }

@@ -149,7 +149,7 @@ static void drop_stage(gsp_fetch *x, uint32_t f)
 static atom_status open_stage(gsp_driver *d, uint32_t f)
 {
     gsp_fetch *x = d->fetch;
-    atom_status st;
+    atom_status st = ATOM_OK;
     const gsp_hash *root = &x->plan.fragment[f].root;
     uint64_t version = x->plan.fragment[f].version;
     if (x->stage[f] && gsp_stage_is(x->stage[f], version, root))
@@ -167,7 +167,6 @@ static atom_status open_stage(gsp_driver *d, uint32_t f)
     x->cursor[f] = 0;
     if (!x->asked[f])
         st = atom_fail_memory("a state on its way in", gsp_stage_n(x->stage[f]));
-fail:
     return st;
 }
 

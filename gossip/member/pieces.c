@@ -75,19 +75,19 @@ static atom_status make(const char *path, uint64_t bytes, const gsp_hash *root, 
     if (root)
         p->root = *root;
     if (bytes == 0 || gsp_piece_count(bytes) > GSP_PIECES_MAX)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: %s", path,
-                           bytes ? "it is too large to travel; cut it into several shards"
-                                 : "it is empty"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: %s", path,
+                                 bytes ? "it is too large to travel; cut it into several shards"
+                                       : "it is empty"));
     p->n = (uint32_t)gsp_piece_count(bytes);
     p->unchecked = p->n;
     p->path = atom_strdup(path);
     p->buffer = atom_alloc(GSP_PIECE_BYTES, 1);
     if (!p->path || !p->buffer)
-        ATOM_TRY(atom_fail_memory("a file in pieces", GSP_PIECE_BYTES));
-    ATOM_TRY(gsp_tree_open(&p->tree, p->n));
+        ATOM_TRY_CLEAN(atom_fail_memory("a file in pieces", GSP_PIECE_BYTES));
+    ATOM_TRY_CLEAN(gsp_tree_open(&p->tree, p->n));
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_pieces_close(&p);
     return st;
 }
@@ -182,16 +182,16 @@ atom_status gsp_pieces_make(const char *path, const char *tree, uint64_t *bytes,
     struct stat s;
     int fd = -1;
     atom_status st;
-    ATOM_TRY(open_file(path, &fd, &s));
-    ATOM_TRY(make(path, (uint64_t)s.st_size, NULL, &p));
+    ATOM_TRY_CLEAN(open_file(path, &fd, &s));
+    ATOM_TRY_CLEAN(make(path, (uint64_t)s.st_size, NULL, &p));
     p->fd = fd;
     fd = -1;
     p->modified_ns = modified(&s);
-    ATOM_TRY(hash_all(p));
-    ATOM_TRY(write_tree(p, tree));
+    ATOM_TRY_CLEAN(hash_all(p));
+    ATOM_TRY_CLEAN(write_tree(p, tree));
     *bytes = p->bytes;
     *root = p->root;
-fail:
+cleanup:
     if (fd >= 0)
         close(fd);
     gsp_pieces_close(&p);
@@ -209,21 +209,21 @@ atom_status gsp_pieces_check(const char *path, const char *tree, uint64_t bytes,
     if (stat(path, &s) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return ATOM_OK;
     *there = true;
-    ATOM_TRY(open_file(path, &fd, &s));
+    ATOM_TRY_CLEAN(open_file(path, &fd, &s));
     if ((uint64_t)s.st_size != bytes)
-        goto fail;
-    ATOM_TRY(make(path, bytes, root, &p));
+        goto cleanup;
+    ATOM_TRY_CLEAN(make(path, bytes, root, &p));
     if (tree_fits(p, tree, &s)) {
         *same = true;
-        goto fail;
+        goto cleanup;
     }
     p->fd = fd;
     fd = -1;
-    ATOM_TRY(hash_all(p));
+    ATOM_TRY_CLEAN(hash_all(p));
     *same = gsp_hash_equal(&p->root, root);
     if (*same)
-        ATOM_TRY(write_tree(p, tree));
-fail:
+        ATOM_TRY_CLEAN(write_tree(p, tree));
+cleanup:
     if (fd >= 0)
         close(fd);
     gsp_pieces_close(&p);
@@ -236,14 +236,14 @@ atom_status gsp_pieces_open(const char *path, const char *tree, uint64_t bytes,
     gsp_pieces *p = NULL;
     struct stat s;
     atom_status st;
-    ATOM_TRY(make(path, bytes, root, &p));
-    ATOM_TRY(open_file(path, &p->fd, &s));
+    ATOM_TRY_CLEAN(make(path, bytes, root, &p));
+    ATOM_TRY_CLEAN(open_file(path, &p->fd, &s));
     if ((uint64_t)s.st_size != bytes || !tree_fits(p, tree, &s))
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s was written to since it was hashed", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s was written to since it was hashed", path));
     p->here = p->n;
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_pieces_close(&p);
     return st;
 }
@@ -280,15 +280,15 @@ atom_status gsp_pieces_begin(const char *path, const char *tree, uint64_t bytes,
 {
     gsp_pieces *p = NULL;
     atom_status st;
-    ATOM_TRY(make(path, bytes, root, &p));
+    ATOM_TRY_CLEAN(make(path, bytes, root, &p));
     p->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     p->tree_fd = open(tree, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (p->fd < 0 || p->tree_fd < 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", p->fd < 0 ? path : tree));
-    ATOM_TRY(take_over(p));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", p->fd < 0 ? path : tree));
+    ATOM_TRY_CLEAN(take_over(p));
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_pieces_close(&p);
     return st;
 }

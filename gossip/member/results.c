@@ -166,11 +166,11 @@ atom_status gsp_results_open(const char *directory, uint32_t keep, gsp_results *
     uint64_t newest = 0;
     gsp_results *r = atom_alloc(1, sizeof *r);
     if (!r || !(r->directory = atom_strdup(directory)))
-        ATOM_TRY(atom_fail_memory("the results", sizeof *r));
+        ATOM_TRY_CLEAN(atom_fail_memory("the results", sizeof *r));
     r->keep = keep < FILES_MAX - 1 ? keep : FILES_MAX - 1;
     dir = opendir(directory);
     if (!dir)
-        ATOM_TRY(atom_fail_errno(errno, "%s", directory));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", directory));
     for (struct dirent *d; (d = readdir(dir));) {
         results_file *f;
         char *end = NULL;
@@ -179,14 +179,14 @@ atom_status gsp_results_open(const char *directory, uint32_t keep, gsp_results *
                                : 0;
         if (version == 0 || *end)
             continue;
-        ATOM_TRY(file_open(r, version, &f));
+        ATOM_TRY_CLEAN(file_open(r, version, &f));
         newest = version > newest ? version : newest;
     }
     retire(r, newest);
     closedir(dir);
     *out = r;
     return ATOM_OK;
-fail:
+cleanup:
     if (dir)
         closedir(dir);
     gsp_results_close(&r);
@@ -252,7 +252,6 @@ atom_status gsp_results_put(gsp_results *r, uint64_t version, uint32_t part, con
     /* The disk may begin; where it cannot be told, the sync will do it all. */
     (void)sync_file_range(f->fd, (off_t)(e.at - HEAD_BYTES), (off_t)(HEAD_BYTES + bytes),
                           SYNC_FILE_RANGE_WRITE);
-fail:
     return st;
 }
 

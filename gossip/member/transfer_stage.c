@@ -105,15 +105,15 @@ atom_status gsp_stage_open(const char *directory, uint32_t fragment, uint64_t ve
     s->buffer = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
     path = path_of(directory, fragment);
     if (!s->was || !s->buffer || !path)
-        ATOM_TRY(atom_fail_memory("a state on its way in", GSP_CHUNK_BYTES));
-    ATOM_TRY(gsp_tree_open(&s->tree, s->n));
+        ATOM_TRY_CLEAN(atom_fail_memory("a state on its way in", GSP_CHUNK_BYTES));
+    ATOM_TRY_CLEAN(gsp_tree_open(&s->tree, s->n));
     s->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (s->fd < 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", path));
-    ATOM_TRY(take_over(s));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
+    ATOM_TRY_CLEAN(take_over(s));
     *out = s;
     s = NULL;
-fail:
+cleanup:
     atom_free(path);
     gsp_stage_close(&s);
     return st;

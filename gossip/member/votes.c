@@ -88,13 +88,13 @@ static atom_status state_read(gsp_votes *v)
     if (!path)
         return atom_fail_memory("the path of votes", 0);
     if (!atom_path_exists(path))
-        goto fail;
-    ATOM_TRY(atom_file_read(path, sizeof v->buffer, &data, &bytes));
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(path, sizeof v->buffer, &data, &bytes));
     if (bytes < STATE_HEAD_BYTES + HASH_BYTES || memcmp(data, STATE_MAGIC, 8) != 0)
-        ATOM_TRY(state_damaged(path));
+        ATOM_TRY_CLEAN(state_damaged(path));
     crypto_generichash(hash, sizeof hash, (const uint8_t *)data, bytes - HASH_BYTES, NULL, 0);
     if (memcmp(hash, data + bytes - HASH_BYTES, HASH_BYTES) != 0)
-        ATOM_TRY(state_damaged(path));
+        ATOM_TRY_CLEAN(state_damaged(path));
     atom_reader r = atom_reader_make(data + 8, bytes - 8);
     v->epoch = atom_read_u64(&r);
     v->clock_ns = atom_read_u64(&r);
@@ -102,9 +102,9 @@ static atom_status state_read(gsp_votes *v)
     uint32_t size = atom_read_u32(&r);
     if (size != bytes - STATE_HEAD_BYTES - HASH_BYTES ||
         (size != 0 && !gsp_wire_get_saved(r.at, size, &v->saved)))
-        ATOM_TRY(state_damaged(path));
+        ATOM_TRY_CLEAN(state_damaged(path));
     v->has_saved = size != 0; /* a member that forgot has only its incarnation */
-fail:
+cleanup:
     atom_free(data);
     atom_free(path);
     return st;
@@ -150,29 +150,29 @@ static atom_status journal_read(gsp_votes *v)
     gsp_record *record = atom_alloc(1, sizeof *record);
     uint64_t bytes = 0, at = JOURNAL_HEAD_BYTES;
     if (!path || !record)
-        ATOM_TRY(atom_fail_memory("the journal of votes", sizeof *record));
+        ATOM_TRY_CLEAN(atom_fail_memory("the journal of votes", sizeof *record));
     if (!atom_path_exists(path))
-        ATOM_TRY(state_damaged(path));
-    ATOM_TRY(atom_file_read(path, JOURNAL_BYTES_MAX + ENTRY_BYTES_MAX, &data, &bytes));
+        ATOM_TRY_CLEAN(state_damaged(path));
+    ATOM_TRY_CLEAN(atom_file_read(path, JOURNAL_BYTES_MAX + ENTRY_BYTES_MAX, &data, &bytes));
     atom_reader r = atom_reader_make(data, bytes);
     uint8_t magic[8];
     atom_read_bytes(&r, magic, sizeof magic);
     if (atom_read_u64(&r) != v->epoch || !atom_reader_ok(&r) ||
         memcmp(magic, JOURNAL_MAGIC, 8) != 0)
-        ATOM_TRY(state_damaged(path));
+        ATOM_TRY_CLEAN(state_damaged(path));
     for (size_t n = 1; at < bytes && n; at += n) {
         n = entry_read(v, (const uint8_t *)data + at, bytes - at, at, &v->clock_ns, record);
         if (n)
             v->saved.record = *record;
     }
     if (at < bytes && !torn((const uint8_t *)data + at, bytes - at))
-        ATOM_TRY(state_damaged(path));
+        ATOM_TRY_CLEAN(state_damaged(path));
     v->journal = open(path, O_RDWR | O_CLOEXEC);
     if (v->journal < 0 ||
         (at < bytes && (ftruncate(v->journal, (off_t)at) != 0 || fsync(v->journal) != 0)))
-        ATOM_TRY(atom_fail_errno(errno, "%s", path));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
     v->bytes = at;
-fail:
+cleanup:
     atom_free(record);
     atom_free(data);
     atom_free(path);
@@ -195,18 +195,18 @@ static atom_status journal_make(gsp_votes *v, uint64_t epoch, int *out)
     char *path = journal_path(v, epoch);
     int fd = path ? open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     if (fd < 0)
-        ATOM_TRY(path ? atom_fail_errno(errno, "%s", path)
-                      : atom_fail_memory("the journal of votes", 0));
+        ATOM_TRY_CLEAN(path ? atom_fail_errno(errno, "%s", path)
+                            : atom_fail_memory("the journal of votes", 0));
     memcpy(head, JOURNAL_MAGIC, 8);
     atom_writer w = atom_writer_make(head + 8, 8);
     atom_write_uint(&w, epoch, 8);
-    ATOM_TRY(write_all(fd, head, sizeof head, 0));
+    ATOM_TRY_CLEAN(write_all(fd, head, sizeof head, 0));
     if (fsync(fd) != 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", path));
-    ATOM_TRY(atom_dir_sync(v->directory));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
+    ATOM_TRY_CLEAN(atom_dir_sync(v->directory));
     *out = fd;
     fd = -1;
-fail:
+cleanup:
     if (fd >= 0)
         close(fd);
     atom_free(path);
@@ -250,8 +250,8 @@ atom_status gsp_votes_state(gsp_votes *v, const gsp_saved *saved, uint64_t incar
     uint64_t before = v->epoch;
     if (v->dead)
         return atom_fail(ATOM_E_DEAD, "%s: could not be written earlier", v->directory);
-    ATOM_TRY(journal_make(v, before + 1, &fd));
-    ATOM_TRY(state_write(v, saved, before + 1, incarnation));
+    ATOM_TRY_CLEAN(journal_make(v, before + 1, &fd));
+    ATOM_TRY_CLEAN(state_write(v, saved, before + 1, incarnation));
     if (v->journal >= 0)
         close(v->journal);
     v->journal = fd;
@@ -263,7 +263,7 @@ atom_status gsp_votes_state(gsp_votes *v, const gsp_saved *saved, uint64_t incar
         v->saved = *saved;
     journal_remove(v, before);
     return ATOM_OK;
-fail:
+cleanup:
     if (fd >= 0)
         close(fd);
     v->dead = true;
@@ -321,18 +321,18 @@ static atom_status open_locked(const char *directory, gsp_votes **out)
     gsp_votes *v = NULL;
     if (st != ATOM_OK)
         return st;
-    ATOM_TRY(atom_dir_make(directory));
+    ATOM_TRY_CLEAN(atom_dir_make(directory));
     v = atom_alloc(1, sizeof *v);
     if (!v)
         return atom_fail_memory("the votes", sizeof *v);
     v->lock = v->journal = -1;
     v->directory = atom_strdup(directory);
     if (!v->directory)
-        ATOM_TRY(atom_fail_memory("the votes", sizeof *v));
-    ATOM_TRY(take_lock(v));
+        ATOM_TRY_CLEAN(atom_fail_memory("the votes", sizeof *v));
+    ATOM_TRY_CLEAN(take_lock(v));
     *out = v;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_votes_close(&v);
     return st;
 }
@@ -340,12 +340,11 @@ fail:
 atom_status gsp_votes_open(const char *directory, gsp_votes **out)
 {
     gsp_votes *v = NULL;
-    atom_status st = open_locked(directory, &v);
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(state_read(v));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(open_locked(directory, &v));
+    ATOM_TRY_CLEAN(state_read(v));
     if (v->has_saved) {
-        ATOM_TRY(journal_read(v));
+        ATOM_TRY_CLEAN(journal_read(v));
         /* Left over from a stop between the making of one epoch and the end of another. */
         journal_remove(v, v->epoch - 1);
         journal_remove(v, v->epoch + 1);
@@ -355,7 +354,7 @@ atom_status gsp_votes_open(const char *directory, gsp_votes **out)
     }
     *out = v;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_votes_close(&v);
     return st;
 }
@@ -377,9 +376,8 @@ void gsp_votes_close(gsp_votes **votes)
 atom_status gsp_votes_forget(const char *directory)
 {
     gsp_votes *v = NULL;
-    atom_status st = open_locked(directory, &v);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(open_locked(directory, &v));
     bool readable = state_read(v) == ATOM_OK;
     uint64_t epoch = v->epoch, now_us = wall_ns() / 1000;
     if (!readable || v->incarnation < now_us) /* incarnations begin as microseconds */

@@ -172,16 +172,17 @@ atom_status gsp_net_open_gate(const gsp_net_gate_config *config, gsp_net **out)
     gsp_gate_config gate = config->gate;
     atom_status st;
     raise_file_limit();
-    ATOM_TRY(net_endpoint_open(&carrier, gate.handshake.self->public_key, config->streams, &e));
-    ATOM_TRY(make_directory(e, config->directory));
+    ATOM_TRY_CLEAN(
+        net_endpoint_open(&carrier, gate.handshake.self->public_key, config->streams, &e));
+    ATOM_TRY_CLEAN(make_directory(e, config->directory));
     gate.boot = e->boot;
-    ATOM_TRY(gsp_gate_open(&gate, &e->gate));
+    ATOM_TRY_CLEAN(gsp_gate_open(&gate, &e->gate));
     e->port = gsp_gate_port(e->gate);
     if (!net_watch(e, gsp_gate_event_fd(e->gate), DATA_CARRIER))
-        ATOM_TRY(atom_fail_errno(errno, "the gate's events"));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "the gate's events"));
     *out = &e->net;
     return ATOM_OK;
-fail:
+cleanup:
     if (e)
         net_endpoint_close(&e->net);
     return st;

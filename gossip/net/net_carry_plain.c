@@ -282,10 +282,10 @@ atom_status gsp_net_open_plain(const gsp_net_plain_config *config, gsp_net **out
 {
     net_endpoint *e = NULL;
     atom_status st;
-    ATOM_TRY(net_endpoint_open(&carrier, config->key, config->streams, &e));
+    ATOM_TRY_CLEAN(net_endpoint_open(&carrier, config->key, config->streams, &e));
     uint16_t port = config->listen.port;
     if (!is_v4(&config->listen))
-        ATOM_TRY(atom_fail(ATOM_E_UNSUPPORTED, "the plain transport speaks IPv4 only"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED, "the plain transport speaks IPv4 only"));
     e->listen = config->listen;
     e->buffer_bytes = config->buffer_bytes ? (int)config->buffer_bytes : BUFFER_DEFAULT;
     e->port_first = config->port_first ? config->port_first : (uint16_t)(port + 1);
@@ -294,13 +294,13 @@ atom_status gsp_net_open_plain(const gsp_net_plain_config *config, gsp_net **out
                                      : (uint16_t)65535;
     e->port_next = e->port_first;
     if (e->port_first > e->port_last || e->port_first == 0)
-        ATOM_TRY(
+        ATOM_TRY_CLEAN(
             atom_fail(ATOM_E_USAGE, "no ports between %u and %u", e->port_first, e->port_last));
     if (port)
-        ATOM_TRY(open_reply(e, port));
+        ATOM_TRY_CLEAN(open_reply(e, port));
     *out = &e->net;
     return ATOM_OK;
-fail:
+cleanup:
     if (e)
         net_endpoint_close(&e->net);
     return st;

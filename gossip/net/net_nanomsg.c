@@ -366,7 +366,7 @@ atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key, ui
 {
     net_endpoint *e = NULL;
     atom_status st;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     if (streams > GSP_NET_STREAMS_MAX)
         return atom_fail(ATOM_E_USAGE, "a link has at most %d streams", GSP_NET_STREAMS_MAX);
     e = atom_alloc(1, sizeof *e);
@@ -381,10 +381,10 @@ atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key, ui
     e->epoll = epoll_create1(EPOLL_CLOEXEC);
     e->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (e->epoll < 0 || e->wake < 0 || !net_watch(e, e->wake, DATA_WAKE))
-        ATOM_TRY(atom_fail_errno(errno, "the network's descriptors"));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "the network's descriptors"));
     *out = e;
     return ATOM_OK;
-fail:
+cleanup:
     net_endpoint_close(&e->net);
     return st;
 }

@@ -76,9 +76,7 @@ static atom_status turn(probe *p, double end)
 {
     gsp_net_event e;
     double left = end - atom_clock_seconds();
-    atom_status st = gsp_net_next(p->net, left > 0 ? (uint64_t)(left * 1e9) : 0, &e);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_net_next(p->net, left > 0 ? (uint64_t)(left * 1e9) : 0, &e));
     if (e.kind == GSP_NET_UP && !p->up) {
         p->up = p->room = true;
         memcpy(p->key, e.key, sizeof p->key);
@@ -141,9 +139,7 @@ static atom_status ask_time(probe *p)
         atom_writer w = probe_write(message, PROBE_ASK);
         atom_write_uint(&w, (uint64_t)(wall * 1e9), 8);
         say(p, message, &w);
-        atom_status st = wait_answer(p, ANSWER_SECONDS, &came);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(wait_answer(p, ANSWER_SECONDS, &came));
         if (!came || p->came != PROBE_HERE)
             return atom_fail(ATOM_E_RUNTIME, "the peer does not answer probes; ask one that runs "
                                              "atom pool selftest --serve, or a newer atom");
@@ -249,14 +245,14 @@ atom_status gsp_probe_run(gsp_net *net, const gsp_probe_wish *wish, gsp_probe_re
     atom_status st;
     if (wish->n_hosts == 0)
         return atom_fail(ATOM_E_USAGE, "no host to ask");
-    ATOM_TRY(link_up(&p));
+    ATOM_TRY_CLEAN(link_up(&p));
     memcpy(r.peer, p.key, sizeof r.peer);
-    ATOM_TRY(ask_time(&p));
-    ATOM_TRY(ask_dial(&p));
-    ATOM_TRY(measure_up(&p, seconds, bytes_max));
-    ATOM_TRY(measure_down(&p, seconds, bytes_max));
+    ATOM_TRY_CLEAN(ask_time(&p));
+    ATOM_TRY_CLEAN(ask_dial(&p));
+    ATOM_TRY_CLEAN(measure_up(&p, seconds, bytes_max));
+    ATOM_TRY_CLEAN(measure_down(&p, seconds, bytes_max));
     *result = r;
-fail:
+cleanup:
     if (p.up)
         gsp_net_drop(net, p.key);
     return st;

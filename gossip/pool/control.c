@@ -181,14 +181,14 @@ atom_status gsp_control_open(const char *directory, gsp_control_answer *answer, 
         return atom_fail_memory("a control socket", sizeof *c);
     *c = (gsp_control){
         .directory = -1, .listen = -1, .wake = -1, .answer = answer, .context = context};
-    ATOM_TRY(open_socket(c, directory));
+    ATOM_TRY_CLEAN(open_socket(c, directory));
     int error = pthread_create(&c->thread, NULL, run, c);
     if (error)
-        ATOM_TRY(atom_fail_errno(error, "a thread for the control socket"));
+        ATOM_TRY_CLEAN(atom_fail_errno(error, "a thread for the control socket"));
     c->has_thread = true;
     *out = c;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_control_close(&c);
     return st;
 }

@@ -267,22 +267,23 @@ atom_status gsp_manifest_parse(const char *text, size_t bytes, gsp_manifest *out
     json_t *object = NULL;
     gsp_manifest *m = NULL;
     atom_status st;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     if (bytes > GSP_MANIFEST_TEXT_BYTES_MAX)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "manifest: %zu bytes are too many", bytes));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "manifest: %zu bytes are too many", bytes));
     object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(object))
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "manifest: line %d: %s", object ? 1 : error.line,
-                           object ? "no JSON object" : error.text));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "manifest: line %d: %s", object ? 1 : error.line,
+                                 object ? "no JSON object" : error.text));
     m = atom_alloc(1, sizeof *m);
     if (!m)
-        ATOM_TRY(atom_fail_memory("a manifest", sizeof *m));
-    ATOM_TRY(read_object(object, m));
-    ATOM_TRY(gsp_manifest_bounds(m, ATOM_E_FORMAT));
+        ATOM_TRY_CLEAN(atom_fail_memory("a manifest", sizeof *m));
+    ATOM_TRY_CLEAN(read_object(object, m));
+    ATOM_TRY_CLEAN(gsp_manifest_bounds(m, ATOM_E_FORMAT));
     if (!gsp_manifest_verify(m))
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "manifest: its owner did not sign this; get it again"));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT, "manifest: its owner did not sign this; get it again"));
     *out = *m;
-fail:
+cleanup:
     json_decref(object);
     atom_free(m);
     return st;

@@ -62,19 +62,19 @@ static atom_status take_directory(gsp_pool *p)
 {
     char *lock = NULL;
     atom_status st;
-    ATOM_TRY(atom_dir_make(p->directory));
+    ATOM_TRY_CLEAN(atom_dir_make(p->directory));
     if (chmod(p->directory, 0700) != 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", p->directory));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", p->directory));
     lock = life_path(p, "lock");
     if (!lock)
-        ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     p->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (p->lock_fd < 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", lock));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", lock));
     if (flock(p->lock_fd, LOCK_EX | LOCK_NB) != 0)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "%s: another process takes part from this directory",
-                           p->directory));
-fail:
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "%s: another process takes part from this directory",
+                                 p->directory));
+cleanup:
     atom_free(lock);
     return st;
 }
@@ -84,7 +84,7 @@ atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
     char *path = NULL;
     atom_status st;
     gsp_pool *p = NULL;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     if (host->n_listen > GSP_POOL_LISTEN_MAX || host->n_announce > GSP_TICKET_HOSTS_MAX ||
         host->n_bootstraps > GSP_POOL_BOOTSTRAPS_MAX)
         return atom_fail(ATOM_E_USAGE, "too many addresses to listen at, announce or begin with");
@@ -101,19 +101,19 @@ atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
     memset(p->host.announce, 0, sizeof p->host.announce);
     memset(p->host.bootstrap, 0, sizeof p->host.bootstrap);
     if (!p->has_lock || !p->manifest || !p->status || !p->directory)
-        ATOM_TRY(atom_fail_memory("a pool", sizeof *p->manifest));
+        ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *p->manifest));
     memcpy(p->host.announce, host->announce, sizeof host->announce);
     memcpy(p->host.bootstrap, host->bootstrap, sizeof host->bootstrap);
-    ATOM_TRY(copy_texts(p));
-    ATOM_TRY(take_directory(p));
+    ATOM_TRY_CLEAN(copy_texts(p));
+    ATOM_TRY_CLEAN(take_directory(p));
     path = life_path(p, "identity");
     if (!path)
-        ATOM_TRY(atom_fail_memory("a path", 0));
-    ATOM_TRY(gsp_identity_open(path, &p->identity));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
+    ATOM_TRY_CLEAN(gsp_identity_open(path, &p->identity));
     life_notes_load(p);
     life_month_open(p);
     *out = p;
-fail:
+cleanup:
     atom_free(path);
     if (st != ATOM_OK)
         (void)gsp_pool_close(&p);
@@ -211,19 +211,19 @@ atom_status life_open_net(gsp_pool *p)
     atom_status st;
     life_who(p, &who);
     if (!book)
-        ATOM_TRY(atom_fail_memory("a path", 0));
-    ATOM_TRY(open_transport(p));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
+    ATOM_TRY_CLEAN(open_transport(p));
     p->port = gsp_net_port(p->net);
-    ATOM_TRY(gsp_probe_server_open(p->net, 0, &p->probe));
-    ATOM_TRY(gsp_peers_open(&who, &p->peers));
+    ATOM_TRY_CLEAN(gsp_probe_server_open(p->net, 0, &p->probe));
+    ATOM_TRY_CLEAN(gsp_peers_open(&who, &p->peers));
     if (gsp_peers_load(p->peers, book, (uint64_t)atom_wall_seconds()) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s; its peers are forgotten", atom_fail_message());
     life_router_open(p);
     open_finders(p, &who);
     life_seek(p);
-    ATOM_TRY(gsp_control_open(p->directory, life_answer, p, &p->control));
+    ATOM_TRY_CLEAN(gsp_control_open(p->directory, life_answer, p, &p->control));
     p->started_s = atom_clock_seconds();
-fail:
+cleanup:
     sodium_memzero(&who, sizeof who);
     atom_free(book);
     return st;
@@ -300,25 +300,26 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     if (!gsp_pool_exists(host->directory))
         return atom_fail(ATOM_E_FORMAT, "%s: no pool here; join one with a ticket",
                          host->directory);
-    ATOM_TRY(life_make(host, &p));
-    ATOM_TRY(life_load_keys(p));
-    ATOM_TRY(life_load_manifest(p));
+    ATOM_TRY_CLEAN(life_make(host, &p));
+    ATOM_TRY_CLEAN(life_load_keys(p));
+    ATOM_TRY_CLEAN(life_load_manifest(p));
     if (!life_load_admission(p))
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT,
-                           "%s: this host's admission is missing or has expired; join again with "
-                           "a ticket",
-                           host->directory));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT,
+                      "%s: this host's admission is missing or has expired; join again with "
+                      "a ticket",
+                      host->directory));
     if (gsp_manifest_bans(p->manifest, p->identity.public_key))
-        ATOM_TRY(atom_fail(ATOM_E_RUNTIME, "the pool's owner has banned this host"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "the pool's owner has banned this host"));
     if (gsp_pool_is_owner(p))
-        ATOM_TRY(open_owner(p));
-    ATOM_TRY(life_open_net(p));
+        ATOM_TRY_CLEAN(open_owner(p));
+    ATOM_TRY_CLEAN(life_open_net(p));
     if (gsp_pool_is_owner(p))
-        ATOM_TRY(life_refresh_ticket(p));
+        ATOM_TRY_CLEAN(life_refresh_ticket(p));
     life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     return close_after(&p, st);
 }
 
@@ -600,9 +601,9 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
         return atom_fail(ATOM_E_USAGE, "the pool was started before");
     p->memory = life_path(p, "member");
     if (!p->memory)
-        ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     member_config(p, part, &c);
-    ATOM_TRY(gsp_member_open(&c, &p->driver));
+    ATOM_TRY_CLEAN(gsp_member_open(&c, &p->driver));
     introduce(p);
     p->started_s = atom_clock_seconds();
     life_event(p, "\"event\":\"start\",\"port\":%u", p->port);
@@ -611,9 +612,9 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     life_greet_all(p);
     int error = pthread_create(&p->thread, NULL, run, p);
     if (error)
-        ATOM_TRY(atom_fail_errno(error, "a thread for the pool"));
+        ATOM_TRY_CLEAN(atom_fail_errno(error, "a thread for the pool"));
     p->has_thread = true;
-fail:
+cleanup:
     if (st != ATOM_OK)
         gsp_member_close(&p->driver);
     return st;

@@ -25,15 +25,15 @@ static atom_status copy_file(const char *from, const char *to)
     FILE *in = fopen(from, "rbe"), *out = fopen(to, "wbe");
     size_t n;
     if (!buffer)
-        ATOM_TRY(atom_fail_memory("a file", BUFFER));
+        ATOM_TRY_CLEAN(atom_fail_memory("a file", BUFFER));
     if (!in || !out)
-        ATOM_TRY(atom_fail_errno(errno, "%s", in ? to : from));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", in ? to : from));
     while ((n = fread(buffer, 1, BUFFER, in)) > 0)
         if (fwrite(buffer, 1, n, out) != n)
-            ATOM_TRY(atom_fail_errno(errno, "%s", to));
+            ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", to));
     if (ferror(in) || fflush(out) != 0 || fsync(fileno(out)) != 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", to));
-fail:
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", to));
+cleanup:
     if (in)
         fclose(in);
     if (out)
@@ -48,24 +48,24 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
     char *to = atom_format("%s/files/%s", p->directory, file->name);
     atom_status st;
     if (!to)
-        ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     if (strlen(file->name) >= sizeof out->name || strchr(file->name, '/'))
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "'%s' is no name for a pool's file", file->name));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "'%s' is no name for a pool's file", file->name));
     *out = (gsp_manifest_file){.later = file->later};
     strcpy(out->name, file->name);
     if (file->later) {
         atom_free(to);
         to = life_tree_path(p, file->name);
         if (!to)
-            ATOM_TRY(atom_fail_memory("a path", 0));
-        ATOM_TRY(gsp_pieces_make(file->path, to, &out->bytes, &out->hash));
-        goto fail;
+            ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(gsp_pieces_make(file->path, to, &out->bytes, &out->hash));
+        goto cleanup;
     }
-    ATOM_TRY(life_file_hash(file->path, &out->bytes, &out->hash));
+    ATOM_TRY_CLEAN(life_file_hash(file->path, &out->bytes, &out->hash));
     unlink(to);
     if (out->bytes < LINK_FROM_BYTES || link(file->path, to) != 0)
-        ATOM_TRY(copy_file(file->path, to));
-fail:
+        ATOM_TRY_CLEAN(copy_file(file->path, to));
+cleanup:
     atom_free(to);
     return st;
 }
@@ -87,13 +87,9 @@ static atom_status make_manifest(gsp_pool *p, const gsp_manifest *draft, const g
     if (n_files > GSP_MANIFEST_FILES_MAX)
         return atom_fail(ATOM_E_USAGE, "a pool has at most %d files", GSP_MANIFEST_FILES_MAX);
     for (uint32_t i = 0; i < n_files; i++) {
-        atom_status st = take_file(p, &files[i], &m->file[m->n_files++]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(take_file(p, &files[i], &m->file[m->n_files++]));
     }
-    atom_status st = gsp_manifest_complete(m);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_manifest_complete(m));
     gsp_manifest_sign(m, &p->identity);
     return gsp_manifest_text(m, &p->manifest_text);
 }
@@ -104,17 +100,17 @@ static atom_status make_secrets(gsp_pool *p, const gsp_manifest *draft)
     char *trees = life_path(p, "trees");
     atom_status st;
     if (!book || !files || !trees)
-        ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     randombytes_buf(p->pool, sizeof p->pool);
     randombytes_buf(p->psk[0], sizeof p->psk[0]);
     p->n_psks = 1;
     p->plain = draft->plain;
     p->rotated_s = (uint64_t)atom_wall_seconds();
     memcpy(p->owner, p->identity.public_key, sizeof p->owner);
-    ATOM_TRY(atom_dir_make(files));
-    ATOM_TRY(atom_dir_make(trees));
-    ATOM_TRY(gsp_ledger_open(book, &p->ledger));
-fail:
+    ATOM_TRY_CLEAN(atom_dir_make(files));
+    ATOM_TRY_CLEAN(atom_dir_make(trees));
+    ATOM_TRY_CLEAN(gsp_ledger_open(book, &p->ledger));
+cleanup:
     atom_free(book);
     atom_free(files);
     atom_free(trees);
@@ -131,19 +127,19 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
                          "%s: there is a pool already; resume it, or take another "
                          "directory",
                          host->directory);
-    ATOM_TRY(life_make(host, &p));
-    ATOM_TRY(make_secrets(p, draft));
-    ATOM_TRY(make_manifest(p, draft, files, n_files));
-    ATOM_TRY(life_open_net(p));
-    ATOM_TRY(life_save_keys(p));
-    ATOM_TRY(life_save_manifest(p));
+    ATOM_TRY_CLEAN(life_make(host, &p));
+    ATOM_TRY_CLEAN(make_secrets(p, draft));
+    ATOM_TRY_CLEAN(make_manifest(p, draft, files, n_files));
+    ATOM_TRY_CLEAN(life_open_net(p));
+    ATOM_TRY_CLEAN(life_save_keys(p));
+    ATOM_TRY_CLEAN(life_save_manifest(p));
     p->has_manifest = true;
-    ATOM_TRY(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
+    ATOM_TRY_CLEAN(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
     life_event(p, "\"event\":\"created\",\"manifest\":1");
     life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
-fail:
+cleanup:
     (void)gsp_pool_close(&p);
     return st;
 }

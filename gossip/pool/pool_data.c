@@ -350,9 +350,9 @@ static atom_status begin_next(gsp_pool *p, part *t)
     *t = (part){.file = h->next++};
     t->asked = atom_alloc(gsp_piece_count(file->bytes) / 8 + 1, 1);
     if (!path || !tree || !t->asked)
-        ATOM_TRY(atom_fail_memory("a download", 256));
-    ATOM_TRY(gsp_pieces_begin(path, tree, file->bytes, &file->hash, &t->pieces));
-fail:
+        ATOM_TRY_CLEAN(atom_fail_memory("a download", 256));
+    ATOM_TRY_CLEAN(gsp_pieces_begin(path, tree, file->bytes, &file->hash, &t->pieces));
+cleanup:
     atom_free(path);
     atom_free(tree);
     return st;
@@ -433,9 +433,7 @@ static atom_status haul_all(gsp_pool *p, double patience_s, gsp_pool_watch *watc
         if (st != ATOM_OK || done)
             return st;
         say(p);
-        st = life_wait(p, WAIT_NS, watch, context);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(life_wait(p, WAIT_NS, watch, context));
         double silent = 1e-9 * (double)(atom_clock_ns() - h->news_ns);
         if (patience_s > 0 && silent > patience_s)
             return atom_fail(ATOM_E_RUNTIME, "the data set could not be fetched in time: %s",
@@ -514,17 +512,17 @@ atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patie
     uint32_t donors = 0;
     atom_status st;
     pool_haul *h = NULL;
-    ATOM_TRY(gsp_pool_data_look(p, directory, watch, context, &data));
-    ATOM_TRY(atom_dir_make(directory));
+    ATOM_TRY_CLEAN(gsp_pool_data_look(p, directory, watch, context, &data));
+    ATOM_TRY_CLEAN(atom_dir_make(directory));
     h = atom_alloc(1, sizeof *h);
     if (!h)
-        ATOM_TRY(atom_fail_memory("a download", sizeof *h));
+        ATOM_TRY_CLEAN(atom_fail_memory("a download", sizeof *h));
     *h = (pool_haul){.directory = directory, .bytes = data.bytes};
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
         h->whole += p->data_whole[i] ? p->manifest->file[i].bytes : 0;
     h->begun_ns = h->news_ns = atom_clock_ns();
     p->haul = h;
-    ATOM_TRY(haul_all(p, patience_s, watch, context));
+    ATOM_TRY_CLEAN(haul_all(p, patience_s, watch, context));
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         donors += h->donor[i].given > 0;
     life_event(p,
@@ -534,7 +532,7 @@ atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patie
                (unsigned long long)h->again, (unsigned long long)h->wrong, donors,
                1e-9 * (double)(atom_clock_ns() - h->begun_ns));
     life_say(p, GSP_POOL_READY, "ready");
-fail:
+cleanup:
     p->haul = NULL;
     for (uint32_t i = 0; h && i < FILES_AT_ONCE; i++)
         part_close(&h->part[i]);

@@ -48,13 +48,13 @@ atom_status life_save_secret(const gsp_pool *p, const char *name, const void *da
     char *path = life_path(p, name), *aside = atom_format("%s/%s.tmp", p->directory, name);
     int fd = -1;
     if (!path || !aside)
-        ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 || fchmod(fd, 0600) != 0 || !write_whole(fd, data, bytes) ||
         rename(aside, path) != 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", path));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
     st = atom_dir_sync(p->directory);
-fail:
+cleanup:
     if (fd >= 0)
         close(fd);
     atom_free(path);
@@ -141,9 +141,8 @@ atom_status life_load_keys(gsp_pool *p)
     char *text = NULL;
     uint64_t bytes = 0;
     json_error_t error;
-    atom_status st = read_small(p, "keys", &text, &bytes);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(read_small(p, "keys", &text, &bytes));
     json_t *o = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!o || !keys_read(o, p)) {
         p->n_psks = p->n_hosts = 0;

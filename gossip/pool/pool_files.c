@@ -55,17 +55,17 @@ atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash)
         return atom_fail(ATOM_E_FORMAT, "%s: %s", path, strerror(errno));
     buffer = atom_alloc(BUFFER, 1);
     if (!buffer)
-        ATOM_TRY(atom_fail_memory("a file", BUFFER));
+        ATOM_TRY_CLEAN(atom_fail_memory("a file", BUFFER));
     crypto_generichash_init(&state, NULL, 0, sizeof hash->byte);
     while ((n = fread(buffer, 1, BUFFER, file)) > 0) {
         crypto_generichash_update(&state, buffer, n);
         total += n;
     }
     if (ferror(file))
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: it cannot be read", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: it cannot be read", path));
     crypto_generichash_final(&state, hash->byte, sizeof hash->byte);
     *bytes = total;
-fail:
+cleanup:
     fclose(file);
     atom_free(buffer);
     return st;
@@ -282,9 +282,7 @@ static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
     uint64_t bytes = 0, now = atom_clock_ns();
     if (fsync(f->fd) != 0)
         return atom_fail_errno(errno, "%s", f->aside);
-    atom_status st = life_file_hash(f->aside, &bytes, &hash);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(life_file_hash(f->aside, &bytes, &hash));
     if (bytes == f->file->bytes && gsp_hash_equal(&hash, &f->file->hash)) {
         *finished = true;
         life_event(p, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
@@ -321,21 +319,21 @@ atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool
     pool_fetch f;
     bool finished = false;
     atom_status st;
-    ATOM_TRY(fetch_open(p, file, &f));
+    ATOM_TRY_CLEAN(fetch_open(p, file, &f));
     finished = is_here(&f);
     p->fetch = finished ? NULL : &f;
     while (!finished) {
         life_say(p, GSP_POOL_FETCHING, "fetching %s", file->name);
         if (f.done == file->bytes)
-            ATOM_TRY(settle(p, &f, &finished));
+            ATOM_TRY_CLEAN(settle(p, &f, &finished));
         else
-            ATOM_TRY(life_wait(p, 20000000, watch, context));
-        ATOM_TRY(f.failed);
+            ATOM_TRY_CLEAN(life_wait(p, 20000000, watch, context));
+        ATOM_TRY_CLEAN(f.failed);
         if (f.one_donor && !life_link_find(p, f.donor))
             f.one_donor = false; /* it went away */
     }
     unlink(f.aside);
-fail:
+cleanup:
     p->fetch = NULL;
     fetch_close(&f);
     return st;

@@ -29,9 +29,7 @@ atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *con
     gsp_pool_progress progress;
     for (uint64_t now = 0; now < until; now = atom_clock_ns()) {
         gsp_net_event event;
-        atom_status st = gsp_net_next(p->net, SLICE_NS < ns ? SLICE_NS : ns, &event);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(gsp_net_next(p->net, SLICE_NS < ns ? SLICE_NS : ns, &event));
         (void)life_take(p, &event); /* words of the agreement are not for us yet */
         gsp_net_free(p->net, event.data);
         life_step(p);
@@ -65,22 +63,22 @@ static atom_status take_earlier(gsp_pool *p, const gsp_ticket *t)
     char *keys = life_path(p, "keys"), *manifest = life_path(p, "manifest.json");
     atom_status st = ATOM_OK;
     if (!keys || !manifest)
-        ATOM_TRY(atom_fail_memory("a path", 0));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     if (!atom_path_exists(keys))
-        goto fail;
-    ATOM_TRY(life_load_keys(p));
+        goto cleanup;
+    ATOM_TRY_CLEAN(life_load_keys(p));
     if (memcmp(p->pool, t->pool, sizeof p->pool) != 0)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "%s belongs to another pool; take another directory",
-                           p->directory));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "%s belongs to another pool; take another directory",
+                                 p->directory));
     if (atom_path_exists(manifest))
-        ATOM_TRY(life_load_manifest(p));
+        ATOM_TRY_CLEAN(life_load_manifest(p));
     memcpy(psk, p->psk[0], sizeof psk);
     bool keep = p->has_manifest && p->manifest->number >= t->manifest;
     take_ticket(p, t);
     if (keep)
         memcpy(p->psk[0], psk, sizeof psk);
     sodium_memzero(psk, sizeof psk);
-fail:
+cleanup:
     atom_free(keys);
     atom_free(manifest);
     return st;
@@ -89,9 +87,8 @@ fail:
 static atom_status begin(gsp_pool *p, const gsp_ticket *t)
 {
     take_ticket(p, t);
-    atom_status st = take_earlier(p, t);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(take_earlier(p, t));
     if (gsp_pool_is_owner(p))
         return atom_fail(ATOM_E_USAGE, "this is the owner's own directory; resume it instead");
     if (!life_load_admission(p)) {
@@ -136,9 +133,7 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
     gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
     life_seek_say(p);
     while (p->is_guest || !p->has_manifest) {
-        atom_status st = life_wait(p, SLICE_NS, watch, context);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(life_wait(p, SLICE_NS, watch, context));
         say_where(p);
         pool_link *member = any_member(p);
         if (member && !p->is_guest && !p->has_manifest && atom_clock_ns() >= ask_ns) {
@@ -169,20 +164,20 @@ atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double pa
     gsp_pool *p = NULL;
     gsp_ticket t = {0};
     atom_status st;
-    ATOM_TRY(gsp_ticket_parse(text, &t));
-    ATOM_TRY(gsp_ticket_check(&t, (uint64_t)atom_wall_seconds()));
-    ATOM_TRY(life_make(host, &p));
-    ATOM_TRY(begin(p, &t));
-    ATOM_TRY(come_in(p, patience_s, watch, context));
-    ATOM_TRY(check(p));
+    ATOM_TRY_CLEAN(gsp_ticket_parse(text, &t));
+    ATOM_TRY_CLEAN(gsp_ticket_check(&t, (uint64_t)atom_wall_seconds()));
+    ATOM_TRY_CLEAN(life_make(host, &p));
+    ATOM_TRY_CLEAN(begin(p, &t));
+    ATOM_TRY_CLEAN(come_in(p, patience_s, watch, context));
+    ATOM_TRY_CLEAN(check(p));
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
         if (!p->manifest->file[i].later)
-            ATOM_TRY(life_file_fetch(p, &p->manifest->file[i], watch, context));
+            ATOM_TRY_CLEAN(life_file_fetch(p, &p->manifest->file[i], watch, context));
     life_event(p, "\"event\":\"joined\",\"manifest\":%u", p->manifest->number);
     life_say(p, GSP_POOL_READY, "ready");
     *out = p;
     p = NULL;
-fail:
+cleanup:
     sodium_memzero(&t, sizeof t);
     if (st != ATOM_OK && p) {
         char why[GSP_POOL_WHY_BYTES];
@@ -203,9 +198,7 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
         return atom_fail(ATOM_E_USAGE, "'%s' is of the pool's data", name);
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
-    atom_status st = life_file_fetch(p, file, watch, context);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(life_file_fetch(p, file, watch, context));
     life_say(p, GSP_POOL_READY, "ready");
     char *at = atom_format("%s/files/%s", p->directory, name);
     if (!at)

@@ -85,9 +85,7 @@ bool life_month_step(gsp_pool *p)
 atom_status life_month_rest(gsp_pool *p)
 {
     gsp_net_event event;
-    atom_status st = gsp_net_next(p->net, REST_NS, &event);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_net_next(p->net, REST_NS, &event));
     if (event.kind == GSP_NET_UP)
         gsp_net_drop(p->net, event.key); /* it came in before it could know */
     gsp_net_free(p->net, event.data);

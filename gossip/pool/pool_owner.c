@@ -53,15 +53,15 @@ atom_status life_new_ticket(gsp_pool *p, uint32_t count, double days)
     randombytes_buf(t.invite.id, sizeof t.invite.id);
     memcpy(t.invite.pool, p->pool, sizeof t.invite.pool);
     gsp_invite_sign(&t.invite, &p->identity);
-    ATOM_TRY(fill_hosts(p, &t));
-    ATOM_TRY(gsp_ticket_text(&t, text));
+    ATOM_TRY_CLEAN(fill_hosts(p, &t));
+    ATOM_TRY_CLEAN(gsp_ticket_text(&t, text));
     pthread_mutex_lock(&p->lock);
     memcpy(p->ticket, text, sizeof p->ticket);
     pthread_mutex_unlock(&p->lock);
     size_t n = strlen(text);
     text[n] = '\n';
     st = life_save_secret(p, "ticket", text, n + 1);
-fail:
+cleanup:
     sodium_memzero(&t, sizeof t);
     sodium_memzero(text, sizeof text);
     return st;
@@ -76,14 +76,14 @@ atom_status life_refresh_ticket(gsp_pool *p)
     if (!p->ticket[0] || gsp_ticket_parse(p->ticket, &t) != ATOM_OK)
         return life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS);
     memset(t.hosts, 0, sizeof t.hosts);
-    ATOM_TRY(fill_hosts(p, &t));
-    ATOM_TRY(gsp_ticket_text(&t, text));
+    ATOM_TRY_CLEAN(fill_hosts(p, &t));
+    ATOM_TRY_CLEAN(gsp_ticket_text(&t, text));
     if (strcmp(text, p->ticket) == 0)
-        goto fail;
+        goto cleanup;
     memcpy(p->ticket, text, sizeof p->ticket);
     strcat(text, "\n");
     st = life_save_secret(p, "ticket", text, strlen(text));
-fail:
+cleanup:
     sodium_memzero(&t, sizeof t);
     sodium_memzero(text, sizeof text);
     return st;
@@ -153,26 +153,27 @@ atom_status life_rotate(gsp_pool *p, const uint8_t *ban)
     *next = *p->manifest;
     next->number++;
     if (!gsp_pool_is_owner(p))
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "only the pool's owner can do this"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "only the pool's owner can do this"));
     if (p->plain)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "a pool without a gate (transport: plain) keeps nobody "
-                                         "out; there is nothing to ban or rotate"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "a pool without a gate (transport: plain) keeps nobody "
+                                 "out; there is nothing to ban or rotate"));
     if (ban && memcmp(ban, p->owner, sizeof p->owner) == 0)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "that is this host itself"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "that is this host itself"));
     if (ban && !gsp_manifest_bans(next, ban)) {
         if (next->n_banned == GSP_MANIFEST_BANNED_MAX)
-            ATOM_TRY(
+            ATOM_TRY_CLEAN(
                 atom_fail(ATOM_E_USAGE, "a pool bans at most %d keys", GSP_MANIFEST_BANNED_MAX));
         memcpy(next->banned[next->n_banned++], ban, GSP_PUBLIC_BYTES);
     }
     randombytes_buf(psk, sizeof psk);
     gsp_manifest_key_hash(psk, &next->key);
     gsp_manifest_sign(next, &p->identity);
-    ATOM_TRY(gsp_manifest_text(next, &text));
+    ATOM_TRY_CLEAN(gsp_manifest_text(next, &text));
     p->rotated_s = now > p->rotated_s ? now : p->rotated_s + 1;
-    ATOM_TRY(life_adopt(p, next, text, psk));
-    ATOM_TRY(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
-fail:
+    ATOM_TRY_CLEAN(life_adopt(p, next, text, psk));
+    ATOM_TRY_CLEAN(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
+cleanup:
     sodium_memzero(psk, sizeof psk);
     atom_free(text);
     atom_free(next);

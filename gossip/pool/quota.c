@@ -50,14 +50,12 @@ atom_status gsp_quota_load(const char *path, double wall_s, gsp_quota *q)
     char *text = NULL;
     uint64_t bytes, up, down;
     uint32_t month;
-    atom_status st;
+    atom_status st = ATOM_OK;
     q->month = gsp_quota_month(wall_s);
     q->up = q->down = 0;
     if (!atom_path_exists(path))
         return ATOM_OK;
-    st = atom_file_read(path, 4096, &text, &bytes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_file_read(path, 4096, &text, &bytes));
     if (!parse(text, &month, &up, &down))
         st = atom_fail(ATOM_E_FORMAT,
                        "%s is damaged: what this month has used is not known, and "

@@ -34,23 +34,25 @@ static atom_status ledger_read(gsp_ledger *ledger)
     atom_status st = ATOM_OK;
     if (!atom_path_exists(ledger->path))
         return ATOM_OK;
-    ATOM_TRY(atom_file_read(ledger->path, LEDGER_BYTES_MAX, &data, &bytes));
+    ATOM_TRY_CLEAN(atom_file_read(ledger->path, LEDGER_BYTES_MAX, &data, &bytes));
     const size_t fixed = sizeof HEAD + CHECK_BYTES;
     if (bytes < fixed || (bytes - fixed) % sizeof(used) != 0 ||
         memcmp(data, HEAD, sizeof HEAD) != 0)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: not a book of invites; restore it", ledger->path));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT, "%s: not a book of invites; restore it", ledger->path));
     crypto_generichash(check, sizeof check, (const uint8_t *)data, bytes - CHECK_BYTES, NULL, 0);
     if (memcmp(check, data + bytes - CHECK_BYTES, CHECK_BYTES) != 0)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: the checksum is wrong; restore it", ledger->path));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT, "%s: the checksum is wrong; restore it", ledger->path));
     size_t n = (bytes - fixed) / sizeof(used);
     if (n) {
         ledger->items = atom_alloc(n, sizeof(used));
         if (!ledger->items)
-            ATOM_TRY(atom_fail_memory("the book of invites", bytes));
+            ATOM_TRY_CLEAN(atom_fail_memory("the book of invites", bytes));
         memcpy(ledger->items, data + sizeof HEAD, n * sizeof(used));
     }
     ledger->n = ledger->capacity = n;
-fail:
+cleanup:
     atom_free(data);
     return st;
 }
@@ -59,14 +61,14 @@ atom_status gsp_ledger_open(const char *path, gsp_ledger **out)
 {
     atom_status st;
     gsp_ledger *ledger = NULL;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     ledger = atom_alloc(1, sizeof *ledger);
     if (!ledger || !(ledger->path = atom_strdup(path)))
-        ATOM_TRY(atom_fail_memory("the book of invites", sizeof *ledger));
-    ATOM_TRY(ledger_read(ledger));
+        ATOM_TRY_CLEAN(atom_fail_memory("the book of invites", sizeof *ledger));
+    ATOM_TRY_CLEAN(ledger_read(ledger));
     *out = ledger;
     return ATOM_OK;
-fail:
+cleanup:
     gsp_ledger_close(&ledger);
     return st;
 }

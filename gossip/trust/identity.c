@@ -37,9 +37,7 @@ atom_status gsp_crypto_start(void)
 
 atom_status gsp_identity_from_seed(const uint8_t seed[GSP_SEED_BYTES], gsp_identity *out)
 {
-    atom_status st = gsp_crypto_start();
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_crypto_start());
     crypto_sign_seed_keypair(out->public_key, out->secret_key, seed);
     return ATOM_OK;
 }
@@ -101,23 +99,23 @@ atom_status gsp_identity_load(const char *path, gsp_identity *out)
     uint8_t body[BODY_BYTES], check[CHECK_BYTES];
     size_t bytes = 0, got = 0;
     atom_status st;
-    ATOM_TRY(gsp_crypto_start());
-    ATOM_TRY(read_private(path, text, &bytes));
+    ATOM_TRY_CLEAN(gsp_crypto_start());
+    ATOM_TRY_CLEAN(read_private(path, text, &bytes));
     const size_t head = sizeof HEAD - 1;
     if (bytes != head + TEXT_BYTES || memcmp(text, HEAD, head) != 0 || text[bytes - 1] != '\n' ||
         sodium_base642bin(body, sizeof body, text + head, TEXT_BYTES - 1, NULL, &got, NULL,
                           sodium_base64_VARIANT_URLSAFE_NO_PADDING) != 0 ||
         got != sizeof body) {
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT,
-                           "%s: not an identity file, or damaged; restore it from a copy", path));
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_FORMAT, "%s: not an identity file, or damaged; restore it from a copy", path));
     }
     checksum(body, check);
     if (sodium_memcmp(check, body + GSP_SEED_BYTES, CHECK_BYTES) != 0) {
-        ATOM_TRY(
+        ATOM_TRY_CLEAN(
             atom_fail(ATOM_E_FORMAT, "%s: the checksum is wrong; restore it from a copy", path));
     }
     st = gsp_identity_from_seed(body, out);
-fail:
+cleanup:
     explicit_bzero(text, sizeof text);
     explicit_bzero(body, sizeof body);
     return st;
@@ -144,21 +142,22 @@ static atom_status place(const char *path, const char *text, size_t bytes, bool 
     int fd = -1;
     atom_status st;
     *exists = false;
-    ATOM_TRY(atom_entropy(&salt, sizeof salt));
+    ATOM_TRY_CLEAN(atom_entropy(&salt, sizeof salt));
     temporary = atom_format("%s.%016llx.tmp", path, (unsigned long long)salt);
     if (!temporary)
         return atom_fail_memory("a file name", strlen(path));
     fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        ATOM_TRY(atom_fail_errno(errno, "%s", temporary));
-    ATOM_TRY(write_all(fd, temporary, text, bytes));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", temporary));
+    ATOM_TRY_CLEAN(write_all(fd, temporary, text, bytes));
     if (link(temporary, path) != 0) {
         *exists = errno == EEXIST;
         if (*exists)
-            ATOM_TRY(atom_fail(ATOM_E_USAGE, "%s: exists; an identity is never replaced", path));
-        ATOM_TRY(atom_fail_errno(errno, "%s", path));
+            ATOM_TRY_CLEAN(
+                atom_fail(ATOM_E_USAGE, "%s: exists; an identity is never replaced", path));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
     }
-fail:
+cleanup:
     if (fd >= 0) {
         close(fd);
         unlink(temporary);
@@ -174,9 +173,8 @@ static atom_status save(const char *path, const gsp_identity *identity, bool *ex
     const char *slash = strrchr(path, '/');
     char *dir = NULL;
     *exists = false;
-    atom_status st = gsp_crypto_start();
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(gsp_crypto_start());
     memcpy(body, identity->secret_key, GSP_SEED_BYTES);
     checksum(body, body + GSP_SEED_BYTES);
     memcpy(text, HEAD, sizeof HEAD - 1);
@@ -184,12 +182,12 @@ static atom_status save(const char *path, const gsp_identity *identity, bool *ex
                       sodium_base64_VARIANT_URLSAFE_NO_PADDING);
     size_t bytes = sizeof HEAD - 1 + TEXT_BYTES;
     text[bytes - 1] = '\n';
-    ATOM_TRY(place(path, text, bytes, exists));
+    ATOM_TRY_CLEAN(place(path, text, bytes, exists));
     dir = slash ? atom_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : atom_strdup(".");
     if (!dir)
-        ATOM_TRY(atom_fail_memory("a file name", strlen(path)));
-    ATOM_TRY(atom_dir_sync(dir));
-fail:
+        ATOM_TRY_CLEAN(atom_fail_memory("a file name", strlen(path)));
+    ATOM_TRY_CLEAN(atom_dir_sync(dir));
+cleanup:
     explicit_bzero(body, sizeof body);
     explicit_bzero(text, sizeof text);
     atom_free(dir);

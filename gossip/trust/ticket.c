@@ -63,11 +63,8 @@ static atom_status check_parts(const gsp_ticket *t)
 atom_status gsp_ticket_text(const gsp_ticket *t, char out[GSP_TICKET_TEXT_BYTES])
 {
     uint8_t body[BODY_BYTES_MAX];
-    atom_status st = gsp_crypto_start();
-    if (st == ATOM_OK)
-        st = check_parts(t);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY(check_parts(t));
     atom_writer w = atom_writer_make(body, sizeof body);
     atom_write_uint(
         &w, (t->has_invite ? FLAG_INVITE : 0u) | (t->has_delegation ? FLAG_DELEGATION : 0u), 1);
@@ -164,35 +161,39 @@ atom_status gsp_ticket_parse(const char *text, gsp_ticket *out)
     size_t n = 0, bytes = 0;
     gsp_ticket t = {0};
     atom_status st;
-    ATOM_TRY(gsp_crypto_start());
+    ATOM_TRY_CLEAN(gsp_crypto_start());
     for (; *text; text++) {
         if (isspace((unsigned char)*text))
             continue;
         if (n + 1 >= sizeof plain)
-            ATOM_TRY(atom_fail(ATOM_E_USAGE, "ticket: longer than any ticket; is it one?"));
+            ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "ticket: longer than any ticket; is it one?"));
         plain[n++] = *text;
     }
     plain[n] = 0;
     const size_t prefix = sizeof PREFIX - 1;
     if (strncmp(plain, PREFIX, prefix) != 0) {
         bool newer = strncmp(plain, "atom", 4) == 0 && isdigit((unsigned char)plain[4]);
-        ATOM_TRY(newer ? atom_fail(ATOM_E_USAGE, "ticket: made by a newer atom; upgrade this one")
-                       : atom_fail(ATOM_E_USAGE, "ticket: a ticket begins with %s", PREFIX));
+        ATOM_TRY_CLEAN(
+            newer ? atom_fail(ATOM_E_USAGE, "ticket: made by a newer atom; upgrade this one")
+                  : atom_fail(ATOM_E_USAGE, "ticket: a ticket begins with %s", PREFIX));
     }
     if (sodium_base642bin(body, sizeof body, plain + prefix, n - prefix, NULL, &bytes, NULL,
                           VARIANT) != 0 ||
         bytes <= CHECK_BYTES)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "ticket: cut off, or a character that no ticket has; "
-                                         "copy it again, whole"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "ticket: cut off, or a character that no ticket has; "
+                                 "copy it again, whole"));
     bytes -= CHECK_BYTES;
     checksum(body, bytes, check);
     if (memcmp(check, body + bytes, CHECK_BYTES) != 0)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "ticket: a character is wrong or missing (the checksum "
-                                         "does not fit); copy it again, whole"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "ticket: a character is wrong or missing (the checksum "
+                                 "does not fit); copy it again, whole"));
     if (!read_body(body, bytes, &t) || check_parts(&t) != ATOM_OK)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "ticket: it holds what this atom does not know; upgrade"));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE, "ticket: it holds what this atom does not know; upgrade"));
     *out = t;
-fail:
+cleanup:
     explicit_bzero(plain, sizeof plain);
     explicit_bzero(body, sizeof body);
     explicit_bzero(&t, sizeof t);

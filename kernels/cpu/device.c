@@ -54,13 +54,10 @@ static atom_status push(dev *d, dev_stream *s, const cpu_item *item)
 
 static atom_status cpu_alloc(dev *d, uint64_t bytes, void **ptr)
 {
-    atom_status st = check(of(d));
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(check(of(d)));
     ATOM_ASSERT(bytes > 0);
-    st = dev_budget_take(d, bytes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(dev_budget_take(d, bytes));
     st = cpu_slab_take(of(d)->threads, "device memory", bytes, ptr);
     if (st != ATOM_OK)
         dev_budget_give(d, bytes);
@@ -110,9 +107,7 @@ static void cpu_stream_close(dev *d, dev_stream *s)
 
 static atom_status cpu_event_open(dev *d, dev_event **out)
 {
-    atom_status st = check(of(d));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(of(d)));
     dev_event *e = atom_alloc(1, sizeof *e);
     if (!e)
         return atom_fail_memory("an event", sizeof *e);
@@ -165,9 +160,7 @@ static atom_status cpu_host_call(dev *d, dev_stream *s, dev_host_fn fn, void *ar
 
 static atom_status cpu_record(dev *d, dev_stream *s, dev_event *e)
 {
-    atom_status st = check(of(d));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(of(d)));
     /* only this thread queues, so the position is known before the push */
     e->of = s;
     e->until = stream_queued(s) + 1;

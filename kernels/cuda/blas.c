@@ -562,11 +562,11 @@ static atom_status open_all(void)
     lib.products = atom_alloc(PRODUCTS_MAX, sizeof *lib.products);
     if (!identity || !lib.products) {
         st = atom_fail_memory("matrix products", PRODUCTS_MAX * sizeof *lib.products);
-        goto fail;
+        goto cleanup;
     }
     if (atom_cache_dir(&dir) != ATOM_OK)
         dir = NULL; /* choices then live as long as the process, unmeasured */
-    ATOM_TRY(krn_algos_open(dir, identity, &lib.algos));
+    ATOM_TRY_CLEAN(krn_algos_open(dir, identity, &lib.algos));
     cublasStatus_t status = cublasLtCreate(&lib.handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
         lib.handle = NULL;
@@ -575,7 +575,7 @@ static atom_status open_all(void)
                        "one of the CUDA toolkit this program was built with?",
                        (int)status);
     }
-fail:
+cleanup:
     atom_free(dir);
     atom_free(identity);
     if (st != ATOM_OK)

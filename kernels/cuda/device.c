@@ -103,15 +103,11 @@ static void settle_all(cuda_dev *d)
 static atom_status cuda_alloc(dev *d, uint64_t bytes, void **ptr)
 {
     void *at = NULL;
-    atom_status st = check(of(d));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(of(d)));
     ATOM_ASSERT(bytes > 0);
     (void)cudaSetDevice(of(d)->card);
     settle_all(of(d)); /* a stream may be recording */
-    st = dev_budget_take(d, bytes);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(dev_budget_take(d, bytes));
     cudaError_t error = cudaMalloc(&at, bytes);
     if (error != cudaSuccess) {
         dev_budget_give(d, bytes);
@@ -178,9 +174,7 @@ static void stream_close(dev *d, dev_stream *s)
 
 static atom_status event_open(dev *d, dev_event **out)
 {
-    atom_status st = check(of(d));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(of(d)));
     dev_event *e = atom_alloc(1, sizeof *e);
     if (!e)
         return atom_fail_memory("an event", sizeof *e);
@@ -288,9 +282,7 @@ static atom_status wait_event(dev *d, dev_stream *s, dev_event *e)
 {
     if (!e->of)
         return never_recorded();
-    atom_status st = check(of(d));
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(of(d)));
     atomic_fetch_add(&e->now->users, 1);
     cuda_stream_push(
         s, &(cuda_item){.code = CUDA_WAIT, .of = e->of, .until = e->until, .mark = e->now});
@@ -449,7 +441,7 @@ atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     dev_cuda_info info;
     char identity[200];
     cuda_dev *d = NULL;
-    ATOM_TRY(krn_cuda_describe(config->card, &info));
+    ATOM_TRY_CLEAN(krn_cuda_describe(config->card, &info));
     d = atom_alloc(1, sizeof *d);
     if (!d)
         return atom_fail_memory("the CUDA device", sizeof *d);
@@ -463,21 +455,21 @@ atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     d->graphs = atom_alloc(CUDA_GRAPHS_MAX, sizeof *d->graphs);
     if (!d->graphs) {
         st = atom_fail_memory("recorded call lists", CUDA_GRAPHS_MAX * sizeof *d->graphs);
-        goto fail;
+        goto cleanup;
     }
     cudaError_t error = start_card(d);
     if (error != cudaSuccess) {
         st = atom_fail(ATOM_E_RUNTIME, "CUDA: card %d (%s) cannot be started: %s", d->card,
                        info.name, cudaGetErrorString(error));
-        goto fail;
+        goto cleanup;
     }
     snprintf(identity, sizeof identity, "%s sm_%d%d %d multiprocessors", info.name, info.major,
              info.minor, info.multiprocessors);
-    ATOM_TRY(krn_cuda_blas_open(identity));
+    ATOM_TRY_CLEAN(krn_cuda_blas_open(identity));
     d->blas_open = true;
     *out = &d->base;
     return ATOM_OK;
-fail:
+cleanup:
     if (d)
         cuda_close(&d->base);
     return st;

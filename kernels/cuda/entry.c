@@ -82,9 +82,7 @@ static struct {
 static atom_status table(int card, atom_dtype dtype, const krn_table **out)
 {
     dev_cuda_info info;
-    atom_status st = krn_cuda_describe(card, &info);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(krn_cuda_describe(card, &info));
     if (dtype != ATOM_F32 && dtype != ATOM_BF16)
         return atom_fail(ATOM_E_UNSUPPORTED, "dtype: CUDA computes in fp32 or bf16");
     if (dtype == ATOM_BF16 && info.major * 10 + info.minor < BF16_FROM)

@@ -279,7 +279,6 @@ static atom_status open_native(dev_stream *s)
 
 atom_status cuda_stream_open(cuda_dev *d, dev_stream_kind kind, const char *name, dev_stream **out)
 {
-    atom_status st;
     dev_stream *s = atom_alloc(1, sizeof *s);
     if (!s)
         return atom_fail_memory("a stream", sizeof *s);
@@ -293,9 +292,7 @@ atom_status cuda_stream_open(cuda_dev *d, dev_stream_kind kind, const char *name
     s->after = d->streams;
     d->streams = s; /* from here on the device frees it */
     if (s->on_card) {
-        st = open_native(s);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(open_native(s));
     }
     s->ring = atom_alloc(CUDA_QUEUE_MAX, sizeof *s->ring);
     if (!s->ring)

@@ -116,9 +116,7 @@ static atom_status push(dev_stream *s, const null_item *item)
         used -= dead;
     }
     void *items = s->items;
-    atom_status st = atom_grow(&items, used, &s->capacity, sizeof *s->items);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow(&items, used, &s->capacity, sizeof *s->items));
     s->items = items;
     s->items[used] = *item;
     s->queued++;

@@ -18,9 +18,7 @@ static atom_status check(void *ctx, const json_t *value, uint64_t line, bool *st
     text_question q = {.n = 0};
     (void)ctx;
     (void)stop;
-    atom_status st = text_question_read(value, "fuzz", line, &q);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(text_question_read(value, "fuzz", line, &q));
     ATOM_ASSERT(q.n >= TEXT_CHOICES_MIN && q.n <= TEXT_CHOICES_MAX && q.answer < q.n);
     ATOM_ASSERT(q.line == line && line > 0);
     check_phrase(&q.context);

@@ -36,9 +36,7 @@ static inline atom_status random_lora(uint64_t seed, graph **g)
                 n--;
         }
     }
-    atom_status st = graph_lora(*g, &c, targets, n, &adapted);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(graph_lora(*g, &c, targets, n, &adapted));
     graph_close(g);
     *g = adapted;
     return ATOM_OK;

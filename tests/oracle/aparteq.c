@@ -33,8 +33,8 @@ static atom_status run(const model *m, int32_t *text, int64_t T, const int32_t *
     walker *w = NULL;
     krn_step step = {.seed = 1, .step = 1, .loss_scale = 1.0f / 64, .starts = starts};
     atom_status st;
-    ATOM_TRY(graph_model_build(&m->config, ATOM_F32, 1, T, &g));
-    ATOM_TRY(walker_open(g, m->table, m->host, NULL, 1, &w));
+    ATOM_TRY_CLEAN(graph_model_build(&m->config, ATOM_F32, 1, T, &g));
+    ATOM_TRY_CLEAN(walker_open(g, m->table, m->host, NULL, 1, &w));
     train_init_weights(g, m->seed, w->master);
     walker_sync_wire(w);
     walker_gradients(w, &step, text, text + 1, losses);
@@ -43,11 +43,11 @@ static atom_status run(const model *m, int32_t *text, int64_t T, const int32_t *
         *grad = atom_alloc(*extent, sizeof **grad);
     if (!*grad) {
         st = atom_fail_memory("gradients", *extent * 4);
-        goto fail;
+        goto cleanup;
     }
     for (uint64_t e = 0; e < *extent; e++)
         (*grad)[e] += w->grad[e];
-fail:
+cleanup:
     walker_close(&w);
     graph_close(&g);
     return st;
@@ -92,14 +92,14 @@ static int trial(uint64_t seed, double *worst)
         text[t] = (int32_t)random_gpt2_draw(seed, (uint64_t)(400 + t), 0, m.config.vocab_size - 1);
     for (int64_t t = first; t < T; t++)
         starts[t] = (int32_t)first;
-    ATOM_TRY(run(&m, text, first, NULL, alone, &grads[0], &extent));
-    ATOM_TRY(run(&m, text + first, T - first, NULL, alone + first, &grads[0], &extent));
-    ATOM_TRY(run(&m, text, T, starts, apart, &grads[1], &extent));
-    ATOM_TRY(run(&m, text, T, NULL, across, &grads[2], &extent));
+    ATOM_TRY_CLEAN(run(&m, text, first, NULL, alone, &grads[0], &extent));
+    ATOM_TRY_CLEAN(run(&m, text + first, T - first, NULL, alone + first, &grads[0], &extent));
+    ATOM_TRY_CLEAN(run(&m, text, T, starts, apart, &grads[1], &extent));
+    ATOM_TRY_CLEAN(run(&m, text, T, NULL, across, &grads[2], &extent));
     off[0] = distance(apart, alone, (uint64_t)T);
     off[1] = distance(grads[1], grads[0], extent);
     plain = distance(across, alone, (uint64_t)T);
-fail:
+cleanup:
     for (int i = 0; i < 3; i++)
         atom_free(grads[i]);
     *worst = fmax(*worst, fmax(off[0], off[1]));

@@ -48,7 +48,7 @@ static atom_status open_job(job *j)
     uint64_t bytes = 0, want = (uint64_t)(j->steps * 2 * j->C) * (uint64_t)(j->B * j->T) * 4;
     const krn_table *table = j->cpu ? krn_cpu_table(j->dtype) : krn_ref_table(j->dtype);
     const krn_host_table *host = j->cpu ? krn_cpu_host_table() : krn_ref_host_table();
-    atom_status st;
+    atom_status st = ATOM_OK;
     snprintf(path, sizeof path, "%s/config.json", j->model);
     ATOM_TRY(file_config_read(path, &j->config, NULL));
     ATOM_TRY(graph_model_build(&j->config, j->dtype, j->B, j->T, &j->unfused));
@@ -64,7 +64,6 @@ static atom_status open_job(job *j)
     if (bytes != want)
         st = atom_fail(ATOM_E_FORMAT, "%s: %llu bytes, not %llu", path, (unsigned long long)bytes,
                        (unsigned long long)want);
-fail:
     return st;
 }
 
@@ -105,18 +104,14 @@ static atom_status write_weights(const job *j, const char *name, const float *ve
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", j->work, name);
-    atom_status st;
     ATOM_TRY(atom_dir_make(path));
     ATOM_TRY(file_config_write(path, &j->config, NULL, -1));
-    ATOM_TRY(file_weights_write(path, j->g, vector));
-fail:
-    return st;
+    return file_weights_write(path, j->g, vector);
 }
 
 static atom_status train(job *j, float *losses, double *norms)
 {
     size_t n = (size_t)(j->C * j->B * j->T);
-    atom_status st = ATOM_OK;
     walker_sync_wire(j->w);
     for (uint32_t s = 1; s <= j->steps; s++) {
         int32_t *tokens = j->batches + (s - 1) * 2 * n, *targets = tokens + n;
@@ -130,8 +125,7 @@ static atom_status train(job *j, float *losses, double *norms)
             ATOM_TRY(write_weights(j, "grad", j->w->grad));
         norms[s - 1] = walker_update(j->w, &update, j->max_grad_norm);
     }
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status run(job *j)
@@ -139,21 +133,21 @@ static atom_status run(job *j)
     float *losses = NULL;
     double *norms = NULL;
     atom_status st;
-    ATOM_TRY(open_job(j));
-    ATOM_TRY(write_logits(j, "logits.bin"));
+    ATOM_TRY_CLEAN(open_job(j));
+    ATOM_TRY_CLEAN(write_logits(j, "logits.bin"));
     uint64_t n = (uint64_t)(j->steps * j->C) * (uint64_t)(j->B * j->T);
     losses = atom_alloc(n, sizeof *losses);
     norms = atom_alloc(j->steps, sizeof *norms);
     if (!losses || !norms) {
         st = atom_fail_memory("losses", n * sizeof *losses);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(train(j, losses, norms));
-    ATOM_TRY(write_file(j, "losses.bin", losses, n * sizeof *losses));
-    ATOM_TRY(write_file(j, "norms.bin", norms, j->steps * sizeof *norms));
-    ATOM_TRY(write_weights(j, "final", j->w->master));
-    ATOM_TRY(write_logits(j, "final_logits.bin"));
-fail:
+    ATOM_TRY_CLEAN(train(j, losses, norms));
+    ATOM_TRY_CLEAN(write_file(j, "losses.bin", losses, n * sizeof *losses));
+    ATOM_TRY_CLEAN(write_file(j, "norms.bin", norms, j->steps * sizeof *norms));
+    ATOM_TRY_CLEAN(write_weights(j, "final", j->w->master));
+    ATOM_TRY_CLEAN(write_logits(j, "final_logits.bin"));
+cleanup:
     atom_free(losses);
     atom_free(norms);
     return st;

@@ -90,20 +90,20 @@ static atom_status encode(char what, const char *tokenizer, const char *path)
     text_encoder *e = NULL;
     text_ids ids = {0};
     size_t bytes;
-    ATOM_TRY(text_tokenizer_load(tokenizer, &t));
-    ATOM_TRY(text_encoder_open(t, &e));
-    ATOM_TRY(open_documents(path, &d));
+    ATOM_TRY_CLEAN(text_tokenizer_load(tokenizer, &t));
+    ATOM_TRY_CLEAN(text_encoder_open(t, &e));
+    ATOM_TRY_CLEAN(open_documents(path, &d));
     for (const char *text; (text = next_document(&d, &bytes));) {
         ids.n = 0;
-        ATOM_TRY(text_encode(e, text, bytes, &ids, NULL));
+        ATOM_TRY_CLEAN(text_encode(e, text, bytes, &ids, NULL));
         if (what == 'e')
-            ATOM_TRY(check_round_trip(t, text, bytes, &ids));
+            ATOM_TRY_CLEAN(check_round_trip(t, text, bytes, &ids));
         if (what == 'd')
-            ATOM_TRY(print_text(t, &ids));
+            ATOM_TRY_CLEAN(print_text(t, &ids));
         else
             print_ids(&ids);
     }
-fail:
+cleanup:
     text_encoder_close(&e);
     text_tokenizer_close(&t);
     text_ids_fini(&ids);
@@ -122,19 +122,19 @@ static atom_status speed(const char *tokenizer, const char *path)
     text_encoder *e = NULL;
     text_ids ids = {0};
     size_t bytes;
-    ATOM_TRY(text_tokenizer_load(tokenizer, &t));
+    ATOM_TRY_CLEAN(text_tokenizer_load(tokenizer, &t));
     for (int pass = 0; pass < 3; pass++) {
         atom_free(d.data);
-        ATOM_TRY(open_documents(path, &d));
+        ATOM_TRY_CLEAN(open_documents(path, &d));
         double started = atom_clock_seconds();
-        ATOM_TRY(text_encoder_open(t, &e)); /* nothing is known from the pass before */
+        ATOM_TRY_CLEAN(text_encoder_open(t, &e)); /* nothing is known from the pass before */
         for (const char *text; (text = next_document(&d, &bytes)); ids.n = 0)
-            ATOM_TRY(text_encode(e, text, bytes, &ids, NULL));
+            ATOM_TRY_CLEAN(text_encode(e, text, bytes, &ids, NULL));
         fprintf(stderr, "%.1f MB/s\n",
                 (double)info.st_size / 1e6 / (atom_clock_seconds() - started));
         text_encoder_close(&e);
     }
-fail:
+cleanup:
     text_encoder_close(&e);
     text_tokenizer_close(&t);
     text_ids_fini(&ids);
@@ -150,16 +150,16 @@ static atom_status train(const char *n, const char *path, const char *out)
     text_tokenizer *t = NULL;
     size_t bytes;
     double started = atom_clock_seconds();
-    ATOM_TRY(text_words_open(&words));
-    ATOM_TRY(open_documents(path, &d));
+    ATOM_TRY_CLEAN(text_words_open(&words));
+    ATOM_TRY_CLEAN(open_documents(path, &d));
     for (const char *text; (text = next_document(&d, &bytes));)
-        ATOM_TRY(text_words_add(words, text, bytes, NULL));
+        ATOM_TRY_CLEAN(text_words_add(words, text, bytes, NULL));
     double counted = atom_clock_seconds();
-    ATOM_TRY(text_bpe_train(words, (uint32_t)strtoul(n, NULL, 10), NULL, NULL, &t));
+    ATOM_TRY_CLEAN(text_bpe_train(words, (uint32_t)strtoul(n, NULL, 10), NULL, NULL, &t));
     fprintf(stderr, "%zu words counted in %.2f s, trained in %.2f s\n", text_words_count(words),
             counted - started, atom_clock_seconds() - counted);
-    ATOM_TRY(text_tokenizer_save(t, out));
-fail:
+    ATOM_TRY_CLEAN(text_tokenizer_save(t, out));
+cleanup:
     text_tokenizer_close(&t);
     text_words_close(&words);
     atom_free(d.data);
@@ -181,17 +181,17 @@ static atom_status repair(const char *path)
     atom_status st = ATOM_OK;
     documents d = {0};
     size_t bytes;
-    ATOM_TRY(open_documents(path, &d));
+    ATOM_TRY_CLEAN(open_documents(path, &d));
     for (const char *text; (text = next_document(&d, &bytes));) {
         char *good = NULL;
         size_t good_bytes = 0;
-        ATOM_TRY(text_utf8_repair(text, bytes, &good, &good_bytes));
+        ATOM_TRY_CLEAN(text_utf8_repair(text, bytes, &good, &good_bytes));
         for (size_t i = 0; i < good_bytes; i++)
             printf("%02x", (unsigned char)good[i]);
         putchar('\n');
         atom_free(good);
     }
-fail:
+cleanup:
     atom_free(d.data);
     return st;
 }

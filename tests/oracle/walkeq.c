@@ -41,16 +41,16 @@ static atom_status open_trial(uint64_t seed, trial *t)
                  .table = cpu ? krn_cpu_table(dtype) : krn_ref_table(dtype),
                  .host = cpu ? krn_cpu_host_table() : krn_ref_host_table()};
     atom_status st;
-    ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
+    ATOM_TRY_CLEAN(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (random_gpt2_draw(seed, 65, 0, 2) == 0)
-        ATOM_TRY(random_lora(seed, &plain));
+        ATOM_TRY_CLEAN(random_lora(seed, &plain));
     graph_set_moments(plain, random_gpt2_draw(seed, 67, 0, 1) ? ATOM_BF16 : ATOM_F32);
     if (!fused) {
         t->g = plain;
         return ATOM_OK;
     }
-    ATOM_TRY(graph_fuse(plain, &t->g));
-fail:
+    ATOM_TRY_CLEAN(graph_fuse(plain, &t->g));
+cleanup:
     graph_close(&plain);
     return st;
 }
@@ -137,9 +137,9 @@ static int run_trial(uint64_t seed)
     char text[256] = "";
     const char *wrong = NULL;
     atom_status st;
-    ATOM_TRY(open_trial(seed, &t));
+    ATOM_TRY_CLEAN(open_trial(seed, &t));
     bool clip = t.max_grad_norm > 0;
-    ATOM_TRY(harness_resident_plan(t.g, t.C, clip, seed % 2, &plan));
+    ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, clip, seed % 2, &plan));
     harness_run run = {.g = t.g,
                        .plan = plan,
                        .table = t.table,
@@ -149,14 +149,14 @@ static int run_trial(uint64_t seed)
                        .steps = STEPS,
                        .max_grad_norm = t.max_grad_norm,
                        .apart = t.apart};
-    ATOM_TRY(harness_do(&run, &ran));
-    ATOM_TRY(atom_threads_open(1, &threads));
-    ATOM_TRY(walker_open(t.g, t.table, t.host, threads, t.C, &w));
-    ATOM_TRY(walk(&t, w, &walked));
+    ATOM_TRY_CLEAN(harness_do(&run, &ran));
+    ATOM_TRY_CLEAN(atom_threads_open(1, &threads));
+    ATOM_TRY_CLEAN(walker_open(t.g, t.table, t.host, threads, t.C, &w));
+    ATOM_TRY_CLEAN(walk(&t, w, &walked));
     if (!clip) /* without clipping nobody asks the runtime for the norm */
         memcpy(walked.norms, ran.norms, sizeof ran.norms);
     wrong = harness_compare(t.g, &walked, &ran, text);
-fail:
+cleanup:
     if (st != ATOM_OK || wrong)
         fprintf(stderr, "FAILED --first %llu --seeds 1 (%s, %s, C=%u): %s\n",
                 (unsigned long long)seed, t.table ? t.table->backend : "?",

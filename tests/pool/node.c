@@ -181,9 +181,7 @@ static atom_status bring_data(node *n, bool fetch)
     gsp_pool_data data;
     if (!from)
         return ATOM_OK;
-    atom_status st = gsp_pool_data_look(n->pool, from, watch, last, &data);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_pool_data_look(n->pool, from, watch, last, &data));
     printf("{\"data\":%u,\"of\":%u,\"bytes\":%llu,\"of_bytes\":%llu,\"missing\":\"%s\","
            "\"wrong\":\"%s\"}\n",
            data.n_here, data.n_files, (unsigned long long)data.bytes_here,

@@ -105,16 +105,16 @@ static atom_status save(const timed *t)
     char *marks = t->seam.marks(t->seam.ctx);
     atom_status st = ATOM_OK;
     if (!path || !marks)
-        ATOM_TRY(atom_fail_memory("a checkpoint", 4096));
+        ATOM_TRY_CLEAN(atom_fail_memory("a checkpoint", 4096));
     kept k = {t->steps, t->samples, t->tokens, strlen(marks)};
     size_t bytes = sizeof k + k.marks + t->floats * sizeof(float);
     if (!(all = atom_alloc(bytes, 1)))
-        ATOM_TRY(atom_fail_memory("a checkpoint", bytes));
+        ATOM_TRY_CLEAN(atom_fail_memory("a checkpoint", bytes));
     memcpy(all, &k, sizeof k);
     memcpy(all + sizeof k, marks, k.marks);
     memcpy(all + sizeof k + k.marks, t->live, t->floats * sizeof(float));
     st = atom_file_write(path, all, bytes);
-fail:
+cleanup:
     atom_free(all);
     atom_free(marks);
     atom_free(path);
@@ -128,21 +128,21 @@ static atom_status load(timed *t)
     kept k;
     atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
     if (st != ATOM_OK || !atom_path_exists(path))
-        goto fail;
-    ATOM_TRY(atom_file_read(path, UINT64_C(1) << 40, &all, &bytes));
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(path, UINT64_C(1) << 40, &all, &bytes));
     if (bytes < sizeof k)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: too short", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: too short", path));
     memcpy(&k, all, sizeof k);
     if (bytes != sizeof k + k.marks + t->floats * sizeof(float))
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "%s: of another size than the model", path));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: of another size than the model", path));
     if (!(t->marks = atom_alloc(k.marks + 1, 1)))
-        ATOM_TRY(atom_fail_memory("marks", k.marks));
+        ATOM_TRY_CLEAN(atom_fail_memory("marks", k.marks));
     memcpy(t->marks, all + sizeof k, k.marks);
     memcpy(t->live, all + sizeof k + k.marks, t->floats * sizeof(float));
     t->steps = k.steps;
     t->samples = k.samples;
     t->tokens = k.tokens;
-fail:
+cleanup:
     atom_free(all);
     atom_free(path);
     return st;
@@ -276,7 +276,6 @@ static atom_status start(timed *t, bool genesis)
 {
     const gsp_manifest *m = gsp_pool_manifest(t->life);
     gsp_pool_part part = {.rates = {t->up, t->down, true}};
-    atom_status st;
     ATOM_TRY(open_seam(t, m));
     ATOM_TRY(load(t));
     memcpy(&t->noise, gsp_pool_key(t->life), sizeof t->noise);
@@ -291,10 +290,7 @@ static atom_status start(timed *t, bool genesis)
     ATOM_TRY(wait_for_anchor(t));
     t->first_steps = t->steps;
     t->first_tokens = t->tokens;
-    ATOM_TRY(
-        train_pool_attach(t->pool, file_vector_memory(t->live), t->marks, t->samples, t->tokens));
-fail:
-    return st;
+    return train_pool_attach(t->pool, file_vector_memory(t->live), t->marks, t->samples, t->tokens);
 }
 
 /* ---- training ---- */
@@ -406,7 +402,6 @@ static atom_status run(timed *t, int argc, char **argv)
                           .no_directory = true,
                           .no_router = true,
                           .n_listen = 1};
-    atom_status st;
     if (joins && argc < 5)
         return atom_fail(ATOM_E_USAGE, "the ticket is missing");
     for (int i = joins ? 5 : 4; i < argc; i++)
@@ -418,9 +413,7 @@ static atom_status run(timed *t, int argc, char **argv)
         ATOM_TRY(atom_fail_memory("a status", sizeof *t->status));
     ATOM_TRY(begin(t, argv[1], joins ? argv[4] : NULL, &host));
     ATOM_TRY(start(t, strcmp(argv[1], "create") == 0));
-    ATOM_TRY(train(t));
-fail:
-    return st;
+    return train(t);
 }
 
 int main(int argc, char **argv)

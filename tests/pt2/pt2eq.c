@@ -84,14 +84,14 @@ static atom_status check_forward(job *j, const krn_table *table, const krn_host_
     float *want = floats(j->record, "logits", &n), *got = atom_alloc(have, sizeof *got);
     walker *w = NULL;
     atom_status st;
-    ATOM_TRY(walker_open(j->g, table, host, j->threads, 1, &w));
+    ATOM_TRY_CLEAN(walker_open(j->g, table, host, j->threads, 1, &w));
     memcpy(w->master, master, j->g->param_extent * sizeof *master);
     walker_sync_wire(w);
     walker_forward(w, &step, j->tokens, j->targets);
     walker_read(w, logits_of(j->g), got);
     j->bad += have != n;
     compare(j, "logits", got, want, have < n ? have : n);
-fail:
+cleanup:
     walker_close(&w);
     atom_free(want);
     atom_free(got);
@@ -103,15 +103,12 @@ static atom_status write_dir(job *j, const char *name, const float *vector, char
                              file_safetensors **out)
 {
     char path[4096];
-    atom_status st;
     snprintf(dir, room, "%s/%s", j->work, name);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(file_config_write(dir, &j->model.config, NULL, -1));
     ATOM_TRY(file_weights_write(dir, j->g, vector));
-    ATOM_TRY(file_st_open(path, out));
-fail:
-    return st;
+    return file_st_open(path, out);
 }
 
 static atom_status check_gradients(job *j, const krn_table *table, const krn_host_table *host,
@@ -124,7 +121,7 @@ static atom_status check_gradients(job *j, const krn_table *table, const krn_hos
     char dir[2048];
     walker *w = NULL;
     atom_status st;
-    ATOM_TRY(walker_open(j->fused, table, host, j->threads, 1, &w));
+    ATOM_TRY_CLEAN(walker_open(j->fused, table, host, j->threads, 1, &w));
     memcpy(w->master, master, j->g->param_extent * sizeof *master);
     walker_sync_wire(w);
     walker_gradients(w, &step, j->tokens, j->targets, losses);
@@ -134,7 +131,7 @@ static atom_status check_gradients(job *j, const krn_table *table, const krn_hos
         printf("pt2eq: the loss is %.9g, not %.9g\n", sum, want);
         j->bad++;
     }
-    ATOM_TRY(write_dir(j, "grad", w->grad, dir, sizeof dir, &grads));
+    ATOM_TRY_CLEAN(write_dir(j, "grad", w->grad, dir, sizeof dir, &grads));
     uint32_t met = 0;
     for (uint32_t i = 0; i < j->record->n_tensors; i++) {
         const char *name = j->record->tensors[i].name;
@@ -149,7 +146,7 @@ static atom_status check_gradients(job *j, const krn_table *table, const krn_hos
         met++;
     }
     j->bad += met != grads->n_tensors; /* no name that PyTorch does not know */
-fail:
+cleanup:
     file_st_close(&grads);
     walker_close(&w);
     atom_free(losses);
@@ -165,18 +162,19 @@ static atom_status check_again(job *j, const float *master)
     float *vector = NULL;
     char dir[2048], *a = NULL, *b = NULL;
     atom_status st;
-    ATOM_TRY(write_dir(j, "again", master, dir, sizeof dir, &f));
-    ATOM_TRY(file_model_resolve(dir, &again));
-    ATOM_TRY(graph_model_build(&again.config, ATOM_F32, j->g->micro_batch, j->g->sequence, &g));
-    ATOM_TRY(graph_print(j->g, &a));
-    ATOM_TRY(graph_print(g, &b));
+    ATOM_TRY_CLEAN(write_dir(j, "again", master, dir, sizeof dir, &f));
+    ATOM_TRY_CLEAN(file_model_resolve(dir, &again));
+    ATOM_TRY_CLEAN(
+        graph_model_build(&again.config, ATOM_F32, j->g->micro_batch, j->g->sequence, &g));
+    ATOM_TRY_CLEAN(graph_print(j->g, &a));
+    ATOM_TRY_CLEAN(graph_print(g, &b));
     vector = atom_alloc(g->param_extent, sizeof *vector);
-    ATOM_TRY(file_weights_read(dir, g, vector));
+    ATOM_TRY_CLEAN(file_weights_read(dir, g, vector));
     j->bad += strcmp(a, b) != 0 || again.config.positions != j->model.config.positions;
     for (uint32_t i = 0; i < g->n_params; i++)
         j->bad += memcmp(vector + g->params[i].offset, master + g->params[i].offset,
                          g->params[i].elements * sizeof *vector) != 0;
-fail:
+cleanup:
     file_st_close(&f);
     file_model_free(&again);
     graph_close(&g);
@@ -191,25 +189,25 @@ static atom_status run(job *j, const char *model, const char *record, bool canar
     const file_tensor *t;
     float *master = NULL;
     atom_status st;
-    ATOM_TRY(file_model_resolve(model, &j->model));
-    ATOM_TRY(file_st_open(record, &j->record));
+    ATOM_TRY_CLEAN(file_model_resolve(model, &j->model));
+    ATOM_TRY_CLEAN(file_st_open(record, &j->record));
     t = file_st_find(j->record, "tokens");
     j->tokens = ids(j->record, "tokens", &j->n);
     j->targets = ids(j->record, "targets", &j->n);
-    ATOM_TRY(graph_model_build(&j->model.config, ATOM_F32, (int64_t)t->dims[0], (int64_t)t->dims[1],
-                               &j->g));
-    ATOM_TRY(graph_fuse(j->g, &j->fused));
-    ATOM_TRY(atom_threads_open(2, &j->threads));
+    ATOM_TRY_CLEAN(graph_model_build(&j->model.config, ATOM_F32, (int64_t)t->dims[0],
+                                     (int64_t)t->dims[1], &j->g));
+    ATOM_TRY_CLEAN(graph_fuse(j->g, &j->fused));
+    ATOM_TRY_CLEAN(atom_threads_open(2, &j->threads));
     master = atom_alloc(j->g->param_extent, sizeof *master);
-    ATOM_TRY(file_weights_read(j->model.dir, j->g, master));
-    ATOM_TRY(check_again(j, master));
+    ATOM_TRY_CLEAN(file_weights_read(j->model.dir, j->g, master));
+    ATOM_TRY_CLEAN(check_again(j, master));
     if (canary)
         master[j->g->params[1].offset] += 0.01f;
-    ATOM_TRY(check_forward(j, krn_ref_table(ATOM_F32), krn_ref_host_table(), master));
-    ATOM_TRY(check_gradients(j, krn_ref_table(ATOM_F32), krn_ref_host_table(), master));
-    ATOM_TRY(check_forward(j, krn_cpu_table(ATOM_F32), krn_cpu_host_table(), master));
-    ATOM_TRY(check_gradients(j, krn_cpu_table(ATOM_F32), krn_cpu_host_table(), master));
-fail:
+    ATOM_TRY_CLEAN(check_forward(j, krn_ref_table(ATOM_F32), krn_ref_host_table(), master));
+    ATOM_TRY_CLEAN(check_gradients(j, krn_ref_table(ATOM_F32), krn_ref_host_table(), master));
+    ATOM_TRY_CLEAN(check_forward(j, krn_cpu_table(ATOM_F32), krn_cpu_host_table(), master));
+    ATOM_TRY_CLEAN(check_gradients(j, krn_cpu_table(ATOM_F32), krn_cpu_host_table(), master));
+cleanup:
     atom_free(master);
     return st;
 }

@@ -84,7 +84,6 @@ static atom_status keep_state(const harness_run *run, const gen_lowered *low, sw
                               const char *slab, harness_result *out)
 {
     const swap_host_layout *h = &low->layout;
-    atom_status st;
     out->extent = h->extent;
     ATOM_TRY(keep_part(low, disk, slab, SWAP_STATE_MASTER, &out->master));
     ATOM_TRY(keep_part(low, disk, slab, SWAP_STATE_M, &out->m));
@@ -93,8 +92,6 @@ static atom_status keep_state(const harness_run *run, const gen_lowered *low, sw
         return atom_fail(ATOM_E_RUNTIME, "step %u was not committed", run->steps);
     out->wire = copy_of(slab + h->wire, h->extent * atom_dtype_bytes(run->g->dtype));
     return out->wire ? ATOM_OK : atom_fail_memory("a result", 1);
-fail:
-    return st;
 }
 
 /* First weights, with moments of zero, where the plan wants them. */
@@ -106,7 +103,7 @@ static atom_status first_weights(const harness_run *run, const gen_lowered *low,
     atom_status st = ATOM_OK;
     if (!all || (disk && !zero)) {
         st = atom_fail_memory("weights", h->extent * 4);
-        goto fail;
+        goto cleanup;
     }
     train_init_weights(run->g, run->seed, all);
     for (uint64_t e = 0; e < h->extent; e++) {
@@ -116,14 +113,14 @@ static atom_status first_weights(const harness_run *run, const gen_lowered *low,
             ((atom_bf16 *)(slab + h->wire))[e] = atom_f32_to_bf16(all[e]);
     }
     if (disk) {
-        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_MASTER, 0, h->trained, all));
-        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_M, 0, h->trained, zero));
-        ATOM_TRY(swap_disk_put(disk, SWAP_STATE_V, 0, h->trained, zero));
-        ATOM_TRY(swap_disk_flush(disk));
+        ATOM_TRY_CLEAN(swap_disk_put(disk, SWAP_STATE_MASTER, 0, h->trained, all));
+        ATOM_TRY_CLEAN(swap_disk_put(disk, SWAP_STATE_M, 0, h->trained, zero));
+        ATOM_TRY_CLEAN(swap_disk_put(disk, SWAP_STATE_V, 0, h->trained, zero));
+        ATOM_TRY_CLEAN(swap_disk_flush(disk));
     } else {
         memcpy(slab + h->master, all, h->trained * 4);
     }
-fail:
+cleanup:
     atom_free(all);
     atom_free(zero);
     return st;
@@ -206,7 +203,6 @@ static atom_status wire_again(const state *s)
 static atom_status run_step(state *s, uint32_t number, uint32_t targets, bool guess,
                             harness_result *out)
 {
-    atom_status st;
     swap_result result;
     if (s->pending && s->rest != guess)
         ATOM_TRY(drain(s));
@@ -224,8 +220,7 @@ static atom_status run_step(state *s, uint32_t number, uint32_t targets, bool gu
         ATOM_TRY(swap_exec_run(s->exec, s->low->tapes[SWAP_TAPE_FIRST], &step, &result));
     }
     out->norms[number - 1] = result.grad_norm;
-fail:
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status run_steps(const harness_run *run, const gen_lowered *low, swap_exec *exec,
@@ -238,20 +233,20 @@ static atom_status run_steps(const harness_run *run, const gen_lowered *low, swa
     state s = {run, low, exec, disk, run->apart ? harness_starts(g, run->seed, C) : NULL, 0, 0};
     if (run->apart && !s.starts)
         return atom_fail_memory("starts", (uint64_t)(g->micro_batch * g->sequence) * C * 4);
-    ATOM_TRY(first_weights(run, low, disk, slab));
+    ATOM_TRY_CLEAN(first_weights(run, low, disk, slab));
     for (uint32_t i = 1; i <= run->steps; i++) {
         atom_rng_key key = {.seed = run->seed, .step = i, .node = 99997};
         bool can = run->ahead && low->tapes[SWAP_TAPE_AHEAD];
         fill_batch(g, &low->layout, slab, run->seed, i, C, &targets);
-        ATOM_TRY(run_step(&s, i, targets, can && atom_rng_u32(key, 0) % 4 != 0, out));
+        ATOM_TRY_CLEAN(run_step(&s, i, targets, can && atom_rng_u32(key, 0) % 4 != 0, out));
         keep_losses(run, low, slab, i - 1, out);
     }
     swap_step last = step_of(&s, run->steps, 0);
-    ATOM_TRY(drain(&s));
-    ATOM_TRY(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
+    ATOM_TRY_CLEAN(drain(&s));
+    ATOM_TRY_CLEAN(swap_exec_run(exec, low->tapes[SWAP_TAPE_EVAL], &last, NULL));
     keep_losses(run, low, slab, run->steps, out);
-    ATOM_TRY(keep_state(run, low, disk, slab, out));
-fail:
+    ATOM_TRY_CLEAN(keep_state(run, low, disk, slab, out));
+cleanup:
     atom_free(s.starts);
     return st;
 }
@@ -290,34 +285,34 @@ atom_status harness_do(const harness_run *run, harness_result *out)
     gen_module *module = NULL;
     memset(out, 0, sizeof *out);
     uint64_t n = (uint64_t)(run->g->micro_batch * run->g->sequence);
-    ATOM_TRY(gen_lower(run->g, run->plan, NULL, run->table, &low));
-    ATOM_TRY(prove(low));
-    ATOM_TRY(atom_threads_open(run->threads, &threads));
+    ATOM_TRY_CLEAN(gen_lower(run->g, run->plan, NULL, run->table, &low));
+    ATOM_TRY_CLEAN(prove(low));
+    ATOM_TRY_CLEAN(atom_threads_open(run->threads, &threads));
     uint64_t budget = run->budget_bytes ? run->budget_bytes : low->device_bytes;
     if (run->cuda)
-        ATOM_TRY(dev_cuda_open(&(dev_cuda_config){.budget_bytes = budget}, threads, &device));
+        ATOM_TRY_CLEAN(dev_cuda_open(&(dev_cuda_config){.budget_bytes = budget}, threads, &device));
     else
-        ATOM_TRY(dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, &device));
+        ATOM_TRY_CLEAN(dev_cpu_open(&(dev_cpu_config){.budget_bytes = budget}, threads, &device));
     swap_exec_config config = gen_exec_config(low);
     config.device = device;
     config.threads = threads;
     config.table = run->table;
     config.host = run->host;
     if (run->generated) {
-        ATOM_TRY(gen_build(low->program, NULL, &module));
+        ATOM_TRY_CLEAN(gen_build(low->program, NULL, &module));
         config.compiled = gen_module_compiled(module);
     }
-    ATOM_TRY(swap_exec_open(&config, &exec));
+    ATOM_TRY_CLEAN(swap_exec_open(&config, &exec));
     out->n_losses = (run->steps + 1) * run->plan->micro_batches * n;
     out->losses = atom_alloc(out->n_losses, sizeof(float));
     if (!out->losses) {
         st = atom_fail_memory("losses", out->n_losses * 4);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(open_disk(run, low, exec, &disk));
-    ATOM_TRY(run_steps(run, low, exec, disk, out));
+    ATOM_TRY_CLEAN(open_disk(run, low, exec, &disk));
+    ATOM_TRY_CLEAN(run_steps(run, low, exec, disk, out));
     out->device_peak_bytes = device->peak_bytes;
-fail:
+cleanup:
     swap_disk_close(&disk);
     swap_exec_close(&exec);
     gen_module_close(&module);
@@ -422,8 +417,8 @@ static atom_status plan_with(const graph *g, const int32_t *cuts, uint32_t n_cut
                           .host_bytes_per_second = 1e10,
                           .adamw_params_per_second = 1e9};
     atom_status st;
-    ATOM_TRY(part_profile_open(g, &device, &profile));
-    ATOM_TRY(part_plan_open(g, profile, n_cuts + 1, &plan));
+    ATOM_TRY_CLEAN(part_profile_open(g, &device, &profile));
+    ATOM_TRY_CLEAN(part_plan_open(g, profile, n_cuts + 1, &plan));
     plan->micro_batches = C;
     plan->clip = clip;
     for (uint32_t k = 0; k <= n_cuts; k++) {
@@ -435,7 +430,7 @@ static atom_status plan_with(const graph *g, const int32_t *cuts, uint32_t n_cut
             plan->cut_bytes += graph_boundary_bytes(g, plan->sub_models[k].first_node);
     }
     *out = plan;
-fail:
+cleanup:
     part_profile_close(&profile);
     return st;
 }
@@ -459,9 +454,7 @@ atom_status harness_random_plan(const graph *g, uint64_t seed, uint32_t C, bool 
         if (graph_can_cut(g, c) && draw(seed, &i) % one_in == 0)
             cuts[n++] = c;
     }
-    atom_status st = plan_with(g, cuts, n, C, clip, out);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(plan_with(g, cuts, n, C, clip, out));
     (*out)->boundaries = draw(seed, &i) % 2 ? PART_ON_HOST : PART_ON_DEVICE;
     bool mixed = draw(seed, &i) % 2;
     for (uint32_t k = 0; k <= n; k++) {

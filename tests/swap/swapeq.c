@@ -54,18 +54,18 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     t->host = t->cpu ? krn_cpu_host_table() : krn_ref_host_table();
     atom_status st;
     if (cuda)
-        ATOM_TRY(choose_card(t, &dtype));
-    ATOM_TRY(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
+        ATOM_TRY_CLEAN(choose_card(t, &dtype));
+    ATOM_TRY_CLEAN(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
     if (random_gpt2_draw(seed, 57, 0, 2) == 0)
-        ATOM_TRY(random_lora(seed, &plain));
+        ATOM_TRY_CLEAN(random_lora(seed, &plain));
     if (fused) {
-        ATOM_TRY(graph_fuse(plain, &t->g));
+        ATOM_TRY_CLEAN(graph_fuse(plain, &t->g));
     } else {
         t->g = plain;
         plain = NULL;
     }
     graph_set_moments(t->g, random_gpt2_draw(seed, 59, 0, 1) ? ATOM_BF16 : ATOM_F32);
-fail:
+cleanup:
     graph_close(&plain);
     return st;
 }
@@ -118,15 +118,15 @@ static atom_status run_ahead(const trial *t, const part_plan *resident, const pa
                        .max_grad_norm = (float)limit,
                        .store = store_of(t->seed)};
     atom_status st;
-    ATOM_TRY(harness_do(&run, &a));
+    ATOM_TRY_CLEAN(harness_do(&run, &a));
     run.plan = plan;
     run.threads = t->threads;
     run.ahead = true;
-    ATOM_TRY(harness_do(&run, &b));
+    ATOM_TRY_CLEAN(harness_do(&run, &b));
     *wrong = harness_compare(t->g, &a, &b, text);
     sum->right += b.right;
     sum->wrong += b.wrong;
-fail:
+cleanup:
     harness_free(&a);
     harness_free(&b);
     return st;
@@ -141,30 +141,30 @@ static int run_trial(uint64_t seed, bool cuda, totals *sum)
     char text[256];
     const char *wrong = NULL;
     atom_status st;
-    ATOM_TRY(open_trial(seed, cuda, &t));
-    ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, !cuda, &resident));
-    ATOM_TRY(harness_resident_plan(t.g, t.C, t.clip, false, &single));
-    ATOM_TRY(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
+    ATOM_TRY_CLEAN(open_trial(seed, cuda, &t));
+    ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, t.clip, !cuda, &resident));
+    ATOM_TRY_CLEAN(harness_resident_plan(t.g, t.C, t.clip, false, &single));
+    ATOM_TRY_CLEAN(harness_random_plan(t.g, seed, t.C, t.clip, &plan));
     sum->disks += plan->disk;
     sum->sub_models += plan->n_sub_models;
-    ATOM_TRY(run_plan(&t, resident, false, &a));
-    ATOM_TRY(run_plan(&t, plan, true, &b));
+    ATOM_TRY_CLEAN(run_plan(&t, resident, false, &a));
+    ATOM_TRY_CLEAN(run_plan(&t, plan, true, &b));
     wrong = harness_compare(t.g, &a, &b, text);
     if (!wrong) {
-        ATOM_TRY(run_plan(&t, single, true, &c));
+        ATOM_TRY_CLEAN(run_plan(&t, single, true, &c));
         wrong = harness_compare(t.g, &a, &c, text);
     }
     if (!wrong && t.clip && plan->disk && !cuda) {
         plan->block_elements = swap_block_align(t.g->moments); /* many, of which few are held */
         plan->ring_blocks = 2 + (uint32_t)seed % 6;
-        ATOM_TRY(run_ahead(&t, resident, plan, a.norms, sum, text, &wrong));
+        ATOM_TRY_CLEAN(run_ahead(&t, resident, plan, a.norms, sum, text, &wrong));
     }
     if (!wrong && t.clip) { /* master, m and v on the device, and AdamW */
         single->update_on_device = true;
-        ATOM_TRY(run_plan(&t, single, true, &d));
+        ATOM_TRY_CLEAN(run_plan(&t, single, true, &d));
         wrong = harness_compare(t.g, &a, &d, text);
     }
-fail:
+cleanup:
     if (st != ATOM_OK || wrong)
         fprintf(stderr, "FAILED --first %llu --seeds 1 (%s, %s, %s, C=%u, %u sub-models): %s\n",
                 (unsigned long long)seed, t.g ? t.g->name : "?",

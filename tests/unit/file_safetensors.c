@@ -381,16 +381,15 @@ static atom_status write_two(const char *path)
     static const float data[300];
     file_st_writer *w = NULL;
     uint32_t i;
-    atom_status st = file_st_create(path, &w);
-    if (st != ATOM_OK)
-        return st;
-    ATOM_TRY(file_st_declare(w, "a", FILE_F32, 2, (uint64_t[]){10, 30}));
-    ATOM_TRY(file_st_declare(w, "b", FILE_F32, 1, (uint64_t[]){300}));
-    ATOM_TRY(file_st_begin(w));
+    atom_status st = ATOM_OK;
+    ATOM_TRY(file_st_create(path, &w));
+    ATOM_TRY_CLEAN(file_st_declare(w, "a", FILE_F32, 2, (uint64_t[]){10, 30}));
+    ATOM_TRY_CLEAN(file_st_declare(w, "b", FILE_F32, 1, (uint64_t[]){300}));
+    ATOM_TRY_CLEAN(file_st_begin(w));
     while (file_st_next(w, &i))
-        ATOM_TRY(file_st_write(w, data, 400));
-    ATOM_TRY(file_st_finish(w));
-fail:
+        ATOM_TRY_CLEAN(file_st_write(w, data, 400));
+    ATOM_TRY_CLEAN(file_st_finish(w));
+cleanup:
     file_st_writer_close(&w);
     return st;
 }

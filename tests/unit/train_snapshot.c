@@ -90,9 +90,7 @@ static atom_status take(void *ctx, const file_vector state[3], const train_reade
     for (unsigned part = 0; part < 3; part++) {
         for (uint64_t i = 0; i < r->floats; i++)
             r->piece[i] = 1e-3f * (float)(i % 11) + (float)r->steps + 100 * (float)part;
-        atom_status st = state[part].put(state[part].ctx, 0, r->floats, r->piece);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(state[part].put(state[part].ctx, 0, r->floats, r->piece));
     }
     return ATOM_OK;
 }

@@ -287,10 +287,8 @@ static atom_status bench_adamw(const bench_values *v, atom_threads *threads)
 {
     krn_bench adamw = {0}, triad = {0};
     const krn_adamw_kinds kinds = {bench_dtype(v), (atom_dtype)v->moments_dtype};
-    atom_status st = krn_bench_adamw(threads, krn_cpu_host_table(), kinds, (uint64_t)v->params,
-                                     (uint32_t)v->rounds, &adamw, &triad);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(krn_bench_adamw(threads, krn_cpu_host_table(), kinds, (uint64_t)v->params,
+                             (uint32_t)v->rounds, &adamw, &triad));
     double ratio = adamw.bytes_per_second / triad.bytes_per_second;
     double rate = (double)v->params / adamw.seconds;
     if (v->json)
@@ -366,7 +364,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         return bench_matmul_run(v);
     if (strcmp(what, "disk") == 0)
         return bench_disk_run(v);
-    ATOM_TRY(atom_threads_open(n, &threads));
+    ATOM_TRY_CLEAN(atom_threads_open(n, &threads));
     if (strcmp(what, "adamw") == 0) {
         st = bench_adamw(v, threads);
     } else if (strcmp(what, "copy") == 0) {
@@ -378,7 +376,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
             "no bench '%s'; there are adamw, allreduce, codec, copy, disk, matmul and train%s%s%s",
             what, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
     }
-fail:
+cleanup:
     atom_threads_close(&threads);
     return st;
 }

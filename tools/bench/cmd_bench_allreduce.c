@@ -59,9 +59,7 @@ static atom_status plan_hosts(const bench_values *v, allreduce_plan *p)
                              "commas between them",
                              ALLREDUCE_PEERS_MAX);
         memcpy(p->address[p->peers], at, n);
-        atom_status st = gsp_address_parse(p->address[p->peers++], &parsed);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(gsp_address_parse(p->address[p->peers++], &parsed));
         at += n + (at[n] == ',');
     }
     if (p->peers < 2 || v->self >= p->peers)
@@ -104,9 +102,7 @@ static atom_status plan_make(const bench_values *v, allreduce_plan *p)
     if (v->slow > 0)
         p->mbit[p->peers - 1] = v->slow;
     if (v->addresses) {
-        atom_status st = plan_hosts(v, p);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(plan_hosts(v, p));
     }
     snprintf(p->directory, sizeof p->directory, "%s/atom-allreduce-XXXXXX",
              tmp && *tmp ? tmp : "/tmp");
@@ -175,12 +171,9 @@ static atom_status start(allreduce_run *r)
             child(r, i);
     }
     for (uint32_t i = r->plan.first; r->plan.hosts && i < processes(r); i++) {
-        atom_status st;
         if (!heard(r->up[i][0]))
             return atom_fail(ATOM_E_RUNTIME, "peer %u: %s", i, r->shared->peer[i].why);
-        st = allreduce_net_link(&r->plan, i, r->pid[i]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(allreduce_net_link(&r->plan, i, r->pid[i]));
         if (!say(r->down[i][1]))
             return atom_fail(ATOM_E_RUNTIME, "peer %u is gone", i);
     }
@@ -490,21 +483,21 @@ static atom_status run_all(allreduce_run *r, const bench_values *v)
     double all, idle, all_then, idle_then;
     /* The other hosts are started by hand, and may still need something of us at the end. */
     double patience = (r->plan.given ? 600 : 60) + 10 * optimum(&r->plan);
-    ATOM_TRY(start(r));
-    ATOM_TRY(wait_for(r, true, 1, 60));
+    ATOM_TRY_CLEAN(start(r));
+    ATOM_TRY_CLEAN(wait_for(r, true, 1, 60));
     r->shared->go = true;
-    ATOM_TRY(wait_for(r, false, ALLREDUCE_WARM_UP, patience));
+    ATOM_TRY_CLEAN(wait_for(r, false, ALLREDUCE_WARM_UP, patience));
     machine_ticks(&all_then, &idle_then);
     for (uint32_t k = 0; k < r->plan.rounds; k++) {
         r->shared->flood = r->plan.strangers_per_second > 0 && k % 2 == 1;
-        ATOM_TRY(wait_for(r, false, ALLREDUCE_WARM_UP + k + 1, patience));
+        ATOM_TRY_CLEAN(wait_for(r, false, ALLREDUCE_WARM_UP + k + 1, patience));
     }
     machine_ticks(&all, &idle);
     if (all > all_then)
         r->idle_cores = atom_cores() * (idle - idle_then) / (all - all_then);
     usleep(r->plan.given ? 3000000
                          : 500000); /* what is still on its way belongs to the last round's bytes */
-fail:
+cleanup:
     finish(r);
     if (st != ATOM_OK)
         return st;
@@ -534,7 +527,7 @@ atom_status bench_allreduce_run(const bench_values *v)
     r->shared =
         mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (r->shared == MAP_FAILED)
-        ATOM_TRY(atom_fail_errno(errno, "shared memory"));
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "shared memory"));
     st = r->plan.given ? ATOM_E_UNSUPPORTED : allreduce_net_enter(r->plan.directory);
     r->plan.hosts = st == ATOM_OK;
     if (r->plan.given)
@@ -543,9 +536,9 @@ atom_status bench_allreduce_run(const bench_values *v)
         atom_log(ATOM_LOG_WARN, "%s; going on over loopback, unshaped", atom_fail_message());
         st = ATOM_OK;
     }
-    ATOM_TRY(st);
+    ATOM_TRY_CLEAN(st);
     st = run_all(r, v);
-fail:
+cleanup:
     if (r->shared != MAP_FAILED)
         munmap(r->shared, sizeof *r->shared);
     if (r->plan.hosts)

@@ -57,7 +57,6 @@ static void put_file(const char *path, const char *text)
 
 atom_status allreduce_net_enter(const char *directory)
 {
-    atom_status st;
     char map[64];
     unsigned uid = geteuid(), gid = getegid();
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
@@ -81,16 +80,14 @@ atom_status allreduce_net_enter(const char *directory)
         return atom_fail_errno(errno, "%s: a file system in memory", directory);
     ATOM_TRY(call("ip link set lo up"));
     ATOM_TRY(call("ip link add hub type bridge"));
-    ATOM_TRY(call("ip link set hub up"));
-fail:
-    return st;
+    return call("ip link set hub up");
 }
 
 /* A rate for what leaves through a device; with half the round trip where one is asked for. */
 static atom_status shape(const allreduce_plan *plan, uint32_t i, const char *device,
                          double delay_ms)
 {
-    atom_status st;
+    atom_status st = ATOM_OK;
     double mbit = plan->mbit[i];
     /* Four milliseconds: on a busy machine the kernel comes late, and what the bucket cannot hold
      * then is lost to all, iperf3 too. */
@@ -114,20 +111,15 @@ static atom_status shape(const allreduce_plan *plan, uint32_t i, const char *dev
                              "a process of its own)");
     }
     return ATOM_OK;
-fail:
-    return st;
 }
 
 atom_status allreduce_net_link(const allreduce_plan *plan, uint32_t i, pid_t pid)
 {
-    atom_status st;
     char device[16];
     snprintf(device, sizeof device, "port%u", i);
     ATOM_TRY(call("ip link add %s type veth peer name wire netns %d", device, (int)pid));
     ATOM_TRY(call("ip link set %s master hub up", device));
-    ATOM_TRY(shape(plan, i, device, 0));
-fail:
-    return st;
+    return shape(plan, i, device, 0);
 }
 
 atom_status allreduce_net_leave(void)
@@ -139,16 +131,13 @@ atom_status allreduce_net_leave(void)
 
 atom_status allreduce_net_up(const allreduce_plan *plan, uint32_t i)
 {
-    atom_status st;
     ATOM_TRY(call("ip addr add 10.77.0.%u/24 dev wire", i + 1));
     ATOM_TRY(call("ip link set lo up"));
     ATOM_TRY(call("ip link set wire up"));
     /* What most hosts have, whatever this one was set to. A kernel that does not allow it here
      * (tcp_allowed_congestion_control) refuses; the report names what was in use. */
     put_file("/proc/sys/net/ipv4/tcp_congestion_control", "cubic");
-    ATOM_TRY(shape(plan, i, "wire", plan->rtt_ms / 2));
-fail:
-    return st;
+    return shape(plan, i, "wire", plan->rtt_ms / 2);
 }
 
 /* One of TCP's counters in /proc/net/snmp, by its place behind "Tcp:". */

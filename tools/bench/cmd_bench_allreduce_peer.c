@@ -154,9 +154,7 @@ static atom_status open_gate(bench_peer *p, const gsp_address *listen)
     gsp_handshake_config *h = &g.gate.handshake;
     uint64_t now_s = (uint64_t)atom_wall_seconds();
     gsp_admission a = {.manifest = 1, .issued_s = now_s, .expires_s = now_s + 86400};
-    atom_status st = make_pool(p, &owner, h->pool, h->psk[0]);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(make_pool(p, &owner, h->pool, h->psk[0]));
     h->self = &p->identity[p->i];
     h->n_psks = 1;
     memcpy(h->owner, owner.public_key, sizeof h->owner);
@@ -237,11 +235,8 @@ static atom_status dial_all(bench_peer *p)
 {
     for (uint32_t i = 0; i < p->i; i++) {
         gsp_address at;
-        atom_status st = address_of(p, i, &at);
-        if (st == ATOM_OK)
-            st = gsp_net_dial(p->net, p->identity[i].public_key, &at, 1);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(address_of(p, i, &at));
+        ATOM_TRY(gsp_net_dial(p->net, p->identity[i].public_key, &at, 1));
     }
     return ATOM_OK;
 }
@@ -278,18 +273,18 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     p->x = atom_alloc(plan->floats, sizeof(float));
     p->got = atom_alloc(plan->floats, sizeof(float));
     if (!p->x || !p->got)
-        ATOM_TRY(atom_fail_memory("the vectors", 2 * plan->floats * sizeof(float)));
+        ATOM_TRY_CLEAN(atom_fail_memory("the vectors", 2 * plan->floats * sizeof(float)));
     for (uint64_t k = 0; k < plan->floats; k++)
         p->x[k] = value(i, k);
-    ATOM_TRY(open_net(p));
-    ATOM_TRY(open_member(p));
+    ATOM_TRY_CLEAN(open_net(p));
+    ATOM_TRY_CLEAN(open_member(p));
     p->out->ready = 1;
     while (!shared->go && !shared->stop)
         usleep(2000);
-    ATOM_TRY(dial_all(p));
+    ATOM_TRY_CLEAN(dial_all(p));
     while (!shared->stop) {
         report(p);
-        ATOM_TRY(gsp_member_turn(p->driver, 50000000));
+        ATOM_TRY_CLEAN(gsp_member_turn(p->driver, 50000000));
         if (p->n_froze == rounds_run(plan)) {
             allreduce_round *end = &p->out->round[rounds_run(plan)];
             allreduce_net_bytes(&end->sent_bytes, &end->received_bytes);
@@ -304,7 +299,7 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     p->out->resent_segments = allreduce_net_resent();
     atom_net_setting("ipv4/tcp_congestion_control", p->out->congestion, sizeof p->out->congestion);
     p->out->vm_peak_bytes = atom_vm_peak_bytes();
-fail:
+cleanup:
     if (p) {
         gsp_member_close(&p->driver);
         gsp_net_close(&p->net);

@@ -231,8 +231,8 @@ atom_status bench_codec_run(const bench_values *v)
     codec_step *step = atom_alloc(4 + 3 * GSP_CODEC_N, sizeof *step);
     if (!step)
         return atom_fail_memory("the bench", sizeof *step);
-    ATOM_TRY(gsp_crypto_start());
-    ATOM_TRY(buffers(&b));
+    ATOM_TRY_CLEAN(gsp_crypto_start());
+    ATOM_TRY_CLEAN(buffers(&b));
     uint32_t n = 0;
     step[n++] = (codec_step){.pass = pass_copy, .rate = &r.copy};
     step[n++] = (codec_step){.pass = pass_hash, .rate = &r.hash};
@@ -246,9 +246,9 @@ atom_status bench_codec_run(const bench_values *v)
     }
     measure(&b, rounds, step, n);
     if (b.wrong)
-        ATOM_TRY(atom_fail(ATOM_E_RUNTIME, "what was encoded or sealed does not come back"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "what was encoded or sealed does not come back"));
     st = show(v, &r);
-fail:
+cleanup:
     atom_free(b.x);
     atom_free(b.sum);
     atom_free(b.residual);

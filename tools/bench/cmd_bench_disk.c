@@ -234,10 +234,8 @@ static atom_status round_run(const bench_values *v, disk_rig *r, int way, int64_
         disk_rate rate = {0};
         if (!r->store[kind])
             continue;
-        atom_status st = pass(r->store[kind], r->ring, store_about(r->store[kind]).bytes, way,
-                              ++r->commits, &rate);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(pass(r->store[kind], r->ring, store_about(r->store[kind]).bytes, way, ++r->commits,
+                      &rate));
         r->rate[kind][way][round] = rate.bytes_per_second;
         r->cores[kind][way][round] = rate.cores;
     }
@@ -320,9 +318,8 @@ atom_status bench_disk_run(const bench_values *v)
 {
     disk_rig *r = NULL;
     int64_t rounds = v->rounds < DISK_ROUNDS_MAX ? v->rounds : DISK_ROUNDS_MAX;
-    atom_status st = rig_open(v, &r);
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(rig_open(v, &r));
     for (int64_t round = 0; round < rounds && st == ATOM_OK; round++) {
         for (int way = 0; way < DISK_WAYS && st == ATOM_OK; way++)
             st = round_run(v, r, way, round);

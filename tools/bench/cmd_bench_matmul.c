@@ -101,14 +101,14 @@ atom_status bench_matmul_run(const bench_values *v)
         .threads = v->threads,
     };
     atom_status st = ATOM_OK;
-    ATOM_TRY(train_workbench_open(&config, &bench));
+    ATOM_TRY_CLEAN(train_workbench_open(&config, &bench));
     double before = bench_peak_flops(bench->threads, bench->g->dtype, (uint32_t)v->rounds);
-    ATOM_TRY(train_profile_measure(bench, cli_progress, NULL, &profile));
+    ATOM_TRY_CLEAN(train_profile_measure(bench, cli_progress, NULL, &profile));
     cli_progress_end();
     double after = bench_peak_flops(bench->threads, bench->g->dtype, (uint32_t)v->rounds);
     bench_matmuls_gather(bench->g, profile, &all);
     st = show(v, &all, bench->g->dtype, (before + after) / 2);
-fail:
+cleanup:
     cli_progress_end();
     part_profile_close(&profile);
     train_workbench_close(&bench);

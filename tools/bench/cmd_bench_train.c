@@ -18,14 +18,14 @@ static atom_status write_tokens(const bench_values *v, const char *dir, uint32_t
     uint64_t n = (uint64_t)(per_step * (v->steps + 1) * v->sequence_len + v->sequence_len + 1);
     uint32_t ids[1024];
     atom_status st = ATOM_OK;
-    ATOM_TRY(text_shard_writer_open(dir, "train", vocab, 0, &writer));
+    ATOM_TRY_CLEAN(text_shard_writer_open(dir, "train", vocab, 0, &writer));
     for (uint64_t i = 0; i < n; i += 1024) {
         for (uint32_t j = 0; j < 1024; j++)
             ids[j] = atom_rng_u32((atom_rng_key){.seed = 1}, i + j) % vocab;
-        ATOM_TRY(text_shard_writer_put(writer, ids, n - i < 1024 ? n - i : 1024));
+        ATOM_TRY_CLEAN(text_shard_writer_put(writer, ids, n - i < 1024 ? n - i : 1024));
     }
     st = text_shard_writer_end(writer);
-fail:
+cleanup:
     text_shard_writer_close(&writer);
     return st;
 }
@@ -86,11 +86,11 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     snprintf(title, sizeof title, "%s", name);
     if (!run_dir)
         return atom_fail_memory("a path", 0);
-    ATOM_TRY(train_config_defaults(&config));
-    ATOM_TRY(set(&config, "model", v->model));
-    ATOM_TRY(set(&config, "data", dir));
-    ATOM_TRY(set(&config, "output_dir", run_dir));
-    ATOM_TRY(set(&config, "device", v->device));
+    ATOM_TRY_CLEAN(train_config_defaults(&config));
+    ATOM_TRY_CLEAN(set(&config, "model", v->model));
+    ATOM_TRY_CLEAN(set(&config, "data", dir));
+    ATOM_TRY_CLEAN(set(&config, "output_dir", run_dir));
+    ATOM_TRY_CLEAN(set(&config, "device", v->device));
     config.micro_batch_size = v->micro_batch_size;
     config.sequence_len = v->sequence_len;
     config.gradient_accumulation_steps = v->gradient_accumulation_steps;
@@ -105,15 +105,15 @@ static atom_status train_once(const bench_values *v, const char *dir, const char
     config.updates = v->updates;
     config.eval_steps = 0;
     config.save_steps = 0;
-    ATOM_TRY(trainer_open(&config, &hooks, &t));
+    ATOM_TRY_CLEAN(trainer_open(&config, &hooks, &t));
     note_plan(trainer_plan(t), out);
-    ATOM_TRY(trainer_run(t, &out->summary));
+    ATOM_TRY_CLEAN(trainer_run(t, &out->summary));
     out->summary.checkpoint = NULL; /* the trainer's, and its directory goes */
     graph *g = NULL;
-    ATOM_TRY(part_profile_graph(trainer_profile(t), &g));
+    ATOM_TRY_CLEAN(part_profile_graph(trainer_profile(t), &g));
     bench_matmuls_gather(g, trainer_profile(t), &out->matmuls);
     graph_close(&g);
-fail:
+cleanup:
     cli_progress_end();
     trainer_close(&t);
     train_config_free(&config);
@@ -230,14 +230,14 @@ atom_status bench_train_run(const bench_values *v)
         return atom_fail(ATOM_E_USAGE, "only: capped needs device_memory");
     if (!mkdtemp(dir))
         return atom_fail(ATOM_E_RUNTIME, "cannot make a directory in /tmp");
-    ATOM_TRY(file_model_resolve(v->model, &model));
-    ATOM_TRY(write_tokens(v, dir, (uint32_t)model.config.vocab_size));
+    ATOM_TRY_CLEAN(file_model_resolve(v->model, &model));
+    ATOM_TRY_CLEAN(write_tokens(v, dir, (uint32_t)model.config.vocab_size));
     if (v->only != BENCH_CAPPED)
-        ATOM_TRY(train_once(v, dir, "resident", 0, &resident));
+        ATOM_TRY_CLEAN(train_once(v, dir, "resident", 0, &resident));
     if (v->device_memory && v->only != BENCH_RESIDENT)
-        ATOM_TRY(train_once(v, dir, "capped", v->device_memory, &capped));
+        ATOM_TRY_CLEAN(train_once(v, dir, "capped", v->device_memory, &capped));
     st = show(v, &resident, &capped);
-fail:
+cleanup:
     file_model_free(&model);
     if (atom_dir_remove(dir) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "cannot remove %s", dir);

@@ -97,9 +97,7 @@ static atom_status make_ticket(const gsp_identity *owner, const pool_values *v, 
     gsp_address listen, ours[GSP_TICKET_HOSTS_MAX];
     uint64_t now = (uint64_t)atom_wall_seconds();
     *t = (gsp_ticket){.manifest = 1, .has_invite = true};
-    atom_status st = gsp_address_parse(v->listen, &listen);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_address_parse(v->listen, &listen));
     memcpy(t->owner, owner->public_key, sizeof t->owner);
     randombytes_buf(t->pool, sizeof t->pool);
     randombytes_buf(t->psk, sizeof t->psk);
@@ -175,28 +173,28 @@ static atom_status serve(const pool_values *v)
     char text[GSP_TICKET_TEXT_BYTES];
     atom_status st;
     cli_signals_catch();
-    ATOM_TRY(gsp_identity_make(&owner));
-    ATOM_TRY(gsp_address_parse(v->listen, &listen));
+    ATOM_TRY_CLEAN(gsp_identity_make(&owner));
+    ATOM_TRY_CLEAN(gsp_address_parse(v->listen, &listen));
     /* The hosts are not part of the gate's keys: with port 0 they are known only once it is open.
      */
-    ATOM_TRY(make_ticket(&owner, v, listen.port, &ticket));
-    ATOM_TRY(open_gate(&owner, &ticket, v->listen, &net));
+    ATOM_TRY_CLEAN(make_ticket(&owner, v, listen.port, &ticket));
+    ATOM_TRY_CLEAN(open_gate(&owner, &ticket, v->listen, &net));
     for (uint32_t i = 0; i < ticket.n_hosts; i++) {
         gsp_address host;
-        ATOM_TRY(gsp_address_parse(ticket.hosts[i], &host));
+        ATOM_TRY_CLEAN(gsp_address_parse(ticket.hosts[i], &host));
         host.port = gsp_net_port(net);
         gsp_address_text(&host, ticket.hosts[i]);
     }
-    ATOM_TRY(gsp_ticket_text(&ticket, text));
+    ATOM_TRY_CLEAN(gsp_ticket_text(&ticket, text));
     if (v->json)
-        ATOM_TRY(cli_print_json(json_pack("{s:s, s:i, s:f}", "ticket", text, "port",
-                                          (int)gsp_net_port(net), "minutes", v->minutes)));
+        ATOM_TRY_CLEAN(cli_print_json(json_pack("{s:s, s:i, s:f}", "ticket", text, "port",
+                                                (int)gsp_net_port(net), "minutes", v->minutes)));
     else
         cli_print("On the other host, within %g minutes:\n\n  atom pool selftest --via %s\n",
                   v->minutes, text);
-    ATOM_TRY(cli_flush());
-    ATOM_TRY(answer_all(net, v->minutes * 60));
-fail:
+    ATOM_TRY_CLEAN(cli_flush());
+    ATOM_TRY_CLEAN(answer_all(net, v->minutes * 60));
+cleanup:
     gsp_net_close(&net);
     gsp_identity_wipe(&owner);
     explicit_bzero(&ticket, sizeof ticket);
@@ -217,11 +215,9 @@ static atom_status read_via(const pool_values *v, gsp_ticket *ticket, gsp_probe_
                          v->via);
     if (!text)
         return ATOM_OK;
-    atom_status st = gsp_ticket_parse(text, ticket);
-    if (st == ATOM_OK)
-        st = gsp_ticket_check(ticket, (uint64_t)atom_wall_seconds());
-    if (st != ATOM_OK)
-        return st;
+    atom_status st = ATOM_OK;
+    ATOM_TRY(gsp_ticket_parse(text, ticket));
+    ATOM_TRY(gsp_ticket_check(ticket, (uint64_t)atom_wall_seconds()));
     if (v->via && !is_ticket) {
         size_t n = 0;
         st = gsp_address_resolve(v->via, wish->hosts, GSP_NET_ADDRESSES_MAX, &n);
@@ -359,9 +355,9 @@ static atom_status selftest(const pool_values *v)
     const gsp_probe_result *asked = NULL;
     atom_status st;
     all.n = 0;
-    ATOM_TRY(gsp_identity_make(&self));
-    ATOM_TRY(gsp_address_parse(v->listen, &listen));
-    ATOM_TRY(read_via(v, &ticket, &wish));
+    ATOM_TRY_CLEAN(gsp_identity_make(&self));
+    ATOM_TRY_CLEAN(gsp_address_parse(v->listen, &listen));
+    ATOM_TRY_CLEAN(read_via(v, &ticket, &wish));
     bool opened = open_gate(&self, &ticket, v->listen, &net) == ATOM_OK;
     judge_port(&all, v, opened ? net : NULL, listen.port);
     uint16_t port = opened ? gsp_net_port(net) : listen.port;
@@ -380,9 +376,9 @@ static atom_status selftest(const pool_values *v)
     pool_check_files(&all);
     pool_check_disk(&all, v->dir);
     bool can = verdict(&all) == ATOM_OK;
-    ATOM_TRY(show(v, &all, asked, port, can));
+    ATOM_TRY_CLEAN(show(v, &all, asked, port, can));
     st = can ? ATOM_OK : verdict(&all);
-fail:
+cleanup:
     gsp_net_close(&net);
     gsp_identity_wipe(&self);
     explicit_bzero(&ticket, sizeof ticket);

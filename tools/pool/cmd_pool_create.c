@@ -143,10 +143,10 @@ static atom_status read_settings(pool_run *r, create_values *v, char **run_text)
     atom_status st;
     if (!atom_path_exists(v->config))
         return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", v->config);
-    ATOM_TRY(atom_file_read(v->config, OPT_FILE_BYTES_MAX, &text, &bytes));
-    ATOM_TRY(train_pool_split(text, bytes, &pool, run_text));
-    ATOM_TRY(opt_defaults(&train_pool_options, &r->settings, &parsed));
-    ATOM_TRY(
+    ATOM_TRY_CLEAN(atom_file_read(v->config, OPT_FILE_BYTES_MAX, &text, &bytes));
+    ATOM_TRY_CLEAN(train_pool_split(text, bytes, &pool, run_text));
+    ATOM_TRY_CLEAN(opt_defaults(&train_pool_options, &r->settings, &parsed));
+    ATOM_TRY_CLEAN(
         opt_read_text(&train_pool_options, v->config, pool, strlen(pool), &r->settings, &parsed));
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         if (!given[i][1])
@@ -154,15 +154,15 @@ static atom_status read_settings(pool_run *r, create_values *v, char **run_text)
         uint32_t row = (uint32_t)opt_find(&train_pool_options, given[i][0]);
         st = opt_set(&train_pool_options, row, given[i][1], &r->settings);
         if (st != ATOM_OK)
-            ATOM_TRY(atom_fail(st, "%s: %s", given[i][0], atom_fail_message()));
+            ATOM_TRY_CLEAN(atom_fail(st, "%s: %s", given[i][0], atom_fail_message()));
         parsed.origin[row] = OPT_FROM_COMMAND_LINE;
     }
     train_pool_fill(&r->settings, &parsed);
     v->said = (train_pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
                                 .codec = was_said(&parsed, "codec"),
                                 .due_seconds = was_said(&parsed, "due_seconds")};
-    ATOM_TRY(train_pool_check(&r->settings, v->config, pool));
-fail:
+    ATOM_TRY_CLEAN(train_pool_check(&r->settings, v->config, pool));
+cleanup:
     atom_free(text);
     atom_free(pool);
     return st;
@@ -204,7 +204,7 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
     s->fragments = m->n_fragments;
     s->data_hash =
         s->sync == TRAIN_SYNC_GRADIENTS ? train_pool_data_hash(trainer_where(r->t).data_hash) : 0;
-    ATOM_TRY(note_base(r));
+    ATOM_TRY_CLEAN(note_base(r));
     if (v->name)
         snprintf(m->name, sizeof m->name, "%s", v->name);
     for (uint32_t f = 0; f < m->n_fragments; f++)
@@ -217,15 +217,15 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
     m->time_due_s = s->due_seconds;
     m->fork_s = s->fork_seconds;
     m->heartbeat_s = s->heartbeat_seconds;
-    ATOM_TRY(train_pool_hash(trainer_weights(r->t), n, m->n_fragments, &m->anchor));
-    ATOM_TRY(opt_print(&train_pool_options, s, NULL, false, &text));
+    ATOM_TRY_CLEAN(train_pool_hash(trainer_weights(r->t), n, m->n_fragments, &m->anchor));
+    ATOM_TRY_CLEAN(opt_print(&train_pool_options, s, NULL, false, &text));
     if (strlen(text) >= sizeof m->settings)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "the pool's settings are too long"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "the pool's settings are too long"));
     strcpy(m->settings, text);
-    ATOM_TRY(train_pool_run_text(&r->config, false, run_text));
+    ATOM_TRY_CLEAN(train_pool_run_text(&r->config, false, run_text));
     if (pool_run_sums(r) && r->config.dtype != TRAIN_DTYPE_AUTO)
-        ATOM_TRY(add_dtype(r->config.dtype, run_text));
-fail:
+        ATOM_TRY_CLEAN(add_dtype(r->config.dtype, run_text));
+cleanup:
     atom_free(text);
     return st;
 }
@@ -242,23 +242,23 @@ static atom_status make_pool(pool_run *r, const create_values *v)
     gsp_pool_host host;
     atom_status st;
     if (!m || !files || !place || !genesis || !run || !config || !tokenizer)
-        ATOM_TRY(atom_fail_memory("a pool", sizeof *m));
-    ATOM_TRY(pool_host_place(&v->host, NULL, place, &host));
-    ATOM_TRY(draft(r, v, m, &run_text));
+        ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *m));
+    ATOM_TRY_CLEAN(pool_host_place(&v->host, NULL, place, &host));
+    ATOM_TRY_CLEAN(draft(r, v, m, &run_text));
     pool_run_say_mode(r, trainer_floats(r->t));
-    ATOM_TRY(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
-    ATOM_TRY(atom_dir_make(genesis));
-    ATOM_TRY(trainer_describe(r->t, genesis));
-    ATOM_TRY(atom_file_write(run, run_text, strlen(run_text)));
+    ATOM_TRY_CLEAN(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
+    ATOM_TRY_CLEAN(atom_dir_make(genesis));
+    ATOM_TRY_CLEAN(trainer_describe(r->t, genesis));
+    ATOM_TRY_CLEAN(atom_file_write(run, run_text, strlen(run_text)));
     files[0] = (gsp_pool_file){.name = "run.yml", .path = run};
     files[1] = (gsp_pool_file){.name = "config.json", .path = config};
     if (atom_path_exists(tokenizer))
         files[n_files++] = (gsp_pool_file){.name = "tokenizer.json", .path = tokenizer};
     if (r->settings.data != TRAIN_POOL_DATA_OWN)
-        ATOM_TRY(pool_data_list(r, files, GSP_MANIFEST_FILES_MAX, &n_files));
-    ATOM_TRY(gsp_pool_create(&host, m, files, n_files, &r->life));
-    ATOM_TRY(pool_data_offer(r));
-fail:
+        ATOM_TRY_CLEAN(pool_data_list(r, files, GSP_MANIFEST_FILES_MAX, &n_files));
+    ATOM_TRY_CLEAN(gsp_pool_create(&host, m, files, n_files, &r->life));
+    ATOM_TRY_CLEAN(pool_data_offer(r));
+cleanup:
     if (files)
         pool_data_free(files, n_files);
     atom_free(files);
@@ -367,38 +367,38 @@ static atom_status run(void *values, const opt_parsed *parsed)
     train_pool_advice advice;
     atom_status st;
     if (!place)
-        ATOM_TRY(atom_fail_memory("a path", 256));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     if (!v->dry_run && gsp_pool_exists(place))
-        ATOM_TRY(atom_fail(ATOM_E_USAGE,
-                           "%s already holds a pool; come back to it with `atom pool join -o %s`",
-                           r.dir, r.dir));
-    ATOM_TRY(read_settings(&r, v, &run_text));
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_USAGE, "%s already holds a pool; come back to it with `atom pool join -o %s`",
+            r.dir, r.dir));
+    ATOM_TRY_CLEAN(read_settings(&r, v, &run_text));
     if (v->model)
         words[n++] = model, words[n++] = v->model;
     if (v->data)
         words[n++] = data, words[n++] = v->data;
     if (v->device)
         words[n++] = device, words[n++] = v->device;
-    ATOM_TRY(pool_run_configure(&r, v->config, run_text, words, n, false));
-    ATOM_TRY(train_pool_settle(&r.settings, &r.config));
+    ATOM_TRY_CLEAN(pool_run_configure(&r, v->config, run_text, words, n, false));
+    ATOM_TRY_CLEAN(train_pool_settle(&r.settings, &r.config));
     if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
-        ATOM_TRY(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
+        ATOM_TRY_CLEAN(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
     if (!v->dry_run)
-        ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
-    ATOM_TRY(pool_run_limit(&r, &v->host));
+        ATOM_TRY_CLEAN(pool_host_settle(r.dir, &options, parsed, &v->host));
+    ATOM_TRY_CLEAN(pool_run_limit(&r, &v->host));
     cli_signals_catch();
     r.config.dry_run = v->dry_run;
-    ATOM_TRY(pool_run_open_trainer(&r));
+    ATOM_TRY_CLEAN(pool_run_open_trainer(&r));
     advise(&r, v, &advice);
     if (v->dry_run) {
         st = show_advice(&r, &advice);
-        goto fail;
+        goto cleanup;
     }
-    ATOM_TRY(make_pool(&r, v));
-    ATOM_TRY(show_ticket(&r));
+    ATOM_TRY_CLEAN(make_pool(&r, v));
+    ATOM_TRY_CLEAN(show_ticket(&r));
     (void)fflush(stdout);
-    ATOM_TRY(pool_run_train(&r, true));
-fail:
+    ATOM_TRY_CLEAN(pool_run_train(&r, true));
+cleanup:
     pool_run_close(&r);
     atom_free(run_text);
     atom_free(place);

@@ -87,13 +87,13 @@ static atom_status install_tokenizer(const pool_run *r)
     uint64_t bytes = 0;
     atom_status st;
     if (!from || !to)
-        ATOM_TRY(atom_fail_memory("a path", 256));
-    ATOM_TRY(atom_dir_make(r->data_dir));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    ATOM_TRY_CLEAN(atom_dir_make(r->data_dir));
     if (!atom_path_exists(from))
-        goto fail;
-    ATOM_TRY(atom_file_read(from, 1 << 28, &text, &bytes));
-    ATOM_TRY(atom_file_write(to, text, bytes));
-fail:
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(from, 1 << 28, &text, &bytes));
+    ATOM_TRY_CLEAN(atom_file_write(to, text, bytes));
+cleanup:
     atom_free(from);
     atom_free(to);
     atom_free(text);

@@ -73,12 +73,10 @@ static atom_status tell(const evidence_values *v, const gsp_manifest *m, const g
     gsp_claim_text(&f->claim, why, sizeof why);
     bool lie = f->verdict == GSP_VERDICT_LIE;
     if (v->json) {
-        atom_status st = cli_print_json(
+        ATOM_TRY(cli_print_json(
             json_pack("{s:s, s:s, s:b, s:I, s:i, s:i}", "pool", m->name, "member", who, "lied", lie,
                       "version", (json_int_t)f->claim.version, "part", (int)f->claim.number,
-                      "contributions", __builtin_popcount(f->claim.part.included)));
-        if (st != ATOM_OK)
-            return st;
+                      "contributions", __builtin_popcount(f->claim.part.included))));
     } else if (lie) {
         cli_print("member %s lied: %s\n", who, why);
     }

@@ -57,13 +57,13 @@ atom_status pool_host_settle(const char *dir, const opt_command *command, const 
     if (st == ATOM_OK && atom_path_exists(path))
         st = opt_read_file(&kept_options, path, &kept, &found);
     if (st != ATOM_OK)
-        goto fail;
+        goto cleanup;
     exchange(command, parsed, &kept, &found, host);
     now.host = *host; /* borrowed */
-    ATOM_TRY(opt_print(&kept_options, &now, &found, false, &text));
-    ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(atom_file_write(path, text, strlen(text)));
-fail:
+    ATOM_TRY_CLEAN(opt_print(&kept_options, &now, &found, false, &text));
+    ATOM_TRY_CLEAN(atom_dir_make(dir));
+    ATOM_TRY_CLEAN(atom_file_write(path, text, strlen(text)));
+cleanup:
     opt_free(&kept_options, &kept);
     atom_free(text);
     atom_free(path);
@@ -87,9 +87,7 @@ atom_status pool_host_place(const pool_host *host, const char *name, const char 
         return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",
                          GSP_POOL_LISTEN_MAX, GSP_TICKET_HOSTS_MAX);
     for (uint32_t i = 0; i < listen->n; i++) {
-        atom_status st = gsp_address_parse(listen->items[i], &out->listen[out->n_listen++]);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(gsp_address_parse(listen->items[i], &out->listen[out->n_listen++]));
     }
     for (uint32_t i = 0; i < announce->n; i++)
         out->announce[out->n_announce++] = announce->items[i];

@@ -127,15 +127,15 @@ static atom_status check_tokenizer(const pool_run *r, const char *path)
     char *own = atom_path_join(r->config.data, "tokenizer.json");
     atom_status st = own ? ATOM_OK : atom_fail_memory("a path", 256);
     if (st == ATOM_OK && path && atom_path_exists(own)) {
-        ATOM_TRY(text_tokenizer_load(own, &ours));
-        ATOM_TRY(text_tokenizer_load(path, &theirs));
+        ATOM_TRY_CLEAN(text_tokenizer_load(own, &ours));
+        ATOM_TRY_CLEAN(text_tokenizer_load(path, &theirs));
         if (!text_tokenizer_equal(ours, theirs))
             st = atom_fail(ATOM_E_USAGE,
                            "%s was prepared with another tokenizer than the pool's; prepare it "
                            "again with --tokenizer %s",
                            r->config.data, path);
     }
-fail:
+cleanup:
     text_tokenizer_close(&ours);
     text_tokenizer_close(&theirs);
     atom_free(own);
@@ -183,36 +183,37 @@ static atom_status configure(pool_run *r, const join_values *v)
     uint64_t bytes;
     atom_status st;
     int n = 0;
-    ATOM_TRY(opt_defaults(&train_pool_options, &r->settings, &parsed));
-    ATOM_TRY(opt_read_text(&train_pool_options, "the pool's settings", m->settings,
-                           strlen(m->settings), &r->settings, &parsed));
-    ATOM_TRY(train_pool_check(&r->settings, "the pool's settings", NULL));
+    ATOM_TRY_CLEAN(opt_defaults(&train_pool_options, &r->settings, &parsed));
+    ATOM_TRY_CLEAN(opt_read_text(&train_pool_options, "the pool's settings", m->settings,
+                                 strlen(m->settings), &r->settings, &parsed));
+    ATOM_TRY_CLEAN(train_pool_check(&r->settings, "the pool's settings", NULL));
     if (r->settings.batch < 1 || r->settings.fragments != (int64_t)m->n_fragments)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "the pool's settings contradict its manifest"));
-    ATOM_TRY(fetch(r, "run.yml", &run));
-    ATOM_TRY(fetch(r, "config.json", &config));
-    ATOM_TRY(fetch(r, "tokenizer.json", &tokenizer));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the pool's settings contradict its manifest"));
+    ATOM_TRY_CLEAN(fetch(r, "run.yml", &run));
+    ATOM_TRY_CLEAN(fetch(r, "config.json", &config));
+    ATOM_TRY_CLEAN(fetch(r, "tokenizer.json", &tokenizer));
     if (!run || !config)
-        ATOM_TRY(atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
-                                          "pool of trainers"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT,
+                                 "the pool has no run.yml or no config.json: it is not a "
+                                 "pool of trainers"));
     r->has_data = false;
     for (uint32_t i = 0; i < m->n_files; i++)
         r->has_data |= m->file[i].later;
     r->data_dir = atom_path_join(r->dir, "data");
     if (!r->data_dir)
-        ATOM_TRY(atom_fail_memory("a path", 256));
-    ATOM_TRY(atom_file_read(run, 1 << 20, &text, &bytes));
-    ATOM_TRY(choose_model(r, v, config, &model));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    ATOM_TRY_CLEAN(atom_file_read(run, 1 << 20, &text, &bytes));
+    ATOM_TRY_CLEAN(choose_model(r, v, config, &model));
     char *const given[] = {v->data,          v->device, v->device_memory, v->threads,
                            v->moments_dtype, model,     automatic};
     for (int i = 0; i < 7; i++)
         if (given[i])
             words[n++] = keys[i], words[n++] = given[i];
-    ATOM_TRY(pool_run_configure(r, run, text, words, n, true));
-    ATOM_TRY(pool_data_choose(r, v->own_data, !v->data));
-    ATOM_TRY(check_tokenizer(r, tokenizer));
+    ATOM_TRY_CLEAN(pool_run_configure(r, run, text, words, n, true));
+    ATOM_TRY_CLEAN(pool_data_choose(r, v->own_data, !v->data));
+    ATOM_TRY_CLEAN(check_tokenizer(r, tokenizer));
     own_seed(r);
-fail:
+cleanup:
     atom_free(config);
     atom_free(run);
     atom_free(tokenizer);
@@ -227,19 +228,20 @@ static atom_status enter(pool_run *r, const join_values *v, const char *ticket)
     atom_status st;
     if (!place)
         return atom_fail_memory("a path", 256);
-    ATOM_TRY(pool_host_place(&v->host, v->name, place, &host));
+    ATOM_TRY_CLEAN(pool_host_place(&v->host, v->name, place, &host));
     if (!ticket && !gsp_pool_exists(place))
-        ATOM_TRY(atom_fail(ATOM_E_USAGE,
-                           "%s holds no pool to come back to; name the ticket: atom pool join "
-                           "TICKET -o %s",
-                           r->dir, r->dir));
-    ATOM_TRY(atom_dir_make(r->dir));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE,
+                      "%s holds no pool to come back to; name the ticket: atom pool join "
+                      "TICKET -o %s",
+                      r->dir, r->dir));
+    ATOM_TRY_CLEAN(atom_dir_make(r->dir));
     if (ticket)
         st = gsp_pool_join(&host, ticket, v->patience, pool_run_watch, r, &r->life);
     else
         st = gsp_pool_open(&host, &r->life);
     cli_progress_end();
-fail:
+cleanup:
     atom_free(place);
     return st;
 }
@@ -260,21 +262,21 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_status st;
     r.patience = v->patience;
     cli_signals_catch();
-    ATOM_TRY(pool_host_settle(r.dir, &options, parsed, &v->host));
-    ATOM_TRY(pool_run_limit(&r, &v->host));
+    ATOM_TRY_CLEAN(pool_host_settle(r.dir, &options, parsed, &v->host));
+    ATOM_TRY_CLEAN(pool_run_limit(&r, &v->host));
     r.down_bytes_per_s = (uint64_t)(v->host.down_mbit * 1e6 / 8);
-    ATOM_TRY(enter(&r, v, parsed->n_positional ? parsed->positional[0] : NULL));
+    ATOM_TRY_CLEAN(enter(&r, v, parsed->n_positional ? parsed->positional[0] : NULL));
     const gsp_manifest *m = gsp_pool_manifest(r.life);
-    ATOM_TRY(configure(&r, v));
+    ATOM_TRY_CLEAN(configure(&r, v));
     pool_run_say_mode(&r, floats_of(m));
-    ATOM_TRY(pool_run_check_disk(&r, floats_of(m), m->n_fragments));
-    ATOM_TRY(pool_run_open_trainer(&r));
+    ATOM_TRY_CLEAN(pool_run_check_disk(&r, floats_of(m), m->n_fragments));
+    ATOM_TRY_CLEAN(pool_run_open_trainer(&r));
     pool_run_note(
         &r, "this host would train %s tokens/s",
         cli_count((double)(r.config.micro_batch_size * r.config.gradient_accumulation_steps) *
                   (double)m->tokens_per_sample / trainer_plan(r.t)->predicted_step_seconds));
-    ATOM_TRY(pool_run_train(&r, false));
-fail:
+    ATOM_TRY_CLEAN(pool_run_train(&r, false));
+cleanup:
     pool_run_close(&r);
     return st;
 }

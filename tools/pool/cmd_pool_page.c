@@ -258,9 +258,7 @@ static atom_status listen_at(const char *where, int *out)
     struct sockaddr_storage at;
     socklen_t bytes = 0;
     int one = 1;
-    atom_status st = gsp_address_parse(where, &address);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(gsp_address_parse(where, &address));
     bytes = gsp_address_to_socket(&address, &at);
     int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -299,7 +297,7 @@ atom_status pool_web_open(const char *directory, const char *run, const char *li
     w->events = atom_path_join(directory, "events.jsonl");
     w->steps_path = atom_path_join(run, "metrics.jsonl");
     if (!w->directory || !w->events || !w->steps_path)
-        ATOM_TRY(atom_fail_memory("a path", 4096));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 4096));
     w->rounds =
         (pool_series){.path = w->events,
                       .event = "certified",
@@ -308,7 +306,7 @@ atom_status pool_web_open(const char *directory, const char *run, const char *li
     w->steps = (pool_series){.path = w->steps_path,
                              .key = {"tokens", "loss", "time", "grad_norm"},
                              .name = {NULL, NULL, "wall_s"}};
-    ATOM_TRY(listen_at(listen, &fd));
+    ATOM_TRY_CLEAN(listen_at(listen, &fd));
     name_it(w, fd);
     w->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, serve, w,
                                  MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, 16u,
@@ -316,11 +314,11 @@ atom_status pool_web_open(const char *directory, const char *run, const char *li
                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768, MHD_OPTION_END);
     if (!w->daemon) {
         close(fd);
-        ATOM_TRY(atom_fail(ATOM_E_RESOURCE, "cannot start a web server at %s", listen));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RESOURCE, "cannot start a web server at %s", listen));
     }
     *out = w;
     return ATOM_OK;
-fail:
+cleanup:
     pool_web_close(&w);
     return st;
 }

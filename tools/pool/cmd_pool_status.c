@@ -218,9 +218,7 @@ static void show(const json_t *s)
 static atom_status once(const status_values *v, const char *dir)
 {
     json_t *s = NULL;
-    atom_status st = pool_request(dir, json_pack("{s:s}", "do", "status"), &s);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pool_request(dir, json_pack("{s:s}", "do", "status"), &s));
     add_mode(s);
     if (v->json)
         return cli_print_json(s);

@@ -279,9 +279,7 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     uint64_t each = atom_state_bytes((atom_dtype)r->config.moments_dtype); /* as a checkpoint */
     uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, (train_sync)r->settings.sync) +
                     checkpoints * n_floats * each + (r->fetch_data ? r->data.bytes : 0);
-    atom_status st = atom_dir_make(r->dir);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_dir_make(r->dir));
     if (!atom_dir_free_bytes(r->dir, &room))
         return atom_fail_errno(errno, "cannot ask for the free space of %s", r->dir);
     uint64_t here = bytes_below(r->dir, 4); /* who comes back has most of it already */
@@ -325,28 +323,29 @@ atom_status pool_run_configure(pool_run *r, const char *run_path, const char *ru
     opt_parsed parsed;
     char *local = with_local ? atom_format("%s/local.yml", r->dir) : NULL, *own = NULL;
     atom_status st;
-    ATOM_TRY(opt_defaults(&train_command, &r->config, &parsed));
+    ATOM_TRY_CLEAN(opt_defaults(&train_command, &r->config, &parsed));
     if (run_text)
-        ATOM_TRY(add_text(r, run_path, run_text, &parsed));
+        ATOM_TRY_CLEAN(add_text(r, run_path, run_text, &parsed));
     if (local && atom_path_exists(local)) {
         uint64_t bytes;
-        ATOM_TRY(atom_file_read(local, 1 << 20, &own, &bytes));
-        ATOM_TRY(add_text(r, local, own, &parsed));
+        ATOM_TRY_CLEAN(atom_file_read(local, 1 << 20, &own, &bytes));
+        ATOM_TRY_CLEAN(add_text(r, local, own, &parsed));
     }
-    ATOM_TRY(add_words(r, words, n_words, &parsed));
+    ATOM_TRY_CLEAN(add_words(r, words, n_words, &parsed));
     atom_free(r->config.output_dir);
     r->config.output_dir = atom_strdup(r->dir);
     if (!r->config.output_dir)
-        ATOM_TRY(atom_fail_memory("a path", 256));
-    ATOM_TRY(train_config_settle(&r->config, &parsed));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    ATOM_TRY_CLEAN(train_config_settle(&r->config, &parsed));
     if (!r->config.data && r->has_data && r->data_dir &&
         !(r->config.data = atom_strdup(r->data_dir)))
-        ATOM_TRY(atom_fail_memory("a path", 256));
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     if (!r->config.data)
-        ATOM_TRY(atom_fail(ATOM_E_USAGE, "data is missing; name a directory made by `atom data "
-                                         "prepare` with --data"));
-    ATOM_TRY(train_epochs_resolve(&r->config));
-fail:
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "data is missing; name a directory made by `atom data "
+                                 "prepare` with --data"));
+    ATOM_TRY_CLEAN(train_epochs_resolve(&r->config));
+cleanup:
     atom_free(local);
     atom_free(own);
     return st;
@@ -462,16 +461,16 @@ static atom_status restore(pool_run *r, const gsp_manifest *m)
     gsp_saved *saved = atom_alloc(1, sizeof *saved);
     if (!saved)
         return atom_fail_memory("a member's memory", sizeof *saved);
-    ATOM_TRY(recall(r, m, saved, &any));
+    ATOM_TRY_CLEAN(recall(r, m, saved, &any));
     if (!any)
-        goto fail;
+        goto cleanup;
     st = train_pool_restore(r->pool, saved);
     if (st == ATOM_E_FORMAT) {
         pool_run_note(r, "%s", atom_fail_message());
         member = pool_run_path(r, "member");
         st = member ? gsp_votes_forget(member) : atom_fail_memory("a path", 256);
     }
-fail:
+cleanup:
     atom_free(member);
     atom_free(saved);
     return st;
@@ -506,7 +505,6 @@ static atom_status start(pool_run *r, bool genesis)
     const gsp_manifest *m = gsp_pool_manifest(r->life);
     gsp_pool_part part = {0};
     trainer_place place = trainer_where(r->t);
-    atom_status st;
     ATOM_TRY(check_base(r));
     ATOM_TRY(check_model(r, m));
     ATOM_TRY(check_data(r));
@@ -528,9 +526,7 @@ static atom_status start(pool_run *r, bool genesis)
     r->tokens_first = place.tokens;
     ATOM_TRY(train_pool_attach(r->pool, trainer_weights(r->t), place.marks, place.samples,
                                place.tokens));
-    ATOM_TRY(trainer_weights_changed(r->t));
-fail:
-    return st;
+    return trainer_weights_changed(r->t);
 }
 
 /* ---- the end ---- */
@@ -616,7 +612,7 @@ static void say_goodbye(pool_run *r)
 atom_status pool_run_train(pool_run *r, bool genesis)
 {
     train_summary summary = {.first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
-    atom_status st;
+    atom_status st = ATOM_OK;
     ATOM_TRY(start(r, genesis));
     r->shown_seconds = atom_clock_seconds();
     /* A share of a sum may be all of it: nothing is brought before it was asked who is there. */
@@ -628,7 +624,7 @@ atom_status pool_run_train(pool_run *r, bool genesis)
     train_progress_end(&r->progress);
     r->progress.file = NULL;
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)
-        goto fail;
+        return st;
     say_goodbye(r);
     atom_status told = sum_up(r, &summary);
     if (r->ended != ATOM_OK)
@@ -637,7 +633,6 @@ atom_status pool_run_train(pool_run *r, bool genesis)
         st = told; /* it was asked to leave, and did */
     else
         st = st == ATOM_OK ? told : st;
-fail:
     return st;
 }
 

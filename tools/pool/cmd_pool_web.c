@@ -65,17 +65,17 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (!pool)
         return atom_fail_memory("a path", strlen(directory));
     if (!gsp_pool_exists(pool))
-        ATOM_TRY(atom_fail(ATOM_E_USAGE,
-                           "%s holds no pool; name the output directory of pool create or join",
-                           directory));
-    ATOM_TRY(pool_web_open(pool, directory, v->listen, &web));
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_USAGE, "%s holds no pool; name the output directory of pool create or join",
+            directory));
+    ATOM_TRY_CLEAN(pool_web_open(pool, directory, v->listen, &web));
     cli_print("%s\n", pool_web_url(web));
-    ATOM_TRY(cli_flush());
+    ATOM_TRY_CLEAN(cli_flush());
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     while (!interrupted)
         pause();
-fail:
+cleanup:
     pool_web_close(&web);
     atom_free(pool);
     return st;
