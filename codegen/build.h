@@ -1,7 +1,7 @@
 /*
  * Generated code: prints call lists as C (emit), compiles with the system compiler, caches by
- * content, loads with dlopen (DESIGN D11). Code never travels: it is made on the machine that runs
- * it.
+ * content, loads with dlopen (docs/design/engine.md#generated-code). Code never travels: it is made
+ * on the machine that runs it.
  */
 #ifndef CODEGEN_BUILD_H
 #define CODEGEN_BUILD_H

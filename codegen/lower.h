@@ -2,7 +2,7 @@
  * Lowering: (graph, plan) -> memory layout, call lists and tapes. Pure and reproducible: the same
  * graph, plan and workspace give the same bytes.
  *
- * Source: DESIGN D2 (layer-major order), D3 (all memory is planned), D4 (tape), D11 (call lists).
+ * Source: docs/design/engine.md#layer-major-order, #memory, #the-tape, #generated-code.
  */
 #ifndef CODEGEN_LOWER_H
 #define CODEGEN_LOWER_H
@@ -44,8 +44,9 @@ void gen_lowered_close(gen_lowered **lowered);
 swap_exec_config gen_exec_config(const gen_lowered *lowered);
 
 /*
- * Evaluates a plan by lowering it and running it on the null device (DESIGN D4): steady-state step
- * time, stream busy times, exact memory. Matches part_evaluate_fn with ctx = gen_judge *.
+ * Evaluates a plan by lowering it and running it on the null device
+ * (docs/design/engine.md#the-tape): steady-state step time, stream busy times, exact memory.
+ * Matches part_evaluate_fn with ctx = gen_judge *.
  */
 typedef struct gen_judge {
     const graph *g;

@@ -1,8 +1,8 @@
 /*
  * Owns the order of a step. One idea: write the step down as if it ran sequentially, one visit
- * after the other, every micro-batch of a visit before the next visit (layer-major, DESIGN D2); the
- * ranges of each instruction then decide what may overlap. Refuses to place memory or to add a wait
- * by hand.
+ * after the other, every micro-batch of a visit before the next visit (layer-major,
+ * docs/design/engine.md#layer-major-order); the ranges of each instruction then decide what may
+ * overlap. Refuses to place memory or to add a wait by hand.
  */
 #include "codegen/tape_inner.h"
 

@@ -39,7 +39,7 @@ ATOM_MUST atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads 
 
 /* Host memory that this process has pinned and that no device uses: the next one will. */
 uint64_t dev_cuda_kept_bytes(void);
-/* Hash of the algorithms that the matrix library's products use on the open card (DESIGN D5); 0:
+/* Hash of the algorithms that the matrix library's products use on the open card (docs/design/engine.md#the-same-bits); 0:
  * none. */
 uint64_t krn_cuda_choices(void);
 

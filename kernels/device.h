@@ -3,8 +3,8 @@
  *
  * A stream runs what it is given in order; different streams run beside each other; an event is a
  * point in a stream that others can wait for. The CPU device keeps these promises with one thread
- * per stream, so that a machine without a GPU runs the very same tape (DESIGN D1). The null device
- * computes nothing and keeps virtual time (D4).
+ * per stream, so that a machine without a GPU runs the very same tape
+ * (docs/design/engine.md#backends). The null device computes nothing and keeps virtual time (D4).
  *
  * Thread: a device may be driven from one thread at a time (the executor's). Callbacks run on
  * stream threads. Errors: a fault is sticky. The first call that notices it returns the fault's own

@@ -221,7 +221,8 @@ enum {
 
 /*
  * AdamW (Loshchilov and Hutter 2019) on the host; the same fixed sequence of fp32 operations in
- * every implementation (DESIGN D5), compiled without contraction, with explicit fma:
+ * every implementation (docs/design/engine.md#the-same-bits), compiled without contraction, with
+ * explicit fma:
  *
  *   g    = scale * grad                        grad is read from wire (act dtype)
  *   m    = fma(beta1, m, (1 - beta1) * g)      (1 - beta) computed on the host in f64, rounded once
@@ -259,7 +260,7 @@ typedef void (*krn_adamw_fn)(atom_threads *threads, const krn_adamw_step *step,
                              atom_dtype wire_dtype, void *wire, float *master, void *m, void *v,
                              uint64_t n);
 
-/* Host table: independent of the device (DESIGN D7). */
+/* Host table: independent of the device (docs/design/engine.md#the-optimizer). */
 typedef struct krn_host_table {
     krn_adamw_fn adamw;
     krn_round_fn round[2]; /* by wire dtype: master f32 -> wire */

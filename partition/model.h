@@ -7,7 +7,8 @@
  * (search.c). Times are whole picoseconds, so that sums do not depend on their order and ties are
  * ties.
  *
- * Source: ATOM III-C, III-D (Figure 13); DESIGN D2, D3, D10.
+ * Source: ATOM III-C, III-D (Figure 13); docs/design/engine.md#layer-major-order, #memory,
+ * #the-search.
  */
 #ifndef PARTITION_MODEL_H
 #define PARTITION_MODEL_H

@@ -1,8 +1,10 @@
 /*
  * A plan: where to cut, what stays where, and what that will cost. Made by partition/search, proven
- * by partition/check, lowered by codegen. A plan never changes the mathematics (DESIGN D5).
+ * by partition/check, lowered by codegen. A plan never changes the mathematics
+ * (docs/design/engine.md#the-same-bits).
  *
- * Source: ATOM III-C, III-D (Figure 13, Algorithm 1); DESIGN D2, D3, D10.
+ * Source: ATOM III-C, III-D (Figure 13, Algorithm 1); docs/design/engine.md#layer-major-order,
+ * #memory, #the-search.
  */
 #ifndef PARTITION_PLAN_H
 #define PARTITION_PLAN_H
@@ -43,12 +45,12 @@ typedef struct part_plan {
     char device[64];
     atom_dtype dtype, moments; /* of the wire; of Adam's moments, in files where not fp32 */
     int64_t micro_batch, sequence;
-    uint32_t micro_batches;  /* C; train refuses another (DESIGN 1) */
+    uint32_t micro_batches;  /* C; train refuses another (docs/design/engine.md#words) */
     bool in_place;           /* unified device without a budget: one sub-model, nothing is copied */
     bool clip;               /* updates wait for the global norm */
     part_place boundaries;   /* where stashed boundaries and their gradients live */
     bool update_on_device;   /* AdamW and its state are there too: one sub-model, with clip */
-    bool disk;               /* master weights and moments live on disk (DESIGN D9) */
+    bool disk;               /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */
     uint32_t n_sub_models;

@@ -6,7 +6,7 @@
  * hidden) and the price look at the two ranges only, so each pair is looked at once. That explores
  * exactly the partitions which Algorithm 1 enumerates one by one.
  *
- * Source: ATOM III-D, Algorithm 1; DESIGN D10.
+ * Source: ATOM III-D, Algorithm 1; docs/design/engine.md#the-search.
  */
 #ifndef PARTITION_SEARCH_H
 #define PARTITION_SEARCH_H

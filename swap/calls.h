@@ -1,8 +1,8 @@
 /*
  * Call lists: one sub-model's forward or backward for one micro-batch, as a flat list of kernels
- * with their buffers, sizes and attributes (DESIGN D11). A list does not know where its sub-model
- * lives: its buffers are (base, offset) pairs, and the tape says where each base is for a given
- * visit.
+ * with their buffers, sizes and attributes (docs/design/engine.md#generated-code). A list does not
+ * know where its sub-model lives: its buffers are (base, offset) pairs, and the tape says where
+ * each base is for a given visit.
  *
  * The interpreter here walks a list; codegen/emit prints it as C that does the same calls.
  */

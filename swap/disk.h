@@ -1,9 +1,10 @@
 /*
- * The optimizer's state on disk (DESIGN D9): master weights and both Adam moments in blocks over a
- * store, three times. The updates of a step read the present generation and write another;
- * swap_disk_commit() makes that the present one, durably. So whenever the process or the power
- * dies, one generation is whole and known to be. The third lets a snapshot keep a generation for as
- * long as it takes to write a checkpoint of it, while training goes on with the other two.
+ * The optimizer's state on disk (docs/design/engine.md#state-on-disk): master weights and both Adam
+ * moments in blocks over a store, three times. The updates of a step read the present generation
+ * and write another; swap_disk_commit() makes that the present one, durably. So whenever the
+ * process or the power dies, one generation is whole and known to be. The third lets a snapshot
+ * keep a generation for as long as it takes to write a checkpoint of it, while training goes on
+ * with the other two.
  *
  * A block is `each` elements of the canonical vector (the last may be short), laid out as
  * [master][m][v], master in f32 and moments as the run keeps them, each part rounded up to whole

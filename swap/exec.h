@@ -3,7 +3,7 @@
  *
  * One thread (the caller of swap_exec_run) issues instructions in tape order; the device's streams
  * run them beside each other, held back only by the tape's waits. On the null device the same code
- * runs in virtual time and is the cost model (DESIGN D4).
+ * runs in virtual time and is the cost model (docs/design/engine.md#the-tape).
  *
  * Memory: one device arena and one pinned host slab, both taken at open and never grown.
  * Thread: one caller at a time. Errors: a failed instruction makes the executor dead (ATOM_E_DEAD).

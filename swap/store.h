@@ -1,5 +1,6 @@
 /*
- * The disk tier's file: master weights and moments that do not fit in host memory (DESIGN D9).
+ * The disk tier's file: master weights and moments that do not fit in host memory
+ * (docs/design/engine.md#state-on-disk).
  *
  * A store is one file that one run owns. Its data area is read and written in aligned ranges,
  * asynchronously, through lanes: a lane is one queue to the kernel for one thread, so a loader and

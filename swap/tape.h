@@ -1,6 +1,6 @@
 /*
  * The tape: one training or evaluation step as a linear list of instructions on named streams
- * (DESIGN D4).
+ * (docs/design/engine.md#the-tape).
  *
  * Its meaning is its sequential execution. Every instruction says which bytes of which space it
  * reads and writes; swap_tape_link() derives from that the few cross-stream waits that keep every

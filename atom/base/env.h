@@ -26,7 +26,7 @@ void atom_log_set_level(atom_log_level level);
 /* "atom: error: text\n" and so on; info has no level word. Thread-safe, one write per line. */
 void atom_log(atom_log_level level, const char *fmt, ...) ATOM_PRINTF(2, 3);
 
-/* "8GiB", "1.5 GB", "4096": binary and decimal units (DESIGN contract). ATOM_E_USAGE otherwise. */
+/* "8GiB", "1.5 GB", "4096": binary and decimal units (docs/design/files.md#options). ATOM_E_USAGE otherwise. */
 ATOM_MUST atom_status atom_size_parse(const char *text, uint64_t *bytes);
 /* "7.9 GiB", "512 B". buf holds at least 24 bytes; returns buf. */
 char *atom_size_text(uint64_t bytes, char *buf);

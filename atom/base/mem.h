@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every device and host buffer of the runtime starts at a multiple of this many bytes (DESIGN D5).
+/* Every device and host buffer of the runtime starts at a multiple of this many bytes (docs/design/engine.md#the-same-bits).
  */
 enum { ATOM_ALIGN_BYTES = 256 };
 

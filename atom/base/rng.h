@@ -2,8 +2,9 @@
  * Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011).
  *
  * A number is a pure function of (seed, step, micro_batch, node, element), so that a recomputed
- * activation draws the same bits on any device, in any order, under any plan (DESIGN D5).
- * Element e of a stream is word e & 3 of the block with counter e >> 2.
+ * activation draws the same bits on any device, in any order, under any plan
+ * (docs/design/engine.md#the-same-bits). Element e of a stream is word e & 3 of the block with
+ * counter e >> 2.
  */
 #ifndef ATOM_BASE_RNG_H
 #define ATOM_BASE_RNG_H

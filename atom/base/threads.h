@@ -1,7 +1,8 @@
 /*
  * The one thread pool. A parallel loop hands out its indices one at a time from a shared counter;
- * which thread computes an index never changes what is computed (DESIGN D5: bits do not depend on
- * `threads`). Several callers (streams) may run loops at once; they share the workers.
+ * which thread computes an index never changes what is computed
+ * (docs/design/engine.md#the-same-bits: bits do not depend on `threads`). Several callers (streams)
+ * may run loops at once; they share the workers.
  */
 #ifndef ATOM_BASE_THREADS_H
 #define ATOM_BASE_THREADS_H

@@ -1,7 +1,7 @@
 /*
  * Owns tokenizer.json as metadata of GGUF. One idea: every id of the vocabulary gets a text and a
  * type; what llama.cpp calls the pre-tokenizer follows from the pattern in the file. Refuses
- * patterns that llama.cpp has no name for. Source: facts/formats.md 7.2.
+ * patterns that llama.cpp has no name for. Source: docs/design/files.md#gguf.
  *
  * Tokenizers with byte fallback (Llama 2, Mistral) are "llama" there and need scores: the merge
  * that makes a token gives its place, so that the best score is the first merge.

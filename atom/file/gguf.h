@@ -14,7 +14,7 @@
  *
  * Ownership: what create returns, close frees. Thread: one. Errors: ATOM_E_RESOURCE for memory and
  * full disks, ATOM_E_FORMAT for names that the format cannot carry.
- * Source: ggml docs/gguf.md; facts/formats.md 7.1. Q8_0: ggml-quants, quantize_row_q8_0_ref.
+ * Source: ggml docs/gguf.md; docs/design/files.md#gguf. Q8_0: ggml-quants, quantize_row_q8_0_ref.
  */
 #ifndef ATOM_FILE_GGUF_H
 #define ATOM_FILE_GGUF_H

@@ -4,7 +4,7 @@
  *
  * Matrices take `type`; vectors, norms and positions stay F32; with Q8_0, matrices whose rows are
  * no multiple of 32 are F16. Architecture "llama" (Llama, Mistral) rotates neighbours where Hugging
- * Face rotates halves, so rows of q and k are put in that order. Source: facts/formats.md 7.2, 7.3.
+ * Face rotates halves, so rows of q and k are put in that order. Source: docs/design/files.md#gguf.
  */
 #ifndef ATOM_FILE_GGUFMODEL_H
 #define ATOM_FILE_GGUFMODEL_H

@@ -10,7 +10,7 @@
  * with a source from one at a time.
  * Errors: ATOM_E_FORMAT names file and key or tensor; ATOM_E_UNSUPPORTED for types of numbers that
  * atom does not have, when they are read; ATOM_E_RESOURCE.
- * Source: ggml docs/gguf.md; facts/formats.md 7.1.
+ * Source: ggml docs/gguf.md; docs/design/files.md#gguf.
  */
 #ifndef ATOM_FILE_GGUFREAD_H
 #define ATOM_FILE_GGUFREAD_H

@@ -2,7 +2,7 @@
  * Owns config.json of Llama, Mistral, Qwen2 and Qwen3, both ways, as transformers 4 and 5 write it.
  * One idea: absent keys get the defaults of the family's class, and both spellings of the rotary
  * embedding are read and written. Refuses other activations, rotary embeddings and quantised models
- * by name. Source: facts/formats.md 2.1, 2.3, 2.4.
+ * by name. Source: docs/design/files.md#model-directories.
  */
 #include "atom/file/hfconfig.h"
 

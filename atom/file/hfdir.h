@@ -10,7 +10,7 @@
  * Ownership: texts returned are freed with atom_free. Thread: no shared state.
  * Errors: ATOM_E_FORMAT names the file and the key or tensor; ATOM_E_UNSUPPORTED for legal models
  * that atom cannot train; ATOM_E_USAGE for a model that is not there; ATOM_E_RESOURCE. Source:
- * facts/formats.md 1.4, 1.5, 2.1 - 2.6.
+ * docs/design/files.md#model-directories.
  */
 #ifndef ATOM_FILE_HFDIR_H
 #define ATOM_FILE_HFDIR_H

@@ -8,7 +8,7 @@
  *
  * Thread: no shared state. Errors: ATOM_E_UNSUPPORTED for what llm.c has no number for: other
  * families, other widths of the MLP, another epsilon; ATOM_E_RESOURCE.
- * Source: llm.c train_gpt2.py, write_model; facts/formats.md 4.2.
+ * Source: llm.c train_gpt2.py, write_model; docs/design/files.md#llmc.
  */
 #ifndef ATOM_FILE_LLMC_H
 #define ATOM_FILE_LLMC_H

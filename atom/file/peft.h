@@ -11,7 +11,7 @@
  * Ownership: texts belong to the struct; file_lora_free. Thread: no shared state.
  * Errors: ATOM_E_FORMAT names file and key or tensor; ATOM_E_UNSUPPORTED kinds of adapters that
  * atom has not; ATOM_E_USAGE a target that the model has not.
- * Source: facts/formats.md 1.6; Hu et al. 2021.
+ * Source: docs/design/files.md#adapters; Hu et al. 2021.
  */
 #ifndef ATOM_FILE_PEFT_H
 #define ATOM_FILE_PEFT_H

@@ -14,7 +14,7 @@
  *
  * Ownership: see hfdir.h. Thread: no shared state. Errors: ATOM_E_FORMAT names file and entry;
  * ATOM_E_UNSUPPORTED names the operator and the line of the user's program that called it.
- * Source: the files themselves; facts/formats.md. Archives of torch 2.9 and later.
+ * Source: the files themselves; docs/design/files.md#torchexport. Archives of torch 2.9 and later.
  */
 #ifndef ATOM_FILE_PT2_H
 #define ATOM_FILE_PT2_H

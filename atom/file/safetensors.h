@@ -10,7 +10,7 @@
  *
  * Ownership: what open returns, close frees. Thread: an open reader may be read from several
  * threads, but for one with a source, from one at a time. Errors: ATOM_E_FORMAT names file and
- * tensor; ATOM_E_RESOURCE for memory and full disks. Source: facts/formats.md 1.
+ * tensor; ATOM_E_RESOURCE for memory and full disks. Source: docs/design/files.md#safetensors.
  */
 #ifndef ATOM_FILE_SAFETENSORS_H
 #define ATOM_FILE_SAFETENSORS_H

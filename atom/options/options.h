@@ -15,7 +15,7 @@
  *
  * Spelling: a YAML key is `device_memory`; the option is --device-memory or --device_memory, with
  * `--key value` or `--key=value`. Later settings win: defaults < file < command line.
- * Source: facts/formats.md 9 (conventions), DESIGN D15.
+ * Source: docs/design/files.md#options.
  *
  * Thread: no shared state; one parse per thread at a time. Errors: ATOM_E_USAGE with file:line:col
  * for YAML or the option's name, and a suggestion for words that are nearly right; ATOM_E_RESOURCE.

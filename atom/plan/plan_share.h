@@ -1,5 +1,6 @@
 /*
- * Plans that travel between hosts of a pool (POOL 4: plans are shared, code is not).
+ * Plans that travel between hosts of a pool (docs/design/pool.md#who-gets-in: plans are shared,
+ * code is not).
  *
  * A plan is good for another host where the same graph runs on the same kind of device. The device
  * class says what "the same" is, as a text; two hosts with equal texts may use each other's plans:
@@ -17,7 +18,7 @@
  *
  * The host's memory is not in it: whether a plan fits there is checked, like the device's, by
  * laying the plan out here. So a stranger's plan can be slow; it cannot take more memory than this
- * host gives, and it cannot change what is learned (DESIGN D5).
+ * host gives, and it cannot change what is learned (docs/design/engine.md#the-same-bits).
  *
  * Thread: the trainer's. Texts are atom_free'd by who gets them.
  */

@@ -1,6 +1,6 @@
 /*
- * When a volunteer's box may compute (POOL 9): the owner stays its master. Asked between steps; the
- * answer is a sentence for people, or nothing.
+ * When a volunteer's box may compute (docs/design/pool.md#what-the-user-sees): the owner stays its
+ * master. Asked between steps; the answer is a sentence for people, or nothing.
  *
  *   hours        "22:00-07:00", local time; several with commas; "" or NULL: always
  *   mains_only   not on battery (/sys/class/power_supply)

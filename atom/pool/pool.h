@@ -1,7 +1,7 @@
 /*
- * What a trainer holds of a pool (POOL 1, 2): the anchor and its outer momentum, in fragments, in
- * memory and on disk; and the seam between a run that never waits and a member that averages
- * (gossip/member/member.h, whose gsp_work this is).
+ * What a trainer holds of a pool (docs/design/pool.md#what-is-averaged, #what-a-member-holds): the
+ * anchor and its outer momentum, in fragments, in memory and on disk; and the seam between a run
+ * that never waits and a member that averages (gossip/member/member.h, whose gsp_work this is).
  *
  *   version v concerns fragment v % n_fragments, a range of the canonical vector (file/vector.h)
  *   copy-out   delta = anchor - live, where the masters stand still after an update
@@ -52,8 +52,9 @@ typedef enum train_sync {
 } train_sync;
 
 /*
- * What makes a step of the members' gradients (`--sync gradients`, POOL 1 and 3; ATOM III-E). Then
- * there is one fragment, live is the anchor, and a version adds what its contributors brought:
+ * What makes a step of the members' gradients (`--sync gradients`,
+ * docs/design/pool.md#what-is-averaged, #agreement; ATOM III-E). Then there is one fragment, live
+ * is the anchor, and a version adds what its contributors brought:
  *
  *   batch k   micro-batches k C .. k C + C - 1 of the run's sample order, C = micro_batches
  *   lease     those of them that are not summed yet, in runs of equal length (+- 1), by rank among
@@ -165,7 +166,7 @@ typedef struct train_pool_status {
 void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status *out);
 
 /* Text of a checkpoint's pool.json: what of the pool is in the live weights now. atom_free.
- * Source: POOL 2. */
+ * Source: docs/design/pool.md#what-a-member-holds. */
 char *train_pool_marks(train_pool *pool);
 
 /*

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* POOL 9. */
+/* docs/design/pool.md#what-the-user-sees. */
 static const struct {
     double floats; /* up to */
     int64_t sync_steps;

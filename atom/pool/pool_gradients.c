@@ -1,9 +1,9 @@
 /*
- * Owns gradients mode of a pool (POOL 1, 3): who is to compute what, the sum of what came, the step
- * when it is whole. One idea: leases follow from the agreed state and the roster, which every
- * member has, so nobody hands them out and a dead member's are somebody else's in the next version.
- * Refuses a version whose parts are sums over different members: each sample counts once or not at
- * all.
+ * Owns gradients mode of a pool (docs/design/pool.md#what-is-averaged, #agreement): who is to
+ * compute what, the sum of what came, the step when it is whole. One idea: leases follow from the
+ * agreed state and the roster, which every member has, so nobody hands them out and a dead member's
+ * are somebody else's in the next version. Refuses a version whose parts are sums over different
+ * members: each sample counts once or not at all.
  */
 #include "atom/pool/pool_inner.h"
 

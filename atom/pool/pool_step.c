@@ -1,8 +1,8 @@
 /*
- * Owns the step that members of a pool make of their summed gradient (POOL 3, gradients mode). One
- * idea: every member computes it for itself, so every operation is one whose result IEEE 754 fixes:
- * no function of a mathematical library, sums in a fixed order. Refuses gradients that are not
- * finite before anything was changed.
+ * Owns the step that members of a pool make of their summed gradient
+ * (docs/design/pool.md#agreement, gradients mode). One idea: every member computes it for itself,
+ * so every operation is one whose result IEEE 754 fixes: no function of a mathematical library,
+ * sums in a fixed order. Refuses gradients that are not finite before anything was changed.
  */
 #include "atom/pool/pool_inner.h"
 

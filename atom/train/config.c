@@ -1,7 +1,8 @@
 /*
  * Owns the keys of `atom train`: names, defaults, ranges and their words, in one table. One idea: a
- * user of another trainer finds the names she knows (facts/formats.md 5), and a wrong key never
- * passes. Refuses to open anything: whether a path leads somewhere is the trainer's question.
+ * user of another trainer finds the names she knows (docs/design/files.md#names-and-defaults), and
+ * a wrong key never passes. Refuses to open anything: whether a path leads somewhere is the
+ * trainer's question.
  */
 #include "atom/train/config.h"
 

@@ -1,6 +1,7 @@
 /*
  * Configuration of `atom train`: the plain struct and its one option table. Defaults are those of
- * the `pretrain` preset; `sft` has others for what it names (facts/formats.md 5.2, DESIGN 11).
+ * the `pretrain` preset; `sft` has others for what it names
+ * (docs/design/files.md#names-and-defaults).
  *
  * Ownership: texts belong to the struct; train_config_free. Thread: none of its own. Errors:
  * options.h.

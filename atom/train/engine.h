@@ -1,7 +1,7 @@
 /*
  * A lowered plan with memory, streams and code: what turns a batch into a step. It owns the
- * optimizer's clock: with clipping, the updates of step s run at the start of step s + 1 (DESIGN
- * D7), and whoever wants to see the weights drains first.
+ * optimizer's clock: with clipping, the updates of step s run at the start of step s + 1
+ * (docs/design/engine.md#the-optimizer), and whoever wants to see the weights drains first.
  */
 #ifndef ATOM_TRAIN_ENGINE_H
 #define ATOM_TRAIN_ENGINE_H

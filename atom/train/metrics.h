@@ -3,7 +3,7 @@
  * line on stderr.
  *
  * Ownership: what open returns, close frees. Thread: the trainer's. Errors: ATOM_E_RESOURCE for a
- * full disk, ATOM_E_RUNTIME for other I/O. Source: facts/formats.md 5.4, 6.3, 9.3.
+ * full disk, ATOM_E_RUNTIME for other I/O. Source: docs/design/files.md#metrics.
  */
 #ifndef ATOM_TRAIN_METRICS_H
 #define ATOM_TRAIN_METRICS_H

@@ -8,7 +8,8 @@
  *     cosine    end + (peak - end) * (1 + cos(pi p)) / 2
  *     wsd       peak; in the last decay_steps a line to the end (Hu et al. 2024, MiniCPM)
  *
- * Pure; computed in double on the host, so equal on every device. Source: DESIGN 11, facts 5.1.
+ * Pure; computed in double on the host, so equal on every device. Source:
+ * docs/design/engine.md#defaults.
  */
 #ifndef ATOM_TRAIN_SCHEDULE_H
 #define ATOM_TRAIN_SCHEDULE_H

@@ -90,7 +90,7 @@ static uint64_t median_of(uint64_t *x, uint32_t n)
     return x[n / 2];
 }
 
-/* Doubles per ballot; starts at median + 4 x MAD of the rounds seen (POOL 3.3). */
+/* Doubles per ballot; starts at median + 4 x MAD of the rounds seen (docs/design/pool.md#ballots). */
 uint64_t gsp_agree_timeout_ns(const gsp_agree *a, uint32_t ballot)
 {
     uint64_t base = a->rules.round_ns, x[GSP_DURATIONS_MAX];

@@ -1,8 +1,8 @@
 /*
  * Agreement of one cell: certificates per version, rosters, ballots, joins and leaves, lineages
- * (POOL 3). A pure state machine: gsp_agree_step takes one event and calls `sink` once per action,
- * in order. It has no clock (events carry the member's own), no sockets, no disk, and allocates
- * nothing.
+ * (docs/design/pool.md#agreement). A pure state machine: gsp_agree_step takes one event and calls
+ * `sink` once per action, in order. It has no clock (events carry the member's own), no sockets, no
+ * disk, and allocates nothing.
  *
  * What the driver owes it:
  *   - Actions are done in order, and PERSIST is a barrier: nothing after it happens (no message
@@ -50,7 +50,7 @@ enum {
     GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
 };
 
-/* Durations in ns of the member's own clock. gsp_agree_defaults() has POOL 9's. */
+/* Durations in ns of the member's own clock. gsp_agree_defaults() has those of docs/design/pool.md#what-the-user-sees. */
 typedef struct gsp_rules {
     uint64_t samples_due;  /* S */
     uint64_t time_due_ns;  /* T */
@@ -69,7 +69,7 @@ typedef struct gsp_rules {
      * silent, or somebody can be let in. S is of no meaning. */
     bool summed;
     gsp_key owner; /* of the pool: resets */
-    /* Whether a key has an admission now (POOL 4); NULL: everybody. */
+    /* Whether a key has an admission now (docs/design/pool.md#who-gets-in); NULL: everybody. */
     bool (*admitted)(void *context, const gsp_key *key);
     /* Hands parts to members by their rates; a member with `able` false may not own one. NULL: in
      * proportion to min(up, down). */

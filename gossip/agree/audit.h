@@ -1,5 +1,6 @@
 /*
- * Audits: an owner's work is done again by others, and a lie is proven (POOL 8).
+ * Audits: an owner's work is done again by others, and a lie is proven
+ * (docs/design/pool.md#hostile-members).
  *
  * What an owner says of a part (gsp_part, sealed) names the contributions that it summed by their
  * Merkle roots, so its word can be checked by whoever gets the bytes, and nobody needs to be

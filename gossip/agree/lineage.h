@@ -1,7 +1,8 @@
 /*
  * Hashes, seals and lineages: what exactly is hashed and signed, and which of two lineages wins
- * when they meet (POOL 3.1, 3.10, 4). The bytes below are canonical and have no padding; wire.h may
- * encode messages in any way it likes, hashes and seals do not depend on it.
+ * when they meet (docs/design/pool.md#manifest, #forks, #who-gets-in). The bytes below are
+ * canonical and have no padding; wire.h may encode messages in any way it likes, hashes and seals
+ * do not depend on it.
  *
  * Thread: any. No function fails: a bad seal is `false`.
  */
@@ -92,10 +93,10 @@ typedef struct gsp_standing {
 /*
  * Whether `theirs` is to be preferred to `mine`: the owner's later reset; else more certified
  * tokens; at equal tokens the later generation (a fork wins against the parent that had no quorum;
- * else its founder would fall back at once), then the lower hash (POOL 3.10). One exception,
- * against a liar that forks alone and certifies invented tokens: a live lineage never yields to one
- * with less than half its votes, and that one yields to it. Never true in both directions for the
- * same two standings.
+ * else its founder would fall back at once), then the lower hash (docs/design/pool.md#forks). One
+ * exception, against a liar that forks alone and certifies invented tokens: a live lineage never
+ * yields to one with less than half its votes, and that one yields to it. Never true in both
+ * directions for the same two standings.
  */
 bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine);
 

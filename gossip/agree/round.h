@@ -1,7 +1,8 @@
 /*
- * One version's data movement at one member (POOL 3.5, 3.6), without the data: which part of my
- * contribution goes to whom, which contributions of the parts I own have come, when to reduce with
- * what is there, which results are known. Pure: no clock, no memory of its own, no failure.
+ * One version's data movement at one member (docs/design/pool.md#rounds, #sums), without the data:
+ * which part of my contribution goes to whom, which contributions of the parts I own have come,
+ * when to reduce with what is there, which results are known. Pure: no clock, no memory of its own,
+ * no failure.
  *
  * Contributions are known by (version, member, root), never by ballot: a new ballot, or a new
  * owner, never asks for bytes that an owner has.
@@ -72,7 +73,7 @@ bool gsp_round_holds(const gsp_round *round, uint32_t part, const gsp_hash *hash
 
 /* Sum of the weights of the included; exact. */
 uint64_t gsp_included_weight(const gsp_contributor *contributor, uint32_t n, uint32_t included);
-/* Fills in weight = min(tokens, 2 x median) for all n contributors (POOL 3, weights). Tokens are at
+/* Fills in weight = min(tokens, 2 x median) for all n contributors (docs/design/pool.md#agreement, weights). Tokens are at
  * most GSP_TOKENS_MAX, so that no sum overflows. */
 void gsp_weigh(gsp_contributor *contributor, uint32_t n);
 

@@ -1,7 +1,8 @@
 /*
- * The words that members of a pool say to each other (POOL 3), as plain structs: limits, ids,
- * statements that are signed, and every message of the agreement. Who encodes them is wire.h; who
- * gives them meaning is agree.h and round.h; who moves the bytes of parts is the driver.
+ * The words that members of a pool say to each other (docs/design/pool.md#agreement), as plain
+ * structs: limits, ids, statements that are signed, and every message of the agreement. Who encodes
+ * them is wire.h; who gives them meaning is agree.h and round.h; who moves the bytes of parts is
+ * the driver.
  *
  * A cell has at most 32 members and one lineage of certificates. Nothing here assumes that a cell
  * is the only one: the lineage's id is in every message.
@@ -43,7 +44,7 @@ typedef struct gsp_key {
 } gsp_key;
 
 /* A member is a key and one unbroken memory of its votes. Who lost its votes comes back with a
- * larger incarnation, as somebody new to the roster (POOL 3.7). */
+ * larger incarnation, as somebody new to the roster (docs/design/pool.md#restarts). */
 typedef struct gsp_member {
     gsp_key key;
     uint64_t incarnation; /* from 1 */
@@ -153,11 +154,12 @@ typedef struct gsp_order {
 } gsp_order;
 
 /* The start of a lineage. The first is made by the owner from the manifest. A fork starts from a
- * certificate of its parent with its founder alone (POOL 3.10); a reset is a fork signed by the
- * owner, which wins against every lineage of a lower reset number. Its id is gsp_genesis_hash. */
+ * certificate of its parent with its founder alone (docs/design/pool.md#forks); a reset is a fork
+ * signed by the owner, which wins against every lineage of a lower reset number. Its id is
+ * gsp_genesis_hash. */
 typedef struct gsp_genesis {
     gsp_hash pool;       /* the pool's id */
-    uint32_t cell;       /* 0 until there are several (POOL 11) */
+    uint32_t cell;       /* 0 until there are several (docs/design/pool.md#beyond-32-members) */
     uint32_t reset;      /* 0, or the number of the owner's reset */
     uint32_t generation; /* forks and resets between it and the first lineage */
     gsp_hash parent;     /* lineage it came from; zero: none */
@@ -303,7 +305,7 @@ typedef struct gsp_evidence {
     gsp_statement first, second; /* of one signer */
 } gsp_evidence;
 
-/* What an owner said of one part, and of which contributions (POOL 8). Its seal is in `part`; the
+/* What an owner said of one part, and of which contributions (docs/design/pool.md#hostile-members). Its seal is in `part`; the
  * lineage is that of the message. */
 typedef struct gsp_claim {
     uint64_t version;

@@ -18,7 +18,7 @@ enum {
 };
 _Static_assert(GSP_CONTACT_SEALED_BYTES_MAX == NONCE_BYTES + GSP_CONTACT_BODY_BYTES_MAX + TAG_BYTES,
                "nonce, body and tag");
-_Static_assert(GSP_CONTACT_SEALED_BYTES_MAX <= 1024, "POOL 6");
+_Static_assert(GSP_CONTACT_SEALED_BYTES_MAX <= 1024, "docs/design/pool.md#directory");
 
 const char *gsp_contact_verdict_name(gsp_contact_verdict verdict)
 {

@@ -1,7 +1,7 @@
 /*
- * A contact: what a member says about itself where others look for it (POOL 6): key, addresses,
- * progress, credential, signed. The directory (directory.h), the LAN (lan.h) and the file of cached
- * peers (peers.h) all carry this one record.
+ * A contact: what a member says about itself where others look for it
+ * (docs/design/pool.md#directory): key, addresses, progress, credential, signed. The directory
+ * (directory.h), the LAN (lan.h) and the file of cached peers (peers.h) all carry this one record.
  *
  * Two forms. The body is what the member signed, with its signature; one body for one contact. The
  * sealed form is the body encrypted under the pool's pre-shared key with a fresh nonce, for places

@@ -1,7 +1,8 @@
 /*
- * The directory: where members that have never met find each other's addresses (POOL 6). For
- * bootstrap and the slow heartbeat only: contacts (contact.h) are put every few minutes and looked
- * for about once a minute; what is urgent runs between members.
+ * The directory: where members that have never met find each other's addresses
+ * (docs/design/pool.md#directory). For bootstrap and the slow heartbeat only: contacts (contact.h)
+ * are put every few minutes and looked for about once a minute; what is urgent runs between
+ * members.
  *
  * What one puts lies under H(pre-shared key, time bucket), sealed: who lacks the ticket can neither
  * find nor read it. What one gets is judged before it is handed on: seal, age, signature,

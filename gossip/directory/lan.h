@@ -1,7 +1,8 @@
 /*
  * Members on the same local network find each other without any server: each says its contact
- * (contact.h), sealed, to a multicast group, and listens there (POOL 6). TTL 1: it never leaves the
- * local network. IPv4; on networks without it the directory and cached peers serve.
+ * (contact.h), sealed, to a multicast group, and listens there (docs/design/pool.md#directory). TTL
+ * 1: it never leaves the local network. IPv4; on networks without it the directory and cached peers
+ * serve.
  *
  * Who is new says so at once; who hears somebody new answers within a second, so that both know.
  * After that everybody speaks once a minute. Whatever happens, an endpoint sends at most one

@@ -1,8 +1,8 @@
 /*
- * The gate: the one port that strangers can reach (POOL 5). It accepts and dials TCP, shakes hands,
- * and then carries bytes between the sealed stream and a local socket; it is to nanomsg what a TLS
- * tunnel is to HTTP. It does not read messages; of what members send it only checks that it is cut
- * as nanomsg cuts it (gate_frame.h says why). One thread, one epoll.
+ * The gate: the one port that strangers can reach (docs/design/pool.md#transport). It accepts and
+ * dials TCP, shakes hands, and then carries bytes between the sealed stream and a local socket; it
+ * is to nanomsg what a TLS tunnel is to HTTP. It does not read messages; of what members send it
+ * only checks that it is cut as nanomsg cuts it (gate_frame.h says why). One thread, one epoll.
  *
  * A stream is one authenticated TCP connection, named by a number that is never used twice. The
  * owner of the gate hears of it (UP), gives it the path of a local socket (gsp_gate_bridge) or ends

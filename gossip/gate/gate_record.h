@@ -1,5 +1,6 @@
 /*
- * Records: how an authenticated stream is cut, sealed and opened again (POOL 4, 5).
+ * Records: how an authenticated stream is cut, sealed and opened again
+ * (docs/design/pool.md#who-gets-in, #transport).
  *
  *   u32 n, little-endian | n bytes sealed | 16 bytes tag        1 <= n <= GSP_RECORD_BYTES_MAX
  *

@@ -1,5 +1,6 @@
 /*
- * The gate's handshake (POOL 4): bytes in, bytes out; no sockets, no clock, no allocation.
+ * The gate's handshake (docs/design/pool.md#who-gets-in): bytes in, bytes out; no sockets, no
+ * clock, no allocation.
  *
  *   dialler                                       acceptor
  *   1  seal(psk: version, time, e)        ---->             a stranger ends here, unanswered

@@ -1,9 +1,10 @@
 /*
- * How fast a link is, learnt from what it carried (POOL 3, 6: shares follow measured rates). A
- * second in which the link was wanted all the time says how much it carries; seconds with pauses
- * say nothing, so small rounds and heartbeats teach nothing and the rate stays unknown. The highest
- * such stretch counts, because another's slow link makes ours look slow, never fast; it fades, so
- * that a link that became slower is believed after some minutes of work.
+ * How fast a link is, learnt from what it carried (docs/design/pool.md#agreement, #directory:
+ * shares follow measured rates). A second in which the link was wanted all the time says how much
+ * it carries; seconds with pauses say nothing, so small rounds and heartbeats teach nothing and the
+ * rate stays unknown. The highest such stretch counts, because another's slow link makes ours look
+ * slow, never fast; it fades, so that a link that became slower is believed after some minutes of
+ * work.
  *
  * Pure: the clock is an argument. Thread: none of its own. Errors: none.
  */

@@ -1,7 +1,8 @@
 /*
- * A file that travels in pieces (POOL 7): a shard of a data set, whose Merkle root the manifest
- * names, and beside it, in a file of its own, the tree over its pieces. A piece comes with the
- * hashes that prove it, so it may come from anybody, in any order, and a wrong one is seen at once.
+ * A file that travels in pieces (docs/design/pool.md#joining): a shard of a data set, whose Merkle
+ * root the manifest names, and beside it, in a file of its own, the tree over its pieces. A piece
+ * comes with the hashes that prove it, so it may come from anybody, in any order, and a wrong one
+ * is seen at once.
  *
  * Piece k is bytes [k * GSP_PIECE_BYTES, ...) of the file and leaf k of the tree (merkle.h,
  * transfer.h). The tree's file, integers little endian:

@@ -1,5 +1,6 @@
 /*
- * Who owns which part of a butterfly all-reduce (POOL 3): shares by measured rates.
+ * Who owns which part of a butterfly all-reduce (docs/design/pool.md#agreement): shares by measured
+ * rates.
  *
  * A peer that owns the share s of V bytes sends V (1 - s) to other owners and V s (n - 1) back to
  * the others, V (1 + s (n - 2)) in all, and receives as much. With r the lesser of its two rates,

@@ -1,8 +1,8 @@
 /*
- * A member's state on its way to who joins (POOL 7), without the network: how it is cut and hashed,
- * what members sign about it, whom a joiner believes, and where it keeps what has come. The
- * messages are in types.h (STATE_...), the two sides of the talk in member_state.c (donor) and
- * member_fetch.c (joiner).
+ * A member's state on its way to who joins (docs/design/pool.md#joining), without the network: how
+ * it is cut and hashed, what members sign about it, whom a joiner believes, and where it keeps what
+ * has come. The messages are in types.h (STATE_...), the two sides of the talk in member_state.c
+ * (donor) and member_fetch.c (joiner).
  *
  * A fragment's state is cut into chunks of GSP_CHUNK_BYTES; chunk k is leaf k of a Merkle tree
  * (merkle.h's leaves and nodes, more of them). Everybody who applied the same versions has the same

@@ -1,6 +1,6 @@
 /*
- * What a member must not forget, on disk (POOL 3.7): its incarnation, lineage and certificate, and
- * every promise and vote before it is said. One directory per member:
+ * What a member must not forget, on disk (docs/design/pool.md#restarts): its incarnation, lineage
+ * and certificate, and every promise and vote before it is said. One directory per member:
  *
  *   state      8 bytes "atomvst2", u64 epoch, u64 clock, u64 incarnation, u32 size, gsp_saved
  *              (wire.h), 32 bytes BLAKE2b of all before; written aside, fsynced, renamed

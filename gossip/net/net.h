@@ -1,5 +1,6 @@
 /*
- * The message transport between members (POOL 5): what the pool's driver sees of the network.
+ * The message transport between members (docs/design/pool.md#transport): what the pool's driver
+ * sees of the network.
  *
  * An endpoint has a key (its Ed25519 identity) and links to peers. A link is UP or DOWN; while it
  * is up, messages of one channel arrive whole, once and in the order sent, or the link goes DOWN.

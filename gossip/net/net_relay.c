@@ -1,8 +1,8 @@
 /*
  * Owns relaying: two members that cannot reach each other meet at a third that both have dialled
- * (POOL 3). One idea: the relay joins two of its streams back to back, and through that tube the
- * two shake hands and seal as if it were TCP; so the relay sees what the internet sees. Each stream
- * of their link takes a tube of its own.
+ * (docs/design/pool.md#agreement). One idea: the relay joins two of its streams back to back, and
+ * through that tube the two shake hands and seal as if it were TCP; so the relay sees what the
+ * internet sees. Each stream of their link takes a tube of its own.
  *
  *   A                         R                          B
  *   dials R: ASK B   ---->    offers A to B    ---->     dials R: TAKE token

@@ -1,8 +1,8 @@
 /*
- * Asks the router to let others in (POOL 5): NAT-PMP (RFC 6886) first, because it answers at once,
- * else UPnP's Internet Gateway Device. The mapping is leased, renewed at half of its time, and
- * given back at the end. A host without a router that can do this is told so, and nothing else
- * happens.
+ * Asks the router to let others in (docs/design/pool.md#transport): NAT-PMP (RFC 6886) first,
+ * because it answers at once, else UPnP's Internet Gateway Device. The mapping is leased, renewed
+ * at half of its time, and given back at the end. A host without a router that can do this is told
+ * so, and nothing else happens.
  *
  * It talks to the default gateway and, for UPnP, to whoever answers on the local network; what
  * comes back is only an address and a port, which others will try and prove by a handshake.

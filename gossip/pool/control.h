@@ -1,7 +1,8 @@
 /*
- * A local socket where a running program answers questions about itself (POOL 9): one line of JSON
- * in, one line of JSON out, then the connection ends. Only the user's own programs reach it: mode
- * 0600 in a directory of the pool, and the kernel's word for who is at the other end.
+ * A local socket where a running program answers questions about itself
+ * (docs/design/pool.md#what-the-user-sees): one line of JSON in, one line of JSON out, then the
+ * connection ends. Only the user's own programs reach it: mode 0600 in a directory of the pool, and
+ * the kernel's word for who is at the other end.
  *
  * The path may be longer than a socket's name can be. A socket file that nobody answers at is a
  * dead program's, and is replaced.

@@ -1,7 +1,8 @@
 /*
- * The manifest: what a pool is, in one text that its owner signed (POOL 3.1, 4). It never changes
- * but by a next one with a larger number, which may ban members and take a new pre-shared key; what
- * is trained (fragments, anchor, codec, files) is the same in all of them.
+ * The manifest: what a pool is, in one text that its owner signed (docs/design/pool.md#manifest,
+ * #who-gets-in). It never changes but by a next one with a larger number, which may ban members and
+ * take a new pre-shared key; what is trained (fragments, anchor, codec, files) is the same in all
+ * of them.
  *
  * Two forms. The text is JSON, for people and for the wire. What is signed is the hash of the
  * canonical bytes: all fields in a fixed order, so neither blanks nor the order of keys matter. A

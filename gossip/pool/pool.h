@@ -1,8 +1,9 @@
 /*
- * A host's life in a pool (POOL 4, 6, 7, 9): making one, joining one by its ticket, coming back,
- * taking part, leaving. It puts together what the other parts of gossip do: the gate and its links,
- * admissions, contacts, and the member (member.h) that agrees and averages. It knows nothing of
- * models: what is averaged comes in as gsp_work.
+ * A host's life in a pool (docs/design/pool.md#who-gets-in, #directory, #joining,
+ * #what-the-user-sees): making one, joining one by its ticket, coming back, taking part, leaving.
+ * It puts together what the other parts of gossip do: the gate and its links, admissions, contacts,
+ * and the member (member.h) that agrees and averages. It knows nothing of models: what is averaged
+ * comes in as gsp_work.
  *
  *   gsp_pool_create | gsp_pool_join | gsp_pool_open    keys, links, manifest, small files
  *   ... the caller looks at manifest and files, checks disk, memory, pace ...

@@ -1,6 +1,7 @@
 /*
- * Merkle trees over the encoded parts of a contribution (POOL 3.4, 8): one signed root vouches for
- * every part, and a part comes with the few hashes that prove it.
+ * Merkle trees over the encoded parts of a contribution (docs/design/pool.md#rounds,
+ * #hostile-members): one signed root vouches for every part, and a part comes with the few hashes
+ * that prove it.
  *
  * BLAKE2b-256. leaf = H(0, part, bytes, BLAKE3 of data (blake3.h)); node = H(1, left, right); a
  * node without a right neighbour goes up as it is. A leaf's number and length are inside, so a part

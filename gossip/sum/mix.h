@@ -1,7 +1,8 @@
 /*
- * What the owner of a part makes of the contributions to it (POOL 3.6, 8), from encoded bytes to
- * encoded bytes: by reduce.h or, in a robust pool, by robust.h. One function for whoever owns a
- * part and for whoever checks it afterwards, so that the two cannot differ.
+ * What the owner of a part makes of the contributions to it (docs/design/pool.md#sums,
+ * #hostile-members), from encoded bytes to encoded bytes: by reduce.h or, in a robust pool, by
+ * robust.h. One function for whoever owns a part and for whoever checks it afterwards, so that the
+ * two cannot differ.
  *
  * Contributions that do not decode are left out, as if they had not come: `included` says which
  * were summed. Anybody with the same contributions gets the same bits.

@@ -1,5 +1,5 @@
 /*
- * Codecs of what is averaged (POOL 3.6, DESIGN D13): n floats to bytes and back.
+ * Codecs of what is averaged (docs/design/pool.md#codecs): n floats to bytes and back.
  *
  *   fp32   4 n bytes, as they are
  *   bf16   2 n bytes, rounded to nearest even

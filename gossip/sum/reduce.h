@@ -1,7 +1,7 @@
 /*
- * The sum that an owner makes of a part (POOL 3.6): contributions in key order, in fp32, each
- * decoded and scaled as it is added. Anybody with the same inputs gets the same bits, which is how
- * an owner's work is checked (POOL 8).
+ * The sum that an owner makes of a part (docs/design/pool.md#sums): contributions in key order, in
+ * fp32, each decoded and scaled as it is added. Anybody with the same inputs gets the same bits,
+ * which is how an owner's work is checked (docs/design/pool.md#hostile-members).
  *
  *   result = sum over included contributors i, ascending, of (float)(weight_i / W) * x_i
  *   W = the sum of their weights, an integer; the quotient is taken in f64 and rounded once;

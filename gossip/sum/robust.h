@@ -1,7 +1,8 @@
 /*
- * The combination of contributions that hostile data cannot steer far (POOL 8): what an owner makes
- * of a part instead of the plain weighted sum of reduce.h. Three steps, all of them functions of
- * the inputs and nothing else, so that a verifier gets the same bits:
+ * The combination of contributions that hostile data cannot steer far
+ * (docs/design/pool.md#hostile-members): what an owner makes of a part instead of the plain
+ * weighted sum of reduce.h. Three steps, all of them functions of the inputs and nothing else, so
+ * that a verifier gets the same bits:
  *
  *   1. Norms. Every contribution is scaled down to the median norm: x_i' = min(1, m / |x_i|) x_i.
  *   2. Centred clipping (Karimireddy, He, Jaggi: "Learning from history for Byzantine robust

@@ -1,5 +1,6 @@
 /*
- * Who may enter a pool (POOL 4). The owner's signature is the only source of rights:
+ * Who may enter a pool (docs/design/pool.md#who-gets-in). The owner's signature is the only source
+ * of rights:
  *   admission   this key is a member until then
  *   delegation  this key may sign admissions and invites until then (the owner names others)
  *   invite      whoever holds the ticket may ask for an admission: so many, until then

@@ -1,5 +1,6 @@
 /*
- * Who a host is: one Ed25519 key pair, kept in one file that only its user may read (POOL 4).
+ * Who a host is: one Ed25519 key pair, kept in one file that only its user may read
+ * (docs/design/pool.md#who-gets-in).
  *
  * Thread: all functions may be called from any thread on objects of their own.
  */

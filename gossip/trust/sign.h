@@ -1,6 +1,7 @@
 /*
  * Signatures with a purpose. What is signed is (purpose, message), so that a signature made for one
- * purpose says nothing for another (POOL 4). All purposes of the pool stand in this one list.
+ * purpose says nothing for another (docs/design/pool.md#who-gets-in). All purposes of the pool
+ * stand in this one list.
  *
  * Thread: any.
  */

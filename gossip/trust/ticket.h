@@ -1,7 +1,8 @@
 /*
- * The ticket: one line of text that is all a volunteer needs to join a pool (POOL 4). It is a
- * secret: it carries the pre-shared key. "atom1-" and base64url of a fixed layout that ends in a
- * checksum; blanks and line breaks inside are ignored, because mail programs add them.
+ * The ticket: one line of text that is all a volunteer needs to join a pool
+ * (docs/design/pool.md#who-gets-in). It is a secret: it carries the pre-shared key. "atom1-" and
+ * base64url of a fixed layout that ends in a checksum; blanks and line breaks inside are ignored,
+ * because mail programs add them.
  *
  * Thread: any.
  */

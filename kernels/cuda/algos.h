@@ -1,6 +1,7 @@
 /*
- * The file of chosen matrix-product algorithms (DESIGN D5): one per card and library version, so
- * that every run on a machine computes with the same algorithm and gives the same bits.
+ * The file of chosen matrix-product algorithms (docs/design/engine.md#the-same-bits): one per card
+ * and library version, so that every run on a machine computes with the same algorithm and gives
+ * the same bits.
  *
  * A line is a key (shape, layout, dtypes, epilogue) and a choice of 64 opaque bytes. The first line
  * of a key wins, so a file only grows and a choice never changes.

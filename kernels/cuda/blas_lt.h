@@ -19,7 +19,7 @@ ATOM_MUST atom_status krn_cuda_blas_open(const char *identity);
 void krn_cuda_blas_close(void);
 /* The first product that failed since the last call, as text in `out`; false: none did. */
 bool krn_cuda_blas_failed(char *out, size_t bytes);
-/* Of everything chosen so far (DESIGN D5: plans carry it). */
+/* Of everything chosen so far (docs/design/engine.md#the-same-bits: plans carry it). */
 uint64_t krn_cuda_blas_hash(void);
 
 #endif

@@ -1,8 +1,9 @@
 /*
  * Owns virtual time: a discrete-event simulation of the queued work with shared resources
- * (device_null.h). It is the cost model of the whole project (DESIGN D4). One idea: few streams, so
- * at every event all of them are looked at; the cost is linear in items. Refuses to look ahead: it
- * stops where the host stops waiting, because the host may queue more work at that moment.
+ * (device_null.h). It is the cost model of the whole project (docs/design/engine.md#the-tape). One
+ * idea: few streams, so at every event all of them are looked at; the cost is linear in items.
+ * Refuses to look ahead: it stops where the host stops waiting, because the host may queue more
+ * work at that moment.
  */
 #include "kernels/null/device_null.h"
 

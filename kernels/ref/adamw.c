@@ -1,7 +1,7 @@
 /*
  * The host loops over flat vectors: AdamW, rounding to wire, sums of squares. These three have the
- * same bits in every implementation (DESIGN D5), so the order of fp32 operations here is the
- * specification, not an example. Split in chunks of KRN_NORM_CHUNK elements.
+ * same bits in every implementation (docs/design/engine.md#the-same-bits), so the order of fp32
+ * operations here is the specification, not an example. Split in chunks of KRN_NORM_CHUNK elements.
  */
 #include "kernels/ref/ref.h"
 

@@ -1,5 +1,5 @@
 """A pair over 400 Mbit/s at round trips of 2, 50 and 100 ms: the gate and plain nanomsg beside iperf3 with as many
-streams, both ways at once, on the same links in the same run (POOL 10). By hand, on a quiet machine; no test.
+streams, both ways at once, on the same links in the same run (docs/design/pool.md#goals). By hand, on a quiet machine; no test.
 
   NODE=build/net_node RELAY=build/net_relay python3 tests/net/measure_pair.py [--rtt MS ...] [--rate MBIT] [--raised]
 

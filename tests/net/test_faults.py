@@ -2,7 +2,7 @@
 apply the same versions with the same bits, and the survivors go on; who was away comes back by itself.
 
   test_faults.py            one of each kind, for CI
-  FAULTS=200 test_faults.py 200 of each kind, by hand; prints the added time as POOL 10 counts it
+  FAULTS=200 test_faults.py 200 of each kind, by hand; prints the added time as docs/design/pool.md#goals counts it
 """
 import json
 import os

@@ -2,7 +2,7 @@
 together; it ends with their bits.
 
   test_state.py                 for CI: what is asserted is equality, not time
-  MIB=128 SECONDS=60 test_state.py   by hand; prints what POOL 10 counts: state time / (bytes / rate), the others' loss
+  MIB=128 SECONDS=60 test_state.py   by hand; prints what docs/design/pool.md#goals counts: state time / (bytes / rate), the others' loss
 """
 import json
 import os

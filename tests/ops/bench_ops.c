@@ -3,7 +3,7 @@
  * the CPU backend, in the order of a step, each layer with its own buffers, so that caches see what
  * they see in training. Prints per op milliseconds per step: median and least of the wall clock,
  * and of the process's CPU time divided by its threads, which a busy machine disturbs less; GFLOP/s
- * are for the median of the latter. No test: clocks are not asserted (DESIGN 7).
+ * are for the median of the latter. No test: clocks are not asserted (docs/design/engine.md#tests).
  */
 #include "atom/base/env.h"
 #include "atom/base/mem.h"

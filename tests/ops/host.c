@@ -1,7 +1,8 @@
 /*
- * Owns the tests of the host loops, which have the same bits everywhere (DESIGN D5): AdamW,
- * rounding to wire and sums of squares against ref, over lengths around chunks and lanes, with
- * zeros, subnormals and huge values; and ref's AdamW itself against the textbook in f64.
+ * Owns the tests of the host loops, which have the same bits everywhere
+ * (docs/design/engine.md#the-same-bits): AdamW, rounding to wire and sums of squares against ref,
+ * over lengths around chunks and lanes, with zeros, subnormals and huge values; and ref's AdamW
+ * itself against the textbook in f64.
  */
 #include "tests/ops/checkop.h"
 

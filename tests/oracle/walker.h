@@ -1,8 +1,8 @@
 /*
  * An independent executor for tests: runs a graph node by node from its definition, with plain
  * buffers for every tensor and gradient, and knows nothing of plans, lowering, tapes or devices.
- * What it computes is what training means (DESIGN D2, D5); the swap runtime must give the same
- * bits.
+ * What it computes is what training means (docs/design/engine.md#layer-major-order,
+ * #the-same-bits); the swap runtime must give the same bits.
  *
  * Ownership: the graph, tables and pool are borrowed. Thread: one at a time.
  */

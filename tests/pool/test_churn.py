@@ -2,7 +2,7 @@
 starts again what ended, and does nothing else.
 
   test_churn.py                              a scaled piece for CI: all kinds of faults, asserts life and equal anchors
-  SECONDS=1800 FAULTS=62 test_churn.py       POOL 10's churn, by hand; FAULTS=0 beside it is the fault-free run
+  SECONDS=1800 FAULTS=62 test_churn.py       the churn of docs/design/pool.md#goals, by hand; FAULTS=0 beside it is the fault-free run
   SEED=N MEMBERS=N STEP=S FLOATS=N           prints one line of JSON with the numbers; KEEP=DIR keeps the logs
 
 Computing is a pause (timed.c); pool, agreement, gates, seam, checkpoints and disks are real, in network namespaces of

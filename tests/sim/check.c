@@ -1,7 +1,7 @@
 /*
- * Owns the invariants of POOL section 3. Its one idea: it sees every host, every certificate and
- * every word from outside, and computes again by its own code what must hold. It refuses to trust
- * what a machine says about itself.
+ * Owns the invariants of docs/design/pool.md#agreement. Its one idea: it sees every host, every
+ * certificate and every word from outside, and computes again by its own code what must hold. It
+ * refuses to trust what a machine says about itself.
  */
 #include "tests/sim/sim.h"
 
@@ -192,7 +192,7 @@ static void check_sums(sim_world *w, const gsp_proposal *p)
         sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
 }
 
-/* I10: who lies about its parts is on the roster for no more than ten such versions (POOL 8). */
+/* I10: who lies about its parts is on the roster for no more than ten such versions (docs/design/pool.md#hostile-members). */
 static void check_owners(sim_world *w, const gsp_proposal *p)
 {
     const known *last = find(w, &p->lineage, p->version - 1);

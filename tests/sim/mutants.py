@@ -4,7 +4,7 @@
 Each mutant is one replacement in one source file; its pattern must occur there exactly once, so
 that a mutant that no longer mutates fails the test. It is compiled with the rest into a folder of
 its own, and the simulator must find a violation of the named invariant within a bounded number of
-seeds (--expect). At least one mutant for each of I1 to I8 of POOL section 3; I9: nobody honest is
+seeds (--expect). At least one mutant for each of I1 to I8 of docs/design/pool.md#agreement; I9: nobody honest is
 banned; I10: an owner that lies is on the roster for at most ten of its lies; I11: nobody
 honest says what it did not sign; I12: nothing is certified that nobody proposed; I13: who keeps up is
 let in, where versions are much shorter than heartbeats.

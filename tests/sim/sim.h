@@ -1,9 +1,10 @@
 /*
  * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
- * (POOL 3, invariants I1 to I8; I9: nobody honest is banned, I10: a lying owner is, I11: nobody
- * honest says what it did not sign, I12: nothing is certified that nobody proposed, I13: who keeps
- * up is let in). world.c owns time, network and faults; host.c is the driver of one member with its
- * disk; check.c watches everything from outside and knows all; hostile.c lies.
+ * (docs/design/pool.md#agreement, invariants I1 to I8; I9: nobody honest is banned, I10: a lying
+ * owner is, I11: nobody honest says what it did not sign, I12: nothing is certified that nobody
+ * proposed, I13: who keeps up is let in). world.c owns time, network and faults; host.c is the
+ * driver of one member with its disk; check.c watches everything from outside and knows all;
+ * hostile.c lies.
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H

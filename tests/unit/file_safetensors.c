@@ -53,7 +53,7 @@ static void write_example(const char *path)
     assert_null(w);
 }
 
-/* facts/formats.md section 11, byte for byte. */
+/* docs/design/files.md#safetensors, byte for byte. */
 static void golden(void **state)
 {
     static const char expected[] =

@@ -110,7 +110,7 @@ static void only_members_are_believed(void **state)
     assert_int_equal(gsp_contact_judge(&c, &there, test_now_s()), GSP_CONTACT_STRANGER);
 }
 
-/* POOL 10: of 10,000 forged, replayed or mutated records none is accepted. */
+/* docs/design/pool.md#goals: of 10,000 forged, replayed or mutated records none is accepted. */
 static void mutations_are_refused(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /*
- * Robust combination against attackers (POOL 8): what must hold for any data, and how far 7 of 16
- * can pull. The reference is written from the header, in plain loops; bits must be equal.
+ * Robust combination against attackers (docs/design/pool.md#hostile-members): what must hold for
+ * any data, and how far 7 of 16 can pull. The reference is written from the header, in plain loops;
+ * bits must be equal.
  */
 #include "gossip/sum/robust.h"
 

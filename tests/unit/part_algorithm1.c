@@ -16,7 +16,7 @@
  * and asks the same of backward.
  *   7. Ends are places where the graph may be cut (at most GRAPH_BOUNDARY_MAX tensors cross).
  * Like the paper's, it tries no partition into one sub-model. What it finds is compared by the
- * objective of DESIGN D10: time, sub-models, bytes cut, first cuts.
+ * objective of docs/design/engine.md#the-search: time, sub-models, bytes cut, first cuts.
  */
 #include "partition/search.h"
 #include "tests/unit/part_common.h"

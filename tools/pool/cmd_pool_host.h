@@ -1,7 +1,8 @@
 /*
  * What a pool's member decides for its own box: where it listens, where it looks for others, when
- * it may compute (POOL 9). Options of atom pool create and join alike; kept in DIR/host.yml, so
- * that a box that comes back by itself comes back as it was. Thread: the main thread only.
+ * it may compute (docs/design/pool.md#what-the-user-sees). Options of atom pool create and join
+ * alike; kept in DIR/host.yml, so that a box that comes back by itself comes back as it was.
+ * Thread: the main thread only.
  */
 #ifndef TOOLS_POOL_CMD_POOL_HOST_H
 #define TOOLS_POOL_CMD_POOL_HOST_H

@@ -15,7 +15,8 @@
  * In GEMM_SPLIT the left operand is packed too: `a` is then what split_left() wrote.
  *
  * A task is PRODUCT_ROWS rows by PRODUCT_PANELS panels: rows of a stay in the L2 cache, panels
- * stream. Tasks are a function of the shape only, so bits never depend on threads (DESIGN D5).
+ * stream. Tasks are a function of the shape only, so bits never depend on threads
+ * (docs/design/engine.md#the-same-bits).
  */
 #ifndef KERNELS_CPU_ISA_PRODUCT_H
 #define KERNELS_CPU_ISA_PRODUCT_H
