@@ -5,7 +5,8 @@
  */
 #include "codegen/build.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 
 #include <dlfcn.h>

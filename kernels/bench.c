@@ -5,7 +5,7 @@
 #include "kernels/bench.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "kernels/cpu/cpu.h"
 

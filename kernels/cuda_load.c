@@ -6,7 +6,8 @@
  */
 #include "kernels/cuda_load.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "kernels/cuda_module.h"
 

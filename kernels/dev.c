@@ -5,7 +5,6 @@
 #include "kernels/dev_common.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 void dev_close(dev **d)

@@ -5,7 +5,7 @@
  */
 #include "partition/json.h"
 
-#include "atom/base/env.h"
+#include "atom/base/nearest.h"
 
 #include <stdarg.h>
 #include <stdio.h>

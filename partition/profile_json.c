@@ -4,7 +4,7 @@
  */
 #include "partition/json.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <string.h>

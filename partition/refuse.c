@@ -5,8 +5,8 @@
  */
 #include "partition/candidates.h"
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "partition/search.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "partition/candidates.h"
 

@@ -6,8 +6,9 @@
 #include "partition/json.h"
 #include "partition/specs.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include "swap/cow.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "kernels/kernels.h"
 

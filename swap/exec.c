@@ -6,7 +6,8 @@
 #include "swap/exec.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 
 #include <math.h>

@@ -7,8 +7,10 @@
 #include "swap/store_inner.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #ifndef TESTS_SCRATCH_H
 #define TESTS_SCRATCH_H
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>

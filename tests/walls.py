@@ -171,7 +171,7 @@ BAD = {
     "gossip/model.c": '/* x */\n#include "atom/graph/graph.h"\n',
     "gossip/agree/late.c": '/* x */\n#include <time.h>\n',
     "gossip/agree/wired.c": '/* x */\n#include "gossip/net/net.h"\n',
-    "gossip/agree/awake.c": '/* x */\n#include "atom/base/env.h"\n',
+    "gossip/agree/awake.c": '/* x */\n#include "atom/base/clock.h"\n',
     "gossip/net/voter.c": '/* x */\n#include "gossip/agree/agree.h"\n',
     "kernels/relative.c": '/* x */\n#include "device.h"\n',
     "codegen/deep.c": '/* x */\n#include "partition/search.h"\n',

@@ -1,10 +1,11 @@
 /*
- * Owns small files and directories (the rest of env.h). One idea: what we write appears whole or
- * not at all: temporary name, fsync, rename, fsync of the directory. Refuses to follow links when
- * removing.
+ * Owns small files and directories. One idea: what we write appears whole or not at all, by a
+ * temporary name, fsync, rename and fsync of the directory. Refuses to follow links when removing.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,7 +8,6 @@
 #include "atom/base/threads.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <pthread.h>

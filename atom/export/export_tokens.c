@@ -8,7 +8,8 @@
  */
 #include "atom/export/export.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/text/pattern.h"
 

@@ -9,7 +9,7 @@
  */
 #include "atom/export/export.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufread.h"
 #include "atom/text/pattern.h"

@@ -6,8 +6,9 @@
  */
 #include "atom/file/hfdir.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/base/nearest.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/peft.h"
 #include "atom/file/pt2.h"

@@ -5,7 +5,8 @@
  */
 #include "atom/file/hfweights.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "atom/file/pt2.h"

@@ -6,7 +6,7 @@
 #include "atom/file/llmc.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #include "atom/file/peft.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfweights.h"
 

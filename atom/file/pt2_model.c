@@ -6,7 +6,7 @@
  */
 #include "atom/file/pt2_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
  */
 #include "atom/generate/writer.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "atom/text/utf8.h"
 

@@ -7,7 +7,7 @@
  */
 #include "atom/generate/choices.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
 #include "atom/generate/evaluator.h"

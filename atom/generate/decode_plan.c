@@ -5,8 +5,8 @@
  */
 #include "atom/generate/decode_inner.h"
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "atom/generate/evaluator.h"
 #include "atom/train/trainer.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/text/dataset.h"
 
 #include <math.h>

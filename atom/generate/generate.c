@@ -5,7 +5,8 @@
  */
 #include "atom/generate/writer.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
 #include "atom/plan/source.h"

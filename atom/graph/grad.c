@@ -5,7 +5,7 @@
  */
 #include "atom/graph/build.h"
 
-#include "atom/base/env.h"
+#include "atom/base/hash.h"
 
 #include <string.h>
 

@@ -8,7 +8,7 @@
  */
 #include "atom/graph/words.h"
 
-#include "atom/base/env.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 
 #include <string.h>

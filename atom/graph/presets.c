@@ -7,7 +7,7 @@
  */
 #include "atom/graph/models.h"
 
-#include "atom/base/env.h"
+#include "atom/base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -17,7 +17,7 @@
 #include "atom/graph/graph.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 
 #include <math.h>

@@ -6,8 +6,10 @@
 #include "atom/options/options_internal.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/base/nearest.h"
+#include "atom/base/size.h"
 
 #include <errno.h>
 #include <math.h>

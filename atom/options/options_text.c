@@ -5,7 +5,6 @@
  */
 #include "atom/options/options_internal.h"
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <jansson.h>

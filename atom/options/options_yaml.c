@@ -5,7 +5,7 @@
  */
 #include "atom/options/options_internal.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  */
 #include "atom/plan/device.h"
 
-#include "atom/base/env.h"
+#include "atom/base/machine.h"
 #include "kernels/cuda_load.h"
 
 #include <stdio.h>

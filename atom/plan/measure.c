@@ -5,7 +5,8 @@
  */
 #include "atom/plan/measure.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "kernels/bench.h"
 #include "kernels/cuda_load.h"

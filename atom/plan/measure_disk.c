@@ -3,8 +3,10 @@
  * very blocks, lanes and calls that training uses, reading and writing alone and together. Refuses
  * to leave its file behind.
  */
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 #include "atom/train/trainer.h"
 #include "swap/disk.h"
 

@@ -7,8 +7,8 @@
 
 #include "atom/plan/device.h"
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 #include "kernels/bench.h"
 #include "partition/json.h"
 

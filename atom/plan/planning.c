@@ -5,7 +5,9 @@
  */
 #include "atom/train/trainer.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/hash.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "atom/plan/device.h"
 #include "atom/train/trainer.h"
 
-#include "atom/base/env.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 
 #include <string.h>

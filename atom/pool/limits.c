@@ -5,7 +5,7 @@
  */
 #include "atom/pool/limits.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <dirent.h>

@@ -6,7 +6,8 @@
  */
 #include "atom/pool/pool_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"
 

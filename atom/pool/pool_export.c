@@ -5,7 +5,7 @@
  */
 #include "atom/pool/pool_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
 #include "atom/file/hfdir.h"

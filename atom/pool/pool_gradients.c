@@ -8,7 +8,7 @@
 #include "atom/pool/pool_inner.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "atom/pool/pool_inner.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"
 

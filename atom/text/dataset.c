@@ -8,7 +8,8 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/mask.h"

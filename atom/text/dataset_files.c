@@ -5,7 +5,7 @@
  */
 #include "atom/text/dataset.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/mask.h"
 

@@ -4,7 +4,7 @@
  */
 #include "atom/text/prepare.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/dataset.h"
 #include "atom/text/shard.h"

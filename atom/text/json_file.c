@@ -4,7 +4,7 @@
  */
 #include "atom/text/json_file.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 atom_status text_json_save(json_t *root, const char *path)

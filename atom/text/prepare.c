@@ -6,7 +6,8 @@
  */
 #include "atom/text/prepare.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/bpe_train.h"

@@ -6,7 +6,7 @@
 #include "atom/text/shard.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/mask.h"
 

@@ -5,7 +5,8 @@
  */
 #include "atom/text/staging.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/text/dataset.h"
 

@@ -5,7 +5,6 @@
  */
 #include "atom/text/tail.h"
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/text/dataset.h"
 #include "atom/text/mask.h"

@@ -7,7 +7,7 @@
  */
 #include "atom/text/template.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/json_file.h"
 

@@ -6,7 +6,7 @@
  */
 #include "atom/text/tokenizer.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/json_file.h"
 #include "atom/text/normalize.h"

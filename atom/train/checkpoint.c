@@ -4,7 +4,8 @@
  */
 #include "atom/train/checkpoint.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/file/safetensors.h"
 #include "atom/text/tokenizer.h"

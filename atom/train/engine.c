@@ -8,8 +8,11 @@
 #include "atom/plan/device.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/hash.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 #include "atom/plan/source.h"
 #include "atom/train/init.h"
 #include "codegen/build.h"

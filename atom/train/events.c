@@ -5,7 +5,8 @@
 #include "atom/train/events.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

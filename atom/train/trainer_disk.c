@@ -6,8 +6,9 @@
  */
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <inttypes.h>
 #include <math.h>

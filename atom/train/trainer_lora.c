@@ -6,8 +6,6 @@
  */
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,8 @@
  */
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/text/tokenizer.h"
 #include "atom/train/init.h"

@@ -5,7 +5,8 @@
  */
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/plan/plan_share.h"
 #include "kernels/cuda_load.h"

@@ -6,7 +6,7 @@
  */
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 static const train_seam *seam_of(const trainer *t)

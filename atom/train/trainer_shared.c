@@ -7,7 +7,7 @@
 #include "atom/pool/pool.h"
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 
 #include <math.h>
 

@@ -11,7 +11,7 @@
  */
 #include "atom/train/trainer_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <pthread.h>

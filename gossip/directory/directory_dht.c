@@ -11,7 +11,7 @@
 #include "gossip/directory/directory.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

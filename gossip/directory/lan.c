@@ -6,7 +6,6 @@
 #include "gossip/directory/lan.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <arpa/inet.h>

@@ -7,7 +7,7 @@
 #include "gossip/gate/gate_inner.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/entropy.h"
 
 #include <sodium.h>
 #include <string.h>

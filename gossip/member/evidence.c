@@ -5,7 +5,7 @@
 #include "gossip/member/evidence.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "gossip/agree/wire.h"
 #include "gossip/sum/mix.h"

@@ -7,7 +7,9 @@
  */
 #include "gossip/member/member_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "gossip/member/evidence.h"
 

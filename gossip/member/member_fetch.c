@@ -7,8 +7,10 @@
  */
 #include "gossip/member/member_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include "gossip/member/member_inner.h"
 #include "gossip/member/member_look.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "gossip/member/shares.h"
 
 static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;

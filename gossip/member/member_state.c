@@ -7,7 +7,7 @@
  */
 #include "gossip/member/member_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <string.h>

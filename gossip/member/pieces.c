@@ -8,7 +8,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "gossip/sum/merkle.h"
 

@@ -6,7 +6,8 @@
 #include "gossip/member/results.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 
 #include <dirent.h>

@@ -7,7 +7,8 @@
 #include "gossip/member/votes.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "gossip/agree/wire.h"
 #include "gossip/trust/identity.h"

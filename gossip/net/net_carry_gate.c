@@ -5,7 +5,6 @@
  */
 #include "gossip/net/net_inner.h"
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -8,7 +8,7 @@
 #include "gossip/net/net_inner.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <arpa/inet.h>

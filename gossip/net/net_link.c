@@ -6,7 +6,7 @@
  */
 #include "gossip/net/net_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 
 #include <sodium.h>
 #include <stdio.h>

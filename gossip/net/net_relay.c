@@ -15,7 +15,7 @@
 #include "gossip/net/net_inner.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 
 #include <sodium.h>
 #include <string.h>

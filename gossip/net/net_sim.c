@@ -6,7 +6,7 @@
 #include "gossip/net/net_sim.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

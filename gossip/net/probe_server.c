@@ -5,7 +5,7 @@
  */
 #include "gossip/net/probe_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #include "gossip/pool/control.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -5,7 +5,8 @@
  */
 #include "gossip/pool/pool_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -6,7 +6,8 @@
  */
 #include "gossip/pool/pool_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "gossip/member/member_look.h"
 

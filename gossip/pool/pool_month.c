@@ -7,7 +7,8 @@
  */
 #include "gossip/pool/pool_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <time.h>

@@ -6,7 +6,8 @@
  */
 #include "gossip/pool/pool_inner.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
 
 #include <stdarg.h>
 #include <string.h>

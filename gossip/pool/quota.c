@@ -4,8 +4,9 @@
  */
 #include "gossip/pool/quota.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <stdio.h>
 #include <string.h>

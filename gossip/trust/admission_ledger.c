@@ -5,7 +5,7 @@
 #include "gossip/trust/admission.h"
 
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <sodium.h>

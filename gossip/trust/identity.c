@@ -5,7 +5,8 @@
  */
 #include "gossip/trust/identity.h"
 
-#include "atom/base/env.h"
+#include "atom/base/entropy.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

@@ -9,7 +9,6 @@
 #include "kernels/cpu/device_cpu.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>

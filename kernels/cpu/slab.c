@@ -6,7 +6,7 @@
  */
 #include "kernels/cpu/device_cpu.h"
 
-#include "atom/base/env.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 
 #include <sys/mman.h>

@@ -11,7 +11,7 @@
  */
 #include "kernels/cpu/device_cpu.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <omp.h>

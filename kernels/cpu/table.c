@@ -4,7 +4,7 @@
  */
 #include "kernels/cpu/cpu.h"
 
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "kernels/cpu/matmul.h"
 
 #include <pthread.h>

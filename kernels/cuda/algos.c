@@ -6,7 +6,8 @@
  */
 #include "kernels/cuda/algos.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/hash.h"
 #include "atom/base/mem.h"
 
 #include <fcntl.h>

@@ -15,7 +15,8 @@
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/plain.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 
 #include <cublasLt.h>

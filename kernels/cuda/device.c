@@ -16,8 +16,9 @@
 #include "kernels/cuda/host.h"
 
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/plain.h"
 
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 
 #include <stdio.h>
 

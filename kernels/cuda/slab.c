@@ -9,8 +9,11 @@
 #include "kernels/cuda/device_cuda.h"
 #include "kernels/cuda/host.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <stdio.h>
 #include <string.h>

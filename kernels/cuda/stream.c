@@ -8,7 +8,7 @@
  */
 #include "kernels/cuda/device_cuda.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * runs that one alone. `fuzz_<name> DIR --inputs N` runs N, however long that takes. A missing
  * folder means one empty seed.
  */
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/rng.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* Any bytes as a mask: refused with its name, or bits that hash as it says. */
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/hash.h"
 #include "atom/text/mask.h"
 
 #include <string.h>

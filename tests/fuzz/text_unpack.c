@@ -1,7 +1,7 @@
 /* Any bytes as a packed file: refused with the file's name, or the same bytes however they are
  * read. */
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/hash.h"
 #include "atom/text/unpack.h"
 
 #include <string.h>

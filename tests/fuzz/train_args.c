@@ -1,6 +1,6 @@
 /* Any words as a command line of atom train; newlines separate them. */
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/train/config.h"
 

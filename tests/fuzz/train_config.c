@@ -1,7 +1,7 @@
 /* Any bytes as a configuration of atom train: refused with a line, or values that print as a file
  * which gives the same values. */
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/train/config.h"
 

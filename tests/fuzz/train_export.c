@@ -1,6 +1,6 @@
 /* Any bytes as tokenizer.json on its way into a GGUF file: refused, or metadata of a vocabulary. */
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/export/export.h"
 

@@ -1,7 +1,7 @@
 /* Any bytes as the plan of a stranger: refused in a line, or a plan that was laid out within the
  * memory it was given. The first byte chooses what the host wants. */
 #include "atom/base/assert.h"
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/plan/plan_share.h"
 

@@ -2,7 +2,8 @@
 #ifndef TESTS_LIB_GOSSIP_POOL_H
 #define TESTS_LIB_GOSSIP_POOL_H
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
 #include "gossip/net/net_nanomsg.h"
 
 #include <stdlib.h>

@@ -13,6 +13,8 @@
  * the cell.
  */
 #include "gossip/member/member.h"
+#include "atom/base/hash.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "gossip/agree/lineage.h"
 #include "gossip/member/shares.h"

@@ -12,6 +12,8 @@
  */
 #include "tests/lib/gossip_pool.h"
 
+#include "atom/base/machine.h"
+
 #include <stdio.h>
 
 enum { PEERS_MAX = 8, COUNT_MAX = 65536, HEAD_BYTES = 16 };

@@ -5,7 +5,8 @@
  * and of the process's CPU time divided by its threads, which a busy machine disturbs less; GFLOP/s
  * are for the median of the latter. No test: clocks are not asserted (docs/design/engine.md#tests).
  */
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "kernels/kernels.h"
 

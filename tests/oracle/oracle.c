@@ -10,7 +10,7 @@
  * directory that transformers loads), final_logits.bin. PLAIN 1: the graph is not fused. AdamW:
  * betas 0.9 and 0.95, epsilon 1e-4.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfdir.h"
 #include "tests/oracle/walker.h"

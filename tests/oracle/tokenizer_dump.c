@@ -12,7 +12,8 @@
  * way that every document decodes to itself.
  */
 #include "atom/base/bytes.h"
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/bpe_train.h"
 #include "atom/text/tokenizer.h"

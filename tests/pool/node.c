@@ -14,7 +14,8 @@
  * create: the files 0.bin, 1.bin, ... of FROM are the pool's data; join, open: it is fetched into
  * FROM. POOL_NODE_DOWN, POOL_NODE_UP: bytes per second. Lines of JSON.
  */
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "gossip/pool/pool.h"
 

@@ -13,7 +13,8 @@
  * A line of JSON per version seen (the anchor's hash, samples certified, own steps, how busy); what
  * went wrong is the last. Ends with the exit codes of atom; SIGTERM saves first.
  */
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/pool/pool.h"
 #include "gossip/member/votes.h"

@@ -6,7 +6,7 @@
  *
  * The record: make_fixtures.py. --canary turns one weight before comparing, and must fail.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/safetensors.h"

@@ -1,6 +1,6 @@
 /* Limits of control groups: versions 1 and 2, groups above, page cache, and nothing at all. */
 #include "atom/base/cgroup.h"
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

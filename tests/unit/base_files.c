@@ -1,5 +1,5 @@
 /* Small files and directories: whole or not at all, links and devices left in peace. */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>

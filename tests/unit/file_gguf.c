@@ -1,6 +1,6 @@
 /* GGUF both ways: what was written is read to the bit, damage has its message, no memory is an
  * error and nothing else. */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufmodel.h"
 #include "tests/lib/random_model.h"

@@ -1,6 +1,8 @@
 /* Model directories: keys taken, refused and kept; weights both ways, sharded, damaged; model
  * specs. */
 #include "atom/file/hfdir.h"
+
+#include "atom/base/log.h"
 #include "atom/file/safetensors.h"
 #include "tests/lib/through.h"
 #include "tests/scratch.h"

@@ -1,6 +1,6 @@
 /* Zip archives and .pt2 files that are not what they should be, and want of memory. The good ones
  * meet PyTorch's own numbers in tests/pt2. */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/pt2.h"

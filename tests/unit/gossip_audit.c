@@ -7,7 +7,9 @@
 #include "tests/lib/gossip_cell.h"
 #include "tests/lib/sanitized.h"
 
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "gossip/agree/agree_inner.h"
 #include "gossip/agree/wire.h"
 #include "gossip/member/evidence.h"

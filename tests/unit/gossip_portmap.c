@@ -4,8 +4,6 @@
  */
 #include "gossip/net/portmap.h"
 
-#include "atom/base/env.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * entry that was never acted upon, damage is refused, and nobody is remembered as younger than it
  * was.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "gossip/member/votes.h"
 #include "tests/scratch.h"
 

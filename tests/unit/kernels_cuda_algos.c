@@ -2,7 +2,7 @@
  */
 #include "kernels/cuda/algos.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 /* It belongs to the CUDA module, but is plain C. */

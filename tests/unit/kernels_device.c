@@ -1,5 +1,5 @@
 /* The CPU device: order, events, copies, budget, faults. Nothing here depends on how fast it is. */
-#include "atom/base/env.h"
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "kernels/device.h"

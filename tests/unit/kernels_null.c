@@ -1,6 +1,5 @@
 /* The null device: virtual time, shared resources, waits, and the budget. Everything here is exact.
  */
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "kernels/device.h"
 

@@ -2,7 +2,6 @@
 #ifndef TESTS_UNIT_PART_COMMON_H
 #define TESTS_UNIT_PART_COMMON_H
 
-#include "atom/base/env.h"
 #include "atom/base/mem.h"
 #include "atom/graph/models.h"
 #include "partition/plan.h"

@@ -4,7 +4,7 @@
  */
 #include "tests/scratch.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "swap/store_engine.h"

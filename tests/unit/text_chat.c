@@ -1,6 +1,6 @@
 /* Chats: every shape is read, templates give the rendered text with answers marked, no text becomes
  * a special token, and masks take the rest out of the targets. */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/dataset.h"
 #include "atom/text/mask.h"

@@ -1,5 +1,5 @@
 /* Tokenizers: whatever goes in comes out, files are checked, special text stays text. */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/bpe_train.h"
 #include "atom/text/split.h"

@@ -1,6 +1,6 @@
 /* Checkpoints: round trip to the bit, the newest whole one wins, a failed save leaves the old ones.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/train/checkpoint.h"
 #include "atom/train/init.h"

@@ -5,7 +5,7 @@
  */
 #include "atom/generate/choices.h"
 
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/train/config.h"
 #include "tests/lib/gpt2_forward.h"
 #include "tests/lib/model_dir.h"

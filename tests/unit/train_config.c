@@ -1,6 +1,8 @@
 /* The keys of atom train: the contract's names, defaults, aliases, what spans several keys;
  * schedule. */
 #include "atom/train/config.h"
+
+#include "atom/base/log.h"
 #include "atom/train/schedule.h"
 #include "tests/scratch.h"
 

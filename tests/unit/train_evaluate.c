@@ -2,7 +2,8 @@
  * The loss of a saved model over a data set: against the plain forward pass, window by window; the
  * same bits through a device budget; partial batches, splits, refusals.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/text/dataset.h"
 #include "atom/text/shard.h"
 #include "atom/train/trainer.h"

@@ -1,5 +1,5 @@
 /* Exports: what is there stays, what fails leaves nothing behind, want of memory is an error. */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/export/export.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"

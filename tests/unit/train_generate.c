@@ -2,7 +2,7 @@
  * Generation from a directory: the same tokens as a plain forward pass per token, sliding included;
  * seeds; budgets; whole characters only, shown by a model that recites; everything it refuses.
  */
-#include "atom/base/env.h"
+#include "atom/base/log.h"
 #include "atom/text/utf8.h"
 #include "atom/train/trainer.h"
 #include "tests/lib/gpt2_forward.h"

@@ -1,5 +1,7 @@
 /* The option engine: spellings, types, ranges, precedence, strict YAML, texts, no memory. */
 #include "atom/options/options.h"
+
+#include "atom/base/log.h"
 #include "tests/scratch.h"
 
 #include <setjmp.h>

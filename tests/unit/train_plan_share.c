@@ -2,7 +2,7 @@
  * or takes too much is refused in a line. And what tells device classes apart. */
 #include "atom/plan/plan_share.h"
 
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/plan/device.h"
 #include "partition/json.h"

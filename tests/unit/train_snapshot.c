@@ -4,7 +4,7 @@
  * to the host. A checkpoint that nobody hurries is not written when the run is three steps further,
  * and is of its step to the bit, however little spare memory there is.
  */
-#include "atom/base/env.h"
+#include "atom/base/files.h"
 #include "atom/text/shard.h"
 #include "atom/train/trainer.h"
 #include "tests/scratch.h"

@@ -1,5 +1,10 @@
-/* Sizes as people write them, near misses of words, clocks, hashes. */
-#include "atom/base/env.h"
+/* Sizes as people write them, near misses of words, clocks, entropy, hashes, cores and memory. */
+#include "atom/base/clock.h"
+#include "atom/base/entropy.h"
+#include "atom/base/hash.h"
+#include "atom/base/machine.h"
+#include "atom/base/nearest.h"
+#include "atom/base/size.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,51 @@
+/*
+ * Files, directories and paths. What is written appears whole or not at all. Thread: any.
+ * Errors: as stated; where nothing is, ATOM_E_RESOURCE (full disk) and ATOM_E_RUNTIME.
+ */
+#ifndef ATOM_BASE_FILES_H
+#define ATOM_BASE_FILES_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * Whole file into memory (NUL added, not counted). Free with atom_free. ATOM_E_FORMAT (a bad input
+ * file) when it is missing, may not be read, is a directory or is larger than max_bytes.
+ */
+ATOM_MUST atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data,
+                                     uint64_t *bytes);
+/*
+ * Writes path.tmp, fsyncs, renames over path, fsyncs the directory. Links are followed;
+ * anything else that exists (/dev/stdout, a pipe) is written to directly.
+ */
+ATOM_MUST atom_status atom_file_write(const char *path, const void *data, uint64_t bytes);
+/* mkdir -p. */
+ATOM_MUST atom_status atom_dir_make(const char *path);
+/* Makes names that were created or renamed in it survive a power cut. */
+ATOM_MUST atom_status atom_dir_sync(const char *path);
+/* rm -r of a directory that we made. Refuses to follow links. */
+ATOM_MUST atom_status atom_dir_remove(const char *path);
+/* All `bytes` of an open file from byte `at`, in as many system calls as it takes. 0, or the error
+ * that is in errno too: ENODATA where the file ends early, ENOSPC where nothing more went in. */
+ATOM_MUST int atom_fd_read(int fd, uint64_t at, void *out, uint64_t bytes);
+ATOM_MUST int atom_fd_write(int fd, uint64_t at, const void *data, uint64_t bytes);
+/* Reserves the space of a file of so many bytes before any is written, where the file system can.
+ * path: for the message. */
+ATOM_MUST atom_status atom_fd_room(int fd, const char *path, uint64_t bytes);
+/* Reports errno after a write to a file that is to have so many bytes: ATOM_E_RESOURCE, with the
+ * space it needs, where the disk is full. */
+atom_status atom_fail_write(int error, const char *path, uint64_t bytes);
+
+bool atom_path_exists(const char *path);
+/* Free bytes of the file system that holds dir, for users other than root. False if it cannot be
+ * asked; errno says why. */
+bool atom_dir_free_bytes(const char *dir, uint64_t *bytes);
+bool atom_path_is_dir(const char *path);
+/* dir + "/" + name in fresh memory; NULL when there is none. */
+ATOM_MUST char *atom_path_join(const char *dir, const char *name);
+/* $XDG_CACHE_HOME/atom or ~/.cache/atom, made if needed and owned by us. Free with atom_free. */
+ATOM_MUST atom_status atom_cache_dir(char **path);
+
+#endif

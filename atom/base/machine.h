@@ -1,0 +1,20 @@
+/*
+ * What this machine lets our process have: memory, cores, network settings. Thread: any.
+ * Source: Linux, proc(5).
+ */
+#ifndef ATOM_BASE_MACHINE_H
+#define ATOM_BASE_MACHINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Peak resident set of this process in bytes (VmHWM). */
+uint64_t atom_vm_peak_bytes(void);
+/* MemAvailable, or what the control groups leave (cgroup.h) where that is less. */
+uint64_t atom_host_available_bytes(void);
+/* Cores this process may run on, at least 1. */
+uint32_t atom_cores(void);
+/* The line in /proc/sys/net/<name>, of this process's network; empty where it cannot be read. */
+void atom_net_setting(const char *name, char *out, size_t room);
+
+#endif
