@@ -1,6 +1,6 @@
 /*
  * One line of JSONL as a document: a text, or a chat of messages, from the shapes that people keep
- * them in (facts: OpenAI's messages, ShareGPT's conversations, Alpaca's instructions).
+ * them in (OpenAI's messages, ShareGPT's conversations, Alpaca's instructions).
  */
 #ifndef ATOM_TEXT_CHAT_H
 #define ATOM_TEXT_CHAT_H

@@ -57,7 +57,7 @@ void train_metrics_close(train_metrics **m);
 /* The shortest decimal that reads back as the same double; "null" if not finite. Returns buf. */
 char *train_number_text(double value, char buf[32]);
 
-/* 6 N + 12 L C T per token, N without the position table (facts 5.4: MFU). */
+/* 6 N + 12 L C T per token, N without the position table (docs/design/files.md#metrics). */
 double train_flops_per_token(const graph_config *config, int64_t sequence_len);
 /* Negative when peak_flops is 0 (not known). */
 double train_mfu(double flops_per_token, double tokens_per_second, double peak_flops);
