@@ -24,9 +24,9 @@ typedef struct span {
     int from, to; /* minutes; from > to: over midnight */
 } span;
 
-struct train_limits {
+struct pool_limits {
     char root[256];
-    span spans[TRAIN_LIMITS_SPANS_MAX];
+    span spans[POOL_LIMITS_SPANS_MAX];
     uint32_t n_spans;
     bool mains_only;
     double celsius_max, others_max;
@@ -57,25 +57,25 @@ static bool read_clock(const char **text, int *minute)
     return *minute <= DAY;
 }
 
-static atom_status read_hours(train_limits *l, const char *hours)
+static atom_status read_hours(pool_limits *l, const char *hours)
 {
     const char *at = hours ? hours : "";
     while (*at) {
         span s;
-        bool good = l->n_spans < TRAIN_LIMITS_SPANS_MAX && read_clock(&at, &s.from) &&
+        bool good = l->n_spans < POOL_LIMITS_SPANS_MAX && read_clock(&at, &s.from) &&
                     *at++ == '-' && read_clock(&at, &s.to) && (*at == ',' || *at == 0);
         if (!good)
             return atom_fail(ATOM_E_USAGE,
                              "hours '%s': spans of the day like 22:00-07:00, at most %d of them "
                              "with commas between",
-                             hours, TRAIN_LIMITS_SPANS_MAX);
+                             hours, POOL_LIMITS_SPANS_MAX);
         l->spans[l->n_spans++] = s;
         at += *at == ',';
     }
     return ATOM_OK;
 }
 
-static bool within(const train_limits *l, int minute)
+static bool within(const pool_limits *l, int minute)
 {
     bool inside = l->n_spans == 0;
     for (uint32_t i = 0; i < l->n_spans; i++) {
@@ -87,7 +87,7 @@ static bool within(const train_limits *l, int minute)
 }
 
 /* Minutes until the next span begins. */
-static int wait_for(const train_limits *l, int minute)
+static int wait_for(const pool_limits *l, int minute)
 {
     int least = DAY;
     for (uint32_t i = 0; i < l->n_spans; i++) {
@@ -111,8 +111,8 @@ static bool read_line(const char *path, char *line, size_t bytes)
 }
 
 /* Calls fn with the path of every entry of root/dir; returns how many. */
-typedef void entry_fn(train_limits *l, const char *path);
-static uint32_t each(train_limits *l, const char *dir, entry_fn *fn)
+typedef void entry_fn(pool_limits *l, const char *path);
+static uint32_t each(pool_limits *l, const char *dir, entry_fn *fn)
 {
     char path[PATH_BYTES];
     uint32_t n = 0;
@@ -131,7 +131,7 @@ static uint32_t each(train_limits *l, const char *dir, entry_fn *fn)
 }
 
 /* A battery that gives current; a mouse's does not count. */
-static void look_at_supply(train_limits *l, const char *dir)
+static void look_at_supply(pool_limits *l, const char *dir)
 {
     char path[PATH_BYTES + 16], type[32], scope[32] = "", state[32];
     snprintf(path, sizeof path, "%s/type", dir);
@@ -145,7 +145,7 @@ static void look_at_supply(train_limits *l, const char *dir)
 }
 
 /* The hottest of processor and card; disks and the like have limits of their own. */
-static void look_at_sensor(train_limits *l, const char *dir)
+static void look_at_sensor(pool_limits *l, const char *dir)
 {
     static const char *const known[] = {"coretemp", "k10temp", "zenpower", "cpu_thermal",
                                         "nouveau",  "amdgpu",  "i915",     "xe"};
@@ -164,7 +164,7 @@ static void look_at_sensor(train_limits *l, const char *dir)
 }
 
 /* Seconds that all processors were busy since the machine started. */
-static bool read_busy(const train_limits *l, double *busy)
+static bool read_busy(const pool_limits *l, double *busy)
 {
     char path[PATH_BYTES], line[256];
     double user, nice, system, idle, wait, irq, soft;
@@ -177,7 +177,7 @@ static bool read_busy(const train_limits *l, double *busy)
     return true;
 }
 
-static void look_at_processors(train_limits *l, double now_s, double own_s)
+static void look_at_processors(pool_limits *l, double now_s, double own_s)
 {
     double busy;
     if (!read_busy(l, &busy))
@@ -193,7 +193,7 @@ static void look_at_processors(train_limits *l, double now_s, double own_s)
     l->own_s = own_s;
 }
 
-static void look(train_limits *l, double now_s, double own_s)
+static void look(pool_limits *l, double now_s, double own_s)
 {
     if (l->looked_s >= 0 && now_s - l->looked_s < LOOK_S)
         return;
@@ -213,11 +213,11 @@ static void look(train_limits *l, double now_s, double own_s)
 
 /* ---- life ---- */
 
-atom_status train_limits_open(const train_limits_config *config,
-                              char missing[TRAIN_LIMITS_WHY_BYTES], train_limits **out)
+atom_status pool_limits_open(const pool_limits_config *config, char missing[POOL_LIMITS_WHY_BYTES],
+                             pool_limits **out)
 {
     double busy;
-    train_limits *l = atom_alloc(1, sizeof *l);
+    pool_limits *l = atom_alloc(1, sizeof *l);
     if (!l)
         return atom_fail_memory("limits", sizeof *l);
     snprintf(l->root, sizeof l->root, "%s", config->root ? config->root : "");
@@ -227,7 +227,7 @@ atom_status train_limits_open(const train_limits_config *config,
     l->looked_s = l->begun_s = -1;
     atom_status st = read_hours(l, config->hours);
     if (st != ATOM_OK) {
-        train_limits_close(&l);
+        pool_limits_close(&l);
         return st;
     }
     if (missing) {
@@ -235,46 +235,46 @@ atom_status train_limits_open(const train_limits_config *config,
         if (l->celsius_max > 0) {
             each(l, "/sys/class/hwmon", look_at_sensor);
             if (!(l->celsius > 0))
-                snprintf(missing, TRAIN_LIMITS_WHY_BYTES,
+                snprintf(missing, POOL_LIMITS_WHY_BYTES,
                          "this host shows no temperature of processor or card: no limit there");
         }
         if (l->others_max > 0 && !read_busy(l, &busy))
-            snprintf(missing, TRAIN_LIMITS_WHY_BYTES,
+            snprintf(missing, POOL_LIMITS_WHY_BYTES,
                      "this host does not show what others compute: no limit there");
     }
     *out = l;
     return ATOM_OK;
 }
 
-void train_limits_close(train_limits **limits)
+void pool_limits_close(pool_limits **limits)
 {
     atom_free(*limits);
     *limits = NULL;
 }
 
-bool train_limits_allow(train_limits *l, int minute, double now_s, double own_cpu_s,
-                        char why[TRAIN_LIMITS_WHY_BYTES])
+bool pool_limits_allow(pool_limits *l, int minute, double now_s, double own_cpu_s,
+                       char why[POOL_LIMITS_WHY_BYTES])
 {
     look(l, now_s, own_cpu_s);
     why[0] = 0;
     if (!within(l, minute)) {
         int wait = wait_for(l, minute);
-        snprintf(why, TRAIN_LIMITS_WHY_BYTES, "waiting for its hours: %d:%02d to go", wait / 60,
+        snprintf(why, POOL_LIMITS_WHY_BYTES, "waiting for its hours: %d:%02d to go", wait / 60,
                  wait % 60);
     } else if (l->mains_only && l->on_battery) {
-        snprintf(why, TRAIN_LIMITS_WHY_BYTES, "waiting for mains power");
+        snprintf(why, POOL_LIMITS_WHY_BYTES, "waiting for mains power");
     } else if (l->celsius_max > 0 && l->hot) {
-        snprintf(why, TRAIN_LIMITS_WHY_BYTES, "cooling down: %.0f degrees, the limit is %.0f",
+        snprintf(why, POOL_LIMITS_WHY_BYTES, "cooling down: %.0f degrees, the limit is %.0f",
                  l->celsius, l->celsius_max);
     } else if (l->others_max > 0 && l->measured && l->others > l->others_max) {
-        snprintf(why, TRAIN_LIMITS_WHY_BYTES,
+        snprintf(why, POOL_LIMITS_WHY_BYTES,
                  "others need the machine: %.1f cores, the limit is %.1f", l->others,
                  l->others_max);
     }
     return why[0] == 0;
 }
 
-bool train_limits_now(train_limits *l, char why[TRAIN_LIMITS_WHY_BYTES])
+bool pool_limits_now(pool_limits *l, char why[POOL_LIMITS_WHY_BYTES])
 {
     struct rusage own = {0};
     time_t now = time(NULL);
@@ -283,5 +283,5 @@ bool train_limits_now(train_limits *l, char why[TRAIN_LIMITS_WHY_BYTES])
     getrusage(RUSAGE_SELF, &own);
     double cpu = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
                  1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec);
-    return train_limits_allow(l, day.tm_hour * 60 + day.tm_min, atom_clock_seconds(), cpu, why);
+    return pool_limits_allow(l, day.tm_hour * 60 + day.tm_min, atom_clock_seconds(), cpu, why);
 }

@@ -9,7 +9,7 @@
  *   others_max   processor cores that other programs may use while we compute (/proc/stat less our
  *                own time, over the last seconds); 0: any. What a game needs, we do not take
  *
- * Sensors that are not there never forbid anything; train_limits_open says which are missing.
+ * Sensors that are not there never forbid anything; pool_limits_open says which are missing.
  * Thread: one at a time per object.
  */
 #ifndef ATOM_POOL_LIMITS_H
@@ -20,33 +20,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TRAIN_LIMITS_WHY_BYTES = 128, TRAIN_LIMITS_SPANS_MAX = 8 };
+enum { POOL_LIMITS_WHY_BYTES = 128, POOL_LIMITS_SPANS_MAX = 8 };
 
-typedef struct train_limits_config {
+typedef struct pool_limits_config {
     const char *hours;
     bool mains_only;
     double celsius_max, others_max;
     const char *root; /* of /sys and /proc; NULL: "" (tests have one of their own) */
-} train_limits_config;
+} pool_limits_config;
 
-typedef struct train_limits train_limits;
+typedef struct pool_limits pool_limits;
 
 /*
  * missing: set to a sentence about sensors that are asked for and not there, or to ""; may be NULL.
  * Errors  ATOM_E_USAGE  hours that are no spans of time
  */
-ATOM_MUST atom_status train_limits_open(const train_limits_config *config,
-                                        char missing[TRAIN_LIMITS_WHY_BYTES], train_limits **out);
-void train_limits_close(train_limits **limits);
+ATOM_MUST atom_status pool_limits_open(const pool_limits_config *config,
+                                       char missing[POOL_LIMITS_WHY_BYTES], pool_limits **out);
+void pool_limits_close(pool_limits **limits);
 
 /*
  * May we compute? minute: of the local day, 0 to 1439; now_s: of a clock that
  * only runs forwards; own_cpu_s: processor time of this process so far. False: why says what is
  * waited for. Looks at the files at most once a second.
  */
-ATOM_MUST bool train_limits_allow(train_limits *limits, int minute, double now_s, double own_cpu_s,
-                                  char why[TRAIN_LIMITS_WHY_BYTES]);
+ATOM_MUST bool pool_limits_allow(pool_limits *limits, int minute, double now_s, double own_cpu_s,
+                                 char why[POOL_LIMITS_WHY_BYTES]);
 /* The same with the real clocks. */
-ATOM_MUST bool train_limits_now(train_limits *limits, char why[TRAIN_LIMITS_WHY_BYTES]);
+ATOM_MUST bool pool_limits_now(pool_limits *limits, char why[POOL_LIMITS_WHY_BYTES]);
 
 #endif

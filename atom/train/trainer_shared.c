@@ -4,7 +4,7 @@
  * came of everybody's. One idea: what is computed depends on the sample's place in the order of the
  * run alone, so it does not matter who does it. Refuses to update anything.
  */
-#include "atom/pool/pool.h"
+#include "atom/pool/anchor.h"
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/clock.h"
@@ -115,10 +115,10 @@ atom_status trainer_shared_turn(trainer *t, bool *stepped)
     return st;
 }
 
-void train_pool_update_of(trainer *t, uint32_t micro_batches, train_pool_update *out)
+void pool_update_of(trainer *t, uint32_t micro_batches, pool_update *out)
 {
     const train_config *c = t->config;
-    *out = (train_pool_update){.schedule = t->schedule,
+    *out = (pool_update){.schedule = t->schedule,
                                .beta1 = c->adam_beta1,
                                .beta2 = c->adam_beta2,
                                .epsilon = c->adam_epsilon,

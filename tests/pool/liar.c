@@ -1,6 +1,6 @@
 /*
  * atom_liar: the program itself, but what it brings to rounds is a lie of the kind that ATOM_LIE
- * names. It is linked with --wrap=train_pool_work, so that nothing in the product knows of it; what
+ * names. It is linked with --wrap=pool_anchor_work, so that nothing in the product knows of it; what
  * hostile data does to a pool is measured with it (tools/pool-study --hostile).
  *
  *   flip    the change with the other sign
@@ -10,7 +10,7 @@
  *   random  noise of the change's norm
  */
 #include "atom/base/mem.h"
-#include "atom/pool/pool.h"
+#include "atom/pool/anchor.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -33,8 +33,8 @@ static struct {
     uint64_t random;
 } liar;
 
-void __wrap_train_pool_work(train_pool *pool, gsp_work *work);
-void __real_train_pool_work(train_pool *pool, gsp_work *work);
+void __wrap_pool_anchor_work(pool_anchor *pool, gsp_work *work);
+void __real_pool_anchor_work(pool_anchor *pool, gsp_work *work);
 
 /* Uniform in [-1, 1). */
 static float noise(void)
@@ -78,9 +78,9 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
     return now;
 }
 
-void __wrap_train_pool_work(train_pool *pool, gsp_work *work)
+void __wrap_pool_anchor_work(pool_anchor *pool, gsp_work *work)
 {
-    __real_train_pool_work(pool, work);
+    __real_pool_anchor_work(pool, work);
     liar.kind = getenv("ATOM_LIE");
     if (!liar.kind) {
         fputs("atom_liar: ATOM_LIE is not set\n", stderr);

@@ -1,7 +1,7 @@
 /*
  * A host that trains along in a pool, as `atom pool join` does, but for the computing: a step is a
  * pause of so many seconds and a small change to some of the weights. Everything else is real: the
- * seam and its files (atom/pool/pool.h), the member, gate and disk (gossip/pool/pool.h),
+ * seam and its files (atom/pool/anchor.h), the member, gate and disk (gossip/pool/pool.h),
  * checkpoints with marks, coming back from a directory. One idea: who watches asks how many pauses
  * were worth something, and whether all hold the same anchor. Refuses options that it does not
  * know.
@@ -16,7 +16,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
-#include "atom/pool/pool.h"
+#include "atom/pool/anchor.h"
 #include "gossip/member/votes.h"
 #include "gossip/pool/pool.h"
 
@@ -39,7 +39,7 @@ typedef struct timed {
     double seconds;    /* to train; 0: until a signal */
 
     gsp_pool *life;
-    train_pool *pool;
+    pool_anchor *pool;
     train_seam seam;
     gsp_pool_status *status;
     float *live;
@@ -163,7 +163,7 @@ static bool watch(void *context, const gsp_pool_progress *p)
 
 static atom_status create(timed *t, const gsp_pool_host *host)
 {
-    uint32_t fragments = train_pool_fragments(t->floats, (uint32_t)t->fragments);
+    uint32_t fragments = pool_fragments(t->floats, (uint32_t)t->fragments);
     gsp_manifest *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("a manifest", sizeof *m);
@@ -180,7 +180,7 @@ static atom_status create(timed *t, const gsp_pool_host *host)
     snprintf(m->settings, sizeof m->settings, "batch: %llu\n", (unsigned long long)t->batch);
     for (uint32_t f = 0; f < fragments; f++) {
         uint64_t first;
-        m->n_floats[f] = train_pool_fragment(t->floats, fragments, f, &first);
+        m->n_floats[f] = pool_fragment_range(t->floats, fragments, f, &first);
     }
     atom_status st = gsp_pool_create(host, m, NULL, 0, &t->life);
     atom_free(m);
@@ -198,19 +198,19 @@ static atom_status open_seam(timed *t, const gsp_manifest *m)
     for (uint32_t f = 0; f < m->n_fragments; f++)
         t->floats += m->n_floats[f];
     t->batch = batch ? strtoull(batch + 1, NULL, 10) : 1;
-    train_pool_config c = {.directory = anchor,
-                           .n_floats = t->floats,
-                           .n_fragments = m->n_fragments,
-                           .outer_learning_rate = 0.7,
-                           .outer_momentum = 0.9,
-                           .batch = t->batch,
-                           .tokens_per_sample = TOKENS};
+    pool_anchor_config c = {.directory = anchor,
+                            .n_floats = t->floats,
+                            .n_fragments = m->n_fragments,
+                            .outer_learning_rate = 0.7,
+                            .outer_momentum = 0.9,
+                            .batch = t->batch,
+                            .tokens_per_sample = TOKENS};
     memcpy(c.self.byte, gsp_pool_key(t->life), sizeof c.self.byte);
-    st = anchor ? train_pool_open(&c, &t->pool) : atom_fail_memory("a path", 256);
+    st = anchor ? pool_anchor_open(&c, &t->pool) : atom_fail_memory("a path", 256);
     atom_free(anchor);
     if (st != ATOM_OK)
         return st;
-    t->seam = train_pool_seam(t->pool);
+    t->seam = pool_anchor_seam(t->pool);
     t->live = atom_alloc(t->floats, sizeof *t->live);
     if (!t->live)
         return atom_fail_memory("the weights", t->floats * sizeof *t->live);
@@ -245,7 +245,7 @@ static atom_status restore(timed *t, const gsp_manifest *m)
     if (st == ATOM_OK)
         st = recall(t, m, member, saved, &any);
     if (st == ATOM_OK && any)
-        st = train_pool_restore(t->pool, saved);
+        st = pool_anchor_restore(t->pool, saved);
     if (st == ATOM_E_FORMAT) {
         printf("{\"forgets\":\"%s\"}\n", atom_fail_message());
         st = gsp_votes_forget(member);
@@ -259,7 +259,7 @@ static atom_status wait_for_anchor(timed *t)
 {
     char why[GSP_POOL_WHY_BYTES], last[GSP_POOL_WHY_BYTES] = "";
     atom_status end = ATOM_OK;
-    while (!train_pool_ready(t->pool)) {
+    while (!pool_anchor_ready(t->pool)) {
         if (ending)
             return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights were here");
         if (gsp_pool_wishes(t->life, why, &end) == GSP_POOL_STOP)
@@ -281,17 +281,18 @@ static atom_status start(timed *t, bool genesis)
     ATOM_TRY(load(t));
     memcpy(&t->noise, gsp_pool_key(t->life), sizeof t->noise);
     if (genesis)
-        ATOM_TRY(train_pool_begin(t->pool, file_vector_memory(t->live)));
+        ATOM_TRY(pool_anchor_begin(t->pool, file_vector_memory(t->live)));
     else
         ATOM_TRY(restore(t, m));
-    part.holds_genesis = gsp_pool_is_founder(t->life) && train_pool_ready(t->pool);
-    train_pool_work(t->pool, &part.work);
+    part.holds_genesis = gsp_pool_is_founder(t->life) && pool_anchor_ready(t->pool);
+    pool_anchor_work(t->pool, &part.work);
     ATOM_TRY(gsp_pool_start(t->life, &part));
     printf("{\"started\":%d,\"port\":%u}\n", (int)getpid(), gsp_pool_port(t->life));
     ATOM_TRY(wait_for_anchor(t));
     t->first_steps = t->steps;
     t->first_tokens = t->tokens;
-    return train_pool_attach(t->pool, file_vector_memory(t->live), t->marks, t->samples, t->tokens);
+    return pool_anchor_attach(t->pool, file_vector_memory(t->live), t->marks, t->samples,
+                              t->tokens);
 }
 
 /* ---- training ---- */
@@ -317,9 +318,9 @@ static void change(timed *t)
 
 static void show(timed *t, const char *what)
 {
-    train_pool_status s;
+    pool_anchor_status s;
     char hex[33] = "";
-    train_pool_read_status(t->pool, t->hash != 0, &s);
+    pool_anchor_read_status(t->pool, t->hash != 0, &s);
     gsp_pool_read_status(t->life, t->status);
     for (int i = 0; i < 16 && t->hash; i++)
         snprintf(hex + 2 * i, 3, "%02x", s.anchor.byte[i]);
@@ -340,7 +341,7 @@ static void show(timed *t, const char *what)
 /* What a trainer does between two computations. */
 static atom_status turn(timed *t)
 {
-    train_pool_status s;
+    pool_anchor_status s;
     t->seam.before_updates(t->seam.ctx, t->live, NULL);
     double change_s = atom_clock_seconds();
     change(t);
@@ -354,7 +355,7 @@ static atom_status turn(timed *t)
     uint32_t n = t->status->member.n_roster ? t->status->member.n_roster : 1;
     t->scaled += (double)t->batch / n;
     gsp_pool_report(t->life, (uint64_t)t->scaled, t->tokens - t->first_tokens);
-    train_pool_read_status(t->pool, false, &s);
+    pool_anchor_read_status(t->pool, false, &s);
     if (s.applied != t->shown)
         show(t, "version");
     return t->save_steps && t->steps % t->save_steps == 0 ? save(t) : ATOM_OK;
@@ -366,7 +367,7 @@ static atom_status train(timed *t)
     atom_status st = ATOM_OK, end = ATOM_OK;
     double done_s = t->from_s = atom_clock_seconds();
     double until_s = t->seconds > 0 ? done_s + t->seconds : 1e18;
-    train_pool_running(t->pool, true);
+    pool_anchor_running(t->pool, true);
     while (st == ATOM_OK && !ending && done_s < until_s) {
         if (gsp_pool_wishes(t->life, why, &end) == GSP_POOL_STOP) {
             st = atom_fail(end == ATOM_OK ? ATOM_E_INTERRUPTED : end, "%s", why);
@@ -380,7 +381,7 @@ static atom_status train(timed *t)
         t->outside_s += outside;
         t->worst_s = outside > t->worst_s ? outside : t->worst_s;
     }
-    train_pool_running(t->pool, false);
+    pool_anchor_running(t->pool, false);
     show(t, "end");
     return st == ATOM_OK && t->save_steps ? save(t) : st;
 }
@@ -442,7 +443,7 @@ int main(int argc, char **argv)
         printf("{\"failed\":\"%s\"}\n", atom_fail_message());
         st = ATOM_E_RUNTIME;
     }
-    train_pool_close(&t.pool);
+    pool_anchor_close(&t.pool);
     atom_free(t.status);
     atom_free(t.marks);
     atom_free(t.live);

@@ -13,7 +13,7 @@ typedef struct create_values {
     int64_t max_steps;
     bool json, quiet, plain, dry_run;
     pool_host host;
-    train_pool_said said; /* not an option: which of the pool's settings were */
+    pool_said said; /* not an option: which of the pool's settings were */
 } create_values;
 
 #define AT(member) .offset = offsetof(create_values, member)
@@ -129,7 +129,7 @@ static const opt_command options = {
 
 static bool was_said(const opt_parsed *parsed, const char *name)
 {
-    return parsed->origin[opt_find(&train_pool_options, name)] != OPT_FROM_DEFAULT;
+    return parsed->origin[opt_find(&pool_options, name)] != OPT_FROM_DEFAULT;
 }
 
 static atom_status read_settings(pool_run *r, create_values *v, char **run_text)
@@ -144,24 +144,24 @@ static atom_status read_settings(pool_run *r, create_values *v, char **run_text)
     if (!atom_path_exists(v->config))
         return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", v->config);
     ATOM_TRY_CLEAN(atom_file_read(v->config, OPT_FILE_BYTES_MAX, &text, &bytes));
-    ATOM_TRY_CLEAN(train_pool_split(text, bytes, &pool, run_text));
-    ATOM_TRY_CLEAN(opt_defaults(&train_pool_options, &r->settings, &parsed));
+    ATOM_TRY_CLEAN(pool_settings_split(text, bytes, &pool, run_text));
+    ATOM_TRY_CLEAN(opt_defaults(&pool_options, &r->settings, &parsed));
     ATOM_TRY_CLEAN(
-        opt_read_text(&train_pool_options, v->config, pool, strlen(pool), &r->settings, &parsed));
+        opt_read_text(&pool_options, v->config, pool, strlen(pool), &r->settings, &parsed));
     for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
         if (!given[i][1])
             continue;
-        uint32_t row = (uint32_t)opt_find(&train_pool_options, given[i][0]);
-        st = opt_set(&train_pool_options, row, given[i][1], &r->settings);
+        uint32_t row = (uint32_t)opt_find(&pool_options, given[i][0]);
+        st = opt_set(&pool_options, row, given[i][1], &r->settings);
         if (st != ATOM_OK)
             ATOM_TRY_CLEAN(atom_fail(st, "%s: %s", given[i][0], atom_fail_message()));
         parsed.origin[row] = OPT_FROM_COMMAND_LINE;
     }
-    train_pool_fill(&r->settings, &parsed);
-    v->said = (train_pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
-                                .codec = was_said(&parsed, "codec"),
-                                .due_seconds = was_said(&parsed, "due_seconds")};
-    ATOM_TRY_CLEAN(train_pool_check(&r->settings, v->config, pool));
+    pool_settings_fill(&r->settings, &parsed);
+    v->said = (pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
+                          .codec = was_said(&parsed, "codec"),
+                          .due_seconds = was_said(&parsed, "due_seconds")};
+    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, v->config, pool));
 cleanup:
     atom_free(text);
     atom_free(pool);
@@ -195,20 +195,20 @@ static atom_status note_base(pool_run *r)
 static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, char **run_text)
 {
     uint64_t n = trainer_floats(r->t), first;
-    train_pool_settings *s = &r->settings;
+    pool_settings *s = &r->settings;
     char *text = NULL;
     atom_status st;
     memset(m, 0, sizeof *m);
     m->plain = v->plain;
-    m->n_fragments = train_pool_fragments(n, (uint32_t)s->fragments);
+    m->n_fragments = pool_fragments(n, (uint32_t)s->fragments);
     s->fragments = m->n_fragments;
     s->data_hash =
-        s->sync == TRAIN_SYNC_GRADIENTS ? train_pool_data_hash(trainer_where(r->t).data_hash) : 0;
+        s->sync == POOL_SYNC_GRADIENTS ? pool_data_hash(trainer_where(r->t).data_hash) : 0;
     ATOM_TRY_CLEAN(note_base(r));
     if (v->name)
         snprintf(m->name, sizeof m->name, "%s", v->name);
     for (uint32_t f = 0; f < m->n_fragments; f++)
-        m->n_floats[f] = train_pool_fragment(n, m->n_fragments, f, &first);
+        m->n_floats[f] = pool_fragment_range(n, m->n_fragments, f, &first);
     m->codec = (gsp_codec)s->codec;
     m->robust = s->robust;
     m->tokens_per_sample = trainer_where(r->t).sequence;
@@ -217,12 +217,12 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
     m->time_due_s = s->due_seconds;
     m->fork_s = s->fork_seconds;
     m->heartbeat_s = s->heartbeat_seconds;
-    ATOM_TRY_CLEAN(train_pool_hash(trainer_weights(r->t), n, m->n_fragments, &m->anchor));
-    ATOM_TRY_CLEAN(opt_print(&train_pool_options, s, NULL, false, &text));
+    ATOM_TRY_CLEAN(pool_anchor_hash(trainer_weights(r->t), n, m->n_fragments, &m->anchor));
+    ATOM_TRY_CLEAN(opt_print(&pool_options, s, NULL, false, &text));
     if (strlen(text) >= sizeof m->settings)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "the pool's settings are too long"));
     strcpy(m->settings, text);
-    ATOM_TRY_CLEAN(train_pool_run_text(&r->config, false, run_text));
+    ATOM_TRY_CLEAN(pool_run_text(&r->config, false, run_text));
     if (pool_run_sums(r) && r->config.dtype != TRAIN_DTYPE_AUTO)
         ATOM_TRY_CLEAN(add_dtype(r->config.dtype, run_text));
 cleanup:
@@ -254,7 +254,7 @@ static atom_status make_pool(pool_run *r, const create_values *v)
     files[1] = (gsp_pool_file){.name = "config.json", .path = config};
     if (atom_path_exists(tokenizer))
         files[n_files++] = (gsp_pool_file){.name = "tokenizer.json", .path = tokenizer};
-    if (r->settings.data != TRAIN_POOL_DATA_OWN)
+    if (r->settings.data != POOL_DATA_OWN)
         ATOM_TRY_CLEAN(pool_data_list(r, files, GSP_MANIFEST_FILES_MAX, &n_files));
     ATOM_TRY_CLEAN(gsp_pool_create(&host, m, files, n_files, &r->life));
     ATOM_TRY_CLEAN(pool_data_offer(r));
@@ -275,29 +275,28 @@ cleanup:
 /* ---- how to average ---- */
 
 /* Chooses what nobody said, and says why. */
-static void advise(pool_run *r, const create_values *v, train_pool_advice *a)
+static void advise(pool_run *r, const create_values *v, pool_advice *a)
 {
-    const train_pool_settings *s = &r->settings;
+    const pool_settings *s = &r->settings;
     int64_t own = r->config.micro_batch_size * r->config.gradient_accumulation_steps;
     double seconds = trainer_plan(r->t)->predicted_step_seconds;
     uint64_t sequence = trainer_where(r->t).sequence;
     uint32_t members = s->min_peers > 1 ? (uint32_t)s->min_peers : 0;
-    train_pool_facts facts = {.floats = trainer_floats(r->t),
-                              .step_tokens = (uint64_t)s->batch * sequence,
-                              .tokens_per_s =
-                                  seconds > 0 ? (double)own * (double)sequence / seconds : 0,
-                              .up_bytes_per_s = (uint64_t)(v->host.up_mbit * 1e6 / 8),
-                              .down_bytes_per_s = (uint64_t)(v->host.down_mbit * 1e6 / 8),
-                              .members = members};
+    pool_facts facts = {.floats = trainer_floats(r->t),
+                        .step_tokens = (uint64_t)s->batch * sequence,
+                        .tokens_per_s = seconds > 0 ? (double)own * (double)sequence / seconds : 0,
+                        .up_bytes_per_s = (uint64_t)(v->host.up_mbit * 1e6 / 8),
+                        .down_bytes_per_s = (uint64_t)(v->host.down_mbit * 1e6 / 8),
+                        .members = members};
     if (pool_run_sums(r)) /* each computes its share of the one batch */
         facts.step_tokens /= members ? members : 8;
-    train_pool_advise(s, &v->said, &facts, a);
-    train_pool_follow(a, &r->settings);
+    pool_advise(s, &v->said, &facts, a);
+    pool_advice_follow(a, &r->settings);
     for (uint32_t i = 0; i < a->n_why && !v->dry_run; i++)
         pool_run_note(r, "%s", a->why[i]);
 }
 
-static json_t *case_json(const train_pool_case *c)
+static json_t *case_json(const pool_case *c)
 {
     return json_pack("{s:s, s:I, s:o, s:o, s:o, s:b}", "codec", gsp_codec_name((gsp_codec)c->codec),
                      "sync_steps", (json_int_t)c->sync_steps, "sync_seconds",
@@ -305,9 +304,9 @@ static json_t *case_json(const train_pool_case *c)
                      "waits", cli_real(c->waits), "chosen", (int)c->chosen);
 }
 
-static atom_status show_advice(const pool_run *r, const train_pool_advice *a)
+static atom_status show_advice(const pool_run *r, const pool_advice *a)
 {
-    const train_pool_settings *s = &r->settings;
+    const pool_settings *s = &r->settings;
     if (r->json) {
         json_t *why = json_array(), *cases = json_array();
         for (uint32_t i = 0; i < a->n_why; i++)
@@ -328,7 +327,7 @@ static atom_status show_advice(const pool_run *r, const train_pool_advice *a)
               cli_seconds(s->due_seconds));
     cli_print("  codec      H      sync   H steps   waits\n");
     for (uint32_t i = 0; i < a->n_cases; i++) {
-        const train_pool_case *c = &a->cases[i];
+        const pool_case *c = &a->cases[i];
         cli_print("%s %-6s %5lld  %8s", c->chosen ? "*" : " ", gsp_codec_name((gsp_codec)c->codec),
                   (long long)c->sync_steps, cli_seconds(c->sync_seconds));
         cli_print("  %8s   %4.0f %%\n", cli_seconds(c->steps_seconds), 100 * c->waits);
@@ -364,7 +363,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     static char model[] = "model", data[] = "data", device[] = "device";
     char *words[6];
     int n = 0;
-    train_pool_advice advice;
+    pool_advice advice;
     atom_status st;
     if (!place)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
@@ -380,7 +379,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (v->device)
         words[n++] = device, words[n++] = v->device;
     ATOM_TRY_CLEAN(pool_run_configure(&r, v->config, run_text, words, n, false));
-    ATOM_TRY_CLEAN(train_pool_settle(&r.settings, &r.config));
+    ATOM_TRY_CLEAN(pool_settings_settle(&r.settings, &r.config));
     if (v->host.listen.n == 0) /* somebody must be reachable, and the first is alone */
         ATOM_TRY_CLEAN(opt_set(&options, (uint32_t)opt_find(&options, "listen"), "*:4400", v));
     if (!v->dry_run)

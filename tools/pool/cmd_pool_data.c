@@ -40,7 +40,7 @@ void pool_data_free(gsp_pool_file *files, uint32_t n)
 
 atom_status pool_data_offer(pool_run *r)
 {
-    return r->settings.data == TRAIN_POOL_DATA_OWN
+    return r->settings.data == POOL_DATA_OWN
                ? ATOM_OK
                : gsp_pool_data_look(r->life, r->config.data, pool_run_watch, r, &r->data);
 }
@@ -116,7 +116,7 @@ static void tell(pool_run *r)
 atom_status pool_data_choose(pool_run *r, bool own, bool returns)
 {
     char why[400];
-    bool either = r->settings.data == TRAIN_POOL_DATA_EITHER;
+    bool either = r->settings.data == POOL_DATA_EITHER;
     if (!r->has_data)
         return ATOM_OK;
     r->own_data = own;

@@ -67,13 +67,12 @@ static char *place_of(const char *dir)
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const export_values *v = values;
-    train_pool_exported said = {0};
+    pool_exported said = {0};
     char hex[2 * GSP_HASH_BYTES + 1];
     char *place = place_of(parsed->n_positional ? parsed->positional[0] : ".");
     if (!place)
         return atom_fail_memory("a path", 256);
-    atom_status st =
-        train_pool_export(place, dtype_of[v->dtype], v->max_shard_size, v->output, &said);
+    atom_status st = pool_export(place, dtype_of[v->dtype], v->max_shard_size, v->output, &said);
     atom_free(place);
     if (st != ATOM_OK)
         return st;

@@ -94,16 +94,16 @@ atom_status pool_host_place(const pool_host *host, const char *name, const char 
     return ATOM_OK;
 }
 
-atom_status pool_host_limits(const pool_host *host, char missing[TRAIN_LIMITS_WHY_BYTES],
-                             train_limits **out)
+atom_status pool_host_limits(const pool_host *host, char missing[POOL_LIMITS_WHY_BYTES],
+                             pool_limits **out)
 {
-    const train_limits_config c = {.hours = host->hours,
-                                   .mains_only = host->mains_only,
-                                   .celsius_max = host->celsius_max,
-                                   .others_max = host->others_max};
+    const pool_limits_config c = {.hours = host->hours,
+                                  .mains_only = host->mains_only,
+                                  .celsius_max = host->celsius_max,
+                                  .others_max = host->others_max};
     missing[0] = 0;
     *out = NULL;
     if (!c.hours && !c.mains_only && c.celsius_max <= 0 && c.others_max <= 0)
         return ATOM_OK;
-    return train_limits_open(&c, missing, out);
+    return pool_limits_open(&c, missing, out);
 }

@@ -106,8 +106,8 @@ ATOM_MUST atom_status pool_host_settle(const char *dir, const opt_command *comma
  */
 ATOM_MUST atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
                                       gsp_pool_host *out);
-/* NULL: nothing is limited. missing: train_limits_open. */
-ATOM_MUST atom_status pool_host_limits(const pool_host *host, char missing[TRAIN_LIMITS_WHY_BYTES],
-                                       train_limits **out);
+/* NULL: nothing is limited. missing: pool_limits_open. */
+ATOM_MUST atom_status pool_host_limits(const pool_host *host, char missing[POOL_LIMITS_WHY_BYTES],
+                                       pool_limits **out);
 
 #endif

@@ -108,7 +108,7 @@ static void own_seed(pool_run *r)
 {
     uint8_t text[GSP_PUBLIC_BYTES + 8], hash[8];
     uint64_t seed = 0;
-    if (gsp_pool_is_founder(r->life) || r->settings.sync == TRAIN_SYNC_GRADIENTS)
+    if (gsp_pool_is_founder(r->life) || r->settings.sync == POOL_SYNC_GRADIENTS)
         return; /* with gradients there is one order, and a place in it for everybody */
     memcpy(text, gsp_pool_key(r->life), GSP_PUBLIC_BYTES);
     for (int i = 0; i < 8; i++)
@@ -183,10 +183,10 @@ static atom_status configure(pool_run *r, const join_values *v)
     uint64_t bytes;
     atom_status st;
     int n = 0;
-    ATOM_TRY_CLEAN(opt_defaults(&train_pool_options, &r->settings, &parsed));
-    ATOM_TRY_CLEAN(opt_read_text(&train_pool_options, "the pool's settings", m->settings,
+    ATOM_TRY_CLEAN(opt_defaults(&pool_options, &r->settings, &parsed));
+    ATOM_TRY_CLEAN(opt_read_text(&pool_options, "the pool's settings", m->settings,
                                  strlen(m->settings), &r->settings, &parsed));
-    ATOM_TRY_CLEAN(train_pool_check(&r->settings, "the pool's settings", NULL));
+    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, "the pool's settings", NULL));
     if (r->settings.batch < 1 || r->settings.fragments != (int64_t)m->n_fragments)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the pool's settings contradict its manifest"));
     ATOM_TRY_CLEAN(fetch(r, "run.yml", &run));

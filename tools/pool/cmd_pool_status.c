@@ -6,7 +6,7 @@
 #include "tools/pool/cmd_pool.h"
 #include "tools/progress.h"
 
-#include "atom/pool/pool_settings.h"
+#include "atom/pool/settings.h"
 #include "gossip/pool/control.h"
 
 #include <string.h>
@@ -178,18 +178,18 @@ static void show_banned(const json_t *banned)
 static void add_mode(json_t *s)
 {
     const char *text = text_of(s, "settings");
-    train_pool_settings settings;
+    pool_settings settings;
     opt_parsed parsed;
-    char said[TRAIN_POOL_SAID_BYTES];
-    if (!*text || opt_defaults(&train_pool_options, &settings, &parsed) != ATOM_OK)
+    char said[POOL_SAID_BYTES];
+    if (!*text || opt_defaults(&pool_options, &settings, &parsed) != ATOM_OK)
         return;
-    if (opt_read_text(&train_pool_options, "settings", text, strlen(text), &settings, &parsed) ==
+    if (opt_read_text(&pool_options, "settings", text, strlen(text), &settings, &parsed) ==
         ATOM_OK) {
-        train_pool_say(&settings, said);
-        json_object_set_new(s, "mode", json_string(train_pool_mode(&settings)));
+        pool_settings_say(&settings, said);
+        json_object_set_new(s, "mode", json_string(pool_settings_mode(&settings)));
         json_object_set_new(s, "mode_text", json_string(said));
     }
-    opt_free(&train_pool_options, &settings);
+    opt_free(&pool_options, &settings);
 }
 
 static void show(const json_t *s)

@@ -82,10 +82,10 @@ static void show_pool(pool_run *r)
     double at = atom_clock_seconds();
     if (r->quiet || at - r->shown_seconds < SHOW_SECONDS)
         return;
-    train_pool_status s;
+    pool_anchor_status s;
     r->shown_seconds = at;
     gsp_pool_read_status(r->life, r->status);
-    train_pool_read_status(r->pool, false, &s);
+    pool_anchor_read_status(r->pool, false, &s);
     if (r->pace_seconds == 0) {
         r->pace_seconds = at;
         r->pace_step = s.pool_step;
@@ -151,17 +151,17 @@ static void on_report(void *ctx, const train_report *report)
 }
 
 /* Whether the pool has yet to begin, and lacks members for it; then `text` says so. */
-static bool lacks_peers(pool_run *r, char text[TRAIN_LIMITS_WHY_BYTES])
+static bool lacks_peers(pool_run *r, char text[POOL_LIMITS_WHY_BYTES])
 {
-    train_pool_status s;
+    pool_anchor_status s;
     if (r->settings.min_peers <= 1)
         return false;
     gsp_pool_read_status(r->life, r->status);
-    train_pool_read_status(r->pool, false, &s);
+    pool_anchor_read_status(r->pool, false, &s);
     int64_t few = r->settings.min_peers - r->status->member.n_roster;
     if (s.certified_samples > 0 || few <= 0)
         return false;
-    snprintf(text, TRAIN_LIMITS_WHY_BYTES,
+    snprintf(text, POOL_LIMITS_WHY_BYTES,
              "training begins with %lld members: waiting for %lld more",
              (long long)r->settings.min_peers, (long long)few);
     return true;
@@ -172,13 +172,12 @@ static bool lacks_peers(pool_run *r, char text[TRAIN_LIMITS_WHY_BYTES])
 static bool on_stop(void *ctx)
 {
     pool_run *r = ctx;
-    char limit[TRAIN_LIMITS_WHY_BYTES];
+    char limit[POOL_LIMITS_WHY_BYTES];
     bool paused = false;
     for (;;) {
         r->wish = gsp_pool_wishes(r->life, r->why, &r->ended);
-        bool limited =
-            r->wish == GSP_POOL_GO &&
-            ((r->limits && !train_limits_now(r->limits, limit)) || lacks_peers(r, limit));
+        bool limited = r->wish == GSP_POOL_GO &&
+                       ((r->limits && !pool_limits_now(r->limits, limit)) || lacks_peers(r, limit));
         if (cli_signal() || (r->wish != GSP_POOL_PAUSE && r->wish != GSP_POOL_REST && !limited))
             break;
         if (!paused) {
@@ -186,19 +185,19 @@ static bool on_stop(void *ctx)
                 pool_run_note(r, "%s", limited ? limit : r->why);
             else
                 pool_run_note(r, "paused; atom pool resume %s goes on", r->dir);
-            train_pool_running(r->pool, false);
+            pool_anchor_running(r->pool, false);
         }
         paused = true;
         usleep(100000);
     }
     if (paused || pool_run_sums(r))
-        train_pool_running(r->pool, true);
+        pool_anchor_running(r->pool, true);
     return cli_signal() || r->wish == GSP_POOL_STOP;
 }
 
 bool pool_run_sums(const pool_run *r)
 {
-    return r->settings.sync == TRAIN_SYNC_GRADIENTS;
+    return r->settings.sync == POOL_SYNC_GRADIENTS;
 }
 
 /* The plan fits: now the data may come. */
@@ -218,8 +217,8 @@ atom_status pool_run_open_trainer(pool_run *r)
     /* As if the vector were long: short ones have fewer fragments, and little to hold. */
     static const uint64_t LONG = 1ull << 32;
     r->seam.host_bytes_per_float =
-        (double)train_pool_host_bytes(LONG, (uint32_t)r->settings.fragments,
-                                      (train_sync)r->settings.sync) /
+        (double)pool_anchor_host_bytes(LONG, (uint32_t)r->settings.fragments,
+                                       (pool_sync)r->settings.sync) /
         (double)LONG;
     r->seam.shared = pool_run_sums(r);
     r->hooks = (train_hooks){.report = on_report,
@@ -241,12 +240,12 @@ atom_status pool_run_open_trainer(pool_run *r)
 
 void pool_run_say_mode(pool_run *r, uint64_t n_floats)
 {
-    char text[TRAIN_POOL_SAID_BYTES];
-    train_sync sync = (train_sync)r->settings.sync;
-    train_pool_say(&r->settings, text);
-    uint64_t host = train_pool_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync);
-    uint64_t state = train_pool_state_bytes(n_floats, sync);
-    pool_run_note(r, "mode %s: %s", train_pool_mode(&r->settings), text);
+    char text[POOL_SAID_BYTES];
+    pool_sync sync = (pool_sync)r->settings.sync;
+    pool_settings_say(&r->settings, text);
+    uint64_t host = pool_anchor_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync);
+    uint64_t state = pool_anchor_state_bytes(n_floats, sync);
+    pool_run_note(r, "mode %s: %s", pool_settings_mode(&r->settings), text);
     pool_run_note(
         r, "the pool takes %s of this host's memory beside the trainer; who joins fetches %s",
         cli_size(host), cli_size(state));
@@ -277,7 +276,7 @@ atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n
     uint64_t checkpoints =
         (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
     uint64_t each = atom_state_bytes((atom_dtype)r->config.moments_dtype); /* as a checkpoint */
-    uint64_t need = train_pool_disk_bytes(n_floats, n_fragments, (train_sync)r->settings.sync) +
+    uint64_t need = pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync) +
                     checkpoints * n_floats * each + (r->fetch_data ? r->data.bytes : 0);
     ATOM_TRY(atom_dir_make(r->dir));
     if (!atom_dir_free_bytes(r->dir, &room))
@@ -358,7 +357,7 @@ static atom_status save_local(const pool_run *r)
     train_config c = r->config;
     if (r->data_dir && strcmp(c.data, r->data_dir) == 0)
         c.data = NULL; /* where it is looked for anyway, whatever DIR is called then */
-    atom_status st = path ? train_pool_run_text(&c, true, &text) : atom_fail_memory("a path", 256);
+    atom_status st = path ? pool_run_text(&c, true, &text) : atom_fail_memory("a path", 256);
     if (st == ATOM_OK)
         st = atom_file_write(path, text, strlen(text));
     atom_free(text);
@@ -386,9 +385,9 @@ static atom_status check_base(const pool_run *r)
 static atom_status check_model(const pool_run *r, const gsp_manifest *m)
 {
     uint64_t n = trainer_floats(r->t), first;
-    bool same = m->n_fragments == train_pool_fragments(n, m->n_fragments);
+    bool same = m->n_fragments == pool_fragments(n, m->n_fragments);
     for (uint32_t f = 0; same && f < m->n_fragments; f++)
-        same = m->n_floats[f] == train_pool_fragment(n, m->n_fragments, f, &first);
+        same = m->n_floats[f] == pool_fragment_range(n, m->n_fragments, f, &first);
     return same ? ATOM_OK
                 : atom_fail(ATOM_E_FORMAT, "the pool's config.json describes another model than "
                                            "its manifest; ask its owner");
@@ -397,7 +396,7 @@ static atom_status check_model(const pool_run *r, const gsp_manifest *m)
 /* With gradients everybody reads the same samples, each its own of them. */
 static atom_status check_data(const pool_run *r)
 {
-    int64_t hash = train_pool_data_hash(trainer_where(r->t).data_hash);
+    int64_t hash = pool_data_hash(trainer_where(r->t).data_hash);
     if (!pool_run_sums(r) || hash == r->settings.data_hash)
         return ATOM_OK;
     return atom_fail(ATOM_E_USAGE,
@@ -409,25 +408,25 @@ static atom_status check_data(const pool_run *r)
 static atom_status open_seam(pool_run *r, const gsp_manifest *m)
 {
     char *anchor = pool_run_path(r, "anchor");
-    train_pool_update update;
-    train_pool_update_of(r->t, (uint32_t)(r->settings.batch / r->config.micro_batch_size), &update);
-    train_pool_config c = {.directory = anchor,
-                           .n_floats = trainer_floats(r->t),
-                           .n_fragments = m->n_fragments,
-                           .outer_learning_rate = r->settings.outer_learning_rate,
-                           .outer_momentum = r->settings.outer_momentum,
-                           .mix = r->settings.mix,
-                           .batch = (uint64_t)r->settings.batch,
-                           .max_samples = (uint64_t)(r->settings.batch * r->settings.steps),
-                           .tokens_per_sample = m->tokens_per_sample,
-                           .max_steps = r->max_steps,
-                           .rewarm_steps = r->settings.rewarm_steps,
-                           .update = pool_run_sums(r) ? &update : NULL,
-                           .slices = r->settings.sync == TRAIN_SYNC_SLICES};
+    pool_update update;
+    pool_update_of(r->t, (uint32_t)(r->settings.batch / r->config.micro_batch_size), &update);
+    pool_anchor_config c = {.directory = anchor,
+                            .n_floats = trainer_floats(r->t),
+                            .n_fragments = m->n_fragments,
+                            .outer_learning_rate = r->settings.outer_learning_rate,
+                            .outer_momentum = r->settings.outer_momentum,
+                            .mix = r->settings.mix,
+                            .batch = (uint64_t)r->settings.batch,
+                            .max_samples = (uint64_t)(r->settings.batch * r->settings.steps),
+                            .tokens_per_sample = m->tokens_per_sample,
+                            .max_steps = r->max_steps,
+                            .rewarm_steps = r->settings.rewarm_steps,
+                            .update = pool_run_sums(r) ? &update : NULL,
+                            .slices = r->settings.sync == POOL_SYNC_SLICES};
     memcpy(c.self.byte, gsp_pool_key(r->life), sizeof c.self.byte);
-    atom_status st = anchor ? train_pool_open(&c, &r->pool) : atom_fail_memory("a path", 256);
+    atom_status st = anchor ? pool_anchor_open(&c, &r->pool) : atom_fail_memory("a path", 256);
     if (st == ATOM_OK)
-        r->seam = train_pool_seam(r->pool);
+        r->seam = pool_anchor_seam(r->pool);
     atom_free(anchor);
     return st;
 }
@@ -464,7 +463,7 @@ static atom_status restore(pool_run *r, const gsp_manifest *m)
     ATOM_TRY_CLEAN(recall(r, m, saved, &any));
     if (!any)
         goto cleanup;
-    st = train_pool_restore(r->pool, saved);
+    st = pool_anchor_restore(r->pool, saved);
     if (st == ATOM_E_FORMAT) {
         pool_run_note(r, "%s", atom_fail_message());
         member = pool_run_path(r, "member");
@@ -479,7 +478,7 @@ cleanup:
 /* A joiner's anchor comes from the others: the pool's thread fetches it. */
 static atom_status wait_for_anchor(pool_run *r)
 {
-    while (!train_pool_ready(r->pool)) {
+    while (!pool_anchor_ready(r->pool)) {
         gsp_pool_wish wish = gsp_pool_wishes(r->life, r->why, &r->ended);
         if (cli_signal())
             return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights were here");
@@ -512,20 +511,20 @@ static atom_status start(pool_run *r, bool genesis)
     ATOM_TRY(open_seam(r, m));
     ATOM_TRY(save_local(r));
     if (genesis)
-        ATOM_TRY(train_pool_begin(r->pool, trainer_weights(r->t)));
+        ATOM_TRY(pool_anchor_begin(r->pool, trainer_weights(r->t)));
     else
         ATOM_TRY(restore(r, m));
     /* A founder whose anchor is lost fetches it like everybody else. */
-    part.holds_genesis = gsp_pool_is_founder(r->life) && train_pool_ready(r->pool);
+    part.holds_genesis = gsp_pool_is_founder(r->life) && pool_anchor_ready(r->pool);
     part.has_audit = true;
     part.audit_percent = (uint32_t)r->settings.audit_percent;
-    train_pool_work(r->pool, &part.work);
+    pool_anchor_work(r->pool, &part.work);
     ATOM_TRY(gsp_pool_start(r->life, &part));
     ATOM_TRY(wait_for_anchor(r));
     r->samples_first = place.samples;
     r->tokens_first = place.tokens;
-    ATOM_TRY(train_pool_attach(r->pool, trainer_weights(r->t), place.marks, place.samples,
-                               place.tokens));
+    ATOM_TRY(pool_anchor_attach(r->pool, trainer_weights(r->t), place.marks, place.samples,
+                                place.tokens));
     return trainer_weights_changed(r->t);
 }
 
@@ -533,9 +532,9 @@ static atom_status start(pool_run *r, bool genesis)
 
 static json_t *summary_json(const pool_run *r, const train_summary *s)
 {
-    train_pool_status p;
+    pool_anchor_status p;
     char hex[2 * GSP_HASH_BYTES + 1];
-    train_pool_read_status(r->pool, true, &p);
+    pool_anchor_read_status(r->pool, true, &p);
     for (int i = 0; i < GSP_HASH_BYTES; i++)
         snprintf(hex + 2 * i, 3, "%02x", p.anchor.byte[i]);
     return json_pack("{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
@@ -553,12 +552,12 @@ static json_t *summary_json(const pool_run *r, const train_summary *s)
 
 static atom_status sum_up(const pool_run *r, const train_summary *s)
 {
-    train_pool_status p;
+    pool_anchor_status p;
     if (r->json)
         return cli_print_json(summary_json(r, s));
     if (r->quiet)
         return ATOM_OK;
-    train_pool_read_status(r->pool, false, &p);
+    pool_anchor_read_status(r->pool, false, &p);
     cli_print("trained steps %lld to %lld: loss %.4f to %.4f, %s tokens/s\n",
               (long long)s->first_step, (long long)s->steps, s->first_loss, s->final_loss,
               cli_count(s->tokens_per_second));
@@ -601,8 +600,8 @@ static void say_goodbye(pool_run *r)
     bool asked = r->wish == GSP_POOL_STOP, broken = r->ended != ATOM_OK;
     if (broken || (cli_signal() && !asked))
         return;
-    train_pool_status s;
-    train_pool_read_status(r->pool, false, &s);
+    pool_anchor_status s;
+    pool_anchor_read_status(r->pool, false, &s);
     if (pool_run_sums(r) && s.pool_step >= s.max_steps)
         wait_for_the_last(r);
     else if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
@@ -616,11 +615,11 @@ atom_status pool_run_train(pool_run *r, bool genesis)
     ATOM_TRY(start(r, genesis));
     r->shown_seconds = atom_clock_seconds();
     /* A share of a sum may be all of it: nothing is brought before it was asked who is there. */
-    train_pool_running(r->pool, !pool_run_sums(r));
+    pool_anchor_running(r->pool, !pool_run_sums(r));
     notify_manager("READY=1\nSTATUS=training");
     st = trainer_run(r->t, &summary);
     notify_manager("STOPPING=1\nSTATUS=saying goodbye");
-    train_pool_running(r->pool, false);
+    pool_anchor_running(r->pool, false);
     train_progress_end(&r->progress);
     r->progress.file = NULL;
     if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)
@@ -638,7 +637,7 @@ atom_status pool_run_train(pool_run *r, bool genesis)
 
 atom_status pool_run_limit(pool_run *r, const pool_host *host)
 {
-    char missing[TRAIN_LIMITS_WHY_BYTES];
+    char missing[POOL_LIMITS_WHY_BYTES];
     atom_status st = pool_host_limits(host, missing, &r->limits);
     if (st == ATOM_OK && missing[0])
         pool_run_note(r, "%s", missing);
@@ -647,13 +646,13 @@ atom_status pool_run_limit(pool_run *r, const pool_host *host)
 
 void pool_run_close(pool_run *r)
 {
-    train_limits_close(&r->limits);
+    pool_limits_close(&r->limits);
     if (gsp_pool_close(&r->life) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     trainer_close(&r->t);
-    train_pool_close(&r->pool);
+    pool_anchor_close(&r->pool);
     train_config_free(&r->config);
-    opt_free(&train_pool_options, &r->settings);
+    opt_free(&pool_options, &r->settings);
     atom_free(r->plan_class);
     atom_free(r->plan_text);
     atom_free(r->status);

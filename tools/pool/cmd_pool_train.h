@@ -1,5 +1,5 @@
 /*
- * What atom pool create and atom pool join share: a trainer, its seam (atom/pool/pool.h) and
+ * What atom pool create and atom pool join share: a trainer, its seam (atom/pool/anchor.h) and
  * a host's life in a pool (gossip/pool/pool.h), from the first step to the goodbye. Thread: the
  * main thread only.
  */
@@ -10,9 +10,9 @@
 #include "tools/pool/cmd_pool_host.h"
 #include "tools/progress.h"
 
-#include "atom/pool/pool.h"
-#include "atom/pool/pool_defaults.h"
-#include "atom/pool/pool_settings.h"
+#include "atom/pool/advice.h"
+#include "atom/pool/anchor.h"
+#include "atom/pool/settings.h"
 #include "gossip/pool/pool.h"
 
 /* Others of the pool, as the last look found them. */
@@ -41,13 +41,13 @@ typedef struct pool_run {
     bool fetch_data;         /* some of it is missing in data_dir */
     gsp_pool_data data;      /* of the manifest, as it lies here */
     train_config config;
-    train_pool_settings settings;
+    pool_settings settings;
     train_hooks hooks;
     train_seam seam;
     train_plans plans;
     char *plan_class, *plan_text; /* that was made here, to be offered; or NULL */
     trainer *t;
-    train_pool *pool;
+    pool_anchor *pool;
     gsp_pool *life;
     train_progress progress;              /* file NULL: not yet */
     uint64_t samples_first, tokens_first; /* of the run, when this process began */
@@ -57,7 +57,7 @@ typedef struct pool_run {
     uint64_t pace_step;
     gsp_pool_status *status;
     pool_people people;
-    train_limits *limits; /* NULL: none */
+    pool_limits *limits; /* NULL: none */
     gsp_pool_wish wish;
     char why[GSP_POOL_WHY_BYTES];
     atom_status ended; /* what ended the pool for us */

@@ -3,7 +3,7 @@
  * of them the pool has not had yet. One idea: the anchor's hash says whether a fragment moved on
  * since, whatever lineage it is of. Refuses texts that it did not write.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "atom/base/mem.h"
 
@@ -38,7 +38,7 @@ static bool unhex(const json_t *value, gsp_hash *out)
 }
 
 /* Of what live has: a version that was applied but not merged yet is not in it. */
-char *pool_marks_text(const train_pool *p)
+char *pool_marks_text(const pool_anchor *p)
 {
     char text[HEX + 1];
     json_t *fragments = json_array();
@@ -61,7 +61,7 @@ char *pool_marks_text(const train_pool *p)
     return out;
 }
 
-char *train_pool_marks(train_pool *p)
+char *pool_anchor_marks(pool_anchor *p)
 {
     pthread_mutex_lock(&p->lock);
     char *text = pool_marks_text(p);
@@ -78,7 +78,7 @@ static bool get_count(const json_t *object, const char *key, uint64_t *out)
     return true;
 }
 
-static bool parse(const json_t *root, train_pool_mark *m)
+static bool parse(const json_t *root, pool_mark *m)
 {
     uint64_t version;
     const json_t *fragments = json_object_get(root, "fragments");
@@ -100,11 +100,10 @@ static bool parse(const json_t *root, train_pool_mark *m)
     return true;
 }
 
-atom_status train_pool_marks_parse(const char *path, const char *text, size_t bytes,
-                                   train_pool_mark *out)
+atom_status pool_marks_parse(const char *path, const char *text, size_t bytes, pool_mark *out)
 {
     json_error_t error;
-    train_pool_mark *m = atom_alloc(1, sizeof *m);
+    pool_mark *m = atom_alloc(1, sizeof *m);
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     atom_status st = ATOM_OK;
     if (!m)

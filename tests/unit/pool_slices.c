@@ -4,8 +4,8 @@
  * contribution; a member alone; restarts to the bit; what joiners fetch; settings that make no
  * sense.
  */
-#include "atom/pool/pool.h"
-#include "atom/pool/pool_settings.h"
+#include "atom/pool/anchor.h"
+#include "atom/pool/settings.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
 
@@ -23,7 +23,7 @@ typedef struct side {
     scratch s;
     uint32_t who;
     double mix;
-    train_pool *pool;
+    pool_anchor *pool;
     train_seam seam;
     gsp_work work;
     float *live;
@@ -53,26 +53,26 @@ static float noise(uint64_t k, uint32_t salt)
 
 static void reopen(side *a)
 {
-    train_pool_config c = {.directory = a->s.dir,
-                           .self = key_of(a->who),
-                           .n_floats = N,
-                           .n_fragments = F,
-                           .slices = true,
-                           .mix = a->mix,
-                           .batch = 4,
-                           .tokens_per_sample = SAMPLE,
-                           .max_samples = 4000};
-    train_pool_close(&a->pool);
-    must(train_pool_open(&c, &a->pool));
-    a->seam = train_pool_seam(a->pool);
-    train_pool_work(a->pool, &a->work);
+    pool_anchor_config c = {.directory = a->s.dir,
+                            .self = key_of(a->who),
+                            .n_floats = N,
+                            .n_fragments = F,
+                            .slices = true,
+                            .mix = a->mix,
+                            .batch = 4,
+                            .tokens_per_sample = SAMPLE,
+                            .max_samples = 4000};
+    pool_anchor_close(&a->pool);
+    must(pool_anchor_open(&c, &a->pool));
+    a->seam = pool_anchor_seam(a->pool);
+    pool_anchor_work(a->pool, &a->work);
 }
 
 static void attach(side *a, const char *marks)
 {
-    must(train_pool_attach(a->pool, file_vector_memory(a->live), marks, a->samples,
-                           a->samples * SAMPLE));
-    train_pool_running(a->pool, true);
+    must(pool_anchor_attach(a->pool, file_vector_memory(a->live), marks, a->samples,
+                            a->samples * SAMPLE));
+    pool_anchor_running(a->pool, true);
 }
 
 static void side_open(side *a, uint32_t who, double mix)
@@ -87,7 +87,7 @@ static void side_open(side *a, uint32_t who, double mix)
 
 static void side_close(side *a)
 {
-    train_pool_close(&a->pool);
+    pool_anchor_close(&a->pool);
     atom_free(a->live);
     scratch_close(&a->s);
 }
@@ -137,7 +137,7 @@ static void apply(side *a, const gsp_certificate *c, const float *average)
 {
     static const gsp_hash none;
     uint64_t v = c->proposal.version, first;
-    uint64_t n = train_pool_fragment(N, F, (uint32_t)(v % F), &first), stride = stride_of(n);
+    uint64_t n = pool_fragment_range(N, F, (uint32_t)(v % F), &first), stride = stride_of(n);
     for (uint64_t k = 0; average && k < PARTS; k++)
         if (k * stride < n)
             a->work.part(a->work.context, v, k * stride, average + k * stride,
@@ -152,7 +152,7 @@ static void begin(side *m, uint32_t members, double mix)
     certificate_make(c, 1, members, NULL);
     for (uint32_t i = 0; i < members; i++) {
         side_open(&m[i], i, mix);
-        must(train_pool_begin(m[i].pool, file_vector_memory(m[i].live)));
+        must(pool_anchor_begin(m[i].pool, file_vector_memory(m[i].live)));
         attach(&m[i], NULL);
         apply(&m[i], c, NULL);
     }
@@ -166,7 +166,7 @@ static void begin(side *m, uint32_t members, double mix)
 static void one_round(side *m, uint32_t members, uint64_t v, const uint32_t *included,
                       float *const *read, uint64_t *tokens)
 {
-    uint64_t first, samples, n = train_pool_fragment(N, F, (uint32_t)(v % F), &first);
+    uint64_t first, samples, n = pool_fragment_range(N, F, (uint32_t)(v % F), &first);
     uint64_t stride = stride_of(n);
     const float *x[MEMBERS];
     float *average = atom_alloc(n, sizeof *average);
@@ -203,7 +203,7 @@ static const uint32_t everybody[PARTS] = {15, 15, 15};
 /* The anchor's fragment of version v, as a joiner would read it. */
 static uint64_t anchor_of(side *a, uint64_t v, float *to, uint64_t *first)
 {
-    uint64_t n = train_pool_fragment(N, F, (uint32_t)(v % F), first);
+    uint64_t n = pool_fragment_range(N, F, (uint32_t)(v % F), first);
     must(a->work.state_read(a->work.context, (uint32_t)(v % F), 0, n, to));
     return n;
 }
@@ -250,9 +250,9 @@ static void averages_are_written_over_what_is_trained(void **unused)
             for (uint64_t j = 0; j < N; j++)
                 assert_true(fabsf(w[i][j] - m[i].live[j]) <= 8 * 0x1p-24f);
     }
-    train_pool_status s[2];
+    pool_anchor_status s[2];
     for (int i = 0; i < MEMBERS; i++) {
-        train_pool_read_status(m[i].pool, true, &s[i > 0]);
+        pool_anchor_read_status(m[i].pool, true, &s[i > 0]);
         assert_memory_equal(&s[i > 0].anchor, &s[0].anchor, sizeof s->anchor);
         assert_int_equal(s[i > 0].included, 4 * F - 1);
     }
@@ -361,10 +361,10 @@ static void twelve_versions(side *m, uint64_t restart_after)
             step(&m[i]);
         if (v != restart_after)
             continue;
-        char *marks = train_pool_marks(m[1].pool);
+        char *marks = pool_anchor_marks(m[1].pool);
         reopen(&m[1]);
         remember(saved, v, 2);
-        must(train_pool_restore(m[1].pool, saved));
+        must(pool_anchor_restore(m[1].pool, saved));
         attach(&m[1], marks);
         atom_free(marks);
     }
@@ -375,13 +375,13 @@ static void a_restart_goes_on_to_the_bit(void **unused)
 {
     (void)unused;
     side straight[2], broken[2];
-    train_pool_status s, t;
+    pool_anchor_status s, t;
     twelve_versions(straight, 0);
     twelve_versions(broken, 6);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(straight[i].live, broken[i].live, N * sizeof(float));
-        train_pool_read_status(straight[i].pool, true, &s);
-        train_pool_read_status(broken[i].pool, true, &t);
+        pool_anchor_read_status(straight[i].pool, true, &s);
+        pool_anchor_read_status(broken[i].pool, true, &t);
         assert_memory_equal(&s.anchor, &t.anchor, sizeof s.anchor);
         assert_int_equal(t.applied, 12);
     }
@@ -402,9 +402,9 @@ static void marks_know_what_is_to_be_written(void **unused)
     begin(m, 2, 0);
     one_round(m, 2, 2, both, NULL, tokens);
     for (int written = 0; written < 2; written++) {
-        train_pool_mark marks;
-        char *text = train_pool_marks(m[0].pool);
-        must(train_pool_marks_parse("pool.json", text, strlen(text), &marks));
+        pool_mark marks;
+        char *text = pool_anchor_marks(m[0].pool);
+        must(pool_marks_parse("pool.json", text, strlen(text), &marks));
         assert_int_equal(marks.version[2], written ? 2 : 0);
         assert_int_equal(gsp_hash_equal(&marks.anchor[2], &none), !written);
         m[0].seam.before_updates(m[0].seam.ctx, m[0].live, NULL);
@@ -450,7 +450,7 @@ static void a_joiner_fetches_the_anchor_alone(void **unused)
     static const uint32_t both[PARTS] = {3, 3, 3};
     side m[2], b;
     uint64_t tokens[2];
-    train_pool_status one, two;
+    pool_anchor_status one, two;
     gsp_saved *saved = atom_alloc(1, sizeof *saved);
     float *x = atom_alloc(N, sizeof *x);
     begin(m, 2, 0);
@@ -465,19 +465,19 @@ static void a_joiner_fetches_the_anchor_alone(void **unused)
         must(b.work.state_write(b.work.context, f, f + (f > 2 ? 0 : 4), 0, n, x));
     }
     assert_int_equal(floats, N);
-    assert_int_equal(train_pool_state_bytes(N, TRAIN_SYNC_SLICES), 4 * N);
+    assert_int_equal(pool_anchor_state_bytes(N, POOL_SYNC_SLICES), 4 * N);
     remember(saved, 6, 2);
     must(b.work.state_adopt(b.work.context, saved));
     attach(&b, NULL);
-    train_pool_read_status(m[0].pool, true, &one);
-    train_pool_read_status(b.pool, true, &two);
+    pool_anchor_read_status(m[0].pool, true, &one);
+    pool_anchor_read_status(b.pool, true, &two);
     assert_memory_equal(&one.anchor, &two.anchor, sizeof one.anchor);
     /* No momentum: 4 bytes of a parameter less in memory, 12 on disk. */
     uint64_t big = 1 << 30;
-    assert_true(train_pool_host_bytes(big, 16, TRAIN_SYNC_SLICES) + 4 * big <=
-                train_pool_host_bytes(big, 16, TRAIN_SYNC_PARAMETERS));
-    assert_int_equal(train_pool_disk_bytes(big, 16, TRAIN_SYNC_SLICES) + 12 * big,
-                     train_pool_disk_bytes(big, 16, TRAIN_SYNC_PARAMETERS));
+    assert_true(pool_anchor_host_bytes(big, 16, POOL_SYNC_SLICES) + 4 * big <=
+                pool_anchor_host_bytes(big, 16, POOL_SYNC_PARAMETERS));
+    assert_int_equal(pool_anchor_disk_bytes(big, 16, POOL_SYNC_SLICES) + 12 * big,
+                     pool_anchor_disk_bytes(big, 16, POOL_SYNC_PARAMETERS));
     atom_free(saved);
     atom_free(x);
     side_close(&b);
@@ -485,21 +485,21 @@ static void a_joiner_fetches_the_anchor_alone(void **unused)
     side_close(&m[1]);
 }
 
-static atom_status settings_of(const char *text, train_pool_settings *s)
+static atom_status settings_of(const char *text, pool_settings *s)
 {
     opt_parsed parsed;
-    must(opt_defaults(&train_pool_options, s, &parsed));
-    must(opt_read_text(&train_pool_options, "run.yml", text, strlen(text), s, &parsed));
-    train_pool_fill(s, &parsed);
-    return train_pool_check(s, "run.yml", text);
+    must(opt_defaults(&pool_options, s, &parsed));
+    must(opt_read_text(&pool_options, "run.yml", text, strlen(text), s, &parsed));
+    pool_settings_fill(s, &parsed);
+    return pool_settings_check(s, "run.yml", text);
 }
 
 static void settings_say_what_makes_no_sense(void **unused)
 {
     (void)unused;
-    train_pool_settings s;
+    pool_settings s;
     must(settings_of("mode: slices\n", &s));
-    assert_int_equal(s.sync, TRAIN_SYNC_SLICES);
+    assert_int_equal(s.sync, POOL_SYNC_SLICES);
     assert_int_equal(s.fragments, 16);
     assert_int_equal(s.sync_steps, 16);
     assert_true(s.outer_learning_rate == 1 && s.outer_momentum == 0);

@@ -4,7 +4,7 @@
  * so every operation is one whose result IEEE 754 fixes: no function of a mathematical library,
  * sums in a fixed order. Refuses gradients that are not finite before anything was changed.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "gossip/sum/reduce.h"
 
@@ -20,7 +20,7 @@ static double power(double base, uint64_t n)
     return out;
 }
 
-static krn_adamw_step scalars(const train_pool_update *u, uint64_t step, double norm, double rate)
+static krn_adamw_step scalars(const pool_update *u, uint64_t step, double norm, double rate)
 {
     double scale = 1;
     if (u->max_grad_norm > 0 && u->max_grad_norm < norm + 1e-6) /* as in torch's clip_grad_norm_ */
@@ -36,7 +36,7 @@ static krn_adamw_step scalars(const train_pool_update *u, uint64_t step, double 
                             .lr = (float)rate};
 }
 
-atom_status pool_step_make(const train_pool_update *u, uint64_t step, uint64_t n, float *x,
+atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, float *x,
                            float *weights, float *m, float *v, double *grad_norm, double *rate)
 {
     double norm = gsp_norm(x, n), lr = train_schedule_rate(&u->schedule, (int64_t)step);

@@ -5,7 +5,7 @@
  * that nobody has read: parts without this member's contribution are moved, not written, and those
  * with nobody else's stay as they are.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@ uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n)
 }
 
 /* There is never one to be written already: while there is, nothing is copied out of f. */
-void pool_slices_note(train_pool *p, pool_fragment *f, const gsp_proposal *c, uint32_t mine)
+void pool_slices_note(pool_anchor *p, pool_fragment *f, const gsp_proposal *c, uint32_t mine)
 {
     f->over_stride = pool_part_stride(c, f->n);
     f->over_samples = p->sent_samples;
@@ -26,7 +26,7 @@ void pool_slices_note(train_pool *p, pool_fragment *f, const gsp_proposal *c, ui
             f->over[k / 32] |= 1u << k % 32;
 }
 
-void pool_slices_write(train_pool *p, pool_fragment *f, float *to)
+void pool_slices_write(pool_anchor *p, pool_fragment *f, float *to)
 {
     float mix = (float)p->c.mix;
     uint64_t written = 0;

@@ -10,23 +10,19 @@
  *
  * Ownership: as in config.h. Thread: none of its own. Errors: options.h.
  */
-#ifndef ATOM_POOL_POOL_SETTINGS_H
-#define ATOM_POOL_POOL_SETTINGS_H
+#ifndef ATOM_POOL_SETTINGS_H
+#define ATOM_POOL_SETTINGS_H
 
+#include "atom/pool/anchor.h"
 #include "atom/train/config.h"
-#include "atom/pool/pool.h"
 
 /* Whose data members train on: the creator's, which the manifest names; each its own; the
  * creator's, but who wants takes its own. */
-typedef enum train_pool_data {
-    TRAIN_POOL_DATA_SHARED,
-    TRAIN_POOL_DATA_OWN,
-    TRAIN_POOL_DATA_EITHER
-} train_pool_data;
+typedef enum pool_data_rule { POOL_DATA_SHARED, POOL_DATA_OWN, POOL_DATA_EITHER } pool_data_rule;
 
-typedef struct train_pool_settings {
-    int32_t sync; /* train_sync */
-    int32_t data; /* train_pool_data */
+typedef struct pool_settings {
+    int32_t sync; /* pool_sync */
+    int32_t data; /* pool_data_rule */
     int64_t sync_steps, fragments;
     int64_t min_peers;
     int32_t codec; /* gsp_codec */
@@ -39,33 +35,33 @@ typedef struct train_pool_settings {
     int64_t batch, steps;
     int64_t global_batch_size, data_hash; /* gradients */
     char *base_hash;                      /* of what is under adapters; NULL: all is trained */
-} train_pool_settings;
+} pool_settings;
 
-extern const opt_command train_pool_options;
+extern const opt_command pool_options;
 
 /* A run.yml in two: what is under its key `pool`, and the rest; each with the lines of the other
  * blank, so that messages name the right line. Fresh memory each. */
-ATOM_MUST atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest);
+ATOM_MUST atom_status pool_settings_split(const char *text, size_t bytes, char **pool, char **rest);
 /* What follows from the mode where nobody said it. */
-void train_pool_fill(train_pool_settings *settings, const opt_parsed *parsed);
+void pool_settings_fill(pool_settings *settings, const opt_parsed *parsed);
 /* ATOM_E_USAGE for what does not go together. path, text: where `pool:` was read from, for the line
  * of the key; text NULL: nowhere. */
-ATOM_MUST atom_status train_pool_check(const train_pool_settings *settings, const char *path,
-                                       const char *text);
+ATOM_MUST atom_status pool_settings_check(const pool_settings *settings, const char *path,
+                                          const char *text);
 /*
  * The creator's: batch and steps follow from the run; with gradients its
- * gradient_accumulation_steps becomes that of one pass of one member (pool.h). ATOM_E_USAGE for
+ * gradient_accumulation_steps becomes that of one pass of one member (anchor.h). ATOM_E_USAGE for
  * what does not go together.
  */
-ATOM_MUST atom_status train_pool_settle(train_pool_settings *settings, train_config *config);
+ATOM_MUST atom_status pool_settings_settle(pool_settings *settings, train_config *config);
 /* The mode's name ("slices"), and a clause that says what it means here. */
-enum { TRAIN_POOL_SAID_BYTES = 200 };
-const char *train_pool_mode(const train_pool_settings *settings);
-void train_pool_say(const train_pool_settings *settings, char out[TRAIN_POOL_SAID_BYTES]);
+enum { POOL_SAID_BYTES = 200 };
+const char *pool_settings_mode(const pool_settings *settings);
+void pool_settings_say(const pool_settings *settings, char out[POOL_SAID_BYTES]);
 /* Of trainer_place.data_hash, as the settings have it. */
-int64_t train_pool_data_hash(uint64_t hash);
+int64_t pool_data_hash(uint64_t hash);
 /* What of a run its joiners need to know, as the text of a run.yml; and what is of one host alone
  * (data, device, memory, logs). Fresh memory. */
-ATOM_MUST atom_status train_pool_run_text(const train_config *config, bool local, char **text);
+ATOM_MUST atom_status pool_run_text(const train_config *config, bool local, char **text);
 
 #endif

@@ -3,7 +3,7 @@
  * name, a range and a help, for pools too. Refuses to share what is of one host alone: paths,
  * devices, memory.
  */
-#include "atom/pool/pool_settings.h"
+#include "atom/pool/settings.h"
 
 #include "atom/base/mem.h"
 #include "gossip/agree/types.h"
@@ -13,12 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(member) .offset = offsetof(train_pool_settings, member)
+#define AT(member) .offset = offsetof(pool_settings, member)
 
 enum { SLICES = 16 };
-static const char *const syncs[] = {"parameters", "gradients", "slices", NULL}; /* train_sync */
+static const char *const syncs[] = {"parameters", "gradients", "slices", NULL}; /* pool_sync */
 static const char *const sync_aliases[] = {"mode", NULL};
-static const char *const datas[] = {"shared", "own", "either", NULL}; /* train_pool_data */
+static const char *const datas[] = {"shared", "own", "either", NULL}; /* pool_data_rule */
 static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};   /* gsp_codec */
 
 static const opt_spec specs[] = {
@@ -173,19 +173,19 @@ static const opt_spec specs[] = {
              "averaged."},
 };
 
-const opt_command train_pool_options = {
+const opt_command pool_options = {
     .name = "pool settings",
     .summary = "how members of a pool average",
-    OPT_TABLE(specs, train_pool_settings),
+    OPT_TABLE(specs, pool_settings),
 };
 
 static bool said(const opt_parsed *parsed, const char *name)
 {
-    int32_t row = opt_find(&train_pool_options, name);
+    int32_t row = opt_find(&pool_options, name);
     return row >= 0 && parsed->origin[row] != OPT_FROM_DEFAULT;
 }
 
-static void fill_slices(train_pool_settings *s, const opt_parsed *parsed)
+static void fill_slices(pool_settings *s, const opt_parsed *parsed)
 {
     if (!said(parsed, "fragments"))
         s->fragments = SLICES;
@@ -197,11 +197,11 @@ static void fill_slices(train_pool_settings *s, const opt_parsed *parsed)
         s->outer_momentum = 0;
 }
 
-void train_pool_fill(train_pool_settings *s, const opt_parsed *parsed)
+void pool_settings_fill(pool_settings *s, const opt_parsed *parsed)
 {
-    if (s->sync == TRAIN_SYNC_SLICES)
+    if (s->sync == POOL_SYNC_SLICES)
         fill_slices(s, parsed);
-    if (s->sync != TRAIN_SYNC_GRADIENTS)
+    if (s->sync != POOL_SYNC_GRADIENTS)
         return;
     if (!said(parsed, "fragments"))
         s->fragments = 1;
@@ -239,23 +239,23 @@ static atom_status refuse(const char *path, const char *text, const char *key, c
     return atom_fail(ATOM_E_USAGE, "%s: %s", key, why);
 }
 
-atom_status train_pool_check(const train_pool_settings *s, const char *path, const char *text)
+atom_status pool_settings_check(const pool_settings *s, const char *path, const char *text)
 {
-    if (s->sync != TRAIN_SYNC_GRADIENTS && s->global_batch_size)
+    if (s->sync != POOL_SYNC_GRADIENTS && s->global_batch_size)
         return refuse(
             path, text, "global_batch_size",
             "with sync %s every member makes steps of its own; leave the key away, or sum "
             "gradients",
             syncs[s->sync]);
-    if (s->sync == TRAIN_SYNC_SLICES && s->outer_learning_rate != 1)
+    if (s->sync == POOL_SYNC_SLICES && s->outer_learning_rate != 1)
         return refuse(path, text, "outer_learning_rate",
                       "with sync slices averages are written as they are, there is no outer step; "
                       "leave the key away, or average parameters");
-    if (s->sync == TRAIN_SYNC_SLICES && s->outer_momentum != 0)
+    if (s->sync == POOL_SYNC_SLICES && s->outer_momentum != 0)
         return refuse(path, text, "outer_momentum",
                       "with sync slices averages are written as they are, and nothing keeps a "
                       "momentum; leave the key away, or average parameters");
-    if (s->sync != TRAIN_SYNC_GRADIENTS)
+    if (s->sync != POOL_SYNC_GRADIENTS)
         return ATOM_OK;
     if (s->robust)
         return refuse(path, text, "robust",
@@ -268,11 +268,11 @@ atom_status train_pool_check(const train_pool_settings *s, const char *path, con
     return ATOM_OK;
 }
 
-atom_status train_pool_settle(train_pool_settings *s, train_config *c)
+atom_status pool_settings_settle(pool_settings *s, train_config *c)
 {
     s->batch = c->micro_batch_size * c->gradient_accumulation_steps;
     s->steps = c->max_steps;
-    if (s->sync != TRAIN_SYNC_GRADIENTS)
+    if (s->sync != POOL_SYNC_GRADIENTS)
         return ATOM_OK;
     if (s->global_batch_size % c->micro_batch_size)
         return atom_fail(ATOM_E_USAGE,
@@ -283,40 +283,40 @@ atom_status train_pool_settle(train_pool_settings *s, train_config *c)
     else
         c->gradient_accumulation_steps = 1;
     int64_t most = s->batch / c->micro_batch_size;
-    if (most > TRAIN_POOL_MICRO_BATCHES_MAX)
+    if (most > POOL_MICRO_BATCHES_MAX)
         return atom_fail(ATOM_E_USAGE, "global_batch_size: %lld micro-batches are more than %d",
-                         (long long)most, TRAIN_POOL_MICRO_BATCHES_MAX);
+                         (long long)most, POOL_MICRO_BATCHES_MAX);
     if (c->gradient_accumulation_steps > most)
         c->gradient_accumulation_steps = most;
     return ATOM_OK;
 }
 
-const char *train_pool_mode(const train_pool_settings *s)
+const char *pool_settings_mode(const pool_settings *s)
 {
     return syncs[s->sync];
 }
 
-void train_pool_say(const train_pool_settings *s, char out[TRAIN_POOL_SAID_BYTES])
+void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
 {
     const char *codec = codecs[s->codec];
-    if (s->sync == TRAIN_SYNC_GRADIENTS)
-        snprintf(out, TRAIN_POOL_SAID_BYTES,
+    if (s->sync == POOL_SYNC_GRADIENTS)
+        snprintf(out, POOL_SAID_BYTES,
                  "all make one step of %lld samples together; sums travel as %s",
                  (long long)s->batch, codec);
-    else if (s->sync == TRAIN_SYNC_SLICES)
-        snprintf(out, TRAIN_POOL_SAID_BYTES,
+    else if (s->sync == POOL_SYNC_SLICES)
+        snprintf(out, POOL_SAID_BYTES,
                  "averages of %lld slices in turn, each every %lld steps, are written over what is "
                  "trained; changes travel as %s",
                  (long long)s->fragments, (long long)s->sync_steps, codec);
     else
-        snprintf(out, TRAIN_POOL_SAID_BYTES,
+        snprintf(out, POOL_SAID_BYTES,
                  "%lld pieces in turn, each every %lld steps, outer rate %g, momentum %g; changes "
                  "travel as %s",
                  (long long)s->fragments, (long long)s->sync_steps, s->outer_learning_rate,
                  s->outer_momentum, codec);
 }
 
-int64_t train_pool_data_hash(uint64_t hash)
+int64_t pool_data_hash(uint64_t hash)
 {
     return (int64_t)(hash % 1000000000000u);
 }
@@ -339,7 +339,7 @@ static bool is_inside(const char *line, size_t n)
     return i > 0 || n == 0 || line[0] == '#' || line[0] == '\r';
 }
 
-atom_status train_pool_split(const char *text, size_t bytes, char **pool, char **rest)
+atom_status pool_settings_split(const char *text, size_t bytes, char **pool, char **rest)
 {
     char *a = atom_alloc(bytes + 2, 1), *b = atom_alloc(bytes + 2, 1);
     bool inside = false;
@@ -380,7 +380,7 @@ static bool listed(const char *const *names, const char *line)
     return false;
 }
 
-atom_status train_pool_run_text(const train_config *config, bool local, char **text)
+atom_status pool_run_text(const train_config *config, bool local, char **text)
 {
     static const char *const shared[] = {"micro_batch_size",
                                          "gradient_accumulation_steps",

@@ -1,6 +1,6 @@
 /* What a pool's defaults are for a size and a link, that they follow the link, that what was said
  * stays, and that the words carry the numbers. */
-#include "atom/pool/pool_defaults.h"
+#include "atom/pool/advice.h"
 #include "gossip/sum/quant.h"
 
 #include <setjmp.h>
@@ -14,27 +14,27 @@
 
 static const uint64_t MBIT = 125000;
 
-static train_pool_advice advise(uint64_t floats, uint64_t mbit, double tokens_per_s,
-                                train_pool_said said, train_pool_settings s)
+static pool_advice advise(uint64_t floats, uint64_t mbit, double tokens_per_s, pool_said said,
+                          pool_settings s)
 {
-    train_pool_advice a;
-    train_pool_facts f = {.floats = floats,
-                          .step_tokens = 65536,
-                          .tokens_per_s = tokens_per_s,
-                          .up_bytes_per_s = mbit * MBIT,
-                          .down_bytes_per_s = 10 * mbit * MBIT};
-    train_pool_advise(&s, &said, &f, &a);
+    pool_advice a;
+    pool_facts f = {.floats = floats,
+                    .step_tokens = 65536,
+                    .tokens_per_s = tokens_per_s,
+                    .up_bytes_per_s = mbit * MBIT,
+                    .down_bytes_per_s = 10 * mbit * MBIT};
+    pool_advise(&s, &said, &f, &a);
     return a;
 }
 
-static const train_pool_settings plain = {
+static const pool_settings plain = {
     .sync_steps = 20, .fragments = 8, .codec = GSP_CODEC_INT8, .due_seconds = 600};
-static const train_pool_said nothing = {0};
+static const pool_said nothing = {0};
 
 static void by_size(void **state)
 {
     (void)state;
-    train_pool_advice a = advise(124000000, 100, 20000, nothing, plain);
+    pool_advice a = advise(124000000, 100, 20000, nothing, plain);
     assert_int_equal(a.sync_steps, 20);
     assert_int_equal(a.codec, GSP_CODEC_INT8);
     assert_true(a.hidden && !a.assumed);
@@ -53,7 +53,7 @@ static void by_link(void **state)
 {
     (void)state;
     /* 20 Mbit/s: 87 s against 66; 50 steps take 164. */
-    train_pool_advice a = advise(124000000, 20, 20000, nothing, plain);
+    pool_advice a = advise(124000000, 20, 20000, nothing, plain);
     assert_int_equal(a.sync_steps, 50);
     assert_true(a.hidden);
     assert_non_null(strstr(a.why[0], "(raised for the link)"));
@@ -66,11 +66,11 @@ static void by_link(void **state)
     assert_true(a.chosen.waits > 0.9 && a.chosen.waits < 1);
     long long would = 0;
     assert_int_equal(sscanf(a.why[1], "H = %lld", &would), 1);
-    train_pool_settings s = plain;
+    pool_settings s = plain;
     s.sync_steps = would;
-    assert_true(advise(7000000000, 1, 100000, (train_pool_said){.sync_steps = true}, s).hidden);
+    assert_true(advise(7000000000, 1, 100000, (pool_said){.sync_steps = true}, s).hidden);
     s.sync_steps = would * 9 / 10;
-    assert_false(advise(7000000000, 1, 100000, (train_pool_said){.sync_steps = true}, s).hidden);
+    assert_false(advise(7000000000, 1, 100000, (pool_said){.sync_steps = true}, s).hidden);
     /* The lesser direction counts; an unknown link is assumed, and that is said. */
     a = advise(124000000, 0, 20000, nothing, plain);
     assert_true(a.assumed);
@@ -80,21 +80,21 @@ static void by_link(void **state)
 static void what_was_said_stays(void **state)
 {
     (void)state;
-    train_pool_settings s = plain;
+    pool_settings s = plain;
     s.sync_steps = 7;
     s.codec = GSP_CODEC_FP32;
     s.due_seconds = 60;
-    train_pool_said said = {.sync_steps = true, .codec = true, .due_seconds = true};
-    train_pool_advice a = advise(7000000000, 1, 100, said, s);
+    pool_said said = {.sync_steps = true, .codec = true, .due_seconds = true};
+    pool_advice a = advise(7000000000, 1, 100, said, s);
     assert_int_equal(a.sync_steps, 7);
     assert_int_equal(a.codec, GSP_CODEC_FP32);
     assert_float_equal(a.due_seconds, 60, 0);
     assert_non_null(strstr(a.why[0], "H = 7 (as you said)"));
-    train_pool_follow(&a, &s);
+    pool_advice_follow(&a, &s);
     assert_int_equal(s.sync_steps, 7);
     /* Slices have an H of their own. */
-    train_pool_settings slices = plain;
-    slices.sync = TRAIN_SYNC_SLICES;
+    pool_settings slices = plain;
+    slices.sync = POOL_SYNC_SLICES;
     slices.sync_steps = slices.fragments = 16;
     a = advise(124000000, 20, 20000, nothing, slices);
     assert_int_equal(a.sync_steps, 16);
@@ -102,7 +102,7 @@ static void what_was_said_stays(void **state)
     /* T leaves room where steps are slow: 100 x 65536 / 100 / 8 s each. */
     a = advise(1000000000, 1000, 100, nothing, plain);
     assert_true(a.due_seconds >= 2 * 100 * 65536.0 / 100 / 8);
-    train_pool_follow(&a, &s);
+    pool_advice_follow(&a, &s);
     assert_int_equal(s.sync_steps, 100);
     assert_int_equal(s.codec, GSP_CODEC_INT8);
 }
@@ -110,10 +110,10 @@ static void what_was_said_stays(void **state)
 static void alternatives(void **state)
 {
     (void)state;
-    train_pool_advice a = advise(124000000, 20, 20000, nothing, plain);
+    pool_advice a = advise(124000000, 20, 20000, nothing, plain);
     uint32_t chosen = 0;
     for (uint32_t i = 0; i < a.n_cases; i++) {
-        const train_pool_case *c = &a.cases[i];
+        const pool_case *c = &a.cases[i];
         chosen += c->chosen;
         assert_true(c->waits >= 0 && c->waits < 1);
         assert_int_equal(c->waits > 0, c->sync_seconds > c->steps_seconds);
@@ -121,17 +121,17 @@ static void alternatives(void **state)
             assert_true(c->sync_steps > c[-1].sync_steps && c->waits <= c[-1].waits);
     }
     assert_int_equal(chosen, 1);
-    assert_true(a.n_cases >= 9 && a.n_cases <= TRAIN_POOL_CASES_MAX);
+    assert_true(a.n_cases >= 9 && a.n_cases <= POOL_CASES_MAX);
 }
 
 static void sums(void **state)
 {
     (void)state;
-    train_pool_settings s = plain;
-    s.sync = TRAIN_SYNC_GRADIENTS;
+    pool_settings s = plain;
+    s.sync = POOL_SYNC_GRADIENTS;
     s.codec = GSP_CODEC_FP32;
     s.fragments = 1;
-    train_pool_advice a = advise(124000000, 100, 20000, nothing, s);
+    pool_advice a = advise(124000000, 100, 20000, nothing, s);
     assert_int_equal(a.sync_steps, 1);
     assert_int_equal(a.codec, GSP_CODEC_FP32);
     assert_non_null(strstr(a.why[0], "of the time waits for the link"));

@@ -3,7 +3,7 @@
  * are whole or not by their own hashes, so they can be read beside a member that writes them: what
  * was being replaced is read again. It refuses fragments of different states.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
@@ -24,7 +24,7 @@ enum { TRIES = 50, TRY_US = 100000 };
 
 typedef struct job {
     gsp_manifest *manifest;
-    train_pool *pool; /* a directory and lengths, nothing else */
+    pool_anchor *pool; /* a directory and lengths, nothing else */
     file_model model;
     graph *g, *base; /* base: the model under adapters, of which g has some; or NULL */
     file_lora lora;
@@ -83,7 +83,7 @@ static bool take_fragment(job *j, uint32_t f, float *anchor, atom_status *st)
     pool_header h;
     uint32_t slot = 0;
     uint64_t first;
-    uint64_t n = train_pool_fragment(j->pool->c.n_floats, j->manifest->n_fragments, f, &first);
+    uint64_t n = pool_fragment_range(j->pool->c.n_floats, j->manifest->n_fragments, f, &first);
     if (!newest_of(j, f, &slot, &h))
         return false;
     *st = pool_file_read(j->pool, f, slot, &h, anchor, NULL);
@@ -232,7 +232,7 @@ static atom_status open_model(job *j)
     j->pool->c.n_floats = j->g->trained_extent;
     j->pool->c.n_fragments = m->n_fragments;
     for (uint32_t f = 0; f < m->n_fragments; f++) {
-        uint64_t n = train_pool_fragment(j->g->trained_extent, m->n_fragments, f, &first);
+        uint64_t n = pool_fragment_range(j->g->trained_extent, m->n_fragments, f, &first);
         if (n != m->n_floats[f])
             return atom_fail(ATOM_E_FORMAT,
                              "the pool's config.json describes another model than its manifest");
@@ -261,8 +261,8 @@ static atom_status open_vector(job *j, const char *output)
     return st;
 }
 
-atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shard_bytes,
-                              const char *output, train_pool_exported *said)
+atom_status pool_export(const char *place, atom_dtype dtype, uint64_t shard_bytes,
+                        const char *output, pool_exported *said)
 {
     job j = {.dtype = dtype == ATOM_DTYPE_N ? ATOM_F32 : dtype,
              .shard_bytes = shard_bytes,
@@ -279,8 +279,8 @@ atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shar
     ATOM_TRY_CLEAN(open_model(&j));
     ATOM_TRY_CLEAN(open_vector(&j, output));
     ATOM_TRY_CLEAN(take_all(&j));
-    ATOM_TRY_CLEAN(train_pool_hash((file_vector){.ctx = &j, .get = get}, j.pool->c.n_floats,
-                                   j.manifest->n_fragments, &said->anchor));
+    ATOM_TRY_CLEAN(pool_anchor_hash((file_vector){.ctx = &j, .get = get}, j.pool->c.n_floats,
+                                    j.manifest->n_fragments, &said->anchor));
     ATOM_TRY_CLEAN(train_export_directory(output, fill, &j));
     said->version = j.version;
 cleanup:

@@ -4,7 +4,7 @@
  * to disk, and only then becomes current by swapping pointers, so the trainer never waits for more
  * than that. Refuses to lose steps: what was not included stays in live and is brought again.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static uint32_t fragment_of(const train_pool *p, uint64_t version)
+static uint32_t fragment_of(const pool_anchor *p, uint64_t version)
 {
     return (uint32_t)(version % p->c.n_fragments);
 }
@@ -23,7 +23,7 @@ static uint32_t fragment_of(const train_pool *p, uint64_t version)
 static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
                          uint64_t *samples)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     gsp_freeze answer = GSP_FREEZE_LATER;
     if (p->g)
         return pool_gradients_freeze(p, version, x, tokens, samples);
@@ -51,7 +51,7 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
 /* ---- the outer step ---- */
 
 /* The version being made starts as a copy of the fragment. Only this thread changes anchors. */
-static void stage(train_pool *p, uint64_t version)
+static void stage(pool_anchor *p, uint64_t version)
 {
     const pool_fragment *f = &p->fragment[fragment_of(p, version)];
     if (p->staged == version)
@@ -63,7 +63,7 @@ static void stage(train_pool *p, uint64_t version)
     p->n_ranges = 0;
 }
 
-void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in)
+void pool_range_set(pool_anchor *p, uint64_t first, uint64_t n, bool in)
 {
     uint32_t k = 0;
     while (k < p->n_ranges && p->range[k].first != first)
@@ -77,7 +77,7 @@ void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in)
 /* Always from the anchor that is, so that a part may come again. */
 static void part(void *context, uint64_t version, uint64_t first, const float *x, uint64_t n)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     float lr = (float)p->c.outer_learning_rate, mu = (float)p->c.outer_momentum;
     if (p->g) {
         pool_gradients_part(p, first, x, n);
@@ -104,7 +104,7 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
 }
 
 /* My place among the contributors of a version that R(version) = p->roster made; -1: none. */
-static int my_place(const train_pool *p, const gsp_proposal *c)
+static int my_place(const pool_anchor *p, const gsp_proposal *c)
 {
     gsp_roster alone = {.n = 1, .member[0].key = p->c.self};
     /* A lineage that I did not fetch is one that I founded. */
@@ -117,9 +117,9 @@ static int my_place(const train_pool *p, const gsp_proposal *c)
     return -1;
 }
 
-/* What live has to move by: see pool.h. mine: bit of my contribution in each part's `included`, or
+/* What live has to move by: see anchor.h. mine: bit of my contribution in each part's `included`, or
  * 0. False: by nothing. */
-static bool fill_merge(const train_pool *p, const gsp_proposal *c, uint32_t mine, float *merge)
+static bool fill_merge(const pool_anchor *p, const gsp_proposal *c, uint32_t mine, float *merge)
 {
     const pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
     uint64_t stride = pool_part_stride(c, f->n);
@@ -167,7 +167,7 @@ static void swap_floats(float **a, float **b)
 
 /* Samples that are in the anchor. A certificate counts each once, but a new lineage begins at zero
  * and inherits tokens alone; those count once per fragment. */
-uint64_t pool_certified(const train_pool *p, const gsp_proposal *c)
+uint64_t pool_certified(const pool_anchor *p, const gsp_proposal *c)
 {
     uint64_t each = p->c.tokens_per_sample * p->c.n_fragments;
     uint64_t by_tokens = each ? c->tokens / each : 0;
@@ -175,7 +175,7 @@ uint64_t pool_certified(const train_pool *p, const gsp_proposal *c)
 }
 
 /* The version is on disk: it becomes the current one. */
-static void commit(train_pool *p, const gsp_proposal *c, const pool_header *header, uint32_t mine,
+static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *header, uint32_t mine,
                    bool known, float **merge)
 {
     bool included = part_of_mine(c, mine);
@@ -208,7 +208,7 @@ static void commit(train_pool *p, const gsp_proposal *c, const pool_header *head
 
 static atom_status apply(void *context, const gsp_certificate *certificate, const gsp_hash *result)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     const gsp_proposal *c = &certificate->proposal;
     uint32_t number = fragment_of(p, c->version);
     const pool_fragment *f = &p->fragment[number];
@@ -248,7 +248,7 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
 static atom_status state_read(void *context, uint32_t fragment, uint64_t first, uint64_t n,
                               float *out)
 {
-    const train_pool *p = context;
+    const pool_anchor *p = context;
     const pool_fragment *f = &p->fragment[fragment];
     for (uint64_t i = 0, some; i < n; i += some) {
         uint64_t at = first + i;
@@ -260,7 +260,7 @@ static atom_status state_read(void *context, uint32_t fragment, uint64_t first, 
     return ATOM_OK;
 }
 
-static void close_write(train_pool *p)
+static void close_write(pool_anchor *p)
 {
     if (p->write_fd >= 0)
         close(p->write_fd);
@@ -270,7 +270,7 @@ static void close_write(train_pool *p)
 static atom_status state_write(void *context, uint32_t fragment, uint64_t version, uint64_t first,
                                uint64_t n, const float *x)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     if (first == 0) {
         close_write(p);
         ATOM_TRY(pool_file_start(p, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd));
@@ -299,7 +299,7 @@ void pool_lineage_of(const gsp_saved *saved, gsp_hash *out)
  * finds the old epoch in the other slots. */
 static atom_status state_adopt(void *context, const gsp_saved *saved)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     gsp_hash lineage;
     pool_lineage_of(saved, &lineage);
     uint64_t epoch = p->epoch_highest + 1;
@@ -343,7 +343,7 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
     return ATOM_OK;
 }
 
-void train_pool_work(train_pool *p, gsp_work *work)
+void pool_anchor_work(pool_anchor *p, gsp_work *work)
 {
     *work = (gsp_work){.context = p,
                        .freeze = freeze,

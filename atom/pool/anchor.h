@@ -30,12 +30,12 @@
  * lineage and hash; a restart takes for every fragment the newest that is not newer than what the
  * member remembers as applied. An epoch is a state that was fetched whole.
  *
- * Threads: train_pool_work's functions on the member's thread; those of the seam on the trainer's
+ * Threads: pool_anchor_work's functions on the member's thread; those of the seam on the trainer's
  * (copy-out and merge on the optimizer's stream, while the trainer's thread waits for its step);
- * the rest from one thread before both, train_pool_read_status from any.
+ * the rest from one thread before both, pool_anchor_read_status from any.
  */
-#ifndef ATOM_POOL_POOL_H
-#define ATOM_POOL_POOL_H
+#ifndef ATOM_POOL_ANCHOR_H
+#define ATOM_POOL_ANCHOR_H
 
 #include "atom/file/vector.h"
 #include "atom/train/trainer.h"
@@ -43,13 +43,9 @@
 #include "kernels/kernels.h"
 #include "swap/exec.h"
 
-typedef struct train_pool train_pool;
+typedef struct pool_anchor pool_anchor;
 
-typedef enum train_sync {
-    TRAIN_SYNC_PARAMETERS,
-    TRAIN_SYNC_GRADIENTS,
-    TRAIN_SYNC_SLICES
-} train_sync;
+typedef enum pool_sync { POOL_SYNC_PARAMETERS, POOL_SYNC_GRADIENTS, POOL_SYNC_SLICES } pool_sync;
 
 /*
  * What makes a step of the members' gradients (`--sync gradients`,
@@ -69,7 +65,7 @@ typedef enum train_sync {
  * the same batches alone learns the same up to rounding. All members compute it with the same
  * operations on the same bits. Moments, sum and what is done are in the agreed state.
  */
-typedef struct train_pool_update {
+typedef struct pool_update {
     train_schedule schedule;
     double beta1, beta2, epsilon, weight_decay, max_grad_norm; /* the last 0: not clipped */
     uint32_t micro_batches;                                    /* C, of all members together */
@@ -78,14 +74,14 @@ typedef struct train_pool_update {
     uint32_t n_params;
     const krn_host_table *host; /* what computes; borrowed likewise */
     atom_threads *threads;
-} train_pool_update;
-enum { TRAIN_POOL_MICRO_BATCHES_MAX = 1 << 16 };
+} pool_update;
+enum { POOL_MICRO_BATCHES_MAX = 1 << 16 };
 
 /* What a run's configuration says, for a batch of so many micro-batches; borrows from the trainer.
  */
-void train_pool_update_of(trainer *t, uint32_t micro_batches, train_pool_update *out);
+void pool_update_of(trainer *t, uint32_t micro_batches, pool_update *out);
 
-typedef struct train_pool_config {
+typedef struct pool_anchor_config {
     const char *directory; /* of the fragments' files; made if needed; copied */
     gsp_key self;
     uint64_t n_floats; /* of the canonical vector */
@@ -93,60 +89,60 @@ typedef struct train_pool_config {
     double outer_learning_rate, outer_momentum, mix;
     /* The schedule: a pool trains max_samples in all, batch of them are one step of it. */
     uint64_t batch, max_samples, tokens_per_sample; /* 0: not known */
-    int64_t max_steps;    /* of this member, in this process; 0: as long as the pool */
-    int64_t rewarm_steps; /* of a member whose moments start at zero in a pool that trains */
-    const train_pool_update *update; /* gradients are summed; NULL: parameters. Copied */
+    int64_t max_steps;         /* of this member, in this process; 0: as long as the pool */
+    int64_t rewarm_steps;      /* of a member whose moments start at zero in a pool that trains */
+    const pool_update *update; /* gradients are summed; NULL: parameters. Copied */
     bool slices; /* parameters' averages are written over live; outer_* are of no meaning */
-} train_pool_config;
+} pool_anchor_config;
 
 /* How many fragments a vector has when `wanted` are asked for: none is shorter than a block. */
-uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted);
+uint32_t pool_fragments(uint64_t n_floats, uint32_t wanted);
 /* Floats [*first, *first + n) of the vector are fragment f; returns n. */
-uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
+uint64_t pool_fragment_range(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first);
 /* Host memory that it takes beside the trainer and the member, and what it keeps on disk. */
-uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync);
-uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync);
+uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync);
+uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync);
 /* What a joiner fetches, nearly. */
-uint64_t train_pool_state_bytes(uint64_t n_floats, train_sync sync);
+uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync);
 /* A hash over the vector by fragments: what the manifest says of the genesis anchor. */
-ATOM_MUST atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
-                                      gsp_hash *out);
+ATOM_MUST atom_status pool_anchor_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
+                                       gsp_hash *out);
 
 /* Errors  ATOM_E_RESOURCE  memory, disk; ATOM_E_USAGE  numbers out of bounds */
-ATOM_MUST atom_status train_pool_open(const train_pool_config *config, train_pool **out);
-void train_pool_close(train_pool **pool);
+ATOM_MUST atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out);
+void pool_anchor_close(pool_anchor **pool);
 
 /* ---- where the anchor comes from: one of the three, before the member starts ---- */
 
 /* The creator: version 0 is `weights`, momentum is zero. On disk when it returns. */
-ATOM_MUST atom_status train_pool_begin(train_pool *pool, file_vector weights);
+ATOM_MUST atom_status pool_anchor_begin(pool_anchor *pool, file_vector weights);
 /*
  * A restart: as the member remembers (gsp_votes_saved).
  * Errors  ATOM_E_FORMAT  the files are not there, damaged or older: fetch the state anew (forget
  *         the member's memory, gsp_votes_forget)
  */
-ATOM_MUST atom_status train_pool_restore(train_pool *pool, const gsp_saved *saved);
-/* A joiner: nothing; train_pool_ready says when the member has brought the state. */
-bool train_pool_ready(train_pool *pool);
+ATOM_MUST atom_status pool_anchor_restore(pool_anchor *pool, const gsp_saved *saved);
+/* A joiner: nothing; pool_anchor_ready says when the member has brought the state. */
+bool pool_anchor_ready(pool_anchor *pool);
 
 /* The member's side, its n_state filled in. */
-void train_pool_work(train_pool *pool, gsp_work *work);
+void pool_anchor_work(pool_anchor *pool, gsp_work *work);
 
 /* ---- the trainer's side ---- */
 
 /*
  * Before the first step. live: master weights of the run (train_engine_sync afterwards).
- * marks: of the checkpoint that live comes from (train_pool_marks), or NULL. Fragments that are
+ * marks: of the checkpoint that live comes from (pool_anchor_marks), or NULL. Fragments that are
  * not as the marks say become the anchor's; with NULL, all. samples, tokens: of the run so far.
  */
-ATOM_MUST atom_status train_pool_attach(train_pool *pool, file_vector live, const char *marks,
-                                        uint64_t samples, uint64_t tokens);
+ATOM_MUST atom_status pool_anchor_attach(pool_anchor *pool, file_vector live, const char *marks,
+                                         uint64_t samples, uint64_t tokens);
 /* What the trainer calls (trainer.h); the pool must outlive the trainer. */
-train_seam train_pool_seam(train_pool *pool);
+train_seam pool_anchor_seam(pool_anchor *pool);
 /* Steps run (true) or stand (false: nothing is brought to rounds). */
-void train_pool_running(train_pool *pool, bool running);
+void pool_anchor_running(pool_anchor *pool, bool running);
 
-typedef struct train_pool_status {
+typedef struct pool_anchor_status {
     bool ready;
     uint64_t applied;           /* newest version in the anchor */
     uint64_t included, merged;  /* own contributions in the anchor; merges into live */
@@ -161,13 +157,13 @@ typedef struct train_pool_status {
     uint64_t void_versions;   /* gradients: brought nothing because contributions were torn */
     double wait_seconds;      /* gradients: the trainer waited for the others, in all */
     double lost_samples;      /* slices: own samples whose steps were written over */
-} train_pool_status;
+} pool_anchor_status;
 /* anchor is hashed only where with_hash (it reads all of it). */
-void train_pool_read_status(train_pool *pool, bool with_hash, train_pool_status *out);
+void pool_anchor_read_status(pool_anchor *pool, bool with_hash, pool_anchor_status *out);
 
 /* Text of a checkpoint's pool.json: what of the pool is in the live weights now. atom_free.
  * Source: docs/design/pool.md#what-a-member-holds. */
-char *train_pool_marks(train_pool *pool);
+char *pool_anchor_marks(pool_anchor *pool);
 
 /*
  * The weights that a pool has certified, as a Hugging Face directory: of every fragment the newest
@@ -177,22 +173,22 @@ char *train_pool_marks(train_pool *pool);
  * Errors  ATOM_E_USAGE  no pool there, no weights yet (a joiner that has not fetched them), output
  *         exists; ATOM_E_FORMAT  damaged; as train_export_directory
  */
-typedef struct train_pool_exported {
+typedef struct pool_exported {
     uint64_t version; /* the newest that is in */
-    gsp_hash anchor;  /* as train_pool_status says it */
-} train_pool_exported;
-ATOM_MUST atom_status train_pool_export(const char *place, atom_dtype dtype, uint64_t shard_bytes,
-                                        const char *output, train_pool_exported *said);
+    gsp_hash anchor;  /* as pool_anchor_status says it */
+} pool_exported;
+ATOM_MUST atom_status pool_export(const char *place, atom_dtype dtype, uint64_t shard_bytes,
+                                  const char *output, pool_exported *said);
 
-typedef struct train_pool_mark {
+typedef struct pool_mark {
     gsp_hash lineage;
     uint64_t applied, samples_included;
     uint32_t n_fragments;
     uint64_t version[GSP_FRAGMENTS_MAX], tokens_included[GSP_FRAGMENTS_MAX];
     gsp_hash anchor[GSP_FRAGMENTS_MAX];
-} train_pool_mark;
-/* ATOM_E_FORMAT for anything that train_pool_marks does not write. */
-ATOM_MUST atom_status train_pool_marks_parse(const char *path, const char *text, size_t bytes,
-                                             train_pool_mark *out);
+} pool_mark;
+/* ATOM_E_FORMAT for anything that pool_anchor_marks does not write. */
+ATOM_MUST atom_status pool_marks_parse(const char *path, const char *text, size_t bytes,
+                                       pool_mark *out);
 
 #endif

@@ -3,7 +3,7 @@
  * merges that keep what was done meanwhile, restarts from what is on disk, whole states for
  * joiners, marks of checkpoints.
  */
-#include "atom/pool/pool.h"
+#include "atom/pool/anchor.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
 
@@ -21,7 +21,7 @@ enum { N = 128 * 100 + 77, F = 3, PARTS = 4 };
 
 typedef struct side {
     scratch s;
-    train_pool *pool;
+    pool_anchor *pool;
     train_seam seam;
     gsp_work work;
     float *live;
@@ -34,29 +34,29 @@ static void must(atom_status st)
         fail_msg("%s", atom_fail_message());
 }
 
-static train_pool_config config_of(const side *a, double lr, double mu, double mix)
+static pool_anchor_config config_of(const side *a, double lr, double mu, double mix)
 {
-    train_pool_config c = {.directory = a->s.dir,
-                           .n_floats = N,
-                           .n_fragments = F,
-                           .outer_learning_rate = lr,
-                           .outer_momentum = mu,
-                           .mix = mix,
-                           .batch = 4,
-                           .tokens_per_sample = 16,
-                           .max_samples = 400,
-                           .rewarm_steps = 10};
+    pool_anchor_config c = {.directory = a->s.dir,
+                            .n_floats = N,
+                            .n_fragments = F,
+                            .outer_learning_rate = lr,
+                            .outer_momentum = mu,
+                            .mix = mix,
+                            .batch = 4,
+                            .tokens_per_sample = 16,
+                            .max_samples = 400,
+                            .rewarm_steps = 10};
     memset(c.self.byte, 7, sizeof c.self.byte);
     return c;
 }
 
 static void reopen(side *a, double lr, double mu, double mix)
 {
-    train_pool_config c = config_of(a, lr, mu, mix);
-    train_pool_close(&a->pool);
-    must(train_pool_open(&c, &a->pool));
-    a->seam = train_pool_seam(a->pool);
-    train_pool_work(a->pool, &a->work);
+    pool_anchor_config c = config_of(a, lr, mu, mix);
+    pool_anchor_close(&a->pool);
+    must(pool_anchor_open(&c, &a->pool));
+    a->seam = pool_anchor_seam(a->pool);
+    pool_anchor_work(a->pool, &a->work);
 }
 
 static float noise(uint64_t k, uint32_t salt)
@@ -79,17 +79,17 @@ static void side_open(side *a, double lr, double mu, double mix)
 
 static void side_close(side *a)
 {
-    train_pool_close(&a->pool);
+    pool_anchor_close(&a->pool);
     atom_free(a->live);
     scratch_close(&a->s);
 }
 
 static void begin(side *a)
 {
-    must(train_pool_begin(a->pool, file_vector_memory(a->live)));
-    must(
-        train_pool_attach(a->pool, file_vector_memory(a->live), NULL, a->samples, a->samples * 16));
-    train_pool_running(a->pool, true);
+    must(pool_anchor_begin(a->pool, file_vector_memory(a->live)));
+    must(pool_anchor_attach(a->pool, file_vector_memory(a->live), NULL, a->samples,
+                            a->samples * 16));
+    pool_anchor_running(a->pool, true);
 }
 
 /* A step of training: everything moves a little, between what the seam does. */
@@ -123,7 +123,7 @@ static void certificate_make(gsp_certificate *c, uint64_t version, uint64_t samp
 static uint64_t give_parts(side *a, uint64_t version, const float *average)
 {
     const gsp_work *w = &a->work;
-    uint64_t first, n = train_pool_fragment(N, F, (uint32_t)(version % F), &first);
+    uint64_t first, n = pool_fragment_range(N, F, (uint32_t)(version % F), &first);
     uint64_t stride = (n + PARTS - 1) / PARTS;
     stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
     for (uint64_t at = 0; at < n; at += stride) {
@@ -166,11 +166,11 @@ static void fragments_cover_the_vector(void **unused)
     (void)unused;
     for (uint64_t n = 1; n < 3000; n += 37)
         for (uint32_t f = 1; f <= 64; f += 7) {
-            uint32_t fragments = train_pool_fragments(n, f);
+            uint32_t fragments = pool_fragments(n, f);
             uint64_t at = 0, first;
             assert_true(fragments >= 1 && fragments <= f);
             for (uint32_t i = 0; i < fragments; i++) {
-                uint64_t some = train_pool_fragment(n, fragments, i, &first);
+                uint64_t some = pool_fragment_range(n, fragments, i, &first);
                 assert_int_equal(first, at);
                 assert_true(some > 0);
                 at += some;
@@ -191,7 +191,7 @@ static void the_outer_step_is_nesterovs(void **unused)
     memcpy(anchor, a.live, N * sizeof *anchor);
     begin(&a);
     for (uint64_t v = 1; v <= 3 * F; v++) {
-        uint64_t first, tokens, samples, n = train_pool_fragment(N, F, (uint32_t)(v % F), &first);
+        uint64_t first, tokens, samples, n = pool_fragment_range(N, F, (uint32_t)(v % F), &first);
         const float *x = contribution(&a, v, &tokens, &samples);
         for (uint64_t i = 0; i < n; i++) {
             assert_true(x[i] == anchor[first + i] - a.live[first + i]);
@@ -209,13 +209,13 @@ static void the_outer_step_is_nesterovs(void **unused)
         a.seam.before_updates(a.seam.ctx, a.live, NULL);
         assert_true(a.live[first] == before + (anchor[first] - before));
     }
-    train_pool_status s;
-    train_pool_read_status(a.pool, true, &s);
+    pool_anchor_status s;
+    pool_anchor_read_status(a.pool, true, &s);
     assert_int_equal(s.applied, 3 * F);
     assert_int_equal(s.included, 3 * F);
     assert_int_equal(s.own_samples, 0);
     gsp_hash hash;
-    must(train_pool_hash(file_vector_memory(anchor), N, F, &hash));
+    must(pool_anchor_hash(file_vector_memory(anchor), N, F, &hash));
     assert_memory_equal(&hash, &s.anchor, sizeof hash);
     atom_free(anchor);
     atom_free(momentum);
@@ -231,7 +231,7 @@ static void what_is_taken_back_never_came(void **unused)
     (void)unused;
     side a;
     side_open(&a, 0.7, 0.9, 0);
-    uint64_t first, tokens, samples, n = train_pool_fragment(N, F, 1, &first);
+    uint64_t first, tokens, samples, n = pool_fragment_range(N, F, 1, &first);
     float *before = atom_alloc(2 * N, sizeof *before), *after = atom_alloc(2 * N, sizeof *after);
     gsp_certificate *c = atom_alloc(1, sizeof *c);
     const gsp_work *w = &a.work;
@@ -297,7 +297,7 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     side_open(&a, 0.7, 0.9, 0);
     begin(&a);
     gsp_certificate *c = atom_alloc(1, sizeof *c);
-    uint64_t first, tokens, samples, n = train_pool_fragment(N, F, 1, &first);
+    uint64_t first, tokens, samples, n = pool_fragment_range(N, F, 1, &first);
     float *others = atom_alloc(n, sizeof *others), *live = atom_alloc(n, sizeof *live);
     float *state = atom_alloc(2 * n, sizeof *state), *old = atom_alloc(n, sizeof *old);
     memcpy(old, a.live + first, n * sizeof *old);
@@ -313,8 +313,8 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     must(a.work.state_read(a.work.context, 1, 0, 2 * n, state));
     for (uint64_t i = 0; i < n; i++) /* it moved as the anchor did */
         assert_true(a.live[first + i] == live[i] + (state[i] - old[i]));
-    train_pool_status s;
-    train_pool_read_status(a.pool, false, &s);
+    pool_anchor_status s;
+    pool_anchor_read_status(a.pool, false, &s);
     assert_int_equal(s.included, 0);
     assert_int_equal(s.own_samples, 4);
     assert_int_equal(s.pool_step, 1004 / 4);
@@ -329,7 +329,7 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     certificate_make(c, 4, 8, true);
     c->proposal.tokens = 16 * F * 2000;
     must(a.work.apply(a.work.context, c, &c->proposal.previous));
-    train_pool_read_status(a.pool, false, &s);
+    pool_anchor_read_status(a.pool, false, &s);
     assert_int_equal(s.certified_samples, 2000);
     atom_free(others);
     atom_free(live);
@@ -345,7 +345,7 @@ static void mix_keeps_a_part_of_live(void **unused)
     side a;
     side_open(&a, 0.7, 0, 0.25);
     begin(&a);
-    uint64_t first, n = train_pool_fragment(N, F, 1, &first);
+    uint64_t first, n = pool_fragment_range(N, F, 1, &first);
     float *state = atom_alloc(n, sizeof *state);
     round_alone(&a, 1);
     float live = a.live[first + 5];
@@ -374,43 +374,43 @@ static void a_restart_finds_what_the_member_remembers(void **unused)
     side a;
     gsp_saved *saved = atom_alloc(1, sizeof *saved);
     gsp_certificate *c = atom_alloc(1, sizeof *c);
-    train_pool_status then[8], now;
+    pool_anchor_status then[8], now;
     side_open(&a, 0.7, 0.9, 0);
     saved_make(saved, NULL);
     begin(&a);
-    train_pool_read_status(a.pool, true, &then[0]);
+    pool_anchor_read_status(a.pool, true, &then[0]);
     for (uint64_t v = 1; v <= 7; v++) {
         round_alone(&a, v);
-        train_pool_read_status(a.pool, true, &then[v]);
+        pool_anchor_read_status(a.pool, true, &then[v]);
         /* What is in memory and what the disk says of version 0 do not matter: certificates of
          * this test have no lineage, which stands for any. */
         certificate_make(c, v, a.samples, true);
         saved_make(saved, c);
         reopen(&a, 0.7, 0.9, 0);
-        must(train_pool_restore(a.pool, saved));
-        train_pool_read_status(a.pool, true, &now);
+        must(pool_anchor_restore(a.pool, saved));
+        pool_anchor_read_status(a.pool, true, &now);
         assert_memory_equal(&now.anchor, &then[v].anchor, sizeof now.anchor);
         assert_int_equal(now.applied, v);
-        must(
-            train_pool_attach(a.pool, file_vector_memory(a.live), NULL, a.samples, a.samples * 16));
-        train_pool_running(a.pool, true);
+        must(pool_anchor_attach(a.pool, file_vector_memory(a.live), NULL, a.samples,
+                                a.samples * 16));
+        pool_anchor_running(a.pool, true);
     }
     /* The version was written, the member's memory was not. */
     certificate_make(c, 6, a.samples, true);
     saved_make(saved, c);
     reopen(&a, 0.7, 0.9, 0);
-    must(train_pool_restore(a.pool, saved));
-    train_pool_read_status(a.pool, true, &now);
+    must(pool_anchor_restore(a.pool, saved));
+    pool_anchor_read_status(a.pool, true, &now);
     assert_memory_equal(&now.anchor, &then[6].anchor, sizeof now.anchor);
     /* What is too old or too new is not made up. */
     certificate_make(c, 3, a.samples, true);
     saved_make(saved, c);
     reopen(&a, 0.7, 0.9, 0);
-    assert_int_equal(train_pool_restore(a.pool, saved), ATOM_E_FORMAT);
+    assert_int_equal(pool_anchor_restore(a.pool, saved), ATOM_E_FORMAT);
     certificate_make(c, 8, a.samples, true);
     saved_make(saved, c);
     reopen(&a, 0.7, 0.9, 0);
-    assert_int_equal(train_pool_restore(a.pool, saved), ATOM_E_FORMAT);
+    assert_int_equal(pool_anchor_restore(a.pool, saved), ATOM_E_FORMAT);
     atom_free(saved);
     atom_free(c);
     side_close(&a);
@@ -432,7 +432,7 @@ static void a_damaged_fragment_is_noticed(void **unused)
     assert_int_equal(pwrite(fd, "x", 1, 4096 + 1000), 1);
     close(fd);
     reopen(&a, 0.7, 0.9, 0);
-    assert_int_equal(train_pool_restore(a.pool, saved), ATOM_E_FORMAT);
+    assert_int_equal(pool_anchor_restore(a.pool, saved), ATOM_E_FORMAT);
     assert_non_null(strstr(atom_fail_message(), "fragment-1.1"));
     atom_free(saved);
     atom_free(c);
@@ -459,7 +459,7 @@ static void a_joiner_takes_the_state_over(void **unused)
     const uint64_t version[F] = {3, 4, 2};
     gsp_saved *saved = atom_alloc(1, sizeof *saved);
     gsp_certificate *c = atom_alloc(1, sizeof *c);
-    train_pool_status one, two;
+    pool_anchor_status one, two;
     side_open(&a, 0.7, 0.9, 0);
     side_open(&b, 0.7, 0.9, 0);
     begin(&a);
@@ -467,29 +467,29 @@ static void a_joiner_takes_the_state_over(void **unused)
         round_alone(&a, v);
     certificate_make(c, 4, a.samples, true);
     saved_make(saved, c);
-    assert_false(train_pool_ready(b.pool));
+    assert_false(pool_anchor_ready(b.pool));
     give_state(&a, &b, version, NULL); /* it dies before the end, and begins again */
     reopen(&b, 0.7, 0.9, 0);
-    assert_false(train_pool_ready(b.pool));
+    assert_false(pool_anchor_ready(b.pool));
     give_state(&a, &b, version, saved);
-    assert_true(train_pool_ready(b.pool));
-    train_pool_read_status(a.pool, true, &one);
-    train_pool_read_status(b.pool, true, &two);
+    assert_true(pool_anchor_ready(b.pool));
+    pool_anchor_read_status(a.pool, true, &one);
+    pool_anchor_read_status(b.pool, true, &two);
     assert_memory_equal(&one.anchor, &two.anchor, sizeof one.anchor);
     memset(b.live, 0, N * sizeof *b.live);
-    must(train_pool_attach(b.pool, file_vector_memory(b.live), NULL, 0, 0));
+    must(pool_anchor_attach(b.pool, file_vector_memory(b.live), NULL, 0, 0));
     gsp_hash hash;
-    must(train_pool_hash(file_vector_memory(b.live), N, F, &hash));
+    must(pool_anchor_hash(file_vector_memory(b.live), N, F, &hash));
     assert_memory_equal(&hash, &one.anchor, sizeof hash);
     /* Its moments start at zero: the rate grows again. */
     train_schedule flat = {.kind = TRAIN_CONSTANT, .peak = 1, .max_steps = 100};
     assert_true(fabs(b.seam.rate(b.seam.ctx, &flat) - 0.1) < 1e-9);
     assert_true(a.seam.rate(a.seam.ctx, &flat) == 1);
     /* And restarts from there. */
-    train_pool_running(b.pool, true);
+    pool_anchor_running(b.pool, true);
     reopen(&b, 0.7, 0.9, 0);
-    must(train_pool_restore(b.pool, saved));
-    train_pool_read_status(b.pool, true, &two);
+    must(pool_anchor_restore(b.pool, saved));
+    pool_anchor_read_status(b.pool, true, &two);
     assert_memory_equal(&one.anchor, &two.anchor, sizeof one.anchor);
     atom_free(saved);
     atom_free(c);
@@ -501,15 +501,15 @@ static void marks_say_what_of_live_is_kept(void **unused)
 {
     (void)unused;
     side a;
-    train_pool_mark marks;
+    pool_mark marks;
     gsp_saved *saved = atom_alloc(1, sizeof *saved);
     gsp_certificate *c = atom_alloc(1, sizeof *c);
     side_open(&a, 0.7, 0.9, 0);
     begin(&a);
     round_alone(&a, 1);
     step(&a, 50);
-    char *text = train_pool_marks(a.pool);
-    must(train_pool_marks_parse("pool.json", text, strlen(text), &marks));
+    char *text = pool_anchor_marks(a.pool);
+    must(pool_marks_parse("pool.json", text, strlen(text), &marks));
     assert_int_equal(marks.n_fragments, F);
     assert_int_equal(marks.applied, 1);
     assert_int_equal(marks.version[1], 1);
@@ -519,16 +519,16 @@ static void marks_say_what_of_live_is_kept(void **unused)
     certificate_make(c, 2, a.samples, true);
     saved_make(saved, c);
     reopen(&a, 0.7, 0.9, 0);
-    must(train_pool_restore(a.pool, saved));
+    must(pool_anchor_restore(a.pool, saved));
     memcpy(a.live, checkpoint, N * sizeof *checkpoint);
-    must(train_pool_attach(a.pool, file_vector_memory(a.live), text, 8, 128));
-    uint64_t first, n = train_pool_fragment(N, F, 2, &first);
+    must(pool_anchor_attach(a.pool, file_vector_memory(a.live), text, 8, 128));
+    uint64_t first, n = pool_fragment_range(N, F, 2, &first);
     float *state = atom_alloc(2 * n, sizeof *state);
     must(a.work.state_read(a.work.context, 2, 0, 2 * n, state));
     assert_memory_equal(a.live, checkpoint, first * sizeof *checkpoint);
     assert_memory_equal(a.live + first, state, n * sizeof *state);
-    assert_int_equal(train_pool_marks_parse("x", "{}", 2, &marks), ATOM_E_FORMAT);
-    assert_int_equal(train_pool_marks_parse("x", text, strlen(text) - 3, &marks), ATOM_E_FORMAT);
+    assert_int_equal(pool_marks_parse("x", "{}", 2, &marks), ATOM_E_FORMAT);
+    assert_int_equal(pool_marks_parse("x", text, strlen(text) - 3, &marks), ATOM_E_FORMAT);
     atom_free(text);
     atom_free(checkpoint);
     atom_free(state);
@@ -548,8 +548,8 @@ typedef struct watcher {
 static void leave(void *ctx, uint64_t first, uint64_t n)
 {
     watcher *w = ctx;
-    train_pool_status s;
-    train_pool_read_status(w->a->pool, false, &s); /* stands still if a lock is held */
+    pool_anchor_status s;
+    pool_anchor_read_status(w->a->pool, false, &s); /* stands still if a lock is held */
     assert_true(w->a->live[first] == w->before);
     w->first = first;
     w->n = n;
@@ -564,7 +564,7 @@ static void readers_leave_what_changes(void **unused)
     side_open(&a, 0.7, 0.9, 0);
     begin(&a);
     for (uint64_t v = 1; v <= 2 * F; v++) {
-        uint64_t first, n = train_pool_fragment(N, F, (uint32_t)(v % F), &first);
+        uint64_t first, n = pool_fragment_range(N, F, (uint32_t)(v % F), &first);
         round_alone(&a, v);
         watcher w = {.a = &a, .before = a.live[first]};
         train_reader reader = {&w, leave};

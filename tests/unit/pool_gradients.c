@@ -4,8 +4,8 @@
  * trainer makes of the same batches: equal to the bit among themselves after every version, and the
  * same as the one up to rounding, also when one of them dies on the way.
  */
+#include "atom/pool/anchor.h"
 #include "atom/text/shard.h"
-#include "atom/pool/pool.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
@@ -43,7 +43,7 @@ typedef struct peer {
     train_hooks hooks;
     train_seam seam;
     trainer *t;
-    train_pool *pool;
+    pool_anchor *pool;
     gsp_net *net;
     gsp_driver *driver;
     gsp_work inner;
@@ -212,22 +212,22 @@ static atom_status watched_take(void *ctx, const file_vector state[3], const tra
 static void open_pool(peer *p)
 {
     world *w = p->w;
-    train_pool_update u;
-    train_pool_update_of(p->t, C, &u);
-    train_pool_config c = {.directory = scratch_path(&p->place, "anchor"),
-                           .n_floats = trainer_floats(p->t),
-                           .n_fragments = 1,
-                           .batch = B * C,
-                           .max_samples = STEPS * B * C,
-                           .update = &u};
+    pool_update u;
+    pool_update_of(p->t, C, &u);
+    pool_anchor_config c = {.directory = scratch_path(&p->place, "anchor"),
+                            .n_floats = trainer_floats(p->t),
+                            .n_fragments = 1,
+                            .batch = B * C,
+                            .max_samples = STEPS * B * C,
+                            .update = &u};
     memcpy(c.self.byte, w->keys.member[p->i].public_key, GSP_KEY_BYTES);
-    must(train_pool_open(&c, &p->pool));
-    p->seam = train_pool_seam(p->pool);
+    must(pool_anchor_open(&c, &p->pool));
+    p->seam = pool_anchor_seam(p->pool);
     pools_take = p->seam.take;
     p->seam.take = watched_take;
-    train_pool_work(p->pool, &p->inner);
-    must(train_pool_begin(p->pool, trainer_weights(p->t)));
-    must(train_pool_attach(p->pool, trainer_weights(p->t), NULL, 0, 0));
+    pool_anchor_work(p->pool, &p->inner);
+    must(pool_anchor_begin(p->pool, trainer_weights(p->t)));
+    must(pool_anchor_attach(p->pool, trainer_weights(p->t), NULL, 0, 0));
     must(trainer_weights_changed(p->t));
 }
 
@@ -255,9 +255,9 @@ static uint64_t ready(void *context, uint64_t version)
 static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash *result)
 {
     peer *p = context;
-    train_pool_status s;
+    pool_anchor_status s;
     atom_status st = p->inner.apply(p->inner.context, c, result);
-    train_pool_read_status(p->pool, true, &s);
+    pool_anchor_read_status(p->pool, true, &s);
     p->anchor[c->proposal.version % VERSIONS_MAX] = s.anchor;
     return st;
 }
@@ -302,7 +302,7 @@ static void *be_member(void *context)
         }
         gsp_member_read_status(p->driver, &s);
         p->n_roster = s.n_roster;
-        train_pool_running(p->pool, p->w->go && !p->done);
+        pool_anchor_running(p->pool, p->w->go && !p->done);
         if (dies(p)) { /* without a word */
             p->dead = true;
             gsp_member_close(&p->driver);
@@ -379,7 +379,7 @@ static void world_close(world *w)
         gsp_member_close(&p->driver);
         gsp_net_close(&p->net);
         trainer_close(&p->t);
-        train_pool_close(&p->pool);
+        pool_anchor_close(&p->pool);
         train_config_free(&p->config);
         scratch_close(&p->place);
     }
@@ -450,10 +450,10 @@ static void train_as_one(unsigned n, unsigned n_dies, gsp_codec codec, double li
     check_anchors(w);
     for (unsigned i = 0; i < n; i++) {
         peer *p = &w->peer[i];
-        train_pool_status s;
+        pool_anchor_status s;
         if (p->failed)
             fail_msg("member %u: %s", i, p->why);
-        train_pool_read_status(p->pool, false, &s);
+        pool_anchor_read_status(p->pool, false, &s);
         assert_int_equal(p->dead, i >= n - n_dies);
         assert_true(s.included >= STEPS / 2 - 2);
         if (p->dead)

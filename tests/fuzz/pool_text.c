@@ -1,8 +1,8 @@
 /* pool.json of a checkpoint, and a run.yml with a `pool:` section: any bytes are refused or give
  * numbers within their limits. */
 #include "atom/base/mem.h"
-#include "atom/pool/pool.h"
-#include "atom/pool/pool_settings.h"
+#include "atom/pool/anchor.h"
+#include "atom/pool/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,24 +10,23 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    train_pool_mark marks;
-    train_pool_settings settings;
+    pool_mark marks;
+    pool_settings settings;
     opt_parsed parsed;
     char *pool = NULL, *rest = NULL;
-    if (train_pool_marks_parse("fuzz", (const char *)data, size, &marks) == ATOM_OK &&
+    if (pool_marks_parse("fuzz", (const char *)data, size, &marks) == ATOM_OK &&
         (marks.n_fragments == 0 || marks.n_fragments > GSP_FRAGMENTS_MAX))
         abort();
-    if (train_pool_split((const char *)data, size, &pool, &rest) != ATOM_OK)
+    if (pool_settings_split((const char *)data, size, &pool, &rest) != ATOM_OK)
         return 0;
     if (strlen(pool) + strlen(rest) > 2 * size ||
-        opt_defaults(&train_pool_options, &settings, &parsed) != ATOM_OK)
+        opt_defaults(&pool_options, &settings, &parsed) != ATOM_OK)
         abort();
-    if (opt_read_text(&train_pool_options, "fuzz", pool, strlen(pool), &settings, &parsed) ==
-            ATOM_OK &&
+    if (opt_read_text(&pool_options, "fuzz", pool, strlen(pool), &settings, &parsed) == ATOM_OK &&
         (settings.sync_steps < 1 || settings.fragments < 1 || settings.fragments > 64 ||
          !(settings.outer_momentum >= 0 && settings.outer_momentum < 1)))
         abort();
-    opt_free(&train_pool_options, &settings);
+    opt_free(&pool_options, &settings);
     atom_free(pool);
     atom_free(rest);
     return 0;

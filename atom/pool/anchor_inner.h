@@ -1,12 +1,12 @@
 /*
- * What the parts of the pool's seam share: pool.c holds the state and does the trainer's side,
- * pool_work.c the member's, pool_files.c the disk, pool_marks.c what checkpoints say. Internal to
- * atom/train.
+ * What the parts of the pool's seam share: anchor.c holds the state and does the trainer's side,
+ * versions.c the member's, anchor_files.c the disk, marks.c what checkpoints say. Internal to
+ * atom/pool.
  */
-#ifndef ATOM_POOL_POOL_INNER_H
-#define ATOM_POOL_POOL_INNER_H
+#ifndef ATOM_POOL_ANCHOR_INNER_H
+#define ATOM_POOL_ANCHOR_INNER_H
 
-#include "atom/pool/pool.h"
+#include "atom/pool/anchor.h"
 
 #include <pthread.h>
 
@@ -36,8 +36,8 @@ typedef struct pool_range {
 
 typedef struct pool_gradients pool_gradients;
 
-struct train_pool {
-    train_pool_config c;
+struct pool_anchor {
+    pool_anchor_config c;
     pool_gradients *g; /* NULL: parameters are averaged */
     char *directory;
     uint64_t longest; /* fragment */
@@ -56,7 +56,7 @@ struct train_pool {
     uint64_t samples_included, certified_samples;
     int64_t steps;     /* of this process */
     int64_t rewarm_to; /* steps of this process: the rate grows until then */
-    train_pool_status status;
+    pool_anchor_status status;
 
     /* The member's thread alone. */
     gsp_roster roster;      /* R(applied + 1) */
@@ -70,7 +70,7 @@ struct train_pool {
     uint64_t epoch_highest;
 };
 
-/* pool_files.c. A fragment's file: anchor, then momentum, behind a page with the header. */
+/* anchor_files.c. A fragment's file: anchor, then momentum, behind a page with the header. */
 typedef struct pool_header {
     uint64_t epoch, version, n;
     gsp_hash lineage;
@@ -78,42 +78,42 @@ typedef struct pool_header {
 } pool_header;
 
 void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out);
-char *pool_file_path(const train_pool *p, uint32_t f, uint32_t slot);
+char *pool_file_path(const pool_anchor *p, uint32_t f, uint32_t slot);
 /* Writes floats and header, synced in that order. */
-ATOM_MUST atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot,
+ATOM_MUST atom_status pool_file_write(const pool_anchor *p, uint32_t f, uint32_t slot,
                                       pool_header *header, const float *anchor,
                                       const float *momentum);
 /* False: there is none, or it is not whole. */
-bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_header *out);
+bool pool_file_header(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *out);
 /* Floats of a whole file, checked against the header's hashes. momentum NULL: the anchor alone. */
-ATOM_MUST atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
+ATOM_MUST atom_status pool_file_read(const pool_anchor *p, uint32_t f, uint32_t slot,
                                      const pool_header *header, float *anchor, float *momentum);
 /* The pieces of a file that is fetched: floats without a header, then the header. */
-ATOM_MUST atom_status pool_file_start(const train_pool *p, uint32_t f, uint32_t slot, int *fd);
+ATOM_MUST atom_status pool_file_start(const pool_anchor *p, uint32_t f, uint32_t slot, int *fd);
 ATOM_MUST atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x);
 /* Reads the floats back, writes the header, syncs. */
-ATOM_MUST atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot,
+ATOM_MUST atom_status pool_file_seal(const pool_anchor *p, uint32_t f, uint32_t slot,
                                      pool_header *header, float *anchor, float *momentum);
 
-/* pool_slices.c. The lock is held. */
+/* slices.c. The lock is held. */
 /* The version in `c` is in f's anchor: notes where it has to be written over live. mine: as in
  * fill_merge. */
-void pool_slices_note(train_pool *p, pool_fragment *f, const gsp_proposal *c, uint32_t mine);
+void pool_slices_note(pool_anchor *p, pool_fragment *f, const gsp_proposal *c, uint32_t mine);
 /* Writes it. to: live, from f's first float. */
-void pool_slices_write(train_pool *p, pool_fragment *f, float *to);
+void pool_slices_write(pool_anchor *p, pool_fragment *f, float *to);
 /* Floats of a part of a round over n floats: the last ones may be shorter, or empty. */
 uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 
-/* pool_work.c */
+/* versions.c */
 void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
 void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
-uint64_t pool_certified(const train_pool *p, const gsp_proposal *c);
+uint64_t pool_certified(const pool_anchor *p, const gsp_proposal *c);
 /* The floats [first, first + n) are, or are not, among those that the version being made changes.
  */
-void pool_range_set(train_pool *p, uint64_t first, uint64_t n, bool in);
+void pool_range_set(pool_anchor *p, uint64_t first, uint64_t n, bool in);
 
 /*
- * pool_gradients.c: the state of a sum, and what makes a step of it. Behind the fragment's m lie v,
+ * gradients.c: the state of a sum, and what makes a step of it. Behind the fragment's m lie v,
  * the sum, and a few words that say which micro-batches it is of.
  */
 typedef struct pool_batch {
@@ -121,18 +121,18 @@ typedef struct pool_batch {
     uint64_t tokens;  /* of the sum */
     uint32_t brought; /* members of R(applied + 1) that brought something to the newest version */
     uint32_t n_open;  /* micro-batches that are not in the sum */
-    uint32_t open[TRAIN_POOL_MICRO_BATCHES_MAX / 32]; /* bits */
+    uint32_t open[POOL_MICRO_BATCHES_MAX / 32]; /* bits */
 } pool_batch;
 
 struct pool_gradients {
-    train_pool_update u;
+    pool_update u;
     pthread_cond_t moved;    /* with the pool's lock: something of the following changed */
     bool applying;           /* the weights are being changed */
     uint64_t changes, taken; /* of the weights; those that the trainer has */
     pool_batch batch;        /* as the state says */
     pool_batch next;         /* being made: the member's thread alone, as the three after it */
     double next_norm, next_rate;
-    uint32_t done[TRAIN_POOL_MICRO_BATCHES_MAX / 32];
+    uint32_t done[POOL_MICRO_BATCHES_MAX / 32];
     uint32_t *list, *mine; /* room for a lease; the lease of x */
     uint32_t n_mine;
     uint64_t steps; /* that x is for */
@@ -141,34 +141,34 @@ struct pool_gradients {
     double grad_norm, rate; /* of the newest step */
 };
 
-ATOM_MUST atom_status pool_gradients_open(train_pool *p);
-void pool_gradients_close(train_pool *p);
+ATOM_MUST atom_status pool_gradients_open(pool_anchor *p);
+void pool_gradients_close(pool_anchor *p);
 /* Floats of a fragment's state behind its anchor: momentum, with slices nothing. */
-uint64_t pool_outer(const train_pool *p, uint64_t n);
+uint64_t pool_outer(const pool_anchor *p, uint64_t n);
 /* What the state of step 0 has there. */
-void pool_gradients_begin(train_pool *p);
+void pool_gradients_begin(pool_anchor *p);
 /* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */
-ATOM_MUST atom_status pool_gradients_read(train_pool *p);
-uint64_t pool_gradients_samples(const train_pool *p);
+ATOM_MUST atom_status pool_gradients_read(pool_anchor *p);
+uint64_t pool_gradients_samples(const pool_anchor *p);
 /* The lock is held. The run is at its end, and the trainer has its weights. */
-bool pool_gradients_over(const train_pool *p);
+bool pool_gradients_over(const pool_anchor *p);
 /* All member's thread. */
 uint64_t pool_gradients_ready(void *context, uint64_t version);
-gsp_freeze pool_gradients_freeze(train_pool *p, uint64_t version, const float **x, uint64_t *tokens,
-                                 uint64_t *samples);
-void pool_gradients_part(train_pool *p, uint64_t first, const float *x, uint64_t n);
-ATOM_MUST atom_status pool_gradients_apply(train_pool *p, const gsp_proposal *c);
+gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float **x,
+                                 uint64_t *tokens, uint64_t *samples);
+void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_t n);
+ATOM_MUST atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c);
 /* While the state is replaced nobody takes it. */
-void pool_gradients_hold(train_pool *p, bool hold);
+void pool_gradients_hold(pool_anchor *p, bool hold);
 void pool_gradients_seam(train_seam *seam);
 
-/* pool_step.c: the step itself. x: the mean gradient of n floats, used up.
+/* step.c: the step itself. x: the mean gradient of n floats, used up.
  * ATOM_E_DIVERGED: it is not finite, and nothing was changed. */
-ATOM_MUST atom_status pool_step_make(const train_pool_update *u, uint64_t step, uint64_t n,
-                                     float *x, float *weights, float *m, float *v,
-                                     double *grad_norm, double *rate);
+ATOM_MUST atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, float *x,
+                                     float *weights, float *m, float *v, double *grad_norm,
+                                     double *rate);
 
-/* pool_marks.c: the lock is held. */
-char *pool_marks_text(const train_pool *p);
+/* marks.c: the lock is held. */
+char *pool_marks_text(const pool_anchor *p);
 
 #endif

@@ -3,7 +3,7 @@
  * header that hashes everything, so that the one before is whole while the next is written. Refuses
  * floats that do not have the hash that their header says.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
@@ -24,7 +24,7 @@ void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out)
     crypto_generichash(out->byte, sizeof out->byte, (const uint8_t *)x, n * sizeof *x, NULL, 0);
 }
 
-char *pool_file_path(const train_pool *p, uint32_t f, uint32_t slot)
+char *pool_file_path(const pool_anchor *p, uint32_t f, uint32_t slot)
 {
     return atom_format("%s/fragment-%u.%u", p->directory, f, slot);
 }
@@ -80,7 +80,7 @@ static bool decode(const uint8_t in[HEAD_BYTES], pool_header *h)
     return true;
 }
 
-static atom_status open_slot(const train_pool *p, uint32_t f, uint32_t slot, int flags, int *fd)
+static atom_status open_slot(const pool_anchor *p, uint32_t f, uint32_t slot, int flags, int *fd)
 {
     char *path = pool_file_path(p, f, slot);
     if (!path)
@@ -98,7 +98,7 @@ static atom_status open_slot(const train_pool *p, uint32_t f, uint32_t slot, int
     return st;
 }
 
-static atom_status finish(const train_pool *p, uint32_t f, int fd, const pool_header *header)
+static atom_status finish(const pool_anchor *p, uint32_t f, int fd, const pool_header *header)
 {
     uint8_t head[HEAD_BYTES];
     encode(header, head);
@@ -109,7 +109,7 @@ static atom_status finish(const train_pool *p, uint32_t f, int fd, const pool_he
     return st;
 }
 
-atom_status pool_file_start(const train_pool *p, uint32_t f, uint32_t slot, int *fd)
+atom_status pool_file_start(const pool_anchor *p, uint32_t f, uint32_t slot, int *fd)
 {
     static const uint8_t nothing[HEAD_BYTES];
     ATOM_TRY(open_slot(p, f, slot, O_RDWR | O_CREAT, fd));
@@ -123,7 +123,7 @@ atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x)
 
 /* One sync is enough: a torn write does not have the header's hashes, and nobody counts on a
  * version before it is synced. */
-atom_status pool_file_write(const train_pool *p, uint32_t f, uint32_t slot, pool_header *header,
+atom_status pool_file_write(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *header,
                             const float *anchor, const float *momentum)
 {
     int fd = -1;
@@ -139,7 +139,7 @@ cleanup:
     return st;
 }
 
-bool pool_file_header(const train_pool *p, uint32_t f, uint32_t slot, pool_header *out)
+bool pool_file_header(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *out)
 {
     uint8_t head[HEAD_BYTES];
     char *path = pool_file_path(p, f, slot);
@@ -159,7 +159,7 @@ static bool read_floats(int fd, uint64_t n, uint64_t outer, float *anchor, float
             read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum));
 }
 
-atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
+atom_status pool_file_read(const pool_anchor *p, uint32_t f, uint32_t slot,
                            const pool_header *header, float *anchor, float *momentum)
 {
     gsp_hash a = {{0}}, m = {{0}};
@@ -179,7 +179,7 @@ atom_status pool_file_read(const train_pool *p, uint32_t f, uint32_t slot,
     return ATOM_OK;
 }
 
-atom_status pool_file_seal(const train_pool *p, uint32_t f, uint32_t slot, pool_header *header,
+atom_status pool_file_seal(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *header,
                            float *anchor, float *momentum)
 {
     int fd = -1;

@@ -3,7 +3,7 @@
  * formula for the link; every number in a sentence is one that the choice was made with. Refuses to
  * override what somebody said, and to hide that a link is too slow.
  */
-#include "atom/pool/pool_defaults.h"
+#include "atom/pool/advice.h"
 
 #include "gossip/sum/quant.h"
 
@@ -25,21 +25,21 @@ enum { RUNGS = sizeof ladder / sizeof *ladder, MEMBERS_USUAL = 8 };
 static const double DUE_SECONDS = 600;
 
 typedef struct reckoning {
-    const train_pool_facts *facts;
+    const pool_facts *facts;
     bool sums, slices;                /* slices: H is the mode's own, a slice a step */
     double bytes_per_s, step_seconds; /* 0: unknown */
     double members;
     double travels; /* encoded bytes that move, of those of the weights */
 } reckoning;
 
-static void say(train_pool_advice *a, const char *fmt, ...) ATOM_PRINTF(2, 3);
-static void say(train_pool_advice *a, const char *fmt, ...)
+static void say(pool_advice *a, const char *fmt, ...) ATOM_PRINTF(2, 3);
+static void say(pool_advice *a, const char *fmt, ...)
 {
     va_list args;
-    if (a->n_why == TRAIN_POOL_WHYS)
+    if (a->n_why == POOL_WHYS)
         return;
     va_start(args, fmt);
-    vsnprintf(a->why[a->n_why++], TRAIN_POOL_WHY_BYTES, fmt, args);
+    vsnprintf(a->why[a->n_why++], POOL_WHY_BYTES, fmt, args);
     va_end(args);
 }
 
@@ -68,30 +68,29 @@ static const char *count_text(double n, char buf[32])
     return buf;
 }
 
-static reckoning begin(const train_pool_settings *s, const train_pool_facts *f,
-                       train_pool_advice *a)
+static reckoning begin(const pool_settings *s, const pool_facts *f, pool_advice *a)
 {
     uint64_t up = f->up_bytes_per_s, down = f->down_bytes_per_s;
     double n = f->members >= 2 ? f->members : MEMBERS_USUAL;
     uint64_t rate = up && (!down || up < down) ? up : down;
     a->assumed = rate == 0;
     return (reckoning){.facts = f,
-                       .sums = s->sync == TRAIN_SYNC_GRADIENTS,
-                       .slices = s->sync == TRAIN_SYNC_SLICES,
-                       .bytes_per_s = rate ? (double)rate : TRAIN_POOL_ASSUMED_MBIT * 1e6 / 8,
+                       .sums = s->sync == POOL_SYNC_GRADIENTS,
+                       .slices = s->sync == POOL_SYNC_SLICES,
+                       .bytes_per_s = rate ? (double)rate : POOL_ASSUMED_MBIT * 1e6 / 8,
                        .step_seconds =
                            f->tokens_per_s > 0 ? (double)f->step_tokens / f->tokens_per_s : 0,
                        .members = n,
                        .travels = 1 + (n - 2) / n};
 }
 
-static train_pool_case reckon(const reckoning *r, int32_t codec, int64_t steps)
+static pool_case reckon(const reckoning *r, int32_t codec, int64_t steps)
 {
     double bytes = (double)gsp_codec_bytes((gsp_codec)codec, r->facts->floats) * r->travels;
-    train_pool_case c = {.codec = codec,
-                         .sync_steps = steps,
-                         .sync_seconds = bytes / r->bytes_per_s,
-                         .steps_seconds = (double)steps * r->step_seconds};
+    pool_case c = {.codec = codec,
+                   .sync_steps = steps,
+                   .sync_seconds = bytes / r->bytes_per_s,
+                   .steps_seconds = (double)steps * r->step_seconds};
     if (r->step_seconds <= 0)
         c.waits = 0;
     else if (r->sums)
@@ -101,7 +100,7 @@ static train_pool_case reckon(const reckoning *r, int32_t codec, int64_t steps)
     return c;
 }
 
-static bool hides(const reckoning *r, const train_pool_case *c)
+static bool hides(const reckoning *r, const pool_case *c)
 {
     return r->step_seconds <= 0 || c->sync_seconds <= c->steps_seconds;
 }
@@ -114,8 +113,8 @@ static uint32_t size_row(uint64_t floats)
     return row;
 }
 
-static void choose(const reckoning *r, const train_pool_settings *s, const train_pool_said *said,
-                   train_pool_advice *a)
+static void choose(const reckoning *r, const pool_settings *s, const pool_said *said,
+                   pool_advice *a)
 {
     uint32_t row = size_row(r->facts->floats);
     a->codec = said->codec ? s->codec : sizes[row].codec;
@@ -139,10 +138,10 @@ static int64_t would_hide(const reckoning *r, double sync_seconds)
     return (int64_t)(ceil(steps / unit) * unit);
 }
 
-static void explain(const reckoning *r, const train_pool_said *said, train_pool_advice *a)
+static void explain(const reckoning *r, const pool_said *said, pool_advice *a)
 {
     char size[32], sync[32], steps[32], other[32];
-    const train_pool_case *c = &a->chosen;
+    const pool_case *c = &a->chosen;
     uint32_t row = size_row(r->facts->floats);
     double mbit = r->bytes_per_s * 8e-6;
     count_text((double)r->facts->floats, size);
@@ -177,10 +176,10 @@ static void explain(const reckoning *r, const train_pool_said *said, train_pool_
 }
 
 /* What steps of a member's own cost, and from what batch on the link allows the mode without it. */
-static void offer_sums(const reckoning *r, train_pool_advice *a)
+static void offer_sums(const reckoning *r, pool_advice *a)
 {
     char tokens[32];
-    train_pool_case whole = reckon(r, GSP_CODEC_INT8, 1);
+    pool_case whole = reckon(r, GSP_CODEC_INT8, 1);
     if (r->step_seconds <= 0)
         return;
     say(a,
@@ -191,10 +190,10 @@ static void offer_sums(const reckoning *r, train_pool_advice *a)
         r->members);
 }
 
-static void explain_sums(const reckoning *r, train_pool_advice *a)
+static void explain_sums(const reckoning *r, pool_advice *a)
 {
     char size[32], sync[32], step[32], batch[32];
-    const train_pool_case *c = &a->chosen;
+    const pool_case *c = &a->chosen;
     count_text((double)r->facts->floats, size);
     seconds_text(c->sync_seconds, sync);
     seconds_text(c->steps_seconds, step);
@@ -214,15 +213,15 @@ static void explain_sums(const reckoning *r, train_pool_advice *a)
             count_text(9 * c->sync_seconds / c->steps_seconds, batch));
 }
 
-static void add_case(train_pool_advice *a, train_pool_case c)
+static void add_case(pool_advice *a, pool_case c)
 {
     c.chosen = c.codec == a->codec && c.sync_steps == a->sync_steps;
-    if (a->n_cases < TRAIN_POOL_CASES_MAX)
+    if (a->n_cases < POOL_CASES_MAX)
         a->cases[a->n_cases++] = c;
 }
 
 /* Codecs by H; the chosen H where it belongs. */
-static void add_cases(const reckoning *r, train_pool_advice *a)
+static void add_cases(const reckoning *r, pool_advice *a)
 {
     static const int32_t codecs[] = {GSP_CODEC_INT8, GSP_CODEC_BF16, GSP_CODEC_FP32};
     static const int64_t shown[] = {20, 100, 500};
@@ -240,8 +239,8 @@ static void add_cases(const reckoning *r, train_pool_advice *a)
 }
 
 /* T is for members who do not get their steps done: it must not come before the slow ones. */
-static void choose_due(const reckoning *r, const train_pool_settings *s,
-                       const train_pool_said *said, train_pool_advice *a)
+static void choose_due(const reckoning *r, const pool_settings *s, const pool_said *said,
+                       pool_advice *a)
 {
     char text[32], piece[32];
     double fragments = s->fragments > 0 ? (double)s->fragments : 1;
@@ -254,8 +253,8 @@ static void choose_due(const reckoning *r, const train_pool_settings *s,
         seconds_text(a->due_seconds, text), seconds_text(each, piece));
 }
 
-void train_pool_advise(const train_pool_settings *settings, const train_pool_said *said,
-                       const train_pool_facts *facts, train_pool_advice *out)
+void pool_advise(const pool_settings *settings, const pool_said *said, const pool_facts *facts,
+                 pool_advice *out)
 {
     memset(out, 0, sizeof *out);
     reckoning r = begin(settings, facts, out);
@@ -276,14 +275,14 @@ void train_pool_advise(const train_pool_settings *settings, const train_pool_sai
         say(out,
             "%.0f Mbit/s is assumed: how quick this host's link is was not said "
             "(--max-upload, --max-download) nor measured (atom pool selftest --via TICKET)",
-            TRAIN_POOL_ASSUMED_MBIT);
+            POOL_ASSUMED_MBIT);
     add_cases(&r, out);
 }
 
-void train_pool_follow(const train_pool_advice *advice, train_pool_settings *settings)
+void pool_advice_follow(const pool_advice *advice, pool_settings *settings)
 {
     settings->due_seconds = advice->due_seconds;
-    if (settings->sync == TRAIN_SYNC_GRADIENTS)
+    if (settings->sync == POOL_SYNC_GRADIENTS)
         return;
     settings->sync_steps = advice->sync_steps;
     settings->codec = advice->codec;

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 static scratch s;
-static char why[TRAIN_LIMITS_WHY_BYTES];
+static char why[POOL_LIMITS_WHY_BYTES];
 static double now_s;
 
 static void put(const char *path, const char *text)
@@ -30,32 +30,32 @@ static void put(const char *path, const char *text)
     assert_int_equal(system(command), 0);
 }
 
-static train_limits *open_limits(train_limits_config c)
+static pool_limits *open_limits(pool_limits_config c)
 {
-    train_limits *l = NULL;
+    pool_limits *l = NULL;
     c.root = s.dir;
     now_s = 100;
-    assert_int_equal(train_limits_open(&c, NULL, &l), ATOM_OK);
+    assert_int_equal(pool_limits_open(&c, NULL, &l), ATOM_OK);
     return l;
 }
 
 /* At noon, a second and a half later than last time. */
-static bool allow(train_limits *l)
+static bool allow(pool_limits *l)
 {
     now_s += 1.5;
-    return train_limits_allow(l, 12 * 60, now_s, 0, why);
+    return pool_limits_allow(l, 12 * 60, now_s, 0, why);
 }
 
-static bool at(train_limits *l, int hour, int minute)
+static bool at(pool_limits *l, int hour, int minute)
 {
-    return train_limits_allow(l, hour * 60 + minute, now_s += 2, 0, why);
+    return pool_limits_allow(l, hour * 60 + minute, now_s += 2, 0, why);
 }
 
 static void hours(void **state)
 {
     (void)state;
     scratch_open(&s);
-    train_limits *l = open_limits((train_limits_config){.hours = "22:00-07:00,12-13:30"});
+    pool_limits *l = open_limits((pool_limits_config){.hours = "22:00-07:00,12-13:30"});
     assert_true(at(l, 22, 0));
     assert_true(at(l, 3, 0));
     assert_true(at(l, 6, 59));
@@ -66,7 +66,7 @@ static void hours(void **state)
     assert_false(at(l, 13, 30));
     assert_false(at(l, 21, 59));
     assert_string_equal(why, "waiting for its hours: 0:01 to go");
-    train_limits_close(&l);
+    pool_limits_close(&l);
     static const char *const wrong[] = {"22",
                                         "22-",
                                         "25-3",
@@ -79,8 +79,8 @@ static void hours(void **state)
                                         "24:01-1:00",
                                         "1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2,1-2"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        train_limits_config c = {.hours = wrong[i]};
-        assert_int_equal(train_limits_open(&c, NULL, &l), ATOM_E_USAGE);
+        pool_limits_config c = {.hours = wrong[i]};
+        assert_int_equal(pool_limits_open(&c, NULL, &l), ATOM_E_USAGE);
         assert_non_null(strstr(atom_fail_message(), wrong[i]));
     }
     scratch_close(&s);
@@ -90,7 +90,7 @@ static void a_battery(void **state)
 {
     (void)state;
     scratch_open(&s);
-    train_limits *l = open_limits((train_limits_config){.mains_only = true});
+    pool_limits *l = open_limits((pool_limits_config){.mains_only = true});
     assert_true(allow(l));
     put("sys/class/power_supply/AC/type", "Mains");
     put("sys/class/power_supply/hid/type", "Battery");
@@ -103,11 +103,11 @@ static void a_battery(void **state)
     assert_string_equal(why, "waiting for mains power");
     put("sys/class/power_supply/BAT0/status", "Charging");
     assert_true(allow(l));
-    train_limits_close(&l);
-    l = open_limits((train_limits_config){0});
+    pool_limits_close(&l);
+    l = open_limits((pool_limits_config){0});
     put("sys/class/power_supply/BAT0/status", "Discharging");
     assert_true(allow(l)); /* nobody asked */
-    train_limits_close(&l);
+    pool_limits_close(&l);
     scratch_close(&s);
 }
 
@@ -115,12 +115,12 @@ static void heat(void **state)
 {
     (void)state;
     scratch_open(&s);
-    char missing[TRAIN_LIMITS_WHY_BYTES];
-    train_limits_config c = {.celsius_max = 80, .root = s.dir};
-    train_limits *l = NULL;
-    assert_int_equal(train_limits_open(&c, missing, &l), ATOM_OK);
+    char missing[POOL_LIMITS_WHY_BYTES];
+    pool_limits_config c = {.celsius_max = 80, .root = s.dir};
+    pool_limits *l = NULL;
+    assert_int_equal(pool_limits_open(&c, missing, &l), ATOM_OK);
     assert_non_null(strstr(missing, "no temperature"));
-    train_limits_close(&l);
+    pool_limits_close(&l);
     l = open_limits(c);
     assert_true(allow(l));
     put("sys/class/hwmon/hwmon0/name", "nvme");
@@ -137,7 +137,7 @@ static void heat(void **state)
     assert_true(allow(l));
     put("sys/class/hwmon/hwmon1/temp3_input", "79000");
     assert_true(allow(l)); /* and it may get warmer again */
-    train_limits_close(&l);
+    pool_limits_close(&l);
     scratch_close(&s);
 }
 
@@ -147,7 +147,7 @@ static void others(void **state)
     scratch_open(&s);
     char line[128];
     double tick = (double)sysconf(_SC_CLK_TCK);
-    train_limits *l = open_limits((train_limits_config){.others_max = 1.0});
+    pool_limits *l = open_limits((pool_limits_config){.others_max = 1.0});
     assert_true(allow(l)); /* no /proc/stat */
     /* seconds of all, of ours, and whether we may go on */
     static const struct {
@@ -163,14 +163,13 @@ static void others(void **state)
         snprintf(line, sizeof line, "cpu  %.0f 0 %.0f 5000 10 0 0 0 0 0", steps[i].all * tick - 100,
                  100.0);
         put("proc/stat", line);
-        assert_int_equal(train_limits_allow(l, 0, steps[i].at, steps[i].own, why),
-                         steps[i].allowed);
+        assert_int_equal(pool_limits_allow(l, 0, steps[i].at, steps[i].own, why), steps[i].allowed);
     }
-    train_limits_close(&l);
+    pool_limits_close(&l);
     scratch_close(&s);
-    l = open_limits((train_limits_config){.hours = ""});
-    assert_true(train_limits_now(l, why));
-    train_limits_close(&l);
+    l = open_limits((pool_limits_config){.hours = ""});
+    assert_true(pool_limits_now(l, why));
+    pool_limits_close(&l);
 }
 
 int main(void)

@@ -5,7 +5,7 @@
  * are somebody else's in the next version. Refuses a version whose parts are sums over different
  * members: each sample counts once or not at all.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"
@@ -23,19 +23,19 @@ static uint64_t tail_words(uint32_t micro_batches)
     return HEAD_WORDS + (micro_batches + 31) / 32;
 }
 
-uint64_t pool_outer(const train_pool *p, uint64_t n)
+uint64_t pool_outer(const pool_anchor *p, uint64_t n)
 {
     if (p->c.slices)
         return 0;
     return p->g ? 3 * n + tail_words(p->g->u.micro_batches) : n;
 }
 
-static float *sum_of(const train_pool *p)
+static float *sum_of(const pool_anchor *p)
 {
     return p->fragment[0].momentum + 2 * p->fragment[0].n;
 }
 
-static void write_tail(train_pool *p, const pool_batch *b)
+static void write_tail(pool_anchor *p, const pool_batch *b)
 {
     uint32_t head[HEAD_WORDS] = {MAGIC,
                                  p->g->u.micro_batches,
@@ -66,7 +66,7 @@ static void open_all(pool_batch *b, uint32_t n)
     b->brought = 0;
 }
 
-atom_status pool_gradients_read(train_pool *p)
+atom_status pool_gradients_read(pool_anchor *p)
 {
     pool_gradients *g = p->g;
     uint32_t head[HEAD_WORDS], n_open = 0;
@@ -93,21 +93,21 @@ atom_status pool_gradients_read(train_pool *p)
     return ATOM_OK;
 }
 
-void pool_gradients_begin(train_pool *p)
+void pool_gradients_begin(pool_anchor *p)
 {
     open_all(&p->g->batch, p->g->u.micro_batches);
     p->g->changes++;
     write_tail(p, &p->g->batch);
 }
 
-atom_status pool_gradients_open(train_pool *p)
+atom_status pool_gradients_open(pool_anchor *p)
 {
-    const train_pool_update *u = p->c.update;
+    const pool_update *u = p->c.update;
     pthread_condattr_t clock;
-    if (u->micro_batches == 0 || u->micro_batches > TRAIN_POOL_MICRO_BATCHES_MAX ||
-        u->micro_batch == 0 || p->c.n_fragments != 1)
+    if (u->micro_batches == 0 || u->micro_batches > POOL_MICRO_BATCHES_MAX || u->micro_batch == 0 ||
+        p->c.n_fragments != 1)
         return atom_fail(ATOM_E_USAGE, "gradients: 1 to %d micro-batches a step, and one fragment",
-                         TRAIN_POOL_MICRO_BATCHES_MAX);
+                         POOL_MICRO_BATCHES_MAX);
     pool_gradients *g = atom_alloc(1, sizeof *g);
     if (!g)
         return atom_fail_memory("a pool's gradients", sizeof *g);
@@ -123,7 +123,7 @@ atom_status pool_gradients_open(train_pool *p)
                               : atom_fail_memory("a lease", u->micro_batches * sizeof *g->list);
 }
 
-void pool_gradients_close(train_pool *p)
+void pool_gradients_close(pool_anchor *p)
 {
     pool_gradients *g = p->g;
     if (!g)
@@ -134,14 +134,14 @@ void pool_gradients_close(train_pool *p)
     atom_free(g);
 }
 
-uint64_t pool_gradients_samples(const train_pool *p)
+uint64_t pool_gradients_samples(const pool_anchor *p)
 {
     const pool_gradients *g = p->g;
     uint64_t done = g->u.micro_batches - g->batch.n_open;
     return (g->batch.steps * g->u.micro_batches + done) * g->u.micro_batch;
 }
 
-bool pool_gradients_over(const train_pool *p)
+bool pool_gradients_over(const pool_anchor *p)
 {
     return p->g->taken == p->g->changes && !p->g->applying;
 }
@@ -149,7 +149,7 @@ bool pool_gradients_over(const train_pool *p)
 /* ---- leases ---- */
 
 /* The micro-batches that member `index` of n computes for the next version. */
-static uint32_t lease_of(const train_pool *p, uint32_t n, uint32_t index, uint32_t *list)
+static uint32_t lease_of(const pool_anchor *p, uint32_t n, uint32_t index, uint32_t *list)
 {
     const pool_gradients *g = p->g;
     const pool_batch *b = &g->batch;
@@ -173,7 +173,7 @@ static uint32_t lease_of(const train_pool *p, uint32_t n, uint32_t index, uint32
 }
 
 /* The lock is held: mine, now. */
-static uint32_t lease_now(const train_pool *p, uint32_t *list)
+static uint32_t lease_now(const pool_anchor *p, uint32_t *list)
 {
     for (uint32_t i = 0; p->ready && i < p->roster.n; i++)
         if (gsp_key_compare(&p->roster.member[i].key, &p->c.self) == 0)
@@ -182,7 +182,7 @@ static uint32_t lease_now(const train_pool *p, uint32_t *list)
 }
 
 /* The lock is held: x is, or will be, what the next version wants of me; n: of my lease. */
-static bool fits(const train_pool *p, uint32_t *n)
+static bool fits(const pool_anchor *p, uint32_t *n)
 {
     pool_gradients *g = p->g;
     *n = lease_now(p, g->list);
@@ -194,7 +194,7 @@ static bool fits(const train_pool *p, uint32_t *n)
 
 uint64_t pool_gradients_ready(void *context, uint64_t version)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     uint64_t ready = 0;
     uint32_t n;
     pthread_mutex_lock(&p->lock);
@@ -209,8 +209,8 @@ uint64_t pool_gradients_ready(void *context, uint64_t version)
     return ready;
 }
 
-gsp_freeze pool_gradients_freeze(train_pool *p, uint64_t version, const float **x, uint64_t *tokens,
-                                 uint64_t *samples)
+gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float **x,
+                                 uint64_t *tokens, uint64_t *samples)
 {
     gsp_freeze answer = GSP_FREEZE_NOTHING;
     uint32_t n;
@@ -228,7 +228,7 @@ gsp_freeze pool_gradients_freeze(train_pool *p, uint64_t version, const float **
     return answer;
 }
 
-void pool_gradients_part(train_pool *p, uint64_t first, const float *x, uint64_t n)
+void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_t n)
 {
     if (x)
         memcpy(p->sent + first, x, n * sizeof *x);
@@ -244,7 +244,7 @@ typedef struct verdict {
     bool whole;      /* the same contributors everywhere, each with its lease */
 } verdict;
 
-static void look_parts(const train_pool *p, const gsp_proposal *c, verdict *v)
+static void look_parts(const pool_anchor *p, const gsp_proposal *c, verdict *v)
 {
     uint64_t n = p->fragment[0].n, n_parts = c->n_parts ? c->n_parts : 1, given = 0;
     uint64_t stride = (n + n_parts - 1) / n_parts;
@@ -262,7 +262,7 @@ static void look_parts(const train_pool *p, const gsp_proposal *c, verdict *v)
 }
 
 /* Who did not bring its lease, whole, has brought nothing. What all of them brought is marked. */
-static void look_people(train_pool *p, const gsp_proposal *c, verdict *v)
+static void look_people(pool_anchor *p, const gsp_proposal *c, verdict *v)
 {
     pool_gradients *g = p->g;
     memset(g->done, 0, sizeof g->done);
@@ -283,7 +283,7 @@ static void look_people(train_pool *p, const gsp_proposal *c, verdict *v)
 }
 
 /* Bits of R(version + 1) of those that are in all parts. */
-static uint32_t brought_bits(const train_pool *p, const gsp_proposal *c, const verdict *v)
+static uint32_t brought_bits(const pool_anchor *p, const gsp_proposal *c, const verdict *v)
 {
     uint32_t bits = 0;
     for (uint32_t i = 0; i < c->n_contributors && v->n == p->roster.n; i++) {
@@ -297,7 +297,7 @@ static uint32_t brought_bits(const train_pool *p, const gsp_proposal *c, const v
     return bits;
 }
 
-static atom_status step(train_pool *p)
+static atom_status step(pool_anchor *p)
 {
     pool_gradients *g = p->g;
     const pool_fragment *f = &p->fragment[0];
@@ -314,7 +314,7 @@ static atom_status step(train_pool *p)
 }
 
 /* The sum grows; when nothing is open any more it becomes a step. */
-static atom_status add(train_pool *p, const gsp_proposal *c, const verdict *v)
+static atom_status add(pool_anchor *p, const gsp_proposal *c, const verdict *v)
 {
     pool_gradients *g = p->g;
     pool_batch *b = &g->next;
@@ -332,7 +332,7 @@ static atom_status add(train_pool *p, const gsp_proposal *c, const verdict *v)
 }
 
 /* What was made is on disk: others may see it. */
-static void commit(train_pool *p, const gsp_proposal *c, const pool_header *header,
+static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *header,
                    const verdict *v)
 {
     pool_gradients *g = p->g;
@@ -361,7 +361,7 @@ static void commit(train_pool *p, const gsp_proposal *c, const pool_header *head
     pthread_mutex_unlock(&p->lock);
 }
 
-atom_status pool_gradients_apply(train_pool *p, const gsp_proposal *c)
+atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
 {
     const pool_fragment *f = &p->fragment[0];
     pool_header header = {
@@ -383,7 +383,7 @@ atom_status pool_gradients_apply(train_pool *p, const gsp_proposal *c)
     return st;
 }
 
-void pool_gradients_hold(train_pool *p, bool hold)
+void pool_gradients_hold(pool_anchor *p, bool hold)
 {
     if (!p->g)
         return;
@@ -396,7 +396,7 @@ void pool_gradients_hold(train_pool *p, bool hold)
 /* ---- the trainer's thread ---- */
 
 /* The lock is held: weights and moments of the newest step, into the trainer's memory. */
-static atom_status put_state(train_pool *p, const file_vector state[3])
+static atom_status put_state(pool_anchor *p, const file_vector state[3])
 {
     const pool_fragment *f = &p->fragment[0];
     const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
@@ -408,7 +408,7 @@ static atom_status put_state(train_pool *p, const file_vector state[3])
     return ATOM_OK;
 }
 
-static void wait_a_little(train_pool *p)
+static void wait_a_little(pool_anchor *p)
 {
     struct timespec until;
     uint64_t begin = atom_clock_ns();
@@ -421,7 +421,7 @@ static void wait_a_little(train_pool *p)
 }
 
 /* The lock is held: a lease that I have not worked on. */
-static bool new_lease(train_pool *p, train_lease *out)
+static bool new_lease(pool_anchor *p, train_lease *out)
 {
     pool_gradients *g = p->g;
     uint32_t n;
@@ -445,7 +445,7 @@ static bool is_newer(const pool_gradients *g)
 }
 
 /* The lock is held, and given away while readers leave what is about to change. */
-static void leave(train_pool *p, const train_reader *reader)
+static void leave(pool_anchor *p, const train_reader *reader)
 {
     pthread_mutex_unlock(&p->lock);
     reader->leave(reader->ctx, 0, p->fragment[0].n);
@@ -455,7 +455,7 @@ static void leave(train_pool *p, const train_reader *reader)
 static atom_status take(void *context, const file_vector state[3], const train_reader *reader,
                         train_lease *out)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     pool_gradients *g = p->g;
     atom_status st = ATOM_OK;
     *out = (train_lease){0};
@@ -485,7 +485,7 @@ static atom_status take(void *context, const file_vector state[3], const train_r
 
 static bool current(void *context, const train_lease *lease)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     uint32_t n;
     pthread_mutex_lock(&p->lock);
     bool same = p->g->steps == lease->steps && (p->g->applying || fits(p, &n));
@@ -495,7 +495,7 @@ static bool current(void *context, const train_lease *lease)
 
 static void bring(void *context, const train_lease *lease, uint64_t tokens)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     uint64_t n = p->fragment[0].n, weight = tokens ? tokens : 1;
     float one = (float)(1.0 / (double)weight);
     for (uint64_t i = 0; i < n; i++)

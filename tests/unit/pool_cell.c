@@ -4,8 +4,8 @@
  * together is what one trainer learns from as much data, and one who trains alone in a pool learns
  * what it learns without one.
  */
+#include "atom/pool/anchor.h"
 #include "atom/text/shard.h"
-#include "atom/pool/pool.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
@@ -35,7 +35,7 @@ typedef struct peer {
     train_hooks hooks;
     train_seam seam;
     trainer *t;
-    train_pool *pool;
+    pool_anchor *pool;
     gsp_net *net;
     gsp_driver *driver;
     gsp_work inner;
@@ -215,9 +215,9 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
 static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash *result)
 {
     peer *p = context;
-    train_pool_status s;
+    pool_anchor_status s;
     atom_status st = p->inner.apply(p->inner.context, c, result);
-    train_pool_read_status(p->pool, true, &s);
+    pool_anchor_read_status(p->pool, true, &s);
     p->anchor[c->proposal.version % VERSIONS_MAX] = s.anchor;
     p->applied_ns = atom_clock_ns();
     p->applied = c->proposal.version;
@@ -241,27 +241,27 @@ static void open_member(peer *p)
     memcpy(c.genesis.founder.key.byte, w->keys.member[0].public_key, GSP_KEY_BYTES);
     c.genesis.founder.incarnation = 1;
     for (uint32_t f = 0; f < w->fragments; f++)
-        c.n_floats[f] = train_pool_fragment(n, w->fragments, f, &first);
+        c.n_floats[f] = pool_fragment_range(n, w->fragments, f, &first);
     must(gsp_member_open(&c, &p->driver));
 }
 
 static void open_pool(peer *p)
 {
     world *w = p->w;
-    train_pool_config c = {.directory = scratch_path(&p->place, "anchor"),
-                           .n_floats = trainer_floats(p->t),
-                           .n_fragments = w->fragments,
-                           .outer_learning_rate = w->lr,
-                           .outer_momentum = w->mu,
-                           .batch = BATCH,
-                           .max_samples = (uint64_t)w->steps * BATCH,
-                           .rewarm_steps = 10};
+    pool_anchor_config c = {.directory = scratch_path(&p->place, "anchor"),
+                            .n_floats = trainer_floats(p->t),
+                            .n_fragments = w->fragments,
+                            .outer_learning_rate = w->lr,
+                            .outer_momentum = w->mu,
+                            .batch = BATCH,
+                            .max_samples = (uint64_t)w->steps * BATCH,
+                            .rewarm_steps = 10};
     memcpy(c.self.byte, w->keys.member[p->i].public_key, GSP_KEY_BYTES);
-    must(train_pool_open(&c, &p->pool));
-    p->seam = train_pool_seam(p->pool);
-    train_pool_work(p->pool, &p->inner);
-    must(train_pool_begin(p->pool, trainer_weights(p->t)));
-    must(train_pool_attach(p->pool, trainer_weights(p->t), NULL, 0, 0));
+    must(pool_anchor_open(&c, &p->pool));
+    p->seam = pool_anchor_seam(p->pool);
+    pool_anchor_work(p->pool, &p->inner);
+    must(pool_anchor_begin(p->pool, trainer_weights(p->t)));
+    must(pool_anchor_attach(p->pool, trainer_weights(p->t), NULL, 0, 0));
     must(trainer_weights_changed(p->t));
 }
 
@@ -290,7 +290,7 @@ static void *be_member(void *context)
         }
         gsp_member_read_status(p->driver, &s);
         p->n_roster = s.n_roster;
-        train_pool_running(p->pool, all && !p->done);
+        pool_anchor_running(p->pool, all && !p->done);
     }
     return NULL;
 }
@@ -374,7 +374,7 @@ static void world_close(world *w)
         gsp_member_close(&p->driver);
         gsp_net_close(&p->net);
         trainer_close(&p->t);
-        train_pool_close(&p->pool);
+        pool_anchor_close(&p->pool);
         train_config_free(&p->config);
         scratch_close(&p->place);
     }
@@ -438,9 +438,9 @@ static void four_train_together(gsp_codec codec)
     run(w);
     check_peers(w);
     for (unsigned i = 0; i < w->n; i++) {
-        train_pool_status s;
+        pool_anchor_status s;
         const peer *p = &w->peer[i];
-        train_pool_read_status(p->pool, false, &s);
+        pool_anchor_read_status(p->pool, false, &s);
         mean += last_loss(p, 10) / w->n;
         print_message("member %u: %u steps, loss %.3f to %.3f, %llu versions, %llu included, %llu "
                       "merges, seam %.2f ms each, longest %.2f ms\n",
@@ -488,8 +488,8 @@ static void one_alone_trains_as_without_a_pool(void **unused)
     run(w);
     check_peers(w);
     const peer *p = &w->peer[0];
-    train_pool_status s;
-    train_pool_read_status(p->pool, false, &s);
+    pool_anchor_status s;
+    pool_anchor_read_status(p->pool, false, &s);
     assert_true(s.included >= (SANITIZED ? 4 : 10));
     assert_int_equal(p->steps, steps);
     double worst = 0;

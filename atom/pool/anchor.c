@@ -4,7 +4,7 @@
  * between two updates, so a step costs two passes over one fragment and no waiting. Refuses weights
  * that are not finite.
  */
-#include "atom/pool/pool_inner.h"
+#include "atom/pool/anchor_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -19,7 +19,7 @@ enum { BLOCK = 128 /* GRAPH_PARAM_ALIGN */, BAND = 1 << 18 };
 
 /* ---- geometry ---- */
 
-uint32_t train_pool_fragments(uint64_t n_floats, uint32_t wanted)
+uint32_t pool_fragments(uint64_t n_floats, uint32_t wanted)
 {
     uint64_t most = n_floats / BLOCK;
     uint64_t n = wanted < most ? wanted : most;
@@ -36,7 +36,7 @@ static uint64_t boundary(uint64_t n_floats, uint32_t n_fragments, uint32_t f)
     return at < n_floats ? at : n_floats;
 }
 
-uint64_t train_pool_fragment(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first)
+uint64_t pool_fragment_range(uint64_t n_floats, uint32_t n_fragments, uint32_t f, uint64_t *first)
 {
     *first = boundary(n_floats, n_fragments, f);
     return boundary(n_floats, n_fragments, f + 1) - *first;
@@ -46,34 +46,34 @@ static uint64_t longest(uint64_t n_floats, uint32_t n_fragments)
 {
     uint64_t first, most = 0;
     for (uint32_t f = 0; f < n_fragments; f++) {
-        uint64_t n = train_pool_fragment(n_floats, n_fragments, f, &first);
+        uint64_t n = pool_fragment_range(n_floats, n_fragments, f, &first);
         most = n > most ? n : most;
     }
     return most;
 }
 
-uint64_t train_pool_host_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync)
+uint64_t pool_anchor_host_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync)
 {
-    if (sync == TRAIN_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
+    if (sync == POOL_SYNC_GRADIENTS) /* anchor, m, v, sum; contribution, average */
         return 4 * 6 * n_floats;
-    if (sync == TRAIN_SYNC_SLICES) /* anchor; delta, the version being made, a merge */
+    if (sync == POOL_SYNC_SLICES) /* anchor; delta, the version being made, a merge */
         return 4 * (n_floats + (1 + 1 + 1) * longest(n_floats, n_fragments));
     /* anchor, momentum; delta and copy-out, the version being made, a merge */
     return 4 * (2 * n_floats + (2 + 2 + 2) * longest(n_floats, n_fragments));
 }
 
-uint64_t train_pool_state_bytes(uint64_t n_floats, train_sync sync)
+uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync)
 {
     static const uint64_t vectors[] = {
-        [TRAIN_SYNC_PARAMETERS] = 2, [TRAIN_SYNC_GRADIENTS] = 4, [TRAIN_SYNC_SLICES] = 1};
+        [POOL_SYNC_PARAMETERS] = 2, [POOL_SYNC_GRADIENTS] = 4, [POOL_SYNC_SLICES] = 1};
     return 4 * vectors[sync] * n_floats;
 }
 
-uint64_t train_pool_disk_bytes(uint64_t n_floats, uint32_t n_fragments, train_sync sync)
+uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync)
 {
     /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
      * was for somebody who fetches (its lease.F). */
-    return 3 * train_pool_state_bytes(n_floats, sync) + 4096 * 2 * (uint64_t)n_fragments;
+    return 3 * pool_anchor_state_bytes(n_floats, sync) + 4096 * 2 * (uint64_t)n_fragments;
 }
 
 static void hash_all(const gsp_hash *fragment, uint32_t n, gsp_hash *out)
@@ -82,8 +82,8 @@ static void hash_all(const gsp_hash *fragment, uint32_t n, gsp_hash *out)
     seals.hash(NULL, fragment, n * sizeof *fragment, out);
 }
 
-atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
-                            gsp_hash *out)
+atom_status pool_anchor_hash(file_vector weights, uint64_t n_floats, uint32_t n_fragments,
+                             gsp_hash *out)
 {
     gsp_hash hash[GSP_FRAGMENTS_MAX];
     uint64_t most = longest(n_floats, n_fragments);
@@ -92,7 +92,7 @@ atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_f
     if (!x)
         return atom_fail_memory("a fragment", most * sizeof *x);
     for (uint32_t f = 0; f < n_fragments && st == ATOM_OK; f++) {
-        uint64_t first, n = train_pool_fragment(n_floats, n_fragments, f, &first);
+        uint64_t first, n = pool_fragment_range(n_floats, n_fragments, f, &first);
         st = weights.get(weights.ctx, first, n, x);
         pool_floats_hash(x, n, &hash[f]);
     }
@@ -104,14 +104,14 @@ atom_status train_pool_hash(file_vector weights, uint64_t n_floats, uint32_t n_f
 
 /* ---- life ---- */
 
-static train_sync mode(const train_pool *p)
+static pool_sync mode(const pool_anchor *p)
 {
-    return p->g ? TRAIN_SYNC_GRADIENTS : p->c.slices ? TRAIN_SYNC_SLICES : TRAIN_SYNC_PARAMETERS;
+    return p->g ? POOL_SYNC_GRADIENTS : p->c.slices ? POOL_SYNC_SLICES : POOL_SYNC_PARAMETERS;
 }
 
-static atom_status take_memory(train_pool *p)
+static atom_status take_memory(pool_anchor *p)
 {
-    const train_pool_config *c = &p->c;
+    const pool_anchor_config *c = &p->c;
     p->longest = longest(c->n_floats, c->n_fragments);
     const struct {
         float **at;
@@ -126,12 +126,12 @@ static atom_status take_memory(train_pool *p)
             return atom_fail_memory("a fragment", p->longest * sizeof(float));
     for (uint32_t i = 0; i < c->n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
-        f->n = train_pool_fragment(c->n_floats, c->n_fragments, i, &f->first);
+        f->n = pool_fragment_range(c->n_floats, c->n_fragments, i, &f->first);
         f->anchor = atom_alloc(p->longest, sizeof(float));
         f->momentum = atom_alloc(pool_outer(p, p->longest), sizeof(float));
         if (!f->anchor || !f->momentum)
             return atom_fail_memory("the pool's anchor",
-                                    train_pool_host_bytes(c->n_floats, c->n_fragments, mode(p)));
+                                    pool_anchor_host_bytes(c->n_floats, c->n_fragments, mode(p)));
     }
     if (p->g) {
         p->new_anchor = p->fragment[0].anchor;
@@ -140,15 +140,15 @@ static atom_status take_memory(train_pool *p)
     return ATOM_OK;
 }
 
-atom_status train_pool_open(const train_pool_config *config, train_pool **out)
+atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out)
 {
     atom_status st;
     if (config->n_floats == 0 || config->n_fragments == 0 ||
-        config->n_fragments != train_pool_fragments(config->n_floats, config->n_fragments) ||
+        config->n_fragments != pool_fragments(config->n_floats, config->n_fragments) ||
         config->batch == 0 || (config->slices && config->update))
         return atom_fail(ATOM_E_USAGE, "a pool of %llu floats cannot have %u fragments",
                          (unsigned long long)config->n_floats, config->n_fragments);
-    train_pool *p = atom_alloc(1, sizeof *p);
+    pool_anchor *p = atom_alloc(1, sizeof *p);
     if (!p)
         return atom_fail_memory("a pool's seam", sizeof *p);
     p->c = *config;
@@ -165,13 +165,13 @@ atom_status train_pool_open(const train_pool_config *config, train_pool **out)
     *out = p;
     return ATOM_OK;
 cleanup:
-    train_pool_close(&p);
+    pool_anchor_close(&p);
     return st;
 }
 
-void train_pool_close(train_pool **pool)
+void pool_anchor_close(pool_anchor **pool)
 {
-    train_pool *p = *pool;
+    pool_anchor *p = *pool;
     *pool = NULL;
     if (!p)
         return;
@@ -194,7 +194,7 @@ void train_pool_close(train_pool **pool)
     atom_free(p);
 }
 
-bool train_pool_ready(train_pool *p)
+bool pool_anchor_ready(pool_anchor *p)
 {
     pthread_mutex_lock(&p->lock);
     bool ready = p->ready;
@@ -202,7 +202,7 @@ bool train_pool_ready(train_pool *p)
     return ready;
 }
 
-void train_pool_running(train_pool *p, bool running)
+void pool_anchor_running(pool_anchor *p, bool running)
 {
     pthread_mutex_lock(&p->lock);
     p->running = running;
@@ -211,7 +211,7 @@ void train_pool_running(train_pool *p, bool running)
 
 /* ---- where the anchor comes from ---- */
 
-atom_status train_pool_begin(train_pool *p, file_vector weights)
+atom_status pool_anchor_begin(pool_anchor *p, file_vector weights)
 {
     p->epoch = p->epoch_highest = 1;
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
@@ -237,7 +237,7 @@ static uint64_t applied_of(const gsp_saved *saved)
 
 /* The epoch of what the member remembers: of the slot that holds its newest version. Two epochs
  * may have it, of two lineages. 0: none. */
-static uint64_t find_epoch(const train_pool *p, const gsp_saved *saved, const gsp_hash *lineage)
+static uint64_t find_epoch(const pool_anchor *p, const gsp_saved *saved, const gsp_hash *lineage)
 {
     uint64_t applied = applied_of(saved), epoch = 0;
     uint32_t f = (uint32_t)(applied % p->c.n_fragments);
@@ -256,7 +256,7 @@ static uint64_t find_epoch(const train_pool *p, const gsp_saved *saved, const gs
     return sure ? epoch : 0;
 }
 
-static atom_status restore_fragment(train_pool *p, uint32_t i, uint64_t applied)
+static atom_status restore_fragment(pool_anchor *p, uint32_t i, uint64_t applied)
 {
     pool_fragment *f = &p->fragment[i];
     pool_header best = {0}, h;
@@ -281,7 +281,7 @@ static atom_status restore_fragment(train_pool *p, uint32_t i, uint64_t applied)
     return pool_file_read(p, i, f->slot, &best, f->anchor, f->momentum);
 }
 
-atom_status train_pool_restore(train_pool *p, const gsp_saved *saved)
+atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
 {
     gsp_hash lineage;
     pool_lineage_of(saved, &lineage);
@@ -309,14 +309,14 @@ atom_status train_pool_restore(train_pool *p, const gsp_saved *saved)
 
 /* ---- live ---- */
 
-atom_status train_pool_attach(train_pool *p, file_vector live, const char *text, uint64_t samples,
-                              uint64_t tokens)
+atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *text, uint64_t samples,
+                               uint64_t tokens)
 {
-    train_pool_mark marks = {0};
+    pool_mark marks = {0};
     atom_status st = ATOM_OK;
     bool fresh = true; /* nothing of live is kept: moments of other weights, or of none */
     if (text)
-        st = train_pool_marks_parse("pool.json", text, strlen(text), &marks);
+        st = pool_marks_parse("pool.json", text, strlen(text), &marks);
     if (st != ATOM_OK)
         return st;
     pthread_mutex_lock(&p->lock);
@@ -348,7 +348,7 @@ static uint64_t now_ns(void)
     return atom_clock_ns();
 }
 
-static void note_time(train_pool *p, uint64_t begin_ns)
+static void note_time(pool_anchor *p, uint64_t begin_ns)
 {
     uint64_t ns = now_ns() - begin_ns;
     p->status.seam_seconds += 1e-9 * (double)ns;
@@ -362,7 +362,7 @@ static bool waits_to_merge(const pool_fragment *f)
 }
 
 /* The lock is held, and given away while a reader leaves what is about to change. */
-static void leave(train_pool *p, const train_reader *reader)
+static void leave(pool_anchor *p, const train_reader *reader)
 {
     for (uint32_t k = 0; k < p->c.n_fragments; k++) {
         pool_fragment *f = &p->fragment[k];
@@ -379,7 +379,7 @@ static void leave(train_pool *p, const train_reader *reader)
  * time. */
 static void before_updates(void *context, float *live, const train_reader *reader)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     uint64_t begin_ns = now_ns();
     bool any = false;
     pthread_mutex_lock(&p->lock);
@@ -411,7 +411,7 @@ static void before_updates(void *context, float *live, const train_reader *reade
     pthread_mutex_unlock(&p->lock);
 }
 
-static void copy_out(train_pool *p, const float *live)
+static void copy_out(pool_anchor *p, const float *live)
 {
     const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
     const float *from = live + f->first;
@@ -433,7 +433,7 @@ static void copy_out(train_pool *p, const float *live)
 
 static void after_updates(void *context, const float *live)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     uint64_t begin_ns = now_ns();
     pthread_mutex_lock(&p->lock);
     if (p->ask == POOL_ASKED && p->running) {
@@ -448,7 +448,7 @@ static void after_updates(void *context, const float *live)
 
 static void stepped(void *context, uint64_t samples, uint64_t tokens)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     pthread_mutex_lock(&p->lock);
     p->samples = samples;
     p->tokens = tokens;
@@ -459,7 +459,7 @@ static void stepped(void *context, uint64_t samples, uint64_t tokens)
 /* ---- how far ---- */
 
 /* The lock is held: of the whole pool, with what this member has not brought yet. */
-static uint64_t samples_of_pool(const train_pool *p)
+static uint64_t samples_of_pool(const pool_anchor *p)
 {
     if (p->g)
         return pool_gradients_samples(p);
@@ -468,7 +468,7 @@ static uint64_t samples_of_pool(const train_pool *p)
 
 static double rate(void *context, const train_schedule *schedule)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     pthread_mutex_lock(&p->lock);
     int64_t step = (int64_t)(samples_of_pool(p) / p->c.batch) + 1;
     double warm = 1;
@@ -480,7 +480,7 @@ static double rate(void *context, const train_schedule *schedule)
 
 static bool done(void *context)
 {
-    train_pool *p = context;
+    pool_anchor *p = context;
     pthread_mutex_lock(&p->lock);
     bool over = (p->c.max_steps > 0 && p->steps >= p->c.max_steps) ||
                 (p->c.max_samples > 0 && samples_of_pool(p) >= p->c.max_samples);
@@ -492,12 +492,12 @@ static bool done(void *context)
 
 static char *marks(void *context)
 {
-    return train_pool_marks(context);
+    return pool_anchor_marks(context);
 }
 
-train_seam train_pool_seam(train_pool *p)
+train_seam pool_anchor_seam(pool_anchor *p)
 {
-    uint64_t bytes = train_pool_host_bytes(p->c.n_floats, p->c.n_fragments, mode(p));
+    uint64_t bytes = pool_anchor_host_bytes(p->c.n_floats, p->c.n_fragments, mode(p));
     train_seam seam = {.ctx = p,
                        .host_bytes_per_float = (double)bytes / (double)p->c.n_floats,
                        .before_updates = before_updates,
@@ -511,7 +511,7 @@ train_seam train_pool_seam(train_pool *p)
     return seam;
 }
 
-void train_pool_read_status(train_pool *p, bool with_hash, train_pool_status *out)
+void pool_anchor_read_status(pool_anchor *p, bool with_hash, pool_anchor_status *out)
 {
     gsp_hash hash[GSP_FRAGMENTS_MAX];
     pthread_mutex_lock(&p->lock);

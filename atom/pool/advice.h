@@ -19,27 +19,27 @@
  *
  * Pure: no clock, no files. Thread: any. Errors: none.
  */
-#ifndef ATOM_POOL_POOL_DEFAULTS_H
-#define ATOM_POOL_POOL_DEFAULTS_H
+#ifndef ATOM_POOL_ADVICE_H
+#define ATOM_POOL_ADVICE_H
 
-#include "atom/pool/pool_settings.h"
+#include "atom/pool/settings.h"
 
-enum { TRAIN_POOL_CASES_MAX = 16, TRAIN_POOL_WHY_BYTES = 320, TRAIN_POOL_WHYS = 5 };
+enum { POOL_CASES_MAX = 16, POOL_WHY_BYTES = 320, POOL_WHYS = 5 };
 
-typedef struct train_pool_facts {
+typedef struct pool_facts {
     uint64_t floats;      /* that are averaged */
     uint64_t step_tokens; /* of one member's step; with gradients of all members' together */
     double tokens_per_s;  /* of one member; 0: unknown */
     uint64_t up_bytes_per_s, down_bytes_per_s; /* of its link; 0: unknown, see assumed */
     uint32_t members;                          /* that are reckoned with; below 2: 8 */
-} train_pool_facts;
+} pool_facts;
 
 /* What was said; the rest may be chosen. */
-typedef struct train_pool_said {
+typedef struct pool_said {
     bool sync_steps, codec, due_seconds, global_batch_size;
-} train_pool_said;
+} pool_said;
 
-typedef struct train_pool_case {
+typedef struct pool_case {
     int32_t codec; /* gsp_codec */
     int64_t sync_steps;
     double sync_seconds;  /* moving all weights once */
@@ -47,27 +47,27 @@ typedef struct train_pool_case {
     double waits;         /* share of the time in which a sync that is due waits for the link (with
                              gradients:         in which the trainer does), 0 .. 1 */
     bool chosen;
-} train_pool_case;
+} pool_case;
 
-typedef struct train_pool_advice {
+typedef struct pool_advice {
     int64_t sync_steps;
     int32_t codec;
     double due_seconds;
-    bool assumed; /* the link is not known: TRAIN_POOL_ASSUMED_MBIT up and down */
+    bool assumed; /* the link is not known: POOL_ASSUMED_MBIT up and down */
     bool hidden;
-    train_pool_case chosen;
+    pool_case chosen;
     uint32_t n_cases; /* alternatives, the chosen one among them */
-    train_pool_case cases[TRAIN_POOL_CASES_MAX];
+    pool_case cases[POOL_CASES_MAX];
     uint32_t n_why; /* sentences for people */
-    char why[TRAIN_POOL_WHYS][TRAIN_POOL_WHY_BYTES];
-} train_pool_advice;
+    char why[POOL_WHYS][POOL_WHY_BYTES];
+} pool_advice;
 
-#define TRAIN_POOL_ASSUMED_MBIT 20.0
+#define POOL_ASSUMED_MBIT 20.0
 
 /* settings: as they are with what was said and plain defaults. */
-void train_pool_advise(const train_pool_settings *settings, const train_pool_said *said,
-                       const train_pool_facts *facts, train_pool_advice *out);
+void pool_advise(const pool_settings *settings, const pool_said *said, const pool_facts *facts,
+                 pool_advice *out);
 /* Takes what was chosen over. */
-void train_pool_follow(const train_pool_advice *advice, train_pool_settings *settings);
+void pool_advice_follow(const pool_advice *advice, pool_settings *settings);
 
 #endif
