@@ -1,7 +1,7 @@
 /*
  * What a trainer holds of a pool (docs/design/pool.md#what-is-averaged, #what-a-member-holds): the
  * anchor and its outer momentum, in fragments, in memory and on disk; and the seam between a run
- * that never waits and a member that averages (gossip/member/member.h, whose gsp_work this is).
+ * that never waits and a member that averages (gossip/member/node.h, whose gsp_work this is).
  *
  *   version v concerns fragment v % n_fragments, a range of the canonical vector (file/vector.h)
  *   copy-out   delta = anchor - live, where the masters stand still after an update
@@ -39,7 +39,7 @@
 
 #include "atom/file/vector.h"
 #include "atom/train/trainer.h"
-#include "gossip/member/member.h"
+#include "gossip/member/node.h"
 #include "kernels/kernels.h"
 #include "swap/exec.h"
 

@@ -4,7 +4,7 @@
  * others, and a certificate only says which of them stay. It refuses to apply anything that no
  * quorum has voted for.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
@@ -14,7 +14,7 @@
 enum { APPLY_PARTS = 8 };
 
 /* My contribution's index among the contributors of the newest certificate, or GSP_NOBODY. */
-static uint32_t my_place(const gsp_driver *d)
+static uint32_t my_place(const gsp_node *d)
 {
     const gsp_proposal *p = &d->agree.certificate.proposal;
     const gsp_freezing *f = &d->freezing;
@@ -25,7 +25,7 @@ static uint32_t my_place(const gsp_driver *d)
 }
 
 /* The floats of a result, perhaps in the mix's memory; NULL: it does not decode. */
-static const float *result_floats(gsp_driver *d, const gsp_blob *b, uint64_t n)
+static const float *result_floats(gsp_node *d, const gsp_blob *b, uint64_t n)
 {
     const float *x = (const float *)(const void *)b->data;
     if (d->config.codec == GSP_CODEC_FP32 && gsp_all_finite(x, n))
@@ -33,26 +33,26 @@ static const float *result_floats(gsp_driver *d, const gsp_blob *b, uint64_t n)
     return gsp_decode(d->config.codec, b->data, b->bytes, d->mix.sum, n) ? d->mix.sum : NULL;
 }
 
-static void forget_given(gsp_driver *d)
+static void forget_given(gsp_node *d)
 {
     d->given_version = 0;
     memset(d->given, 0, sizeof d->given);
     memset(d->useless, 0, sizeof d->useless);
 }
 
-void gsp_apply_take_back(gsp_driver *d)
+void gsp_apply_take_back(gsp_node *d)
 {
     uint64_t first;
     for (uint32_t p = 0; d->given_version && p < d->config.rules.n_parts; p++)
         if (!gsp_hash_none(&d->given[p])) {
-            uint64_t n = gsp_driver_part_floats(d, d->given_version, p, &first);
+            uint64_t n = gsp_node_part_floats(d, d->given_version, p, &first);
             d->config.work.part(d->config.work.context, d->given_version, first, NULL, n);
         }
     forget_given(d);
 }
 
 /* What was given for another version than this one is taken back. */
-static void given_for(gsp_driver *d, uint64_t version)
+static void given_for(gsp_node *d, uint64_t version)
 {
     if (d->given_version == version)
         return;
@@ -62,10 +62,10 @@ static void given_for(gsp_driver *d, uint64_t version)
 
 /* b NULL: the part stays as it is. What does not decode does, too: a lying owner and a quorum that
  * believed it change nothing, for all alike. */
-static void give(gsp_driver *d, uint32_t part, const gsp_blob *b)
+static void give(gsp_node *d, uint32_t part, const gsp_blob *b)
 {
     const gsp_hash none = {{0}};
-    uint64_t first, n = gsp_driver_part_floats(d, d->given_version, part, &first);
+    uint64_t first, n = gsp_node_part_floats(d, d->given_version, part, &first);
     const float *x = b ? result_floats(d, b, n) : NULL;
     if (x || !gsp_hash_none(&d->given[part]))
         d->config.work.part(d->config.work.context, d->given_version, first, x, n);
@@ -73,7 +73,7 @@ static void give(gsp_driver *d, uint32_t part, const gsp_blob *b)
     d->useless[part] = !x;
 }
 
-bool gsp_apply_early(gsp_driver *d)
+bool gsp_apply_early(gsp_node *d)
 {
     const gsp_agree *a = &d->agree;
     const gsp_round *r = &a->round;
@@ -93,13 +93,13 @@ bool gsp_apply_early(gsp_driver *d)
     return false;
 }
 
-static atom_status apply_one(gsp_driver *d, uint32_t part, uint32_t mine)
+static atom_status apply_one(gsp_node *d, uint32_t part, uint32_t mine)
 {
     const gsp_proposal *p = &d->agree.certificate.proposal;
     const gsp_hash *hash = &p->part[part].hash;
-    uint64_t first, n = gsp_driver_part_floats(d, p->version, part, &first);
+    uint64_t first, n = gsp_node_part_floats(d, p->version, part, &first);
     bool done = gsp_hash_equal(hash, &d->given[part]); /* both may be zero */
-    const gsp_blob *b = done || gsp_hash_none(hash) ? NULL : gsp_driver_result(d, part, hash);
+    const gsp_blob *b = done || gsp_hash_none(hash) ? NULL : gsp_node_result(d, part, hash);
     if (!b && !done && !gsp_hash_none(hash))
         return atom_fail(ATOM_E_RUNTIME, "version %llu: the result of part %u is gone",
                          (unsigned long long)p->version, part);
@@ -112,7 +112,7 @@ static atom_status apply_one(gsp_driver *d, uint32_t part, uint32_t mine)
     return ATOM_OK;
 }
 
-static atom_status apply_end(gsp_driver *d)
+static atom_status apply_end(gsp_node *d)
 {
     const gsp_certificate *c = &d->agree.certificate;
     gsp_hash leaf[GSP_PARTS_MAX], root;
@@ -135,7 +135,7 @@ static atom_status apply_end(gsp_driver *d)
     return ATOM_OK;
 }
 
-void gsp_apply_some(gsp_driver *d)
+void gsp_apply_some(gsp_node *d)
 {
     const gsp_proposal *p = &d->agree.certificate.proposal;
     uint32_t mine = my_place(d);
@@ -152,11 +152,11 @@ void gsp_apply_some(gsp_driver *d)
     if (st == ATOM_OK)
         st = apply_end(d);
     if (st != ATOM_OK) {
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
         return;
     }
     if (d->freezing.version == p->version)
         d->status.round_ns = atom_clock_ns() - d->freezing.began_ns;
     gsp_event event = {.kind = GSP_ON_APPLIED, .version = p->version};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }

@@ -5,7 +5,7 @@
  * they may come from anybody. It refuses to hold more than one case, one proof and one
  * contribution.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -24,7 +24,7 @@ enum { FILES_MAX = 64 };
 
 /* ---- what I brought last ---- */
 
-void gsp_audit_keep(gsp_driver *d, const gsp_certificate *c)
+void gsp_audit_keep(gsp_node *d, const gsp_certificate *c)
 {
     const gsp_freezing *f = &d->freezing;
     gsp_brought *k = &d->kept;
@@ -49,8 +49,8 @@ void gsp_audit_keep(gsp_driver *d, const gsp_certificate *c)
         d->freezing.done = false; /* its parts are found here from now on */
     }
     for (uint32_t p = 0; p < n_parts; p++) {
-        gsp_driver_part_floats(d, f->version, p, &first);
-        k->offset[p] = p ? k->offset[p - 1] + gsp_driver_part_bytes(d, f->version, p - 1) : 0;
+        gsp_node_part_floats(d, f->version, p, &first);
+        k->offset[p] = p ? k->offset[p - 1] + gsp_node_part_bytes(d, f->version, p - 1) : 0;
     }
     memcpy(k->leaf, f->leaf, sizeof k->leaf);
     k->root = f->contribution.root;
@@ -59,12 +59,12 @@ void gsp_audit_keep(gsp_driver *d, const gsp_certificate *c)
 
 /* ---- bytes for others ---- */
 
-static bool exhibit_of_mine(gsp_driver *d, uint64_t version, const gsp_hash *root, uint32_t part,
+static bool exhibit_of_mine(gsp_node *d, uint64_t version, const gsp_hash *root, uint32_t part,
                             gsp_exhibit *out)
 {
     const gsp_brought *k = &d->kept;
     uint32_t n_parts = d->config.rules.n_parts;
-    const uint8_t *own = gsp_driver_own_part(d, version, root, part);
+    const uint8_t *own = gsp_node_own_part(d, version, root, part);
     if (own) {
         out->data = own;
         out->n_path = gsp_merkle_path(d->freezing.leaf, n_parts, part, out->path);
@@ -77,14 +77,14 @@ static bool exhibit_of_mine(gsp_driver *d, uint64_t version, const gsp_hash *roo
     return true;
 }
 
-bool gsp_audit_exhibit(gsp_driver *d, uint64_t version, const gsp_hash *root, uint32_t part,
+bool gsp_audit_exhibit(gsp_node *d, uint64_t version, const gsp_hash *root, uint32_t part,
                        gsp_exhibit *out)
 {
     const gsp_case *proof = &d->proof;
     if (part >= d->config.rules.n_parts)
         return false;
     memset(out, 0, sizeof *out);
-    out->bytes = gsp_driver_part_bytes(d, version, part);
+    out->bytes = gsp_node_part_bytes(d, version, part);
     if (exhibit_of_mine(d, version, root, part, out))
         return true;
     for (uint32_t i = 0; i < proof->claim.n_contributors; i++) {
@@ -102,14 +102,14 @@ bool gsp_audit_exhibit(gsp_driver *d, uint64_t version, const gsp_hash *root, ui
 
 /* ---- a case ---- */
 
-static void case_close(gsp_driver *d, gsp_case *c)
+static void case_close(gsp_node *d, gsp_case *c)
 {
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
         gsp_blob_close(d, &c->input[i]);
     memset(c, 0, sizeof *c);
 }
 
-void gsp_audit_start(gsp_driver *d, const gsp_action *action)
+void gsp_audit_start(gsp_node *d, const gsp_action *action)
 {
     gsp_case *c = &d->audit;
     static const gsp_key nobody;
@@ -119,7 +119,7 @@ void gsp_audit_start(gsp_driver *d, const gsp_action *action)
     c->accuser = action->peer;
     c->accused = gsp_key_compare(&action->peer, &nobody) != 0;
     c->began_ns = c->news_ns = atom_clock_ns();
-    uint64_t bytes = gsp_driver_part_bytes(d, c->claim.version, c->claim.number);
+    uint64_t bytes = gsp_node_part_bytes(d, c->claim.version, c->claim.number);
     uint32_t n = (uint32_t)__builtin_popcount(c->claim.part.included);
     c->hopeless = bytes * n > CASE_BYTES_MAX;
     for (uint32_t i = 0; i < c->claim.n_contributors && !c->hopeless; i++) {
@@ -131,7 +131,7 @@ void gsp_audit_start(gsp_driver *d, const gsp_action *action)
     }
 }
 
-gsp_blob **gsp_audit_place(gsp_driver *d, const gsp_message *m)
+gsp_blob **gsp_audit_place(gsp_node *d, const gsp_message *m)
 {
     gsp_case *c = &d->audit;
     const gsp_piece *p = &m->as.piece;
@@ -146,7 +146,7 @@ gsp_blob **gsp_audit_place(gsp_driver *d, const gsp_message *m)
     return NULL;
 }
 
-static void pull_one(gsp_driver *d, gsp_friend *to, const gsp_case *c, uint32_t i)
+static void pull_one(gsp_node *d, gsp_friend *to, const gsp_case *c, uint32_t i)
 {
     gsp_message *m = &d->scratch_message;
     memset(m, 0, gsp_message_bytes(GSP_PULL));
@@ -155,11 +155,11 @@ static void pull_one(gsp_driver *d, gsp_friend *to, const gsp_case *c, uint32_t 
     m->lineage = d->agree.lineage;
     m->version = c->claim.version;
     m->as.pull = (gsp_pull){.root = c->claim.contributor[i].root, .part = c->claim.number};
-    gsp_driver_tell(d, to, m);
+    gsp_node_tell(d, to, m);
 }
 
 /* Who accuses has all; else who brought it, as long as it is known who that was. */
-static void pull_missing(gsp_driver *d, gsp_case *c)
+static void pull_missing(gsp_node *d, gsp_case *c)
 {
     const gsp_audits *u = &d->agree.audits;
     bool roster = u->version == c->claim.version;
@@ -198,7 +198,7 @@ static void name_of(const gsp_claim *c, char *name, size_t bytes)
 }
 
 /* Known from now on, with the reason; the newest stays where there are many. */
-static gsp_ban *ban_note(gsp_driver *d, const gsp_key *key)
+static gsp_ban *ban_note(gsp_node *d, const gsp_key *key)
 {
     gsp_ban *b = &d->status.ban[d->status.n_bans++ % GSP_BANS_SHOWN];
     memset(b, 0, sizeof *b);
@@ -206,7 +206,7 @@ static gsp_ban *ban_note(gsp_driver *d, const gsp_key *key)
     return b;
 }
 
-void gsp_audit_words(gsp_driver *d, const gsp_evidence *e)
+void gsp_audit_words(gsp_node *d, const gsp_evidence *e)
 {
     char name[80], who[GSP_PUBLIC_TEXT_BYTES];
     const gsp_key *key = &e->first.signer.key;
@@ -226,7 +226,7 @@ void gsp_audit_words(gsp_driver *d, const gsp_evidence *e)
     atom_free(path);
 }
 
-static void proven(gsp_driver *d, gsp_case *c)
+static void proven(gsp_node *d, gsp_case *c)
 {
     gsp_exhibit exhibit[GSP_MEMBERS_MAX] = {0};
     char name[64], who[GSP_PUBLIC_TEXT_BYTES];
@@ -256,7 +256,7 @@ static void proven(gsp_driver *d, gsp_case *c)
     memset(c->input, 0, sizeof c->input); /* they are the proof's now */
 }
 
-static void close_with(gsp_driver *d, gsp_verdict verdict)
+static void close_with(gsp_node *d, gsp_verdict verdict)
 {
     gsp_case *c = &d->audit;
     gsp_event event = {.kind = GSP_ON_AUDITED,
@@ -266,15 +266,15 @@ static void close_with(gsp_driver *d, gsp_verdict verdict)
     if (verdict == GSP_VERDICT_LIE)
         proven(d, c);
     case_close(d, c);
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
 /* All is here: the sum again. */
-static void judge(gsp_driver *d)
+static void judge(gsp_node *d)
 {
     gsp_case *c = &d->audit;
     const void *input[GSP_MEMBERS_MAX] = {0};
-    uint64_t first, n = gsp_driver_part_floats(d, c->claim.version, c->claim.number, &first);
+    uint64_t first, n = gsp_node_part_floats(d, c->claim.version, c->claim.number, &first);
     uint64_t bytes = gsp_codec_bytes(d->config.codec, n);
     gsp_part made;
     atom_status st;
@@ -293,7 +293,7 @@ static void judge(gsp_driver *d)
                                 : gsp_claim_judge(&c->claim, made_it ? &made : NULL));
 }
 
-bool gsp_audit_work(gsp_driver *d)
+bool gsp_audit_work(gsp_node *d)
 {
     gsp_case *c = &d->audit;
     uint64_t now = atom_clock_ns();
@@ -316,7 +316,7 @@ bool gsp_audit_work(gsp_driver *d)
 
 /* ---- after a restart ---- */
 
-static void stays_banned(gsp_driver *d, const gsp_key *key, const char *why, const char *path)
+static void stays_banned(gsp_node *d, const gsp_key *key, const char *why, const char *path)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];
     gsp_event event = {.kind = GSP_ON_PROVEN, .peer = *key};
@@ -325,10 +325,10 @@ static void stays_banned(gsp_driver *d, const gsp_key *key, const char *why, con
     snprintf(ban->file, sizeof ban->file, "%s", path);
     atom_log(ATOM_LOG_INFO, "member %s stays banned; evidence: %s", gsp_public_text(key->byte, who),
              path);
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
-static void recall(gsp_driver *d, const char *path)
+static void recall(gsp_node *d, const char *path)
 {
     char *data = NULL, why[200];
     gsp_evidence words;
@@ -358,7 +358,7 @@ static void recall(gsp_driver *d, const char *path)
     atom_free(f);
 }
 
-void gsp_audit_recall(gsp_driver *d)
+void gsp_audit_recall(gsp_node *d)
 {
     DIR *dir = opendir(d->config.directory);
     struct dirent *e;
@@ -376,7 +376,7 @@ void gsp_audit_recall(gsp_driver *d)
 }
 
 /* Who was banned in a way that nobody noted. */
-void gsp_audit_note(gsp_driver *d, uint32_t n_before)
+void gsp_audit_note(gsp_node *d, uint32_t n_before)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];
     for (uint32_t k = n_before; k < d->agree.n_banned; k++) {
@@ -393,7 +393,7 @@ void gsp_audit_note(gsp_driver *d, uint32_t n_before)
     }
 }
 
-void gsp_audit_close(gsp_driver *d)
+void gsp_audit_close(gsp_node *d)
 {
     case_close(d, &d->audit);
     case_close(d, &d->proof);

@@ -4,7 +4,7 @@
  * its hash was checked. It refuses pieces that no round asks for, and sizes other than the one that
  * follows from the codec.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"
@@ -27,32 +27,31 @@ static uint64_t cpu_ns(void)
 
 /* ---- geometry ---- */
 
-static uint64_t fragment_floats(const gsp_driver *d, uint64_t version)
+static uint64_t fragment_floats(const gsp_node *d, uint64_t version)
 {
     return d->config.n_floats[version % d->config.n_fragments];
 }
 
-uint64_t gsp_driver_part_floats(const gsp_driver *d, uint64_t version, uint32_t part,
-                                uint64_t *first)
+uint64_t gsp_node_part_floats(const gsp_node *d, uint64_t version, uint32_t part, uint64_t *first)
 {
     return gsp_part_cut(fragment_floats(d, version), d->config.rules.n_parts, part, first);
 }
 
 /* Floats of every part but the last ones. */
-static uint64_t part_stride(const gsp_driver *d, uint64_t version)
+static uint64_t part_stride(const gsp_node *d, uint64_t version)
 {
     return gsp_part_stride(fragment_floats(d, version), d->config.rules.n_parts);
 }
 
-uint64_t gsp_driver_part_bytes(const gsp_driver *d, uint64_t version, uint32_t part)
+uint64_t gsp_node_part_bytes(const gsp_node *d, uint64_t version, uint32_t part)
 {
     uint64_t first;
-    return gsp_codec_bytes(d->config.codec, gsp_driver_part_floats(d, version, part, &first));
+    return gsp_codec_bytes(d->config.codec, gsp_node_part_floats(d, version, part, &first));
 }
 
 /* ---- blobs ---- */
 
-void gsp_blob_close(gsp_driver *d, gsp_blob **blob)
+void gsp_blob_close(gsp_node *d, gsp_blob **blob)
 {
     if (*blob) {
         if ((*blob)->message)
@@ -103,7 +102,7 @@ gsp_blob *gsp_row_find(gsp_blob *const row[GSP_HELD_MAX], const gsp_hash *root)
 }
 
 /* What the machine may still need of a part's results. */
-static bool needed(const gsp_driver *d, uint32_t part, const gsp_hash *root)
+static bool needed(const gsp_node *d, uint32_t part, const gsp_hash *root)
 {
     const gsp_agree *a = &d->agree;
     return gsp_hash_equal(&a->round.known[part].hash, root) ||
@@ -113,7 +112,7 @@ static bool needed(const gsp_driver *d, uint32_t part, const gsp_hash *root)
 }
 
 /* A place for one more result of a part; NULL: all are needed. */
-static gsp_blob **row_place(gsp_driver *d, uint32_t version_slot, uint32_t part)
+static gsp_blob **row_place(gsp_node *d, uint32_t version_slot, uint32_t part)
 {
     gsp_blob **row = d->result[version_slot][part], **place = NULL;
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++) {
@@ -127,7 +126,7 @@ static gsp_blob **row_place(gsp_driver *d, uint32_t version_slot, uint32_t part)
     return place;
 }
 
-static void row_clear(gsp_driver *d, gsp_blob *row[GSP_HELD_MAX])
+static void row_clear(gsp_node *d, gsp_blob *row[GSP_HELD_MAX])
 {
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
         gsp_blob_close(d, &row[k]);
@@ -135,13 +134,13 @@ static void row_clear(gsp_driver *d, gsp_blob *row[GSP_HELD_MAX])
 
 /* A result that is kept takes the memory of the one before it, which is on disk for who lags: to
  * free a whole version at once takes long, when everybody waits for what comes next. */
-static void result_replaces(gsp_driver *d, uint32_t part)
+static void result_replaces(gsp_node *d, uint32_t part)
 {
     if (d->agree.applied == d->agree.certified)
         row_clear(d, d->result[1][part]);
 }
 
-static gsp_blob *from_disk(gsp_driver *d, uint32_t part, const gsp_hash *hash)
+static gsp_blob *from_disk(gsp_node *d, uint32_t part, const gsp_hash *hash)
 {
     uint64_t bytes;
     gsp_hash leaf;
@@ -159,7 +158,7 @@ static gsp_blob *from_disk(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     return b;
 }
 
-gsp_blob *gsp_driver_result(gsp_driver *d, uint32_t part, const gsp_hash *hash)
+gsp_blob *gsp_node_result(gsp_node *d, uint32_t part, const gsp_hash *hash)
 {
     gsp_blob *b = NULL;
     if (part >= GSP_PARTS_MAX || gsp_hash_none(hash))
@@ -178,7 +177,7 @@ gsp_blob *gsp_driver_result(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     return b;
 }
 
-gsp_blob *gsp_driver_recall(gsp_driver *d, uint32_t part, const gsp_hash *hash)
+gsp_blob *gsp_node_recall(gsp_node *d, uint32_t part, const gsp_hash *hash)
 {
     gsp_blob *b = from_disk(d, part, hash);
     gsp_blob **place = b ? row_place(d, 0, part) : NULL;
@@ -192,7 +191,7 @@ gsp_blob *gsp_driver_recall(gsp_driver *d, uint32_t part, const gsp_hash *hash)
 /* ---- my own contribution ---- */
 
 /* Memory for what is encoded. */
-static void freeze_memory(gsp_driver *d)
+static void freeze_memory(gsp_node *d)
 {
     gsp_freezing *f = &d->freezing;
     gsp_codec codec = d->config.codec;
@@ -209,11 +208,11 @@ static void freeze_memory(gsp_driver *d)
     if (codec == GSP_CODEC_INT8 && !*residual)
         *residual = atom_alloc(n, sizeof(float));
     if (!f->encoded || (codec == GSP_CODEC_INT8 && (!f->lost || !*residual)))
-        gsp_driver_die(d, atom_fail_memory("a contribution", n * sizeof(float)));
+        gsp_node_die(d, atom_fail_memory("a contribution", n * sizeof(float)));
 }
 
 /* Asks the work, which may not be ready yet. */
-static void freeze_ask(gsp_driver *d)
+static void freeze_ask(gsp_node *d)
 {
     gsp_freezing *f = &d->freezing;
     gsp_contribution *c = &f->contribution;
@@ -227,7 +226,7 @@ static void freeze_ask(gsp_driver *d)
         freeze_memory(d);
 }
 
-void gsp_driver_freeze(gsp_driver *d, uint64_t version)
+void gsp_node_freeze(gsp_node *d, uint64_t version)
 {
     gsp_freezing *f = &d->freezing;
     f->on = true;
@@ -239,18 +238,18 @@ void gsp_driver_freeze(gsp_driver *d, uint64_t version)
     freeze_ask(d);
 }
 
-static const uint8_t *frozen_part(const gsp_driver *d, uint32_t part)
+static const uint8_t *frozen_part(const gsp_node *d, uint32_t part)
 {
     const gsp_freezing *f = &d->freezing;
     uint64_t first;
-    gsp_driver_part_floats(d, f->version, part, &first);
+    gsp_node_part_floats(d, f->version, part, &first);
     if (d->config.codec == GSP_CODEC_FP32)
         return (const uint8_t *)(f->x + first);
     return f->encoded + part * gsp_codec_bytes(d->config.codec, part_stride(d, f->version));
 }
 
-const uint8_t *gsp_driver_own_part(const gsp_driver *d, uint64_t version, const gsp_hash *root,
-                                   uint32_t part)
+const uint8_t *gsp_node_own_part(const gsp_node *d, uint64_t version, const gsp_hash *root,
+                                 uint32_t part)
 {
     const gsp_freezing *f = &d->freezing;
     if (!f->done || !f->x || f->version != version || !gsp_hash_equal(&f->contribution.root, root))
@@ -260,11 +259,11 @@ const uint8_t *gsp_driver_own_part(const gsp_driver *d, uint64_t version, const 
 
 /* Only the first of these passes over a part waits for memory. The hash is first where it can be:
  * it asks for memory ahead of its work. */
-static void freeze_one(gsp_driver *d, uint32_t part)
+static void freeze_one(gsp_node *d, uint32_t part)
 {
     gsp_freezing *f = &d->freezing;
     const gsp_codec codec = d->config.codec;
-    uint64_t first, n = gsp_driver_part_floats(d, f->version, part, &first);
+    uint64_t first, n = gsp_node_part_floats(d, f->version, part, &first);
     const float *residual = d->residual[f->version % d->config.n_fragments];
     uint8_t *out = (uint8_t *)(uintptr_t)frozen_part(d, part);
     if (codec == GSP_CODEC_FP32)
@@ -284,7 +283,7 @@ static void freeze_one(gsp_driver *d, uint32_t part)
     gsp_merkle_leaf(part, out, gsp_codec_bytes(codec, n), &f->leaf[part]);
 }
 
-static void freeze_some(gsp_driver *d)
+static void freeze_some(gsp_node *d)
 {
     gsp_freezing *f = &d->freezing;
     uint32_t n_parts = d->config.rules.n_parts;
@@ -308,12 +307,12 @@ static void freeze_some(gsp_driver *d)
     f->done = true;
     gsp_event event = {
         .kind = GSP_ON_FROZEN, .version = f->version, .contribution = f->contribution};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
 /* ---- what comes in ---- */
 
-static bool wanted_result(const gsp_driver *d, const gsp_message *m, uint32_t from)
+static bool wanted_result(const gsp_node *d, const gsp_message *m, uint32_t from)
 {
     const gsp_agree *a = &d->agree;
     const gsp_piece *p = &m->as.piece;
@@ -328,7 +327,7 @@ static bool wanted_result(const gsp_driver *d, const gsp_message *m, uint32_t fr
 }
 
 /* Parts may come before the BEGIN that asks for them: a bounded lot of these is kept. */
-static bool wanted_part(gsp_driver *d, const gsp_message *m, uint32_t from)
+static bool wanted_part(gsp_node *d, const gsp_message *m, uint32_t from)
 {
     const gsp_round *r = &d->agree.round;
     const gsp_piece *p = &m->as.piece;
@@ -349,7 +348,7 @@ static bool wanted_part(gsp_driver *d, const gsp_message *m, uint32_t from)
 }
 
 /* Where the piece belongs; NULL: nobody wants it. */
-static gsp_blob **place_of(gsp_driver *d, const gsp_message *m, uint32_t from)
+static gsp_blob **place_of(gsp_node *d, const gsp_message *m, uint32_t from)
 {
     const gsp_piece *p = &m->as.piece;
     gsp_blob **place;
@@ -374,12 +373,12 @@ static gsp_blob **place_of(gsp_driver *d, const gsp_message *m, uint32_t from)
     return place;
 }
 
-static bool well_cut(const gsp_driver *d, const gsp_message *m)
+static bool well_cut(const gsp_node *d, const gsp_message *m)
 {
     const gsp_piece *p = &m->as.piece;
     if (p->part >= d->config.rules.n_parts || p->codec != d->config.codec ||
         !gsp_hash_equal(&m->lineage, &d->agree.lineage) || gsp_hash_none(&p->root) ||
-        p->part_bytes != gsp_driver_part_bytes(d, m->version, p->part) ||
+        p->part_bytes != gsp_node_part_bytes(d, m->version, p->part) ||
         p->sequence >= MEMBER_PIECES_MAX ||
         p->offset != (uint64_t)p->sequence * GSP_MEMBER_PIECE_BYTES)
         return false;
@@ -387,7 +386,7 @@ static bool well_cut(const gsp_driver *d, const gsp_message *m)
     return p->bytes == (rest < GSP_MEMBER_PIECE_BYTES ? rest : GSP_MEMBER_PIECE_BYTES);
 }
 
-static bool proven(const gsp_driver *d, const gsp_blob *b, const gsp_piece *p)
+static bool proven(const gsp_node *d, const gsp_blob *b, const gsp_piece *p)
 {
     gsp_hash leaf;
     gsp_merkle_leaf(p->part, b->data, b->bytes, &leaf);
@@ -422,7 +421,7 @@ static bool blob_add(gsp_blob **place, const gsp_piece *p, const void *body, voi
     return true;
 }
 
-static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, const gsp_key *from)
+static void arrived(gsp_node *d, const gsp_message *m, const gsp_blob *b, const gsp_key *from)
 {
     const gsp_piece *p = &m->as.piece;
     gsp_event event = {.version = m->version, .part = p->part, .peer = *from};
@@ -433,7 +432,7 @@ static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, cons
         atom_status st =
             gsp_results_put(d->results, m->version, p->part, &b->root, b->data, b->bytes);
         if (st != ATOM_OK) {
-            gsp_driver_die(d, st);
+            gsp_node_die(d, st);
             return;
         }
         if (m->version == d->agree.certified + 1)
@@ -446,13 +445,13 @@ static void arrived(gsp_driver *d, const gsp_message *m, const gsp_blob *b, cons
         d->changed = true; /* perhaps the last one, but for who is gone */
     }
     bool is_result = p->is_result;
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
     if (is_result && event.version == d->agree.certified + 1)
-        gsp_driver_hear(d, event.part, &event.hash);
+        gsp_node_hear(d, event.part, &event.hash);
 }
 
-bool gsp_driver_piece(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body,
-                      void *message)
+bool gsp_node_piece(gsp_node *d, gsp_friend *from, const gsp_message *m, const void *body,
+                    void *message)
 {
     const gsp_piece *p = &m->as.piece;
     bool taken = false;
@@ -488,20 +487,20 @@ bool gsp_driver_piece(gsp_driver *d, gsp_friend *from, const gsp_message *m, con
 
 /* ---- reducing ---- */
 
-static const void *input(const gsp_driver *d, uint32_t part, const gsp_contributor *c)
+static const void *input(const gsp_node *d, uint32_t part, const gsp_contributor *c)
 {
     const gsp_blob *b = d->brought[c->member][part];
     if (c->member == d->agree.self_i)
-        return gsp_driver_own_part(d, d->agree.certified + 1, &c->root, part);
+        return gsp_node_own_part(d, d->agree.certified + 1, &c->root, part);
     return b && b->whole && gsp_hash_equal(&b->root, &c->root) ? b->data : NULL;
 }
 
-static void reduce_one(gsp_driver *d, uint32_t part)
+static void reduce_one(gsp_node *d, uint32_t part)
 {
     const gsp_round *r = &d->agree.round;
     uint32_t included = d->reduce[part].included, ballot = d->reduce[part].ballot;
     uint64_t first, version = d->agree.certified + 1;
-    uint64_t n = gsp_driver_part_floats(d, version, part, &first);
+    uint64_t n = gsp_node_part_floats(d, version, part, &first);
     const void *in[GSP_MEMBERS_MAX] = {0};
     const gsp_hash none = {{0}};
     gsp_part made;
@@ -519,7 +518,7 @@ static void reduce_one(gsp_driver *d, uint32_t part)
         place && gsp_mix_part(&d->mix, part, r->begin.contributor, r->begin.n_contributors, in,
                               included, n, b->memory, &made, &st);
     if (place && st != ATOM_OK)
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
     if (!made_it) {
         gsp_blob_close(d, &b);
         return;
@@ -540,12 +539,12 @@ static void reduce_one(gsp_driver *d, uint32_t part)
     st = same ? ATOM_OK : gsp_results_put(d->results, version, part, &b->root, b->data, b->bytes);
     result_replaces(d, part);
     if (st != ATOM_OK)
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
     else
-        gsp_driver_step(d, &event);
+        gsp_node_step(d, &event);
 }
 
-bool gsp_driver_work(gsp_driver *d)
+bool gsp_node_work(gsp_node *d)
 {
     uint64_t began = cpu_ns();
     if (d->applying) {
@@ -566,7 +565,7 @@ bool gsp_driver_work(gsp_driver *d)
 
 /* ---- the end of a version ---- */
 
-void gsp_driver_rotate(gsp_driver *d, bool next)
+void gsp_node_rotate(gsp_node *d, bool next)
 {
     if (!next)
         gsp_apply_take_back(d);
@@ -585,10 +584,10 @@ void gsp_driver_rotate(gsp_driver *d, bool next)
     }
     d->n_reduce = 0;
     d->early_bytes = 0;
-    gsp_driver_forget_parts(d);
+    gsp_node_forget_parts(d);
 }
 
-void gsp_driver_forget_work(gsp_driver *d)
+void gsp_node_forget_work(gsp_node *d)
 {
     for (uint32_t k = 0; k < GSP_FRAGMENTS_MAX; k++) {
         atom_free(d->residual[k]);
@@ -603,10 +602,10 @@ void gsp_driver_forget_work(gsp_driver *d)
     d->freezing.x = NULL;
 }
 
-void gsp_driver_bytes_close(gsp_driver *d)
+void gsp_node_bytes_close(gsp_node *d)
 {
     d->given_version = 0; /* what is never applied need not be taken back */
-    gsp_driver_rotate(d, false);
+    gsp_node_rotate(d, false);
     for (uint32_t k = 0; k < MEMBER_OLD; k++)
         gsp_blob_close(d, &d->old[k]);
     for (uint32_t k = 0; k < GSP_FRAGMENTS_MAX; k++)

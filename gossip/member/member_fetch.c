@@ -5,7 +5,7 @@
  * or whether this process began the transfer. It refuses chunks that do not prove themselves, and
  * their senders from then on.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
@@ -122,7 +122,7 @@ static void forget_donor(gsp_fetch *x, donor *o)
     x->heard = true;
 }
 
-static void liar(gsp_driver *d, donor *o, const char *what)
+static void liar(gsp_node *d, donor *o, const char *what)
 {
     atom_log(ATOM_LOG_WARN, "a donor of the state sent %s; it is not asked again", what);
     d->status.state_wrong++;
@@ -130,7 +130,7 @@ static void liar(gsp_driver *d, donor *o, const char *what)
     o->barred = true;
 }
 
-void gsp_fetch_down(gsp_driver *d, const gsp_key *key)
+void gsp_fetch_down(gsp_node *d, const gsp_key *key)
 {
     donor *o = d->fetch ? donor_of(d->fetch, key, false) : NULL;
     if (!o)
@@ -148,7 +148,7 @@ static void drop_stage(gsp_fetch *x, uint32_t f)
     x->asked[f] = NULL;
 }
 
-static atom_status open_stage(gsp_driver *d, uint32_t f)
+static atom_status open_stage(gsp_node *d, uint32_t f)
 {
     gsp_fetch *x = d->fetch;
     atom_status st = ATOM_OK;
@@ -173,7 +173,7 @@ static atom_status open_stage(gsp_driver *d, uint32_t f)
 }
 
 /* It says in its heartbeats that it has no state yet either. */
-static bool has_nothing(const gsp_driver *d, const gsp_key *key)
+static bool has_nothing(const gsp_node *d, const gsp_key *key)
 {
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
         const gsp_peer *p = &d->agree.peer[i];
@@ -183,7 +183,7 @@ static bool has_nothing(const gsp_driver *d, const gsp_key *key)
     return false;
 }
 
-static bool all_answered(const gsp_driver *d, const gsp_fetch *x)
+static bool all_answered(const gsp_node *d, const gsp_fetch *x)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const gsp_friend *f = &d->friends[i];
@@ -197,7 +197,7 @@ static bool all_answered(const gsp_driver *d, const gsp_fetch *x)
     return true;
 }
 
-static void make_plan(gsp_driver *d)
+static void make_plan(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     gsp_witness *witness[GSP_NET_PEERS_MAX];
@@ -222,7 +222,7 @@ static void make_plan(gsp_driver *d)
         for (uint32_t f = 0; f < d->config.n_fragments && d->dead == ATOM_OK; f++) {
             atom_status st = open_stage(d, f);
             if (st != ATOM_OK)
-                gsp_driver_die(d, st);
+                gsp_node_die(d, st);
         }
     } else if (!x->plan.found) {
         x->plan.signers = plan->signers;
@@ -232,7 +232,7 @@ static void make_plan(gsp_driver *d)
 }
 
 /* The newest version that a peer of the lineage says to have certified. */
-static uint64_t newest_of(const gsp_driver *d)
+static uint64_t newest_of(const gsp_node *d)
 {
     uint64_t newest = 0;
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
@@ -244,7 +244,7 @@ static uint64_t newest_of(const gsp_driver *d)
     return newest;
 }
 
-static void ask(gsp_driver *d)
+static void ask(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     uint64_t now = atom_clock_ns();
@@ -263,7 +263,7 @@ static void ask(gsp_driver *d)
         m->kind = GSP_STATE_ASK;
         m->from = d->agree.self;
         m->lineage = x->lineage;
-        gsp_driver_tell(d, f, m);
+        gsp_node_tell(d, f, m);
     }
 }
 
@@ -290,7 +290,7 @@ static bool next_chunk(gsp_fetch *x, uint32_t f, uint32_t *chunk)
 
 /* The fragment to ask this donor for: the one that stays as it is for longest; GSP_FRAGMENTS_MAX:
  * none. */
-static uint32_t pick_fragment(gsp_driver *d, const donor *o, uint32_t *chunk)
+static uint32_t pick_fragment(gsp_node *d, const donor *o, uint32_t *chunk)
 {
     gsp_fetch *x = d->fetch;
     uint32_t best = GSP_FRAGMENTS_MAX, at;
@@ -305,7 +305,7 @@ static uint32_t pick_fragment(gsp_driver *d, const donor *o, uint32_t *chunk)
     return best;
 }
 
-static void pull_one(gsp_driver *d, gsp_friend *to, donor *o, uint32_t f, uint32_t chunk)
+static void pull_one(gsp_node *d, gsp_friend *to, donor *o, uint32_t f, uint32_t chunk)
 {
     gsp_fetch *x = d->fetch;
     gsp_message *m = &d->scratch_message;
@@ -319,14 +319,14 @@ static void pull_one(gsp_driver *d, gsp_friend *to, donor *o, uint32_t f, uint32
                                         .root = x->plan.fragment[f].root,
                                         .first = chunk,
                                         .n = 1};
-    gsp_driver_tell(d, to, m);
+    gsp_node_tell(d, to, m);
     if (o->n == 0)
         o->chunk_ns = o->rate_ns = atom_clock_ns();
     o->out[o->n++] = (asked){f, chunk};
     bit_set(x->asked[f], chunk, true);
 }
 
-static void pull(gsp_driver *d)
+static void pull(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     uint64_t now = atom_clock_ns();
@@ -347,7 +347,7 @@ static void pull(gsp_driver *d)
 }
 
 /* Nobody has a fragment as the plan wants it: the pool has moved on. */
-static bool out_of_reach(gsp_driver *d)
+static bool out_of_reach(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     for (uint32_t f = 0; f < d->config.n_fragments; f++) {
@@ -364,7 +364,7 @@ static bool out_of_reach(gsp_driver *d)
 
 /* Of my pool: its first lineage, or one that its founder signed, and the owner where it is a reset
  * or a fork of one. */
-static bool of_my_pool(const gsp_driver *d, const gsp_genesis *genesis)
+static bool of_my_pool(const gsp_node *d, const gsp_genesis *genesis)
 {
     gsp_hash id, first;
     gsp_genesis_hash(&d->seals, genesis, &id);
@@ -375,7 +375,7 @@ static bool of_my_pool(const gsp_driver *d, const gsp_genesis *genesis)
            !gsp_genesis_wrong(&d->seals, &d->config.rules.owner, genesis);
 }
 
-static void heard_roots(gsp_driver *d, donor *o, const gsp_message *m)
+static void heard_roots(gsp_node *d, donor *o, const gsp_message *m)
 {
     gsp_fetch *x = d->fetch;
     if (!of_my_pool(d, &m->as.roots.genesis)) {
@@ -414,7 +414,7 @@ static void learn_rate(donor *o, uint64_t bytes)
     o->window = window < WINDOW_MAX ? (uint32_t)window : WINDOW_MAX;
 }
 
-static void heard_chunk(gsp_driver *d, donor *o, const gsp_message *m, const void *body)
+static void heard_chunk(gsp_node *d, donor *o, const gsp_message *m, const void *body)
 {
     gsp_fetch *x = d->fetch;
     const gsp_state_chunk *c = &m->as.chunk;
@@ -440,11 +440,11 @@ static void heard_chunk(gsp_driver *d, donor *o, const gsp_message *m, const voi
     }
     atom_status st = gsp_stage_put(x->stage[f], c->chunk, &leaf, body);
     if (st != ATOM_OK)
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
     x->news_ns = atom_clock_ns();
 }
 
-static void heard_none(gsp_driver *d, donor *o, const gsp_message *m)
+static void heard_none(gsp_node *d, donor *o, const gsp_message *m)
 {
     gsp_fetch *x = d->fetch;
     const gsp_state_pull *p = &m->as.state_pull;
@@ -458,7 +458,7 @@ static void heard_none(gsp_driver *d, donor *o, const gsp_message *m)
     o->lacks |= 1ull << f;
 }
 
-void gsp_fetch_heard(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body)
+void gsp_fetch_heard(gsp_node *d, gsp_friend *from, const gsp_message *m, const void *body)
 {
     donor *o = d->fetch ? donor_of(d->fetch, &from->key, true) : NULL;
     if (!o || o->barred || (m->kind != GSP_STATE_ROOTS && !d->fetch->plan.found))
@@ -473,7 +473,7 @@ void gsp_fetch_heard(gsp_driver *d, gsp_friend *from, const gsp_message *m, cons
 
 /* ---- the end ---- */
 
-void gsp_fetch_close(gsp_driver *d)
+void gsp_fetch_close(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     d->fetch = NULL;
@@ -489,16 +489,16 @@ void gsp_fetch_close(gsp_driver *d)
 }
 
 /* The machine hears that it came to nothing, and may ask again. */
-static void give_up(gsp_driver *d)
+static void give_up(gsp_node *d)
 {
     gsp_event event = {.kind = GSP_ON_STATE};
     gsp_fetch_close(d);
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
 /* Everything is with the work: the machine takes it over, then it becomes durable, before anything
  * else is done (agree.h). */
-static void adopt(gsp_driver *d)
+static void adopt(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     atom_status st = ATOM_OK;
@@ -506,13 +506,13 @@ static void adopt(gsp_driver *d)
     uint64_t applied = d->agree.applied;
     gsp_saved *kept = atom_alloc(1, sizeof *kept);
     if (!kept) {
-        gsp_driver_die(d, atom_fail_memory("a saved state", sizeof *kept));
+        gsp_node_die(d, atom_fail_memory("a saved state", sizeof *kept));
         return;
     }
     *kept = x->plan.saved;
     gsp_event event = {.kind = GSP_ON_STATE, .saved = kept};
     d->adopting = true;
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
     d->adopting = false;
     bool taken = !gsp_hash_equal(&before, &d->agree.lineage) || applied != d->agree.applied;
     if (taken && d->config.work.state_adopt)
@@ -521,20 +521,20 @@ static void adopt(gsp_driver *d)
         d->saved = *kept;
         d->saved.record = d->agree.record;
         st = gsp_votes_state(d->votes, &d->saved, d->agree.self.incarnation);
-        gsp_driver_forget_work(d);
+        gsp_node_forget_work(d);
         gsp_state_changed_all(d);
         d->status.state_fetched++;
     }
     atom_free(kept);
     if (st != ATOM_OK)
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
     gsp_fetch_close(d);
     if (st == ATOM_OK)
         gsp_stage_remove_all(d->config.directory);
 }
 
 /* Hands chunks to the work; true: all were. */
-static bool feed(gsp_driver *d)
+static bool feed(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     const gsp_work *work = &d->config.work;
@@ -557,7 +557,7 @@ static bool feed(gsp_driver *d)
                                            (uint64_t)k * GSP_CHUNK_FLOATS,
                                            gsp_chunk_floats(work->n_state[f], k), x->buffer);
         if (st != ATOM_OK) {
-            gsp_driver_die(d, st);
+            gsp_node_die(d, st);
             return false;
         }
     }
@@ -565,7 +565,7 @@ static bool feed(gsp_driver *d)
 }
 
 /* True: every chunk of the plan is here. */
-static bool complete(gsp_driver *d)
+static bool complete(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     for (uint32_t f = 0; f < d->config.n_fragments; f++)
@@ -575,7 +575,7 @@ static bool complete(gsp_driver *d)
     return true;
 }
 
-static void count(gsp_driver *d)
+static void count(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     d->status.state_bytes = d->status.state_all_bytes = 0;
@@ -588,7 +588,7 @@ static void count(gsp_driver *d)
 }
 
 /* Goes from question to question until everything is here and fresh enough; true: more to do. */
-static bool fetch_some(gsp_driver *d)
+static bool fetch_some(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     bool recheck = false, full = false;
@@ -612,7 +612,7 @@ static bool fetch_some(gsp_driver *d)
     return recheck || x->feeding;
 }
 
-void gsp_fetch_want(gsp_driver *d, const gsp_key *peer, const gsp_hash *lineage)
+void gsp_fetch_want(gsp_node *d, const gsp_key *peer, const gsp_hash *lineage)
 {
     (void)peer; /* everybody is asked */
     if (d->fetch)
@@ -630,7 +630,7 @@ void gsp_fetch_want(gsp_driver *d, const gsp_key *peer, const gsp_hash *lineage)
     d->fetch = x;
 }
 
-bool gsp_fetch_work(gsp_driver *d)
+bool gsp_fetch_work(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     if (!x)
@@ -648,7 +648,7 @@ bool gsp_fetch_work(gsp_driver *d)
     return d->fetch != NULL && d->fetch->feeding;
 }
 
-const char *gsp_fetch_explain(const gsp_driver *d, char *text, size_t bytes)
+const char *gsp_fetch_explain(const gsp_node *d, char *text, size_t bytes)
 {
     const gsp_fetch *x = d->fetch;
     char all[24];

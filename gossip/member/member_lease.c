@@ -4,7 +4,7 @@
  * before it changes, with the hashes that are known already, so the joiner's plan stays whole while
  * the pool goes on. It refuses to hold more than one former state of a fragment, or any for nobody.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -19,14 +19,14 @@
 enum { COPY_CHUNKS = 16 };                     /* per turn */
 static const uint64_t LEASE_NS = 30000000000u; /* after the last chunk that went to anybody */
 
-static char *path_of(const gsp_driver *d, uint32_t f)
+static char *path_of(const gsp_node *d, uint32_t f)
 {
     char name[32];
     snprintf(name, sizeof name, "lease.%u", f);
     return atom_path_join(d->config.directory, name);
 }
 
-static void drop(gsp_driver *d, uint32_t f)
+static void drop(gsp_node *d, uint32_t f)
 {
     gsp_lease *l = &d->lease[f];
     if (!l->on && !l->copying)
@@ -40,24 +40,24 @@ static void drop(gsp_driver *d, uint32_t f)
     atom_free(path);
 }
 
-void gsp_lease_drop_all(gsp_driver *d)
+void gsp_lease_drop_all(gsp_node *d)
 {
     for (uint32_t f = 0; f < GSP_FRAGMENTS_MAX; f++)
         drop(d, f);
 }
 
-static bool wanted(const gsp_driver *d)
+static bool wanted(const gsp_node *d)
 {
     return d->state_ns && atom_clock_ns() - d->state_ns < LEASE_NS;
 }
 
-void gsp_lease_tick(gsp_driver *d)
+void gsp_lease_tick(gsp_node *d)
 {
     if (!wanted(d))
         gsp_lease_drop_all(d);
 }
 
-static bool begin(gsp_driver *d, uint32_t f)
+static bool begin(gsp_node *d, uint32_t f)
 {
     gsp_lease *l = &d->lease[f];
     bool used = l->on && atom_clock_ns() - l->used_ns < LEASE_NS;
@@ -74,13 +74,13 @@ static bool begin(gsp_driver *d, uint32_t f)
 }
 
 /* Without room on the disk there is no lease, and the joiner fetches this fragment again. */
-static void fail(gsp_driver *d, uint32_t f)
+static void fail(gsp_node *d, uint32_t f)
 {
     atom_log(ATOM_LOG_WARN, "a former state of fragment %u cannot be kept for who joins", f);
     drop(d, f);
 }
 
-bool gsp_lease_copy(gsp_driver *d, uint32_t f)
+bool gsp_lease_copy(gsp_node *d, uint32_t f)
 {
     gsp_lease *l = &d->lease[f];
     gsp_shelf *s = &d->shelf[f];
@@ -92,7 +92,7 @@ bool gsp_lease_copy(gsp_driver *d, uint32_t f)
         atom_status st = d->config.work.state_read(
             d->config.work.context, f, (uint64_t)l->copied * GSP_CHUNK_FLOATS, n, d->chunk);
         if (st != ATOM_OK) {
-            gsp_driver_die(d, st);
+            gsp_node_die(d, st);
             return true;
         }
         if (pwrite(l->fd, d->chunk, (size_t)bytes, (off_t)l->copied * GSP_CHUNK_BYTES) != bytes) {
@@ -110,7 +110,7 @@ bool gsp_lease_copy(gsp_driver *d, uint32_t f)
     return true;
 }
 
-const gsp_tree *gsp_lease_find(const gsp_driver *d, uint32_t f, const gsp_hash *root)
+const gsp_tree *gsp_lease_find(const gsp_node *d, uint32_t f, const gsp_hash *root)
 {
     const gsp_lease *l = &d->lease[f];
     if (!l->on)
@@ -119,7 +119,7 @@ const gsp_tree *gsp_lease_find(const gsp_driver *d, uint32_t f, const gsp_hash *
     return gsp_hash_equal(&mine, root) ? &l->tree : NULL;
 }
 
-bool gsp_lease_read(gsp_driver *d, uint32_t f, uint32_t chunk, uint64_t n)
+bool gsp_lease_read(gsp_node *d, uint32_t f, uint32_t chunk, uint64_t n)
 {
     gsp_lease *l = &d->lease[f];
     ssize_t bytes = (ssize_t)(n * sizeof(float));

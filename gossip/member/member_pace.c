@@ -6,8 +6,8 @@
  * then no queue stands in front of it, in which everybody's round trips grow, and with them the
  * time that TCP takes to get going in the next round. It refuses to be exact.
  */
-#include "gossip/member/member_inner.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_inner.h"
+#include "gossip/member/node_look.h"
 
 #include "atom/base/clock.h"
 #include "gossip/member/shares.h"
@@ -17,12 +17,12 @@ static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;
 static const double FULL = 0.998;
 static const uint64_t UNSEEN = 512 * 1024; /* on its way in buffers, of which nobody knows here */
 
-static uint64_t waiting_in(const gsp_driver *d, const gsp_queue *q)
+static uint64_t waiting_in(const gsp_node *d, const gsp_queue *q)
 {
     uint64_t bytes = 0;
     for (uint32_t k = 0; k < q->n; k++) {
         const gsp_outgoing *o = &q->item[(q->first + k) % MEMBER_BULK_MAX];
-        uint64_t whole = gsp_driver_part_bytes(d, o->version, o->part);
+        uint64_t whole = gsp_node_part_bytes(d, o->version, o->part);
         uint64_t sent = (uint64_t)o->sequence * GSP_MEMBER_PIECE_BYTES;
         bytes += whole > sent ? whole - sent : 0;
     }
@@ -30,18 +30,18 @@ static uint64_t waiting_in(const gsp_driver *d, const gsp_queue *q)
 }
 
 /* What everybody will get of parts that I have not summed yet. */
-static uint64_t results_to_come(const gsp_driver *d)
+static uint64_t results_to_come(const gsp_node *d)
 {
     const gsp_round *r = &d->agree.round;
     uint64_t bytes = 0;
     for (uint32_t p = 0; r->ballot && p < r->begin.n_parts; p++)
         if (r->begin.owner[p] == d->agree.self_i && gsp_hash_none(&r->known[p].hash))
-            bytes += gsp_driver_part_bytes(d, d->agree.certified + 1, p);
+            bytes += gsp_node_part_bytes(d, d->agree.certified + 1, p);
     return bytes;
 }
 
 /* Of a peer's own link, as it says; 0: unknown. */
-static uint64_t rate_down(const gsp_driver *d, const gsp_key *key)
+static uint64_t rate_down(const gsp_node *d, const gsp_key *key)
 {
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++)
         if (d->agree.peer[i].up && gsp_key_compare(&d->agree.peer[i].who.key, key) == 0)
@@ -49,7 +49,7 @@ static uint64_t rate_down(const gsp_driver *d, const gsp_key *key)
     return 0;
 }
 
-void gsp_driver_pace(gsp_driver *d)
+void gsp_node_pace(gsp_node *d)
 {
     const gsp_roster *roster = gsp_agree_roster(&d->agree);
     uint64_t now = atom_clock_ns(), up = d->config.rates.up_bytes_per_s;
@@ -61,7 +61,7 @@ void gsp_driver_pace(gsp_driver *d)
         return;
     d->paced_ns = now;
     coming = results_to_come(d);
-    const bool busy = gsp_member_is_busy(d);
+    const bool busy = gsp_node_is_busy(d);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         gsp_friend *f = &d->friends[i];
         if (!f->up || gsp_roster_find_key(roster, &f->key) == GSP_NOBODY)
@@ -86,7 +86,7 @@ void gsp_driver_pace(gsp_driver *d)
 }
 
 /* Is there more to send than the links take? */
-static bool has_more(const gsp_driver *d)
+static bool has_more(const gsp_node *d)
 {
     bool more = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
@@ -104,7 +104,7 @@ static uint64_t told(uint64_t said, const gsp_meter *meter, uint64_t before)
     return apart > before / 10 ? now : before; /* a tenth is no news */
 }
 
-void gsp_driver_meter(gsp_driver *d)
+void gsp_node_meter(gsp_node *d)
 {
     uint64_t now = atom_clock_ns();
     gsp_net_stats stats;

@@ -4,8 +4,8 @@
  * results, every peer in turn, one piece at a time. It refuses to queue without bound: what does
  * not fit is said again by the agreement, or pulled by who lacks it.
  */
-#include "gossip/member/member_inner.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_inner.h"
+#include "gossip/member/node_look.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
@@ -15,7 +15,7 @@
 enum { PIECES_PER_PUMP = 16, CHUNKS_PER_PUMP = 4 };
 static const uint64_t CHUNK_PATIENCE_NS = 1000000000u; /* of who joins, with rounds */
 
-gsp_friend *gsp_friend_find(gsp_driver *d, const gsp_key *key)
+gsp_friend *gsp_friend_find(gsp_node *d, const gsp_key *key)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (d->friends[i].up && gsp_key_compare(&d->friends[i].key, key) == 0)
@@ -47,13 +47,13 @@ static void queue_pop(gsp_queue *q)
     q->n--;
 }
 
-void gsp_driver_forget_parts(gsp_driver *d)
+void gsp_node_forget_parts(gsp_node *d)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         d->friends[i].contributions.n = 0;
 }
 
-void gsp_driver_send_part(gsp_driver *d, gsp_friend *to, uint32_t part)
+void gsp_node_send_part(gsp_node *d, gsp_friend *to, uint32_t part)
 {
     gsp_outgoing item = {
         .part = part, .version = d->agree.certified + 1, .root = d->freezing.contribution.root};
@@ -61,8 +61,8 @@ void gsp_driver_send_part(gsp_driver *d, gsp_friend *to, uint32_t part)
         (void)queue_push(&to->contributions, &item);
 }
 
-void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
-                            const gsp_hash *hash)
+void gsp_node_send_result(gsp_node *d, gsp_friend *to, uint64_t version, uint32_t part,
+                          const gsp_hash *hash)
 {
     (void)d;
     gsp_outgoing item = {.is_result = true, .part = part, .version = version, .root = *hash};
@@ -70,8 +70,8 @@ void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uin
         (void)queue_push(&to->results, &item);
 }
 
-void gsp_driver_send_exhibit(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
-                             const gsp_hash *root)
+void gsp_node_send_exhibit(gsp_node *d, gsp_friend *to, uint64_t version, uint32_t part,
+                           const gsp_hash *root)
 {
     (void)d;
     gsp_outgoing item = {.part = part, .version = version, .root = *root};
@@ -81,7 +81,7 @@ void gsp_driver_send_exhibit(gsp_driver *d, gsp_friend *to, uint64_t version, ui
 
 /* ---- letters ---- */
 
-static bool letter_send(gsp_driver *d, gsp_friend *to, const void *data, size_t bytes)
+static bool letter_send(gsp_node *d, gsp_friend *to, const void *data, size_t bytes)
 {
     if (to->busy[GSP_NET_CONTROL])
         return false;
@@ -101,7 +101,7 @@ static void letter_pop(gsp_friend *to)
 }
 
 /* Sends it now, or keeps it; the oldest goes where too many wait. */
-static void letter_post(gsp_driver *d, gsp_friend *to, const void *data, size_t bytes)
+static void letter_post(gsp_node *d, gsp_friend *to, const void *data, size_t bytes)
 {
     if (!to->first && letter_send(d, to, data, bytes))
         return;
@@ -119,17 +119,17 @@ static void letter_post(gsp_driver *d, gsp_friend *to, const void *data, size_t 
         letter_pop(to);
 }
 
-void gsp_driver_tell(gsp_driver *d, gsp_friend *to, const gsp_message *message)
+void gsp_node_tell(gsp_node *d, gsp_friend *to, const gsp_message *message)
 {
     size_t bytes = gsp_wire_encode(message, d->scratch_wire, sizeof d->scratch_wire);
     if (bytes && to && to->up)
         letter_post(d, to, d->scratch_wire, bytes);
 }
 
-void gsp_driver_say(gsp_driver *d, const gsp_action *action, const gsp_message *message)
+void gsp_node_say(gsp_node *d, const gsp_action *action, const gsp_message *message)
 {
     if (action->to == GSP_TO_ONE) {
-        gsp_driver_tell(d, gsp_friend_find(d, &action->peer), message);
+        gsp_node_tell(d, gsp_friend_find(d, &action->peer), message);
         return;
     }
     size_t bytes = gsp_wire_encode(message, d->scratch_wire, sizeof d->scratch_wire);
@@ -145,7 +145,7 @@ void gsp_driver_say(gsp_driver *d, const gsp_action *action, const gsp_message *
 /* ---- links ---- */
 
 /* What this peer should have of the round in progress, and what its last link may have lost. */
-static void send_again(gsp_driver *d, gsp_friend *to)
+static void send_again(gsp_node *d, gsp_friend *to)
 {
     const gsp_agree *a = &d->agree;
     const gsp_round *r = &a->round;
@@ -154,9 +154,9 @@ static void send_again(gsp_driver *d, gsp_friend *to)
         return;
     for (uint32_t p = 0; p < r->begin.n_parts; p++) {
         if (r->begin.owner[p] == i && (r->sent[p] >> i & 1) && gsp_hash_none(&r->known[p].hash))
-            gsp_driver_send_part(d, to, p);
+            gsp_node_send_part(d, to, p);
         if (r->begin.owner[p] == a->self_i && !gsp_hash_none(&r->known[p].hash))
-            gsp_driver_send_result(d, to, a->certified + 1, p, &r->known[p].hash);
+            gsp_node_send_result(d, to, a->certified + 1, p, &r->known[p].hash);
     }
 }
 
@@ -170,7 +170,7 @@ static void friend_clear(gsp_friend *f)
     *f = (gsp_friend){0};
 }
 
-void gsp_friend_up(gsp_driver *d, const gsp_key *key)
+void gsp_friend_up(gsp_node *d, const gsp_key *key)
 {
     gsp_friend_down(d, key);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
@@ -186,7 +186,7 @@ void gsp_friend_up(gsp_driver *d, const gsp_key *key)
     }
 }
 
-void gsp_friend_down(gsp_driver *d, const gsp_key *key)
+void gsp_friend_down(gsp_node *d, const gsp_key *key)
 {
     gsp_friend *f = gsp_friend_find(d, key);
     gsp_fetch_down(d, key);
@@ -197,10 +197,10 @@ void gsp_friend_down(gsp_driver *d, const gsp_key *key)
 /* ---- pump ---- */
 
 /* The bytes that an outgoing item names; NULL: they are worth nothing any more. */
-static const uint8_t *bytes_of(gsp_driver *d, const gsp_outgoing *o, gsp_exhibit *out)
+static const uint8_t *bytes_of(gsp_node *d, const gsp_outgoing *o, gsp_exhibit *out)
 {
     if (o->is_result) {
-        const gsp_blob *b = gsp_driver_result(d, o->part, &o->root);
+        const gsp_blob *b = gsp_node_result(d, o->part, &o->root);
         *out = (gsp_exhibit){.data = b ? b->data : NULL, .bytes = b ? b->bytes : 0};
     } else if (!gsp_audit_exhibit(d, o->version, &o->root, o->part, out)) {
         return NULL;
@@ -209,7 +209,7 @@ static const uint8_t *bytes_of(gsp_driver *d, const gsp_outgoing *o, gsp_exhibit
 }
 
 /* Sends the next piece of the first item. False: the link is full. */
-static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
+static bool piece_send(gsp_node *d, gsp_friend *to, gsp_queue *q)
 {
     gsp_outgoing *o = &q->item[q->first];
     gsp_exhibit exhibit;
@@ -254,13 +254,13 @@ static bool piece_send(gsp_driver *d, gsp_friend *to, gsp_queue *q)
 }
 
 /* Parts and results first; but whoever joins is not forgotten where they never end. */
-static bool chunks_must_wait(const gsp_driver *d)
+static bool chunks_must_wait(const gsp_node *d)
 {
-    return gsp_member_is_busy(d) && atom_clock_ns() - d->state_ns < CHUNK_PATIENCE_NS;
+    return gsp_node_is_busy(d) && atom_clock_ns() - d->state_ns < CHUNK_PATIENCE_NS;
 }
 
 /* True: more could be sent at once. */
-static bool pump_state(gsp_driver *d)
+static bool pump_state(gsp_node *d)
 {
     uint32_t sent = 0;
     if (chunks_must_wait(d))
@@ -270,10 +270,10 @@ static bool pump_state(gsp_driver *d)
     return sent == CHUNKS_PER_PUMP;
 }
 
-bool gsp_driver_pump(gsp_driver *d)
+bool gsp_node_pump(gsp_node *d)
 {
     uint32_t left = PIECES_PER_PUMP;
-    gsp_driver_pace(d);
+    gsp_node_pace(d);
     for (bool any = true; any && left;) {
         any = false;
         for (uint32_t k = 0; k < GSP_NET_PEERS_MAX && left; k++) {
@@ -291,6 +291,6 @@ bool gsp_driver_pump(gsp_driver *d)
         d->turn = (d->turn + 1) % GSP_NET_PEERS_MAX;
     }
     bool more = pump_state(d);
-    gsp_driver_meter(d);
+    gsp_node_meter(d);
     return left == 0 || more;
 }

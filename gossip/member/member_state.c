@@ -5,7 +5,7 @@
  * while it is what the asker was told. It refuses to stand in the way of a round: chunks go when no
  * part or result waits.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
@@ -17,7 +17,7 @@ enum { HOLD_VERSIONS = GSP_REPLAY_MAX / 2 };     /* that who fetches may be behi
 static const uint64_t HOLD_NS = 5000000000u;     /* after its last question */
 static const uint64_t ASK_PAUSE_NS = 100000000u; /* between two answers to one peer */
 
-bool gsp_driver_has_state(const gsp_driver *d)
+bool gsp_node_has_state(const gsp_node *d)
 {
     for (uint32_t f = 0; f < d->config.n_fragments; f++)
         if (d->config.work.n_state[f])
@@ -25,20 +25,20 @@ bool gsp_driver_has_state(const gsp_driver *d)
     return false;
 }
 
-void gsp_state_changed(gsp_driver *d, uint64_t version)
+void gsp_state_changed(gsp_node *d, uint64_t version)
 {
     gsp_shelf *s = &d->shelf[version % d->config.n_fragments];
     s->next = 0;
     s->whole = false;
 }
 
-void gsp_state_changed_all(gsp_driver *d)
+void gsp_state_changed_all(gsp_node *d)
 {
     for (uint32_t f = 0; f < d->config.n_fragments; f++)
         gsp_state_changed(d, f);
 }
 
-static atom_status read_chunk(gsp_driver *d, uint32_t f, uint32_t chunk, uint64_t *n)
+static atom_status read_chunk(gsp_node *d, uint32_t f, uint32_t chunk, uint64_t *n)
 {
     const gsp_work *work = &d->config.work;
     *n = gsp_chunk_floats(work->n_state[f], chunk);
@@ -46,7 +46,7 @@ static atom_status read_chunk(gsp_driver *d, uint32_t f, uint32_t chunk, uint64_
 }
 
 /* What is applied now is in the middle of becoming something else. */
-static bool in_flux(const gsp_driver *d, uint32_t f)
+static bool in_flux(const gsp_node *d, uint32_t f)
 {
     return d->applying && d->agree.certified % d->config.n_fragments == f;
 }
@@ -59,7 +59,7 @@ void gsp_state_asked(gsp_friend *from)
 }
 
 /* Hashes up to *left chunks of a fragment. */
-static atom_status hash_some(gsp_driver *d, uint32_t f, uint32_t *left)
+static atom_status hash_some(gsp_node *d, uint32_t f, uint32_t *left)
 {
     gsp_shelf *s = &d->shelf[f];
     uint32_t n = (uint32_t)gsp_chunks(d->config.work.n_state[f]);
@@ -80,7 +80,7 @@ static atom_status hash_some(gsp_driver *d, uint32_t f, uint32_t *left)
     return ATOM_OK;
 }
 
-static void say_roots(gsp_driver *d, gsp_friend *to)
+static void say_roots(gsp_node *d, gsp_friend *to)
 {
     gsp_message *m = &d->scratch_message;
     gsp_state_roots *r = &m->as.roots;
@@ -99,10 +99,10 @@ static void say_roots(gsp_driver *d, gsp_friend *to)
         r->fragment[f].root = gsp_tree_root(&d->shelf[f].tree);
     }
     gsp_roots_seal(r, &d->seals, &m->from, d->config.identity);
-    gsp_driver_tell(d, to, m);
+    gsp_node_tell(d, to, m);
 }
 
-static bool somebody_asks(gsp_driver *d)
+static bool somebody_asks(gsp_node *d)
 {
     uint64_t now = atom_clock_ns();
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
@@ -113,7 +113,7 @@ static bool somebody_asks(gsp_driver *d)
     return false;
 }
 
-bool gsp_state_work(gsp_driver *d)
+bool gsp_state_work(gsp_node *d)
 {
     uint32_t left = HASH_CHUNKS;
     gsp_lease_tick(d);
@@ -123,7 +123,7 @@ bool gsp_state_work(gsp_driver *d)
     for (uint32_t f = 0; f < d->config.n_fragments && left; f++) {
         atom_status st = d->shelf[f].whole ? ATOM_OK : hash_some(d, f, &left);
         if (st != ATOM_OK) {
-            gsp_driver_die(d, st);
+            gsp_node_die(d, st);
             return false;
         }
     }
@@ -145,7 +145,7 @@ bool gsp_state_work(gsp_driver *d)
 /* ---- chunks ---- */
 
 /* The tree of a fragment's state with this root, as it is or as it was; NULL: it is not here. */
-static const gsp_tree *find(const gsp_driver *d, uint32_t f, const gsp_hash *root)
+static const gsp_tree *find(const gsp_node *d, uint32_t f, const gsp_hash *root)
 {
     if (d->shelf[f].whole && !in_flux(d, f)) {
         gsp_hash mine = gsp_tree_root(&d->shelf[f].tree);
@@ -155,7 +155,7 @@ static const gsp_tree *find(const gsp_driver *d, uint32_t f, const gsp_hash *roo
     return gsp_lease_find(d, f, root);
 }
 
-static void say_none(gsp_driver *d, gsp_friend *to, const gsp_wanted *w)
+static void say_none(gsp_node *d, gsp_friend *to, const gsp_wanted *w)
 {
     gsp_message *m = &d->scratch_message;
     memset(m, 0, gsp_message_bytes(GSP_STATE_NONE));
@@ -164,10 +164,10 @@ static void say_none(gsp_driver *d, gsp_friend *to, const gsp_wanted *w)
     m->lineage = d->agree.lineage;
     m->as.state_pull = (gsp_state_pull){
         .fragment = w->fragment, .version = w->version, .root = w->root, .first = w->chunk, .n = 1};
-    gsp_driver_tell(d, to, m);
+    gsp_node_tell(d, to, m);
 }
 
-void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m)
+void gsp_state_pulled(gsp_node *d, gsp_friend *from, const gsp_message *m)
 {
     const gsp_state_pull *p = &m->as.state_pull;
     if (p->n == 0 || p->n > GSP_STATE_PULL_MAX || p->fragment >= d->config.n_fragments ||
@@ -197,11 +197,11 @@ static bool caught_up(const gsp_agree *a, const gsp_key *key)
 
 /* A pool that goes faster than its state travels would never be joined. Training goes on meanwhile,
  * only the averaging waits, and never longer than a quarter of T. */
-bool gsp_state_holds(const gsp_driver *d)
+bool gsp_state_holds(const gsp_node *d)
 {
     const gsp_agree *a = &d->agree;
     uint64_t now = atom_clock_ns();
-    if (gsp_driver_now(d) - a->certified_ns > a->rules.time_due_ns / 4)
+    if (gsp_node_now(d) - a->certified_ns > a->rules.time_due_ns / 4)
         return false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const gsp_friend *f = &d->friends[i];
@@ -219,7 +219,7 @@ static void wanted_pop(gsp_friend *f)
     f->n_wanted--;
 }
 
-bool gsp_state_send(gsp_driver *d, gsp_friend *to)
+bool gsp_state_send(gsp_node *d, gsp_friend *to)
 {
     if (!to->up || to->n_wanted == 0 || to->busy[GSP_NET_BULK])
         return false;
@@ -236,7 +236,7 @@ bool gsp_state_send(gsp_driver *d, gsp_friend *to)
     }
     atom_status st = kept ? ATOM_OK : read_chunk(d, w.fragment, w.chunk, &n);
     if (st != ATOM_OK) {
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
         return false;
     }
     gsp_message *m = &d->scratch_message;
@@ -265,7 +265,7 @@ bool gsp_state_send(gsp_driver *d, gsp_friend *to)
     return sent == GSP_NET_SENT;
 }
 
-void gsp_state_close(gsp_driver *d)
+void gsp_state_close(gsp_node *d)
 {
     for (uint32_t f = 0; f < GSP_FRAGMENTS_MAX; f++)
         gsp_tree_close(&d->shelf[f].tree);

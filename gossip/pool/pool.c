@@ -10,7 +10,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_look.h"
 #include "gossip/member/shares.h"
 #include "gossip/member/votes.h"
 
@@ -381,13 +381,13 @@ static void pass_reports(gsp_pool *p)
         return;
     p->said_samples = fresh;
     p->said_tokens = tokens;
-    gsp_member_report(p->driver, fresh, tokens);
+    gsp_node_report(p->driver, fresh, tokens);
 }
 
 static void show_round(gsp_pool *p, const gsp_agree *a)
 {
-    gsp_member_status s;
-    gsp_member_read_status(p->driver, &s);
+    gsp_node_status s;
+    gsp_node_read_status(p->driver, &s);
     const gsp_proposal *c = &a->certificate.proposal;
     gsp_pool_round r = {.version = a->certified,
                         .n_contributors = c->n_contributors,
@@ -411,7 +411,7 @@ static void show_round(gsp_pool *p, const gsp_agree *a)
 
 static void watch_versions(gsp_pool *p)
 {
-    const gsp_agree *a = gsp_member_look(p->driver);
+    const gsp_agree *a = gsp_node_look(p->driver);
     bool moved = !gsp_hash_equal(&a->lineage, &p->seen_lineage);
     if (moved) {
         char id[17];
@@ -456,7 +456,7 @@ static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_P
 
 static void watch_quorum(gsp_pool *p)
 {
-    const gsp_agree *a = gsp_member_look(p->driver);
+    const gsp_agree *a = gsp_node_look(p->driver);
     uint64_t fork_in_ns;
     bool waits = gsp_agree_waits(a, 2 * a->rules.dead_ns, &fork_in_ns);
     if (waits == p->said_waits)
@@ -479,17 +479,17 @@ static void watch_quorum(gsp_pool *p)
 /* True: goodbye was said and heard, or there is nobody to say it to. */
 static bool has_left(gsp_pool *p, uint64_t now)
 {
-    gsp_member_status s;
+    gsp_node_status s;
     if (!atomic_load(&p->leave))
         return false;
-    gsp_member_read_status(p->driver, &s);
+    gsp_node_read_status(p->driver, &s);
     if (p->leaving_ns == 0) {
         p->leaving_ns = now;
         life_event(p, "\"event\":\"leaving\"");
         life_say(p, GSP_POOL_RUNNING, "saying goodbye");
         if (s.is_member ? s.n_roster <= 1 : s.n_links == 0)
             return true;
-        gsp_member_leave(p->driver); /* who is no member takes back that it wants to be one */
+        gsp_node_leave(p->driver); /* who is no member takes back that it wants to be one */
         return false;
     }
     if (s.is_member && s.n_roster > 1)
@@ -499,10 +499,10 @@ static bool has_left(gsp_pool *p, uint64_t now)
 
 static void end_thread(gsp_pool *p, atom_status st)
 {
-    gsp_member_status s = {0};
+    gsp_node_status s = {0};
     bool left = p->leaving_ns != 0;
     if (st == ATOM_OK || left)
-        gsp_member_read_status(p->driver, &s);
+        gsp_node_read_status(p->driver, &s);
     pthread_mutex_lock(&p->lock);
     p->end = st;
     if (st != ATOM_OK)
@@ -517,7 +517,7 @@ static void end_thread(gsp_pool *p, atom_status st)
         life_say(p, GSP_POOL_LEFT, "left the pool");
     }
     life_snapshot(p);
-    gsp_member_close(&p->driver);
+    gsp_node_close(&p->driver);
     /* Who said goodbye comes back as somebody new; who was alone said nothing. */
     if (left && !(s.is_member && s.n_roster <= 1) && gsp_votes_forget(p->memory) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -539,7 +539,7 @@ static void *run(void *context)
             continue;
         }
         pass_reports(p);
-        st = gsp_member_turn(p->driver, TURN_NS);
+        st = gsp_node_turn(p->driver, TURN_NS);
         if (st != ATOM_OK)
             break;
         watch_versions(p);
@@ -555,10 +555,10 @@ static void *run(void *context)
     return NULL;
 }
 
-static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_member_config *c)
+static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_config *c)
 {
     const gsp_manifest *m = p->manifest;
-    *c = (gsp_member_config){
+    *c = (gsp_node_config){
         .net = p->net,
         .identity = &p->identity,
         .directory = p->memory,
@@ -592,12 +592,12 @@ static void introduce(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (p->link[i].up && !p->link[i].guest)
-            gsp_member_link(p->driver, p->link[i].key);
+            gsp_node_link(p->driver, p->link[i].key);
 }
 
 atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
 {
-    gsp_member_config c;
+    gsp_node_config c;
     atom_status st;
     if (p->has_thread || p->memory)
         return atom_fail(ATOM_E_USAGE, "the pool was started before");
@@ -605,7 +605,7 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     if (!p->memory)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     member_config(p, part, &c);
-    ATOM_TRY_CLEAN(gsp_member_open(&c, &p->driver));
+    ATOM_TRY_CLEAN(gsp_node_open(&c, &p->driver));
     introduce(p);
     p->started_s = atom_clock_seconds();
     life_event(p, "\"event\":\"start\",\"port\":%u", p->port);
@@ -618,7 +618,7 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     p->has_thread = true;
 cleanup:
     if (st != ATOM_OK)
-        gsp_member_close(&p->driver);
+        gsp_node_close(&p->driver);
     return st;
 }
 
@@ -688,7 +688,7 @@ static void close_parts(gsp_pool *p)
 {
     char *book = life_path(p, "peers");
     gsp_control_close(&p->control);
-    gsp_member_close(&p->driver);
+    gsp_node_close(&p->driver);
     life_notes_close(p);
     life_pieces_close(p);
     life_month_close(p);

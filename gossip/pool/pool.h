@@ -34,7 +34,7 @@
 #ifndef GOSSIP_POOL_POOL_H
 #define GOSSIP_POOL_POOL_H
 
-#include "gossip/member/member.h"
+#include "gossip/member/node.h"
 #include "gossip/pool/manifest.h"
 #include "gossip/pool/quota.h"
 
@@ -186,7 +186,7 @@ ATOM_MUST atom_status gsp_pool_data_fetch(gsp_pool *pool, const char *directory,
 
 typedef struct gsp_pool_part {
     gsp_work work;      /* called on the pool's thread (member.h) */
-    bool holds_genesis; /* gsp_member_config */
+    bool holds_genesis; /* gsp_node_config */
     gsp_rates rates;    /* zeros: unknown; `accepts` is filled in */
     bool has_audit;     /* all members alike; false: as gsp_agree_defaults has it */
     uint32_t audit_percent;
@@ -195,7 +195,7 @@ typedef struct gsp_pool_part {
 /*
  * Starts to take part: opens the member, keeps links, answers others, serves the control socket.
  * What goes wrong later ends the thread, and gsp_pool_wish says STOP.
- * Errors  those of gsp_member_open; ATOM_E_USAGE  another process serves this directory
+ * Errors  those of gsp_node_open; ATOM_E_USAGE  another process serves this directory
  */
 ATOM_MUST atom_status gsp_pool_start(gsp_pool *pool, const gsp_pool_part *part);
 
@@ -242,7 +242,7 @@ typedef struct gsp_pool_status {
     char text[GSP_POOL_WHY_BYTES]; /* one sentence: "training", "downloading 43 %", ... */
     uint32_t manifest;
     double up_s; /* since start */
-    gsp_member_status member;
+    gsp_node_status member;
     uint64_t tokens, samples;         /* certified */
     uint64_t own_samples, own_tokens; /* as reported */
     uint64_t bytes_out, bytes_in;     /* on the wire, since start */

@@ -11,10 +11,10 @@
 
 void life_watch_bans(gsp_pool *p)
 {
-    gsp_member_status *s = atom_alloc(1, sizeof *s);
+    gsp_node_status *s = atom_alloc(1, sizeof *s);
     if (!s)
         return;
-    gsp_member_read_status(p->driver, s);
+    gsp_node_read_status(p->driver, s);
     for (; p->seen_bans < s->n_bans; p->seen_bans++) {
         char who[GSP_PUBLIC_TEXT_BYTES];
         const gsp_ban *b = &s->ban[p->seen_bans % GSP_BANS_SHOWN];
@@ -28,7 +28,7 @@ void life_watch_bans(gsp_pool *p)
     atom_free(s);
 }
 
-json_t *life_bans_json(const gsp_member_status *s)
+json_t *life_bans_json(const gsp_node_status *s)
 {
     json_t *list = json_array();
     for (uint32_t k = s->n_bans > GSP_BANS_SHOWN ? s->n_bans - GSP_BANS_SHOWN : 0; k < s->n_bans;

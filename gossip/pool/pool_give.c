@@ -9,7 +9,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_look.h"
 
 #include <string.h>
 
@@ -84,7 +84,7 @@ static gsp_pieces *open_of(gsp_pool *p, uint32_t f, uint64_t now)
 static bool has_room(const gsp_pool *p, pool_link *l)
 {
     if (l->full && p->driver)
-        l->full = gsp_member_is_full(p->driver, l->key);
+        l->full = gsp_node_is_full(p->driver, l->key);
     return !l->full;
 }
 
@@ -108,7 +108,7 @@ static bool give(gsp_pool *p, pool_link *to, gsp_life *m, uint8_t *buffer, uint6
         return true;
     to->full = true;
     if (p->driver)
-        gsp_member_was_full(p->driver, to->key);
+        gsp_node_was_full(p->driver, to->key);
     return false;
 }
 
@@ -126,7 +126,7 @@ void life_pieces_give(gsp_pool *p, uint64_t now)
     bool any = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX && !any; i++)
         any = p->link[i].up && p->link[i].n_pieces;
-    if (!any || (p->driver && gsp_member_is_busy(p->driver) && now - p->piece_ns < PATIENCE_NS))
+    if (!any || (p->driver && gsp_node_is_busy(p->driver) && now - p->piece_ns < PATIENCE_NS))
         return;
     buffer = atom_alloc(GSP_PIECE_BYTES, 1);
     m = atom_alloc(1, sizeof *m);

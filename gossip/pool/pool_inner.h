@@ -171,7 +171,7 @@ struct gsp_pool {
     uint64_t events_bytes;
 
     /* Taking part. */
-    gsp_driver *driver;
+    gsp_node *driver;
     char *memory; /* the member's directory; it keeps the pointer */
     pthread_t thread;
     bool has_thread;
@@ -232,7 +232,7 @@ void life_event(gsp_pool *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
 
 /* pool_bans.c: an event for each member that was banned since; the newest of them. */
 void life_watch_bans(gsp_pool *p);
-struct json_t *life_bans_json(const gsp_member_status *status);
+struct json_t *life_bans_json(const gsp_node_status *status);
 
 /* pool_talk.c */
 /* An event of the net. True: a message was taken; the caller frees it nonetheless. */

@@ -9,7 +9,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_look.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -116,7 +116,7 @@ void life_contact_renew(gsp_pool *p)
     c->issued_s = now;
     c->expires_s = now + CONTACT_SECONDS;
     if (p->driver) {
-        const gsp_agree *a = gsp_member_look(p->driver);
+        const gsp_agree *a = gsp_node_look(p->driver);
         memcpy(c->lineage, a->lineage.byte, sizeof c->lineage);
         c->version = a->certified;
     }
@@ -236,7 +236,7 @@ static void end_link(gsp_pool *p, pool_link *l)
             p->wanted[k].used = false;
     gsp_net_drop(p->net, l->key);
     if (p->driver && !l->guest)
-        gsp_member_unlink(p->driver, l->key);
+        gsp_node_unlink(p->driver, l->key);
     l->up = false;
 }
 

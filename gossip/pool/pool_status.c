@@ -7,7 +7,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_look.h"
 
 #include <jansson.h>
 #include <sodium.h>
@@ -62,7 +62,7 @@ static void show_links(gsp_pool *p, gsp_pool_status *s)
 
 static void show_member(gsp_pool *p, gsp_pool_status *s)
 {
-    const gsp_agree *a = gsp_member_look(p->driver);
+    const gsp_agree *a = gsp_node_look(p->driver);
     const gsp_roster *roster = gsp_agree_roster(a);
     gsp_pool_peer *me = &s->peer[0];
     me->certified = a->certified;
@@ -89,7 +89,7 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
         x->rates = k->rates;
         x->heard_s = a->now_ns > k->heard_ns ? 1e-9 * (double)(a->now_ns - k->heard_ns) : 0;
     }
-    gsp_member_read_status(p->driver, &s->member);
+    gsp_node_read_status(p->driver, &s->member);
     peer_of(s, p->identity.public_key)->rates = s->member.rates;
     /* The certificate's tokens are weights, which count once per fragment. */
     s->samples = a->certificate.proposal.samples;
@@ -108,7 +108,7 @@ void life_snapshot(gsp_pool *p)
     show_links(p, s);
     if (p->driver) {
         show_member(p, s);
-        gsp_member_explain(p->driver, text, sizeof text);
+        gsp_node_explain(p->driver, text, sizeof text);
     }
     s->manifest = p->has_manifest ? p->manifest->number : 0;
     s->up_s = atom_clock_seconds() - p->started_s;

@@ -8,7 +8,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "gossip/member/member_look.h"
+#include "gossip/member/node_look.h"
 
 #include <sodium.h>
 #include <string.h>

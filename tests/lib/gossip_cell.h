@@ -6,7 +6,7 @@
 #define TESTS_LIB_GOSSIP_CELL_H
 
 #include "atom/base/mem.h"
-#include "gossip/member/member.h"
+#include "gossip/member/node.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
@@ -26,7 +26,7 @@ typedef struct cell_member {
     unsigned i;
     pthread_t thread;
     gsp_net *net;
-    gsp_driver *driver;
+    gsp_node *node;
     float *x;                               /* the contribution */
     float *got;                             /* the last version applied */
     unsigned n_whole;                       /* versions applied with everybody's contribution */
@@ -37,7 +37,7 @@ typedef struct cell_member {
     unsigned n_early, n_again, n_back;      /* parts before the certificate; again; taken back */
     gsp_hash result[CELL_VERSIONS_MAX];
     uint64_t applied, applied_ns;
-    gsp_member_status status;
+    gsp_node_status status;
     bool dies; /* in the middle of its second round */
     atomic_bool died, failed;
     char why[200];
@@ -77,8 +77,8 @@ static inline gsp_freeze cell_freeze(void *context, uint64_t version, const floa
                                      uint64_t *tokens, uint64_t *samples)
 {
     cell_member *m = context;
-    gsp_member_status s;
-    gsp_member_read_status(m->driver, &s);
+    gsp_node_status s;
+    gsp_node_read_status(m->node, &s);
     if (s.n_roster < m->cell->n || m->applied == version)
         return GSP_FREEZE_NOTHING;
     for (uint64_t k = 0; k < m->cell->n_floats; k++)
@@ -94,9 +94,9 @@ static inline void cell_part(void *context, uint64_t version, uint64_t first, co
                              uint64_t n)
 {
     cell_member *m = context;
-    gsp_member_status s;
+    gsp_node_status s;
     uint64_t k = 0;
-    gsp_member_read_status(m->driver, &s);
+    gsp_node_read_status(m->node, &s);
     m->n_early += x && s.certified < version;
     while (n && k < m->n_given && m->given[k] != first)
         k++;
@@ -145,12 +145,12 @@ static inline void cell_open_net(cell_member *m)
         c->opened(m);
 }
 
-static inline void cell_open_driver(cell_member *m)
+static inline void cell_open_node(cell_member *m)
 {
     cell *c = m->cell;
     char name[20];
     snprintf(name, sizeof name, "member%u", m->i);
-    gsp_member_config config = {
+    gsp_node_config config = {
         .net = m->net,
         .identity = &c->pool.member[m->i],
         .directory = scratch_path(&c->place, name),
@@ -167,7 +167,7 @@ static inline void cell_open_driver(cell_member *m)
                  .early = true,
                  .apply = cell_apply},
     };
-    test_must(gsp_member_open(&config, &m->driver));
+    test_must(gsp_node_open(&config, &m->node));
 }
 
 static inline void cell_dial(cell_member *m)
@@ -191,16 +191,16 @@ static inline void *cell_run(void *context)
         /* Joiners must have caught up with a version before the next is made. */
         bool joined = m->status.n_roster == c->n ||
                       atom_clock_ns() - m->applied_ns > 5 * c->rules.heartbeat_ns;
-        gsp_member_report(m->driver, wants && joined ? c->n : 0, 0);
-        if (gsp_member_turn(m->driver, 20000000) != ATOM_OK) {
+        gsp_node_report(m->node, wants && joined ? c->n : 0, 0);
+        if (gsp_node_turn(m->node, 20000000) != ATOM_OK) {
             snprintf(m->why, sizeof m->why, "%s", atom_fail_message());
             m->failed = true;
             break;
         }
-        gsp_member_read_status(m->driver, &m->status);
+        gsp_node_read_status(m->node, &m->status);
         turns += m->n_contributed == 1 && m->froze > m->applied;
         if (m->dies && turns > 8) { /* as kill -9 would: no goodbye */
-            gsp_member_close(&m->driver);
+            gsp_node_close(&m->node);
             gsp_net_close(&m->net);
             m->died = true;
             return NULL;
@@ -250,7 +250,7 @@ static inline bool cell_go(cell *c)
         cell_open_net(&c->member[i]);
     unsigned living = 0;
     for (unsigned i = 0; i < c->n; i++) {
-        cell_open_driver(&c->member[i]);
+        cell_open_node(&c->member[i]);
         living += !c->member[i].dies;
     }
     for (unsigned i = 0; i < c->n; i++)
@@ -265,15 +265,15 @@ static inline bool cell_go(cell *c)
         pthread_join(c->member[i].thread, NULL);
     for (unsigned i = 0; i < c->n; i++) {
         char text[200];
-        if (!done && c->member[i].driver)
+        if (!done && c->member[i].node)
             printf("member %u: %s%s; contributed %u, applied %llu, certified %llu, links %u, "
                    "refused %llu, pulled %llu\n",
-                   i, gsp_member_explain(c->member[i].driver, text, sizeof text), c->member[i].why,
+                   i, gsp_node_explain(c->member[i].node, text, sizeof text), c->member[i].why,
                    c->member[i].n_contributed, (unsigned long long)c->member[i].applied,
                    (unsigned long long)c->member[i].status.certified, c->member[i].status.n_links,
                    (unsigned long long)c->member[i].status.refused,
                    (unsigned long long)c->member[i].status.pulled);
-        gsp_member_close(&c->member[i].driver);
+        gsp_node_close(&c->member[i].node);
         gsp_net_close(&c->member[i].net);
     }
     return done;

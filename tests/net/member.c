@@ -12,11 +12,11 @@
  * applied for two, and one at the end. Member 0 founds
  * the cell.
  */
-#include "gossip/member/member.h"
 #include "atom/base/hash.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "gossip/agree/lineage.h"
+#include "gossip/member/node.h"
 #include "gossip/member/shares.h"
 #include "gossip/trust/seals.h"
 #include "tests/lib/gossip_pool.h"
@@ -32,7 +32,7 @@ typedef struct member {
     test_pool pool;
     gsp_seals seals;
     gsp_net *net;
-    gsp_driver *driver;
+    gsp_node *node;
     float *x;
     uint64_t n_floats, applied, applied_ns, froze;
     uint32_t n_fragments;
@@ -139,7 +139,7 @@ static uint64_t state_sum(const member *m)
     return sum;
 }
 
-static void open_state(member *m, gsp_member_config *c)
+static void open_state(member *m, gsp_node_config *c)
 {
     c->work.state_read = state_read;
     c->work.state_write = state_write;
@@ -169,10 +169,10 @@ static unsigned open_files(void)
 
 static void state(const member *m, const char *when)
 {
-    gsp_member_status s;
+    gsp_node_status s;
     char text[200];
-    gsp_member_read_status(m->driver, &s);
-    for (char *c = (char *)gsp_member_explain(m->driver, text, sizeof text); *c; c++)
+    gsp_node_read_status(m->node, &s);
+    for (char *c = (char *)gsp_node_explain(m->node, text, sizeof text); *c; c++)
         *c = *c == '"' || *c == '\\' ? '\'' : *c;
     printf("{\"%s\":true,\"ns\":%llu,\"applied\":%llu,\"roster\":%u,\"links\":%u,\"refused\":%llu,"
            "\"pulled\":%llu,\"sent_bytes\":%llu,\"kept_bytes\":%llu,\"sum\":\"%llx\","
@@ -190,7 +190,7 @@ static void open_member(member *m, char **argv)
     gsp_net_gate_config g = {.gate.handshake = test_member(&m->pool, m->me), .gate.n_listen = 1};
     g.gate.listen[0] = test_address(argv[2]);
     test_must(gsp_net_open_gate(&g, &m->net));
-    gsp_member_config c = {
+    gsp_node_config c = {
         .net = m->net,
         .identity = &m->pool.member[m->me],
         .directory = argv[3],
@@ -216,15 +216,15 @@ static void open_member(member *m, char **argv)
     c.rules.round_min_ns = 4 * c.rules.heartbeat_ns;
     c.rules.round_ns = 20 * c.rules.heartbeat_ns;
     m->seals = gsp_seals_real(&m->pool.member[m->me]);
-    test_must(gsp_member_open(&c, &m->driver));
+    test_must(gsp_node_open(&c, &m->node));
 }
 
 /* Should the next round begin? Who joins or comes back needs versions that the others still keep,
  * so there is no hurry while somebody is missing, least of all before the first round. */
 static uint64_t due(const member *m, uint32_t n, uint64_t pause_ns, uint64_t heartbeat_ns)
 {
-    gsp_member_status s;
-    gsp_member_read_status(m->driver, &s);
+    gsp_node_status s;
+    gsp_node_read_status(m->node, &s);
     if (m->n_state == 0 && s.applied == 0 && s.n_links < n - 1)
         return 0;
     uint64_t pause = s.n_roster < n ? 5 * heartbeat_ns : pause_ns;
@@ -264,20 +264,20 @@ int main(int argc, char **argv)
             state(&m, "waits");
             said_ns = atom_clock_ns();
         }
-        gsp_member_report(m.driver, due(&m, n, pause_ns, heartbeat_ns), 0);
-        gsp_member_status s;
-        gsp_member_read_status(m.driver, &s);
+        gsp_node_report(m.node, due(&m, n, pause_ns, heartbeat_ns), 0);
+        gsp_node_status s;
+        gsp_node_read_status(m.node, &s);
         if (s.state_all_bytes && !m.asked_ns)
             printf("{\"fetching\":%llu,\"here\":%llu,\"ns\":%llu}\n",
                    (unsigned long long)s.state_all_bytes, (unsigned long long)s.state_bytes,
                    (unsigned long long)(m.asked_ns = atom_clock_ns()));
-        if (gsp_member_turn(m.driver, 20000000) != ATOM_OK) {
+        if (gsp_node_turn(m.node, 20000000) != ATOM_OK) {
             fprintf(stderr, "member %u: %s\n", m.me, atom_fail_message());
             code = 1;
         }
     }
     state(&m, "end");
-    gsp_member_close(&m.driver);
+    gsp_node_close(&m.node);
     gsp_net_close(&m.net);
     for (uint32_t f = 0; f < FRAGMENTS; f++) {
         atom_free(m.state[f]);

@@ -3,7 +3,7 @@
  * version is being made; where another ballot says otherwise they come again or are taken back; and
  * what was given early is not given twice.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/mem.h"
 
@@ -23,7 +23,7 @@ static struct {
     uint64_t version;
 } work;
 
-static gsp_driver *d;
+static gsp_node *d;
 static gsp_blob blob[PARTS][2];
 static float floats[PARTS][2][STRIDE];
 
@@ -48,7 +48,7 @@ static int setup(void **state)
     (void)state;
     d = atom_alloc(1, sizeof *d);
     assert_non_null(d);
-    d->config = (gsp_member_config){.n_fragments = 1, .n_floats = {FLOATS}};
+    d->config = (gsp_node_config){.n_fragments = 1, .n_floats = {FLOATS}};
     d->config.rules.n_parts = PARTS;
     d->config.work.part = part;
     d->config.work.early = true;

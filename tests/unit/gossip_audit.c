@@ -13,7 +13,7 @@
 #include "gossip/agree/agree_inner.h"
 #include "gossip/agree/wire.h"
 #include "gossip/member/evidence.h"
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 #include "gossip/sum/mix.h"
 #include "gossip/trust/seals.h"
 
@@ -100,7 +100,7 @@ static void open_member(play *p, cell_member *m)
     cell *c = m->cell;
     char name[20];
     snprintf(name, sizeof name, "member%u", m->i);
-    gsp_member_config config = {
+    gsp_node_config config = {
         .net = m->net,
         .identity = &c->pool.member[m->i],
         .directory = scratch_path(&c->place, name),
@@ -115,10 +115,10 @@ static void open_member(play *p, cell_member *m)
     };
     if (m->i == LIAR && p->lie != HONEST)
         config.rules.audit_percent = p->accuses ? 100 : 0;
-    test_must(gsp_member_open(&config, &m->driver));
+    test_must(gsp_node_open(&config, &m->node));
 }
 
-static bool bans(const gsp_member_status *s, const gsp_identity *who)
+static bool bans(const gsp_node_status *s, const gsp_identity *who)
 {
     for (uint32_t k = 0; k < s->n_bans && k < GSP_BANS_SHOWN; k++)
         if (memcmp(s->ban[k].key.byte, who->public_key, GSP_PUBLIC_BYTES) == 0)
@@ -143,7 +143,7 @@ static play *the_play;
 static void vote_twice(cell_member *m)
 {
     static uint8_t bytes[1024];
-    const gsp_agree *a = &m->driver->agree;
+    const gsp_agree *a = &m->node->agree;
     if (!gsp_agree_is_member(a) || !a->vote[a->self_i].kind)
         return;
     gsp_seals seals = gsp_seals_real(&m->cell->pool.member[m->i]);
@@ -173,15 +173,15 @@ static void *run(void *context)
     cell_dial(m);
     while (!p->cell.stop) {
         bool due = atom_clock_ns() - m->applied_ns > PACE_NS;
-        gsp_member_report(m->driver, due ? p->cell.n : 0, 0);
-        if (gsp_member_turn(m->driver, 20000000) != ATOM_OK) {
+        gsp_node_report(m->node, due ? p->cell.n : 0, 0);
+        if (gsp_node_turn(m->node, 20000000) != ATOM_OK) {
             snprintf(m->why, sizeof m->why, "%s", atom_fail_message());
             m->failed = true;
             break;
         }
         if (lies == TWO_VOTES)
             vote_twice(m);
-        gsp_member_read_status(m->driver, &m->status);
+        gsp_node_read_status(m->node, &m->status);
         if (!counted && seen(p, m)) {
             counted = true;
             p->cell.n_done++;
@@ -222,12 +222,12 @@ static bool go(play *p)
         char text[200];
         if (!done)
             printf("member %u: %s%s; applied %llu, roster %u, audits %llu (%llu open), bans %u\n",
-                   i, gsp_member_explain(m->driver, text, sizeof text), m->why,
+                   i, gsp_node_explain(m->node, text, sizeof text), m->why,
                    (unsigned long long)m->applied, m->status.n_roster,
                    (unsigned long long)m->status.audits, (unsigned long long)m->status.audits_open,
                    m->status.n_bans);
         assert_false(m->failed);
-        gsp_member_close(&m->driver);
+        gsp_node_close(&m->node);
         gsp_net_close(&m->net);
     }
     return done;
@@ -289,7 +289,7 @@ static void a_liar_is_found(lie kind, gsp_codec codec, bool robust)
     open_play(&p, kind, codec, robust);
     assert_true(go(&p));
     for (unsigned i = 0; i < MEMBERS; i++) {
-        const gsp_member_status *s = &p.cell.member[i].status;
+        const gsp_node_status *s = &p.cell.member[i].status;
         for (unsigned k = 0; k < LIAR; k++)
             assert_false(bans(s, &p.cell.pool.member[k]));
         if (i == LIAR)
@@ -302,9 +302,9 @@ static void a_liar_is_found(lie kind, gsp_codec codec, bool robust)
     for (unsigned i = 0; i < 1; i++) {
         cell_open_net(&p.cell.member[i]);
         open_member(&p, &p.cell.member[i]);
-        gsp_member_read_status(p.cell.member[i].driver, &p.cell.member[i].status);
+        gsp_node_read_status(p.cell.member[i].node, &p.cell.member[i].status);
         assert_true(bans(&p.cell.member[i].status, &p.cell.pool.member[LIAR]));
-        gsp_member_close(&p.cell.member[i].driver);
+        gsp_node_close(&p.cell.member[i].node);
         gsp_net_close(&p.cell.member[i].net);
     }
     cell_close(&p.cell);

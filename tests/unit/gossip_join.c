@@ -4,7 +4,7 @@
  * wrong bytes, one that signs wrong roots, one that dies midway, a joiner that is killed midway and
  * a member that slept too long change nothing but who is asked.
  */
-#include "gossip/member/member.h"
+#include "gossip/member/node.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_sim.h"
 #include "tests/lib/gossip_pool.h"
@@ -29,7 +29,7 @@ typedef enum lie { HONEST, WRONG_BYTES, WRONG_ROOTS } lie;
 typedef struct host {
     unsigned i;
     gsp_net *net;
-    gsp_driver *driver;
+    gsp_node *node;
     /* Anchor, then momentum, of every fragment; what is on its way in. */
     float *state[FRAGMENTS], *coming[FRAGMENTS];
     uint64_t written[FRAGMENTS], applied;
@@ -37,7 +37,7 @@ typedef struct host {
     unsigned later, n_adopted;
     bool holds, pauses;
     lie lie;
-    gsp_member_status status;
+    gsp_node_status status;
     uint64_t n_read;
 } host;
 
@@ -144,7 +144,7 @@ static void host_open(host *h)
     char name[20];
     snprintf(name, sizeof name, "host%u", h->i);
     test_must(gsp_sim_net_open(hub, pool.member[h->i].public_key, &h->net));
-    gsp_member_config c = {
+    gsp_node_config c = {
         .net = h->net,
         .identity = &pool.member[h->i],
         .directory = scratch_path(&place, name),
@@ -166,7 +166,7 @@ static void host_open(host *h)
         c.n_floats[f] = AVERAGED;
         c.work.n_state[f] = 2 * FLOATS;
     }
-    test_must(gsp_member_open(&c, &h->driver));
+    test_must(gsp_node_open(&c, &h->node));
     for (unsigned j = 0; j < HOSTS; j++) {
         gsp_address at = {0};
         at = test_loopback(hosts[j].net ? gsp_net_port(hosts[j].net) : 1);
@@ -177,7 +177,7 @@ static void host_open(host *h)
 
 static void host_close(host *h)
 {
-    gsp_member_close(&h->driver);
+    gsp_node_close(&h->node);
     gsp_net_close(&h->net);
 }
 
@@ -235,11 +235,11 @@ static bool round_due(uint64_t newest, uint64_t since_ns, const uint64_t had[HOS
     unsigned n_here = 0, n_in = HOSTS, coming = 0, behind = 0;
     for (unsigned i = 0; i < HOSTS; i++) {
         const host *h = &hosts[i];
-        if (!h->driver || h->pauses) {
+        if (!h->node || h->pauses) {
             coming += h->pauses;
             continue;
         }
-        const gsp_member_status *s = &h->status;
+        const gsp_node_status *s = &h->status;
         n_here++;
         n_in = s->n_roster < n_in ? s->n_roster : n_in;
         coming += s->state_all_bytes > 0;
@@ -268,11 +268,11 @@ static bool run(bool go, bool (*done)(void))
         bool due = go && round_due(newest, atom_clock_ns() - last_ns, had);
         for (unsigned i = 0; i < HOSTS; i++) {
             host *h = &hosts[i];
-            if (!h->driver || h->pauses)
+            if (!h->node || h->pauses)
                 continue;
-            gsp_member_report(h->driver, due ? 1 : 0, 0);
-            test_must(gsp_member_turn(h->driver, 0));
-            gsp_member_read_status(h->driver, &h->status);
+            gsp_node_report(h->node, due ? 1 : 0, 0);
+            test_must(gsp_node_turn(h->node, 0));
+            gsp_node_read_status(h->node, &h->status);
             idle &= !h->status.state_all_bytes;
         }
         if (done())
@@ -282,9 +282,9 @@ static bool run(bool go, bool (*done)(void))
     }
     for (unsigned i = 0; i < HOSTS; i++) {
         char text[200];
-        if (hosts[i].driver)
+        if (hosts[i].node)
             print_message("host %u: %s; applied %llu, adopted %u, wrong %llu\n", i,
-                          gsp_member_explain(hosts[i].driver, text, sizeof text),
+                          gsp_node_explain(hosts[i].node, text, sizeof text),
                           (unsigned long long)hosts[i].applied, hosts[i].n_adopted,
                           (unsigned long long)hosts[i].status.state_wrong);
     }
@@ -296,7 +296,7 @@ static bool all_there(void)
 {
     for (unsigned i = 0; i < HOSTS; i++) {
         const host *h = &hosts[i];
-        if (h->driver && !h->pauses &&
+        if (h->node && !h->pauses &&
             (h->status.n_roster != want_members || !h->status.is_member ||
              h->status.applied < want_version))
             return false;
@@ -316,7 +316,7 @@ static bool all_at_rest(void)
 {
     uint64_t version = 0;
     for (unsigned i = 0; i < HOSTS; i++)
-        if (hosts[i].driver && !hosts[i].pauses) {
+        if (hosts[i].node && !hosts[i].pauses) {
             if (hosts[i].status.applied == 0 ||
                 hosts[i].status.applied != hosts[i].status.certified ||
                 (version && hosts[i].status.applied != version))
@@ -333,7 +333,7 @@ static void assert_equal_states(void)
     assert_true(run(false, all_at_rest));
     for (unsigned i = 0; i < HOSTS; i++) {
         const host *h = &hosts[i];
-        if (!h->driver || h->pauses)
+        if (!h->node || h->pauses)
             continue;
         first = first ? first : h;
         for (unsigned f = 0; f < FRAGMENTS; f++)
@@ -406,7 +406,7 @@ static void a_donor_lies(void **unused)
 
 static bool half_way(void)
 {
-    const gsp_member_status *s = &hosts[3].status;
+    const gsp_node_status *s = &hosts[3].status;
     return s->state_all_bytes && 2 * s->state_bytes > s->state_all_bytes;
 }
 
@@ -418,7 +418,7 @@ static void a_donor_dies_midway(void **unused)
     assert_true(run(false, half_way));
     assert_int_equal(hosts[3].n_adopted, 0);
     host_close(&hosts[1]);
-    assert_true(hosts[3].driver != NULL);
+    assert_true(hosts[3].node != NULL);
     until(3, hosts[0].applied + 2);
     assert_int_equal(hosts[3].n_adopted, 1);
     assert_equal_states();

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-enum { MEMBERS = 4, RATE = 1000000 }; /* bytes per second: cell_open_driver */
+enum { MEMBERS = 4, RATE = 1000000 }; /* bytes per second: cell_open_node */
 
 static cell c;
 static gsp_net_ops sim_ops, ops;
@@ -45,9 +45,9 @@ static gsp_net_sent take_send(gsp_net *net, const uint8_t *key, gsp_net_channel 
                               size_t body_bytes)
 {
     unsigned i = member_of(net->key);
-    gsp_member_status now = {0};
-    if (c.member[i].driver)
-        gsp_member_read_status(c.member[i].driver, &now);
+    gsp_node_status now = {0};
+    if (c.member[i].node)
+        gsp_node_read_status(c.member[i].node, &now);
     if (now.n_roster == MEMBERS) {
         uint64_t sum = 0;
         for (unsigned j = 0; j < MEMBERS; j++)

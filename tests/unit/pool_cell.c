@@ -37,7 +37,7 @@ typedef struct peer {
     trainer *t;
     pool_anchor *pool;
     gsp_net *net;
-    gsp_driver *driver;
+    gsp_node *node;
     gsp_work inner;
     pthread_t member, training;
     gsp_hash anchor[VERSIONS_MAX]; /* after each version */
@@ -227,7 +227,7 @@ static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash
 static void open_member(peer *p)
 {
     world *w = p->w;
-    gsp_member_config c = {
+    gsp_node_config c = {
         .net = p->net,
         .identity = &w->keys.member[p->i],
         .directory = scratch_path(&p->place, "member"),
@@ -242,7 +242,7 @@ static void open_member(peer *p)
     c.genesis.founder.incarnation = 1;
     for (uint32_t f = 0; f < w->fragments; f++)
         c.n_floats[f] = pool_fragment_range(n, w->fragments, f, &first);
-    must(gsp_member_open(&c, &p->driver));
+    must(gsp_node_open(&c, &p->node));
 }
 
 static void open_pool(peer *p)
@@ -268,7 +268,7 @@ static void open_pool(peer *p)
 static void *be_member(void *context)
 {
     peer *p = context;
-    gsp_member_status s = {0};
+    gsp_node_status s = {0};
     uint64_t version = 0, samples_then = 0, beat = p->w->rules.heartbeat_ns;
     while (!p->w->stop) {
         uint64_t samples = (uint64_t)p->steps * BATCH;
@@ -282,13 +282,13 @@ static void *be_member(void *context)
             report_samples = p->i == 0 && atom_clock_ns() - p->applied_ns > 5 * beat
                                  ? p->w->rules.samples_due
                                  : 0;
-        gsp_member_report(p->driver, report_samples, samples * T);
-        if (gsp_member_turn(p->driver, 5000000) != ATOM_OK) {
+        gsp_node_report(p->node, report_samples, samples * T);
+        if (gsp_node_turn(p->node, 5000000) != ATOM_OK) {
             snprintf(p->why, sizeof p->why, "%s", atom_fail_message());
             p->failed = true;
             break;
         }
-        gsp_member_read_status(p->driver, &s);
+        gsp_node_read_status(p->node, &s);
         p->n_roster = s.n_roster;
         pool_anchor_running(p->pool, all && !p->done);
     }
@@ -371,7 +371,7 @@ static void world_close(world *w)
 {
     for (unsigned i = 0; i < w->n; i++) {
         peer *p = &w->peer[i];
-        gsp_member_close(&p->driver);
+        gsp_node_close(&p->node);
         gsp_net_close(&p->net);
         trainer_close(&p->t);
         pool_anchor_close(&p->pool);

@@ -45,7 +45,7 @@ typedef struct peer {
     trainer *t;
     pool_anchor *pool;
     gsp_net *net;
-    gsp_driver *driver;
+    gsp_node *node;
     gsp_work inner;
     pthread_t member, training;
     gsp_hash anchor[VERSIONS_MAX]; /* after each version */
@@ -265,24 +265,24 @@ static atom_status apply(void *context, const gsp_certificate *c, const gsp_hash
 static void open_member(peer *p)
 {
     world *w = p->w;
-    gsp_member_config c = {.net = p->net,
-                           .identity = &w->keys.member[p->i],
-                           .directory = scratch_path(&p->place, "member"),
-                           .rules = w->rules,
-                           .rates = {1000000, 1000000, true},
-                           .holds_genesis = true,
-                           .n_fragments = 1,
-                           .codec = w->codec,
-                           .n_floats = {trainer_floats(p->t)},
-                           .work = {.context = p,
-                                    .freeze = freeze,
-                                    .part = part,
-                                    .early = true,
-                                    .apply = apply,
-                                    .ready = ready}};
+    gsp_node_config c = {.net = p->net,
+                         .identity = &w->keys.member[p->i],
+                         .directory = scratch_path(&p->place, "member"),
+                         .rules = w->rules,
+                         .rates = {1000000, 1000000, true},
+                         .holds_genesis = true,
+                         .n_fragments = 1,
+                         .codec = w->codec,
+                         .n_floats = {trainer_floats(p->t)},
+                         .work = {.context = p,
+                                  .freeze = freeze,
+                                  .part = part,
+                                  .early = true,
+                                  .apply = apply,
+                                  .ready = ready}};
     memcpy(c.genesis.founder.key.byte, w->keys.member[0].public_key, GSP_KEY_BYTES);
     c.genesis.founder.incarnation = 1;
-    must(gsp_member_open(&c, &p->driver));
+    must(gsp_node_open(&c, &p->node));
 }
 
 static bool dies(const peer *p)
@@ -293,19 +293,19 @@ static bool dies(const peer *p)
 static void *be_member(void *context)
 {
     peer *p = context;
-    gsp_member_status s = {0};
+    gsp_node_status s = {0};
     while (!p->w->stop) {
-        if (gsp_member_turn(p->driver, 5000000) != ATOM_OK) {
+        if (gsp_node_turn(p->node, 5000000) != ATOM_OK) {
             snprintf(p->why, sizeof p->why, "%s", atom_fail_message());
             p->failed = true;
             break;
         }
-        gsp_member_read_status(p->driver, &s);
+        gsp_node_read_status(p->node, &s);
         p->n_roster = s.n_roster;
         pool_anchor_running(p->pool, p->w->go && !p->done);
         if (dies(p)) { /* without a word */
             p->dead = true;
-            gsp_member_close(&p->driver);
+            gsp_node_close(&p->node);
             gsp_net_close(&p->net);
             break;
         }
@@ -376,7 +376,7 @@ static void world_close(world *w)
 {
     for (unsigned i = 0; i < w->n; i++) {
         peer *p = &w->peer[i];
-        gsp_member_close(&p->driver);
+        gsp_node_close(&p->node);
         gsp_net_close(&p->net);
         trainer_close(&p->t);
         pool_anchor_close(&p->pool);

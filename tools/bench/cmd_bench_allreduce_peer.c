@@ -1,11 +1,11 @@
 /*
- * Owns one peer of atom bench allreduce: a member as a pool runs it (gossip/member/member.h), whose
+ * Owns one peer of atom bench allreduce: a member as a pool runs it (gossip/member/node.h), whose
  * work is a fixed vector. Its one idea: nothing is left out; the agreement, its disk, the hashes
  * and the gate are in the time. It refuses results that are not the sum.
  */
 #include "tools/bench/bench_allreduce.h"
 
-#include "gossip/member/member.h"
+#include "gossip/member/node.h"
 #include "gossip/member/shares.h"
 #include "gossip/net/net_nanomsg.h"
 
@@ -24,7 +24,7 @@ typedef struct bench_peer {
     uint32_t i;
     gsp_identity identity[ALLREDUCE_PEERS_MAX];
     gsp_net *net;
-    gsp_driver *driver;
+    gsp_node *node;
     float *x, *got;
     uint64_t applied_ns;
     uint32_t n_froze;
@@ -49,9 +49,9 @@ static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint6
                          uint64_t *samples)
 {
     bench_peer *p = context;
-    gsp_member_status s;
+    gsp_node_status s;
     (void)version;
-    gsp_member_read_status(p->driver, &s);
+    gsp_node_read_status(p->node, &s);
     if (s.n_roster < p->plan->peers || p->n_froze >= rounds_run(p->plan))
         return GSP_FREEZE_NOTHING;
     allreduce_round *r = &p->out->round[p->n_froze];
@@ -208,7 +208,7 @@ static atom_status open_member(bench_peer *p)
     snprintf(directory, sizeof directory, "%s/peer%u", p->plan->directory, p->i);
     /* Of payload, as a member would measure it: a segment of 1448 bytes takes 1514 of the link. */
     uint64_t rate = (uint64_t)(p->plan->mbit[p->i] * 125000 * 1448 / 1514);
-    gsp_member_config c = {
+    gsp_node_config c = {
         .net = p->net,
         .identity = &p->identity[p->i],
         .directory = directory,
@@ -228,7 +228,7 @@ static atom_status open_member(bench_peer *p)
     c.rules.assign = gsp_shares_assign;
     n_parts = n_parts < 16 * p->plan->peers ? 16 * p->plan->peers : n_parts;
     c.rules.n_parts = n_parts > GSP_PARTS_MAX ? GSP_PARTS_MAX : n_parts;
-    return gsp_member_open(&c, &p->driver);
+    return gsp_node_open(&c, &p->node);
 }
 
 static atom_status dial_all(bench_peer *p)
@@ -243,13 +243,13 @@ static atom_status dial_all(bench_peer *p)
 
 static void report(bench_peer *p)
 {
-    gsp_member_status s;
-    gsp_member_read_status(p->driver, &s);
+    gsp_node_status s;
+    gsp_node_read_status(p->node, &s);
     bool whole = s.n_roster == p->plan->peers;
     /* Joiners have caught up with a version before the founder makes the next one. */
     bool slowly = atom_clock_ns() - p->applied_ns > 2500000000u;
     uint64_t samples = whole ? p->n_froze < rounds_run(p->plan) : slowly ? p->plan->peers : 0;
-    gsp_member_report(p->driver, samples, 0);
+    gsp_node_report(p->node, samples, 0);
     p->out->n_done = p->n_froze;
     p->out->compute_ns = s.compute_ns;
     p->out->pulled = s.pulled;
@@ -284,7 +284,7 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     ATOM_TRY_CLEAN(dial_all(p));
     while (!shared->stop) {
         report(p);
-        ATOM_TRY_CLEAN(gsp_member_turn(p->driver, 50000000));
+        ATOM_TRY_CLEAN(gsp_node_turn(p->node, 50000000));
         if (p->n_froze == rounds_run(plan)) {
             allreduce_round *end = &p->out->round[rounds_run(plan)];
             allreduce_net_bytes(&end->sent_bytes, &end->received_bytes);
@@ -301,7 +301,7 @@ atom_status allreduce_peer_run(const allreduce_plan *plan, uint32_t i, allreduce
     p->out->vm_peak_bytes = atom_vm_peak_bytes();
 cleanup:
     if (p) {
-        gsp_member_close(&p->driver);
+        gsp_node_close(&p->node);
         gsp_net_close(&p->net);
         atom_free(p->x);
         atom_free(p->got);

@@ -24,8 +24,8 @@
  *
  * Thread: one, for all calls; `work` is called on it.
  */
-#ifndef GOSSIP_MEMBER_MEMBER_H
-#define GOSSIP_MEMBER_MEMBER_H
+#ifndef GOSSIP_MEMBER_NODE_H
+#define GOSSIP_MEMBER_NODE_H
 
 #include "gossip/agree/agree.h"
 #include "gossip/net/net.h"
@@ -94,7 +94,7 @@ typedef struct gsp_work {
     atom_status (*state_adopt)(void *context, const gsp_saved *saved);
 } gsp_work;
 
-typedef struct gsp_member_config {
+typedef struct gsp_node_config {
     gsp_net *net; /* used, not taken */
     const gsp_identity *identity;
     const char *directory; /* its memory; of this member alone */
@@ -116,11 +116,11 @@ typedef struct gsp_member_config {
      * REFUSED dials, messages from guests, and messages whose first byte is not GSP_TYPES_VERSION
      * (0x80 and above are free for whoever sits above the member). True: it took event->data, and
      * gives it back with gsp_net_free; of meaning for messages only. NULL: nobody is interested. It
-     * may send and dial, and must not call gsp_member_* but to read.
+     * may send and dial, and must not call gsp_node_* but to read.
      */
     bool (*other)(void *context, gsp_net_event *event);
     void *other_context;
-} gsp_member_config;
+} gsp_node_config;
 
 /* A member that is banned, and why. */
 typedef struct gsp_ban {
@@ -129,7 +129,7 @@ typedef struct gsp_ban {
     char file[256]; /* the evidence: evidence.h; "": there is none */
 } gsp_ban;
 
-typedef struct gsp_member_status {
+typedef struct gsp_node_status {
     uint64_t certified, applied;
     uint32_t n_roster, n_links;
     bool is_member;
@@ -154,17 +154,17 @@ typedef struct gsp_member_status {
     gsp_ban ban[GSP_BANS_SHOWN];  /* n_bans % GSP_BANS_SHOWN is the next place */
     gsp_rates rates;              /* as others are told: said, learnt (meter.h), or unknown */
     uint64_t state_kept_bytes;    /* of these: as a fragment was before the newest version */
-} gsp_member_status;
+} gsp_node_status;
 
-typedef struct gsp_driver gsp_driver;
+typedef struct gsp_node gsp_node;
 
 /*
  * Opens the member's memory and starts. Links are the caller's wish: gsp_net_dial.
  * Errors  those of gsp_votes_open and gsp_results_open; ATOM_E_RESOURCE  memory
  */
-ATOM_MUST atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out);
-/* NULL is fine; sets *driver to NULL. Does not say goodbye (gsp_member_leave and turns do). */
-void gsp_member_close(gsp_driver **driver);
+ATOM_MUST atom_status gsp_node_open(const gsp_node_config *config, gsp_node **out);
+/* NULL is fine; sets *node to NULL. Does not say goodbye (gsp_node_leave and turns do). */
+void gsp_node_close(gsp_node **node);
 
 /*
  * Does what is to be done, waits at most timeout_ns for something to do, and returns. To be called
@@ -172,18 +172,18 @@ void gsp_member_close(gsp_driver **driver);
  * Errors  of the disk, the memory or the work: the member is dead and can only be closed; a new one
  *         opens from what is on disk
  */
-ATOM_MUST atom_status gsp_member_turn(gsp_driver *driver, uint64_t timeout_ns);
+ATOM_MUST atom_status gsp_node_turn(gsp_node *node, uint64_t timeout_ns);
 
 /* Samples since the newest certificate (of no meaning where work.ready says it), and tokens in all:
  * what heartbeats tell. */
-void gsp_member_report(gsp_driver *driver, uint64_t samples, uint64_t tokens);
+void gsp_node_report(gsp_node *node, uint64_t samples, uint64_t tokens);
 /* Off the roster at the next certificate. */
-void gsp_member_leave(gsp_driver *driver);
+void gsp_node_leave(gsp_node *node);
 /* The owner's word: a new lineage from here. */
-void gsp_member_reset(gsp_driver *driver);
+void gsp_node_reset(gsp_node *node);
 
-void gsp_member_read_status(const gsp_driver *driver, gsp_member_status *status);
+void gsp_node_read_status(const gsp_node *node, gsp_node_status *status);
 /* Plain words (gsp_agree_explain). */
-const char *gsp_member_explain(const gsp_driver *driver, char *text, size_t bytes);
+const char *gsp_node_explain(const gsp_node *node, char *text, size_t bytes);
 
 #endif

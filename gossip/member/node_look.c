@@ -2,17 +2,17 @@
  * Owns nothing: it opens a window on a member's machine. Its one idea: who shows a member reads
  * what the member itself goes by. It refuses to change anything but who is linked.
  */
-#include "gossip/member/member_look.h"
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_look.h"
+#include "gossip/member/node_inner.h"
 
 #include <string.h>
 
-const gsp_agree *gsp_member_look(const gsp_driver *driver)
+const gsp_agree *gsp_node_look(const gsp_node *d)
 {
-    return &driver->agree;
+    return &d->agree;
 }
 
-bool gsp_member_is_busy(const gsp_driver *d)
+bool gsp_node_is_busy(const gsp_node *d)
 {
     bool waiting = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
@@ -20,38 +20,38 @@ bool gsp_member_is_busy(const gsp_driver *d)
     return waiting;
 }
 
-static gsp_friend *friend_of(gsp_driver *d, const uint8_t key[GSP_KEY_BYTES])
+static gsp_friend *friend_of(gsp_node *d, const uint8_t key[GSP_KEY_BYTES])
 {
     gsp_key who;
     memcpy(who.byte, key, sizeof who.byte);
     return gsp_friend_find(d, &who);
 }
 
-void gsp_member_was_full(gsp_driver *d, const uint8_t key[GSP_KEY_BYTES])
+void gsp_node_was_full(gsp_node *d, const uint8_t key[GSP_KEY_BYTES])
 {
     gsp_friend *f = friend_of(d, key);
     if (f)
         f->busy[GSP_NET_BULK] = true;
 }
 
-bool gsp_member_is_full(gsp_driver *d, const uint8_t key[GSP_KEY_BYTES])
+bool gsp_node_is_full(gsp_node *d, const uint8_t key[GSP_KEY_BYTES])
 {
     const gsp_friend *f = friend_of(d, key);
     return f && f->busy[GSP_NET_BULK];
 }
 
-void gsp_member_link(gsp_driver *driver, const uint8_t key[GSP_KEY_BYTES])
+void gsp_node_link(gsp_node *d, const uint8_t key[GSP_KEY_BYTES])
 {
     gsp_event event = {.kind = GSP_ON_UP};
     memcpy(event.peer.byte, key, sizeof event.peer.byte);
-    gsp_friend_up(driver, &event.peer);
-    gsp_driver_step(driver, &event);
+    gsp_friend_up(d, &event.peer);
+    gsp_node_step(d, &event);
 }
 
-void gsp_member_unlink(gsp_driver *driver, const uint8_t key[GSP_KEY_BYTES])
+void gsp_node_unlink(gsp_node *d, const uint8_t key[GSP_KEY_BYTES])
 {
     gsp_event event = {.kind = GSP_ON_DOWN};
     memcpy(event.peer.byte, key, sizeof event.peer.byte);
-    gsp_friend_down(driver, &event.peer);
-    gsp_driver_step(driver, &event);
+    gsp_friend_down(d, &event.peer);
+    gsp_node_step(d, &event);
 }

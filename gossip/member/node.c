@@ -4,7 +4,7 @@
  * (freezing, reducing, applying) is cut into slices between two looks at the network. It refuses to
  * let anything out after its disk has failed.
  */
-#include "gossip/member/member_inner.h"
+#include "gossip/member/node_inner.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"
@@ -18,12 +18,12 @@
 enum { EVENTS_PER_TURN = 32 };
 static const uint64_t PATIENCE_NS = 3000000000u; /* with an owner whose result does not come */
 
-uint64_t gsp_driver_now(const gsp_driver *d)
+uint64_t gsp_node_now(const gsp_node *d)
 {
     return d->wall_ns + (atom_clock_ns() - d->mono_ns);
 }
 
-void gsp_driver_die(gsp_driver *d, atom_status why)
+void gsp_node_die(gsp_node *d, atom_status why)
 {
     if (d->dead != ATOM_OK)
         return;
@@ -34,14 +34,14 @@ void gsp_driver_die(gsp_driver *d, atom_status why)
 /* ---- actions ---- */
 
 /* The results that a vote names are on disk with it. */
-static void persist(gsp_driver *d, const gsp_record *record)
+static void persist(gsp_node *d, const gsp_record *record)
 {
     atom_status st = ATOM_OK;
     if (d->adopting)
         return; /* goes to disk with the state, before anything is said */
     for (uint32_t p = 0; record->voted && p < record->proposal.n_parts && st == ATOM_OK; p++) {
         const gsp_hash *hash = &record->proposal.part[p].hash;
-        const gsp_blob *b = gsp_hash_none(hash) ? NULL : gsp_driver_result(d, p, hash);
+        const gsp_blob *b = gsp_hash_none(hash) ? NULL : gsp_node_result(d, p, hash);
         if (b)
             st = gsp_results_put(d->results, record->version, p, hash, b->data, b->bytes);
     }
@@ -50,10 +50,10 @@ static void persist(gsp_driver *d, const gsp_record *record)
     if (st == ATOM_OK && gsp_votes_saved(d->votes))
         st = gsp_votes_record(d->votes, record);
     if (st != ATOM_OK)
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
 }
 
-static void send_certificate(gsp_driver *d, const gsp_action *action)
+static void send_certificate(gsp_node *d, const gsp_action *action)
 {
     const gsp_certificate *c = d->certificate[action->version % MEMBER_CERTIFICATES];
     if (!c || c->proposal.version != action->version ||
@@ -69,20 +69,20 @@ static void send_certificate(gsp_driver *d, const gsp_action *action)
     m->version = c->proposal.version;
     m->ballot = c->ballot;
     m->as.certify.certificate = *c;
-    gsp_driver_tell(d, gsp_friend_find(d, &action->peer), m);
+    gsp_node_tell(d, gsp_friend_find(d, &action->peer), m);
 }
 
-static void send_result(gsp_driver *d, const gsp_action *action)
+static void send_result(gsp_node *d, const gsp_action *action)
 {
     const gsp_roster *roster = gsp_agree_roster(&d->agree);
-    gsp_driver_say(d, action, action->message);
+    gsp_node_say(d, action, action->message);
     for (uint32_t i = 0; i < roster->n; i++)
-        gsp_driver_send_result(d, gsp_friend_find(d, &roster->member[i].key), action->version,
-                               action->part, &action->hash);
+        gsp_node_send_result(d, gsp_friend_find(d, &roster->member[i].key), action->version,
+                             action->part, &action->hash);
 }
 
 /* Asks for a result, unless its owner is still sending or somebody was asked a moment ago. */
-static void pull(gsp_driver *d, const gsp_action *action)
+static void pull(gsp_node *d, const gsp_action *action)
 {
     const gsp_round *r = &d->agree.round;
     uint64_t now = atom_clock_ns();
@@ -116,21 +116,21 @@ static void pull(gsp_driver *d, const gsp_action *action)
     m->lineage = d->agree.lineage;
     m->version = action->version;
     m->as.pull = (gsp_pull){.root = action->hash, .is_result = true, .part = p};
-    gsp_driver_tell(d, to, m);
+    gsp_node_tell(d, to, m);
 }
 
-static void found(gsp_driver *d, const gsp_action *action)
+static void found(gsp_node *d, const gsp_action *action)
 {
     memset(&d->saved, 0, sizeof d->saved);
     d->saved.genesis = *action->genesis;
     atom_status st = gsp_votes_state(d->votes, &d->saved, action->genesis->founder.incarnation);
     if (st != ATOM_OK)
-        gsp_driver_die(d, st);
+        gsp_node_die(d, st);
 }
 
 static void sink(void *context, const gsp_action *a)
 {
-    gsp_driver *d = context;
+    gsp_node *d = context;
     if (d->dead != ATOM_OK)
         return; /* nothing after a barrier that failed */
     switch (a->kind) {
@@ -140,16 +140,16 @@ static void sink(void *context, const gsp_action *a)
     case GSP_DO_SEND:
         if (a->message->kind == GSP_EVIDENCE)
             gsp_audit_words(d, &a->message->as.evidence);
-        gsp_driver_say(d, a, a->message);
+        gsp_node_say(d, a, a->message);
         break;
     case GSP_DO_CERTIFICATE:
         send_certificate(d, a);
         break;
     case GSP_DO_FREEZE:
-        gsp_driver_freeze(d, a->version);
+        gsp_node_freeze(d, a->version);
         break;
     case GSP_DO_PART:
-        gsp_driver_send_part(d, gsp_friend_find(d, &a->peer), a->part);
+        gsp_node_send_part(d, gsp_friend_find(d, &a->peer), a->part);
         break;
     case GSP_DO_REDUCE:
         d->n_reduce += d->reduce[a->part].ballot == 0;
@@ -178,13 +178,13 @@ static void sink(void *context, const gsp_action *a)
     }
 }
 
-static uint64_t samples_now(const gsp_driver *d)
+static uint64_t samples_now(const gsp_node *d)
 {
     const gsp_work *w = &d->config.work;
     return w->ready ? w->ready(w->context, d->agree.certified + 1) : d->samples;
 }
 
-void gsp_driver_step(gsp_driver *d, gsp_event *event)
+void gsp_node_step(gsp_node *d, gsp_event *event)
 {
     ATOM_ASSERT(!d->stepping);
     if (d->dead != ATOM_OK)
@@ -192,7 +192,7 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     d->stepping = true;
     uint32_t ballot = d->agree.round.ballot, attempt = d->agree.round.begin.attempt;
     uint32_t n_banned = d->agree.n_banned;
-    event->now_ns = gsp_driver_now(d);
+    event->now_ns = gsp_node_now(d);
     event->samples = gsp_state_holds(d) ? 0 : samples_now(d);
     event->tokens = d->tokens;
     gsp_agree_step(&d->agree, event, sink, d);
@@ -210,7 +210,7 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
     bool moved = !gsp_hash_equal(&d->lineage, &d->agree.lineage);
     if (!moved && d->version == d->agree.certified)
         return;
-    gsp_driver_rotate(d, !moved && d->agree.certified == d->version + 1);
+    gsp_node_rotate(d, !moved && d->agree.certified == d->version + 1);
     d->version = d->agree.certified;
     d->lineage = d->agree.lineage;
     d->paced_ns = 0; /* who came in with it has a pace before anything goes to it */
@@ -220,19 +220,19 @@ void gsp_driver_step(gsp_driver *d, gsp_event *event)
 
 /* Somebody lacks a result of a version, or checks one. Who asks for what is not here gets no
  * answer, and asks the next. */
-static void on_pull(gsp_driver *d, gsp_friend *from, const gsp_message *m)
+static void on_pull(gsp_node *d, gsp_friend *from, const gsp_message *m)
 {
     const gsp_pull *p = &m->as.pull;
     gsp_exhibit exhibit;
     if (!p->is_result && gsp_audit_exhibit(d, m->version, &p->root, p->part, &exhibit))
-        gsp_driver_send_exhibit(d, from, m->version, p->part, &p->root);
-    if (p->is_result && gsp_driver_result(d, p->part, &p->root))
-        gsp_driver_send_result(d, from, m->version, p->part, &p->root);
+        gsp_node_send_exhibit(d, from, m->version, p->part, &p->root);
+    if (p->is_result && gsp_node_result(d, p->part, &p->root))
+        gsp_node_send_result(d, from, m->version, p->part, &p->root);
 }
 
 /* The machine hears of a part's result when its bytes are here: so a dead owner's word never stands
  * for bytes that nobody has, and no proposal names them. */
-static bool too_early(gsp_driver *d, const gsp_message *m)
+static bool too_early(gsp_node *d, const gsp_message *m)
 {
     const gsp_reduced *r = &m->as.reduced;
     uint32_t part = r->statement.item;
@@ -244,7 +244,7 @@ static bool too_early(gsp_driver *d, const gsp_message *m)
     return true;
 }
 
-void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash)
+void gsp_node_hear(gsp_node *d, uint32_t part, const gsp_hash *hash)
 {
     gsp_said *said = &d->said[part];
     gsp_message *m = &d->delayed;
@@ -259,10 +259,10 @@ void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash)
     m->as.reduced = said->reduced;
     said->ballot = 0;
     gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
-static void on_state(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body)
+static void on_state(gsp_node *d, gsp_friend *from, const gsp_message *m, const void *body)
 {
     if (m->kind == GSP_STATE_ASK)
         gsp_state_asked(from);
@@ -273,13 +273,13 @@ static void on_state(gsp_driver *d, gsp_friend *from, const gsp_message *m, cons
 }
 
 /* What is not a member's business. True: the message was taken. */
-static bool other(gsp_driver *d, gsp_net_event *e)
+static bool other(gsp_node *d, gsp_net_event *e)
 {
     return d->config.other && d->config.other(d->config.other_context, e);
 }
 
 /* True: the message is kept. */
-static bool on_message(gsp_driver *d, gsp_net_event *e)
+static bool on_message(gsp_node *d, gsp_net_event *e)
 {
     gsp_key key;
     gsp_message *m = &d->incoming;
@@ -296,7 +296,7 @@ static bool on_message(gsp_driver *d, gsp_net_event *e)
         return false;
     }
     if (m->kind == GSP_PIECE)
-        return gsp_driver_piece(d, from, m, body, e->data);
+        return gsp_node_piece(d, from, m, body, e->data);
     if (m->kind >= GSP_STATE_ASK)
         on_state(d, from, m, body);
     if (m->kind == GSP_PULL)
@@ -306,11 +306,11 @@ static bool on_message(gsp_driver *d, gsp_net_event *e)
     if (too_early(d, m))
         return false;
     gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
     return false;
 }
 
-static void on_link(gsp_driver *d, gsp_net_event *e)
+static void on_link(gsp_node *d, gsp_net_event *e)
 {
     (void)other(d, e);
     gsp_event event = {.kind = e->kind == GSP_NET_UP ? GSP_ON_UP : GSP_ON_DOWN};
@@ -321,10 +321,10 @@ static void on_link(gsp_driver *d, gsp_net_event *e)
         gsp_friend_up(d, &event.peer);
     else
         gsp_friend_down(d, &event.peer);
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
-static void on_net(gsp_driver *d, gsp_net_event *e)
+static void on_net(gsp_node *d, gsp_net_event *e)
 {
     gsp_friend *f = NULL;
     gsp_key key;
@@ -354,7 +354,7 @@ static void on_net(gsp_driver *d, gsp_net_event *e)
 
 /* Nobody waits for contributions of members without a link: the machine is told again whenever a
  * round begins, changes, or a part comes, because it forgets who is gone. */
-static void tell_gone(gsp_driver *d)
+static void tell_gone(gsp_node *d)
 {
     const gsp_roster roster = *gsp_agree_roster(&d->agree);
     d->changed = false;
@@ -362,18 +362,18 @@ static void tell_gone(gsp_driver *d)
         gsp_event event = {.kind = GSP_ON_DOWN, .peer = roster.member[i].key};
         if (gsp_key_compare(&event.peer, &d->agree.self.key) != 0 &&
             !gsp_friend_find(d, &event.peer))
-            gsp_driver_step(d, &event);
+            gsp_node_step(d, &event);
     }
 }
 
-static void tick(gsp_driver *d)
+static void tick(gsp_node *d)
 {
     gsp_event event = {.kind = GSP_ON_TICK};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
 /* A share of a sum that is ready now: a round may be due. */
-static void look_ready(gsp_driver *d)
+static void look_ready(gsp_node *d)
 {
     uint64_t samples = samples_now(d);
     bool news = samples > d->samples;
@@ -382,30 +382,30 @@ static void look_ready(gsp_driver *d)
         tick(d);
 }
 
-atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
+atom_status gsp_node_turn(gsp_node *d, uint64_t timeout_ns)
 {
-    if (d->dead == ATOM_OK && gsp_driver_now(d) >= d->tick_ns)
+    if (d->dead == ATOM_OK && gsp_node_now(d) >= d->tick_ns)
         tick(d);
     if (d->changed)
         tell_gone(d);
     if (d->config.work.ready)
         look_ready(d);
-    bool more = gsp_driver_work(d);
+    bool more = gsp_node_work(d);
     if (d->dead == ATOM_OK)
         more |= gsp_audit_work(d);
     if (d->dead == ATOM_OK)
         more |= gsp_state_work(d);
     if (d->dead == ATOM_OK)
         more |= gsp_fetch_work(d);
-    more |= gsp_driver_pump(d);
-    uint64_t now = gsp_driver_now(d), until = d->tick_ns;
+    more |= gsp_node_pump(d);
+    uint64_t now = gsp_node_now(d), until = d->tick_ns;
     uint64_t wait = until > now ? until - now : 0;
     wait = more ? 0 : wait < timeout_ns ? wait : timeout_ns;
     for (int i = 0; i < EVENTS_PER_TURN && d->dead == ATOM_OK; i++) {
         gsp_net_event event;
         atom_status st = gsp_net_next(d->config.net, wait, &event);
         if (st != ATOM_OK)
-            gsp_driver_die(d, st);
+            gsp_node_die(d, st);
         if (st != ATOM_OK || event.kind == GSP_NET_NOTHING)
             break;
         on_net(d, &event);
@@ -418,11 +418,11 @@ atom_status gsp_member_turn(gsp_driver *d, uint64_t timeout_ns)
 
 /* ---- life ---- */
 
-static atom_status buffers(gsp_driver *d)
+static atom_status buffers(gsp_node *d)
 {
     uint64_t n = 0, first;
     for (uint32_t k = 0; k < d->config.n_fragments; k++) {
-        uint64_t here = gsp_driver_part_floats(d, k, 0, &first);
+        uint64_t here = gsp_node_part_floats(d, k, 0, &first);
         n = here > n ? here : n;
     }
     if (gsp_codec_bytes(d->config.codec, n) > (uint64_t)MEMBER_PIECES_MAX * GSP_MEMBER_PIECE_BYTES)
@@ -436,9 +436,9 @@ static atom_status buffers(gsp_driver *d)
 }
 
 /* Starts from what is remembered, or from the pool's genesis. */
-static atom_status start(gsp_driver *d)
+static atom_status start(gsp_node *d)
 {
-    bool newcomer = gsp_driver_has_state(d) && !d->config.holds_genesis;
+    bool newcomer = gsp_node_has_state(d) && !d->config.holds_genesis;
     gsp_member self = {.incarnation = gsp_votes_incarnation(d->votes)};
     memcpy(self.key.byte, d->config.identity->public_key, sizeof self.key.byte);
     const gsp_saved *saved = gsp_votes_saved(d->votes);
@@ -462,16 +462,16 @@ static atom_status start(gsp_driver *d)
     const gsp_record *record = &d->agree.record;
     for (uint32_t p = 0; record->voted && p < record->proposal.n_parts; p++) {
         const gsp_hash *hash = &record->proposal.part[p].hash;
-        if (gsp_hash_none(hash) || !gsp_driver_recall(d, p, hash))
+        if (gsp_hash_none(hash) || !gsp_node_recall(d, p, hash))
             continue;
         gsp_event event = {
             .kind = GSP_ON_HELD, .version = record->version, .part = p, .hash = *hash};
-        gsp_driver_step(d, &event);
+        gsp_node_step(d, &event);
     }
     return ATOM_OK;
 }
 
-static atom_status check_state(const gsp_member_config *config)
+static atom_status check_state(const gsp_node_config *config)
 {
     const gsp_work *work = &config->work;
     bool any = false;
@@ -487,10 +487,10 @@ static atom_status check_state(const gsp_member_config *config)
     return ATOM_OK;
 }
 
-atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out)
+atom_status gsp_node_open(const gsp_node_config *config, gsp_node **out)
 {
     atom_status st;
-    gsp_driver *d = NULL;
+    gsp_node *d = NULL;
     ATOM_TRY_CLEAN(gsp_crypto_start());
     if (config->n_fragments == 0 || config->n_fragments > GSP_FRAGMENTS_MAX ||
         config->rules.n_parts == 0 || config->rules.n_parts > GSP_PARTS_MAX)
@@ -510,21 +510,21 @@ atom_status gsp_member_open(const gsp_member_config *config, gsp_driver **out)
     *out = d;
     return ATOM_OK;
 cleanup:
-    gsp_member_close(&d);
+    gsp_node_close(&d);
     return st;
 }
 
-void gsp_member_close(gsp_driver **driver)
+void gsp_node_close(gsp_node **node)
 {
-    gsp_driver *d = *driver;
-    *driver = NULL;
+    gsp_node *d = *node;
+    *node = NULL;
     if (!d)
         return;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         if (d->friends[i].up)
             gsp_friend_down(d, &d->friends[i].key);
     gsp_audit_close(d);
-    gsp_driver_bytes_close(d);
+    gsp_node_bytes_close(d);
     gsp_fetch_close(d);
     gsp_state_close(d);
     gsp_results_close(&d->results);
@@ -532,7 +532,7 @@ void gsp_member_close(gsp_driver **driver)
     atom_free(d);
 }
 
-void gsp_member_report(gsp_driver *d, uint64_t samples, uint64_t tokens)
+void gsp_node_report(gsp_node *d, uint64_t samples, uint64_t tokens)
 {
     bool news = !d->config.work.ready && samples > d->samples;
     if (!d->config.work.ready)
@@ -542,19 +542,19 @@ void gsp_member_report(gsp_driver *d, uint64_t samples, uint64_t tokens)
         tick(d); /* a round may be due */
 }
 
-void gsp_member_leave(gsp_driver *d)
+void gsp_node_leave(gsp_node *d)
 {
     gsp_event event = {.kind = GSP_ON_LEAVE};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
-void gsp_member_reset(gsp_driver *d)
+void gsp_node_reset(gsp_node *d)
 {
     gsp_event event = {.kind = GSP_ON_RESET};
-    gsp_driver_step(d, &event);
+    gsp_node_step(d, &event);
 }
 
-void gsp_member_read_status(const gsp_driver *d, gsp_member_status *status)
+void gsp_node_read_status(const gsp_node *d, gsp_node_status *status)
 {
     *status = d->status;
     status->refused += d->agree.stats.refused;
@@ -572,7 +572,7 @@ void gsp_member_read_status(const gsp_driver *d, gsp_member_status *status)
         status->n_links += d->friends[i].up;
 }
 
-const char *gsp_member_explain(const gsp_driver *d, char *text, size_t bytes)
+const char *gsp_node_explain(const gsp_node *d, char *text, size_t bytes)
 {
     if (d->fetch)
         return gsp_fetch_explain(d, text, bytes);

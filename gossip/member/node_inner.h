@@ -5,13 +5,13 @@
  * state), member_lease.c (as it was), member_fetch.c (a joiner's). Nobody
  * else includes it.
  */
-#ifndef GOSSIP_MEMBER_MEMBER_INNER_H
-#define GOSSIP_MEMBER_MEMBER_INNER_H
+#ifndef GOSSIP_MEMBER_NODE_INNER_H
+#define GOSSIP_MEMBER_NODE_INNER_H
 
 #include "gossip/agree/wire.h"
 #include "gossip/member/evidence.h"
-#include "gossip/member/member.h"
 #include "gossip/member/meter.h"
+#include "gossip/member/node.h"
 #include "gossip/member/results.h"
 #include "gossip/member/transfer.h"
 #include "gossip/member/votes.h"
@@ -142,8 +142,8 @@ typedef struct gsp_said {
     gsp_reduced reduced;
 } gsp_said;
 
-struct gsp_driver {
-    gsp_member_config config;
+struct gsp_node {
+    gsp_node_config config;
     gsp_agree agree;
     gsp_votes *votes;
     gsp_results *results;
@@ -192,7 +192,7 @@ struct gsp_driver {
     gsp_brought kept;
     gsp_case audit, proof; /* in progress; the newest lie that was proven here */
     gsp_certificate *certificate[MEMBER_CERTIFICATES]; /* by version % */
-    gsp_member_status status;
+    gsp_node_status status;
     gsp_said said[GSP_PARTS_MAX];
     gsp_message incoming, delayed, scratch_message;
     uint8_t scratch_wire[GSP_WIRE_BYTES_MAX];
@@ -200,127 +200,126 @@ struct gsp_driver {
 };
 
 /* member.c */
-uint64_t gsp_driver_now(const gsp_driver *d);
-void gsp_driver_step(gsp_driver *d, gsp_event *event);
-void gsp_driver_die(gsp_driver *d, atom_status why);
+uint64_t gsp_node_now(const gsp_node *d);
+void gsp_node_step(gsp_node *d, gsp_event *event);
+void gsp_node_die(gsp_node *d, atom_status why);
 /* The bytes of a result are here: now the machine may hear what its owner said of it. */
-void gsp_driver_hear(gsp_driver *d, uint32_t part, const gsp_hash *hash);
+void gsp_node_hear(gsp_node *d, uint32_t part, const gsp_hash *hash);
 
 /* member_bytes.c */
-uint64_t gsp_driver_part_floats(const gsp_driver *d, uint64_t version, uint32_t part,
-                                uint64_t *first);
-uint64_t gsp_driver_part_bytes(const gsp_driver *d, uint64_t version, uint32_t part);
-void gsp_driver_freeze(gsp_driver *d, uint64_t version);
+uint64_t gsp_node_part_floats(const gsp_node *d, uint64_t version, uint32_t part, uint64_t *first);
+uint64_t gsp_node_part_bytes(const gsp_node *d, uint64_t version, uint32_t part);
+void gsp_node_freeze(gsp_node *d, uint64_t version);
 /* One of my own parts; NULL: not frozen for this version and root. */
-const uint8_t *gsp_driver_own_part(const gsp_driver *d, uint64_t version, const gsp_hash *root,
-                                   uint32_t part);
+const uint8_t *gsp_node_own_part(const gsp_node *d, uint64_t version, const gsp_hash *root,
+                                 uint32_t part);
 /* A PIECE from peer; takes event->data where it returns true. */
-bool gsp_driver_piece(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body,
-                      void *message);
+bool gsp_node_piece(gsp_node *d, gsp_friend *from, const gsp_message *m, const void *body,
+                    void *message);
 /* Whole results of the two newest versions, or from disk; NULL: not here. */
-gsp_blob *gsp_driver_result(gsp_driver *d, uint32_t part, const gsp_hash *hash);
+gsp_blob *gsp_node_result(gsp_node *d, uint32_t part, const gsp_hash *hash);
 /* After a restart: a result that a vote names, from disk; NULL: not here. */
-gsp_blob *gsp_driver_recall(gsp_driver *d, uint32_t part, const gsp_hash *hash);
+gsp_blob *gsp_node_recall(gsp_node *d, uint32_t part, const gsp_hash *hash);
 /* Does some of what is waiting: true when more is. */
-bool gsp_driver_work(gsp_driver *d);
+bool gsp_node_work(gsp_node *d);
 /* The certified version grew, or the lineage is another. */
-void gsp_driver_rotate(gsp_driver *d, bool next);
-void gsp_driver_bytes_close(gsp_driver *d);
-void gsp_blob_close(gsp_driver *d, gsp_blob **blob);
+void gsp_node_rotate(gsp_node *d, bool next);
+void gsp_node_bytes_close(gsp_node *d);
+void gsp_blob_close(gsp_node *d, gsp_blob **blob);
 /* Whole, with memory of its own; NULL: no memory. */
 gsp_blob *gsp_blob_copy(const gsp_hash *root, const gsp_exhibit *exhibit);
 
 /* The state that the work had is replaced: contributions and what they left are worth nothing. */
-void gsp_driver_forget_work(gsp_driver *d);
+void gsp_node_forget_work(gsp_node *d);
 
 /* The result with this hash in a row of them; NULL: it is not there. */
 gsp_blob *gsp_row_find(gsp_blob *const row[GSP_HELD_MAX], const gsp_hash *root);
 
 /* member_apply.c */
 /* Some parts of the newest certificate, and behind the last one all that a new version is. */
-void gsp_apply_some(gsp_driver *d);
+void gsp_apply_some(gsp_node *d);
 /* Gives the work one part of the version in progress whose result is here and stands in this
  * ballot. False: there is none. */
-bool gsp_apply_early(gsp_driver *d);
+bool gsp_apply_early(gsp_node *d);
 /* What was given of a version that is not certified is as if it had not been. */
-void gsp_apply_take_back(gsp_driver *d);
+void gsp_apply_take_back(gsp_node *d);
 
 /* member_audit.c */
 /* A version is about to be applied by the work. */
-void gsp_audit_keep(gsp_driver *d, const gsp_certificate *certificate);
+void gsp_audit_keep(gsp_node *d, const gsp_certificate *certificate);
 /* A part of a contribution that is here: mine of this version or the last one, or of a proof.
  * False: it is not. */
-ATOM_MUST bool gsp_audit_exhibit(gsp_driver *d, uint64_t version, const gsp_hash *root,
-                                 uint32_t part, gsp_exhibit *out);
-void gsp_audit_start(gsp_driver *d, const gsp_action *action);
+ATOM_MUST bool gsp_audit_exhibit(gsp_node *d, uint64_t version, const gsp_hash *root, uint32_t part,
+                                 gsp_exhibit *out);
+void gsp_audit_start(gsp_node *d, const gsp_action *action);
 /* Where a PIECE of the case belongs; NULL: it is of no case. */
-gsp_blob **gsp_audit_place(gsp_driver *d, const gsp_message *m);
+gsp_blob **gsp_audit_place(gsp_node *d, const gsp_message *m);
 /* Does some of what is waiting: true when more is. */
-bool gsp_audit_work(gsp_driver *d);
+bool gsp_audit_work(gsp_node *d);
 /* Bans again whom the files in my directory convict. */
-void gsp_audit_recall(gsp_driver *d);
+void gsp_audit_recall(gsp_node *d);
 /* Somebody may have been banned since there were n_before. */
 /* Two words that convict, about to be passed on: kept on disk. */
-void gsp_audit_words(gsp_driver *d, const gsp_evidence *evidence);
-void gsp_audit_note(gsp_driver *d, uint32_t n_before);
-void gsp_audit_close(gsp_driver *d);
+void gsp_audit_words(gsp_node *d, const gsp_evidence *evidence);
+void gsp_audit_note(gsp_node *d, uint32_t n_before);
+void gsp_audit_close(gsp_node *d);
 
 /* member_state.c */
-bool gsp_driver_has_state(const gsp_driver *d);
+bool gsp_node_has_state(const gsp_node *d);
 void gsp_state_asked(gsp_friend *from);
-void gsp_state_pulled(gsp_driver *d, gsp_friend *from, const gsp_message *m);
+void gsp_state_pulled(gsp_node *d, gsp_friend *from, const gsp_message *m);
 /* The state of this version's fragment is another now. */
-void gsp_state_changed(gsp_driver *d, uint64_t version);
-void gsp_state_changed_all(gsp_driver *d);
+void gsp_state_changed(gsp_node *d, uint64_t version);
+void gsp_state_changed_all(gsp_node *d);
 /* Somebody who fetches falls too far behind: the next version can wait a little. */
-bool gsp_state_holds(const gsp_driver *d);
+bool gsp_state_holds(const gsp_node *d);
 /* Hashes some, answers who asked: true when more is to do. */
-bool gsp_state_work(gsp_driver *d);
+bool gsp_state_work(gsp_node *d);
 /* Sends one chunk to a peer that waits for one; false: it waits for none, or its link is full. */
-bool gsp_state_send(gsp_driver *d, gsp_friend *to);
-void gsp_state_close(gsp_driver *d);
+bool gsp_state_send(gsp_node *d, gsp_friend *to);
+void gsp_state_close(gsp_node *d);
 
 /* member_lease.c */
 /* The fragment is about to change: keeps what it is, where somebody is fetching. False: call again.
  */
-bool gsp_lease_copy(gsp_driver *d, uint32_t fragment);
+bool gsp_lease_copy(gsp_node *d, uint32_t fragment);
 /* The tree of the kept state with this root; NULL: it is not kept. */
-const gsp_tree *gsp_lease_find(const gsp_driver *d, uint32_t fragment, const gsp_hash *root);
+const gsp_tree *gsp_lease_find(const gsp_node *d, uint32_t fragment, const gsp_hash *root);
 /* A chunk of n floats into d->chunk; false: it is gone. */
-bool gsp_lease_read(gsp_driver *d, uint32_t fragment, uint32_t chunk, uint64_t n);
+bool gsp_lease_read(gsp_node *d, uint32_t fragment, uint32_t chunk, uint64_t n);
 /* Those that nobody wants any more go. */
-void gsp_lease_tick(gsp_driver *d);
-void gsp_lease_drop_all(gsp_driver *d);
+void gsp_lease_tick(gsp_node *d);
+void gsp_lease_drop_all(gsp_node *d);
 
 /* member_fetch.c */
 /* The machine wants the state of a lineage (zero: of any), and has heard of it from peer. */
-void gsp_fetch_want(gsp_driver *d, const gsp_key *peer, const gsp_hash *lineage);
-void gsp_fetch_heard(gsp_driver *d, gsp_friend *from, const gsp_message *m, const void *body);
-void gsp_fetch_down(gsp_driver *d, const gsp_key *key);
+void gsp_fetch_want(gsp_node *d, const gsp_key *peer, const gsp_hash *lineage);
+void gsp_fetch_heard(gsp_node *d, gsp_friend *from, const gsp_message *m, const void *body);
+void gsp_fetch_down(gsp_node *d, const gsp_key *key);
 /* Does some of what is waiting: true when more is. */
-bool gsp_fetch_work(gsp_driver *d);
-const char *gsp_fetch_explain(const gsp_driver *d, char *text, size_t bytes);
-void gsp_fetch_close(gsp_driver *d);
+bool gsp_fetch_work(gsp_node *d);
+const char *gsp_fetch_explain(const gsp_node *d, char *text, size_t bytes);
+void gsp_fetch_close(gsp_node *d);
 
 /* member_send.c */
-gsp_friend *gsp_friend_find(gsp_driver *d, const gsp_key *key);
-void gsp_friend_up(gsp_driver *d, const gsp_key *key);
-void gsp_friend_down(gsp_driver *d, const gsp_key *key);
-void gsp_driver_say(gsp_driver *d, const gsp_action *action, const gsp_message *message);
-void gsp_driver_tell(gsp_driver *d, gsp_friend *to, const gsp_message *message);
-void gsp_driver_send_part(gsp_driver *d, gsp_friend *to, uint32_t part);
+gsp_friend *gsp_friend_find(gsp_node *d, const gsp_key *key);
+void gsp_friend_up(gsp_node *d, const gsp_key *key);
+void gsp_friend_down(gsp_node *d, const gsp_key *key);
+void gsp_node_say(gsp_node *d, const gsp_action *action, const gsp_message *message);
+void gsp_node_tell(gsp_node *d, gsp_friend *to, const gsp_message *message);
+void gsp_node_send_part(gsp_node *d, gsp_friend *to, uint32_t part);
 /* A part that somebody checks, after everything that a round needs. */
-void gsp_driver_send_exhibit(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
-                             const gsp_hash *root);
-void gsp_driver_send_result(gsp_driver *d, gsp_friend *to, uint64_t version, uint32_t part,
-                            const gsp_hash *hash);
+void gsp_node_send_exhibit(gsp_node *d, gsp_friend *to, uint64_t version, uint32_t part,
+                           const gsp_hash *root);
+void gsp_node_send_result(gsp_node *d, gsp_friend *to, uint64_t version, uint32_t part,
+                          const gsp_hash *hash);
 /* True: more could be sent at once. */
-bool gsp_driver_pump(gsp_driver *d);
+bool gsp_node_pump(gsp_node *d);
 /* member_pace.c: how fast to send to whom, now. */
-void gsp_driver_pace(gsp_driver *d);
+void gsp_node_pace(gsp_node *d);
 /* Learns what the link carries, and tells others with the next version. After each pump. */
-void gsp_driver_meter(gsp_driver *d);
+void gsp_node_meter(gsp_node *d);
 /* Contributions to versions that are over are worth nothing. */
-void gsp_driver_forget_parts(gsp_driver *d);
+void gsp_node_forget_parts(gsp_node *d);
 
 #endif
