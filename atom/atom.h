@@ -5,11 +5,12 @@
  *
  *   text   ->  token shards           text_prepare()        atom/text/prepare.h
  *   model  ->  graph                  graph_model_build()   atom/graph/models.h
- *   graph  ->  profile                part_profile_*()      partition/profile.h
- *   profile -> plan                   part_search()         partition/plan.h
+ *   graph  ->  profile                train_profile_get()   atom/plan/workbench.h
+ *   profile -> plan                   train_plan_search()   atom/plan/workbench.h
  *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
- *   all of it: train, eval, generate  trainer_open() ...    atom/train/trainer.h
- *   model, questions -> accuracy      train_choices()       atom/generate/choices.h
+ *   all of it: a trained model        trainer_open() ...    atom/train/trainer.h
+ *   model  ->  loss, accuracy         train_evaluate() ...  atom/generate/evaluate.h, choices.h
+ *   model  ->  text, a conversation   train_generate() ...  atom/generate/generate.h
  *   model  ->  other programs         train_export_hf() ... atom/export/export.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
@@ -35,7 +36,10 @@
 #include "atom/file/pt2.h"
 #include "atom/file/safetensors.h"
 #include "atom/generate/choices.h"
+#include "atom/generate/evaluate.h"
+#include "atom/generate/generate.h"
 #include "atom/graph/models.h"
+#include "atom/plan/workbench.h"
 #include "atom/text/dataset.h"
 #include "atom/text/prepare.h"
 #include "atom/text/shard.h"

@@ -144,12 +144,12 @@ cleanup:
 static atom_status measure_it(const profile_values *v, part_profile **out)
 {
     train_workbench *bench = NULL;
-    int64_t vocab_size = 0;
+    plan_vocab vocab = {0};
     atom_status st = ATOM_OK;
-    ATOM_TRY(v->data ? train_vocab_size(v->data, &vocab_size) : ATOM_OK);
+    ATOM_TRY(v->data ? plan_vocab_read(v->data, &vocab) : ATOM_OK);
     const train_bench_config config = {
         .model = v->model,
-        .vocab_size = vocab_size,
+        .vocab_size = vocab.padded,
         .micro_batch = v->micro_batch_size,
         .sequence = v->sequence_len,
         .dtype = v->dtype,

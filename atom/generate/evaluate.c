@@ -3,8 +3,8 @@
  * the same graph, kernels and tape, over all windows of a split in their order, so that the number
  * is the one that training reports. Refuses to change the model.
  */
+#include "atom/generate/evaluate.h"
 #include "atom/generate/evaluator.h"
-#include "atom/train/trainer.h"
 
 #include "atom/base/clock.h"
 #include "atom/text/dataset.h"

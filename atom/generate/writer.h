@@ -1,17 +1,18 @@
 /*
  * A text while it is being written: what generation (generate.c) and conversation (chat.c) share.
- * Inner header of atom/train.
+ * Inner header of atom/generate.
  *
  * Owner: whoever opened it; close accepts half-opened ones. Thread: one. Errors: trainer.h.
  */
 #ifndef ATOM_GENERATE_WRITER_H
 #define ATOM_GENERATE_WRITER_H
 
+#include "atom/generate/decode.h"
+#include "atom/generate/generate.h"
+#include "atom/generate/sample.h"
+#include "atom/plan/workbench.h"
 #include "atom/text/chat.h"
 #include "atom/text/tokenizer.h"
-#include "atom/generate/decode.h"
-#include "atom/generate/sample.h"
-#include "atom/train/trainer.h"
 
 typedef struct writer {
     const train_generate_request *request;

@@ -8,7 +8,8 @@
 #ifndef ATOM_PLAN_DEVICE_H
 #define ATOM_PLAN_DEVICE_H
 
-#include "atom/train/trainer.h"
+#include "atom/plan/workbench.h"
+#include "kernels/device.h"
 
 /* The card of "cuda[:N]", -1 for the CPU. NULL is the CPU. */
 ATOM_MUST atom_status train_device_choose(const char *device, int *card);

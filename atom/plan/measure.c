@@ -8,6 +8,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
+#include "codegen/lower.h"
 #include "kernels/bench.h"
 #include "kernels/cuda_load.h"
 

@@ -7,7 +7,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
-#include "atom/train/trainer.h"
+#include "atom/plan/workbench.h"
 #include "swap/disk.h"
 
 #include <inttypes.h>

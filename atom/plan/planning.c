@@ -3,12 +3,13 @@
  * idea: a cache key says everything that a measurement depends on, so a hit is as good as measuring
  * again. Refuses plans that were made for something else.
  */
-#include "atom/train/trainer.h"
+#include "atom/plan/workbench.h"
 
 #include "atom/base/files.h"
 #include "atom/base/hash.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "codegen/lower.h"
 
 #include <stdio.h>
 #include <string.h>

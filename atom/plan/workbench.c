@@ -3,13 +3,34 @@
  * eval all start from the same few facts, so they are gathered once. Refuses to touch a device or
  * weights.
  */
+#include "atom/plan/workbench.h"
 #include "atom/plan/device.h"
-#include "atom/train/trainer.h"
 
+#include "atom/base/files.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
+#include "atom/text/tokenizer.h"
 
 #include <string.h>
+
+atom_status plan_vocab_read(const char *data, plan_vocab *out)
+{
+    atom_status st = ATOM_OK;
+    text_tokenizer *tokenizer = NULL;
+    char *path = atom_path_join(data, "tokenizer.json");
+    *out = (plan_vocab){.end = -1, .start = -1};
+    if (path && atom_path_exists(path)) {
+        ATOM_TRY_CLEAN(text_tokenizer_load(path, &tokenizer));
+        out->tokens = text_tokenizer_vocab(tokenizer);
+        out->padded = ((int64_t)out->tokens + 63) / 64 * 64;
+        out->end = (int64_t)text_tokenizer_end(tokenizer);
+        out->start = (int64_t)text_tokenizer_start(tokenizer);
+    }
+cleanup:
+    text_tokenizer_close(&tokenizer);
+    atom_free(path);
+    return st;
+}
 
 static void apply_overrides(const train_bench_config *config, file_model *model)
 {

@@ -56,3 +56,22 @@ atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, floa
     *rate = lr;
     return ATOM_OK;
 }
+
+void pool_update_of(const trainer *t, uint32_t micro_batches, pool_update *out)
+{
+    const train_config *c = trainer_config(t);
+    const train_workbench *bench = trainer_workbench(t);
+    const gen_lowered *low = trainer_lowered(t);
+    *out = (pool_update){.schedule = train_schedule_make(c),
+                         .beta1 = c->adam_beta1,
+                         .beta2 = c->adam_beta2,
+                         .epsilon = c->adam_epsilon,
+                         .weight_decay = c->weight_decay,
+                         .max_grad_norm = c->max_grad_norm,
+                         .micro_batches = micro_batches,
+                         .micro_batch = (uint64_t)bench->g->micro_batch,
+                         .params = low->params,
+                         .n_params = low->n_params,
+                         .host = bench->host,
+                         .threads = bench->threads};
+}

@@ -10,8 +10,8 @@
 #define ATOM_TRAIN_CONFIG_H
 
 #include "atom/options/options.h"
+#include "atom/plan/workbench.h"
 
-typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
 typedef enum train_scheduler {
     TRAIN_CONSTANT,
     TRAIN_LINEAR,

@@ -7,9 +7,12 @@
 #define ATOM_TRAIN_ENGINE_H
 
 #include "atom/file/vector.h"
-#include "atom/train/ahead.h"
 #include "atom/plan/source.h"
-#include "atom/train/trainer.h"
+#include "atom/plan/workbench.h"
+#include "atom/train/ahead.h"
+#include "atom/train/config.h"
+#include "codegen/lower.h"
+#include "swap/cow.h"
 
 typedef struct train_engine_config {
     train_workbench *bench;

@@ -22,7 +22,7 @@ atom_status trainer_load(trainer *t, uint32_t i, uint64_t first)
     train_engine_batch(t->engine, i, &tokens, &targets);
     atom_status st = text_sampler_read(&t->sampler, first, B, tokens, targets);
     if (st == ATOM_OK && t->apart)
-        text_sampler_starts(&t->sampler, first, B, t->start_token, tokens,
+        text_sampler_starts(&t->sampler, first, B, (uint32_t)t->vocab.start, tokens,
                             train_engine_starts(t->engine, i));
     return st;
 }
@@ -142,7 +142,8 @@ static void eval_starts(const trainer *t, uint64_t first, uint32_t n, const int3
 {
     const graph *g = t->bench->g;
     int64_t used = (int64_t)n * g->sequence, all = g->micro_batch * g->sequence;
-    text_windows_starts(t->val, (uint32_t)g->sequence, first, n, t->start_token, tokens, starts);
+    text_windows_starts(t->val, (uint32_t)g->sequence, first, n, (uint32_t)t->vocab.start, tokens,
+                        starts);
     memset(starts + used, 0, (size_t)(all - used) * sizeof *starts);
 }
 
@@ -349,6 +350,16 @@ atom_status trainer_run(trainer *t, train_summary *summary)
 const char *trainer_plan_origin(const trainer *t)
 {
     return t->plan_origin ? t->plan_origin : "";
+}
+
+const train_config *trainer_config(const trainer *t)
+{
+    return t->config;
+}
+
+const train_workbench *trainer_workbench(const trainer *t)
+{
+    return t->bench;
 }
 
 const part_plan *trainer_plan(const trainer *t)

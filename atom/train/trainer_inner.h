@@ -30,10 +30,8 @@ struct trainer {
     swap_trace *trace;
     train_schedule schedule;
     train_state state;
-    int64_t end_token;
-    uint32_t start_token; /* of documents, where apart */
-    bool apart;           /* documents of a sample do not see each other */
-    uint32_t vocab;       /* of the data's tokenizer; 0: unknown */
+    bool apart;       /* documents of a sample do not see each other */
+    plan_vocab vocab; /* of the data's tokenizer */
     int64_t first_step;
     double trace_seconds; /* where the next step goes in the trace */
     double *step_seconds; /* of this run, for the median */

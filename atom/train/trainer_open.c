@@ -8,7 +8,6 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "atom/text/tokenizer.h"
 #include "atom/train/init.h"
 
 #include <inttypes.h>
@@ -31,43 +30,6 @@ void trainer_note(const trainer *t, const char *fmt, ...)
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-/* *vocab is 0 and *end is -1 when the data has no tokenizer. */
-static atom_status read_tokenizer(const char *data, uint32_t *vocab, int64_t *end, int64_t *start)
-{
-    text_tokenizer *tokenizer = NULL;
-    char *path = atom_path_join(data, "tokenizer.json");
-    atom_status st = ATOM_OK;
-    *vocab = 0;
-    *end = *start = -1;
-    if (path && atom_path_exists(path)) {
-        st = text_tokenizer_load(path, &tokenizer);
-        if (st == ATOM_OK) {
-            *vocab = text_tokenizer_vocab(tokenizer);
-            *end = (int64_t)text_tokenizer_end(tokenizer);
-            *start = (int64_t)text_tokenizer_start(tokenizer);
-        }
-    }
-    text_tokenizer_close(&tokenizer);
-    atom_free(path);
-    return st;
-}
-
-/* Vocabularies are padded so that the head's matrices have friendly sizes. */
-static int64_t padded_vocab(uint32_t vocab)
-{
-    return vocab ? ((int64_t)vocab + 63) / 64 * 64 : 0;
-}
-
-atom_status train_vocab_size(const char *data, int64_t *vocab_size)
-{
-    uint32_t vocab = 0;
-    int64_t end = -1, start = -1;
-    atom_status st = read_tokenizer(data, &vocab, &end, &start);
-    if (st == ATOM_OK)
-        *vocab_size = padded_vocab(vocab);
-    return st;
-}
-
 static atom_status open_model(trainer *t)
 {
     const train_config *c = t->config;
@@ -82,7 +44,7 @@ static atom_status open_model(trainer *t)
                                 .moments = (atom_dtype)c->moments_dtype,
                                 .device = c->device,
                                 .dropout = c->dropout,
-                                .vocab_size = padded_vocab(t->vocab),
+                                .vocab_size = t->vocab.padded,
                                 .threads = c->threads,
                                 .link_bandwidth = c->link_bandwidth,
                                 .adapter = c->adapter,
@@ -92,11 +54,12 @@ static atom_status open_model(trainer *t)
                                 .lora_dropout = c->lora_dropout,
                                 .lora_targets = c->lora_target_modules};
     atom_status st = train_workbench_open(&bench, &t->bench);
-    if (st == ATOM_OK && t->vocab && t->bench->model.config.vocab_size < (int64_t)t->vocab)
+    if (st == ATOM_OK && t->vocab.tokens &&
+        t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
         return atom_fail(ATOM_E_USAGE,
                          "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
                          "with the model's tokenizer, or raise vocab_size in its config.json",
-                         c->data, t->vocab, (long long)t->bench->model.config.vocab_size);
+                         c->data, t->vocab.tokens, (long long)t->bench->model.config.vocab_size);
     return st;
 }
 
@@ -125,19 +88,17 @@ static atom_status open_data(trainer *t)
     return ATOM_OK;
 }
 
-/* start: the token that documents begin with; -1: nobody knows it. */
-static atom_status choose_packing(trainer *t, int64_t start)
+static atom_status choose_packing(trainer *t)
 {
     const train_config *c = t->config;
     bool can = t->bench->table->can & KRN_CAN_APART, wanted = c->preset == TRAIN_SFT;
-    t->start_token = (uint32_t)start;
-    if (c->packing == TRAIN_PACKING_APART && start < 0)
+    if (c->packing == TRAIN_PACKING_APART && t->vocab.start < 0)
         return atom_fail(ATOM_E_USAGE,
                          "packing: apart needs tokenizer.json in %s, to know where documents "
                          "begin; copy it there, or use packing: across",
                          c->data);
     t->apart = c->packing == TRAIN_PACKING_APART ||
-               (c->packing == TRAIN_PACKING_AUTO && wanted && start >= 0 && can);
+               (c->packing == TRAIN_PACKING_AUTO && wanted && t->vocab.start >= 0 && can);
     if (c->packing == TRAIN_PACKING_AUTO && wanted && !t->apart)
         trainer_note(t, "packing: across, because %s",
                      can ? "the data has no tokenizer.json" : "this device cannot do apart yet");
@@ -197,7 +158,7 @@ train_checkpoint trainer_checkpoint(trainer *t)
                               .source = t->bench->model.source,
                               .data = t->config->data,
                               .model_dir = t->bench->model.dir,
-                              .end_token = t->end_token,
+                              .end_token = t->vocab.end,
                               .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
                               .m = train_engine_vector(t->engine, SWAP_STATE_M),
                               .v = train_engine_vector(t->engine, SWAP_STATE_V),
@@ -370,8 +331,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
                                  "optimizer_state: in a pool it stays in memory for now; "
                                  "leave the key away"));
     ATOM_TRY_CLEAN(find_resume(t, &ignored)); /* refuse before the expensive part */
-    int64_t start = -1;
-    ATOM_TRY_CLEAN(read_tokenizer(config->data, &t->vocab, &t->end_token, &start));
+    ATOM_TRY_CLEAN(plan_vocab_read(config->data, &t->vocab));
     ATOM_TRY_CLEAN(open_model(t));
     ATOM_TRY_CLEAN(trainer_lora_check(t));
     trainer_lora_note(t);
@@ -380,7 +340,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
         ATOM_TRY_CLEAN(t->hooks.data(t->hooks.ctx));
     }
     ATOM_TRY_CLEAN(open_data(t));
-    ATOM_TRY_CLEAN(choose_packing(t, start));
+    ATOM_TRY_CLEAN(choose_packing(t));
     if (!t->plan)
         ATOM_TRY_CLEAN(trainer_open_plan(t));
     ATOM_TRY_CLEAN(open_engine(t));

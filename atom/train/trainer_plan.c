@@ -8,7 +8,7 @@
 #include "atom/base/files.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
-#include "atom/plan/plan_share.h"
+#include "atom/plan/share.h"
 #include "kernels/cuda_load.h"
 
 /* What is free now, less a margin and what the CPU device takes of it. */

@@ -87,7 +87,7 @@ atom_status trainer_weights_changed(trainer *t)
 
 atom_status trainer_describe(const trainer *t, const char *dir)
 {
-    return file_config_write(dir, &t->bench->model.config, t->bench->model.source, t->end_token);
+    return file_config_write(dir, &t->bench->model.config, t->bench->model.source, t->vocab.end);
 }
 
 trainer_place trainer_where(const trainer *t)

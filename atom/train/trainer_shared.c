@@ -4,7 +4,6 @@
  * came of everybody's. One idea: what is computed depends on the sample's place in the order of the
  * run alone, so it does not matter who does it. Refuses to update anything.
  */
-#include "atom/pool/anchor.h"
 #include "atom/train/trainer_inner.h"
 
 #include "atom/base/clock.h"
@@ -113,21 +112,4 @@ atom_status trainer_shared_turn(trainer *t, bool *stepped)
     if (st == ATOM_OK && l.n > 0)
         st = compute(t, &l);
     return st;
-}
-
-void pool_update_of(trainer *t, uint32_t micro_batches, pool_update *out)
-{
-    const train_config *c = t->config;
-    *out = (pool_update){.schedule = t->schedule,
-                               .beta1 = c->adam_beta1,
-                               .beta2 = c->adam_beta2,
-                               .epsilon = c->adam_epsilon,
-                               .weight_decay = c->weight_decay,
-                               .max_grad_norm = c->max_grad_norm,
-                               .micro_batches = micro_batches,
-                               .micro_batch = (uint64_t)t->bench->g->micro_batch,
-                               .params = t->engine->low->params,
-                               .n_params = t->engine->low->n_params,
-                               .host = t->bench->host,
-                               .threads = t->bench->threads};
 }

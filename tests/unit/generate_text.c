@@ -3,8 +3,9 @@
  * seeds; budgets; whole characters only, shown by a model that recites; everything it refuses.
  */
 #include "atom/base/log.h"
+#include "atom/generate/generate.h"
+#include "atom/plan/workbench.h"
 #include "atom/text/utf8.h"
-#include "atom/train/trainer.h"
 #include "tests/lib/gpt2_forward.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"

@@ -4,9 +4,10 @@
  */
 #include "atom/base/files.h"
 #include "atom/base/log.h"
+#include "atom/generate/evaluate.h"
+#include "atom/plan/workbench.h"
 #include "atom/text/dataset.h"
 #include "atom/text/shard.h"
-#include "atom/train/trainer.h"
 #include "tests/lib/gpt2_forward.h"
 #include "tests/lib/model_dir.h"
 #include "tests/scratch.h"

@@ -3,7 +3,7 @@
 #include "atom/base/assert.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "atom/plan/plan_share.h"
+#include "atom/plan/share.h"
 
 #include <string.h>
 

@@ -22,10 +22,10 @@
  *
  * Thread: the trainer's. Texts are atom_free'd by who gets them.
  */
-#ifndef ATOM_PLAN_PLAN_SHARE_H
-#define ATOM_PLAN_PLAN_SHARE_H
+#ifndef ATOM_PLAN_SHARE_H
+#define ATOM_PLAN_SHARE_H
 
-#include "atom/train/trainer.h"
+#include "atom/plan/workbench.h"
 
 /* A card's link is measured for it: a tenth of a second. */
 ATOM_MUST atom_status train_plan_class(const train_workbench *bench,

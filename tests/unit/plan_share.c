@@ -1,6 +1,6 @@
 /* Plans of strangers: a good one is taken and laid out here; one that lies, is for something else
  * or takes too much is refused in a line. And what tells device classes apart. */
-#include "atom/plan/plan_share.h"
+#include "atom/plan/share.h"
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"

@@ -3,12 +3,13 @@
  * is believed; it is laid out here, by the very code that would run it, and the bytes are counted.
  * Refuses to judge how quick a plan is: that is what its maker measured.
  */
-#include "atom/plan/plan_share.h"
+#include "atom/plan/share.h"
 
 #include "atom/plan/device.h"
 
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
+#include "codegen/lower.h"
 #include "kernels/bench.h"
 #include "partition/json.h"
 

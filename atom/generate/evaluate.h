@@ -1,0 +1,30 @@
+/*
+ * The mean loss of a saved model over a data set (`atom eval --data`).
+ *
+ * Thread: one caller. Errors: status.h; the message says which file or option and what to do.
+ */
+#ifndef ATOM_GENERATE_EVALUATE_H
+#define ATOM_GENERATE_EVALUATE_H
+
+#include "atom/base/status.h"
+
+#include <stdint.h>
+
+typedef struct train_eval_request {
+    const char *model, *data;               /* directory with weights; data set */
+    const char *adapter;                    /* of the model, to merge into it, or NULL */
+    const char *split;                      /* "val" (default), "train" */
+    int64_t micro_batch, sequence, batches; /* batches 0: all */
+    int32_t dtype;
+    const char *device;
+    uint64_t device_memory;
+    int64_t threads;
+} train_eval_request;
+typedef struct train_eval_result {
+    double loss;
+    int64_t tokens;
+    double seconds;
+} train_eval_result;
+ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_eval_result *result);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * Text from a saved model: one answer to one prompt, or a conversation that goes on.
+ *
+ * Thread: one caller. Errors: status.h; the message says which file or option and what to do.
+ */
+#ifndef ATOM_GENERATE_GENERATE_H
+#define ATOM_GENERATE_GENERATE_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct train_generate_request {
+    const char *model, *prompt;
+    const char *adapter; /* of the model, to merge into it, or NULL */
+    bool chat;           /* prompt is a user's message; the model answers by its chat template */
+    const char *system;  /* with chat: the system's message; NULL: none */
+    int64_t max_tokens;
+    double temperature; /* 0: greedy */
+    int64_t top_k;      /* 0: all */
+    double top_p;       /* 1: all */
+    int64_t seed;
+    int32_t dtype;
+    uint64_t device_memory; /* 0: weights are used in place; else swapped through this much */
+    int64_t threads;
+    bool stop_at_end; /* stop at the end-of-text token */
+    /* called with each piece of text as it is made (valid UTF-8); may be NULL */
+    void (*emit)(void *ctx, const char *text, size_t bytes);
+    void *ctx;
+} train_generate_request;
+typedef struct train_generate_result {
+    char *text;     /* what was made, without the prompt; free with atom_free */
+    uint64_t bytes; /* of text; a model of bytes may well make a NUL */
+    int64_t tokens, prompt_tokens;
+    double seconds;
+} train_generate_result;
+ATOM_MUST atom_status train_generate(const train_generate_request *request,
+                                     train_generate_result *result);
+
+/*
+ * A conversation with a model: what was said before is seen by each answer. Of the request, which
+ * is borrowed, prompt and chat are not looked at; max_tokens 0 stands for as many as fit. One
+ * thread.
+ */
+typedef struct train_chat train_chat;
+typedef struct train_chat_result {
+    train_generate_result said; /* text belongs to the chat, until the next call */
+    size_t forgotten;           /* messages from the beginning that no longer fit, in all */
+    bool stopped;               /* because stop said so */
+    bool full;                  /* because the model sees no more */
+} train_chat_result;
+enum { TRAIN_CHAT_POSITIONS = 4096 }; /* what a conversation remembers at most, in tokens */
+ATOM_MUST atom_status train_chat_open(const train_generate_request *request, train_chat **out);
+/* Answers a message; wrong UTF-8 in it is replaced. stop (may be NULL) is asked before each token.
+ * ATOM_E_USAGE: the message is longer than what the model sees; the conversation is as before.
+ * Other errors end it. */
+ATOM_MUST atom_status train_chat_say(train_chat *c, const char *message, bool (*stop)(void *ctx),
+                                     train_chat_result *result);
+/* Forgets what was said, but not the system's message. */
+void train_chat_reset(train_chat *c);
+void train_chat_close(train_chat **c);
+
+#endif

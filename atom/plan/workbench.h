@@ -1,0 +1,109 @@
+/*
+ * A model as a graph on a device, and what can be asked of it before any weight is read: how long
+ * its nodes take there (profile) and how it is best cut and moved (plan). Profile, plan, train and
+ * eval all begin here.
+ *
+ *   train_workbench   the model's graph, with the kernels that would run it
+ *   train_profile_*   measured rates and times; cached for this machine, graph and build
+ *   train_plan_*      the search for the fastest plan within the memory there is
+ *
+ * Thread: one caller. Errors: status.h; the message says which key, file or device and what to do.
+ */
+#ifndef ATOM_PLAN_WORKBENCH_H
+#define ATOM_PLAN_WORKBENCH_H
+
+#include "atom/base/threads.h"
+#include "atom/file/hfdir.h"
+#include "atom/file/peft.h"
+#include "kernels/kernels.h"
+#include "partition/plan.h"
+#include "swap/store.h"
+
+/* What a run computes in, as a user says it. */
+typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
+
+typedef struct train_bench_config {
+    const char *model;   /* preset, directory, config.json */
+    int64_t micro_batch; /* B */
+    int64_t sequence;    /* T; -1: the model's positions */
+    int32_t dtype;       /* train_dtype; auto: bf16 where the device has it natively, else fp32 */
+    atom_dtype moments;  /* what Adam's moments are kept in; 0: ATOM_F32 */
+    const char *device;  /* "auto", "cpu", "cuda[:N]"; NULL: cpu */
+    double dropout;      /* -1: as the model says */
+    int64_t vocab_size; /* presets only: replaces the preset's (plan_vocab.padded); 0: as it says */
+    int64_t threads;    /* -1: all cores */
+    uint64_t link_bandwidth; /* bytes/s per direction; 0: not throttled */
+    const char *adapter;     /* directory of a LoRA adapter of the model, or NULL */
+    /* What is trained of a LoRA run: lora.rank 0 without an adapter is the whole model, and with
+     * one that adapter. Not trained: the adapter is merged where weights are read. */
+    bool trains;
+    int64_t lora_rank;
+    double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
+    const char *lora_targets;        /* file_lora.targets */
+} train_bench_config;
+
+typedef struct train_workbench {
+    file_model model;
+    graph *g;       /* fused */
+    graph *base;    /* a LoRA run: the model without adapters, whose names files have; or NULL */
+    file_lora lora; /* a LoRA run: its settings */
+    atom_threads *threads;
+    const krn_table *table;
+    const krn_host_table *host;
+    int card;                  /* of CUDA; -1: the CPU computes */
+    train_bench_config config; /* texts are borrowed from the caller's config */
+} train_workbench;
+
+/* What the tokenizer of a data set says (DATA/tokenizer.json); without one tokens and padded are 0,
+ * end and start -1. */
+typedef struct plan_vocab {
+    uint32_t tokens;
+    int64_t padded;     /* what training gives a preset, so that the head's matrices have friendly
+                         * sizes (train_bench_config.vocab_size) */
+    int64_t end, start; /* of a text */
+} plan_vocab;
+ATOM_MUST atom_status plan_vocab_read(const char *data, plan_vocab *out);
+
+ATOM_MUST atom_status train_workbench_open(const train_bench_config *config, train_workbench **out);
+void train_workbench_close(train_workbench **bench);
+
+/* --- profile and plan ------------------------------------------------------------------------ */
+
+/* progress: called with what is being timed; may be NULL. */
+typedef void (*train_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
+
+/* Times every class of alike nodes and the device's rates (seconds to a minute). */
+ATOM_MUST atom_status train_profile_measure(train_workbench *bench, train_progress_fn progress,
+                                            void *ctx, part_profile **out);
+/* The same from the user's cache when this machine, graph and build were profiled before. *cached
+ * is optional. path: a profile to read instead, or NULL. */
+ATOM_MUST atom_status train_profile_get(train_workbench *bench, const char *path,
+                                        train_progress_fn progress, void *ctx, part_profile **out,
+                                        bool *cached);
+
+/* Only what the cache has; false: nothing, or nothing that can be used. */
+bool train_profile_cached(const train_workbench *bench, part_profile **out);
+
+typedef struct train_plan_request {
+    uint64_t device_memory; /* 0: no budget */
+    uint64_t host_memory;   /* 0: what is available */
+    uint64_t host_hold;     /* up to which a plan on disk may hold blocks in memory; 0: none */
+    uint32_t micro_batches; /* C; 0: recommend */
+    bool clip;
+    bool update_on_device; /* allowed where it fits and pays */
+    int recompute;         /* -1 free, 0 never, 1 always */
+    int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
+    bool ahead;            /* then updates may run ahead of the clip factor */
+} train_plan_request;
+
+/* Reads and writes in dir for a second, less where g's state is small, as training would, and notes
+ * the rates in *device. */
+ATOM_MUST atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
+                                         part_device *device);
+
+/* Search with the null device as judge. table: NULL for a device that is not here. */
+ATOM_MUST atom_status train_plan_search(const graph *g, const part_profile *profile,
+                                        const krn_table *table, const train_plan_request *request,
+                                        part_plan **out, part_search_stats *stats);
+
+#endif
