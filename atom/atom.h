@@ -5,13 +5,13 @@
  *
  *   text   ->  token shards           text_prepare()        atom/text/prepare.h
  *   model  ->  graph                  graph_model_build()   atom/graph/models.h
- *   graph  ->  profile                train_profile_get()   atom/plan/workbench.h
- *   profile -> plan                   train_plan_search()   atom/plan/workbench.h
+ *   graph  ->  profile                plan_profile_get()   atom/plan/workbench.h
+ *   profile -> plan                   plan_search()   atom/plan/workbench.h
  *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
  *   all of it: a trained model        trainer_open() ...    atom/train/trainer.h
- *   model  ->  loss, accuracy         train_evaluate() ...  atom/generate/evaluate.h, choices.h
- *   model  ->  text, a conversation   train_generate() ...  atom/generate/generate.h
- *   model  ->  other programs         train_export_hf() ... atom/export/export.h
+ *   model  ->  loss, accuracy         eval_loss() ...  atom/generate/evaluate.h, choices.h
+ *   model  ->  text, a conversation   generate_text() ...  atom/generate/generate.h
+ *   model  ->  other programs         export_hf() ... atom/export/export.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of

@@ -75,7 +75,7 @@ static void help(void)
           stderr);
 }
 
-static void tell(const train_chat_result *r, size_t *forgotten)
+static void tell(const generate_chat_result *r, size_t *forgotten)
 {
     fputs("\n", stdout);
     fflush(stdout);
@@ -89,11 +89,11 @@ static void tell(const train_chat_result *r, size_t *forgotten)
     *forgotten = r->forgotten;
 }
 
-static atom_status answer(train_chat *chat, const char *line, size_t *forgotten)
+static atom_status answer(generate_chat *chat, const char *line, size_t *forgotten)
 {
-    train_chat_result result;
+    generate_chat_result result;
     interrupted = 0;
-    atom_status st = train_chat_say(chat, line, stop, &result);
+    atom_status st = generate_chat_say(chat, line, stop, &result);
     if (st == ATOM_E_USAGE) {
         fprintf(stderr, "(%s)\n", atom_fail_message());
         return ATOM_OK;
@@ -103,14 +103,14 @@ static atom_status answer(train_chat *chat, const char *line, size_t *forgotten)
     return st;
 }
 
-static atom_status converse(train_chat *chat)
+static atom_status converse(generate_chat *chat)
 {
     char *line = NULL;
     size_t capacity = 0, forgotten = 0;
     atom_status st = ATOM_OK;
     while (st == ATOM_OK && read_line(&line, &capacity) && strcmp(line, "/exit") != 0) {
         if (strcmp(line, "/reset") == 0) {
-            train_chat_reset(chat);
+            generate_chat_reset(chat);
             forgotten = 0;
         } else if (line[0] == '/' && strcmp(line, "/help") != 0 && !strchr(line, ' ')) {
             fprintf(stderr, "(no such command: %s; /help tells)\n", line);
@@ -124,20 +124,20 @@ static atom_status converse(train_chat *chat)
     return st;
 }
 
-atom_status cli_chat(const train_generate_request *request)
+atom_status cli_chat(const generate_request *request)
 {
     struct sigaction action = {.sa_handler = on_interrupt}, before; /* getline must come back */
-    train_generate_request r = *request;
-    train_chat *chat = NULL;
+    generate_request r = *request;
+    generate_chat *chat = NULL;
     r.emit = emit;
     atom_status st = ATOM_OK;
-    ATOM_TRY(train_chat_open(&r, &chat));
+    ATOM_TRY(generate_chat_open(&r, &chat));
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &before);
     help();
     st = converse(chat);
     fputs("\n", stderr);
     sigaction(SIGINT, &before, NULL);
-    train_chat_close(&chat);
+    generate_chat_close(&chat);
     return st;
 }

@@ -161,12 +161,12 @@ static atom_status check(const eval_values *v, const opt_parsed *parsed)
 
 /* --- accuracy --------------------------------------------------------------------------------- */
 
-static double token_rate(const train_choices_result *r)
+static double token_rate(const eval_choices_result *r)
 {
     return r->seconds > 0 ? (double)r->tokens / r->seconds : 0;
 }
 
-static void show_progress(void *ctx, const train_choices_result *r, int64_t of)
+static void show_progress(void *ctx, const eval_choices_result *r, int64_t of)
 {
     char text[256];
     double each = r->seconds / (double)r->questions;
@@ -200,7 +200,7 @@ static void print_mean(const char *name, double mean, double error)
         cli_print(" +- %.4f", error);
 }
 
-static atom_status print_choices(const eval_values *v, const train_choices_result *r)
+static atom_status print_choices(const eval_values *v, const eval_choices_result *r)
 {
     char text[32];
     if (v->json)
@@ -225,8 +225,8 @@ static atom_status print_choices(const eval_values *v, const train_choices_resul
 
 static atom_status run_choices(const eval_values *v)
 {
-    train_choices_result result = {0};
-    const train_choices_request request = {
+    eval_choices_result result = {0};
+    const eval_choices_request request = {
         .model = v->model,
         .file = v->choices,
         .adapter = v->adapter,
@@ -239,7 +239,7 @@ static atom_status run_choices(const eval_values *v)
         .threads = v->threads,
         .progress = show_progress,
     };
-    atom_status st = train_choices(&request, &result);
+    atom_status st = eval_choices(&request, &result);
     cli_progress_end();
     return st == ATOM_OK ? print_choices(v, &result) : st;
 }
@@ -248,8 +248,8 @@ static atom_status run_choices(const eval_values *v)
 
 static atom_status run_data(const eval_values *v)
 {
-    train_eval_result result = {0};
-    const train_eval_request request = {
+    eval_result result = {0};
+    const eval_request request = {
         .model = v->model,
         .adapter = v->adapter,
         .data = v->data,
@@ -262,7 +262,7 @@ static atom_status run_data(const eval_values *v)
         .device_memory = v->device_memory,
         .threads = v->threads,
     };
-    ATOM_TRY(train_evaluate(&request, &result));
+    ATOM_TRY(eval_loss(&request, &result));
     if (v->json)
         return cli_print_json(json_pack("{s:o, s:I, s:s, s:o, s:o}", "loss", cli_real(result.loss),
                                         "tokens", (json_int_t)result.tokens, "split",

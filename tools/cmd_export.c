@@ -136,12 +136,12 @@ static atom_status run(void *values, const opt_parsed *parsed)
 {
     const export_values *v = values;
     ATOM_TRY(check_options(v, parsed));
-    ATOM_TRY(v->to == TO_GGUF ? train_export_gguf(v->model, v->adapter, type_of[v->type], v->output,
-                                                  v->overwrite)
-             : v->to == TO_LLMC ? train_export_llmc(v->model, v->adapter, dtype_of[v->dtype],
-                                                    v->output, v->overwrite)
-                                : train_export_hf(v->model, v->adapter, dtype_of[v->dtype],
-                                                  v->max_shard_size, v->output));
+    ATOM_TRY(
+        v->to == TO_GGUF
+            ? export_gguf(v->model, v->adapter, type_of[v->type], v->output, v->overwrite)
+        : v->to == TO_LLMC
+            ? export_llmc(v->model, v->adapter, dtype_of[v->dtype], v->output, v->overwrite)
+            : export_hf(v->model, v->adapter, dtype_of[v->dtype], v->max_shard_size, v->output));
     const char *type = v->to == TO_GGUF ? types[v->type] : dtypes[v->dtype];
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:s, s:s, s:I}", "output", v->output, "to",

@@ -165,8 +165,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     const generate_values *v = values;
     const char *prompt = v->json || v->chat ? NULL : v->prompt;
     bool talk = v->chat && !v->json && isatty(STDIN_FILENO) && !is_given(parsed, "prompt");
-    train_generate_result result = {0};
-    const train_generate_request request = {
+    generate_result result = {0};
+    const generate_request request = {
         .model = v->model,
         .adapter = v->adapter,
         .prompt = v->prompt,
@@ -187,7 +187,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     if (talk)
         return cli_chat(&request);
     atom_status st = ATOM_OK;
-    ATOM_TRY(train_generate(&request, &result));
+    ATOM_TRY(generate_text(&request, &result));
     double rate = result.seconds > 0 ? (double)result.tokens / result.seconds : 0;
     if (v->json)
         st = cli_print_json(

@@ -160,9 +160,9 @@ static const opt_command options = {
 /* A profile of this machine, measured or from the cache. */
 static atom_status measure(const plan_values *v, graph **g, part_profile **profile)
 {
-    train_workbench *bench = NULL;
+    plan_workbench *bench = NULL;
     bool cached = false;
-    const train_bench_config config = {
+    const plan_workbench_config config = {
         .model = v->model,
         .micro_batch = v->micro_batch_size,
         .sequence = v->sequence_len,
@@ -178,12 +178,12 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
         .threads = -1,
     };
     atom_status st = ATOM_OK;
-    ATOM_TRY(train_workbench_open(&config, &bench));
-    st = train_profile_get(bench, NULL, cli_progress, NULL, profile, &cached);
+    ATOM_TRY(plan_workbench_open(&config, &bench));
+    st = plan_profile_get(bench, NULL, cli_progress, NULL, profile, &cached);
     cli_progress_end();
     if (st == ATOM_OK)
         st = part_profile_graph(*profile, g);
-    train_workbench_close(&bench);
+    plan_workbench_close(&bench);
     return st;
 }
 
@@ -318,7 +318,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .evaluate_ctx = &judge,
     };
     if (v->store_dir)
-        ATOM_TRY_CLEAN(train_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
+        ATOM_TRY_CLEAN(plan_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
     ATOM_TRY_CLEAN(part_search(g, profile, &request, &plan, &stats));
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_write(plan, v->output));

@@ -143,11 +143,11 @@ cleanup:
 
 static atom_status measure_it(const profile_values *v, part_profile **out)
 {
-    train_workbench *bench = NULL;
+    plan_workbench *bench = NULL;
     plan_vocab vocab = {0};
     atom_status st = ATOM_OK;
     ATOM_TRY(v->data ? plan_vocab_read(v->data, &vocab) : ATOM_OK);
-    const train_bench_config config = {
+    const plan_workbench_config config = {
         .model = v->model,
         .vocab_size = vocab.padded,
         .micro_batch = v->micro_batch_size,
@@ -164,10 +164,10 @@ static atom_status measure_it(const profile_values *v, part_profile **out)
         .threads = v->threads,
         .link_bandwidth = v->link_bandwidth,
     };
-    ATOM_TRY(train_workbench_open(&config, &bench));
-    st = train_profile_measure(bench, cli_progress, NULL, out);
+    ATOM_TRY(plan_workbench_open(&config, &bench));
+    st = plan_profile_measure(bench, cli_progress, NULL, out);
     cli_progress_end();
-    train_workbench_close(&bench);
+    plan_workbench_close(&bench);
     return st;
 }
 

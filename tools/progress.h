@@ -7,7 +7,7 @@
 
 #include "tools/cli.h"
 
-/* A train_progress_fn: "what: done/total", on a terminal only. ctx is not used. */
+/* A plan_progress_fn: "what: done/total", on a terminal only. ctx is not used. */
 void cli_progress(void *ctx, const char *what, uint32_t done, uint32_t total);
 /* Clears the redrawn line, if there is one. Call before printing anything else. */
 void cli_progress_end(void);

@@ -18,9 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-atom_status train_source_open(const char *dir, const char *adapter, train_source *source)
+atom_status export_source_open(const char *dir, const char *adapter, export_source *source)
 {
-    *source = (train_source){.from = train_file_source(NULL), .to = train_file_sink(NULL)};
+    *source = (export_source){.from = plan_file_source(NULL), .to = plan_file_sink(NULL)};
     ATOM_TRY(file_model_resolve(dir, &source->model));
     if (!source->model.has_weights)
         return atom_fail(ATOM_E_USAGE,
@@ -36,14 +36,14 @@ atom_status train_source_open(const char *dir, const char *adapter, train_source
     return ATOM_OK;
 }
 
-file_vector train_source_vector(const train_source *source)
+file_vector export_source_vector(const export_source *source)
 {
     file_vector weights = file_weights_vector(source->weights);
     weights.sink = &source->to;
     return source->adapter ? file_adapter_over(source->adapter, weights) : weights;
 }
 
-void train_source_close(train_source *source)
+void export_source_close(export_source *source)
 {
     file_adapter_close(&source->adapter);
     file_weights_close(&source->weights);
@@ -61,41 +61,41 @@ static atom_status check_output(const char *path, bool replace)
 
 /* --- gguf ------------------------------------------------------------------------------------ */
 
-atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
-                              const char *path, bool replace)
+atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type type, const char *path,
+                        bool replace)
 {
-    train_source s;
+    export_source s;
     file_gguf *w = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY(check_output(path, replace));
-    ATOM_TRY_CLEAN(train_source_open(dir, adapter, &s));
+    ATOM_TRY_CLEAN(export_source_open(dir, adapter, &s));
     const file_model *model = &s.model;
     ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
     file_gguf_put_model(w, &model->config, type);
-    ATOM_TRY_CLEAN(train_export_tokens(w, file_lora_tokenizer_dir(model), model->source,
-                                       model->config.vocab_size));
-    ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, train_source_vector(&s)));
+    ATOM_TRY_CLEAN(
+        export_tokens(w, file_lora_tokenizer_dir(model), model->source, model->config.vocab_size));
+    ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, export_source_vector(&s)));
     ATOM_TRY_CLEAN(file_gguf_finish(w));
 cleanup:
     file_gguf_close(&w);
-    train_source_close(&s);
+    export_source_close(&s);
     return st;
 }
 
 /* --- llmc ------------------------------------------------------------------------------------ */
 
-atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
-                              const char *path, bool replace)
+atom_status export_llmc(const char *dir, const char *adapter, atom_dtype dtype, const char *path,
+                        bool replace)
 {
-    train_source s;
+    export_source s;
     atom_status st = ATOM_OK;
     ATOM_TRY(check_output(path, replace));
-    ATOM_TRY_CLEAN(train_source_open(dir, adapter, &s));
+    ATOM_TRY_CLEAN(export_source_open(dir, adapter, &s));
     ATOM_TRY_CLEAN(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
-    ATOM_TRY_CLEAN(file_llmc_write(path, &s.model.config, s.g, train_source_vector(&s), dtype));
+    ATOM_TRY_CLEAN(file_llmc_write(path, &s.model.config, s.g, export_source_vector(&s), dtype));
 cleanup:
-    train_source_close(&s);
+    export_source_close(&s);
     return st;
 }
 
@@ -107,7 +107,7 @@ static atom_status write_tokenizer(const file_model *model, const char *dir)
     text_tokenizer *tokenizer = NULL;
     if (model->kind != FILE_MODEL_GGUF)
         return file_model_copy(model->dir, dir);
-    atom_status st = train_import_tokenizer(model->dir, &tokenizer);
+    atom_status st = import_tokenizer(model->dir, &tokenizer);
     if (st == ATOM_OK && tokenizer)
         st = text_tokenizer_save_model(tokenizer, dir);
     else if (st == ATOM_OK)
@@ -117,11 +117,11 @@ static atom_status write_tokenizer(const file_model *model, const char *dir)
     return st;
 }
 
-static atom_status write_directory(const train_source *s, atom_dtype dtype, uint64_t shard_bytes,
+static atom_status write_directory(const export_source *s, atom_dtype dtype, uint64_t shard_bytes,
                                    const char *dir)
 {
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(file_weights_write_as(dir, s->g, train_source_vector(s), dtype, shard_bytes));
+    ATOM_TRY(file_weights_write_as(dir, s->g, export_source_vector(s), dtype, shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
     ATOM_TRY(write_tokenizer(&s->model, dir));
     if (s->model.adapter && file_lora_tokenizer_dir(&s->model) == s->model.adapter)
@@ -139,7 +139,7 @@ static atom_status move_over(const char *temporary, const char *output)
     return atom_fail_errno(errno, "cannot rename %s to %s", temporary, output);
 }
 
-atom_status train_export_directory(const char *output, train_export_fill *fill, void *context)
+atom_status export_directory(const char *output, export_fill *fill, void *context)
 {
     char *temporary = NULL, keep[1024];
     size_t n = strlen(output);
@@ -169,7 +169,7 @@ cleanup:
 }
 
 typedef struct hf_job {
-    train_source source;
+    export_source source;
     atom_dtype dtype;
     uint64_t shard_bytes;
 } hf_job;
@@ -180,15 +180,15 @@ static atom_status fill_hf(void *context, const char *dir)
     return write_directory(&job->source, job->dtype, job->shard_bytes, dir);
 }
 
-atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
-                            uint64_t shard_bytes, const char *output)
+atom_status export_hf(const char *dir, const char *adapter, atom_dtype dtype, uint64_t shard_bytes,
+                      const char *output)
 {
     hf_job job = {.dtype = dtype, .shard_bytes = shard_bytes};
-    atom_status st = train_source_open(dir, adapter, &job.source);
+    atom_status st = export_source_open(dir, adapter, &job.source);
     if (st == ATOM_OK && dtype == ATOM_DTYPE_N)
         job.dtype = file_weights_dtype(job.source.weights);
     if (st == ATOM_OK)
-        st = train_export_directory(output, fill_hf, &job);
-    train_source_close(&job.source);
+        st = export_directory(output, fill_hf, &job);
+    export_source_close(&job.source);
     return st;
 }

@@ -17,56 +17,55 @@
 /* dir, with the LoRA adapter of a directory merged in (NULL: none) -> path. Without tokenizer.json
  * the file has no tokenizer, and a note says so. ATOM_E_USAGE where path is there, unless it is to
  * be replaced. */
-ATOM_MUST atom_status train_export_gguf(const char *dir, const char *adapter, file_gguf_type type,
-                                        const char *path, bool replace);
+ATOM_MUST atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type type,
+                                  const char *path, bool replace);
 
 /*
  * dir -> a new directory `output` that transformers loads: weights in dtype (ATOM_DTYPE_N: as they
  * are), in shards of shard_bytes, unknown keys of config.json kept, tokenizer files copied.
  * ATOM_E_USAGE where output is there and not empty.
  */
-ATOM_MUST atom_status train_export_hf(const char *dir, const char *adapter, atom_dtype dtype,
-                                      uint64_t shard_bytes, const char *output);
+ATOM_MUST atom_status export_hf(const char *dir, const char *adapter, atom_dtype dtype,
+                                uint64_t shard_bytes, const char *output);
 
 /* A new directory `output` that is there whole or not at all: fill writes into a temporary one,
  * which it makes. Errors as above, and fill's. */
-typedef atom_status train_export_fill(void *context, const char *dir);
-ATOM_MUST atom_status train_export_directory(const char *output, train_export_fill *fill,
-                                             void *context);
+typedef atom_status export_fill(void *context, const char *dir);
+ATOM_MUST atom_status export_directory(const char *output, export_fill *fill, void *context);
 
 /* dir -> path: a model file of llm.c (GPT-2 only) in F32 or BF16; ATOM_DTYPE_N: as they are, F16 as
  * F32. replace: as above. */
-ATOM_MUST atom_status train_export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
-                                        const char *path, bool replace);
+ATOM_MUST atom_status export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
+                                  const char *path, bool replace);
 
 /* What the exports read: a directory with weights, checked; adapter: of a LoRA adapter to merge, or
  * NULL. Close also what open left half done. It stays where it was opened. */
-typedef struct train_source {
+typedef struct export_source {
     file_source from; /* how large files are read, and written */
     file_sink to;
     file_model model;
     graph *g;
     file_weights *weights;
     file_adapter *adapter; /* of the model; or NULL */
-} train_source;
-ATOM_MUST atom_status train_source_open(const char *dir, const char *adapter, train_source *source);
+} export_source;
+ATOM_MUST atom_status export_source_open(const char *dir, const char *adapter,
+                                         export_source *source);
 /* The weights, with the adapter merged in. */
-file_vector train_source_vector(const train_source *source);
-void train_source_close(train_source *source);
+file_vector export_source_vector(const export_source *source);
+void export_source_close(export_source *source);
 
 /* export_tokens.c: the tokenizer of dir as metadata, for a vocabulary of V; `config` is the text of
  * config.json. */
-ATOM_MUST atom_status train_export_tokens(file_gguf *w, const char *dir, const char *config,
-                                          int64_t V);
+ATOM_MUST atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V);
 
 /* import_tokens.c: the other way: a tokenizer.json of what a GGUF file says, atom_free it; NULL
  * where it says nothing. The same as a tokenizer. */
-ATOM_MUST atom_status train_import_tokens(const file_gguf_in *file, char **json);
-ATOM_MUST atom_status train_import_tokenizer(const char *path, text_tokenizer **out);
+ATOM_MUST atom_status import_tokens(const file_gguf_in *file, char **json);
+ATOM_MUST atom_status import_tokenizer(const char *path, text_tokenizer **out);
 /* The tokenizer of a model with weights, wherever it is kept: an adapter's own goes first.
  * ATOM_E_FORMAT where there is none, or one of more tokens than the model has. */
-ATOM_MUST atom_status train_model_tokenizer(const file_model *model, text_tokenizer **out);
+ATOM_MUST atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out);
 /* A GGUF file's chat template in Jinja, atom_free it; NULL where it has none. */
-ATOM_MUST atom_status train_import_template(const char *path, char **jinja);
+ATOM_MUST atom_status import_template(const char *path, char **jinja);
 
 #endif

@@ -276,7 +276,7 @@ static atom_status check_json(const char *dir, const json_t *root)
                      dir, type ? type : "(none)");
 }
 
-atom_status train_export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V)
+atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V)
 {
     json_t *root = NULL, *ids = NULL;
     vocabulary v = {.n = V};

@@ -326,7 +326,7 @@ static atom_status open_import(importing *in)
     return ATOM_OK;
 }
 
-atom_status train_import_tokens(const file_gguf_in *file, char **json)
+atom_status import_tokens(const file_gguf_in *file, char **json)
 {
     importing in = {.f = file};
     atom_status st;
@@ -352,13 +352,13 @@ cleanup:
     return st;
 }
 
-atom_status train_import_tokenizer(const char *path, text_tokenizer **out)
+atom_status import_tokenizer(const char *path, text_tokenizer **out)
 {
     file_gguf_in *f = NULL;
     char *json = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(file_gguf_open(path, &f));
-    ATOM_TRY_CLEAN(train_import_tokens(f, &json));
+    ATOM_TRY_CLEAN(import_tokens(f, &json));
     *out = NULL;
     if (json)
         ATOM_TRY_CLEAN(text_tokenizer_parse(json, strlen(json), path, out));
@@ -368,7 +368,7 @@ cleanup:
     return st;
 }
 
-atom_status train_model_tokenizer(const file_model *model, text_tokenizer **out)
+atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out)
 {
     const char *dir = file_lora_tokenizer_dir(model);
     char *path = atom_path_join(dir, "tokenizer.json");
@@ -377,7 +377,7 @@ atom_status train_model_tokenizer(const file_model *model, text_tokenizer **out)
     if (!path)
         return atom_fail_memory("a path", 256);
     if (model->kind == FILE_MODEL_GGUF)
-        st = train_import_tokenizer(dir, &t);
+        st = import_tokenizer(dir, &t);
     else if (!atom_path_exists(path))
         st = atom_fail(ATOM_E_FORMAT,
                        "%s has no tokenizer.json; copy the one of the data that the model was "
@@ -403,7 +403,7 @@ atom_status train_model_tokenizer(const file_model *model, text_tokenizer **out)
     return st;
 }
 
-atom_status train_import_template(const char *path, char **jinja)
+atom_status import_template(const char *path, char **jinja)
 {
     file_gguf_in *f = NULL;
     atom_status st = file_gguf_open(path, &f);

@@ -12,9 +12,9 @@
 
 #include <string.h>
 
-struct train_chat {
-    train_generate_request request; /* with max_tokens that are allowed */
-    bool as_many;                   /* max_tokens was 0 */
+struct generate_chat {
+    generate_request request; /* with max_tokens that are allowed */
+    bool as_many;             /* max_tokens was 0 */
     writer w;
     text_encoder *encoder;
     text_message *messages; /* questions and answers by turns; their texts are ours */
@@ -30,20 +30,21 @@ static atom_status no_prompt(writer *w)
     return ATOM_OK;
 }
 
-atom_status train_chat_open(const train_generate_request *request, train_chat **out)
+atom_status generate_chat_open(const generate_request *request, generate_chat **out)
 {
     atom_status st;
-    train_chat *c = atom_alloc(1, sizeof *c);
+    generate_chat *c = atom_alloc(1, sizeof *c);
     if (!c)
         return atom_fail_memory("a conversation", sizeof *c);
     c->request = *request;
     c->as_many = request->max_tokens == 0;
     if (c->as_many)
-        c->request.max_tokens = TRAIN_CHAT_POSITIONS;
+        c->request.max_tokens = GENERATE_CHAT_POSITIONS;
     c->w.request = &c->request;
-    ATOM_TRY_CLEAN(writer_open(&c->w, no_prompt, TRAIN_CHAT_POSITIONS));
+    ATOM_TRY_CLEAN(writer_open(&c->w, no_prompt, GENERATE_CHAT_POSITIONS));
     ATOM_TRY_CLEAN(text_encoder_open(c->w.tokenizer, &c->encoder));
-    c->positions = c->w.positions < TRAIN_CHAT_POSITIONS ? c->w.positions : TRAIN_CHAT_POSITIONS;
+    c->positions =
+        c->w.positions < GENERATE_CHAT_POSITIONS ? c->w.positions : GENERATE_CHAT_POSITIONS;
     c->held = atom_alloc((size_t)c->positions, sizeof *c->held);
     if (!c->held)
         ATOM_TRY_CLEAN(
@@ -51,23 +52,23 @@ atom_status train_chat_open(const train_generate_request *request, train_chat **
     *out = c;
     return ATOM_OK;
 cleanup:
-    train_chat_close(&c);
+    generate_chat_close(&c);
     return st;
 }
 
-void train_chat_reset(train_chat *c)
+void generate_chat_reset(generate_chat *c)
 {
     for (size_t i = 0; i < c->n; i++)
         atom_free((void *)(uintptr_t)c->messages[i].text);
     c->n = c->first = 0;
 }
 
-void train_chat_close(train_chat **c_ref)
+void generate_chat_close(generate_chat **c_ref)
 {
-    train_chat *c = *c_ref;
+    generate_chat *c = *c_ref;
     if (!c)
         return;
-    train_chat_reset(c);
+    generate_chat_reset(c);
     text_encoder_close(&c->encoder);
     writer_close(&c->w);
     atom_free(c->messages);
@@ -76,7 +77,7 @@ void train_chat_close(train_chat **c_ref)
     *c_ref = NULL;
 }
 
-static atom_status add_message(train_chat *c, text_role role, const char *text, size_t bytes)
+static atom_status add_message(generate_chat *c, text_role role, const char *text, size_t bytes)
 {
     char *copy = atom_alloc(bytes + 1, 1);
     atom_status st = copy ? ATOM_OK : atom_fail_memory("a message", bytes);
@@ -91,14 +92,14 @@ static atom_status add_message(train_chat *c, text_role role, const char *text, 
     return ATOM_OK;
 }
 
-static void take_back(train_chat *c)
+static void take_back(generate_chat *c)
 {
     c->n--;
     atom_free((void *)(uintptr_t)c->messages[c->n].text);
 }
 
 /* seen: the system's message, the messages from `first` on, and the beginning of an answer. */
-static atom_status render(train_chat *c, size_t first)
+static atom_status render(generate_chat *c, size_t first)
 {
     size_t n = 0, all = c->n - first + 2;
     const char *system = c->request.system;
@@ -117,7 +118,7 @@ static atom_status render(train_chat *c, size_t first)
 
 /* As many messages as fit beside an answer: a quarter of all is left for it, or what was asked for.
  */
-static atom_status fit(train_chat *c)
+static atom_status fit(generate_chat *c)
 {
     int64_t answer = c->positions / 4;
     size_t first = c->first;
@@ -140,23 +141,23 @@ static atom_status fit(train_chat *c)
     return ATOM_OK;
 }
 
-static atom_status feed(train_chat *c, int64_t from)
+static atom_status feed(generate_chat *c, int64_t from)
 {
     int64_t n = (int64_t)c->w.seen.n;
-    train_decoder_rewind(c->w.decoder, from);
+    generate_decoder_rewind(c->w.decoder, from);
     for (int64_t i = from; i < n; i++) {
         c->held[i] = c->w.seen.ids[i];
         c->w.feed[i - from] = (int32_t)c->held[i];
     }
     c->held_n = from; /* should it fail */
-    atom_status st = train_decoder_feed(c->w.decoder, c->w.feed, n - from);
+    atom_status st = generate_decoder_feed(c->w.decoder, c->w.feed, n - from);
     if (st == ATOM_OK)
         c->held_n = n;
     return st;
 }
 
 /* What differs from what the decoder holds; at least the last token, for its logits. */
-static atom_status feed_prompt(train_chat *c)
+static atom_status feed_prompt(generate_chat *c)
 {
     int64_t same = 0, n = (int64_t)c->w.seen.n;
     while (same < c->held_n && same < n - 1 && c->held[same] == c->w.seen.ids[same])
@@ -164,23 +165,23 @@ static atom_status feed_prompt(train_chat *c)
     return feed(c, same);
 }
 
-static atom_status answer(train_chat *c, bool (*stop)(void *ctx), train_chat_result *result)
+static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_chat_result *result)
 {
     writer *w = &c->w;
-    const train_generate_request *r = &c->request;
-    const train_sampling how = {
+    const generate_request *r = &c->request;
+    const generate_sampling how = {
         .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
     uint32_t end = text_tokenizer_end(w->tokenizer);
     int64_t made = 0;
     atom_status st = feed_prompt(c);
     while (st == ATOM_OK && made < r->max_tokens) {
         int32_t token;
-        double u = train_sample_uniform((uint64_t)r->seed, c->drawn++);
+        double u = generate_sample_uniform((uint64_t)r->seed, c->drawn++);
         result->stopped = stop && stop(r->ctx);
         if (result->stopped)
             break;
-        ATOM_TRY(train_sample(&how, train_decoder_logits(w->decoder), w->may, w->V, w->candidates,
-                              u, &token));
+        ATOM_TRY(generate_sample(&how, generate_decoder_logits(w->decoder), w->may, w->V,
+                                 w->candidates, u, &token));
         made++;
         if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
             break;
@@ -196,10 +197,10 @@ static atom_status answer(train_chat *c, bool (*stop)(void *ctx), train_chat_res
     return st;
 }
 
-atom_status train_chat_say(train_chat *c, const char *message, bool (*stop)(void *ctx),
-                           train_chat_result *result)
+atom_status generate_chat_say(generate_chat *c, const char *message, bool (*stop)(void *ctx),
+                              generate_chat_result *result)
 {
-    train_chat_result said = {0};
+    generate_chat_result said = {0};
     double begin = atom_clock_seconds();
     char *valid = NULL;
     size_t bytes = 0;

@@ -36,7 +36,7 @@ typedef struct placed {
 } placed;
 
 typedef struct scoring {
-    const train_choices_request *request;
+    const eval_choices_request *request;
     file_model model;
     text_tokenizer *tokenizer;
     text_encoder *encoder;
@@ -45,7 +45,7 @@ typedef struct scoring {
     size_t spaced_n;
     int64_t longest, most; /* tokens of a row: seen; allowed */
 
-    train_evaluator e;
+    eval_model e;
     int32_t *tokens, *targets, *starts; /* i32[B,T], of the engine */
     int64_t row, at;                    /* where the next row of tokens goes: sample, place in it */
     asked *questions;
@@ -55,7 +55,7 @@ typedef struct scoring {
 
     int64_t of; /* questions in all */
     int64_t right, right_norm;
-    train_choices_result result;
+    eval_choices_result result;
     double begin;
 } scoring;
 
@@ -147,13 +147,13 @@ static uint32_t pick(const double *scores, const uint32_t *lengths, uint32_t n)
 
 static void judge(scoring *s, const asked *q)
 {
-    const train_choices_request *r = s->request;
-    const train_choices_answer answer = {.line = q->line,
-                                         .n = q->n,
-                                         .right = q->right,
-                                         .picked = pick(q->scores, NULL, q->n),
-                                         .picked_norm = pick(q->scores, q->characters, q->n),
-                                         .scores = q->scores};
+    const eval_choices_request *r = s->request;
+    const eval_choices_answer answer = {.line = q->line,
+                                        .n = q->n,
+                                        .right = q->right,
+                                        .picked = pick(q->scores, NULL, q->n),
+                                        .picked_norm = pick(q->scores, q->characters, q->n),
+                                        .scores = q->scores};
     s->right += answer.picked == q->right;
     s->right_norm += answer.picked_norm == q->right;
     s->result.questions++;
@@ -170,7 +170,7 @@ static void mean_of(int64_t right, int64_t n, double *mean, double *error)
 
 static void sum_up(scoring *s)
 {
-    train_choices_result *r = &s->result;
+    eval_choices_result *r = &s->result;
     r->seconds = atom_clock_seconds() - s->begin;
     if (r->questions == 0)
         return;
@@ -289,7 +289,7 @@ static atom_status score_question(void *ctx, const text_question *q)
 /* What is needed to read the questions. */
 static atom_status open_text(scoring *s)
 {
-    const train_choices_request *r = s->request;
+    const eval_choices_request *r = s->request;
     if (r->limit < 0)
         return atom_fail(ATOM_E_USAGE, "limit must be 0 (all) or more");
     ATOM_TRY(file_model_resolve(r->model, &s->model));
@@ -307,25 +307,25 @@ static atom_status open_text(scoring *s)
     s->most = s->model.config.positions;
     if (r->sequence > 0 && r->sequence < s->most)
         s->most = r->sequence;
-    ATOM_TRY(train_model_tokenizer(&s->model, &s->tokenizer));
+    ATOM_TRY(import_model_tokenizer(&s->model, &s->tokenizer));
     return text_encoder_open(s->tokenizer, &s->encoder);
 }
 
 static atom_status open_model(scoring *s)
 {
-    const train_choices_request *r = s->request;
+    const eval_choices_request *r = s->request;
     int64_t steps = (s->longest + SEQUENCE_STEP - 1) / SEQUENCE_STEP;
     int64_t usual = steps * SEQUENCE_STEP < s->most ? steps * SEQUENCE_STEP : s->most;
-    train_bench_config config = {.model = r->model,
-                                 .micro_batch = r->micro_batch,
-                                 .sequence = r->sequence > 0 ? r->sequence : usual,
-                                 .dtype = r->dtype,
-                                 .device = r->device,
-                                 .dropout = 0,
-                                 .threads = r->threads,
-                                 .adapter = r->adapter};
-    ATOM_TRY(train_evaluator_model(&s->e, &config));
-    ATOM_TRY(train_evaluator_load(&s->e, r->device_memory, true));
+    plan_workbench_config config = {.model = r->model,
+                                    .micro_batch = r->micro_batch,
+                                    .sequence = r->sequence > 0 ? r->sequence : usual,
+                                    .dtype = r->dtype,
+                                    .device = r->device,
+                                    .dropout = 0,
+                                    .threads = r->threads,
+                                    .adapter = r->adapter};
+    ATOM_TRY(eval_model_open(&s->e, &config));
+    ATOM_TRY(eval_model_load(&s->e, r->device_memory, true));
     s->most = s->result.sequence = s->e.bench->g->sequence;
     train_engine_batch(s->e.engine, 0, &s->tokens, &s->targets);
     s->starts = train_engine_starts(s->e.engine, 0);
@@ -333,7 +333,7 @@ static atom_status open_model(scoring *s)
     return ATOM_OK;
 }
 
-atom_status train_choices(const train_choices_request *request, train_choices_result *result)
+atom_status eval_choices(const eval_choices_request *request, eval_choices_result *result)
 {
     scoring s = {.request = request};
     uint64_t limit = (uint64_t)request->limit, of = 0;
@@ -347,7 +347,7 @@ atom_status train_choices(const train_choices_request *request, train_choices_re
     ATOM_TRY_CLEAN(run_batch(&s));
     *result = s.result;
 cleanup:
-    train_evaluator_close(&s.e);
+    eval_model_close(&s.e);
     text_encoder_close(&s.encoder);
     text_tokenizer_close(&s.tokenizer);
     text_ids_fini(&s.context);

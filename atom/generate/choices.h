@@ -31,7 +31,7 @@
 
 #include <stdint.h>
 
-typedef struct train_choices_result {
+typedef struct eval_choices_result {
     double acc, acc_norm;
     double acc_stderr, acc_norm_stderr; /* NAN of a single question */
     int64_t questions;
@@ -39,17 +39,17 @@ typedef struct train_choices_result {
     int64_t tokens;       /* that the model read, padding not counted */
     int64_t sequence;     /* T */
     double seconds;       /* from the first row to the last, model loaded */
-} train_choices_result;
+} eval_choices_result;
 
 /* One question, scored. */
-typedef struct train_choices_answer {
+typedef struct eval_choices_answer {
     uint64_t line; /* of the file, from 1 */
     uint32_t n, right;
     uint32_t picked, picked_norm;
     const double *scores; /* [n] */
-} train_choices_answer;
+} eval_choices_answer;
 
-typedef struct train_choices_request {
+typedef struct eval_choices_request {
     const char *model, *file; /* directory with weights and tokenizer; questions */
     const char *adapter;      /* of the model, to merge into it, or NULL */
     int64_t limit;            /* the first so many questions; 0: all */
@@ -61,12 +61,12 @@ typedef struct train_choices_request {
     int64_t threads;
     /* Both may be NULL. After each micro-batch, what there is so far, of `questions`; and each
      * question, in their order. */
-    void (*progress)(void *ctx, const train_choices_result *so_far, int64_t questions);
-    void (*answered)(void *ctx, const train_choices_answer *answer);
+    void (*progress)(void *ctx, const eval_choices_result *so_far, int64_t questions);
+    void (*answered)(void *ctx, const eval_choices_answer *answer);
     void *ctx;
-} train_choices_request;
+} eval_choices_request;
 
-ATOM_MUST atom_status train_choices(const train_choices_request *request,
-                                    train_choices_result *result);
+ATOM_MUST atom_status eval_choices(const eval_choices_request *request,
+                                   eval_choices_result *result);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-static atom_status find_ends(train_decoder *d)
+static atom_status find_ends(generate_decoder *d)
 {
     const graph *g = d->c.g;
     const krn_table *table = d->c.table;
@@ -35,15 +35,15 @@ static atom_status find_ends(train_decoder *d)
     return ATOM_OK;
 }
 
-atom_status train_decoder_open(const train_decoder_config *config, train_decoder **out)
+atom_status generate_decoder_open(const generate_decoder_config *config, generate_decoder **out)
 {
     void *arena = NULL;
     atom_status st;
-    train_decoder *d = atom_alloc(1, sizeof *d);
+    generate_decoder *d = atom_alloc(1, sizeof *d);
     if (!d)
         return atom_fail_memory("a decoder", sizeof *d);
     d->c = *config;
-    d->chunk = config->room < TRAIN_DECODE_CHUNK ? config->room : TRAIN_DECODE_CHUNK;
+    d->chunk = config->room < GENERATE_DECODE_CHUNK ? config->room : GENERATE_DECODE_CHUNK;
     ATOM_TRY_CLEAN(find_ends(d));
     ATOM_TRY_CLEAN(decode_plan(d));
     ATOM_TRY_CLEAN(config->device->ops->alloc(config->device, d->arena_bytes, &arena));
@@ -53,13 +53,13 @@ atom_status train_decoder_open(const train_decoder_config *config, train_decoder
     *out = d;
     return ATOM_OK;
 cleanup:
-    train_decoder_close(&d);
+    generate_decoder_close(&d);
     return st;
 }
 
-void train_decoder_close(train_decoder **d_ref)
+void generate_decoder_close(generate_decoder **d_ref)
 {
-    train_decoder *d = *d_ref;
+    generate_decoder *d = *d_ref;
     if (!d)
         return;
     if (decode_swaps(d))
@@ -73,14 +73,14 @@ void train_decoder_close(train_decoder **d_ref)
     *d_ref = NULL;
 }
 
-static void pass_in_place(train_decoder *d, const int32_t *tokens)
+static void pass_in_place(generate_decoder *d, const int32_t *tokens)
 {
     krn_ctx cx = {.threads = d->c.threads};
     memcpy(d->arena + d->tokens_at, tokens, (size_t)d->n * sizeof *tokens);
     decode_run(&cx, &d->parts[0]);
 }
 
-atom_status train_decoder_feed(train_decoder *d, const int32_t *tokens, int64_t n)
+atom_status generate_decoder_feed(generate_decoder *d, const int32_t *tokens, int64_t n)
 {
     ATOM_ASSERT(n >= 1 && d->past + n <= d->c.room);
     for (int64_t at = 0; at < n; at += d->n) {
@@ -97,35 +97,35 @@ atom_status train_decoder_feed(train_decoder *d, const int32_t *tokens, int64_t 
     return ATOM_OK;
 }
 
-const float *train_decoder_logits(const train_decoder *d)
+const float *generate_decoder_logits(const generate_decoder *d)
 {
     const void *at = d->arena + d->logits_at;
     return decode_swaps(d) ? d->swap.logits : at;
 }
 
-int64_t train_decoder_past(const train_decoder *d)
+int64_t generate_decoder_past(const generate_decoder *d)
 {
     return d->past;
 }
 
-void train_decoder_rewind(train_decoder *d, int64_t past)
+void generate_decoder_rewind(generate_decoder *d, int64_t past)
 {
     ATOM_ASSERT(past >= 0 && past <= d->past);
     d->past = past;
 }
 
-void train_decoder_reset(train_decoder *d)
+void generate_decoder_reset(generate_decoder *d)
 {
     d->past = 0;
 }
 
-train_decoder_info train_decoder_get_info(const train_decoder *d)
+generate_decoder_info generate_decoder_get_info(const generate_decoder *d)
 {
-    train_decoder_info info = {.vocab = d->V,
-                               .positions = d->P,
-                               .cache_bytes = d->caches_bytes,
-                               .param_bytes = decode_bytes(d, d->c.g->param_extent),
-                               .parts = d->n_parts};
+    generate_decoder_info info = {.vocab = d->V,
+                                  .positions = d->P,
+                                  .cache_bytes = d->caches_bytes,
+                                  .param_bytes = decode_bytes(d, d->c.g->param_extent),
+                                  .parts = d->n_parts};
     for (uint32_t i = 0; i < d->n_parts; i++) {
         uint64_t bytes = decode_bytes(d, d->parts[i].elements);
         *(d->parts[i].streamed ? &info.streamed_bytes : &info.resident_bytes) += bytes;

@@ -20,9 +20,9 @@
 #include "kernels/device.h"
 
 /* Tokens fed at once, at most. A constant, because products of different heights differ in bits. */
-enum { TRAIN_DECODE_CHUNK = 256 };
+enum { GENERATE_DECODE_CHUNK = 256 };
 
-typedef struct train_decoder_config {
+typedef struct generate_decoder_config {
     const graph *g; /* fused, one sample (B = 1) */
     const krn_table *table;
     const krn_decode_table *decode;
@@ -30,31 +30,32 @@ typedef struct train_decoder_config {
     dev *device;        /* budget_bytes 0: parameters are used in place */
     const void *params; /* the canonical vector in g->dtype, g->param_extent elements, host */
     int64_t room;       /* tokens that are kept at most: 1 .. the model's positions */
-} train_decoder_config;
+} generate_decoder_config;
 
-typedef struct train_decoder train_decoder;
+typedef struct generate_decoder generate_decoder;
 
-ATOM_MUST atom_status train_decoder_open(const train_decoder_config *config, train_decoder **out);
-void train_decoder_close(train_decoder **d);
+ATOM_MUST atom_status generate_decoder_open(const generate_decoder_config *config,
+                                            generate_decoder **out);
+void generate_decoder_close(generate_decoder **d);
 
 /* Appends n >= 1 tokens, ids below V; past + n <= room. Afterwards logits are the last token's. */
-ATOM_MUST atom_status train_decoder_feed(train_decoder *d, const int32_t *tokens, int64_t n);
+ATOM_MUST atom_status generate_decoder_feed(generate_decoder *d, const int32_t *tokens, int64_t n);
 /* f32[V]; valid until the next feed. */
-const float *train_decoder_logits(const train_decoder *d);
+const float *generate_decoder_logits(const generate_decoder *d);
 /* Tokens that are kept. */
-int64_t train_decoder_past(const train_decoder *d);
+int64_t generate_decoder_past(const generate_decoder *d);
 /* Forgets all tokens. */
 /* Forgets all but the first `past` positions, which it holds. */
-void train_decoder_rewind(train_decoder *d, int64_t past);
-void train_decoder_reset(train_decoder *d);
+void generate_decoder_rewind(generate_decoder *d, int64_t past);
+void generate_decoder_reset(generate_decoder *d);
 
-typedef struct train_decoder_info {
+typedef struct generate_decoder_info {
     int64_t vocab, positions;
     uint64_t cache_bytes;                    /* keys and values */
     uint64_t param_bytes;                    /* of the whole model */
     uint64_t resident_bytes, streamed_bytes; /* parameters kept on the device; copied per token */
     uint32_t parts;                          /* visits per token; 1 in place */
-} train_decoder_info;
-train_decoder_info train_decoder_get_info(const train_decoder *d);
+} generate_decoder_info;
+generate_decoder_info generate_decoder_get_info(const generate_decoder *d);
 
 #endif

@@ -12,7 +12,7 @@
 /* Nodes [first, last) or, where rows > 0, rows [row, row + rows) of the head; and the parameters
  * that they need, elements [offset, offset + elements) of the canonical vector. */
 typedef struct decode_part {
-    struct train_decoder *d;
+    struct generate_decoder *d;
     int32_t first, last;
     int64_t row, rows;
     uint64_t offset, elements;
@@ -32,8 +32,8 @@ typedef struct decode_swap {
     float *logits;          /* pinned */
 } decode_swap;
 
-struct train_decoder {
-    train_decoder_config c;
+struct generate_decoder {
+    generate_decoder_config c;
     int64_t chunk;
     int32_t embed, head; /* nodes */
     int64_t C, V, P;
@@ -57,34 +57,34 @@ struct train_decoder {
     decode_swap swap;
 };
 
-static inline bool decode_swaps(const train_decoder *d)
+static inline bool decode_swaps(const generate_decoder *d)
 {
     return d->c.device->budget_bytes != 0;
 }
-static inline uint64_t decode_bytes(const train_decoder *d, uint64_t elements)
+static inline uint64_t decode_bytes(const generate_decoder *d, uint64_t elements)
 {
     return elements * atom_dtype_bytes(d->c.g->dtype);
 }
 /* Elements of one row (one token) of a tensor. */
-static inline int64_t decode_width(const train_decoder *d, int32_t tensor)
+static inline int64_t decode_width(const generate_decoder *d, int32_t tensor)
 {
     return (int64_t)graph_tensor_elements(d->c.g, tensor) / d->c.g->sequence;
 }
 /* dim[] of a node's kernel with n rows. */
-void decode_dims(const train_decoder *d, int32_t node, int64_t n, int64_t dim[KRN_DIM_MAX]);
+void decode_dims(const generate_decoder *d, int32_t node, int64_t n, int64_t dim[KRN_DIM_MAX]);
 /* Has the node a kernel that takes a single row? */
-krn_fn decode_row_kernel(const train_decoder *d, int32_t node);
+krn_fn decode_row_kernel(const generate_decoder *d, int32_t node);
 
 /* decode_plan.c: fills in the arena's offsets and the parts; takes no device memory. */
-ATOM_MUST atom_status decode_plan(train_decoder *d);
+ATOM_MUST atom_status decode_plan(generate_decoder *d);
 
 /* decode_run.c: runs a part of the present pass. */
 void decode_run(krn_ctx *cx, const decode_part *part);
 
 /* decode_swap.c */
-ATOM_MUST atom_status decode_swap_open(train_decoder *d);
-void decode_swap_close(train_decoder *d);
+ATOM_MUST atom_status decode_swap_open(generate_decoder *d);
+void decode_swap_close(generate_decoder *d);
 /* One pass over `tokens` (d->n of them). Waits; logits are in swap.logits. */
-ATOM_MUST atom_status decode_swap_pass(train_decoder *d, const int32_t *tokens);
+ATOM_MUST atom_status decode_swap_pass(generate_decoder *d, const int32_t *tokens);
 
 #endif

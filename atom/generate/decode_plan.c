@@ -36,7 +36,7 @@ typedef struct plan_blocks {
 } plan_blocks;
 
 /* The smallest free block that is large enough, or a new one. */
-static void block_take(train_decoder *d, plan_blocks *b, int32_t tensor)
+static void block_take(generate_decoder *d, plan_blocks *b, int32_t tensor)
 {
     uint64_t bytes = atom_align((uint64_t)(decode_width(d, tensor) * d->chunk) *
                                 atom_dtype_bytes(graph_tensor_dtype(d->c.g, tensor)));
@@ -62,7 +62,7 @@ static void block_give(plan_blocks *b, int32_t tensor)
     }
 }
 
-static atom_status place_tensors(train_decoder *d, uint64_t *top)
+static atom_status place_tensors(generate_decoder *d, uint64_t *top)
 {
     const graph *g = d->c.g;
     plan_blocks b = {.all = atom_alloc(g->n_tensors, sizeof *b.all), .top = top};
@@ -89,7 +89,7 @@ static atom_status place_tensors(train_decoder *d, uint64_t *top)
     return ATOM_OK;
 }
 
-static void place_caches(train_decoder *d, uint64_t *top)
+static void place_caches(generate_decoder *d, uint64_t *top)
 {
     const graph *g = d->c.g;
     uint64_t before = *top;
@@ -111,7 +111,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t node_workspace(const train_decoder *d, int32_t node)
+static uint64_t node_workspace(const generate_decoder *d, int32_t node)
 {
     const graph_node *nd = &d->c.g->nodes[node];
     const krn_table *table = d->c.table;
@@ -132,7 +132,7 @@ static uint64_t node_workspace(const train_decoder *d, int32_t node)
 }
 
 /* Everything but parameters. */
-static atom_status place_fixed(train_decoder *d)
+static atom_status place_fixed(generate_decoder *d)
 {
     uint64_t top = 0;
     ATOM_TRY(place_tensors(d, &top));
@@ -152,7 +152,7 @@ static atom_status place_fixed(train_decoder *d)
 /* --- parameters ------------------------------------------------------------------------------- */
 
 /* What a node needs of the canonical vector: [*from, *to); nothing for the embedding. */
-static void node_span(const train_decoder *d, int32_t node, uint64_t *from, uint64_t *to)
+static void node_span(const generate_decoder *d, int32_t node, uint64_t *from, uint64_t *to)
 {
     const graph_node *nd = &d->c.g->nodes[node];
     *from = UINT64_MAX;
@@ -167,7 +167,7 @@ static void node_span(const train_decoder *d, int32_t node, uint64_t *from, uint
         *from = 0;
 }
 
-static uint64_t largest_node_bytes(const train_decoder *d)
+static uint64_t largest_node_bytes(const generate_decoder *d)
 {
     uint64_t bytes = decode_bytes(d, (uint64_t)d->C), from, to;
     for (int32_t i = 0; i < d->head; i++) {
@@ -178,7 +178,7 @@ static uint64_t largest_node_bytes(const train_decoder *d)
 }
 
 /* Consecutive nodes while their parameters fit a slot. */
-static void cut_nodes(train_decoder *d, uint64_t slot_bytes)
+static void cut_nodes(generate_decoder *d, uint64_t slot_bytes)
 {
     decode_part *part = NULL;
     for (int32_t i = 0; i < d->head; i++) {
@@ -203,14 +203,14 @@ static void cut_nodes(train_decoder *d, uint64_t slot_bytes)
     }
 }
 
-static int64_t head_rows(const train_decoder *d, uint64_t slot_bytes)
+static int64_t head_rows(const generate_decoder *d, uint64_t slot_bytes)
 {
     int64_t rows = (int64_t)(slot_bytes / decode_bytes(d, (uint64_t)d->C));
     rows = rows < 64 ? rows : rows / 64 * 64;
     return rows < d->V ? rows : d->V;
 }
 
-static void cut_head(train_decoder *d, uint64_t slot_bytes)
+static void cut_head(generate_decoder *d, uint64_t slot_bytes)
 {
     const graph_param *w = &d->c.g->params[d->c.g->nodes[d->head].params[0]];
     int64_t step = head_rows(d, slot_bytes);
@@ -224,14 +224,14 @@ static void cut_head(train_decoder *d, uint64_t slot_bytes)
     }
 }
 
-static uint64_t part_bytes(const train_decoder *d, uint32_t i)
+static uint64_t part_bytes(const generate_decoder *d, uint32_t i)
 {
     return atom_align(decode_bytes(d, d->parts[i].elements));
 }
 
 /* Gives places to the parts: all of them, or as many as fit beside the slots, spread evenly so that
  * copies hide behind the work of those that stay. */
-static void place_parts(train_decoder *d, uint64_t left)
+static void place_parts(generate_decoder *d, uint64_t left)
 {
     uint64_t total = 0, room, share, credit = 0;
     for (uint32_t i = 0; i < d->n_parts; i++)
@@ -254,7 +254,7 @@ static void place_parts(train_decoder *d, uint64_t left)
     }
 }
 
-static atom_status refuse(const train_decoder *d, uint64_t budget, uint64_t slot_bytes)
+static atom_status refuse(const generate_decoder *d, uint64_t budget, uint64_t slot_bytes)
 {
     uint64_t need = d->fixed_bytes + 2 * slot_bytes;
     char a[24], b[24], c[24], e[24], f[24];
@@ -268,7 +268,7 @@ static atom_status refuse(const train_decoder *d, uint64_t budget, uint64_t slot
         atom_size_text(d->fixed_bytes - d->caches_bytes, e), atom_size_text(slot_bytes, f));
 }
 
-static atom_status take_parts(train_decoder *d, uint64_t n)
+static atom_status take_parts(generate_decoder *d, uint64_t n)
 {
     d->parts = atom_alloc(n, sizeof *d->parts);
     d->resident_at = atom_alloc(n, sizeof *d->resident_at);
@@ -277,7 +277,7 @@ static atom_status take_parts(train_decoder *d, uint64_t n)
     return ATOM_OK;
 }
 
-static atom_status place_params(train_decoder *d)
+static atom_status place_params(generate_decoder *d)
 {
     const dev *device = d->c.device;
     uint64_t least = atom_align(largest_node_bytes(d)), left;
@@ -295,7 +295,7 @@ static atom_status place_params(train_decoder *d)
     return ATOM_OK;
 }
 
-atom_status decode_plan(train_decoder *d)
+atom_status decode_plan(generate_decoder *d)
 {
     const graph *g = d->c.g;
     d->tensor_at = atom_alloc(g->n_tensors, sizeof *d->tensor_at);

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-void decode_dims(const train_decoder *d, int32_t node, int64_t n, int64_t dim[KRN_DIM_MAX])
+void decode_dims(const generate_decoder *d, int32_t node, int64_t n, int64_t dim[KRN_DIM_MAX])
 {
     const graph_node *nd = &d->c.g->nodes[node];
     int64_t width = decode_width(d, nd->in[0]), H = nd->heads, K = nd->kv_heads ? nd->kv_heads : H;
@@ -42,7 +42,7 @@ void decode_dims(const train_decoder *d, int32_t node, int64_t n, int64_t dim[KR
     memcpy(dim, all, sizeof all);
 }
 
-krn_fn decode_row_kernel(const train_decoder *d, int32_t node)
+krn_fn decode_row_kernel(const generate_decoder *d, int32_t node)
 {
     atom_op op = d->c.g->nodes[node].op;
     return op == ATOM_OP_linear        ? d->c.decode->linear
@@ -50,7 +50,7 @@ krn_fn decode_row_kernel(const train_decoder *d, int32_t node)
                                        : NULL;
 }
 
-static void *tensor(const train_decoder *d, int32_t id)
+static void *tensor(const generate_decoder *d, int32_t id)
 {
     return d->tensor_at[id] == DECODE_NOWHERE ? NULL : d->arena + d->tensor_at[id];
 }
@@ -58,12 +58,12 @@ static void *tensor(const train_decoder *d, int32_t id)
 /* A parameter's place; offset counts in elements from its start. */
 static void *param(const decode_part *part, int32_t id, int64_t offset)
 {
-    const train_decoder *d = part->d;
+    const generate_decoder *d = part->d;
     uint64_t element = d->c.g->params[id].offset + (uint64_t)offset - part->offset;
     return (char *)(uintptr_t)part->at + decode_bytes(d, element);
 }
 
-static void run_attention(krn_ctx *cx, const train_decoder *d, int32_t node)
+static void run_attention(krn_ctx *cx, const generate_decoder *d, int32_t node)
 {
     const graph_node *nd = &d->c.g->nodes[node];
     int64_t C = decode_width(d, nd->out[0]);
@@ -85,7 +85,7 @@ static void run_attention(krn_ctx *cx, const train_decoder *d, int32_t node)
 /* Logits of the last row. */
 static void run_head(krn_ctx *cx, const decode_part *part)
 {
-    const train_decoder *d = part->d;
+    const generate_decoder *d = part->d;
     const graph_node *nd = &d->c.g->nodes[d->head];
     char *x = tensor(d, nd->in[0]);
     krn_args args = {.buf = {x + decode_bytes(d, (uint64_t)((d->n - 1) * d->C)),
@@ -98,7 +98,7 @@ static void run_head(krn_ctx *cx, const decode_part *part)
 /* Swapping: the rows of this pass lie one after the other, and so tokens are 0, 1, ... */
 static void embed_buffers(const decode_part *part, const graph_node *nd, krn_args *args)
 {
-    const train_decoder *d = part->d;
+    const generate_decoder *d = part->d;
     char *rows = d->arena + d->token_rows_at;
     args->buf[0] = d->arena + d->tokens_at;
     args->buf[1] = decode_swaps(d) ? rows : param(part, nd->params[0], 0);
@@ -110,7 +110,7 @@ static void embed_buffers(const decode_part *part, const graph_node *nd, krn_arg
 
 static void run_node(krn_ctx *cx, const decode_part *part, int32_t node)
 {
-    const train_decoder *d = part->d;
+    const generate_decoder *d = part->d;
     const graph_node *nd = &d->c.g->nodes[node];
     const atom_op_info *op = atom_op_get(nd->op);
     krn_fn fn = d->n == 1 && decode_row_kernel(d, node) ? decode_row_kernel(d, node)
@@ -138,7 +138,7 @@ static void run_node(krn_ctx *cx, const decode_part *part, int32_t node)
 void decode_run(krn_ctx *cx, const decode_part *part)
 {
     static const krn_step step = {.train = 0};
-    const train_decoder *d = part->d;
+    const generate_decoder *d = part->d;
     cx->step = &step;
     cx->workspace = d->arena + d->workspace_at;
     cx->workspace_bytes = d->workspace_bytes;

@@ -13,7 +13,7 @@
 static const dev_cost FREE = {0};
 
 /* Copies the parameters that stay. */
-static atom_status load_residents(train_decoder *d)
+static atom_status load_residents(generate_decoder *d)
 {
     dev *device = d->c.device;
     for (uint32_t i = 0; i < d->n_parts; i++) {
@@ -33,7 +33,7 @@ static atom_status load_residents(train_decoder *d)
     return device->ops->stream_sync(device, d->swap.h2d);
 }
 
-static atom_status list_streamed(train_decoder *d)
+static atom_status list_streamed(generate_decoder *d)
 {
     decode_swap *s = &d->swap;
     s->order = atom_alloc(d->n_parts, sizeof *s->order);
@@ -47,7 +47,7 @@ static atom_status list_streamed(train_decoder *d)
 }
 
 /* The rows of a pass lie one after the other, so its tokens are always 0, 1, ... */
-static atom_status number_tokens(train_decoder *d)
+static atom_status number_tokens(generate_decoder *d)
 {
     int32_t *numbers = (int32_t *)(void *)d->swap.rows;
     dev *device = d->c.device;
@@ -58,12 +58,12 @@ static atom_status number_tokens(train_decoder *d)
     return device->ops->stream_sync(device, d->swap.h2d);
 }
 
-static uint64_t rows_bytes(const train_decoder *d)
+static uint64_t rows_bytes(const generate_decoder *d)
 {
     return decode_bytes(d, (uint64_t)(d->chunk * d->C));
 }
 
-atom_status decode_swap_open(train_decoder *d)
+atom_status decode_swap_open(generate_decoder *d)
 {
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
@@ -89,7 +89,7 @@ atom_status decode_swap_open(train_decoder *d)
     return load_residents(d);
 }
 
-void decode_swap_close(train_decoder *d)
+void decode_swap_close(generate_decoder *d)
 {
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
@@ -107,7 +107,7 @@ void decode_swap_close(train_decoder *d)
 }
 
 /* Issues the copy of the next visit. The visit before last must have been issued. */
-static atom_status fetch_next(train_decoder *d)
+static atom_status fetch_next(generate_decoder *d)
 {
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
@@ -128,7 +128,7 @@ static void launch(krn_ctx *cx, void *arg)
     decode_run(cx, arg);
 }
 
-static atom_status visit(train_decoder *d, decode_part *part)
+static atom_status visit(generate_decoder *d, decode_part *part)
 {
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
@@ -148,7 +148,7 @@ static atom_status visit(train_decoder *d, decode_part *part)
 }
 
 /* The rows of wte and wpe that this pass needs, one after the other, and their token numbers. */
-static atom_status upload_rows(train_decoder *d, const int32_t *tokens)
+static atom_status upload_rows(generate_decoder *d, const int32_t *tokens)
 {
     const graph_node *nd = &d->c.g->nodes[d->embed];
     const graph_param *wte = &d->c.g->params[nd->params[0]];
@@ -168,7 +168,7 @@ static atom_status upload_rows(train_decoder *d, const int32_t *tokens)
     return device->ops->copy(device, d->swap.compute, to + rows_bytes(d), places, n * row, FREE);
 }
 
-atom_status decode_swap_pass(train_decoder *d, const int32_t *tokens)
+atom_status decode_swap_pass(generate_decoder *d, const int32_t *tokens)
 {
     dev *device = d->c.device;
     ATOM_TRY(upload_rows(d, tokens));

@@ -13,29 +13,29 @@
 #include <string.h>
 
 typedef struct evaluation {
-    const train_eval_request *request;
-    train_evaluator e;
+    const eval_request *request;
+    eval_model e;
     text_shards *shards;
     uint64_t windows; /* to read */
 } evaluation;
 
 static atom_status open_model(evaluation *v)
 {
-    const train_eval_request *r = v->request;
-    train_bench_config config = {.model = r->model,
-                                 .micro_batch = r->micro_batch,
-                                 .sequence = r->sequence,
-                                 .dtype = r->dtype,
-                                 .device = r->device,
-                                 .dropout = 0,
-                                 .threads = r->threads,
-                                 .adapter = r->adapter};
-    return train_evaluator_model(&v->e, &config);
+    const eval_request *r = v->request;
+    plan_workbench_config config = {.model = r->model,
+                                    .micro_batch = r->micro_batch,
+                                    .sequence = r->sequence,
+                                    .dtype = r->dtype,
+                                    .device = r->device,
+                                    .dropout = 0,
+                                    .threads = r->threads,
+                                    .adapter = r->adapter};
+    return eval_model_open(&v->e, &config);
 }
 
 static atom_status open_data(evaluation *v)
 {
-    const train_eval_request *r = v->request;
+    const eval_request *r = v->request;
     const graph *g = v->e.bench->g;
     text_split split = TEXT_VAL;
     if (r->split && strcmp(r->split, text_split_name(TEXT_TRAIN)) == 0)
@@ -102,7 +102,7 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
     return ATOM_OK;
 }
 
-atom_status train_evaluate(const train_eval_request *request, train_eval_result *result)
+atom_status eval_loss(const eval_request *request, eval_result *result)
 {
     evaluation v = {.request = request};
     double loss = 0, begin;
@@ -110,13 +110,13 @@ atom_status train_evaluate(const train_eval_request *request, train_eval_result 
     atom_status st;
     ATOM_TRY_CLEAN(open_model(&v));
     ATOM_TRY_CLEAN(open_data(&v));
-    ATOM_TRY_CLEAN(train_evaluator_load(&v.e, request->device_memory, false));
+    ATOM_TRY_CLEAN(eval_model_load(&v.e, request->device_memory, false));
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(run(&v, &loss, &tokens));
-    *result = (train_eval_result){
-        .loss = loss, .tokens = tokens, .seconds = atom_clock_seconds() - begin};
+    *result =
+        (eval_result){.loss = loss, .tokens = tokens, .seconds = atom_clock_seconds() - begin};
 cleanup:
     text_shards_close(&v.shards);
-    train_evaluator_close(&v.e);
+    eval_model_close(&v.e);
     return st;
 }

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-typedef struct train_eval_request {
+typedef struct eval_request {
     const char *model, *data;               /* directory with weights; data set */
     const char *adapter;                    /* of the model, to merge into it, or NULL */
     const char *split;                      /* "val" (default), "train" */
@@ -19,12 +19,12 @@ typedef struct train_eval_request {
     const char *device;
     uint64_t device_memory;
     int64_t threads;
-} train_eval_request;
-typedef struct train_eval_result {
+} eval_request;
+typedef struct eval_result {
     double loss;
     int64_t tokens;
     double seconds;
-} train_eval_result;
-ATOM_MUST atom_status train_evaluate(const train_eval_request *request, train_eval_result *result);
+} eval_result;
+ATOM_MUST atom_status eval_loss(const eval_request *request, eval_result *result);
 
 #endif

@@ -6,9 +6,9 @@
 
 #include "atom/plan/device.h"
 
-atom_status train_evaluator_model(train_evaluator *e, const train_bench_config *config)
+atom_status eval_model_open(eval_model *e, const plan_workbench_config *config)
 {
-    atom_status st = train_workbench_open(config, &e->bench);
+    atom_status st = plan_workbench_open(config, &e->bench);
     if (st == ATOM_OK && !e->bench->model.has_weights)
         st = atom_fail(ATOM_E_USAGE,
                        "model '%s' has no weights to evaluate; name a checkpoint, a directory with "
@@ -18,7 +18,7 @@ atom_status train_evaluator_model(train_evaluator *e, const train_bench_config *
 }
 
 /* One sub-model, used where it lies. */
-static atom_status plan_in_place(train_evaluator *e)
+static atom_status plan_in_place(eval_model *e)
 {
     const graph *g = e->bench->g;
     ATOM_TRY(part_plan_open(g, e->profile, 1, &e->plan));
@@ -29,11 +29,10 @@ static atom_status plan_in_place(train_evaluator *e)
     return ATOM_OK;
 }
 
-atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, bool apart)
+atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart)
 {
-    part_device device = train_device_guess(e->bench);
-    train_plan_request search = {
-        .device_memory = device_memory, .micro_batches = 1, .recompute = -1};
+    part_device device = plan_device_guess(e->bench);
+    plan_request search = {.device_memory = device_memory, .micro_batches = 1, .recompute = -1};
     train_engine_config config = {.bench = e->bench,
                                   .execute = TRAIN_EXECUTE_INTERPRETED,
                                   .adam_beta1 = 0.9,
@@ -44,8 +43,7 @@ atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, boo
     if (device_memory == 0 && device.unified)
         ATOM_TRY(plan_in_place(e));
     else
-        ATOM_TRY(
-            train_plan_search(e->bench->g, e->profile, e->bench->table, &search, &e->plan, NULL));
+        ATOM_TRY(plan_search(e->bench->g, e->profile, e->bench->table, &search, &e->plan, NULL));
     config.plan = e->plan;
     config.profile = e->profile;
     ATOM_TRY(train_engine_open(&config, &e->engine));
@@ -54,10 +52,10 @@ atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, boo
     return train_engine_sync(e->engine);
 }
 
-void train_evaluator_close(train_evaluator *e)
+void eval_model_close(eval_model *e)
 {
     train_engine_close(&e->engine);
     part_plan_close(&e->plan);
     part_profile_close(&e->profile);
-    train_workbench_close(&e->bench);
+    plan_workbench_close(&e->bench);
 }

@@ -12,18 +12,18 @@
 
 #include "atom/train/engine.h"
 
-typedef struct train_evaluator {
-    train_workbench *bench;
+typedef struct eval_model {
+    plan_workbench *bench;
     part_profile *profile;
     part_plan *plan;
     train_engine *engine; /* NULL until loaded */
-} train_evaluator;
+} eval_model;
 
 /* The graph [B,T] of a model that has weights. config->trains must be false. */
-ATOM_MUST atom_status train_evaluator_model(train_evaluator *e, const train_bench_config *config);
+ATOM_MUST atom_status eval_model_open(eval_model *e, const plan_workbench_config *config);
 /* Its plan, memory and weights. device_memory 0: all of the device; apart: samples may hold several
  * documents (train_engine_starts), which the backend must know (KRN_CAN_APART). */
-ATOM_MUST atom_status train_evaluator_load(train_evaluator *e, uint64_t device_memory, bool apart);
-void train_evaluator_close(train_evaluator *e);
+ATOM_MUST atom_status eval_model_load(eval_model *e, uint64_t device_memory, bool apart);
+void eval_model_close(eval_model *e);
 
 #endif

@@ -17,7 +17,7 @@
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static atom_status check_request(const train_generate_request *r)
+static atom_status check_request(const generate_request *r)
 {
     if (r->max_tokens < 1)
         return atom_fail(ATOM_E_USAGE, "max_tokens must be at least 1");
@@ -32,14 +32,14 @@ static atom_status check_request(const train_generate_request *r)
 
 static atom_status open_model(writer *w)
 {
-    train_bench_config config = {.model = w->request->model,
-                                 .micro_batch = 1,
-                                 .sequence = 1,
-                                 .dtype = w->request->dtype,
-                                 .dropout = 0,
-                                 .threads = w->request->threads,
-                                 .adapter = w->request->adapter};
-    ATOM_TRY(train_workbench_open(&config, &w->bench));
+    plan_workbench_config config = {.model = w->request->model,
+                                    .micro_batch = 1,
+                                    .sequence = 1,
+                                    .dtype = w->request->dtype,
+                                    .dropout = 0,
+                                    .threads = w->request->threads,
+                                    .adapter = w->request->adapter};
+    ATOM_TRY(plan_workbench_open(&config, &w->bench));
     if (!w->bench->model.has_weights)
         return atom_fail(ATOM_E_USAGE,
                          "model '%s' has no weights to generate with; name a checkpoint, a "
@@ -53,11 +53,11 @@ static atom_status open_model(writer *w)
 /* Reads the weights; in bf16 they are rounded into a second vector. */
 static atom_status open_params(writer *w)
 {
-    const train_workbench *b = w->bench;
+    const plan_workbench *b = w->bench;
     const dev_ops *ops = w->device->ops;
     uint64_t extent = b->g->param_extent, wide_bytes = extent * sizeof(float);
     krn_ctx cx = {.threads = b->threads};
-    file_source source = train_file_source(NULL);
+    file_source source = plan_file_source(NULL);
     void *wide = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(ops->host_alloc(w->device, wide_bytes, &wide));
@@ -106,7 +106,7 @@ atom_status writer_encode_chat(writer *w, text_encoder *encoder, const text_mess
     atom_status st;
     size_t end, at;
     if (w->bench->model.kind == FILE_MODEL_GGUF) {
-        ATOM_TRY_CLEAN(train_import_template(dir, &jinja));
+        ATOM_TRY_CLEAN(import_template(dir, &jinja));
         by_model.jinja = jinja;
         dir = NULL;
     }
@@ -132,7 +132,7 @@ cleanup:
 
 static atom_status encode_chat(writer *w, text_encoder *encoder)
 {
-    const train_generate_request *r = w->request;
+    const generate_request *r = w->request;
     text_message messages[3];
     size_t n = 0;
     if (r->system)
@@ -175,14 +175,14 @@ static atom_status open_scratch(writer *w)
 static atom_status open_decoder(writer *w, int64_t room)
 {
     int64_t wanted = room ? room : (int64_t)w->seen.n + 1 + w->request->max_tokens;
-    train_decoder_config config = {.g = w->bench->g,
-                                   .table = w->bench->table,
-                                   .decode = krn_cpu_decode_table(w->bench->g->dtype),
-                                   .threads = w->bench->threads,
-                                   .device = w->device,
-                                   .params = w->params,
-                                   .room = wanted < w->positions ? wanted : w->positions};
-    return train_decoder_open(&config, &w->decoder);
+    generate_decoder_config config = {.g = w->bench->g,
+                                      .table = w->bench->table,
+                                      .decode = krn_cpu_decode_table(w->bench->g->dtype),
+                                      .threads = w->bench->threads,
+                                      .device = w->device,
+                                      .params = w->params,
+                                      .room = wanted < w->positions ? wanted : w->positions};
+    return generate_decoder_open(&config, &w->decoder);
 }
 
 atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room)
@@ -190,7 +190,7 @@ atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t roo
     dev_cpu_config device = {.budget_bytes = w->request->device_memory};
     ATOM_TRY(check_request(w->request));
     ATOM_TRY(open_model(w));
-    ATOM_TRY(train_model_tokenizer(&w->bench->model, &w->tokenizer));
+    ATOM_TRY(import_model_tokenizer(&w->bench->model, &w->tokenizer));
     ATOM_TRY(encode(w));
     ATOM_TRY(open_scratch(w));
     ATOM_TRY(dev_cpu_open(&device, w->bench->threads, &w->device));
@@ -200,12 +200,12 @@ atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t roo
 
 void writer_close(writer *w)
 {
-    train_decoder_close(&w->decoder);
+    generate_decoder_close(&w->decoder);
     if (w->device)
         w->device->ops->host_free(w->device, w->params, w->params_bytes);
     dev_close(&w->device);
     text_tokenizer_close(&w->tokenizer);
-    train_workbench_close(&w->bench);
+    plan_workbench_close(&w->bench);
     text_ids_fini(&w->seen);
     atom_free(w->feed);
     atom_free(w->may);
@@ -282,7 +282,7 @@ static atom_status feed_last(writer *w, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         w->feed[i] = (int32_t)w->seen.ids[w->seen.n - n + i];
-    return train_decoder_feed(w->decoder, w->feed, (int64_t)n);
+    return generate_decoder_feed(w->decoder, w->feed, (int64_t)n);
 }
 
 static atom_status feed_prompt(writer *w)
@@ -302,29 +302,29 @@ static atom_status feed_prompt(writer *w)
 static atom_status feed_next(writer *w, uint32_t *slides)
 {
     int64_t half = w->positions / 2;
-    if (train_decoder_past(w->decoder) < w->positions)
+    if (generate_decoder_past(w->decoder) < w->positions)
         return feed_last(w, 1);
     if ((*slides)++ == 0)
         atom_log(ATOM_LOG_DEBUG,
                  "all %lld positions are used; from here on the model forgets the older half of "
                  "what it sees whenever it is full",
                  (long long)w->positions);
-    train_decoder_reset(w->decoder);
+    generate_decoder_reset(w->decoder);
     return feed_last(w, half > 0 ? (size_t)half : 1);
 }
 
 static atom_status write_text(writer *w, int64_t *made)
 {
-    const train_generate_request *r = w->request;
-    const train_sampling how = {
+    const generate_request *r = w->request;
+    const generate_sampling how = {
         .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
     uint32_t end = text_tokenizer_end(w->tokenizer), slides = 0;
     ATOM_TRY(feed_prompt(w));
     for (*made = 0; *made < r->max_tokens;) {
         int32_t token;
-        double u = train_sample_uniform((uint64_t)r->seed, (uint64_t)*made);
-        ATOM_TRY(train_sample(&how, train_decoder_logits(w->decoder), w->may, w->V, w->candidates,
-                              u, &token));
+        double u = generate_sample_uniform((uint64_t)r->seed, (uint64_t)*made);
+        ATOM_TRY(generate_sample(&how, generate_decoder_logits(w->decoder), w->may, w->V,
+                                 w->candidates, u, &token));
         (*made)++;
         if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
             break;
@@ -336,7 +336,7 @@ static atom_status write_text(writer *w, int64_t *made)
     return ATOM_OK;
 }
 
-atom_status train_generate(const train_generate_request *request, train_generate_result *result)
+atom_status generate_text(const generate_request *request, generate_result *result)
 {
     writer w = {.request = request};
     int64_t prompt_tokens, made = 0;
@@ -350,11 +350,11 @@ atom_status train_generate(const train_generate_request *request, train_generate
     ATOM_TRY_CLEAN(write_text(&w, &made));
     ATOM_TRY_CLEAN(writer_room(&w, 0));
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
-    *result = (train_generate_result){.text = w.text,
-                                      .bytes = w.whole,
-                                      .tokens = made,
-                                      .prompt_tokens = prompt_tokens,
-                                      .seconds = atom_clock_seconds() - begin};
+    *result = (generate_result){.text = w.text,
+                                .bytes = w.whole,
+                                .tokens = made,
+                                .prompt_tokens = prompt_tokens,
+                                .seconds = atom_clock_seconds() - begin};
     w.text = NULL;
 cleanup:
     writer_close(&w);

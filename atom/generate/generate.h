@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct train_generate_request {
+typedef struct generate_request {
     const char *model, *prompt;
     const char *adapter; /* of the model, to merge into it, or NULL */
     bool chat;           /* prompt is a user's message; the model answers by its chat template */
@@ -29,37 +29,36 @@ typedef struct train_generate_request {
     /* called with each piece of text as it is made (valid UTF-8); may be NULL */
     void (*emit)(void *ctx, const char *text, size_t bytes);
     void *ctx;
-} train_generate_request;
-typedef struct train_generate_result {
+} generate_request;
+typedef struct generate_result {
     char *text;     /* what was made, without the prompt; free with atom_free */
     uint64_t bytes; /* of text; a model of bytes may well make a NUL */
     int64_t tokens, prompt_tokens;
     double seconds;
-} train_generate_result;
-ATOM_MUST atom_status train_generate(const train_generate_request *request,
-                                     train_generate_result *result);
+} generate_result;
+ATOM_MUST atom_status generate_text(const generate_request *request, generate_result *result);
 
 /*
  * A conversation with a model: what was said before is seen by each answer. Of the request, which
  * is borrowed, prompt and chat are not looked at; max_tokens 0 stands for as many as fit. One
  * thread.
  */
-typedef struct train_chat train_chat;
-typedef struct train_chat_result {
-    train_generate_result said; /* text belongs to the chat, until the next call */
-    size_t forgotten;           /* messages from the beginning that no longer fit, in all */
-    bool stopped;               /* because stop said so */
-    bool full;                  /* because the model sees no more */
-} train_chat_result;
-enum { TRAIN_CHAT_POSITIONS = 4096 }; /* what a conversation remembers at most, in tokens */
-ATOM_MUST atom_status train_chat_open(const train_generate_request *request, train_chat **out);
+typedef struct generate_chat generate_chat;
+typedef struct generate_chat_result {
+    generate_result said; /* text belongs to the chat, until the next call */
+    size_t forgotten;     /* messages from the beginning that no longer fit, in all */
+    bool stopped;         /* because stop said so */
+    bool full;            /* because the model sees no more */
+} generate_chat_result;
+enum { GENERATE_CHAT_POSITIONS = 4096 }; /* what a conversation remembers at most, in tokens */
+ATOM_MUST atom_status generate_chat_open(const generate_request *request, generate_chat **out);
 /* Answers a message; wrong UTF-8 in it is replaced. stop (may be NULL) is asked before each token.
  * ATOM_E_USAGE: the message is longer than what the model sees; the conversation is as before.
  * Other errors end it. */
-ATOM_MUST atom_status train_chat_say(train_chat *c, const char *message, bool (*stop)(void *ctx),
-                                     train_chat_result *result);
+ATOM_MUST atom_status generate_chat_say(generate_chat *c, const char *message,
+                                        bool (*stop)(void *ctx), generate_chat_result *result);
 /* Forgets what was said, but not the system's message. */
-void train_chat_reset(train_chat *c);
-void train_chat_close(train_chat **c);
+void generate_chat_reset(generate_chat *c);
+void generate_chat_close(generate_chat **c);
 
 #endif

@@ -11,19 +11,19 @@
 #include <stdbool.h>
 
 /* Does a rank before b? A total order: no two tokens are equal. */
-static bool before(train_candidate a, train_candidate b)
+static bool before(generate_candidate a, generate_candidate b)
 {
     return a.weight > b.weight || (a.weight == b.weight && a.token < b.token);
 }
 
-static void swap(train_candidate *a, train_candidate *b)
+static void swap(generate_candidate *a, generate_candidate *b)
 {
-    train_candidate t = *a;
+    generate_candidate t = *a;
     *a = *b;
     *b = t;
 }
 
-static train_candidate median(train_candidate a, train_candidate b, train_candidate c)
+static generate_candidate median(generate_candidate a, generate_candidate b, generate_candidate c)
 {
     if (before(b, a))
         swap(&a, &b);
@@ -34,9 +34,9 @@ static train_candidate median(train_candidate a, train_candidate b, train_candid
 
 /* Reorders c[0..n), n >= 2: those before the pivot, then the rest; returns how many come first, 1
  * .. n-1. The pivot has others on both sides or is at the border, so both parts have members. */
-static int64_t split(train_candidate *c, int64_t n)
+static int64_t split(generate_candidate *c, int64_t n)
 {
-    train_candidate pivot = median(c[0], c[n / 2], c[n - 1]);
+    generate_candidate pivot = median(c[0], c[n / 2], c[n - 1]);
     int64_t i = -1, j = n;
     for (;;) {
         do
@@ -52,7 +52,7 @@ static int64_t split(train_candidate *c, int64_t n)
 }
 
 /* Puts the k likeliest of n in front. */
-static void select_count(train_candidate *c, int64_t n, int64_t k)
+static void select_count(generate_candidate *c, int64_t n, int64_t k)
 {
     while (k > 0 && k < n) {
         int64_t front = split(c, n);
@@ -66,7 +66,7 @@ static void select_count(train_candidate *c, int64_t n, int64_t k)
     }
 }
 
-static double sum_of(const train_candidate *c, int64_t n)
+static double sum_of(const generate_candidate *c, int64_t n)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
@@ -75,7 +75,7 @@ static double sum_of(const train_candidate *c, int64_t n)
 }
 
 /* Puts the fewest likeliest in front that together weigh at least `weight`; returns how many. */
-static int64_t select_weight(train_candidate *c, int64_t n, double weight)
+static int64_t select_weight(generate_candidate *c, int64_t n, double weight)
 {
     int64_t taken = 0;
     while (n > 1) {
@@ -94,8 +94,8 @@ static int64_t select_weight(train_candidate *c, int64_t n, double weight)
 }
 
 /* Candidates with their logits, and where the likeliest is. */
-static atom_status gather(const float *logits, const uint8_t *may, int64_t V, train_candidate *kept,
-                          int64_t *n, int64_t *best)
+static atom_status gather(const float *logits, const uint8_t *may, int64_t V,
+                          generate_candidate *kept, int64_t *n, int64_t *best)
 {
     *n = 0;
     *best = 0;
@@ -109,7 +109,7 @@ static atom_status gather(const float *logits, const uint8_t *may, int64_t V, tr
                              (long long)i);
         if (logits[i] == -INFINITY)
             continue;
-        kept[*n] = (train_candidate){logits[i], (int32_t)i};
+        kept[*n] = (generate_candidate){logits[i], (int32_t)i};
         if (kept[*n].weight > kept[*best].weight)
             *best = *n;
         (*n)++;
@@ -120,15 +120,16 @@ static atom_status gather(const float *logits, const uint8_t *may, int64_t V, tr
     return ATOM_OK;
 }
 
-atom_status train_sample_filter(const train_sampling *s, const float *logits, const uint8_t *may,
-                                int64_t V, train_candidate *kept, int64_t *n, double *total)
+atom_status generate_sample_filter(const generate_sampling *s, const float *logits,
+                                   const uint8_t *may, int64_t V, generate_candidate *kept,
+                                   int64_t *n, double *total)
 {
     int64_t best;
     ATOM_TRY(gather(logits, may, V, kept, n, &best));
     float top = kept[best].weight;
     float inverse = s->temperature > 0 ? (float)(1.0 / s->temperature) : 0;
     if (!(s->temperature > 0) || !isfinite(inverse)) {
-        kept[0] = (train_candidate){1, kept[best].token};
+        kept[0] = (generate_candidate){1, kept[best].token};
         *n = 1;
         *total = 1;
         return ATOM_OK;
@@ -147,7 +148,7 @@ atom_status train_sample_filter(const train_sampling *s, const float *logits, co
     return ATOM_OK;
 }
 
-int32_t train_sample_draw(const train_candidate *kept, int64_t n, double total, double u)
+int32_t generate_sample_draw(const generate_candidate *kept, int64_t n, double total, double u)
 {
     double left = u * total;
     int64_t last = 0;
@@ -161,18 +162,18 @@ int32_t train_sample_draw(const train_candidate *kept, int64_t n, double total, 
     return kept[last].token; /* rounding left a crumb */
 }
 
-atom_status train_sample(const train_sampling *s, const float *logits, const uint8_t *may,
-                         int64_t V, train_candidate *scratch, double u, int32_t *token)
+atom_status generate_sample(const generate_sampling *s, const float *logits, const uint8_t *may,
+                            int64_t V, generate_candidate *scratch, double u, int32_t *token)
 {
     int64_t n;
     double total;
-    atom_status st = train_sample_filter(s, logits, may, V, scratch, &n, &total);
+    atom_status st = generate_sample_filter(s, logits, may, V, scratch, &n, &total);
     if (st == ATOM_OK)
-        *token = train_sample_draw(scratch, n, total, u);
+        *token = generate_sample_draw(scratch, n, total, u);
     return st;
 }
 
-double train_sample_uniform(uint64_t seed, uint64_t index)
+double generate_sample_uniform(uint64_t seed, uint64_t index)
 {
     enum { SAMPLE_NODE = 0x73616d70 }; /* apart from every node of a graph */
     uint32_t word[4];

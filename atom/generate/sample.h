@@ -14,34 +14,35 @@
 
 #include <stdint.h>
 
-typedef struct train_sampling {
+typedef struct generate_sampling {
     double temperature; /* 0: the likeliest token */
     int64_t top_k;      /* 0: all */
     double top_p;       /* 1: all; in (0, 1] */
-} train_sampling;
+} generate_sampling;
 
-typedef struct train_candidate {
+typedef struct generate_candidate {
     float weight; /* a logit, later a probability that is not normalised */
     int32_t token;
-} train_candidate;
+} generate_candidate;
 
 /*
  * The tokens that may come next, in any order, with weights whose sum is *total; returns how many
  * (>= 1) in *n. logits: f32[V]; ids that `may` (u8[V]; NULL: all may) says 0 of are left out.
  * kept: room for V.
  */
-ATOM_MUST atom_status train_sample_filter(const train_sampling *s, const float *logits,
-                                          const uint8_t *may, int64_t V, train_candidate *kept,
-                                          int64_t *n, double *total);
+ATOM_MUST atom_status generate_sample_filter(const generate_sampling *s, const float *logits,
+                                             const uint8_t *may, int64_t V,
+                                             generate_candidate *kept, int64_t *n, double *total);
 
 /* Draws one of them: u is uniform in [0, 1). */
-int32_t train_sample_draw(const train_candidate *kept, int64_t n, double total, double u);
+int32_t generate_sample_draw(const generate_candidate *kept, int64_t n, double total, double u);
 
 /* Both. */
-ATOM_MUST atom_status train_sample(const train_sampling *s, const float *logits, const uint8_t *may,
-                                   int64_t V, train_candidate *scratch, double u, int32_t *token);
+ATOM_MUST atom_status generate_sample(const generate_sampling *s, const float *logits,
+                                      const uint8_t *may, int64_t V, generate_candidate *scratch,
+                                      double u, int32_t *token);
 
 /* Number `index` of the stream of this seed, uniform in [0, 1), 53 bits. */
-double train_sample_uniform(uint64_t seed, uint64_t index);
+double generate_sample_uniform(uint64_t seed, uint64_t index);
 
 #endif

@@ -15,18 +15,18 @@
 #include "atom/text/tokenizer.h"
 
 typedef struct writer {
-    const train_generate_request *request;
-    train_workbench *bench;
+    const generate_request *request;
+    plan_workbench *bench;
     text_tokenizer *tokenizer;
     dev *device;
     void *params; /* canonical vector in the run's dtype, pinned */
     uint64_t params_bytes;
-    train_decoder *decoder;
+    generate_decoder *decoder;
     text_ids seen; /* prompt, then what was made */
     uint32_t stop; /* ends an answer; else the end-of-text token */
     int32_t *feed; /* i32[positions] */
     uint8_t *may;  /* u8[V]: ids that the tokenizer knows */
-    train_candidate *candidates;
+    generate_candidate *candidates;
     int64_t V, positions;
     char *text; /* what was made; bytes [0, whole) were emitted */
     size_t bytes, whole, capacity;

@@ -25,7 +25,7 @@ static bool card_of(const char *text, int *card)
     return true;
 }
 
-atom_status train_device_choose(const char *device, int *card)
+atom_status plan_device_choose(const char *device, int *card)
 {
     dev_cuda_info info;
     *card = -1;
@@ -43,7 +43,7 @@ atom_status train_device_choose(const char *device, int *card)
     return st == ATOM_OK ? st : atom_fail_in(st, "device: ");
 }
 
-atom_dtype train_device_dtype(int card, int32_t dtype)
+atom_dtype plan_device_dtype(int card, int32_t dtype)
 {
     const krn_table *table;
     if (dtype == TRAIN_DTYPE_FP32)
@@ -55,7 +55,7 @@ atom_dtype train_device_dtype(int card, int32_t dtype)
     return __builtin_cpu_supports("avx512bf16") ? ATOM_BF16 : ATOM_F32;
 }
 
-atom_status train_device_table(int card, atom_dtype dtype, const krn_table **out)
+atom_status plan_device_table(int card, atom_dtype dtype, const krn_table **out)
 {
     if (card >= 0)
         return krn_cuda_table(card, dtype, out);
@@ -66,7 +66,7 @@ atom_status train_device_table(int card, atom_dtype dtype, const krn_table **out
     return ATOM_OK;
 }
 
-atom_status train_device_open(const train_workbench *bench, uint64_t budget_bytes, dev **out)
+atom_status plan_device_open(const plan_workbench *bench, uint64_t budget_bytes, dev **out)
 {
     double rate = (double)bench->config.link_bandwidth;
     if (bench->card >= 0)
@@ -79,7 +79,7 @@ atom_status train_device_open(const train_workbench *bench, uint64_t budget_byte
         bench->threads, out);
 }
 
-uint64_t train_device_bytes(const train_workbench *bench)
+uint64_t plan_device_bytes(const plan_workbench *bench)
 {
     dev_cuda_info info;
     if (bench->card < 0 || dev_cuda_describe(bench->card, &info) != ATOM_OK)
@@ -90,7 +90,7 @@ uint64_t train_device_bytes(const train_workbench *bench)
     return info.memory_bytes > 2 * kept ? info.memory_bytes - kept : info.memory_bytes / 2;
 }
 
-part_device train_device_guess(const train_workbench *bench)
+part_device plan_device_guess(const plan_workbench *bench)
 {
     part_device d = {.name = "cpu",
                      .unified = true,
@@ -111,12 +111,12 @@ part_device train_device_guess(const train_workbench *bench)
     snprintf(d.isa, sizeof d.isa, "%s", bench->table->isa);
     if (bench->card >= 0) {
         d.unified = false;
-        d.device_bytes = train_device_bytes(bench);
+        d.device_bytes = plan_device_bytes(bench);
     }
     return d;
 }
 
-void train_device_model(const train_workbench *bench, char *out, size_t bytes)
+void plan_device_model(const plan_workbench *bench, char *out, size_t bytes)
 {
     char line[256];
     dev_cuda_info info;

@@ -12,27 +12,27 @@
 #include "kernels/device.h"
 
 /* The card of "cuda[:N]", -1 for the CPU. NULL is the CPU. */
-ATOM_MUST atom_status train_device_choose(const char *device, int *card);
+ATOM_MUST atom_status plan_device_choose(const char *device, int *card);
 
 /* bf16 where the device has it natively, unless the caller says otherwise (train_dtype). */
-atom_dtype train_device_dtype(int card, int32_t dtype);
+atom_dtype plan_device_dtype(int card, int32_t dtype);
 
 /* The kernels of the device. */
-ATOM_MUST atom_status train_device_table(int card, atom_dtype dtype, const krn_table **out);
+ATOM_MUST atom_status plan_device_table(int card, atom_dtype dtype, const krn_table **out);
 
 /* The workbench's device with a budget (0: none); link_bandwidth as configured. */
-ATOM_MUST atom_status train_device_open(const train_workbench *bench, uint64_t budget_bytes,
-                                        dev **out);
+ATOM_MUST atom_status plan_device_open(const plan_workbench *bench, uint64_t budget_bytes,
+                                       dev **out);
 
 /* Memory of the card that a plan may use; 0 on the CPU. */
-uint64_t train_device_bytes(const train_workbench *bench);
+uint64_t plan_device_bytes(const plan_workbench *bench);
 
 /* What is known of the device without measuring: kind, memory, cores, instructions; its rates are
  * anybody's. Good for laying a plan out, which needs no rates, not for choosing one. */
-part_device train_device_guess(const train_workbench *bench);
+part_device plan_device_guess(const plan_workbench *bench);
 
 /* The model of what computes, for people and for telling devices apart: a card's name and memory,
  * or the processor's line of /proc/cpuinfo. Machines of one model have one name. */
-void train_device_model(const train_workbench *bench, char *out, size_t bytes);
+void plan_device_model(const plan_workbench *bench, char *out, size_t bytes);
 
 #endif

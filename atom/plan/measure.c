@@ -26,10 +26,10 @@ enum { RUNS_MIN = 3, RUNS_MAX = 15, BUFFERS_MAX = KRN_BUF_MAX };
 static const double SECONDS_PER_NODE = 0.25 / LESS; /* stop repeating after this long */
 
 typedef struct stopwatch {
-    train_workbench *bench;
+    plan_workbench *bench;
     gen_lowered *low;
-    measure_device *card; /* NULL: the CPU */
-    train_progress_fn progress;
+    plan_measure *card; /* NULL: the CPU */
+    plan_progress_fn progress;
     void *ctx;
     uint32_t done, total;
 } stopwatch;
@@ -120,7 +120,7 @@ static atom_status time_call(stopwatch *w, const swap_call *call, double *second
     atom_status st = ATOM_OK;
     ATOM_TRY(take_buffers(w->bench->g, call, buffers));
     if (w->card) {
-        st = measure_device_call(w->card, table, call, buffers, seconds);
+        st = plan_measure_call(w->card, table, call, buffers, seconds);
         free_buffers(call, buffers);
         return st;
     }
@@ -194,7 +194,7 @@ static const uint64_t CARD_COPY_BYTES = 512u << 20;
 static const uint64_t BENCH_BYTES = (192u << 20) / LESS, COPY_BYTES = (64u << 20) / LESS,
                       ADAMW_PARAMS = (4u << 20) / LESS;
 
-static atom_status measure_copies(const train_workbench *bench, dev_copy_bench *copies)
+static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *copies)
 {
     dev *d = NULL;
     uint64_t limit = bench->config.link_bandwidth;
@@ -203,7 +203,7 @@ static atom_status measure_copies(const train_workbench *bench, dev_copy_bench *
                          : COPY_BYTES; /* a throttled link: about a tenth of a second per copy */
     if (limit && limit / 10 < bytes)
         bytes = limit / 10 < (1u << 20) ? 1u << 20 : atom_align(limit / 10);
-    atom_status st = train_device_open(bench, 0, &d);
+    atom_status st = plan_device_open(bench, 0, &d);
     if (st == ATOM_OK)
         st = dev_bench_copy(d, bench->threads, bytes, BENCH_ROUNDS, copies);
     dev_close(&d);
@@ -217,15 +217,15 @@ static atom_status describe_card(stopwatch *w, part_device *d)
     ATOM_TRY(dev_cuda_describe(w->bench->card, &info));
     snprintf(d->name, sizeof d->name, "%.63s", info.name);
     d->unified = false;
-    d->device_bytes = train_device_bytes(w->bench);
+    d->device_bytes = plan_device_bytes(w->bench);
     d->launch_seconds = 2e-6;
-    ATOM_TRY(measure_device_open(w->bench, &w->card));
-    return measure_device_memory(w->card, &d->device_bytes_per_second);
+    ATOM_TRY(plan_measure_open(w->bench, &w->card));
+    return plan_measure_memory(w->card, &d->device_bytes_per_second);
 }
 
 static atom_status measure_rates(stopwatch *w, part_device *d)
 {
-    train_workbench *bench = w->bench;
+    plan_workbench *bench = w->bench;
     krn_bench triad, adamw, beside;
     dev_copy_bench copies;
     memset(d, 0, sizeof *d);
@@ -281,7 +281,7 @@ static uint32_t count_classes(const graph *g)
     return n;
 }
 
-static atom_status resident_lowering(train_workbench *bench, const part_device *device,
+static atom_status resident_lowering(plan_workbench *bench, const part_device *device,
                                      gen_lowered **low)
 {
     part_profile *blank = NULL;
@@ -301,8 +301,8 @@ cleanup:
     return st;
 }
 
-atom_status train_profile_measure(train_workbench *bench, train_progress_fn progress, void *ctx,
-                                  part_profile **out)
+atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress, void *ctx,
+                                 part_profile **out)
 {
     stopwatch w = {.bench = bench, .progress = progress, .ctx = ctx};
     part_device device;
@@ -315,7 +315,7 @@ atom_status train_profile_measure(train_workbench *bench, train_progress_fn prog
     derive_flops(bench->g, profile);
     *out = profile;
 cleanup:
-    measure_device_close(&w.card);
+    plan_measure_close(&w.card);
     gen_lowered_close(&w.low);
     return st;
 }

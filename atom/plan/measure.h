@@ -1,7 +1,7 @@
 /*
  * Timing single calls on a device whose memory is not the host's. Inner header of atom/train.
  *
- * Thread: one caller. Errors: the device's. Owner: measure_device is closed by who opened it.
+ * Thread: one caller. Errors: the device's. Owner: plan_measure is closed by who opened it.
  */
 #ifndef ATOM_PLAN_MEASURE_H
 #define ATOM_PLAN_MEASURE_H
@@ -9,17 +9,17 @@
 #include "atom/plan/device.h"
 #include "swap/calls.h"
 
-typedef struct measure_device measure_device;
+typedef struct plan_measure plan_measure;
 
-ATOM_MUST atom_status measure_device_open(const train_workbench *bench, measure_device **out);
-void measure_device_close(measure_device **m);
+ATOM_MUST atom_status plan_measure_open(const plan_workbench *bench, plan_measure **out);
+void plan_measure_close(plan_measure **m);
 
 /* Median seconds of one call. host: its buffers' content, as many bytes as the call says; NULL
  * where it has none. */
-ATOM_MUST atom_status measure_device_call(measure_device *m, const krn_table *table,
-                                          const swap_call *call, void *const host[KRN_BUF_MAX],
-                                          double *seconds);
+ATOM_MUST atom_status plan_measure_call(plan_measure *m, const krn_table *table,
+                                        const swap_call *call, void *const host[KRN_BUF_MAX],
+                                        double *seconds);
 
-ATOM_MUST atom_status measure_device_memory(measure_device *m, double *bytes_per_second);
+ATOM_MUST atom_status plan_measure_memory(plan_measure *m, double *bytes_per_second);
 
 #endif

@@ -14,7 +14,7 @@
 enum { ROUNDS_MAX = 9, ROUNDS_MIN = 3, EACH_MAX = 32 };
 static const double ROUND_SECONDS = 2e-3, CALL_SECONDS = 0.25;
 
-struct measure_device {
+struct plan_measure {
     dev *d;
     dev_stream *compute;
     dev_event *begin, *end;
@@ -39,26 +39,26 @@ static void run_timed(krn_ctx *cx, void *arg)
         t->fn(cx, &t->args);
 }
 
-atom_status measure_device_open(const train_workbench *bench, measure_device **out)
+atom_status plan_measure_open(const plan_workbench *bench, plan_measure **out)
 {
     atom_status st;
-    measure_device *m = atom_alloc(1, sizeof *m);
+    plan_measure *m = atom_alloc(1, sizeof *m);
     if (!m)
         return atom_fail_memory("profiling", sizeof *m);
-    ATOM_TRY_CLEAN(train_device_open(bench, 0, &m->d));
+    ATOM_TRY_CLEAN(plan_device_open(bench, 0, &m->d));
     ATOM_TRY_CLEAN(m->d->ops->stream_open(m->d, DEV_COMPUTE, "profile", &m->compute));
     ATOM_TRY_CLEAN(m->d->ops->event_open(m->d, &m->begin));
     ATOM_TRY_CLEAN(m->d->ops->event_open(m->d, &m->end));
     *out = m;
     return ATOM_OK;
 cleanup:
-    measure_device_close(&m);
+    plan_measure_close(&m);
     return st;
 }
 
-void measure_device_close(measure_device **ref)
+void plan_measure_close(plan_measure **ref)
 {
-    measure_device *m = *ref;
+    plan_measure *m = *ref;
     if (!m)
         return;
     if (m->d) {
@@ -72,7 +72,7 @@ void measure_device_close(measure_device **ref)
 }
 
 /* Seconds of t->runs runs. */
-static atom_status time_round(measure_device *m, timed *t, double *seconds)
+static atom_status time_round(plan_measure *m, timed *t, double *seconds)
 {
     const dev_ops *ops = m->d->ops;
     ATOM_TRY(ops->record(m->d, m->compute, m->begin));
@@ -89,7 +89,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static atom_status time_rounds(measure_device *m, timed *t, double *seconds)
+static atom_status time_rounds(plan_measure *m, timed *t, double *seconds)
 {
     double times[ROUNDS_MAX], one = 0, spent = 0;
     int n = 0;
@@ -109,7 +109,7 @@ static atom_status time_rounds(measure_device *m, timed *t, double *seconds)
 }
 
 /* Through pinned memory, as every copy of a run. */
-static atom_status upload(measure_device *m, void *dst, const void *src, uint64_t bytes)
+static atom_status upload(plan_measure *m, void *dst, const void *src, uint64_t bytes)
 {
     void *pinned = NULL;
     atom_status st = ATOM_OK;
@@ -122,8 +122,8 @@ static atom_status upload(measure_device *m, void *dst, const void *src, uint64_
     return st;
 }
 
-atom_status measure_device_call(measure_device *m, const krn_table *table, const swap_call *call,
-                                void *const host[KRN_BUF_MAX], double *seconds)
+atom_status plan_measure_call(plan_measure *m, const krn_table *table, const swap_call *call,
+                              void *const host[KRN_BUF_MAX], double *seconds)
 {
     const dev_ops *ops = m->d->ops;
     atom_status st = ATOM_OK;
@@ -158,7 +158,7 @@ cleanup:
 }
 
 /* A large clear of device memory: what the card's memory writes per second. */
-atom_status measure_device_memory(measure_device *m, double *bytes_per_second)
+atom_status plan_measure_memory(plan_measure *m, double *bytes_per_second)
 {
     const dev_ops *ops = m->d->ops;
     const uint64_t bytes = (uint64_t)512 << 20;

@@ -109,8 +109,7 @@ static atom_status no_room(const char *dir, uint64_t need)
                      dir, atom_size_text(need, size), atom_size_text(left, have), need - left);
 }
 
-atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
-                               part_device *device)
+atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g, part_device *device)
 {
     atom_status st;
     swap_disk *disk = NULL;

@@ -37,7 +37,7 @@ static void machine_name(char *out, size_t bytes)
 }
 
 /* XDG cache / profiles / HASH.json */
-static atom_status cache_path(const train_workbench *bench, char **path)
+static atom_status cache_path(const plan_workbench *bench, char **path)
 {
     char *cache = NULL, *dir = NULL, machine[128];
     uint32_t facts[2] = {PROFILE_VERSION, atom_threads_count(bench->threads)};
@@ -63,7 +63,7 @@ cleanup:
     return st;
 }
 
-static atom_status read_matching(const train_workbench *bench, const char *path, part_profile **out)
+static atom_status read_matching(const plan_workbench *bench, const char *path, part_profile **out)
 {
     part_profile *profile = NULL;
     atom_status st = part_profile_read(path, &profile);
@@ -77,7 +77,7 @@ static atom_status read_matching(const train_workbench *bench, const char *path,
     return ATOM_OK;
 }
 
-bool train_profile_cached(const train_workbench *bench, part_profile **out)
+bool plan_profile_cached(const plan_workbench *bench, part_profile **out)
 {
     char *path = NULL;
     bool found = cache_path(bench, &path) == ATOM_OK && atom_path_exists(path) &&
@@ -86,8 +86,8 @@ bool train_profile_cached(const train_workbench *bench, part_profile **out)
     return found;
 }
 
-atom_status train_profile_get(train_workbench *bench, const char *path, train_progress_fn progress,
-                              void *ctx, part_profile **out, bool *cached)
+atom_status plan_profile_get(plan_workbench *bench, const char *path, plan_progress_fn progress,
+                             void *ctx, part_profile **out, bool *cached)
 {
     char *cache = NULL;
     atom_status st;
@@ -95,13 +95,13 @@ atom_status train_profile_get(train_workbench *bench, const char *path, train_pr
         *cached = false;
     if (path)
         return read_matching(bench, path, out);
-    if (train_profile_cached(bench, out)) {
+    if (plan_profile_cached(bench, out)) {
         if (cached)
             *cached = true;
         return ATOM_OK;
     }
     ATOM_TRY_CLEAN(cache_path(bench, &cache));
-    ATOM_TRY_CLEAN(train_profile_measure(bench, progress, ctx, out));
+    ATOM_TRY_CLEAN(plan_profile_measure(bench, progress, ctx, out));
     if (part_profile_write(*out, cache) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "the profile was not cached: %s", atom_fail_message());
     st = ATOM_OK;
@@ -110,9 +110,8 @@ cleanup:
     return st;
 }
 
-atom_status train_plan_search(const graph *g, const part_profile *profile, const krn_table *table,
-                              const train_plan_request *request, part_plan **out,
-                              part_search_stats *stats)
+atom_status plan_search(const graph *g, const part_profile *profile, const krn_table *table,
+                        const plan_request *request, part_plan **out, part_search_stats *stats)
 {
     gen_judge judge = {.g = g, .profile = profile, .table = table};
     part_search_stats ignored;

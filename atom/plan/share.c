@@ -22,7 +22,7 @@ static const uint64_t LINK_BYTES = 64u << 20;
 static const double LINK_UNIT = 12.3e9;
 
 /* "throttled N", "class N", "none", "unknown". */
-static void link_class(const train_workbench *bench, char *out, size_t bytes)
+static void link_class(const plan_workbench *bench, char *out, size_t bytes)
 {
     dev *d = NULL;
     dev_copy_bench copies = {0};
@@ -31,7 +31,7 @@ static void link_class(const train_workbench *bench, char *out, size_t bytes)
         return;
     }
     snprintf(out, bytes, bench->card < 0 ? "none" : "unknown");
-    if (bench->card < 0 || train_device_open(bench, 0, &d) != ATOM_OK)
+    if (bench->card < 0 || plan_device_open(bench, 0, &d) != ATOM_OK)
         return;
     if (dev_bench_copy(d, bench->threads, LINK_BYTES, LINK_ROUNDS, &copies) == ATOM_OK &&
         copies.h2d.bytes_per_second > 0)
@@ -39,11 +39,10 @@ static void link_class(const train_workbench *bench, char *out, size_t bytes)
     dev_close(&d);
 }
 
-atom_status train_plan_class(const train_workbench *bench, const train_plan_request *request,
-                             char **text)
+atom_status plan_class(const plan_workbench *bench, const plan_request *request, char **text)
 {
     char model[128], link[64];
-    train_device_model(bench, model, sizeof model);
+    plan_device_model(bench, model, sizeof model);
     link_class(bench, link, sizeof link);
     *text = atom_format("atom-plan-class %d\n"
                         "graph %016llx %s\n"
@@ -62,7 +61,7 @@ atom_status train_plan_class(const train_workbench *bench, const train_plan_requ
 }
 
 /* What must be as this run wants it; the rest of a plan is its maker's choice. */
-static atom_status check_request(const train_workbench *bench, const train_plan_request *request,
+static atom_status check_request(const plan_workbench *bench, const plan_request *request,
                                  const part_plan *plan)
 {
     bool in_place = bench->card < 0 && request->device_memory == 0;
@@ -100,11 +99,11 @@ static atom_status check_room(const char *which, uint64_t need, uint64_t room)
 }
 
 /* Lays the plan out and writes what it takes here over what it says. */
-static atom_status weigh(const train_workbench *bench, const train_plan_request *request,
+static atom_status weigh(const plan_workbench *bench, const plan_request *request,
                          const part_profile *profile, part_plan *plan)
 {
     gen_lowered *low = NULL;
-    uint64_t device = request->device_memory ? request->device_memory : train_device_bytes(bench);
+    uint64_t device = request->device_memory ? request->device_memory : plan_device_bytes(bench);
     atom_status st;
     ATOM_TRY_CLEAN(gen_lower(bench->g, plan, profile, bench->table, &low));
     plan->device_peak_bytes = low->device_bytes;
@@ -119,15 +118,14 @@ cleanup:
     return st;
 }
 
-atom_status train_plan_accept(const train_workbench *bench, const train_plan_request *request,
-                              const char *text, size_t bytes, part_profile **profile,
-                              part_plan **plan)
+atom_status plan_accept(const plan_workbench *bench, const plan_request *request, const char *text,
+                        size_t bytes, part_profile **profile, part_plan **plan)
 {
-    part_device device = train_device_guess(bench);
+    part_device device = plan_device_guess(bench);
     part_profile *p = NULL;
     part_plan *theirs = NULL;
     atom_status st;
-    train_device_model(bench, device.name, sizeof device.name);
+    plan_device_model(bench, device.name, sizeof device.name);
     ATOM_TRY_CLEAN(part_plan_parse("the plan", text, bytes, &theirs));
     ATOM_TRY_CLEAN(part_plan_check(theirs, bench->g));
     ATOM_TRY_CLEAN(check_request(bench, request, theirs));

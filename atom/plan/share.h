@@ -28,8 +28,8 @@
 #include "atom/plan/workbench.h"
 
 /* A card's link is measured for it: a tenth of a second. */
-ATOM_MUST atom_status train_plan_class(const train_workbench *bench,
-                                       const train_plan_request *request, char **text);
+ATOM_MUST atom_status plan_class(const plan_workbench *bench, const plan_request *request,
+                                 char **text);
 
 /*
  * A plan of somebody else as this host's own: read (it is no string: bytes, without a NUL), proven
@@ -40,8 +40,8 @@ ATOM_MUST atom_status train_plan_class(const train_workbench *bench,
  * Errors  ATOM_E_FORMAT  not a plan; ATOM_E_USAGE  a plan for something else, or not legal;
  *         ATOM_E_RESOURCE  it takes more memory than there is. The message is one line.
  */
-ATOM_MUST atom_status train_plan_accept(const train_workbench *bench,
-                                        const train_plan_request *request, const char *text,
-                                        size_t bytes, part_profile **profile, part_plan **plan);
+ATOM_MUST atom_status plan_accept(const plan_workbench *bench, const plan_request *request,
+                                  const char *text, size_t bytes, part_profile **profile,
+                                  part_plan **plan);
 
 #endif

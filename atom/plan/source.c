@@ -15,18 +15,18 @@
 
 _Static_assert((int)SWAP_STREAM_BYTES <= (int)PART_WINDOW_BYTES, "one file that is read");
 _Static_assert(2 * (int)SWAP_WRITER_BYTES <= (int)PART_WINDOW_BYTES, "two that are written");
-_Static_assert((int)TRAIN_SOURCE_FILE_MIN / 8 <= (int)PART_WINDOW_ELEMENTS_MIN,
+_Static_assert((int)PLAN_SOURCE_FILE_MIN / 8 <= (int)PART_WINDOW_ELEMENTS_MIN,
                "moments of models without windows are small files");
 
 /* One open file, and what it takes of the windows. */
 typedef struct window {
-    train_files *files; /* NULL: nobody counts */
+    plan_files *files; /* NULL: nobody counts */
     uint64_t bytes;
     swap_stream *stream;
     swap_writer *writer;
 } window;
 
-static bool take(train_files *files, uint64_t bytes)
+static bool take(plan_files *files, uint64_t bytes)
 {
     if (!files)
         return true;
@@ -42,7 +42,7 @@ static bool take(train_files *files, uint64_t bytes)
 }
 
 /* NULL: there is no room. */
-static window *window_open(train_files *files, uint64_t bytes)
+static window *window_open(plan_files *files, uint64_t bytes)
 {
     if (!take(files, bytes))
         return NULL;
@@ -66,11 +66,11 @@ static void window_close(void *opened)
 
 static atom_status source_open(void *ctx, const char *path, int fd, uint64_t bytes, void **reader)
 {
-    train_files *files = ctx;
+    plan_files *files = ctx;
     swap_stream_config config = {
         .path = path, .fd = fd, .bytes = bytes, .kind = files ? files->kind : STORE_AUTO};
     *reader = NULL;
-    if (bytes < TRAIN_SOURCE_FILE_MIN || swap_stream_is_cached(fd, bytes))
+    if (bytes < PLAN_SOURCE_FILE_MIN || swap_stream_is_cached(fd, bytes))
         return ATOM_OK;
     window *w = window_open(files, SWAP_STREAM_BYTES);
     if (w && swap_stream_open(&config, &w->stream) == ATOM_OK)
@@ -86,18 +86,18 @@ static atom_status source_view(void *reader, uint64_t offset, uint64_t most, con
     return swap_stream_view(((window *)reader)->stream, offset, most, at, n);
 }
 
-file_source train_file_source(train_files *files)
+file_source plan_file_source(plan_files *files)
 {
     return (file_source){files, source_open, source_view, window_close};
 }
 
 static atom_status sink_open(void *ctx, const char *path, int fd, uint64_t bytes, void **writer)
 {
-    train_files *files = ctx;
+    plan_files *files = ctx;
     swap_writer_config config = {
         .path = path, .fd = fd, .bytes = bytes, .kind = files ? files->kind : STORE_AUTO};
     *writer = NULL;
-    if (bytes < TRAIN_SOURCE_FILE_MIN)
+    if (bytes < PLAN_SOURCE_FILE_MIN)
         return ATOM_OK;
     window *w = window_open(files, SWAP_WRITER_BYTES);
     if (w && swap_writer_open(&config, &w->writer) == ATOM_OK)
@@ -117,7 +117,7 @@ static atom_status sink_finish(void *writer)
     return swap_writer_finish(((window *)writer)->writer);
 }
 
-file_sink train_file_sink(train_files *files)
+file_sink plan_file_sink(plan_files *files)
 {
     return (file_sink){files, sink_open, sink_write, sink_finish, window_close};
 }

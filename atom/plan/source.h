@@ -16,17 +16,17 @@
 #include "atom/file/source.h"
 #include "swap/store.h"
 
-enum { TRAIN_SOURCE_FILE_MIN = 64 << 20 };
+enum { PLAN_SOURCE_FILE_MIN = 64 << 20 };
 
-typedef struct train_files {
+typedef struct plan_files {
     store_kind kind;
     uint64_t most;               /* bytes of windows at once */
     _Atomic(uint64_t) now, peak; /* that are and were */
-} train_files;
+} plan_files;
 
 /* NULL: whatever kind works, and as many windows as files. */
-file_source train_file_source(train_files *files);
+file_source plan_file_source(plan_files *files);
 /* Checkpoints are written likewise, where the file system lets the page cache be passed by. */
-file_sink train_file_sink(train_files *files);
+file_sink plan_file_sink(plan_files *files);
 
 #endif

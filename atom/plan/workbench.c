@@ -32,7 +32,7 @@ cleanup:
     return st;
 }
 
-static void apply_overrides(const train_bench_config *config, file_model *model)
+static void apply_overrides(const plan_workbench_config *config, file_model *model)
 {
     graph_config *c = &model->config;
     if (config->dropout >= 0)
@@ -41,9 +41,9 @@ static void apply_overrides(const train_bench_config *config, file_model *model)
         c->vocab_size = config->vocab_size;
 }
 
-static atom_status build_graph(train_workbench *bench)
+static atom_status build_graph(plan_workbench *bench)
 {
-    const train_bench_config *config = &bench->config;
+    const plan_workbench_config *config = &bench->config;
     graph *plain = NULL;
     int64_t T = config->sequence > 0 ? config->sequence : graph_model_usual(&bench->model.config);
     atom_status st;
@@ -55,7 +55,7 @@ static atom_status build_graph(train_workbench *bench)
                          "that",
                          (long long)T, (long long)bench->model.config.positions);
     ATOM_TRY_CLEAN(graph_model_build(&bench->model.config,
-                                     train_device_dtype(bench->card, config->dtype),
+                                     plan_device_dtype(bench->card, config->dtype),
                                      config->micro_batch, T, &plain));
     if (bench->lora.rank == 0) {
         ATOM_TRY_CLEAN(graph_fuse(plain, &bench->g));
@@ -79,9 +79,9 @@ static atom_status copy_text(const char *text, char **out)
 }
 
 /* Which adapters are trained: those of a directory, or new ones. */
-static atom_status choose_lora(train_workbench *bench)
+static atom_status choose_lora(plan_workbench *bench)
 {
-    const train_bench_config *c = &bench->config;
+    const plan_workbench_config *c = &bench->config;
     file_lora *lora = &bench->lora;
     file_model *model = &bench->model;
     if (c->adapter)
@@ -105,7 +105,7 @@ static atom_status choose_lora(train_workbench *bench)
     return ATOM_OK;
 }
 
-static bool has_all_kernels(const train_workbench *bench)
+static bool has_all_kernels(const plan_workbench *bench)
 {
     for (uint32_t i = 0; i < bench->g->n_nodes; i++) {
         atom_op op = bench->g->nodes[i].op;
@@ -118,25 +118,25 @@ static bool has_all_kernels(const train_workbench *bench)
     return true;
 }
 
-atom_status train_workbench_open(const train_bench_config *config, train_workbench **out)
+atom_status plan_workbench_open(const plan_workbench_config *config, plan_workbench **out)
 {
     atom_status st;
-    train_workbench *bench = atom_alloc(1, sizeof *bench);
+    plan_workbench *bench = atom_alloc(1, sizeof *bench);
     if (!bench)
         return atom_fail_memory("a model", sizeof *bench);
     bench->config = *config;
-    ATOM_TRY_CLEAN(train_device_choose(config->device, &bench->card));
+    ATOM_TRY_CLEAN(plan_device_choose(config->device, &bench->card));
     ATOM_TRY_CLEAN(file_model_resolve(config->model, &bench->model));
     apply_overrides(config, &bench->model);
     ATOM_TRY_CLEAN(choose_lora(bench));
     ATOM_TRY_CLEAN(build_graph(bench));
-    ATOM_TRY_CLEAN(train_device_table(bench->card, bench->g->dtype, &bench->table));
+    ATOM_TRY_CLEAN(plan_device_table(bench->card, bench->g->dtype, &bench->table));
     if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {
         bench->card = -1; /* auto takes what works; who asks for cuda is told what is missing */
         graph_close(&bench->g);
         graph_close(&bench->base);
         ATOM_TRY_CLEAN(build_graph(bench));
-        ATOM_TRY_CLEAN(train_device_table(bench->card, bench->g->dtype, &bench->table));
+        ATOM_TRY_CLEAN(plan_device_table(bench->card, bench->g->dtype, &bench->table));
     }
     bench->host = krn_cpu_host_table();
     ATOM_TRY_CLEAN(atom_threads_open(config->threads > 0 ? (uint32_t)config->threads : atom_cores(),
@@ -144,13 +144,13 @@ atom_status train_workbench_open(const train_bench_config *config, train_workben
     *out = bench;
     return ATOM_OK;
 cleanup:
-    train_workbench_close(&bench);
+    plan_workbench_close(&bench);
     return st;
 }
 
-void train_workbench_close(train_workbench **bench_ref)
+void plan_workbench_close(plan_workbench **bench_ref)
 {
-    train_workbench *bench = *bench_ref;
+    plan_workbench *bench = *bench_ref;
     if (!bench)
         return;
     atom_threads_close(&bench->threads);

@@ -3,7 +3,7 @@
  * its nodes take there (profile) and how it is best cut and moved (plan). Profile, plan, train and
  * eval all begin here.
  *
- *   train_workbench   the model's graph, with the kernels that would run it
+ *   plan_workbench   the model's graph, with the kernels that would run it
  *   train_profile_*   measured rates and times; cached for this machine, graph and build
  *   train_plan_*      the search for the fastest plan within the memory there is
  *
@@ -22,7 +22,7 @@
 /* What a run computes in, as a user says it. */
 typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
 
-typedef struct train_bench_config {
+typedef struct plan_workbench_config {
     const char *model;   /* preset, directory, config.json */
     int64_t micro_batch; /* B */
     int64_t sequence;    /* T; -1: the model's positions */
@@ -40,9 +40,9 @@ typedef struct train_bench_config {
     int64_t lora_rank;
     double lora_alpha, lora_dropout; /* alpha -1: twice the rank */
     const char *lora_targets;        /* file_lora.targets */
-} train_bench_config;
+} plan_workbench_config;
 
-typedef struct train_workbench {
+typedef struct plan_workbench {
     file_model model;
     graph *g;       /* fused */
     graph *base;    /* a LoRA run: the model without adapters, whose names files have; or NULL */
@@ -50,41 +50,42 @@ typedef struct train_workbench {
     atom_threads *threads;
     const krn_table *table;
     const krn_host_table *host;
-    int card;                  /* of CUDA; -1: the CPU computes */
-    train_bench_config config; /* texts are borrowed from the caller's config */
-} train_workbench;
+    int card;                     /* of CUDA; -1: the CPU computes */
+    plan_workbench_config config; /* texts are borrowed from the caller's config */
+} plan_workbench;
 
 /* What the tokenizer of a data set says (DATA/tokenizer.json); without one tokens and padded are 0,
  * end and start -1. */
 typedef struct plan_vocab {
     uint32_t tokens;
     int64_t padded;     /* what training gives a preset, so that the head's matrices have friendly
-                         * sizes (train_bench_config.vocab_size) */
+                         * sizes (plan_workbench_config.vocab_size) */
     int64_t end, start; /* of a text */
 } plan_vocab;
 ATOM_MUST atom_status plan_vocab_read(const char *data, plan_vocab *out);
 
-ATOM_MUST atom_status train_workbench_open(const train_bench_config *config, train_workbench **out);
-void train_workbench_close(train_workbench **bench);
+ATOM_MUST atom_status plan_workbench_open(const plan_workbench_config *config,
+                                          plan_workbench **out);
+void plan_workbench_close(plan_workbench **bench);
 
 /* --- profile and plan ------------------------------------------------------------------------ */
 
 /* progress: called with what is being timed; may be NULL. */
-typedef void (*train_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
+typedef void (*plan_progress_fn)(void *ctx, const char *what, uint32_t done, uint32_t total);
 
 /* Times every class of alike nodes and the device's rates (seconds to a minute). */
-ATOM_MUST atom_status train_profile_measure(train_workbench *bench, train_progress_fn progress,
-                                            void *ctx, part_profile **out);
+ATOM_MUST atom_status plan_profile_measure(plan_workbench *bench, plan_progress_fn progress,
+                                           void *ctx, part_profile **out);
 /* The same from the user's cache when this machine, graph and build were profiled before. *cached
  * is optional. path: a profile to read instead, or NULL. */
-ATOM_MUST atom_status train_profile_get(train_workbench *bench, const char *path,
-                                        train_progress_fn progress, void *ctx, part_profile **out,
-                                        bool *cached);
+ATOM_MUST atom_status plan_profile_get(plan_workbench *bench, const char *path,
+                                       plan_progress_fn progress, void *ctx, part_profile **out,
+                                       bool *cached);
 
 /* Only what the cache has; false: nothing, or nothing that can be used. */
-bool train_profile_cached(const train_workbench *bench, part_profile **out);
+bool plan_profile_cached(const plan_workbench *bench, part_profile **out);
 
-typedef struct train_plan_request {
+typedef struct plan_request {
     uint64_t device_memory; /* 0: no budget */
     uint64_t host_memory;   /* 0: what is available */
     uint64_t host_hold;     /* up to which a plan on disk may hold blocks in memory; 0: none */
@@ -94,16 +95,16 @@ typedef struct train_plan_request {
     int recompute;         /* -1 free, 0 never, 1 always */
     int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
     bool ahead;            /* then updates may run ahead of the clip factor */
-} train_plan_request;
+} plan_request;
 
 /* Reads and writes in dir for a second, less where g's state is small, as training would, and notes
  * the rates in *device. */
-ATOM_MUST atom_status train_disk_measure(const char *dir, store_kind kind, const graph *g,
-                                         part_device *device);
+ATOM_MUST atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g,
+                                        part_device *device);
 
 /* Search with the null device as judge. table: NULL for a device that is not here. */
-ATOM_MUST atom_status train_plan_search(const graph *g, const part_profile *profile,
-                                        const krn_table *table, const train_plan_request *request,
-                                        part_plan **out, part_search_stats *stats);
+ATOM_MUST atom_status plan_search(const graph *g, const part_profile *profile,
+                                  const krn_table *table, const plan_request *request,
+                                  part_plan **out, part_search_stats *stats);
 
 #endif

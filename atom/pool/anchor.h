@@ -171,7 +171,7 @@ char *pool_anchor_marks(pool_anchor *pool);
  * meanwhile. The vector passes through a nameless file beside output, so memory is needed for one
  * fragment only. dtype ATOM_DTYPE_N: F32, as the anchor is.
  * Errors  ATOM_E_USAGE  no pool there, no weights yet (a joiner that has not fetched them), output
- *         exists; ATOM_E_FORMAT  damaged; as train_export_directory
+ *         exists; ATOM_E_FORMAT  damaged; as export_directory
  */
 typedef struct pool_exported {
     uint64_t version; /* the newest that is in */

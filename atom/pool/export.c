@@ -281,7 +281,7 @@ atom_status pool_export(const char *place, atom_dtype dtype, uint64_t shard_byte
     ATOM_TRY_CLEAN(take_all(&j));
     ATOM_TRY_CLEAN(pool_anchor_hash((file_vector){.ctx = &j, .get = get}, j.pool->c.n_floats,
                                     j.manifest->n_fragments, &said->anchor));
-    ATOM_TRY_CLEAN(train_export_directory(output, fill, &j));
+    ATOM_TRY_CLEAN(export_directory(output, fill, &j));
     said->version = j.version;
 cleanup:
     if (j.fd >= 0)

@@ -60,7 +60,7 @@ atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, floa
 void pool_update_of(const trainer *t, uint32_t micro_batches, pool_update *out)
 {
     const train_config *c = trainer_config(t);
-    const train_workbench *bench = trainer_workbench(t);
+    const plan_workbench *bench = trainer_workbench(t);
     const gen_lowered *low = trainer_lowered(t);
     *out = (pool_update){.schedule = train_schedule_make(c),
                          .beta1 = c->adam_beta1,

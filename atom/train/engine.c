@@ -42,7 +42,7 @@ static atom_status open_code(train_engine *e)
 
 static atom_status open_device(train_engine *e)
 {
-    return train_device_open(e->c.bench, e->c.plan->device_budget_bytes, &e->device);
+    return plan_device_open(e->c.bench, e->c.plan->device_budget_bytes, &e->device);
 }
 
 uint64_t train_engine_host_bytes(const train_engine *e)
@@ -181,8 +181,8 @@ atom_status train_engine_open(const train_engine_config *config, train_engine **
     e->c = *config;
     e->files.kind = config->store_kind;
     e->files.most = part_window_bytes(config->bench->g);
-    e->source = train_file_source(&e->files);
-    e->sink = train_file_sink(&e->files);
+    e->source = plan_file_source(&e->files);
+    e->sink = plan_file_sink(&e->files);
     for (int part = 0; part < SWAP_STATE_N; part++)
         e->parts[part] = (train_part){e, (swap_state)part};
     ATOM_TRY_CLEAN(

@@ -15,7 +15,7 @@
 #include "swap/cow.h"
 
 typedef struct train_engine_config {
-    train_workbench *bench;
+    plan_workbench *bench;
     const part_plan *plan;
     const part_profile *profile;
     int32_t execute; /* train_execute */
@@ -44,7 +44,7 @@ typedef struct train_part {
 
 typedef struct train_engine {
     train_engine_config c;
-    train_files files;  /* their windows, as the plan counts them */
+    plan_files files;   /* their windows, as the plan counts them */
     file_source source; /* of what fills it */
     file_sink sink;     /* of what is saved of it */
     gen_lowered *low;

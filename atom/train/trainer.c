@@ -357,7 +357,7 @@ const train_config *trainer_config(const trainer *t)
     return t->config;
 }
 
-const train_workbench *trainer_workbench(const trainer *t)
+const plan_workbench *trainer_workbench(const trainer *t)
 {
     return t->bench;
 }

@@ -49,7 +49,7 @@ typedef struct train_summary {
 typedef struct train_hooks {
     /* every step and every evaluation, after it was logged; NULL: nobody listens */
     void (*report)(void *ctx, const train_report *report);
-    train_progress_fn progress;                /* while profiling, pinning, loading */
+    plan_progress_fn progress;                 /* while profiling, pinning, loading */
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
@@ -75,7 +75,7 @@ ATOM_MUST atom_status trainer_open(const train_config *config, const train_hooks
 ATOM_MUST atom_status trainer_run(trainer *t, train_summary *summary);
 void trainer_close(trainer **t);
 const train_config *trainer_config(const trainer *t);
-const train_workbench *trainer_workbench(const trainer *t);
+const plan_workbench *trainer_workbench(const trainer *t);
 const part_plan *trainer_plan(const trainer *t);
 /* Where it is from: "file", "cache" (a profile of an earlier run), "measured", "pool". */
 const char *trainer_plan_origin(const trainer *t);

@@ -18,7 +18,7 @@ typedef struct trainer_snapshot trainer_snapshot;
 struct trainer {
     const train_config *config;
     train_hooks hooks;
-    train_workbench *bench;
+    plan_workbench *bench;
     part_profile *profile;
     part_plan *plan;
     const char *plan_origin;

@@ -37,23 +37,23 @@ static atom_status open_model(trainer *t)
         return atom_fail(ATOM_E_USAGE,
                          "moments_dtype: with sync: gradients the pool keeps the moments of its "
                          "steps itself, in fp32; leave moments_dtype away");
-    train_bench_config bench = {.model = c->model,
-                                .micro_batch = c->micro_batch_size,
-                                .sequence = c->sequence_len,
-                                .dtype = c->dtype,
-                                .moments = (atom_dtype)c->moments_dtype,
-                                .device = c->device,
-                                .dropout = c->dropout,
-                                .vocab_size = t->vocab.padded,
-                                .threads = c->threads,
-                                .link_bandwidth = c->link_bandwidth,
-                                .adapter = c->adapter,
-                                .trains = true,
-                                .lora_rank = c->lora_r,
-                                .lora_alpha = c->lora_alpha,
-                                .lora_dropout = c->lora_dropout,
-                                .lora_targets = c->lora_target_modules};
-    atom_status st = train_workbench_open(&bench, &t->bench);
+    plan_workbench_config bench = {.model = c->model,
+                                   .micro_batch = c->micro_batch_size,
+                                   .sequence = c->sequence_len,
+                                   .dtype = c->dtype,
+                                   .moments = (atom_dtype)c->moments_dtype,
+                                   .device = c->device,
+                                   .dropout = c->dropout,
+                                   .vocab_size = t->vocab.padded,
+                                   .threads = c->threads,
+                                   .link_bandwidth = c->link_bandwidth,
+                                   .adapter = c->adapter,
+                                   .trains = true,
+                                   .lora_rank = c->lora_r,
+                                   .lora_alpha = c->lora_alpha,
+                                   .lora_dropout = c->lora_dropout,
+                                   .lora_targets = c->lora_target_modules};
+    atom_status st = plan_workbench_open(&bench, &t->bench);
     if (st == ATOM_OK && t->vocab.tokens &&
         t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
         return atom_fail(ATOM_E_USAGE,
@@ -377,7 +377,7 @@ void trainer_close(trainer **t_ref)
     part_profile_close(&t->profile);
     text_shards_close(&t->train);
     text_shards_close(&t->val);
-    train_workbench_close(&t->bench);
+    plan_workbench_close(&t->bench);
     atom_free(t->step_seconds);
     atom_free(t->marks);
     atom_free(t->summary.checkpoint);

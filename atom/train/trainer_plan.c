@@ -21,7 +21,7 @@ static uint64_t free_host_bytes(const trainer *t)
 }
 
 /* The host memory that a plan may take. */
-static atom_status find_host_memory(const trainer *t, train_plan_request *request)
+static atom_status find_host_memory(const trainer *t, plan_request *request)
 {
     uint64_t taken = trainer_seam_host_bytes(t);
     if (!request->host_memory)
@@ -37,7 +37,7 @@ static atom_status find_host_memory(const trainer *t, train_plan_request *reques
 
 /* In memory where that is possible; else with the optimizer's state on disk, whose rates are then
  * measured first. */
-static atom_status search_plan(trainer *t, train_plan_request *request)
+static atom_status search_plan(trainer *t, plan_request *request)
 {
     const train_config *c = t->config;
     const char *dir = trainer_store_dir(t);
@@ -45,17 +45,17 @@ static atom_status search_plan(trainer *t, train_plan_request *request)
     if (t->hooks.seam)
         dir = NULL; /* in a pool the state stays in memory */
     if (c->optimizer_state != TRAIN_STATE_ON_DISK)
-        st = train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
+        st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
     if (st != ATOM_E_RESOURCE || c->optimizer_state == TRAIN_STATE_IN_MEMORY || !dir)
         return st;
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(train_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
+    ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
     /* who sends the state to the disk wants the memory for something else */
     request->host_hold = c->host_memory                              ? c->host_memory
                          : c->optimizer_state == TRAIN_STATE_ON_DISK ? 0
                                                                      : request->host_memory / 4 * 3;
-    return train_plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
+    return plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
 }
 
 /* Gradients that are brought elsewhere stay where they are until the whole backward is done, as
@@ -95,14 +95,14 @@ static atom_status read_plan(trainer *t)
 
 typedef struct seeking {
     trainer *t;
-    const train_plan_request *request;
+    const plan_request *request;
 } seeking;
 
 static bool look(void *ctx, const char *who, const char *text, size_t bytes)
 {
     seeking *s = ctx;
     trainer *t = s->t;
-    if (train_plan_accept(t->bench, s->request, text, bytes, &t->profile, &t->plan) != ATOM_OK) {
+    if (plan_accept(t->bench, s->request, text, bytes, &t->profile, &t->plan) != ATOM_OK) {
         trainer_note(t, "plan: that of %s is not used: %s", who[0] ? who : "last time",
                      atom_fail_message());
         return false;
@@ -117,7 +117,7 @@ static bool look(void *ctx, const char *who, const char *text, size_t bytes)
     return true;
 }
 
-static atom_status ask_pool(trainer *t, const train_plan_request *request, const char *device_class)
+static atom_status ask_pool(trainer *t, const plan_request *request, const char *device_class)
 {
     const train_plans *plans = t->hooks.plans;
     seeking s = {t, request};
@@ -141,15 +141,15 @@ static void offer(trainer *t, const char *device_class)
 }
 
 /* Finds the profile too; from others only where none of this host's own is there. */
-static atom_status find_plan(trainer *t, train_plan_request *request)
+static atom_status find_plan(trainer *t, plan_request *request)
 {
     const train_config *c = t->config;
     const train_plans *plans = t->hooks.plans;
     char *device_class = NULL;
-    bool cached = !c->profile && train_profile_cached(t->bench, &t->profile);
+    bool cached = !c->profile && plan_profile_cached(t->bench, &t->profile);
     atom_status st = find_host_memory(t, request);
     if (st == ATOM_OK && plans)
-        st = train_plan_class(t->bench, request, &device_class);
+        st = plan_class(t->bench, request, &device_class);
     if (st == ATOM_OK && plans && !cached && !c->profile)
         st = ask_pool(t, request, device_class);
     if (st == ATOM_OK && t->plan)
@@ -159,8 +159,8 @@ static atom_status find_plan(trainer *t, train_plan_request *request)
     if (cached)
         trainer_note(t, "profile: from the cache");
     else
-        ATOM_TRY_CLEAN(train_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
-                                         &t->profile, NULL));
+        ATOM_TRY_CLEAN(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
+                                        &t->profile, NULL));
     ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
     if (plans)
@@ -174,21 +174,21 @@ atom_status trainer_open_plan(trainer *t)
 {
     const train_config *c = t->config;
     bool cached = false;
-    train_plan_request request = {.device_memory = c->device_memory,
-                                  .host_memory = c->host_memory,
-                                  .micro_batches = (uint32_t)c->gradient_accumulation_steps,
-                                  .clip = clips(t),
-                                  .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
-                                  .update_on_device =
-                                      t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
-                                      !t->hooks.seam, /* who takes part needs the masters here */
-                                  .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
-                                               : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
-                                                                                        : -1};
+    plan_request request = {.device_memory = c->device_memory,
+                            .host_memory = c->host_memory,
+                            .micro_batches = (uint32_t)c->gradient_accumulation_steps,
+                            .clip = clips(t),
+                            .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
+                            .update_on_device =
+                                t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
+                                !t->hooks.seam, /* who takes part needs the masters here */
+                            .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
+                                         : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
+                                                                                  : -1};
     if (!c->plan)
         return find_plan(t, &request);
-    atom_status st = train_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
-                                       &t->profile, &cached);
+    atom_status st = plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
+                                      &t->profile, &cached);
     if (st == ATOM_OK && cached)
         trainer_note(t, "profile: from the cache");
     return st == ATOM_OK ? read_plan(t) : st;

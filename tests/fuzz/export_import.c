@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool more;
     if (file_gguf_parse("fuzz", data, size, size, &more, &f) != ATOM_OK)
         return 0;
-    if (train_import_tokens(f, &json) == ATOM_OK && json) {
+    if (import_tokens(f, &json) == ATOM_OK && json) {
         if (text_tokenizer_parse(json, strlen(json), "fuzz", &tokenizer) != ATOM_OK)
             ATOM_ASSERT(strstr(atom_fail_message(), "fuzz"));
     } else {

@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof path, "%s/out.gguf", dir);
     file_gguf *w = NULL;
     ATOM_ASSERT(file_gguf_create(path, NULL, &w) == ATOM_OK);
-    atom_status st = train_export_tokens(w, dir, "{\"eos_token_id\":[3]}", 40);
+    atom_status st = export_tokens(w, dir, "{\"eos_token_id\":[3]}", 40);
     if (st == ATOM_OK)
         ATOM_ASSERT(file_gguf_begin(w) == ATOM_OK);
     else

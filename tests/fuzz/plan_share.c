@@ -30,22 +30,22 @@ static graph *small_graph(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    train_workbench bench = {.card = -1, .table = krn_cpu_table(ATOM_F32)};
+    plan_workbench bench = {.card = -1, .table = krn_cpu_table(ATOM_F32)};
     part_profile *profile = NULL;
     part_plan *plan = NULL;
     uint8_t choice = size ? data[0] : 0;
-    train_plan_request request = {.device_memory = choice & 1 ? 64u << 20 : 0,
-                                  .host_memory = 256u << 20,
-                                  .micro_batches = (choice >> 1 & 3) + 1,
-                                  .clip = choice >> 3 & 1,
-                                  .recompute = (choice >> 4 & 3) % 3 - 1};
+    plan_request request = {.device_memory = choice & 1 ? 64u << 20 : 0,
+                            .host_memory = 256u << 20,
+                            .micro_batches = (choice >> 1 & 3) + 1,
+                            .clip = choice >> 3 & 1,
+                            .recompute = (choice >> 4 & 3) % 3 - 1};
     if (size == 0)
         return 0;
     atom_log_set_level(ATOM_LOG_ERROR);
     ATOM_ASSERT(atom_threads_open(1, &bench.threads) == ATOM_OK);
     bench.g = small_graph();
     atom_status st =
-        train_plan_accept(&bench, &request, (const char *)data + 1, size - 1, &profile, &plan);
+        plan_accept(&bench, &request, (const char *)data + 1, size - 1, &profile, &plan);
     if (st == ATOM_OK) {
         ATOM_ASSERT(plan->host_peak_bytes <= request.host_memory);
         ATOM_ASSERT(!request.device_memory || plan->device_peak_bytes <= request.device_memory);

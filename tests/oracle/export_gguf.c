@@ -10,7 +10,7 @@ int main(int argc, char **argv)
 {
     if (argc != 4)
         return 2;
-    atom_status st = train_export_gguf(argv[1], NULL, (file_gguf_type)atoi(argv[2]), argv[3], true);
+    atom_status st = export_gguf(argv[1], NULL, (file_gguf_type)atoi(argv[2]), argv[3], true);
     if (st != ATOM_OK)
         fprintf(stderr, "export_gguf: %s\n", atom_fail_message());
     return atom_status_exit_code(st);

@@ -37,8 +37,8 @@ static void fixture_close(fixture *f)
 static atom_status export(const fixture *f, const char *format)
 {
     if (strcmp(format, "hf") == 0)
-        return train_export_hf(f->model, NULL, ATOM_BF16, 20000, f->output);
-    return train_export_gguf(f->model, NULL, FILE_GGUF_F16, f->output, false);
+        return export_hf(f->model, NULL, ATOM_BF16, 20000, f->output);
+    return export_gguf(f->model, NULL, FILE_GGUF_F16, f->output, false);
 }
 
 static void nothing_is_left_behind(void **state)
@@ -80,18 +80,18 @@ static void what_is_there_stays(void **state)
     atom_free(text);
     assert_false(atom_path_exists(f.temporary));
     /* n_inner is not 4 n_embd, which llm.c cannot say */
-    assert_int_equal(train_export_llmc(f.model, NULL, ATOM_F32, mine, true), ATOM_E_UNSUPPORTED);
+    assert_int_equal(export_llmc(f.model, NULL, ATOM_F32, mine, true), ATOM_E_UNSUPPORTED);
     assert_non_null(strstr(atom_fail_message(), "n_inner"));
     fixture_close(&f);
     fixture_open(&f, "x.gguf");
     assert_int_equal(atom_file_write(f.output, "mine", 4), ATOM_OK);
     assert_int_equal(export(&f, "gguf"), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "--overwrite"));
-    assert_int_equal(train_export_llmc(f.model, NULL, ATOM_F32, f.output, false), ATOM_E_USAGE);
+    assert_int_equal(export_llmc(f.model, NULL, ATOM_F32, f.output, false), ATOM_E_USAGE);
     assert_int_equal(atom_file_read(f.output, 9, &text, &bytes), ATOM_OK);
     assert_memory_equal(text, "mine", 4);
     atom_free(text);
-    assert_int_equal(train_export_gguf(f.model, NULL, FILE_GGUF_F16, f.output, true), ATOM_OK);
+    assert_int_equal(export_gguf(f.model, NULL, FILE_GGUF_F16, f.output, true), ATOM_OK);
     assert_true(file_gguf_is_file(f.output));
     fixture_close(&f);
 }
@@ -106,7 +106,7 @@ static void without_tokenizer(void **state)
     assert_int_equal(remove(scratch_path(&f.s, "model/tokenizer.json")), 0);
     assert_int_equal(export(&f, "gguf"), ATOM_OK);
     snprintf(back, sizeof back, "%s", scratch_path(&f.s, "back"));
-    assert_int_equal(train_export_hf(f.output, NULL, ATOM_F32, 1 << 30, back), ATOM_OK);
+    assert_int_equal(export_hf(f.output, NULL, ATOM_F32, 1 << 30, back), ATOM_OK);
     snprintf(back, sizeof back, "%s", scratch_path(&f.s, "back/model.safetensors"));
     assert_true(atom_path_exists(back));
     snprintf(back, sizeof back, "%s", scratch_path(&f.s, "back/tokenizer.json"));

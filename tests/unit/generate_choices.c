@@ -39,7 +39,7 @@ typedef struct world {
 /* What the callbacks were told. */
 typedef struct heard {
     double scores[QUESTIONS][ANSWERS];
-    train_choices_answer answers[QUESTIONS];
+    eval_choices_answer answers[QUESTIONS];
     uint32_t n;
     int64_t told; /* questions of the last progress */
 } heard;
@@ -102,7 +102,7 @@ static void world_close(world *w)
     scratch_close(&w->s);
 }
 
-static void listen(void *ctx, const train_choices_answer *a)
+static void listen(void *ctx, const eval_choices_answer *a)
 {
     heard *h = ctx;
     assert_true(h->n < QUESTIONS);
@@ -110,32 +110,32 @@ static void listen(void *ctx, const train_choices_answer *a)
     memcpy(h->scores[h->n++], a->scores, a->n * sizeof *a->scores);
 }
 
-static void look(void *ctx, const train_choices_result *so_far, int64_t of)
+static void look(void *ctx, const eval_choices_result *so_far, int64_t of)
 {
     heard *h = ctx;
     assert_true(so_far->questions >= h->told && so_far->questions <= of && so_far->tokens > 0);
     h->told = so_far->questions;
 }
 
-static train_choices_request request_of(const world *w, int64_t B, int64_t T, heard *h)
+static eval_choices_request request_of(const world *w, int64_t B, int64_t T, heard *h)
 {
-    return (train_choices_request){.model = w->s.dir,
-                                   .file = w->file,
-                                   .micro_batch = B,
-                                   .sequence = T,
-                                   .dtype = TRAIN_DTYPE_FP32,
-                                   .threads = 2,
-                                   .progress = look,
-                                   .answered = listen,
-                                   .ctx = h};
+    return (eval_choices_request){.model = w->s.dir,
+                                  .file = w->file,
+                                  .micro_batch = B,
+                                  .sequence = T,
+                                  .dtype = TRAIN_DTYPE_FP32,
+                                  .threads = 2,
+                                  .progress = look,
+                                  .answered = listen,
+                                  .ctx = h};
 }
 
-static train_choices_result ask(const train_choices_request *r)
+static eval_choices_result ask(const eval_choices_request *r)
 {
-    train_choices_result result = {0};
+    eval_choices_result result = {0};
     heard *h = r->ctx;
     memset(h, 0, sizeof *h);
-    if (train_choices(r, &result) != ATOM_OK)
+    if (eval_choices(r, &result) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
     assert_int_equal(result.questions, h->n);
     assert_int_equal(result.questions, h->told);
@@ -199,7 +199,7 @@ static uint32_t best(const question *q, const double *scores, bool norm)
     return at;
 }
 
-static void same_as_plain(const world *w, const heard *h, const train_choices_result *r, int64_t T)
+static void same_as_plain(const world *w, const heard *h, const eval_choices_result *r, int64_t T)
 {
     int64_t acc = 0, acc_norm = 0;
     assert_int_equal(h->n, w->n);
@@ -240,8 +240,8 @@ static void test_scores(void **state)
         if (r.config.family == GRAPH_MISTRAL)
             r.config.window_layers = 0; /* its config.json has no word for it */
         world_open(&w, &r.config, seed);
-        train_choices_request request = request_of(&w, batches[seed / 3 % 3], T, &h);
-        train_choices_result got = ask(&request);
+        eval_choices_request request = request_of(&w, batches[seed / 3 % 3], T, &h);
+        eval_choices_result got = ask(&request);
         assert_int_equal(got.sequence, T > 0 ? T : POSITIONS);
         assert_true(got.cut_contexts >= (T == 17));
         same_as_plain(&w, &h, &got, got.sequence);
@@ -256,8 +256,8 @@ static void test_batches_and_budgets(void **state)
     int opened = 0;
     (void)state;
     world_open(&w, NULL, 5);
-    train_choices_request r = request_of(&w, 1, -1, &one);
-    train_choices_result want = ask(&r), got;
+    eval_choices_request r = request_of(&w, 1, -1, &one);
+    eval_choices_result want = ask(&r), got;
     for (int64_t B = 2; B <= 40; B += 19) { /* 40: all in one */
         r = request_of(&w, B, B == 2 ? 30 : -1, &h);
         got = ask(&r);
@@ -273,7 +273,7 @@ static void test_batches_and_budgets(void **state)
         r = request_of(&w, 3, -1, &h);
         r.device_memory = kib << 10;
         memset(&h, 0, sizeof h);
-        atom_status st = train_choices(&r, &got);
+        atom_status st = eval_choices(&r, &got);
         assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
         if (st != ATOM_OK)
             continue;
@@ -304,10 +304,10 @@ static void test_rules(void **state)
 {
     world w;
     heard h;
-    train_choices_result got;
+    eval_choices_result got;
     (void)state;
     world_open(&w, NULL, 3);
-    train_choices_request r = request_of(&w, 1, 11, &h); /* a row each: the same bits */
+    eval_choices_request r = request_of(&w, 1, 11, &h); /* a row each: the same bits */
     set_questions(&w, "what", "answer", "answer", 1);
     got = ask(&r);
     assert_true(h.scores[0][0] == h.scores[0][1]);
@@ -345,12 +345,12 @@ static void test_rules(void **state)
 
 /* --- what is refused --- */
 
-static void refuse(train_choices_request r, atom_status want, const char *word)
+static void refuse(eval_choices_request r, atom_status want, const char *word)
 {
-    train_choices_result result = {.tokens = -5};
+    eval_choices_result result = {.tokens = -5};
     r.answered = NULL;
     r.progress = NULL;
-    assert_int_equal(train_choices(&r, &result), want);
+    assert_int_equal(eval_choices(&r, &result), want);
     if (!strstr(atom_fail_message(), word))
         fail_msg("'%s' does not say '%s'", atom_fail_message(), word);
     assert_int_equal(result.tokens, -5);
@@ -361,7 +361,7 @@ static void test_refuses(void **state)
     world w;
     (void)state;
     world_open(&w, NULL, 2);
-    train_choices_request good = request_of(&w, 2, -1, NULL), r = good;
+    eval_choices_request good = request_of(&w, 2, -1, NULL), r = good;
     r.sequence = POSITIONS + 1;
     refuse(r, ATOM_E_USAGE, "positions");
     r = good;
@@ -406,17 +406,17 @@ static void test_memory(void **state)
 {
     world w;
     heard h = {.n = 0};
-    train_choices_result result;
+    eval_choices_result result;
     (void)state;
     world_open(&w, NULL, 2);
-    train_choices_request r = request_of(&w, 2, -1, &h);
+    eval_choices_request r = request_of(&w, 2, -1, &h);
     ask(&r);
     atom_mem_stats before = atom_mem_read(), after;
     for (uint64_t n = 1; n < (SANITIZED ? 60 : 400); n += 1 + n / 40) {
         h.n = 0;
         h.told = 0;
         atom_mem_fail_after(n);
-        atom_status st = train_choices(&r, &result);
+        atom_status st = eval_choices(&r, &result);
         atom_mem_fail_after(0);
         if (st != ATOM_OK && st != ATOM_E_RESOURCE && st != ATOM_E_USAGE)
             fail_msg("allocation %llu: %s", (unsigned long long)n, atom_fail_message());

@@ -64,27 +64,27 @@ static void model_close(model *m)
 }
 
 static atom_status open_decoder(const model *m, uint64_t budget, int64_t room, dev **device,
-                                train_decoder **d)
+                                generate_decoder **d)
 {
     dev_cpu_config config = {.budget_bytes = budget};
     assert_int_equal(dev_cpu_open(&config, m->threads, device), ATOM_OK);
-    train_decoder_config c = {.g = m->g,
-                              .table = krn_cpu_table(m->g->dtype),
-                              .decode = krn_cpu_decode_table(m->g->dtype),
-                              .threads = m->threads,
-                              .device = *device,
-                              .params = m->params,
-                              .room = room};
+    generate_decoder_config c = {.g = m->g,
+                                 .table = krn_cpu_table(m->g->dtype),
+                                 .decode = krn_cpu_decode_table(m->g->dtype),
+                                 .threads = m->threads,
+                                 .device = *device,
+                                 .params = m->params,
+                                 .room = room};
     *d = NULL;
-    atom_status st = train_decoder_open(&c, d);
+    atom_status st = generate_decoder_open(&c, d);
     if (st != ATOM_OK)
         dev_close(device);
     return st;
 }
 
-static void close_decoder(dev **device, train_decoder **d)
+static void close_decoder(dev **device, generate_decoder **d)
 {
-    train_decoder_close(d);
+    generate_decoder_close(d);
     assert_null(*d);
     assert_int_equal((*device)->used_bytes, 0);
     dev_close(device);
@@ -106,17 +106,17 @@ static double distance(const model *m, const float *a, const void *b, int64_t ro
 }
 
 /* Feeds `n` tokens in random pieces, compares the logits after each with the whole text's. */
-static double worst_distance(const model *m, train_decoder *d, const void *want, int64_t n,
+static double worst_distance(const model *m, generate_decoder *d, const void *want, int64_t n,
                              uint64_t seed)
 {
     double worst = 0;
     for (int64_t at = 0, turn = 0; at < n; turn++) {
         bool single = random_gpt2_draw(seed, (uint64_t)(50 + turn), 0, 2) != 0;
         int64_t some = single ? 1 : random_gpt2_draw(seed, (uint64_t)(80 + turn), 1, n - at);
-        assert_int_equal(train_decoder_feed(d, m->text + at, some), ATOM_OK);
+        assert_int_equal(generate_decoder_feed(d, m->text + at, some), ATOM_OK);
         at += some;
-        assert_int_equal(train_decoder_past(d), at);
-        double one = distance(m, train_decoder_logits(d), want, at - 1);
+        assert_int_equal(generate_decoder_past(d), at);
+        double one = distance(m, generate_decoder_logits(d), want, at - 1);
         worst = one > worst ? one : worst;
     }
     return worst;
@@ -129,13 +129,13 @@ static void check_model(uint64_t seed, atom_dtype dtype, double limit)
     gpt2_forward f = gpt2_forward_open(&m->config, dtype, r.T, m->params);
     const void *want = gpt2_forward_logits(&f, m->text);
     dev *device;
-    train_decoder *d;
+    generate_decoder *d;
     assert_int_equal(open_decoder(m, 0, r.T, &device, &d), ATOM_OK);
     for (uint64_t i = 0; i < 3; i++) { /* a used cache is as good as a new one */
         double worst = worst_distance(m, d, want, r.T, seed + i);
         if (!(worst <= limit))
             fail_msg("seed %llu: %g", (unsigned long long)seed, worst);
-        train_decoder_reset(d);
+        generate_decoder_reset(d);
     }
     close_decoder(&device, &d);
     gpt2_forward_close(&f);
@@ -171,13 +171,13 @@ static void check_long(graph_config config)
     gpt2_forward f = gpt2_forward_open(&m->config, ATOM_F32, 384, m->params);
     const void *want = gpt2_forward_logits(&f, m->text);
     dev *device;
-    train_decoder *d;
+    generate_decoder *d;
     assert_int_equal(open_decoder(m, 0, 384, &device, &d), ATOM_OK);
-    assert_int_equal(train_decoder_feed(d, m->text, 300), ATOM_OK);
-    assert_true(distance(m, train_decoder_logits(d), want, 299) < 1e-5);
+    assert_int_equal(generate_decoder_feed(d, m->text, 300), ATOM_OK);
+    assert_true(distance(m, generate_decoder_logits(d), want, 299) < 1e-5);
     for (int64_t i = 300; i < 384; i++) {
-        assert_int_equal(train_decoder_feed(d, m->text + i, 1), ATOM_OK);
-        assert_true(distance(m, train_decoder_logits(d), want, i) < 1e-5);
+        assert_int_equal(generate_decoder_feed(d, m->text + i, 1), ATOM_OK);
+        assert_true(distance(m, generate_decoder_logits(d), want, i) < 1e-5);
     }
     close_decoder(&device, &d);
     gpt2_forward_close(&f);
@@ -204,13 +204,13 @@ static void test_long_text(void **state)
 
 /* --- through the device ----------------------------------------------------------------------- */
 
-static void feed_all(const model *m, train_decoder *d, int64_t n, float *logits)
+static void feed_all(const model *m, generate_decoder *d, int64_t n, float *logits)
 {
     int64_t V = m->config.vocab_size;
-    assert_int_equal(train_decoder_feed(d, m->text, n / 2), ATOM_OK);
+    assert_int_equal(generate_decoder_feed(d, m->text, n / 2), ATOM_OK);
     for (int64_t i = n / 2; i < n; i++) {
-        assert_int_equal(train_decoder_feed(d, m->text + i, 1), ATOM_OK);
-        memcpy(logits + i * V, train_decoder_logits(d), (size_t)V * sizeof *logits);
+        assert_int_equal(generate_decoder_feed(d, m->text + i, 1), ATOM_OK);
+        memcpy(logits + i * V, generate_decoder_logits(d), (size_t)V * sizeof *logits);
     }
 }
 
@@ -224,7 +224,7 @@ static void check_budgets(const model *m, int64_t n, swap_counts *counts)
     float *want = atom_alloc((size_t)(n * V), sizeof *want);
     float *got = atom_alloc((size_t)(n * V), sizeof *got);
     dev *device;
-    train_decoder *d;
+    generate_decoder *d;
     uint64_t params = m->g->param_extent * atom_dtype_bytes(m->g->dtype);
     bool streamed = true;
     assert_int_equal(open_decoder(m, 0, n, &device, &d), ATOM_OK);
@@ -237,7 +237,7 @@ static void check_budgets(const model *m, int64_t n, swap_counts *counts)
             assert_non_null(strstr(atom_fail_message(), "device_memory"));
             continue;
         }
-        train_decoder_info info = train_decoder_get_info(d);
+        generate_decoder_info info = generate_decoder_get_info(d);
         streamed = info.streamed_bytes > 0;
         counts->most += info.resident_bytes < info.streamed_bytes / 4;
         counts->some += streamed && info.resident_bytes > 0;
@@ -245,7 +245,7 @@ static void check_budgets(const model *m, int64_t n, swap_counts *counts)
         assert_true(info.streamed_bytes + info.resident_bytes <= params);
         feed_all(m, d, n, got);
         assert_memory_equal(got, want, (size_t)(n * V) * sizeof *got);
-        train_decoder_reset(d); /* and again, with fetches under way */
+        generate_decoder_reset(d); /* and again, with fetches under way */
         memset(got, 0, (size_t)(n * V) * sizeof *got);
         feed_all(m, d, n, got);
         assert_memory_equal(got, want, (size_t)(n * V) * sizeof *got);
@@ -278,7 +278,7 @@ static void test_threads(void **state)
     model *m = model_open(&config, ATOM_F32, 6);
     float *one = atom_alloc(20 * 131, sizeof *one), *four = atom_alloc(20 * 131, sizeof *four);
     dev *device;
-    train_decoder *d;
+    generate_decoder *d;
     (void)state;
     for (int i = 0; i < 2; i++) {
         atom_threads_close(&m->threads);
@@ -300,7 +300,7 @@ static void test_refuses_other_graphs(void **state)
     random_gpt2 r = random_gpt2_make(1);
     model *m = model_open(&r.config, ATOM_F32, 1);
     dev *device;
-    train_decoder *d;
+    generate_decoder *d;
     (void)state;
     graph_close(&m->g);
     assert_int_equal(graph_gpt2_build(&m->config, ATOM_F32, 1, 1, &m->g), ATOM_OK); /* unfused */
@@ -324,21 +324,21 @@ static void test_out_of_memory(void **state)
         for (uint64_t n = 1; st != ATOM_OK; n++) {
             dev_cpu_config config = {.budget_bytes = swaps ? 1 << 20 : 0};
             dev *device;
-            train_decoder *d = NULL;
+            generate_decoder *d = NULL;
             assert_int_equal(dev_cpu_open(&config, m->threads, &device), ATOM_OK);
-            train_decoder_config c = {.g = m->g,
-                                      .table = krn_cpu_table(ATOM_F32),
-                                      .decode = krn_cpu_decode_table(ATOM_F32),
-                                      .threads = m->threads,
-                                      .device = device,
-                                      .params = m->params,
-                                      .room = 1};
+            generate_decoder_config c = {.g = m->g,
+                                         .table = krn_cpu_table(ATOM_F32),
+                                         .decode = krn_cpu_decode_table(ATOM_F32),
+                                         .threads = m->threads,
+                                         .device = device,
+                                         .params = m->params,
+                                         .room = 1};
             atom_mem_fail_after(n);
-            st = train_decoder_open(&c, &d);
+            st = generate_decoder_open(&c, &d);
             atom_mem_fail_after(0);
             assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
             assert_true((d != NULL) == (st == ATOM_OK));
-            train_decoder_close(&d);
+            generate_decoder_close(&d);
             dev_close(&device);
             assert_int_equal(atom_mem_read().live_bytes, live);
             assert_true(n < 1000);

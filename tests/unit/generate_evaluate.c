@@ -72,20 +72,20 @@ static double plain_loss(const world *w, const uint32_t *ids, int64_t windows)
     return sum / (double)(windows * T);
 }
 
-static train_eval_request request_of(const world *w, int64_t B)
+static eval_request request_of(const world *w, int64_t B)
 {
-    return (train_eval_request){.model = w->s.dir,
-                                .data = w->data,
-                                .micro_batch = B,
-                                .sequence = T,
-                                .dtype = TRAIN_DTYPE_FP32,
-                                .threads = 2};
+    return (eval_request){.model = w->s.dir,
+                          .data = w->data,
+                          .micro_batch = B,
+                          .sequence = T,
+                          .dtype = TRAIN_DTYPE_FP32,
+                          .threads = 2};
 }
 
-static train_eval_result evaluate(train_eval_request r)
+static eval_result evaluate(eval_request r)
 {
-    train_eval_result result = {0};
-    if (train_evaluate(&r, &result) != ATOM_OK)
+    eval_result result = {0};
+    if (eval_loss(&r, &result) != ATOM_OK)
         fail_msg("%s", atom_fail_message());
     assert_true(result.seconds >= 0);
     return result;
@@ -99,7 +99,7 @@ static void close_to(double a, double b)
 static void test_equals_forward(void **state)
 {
     world w;
-    train_eval_result got;
+    eval_result got;
     (void)state;
     world_open(&w);
     for (int64_t B = 1; B <= 11; B += 2) { /* 3, 5, 7: a partial batch; 9, 11: larger than all */
@@ -107,7 +107,7 @@ static void test_equals_forward(void **state)
         assert_int_equal(got.tokens, 8 * T);
         close_to(got.loss, plain_loss(&w, w.val, 8));
     }
-    train_eval_request r = request_of(&w, 3);
+    eval_request r = request_of(&w, 3);
     r.split = "train";
     got = evaluate(r);
     assert_int_equal(got.tokens, 6 * T);
@@ -128,12 +128,12 @@ static void test_budgets(void **state)
     int opened = 0;
     (void)state;
     world_open(&w);
-    train_eval_request r = request_of(&w, 3);
+    eval_request r = request_of(&w, 3);
     double want = evaluate(r).loss;
     for (uint64_t kib = 200; kib <= 3200; kib *= 2) {
-        train_eval_result got;
+        eval_result got;
         r.device_memory = kib << 10;
-        atom_status st = train_evaluate(&r, &got);
+        atom_status st = eval_loss(&r, &got);
         assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
         if (st != ATOM_OK)
             continue;
@@ -147,10 +147,10 @@ static void test_budgets(void **state)
     world_close(&w);
 }
 
-static void refuse(train_eval_request r, atom_status want, const char *word)
+static void refuse(eval_request r, atom_status want, const char *word)
 {
-    train_eval_result result = {.tokens = -5};
-    assert_int_equal(train_evaluate(&r, &result), want);
+    eval_result result = {.tokens = -5};
+    assert_int_equal(eval_loss(&r, &result), want);
     if (!strstr(atom_fail_message(), word))
         fail_msg("'%s' does not say '%s'", atom_fail_message(), word);
     assert_int_equal(result.tokens, -5);
@@ -161,7 +161,7 @@ static void test_refuses(void **state)
     world w;
     (void)state;
     world_open(&w);
-    train_eval_request r = request_of(&w, 2);
+    eval_request r = request_of(&w, 2);
     r.split = "test";
     refuse(r, ATOM_E_USAGE, "split");
     r = request_of(&w, 2);

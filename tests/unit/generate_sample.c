@@ -26,7 +26,7 @@ static float random_logit(uint64_t seed, uint64_t i, bool coarse)
 
 static int by_rank(const void *a, const void *b)
 {
-    const train_candidate *x = a, *y = b;
+    const generate_candidate *x = a, *y = b;
     if (x->weight != y->weight)
         return x->weight < y->weight ? 1 : -1;
     return x->token < y->token ? -1 : 1;
@@ -34,21 +34,21 @@ static int by_rank(const void *a, const void *b)
 
 static int by_token(const void *a, const void *b)
 {
-    const train_candidate *x = a, *y = b;
+    const generate_candidate *x = a, *y = b;
     return x->token < y->token ? -1 : x->token > y->token;
 }
 
 /* Fills want[] with the tokens that should be kept, by sorting everything; returns how many.
  * `slack` becomes the distance of the cut from its threshold, to leave out cases that rounding
  * decides. */
-static int64_t sorted_filter(const train_sampling *s, const float *logits, int64_t V,
-                             train_candidate *want, double *slack)
+static int64_t sorted_filter(const generate_sampling *s, const float *logits, int64_t V,
+                             generate_candidate *want, double *slack)
 {
     int64_t n = V, kept = 0;
     double total = 0, sum = 0;
     *slack = 1;
     for (int64_t i = 0; i < V; i++)
-        want[i] = (train_candidate){logits[i], (int32_t)i};
+        want[i] = (generate_candidate){logits[i], (int32_t)i};
     qsort(want, (size_t)V, sizeof *want, by_rank);
     if (s->top_k > 0 && s->top_k < n)
         n = s->top_k;
@@ -69,19 +69,19 @@ static void test_equals_sorting(void **state)
 {
     (void)state;
     float logits[VOCAB_MAX];
-    train_candidate kept[VOCAB_MAX], want[VOCAB_MAX];
+    generate_candidate kept[VOCAB_MAX], want[VOCAB_MAX];
     int checked = 0;
     for (uint64_t seed = 0; seed < 600; seed++) {
         atom_rng_key key = {.seed = seed, .node = 9};
         int64_t V = 1 + atom_rng_u32(key, 0) % VOCAB_MAX, n, m;
-        train_sampling s = {
+        generate_sampling s = {
             .temperature = 0.3 + atom_rng_u32(key, 1) % 20 * 0.1,
             .top_k = atom_rng_u32(key, 2) % 3 ? atom_rng_u32(key, 3) % 60 : 0,
             .top_p = atom_rng_u32(key, 4) % 3 ? 0.001 + atom_rng_u32(key, 5) % 998 * 0.001 : 1};
         double total, slack, sum = 0;
         for (int64_t i = 0; i < V; i++)
             logits[i] = random_logit(seed, (uint64_t)i, seed % 2);
-        assert_int_equal(train_sample_filter(&s, logits, NULL, V, kept, &n, &total), ATOM_OK);
+        assert_int_equal(generate_sample_filter(&s, logits, NULL, V, kept, &n, &total), ATOM_OK);
         m = sorted_filter(&s, logits, V, want, &slack);
         if (s.top_p < 1 && slack < 1e-6)
             continue;
@@ -103,19 +103,20 @@ static void test_counts(void **state)
 {
     enum { V = 6, DRAWS = 200000 };
     static const float logits[V] = {0.5f, -1, 2, 2, 0, -8};
-    static const train_sampling all[] = {{1, 0, 1}, {0.5, 0, 1}, {2, 0, 1}, {1, 3, 1}, {1, 4, 0.9}};
+    static const generate_sampling all[] = {
+        {1, 0, 1}, {0.5, 0, 1}, {2, 0, 1}, {1, 3, 1}, {1, 4, 0.9}};
     (void)state;
     for (size_t c = 0; c < sizeof all / sizeof all[0]; c++) {
-        const train_sampling *s = &all[c];
-        train_candidate scratch[V], want[V];
+        const generate_sampling *s = &all[c];
+        generate_candidate scratch[V], want[V];
         double slack, total = 0, p[V] = {0};
         int64_t counts[V] = {0}, n = sorted_filter(s, logits, V, want, &slack);
         for (int64_t i = 0; i < n; i++)
             total += p[want[i].token] = exp((double)want[i].weight / s->temperature);
         for (uint64_t i = 0; i < DRAWS; i++) {
             int32_t token;
-            double u = train_sample_uniform(11 + c, i);
-            assert_int_equal(train_sample(s, logits, NULL, V, scratch, u, &token), ATOM_OK);
+            double u = generate_sample_uniform(11 + c, i);
+            assert_int_equal(generate_sample(s, logits, NULL, V, scratch, u, &token), ATOM_OK);
             counts[token]++;
         }
         for (int i = 0; i < V; i++) {
@@ -125,11 +126,11 @@ static void test_counts(void **state)
     }
 }
 
-static int32_t pick(const train_sampling *s, const float *logits, int64_t V, double u)
+static int32_t pick(const generate_sampling *s, const float *logits, int64_t V, double u)
 {
-    train_candidate scratch[VOCAB_MAX];
+    generate_candidate scratch[VOCAB_MAX];
     int32_t token = -1;
-    assert_int_equal(train_sample(s, logits, NULL, V, scratch, u, &token), ATOM_OK);
+    assert_int_equal(generate_sample(s, logits, NULL, V, scratch, u, &token), ATOM_OK);
     return token;
 }
 
@@ -138,45 +139,48 @@ static void test_edges(void **state)
     static const float logits[] = {1, 3, -2, 3, 3, 0.5f};
     static const float equal[VOCAB_MAX] = {0};
     const double nearly_1 = 1 - 0x1p-53;
-    train_candidate kept[VOCAB_MAX];
+    generate_candidate kept[VOCAB_MAX];
     int64_t n;
     double total;
     (void)state;
     for (double u = 0; u < 1; u += 0.0625) {
-        assert_int_equal(pick(&(train_sampling){0, 0, 1}, logits, 6, u), 1); /* greedy: lower id */
-        assert_int_equal(pick(&(train_sampling){1e-60, 0, 1}, logits, 6, u), 1);
-        assert_int_equal(pick(&(train_sampling){1, 1, 1}, logits, 6, u), 1);
-        assert_int_equal(pick(&(train_sampling){1, 0, 1e-9}, logits, 6, u), 1);
-        assert_int_equal(pick(&(train_sampling){1, 5, 1e-9}, equal, VOCAB_MAX, u), 0);
+        assert_int_equal(pick(&(generate_sampling){0, 0, 1}, logits, 6, u),
+                         1); /* greedy: lower id */
+        assert_int_equal(pick(&(generate_sampling){1e-60, 0, 1}, logits, 6, u), 1);
+        assert_int_equal(pick(&(generate_sampling){1, 1, 1}, logits, 6, u), 1);
+        assert_int_equal(pick(&(generate_sampling){1, 0, 1e-9}, logits, 6, u), 1);
+        assert_int_equal(pick(&(generate_sampling){1, 5, 1e-9}, equal, VOCAB_MAX, u), 0);
     }
     /* equal logits: the first k ids, and as many ids as p needs */
-    train_sampling k3 = {1, 3, 1}, half = {1, 0, 0.5};
-    assert_int_equal(train_sample_filter(&k3, equal, NULL, VOCAB_MAX, kept, &n, &total), ATOM_OK);
+    generate_sampling k3 = {1, 3, 1}, half = {1, 0, 0.5};
+    assert_int_equal(generate_sample_filter(&k3, equal, NULL, VOCAB_MAX, kept, &n, &total),
+                     ATOM_OK);
     assert_int_equal(n, 3);
     for (int i = 0; i < 3; i++)
         assert_in_range(kept[i].token, 0, 2);
-    assert_int_equal(train_sample_filter(&half, equal, NULL, VOCAB_MAX, kept, &n, &total), ATOM_OK);
+    assert_int_equal(generate_sample_filter(&half, equal, NULL, VOCAB_MAX, kept, &n, &total),
+                     ATOM_OK);
     assert_int_equal(n, VOCAB_MAX / 2);
     for (int i = 0; i < n; i++)
         assert_in_range(kept[i].token, 0, n - 1);
     /* k beyond the vocabulary; one token only; the ends of u */
-    assert_int_equal(pick(&(train_sampling){1, 1000, 1}, logits, 1, nearly_1), 0);
-    assert_int_equal(pick(&(train_sampling){1, 0, 1}, logits, 6, 0), 0);
-    assert_int_equal(pick(&(train_sampling){1, 0, 1}, logits, 6, nearly_1), 5);
+    assert_int_equal(pick(&(generate_sampling){1, 1000, 1}, logits, 1, nearly_1), 0);
+    assert_int_equal(pick(&(generate_sampling){1, 0, 1}, logits, 6, 0), 0);
+    assert_int_equal(pick(&(generate_sampling){1, 0, 1}, logits, 6, nearly_1), 5);
 }
 
 static void test_may(void **state)
 {
     static const float logits[] = {9, 1, NAN, 2};
     static const uint8_t may[] = {0, 1, 0, 1};
-    train_sampling greedy = {0, 0, 1}, s = {1, 0, 1};
-    train_candidate scratch[4];
+    generate_sampling greedy = {0, 0, 1}, s = {1, 0, 1};
+    generate_candidate scratch[4];
     int32_t token;
     (void)state;
-    assert_int_equal(train_sample(&greedy, logits, may, 4, scratch, 0, &token), ATOM_OK);
+    assert_int_equal(generate_sample(&greedy, logits, may, 4, scratch, 0, &token), ATOM_OK);
     assert_int_equal(token, 3);
     for (double u = 0; u < 1; u += 0.01) {
-        assert_int_equal(train_sample(&s, logits, may, 4, scratch, u, &token), ATOM_OK);
+        assert_int_equal(generate_sample(&s, logits, may, 4, scratch, u, &token), ATOM_OK);
         assert_true(token == 1 || token == 3);
     }
 }
@@ -186,15 +190,16 @@ static void test_refuses(void **state)
     static const float bad[][3] = {
         {0, NAN, 1}, {INFINITY, 0, 0}, {-INFINITY, -INFINITY, -INFINITY}};
     static const float partly[3] = {-INFINITY, 0, -INFINITY};
-    train_sampling s = {1, 2, 0.9};
-    train_candidate scratch[3];
+    generate_sampling s = {1, 2, 0.9};
+    generate_candidate scratch[3];
     int32_t token = 77;
     (void)state;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(train_sample(&s, bad[i], NULL, 3, scratch, 0.5, &token), ATOM_E_DIVERGED);
+        assert_int_equal(generate_sample(&s, bad[i], NULL, 3, scratch, 0.5, &token),
+                         ATOM_E_DIVERGED);
         assert_int_equal(token, 77);
     }
-    assert_int_equal(train_sample(&s, partly, NULL, 3, scratch, 0.999, &token), ATOM_OK);
+    assert_int_equal(generate_sample(&s, partly, NULL, 3, scratch, 0.999, &token), ATOM_OK);
     assert_int_equal(token, 1);
 }
 
@@ -203,15 +208,15 @@ static void test_uniform(void **state)
     double sum = 0, least = 1, most = 0;
     (void)state;
     for (uint64_t i = 0; i < 20000; i++) {
-        double u = train_sample_uniform(3, i);
+        double u = generate_sample_uniform(3, i);
         assert_true(u >= 0 && u < 1);
         sum += u;
         least = u < least ? u : least;
         most = u > most ? u : most;
     }
     assert_true(fabs(sum / 20000 - 0.5) < 0.01 && least < 0.001 && most > 0.999);
-    assert_true(train_sample_uniform(3, 5) == train_sample_uniform(3, 5));
-    assert_true(train_sample_uniform(3, 5) != train_sample_uniform(4, 5));
+    assert_true(generate_sample_uniform(3, 5) == generate_sample_uniform(3, 5));
+    assert_true(generate_sample_uniform(3, 5) != generate_sample_uniform(4, 5));
 }
 
 int main(void)

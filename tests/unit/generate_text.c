@@ -36,27 +36,27 @@ static void listen(void *ctx, const char *text, size_t bytes)
     h->calls++;
 }
 
-static train_generate_request request_of(const char *dir, const char *prompt, int64_t max_tokens)
+static generate_request request_of(const char *dir, const char *prompt, int64_t max_tokens)
 {
-    return (train_generate_request){.model = dir,
-                                    .prompt = prompt,
-                                    .max_tokens = max_tokens,
-                                    .temperature = 1,
-                                    .top_p = 1,
-                                    .seed = 1,
-                                    .dtype = TRAIN_DTYPE_FP32,
-                                    .threads = 2,
-                                    .stop_at_end = true};
+    return (generate_request){.model = dir,
+                              .prompt = prompt,
+                              .max_tokens = max_tokens,
+                              .temperature = 1,
+                              .top_p = 1,
+                              .seed = 1,
+                              .dtype = TRAIN_DTYPE_FP32,
+                              .threads = 2,
+                              .stop_at_end = true};
 }
 
 /* What was emitted is the same. Free .text with atom_free. */
-static train_generate_result generate(train_generate_request r)
+static generate_result generate(generate_request r)
 {
-    train_generate_result result = {0};
+    generate_result result = {0};
     heard h = {.bytes = 0};
     r.emit = listen;
     r.ctx = &h;
-    atom_status st = train_generate(&r, &result);
+    atom_status st = generate_text(&r, &result);
     if (st != ATOM_OK)
         fail_msg("%s", atom_fail_message());
     assert_int_equal(result.bytes, h.bytes);
@@ -65,9 +65,9 @@ static train_generate_result generate(train_generate_request r)
     return result;
 }
 
-static void same_text(train_generate_request a, train_generate_request b, bool same)
+static void same_text(generate_request a, generate_request b, bool same)
 {
-    train_generate_result x = generate(a), y = generate(b);
+    generate_result x = generate(a), y = generate(b);
     bool equal = x.bytes == y.bytes && memcmp(x.text, y.text, x.bytes) == 0;
     assert_true(equal == same);
     atom_free(x.text);
@@ -111,8 +111,8 @@ static void check_greedy(const model_dir *m, const char *prompt, int64_t made)
 {
     int32_t ids[256];
     text_tokenizer *bytes = NULL;
-    train_generate_request r = request_of(m->dir, prompt, made);
-    train_generate_result result;
+    generate_request r = request_of(m->dir, prompt, made);
+    generate_result result;
     char *raw, *want;
     size_t n;
     r.temperature = 0;
@@ -154,7 +154,7 @@ static void test_one_position(void **state)
     model_dir m = model_dir_make(scratch_open(&s)->dir, 1, 3);
     (void)state;
     model_dir_save(&m);
-    train_generate_request r = request_of(m.dir, "abc", 9), one = request_of(m.dir, "c", 9);
+    generate_request r = request_of(m.dir, "abc", 9), one = request_of(m.dir, "c", 9);
     r.temperature = one.temperature = 0;
     same_text(r, one, true);
     model_dir_close(&m);
@@ -170,7 +170,7 @@ static void test_seeds_and_budgets(void **state)
     int opened = 0;
     (void)state;
     model_dir_save(&m);
-    train_generate_request a = request_of(m.dir, "hello", 60), b = a;
+    generate_request a = request_of(m.dir, "hello", 60), b = a;
     a.stop_at_end = b.stop_at_end = false;
     same_text(a, b, true);
     b.seed = 2;
@@ -182,9 +182,9 @@ static void test_seeds_and_budgets(void **state)
     b.threads = 3;
     same_text(a, b, true);
     for (uint64_t kib = 50; kib < 900; kib += kib / 3) {
-        train_generate_result result;
+        generate_result result;
         b.device_memory = kib << 10;
-        atom_status st = train_generate(&b, &result);
+        atom_status st = generate_text(&b, &result);
         if (st != ATOM_OK) {
             assert_int_equal(st, ATOM_E_RESOURCE);
             continue;
@@ -210,10 +210,10 @@ static void test_no_prompt(void **state)
     model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 4);
     (void)state;
     model_dir_save(&m);
-    train_generate_request r = request_of(m.dir, "", 20), none = request_of(m.dir, NULL, 20);
-    train_generate_result result;
+    generate_request r = request_of(m.dir, "", 20), none = request_of(m.dir, NULL, 20);
+    generate_result result;
     same_text(r, none, true);
-    assert_int_equal(train_generate(&r, &result), ATOM_OK);
+    assert_int_equal(generate_text(&r, &result), ATOM_OK);
     assert_int_equal(result.prompt_tokens, 0);
     assert_true(result.tokens >= 1 && result.seconds >= 0);
     atom_free(result.text);
@@ -259,10 +259,10 @@ static void recite(const char *say, size_t bytes, bool end_after, int64_t max_to
     }
     make_reciter(&m, ids, n);
     model_dir_save(&m);
-    train_generate_request r = request_of(m.dir, ">", max_tokens);
+    generate_request r = request_of(m.dir, ">", max_tokens);
     r.temperature = 0;
     r.stop_at_end = stop_at_end;
-    train_generate_result result = generate(r);
+    generate_result result = generate(r);
     assert_string_equal(result.text, want);
     assert_int_equal(result.tokens, want_tokens);
     atom_free(result.text);
@@ -295,10 +295,10 @@ static void test_end_of_text(void **state)
 
 /* --- what it refuses --- */
 
-static void refuse(train_generate_request r, atom_status want, const char *word)
+static void refuse(generate_request r, atom_status want, const char *word)
 {
-    train_generate_result result = {.tokens = -5};
-    assert_int_equal(train_generate(&r, &result), want);
+    generate_result result = {.tokens = -5};
+    assert_int_equal(generate_text(&r, &result), want);
     if (!strstr(atom_fail_message(), word))
         fail_msg("'%s' does not say '%s'", atom_fail_message(), word);
     assert_int_equal(result.tokens, -5);
@@ -308,7 +308,7 @@ static void test_refuses_requests(void **state)
 {
     scratch s;
     model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 1);
-    train_generate_request r = request_of(m.dir, "a", 3);
+    generate_request r = request_of(m.dir, "a", 3);
     (void)state;
     model_dir_save(&m);
     r.max_tokens = 0;
@@ -378,10 +378,11 @@ static bool lose_patience(void *ctx)
     return ((patience *)ctx)->left-- == 0;
 }
 
-static atom_status say(train_chat *c, patience *p, const char *what, int left, train_chat_result *r)
+static atom_status say(generate_chat *c, patience *p, const char *what, int left,
+                       generate_chat_result *r)
 {
     *p = (patience){.left = left};
-    return train_chat_say(c, what, lose_patience, r);
+    return generate_chat_say(c, what, lose_patience, r);
 }
 
 /* What a conversation says is what the whole chat, as one prompt, is continued with. */
@@ -389,17 +390,17 @@ static void test_conversation(void **state)
 {
     scratch s;
     model_dir m = model_dir_make(scratch_open(&s)->dir, 200, 3);
-    train_generate_request r = request_of(m.dir, NULL, 12);
+    generate_request r = request_of(m.dir, NULL, 12);
     patience p, alone;
-    train_chat *c = NULL, *fresh = NULL;
-    train_chat_result a, b;
+    generate_chat *c = NULL, *fresh = NULL;
+    generate_chat_result a, b;
     (void)state;
     model_dir_save(&m);
     r.temperature = 0;
     r.stop_at_end = false;
     r.emit = listen_patiently;
     r.ctx = &p;
-    assert_int_equal(train_chat_open(&r, &c), ATOM_OK);
+    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
     assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
     assert_int_equal(a.said.tokens, 12);
     assert_false(a.stopped || a.full || a.forgotten);
@@ -415,10 +416,10 @@ static void test_conversation(void **state)
     assert_int_equal(say(c, &p, far, -1, &a), ATOM_E_USAGE);
     assert_non_null(strstr(atom_fail_message(), "sees 200 at a time"));
     /* anew: as the first time; wrong UTF-8 is no obstacle */
-    train_chat_reset(c);
+    generate_chat_reset(c);
     assert_int_equal(say(c, &p, "thr\xff", -1, &a), ATOM_OK);
     r.ctx = &alone;
-    assert_int_equal(train_chat_open(&r, &fresh), ATOM_OK);
+    assert_int_equal(generate_chat_open(&r, &fresh), ATOM_OK);
     assert_int_equal(say(fresh, &alone, "thr\xef\xbf\xbd", -1, &b), ATOM_OK);
     assert_int_equal(b.said.bytes, a.said.bytes);
     assert_memory_equal(a.said.text, b.said.text, b.said.bytes);
@@ -428,8 +429,8 @@ static void test_conversation(void **state)
         assert_int_equal(say(c, &p, "and again, and again", -1, &a), ATOM_OK);
     assert_true(a.forgotten > 0 && a.forgotten % 2 == 0 && a.forgotten < 14);
     assert_true(a.said.prompt_tokens + 12 <= 200);
-    train_chat_close(&c);
-    train_chat_close(&fresh);
+    generate_chat_close(&c);
+    generate_chat_close(&fresh);
     model_dir_close(&m);
     scratch_close(&s);
     assert_int_equal(atom_mem_read().live_blocks, 0);
@@ -439,8 +440,8 @@ static void test_out_of_memory(void **state)
 {
     scratch s;
     model_dir m = model_dir_make(scratch_open(&s)->dir, POSITIONS, 1);
-    train_generate_request r = request_of(m.dir, "ab", 3);
-    train_generate_result result;
+    generate_request r = request_of(m.dir, "ab", 3);
+    generate_result result;
     (void)state;
     model_dir_save(&m);
     r.threads = 1;
@@ -451,7 +452,7 @@ static void test_out_of_memory(void **state)
         r.device_memory = swaps ? 400 << 10 : 0;
         for (uint64_t n = 1; st != ATOM_OK; n++) {
             atom_mem_fail_after(n);
-            st = train_generate(&r, &result);
+            st = generate_text(&r, &result);
             atom_mem_fail_after(0);
             assert_true(st == ATOM_OK || st == ATOM_E_RESOURCE);
             if (st != ATOM_OK)

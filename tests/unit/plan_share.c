@@ -21,8 +21,8 @@ static const char MODEL[] =
     "\"n_head\":3,\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0}";
 
 typedef struct place {
-    train_workbench *bench;
-    train_plan_request request;
+    plan_workbench *bench;
+    plan_request request;
     char *text; /* a plan that this host would make */
     scratch files;
 } place;
@@ -37,8 +37,8 @@ static uint64_t least_device(place *p, const part_profile *profile)
 {
     part_plan *plan = NULL;
     uint64_t bytes = 1 << 20;
-    for (p->request.device_memory = bytes; train_plan_search(p->bench->g, profile, p->bench->table,
-                                                             &p->request, &plan, NULL) != ATOM_OK;
+    for (p->request.device_memory = bytes;
+         plan_search(p->bench->g, profile, p->bench->table, &p->request, &plan, NULL) != ATOM_OK;
          p->request.device_memory = bytes)
         bytes += bytes / 8;
     part_plan_close(&plan);
@@ -53,21 +53,21 @@ static int open_place(void **state)
     memset(&p, 0, sizeof p);
     const char *model = scratch_path(scratch_open(&p.files), "config.json");
     must(atom_file_write(model, MODEL, strlen(MODEL)));
-    train_bench_config config = {.model = model,
-                                 .micro_batch = 2,
-                                 .sequence = 32,
-                                 .dtype = TRAIN_DTYPE_FP32,
-                                 .dropout = -1,
-                                 .threads = 1,
-                                 .trains = true};
-    must(train_workbench_open(&config, &p.bench));
+    plan_workbench_config config = {.model = model,
+                                    .micro_batch = 2,
+                                    .sequence = 32,
+                                    .dtype = TRAIN_DTYPE_FP32,
+                                    .dropout = -1,
+                                    .threads = 1,
+                                    .trains = true};
+    must(plan_workbench_open(&config, &p.bench));
     p.bench->config.model = NULL;
-    part_device device = train_device_guess(p.bench);
+    part_device device = plan_device_guess(p.bench);
     must(part_profile_model(p.bench->g, &device, &profile));
-    p.request = (train_plan_request){
+    p.request = (plan_request){
         .host_memory = 1ull << 30, .micro_batches = 2, .clip = true, .recompute = -1};
     p.request.device_memory = least_device(&p, profile);
-    must(train_plan_search(p.bench->g, profile, p.bench->table, &p.request, &plan, NULL));
+    must(plan_search(p.bench->g, profile, p.bench->table, &p.request, &plan, NULL));
     assert_true(plan->n_sub_models > 1); /* else nothing of this is tried */
     must(part_plan_json(plan, &p.text));
     part_plan_close(&plan);
@@ -79,7 +79,7 @@ static int open_place(void **state)
 static int close_place(void **state)
 {
     place *p = *state;
-    train_workbench_close(&p->bench);
+    plan_workbench_close(&p->bench);
     atom_free(p->text);
     scratch_close(&p->files);
     return 0;
@@ -95,11 +95,11 @@ static char *with(const char *text, const char *from, const char *to)
     return out;
 }
 
-static void refused(place *p, const train_plan_request *request, const char *text, const char *says)
+static void refused(place *p, const plan_request *request, const char *text, const char *says)
 {
     part_profile *profile = NULL;
     part_plan *plan = NULL;
-    assert_int_not_equal(train_plan_accept(p->bench, request, text, strlen(text), &profile, &plan),
+    assert_int_not_equal(plan_accept(p->bench, request, text, strlen(text), &profile, &plan),
                          ATOM_OK);
     assert_true(!profile && !plan);
     if (!strstr(atom_fail_message(), says))
@@ -112,7 +112,7 @@ static void a_good_one(void **state)
     place *p = *state;
     part_profile *profile = NULL;
     part_plan *plan = NULL, *made = NULL;
-    must(train_plan_accept(p->bench, &p->request, p->text, strlen(p->text), &profile, &plan));
+    must(plan_accept(p->bench, &p->request, p->text, strlen(p->text), &profile, &plan));
     must(part_plan_parse("made", p->text, strlen(p->text), &made));
     assert_int_equal(plan->n_sub_models, made->n_sub_models);
     /* The bytes are this host's count, and the same. */
@@ -141,7 +141,7 @@ static void lies_about_memory(void **state)
     atom_free(text);
     part_plan_close(&plan);
     /* Or more of the host than it has. */
-    train_plan_request little = p->request;
+    plan_request little = p->request;
     little.host_memory = 1 << 16;
     refused(p, &little, p->text, "of host memory, this host gives");
     /* A host with less device memory, to which it came by mistake. */
@@ -153,7 +153,7 @@ static void lies_about_memory(void **state)
 static void for_something_else(void **state)
 {
     place *p = *state;
-    train_plan_request other = p->request;
+    plan_request other = p->request;
     char *text = with(p->text, "\"graph_hash\": \"", "\"graph_hash\": \"f");
     refused(p, &p->request, text, "");
     atom_free(text);
@@ -191,24 +191,24 @@ static void wrong_graph(void **state)
 static void classes(void **state)
 {
     place *p = *state;
-    train_plan_request other = p->request;
+    plan_request other = p->request;
     char *a = NULL, *b = NULL;
-    must(train_plan_class(p->bench, &p->request, &a));
+    must(plan_class(p->bench, &p->request, &a));
     other.host_memory /= 2; /* checked, but no class of its own */
-    must(train_plan_class(p->bench, &other, &b));
+    must(plan_class(p->bench, &other, &b));
     assert_string_equal(a, b);
     atom_free(b);
     other.device_memory++;
-    must(train_plan_class(p->bench, &other, &b));
+    must(plan_class(p->bench, &other, &b));
     assert_string_not_equal(a, b);
     atom_free(b);
     other = p->request;
     other.micro_batches++;
-    must(train_plan_class(p->bench, &other, &b));
+    must(plan_class(p->bench, &other, &b));
     assert_string_not_equal(a, b);
     atom_free(b);
     p->bench->config.link_bandwidth = 1 << 20;
-    must(train_plan_class(p->bench, &p->request, &b));
+    must(plan_class(p->bench, &p->request, &b));
     assert_string_not_equal(a, b);
     assert_non_null(strstr(b, "link throttled 1048576"));
     atom_free(b);

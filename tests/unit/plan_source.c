@@ -21,14 +21,14 @@
 
 #include <cmocka.h>
 
-enum { BYTES = TRAIN_SOURCE_FILE_MIN + 12345 };
+enum { BYTES = PLAN_SOURCE_FILE_MIN + 12345 };
 
 static void large_files_on_disk_stream(void **state)
 {
     (void)state;
     scratch s;
-    train_files files = {.kind = STORE_THREADS, .most = SWAP_STREAM_BYTES};
-    file_source by_kind = train_file_source(&files), any = train_file_source(NULL);
+    plan_files files = {.kind = STORE_THREADS, .most = SWAP_STREAM_BYTES};
+    file_source by_kind = plan_file_source(&files), any = plan_file_source(NULL);
     unsigned char *bytes = malloc(BYTES);
     const void *at = NULL;
     void *reader = NULL;
@@ -43,7 +43,7 @@ static void large_files_on_disk_stream(void **state)
     assert_null(reader); /* just written: in memory */
     assert_int_equal(fsync(fd), 0);
     assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
-    assert_int_equal(any.open(any.ctx, path, fd, TRAIN_SOURCE_FILE_MIN - 1, &reader), ATOM_OK);
+    assert_int_equal(any.open(any.ctx, path, fd, PLAN_SOURCE_FILE_MIN - 1, &reader), ATOM_OK);
     assert_null(reader);
     for (int way = 0; way < 2; way++) {
         const file_source *source = way ? &by_kind : &any;
@@ -75,8 +75,8 @@ static void large_files_are_written_past_the_cache(void **state)
 {
     (void)state;
     scratch s;
-    train_files files = {.kind = STORE_AUTO, .most = SWAP_WRITER_BYTES};
-    file_sink sink = train_file_sink(&files);
+    plan_files files = {.kind = STORE_AUTO, .most = SWAP_WRITER_BYTES};
+    file_sink sink = plan_file_sink(&files);
     unsigned char *bytes = malloc(BYTES), *back = malloc(BYTES);
     void *writer = NULL;
     assert_true(bytes && back);
@@ -85,7 +85,7 @@ static void large_files_are_written_past_the_cache(void **state)
     const char *path = scratch_path(scratch_open(&s), "model");
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
-    assert_int_equal(sink.open(sink.ctx, path, fd, TRAIN_SOURCE_FILE_MIN - 1, &writer), ATOM_OK);
+    assert_int_equal(sink.open(sink.ctx, path, fd, PLAN_SOURCE_FILE_MIN - 1, &writer), ATOM_OK);
     assert_null(writer);
     assert_int_equal(sink.open(sink.ctx, path, fd, BYTES, &writer), ATOM_OK);
     if (writer) {

@@ -88,10 +88,10 @@ static atom_status show(const bench_values *v, const bench_matmuls *all, atom_dt
 
 atom_status bench_matmul_run(const bench_values *v)
 {
-    train_workbench *bench = NULL;
+    plan_workbench *bench = NULL;
     part_profile *profile = NULL;
     bench_matmuls all;
-    const train_bench_config config = {
+    const plan_workbench_config config = {
         .model = v->model,
         .micro_batch = v->micro_batch_size,
         .sequence = v->sequence_len,
@@ -101,9 +101,9 @@ atom_status bench_matmul_run(const bench_values *v)
         .threads = v->threads,
     };
     atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(train_workbench_open(&config, &bench));
+    ATOM_TRY_CLEAN(plan_workbench_open(&config, &bench));
     double before = bench_peak_flops(bench->threads, bench->g->dtype, (uint32_t)v->rounds);
-    ATOM_TRY_CLEAN(train_profile_measure(bench, cli_progress, NULL, &profile));
+    ATOM_TRY_CLEAN(plan_profile_measure(bench, cli_progress, NULL, &profile));
     cli_progress_end();
     double after = bench_peak_flops(bench->threads, bench->g->dtype, (uint32_t)v->rounds);
     bench_matmuls_gather(bench->g, profile, &all);
@@ -111,6 +111,6 @@ atom_status bench_matmul_run(const bench_values *v)
 cleanup:
     cli_progress_end();
     part_profile_close(&profile);
-    train_workbench_close(&bench);
+    plan_workbench_close(&bench);
     return st;
 }
