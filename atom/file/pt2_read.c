@@ -48,7 +48,7 @@ static const file_zip_entry *find_model(const file_zip *zip, uint32_t *n)
     return found;
 }
 
-static atom_status load_json(const file_zip *zip, const char *name, bool must, json_t **out)
+static atom_status load_json(file_zip *zip, const char *name, bool must, json_t **out)
 {
     const file_zip_entry *e = file_zip_find(zip, name);
     char *text = NULL;

@@ -35,7 +35,8 @@ static void put_text(archive *a, const char *text)
 /* What can be wrong with an entry. */
 typedef struct entry {
     const char *name, *data, *local; /* local: its name in front of the data; NULL: the same */
-    unsigned flags, method, more;    /* more: bytes that only the directory counts */
+    unsigned flags, method, more;    /* more: bytes that the entry claims and does not have */
+    unsigned elsewhere;              /* bytes that only the directory counts */
 } entry;
 
 static void build(archive *a, const entry *e, size_t n)
@@ -46,7 +47,12 @@ static void build(archive *a, const entry *e, size_t n)
         const char *name = e[i].local ? e[i].local : e[i].name;
         at[i] = a->used;
         put(a, 0x04034b50, 4);
-        put(a, 0, 22);
+        put(a, 0, 2);
+        put(a, e[i].flags, 2);
+        put(a, e[i].method, 2);
+        put(a, 0, 8);
+        put(a, strlen(e[i].data) + e[i].more, 4);
+        put(a, strlen(e[i].data) + e[i].more, 4);
         put(a, strlen(name), 2);
         put(a, 0, 2);
         put_text(a, name);
@@ -59,8 +65,8 @@ static void build(archive *a, const entry *e, size_t n)
         put(a, e[i].flags, 2);
         put(a, e[i].method, 2);
         put(a, 0, 8);
-        put(a, strlen(e[i].data) + e[i].more, 4);
-        put(a, strlen(e[i].data) + e[i].more, 4);
+        put(a, strlen(e[i].data) + e[i].more + e[i].elsewhere, 4);
+        put(a, strlen(e[i].data) + e[i].more + e[i].elsewhere, 4);
         put(a, strlen(e[i].name), 2);
         put(a, 0, 12);
         put(a, at[i], 4);
@@ -142,9 +148,11 @@ static void test_zip_refuses(void **state)
     (void)state;
     refused(&(entry){.name = "a", .data = "x", .method = 8}, 1, ATOM_E_UNSUPPORTED, "compressed");
     refused(&(entry){.name = "a", .data = "x", .flags = 1}, 1, ATOM_E_UNSUPPORTED, "encrypted");
-    refused(&(entry){.name = "a", .data = "x", .local = "b"}, 1, ATOM_E_FORMAT, "another name");
-    refused(&(entry){.name = "a", .data = "x", .local = "ab"}, 1, ATOM_E_FORMAT, "not where");
-    refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT, "lies outside");
+    refused(&(entry){.name = "a", .data = "x", .local = "b"}, 1, ATOM_E_FORMAT, "inconsistent");
+    refused(&(entry){.name = "a", .data = "x", .local = "ab"}, 1, ATOM_E_FORMAT, "inconsistent");
+    refused(&(entry){.name = "a", .data = "x", .elsewhere = 1}, 1, ATOM_E_FORMAT,
+            "not a whole zip");
+    refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT, "not a whole zip");
     const entry twice[] = {{.name = "a", .data = "x"}, {.name = "a", .data = "y"}};
     refused(twice, 2, ATOM_E_FORMAT, "there twice");
     const entry over[] = {{.name = "a", .data = "xyz", .more = 1}, {.name = "b", .data = "y"}};
