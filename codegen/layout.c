@@ -165,22 +165,31 @@ static void find_late(gen_layout *layout)
 
 /* --- regions --------------------------------------------------------------------------------- */
 
-static atom_status region(gen_lowered *out, swap_space space, const char *name, uint64_t bytes,
-                          uint64_t *offset)
+enum { REGIONS_MAX = 32 };
+
+/* Appends a region to its space and returns where it begins; an empty one is not listed. */
+static uint64_t region(gen_lowered *out, swap_space space, const char *name, uint64_t bytes)
 {
     uint64_t *total = space == SWAP_DEVICE ? &out->device_bytes : &out->host_bytes;
-    *offset = *total;
+    uint64_t offset = *total;
     bytes = atom_align(bytes);
     if (bytes == 0)
-        return ATOM_OK;
-    ATOM_ASSERT(out->n_regions < 32);
+        return offset;
+    ATOM_ASSERT(out->n_regions < REGIONS_MAX);
     swap_region *r = &out->regions[out->n_regions++];
     snprintf(r->name, sizeof r->name, "%s", name);
     r->space = space;
-    r->offset = *offset;
+    r->offset = offset;
     r->bytes = bytes;
     *total += bytes;
-    return ATOM_OK;
+    return offset;
+}
+
+/* The same on the device, as a range. */
+static swap_range device_region(gen_layout *layout, const char *name, uint64_t bytes)
+{
+    uint64_t offset = region(layout->out, SWAP_DEVICE, name, bytes);
+    return (swap_range){SWAP_DEVICE, offset, bytes};
 }
 
 /* Even sub-models from the bottom, odd ones from the top; alone: the bottom. */
@@ -203,13 +212,13 @@ static uint64_t ring_bytes_of_slots(const gen_layout *layout)
     return most;
 }
 
-static atom_status place_slots(gen_layout *layout)
+static void place_slots(gen_layout *layout)
 {
-    uint64_t ring = ring_bytes_of_slots(layout), base, own = 0, own_base;
+    uint64_t ring = ring_bytes_of_slots(layout), own = 0;
     for (uint32_t k = 0; k < layout->n; k++)
         own += layout->plan->sub_models[k].resident ? layout->visits[k].slot_bytes : 0;
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "parameter ring", ring, &base));
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "resident parameters", own, &own_base));
+    uint64_t base = region(layout->out, SWAP_DEVICE, "parameter ring", ring);
+    uint64_t own_base = region(layout->out, SWAP_DEVICE, "resident parameters", own);
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         uint64_t at = ring_offset(base, atom_align(ring), k, v->slot_bytes);
@@ -219,28 +228,25 @@ static atom_status place_slots(gen_layout *layout)
         }
         v->slot = (swap_range){SWAP_DEVICE, at, v->slot_bytes};
     }
-    return ATOM_OK;
 }
 
-static atom_status place_gradients(gen_layout *layout)
+static void place_gradients(gen_layout *layout)
 {
-    uint64_t grads = 0, spill = 0, base;
+    uint64_t grads = 0, spill = 0;
     for (uint32_t k = 0; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].own_bytes : 0;
         grads = max_u64(grads, layout->visits[k].grads.bytes);
         spill = max_u64(spill, atom_align(layout->visits[k].own_bytes) + atom_align(next));
     }
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "gradients (fp32)", grads, &base));
+    uint64_t base = region(layout->out, SWAP_DEVICE, "gradients (fp32)", grads);
     for (uint32_t k = 0; k < layout->n; k++) {
         layout->visits[k].grads.space = SWAP_DEVICE;
         layout->visits[k].grads.offset = base;
     }
-    ATOM_TRY(
-        region(layout->out, SWAP_DEVICE, "shared gradients (fp32)", layout->shared_bytes, &base));
-    layout->shared = (swap_range){SWAP_DEVICE, base, layout->shared_bytes};
+    layout->shared = device_region(layout, "shared gradients (fp32)", layout->shared_bytes);
     if (layout->plan->in_place)
-        return ATOM_OK;
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "spill ring", spill, &base));
+        return;
+    base = region(layout->out, SWAP_DEVICE, "spill ring", spill);
     for (uint32_t k = 0; k < layout->n; k++) {
         uint64_t bytes = layout->visits[k].own_bytes;
         layout->visits[k].spill =
@@ -249,13 +255,10 @@ static atom_status place_gradients(gen_layout *layout)
     uint64_t state = layout->plan->update_on_device
                          ? layout->g->trained_extent * atom_state_bytes(layout->g->moments)
                          : 0;
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "optimizer state", state, &base));
-    layout->state = (swap_range){SWAP_DEVICE, base, state};
-    return ATOM_OK;
+    layout->state = device_region(layout, "optimizer state", state);
 }
 
-/* A store's device items are either all C or a staging pair; `pool` of staging is shared by visits.
- */
+/* On the device a store has either all C items or a pair for staging, which visits share. */
 static void store_on_device(gen_store *s, uint64_t bytes, uint32_t items, uint64_t offset)
 {
     s->bytes = bytes;
@@ -264,9 +267,9 @@ static void store_on_device(gen_store *s, uint64_t bytes, uint32_t items, uint64
     s->device = offset;
 }
 
-static atom_status place_kept(gen_layout *layout)
+static void place_kept(gen_layout *layout)
 {
-    uint64_t own = 0, shared = 0, own_base, base;
+    uint64_t own = 0, shared = 0;
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         bool last = k + 1 == layout->n;
@@ -276,8 +279,8 @@ static atom_status place_kept(gen_layout *layout)
         else
             shared = max_u64(shared, v->kept_bytes * (keep == PART_KEEP_HOST ? 2 : 1));
     }
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "recompute set", shared, &base));
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "kept activations", own, &own_base));
+    uint64_t base = region(layout->out, SWAP_DEVICE, "recompute set", shared);
+    uint64_t own_base = region(layout->out, SWAP_DEVICE, "kept activations", own);
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         bool last = k + 1 == layout->n;
@@ -290,45 +293,43 @@ static atom_status place_kept(gen_layout *layout)
             v->kept.place = keep == PART_KEEP_HOST ? PART_ON_HOST : PART_ON_DEVICE;
         }
     }
-    return ATOM_OK;
 }
 
 /* Boundaries that stay on the device: activations of every cut for the whole step; gradients
  * double-ended, since only neighbours are alive together. */
-static atom_status place_boundaries_device(gen_layout *layout)
+static void place_boundaries_device(gen_layout *layout)
 {
-    uint64_t total = 0, ring = 0, base;
+    uint64_t total = 0, ring = 0;
     for (uint32_t k = 1; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
         total += layout->visits[k].x.bytes * layout->C;
         ring = max_u64(ring, (layout->visits[k].x.bytes + next) * layout->C);
     }
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundaries", total, &base));
+    uint64_t base = region(layout->out, SWAP_DEVICE, "boundaries", total);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         store_on_device(&v->x_store, v->x.bytes, layout->C, base);
         base += v->x.bytes * layout->C;
     }
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundary gradients", ring, &base));
+    base = region(layout->out, SWAP_DEVICE, "boundary gradients", ring);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         uint64_t at = ring_offset(base, ring, k, v->x.bytes * layout->C);
         store_on_device(&v->dx_store, v->x.bytes, layout->C, at);
     }
-    return ATOM_OK;
 }
 
 /* Boundaries on the host: staging pairs on the device, double-ended by cut, so that what goes out
  * of a visit and what comes in do not wait for each other. */
-static atom_status place_boundaries_host(gen_layout *layout)
+static void place_boundaries_host(gen_layout *layout)
 {
-    uint64_t ring = 0, x_base, dx_base;
+    uint64_t ring = 0;
     for (uint32_t k = 1; k < layout->n; k++) {
         uint64_t next = k + 1 < layout->n ? layout->visits[k + 1].x.bytes : 0;
         ring = max_u64(ring, (layout->visits[k].x.bytes + next) * 2);
     }
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundary staging", ring, &x_base));
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "boundary gradient staging", ring, &dx_base));
+    uint64_t x_base = region(layout->out, SWAP_DEVICE, "boundary staging", ring);
+    uint64_t dx_base = region(layout->out, SWAP_DEVICE, "boundary gradient staging", ring);
     for (uint32_t k = 1; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
         uint64_t pair = v->x.bytes * 2;
@@ -336,69 +337,53 @@ static atom_status place_boundaries_host(gen_layout *layout)
         store_on_device(&v->dx_store, v->x.bytes, 2, ring_offset(dx_base, ring, k, pair));
         v->x_store.place = v->dx_store.place = PART_ON_HOST;
     }
-    return ATOM_OK;
 }
 
-static atom_status place_small(gen_layout *layout)
+static void place_small(gen_layout *layout)
 {
     const graph *g = layout->g;
-    uint64_t bt = (uint64_t)(g->micro_batch * g->sequence), base, act = 0;
+    uint64_t bt = (uint64_t)(g->micro_batch * g->sequence), act = 0;
     bool host = layout->plan->boundaries == PART_ON_HOST && layout->n > 1;
     for (uint32_t k = 0; k < layout->n; k++)
         act = max_u64(act, layout->visits[k].act_bytes);
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "scratch activations", act, &base));
-    layout->act = (swap_range){SWAP_DEVICE, base, act};
+    layout->act = device_region(layout, "scratch activations", act);
     uint32_t late_items = host ? 2 : layout->C;
-    ATOM_TRY(
-        region(layout->out, SWAP_DEVICE, "late gradients", layout->late.bytes * late_items, &base));
+    uint64_t base =
+        region(layout->out, SWAP_DEVICE, "late gradients", layout->late.bytes * late_items);
     store_on_device(&layout->late, layout->late.bytes, late_items, base);
     layout->late.place = host ? PART_ON_HOST : PART_ON_DEVICE;
     swap_host_layout *h = &layout->out->layout;
     h->micro_batch_bytes = 2 * atom_align(bt * 4);
     h->loss_bytes = atom_align(bt * 4);
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "tokens", h->micro_batch_bytes * layout->C, &base));
-    layout->tokens = (swap_range){SWAP_DEVICE, base, h->micro_batch_bytes * layout->C};
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "losses", h->loss_bytes * layout->C, &base));
-    layout->losses = (swap_range){SWAP_DEVICE, base, h->loss_bytes * layout->C};
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "norms", h->norm_chunks * 8, &base));
-    layout->norms = (swap_range){SWAP_DEVICE, base, h->norm_chunks * 8};
-    ATOM_TRY(region(layout->out, SWAP_DEVICE, "workspace", layout->workspace.bytes, &base));
-    layout->workspace.space = SWAP_DEVICE;
-    layout->workspace.offset = base;
+    layout->tokens = device_region(layout, "tokens", h->micro_batch_bytes * layout->C);
+    layout->losses = device_region(layout, "losses", h->loss_bytes * layout->C);
+    layout->norms = device_region(layout, "norms", h->norm_chunks * 8);
+    layout->workspace = device_region(layout, "workspace", layout->workspace.bytes);
     layout->out->workspace = layout->workspace;
-    return ATOM_OK;
 }
 
-static atom_status place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
+static void place_host_store(gen_layout *layout, gen_store *s, uint64_t *total)
 {
     if (s->place == PART_ON_HOST && s->bytes) {
         s->host = *total;
         *total += s->bytes * layout->C;
     }
-    return ATOM_OK;
 }
 
-static atom_status place_stashes(gen_layout *layout)
+static void place_stashes(gen_layout *layout)
 {
-    uint64_t bytes = 0, base;
-    for (int pass = 0; pass < 2; pass++) {
-        uint64_t at = pass ? base : 0;
-        for (uint32_t k = 0; k < layout->n; k++) {
-            gen_visit *v = &layout->visits[k];
-            ATOM_TRY(place_host_store(layout, &v->kept, &at));
-            ATOM_TRY(place_host_store(layout, &v->x_store, &at));
-            ATOM_TRY(place_host_store(layout, &v->dx_store, &at));
-        }
-        ATOM_TRY(place_host_store(layout, &layout->late, &at));
-        if (pass == 0) {
-            bytes = at;
-            ATOM_TRY(region(layout->out, SWAP_HOST, "stashes", bytes, &base));
-        }
+    uint64_t base = layout->out->host_bytes, at = base;
+    for (uint32_t k = 0; k < layout->n; k++) {
+        gen_visit *v = &layout->visits[k];
+        place_host_store(layout, &v->kept, &at);
+        place_host_store(layout, &v->x_store, &at);
+        place_host_store(layout, &v->dx_store, &at);
     }
-    return ATOM_OK;
+    place_host_store(layout, &layout->late, &at);
+    (void)region(layout->out, SWAP_HOST, "stashes", at - base);
 }
 
-static atom_status place_host(gen_layout *layout)
+static void place_host(gen_layout *layout)
 {
     swap_host_layout *h = &layout->out->layout;
     gen_lowered *out = layout->out;
@@ -409,19 +394,19 @@ static atom_status place_host(gen_layout *layout)
         /* first, where the slab is aligned as the disk wants it */
         h->blocks = (swap_blocks){h->trained, layout->plan->block_elements, h->moments};
         h->ring_bytes = swap_block_bytes(h->blocks, 0) * layout->plan->ring_blocks;
-        ATOM_TRY(region(out, SWAP_HOST, "optimizer ring", h->ring_bytes, &h->ring));
+        h->ring = region(out, SWAP_HOST, "optimizer ring", h->ring_bytes);
     }
-    ATOM_TRY(region(out, SWAP_HOST, "wire copy", h->extent * layout->wire_bytes_each, &h->wire));
+    h->wire = region(out, SWAP_HOST, "wire copy", h->extent * layout->wire_bytes_each);
     if (!layout->plan->disk) {
-        ATOM_TRY(region(out, SWAP_HOST, "master weights", h->trained * 4, &h->master));
+        h->master = region(out, SWAP_HOST, "master weights", h->trained * 4);
         uint64_t moment = h->trained * atom_dtype_bytes(h->moments);
-        ATOM_TRY(region(out, SWAP_HOST, "Adam m", moment, &h->m));
-        ATOM_TRY(region(out, SWAP_HOST, "Adam v", moment, &h->v));
+        h->m = region(out, SWAP_HOST, "Adam m", moment);
+        h->v = region(out, SWAP_HOST, "Adam v", moment);
     }
-    ATOM_TRY(region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C, &h->tokens));
-    ATOM_TRY(region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C, &h->losses));
-    ATOM_TRY(region(out, SWAP_HOST, "norm staging", h->norm_chunks * 8, &h->norms));
-    ATOM_TRY(place_stashes(layout));
+    h->tokens = region(out, SWAP_HOST, "token staging", h->micro_batch_bytes * layout->C);
+    h->losses = region(out, SWAP_HOST, "loss staging", h->loss_bytes * layout->C);
+    h->norms = region(out, SWAP_HOST, "norm staging", h->norm_chunks * 8);
+    place_stashes(layout);
     if (layout->plan->in_place) {
         for (uint32_t k = 0; k < layout->n; k++) {
             gen_visit *v = &layout->visits[k];
@@ -430,7 +415,6 @@ static atom_status place_host(gen_layout *layout)
             v->spill = (swap_range){SWAP_HOST, at, v->own_bytes};
         }
     }
-    return ATOM_OK;
 }
 
 static void find_largest_visit(gen_layout *layout)
@@ -442,20 +426,19 @@ static void find_largest_visit(gen_layout *layout)
     }
 }
 
-static atom_status place_all(gen_layout *layout)
+static void place_all(gen_layout *layout)
 {
     if (!layout->plan->in_place)
-        ATOM_TRY(place_slots(layout));
-    ATOM_TRY(place_gradients(layout));
-    ATOM_TRY(place_kept(layout));
+        place_slots(layout);
+    place_gradients(layout);
+    place_kept(layout);
     if (layout->plan->boundaries == PART_ON_HOST)
-        ATOM_TRY(place_boundaries_host(layout));
+        place_boundaries_host(layout);
     else
-        ATOM_TRY(place_boundaries_device(layout));
-    ATOM_TRY(place_small(layout));
-    ATOM_TRY(place_host(layout));
+        place_boundaries_device(layout);
+    place_small(layout);
+    place_host(layout);
     find_largest_visit(layout);
-    return ATOM_OK;
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -465,7 +448,7 @@ static atom_status fill_params(gen_layout *layout)
     const graph *g = layout->g;
     gen_lowered *out = layout->out;
     out->params = atom_alloc(g->n_params, sizeof *out->params);
-    out->regions = atom_alloc(32, sizeof *out->regions);
+    out->regions = atom_alloc(REGIONS_MAX, sizeof *out->regions);
     layout->grad_offset = atom_alloc(g->n_params, sizeof *layout->grad_offset);
     layout->visits = atom_alloc(layout->n, sizeof *layout->visits);
     if (!out->params || !out->regions || !layout->grad_offset || !layout->visits)
@@ -485,18 +468,18 @@ static atom_status fill_params(gen_layout *layout)
 static atom_status check_plan(const graph *g, const part_plan *plan)
 {
     const uint64_t align = swap_block_align(g->moments);
-    atom_status st = part_plan_check(plan, g);
-    if (st == ATOM_OK && plan->in_place && plan->n_sub_models != 1)
-        st = atom_fail(ATOM_E_USAGE, "an in-place plan has one sub-model");
-    if (st == ATOM_OK && plan->disk &&
+    ATOM_TRY(part_plan_check(plan, g));
+    if (plan->in_place && plan->n_sub_models != 1)
+        return atom_fail(ATOM_E_USAGE, "an in-place plan has one sub-model");
+    if (plan->disk &&
         (plan->ring_blocks < 2 || plan->block_elements == 0 || plan->block_elements % align))
-        st = atom_fail(ATOM_E_USAGE,
-                       "the disk tier needs a ring of at least two blocks of a "
-                       "multiple of %llu elements",
-                       (unsigned long long)align);
-    if (st == ATOM_OK && plan->micro_batches == 0)
-        st = atom_fail(ATOM_E_USAGE, "a plan needs at least one micro-batch");
-    return st;
+        return atom_fail(ATOM_E_USAGE,
+                         "a plan that keeps the state on disk needs a ring of at least two blocks, "
+                         "each of a multiple of %llu elements",
+                         (unsigned long long)align);
+    if (plan->micro_batches == 0)
+        return atom_fail(ATOM_E_USAGE, "a plan needs at least one micro-batch");
+    return ATOM_OK;
 }
 
 atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
@@ -529,7 +512,7 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
             bytes = max_u64(bytes, gen_node_workspace(g, (int32_t)i, back, table));
         layout.workspace.bytes = max_u64(layout.workspace.bytes, bytes);
     }
-    ATOM_TRY_CLEAN(place_all(&layout));
+    place_all(&layout);
     ATOM_TRY_CLEAN(gen_tapes_build(&layout, profile));
     *out = low;
     low = NULL;
