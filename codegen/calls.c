@@ -4,10 +4,12 @@
  * backward, nobody), and what only lives inside a list gets scratch by first fit over its lifetime.
  * Refuses to know where the bases are.
  *
- *   value of t     graph input: TOKENS / TARGETS      gradient of t   came in: DX
- *                  came in: X                                         made by a late node: LATE
- *                  FWD goes out: Y, else ACT                          goes out: DY (others add to
- * it) KEEP backward reads it: KEPT, else ACT             else ACT
+ *   the value of t                               the gradient of t
+ *     is a graph input            TOKENS/TARGETS   belongs to what came in    DX
+ *     came in                     X                comes from a late node     LATE
+ *     FWD:  goes out              Y                belongs to what goes out   DY (others add to it)
+ *     KEEP: backward reads it     KEPT             else                       ACT
+ *     else                        ACT
  */
 #include "codegen/layout.h"
 
@@ -373,8 +375,8 @@ static atom_status add_backward(builder *b, int32_t index)
 
 /* --- lists ----------------------------------------------------------------------------------- */
 
-/* Which tensors the backward of this range reads, and which nodes the KEEP list must run for them.
- */
+/* Which tensors the backward of this range reads,
+ * and which nodes the KEEP list must run for them. */
 static void mark_needed(builder *b)
 {
     const graph *g = b->g;

@@ -56,8 +56,8 @@ static dev_cost copy_cost(const part_device *d, bool to_device, uint64_t bytes)
     dev_cost cost = {.seconds = d->copy_latency_seconds + per_second((double)bytes, alone)};
     cost.share[to_device ? DEV_R_H2D : DEV_R_D2H] = 1.0f;
     cost.share[DEV_R_LINK] = duplex_share(alone, both);
-    /* a device's copy engine reads or writes host memory; a memcpy does both, and keeps a core busy
-     */
+    /* a device's copy engine reads or writes host memory; a memcpy does both,
+     * and keeps a core busy */
     double moved = d->unified ? 2 * alone : alone;
     double memory = d->host_bytes_per_second > 0 ? moved / d->host_bytes_per_second : 0.5;
     double busy = memory > 1 ? 1 : memory;

@@ -1,7 +1,7 @@
 /*
  * Owns the memory layout of a lowered plan. One idea: every byte has a region with a name before
- * anything runs; neighbours in the double-ended rings can be on the device together, nobody else
- * needs to be. Refuses heuristics: what to place where is the plan's decision.
+ * anything runs; neighbours in the double-ended rings can be on the device together, no others
+ * need to be. Refuses heuristics: what to place where is the plan's decision.
  */
 #include "codegen/layout.h"
 

@@ -31,8 +31,8 @@ typedef struct gen_boundary {
     uint64_t bytes;
 } gen_boundary;
 
-/* A per-micro-batch item that may live on the device (C of them) or be staged through two places.
- */
+/* A per-micro-batch item that may live on the device (C of them) or be
+ * staged through two places. */
 typedef struct gen_store {
     uint64_t bytes; /* of one item; 0: there is none */
     part_place place;

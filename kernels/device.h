@@ -4,7 +4,7 @@
  * A stream runs what it is given in order; different streams run beside each other; an event is a
  * point in a stream that others can wait for. The CPU device keeps these promises with one thread
  * per stream, so that a machine without a GPU runs the very same tape
- * (docs/design/engine.md#backends). The null device computes nothing and keeps virtual time (D4).
+ * (docs/design/engine.md#backends). The null device computes nothing and keeps virtual time.
  *
  * Thread: a device may be driven from one thread at a time (the executor's). Callbacks run on
  * stream threads. Errors: a fault is sticky. The first call that notices it returns the fault's own
@@ -42,8 +42,8 @@ typedef enum dev_stream_kind {
     DEV_STREAM_N
 } dev_stream_kind;
 
-/* Resources that concurrent work shares; the null device slows work that asks for more than there
- * is. */
+/* Resources that concurrent work shares. Where the work asks for more than there is, the null
+ * device slows it down. */
 typedef enum dev_resource {
     DEV_R_CORES, /* of the host */
     DEV_R_DRAM,  /* bandwidth of host memory */
@@ -114,8 +114,8 @@ typedef struct dev_ops {
     atom_status (*event_sync)(dev *d, dev_event *e);
     atom_status (*stream_sync)(dev *d, dev_stream *s);
 
-    /* When the event was reached, in ns of the device's clock (null: virtual). Valid after a sync.
-     */
+    /* When the event was reached, in ns of the device's clock (null: virtual).
+     * Valid after a sync. */
     uint64_t (*event_ns)(dev *d, dev_event *e);
     dev_stats (*stream_stats)(dev *d, dev_stream *s);
 } dev_ops;
@@ -127,7 +127,7 @@ struct dev {
     uint64_t host_bytes, host_peak_bytes; /* from host_alloc */
     bool unified; /* device memory is host memory: weights may be used in place (CPU) */
     /* Elements of krn_step.starts of what is launched: a device brings them to where its kernels
-     * read. Set by who launches, while nothing runs. */
+     * read. Set by the caller of launch, while nothing runs. */
     uint64_t starts_n;
 };
 
@@ -139,11 +139,11 @@ typedef struct dev_cpu_config {
 
 /* The pool must outlive the device. */
 ATOM_MUST atom_status dev_cpu_open(const dev_cpu_config *config, atom_threads *threads, dev **out);
-/* Virtual time; memory is counted, never touched: pointers it gives out must not be dereferenced.
- */
+/* Virtual time; memory is counted, never touched:
+ * pointers it gives out must not be dereferenced. */
 ATOM_MUST atom_status dev_null_open(uint64_t budget_bytes, dev **out);
 
-/* close(NULL-safe): calls ops->close and clears the pointer. */
+/* Calls ops->close and clears the pointer. NULL-safe. */
 void dev_close(dev **d);
 
 #endif

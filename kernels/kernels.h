@@ -48,7 +48,9 @@
  *   linear         N I O
  *   gelu           n
  *   attention      B T H D K W    K key heads, 0 stands for H; K < H: KRN_CAN_GROUPED. W: row t
- * sees the W rows up to itself, 0: all; W > 0: KRN_CAN_WINDOW add            n cross_entropy  N V
+ *                                 sees the W rows up to itself, 0: all; W > 0: KRN_CAN_WINDOW
+ *   add            n
+ *   cross_entropy  N V
  *   linear_gelu    N I O
  *   dropout_add    n
  *   classifier     N C V
@@ -103,8 +105,8 @@ static inline int64_t krn_kv_heads(const int64_t dim[KRN_DIM_MAX], int heads_at,
     return dim[kv_at] ? dim[kv_at] : dim[heads_at];
 }
 
-/* Changes every step or micro-batch; on a GPU it lives in device memory (a fixed argument block).
- */
+/* Changes every step or micro-batch;
+ * on a GPU it lives in device memory (a fixed argument block). */
 typedef struct krn_step {
     uint64_t seed;
     uint32_t step;        /* counts from 1 */
@@ -165,8 +167,12 @@ typedef void (*krn_round_fn)(krn_ctx *cx, void *dst, const float *src, uint64_t 
  * out[c] = sum of squares of chunk c (KRN_NORM_CHUNK elements, the last may be short) of x act[n].
  * Bits are the same in every implementation: squares in f64 (exact), KRN_NORM_LANES f64 sums per
  * chunk, element i of the chunk goes to lane i % KRN_NORM_LANES in ascending i; then the lanes are
- * folded in halves: for (w = 8; w; w /= 2) for (i = 0; i < w; i++) lane[i] += lane[i + w]; out[c] =
- * lane[0]
+ * folded in halves:
+ *
+ *   for (w = 8; w; w /= 2)
+ *       for (i = 0; i < w; i++)
+ *           lane[i] += lane[i + w];
+ *   out[c] = lane[0];
  */
 typedef void (*krn_sumsq_fn)(krn_ctx *cx, double *out, const void *x, uint64_t n);
 enum { KRN_NORM_CHUNK = 65536, KRN_NORM_LANES = 16 };

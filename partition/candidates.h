@@ -13,8 +13,7 @@ typedef struct part_candidate {
     part_plan *plan; /* with the model's estimate noted; NULL: gone */
     part_setting setting;
     part_goal goal;
-    uint64_t capacity_bytes; /* what the cuts may use; the rest goes to kept activations; 0: one
-                                sub-model */
+    uint64_t capacity_bytes; /* for the cuts; the rest keeps activations; 0: one sub-model */
     bool taken;
 } part_candidate;
 
@@ -29,8 +28,8 @@ typedef struct part_search_state {
     bool in_place;
     uint32_t n_candidates;
     part_candidate candidates[PART_CANDIDATES_MAX];
-    uint64_t device_need_bytes,
-        host_need_bytes; /* least that a candidate needed which did not fit */
+    /* least that a candidate needed which did not fit */
+    uint64_t device_need_bytes, host_need_bytes;
     part_search_stats stats;
 } part_search_state;
 
@@ -74,8 +73,8 @@ bool part_single_fits(const part_search_state *s);
 ATOM_MUST atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need,
                                              bool *whole);
 
-/* Does some plan for the state's C, cut for least time, wait for less than a fiftieth of its step?
- */
+/* Does some plan for the state's C, cut for least time,
+ * wait for less than a fiftieth of its step? */
 ATOM_MUST atom_status part_nearly_hides(part_search_state *s, bool *hides);
 
 /* Fills candidates, by the model; each fits by the model, none is exact yet. */
@@ -94,8 +93,8 @@ ATOM_MUST atom_status part_plan_from_cuts(const part_search_state *s, const part
 
 /* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
 ATOM_MUST atom_status part_refuse_host(const part_search_state *s); /* OK if the host has enough */
-/* The plan that needs the least device memory, judged exactly; NULL if no partition fits the host.
- */
+/* The plan that needs the least device memory, judged exactly;
+ * NULL if no partition fits the host. */
 ATOM_MUST atom_status part_smallest_plan(part_search_state *s, part_plan **out,
                                          part_verdict *verdict);
 /* least: that plan with its peak noted, or NULL. */

@@ -213,8 +213,8 @@ cleanup:
     return st;
 }
 
-/* Cuts for at most `capacity`; what they leave of `limit` is filled. *out is NULL if there is none.
- */
+/* Cuts for at most `capacity`; what they leave of `limit` is filled.
+ * *out is NULL if there is none. */
 atom_status part_make_plan(part_search_state *s, const part_setting *setting, part_goal goal,
                            uint64_t capacity, uint64_t limit, part_plan **out)
 {

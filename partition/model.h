@@ -44,13 +44,13 @@ typedef struct part_model {
     struct part_kept *kept;   /* tensors by the first node whose backward reads them */
     struct part_cross *cross; /* tensors by cut that they cross */
     uint32_t *cross_at;       /* n_nodes + 2: cross[cross_at[i]] .. crosses in front of node i */
-    int32_t *skips;           /* nodes that backward of [.., i) needs not repeat, by i */
+    int32_t *skips;           /* nodes that backward of [.., i) need not repeat, by i */
     uint32_t *skip_at;        /* n_nodes + 2 */
     uint64_t shared_bytes, late_bytes, norm_bytes, micro_batch_bytes, workspace_bytes;
-    uint64_t extent_elements,
-        trained_elements; /* of the canonical vector; of the optimizer's state */
-    bool disk;            /* plans keep the optimizer's state on disk, in blocks through a ring */
-    bool ahead;           /* then, and with clipping, updates may run ahead */
+    uint64_t extent_elements;  /* of the canonical vector */
+    uint64_t trained_elements; /* of the optimizer's state */
+    bool disk;  /* plans keep the optimizer's state on disk, in blocks through a ring */
+    bool ahead; /* then, and with clipping, updates may run ahead */
     uint32_t ring_blocks;
     uint64_t block_elements;
 } part_model;
@@ -76,14 +76,14 @@ typedef struct part_setting {
     part_keep keep; /* of all sub-models but the last; PART_KEEP_DEVICE comes later (search.c) */
     part_place boundaries;
     bool clip;
-    int64_t cut_price; /* ps that a cut costs for each KiB of its boundary, to make cuts rare; 0:
-                          none */
+    int64_t cut_price; /* ps per KiB of a cut's boundary, to make cuts rare; 0: none */
 } part_setting;
 
 /* Times of a range under a setting: all C micro-batches, picoseconds. */
 typedef struct part_times {
-    int64_t fwd, bwd,
-        turn; /* compute; bwd with what it repeats; turn: the last sub-model's visit */
+    int64_t fwd;
+    int64_t bwd;  /* with what it repeats of forward */
+    int64_t turn; /* the last sub-model's visit: forward and backward in one */
     int64_t load, load_both, spill, update;
     int64_t x_in, x_out; /* boundary in front, to the device and to the host; 0 if it stays */
     int64_t back_in;     /* what backward unstashes: X, dY and kept activations */
@@ -108,7 +108,7 @@ static inline uint64_t part_pair_rising_bytes(const part_range *cur, const part_
 }
 
 /* Device bytes of two neighbours together, without fixed bytes and without boundaries of other
- * cuts; the predicate of D10 and Algorithm 1: fixed + pair <= capacity. `last`: next ends the
+ * cuts; the predicate of Algorithm 1: fixed + pair <= capacity. `last`: next ends the
  * graph. */
 static inline uint64_t part_pair_bytes(const part_setting *s, const part_range *cur,
                                        const part_range *next, bool last)

@@ -45,12 +45,12 @@ typedef struct part_plan {
     char device[64];
     atom_dtype dtype, moments; /* of the wire; of Adam's moments, in files where not fp32 */
     int64_t micro_batch, sequence;
-    uint32_t micro_batches;  /* C; train refuses another (docs/design/engine.md#words) */
-    bool in_place;           /* unified device without a budget: one sub-model, nothing is copied */
-    bool clip;               /* updates wait for the global norm */
-    part_place boundaries;   /* where stashed boundaries and their gradients live */
-    bool update_on_device;   /* AdamW and its state are there too: one sub-model, with clip */
-    bool disk;               /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
+    uint32_t micro_batches; /* C; train refuses another (docs/design/engine.md#words) */
+    bool in_place;          /* unified device without a budget: one sub-model, nothing is copied */
+    bool clip;              /* updates wait for the global norm */
+    part_place boundaries;  /* where stashed boundaries and their gradients live */
+    bool update_on_device;  /* AdamW and its state are there too: one sub-model, with clip */
+    bool disk; /* master weights and moments live on disk (docs/design/engine.md#state-on-disk) */
     uint32_t ring_blocks;    /* of them that are in host memory at once; with disk only */
     uint64_t block_elements; /* of the canonical vector; with disk only */
     uint32_t n_sub_models;
@@ -90,8 +90,8 @@ ATOM_MUST atom_status part_plan_json(const part_plan *plan, char **text);
 ATOM_MUST atom_status part_plan_check(const part_plan *plan, const graph *g);
 
 /* Host bytes beside what the plan lays out, which reading and writing model files may take: windows
- * of large files (swap/stream.h, swap/writer.h). Who opens one asks whether it still fits; what
- * does not, is read the plain way. 0 for models whose files are all small. */
+ * of large files (swap/stream.h, swap/writer.h). The caller that opens one asks whether it still
+ * fits, and else reads the plain way. 0 for models whose files are all small. */
 enum { PART_WINDOW_BYTES = 16 << 20, PART_WINDOW_ELEMENTS_MIN = 8 << 20 };
 uint64_t part_window_bytes(const graph *g);
 

@@ -25,10 +25,11 @@ typedef struct part_device {
     double h2d_bytes_per_second, d2h_bytes_per_second;           /* one direction at a time */
     double h2d_both_bytes_per_second, d2h_both_bytes_per_second; /* while the other runs too */
     double copy_latency_seconds;
-    double host_bytes_per_second;   /* host DRAM, all cores, triad */
-    double adamw_params_per_second; /* host AdamW, wire and moments of the graph; 0 in a spec: from
-                                       host_bytes_per_second, when a profile is modelled */
-    double launch_seconds;          /* fixed cost per kernel */
+    double host_bytes_per_second; /* host DRAM, all cores, triad */
+    /* host AdamW, wire and moments as the graph has them; 0 in a spec, and then derived from
+     * host_bytes_per_second when a profile is modelled */
+    double adamw_params_per_second;
+    double launch_seconds; /* fixed cost per kernel */
     /* of the disk that the optimizer's state would go to; 0: unknown */
     double disk_read_bytes_per_second, disk_write_bytes_per_second;
     double disk_read_both_bytes_per_second, disk_write_both_bytes_per_second;
@@ -38,15 +39,15 @@ typedef struct part_device {
 typedef struct part_disk {
     double read, write, read_both, write_both; /* bytes per second; both: while the other runs */
     double sync_seconds;
-    bool assumed; /* nobody measured it: a plain NVMe drive */
+    bool assumed; /* not measured: the rates of a plain NVMe drive */
 } part_disk;
 part_disk part_device_disk(const part_device *device);
 
 typedef struct part_node_cost {
     double fwd_seconds, bwd_seconds; /* bwd of a terminal op includes its forward */
     uint64_t workspace_bytes;        /* larger of forward and backward */
-    /* Known without timing: filled by part_profile_open and friends, whatever a part_time_fn does.
-     */
+    /* Known without timing: filled by part_profile_open and friends,
+     * whatever a part_time_fn does. */
     char name[GRAPH_NAME_MAX];
     uint64_t param_bytes, saved_bytes, output_bytes; /* saved: outputs that only backward reads */
 } part_node_cost;
@@ -59,8 +60,8 @@ typedef struct part_profile {
     part_device device;
     uint32_t n_nodes;
     part_node_cost *nodes; /* n_nodes; alike nodes carry equal numbers */
-    char *graph_text;      /* what graph_print says, so that a profile can be planned by itself;
-                              owned; NULL when a file has none */
+    char *graph_text;      /* what graph_print wrote: a profile can be planned by itself; owned;
+                              NULL when a file has none */
 } part_profile;
 
 /* All times zero. ATOM_E_USAGE names the figure of the device that makes no sense. */

@@ -18,8 +18,8 @@
 typedef struct part_table {
     const part_model *m;
     uint64_t capacity_bytes;
-    uint32_t *row; /* n_points + 1: ranges row[i] .. row[i+1] start at point i; their ends follow
-                      each other from point i + 1 */
+    uint32_t *row; /* n_points + 1: ranges row[i] .. row[i+1] start at point i and end at points
+                      i + 1, i + 2, ... */
     part_range *ranges;
     uint32_t n_ranges;
 } part_table;
@@ -35,8 +35,8 @@ typedef enum part_goal {
     PART_GOAL_CUT            /* least bytes cut */
 } part_goal;
 
-/* Better plans compare lower: time (or what the goal is about), sub-models, bytes cut, first cuts.
- */
+/* Better plans compare lower: by time (or what the goal is about), then by sub-models, then by
+ * bytes cut. What is still equal is decided by the first cut that differs: the smaller wins. */
 typedef struct part_score {
     int64_t key; /* ps, micro-batches or bytes, by goal */
     uint32_t n;  /* sub-models */

@@ -56,8 +56,7 @@ typedef struct swap_call {
 
 typedef enum swap_list {
     SWAP_LIST_FWD,  /* forward, keeps nothing; the last sub-model ends in the loss */
-    SWAP_LIST_KEEP, /* forward that fills KEPT; without the terminal op, whose backward does it all
-                     */
+    SWAP_LIST_KEEP, /* forward that fills KEPT; no terminal op, whose backward does all of it */
     SWAP_LIST_BWD,  /* backward from KEPT (the last sub-model starts with the terminal op) */
     SWAP_LIST_LATE, /* backward of late nodes, one micro-batch */
     SWAP_LIST_N

@@ -1,8 +1,8 @@
 /*
- * Owns the state as it stood, range by range. One idea: a range is where it always was until
- * somebody is about to change it; then it is in spare memory, or nobody needs it. Copies are made
- * without the lock: the one who would change the range makes them, and readers that began before
- * are waited for. Refuses to give what was released.
+ * Owns the state as it stood, range by range. One idea: a range stays where it always was until an
+ * update is about to change it; from then on it is in spare memory, or it is no longer needed. The
+ * update makes the copy itself, without the lock, and then waits for readers that began before.
+ * Refuses to give what was released.
  */
 #include "swap/cow.h"
 
@@ -22,7 +22,7 @@ typedef struct range {
     range_place place;
     uint32_t slot[2]; /* of spare memory, with RANGE_SPARE: for each half, where a slot is half */
     uint32_t readers; /* of the live elements, at this moment */
-    uint64_t due;     /* elements that somebody may still ask for */
+    uint64_t due;     /* elements that a reader may still ask for */
 } range;
 
 struct swap_cow {
@@ -36,7 +36,7 @@ struct swap_cow {
     pthread_mutex_t lock; /* of all but the elements */
     pthread_cond_t moved;
     bool open;
-    uint32_t n_waiting, n_short; /* who waits; of them, for spare memory */
+    uint32_t n_waiting, n_short; /* threads that wait; of them, for spare memory */
     uint64_t used_bytes;         /* of spare memory */
     swap_cow_facts facts;
 };
@@ -97,7 +97,8 @@ atom_status swap_cow_open(const swap_cow_config *config, swap_cow **out)
     cow->n_ranges = (config->extent + cow->c.each - 1) / cow->c.each;
     cow->slot_bytes = cow->c.each * atom_dtype_bytes(config->moments);
     uint64_t slots = config->spare_bytes / cow->slot_bytes;
-    uint64_t most = cow->n_ranges * (slots_of(cow, SWAP_STATE_MASTER) + 2); /* nobody waits */
+    uint64_t most =
+        cow->n_ranges * (slots_of(cow, SWAP_STATE_MASTER) + 2); /* more are never needed */
     if (config->spare_bytes >= config->extent * atom_state_bytes(config->moments))
         slots = most; /* a last range that is short leaves the rest of its slot untouched */
     cow->n_slots = (uint32_t)(slots < most ? slots : most);
@@ -156,7 +157,7 @@ void swap_cow_end(swap_cow *cow)
     pthread_mutex_unlock(&cow->lock);
 }
 
-/* --- who reads ------------------------------------------------------------------------------- */
+/* --- reading --------------------------------------------------------------------------------- */
 
 static void get_piece(swap_cow *cow, swap_state part, uint64_t first, uint64_t n, float *to)
 {
@@ -240,7 +241,7 @@ void swap_cow_release_all(swap_cow *cow, swap_state part)
     pthread_mutex_unlock(&cow->lock);
 }
 
-/* --- who writes ------------------------------------------------------------------------------ */
+/* --- before writing --------------------------------------------------------------------------- */
 
 /* With the lock held; it is given away meanwhile. */
 static void wait_for_move(swap_cow *cow, bool is_short)
@@ -255,7 +256,7 @@ static void wait_for_move(swap_cow *cow, bool is_short)
 }
 
 /* With the lock held; it is given away while copying. Readers of the live elements may begin
- * meanwhile: they are waited for by whoever called. */
+ * meanwhile; the caller waits for them. */
 static void copy_range(swap_cow *cow, uint32_t part, uint64_t i)
 {
     range *r = range_at(cow, part, i);
@@ -280,7 +281,7 @@ static void copy_range(swap_cow *cow, uint32_t part, uint64_t i)
         forget(cow, part, i);
 }
 
-/* Until the live elements of that range are nobody's any more. */
+/* Returns once no reader needs the live elements of that range. */
 static void make_safe(swap_cow *cow, uint32_t part, uint64_t i)
 {
     range *r = range_at(cow, part, i);

@@ -1,9 +1,9 @@
 /*
- * The state in memory as it stood at one moment, while updates go on: copy-on-write of ranges. Who
- * writes a checkpoint reads what no update has touched from where it lies; a range that is about to
- * change before it was read is copied to spare memory first. Where that is full, the update waits
- * until the reader has passed the range or gives back a spare one. The reader never waits for an
- * update, so neither can hold the other for ever.
+ * The state in memory as it stood at one moment, while updates go on: copy-on-write of ranges. The
+ * reader (the writer of a checkpoint) reads what no update has touched where it lies; a range that
+ * is about to change before it was read is copied to spare memory first. Where that is full, the
+ * update waits until the reader has passed the range or gives back a spare one. The reader never
+ * waits for an update, so neither can hold the other for ever.
  *
  * A range is `each` elements of one part, a multiple of KRN_DRAW_ALIGN where AdamW writes. Memory:
  * spare_bytes, untouched until they are needed.
@@ -33,7 +33,7 @@ uint64_t swap_cow_each(uint64_t extent);
 typedef struct swap_cow_facts { /* of the newest snapshot */
     uint64_t copied_bytes;
     uint64_t spare_peak_bytes;
-    double waited_seconds; /* that updates waited for whoever reads */
+    double waited_seconds; /* how long updates waited for the reader */
 } swap_cow_facts;
 
 ATOM_MUST atom_status swap_cow_open(const swap_cow_config *config, swap_cow **out);
@@ -43,7 +43,7 @@ void swap_cow_close(swap_cow **cow); /* NULL-safe; no snapshot may be open */
 void swap_cow_begin(swap_cow *cow);
 void swap_cow_end(swap_cow *cow);
 void swap_cow_get(swap_cow *cow, swap_state part, uint64_t first, uint64_t n, float *to);
-/* Nobody will ask for these again; pieces of a part must not overlap. */
+/* The reader will not ask for these again. Each element is released once. */
 void swap_cow_release(swap_cow *cow, swap_state part, uint64_t first, uint64_t n);
 /* The same of a whole part, whatever of it was released before. */
 void swap_cow_release_all(swap_cow *cow, swap_state part);

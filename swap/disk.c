@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* A block of one generation in memory, and the lane that it comes and goes by. Its parts come when
- * they are asked for: who reads all masters does not read all moments with them. */
+ * they are asked for: reading all masters does not read all moments with them. */
 typedef struct page {
     store_lane *lane;
     char *data;
@@ -36,7 +36,7 @@ struct swap_disk {
 struct swap_snapshot {
     swap_disk *disk;
     uint32_t generation; /* kept; never changes, so others may read it */
-    page page;           /* of who reads */
+    page page;           /* the reader's */
 };
 
 /* The step and the generation it is in, as the store's one number. */
@@ -50,7 +50,7 @@ static uint64_t place(const swap_disk *d, uint32_t generation, uint64_t offset)
     return generation * d->generation_bytes + offset;
 }
 
-/* The first place that nobody needs. */
+/* The first place that is free. */
 static void choose_next(swap_disk *d)
 {
     d->next = 0;

@@ -91,7 +91,7 @@ typedef struct swap_disk_facts {
 bool swap_disk_is_busy(const swap_disk *disk);
 
 ATOM_MUST atom_status swap_disk_open(const swap_disk_config *config, swap_disk **out);
-/* NULL-safe, clears the pointer; the file stays. What put() wrote and nobody flushed is lost. */
+/* NULL-safe, clears the pointer; the file stays. What put() wrote since the last flush is lost. */
 void swap_disk_close(swap_disk **disk);
 swap_disk_facts swap_disk_about(const swap_disk *disk);
 

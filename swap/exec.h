@@ -15,8 +15,8 @@
 #include "swap/disk.h"
 #include "swap/tape.h"
 
-/* One parameter that is trained, in canonical order. Offsets in elements of the canonical vector.
- */
+/* One parameter that is trained, in canonical order.
+ * Offsets in elements of the canonical vector. */
 typedef struct swap_param {
     uint64_t offset, elements;
     uint64_t norm_chunk; /* its first chunk in the array of partial sums of squares */
@@ -43,15 +43,16 @@ typedef struct swap_host_layout {
 /* What a step needs beyond the tape. */
 typedef struct swap_step {
     uint64_t seed;
-    uint32_t step;         /* counts from 1 */
-    uint32_t micro_batch;  /* number of the first one: of its random numbers */
-    uint32_t update_step;  /* whose updates run: `step`, or with clipping the one before */
-    float loss_scale;      /* 1 / target tokens of the whole step */
-    float max_grad_norm;   /* 0: no clipping */
-    krn_adamw_step update; /* for UPDATE instructions of this run; its decay is the run's weight
-                              decay, applied to parameters that have decay; scale is ignored: the
-                              executor keeps the clip factor of the step that made the gradients */
-    krn_adamw_step ahead;  /* the same for those that run ahead, which are of `step` */
+    uint32_t step;        /* counts from 1 */
+    uint32_t micro_batch; /* number of the first one: of its random numbers */
+    uint32_t update_step; /* whose updates run: `step`, or with clipping the one before */
+    float loss_scale;     /* 1 / target tokens of the whole step */
+    float max_grad_norm;  /* 0: no clipping */
+    /* For the UPDATE instructions of this run. decay is the run's weight decay, for parameters that
+     * have decay. scale is ignored: the executor keeps the clip factor of the step that made the
+     * gradients. */
+    krn_adamw_step update;
+    krn_adamw_step ahead;  /* the same for updates that run ahead, which are those of `step` */
     const int32_t *starts; /* krn_step.starts of micro-batch 0, the others behind it; may be NULL */
     uint64_t starts_n;     /* elements of one micro-batch */
 } swap_step;
@@ -92,11 +93,11 @@ void swap_exec_close(swap_exec **exec);
 ATOM_MUST atom_status swap_exec_run(swap_exec *exec, const swap_tape *tape, const swap_step *step,
                                     swap_result *result);
 
-/* What LOAD, STORE and COMMIT work on; before the first tape that has them. Borrowed. */
+/* What LOAD, STORE and COMMIT work on. Call it before the first tape that has them. Borrowed. */
 void swap_exec_attach(swap_exec *exec, swap_disk *disk);
 
-/* Who is asked before UPDATE changes the state in the slab (swap/cow.h); before the first tape.
- * Borrowed. */
+/* UPDATE tells this snapshot before it changes the state in the slab (swap/cow.h). Call it before
+ * the first tape. Borrowed. */
 void swap_exec_keep(swap_exec *exec, swap_cow *cow);
 
 /* The host slab (never NULL on real devices). Valid until close; touch it only between runs. */

@@ -9,8 +9,8 @@
 
 typedef struct swap_stalls {
     double busy_seconds;                 /* compute stream running */
-    double waited_seconds[DEV_STREAM_N]; /* gaps, by the stream that was running what was needed;
-                                            DEV_COMPUTE: nobody's fault (issue, launch, start-up) */
+    double waited_seconds[DEV_STREAM_N]; /* gaps, by the stream whose work was being waited for;
+                                            DEV_COMPUTE: none (issue, launch, start-up) */
     double step_seconds;                 /* first start to last end */
 } swap_stalls;
 

@@ -1,6 +1,6 @@
 /*
  * What the optimizer keeps of each trained element: its master weight in f32 and two Adam moments,
- * in f32 or bf16. Whoever reads or fills moments from outside sees floats: bf16 widens exactly, and
+ * in f32 or bf16. Code that reads or fills moments from outside sees floats: bf16 widens exactly, and
  * floats are rounded to nearest; rounding at random is AdamW's affair (kernels.h). Any thread; no
  * errors.
  */

@@ -59,16 +59,15 @@ enum {
 typedef struct store_config {
     const char *path;
     store_kind kind;
-    bool create; /* make it, or take it over if it is a store of the same owner; else it must exist
-                  */
-    uint64_t owner;       /* the run; a store of another one is refused */
-    uint64_t relative;    /* another owner, whose store is refused with these words */
-    const char *relation; /* may be NULL */
+    bool create;          /* make it, or take over one of the same owner; false: it must exist */
+    uint64_t owner;       /* the run; a store of another run is refused */
+    uint64_t relative;    /* an owner related to this one, ... */
+    const char *relation; /* ... whose store is refused with these words; may be NULL */
     uint64_t bytes; /* of the data area; rounded up to STORE_ALIGN; reserved on disk at once */
     uint32_t depth; /* 0: STORE_DEPTH */
     uint32_t chunk_bytes; /* 0: STORE_CHUNK_BYTES; a multiple of STORE_ALIGN */
-    /* The memory that ranges come from, if there is such: registered with the kernel where it can
-     * be. Ranges outside it work too. Must outlive the store. */
+    /* The memory that ranges come from, or NULL: registered with the kernel where that is possible.
+     * Ranges outside it work too. Must outlive the store. */
     void *ring;
     uint64_t ring_bytes;
     const struct store_engine *engine; /* tests put one of their own here; NULL: by `kind` */
@@ -81,8 +80,8 @@ typedef struct store_facts {
     uint64_t bytes;     /* of the data area */
     uint64_t committed; /* step; 0: none yet */
     bool made;          /* there was no such file: open made it */
-    bool lost;          /* seen at a commit: the name is gone or is another file's now; what is open
-                           goes on, but nobody will find it again */
+    bool lost;          /* seen at a commit: the name is gone, or another file has it; the open file
+                           goes on working, but nobody will find it again */
 } store_facts;
 
 /* ATOM_E_RESOURCE with the bytes missing when the disk has no room for config->bytes. */

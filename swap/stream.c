@@ -1,7 +1,7 @@
 /*
  * Owns the reading of files that are not stores. One idea: a window of whole chunks, each a request
- * in flight or a buffer that is full, moves along the file; who reads looks straight into the
- * buffers. Refuses to fail for bytes that nobody asked for.
+ * in flight or a buffer that is full, moves along the file; the reader looks straight into the
+ * buffers. Refuses to fail for bytes that were not asked for.
  */
 #include "swap/stream.h"
 

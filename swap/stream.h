@@ -2,9 +2,9 @@
  * A file read from front to back with the disk always busy: the store's queues (io_uring, libaio,
  * threads) and direct reads, for model files, which are not ours and are not laid out in sectors.
  *
- * A window of chunks runs ahead of who reads. It begins small wherever the reader jumps to and
- * doubles with every chunk that is taken in turn, so that files that are read in pieces cost few
- * bytes that nobody wanted. Memory: the window at its widest.
+ * A window of chunks runs ahead of the reader. It begins small wherever the reader jumps to and
+ * doubles with every chunk that is taken in turn, so that reading a file in pieces reads few bytes
+ * in vain. Memory: the window at its widest.
  *
  * Ownership: fd stays the caller's and must stay open; what view() gives is the stream's until the
  * next call. Thread: one at a time. Errors: ATOM_E_RUNTIME when the disk fails, ATOM_E_FORMAT when

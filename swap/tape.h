@@ -5,7 +5,7 @@
  * Its meaning is its sequential execution. Every instruction says which bytes of which space it
  * reads and writes; swap_tape_link() derives from that the few cross-stream waits that keep every
  * observer unable to tell concurrent execution from the sequential one, and swap_hazard_check()
- * proves it again by another method. Whoever writes a tape thinks about buffers, not about
+ * proves it again by another method. The author of a tape thinks about buffers, not about
  * synchronisation.
  */
 #ifndef SWAP_TAPE_H
@@ -35,7 +35,7 @@ typedef enum swap_code {
     SWAP_STASH,   /* d2h: a boundary, kept set or gradient of a boundary */
     SWAP_UNSTASH, /* h2d: the same, back */
     SWAP_ROUND,   /* compute: f32 accumulators to wire dtype, once, with the partial sums of squares
-                     of   what was rounded; leaves the accumulators zero for the next visit */
+                     of what was rounded; leaves the accumulators zero for the next visit */
     SWAP_SPILL,   /* d2h: rounded gradient to the wire copy's place on the host */
     SWAP_LOSS,    /* d2h: losses (and norms) to the host */
     SWAP_CLIP,    /* host: combine norms, decide the clip factor; fails when not finite */
@@ -68,13 +68,11 @@ typedef struct swap_instr {
     uint64_t first_element, last_element;
     uint8_t n_reads, n_writes, n_waits;
     swap_range reads[SWAP_RANGES_MAX], writes[SWAP_RANGES_MAX];
-    uint32_t
-        waits[SWAP_WAITS_MAX]; /* instruction indices on other streams, all lower than this one */
-    dev_cost cost;             /* predicted, running alone */
+    uint32_t waits[SWAP_WAITS_MAX]; /* earlier instructions on other streams, by index */
+    dev_cost cost;                  /* predicted, running alone */
 } swap_instr;
 
-/* One named region of memory, for the memory map. Regions of one space may share bytes only where
- * `overlay` says so. */
+/* One named region of memory, for the memory map. Regions of one space do not overlap. */
 typedef struct swap_region {
     char name[32]; /* "parameter ring", "gradients", "boundaries", ... */
     swap_space space;
@@ -85,7 +83,7 @@ typedef enum swap_tape_kind {
     SWAP_TAPE_FIRST, /* a training step with nothing to update before it */
     SWAP_TAPE_TRAIN, /* a training step that starts with the updates of the step before */
     SWAP_TAPE_DRAIN, /* only the pending updates */
-    SWAP_TAPE_EVAL,  /* forward only, micro_batches_eval of them */
+    SWAP_TAPE_EVAL,  /* forward only, of n_micro_batches */
     /* With clipping, and the state on disk: some updates run behind their backward, as if the step
      * were not clipped, into a generation that is not committed yet. If CLIP then says that it is,
      * they count for nothing: the wire copy is made anew from the masters, and FIRST runs the step

@@ -1,13 +1,14 @@
 /*
- * Scratch of attention (isa/attention*.c), laid out in one place for the kernels and for who asks
- * how much they need. One set of pieces per head of one sample; all fp32. W: D rounded up to 16.
+ * Scratch of attention (isa/attention*.c), laid out in one place for the kernels and for callers
+ * that ask how much they need. One set of pieces per head of one sample; all fp32. W: D rounded up to 16.
  *
  *   keys_t, values_t   [blocks][D][64]   block of keys (values), transposed
  *   query, keys, values, dy   [T][W]     rows as fp32
  *   dq                 [T][W]
  *   tiles              [blocks][2][64][64] forward: one set per block of queries; backward: one set
- *   out                [T][W]            forward: sums of the output; backward: [2][64][W] dk and
- * dv stats              [T][2]            forward: top and sum; backward: delta
+ *   out                [T][W]            forward: sums of the output
+ *                      [2][64][W]        backward: dk and dv
+ *   stats              [T][2]            forward: top and sum; backward: delta
  */
 #ifndef KERNELS_CPU_ATTENTION_H
 #define KERNELS_CPU_ATTENTION_H
@@ -67,7 +68,9 @@ static inline attention_space attention_space_carve(krn_carve *c, int backward, 
  *   query_t, dy_t      backward: [W][64]
  *   out                forward: [64][W] f32 sums, where W is too wide for a stack; backward: dq
  *   stats              backward: [T] lse, [T] delta
+ *
  * and once:
+ *
  *   dk_t, dv_t         backward: [W][64] f32;  turn: [64][W] f32
  */
 enum { ATTENTION_STACK_WIDTH = 128 };

@@ -1,13 +1,15 @@
 /*
- * Scratch of the classifier (isa/classifier.c), laid out in one place for the kernel and for who
- * asks how much it needs: enough for the widest layout of the dtype (gemm.h). Rows per chunk are
+ * Scratch of the classifier (isa/classifier.c), laid out in one place for the kernel and for
+ * callers that ask how much it needs: enough for the widest layout of the dtype (gemm.h). Rows per chunk are
  * such that the scores of a chunk take CLASSIFIER_SCORE_BYTES at most in either dtype.
  *
  *   x_cols   panels of x', one per 64 rows of the chunk, k = C
  *   w_left   fp32: CLASSIFIER_SCORE_SPAN words of w as a split left operand
  *   top, sum, factor   f32 [V blocks][R]: per block of CLASSIFIER_BLOCK words and row
  *   hit, lse           f32 [R]: the target's logit; log sum exp
+ *
  * backward only:
+ *
  *   x_rows   panels of x, one per 64 channels, k = R
  *   e        act [V][R]: exp(logit - top of its block), then d logit; transposed on purpose
  *   e_left   fp32: d logit of one span of words as a split left operand

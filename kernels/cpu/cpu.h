@@ -1,5 +1,5 @@
 /*
- * The CPU backend's inner contract: who provides which entry, and how one binary serves every
+ * The CPU backend's inner contract: which file provides which entry, and how one binary serves every
  * x86-64.
  *
  * kernels/cpu/isa/ holds the vector code; each file there is compiled three times, for baseline
@@ -51,8 +51,8 @@ static inline int64_t krn_norm_block_rows(int64_t n)
     return rows < KRN_NORM_ROWS_MIN ? KRN_NORM_ROWS_MIN : rows;
 }
 
-/* Places whose sines and cosines rope makes for T rows: whole blocks of places that count from 0.
- */
+/* Places whose sines and cosines rope makes for T rows:
+ * whole blocks of places that count from 0. */
 enum { KRN_ROPE_BLOCK = 64 };
 static inline int64_t krn_rope_places(int64_t T)
 {

@@ -30,8 +30,8 @@ typedef struct gemm_entry {
     uint32_t slot; /* of the threads' handles */
 } gemm_entry;
 
-/* oneDNN's names for a product's buffers; made once per thread and shape, then pointed elsewhere.
- */
+/* oneDNN's names for a product's buffers; made once per thread and shape,
+ * then pointed elsewhere. */
 typedef struct gemm_handles {
     const gemm_entry *entry; /* NULL: an empty slot */
     dnnl_exec_arg_t args[GEMM_PARTS];

@@ -9,8 +9,8 @@
  *   GEMM_WIDE    fp32   [k32][64]               fp32, and bf16 on machines without bf16 products
  *   GEMM_PAIRS   bf16   [k32/2][64][2]          pairs of rows side by side; oneDNN's BA16a64b2a
  *   GEMM_TILES   bf16   [4][k32/2][16][2]       the same in columns of AMX tiles
- *   GEMM_SPLIT   fp32   three bf16 parts of each number in tiles (isa/split.h); the left operand
- * too
+ *   GEMM_SPLIT   fp32   three bf16 parts of each number in tiles (isa/split.h);
+ *                                           the left operand too
  *
  * Thread: any. Errors: none; where oneDNN has nothing for a shape or a machine, plain vector code
  * takes its place (isa/plain.c).

@@ -1,6 +1,6 @@
 /*
  * Scratch of linear and linear_gelu (isa/linear.c), laid out in one place for the kernel and for
- * who asks how much it needs: enough for the widest layout of the dtype (gemm.h), so that a plan
+ * callers that ask how much it needs: enough for the widest layout of the dtype (gemm.h), so that a plan
  * holds on any machine.
  *
  *   w_panels   forward: panels of w', one per 64 outputs, k = I

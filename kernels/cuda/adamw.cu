@@ -1,9 +1,9 @@
 /*
  * Owns AdamW on the device: the fixed sequence of fp32 operations of kernels.h, one rounding each,
- * so the bits are those of the host's. One idea: a thread takes 4 elements, all loads first, and so
- * two of its random words where moments are bf16; bound by memory. The gradient may stand where
- * the parameter goes. Refuses to read the clip factor from
- * the device: whoever calls knows it.
+ * so the bits are those of the host's. One idea: memory is the limit, so a thread takes 4 elements
+ * and begins with all its loads; 4 elements are also two whole random words where moments are bf16.
+ * The gradient may stand where the parameter goes. Refuses to read the clip factor from the device:
+ * the caller knows it.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"

@@ -3,7 +3,8 @@
  * (blas.c), in the tests a scalar twin (tests/shim/blas.c).
  *
  *   d[m,n] = scale op(a)[m,k] op(b)[k,n] (+ bias[n]) (+ d)
- *                                                         sums in f32, one rounding to d's dtype
+ *
+ * Sums are f32; one rounding, to d's dtype.
  *
  * lda, ldb, ldd: elements from one stored row to the next. a_turned: a is stored [k,m]; b_turned: b
  * is stored [n,k] (a weight w[O,I] is b turned for x w'). a and b have the dtype ab; d is f32 or
@@ -15,6 +16,7 @@
  *         then aux holds the product and d nothing yet. d has the dtype ab; add is 0
  *   sums  sums[m] f32 += op(a)[m,k] summed over k (the bias gradient beside dw = dy' x). Left:
  *         KRN_LEFT_SUMS. sums is only asked for with a_turned
+ *
  * What is left depends on shapes and dtypes, never on addresses or on what ran before.
  *
  * workspace: krn_cuda_matmul_workspace() bytes, 256-byte aligned, may be shared by products that

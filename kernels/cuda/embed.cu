@@ -5,7 +5,7 @@
  * and then a warp per token adds its rows in that order. So every row has one writer and one order,
  * without atomics and without a sort. Backward of wpe: a thread per place and pack goes through the
  * rows of that place in ascending order; with documents apart (krn_step.starts) it leaps from one
- * document's row to the next one's. Token ids are in range: whoever reads the data refuses others.
+ * document's row to the next one's. Token ids are in range: the data reader refuses others.
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/prim.cuh"

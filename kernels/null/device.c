@@ -71,8 +71,8 @@ static atom_status null_stream_open(dev *base, dev_stream_kind kind, const char 
     return ATOM_OK;
 }
 
-/* The struct stays for events that point into it; only an empty stream costs nothing to simulate.
- */
+/* The struct stays for events that point into it;
+ * only an empty stream costs nothing to simulate. */
 static void null_stream_close(dev *d, dev_stream *s)
 {
     if (!s)

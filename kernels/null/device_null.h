@@ -4,6 +4,7 @@
  *
  * Fluid sharing: a running item has cost.seconds of work left when alone. It progresses at rate
  *   min over the resources r it uses of 1 / max(1, sum of share[r] over all running items),
+ *
  * so two items that each want all of a link take twice as long, and two that want half of it do not
  * notice each other. Rates change only when an item starts or ends; between these moments
  * everything is linear, and the simulation jumps from one to the next.

@@ -20,8 +20,8 @@ static void finish(dev_stream *s)
     s->running = false;
 }
 
-/* Passes records and satisfied waits, and starts work, until nothing more can start at this moment.
- */
+/* Passes records and satisfied waits, and starts work,
+ * until nothing more can start at this moment. */
 static void start_all(null_dev *d)
 {
     bool moved = true;

@@ -1,12 +1,18 @@
 /*
- * attention: causal softmax attention per head. score[t,s] = q_t k_s / sqrt(D) for first(t) <= s <=
- * t (krn_first_seen); lse[t] = log sum_s exp(score); P = exp(score - lse); y_t = sum_s P mask v_s,
- * with the dropout mask m (0 or 1/(1-p)) on P. Nothing inside is rounded; y to act, lse to f32.
- * Backward reads lse and y as stored: dP = m (dy_t v_s),  delta_t = dy_t y_t,  dS = P (dP -
- * delta_t) / sqrt(D), dq_t = sum_s dS k_s,  dk_s = sum_t dS q_t,  dv_s = sum_t P m dy_t;  dqkv
- * rounded once. Where H/K query heads share a key head, its dk and dv are the sums over them
- * (grouped heads: Ainslie et al. 2023). Source of delta: FlashAttention (Dao et al. 2022),
- * section 3.1.
+ * attention: causal softmax attention per head, with m the dropout mask (0 or 1/(1-p)).
+ *
+ *   score[t,s] = q_t k_s / sqrt(D)        for first(t) <= s <= t (krn_first_seen)
+ *   lse[t] = log sum_s exp(score[t,s])    stored as f32
+ *   P = exp(score - lse)
+ *   y_t = sum_s P m v_s                   stored as act; nothing else is rounded
+ *
+ * Backward reads lse and y as stored, and rounds dqkv once:
+ *
+ *   dP = m (dy_t v_s)      delta_t = dy_t y_t      dS = P (dP - delta_t) / sqrt(D)
+ *   dq_t = sum_s dS k_s    dk_s = sum_t dS q_t     dv_s = sum_t P m dy_t
+ *
+ * Where H/K query heads share a key head, its dk and dv are the sums over them (grouped heads:
+ * Ainslie et al. 2023). Source of delta: FlashAttention (Dao et al. 2022), section 3.1.
  */
 #include "kernels/ref/ref.h"
 

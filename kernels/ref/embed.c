@@ -1,8 +1,8 @@
 /*
  * embed: x[b,t] = wte[token[b,t]] + wpe[t], one rounding; without wpe, wte alone. Backward: the
  * gradient of a wte row is the sum over all places with that token, in ascending order; done at the
- * token's first place, so that every row has one writer. Token ids must be in range: whoever reads
- * the data refuses others.
+ * token's first place, so that every row has one writer. Token ids must be in range: the reader
+ * of the data refuses others.
  */
 #include "kernels/ref/ref.h"
 

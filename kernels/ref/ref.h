@@ -35,8 +35,8 @@ static inline double ref_get(atom_dtype dtype, const void *x, int64_t i)
     return ((const double *)x)[i];
 }
 
-/* f64 to bf16 in one rounding (to nearest even): to odd at f32 first, which loses no information.
- */
+/* f64 to bf16 in one rounding (to nearest even): to odd at f32 first,
+ * which loses no information. */
 atom_bf16 ref_f64_to_bf16(double value);
 
 static inline void ref_put(atom_dtype dtype, void *x, int64_t i, double value)

@@ -40,8 +40,8 @@ static void compare_tensor(report *r, const op_case *c, bool backward, const pla
     for (int64_t e = 0; e < p->n; e++) {
         double g = tensor_get(dtype, got, e), w = tensor_get(dtype, want, e);
         away += (g - w) * (g - w);
-        /* Where something was added: the larger of sum and term, so that cancellation counts less.
-         */
+        /* Where something was added: the larger of sum and term,
+         * so that cancellation counts less. */
         double term = p->use == USE_ADD ? w - tensor_get(dtype, before, e) : 0;
         norm += fmax(w * w, term * term);
         largest = fmax(largest, fabs(w));

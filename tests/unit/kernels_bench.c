@@ -1,5 +1,5 @@
-/* The measurements count the bytes they move and give back what they take. No times are asserted.
- */
+/* The measurements count the bytes they move and give back what they take.
+ * No times are asserted. */
 #include "atom/base/mem.h"
 #include "kernels/bench.h"
 

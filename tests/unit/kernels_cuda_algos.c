@@ -1,5 +1,5 @@
-/* The file of matrix-product algorithms: kept, first line wins, damage costs nothing but the line.
- */
+/* The file of matrix-product algorithms: kept, first line wins,
+ * damage costs nothing but the line. */
 #include "kernels/cuda/algos.h"
 
 #include "atom/base/files.h"

@@ -1,5 +1,5 @@
-/* The null device: virtual time, shared resources, waits, and the budget. Everything here is exact.
- */
+/* The null device: virtual time, shared resources, waits, and the budget.
+ * Everything here is exact. */
 #include "atom/base/mem.h"
 #include "kernels/device.h"
 

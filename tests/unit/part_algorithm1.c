@@ -5,16 +5,17 @@
  * these corrections:
  *   1. line 13: "len(t) >= 0" is always true; it says nothing and is left out.
  *   2. line 18: the next sub-model runs from l_e + 1, so its end starts at l_e + 1, not at l_e,
- * which would make it empty.
+ *      which would make it empty.
  *   3. lines 19 and 22: t gets the new range only; the paper pushes (l_s, l_e) again, which the
- * caller has pushed already.
+ *      caller has pushed already.
  *   4. line 30: the two ranges that Main tries are in t before the recursion; in the paper they
- * never get there, so a partition into two would be recorded as empty.
+ *      never get there, so a partition into two would be recorded as empty.
  *   5. line 29: l_e starts at num_nodes - 1; num_nodes is no node.
  *   6. lines 2-4: both sub-models are on the device at the same time, so it is their sum, with all
- * rings, that must fit; and the paper's text (III-D), not its listing, multiplies computation by C
- * and asks the same of backward.
+ *      rings, that must fit; and the paper's text (III-D), not its listing, multiplies computation
+ *      by C and asks the same of backward.
  *   7. Ends are places where the graph may be cut (at most GRAPH_BOUNDARY_MAX tensors cross).
+ *
  * Like the paper's, it tries no partition into one sub-model. What it finds is compared by the
  * objective of docs/design/engine.md#the-search: time, sub-models, bytes cut, first cuts.
  */
@@ -247,8 +248,8 @@ static part_profile *random_profile(const graph *g, uint64_t *seed)
 {
     part_device device = spec("rtx-4090");
     part_profile *profile = NULL;
-    /* Half of the devices copy 256 bytes in a whole number of ticks: ties between stalls as well.
-     */
+    /* Half of the devices copy 256 bytes in a whole number of ticks:
+     * ties between stalls as well. */
     double tick = roll(seed, 2) ? 256e5 : 1e6 * (1 + roll(seed, 100));
     device.h2d_bytes_per_second = device.h2d_both_bytes_per_second = tick * (1 + roll(seed, 4));
     device.d2h_bytes_per_second = device.d2h_both_bytes_per_second = tick * (1 + roll(seed, 4));

@@ -2,9 +2,9 @@
  * Matrices as blocks of 32-bit words, copied or transposed through registers: what pack.h and
  * split.h put panels together from.
  *
- * One idea: A word is a float, a pair of bf16 neighbours of
- * one row, or a pair of bf16 from two rows; a block of VF_LANES x VF_LANES words is transposed or
- * not on its way. What is missing at the edges reads as zero, so that padding is written as zero.
+ * One idea: a word is a float, a pair of bf16 neighbours of one row, or a pair of bf16 from two
+ * rows; a block of VF_LANES x VF_LANES words is transposed or not on its way. What is missing at
+ * the edges reads as zero, so that padding is written as zero.
  */
 #ifndef KERNELS_CPU_ISA_BLOCKS_H
 #define KERNELS_CPU_ISA_BLOCKS_H

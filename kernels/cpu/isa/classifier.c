@@ -1,7 +1,7 @@
 /*
  * Owns classifier: the head's product, softmax, loss and their gradients in one. One idea: scores
  * are kept transposed, [word][row]. Then the weights are the left operand of the product as they
- * stand in memory, nobody packs 77 MB of them; sixteen rows share a vector, so softmax needs no
+ * stand in memory, and 77 MB of them need no packing; sixteen rows share a vector, so softmax needs no
  * horizontal sums; and the left operand of dw is there as it is.
  *
  * Rows come in chunks (classifier.h); per chunk:
@@ -9,6 +9,7 @@
  *   2. per row: lse, loss, and per block the factor that turns e into loss_scale * softmax
  *   3. per span of words: d = e * factor (- loss_scale at the target), and d transposed;
  *      dw += d x, dx += d w; dx sums in f32 over all spans and is rounded once.
+ *
  * Each exp is taken once, and what is rounded to act is a value near its own size, so that bf16
  * logits never cost the loss its precision. Refuses to hold logits of all rows.
  */

@@ -2,8 +2,8 @@
  * Owns linear and linear_gelu. One idea: everything that a product needs re-ordered (weights, x and
  * dy' as panels or transposed) is written once into scratch by one parallel loop; then the products
  * run as one grid of panels each. What touches single elements (bias, gelu, its slope, column sums)
- * rides on a pass that has the panel in cache. Refuses to hold more than
- * linear_rows() of them.
+ * rides on a pass that has the panel in cache. Refuses to hold more
+ * than linear_rows() rows.
  */
 #include "kernels/cpu/linear.h"
 

@@ -3,11 +3,13 @@
  * What becomes of c is the caller's: it gets finished strips of a few rows by 64 columns, f32,
  * still in the L1 cache, adds what belongs to them and writes them where they go, rounded once.
  *
- * Who multiplies:
+ * What multiplies, where:
+ *
  *   bf16, AVX-512 with AMX    AMX tiles (amx.h)
  *   fp32, AVX-512 with AMX    the same tiles, each number in three parts (split.h)
  *   fp32, AVX-512             vector code (tile.h)
  *   else                      oneDNN (gemm.c), or plain.c where it cannot
+ *
  * oneDNN 2.6 is left out of the first three because it takes dense operands only, cannot be told to
  * bring the next panel to the L2 cache, and was slower by 30 % and 12 % when panels came from the
  * L3 cache.

@@ -19,6 +19,7 @@
  * tiles of 1 KB.
  *   left   [rows / 32][k32 / 32] steps of [part][16-row half][16 rows][32 k] bf16
  *   panel  [2 halves of 32 columns][k32 / 32] steps of [part][16-column half][16 pairs][16][2]
+ *
  * Only in the AVX-512 variant, where AMX is usable.
  */
 #ifndef KERNELS_CPU_ISA_SPLIT_H

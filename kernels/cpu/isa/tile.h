@@ -1,6 +1,8 @@
 /*
  * A small product in fp32 registers, for tiles that are in cache already:
+ *
  *   c[m,n] = a[m,k] b[k,n] (+ c)
+ *
  * a has any strides (a_row, a_col elements), so that a transposed a costs nothing; b and c are
  * row-major and padded to n = whole vectors. Sums run over k in ascending order, one fma each.
  *
