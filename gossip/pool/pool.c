@@ -25,19 +25,6 @@
 
 static const uint64_t TURN_NS = 50000000u, LINGER_NS = 700000000u;
 
-void life_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...)
-{
-    va_list args;
-    char text[GSP_POOL_WHY_BYTES];
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    pthread_mutex_lock(&p->lock);
-    p->stage = stage;
-    memcpy(p->text, text, sizeof text);
-    pthread_mutex_unlock(&p->lock);
-}
-
 /* ---- the object ---- */
 
 static atom_status copy_texts(gsp_pool *p)
@@ -67,7 +54,7 @@ static atom_status take_directory(gsp_pool *p)
     ATOM_TRY_CLEAN(atom_dir_make(p->directory));
     if (chmod(p->directory, 0700) != 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", p->directory));
-    lock = life_path(p, "lock");
+    lock = atom_path_join(p->directory, "lock");
     if (!lock)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     p->lock_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -94,11 +81,12 @@ atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
     if (!p)
         return atom_fail_memory("a pool", sizeof *p);
     p->lock_fd = -1;
+    gsp_headline_open(&p->headline);
     p->has_lock =
         pthread_mutex_init(&p->lock, NULL) == 0 && pthread_cond_init(&p->answered, NULL) == 0;
     p->manifest = atom_alloc(1, sizeof *p->manifest);
     p->status = atom_alloc(1, sizeof *p->status);
-    p->directory = atom_strdup(host->directory);
+    p->diary.directory = p->directory = atom_strdup(host->directory);
     p->host = *host;
     memset(p->host.announce, 0, sizeof p->host.announce);
     memset(p->host.bootstrap, 0, sizeof p->host.bootstrap);
@@ -108,11 +96,13 @@ atom_status life_make(const gsp_pool_host *host, gsp_pool **out)
     memcpy(p->host.bootstrap, host->bootstrap, sizeof host->bootstrap);
     ATOM_TRY_CLEAN(copy_texts(p));
     ATOM_TRY_CLEAN(take_directory(p));
-    path = life_path(p, "identity");
+    path = atom_path_join(p->directory, "identity");
     if (!path)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     ATOM_TRY_CLEAN(gsp_identity_open(path, &p->identity));
-    life_notes_load(p);
+    p->notes = gsp_notes_open(p->directory, p->identity.public_key, &p->links);
+    if (!p->notes)
+        ATOM_TRY_CLEAN(atom_fail_memory("notes", 0));
     life_month_open(p);
     *out = p;
 cleanup:
@@ -153,7 +143,7 @@ void life_who(gsp_pool *p, gsp_handshake_config *out)
 /* A short directory of ours for the gate's local sockets; NULL: one under /tmp serves. */
 static char *socket_directory(gsp_pool *p)
 {
-    char *path = life_path(p, "links");
+    char *path = atom_path_join(p->directory, "links");
     char *real = path && atom_dir_make(path) == ATOM_OK ? path : NULL;
     if (real && strlen(real) > 70)
         real = NULL;
@@ -192,7 +182,7 @@ static atom_status open_transport(gsp_pool *p)
 /* What helps to find members, and is done without where it cannot be had. */
 static void open_finders(gsp_pool *p, const gsp_handshake_config *who)
 {
-    char *nodes = life_path(p, "nodes");
+    char *nodes = atom_path_join(p->directory, "nodes");
     gsp_lan_config lan = {.who = *who};
     gsp_directory_config directory = {
         .who = *who, .port = p->host.directory_port, .nodes_path = nodes};
@@ -209,12 +199,13 @@ static void open_finders(gsp_pool *p, const gsp_handshake_config *who)
 atom_status life_open_net(gsp_pool *p)
 {
     gsp_handshake_config who;
-    char *book = life_path(p, "peers");
+    char *book = atom_path_join(p->directory, "peers");
     atom_status st;
     life_who(p, &who);
     if (!book)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     ATOM_TRY_CLEAN(open_transport(p));
+    p->links.net = p->net;
     p->port = gsp_net_port(p->net);
     ATOM_TRY_CLEAN(gsp_probe_server_open(p->net, 0, &p->probe));
     ATOM_TRY_CLEAN(gsp_peers_open(&who, &p->peers));
@@ -252,7 +243,8 @@ void life_step(gsp_pool *p)
     p->step_ns = now + 100000000u;
     life_obey(p);
     life_links_step(p, now);
-    life_notes_step(p);
+    if (!p->is_guest)
+        gsp_notes_step(p->notes);
     life_snapshot_step(p);
 }
 
@@ -279,7 +271,8 @@ static atom_status close_after(gsp_pool **pool, atom_status st)
 
 static atom_status open_owner(gsp_pool *p)
 {
-    char *book = life_path(p, "invites"), *ticket = life_path(p, "ticket"), *text = NULL;
+    char *book = atom_path_join(p->directory, "invites"),
+         *ticket = atom_path_join(p->directory, "ticket"), *text = NULL;
     uint64_t bytes = 0;
     atom_status st = book && ticket ? ATOM_OK : atom_fail_memory("a path", 0);
     if (st == ATOM_OK)
@@ -318,7 +311,7 @@ atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY_CLEAN(life_open_net(p));
     if (gsp_pool_is_owner(p))
         ATOM_TRY_CLEAN(life_refresh_ticket(p));
-    life_say(p, GSP_POOL_READY, "ready");
+    gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
 cleanup:
@@ -402,11 +395,11 @@ static void show_round(gsp_pool *p, const gsp_agree *a)
     st->round[0] = r;
     st->n_rounds += st->n_rounds < GSP_POOL_ROUNDS_SHOWN;
     pthread_mutex_unlock(&p->lock);
-    life_event(p,
-               "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
-               "\"tokens\":%llu,\"round_s\":%.3f",
-               (unsigned long long)r.version, r.n_contributors, r.n_roster,
-               (unsigned long long)r.tokens, r.round_s);
+    gsp_diary_add(&p->diary,
+                  "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
+                  "\"tokens\":%llu,\"round_s\":%.3f",
+                  (unsigned long long)r.version, r.n_contributors, r.n_roster,
+                  (unsigned long long)r.tokens, r.round_s);
 }
 
 static void watch_versions(gsp_pool *p)
@@ -416,8 +409,8 @@ static void watch_versions(gsp_pool *p)
     if (moved) {
         char id[17];
         sodium_bin2hex(id, sizeof id, a->lineage.byte, 8);
-        life_event(p, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu", id,
-                   (unsigned long long)a->certified);
+        gsp_diary_add(&p->diary, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu", id,
+                      (unsigned long long)a->certified);
         p->seen_lineage = a->lineage;
     }
     if (!moved && a->certified == p->seen_version)
@@ -438,12 +431,12 @@ static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_P
     text[0] = 0;
     for (uint32_t i = 0; i < roster->n && at < GSP_POOL_WHY_BYTES; i++) {
         const uint8_t *key = roster->member[i].key.byte;
-        char name[GSP_LIFE_NAME_BYTES] = "";
+        char name[GSP_WORD_NAME_BYTES] = "";
         bool up = memcmp(key, p->identity.public_key, GSP_PUBLIC_BYTES) == 0;
         for (uint32_t k = 0; k < GSP_NET_PEERS_MAX; k++) {
-            if (memcmp(p->link[k].key, key, GSP_PUBLIC_BYTES) == 0) {
-                up |= p->link[k].up;
-                memcpy(name, p->link[k].name, sizeof name);
+            if (memcmp(p->links.link[k].key, key, GSP_PUBLIC_BYTES) == 0) {
+                up |= p->links.link[k].up;
+                memcpy(name, p->links.link[k].name, sizeof name);
             }
         }
         if (!name[0])
@@ -463,13 +456,13 @@ static void watch_quorum(gsp_pool *p)
         return;
     p->said_waits = waits;
     if (!waits) {
-        life_event(p, "\"event\":\"quorum\"");
+        gsp_diary_add(&p->diary, "\"event\":\"quorum\"");
         return;
     }
     char names[GSP_POOL_WHY_BYTES];
     unsigned long long seconds = fork_in_ns / 1000000000u;
     missing_names(p, a, names);
-    life_event(p, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
+    gsp_diary_add(&p->diary, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
     atom_log(ATOM_LOG_WARN,
              "the pool: no quorum; waiting for %s%sfor %llu s at most, then this host goes on by "
              "itself",
@@ -485,8 +478,8 @@ static bool has_left(gsp_pool *p, uint64_t now)
     gsp_node_read_status(p->driver, &s);
     if (p->leaving_ns == 0) {
         p->leaving_ns = now;
-        life_event(p, "\"event\":\"leaving\"");
-        life_say(p, GSP_POOL_RUNNING, "saying goodbye");
+        gsp_diary_add(&p->diary, "\"event\":\"leaving\"");
+        gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "saying goodbye");
         if (s.is_member ? s.n_roster <= 1 : s.n_links == 0)
             return true;
         gsp_node_leave(p->driver); /* who is no member takes back that it wants to be one */
@@ -510,11 +503,11 @@ static void end_thread(gsp_pool *p, atom_status st)
     pthread_mutex_unlock(&p->lock);
     if (st != ATOM_OK) {
         atom_log(ATOM_LOG_ERROR, "the pool: %s", p->end_text);
-        life_event(p, "\"event\":\"dead\"");
-        life_say(p, GSP_POOL_DEAD, "%s", p->end_text);
+        gsp_diary_add(&p->diary, "\"event\":\"dead\"");
+        gsp_headline_say(&p->headline, GSP_POOL_DEAD, "%s", p->end_text);
     } else if (left) {
-        life_event(p, "\"event\":\"left\"");
-        life_say(p, GSP_POOL_LEFT, "left the pool");
+        gsp_diary_add(&p->diary, "\"event\":\"left\"");
+        gsp_headline_say(&p->headline, GSP_POOL_LEFT, "left the pool");
     }
     life_snapshot(p);
     gsp_node_close(&p->driver);
@@ -546,9 +539,8 @@ static void *run(void *context)
         watch_quorum(p);
         life_watch_bans(p);
         life_step(p);
-        if (p->refused != ATOM_OK)
-            st = atom_fail(p->refused, "%s", p->text);
-        else if (has_left(p, atom_clock_ns()))
+        st = gsp_headline_check(&p->headline);
+        if (st == ATOM_OK && has_left(p, atom_clock_ns()))
             break;
     }
     end_thread(p, st);
@@ -591,8 +583,8 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_confi
 static void introduce(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].up && !p->link[i].guest)
-            gsp_node_link(p->driver, p->link[i].key);
+        if (p->links.link[i].up && !p->links.link[i].guest)
+            gsp_node_link(p->driver, p->links.link[i].key);
 }
 
 atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
@@ -601,15 +593,15 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     atom_status st;
     if (p->has_thread || p->memory)
         return atom_fail(ATOM_E_USAGE, "the pool was started before");
-    p->memory = life_path(p, "member");
+    p->memory = atom_path_join(p->directory, "member");
     if (!p->memory)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     member_config(p, part, &c);
     ATOM_TRY_CLEAN(gsp_node_open(&c, &p->driver));
     introduce(p);
     p->started_s = atom_clock_seconds();
-    life_event(p, "\"event\":\"start\",\"port\":%u", p->port);
-    life_say(p, GSP_POOL_RUNNING, "taking part");
+    gsp_diary_add(&p->diary, "\"event\":\"start\",\"port\":%u", p->port);
+    gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "taking part");
     life_contact_renew(p);
     life_greet_all(p);
     int error = pthread_create(&p->thread, NULL, run, p);
@@ -632,6 +624,7 @@ gsp_pool_wish gsp_pool_wishes(gsp_pool *p, char why[GSP_POOL_WHY_BYTES], atom_st
 {
     gsp_pool_wish wish = GSP_POOL_GO;
     const char *text = "";
+    char resting[GSP_POOL_WHY_BYTES];
     pthread_mutex_lock(&p->lock);
     if (atomic_load(&p->ended) || atomic_load(&p->leave) || atomic_load(&p->asked_stop)) {
         wish = GSP_POOL_STOP;
@@ -643,7 +636,8 @@ gsp_pool_wish gsp_pool_wishes(gsp_pool *p, char why[GSP_POOL_WHY_BYTES], atom_st
         text = "paused";
     } else if (atomic_load(&p->rests)) {
         wish = GSP_POOL_REST;
-        text = p->text;
+        (void)gsp_headline_read(&p->headline, resting);
+        text = resting;
     }
     if (why)
         snprintf(why, GSP_POOL_WHY_BYTES, "%s", text);
@@ -686,10 +680,10 @@ atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
 
 static void close_parts(gsp_pool *p)
 {
-    char *book = life_path(p, "peers");
+    char *book = atom_path_join(p->directory, "peers");
     gsp_control_close(&p->control);
     gsp_node_close(&p->driver);
-    life_notes_close(p);
+    gsp_notes_close(&p->notes);
     life_pieces_close(p);
     life_month_close(p);
     if (p->peers && book && gsp_peers_save(p->peers, book) != ATOM_OK)
@@ -702,8 +696,7 @@ static void close_parts(gsp_pool *p)
     gsp_net_close(&p->net);
     gsp_peers_close(&p->peers);
     gsp_ledger_close(&p->ledger);
-    if (p->events)
-        fclose(p->events);
+    gsp_diary_close(&p->diary);
 }
 
 atom_status gsp_pool_close(gsp_pool **pool)
@@ -736,6 +729,7 @@ atom_status gsp_pool_close(gsp_pool **pool)
     sodium_memzero(p->psk, sizeof p->psk);
     sodium_memzero(p->ticket, sizeof p->ticket);
     gsp_identity_wipe(&p->identity);
+    gsp_headline_close(&p->headline);
     atom_free(p->manifest_text);
     atom_free(p->manifest);
     atom_free(p->status);

@@ -36,9 +36,9 @@
 
 #include "gossip/member/node.h"
 #include "gossip/pool/manifest.h"
-#include "gossip/pool/quota.h"
+#include "gossip/pool/status.h"
 
-enum { GSP_POOL_LISTEN_MAX = 4, GSP_POOL_BOOTSTRAPS_MAX = 8, GSP_POOL_WHY_BYTES = 256 };
+enum { GSP_POOL_LISTEN_MAX = 4, GSP_POOL_BOOTSTRAPS_MAX = 8 };
 
 /* Of this host alone. Texts are copied. Zero is a host that only dials, with LAN and directory. */
 typedef struct gsp_pool_host {
@@ -80,17 +80,6 @@ typedef struct gsp_pool_file {
  */
 ATOM_MUST atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft,
                                       const gsp_pool_file *files, uint32_t n_files, gsp_pool **out);
-
-typedef enum gsp_pool_stage {
-    GSP_POOL_SEEKING,  /* a member that answers */
-    GSP_POOL_ASKING,   /* for an admission */
-    GSP_POOL_READING,  /* the manifest */
-    GSP_POOL_FETCHING, /* files: bytes_done of bytes */
-    GSP_POOL_READY,    /* before gsp_pool_start */
-    GSP_POOL_RUNNING,  /* after it: gsp_pool_status.member says the rest */
-    GSP_POOL_LEFT,     /* said goodbye */
-    GSP_POOL_DEAD,     /* see why */
-} gsp_pool_stage;
 
 typedef struct gsp_pool_progress {
     gsp_pool_stage stage;
@@ -203,56 +192,12 @@ ATOM_MUST atom_status gsp_pool_start(gsp_pool *pool, const gsp_pool_part *part);
  * the newest certificate is counted here. Cheap; any thread. */
 void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
 
-typedef enum gsp_pool_wish {
-    GSP_POOL_GO,
-    GSP_POOL_PAUSE, /* the user wants the machine: stop computing; the member stays in the pool */
-    GSP_POOL_REST,  /* this month's bytes are used up: nothing is exchanged until the next month */
-    GSP_POOL_STOP,  /* save and exit: asked for by the control socket, or the pool is over for us */
-} gsp_pool_wish;
 /* What the trainer should do now, at its next step boundary. why: for people (may be NULL); ""
  * for GO. status: ATOM_OK where a user asked, else what ended the pool (may be NULL). */
 gsp_pool_wish gsp_pool_wishes(gsp_pool *pool, char why[GSP_POOL_WHY_BYTES], atom_status *status);
 void gsp_pool_pause(gsp_pool *pool, bool paused);
 
 /* ---- what is seen of it ---- */
-
-enum { GSP_POOL_SHOWN_MAX = 64, GSP_POOL_ROUNDS_SHOWN = 32 };
-
-typedef struct gsp_pool_peer {
-    uint8_t key[GSP_PUBLIC_BYTES];
-    char name[32];
-    bool self, up, on_roster, waiting, relayed;
-    gsp_address address; /* of its end; zeros: relayed, or it is not linked */
-    uint64_t certified, applied, samples, tokens; /* as its last heartbeat said */
-    gsp_rates rates;
-    double heard_s; /* since its last message of the agreement; < 0: never */
-} gsp_pool_peer;
-
-typedef struct gsp_pool_round {
-    uint64_t version;
-    uint32_t n_contributors, n_roster;
-    uint64_t tokens, samples; /* certified, with this version */
-    double wall_s;            /* since 1970: when it was applied here */
-    double round_s;           /* from our freeze to applied; 0: we brought nothing */
-} gsp_pool_round;
-
-typedef struct gsp_pool_status {
-    gsp_pool_stage stage;
-    gsp_pool_wish wish;
-    char text[GSP_POOL_WHY_BYTES]; /* one sentence: "training", "downloading 43 %", ... */
-    uint32_t manifest;
-    double up_s; /* since start */
-    gsp_node_status member;
-    uint64_t tokens, samples;         /* certified */
-    uint64_t own_samples, own_tokens; /* as reported */
-    uint64_t bytes_out, bytes_in;     /* on the wire, since start */
-    gsp_quota quota;                  /* of this month */
-    uint64_t faults;                  /* refused messages, strangers, records that did not open */
-    uint32_t n_peers;
-    gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */
-    uint32_t n_rounds;
-    gsp_pool_round round[GSP_POOL_ROUNDS_SHOWN]; /* newest first */
-} gsp_pool_status;
 
 /* A snapshot, at most half a second old. About 15 KB: keep it on the heap. */
 void gsp_pool_read_status(gsp_pool *pool, gsp_pool_status *out);

@@ -20,8 +20,9 @@ void life_watch_bans(gsp_pool *p)
         const gsp_ban *b = &s->ban[p->seen_bans % GSP_BANS_SHOWN];
         json_t *file = json_string(b->file);
         char *text = file ? json_dumps(file, JSON_ENCODE_ANY) : NULL;
-        life_event(p, "\"event\":\"banned\",\"key\":\"%s\",\"why\":\"%s\",\"evidence\":%s",
-                   gsp_public_text(b->key.byte, who), b->why, b->file[0] && text ? text : "null");
+        gsp_diary_add(
+            &p->diary, "\"event\":\"banned\",\"key\":\"%s\",\"why\":\"%s\",\"evidence\":%s",
+            gsp_public_text(b->key.byte, who), b->why, b->file[0] && text ? text : "null");
         json_decref(file);
         free(text);
     }

@@ -97,8 +97,9 @@ static atom_status make_manifest(gsp_pool *p, const gsp_manifest *draft, const g
 
 static atom_status make_secrets(gsp_pool *p, const gsp_manifest *draft)
 {
-    char *book = life_path(p, "invites"), *files = life_path(p, "files");
-    char *trees = life_path(p, "trees");
+    char *book = atom_path_join(p->directory, "invites"),
+         *files = atom_path_join(p->directory, "files");
+    char *trees = atom_path_join(p->directory, "trees");
     atom_status st;
     if (!book || !files || !trees)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
@@ -136,8 +137,8 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
     ATOM_TRY_CLEAN(life_save_manifest(p));
     p->has_manifest = true;
     ATOM_TRY_CLEAN(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
-    life_event(p, "\"event\":\"created\",\"manifest\":1");
-    life_say(p, GSP_POOL_READY, "ready");
+    gsp_diary_add(&p->diary, "\"event\":\"created\",\"manifest\":1");
+    gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;
 cleanup:

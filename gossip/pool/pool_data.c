@@ -144,11 +144,11 @@ static void wrong(gsp_pool *p, donor *o, const gsp_manifest_file *file)
     release(p->haul, o);
     atom_log(ATOM_LOG_WARN, "member %.12s sent bytes that are not %s; it is not asked again",
              gsp_public_text(o->key, who), file->name);
-    life_event(p, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
-               gsp_public_text(o->key, who), file->name);
+    gsp_diary_add(&p->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
+                  gsp_public_text(o->key, who), file->name);
 }
 
-void life_piece_came(gsp_pool *p, pool_link *from, const gsp_life *m)
+void life_piece_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     pool_haul *h = p->haul;
     donor *o = h ? donor_of(h, from->key, false) : NULL;
@@ -160,7 +160,7 @@ void life_piece_came(gsp_pool *p, pool_link *from, const gsp_life *m)
     if (!t || o->liar || m->piece >= gsp_pieces_n(t->pieces))
         return;
     bool was_asked = answered(o, t->file, m->piece);
-    if (m->kind == GSP_LIFE_NO_PIECE) {
+    if (m->kind == GSP_WORD_NO_PIECE) {
         if (was_asked)
             mark(t, m->piece, false);
         o->lacks[t->file / 64] |= 1ull << (t->file % 64);
@@ -257,15 +257,15 @@ static bool ask_run(gsp_pool *p, donor *o, uint64_t now)
         mark(t, first + n, true);
         o->out[o->n++] = (asked){file, first + n, now};
         n++;
-    } while (!late && o->n < o->window && n < GSP_LIFE_PIECES_MAX && next_piece(t, &at) &&
+    } while (!late && o->n < o->window && n < GSP_WORD_PIECES_MAX && next_piece(t, &at) &&
              at == first + n);
-    gsp_life m = {.kind = GSP_LIFE_ASK_PIECES,
+    gsp_word m = {.kind = GSP_WORD_ASK_PIECES,
                   .hash = p->manifest->file[file].hash,
                   .piece = first,
                   .n_pieces = n};
     if (first_out == 0)
         o->heard_ns = o->rate_ns = now;
-    if (life_tell(p, o->key, &m))
+    if (gsp_links_tell(&p->links, o->key, &m))
         return !late;
     o->n = first_out;
     for (uint32_t k = 0; k < n && !late; k++)
@@ -278,7 +278,7 @@ static void ask(gsp_pool *p, uint64_t now)
     pool_haul *h = p->haul;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         donor *o = &h->donor[i];
-        if (o->known && o->n && (o->liar || !life_link_find(p, o->key)))
+        if (o->known && o->n && (o->liar || !gsp_links_find(&p->links, o->key)))
             release(h, o);
         if (o->known && o->n && now - o->heard_ns > SLOW_NS) {
             release(h, o);
@@ -290,7 +290,7 @@ static void ask(gsp_pool *p, uint64_t now)
         }
     }
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const pool_link *l = &p->link[i];
+        const gsp_link *l = &p->links.link[i];
         donor *o = l->up && !l->guest ? donor_of(h, l->key, true) : NULL;
         while (o && !o->liar && ask_run(p, o, now))
             ;
@@ -384,8 +384,8 @@ static atom_status finish(gsp_pool *p, part *t)
         return st;
     p->data_whole[t->file] = true; /* from now on others get it from here */
     h->whole += file->bytes;
-    life_event(p, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu", file->name,
-               (unsigned long long)file->bytes);
+    gsp_diary_add(&p->diary, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu", file->name,
+                  (unsigned long long)file->bytes);
     part_close(t);
     return ATOM_OK;
 }
@@ -414,17 +414,19 @@ static void say(gsp_pool *p)
     uint32_t linked = 0, giving = 0;
     uint64_t now = atom_clock_ns();
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        linked += p->link[i].up && !p->link[i].guest;
+        linked += p->links.link[i].up && !p->links.link[i].guest;
         giving += h->donor[i].known && h->donor[i].n && now - h->donor[i].heard_ns < SECOND * 2;
     }
     if (!linked)
-        life_say(p, GSP_POOL_FETCHING, "no member is linked that could have the data set; waiting");
+        gsp_headline_say(&p->headline, GSP_POOL_FETCHING,
+                         "no member is linked that could have the data set; waiting");
     else if (!giving && now - h->news_ns > LACKS_NS)
-        life_say(p, GSP_POOL_FETCHING,
-                 "none of the %u members that are linked gives the data set now; waiting", linked);
+        gsp_headline_say(&p->headline, GSP_POOL_FETCHING,
+                         "none of the %u members that are linked gives the data set now; waiting",
+                         linked);
     else
-        life_say(p, GSP_POOL_FETCHING, "fetching the data set from %u of %u members", giving,
-                 linked);
+        gsp_headline_say(&p->headline, GSP_POOL_FETCHING,
+                         "fetching the data set from %u of %u members", giving, linked);
 }
 
 static atom_status haul_all(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context)
@@ -439,7 +441,7 @@ static atom_status haul_all(gsp_pool *p, double patience_s, gsp_pool_watch *watc
         double silent = 1e-9 * (double)(atom_clock_ns() - h->news_ns);
         if (patience_s > 0 && silent > patience_s)
             return atom_fail(ATOM_E_RUNTIME, "the data set could not be fetched in time: %s",
-                             p->text);
+                             p->headline.text);
     }
 }
 
@@ -447,7 +449,7 @@ static atom_status haul_all(gsp_pool *p, double patience_s, gsp_pool_watch *watc
 
 static atom_status take_place(gsp_pool *p, const char *directory)
 {
-    char *copy = atom_strdup(directory), *trees = life_path(p, "trees");
+    char *copy = atom_strdup(directory), *trees = atom_path_join(p->directory, "trees");
     atom_status st = copy && trees ? atom_dir_make(trees) : atom_fail_memory("a path", 256);
     atom_free(trees);
     life_pieces_close(p);
@@ -492,7 +494,7 @@ static atom_status look_at(gsp_pool *p, uint32_t i, gsp_pool_data *out)
 atom_status gsp_pool_data_look(gsp_pool *p, const char *directory, gsp_pool_watch *watch,
                                void *context, gsp_pool_data *out)
 {
-    gsp_pool_progress progress = {.stage = p->stage, .text = "looking at the data"};
+    gsp_pool_progress progress = {.stage = p->headline.now, .text = "looking at the data"};
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "data is looked at before the pool starts");
     atom_status st = take_place(p, directory);
@@ -527,13 +529,13 @@ atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patie
     ATOM_TRY_CLEAN(haul_all(p, patience_s, watch, context));
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         donors += h->donor[i].given > 0;
-    life_event(p,
-               "\"event\":\"data\",\"bytes\":%llu,\"pieces\":%llu,\"again\":%llu,\"wrong\":%llu,"
-               "\"donors\":%u,\"seconds\":%.3f",
-               (unsigned long long)data.bytes, (unsigned long long)h->came,
-               (unsigned long long)h->again, (unsigned long long)h->wrong, donors,
-               1e-9 * (double)(atom_clock_ns() - h->begun_ns));
-    life_say(p, GSP_POOL_READY, "ready");
+    gsp_diary_add(&p->diary,
+                  "\"event\":\"data\",\"bytes\":%llu,\"pieces\":%llu,\"again\":%llu,\"wrong\":%llu,"
+                  "\"donors\":%u,\"seconds\":%.3f",
+                  (unsigned long long)data.bytes, (unsigned long long)h->came,
+                  (unsigned long long)h->again, (unsigned long long)h->wrong, donors,
+                  1e-9 * (double)(atom_clock_ns() - h->begun_ns));
+    gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
 cleanup:
     p->haul = NULL;
     for (uint32_t i = 0; h && i < FILES_AT_ONCE; i++)

@@ -20,59 +20,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EVENTS_BYTES_MAX = 32 << 20, SMALL_FILE_MAX = 1 << 20 };
-
-char *life_path(const gsp_pool *p, const char *name)
-{
-    return atom_path_join(p->directory, name);
-}
-
-/* ---- secrets ---- */
-
-static bool write_whole(int fd, const uint8_t *data, size_t bytes)
-{
-    while (bytes) {
-        ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return false;
-        data += n;
-        bytes -= (size_t)n;
-    }
-    return fsync(fd) == 0;
-}
-
-atom_status life_save_secret(const gsp_pool *p, const char *name, const void *data, size_t bytes)
-{
-    atom_status st = ATOM_OK;
-    char *path = life_path(p, name), *aside = atom_format("%s/%s.tmp", p->directory, name);
-    int fd = -1;
-    if (!path || !aside)
-        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
-    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 || fchmod(fd, 0600) != 0 || !write_whole(fd, data, bytes) ||
-        rename(aside, path) != 0)
-        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", path));
-    st = atom_dir_sync(p->directory);
-cleanup:
-    if (fd >= 0)
-        close(fd);
-    atom_free(path);
-    atom_free(aside);
-    return st;
-}
-
-static atom_status read_small(const gsp_pool *p, const char *name, char **data, uint64_t *bytes)
-{
-    char *path = life_path(p, name);
-    if (!path)
-        return atom_fail_memory("a path", 0);
-    atom_status st = atom_file_read(path, SMALL_FILE_MAX, data, bytes);
-    atom_free(path);
-    return st;
-}
-
 /* ---- keys ---- */
 
 static json_t *hex(const void *bytes, size_t n)
@@ -105,7 +52,7 @@ atom_status life_save_keys(const gsp_pool *p)
     json_decref(o);
     if (!text)
         return atom_fail_memory("the pool's keys", 0);
-    atom_status st = life_save_secret(p, "keys", text, strlen(text));
+    atom_status st = gsp_dir_save(p->directory, "keys", text, strlen(text));
     sodium_memzero(text, strlen(text));
     free(text);
     return st;
@@ -143,7 +90,7 @@ atom_status life_load_keys(gsp_pool *p)
     uint64_t bytes = 0;
     json_error_t error;
     atom_status st = ATOM_OK;
-    ATOM_TRY(read_small(p, "keys", &text, &bytes));
+    ATOM_TRY(gsp_dir_read(p->directory, "keys", &text, &bytes));
     json_t *o = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!o || !keys_read(o, p)) {
         p->n_psks = p->n_hosts = 0;
@@ -159,14 +106,14 @@ atom_status life_load_keys(gsp_pool *p)
 
 atom_status life_save_manifest(const gsp_pool *p)
 {
-    return life_save_secret(p, "manifest.json", p->manifest_text, strlen(p->manifest_text));
+    return gsp_dir_save(p->directory, "manifest.json", p->manifest_text, strlen(p->manifest_text));
 }
 
 atom_status life_load_manifest(gsp_pool *p)
 {
     char *text = NULL;
     uint64_t bytes = 0;
-    atom_status st = read_small(p, "manifest.json", &text, &bytes);
+    atom_status st = gsp_dir_read(p->directory, "manifest.json", &text, &bytes);
     if (st == ATOM_OK)
         st = gsp_manifest_parse(text, (size_t)bytes, p->manifest);
     if (st == ATOM_OK && (memcmp(p->manifest->pool, p->pool, sizeof p->pool) != 0 ||
@@ -186,7 +133,7 @@ atom_status life_load_manifest(gsp_pool *p)
 
 atom_status life_save_admission(const gsp_pool *p)
 {
-    return life_save_secret(p, "admission", p->credential, p->credential_bytes);
+    return gsp_dir_save(p->directory, "admission", p->credential, p->credential_bytes);
 }
 
 bool life_load_admission(gsp_pool *p)
@@ -198,7 +145,7 @@ bool life_load_admission(gsp_pool *p)
         p->credential_bytes = 0;
         return true; /* the owner shows nothing */
     }
-    if (read_small(p, "admission", &data, &bytes) != ATOM_OK)
+    if (gsp_dir_read(p->directory, "admission", &data, &bytes) != ATOM_OK)
         return false;
     uint64_t now_s = (uint64_t)atom_wall_seconds();
     bool good = bytes >= GSP_ADMISSION_BYTES && bytes <= GSP_CREDENTIAL_BYTES_MAX &&
@@ -212,43 +159,4 @@ bool life_load_admission(gsp_pool *p)
     }
     atom_free(data);
     return good;
-}
-
-/* ---- events ---- */
-
-static bool events_open(gsp_pool *p)
-{
-    char *path = life_path(p, "events.jsonl"), *old = life_path(p, "events.jsonl.1");
-    struct stat s;
-    if (p->events && p->events_bytes < EVENTS_BYTES_MAX) {
-        atom_free(path);
-        atom_free(old);
-        return true;
-    }
-    if (p->events)
-        fclose(p->events);
-    p->events = NULL;
-    if (path && old) {
-        if (stat(path, &s) == 0 && s.st_size >= EVENTS_BYTES_MAX)
-            rename(path, old);
-        p->events = fopen(path, "ae");
-    }
-    p->events_bytes = p->events && fstat(fileno(p->events), &s) == 0 ? (uint64_t)s.st_size : 0;
-    atom_free(path);
-    atom_free(old);
-    return p->events != NULL;
-}
-
-void life_event(gsp_pool *p, const char *fmt, ...)
-{
-    va_list args;
-    if (!events_open(p))
-        return; /* a diary; the pool does without */
-    int n = fprintf(p->events, "{\"time\":%.3f,", atom_wall_seconds());
-    va_start(args, fmt);
-    int m = vfprintf(p->events, fmt, args);
-    va_end(args);
-    fputs("}\n", p->events);
-    fflush(p->events);
-    p->events_bytes += (uint64_t)(n > 0 ? n : 0) + (uint64_t)(m > 0 ? m : 0) + 2;
 }

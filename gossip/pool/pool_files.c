@@ -75,7 +75,7 @@ cleanup:
 
 /* ---- giving ---- */
 
-void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m)
+void life_file_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     (void)p;
     if (from->n_asks == POOL_ASKS_MAX) {
@@ -96,7 +96,7 @@ static const gsp_manifest_file *by_hash(const gsp_pool *p, const gsp_hash *hash)
 }
 
 /* False: the link is full. What is not here gets no answer. */
-static bool give(gsp_pool *p, pool_link *to, uint8_t *buffer)
+static bool give(gsp_pool *p, gsp_link *to, uint8_t *buffer)
 {
     const gsp_manifest_file *f = by_hash(p, &to->ask[0].hash);
     uint64_t offset = to->ask[0].offset;
@@ -114,13 +114,13 @@ static bool give(gsp_pool *p, pool_link *to, uint8_t *buffer)
     close(fd);
     if (n != (ssize_t)bytes)
         return true;
-    gsp_life m = {.kind = GSP_LIFE_FILE,
+    gsp_word m = {.kind = GSP_WORD_FILE,
                   .hash = f->hash,
                   .offset = offset,
                   .of_bytes = f->bytes,
                   .body = buffer,
                   .body_bytes = bytes};
-    return life_tell(p, to->key, &m);
+    return gsp_links_tell(&p->links, to->key, &m);
 }
 
 static void give_some(gsp_pool *p)
@@ -128,10 +128,10 @@ static void give_some(gsp_pool *p)
     uint8_t *buffer = NULL;
     uint32_t left = SERVED_PER_STEP;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        pool_link *l = &p->link[i];
+        gsp_link *l = &p->links.link[i];
         while (l->up && l->n_asks && left) {
             if (!buffer)
-                buffer = atom_alloc(GSP_LIFE_CHUNK_BYTES, 1);
+                buffer = atom_alloc(GSP_WORD_CHUNK_BYTES, 1);
             if (!buffer || !give(p, l, buffer))
                 break;
             memmove(l->ask, l->ask + 1, sizeof l->ask - sizeof *l->ask);
@@ -146,22 +146,22 @@ static void give_some(gsp_pool *p)
 
 static uint32_t chunk_bytes(const pool_fetch *f, uint64_t k)
 {
-    uint64_t at = k * GSP_LIFE_CHUNK_BYTES, left = f->file->bytes - at;
-    return left < GSP_LIFE_CHUNK_BYTES ? (uint32_t)left : GSP_LIFE_CHUNK_BYTES;
+    uint64_t at = k * GSP_WORD_CHUNK_BYTES, left = f->file->bytes - at;
+    return left < GSP_WORD_CHUNK_BYTES ? (uint32_t)left : GSP_WORD_CHUNK_BYTES;
 }
 
 static uint64_t chunk_count(const pool_fetch *f)
 {
-    return (f->file->bytes + GSP_LIFE_CHUNK_BYTES - 1) / GSP_LIFE_CHUNK_BYTES;
+    return (f->file->bytes + GSP_WORD_CHUNK_BYTES - 1) / GSP_WORD_CHUNK_BYTES;
 }
 
-void life_file_came(gsp_pool *p, pool_link *from, const gsp_life *m)
+void life_file_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     pool_fetch *f = p->fetch;
-    uint64_t k = m->offset / GSP_LIFE_CHUNK_BYTES;
+    uint64_t k = m->offset / GSP_WORD_CHUNK_BYTES;
     if (!f || !gsp_hash_equal(&m->hash, &f->file->hash) || m->of_bytes != f->file->bytes ||
-        m->offset % GSP_LIFE_CHUNK_BYTES || m->offset < f->done || k >= chunk_count(f) ||
-        k >= f->done / GSP_LIFE_CHUNK_BYTES + WINDOW || m->body_bytes != chunk_bytes(f, k))
+        m->offset % GSP_WORD_CHUNK_BYTES || m->offset < f->done || k >= chunk_count(f) ||
+        k >= f->done / GSP_WORD_CHUNK_BYTES + WINDOW || m->body_bytes != chunk_bytes(f, k))
         return;
     chunk *c = &f->window[k % WINDOW];
     if (c->here || c->asked_ns == 0 || memcmp(c->of, from->key, sizeof c->of) != 0)
@@ -175,7 +175,7 @@ void life_file_came(gsp_pool *p, pool_link *from, const gsp_life *m)
 static void write_ready(pool_fetch *f)
 {
     while (f->failed == ATOM_OK && f->done < f->file->bytes) {
-        chunk *c = &f->window[f->done / GSP_LIFE_CHUNK_BYTES % WINDOW];
+        chunk *c = &f->window[f->done / GSP_WORD_CHUNK_BYTES % WINDOW];
         if (!c->here)
             return;
         if (pwrite(f->fd, c->data, c->bytes, (off_t)f->done) != (ssize_t)c->bytes)
@@ -186,16 +186,16 @@ static void write_ready(pool_fetch *f)
     }
 }
 
-static bool is_donor(const pool_fetch *f, const pool_link *l, uint64_t now)
+static bool is_donor(const pool_fetch *f, const gsp_link *l, uint64_t now)
 {
     return l->up && !l->guest && now >= l->unfit_ns &&
            (!f->one_donor || memcmp(l->key, f->donor, sizeof f->donor) == 0);
 }
 
-static pool_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
+static gsp_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        pool_link *l = &p->link[++f->turn % GSP_NET_PEERS_MAX];
+        gsp_link *l = &p->links.link[++f->turn % GSP_NET_PEERS_MAX];
         if (is_donor(f, l, now))
             return l;
     }
@@ -204,21 +204,21 @@ static pool_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
 
 static void ask_some(gsp_pool *p, pool_fetch *f, uint64_t now)
 {
-    uint64_t first = f->done / GSP_LIFE_CHUNK_BYTES;
+    uint64_t first = f->done / GSP_WORD_CHUNK_BYTES;
     for (uint64_t k = first; k < first + WINDOW && k < chunk_count(f); k++) {
         chunk *c = &f->window[k % WINDOW];
         if (c->here || (c->asked_ns && now - c->asked_ns < PATIENCE_NS))
             continue;
-        pool_link *late = c->asked_ns ? life_link_find(p, c->of) : NULL;
+        gsp_link *late = c->asked_ns ? gsp_links_find(&p->links, c->of) : NULL;
         if (late)
             late->unfit_ns = now + SULK_NS;
         c->asked_ns = 0;
-        pool_link *l = next_donor(p, f, now);
-        gsp_life m = {.kind = GSP_LIFE_ASK_FILE,
+        gsp_link *l = next_donor(p, f, now);
+        gsp_word m = {.kind = GSP_WORD_ASK_FILE,
                       .hash = f->file->hash,
-                      .offset = k * GSP_LIFE_CHUNK_BYTES,
+                      .offset = k * GSP_WORD_CHUNK_BYTES,
                       .bytes = chunk_bytes(f, k)};
-        if (!l || !life_tell(p, l->key, &m))
+        if (!l || !gsp_links_tell(&p->links, l->key, &m))
             return;
         c->asked_ns = now;
         memcpy(c->of, l->key, sizeof c->of);
@@ -253,24 +253,24 @@ static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_f
 {
     struct stat s;
     *f = (pool_fetch){.file = file, .fd = -1};
-    char *files = life_path(p, "files");
+    char *files = atom_path_join(p->directory, "files");
     atom_status st = files ? atom_dir_make(files) : atom_fail_memory("a path", 0);
     atom_free(files);
     f->path = atom_format("%s/files/%s", p->directory, file->name);
     f->aside = atom_format("%s/files/.%s.part", p->directory, file->name);
     for (uint32_t i = 0; i < WINDOW; i++)
-        f->window[i].data = atom_alloc(GSP_LIFE_CHUNK_BYTES, 1);
+        f->window[i].data = atom_alloc(GSP_WORD_CHUNK_BYTES, 1);
     if (st == ATOM_OK && (!f->path || !f->aside || !f->window[WINDOW - 1].data))
-        st = atom_fail_memory("a download", WINDOW * GSP_LIFE_CHUNK_BYTES);
+        st = atom_fail_memory("a download", WINDOW * GSP_WORD_CHUNK_BYTES);
     for (uint32_t i = 0; i < WINDOW && st == ATOM_OK; i++)
         if (!f->window[i].data)
-            st = atom_fail_memory("a download", WINDOW * GSP_LIFE_CHUNK_BYTES);
+            st = atom_fail_memory("a download", WINDOW * GSP_WORD_CHUNK_BYTES);
     if (st != ATOM_OK)
         return st;
     f->fd = open(f->aside, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (f->fd < 0 || fstat(f->fd, &s) != 0)
         return atom_fail_errno(errno, "%s", f->aside);
-    f->done = (uint64_t)s.st_size / GSP_LIFE_CHUNK_BYTES * GSP_LIFE_CHUNK_BYTES;
+    f->done = (uint64_t)s.st_size / GSP_WORD_CHUNK_BYTES * GSP_WORD_CHUNK_BYTES;
     if ((uint64_t)s.st_size >= file->bytes)
         f->done = (uint64_t)s.st_size == file->bytes ? file->bytes : 0;
     f->resumed = f->done;
@@ -287,17 +287,18 @@ static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
     ATOM_TRY(life_file_hash(f->aside, &bytes, &hash));
     if (bytes == f->file->bytes && gsp_hash_equal(&hash, &f->file->hash)) {
         *finished = true;
-        life_event(p, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
-                   f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
+        gsp_diary_add(&p->diary,
+                      "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
+                      f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
         return rename(f->aside, f->path) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->path);
     }
-    pool_link *liar = f->one_donor ? life_link_find(p, f->donor) : NULL;
+    gsp_link *liar = f->one_donor ? gsp_links_find(&p->links, f->donor) : NULL;
     if (liar)
         liar->unfit_ns = now + LIAR_NS;
-    life_event(p, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
+    gsp_diary_add(&p->diary, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
     atom_log(ATOM_LOG_WARN, "%s came with a wrong hash; fetching it again", f->file->name);
     f->one_donor = false;
-    pool_link *next = next_donor(p, f, now);
+    gsp_link *next = next_donor(p, f, now);
     f->one_donor = next != NULL;
     if (next)
         memcpy(f->donor, next->key, sizeof f->donor);
@@ -325,13 +326,13 @@ atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool
     finished = is_here(&f);
     p->fetch = finished ? NULL : &f;
     while (!finished) {
-        life_say(p, GSP_POOL_FETCHING, "fetching %s", file->name);
+        gsp_headline_say(&p->headline, GSP_POOL_FETCHING, "fetching %s", file->name);
         if (f.done == file->bytes)
             ATOM_TRY_CLEAN(settle(p, &f, &finished));
         else
             ATOM_TRY_CLEAN(life_wait(p, 20000000, watch, context));
         ATOM_TRY_CLEAN(f.failed);
-        if (f.one_donor && !life_link_find(p, f.donor))
+        if (f.one_donor && !gsp_links_find(&p->links, f.donor))
             f.one_donor = false; /* it went away */
     }
     unlink(f.aside);

@@ -21,13 +21,13 @@ char *life_tree_path(const gsp_pool *p, const char *name)
     return atom_format("%s/trees/%s", p->directory, name);
 }
 
-static void say_none(gsp_pool *p, const pool_link *to, const gsp_hash *root, uint32_t piece)
+static void say_none(gsp_pool *p, const gsp_link *to, const gsp_hash *root, uint32_t piece)
 {
-    gsp_life m = {.kind = GSP_LIFE_NO_PIECE, .hash = *root, .piece = piece};
-    (void)life_tell(p, to->key, &m);
+    gsp_word m = {.kind = GSP_WORD_NO_PIECE, .hash = *root, .piece = piece};
+    (void)gsp_links_tell(&p->links, to->key, &m);
 }
 
-void life_pieces_asked(gsp_pool *p, pool_link *from, const gsp_life *m)
+void life_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     uint32_t f = 0;
     while (p->has_manifest && f < p->manifest->n_files &&
@@ -81,7 +81,7 @@ static gsp_pieces *open_of(gsp_pool *p, uint32_t f, uint64_t now)
 }
 
 /* The member sends on the same links, and hears when there is room again. */
-static bool has_room(const gsp_pool *p, pool_link *l)
+static bool has_room(const gsp_pool *p, gsp_link *l)
 {
     if (l->full && p->driver)
         l->full = gsp_node_is_full(p->driver, l->key);
@@ -89,13 +89,13 @@ static bool has_room(const gsp_pool *p, pool_link *l)
 }
 
 /* False: the link is full. */
-static bool give(gsp_pool *p, pool_link *to, gsp_life *m, uint8_t *buffer, uint64_t now)
+static bool give(gsp_pool *p, gsp_link *to, gsp_word *m, uint8_t *buffer, uint64_t now)
 {
     uint32_t f = to->piece[0].file, k = to->piece[0].piece;
     const gsp_manifest_file *file = &p->manifest->file[f];
     gsp_pieces *pieces = p->data_whole[f] ? open_of(p, f, now) : NULL;
     memset(m, 0, sizeof *m);
-    *m = (gsp_life){.kind = GSP_LIFE_PIECE, .hash = file->hash, .piece = k, .body = buffer};
+    *m = (gsp_word){.kind = GSP_WORD_PIECE, .hash = file->hash, .piece = k, .body = buffer};
     if (!pieces || !gsp_pieces_read(pieces, k, buffer, m->path, &m->n_path)) {
         if (p->data_whole[f])
             lost(p, f);
@@ -104,7 +104,7 @@ static bool give(gsp_pool *p, pool_link *to, gsp_life *m, uint8_t *buffer, uint6
     }
     m->body_bytes = gsp_piece_length(file->bytes, k);
     p->piece_ns = now;
-    if (life_tell(p, to->key, m))
+    if (gsp_links_tell(&p->links, to->key, m))
         return true;
     to->full = true;
     if (p->driver)
@@ -112,7 +112,7 @@ static bool give(gsp_pool *p, pool_link *to, gsp_life *m, uint8_t *buffer, uint6
     return false;
 }
 
-static void pop(pool_link *l)
+static void pop(gsp_link *l)
 {
     memmove(l->piece, l->piece + 1, --l->n_pieces * sizeof *l->piece);
 }
@@ -122,16 +122,16 @@ void life_pieces_give(gsp_pool *p, uint64_t now)
 {
     uint32_t left = GIVEN_PER_STEP, full = 0;
     uint8_t *buffer = NULL;
-    gsp_life *m = NULL;
+    gsp_word *m = NULL;
     bool any = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX && !any; i++)
-        any = p->link[i].up && p->link[i].n_pieces;
+        any = p->links.link[i].up && p->links.link[i].n_pieces;
     if (!any || (p->driver && gsp_node_is_busy(p->driver) && now - p->piece_ns < PATIENCE_NS))
         return;
     buffer = atom_alloc(GSP_PIECE_BYTES, 1);
     m = atom_alloc(1, sizeof *m);
     for (; buffer && m && left && full < GSP_NET_PEERS_MAX; p->give_turn++) {
-        pool_link *l = &p->link[p->give_turn % GSP_NET_PEERS_MAX];
+        gsp_link *l = &p->links.link[p->give_turn % GSP_NET_PEERS_MAX];
         full++;
         if (!l->up || !l->n_pieces || !has_room(p, l) || !give(p, l, m, buffer, now))
             continue;

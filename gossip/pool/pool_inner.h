@@ -19,54 +19,25 @@
 #include "gossip/net/portmap.h"
 #include "gossip/net/probe.h"
 #include "gossip/pool/control.h"
+#include "gossip/pool/diary.h"
+#include "gossip/pool/dir.h"
+#include "gossip/pool/headline.h"
+#include "gossip/pool/links.h"
+#include "gossip/pool/notes.h"
 #include "gossip/pool/pool.h"
-#include "gossip/pool/pool_words.h"
+#include "gossip/pool/words.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
 enum {
-    POOL_ASKS_MAX = 16,   /* chunks of files that one peer waits for */
-    POOL_PIECES_MAX = 96, /* pieces of data that one peer waits for */
-    POOL_OPEN_MAX = 8,    /* files of data that are open to be given */
-    POOL_WANTED_MAX = 48, /* links that we keep dialling */
+    POOL_OPEN_MAX = 8, /* files of data that are open to be given */
     POOL_ADMITTED_DAYS = 30,
     POOL_INVITED_DAYS = 30,
     POOL_INVITE_COUNT = 1000,
     POOL_OLD_KEY_SECONDS = 24 * 3600, /* a rotated key still opens the door for members */
 };
-
-/* A link that is up. */
-typedef struct pool_link {
-    bool up, guest, inbound;
-    bool greeted; /* its HELLO was here */
-    uint8_t key[GSP_PUBLIC_BYTES];
-    char name[GSP_LIFE_NAME_BYTES];
-    gsp_address address;
-    uint32_t number;    /* of its manifest */
-    uint64_t hello_ns;  /* when to say HELLO next */
-    uint64_t second;    /* of the budget */
-    uint32_t looked;    /* words in that second */
-    uint64_t doomed_ns; /* banned: to be ended then; 0: no */
-    /* notes: when it may ask again; how often we asked it, when again, and whether it said all; how
-     * many of ours it has */
-    uint64_t note_ns, note_ask_ns, note_told;
-    uint32_t note_asked;
-    bool noted_all;
-    uint64_t unfit_ns; /* files: a liar, or it does not answer; not asked until then */
-    uint32_t n_asks;
-    struct {
-        gsp_hash hash;
-        uint64_t offset;
-        uint32_t bytes;
-    } ask[POOL_ASKS_MAX];
-    bool full;         /* its bulk: until there is room again */
-    uint32_t n_pieces; /* of data, that it waits for */
-    struct {
-        uint32_t file, piece;
-    } piece[POOL_PIECES_MAX];
-} pool_link;
 
 /* What a control request wants done on the pool's thread. */
 typedef enum pool_order_kind {
@@ -88,7 +59,6 @@ typedef struct pool_order {
 
 /* A download in progress (pool_files.c). */
 typedef struct pool_fetch pool_fetch;
-typedef struct pool_notes pool_notes; /* pool_notes.c */
 /* The data set on its way in (pool_data.c). */
 typedef struct pool_haul pool_haul;
 
@@ -96,7 +66,7 @@ struct gsp_pool {
     gsp_pool_host host; /* texts are ours */
     char *directory;
     int lock_fd; /* of directory/lock, held; -1 */
-    char name[GSP_LIFE_NAME_BYTES];
+    char name[GSP_WORD_NAME_BYTES];
     gsp_identity identity;
     gsp_manifest *manifest;
     char *manifest_text;
@@ -128,12 +98,7 @@ struct gsp_pool {
     gsp_lan *lan;
     gsp_directory *nodes;
     gsp_probe_server *probe;
-    pool_link link[GSP_NET_PEERS_MAX];
-    struct {
-        uint8_t key[GSP_PUBLIC_BYTES];
-        bool used;
-        uint64_t since_ns; /* dialled, or last up */
-    } wanted[POOL_WANTED_MAX];
+    gsp_links links;
     gsp_address announced[GSP_NET_ADDRESSES_MAX]; /* host.announce, resolved */
     uint32_t n_announced;
     gsp_address seen; /* this host, as others see it; zeros: nobody said */
@@ -148,7 +113,7 @@ struct gsp_pool {
     uint64_t saved_ns; /* the book */
     uint64_t step_ns, contact_ns, book_ns, ask_ns, renew_ns, lan_ns, snapshot_ns;
     pool_fetch *fetch;
-    pool_notes *notes; /* NULL: none */
+    gsp_notes *notes;
     pool_haul *haul;
     char *data_dir;                          /* where data lies; NULL: this host has none to give */
     bool data_whole[GSP_MANIFEST_FILES_MAX]; /* of the manifest's files: in data_dir, checked */
@@ -162,13 +127,10 @@ struct gsp_pool {
     bool was_admitted; /* as a guest: all links have to be made anew */
 
     /* How joining stands. */
-    gsp_pool_stage stage;
-    char text[GSP_POOL_WHY_BYTES];
-    atom_status refused; /* waiting does not help */
+    gsp_headline headline;
     uint32_t refusals;
 
-    FILE *events;
-    uint64_t events_bytes;
+    gsp_diary diary;
 
     /* Taking part. */
     gsp_node *driver;
@@ -202,7 +164,6 @@ struct gsp_pool {
 };
 
 /* pool.c */
-void life_say(gsp_pool *p, gsp_pool_stage stage, const char *fmt, ...) ATOM_PRINTF(3, 4);
 /* Once for links, contacts, files, LAN and directory; call often. */
 void life_step(gsp_pool *p);
 /* Makes the object: lock on the directory, identity, texts of the host. */
@@ -217,7 +178,6 @@ ATOM_MUST atom_status life_adopt(gsp_pool *p, const gsp_manifest *next, const ch
                                  const uint8_t *psk);
 
 /* pool_dir.c */
-char *life_path(const gsp_pool *p, const char *name); /* fresh; NULL: no memory */
 ATOM_MUST atom_status life_save_keys(const gsp_pool *p);
 ATOM_MUST atom_status life_load_keys(gsp_pool *p);
 ATOM_MUST atom_status life_save_manifest(const gsp_pool *p);
@@ -225,11 +185,6 @@ ATOM_MUST atom_status life_load_manifest(gsp_pool *p);
 ATOM_MUST atom_status life_save_admission(const gsp_pool *p);
 /* False: there is none, or it is of no use any more. */
 bool life_load_admission(gsp_pool *p);
-ATOM_MUST atom_status life_save_secret(const gsp_pool *p, const char *name, const void *data,
-                                       size_t bytes);
-/* A line of events.jsonl; fmt makes the JSON behind the time: "\"event\":\"up\"". */
-void life_event(gsp_pool *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
-
 /* pool_bans.c: an event for each member that was banned since; the newest of them. */
 void life_watch_bans(gsp_pool *p);
 struct json_t *life_bans_json(const gsp_node_status *status);
@@ -237,10 +192,7 @@ struct json_t *life_bans_json(const gsp_node_status *status);
 /* pool_talk.c */
 /* An event of the net. True: a message was taken; the caller frees it nonetheless. */
 bool life_take(gsp_pool *p, const gsp_net_event *event);
-pool_link *life_link_find(gsp_pool *p, const uint8_t *key);
-/* False: no link, or it is full now. */
-bool life_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m);
-void life_greet(gsp_pool *p, pool_link *link);
+void life_greet(gsp_pool *p, gsp_link *link);
 void life_greet_all(gsp_pool *p);
 void life_ask_admission(gsp_pool *p);
 
@@ -264,31 +216,23 @@ void life_seek_refused(gsp_pool *p, const gsp_net_event *event);
 void life_seek_say(gsp_pool *p);
 
 /* pool_files.c */
-void life_file_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
-void life_file_came(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_file_asked(gsp_pool *p, gsp_link *from, const gsp_word *m);
+void life_file_came(gsp_pool *p, gsp_link *from, const gsp_word *m);
 void life_files_step(gsp_pool *p, uint64_t now_ns);
 ATOM_MUST atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash);
 /* Until the file is here and checked; turns the net meanwhile (life_wait). */
 ATOM_MUST atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file,
                                       gsp_pool_watch *watch, void *context);
 
-/* pool_notes.c */
-void life_note_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
-void life_note_came(gsp_pool *p, pool_link *from, const gsp_life *m);
-/* Gives ours to links that lack them. */
-void life_notes_step(gsp_pool *p);
-void life_notes_load(gsp_pool *p); /* ours, of last time */
-void life_notes_close(gsp_pool *p);
-
 /* pool_give.c */
-void life_pieces_asked(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *m);
 void life_pieces_give(gsp_pool *p, uint64_t now_ns);
 void life_pieces_close(gsp_pool *p);
 /* Fresh texts, NULL: no memory: the tree of a file of data; the file in a directory. */
 char *life_tree_path(const gsp_pool *p, const char *name);
 
 /* pool_data.c */
-void life_piece_came(gsp_pool *p, pool_link *from, const gsp_life *m);
+void life_piece_came(gsp_pool *p, gsp_link *from, const gsp_word *m);
 void life_haul_step(gsp_pool *p, uint64_t now_ns);
 void life_haul_progress(const gsp_pool *p, gsp_pool_progress *out);
 
@@ -313,7 +257,7 @@ void life_router_step(gsp_pool *p, uint64_t now);
 /* key NULL: only the pre-shared key changes. */
 ATOM_MUST atom_status life_rotate(gsp_pool *p, const uint8_t *ban);
 /* Somebody (on any link) asks for an admission, and we may give it. */
-void life_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer);
+void life_admit(gsp_pool *p, const gsp_word *ask, gsp_word *answer);
 void life_obey(gsp_pool *p);
 
 /* pool_status.c */

@@ -13,11 +13,11 @@
 #include <sodium.h>
 #include <string.h>
 
-static const uint64_t SLICE_NS = 50000000u, ASK_NS = 1000000000u;
+static const uint64_t SLICE_NS = 50000000u, ASK_NS = 1000000000u, NOTE_WAIT_NS = 20000000u;
 
 static void progress_of(gsp_pool *p, gsp_pool_progress *out)
 {
-    *out = (gsp_pool_progress){.stage = p->stage, .text = p->text};
+    *out = (gsp_pool_progress){.stage = p->headline.now, .text = p->headline.text};
     if (p->haul)
         life_haul_progress(p, out);
     else if (p->has_manifest)
@@ -35,12 +35,11 @@ atom_status life_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *con
         (void)life_take(p, &event); /* words of the agreement are not for us yet */
         gsp_net_free(p->net, event.data);
         life_step(p);
-        if (p->refused != ATOM_OK)
-            return atom_fail(p->refused, "%s", p->text);
+        ATOM_TRY(gsp_headline_check(&p->headline));
     }
     progress_of(p, &progress);
     if (watch && !watch(context, &progress))
-        return atom_fail(ATOM_E_INTERRUPTED, "interrupted while joining: %s", p->text);
+        return atom_fail(ATOM_E_INTERRUPTED, "interrupted while joining: %s", p->headline.text);
     return ATOM_OK;
 }
 
@@ -62,7 +61,8 @@ static void take_ticket(gsp_pool *p, const gsp_ticket *t)
 static atom_status take_earlier(gsp_pool *p, const gsp_ticket *t)
 {
     uint8_t psk[GSP_PSK_BYTES];
-    char *keys = life_path(p, "keys"), *manifest = life_path(p, "manifest.json");
+    char *keys = atom_path_join(p->directory, "keys"),
+         *manifest = atom_path_join(p->directory, "manifest.json");
     atom_status st = ATOM_OK;
     if (!keys || !manifest)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
@@ -106,25 +106,25 @@ static atom_status begin(gsp_pool *p, const gsp_ticket *t)
 
 /* ---- until nothing is missing ---- */
 
-static pool_link *any_member(gsp_pool *p)
+static gsp_link *any_member(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].up && !p->link[i].guest)
-            return &p->link[i];
+        if (p->links.link[i].up && !p->links.link[i].guest)
+            return &p->links.link[i];
     return NULL;
 }
 
 static void say_where(gsp_pool *p)
 {
     if (!any_member(p)) {
-        if (p->stage != GSP_POOL_SEEKING)
+        if (p->headline.now != GSP_POOL_SEEKING)
             life_seek_say(p);
     } else if (p->is_guest) {
-        if (p->stage != GSP_POOL_ASKING)
-            life_say(p, GSP_POOL_ASKING, "asking to be admitted");
+        if (p->headline.now != GSP_POOL_ASKING)
+            gsp_headline_say(&p->headline, GSP_POOL_ASKING, "asking to be admitted");
     } else if (!p->has_manifest) {
-        if (p->stage != GSP_POOL_READING)
-            life_say(p, GSP_POOL_READING, "reading the manifest");
+        if (p->headline.now != GSP_POOL_READING)
+            gsp_headline_say(&p->headline, GSP_POOL_READING, "reading the manifest");
     }
 }
 
@@ -132,18 +132,18 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
 {
     double until = atom_clock_seconds() + patience_s;
     uint64_t ask_ns = 0;
-    gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
+    gsp_word ask = {.kind = GSP_WORD_ASK_MANIFEST};
     life_seek_say(p);
     while (p->is_guest || !p->has_manifest) {
         ATOM_TRY(life_wait(p, SLICE_NS, watch, context));
         say_where(p);
-        pool_link *member = any_member(p);
+        gsp_link *member = any_member(p);
         if (member && !p->is_guest && !p->has_manifest && atom_clock_ns() >= ask_ns) {
             ask_ns = atom_clock_ns() + ASK_NS;
-            (void)life_tell(p, member->key, &ask);
+            (void)gsp_links_tell(&p->links, member->key, &ask);
         }
         if (patience_s > 0 && atom_clock_seconds() > until)
-            return atom_fail(ATOM_E_RUNTIME, "could not join in time: %s", p->text);
+            return atom_fail(ATOM_E_RUNTIME, "could not join in time: %s", p->headline.text);
     }
     return ATOM_OK;
 }
@@ -175,8 +175,8 @@ atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double pa
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
         if (!p->manifest->file[i].later)
             ATOM_TRY_CLEAN(life_file_fetch(p, &p->manifest->file[i], watch, context));
-    life_event(p, "\"event\":\"joined\",\"manifest\":%u", p->manifest->number);
-    life_say(p, GSP_POOL_READY, "ready");
+    gsp_diary_add(&p->diary, "\"event\":\"joined\",\"manifest\":%u", p->manifest->number);
+    gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;
     p = NULL;
 cleanup:
@@ -201,10 +201,34 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
     ATOM_TRY(life_file_fetch(p, file, watch, context));
-    life_say(p, GSP_POOL_READY, "ready");
+    gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     char *at = atom_format("%s/files/%s", p->directory, name);
     if (!at)
         return atom_fail_memory("a path", 0);
     *path = at;
     return ATOM_OK;
+}
+
+atom_status gsp_pool_note(gsp_pool *p, const gsp_hash *key, const char *text)
+{
+    if (p->has_thread)
+        return atom_fail(ATOM_E_USAGE, "notes are left before the pool starts");
+    return gsp_notes_leave(p->notes, key, text);
+}
+
+atom_status gsp_pool_ask(gsp_pool *p, const gsp_hash *key, double patience_s, gsp_pool_watch *watch,
+                         void *watching, gsp_pool_look *look, void *context, bool *found)
+{
+    uint64_t now = atom_clock_ns(), end = now + (uint64_t)(1e9 * patience_s);
+    atom_status st = ATOM_OK;
+    *found = false;
+    if (p->has_thread)
+        return atom_fail(ATOM_E_USAGE, "notes are asked for before the pool starts");
+    gsp_notes_ask_begin(p->notes, key, look, context);
+    while (st == ATOM_OK && now < end && !gsp_notes_ask_step(p->notes, now)) {
+        st = life_wait(p, NOTE_WAIT_NS, watch, watching);
+        now = atom_clock_ns();
+    }
+    *found = gsp_notes_ask_end(p->notes);
+    return st;
 }

@@ -2,11 +2,12 @@
  * Owns whom this host knows and dials, and what it says of itself. Its one idea: contacts come from
  * everywhere (greetings, LAN, directory, the book on disk), are judged once and kept in one book;
  * who is in the book is dialled until the link is up. It refuses to dial more than
- * POOL_WANTED_MAX at once: who does not answer makes room for the next.
+ * GSP_WANTED_MAX at once: who does not answer makes room for the next.
  */
 #include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "gossip/member/node_look.h"
@@ -17,8 +18,7 @@
 #include <sodium.h>
 #include <string.h>
 
-static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull,
-                      RENEW_NS = 240u * 1000000000ull;
+static const uint64_t SECOND_NS = 1000000000u, RENEW_NS = 240u * 1000000000ull;
 enum { CONTACT_SECONDS = 1800 };
 
 /* ---- addresses ---- */
@@ -103,7 +103,7 @@ void life_contact_renew(gsp_pool *p)
 {
     gsp_contact *c = &p->contact;
     uint64_t now = (uint64_t)atom_wall_seconds();
-    char *book = life_path(p, "peers");
+    char *book = atom_path_join(p->directory, "peers");
     p->contact_ns = atom_clock_ns();
     p->contact_changed = false;
     if (p->is_guest || !p->peers || !book) {
@@ -141,15 +141,12 @@ void life_known(gsp_pool *p, const gsp_contact *contact, const gsp_address *from
 {
     char text[GSP_ADDRESS_TEXT_BYTES];
     gsp_peers_added added = gsp_peers_add(p->peers, contact, from, (uint64_t)atom_wall_seconds());
-    uint64_t soon = atom_clock_ns() + SECOND_NS / 2;
     p->book_changed |= added == GSP_PEERS_NEW || added == GSP_PEERS_NEWER;
-    for (uint32_t i = 0; added == GSP_PEERS_NEW && i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].hello_ns > soon)
-            p->link[i].hello_ns = soon; /* the others want to know */
-    for (uint32_t k = 0; added == GSP_PEERS_NEWER && k < POOL_WANTED_MAX; k++)
-        if (p->wanted[k].used && !life_link_find(p, contact->key) &&
-            memcmp(p->wanted[k].key, contact->key, GSP_PUBLIC_BYTES) == 0)
-            p->wanted[k].used = false; /* it may be elsewhere now: dialled there */
+    if (added == GSP_PEERS_NEW)
+        gsp_links_hello_by(&p->links,
+                           atom_clock_ns() + SECOND_NS / 2); /* the others want to know */
+    if (added == GSP_PEERS_NEWER)
+        gsp_links_moved(&p->links, contact->key);
     if (added != GSP_PEERS_NEW || !p->nodes || !contact->directory_port)
         return;
     for (uint32_t i = 0; i < contact->n_addresses && i < 2; i++) {
@@ -177,77 +174,21 @@ static void find_others(gsp_pool *p, uint64_t now)
         life_known(p, &found.contact, &found.from);
 }
 
-static bool dial_known(gsp_pool *p, const gsp_known *k)
+static void end_link(gsp_pool *p, gsp_link *l)
 {
-    gsp_address at[GSP_CONTACT_ADDRESSES_MAX + 1];
-    uint32_t n = gsp_known_addresses(k, at);
-    if (n > GSP_NET_ADDRESSES_MAX)
-        n = GSP_NET_ADDRESSES_MAX;
-    /* It accepts nowhere: it dials us. If we accept nowhere either, a third relays; the transport
-     * asks for one after all addresses were tried in vain, so it gets one that is. */
-    if (n == 0 && !p->port && gsp_address_parse("127.0.0.1:9", &at[0]) == ATOM_OK)
-        n = 1;
-    return n > 0 && gsp_net_dial(p->net, k->contact.key, at, n) == ATOM_OK;
-}
-
-/* Who was dialled in vain for long makes room, if somebody else waits for it. */
-static void make_room(gsp_pool *p, uint64_t now)
-{
-    for (uint32_t i = 0; i < POOL_WANTED_MAX; i++) {
-        if (!p->wanted[i].used)
-            return;
-        if (life_link_find(p, p->wanted[i].key))
-            p->wanted[i].since_ns = now;
-    }
-    for (uint32_t i = 0; i < POOL_WANTED_MAX; i++) {
-        if (now - p->wanted[i].since_ns < STUBBORN_NS)
-            continue;
-        gsp_net_drop(p->net, p->wanted[i].key);
-        gsp_peers_failed(p->peers, p->wanted[i].key);
-        p->wanted[i].used = false;
-        return;
-    }
-}
-
-static void dial_others(gsp_pool *p, uint64_t now)
-{
-    const gsp_known *best[GSP_PEERS_MAX];
-    uint32_t n = gsp_peers_best(p->peers, best, GSP_PEERS_MAX), slot = 0;
-    make_room(p, now);
-    for (uint32_t i = 0; i < n; i++) {
-        bool wanted = false;
-        for (uint32_t k = 0; k < POOL_WANTED_MAX; k++)
-            wanted |= p->wanted[k].used &&
-                      memcmp(p->wanted[k].key, best[i]->contact.key, GSP_PUBLIC_BYTES) == 0;
-        while (slot < POOL_WANTED_MAX && p->wanted[slot].used)
-            slot++;
-        if (wanted || slot == POOL_WANTED_MAX || !dial_known(p, best[i]))
-            continue;
-        p->wanted[slot].used = true;
-        p->wanted[slot].since_ns = now;
-        memcpy(p->wanted[slot].key, best[i]->contact.key, GSP_PUBLIC_BYTES);
-    }
-}
-
-static void end_link(gsp_pool *p, pool_link *l)
-{
-    for (uint32_t k = 0; k < POOL_WANTED_MAX; k++)
-        if (p->wanted[k].used && memcmp(p->wanted[k].key, l->key, GSP_PUBLIC_BYTES) == 0)
-            p->wanted[k].used = false;
-    gsp_net_drop(p->net, l->key);
+    gsp_links_end(&p->links, l);
     if (p->driver && !l->guest)
         gsp_node_unlink(p->driver, l->key);
-    l->up = false;
 }
 
 /* As members we dial the same hosts again: the address of each link is where it accepts. */
 void life_links_drop(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        pool_link *l = &p->link[i];
+        gsp_link *l = &p->links.link[i];
         if (!l->up)
             continue;
-        pool_link was = *l;
+        gsp_link was = *l;
         end_link(p, l);
         if (!was.inbound && !is_any(&was.address) &&
             gsp_net_dial(p->net, was.key, &was.address, 1) != ATOM_OK)
@@ -258,13 +199,9 @@ void life_links_drop(gsp_pool *p)
 void life_links_end(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].up)
-            end_link(p, &p->link[i]);
-    for (uint32_t k = 0; k < POOL_WANTED_MAX; k++) {
-        if (p->wanted[k].used)
-            gsp_net_drop(p->net, p->wanted[k].key);
-        p->wanted[k].used = false;
-    }
+        if (p->links.link[i].up)
+            end_link(p, &p->links.link[i]);
+    gsp_links_rest(&p->links);
 }
 
 /* ---- admissions ---- */
@@ -301,7 +238,7 @@ static void ask_again(gsp_pool *p, uint64_t now)
 }
 
 /* Whose admission ran out while its link was up, and who did not get another. */
-static bool expired(gsp_pool *p, const pool_link *l, uint64_t now_s)
+static bool expired(gsp_pool *p, const gsp_link *l, uint64_t now_s)
 {
     gsp_role role;
     uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
@@ -319,7 +256,7 @@ static void look_at_links(gsp_pool *p, uint64_t now)
 {
     uint64_t now_s = (uint64_t)atom_wall_seconds();
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        pool_link *l = &p->link[i];
+        gsp_link *l = &p->links.link[i];
         if (!l->up)
             continue;
         if ((l->doomed_ns && now >= l->doomed_ns) || expired(p, l, now_s))
@@ -342,7 +279,9 @@ static void forget_old_key(gsp_pool *p)
 
 static void save_book(gsp_pool *p, uint64_t now)
 {
-    char *book = p->book_changed && now - p->saved_ns > SECOND_NS ? life_path(p, "peers") : NULL;
+    char *book = p->book_changed && now - p->saved_ns > SECOND_NS
+                     ? atom_path_join(p->directory, "peers")
+                     : NULL;
     if (!book)
         return;
     p->book_changed = false;
@@ -362,7 +301,7 @@ void life_links_step(gsp_pool *p, uint64_t now)
     find_others(p, now);
     ask_again(p, now);
     look_at_links(p, now);
-    dial_others(p, now);
+    gsp_links_dial(&p->links, p->peers, p->port != 0, now);
     life_seek_step(p, now);
     life_router_step(p, now);
     save_book(p, now);

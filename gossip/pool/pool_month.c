@@ -8,6 +8,7 @@
 #include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 
@@ -17,7 +18,7 @@ static const uint64_t SAVE_NS = 10000000000u, COUNT_NS = 200000000u, REST_NS = 5
 
 static void save(gsp_pool *p)
 {
-    char *path = life_path(p, "month");
+    char *path = atom_path_join(p->directory, "month");
     if (path && gsp_quota_save(path, &p->quota) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     atom_free(path);
@@ -25,7 +26,7 @@ static void save(gsp_pool *p)
 
 void life_month_open(gsp_pool *p)
 {
-    char *path = life_path(p, "month");
+    char *path = atom_path_join(p->directory, "month");
     p->quota.up_max = p->host.up_month_max;
     p->quota.down_max = p->host.down_month_max;
     if (path && gsp_quota_load(path, atom_wall_seconds(), &p->quota) != ATOM_OK)
@@ -52,9 +53,9 @@ static void begin_rest(gsp_pool *p)
     if (localtime_r(&ends, &t))
         (void)strftime(when, sizeof when, "%Y-%m-%d", &t);
     gsp_quota_text(&p->quota, used, sizeof used);
-    life_event(p, "\"event\":\"month_spent\",\"sent\":%llu,\"received\":%llu",
-               (unsigned long long)p->quota.up, (unsigned long long)p->quota.down);
-    life_say(p, GSP_POOL_RUNNING, "resting until %s: %s", when, used);
+    gsp_diary_add(&p->diary, "\"event\":\"month_spent\",\"sent\":%llu,\"received\":%llu",
+                  (unsigned long long)p->quota.up, (unsigned long long)p->quota.down);
+    gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "resting until %s: %s", when, used);
     atomic_store(&p->rests, true);
     life_snapshot(p);
     life_links_end(p);
@@ -77,8 +78,8 @@ bool life_month_step(gsp_pool *p)
         begin_rest(p);
     if (!spent && rests) {
         atomic_store(&p->rests, false);
-        life_event(p, "\"event\":\"month_begins\"");
-        life_say(p, GSP_POOL_RUNNING, "taking part");
+        gsp_diary_add(&p->diary, "\"event\":\"month_begins\"");
+        gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "taking part");
     }
     return atomic_load(&p->rests);
 }

@@ -61,7 +61,7 @@ atom_status life_new_ticket(gsp_pool *p, uint32_t count, double days)
     pthread_mutex_unlock(&p->lock);
     size_t n = strlen(text);
     text[n] = '\n';
-    st = life_save_secret(p, "ticket", text, n + 1);
+    st = gsp_dir_save(p->directory, "ticket", text, n + 1);
 cleanup:
     sodium_memzero(&t, sizeof t);
     sodium_memzero(text, sizeof text);
@@ -83,7 +83,7 @@ atom_status life_refresh_ticket(gsp_pool *p)
         goto cleanup;
     memcpy(p->ticket, text, sizeof p->ticket);
     strcat(text, "\n");
-    st = life_save_secret(p, "ticket", text, strlen(text));
+    st = gsp_dir_save(p->directory, "ticket", text, strlen(text));
 cleanup:
     sodium_memzero(&t, sizeof t);
     sodium_memzero(text, sizeof text);
@@ -92,7 +92,7 @@ cleanup:
 
 /* ---- admissions ---- */
 
-static uint8_t judge(gsp_pool *p, const gsp_life *ask, uint64_t now, gsp_role *role,
+static uint8_t judge(gsp_pool *p, const gsp_word *ask, uint64_t now, gsp_role *role,
                      gsp_invite *invite)
 {
     gsp_refusal refusal = gsp_credential_check(ask->credential, ask->credential_bytes, p->pool,
@@ -108,7 +108,7 @@ static uint8_t judge(gsp_pool *p, const gsp_life *ask, uint64_t now, gsp_role *r
     return invite->issued_s < p->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
 }
 
-void life_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
+void life_admit(gsp_pool *p, const gsp_word *ask, gsp_word *answer)
 {
     gsp_role role = GSP_GUEST;
     gsp_invite invite;
@@ -116,7 +116,7 @@ void life_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
     uint64_t now = (uint64_t)atom_wall_seconds();
     uint64_t until = now + POOL_ADMITTED_DAYS * DAY_S;
     char who[GSP_PUBLIC_TEXT_BYTES];
-    *answer = (gsp_life){.kind = GSP_LIFE_ADMISSION};
+    *answer = (gsp_word){.kind = GSP_WORD_ADMISSION};
     memcpy(answer->key, ask->key, sizeof answer->key);
     answer->refusal = judge(p, ask, now, &role, &invite);
     if (answer->refusal != GSP_WELCOME)
@@ -126,10 +126,11 @@ void life_admit(gsp_pool *p, const gsp_life *ask, gsp_life *answer)
                                           p->manifest->number, now, until, &a);
         if (st != ATOM_OK) {
             atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
-            answer->refusal = st == ATOM_E_USAGE ? GSP_REFUSED_EXPIRED : GSP_LIFE_AWAY;
+            answer->refusal = st == ATOM_E_USAGE ? GSP_REFUSED_EXPIRED : GSP_WORD_AWAY;
             return;
         }
-        life_event(p, "\"event\":\"admitted\",\"key\":\"%s\"", gsp_public_text(ask->key, who));
+        gsp_diary_add(&p->diary, "\"event\":\"admitted\",\"key\":\"%s\"",
+                      gsp_public_text(ask->key, who));
     } else {
         a = (gsp_admission){.manifest = p->manifest->number, .issued_s = now, .expires_s = until};
         memcpy(a.pool, p->pool, sizeof a.pool);

@@ -51,7 +51,7 @@ void life_router_step(gsp_pool *p, uint64_t now)
     p->outside = s.outside;
     p->contact_changed = true;
     atom_log(ATOM_LOG_INFO, "%s", s.why);
-    life_event(p, "\"event\":\"router\",\"text\":\"%s\"", s.why);
+    gsp_diary_add(&p->diary, "\"event\":\"router\",\"text\":\"%s\"", s.why);
     if (p->ticket[0] && gsp_pool_is_owner(p) && life_refresh_ticket(p) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }

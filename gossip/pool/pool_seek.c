@@ -37,13 +37,13 @@ void life_seek_say(gsp_pool *p)
     for (uint32_t i = 0; i <= GSP_TICKET_HOSTS_MAX; i++)
         if (p->tried[i].why[0])
             append(text, "%s %s (%s)", n++ ? "," : "; tried", p->tried[i].host, p->tried[i].why);
-    life_say(p, GSP_POOL_SEEKING, "%s", text);
+    gsp_headline_say(&p->headline, GSP_POOL_SEEKING, "%s", text);
 }
 
 static void note(gsp_pool *p, uint32_t i, const char *why)
 {
     snprintf(p->tried[i].why, sizeof p->tried[i].why, "%s", why);
-    if (p->stage == GSP_POOL_SEEKING)
+    if (p->headline.now == GSP_POOL_SEEKING)
         life_seek_say(p);
 }
 
@@ -71,7 +71,7 @@ void life_seek(gsp_pool *p)
 void life_seek_step(gsp_pool *p, uint64_t now)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        if (p->link[i].up) {
+        if (p->links.link[i].up) {
             for (uint32_t k = 0; p->seek_ns && k <= GSP_TICKET_HOSTS_MAX; k++)
                 p->tried[k].why[0] = 0;
             p->seek_ns = 0;

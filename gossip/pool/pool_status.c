@@ -49,7 +49,7 @@ static void show_links(gsp_pool *p, gsp_pool_status *s)
 {
     static const gsp_address nowhere;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const pool_link *l = &p->link[i];
+        const gsp_link *l = &p->links.link[i];
         gsp_pool_peer *x = l->up && !l->guest ? peer_of(s, l->key) : NULL;
         if (!x)
             continue;
@@ -118,11 +118,10 @@ void life_snapshot(gsp_pool *p)
     s->bytes_in = net.wire_bytes_received;
     s->quota = p->quota;
     s->faults = net.strangers + net.records_refused + p->refusals + s->member.refused;
+    s->stage = gsp_headline_read(&p->headline, s->text);
+    if (s->stage == GSP_POOL_RUNNING && text[0] && p->leaving_ns == 0 && !atomic_load(&p->rests))
+        memcpy(s->text, text, sizeof s->text);
     pthread_mutex_lock(&p->lock);
-    s->stage = p->stage;
-    bool plain =
-        p->stage == GSP_POOL_RUNNING && text[0] && p->leaving_ns == 0 && !atomic_load(&p->rests);
-    memcpy(s->text, plain ? text : p->text, sizeof s->text);
     s->n_rounds = p->status->n_rounds;
     memcpy(s->round, p->status->round, sizeof s->round);
     *p->status = *s;
@@ -142,12 +141,13 @@ void life_snapshot_step(gsp_pool *p)
 void gsp_pool_read_status(gsp_pool *p, gsp_pool_status *out)
 {
     gsp_pool_wish wish = gsp_pool_wishes(p, NULL, NULL);
+    char text[GSP_POOL_WHY_BYTES];
     pthread_mutex_lock(&p->lock);
     *out = *p->status;
-    out->stage = p->stage;
-    if (p->stage != GSP_POOL_RUNNING)
-        memcpy(out->text, p->text, sizeof out->text);
     pthread_mutex_unlock(&p->lock);
+    out->stage = gsp_headline_read(&p->headline, text);
+    if (out->stage != GSP_POOL_RUNNING)
+        memcpy(out->text, text, sizeof out->text);
     out->wish = wish;
 }
 

@@ -13,38 +13,16 @@
 #include <sodium.h>
 #include <string.h>
 
-enum { WORDS_PER_SECOND = 400, GUEST_WORDS_PER_SECOND = 5 };
 static const uint64_t SECOND_NS = 1000000000u;
-
-pool_link *life_link_find(gsp_pool *p, const uint8_t *key)
-{
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].up && memcmp(p->link[i].key, key, GSP_PUBLIC_BYTES) == 0)
-            return &p->link[i];
-    return NULL;
-}
-
-static bool is_bulk(gsp_life_kind kind)
-{
-    return kind == GSP_LIFE_FILE || kind == GSP_LIFE_PIECE;
-}
-
-bool life_tell(gsp_pool *p, const uint8_t *key, const gsp_life *m)
-{
-    uint8_t head[GSP_LIFE_HEAD_BYTES];
-    gsp_net_channel channel = is_bulk(m->kind) ? GSP_NET_BULK : GSP_NET_CONTROL;
-    size_t bytes = gsp_life_encode(m, head);
-    return gsp_net_send(p->net, key, channel, head, bytes, m->body, m->body_bytes) == GSP_NET_SENT;
-}
 
 /* ---- greetings ---- */
 
-void life_greet(gsp_pool *p, pool_link *link)
+void life_greet(gsp_pool *p, gsp_link *link)
 {
     static const uint8_t nobody[GSP_PUBLIC_BYTES];
-    const gsp_known *best[GSP_LIFE_CONTACTS_MAX];
-    const size_t room = GSP_LIFE_HELLO_BYTES_MAX - GSP_LIFE_HEAD_BYTES;
-    gsp_life m = {.kind = GSP_LIFE_HELLO,
+    const gsp_known *best[GSP_WORD_CONTACTS_MAX];
+    const size_t room = GSP_WORD_HELLO_BYTES_MAX - GSP_WORD_HEAD_BYTES;
+    gsp_word m = {.kind = GSP_WORD_HELLO,
                   .number = p->has_manifest ? p->manifest->number : 0,
                   .seen = link->address};
     link->hello_ns = atom_clock_ns() + 20 * SECOND_NS;
@@ -56,17 +34,17 @@ void life_greet(gsp_pool *p, pool_link *link)
     memcpy(m.name, p->name, sizeof m.name);
     size_t used = 0;
     if (memcmp(p->contact.key, nobody, sizeof nobody) != 0)
-        used = gsp_life_add_contact(body, used, room, &p->contact);
+        used = gsp_word_add_contact(body, used, room, &p->contact);
     m.n_contacts = used > 0;
-    uint32_t n = gsp_peers_best(p->peers, best, GSP_LIFE_CONTACTS_MAX - 1);
+    uint32_t n = gsp_peers_best(p->peers, best, GSP_WORD_CONTACTS_MAX - 1);
     for (uint32_t i = 0; i < n; i++) {
-        size_t more = gsp_life_add_contact(body, used, room, &best[i]->contact);
+        size_t more = gsp_word_add_contact(body, used, room, &best[i]->contact);
         m.n_contacts += more > used;
         used = more;
     }
     m.body = body;
     m.body_bytes = used;
-    if (!life_tell(p, link->key, &m))
+    if (!gsp_links_tell(&p->links, link->key, &m))
         link->hello_ns = atom_clock_ns() + SECOND_NS;
     atom_free(body);
 }
@@ -74,24 +52,24 @@ void life_greet(gsp_pool *p, pool_link *link)
 void life_greet_all(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].up)
-            life_greet(p, &p->link[i]);
+        if (p->links.link[i].up)
+            life_greet(p, &p->links.link[i]);
 }
 
-static void send_manifest(gsp_pool *p, const pool_link *to)
+static void send_manifest(gsp_pool *p, const gsp_link *to)
 {
-    gsp_life m = {.kind = GSP_LIFE_MANIFEST};
+    gsp_word m = {.kind = GSP_WORD_MANIFEST};
     if (!p->has_manifest)
         return;
     if (!gsp_manifest_bans(p->manifest, to->key))
         memcpy(m.psk, p->psk[0], sizeof m.psk);
     m.body = (const uint8_t *)p->manifest_text;
     m.body_bytes = strlen(p->manifest_text);
-    (void)life_tell(p, to->key, &m);
+    (void)gsp_links_tell(&p->links, to->key, &m);
     sodium_memzero(m.psk, sizeof m.psk);
 }
 
-static void on_hello(gsp_pool *p, pool_link *from, const gsp_life *m)
+static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_contact *c = atom_alloc(1, sizeof *c);
     gsp_handshake_config who;
@@ -107,7 +85,7 @@ static void on_hello(gsp_pool *p, pool_link *from, const gsp_life *m)
         p->seen = m->seen;
         p->contact_changed = true;
     }
-    while (gsp_life_next_contact(m, &at, c)) {
+    while (gsp_word_next_contact(m, &at, c)) {
         const gsp_known *known = gsp_peers_find(p->peers, c->key);
         if (known && known->contact.sequence >= c->sequence)
             continue; /* no signature is checked twice */
@@ -117,9 +95,9 @@ static void on_hello(gsp_pool *p, pool_link *from, const gsp_life *m)
     atom_free(c);
     sodium_memzero(&who, sizeof who);
     uint32_t mine = p->has_manifest ? p->manifest->number : 0;
-    gsp_life ask = {.kind = GSP_LIFE_ASK_MANIFEST};
+    gsp_word ask = {.kind = GSP_WORD_ASK_MANIFEST};
     if (m->number > mine)
-        (void)life_tell(p, from->key, &ask);
+        (void)gsp_links_tell(&p->links, from->key, &ask);
     else if (m->number < mine)
         send_manifest(p, from);
 }
@@ -128,17 +106,17 @@ static void on_hello(gsp_pool *p, pool_link *from, const gsp_life *m)
 
 void life_ask_admission(gsp_pool *p)
 {
-    gsp_life ask = {.kind = GSP_LIFE_ASK_ADMISSION, .credential_bytes = p->credential_bytes};
+    gsp_word ask = {.kind = GSP_WORD_ASK_ADMISSION, .credential_bytes = p->credential_bytes};
     memcpy(ask.key, p->identity.public_key, sizeof ask.key);
     memcpy(ask.credential, p->credential, p->credential_bytes);
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (p->link[i].up && !p->link[i].guest)
-            (void)life_tell(p, p->link[i].key, &ask);
+        if (p->links.link[i].up && !p->links.link[i].guest)
+            (void)gsp_links_tell(&p->links, p->links.link[i].key, &ask);
 }
 
-static void on_ask_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
+static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
-    gsp_life answer = {.kind = GSP_LIFE_ADMISSION, .refusal = GSP_LIFE_AWAY};
+    gsp_word answer = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_WORD_AWAY};
     bool own = memcmp(m->key, from->key, sizeof m->key) == 0;
     memcpy(answer.key, m->key, sizeof answer.key);
     if (!own && from->guest)
@@ -146,16 +124,16 @@ static void on_ask_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
     if (gsp_pool_is_owner(p) && p->ledger) {
         life_admit(p, m, &answer);
     } else if (own) {
-        pool_link *owner = life_link_find(p, p->owner);
-        if (owner && !owner->guest && life_tell(p, owner->key, m))
+        gsp_link *owner = gsp_links_find(&p->links, p->owner);
+        if (owner && !owner->guest && gsp_links_tell(&p->links, owner->key, m))
             return; /* its answer is passed on */
     } else {
         return; /* one hop only */
     }
-    (void)life_tell(p, from->key, &answer);
+    (void)gsp_links_tell(&p->links, from->key, &answer);
 }
 
-static void take_admission(gsp_pool *p, const gsp_life *m)
+static void take_admission(gsp_pool *p, const gsp_word *m)
 {
     gsp_role role = GSP_GUEST;
     uint64_t now = (uint64_t)atom_wall_seconds();
@@ -170,33 +148,33 @@ static void take_admission(gsp_pool *p, const gsp_life *m)
     p->was_admitted = was_guest;
     if (life_save_admission(p) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
-    life_event(p, "\"event\":\"admitted\"");
+    gsp_diary_add(&p->diary, "\"event\":\"admitted\"");
     if (!was_guest)
         life_rekey(p);
 }
 
-static void on_admission(gsp_pool *p, pool_link *from, const gsp_life *m)
+static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     if (from->guest)
         return;
     if (memcmp(m->key, p->identity.public_key, sizeof m->key) != 0) {
-        pool_link *to = life_link_find(p, m->key);
+        gsp_link *to = gsp_links_find(&p->links, m->key);
         if (to && memcmp(from->key, p->owner, sizeof p->owner) == 0)
-            (void)life_tell(p, to->key, m);
+            (void)gsp_links_tell(&p->links, to->key, m);
         return;
     }
     if (m->refusal == GSP_WELCOME) {
         take_admission(p, m);
-    } else if (m->refusal == GSP_LIFE_AWAY) {
+    } else if (m->refusal == GSP_WORD_AWAY) {
         if (p->is_guest)
-            life_say(p, GSP_POOL_ASKING,
-                     "a member answers, but the pool's owner, who admits, is not there now; "
-                     "waiting");
+            gsp_headline_say(
+                &p->headline, GSP_POOL_ASKING,
+                "a member answers, but the pool's owner, who admits, is not there now; "
+                "waiting");
     } else if (p->is_guest) {
-        p->refused = ATOM_E_RUNTIME;
-        life_say(p, GSP_POOL_ASKING, "not admitted: %s",
-                 gsp_refusal_text(m->refusal < GSP_REFUSAL_N ? (gsp_refusal)m->refusal
-                                                             : GSP_REFUSED_CREDENTIAL));
+        gsp_headline_refuse(&p->headline, GSP_POOL_ASKING, "not admitted: %s",
+                            gsp_refusal_text(m->refusal < GSP_REFUSAL_N ? (gsp_refusal)m->refusal
+                                                                        : GSP_REFUSED_CREDENTIAL));
     }
 }
 
@@ -217,7 +195,7 @@ static void take_key(gsp_pool *p, const uint8_t *psk)
 static void doom_banned(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        pool_link *l = &p->link[i];
+        gsp_link *l = &p->links.link[i];
         if (!l->up || l->doomed_ns || !gsp_manifest_bans(p->manifest, l->key))
             continue;
         send_manifest(p, l); /* so that it knows why */
@@ -249,11 +227,10 @@ atom_status life_adopt(gsp_pool *p, const gsp_manifest *next, const char *text, 
     p->manifest_text = copy;
     if (key_fits)
         take_key(p, psk);
-    life_event(p, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", next->number,
-               next->n_banned);
+    gsp_diary_add(&p->diary, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", next->number,
+                  next->n_banned);
     if (banned) {
-        p->refused = ATOM_E_RUNTIME;
-        life_say(p, GSP_POOL_DEAD, "the pool's owner has banned this host");
+        gsp_headline_refuse(&p->headline, GSP_POOL_DEAD, "the pool's owner has banned this host");
     }
     atom_status st = life_save_keys(p);
     if (st == ATOM_OK)
@@ -264,7 +241,7 @@ atom_status life_adopt(gsp_pool *p, const gsp_manifest *next, const char *text, 
     return st;
 }
 
-static void on_manifest(gsp_pool *p, const gsp_life *m)
+static void on_manifest(gsp_pool *p, const gsp_word *m)
 {
     gsp_manifest *next = atom_alloc(1, sizeof *next);
     char *text = atom_strndup((const char *)m->body, m->body_bytes);
@@ -282,76 +259,62 @@ static void on_manifest(gsp_pool *p, const gsp_life *m)
 
 /* ---- events of the net ---- */
 
-static bool may_speak(pool_link *l)
+static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
-    uint64_t second = atom_clock_ns() / SECOND_NS;
-    if (l->second != second) {
-        l->second = second;
-        l->looked = 0;
-    }
-    return ++l->looked <= (l->guest ? GUEST_WORDS_PER_SECOND : WORDS_PER_SECOND);
-}
-
-static void on_word(gsp_pool *p, pool_link *from, const gsp_life *m)
-{
-    if ((from->guest && m->kind != GSP_LIFE_ASK_ADMISSION) ||
-        (p->is_guest && m->kind != GSP_LIFE_ADMISSION)) {
+    if ((from->guest && m->kind != GSP_WORD_ASK_ADMISSION) ||
+        (p->is_guest && m->kind != GSP_WORD_ADMISSION)) {
         p->refusals++;
         return;
     }
     switch (m->kind) {
-    case GSP_LIFE_HELLO:
+    case GSP_WORD_HELLO:
         on_hello(p, from, m);
         break;
-    case GSP_LIFE_ASK_ADMISSION:
+    case GSP_WORD_ASK_ADMISSION:
         on_ask_admission(p, from, m);
         break;
-    case GSP_LIFE_ADMISSION:
+    case GSP_WORD_ADMISSION:
         on_admission(p, from, m);
         break;
-    case GSP_LIFE_ASK_MANIFEST:
+    case GSP_WORD_ASK_MANIFEST:
         send_manifest(p, from);
         break;
-    case GSP_LIFE_MANIFEST:
+    case GSP_WORD_MANIFEST:
         on_manifest(p, m);
         break;
-    case GSP_LIFE_ASK_FILE:
+    case GSP_WORD_ASK_FILE:
         life_file_asked(p, from, m);
         break;
-    case GSP_LIFE_FILE:
+    case GSP_WORD_FILE:
         life_file_came(p, from, m);
         break;
-    case GSP_LIFE_ASK_NOTE:
-        life_note_asked(p, from, m);
+    case GSP_WORD_ASK_NOTE:
+        gsp_notes_asked(p->notes, from, m);
         break;
-    case GSP_LIFE_NOTE:
-        life_note_came(p, from, m);
+    case GSP_WORD_NOTE:
+        p->refusals += !gsp_notes_came(p->notes, from, m);
         break;
-    case GSP_LIFE_ASK_PIECES:
+    case GSP_WORD_ASK_PIECES:
         life_pieces_asked(p, from, m);
         break;
-    case GSP_LIFE_PIECE:
-    case GSP_LIFE_NO_PIECE:
+    case GSP_WORD_PIECE:
+    case GSP_WORD_NO_PIECE:
         life_piece_came(p, from, m);
         break;
-    case GSP_LIFE_N:
+    case GSP_WORD_N:
         break;
     }
 }
 
 static void on_up(gsp_pool *p, const gsp_net_event *e)
 {
-    pool_link *l = life_link_find(p, e->key);
+    gsp_link *l = gsp_links_add(&p->links, e);
     char who[GSP_PUBLIC_TEXT_BYTES], at[GSP_ADDRESS_TEXT_BYTES];
-    for (uint32_t i = 0; !l && i < GSP_NET_PEERS_MAX; i++)
-        l = p->link[i].up ? NULL : &p->link[i];
     if (!l)
         return;
-    *l = (pool_link){.up = true, .guest = e->guest, .inbound = e->inbound, .address = e->address};
-    memcpy(l->key, e->key, sizeof l->key);
-    life_event(p, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
-               gsp_public_text(e->key, who), gsp_address_text(&e->address, at),
-               e->guest ? "true" : "false");
+    gsp_diary_add(&p->diary, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
+                  gsp_public_text(e->key, who), gsp_address_text(&e->address, at),
+                  e->guest ? "true" : "false");
     /* A link to whoever answered at a host's address: from now on it is this one that we want. */
     if (!e->inbound && e->address.port && gsp_net_dial(p->net, e->key, &e->address, 1) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -368,26 +331,26 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
 
 static void on_down(gsp_pool *p, const gsp_net_event *e)
 {
-    pool_link *l = life_link_find(p, e->key);
+    gsp_link *l = gsp_links_find(&p->links, e->key);
     char who[GSP_PUBLIC_TEXT_BYTES];
     if (!l)
         return;
     l->up = false;
-    life_event(p, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
+    gsp_diary_add(&p->diary, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
 }
 
 static bool on_message(gsp_pool *p, const gsp_net_event *e)
 {
-    gsp_life *m;
-    pool_link *from = life_link_find(p, e->key);
+    gsp_word *m;
+    gsp_link *from = gsp_links_find(&p->links, e->key);
     const uint8_t *first = e->data;
-    if (e->bytes == 0 || first[0] != GSP_LIFE_MARK)
+    if (e->bytes == 0 || first[0] != GSP_WORD_MARK)
         return false;
     /* What was asked for comes as fast as the line. */
     bool wanted = from && !from->guest && p->haul && e->channel == GSP_NET_BULK;
-    m = from && (wanted || may_speak(from)) ? atom_alloc(1, sizeof *m) : NULL;
-    if (m && gsp_life_decode(e->data, e->bytes, m) &&
-        is_bulk(m->kind) == (e->channel == GSP_NET_BULK))
+    m = from && (wanted || gsp_link_may_speak(from, atom_clock_ns())) ? atom_alloc(1, sizeof *m)
+                                                                      : NULL;
+    if (m && gsp_word_decode(e->data, e->bytes, m) && gsp_word_channel(m->kind) == e->channel)
         on_word(p, from, m);
     else
         p->refusals++;
@@ -412,15 +375,15 @@ bool life_take(gsp_pool *p, const gsp_net_event *e)
         /* The owner's own word; anybody else's would end nobody. */
         if (memcmp(e->key, p->owner, sizeof p->owner) == 0 &&
             strstr(e->why, gsp_refusal_text(GSP_REFUSED_BANNED))) {
-            p->refused = ATOM_E_RUNTIME;
-            life_say(p, GSP_POOL_DEAD, "the pool's owner has banned this host");
+            gsp_headline_refuse(&p->headline, GSP_POOL_DEAD,
+                                "the pool's owner has banned this host");
             break;
         }
         life_seek_refused(p, e);
         break;
     case GSP_NET_ROOM:
-        if (e->channel == GSP_NET_BULK && life_link_find(p, e->key))
-            life_link_find(p, e->key)->full = false;
+        if (e->channel == GSP_NET_BULK && gsp_links_find(&p->links, e->key))
+            gsp_links_find(&p->links, e->key)->full = false;
         break;
     case GSP_NET_NOTHING:
         break;

@@ -1,7 +1,7 @@
 /*
  * The words of a host's life in a pool, beside the agreement's: who I am and whom I know, may I
  * come in, what is the manifest, give me a file. One message each, on links of net.h; the first
- * byte is GSP_LIFE_MARK, which neither the agreement (GSP_TYPES_VERSION) nor probes
+ * byte is GSP_WORD_MARK, which neither the agreement (GSP_TYPES_VERSION) nor probes
  * (GSP_PROBE_MARK) use.
  *
  *   u8 mark, u8 version, u8 kind, then by kind (little endian):
@@ -21,8 +21,8 @@
  * ASK_ADMISSION and ADMISSION of another key than the link's are passed on by members between a
  * guest and somebody who may admit. Decoding checks everything but signatures. Thread: any.
  */
-#ifndef GOSSIP_POOL_POOL_WORDS_H
-#define GOSSIP_POOL_POOL_WORDS_H
+#ifndef GOSSIP_POOL_WORDS_H
+#define GOSSIP_POOL_WORDS_H
 
 #include "gossip/directory/contact.h"
 #include "gossip/member/pieces.h"
@@ -30,43 +30,43 @@
 #include "gossip/pool/manifest.h"
 
 enum {
-    GSP_LIFE_MARK = 0xe0,
-    GSP_LIFE_VERSION = 1,
-    GSP_LIFE_NAME_BYTES = 32, /* with the NUL */
-    GSP_LIFE_CONTACTS_MAX = 48,
-    GSP_LIFE_CHUNK_BYTES = 256 * 1024, /* of a file */
-    GSP_LIFE_NOTE_BYTES_MAX = 64 * 1024,
-    GSP_LIFE_HEAD_BYTES = 1024, /* all but contacts, text and data */
-    GSP_LIFE_PIECES_MAX = 64,   /* asked for in one word */
-    GSP_LIFE_HELLO_BYTES_MAX =
-        GSP_LIFE_HEAD_BYTES + GSP_LIFE_CONTACTS_MAX * (GSP_CONTACT_BODY_BYTES_MAX + 2),
-    GSP_LIFE_AWAY = 200, /* in the place of a gsp_refusal: who could admit is not reachable now */
+    GSP_WORD_MARK = 0xe0,
+    GSP_WORD_VERSION = 1,
+    GSP_WORD_NAME_BYTES = 32, /* with the NUL */
+    GSP_WORD_CONTACTS_MAX = 48,
+    GSP_WORD_CHUNK_BYTES = 256 * 1024, /* of a file */
+    GSP_WORD_NOTE_BYTES_MAX = 64 * 1024,
+    GSP_WORD_HEAD_BYTES = 1024, /* all but contacts, text and data */
+    GSP_WORD_PIECES_MAX = 64,   /* asked for in one word */
+    GSP_WORD_HELLO_BYTES_MAX =
+        GSP_WORD_HEAD_BYTES + GSP_WORD_CONTACTS_MAX * (GSP_CONTACT_BODY_BYTES_MAX + 2),
+    GSP_WORD_AWAY = 200, /* in the place of a gsp_refusal: who could admit is not reachable now */
 };
 
-typedef enum gsp_life_kind {
-    GSP_LIFE_HELLO = 1,
-    GSP_LIFE_ASK_ADMISSION,
-    GSP_LIFE_ADMISSION,
-    GSP_LIFE_ASK_MANIFEST,
-    GSP_LIFE_MANIFEST,
-    GSP_LIFE_ASK_FILE,
-    GSP_LIFE_FILE,
-    GSP_LIFE_ASK_NOTE,
-    GSP_LIFE_NOTE,
-    GSP_LIFE_ASK_PIECES,
-    GSP_LIFE_PIECE,
-    GSP_LIFE_NO_PIECE,
-    GSP_LIFE_N
-} gsp_life_kind;
+typedef enum gsp_word_kind {
+    GSP_WORD_HELLO = 1,
+    GSP_WORD_ASK_ADMISSION,
+    GSP_WORD_ADMISSION,
+    GSP_WORD_ASK_MANIFEST,
+    GSP_WORD_MANIFEST,
+    GSP_WORD_ASK_FILE,
+    GSP_WORD_FILE,
+    GSP_WORD_ASK_NOTE,
+    GSP_WORD_NOTE,
+    GSP_WORD_ASK_PIECES,
+    GSP_WORD_PIECE,
+    GSP_WORD_NO_PIECE,
+    GSP_WORD_N
+} gsp_word_kind;
 
-typedef struct gsp_life {
-    gsp_life_kind kind;
+typedef struct gsp_word {
+    gsp_word_kind kind;
     uint32_t number;                /* HELLO: of the sender's manifest */
-    char name[GSP_LIFE_NAME_BYTES]; /* HELLO: printable ASCII */
+    char name[GSP_WORD_NAME_BYTES]; /* HELLO: printable ASCII */
     gsp_address seen;               /* HELLO: the receiver's end, as the sender sees it */
     uint32_t n_contacts;            /* HELLO: in body */
     uint8_t key[GSP_PUBLIC_BYTES];  /* ASK_ADMISSION, ADMISSION */
-    uint8_t refusal;                /* ADMISSION: gsp_refusal or GSP_LIFE_AWAY */
+    uint8_t refusal;                /* ADMISSION: gsp_refusal or GSP_WORD_AWAY */
     uint32_t credential_bytes;
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
     uint8_t psk[GSP_PSK_BYTES]; /* MANIFEST */
@@ -80,17 +80,19 @@ typedef struct gsp_life {
      */
     const uint8_t *body;
     size_t body_bytes;
-} gsp_life;
+} gsp_word;
 
+/* The channel that a word travels on. */
+gsp_net_channel gsp_word_channel(gsp_word_kind kind);
 /* Writes all but the body; returns its bytes. */
-size_t gsp_life_encode(const gsp_life *m, uint8_t out[GSP_LIFE_HEAD_BYTES]);
+size_t gsp_word_encode(const gsp_word *m, uint8_t out[GSP_WORD_HEAD_BYTES]);
 /* False: not a word of life, or malformed. */
-ATOM_MUST bool gsp_life_decode(const void *data, size_t bytes, gsp_life *out);
+ATOM_MUST bool gsp_word_decode(const void *data, size_t bytes, gsp_word *out);
 
 /* Appends one contact to a HELLO's body of `used` bytes; returns what is used then (unchanged: no
  * room). */
-size_t gsp_life_add_contact(uint8_t *body, size_t used, size_t bytes, const gsp_contact *contact);
+size_t gsp_word_add_contact(uint8_t *body, size_t used, size_t bytes, const gsp_contact *contact);
 /* The next contact of a HELLO's body at *at; false at the end. Signatures are not checked. */
-ATOM_MUST bool gsp_life_next_contact(const gsp_life *m, size_t *at, gsp_contact *out);
+ATOM_MUST bool gsp_word_next_contact(const gsp_word *m, size_t *at, gsp_contact *out);
 
 #endif

@@ -1,0 +1,26 @@
+/*
+ * Small files in a pool's directory, which only its user can read. A file is written beside its
+ * place and renamed, so a host that is killed at any moment finds the old one or the new one.
+ *
+ * Thread: any. Errors: status.h.
+ */
+#ifndef GOSSIP_POOL_DIR_H
+#define GOSSIP_POOL_DIR_H
+
+#include "atom/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Replaces directory/name, readable by its user alone. The bytes may be a secret. */
+ATOM_MUST atom_status gsp_dir_save(const char *directory, const char *name, const void *data,
+                                   size_t bytes);
+/* Reads a file of at most 1 MiB into fresh memory (atom_free) with a NUL behind it. */
+ATOM_MUST atom_status gsp_dir_read(const char *directory, const char *name, char **data,
+                                   uint64_t *bytes);
+bool gsp_dir_has(const char *directory, const char *name);
+/* Makes a directory within it. */
+ATOM_MUST atom_status gsp_dir_make(const char *directory, const char *name);
+
+#endif

@@ -1,0 +1,168 @@
+/*
+ * Owns the table of links and the list of keys that are dialled. Its one idea: a wish outlives its
+ * link, so whoever goes away is dialled again until somebody else needs the place. It refuses to
+ * dial more than GSP_WANTED_MAX at once, and to listen to more than a budget of words a second.
+ */
+#include "gossip/pool/links.h"
+
+#include <string.h>
+
+enum { WORDS_PER_SECOND = 400, GUEST_WORDS_PER_SECOND = 5 };
+static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull;
+
+static bool is(const uint8_t *a, const uint8_t *b)
+{
+    return memcmp(a, b, GSP_PUBLIC_BYTES) == 0;
+}
+
+/* ---- links ---- */
+
+gsp_link *gsp_links_find(gsp_links *links, const uint8_t *key)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (links->link[i].up && is(links->link[i].key, key))
+            return &links->link[i];
+    return NULL;
+}
+
+gsp_link *gsp_links_any(gsp_links *links)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (links->link[i].up)
+            return &links->link[i];
+    return NULL;
+}
+
+gsp_link *gsp_links_member(gsp_links *links)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (links->link[i].up && !links->link[i].guest)
+            return &links->link[i];
+    return NULL;
+}
+
+gsp_link *gsp_links_add(gsp_links *links, const gsp_net_event *up)
+{
+    gsp_link *l = gsp_links_find(links, up->key);
+    for (uint32_t i = 0; !l && i < GSP_NET_PEERS_MAX; i++)
+        l = links->link[i].up ? NULL : &links->link[i];
+    if (!l)
+        return NULL;
+    *l = (gsp_link){.up = true,
+                    .guest = up->guest,
+                    .inbound = up->inbound,
+                    .address = up->address,
+                    .born = ++links->n_born};
+    memcpy(l->key, up->key, sizeof l->key);
+    return l;
+}
+
+static void unwant(gsp_links *links, const uint8_t *key)
+{
+    for (uint32_t k = 0; k < GSP_WANTED_MAX; k++)
+        if (links->wanted[k].used && is(links->wanted[k].key, key))
+            links->wanted[k].used = false;
+}
+
+void gsp_links_end(gsp_links *links, gsp_link *l)
+{
+    unwant(links, l->key);
+    gsp_net_drop(links->net, l->key);
+    l->up = false;
+}
+
+/* ---- words ---- */
+
+bool gsp_links_tell(gsp_links *links, const uint8_t *key, const gsp_word *m)
+{
+    uint8_t head[GSP_WORD_HEAD_BYTES];
+    size_t bytes = gsp_word_encode(m, head);
+    return gsp_net_send(links->net, key, gsp_word_channel(m->kind), head, bytes, m->body,
+                        m->body_bytes) == GSP_NET_SENT;
+}
+
+bool gsp_link_may_speak(gsp_link *l, uint64_t now_ns)
+{
+    uint64_t second = now_ns / SECOND_NS;
+    if (l->second != second) {
+        l->second = second;
+        l->said = 0;
+    }
+    return ++l->said <= (l->guest ? GUEST_WORDS_PER_SECOND : WORDS_PER_SECOND);
+}
+
+void gsp_links_hello_by(gsp_links *links, uint64_t ns)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (links->link[i].hello_ns > ns)
+            links->link[i].hello_ns = ns;
+}
+
+/* ---- whom to dial ---- */
+
+static bool dial_known(gsp_links *links, const gsp_known *k, bool accepts)
+{
+    gsp_address at[GSP_CONTACT_ADDRESSES_MAX + 1];
+    uint32_t n = gsp_known_addresses(k, at);
+    if (n > GSP_NET_ADDRESSES_MAX)
+        n = GSP_NET_ADDRESSES_MAX;
+    /* It accepts nowhere: it dials us. If we accept nowhere either, a third relays; the transport
+     * asks for one after all addresses were tried in vain, so it gets one that is in vain. */
+    if (n == 0 && !accepts && gsp_address_parse("127.0.0.1:9", &at[0]) == ATOM_OK)
+        n = 1;
+    return n > 0 && gsp_net_dial(links->net, k->contact.key, at, n) == ATOM_OK;
+}
+
+/* Where all places are taken, a key that was dialled in vain for long gives its own up. */
+static void make_room(gsp_links *links, gsp_peers *peers, uint64_t now)
+{
+    for (uint32_t i = 0; i < GSP_WANTED_MAX; i++) {
+        if (!links->wanted[i].used)
+            return;
+        if (gsp_links_find(links, links->wanted[i].key))
+            links->wanted[i].since_ns = now;
+    }
+    for (uint32_t i = 0; i < GSP_WANTED_MAX; i++) {
+        gsp_wanted *w = &links->wanted[i];
+        if (now - w->since_ns < STUBBORN_NS)
+            continue;
+        gsp_net_drop(links->net, w->key);
+        gsp_peers_failed(peers, w->key);
+        w->used = false;
+        return;
+    }
+}
+
+void gsp_links_dial(gsp_links *links, gsp_peers *peers, bool accepts, uint64_t now)
+{
+    const gsp_known *best[GSP_PEERS_MAX];
+    make_room(links, peers, now);
+    uint32_t n = gsp_peers_best(peers, best, GSP_PEERS_MAX), slot = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *key = best[i]->contact.key;
+        bool wanted = false;
+        for (uint32_t k = 0; k < GSP_WANTED_MAX; k++)
+            wanted |= links->wanted[k].used && is(links->wanted[k].key, key);
+        while (slot < GSP_WANTED_MAX && links->wanted[slot].used)
+            slot++;
+        if (wanted || slot == GSP_WANTED_MAX || !dial_known(links, best[i], accepts))
+            continue;
+        links->wanted[slot] = (gsp_wanted){.used = true, .since_ns = now};
+        memcpy(links->wanted[slot].key, key, GSP_PUBLIC_BYTES);
+    }
+}
+
+void gsp_links_moved(gsp_links *links, const uint8_t *key)
+{
+    if (!gsp_links_find(links, key))
+        unwant(links, key);
+}
+
+void gsp_links_rest(gsp_links *links)
+{
+    for (uint32_t k = 0; k < GSP_WANTED_MAX; k++) {
+        if (links->wanted[k].used)
+            gsp_net_drop(links->net, links->wanted[k].key);
+        links->wanted[k].used = false;
+    }
+}

@@ -1,0 +1,91 @@
+/*
+ * Who is connected, what each may still say, and whom this host keeps dialling. A link comes up and
+ * goes down with the transport's events; a key that is wanted is dialled until its link is up, and
+ * again after that. At most GSP_WANTED_MAX are wanted at once: a key that was dialled in vain for
+ * two minutes makes room for the next.
+ *
+ * Nothing here knows what is said on a link: other parts keep what they know of one beside it, and
+ * begin anew where gsp_link.born has changed.
+ *
+ * Thread: one at a time (the pool's). Ownership: a gsp_link is borrowed until the next event.
+ */
+#ifndef GOSSIP_POOL_LINKS_H
+#define GOSSIP_POOL_LINKS_H
+
+#include "gossip/directory/peers.h"
+#include "gossip/net/net.h"
+#include "gossip/pool/words.h"
+
+enum {
+    GSP_WANTED_MAX = 48,  /* keys that are dialled at once */
+    POOL_ASKS_MAX = 16,   /* chunks of files that one peer waits for */
+    POOL_PIECES_MAX = 96, /* pieces of data that one peer waits for */
+};
+
+typedef struct gsp_link {
+    bool up, guest, inbound;
+    bool greeted;  /* its HELLO was here */
+    uint64_t born; /* of no other link, before or after */
+    uint8_t key[GSP_PUBLIC_BYTES];
+    char name[GSP_WORD_NAME_BYTES];
+    gsp_address address;
+    uint32_t number;    /* of its manifest */
+    uint64_t hello_ns;  /* when to say HELLO next */
+    uint64_t doomed_ns; /* banned: to be ended then; 0: no */
+    uint64_t second;    /* of its budget of words */
+    uint32_t said;      /* in that second */
+
+    uint64_t unfit_ns; /* files: a liar, or it does not answer; not asked until then */
+    uint32_t n_asks;
+    struct {
+        gsp_hash hash;
+        uint64_t offset;
+        uint32_t bytes;
+    } ask[POOL_ASKS_MAX];
+    bool full;         /* its bulk: until there is room again */
+    uint32_t n_pieces; /* of data, that it waits for */
+    struct {
+        uint32_t file, piece;
+    } piece[POOL_PIECES_MAX];
+} gsp_link;
+
+typedef struct gsp_wanted {
+    uint8_t key[GSP_PUBLIC_BYTES];
+    bool used;
+    uint64_t since_ns; /* when it was first dialled, or last up */
+} gsp_wanted;
+
+/* Zeros and a net are no links. */
+typedef struct gsp_links {
+    gsp_net *net; /* borrowed */
+    gsp_link link[GSP_NET_PEERS_MAX];
+    gsp_wanted wanted[GSP_WANTED_MAX];
+    uint64_t n_born;
+} gsp_links;
+
+/* The link to a key that is up, or NULL. */
+gsp_link *gsp_links_find(gsp_links *links, const uint8_t *key);
+/* Any link that is up; to a member (not a guest). NULL: none. */
+gsp_link *gsp_links_any(gsp_links *links);
+gsp_link *gsp_links_member(gsp_links *links);
+/* A link came up; again with the same key: it begins anew. NULL: there are too many. */
+gsp_link *gsp_links_add(gsp_links *links, const gsp_net_event *up);
+/* Ends a link, and the wish for it. */
+void gsp_links_end(gsp_links *links, gsp_link *link);
+
+/* Sends a word. False: there is no link, or it is full now. */
+bool gsp_links_tell(gsp_links *links, const uint8_t *key, const gsp_word *word);
+/* Counts a word that came; false: more than a link may say in a second. */
+bool gsp_link_may_speak(gsp_link *link, uint64_t now_ns);
+
+/* Dials the best of the book that are not wanted yet, and gives one up where all places are taken.
+ * accepts: somebody can dial this host. */
+void gsp_links_dial(gsp_links *links, gsp_peers *peers, bool accepts, uint64_t now_ns);
+/* It may be elsewhere now: where it is not linked, it is dialled anew, with its newest addresses. */
+void gsp_links_moved(gsp_links *links, const uint8_t *key);
+/* Says HELLO on all links no later than this. */
+void gsp_links_hello_by(gsp_links *links, uint64_t ns);
+/* Dials nobody any more, until gsp_links_dial. */
+void gsp_links_rest(gsp_links *links);
+
+#endif

@@ -1,0 +1,70 @@
+/*
+ * What others see of a host in its pool: how far it has come, what its trainer should do, its
+ * peers, the last rounds, and all of that as the JSON that the control socket answers
+ * (docs/design/pool.md#what-the-user-sees).
+ *
+ * Plain values. Thread: any.
+ */
+#ifndef GOSSIP_POOL_STATUS_H
+#define GOSSIP_POOL_STATUS_H
+
+#include "gossip/member/node.h"
+#include "gossip/pool/quota.h"
+
+enum { GSP_POOL_WHY_BYTES = 256, GSP_POOL_SHOWN_MAX = 64, GSP_POOL_ROUNDS_SHOWN = 32 };
+
+typedef enum gsp_pool_stage {
+    GSP_POOL_SEEKING,  /* a member that answers */
+    GSP_POOL_ASKING,   /* for an admission */
+    GSP_POOL_READING,  /* the manifest */
+    GSP_POOL_FETCHING, /* files: bytes_done of bytes */
+    GSP_POOL_READY,    /* before gsp_pool_start */
+    GSP_POOL_RUNNING,  /* after it: gsp_pool_status.member says the rest */
+    GSP_POOL_LEFT,     /* said goodbye */
+    GSP_POOL_DEAD,     /* see why */
+} gsp_pool_stage;
+
+typedef enum gsp_pool_wish {
+    GSP_POOL_GO,
+    GSP_POOL_PAUSE, /* the user wants the machine: stop computing; the member stays in the pool */
+    GSP_POOL_REST,  /* this month's bytes are used up: nothing is exchanged until the next month */
+    GSP_POOL_STOP,  /* save and exit: asked for by the control socket, or the pool is over for us */
+} gsp_pool_wish;
+
+typedef struct gsp_pool_peer {
+    uint8_t key[GSP_PUBLIC_BYTES];
+    char name[32];
+    bool self, up, on_roster, waiting, relayed;
+    gsp_address address; /* of its end; zeros: relayed, or it is not linked */
+    uint64_t certified, applied, samples, tokens; /* as its last heartbeat said */
+    gsp_rates rates;
+    double heard_s; /* since its last message of the agreement; < 0: never */
+} gsp_pool_peer;
+
+typedef struct gsp_pool_round {
+    uint64_t version;
+    uint32_t n_contributors, n_roster;
+    uint64_t tokens, samples; /* certified, with this version */
+    double wall_s;            /* since 1970: when it was applied here */
+    double round_s;           /* from our freeze to applied; 0: we brought nothing */
+} gsp_pool_round;
+
+typedef struct gsp_pool_status {
+    gsp_pool_stage stage;
+    gsp_pool_wish wish;
+    char text[GSP_POOL_WHY_BYTES]; /* one sentence: "training", "downloading 43 %", ... */
+    uint32_t manifest;
+    double up_s; /* since start */
+    gsp_node_status member;
+    uint64_t tokens, samples;         /* certified */
+    uint64_t own_samples, own_tokens; /* as reported */
+    uint64_t bytes_out, bytes_in;     /* on the wire, since start */
+    gsp_quota quota;                  /* of this month */
+    uint64_t faults;                  /* refused messages, strangers, records that did not open */
+    uint32_t n_peers;
+    gsp_pool_peer peer[GSP_POOL_SHOWN_MAX]; /* ourselves first */
+    uint32_t n_rounds;
+    gsp_pool_round round[GSP_POOL_ROUNDS_SHOWN]; /* newest first */
+} gsp_pool_status;
+
+#endif
