@@ -21,10 +21,27 @@ void gsp_agree_persist(gsp_agree *a);
 void gsp_agree_begin_version(gsp_agree *a);
 /* Starts from a saved state; sets everything but rules, seals, peers and timers. */
 void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved);
-bool gsp_agree_due(const gsp_agree *a);
-uint64_t gsp_agree_timeout_ns(const gsp_agree *a, uint32_t ballot);
-uint32_t gsp_agree_proposer(const gsp_agree *a, uint32_t ballot);
 gsp_round_sink gsp_agree_round_sink;
+
+/* agree_view.c */
+/* The member whose turn it is to propose in a ballot, or GSP_NOBODY in an empty roster. */
+uint32_t gsp_view_proposer(const gsp_agree *a, uint32_t ballot);
+uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot);
+bool gsp_view_due(const gsp_agree *a);
+void gsp_view_set(gsp_agree *a, uint32_t view);
+void gsp_view_tick(gsp_agree *a);
+
+/* agree_invariants.c */
+/* What a step may only let grow, as it was before the step. */
+typedef struct gsp_before {
+    gsp_hash lineage, root; /* root: of my frozen contribution */
+    uint64_t incarnation, now_ns, certified, applied;
+    uint32_t promised, voted;
+    gsp_frozen frozen;
+} gsp_before;
+/* Both assert what is always true of the machine's own state. */
+gsp_before gsp_invariants_enter(const gsp_agree *a);
+void gsp_invariants_leave(const gsp_agree *a, const gsp_before *before);
 
 /* agree_propose.c */
 void gsp_propose_start(gsp_agree *a);

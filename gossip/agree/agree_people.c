@@ -215,7 +215,7 @@ void gsp_people_applied(gsp_agree *a)
     if (!asks_for_a_place(a) || n == GSP_MEMBERS_MAX)
         return;
     for (uint32_t ballot = 1; ballot <= PROPOSERS && ballot <= n; ballot++)
-        say_join(a, gsp_agree_proposer(a, ballot));
+        say_join(a, gsp_view_proposer(a, ballot));
 }
 
 /* ---- heartbeats ---- */

@@ -57,7 +57,7 @@ static bool backed(const gsp_agree *a, const gsp_proposal *p, const gsp_statemen
 /* The proposer of the statement's ballot said it. */
 static bool proposed(const gsp_agree *a, const gsp_statement *s, const gsp_hash *subject)
 {
-    uint32_t proposer = gsp_agree_proposer(a, s->ballot);
+    uint32_t proposer = gsp_view_proposer(a, s->ballot);
     return proposer < gsp_agree_roster(a)->n && s->kind == GSP_SAYS_PROPOSE &&
            s->version == a->certified + 1 && s->ballot != 0 &&
            gsp_hash_equal(&s->lineage, &a->lineage) && gsp_hash_equal(&s->subject, subject) &&

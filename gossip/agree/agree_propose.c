@@ -12,7 +12,7 @@ static void phase_set(gsp_agree *a, gsp_phase phase, uint64_t share_percent)
 {
     a->phase = phase;
     a->phase_ns = a->said_ns = a->now_ns;
-    a->phase_until_ns = a->now_ns + gsp_agree_timeout_ns(a, a->ballot) / 100 * share_percent;
+    a->phase_until_ns = a->now_ns + gsp_view_timeout_ns(a, a->ballot) / 100 * share_percent;
 }
 
 void gsp_propose_give_up(gsp_agree *a)
@@ -96,7 +96,7 @@ static void choose(gsp_agree *a)
     uint32_t n = gsp_agree_roster(a)->n;
     gsp_message *m = gsp_agree_compose(a, GSP_BEGIN, a->ballot);
     gsp_begin *begin = &m->as.begin;
-    uint64_t timeout = gsp_agree_timeout_ns(a, a->ballot);
+    uint64_t timeout = gsp_view_timeout_ns(a, a->ballot);
     begin->previous = a->previous;
     begin->collect_ns = timeout / 4;
     begin->finish_ns = timeout / 2;

@@ -21,7 +21,7 @@ void gsp_vote_pay_promise(gsp_agree *a)
     if (ballot == 0 || ballot != a->record.promised)
         return;
     a->promise_owed = 0;
-    uint32_t proposer = gsp_agree_proposer(a, ballot);
+    uint32_t proposer = gsp_view_proposer(a, ballot);
     gsp_message *m = gsp_agree_compose(a, GSP_PROMISE, ballot);
     gsp_promise *promise = &m->as.promise;
     gsp_statement *s = &promise->statement;
@@ -51,7 +51,7 @@ void gsp_vote_pay_promise(gsp_agree *a)
 
 void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_hash *previous)
 {
-    if (from != gsp_agree_proposer(a, ballot) || !gsp_hash_equal(previous, &a->previous)) {
+    if (from != gsp_view_proposer(a, ballot) || !gsp_hash_equal(previous, &a->previous)) {
         a->stats.refused++;
         return;
     }
@@ -79,7 +79,7 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
         if (from != a->self_i)
             gsp_propose_give_up(a);
         a->view = ballot;
-        a->view_until_ns = a->now_ns + gsp_agree_timeout_ns(a, ballot);
+        a->view_until_ns = a->now_ns + gsp_view_timeout_ns(a, ballot);
         a->due_ns = a->due_ns ? a->due_ns : a->now_ns;
     }
     a->promise_owed = ballot;
@@ -93,7 +93,7 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
 
 void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begin *begin)
 {
-    if (from != gsp_agree_proposer(a, ballot) || gsp_rules_begin_wrong(a, begin)) {
+    if (from != gsp_view_proposer(a, ballot) || gsp_rules_begin_wrong(a, begin)) {
         a->stats.refused++;
         return;
     }
@@ -157,7 +157,7 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         refuse(a, from, m->ballot);
         return;
     }
-    if (from != gsp_agree_proposer(a, m->ballot) || s->kind != GSP_SAYS_PROPOSE ||
+    if (from != gsp_view_proposer(a, m->ballot) || s->kind != GSP_SAYS_PROPOSE ||
         s->ballot != m->ballot || s->version != m->version ||
         !gsp_hash_equal(&s->lineage, &a->lineage) || !gsp_member_equal(&s->signer, &m->from) ||
         !gsp_proposal_fits(&m->as.propose.proposal) || !gsp_statement_verify(&a->seals, s)) {
@@ -329,7 +329,7 @@ void gsp_vote_certify(gsp_agree *a)
     if (!gsp_quorum(n, voters))
         return;
     certificate.proposal = a->pending.as.propose.proposal;
-    adopt(a, &certificate, gsp_agree_proposer(a, s->ballot) == a->self_i);
+    adopt(a, &certificate, gsp_view_proposer(a, s->ballot) == a->self_i);
 }
 
 void gsp_vote_certificate(gsp_agree *a, const gsp_message *m)

@@ -217,7 +217,7 @@ static bool claim(sim_world *w, sim_host *h, gsp_message *m)
     bool seen = a->has_pending && a->pending.ballot < m->ballot;
     const gsp_propose *old = &a->pending.as.propose;
     p->statement.voted = seen ? a->pending.ballot : m->ballot - 1;
-    uint32_t proposer = gsp_agree_proposer(a, p->statement.voted);
+    uint32_t proposer = gsp_view_proposer(a, p->statement.voted);
     if (proposer >= gsp_agree_roster(a)->n || proposer == a->self_i)
         return false; /* it may propose what it likes, and then that was proposed */
     p->has_proposal = true;

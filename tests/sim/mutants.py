@@ -4,10 +4,14 @@
 Each mutant is one replacement in one source file; its pattern must occur there exactly once, so
 that a mutant that no longer mutates fails the test. It is compiled with the rest into a folder of
 its own, and the simulator must find a violation of the named invariant within a bounded number of
-seeds (--expect). At least one mutant for each of I1 to I8 of docs/design/pool.md#agreement; I9: nobody honest is
-banned; I10: an owner that lies is on the roster for at most ten of its lies; I11: nobody
-honest says what it did not sign; I12: nothing is certified that nobody proposed; I13: who keeps up is
-let in, where versions are much shorter than heartbeats.
+seeds (--expect). At least one mutant for each of I1 to I8 of docs/design/pool.md#agreement; I9: nobody
+honest is banned; I10: an owner that lies is on the roster for at most ten of its lies; I11: nobody
+honest says what it did not sign; I12: nothing is certified that nobody proposed; I13: a joiner that
+keeps up is let in, where versions are much shorter than heartbeats.
+
+The simulator judges the machine from outside, so those mutants run without the machine's own
+assertions (agree_invariants.c), which would stop some of them first. The mutants marked "assert"
+run with them, and must be stopped by them.
 """
 import argparse
 import glob
@@ -21,7 +25,12 @@ from concurrent.futures import ThreadPoolExecutor
 VOTE, AGREE, ROUND = "gossip/agree/agree_vote.c", "gossip/agree/agree.c", "gossip/agree/round.c"
 RULES, PEOPLE, LINEAGE = "gossip/agree/agree_rules.c", "gossip/agree/agree_people.c", "gossip/agree/lineage.c"
 PROPOSE, AUDIT, AUDITS = "gossip/agree/agree_propose.c", "gossip/agree/audit.c", "gossip/agree/agree_audit.c"
-PROOF = "gossip/agree/agree_proof.c"
+PROOF, VIEW = "gossip/agree/agree_proof.c", "gossip/agree/agree_view.c"
+INVARIANTS = "gossip/agree/agree_invariants.c"
+BLIND = """#include "gossip/agree/agree_inner.h"
+gsp_before gsp_invariants_enter(const gsp_agree *a) { (void)a; return (gsp_before){0}; }
+void gsp_invariants_leave(const gsp_agree *a, const gsp_before *before) { (void)a, (void)before; }
+"""
 
 # invariant, what is broken, file, pattern, replacement, first seed, seeds
 MUTANTS = [
@@ -43,8 +52,8 @@ MUTANTS = [
      "if (anywhere >> i & 1) {", "{", 1, 3000),
     ("I5", "a fork falls back to its parent", PEOPLE,
      ".generation = a->genesis.generation + 1", ".generation = 0", 2400, 3000),
-    ("I5", "no second ballot", AGREE,
-     "view_set(a, a->view + 1);", "view_set(a, a->view);", 2090, 3000),
+    ("I5", "no second ballot", VIEW,
+     "gsp_view_set(a, a->view + 1);", "gsp_view_set(a, a->view);", 2090, 3000),
     ("I6", "no budget of answers", PEOPLE,
      "if (!p || p->answered >= GSP_ANSWERS_PER_S)", "if (!p)", 1, 3000),
     ("I7", "old heartbeats are news", PEOPLE,
@@ -86,6 +95,16 @@ MUTANTS = [
      "            return a->audits.version == c->proposal.version;", "            return false;", 1, 3000),
     ("I13", "who gave a state is not asked again for long", PEOPLE,
      "        from->asked_ns = 0;", "        ;", 1, 3000),
+    ("assert", "a vote below the promise", VOTE,
+     "if (!a->has_pending || m->ballot < a->record.promised || m->ballot < a->record.voted ||",
+     "if (!a->has_pending ||", 1, 3000),
+    ("assert", "promises of the ballot before count", PROPOSE,
+     "    a->promised = a->refused = 0;", "    a->refused = 0;", 1, 3000),
+    ("assert", "a new lineage binds the old incarnation", PEOPLE,
+     "        a->self.incarnation++;\n        a->stats.moves++;", "        a->stats.moves++;", 1, 3000),
+    ("assert", "a contribution is frozen in every ballot", VOTE,
+     "    a->promise_owed = ballot;\n",
+     "    a->promise_owed = ballot;\n    a->frozen = GSP_UNFROZEN;\n", 1, 3000),
 ]
 FLAGS = ["-std=gnu11", "-O2", "-I."]
 
@@ -104,6 +123,10 @@ def objects(cc, root, work):
     made = {s: os.path.join(work, s.replace("/", "_")[:-2] + ".o") for s in sources}
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda s: run(cc, FLAGS + ["-c", s, "-o", made[s]]), sources))
+    blind = os.path.join(work, "blind.c")
+    with open(blind, "w", encoding="utf-8") as f:
+        f.write(BLIND)
+    run(cc, FLAGS + ["-c", blind, "-o", blind + ".o"])
     return made
 
 
@@ -118,12 +141,19 @@ def try_mutant(cc, root, work, made, number):
     with open(source, "w", encoding="utf-8") as f:
         f.write(text.replace(old, new))
     binary = os.path.join(work, f"sim{number}")
-    kept = [o for s, o in made.items() if s != path]
+    own = invariant == "assert"
+    kept = [o for s, o in made.items() if s != path and (own or s != INVARIANTS)]
+    kept += [] if own else [os.path.join(work, "blind.c.o")]
     run(cc, FLAGS + [source, *kept, "-o", binary, "-lm"])
     began = time.monotonic()
     world = ["--brisk"] if invariant == "I13" else []
-    done = subprocess.run([binary, "--expect", invariant, "--brief", "--first", str(first),
-                           "--seeds", str(seeds), *world], capture_output=True, text=True)
+    expect = [] if own else ["--expect", invariant]
+    done = subprocess.run([binary, *expect, "--brief", "--first", str(first), "--seeds", str(seeds), *world],
+                          capture_output=True, text=True)
+    if own:
+        lines = done.stderr.strip().splitlines()
+        stopped = any(INVARIANTS in l and "assertion failed" in l for l in lines)
+        return stopped, f"{name} ({time.monotonic() - began:.1f} s): {lines[-1] if lines else 'nothing'}"
     lines = done.stdout.strip().splitlines()
     last = lines[-1] if lines else f"ended with {done.returncode}"
     return done.returncode == 0, f"{name} ({time.monotonic() - began:.1f} s): {last}"

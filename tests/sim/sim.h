@@ -1,10 +1,14 @@
 /*
- * The simulator: many real agree.c and round.c in one process, a virtual clock, one seed
- * (docs/design/pool.md#agreement, invariants I1 to I8; I9: nobody honest is banned, I10: a lying
- * owner is, I11: nobody honest says what it did not sign, I12: nothing is certified that nobody
- * proposed, I13: who keeps up is let in). world.c owns time, network and faults; host.c is the
- * driver of one member with its disk; check.c watches everything from outside and knows all;
- * hostile.c lies.
+ * The simulator: many real machines of the agreement (agree.h) in one process, with a virtual clock,
+ * all from one seed. world.c owns time, network and faults; host.c is one member with its disk, and
+ * act.c what its driver does; hostile.c lies; check.c watches everything from outside and knows all.
+ *
+ * It checks I1 to I8 of docs/design/pool.md#agreement, and
+ *   I9   nobody honest is banned
+ *   I10  an owner that lies is banned
+ *   I11  nobody honest says what it did not sign
+ *   I12  nothing is certified that nobody proposed
+ *   I13  a joiner that keeps up is let in
  */
 #ifndef TESTS_SIM_SIM_H
 #define TESTS_SIM_SIM_H
@@ -188,16 +192,29 @@ bool sim_reaches(const sim_world *w, uint32_t from, uint32_t to);
 void sim_violate(sim_world *w, const char *invariant, const char *fmt, ...) ATOM_PRINTF(3, 4);
 void sim_trace(sim_world *w, const char *fmt, ...) ATOM_PRINTF(2, 3);
 uint32_t sim_host_of(const sim_world *w, const gsp_key *key);
-uint64_t sim_short(const gsp_hash *hash);
 
-/* host.c */
+/* seal.c */
 gsp_seals sim_seals(sim_host *host);
 void sim_hash(void *context, const void *data, size_t bytes, gsp_hash *out);
+uint64_t sim_mix(uint64_t x, uint64_t y);
+uint64_t sim_short(const gsp_hash *hash); /* its first bytes */
+
+/* host.c */
 void sim_host_boot(sim_world *w, uint32_t i, bool lost);
 void sim_host_stop(sim_world *w, uint32_t i);
 void sim_host_take(sim_world *w, sim_item *item);
 void sim_host_step(sim_world *w, uint32_t i, gsp_event *event);
 uint64_t sim_host_tokens(const sim_world *w, const sim_host *host);
+/* Results are known by the first bytes of their hash. */
+bool sim_host_holds(const sim_host *host, uint64_t hash);
+/* The results of a proposal reach the disk. */
+void sim_host_keep(sim_host *host, const gsp_proposal *proposal);
+
+/* act.c */
+void sim_act(sim_world *w, sim_host *host, const gsp_action *action);
+void sim_later(sim_world *w, uint32_t to, uint64_t delay_ns, const gsp_event *event);
+/* In a new lineage, or with another's state, what was contributed before counts for nothing. */
+void sim_host_fresh_marks(const sim_world *w, sim_host *host);
 /* What an honest owner says of a part. */
 void sim_made(const gsp_hash *lineage, uint64_t version, uint32_t number,
               const gsp_contributor *contributor, uint32_t n_contributors, uint32_t included,

@@ -164,7 +164,7 @@ static void who_proposes_next_hears_at_once_of_a_joiner_that_has_applied(void **
         assert_int_equal(heard, 0);
         gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_APPLIED, .now_ns = now_ns + 2, .version = 6},
                        sink, NULL);
-        assert_int_equal(heard, 1u << gsp_agree_proposer(&a, 1) | 1u << gsp_agree_proposer(&a, 2));
+        assert_int_equal(heard, 1u << gsp_view_proposer(&a, 1) | 1u << gsp_view_proposer(&a, 2));
     }
     /* Where there is no place, only heartbeats ask for one. */
     open_host(JOINER, GSP_MEMBERS_MAX, 1000000000000u);

@@ -94,7 +94,7 @@ static void propose(scene *s, gsp_propose *out, uint32_t ballot, uint32_t voted,
     gsp_rules_next(a, 3, &out->proposal);
     gsp_hash subject;
     gsp_proposal_hash(&a->seals, &out->proposal, &subject);
-    out->statement = says(s, gsp_agree_proposer(a, ballot), GSP_SAYS_PROPOSE, ballot, 0, &subject);
+    out->statement = says(s, gsp_view_proposer(a, ballot), GSP_SAYS_PROPOSE, ballot, 0, &subject);
     out->n_promises = 2;
     out->promise[0] = says(s, 0, GSP_SAYS_PROMISE, ballot, 0, &subject);
     out->promise[1] = says(s, 1, GSP_SAYS_PROMISE, ballot, voted, &subject);
@@ -136,7 +136,7 @@ static void a_vote_shows_what_was_proposed(void **unused)
     p = both, p.ground[1].statement.ballot = 2;
     assert_non_null(wrong(&s, &two, 4, &p));
     p = both; /* by somebody whose turn it was not */
-    uint32_t liar = (gsp_agree_proposer(&s.agree, 4) + 1) % N;
+    uint32_t liar = (gsp_view_proposer(&s.agree, 4) + 1) % N;
     p.ground[0].statement = says(&s, liar, GSP_SAYS_PROPOSE, 4, 0, &two.statement.subject);
     assert_non_null(wrong(&s, &two, 4, &p));
     two.proof.n = 0; /* a ballot that tells of a vote and shows nothing */

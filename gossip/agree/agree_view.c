@@ -1,0 +1,155 @@
+/*
+ * Owns time in a version: when the next one is due, which ballot is on, who proposes in it, and how
+ * long it may take. Its one idea: a ballot that does not end is followed by the next one, whose
+ * proposer is the next member, so that no member can hold up the others for longer than a timeout.
+ * It refuses to judge what anybody says: it only counts who is there and how long they take.
+ */
+#include "gossip/agree/agree_inner.h"
+
+/* ---- who proposes, and for how long ---- */
+
+uint32_t gsp_view_proposer(const gsp_agree *a, uint32_t ballot)
+{
+    uint32_t seed;
+    memcpy(&seed, a->previous.byte, sizeof seed);
+    uint32_t n = gsp_agree_roster(a)->n;
+    return n ? (uint32_t)(((uint64_t)seed + ballot) % n) : GSP_NOBODY;
+}
+
+static uint64_t median_of(uint64_t *x, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        uint64_t v = x[i];
+        uint32_t at = i;
+        for (; at > 0 && x[at - 1] > v; at--)
+            x[at] = x[at - 1];
+        x[at] = v;
+    }
+    return x[n / 2];
+}
+
+/* Doubles per ballot; starts at median + 4 x MAD of the rounds seen (docs/design/pool.md#ballots). */
+uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
+{
+    uint64_t base = a->rules.round_ns, x[GSP_DURATIONS_MAX];
+    uint32_t n = a->n_durations < GSP_DURATIONS_MAX ? a->n_durations : GSP_DURATIONS_MAX;
+    if (n >= 3) {
+        memcpy(x, a->duration_ns, n * sizeof *x);
+        uint64_t median = median_of(x, n);
+        for (uint32_t i = 0; i < n; i++)
+            x[i] = x[i] > median ? x[i] - median : median - x[i];
+        base = 2 * median + 4 * median_of(x, n);
+    }
+    base = base < a->rules.round_min_ns ? a->rules.round_min_ns : base;
+    base = base > a->rules.round_max_ns ? a->rules.round_max_ns : base;
+    uint32_t doublings = ballot > 1 ? ballot - 1 : 0;
+    return base << (doublings < 4 ? doublings : 4);
+}
+
+/* ---- when a version is due ---- */
+
+enum { JOIN_BEATS = 10 }; /* since the last certificate, before one is made for a joiner alone */
+
+/* Of a sum: all that live are done with their share of it. */
+static bool all_brought(const gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    bool something = a->samples > 1 || gsp_rules_joiner_ready(a);
+    if (a->samples == 0)
+        return false;
+    for (uint32_t i = 0; i < roster->n; i++) {
+        const gsp_peer *p = NULL;
+        if (i == a->self_i || (a->left >> i & 1))
+            continue;
+        if (!gsp_people_alive(a, i)) {
+            something = true; /* a version without it is a step towards a roster without it */
+            continue;
+        }
+        for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && !p; k++)
+            if (a->peer[k].known && gsp_member_equal(&a->peer[k].who, &roster->member[i]))
+                p = &a->peer[k];
+        if (!p || p->certified != a->certified || !gsp_hash_equal(&p->lineage, &a->lineage) ||
+            p->samples == 0)
+            return false;
+        something |= p->samples > 1;
+    }
+    return something;
+}
+
+/* Samples since the newest certificate, by me and by everybody who has it too. */
+bool gsp_view_due(const gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    if (a->now_ns - a->certified_ns >= a->rules.time_due_ns)
+        return true;
+    /* Who leaves waits for the certificate that lets it go. */
+    if (a->left && a->left != (uint32_t)(((uint64_t)1 << roster->n) - 1))
+        return true;
+    if (a->rules.summed)
+        return all_brought(a);
+    /* Nor do joiners wait for T where nobody computes. */
+    if (a->now_ns - a->certified_ns >= JOIN_BEATS * a->rules.heartbeat_ns &&
+        gsp_rules_joiner_ready(a))
+        return true;
+    uint64_t samples = a->samples;
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
+        const gsp_peer *p = &a->peer[i];
+        if (p->known && p->up && p->certified == a->certified &&
+            gsp_hash_equal(&p->lineage, &a->lineage) &&
+            gsp_roster_find(roster, &p->who) != GSP_NOBODY)
+            samples += p->samples < GSP_TOKENS_MAX ? p->samples : 0;
+    }
+    return samples >= a->rules.samples_due;
+}
+
+/* ---- which ballot is on ---- */
+
+void gsp_view_set(gsp_agree *a, uint32_t view)
+{
+    a->view = view;
+    a->view_until_ns = a->now_ns + gsp_view_timeout_ns(a, view);
+    a->doubt_ns = 0;
+}
+
+/* Who says goodbye is not waited for, but may still have to vote for the certificate that lets it
+ * go. */
+static uint32_t voters(const gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    uint32_t bits = gsp_people_alive_bits(a);
+    for (uint32_t i = 0; i < roster->n; i++)
+        if ((a->left >> i & 1) && gsp_people_answers(a, &roster->member[i]))
+            bits |= 1u << i;
+    return bits;
+}
+
+void gsp_view_tick(gsp_agree *a)
+{
+    bool quorum = gsp_quorum(gsp_agree_roster(a)->n, voters(a));
+    if (quorum)
+        a->quorum_ns = a->now_ns;
+    if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_view_due(a)))
+        return;
+    if (a->due_ns == 0)
+        a->due_ns = a->now_ns;
+    if (a->view == 0)
+        gsp_view_set(a, a->record.promised ? a->record.promised : 1);
+    uint32_t proposer = gsp_view_proposer(a, a->view);
+    uint64_t soon = a->now_ns + a->rules.heartbeat_ns / 2;
+    if (!gsp_people_alive(a, proposer) && a->view_until_ns > soon)
+        a->view_until_ns = soon;
+    /* Who restarted is back soon, but never goes on with a ballot; whose link broke says it again.
+     */
+    bool lost = a->doubt_ns && a->now_ns - a->doubt_ns >= 2 * a->rules.heartbeat_ns;
+    if (proposer == a->self_i && a->view <= a->record.promised &&
+        (a->phase == GSP_IDLE || a->ballot != a->view) && a->view_until_ns > soon)
+        a->view_until_ns = soon; /* mine from before a restart: never prepared twice */
+    if (lost || a->now_ns >= a->view_until_ns) {
+        gsp_propose_give_up(a);
+        gsp_view_set(a, a->view + 1);
+        proposer = gsp_view_proposer(a, a->view);
+    }
+    if (proposer == a->self_i && a->view > a->record.promised && a->phase == GSP_IDLE &&
+        a->applied == a->certified)
+        gsp_propose_start(a);
+}
