@@ -35,7 +35,7 @@ typedef struct gsp_link {
     uint64_t second;    /* of its budget of words */
     uint32_t said;      /* in that second */
 
-    uint64_t unfit_ns; /* files: a liar, or it does not answer; not asked until then */
+    uint64_t unfit_ns; /* it gave a wrong file; not asked for any until then */
     uint32_t n_asks;
     struct {
         gsp_hash hash;

@@ -1,8 +1,8 @@
 /*
  * Owns the getting of data: which of the manifest's data files lie in a directory, and fetching the
- * others from all members at once. Its one idea: a piece proves itself, so each donor is asked for
- * as much as it gives in half a second, and what one is late with is asked of another. It refuses
- * who sent a wrong piece, from then on.
+ * others from all members at once. Its one idea: a piece proves itself, so it may come from anybody
+ * in any order; the swarm (swarm.h) decides whom to ask. It refuses a donor that sent a wrong piece,
+ * from then on.
  */
 #include "gossip/pool/pool_inner.h"
 
@@ -16,298 +16,134 @@
 #include <sys/stat.h>
 
 enum {
-    WINDOW_FIRST = 4,
-    WINDOW_MAX = 64,     /* pieces asked of one donor */
     FILES_AT_ONCE = 2,   /* the next begins where the last pieces of one are awaited */
     RECHECK_PIECES = 16, /* of a former run, per step */
-    FILE_WORDS = (GSP_MANIFEST_FILES_MAX + 63) / 64,
 };
-static const uint64_t SECOND = 1000000000u, WAIT_NS = 50000000u;
-static const uint64_t SLOW_NS = 8000000000u;  /* without a piece: others get its work */
-static const uint64_t LACKS_NS = 5000000000u; /* until who lacked a file is asked for it again */
-static const uint64_t LATE_NS = 400000000u;   /* at the end: asked of somebody idle too */
-
-typedef struct asked {
-    uint32_t file, piece;
-    uint64_t ns;
-} asked;
-
-typedef struct donor {
-    bool known, liar;
-    uint8_t key[GSP_PUBLIC_BYTES];
-    uint64_t heard_ns, given;
-    uint64_t lacks[FILE_WORDS], lacks_ns; /* bits of the manifest's files */
-    uint32_t n, window;
-    asked out[WINDOW_MAX];
-    uint64_t rate, rate_ns, rate_bytes; /* bytes per second, of late */
-} donor;
+static const uint64_t WAIT_NS = 50000000u, QUIET_NS = 5000000000u;
 
 typedef struct part {
-    uint32_t file;
+    uint32_t file;      /* of the manifest; its set in the swarm */
     gsp_pieces *pieces; /* NULL: free */
-    uint8_t *asked;     /* bits */
-    uint32_t cursor;
 } part;
 
 struct pool_haul {
     const char *directory;
     uint32_t next; /* file of the manifest to begin with next */
     part part[FILES_AT_ONCE];
-    donor donor[GSP_NET_PEERS_MAX];
+    gsp_swarm *swarm;
     uint64_t bytes, whole; /* of all files; of those that are whole */
-    uint64_t begun_ns, news_ns, came, again, wrong;
+    uint64_t begun_ns, news_ns;
     atom_status failed;
 };
 
-/* ---- donors ---- */
-
-static donor *donor_of(pool_haul *h, const uint8_t *key, bool add)
+static atom_status open_swarm(const gsp_pool *p, gsp_swarm **out)
 {
-    donor *place = NULL;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        donor *o = &h->donor[i];
-        if (o->known && memcmp(o->key, key, sizeof o->key) == 0)
-            return o;
-        if (!o->known && !place)
-            place = o;
+    uint32_t n_pieces[GSP_MANIFEST_FILES_MAX] = {0};
+    gsp_swarm_config config = {
+        .n_donors = GSP_NET_PEERS_MAX,
+        .n_sets = p->manifest->n_files,
+        .n_pieces = n_pieces,
+        .piece_bytes = GSP_PIECE_BYTES,
+        .window_first = 4,
+        .window_min = 4,
+        .window_max = 64,
+        .run_max = GSP_WORD_PIECES_MAX,
+        .offers_all = true,
+        .silent_ns = 8000000000u,
+        .deny_ns = 5000000000u,
+        .late_ns = 400000000u,
+    };
+    for (uint32_t i = 0; i < p->manifest->n_files; i++) {
+        const gsp_manifest_file *file = &p->manifest->file[i];
+        if (file->later && !p->data_whole[i])
+            n_pieces[i] = (uint32_t)gsp_piece_count(file->bytes);
     }
-    if (!add || !place)
-        return NULL;
-    *place = (donor){.known = true, .window = WINDOW_FIRST};
-    memcpy(place->key, key, sizeof place->key);
-    return place;
-}
-
-static part *part_of(pool_haul *h, uint32_t file)
-{
-    for (uint32_t i = 0; i < FILES_AT_ONCE; i++)
-        if (h->part[i].pieces && h->part[i].file == file)
-            return &h->part[i];
-    return NULL;
-}
-
-static void mark(part *t, uint32_t piece, bool on)
-{
-    uint8_t bit = (uint8_t)(1u << (piece % 8));
-    t->asked[piece / 8] = (uint8_t)(on ? t->asked[piece / 8] | bit : t->asked[piece / 8] & ~bit);
-    if (!on && piece < t->cursor)
-        t->cursor = piece;
-}
-
-/* What the donor was asked for may be asked of others. */
-static void release(pool_haul *h, donor *o)
-{
-    for (uint32_t k = 0; k < o->n; k++) {
-        part *t = part_of(h, o->out[k].file);
-        if (t)
-            mark(t, o->out[k].piece, false);
-    }
-    o->n = 0;
-}
-
-static bool answered(donor *o, uint32_t file, uint32_t piece)
-{
-    for (uint32_t k = 0; k < o->n; k++)
-        if (o->out[k].file == file && o->out[k].piece == piece) {
-            o->out[k] = o->out[--o->n];
-            return true;
-        }
-    return false;
-}
-
-static bool lacks(const donor *o, uint32_t file)
-{
-    return o->lacks[file / 64] >> (file % 64) & 1;
+    void *memory = atom_alloc(1, gsp_swarm_bytes(&config));
+    if (!memory)
+        return atom_fail_memory("a download", gsp_swarm_bytes(&config));
+    *out = gsp_swarm_open(&config, memory);
+    return ATOM_OK;
 }
 
 /* ---- what comes ---- */
 
-static void learn_rate(donor *o, uint64_t bytes, uint64_t now)
-{
-    o->heard_ns = now;
-    o->rate_bytes += bytes;
-    if (now - o->rate_ns < SECOND / 4)
-        return;
-    uint64_t rate = (uint64_t)((double)o->rate_bytes * 1e9 / (double)(now - o->rate_ns));
-    o->rate = o->rate ? (o->rate + rate) / 2 : rate;
-    o->rate_ns = now;
-    o->rate_bytes = 0;
-    uint64_t window = o->rate / 2 / GSP_PIECE_BYTES + WINDOW_FIRST;
-    o->window = window < WINDOW_MAX ? (uint32_t)window : WINDOW_MAX;
-}
-
-static void wrong(gsp_pool *p, donor *o, const gsp_manifest_file *file)
+static void wrong(gsp_pool *p, const gsp_link *from, const gsp_manifest_file *file)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];
-    p->haul->wrong++;
-    o->liar = true;
-    release(p->haul, o);
     atom_log(ATOM_LOG_WARN, "member %.12s sent bytes that are not %s; it is not asked again",
-             gsp_public_text(o->key, who), file->name);
+             gsp_public_text(from->key, who), file->name);
     gsp_diary_add(&p->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
-                  gsp_public_text(o->key, who), file->name);
+                  gsp_public_text(from->key, who), file->name);
 }
 
 void life_piece_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     pool_haul *h = p->haul;
-    donor *o = h ? donor_of(h, from->key, false) : NULL;
+    uint32_t donor = h ? gsp_swarm_find(h->swarm, from->key) : GSP_SWARM_NOBODY;
+    uint64_t now = atom_clock_ns();
+    gsp_swarm_verdict verdict = GSP_SWARM_GOOD;
     part *t = NULL;
-    bool good = false;
-    for (uint32_t i = 0; o && i < FILES_AT_ONCE; i++)
+    bool good = true;
+    for (uint32_t i = 0; donor != GSP_SWARM_NOBODY && i < FILES_AT_ONCE; i++)
         if (h->part[i].pieces && gsp_hash_equal(&p->manifest->file[h->part[i].file].hash, &m->hash))
             t = &h->part[i];
-    if (!t || o->liar || m->piece >= gsp_pieces_n(t->pieces))
+    if (!t || h->failed != ATOM_OK || gsp_swarm_is_barred(h->swarm, donor) ||
+        m->piece >= gsp_pieces_n(t->pieces))
         return;
-    bool was_asked = answered(o, t->file, m->piece);
     if (m->kind == GSP_WORD_NO_PIECE) {
-        if (was_asked)
-            mark(t, m->piece, false);
-        o->lacks[t->file / 64] |= 1ull << (t->file % 64);
-        o->lacks_ns = atom_clock_ns();
-        release(h, o); /* what else it was asked for in that word */
-        return;
+        verdict = GSP_SWARM_DENIED;
+    } else if (!gsp_pieces_has(t->pieces, m->piece)) {
+        h->failed =
+            gsp_pieces_put(t->pieces, m->piece, m->body, m->body_bytes, m->path, m->n_path, &good);
+        if (h->failed != ATOM_OK)
+            return;
+        if (good)
+            h->news_ns = now;
+        else
+            verdict = GSP_SWARM_WRONG;
     }
-    if (gsp_pieces_has(t->pieces, m->piece)) {
-        h->again++;
-        return;
-    }
-    atom_status st =
-        gsp_pieces_put(t->pieces, m->piece, m->body, m->body_bytes, m->path, m->n_path, &good);
-    if (st != ATOM_OK) {
-        h->failed = st;
-        return;
-    }
-    if (!good) {
-        mark(t, m->piece, false);
-        wrong(p, o, &p->manifest->file[t->file]);
-        return;
-    }
-    o->given++;
-    h->came++;
-    h->news_ns = atom_clock_ns();
-    learn_rate(o, m->body_bytes, h->news_ns);
+    gsp_swarm_came(h->swarm, now, donor, t->file, m->piece, m->body_bytes, verdict);
+    if (verdict == GSP_SWARM_WRONG)
+        wrong(p, from, &p->manifest->file[t->file]);
 }
 
 /* ---- asking ---- */
 
-/* The next piece of a part that nobody was asked for. */
-static bool next_piece(part *t, uint32_t *piece)
+static bool ask(void *context, const gsp_swarm_ask *a)
 {
-    uint32_t n = gsp_pieces_n(t->pieces);
-    while (t->cursor < n && (gsp_pieces_has(t->pieces, t->cursor) ||
-                             (t->asked[t->cursor / 8] >> (t->cursor % 8) & 1)))
-        t->cursor++;
-    *piece = t->cursor;
-    return t->cursor < n;
-}
-
-static bool pick(pool_haul *h, const donor *o, uint32_t *file, uint32_t *piece)
-{
-    part *best = NULL;
-    for (uint32_t i = 0; i < FILES_AT_ONCE; i++) {
-        part *t = &h->part[i];
-        if (t->pieces && !lacks(o, t->file) && (!best || t->file < best->file) &&
-            gsp_pieces_recheck(t->pieces, 0) && next_piece(t, piece))
-            best = t;
-    }
-    if (!best)
-        return false;
-    *file = best->file;
-    return next_piece(best, piece);
-}
-
-/* At the end: what somebody else is late with. */
-static bool pick_late(pool_haul *h, const donor *o, uint64_t now, uint32_t *file, uint32_t *piece)
-{
-    uint64_t oldest = now - LATE_NS;
-    bool found = false;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const donor *other = &h->donor[i];
-        for (uint32_t k = 0; other->known && other != o && k < other->n; k++) {
-            const asked *a = &other->out[k];
-            const part *t = part_of(h, a->file);
-            if (a->ns < oldest && t && !lacks(o, a->file) && !gsp_pieces_has(t->pieces, a->piece)) {
-                oldest = a->ns;
-                *file = a->file;
-                *piece = a->piece;
-                found = true;
-            }
-        }
-    }
-    return found;
-}
-
-/* A run of pieces in one word; false: nothing more to ask, or the link is full. */
-static bool ask_run(gsp_pool *p, donor *o, uint64_t now)
-{
-    pool_haul *h = p->haul;
-    uint32_t file = 0, first = 0, n = 0, at;
-    bool late = false;
-    if (o->n >= o->window)
-        return false;
-    if (!pick(h, o, &file, &first)) {
-        late = o->n == 0 && pick_late(h, o, now, &file, &first);
-        if (!late)
-            return false;
-    }
-    part *t = part_of(h, file);
-    uint32_t first_out = o->n;
-    do {
-        mark(t, first + n, true);
-        o->out[o->n++] = (asked){file, first + n, now};
-        n++;
-    } while (!late && o->n < o->window && n < GSP_WORD_PIECES_MAX && next_piece(t, &at) &&
-             at == first + n);
+    gsp_pool *p = context;
     gsp_word m = {.kind = GSP_WORD_ASK_PIECES,
-                  .hash = p->manifest->file[file].hash,
-                  .piece = first,
-                  .n_pieces = n};
-    if (first_out == 0)
-        o->heard_ns = o->rate_ns = now;
-    if (gsp_links_tell(&p->links, o->key, &m))
-        return !late;
-    o->n = first_out;
-    for (uint32_t k = 0; k < n && !late; k++)
-        mark(t, first + k, false);
-    return false;
+                  .hash = p->manifest->file[a->set].hash,
+                  .piece = a->first,
+                  .n_pieces = a->n};
+    return gsp_links_tell(&p->links, a->name, &m);
 }
 
-static void ask(gsp_pool *p, uint64_t now)
+/* Looks at what a former run left of a file, then asks for the rest; true: all was looked at. */
+static bool recheck(pool_haul *h, part *t)
 {
-    pool_haul *h = p->haul;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        donor *o = &h->donor[i];
-        if (o->known && o->n && (o->liar || !gsp_links_find(&p->links, o->key)))
-            release(h, o);
-        if (o->known && o->n && now - o->heard_ns > SLOW_NS) {
-            release(h, o);
-            o->window = WINDOW_FIRST;
-        }
-        if (o->lacks_ns && now - o->lacks_ns > LACKS_NS) {
-            o->lacks_ns = 0;
-            memset(o->lacks, 0, sizeof o->lacks);
-        }
-    }
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const gsp_link *l = &p->links.link[i];
-        donor *o = l->up && !l->guest ? donor_of(h, l->key, true) : NULL;
-        while (o && !o->liar && ask_run(p, o, now))
-            ;
-    }
+    if (!gsp_pieces_recheck(t->pieces, RECHECK_PIECES))
+        return false;
+    if (gsp_swarm_is_open(h->swarm, t->file))
+        return true;
+    gsp_swarm_begin(h->swarm, t->file, 0);
+    for (uint32_t k = 0; k < gsp_pieces_n(t->pieces); k++)
+        gsp_swarm_here(h->swarm, t->file, k, gsp_pieces_has(t->pieces, k));
+    return true;
 }
 
 void life_haul_step(gsp_pool *p, uint64_t now)
 {
     pool_haul *h = p->haul;
+    bool all = true;
     if (!h || h->failed != ATOM_OK || p->is_guest)
         return;
-    bool all = true;
     for (uint32_t i = 0; i < FILES_AT_ONCE; i++)
-        all &= !h->part[i].pieces || gsp_pieces_recheck(h->part[i].pieces, RECHECK_PIECES);
+        all &= !h->part[i].pieces || recheck(h, &h->part[i]);
     if (!all)
         gsp_net_wake(p->net); /* there is more to look at */
-    ask(p, now);
+    life_donors(&p->links, h->swarm, NULL, now);
+    gsp_swarm_turn(h->swarm, now, ask, p);
 }
 
 /* ---- files ---- */
@@ -324,8 +160,11 @@ static uint64_t bytes_here(const pool_haul *h)
 void life_haul_progress(const gsp_pool *p, gsp_pool_progress *out)
 {
     const pool_haul *h = p->haul;
-    double seconds = 1e-9 * (double)(atom_clock_ns() - h->begun_ns);
-    double came = (double)h->came * GSP_PIECE_BYTES;
+    uint64_t now = atom_clock_ns();
+    double seconds = 1e-9 * (double)(now - h->begun_ns);
+    gsp_swarm_status swarm;
+    gsp_swarm_look(h->swarm, now, &swarm);
+    double came = (double)swarm.came * GSP_PIECE_BYTES;
     out->bytes = h->bytes;
     out->bytes_done = bytes_here(h);
     if (came > 0 && seconds > 1)
@@ -350,21 +189,13 @@ static atom_status begin_next(gsp_pool *p, part *t)
     char *path = aside_path(h->directory, file->name), *tree = life_tree_path(p, file->name);
     atom_status st;
     *t = (part){.file = h->next++};
-    t->asked = atom_alloc(gsp_piece_count(file->bytes) / 8 + 1, 1);
-    if (!path || !tree || !t->asked)
+    if (!path || !tree)
         ATOM_TRY_CLEAN(atom_fail_memory("a download", 256));
     ATOM_TRY_CLEAN(gsp_pieces_begin(path, tree, file->bytes, &file->hash, &t->pieces));
 cleanup:
     atom_free(path);
     atom_free(tree);
     return st;
-}
-
-static void part_close(part *t)
-{
-    gsp_pieces_close(&t->pieces);
-    atom_free(t->asked);
-    *t = (part){0};
 }
 
 static atom_status finish(gsp_pool *p, part *t)
@@ -374,19 +205,17 @@ static atom_status finish(gsp_pool *p, part *t)
     char *path = atom_path_join(h->directory, file->name);
     atom_status st = path ? gsp_pieces_finish(t->pieces, path) : atom_fail_memory("a path", 256);
     atom_free(path);
-    if (st == ATOM_E_FORMAT) {
+    gsp_swarm_end(h->swarm, t->file);
+    if (st == ATOM_E_FORMAT) { /* it begins anew */
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
-        memset(t->asked, 0, gsp_piece_count(file->bytes) / 8 + 1);
-        t->cursor = 0;
         return ATOM_OK;
     }
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     p->data_whole[t->file] = true; /* from now on others get it from here */
     h->whole += file->bytes;
     gsp_diary_add(&p->diary, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu", file->name,
                   (unsigned long long)file->bytes);
-    part_close(t);
+    gsp_pieces_close(&t->pieces);
     return ATOM_OK;
 }
 
@@ -394,48 +223,48 @@ static atom_status finish(gsp_pool *p, part *t)
 static atom_status turn_files(gsp_pool *p, bool *done)
 {
     pool_haul *h = p->haul;
-    atom_status st = h->failed;
+    ATOM_TRY(h->failed);
     *done = true;
-    for (uint32_t i = 0; i < FILES_AT_ONCE && st == ATOM_OK; i++) {
+    for (uint32_t i = 0; i < FILES_AT_ONCE; i++) {
         part *t = &h->part[i];
         if (t->pieces && gsp_pieces_recheck(t->pieces, 0) &&
             gsp_pieces_here(t->pieces) == gsp_pieces_n(t->pieces))
-            st = finish(p, t);
-        if (st == ATOM_OK && !t->pieces)
-            st = begin_next(p, t);
+            ATOM_TRY(finish(p, t));
+        if (!t->pieces)
+            ATOM_TRY(begin_next(p, t));
         *done = *done && !t->pieces;
     }
-    return st;
+    return ATOM_OK;
 }
 
 static void say(gsp_pool *p)
 {
     const pool_haul *h = p->haul;
-    uint32_t linked = 0, giving = 0;
+    uint32_t linked = 0;
     uint64_t now = atom_clock_ns();
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+    gsp_swarm_status swarm;
+    gsp_swarm_look(h->swarm, now, &swarm);
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         linked += p->links.link[i].up && !p->links.link[i].guest;
-        giving += h->donor[i].known && h->donor[i].n && now - h->donor[i].heard_ns < SECOND * 2;
-    }
     if (!linked)
         gsp_headline_say(&p->headline, GSP_POOL_FETCHING,
                          "no member is linked that could have the data set; waiting");
-    else if (!giving && now - h->news_ns > LACKS_NS)
+    else if (!swarm.giving && now - h->news_ns > QUIET_NS)
         gsp_headline_say(&p->headline, GSP_POOL_FETCHING,
                          "none of the %u members that are linked gives the data set now; waiting",
                          linked);
     else
         gsp_headline_say(&p->headline, GSP_POOL_FETCHING,
-                         "fetching the data set from %u of %u members", giving, linked);
+                         "fetching the data set from %u of %u members", swarm.giving, linked);
 }
 
 static atom_status haul_all(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context)
 {
     pool_haul *h = p->haul;
     for (bool done = false;;) {
-        atom_status st = turn_files(p, &done);
-        if (st != ATOM_OK || done)
-            return st;
+        ATOM_TRY(turn_files(p, &done));
+        if (done)
+            return ATOM_OK;
         say(p);
         ATOM_TRY(life_wait(p, WAIT_NS, watch, context));
         double silent = 1e-9 * (double)(atom_clock_ns() - h->news_ns);
@@ -497,23 +326,23 @@ atom_status gsp_pool_data_look(gsp_pool *p, const char *directory, gsp_pool_watc
     gsp_pool_progress progress = {.stage = p->headline.now, .text = "looking at the data"};
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "data is looked at before the pool starts");
-    atom_status st = take_place(p, directory);
+    ATOM_TRY(take_place(p, directory));
     *out = (gsp_pool_data){0};
-    for (uint32_t i = 0; st == ATOM_OK && i < p->manifest->n_files; i++) {
+    for (uint32_t i = 0; i < p->manifest->n_files; i++) {
         if (!p->manifest->file[i].later)
             continue;
         if (watch && !watch(context, &progress))
             return atom_fail(ATOM_E_INTERRUPTED, "interrupted while looking at the data");
-        st = look_at(p, i, out);
+        ATOM_TRY(look_at(p, i, out));
     }
-    return st;
+    return ATOM_OK;
 }
 
 atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patience_s,
                                 gsp_pool_watch *watch, void *context)
 {
     gsp_pool_data data;
-    uint32_t donors = 0;
+    gsp_swarm_status swarm;
     atom_status st;
     pool_haul *h = NULL;
     ATOM_TRY_CLEAN(gsp_pool_data_look(p, directory, watch, context, &data));
@@ -522,24 +351,26 @@ atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patie
     if (!h)
         ATOM_TRY_CLEAN(atom_fail_memory("a download", sizeof *h));
     *h = (pool_haul){.directory = directory, .bytes = data.bytes};
+    ATOM_TRY_CLEAN(open_swarm(p, &h->swarm));
     for (uint32_t i = 0; i < p->manifest->n_files; i++)
         h->whole += p->data_whole[i] ? p->manifest->file[i].bytes : 0;
     h->begun_ns = h->news_ns = atom_clock_ns();
     p->haul = h;
     ATOM_TRY_CLEAN(haul_all(p, patience_s, watch, context));
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        donors += h->donor[i].given > 0;
+    gsp_swarm_look(h->swarm, atom_clock_ns(), &swarm);
     gsp_diary_add(&p->diary,
                   "\"event\":\"data\",\"bytes\":%llu,\"pieces\":%llu,\"again\":%llu,\"wrong\":%llu,"
                   "\"donors\":%u,\"seconds\":%.3f",
-                  (unsigned long long)data.bytes, (unsigned long long)h->came,
-                  (unsigned long long)h->again, (unsigned long long)h->wrong, donors,
+                  (unsigned long long)data.bytes, (unsigned long long)swarm.came,
+                  (unsigned long long)swarm.again, (unsigned long long)swarm.wrong, swarm.givers,
                   1e-9 * (double)(atom_clock_ns() - h->begun_ns));
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
 cleanup:
     p->haul = NULL;
     for (uint32_t i = 0; h && i < FILES_AT_ONCE; i++)
-        part_close(&h->part[i]);
+        gsp_pieces_close(&h->part[i].pieces);
+    if (h)
+        atom_free(h->swarm);
     atom_free(h);
     return st;
 }

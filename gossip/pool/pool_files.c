@@ -1,9 +1,9 @@
 /*
- * Owns the manifest's files: giving chunks to others, and getting a file from several members at
- * once. Its one idea: a window of chunks is asked for at all donors in turn and written in order,
- * so the file on disk is always a prefix, and a download that was cut off goes on where it ended.
- * It refuses a file whose hash is wrong: it is fetched again from one donor at a time, and who gave
- * it is not asked any more.
+ * Owns the manifest's small files: giving chunks to others, and getting a file from several members
+ * at once. Its one idea: chunks are asked for a little ahead of what is on disk (swarm.h decides of
+ * whom) and written in order, so the file on disk is always a prefix, and a download that was cut
+ * off goes on where it ended. It refuses a file whose hash is wrong: it is fetched again from one
+ * donor at a time, and a donor that gave a wrong one by itself is not asked any more.
  */
 #include "gossip/pool/pool_inner.h"
 
@@ -20,13 +20,10 @@
 #include <unistd.h>
 
 enum { WINDOW = 24, SERVED_PER_STEP = 16 };
-static const uint64_t PATIENCE_NS = 4000000000ull, SULK_NS = 15000000000ull,
-                      LIAR_NS = 3600000000000ull;
+static const uint64_t LIAR_NS = 3600000000000u;
 
 typedef struct chunk {
     bool here;
-    uint64_t asked_ns; /* 0: not asked */
-    uint8_t of[GSP_PUBLIC_BYTES];
     uint32_t bytes;
     uint8_t *data;
 } chunk;
@@ -37,6 +34,7 @@ struct pool_fetch {
     int fd;
     uint64_t done;        /* on disk; a multiple of the chunk, or all */
     uint64_t resumed;     /* of which so many were here before */
+    gsp_swarm *swarm;     /* its one set: the file's chunks */
     chunk window[WINDOW]; /* chunk k of the file is window[k % WINDOW] */
     bool one_donor;
     uint8_t donor[GSP_PUBLIC_BYTES];
@@ -80,7 +78,7 @@ void life_file_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
     (void)p;
     if (from->n_asks == POOL_ASKS_MAX) {
         memmove(from->ask, from->ask + 1, sizeof from->ask - sizeof *from->ask);
-        from->n_asks--; /* the oldest; who still wants it asks again */
+        from->n_asks--; /* the oldest; a peer that still wants it asks again */
     }
     from->ask[from->n_asks].hash = m->hash;
     from->ask[from->n_asks].offset = m->offset;
@@ -158,17 +156,17 @@ static uint64_t chunk_count(const pool_fetch *f)
 void life_file_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     pool_fetch *f = p->fetch;
+    uint32_t donor = f ? gsp_swarm_find(f->swarm, from->key) : GSP_SWARM_NOBODY;
     uint64_t k = m->offset / GSP_WORD_CHUNK_BYTES;
-    if (!f || !gsp_hash_equal(&m->hash, &f->file->hash) || m->of_bytes != f->file->bytes ||
-        m->offset % GSP_WORD_CHUNK_BYTES || m->offset < f->done || k >= chunk_count(f) ||
-        k >= f->done / GSP_WORD_CHUNK_BYTES + WINDOW || m->body_bytes != chunk_bytes(f, k))
-        return;
-    chunk *c = &f->window[k % WINDOW];
-    if (c->here || c->asked_ns == 0 || memcmp(c->of, from->key, sizeof c->of) != 0)
+    if (donor == GSP_SWARM_NOBODY || !gsp_hash_equal(&m->hash, &f->file->hash) ||
+        m->of_bytes != f->file->bytes || m->offset % GSP_WORD_CHUNK_BYTES || k >= chunk_count(f) ||
+        m->body_bytes != chunk_bytes(f, k) || !gsp_swarm_asked(f->swarm, donor, 0, (uint32_t)k))
         return; /* not what was asked of this one */
+    chunk *c = &f->window[k % WINDOW];
     memcpy(c->data, m->body, m->body_bytes);
     c->bytes = (uint32_t)m->body_bytes;
     c->here = true;
+    gsp_swarm_came(f->swarm, atom_clock_ns(), donor, 0, (uint32_t)k, c->bytes, GSP_SWARM_GOOD);
 }
 
 /* The chunks that follow what is on disk. */
@@ -182,47 +180,44 @@ static void write_ready(pool_fetch *f)
             f->failed = atom_fail_errno(errno, "%s", f->aside);
         f->done += c->bytes;
         c->here = false;
-        c->asked_ns = 0;
     }
 }
 
-static bool is_donor(const pool_fetch *f, const gsp_link *l, uint64_t now)
+static bool is_donor(const gsp_link *l, const uint8_t *only, uint64_t now)
 {
     return l->up && !l->guest && now >= l->unfit_ns &&
-           (!f->one_donor || memcmp(l->key, f->donor, sizeof f->donor) == 0);
+           (!only || memcmp(l->key, only, sizeof l->key) == 0);
 }
 
-static gsp_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
+void life_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        gsp_link *l = &p->links.link[++f->turn % GSP_NET_PEERS_MAX];
-        if (is_donor(f, l, now))
-            return l;
+        const uint8_t *name = gsp_swarm_name(swarm, i);
+        const gsp_link *l = name ? gsp_links_find(links, name) : NULL;
+        if (name && (!l || !is_donor(l, only, now)))
+            gsp_swarm_down(swarm, i);
     }
-    return NULL;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (is_donor(&links->link[i], only, now))
+            gsp_swarm_up(swarm, links->link[i].key);
 }
 
-static void ask_some(gsp_pool *p, pool_fetch *f, uint64_t now)
+static bool ask(void *context, const gsp_swarm_ask *a)
 {
-    uint64_t first = f->done / GSP_WORD_CHUNK_BYTES;
-    for (uint64_t k = first; k < first + WINDOW && k < chunk_count(f); k++) {
-        chunk *c = &f->window[k % WINDOW];
-        if (c->here || (c->asked_ns && now - c->asked_ns < PATIENCE_NS))
-            continue;
-        gsp_link *late = c->asked_ns ? gsp_links_find(&p->links, c->of) : NULL;
-        if (late)
-            late->unfit_ns = now + SULK_NS;
-        c->asked_ns = 0;
-        gsp_link *l = next_donor(p, f, now);
-        gsp_word m = {.kind = GSP_WORD_ASK_FILE,
-                      .hash = f->file->hash,
-                      .offset = k * GSP_WORD_CHUNK_BYTES,
-                      .bytes = chunk_bytes(f, k)};
-        if (!l || !gsp_links_tell(&p->links, l->key, &m))
-            return;
-        c->asked_ns = now;
-        memcpy(c->of, l->key, sizeof c->of);
-    }
+    gsp_pool *p = context;
+    gsp_word m = {.kind = GSP_WORD_ASK_FILE,
+                  .hash = p->fetch->file->hash,
+                  .offset = (uint64_t)a->first * GSP_WORD_CHUNK_BYTES,
+                  .bytes = chunk_bytes(p->fetch, a->first)};
+    return gsp_links_tell(&p->links, a->name, &m);
+}
+
+static void fetch_step(gsp_pool *p, pool_fetch *f, uint64_t now)
+{
+    write_ready(f);
+    life_donors(&p->links, f->swarm, f->one_donor ? f->donor : NULL, now);
+    gsp_swarm_reach(f->swarm, 0, (uint32_t)(f->done / GSP_WORD_CHUNK_BYTES) + WINDOW);
+    gsp_swarm_turn(f->swarm, now, ask, p);
 }
 
 void life_files_step(gsp_pool *p, uint64_t now)
@@ -230,10 +225,8 @@ void life_files_step(gsp_pool *p, uint64_t now)
     give_some(p);
     life_pieces_give(p, now);
     life_haul_step(p, now);
-    if (p->fetch) {
-        write_ready(p->fetch);
-        ask_some(p, p->fetch, now);
-    }
+    if (p->fetch)
+        fetch_step(p, p->fetch, now);
 }
 
 /* ---- a whole file ---- */
@@ -244,9 +237,42 @@ static void fetch_close(pool_fetch *f)
         close(f->fd);
     for (uint32_t i = 0; i < WINDOW; i++)
         atom_free(f->window[i].data);
+    atom_free(f->swarm);
     atom_free(f->path);
     atom_free(f->aside);
     *f = (pool_fetch){.fd = -1};
+}
+
+static atom_status open_swarm(pool_fetch *f)
+{
+    uint32_t n = (uint32_t)chunk_count(f);
+    gsp_swarm_config config = {
+        .n_donors = GSP_NET_PEERS_MAX,
+        .n_sets = 1,
+        .n_pieces = &n,
+        .piece_bytes = GSP_WORD_CHUNK_BYTES,
+        .window_first = 4,
+        .window_min = 4,
+        .window_max = POOL_ASKS_MAX,
+        .run_max = 1,
+        .offers_all = true,
+        .silent_ns = 4000000000u,
+        .aside_ns = 15000000000u,
+    };
+    void *memory = n == chunk_count(f) ? atom_alloc(1, gsp_swarm_bytes(&config)) : NULL;
+    if (!memory)
+        return atom_fail_memory("a download", gsp_swarm_bytes(&config));
+    f->swarm = gsp_swarm_open(&config, memory);
+    return ATOM_OK;
+}
+
+/* Goes on where what is on disk ends. */
+static void begin_at(pool_fetch *f, uint64_t done)
+{
+    f->done = f->resumed = done;
+    gsp_swarm_begin(f->swarm, 0, 0);
+    for (uint64_t k = 0; k * GSP_WORD_CHUNK_BYTES < done; k++)
+        gsp_swarm_here(f->swarm, 0, (uint32_t)k, true);
 }
 
 static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_fetch *f)
@@ -256,25 +282,37 @@ static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_f
     char *files = atom_path_join(p->directory, "files");
     atom_status st = files ? atom_dir_make(files) : atom_fail_memory("a path", 0);
     atom_free(files);
+    ATOM_TRY(st);
     f->path = atom_format("%s/files/%s", p->directory, file->name);
     f->aside = atom_format("%s/files/.%s.part", p->directory, file->name);
-    for (uint32_t i = 0; i < WINDOW; i++)
+    if (!f->path || !f->aside)
+        return atom_fail_memory("a path", 0);
+    for (uint32_t i = 0; i < WINDOW; i++) {
         f->window[i].data = atom_alloc(GSP_WORD_CHUNK_BYTES, 1);
-    if (st == ATOM_OK && (!f->path || !f->aside || !f->window[WINDOW - 1].data))
-        st = atom_fail_memory("a download", WINDOW * GSP_WORD_CHUNK_BYTES);
-    for (uint32_t i = 0; i < WINDOW && st == ATOM_OK; i++)
         if (!f->window[i].data)
-            st = atom_fail_memory("a download", WINDOW * GSP_WORD_CHUNK_BYTES);
-    if (st != ATOM_OK)
-        return st;
+            return atom_fail_memory("a download", WINDOW * GSP_WORD_CHUNK_BYTES);
+    }
+    ATOM_TRY(open_swarm(f));
     f->fd = open(f->aside, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (f->fd < 0 || fstat(f->fd, &s) != 0)
         return atom_fail_errno(errno, "%s", f->aside);
-    f->done = (uint64_t)s.st_size / GSP_WORD_CHUNK_BYTES * GSP_WORD_CHUNK_BYTES;
-    if ((uint64_t)s.st_size >= file->bytes)
-        f->done = (uint64_t)s.st_size == file->bytes ? file->bytes : 0;
-    f->resumed = f->done;
+    uint64_t here = (uint64_t)s.st_size;
+    if (here > file->bytes)
+        here = 0;
+    else if (here < file->bytes)
+        here -= here % GSP_WORD_CHUNK_BYTES;
+    begin_at(f, here);
     return ATOM_OK;
+}
+
+static const gsp_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &p->links.link[++f->turn % GSP_NET_PEERS_MAX];
+        if (is_donor(l, NULL, now))
+            return l;
+    }
+    return NULL;
 }
 
 /* All bytes are here. Right: it is put in its place. Wrong: begin again, with one donor. */
@@ -297,12 +335,11 @@ static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
         liar->unfit_ns = now + LIAR_NS;
     gsp_diary_add(&p->diary, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
     atom_log(ATOM_LOG_WARN, "%s came with a wrong hash; fetching it again", f->file->name);
-    f->one_donor = false;
-    gsp_link *next = next_donor(p, f, now);
+    const gsp_link *next = next_donor(p, f, now);
     f->one_donor = next != NULL;
     if (next)
         memcpy(f->donor, next->key, sizeof f->donor);
-    f->done = f->resumed = 0;
+    begin_at(f, 0);
     return ftruncate(f->fd, 0) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->aside);
 }
 

@@ -26,6 +26,7 @@
 #include "gossip/pool/notes.h"
 #include "gossip/pool/pool.h"
 #include "gossip/pool/words.h"
+#include "gossip/swarm/swarm.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -219,6 +220,9 @@ void life_seek_say(gsp_pool *p);
 void life_file_asked(gsp_pool *p, gsp_link *from, const gsp_word *m);
 void life_file_came(gsp_pool *p, gsp_link *from, const gsp_word *m);
 void life_files_step(gsp_pool *p, uint64_t now_ns);
+/* Who may be asked for files and data: members that are linked and gave no wrong file; only != NULL:
+ * this one alone. */
+void life_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now_ns);
 ATOM_MUST atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash);
 /* Until the file is here and checked; turns the net meanwhile (life_wait). */
 ATOM_MUST atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file,
