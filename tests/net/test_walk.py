@@ -32,7 +32,7 @@ def read(path):
 def blocks():
     """Of README's pool section: run.yml, and {what follows `atom pool`: the command}."""
     section = read(os.path.join(ROOT, "README.md"))
-    section = section.partition("**3. Train one model with friends.**")[2].partition("**When the model")[0]
+    section = section.partition("**3. Train one model with friends**")[2].partition("## How fast")[0]
     run = re.search(r"```yaml\n(.*?)```", section, re.S).group(1)
     lines = re.search(r"```sh\n(atom pool selftest.*?)```", section, re.S).group(1).splitlines()
     commands = [line.partition("#")[0].strip() for line in lines]
