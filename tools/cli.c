@@ -51,9 +51,8 @@ atom_status cli_put_text(const char *text, const char *path)
     return ATOM_OK;
 }
 
-const char *const cli_lora_rank_names[] = {"lora_rank", NULL};
-const char *const cli_lora_target_names[] = {"lora_target", NULL};
-const char *const cli_moments_dtypes[] = {"fp32", "bf16", NULL};
+#define AT(member) .offset = offsetof(cli_json, member)
+const opt_spec cli_json_row = PLAN_ROW_JSON(.help = "One JSON object on stdout.");
 
 atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, int64_t sequence,
                       const cli_lora *lora, graph **out)

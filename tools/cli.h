@@ -10,6 +10,7 @@
 #define TOOLS_CLI_H
 
 #include "atom/atom.h"
+#include "atom/plan/rows.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -26,6 +27,13 @@ extern const cli_command cli_doctor, cli_data_prepare, cli_data_inspect, cli_pro
     cli_pool_create, cli_pool_join, cli_pool_status, cli_pool_ticket, cli_pool_invite, cli_pool_ban,
     cli_pool_rotate, cli_pool_leave, cli_pool_pause, cli_pool_resume, cli_pool_web, cli_pool_export,
     cli_pool_evidence, cli_version, cli_help, cli_completion;
+
+/* The options of commands that have but --json. */
+typedef struct cli_json {
+    bool json;
+} cli_json;
+extern const opt_spec cli_json_row;
+#define CLI_ONLY_JSON .specs = &cli_json_row, .n_specs = 1, .values_bytes = sizeof(cli_json)
 
 /* All subcommands, in the order of --help. */
 const cli_command *const *cli_commands(uint32_t *n);
@@ -44,47 +52,17 @@ ATOM_MUST atom_status cli_flush(void);
 ATOM_MUST atom_status cli_put_text(const char *text, const char *path);
 
 /* LoRA as 'atom train' takes it (config.c): r -1 is none; alpha -1 twice r. In option tables as
- * CLI_LORA_SPECS(member) of the values. */
+ * CLI_LORA_ROWS(member) of the values. */
 typedef struct cli_lora {
     int64_t r;
     double alpha, dropout;
     char *targets;
 } cli_lora;
-extern const char *const cli_lora_rank_names[], *const cli_lora_target_names[];
-/* What --moments-dtype may be, as atom_dtype counts. */
-extern const char *const cli_moments_dtypes[];
-#define CLI_LORA_SPECS(member)                                                                     \
-    {.name = "lora_r",                                                                             \
-     .type = OPT_INT,                                                                              \
-     AT(member.r),                                                                                 \
-     .fallback = "auto",                                                                           \
-     .min = 1,                                                                                     \
-     .max = 65536,                                                                                 \
-     .flags = OPT_AUTO,                                                                            \
-     .aliases = cli_lora_rank_names,                                                               \
-     .group = "LoRA",                                                                              \
-     .help = "Rank of LoRA adapters, as in 'atom train'. auto: all of the model is trained."},     \
-        {.name = "lora_alpha",                                                                     \
-         .type = OPT_NUMBER,                                                                       \
-         AT(member.alpha),                                                                         \
-         .fallback = "auto",                                                                       \
-         .min = 1e-6,                                                                              \
-         .max = 1e6,                                                                               \
-         .flags = OPT_AUTO,                                                                        \
-         .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},    \
-        {.name = "lora_dropout",                                                                   \
-         .type = OPT_NUMBER,                                                                       \
-         AT(member.dropout),                                                                       \
-         .fallback = "0",                                                                          \
-         .min = 0,                                                                                 \
-         .max = 1,                                                                                 \
-         .flags = OPT_BELOW_MAX,                                                                   \
-         .help = "Dropout in front of the adapters."},                                             \
-    {                                                                                              \
-        .name = "lora_target_modules", .type = OPT_TEXT, AT(member.targets),                       \
-        .fallback = "all-linear", .value = "NAMES|all-linear", .aliases = cli_lora_target_names,   \
-        .help = "Linear layers that get an adapter. all-linear: all but the head."                 \
-    }
+#define CLI_LORA_ROWS(member)                                                                      \
+    PLAN_ROWS_LORA(member.r, member.alpha, member.dropout, member.targets,                         \
+                   "Rank of LoRA adapters, as in 'atom train'. auto: all of the model is "         \
+                   "trained.",                                                                     \
+                   "Linear layers that get an adapter. all-linear: all but the head.")
 
 /*
  * The fused graph of a model as users name it (a preset, a directory, a config.json).

@@ -6,26 +6,15 @@
 
 #include <string.h>
 
-typedef struct version_values {
-    bool json;
-} version_values;
-
-static const opt_spec version_specs[] = {
-    {.name = "json",
-     .type = OPT_FLAG,
-     .offset = offsetof(version_values, json),
-     .help = "One JSON object on stdout."},
-};
-
 static const opt_command version_options = {
     .name = "version",
     .summary = "print the version",
-    OPT_TABLE(version_specs, version_values),
+    CLI_ONLY_JSON,
 };
 
 static atom_status version_run(void *values, const opt_parsed *parsed)
 {
-    const version_values *v = values;
+    const cli_json *v = values;
     (void)parsed;
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:s, s:s}", "version", ATOM_VERSION, "build",

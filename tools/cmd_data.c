@@ -20,36 +20,44 @@ typedef struct prepare_values {
     bool json;
 } prepare_values;
 
-static const char *const formats[] = {"auto",   "text",   "messages", "sharegpt",
-                                      "alpaca", "prompt", NULL};
-static const char *const templates[] = {"auto", "chatml", "llama3", "mistral", "plain", NULL};
-static const char *const losses[] = {"answers", "all", NULL};
+#define AT(member) .offset = offsetof(prepare_values, member)
+
+static const opt_choice formats[] = {{"auto", TEXT_FORMAT_AUTO},
+                                     {"text", TEXT_FORMAT_TEXT},
+                                     {"messages", TEXT_FORMAT_MESSAGES},
+                                     {"sharegpt", TEXT_FORMAT_SHAREGPT},
+                                     {"alpaca", TEXT_FORMAT_ALPACA},
+                                     {"prompt", TEXT_FORMAT_PROMPT},
+                                     {0}};
+static const opt_choice templates[] = {{"auto", 0},    {"chatml", 1}, {"llama3", 2},
+                                       {"mistral", 3}, {"plain", 4},  {0}};
+static const opt_choice losses[] = {{"answers", false}, {"all", true}, {0}};
 
 static const opt_spec prepare_specs[] = {
     {.name = "input",
      .type = OPT_LIST,
-     .offset = offsetof(prepare_values, input),
+     AT(input),
      .value = "FILE...",
      .letter = 'i',
      .flags = OPT_REQUIRED,
      .help = ".txt: one document each; .jsonl: one text or chat per line; also as .gz or .zst."},
     {.name = "tokenizer",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, tokenizer),
+     AT(tokenizer),
      .fallback = "bytes",
      .value = "bytes|bpe:N|FILE",
      .help = "bytes: one token per byte. bpe:N: byte-level BPE with a vocabulary of N, trained on "
              "the input. FILE: a tokenizer.json."},
     {.name = "output",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, output),
+     AT(output),
      .value = "DIR",
      .letter = 'o',
      .flags = OPT_REQUIRED,
      .help = "Where train_*.bin, val_*.bin and tokenizer.json go."},
     {.name = "format",
      .type = OPT_CHOICE,
-     .offset = offsetof(prepare_values, format),
+     AT(format),
      .fallback = "auto",
      .choices = formats,
      .group = "Chats",
@@ -58,46 +66,46 @@ static const opt_spec prepare_specs[] = {
              "prompt, completion. auto: by each line's keys."},
     {.name = "template",
      .type = OPT_CHOICE,
-     .offset = offsetof(prepare_values, template),
+     AT(template),
      .fallback = "auto",
      .choices = templates,
      .help = "How a chat becomes tokens. auto: the tokenizer's own where it is known, else plain."},
     {.name = "system_prefix",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, system_prefix),
+     AT(system_prefix),
      .value = "TEXT",
      .help = "Before a message of the system, instead of the template's. In these texts names of "
              "special tokens become those, {start} and {end} the tokenizer's, \\n a new line."},
     {.name = "user_prefix",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, user_prefix),
+     AT(user_prefix),
      .value = "TEXT",
      .help = "Before a message of the user."},
     {.name = "assistant_prefix",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, assistant_prefix),
+     AT(assistant_prefix),
      .value = "TEXT",
      .help = "Before an answer."},
     {.name = "turn_suffix",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, turn_suffix),
+     AT(turn_suffix),
      .value = "TEXT",
      .help = "Behind a message that is not an answer."},
     {.name = "answer_end",
      .type = OPT_TEXT,
-     .offset = offsetof(prepare_values, answer_end),
+     AT(answer_end),
      .value = "TEXT",
      .help = "Behind an answer, and learnt with it."},
     {.name = "loss",
      .type = OPT_CHOICE,
-     .offset = offsetof(prepare_values, loss),
+     AT(loss),
      .fallback = "answers",
      .choices = losses,
      .help = "What of a chat is learnt: its answers, each with the token that ends it, or all of "
              "it. Texts are learnt whole."},
     {.name = "val_fraction",
      .type = OPT_NUMBER,
-     .offset = offsetof(prepare_values, val_fraction),
+     AT(val_fraction),
      .fallback = "0.05",
      .min = 0,
      .max = 0.5,
@@ -106,21 +114,11 @@ static const opt_spec prepare_specs[] = {
      .help = "Share of the data that is kept for validation; 0: none."},
     {.name = "force",
      .type = OPT_FLAG,
-     .offset = offsetof(prepare_values, force),
+     AT(force),
      .letter = 'f',
      .help = "Replace a data set that is already there."},
-    {.name = "threads",
-     .type = OPT_INT,
-     .offset = offsetof(prepare_values, threads),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1024,
-     .flags = OPT_AUTO,
-     .help = "auto: all cores. The result does not depend on it."},
-    {.name = "json",
-     .type = OPT_FLAG,
-     .offset = offsetof(prepare_values, json),
-     .help = "One JSON object on stdout."},
+    PLAN_ROW_THREADS(.help = "auto: all cores. The result does not depend on it."),
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command prepare_options = {
@@ -193,13 +191,13 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
         .val_fraction = v->val_fraction,
         .force = v->force,
         .format = (text_format)v->format,
-        .template = {.name = templates[v->template],
+        .template = {.name = opt_choice_name(templates, v->template),
                      .prefix = {[TEXT_SYSTEM] = v->system_prefix,
                                 [TEXT_USER] = v->user_prefix,
                                 [TEXT_ASSISTANT] = v->assistant_prefix},
                      .suffix = v->turn_suffix,
                      .answer_end = v->answer_end},
-        .loss_all = v->loss == 1,
+        .loss_all = v->loss,
         .threads = threads,
         .progress = show_progress,
     };
@@ -214,17 +212,6 @@ cleanup:
 
 const cli_command cli_data_prepare = {&prepare_options, prepare_run};
 
-typedef struct inspect_values {
-    bool json;
-} inspect_values;
-
-static const opt_spec inspect_specs[] = {
-    {.name = "json",
-     .type = OPT_FLAG,
-     .offset = offsetof(inspect_values, json),
-     .help = "One JSON object on stdout."},
-};
-
 static const opt_command inspect_options = {
     .name = "data inspect",
     .summary = "check and summarise a directory of token shards",
@@ -232,12 +219,12 @@ static const opt_command inspect_options = {
     .positional = "DIR",
     .positional_min = 1,
     .positional_max = 1,
-    OPT_TABLE(inspect_specs, inspect_values),
+    CLI_ONLY_JSON,
 };
 
 static atom_status inspect_run(void *values, const opt_parsed *parsed)
 {
-    const inspect_values *v = values;
+    const cli_json *v = values;
     const char *dir = parsed->positional[0];
     text_summary s;
     ATOM_TRY(text_inspect(dir, &s));

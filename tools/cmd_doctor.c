@@ -23,17 +23,6 @@
 #include <jemalloc/jemalloc.h>
 #endif
 
-typedef struct doctor_values {
-    bool json;
-} doctor_values;
-
-static const opt_spec specs[] = {
-    {.name = "json",
-     .type = OPT_FLAG,
-     .offset = offsetof(doctor_values, json),
-     .help = "One JSON object on stdout."},
-};
-
 static const opt_command options = {
     .name = "doctor",
     .summary = "say what this machine has and what is missing",
@@ -41,7 +30,7 @@ static const opt_command options = {
         "Looks at processor, memory, disk, GPU, compiler, libraries, limits and kernels. "
         "Always exits with 0; lines that start with 'note' say what could be better.",
     .examples = "atom doctor\n",
-    OPT_TABLE(specs, doctor_values),
+    CLI_ONLY_JSON,
 };
 
 /* The value of "field : value" in a /proc table, trimmed; "" if there is none. */
@@ -398,7 +387,7 @@ static void print_software(const json_t *r)
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    const doctor_values *v = values;
+    const cli_json *v = values;
     (void)parsed;
     json_t *r = report();
     if (!r)

@@ -7,9 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
-static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
-static const char *const splits[] = {"val", "train", NULL};
+static const opt_choice splits[] = {{"val", TEXT_VAL}, {"train", TEXT_TRAIN}, {0}};
 
 typedef struct eval_values {
     char *model, *adapter;
@@ -29,18 +27,9 @@ typedef struct eval_values {
 #define AT(member) .offset = offsetof(eval_values, member)
 
 static const opt_spec specs[] = {
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "DIR",
-     .flags = OPT_REQUIRED,
-     .help = "A checkpoint, or a Hugging Face directory of a family that atom knows."},
-    {.name = "adapter",
-     .type = OPT_TEXT,
-     AT(adapter),
-     .value = "DIR",
-     .help = "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "
-             "directory as --model says the same, where it names its model."},
+    PLAN_ROW_SAVED_MODEL(
+            .help = "A checkpoint, or a Hugging Face directory of a family that atom knows."),
+    PLAN_ROW_ADAPTER,
     {.name = "data",
      .type = OPT_TEXT,
      AT(data),
@@ -64,28 +53,19 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 1e9,
      .help = "With --choices: the first so many questions; 0: all."},
-    {.name = "sequence_len",
-     .type = OPT_INT,
-     AT(sequence_len),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1 << 20,
-     .flags = OPT_AUTO,
-     .help = "Tokens per sequence. auto: the model's longest, at most 2048; with --choices as long "
-             "as the longest question. A longer question loses the beginning of its context."},
+    PLAN_ROW_SEQUENCE_LEN(
+            .fallback = "auto", .flags = OPT_AUTO,
+            .help =
+                "Tokens per sequence. auto: the model's longest, at most 2048; with --choices as "
+                "long "
+                "as the longest question. A longer question loses the beginning of its context."),
     {.name = "split",
      .type = OPT_CHOICE,
      AT(split),
      .fallback = "val",
      .choices = splits,
      .help = "With --data: which part of it."},
-    {.name = "micro_batch_size",
-     .type = OPT_INT,
-     AT(micro_batch_size),
-     .fallback = "4",
-     .min = 1,
-     .max = 65536,
-     .help = "Sequences at a time."},
+    PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences at a time."),
     {.name = "batches",
      .type = OPT_INT,
      AT(batches),
@@ -93,36 +73,11 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 1e9,
      .help = "With --data: how many micro-batches; 0: all of the split."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
-     .help = "auto: bf16 where the device has it natively, else fp32."},
-    {.name = "device",
-     .type = OPT_TEXT,
-     AT(device),
-     .fallback = "auto",
-     .value = "auto|cpu|cuda[:N]",
-     .choices = devices,
-     .help = "What computes."},
-    {.name = "device_memory",
-     .type = OPT_SIZE,
-     AT(device_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "Cap on all memory used on the device."},
-    {.name = "threads",
-     .type = OPT_INT,
-     AT(threads),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1024,
-     .flags = OPT_AUTO,
-     .help = "auto: all cores."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
+    PLAN_ROW_DEVICE(.help = "What computes."),
+    PLAN_ROW_DEVICE_MEMORY(.help = "Cap on all memory used on the device."),
+    PLAN_ROW_THREADS(.help = "auto: all cores."),
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {
@@ -253,7 +208,7 @@ static atom_status run_data(const eval_values *v)
         .model = v->model,
         .adapter = v->adapter,
         .data = v->data,
-        .split = splits[v->split],
+        .split = opt_choice_name(splits, v->split),
         .micro_batch = v->micro_batch_size,
         .sequence = v->sequence_len,
         .batches = v->batches,
@@ -264,10 +219,10 @@ static atom_status run_data(const eval_values *v)
     };
     ATOM_TRY(eval_loss(&request, &result));
     if (v->json)
-        return cli_print_json(json_pack("{s:o, s:I, s:s, s:o, s:o}", "loss", cli_real(result.loss),
-                                        "tokens", (json_int_t)result.tokens, "split",
-                                        splits[v->split], "perplexity", cli_real(exp(result.loss)),
-                                        "seconds", cli_real(result.seconds)));
+        return cli_print_json(json_pack(
+            "{s:o, s:I, s:s, s:o, s:o}", "loss", cli_real(result.loss), "tokens",
+            (json_int_t)result.tokens, "split", opt_choice_name(splits, v->split), "perplexity",
+            cli_real(exp(result.loss)), "seconds", cli_real(result.seconds)));
     cli_print("loss %.4f over %lld tokens (perplexity %.2f), %s\n", result.loss,
               (long long)result.tokens, exp(result.loss), cli_seconds(result.seconds));
     return ATOM_OK;

@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 
 typedef enum export_to { TO_GGUF, TO_HF, TO_LLMC } export_to;
-static const char *const formats[] = {"gguf", "hf", "llmc", NULL};
-static const char *const types[] = {"f32", "f16", "bf16", "q8_0", NULL};
-static const file_gguf_type type_of[] = {FILE_GGUF_F32, FILE_GGUF_F16, FILE_GGUF_BF16,
-                                         FILE_GGUF_Q8_0};
-static const char *const dtypes[] = {"auto", "fp32", "bf16", "fp16", NULL};
-static const atom_dtype dtype_of[] = {ATOM_DTYPE_N, ATOM_F32, ATOM_BF16, ATOM_F16};
+static const opt_choice formats[] = {{"gguf", TO_GGUF}, {"hf", TO_HF}, {"llmc", TO_LLMC}, {0}};
+static const opt_choice types[] = {{"f32", FILE_GGUF_F32},
+                                   {"f16", FILE_GGUF_F16},
+                                   {"bf16", FILE_GGUF_BF16},
+                                   {"q8_0", FILE_GGUF_Q8_0},
+                                   {0}};
+static const opt_choice dtypes[] = {
+    {"auto", ATOM_DTYPE_N}, {"fp32", ATOM_F32}, {"bf16", ATOM_BF16}, {"fp16", ATOM_F16}, {0}};
 
 typedef struct export_values {
     char *model, *adapter;
@@ -27,18 +29,9 @@ typedef struct export_values {
 #define AT(member) .offset = offsetof(export_values, member)
 
 static const opt_spec specs[] = {
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "DIR",
-     .flags = OPT_REQUIRED,
-     .help = "A checkpoint, or any Hugging Face directory of a family that atom knows."},
-    {.name = "adapter",
-     .type = OPT_TEXT,
-     AT(adapter),
-     .value = "DIR",
-     .help = "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "
-             "directory as --model says the same, where it names its model."},
+    PLAN_ROW_SAVED_MODEL(
+            .help = "A checkpoint, or any Hugging Face directory of a family that atom knows."),
+    PLAN_ROW_ADAPTER,
     {.name = "to",
      .type = OPT_CHOICE,
      AT(to),
@@ -60,13 +53,7 @@ static const opt_spec specs[] = {
      .fallback = "auto",
      .choices = dtypes,
      .help = "hf, llmc: what all weights are made of. auto: as they are. llmc has fp32 and bf16."},
-    {.name = "max_shard_size",
-     .type = OPT_SIZE,
-     AT(max_shard_size),
-     .fallback = "5GB",
-     .min = 1,
-     .max = 0x1p62,
-     .help = "hf: larger models are cut into files of at most so much."},
+    PLAN_ROW_MAX_SHARD_SIZE(.help = "hf: larger models are cut into files of at most so much."),
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
@@ -78,7 +65,7 @@ static const opt_spec specs[] = {
      .type = OPT_FLAG,
      AT(overwrite),
      .help = "gguf, llmc: replace a file that is there."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {
@@ -122,12 +109,13 @@ static atom_status check_options(const export_values *v, const opt_parsed *parse
         if ((int32_t)of[i].to != v->to &&
             parsed->origin[opt_find(&options, of[i].name)] != OPT_FROM_DEFAULT)
             return atom_fail(ATOM_E_USAGE, "--%s says nothing of --to %s; it is for --to %s",
-                             of[i].name, formats[v->to], formats[of[i].to]);
+                             of[i].name, opt_choice_name(formats, v->to),
+                             opt_choice_name(formats, (int32_t)of[i].to));
     }
     if (v->overwrite && v->to == TO_HF)
         return atom_fail(ATOM_E_USAGE, "--overwrite replaces files; --to hf makes a directory: "
                                        "remove the old one first, or name another");
-    if (v->to == TO_LLMC && dtype_of[v->dtype] == ATOM_F16)
+    if (v->to == TO_LLMC && (atom_dtype)v->dtype == ATOM_F16)
         return atom_fail(ATOM_E_USAGE, "--dtype fp16: llm.c's files are fp32 or bf16");
     return ATOM_OK;
 }
@@ -138,14 +126,15 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY(check_options(v, parsed));
     ATOM_TRY(
         v->to == TO_GGUF
-            ? export_gguf(v->model, v->adapter, type_of[v->type], v->output, v->overwrite)
+            ? export_gguf(v->model, v->adapter, (file_gguf_type)v->type, v->output, v->overwrite)
         : v->to == TO_LLMC
-            ? export_llmc(v->model, v->adapter, dtype_of[v->dtype], v->output, v->overwrite)
-            : export_hf(v->model, v->adapter, dtype_of[v->dtype], v->max_shard_size, v->output));
-    const char *type = v->to == TO_GGUF ? types[v->type] : dtypes[v->dtype];
+            ? export_llmc(v->model, v->adapter, (atom_dtype)v->dtype, v->output, v->overwrite)
+            : export_hf(v->model, v->adapter, (atom_dtype)v->dtype, v->max_shard_size, v->output));
+    const char *type =
+        v->to == TO_GGUF ? opt_choice_name(types, v->type) : opt_choice_name(dtypes, v->dtype);
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:s, s:s, s:I}", "output", v->output, "to",
-                                        formats[v->to], "type", type, "bytes",
+                                        opt_choice_name(formats, v->to), "type", type, "bytes",
                                         (json_int_t)bytes_at(v->output)));
     cli_print("%s: %s\n", v->output, cli_size(bytes_at(v->output)));
     return ATOM_OK;

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
-
 typedef struct generate_values {
     char *model, *adapter;
     char *prompt, *system;
@@ -31,18 +29,8 @@ typedef struct generate_values {
 static const char *const length_names[] = {"max_new_tokens", NULL};
 
 static const opt_spec specs[] = {
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "DIR",
-     .flags = OPT_REQUIRED,
-     .help = "A checkpoint; it carries its tokenizer."},
-    {.name = "adapter",
-     .type = OPT_TEXT,
-     AT(adapter),
-     .value = "DIR",
-     .help = "A PEFT directory with a LoRA adapter of the model, to merge into it. An adapter's "
-             "directory as --model says the same, where it names its model."},
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint; it carries its tokenizer."),
+    PLAN_ROW_ADAPTER,
     {.name = "prompt",
      .type = OPT_TEXT,
      AT(prompt),
@@ -93,41 +81,18 @@ static const opt_spec specs[] = {
      .max = 1,
      .flags = OPT_ABOVE_MIN,
      .help = "Only the likeliest tokens that together have probability P; 1: all."},
-    {.name = "seed",
-     .type = OPT_INT,
-     AT(seed),
-     .fallback = "42",
-     .min = 0,
-     .max = 0x1p53,
-     .help = "The same seed gives the same text."},
+    PLAN_ROW_SEED(.help = "The same seed gives the same text."),
     {.name = "ignore_end",
      .type = OPT_FLAG,
      AT(ignore_end),
      .help = "Go on after the end-of-text token."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
-     .group = "Machine",
-     .help = "auto: bf16 where the device has it natively, else fp32."},
-    {.name = "device_memory",
-     .type = OPT_SIZE,
-     AT(device_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "Cap on all memory used on the device; less than the model needs means swapping."},
-    {.name = "threads",
-     .type = OPT_INT,
-     AT(threads),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1024,
-     .flags = OPT_AUTO,
-     .help = "auto: all cores."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout, at the end."},
+    PLAN_ROW_DTYPE(.group = "Machine",
+                   .help = "auto: bf16 where the device has it natively, else fp32."),
+    PLAN_ROW_DEVICE_MEMORY(
+            .help =
+                "Cap on all memory used on the device; less than the model needs means swapping."),
+    PLAN_ROW_THREADS(.help = "auto: all cores."),
+    PLAN_ROW_JSON(.help = "One JSON object on stdout, at the end."),
 };
 
 static const opt_command options = {

@@ -7,17 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-typedef struct inspect_values {
-    bool json;
-} inspect_values;
-
-static const opt_spec specs[] = {
-    {.name = "json",
-     .type = OPT_FLAG,
-     .offset = offsetof(inspect_values, json),
-     .help = "One JSON object on stdout."},
-};
-
 static const opt_command options = {
     .name = "inspect",
     .summary = "say what is in a file: safetensors, shard, profile, plan, checkpoint",
@@ -27,7 +16,7 @@ static const opt_command options = {
     .positional = "FILE",
     .positional_min = 1,
     .positional_max = 1,
-    OPT_TABLE(specs, inspect_values),
+    CLI_ONLY_JSON,
 };
 
 static json_t *tensor_json(const file_tensor *t)
@@ -272,7 +261,7 @@ static atom_status inspect_file(const char *path, bool json)
 
 static atom_status run(void *values, const opt_parsed *parsed)
 {
-    const inspect_values *v = values;
+    const cli_json *v = values;
     const char *path = parsed->positional[0];
     if (atom_path_is_dir(path))
         return inspect_model(path, v->json);

@@ -28,10 +28,6 @@ typedef struct plan_values {
     bool json;
 } plan_values;
 
-static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
-static const char *const places[] = {"auto", "memory", "disk", NULL};
-static const char *const recomputes[] = {"auto", "never", "always", NULL};
-enum { PLAN_DTYPE_AUTO, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 };
 #define AT(member) .offset = offsetof(plan_values, member)
 
 static const opt_spec specs[] = {
@@ -41,98 +37,46 @@ static const opt_spec specs[] = {
      .value = "FILE",
      .group = "What and where",
      .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "PRESET|DIR|FILE",
-     .help = "Without --profile: a preset, a model directory or a config.json."},
-    {.name = "device_spec",
-     .type = OPT_TEXT,
-     AT(device_spec),
-     .value = "NAME|FILE",
-     .help = "With --model: a device that need not be here: rtx-4090, gtx-1080-ti, h100, or a "
-             "JSON file like those in presets/devices/. Default: this machine, measured once and "
-             "cached."},
-    {.name = "micro_batch_size",
-     .type = OPT_INT,
-     AT(micro_batch_size),
-     .fallback = "4",
-     .min = 1,
-     .max = 65536,
-     .help = "With --model: sequences per micro-batch."},
-    {.name = "sequence_len",
-     .type = OPT_INT,
-     AT(sequence_len),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1 << 20,
-     .flags = OPT_AUTO,
-     .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
-     .help = "With --model. auto: bf16 where the device has it natively."},
-    {.name = "moments_dtype",
-     .type = OPT_CHOICE,
-     AT(moments_dtype),
-     .fallback = "fp32",
-     .choices = cli_moments_dtypes,
-     .help =
-         "With --model: what Adam's moments are kept in. bf16: 4 bytes less for each parameter."},
-    {.name = "device_memory",
-     .type = OPT_SIZE,
-     AT(device_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .group = "Limits",
-     .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
-             "nothing is swapped."},
-    {.name = "host_memory",
-     .type = OPT_SIZE,
-     AT(host_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "Cap on host memory. auto: what the device's host has."},
-    {.name = "optimizer_state",
-     .type = OPT_CHOICE,
-     AT(optimizer_state),
-     .fallback = "auto",
-     .choices = places,
-     .help = "Where master weights and Adam moments live. auto: in memory where they fit, else on "
-             "disk."},
+    PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
+    PLAN_ROW_DEVICE_SPEC(
+            .help =
+                "With --model: a device that need not be here: rtx-4090, gtx-1080-ti, h100, or a "
+                "JSON file like those in presets/devices/. Default: this machine, measured once "
+                "and "
+                "cached."),
+    PLAN_ROW_MICRO_BATCH_SIZE(.help = "With --model: sequences per micro-batch."),
+    PLAN_ROW_SEQUENCE_LEN(
+            .fallback = "auto", .flags = OPT_AUTO,
+            .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."),
+    PLAN_ROW_DTYPE(.help = "With --model. auto: bf16 where the device has it natively."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: what Adam's moments are kept in. bf16: 4 bytes "
+                                   "less for each parameter."),
+    PLAN_ROW_DEVICE_MEMORY(
+            .group = "Limits",
+            .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
+                    "nothing is swapped."),
+    PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what the device's host has."),
+    PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments live. auto: in memory "
+                                     "where they fit, else on "
+                                     "disk."),
     {.name = "store_dir",
      .type = OPT_TEXT,
      AT(store_dir),
      .value = "DIR",
      .help = "Measures the disk of this directory, for a state on disk; without it a plain NVMe "
              "drive is assumed."},
-    {.name = "gradient_accumulation_steps",
-     .type = OPT_INT,
-     AT(gradient_accumulation_steps),
-     .fallback = "auto",
-     .min = 1,
-     .max = 65536,
-     .flags = OPT_AUTO,
-     .help = "Micro-batches per step. auto: the recommended number."},
-    {.name = "recompute",
-     .type = OPT_CHOICE,
-     AT(recompute),
-     .fallback = "auto",
-     .choices = recomputes,
-     .help = "Whether sub-models run forward again before their backward. auto: what is faster."},
+    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(
+            .fallback = "auto", .flags = OPT_AUTO,
+            .help = "Micro-batches per step. auto: the recommended number."),
+    PLAN_ROW_RECOMPUTE(.help = "Whether sub-models run forward again before their backward. auto: "
+                               "what is faster."),
     {.name = "clip",
      .type = OPT_FLAG,
      AT(clip),
      .fallback = "true",
      .help = "Gradients will be clipped (updates wait for the norm); --no-clip for "
              "max_grad_norm 0."},
-    CLI_LORA_SPECS(lora),
+    CLI_LORA_ROWS(lora),
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
@@ -140,7 +84,7 @@ static const opt_spec specs[] = {
      .letter = 'o',
      .group = "Output",
      .help = "Write the plan, for 'atom train --plan FILE'."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "The plan as one JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "The plan as one JSON object on stdout."),
 };
 
 static const opt_command options = {
@@ -212,9 +156,7 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
     if (!v->device_spec)
         return measure(v, g, profile);
     ATOM_TRY(part_device_spec(v->device_spec, &device));
-    atom_dtype dtype = v->dtype == PLAN_DTYPE_FP32                            ? ATOM_F32
-                       : v->dtype == PLAN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
-                                                                              : ATOM_F32;
+    atom_dtype dtype = plan_dtype_settle(v->dtype, device.flops_bf16 > 0);
     ATOM_TRY(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, g));
     graph_set_moments(*g, (atom_dtype)v->moments_dtype);
     return part_profile_model(*g, &device, profile);
@@ -302,7 +244,6 @@ static atom_status run(void *values, const opt_parsed *parsed)
     char *text = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
-    const int recompute = v->recompute == 0 ? -1 : v->recompute == 2;
     gen_judge judge = {.g = g, .profile = profile};
     part_request request = {
         .device_budget_bytes = v->device_memory,
@@ -312,8 +253,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
             v->gradient_accumulation_steps < 0 ? 0 : (uint32_t)v->gradient_accumulation_steps,
         .clip = v->clip,
         .ahead = true,
-        .recompute = recompute,
-        .disk = v->optimizer_state == 0 ? -1 : v->optimizer_state - 1,
+        .recompute = v->recompute,
+        .disk = v->optimizer_state,
         .evaluate = gen_judge_plan,
         .evaluate_ctx = &judge,
     };

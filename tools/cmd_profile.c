@@ -24,90 +24,37 @@ typedef struct profile_values {
     bool json;
 } profile_values;
 
-static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
-static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 #define AT(member) .offset = offsetof(profile_values, member)
 
 static const opt_spec specs[] = {
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "PRESET|DIR|FILE",
-     .flags = OPT_REQUIRED,
-     .help = "A preset, a model directory or a config.json."},
+    PLAN_ROW_MODEL(.flags = OPT_REQUIRED, .help = "A preset, a model directory or a config.json."),
     {.name = "data",
      .type = OPT_TEXT,
      AT(data),
      .value = "DIR",
      .help = "For presets: take the vocabulary of this data set, as 'atom train' does."},
-    {.name = "micro_batch_size",
-     .type = OPT_INT,
-     AT(micro_batch_size),
-     .fallback = "4",
-     .min = 1,
-     .max = 65536,
-     .help = "Sequences per micro-batch."},
-    {.name = "sequence_len",
-     .type = OPT_INT,
-     AT(sequence_len),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1 << 20,
-     .flags = OPT_AUTO,
-     .help = "Tokens per sequence. auto: the model's longest, at most 2048."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
-     .help = "auto: bf16 where the device has it natively, else fp32."},
-    {.name = "moments_dtype",
-     .type = OPT_CHOICE,
-     AT(moments_dtype),
-     .fallback = "fp32",
-     .choices = cli_moments_dtypes,
-     .help = "What Adam's moments are kept in, as 'atom train' will."},
-    {.name = "device",
-     .type = OPT_TEXT,
-     AT(device),
-     .fallback = "auto",
-     .value = "auto|cpu|cuda[:N]",
-     .choices = devices,
-     .help = "What to measure."},
-    {.name = "device_spec",
-     .type = OPT_TEXT,
-     AT(device_spec),
-     .value = "NAME|FILE",
-     .help = "Model a device that need not be here instead: rtx-4090, gtx-1080-ti, h100, or a "
-             "JSON file like those in presets/devices/."},
-    {.name = "link_bandwidth",
-     .type = OPT_RATE,
-     AT(link_bandwidth),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "Throttle copies, each direction, as 'atom train' will (CPU only). auto: no "
-             "throttle."},
-    {.name = "threads",
-     .type = OPT_INT,
-     AT(threads),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1024,
-     .flags = OPT_AUTO,
-     .help = "auto: all cores."},
-    CLI_LORA_SPECS(lora),
+    PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),
+    PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
+                          .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
+    PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "What Adam's moments are kept in, as 'atom train' will."),
+    PLAN_ROW_DEVICE(.help = "What to measure."),
+    PLAN_ROW_DEVICE_SPEC(
+            .help =
+                "Model a device that need not be here instead: rtx-4090, gtx-1080-ti, h100, or a "
+                "JSON file like those in presets/devices/."),
+    PLAN_ROW_LINK_BANDWIDTH(
+            .help = "Throttle copies, each direction, as 'atom train' will (CPU only). auto: no "
+                    "throttle."),
+    PLAN_ROW_THREADS(.help = "auto: all cores."),
+    CLI_LORA_ROWS(lora),
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
      .value = "FILE",
      .letter = 'o',
      .help = "Write the profile, for 'atom plan --profile FILE' and 'atom train --profile FILE'."},
-    {.name = "json",
-     .type = OPT_FLAG,
-     AT(json),
-     .help = "The profile as one JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "The profile as one JSON object on stdout."),
 };
 
 static const opt_command options = {
@@ -130,9 +77,7 @@ static atom_status model_it(const profile_values *v, part_profile **out)
     graph *g = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY(part_device_spec(v->device_spec, &device));
-    atom_dtype dtype = v->dtype == TRAIN_DTYPE_FP32                            ? ATOM_F32
-                       : v->dtype == TRAIN_DTYPE_BF16 || device.flops_bf16 > 0 ? ATOM_BF16
-                                                                               : ATOM_F32;
+    atom_dtype dtype = plan_dtype_settle(v->dtype, device.flops_bf16 > 0);
     ATOM_TRY_CLEAN(cli_graph(v->model, dtype, v->micro_batch_size, v->sequence_len, &v->lora, &g));
     graph_set_moments(g, (atom_dtype)v->moments_dtype);
     st = part_profile_model(g, &device, out);

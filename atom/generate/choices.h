@@ -55,7 +55,7 @@ typedef struct eval_choices_request {
     int64_t limit;            /* the first so many questions; 0: all */
     int64_t micro_batch;      /* B */
     int64_t sequence; /* T; -1: the longest row, in steps of 64, at most the model's longest */
-    int32_t dtype;    /* train_dtype */
+    int32_t dtype;    /* plan_dtype */
     const char *device;
     uint64_t device_memory; /* 0: all of the device */
     int64_t threads;

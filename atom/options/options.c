@@ -172,22 +172,30 @@ static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *ou
     return st;
 }
 
+const char *opt_choice_name(const opt_choice *choices, int32_t value)
+{
+    while (choices->name && choices->value != value)
+        choices++;
+    ATOM_ASSERT(choices->name);
+    return choices->name;
+}
+
 static atom_status set_choice(const opt_spec *spec, const char *text, int32_t *out)
 {
-    char all[512];
+    const char *names[OPT_CHOICES_MAX];
+    char all[512] = "";
     size_t used = 0, n = 0;
-    all[0] = 0;
-    for (; spec->choices[n]; n++) {
-        if (strcmp(text, spec->choices[n]) == 0) {
-            *out = (int32_t)n;
+    for (; spec->choices[n].name; n++) {
+        ATOM_ASSERT(n < OPT_CHOICES_MAX);
+        names[n] = spec->choices[n].name;
+        if (strcmp(text, names[n]) == 0) {
+            *out = spec->choices[n].value;
             return ATOM_OK;
         }
-        int wrote =
-            snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", spec->choices[n]);
-        used =
-            wrote < 0 || used + (size_t)wrote >= sizeof all ? sizeof all - 1 : used + (size_t)wrote;
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", n ? ", " : "", names[n]);
+        ATOM_ASSERT(used < sizeof all);
     }
-    const char *near = atom_did_you_mean(text, spec->choices, n);
+    const char *near = atom_did_you_mean(text, names, n);
     if (near)
         return atom_fail(ATOM_E_USAGE, "'%s' is none of: %s (did you mean '%s'?)", text, all, near);
     return atom_fail(ATOM_E_USAGE, "'%s' is none of: %s", text, all);

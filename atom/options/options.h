@@ -37,7 +37,7 @@ typedef enum opt_type {
     OPT_SIZE,   /* uint64_t bytes: "8GiB", "2GB" */
     OPT_RATE,   /* uint64_t bytes per second: "16GB", "16GB/s" */
     OPT_TEXT,   /* char *, owned by the values; NULL when there is no default */
-    OPT_CHOICE, /* int32_t: index in `choices` */
+    OPT_CHOICE, /* int32_t: the value of one of `choices` */
     OPT_LIST,   /* opt_list: --input a b c, repeated options add up; a YAML sequence or scalar */
 } opt_type;
 
@@ -45,6 +45,12 @@ typedef struct opt_list {
     char **items; /* owned */
     uint32_t n;
 } opt_list;
+
+/* A word and what the field becomes; a table of them ends with a row of no name. */
+typedef struct opt_choice {
+    const char *name;
+    int32_t value;
+} opt_choice;
 
 /* flags */
 enum {
@@ -64,14 +70,19 @@ typedef struct opt_spec {
     const char *value;          /* the value's name in help: "DIR"; NULL: after the type */
     const char *help;           /* sentences */
     const char *group;          /* starts a section of the help; NULL: the same as before */
-    const char *const *choices; /* NULL-terminated. CHOICE: all values. TEXT: mere suggestions */
+    const opt_choice *choices;  /* CHOICE: all values. TEXT: mere suggestions */
     const char *const *aliases; /* NULL-terminated names that other trainers use; NULL: none */
     double min, max;            /* INT, NUMBER, SIZE, RATE; no range when both are 0 */
     unsigned flags;
     char letter; /* "-o"; 0: none */
 } opt_spec;
 
-enum { OPT_SPECS_MAX = 96, OPT_POSITIONAL_MAX = 64, OPT_FILE_BYTES_MAX = 1 << 20 };
+enum {
+    OPT_SPECS_MAX = 96,
+    OPT_POSITIONAL_MAX = 64,
+    OPT_FILE_BYTES_MAX = 1 << 20,
+    OPT_CHOICES_MAX = 16
+};
 
 typedef struct opt_command {
     const char *name;        /* "train", "data prepare" */
@@ -128,6 +139,8 @@ ATOM_MUST atom_status opt_set(const opt_command *command, uint32_t row, const ch
                               void *values);
 /* Row of a key by name or alias, '-' and '_' alike; -1 if there is none. */
 int32_t opt_find(const opt_command *command, const char *name);
+/* The word of a value, which must be in the table. */
+const char *opt_choice_name(const opt_choice *choices, int32_t value);
 /* Was it set by file or command line? `name` must be a row's name. */
 bool opt_given(const opt_command *command, const opt_parsed *parsed, const char *name);
 

@@ -10,12 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void write_words(FILE *f, const char *const *words)
-{
-    for (uint32_t i = 0; words && words[i]; i++)
-        fprintf(f, "%s%s", i ? " " : "", words[i]);
-}
-
 /* How bash completes the value of one option. */
 static void write_value_case(FILE *f, const opt_command *command, const opt_spec *spec)
 {
@@ -31,7 +25,8 @@ static void write_value_case(FILE *f, const opt_command *command, const opt_spec
         fprintf(f, "|'%s:-%c')\n", command->name, spec->letter);
     if (spec->choices) {
         fputs("            COMPREPLY=($(compgen -W '", f);
-        write_words(f, spec->choices);
+        for (uint32_t i = 0; spec->choices[i].name; i++)
+            fprintf(f, "%s%s", i ? " " : "", spec->choices[i].name);
         fputs("' -- \"$cur\"))\n", f);
     }
     if (files || dirs)
@@ -144,7 +139,8 @@ static void write_man_option(FILE *f, const opt_spec *spec)
     }
     if (spec->aliases) {
         fputs(" Also accepted as: ", f);
-        write_words(f, spec->aliases);
+        for (uint32_t i = 0; spec->aliases[i]; i++)
+            fprintf(f, "%s%s", i ? " " : "", spec->aliases[i]);
         fputc('.', f);
     }
     fputc('\n', f);

@@ -82,8 +82,8 @@ void opt_write_range(FILE *f, const opt_spec *spec)
 void opt_write_value(FILE *f, const opt_spec *spec)
 {
     if (spec->type == OPT_CHOICE && !spec->value) {
-        for (uint32_t i = 0; spec->choices[i]; i++)
-            fprintf(f, "%s%s", i ? "|" : "", spec->choices[i]);
+        for (uint32_t i = 0; spec->choices[i].name; i++)
+            fprintf(f, "%s%s", i ? "|" : "", spec->choices[i].name);
     } else {
         fputs(opt_value_name(spec), f);
     }
@@ -286,7 +286,7 @@ static void write_yaml_value(FILE *f, const opt_spec *spec, const void *values)
         write_yaml_text(f, *(char *const *)at);
         break;
     case OPT_CHOICE:
-        write_yaml_text(f, spec->choices[*(const int32_t *)at]);
+        write_yaml_text(f, opt_choice_name(spec->choices, *(const int32_t *)at));
         break;
     case OPT_LIST: {
         const opt_list *list = at;
@@ -343,7 +343,7 @@ static json_t *json_value(const opt_spec *spec, const void *values)
         list = json_string(*(char *const *)at);
         return list ? list : json_string("(not UTF-8)");
     case OPT_CHOICE:
-        return json_string(spec->choices[*(const int32_t *)at]);
+        return json_string(opt_choice_name(spec->choices, *(const int32_t *)at));
     case OPT_LIST:
         list = json_array();
         for (uint32_t i = 0; list && i < ((const opt_list *)at)->n; i++)

@@ -43,16 +43,18 @@ atom_status plan_device_choose(const char *device, int *card)
     return st == ATOM_OK ? st : atom_fail_in(st, "device: ");
 }
 
+atom_dtype plan_dtype_settle(int32_t dtype, bool native_bf16)
+{
+    bool bf16 = dtype == PLAN_DTYPE_AUTO ? native_bf16 : dtype == PLAN_DTYPE_BF16;
+    return bf16 ? ATOM_BF16 : ATOM_F32;
+}
+
 atom_dtype plan_device_dtype(int card, int32_t dtype)
 {
     const krn_table *table;
-    if (dtype == TRAIN_DTYPE_FP32)
-        return ATOM_F32;
-    if (dtype == TRAIN_DTYPE_BF16)
-        return ATOM_BF16;
-    if (card >= 0)
-        return krn_cuda_table(card, ATOM_BF16, &table) == ATOM_OK ? ATOM_BF16 : ATOM_F32;
-    return __builtin_cpu_supports("avx512bf16") ? ATOM_BF16 : ATOM_F32;
+    if (dtype == PLAN_DTYPE_AUTO && card >= 0)
+        return plan_dtype_settle(dtype, krn_cuda_table(card, ATOM_BF16, &table) == ATOM_OK);
+    return plan_dtype_settle(dtype, __builtin_cpu_supports("avx512bf16"));
 }
 
 atom_status plan_device_table(int card, atom_dtype dtype, const krn_table **out)

@@ -14,7 +14,7 @@
 /* The card of "cuda[:N]", -1 for the CPU. NULL is the CPU. */
 ATOM_MUST atom_status plan_device_choose(const char *device, int *card);
 
-/* bf16 where the device has it natively, unless the caller says otherwise (train_dtype). */
+/* bf16 where the device has it natively, unless the caller says otherwise (plan_dtype). */
 atom_dtype plan_device_dtype(int card, int32_t dtype);
 
 /* The kernels of the device. */

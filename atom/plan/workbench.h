@@ -20,13 +20,28 @@
 #include "swap/store.h"
 
 /* What a run computes in, as a user says it. */
-typedef enum train_dtype { TRAIN_DTYPE_AUTO, TRAIN_DTYPE_FP32, TRAIN_DTYPE_BF16 } train_dtype;
+typedef enum plan_dtype { PLAN_DTYPE_AUTO, PLAN_DTYPE_FP32, PLAN_DTYPE_BF16 } plan_dtype;
+/* auto: bf16 where the device computes in it natively. */
+atom_dtype plan_dtype_settle(int32_t dtype, bool native_bf16);
+
+/* What a plan is free to decide, and what it is told. */
+typedef enum plan_recompute {
+    PLAN_RECOMPUTE_FREE = -1,
+    PLAN_RECOMPUTE_NEVER,
+    PLAN_RECOMPUTE_ALWAYS
+} plan_recompute;
+typedef enum plan_state {
+    PLAN_STATE_FREE = -1, /* in memory where it fits */
+    PLAN_STATE_IN_MEMORY,
+    PLAN_STATE_ON_DISK
+} plan_state;
+typedef enum plan_updates { PLAN_UPDATES_FREE, PLAN_UPDATES_ON_HOST } plan_updates;
 
 typedef struct plan_workbench_config {
     const char *model;   /* preset, directory, config.json */
     int64_t micro_batch; /* B */
     int64_t sequence;    /* T; -1: the model's positions */
-    int32_t dtype;       /* train_dtype; auto: bf16 where the device has it natively, else fp32 */
+    int32_t dtype;       /* plan_dtype; auto: bf16 where the device has it natively, else fp32 */
     atom_dtype moments;  /* what Adam's moments are kept in; 0: ATOM_F32 */
     const char *device;  /* "auto", "cpu", "cuda[:N]"; NULL: cpu */
     double dropout;      /* -1: as the model says */
@@ -92,8 +107,8 @@ typedef struct plan_request {
     uint32_t micro_batches; /* C; 0: recommend */
     bool clip;
     bool update_on_device; /* allowed where it fits and pays */
-    int recompute;         /* -1 free, 0 never, 1 always */
-    int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
+    int recompute;         /* plan_recompute */
+    int disk;              /* plan_state: where the optimizer keeps it */
     bool ahead;            /* then updates may run ahead of the clip factor */
 } plan_request;
 

@@ -16,10 +16,15 @@
 #define AT(member) .offset = offsetof(pool_settings, member)
 
 enum { SLICES = 16 };
-static const char *const syncs[] = {"parameters", "gradients", "slices", NULL}; /* pool_sync */
+static const opt_choice syncs[] = {{"parameters", POOL_SYNC_PARAMETERS},
+                                   {"gradients", POOL_SYNC_GRADIENTS},
+                                   {"slices", POOL_SYNC_SLICES},
+                                   {0}};
 static const char *const sync_aliases[] = {"mode", NULL};
-static const char *const datas[] = {"shared", "own", "either", NULL}; /* pool_data_rule */
-static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};   /* gsp_codec */
+static const opt_choice datas[] = {
+    {"shared", POOL_DATA_SHARED}, {"own", POOL_DATA_OWN}, {"either", POOL_DATA_EITHER}, {0}};
+static const opt_choice codecs[] = {
+    {"fp32", GSP_CODEC_FP32}, {"bf16", GSP_CODEC_BF16}, {"int8", GSP_CODEC_INT8}, {0}};
 
 static const opt_spec specs[] = {
     {.name = "sync",
@@ -246,7 +251,7 @@ atom_status pool_settings_check(const pool_settings *s, const char *path, const 
             path, text, "global_batch_size",
             "with sync %s every member makes steps of its own; leave the key away, or sum "
             "gradients",
-            syncs[s->sync]);
+            pool_settings_mode(s));
     if (s->sync == POOL_SYNC_SLICES && s->outer_learning_rate != 1)
         return refuse(path, text, "outer_learning_rate",
                       "with sync slices averages are written as they are, there is no outer step; "
@@ -293,12 +298,12 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c)
 
 const char *pool_settings_mode(const pool_settings *s)
 {
-    return syncs[s->sync];
+    return opt_choice_name(syncs, s->sync);
 }
 
 void pool_settings_say(const pool_settings *s, char out[POOL_SAID_BYTES])
 {
-    const char *codec = codecs[s->codec];
+    const char *codec = opt_choice_name(codecs, s->codec);
     if (s->sync == POOL_SYNC_GRADIENTS)
         snprintf(out, POOL_SAID_BYTES,
                  "all make one step of %lld samples together; sums travel as %s",

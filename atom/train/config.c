@@ -6,23 +6,37 @@
  */
 #include "atom/train/config.h"
 
+#include "atom/plan/rows.h"
+#include "atom/train/ahead.h"
+
 #include <stddef.h>
 
 #define AT(member) .offset = offsetof(train_config, member)
 
-static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
-static const char *const presets[] = {"pretrain", "sft", NULL};
-static const char *const schedulers[] = {"constant", "linear", "cosine", "wsd", NULL};
-static const char *const reports[] = {"none", "tensorboard", NULL};
-static const char *const recomputes[] = {"auto", "never", "always", NULL};
-static const char *const updates[] = {"auto", "host", NULL};
-static const char *const aheads[] = {"auto", "never", "always", NULL};
-static const char *const executes[] = {"auto", "generated", "interpreted", NULL};
-static const char *const places[] = {"auto", "memory", "disk", NULL};
-static const char *const stores[] = {"auto", "io_uring", "libaio", "threads", NULL};
-static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
-static const char *const packings[] = {"auto", "across", "apart", NULL};
-static const char *const resumes[] = {"auto", "none", NULL};
+static const opt_choice presets[] = {{"pretrain", TRAIN_PRETRAIN}, {"sft", TRAIN_SFT}, {0}};
+static const opt_choice schedulers[] = {{"constant", TRAIN_CONSTANT},
+                                        {"linear", TRAIN_LINEAR},
+                                        {"cosine", TRAIN_COSINE},
+                                        {"wsd", TRAIN_WSD},
+                                        {0}};
+static const opt_choice reports[] = {
+    {"none", TRAIN_REPORT_NONE}, {"tensorboard", TRAIN_REPORT_TENSORBOARD}, {0}};
+static const opt_choice aheads[] = {
+    {"auto", TRAIN_AHEAD_AUTO}, {"never", TRAIN_AHEAD_NEVER}, {"always", TRAIN_AHEAD_ALWAYS}, {0}};
+static const opt_choice executes[] = {{"auto", TRAIN_EXECUTE_AUTO},
+                                      {"generated", TRAIN_EXECUTE_GENERATED},
+                                      {"interpreted", TRAIN_EXECUTE_INTERPRETED},
+                                      {0}};
+static const opt_choice stores[] = {{"auto", STORE_AUTO},
+                                    {"io_uring", STORE_URING},
+                                    {"libaio", STORE_AIO},
+                                    {"threads", STORE_THREADS},
+                                    {0}};
+static const opt_choice packings[] = {{"auto", TRAIN_PACKING_AUTO},
+                                      {"across", TRAIN_PACKING_ACROSS},
+                                      {"apart", TRAIN_PACKING_APART},
+                                      {0}};
+static const opt_choice resumes[] = {{"auto", 0}, {"none", 0}, {0}};
 
 static const char *const model_names[] = {"base_model", "model_name_or_path", NULL};
 static const char *const batch_names[] = {"per_device_train_batch_size", "local_batch_size",
@@ -36,25 +50,18 @@ static const char *const rate_names[] = {"lr", NULL};
 static const char *const scheduler_names[] = {"lr_scheduler_type", NULL};
 static const char *const min_names[] = {"cosine_min_lr_ratio", "min_lr_factor", NULL};
 static const char *const clip_names[] = {"grad_clip", "max_norm", NULL};
-static const char *const stored_dtypes[] = {"fp32", "bf16", NULL}; /* as atom_dtype counts */
 static const char *const save_dtype_names[] = {"export_dtype", "save_precision", NULL};
 static const char *const keep_names[] = {"keep_latest_k", NULL};
 static const char *const overwrite_names[] = {"overwrite_output_dir", NULL};
 static const char *const beta1_names[] = {"beta1", NULL};
-static const char *const lora_rank_names[] = {"lora_rank", NULL};
-static const char *const lora_target_names[] = {"lora_target", NULL};
 static const char *const beta2_names[] = {"beta2", NULL};
 
 static const opt_spec specs[] = {
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .fallback = "gpt2-124m",
-     .value = "PRESET|DIR|FILE",
-     .aliases = model_names,
-     .group = "Model and data",
-     .help = "A preset name, a model directory (its weights are the start), or a config.json "
-             "(random start)."},
+    PLAN_ROW_MODEL(
+            .fallback = "gpt2-124m", .aliases = model_names, .group = "Model and data",
+            .help =
+                "A preset name, a model directory (its weights are the start), or a config.json "
+                "(random start)."),
     {.name = "data",
      .type = OPT_TEXT,
      AT(data),
@@ -83,40 +90,16 @@ static const opt_spec specs[] = {
      .flags = OPT_NO_PRINT,
      .help = "Use an output_dir that already holds a run, and replace what it holds."},
 
-    {.name = "device",
-     .type = OPT_TEXT,
-     AT(device),
-     .fallback = "auto",
-     .value = "auto|cpu|cuda[:N]",
-     .choices = devices,
-     .group = "Machine",
-     .help = "What computes."},
-    {.name = "device_memory",
-     .type = OPT_SIZE,
-     AT(device_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help =
-         "Cap on all memory used on the device; less than the model needs means swapping. auto: "
-         "the device's memory, and no cap on the CPU."},
-    {.name = "host_memory",
-     .type = OPT_SIZE,
-     AT(host_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "Cap on host memory. auto: what is available."},
-    {.name = "optimizer_state",
-     .type = OPT_CHOICE,
-     AT(optimizer_state),
-     .fallback = "auto",
-     .choices = places,
-     .help = "Where master weights and Adam moments live, 12 bytes per parameter (8 with "
-             "moments_dtype bf16). auto: in memory "
-             "where they fit, else on disk, twice. A run on disk is durable after every step."},
+    PLAN_ROW_DEVICE(.group = "Machine", .help = "What computes."),
+    PLAN_ROW_DEVICE_MEMORY(.help = "Cap on all memory used on the device; less than the model "
+                                   "needs means swapping. auto: "
+                                   "the device's memory, and no cap on the CPU."),
+    PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what is available."),
+    PLAN_ROW_OPTIMIZER_STATE(
+            .help =
+                "Where master weights and Adam moments live, 12 bytes per parameter (8 with "
+                "moments_dtype bf16). auto: in memory "
+                "where they fit, else on disk, twice. A run on disk is durable after every step."),
     {.name = "store_dir",
      .type = OPT_TEXT,
      AT(store_dir),
@@ -129,58 +112,23 @@ static const opt_spec specs[] = {
      .fallback = "auto",
      .choices = stores,
      .help = "How that disk is reached. auto: the first of them that works here."},
-    {.name = "link_bandwidth",
-     .type = OPT_RATE,
-     AT(link_bandwidth),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "Throttles copies between host and device, each direction, to imitate a PCIe link "
-             "(CPU device only). auto: not throttled."},
-    {.name = "threads",
-     .type = OPT_INT,
-     AT(threads),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1024,
-     .flags = OPT_AUTO,
-     .help = "Compute threads. auto: all cores. The result does not depend on it."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
-     .help = "Weights on the link, activations and matmuls; master weights are always fp32. auto: "
-             "bf16 where the device has it natively."},
+    PLAN_ROW_LINK_BANDWIDTH(
+            .help =
+                "Throttles copies between host and device, each direction, to imitate a PCIe link "
+                "(CPU device only). auto: not throttled."),
+    PLAN_ROW_THREADS(.help = "Compute threads. auto: all cores. The result does not depend on it."),
+    PLAN_ROW_DTYPE(.help = "Weights on the link, activations and matmuls; master weights are "
+                           "always fp32. auto: "
+                           "bf16 where the device has it natively."),
 
-    {.name = "micro_batch_size",
-     .type = OPT_INT,
-     AT(micro_batch_size),
-     .fallback = "4",
-     .min = 1,
-     .max = 65536,
-     .aliases = batch_names,
-     .group = "Batch and length",
-     .help = "Sequences per micro-batch."},
-    {.name = "gradient_accumulation_steps",
-     .type = OPT_INT,
-     AT(gradient_accumulation_steps),
-     .fallback = "8",
-     .min = 1,
-     .max = 65536,
-     .help =
-         "Micro-batches per step. More of them hide more of the swapping; 'atom plan' recommends "
-         "a number."},
-    {.name = "sequence_len",
-     .type = OPT_INT,
-     AT(sequence_len),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1 << 20,
-     .flags = OPT_AUTO,
-     .aliases = sequence_names,
-     .help = "Tokens per sequence. auto: the model's longest, at most 2048."},
+    PLAN_ROW_MICRO_BATCH_SIZE(.aliases = batch_names, .group = "Batch and length",
+                              .help = "Sequences per micro-batch."),
+    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "8",
+                                         .help = "Micro-batches per step. More of them hide more "
+                                                 "of the swapping; 'atom plan' recommends "
+                                                 "a number."),
+    PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO, .aliases = sequence_names,
+                          .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
     {.name = "packing",
      .type = OPT_CHOICE,
      AT(packing),
@@ -292,14 +240,11 @@ static const opt_spec specs[] = {
      .max = 1,
      .flags = OPT_ABOVE_MIN,
      .help = "Added to the root of the second moment."},
-    {.name = "moments_dtype",
-     .type = OPT_CHOICE,
-     AT(moments_dtype),
-     .fallback = "fp32",
-     .choices = stored_dtypes,
-     .help = "What both moments are kept in. bf16: 4 bytes less for each parameter, in host memory "
-             "or on disk and in checkpoints; they are rounded stochastically, by the seed, so that "
-             "runs still repeat bit for bit."},
+    PLAN_ROW_MOMENTS_DTYPE(.help = "What both moments are kept in. bf16: 4 bytes less for each "
+                                   "parameter, in host memory "
+                                   "or on disk and in checkpoints; they are rounded "
+                                   "stochastically, by the seed, so that "
+                                   "runs still repeat bit for bit."),
     {.name = "max_grad_norm",
      .type = OPT_NUMBER,
      AT(max_grad_norm),
@@ -318,54 +263,18 @@ static const opt_spec specs[] = {
      .help =
          "Probability at all dropouts of the model. auto: what its configuration says (presets: "
          "0)."},
-    {.name = "lora_r",
-     .type = OPT_INT,
-     AT(lora_r),
-     .fallback = "auto",
-     .min = 1,
-     .max = 65536,
-     .flags = OPT_AUTO,
-     .aliases = lora_rank_names,
-     .group = "LoRA",
-     .help =
-         "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints "
-         "are PEFT directories. auto: no adapters, all of the model is trained."},
-    {.name = "lora_alpha",
-     .type = OPT_NUMBER,
-     AT(lora_alpha),
-     .fallback = "auto",
-     .min = 1e-6,
-     .max = 1e6,
-     .flags = OPT_AUTO,
-     .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},
-    {.name = "lora_dropout",
-     .type = OPT_NUMBER,
-     AT(lora_dropout),
-     .fallback = "0",
-     .min = 0,
-     .max = 1,
-     .flags = OPT_BELOW_MAX,
-     .help = "Dropout in front of the adapters."},
-    {.name = "lora_target_modules",
-     .type = OPT_TEXT,
-     AT(lora_target_modules),
-     .fallback = "all-linear",
-     .value = "NAMES|all-linear",
-     .aliases = lora_target_names,
-     .help = "Linear layers that get an adapter, by the end of their names, with commas between: "
-             "q_proj,v_proj. all-linear: all but the head."},
+    PLAN_ROWS_LORA(
+        lora_r, lora_alpha, lora_dropout, lora_target_modules,
+        "Rank of LoRA adapters: they are trained, the model itself stays as it is. Checkpoints "
+        "are PEFT directories. auto: no adapters, all of the model is trained.",
+        "Linear layers that get an adapter, by the end of their names, with commas between: "
+        "q_proj,v_proj. all-linear: all but the head."),
     {.name = "adapter",
      .type = OPT_TEXT,
      AT(adapter),
      .value = "DIR",
      .help = "A PEFT directory with a LoRA adapter of the model, to train on."},
-    {.name = "seed",
-     .type = OPT_INT,
-     AT(seed),
-     .fallback = "42",
-     .min = 0,
-     .max = 0x1p53,
-     .help = "Fixes initial weights, data order and dropout."},
+    PLAN_ROW_SEED(.help = "Fixes initial weights, data order and dropout."),
 
     {.name = "logging_steps",
      .type = OPT_INT,
@@ -424,7 +333,7 @@ static const opt_spec specs[] = {
      .type = OPT_CHOICE,
      AT(save_dtype),
      .fallback = "fp32",
-     .choices = stored_dtypes,
+     .choices = plan_stored_dtypes,
      .aliases = save_dtype_names,
      .help = "Weights of checkpoints, as transformers loads them. bf16: half the size, and the "
              "exact weights stand beside the moments, so that resuming loses nothing."},
@@ -440,21 +349,13 @@ static const opt_spec specs[] = {
      AT(profile),
      .value = "FILE",
      .help = "Profile made by 'atom profile'. Default: measure and cache it."},
-    {.name = "recompute",
-     .type = OPT_CHOICE,
-     AT(recompute),
-     .fallback = "auto",
-     .choices = recomputes,
-     .help = "Whether sub-models run forward again before their backward, instead of keeping "
-             "activations. auto: the plan decides."},
-    {.name = "updates",
-     .type = OPT_CHOICE,
-     AT(updates),
-     .fallback = "auto",
-     .choices = updates,
-     .help =
-         "Where AdamW runs. auto: on a CUDA card that holds the whole model and its state if that "
-         "is faster, else on the host."},
+    PLAN_ROW_RECOMPUTE(
+            .help =
+                "Whether sub-models run forward again before their backward, instead of keeping "
+                "activations. auto: the plan decides."),
+    PLAN_ROW_UPDATES(.help = "Where AdamW runs. auto: on a CUDA card that holds the whole model "
+                             "and its state if that "
+                             "is faster, else on the host."),
     {.name = "update_ahead",
      .type = OPT_CHOICE,
      AT(update_ahead),
@@ -478,12 +379,8 @@ static const opt_spec specs[] = {
      .help =
          "Write every instruction with stream, start and end, for Perfetto or chrome://tracing."},
 
-    {.name = "json",
-     .type = OPT_FLAG,
-     AT(json),
-     .flags = OPT_CLI_ONLY,
-     .group = "Output",
-     .help = "Print a summary as one JSON object on stdout at the end."},
+    PLAN_ROW_JSON(.flags = OPT_CLI_ONLY, .group = "Output",
+                  .help = "Print a summary as one JSON object on stdout at the end."),
     {.name = "quiet",
      .type = OPT_FLAG,
      AT(quiet),

@@ -19,12 +19,6 @@ typedef enum train_scheduler {
     TRAIN_WSD
 } train_scheduler;
 typedef enum train_report_to { TRAIN_REPORT_NONE, TRAIN_REPORT_TENSORBOARD } train_report_to;
-typedef enum train_recompute {
-    TRAIN_RECOMPUTE_AUTO,
-    TRAIN_RECOMPUTE_NEVER,
-    TRAIN_RECOMPUTE_ALWAYS
-} train_recompute;
-typedef enum train_updates { TRAIN_UPDATES_AUTO, TRAIN_UPDATES_HOST } train_updates;
 typedef enum train_packing {
     TRAIN_PACKING_AUTO, /* apart with preset sft, across else */
     TRAIN_PACKING_ACROSS,
@@ -36,12 +30,6 @@ typedef enum train_execute {
     TRAIN_EXECUTE_GENERATED,
     TRAIN_EXECUTE_INTERPRETED
 } train_execute;
-
-typedef enum train_optimizer_state {
-    TRAIN_STATE_AUTO, /* in memory where it fits */
-    TRAIN_STATE_IN_MEMORY,
-    TRAIN_STATE_ON_DISK
-} train_optimizer_state;
 
 typedef struct train_config {
     /* what */
@@ -55,12 +43,12 @@ typedef struct train_config {
     char *device;            /* "auto", "cpu", "cuda", "cuda:N" */
     uint64_t device_memory;  /* bytes; 0: no budget */
     uint64_t host_memory;    /* bytes; 0: what the machine has */
-    int32_t optimizer_state; /* train_optimizer_state */
+    int32_t optimizer_state; /* plan_state */
     int32_t store;           /* store_kind: how the disk is reached */
     char *store_dir;         /* where the optimizer's state goes when on disk; NULL: output_dir */
     uint64_t link_bandwidth; /* bytes per second and direction; 0: not throttled */
     int64_t threads;         /* -1: all cores */
-    int32_t dtype;           /* train_dtype */
+    int32_t dtype;           /* plan_dtype */
     int32_t moments_dtype;   /* atom_dtype: ATOM_F32 or ATOM_BF16 */
 
     /* batch and length */
@@ -103,8 +91,8 @@ typedef struct train_config {
     /* plan and execution */
     char *plan;           /* file; NULL: search or cache */
     char *profile;        /* file; NULL: measure or cache */
-    int32_t recompute;    /* train_recompute; -1 of it is part_request.recompute */
-    int32_t updates;      /* train_updates */
+    int32_t recompute;    /* plan_recompute */
+    int32_t updates;      /* plan_updates */
     int32_t update_ahead; /* train_update_ahead */
     int32_t execute;      /* train_execute */
     char *trace;          /* file; NULL: none */

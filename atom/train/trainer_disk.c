@@ -152,7 +152,7 @@ static bool fits_when_narrow(const trainer *t)
     uint64_t rest = train_engine_host_bytes(t->engine) - h->ring_bytes;
     uint64_t wide = rest + h->trained * atom_state_bytes(ATOM_F32);
     uint64_t narrow = rest + h->trained * atom_state_bytes(ATOM_BF16);
-    return t->config->optimizer_state == TRAIN_STATE_AUTO && !t->config->plan &&
+    return t->config->optimizer_state == PLAN_STATE_FREE && !t->config->plan &&
            h->moments == ATOM_F32 && narrow <= t->plan->host_budget_bytes &&
            wide > t->plan->host_budget_bytes;
 }

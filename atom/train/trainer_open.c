@@ -326,7 +326,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
         t->hooks = *hooks;
     t->state.loss = (double)NAN;
     ATOM_TRY_CLEAN(check_config(config));
-    if (t->hooks.seam && config->optimizer_state == TRAIN_STATE_ON_DISK)
+    if (t->hooks.seam && config->optimizer_state == PLAN_STATE_ON_DISK)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "optimizer_state: in a pool it stays in memory for now; "
                                  "leave the key away"));

@@ -44,17 +44,17 @@ static atom_status search_plan(trainer *t, plan_request *request)
     atom_status st = ATOM_E_RESOURCE;
     if (t->hooks.seam)
         dir = NULL; /* in a pool the state stays in memory */
-    if (c->optimizer_state != TRAIN_STATE_ON_DISK)
+    if (c->optimizer_state != PLAN_STATE_ON_DISK)
         st = plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
-    if (st != ATOM_E_RESOURCE || c->optimizer_state == TRAIN_STATE_IN_MEMORY || !dir)
+    if (st != ATOM_E_RESOURCE || c->optimizer_state == PLAN_STATE_IN_MEMORY || !dir)
         return st;
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
     /* who sends the state to the disk wants the memory for something else */
-    request->host_hold = c->host_memory                              ? c->host_memory
-                         : c->optimizer_state == TRAIN_STATE_ON_DISK ? 0
-                                                                     : request->host_memory / 4 * 3;
+    request->host_hold = c->host_memory                             ? c->host_memory
+                         : c->optimizer_state == PLAN_STATE_ON_DISK ? 0
+                                                                    : request->host_memory / 4 * 3;
     return plan_search(t->bench->g, t->profile, t->bench->table, request, &t->plan, NULL);
 }
 
@@ -180,11 +180,9 @@ atom_status trainer_open_plan(trainer *t)
                             .clip = clips(t),
                             .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
                             .update_on_device =
-                                t->bench->card >= 0 && c->updates == TRAIN_UPDATES_AUTO &&
+                                t->bench->card >= 0 && c->updates == PLAN_UPDATES_FREE &&
                                 !t->hooks.seam, /* who takes part needs the masters here */
-                            .recompute = c->recompute == TRAIN_RECOMPUTE_NEVER    ? 0
-                                         : c->recompute == TRAIN_RECOMPUTE_ALWAYS ? 1
-                                                                                  : -1};
+                            .recompute = c->recompute};
     if (!c->plan)
         return find_plan(t, &request);
     atom_status st = plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,

@@ -123,7 +123,7 @@ static eval_choices_request request_of(const world *w, int64_t B, int64_t T, hea
                                   .file = w->file,
                                   .micro_batch = B,
                                   .sequence = T,
-                                  .dtype = TRAIN_DTYPE_FP32,
+                                  .dtype = PLAN_DTYPE_FP32,
                                   .threads = 2,
                                   .progress = look,
                                   .answered = listen,

@@ -78,7 +78,7 @@ static eval_request request_of(const world *w, int64_t B)
                           .data = w->data,
                           .micro_batch = B,
                           .sequence = T,
-                          .dtype = TRAIN_DTYPE_FP32,
+                          .dtype = PLAN_DTYPE_FP32,
                           .threads = 2};
 }
 
@@ -141,7 +141,7 @@ static void test_budgets(void **state)
         assert_true(got.loss == want);
     }
     assert_true(opened > 0);
-    r.dtype = TRAIN_DTYPE_BF16;
+    r.dtype = PLAN_DTYPE_BF16;
     r.device_memory = 0;
     assert_true(fabs(evaluate(r).loss - want) < 0.1);
     world_close(&w);

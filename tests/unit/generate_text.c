@@ -44,7 +44,7 @@ static generate_request request_of(const char *dir, const char *prompt, int64_t 
                               .temperature = 1,
                               .top_p = 1,
                               .seed = 1,
-                              .dtype = TRAIN_DTYPE_FP32,
+                              .dtype = PLAN_DTYPE_FP32,
                               .threads = 2,
                               .stop_at_end = true};
 }
@@ -194,7 +194,7 @@ static void test_seeds_and_budgets(void **state)
         opened++;
     }
     assert_true(opened >= 3);
-    b.dtype = TRAIN_DTYPE_BF16;
+    b.dtype = PLAN_DTYPE_BF16;
     b.device_memory = 0;
     a = b;
     a.device_memory = 400 << 10;

@@ -21,7 +21,7 @@ typedef struct values {
     opt_list input;
 } values;
 
-static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const opt_choice dtypes[] = {{"fp32", 5}, {"bf16", -1}, {0}};
 static const char *const rate_names[] = {"lr", NULL};
 #define AT(member) .offset = offsetof(values, member)
 static const opt_spec specs[] = {
@@ -108,7 +108,7 @@ static void spellings(void **state)
     assert_true(v.json);
     assert_false(v.loud);
     assert_true(v.rate == 1e-3);
-    assert_int_equal(v.dtype, 1);
+    assert_int_equal(v.dtype, -1);
     assert_int_equal(v.input.n, 3);
     assert_string_equal(v.input.items[2], "c");
     assert_int_equal(v.width, -3);

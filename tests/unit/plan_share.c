@@ -56,7 +56,7 @@ static int open_place(void **state)
     plan_workbench_config config = {.model = model,
                                     .micro_batch = 2,
                                     .sequence = 32,
-                                    .dtype = TRAIN_DTYPE_FP32,
+                                    .dtype = PLAN_DTYPE_FP32,
                                     .dropout = -1,
                                     .threads = 1,
                                     .trains = true};

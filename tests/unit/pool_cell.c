@@ -177,7 +177,7 @@ static void configure(peer *p)
     p->config.max_steps = w->steps * BATCH / w->batch;
     p->config.learning_rate = 2e-3;
     p->config.warmup_steps = 5;
-    p->config.dtype = TRAIN_DTYPE_FP32;
+    p->config.dtype = PLAN_DTYPE_FP32;
     p->config.execute = TRAIN_EXECUTE_INTERPRETED;
     p->config.threads = 1;
     p->config.eval_steps = 0;

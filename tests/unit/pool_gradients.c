@@ -161,7 +161,7 @@ static void configure(peer *p, int64_t accumulation)
     c->weight_decay = 0.1;
     c->max_grad_norm = 0.5; /* clips, at first */
     c->dropout = -1;
-    c->dtype = TRAIN_DTYPE_FP32;
+    c->dtype = PLAN_DTYPE_FP32;
     c->execute = TRAIN_EXECUTE_INTERPRETED;
     c->threads = 1;
     c->eval_steps = 0;

@@ -101,9 +101,9 @@ static void defaults(void **state)
     assert_true(c.adam_epsilon == 1e-8 && c.weight_decay == 0.1 && c.max_grad_norm == 1);
     assert_true(c.dropout == -1 && c.min_lr_ratio == -1);
     assert_int_equal(c.lr_scheduler, TRAIN_COSINE);
-    assert_int_equal(c.dtype, TRAIN_DTYPE_AUTO);
+    assert_int_equal(c.dtype, PLAN_DTYPE_AUTO);
     assert_int_equal(c.execute, TRAIN_EXECUTE_AUTO);
-    assert_int_equal(c.recompute - 1, -1);
+    assert_int_equal(c.recompute, -1);
     assert_int_equal(c.threads, -1);
     assert_int_equal(c.device_memory, 0);
     assert_int_equal(c.sequence_len, -1);
@@ -126,12 +126,12 @@ static void values(void **state)
               "interpreted --device-memory 300MiB --link-bandwidth 2GB/s --warmup-steps 0 "
               "--dropout 0.25 --threads 2 --adam_epsilon 1e-4 --steps 50"),
         ATOM_OK);
-    assert_int_equal(c.dtype, TRAIN_DTYPE_BF16);
+    assert_int_equal(c.dtype, PLAN_DTYPE_BF16);
     assert_int_equal(c.lr_scheduler, TRAIN_LINEAR);
     assert_true(c.learning_rate == 1e-3 && c.max_grad_norm == 0 && c.dropout == 0.25);
     assert_int_equal(c.micro_batch_size, 3);
     assert_int_equal(c.sequence_len, 99);
-    assert_int_equal(c.recompute, TRAIN_RECOMPUTE_ALWAYS);
+    assert_int_equal(c.recompute, PLAN_RECOMPUTE_ALWAYS);
     assert_int_equal(c.execute, TRAIN_EXECUTE_INTERPRETED);
     assert_int_equal(c.device_memory, 300u << 20);
     assert_int_equal(c.link_bandwidth, 2000000000);

@@ -152,7 +152,7 @@ static void configure(run *r, scratch *place, setting kind, const char *out)
     c->sequence_len = 16;
     c->warmup_steps = 0;
     c->lr_scheduler = TRAIN_CONSTANT;
-    c->dtype = TRAIN_DTYPE_FP32;
+    c->dtype = PLAN_DTYPE_FP32;
     c->execute = TRAIN_EXECUTE_INTERPRETED;
     c->threads = 1;
     c->eval_steps = kind == DEVICE;

@@ -8,10 +8,11 @@
 
 #include "kernels/bench.h"
 
+typedef enum bench_transport { BENCH_GATE, BENCH_PLAIN } bench_transport;
 typedef enum bench_only { BENCH_BOTH, BENCH_RESIDENT, BENCH_CAPPED } bench_only;
 
 typedef struct bench_values {
-    int32_t dtype; /* train_dtype */
+    int32_t dtype; /* plan_dtype */
     int64_t threads, rounds, params;
     int32_t moments_dtype; /* atom_dtype */
     uint64_t bytes;
@@ -21,12 +22,12 @@ typedef struct bench_values {
     int64_t micro_batch_size, sequence_len, gradient_accumulation_steps, steps;
     uint64_t device_memory, link_bandwidth;
     int32_t only;            /* train: bench_only */
-    int32_t recompute;       /* train_recompute */
-    int32_t optimizer_state; /* train_optimizer_state */
-    int32_t updates;         /* train_updates */
+    int32_t recompute;       /* plan_recompute */
+    int32_t optimizer_state; /* plan_state */
+    int32_t updates;         /* plan_updates */
     int64_t peers, streams;  /* allreduce, and below; rates in Mbit/s, rtt in ms, -1: none */
     int32_t codec;           /* gsp_codec */
-    int32_t transport;       /* 0: gate */
+    int32_t transport;       /* bench_transport */
     double rate, slow, rtt;
     int64_t strangers;        /* allreduce: connections per second; -1: none */
     char *addresses, *secret; /* allreduce: of hosts that each run one peer; NULL: all run here */

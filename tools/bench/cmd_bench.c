@@ -5,43 +5,25 @@
  */
 #include "tools/bench/bench.h"
 
+#include "gossip/sum/quant.h"
 #include "kernels/cuda_load.h"
 
 #include <string.h>
 
 static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
                                     "disk",  "matmul",    "train", NULL};
-static const char *const dtypes[] = {"auto", "fp32", "bf16", NULL};
-static const char *const only_names[] = {"both", "resident", "capped", NULL};
-static const char *const recomputes[] = {"auto", "never", "always", NULL};
-static const char *const places[] = {"auto", "memory", "disk", NULL};
-static const char *const updates[] = {"auto", "host", NULL};
-static const char *const codecs[] = {"fp32", "bf16", "int8", NULL};
-static const char *const transports[] = {"gate", "plain", NULL};
+static const opt_choice only_names[] = {
+    {"both", BENCH_BOTH}, {"resident", BENCH_RESIDENT}, {"capped", BENCH_CAPPED}, {0}};
+static const opt_choice codecs[] = {
+    {"fp32", GSP_CODEC_FP32}, {"bf16", GSP_CODEC_BF16}, {"int8", GSP_CODEC_INT8}, {0}};
+static const opt_choice transports[] = {{"gate", BENCH_GATE}, {"plain", BENCH_PLAIN}, {0}};
 
 #define AT(member) .offset = offsetof(bench_values, member)
 
 static const opt_spec specs[] = {
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
-     .help = "auto: bf16 where the processor has it natively, else fp32."},
-    {.name = "moments_dtype",
-     .type = OPT_CHOICE,
-     AT(moments_dtype),
-     .fallback = "fp32",
-     .choices = cli_moments_dtypes,
-     .help = "adamw, train: what Adam's moments are kept in."},
-    {.name = "threads",
-     .type = OPT_INT,
-     AT(threads),
-     .fallback = "auto",
-     .min = 1,
-     .max = 1024,
-     .flags = OPT_AUTO,
-     .help = "auto: all cores."},
+    PLAN_ROW_DTYPE(.help = "auto: bf16 where the processor has it natively, else fp32."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "adamw, train: what Adam's moments are kept in."),
+    PLAN_ROW_THREADS(.help = "auto: all cores."),
     {.name = "rounds",
      .type = OPT_INT,
      AT(rounds),
@@ -73,34 +55,12 @@ static const opt_spec specs[] = {
      .fallback = ".",
      .value = "DIR",
      .help = "disk: where the file goes for the time of the test."},
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .fallback = "gpt2-124m",
-     .value = "PRESET|DIR|FILE",
-     .group = "matmul and train",
-     .help = "Whose linear layers, or what to train from random weights on random tokens."},
-    {.name = "micro_batch_size",
-     .type = OPT_INT,
-     AT(micro_batch_size),
-     .fallback = "4",
-     .min = 1,
-     .max = 65536,
-     .help = "Sequences per micro-batch."},
-    {.name = "sequence_len",
-     .type = OPT_INT,
-     AT(sequence_len),
-     .fallback = "256",
-     .min = 1,
-     .max = 1 << 20,
-     .help = "Tokens per sequence."},
-    {.name = "gradient_accumulation_steps",
-     .type = OPT_INT,
-     AT(gradient_accumulation_steps),
-     .fallback = "1",
-     .min = 1,
-     .max = 65536,
-     .help = "train: micro-batches per step."},
+    PLAN_ROW_MODEL(
+            .fallback = "gpt2-124m", .group = "matmul and train",
+            .help = "Whose linear layers, or what to train from random weights on random tokens."),
+    PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),
+    PLAN_ROW_SEQUENCE_LEN(.fallback = "256", .help = "Tokens per sequence."),
+    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "1", .help = "train: micro-batches per step."),
     {.name = "device",
      .type = OPT_TEXT,
      AT(device),
@@ -114,46 +74,19 @@ static const opt_spec specs[] = {
      .min = 2,
      .max = 1e6,
      .help = "train: steps per run."},
-    {.name = "device_memory",
-     .type = OPT_SIZE,
-     AT(device_memory),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "train: also train under this cap, and say what swapping costs."},
+    PLAN_ROW_DEVICE_MEMORY(.help =
+                               "train: also train under this cap, and say what swapping costs."),
     {.name = "only",
      .type = OPT_CHOICE,
      AT(only),
      .fallback = "both",
      .choices = only_names,
      .help = "train: leave one of the two runs out; a model may be larger than the device."},
-    {.name = "recompute",
-     .type = OPT_CHOICE,
-     AT(recompute),
-     .fallback = "auto",
-     .choices = recomputes,
-     .help = "train: as in 'atom train'."},
-    {.name = "optimizer_state",
-     .type = OPT_CHOICE,
-     AT(optimizer_state),
-     .fallback = "auto",
-     .choices = places,
-     .help = "train: as in 'atom train'. memory: fails where it does not fit."},
-    {.name = "updates",
-     .type = OPT_CHOICE,
-     AT(updates),
-     .fallback = "auto",
-     .choices = updates,
-     .help = "train: as in 'atom train'."},
-    {.name = "link_bandwidth",
-     .type = OPT_RATE,
-     AT(link_bandwidth),
-     .fallback = "auto",
-     .min = 1,
-     .max = 0x1p62,
-     .flags = OPT_AUTO,
-     .help = "copy and train: throttle of the link."},
+    PLAN_ROW_RECOMPUTE(.help = "train: as in 'atom train'."),
+    PLAN_ROW_OPTIMIZER_STATE(.help =
+                                 "train: as in 'atom train'. memory: fails where it does not fit."),
+    PLAN_ROW_UPDATES(.help = "train: as in 'atom train'."),
+    PLAN_ROW_LINK_BANDWIDTH(.help = "copy and train: throttle of the link."),
     {.name = "peers",
      .type = OPT_INT,
      AT(peers),
@@ -239,7 +172,7 @@ static const opt_spec specs[] = {
      AT(secret),
      .value = "WORDS",
      .help = "With --addresses: who knows it takes part. The same everywhere."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {
@@ -272,9 +205,7 @@ static const opt_command options = {
 
 atom_dtype bench_dtype(const bench_values *v)
 {
-    if (v->dtype == TRAIN_DTYPE_AUTO)
-        return __builtin_cpu_supports("avx512bf16") ? ATOM_BF16 : ATOM_F32;
-    return v->dtype == TRAIN_DTYPE_BF16 ? ATOM_BF16 : ATOM_F32;
+    return plan_dtype_settle(v->dtype, __builtin_cpu_supports("avx512bf16"));
 }
 
 json_t *bench_rate(const krn_bench *b)

@@ -85,7 +85,7 @@ static atom_status plan_make(const bench_values *v, allreduce_plan *p)
                           .rounds = (uint32_t)(v->rounds > 0 ? v->rounds : 3),
                           .floats = v->bytes / sizeof(float),
                           .codec = v->codec,
-                          .gate = v->transport == 0,
+                          .gate = v->transport == BENCH_GATE,
                           .shaped = v->rate > 0 || v->rtt > 0 || v->slow > 0,
                           .rtt_ms = v->rtt > 0 ? v->rtt : 0,
                           .streams = v->streams > 0 ? (uint32_t)v->streams

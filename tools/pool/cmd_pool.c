@@ -70,7 +70,7 @@ static const opt_spec specs[] = {
      .min = 0.01,
      .max = 1440,
      .help = "--serve: for how long."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {

@@ -36,12 +36,7 @@ static const opt_spec specs[] = {
      .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
              "DIR/pool/identity. Required, but for --dry-run."},
     {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Of the pool."},
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "PRESET|DIR|FILE",
-     .help = "In place of the configuration's.",
-     .group = "Overrides"},
+    PLAN_ROW_MODEL(.help = "In place of the configuration's.", .group = "Overrides"),
     {.name = "data",
      .type = OPT_TEXT,
      AT(data),
@@ -97,10 +92,7 @@ static const opt_spec specs[] = {
      .type = OPT_FLAG,
      AT(dry_run),
      .help = "Say how members would average and why, with alternatives, and make nothing."},
-    {.name = "json",
-     .type = OPT_FLAG,
-     AT(json),
-     .help = "On stdout two objects: the ticket at once, the summary at the end."},
+    PLAN_ROW_JSON(.help = "On stdout two objects: the ticket at once, the summary at the end."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
     POOL_HOST_SPECS(create_values, host),
 };
@@ -172,7 +164,7 @@ cleanup:
 static atom_status add_dtype(int32_t dtype, char **run_text)
 {
     char *more =
-        atom_format("%sdtype: %s\n", *run_text, dtype == TRAIN_DTYPE_BF16 ? "bf16" : "fp32");
+        atom_format("%sdtype: %s\n", *run_text, dtype == PLAN_DTYPE_BF16 ? "bf16" : "fp32");
     if (!more)
         return atom_fail_memory("a configuration", strlen(*run_text));
     atom_free(*run_text);
@@ -223,7 +215,7 @@ static atom_status draft(pool_run *r, const create_values *v, gsp_manifest *m, c
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "the pool's settings are too long"));
     strcpy(m->settings, text);
     ATOM_TRY_CLEAN(pool_run_text(&r->config, false, run_text));
-    if (pool_run_sums(r) && r->config.dtype != TRAIN_DTYPE_AUTO)
+    if (pool_run_sums(r) && r->config.dtype != PLAN_DTYPE_AUTO)
         ATOM_TRY_CLEAN(add_dtype(r->config.dtype, run_text));
 cleanup:
     atom_free(text);

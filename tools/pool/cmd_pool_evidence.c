@@ -22,7 +22,7 @@ static const opt_spec specs[] = {
      .type = OPT_TEXT,
      AT(manifest),
      .help = "The pool's manifest, where DIR is not at hand."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {

@@ -4,9 +4,6 @@
  */
 #include "tools/pool/cmd_pool_train.h"
 
-static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
-static const atom_dtype dtype_of[] = {ATOM_F32, ATOM_BF16, ATOM_F16};
-
 typedef struct export_values {
     char *output;
     int32_t dtype;
@@ -28,16 +25,10 @@ static const opt_spec specs[] = {
      .type = OPT_CHOICE,
      AT(dtype),
      .fallback = "fp32",
-     .choices = dtypes,
+     .choices = plan_saved_dtypes,
      .help = "What all weights are made of."},
-    {.name = "max_shard_size",
-     .type = OPT_SIZE,
-     AT(max_shard_size),
-     .fallback = "5GB",
-     .min = 1,
-     .max = 0x1p62,
-     .help = "Larger models are cut into files of at most so much."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_MAX_SHARD_SIZE(.help = "Larger models are cut into files of at most so much."),
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {
@@ -72,7 +63,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     char *place = place_of(parsed->n_positional ? parsed->positional[0] : ".");
     if (!place)
         return atom_fail_memory("a path", 256);
-    atom_status st = pool_export(place, dtype_of[v->dtype], v->max_shard_size, v->output, &said);
+    atom_status st = pool_export(place, (atom_dtype)v->dtype, v->max_shard_size, v->output, &said);
     atom_free(place);
     if (st != ATOM_OK)
         return st;
@@ -80,10 +71,10 @@ static atom_status run(void *values, const opt_parsed *parsed)
         snprintf(hex + 2 * i, 3, "%02x", said.anchor.byte[i]);
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:s, s:I, s:s}", "output", v->output, "dtype",
-                                        dtypes[v->dtype], "version", (json_int_t)said.version,
-                                        "anchor", hex));
+                                        atom_dtype_name((atom_dtype)v->dtype), "version",
+                                        (json_int_t)said.version, "anchor", hex));
     cli_print("%s: the pool's version %llu, %s\n", v->output, (unsigned long long)said.version,
-              dtypes[v->dtype]);
+              atom_dtype_name((atom_dtype)v->dtype));
     return ATOM_OK;
 }
 

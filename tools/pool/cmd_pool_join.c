@@ -81,7 +81,7 @@ static const opt_spec specs[] = {
      .max = 1e9,
      .value = "SECONDS",
      .help = "Give up when nobody answers for so long; 0: never."},
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
     POOL_HOST_SPECS(join_values, host),
 };

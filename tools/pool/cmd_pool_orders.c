@@ -16,12 +16,8 @@ typedef struct order_values {
 } order_values;
 
 #define AT(member) .offset = offsetof(order_values, member)
-#define JSON_ROW                                                                                   \
-    {                                                                                              \
-        .name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."           \
-    }
 
-static const opt_spec plain_specs[] = {JSON_ROW};
+static const opt_spec plain_specs[] = {PLAN_ROW_JSON(.help = "One JSON object on stdout.")};
 static const opt_spec invite_specs[] = {
     {.name = "hosts",
      .type = OPT_INT,
@@ -37,7 +33,7 @@ static const opt_spec invite_specs[] = {
      .min = 0.01,
      .max = 3650,
      .help = "For how long it is good."},
-    JSON_ROW,
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static atom_status finish(const order_values *v, json_t *answer, const char *said)

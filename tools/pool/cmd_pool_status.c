@@ -21,7 +21,7 @@ typedef struct status_values {
 #define AT(member) .offset = offsetof(status_values, member)
 
 static const opt_spec specs[] = {
-    {.name = "json", .type = OPT_FLAG, AT(json), .help = "One JSON object on stdout."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
     {.name = "watch",
      .type = OPT_FLAG,
      AT(watch),
