@@ -1,9 +1,9 @@
 /*
  * Owns a joiner's side of the transfer of state: it asks everybody it has a link to, chooses what
- * to believe (transfer.h), pulls chunks from all donors at once, and hands the whole to the work.
- * Its one idea: a chunk is known by its fragment's root, so it does not matter who sends it, when,
- * or whether this process began the transfer. It refuses chunks that do not prove themselves, and
- * their senders from then on.
+ * to believe (transfer.h), fetches chunks from all donors at once (swarm.h decides of whom), and
+ * hands the whole to the work. Its one idea: a chunk is known by its fragment's root, so it does not
+ * matter who sends it, when, or whether this process began the transfer. It refuses chunks that do
+ * not prove themselves, and their senders from then on.
  */
 #include "gossip/member/node_inner.h"
 
@@ -11,39 +11,20 @@
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
+#include "gossip/swarm/swarm.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    WINDOW_MIN = 2,
-    WINDOW_MAX = GSP_STATE_PULL_MAX, /* chunks asked of one donor */
     RECHECK_CHUNKS = 8,              /* of a former run, per turn */
     FEED_CHUNKS = 8,                 /* to the work, per turn */
     BEHIND_MAX = GSP_REPLAY_MAX - 2, /* versions that the others may be ahead when it is adopted */
 };
-static const uint64_t SECOND = 1000000000u;
 static const uint64_t ASK_NS = 250000000u;        /* between two questions to one peer */
 static const uint64_t AGAIN_NS = 5000000000u;     /* if it was behind */
 static const uint64_t HEAR_NS = 2000000000u;      /* for others to answer, from the first on */
-static const uint64_t SLOW_NS = 8000000000u;      /* without a chunk: others get its work */
 static const uint64_t GIVE_UP_NS = 120000000000u; /* without any news */
-
-typedef struct asked {
-    uint32_t fragment, chunk;
-} asked;
-
-typedef struct donor {
-    bool known, barred; /* barred: it lied */
-    gsp_key key;
-    gsp_witness *witness; /* NULL: has not answered */
-    uint64_t asked_ns, chunk_ns;
-    uint64_t lacks; /* bits of fragments that it does not have (any more) */
-    uint32_t n, window;
-    asked out[WINDOW_MAX];
-    uint64_t rate; /* bytes per second, of late */
-    uint64_t rate_ns, rate_bytes;
-} donor;
 
 struct gsp_fetch {
     gsp_hash lineage;  /* zero: any */
@@ -51,11 +32,13 @@ struct gsp_fetch {
     uint64_t first_ns; /* when somebody first answered */
     bool stale;        /* the plan is to be made anew */
     bool heard;        /* something that a plan depends on */
-    donor donor[GSP_NET_PEERS_MAX];
+    gsp_swarm *swarm;  /* its sets are the fragments; open: what a former run left was looked at */
+    struct {
+        gsp_witness *witness;   /* NULL: has not answered, or lied */
+        uint64_t asked_ns;      /* for its roots */
+    } donor[GSP_NET_PEERS_MAX]; /* by their numbers in the swarm */
     gsp_plan plan;
     gsp_stage *stage[GSP_FRAGMENTS_MAX];
-    uint8_t *asked[GSP_FRAGMENTS_MAX]; /* bits of chunks that somebody was asked for */
-    uint32_t cursor[GSP_FRAGMENTS_MAX];
     bool feeding;
     uint32_t feed_fragment, feed_chunk;
     float *buffer;
@@ -63,113 +46,58 @@ struct gsp_fetch {
 
 /* ---- donors ---- */
 
-static donor *donor_of(gsp_fetch *x, const gsp_key *key, bool add)
+static void forget_witness(gsp_fetch *x, uint32_t donor)
 {
-    donor *place = NULL;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        donor *o = &x->donor[i];
-        if (o->known && gsp_key_compare(&o->key, key) == 0)
-            return o;
-        if (!o->known && !place)
-            place = o;
-    }
-    if (!add || !place)
-        return NULL;
-    *place = (donor){.known = true, .key = *key, .window = WINDOW_MIN * 2};
-    return place;
-}
-
-static void bit_set(uint8_t *bits, uint32_t k, bool on)
-{
-    bits[k / 8] = (uint8_t)((bits[k / 8] & ~(1u << (k % 8))) | (on ? 1u << (k % 8) : 0u));
-}
-
-static bool bit_get(const uint8_t *bits, uint32_t k)
-{
-    return bits[k / 8] >> (k % 8) & 1;
-}
-
-/* What the donor was asked for may be asked of others. */
-static void release(gsp_fetch *x, donor *o)
-{
-    for (uint32_t k = 0; k < o->n; k++) {
-        uint32_t f = o->out[k].fragment;
-        if (x->asked[f] && o->out[k].chunk < gsp_stage_n(x->stage[f])) {
-            bit_set(x->asked[f], o->out[k].chunk, false);
-            if (o->out[k].chunk < x->cursor[f])
-                x->cursor[f] = o->out[k].chunk;
-        }
-    }
-    o->n = 0;
-}
-
-/* Takes one question off the donor's list; false: it was not on it. */
-static bool answered(donor *o, uint32_t fragment, uint32_t chunk)
-{
-    for (uint32_t k = 0; k < o->n; k++)
-        if (o->out[k].fragment == fragment && o->out[k].chunk == chunk) {
-            o->out[k] = o->out[--o->n];
-            return true;
-        }
-    return false;
-}
-
-static void forget_donor(gsp_fetch *x, donor *o)
-{
-    release(x, o);
-    atom_free(o->witness);
-    o->witness = NULL;
+    atom_free(x->donor[donor].witness);
+    x->donor[donor].witness = NULL;
     x->heard = true;
 }
 
-static void liar(gsp_node *d, donor *o, const char *what)
+static void liar(gsp_node *d, uint32_t donor, const char *what)
 {
     atom_log(ATOM_LOG_WARN, "a donor of the state sent %s; it is not asked again", what);
     d->status.state_wrong++;
-    forget_donor(d->fetch, o);
-    o->barred = true;
+    forget_witness(d->fetch, donor);
+    gsp_swarm_bar(d->fetch->swarm, donor);
 }
 
 void gsp_fetch_down(gsp_node *d, const gsp_key *key)
 {
-    donor *o = d->fetch ? donor_of(d->fetch, key, false) : NULL;
-    if (!o)
+    gsp_fetch *x = d->fetch;
+    uint32_t donor = x ? gsp_swarm_find(x->swarm, key->byte) : GSP_SWARM_NOBODY;
+    if (donor == GSP_SWARM_NOBODY)
         return;
-    forget_donor(d->fetch, o);
-    o->known = o->barred; /* a liar stays one */
+    forget_witness(x, donor);
+    x->donor[donor].asked_ns = 0;
+    gsp_swarm_down(x->swarm, donor);
+}
+
+/* Of the fragments as the plan wants them, a donor is asked for those that it said to have. */
+static void offer(gsp_node *d, uint32_t donor)
+{
+    const gsp_fetch *x = d->fetch;
+    const gsp_plan *plan = &x->plan;
+    const gsp_witness *w = x->donor[donor].witness;
+    bool same = w && gsp_hash_equal(&w->lineage, &plan->lineage);
+    for (uint32_t f = 0; f < d->config.n_fragments; f++) {
+        const gsp_hash *root = same ? gsp_witness_said(w, f, plan->fragment[f].version) : NULL;
+        gsp_swarm_offer(x->swarm, donor, f, root && gsp_hash_equal(root, &plan->fragment[f].root));
+    }
 }
 
 /* ---- the plan ---- */
 
-static void drop_stage(gsp_fetch *x, uint32_t f)
-{
-    gsp_stage_close(&x->stage[f]);
-    atom_free(x->asked[f]);
-    x->asked[f] = NULL;
-}
-
 static atom_status open_stage(gsp_node *d, uint32_t f)
 {
     gsp_fetch *x = d->fetch;
-    atom_status st = ATOM_OK;
     const gsp_hash *root = &x->plan.fragment[f].root;
     uint64_t version = x->plan.fragment[f].version;
     if (x->stage[f] && gsp_stage_is(x->stage[f], version, root))
         return ATOM_OK;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        donor *o = &x->donor[i];
-        for (uint32_t k = o->n; k-- > 0;)
-            if (o->out[k].fragment == f)
-                o->out[k] = o->out[--o->n];
-    }
-    drop_stage(x, f);
-    ATOM_TRY(gsp_stage_open(d->config.directory, f, version, root, d->config.work.n_state[f],
-                            &x->stage[f]));
-    x->asked[f] = atom_alloc(gsp_stage_n(x->stage[f]) / 8 + 1, 1);
-    x->cursor[f] = 0;
-    if (!x->asked[f])
-        st = atom_fail_memory("a state on its way in", gsp_stage_n(x->stage[f]));
-    return st;
+    gsp_swarm_end(x->swarm, f);
+    gsp_stage_close(&x->stage[f]);
+    return gsp_stage_open(d->config.directory, f, version, root, d->config.work.n_state[f],
+                          &x->stage[f]);
 }
 
 /* It says in its heartbeats that it has no state yet either. */
@@ -187,10 +115,10 @@ static bool all_answered(const gsp_node *d, const gsp_fetch *x)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const gsp_friend *f = &d->friends[i];
-        bool here = !f->up || has_nothing(d, &f->key);
-        for (uint32_t k = 0; k < GSP_NET_PEERS_MAX && !here; k++)
-            here = x->donor[k].known && gsp_key_compare(&x->donor[k].key, &f->key) == 0 &&
-                   (x->donor[k].witness || x->donor[k].barred);
+        uint32_t donor = gsp_swarm_find(x->swarm, f->key.byte);
+        bool here = !f->up || has_nothing(d, &f->key) ||
+                    (donor != GSP_SWARM_NOBODY &&
+                     (x->donor[donor].witness || gsp_swarm_is_barred(x->swarm, donor)));
         if (!here)
             return false;
     }
@@ -210,7 +138,7 @@ static void make_plan(gsp_node *d)
         return;
     x->heard = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        witness[i] = x->donor[i].known ? x->donor[i].witness : NULL;
+        witness[i] = x->donor[i].witness;
     gsp_plan_choose(plan, &d->seals, witness, GSP_NET_PEERS_MAX,
                     gsp_hash_none(&d->agree.lineage) ? &none : &x->lineage, d->config.work.n_state,
                     d->config.n_fragments);
@@ -224,6 +152,8 @@ static void make_plan(gsp_node *d)
             if (st != ATOM_OK)
                 gsp_node_die(d, st);
         }
+        for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+            offer(d, i);
     } else if (!x->plan.found) {
         x->plan.signers = plan->signers;
         x->plan.answers = plan->answers;
@@ -250,14 +180,17 @@ static void ask(gsp_node *d)
     uint64_t now = atom_clock_ns();
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         gsp_friend *f = &d->friends[i];
-        donor *o = f->up ? donor_of(x, &f->key, true) : NULL;
-        if (!o || o->barred || (o->asked_ns && now - o->asked_ns < ASK_NS))
+        uint32_t donor = f->up ? gsp_swarm_up(x->swarm, f->key.byte) : GSP_SWARM_NOBODY;
+        if (donor == GSP_SWARM_NOBODY || gsp_swarm_is_barred(x->swarm, donor))
             continue;
-        bool behind = o->witness && o->witness->newest.has_certificate &&
-                      o->witness->newest.certificate.proposal.version < x->plan.version;
-        if (o->witness && x->plan.found && !x->stale && !(behind && now - o->asked_ns > AGAIN_NS))
+        const gsp_witness *w = x->donor[donor].witness;
+        uint64_t *asked_ns = &x->donor[donor].asked_ns;
+        bool behind = w && w->newest.has_certificate &&
+                      w->newest.certificate.proposal.version < x->plan.version;
+        if ((*asked_ns && now - *asked_ns < ASK_NS) ||
+            (w && x->plan.found && !x->stale && !(behind && now - *asked_ns > AGAIN_NS)))
             continue;
-        o->asked_ns = now;
+        *asked_ns = now;
         gsp_message *m = &d->scratch_message;
         memset(m, 0, gsp_message_bytes(GSP_STATE_ASK));
         m->kind = GSP_STATE_ASK;
@@ -269,94 +202,52 @@ static void ask(gsp_node *d)
 
 /* ---- asking for chunks ---- */
 
-/* It said once that it has it, and did not deny it since. */
-static bool can_give(const gsp_fetch *x, const donor *o, uint32_t f)
+static bool pull(void *context, const gsp_swarm_ask *ask)
 {
-    const gsp_hash *root = gsp_witness_said(o->witness, f, x->plan.fragment[f].version);
-    return root && !(o->lacks >> f & 1) && gsp_hash_equal(&o->witness->lineage, &x->plan.lineage) &&
-           gsp_hash_equal(root, &x->plan.fragment[f].root);
-}
-
-/* The next chunk that nobody was asked for; false: none. */
-static bool next_chunk(gsp_fetch *x, uint32_t f, uint32_t *chunk)
-{
-    uint32_t n = gsp_stage_n(x->stage[f]);
-    while (x->cursor[f] < n &&
-           (gsp_stage_has(x->stage[f], x->cursor[f]) || bit_get(x->asked[f], x->cursor[f])))
-        x->cursor[f]++;
-    *chunk = x->cursor[f];
-    return x->cursor[f] < n;
-}
-
-/* The fragment to ask this donor for: the one that stays as it is for longest; GSP_FRAGMENTS_MAX:
- * none. */
-static uint32_t pick_fragment(gsp_node *d, const donor *o, uint32_t *chunk)
-{
+    gsp_node *d = context;
     gsp_fetch *x = d->fetch;
-    uint32_t best = GSP_FRAGMENTS_MAX, at;
-    for (uint32_t f = 0; f < d->config.n_fragments; f++)
-        if (x->stage[f] && gsp_stage_recheck(x->stage[f], 0) && can_give(x, o, f) &&
-            (best == GSP_FRAGMENTS_MAX ||
-             x->plan.fragment[f].version > x->plan.fragment[best].version) &&
-            next_chunk(x, f, &at)) {
-            best = f;
-            *chunk = at;
-        }
-    return best;
-}
-
-static void pull_one(gsp_node *d, gsp_friend *to, donor *o, uint32_t f, uint32_t chunk)
-{
-    gsp_fetch *x = d->fetch;
+    gsp_key key;
+    memcpy(key.byte, ask->name, sizeof key.byte);
+    gsp_friend *to = gsp_friend_find(d, &key);
+    if (!to)
+        return false;
     gsp_message *m = &d->scratch_message;
     memset(m, 0, gsp_message_bytes(GSP_STATE_PULL));
     m->kind = GSP_STATE_PULL;
     m->from = d->agree.self;
     m->lineage = x->plan.lineage;
     m->version = x->plan.version;
-    m->as.state_pull = (gsp_state_pull){.fragment = f,
-                                        .version = x->plan.fragment[f].version,
-                                        .root = x->plan.fragment[f].root,
-                                        .first = chunk,
-                                        .n = 1};
+    m->as.state_pull = (gsp_state_pull){.fragment = ask->set,
+                                        .version = x->plan.fragment[ask->set].version,
+                                        .root = x->plan.fragment[ask->set].root,
+                                        .first = ask->first,
+                                        .n = ask->n};
     gsp_node_tell(d, to, m);
-    if (o->n == 0)
-        o->chunk_ns = o->rate_ns = atom_clock_ns();
-    o->out[o->n++] = (asked){f, chunk};
-    bit_set(x->asked[f], chunk, true);
+    return true;
 }
 
-static void pull(gsp_node *d)
+/* Looks at some of what a former run left; what is not here may be asked for then. The fragment
+ * that stays as it is for longest comes first. True: all of it was looked at. */
+static bool recheck(gsp_fetch *x, uint32_t f)
 {
-    gsp_fetch *x = d->fetch;
-    uint64_t now = atom_clock_ns();
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        donor *o = &x->donor[i];
-        gsp_friend *f = o->known && o->witness ? gsp_friend_find(d, &o->key) : NULL;
-        if (!f)
-            continue;
-        if (o->n && now - o->chunk_ns > SLOW_NS) {
-            release(x, o);
-            o->window = WINDOW_MIN;
-            o->chunk_ns = now;
-        }
-        uint32_t chunk = 0, fragment;
-        while (o->n < o->window && (fragment = pick_fragment(d, o, &chunk)) != GSP_FRAGMENTS_MAX)
-            pull_one(d, f, o, fragment, chunk);
-    }
+    if (!gsp_stage_recheck(x->stage[f], RECHECK_CHUNKS))
+        return false;
+    if (gsp_swarm_is_open(x->swarm, f))
+        return true;
+    gsp_swarm_begin(x->swarm, f, x->plan.fragment[f].version);
+    for (uint32_t k = 0; k < gsp_stage_n(x->stage[f]); k++)
+        gsp_swarm_here(x->swarm, f, k, gsp_stage_has(x->stage[f], k));
+    return true;
 }
 
 /* Nobody has a fragment as the plan wants it: the pool has moved on. */
-static bool out_of_reach(gsp_node *d)
+static bool out_of_reach(const gsp_node *d)
 {
-    gsp_fetch *x = d->fetch;
-    for (uint32_t f = 0; f < d->config.n_fragments; f++) {
-        bool somebody = gsp_stage_here(x->stage[f]) == gsp_stage_n(x->stage[f]);
-        for (uint32_t i = 0; i < GSP_NET_PEERS_MAX && !somebody; i++)
-            somebody = x->donor[i].known && x->donor[i].witness && can_give(x, &x->donor[i], f);
-        if (!somebody)
+    const gsp_fetch *x = d->fetch;
+    for (uint32_t f = 0; f < d->config.n_fragments; f++)
+        if (gsp_stage_here(x->stage[f]) < gsp_stage_n(x->stage[f]) &&
+            !gsp_swarm_reachable(x->swarm, f))
             return true;
-    }
     return false;
 }
 
@@ -375,100 +266,81 @@ static bool of_my_pool(const gsp_node *d, const gsp_genesis *genesis)
            !gsp_genesis_wrong(&d->seals, &d->config.rules.owner, genesis);
 }
 
-static void heard_roots(gsp_node *d, donor *o, const gsp_message *m)
+static void heard_roots(gsp_node *d, uint32_t donor, const gsp_message *m)
 {
     gsp_fetch *x = d->fetch;
+    gsp_witness **witness = &x->donor[donor].witness;
     if (!of_my_pool(d, &m->as.roots.genesis)) {
-        liar(d, o, "the state of another pool");
+        liar(d, donor, "the state of another pool");
         return;
     }
     if (!gsp_roots_check(&m->as.roots, &d->seals, &m->from)) {
-        liar(d, o, "roots that it did not sign");
+        liar(d, donor, "roots that it did not sign");
         return;
     }
-    if (!o->witness)
-        o->witness = atom_alloc(1, sizeof *o->witness);
-    if (!o->witness)
+    if (!*witness)
+        *witness = atom_alloc(1, sizeof **witness);
+    if (!*witness)
         return;
-    gsp_witness_hear(o->witness, &d->seals, &m->from, &m->as.roots);
-    o->lacks = 0;
+    gsp_witness_hear(*witness, &d->seals, &m->from, &m->as.roots);
+    offer(d, donor);
     x->heard = true;
     if (!x->first_ns)
         x->first_ns = atom_clock_ns();
     make_plan(d);
 }
 
-/* Chunks per second decide how many are asked for at once: about half a second's worth. */
-static void learn_rate(donor *o, uint64_t bytes)
-{
-    uint64_t now = atom_clock_ns(), passed = now - o->rate_ns;
-    o->chunk_ns = now;
-    o->rate_bytes += bytes;
-    if (passed < SECOND / 4)
-        return;
-    uint64_t rate = (uint64_t)((double)o->rate_bytes * 1e9 / (double)passed);
-    o->rate = o->rate ? (o->rate + rate) / 2 : rate;
-    o->rate_ns = now;
-    o->rate_bytes = 0;
-    uint64_t window = o->rate / 2 / GSP_CHUNK_BYTES + WINDOW_MIN;
-    o->window = window < WINDOW_MAX ? (uint32_t)window : WINDOW_MAX;
-}
-
-static void heard_chunk(gsp_node *d, donor *o, const gsp_message *m, const void *body)
+static void heard_chunk(gsp_node *d, uint32_t donor, const gsp_message *m, const void *body)
 {
     gsp_fetch *x = d->fetch;
     const gsp_state_chunk *c = &m->as.chunk;
+    uint64_t now = atom_clock_ns();
     uint32_t f = c->fragment;
     gsp_hash leaf;
     if (f >= d->config.n_fragments || !x->stage[f] || c->chunk >= gsp_stage_n(x->stage[f]) ||
-        c->bytes != gsp_chunk_floats(d->config.work.n_state[f], c->chunk) * (uint32_t)sizeof(float))
-        return;                     /* of a plan that is over, or nonsense: nobody waits for it */
-    (void)answered(o, f, c->chunk); /* where it is not on the list: late, and still good */
-    if (!gsp_stage_is(x->stage[f], c->version, &c->root))
-        return;
-    learn_rate(o, c->bytes);
+        c->bytes != gsp_chunk_floats(d->config.work.n_state[f], c->chunk) * sizeof(float) ||
+        !gsp_stage_is(x->stage[f], c->version, &c->root))
+        return; /* of a plan that is over, or nonsense: nobody waits for it */
     if (gsp_stage_has(x->stage[f], c->chunk)) {
         d->status.repeated_bytes += c->bytes;
+        gsp_swarm_came(x->swarm, now, donor, f, c->chunk, c->bytes, GSP_SWARM_GOOD);
         return;
     }
     gsp_merkle_leaf(c->chunk, body, c->bytes, &leaf);
     if (!gsp_tree_check(&c->root, gsp_stage_n(x->stage[f]), c->chunk, &leaf, c->path, c->n_path)) {
-        bit_set(x->asked[f], c->chunk, false);
-        x->cursor[f] = c->chunk < x->cursor[f] ? c->chunk : x->cursor[f];
-        liar(d, o, "bytes that are not what was asked for");
+        gsp_swarm_came(x->swarm, now, donor, f, c->chunk, c->bytes, GSP_SWARM_WRONG);
+        liar(d, donor, "bytes that are not what was asked for");
         return;
     }
     atom_status st = gsp_stage_put(x->stage[f], c->chunk, &leaf, body);
     if (st != ATOM_OK)
         gsp_node_die(d, st);
-    x->news_ns = atom_clock_ns();
+    gsp_swarm_came(x->swarm, now, donor, f, c->chunk, c->bytes, GSP_SWARM_GOOD);
+    x->news_ns = now;
 }
 
-static void heard_none(gsp_node *d, donor *o, const gsp_message *m)
+static void heard_none(gsp_node *d, uint32_t donor, const gsp_message *m)
 {
     gsp_fetch *x = d->fetch;
     const gsp_state_pull *p = &m->as.state_pull;
     uint32_t f = p->fragment;
-    if (f >= d->config.n_fragments || !x->stage[f] || !answered(o, f, p->first))
-        return;
-    if (!gsp_stage_is(x->stage[f], p->version, &p->root))
-        return;
-    bit_set(x->asked[f], p->first, false);
-    x->cursor[f] = p->first < x->cursor[f] ? p->first : x->cursor[f];
-    o->lacks |= 1ull << f;
+    if (f < d->config.n_fragments && x->stage[f] && p->first < gsp_stage_n(x->stage[f]) &&
+        gsp_stage_is(x->stage[f], p->version, &p->root))
+        gsp_swarm_came(x->swarm, atom_clock_ns(), donor, f, p->first, 0, GSP_SWARM_DENIED);
 }
 
 void gsp_fetch_heard(gsp_node *d, gsp_friend *from, const gsp_message *m, const void *body)
 {
-    donor *o = d->fetch ? donor_of(d->fetch, &from->key, true) : NULL;
-    if (!o || o->barred || (m->kind != GSP_STATE_ROOTS && !d->fetch->plan.found))
+    gsp_fetch *x = d->fetch;
+    uint32_t donor = x ? gsp_swarm_up(x->swarm, from->key.byte) : GSP_SWARM_NOBODY;
+    if (donor == GSP_SWARM_NOBODY || gsp_swarm_is_barred(x->swarm, donor))
         return;
     if (m->kind == GSP_STATE_ROOTS)
-        heard_roots(d, o, m);
-    else if (m->kind == GSP_STATE_CHUNK)
-        heard_chunk(d, o, m, body);
-    else
-        heard_none(d, o, m);
+        heard_roots(d, donor, m);
+    else if (x->plan.found && m->kind == GSP_STATE_CHUNK)
+        heard_chunk(d, donor, m, body);
+    else if (x->plan.found)
+        heard_none(d, donor, m);
 }
 
 /* ---- the end ---- */
@@ -483,7 +355,8 @@ void gsp_fetch_close(gsp_node *d)
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         atom_free(x->donor[i].witness);
     for (uint32_t f = 0; f < GSP_FRAGMENTS_MAX; f++)
-        drop_stage(x, f);
+        gsp_stage_close(&x->stage[f]);
+    atom_free(x->swarm);
     atom_free(x->buffer);
     atom_free(x);
 }
@@ -548,8 +421,7 @@ static bool feed(gsp_node *d)
         if (left-- == 0)
             return false;
         if (!gsp_stage_read(x->stage[f], k, x->buffer)) { /* the disk lost it */
-            bit_set(x->asked[f], k, false);
-            x->cursor[f] = 0;
+            gsp_swarm_here(x->swarm, f, k, false);
             x->feeding = false;
             return false;
         }
@@ -569,8 +441,7 @@ static bool complete(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
     for (uint32_t f = 0; f < d->config.n_fragments; f++)
-        if (!gsp_stage_recheck(x->stage[f], 0) ||
-            gsp_stage_here(x->stage[f]) < gsp_stage_n(x->stage[f]))
+        if (gsp_stage_here(x->stage[f]) < gsp_stage_n(x->stage[f]))
             return false;
     return true;
 }
@@ -591,40 +462,57 @@ static void count(gsp_node *d)
 static bool fetch_some(gsp_node *d)
 {
     gsp_fetch *x = d->fetch;
-    bool recheck = false, full = false;
+    bool all = true;
     ask(d);
     if (!x->plan.found || x->stale)
         make_plan(d);
     if (!x->plan.found || d->dead != ATOM_OK)
         return false;
-    for (uint32_t f = 0; f < d->config.n_fragments && !recheck; f++)
-        recheck = !gsp_stage_recheck(x->stage[f], RECHECK_CHUNKS);
+    for (uint32_t f = 0; f < d->config.n_fragments && all; f++)
+        all = recheck(x, f);
     count(d);
-    full = complete(d);
+    bool full = all && complete(d);
     if (!full)
-        pull(d);
+        gsp_swarm_turn(x->swarm, atom_clock_ns(), pull, d);
     /* Too old when it is whole: only what moved on is fetched again. */
     x->stale = full ? newest_of(d) > x->plan.version + BEHIND_MAX : out_of_reach(d);
     if (full && !x->stale && !d->applying) {
         x->feeding = true;
         x->feed_fragment = x->feed_chunk = 0;
     }
-    return recheck || x->feeding;
+    return !all || x->feeding;
 }
 
 void gsp_fetch_want(gsp_node *d, const gsp_key *peer, const gsp_hash *lineage)
 {
+    uint32_t n_chunks[GSP_FRAGMENTS_MAX];
+    gsp_swarm_config config = {
+        .n_donors = GSP_NET_PEERS_MAX,
+        .n_sets = d->config.n_fragments,
+        .n_pieces = n_chunks,
+        .piece_bytes = GSP_CHUNK_BYTES,
+        .window_first = 4,
+        .window_min = 2,
+        .window_max = GSP_STATE_PULL_MAX,
+        .run_max = 1,
+        .silent_ns = 8000000000u,
+    };
     (void)peer; /* everybody is asked */
     if (d->fetch)
         return;
+    for (uint32_t f = 0; f < d->config.n_fragments; f++)
+        n_chunks[f] = (uint32_t)gsp_chunks(d->config.work.n_state[f]);
     gsp_fetch *x = atom_alloc(1, sizeof *x);
-    if (!x)
-        return;
-    x->buffer = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
-    if (!x->buffer) {
+    float *buffer = atom_alloc(GSP_CHUNK_FLOATS, sizeof *buffer);
+    void *memory = atom_alloc(1, gsp_swarm_bytes(&config));
+    if (!x || !buffer || !memory) {
         atom_free(x);
+        atom_free(buffer);
+        atom_free(memory);
         return;
     }
+    x->buffer = buffer;
+    x->swarm = gsp_swarm_open(&config, memory);
     x->lineage = *lineage;
     x->news_ns = atom_clock_ns();
     d->fetch = x;
