@@ -177,6 +177,68 @@ static void a_replay_gets_a_sealed_refusal_at_most(void **state)
     free(replays);
 }
 
+/* Points of small order: whatever the other side's secret, the product is zero and known to all. */
+static const uint8_t SMALL[][32] = {
+    {0},
+    {1},
+    {0xe0, 0xeb, 0x7a, 0x7c, 0x3b, 0x41, 0xb8, 0xae, 0x16, 0x56, 0xe3,
+     0xfa, 0xf1, 0x9f, 0xc4, 0x6a, 0xda, 0x09, 0x8d, 0xeb, 0x9c, 0x32,
+     0xb1, 0xfd, 0x86, 0x62, 0x05, 0x16, 0x5f, 0x49, 0xb8, 0x00},
+};
+
+/* The first message of either side, sealed as a holder of the ticket seals it, but with a key of
+ * its choice. before: the other side's first message, which the answer's seal covers; NULL: none. */
+static void seal_first_with(const uint8_t ephemeral[32], bool by_dialler, const uint8_t *before,
+                            uint64_t now_s, uint8_t out[GSP_SEALED_FIRST_BYTES])
+{
+    uint8_t plain[48] = {0}, hash[64] = "atom gate handshake 1", label[33], key[32];
+    memcpy(hash + 32, pool.pool, 32);
+    if (before) {
+        crypto_generichash_state both;
+        crypto_generichash_init(&both, NULL, 0, sizeof hash);
+        crypto_generichash_update(&both, hash, sizeof hash);
+        crypto_generichash_update(&both, before, GSP_SEALED_FIRST_BYTES);
+        crypto_generichash_final(&both, hash, sizeof hash);
+    }
+    memcpy(label, pool.pool, 32);
+    label[32] = by_dialler;
+    plain[2] = GSP_HANDSHAKE_VERSION;
+    for (int k = 0; k < 8; k++)
+        plain[4 + k] = (uint8_t)(now_s >> (8 * k));
+    memcpy(plain + 12, ephemeral, 32);
+    crypto_generichash(key, sizeof key, label, sizeof label, pool.psk, sizeof pool.psk);
+    memset(out, 5, 24);
+    crypto_aead_xchacha20poly1305_ietf_encrypt(out + 24, NULL, plain, sizeof plain, hash,
+                                               sizeof hash, NULL, out, key);
+}
+
+static void a_key_that_shares_nothing_is_refused(void **state)
+{
+    (void)state;
+    const gsp_hello hello = {.n_streams = 1};
+    uint8_t first[GSP_SEALED_FIRST_BYTES], honest[32], secret[32] = {77};
+    size_t used;
+    crypto_scalarmult_base(honest, secret);
+    for (size_t i = 0; i <= sizeof SMALL / sizeof *SMALL; i++) {
+        bool small = i < sizeof SMALL / sizeof *SMALL; /* else this test's own sealing is tried */
+        const uint8_t *ephemeral = small ? SMALL[i] : honest;
+        gsp_handshake_state wanted = small ? GSP_HANDSHAKE_REFUSED : GSP_HANDSHAKE_GOES_ON;
+        pair p;
+        pair_make(&p);
+        gsp_handshake_accept(&p.a, &p.acceptor, &hello, p.now_a);
+        seal_first_with(ephemeral, true, NULL, p.now_a, first);
+        assert_int_equal(gsp_handshake_feed(&p.a, first, sizeof first, &used), wanted);
+        assert_int_equal(p.a.out_bytes, small ? 0 : GSP_HANDSHAKE_BYTES_MAX); /* not a word */
+
+        test_must(gsp_handshake_dial(&p.d, &p.dialler, &hello, p.expect, p.now_d));
+        seal_first_with(ephemeral, false, p.d.out, p.now_d, first);
+        gsp_handshake_sent(&p.d);
+        assert_int_equal(gsp_handshake_feed(&p.d, first, sizeof first, &used), wanted);
+        assert_int_equal(p.d.refusal, small ? GSP_REFUSED_HANDSHAKE : GSP_WELCOME);
+        assert_int_equal(p.d.out_bytes, 0);
+    }
+}
+
 /* Messages of one handshake played to another one: none fits. */
 static void messages_do_not_fit_elsewhere(void **state)
 {
@@ -266,6 +328,7 @@ int main(void)
         cmocka_unit_test(members_meet),
         cmocka_unit_test(the_wrong_ones_are_told_or_not),
         cmocka_unit_test(a_replay_gets_a_sealed_refusal_at_most),
+        cmocka_unit_test(a_key_that_shares_nothing_is_refused),
         cmocka_unit_test(messages_do_not_fit_elsewhere),
         cmocka_unit_test(ten_thousand_damaged_handshakes),
         cmocka_unit_test(records_open_in_order_only),
