@@ -509,8 +509,8 @@ static atom_status write_all(const char *dir, const train_checkpoint *c)
     ATOM_TRY(write_moments(dir, c));
     ATOM_TRY(write_trainer_state(dir, &c->state));
     ATOM_TRY(write_pool(dir, c->pool));
-    ATOM_TRY(write_state(dir, "atom_state.json", &c->state));
-    return atom_dir_sync(dir);
+    /* It comes last: it says that the rest is there, and its writing syncs the directory. */
+    return write_state(dir, "atom_state.json", &c->state);
 }
 
 atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint *c, int64_t limit,

@@ -289,12 +289,33 @@ static void schedule(void **state)
     train_config_free(&c);
 }
 
+/* Whoever trains on past the last step, a pool for instance, stays at the schedule's end. */
+static void schedule_past_its_end(void **state)
+{
+    train_config c;
+    (void)state;
+    assert_int_equal(parse(&c, NULL, "--data d -o o --lr 2 --max-steps 110 --warmup-steps 10"),
+                     ATOM_OK);
+    for (c.lr_scheduler = TRAIN_CONSTANT; c.lr_scheduler <= TRAIN_WSD; c.lr_scheduler++) {
+        for (c.min_lr_ratio = 0; c.min_lr_ratio < 1; c.min_lr_ratio += 0.25) {
+            train_schedule s = train_schedule_make(&c);
+            double end = c.lr_scheduler == TRAIN_CONSTANT ? 2 : 2 * c.min_lr_ratio;
+            assert_true(fabs(train_schedule_rate(&s, 110) - end) < 1e-12);
+            for (int64_t step = 111; step < 1000; step++)
+                assert_true(train_schedule_rate(&s, step) == train_schedule_rate(&s, 110));
+        }
+    }
+    train_config_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract), cmocka_unit_test(unambiguous),     cmocka_unit_test(defaults),
-        cmocka_unit_test(values),   cmocka_unit_test(refused),         cmocka_unit_test(from_file),
-        cmocka_unit_test(schedule), cmocka_unit_test(epochs_or_steps), cmocka_unit_test(preset),
+        cmocka_unit_test(contract),        cmocka_unit_test(unambiguous),
+        cmocka_unit_test(defaults),        cmocka_unit_test(values),
+        cmocka_unit_test(refused),         cmocka_unit_test(from_file),
+        cmocka_unit_test(schedule),        cmocka_unit_test(schedule_past_its_end),
+        cmocka_unit_test(epochs_or_steps), cmocka_unit_test(preset),
     };
     atom_log_set_level(ATOM_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
