@@ -104,7 +104,8 @@ int main(int argc, char **argv)
     bool told = st == ATOM_OK || st == ATOM_E_INTERRUPTED;
     if (!told)
         atom_log(ATOM_LOG_ERROR, "%s",
-                 *atom_fail_message() ? atom_fail_message() : "failed without a reason; a bug");
+                 *atom_fail_message() ? atom_fail_message()
+                                      : "failed without a reason; this is a bug in atom");
     atom_status written = cli_flush();
     if (st == ATOM_OK && written != ATOM_OK) {
         st = written;

@@ -70,8 +70,8 @@ static bool read_line(char **line, size_t *capacity)
 
 static void help(void)
 {
-    fputs("A line is a message. Ctrl-C stops an answer, Ctrl-D leaves.\n"
-          "/reset  begin anew     /exit  leave     /help  this\n",
+    fputs("A line is a message. Ctrl-C stops an answer, Ctrl-D leaves.\n/reset  start over     "
+          "/exit  quit     /help  this text\n",
           stderr);
 }
 
@@ -82,9 +82,9 @@ static void tell(const generate_chat_result *r, size_t *forgotten)
     if (r->stopped)
         fputs("(stopped)\n", stderr);
     if (r->full)
-        fputs("(the answer ends here: the model sees no more; /reset begins anew)\n", stderr);
+        fputs("(the answer ends here: the context is full; /reset starts over)\n", stderr);
     if (r->forgotten > *forgotten)
-        fprintf(stderr, "(the first %zu messages no longer fit, the model has forgotten them)\n",
+        fprintf(stderr, "(the first %zu messages no longer fit; the model does not see them)\n",
                 r->forgotten);
     *forgotten = r->forgotten;
 }
@@ -113,7 +113,7 @@ static atom_status converse(generate_chat *chat)
             generate_chat_reset(chat);
             forgotten = 0;
         } else if (line[0] == '/' && strcmp(line, "/help") != 0 && !strchr(line, ' ')) {
-            fprintf(stderr, "(no such command: %s; /help tells)\n", line);
+            fprintf(stderr, "(no such command: %s; /help lists them)\n", line);
         } else if (line[0] == '/' && strcmp(line, "/help") == 0) {
             help();
         } else if (line[0]) {

@@ -74,35 +74,36 @@ static const opt_spec prepare_specs[] = {
      .type = OPT_TEXT,
      AT(system_prefix),
      .value = "TEXT",
-     .help = "Before a message of the system, instead of the template's. In these texts names of "
-             "special tokens become those, {start} and {end} the tokenizer's, \\n a new line."},
+     .help = "Text before a system message, instead of the template's. In these texts the names of "
+             "special tokens become those tokens, {start} and {end} the tokenizer's own, and \\n a "
+             "new line."},
     {.name = "user_prefix",
      .type = OPT_TEXT,
      AT(user_prefix),
      .value = "TEXT",
-     .help = "Before a message of the user."},
+     .help = "Text before a user message."},
     {.name = "assistant_prefix",
      .type = OPT_TEXT,
      AT(assistant_prefix),
      .value = "TEXT",
-     .help = "Before an answer."},
+     .help = "Text before an answer."},
     {.name = "turn_suffix",
      .type = OPT_TEXT,
      AT(turn_suffix),
      .value = "TEXT",
-     .help = "Behind a message that is not an answer."},
+     .help = "Text after a message that is not an answer."},
     {.name = "answer_end",
      .type = OPT_TEXT,
      AT(answer_end),
      .value = "TEXT",
-     .help = "Behind an answer, and learnt with it."},
+     .help = "Text after an answer, learnt with it."},
     {.name = "loss",
      .type = OPT_CHOICE,
      AT(loss),
      .fallback = "answers",
      .choices = losses,
-     .help = "What of a chat is learnt: its answers, each with the token that ends it, or all of "
-             "it. Texts are learnt whole."},
+     .help = "What is learnt from a chat: its answers, each with the token that ends it, or all of "
+             "it. Texts are always learnt whole."},
     {.name = "val_fraction",
      .type = OPT_NUMBER,
      AT(val_fraction),
@@ -116,7 +117,7 @@ static const opt_spec prepare_specs[] = {
      .type = OPT_FLAG,
      AT(force),
      .letter = 'f',
-     .help = "Replace a data set that is already there."},
+     .help = "Replace an existing data set."},
     PLAN_ROW_THREADS(.help = "auto: all cores. The result does not depend on it."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
@@ -126,8 +127,8 @@ static const opt_command prepare_options = {
     .summary = "turn text into token shards",
     .description = "Writes token shards in llm.c's format, with a validation split, and the "
                    "tokenizer as tokenizer.json. Every document starts with the end-of-text token. "
-                   "Documents and chats are packed one behind the other, and attention sees across "
-                   "them. Where not all of a chat is learnt, train_*.mask says which tokens are.",
+                   "Documents and chats are packed one after the other, and attention sees across "
+                   "them. Where only part of a chat is learnt, train_*.mask marks those tokens.",
     .examples =
         "atom data prepare --input book.txt --tokenizer bpe:4096 --output data/\n"
         "atom data prepare --input *.jsonl --tokenizer bytes --output data/ "

@@ -25,10 +25,10 @@
 
 static const opt_command options = {
     .name = "doctor",
-    .summary = "say what this machine has and what is missing",
+    .summary = "report what this machine has and what is missing",
     .description =
-        "Looks at processor, memory, disk, GPU, compiler, libraries, limits and kernels. "
-        "Always exits with 0; lines that start with 'note' say what could be better.",
+        "Looks at processor, memory, disk, GPU, compiler, libraries, limits and kernels. Always "
+        "exits with 0; lines that start with 'note' suggest what could be better.",
     .examples = "atom doctor\n",
     CLI_ONLY_JSON,
 };
@@ -251,7 +251,7 @@ static json_t *notes_report(const json_t *r)
     const json_t *isa = json_object_get(json_object_get(r, "cpu"), "isa");
     const json_t *memory = json_object_get(r, "memory");
     if (!has_word(isa, "avx2"))
-        note(notes, "this processor has no AVX2: training works, slowly");
+        note(notes, "this processor has no AVX2: training works, but slowly");
     else if (!has_word(isa, "amx_bf16"))
         note(notes, "no AMX: bf16 saves memory here but may be no faster than fp32");
     if (json_integer_value(json_object_get(memory, "available_bytes")) < (json_int_t)2 << 30)

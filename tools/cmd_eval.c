@@ -52,7 +52,7 @@ static const opt_spec specs[] = {
      .fallback = "0",
      .min = 0,
      .max = 1e9,
-     .help = "With --choices: the first so many questions; 0: all."},
+     .help = "With --choices: only the first N questions; 0: all."},
     PLAN_ROW_SEQUENCE_LEN(
             .fallback = "auto", .flags = OPT_AUTO,
             .help =
@@ -106,10 +106,10 @@ static atom_status check(const eval_values *v, const opt_parsed *parsed)
                          "nothing to measure on; give --data DIR (loss) or --choices FILE "
                          "(accuracy on questions)");
     if (v->data && is_given(parsed, "limit"))
-        return atom_fail(ATOM_E_USAGE, "--limit is of --choices; with --data use --batches");
+        return atom_fail(ATOM_E_USAGE, "--limit belongs to --choices; with --data use --batches");
     for (size_t i = 0; v->choices && i < sizeof data_only / sizeof *data_only; i++)
         if (is_given(parsed, data_only[i]))
-            return atom_fail(ATOM_E_USAGE, "--%s is of --data; with --choices use --limit",
+            return atom_fail(ATOM_E_USAGE, "--%s belongs to --data; with --choices use --limit",
                              data_only[i]);
     return ATOM_OK;
 }

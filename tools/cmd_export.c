@@ -44,16 +44,15 @@ static const opt_spec specs[] = {
      AT(type),
      .fallback = "f16",
      .choices = types,
-     .help =
-         "gguf: what matrices are made of; vectors stay f32. q8_0: rows in blocks of 32; others "
-         "are f16."},
+     .help = "gguf: the type of matrices; vectors stay f32. q8_0 works in blocks of 32: matrices "
+             "whose rows are not whole blocks become f16."},
     {.name = "dtype",
      .type = OPT_CHOICE,
      AT(dtype),
      .fallback = "auto",
      .choices = dtypes,
-     .help = "hf, llmc: what all weights are made of. auto: as they are. llmc has fp32 and bf16."},
-    PLAN_ROW_MAX_SHARD_SIZE(.help = "hf: larger models are cut into files of at most so much."),
+     .help = "hf, llmc: the type of all weights. auto: as they are. llmc takes fp32 and bf16."},
+    PLAN_ROW_MAX_SHARD_SIZE(.help = "hf: split a larger model into files of at most this size."),
     {.name = "output",
      .type = OPT_TEXT,
      AT(output),
@@ -64,13 +63,13 @@ static const opt_spec specs[] = {
     {.name = "overwrite",
      .type = OPT_FLAG,
      AT(overwrite),
-     .help = "gguf, llmc: replace a file that is there."},
+     .help = "gguf, llmc: replace an existing file."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 
 static const opt_command options = {
     .name = "export",
-    .summary = "write a saved model as another program reads it",
+    .summary = "convert a saved model for other programs",
     .examples = "# for llama.cpp\n"
                 "atom export --model run/checkpoint-100 --type q8_0 -o model.gguf\n"
                 "# for transformers, at half the size\n"
@@ -108,7 +107,7 @@ static atom_status check_options(const export_values *v, const opt_parsed *parse
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         if ((int32_t)of[i].to != v->to &&
             parsed->origin[opt_find(&options, of[i].name)] != OPT_FROM_DEFAULT)
-            return atom_fail(ATOM_E_USAGE, "--%s says nothing of --to %s; it is for --to %s",
+            return atom_fail(ATOM_E_USAGE, "--%s does not apply to --to %s, only to --to %s",
                              of[i].name, opt_choice_name(formats, v->to),
                              opt_choice_name(formats, (int32_t)of[i].to));
     }

@@ -65,7 +65,7 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 100,
      .group = "Sampling",
-     .help = "0: always the likeliest token; 1: as the model says."},
+     .help = "0: always the likeliest token; 1: the model's own probabilities."},
     {.name = "top_k",
      .type = OPT_INT,
      AT(top_k),
@@ -85,7 +85,7 @@ static const opt_spec specs[] = {
     {.name = "ignore_end",
      .type = OPT_FLAG,
      AT(ignore_end),
-     .help = "Go on after the end-of-text token."},
+     .help = "Continue after the end-of-text token."},
     PLAN_ROW_DTYPE(.group = "Machine",
                    .help = "auto: bf16 where the device has it natively, else fp32."),
     PLAN_ROW_DEVICE_MEMORY(
@@ -97,7 +97,7 @@ static const opt_spec specs[] = {
 
 static const opt_command options = {
     .name = "generate",
-    .summary = "let a saved model write",
+    .summary = "generate text with a saved model",
     .examples = "atom generate --model run/checkpoint-100 --prompt 'In the beginning' --max-tokens "
                 "200\n"
                 "atom generate --model run/checkpoint-100 --chat --prompt 'Name three fruits.'\n"

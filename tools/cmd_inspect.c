@@ -9,7 +9,7 @@
 
 static const opt_command options = {
     .name = "inspect",
-    .summary = "say what is in a file: safetensors, shard, profile, plan, checkpoint",
+    .summary = "describe a file: safetensors, shard, profile, plan, checkpoint",
     .examples = "atom inspect run/checkpoint-100\n"
                 "atom inspect run/checkpoint-100/model.safetensors\n"
                 "atom inspect plan.json\n",
@@ -252,11 +252,10 @@ static atom_status inspect_file(const char *path, bool json)
         return inspect_plan(path, json);
     if (kind)
         return inspect_model(path, json);
-    return atom_fail(
-        ATOM_E_FORMAT,
-        "%s is no safetensors, GGUF or .pt2 file, token shard, profile, plan, config.json or "
-        "checkpoint directory",
-        path);
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s is not a safetensors, GGUF or .pt2 file, token shard, profile, plan, "
+                     "config.json or checkpoint directory",
+                     path);
 }
 
 static atom_status run(void *values, const opt_parsed *parsed)

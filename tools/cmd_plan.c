@@ -38,19 +38,17 @@ static const opt_spec specs[] = {
      .group = "What and where",
      .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
     PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
-    PLAN_ROW_DEVICE_SPEC(
-            .help =
-                "With --model: a device that need not be here: rtx-4090, gtx-1080-ti, h100, or a "
-                "JSON file like those in presets/devices/. Default: this machine, measured once "
-                "and "
-                "cached."),
+    PLAN_ROW_DEVICE_SPEC(.help =
+                             "With --model: a device that this machine need not have: rtx-4090, "
+                             "gtx-1080-ti, h100, or a JSON file like those in presets/devices/. "
+                             "Default: this machine, measured once and cached."),
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "With --model: sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(
             .fallback = "auto", .flags = OPT_AUTO,
             .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."),
     PLAN_ROW_DTYPE(.help = "With --model. auto: bf16 where the device has it natively."),
-    PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: what Adam's moments are kept in. bf16: 4 bytes "
-                                   "less for each parameter."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: the dtype of Adam's moments. bf16: 4 bytes less "
+                                   "for each parameter."),
     PLAN_ROW_DEVICE_MEMORY(
             .group = "Limits",
             .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
@@ -69,7 +67,7 @@ static const opt_spec specs[] = {
             .fallback = "auto", .flags = OPT_AUTO,
             .help = "Micro-batches per step. auto: the recommended number."),
     PLAN_ROW_RECOMPUTE(.help = "Whether sub-models run forward again before their backward. auto: "
-                               "what is faster."),
+                               "whichever is faster."),
     {.name = "clip",
      .type = OPT_FLAG,
      AT(clip),
@@ -137,13 +135,15 @@ static atom_status describe(const plan_values *v, graph **g, part_profile **prof
     part_device device;
     atom_status st = ATOM_OK;
     if (v->profile && (v->model || v->device_spec))
-        return atom_fail(ATOM_E_USAGE, "--profile says which model and device; leave out %s",
+        return atom_fail(ATOM_E_USAGE,
+                         "--profile already sets the model and the device; leave out %s",
                          v->model ? "--model" : "--device-spec");
     if (v->profile && v->lora.r > 0)
-        return atom_fail(ATOM_E_USAGE, "--profile says what is trained; give --lora-r to 'atom "
-                                       "profile' instead");
+        return atom_fail(
+            ATOM_E_USAGE,
+            "--profile already sets what is trained; give --lora-r to 'atom profile' instead");
     if (v->profile && v->moments_dtype != ATOM_F32)
-        return atom_fail(ATOM_E_USAGE, "--profile says what moments are kept in; give "
+        return atom_fail(ATOM_E_USAGE, "--profile already sets the dtype of the moments; give "
                                        "--moments-dtype to 'atom profile' instead");
     if (v->profile) {
         ATOM_TRY(part_profile_read(v->profile, profile));

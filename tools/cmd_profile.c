@@ -37,12 +37,11 @@ static const opt_spec specs[] = {
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
                           .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
     PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
-    PLAN_ROW_MOMENTS_DTYPE(.help = "What Adam's moments are kept in, as 'atom train' will."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of Adam's moments, as in 'atom train'."),
     PLAN_ROW_DEVICE(.help = "What to measure."),
-    PLAN_ROW_DEVICE_SPEC(
-            .help =
-                "Model a device that need not be here instead: rtx-4090, gtx-1080-ti, h100, or a "
-                "JSON file like those in presets/devices/."),
+    PLAN_ROW_DEVICE_SPEC(.help =
+                             "Model a device instead, which this machine need not have: rtx-4090, "
+                             "gtx-1080-ti, h100, or a JSON file like those in presets/devices/."),
     PLAN_ROW_LINK_BANDWIDTH(
             .help = "Throttle copies, each direction, as 'atom train' will (CPU only). auto: no "
                     "throttle."),

@@ -130,8 +130,8 @@ static void show_sub_models(const part_plan *plan, const graph *g)
     }
 }
 
-/* What is exposed of a step (updates, first loads) hardly grows with C: then this many are enough.
- */
+/* What is exposed of a step (updates, first loads) hardly grows with C: then this
+ * many are enough. */
 static void show_more_micro_batches(const part_plan *plan)
 {
     double compute = plan->predicted_compute_seconds / plan->micro_batches;

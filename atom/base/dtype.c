@@ -1,5 +1,5 @@
-/* Owns names and slow conversions of element types. Refuses arithmetic: that is the kernels' job.
- */
+/* Owns names and slow conversions of element types. Refuses arithmetic: that is
+ * the kernels' job. */
 #include "atom/base/dtype.h"
 
 static const char *const names[ATOM_DTYPE_N] = {"fp32", "bf16", "i32", "fp16", "fp64"};

@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every device and host buffer of the runtime starts at a multiple of this many bytes (docs/design/engine.md#the-same-bits).
- */
+/* Every device and host buffer of the runtime starts at a multiple of this
+ * many bytes (docs/design/engine.md#the-same-bits). */
 enum { ATOM_ALIGN_BYTES = 256 };
 
 /* Rounds up to the next multiple of ATOM_ALIGN_BYTES. */

@@ -1,5 +1,5 @@
-/* Owns the table form of ops.def. Refuses behaviour: shapes live in graph, arithmetic in kernels.
- */
+/* Owns the table form of ops.def. Refuses behaviour: shapes live in graph,
+ * arithmetic in kernels. */
 #include "atom/base/ops.h"
 
 #include "atom/base/assert.h"

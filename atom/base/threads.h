@@ -14,8 +14,8 @@
 
 typedef struct atom_threads atom_threads;
 
-/* One index of a loop. `worker` is 0 .. atom_threads_slots()-1 and unique among concurrent calls.
- */
+/* One index of a loop. `worker` is 0 .. atom_threads_slots()-1 and unique
+ * among concurrent calls. */
 typedef void (*atom_task)(void *ctx, uint32_t index, uint32_t worker);
 
 enum { ATOM_CALLERS_MAX = 8 };

@@ -197,7 +197,7 @@ atom_status file_gguf_declare(file_gguf *w, const char *name, file_gguf_type typ
         t.elements *= dims[i];
     }
     if (type == FILE_GGUF_Q8_0 && dims[rank - 1] % FILE_GGUF_Q8_BLOCK != 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: rows of '%s' are no multiple of %d, as Q8_0 needs",
+        return atom_fail(ATOM_E_FORMAT, "%s: rows of '%s' are not a multiple of %d, as Q8_0 needs",
                          w->path, name, FILE_GGUF_Q8_BLOCK);
     void *items = w->tensors;
     atom_status st = atom_grow(&items, w->n_tensors, &w->tensors_room, sizeof *w->tensors);

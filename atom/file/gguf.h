@@ -57,8 +57,8 @@ ATOM_MUST atom_status file_gguf_begin(file_gguf *w);
 ATOM_MUST atom_status file_gguf_write(file_gguf *w, const float *x, uint64_t n);
 ATOM_MUST atom_status file_gguf_finish(file_gguf *w);
 
-/* n numbers in the form that a tensor of this type has; n a multiple of 32 for Q8_0. Returns bytes.
- */
+/* n numbers in the form that a tensor of this type has; n a multiple of 32 for
+ * Q8_0. Returns bytes. */
 uint64_t file_gguf_bytes(file_gguf_type type, uint64_t n);
 void file_gguf_encode(file_gguf_type type, const float *x, uint64_t n, void *out);
 

@@ -113,8 +113,10 @@ static atom_status take_rope(taking *t)
     atom_status st = ATOM_OK;
     t->c->rope = (atom_rope){.theta = real(t, "rope.freq_base", 10000), .factor = 1};
     if (number(t, "rope.dimension_count", t->c->head_dim) != t->c->head_dim)
-        st = atom_fail(ATOM_E_UNSUPPORTED, "%s: rope.dimension_count: only whole heads are turned",
-                       t->f->path);
+        st = atom_fail(
+            ATOM_E_UNSUPPORTED,
+            "%s: rope.dimension_count: only rotary embeddings of whole heads are supported",
+            t->f->path);
     else if (type && strcmp(type, "linear") == 0)
         t->c->rope.factor = real(t, "rope.scaling.factor", 1);
     else if (type && strcmp(type, "none") != 0)
@@ -132,8 +134,8 @@ static atom_status take_llama(taking *t)
     c->kv_heads = number(t, "attention.head_count_kv", c->heads);
     c->head_dim = number(t, "attention.key_length", c->heads > 0 ? c->width / c->heads : 0);
     if (number(t, "attention.value_length", c->head_dim) != c->head_dim)
-        return atom_fail(ATOM_E_UNSUPPORTED, "%s: keys and values of different lengths",
-                         t->f->path);
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: keys and values of different lengths are not supported", t->f->path);
     if (number(t, "expert_count", 0) > 0)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: experts are not supported", t->f->path);
     c->window = number(t, "attention.sliding_window", 0);
@@ -153,7 +155,7 @@ static atom_status take_numbers(taking *t)
     const file_gguf_in_tensor *embedding = file_gguf_find_tensor(t->f, "token_embd.weight");
     atom_status st = ATOM_OK;
     if (!embedding || embedding->rank != 2)
-        return atom_fail(ATOM_E_FORMAT, "%s: tensor token_embd.weight is missing or no matrix",
+        return atom_fail(ATOM_E_FORMAT, "%s: tensor token_embd.weight is missing or not a matrix",
                          t->f->path);
     c->vocab_size = embedding->dims[0] < INT32_MAX ? (int64_t)embedding->dims[0] : -1;
     c->positions = number(t, "context_length", 0);
@@ -281,10 +283,10 @@ static atom_status check_head(const loading *l)
         same = memcmp(l->buffer, l->rows, some * sizeof *l->rows) == 0;
     }
     return same ? ATOM_OK
-                : atom_fail(ATOM_E_UNSUPPORTED,
-                            "%s: output.weight differs from token_embd.weight; heads of gpt2 are "
-                            "tied here",
-                            l->f->path);
+                : atom_fail(
+                      ATOM_E_UNSUPPORTED,
+                      "%s: output.weight differs from token_embd.weight; GPT-2 needs a tied head",
+                      l->f->path);
 }
 
 /* Every tensor was asked for, but for the two that have another place. */
@@ -293,7 +295,7 @@ static atom_status check_rest(const loading *l, const graph_config *c, uint32_t 
     bool factors = file_gguf_find_tensor(l->f, "rope_freqs.weight") != NULL;
     bool head = !c->untied && file_gguf_find_tensor(l->f, "output.weight");
     if (l->f->n_tensors != n + (factors ? 1 : 0) + (head ? 1 : 0))
-        return atom_fail(ATOM_E_FORMAT, "%s: %u tensors, this model has %u", l->f->path,
+        return atom_fail(ATOM_E_FORMAT, "%s has %u tensors, but this model has %u", l->f->path,
                          l->f->n_tensors, n);
     return head ? check_head(l) : ATOM_OK;
 }

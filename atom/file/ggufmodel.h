@@ -34,8 +34,8 @@ ATOM_MUST atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_
 ATOM_MUST atom_status file_gguf_read_model(const char *path, graph_config *config);
 ATOM_MUST atom_status file_gguf_read_weights(const char *path, const graph *g, file_vector vector);
 
-/* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight", for FILE_GGUF_NAME_MAX + 16 bytes.
- */
+/* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight", for FILE_GGUF_NAME_MAX
+ * + 16 bytes. */
 ATOM_MUST atom_status file_gguf_name(const char *name, char *out, size_t room);
 /* Are rows of this tensor in another order in a file of that architecture? */
 bool file_gguf_turned(bool llama, const char *name);

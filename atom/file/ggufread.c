@@ -124,7 +124,7 @@ static atom_status take_value(parser *p, file_gguf_value *v)
     if (!key)
         return ATOM_OK; /* the reader says so */
     if (bytes == 0 || bytes > KEY_MAX || memchr(key, 0, bytes))
-        return atom_fail(ATOM_E_FORMAT, "%s: a key of %llu bytes that is no text", p->path,
+        return atom_fail(ATOM_E_FORMAT, "%s: a key of %llu bytes that is not text", p->path,
                          (unsigned long long)bytes);
     v->key = atom_strndup((const char *)key, bytes);
     if (!v->key)
@@ -190,7 +190,7 @@ static atom_status take_tensor(parser *p, file_gguf_in_tensor *t)
                          "%s: tensor '%s' has type %u, which atom does not know", p->path, t->name,
                          t->type);
     if (t->dims[t->rank - 1] % types[t->type].elements)
-        return bad_tensor(p, t, "has rows that are no multiple of its type's blocks");
+        return bad_tensor(p, t, "has rows that are not whole blocks of its type");
     if (__builtin_mul_overflow(t->elements / types[t->type].elements, types[t->type].bytes,
                                &t->bytes))
         return bad_tensor(p, t, "is too large");
@@ -228,7 +228,7 @@ static atom_status place_tensors(parser *p, uint64_t data)
         if (t->offset < end)
             return bad_tensor(p, t, "overlaps another");
         if (t->offset > room || t->bytes > room - t->offset)
-            return bad_tensor(p, t, "ends behind the end of the file; copy the file again");
+            return bad_tensor(p, t, "ends beyond the end of the file; copy the file again");
         end = t->offset + t->bytes;
         t->offset += data;
     }
@@ -236,7 +236,7 @@ static atom_status place_tensors(parser *p, uint64_t data)
         qsort(f->tensors, f->n_tensors, sizeof *f->tensors, by_name);
     for (uint32_t i = 1; i < f->n_tensors; i++) {
         if (by_name(&f->tensors[i - 1], &f->tensors[i]) == 0)
-            return bad_tensor(p, &f->tensors[i], "is there twice");
+            return bad_tensor(p, &f->tensors[i], "appears twice");
     }
     return ATOM_OK;
 }
@@ -248,7 +248,7 @@ static atom_status order_values(parser *p)
         qsort(f->values, f->n_values, sizeof *f->values, by_key);
     for (uint32_t i = 1; i < f->n_values; i++) {
         if (by_key(&f->values[i - 1], &f->values[i]) == 0)
-            return atom_fail(ATOM_E_FORMAT, "%s: key '%.80s' is there twice", p->path,
+            return atom_fail(ATOM_E_FORMAT, "%s: key '%.80s' appears twice", p->path,
                              f->values[i].key);
     }
     const file_gguf_value *align = file_gguf_find(f, "general.alignment");
@@ -331,7 +331,7 @@ atom_status file_gguf_parse(const char *path, const void *data, uint64_t bytes, 
     ATOM_TRY_CLEAN(take_all(&p));
     if (!atom_reader_ok(&p.r)) {
         *more = bytes < file_bytes;
-        st = atom_fail(ATOM_E_FORMAT, "%s: truncated: its header ends behind the end of the file",
+        st = atom_fail(ATOM_E_FORMAT, "%s: truncated: its header ends beyond the end of the file",
                        path);
         goto cleanup;
     }

@@ -42,7 +42,7 @@ atom_status file_take_int(const char *path, const json_t *root, const char *key,
         return ATOM_OK;
     }
     if (!json_is_integer(value) || json_integer_value(value) < 1)
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a whole number from 1 on", path, key);
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a whole number of at least 1", path, key);
     *out = json_integer_value(value);
     return ATOM_OK;
 }
@@ -55,7 +55,7 @@ atom_status file_take_real(const char *path, const json_t *root, const char *key
         return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number", path, key);
     double number = value ? json_number_value(value) : fallback;
     if (!isfinite((float)number) || number < 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number from 0 on", path, key);
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number of at least 0", path, key);
     *out = (float)number;
     return ATOM_OK;
 }

@@ -33,7 +33,7 @@ static atom_status check_mathematics(const char *path, const json_t *root)
         return file_not_supported(path, "quantization_config", "dequantise the model first");
     if (part && json_number_value(part) != 1)
         return file_not_supported(path, "partial_rotary_factor",
-                                  "only whole heads are turned here");
+                                  "only rotary embeddings of whole heads are supported");
     if (json_object_size(file_present(root, "pruned_heads")))
         return file_not_supported(path, "pruned_heads", "pruned models are not supported");
     return file_check_flag(path, root, "is_encoder_decoder", false);
@@ -172,10 +172,10 @@ static atom_status take_sizes(const char *path, const json_t *root, graph_config
     bool derived = !file_present(root, "head_dim") &&
                    (c->head_dim == 0 || json_is_null(json_object_get(root, "head_dim")));
     if (derived && c->width % c->heads != 0)
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s: hidden_size is %lld, which num_attention_heads %lld does not divide; "
-                         "say head_dim",
-                         path, (long long)c->width, (long long)c->heads);
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: hidden_size is %lld, which num_attention_heads %lld does not divide; set head_dim",
+            path, (long long)c->width, (long long)c->heads);
     if (derived)
         c->head_dim = c->width / c->heads;
     return file_take_int(path, root, "head_dim", NULL, c->head_dim, &c->head_dim);

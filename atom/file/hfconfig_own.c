@@ -179,9 +179,10 @@ static atom_status take_table(const char *path, const json_t *root, graph *g)
     bool good = agree(g, rows, (uint32_t)n);
     qsort(rows, n, sizeof *rows, by_place);
     if (!good || !covers(g, rows, (uint32_t)n)) {
-        st = atom_fail(
-            ATOM_E_FORMAT,
-            "%s: atom_tensors: numbers of the graph have no place in the tensors, or two", path);
+        st = atom_fail(ATOM_E_FORMAT,
+                       "%s: atom_tensors: some weights of the graph have no place in the tensors, "
+                       "or two places",
+                       path);
         goto cleanup;
     }
     st = graph_set_stored(g, rows, (uint32_t)n);

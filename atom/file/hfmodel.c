@@ -33,7 +33,7 @@ static atom_status no_model(const char *spec)
         n++;
     const char *near = atom_did_you_mean(spec, names, n);
     return atom_fail(ATOM_E_USAGE,
-                     "model '%.200s' is no preset, no directory, no .pt2 and no config.json%s%s%s",
+                     "model '%.200s' is not a preset, a directory, a .pt2 or a config.json%s%s%s",
                      spec, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
@@ -132,7 +132,8 @@ static atom_status resolve_config(const char *path, file_model *model)
     if (f && first != '{')
         return atom_fail(
             ATOM_E_FORMAT,
-            "%s is no model: a file is a config.json, a .pt2 of torch.export or a GGUF", path);
+            "%s is not a model: a file must be a config.json, a .pt2 of torch.export or a GGUF",
+            path);
     return file_config_read(path, &model->config, &model->source);
 }
 

@@ -42,11 +42,10 @@ static atom_status list_shards(const char *index_path, json_t *map, const char *
         const char *name = json_string_value(value);
         if (!name || !is_shard_name(name)) {
             atom_free(names);
-            return atom_fail(
-                ATOM_E_FORMAT,
-                "%s: tensor '%.128s' is said to be in '%.64s', which is no plain name of a "
-                ".safetensors file",
-                index_path, tensor, name ? name : "(not a string)");
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: tensor '%.128s' is said to be in '%.64s', which is not a plain "
+                             "name of a .safetensors file",
+                             index_path, tensor, name ? name : "(not a string)");
         }
         names[count++] = name;
     }
@@ -105,8 +104,8 @@ static atom_status take_shard(weights_reader *r, const char *dir, const char *na
     return st;
 }
 
-/* Text of an index -> its tree (free with json_decref) and the names in it (free with atom_free).
- */
+/* Text of an index -> its tree (free with json_decref) and the names in it
+ * (free with atom_free). */
 static atom_status parse_index(const char *path, const char *text, size_t bytes, json_t **root,
                                const char ***names, size_t *n)
 {

@@ -62,7 +62,7 @@ static atom_status place(file_weights *w, uint32_t k, const file_tensor *t)
     }
     if (i == w->n_slices)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: tensor '%.128s' is no part of the model that config.json describes",
+                         "%s: tensor '%.128s' is not part of the model that config.json describes",
                          file->path, t->name);
     if (w->tensors[i])
         return twice(file, t);

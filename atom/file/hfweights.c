@@ -154,7 +154,7 @@ static atom_status read_tensor(weights_reader *r, const file_tensor *t)
     if (i >= 0)
         return read_slice(r, t, (uint32_t)i, head);
     return atom_fail(ATOM_E_FORMAT,
-                     "%s: tensor '%.128s' is no part of the model that config.json describes",
+                     "%s: tensor '%.128s' is not part of the model that config.json describes",
                      r->file->path, t->name);
 }
 

@@ -304,8 +304,8 @@ atom_status file_weights_write_as(const char *dir, const graph *g, file_vector v
     ATOM_TRY_CLEAN(write_shards(&all, dir, shard_bytes));
     if (all.overflows)
         atom_log(ATOM_LOG_WARN,
-                 "%s: %llu numbers are larger than fp16 can be and became infinite; bf16 has them",
-                 dir, (unsigned long long)all.overflows);
+                 "%s: %llu weights are too large for fp16 and became infinite; use bf16", dir,
+                 (unsigned long long)all.overflows);
 cleanup:
     atom_free(all.slices);
     atom_free(all.buffer);

@@ -40,12 +40,13 @@ atom_status file_llmc_check(const char *what, const graph_config *c)
                          what, graph_family_name(c->family));
     if (c->inner != 4 * c->width)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: n_inner is %lld; llm.c has no number for it, it is 4 * n_embd there",
+                         "%s: n_inner is %lld; llm.c's files do not store it; there it is always 4 "
+                         "* n_embd there",
                          what, (long long)c->inner);
     if (c->epsilon < 1e-5f || c->epsilon > 1e-5f)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: layer_norm_epsilon is %g; llm.c has no number for it, it is 1e-5 "
-                         "there",
+                         "%s: layer_norm_epsilon is %g; llm.c's files do not store it; there it is "
+                         "always 1e-5 there",
                          what, (double)c->epsilon);
     if (c->vocab_size > INT32_MAX - PAD_ROWS || c->positions > INT32_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: too large for llm.c's header", what);

@@ -112,7 +112,7 @@ static atom_status take_targets(const char *path, const json_t *root, char **out
         const char *name = json_string_value(json_array_get(value, i));
         if (!name || !*name || strchr(name, ',')) {
             atom_free(list);
-            return atom_fail(ATOM_E_FORMAT, "%s: target_modules: item %zu is no module's name",
+            return atom_fail(ATOM_E_FORMAT, "%s: target_modules: item %zu is not a module's name",
                              path, i);
         }
         char *longer = atom_format("%s%s%s", list, i ? "," : "", name);
@@ -305,8 +305,8 @@ atom_status file_lora_graph(const graph *base, const file_lora *lora, graph **ou
     graph_lora_config config = file_lora_settings(lora);
     atom_status st;
     if (base->n_stored)
-        return atom_fail(ATOM_E_UNSUPPORTED, "LoRA of a model that torch.export wrote is not "
-                                             "supported; train all of it, without lora_r");
+        return atom_fail(ATOM_E_UNSUPPORTED, "LoRA is not supported for models of torch.export; "
+                                             "leave lora_r out to train the whole model");
     ATOM_TRY_CLEAN(file_lora_targets(base, lora->targets, &targets, &n));
     ATOM_TRY_CLEAN(graph_lora(base, &config, targets, n, &plain));
     ATOM_TRY_CLEAN(graph_fuse(plain, out));

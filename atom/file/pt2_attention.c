@@ -143,17 +143,18 @@ static atom_status check_heads(pt2_eval *e, const pt2_heads *q, const pt2_heads 
     int64_t H = q->heads, K = k->heads;
     if (q->group != 1 || k->dim != q->dim || v->dim != q->dim || v->heads != K ||
         v->group != k->group || H % K != 0 || (K * k->group != H && !(grouped && k->group == 1)))
-        return pt2_refuse(e,
-                          "q has %lld heads of %lld, k %lld of %lld, v %lld of %lld; k and v must "
-                          "have one number of heads that divides that of q, and all one size",
-                          (long long)H, (long long)q->dim, (long long)(K * k->group),
-                          (long long)k->dim, (long long)(v->heads * v->group), (long long)v->dim);
+        return pt2_refuse(
+            e,
+            "q has %lld heads of %lld, k %lld of %lld, v %lld of %lld; k and v must have the same "
+            "number of heads, which divides that of q, and all heads the same size",
+            (long long)H, (long long)q->dim, (long long)(K * k->group), (long long)k->dim,
+            (long long)(v->heads * v->group), (long long)v->dim);
     if (fabs(scale * sqrt((double)q->dim) - 1) > 1e-5)
         return pt2_refuse(e, "its scale is %g; only 1 / sqrt(head_dim) = %g is supported", scale,
                           1 / sqrt((double)q->dim));
     if (v->turned || v->norm >= 0 || q->turned != k->turned || q->pairs != k->pairs ||
         (q->turned && memcmp(&q->rope, &k->rope, sizeof q->rope) != 0))
-        return pt2_refuse(e, "q and k must have one rotary embedding, and v none");
+        return pt2_refuse(e, "q and k must have the same rotary embedding, and v none");
     if ((q->norm >= 0) != (k->norm >= 0) || (q->norm >= 0 && q->eps != k->eps))
         return pt2_refuse(e, "either both q and k have their heads normalised, with one eps, or "
                              "neither");
@@ -259,7 +260,7 @@ static atom_status op_softmax(pt2_eval *e)
     pt2_value *v;
     if (!s || s->kind != PT2_SCORES || s->soft ||
         pt2_dim(pt2_int_arg(e, "dim", 0), s->v.rank) != s->v.rank - 1)
-        return pt2_refuse(e, "only over the scores of attention, along the last axis");
+        return pt2_refuse(e, "supported only over the scores of attention, along the last axis");
     ATOM_TRY(pt2_value_copy(e, s, &v));
     v->soft = true;
     return pt2_result(e, 0, v);

@@ -58,8 +58,9 @@ atom_status pt2_const_pack(pt2_eval *e, const pt2_value *v, pt2_value **out)
     return ATOM_OK;
 }
 
-/* --- one table ----------------------------------------------------------------------------------
- */
+/* --- one table
+ *
+ * ---------------------------------------------------------------------------------- */
 
 static double reciprocal(double x)
 {
@@ -116,11 +117,12 @@ atom_status pt2_const_unary(pt2_eval *e, const pt2_value *x)
         while (pt2_view_next(&x->v, at));
         return pt2_result(e, 0, v);
     }
-    return pt2_refuse(e, "of known numbers, this is not computed");
+    return pt2_refuse(e, "atom does not compute this of known numbers");
 }
 
-/* --- two tables ---------------------------------------------------------------------------------
- */
+/* --- two tables
+ *
+ * --------------------------------------------------------------------------------- */
 
 static double two(const char *op, double a, double b)
 {
@@ -180,7 +182,7 @@ atom_status pt2_const_binary(pt2_eval *e, const pt2_value *a, const pt2_value *b
     op += strncmp(op, "aten.", 5) == 0 ? 5 : 0;
     if (!shape_of_both(&a->v, &b->v, &rank, sizes) || !pt2_view_expand(&a->v, rank, sizes, &va) ||
         !pt2_view_expand(&b->v, rank, sizes, &vb))
-        return pt2_refuse(e, "the shapes of its numbers do not fit");
+        return pt2_refuse(e, "the shapes of its operands do not match");
     ATOM_TRY(pt2_const_new(e, rank, sizes, &v, &data));
     const double *x = e->consts[a->base].data, *y = e->consts[b->base].data;
     do
@@ -189,8 +191,9 @@ atom_status pt2_const_binary(pt2_eval *e, const pt2_value *a, const pt2_value *b
     return pt2_result(e, 0, v);
 }
 
-/* --- tables out of nothing ----------------------------------------------------------------------
- */
+/* --- tables out of nothing
+ *
+ * ---------------------------------------------------------------------- */
 
 static atom_status op_arange(pt2_eval *e)
 {
@@ -245,7 +248,7 @@ static atom_status op_triangle(pt2_eval *e)
     pt2_value *v;
     double *data;
     if (!x || x->kind != PT2_CONST || x->v.rank < 2)
-        return pt2_refuse(e, "only of a mask whose numbers are known");
+        return pt2_refuse(e, "supported only for a mask whose numbers are known");
     ATOM_TRY(pt2_const_new(e, x->v.rank, x->v.size, &v, &data));
     do {
         int64_t d = at[x->v.rank - 1] - at[x->v.rank - 2];
@@ -270,7 +273,7 @@ atom_status pt2_const_choose(pt2_eval *e, const pt2_value *mask, const pt2_value
     for (int k = 0; k < 3 && fits; k++)
         fits = pt2_view_expand(&in[k]->v, rank, sizes, &v[k]);
     if (!fits)
-        return pt2_refuse(e, "the shapes of its numbers do not fit");
+        return pt2_refuse(e, "the shapes of its operands do not match");
     ATOM_TRY(pt2_const_new(e, rank, sizes, &out, &data));
     do {
         int k = e->consts[mask->base].data[pt2_view_place(&v[0], at)] != 0 ? 1 : 2;
@@ -290,7 +293,7 @@ atom_status pt2_const_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, 
         for (int i = 0; i < parts[0]->v.rank; i++)
             if (parts[k]->v.rank != parts[0]->v.rank ||
                 (i != dim && parts[k]->v.size[i] != sizes[i]))
-                return pt2_refuse(e, "the shapes of its numbers do not fit");
+                return pt2_refuse(e, "the shapes of its operands do not match");
         sizes[dim] += parts[k]->v.size[dim];
     }
     ATOM_TRY(pt2_const_new(e, parts[0]->v.rank, sizes, &v, &data));
@@ -311,7 +314,7 @@ static atom_status op_outer(pt2_eval *e)
     double *data;
     if (!a || !b || a->kind != PT2_CONST || b->kind != PT2_CONST || a->v.rank != 1 ||
         b->v.rank != 1)
-        return pt2_refuse(e, "only of two lists of known numbers");
+        return pt2_refuse(e, "supported only for two lists of known numbers");
     int64_t sizes[2] = {a->v.size[0], b->v.size[0]};
     if (sizes[0] > PT2_CONST_MAX / sizes[1])
         return pt2_refuse(e, "its table is too large");

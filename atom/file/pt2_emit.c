@@ -284,9 +284,9 @@ static atom_status check_runs(const pt2_eval *e, const pt2_run *runs, uint32_t n
             return pt2_refuse(e,
                               "what it reads must come from linear layers that nobody else reads");
         if (b->x != first->x)
-            return pt2_refuse(e, "the linear layers it reads must have one input");
+            return pt2_refuse(e, "the linear layers it reads must have the same input");
         if (b->has_b != first->has_b)
-            return pt2_refuse(e, "of the linear layers it reads, some have a bias and some do not");
+            return pt2_refuse(e, "some of the linear layers it reads have a bias and some do not");
     }
     return ATOM_OK;
 }
@@ -422,9 +422,9 @@ static atom_status check_used(const pt2_eval *e)
             }
         if (t->parameter && used != t->elements)
             return atom_fail(ATOM_E_UNSUPPORTED,
-                             "%s: parameter '%.128s' is %s; take it out of the model, or freeze "
-                             "nothing of it",
-                             e->path, t->name, used ? "used in part only" : "never used");
+                             "%s: parameter '%.128s' is %s; take it out of the model, or do not "
+                             "freeze any of it",
+                             e->path, t->name, used ? "used only in part" : "never used");
     }
     return ATOM_OK;
 }

@@ -13,8 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- where in the user's program ----------------------------------------------------------------
- */
+/* --- where in the user's program
+ *
+ * ---------------------------------------------------------------- */
 
 /* The innermost frame that is not PyTorch's own: "model.py:12 (x = self.f(x))". */
 static void user_line(const json_t *node, char *out, size_t room)
@@ -53,8 +54,9 @@ atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
                      where, why);
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values
+ *
+ * ------------------------------------------------------------------------------------- */
 
 pt2_value *pt2_value_new(pt2_eval *e)
 {
@@ -105,8 +107,9 @@ atom_status pt2_result(pt2_eval *e, size_t i, pt2_value *v)
     return name_value(e, json_string_value(json_object_get(named, "name")), v);
 }
 
-/* --- inputs -------------------------------------------------------------------------------------
- */
+/* --- inputs
+ *
+ * ------------------------------------------------------------------------------------- */
 
 static const json_t *meta_of(const pt2_eval *e, const char *name)
 {
@@ -159,7 +162,7 @@ static atom_status enter_user(pt2_eval *e, const json_t *spec, int *n)
     if (size[0] != e->B || size[1] != e->T || e->T < 2 || e->B < 1 || e->B * e->T > INT32_MAX / 2 ||
         e->B > INT32_MAX || e->T > INT32_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: tokens and targets must be of one shape, at least 2 tokens long",
+                         "%s: tokens and targets must have the same shape, at least 2 tokens long",
                          e->path);
     pt2_value *v = pt2_value_new(e);
     if (!v)
@@ -229,8 +232,9 @@ static atom_status enter_inputs(pt2_eval *e)
     return graph_add_input(e->g, "targets", GRAPH_I32, 2, dims, &e->targets);
 }
 
-/* --- the run ------------------------------------------------------------------------------------
- */
+/* --- the run
+ *
+ * ------------------------------------------------------------------------------------ */
 
 static pt2_op_fn find_op(const char *target)
 {
@@ -254,16 +258,16 @@ static atom_status run_nodes(pt2_eval *e)
         e->node = json_array_get(nodes, i);
         pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
         st = run ? run(e)
-                 : pt2_refuse(e, "this operator is none of those that atom knows: embeddings, "
-                                 "linear layers, LayerNorm, RMSNorm, causal attention, rotary "
-                                 "embedding, GELU(tanh), SwiGLU, dropout, residual sums");
+                 : pt2_refuse(e, "atom does not know this operator; it knows embeddings, linear "
+                                 "layers, LayerNorm, RMSNorm, causal attention, rotary embedding, "
+                                 "GELU(tanh), SwiGLU, dropout, residual sums");
     }
     e->node = NULL;
     return st;
 }
 
-/* The logits of all positions: of the loss, if there is one, else the first result that has them.
- */
+/* The logits of all positions: of the loss, if there is one, else the first result
+ * that has them. */
 static const pt2_value *find_logits(const pt2_eval *e)
 {
     const json_t *outputs = json_object_get(e->archive->graph, "outputs");

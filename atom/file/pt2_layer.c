@@ -22,8 +22,9 @@ static atom_status whole_result(pt2_eval *e, int32_t base, const pt2_view *like)
     return st == ATOM_OK ? pt2_result(e, 0, v) : st;
 }
 
-/* --- weights ------------------------------------------------------------------------------------
- */
+/* --- weights
+ *
+ * ------------------------------------------------------------------------------------ */
 
 /* A view [out, in] of a parameter as rows of it, or all of it transposed. */
 static bool weight_rows(const pt2_eval *e, const pt2_view *w, int32_t tensor, pt2_piece *p)
@@ -75,7 +76,7 @@ static atom_status linear(pt2_eval *e, const pt2_value *x, const pt2_value *w, b
     if (turned)
         pt2_view_swap(&view, 0, 1);
     if (!weight_rows(e, &view, w->base, &base.w) || view.size[1] != x->v.size[x->v.rank - 1])
-        return pt2_refuse(e, "its weight is no run of rows of a parameter");
+        return pt2_refuse(e, "its weight is not a run of rows of a parameter");
     base.width = view.size[0];
     base.has_b = b != NULL;
     if (b && !vector_rows(e, b, base.width, &base.b))
@@ -94,7 +95,7 @@ static atom_status op_linear(pt2_eval *e)
 static atom_status op_addmm(pt2_eval *e)
 {
     if (pt2_real_arg(e, "alpha", 1) != 1 || pt2_real_arg(e, "beta", 1) != 1)
-        return pt2_refuse(e, "alpha or beta other than 1");
+        return pt2_refuse(e, "alpha or beta other than 1 is not supported");
     return linear(e, pt2_tensor_arg(e, "mat1"), pt2_tensor_arg(e, "mat2"), true,
                   pt2_tensor_arg(e, "self"));
 }
@@ -110,8 +111,9 @@ static atom_status op_matmul(pt2_eval *e)
     return linear(e, a, b, true, NULL);
 }
 
-/* --- embeddings ---------------------------------------------------------------------------------
- */
+/* --- embeddings
+ *
+ * --------------------------------------------------------------------------------- */
 
 /* 0, 1, ... T - 1, for every sequence of the batch. */
 static bool are_places(const pt2_eval *e, const pt2_value *v)
@@ -190,8 +192,9 @@ atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *pla
     bool fits = pt2_columns(e, x, &first, &n) && first == 0 && n == base.width &&
                 base.op == ATOM_OP_embed && base.tensor == GRAPH_NONE && !base.has_b;
     if (!fits || !rows_of_places(e, places, base.width, &base.b))
-        return pt2_refuse(e, "a parameter is added to activations, which atom does for biases of "
-                             "linear layers and for a table of positions beside that of tokens");
+        return pt2_refuse(
+            e, "a parameter is added to activations, which atom supports only for biases of linear "
+               "layers and for a table of positions beside that of tokens");
     base.has_b = true;
     base.node = e->node;
     e->positions = base.b.rows;
@@ -199,8 +202,9 @@ atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *pla
     return st == ATOM_OK ? whole_result(e, id, &x->v) : st;
 }
 
-/* --- norms --------------------------------------------------------------------------------------
- */
+/* --- norms
+ *
+ * -------------------------------------------------------------------------------------- */
 
 /* Heads [.., D] of a product: remembered until attention reads them. */
 static atom_status norm_heads(pt2_eval *e, const pt2_value *x, const pt2_piece *w, double eps)
@@ -251,7 +255,7 @@ static atom_status op_rms_norm(pt2_eval *e)
 {
     const pt2_value *x = pt2_tensor_arg(e, "input");
     if (!over_last(e, x))
-        return pt2_refuse(e, "only over the last axis of activations");
+        return pt2_refuse(e, "supported only over the last axis of activations");
     return rms_norm(e, x, pt2_tensor_arg(e, "weight"), pt2_real_arg(e, "eps", 0x1p-23));
 }
 
@@ -262,7 +266,7 @@ static atom_status op_layer_norm(pt2_eval *e)
     int32_t base;
     pt2_piece w, b;
     if (!over_last(e, x))
-        return pt2_refuse(e, "only over the last axis of activations");
+        return pt2_refuse(e, "supported only over the last axis of activations");
     int64_t C = x->v.size[x->v.rank - 1];
     if (!vector_rows(e, pt2_tensor_arg(e, "weight"), C, &w) ||
         !vector_rows(e, pt2_tensor_arg(e, "bias"), C, &b))
@@ -275,8 +279,9 @@ static atom_status op_layer_norm(pt2_eval *e)
     return whole_result(e, base, &x->v);
 }
 
-/* --- the rest -----------------------------------------------------------------------------------
- */
+/* --- the rest
+ *
+ * ----------------------------------------------------------------------------------- */
 
 /* A node of one activation and no parameters. */
 static atom_status plain(pt2_eval *e, atom_op op, float p, const pt2_value *x)
@@ -360,7 +365,7 @@ static atom_status op_dropout(pt2_eval *e)
     if (p > 0 && x->kind == PT2_ACT)
         return plain(e, ATOM_OP_dropout, (float)p, x);
     if (p > 0 && (x->kind != PT2_SCORES || !x->soft))
-        return pt2_refuse(e, "only on activations, and on the probabilities of attention");
+        return pt2_refuse(e, "supported only on activations and on the probabilities of attention");
     atom_status st = pt2_value_copy(e, x, &v);
     if (st == ATOM_OK && x->turn)
         st = pt2_turn_of(e, x, &v);
@@ -376,12 +381,11 @@ static atom_status op_loss(pt2_eval *e)
     pt2_value *v;
     if (!is(x, PT2_ACT) || !is(t, PT2_TARGETS) || pt2_view_elements(&t->v) != e->B * e->T ||
         t->v.offset != 0)
-        return pt2_refuse(e,
-                          "only of the logits of all positions and the targets as they were given; "
-                          "atom shifts them itself");
+        return pt2_refuse(e, "supported only for the logits of all positions and the targets as "
+                             "they were given; atom shifts them itself");
     if (pt2_arg(e, "weight") || pt2_int_arg(e, "reduction", 1) != 1 ||
         pt2_real_arg(e, "label_smoothing", 0) != 0)
-        return pt2_refuse(e, "only the plain mean, without weights and smoothing");
+        return pt2_refuse(e, "only the plain mean is supported, without weights and smoothing");
     ATOM_TRY(pt2_value_copy(e, x, &v));
     v->kind = PT2_LOSS;
     v->a = x;

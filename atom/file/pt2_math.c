@@ -36,8 +36,8 @@ static atom_status word(pt2_eval *e, pt2_kind kind, const pt2_value *like, const
 
 static atom_status no_pattern(const pt2_eval *e)
 {
-    return pt2_refuse(e, "on activations, this continues no pattern that atom knows (residual sum, "
-                         "RMS norm, SwiGLU, rotary embedding, attention)");
+    return pt2_refuse(e, "on activations, this is not part of a pattern that atom knows (residual "
+                         "sum, RMS norm, SwiGLU, rotary embedding, attention)");
 }
 
 /* Both sides; a plain number becomes a table of one. */
@@ -154,7 +154,7 @@ static atom_status op_add(pt2_eval *e)
     if (is(a, PT2_CONST) && is(b, PT2_CONST))
         return pt2_const_binary(e, a, b);
     if (pt2_real_arg(e, "alpha", 1) != 1)
-        return pt2_refuse(e, "alpha other than 1");
+        return pt2_refuse(e, "alpha other than 1 is not supported");
     if (a->kind < b->kind) {
         swap = a;
         a = b;
@@ -252,9 +252,8 @@ static atom_status op_mean(pt2_eval *e)
     int n = pt2_ints_arg(e, "dim", dims, PT2_RANK_MAX);
     if (!is(x, PT2_SQUARE) || n != 1 || pt2_dim(dims[0], x->v.rank) != x->v.rank - 1 ||
         !pt2_bool_arg(e, "keepdim", false))
-        return pt2_refuse(e,
-                          "only the mean of squares over the last axis (keepdim=True), as an RMS "
-                          "norm takes it");
+        return pt2_refuse(e, "supported only over the squares along the last axis (keepdim=True), "
+                             "as in an RMS norm");
     return word(e, PT2_MEAN, x, x->a);
 }
 
@@ -287,7 +286,7 @@ static atom_status op_cat(pt2_eval *e)
     for (size_t i = 0; i < n && stacked; i++) {
         ATOM_TRY(pt2_value_copy(e, parts[i], &v));
         if (v->v.rank < dim || !pt2_view_insert(&v->v, dim))
-            return pt2_refuse(e, "the shapes of its numbers do not fit");
+            return pt2_refuse(e, "the shapes of its operands do not match");
         parts[i] = v;
     }
     return pt2_const_cat(e, parts, n, dim);

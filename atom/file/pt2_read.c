@@ -140,8 +140,9 @@ static atom_status take_place(pt2_archive *a, const char *root, const char *fold
     atom_free(name);
     uint64_t each = bytes_each(t->dtype);
     if (!each)
-        return atom_fail(ATOM_E_UNSUPPORTED, "%s: tensor '%.128s' is of a type that is not read",
-                         a->zip->path, t->name);
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: tensor '%.128s' has a type that atom does not read", a->zip->path,
+                         t->name);
     if (!t->entry || t->entry->bytes != (uint64_t)t->elements * each)
         return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' has no data of its size", a->zip->path,
                          t->name);
@@ -172,7 +173,7 @@ static atom_status take_input(pt2_archive *a, const char *root, const json_t *sp
         return ATOM_OK;
     if (!it)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: the exported program has an input of a kind that is not read",
+                         "%s: the exported program has an input of a kind that atom does not read",
                          a->zip->path);
     t.name = text_at(it, p ? "parameter_name" : b ? "buffer_name" : "tensor_constant_name");
     t.value = text_at(json_object_get(it, "arg"), "name");

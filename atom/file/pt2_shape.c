@@ -301,7 +301,7 @@ static atom_status op_expand(pt2_eval *e)
     pt2_value *v;
     ATOM_TRY(take_self(e, &v));
     if (rank < 0 || !pt2_view_expand(&v->v, rank, sizes, &made))
-        return pt2_refuse(e, "its sizes do not fit");
+        return pt2_refuse(e, "its sizes do not match");
     v->v = made;
     return pt2_result(e, 0, v);
 }
@@ -331,7 +331,7 @@ static atom_status pieces(pt2_eval *e, int dim, int64_t size, const int64_t *siz
         int64_t some = sizes ? (i < n ? sizes[i] : 0) : size;
         some = some < all - at ? some : all - at;
         if (some < 1)
-            return pt2_refuse(e, "its pieces do not fit");
+            return pt2_refuse(e, "its pieces do not match");
         pt2_value *v;
         ATOM_TRY(take_self(e, &v));
         ATOM_TRY(cut(e, v, dim, at, at + some, 1));
@@ -346,7 +346,7 @@ static atom_status op_split(pt2_eval *e)
     int64_t sizes[64];
     const pt2_value *self = pt2_tensor_arg(e, "self");
     if (!has_view(self))
-        return pt2_refuse(e, "it splits something that is no view");
+        return pt2_refuse(e, "it splits something that is not a view");
     int n = pt2_ints_arg(e, "split_sizes", sizes, 64);
     n = n < 0 ? pt2_ints_arg(e, "split_size", sizes, 64) : n;
     int dim = pt2_dim(pt2_int_arg(e, "dim", 0), self->v.rank);
@@ -403,7 +403,7 @@ static atom_status op_size(pt2_eval *e)
     if (!v)
         return atom_fail_memory("a value", sizeof *v);
     if (dim < 0)
-        return pt2_refuse(e, "it asks for the size of something that is no view");
+        return pt2_refuse(e, "it asks for the size of something that is not a view");
     v->kind = PT2_INT;
     v->number = self->v.size[dim];
     return pt2_result(e, 0, v);

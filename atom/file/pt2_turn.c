@@ -20,8 +20,8 @@ static atom_status turn_new(pt2_eval *e, const pt2_value *like, int64_t n, pt2_v
     pt2_value *v;
     ATOM_TRY(pt2_value_copy(e, like, &v));
     if (n > COLUMNS_MAX)
-        return pt2_refuse(e, "it multiplies rows of activations by known numbers, which atom does "
-                             "for rotary embeddings of heads alone");
+        return pt2_refuse(e, "it multiplies rows of activations by known numbers, which atom "
+                             "supports only for rotary embeddings of heads");
     v->turn = atom_alloc(1, sizeof *v->turn);
     if (!v->turn)
         return atom_fail_memory("a rotation", sizeof *v->turn);
@@ -40,7 +40,7 @@ atom_status pt2_turn_of(pt2_eval *e, const pt2_value *v, pt2_value **out)
     int last = v->v.rank - 1;
     int64_t S = e->n_samples;
     if (v->kind != PT2_TURN && (v->kind != PT2_ACT || last < 1 || v->v.rep[last] != 1))
-        return pt2_refuse(e, "it mixes activations in a way that is no rotary embedding");
+        return pt2_refuse(e, "it mixes activations in a way that is not a rotary embedding");
     ATOM_TRY(turn_new(e, v, v->turn ? v->turn->n : v->v.size[last], out));
     pt2_turn *t = (*out)->turn;
     if (v->turn) {
@@ -81,8 +81,8 @@ atom_status pt2_turn_scale(pt2_eval *e, const pt2_value *v, const pt2_value *by,
     for (int i = 0; i < last && fits; i++)
         fits = i == time || b.stride[i] == 0 || w->size[i] == 1;
     if (!fits)
-        return pt2_refuse(e, "it multiplies activations by numbers that are no table of places and "
-                             "columns of a head");
+        return pt2_refuse(e, "it multiplies activations by numbers that are not a table of the "
+                             "places and columns of a head");
     for (int64_t c = 0; c < t->n; c++) {
         for (int64_t s = 0; s < S; s++) {
             int64_t at[PT2_RANK_MAX] = {0};
@@ -136,8 +136,8 @@ atom_status pt2_turn_add(pt2_eval *e, const pt2_value *a, const pt2_value *b, do
         for (int64_t k = 2 * c; k < 2 * c + 2 && fits; k++)
             fits = from->src[k] < 0 || put_term(to, c, from->src[k], from->coef + k * S, sign, S);
     return fits ? ATOM_OK
-                : pt2_refuse(e, "it adds activations in a way that is no rotary embedding and no "
-                                "residual sum");
+                : pt2_refuse(e, "it adds activations in a way that is neither a rotary embedding "
+                                "nor a residual sum");
 }
 
 atom_status pt2_turn_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, bool stacked,
@@ -283,7 +283,7 @@ static atom_status take_turn(pt2_eval *e, const pt2_value *v, pt2_heads *h)
     angles a = {D / 2, w};
     h->turned = true;
     if (D < 2 || D % 2 != 0 || !read_turn(e, v, h, w))
-        st = pt2_refuse(e, "the heads of q or k are multiplied by numbers that are no rotary "
+        st = pt2_refuse(e, "the heads of q or k are multiplied by numbers that are not a rotary "
                            "embedding of whole heads (angle = place * frequency)");
     else if (!fit(&a, &h->rope))
         st = pt2_refuse(e,
@@ -316,11 +316,11 @@ atom_status pt2_heads_of(pt2_eval *e, const pt2_value *v, pt2_heads *h)
                           "q, k and v must be heads [batch, heads, sequence, head_dim] of linear "
                           "layers");
     if (h->step < 1 || h->first + (h->heads - 1) * h->step + D > W)
-        return pt2_refuse(e, "its heads lie outside of the product that they are of");
+        return pt2_refuse(e, "its heads lie outside the product that they belong to");
     if (v->kind == PT2_TURN) {
         ATOM_TRY(take_turn(e, v, h));
         if (h->first + (h->heads - 1) * h->step + D > W)
-            return pt2_refuse(e, "its heads lie outside of the product that they are of");
+            return pt2_refuse(e, "its heads lie outside the product that they belong to");
     }
     return ATOM_OK;
 }

@@ -200,9 +200,8 @@ static atom_status settle(file_safetensors *file)
         file->by_name[i] = i;
     }
     if (at != file->file_bytes - data)
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s: %llu bytes behind the last tensor; copy the file again", file->path,
-                         (unsigned long long)(file->file_bytes - data - at));
+        return atom_fail(ATOM_E_FORMAT, "%s: %llu bytes after the last tensor; copy the file again",
+                         file->path, (unsigned long long)(file->file_bytes - data - at));
     qsort_r(file->by_name, file->n_tensors, sizeof *file->by_name, order_by_name, file->tensors);
     return ATOM_OK;
 }
@@ -233,8 +232,8 @@ static atom_status parse_object(file_safetensors *file, json_t *root)
     return settle(file);
 }
 
-/* A header of our kind needs at least four bytes per comma; this bounds what the JSON tree costs.
- */
+/* A header of our kind needs at least four bytes per comma; this bounds what the
+ * JSON tree costs. */
 static bool too_dense(const char *header, uint64_t bytes)
 {
     uint64_t commas = 0;

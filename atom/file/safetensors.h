@@ -96,8 +96,8 @@ const char *file_st_metadata(const file_safetensors *file, const char *key);
 /* `bytes` bytes of a tensor from `first` on, as stored. The range must lie inside the tensor. */
 ATOM_MUST atom_status file_st_read(const file_safetensors *file, const file_tensor *tensor,
                                    uint64_t first, uint64_t bytes, void *out);
-/* `count` elements from `first` on, as f32. F32, F16 and BF16 only; others are named and refused.
- */
+/* `count` elements from `first` on, as f32. F32, F16 and BF16 only; others are
+ * named and refused. */
 ATOM_MUST atom_status file_st_read_f32(const file_safetensors *file, const file_tensor *tensor,
                                        uint64_t first, uint64_t count, float *out);
 

@@ -24,7 +24,7 @@ static atom_status fail_zip(const file_zip *z, zip_error_t *error, const char *w
     if (code == ZIP_ER_MEMORY)
         return atom_fail_memory(z->path, 0);
     if (code == ZIP_ER_EXISTS)
-        return atom_fail(ATOM_E_FORMAT, "%s: an entry is there twice", z->path);
+        return atom_fail(ATOM_E_FORMAT, "%s: two entries have the same name", z->path);
     if (zip_error_system_type(error) == ZIP_ET_SYS && zip_error_code_system(error) > 0)
         return atom_fail_errno(zip_error_code_system(error), "%s: reading%s", z->path, what);
     return atom_fail(ATOM_E_FORMAT, "%s:%s this is not a whole zip archive (%s); copy it again",

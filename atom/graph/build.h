@@ -19,8 +19,8 @@ typedef struct graph_shape {
     const char *suffix; /* of the tensor's name: "" for the output, ".mean", ".lse", ... */
 } graph_shape;
 
-/* shape.c: shapes of all outputs and saved tensors of `node`; ATOM_E_FORMAT names node and operand.
- */
+/* shape.c: shapes of all outputs and saved tensors of `node`; ATOM_E_FORMAT names
+ * node and operand. */
 ATOM_MUST atom_status graph_infer(const graph *g, const graph_node *node,
                                   graph_shape out[GRAPH_OUT_MAX],
                                   graph_shape saved[GRAPH_SAVED_MAX]);

@@ -228,12 +228,13 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
                          op->params_min, op->params_max);
     for (int i = 0; i < op->ins; i++) {
         if (n->in[i] < 0 || (uint32_t)n->in[i] >= g->n_tensors)
-            return atom_fail(ATOM_E_FORMAT, "input %d is no tensor made before it", i);
+            return atom_fail(ATOM_E_FORMAT, "input %d is not a tensor made before it", i);
         const graph_tensor *t = &g->tensors[n->in[i]];
         if (t->producer != GRAPH_NONE && g->nodes[t->producer].out[0] != n->in[i])
-            return atom_fail(ATOM_E_FORMAT,
-                             "input %d, \"%s\", is saved for a backward pass and is no input", i,
-                             t->name);
+            return atom_fail(
+                ATOM_E_FORMAT,
+                "input %d, \"%s\", is saved for a backward pass and cannot be an input", i,
+                t->name);
     }
     if (op->ins == 2 && n->in[0] == n->in[1])
         return atom_fail(ATOM_E_FORMAT, "its two inputs are the same tensor");
@@ -329,9 +330,9 @@ static atom_status seal_tensors(graph *g)
             g->tensors[node->in[i]].last_use = (int32_t)n;
         bool last = n + 1 == g->n_nodes, terminal = op->flags & ATOM_OP_TERMINAL;
         if (terminal != last)
-            return atom_fail(ATOM_E_FORMAT, "node \"%s\" (%s): a graph ends in its one loss; %s",
-                             node->name, op->name,
-                             last ? "the last node is no loss" : "this one is not the last node");
+            return atom_fail(
+                ATOM_E_FORMAT, "node \"%s\" (%s): a graph ends in its one loss; %s", node->name,
+                op->name, last ? "the last node is not a loss" : "this one is not the last node");
         if (node->op == ATOM_OP_embed) {
             if (g->tokens != GRAPH_NONE && g->tokens != node->in[0])
                 return atom_fail(ATOM_E_FORMAT,

@@ -31,7 +31,7 @@ static atom_status targets_check(const graph *g, const graph_lora_config *config
         if (p->shared || g->nodes[p->first_node].op != ATOM_OP_linear || p->rank != 2 ||
             t->first < 0 || t->rows < 1 || t->first + t->rows > p->dims[0])
             return atom_fail(ATOM_E_USAGE,
-                             "%s cannot have a LoRA adapter: it is no linear layer of its own",
+                             "%s cannot have a LoRA adapter: it is not a linear layer of its own",
                              t->name);
         int64_t most = t->rows < p->dims[1] ? t->rows : p->dims[1];
         if (config->rank < 1 || config->rank > most)
@@ -132,7 +132,9 @@ static atom_status adapt(adapting *a, const graph_target *targets, uint32_t n)
         a->tensor[node->out[0]] = y;
     }
     if (st == ATOM_OK && at != n)
-        st = atom_fail(ATOM_E_USAGE, "LoRA target %s stands in no order", targets[at].name);
+        st = atom_fail(ATOM_E_USAGE,
+                       "LoRA targets must be in ascending order without overlap; %s is not",
+                       targets[at].name);
     return st;
 }
 

@@ -108,7 +108,7 @@ static atom_status name_get(const parsing *p, char name[GRAPH_NAME_MAX])
     char buf[GRAPH_SHOWN_MAX];
     if (p->line.name.n == 0 || p->line.name.n >= GRAPH_NAME_MAX ||
         memchr(p->line.name.s, '\0', p->line.name.n))
-        return atom_fail(ATOM_E_FORMAT, "\"%s\" is no name of 1 .. %d characters",
+        return atom_fail(ATOM_E_FORMAT, "\"%s\" is not a name of 1 .. %d characters",
                          graph_span_show(p->line.name, buf), GRAPH_NAME_MAX - 1);
     memcpy(name, p->line.name.s, p->line.name.n);
     name[p->line.name.n] = '\0';

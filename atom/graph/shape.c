@@ -117,8 +117,8 @@ static atom_status infer_embed(const graph *g, const graph_node *n, graph_shape 
         ATOM_TRY(take_param(g, n, 1, 2, 0, C));
     int64_t P = n->n_params == 2 ? g->params[n->params[1]].dims[0] : g->sequence;
     if (P < g->sequence)
-        return atom_fail(ATOM_E_FORMAT, "%lld positions for a sequence of %lld", (long long)P,
-                         (long long)g->sequence);
+        return atom_fail(ATOM_E_FORMAT, "%lld positions are too few for a sequence of %lld",
+                         (long long)P, (long long)g->sequence);
     out[0] = act(g, C);
     return ATOM_OK;
 }
@@ -162,10 +162,10 @@ static atom_status take_qkv(const graph *g, const graph_node *n, int64_t *width,
         return st;
     *D = *width / (H + 2 * K);
     if (*D < 1 || *width % (H + 2 * K) != 0)
-        return atom_fail(ATOM_E_FORMAT,
-                         "width %lld is not %lld heads and twice %lld key heads times a whole "
-                         "number",
-                         (long long)*width, (long long)H, (long long)K);
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "width %lld is not a whole multiple of %lld heads and twice %lld key heads",
+            (long long)*width, (long long)H, (long long)K);
     return ATOM_OK;
 }
 
@@ -202,7 +202,7 @@ static atom_status infer_rope(const graph *g, const graph_node *n, graph_shape *
     int64_t width, D;
     ATOM_TRY(take_qkv(g, n, &width, &D));
     if (D % 2 != 0)
-        return atom_fail(ATOM_E_FORMAT, "heads of %lld channels have no halves", (long long)D);
+        return atom_fail(ATOM_E_FORMAT, "heads of %lld channels cannot be halved", (long long)D);
     out[0] = act(g, width);
     return ATOM_OK;
 }
@@ -223,7 +223,7 @@ static atom_status infer_swiglu(const graph *g, const graph_node *n, graph_shape
     int64_t C;
     ATOM_TRY(take_act(g, n, 0, &C));
     if (C % 2 != 0)
-        return atom_fail(ATOM_E_FORMAT, "width %lld has no halves", (long long)C);
+        return atom_fail(ATOM_E_FORMAT, "width %lld cannot be halved", (long long)C);
     out[0] = act(g, C / 2);
     return ATOM_OK;
 }

@@ -51,7 +51,7 @@ static atom_status field_add(graph_line *line, graph_span word)
     for (uint32_t i = 0; i < line->n_fields; i++)
         if (line->fields[i].key.n == f.key.n &&
             memcmp(line->fields[i].key.s, f.key.s, f.key.n) == 0)
-            return atom_fail(ATOM_E_FORMAT, "the key \"%s\" stands twice",
+            return atom_fail(ATOM_E_FORMAT, "the key \"%s\" appears twice",
                              graph_span_show(f.key, buf));
     if (line->n_fields == GRAPH_FIELDS_MAX)
         return atom_fail(ATOM_E_FORMAT, "more than %d fields", GRAPH_FIELDS_MAX);

@@ -125,7 +125,7 @@ static atom_status add_message(const reading *r, const char *list, size_t i, con
     if (json_array_size(json_object_get(message, "tool_calls")))
         return fail_line(r,
                          "%s[%zu] has \"tool_calls\", which atom cannot render; write them into "
-                         "\"%s\" as the model shall say them",
+                         "\"%s\" as the model should say them",
                          list, i, text_key);
     if (!json_is_string(text))
         return fail_line(r, "%s[%zu] has no string \"%s\"%s", list, i, text_key,
@@ -140,8 +140,7 @@ static atom_status read_list(const reading *r, const char *list, const char *rol
     size_t i;
     if (!json_is_array(messages))
         return fail_line(r, "%s",
-                         messages ? "it has a list of messages that is not a list"
-                                  : "it has no list of messages");
+                         messages ? "its messages are not a list" : "it has no list of messages");
     json_array_foreach(messages, i, message)
     {
         ATOM_TRY(add_message(r, list, i, message, role_key, text_key));
@@ -221,10 +220,9 @@ static atom_status detect(const reading *r, text_format *out)
             continue;
         *out = keys[i].format;
         if (text)
-            return fail_line(r,
-                             "it has both \"text\" and \"%s\"; say which with --format text or "
-                             "--format %s",
-                             keys[i].key, text_format_name(keys[i].format));
+            return fail_line(
+                r, "it has both \"text\" and \"%s\"; choose one with --format text or --format %s",
+                keys[i].key, text_format_name(keys[i].format));
         return ATOM_OK;
     }
     return ATOM_OK;
@@ -235,9 +233,8 @@ static atom_status read_chat(const reading *r, text_format format)
     atom_status st = ATOM_OK;
     size_t answers = 0;
     if (json_array_size(json_object_get(r->root, "tools")))
-        return fail_line(r,
-                         "it has \"tools\", which atom cannot render; put them into a message of "
-                         "the system, or take them out");
+        return fail_line(r, "it has \"tools\", which atom cannot render; put them into a system "
+                            "message, or take them out");
     switch (format) {
     case TEXT_FORMAT_MESSAGES:
         ATOM_TRY(read_list(r, "messages", "role", "content"));
@@ -256,7 +253,7 @@ static atom_status read_chat(const reading *r, text_format format)
     for (size_t i = 0; i < r->c->n; i++)
         answers += r->c->messages[i].role == TEXT_ASSISTANT;
     if (answers == 0)
-        st = fail_line(r, "the assistant says nothing in this chat; take the line out");
+        st = fail_line(r, "the assistant says nothing in this chat; remove the line");
     return st;
 }
 

@@ -152,7 +152,7 @@ static atom_status open_files(text_shards *s)
                              f->path, info.token_bytes, s->files[0].path, s->token_bytes);
         if (i > 0 && info.header_bytes != s->files[0].header_bytes)
             return atom_fail(ATOM_E_FORMAT,
-                             "%s: only one of it and %s has the header of llm.c; do not mix data "
+                             "%s: only one of this file and %s has llm.c's header; do not mix data "
                              "sets in one directory",
                              f->path, s->files[0].path);
         s->token_bytes = info.token_bytes;
@@ -473,8 +473,8 @@ static uint64_t feistel(const text_sampler *p, uint64_t epoch, uint64_t x)
 uint64_t text_sampler_window(const text_sampler *sampler, uint64_t sample)
 {
     uint64_t epoch = sample / sampler->windows, x = sample % sampler->windows;
-    /* Cycle walking: at most 4 values per wanted one, and the cycle of x comes back to the range.
-     */
+    /* Cycle walking: at most 4 values per wanted one, and the cycle of x comes back
+     * to the range. */
     do
         x = feistel(sampler, epoch, x);
     while (x >= sampler->windows);

@@ -60,8 +60,8 @@ uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
 /* A hash of every shard's name, length and mask, to notice that the data changed between runs. */
 uint64_t text_shards_hash(const text_shards *s);
 
-/* Tokens [first, first + n) of the stream. ATOM_E_FORMAT for an id >= vocab or a file that shrank.
- */
+/* Tokens [first, first + n) of the stream. ATOM_E_FORMAT for an id >= vocab or a
+ * file that shrank. */
 ATOM_MUST atom_status text_shards_read(const text_shards *s, uint64_t first, uint32_t n,
                                        int32_t *tokens);
 

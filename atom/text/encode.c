@@ -203,9 +203,9 @@ static atom_status symbols_reserve(text_encoder *e, size_t n)
     return ATOM_OK;
 }
 
-/* A long piece; out has room for its bytes. Each merge queues at most two new pairs, so the heap
- * holds at most 3n entries. An entry is stale when its symbol has gone or has another rank by now.
- */
+/* A long piece; out has room for its bytes. Each merge queues at most two new pairs, so the
+ * heap holds at most 3n entries. An entry is stale when its symbol has gone or has another
+ * rank by now. */
 static atom_status merge_heap(text_encoder *e, const uint8_t *piece, size_t bytes, text_ids *out)
 {
     size_t heap_n = 0;

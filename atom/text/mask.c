@@ -68,8 +68,8 @@ atom_status text_mask_parse(const void *data, uint64_t bytes, uint64_t tokens, c
                          TEXT_MASK_VERSION);
     if (said != tokens)
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: a mask of %llu tokens beside a shard of %llu; they are not of the "
-                         "same data set, make it again with 'atom data prepare'",
+                         "%s: a mask of %llu tokens beside a shard of %llu tokens; they are not of "
+                         "the same data set; make it again with 'atom data prepare'",
                          name, (unsigned long long)said, (unsigned long long)tokens);
     if (bytes != need)
         return atom_fail(ATOM_E_FORMAT,

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The 25 characters of Unicode's White_Space, which is what \s means where the patterns come from.
- */
+/* The 25 characters of Unicode's White_Space, which is what \s means where the
+ * patterns come from. */
 #define SPACE                                                                                      \
     "\\t-\\r\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}"          \
     "\\x{205F}\\x{3000}"

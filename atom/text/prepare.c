@@ -115,8 +115,8 @@ static atom_status fail_item(const work_item *item)
                          : atom_fail_memory("a block of text", item->block.bytes);
 }
 
-/* Reads all input in batches; fn works on the items in parallel, then `finish` gets them in order.
- */
+/* Reads all input in batches; fn works on the items in parallel, then `finish` gets
+ * them in order. */
 static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
                               atom_status (*finish)(preparation *p, work_item *item))
 {
@@ -331,8 +331,8 @@ static void encode_item(preparation *p, work_item *item, uint32_t worker)
         item->st = text_block_walk(&item->block, p->options->format, encode_document, item);
 }
 
-/* Document number val_next of stratum k: one of the documents [k/f, (k+1)/f), by a random number.
- */
+/* Document number val_next of stratum k: one of the documents [k/f, (k+1)/f), by
+ * a random number. */
 static void choose_val(preparation *p)
 {
     double f = p->options->val_fraction;
@@ -358,8 +358,8 @@ static void begin_document(preparation *p)
         p->report.val.documents++;
 }
 
-/* After a text, where its end is another token than the next one's start. Answers bring their own.
- */
+/* After a text, where its end is another token than the next one's start. Answers
+ * bring their own. */
 static atom_status end_document(preparation *p)
 {
     uint32_t end = text_tokenizer_end(p->tokenizer);

@@ -90,8 +90,8 @@ atom_status text_shard_parse_raw(uint64_t file_bytes, const char *name, text_sha
 {
     if (file_bytes % sizeof(uint16_t))
         return atom_fail(ATOM_E_FORMAT,
-                         "%s: %llu bytes, an odd number; without a header of llm.c it would be one "
-                         "of nanoGPT's, which are uint16; copy the file again",
+                         "%s: %llu bytes, an odd number; without llm.c's header it would be in "
+                         "nanoGPT's format, 2 bytes per token; copy the file again",
                          name, (unsigned long long)file_bytes);
     *out =
         (text_shard_info){.tokens = file_bytes / sizeof(uint16_t), .token_bytes = sizeof(uint16_t)};
@@ -196,7 +196,7 @@ atom_status text_shard_cut(const char *path, uint64_t tokens)
     atom_status st = ATOM_OK;
     ATOM_TRY(text_shard_probe(path, &info));
     if (info.header_bytes == 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: a file of nanoGPT's is not shortened", path);
+        return atom_fail(ATOM_E_FORMAT, "%s: a file in nanoGPT's format cannot be shortened", path);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return atom_fail_errno(errno, "cannot open %s", path);

@@ -228,7 +228,7 @@ static atom_status look_beside(const char *dir, size_t *out)
     else if (config && !root)
         st = atom_fail(ATOM_E_FORMAT,
                        "%s: its tokenizer_config.json is not JSON (line %d: %s); copy the model "
-                       "again, or say which --template",
+                       "again, or choose a --template",
                        dir, error.line, error.text);
     *out = recognise(default_template(json_object_get(root, "chat_template")));
 cleanup:
@@ -439,8 +439,8 @@ static atom_status put_text(rendering *r, const char *text, size_t bytes, bool c
         r->stretches_n--;
     else if (r->stretches_n == STRETCHES_MAX)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "a chat of many turns with no special token between them; give "
-                         "the template a token, such as {end}, behind each answer");
+                         "a chat of many turns with no special token between them; give the "
+                         "template a token, such as {end}, after each answer");
     r->stretches[r->stretches_n++] = (stretch){r->run_n, counts};
     return ATOM_OK;
 }
@@ -527,10 +527,11 @@ atom_status text_template_render(const text_template *t, text_encoder *e,
     for (size_t i = 0; i < n; i++) {
         text_role want = i % 2 ? TEXT_ASSISTANT : TEXT_USER;
         if (turns && messages[i].role != want)
-            return atom_fail(ATOM_E_FORMAT,
-                             "message %zu is of the %s, but template %s wants the %s there",
-                             i + 1 + (system != NULL), text_role_name(messages[i].role),
-                             t->known->name, text_role_name(want));
+            return atom_fail(
+                ATOM_E_FORMAT,
+                "message %zu is by the %s, but template %s expects one by the %s there",
+                i + 1 + (system != NULL), text_role_name(messages[i].role), t->known->name,
+                text_role_name(want));
         ATOM_TRY(put_message(&r, &messages[i], i == 0 ? system : NULL));
     }
     return flush(&r);

@@ -86,7 +86,7 @@ static atom_status wrong(const reading *r, const char *what)
 static atom_status unsupported(const reading *r, const char *key, const char *what)
 {
     return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: \"%s\" is %s; make the tokenizer without it, or bring shards of tokens",
+                     "%s: \"%s\" is %s; make the tokenizer without it, or bring token shards",
                      r->name, key, what);
 }
 
@@ -552,8 +552,8 @@ static json_t *byte_level(bool prefix, bool trim)
                      "trim_offsets", trim, "use_regex", 1);
 }
 
-/* NULL if there is no memory. (json_pack with "o" takes the values over, and fails on a NULL one.)
- */
+/* NULL if there is no memory. (json_pack with "o" takes the values over, and fails on
+ * a NULL one.) */
 static json_t *write_all(const text_tokenizer *t)
 {
     json_t *model = json_pack(

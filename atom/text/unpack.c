@@ -174,9 +174,9 @@ uint64_t text_unpack_used(const text_unpack *u)
 
 static atom_status fail_damaged(const text_unpack *u, const char *what)
 {
-    return atom_fail(ATOM_E_FORMAT, "%s: damaged %s at byte %llu of the file: %s; get it again",
-                     u->path, u->kind == GZIP ? "gzip" : "zstd",
-                     (unsigned long long)text_unpack_used(u), what);
+    return atom_fail(
+        ATOM_E_FORMAT, "%s: damaged %s at byte %llu of the file: %s; copy or download it again",
+        u->path, u->kind == GZIP ? "gzip" : "zstd", (unsigned long long)text_unpack_used(u), what);
 }
 
 /* Unpacks some of packed[at .. n) into data; *got may be 0. */

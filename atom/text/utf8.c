@@ -40,8 +40,8 @@ static size_t shape(uint8_t lead, uint8_t *low, uint8_t *high)
     return 0;
 }
 
-/* left > 0. *n: bytes of the character, or of the longest prefix that could have become one (>= 1).
- */
+/* left > 0. *n: bytes of the character, or of the longest prefix that could have become
+ * one (>= 1). */
 static step_kind step(const uint8_t *s, size_t left, size_t *n)
 {
     uint8_t low, high;

@@ -16,8 +16,8 @@ size_t text_utf8_check(const char *text, size_t bytes);
  * *cut (else *cut = bytes). For text that arrives in blocks. */
 size_t text_utf8_check_part(const char *text, size_t bytes, size_t *cut);
 
-/* Offset of character number `chars` (from 0) or `bytes` if there are not so many. Valid text only.
- */
+/* Offset of character number `chars` (from 0) or `bytes` if there are not so many.
+ * Valid text only. */
 size_t text_utf8_offset(const char *text, size_t bytes, size_t chars);
 
 /*

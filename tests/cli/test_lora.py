@@ -143,7 +143,7 @@ class Lora(tool.Case):
         self.assertNotEqual(host["whole"], host["adapters"])
         self.train(self.base, "planned", *lora, "--plan", "adapters-plan.json", "--max-steps", 1)
         self.train(self.base, "other", *lora, "--plan", "whole-plan.json", "--max-steps", 1, run=self.refused)
-        self.fails(2, "plan", "--profile", "whole.json", *lora, says="--profile says what is trained")
+        self.fails(2, "plan", "--profile", "whole.json", *lora, says="--profile already sets what is trained")
 
     def refused(self, *args):
         self.assertNotEqual(self.run_atom(*args).code, 0)

@@ -417,7 +417,7 @@ class Unhappy(TrainCase):
         self.fails(2, *self.args("run", "--model", "gpt2-125"), says="gpt2-124m")
         self.fails(2, *self.args("run", "--model", "gpt2"), says="gpt2-124m")
         self.write("book.txt", "In the beginning\n")
-        self.fails(3, *self.args("run", "--model", "book.txt"), says="book.txt is no model")
+        self.fails(3, *self.args("run", "--model", "book.txt"), says="book.txt is not a model")
         # Who is told of an error is not given half of an answer.
         self.assertEqual(self.fails(3, "generate", "--model", "book.txt", "--prompt", "In").out, "")
         self.write("config.json", "{\"model_type\": \"gpt2\", \"n_head\": 3, \"n_embd\": 32}")

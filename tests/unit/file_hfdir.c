@@ -437,7 +437,7 @@ static void weights_refused(void **state)
         const char *message;
     } cases[] = {
         {OTHER_HEAD, ATOM_E_UNSUPPORTED, "lm_head.weight differs from wte.weight"},
-        {EXTRA, ATOM_E_FORMAT, "tensor 'h.9.ln_1.weight' is no part of the model"},
+        {EXTRA, ATOM_E_FORMAT, "tensor 'h.9.ln_1.weight' is not part of the model"},
         {TWICE, ATOM_E_FORMAT, "wte.weight' appears twice"},
         {LACKING, ATOM_E_FORMAT, "2 tensors are missing: wpe.weight, h.0.ln_1.bias"},
         {MISSHAPEN, ATOM_E_FORMAT,
@@ -529,7 +529,7 @@ static void shards(void **state)
     for (size_t i = 0; i < sizeof bad_names / sizeof bad_names[0]; i++) {
         put_index(&s, &m, a, bad_names[i], -1);
         assert_int_equal(file_weights_read(s.dir, m.g, m.got), ATOM_E_FORMAT);
-        assert_non_null(strstr(atom_fail_message(), "no plain name"));
+        assert_non_null(strstr(atom_fail_message(), "not a plain name"));
     }
     static const char *const texts[] = {
         "{}", "[]", "{\"weight_map\":[]}", "{\"weight_map\":{}}", "{\"weight_map\":{\"a\":1}}",

@@ -127,7 +127,7 @@ static void refused_by_name(void **state)
         {LLAMA("\"rope_theta\":\"big\""), ATOM_E_FORMAT, "rope_theta must be a number"},
         {LLAMA("\"partial_rotary_factor\":0.5"), ATOM_E_UNSUPPORTED, "partial_rotary_factor"},
         {LLAMA("\"num_key_value_heads\":5"), ATOM_E_FORMAT, "num_key_value_heads 5"},
-        {LLAMA("\"num_attention_heads\":7"), ATOM_E_FORMAT, "say head_dim"},
+        {LLAMA("\"num_attention_heads\":7"), ATOM_E_FORMAT, "set head_dim"},
         {LLAMA("\"tie_word_embeddings\":1"), ATOM_E_FORMAT, "must be true or false"},
         {LLAMA("\"attention_bias\":\"yes\""), ATOM_E_FORMAT, "attention_bias must be true"},
         {"{\"model_type\":\"mistral\",\"layer_types\":[]}", ATOM_E_FORMAT, "each of the 32 layers"},

@@ -154,7 +154,7 @@ static void test_zip_refuses(void **state)
             "not a whole zip");
     refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT, "not a whole zip");
     const entry twice[] = {{.name = "a", .data = "x"}, {.name = "a", .data = "y"}};
-    refused(twice, 2, ATOM_E_FORMAT, "there twice");
+    refused(twice, 2, ATOM_E_FORMAT, "the same name");
     const entry over[] = {{.name = "a", .data = "xyz", .more = 1}, {.name = "b", .data = "y"}};
     refused(over, 2, ATOM_E_FORMAT, "overlap");
 }

@@ -62,8 +62,8 @@ static void bad_nodes(void **state)
 {
     fixture *f = *state;
     graph_node gelu = {.name = "n", .op = ATOM_OP_gelu, .in = {f->e}}, n;
-    refuses(f, (n = gelu, n.in[0] = 99, n), "node \"n\" (gelu): input 0 is no tensor");
-    refuses(f, (n = gelu, n.in[0] = -1, n), "no tensor made before it");
+    refuses(f, (n = gelu, n.in[0] = 99, n), "node \"n\" (gelu): input 0 is not a tensor");
+    refuses(f, (n = gelu, n.in[0] = -1, n), "not a tensor made before it");
     refuses(f, (n = gelu, n.in[0] = f->tokens, n), "is i32[2,3], must be act[2,3,*]");
     refuses(f, (n = gelu, n.name[0] = '\0', n), "no name");
     refuses(f, (n = gelu, n.name[0] = ' ', n), "0x20");
@@ -83,13 +83,14 @@ static void bad_nodes(void **state)
     refuses(f, (n = dropout, n.p = -0.0f, n), "[0, 1)");
     graph_node attention = {.name = "n", .op = ATOM_OP_attention, .in = {f->e}};
     refuses(f, attention, "heads is 0");
-    refuses(f, (n = attention, n.heads = 4, n), "width 6 is not 4 heads and twice 4");
+    refuses(f, (n = attention, n.heads = 4, n),
+            "width 6 is not a whole multiple of 4 heads and twice 4");
     refuses(f, (n = attention, n.heads = 3, n.kv_heads = 2, n), "kv_heads is 2 of 3");
     refuses(f, (n = attention, n.heads = 2, n.rope.theta = 1e4f, n), "other ops none");
     refuses(f, (n = gelu, n.name[0] = 'n', n.name[1] = 0, n.kv_heads = 1, n), "kv_heads");
     graph_node rope = {.name = "n", .op = ATOM_OP_rope, .in = {f->e}, .heads = 2};
     rope.rope = (atom_rope){.theta = 1e4f, .factor = 1};
-    refuses(f, rope, "heads of 1 channels have no halves");
+    refuses(f, rope, "heads of 1 channels cannot be halved");
     refuses(f, (n = rope, n.rope.theta = 1, n), "theta > 1");
     refuses(f, (n = rope, n.rope.factor = 0, n), "factor > 0");
     refuses(f, (n = rope, n.rope.low = 1, n), "0 < low < high");
@@ -128,7 +129,7 @@ static void seal_wants_one_loss_at_the_end(void **state)
 {
     fixture *f = *state;
     assert_int_equal(graph_seal(f->g), ATOM_E_FORMAT);
-    assert_non_null(strstr(atom_fail_message(), "last node is no loss"));
+    assert_non_null(strstr(atom_fail_message(), "last node is not a loss"));
     graph_node loss = {.name = "l",
                        .op = ATOM_OP_classifier,
                        .n_params = 1,
@@ -157,8 +158,8 @@ static void seal_refuses_an_empty_graph(void **state)
     graph_close(&g);
 }
 
-/* One tensor with two users: the later one, in forward order, writes its gradient, the other adds.
- */
+/* One tensor with two users: the later one, in forward order, writes its gradient,
+ * the other adds. */
 static void two_uses_one_gradient(void **state)
 {
     fixture *f = *state;

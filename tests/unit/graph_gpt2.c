@@ -49,8 +49,8 @@ static void counts_of_presets(void **state)
         graph *g = build_preset(want[i].name, ATOM_BF16, 1, 1024), *fused = NULL;
         assert_int_equal(g->param_elements, want[i].params);
         assert_int_equal(graph_gpt2_params(&c), want[i].params);
-        /* 10 nodes a block without dropout, and embed, ln_f, lm_head, loss; gelu and loss fuse away
-         */
+        /* 10 nodes a block without dropout, and embed, ln_f, lm_head, loss; gelu and
+         * loss fuse away */
         assert_int_equal(g->n_nodes, want[i].layers * 10 + 4);
         assert_int_equal(graph_fuse(g, &fused), ATOM_OK);
         assert_int_equal(fused->n_nodes, want[i].layers * 9 + 3);

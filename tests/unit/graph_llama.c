@@ -1,5 +1,5 @@
-/* Llama, Mistral, Qwen2, Qwen3 as graphs: published parameter counts, names, order, text, refusals.
- */
+/* Llama, Mistral, Qwen2, Qwen3 as graphs: published parameter counts, names,
+ * order, text, refusals. */
 #include "atom/base/mem.h"
 #include "atom/graph/models.h"
 

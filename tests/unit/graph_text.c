@@ -1,5 +1,5 @@
-/* The text form: it comes back as it was, and damaged text is refused with its line, never a crash.
- */
+/* The text form: it comes back as it was, and damaged text is refused with its line,
+ * never a crash. */
 #include "atom/base/mem.h"
 #include "atom/graph/models.h"
 #include "tests/lib/random_gpt2.h"
@@ -172,12 +172,12 @@ static void says_what_is_wrong(void **state)
         {HEAD "param w dims=3 init=normal std=0x1p128\n", "line 3:", "not an exact float"},
         {HEAD "param w dims=3 init=normal std=0x1p-150\n", "line 3:", "not an exact float"},
         {HEAD "param w dims=3 init=zero std=0x1p0\n", "line 3:", "unless the initialisation"},
-        {HEAD "param w dims=3 init=zero dims=3\n", "line 3:", "stands twice"},
+        {HEAD "param w dims=3 init=zero dims=3\n", "line 3:", "appears twice"},
         {HEAD "param w dims=3 init=zero color=red\n", "line 3:", "no key \"color\""},
         {HEAD "param w dims=3 init=zero\nparam w dims=3 init=zero\n", "line 4:", "defined twice"},
         {HEAD "param w dims=3 zero\n", "line 3:", "\"zero\" is not key=value"},
         {HEAD "param a,b dims=3 init=zero\n", "line 3:", "0x2c"},
-        {HEAD "param\n", "line 3:", "is no name"},
+        {HEAD "param\n", "line 3:", "is not a name"},
         {HEAD "node n op=swish in=tokens\n", "line 3:", "no such op"},
         {HEAD EMBED "node n op=gelu in=f\n", "line 8:", "nothing named \"f\""},
         {HEAD EMBED "node n op=gelu\n", "line 8:", "takes 1 inputs, not 0"},
@@ -185,7 +185,8 @@ static void says_what_is_wrong(void **state)
         {HEAD EMBED "node n op=gelu in=e p=0x1p-1\n", "line 8:", "dropout probability"},
         {HEAD EMBED "node n op=dropout in=e p=0x1p0\n", "line 8:", "dropout probability"},
         {HEAD EMBED "node n op=add in=e,e\n", "line 8:", "same tensor"},
-        {HEAD EMBED "node n op=attention in=e heads=1\n", "line 8:", "width 4 is not 1 heads"},
+        {HEAD EMBED "node n op=attention in=e heads=1\n",
+         "line 8:", "width 4 is not a whole multiple of 1 heads"},
         {HEAD EMBED "node n op=attention in=e\n", "line 8:", "heads is 0"},
         {HEAD EMBED "node n op=linear in=e params=wpe,wpe\n", "line 8:", "are the same"},
         {HEAD EMBED "node n op=linear in=e\n", "line 8:", "has 0 parameters"},
@@ -200,7 +201,7 @@ static void says_what_is_wrong(void **state)
          "line 9:", "must be a graph input i32[2,3]"},
         {HEAD EMBED "param w dims=12,4 init=zero\nnode a op=linear in=e params=w\n"
                     "node n op=attention in=a heads=3\n",
-         "line 10:", "width 12 is not 3 heads"},
+         "line 10:", "width 12 is not a whole multiple of 3 heads"},
         {HEAD EMBED "param w dims=7,4 init=zero\nnode a op=linear in=e params=w\n"
                     "node n op=add in=a,e\n",
          "line 10:", "are 7 and 4 wide"},
@@ -214,7 +215,7 @@ static void says_what_is_wrong(void **state)
          "line 10:", "eps is 0"},
         {HEAD "param a dims=5,4 init=zero\nparam b dims=2,4 init=zero\n"
               "input t kind=i32 dims=2,3\nnode n op=embed in=t params=a,b\n",
-         "line 6:", "2 positions for a sequence of 3"},
+         "line 6:", "2 positions are too few for a sequence of 3"},
         {HEAD EMBED "param w dims=4 init=one\nparam b dims=4 init=one\n"
                     "node a op=layernorm in=e params=w,b eps=0x1p-9\nnode n op=gelu in=a.mean\n",
          "line 11:", "nothing named \"a.mean\""},
@@ -223,7 +224,7 @@ static void says_what_is_wrong(void **state)
                     "node l op=classifier in=a.mean,targets params=wte\n",
          "graph text: ", "two tensors are named \"a.mean\""},
         {HEAD EMBED "node n op=gelu in=e rng=4294967296\n", "line 8:", "rng=4294967296"},
-        {HEAD EMBED, "graph text: ", "the last node is no loss"},
+        {HEAD EMBED, "graph text: ", "the last node is not a loss"},
         {HEAD EMBED "node n op=gelu in=e\n" LOSS, "graph text: ", "nobody uses"},
         {HEAD EMBED LOSS "node n op=gelu in=e\n", "graph text: ", "not the last node"},
         {HEAD "param x dims=5 init=one\n" EMBED LOSS, "graph text: ", "order of their first use"},

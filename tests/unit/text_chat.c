@@ -75,7 +75,7 @@ static void shapes(void **state)
         /* and what is wrong */
         {"{\"instruction\": \"i\", \"output\": \"o\", \"text\": \"t\"}",
          "f:7: it has both \"text\" and \"instruction\"", TEXT_FORMAT_AUTO},
-        {"{\"messages\": 3}", "f:7: it has a list of messages that is not", TEXT_FORMAT_AUTO},
+        {"{\"messages\": 3}", "f:7: its messages are not", TEXT_FORMAT_AUTO},
         {"{\"text\": \"x\"}", "f:7: it has no list", TEXT_FORMAT_MESSAGES},
         {"{\"messages\": []}", "f:7: the assistant says nothing", TEXT_FORMAT_AUTO},
         {"{\"messages\": [3]}", "f:7: messages[0] is not an object", TEXT_FORMAT_AUTO},
@@ -311,7 +311,7 @@ static void beside_the_tokenizer(void **state)
     request.jinja = NULL;
     must(text_encoder_open(t, &e));
     assert_int_equal(text_template_render(tpl, e, chat + 2, 2, &m), ATOM_E_FORMAT);
-    assert_non_null(strstr(atom_fail_message(), "message 1 is of the assistant"));
+    assert_non_null(strstr(atom_fail_message(), "message 1 is by the assistant"));
     text_template_close(&tpl);
     scratch_write(&s, "tokenizer_config.json", list, sizeof list - 3);
     assert_int_equal(text_template_open(t, s.dir, &request, &tpl), ATOM_E_FORMAT);
@@ -474,7 +474,7 @@ static void prepare_chats(void **state)
     static const char bad[] = "\n{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}]}\n";
     snprintf(in, sizeof in, "%s", scratch_write(&s, "a.jsonl", bad, sizeof bad - 1));
     assert_int_equal(text_prepare(&o, &r), ATOM_E_FORMAT);
-    assert_non_null(strstr(atom_fail_message(), "a.jsonl:2: message 1 is of the assistant"));
+    assert_non_null(strstr(atom_fail_message(), "a.jsonl:2: message 1 is by the assistant"));
     scratch_close(&s);
 }
 

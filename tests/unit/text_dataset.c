@@ -1,5 +1,5 @@
-/* Shards and their order: every kind of damage has its message, every window comes once per epoch.
- */
+/* Shards and their order: every kind of damage has its message, every window comes
+ * once per epoch. */
 #include "atom/base/mem.h"
 #include "atom/text/dataset.h"
 #include "atom/text/shard.h"

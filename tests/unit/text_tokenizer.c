@@ -121,8 +121,8 @@ static void wrong_utf8_keeps_the_list(void **state)
     text_tokenizer_close(&t);
 }
 
-/* Pieces computed with other engines (formats.md 11), and U+180E, which PCRE2 alone calls a space.
- */
+/* Pieces computed with other engines (formats.md 11), and U+180E, which PCRE2 alone
+ * calls a space. */
 static void known_pieces(void **state)
 {
     (void)state;
@@ -341,8 +341,8 @@ static void broken_json_is_refused(void **state)
     assert_int_not_equal(text_tokenizer_load("/nonexistent/t.json", &t), ATOM_OK);
 }
 
-/* Both forms of merges mean the same; of two equal merges the later one counts, as in the library.
- */
+/* Both forms of merges mean the same; of two equal merges the later one counts, as
+ * in the library. */
 static void forms_of_merges(void **state)
 {
     (void)state;

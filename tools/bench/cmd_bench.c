@@ -22,7 +22,7 @@ static const opt_choice transports[] = {{"gate", BENCH_GATE}, {"plain", BENCH_PL
 
 static const opt_spec specs[] = {
     PLAN_ROW_DTYPE(.help = "auto: bf16 where the processor has it natively, else fp32."),
-    PLAN_ROW_MOMENTS_DTYPE(.help = "adamw, train: what Adam's moments are kept in."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "adamw, train: the dtype of Adam's moments."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     {.name = "rounds",
      .type = OPT_INT,
@@ -81,7 +81,7 @@ static const opt_spec specs[] = {
      AT(only),
      .fallback = "both",
      .choices = only_names,
-     .help = "train: leave one of the two runs out; a model may be larger than the device."},
+     .help = "train: leave out one of the two runs, for a model that is larger than the device."},
     PLAN_ROW_RECOMPUTE(.help = "train: as in 'atom train'."),
     PLAN_ROW_OPTIMIZER_STATE(.help =
                                  "train: as in 'atom train'. memory: fails where it does not fit."),
@@ -109,7 +109,7 @@ static const opt_spec specs[] = {
      .max = 1e6,
      .flags = OPT_AUTO,
      .value = "MBIT",
-     .help = "Of every peer's link, up and down. auto: as fast as it goes."},
+     .help = "Rate of every peer's link, up and down. auto: as fast as it goes."},
     {.name = "slow",
      .type = OPT_NUMBER,
      AT(slow),
@@ -118,7 +118,7 @@ static const opt_spec specs[] = {
      .max = 1e6,
      .flags = OPT_AUTO,
      .value = "MBIT",
-     .help = "Of the last peer's link instead."},
+     .help = "Rate of the last peer's link instead."},
     {.name = "rtt",
      .type = OPT_NUMBER,
      AT(rtt),
@@ -171,7 +171,7 @@ static const opt_spec specs[] = {
      .type = OPT_TEXT,
      AT(secret),
      .value = "WORDS",
-     .help = "With --addresses: who knows it takes part. The same everywhere."},
+     .help = "With --addresses: whoever knows this secret takes part. The same everywhere."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 

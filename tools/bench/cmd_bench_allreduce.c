@@ -435,7 +435,7 @@ static void print_text(const allreduce_run *r, const outcome *o)
     for (uint32_t i = 0; i < p->peers; i++)
         most = wire_bytes(r, i, o->middle) > most ? wire_bytes(r, i, o->middle) : most;
     if (p->hosts || p->given)
-        cli_print("  wire        %s sent by who sent most, of %s at best\n", cli_size(most),
+        cli_print("  wire        %s sent by the peer that sent most, %s at best\n", cli_size(most),
                   cli_size(2 * (p->peers - 1) * bytes / p->peers));
     cli_print("  results     %s on all peers, %s\n", o->equal ? "equal" : "NOT EQUAL",
               o->exact ? "and right" : "and WRONG");
@@ -507,7 +507,7 @@ cleanup:
     else
         print_text(r, &o);
     if (st == ATOM_OK && (!o.equal || !o.exact))
-        st = atom_fail(ATOM_E_RUNTIME, "the peers do not hold the same, right sum");
+        st = atom_fail(ATOM_E_RUNTIME, "not all peers hold the right sum");
     return st;
 }
 
