@@ -183,8 +183,16 @@ static void in_turn(void **unused)
     gsp_swarm_down(w.s, 1);
     assert_int_equal(up(&w, 'z'), 1); /* its place is free */
     assert_int_equal(gsp_swarm_name(w.s, 1)[0], 'z');
-    turn(&w, MS); /* what the other owed is asked of all */
+    turn(&w, MS); /* what the other owed is asked of all that have room */
+    assert_int_equal(w.n, 3);
     is_ask(&w, 0, 1, 0, 1, 1);
+    is_ask(&w, 1, 2, 0, 4, 1);
+    is_ask(&w, 2, 1, 0, 7, 1);
+    gsp_swarm_end(w.s, 0);
+    gsp_swarm_begin(w.s, 0, 0);
+    turn(&w, MS); /* another is first in each turn */
+    is_ask(&w, 0, 2, 0, 0, 1);
+    is_ask(&w, 1, 0, 0, 1, 1);
     atom_free(w.memory);
 }
 
@@ -228,7 +236,22 @@ static void silence(void **unused)
     turn(&w, 2998 * MS);
     assert_int_equal(w.n, 0); /* still aside */
     turn(&w, 2 * MS);
-    is_ask(&w, 0, a, 1, 1, 2); /* with the least window */
+    is_ask(&w, 0, a, 1, 1, 2);
+    assert_int_equal(w.n, 1);
+    atom_free(w.memory);
+}
+
+static void silence_shrinks_the_window(void **unused)
+{
+    (void)unused;
+    world w;
+    open_world(&w, &USUAL);
+    uint32_t a = up(&w, 'a');
+    gsp_swarm_begin(w.s, 0, 0);
+    turn(&w, MS);
+    is_ask(&w, 0, a, 0, 0, 4);
+    turn(&w, 8001 * MS); /* nobody else is there: it is asked again, for less */
+    is_ask(&w, 0, a, 0, 0, 2);
     assert_int_equal(w.n, 1);
     atom_free(w.memory);
 }
@@ -343,7 +366,10 @@ static void late_pieces(void **unused)
     turn(&w, MS); /* b has piece 0 already; the others are free again */
     is_ask(&w, 0, b, 1, 1, 3);
     assert_int_equal(w.n, 1);
-    came(&w, b, 1, 0, GSP_SWARM_GOOD);
+    for (uint32_t k = 0; k < 4; k++)
+        came(&w, b, 1, k, GSP_SWARM_GOOD);
+    turn(&w, MS);
+    assert_int_equal(w.n, 0);
     gsp_swarm_here(w.s, 1, 0, false); /* the disk lost it */
     turn(&w, MS);
     is_ask(&w, 0, b, 1, 0, 1);
@@ -359,6 +385,7 @@ int main(void)
         cmocka_unit_test(in_turn),
         cmocka_unit_test(link_that_is_full),
         cmocka_unit_test(silence),
+        cmocka_unit_test(silence_shrinks_the_window),
         cmocka_unit_test(liar),
         cmocka_unit_test(denied),
         cmocka_unit_test(offered),
