@@ -5,6 +5,7 @@
  */
 #include "partition/json.h"
 
+#include "atom/base/assert.h"
 #include "atom/base/nearest.h"
 
 #include <stdarg.h>
@@ -94,27 +95,6 @@ atom_status part_in_i64(const part_in *in, const char *key, int64_t low, int64_t
     return ATOM_OK;
 }
 
-atom_status part_in_u32(const part_in *in, const char *key, uint32_t low, uint32_t high,
-                        uint32_t *out)
-{
-    int64_t v = 0;
-    atom_status st = part_in_i64(in, key, low, high, &v);
-    if (st == ATOM_OK)
-        *out = (uint32_t)v;
-    return st;
-}
-
-atom_status part_in_u64(const part_in *in, const char *key, uint64_t low, uint64_t high,
-                        uint64_t *out)
-{
-    int64_t v = 0;
-    int64_t top = high > INT64_MAX ? INT64_MAX : (int64_t)high;
-    atom_status st = part_in_i64(in, key, (int64_t)low, top, &v);
-    if (st == ATOM_OK)
-        *out = (uint64_t)v;
-    return st;
-}
-
 atom_status part_in_f64(const part_in *in, const char *key, double low, double high, double *out)
 {
     const json_t *value = json_object_get(in->object, key);
@@ -127,7 +107,7 @@ atom_status part_in_f64(const part_in *in, const char *key, double low, double h
     return ATOM_OK;
 }
 
-atom_status part_in_bool(const part_in *in, const char *key, bool *out)
+static atom_status read_bool(const part_in *in, const char *key, bool *out)
 {
     const json_t *value = json_object_get(in->object, key);
     if (!json_is_boolean(value))
@@ -160,7 +140,7 @@ atom_status part_in_text(const part_in *in, const char *key, char *out, size_t s
     return ATOM_OK;
 }
 
-atom_status part_in_hash(const part_in *in, const char *key, uint64_t *out)
+static atom_status read_hash(const part_in *in, const char *key, uint64_t *out)
 {
     const char *text = plain_text(in, key);
     uint64_t v = 0;
@@ -178,8 +158,8 @@ atom_status part_in_hash(const part_in *in, const char *key, uint64_t *out)
     return ATOM_OK;
 }
 
-atom_status part_in_choice(const part_in *in, const char *key, const char *const *names, int n,
-                           int *out)
+static atom_status read_choice(const part_in *in, const char *key, const char *const *names, int n,
+                               int *out)
 {
     const char *text = plain_text(in, key);
     char all[256] = "";
@@ -195,15 +175,76 @@ atom_status part_in_choice(const part_in *in, const char *key, const char *const
     return wrong(in, key, "expected one of: %s", all);
 }
 
-atom_status part_in_dtype(const part_in *in, const char *key, atom_dtype *out)
+static atom_status read_dtype(const part_in *in, const char *key, atom_dtype *out)
 {
-    const char *const names[] = {atom_dtype_name(ATOM_F32), atom_dtype_name(ATOM_BF16)};
     const atom_dtype dtypes[] = {ATOM_F32, ATOM_BF16};
+    const char *const names[] = {atom_dtype_name(dtypes[0]), atom_dtype_name(dtypes[1])};
     int i = 0;
-    atom_status st = part_in_choice(in, key, names, 2, &i);
-    if (st == ATOM_OK)
-        *out = dtypes[i];
-    return st;
+    ATOM_TRY(read_choice(in, key, names, 2, &i));
+    *out = dtypes[i];
+    return ATOM_OK;
+}
+
+static atom_status read_integer(const part_in *in, const part_field *f, void *at)
+{
+    int64_t v = 0;
+    ATOM_TRY(part_in_i64(in, f->key, (int64_t)f->low, (int64_t)f->high, &v));
+    if (f->size == sizeof(uint32_t))
+        *(uint32_t *)at = (uint32_t)v;
+    else
+        *(uint64_t *)at = (uint64_t)v;
+    return ATOM_OK;
+}
+
+static atom_status read_chosen(const part_in *in, const part_field *f, void *at)
+{
+    int value = 0;
+    ATOM_TRY(read_choice(in, f->key, f->names, f->n_names, &value));
+    if (f->size == sizeof(bool))
+        *(bool *)at = value;
+    else
+        *(int *)at = value;
+    return ATOM_OK;
+}
+
+static atom_status read_field(const part_in *in, const part_field *f, void *at)
+{
+    switch (f->kind) {
+    case PART_FIELD_INTEGER:
+        return read_integer(in, f, at);
+    case PART_FIELD_F64:
+        return part_in_f64(in, f->key, f->low, f->high, at);
+    case PART_FIELD_BOOL:
+        return read_bool(in, f->key, at);
+    case PART_FIELD_TEXT:
+        return part_in_text(in, f->key, at, f->size);
+    case PART_FIELD_HASH:
+        return read_hash(in, f->key, at);
+    case PART_FIELD_DTYPE:
+        return read_dtype(in, f->key, at);
+    case PART_FIELD_CHOICE:
+        return read_chosen(in, f, at);
+    case PART_FIELD_INSIDE:
+        break;
+    }
+    return ATOM_OK;
+}
+
+enum { KEYS_MAX = 40 };
+
+atom_status part_in_fields(const part_in *in, const part_field *fields, size_t n, void *object)
+{
+    const char *keys[KEYS_MAX + 1] = {NULL};
+    size_t n_keys = 0;
+    ATOM_ASSERT(n <= KEYS_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!fields[i].optional || json_object_get(in->object, fields[i].key))
+            keys[n_keys++] = fields[i].key;
+    ATOM_TRY(part_in_keys(in, keys));
+    for (size_t i = 0; i < n; i++)
+        if (json_object_get(in->object, fields[i].key))
+            ATOM_TRY(read_field(in, &fields[i], (char *)object + fields[i].at));
+    return ATOM_OK;
 }
 
 atom_status part_in_array(const part_in *in, const char *key, size_t low, size_t high, json_t **out)

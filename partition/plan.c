@@ -9,15 +9,16 @@
 
 #include <string.h>
 
+const char *const part_bound_names[PART_BOUND_N] = {
+    [PART_BOUND_COMPUTE] = "compute",         [PART_BOUND_LINK] = "link",
+    [PART_BOUND_OPTIMIZER] = "optimizer",     [PART_BOUND_DISK] = "disk",
+    [PART_BOUND_HOST_MEMORY] = "host memory", [PART_BOUND_DEVICE_MEMORY] = "device memory",
+};
+
 const char *part_bound_name(part_bound bound)
 {
-    static const char *const names[PART_BOUND_N] = {
-        [PART_BOUND_COMPUTE] = "compute",         [PART_BOUND_LINK] = "link",
-        [PART_BOUND_OPTIMIZER] = "optimizer",     [PART_BOUND_DISK] = "disk",
-        [PART_BOUND_HOST_MEMORY] = "host memory", [PART_BOUND_DEVICE_MEMORY] = "device memory",
-    };
     ATOM_ASSERT(bound < PART_BOUND_N);
-    return names[bound];
+    return part_bound_names[bound];
 }
 
 static part_plan *new_plan(uint32_t n_sub_models)

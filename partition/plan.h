@@ -29,7 +29,8 @@ typedef enum part_bound {
     PART_BOUND_DEVICE_MEMORY,
     PART_BOUND_N
 } part_bound;
-const char *part_bound_name(part_bound bound); /* "compute", "link", ... */
+extern const char *const part_bound_names[PART_BOUND_N]; /* "compute", "link", ... */
+const char *part_bound_name(part_bound bound);
 
 typedef struct part_sub_model {
     int32_t first_node, last_node; /* [first, last) */

@@ -10,37 +10,73 @@
 #include <string.h>
 
 enum { NODES_MAX = 1 << 20, DIM_MAX = 1 << 30 };
-static const uint64_t BYTES_MAX = (uint64_t)1 << 62;
-static const double RATE_MAX = 1e21, SECONDS_MAX = 1e9;
+#define BYTES_MAX ((double)((uint64_t)1 << 62))
+#define RATE_MIN 1e-9
+#define RATE_MAX 1e21
+#define SECONDS_MAX 1e9
 
-static void write_device(part_out *o, const part_device *d)
+#define TOP(member, kind, ...) PART_FIELD(part_profile, member, kind, __VA_ARGS__)
+static const part_field top_fields[] = {
+    {.key = "atom_profile", .kind = PART_FIELD_INSIDE},
+    TOP(graph_hash, HASH),
+    TOP(model, TEXT),
+    TOP(dtype, DTYPE),
+    TOP(micro_batch, INTEGER, .low = 1, .high = DIM_MAX),
+    TOP(sequence, INTEGER, .low = 1, .high = DIM_MAX),
+    {.key = "device", .kind = PART_FIELD_INSIDE},
+    {.key = "nodes", .kind = PART_FIELD_INSIDE},
+    {.key = "graph", .kind = PART_FIELD_INSIDE, .optional = true},
+};
+#define DEVICE(member, kind, ...) PART_FIELD(part_device, member, kind, __VA_ARGS__)
+static const part_field device_fields[] = {
+    DEVICE(name, TEXT),
+    DEVICE(isa, TEXT),
+    DEVICE(unified, BOOL),
+    DEVICE(modelled, BOOL),
+    DEVICE(cores, INTEGER, .low = 1, .high = 1 << 20),
+    DEVICE(device_bytes, INTEGER, .high = BYTES_MAX),
+    DEVICE(host_bytes, INTEGER, .low = 1, .high = BYTES_MAX),
+    DEVICE(flops_fp32, F64, .high = RATE_MAX),
+    DEVICE(flops_bf16, F64, .high = RATE_MAX),
+    DEVICE(peak_flops_fp32, F64, .high = RATE_MAX),
+    DEVICE(peak_flops_bf16, F64, .high = RATE_MAX),
+    DEVICE(device_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(h2d_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(d2h_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(h2d_both_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(d2h_both_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(copy_latency_seconds, F64, .high = SECONDS_MAX),
+    DEVICE(host_bytes_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(adamw_params_per_second, F64, .low = RATE_MIN, .high = RATE_MAX),
+    DEVICE(launch_seconds, F64, .high = SECONDS_MAX),
+    DEVICE(disk_read_bytes_per_second, F64, .high = RATE_MAX),
+    DEVICE(disk_write_bytes_per_second, F64, .high = RATE_MAX),
+    DEVICE(disk_read_both_bytes_per_second, F64, .high = RATE_MAX),
+    DEVICE(disk_write_both_bytes_per_second, F64, .high = RATE_MAX),
+    DEVICE(disk_sync_seconds, F64, .high = SECONDS_MAX),
+};
+#define NODE(member, kind, ...) PART_FIELD(part_node_cost, member, kind, __VA_ARGS__)
+static const part_field node_fields[] = {
+    NODE(name, TEXT),
+    NODE(fwd_seconds, F64, .high = SECONDS_MAX),
+    NODE(bwd_seconds, F64, .high = SECONDS_MAX),
+    NODE(workspace_bytes, INTEGER, .high = BYTES_MAX),
+    NODE(param_bytes, INTEGER, .high = BYTES_MAX),
+    NODE(saved_bytes, INTEGER, .high = BYTES_MAX),
+    NODE(output_bytes, INTEGER, .high = BYTES_MAX),
+};
+enum {
+    TOP_FIELDS = sizeof top_fields / sizeof top_fields[0],
+    DEVICE_FIELDS = sizeof device_fields / sizeof device_fields[0],
+    NODE_FIELDS = sizeof node_fields / sizeof node_fields[0]
+};
+
+static void write_device(part_out *o, part_device d)
 {
+    if (!d.isa[0])
+        memcpy(d.isa, "none", sizeof "none");
     part_out_begin(o, "device", '{', false);
-    part_out_text(o, "name", d->name);
-    part_out_text(o, "isa", d->isa[0] ? d->isa : "none");
-    part_out_bool(o, "unified", d->unified);
-    part_out_bool(o, "modelled", d->modelled);
-    part_out_u64(o, "cores", d->cores);
-    part_out_u64(o, "device_bytes", d->device_bytes);
-    part_out_u64(o, "host_bytes", d->host_bytes);
-    part_out_f64(o, "flops_fp32", d->flops_fp32);
-    part_out_f64(o, "flops_bf16", d->flops_bf16);
-    part_out_f64(o, "peak_flops_fp32", d->peak_flops_fp32);
-    part_out_f64(o, "peak_flops_bf16", d->peak_flops_bf16);
-    part_out_f64(o, "device_bytes_per_second", d->device_bytes_per_second);
-    part_out_f64(o, "h2d_bytes_per_second", d->h2d_bytes_per_second);
-    part_out_f64(o, "d2h_bytes_per_second", d->d2h_bytes_per_second);
-    part_out_f64(o, "h2d_both_bytes_per_second", d->h2d_both_bytes_per_second);
-    part_out_f64(o, "d2h_both_bytes_per_second", d->d2h_both_bytes_per_second);
-    part_out_f64(o, "copy_latency_seconds", d->copy_latency_seconds);
-    part_out_f64(o, "host_bytes_per_second", d->host_bytes_per_second);
-    part_out_f64(o, "adamw_params_per_second", d->adamw_params_per_second);
-    part_out_f64(o, "launch_seconds", d->launch_seconds);
-    part_out_f64(o, "disk_read_bytes_per_second", d->disk_read_bytes_per_second);
-    part_out_f64(o, "disk_write_bytes_per_second", d->disk_write_bytes_per_second);
-    part_out_f64(o, "disk_read_both_bytes_per_second", d->disk_read_both_bytes_per_second);
-    part_out_f64(o, "disk_write_both_bytes_per_second", d->disk_write_both_bytes_per_second);
-    part_out_f64(o, "disk_sync_seconds", d->disk_sync_seconds);
+    part_out_fields(o, device_fields, DEVICE_FIELDS, &d);
     part_out_end(o, '}');
 }
 
@@ -48,13 +84,9 @@ static void write_device(part_out *o, const part_device *d)
 static void write_graph(part_out *o, const char *text)
 {
     part_out_begin(o, "graph", '[', false);
-    for (; text && *text; text += *text == '\n') {
+    for (; *text; text += *text == '\n') {
         size_t n = strcspn(text, "\n");
-        char *line = atom_strndup(text, n);
-        o->bad = o->bad || !line;
-        if (line)
-            part_out_text(o, NULL, line);
-        atom_free(line);
+        part_out_text(o, NULL, text, n);
         text += n;
     }
     part_out_end(o, ']');
@@ -62,26 +94,16 @@ static void write_graph(part_out *o, const char *text)
 
 atom_status part_profile_json(const part_profile *profile, char **text)
 {
-    part_out o = {0};
+    part_out o;
+    ATOM_TRY(part_out_open(&o));
     part_out_begin(&o, NULL, '{', false);
     part_out_i64(&o, "atom_profile", 1);
-    part_out_hash(&o, "graph_hash", profile->graph_hash);
-    part_out_text(&o, "model", profile->model);
-    part_out_text(&o, "dtype", atom_dtype_name(profile->dtype));
-    part_out_i64(&o, "micro_batch", profile->micro_batch);
-    part_out_i64(&o, "sequence", profile->sequence);
-    write_device(&o, &profile->device);
+    part_out_fields(&o, top_fields, TOP_FIELDS, profile);
+    write_device(&o, profile->device);
     part_out_begin(&o, "nodes", '[', false);
     for (uint32_t i = 0; i < profile->n_nodes; i++) {
-        const part_node_cost *n = &profile->nodes[i];
         part_out_begin(&o, NULL, '{', true);
-        part_out_text(&o, "name", n->name);
-        part_out_f64(&o, "fwd_seconds", n->fwd_seconds);
-        part_out_f64(&o, "bwd_seconds", n->bwd_seconds);
-        part_out_u64(&o, "workspace_bytes", n->workspace_bytes);
-        part_out_u64(&o, "param_bytes", n->param_bytes);
-        part_out_u64(&o, "saved_bytes", n->saved_bytes);
-        part_out_u64(&o, "output_bytes", n->output_bytes);
+        part_out_fields(&o, node_fields, NODE_FIELDS, &profile->nodes[i]);
         part_out_end(&o, '}');
     }
     part_out_end(&o, ']');
@@ -101,80 +123,6 @@ atom_status part_profile_write(const part_profile *profile, const char *path)
     return st;
 }
 
-static atom_status read_device(const part_in *top, part_device *d)
-{
-    static const char *const keys[] = {"name",
-                                       "isa",
-                                       "unified",
-                                       "modelled",
-                                       "cores",
-                                       "device_bytes",
-                                       "host_bytes",
-                                       "flops_fp32",
-                                       "flops_bf16",
-                                       "peak_flops_fp32",
-                                       "peak_flops_bf16",
-                                       "device_bytes_per_second",
-                                       "h2d_bytes_per_second",
-                                       "d2h_bytes_per_second",
-                                       "h2d_both_bytes_per_second",
-                                       "d2h_both_bytes_per_second",
-                                       "copy_latency_seconds",
-                                       "host_bytes_per_second",
-                                       "adamw_params_per_second",
-                                       "launch_seconds",
-                                       "disk_read_bytes_per_second",
-                                       "disk_write_bytes_per_second",
-                                       "disk_read_both_bytes_per_second",
-                                       "disk_write_both_bytes_per_second",
-                                       "disk_sync_seconds",
-                                       NULL};
-    part_in in;
-    const double low = 1e-9;
-    ATOM_TRY(part_in_child(top, "device", &in));
-    ATOM_TRY(part_in_keys(&in, keys));
-    ATOM_TRY(part_in_text(&in, "name", d->name, sizeof d->name));
-    ATOM_TRY(part_in_text(&in, "isa", d->isa, sizeof d->isa));
-    ATOM_TRY(part_in_bool(&in, "unified", &d->unified));
-    ATOM_TRY(part_in_bool(&in, "modelled", &d->modelled));
-    ATOM_TRY(part_in_u32(&in, "cores", 1, 1 << 20, &d->cores));
-    ATOM_TRY(part_in_u64(&in, "device_bytes", 0, BYTES_MAX, &d->device_bytes));
-    ATOM_TRY(part_in_u64(&in, "host_bytes", 1, BYTES_MAX, &d->host_bytes));
-    ATOM_TRY(part_in_f64(&in, "flops_fp32", 0, RATE_MAX, &d->flops_fp32));
-    ATOM_TRY(part_in_f64(&in, "flops_bf16", 0, RATE_MAX, &d->flops_bf16));
-    ATOM_TRY(part_in_f64(&in, "peak_flops_fp32", 0, RATE_MAX, &d->peak_flops_fp32));
-    ATOM_TRY(part_in_f64(&in, "peak_flops_bf16", 0, RATE_MAX, &d->peak_flops_bf16));
-    ATOM_TRY(part_in_f64(&in, keys[11], low, RATE_MAX, &d->device_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[12], low, RATE_MAX, &d->h2d_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[13], low, RATE_MAX, &d->d2h_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[14], low, RATE_MAX, &d->h2d_both_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[15], low, RATE_MAX, &d->d2h_both_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, "copy_latency_seconds", 0, SECONDS_MAX, &d->copy_latency_seconds));
-    ATOM_TRY(part_in_f64(&in, keys[17], low, RATE_MAX, &d->host_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[18], low, RATE_MAX, &d->adamw_params_per_second));
-    ATOM_TRY(part_in_f64(&in, "launch_seconds", 0, SECONDS_MAX, &d->launch_seconds));
-    ATOM_TRY(part_in_f64(&in, keys[20], 0, RATE_MAX, &d->disk_read_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[21], 0, RATE_MAX, &d->disk_write_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[22], 0, RATE_MAX, &d->disk_read_both_bytes_per_second));
-    ATOM_TRY(part_in_f64(&in, keys[23], 0, RATE_MAX, &d->disk_write_both_bytes_per_second));
-    return part_in_f64(&in, "disk_sync_seconds", 0, SECONDS_MAX, &d->disk_sync_seconds);
-}
-
-static atom_status read_node(const part_in *in, part_node_cost *n)
-{
-    static const char *const keys[] = {
-        "name",        "fwd_seconds", "bwd_seconds",  "workspace_bytes",
-        "param_bytes", "saved_bytes", "output_bytes", NULL};
-    ATOM_TRY(part_in_keys(in, keys));
-    ATOM_TRY(part_in_text(in, "name", n->name, sizeof n->name));
-    ATOM_TRY(part_in_f64(in, "fwd_seconds", 0, SECONDS_MAX, &n->fwd_seconds));
-    ATOM_TRY(part_in_f64(in, "bwd_seconds", 0, SECONDS_MAX, &n->bwd_seconds));
-    ATOM_TRY(part_in_u64(in, "workspace_bytes", 0, BYTES_MAX, &n->workspace_bytes));
-    ATOM_TRY(part_in_u64(in, "param_bytes", 0, BYTES_MAX, &n->param_bytes));
-    ATOM_TRY(part_in_u64(in, "saved_bytes", 0, BYTES_MAX, &n->saved_bytes));
-    return part_in_u64(in, "output_bytes", 0, BYTES_MAX, &n->output_bytes);
-}
-
 static atom_status read_nodes(const part_in *in, part_profile *p)
 {
     json_t *nodes = NULL;
@@ -186,7 +134,7 @@ static atom_status read_nodes(const part_in *in, part_profile *p)
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         part_in item;
         ATOM_TRY(part_in_item(in, "nodes", nodes, i, &item));
-        ATOM_TRY(read_node(&item, &p->nodes[i]));
+        ATOM_TRY(part_in_fields(&item, node_fields, NODE_FIELDS, &p->nodes[i]));
     }
     return ATOM_OK;
 }
@@ -221,36 +169,25 @@ static atom_status read_graph(const part_in *in, part_profile *p)
 
 atom_status part_profile_parse(const char *file, const char *text, size_t bytes, part_profile **out)
 {
-    static const char *const keys[] = {"atom_profile", "graph_hash", "model",  "dtype",
-                                       "micro_batch",  "sequence",   "device", "nodes",
-                                       "graph",        NULL};
-    static const char *const old_keys[] = {"atom_profile", "graph_hash",  "model",
-                                           "dtype",        "micro_batch", "sequence",
-                                           "device",       "nodes",       NULL};
     json_t *root = NULL;
     part_profile *p = NULL;
-    part_in in = {.file = file};
+    part_in in = {.file = file}, device;
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
     in.object = root;
     ATOM_TRY_CLEAN(part_in_version(&in, "atom_profile", 1));
-    ATOM_TRY_CLEAN(part_in_keys(&in, json_object_get(root, "graph") ? keys : old_keys));
     p = atom_alloc(1, sizeof *p);
     if (!p) {
         st = atom_fail_memory("a profile", sizeof *p);
         goto cleanup;
     }
-    ATOM_TRY_CLEAN(part_in_hash(&in, "graph_hash", &p->graph_hash));
-    ATOM_TRY_CLEAN(part_in_text(&in, "model", p->model, sizeof p->model));
-    ATOM_TRY_CLEAN(part_in_dtype(&in, "dtype", &p->dtype));
-    ATOM_TRY_CLEAN(part_in_i64(&in, "micro_batch", 1, DIM_MAX, &p->micro_batch));
-    ATOM_TRY_CLEAN(part_in_i64(&in, "sequence", 1, DIM_MAX, &p->sequence));
-    ATOM_TRY_CLEAN(read_device(&in, &p->device));
+    ATOM_TRY_CLEAN(part_in_fields(&in, top_fields, TOP_FIELDS, p));
+    ATOM_TRY_CLEAN(part_in_child(&in, "device", &device));
+    ATOM_TRY_CLEAN(part_in_fields(&device, device_fields, DEVICE_FIELDS, &p->device));
     ATOM_TRY_CLEAN(read_nodes(&in, p));
     ATOM_TRY_CLEAN(read_graph(&in, p));
-    json_decref(root);
     *out = p;
-    return ATOM_OK;
+    p = NULL;
 cleanup:
     json_decref(root);
     part_profile_close(&p);
