@@ -128,8 +128,6 @@ static part_times times_of(const part_model *m, const part_plan *plan, uint32_t 
                             .keep = s->keep,
                             .boundaries = plan->boundaries,
                             .clip = plan->clip};
-    if (k + 1 == plan->n_sub_models)
-        setting.keep = PART_RECOMPUTE;
     *r = part_range_make(m, s->first_node, s->last_node);
     return part_range_times(m, &setting, r);
 }
