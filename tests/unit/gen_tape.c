@@ -378,6 +378,78 @@ static void each_block_is_updated_ahead_or_later(void **state)
     graph_close(&g);
 }
 
+static bool covers(const swap_range *declared, uint8_t n, swap_space space, uint64_t offset,
+                   uint64_t bytes)
+{
+    for (uint8_t i = 0; i < n; i++) {
+        const swap_range *r = &declared[i];
+        if (r->space == space && r->offset <= offset && offset + bytes <= r->offset + r->bytes)
+            return true;
+    }
+    return false;
+}
+
+/* What the executor touches when it runs this UPDATE on the host: the hazard check proves the order
+ * of what is declared, so what is not declared here nobody would miss. */
+static void expect_declared(const gen_lowered *low, const swap_instr *in, bool clip)
+{
+    const swap_host_layout *h = &low->layout;
+    const uint64_t first = in->first_element, n = in->last_element - first;
+    const uint64_t wire = atom_dtype_bytes(ATOM_BF16);
+    assert_true(n > 0);
+    assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->wire + first * wire, n * wire));
+    if (in->src.bytes) {
+        assert_true(covers(in->writes, in->n_writes, in->src.space, in->src.offset, in->src.bytes));
+    } else {
+        const uint64_t moment = atom_dtype_bytes(h->moments);
+        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->master + first * 4, n * 4));
+        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->m + first * moment, n * moment));
+        assert_true(covers(in->writes, in->n_writes, SWAP_HOST, h->v + first * moment, n * moment));
+    }
+    for (uint32_t p = 0; p < low->n_params; p++) {
+        const swap_param *param = &low->params[p];
+        bool used = param->offset < in->last_element && first < param->offset + param->elements;
+        uint64_t chunks = krn_norm_chunks(param->elements);
+        /* without clipping an update refuses gradients that are not finite, by their norms */
+        if (used && !clip)
+            assert_true(covers(in->reads, in->n_reads, SWAP_HOST, h->norms + param->norm_chunk * 8,
+                               chunks * 8));
+    }
+}
+
+static void updates_declare_what_they_touch(void **state)
+{
+    (void)state;
+    uint32_t seen[2][2] = {{0}}; /* by clip and disk */
+    for (uint64_t seed = 1; seed <= 16; seed++) {
+        random_gpt2 r = random_gpt2_make(seed);
+        graph *g = fused(&r.config, r.B, r.T);
+        part_device device = card(1e12, 1e10);
+        part_profile *profile = NULL;
+        gen_lowered *low = NULL;
+        assert_int_equal(part_profile_model(g, &device, &profile), ATOM_OK);
+        part_plan *plan = strided_plan(g, profile, 1 + (int)(seed % 4), 2);
+        plan->clip = seed % 2;
+        plan->disk = seed % 4 >= 2;
+        plan->ring_blocks = plan->disk ? 3 : 0;
+        plan->block_elements = plan->disk ? BLOCK : 0;
+        assert_int_equal(gen_lower(g, plan, profile, NULL, &low), ATOM_OK);
+        for (int t = 0; t < SWAP_TAPE_N; t++) {
+            for (uint32_t i = 0; low->tapes[t] && i < low->tapes[t]->n; i++) {
+                if (low->tapes[t]->instrs[i].code != SWAP_UPDATE)
+                    continue;
+                expect_declared(low, &low->tapes[t]->instrs[i], plan->clip);
+                seen[plan->clip][plan->disk]++;
+            }
+        }
+        gen_lowered_close(&low);
+        part_plan_close(&plan);
+        part_profile_close(&profile);
+        graph_close(&g);
+    }
+    assert_true(seen[0][0] && seen[0][1] && seen[1][0] && seen[1][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +460,7 @@ int main(void)
         cmocka_unit_test(survives_want_of_memory),
         cmocka_unit_test(held_blocks_are_not_read),
         cmocka_unit_test(each_block_is_updated_ahead_or_later),
+        cmocka_unit_test(updates_declare_what_they_touch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
