@@ -7,11 +7,14 @@
 #include "tests/lib/sanitized.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -252,6 +255,89 @@ static void copies_touch_what_they_take(void **state)
     }
 }
 
+/* --- a reader that is held inside its copy ---------------------------------------------------- */
+
+enum { PAGE = 4096 };
+
+/* The reader's destination is a page that cannot be written: its copy stops at the first byte, in
+ * the handler of the fault, until we let it go on. */
+static struct {
+    char *page;
+    _Atomic bool inside, go;
+} hold;
+
+static void on_fault(int signal_number, siginfo_t *info, void *context)
+{
+    (void)context;
+    char *at = info->si_addr;
+    if (at < hold.page || at >= hold.page + PAGE) {
+        signal(signal_number, SIG_DFL); /* a real one */
+        return;
+    }
+    hold.inside = true;
+    while (!hold.go)
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+    mprotect(hold.page, PAGE, PROT_READ | PROT_WRITE);
+}
+
+static void *read_into_the_page(void *arg)
+{
+    world *w = arg;
+    swap_cow_get(w->cow, SWAP_STATE_MASTER, 0, EACH, (float *)hold.page);
+    return NULL;
+}
+
+typedef struct leaver {
+    world *w;
+    _Atomic bool gone;
+} leaver;
+
+static void *leave_and_write(void *arg)
+{
+    leaver *l = arg;
+    swap_cow_leave(l->w->cow, 0, EACH);
+    l->gone = true;
+    fill(l->w, 0, EACH, 1);
+    return NULL;
+}
+
+/* There is spare memory, so the update need not wait to copy; it must wait for a copy that a reader
+ * began before. */
+static void a_reader_inside_its_copy_is_waited_for(void **state)
+{
+    (void)state;
+    pthread_t reads, leaves;
+    world w = {.seed = 1, .moments = ATOM_F32};
+    leaver l = {.w = &w};
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, old;
+    hold.inside = hold.go = false;
+    hold.page = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(hold.page != MAP_FAILED);
+    assert_int_equal(sigaction(SIGSEGV, &action, &old), 0);
+    world_open(&w, EXTENT * atom_state_bytes(ATOM_F32));
+    fill(&w, 0, EXTENT, 0);
+    swap_cow_begin(w.cow);
+    assert_int_equal(pthread_create(&reads, NULL, read_into_the_page, &w), 0);
+    while (!hold.inside)
+        sched_yield();
+    assert_int_equal(pthread_create(&leaves, NULL, leave_and_write, &l), 0);
+    while (swap_cow_about(w.cow).copied_bytes == 0)
+        sched_yield();
+    /* An update that does not wait is through at once; one that waits stays for ever. */
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    assert_false(l.gone);
+    hold.go = true;
+    pthread_join(reads, NULL);
+    pthread_join(leaves, NULL);
+    assert_true(l.gone);
+    for (uint64_t i = 0; i < EACH; i++)
+        assert_true(((float *)hold.page)[i] == value(&w, SWAP_STATE_MASTER, i, 0));
+    swap_cow_end(w.cow);
+    world_close(&w);
+    sigaction(SIGSEGV, &old, NULL);
+    munmap(hold.page, PAGE);
+}
+
 static void memory_that_is_not_there(void **state)
 {
     (void)state;
@@ -279,6 +365,7 @@ int main(void)
         cmocka_unit_test(enough_spare_memory_waits_for_nobody),
         cmocka_unit_test(nobody_copies_what_nobody_needs),
         cmocka_unit_test(copies_touch_what_they_take),
+        cmocka_unit_test(a_reader_inside_its_copy_is_waited_for),
         cmocka_unit_test(memory_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
