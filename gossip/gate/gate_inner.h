@@ -1,9 +1,12 @@
 /*
- * Inside the gate: what gate.c (thread, strangers, handshakes), gate_mail.c (calls and events) and
- * gate_pump.c (bytes) share. Not for others.
+ * Inside the gate, and for its files alone. One thread owns all of it, and each file is one thing
+ * that this thread does, which is why they share the struct below: gate.c (the loop) calls
+ * gate_mail.c (calls from other threads), gate_enter.c (how connections become streams) and
+ * gate_pump.c (bytes); these stand on gate_slot.c (slots and events) and gate_cap.c (rates). No call
+ * goes the other way.
  *
- * Thread: fields belong to the gate's thread, but for those marked with (lock): they are read and
- * written under gate->lock by any thread.
+ * Thread: fields belong to the gate's thread, but those marked (lock) are read and written under
+ * gate->lock by any thread.
  */
 #ifndef GOSSIP_GATE_GATE_INNER_H
 #define GOSSIP_GATE_GATE_INNER_H
@@ -107,19 +110,36 @@ struct gsp_gate {
         opened;
 };
 
-/* gate_mail.c */
-/* A free slot, or NULL. With the lock held. */
+/* gate_slot.c */
+/* What epoll's data says: a slot's socket, or one of these; the number above the two lowest bits. */
+enum { DATA_TCP = 0, DATA_HOST = 1, DATA_LISTENER = 2, DATA_WAKE = 3 };
+bool gate_watch(gsp_gate *g, int fd, uint64_t kind, uint64_t i);
+/* Makes an eventfd readable. */
+void gate_ring(int fd);
+/* The stream gets a turn, now and until it has nothing more to do. */
+void gate_activate(gsp_gate *g, gate_stream *s);
+/* A free slot, or NULL when `limit` are in use. With the lock held. */
 gate_stream *gate_slot_take(gsp_gate *g, stream_state state, uint32_t limit);
+void gate_slot_give(gsp_gate *g, gate_stream *s);
+/* The peer has proven itself: the owner of the gate hears of it. */
+void gate_stream_up(gsp_gate *g, gate_stream *s);
 /* Closes a stream and tells its owner, if it was told of it before or dialled it. */
 void gate_stream_over(gsp_gate *g, gate_stream *s, gsp_refusal refusal, const char *why);
-void gate_stream_up(gsp_gate *g, gate_stream *s);
+
+/* gate_enter.c */
+atom_status gate_listen(gsp_gate *g);
+void gate_accept_some(gsp_gate *g, uint64_t now);
+void gate_dial_begin(gsp_gate *g, gate_stream *s);
+/* TCP is connected, or failed: begins the handshake. */
+void gate_dial_connected(gsp_gate *g, gate_stream *s);
+/* Our local socket is known: tell the peer, and wait for the same from it. */
+void gate_bridge_begin(gsp_gate *g, gate_stream *s);
+/* Both sides have their local socket: connects ours and lets bytes flow. */
+void gate_bridge(gsp_gate *g, gate_stream *s);
+
+/* gate_mail.c */
 /* Does what gsp_gate_dial, _bridge, _end and _rekey asked for. False: the gate closes. */
 bool gate_mail_read(gsp_gate *g);
-
-/* gate.c */
-void gate_dial_begin(gsp_gate *g, gate_stream *s);
-void gate_bridge_begin(gsp_gate *g, gate_stream *s);
-void gate_activate(gsp_gate *g, gate_stream *s);
 
 /* gate_cap.c */
 /* Whether a stream may move bytes now; if not, it is activated again when it may. */

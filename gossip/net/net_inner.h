@@ -1,7 +1,9 @@
 /*
- * Inside the real transports: the endpoint with its links and streams, shared by net_nanomsg.c (the
- * interface and its loop), net_link.c (when a link begins, is kept and ends), net_carry_gate.c and
- * net_carry_plain.c (how streams come to be). Not for others.
+ * Inside the real transports, and for their files alone: the endpoint with its links and streams.
+ * One thread owns all of it, so the files share the struct; calls go one way. net_nanomsg.c (the
+ * interface and its loop) and the two carriers, net_carry_gate.c and net_carry_plain.c (how streams
+ * come to be), call net_relay.c (meeting at a third member) and net_link.c (when a link begins, is
+ * kept and ends); net_link.c reaches the carrier through net_carrier.
  *
  * Thread: the endpoint's, for everything.
  */
@@ -145,6 +147,8 @@ typedef struct net_arrival {
 } net_arrival;
 
 /* net_link.c */
+bool net_watch(net_endpoint *e, int fd, uint32_t data);
+void net_unwatch(net_endpoint *e, int fd);
 net_link *net_link_find(net_endpoint *e, const uint8_t *key);
 net_link *net_link_take(net_endpoint *e);
 /*
@@ -162,11 +166,12 @@ void net_link_lost(net_endpoint *e, net_link *link, const char *why);
 void net_link_drop(net_endpoint *e, net_link *link);
 /* Dials that are due, links that are built or overdue. */
 void net_link_tick(net_endpoint *e, uint64_t now);
+/* Whether this peer could relay for us: it accepts connections, and we hold one. */
+bool net_link_serves(const net_link *link);
 /* Frees the slot when nothing needs it any more. */
 void net_link_settle(net_link *link);
 
 /* net_relay.c; only where there is a gate */
-bool net_relay_pick(net_endpoint *e, net_link *link); /* sets link->relay_; false: nobody can */
 bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i);
 bool net_relay_up(net_endpoint *e, const gsp_gate_event *event); /* false: not a relay's */
 bool net_relay_failed(net_endpoint *e, const gsp_gate_event *event);
@@ -174,8 +179,6 @@ void net_relay_offered(net_endpoint *e, net_link *by, const void *data, size_t b
 void net_relay_tick(net_endpoint *e, uint64_t now);
 
 /* net_nanomsg.c */
-bool net_watch(net_endpoint *e, int fd, uint32_t data);
-void net_unwatch(net_endpoint *e, int fd);
 ATOM_MUST atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key,
                                         uint32_t streams, net_endpoint **out);
 void net_endpoint_close(gsp_net *net);

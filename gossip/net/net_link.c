@@ -11,12 +11,25 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #define MS(n) ((n)*1000000ull)
 
 static const uint64_t PAUSE_FIRST_NS = MS(100), PAUSE_MAX_NS = MS(5000),
                       PAUSE_ELSEWHERE_NS = MS(80000), BUILD_NS = MS(20000), CROSSED_NS = MS(10000),
                       DRAIN_NS = MS(30), DRAIN_MAX_NS = MS(2000);
+
+bool net_watch(net_endpoint *e, int fd, uint32_t data)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = data};
+    return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void net_unwatch(net_endpoint *e, int fd)
+{
+    if (fd >= 0)
+        epoll_ctl(e->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
 
 net_link *net_link_find(net_endpoint *e, const uint8_t *key)
 {
@@ -280,13 +293,34 @@ void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, co
     }
 }
 
+/* Could this peer relay for us? It accepts connections, and we hold one. */
+bool net_link_serves(const net_link *link)
+{
+    return link->used && link->state == LINK_UP && link->dialled && !link->relayed && !link->guest;
+}
+
+/* Chooses who relays the dial, each in turn; false: nobody can. */
+static bool pick_relay(net_endpoint *e, net_link *link)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const net_link *by = &e->link[(link->next_relay + i) % GSP_NET_PEERS_MAX];
+        if (by == link || !net_link_serves(by))
+            continue;
+        link->next_relay = (link->next_relay + i + 1) % GSP_NET_PEERS_MAX;
+        link->relay_address = by->address;
+        memcpy(link->relay_key, by->key, sizeof link->relay_key);
+        return true;
+    }
+    return false;
+}
+
 static void begin_dial(net_endpoint *e, net_link *link)
 {
     link->state = LINK_DIALLING;
     link->dial_tag = ((uint64_t)randombytes_random() << 32 | randombytes_random()) | 1;
     link->id = link->dial_tag;
     link->n_streams = 1 + e->streams;
-    link->relayed = link->relay_next && net_relay_pick(e, link);
+    link->relayed = link->relay_next && pick_relay(e, link);
     if (link->relay_next && !link->relayed) { /* nobody can: rest, then the addresses again */
         link->relay_next = false;
         link->state = LINK_NONE;

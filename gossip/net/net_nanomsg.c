@@ -26,18 +26,6 @@ static net_endpoint *endpoint(gsp_net *net)
     return (net_endpoint *)net;
 }
 
-bool net_watch(net_endpoint *e, int fd, uint32_t data)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = data};
-    return epoll_ctl(e->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-void net_unwatch(net_endpoint *e, int fd)
-{
-    if (fd >= 0)
-        epoll_ctl(e->epoll, EPOLL_CTL_DEL, fd, NULL);
-}
-
 /* A wish for whoever answers at exactly these addresses, if there is one. */
 static net_link *same_wish(net_endpoint *e, const gsp_address *addresses, size_t n)
 {

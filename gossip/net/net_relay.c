@@ -47,26 +47,6 @@ static net_relay *find(net_endpoint *e, net_relay_role role, uint64_t token)
     return NULL;
 }
 
-/* Could this peer relay for us? It accepts connections, and we hold one. */
-static bool serves(const net_link *link)
-{
-    return link->used && link->state == LINK_UP && link->dialled && !link->relayed && !link->guest;
-}
-
-bool net_relay_pick(net_endpoint *e, net_link *link)
-{
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const net_link *by = &e->link[(link->next_relay + i) % GSP_NET_PEERS_MAX];
-        if (by == link || !serves(by))
-            continue;
-        link->next_relay = (link->next_relay + i + 1) % GSP_NET_PEERS_MAX;
-        link->relay_address = by->address;
-        memcpy(link->relay_key, by->key, sizeof link->relay_key);
-        return true;
-    }
-    return false;
-}
-
 bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i)
 {
     net_relay *r = take(e, RELAY_ASKS);
@@ -169,7 +149,8 @@ void net_relay_offered(net_endpoint *e, net_link *by, const void *data, size_t b
     atom_reader in = atom_reader_make(data, bytes);
     atom_read_bytes(&in, from, sizeof from);
     gsp_hello hello = {.stream = GSP_RELAY_TAKE, .n_streams = 2, .link = atom_read_u64(&in)};
-    net_relay *r = e->gate && atom_reader_ok(&in) && serves(by) ? take(e, RELAY_TAKES) : NULL;
+    net_relay *r =
+        e->gate && atom_reader_ok(&in) && net_link_serves(by) ? take(e, RELAY_TAKES) : NULL;
     if (!r)
         return; /* the relay's patience ends by itself */
     if (gsp_gate_dial(e->gate, by->key, &by->address, &hello, r->token) != ATOM_OK)
