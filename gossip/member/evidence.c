@@ -126,8 +126,7 @@ atom_status gsp_evidence_judge(const gsp_terms *terms, const void *data, size_t 
     memset(f, 0, sizeof *f);
     ATOM_TRY_CLEAN(read_claim(terms, data, bytes, f, &at));
     const gsp_claim *c = &f->claim;
-    n = gsp_part_cut(terms->n_floats[c->version % terms->n_fragments], terms->n_parts, c->number,
-                     &first);
+    n = gsp_terms_floats(terms, c->version, c->number, &first);
     part_bytes = gsp_codec_bytes(terms->codec, n);
     for (uint32_t i = 0; i < c->n_contributors; i++)
         if ((c->part.included >> i & 1) &&

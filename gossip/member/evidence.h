@@ -19,25 +19,7 @@
 #define GOSSIP_MEMBER_EVIDENCE_H
 
 #include "gossip/agree/audit.h"
-#include "gossip/sum/merkle.h"
-#include "gossip/sum/quant.h"
-
-/* One contribution's part, as it came. */
-typedef struct gsp_exhibit {
-    const void *data; /* NULL: not included */
-    uint64_t bytes;
-    uint32_t n_path;
-    gsp_hash path[GSP_MERKLE_PATH_MAX];
-} gsp_exhibit;
-
-/* What a pool's manifest says of parts. */
-typedef struct gsp_terms {
-    gsp_hash pool;
-    gsp_codec codec;
-    bool robust;
-    uint32_t n_parts, n_fragments;
-    const uint64_t *n_floats; /* of the fragments */
-} gsp_terms;
+#include "gossip/member/parts.h"
 
 typedef struct gsp_finding {
     gsp_claim claim;

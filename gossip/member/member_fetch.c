@@ -114,7 +114,7 @@ static bool has_nothing(const gsp_node *d, const gsp_key *key)
 static bool all_answered(const gsp_node *d, const gsp_fetch *x)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const gsp_friend *f = &d->friends[i];
+        const gsp_friend *f = &d->friends.friend[i];
         uint32_t donor = gsp_swarm_find(x->swarm, f->key.byte);
         bool here = !f->up || has_nothing(d, &f->key) ||
                     (donor != GSP_SWARM_NOBODY &&
@@ -179,7 +179,7 @@ static void ask(gsp_node *d)
     gsp_fetch *x = d->fetch;
     uint64_t now = atom_clock_ns();
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        gsp_friend *f = &d->friends[i];
+        gsp_friend *f = &d->friends.friend[i];
         uint32_t donor = f->up ? gsp_swarm_up(x->swarm, f->key.byte) : GSP_SWARM_NOBODY;
         if (donor == GSP_SWARM_NOBODY || gsp_swarm_is_barred(x->swarm, donor))
             continue;
@@ -191,12 +191,9 @@ static void ask(gsp_node *d)
             (w && x->plan.found && !x->stale && !(behind && now - *asked_ns > AGAIN_NS)))
             continue;
         *asked_ns = now;
-        gsp_message *m = &d->scratch_message;
-        memset(m, 0, gsp_message_bytes(GSP_STATE_ASK));
-        m->kind = GSP_STATE_ASK;
-        m->from = d->agree.self;
+        gsp_message *m = gsp_friends_draft(&d->friends, GSP_STATE_ASK);
         m->lineage = x->lineage;
-        gsp_node_tell(d, f, m);
+        gsp_friends_tell(&d->friends, f, m);
     }
 }
 
@@ -208,13 +205,10 @@ static bool pull(void *context, const gsp_swarm_ask *ask)
     gsp_fetch *x = d->fetch;
     gsp_key key;
     memcpy(key.byte, ask->name, sizeof key.byte);
-    gsp_friend *to = gsp_friend_find(d, &key);
+    gsp_friend *to = gsp_friends_find(&d->friends, &key);
     if (!to)
         return false;
-    gsp_message *m = &d->scratch_message;
-    memset(m, 0, gsp_message_bytes(GSP_STATE_PULL));
-    m->kind = GSP_STATE_PULL;
-    m->from = d->agree.self;
+    gsp_message *m = gsp_friends_draft(&d->friends, GSP_STATE_PULL);
     m->lineage = x->plan.lineage;
     m->version = x->plan.version;
     m->as.state_pull = (gsp_state_pull){.fragment = ask->set,
@@ -222,7 +216,7 @@ static bool pull(void *context, const gsp_swarm_ask *ask)
                                         .root = x->plan.fragment[ask->set].root,
                                         .first = ask->first,
                                         .n = ask->n};
-    gsp_node_tell(d, to, m);
+    gsp_friends_tell(&d->friends, to, m);
     return true;
 }
 
@@ -395,7 +389,7 @@ static void adopt(gsp_node *d)
         d->saved.record = d->agree.record;
         st = gsp_votes_state(d->votes, &d->saved, d->agree.self.incarnation);
         gsp_node_forget_work(d);
-        gsp_state_changed_all(d);
+        gsp_donor_changed_all(&d->donor);
         d->status.state_fetched++;
     }
     atom_free(kept);
@@ -476,14 +470,14 @@ static bool fetch_some(gsp_node *d)
         gsp_swarm_turn(x->swarm, atom_clock_ns(), pull, d);
     /* Too old when it is whole: only what moved on is fetched again. */
     x->stale = full ? newest_of(d) > x->plan.version + BEHIND_MAX : out_of_reach(d);
-    if (full && !x->stale && !d->applying) {
+    if (full && !x->stale && !d->apply.on) {
         x->feeding = true;
         x->feed_fragment = x->feed_chunk = 0;
     }
     return !all || x->feeding;
 }
 
-void gsp_fetch_want(gsp_node *d, const gsp_key *peer, const gsp_hash *lineage)
+void gsp_fetch_want(gsp_node *d, const gsp_hash *lineage)
 {
     uint32_t n_chunks[GSP_FRAGMENTS_MAX];
     gsp_swarm_config config = {
@@ -497,7 +491,6 @@ void gsp_fetch_want(gsp_node *d, const gsp_key *peer, const gsp_hash *lineage)
         .run_max = 1,
         .silent_ns = 8000000000u,
     };
-    (void)peer; /* everybody is asked */
     if (d->fetch)
         return;
     for (uint32_t f = 0; f < d->config.n_fragments; f++)
@@ -531,7 +524,7 @@ bool gsp_fetch_work(gsp_node *d)
     }
     if (!x->feeding)
         return fetch_some(d);
-    if (feed(d) && d->dead == ATOM_OK && !d->applying)
+    if (feed(d) && d->dead == ATOM_OK && !d->apply.on)
         adopt(d);
     return d->fetch != NULL && d->fetch->feeding;
 }

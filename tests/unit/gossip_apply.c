@@ -1,9 +1,9 @@
 /*
- * Results into the work, before and after they are certified (member_apply.c): parts come while the
+ * Results into the work, before and after they are certified (apply.h): parts come while the
  * version is being made; where another ballot says otherwise they come again or are taken back; and
  * what was given early is not given twice.
  */
-#include "gossip/member/node_inner.h"
+#include "gossip/member/apply.h"
 
 #include "atom/base/mem.h"
 
@@ -23,7 +23,13 @@ static struct {
     uint64_t version;
 } work;
 
-static gsp_node *d;
+static const uint64_t n_floats[] = {FLOATS};
+static const gsp_terms terms = {.n_parts = PARTS, .n_fragments = 1, .n_floats = n_floats};
+static gsp_work averages;
+static gsp_agree *agree;
+static gsp_apply apply;
+static gsp_held held;
+static gsp_freezing freezing;
 static gsp_blob blob[PARTS][2];
 static float floats[PARTS][2][STRIDE];
 
@@ -46,15 +52,14 @@ static gsp_hash name(uint32_t p, uint32_t k)
 static int setup(void **state)
 {
     (void)state;
-    d = atom_alloc(1, sizeof *d);
-    assert_non_null(d);
-    d->config = (gsp_node_config){.n_fragments = 1, .n_floats = {FLOATS}};
-    d->config.rules.n_parts = PARTS;
-    d->config.work.part = part;
-    d->config.work.early = true;
-    d->agree.applied = d->agree.certified = 7;
-    d->agree.round.ballot = 1;
-    d->agree.round.begin.n_parts = PARTS;
+    agree = atom_alloc(1, sizeof *agree);
+    assert_non_null(agree);
+    averages = (gsp_work){.part = part, .early = true};
+    gsp_apply_open(&apply, &terms, &averages, NULL);
+    gsp_freezing_open(&freezing, &terms, &averages);
+    agree->applied = agree->certified = 7;
+    agree->round.ballot = 1;
+    agree->round.begin.n_parts = PARTS;
     for (uint32_t p = 0; p < PARTS; p++)
         for (uint32_t k = 0; k < 2; k++) {
             floats[p][k][0] = (float)(10 * p + k);
@@ -62,7 +67,7 @@ static int setup(void **state)
                                     .bytes = sizeof floats[p][k],
                                     .root = name(p, k),
                                     .whole = true};
-            d->result[0][p][k] = &blob[p][k];
+            held.fresh[p][k] = &blob[p][k];
         }
     memset(&work, 0, sizeof work);
     for (uint32_t p = 0; p < PARTS; p++)
@@ -73,13 +78,13 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    atom_free(d);
+    atom_free(agree);
     return 0;
 }
 
 static void give_all(void)
 {
-    while (gsp_apply_early(d))
+    while (gsp_apply_early(&apply, agree, &held))
         ;
 }
 
@@ -88,9 +93,9 @@ static void what_stands_is_given_once(void **unused)
     (void)unused;
     give_all();
     assert_int_equal(work.n, 0);
-    d->agree.round.known[2].hash = name(2, 0);
+    agree->round.known[2].hash = name(2, 0);
     blob[1][0].whole = false;
-    d->agree.round.known[1].hash = name(1, 0); /* its bytes are not here */
+    agree->round.known[1].hash = name(1, 0); /* its bytes are not here */
     give_all();
     assert_int_equal(work.n, 1);
     assert_int_equal(work.version, 8);
@@ -106,54 +111,55 @@ static void what_stands_is_given_once(void **unused)
 static void another_ballot_changes_it(void **unused)
 {
     (void)unused;
-    d->agree.round.known[0].hash = name(0, 0);
-    d->agree.round.known[3].hash = name(3, 0);
+    agree->round.known[0].hash = name(0, 0);
+    agree->round.known[3].hash = name(3, 0);
     give_all();
-    d->agree.round.ballot = 2;
-    d->agree.round.known[0].hash = name(0, 1);
-    memset(&d->agree.round.known[3], 0, sizeof(gsp_part)); /* nobody has said anything yet */
+    agree->round.ballot = 2;
+    agree->round.known[0].hash = name(0, 1);
+    memset(&agree->round.known[3], 0, sizeof(gsp_part)); /* nobody has said anything yet */
     give_all();
     assert_int_equal(work.n, 3);
     assert_true(work.is[0] == 1.0f && work.is[3] == 30.0f);
-    gsp_apply_take_back(d); /* another lineage */
+    gsp_apply_take_back(&apply); /* another lineage */
     assert_int_equal(work.n, 5);
     assert_true(work.is[0] < 0 && work.is[3] < 0);
-    gsp_apply_take_back(d);
+    gsp_apply_take_back(&apply);
     assert_int_equal(work.n, 5);
 }
 
 static void nothing_before_the_last_version_is_applied(void **unused)
 {
     (void)unused;
-    d->agree.round.known[0].hash = name(0, 0);
-    d->agree.applied = 6;
-    assert_false(gsp_apply_early(d));
-    d->agree.applied = 7;
-    d->config.work.early = false;
-    assert_false(gsp_apply_early(d));
-    d->config.work.early = true;
-    assert_true(gsp_apply_early(d));
+    agree->round.known[0].hash = name(0, 0);
+    agree->applied = 6;
+    assert_false(gsp_apply_early(&apply, agree, &held));
+    agree->applied = 7;
+    averages.early = false;
+    assert_false(gsp_apply_early(&apply, agree, &held));
+    averages.early = true;
+    assert_true(gsp_apply_early(&apply, agree, &held));
 }
 
 /* The certificate names part 0 as it was given, part 1 otherwise, 2 not at all, 3 for the first
- * time. The last steps of applying need a member's disk and are not taken here. */
+ * time. */
 static void the_certificate_decides(void **unused)
 {
     (void)unused;
-    gsp_proposal *c = &d->agree.certificate.proposal;
+    gsp_proposal *c = &agree->certificate.proposal;
     for (uint32_t p = 0; p < 3; p++)
-        d->agree.round.known[p].hash = name(p, 0);
+        agree->round.known[p].hash = name(p, 0);
     give_all();
     assert_int_equal(work.n, 3);
-    d->agree.certified = 8;
+    agree->certified = 8;
     c->version = 8;
     c->n_parts = GSP_PARTS_MAX; /* the rest is empty: what comes next is left to the next turn */
     c->part[0].hash = name(0, 0);
     c->part[1].hash = name(1, 1);
     c->part[3].hash = name(3, 0);
-    d->applying = true;
-    gsp_apply_some(d);
-    assert_true(d->applying);
+    bool done;
+    gsp_apply_begin(&apply);
+    assert_int_equal(gsp_apply_some(&apply, c, &held, &freezing, &done), ATOM_OK);
+    assert_false(done);
     assert_int_equal(work.n, 6);
     assert_true(work.is[0] == 0.0f && work.is[1] == 11.0f);
     assert_true(work.is[2] < 0 && work.is[3] == 30.0f);

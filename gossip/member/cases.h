@@ -1,0 +1,59 @@
+/*
+ * A member's side of audits (agree/audit.h): the case that it looks into, and the newest lie that
+ * was proven here, kept for members that were told of it. A case is one part of one owner: the
+ * contributions that the owner says it summed are fetched, and the sum is done again.
+ *
+ * The bytes of a case prove themselves by the roots in the owner's own claim, so they may come from
+ * anybody.
+ *
+ * Thread: the member's. Errors: none; a case that cannot be decided stays open.
+ */
+#ifndef GOSSIP_MEMBER_CASES_H
+#define GOSSIP_MEMBER_CASES_H
+
+#include "gossip/member/freezing.h"
+#include "gossip/member/friends.h"
+#include "gossip/sum/mix.h"
+
+typedef struct gsp_case {
+    bool on, accused, hopeless; /* hopeless: more bytes than are held for it */
+    gsp_claim claim;
+    gsp_key accuser;
+    gsp_blob *input[GSP_MEMBERS_MAX]; /* by contributor */
+    uint64_t began_ns, asked_ns, news_ns;
+    uint32_t turn;
+} gsp_case;
+
+typedef struct gsp_cases {
+    const gsp_terms *terms;
+    const gsp_freezing *mine; /* my own contributions */
+    gsp_friends *friends;
+    gsp_mix *mix;
+    gsp_case open, proof;
+} gsp_cases;
+
+/* The pointers stay as they are for as long as it is used. */
+void gsp_cases_open(gsp_cases *cases, const gsp_terms *terms, const gsp_freezing *mine,
+                    gsp_friends *friends, gsp_mix *mix);
+void gsp_cases_close(gsp_cases *cases);
+
+/* A part of a contribution that is here: mine, or one of the proof. False: it is not. */
+ATOM_MUST bool gsp_cases_exhibit(const gsp_cases *cases, uint64_t version, const gsp_hash *root,
+                                 uint32_t part, gsp_exhibit *out);
+
+/* Looks into a claim; accuser zero: nobody accuses. A case that is still open is dropped. */
+void gsp_cases_begin(gsp_cases *cases, const gsp_claim *claim, const gsp_key *accuser);
+/* Where a piece of the case belongs; NULL: it is of no case. */
+gsp_blob **gsp_cases_place(gsp_cases *cases, const gsp_message *message);
+
+/*
+ * Fetches what is missing and, where `idle` (the round goes first), judges. True: *verdict is
+ * decided; gsp_cases_end follows.
+ */
+ATOM_MUST bool gsp_cases_work(gsp_cases *cases, bool idle, gsp_verdict *verdict);
+/* The bytes of the case that is decided, for evidence: exhibit[GSP_MEMBERS_MAX]. */
+void gsp_cases_exhibits(const gsp_cases *cases, gsp_exhibit *exhibit);
+/* Closes the case; one that was a lie is the proof from now on. */
+void gsp_cases_end(gsp_cases *cases, gsp_verdict verdict);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * The results that a member holds: those of the version in progress and of the newest certified one
+ * in memory, all of them and older ones on disk (results.h). Of one part there may be several,
+ * because ballots may reduce it differently; GSP_HELD_MAX are kept.
+ *
+ * Thread: the member's. Errors: those of the disk.
+ */
+#ifndef GOSSIP_MEMBER_HELD_H
+#define GOSSIP_MEMBER_HELD_H
+
+#include "gossip/agree/agree.h"
+#include "gossip/member/blob.h"
+#include "gossip/member/results.h"
+
+enum { GSP_HELD_OLD = 8 };
+
+typedef gsp_blob *gsp_held_row[GSP_HELD_MAX];
+
+typedef struct gsp_held {
+    gsp_results *results;
+    gsp_held_row fresh[GSP_PARTS_MAX];     /* of the version in progress; perhaps not whole */
+    gsp_held_row certified[GSP_PARTS_MAX]; /* of the newest certified version */
+    gsp_blob *old[GSP_HELD_OLD];           /* read from disk for members that lag, in turn */
+    uint32_t old_turn;
+} gsp_held;
+
+/* Opens the files of results; keep: how many versions stay on disk. */
+ATOM_MUST atom_status gsp_held_open(gsp_held *held, const char *directory, uint32_t keep);
+void gsp_held_close(gsp_held *held);
+
+/* A result of the version in progress, perhaps not whole; NULL: not here. */
+gsp_blob *gsp_held_fresh(const gsp_held *held, uint32_t part, const gsp_hash *hash);
+/* A whole result, from memory or from disk; NULL: not here. Valid until the next call. */
+gsp_blob *gsp_held_find(gsp_held *held, uint32_t part, const gsp_hash *hash);
+/* After a restart: reads a result that a vote names back into the version in progress. False: it is
+ * not here. */
+bool gsp_held_recall(gsp_held *held, const gsp_agree *agree, uint32_t part, const gsp_hash *hash);
+
+/* Where a result of this version belongs, there already or a free place; NULL: the agreement may
+ * still need all that are there. */
+gsp_blob **gsp_held_place(gsp_held *held, const gsp_agree *agree, uint64_t version, uint32_t part,
+                          const gsp_hash *hash);
+/* The agreement may still need this result. */
+bool gsp_held_needs(const gsp_agree *agree, uint32_t part, const gsp_hash *hash);
+
+/* Puts a whole result on disk. One of the version in progress takes the memory of the part's
+ * certified one, where that is applied. */
+ATOM_MUST atom_status gsp_held_keep(gsp_held *held, const gsp_agree *agree, uint64_t version,
+                                    uint32_t part, const gsp_blob *blob);
+/* Everything that a vote promises is on disk when it returns. */
+ATOM_MUST atom_status gsp_held_sync(gsp_held *held, const gsp_record *record);
+
+/* A version is over. next: it was certified, and its results are the newest certified ones. */
+void gsp_held_rotate(gsp_held *held, bool next);
+
+#endif

@@ -1,0 +1,198 @@
+/*
+ * Owns what takes long. Its one idea: all of it is cut into slices between two looks at the network,
+ * and what a round waits for goes first. It refuses to judge a case while a round wants the time.
+ */
+#include "gossip/member/node_inner.h"
+
+#include "atom/base/clock.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+#include <time.h>
+
+uint64_t gsp_node_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- my contribution ---- */
+
+static atom_status freeze_some(gsp_node *n)
+{
+    gsp_freezing *f = &n->freezing;
+    bool done;
+    ATOM_TRY(gsp_freezing_some(f, n->agree.certified + 1, &n->agree.rates, &done));
+    gsp_event event = {
+        .kind = GSP_ON_FROZEN, .version = f->version, .contribution = f->contribution};
+    if (done)
+        gsp_node_step(n, &event);
+    return ATOM_OK;
+}
+
+/* ---- reducing ---- */
+
+static const void *input(const gsp_node *n, uint32_t part, const gsp_contributor *c)
+{
+    if (c->member == n->agree.self_i)
+        return gsp_freezing_part(&n->freezing, n->agree.certified + 1, &c->root, part);
+    return gsp_inputs_find(&n->inputs, c, part);
+}
+
+/* Sums the part into a new blob; NULL: nothing can be made of it. */
+static gsp_blob *sum_up(gsp_node *n, uint32_t part, uint32_t included, gsp_part *made,
+                        atom_status *st)
+{
+    const gsp_begin *b = &n->agree.round.begin;
+    const void *in[GSP_MEMBERS_MAX] = {0};
+    const gsp_hash none = {{0}};
+    uint64_t first, floats = gsp_terms_floats(&n->terms, n->agree.certified + 1, part, &first);
+    for (uint32_t i = 0; i < b->n_contributors; i++)
+        in[i] = included >> i & 1 ? input(n, part, &b->contributor[i]) : NULL;
+    gsp_blob *out = gsp_blob_open(gsp_codec_bytes(n->terms.codec, floats), &none);
+    if (out && !gsp_mix_part(&n->mix, part, b->contributor, b->n_contributors, in, included, floats,
+                             out->memory, made, st))
+        gsp_blob_close(&out);
+    if (out) {
+        out->root = made->hash;
+        out->whole = true;
+    }
+    return out;
+}
+
+static atom_status reduce_one(gsp_node *n, uint32_t part)
+{
+    const gsp_round *r = &n->agree.round;
+    uint32_t included = n->reduce[part].included, ballot = n->reduce[part].ballot;
+    uint64_t version = n->agree.certified + 1;
+    gsp_part made;
+    atom_status st = ATOM_OK;
+    n->reduce[part].ballot = 0;
+    n->n_reduce--;
+    if (ballot != r->ballot || r->begin.owner[part] != n->agree.self_i)
+        return ATOM_OK;
+    gsp_blob *b = sum_up(n, part, included, &made, &st);
+    if (!b)
+        return st;
+    n->status.refused += (uint64_t)__builtin_popcount(included & ~made.included);
+    n->status.reduced_ns = atom_clock_ns() - n->freezing.began_ns;
+    bool known = gsp_held_fresh(&n->held, part, &made.hash) != NULL;
+    gsp_blob **place =
+        known ? NULL : gsp_held_place(&n->held, &n->agree, version, part, &made.hash);
+    if (!place)
+        gsp_blob_close(&b);
+    if (!place && !known)
+        return ATOM_OK; /* all that are there are needed */
+    if (place) {
+        *place = b;
+        ATOM_TRY(gsp_held_keep(&n->held, &n->agree, version, part, b));
+    }
+    gsp_event event = {.kind = GSP_ON_REDUCED,
+                       .version = version,
+                       .ballot = ballot,
+                       .part = part,
+                       .included = made.included,
+                       .hash = made.hash,
+                       .norm = made.norm};
+    memcpy(event.lean, made.lean, sizeof event.lean);
+    gsp_node_step(n, &event);
+    return ATOM_OK;
+}
+
+static atom_status reduce_next(gsp_node *n)
+{
+    uint32_t part = 0;
+    while (n->reduce[part].ballot == 0)
+        part++;
+    return reduce_one(n, part);
+}
+
+/* ---- applying ---- */
+
+/* All parts are given: the version is the work's. */
+static atom_status apply_end(gsp_node *n)
+{
+    const gsp_certificate *c = &n->agree.certificate;
+    uint64_t version = c->proposal.version;
+    gsp_hash leaf[GSP_PARTS_MAX], root;
+    gsp_certificate **kept = &n->certificate[version % GSP_REPLAY_MAX];
+    for (uint32_t k = 0; k < c->proposal.n_parts; k++)
+        leaf[k] = c->proposal.part[k].hash;
+    gsp_merkle_root(leaf, c->proposal.n_parts, &root);
+    gsp_freezing_keep(&n->freezing, version, n->config.rules.audit_percent != 0);
+    ATOM_TRY(n->config.work.apply(n->config.work.context, c, &root));
+    n->saved.genesis = n->agree.genesis;
+    n->saved.has_certificate = true;
+    n->saved.certificate = *c;
+    n->saved.record = n->agree.record;
+    gsp_donor_changed(&n->donor, gsp_terms_fragment(&n->terms, version));
+    ATOM_TRY(gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation));
+    if (!*kept)
+        *kept = atom_alloc(1, sizeof **kept);
+    if (*kept)
+        **kept = *c;
+    return ATOM_OK;
+}
+
+static atom_status apply_some(gsp_node *n)
+{
+    const gsp_proposal *p = &n->agree.certificate.proposal;
+    bool done = true;
+    if (n->apply.next == 0)
+        ATOM_TRY(gsp_donor_changes(&n->donor, gsp_terms_fragment(&n->terms, p->version), &done));
+    if (!done)
+        return ATOM_OK;
+    ATOM_TRY(gsp_apply_some(&n->apply, p, &n->held, &n->freezing, &done));
+    if (!done)
+        return ATOM_OK;
+    ATOM_TRY(apply_end(n));
+    if (n->freezing.version == p->version)
+        n->status.round_ns = atom_clock_ns() - n->freezing.began_ns;
+    gsp_event event = {.kind = GSP_ON_APPLIED, .version = p->version};
+    gsp_node_step(n, &event);
+    return ATOM_OK;
+}
+
+bool gsp_node_work(gsp_node *n)
+{
+    uint64_t began = gsp_node_cpu_ns();
+    atom_status st = ATOM_OK;
+    if (n->dead != ATOM_OK)
+        return false;
+    if (n->apply.on)
+        st = apply_some(n);
+    else if (n->n_reduce)
+        st = reduce_next(n);
+    else if (n->freezing.on)
+        st = freeze_some(n);
+    else if (!gsp_apply_early(&n->apply, &n->agree, &n->held))
+        return false;
+    if (st != ATOM_OK)
+        gsp_node_die(n, st);
+    n->status.compute_ns += gsp_node_cpu_ns() - began;
+    return n->apply.on || n->n_reduce || !n->freezing.on || !n->freezing.later;
+}
+
+/* ---- audits ---- */
+
+bool gsp_node_audit(gsp_node *n)
+{
+    const gsp_claim *claim = &n->cases.open.claim;
+    bool idle = !n->apply.on && !n->n_reduce && !gsp_freezing_is_busy(&n->freezing);
+    gsp_verdict verdict;
+    if (!gsp_cases_work(&n->cases, idle, &verdict))
+        return false;
+    gsp_event event = {.kind = GSP_ON_AUDITED,
+                       .version = claim->version,
+                       .part = claim->number,
+                       .verdict = verdict};
+    if (verdict == GSP_VERDICT_LIE) {
+        gsp_exhibit exhibit[GSP_MEMBERS_MAX];
+        gsp_cases_exhibits(&n->cases, exhibit);
+        gsp_bans_claim(&n->bans, &n->agree.genesis, claim, exhibit);
+    }
+    gsp_cases_end(&n->cases, verdict);
+    gsp_node_step(n, &event);
+    return n->cases.open.on;
+}

@@ -1,0 +1,122 @@
+/*
+ * Owns the pace of sending. Its one idea: whoever waits for more gets more. It refuses to be exact:
+ * it works with what is queued, and what others said of their links.
+ */
+#include "gossip/member/pace.h"
+
+#include "atom/base/clock.h"
+#include "gossip/member/shares.h"
+
+static const uint64_t PACE_NS = 50000000u, METER_NS = 20000000u;
+/* Of a rate of payload; the rest is left to acknowledgements of what comes in, and to records. */
+static const double FULL = 0.998;
+static const uint64_t UNSEEN = 512 * 1024; /* on its way in buffers that are not seen here */
+
+static uint64_t waiting_in(const gsp_terms *terms, const gsp_queue *q)
+{
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < q->n; k++) {
+        const gsp_outgoing *o = &q->item[(q->first + k) % GSP_QUEUE_MAX];
+        uint64_t whole = gsp_terms_bytes(terms, o->version, o->part);
+        uint64_t sent = (uint64_t)o->sequence * GSP_BLOB_PIECE_BYTES;
+        bytes += whole > sent ? whole - sent : 0;
+    }
+    return bytes;
+}
+
+/* What everybody will get of parts that I have not summed yet. */
+static uint64_t results_to_come(const gsp_agree *agree, const gsp_terms *terms)
+{
+    const gsp_round *r = &agree->round;
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; r->ballot && p < r->begin.n_parts; p++)
+        if (r->begin.owner[p] == agree->self_i && gsp_hash_none(&r->known[p].hash))
+            bytes += gsp_terms_bytes(terms, agree->certified + 1, p);
+    return bytes;
+}
+
+/* Of a peer's own link, as it says; 0: unknown. */
+static uint64_t rate_down(const gsp_agree *agree, const gsp_key *key)
+{
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++)
+        if (agree->peer[i].up && gsp_key_compare(&agree->peer[i].who.key, key) == 0)
+            return agree->peer[i].rates.down_bytes_per_s;
+    return 0;
+}
+
+/* A change of a sixteenth is none. */
+static void ask_link(gsp_net *net, gsp_friend *to, uint64_t pace)
+{
+    if (pace <= to->pace + to->pace / 16 && pace + pace / 16 >= to->pace)
+        return;
+    to->pace = pace;
+    gsp_net_pace(net, to->key.byte, pace);
+}
+
+void gsp_pace_turn(gsp_pace *p, gsp_friends *fs, const gsp_donor *donor, const gsp_terms *terms)
+{
+    const gsp_agree *agree = fs->agree;
+    const gsp_roster *roster = gsp_agree_roster(agree);
+    uint64_t now = atom_clock_ns(), up = p->said.up_bytes_per_s;
+    double left[GSP_NET_PEERS_MAX], most[GSP_NET_PEERS_MAX], pace[GSP_NET_PEERS_MAX];
+    gsp_friend *to[GSP_NET_PEERS_MAX];
+    uint32_t n = 0;
+    if (up == 0 || !fs->net->ops->pace || now - p->turn_ns < PACE_NS)
+        return;
+    p->turn_ns = now;
+    const uint64_t coming = results_to_come(agree, terms);
+    const bool busy = gsp_friends_is_busy(fs);
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        gsp_friend *f = &fs->friend[i];
+        if (!f->up || gsp_roster_find_key(roster, &f->key) == GSP_NOBODY)
+            continue;
+        uint64_t state = busy ? 0 : gsp_donor_owes(donor, i); /* yields to rounds */
+        uint64_t bytes =
+            waiting_in(terms, &f->contributions) + waiting_in(terms, &f->results) + coming + state;
+        double of_many = roster->n > 3 ? 2.0 / (roster->n - 1.0) : 1.0;
+        to[n] = f;
+        left[n] = (double)(bytes + UNSEEN);
+        most[n++] = FULL * of_many * (double)rate_down(agree, &f->key);
+    }
+    gsp_shares_pace(left, most, n, FULL * (double)up, pace);
+    for (uint32_t i = 0; i < n; i++) {
+        double least = (double)up / (4.0 * n); /* what comes next must not wait for long */
+        ask_link(fs->net, to[i], (uint64_t)(pace[i] > least ? pace[i] : least));
+    }
+}
+
+/* There is more to send than the links take. */
+static bool has_more(const gsp_friends *fs, const gsp_donor *donor)
+{
+    bool more = false;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_friend *f = &fs->friend[i];
+        more |= f->up && (f->busy[GSP_NET_BULK] || f->contributions.n || f->results.n ||
+                          gsp_donor_owes(donor, i));
+    }
+    return more;
+}
+
+static uint64_t told_now(uint64_t said, const gsp_meter *meter, uint64_t before)
+{
+    uint64_t now = gsp_meter_told(said, gsp_meter_rate(meter));
+    uint64_t apart = now > before ? now - before : before - now;
+    return apart > before / 10 ? now : before; /* a tenth is no news */
+}
+
+void gsp_pace_learn(gsp_pace *p, const gsp_friends *fs, const gsp_donor *donor, gsp_rates *told)
+{
+    uint64_t now = atom_clock_ns();
+    gsp_net_stats stats;
+    if (now - p->metered_ns < METER_NS)
+        return;
+    p->metered_ns = now;
+    gsp_net_read_stats(fs->net, &stats);
+    gsp_meter_turn(&p->up, now, stats.wire_bytes_sent, has_more(fs, donor));
+    gsp_meter_turn(&p->down, now, stats.wire_bytes_received, true);
+    if (p->told_version == fs->agree->certified)
+        return; /* within a version a member says one thing */
+    p->told_version = fs->agree->certified;
+    told->up_bytes_per_s = told_now(p->said.up_bytes_per_s, &p->up, told->up_bytes_per_s);
+    told->down_bytes_per_s = told_now(p->said.down_bytes_per_s, &p->down, told->down_bytes_per_s);
+}
