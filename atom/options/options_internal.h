@@ -1,5 +1,6 @@
 /*
- * What the files of options share among themselves: options.c, options_text.c, options_yaml.c.
+ * What the files of options share among themselves: options_value.c below, options_yaml.c and
+ * options_text.c on it, options.c on top.
  */
 #ifndef ATOM_OPTIONS_OPTIONS_INTERNAL_H
 #define ATOM_OPTIONS_OPTIONS_INTERNAL_H
@@ -22,6 +23,10 @@ const char *opt_value_name(const opt_spec *spec);
 void opt_write_value(FILE *f, const opt_spec *spec);
 void opt_write_range(FILE *f, const opt_spec *spec);
 
+/* opt_find for the first `bytes` of a name. */
+int32_t opt_find_part(const opt_command *command, const char *name, size_t bytes);
+/* Like opt_set, without the option's name in the message. */
+ATOM_MUST atom_status opt_set_value(const opt_spec *spec, const char *text, void *values);
 /* Empties a LIST so that a later source replaces an earlier one. */
 void opt_list_restart(const opt_command *command, uint32_t row, void *values);
 /* Nearest name of the table to a misspelt one, or NULL. */

@@ -43,10 +43,10 @@ typedef struct train_checkpoint {
                               the tokenizer is the same; or NULL */
     int64_t end_token;     /* -1: unknown */
     file_vector master, m, v;
-    const char *pool;  /* text of pool.json, of a run in a pool (pool.h); or NULL */
-    atom_dtype dtype;  /* of the weights that transformers loads; what is resumed from is exact */
+    const char *pool;   /* text of pool.json, of a run in a pool (pool.h); or NULL */
+    atom_dtype dtype;   /* of the weights that transformers loads; what is resumed from is exact */
     atom_dtype moments; /* load: what the file's are in; saved are g->moments */
-    const graph *base; /* a LoRA run: the model without adapters; NULL: all of it is trained */
+    const graph *base;  /* a LoRA run: the model without adapters; NULL: all of it is trained */
     const file_lora *lora; /* with base: the adapters, whose directory a checkpoint then is (F32) */
     train_state state;
 } train_checkpoint;

@@ -1,26 +1,20 @@
 /*
- * Owns one running plan. One idea: a step is a tape plus the numbers that change between steps; the
- * engine knows which tape comes next because it knows whether an update is pending. Refuses to know
- * about files, schedules or people.
+ * Owns the opening of a plan that runs: its memory, device, streams, code and disk. One idea: what
+ * a plan takes was counted when it was made, so what does not fit is refused here, before anything
+ * is computed. Refuses to know about files, schedules or people.
  */
 #include "atom/train/engine.h"
 
 #include "atom/plan/device.h"
 
-#include "atom/base/assert.h"
-#include "atom/base/clock.h"
 #include "atom/base/hash.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
 #include "atom/base/size.h"
-#include "atom/plan/source.h"
-#include "atom/train/init.h"
 #include "codegen/build.h"
 #include "kernels/cuda_load.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static atom_status open_code(train_engine *e)
 {
@@ -151,14 +145,14 @@ static atom_status open_cow(train_engine *e)
     return st;
 }
 
-static uint64_t starts_n(const train_engine *e)
+uint64_t train_engine_starts_n(const train_engine *e)
 {
     return (uint64_t)(e->c.bench->g->micro_batch * e->c.bench->g->sequence);
 }
 
 static atom_status open_starts(train_engine *e)
 {
-    uint64_t n = starts_n(e) * e->c.plan->micro_batches;
+    uint64_t n = train_engine_starts_n(e) * e->c.plan->micro_batches;
     if (!(e->c.bench->table->can & KRN_CAN_APART))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "packing: apart is not on %s yet; use packing: across, or another device",
@@ -169,7 +163,7 @@ static atom_status open_starts(train_engine *e)
 
 int32_t *train_engine_starts(train_engine *e, uint32_t i)
 {
-    return e->starts ? e->starts + i * starts_n(e) : NULL;
+    return e->starts ? e->starts + i * train_engine_starts_n(e) : NULL;
 }
 
 atom_status train_engine_open(const train_engine_config *config, train_engine **out)
@@ -231,378 +225,16 @@ void train_engine_close(train_engine **e_ref)
     *e_ref = NULL;
 }
 
-/* --- the state ------------------------------------------------------------------------------- */
+/* --- its memory ------------------------------------------------------------------------------ */
 
-static char *slab_at(train_engine *e, uint64_t offset)
+char *train_engine_slab(train_engine *e, uint64_t offset)
 {
     return (char *)swap_exec_slab(e->exec) + offset;
-}
-
-static atom_status disk_get(void *ctx, uint64_t first, uint64_t n, float *to)
-{
-    const train_part *p = ctx;
-    return swap_disk_get(p->engine->disk, p->part, first, n, to);
-}
-
-static atom_status disk_put(void *ctx, uint64_t first, uint64_t n, const float *from)
-{
-    const train_part *p = ctx;
-    return swap_disk_put(p->engine->disk, p->part, first, n, from);
-}
-
-/* Where that element is in memory; *dtype: what is there. */
-static char *state_at(const train_part *p, uint64_t element, atom_dtype *dtype)
-{
-    const swap_host_layout *h = &p->engine->low->layout;
-    const uint64_t place[SWAP_STATE_N] = {h->master, h->m, h->v};
-    *dtype = swap_state_dtype(p->part, h->moments);
-    return slab_at(p->engine, place[p->part] + element * atom_dtype_bytes(*dtype));
-}
-
-static atom_status memory_get(void *ctx, uint64_t first, uint64_t n, float *to)
-{
-    atom_dtype dtype;
-    const char *from = state_at(ctx, first, &dtype);
-    swap_state_read(dtype, from, n, to);
-    return ATOM_OK;
-}
-
-static atom_status memory_put(void *ctx, uint64_t first, uint64_t n, const float *from)
-{
-    atom_dtype dtype;
-    char *to = state_at(ctx, first, &dtype);
-    swap_state_write(dtype, to, from, n);
-    return ATOM_OK;
-}
-
-file_vector train_engine_vector(train_engine *e, swap_state part)
-{
-    train_part *p = &e->parts[part];
-    atom_dtype dtype;
-    file_vector v = {.ctx = p, .get = disk_get, .put = disk_put};
-    if (!e->c.plan->disk) {
-        char *at = state_at(p, 0, &dtype);
-        v = dtype == ATOM_F32 ? file_vector_memory((float *)(void *)at)
-                              : (file_vector){.ctx = p, .get = memory_get, .put = memory_put};
-    }
-    v.source = &e->source;
-    v.sink = &e->sink;
-    return v;
-}
-
-float *train_engine_masters(train_engine *e)
-{
-    return e->c.plan->disk ? NULL : (float *)(void *)slab_at(e, e->low->layout.master);
-}
-
-/* Where the frozen element is: at the wire copy, the only one there is. */
-static char *frozen_at(train_engine *e, uint64_t element)
-{
-    return slab_at(e, e->low->layout.wire + element * atom_dtype_bytes(e->c.bench->g->dtype));
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static atom_status weights_get(void *ctx, uint64_t first, uint64_t n, float *to)
-{
-    train_engine *e = ctx;
-    uint64_t trained = e->low->layout.trained;
-    uint64_t some = first < trained ? least(n, trained - first) : 0;
-    file_vector master = train_engine_vector(e, SWAP_STATE_MASTER);
-    atom_status st = some ? master.get(master.ctx, first, some, to) : ATOM_OK;
-    for (uint64_t i = some; i < n && st == ATOM_OK; i++) {
-        const char *at = frozen_at(e, first + i);
-        to[i] = e->c.bench->g->dtype == ATOM_F32
-                    ? *(const float *)(const void *)at
-                    : atom_bf16_to_f32(*(const atom_bf16 *)(const void *)at);
-    }
-    return st;
-}
-
-static atom_status weights_put(void *ctx, uint64_t first, uint64_t n, const float *from)
-{
-    train_engine *e = ctx;
-    uint64_t trained = e->low->layout.trained;
-    uint64_t some = first < trained ? least(n, trained - first) : 0;
-    file_vector master = train_engine_vector(e, SWAP_STATE_MASTER);
-    krn_ctx cx = {.threads = e->c.bench->threads};
-    atom_status st = some ? master.put(master.ctx, first, some, from) : ATOM_OK;
-    if (st == ATOM_OK && some < n)
-        e->c.bench->host->round[e->c.bench->g->dtype](&cx, frozen_at(e, first + some), from + some,
-                                                      n - some);
-    return st;
-}
-
-file_vector train_engine_weights(train_engine *e)
-{
-    return (file_vector){.ctx = e, .get = weights_get, .put = weights_put, .source = &e->source};
-}
-
-atom_status train_engine_replace(train_engine *e)
-{
-    return e->disk ? swap_disk_forget(e->disk) : ATOM_OK;
-}
-
-/* Calls `visit` for one band of the canonical vector after another. */
-typedef atom_status (*band_fn)(train_engine *e, uint64_t first, uint64_t n, float *band);
-static atom_status each_band(train_engine *e, uint64_t extent, band_fn visit)
-{
-    enum { BAND = 1 << 18 };
-    atom_status st = ATOM_OK;
-    float *band = atom_alloc(BAND, sizeof *band);
-    if (!band)
-        return atom_fail_memory("a band of weights", BAND * sizeof *band);
-    for (uint64_t at = 0; at < extent && st == ATOM_OK; at += BAND)
-        st = visit(e, at, extent - at < BAND ? extent - at : BAND, band);
-    atom_free(band);
-    return st;
-}
-
-static atom_status init_band(train_engine *e, uint64_t first, uint64_t n, float *band)
-{
-    file_vector v = train_engine_weights(e);
-    train_init_range(e->c.bench->g, e->init_seed, first, n, e->c.bench->threads, band);
-    return v.put(v.ctx, first, n, band);
-}
-
-static atom_status clear_band(train_engine *e, uint64_t first, uint64_t n, float *band)
-{
-    atom_status st = ATOM_OK;
-    memset(band, 0, n * sizeof *band);
-    for (int part = SWAP_STATE_M; part < SWAP_STATE_N && st == ATOM_OK; part++) {
-        file_vector v = train_engine_vector(e, (swap_state)part);
-        st = v.put(v.ctx, first, n, band);
-    }
-    return st;
-}
-
-atom_status train_engine_init(train_engine *e, uint64_t seed)
-{
-    e->init_seed = seed;
-    atom_status st = each_band(e, e->low->layout.extent, init_band);
-    return st == ATOM_OK ? each_band(e, e->low->layout.trained, clear_band) : st;
-}
-
-static atom_status sync_band(train_engine *e, uint64_t first, uint64_t n, float *band)
-{
-    const graph *g = e->c.bench->g;
-    krn_ctx cx = {.threads = e->c.bench->threads};
-    file_vector v = train_engine_vector(e, SWAP_STATE_MASTER);
-    atom_status st = v.get(v.ctx, first, n, band);
-    if (st == ATOM_OK)
-        e->c.bench->host->round[g->dtype](
-            &cx, slab_at(e, e->low->layout.wire + first * atom_dtype_bytes(g->dtype)), band, n);
-    return st;
-}
-
-atom_status train_engine_sync(train_engine *e)
-{
-    atom_status st = e->disk ? swap_disk_flush(e->disk) : ATOM_OK;
-    return st == ATOM_OK ? each_band(e, e->low->layout.trained, sync_band) : st;
 }
 
 void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets)
 {
     const swap_host_layout *h = &e->low->layout;
-    *tokens = (int32_t *)slab_at(e, h->tokens + i * h->micro_batch_bytes);
+    *tokens = (int32_t *)train_engine_slab(e, h->tokens + i * h->micro_batch_bytes);
     *targets = *tokens + h->micro_batch_bytes / 8;
-}
-
-static krn_adamw_step adamw_of(const train_engine *e, uint32_t step, double rate)
-{
-    double b1 = e->c.adam_beta1, b2 = e->c.adam_beta2;
-    return (krn_adamw_step){.scale = 1,
-                            .beta1 = (float)b1,
-                            .one_minus_beta1 = (float)(1 - b1),
-                            .beta2 = (float)b2,
-                            .one_minus_beta2 = (float)(1 - b2),
-                            .inv_bias1 = (float)(1 / (1 - pow(b1, step))),
-                            .inv_sqrt_bias2 = (float)(1 / sqrt(1 - pow(b2, step))),
-                            .eps = (float)e->c.adam_epsilon,
-                            .lr = (float)rate,
-                            .decay = (float)e->c.weight_decay,
-                            .moments = e->c.bench->g->moments,
-                            .rng = {.seed = e->c.seed, .step = step, .node = KRN_RNG_MOMENTS}};
-}
-
-static int64_t count_targets(train_engine *e)
-{
-    const graph *g = e->c.bench->g;
-    int64_t n = g->micro_batch * g->sequence, count = 0;
-    for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
-        int32_t *tokens, *targets;
-        train_engine_batch(e, i, &tokens, &targets);
-        for (int64_t t = 0; t < n; t++)
-            count += targets[t] >= 0;
-    }
-    return count;
-}
-
-const float *train_engine_losses(train_engine *e, uint32_t i)
-{
-    const swap_host_layout *h = &e->low->layout;
-    return (const float *)slab_at(e, h->losses + i * h->loss_bytes);
-}
-
-static double sum_losses(train_engine *e)
-{
-    const graph *g = e->c.bench->g;
-    int64_t n = g->micro_batch * g->sequence;
-    double sum = 0;
-    for (uint32_t i = 0; i < e->c.plan->micro_batches; i++) {
-        const float *losses = train_engine_losses(e, i);
-        for (int64_t t = 0; t < n; t++)
-            sum += (double)losses[t];
-    }
-    return sum;
-}
-
-/* In front of a tape that runs the updates of `step` (0: none). */
-static atom_status before_updates(const train_engine *e, uint32_t step, int64_t targets)
-{
-    if (!e->disk || step == 0 || !e->c.before_commit)
-        return ATOM_OK;
-    return e->c.before_commit(e->c.ctx, step, targets);
-}
-
-/* What the tape of a step is told. */
-static swap_step step_args(const train_engine *e, uint32_t step, double rate, int64_t targets)
-{
-    bool clip = e->c.plan->clip;
-    return (swap_step){.seed = e->c.seed,
-                       .step = step,
-                       .update_step = clip ? e->pending_step : step,
-                       .loss_scale = targets ? 1.0f / (float)targets : 0.0f,
-                       .max_grad_norm = clip ? (float)e->c.max_grad_norm : 0.0f,
-                       .starts = e->starts,
-                       .starts_n = starts_n(e),
-                       .update = clip ? adamw_of(e, e->pending_step, e->pending_rate)
-                                      : adamw_of(e, step, rate),
-                       .ahead = adamw_of(e, step, rate)};
-}
-
-static swap_tape_kind tape_of(const train_engine *e, bool guess)
-{
-    if (guess)
-        return e->rest ? SWAP_TAPE_AGAIN : SWAP_TAPE_AHEAD;
-    return e->c.plan->clip && e->pending_step ? SWAP_TAPE_TRAIN : SWAP_TAPE_FIRST;
-}
-
-/* What was updated ahead is not committed and stays so; the wire copy is of the masters again, and
- * the same batch makes the same gradients, which wait for the factor that is known now. */
-static atom_status step_again(train_engine *e, swap_step *args, swap_result *run)
-{
-    e->pending_step = args->update_step = 0;
-    e->rest = false;
-    ATOM_TRY(train_engine_sync(e));
-    return swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], args, run);
-}
-
-atom_status train_engine_step(train_engine *e, uint32_t step, double learning_rate,
-                              train_step_result *result)
-{
-    bool clip = e->c.plan->clip, guess = train_ahead_next(&e->ahead);
-    int64_t targets = count_targets(e);
-    swap_result run;
-    double begin = atom_clock_seconds();
-    if (e->pending_step && e->rest != guess)
-        ATOM_TRY(train_engine_drain(e));
-    swap_step args = step_args(e, step, learning_rate, targets);
-    swap_tape_kind kind = tape_of(e, guess);
-    ATOM_TRY(before_updates(e, args.update_step, clip ? 0 : targets));
-    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[kind], &args, &run));
-    bool right = guess && run.scale == 1.0f;
-    if (guess && !right) {
-        kind = SWAP_TAPE_FIRST;
-        ATOM_TRY(step_again(e, &args, &run));
-    }
-    train_ahead_saw(&e->ahead, run.grad_norm, guess, run.scale != 1.0f);
-    e->rest = right;
-    e->pending_step = clip ? step : 0;
-    e->pending_rate = learning_rate;
-    result->loss = targets ? sum_losses(e) / (double)targets : 0;
-    result->grad_norm = run.grad_norm;
-    result->seconds = atom_clock_seconds() - begin;
-    result->tape = e->low->tapes[kind];
-    result->targets = targets;
-    if (!isfinite(result->loss))
-        return atom_fail(
-            ATOM_E_DIVERGED,
-            "step %u: the loss is not finite; resume from the last checkpoint with a lower "
-            "learning_rate or more warmup_steps",
-            step);
-    return ATOM_OK;
-}
-
-/* Where the wire copy was, gradients are now; then it is a copy of the masters again. */
-static atom_status add_gradients(train_engine *e, float *sum)
-{
-    const swap_host_layout *h = &e->low->layout;
-    const void *wire = slab_at(e, h->wire);
-    if (e->c.bench->g->dtype == ATOM_F32)
-        for (uint64_t i = 0; i < h->trained; i++)
-            sum[i] += ((const float *)wire)[i];
-    else
-        for (uint64_t i = 0; i < h->trained; i++)
-            sum[i] += atom_bf16_to_f32(((const atom_bf16 *)wire)[i]);
-    return train_engine_sync(e);
-}
-
-atom_status train_engine_gradient(train_engine *e, uint32_t step, uint32_t first, float *sum,
-                                  train_step_result *result)
-{
-    swap_result run;
-    swap_step args = {.seed = e->c.seed,
-                      .step = step,
-                      .micro_batch = first,
-                      .loss_scale = 1,
-                      .starts = e->starts,
-                      .starts_n = starts_n(e)};
-    int64_t targets = count_targets(e);
-    double begin = atom_clock_seconds();
-    ATOM_ASSERT(e->c.plan->clip && e->pending_step == 0 && !e->c.plan->disk);
-    atom_status st = ATOM_OK;
-    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_FIRST], &args, &run));
-    *result = (train_step_result){.loss = targets ? sum_losses(e) / (double)targets : 0,
-                                  .grad_norm = run.grad_norm,
-                                  .tape = e->low->tapes[SWAP_TAPE_FIRST],
-                                  .targets = targets};
-    if (!isfinite(result->loss))
-        return atom_fail(ATOM_E_DIVERGED, "step %u: the loss is not finite", step);
-    st = add_gradients(e, sum);
-    result->seconds = atom_clock_seconds() - begin;
-    return st;
-}
-
-atom_status train_engine_drain(train_engine *e)
-{
-    if (e->pending_step == 0)
-        return ATOM_OK;
-    swap_step args = {.seed = e->c.seed,
-                      .step = e->pending_step,
-                      .update_step = e->pending_step,
-                      .max_grad_norm = (float)e->c.max_grad_norm,
-                      .update = adamw_of(e, e->pending_step, e->pending_rate)};
-    atom_status st = before_updates(e, e->pending_step, 0);
-    swap_tape_kind kind = e->rest ? SWAP_TAPE_REST : SWAP_TAPE_DRAIN;
-    if (st == ATOM_OK)
-        st = swap_exec_run(e->exec, e->low->tapes[kind], &args, NULL);
-    if (st == ATOM_OK) {
-        e->pending_step = 0;
-        e->rest = false;
-    }
-    return st;
-}
-
-atom_status train_engine_eval(train_engine *e, double *loss_sum, int64_t *targets)
-{
-    ATOM_TRY(train_engine_drain(e));
-    swap_step args = {.seed = e->c.seed, .step = 0, .starts = e->starts, .starts_n = starts_n(e)};
-    ATOM_TRY(swap_exec_run(e->exec, e->low->tapes[SWAP_TAPE_EVAL], &args, NULL));
-    *targets = count_targets(e);
-    *loss_sum = sum_losses(e);
-    return ATOM_OK;
 }

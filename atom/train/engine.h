@@ -87,6 +87,11 @@ ATOM_MUST atom_status train_engine_replace(train_engine *e);
 /* Rounds master to the wire copy. After loading or initialising. */
 ATOM_MUST atom_status train_engine_sync(train_engine *e);
 
+/* For the engine's own files: a place in the host's memory, and the length of one micro-batch's
+ * starts. */
+char *train_engine_slab(train_engine *e, uint64_t offset);
+uint64_t train_engine_starts_n(const train_engine *e);
+
 /* Where micro-batch i of the next step goes: i32[B,T] each. */
 void train_engine_batch(train_engine *e, uint32_t i, int32_t **tokens, int32_t **targets);
 

@@ -1,6 +1,12 @@
 /*
- * What the two halves of the trainer share: trainer_open.c brings everything up and down, trainer.c
- * steps. Internal to atom/train.
+ * The trainer's struct, and what its files offer each other, from the bottom up: a file asks only
+ * those that stand before it here. Internal to atom/train.
+ *
+ *   facts                      what can be said of a run
+ *   room, lora, disk, seam     checkpoints' room, adapters, a state on disk, whoever takes part
+ *   plan, snapshot, step       the plan, checkpoints that are written meanwhile, one step
+ *   shared                     steps that many make together
+ *   open, run (trainer.c)      everything up and down, and the loop
  */
 #ifndef ATOM_TRAIN_TRAINER_INNER_H
 #define ATOM_TRAIN_TRAINER_INNER_H
@@ -45,51 +51,24 @@ struct trainer {
     double share_began;         /* when that step came; 0: not yet */
 };
 
+/* --- trainer_facts.c ------------------------------------------------------------------------- */
+
 /* One line for people, through the hook. */
 void trainer_note(const trainer *t, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* The run's present state as a checkpoint; borrows everything. */
 train_checkpoint trainer_checkpoint(trainer *t);
-/* trainer_plan.c: t->profile and t->plan, from files, from the cache, from others, or fresh. */
-ATOM_MUST atom_status trainer_open_plan(trainer *t);
 /* What of the state does not change from step to step. */
 void trainer_fill_state(const trainer *t, train_state *state);
+/* Are the steps made by many together (train_seam.shared)? */
+bool trainer_is_shared(const trainer *t);
 
-/* trainer_room.c: a note where output_dir is too small for the checkpoints to come. */
+/* --- trainer_room.c -------------------------------------------------------------------------- */
+
+/* A note where output_dir is too small for the checkpoints to come. */
 void trainer_note_room(trainer *t);
 
-/* trainer_snapshot.c: a checkpoint of the present step, written while training goes on; poll after
- * every step, finish before the engine closes. Failures surface at poll or finish. */
-ATOM_MUST atom_status trainer_snapshot_ask(trainer *t);
-ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
-ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
-/* Of the checkpoint that is being written, if there is one; valid as long as the trainer is. */
-train_reader trainer_snapshot_reader(trainer *t);
-/* train_engine_config.on_updates; ctx is the trainer. */
-void trainer_on_updates(void *ctx, uint32_t step, bool begin);
+/* --- trainer_lora.c: runs that train adapters of a model; nothing happens in others ---------- */
 
-/* trainer.c: micro-batch i of the next tape are the samples from `first` on. */
-ATOM_MUST atom_status trainer_load(trainer *t, uint32_t i, uint64_t first);
-/* What follows a step, for who makes steps elsewhere. */
-ATOM_MUST atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate);
-ATOM_MUST atom_status trainer_note_spans(trainer *t, const train_step_result *r);
-ATOM_MUST atom_status trainer_remember(trainer *t, double seconds);
-
-/* trainer_shared.c: a run whose steps are made by many together (train_seam.shared). A turn takes
- * what came, and computes what is asked for, if anything; *stepped: there is a new step. */
-bool trainer_is_shared(const trainer *t);
-ATOM_MUST atom_status trainer_shared_turn(trainer *t, bool *stepped);
-
-/* trainer_seam.c: whoever takes part from outside (train_seam). */
-double trainer_seam_rate(const trainer *t, int64_t step);
-bool trainer_seam_done(const trainer *t);
-void trainer_seam_stepped(const trainer *t);
-void trainer_seam_updates(trainer *t, bool begin);
-/* Fresh memory, or NULL where nobody takes part. */
-char *trainer_seam_marks(const trainer *t);
-ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);
-uint64_t trainer_seam_host_bytes(const trainer *t);
-
-/* trainer_lora.c: runs that train adapters of a model; nothing happens in others. */
 ATOM_MUST atom_status trainer_lora_check(const trainer *t);
 /* The model's weights to their place; whatever the run goes on from. */
 ATOM_MUST atom_status trainer_lora_base(trainer *t);
@@ -99,7 +78,8 @@ ATOM_MUST atom_status trainer_lora_start(trainer *t);
 ATOM_MUST atom_status trainer_lora_resume(const trainer *t, const char *checkpoint);
 void trainer_lora_note(const trainer *t);
 
-/* trainer_disk.c: plans that keep the optimizer's state on disk. */
+/* --- trainer_disk.c: plans that keep the optimizer's state on disk --------------------------- */
+
 const char *trainer_store_dir(const trainer *t);
 ATOM_MUST atom_status trainer_store_path(const trainer *t, char **path);
 void trainer_store_remove(const trainer *t);
@@ -117,5 +97,50 @@ void trainer_disk_done(const trainer *t);
 ATOM_MUST atom_status trainer_disk_ahead(trainer *t);
 /* Says where the state is and what that costs the disk. */
 void trainer_disk_note(const trainer *t);
+
+/* --- trainer_seam.c: whoever takes part from outside (train_seam) ---------------------------- */
+
+double trainer_seam_rate(const trainer *t, int64_t step);
+bool trainer_seam_done(const trainer *t);
+void trainer_seam_stepped(const trainer *t);
+void trainer_seam_updates(trainer *t, const train_reader *reader, bool begin);
+/* Fresh memory, or NULL where nobody takes part. */
+char *trainer_seam_marks(const trainer *t);
+ATOM_MUST atom_status trainer_seam_resume(trainer *t, const char *checkpoint);
+uint64_t trainer_seam_host_bytes(const trainer *t);
+
+/* --- trainer_plan.c -------------------------------------------------------------------------- */
+
+/* t->profile and t->plan, from files, from the cache, from others, or fresh. */
+ATOM_MUST atom_status trainer_open_plan(trainer *t);
+
+/* --- trainer_snapshot.c ---------------------------------------------------------------------- */
+
+/* A checkpoint of the present step, written while training goes on; poll after every step, finish
+ * before the engine closes. Failures surface at poll or finish. */
+ATOM_MUST atom_status trainer_snapshot_ask(trainer *t);
+ATOM_MUST atom_status trainer_snapshot_poll(trainer *t);
+ATOM_MUST atom_status trainer_snapshot_finish(trainer *t);
+/* Of the checkpoint that is being written, if there is one; valid as long as the trainer is. */
+train_reader trainer_snapshot_reader(trainer *t);
+/* train_engine_config.on_updates; ctx is the trainer. */
+void trainer_on_updates(void *ctx, uint32_t step, bool begin);
+
+/* --- trainer_step.c -------------------------------------------------------------------------- */
+
+/* The next step of a run that makes its own. */
+ATOM_MUST atom_status trainer_step(trainer *t);
+/* Micro-batch i of the next tape are the samples from `first` on. */
+ATOM_MUST atom_status trainer_load(trainer *t, uint32_t i, uint64_t first);
+/* What follows a step, for steps that are made elsewhere, too. */
+ATOM_MUST atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate);
+ATOM_MUST atom_status trainer_note_spans(trainer *t, const train_step_result *r);
+ATOM_MUST atom_status trainer_remember(trainer *t, double seconds);
+
+/* --- trainer_shared.c ------------------------------------------------------------------------ */
+
+/* A turn of a run whose steps many make together: takes what came, and computes what is asked for,
+ * if anything. *stepped: there is a new step. */
+ATOM_MUST atom_status trainer_shared_turn(trainer *t, bool *stepped);
 
 #endif

@@ -8,27 +8,10 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "atom/train/init.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-void trainer_note(const trainer *t, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    if (!t->hooks.note)
-        return;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    t->hooks.note(t->hooks.ctx, text);
-}
-
-/* --- opening --------------------------------------------------------------------------------- */
 
 static atom_status open_model(trainer *t)
 {
@@ -149,24 +132,6 @@ static atom_status open_engine(trainer *t)
 cleanup:
     atom_free(path);
     return st;
-}
-
-train_checkpoint trainer_checkpoint(trainer *t)
-{
-    return (train_checkpoint){.g = t->bench->g,
-                              .config = &t->bench->model.config,
-                              .source = t->bench->model.source,
-                              .data = t->config->data,
-                              .model_dir = t->bench->model.dir,
-                              .end_token = t->vocab.end,
-                              .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
-                              .m = train_engine_vector(t->engine, SWAP_STATE_M),
-                              .v = train_engine_vector(t->engine, SWAP_STATE_V),
-                              .dtype =
-                                  t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
-                              .base = t->bench->base,
-                              .lora = &t->bench->lora,
-                              .state = t->state};
 }
 
 /* Which checkpoint to go on from; NULL: none. Refuses a used output_dir otherwise. */

@@ -33,12 +33,11 @@ void trainer_seam_stepped(const trainer *t)
         s->stepped(s->ctx, (uint64_t)t->state.samples, (uint64_t)t->state.tokens_seen);
 }
 
-void trainer_seam_updates(trainer *t, bool begin)
+void trainer_seam_updates(trainer *t, const train_reader *reader, bool begin)
 {
     const train_seam *s = seam_of(t);
-    const train_reader reader = trainer_snapshot_reader(t);
     if (s && begin && s->before_updates)
-        s->before_updates(s->ctx, train_engine_masters(t->engine), &reader);
+        s->before_updates(s->ctx, train_engine_masters(t->engine), reader);
     if (s && !begin && s->after_updates)
         s->after_updates(s->ctx, train_engine_masters(t->engine));
 }
@@ -66,36 +65,4 @@ uint64_t trainer_seam_host_bytes(const trainer *t)
 {
     const train_seam *s = seam_of(t);
     return s ? (uint64_t)(s->host_bytes_per_float * (double)t->bench->g->trained_extent) : 0;
-}
-
-/* --- for who takes part ---------------------------------------------------------------------- */
-
-file_vector trainer_weights(trainer *t)
-{
-    return train_engine_vector(t->engine, SWAP_STATE_MASTER);
-}
-
-uint64_t trainer_floats(const trainer *t)
-{
-    return t->bench->g->trained_extent; /* what is frozen is equal everywhere */
-}
-
-atom_status trainer_weights_changed(trainer *t)
-{
-    return train_engine_sync(t->engine);
-}
-
-atom_status trainer_describe(const trainer *t, const char *dir)
-{
-    return file_config_write(dir, &t->bench->model.config, t->bench->model.source, t->vocab.end);
-}
-
-trainer_place trainer_where(const trainer *t)
-{
-    return (trainer_place){.step = t->state.step,
-                           .samples = (uint64_t)t->state.samples,
-                           .tokens = (uint64_t)t->state.tokens_seen,
-                           .sequence = (uint64_t)t->bench->g->sequence,
-                           .data_hash = text_shards_hash(t->train),
-                           .marks = t->marks};
 }

@@ -10,11 +10,6 @@
 
 #include <math.h>
 
-bool trainer_is_shared(const trainer *t)
-{
-    return t->hooks.seam && t->hooks.seam->shared;
-}
-
 /* How many of the lease's micro-batches from `at` on one pass takes: neighbours, because random
  * numbers count from the first. */
 static uint32_t run_of(const trainer *t, const train_lease *l, uint32_t at)

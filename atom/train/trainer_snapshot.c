@@ -267,7 +267,8 @@ train_reader trainer_snapshot_reader(trainer *t)
 void trainer_on_updates(void *ctx, uint32_t step, bool begin)
 {
     trainer *t = ctx;
-    trainer_seam_updates(t, begin);
+    const train_reader reader = trainer_snapshot_reader(t);
+    trainer_seam_updates(t, &reader, begin);
     if (!begin)
         snapshot_after_updates(t, step);
 }

@@ -1,0 +1,114 @@
+/*
+ * Owns what can be said of a run without changing it: to people, to whoever takes part, and to a
+ * checkpoint. One idea: the trainer's other files ask here and not each other. Refuses to step.
+ */
+#include "atom/train/trainer_inner.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void trainer_note(const trainer *t, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    if (!t->hooks.note)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    t->hooks.note(t->hooks.ctx, text);
+}
+
+bool trainer_is_shared(const trainer *t)
+{
+    return t->hooks.seam && t->hooks.seam->shared;
+}
+
+void trainer_fill_state(const trainer *t, train_state *state)
+{
+    const graph *g = t->bench->g;
+    state->seed = (uint64_t)t->config->seed;
+    state->data_hash = text_shards_hash(t->train);
+    state->micro_batch = g->micro_batch;
+    state->sequence = g->sequence;
+    state->micro_batches = t->plan->micro_batches;
+    state->max_steps = t->config->max_steps;
+}
+
+train_checkpoint trainer_checkpoint(trainer *t)
+{
+    return (train_checkpoint){.g = t->bench->g,
+                              .config = &t->bench->model.config,
+                              .source = t->bench->model.source,
+                              .data = t->config->data,
+                              .model_dir = t->bench->model.dir,
+                              .end_token = t->vocab.end,
+                              .master = train_engine_vector(t->engine, SWAP_STATE_MASTER),
+                              .m = train_engine_vector(t->engine, SWAP_STATE_M),
+                              .v = train_engine_vector(t->engine, SWAP_STATE_V),
+                              .dtype =
+                                  t->bench->base ? ATOM_F32 : (atom_dtype)t->config->save_dtype,
+                              .base = t->bench->base,
+                              .lora = &t->bench->lora,
+                              .state = t->state};
+}
+
+const char *trainer_plan_origin(const trainer *t)
+{
+    return t->plan_origin ? t->plan_origin : "";
+}
+
+const train_config *trainer_config(const trainer *t)
+{
+    return t->config;
+}
+
+const plan_workbench *trainer_workbench(const trainer *t)
+{
+    return t->bench;
+}
+
+const part_plan *trainer_plan(const trainer *t)
+{
+    return t->plan;
+}
+
+const gen_lowered *trainer_lowered(const trainer *t)
+{
+    return t->engine->low;
+}
+
+const part_profile *trainer_profile(const trainer *t)
+{
+    return t->profile;
+}
+
+file_vector trainer_weights(trainer *t)
+{
+    return train_engine_vector(t->engine, SWAP_STATE_MASTER);
+}
+
+uint64_t trainer_floats(const trainer *t)
+{
+    return t->bench->g->trained_extent; /* what is frozen is equal everywhere */
+}
+
+atom_status trainer_weights_changed(trainer *t)
+{
+    return train_engine_sync(t->engine);
+}
+
+atom_status trainer_describe(const trainer *t, const char *dir)
+{
+    return file_config_write(dir, &t->bench->model.config, t->bench->model.source, t->vocab.end);
+}
+
+trainer_place trainer_where(const trainer *t)
+{
+    return (trainer_place){.step = t->state.step,
+                           .samples = (uint64_t)t->state.samples,
+                           .tokens = (uint64_t)t->state.tokens_seen,
+                           .sequence = (uint64_t)t->bench->g->sequence,
+                           .data_hash = text_shards_hash(t->train),
+                           .marks = t->marks};
+}

@@ -1,0 +1,131 @@
+/*
+ * Owns one step of a run: its batch, its numbers in metrics, events and trace. One idea: what a step
+ * reads depends on its place in the order of the data alone. Refuses to decide whether another one
+ * comes.
+ */
+#include "atom/train/trainer_inner.h"
+
+#include "atom/base/mem.h"
+#include "swap/stall.h"
+
+atom_status trainer_load(trainer *t, uint32_t i, uint64_t first)
+{
+    uint32_t B = (uint32_t)t->bench->g->micro_batch;
+    int32_t *tokens, *targets;
+    train_engine_batch(t->engine, i, &tokens, &targets);
+    atom_status st = text_sampler_read(&t->sampler, first, B, tokens, targets);
+    if (st == ATOM_OK && t->apart)
+        text_sampler_starts(&t->sampler, first, B, (uint32_t)t->vocab.start, tokens,
+                            train_engine_starts(t->engine, i));
+    return st;
+}
+
+static atom_status load_batch(trainer *t)
+{
+    uint64_t B = (uint64_t)t->bench->g->micro_batch;
+    atom_status st = ATOM_OK;
+    for (uint32_t i = 0; st == ATOM_OK && i < t->plan->micro_batches; i++)
+        st = trainer_load(t, i, (uint64_t)t->state.samples + i * B);
+    return st;
+}
+
+static double peak_flops(const trainer *t)
+{
+    const part_device *d = &t->profile->device;
+    return t->bench->g->dtype == ATOM_BF16 ? d->peak_flops_bf16 : d->peak_flops_fp32;
+}
+
+static atom_status add_events(trainer *t, const train_step_metrics *m)
+{
+    const train_scalar scalars[] = {
+        {"train/loss", m->loss},
+        {"train/grad_norm", m->grad_norm},
+        {"train/learning_rate", m->learning_rate},
+        {"train/tokens_per_second", m->seconds > 0 ? (double)m->step_tokens / m->seconds : 0},
+        {"train/tokens", (double)m->tokens},
+        {"train/mfu", m->mfu},
+    };
+    uint32_t n = sizeof scalars / sizeof scalars[0] - (m->mfu < 0); /* last where it is known */
+    return t->events ? train_events_add(t->events, m->step, scalars, n) : ATOM_OK;
+}
+
+atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate)
+{
+    double tokens_per_second = r->seconds > 0 ? (double)r->targets / r->seconds : 0;
+    double flops = train_flops_per_token(&t->bench->model.config, t->bench->g->sequence);
+    if (t->bench->base) /* no products for weights' gradients: two of three */
+        flops *= 2.0 / 3.0;
+    double mfu = train_mfu(flops, tokens_per_second, peak_flops(t));
+    train_step_metrics m = {.step = t->state.step,
+                            .loss = r->loss,
+                            .grad_norm = r->grad_norm,
+                            .learning_rate = rate,
+                            .seconds = r->seconds,
+                            .step_tokens = (uint64_t)r->targets,
+                            .tokens = (uint64_t)t->state.tokens_seen,
+                            .mfu = mfu,
+                            .device_bytes = t->engine->device->peak_bytes,
+                            .host_bytes = train_engine_host_bytes(t->engine)};
+    train_report report = {.step = t->state.step,
+                           .max_steps = t->config->max_steps,
+                           .loss = r->loss,
+                           .grad_norm = r->grad_norm,
+                           .learning_rate = rate,
+                           .seconds = r->seconds,
+                           .tokens_per_second = tokens_per_second,
+                           .mfu = mfu > 0 ? mfu : 0,
+                           .tokens_seen = t->state.tokens_seen};
+    atom_status st = train_metrics_step(t->metrics, &m);
+    if (st == ATOM_OK)
+        st = add_events(t, &m);
+    if (st == ATOM_OK && t->hooks.report)
+        t->hooks.report(t->hooks.ctx, &report);
+    return st;
+}
+
+atom_status trainer_note_spans(trainer *t, const train_step_result *r)
+{
+    uint32_t n;
+    const swap_span *spans = swap_exec_spans(t->engine->exec, &n);
+    swap_stalls stalls = swap_stalls_of(r->tape, spans);
+    for (int s = 0; s < DEV_STREAM_N; s++)
+        t->summary.waited_seconds[s] += stalls.waited_seconds[s];
+    swap_host_time host = swap_exec_host_time(t->engine->exec);
+    t->summary.issue_seconds += host.issue_seconds;
+    t->summary.launch_seconds += host.launch_seconds;
+    if (!t->trace)
+        return ATOM_OK;
+    atom_status st =
+        swap_trace_add(t->trace, r->tape, spans, host, (uint32_t)t->state.step, t->trace_seconds);
+    t->trace_seconds += r->seconds;
+    return st;
+}
+
+atom_status trainer_remember(trainer *t, double seconds)
+{
+    atom_status st =
+        atom_grow((void **)&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double));
+    if (st == ATOM_OK)
+        t->step_seconds[t->steps_n++] = seconds;
+    return st;
+}
+
+atom_status trainer_step(trainer *t)
+{
+    int64_t step = t->state.step + 1;
+    double rate = trainer_seam_rate(t, step);
+    train_step_result r = {0};
+    ATOM_TRY(load_batch(t));
+    ATOM_TRY(train_engine_step(t->engine, (uint32_t)step, rate, &r));
+    t->state.step = step;
+    t->state.samples += t->bench->g->micro_batch * t->plan->micro_batches;
+    t->state.tokens_seen += r.targets;
+    t->state.loss = r.loss;
+    trainer_seam_stepped(t);
+    if (step == t->first_step)
+        t->summary.first_loss = r.loss;
+    t->summary.final_loss = r.loss;
+    ATOM_TRY(trainer_remember(t, r.seconds));
+    ATOM_TRY(trainer_note_spans(t, &r));
+    return trainer_log_step(t, &r, rate);
+}
