@@ -153,6 +153,12 @@ bool gsp_address_same_host(const gsp_address *a, const gsp_address *b)
     return memcmp(a->ip, b->ip, sizeof a->ip) == 0 && a->scope == b->scope;
 }
 
+bool gsp_address_is_any(const gsp_address *a)
+{
+    static const uint8_t zeros[16], mapped[16] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(a->ip, zeros, 16) == 0 || memcmp(a->ip, mapped, 16) == 0;
+}
+
 bool gsp_address_equal(const gsp_address *a, const gsp_address *b)
 {
     return gsp_address_same_host(a, b) && a->port == b->port;

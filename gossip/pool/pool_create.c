@@ -3,7 +3,7 @@
  * that others will be told is signed before anything listens. It refuses a directory that holds a
  * pool, and files that cannot be read.
  */
-#include "gossip/pool/pool_inner.h"
+#include "gossip/pool/whole.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -56,13 +56,13 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
     strcpy(out->name, file->name);
     if (file->later) {
         atom_free(to);
-        to = life_tree_path(p, file->name);
+        to = gsp_pool_tree_path(p, file->name);
         if (!to)
             ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
         ATOM_TRY_CLEAN(gsp_pieces_make(file->path, to, &out->bytes, &out->hash));
         goto cleanup;
     }
-    ATOM_TRY_CLEAN(life_file_hash(file->path, &out->bytes, &out->hash));
+    ATOM_TRY_CLEAN(gsp_pool_hash_file(file->path, &out->bytes, &out->hash));
     unlink(to);
     if (out->bytes < LINK_FROM_BYTES || link(file->path, to) != 0)
         ATOM_TRY_CLEAN(copy_file(file->path, to));
@@ -74,49 +74,39 @@ cleanup:
 static atom_status make_manifest(gsp_pool *p, const gsp_manifest *draft, const gsp_pool_file *files,
                                  uint32_t n_files)
 {
-    gsp_manifest *m = p->manifest;
+    gsp_manifest *m = p->door.manifest;
     *m = *draft;
     m->number = 1;
     m->n_files = m->n_banned = 0;
     memset(m->file, 0, sizeof m->file);
     memset(m->banned, 0, sizeof m->banned);
-    memcpy(m->pool, p->pool, sizeof m->pool);
-    memcpy(m->owner, p->owner, sizeof m->owner);
-    memcpy(m->founder, p->identity.public_key, sizeof m->founder);
+    memcpy(m->pool, p->door.pool, sizeof m->pool);
+    memcpy(m->owner, p->door.owner, sizeof m->owner);
+    memcpy(m->founder, p->door.identity.public_key, sizeof m->founder);
     m->created_s = (uint64_t)atom_wall_seconds();
-    gsp_manifest_key_hash(p->psk[0], &m->key);
+    gsp_manifest_key_hash(p->door.psk[0], &m->key);
     if (n_files > GSP_MANIFEST_FILES_MAX)
         return atom_fail(ATOM_E_USAGE, "a pool has at most %d files", GSP_MANIFEST_FILES_MAX);
     for (uint32_t i = 0; i < n_files; i++) {
         ATOM_TRY(take_file(p, &files[i], &m->file[m->n_files++]));
     }
     ATOM_TRY(gsp_manifest_complete(m));
-    gsp_manifest_sign(m, &p->identity);
-    return gsp_manifest_text(m, &p->manifest_text);
+    gsp_manifest_sign(m, &p->door.identity);
+    return gsp_manifest_text(m, &p->door.manifest_text);
 }
 
 static atom_status make_secrets(gsp_pool *p, const gsp_manifest *draft)
 {
-    char *book = atom_path_join(p->directory, "invites"),
-         *files = atom_path_join(p->directory, "files");
-    char *trees = atom_path_join(p->directory, "trees");
-    atom_status st;
-    if (!book || !files || !trees)
-        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
-    randombytes_buf(p->pool, sizeof p->pool);
-    randombytes_buf(p->psk[0], sizeof p->psk[0]);
-    p->n_psks = 1;
-    p->plain = draft->plain;
-    p->rotated_s = (uint64_t)atom_wall_seconds();
-    memcpy(p->owner, p->identity.public_key, sizeof p->owner);
-    ATOM_TRY_CLEAN(atom_dir_make(files));
-    ATOM_TRY_CLEAN(atom_dir_make(trees));
-    ATOM_TRY_CLEAN(gsp_ledger_open(book, &p->ledger));
-cleanup:
-    atom_free(book);
-    atom_free(files);
-    atom_free(trees);
-    return st;
+    gsp_door *d = &p->door;
+    randombytes_buf(d->pool, sizeof d->pool);
+    randombytes_buf(d->psk[0], sizeof d->psk[0]);
+    d->n_psks = 1;
+    d->plain = draft->plain;
+    d->rotated_s = (uint64_t)atom_wall_seconds();
+    memcpy(d->owner, d->identity.public_key, sizeof d->owner);
+    ATOM_TRY(gsp_dir_make(p->directory, "files"));
+    ATOM_TRY(gsp_dir_make(p->directory, "trees"));
+    return gsp_door_load_owner(d);
 }
 
 atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft,
@@ -129,14 +119,14 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
                          "%s: there is a pool already; resume it, or take another "
                          "directory",
                          host->directory);
-    ATOM_TRY_CLEAN(life_make(host, &p));
+    ATOM_TRY_CLEAN(gsp_pool_make(host, &p));
     ATOM_TRY_CLEAN(make_secrets(p, draft));
     ATOM_TRY_CLEAN(make_manifest(p, draft, files, n_files));
-    ATOM_TRY_CLEAN(life_open_net(p));
-    ATOM_TRY_CLEAN(life_save_keys(p));
-    ATOM_TRY_CLEAN(life_save_manifest(p));
-    p->has_manifest = true;
-    ATOM_TRY_CLEAN(life_new_ticket(p, POOL_INVITE_COUNT, POOL_INVITED_DAYS));
+    ATOM_TRY_CLEAN(gsp_pool_open_net(p));
+    ATOM_TRY_CLEAN(gsp_door_save_keys(&p->door));
+    ATOM_TRY_CLEAN(gsp_door_save_manifest(&p->door));
+    p->door.has_manifest = true;
+    ATOM_TRY_CLEAN(gsp_pool_new_ticket(p, GSP_INVITE_COUNT, GSP_INVITE_DAYS));
     gsp_diary_add(&p->diary, "\"event\":\"created\",\"manifest\":1");
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;

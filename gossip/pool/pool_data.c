@@ -4,7 +4,7 @@
  * in any order; the swarm (swarm.h) decides whom to ask. It refuses a donor that sent a wrong piece,
  * from then on.
  */
-#include "gossip/pool/pool_inner.h"
+#include "gossip/pool/whole.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -19,7 +19,7 @@ enum {
     FILES_AT_ONCE = 2,   /* the next begins where the last pieces of one are awaited */
     RECHECK_PIECES = 16, /* of a former run, per step */
 };
-static const uint64_t WAIT_NS = 50000000u, QUIET_NS = 5000000000u;
+static const uint64_t QUIET_NS = 5000000000u;
 
 typedef struct part {
     uint32_t file;      /* of the manifest; its set in the swarm */
@@ -41,7 +41,7 @@ static atom_status open_swarm(const gsp_pool *p, gsp_swarm **out)
     uint32_t n_pieces[GSP_MANIFEST_FILES_MAX] = {0};
     gsp_swarm_config config = {
         .n_donors = GSP_NET_PEERS_MAX,
-        .n_sets = p->manifest->n_files,
+        .n_sets = p->door.manifest->n_files,
         .n_pieces = n_pieces,
         .piece_bytes = GSP_PIECE_BYTES,
         .window_first = 4,
@@ -53,8 +53,8 @@ static atom_status open_swarm(const gsp_pool *p, gsp_swarm **out)
         .deny_ns = 5000000000u,
         .late_ns = 400000000u,
     };
-    for (uint32_t i = 0; i < p->manifest->n_files; i++) {
-        const gsp_manifest_file *file = &p->manifest->file[i];
+    for (uint32_t i = 0; i < p->door.manifest->n_files; i++) {
+        const gsp_manifest_file *file = &p->door.manifest->file[i];
         if (file->later && !p->data_whole[i])
             n_pieces[i] = (uint32_t)gsp_piece_count(file->bytes);
     }
@@ -76,7 +76,7 @@ static void wrong(gsp_pool *p, const gsp_link *from, const gsp_manifest_file *fi
                   gsp_public_text(from->key, who), file->name);
 }
 
-void life_piece_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
+void gsp_pool_piece_came(gsp_pool *p, const gsp_link *from, const gsp_word *m)
 {
     pool_haul *h = p->haul;
     uint32_t donor = h ? gsp_swarm_find(h->swarm, from->key) : GSP_SWARM_NOBODY;
@@ -85,7 +85,8 @@ void life_piece_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
     part *t = NULL;
     bool good = true;
     for (uint32_t i = 0; donor != GSP_SWARM_NOBODY && i < FILES_AT_ONCE; i++)
-        if (h->part[i].pieces && gsp_hash_equal(&p->manifest->file[h->part[i].file].hash, &m->hash))
+        if (h->part[i].pieces &&
+            gsp_hash_equal(&p->door.manifest->file[h->part[i].file].hash, &m->hash))
             t = &h->part[i];
     if (!t || h->failed != ATOM_OK || gsp_swarm_is_barred(h->swarm, donor) ||
         m->piece >= gsp_pieces_n(t->pieces))
@@ -104,7 +105,7 @@ void life_piece_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
     }
     gsp_swarm_came(h->swarm, now, donor, t->file, m->piece, m->body_bytes, verdict);
     if (verdict == GSP_SWARM_WRONG)
-        wrong(p, from, &p->manifest->file[t->file]);
+        wrong(p, from, &p->door.manifest->file[t->file]);
 }
 
 /* ---- asking ---- */
@@ -113,7 +114,7 @@ static bool ask(void *context, const gsp_swarm_ask *a)
 {
     gsp_pool *p = context;
     gsp_word m = {.kind = GSP_WORD_ASK_PIECES,
-                  .hash = p->manifest->file[a->set].hash,
+                  .hash = p->door.manifest->file[a->set].hash,
                   .piece = a->first,
                   .n_pieces = a->n};
     return gsp_links_tell(&p->links, a->name, &m);
@@ -132,17 +133,17 @@ static bool recheck(pool_haul *h, part *t)
     return true;
 }
 
-void life_haul_step(gsp_pool *p, uint64_t now)
+void gsp_pool_haul_step(gsp_pool *p, uint64_t now)
 {
     pool_haul *h = p->haul;
     bool all = true;
-    if (!h || h->failed != ATOM_OK || p->is_guest)
+    if (!h || h->failed != ATOM_OK || p->door.is_guest)
         return;
     for (uint32_t i = 0; i < FILES_AT_ONCE; i++)
         all &= !h->part[i].pieces || recheck(h, &h->part[i]);
     if (!all)
         gsp_net_wake(p->net); /* there is more to look at */
-    life_donors(&p->links, h->swarm, NULL, now);
+    gsp_pool_donors(&p->links, h->swarm, NULL, now);
     gsp_swarm_turn(h->swarm, now, ask, p);
 }
 
@@ -157,7 +158,7 @@ static uint64_t bytes_here(const pool_haul *h)
     return bytes < h->bytes ? bytes : h->bytes;
 }
 
-void life_haul_progress(const gsp_pool *p, gsp_pool_progress *out)
+void gsp_pool_haul_progress(const gsp_pool *p, gsp_pool_progress *out)
 {
     const pool_haul *h = p->haul;
     uint64_t now = atom_clock_ns();
@@ -180,13 +181,13 @@ static char *aside_path(const char *directory, const char *name)
 static atom_status begin_next(gsp_pool *p, part *t)
 {
     pool_haul *h = p->haul;
-    while (h->next < p->manifest->n_files &&
-           (!p->manifest->file[h->next].later || p->data_whole[h->next]))
+    while (h->next < p->door.manifest->n_files &&
+           (!p->door.manifest->file[h->next].later || p->data_whole[h->next]))
         h->next++;
-    if (h->next == p->manifest->n_files)
+    if (h->next == p->door.manifest->n_files)
         return ATOM_OK;
-    const gsp_manifest_file *file = &p->manifest->file[h->next];
-    char *path = aside_path(h->directory, file->name), *tree = life_tree_path(p, file->name);
+    const gsp_manifest_file *file = &p->door.manifest->file[h->next];
+    char *path = aside_path(h->directory, file->name), *tree = gsp_pool_tree_path(p, file->name);
     atom_status st;
     *t = (part){.file = h->next++};
     if (!path || !tree)
@@ -201,7 +202,7 @@ cleanup:
 static atom_status finish(gsp_pool *p, part *t)
 {
     pool_haul *h = p->haul;
-    const gsp_manifest_file *file = &p->manifest->file[t->file];
+    const gsp_manifest_file *file = &p->door.manifest->file[t->file];
     char *path = atom_path_join(h->directory, file->name);
     atom_status st = path ? gsp_pieces_finish(t->pieces, path) : atom_fail_memory("a path", 256);
     atom_free(path);
@@ -258,30 +259,13 @@ static void say(gsp_pool *p)
                          "fetching the data set from %u of %u members", swarm.giving, linked);
 }
 
-static atom_status haul_all(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context)
-{
-    pool_haul *h = p->haul;
-    for (bool done = false;;) {
-        ATOM_TRY(turn_files(p, &done));
-        if (done)
-            return ATOM_OK;
-        say(p);
-        ATOM_TRY(life_wait(p, WAIT_NS, watch, context));
-        double silent = 1e-9 * (double)(atom_clock_ns() - h->news_ns);
-        if (patience_s > 0 && silent > patience_s)
-            return atom_fail(ATOM_E_RUNTIME, "the data set could not be fetched in time: %s",
-                             p->headline.text);
-    }
-}
-
 /* ---- a whole data set ---- */
 
 static atom_status take_place(gsp_pool *p, const char *directory)
 {
-    char *copy = atom_strdup(directory), *trees = atom_path_join(p->directory, "trees");
-    atom_status st = copy && trees ? atom_dir_make(trees) : atom_fail_memory("a path", 256);
-    atom_free(trees);
-    life_pieces_close(p);
+    char *copy = atom_strdup(directory);
+    atom_status st = copy ? gsp_dir_make(p->directory, "trees") : atom_fail_memory("a path", 256);
+    gsp_pool_close_pieces(p);
     memset(p->data_whole, 0, sizeof p->data_whole);
     atom_free(p->data_dir);
     p->data_dir = copy;
@@ -300,8 +284,8 @@ static uint64_t left_of(const char *directory, const gsp_manifest_file *file)
 
 static atom_status look_at(gsp_pool *p, uint32_t i, gsp_pool_data *out)
 {
-    const gsp_manifest_file *file = &p->manifest->file[i];
-    char *path = atom_path_join(p->data_dir, file->name), *tree = life_tree_path(p, file->name);
+    const gsp_manifest_file *file = &p->door.manifest->file[i];
+    char *path = atom_path_join(p->data_dir, file->name), *tree = gsp_pool_tree_path(p, file->name);
     bool there = false, same = false;
     atom_status st = path && tree
                          ? gsp_pieces_check(path, tree, file->bytes, &file->hash, &there, &same)
@@ -328,8 +312,8 @@ atom_status gsp_pool_data_look(gsp_pool *p, const char *directory, gsp_pool_watc
         return atom_fail(ATOM_E_USAGE, "data is looked at before the pool starts");
     ATOM_TRY(take_place(p, directory));
     *out = (gsp_pool_data){0};
-    for (uint32_t i = 0; i < p->manifest->n_files; i++) {
-        if (!p->manifest->file[i].later)
+    for (uint32_t i = 0; i < p->door.manifest->n_files; i++) {
+        if (!p->door.manifest->file[i].later)
             continue;
         if (watch && !watch(context, &progress))
             return atom_fail(ATOM_E_INTERRUPTED, "interrupted while looking at the data");
@@ -338,39 +322,56 @@ atom_status gsp_pool_data_look(gsp_pool *p, const char *directory, gsp_pool_watc
     return ATOM_OK;
 }
 
-atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patience_s,
-                                gsp_pool_watch *watch, void *context)
+atom_status gsp_pool_haul_begin(gsp_pool *p, const char *directory, uint64_t bytes)
 {
-    gsp_pool_data data;
-    gsp_swarm_status swarm;
-    atom_status st;
-    pool_haul *h = NULL;
-    ATOM_TRY_CLEAN(gsp_pool_data_look(p, directory, watch, context, &data));
-    ATOM_TRY_CLEAN(atom_dir_make(directory));
-    h = atom_alloc(1, sizeof *h);
+    ATOM_TRY(atom_dir_make(directory));
+    pool_haul *h = atom_alloc(1, sizeof *h);
     if (!h)
-        ATOM_TRY_CLEAN(atom_fail_memory("a download", sizeof *h));
-    *h = (pool_haul){.directory = directory, .bytes = data.bytes};
-    ATOM_TRY_CLEAN(open_swarm(p, &h->swarm));
-    for (uint32_t i = 0; i < p->manifest->n_files; i++)
-        h->whole += p->data_whole[i] ? p->manifest->file[i].bytes : 0;
-    h->begun_ns = h->news_ns = atom_clock_ns();
+        return atom_fail_memory("a download", sizeof *h);
+    *h = (pool_haul){.directory = directory, .bytes = bytes};
     p->haul = h;
-    ATOM_TRY_CLEAN(haul_all(p, patience_s, watch, context));
-    gsp_swarm_look(h->swarm, atom_clock_ns(), &swarm);
+    for (uint32_t i = 0; i < p->door.manifest->n_files; i++)
+        h->whole += p->data_whole[i] ? p->door.manifest->file[i].bytes : 0;
+    h->begun_ns = h->news_ns = atom_clock_ns();
+    return open_swarm(p, &h->swarm);
+}
+
+static void note_end(gsp_pool *p)
+{
+    const pool_haul *h = p->haul;
+    uint64_t now = atom_clock_ns();
+    gsp_swarm_status swarm;
+    gsp_swarm_look(h->swarm, now, &swarm);
     gsp_diary_add(&p->diary,
                   "\"event\":\"data\",\"bytes\":%llu,\"pieces\":%llu,\"again\":%llu,\"wrong\":%llu,"
                   "\"donors\":%u,\"seconds\":%.3f",
-                  (unsigned long long)data.bytes, (unsigned long long)swarm.came,
+                  (unsigned long long)h->bytes, (unsigned long long)swarm.came,
                   (unsigned long long)swarm.again, (unsigned long long)swarm.wrong, swarm.givers,
-                  1e-9 * (double)(atom_clock_ns() - h->begun_ns));
-    gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
-cleanup:
+                  1e-9 * (double)(now - h->begun_ns));
+}
+
+atom_status gsp_pool_haul_turn(gsp_pool *p, bool *finished)
+{
+    ATOM_TRY(turn_files(p, finished));
+    if (*finished)
+        note_end(p);
+    else
+        say(p);
+    return ATOM_OK;
+}
+
+double gsp_pool_haul_silent_s(const gsp_pool *p)
+{
+    return 1e-9 * (double)(atom_clock_ns() - p->haul->news_ns);
+}
+
+void gsp_pool_haul_end(gsp_pool *p)
+{
+    pool_haul *h = p->haul;
     p->haul = NULL;
     for (uint32_t i = 0; h && i < FILES_AT_ONCE; i++)
         gsp_pieces_close(&h->part[i].pieces);
     if (h)
         atom_free(h->swarm);
     atom_free(h);
-    return st;
 }

@@ -5,7 +5,7 @@
  * off goes on where it ended. It refuses a file whose hash is wrong: it is fetched again from one
  * donor at a time, and a donor that gave a wrong one by itself is not asked any more.
  */
-#include "gossip/pool/pool_inner.h"
+#include "gossip/pool/whole.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -34,6 +34,7 @@ struct pool_fetch {
     int fd;
     uint64_t done;        /* on disk; a multiple of the chunk, or all */
     uint64_t resumed;     /* of which so many were here before */
+    bool here;            /* the whole file is in its place */
     gsp_swarm *swarm;     /* its one set: the file's chunks */
     chunk window[WINDOW]; /* chunk k of the file is window[k % WINDOW] */
     bool one_donor;
@@ -42,7 +43,7 @@ struct pool_fetch {
     atom_status failed;
 };
 
-atom_status life_file_hash(const char *path, uint64_t *bytes, gsp_hash *hash)
+atom_status gsp_pool_hash_file(const char *path, uint64_t *bytes, gsp_hash *hash)
 {
     enum { BUFFER = 1 << 20 };
     crypto_generichash_state state;
@@ -73,9 +74,8 @@ cleanup:
 
 /* ---- giving ---- */
 
-void life_file_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
+void gsp_pool_file_asked(gsp_link *from, const gsp_word *m)
 {
-    (void)p;
     if (from->n_asks == POOL_ASKS_MAX) {
         memmove(from->ask, from->ask + 1, sizeof from->ask - sizeof *from->ask);
         from->n_asks--; /* the oldest; a peer that still wants it asks again */
@@ -87,9 +87,10 @@ void life_file_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
 
 static const gsp_manifest_file *by_hash(const gsp_pool *p, const gsp_hash *hash)
 {
-    for (uint32_t i = 0; p->has_manifest && i < p->manifest->n_files; i++)
-        if (!p->manifest->file[i].later && gsp_hash_equal(&p->manifest->file[i].hash, hash))
-            return &p->manifest->file[i];
+    for (uint32_t i = 0; p->door.has_manifest && i < p->door.manifest->n_files; i++)
+        if (!p->door.manifest->file[i].later &&
+            gsp_hash_equal(&p->door.manifest->file[i].hash, hash))
+            return &p->door.manifest->file[i];
     return NULL;
 }
 
@@ -153,7 +154,7 @@ static uint64_t chunk_count(const pool_fetch *f)
     return (f->file->bytes + GSP_WORD_CHUNK_BYTES - 1) / GSP_WORD_CHUNK_BYTES;
 }
 
-void life_file_came(gsp_pool *p, gsp_link *from, const gsp_word *m)
+void gsp_pool_file_came(gsp_pool *p, const gsp_link *from, const gsp_word *m)
 {
     pool_fetch *f = p->fetch;
     uint32_t donor = f ? gsp_swarm_find(f->swarm, from->key) : GSP_SWARM_NOBODY;
@@ -189,7 +190,7 @@ static bool is_donor(const gsp_link *l, const uint8_t *only, uint64_t now)
            (!only || memcmp(l->key, only, sizeof l->key) == 0);
 }
 
-void life_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now)
+void gsp_pool_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const uint8_t *name = gsp_swarm_name(swarm, i);
@@ -215,33 +216,19 @@ static bool ask(void *context, const gsp_swarm_ask *a)
 static void fetch_step(gsp_pool *p, pool_fetch *f, uint64_t now)
 {
     write_ready(f);
-    life_donors(&p->links, f->swarm, f->one_donor ? f->donor : NULL, now);
+    gsp_pool_donors(&p->links, f->swarm, f->one_donor ? f->donor : NULL, now);
     gsp_swarm_reach(f->swarm, 0, (uint32_t)(f->done / GSP_WORD_CHUNK_BYTES) + WINDOW);
     gsp_swarm_turn(f->swarm, now, ask, p);
 }
 
-void life_files_step(gsp_pool *p, uint64_t now)
+void gsp_pool_files_step(gsp_pool *p, uint64_t now)
 {
     give_some(p);
-    life_pieces_give(p, now);
-    life_haul_step(p, now);
     if (p->fetch)
         fetch_step(p, p->fetch, now);
 }
 
 /* ---- a whole file ---- */
-
-static void fetch_close(pool_fetch *f)
-{
-    if (f->fd >= 0)
-        close(f->fd);
-    for (uint32_t i = 0; i < WINDOW; i++)
-        atom_free(f->window[i].data);
-    atom_free(f->swarm);
-    atom_free(f->path);
-    atom_free(f->aside);
-    *f = (pool_fetch){.fd = -1};
-}
 
 static atom_status open_swarm(pool_fetch *f)
 {
@@ -275,14 +262,11 @@ static void begin_at(pool_fetch *f, uint64_t done)
         gsp_swarm_here(f->swarm, 0, (uint32_t)k, true);
 }
 
-static atom_status fetch_open(gsp_pool *p, const gsp_manifest_file *file, pool_fetch *f)
+static atom_status fetch_open(const gsp_pool *p, pool_fetch *f)
 {
     struct stat s;
-    *f = (pool_fetch){.file = file, .fd = -1};
-    char *files = atom_path_join(p->directory, "files");
-    atom_status st = files ? atom_dir_make(files) : atom_fail_memory("a path", 0);
-    atom_free(files);
-    ATOM_TRY(st);
+    const gsp_manifest_file *file = f->file;
+    ATOM_TRY(gsp_dir_make(p->directory, "files"));
     f->path = atom_format("%s/files/%s", p->directory, file->name);
     f->aside = atom_format("%s/files/.%s.part", p->directory, file->name);
     if (!f->path || !f->aside)
@@ -316,15 +300,15 @@ static const gsp_link *next_donor(gsp_pool *p, pool_fetch *f, uint64_t now)
 }
 
 /* All bytes are here. Right: it is put in its place. Wrong: begin again, with one donor. */
-static atom_status settle(gsp_pool *p, pool_fetch *f, bool *finished)
+static atom_status settle(gsp_pool *p, pool_fetch *f)
 {
     gsp_hash hash;
     uint64_t bytes = 0, now = atom_clock_ns();
     if (fsync(f->fd) != 0)
         return atom_fail_errno(errno, "%s", f->aside);
-    ATOM_TRY(life_file_hash(f->aside, &bytes, &hash));
+    ATOM_TRY(gsp_pool_hash_file(f->aside, &bytes, &hash));
     if (bytes == f->file->bytes && gsp_hash_equal(&hash, &f->file->hash)) {
-        *finished = true;
+        f->here = true;
         gsp_diary_add(&p->diary,
                       "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
                       f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
@@ -349,32 +333,49 @@ static bool is_here(const pool_fetch *f)
     uint64_t bytes = 0;
     struct stat s;
     return stat(f->path, &s) == 0 && (uint64_t)s.st_size == f->file->bytes &&
-           life_file_hash(f->path, &bytes, &hash) == ATOM_OK &&
+           gsp_pool_hash_file(f->path, &bytes, &hash) == ATOM_OK &&
            gsp_hash_equal(&hash, &f->file->hash);
 }
 
-atom_status life_file_fetch(gsp_pool *p, const gsp_manifest_file *file, gsp_pool_watch *watch,
-                            void *context)
+atom_status gsp_pool_fetch_begin(gsp_pool *p, const gsp_manifest_file *file)
 {
-    pool_fetch f;
-    bool finished = false;
-    atom_status st;
-    ATOM_TRY_CLEAN(fetch_open(p, file, &f));
-    finished = is_here(&f);
-    p->fetch = finished ? NULL : &f;
-    while (!finished) {
-        gsp_headline_say(&p->headline, GSP_POOL_FETCHING, "fetching %s", file->name);
-        if (f.done == file->bytes)
-            ATOM_TRY_CLEAN(settle(p, &f, &finished));
-        else
-            ATOM_TRY_CLEAN(life_wait(p, 20000000, watch, context));
-        ATOM_TRY_CLEAN(f.failed);
-        if (f.one_donor && !gsp_links_find(&p->links, f.donor))
-            f.one_donor = false; /* it went away */
-    }
-    unlink(f.aside);
-cleanup:
+    pool_fetch *f = atom_alloc(1, sizeof *f);
+    if (!f)
+        return atom_fail_memory("a download", sizeof *f);
+    *f = (pool_fetch){.file = file, .fd = -1};
+    p->fetch = f;
+    ATOM_TRY(fetch_open(p, f));
+    f->here = is_here(f);
+    return ATOM_OK;
+}
+
+atom_status gsp_pool_fetch_turn(gsp_pool *p, bool *finished)
+{
+    pool_fetch *f = p->fetch;
+    ATOM_TRY(f->failed);
+    if (f->one_donor && !gsp_links_find(&p->links, f->donor))
+        f->one_donor = false; /* it went away */
+    gsp_headline_say(&p->headline, GSP_POOL_FETCHING, "fetching %s", f->file->name);
+    if (!f->here && f->done == f->file->bytes)
+        ATOM_TRY(settle(p, f));
+    *finished = f->here;
+    if (f->here)
+        unlink(f->aside);
+    return ATOM_OK;
+}
+
+void gsp_pool_fetch_end(gsp_pool *p)
+{
+    pool_fetch *f = p->fetch;
     p->fetch = NULL;
-    fetch_close(&f);
-    return st;
+    if (!f)
+        return;
+    if (f->fd >= 0)
+        close(f->fd);
+    for (uint32_t i = 0; i < WINDOW; i++)
+        atom_free(f->window[i].data);
+    atom_free(f->swarm);
+    atom_free(f->path);
+    atom_free(f->aside);
+    atom_free(f);
 }

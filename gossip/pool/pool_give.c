@@ -4,7 +4,7 @@
  * nothing; no name or path ever comes from the wire. It refuses to stand in the way of a round, and
  * to send what it would not believe itself.
  */
-#include "gossip/pool/pool_inner.h"
+#include "gossip/pool/whole.h"
 
 #include "atom/base/files.h"
 #include "atom/base/log.h"
@@ -16,7 +16,7 @@
 enum { GIVEN_PER_STEP = 24 };
 static const uint64_t PATIENCE_NS = 1000000000u; /* of who asks, with rounds */
 
-char *life_tree_path(const gsp_pool *p, const char *name)
+char *gsp_pool_tree_path(const gsp_pool *p, const char *name)
 {
     return atom_format("%s/trees/%s", p->directory, name);
 }
@@ -27,18 +27,18 @@ static void say_none(gsp_pool *p, const gsp_link *to, const gsp_hash *root, uint
     (void)gsp_links_tell(&p->links, to->key, &m);
 }
 
-void life_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
+void gsp_pool_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     uint32_t f = 0;
-    while (p->has_manifest && f < p->manifest->n_files &&
-           !(p->data_whole[f] && gsp_hash_equal(&p->manifest->file[f].hash, &m->hash)))
+    while (p->door.has_manifest && f < p->door.manifest->n_files &&
+           !(p->data_whole[f] && gsp_hash_equal(&p->door.manifest->file[f].hash, &m->hash)))
         f++;
-    if (!p->has_manifest || f == p->manifest->n_files ||
-        m->piece >= gsp_piece_count(p->manifest->file[f].bytes)) {
+    if (!p->door.has_manifest || f == p->door.manifest->n_files ||
+        m->piece >= gsp_piece_count(p->door.manifest->file[f].bytes)) {
         say_none(p, from, &m->hash, m->piece);
         return;
     }
-    uint64_t n = gsp_piece_count(p->manifest->file[f].bytes);
+    uint64_t n = gsp_piece_count(p->door.manifest->file[f].bytes);
     for (uint32_t k = 0; k < m->n_pieces && m->piece + k < n; k++) {
         if (from->n_pieces == POOL_PIECES_MAX)
             return; /* it asks again, or others */
@@ -51,13 +51,13 @@ void life_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *m)
 static void lost(gsp_pool *p, uint32_t f)
 {
     atom_log(ATOM_LOG_WARN, "%s/%s is not what it was; it is not given to others any more",
-             p->data_dir, p->manifest->file[f].name);
+             p->data_dir, p->door.manifest->file[f].name);
     p->data_whole[f] = false;
 }
 
 static gsp_pieces *open_of(gsp_pool *p, uint32_t f, uint64_t now)
 {
-    const gsp_manifest_file *file = &p->manifest->file[f];
+    const gsp_manifest_file *file = &p->door.manifest->file[f];
     uint32_t oldest = 0;
     for (uint32_t i = 0; i < POOL_OPEN_MAX; i++) {
         if (p->open[i].pieces && p->open[i].file == f) {
@@ -68,7 +68,7 @@ static gsp_pieces *open_of(gsp_pool *p, uint32_t f, uint64_t now)
             (p->open[oldest].pieces && p->open[i].used_ns < p->open[oldest].used_ns))
             oldest = i;
     }
-    char *path = atom_path_join(p->data_dir, file->name), *tree = life_tree_path(p, file->name);
+    char *path = atom_path_join(p->data_dir, file->name), *tree = gsp_pool_tree_path(p, file->name);
     gsp_pieces_close(&p->open[oldest].pieces);
     if (path && tree &&
         gsp_pieces_open(path, tree, file->bytes, &file->hash, &p->open[oldest].pieces) == ATOM_OK) {
@@ -83,8 +83,8 @@ static gsp_pieces *open_of(gsp_pool *p, uint32_t f, uint64_t now)
 /* The member sends on the same links, and hears when there is room again. */
 static bool has_room(const gsp_pool *p, gsp_link *l)
 {
-    if (l->full && p->driver)
-        l->full = gsp_node_is_full(p->driver, l->key);
+    if (l->full && p->node)
+        l->full = gsp_node_is_full(p->node, l->key);
     return !l->full;
 }
 
@@ -92,7 +92,7 @@ static bool has_room(const gsp_pool *p, gsp_link *l)
 static bool give(gsp_pool *p, gsp_link *to, gsp_word *m, uint8_t *buffer, uint64_t now)
 {
     uint32_t f = to->piece[0].file, k = to->piece[0].piece;
-    const gsp_manifest_file *file = &p->manifest->file[f];
+    const gsp_manifest_file *file = &p->door.manifest->file[f];
     gsp_pieces *pieces = p->data_whole[f] ? open_of(p, f, now) : NULL;
     memset(m, 0, sizeof *m);
     *m = (gsp_word){.kind = GSP_WORD_PIECE, .hash = file->hash, .piece = k, .body = buffer};
@@ -107,8 +107,8 @@ static bool give(gsp_pool *p, gsp_link *to, gsp_word *m, uint8_t *buffer, uint64
     if (gsp_links_tell(&p->links, to->key, m))
         return true;
     to->full = true;
-    if (p->driver)
-        gsp_node_was_full(p->driver, to->key);
+    if (p->node)
+        gsp_node_was_full(p->node, to->key);
     return false;
 }
 
@@ -118,7 +118,7 @@ static void pop(gsp_link *l)
 }
 
 /* One to each in turn, until all links are full. */
-void life_pieces_give(gsp_pool *p, uint64_t now)
+void gsp_pool_give_pieces(gsp_pool *p, uint64_t now)
 {
     uint32_t left = GIVEN_PER_STEP, full = 0;
     uint8_t *buffer = NULL;
@@ -126,7 +126,7 @@ void life_pieces_give(gsp_pool *p, uint64_t now)
     bool any = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX && !any; i++)
         any = p->links.link[i].up && p->links.link[i].n_pieces;
-    if (!any || (p->driver && gsp_node_is_busy(p->driver) && now - p->piece_ns < PATIENCE_NS))
+    if (!any || (p->node && gsp_node_is_busy(p->node) && now - p->piece_ns < PATIENCE_NS))
         return;
     buffer = atom_alloc(GSP_PIECE_BYTES, 1);
     m = atom_alloc(1, sizeof *m);
@@ -145,7 +145,7 @@ void life_pieces_give(gsp_pool *p, uint64_t now)
     atom_free(m);
 }
 
-void life_pieces_close(gsp_pool *p)
+void gsp_pool_close_pieces(gsp_pool *p)
 {
     for (uint32_t i = 0; i < POOL_OPEN_MAX; i++)
         gsp_pieces_close(&p->open[i].pieces);

@@ -67,4 +67,14 @@ typedef struct gsp_pool_status {
     gsp_pool_round round[GSP_POOL_ROUNDS_SHOWN]; /* newest first */
 } gsp_pool_status;
 
+/* What the JSON says beside it. */
+typedef struct gsp_pool_head {
+    const char *name, *settings; /* the manifest's */
+    const uint8_t *key;          /* ours */
+    bool is_owner;
+    uint16_t port;
+} gsp_pool_head;
+/* As the control socket answers it; NULL: no memory. Give it back with json_decref. */
+struct json_t *gsp_pool_status_json(const gsp_pool_status *status, const gsp_pool_head *head);
+
 #endif

@@ -1,0 +1,218 @@
+/*
+ * Owns a host's right to be in a pool, and its manifest. Its one idea: keys, credential and manifest
+ * change together and are on disk before anybody hears of it. It refuses manifests that do not
+ * follow the one it has, and admissions that the owner did not sign.
+ */
+#include "gossip/pool/door.h"
+
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+#include "gossip/pool/dir.h"
+
+#include <sodium.h>
+
+enum { OLD_KEY_SECONDS = 24 * 3600 }; /* a rotated key still opens the door for members */
+
+atom_status gsp_door_open(gsp_door *d, const char *directory)
+{
+    d->directory = directory;
+    (void)pthread_mutex_init(&d->lock, NULL);
+    d->manifest = atom_alloc(1, sizeof *d->manifest);
+    char *path = atom_format("%s/identity", directory);
+    atom_status st = d->manifest && path ? gsp_identity_open(path, &d->identity)
+                                         : atom_fail_memory("a pool", sizeof *d->manifest);
+    atom_free(path);
+    return st;
+}
+
+void gsp_door_close(gsp_door *d)
+{
+    if (d->directory)
+        pthread_mutex_destroy(&d->lock);
+    gsp_ledger_close(&d->ledger);
+    gsp_identity_wipe(&d->identity);
+    atom_free(d->manifest_text);
+    atom_free(d->manifest);
+    sodium_memzero(d, sizeof *d);
+}
+
+/* ---- who may come in ---- */
+
+/* On the gate's thread, and the directory's. */
+static gsp_refusal may_enter(void *context, const uint8_t key[GSP_PUBLIC_BYTES], gsp_role role,
+                             const gsp_hello *hello)
+{
+    gsp_door *d = context;
+    (void)role, (void)hello;
+    pthread_mutex_lock(&d->lock);
+    bool banned = d->has_manifest && gsp_manifest_bans(d->manifest, key);
+    pthread_mutex_unlock(&d->lock);
+    return banned ? GSP_REFUSED_BANNED : atomic_load(&d->shut) ? GSP_REFUSED_FULL : GSP_WELCOME;
+}
+
+void gsp_door_who(gsp_door *d, gsp_handshake_config *out)
+{
+    memset(out, 0, sizeof *out);
+    out->self = &d->identity;
+    memcpy(out->pool, d->pool, sizeof out->pool);
+    memcpy(out->owner, d->owner, sizeof out->owner);
+    memcpy(out->psk, d->psk, sizeof out->psk);
+    out->n_psks = d->n_psks;
+    memcpy(out->credential, d->credential, d->credential_bytes);
+    out->credential_bytes = d->credential_bytes;
+    out->may_enter = may_enter;
+    out->ctx = d;
+}
+
+/* ---- the ticket ---- */
+
+static void take(gsp_door *d, const gsp_ticket *t)
+{
+    static const char mark[] = "plain+";
+    memcpy(d->pool, t->pool, sizeof d->pool);
+    memcpy(d->owner, t->owner, sizeof d->owner);
+    memcpy(d->psk[0], t->psk, sizeof t->psk);
+    d->n_psks = 1;
+    d->hosts.n = t->n_hosts;
+    memcpy(d->hosts.host, t->hosts, sizeof d->hosts.host);
+    d->plain = t->n_hosts > 0 && strncmp(t->hosts[0], mark, sizeof mark - 1) == 0;
+}
+
+/* What an earlier membership left here. */
+static atom_status take_earlier(gsp_door *d, const gsp_ticket *t)
+{
+    uint8_t psk[GSP_PSK_BYTES];
+    if (!gsp_dir_has(d->directory, "keys"))
+        return ATOM_OK;
+    ATOM_TRY(gsp_door_load_keys(d));
+    if (memcmp(d->pool, t->pool, sizeof d->pool) != 0)
+        return atom_fail(ATOM_E_USAGE, "%s belongs to another pool; take another directory",
+                         d->directory);
+    if (gsp_dir_has(d->directory, "manifest.json"))
+        ATOM_TRY(gsp_door_load_manifest(d));
+    memcpy(psk, d->psk[0], sizeof psk);
+    bool keep = d->has_manifest && d->manifest->number >= t->manifest;
+    take(d, t);
+    if (keep)
+        memcpy(d->psk[0], psk, sizeof psk);
+    sodium_memzero(psk, sizeof psk);
+    return ATOM_OK;
+}
+
+atom_status gsp_door_take_ticket(gsp_door *d, const gsp_ticket *t)
+{
+    take(d, t);
+    ATOM_TRY(take_earlier(d, t));
+    if (gsp_door_is_owner(d))
+        return atom_fail(ATOM_E_USAGE, "this is the owner's own directory; resume it instead");
+    if (!gsp_door_load_admission(d)) {
+        d->credential_bytes = (uint32_t)gsp_ticket_credential(t, d->credential);
+        d->is_guest = true;
+        if (d->credential_bytes == 0)
+            return atom_fail(ATOM_E_USAGE,
+                             "the ticket has no invite; ask the pool's owner for one that has");
+    }
+    return gsp_door_save_keys(d);
+}
+
+/* ---- our admission ---- */
+
+/* When an admission was given and ends; its layout is admission.h's. */
+static bool span(const uint8_t *credential, uint32_t bytes, uint64_t *from, uint64_t *until)
+{
+    enum { AT = GSP_ADMISSION_BYTES - GSP_SIGNATURE_BYTES - 16 };
+    *from = *until = 0;
+    if (bytes < GSP_ADMISSION_BYTES)
+        return false;
+    for (unsigned i = 0; i < 8; i++) {
+        *from |= (uint64_t)credential[AT + i] << 8 * i;
+        *until |= (uint64_t)credential[AT + 8 + i] << 8 * i;
+    }
+    return true;
+}
+
+uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes)
+{
+    uint64_t from, until;
+    (void)span(credential, bytes, &from, &until);
+    return until;
+}
+
+bool gsp_door_wants_admission(const gsp_door *d, uint64_t now_s)
+{
+    uint64_t from, until;
+    return span(d->credential, d->credential_bytes, &from, &until) &&
+           now_s > from + (until - from) / 2;
+}
+
+bool gsp_door_take_admission(gsp_door *d, const void *credential, uint32_t bytes, uint64_t now_s)
+{
+    gsp_role role = GSP_GUEST;
+    if (gsp_credential_check(credential, bytes, d->pool, d->owner, d->identity.public_key, now_s,
+                             &role) != GSP_WELCOME ||
+        role != GSP_MEMBER)
+        return false;
+    memcpy(d->credential, credential, bytes);
+    d->credential_bytes = bytes;
+    d->is_guest = false;
+    if (gsp_door_save_admission(d) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    return true;
+}
+
+/* ---- the next manifest ---- */
+
+/* The newest key in front; the one before is still good for a while. */
+static void take_key(gsp_door *d, const uint8_t *psk)
+{
+    if (memcmp(d->psk[0], psk, GSP_PSK_BYTES) == 0)
+        return;
+    memcpy(d->psk[1], d->psk[0], GSP_PSK_BYTES);
+    memcpy(d->psk[0], psk, GSP_PSK_BYTES);
+    d->n_psks = 2;
+    if (!gsp_door_is_owner(d))
+        d->rotated_s = (uint64_t)atom_wall_seconds();
+}
+
+atom_status gsp_door_adopt(gsp_door *d, const gsp_manifest *next, const char *text,
+                           const uint8_t *psk)
+{
+    gsp_hash hash;
+    const char *bad = d->has_manifest ? gsp_manifest_follows(d->manifest, next) : NULL;
+    if (bad)
+        return atom_fail(ATOM_E_FORMAT, "a manifest was refused: %s", bad);
+    gsp_manifest_key_hash(psk, &hash);
+    bool key_fits = gsp_hash_equal(&hash, &next->key);
+    if (!key_fits && !gsp_manifest_bans(next, d->identity.public_key))
+        return atom_fail(ATOM_E_FORMAT, "a manifest came without its key");
+    char *copy = atom_strdup(text);
+    if (!copy)
+        return atom_fail_memory("a manifest", strlen(text));
+    pthread_mutex_lock(&d->lock);
+    *d->manifest = *next;
+    d->has_manifest = true;
+    pthread_mutex_unlock(&d->lock);
+    atom_free(d->manifest_text);
+    d->manifest_text = copy;
+    if (key_fits)
+        take_key(d, psk);
+    ATOM_TRY(gsp_door_save_keys(d));
+    return gsp_door_save_manifest(d);
+}
+
+bool gsp_door_bans_us(const gsp_door *d)
+{
+    return d->has_manifest && gsp_manifest_bans(d->manifest, d->identity.public_key);
+}
+
+bool gsp_door_forget_old_key(gsp_door *d, uint64_t now_s)
+{
+    if (d->n_psks < 2 || now_s < d->rotated_s + OLD_KEY_SECONDS)
+        return false;
+    sodium_memzero(d->psk[1], GSP_PSK_BYTES);
+    d->n_psks = 1;
+    if (gsp_door_save_keys(d) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    return true;
+}

@@ -1,0 +1,131 @@
+/*
+ * Who gets into a pool (docs/design/pool.md#who-gets-in): this host's identity, the pool's keys, our
+ * own right to be a member, the newest manifest, and, at the owner, the turning of invites into
+ * admissions, bans and new keys. Each change is the next signed manifest, so nobody has to be online
+ * when it is made.
+ *
+ * On disk (in `directory`): identity, keys, manifest.json, admission; the owner's: invites, ticket.
+ *
+ * Thread: one at a time (the pool's), but for what the gate's and the directory's threads ask
+ * (may_enter of gsp_door_who: may this key come in?) and what the control's thread reads
+ * (gsp_door_read_ticket): those take `lock`, and so do the few places that change `manifest` or
+ * `ticket`. `shut` is atomic. Ownership: the door owns all it points to but `directory`.
+ */
+#ifndef GOSSIP_POOL_DOOR_H
+#define GOSSIP_POOL_DOOR_H
+
+#include "gossip/gate/handshake.h"
+#include "gossip/pool/manifest.h"
+#include "gossip/pool/seek.h"
+#include "gossip/pool/words.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum {
+    GSP_INVITE_COUNT = 1000, /* of the ticket that a new pool or a new key brings */
+    GSP_INVITE_DAYS = 30,
+};
+
+typedef struct gsp_door {
+    const char *directory;
+    gsp_identity identity;
+    uint8_t pool[GSP_POOL_BYTES], owner[GSP_PUBLIC_BYTES];
+    bool plain;      /* without a gate */
+    gsp_hosts hosts; /* the ticket's: where to begin */
+
+    uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES]; /* newest first */
+    uint32_t n_psks;
+    uint64_t rotated_s; /* since 1970: when the newest key began; older invites are void */
+    uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
+    uint32_t credential_bytes;
+    bool is_guest; /* the credential is an invite */
+
+    pthread_mutex_t lock;
+    gsp_manifest *manifest;
+    char *manifest_text;
+    bool has_manifest;
+    atomic_bool shut; /* nobody comes in: this host rests */
+
+    gsp_ledger *ledger; /* the owner's; NULL: another's, or not open */
+    char ticket[GSP_TICKET_TEXT_BYTES];
+} gsp_door;
+
+/* An empty door with this host's identity, which is made where there is none. */
+ATOM_MUST atom_status gsp_door_open(gsp_door *door, const char *directory);
+/* Wipes all secrets. Zeros are fine. */
+void gsp_door_close(gsp_door *door);
+
+static inline bool gsp_door_is_owner(const gsp_door *door)
+{
+    return memcmp(door->identity.public_key, door->owner, sizeof door->owner) == 0;
+}
+/* Of the manifest; 0: it has not been read yet. */
+static inline uint32_t gsp_door_number(const gsp_door *door)
+{
+    return door->has_manifest ? door->manifest->number : 0;
+}
+/* What handshakes and contacts are judged by; a copy with secrets. The door must outlive it. */
+void gsp_door_who(gsp_door *door, gsp_handshake_config *out);
+
+/* ---- on disk (door_file.c) ---- */
+
+ATOM_MUST atom_status gsp_door_save_keys(const gsp_door *door);
+ATOM_MUST atom_status gsp_door_load_keys(gsp_door *door);
+ATOM_MUST atom_status gsp_door_save_manifest(const gsp_door *door);
+ATOM_MUST atom_status gsp_door_load_manifest(gsp_door *door);
+ATOM_MUST atom_status gsp_door_save_admission(const gsp_door *door);
+/* False: there is none, or it is of no use any more. */
+bool gsp_door_load_admission(gsp_door *door);
+/* The owner's book of invites and its ticket, where it has one. */
+ATOM_MUST atom_status gsp_door_load_owner(gsp_door *door);
+
+/* ---- coming in (door.c) ---- */
+
+/*
+ * Before joining: takes pool, owner, key and hosts of a ticket, with what an earlier membership left
+ * here (a key that is newer than the ticket's stays), and the admission, else the ticket's invite.
+ * Errors  ATOM_E_USAGE  the directory is of another pool or the owner's own, or there is no invite;
+ *         ATOM_E_FORMAT  a file here is damaged
+ */
+ATOM_MUST atom_status gsp_door_take_ticket(gsp_door *door, const gsp_ticket *ticket);
+/* An admission of ours came: true if it is good; then it is what we show from now on. */
+ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
+                                       uint64_t now_s);
+/* Half of our admission's time is over: ask for the next one. */
+bool gsp_door_wants_admission(const gsp_door *door, uint64_t now_s);
+/* Since 1970, when an admission ends; 0: it is none. */
+uint64_t gsp_admission_ends(const uint8_t *credential, uint32_t bytes);
+
+/*
+ * Takes a newer manifest with its text and the key that goes with it (zeros: not for us, we are
+ * banned), and keeps both on disk. Errors ATOM_E_FORMAT: it does not follow the one we have, or its
+ * key is missing; the door stays as it was.
+ */
+ATOM_MUST atom_status gsp_door_adopt(gsp_door *door, const gsp_manifest *next, const char *text,
+                                     const uint8_t *psk);
+/* We are banned by the manifest that we have. */
+bool gsp_door_bans_us(const gsp_door *door);
+/* The key before the newest one is a day old: forgets it. True: the keys have changed. */
+bool gsp_door_forget_old_key(gsp_door *door, uint64_t now_s);
+
+/* ---- the owner's (door_owner.c) ---- */
+
+/* Somebody asks for an admission: the answer, with it or with a refusal. True: a new member. */
+bool gsp_door_admit(gsp_door *door, const gsp_word *ask, gsp_word *answer);
+/* A ticket with a new invite, kept on disk. ATOM_E_USAGE: count or days are out of bounds, or this
+ * host is not the owner. */
+ATOM_MUST atom_status gsp_door_new_ticket(gsp_door *door, const gsp_hosts *hosts, uint32_t count,
+                                          double days);
+/* The same invite with other hosts; a new ticket where there is none. */
+ATOM_MUST atom_status gsp_door_refresh_ticket(gsp_door *door, const gsp_hosts *hosts);
+/* For other threads. "": none. */
+void gsp_door_read_ticket(gsp_door *door, char out[GSP_TICKET_TEXT_BYTES]);
+/*
+ * Makes and adopts the next manifest, with a new pre-shared key and perhaps one key banned (NULL:
+ * none). Errors ATOM_E_USAGE: not the owner, no gate, ourselves, or too many are banned.
+ */
+ATOM_MUST atom_status gsp_door_rotate(gsp_door *door, const uint8_t *ban);
+
+#endif

@@ -1,0 +1,163 @@
+/*
+ * Owns what only the pool's owner may do: turn invites into admissions, ban, rotate the pre-shared
+ * key, make tickets. Its one idea: each change is the next signed manifest, which members pass on;
+ * nobody has to be online when it is made. It refuses invites from before the last rotation.
+ */
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+#include "gossip/pool/dir.h"
+#include "gossip/pool/door.h"
+
+#include <sodium.h>
+
+enum { ADMITTED_DAYS = 30 };
+static const uint64_t DAY_S = 24 * 3600;
+
+/* ---- tickets ---- */
+
+/* Text and file of a ticket whose other fields are there; wipes it. */
+static atom_status keep_ticket(gsp_door *d, gsp_ticket *t, const gsp_hosts *hosts)
+{
+    char text[GSP_TICKET_TEXT_BYTES + 1];
+    atom_status st;
+    t->n_hosts = hosts->n;
+    memcpy(t->hosts, hosts->host, sizeof t->hosts);
+    ATOM_TRY_CLEAN(gsp_ticket_text(t, text));
+    if (strcmp(text, d->ticket) == 0)
+        goto cleanup;
+    pthread_mutex_lock(&d->lock);
+    memcpy(d->ticket, text, sizeof d->ticket);
+    pthread_mutex_unlock(&d->lock);
+    strcat(text, "\n");
+    st = gsp_dir_save(d->directory, "ticket", text, strlen(text));
+cleanup:
+    sodium_memzero(t, sizeof *t);
+    sodium_memzero(text, sizeof text);
+    return st;
+}
+
+atom_status gsp_door_new_ticket(gsp_door *d, const gsp_hosts *hosts, uint32_t count, double days)
+{
+    uint64_t now = (uint64_t)atom_wall_seconds();
+    gsp_ticket t = {.manifest = d->manifest->number, .has_invite = true};
+    if (!gsp_door_is_owner(d))
+        return atom_fail(ATOM_E_USAGE, "only the pool's owner makes tickets");
+    if (count == 0 || count > GSP_INVITE_COUNT_MAX || !(days > 0) || days > 3650)
+        return atom_fail(ATOM_E_USAGE, "an invite is for 1 to %d hosts and at most 3650 days",
+                         GSP_INVITE_COUNT_MAX);
+    memcpy(t.owner, d->owner, sizeof t.owner);
+    memcpy(t.pool, d->pool, sizeof t.pool);
+    memcpy(t.psk, d->psk[0], sizeof t.psk);
+    if (now < d->rotated_s)
+        now = d->rotated_s;
+    t.invite = (gsp_invite){
+        .count = count, .issued_s = now, .expires_s = now + (uint64_t)(days * (double)DAY_S) + 1};
+    randombytes_buf(t.invite.id, sizeof t.invite.id);
+    memcpy(t.invite.pool, d->pool, sizeof t.invite.pool);
+    gsp_invite_sign(&t.invite, &d->identity);
+    return keep_ticket(d, &t, hosts);
+}
+
+atom_status gsp_door_refresh_ticket(gsp_door *d, const gsp_hosts *hosts)
+{
+    gsp_ticket t = {0};
+    if (!d->ticket[0] || gsp_ticket_parse(d->ticket, &t) != ATOM_OK)
+        return gsp_door_new_ticket(d, hosts, GSP_INVITE_COUNT, GSP_INVITE_DAYS);
+    return keep_ticket(d, &t, hosts);
+}
+
+void gsp_door_read_ticket(gsp_door *d, char out[GSP_TICKET_TEXT_BYTES])
+{
+    pthread_mutex_lock(&d->lock);
+    memcpy(out, d->ticket, sizeof d->ticket);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- admissions ---- */
+
+static uint8_t judge(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_role *role,
+                     gsp_invite *invite)
+{
+    gsp_refusal refusal = gsp_credential_check(ask->credential, ask->credential_bytes, d->pool,
+                                               d->owner, ask->key, now, role);
+    if (gsp_manifest_bans(d->manifest, ask->key))
+        return GSP_REFUSED_BANNED;
+    if (refusal != GSP_WELCOME)
+        return (uint8_t)refusal;
+    if (*role != GSP_GUEST)
+        return GSP_WELCOME;
+    if (!gsp_credential_invite(ask->credential, ask->credential_bytes, invite))
+        return GSP_REFUSED_CREDENTIAL;
+    return invite->issued_s < d->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
+}
+
+bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
+{
+    gsp_role role = GSP_GUEST;
+    gsp_invite invite;
+    gsp_admission a = {0};
+    uint64_t now = (uint64_t)atom_wall_seconds(), until = now + ADMITTED_DAYS * DAY_S;
+    *answer = (gsp_word){.kind = GSP_WORD_ADMISSION};
+    memcpy(answer->key, ask->key, sizeof answer->key);
+    answer->refusal = judge(d, ask, now, &role, &invite);
+    if (answer->refusal != GSP_WELCOME)
+        return false;
+    if (role == GSP_GUEST) {
+        atom_status st = gsp_ledger_admit(d->ledger, &d->identity, &invite, ask->key,
+                                          d->manifest->number, now, until, &a);
+        if (st != ATOM_OK) {
+            atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+            answer->refusal = st == ATOM_E_USAGE ? GSP_REFUSED_EXPIRED : GSP_WORD_AWAY;
+            return false;
+        }
+    } else {
+        a = (gsp_admission){.manifest = d->manifest->number, .issued_s = now, .expires_s = until};
+        memcpy(a.pool, d->pool, sizeof a.pool);
+        memcpy(a.member, ask->key, sizeof a.member);
+        gsp_admission_sign(&a, &d->identity);
+    }
+    gsp_admission_encode(&a, answer->credential);
+    answer->credential_bytes = GSP_ADMISSION_BYTES;
+    return role == GSP_GUEST;
+}
+
+/* ---- the next manifest ---- */
+
+atom_status gsp_door_rotate(gsp_door *d, const uint8_t *ban)
+{
+    uint8_t psk[GSP_PSK_BYTES];
+    char *text = NULL;
+    uint64_t now = (uint64_t)atom_wall_seconds();
+    gsp_manifest *next = atom_alloc(1, sizeof *next);
+    atom_status st;
+    if (!next)
+        return atom_fail_memory("a manifest", sizeof *next);
+    *next = *d->manifest;
+    next->number++;
+    if (!gsp_door_is_owner(d))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "only the pool's owner can do this"));
+    if (d->plain)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "a pool without a gate (transport: plain) keeps nobody out; there "
+                                 "is nothing to ban or rotate"));
+    if (ban && memcmp(ban, d->owner, sizeof d->owner) == 0)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "that is this host itself"));
+    if (ban && !gsp_manifest_bans(next, ban)) {
+        if (next->n_banned == GSP_MANIFEST_BANNED_MAX)
+            ATOM_TRY_CLEAN(
+                atom_fail(ATOM_E_USAGE, "a pool bans at most %d keys", GSP_MANIFEST_BANNED_MAX));
+        memcpy(next->banned[next->n_banned++], ban, GSP_PUBLIC_BYTES);
+    }
+    randombytes_buf(psk, sizeof psk);
+    gsp_manifest_key_hash(psk, &next->key);
+    gsp_manifest_sign(next, &d->identity);
+    ATOM_TRY_CLEAN(gsp_manifest_text(next, &text));
+    d->rotated_s = now > d->rotated_s ? now : d->rotated_s + 1;
+    ATOM_TRY_CLEAN(gsp_door_adopt(d, next, text, psk));
+cleanup:
+    sodium_memzero(psk, sizeof psk);
+    atom_free(text);
+    atom_free(next);
+    return st;
+}

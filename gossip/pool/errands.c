@@ -1,0 +1,60 @@
+/*
+ * Owns the one order that waits for the pool's thread. Its one idea: who gives it sleeps until it
+ * is done, so nothing of the pool is ever touched by two threads. It refuses to wait for ever: a
+ * pool that does not run yet obeys nothing.
+ */
+#include "gossip/pool/errands.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <time.h>
+
+void gsp_errands_open(gsp_errands *o)
+{
+    *o = (gsp_errands){.order.kind = GSP_ERRAND_NONE};
+    (void)pthread_mutex_init(&o->lock, NULL);
+    (void)pthread_cond_init(&o->answered, NULL);
+}
+
+void gsp_errands_close(gsp_errands *o)
+{
+    pthread_cond_destroy(&o->answered);
+    pthread_mutex_destroy(&o->lock);
+    sodium_memzero(&o->order, sizeof o->order);
+}
+
+bool gsp_errands_give(gsp_errands *o, const gsp_errand *wanted, int seconds, gsp_errand *answer)
+{
+    struct timespec until;
+    int late = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    pthread_mutex_lock(&o->lock);
+    o->order = *wanted;
+    while (!o->order.done && late == 0)
+        late = pthread_cond_timedwait(&o->answered, &o->lock, &until);
+    *answer = o->order;
+    sodium_memzero(&o->order, sizeof o->order);
+    pthread_mutex_unlock(&o->lock);
+    return late == 0;
+}
+
+bool gsp_errands_take(gsp_errands *o, gsp_errand *out)
+{
+    pthread_mutex_lock(&o->lock);
+    bool waits = o->order.kind != GSP_ERRAND_NONE && !o->order.done;
+    if (waits)
+        *out = o->order;
+    pthread_mutex_unlock(&o->lock);
+    return waits;
+}
+
+void gsp_errands_answer(gsp_errands *o, atom_status st, const char *text)
+{
+    pthread_mutex_lock(&o->lock);
+    o->order.st = st;
+    snprintf(o->order.text, sizeof o->order.text, "%s", text);
+    o->order.done = true;
+    pthread_cond_broadcast(&o->answered);
+    pthread_mutex_unlock(&o->lock);
+}

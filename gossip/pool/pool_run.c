@@ -1,0 +1,384 @@
+/*
+ * Owns the pool's thread: a host that takes part. Its one idea: everything happens on this thread
+ * between two turns of the node; other threads leave numbers and orders behind. A host that has used
+ * up its bytes of the month says nothing at all: links are ended, nobody is let in, the node's clock
+ * stands still, so nothing is decided alone either; with the next month it comes back as if it had
+ * slept. It refuses to rest before the start: joining is a wish.
+ */
+#include "gossip/pool/whole.h"
+
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+#include "gossip/member/node_look.h"
+#include "gossip/member/shares.h"
+#include "gossip/member/votes.h"
+
+#include <jansson.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const uint64_t TURN_NS = 50000000u, LINGER_NS = 700000000u, REST_NS = 50000000u;
+
+static bool admitted(void *context, const gsp_key *key)
+{
+    const gsp_pool *p = context;
+    return !gsp_manifest_bans(p->door.manifest, key->byte);
+}
+
+static bool other(void *context, gsp_net_event *event)
+{
+    gsp_pool *p = context;
+    if (!gsp_pool_take(p, event))
+        return false;
+    gsp_net_free(p->net, event->data);
+    return true;
+}
+
+/* Tells the member what the trainer reported. */
+static void pass_reports(gsp_pool *p)
+{
+    uint64_t samples = atomic_load(&p->samples), tokens = atomic_load(&p->tokens);
+    uint64_t fresh = samples - p->base_samples;
+    if (fresh == p->said_samples && tokens == p->said_tokens)
+        return;
+    p->said_samples = fresh;
+    p->said_tokens = tokens;
+    gsp_node_report(p->node, fresh, tokens);
+}
+
+static void show_round(gsp_pool *p, const gsp_agree *a)
+{
+    gsp_node_status s;
+    gsp_node_read_status(p->node, &s);
+    const gsp_proposal *c = &a->certificate.proposal;
+    gsp_pool_round r = {.version = a->certified,
+                        .n_contributors = c->n_contributors,
+                        .n_roster = gsp_agree_roster(a)->n,
+                        .tokens = c->samples * p->door.manifest->tokens_per_sample,
+                        .samples = c->samples,
+                        .wall_s = atom_wall_seconds(),
+                        .round_s = 1e-9 * (double)s.round_ns};
+    pthread_mutex_lock(&p->lock);
+    gsp_pool_status *st = p->status;
+    memmove(st->round + 1, st->round, sizeof st->round - sizeof *st->round);
+    st->round[0] = r;
+    st->n_rounds += st->n_rounds < GSP_POOL_ROUNDS_SHOWN;
+    pthread_mutex_unlock(&p->lock);
+    gsp_diary_add(&p->diary,
+                  "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
+                  "\"tokens\":%llu,\"round_s\":%.3f",
+                  (unsigned long long)r.version, r.n_contributors, r.n_roster,
+                  (unsigned long long)r.tokens, r.round_s);
+}
+
+static void watch_versions(gsp_pool *p)
+{
+    const gsp_agree *a = gsp_node_look(p->node);
+    bool moved = !gsp_hash_equal(&a->lineage, &p->seen_lineage);
+    if (moved) {
+        char id[17];
+        sodium_bin2hex(id, sizeof id, a->lineage.byte, 8);
+        gsp_diary_add(&p->diary, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu", id,
+                      (unsigned long long)a->certified);
+        p->seen_lineage = a->lineage;
+    }
+    if (!moved && a->certified == p->seen_version)
+        return;
+    p->seen_version = a->certified;
+    p->base_samples = atomic_load(&p->samples);
+    p->said_samples = UINT64_MAX; /* say it again, from zero */
+    p->book.own_changed = true;
+    if (a->certificate.n_votes)
+        show_round(p, a);
+}
+
+/* Whom a quorum lacks, by name where one was said. */
+static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_POOL_WHY_BYTES])
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    size_t at = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < roster->n && at < GSP_POOL_WHY_BYTES; i++) {
+        const uint8_t *key = roster->member[i].key.byte;
+        char name[GSP_WORD_NAME_BYTES] = "";
+        bool up = memcmp(key, p->door.identity.public_key, GSP_PUBLIC_BYTES) == 0;
+        for (uint32_t k = 0; k < GSP_NET_PEERS_MAX; k++) {
+            if (memcmp(p->links.link[k].key, key, GSP_PUBLIC_BYTES) == 0) {
+                up |= p->links.link[k].up;
+                memcpy(name, p->links.link[k].name, sizeof name);
+            }
+        }
+        if (!name[0])
+            sodium_bin2hex(name, sizeof name < 13 ? sizeof name : 13, key, 6);
+        if (!up)
+            at +=
+                (size_t)snprintf(text + at, GSP_POOL_WHY_BYTES - at, "%s%s", at ? ", " : "", name);
+    }
+}
+
+static void watch_quorum(gsp_pool *p)
+{
+    const gsp_agree *a = gsp_node_look(p->node);
+    uint64_t fork_in_ns;
+    bool waits = gsp_agree_waits(a, 2 * a->rules.dead_ns, &fork_in_ns);
+    if (waits == p->said_waits)
+        return;
+    p->said_waits = waits;
+    if (!waits) {
+        gsp_diary_add(&p->diary, "\"event\":\"quorum\"");
+        return;
+    }
+    char names[GSP_POOL_WHY_BYTES];
+    unsigned long long seconds = fork_in_ns / 1000000000u;
+    missing_names(p, a, names);
+    gsp_diary_add(&p->diary, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
+    atom_log(ATOM_LOG_WARN,
+             "the pool: no quorum; waiting for %s%sfor %llu s at most, then this host goes on by "
+             "itself",
+             names, names[0] ? ", " : "", seconds);
+}
+
+/* The node decides and keeps the evidence; here it is only told. */
+static void watch_bans(gsp_pool *p)
+{
+    gsp_node_status *s = atom_alloc(1, sizeof *s);
+    if (!s)
+        return;
+    gsp_node_read_status(p->node, s);
+    for (; p->seen_bans < s->n_bans; p->seen_bans++) {
+        char who[GSP_PUBLIC_TEXT_BYTES];
+        const gsp_ban *b = &s->ban[p->seen_bans % GSP_BANS_SHOWN];
+        json_t *file = json_string(b->file);
+        char *text = file ? json_dumps(file, JSON_ENCODE_ANY) : NULL;
+        gsp_diary_add(
+            &p->diary, "\"event\":\"banned\",\"key\":\"%s\",\"why\":\"%s\",\"evidence\":%s",
+            gsp_public_text(b->key.byte, who), b->why, b->file[0] && text ? text : "null");
+        json_decref(file);
+        free(text);
+    }
+    atom_free(s);
+}
+
+/* True: goodbye was said and heard, or there is nobody to say it to. */
+static bool has_left(gsp_pool *p, uint64_t now)
+{
+    gsp_node_status s;
+    if (!atomic_load(&p->leave))
+        return false;
+    gsp_node_read_status(p->node, &s);
+    if (p->leaving_ns == 0) {
+        p->leaving_ns = now;
+        gsp_diary_add(&p->diary, "\"event\":\"leaving\"");
+        gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "saying goodbye");
+        if (s.is_member ? s.n_roster <= 1 : s.n_links == 0)
+            return true;
+        gsp_node_leave(p->node); /* who is no member takes back that it wants to be one */
+        return false;
+    }
+    if (s.is_member && s.n_roster > 1)
+        p->leaving_ns = now; /* linger from then on */
+    return now - p->leaving_ns > LINGER_NS;
+}
+
+static void end_thread(gsp_pool *p, atom_status st)
+{
+    gsp_node_status s = {0};
+    bool left = p->leaving_ns != 0;
+    if (st == ATOM_OK || left)
+        gsp_node_read_status(p->node, &s);
+    pthread_mutex_lock(&p->lock);
+    p->end = st;
+    if (st != ATOM_OK)
+        snprintf(p->end_text, sizeof p->end_text, "%s", atom_fail_message());
+    pthread_mutex_unlock(&p->lock);
+    if (st != ATOM_OK) {
+        atom_log(ATOM_LOG_ERROR, "the pool: %s", p->end_text);
+        gsp_diary_add(&p->diary, "\"event\":\"dead\"");
+        gsp_headline_say(&p->headline, GSP_POOL_DEAD, "%s", p->end_text);
+    } else if (left) {
+        gsp_diary_add(&p->diary, "\"event\":\"left\"");
+        gsp_headline_say(&p->headline, GSP_POOL_LEFT, "left the pool");
+    }
+    gsp_pool_snapshot(p);
+    gsp_node_close(&p->node);
+    /* Who said goodbye comes back as somebody new; who was alone said nothing. */
+    if (left && !(s.is_member && s.n_roster <= 1) && gsp_votes_forget(p->memory) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->ended, true);
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- the month's bytes ---- */
+
+static void begin_rest(gsp_pool *p)
+{
+    char used[160], when[32] = "";
+    const gsp_quota *q = &p->month.quota;
+    time_t ends = (time_t)gsp_quota_ends(atom_wall_seconds());
+    struct tm t;
+    if (localtime_r(&ends, &t))
+        (void)strftime(when, sizeof when, "%Y-%m-%d", &t);
+    gsp_diary_add(&p->diary, "\"event\":\"month_spent\",\"sent\":%llu,\"received\":%llu",
+                  (unsigned long long)q->up, (unsigned long long)q->down);
+    gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "resting until %s: %s", when,
+                     gsp_quota_text(q, used, sizeof used));
+    atomic_store(&p->door.shut, true);
+    gsp_pool_snapshot(p);
+    gsp_pool_end_links(p);
+    gsp_month_save(&p->month);
+}
+
+static bool rests(gsp_pool *p)
+{
+    bool spent = gsp_month_step(&p->month, p->net);
+    if (spent && !atomic_load(&p->door.shut))
+        begin_rest(p);
+    if (!spent && atomic_load(&p->door.shut)) {
+        atomic_store(&p->door.shut, false);
+        gsp_diary_add(&p->diary, "\"event\":\"month_begins\"");
+        gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "taking part");
+    }
+    return spent;
+}
+
+/* A turn while the host rests. */
+static atom_status rest(gsp_pool *p)
+{
+    gsp_net_event event;
+    ATOM_TRY(gsp_net_next(p->net, REST_NS, &event));
+    if (event.kind == GSP_NET_UP)
+        gsp_net_drop(p->net, event.key); /* it came in before it could know */
+    gsp_net_free(p->net, event.data);
+    gsp_pool_obey(p);
+    gsp_pool_snapshot_step(p);
+    return ATOM_OK;
+}
+
+/* ---- the thread ---- */
+
+static void *run(void *context)
+{
+    gsp_pool *p = context;
+    atom_status st = ATOM_OK;
+    while (st == ATOM_OK && !atomic_load(&p->stop)) {
+        if (rests(p)) {
+            st = rest(p);
+            if (st == ATOM_OK && atomic_load(&p->leave))
+                break; /* nobody is there to hear a goodbye */
+            continue;
+        }
+        pass_reports(p);
+        st = gsp_node_turn(p->node, TURN_NS);
+        if (st != ATOM_OK)
+            break;
+        watch_versions(p);
+        watch_quorum(p);
+        watch_bans(p);
+        gsp_pool_step(p);
+        st = gsp_headline_check(&p->headline);
+        if (st == ATOM_OK && has_left(p, atom_clock_ns()))
+            break;
+    }
+    end_thread(p, st);
+    return NULL;
+}
+
+static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_config *c)
+{
+    const gsp_manifest *m = p->door.manifest;
+    *c = (gsp_node_config){
+        .net = p->net,
+        .identity = &p->door.identity,
+        .directory = p->memory,
+        .rates = part->rates,
+        .holds_genesis = part->holds_genesis,
+        .n_fragments = m->n_fragments,
+        .codec = m->codec,
+        .robust = m->robust,
+        .work = part->work,
+        .other = other,
+        .other_context = p,
+    };
+    if (p->host.up_bytes_per_s)
+        c->rates.up_bytes_per_s = p->host.up_bytes_per_s;
+    if (p->host.down_bytes_per_s)
+        c->rates.down_bytes_per_s = p->host.down_bytes_per_s;
+    c->rates.accepts = p->reach.port != 0;
+    p->rates = c->rates;
+    memcpy(c->n_floats, m->n_floats, sizeof c->n_floats);
+    gsp_manifest_genesis(m, &c->genesis);
+    gsp_manifest_rules(m, &c->rules);
+    if (part->has_audit)
+        c->rules.audit_percent = part->audit_percent;
+    c->rules.admitted = admitted;
+    c->rules.assign = gsp_shares_assign;
+    c->rules.context = p;
+}
+
+/* Links that came up before there was a member. */
+static void introduce(gsp_pool *p)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->links.link[i].up && !p->links.link[i].guest)
+            gsp_node_link(p->node, p->links.link[i].key);
+}
+
+atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
+{
+    gsp_node_config c;
+    atom_status st;
+    if (p->has_thread || p->memory)
+        return atom_fail(ATOM_E_USAGE, "the pool was started before");
+    p->memory = atom_path_join(p->directory, "member");
+    if (!p->memory)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
+    member_config(p, part, &c);
+    ATOM_TRY_CLEAN(gsp_node_open(&c, &p->node));
+    introduce(p);
+    p->started_s = atom_clock_seconds();
+    gsp_diary_add(&p->diary, "\"event\":\"start\",\"port\":%u", p->reach.port);
+    gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "taking part");
+    gsp_pool_renew_contact(p);
+    gsp_pool_greet_all(p);
+    int error = pthread_create(&p->thread, NULL, run, p);
+    if (error)
+        ATOM_TRY_CLEAN(atom_fail_errno(error, "a thread for the pool"));
+    p->has_thread = true;
+cleanup:
+    if (st != ATOM_OK)
+        gsp_node_close(&p->node);
+    return st;
+}
+
+/* ---- leaving ---- */
+
+atom_status gsp_pool_leave(gsp_pool *p, double timeout_s)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)timeout_s + 1;
+    if (!p->has_thread)
+        return ATOM_OK;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->leave, true);
+    int late = 0;
+    while (!atomic_load(&p->ended) && late == 0)
+        late = pthread_cond_timedwait(&p->changed, &p->lock, &until);
+    atom_status end = p->end;
+    pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->stop, true);
+    gsp_net_wake(p->net);
+    pthread_join(p->thread, NULL);
+    p->has_thread = false;
+    if (late)
+        return atom_fail(ATOM_E_RUNTIME,
+                         "no quorum heard the goodbye in time; the others will notice by silence");
+    return end == ATOM_OK ? ATOM_OK : atom_fail(end, "%s", p->end_text);
+}

@@ -1,0 +1,163 @@
+/*
+ * Owns what is done now and then: finding and dialling others, asking for admissions, forgetting
+ * old keys, looking at the router. Its one idea: everything is looked at ten times a second and does
+ * nothing until it is due. It refuses to keep a link whose admission has ended.
+ */
+#include "atom/base/clock.h"
+#include "atom/base/log.h"
+#include "gossip/member/node_look.h"
+#include "gossip/pool/whole.h"
+
+#include <string.h>
+
+static const uint64_t SECOND_NS = 1000000000u;
+
+/* ---- links ---- */
+
+static void end_link(gsp_pool *p, gsp_link *l)
+{
+    gsp_links_end(&p->links, l);
+    if (p->node && !l->guest)
+        gsp_node_unlink(p->node, l->key);
+}
+
+/* As members we dial the same hosts again: the address of each link is where it accepts. */
+static void redial(gsp_pool *p)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        gsp_link *l = &p->links.link[i];
+        if (!l->up)
+            continue;
+        end_link(p, l);
+        if (!l->inbound && !gsp_address_is_any(&l->address) &&
+            gsp_net_dial(p->net, l->key, &l->address, 1) != ATOM_OK)
+            atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    }
+}
+
+void gsp_pool_end_links(gsp_pool *p)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->links.link[i].up)
+            end_link(p, &p->links.link[i]);
+    gsp_links_rest(&p->links);
+}
+
+/* Its admission ended while the link was up, and nobody has shown us another one of it. */
+static bool expired(gsp_pool *p, const gsp_link *l, uint64_t now_s)
+{
+    gsp_role role;
+    uint8_t shown[GSP_CREDENTIAL_BYTES_MAX];
+    uint32_t bytes = 0;
+    if (p->door.plain || l->guest || !gsp_net_peer_credential(p->net, l->key, &role, shown, &bytes))
+        return false;
+    uint64_t until = gsp_admission_ends(shown, bytes);
+    if (!until || now_s <= until + GSP_SKEW_SECONDS)
+        return false;
+    const gsp_known *k = gsp_peers_find(p->book.peers, l->key);
+    until = k ? gsp_admission_ends(k->contact.credential, k->contact.credential_bytes) : 0;
+    return now_s > until + GSP_SKEW_SECONDS;
+}
+
+static void look_at_links(gsp_pool *p, uint64_t now)
+{
+    uint64_t now_s = (uint64_t)atom_wall_seconds();
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        gsp_link *l = &p->links.link[i];
+        if (!l->up)
+            continue;
+        if ((l->doomed_ns && now >= l->doomed_ns) || expired(p, l, now_s))
+            end_link(p, l);
+        else if (now >= l->hello_ns)
+            gsp_pool_greet(p, l);
+    }
+}
+
+/* ---- keys and admissions ---- */
+
+static void ask_admission(gsp_pool *p)
+{
+    gsp_word ask = {.kind = GSP_WORD_ASK_ADMISSION, .credential_bytes = p->door.credential_bytes};
+    memcpy(ask.key, p->door.identity.public_key, sizeof ask.key);
+    memcpy(ask.credential, p->door.credential, p->door.credential_bytes);
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (p->links.link[i].up && !p->links.link[i].guest)
+            (void)gsp_links_tell(&p->links, p->links.link[i].key, &ask);
+}
+
+static void ask_again(gsp_pool *p, uint64_t now)
+{
+    if (p->door.is_guest && now >= p->ask_ns) {
+        p->ask_ns = now + 2 * SECOND_NS;
+        ask_admission(p);
+    } else if (!p->door.is_guest && now >= p->renew_ns) {
+        p->renew_ns = now + 60 * SECOND_NS;
+        if (gsp_door_wants_admission(&p->door, (uint64_t)atom_wall_seconds()))
+            ask_admission(p);
+    }
+}
+
+/* ---- the first member, and the router ---- */
+
+void gsp_pool_say_seeking(gsp_pool *p)
+{
+    char text[GSP_POOL_WHY_BYTES];
+    p->seek.news = false;
+    gsp_headline_say(&p->headline, GSP_POOL_SEEKING, "%s",
+                     gsp_seek_text(&p->seek, text, sizeof text));
+}
+
+void gsp_pool_look_at_router(gsp_pool *p)
+{
+    if (!gsp_reach_step(&p->reach, atom_clock_ns()))
+        return;
+    p->book.own_changed = true;
+    atom_log(ATOM_LOG_INFO, "%s", p->reach.routed.why);
+    gsp_diary_add(&p->diary, "\"event\":\"router\",\"text\":\"%s\"", p->reach.routed.why);
+    if (p->door.ticket[0] && gsp_door_is_owner(&p->door) && gsp_pool_refresh_ticket(p) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+}
+
+/* ---- all of it ---- */
+
+static void step_links(gsp_pool *p, uint64_t now)
+{
+    if (p->was_admitted) {
+        p->was_admitted = false;
+        gsp_pool_rekey(p);
+        redial(p);
+    }
+    gsp_book_look(&p->book, gsp_pool_found, p, now);
+    ask_again(p, now);
+    look_at_links(p, now);
+    gsp_links_dial(&p->links, p->book.peers, p->reach.port != 0, now);
+    gsp_seek_step(&p->seek, gsp_links_any(&p->links) != NULL, now);
+    if (p->seek.news && p->headline.now == GSP_POOL_SEEKING)
+        gsp_pool_say_seeking(p);
+    gsp_pool_look_at_router(p);
+    gsp_book_step(&p->book, now);
+    if (!p->door.is_guest && gsp_book_is_stale(&p->book, now))
+        gsp_pool_renew_contact(p);
+    if (now >= p->key_ns) {
+        p->key_ns = now + 60 * SECOND_NS;
+        if (gsp_door_forget_old_key(&p->door, (uint64_t)atom_wall_seconds()))
+            gsp_pool_rekey(p);
+    }
+}
+
+void gsp_pool_step(gsp_pool *p)
+{
+    uint64_t now = atom_clock_ns();
+    gsp_pool_files_step(p, now);
+    gsp_pool_give_pieces(p, now);
+    gsp_pool_haul_step(p, now);
+    gsp_probe_server_step(p->probe);
+    if (now < p->step_ns)
+        return;
+    p->step_ns = now + SECOND_NS / 10;
+    gsp_pool_obey(p);
+    step_links(p, now);
+    if (!p->door.is_guest)
+        gsp_notes_step(p->notes);
+    gsp_pool_snapshot_step(p);
+}

@@ -1,0 +1,148 @@
+/*
+ * Owns what a host says of where it can be reached. Its one idea: the router's address is one more
+ * of our own, and comes first; an address of zeros that is listened at stands for those of all
+ * interfaces. It refuses to name addresses that mean nothing elsewhere, unless there are no others.
+ */
+#include "gossip/pool/reach.h"
+
+#include "atom/base/log.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double PATIENCE_S = 4;
+static const uint64_t LOOK_NS = 2000000000u;
+
+static bool is_loopback(const gsp_address *a)
+{
+    static const uint8_t one[16] = {[15] = 1}, mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(a->ip, one, 16) == 0 || (memcmp(a->ip, mapped, 12) == 0 && a->ip[12] == 127);
+}
+
+/* ---- the router ---- */
+
+static bool listens_everywhere(const gsp_reach *r)
+{
+    static const uint8_t any[16];
+    for (uint32_t i = 0; i < r->n_listen; i++)
+        if (memcmp(r->listen[i].ip, any, sizeof any) == 0)
+            return true;
+    return false;
+}
+
+void gsp_reach_ask_router(gsp_reach *r)
+{
+    gsp_portmap_config c = {.port = r->port};
+    if (!r->port || r->plain || r->n_announce || !listens_everywhere(r))
+        return;
+    if (gsp_portmap_open(&c, &r->router) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+}
+
+void gsp_reach_wait(gsp_reach *r)
+{
+    if (r->router)
+        gsp_portmap_wait(r->router, PATIENCE_S);
+}
+
+bool gsp_reach_step(gsp_reach *r, uint64_t now)
+{
+    gsp_portmap_status s;
+    if (!r->router || now < r->look_ns)
+        return false;
+    r->look_ns = now + LOOK_NS;
+    gsp_portmap_read(r->router, &s);
+    if (!s.asked || (r->routed.asked && s.changes == r->routed.changes))
+        return false;
+    r->routed = s;
+    return true;
+}
+
+void gsp_reach_close(gsp_reach *r)
+{
+    gsp_portmap_close(&r->router);
+}
+
+/* ---- addresses ---- */
+
+typedef struct list {
+    gsp_address *at;
+    uint32_t n, n_max;
+} list;
+
+static void add(list *l, gsp_address a, uint16_t port)
+{
+    a.port = port;
+    for (uint32_t i = 0; i < l->n; i++)
+        if (gsp_address_equal(&l->at[i], &a))
+            return;
+    if (l->n < l->n_max)
+        l->at[l->n++] = a;
+}
+
+/* Those of the interfaces; loopback only where there is nothing else. */
+static void add_interfaces(list *l, uint16_t port)
+{
+    struct ifaddrs *interfaces = NULL;
+    uint32_t before = l->n;
+    gsp_address loopback = {0};
+    if (getifaddrs(&interfaces) != 0)
+        return;
+    for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
+        struct sockaddr_storage s = {0};
+        gsp_address a;
+        int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+        if (!(i->ifa_flags & IFF_UP) || (family != AF_INET && family != AF_INET6))
+            continue;
+        memcpy(&s, i->ifa_addr,
+               family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        if (!gsp_address_from_socket(&s, &a) || a.scope)
+            continue; /* link-local: means nothing elsewhere */
+        if (is_loopback(&a))
+            loopback = a;
+        else
+            add(l, a, port);
+    }
+    freeifaddrs(interfaces);
+    if (l->n == before && !gsp_address_is_any(&loopback))
+        add(l, loopback, port);
+}
+
+uint32_t gsp_reach_addresses(const gsp_reach *r, gsp_address *out, uint32_t n_max)
+{
+    list l = {.at = out, .n_max = n_max};
+    if (!r->port)
+        return 0;
+    if (!gsp_address_is_any(&r->routed.outside))
+        add(&l, r->routed.outside, r->routed.outside.port);
+    for (uint32_t i = 0; i < r->n_listen; i++) {
+        const gsp_address *at = &r->listen[i];
+        if (!gsp_address_is_any(at)) {
+            add(&l, *at, at->port ? at->port : r->port);
+            continue;
+        }
+        if (!gsp_address_is_any(&r->seen) && !is_loopback(&r->seen))
+            add(&l, r->seen, r->port);
+        add_interfaces(&l, r->port);
+    }
+    return l.n;
+}
+
+atom_status gsp_reach_hosts(const gsp_reach *r, gsp_hosts *out)
+{
+    const char *mark = r->plain ? "plain+" : "";
+    gsp_address own[GSP_TICKET_HOSTS_MAX];
+    char text[GSP_ADDRESS_TEXT_BYTES];
+    memset(out, 0, sizeof *out);
+    out->n = r->n_announce ? r->n_announce : gsp_reach_addresses(r, own, GSP_TICKET_HOSTS_MAX);
+    for (uint32_t i = 0; i < out->n; i++) {
+        const char *host = r->n_announce ? r->announce[i] : gsp_address_text(&own[i], text);
+        int n = snprintf(out->host[i], sizeof out->host[i], "%s%s", mark, host);
+        if (n < 0 || n >= (int)sizeof out->host[i])
+            return atom_fail(ATOM_E_USAGE, "'%s' is too long for a ticket", host);
+    }
+    return ATOM_OK;
+}

@@ -1,0 +1,206 @@
+/*
+ * The whole: a host's life in a pool, put together from parts. Each part is a struct with a header
+ * of its own that knows nothing of this one; the files named pool_*.c know the whole and call the
+ * parts in order. They call each other downwards only:
+ *
+ *   pool_create.c  pool_join.c  pool_run.c   the beginnings; the thread
+ *   pool_get.c                               what the caller waits for: files, data, notes
+ *   pool.c  pool_step.c                      opening, closing; what is done now and then
+ *   pool_owner.c  pool_status.c              orders and tickets; what is shown, and asked
+ *   pool_talk.c                              events of the net, words of others
+ *   pool_self.c  pool_data.c                 what this host says of itself; the data set
+ *   pool_files.c  pool_give.c                the manifest's files; pieces for others
+ *   the parts: door links book reach seek month notes headline diary errands status dir words ...
+ *
+ * Thread: until gsp_pool_start everything is the caller's; after it everything is the pool's
+ * thread's, but what is atomic, what stands under `lock`, and what a part's header says is for any
+ * thread (door, headline, errands).
+ */
+#ifndef GOSSIP_POOL_WHOLE_H
+#define GOSSIP_POOL_WHOLE_H
+
+#include "gossip/member/pieces.h"
+#include "gossip/net/net_nanomsg.h"
+#include "gossip/net/probe.h"
+#include "gossip/pool/book.h"
+#include "gossip/pool/control.h"
+#include "gossip/pool/diary.h"
+#include "gossip/pool/dir.h"
+#include "gossip/pool/door.h"
+#include "gossip/pool/errands.h"
+#include "gossip/pool/headline.h"
+#include "gossip/pool/links.h"
+#include "gossip/pool/month.h"
+#include "gossip/pool/notes.h"
+#include "gossip/pool/pool.h"
+#include "gossip/pool/reach.h"
+#include "gossip/pool/seek.h"
+#include "gossip/pool/words.h"
+#include "gossip/swarm/swarm.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { POOL_OPEN_MAX = 8 }; /* files of data that are open to be given */
+
+typedef struct pool_fetch pool_fetch; /* a file on its way in (pool_files.c) */
+typedef struct pool_haul pool_haul;   /* the data set on its way in (pool_data.c) */
+
+struct gsp_pool {
+    gsp_pool_host host; /* texts are ours */
+    char *directory;
+    int lock_fd; /* of directory/lock, held; -1 */
+    char name[GSP_WORD_NAME_BYTES];
+
+    gsp_net *net;
+    gsp_door door;
+    gsp_links links;
+    gsp_book book;
+    gsp_reach reach;
+    gsp_seek seek;
+    gsp_month month;
+    gsp_notes *notes;
+    gsp_headline headline;
+    gsp_diary diary;
+    gsp_errands errands;
+    gsp_probe_server *probe;
+    gsp_control *control;
+
+    uint64_t step_ns, ask_ns, renew_ns, key_ns, snapshot_ns; /* when to do it next */
+    bool was_admitted; /* as a guest: all links have to be made anew */
+    uint32_t refusals; /* words that were not heard */
+
+    /* Files and data. */
+    pool_fetch *fetch;                       /* NULL: none */
+    pool_haul *haul;                         /* NULL: none */
+    char *data_dir;                          /* where data lies; NULL: this host has none to give */
+    bool data_whole[GSP_MANIFEST_FILES_MAX]; /* of the manifest's files: in data_dir, checked */
+    struct {
+        gsp_pieces *pieces; /* NULL: free */
+        uint32_t file;
+        uint64_t used_ns;
+    } open[POOL_OPEN_MAX];
+    uint64_t piece_ns; /* when one was given last */
+    uint32_t give_turn;
+
+    /* Taking part. */
+    gsp_node *node; /* NULL before the start */
+    char *memory;   /* the node's directory; it keeps the pointer */
+    gsp_rates rates;
+    uint64_t said_samples, said_tokens, base_samples;
+    uint64_t seen_version;
+    gsp_hash seen_lineage;
+    uint32_t seen_bans;
+    bool said_waits;     /* for a quorum */
+    uint64_t leaving_ns; /* since when we say goodbye; 0: not */
+    double started_s;
+
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool stop, leave, paused, asked_stop;
+    atomic_bool ended; /* the thread is over */
+    atomic_uint_fast64_t samples, tokens;
+
+    pthread_mutex_t lock;   /* of what follows */
+    pthread_cond_t changed; /* `ended` */
+    gsp_pool_status *status;
+    atom_status end; /* why the thread ended */
+    char end_text[GSP_POOL_WHY_BYTES];
+};
+
+/* ---- pool_give.c ---- */
+
+void gsp_pool_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *word);
+void gsp_pool_give_pieces(gsp_pool *p, uint64_t now_ns);
+void gsp_pool_close_pieces(gsp_pool *p);
+/* The tree of a file of data; fresh, NULL: no memory. */
+char *gsp_pool_tree_path(const gsp_pool *p, const char *name);
+
+/* ---- pool_files.c ---- */
+
+void gsp_pool_file_asked(gsp_link *from, const gsp_word *word);
+void gsp_pool_file_came(gsp_pool *p, const gsp_link *from, const gsp_word *word);
+void gsp_pool_files_step(gsp_pool *p, uint64_t now_ns);
+/* Who may be asked for files and data: members that are linked and gave no wrong file; only != NULL:
+ * this one alone. */
+void gsp_pool_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now_ns);
+ATOM_MUST atom_status gsp_pool_hash_file(const char *path, uint64_t *bytes, gsp_hash *hash);
+/* A download: begin, then turn until it is finished (the net must be turned between), then end in
+ * any case. */
+ATOM_MUST atom_status gsp_pool_fetch_begin(gsp_pool *p, const gsp_manifest_file *file);
+ATOM_MUST atom_status gsp_pool_fetch_turn(gsp_pool *p, bool *finished);
+void gsp_pool_fetch_end(gsp_pool *p);
+
+/* ---- pool_data.c ---- */
+
+void gsp_pool_piece_came(gsp_pool *p, const gsp_link *from, const gsp_word *word);
+void gsp_pool_haul_step(gsp_pool *p, uint64_t now_ns);
+void gsp_pool_haul_progress(const gsp_pool *p, gsp_pool_progress *out);
+/* The data set: as for one file. */
+ATOM_MUST atom_status gsp_pool_haul_begin(gsp_pool *p, const char *directory, uint64_t bytes);
+ATOM_MUST atom_status gsp_pool_haul_turn(gsp_pool *p, bool *finished);
+double gsp_pool_haul_silent_s(const gsp_pool *p);
+void gsp_pool_haul_end(gsp_pool *p);
+
+/* ---- pool_self.c ---- */
+
+/* Our contact is made anew and said. */
+void gsp_pool_renew_contact(gsp_pool *p);
+/* Keys or credential are new. */
+void gsp_pool_rekey(gsp_pool *p);
+/* Says HELLO. */
+void gsp_pool_greet(gsp_pool *p, gsp_link *link);
+void gsp_pool_greet_all(gsp_pool *p);
+/* A contact that was judged good, from wherever; from NULL: nobody sent it. */
+void gsp_pool_found(void *pool, const gsp_contact *contact, const gsp_address *from);
+
+/* ---- pool_talk.c ---- */
+
+/* An event of the net. True: a message was taken; the caller frees it nonetheless. */
+bool gsp_pool_take(gsp_pool *p, const gsp_net_event *event);
+/* The door has adopted a manifest: says so to everybody. */
+void gsp_pool_tell_manifest(gsp_pool *p);
+
+/* ---- pool_owner.c ---- */
+
+ATOM_MUST atom_status gsp_pool_new_ticket(gsp_pool *p, uint32_t count, double days);
+ATOM_MUST atom_status gsp_pool_refresh_ticket(gsp_pool *p);
+/* Does what the control socket ordered. */
+void gsp_pool_obey(gsp_pool *p);
+
+/* ---- pool_status.c ---- */
+
+void gsp_pool_snapshot(gsp_pool *p);
+void gsp_pool_snapshot_step(gsp_pool *p); /* now and then */
+/* Answers a control request, on the control's thread. */
+char *gsp_pool_answer(void *pool, const char *request);
+
+/* ---- pool_step.c ---- */
+
+/* Everything that is due; call often. */
+void gsp_pool_step(gsp_pool *p);
+/* Ends all links and dials nobody, until the next gsp_pool_step. */
+void gsp_pool_end_links(gsp_pool *p);
+/* What was tried to find a member becomes the headline. */
+void gsp_pool_say_seeking(gsp_pool *p);
+/* Looks what the router says. */
+void gsp_pool_look_at_router(gsp_pool *p);
+
+/* ---- pool.c ---- */
+
+/* Makes the object: the directory and its lock, identity, texts of the host. */
+ATOM_MUST atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out);
+/* Opens net, book, router and control socket, with keys and credential as they are. */
+ATOM_MUST atom_status gsp_pool_open_net(gsp_pool *p);
+/* Closes what failed to open, and keeps the message; returns st. */
+atom_status gsp_pool_close_after(gsp_pool **pool, atom_status st);
+
+/* ---- pool_get.c ---- */
+
+/* Turns the net for a while, as the pool's thread does later. */
+ATOM_MUST atom_status gsp_pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context);
+/* Until the file is here and checked. */
+ATOM_MUST atom_status gsp_pool_fetch_file(gsp_pool *p, const gsp_manifest_file *file,
+                                          gsp_pool_watch *watch, void *context);
+
+#endif

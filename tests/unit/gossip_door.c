@@ -1,0 +1,265 @@
+/* The door: who is admitted, what the owner's changes do, and what comes back from disk. */
+#include "gossip/pool/door.h"
+#include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const gsp_hosts HOSTS = {.n = 1, .host = {"192.0.2.7:4400"}};
+
+/* A pool's owner in a directory of its own, with manifest 1 and a ticket for `count` hosts. */
+typedef struct owner {
+    scratch place;
+    gsp_door door;
+} owner;
+
+static void owner_open(owner *o, uint32_t count)
+{
+    memset(o, 0, sizeof *o);
+    test_must(gsp_door_open(&o->door, scratch_open(&o->place)->dir));
+    gsp_door *d = &o->door;
+    gsp_manifest *m = d->manifest;
+    memset(d->pool, 3, sizeof d->pool);
+    memset(d->psk[0], 4, sizeof d->psk[0]);
+    d->n_psks = 1;
+    d->rotated_s = test_now_s() - 10;
+    memcpy(d->owner, d->identity.public_key, sizeof d->owner);
+    m->number = 1;
+    memcpy(m->pool, d->pool, sizeof m->pool);
+    memcpy(m->owner, d->owner, sizeof m->owner);
+    memcpy(m->founder, d->owner, sizeof m->founder);
+    m->n_fragments = 1;
+    m->n_floats[0] = 1000;
+    m->codec = GSP_CODEC_FP32;
+    gsp_manifest_key_hash(d->psk[0], &m->key);
+    test_must(gsp_manifest_complete(m));
+    gsp_manifest_sign(m, &d->identity);
+    test_must(gsp_manifest_text(m, &d->manifest_text));
+    d->has_manifest = true;
+    test_must(gsp_door_save_keys(d));
+    test_must(gsp_door_save_manifest(d));
+    test_must(gsp_door_load_owner(d));
+    test_must(gsp_door_new_ticket(d, &HOSTS, count, 1));
+}
+
+static void owner_close(owner *o)
+{
+    gsp_door_close(&o->door);
+    scratch_close(&o->place);
+}
+
+/* A host with its ticket, in a directory of its own. */
+static void guest_open(gsp_door *d, scratch *place, const char *text)
+{
+    gsp_ticket t;
+    memset(d, 0, sizeof *d);
+    test_must(gsp_door_open(d, scratch_open(place)->dir));
+    test_must(gsp_ticket_parse(text, &t));
+    test_must(gsp_door_take_ticket(d, &t));
+}
+
+static void guest_close(gsp_door *d, scratch *place)
+{
+    gsp_door_close(d);
+    scratch_close(place);
+}
+
+/* Asks the owner with what the host holds now. */
+static uint8_t ask(owner *o, const gsp_door *d, gsp_word *answer)
+{
+    gsp_word m = {.kind = GSP_WORD_ASK_ADMISSION, .credential_bytes = d->credential_bytes};
+    memcpy(m.key, d->identity.public_key, sizeof m.key);
+    memcpy(m.credential, d->credential, d->credential_bytes);
+    (void)gsp_door_admit(&o->door, &m, answer);
+    assert_memory_equal(answer->key, m.key, sizeof m.key);
+    return answer->refusal;
+}
+
+static bool take(gsp_door *d, const gsp_word *answer)
+{
+    return gsp_door_take_admission(d, answer->credential, answer->credential_bytes, test_now_s());
+}
+
+static void invite_becomes_admission(void **state)
+{
+    (void)state;
+    owner o;
+    scratch places[2];
+    gsp_door first, second;
+    gsp_word answer;
+    owner_open(&o, 1);
+    guest_open(&first, &places[0], o.door.ticket);
+    guest_open(&second, &places[1], o.door.ticket);
+    assert_true(first.is_guest);
+    assert_false(gsp_door_wants_admission(&first, test_now_s()));
+    assert_int_equal(ask(&o, &first, &answer), GSP_WELCOME);
+    assert_false(take(&second, &answer)); /* another's admission is of no use */
+    assert_true(second.is_guest);
+    assert_true(take(&first, &answer));
+    assert_false(first.is_guest);
+    /* The invite was for one; the same host again costs nothing. */
+    gsp_word again;
+    assert_int_equal(ask(&o, &second, &again), GSP_REFUSED_EXPIRED);
+    assert_int_equal(ask(&o, &first, &again), GSP_WELCOME);
+    /* Half of its thirty days over, it is renewed; an admission renews itself without an invite. */
+    assert_false(gsp_door_wants_admission(&first, test_now_s() + 14 * 86400));
+    assert_true(gsp_door_wants_admission(&first, test_now_s() + 16 * 86400));
+    uint64_t ends = gsp_admission_ends(first.credential, first.credential_bytes);
+    assert_in_range(ends, test_now_s() + 29 * 86400, test_now_s() + 30 * 86400);
+    assert_int_equal(gsp_admission_ends(first.credential, 20), 0);
+    /* It is on disk. */
+    memset(first.credential, 0, sizeof first.credential);
+    first.is_guest = true;
+    assert_true(gsp_door_load_admission(&first));
+    assert_false(first.is_guest);
+    assert_memory_equal(first.credential, answer.credential, GSP_ADMISSION_BYTES);
+    guest_close(&first, &places[0]);
+    guest_close(&second, &places[1]);
+    owner_close(&o);
+}
+
+static gsp_refusal enters(gsp_door *d, const uint8_t *key)
+{
+    gsp_handshake_config who;
+    gsp_door_who(d, &who);
+    return who.may_enter(who.ctx, key, GSP_MEMBER, NULL);
+}
+
+static void bans_and_new_keys(void **state)
+{
+    (void)state;
+    owner o;
+    scratch places[3];
+    gsp_door good, bad, late;
+    gsp_word answer;
+    owner_open(&o, 9);
+    guest_open(&good, &places[0], o.door.ticket);
+    guest_open(&bad, &places[1], o.door.ticket);
+    guest_open(&late, &places[2], o.door.ticket);
+    assert_int_equal(ask(&o, &good, &answer), GSP_WELCOME);
+    assert_true(take(&good, &answer));
+    assert_int_equal(ask(&o, &bad, &answer), GSP_WELCOME);
+    assert_true(take(&bad, &answer));
+    uint8_t old[GSP_PSK_BYTES];
+    memcpy(old, o.door.psk[0], sizeof old);
+
+    assert_int_equal(enters(&o.door, bad.identity.public_key), GSP_WELCOME);
+    o.door.rotated_s = test_now_s() + 5; /* the next key begins later than any invite so far */
+    test_must(gsp_door_rotate(&o.door, bad.identity.public_key));
+    assert_int_equal(gsp_door_number(&o.door), 2);
+    assert_int_equal(enters(&o.door, bad.identity.public_key), GSP_REFUSED_BANNED);
+    assert_int_equal(enters(&o.door, good.identity.public_key), GSP_WELCOME);
+    o.door.shut = true;
+    assert_int_equal(enters(&o.door, good.identity.public_key), GSP_REFUSED_FULL);
+    assert_int_equal(ask(&o, &bad, &answer), GSP_REFUSED_BANNED);
+    assert_int_equal(ask(&o, &good, &answer), GSP_WELCOME);
+    assert_int_equal(ask(&o, &late, &answer), GSP_REFUSED_EXPIRED); /* an invite of before */
+
+    /* The key before still opens the door for a day. */
+    assert_int_equal(o.door.n_psks, 2);
+    assert_memory_equal(o.door.psk[1], old, sizeof old);
+    assert_memory_not_equal(o.door.psk[0], old, sizeof old);
+    assert_false(gsp_door_forget_old_key(&o.door, o.door.rotated_s + 86399));
+    assert_true(gsp_door_forget_old_key(&o.door, o.door.rotated_s + 86400));
+    assert_int_equal(o.door.n_psks, 1);
+
+    assert_int_equal(gsp_door_rotate(&o.door, o.door.identity.public_key), ATOM_E_USAGE);
+    assert_int_equal(gsp_door_rotate(&good, NULL), ATOM_E_USAGE);
+    guest_close(&good, &places[0]);
+    guest_close(&bad, &places[1]);
+    guest_close(&late, &places[2]);
+    owner_close(&o);
+}
+
+static void manifests_are_followed(void **state)
+{
+    (void)state;
+    owner o;
+    scratch places[2];
+    gsp_door member, banned;
+    static const uint8_t none[GSP_PSK_BYTES];
+    owner_open(&o, 9);
+    guest_open(&member, &places[0], o.door.ticket);
+    guest_open(&banned, &places[1], o.door.ticket);
+    gsp_manifest *first = test_calloc(1, sizeof *first);
+    *first = *o.door.manifest;
+    char *text = NULL;
+    test_must(gsp_manifest_text(first, &text));
+    test_must(gsp_door_adopt(&member, first, text, member.psk[0]));
+    assert_int_equal(member.n_psks, 1); /* the ticket's key is this manifest's */
+    test_must(gsp_door_rotate(&o.door, banned.identity.public_key));
+    const gsp_manifest *next = o.door.manifest;
+
+    assert_int_equal(gsp_door_adopt(&member, next, o.door.manifest_text, none), ATOM_E_FORMAT);
+    assert_int_equal(gsp_door_number(&member), 1);
+    test_must(gsp_door_adopt(&member, next, o.door.manifest_text, o.door.psk[0]));
+    assert_int_equal(gsp_door_number(&member), 2);
+    assert_memory_equal(member.psk[0], o.door.psk[0], sizeof member.psk[0]);
+    assert_int_equal(member.n_psks, 2);
+    assert_int_equal(gsp_door_adopt(&member, first, text, member.psk[1]), ATOM_E_FORMAT);
+
+    /* A host that is banned is told so, without the key. */
+    test_must(gsp_door_adopt(&banned, next, o.door.manifest_text, none));
+    assert_true(gsp_door_bans_us(&banned));
+    assert_int_equal(banned.n_psks, 1);
+    assert_false(gsp_door_bans_us(&member));
+
+    /* An older ticket brings no older key, and another pool's is refused. */
+    gsp_ticket t;
+    test_must(gsp_ticket_parse(o.door.ticket, &t));
+    t.manifest = 1;
+    memset(t.psk, 4, sizeof t.psk);
+    test_must(gsp_door_take_ticket(&member, &t));
+    assert_memory_equal(member.psk[0], o.door.psk[0], sizeof member.psk[0]);
+    t.pool[0]++;
+    assert_int_equal(gsp_door_take_ticket(&member, &t), ATOM_E_USAGE);
+    atom_free(text);
+    test_free(first);
+    guest_close(&member, &places[0]);
+    guest_close(&banned, &places[1]);
+    owner_close(&o);
+}
+
+static void owner_comes_back(void **state)
+{
+    (void)state;
+    owner o;
+    gsp_door back = {0};
+    gsp_ticket was, now;
+    owner_open(&o, 9);
+    test_must(gsp_door_open(&back, o.place.dir));
+    test_must(gsp_door_load_keys(&back));
+    test_must(gsp_door_load_manifest(&back));
+    assert_true(gsp_door_load_admission(&back)); /* the owner shows nothing */
+    test_must(gsp_door_load_owner(&back));
+    assert_true(gsp_door_is_owner(&back));
+    assert_string_equal(back.ticket, o.door.ticket);
+    /* Elsewhere now: the same invite, other hosts. */
+    const gsp_hosts moved = {.n = 1, .host = {"192.0.2.8:4400"}};
+    test_must(gsp_ticket_parse(back.ticket, &was));
+    test_must(gsp_door_refresh_ticket(&back, &moved));
+    test_must(gsp_ticket_parse(back.ticket, &now));
+    assert_string_equal(now.hosts[0], "192.0.2.8:4400");
+    assert_memory_equal(now.invite.id, was.invite.id, sizeof was.invite.id);
+    assert_int_equal(gsp_door_new_ticket(&back, &moved, 0, 1), ATOM_E_USAGE);
+    assert_int_equal(gsp_door_new_ticket(&back, &moved, 1, 0), ATOM_E_USAGE);
+    gsp_door_close(&back);
+    owner_close(&o);
+}
+
+int main(void)
+{
+    test_must(gsp_crypto_start());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(invite_becomes_admission),
+        cmocka_unit_test(bans_and_new_keys),
+        cmocka_unit_test(manifests_are_followed),
+        cmocka_unit_test(owner_comes_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
