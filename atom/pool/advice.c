@@ -43,20 +43,20 @@ static void say(pool_advice *a, const char *fmt, ...)
     va_end(args);
 }
 
-static const char *seconds_text(double s, char buf[32])
+const char *pool_seconds_text(double s, char buf[POOL_FIGURE_BYTES])
 {
     if (s < 10)
-        snprintf(buf, 32, "%.1f s", s);
+        snprintf(buf, POOL_FIGURE_BYTES, "%.1f s", s);
     else if (s < 600)
-        snprintf(buf, 32, "%.0f s", s);
+        snprintf(buf, POOL_FIGURE_BYTES, "%.0f s", s);
     else if (s < 36000)
-        snprintf(buf, 32, "%.0f min", s / 60);
+        snprintf(buf, POOL_FIGURE_BYTES, "%.0f min", s / 60);
     else
-        snprintf(buf, 32, "%.0f h", s / 3600);
+        snprintf(buf, POOL_FIGURE_BYTES, "%.0f h", s / 3600);
     return buf;
 }
 
-static const char *count_text(double n, char buf[32])
+const char *pool_count_text(double n, char buf[POOL_FIGURE_BYTES])
 {
     static const char *const units[] = {"", "k", "M", "B", "T"};
     int u = 0;
@@ -64,7 +64,7 @@ static const char *count_text(double n, char buf[32])
         n /= 1000;
         u++;
     }
-    snprintf(buf, 32, n < 9.95 && u ? "%.1f%s" : "%.0f%s", n, units[u]);
+    snprintf(buf, POOL_FIGURE_BYTES, n < 9.95 && u ? "%.1f%s" : "%.0f%s", n, units[u]);
     return buf;
 }
 
@@ -140,13 +140,14 @@ static int64_t would_hide(const reckoning *r, double sync_seconds)
 
 static void explain(const reckoning *r, const pool_said *said, pool_advice *a)
 {
-    char size[32], sync[32], steps[32], other[32];
+    char size[POOL_FIGURE_BYTES], sync[POOL_FIGURE_BYTES], steps[POOL_FIGURE_BYTES],
+        other[POOL_FIGURE_BYTES];
     const pool_case *c = &a->chosen;
     uint32_t row = size_row(r->facts->floats);
     double mbit = r->bytes_per_s * 8e-6;
-    count_text((double)r->facts->floats, size);
-    seconds_text(c->sync_seconds, sync);
-    seconds_text(c->steps_seconds, steps);
+    pool_count_text((double)r->facts->floats, size);
+    pool_seconds_text(c->sync_seconds, sync);
+    pool_seconds_text(c->steps_seconds, steps);
     if (r->step_seconds <= 0) {
         say(a,
             "H = %lld: %s parameters, a sync takes %s at %.3g Mbit/s; how long steps take is not "
@@ -170,7 +171,7 @@ static void explain(const reckoning *r, const pool_said *said, pool_advice *a)
         "H = %lld%s: %s parameters, a sync in %s takes %s at %.3g Mbit/s, %lld steps take %s: "
         "this link does not hide it, weights are averaged every %s instead",
         (long long)c->sync_steps, because, size, gsp_codec_name((gsp_codec)c->codec), sync, mbit,
-        (long long)c->sync_steps, steps, seconds_text(c->sync_seconds, other));
+        (long long)c->sync_steps, steps, pool_seconds_text(c->sync_seconds, other));
     say(a, "H = %lld would hide it; more than %lld steps apart, members learn less from each other",
         (long long)would_hide(r, c->sync_seconds), (long long)ladder[RUNGS - 1]);
 }
@@ -178,7 +179,7 @@ static void explain(const reckoning *r, const pool_said *said, pool_advice *a)
 /* What steps of a member's own cost, and from what batch on the link allows the mode without it. */
 static void offer_sums(const reckoning *r, pool_advice *a)
 {
-    char tokens[32];
+    char tokens[POOL_FIGURE_BYTES];
     pool_case whole = reckon(r, GSP_CODEC_INT8, 1);
     if (r->step_seconds <= 0)
         return;
@@ -186,17 +187,18 @@ static void offer_sums(const reckoning *r, pool_advice *a)
         "members' own steps learn less from the same tokens than one trainer does; sync: gradients "
         "with codec: int8 learns the same, and on this link waits for less than 10 %% of the time "
         "from a global batch of %s tokens on (%.0f members)",
-        count_text(9 * whole.sync_seconds * r->facts->tokens_per_s * r->members, tokens),
+        pool_count_text(9 * whole.sync_seconds * r->facts->tokens_per_s * r->members, tokens),
         r->members);
 }
 
 static void explain_sums(const reckoning *r, pool_advice *a)
 {
-    char size[32], sync[32], step[32], batch[32];
+    char size[POOL_FIGURE_BYTES], sync[POOL_FIGURE_BYTES], step[POOL_FIGURE_BYTES],
+        batch[POOL_FIGURE_BYTES];
     const pool_case *c = &a->chosen;
-    count_text((double)r->facts->floats, size);
-    seconds_text(c->sync_seconds, sync);
-    seconds_text(c->steps_seconds, step);
+    pool_count_text((double)r->facts->floats, size);
+    pool_seconds_text(c->sync_seconds, sync);
+    pool_seconds_text(c->steps_seconds, step);
     if (r->step_seconds <= 0) {
         say(a, "gradients: %s parameters, each step moves them in %s at %.3g Mbit/s", size, sync,
             r->bytes_per_s * 8e-6);
@@ -210,7 +212,7 @@ static void explain_sums(const reckoning *r, pool_advice *a)
         say(a,
             "a global batch %s times as large would wait for 10 %%; or average parameters: "
             "sync: parameters moves as much once in 20 steps, beside them",
-            count_text(9 * c->sync_seconds / c->steps_seconds, batch));
+            pool_count_text(9 * c->sync_seconds / c->steps_seconds, batch));
 }
 
 static void add_case(pool_advice *a, pool_case c)
@@ -242,7 +244,7 @@ static void add_cases(const reckoning *r, pool_advice *a)
 static void choose_due(const reckoning *r, const pool_settings *s, const pool_said *said,
                        pool_advice *a)
 {
-    char text[32], piece[32];
+    char text[POOL_FIGURE_BYTES], piece[POOL_FIGURE_BYTES];
     double fragments = s->fragments > 0 ? (double)s->fragments : 1;
     double each = a->chosen.steps_seconds / fragments;
     a->due_seconds = s->due_seconds;
@@ -250,7 +252,7 @@ static void choose_due(const reckoning *r, const pool_settings *s, const pool_sa
         return;
     a->due_seconds = fmin(ceil(2 * each / 60) * 60, 86400);
     say(a, "T = %s: a fragment is due every %s of steps, and T must leave room for slower members",
-        seconds_text(a->due_seconds, text), seconds_text(each, piece));
+        pool_seconds_text(a->due_seconds, text), pool_seconds_text(each, piece));
 }
 
 void pool_advise(const pool_settings *settings, const pool_said *said, const pool_facts *facts,

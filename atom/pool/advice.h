@@ -64,6 +64,11 @@ typedef struct pool_advice {
 
 #define POOL_ASSUMED_MBIT 20.0
 
+/* "1.5 s", "12 min"; "124M", "1.1B". Return buf. */
+enum { POOL_FIGURE_BYTES = 32 };
+const char *pool_seconds_text(double seconds, char buf[POOL_FIGURE_BYTES]);
+const char *pool_count_text(double count, char buf[POOL_FIGURE_BYTES]);
+
 /* settings: as they are with what was said and plain defaults. */
 void pool_advise(const pool_settings *settings, const pool_said *said, const pool_facts *facts,
                  pool_advice *out);

@@ -1,14 +1,14 @@
 /*
- * What a pool's member decides for its own box: where it listens, where it looks for others, when
+ * What a pool's member decides for its own host: where it listens, where it looks for others, when
  * it may compute (docs/design/pool.md#what-the-user-sees). Options of atom pool create and join
- * alike; kept in DIR/host.yml, so that a box that comes back by itself comes back as it was.
- * Thread: the main thread only.
+ * alike; kept in DIR/host.yml, so that a host that comes back by itself comes back as it was.
+ *
+ * Ownership: texts and lists as in options.h. Thread: one at a time.
  */
-#ifndef TOOLS_POOL_CMD_POOL_HOST_H
-#define TOOLS_POOL_CMD_POOL_HOST_H
+#ifndef ATOM_POOL_HOST_H
+#define ATOM_POOL_HOST_H
 
-#include "tools/cli.h"
-
+#include "atom/options/options.h"
 #include "atom/pool/limits.h"
 #include "gossip/pool/pool.h"
 
@@ -77,7 +77,7 @@ typedef struct pool_host {
          .type = OPT_TEXT,                                                                         \
          .offset = offsetof(values_type, member.hours),                                            \
          .value = "FROM-TO",                                                                       \
-         .group = "When this box computes (kept in DIR/host.yml)",                                 \
+         .group = "When this host computes (kept in DIR/host.yml)",                                \
          .help = "Only then, by its clock: 22:00-07:00; several with commas."},                    \
         {.name = "mains_only",                                                                     \
          .type = OPT_FLAG,                                                                         \
@@ -96,14 +96,16 @@ typedef struct pool_host {
     }
 
 /*
- * What the command line says, else what DIR/host.yml says; and keeps it there. command, parsed: of
- * the values that `host` is a member of.
- * Errors  ATOM_E_USAGE  host.yml is none; those of the disk
+ * Rows that were not given on the command line become what dir/host.yml says, where it is there.
+ * command, parsed: of the values that `host` is a member of.
+ * Errors  ATOM_E_USAGE  host.yml is not what pool_host_keep writes; those of the disk
  */
-ATOM_MUST atom_status pool_host_settle(const char *dir, const opt_command *command,
+ATOM_MUST atom_status pool_host_recall(const char *dir, const opt_command *command,
                                        const opt_parsed *parsed, pool_host *host);
-/* For gossip/pool/pool.h; borrows texts. place: the pool's directory. ATOM_E_USAGE: not an address.
- */
+/* Writes dir/host.yml; makes dir. */
+ATOM_MUST atom_status pool_host_keep(const char *dir, const pool_host *host);
+/* For gossip/pool/pool.h; borrows texts. host NULL: it only dials. place: the pool's directory.
+ * ATOM_E_USAGE  not an address, or too many */
 ATOM_MUST atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
                                       gsp_pool_host *out);
 /* NULL: nothing is limited. missing: pool_limits_open. */

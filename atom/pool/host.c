@@ -1,8 +1,11 @@
 /*
- * Owns host.yml, what a member decides for its own box. One idea: what was said once holds until it
- * is said otherwise. Refuses keys that it does not know.
+ * Owns host.yml, what a member decides for its own host. One idea: what was said once holds until
+ * something else is said. Refuses keys that it does not know.
  */
-#include "tools/pool/cmd_pool_host.h"
+#include "atom/pool/host.h"
+
+#include "atom/base/files.h"
+#include "atom/base/mem.h"
 
 #include <string.h>
 
@@ -45,26 +48,37 @@ static void exchange(const opt_command *command, const opt_parsed *said, kept_va
     }
 }
 
-atom_status pool_host_settle(const char *dir, const opt_command *command, const opt_parsed *parsed,
+atom_status pool_host_recall(const char *dir, const opt_command *command, const opt_parsed *parsed,
                              pool_host *host)
 {
-    kept_values kept = {0}, now;
+    kept_values kept = {0};
     opt_parsed found = {0};
-    char *text = NULL, *path = atom_path_join(dir, "host.yml");
-    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
-    if (st == ATOM_OK)
-        st = opt_defaults(&kept_options, &kept, &found);
-    if (st == ATOM_OK && atom_path_exists(path))
-        st = opt_read_file(&kept_options, path, &kept, &found);
-    if (st != ATOM_OK)
+    char *path = atom_path_join(dir, "host.yml");
+    atom_status st;
+    if (!path)
+        return atom_fail_memory("a path", strlen(dir));
+    ATOM_TRY_CLEAN(opt_defaults(&kept_options, &kept, &found));
+    if (!atom_path_exists(path))
         goto cleanup;
+    ATOM_TRY_CLEAN(opt_read_file(&kept_options, path, &kept, &found));
     exchange(command, parsed, &kept, &found, host);
-    now.host = *host; /* borrowed */
-    ATOM_TRY_CLEAN(opt_print(&kept_options, &now, &found, false, &text));
+cleanup:
+    opt_free(&kept_options, &kept);
+    atom_free(path);
+    return st;
+}
+
+atom_status pool_host_keep(const char *dir, const pool_host *host)
+{
+    const kept_values now = {.host = *host};
+    char *text = NULL, *path = atom_path_join(dir, "host.yml");
+    atom_status st;
+    if (!path)
+        return atom_fail_memory("a path", strlen(dir));
+    ATOM_TRY_CLEAN(opt_print(&kept_options, &now, NULL, false, &text));
     ATOM_TRY_CLEAN(atom_dir_make(dir));
     ATOM_TRY_CLEAN(atom_file_write(path, text, strlen(text)));
 cleanup:
-    opt_free(&kept_options, &kept);
     atom_free(text);
     atom_free(path);
     return st;
@@ -73,6 +87,8 @@ cleanup:
 atom_status pool_host_place(const pool_host *host, const char *name, const char *place,
                             gsp_pool_host *out)
 {
+    static const pool_host none = {0};
+    host = host ? host : &none;
     const opt_list *listen = &host->listen, *announce = &host->announce;
     *out = (gsp_pool_host){.directory = place,
                            .no_lan = host->no_lan,
@@ -86,9 +102,8 @@ atom_status pool_host_place(const pool_host *host, const char *name, const char 
     if (listen->n > GSP_POOL_LISTEN_MAX || announce->n > GSP_TICKET_HOSTS_MAX)
         return atom_fail(ATOM_E_USAGE, "at most %d addresses to listen at and %d to announce",
                          GSP_POOL_LISTEN_MAX, GSP_TICKET_HOSTS_MAX);
-    for (uint32_t i = 0; i < listen->n; i++) {
+    for (uint32_t i = 0; i < listen->n; i++)
         ATOM_TRY(gsp_address_parse(listen->items[i], &out->listen[out->n_listen++]));
-    }
     for (uint32_t i = 0; i < announce->n; i++)
         out->announce[out->n_announce++] = announce->items[i];
     return ATOM_OK;

@@ -1,9 +1,9 @@
 /*
- * Who came and who went: a line when a member appears on the roster or is no longer on it. One
- * idea: two looks at the roster are compared; whoever is new to us is news. Refuses to tell of the
- * box itself, and of those that were there when it came.
+ * Owns the news of who came and who went. One idea: two looks at the roster are compared; what
+ * differs is news. Refuses to tell of this host itself, and of those that were there when it came.
  */
-#include "tools/pool/cmd_pool_train.h"
+#include "atom/pool/people.h"
+#include "atom/pool/run_inner.h"
 
 #include <string.h>
 
@@ -20,14 +20,13 @@ static pool_person *person_of(pool_people *people, const gsp_pool_peer *p)
     return x;
 }
 
-void pool_run_people(pool_run *r)
+void pool_people_look(pool_people *people, const gsp_pool_status *status, const pool_hooks *hooks)
 {
-    pool_people *people = &r->people;
     bool first = !people->looked;
     for (uint32_t i = 0; i < people->n; i++)
         people->person[i].seen = false;
-    for (uint32_t i = 0; i < r->status->n_peers; i++) {
-        const gsp_pool_peer *p = &r->status->peer[i];
+    for (uint32_t i = 0; i < status->n_peers; i++) {
+        const gsp_pool_peer *p = &status->peer[i];
         pool_person *x = p->self ? NULL : person_of(people, p);
         if (!x)
             continue;
@@ -40,8 +39,8 @@ void pool_run_people(pool_run *r)
         if (x->seen != x->here && !first) {
             char key[GSP_PUBLIC_TEXT_BYTES];
             gsp_public_text(x->key, key);
-            pool_run_note(r, "pool: %s (%.8s) %s", x->name[0] ? x->name : "somebody", key,
-                          x->seen ? "is a member now" : "is no longer a member");
+            pool_note(hooks, "pool: %s (%.8s) %s", x->name[0] ? x->name : "somebody", key,
+                      x->seen ? "is a member now" : "is no longer a member");
         }
         x->here = x->seen;
     }

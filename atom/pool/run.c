@@ -1,0 +1,576 @@
+/*
+ * Owns a member's run: it brings up trainer, anchor and membership in the right order, tells the
+ * pool how far it is, and ends all three. One idea: the trainer never waits for the pool; what the
+ * pool wants is asked between two steps. Refuses to train a model that is not the pool's.
+ */
+#include "atom/pool/run_inner.h"
+
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+#include "atom/base/size.h"
+#include "gossip/member/votes.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const double GOODBYE_SECONDS = 15;
+
+/* ---- hooks ---- */
+
+void pool_note(const pool_hooks *hooks, const char *fmt, ...)
+{
+    char text[600];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    hooks->note(hooks->ctx, text);
+}
+
+static void no_note(void *ctx, const char *text)
+{
+    (void)ctx;
+    (void)text;
+}
+
+static void no_report(void *ctx, const train_report *report)
+{
+    (void)ctx;
+    (void)report;
+}
+
+static bool no_watch(void *ctx, const gsp_pool_progress *progress)
+{
+    (void)ctx;
+    (void)progress;
+    return true;
+}
+
+static bool no_stop(void *ctx)
+{
+    (void)ctx;
+    return false;
+}
+
+static void no_phase(void *ctx, pool_phase phase)
+{
+    (void)ctx;
+    (void)phase;
+}
+
+static void no_progress(void *ctx, const char *what, uint32_t done, uint32_t total)
+{
+    (void)ctx;
+    (void)what;
+    (void)done;
+    (void)total;
+}
+
+static pool_hooks whole(const pool_hooks *h)
+{
+    static const pool_hooks none = {0};
+    h = h ? h : &none;
+    return (pool_hooks){.ctx = h->ctx,
+                        .note = h->note ? h->note : no_note,
+                        .progress = h->progress ? h->progress : no_progress,
+                        .report = h->report ? h->report : no_report,
+                        .watch = h->watch ? h->watch : no_watch,
+                        .stop = h->stop ? h->stop : no_stop,
+                        .phase = h->phase ? h->phase : no_phase};
+}
+
+static bool stopped(const pool_run *r)
+{
+    return r->hooks.stop(r->hooks.ctx);
+}
+
+/* ---- life ---- */
+
+atom_status pool_run_begin(const pool_run_config *config, pool_run **out)
+{
+    char missing[POOL_LIMITS_WHY_BYTES] = "";
+    pool_run *r = atom_alloc(1, sizeof *r);
+    *out = r;
+    if (!r)
+        return atom_fail_memory("a run in a pool", sizeof *r);
+    r->hooks = whole(config->hooks);
+    r->max_steps = config->max_steps;
+    r->dir = atom_strdup(config->dir);
+    r->status = atom_alloc(1, sizeof *r->status);
+    r->data = (pool_dataset){.hooks = &r->hooks, .run_dir = r->dir};
+    r->plans.hooks = &r->hooks;
+    if (!r->dir || !r->status)
+        return atom_fail_memory("a run in a pool", sizeof *r->status);
+    if (config->host) {
+        r->data.down_bytes_per_s = (uint64_t)(config->host->down_mbit * 1e6 / 8);
+        ATOM_TRY(pool_host_limits(config->host, missing, &r->limits));
+    }
+    if (missing[0])
+        pool_note(&r->hooks, "%s", missing);
+    return ATOM_OK;
+}
+
+void pool_run_close(pool_run **run)
+{
+    pool_run *r = *run;
+    *run = NULL;
+    if (!r)
+        return;
+    pool_limits_close(&r->limits);
+    if (gsp_pool_close(&r->life) != ATOM_OK)
+        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+    trainer_close(&r->t);
+    pool_anchor_close(&r->anchor);
+    train_config_free(&r->config);
+    opt_free(&pool_options, &r->settings);
+    pool_plans_free(&r->plans);
+    pool_dataset_free(&r->data);
+    atom_free(r->advice);
+    atom_free(r->status);
+    atom_free(r->dir);
+    atom_free(r);
+}
+
+char *pool_run_path(const pool_run *r, const char *name)
+{
+    return atom_format("%s/pool%s%s", r->dir, *name ? "/" : "", name);
+}
+
+bool pool_run_sums(const pool_run *r)
+{
+    return r->settings.sync == POOL_SYNC_GRADIENTS;
+}
+
+const char *pool_run_ticket(const pool_run *r)
+{
+    return r->life ? gsp_pool_ticket(r->life) : "";
+}
+
+uint16_t pool_run_port(const pool_run *r)
+{
+    return r->life ? gsp_pool_port(r->life) : 0;
+}
+
+const pool_settings *pool_run_settings(const pool_run *r)
+{
+    return &r->settings;
+}
+
+const pool_advice *pool_run_advice(const pool_run *r)
+{
+    return r->advice;
+}
+
+const train_config *pool_run_configuration(const pool_run *r)
+{
+    return &r->config;
+}
+
+const trainer *pool_run_trainer(const pool_run *r)
+{
+    return r->t;
+}
+
+void pool_run_read_status(pool_run *r, bool with_hash, pool_run_status *out)
+{
+    memset(out, 0, sizeof *out);
+    if (r->life)
+        gsp_pool_read_status(r->life, &out->pool);
+    if (r->anchor)
+        pool_anchor_read_status(r->anchor, with_hash, &out->anchor);
+}
+
+void pool_run_leave(pool_run *r)
+{
+    atomic_store(&r->leaving, true);
+}
+
+/* ---- what the trainer asks for ---- */
+
+static void on_note(void *ctx, const char *text)
+{
+    const pool_run *r = ctx;
+    r->hooks.note(r->hooks.ctx, text);
+}
+
+static void on_progress(void *ctx, const char *what, uint32_t done, uint32_t total)
+{
+    const pool_run *r = ctx;
+    r->hooks.progress(r->hooks.ctx, what, done, total);
+}
+
+static void on_report(void *ctx, const train_report *report)
+{
+    pool_run *r = ctx;
+    if (!report->validation) {
+        /* S is that of the mean member: each counts a sample as one n-th. */
+        gsp_pool_read_status(r->life, r->status);
+        uint32_t n = r->status->member.n_roster ? r->status->member.n_roster : 1;
+        r->scaled += (double)r->settings.batch / n;
+        gsp_pool_report(r->life, (uint64_t)r->scaled,
+                        (uint64_t)report->tokens_seen - r->tokens_first);
+    }
+    r->hooks.report(r->hooks.ctx, report);
+    if (!report->validation)
+        pool_people_look(&r->people, r->status, &r->hooks);
+}
+
+/* Whether the pool has yet to begin, and lacks members for it; then `text` says so. */
+static bool lacks_peers(pool_run *r, char text[POOL_LIMITS_WHY_BYTES])
+{
+    pool_anchor_status s;
+    if (r->settings.min_peers <= 1)
+        return false;
+    gsp_pool_read_status(r->life, r->status);
+    pool_anchor_read_status(r->anchor, false, &s);
+    int64_t few = r->settings.min_peers - r->status->member.n_roster;
+    if (s.certified_samples > 0 || few <= 0)
+        return false;
+    snprintf(text, POOL_LIMITS_WHY_BYTES,
+             "training begins with %lld members: waiting for %lld more",
+             (long long)r->settings.min_peers, (long long)few);
+    return true;
+}
+
+/* What the pool, its user or this host's own limits want now. text: why nothing is computed; "":
+ * there is no reason to wait. */
+static void ask_wish(pool_run *r, char text[GSP_POOL_WHY_BYTES])
+{
+    r->wish = gsp_pool_wishes(r->life, r->why, &r->ended);
+    if (atomic_load(&r->leaving))
+        r->wish = GSP_POOL_STOP;
+    text[0] = 0;
+    if (r->wish == GSP_POOL_PAUSE)
+        snprintf(text, GSP_POOL_WHY_BYTES, "paused; atom pool resume %s goes on", r->dir);
+    else if (r->wish == GSP_POOL_REST)
+        snprintf(text, GSP_POOL_WHY_BYTES, "%s", *r->why ? r->why : "resting");
+    else if (r->wish == GSP_POOL_GO && (!r->limits || pool_limits_now(r->limits, text)) &&
+             !lacks_peers(r, text))
+        text[0] = 0;
+}
+
+/* Between two steps: waits as long as there is a reason not to compute. True: save and end. */
+static bool on_stop(void *ctx)
+{
+    pool_run *r = ctx;
+    char why[GSP_POOL_WHY_BYTES];
+    bool paused = false, stop = false;
+    for (;;) {
+        ask_wish(r, why);
+        stop = stopped(r);
+        if (stop || !why[0])
+            break;
+        if (!paused) {
+            pool_note(&r->hooks, "%s", why);
+            pool_anchor_running(r->anchor, false);
+        }
+        paused = true;
+        usleep(100000);
+    }
+    if (paused || pool_run_sums(r))
+        pool_anchor_running(r->anchor, true);
+    return stop || r->wish == GSP_POOL_STOP;
+}
+
+/* The plan fits: now the data may come. */
+static atom_status bring_data(void *ctx)
+{
+    const pool_run *r = ctx;
+    return pool_dataset_fetch(&r->data, r->life);
+}
+
+atom_status pool_run_open_trainer(pool_run *r)
+{
+    /* As if the vector were long: short ones have fewer fragments, and little to hold. */
+    static const uint64_t LONG = 1ull << 32;
+    r->seam.host_bytes_per_float =
+        (double)pool_anchor_host_bytes(LONG, (uint32_t)r->settings.fragments,
+                                       (pool_sync)r->settings.sync) /
+        (double)LONG;
+    r->seam.shared = pool_run_sums(r);
+    r->plans.life = r->life;
+    r->trainer_plans = pool_plans_hooks(&r->plans);
+    r->trainer_hooks = (train_hooks){.report = on_report,
+                                     .progress = on_progress,
+                                     .note = on_note,
+                                     .stop = on_stop,
+                                     .data = r->data.fetch ? bring_data : NULL,
+                                     .seam = &r->seam,
+                                     .plans = &r->trainer_plans,
+                                     .ctx = r};
+    return trainer_open(&r->config, &r->trainer_hooks, &r->t);
+}
+
+void pool_run_say_mode(const pool_run *r, uint64_t n_floats)
+{
+    char text[POOL_SAID_BYTES], host[24], state[24];
+    pool_sync sync = (pool_sync)r->settings.sync;
+    pool_settings_say(&r->settings, text);
+    pool_note(&r->hooks, "mode %s: %s", pool_settings_mode(&r->settings), text);
+    pool_note(&r->hooks,
+              "the pool takes %s of this host's memory beside the trainer; a joiner fetches %s",
+              atom_size_text(
+                  pool_anchor_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync), host),
+              atom_size_text(pool_anchor_state_bytes(n_floats, sync), state));
+}
+
+/* Files below dir as they lie on the disk; what cannot be read counts as nothing. */
+static uint64_t bytes_below(const char *dir, int depth)
+{
+    uint64_t bytes = 0;
+    DIR *d = depth > 0 ? opendir(dir) : NULL;
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        struct stat s;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            fstatat(dirfd(d), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        char *below = S_ISDIR(s.st_mode) ? atom_path_join(dir, entry->d_name) : NULL;
+        bytes += below ? bytes_below(below, depth - 1) : (uint64_t)s.st_blocks * 512;
+        atom_free(below);
+    }
+    if (d)
+        closedir(d);
+    return bytes;
+}
+
+atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n_fragments)
+{
+    uint64_t room;
+    char all[24], free_now[24], lacking[24];
+    uint64_t checkpoints =
+        (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
+    uint64_t each = atom_state_bytes((atom_dtype)r->config.moments_dtype); /* as a checkpoint */
+    uint64_t need = pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync) +
+                    checkpoints * n_floats * each + (r->data.fetch ? r->data.found.bytes : 0);
+    ATOM_TRY(atom_dir_make(r->dir));
+    if (!atom_dir_free_bytes(r->dir, &room))
+        return atom_fail_errno(errno, "cannot ask for the free space of %s", r->dir);
+    uint64_t here = bytes_below(r->dir, 4); /* a member that comes back has most of it already */
+    if (room + here >= need)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_RESOURCE,
+                     "%s: the anchor, %scheckpoints and what is being fetched for this pool take "
+                     "%s; %s are free, %s more are needed. Nothing was fetched. Name another "
+                     "directory with -o",
+                     r->dir, r->data.fetch ? "the data set, " : "", atom_size_text(need, all),
+                     atom_size_text(room, free_now), atom_size_text(need - room - here, lacking));
+}
+
+/* ---- the start ---- */
+
+/* Adapters are averaged, of one model: everybody has its own copy. */
+static atom_status check_base(const pool_run *r)
+{
+    char base[TRAIN_BASE_BYTES];
+    const char *wanted = r->settings.base_hash;
+    if (!wanted || strcmp(trainer_base(r->t, base), wanted) == 0)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s is not the model that this pool's adapters are for: its weights have the "
+                     "hash %.16s, the pool's %.16s. Name a copy of the creator's with --model; one "
+                     "of another type (bf16 for fp32, quantized) is another model. Nothing was "
+                     "fetched",
+                     r->config.model, base, wanted);
+}
+
+static atom_status check_model(const pool_run *r, const gsp_manifest *m)
+{
+    uint64_t n = trainer_floats(r->t), first;
+    bool same = m->n_fragments == pool_fragments(n, m->n_fragments);
+    for (uint32_t f = 0; same && f < m->n_fragments; f++)
+        same = m->n_floats[f] == pool_fragment_range(n, m->n_fragments, f, &first);
+    return same ? ATOM_OK
+                : atom_fail(ATOM_E_FORMAT, "the pool's config.json describes another model than "
+                                           "its manifest; ask its owner");
+}
+
+/* With gradients everybody reads the same samples, each its own of them. */
+static atom_status check_data(const pool_run *r)
+{
+    int64_t hash = pool_data_hash(trainer_where(r->t).data_hash);
+    if (!pool_run_sums(r) || hash == r->settings.data_hash)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s is not what the others train on; in a pool that sums gradients all "
+                     "members have the same data: prepare it from the same text with the same "
+                     "options",
+                     r->config.data);
+}
+
+static atom_status open_anchor(pool_run *r, const gsp_manifest *m)
+{
+    char *directory = pool_run_path(r, "anchor");
+    pool_update update;
+    if (!directory)
+        return atom_fail_memory("a path", 256);
+    pool_update_of(r->t, (uint32_t)(r->settings.batch / r->config.micro_batch_size), &update);
+    pool_anchor_config c = {.directory = directory,
+                            .n_floats = trainer_floats(r->t),
+                            .n_fragments = m->n_fragments,
+                            .outer_learning_rate = r->settings.outer_learning_rate,
+                            .outer_momentum = r->settings.outer_momentum,
+                            .mix = r->settings.mix,
+                            .batch = (uint64_t)r->settings.batch,
+                            .max_samples = (uint64_t)(r->settings.batch * r->settings.steps),
+                            .tokens_per_sample = m->tokens_per_sample,
+                            .max_steps = r->max_steps,
+                            .rewarm_steps = r->settings.rewarm_steps,
+                            .update = pool_run_sums(r) ? &update : NULL,
+                            .slices = r->settings.sync == POOL_SYNC_SLICES};
+    memcpy(c.self.byte, gsp_pool_key(r->life), sizeof c.self.byte);
+    atom_status st = pool_anchor_open(&c, &r->anchor);
+    if (st == ATOM_OK)
+        r->seam = pool_anchor_seam(r->anchor);
+    atom_free(directory);
+    return st;
+}
+
+/* What the member remembers, or the pool's genesis for a founder whose member never ran. */
+static atom_status recall(const pool_run *r, const gsp_manifest *m, const char *member,
+                          gsp_saved *saved, bool *any)
+{
+    gsp_votes *votes = NULL;
+    if (atom_path_exists(member))
+        ATOM_TRY(gsp_votes_open(member, &votes));
+    *any = true;
+    if (votes && gsp_votes_saved(votes))
+        *saved = *gsp_votes_saved(votes);
+    else if (gsp_pool_is_founder(r->life))
+        gsp_manifest_genesis(m, &saved->genesis);
+    else
+        *any = false;
+    gsp_votes_close(&votes);
+    return ATOM_OK;
+}
+
+/* The anchor from this host's disk; where that is damaged, the member's memory is forgotten, and
+ * the anchor comes from the others. */
+static atom_status restore(pool_run *r, const gsp_manifest *m)
+{
+    char *member = pool_run_path(r, "member");
+    bool any = false;
+    atom_status st;
+    gsp_saved *saved = atom_alloc(1, sizeof *saved);
+    if (!saved || !member)
+        ATOM_TRY_CLEAN(atom_fail_memory("a member's memory", sizeof *saved));
+    ATOM_TRY_CLEAN(recall(r, m, member, saved, &any));
+    if (any)
+        st = pool_anchor_restore(r->anchor, saved);
+    if (st == ATOM_E_FORMAT) {
+        pool_note(&r->hooks, "%s", atom_fail_message());
+        st = gsp_votes_forget(member);
+    }
+cleanup:
+    atom_free(member);
+    atom_free(saved);
+    return st;
+}
+
+/* A joiner's anchor comes from the others: the pool's thread fetches it. */
+static atom_status wait_for_anchor(pool_run *r)
+{
+    while (!pool_anchor_ready(r->anchor)) {
+        gsp_pool_wish wish = gsp_pool_wishes(r->life, r->why, &r->ended);
+        gsp_pool_read_status(r->life, r->status);
+        const gsp_pool_progress progress = {.stage = GSP_POOL_RUNNING,
+                                            .text = *r->status->text ? r->status->text
+                                                                     : "looking for members"};
+        bool leaving = atomic_load(&r->leaving);
+        if (leaving || stopped(r) || !r->hooks.watch(r->hooks.ctx, &progress))
+            return atom_fail(ATOM_E_INTERRUPTED, "stopped before the pool's weights were here");
+        if (wish == GSP_POOL_STOP)
+            return atom_fail(r->ended == ATOM_OK ? ATOM_E_INTERRUPTED : r->ended, "%s", r->why);
+        usleep(50000);
+    }
+    return ATOM_OK;
+}
+
+static atom_status start(pool_run *r)
+{
+    const gsp_manifest *m = gsp_pool_manifest(r->life);
+    gsp_pool_part part = {.has_audit = true, .audit_percent = (uint32_t)r->settings.audit_percent};
+    trainer_place place = trainer_where(r->t);
+    ATOM_TRY(check_base(r));
+    ATOM_TRY(check_model(r, m));
+    ATOM_TRY(check_data(r));
+    pool_plans_offer(&r->plans, r->life);
+    ATOM_TRY(open_anchor(r, m));
+    ATOM_TRY(pool_run_save_local(r));
+    if (r->genesis)
+        ATOM_TRY(pool_anchor_begin(r->anchor, trainer_weights(r->t)));
+    else
+        ATOM_TRY(restore(r, m));
+    /* A founder whose anchor is lost fetches it like everybody else. */
+    part.holds_genesis = gsp_pool_is_founder(r->life) && pool_anchor_ready(r->anchor);
+    pool_anchor_work(r->anchor, &part.work);
+    ATOM_TRY(gsp_pool_start(r->life, &part));
+    ATOM_TRY(wait_for_anchor(r));
+    r->tokens_first = place.tokens;
+    ATOM_TRY(pool_anchor_attach(r->anchor, trainer_weights(r->t), place.marks, place.samples,
+                                place.tokens));
+    return trainer_weights_changed(r->t);
+}
+
+/* ---- the end ---- */
+
+/* All that one sum is made of end together: nobody is there to let anybody off the roster. A member
+ * that lacks the last version gets it first. */
+static void wait_for_the_last(pool_run *r)
+{
+    double end = atom_clock_seconds() + GOODBYE_SECONDS;
+    bool behind = true;
+    while (behind && atom_clock_seconds() < end && !stopped(r)) {
+        usleep(50000);
+        gsp_pool_read_status(r->life, r->status);
+        behind = false;
+        for (uint32_t i = 0; i < r->status->n_peers; i++) {
+            const gsp_pool_peer *p = &r->status->peer[i];
+            behind |= p->up && p->on_roster && p->applied < r->status->member.applied;
+        }
+    }
+}
+
+/* Off the roster where this was the end for good; a hook's stop is only a pause. */
+static void say_goodbye(pool_run *r)
+{
+    bool asked = r->wish == GSP_POOL_STOP, broken = r->ended != ATOM_OK;
+    if (broken || (stopped(r) && !asked))
+        return;
+    pool_anchor_status s;
+    pool_anchor_read_status(r->anchor, false, &s);
+    if (pool_run_sums(r) && s.pool_step >= s.max_steps)
+        wait_for_the_last(r);
+    else if (gsp_pool_leave(r->life, GOODBYE_SECONDS) != ATOM_OK)
+        pool_note(&r->hooks, "%s", atom_fail_message());
+}
+
+atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
+{
+    bool unused;
+    orderly = orderly ? orderly : &unused;
+    *orderly = false;
+    *summary = (train_summary){.first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
+    ATOM_TRY(start(r));
+    /* A share of a sum may be all of it: nothing is brought before it was asked who is there. */
+    pool_anchor_running(r->anchor, !pool_run_sums(r));
+    r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
+    atom_status st = trainer_run(r->t, summary);
+    r->hooks.phase(r->hooks.ctx, POOL_PHASE_LEAVING);
+    pool_anchor_running(r->anchor, false);
+    if (st != ATOM_OK && st != ATOM_E_INTERRUPTED)
+        return st;
+    *orderly = true;
+    say_goodbye(r);
+    if (r->ended != ATOM_OK)
+        return atom_fail(r->ended, "%s", r->why);
+    return r->wish == GSP_POOL_STOP ? ATOM_OK : st; /* it was asked to leave, and did */
+}

@@ -1,0 +1,100 @@
+/*
+ * Owns the configuration of a member's run. One idea: it is made of layers, the pool's run.yml
+ * first, then what this host chose before, then what is said now. Refuses a run without data.
+ */
+#include "atom/pool/run_inner.h"
+
+#include "atom/base/files.h"
+#include "atom/base/mem.h"
+#include "atom/train/epochs.h"
+
+#include <string.h>
+
+const char *pool_option_of(const pool_option *options, uint32_t n, const char *key)
+{
+    const char *value = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(options[i].key, key) == 0 && options[i].value)
+            value = options[i].value;
+    return value;
+}
+
+atom_status pool_options_set(const opt_command *command, const pool_option *options, uint32_t n,
+                             void *values, opt_parsed *parsed)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const pool_option *o = &options[i];
+        int32_t row = opt_find(command, o->key);
+        if (!o->value)
+            continue;
+        if (row < 0)
+            return atom_fail(ATOM_E_USAGE, "there is no option %s", o->key);
+        atom_status st = opt_set(command, (uint32_t)row, o->value, values);
+        if (st != ATOM_OK)
+            return atom_fail(st, "%s: %s", o->key, atom_fail_message());
+        parsed->origin[row] = OPT_FROM_COMMAND_LINE;
+    }
+    return ATOM_OK;
+}
+
+static atom_status add_text(pool_run *r, const char *path, const char *text, opt_parsed *parsed)
+{
+    return opt_read_text(&train_command, path, text, strlen(text), &r->config, parsed);
+}
+
+static atom_status add_local(pool_run *r, opt_parsed *parsed)
+{
+    char *path = atom_path_join(r->dir, "local.yml"), *text = NULL;
+    uint64_t bytes;
+    atom_status st = ATOM_OK;
+    if (!path)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    if (!atom_path_exists(path))
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(path, 1 << 20, &text, &bytes));
+    ATOM_TRY_CLEAN(add_text(r, path, text, parsed));
+cleanup:
+    atom_free(path);
+    atom_free(text);
+    return st;
+}
+
+atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
+                               const pool_option *options, uint32_t n, bool with_local)
+{
+    opt_parsed parsed;
+    ATOM_TRY(opt_defaults(&train_command, &r->config, &parsed));
+    if (run_text)
+        ATOM_TRY(add_text(r, run_path, run_text, &parsed));
+    if (with_local)
+        ATOM_TRY(add_local(r, &parsed));
+    ATOM_TRY(pool_options_set(&train_command, options, n, &r->config, &parsed));
+    atom_free(r->config.output_dir);
+    r->config.output_dir = atom_strdup(r->dir);
+    if (!r->config.output_dir)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY(train_config_settle(&r->config, &parsed));
+    if (!r->config.data && r->data.named && !(r->config.data = atom_strdup(r->data.dir)))
+        return atom_fail_memory("a path", 256);
+    if (!r->config.data)
+        return atom_fail(ATOM_E_USAGE, "data is missing; name a directory made by `atom data "
+                                       "prepare` with --data");
+    return train_epochs_resolve(&r->config);
+}
+
+atom_status pool_run_save_local(const pool_run *r)
+{
+    char *path = atom_path_join(r->dir, "local.yml"), *text = NULL;
+    train_config c = r->config;
+    atom_status st;
+    if (!path)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    if (r->data.dir && strcmp(c.data, r->data.dir) == 0)
+        c.data = NULL; /* where it is looked for anyway, whatever DIR is called then */
+    ATOM_TRY_CLEAN(pool_run_text(&c, true, &text));
+    ATOM_TRY_CLEAN(atom_file_write(path, text, strlen(text)));
+cleanup:
+    atom_free(text);
+    atom_free(path);
+    return st;
+}

@@ -1,0 +1,221 @@
+/*
+ * Owns the making of a pool: from a run's configuration to a manifest, its files and a first
+ * member. One idea: what is in run.yml is what everybody will do, so all that was decided goes into
+ * it or into the manifest's settings. Refuses a directory that holds a pool.
+ */
+#include "atom/pool/run_inner.h"
+
+#include "atom/base/files.h"
+#include "atom/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool was_said(const opt_parsed *parsed, const char *name)
+{
+    return parsed->origin[opt_find(&pool_options, name)] != OPT_FROM_DEFAULT;
+}
+
+/* The section `pool:` and what was said beside it; *run_text is the rest of the file. */
+static atom_status read_settings(pool_run *r, const pool_create *create, pool_said *said,
+                                 char **run_text)
+{
+    opt_parsed parsed;
+    char *text = NULL, *pool = NULL;
+    uint64_t bytes;
+    atom_status st;
+    if (!atom_path_exists(create->config))
+        return atom_fail(ATOM_E_USAGE, "there is no configuration file %s", create->config);
+    ATOM_TRY_CLEAN(atom_file_read(create->config, OPT_FILE_BYTES_MAX, &text, &bytes));
+    ATOM_TRY_CLEAN(pool_settings_split(text, bytes, &pool, run_text));
+    ATOM_TRY_CLEAN(opt_defaults(&pool_options, &r->settings, &parsed));
+    ATOM_TRY_CLEAN(
+        opt_read_text(&pool_options, create->config, pool, strlen(pool), &r->settings, &parsed));
+    ATOM_TRY_CLEAN(pool_options_set(&pool_options, create->settings, create->n_settings,
+                                    &r->settings, &parsed));
+    pool_settings_fill(&r->settings, &parsed);
+    *said = (pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
+                        .codec = was_said(&parsed, "codec"),
+                        .due_seconds = was_said(&parsed, "due_seconds")};
+    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, create->config, pool));
+cleanup:
+    atom_free(text);
+    atom_free(pool);
+    return st;
+}
+
+/* Chooses what nobody said, and says why. */
+static atom_status advise(pool_run *r, const pool_host *host, const pool_said *said, bool notes)
+{
+    const pool_settings *s = &r->settings;
+    int64_t own = r->config.micro_batch_size * r->config.gradient_accumulation_steps;
+    double seconds = trainer_plan(r->t)->predicted_step_seconds;
+    uint64_t sequence = trainer_where(r->t).sequence;
+    uint32_t members = s->min_peers > 1 ? (uint32_t)s->min_peers : 0;
+    pool_facts facts = {.floats = trainer_floats(r->t),
+                        .step_tokens = (uint64_t)s->batch * sequence,
+                        .tokens_per_s = seconds > 0 ? (double)own * (double)sequence / seconds : 0,
+                        .up_bytes_per_s = host ? (uint64_t)(host->up_mbit * 1e6 / 8) : 0,
+                        .down_bytes_per_s = host ? (uint64_t)(host->down_mbit * 1e6 / 8) : 0,
+                        .members = members};
+    if (pool_run_sums(r)) /* each computes its share of the one batch */
+        facts.step_tokens /= members ? members : 8;
+    r->advice = atom_alloc(1, sizeof *r->advice);
+    if (!r->advice)
+        return atom_fail_memory("advice", sizeof *r->advice);
+    pool_advise(s, said, &facts, r->advice);
+    pool_advice_follow(r->advice, &r->settings);
+    for (uint32_t i = 0; i < r->advice->n_why && notes; i++)
+        pool_note(&r->hooks, "%s", r->advice->why[i]);
+    return ATOM_OK;
+}
+
+/* Adapters mean nothing without the model that they were made for. */
+static atom_status note_base(pool_run *r)
+{
+    char base[TRAIN_BASE_BYTES];
+    if (!*trainer_base(r->t, base))
+        return ATOM_OK;
+    atom_free(r->settings.base_hash);
+    r->settings.base_hash = atom_strdup(base);
+    return r->settings.base_hash ? ATOM_OK : atom_fail_memory("a hash", sizeof base);
+}
+
+static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m)
+{
+    uint64_t n = trainer_floats(r->t), first;
+    pool_settings *s = &r->settings;
+    char *text = NULL;
+    memset(m, 0, sizeof *m);
+    m->plain = create->plain;
+    m->n_fragments = pool_fragments(n, (uint32_t)s->fragments);
+    s->fragments = m->n_fragments;
+    s->data_hash = pool_run_sums(r) ? pool_data_hash(trainer_where(r->t).data_hash) : 0;
+    ATOM_TRY(note_base(r));
+    if (create->name)
+        snprintf(m->name, sizeof m->name, "%s", create->name);
+    for (uint32_t f = 0; f < m->n_fragments; f++)
+        m->n_floats[f] = pool_fragment_range(n, m->n_fragments, f, &first);
+    m->codec = (gsp_codec)s->codec;
+    m->robust = s->robust;
+    m->tokens_per_sample = trainer_where(r->t).sequence;
+    uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;
+    m->samples_due = due ? due : 1;
+    m->time_due_s = s->due_seconds;
+    m->fork_s = s->fork_seconds;
+    m->heartbeat_s = s->heartbeat_seconds;
+    ATOM_TRY(pool_anchor_hash(trainer_weights(r->t), n, m->n_fragments, &m->anchor));
+    ATOM_TRY(opt_print(&pool_options, s, NULL, false, &text));
+    bool fits = strlen(text) < sizeof m->settings;
+    if (fits)
+        strcpy(m->settings, text);
+    atom_free(text);
+    return fits ? ATOM_OK : atom_fail(ATOM_E_USAGE, "the pool's settings are too long");
+}
+
+/* run.yml and config.json of the pool, in `genesis`. */
+static atom_status describe(const pool_run *r, const char *genesis, const char *run_path)
+{
+    char *shared = NULL, *text = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(atom_dir_make(genesis));
+    ATOM_TRY_CLEAN(trainer_describe(r->t, genesis));
+    ATOM_TRY_CLEAN(pool_run_text(&r->config, false, &shared));
+    /* Where all make one sum, what is said of its precision is said to all. */
+    const char *dtype = r->config.dtype == PLAN_DTYPE_BF16 ? "dtype: bf16\n" : "dtype: fp32\n";
+    bool says = pool_run_sums(r) && r->config.dtype != PLAN_DTYPE_AUTO;
+    text = atom_format("%s%s", shared, says ? dtype : "");
+    if (!text)
+        ATOM_TRY_CLEAN(atom_fail_memory("a configuration", strlen(shared)));
+    ATOM_TRY_CLEAN(atom_file_write(run_path, text, strlen(text)));
+cleanup:
+    atom_free(shared);
+    atom_free(text);
+    return st;
+}
+
+static atom_status make(pool_run *r, const pool_host *box, const pool_create *create)
+{
+    gsp_manifest *m = atom_alloc(1, sizeof *m);
+    gsp_pool_file *files = atom_alloc(GSP_MANIFEST_FILES_MAX, sizeof *files);
+    uint32_t n_files = 2;
+    char *place = pool_run_path(r, ""), *genesis = atom_path_join(r->dir, "genesis");
+    char *run = atom_path_join(r->dir, "genesis/run.yml");
+    char *config = atom_path_join(r->dir, "genesis/config.json");
+    char *tokenizer = atom_path_join(r->config.data, "tokenizer.json");
+    gsp_pool_host host;
+    atom_status st;
+    if (!m || !files || !place || !genesis || !run || !config || !tokenizer)
+        ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *m));
+    ATOM_TRY_CLEAN(pool_host_place(box, NULL, place, &host));
+    ATOM_TRY_CLEAN(draft(r, create, m));
+    pool_run_say_mode(r, trainer_floats(r->t));
+    ATOM_TRY_CLEAN(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
+    ATOM_TRY_CLEAN(describe(r, genesis, run));
+    files[0] = (gsp_pool_file){.name = "run.yml", .path = run};
+    files[1] = (gsp_pool_file){.name = "config.json", .path = config};
+    if (atom_path_exists(tokenizer))
+        files[n_files++] = (gsp_pool_file){.name = "tokenizer.json", .path = tokenizer};
+    bool shares = r->settings.data != POOL_DATA_OWN;
+    if (shares)
+        ATOM_TRY_CLEAN(pool_dataset_list(r->config.data, files, GSP_MANIFEST_FILES_MAX, &n_files));
+    ATOM_TRY_CLEAN(gsp_pool_create(&host, m, files, n_files, &r->life));
+    if (shares)
+        ATOM_TRY_CLEAN(gsp_pool_data_look(r->life, r->config.data, r->hooks.watch, r->hooks.ctx,
+                                          &r->data.found));
+cleanup:
+    if (files)
+        pool_dataset_unlist(files, n_files);
+    atom_free(files);
+    atom_free(m);
+    atom_free(place);
+    atom_free(genesis);
+    atom_free(run);
+    atom_free(config);
+    atom_free(tokenizer);
+    return st;
+}
+
+static atom_status check_place(const pool_run *r)
+{
+    char *place = pool_run_path(r, "");
+    if (!place)
+        return atom_fail_memory("a path", 256);
+    bool taken = gsp_pool_exists(place);
+    atom_free(place);
+    if (!taken)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s already holds a pool; come back to it with `atom pool join -o %s`", r->dir,
+                     r->dir);
+}
+
+atom_status pool_run_create(const pool_run_config *config, const pool_create *create,
+                            pool_run **out)
+{
+    pool_run *r = NULL;
+    pool_said said;
+    char *run_text = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(pool_run_begin(config, &r));
+    r->genesis = true;
+    if (!create->dry_run)
+        ATOM_TRY_CLEAN(check_place(r));
+    ATOM_TRY_CLEAN(read_settings(r, create, &said, &run_text));
+    ATOM_TRY_CLEAN(
+        pool_run_configure(r, create->config, run_text, config->train, config->n_train, false));
+    ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config));
+    if (config->host && !create->dry_run)
+        ATOM_TRY_CLEAN(pool_host_keep(r->dir, config->host));
+    r->config.dry_run = create->dry_run;
+    ATOM_TRY_CLEAN(pool_run_open_trainer(r));
+    ATOM_TRY_CLEAN(advise(r, config->host, &said, !create->dry_run));
+    if (!create->dry_run)
+        ATOM_TRY_CLEAN(make(r, config->host, create));
+    *out = r;
+    r = NULL;
+cleanup:
+    pool_run_close(&r);
+    atom_free(run_text);
+    return st;
+}

@@ -1,0 +1,74 @@
+/*
+ * What the files of a member's run share: run.c runs it, run_create.c and run_join.c open it,
+ * run_config.c puts its configuration together. Internal to atom/pool. Data, plans and people are
+ * parts of their own, whose functions see nothing else of the run.
+ */
+#ifndef ATOM_POOL_RUN_INNER_H
+#define ATOM_POOL_RUN_INNER_H
+
+#include "atom/pool/dataset.h"
+#include "atom/pool/people.h"
+#include "atom/pool/plans.h"
+#include "atom/pool/run.h"
+
+#include <stdatomic.h>
+
+struct pool_run {
+    char *dir;
+    pool_hooks hooks; /* all are there */
+    int64_t max_steps;
+    train_config config;
+    pool_settings settings;
+    pool_advice *advice; /* of a creator */
+    pool_dataset data;
+    pool_plans plans;
+    pool_people people;
+    pool_limits *limits; /* NULL: none */
+    bool genesis;        /* this process makes the pool */
+
+    trainer *t;
+    train_hooks trainer_hooks;
+    train_plans trainer_plans;
+    train_seam seam;
+    pool_anchor *anchor;
+    gsp_pool *life;
+    gsp_pool_status *status; /* room for a look */
+
+    uint64_t tokens_first; /* of the run, when this process began */
+    double scaled;         /* samples, each divided by the members then */
+    atomic_bool leaving;
+    gsp_pool_wish wish;
+    char why[GSP_POOL_WHY_BYTES];
+    atom_status ended; /* what ended the pool for us */
+};
+
+/* run.c */
+void pool_note(const pool_hooks *hooks, const char *fmt, ...) ATOM_PRINTF(2, 3);
+/* Directory, hooks and limits; what create and join begin with. */
+ATOM_MUST atom_status pool_run_begin(const pool_run_config *config, pool_run **out);
+/* Text of dir/pool/name, or of dir/pool; atom_free. */
+char *pool_run_path(const pool_run *r, const char *name);
+/* The pool sums gradients. */
+bool pool_run_sums(const pool_run *r);
+ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
+/* What the mode is, and what it takes here: notes, before anything large is fetched. */
+void pool_run_say_mode(const pool_run *r, uint64_t n_floats);
+/* Is there disk for checkpoints, anchor, and data that is to be fetched? */
+ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
+                                          uint32_t n_fragments);
+
+/* run_config.c. The value of a key; NULL: not given. */
+const char *pool_option_of(const pool_option *options, uint32_t n, const char *key);
+/* Sets those that are given. parsed: may be NULL. */
+ATOM_MUST atom_status pool_options_set(const opt_command *command, const pool_option *options,
+                                       uint32_t n, void *values, opt_parsed *parsed);
+/*
+ * Fills r->config from layers, the later win: run.yml's text (may be NULL), dir/local.yml where
+ * with_local and it exists, options; output_dir is dir.
+ */
+ATOM_MUST atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
+                                         const pool_option *options, uint32_t n, bool with_local);
+/* What was chosen for this host alone, so that it comes back with it. */
+ATOM_MUST atom_status pool_run_save_local(const pool_run *r);
+
+#endif

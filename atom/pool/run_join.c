@@ -1,0 +1,211 @@
+/*
+ * Owns the joining of a pool, by its ticket or by what is left from last time. One idea: manifest
+ * and small files come first; whether this host can do it is known before anything large is
+ * fetched. Refuses data whose tokens are not the pool's.
+ */
+#include "atom/pool/run_inner.h"
+
+#include "atom/base/files.h"
+#include "atom/base/mem.h"
+#include "atom/text/tokenizer.h"
+#include "gossip/trust/seals.h"
+
+#include <string.h>
+
+/* Membership, by the ticket or from the disk. */
+static atom_status enter(pool_run *r, const pool_host *box, const pool_join *join)
+{
+    char *place = pool_run_path(r, "");
+    gsp_pool_host host;
+    atom_status st;
+    if (!place)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY_CLEAN(pool_host_place(box, join->name, place, &host));
+    if (!join->ticket && !gsp_pool_exists(place))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "%s holds no pool to come back to; name the ticket: atom pool "
+                                 "join TICKET -o %s",
+                                 r->dir, r->dir));
+    ATOM_TRY_CLEAN(atom_dir_make(r->dir));
+    if (box)
+        ATOM_TRY_CLEAN(pool_host_keep(r->dir, box));
+    if (join->ticket)
+        st = gsp_pool_join(&host, join->ticket, join->patience_s, r->hooks.watch, r->hooks.ctx,
+                           &r->life);
+    else
+        st = gsp_pool_open(&host, &r->life);
+cleanup:
+    atom_free(place);
+    return st;
+}
+
+static atom_status read_settings(pool_run *r, const gsp_manifest *m)
+{
+    static const char WHERE[] = "the pool's settings";
+    opt_parsed parsed;
+    ATOM_TRY(opt_defaults(&pool_options, &r->settings, &parsed));
+    ATOM_TRY(opt_read_text(&pool_options, WHERE, m->settings, strlen(m->settings), &r->settings,
+                           &parsed));
+    ATOM_TRY(pool_settings_check(&r->settings, WHERE, NULL));
+    if (r->settings.batch < 1 || r->settings.fragments != (int64_t)m->n_fragments)
+        return atom_fail(ATOM_E_FORMAT, "%s contradict its manifest", WHERE);
+    return ATOM_OK;
+}
+
+/* The seed of a member: its data order and dropout are its own; the founder keeps the run's. */
+static void own_seed(pool_run *r)
+{
+    uint8_t text[GSP_PUBLIC_BYTES + 8];
+    gsp_seals seals = gsp_seals_real(NULL);
+    gsp_hash hash;
+    uint64_t seed = 0;
+    if (gsp_pool_is_founder(r->life) || pool_run_sums(r))
+        return; /* with gradients there is one order, and a place in it for everybody */
+    memcpy(text, gsp_pool_key(r->life), GSP_PUBLIC_BYTES);
+    for (int i = 0; i < 8; i++)
+        text[GSP_PUBLIC_BYTES + i] = (uint8_t)((uint64_t)r->config.seed >> 8 * i);
+    seals.hash(NULL, text, sizeof text, &hash);
+    for (int i = 0; i < 8; i++)
+        seed |= (uint64_t)hash.byte[i] << 8 * i;
+    r->config.seed = (int64_t)(seed >> 2);
+}
+
+static atom_status check_tokenizer(const pool_run *r, const char *path)
+{
+    text_tokenizer *ours = NULL, *theirs = NULL;
+    char *own = atom_path_join(r->config.data, "tokenizer.json");
+    atom_status st = ATOM_OK;
+    if (!own)
+        return atom_fail_memory("a path", 256);
+    if (!path || !atom_path_exists(own))
+        goto cleanup;
+    ATOM_TRY_CLEAN(text_tokenizer_load(own, &ours));
+    ATOM_TRY_CLEAN(text_tokenizer_load(path, &theirs));
+    if (!text_tokenizer_equal(ours, theirs))
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s was prepared with another tokenizer than the pool's; prepare it again "
+                       "with --tokenizer %s",
+                       r->config.data, path);
+cleanup:
+    text_tokenizer_close(&ours);
+    text_tokenizer_close(&theirs);
+    atom_free(own);
+    return st;
+}
+
+/* The small files that make a pool one of trainers. */
+typedef struct small_files {
+    char *run, *config, *tokenizer; /* paths; the tokenizer's may be NULL */
+    char *run_text;
+} small_files;
+
+static atom_status fetch(pool_run *r, const char *name, char **path)
+{
+    if (!gsp_manifest_find(gsp_pool_manifest(r->life), name))
+        return ATOM_OK;
+    return gsp_pool_fetch(r->life, name, r->hooks.watch, r->hooks.ctx, path);
+}
+
+static atom_status fetch_small(pool_run *r, small_files *s)
+{
+    uint64_t bytes;
+    ATOM_TRY(fetch(r, "run.yml", &s->run));
+    ATOM_TRY(fetch(r, "config.json", &s->config));
+    ATOM_TRY(fetch(r, "tokenizer.json", &s->tokenizer));
+    if (!s->run || !s->config)
+        return atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
+                                        "pool of trainers");
+    return atom_file_read(s->run, 1 << 20, &s->run_text, &bytes);
+}
+
+static void free_small(small_files *s)
+{
+    atom_free(s->run);
+    atom_free(s->config);
+    atom_free(s->tokenizer);
+    atom_free(s->run_text);
+}
+
+/* Which model: the pool's, with its weights; under adapters this host's own, which is what
+ * local.yml says where it is not said now. *model: to be named, or NULL. */
+static atom_status choose_model(const pool_run *r, const char *said, const char *fetched,
+                                const char **model)
+{
+    char *local = atom_path_join(r->dir, "local.yml");
+    bool known = local && atom_path_exists(local);
+    atom_free(local);
+    *model = r->settings.base_hash ? said : fetched;
+    if (r->settings.base_hash && !said && !known)
+        return atom_fail(ATOM_E_USAGE,
+                         "this pool trains adapters (LoRA) of a model that you need to have: name "
+                         "its directory with --model; the pool's run.yml and config.json say which "
+                         "it is");
+    if (!r->settings.base_hash && said)
+        return atom_fail(ATOM_E_USAGE, "--model: this pool trains all weights, and they come from "
+                                       "its members; leave out the option");
+    return ATOM_OK;
+}
+
+/* From the pool's run.yml, what was chosen here before, and what is said now. */
+static atom_status configure(pool_run *r, const pool_run_config *c, const pool_join *join,
+                             const small_files *small)
+{
+    enum { OPTIONS_MAX = 64 };
+    pool_option options[OPTIONS_MAX + 2];
+    const gsp_manifest *m = gsp_pool_manifest(r->life);
+    const char *data = pool_option_of(c->train, c->n_train, "data"), *model;
+    for (uint32_t i = 0; i < m->n_files; i++)
+        r->data.named |= m->file[i].later;
+    r->data.either = r->settings.data == POOL_DATA_EITHER;
+    r->data.patience_s = join->patience_s;
+    r->data.dir = atom_path_join(r->dir, "data");
+    if (!r->data.dir)
+        return atom_fail_memory("a path", 256);
+    if (c->n_train > OPTIONS_MAX)
+        return atom_fail(ATOM_E_USAGE, "at most %d options", OPTIONS_MAX);
+    ATOM_TRY(choose_model(r, pool_option_of(c->train, c->n_train, "model"), small->config, &model));
+    if (c->n_train)
+        memcpy(options, c->train, c->n_train * sizeof *options);
+    options[c->n_train] = (pool_option){"model", model};
+    options[c->n_train + 1] = (pool_option){"resume_from_checkpoint", "auto"};
+    ATOM_TRY(pool_run_configure(r, small->run, small->run_text, options, c->n_train + 2, true));
+    ATOM_TRY(pool_dataset_choose(&r->data, r->life, r->config.data, join->own_data, !data));
+    return check_tokenizer(r, small->tokenizer);
+}
+
+static uint64_t floats_of(const gsp_manifest *m)
+{
+    uint64_t n = 0;
+    for (uint32_t f = 0; f < m->n_fragments; f++)
+        n += m->n_floats[f];
+    return n;
+}
+
+atom_status pool_run_join(const pool_run_config *config, const pool_join *join, pool_run **out)
+{
+    pool_run *r = NULL;
+    small_files small = {0};
+    char rate[POOL_FIGURE_BYTES];
+    atom_status st;
+    ATOM_TRY_CLEAN(pool_run_begin(config, &r));
+    ATOM_TRY_CLEAN(enter(r, config->host, join));
+    const gsp_manifest *m = gsp_pool_manifest(r->life);
+    ATOM_TRY_CLEAN(read_settings(r, m));
+    ATOM_TRY_CLEAN(fetch_small(r, &small));
+    ATOM_TRY_CLEAN(configure(r, config, join, &small));
+    own_seed(r);
+    pool_run_say_mode(r, floats_of(m));
+    ATOM_TRY_CLEAN(pool_run_check_disk(r, floats_of(m), m->n_fragments));
+    ATOM_TRY_CLEAN(pool_run_open_trainer(r));
+    double samples = (double)(r->config.micro_batch_size * r->config.gradient_accumulation_steps);
+    pool_note(&r->hooks, "this host would train %s tokens/s",
+              pool_count_text(samples * (double)m->tokens_per_sample /
+                                  trainer_plan(r->t)->predicted_step_seconds,
+                              rate));
+    *out = r;
+    r = NULL;
+cleanup:
+    free_small(&small);
+    pool_run_close(&r);
+    return st;
+}
