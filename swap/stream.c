@@ -7,13 +7,10 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "swap/store_engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 /* One chunk of the window. */
 typedef struct slot {
@@ -26,63 +23,31 @@ typedef struct slot {
 enum { SHORT = 1, WINDOW_MIN = 2, SAMPLES = 16 };
 
 struct swap_stream {
-    char *path;
-    int fd; /* ours, where it reads past the page cache; else the caller's */
-    bool direct;
+    swap_file_ring f;
     uint64_t bytes;
-    uint32_t chunk, depth, ahead; /* ahead: chunks of the window now */
-    uint64_t first, next;         /* chunks first .. next-1 are here or in flight */
-    const store_engine *engine;
-    store_queue *queue;
-    char *ring;
-    uint64_t ring_bytes;
+    uint32_t ahead;       /* chunks of the window now */
+    uint64_t first, next; /* chunks first .. next-1 are here or in flight */
     slot *slots;
-    store_io **done;
 };
 
 static slot *slot_of(swap_stream *s, uint64_t chunk)
 {
-    return &s->slots[chunk % s->depth];
+    return &s->slots[chunk % s->f.depth];
 }
 
-/* The same file once more, for direct reads; -1: it is another one by now, or cannot. */
-static int open_direct(const char *path, int fd)
-{
-    struct stat a, b;
-    int again = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
-    if (again < 0)
-        return -1;
-    if (fstat(fd, &a) == 0 && fstat(again, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
-        return again;
-    (void)close(again);
-    return -1;
-}
-
-atom_status swap_stream_open(const swap_stream_config *config, swap_stream **out)
+atom_status swap_stream_open(const swap_file_config *config, swap_stream **out)
 {
     atom_status st;
-    ATOM_ASSERT(config->depth <= STORE_DEPTH_MAX && config->chunk_bytes % STORE_ALIGN == 0);
     swap_stream *s = atom_alloc(1, sizeof *s);
     if (!s)
         return atom_fail_memory("reading a file", sizeof *s);
-    s->chunk = config->chunk_bytes ? config->chunk_bytes : STORE_CHUNK_BYTES;
-    s->depth = config->depth ? config->depth : STORE_DEPTH;
     s->bytes = config->bytes;
-    s->ring_bytes = atom_align((uint64_t)s->chunk * s->depth);
-    int fd = open_direct(config->path, config->fd);
-    s->direct = fd >= 0;
-    s->fd = s->direct ? fd : config->fd;
-    s->path = atom_strdup(config->path);
-    s->slots = atom_alloc(s->depth, sizeof *s->slots);
-    s->done = atom_alloc(s->depth, sizeof(store_io *));
-    s->ring = atom_pages_take(s->ring_bytes);
-    if (!s->path || !s->slots || !s->done || !s->ring) {
-        st = atom_fail_memory("reading a file", s->ring_bytes);
+    ATOM_TRY_CLEAN(swap_file_ring_open(config, O_RDONLY | O_NONBLOCK, STORE_DEPTH, &s->f));
+    s->slots = atom_alloc(s->f.depth, sizeof *s->slots);
+    if (!s->slots) {
+        st = atom_fail_memory("reading a file", s->f.depth * sizeof *s->slots);
         goto cleanup;
     }
-    store_queue_config queue = {s->fd, s->depth, s->ring, s->ring_bytes};
-    s->engine = config->engine;
-    ATOM_TRY_CLEAN(store_queue_open(config->kind, s->direct, &queue, &s->engine, &s->queue));
     *out = s;
     return ATOM_OK;
 cleanup:
@@ -97,11 +62,11 @@ static void send(swap_stream *s, slot *t, uint64_t chunk)
     uint32_t bytes = (t->wanted - at + STORE_ALIGN - 1) / STORE_ALIGN * STORE_ALIGN;
     t->have = at;
     t->flying = true;
-    t->io = (store_io){.buffer = s->ring + (chunk % s->depth) * s->chunk + at,
-                       .offset = chunk * s->chunk + at,
+    t->io = (store_io){.buffer = swap_file_ring_chunk(&s->f, chunk) + at,
+                       .offset = chunk * s->f.chunk_bytes + at,
                        .bytes = bytes,
                        .range = chunk};
-    s->engine->submit(s->queue, &t->io);
+    s->f.engine->submit(s->f.queue, &t->io);
 }
 
 /* A request came back: the chunk is here, or the rest of it is asked for. */
@@ -127,30 +92,29 @@ static void finish(swap_stream *s, store_io *io)
 static atom_status reap(swap_stream *s)
 {
     uint32_t n = 0;
-    atom_status st = s->engine->reap(s->queue, s->done, s->depth, &n);
+    atom_status st = s->f.engine->reap(s->f.queue, s->f.done, s->f.depth, &n);
     for (uint32_t i = 0; i < n; i++)
-        finish(s, s->done[i]);
-    return st == ATOM_OK && n > 0 ? s->engine->flush(s->queue) : st;
+        finish(s, s->f.done[i]);
+    return st == ATOM_OK && n > 0 ? s->f.engine->flush(s->f.queue) : st;
 }
 
 static atom_status land(swap_stream *s, slot *t)
 {
-    atom_status st = ATOM_OK;
-    while (st == ATOM_OK && t->flying)
-        st = reap(s);
-    return st;
+    while (t->flying)
+        ATOM_TRY(reap(s));
+    return ATOM_OK;
 }
 
 static atom_status fill_window(swap_stream *s)
 {
-    for (; s->next < s->first + s->ahead && s->next * s->chunk < s->bytes; s->next++) {
+    for (; s->next < s->first + s->ahead && s->next * s->f.chunk_bytes < s->bytes; s->next++) {
         slot *t = slot_of(s, s->next);
-        uint64_t left = s->bytes - s->next * s->chunk;
+        uint64_t left = s->bytes - s->next * s->f.chunk_bytes;
         ATOM_TRY(land(s, t)); /* one that was skipped */
-        *t = (slot){.wanted = (uint32_t)(left < s->chunk ? left : s->chunk)};
+        *t = (slot){.wanted = (uint32_t)(left < s->f.chunk_bytes ? left : s->f.chunk_bytes)};
         send(s, t, s->next);
     }
-    return s->engine->flush(s->queue);
+    return s->f.engine->flush(s->f.queue);
 }
 
 /* The window begins with this chunk from now on. */
@@ -158,10 +122,10 @@ static void move_window(swap_stream *s, uint64_t chunk)
 {
     if (chunk < s->first || chunk > s->next) {
         s->first = s->next = chunk;
-        s->ahead = s->depth < WINDOW_MIN ? s->depth : WINDOW_MIN;
+        s->ahead = s->f.depth < WINDOW_MIN ? s->f.depth : WINDOW_MIN;
     } else if (chunk > s->first || s->ahead == 0) {
         s->first = chunk;
-        s->ahead = s->ahead * 2 < s->depth ? s->ahead * 2 : s->depth;
+        s->ahead = s->ahead * 2 < s->f.depth ? s->ahead * 2 : s->f.depth;
     }
 }
 
@@ -169,25 +133,22 @@ atom_status swap_stream_view(swap_stream *s, uint64_t offset, uint64_t most, con
                              uint64_t *n)
 {
     ATOM_ASSERT(offset < s->bytes && most > 0);
-    uint64_t chunk = offset / s->chunk, within = offset % s->chunk;
+    uint64_t chunk = offset / s->f.chunk_bytes, within = offset % s->f.chunk_bytes;
     if (s->ahead == 0)
         s->ahead = 1;
     move_window(s, chunk);
-    atom_status st = fill_window(s);
+    ATOM_TRY(fill_window(s));
     slot *t = slot_of(s, chunk);
-    if (st == ATOM_OK)
-        st = land(s, t);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(land(s, t));
     if (t->failed) { /* asked for again, it is tried again */
         int64_t failed = t->failed;
         s->next = s->first;
         if (failed == SHORT)
-            return atom_fail(ATOM_E_FORMAT, "%s became shorter while it was read", s->path);
-        return atom_fail_errno((int)-failed, "cannot read %s", s->path);
+            return atom_fail(ATOM_E_FORMAT, "%s became shorter while it was read", s->f.path);
+        return atom_fail_errno((int)-failed, "cannot read %s", s->f.path);
     }
     uint64_t here = t->wanted - within;
-    *at = s->ring + (chunk % s->depth) * s->chunk + within;
+    *at = swap_file_ring_chunk(&s->f, chunk) + within;
     *n = most < here ? most : here;
     return ATOM_OK;
 }
@@ -197,26 +158,19 @@ void swap_stream_close(swap_stream **ref)
     swap_stream *s = *ref;
     if (!s)
         return;
-    for (uint32_t i = 0; s->queue && i < s->depth; i++) {
+    for (uint32_t i = 0; s->slots && i < s->f.depth; i++) {
         if (land(s, &s->slots[i]) != ATOM_OK)
             break;
     }
-    if (s->queue)
-        s->engine->close(s->queue);
-    if (s->direct)
-        (void)close(s->fd);
-    if (s->ring)
-        atom_pages_give(s->ring, s->ring_bytes);
+    swap_file_ring_close(&s->f);
     atom_free(s->slots);
-    atom_free((void *)s->done);
-    atom_free(s->path);
     atom_free(s);
     *ref = NULL;
 }
 
 bool swap_stream_direct(const swap_stream *s)
 {
-    return s->direct;
+    return s->f.direct;
 }
 
 bool swap_stream_is_cached(int fd, uint64_t bytes)

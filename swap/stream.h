@@ -13,24 +13,14 @@
 #ifndef SWAP_STREAM_H
 #define SWAP_STREAM_H
 
-#include "swap/store.h"
+#include "swap/file_ring.h"
 
 typedef struct swap_stream swap_stream;
 
 /* Of a stream that was told neither chunk_bytes nor depth: its memory, a few KiB of lists aside. */
 enum { SWAP_STREAM_BYTES = STORE_DEPTH * STORE_CHUNK_BYTES };
 
-typedef struct swap_stream_config {
-    const char *path; /* for messages, and to open the file again with O_DIRECT */
-    int fd;
-    uint64_t bytes; /* of the file */
-    store_kind kind;
-    uint32_t chunk_bytes;              /* 0: STORE_CHUNK_BYTES; a multiple of STORE_ALIGN */
-    uint32_t depth;                    /* chunks of the window; 0: STORE_DEPTH */
-    const struct store_engine *engine; /* tests; NULL: by kind */
-} swap_stream_config;
-
-ATOM_MUST atom_status swap_stream_open(const swap_stream_config *config, swap_stream **out);
+ATOM_MUST atom_status swap_stream_open(const swap_file_config *config, swap_stream **out);
 /* At most `most` bytes from `offset` on, at least one; offset < bytes of the file. */
 ATOM_MUST atom_status swap_stream_view(swap_stream *s, uint64_t offset, uint64_t most,
                                        const void **at, uint64_t *n);

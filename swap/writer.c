@@ -7,12 +7,10 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "swap/store_engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct chunk {
@@ -21,60 +19,31 @@ typedef struct chunk {
 } chunk;
 
 struct swap_writer {
-    char *path;
-    int fd;
+    swap_file_ring f;
     uint64_t bytes, put; /* of the file; so far */
-    uint32_t chunk_bytes, depth;
-    const store_engine *engine;
-    store_queue *queue;
-    char *ring;
-    uint64_t ring_bytes;
     chunk *chunks;
-    store_io **done;
     atom_status failed;
     int code; /* of the first failure; 0: none */
     uint64_t code_at;
 };
 
-static int open_direct(const char *path, int fd)
-{
-    struct stat a, b;
-    int again = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT);
-    if (again < 0)
-        return -1;
-    if (fstat(fd, &a) == 0 && fstat(again, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev)
-        return again;
-    (void)close(again);
-    return -1;
-}
-
-atom_status swap_writer_open(const swap_writer_config *config, swap_writer **out)
+atom_status swap_writer_open(const swap_file_config *config, swap_writer **out)
 {
     atom_status st;
-    ATOM_ASSERT(config->depth <= STORE_DEPTH_MAX && config->chunk_bytes % STORE_ALIGN == 0);
     swap_writer *w = atom_alloc(1, sizeof *w);
     if (!w)
         return atom_fail_memory("writing a file", sizeof *w);
-    w->chunk_bytes = config->chunk_bytes ? config->chunk_bytes : STORE_CHUNK_BYTES;
-    w->depth = config->depth ? config->depth : SWAP_WRITER_DEPTH;
     w->bytes = config->bytes;
-    w->ring_bytes = atom_align((uint64_t)w->chunk_bytes * w->depth);
-    w->fd = open_direct(config->path, config->fd);
-    if (w->fd < 0) {
+    ATOM_TRY_CLEAN(swap_file_ring_open(config, O_WRONLY | O_NOFOLLOW, SWAP_WRITER_DEPTH, &w->f));
+    if (!w->f.direct) {
         st = atom_fail(ATOM_E_UNSUPPORTED, "%s: no direct writes here", config->path);
         goto cleanup;
     }
-    w->path = atom_strdup(config->path);
-    w->chunks = atom_alloc(w->depth, sizeof *w->chunks);
-    w->done = atom_alloc(w->depth, sizeof(store_io *));
-    w->ring = atom_pages_take(w->ring_bytes);
-    if (!w->path || !w->chunks || !w->done || !w->ring) {
-        st = atom_fail_memory("writing a file", w->ring_bytes);
+    w->chunks = atom_alloc(w->f.depth, sizeof *w->chunks);
+    if (!w->chunks) {
+        st = atom_fail_memory("writing a file", w->f.depth * sizeof *w->chunks);
         goto cleanup;
     }
-    store_queue_config queue = {w->fd, w->depth, w->ring, w->ring_bytes};
-    w->engine = config->engine;
-    ATOM_TRY_CLEAN(store_queue_open(config->kind, true, &queue, &w->engine, &w->queue));
     *out = w;
     return ATOM_OK;
 cleanup:
@@ -85,7 +54,7 @@ cleanup:
 static void send(swap_writer *w, chunk *c)
 {
     c->flying = true;
-    w->engine->submit(w->queue, &c->io);
+    w->f.engine->submit(w->f.queue, &c->io);
 }
 
 /* A request came back: done, failed, or to be continued from its last whole block. */
@@ -114,9 +83,9 @@ static atom_status fail_io(swap_writer *w)
         w->failed = atom_fail(ATOM_E_RESOURCE,
                               "cannot write %s: %s at byte %llu; free some space or choose another "
                               "directory",
-                              w->path, strerror(w->code), (unsigned long long)w->code_at);
+                              w->f.path, strerror(w->code), (unsigned long long)w->code_at);
     else
-        w->failed = atom_fail_errno(w->code, "cannot write %s at byte %llu", w->path,
+        w->failed = atom_fail_errno(w->code, "cannot write %s at byte %llu", w->f.path,
                                     (unsigned long long)w->code_at);
     return w->failed;
 }
@@ -126,11 +95,11 @@ static atom_status land(swap_writer *w, chunk *c)
 {
     while (c->flying) {
         uint32_t n = 0;
-        atom_status st = w->engine->reap(w->queue, w->done, w->depth, &n);
+        atom_status st = w->f.engine->reap(w->f.queue, w->f.done, w->f.depth, &n);
         for (uint32_t i = 0; i < n; i++)
-            finish_io(w, w->done[i]);
+            finish_io(w, w->f.done[i]);
         if (st == ATOM_OK)
-            st = w->engine->flush(w->queue);
+            st = w->f.engine->flush(w->f.queue);
         if (st != ATOM_OK)
             return w->failed = st;
     }
@@ -140,21 +109,21 @@ static atom_status land(swap_writer *w, chunk *c)
 /* The chunk that ends at what was put so far goes out; its last block is padded. */
 static atom_status send_chunk(swap_writer *w)
 {
-    uint64_t i = (w->put - 1) / w->chunk_bytes, at = i * w->chunk_bytes, bytes = w->put - at;
+    uint64_t i = (w->put - 1) / w->f.chunk_bytes, at = i * w->f.chunk_bytes, bytes = w->put - at;
     uint64_t whole = (bytes + STORE_ALIGN - 1) / STORE_ALIGN * STORE_ALIGN;
-    uint32_t slot = (uint32_t)(i % w->depth);
-    char *buffer = w->ring + (uint64_t)slot * w->chunk_bytes;
+    uint32_t slot = (uint32_t)(i % w->f.depth);
+    char *buffer = swap_file_ring_chunk(&w->f, i);
     memset(buffer + bytes, 0, whole - bytes);
     w->chunks[slot].io = (store_io){
         .buffer = buffer, .offset = at, .bytes = (uint32_t)whole, .write = true, .range = slot};
     send(w, &w->chunks[slot]);
-    atom_status st = w->engine->flush(w->queue);
+    atom_status st = w->f.engine->flush(w->f.queue);
     return st == ATOM_OK ? st : (w->failed = st);
 }
 
 static atom_status dead(const swap_writer *w)
 {
-    return atom_fail(w->failed, "cannot write %s: an earlier write failed", w->path);
+    return atom_fail(w->failed, "cannot write %s: an earlier write failed", w->f.path);
 }
 
 atom_status swap_writer_put(swap_writer *w, const void *data, uint64_t bytes)
@@ -163,12 +132,12 @@ atom_status swap_writer_put(swap_writer *w, const void *data, uint64_t bytes)
     const char *from = data;
     atom_status st = w->failed ? dead(w) : ATOM_OK;
     while (bytes > 0 && st == ATOM_OK) {
-        uint32_t slot = (uint32_t)(w->put / w->chunk_bytes % w->depth);
-        uint64_t within = w->put % w->chunk_bytes, room = w->chunk_bytes - within;
+        uint32_t slot = (uint32_t)(w->put / w->f.chunk_bytes % w->f.depth);
+        uint64_t within = w->put % w->f.chunk_bytes, room = w->f.chunk_bytes - within;
         uint64_t some = bytes < room ? bytes : room;
         if (within == 0)
             ATOM_TRY(land(w, &w->chunks[slot]));
-        memcpy(w->ring + (uint64_t)slot * w->chunk_bytes + within, from, some);
+        memcpy(swap_file_ring_chunk(&w->f, slot) + within, from, some);
         w->put += some;
         from += some;
         bytes -= some;
@@ -182,12 +151,12 @@ atom_status swap_writer_finish(swap_writer *w)
 {
     ATOM_ASSERT(w->put == w->bytes);
     atom_status st = w->failed ? dead(w) : ATOM_OK;
-    if (st == ATOM_OK && w->put % w->chunk_bytes)
+    if (st == ATOM_OK && w->put % w->f.chunk_bytes)
         st = send_chunk(w);
-    for (uint32_t i = 0; i < w->depth && st == ATOM_OK; i++)
+    for (uint32_t i = 0; i < w->f.depth && st == ATOM_OK; i++)
         st = land(w, &w->chunks[i]);
-    if (st == ATOM_OK && ftruncate(w->fd, (off_t)w->bytes))
-        st = w->failed = atom_fail_errno(errno, "cannot write %s", w->path);
+    if (st == ATOM_OK && ftruncate(w->f.fd, (off_t)w->bytes))
+        st = w->failed = atom_fail_errno(errno, "cannot write %s", w->f.path);
     return st;
 }
 
@@ -196,19 +165,12 @@ void swap_writer_close(swap_writer **ref)
     swap_writer *w = *ref;
     if (!w)
         return;
-    for (uint32_t i = 0; w->queue && i < w->depth; i++) {
+    for (uint32_t i = 0; w->chunks && i < w->f.depth; i++) {
         while (w->chunks[i].flying && land(w, &w->chunks[i]) == ATOM_OK)
             ;
     }
-    if (w->queue)
-        w->engine->close(w->queue);
-    if (w->fd >= 0)
-        (void)close(w->fd);
-    if (w->ring)
-        atom_pages_give(w->ring, w->ring_bytes);
+    swap_file_ring_close(&w->f);
     atom_free(w->chunks);
-    atom_free((void *)w->done);
-    atom_free(w->path);
     atom_free(w);
     *ref = NULL;
 }

@@ -13,24 +13,14 @@
 #ifndef SWAP_WRITER_H
 #define SWAP_WRITER_H
 
-#include "swap/store.h"
+#include "swap/file_ring.h"
 
 typedef struct swap_writer swap_writer;
-
-typedef struct swap_writer_config {
-    const char *path; /* for messages, and to open the file again with O_DIRECT */
-    int fd;
-    uint64_t bytes; /* that will be put in all */
-    store_kind kind;
-    uint32_t chunk_bytes;              /* 0: STORE_CHUNK_BYTES; a multiple of STORE_ALIGN */
-    uint32_t depth;                    /* chunks of memory; 0: SWAP_WRITER_DEPTH */
-    const struct store_engine *engine; /* tests; NULL: by kind */
-} swap_writer_config;
 
 /* BYTES: of one that was told neither chunk_bytes nor depth, as with streams. */
 enum { SWAP_WRITER_DEPTH = 8, SWAP_WRITER_BYTES = SWAP_WRITER_DEPTH * STORE_CHUNK_BYTES };
 
-ATOM_MUST atom_status swap_writer_open(const swap_writer_config *config, swap_writer **out);
+ATOM_MUST atom_status swap_writer_open(const swap_file_config *config, swap_writer **out);
 ATOM_MUST atom_status swap_writer_put(swap_writer *w, const void *data, uint64_t bytes);
 /* Everything was put; now it is in the file. Not durable: fsync(fd). */
 ATOM_MUST atom_status swap_writer_finish(swap_writer *w);

@@ -67,7 +67,7 @@ static void window_close(void *opened)
 static atom_status source_open(void *ctx, const char *path, int fd, uint64_t bytes, void **reader)
 {
     plan_files *files = ctx;
-    swap_stream_config config = {
+    swap_file_config config = {
         .path = path, .fd = fd, .bytes = bytes, .kind = files ? files->kind : STORE_AUTO};
     *reader = NULL;
     if (bytes < PLAN_SOURCE_FILE_MIN || swap_stream_is_cached(fd, bytes))
@@ -94,7 +94,7 @@ file_source plan_file_source(plan_files *files)
 static atom_status sink_open(void *ctx, const char *path, int fd, uint64_t bytes, void **writer)
 {
     plan_files *files = ctx;
-    swap_writer_config config = {
+    swap_file_config config = {
         .path = path, .fd = fd, .bytes = bytes, .kind = files ? files->kind : STORE_AUTO};
     *writer = NULL;
     if (bytes < PLAN_SOURCE_FILE_MIN)

@@ -108,13 +108,13 @@ static void sample_close(sample *f)
 static void stream_open(sample *f, store_kind kind, uint32_t blocks, uint32_t depth,
                         const store_engine *engine)
 {
-    swap_stream_config c = {.path = f->path,
-                            .fd = f->fd,
-                            .bytes = BYTES,
-                            .kind = kind,
-                            .chunk_bytes = blocks * STORE_ALIGN,
-                            .depth = depth,
-                            .engine = engine};
+    swap_file_config c = {.path = f->path,
+                          .fd = f->fd,
+                          .bytes = BYTES,
+                          .kind = kind,
+                          .chunk_bytes = blocks * STORE_ALIGN,
+                          .depth = depth,
+                          .engine = engine};
     swap_stream_close(&f->stream);
     assert_int_equal(swap_stream_open(&c, &f->stream), ATOM_OK);
 }
@@ -241,7 +241,7 @@ static void no_memory_is_told(void **state)
     (void)state;
     sample f = {0};
     sample_open(&f);
-    swap_stream_config c = {.path = f.path, .fd = f.fd, .bytes = BYTES};
+    swap_file_config c = {.path = f.path, .fd = f.fd, .bytes = BYTES};
     for (uint64_t i = 1; i < 40; i++) {
         atom_mem_fail_after(i);
         atom_status st = swap_stream_open(&c, &f.stream);

@@ -66,13 +66,13 @@ static bool sample_open(sample *f, uint64_t bytes, store_kind kind, uint32_t blo
     (void)unlink(f->path);
     f->fd = open(f->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     assert_true(f->fd >= 0);
-    swap_writer_config c = {.path = f->path,
-                            .fd = f->fd,
-                            .bytes = bytes,
-                            .kind = kind,
-                            .chunk_bytes = blocks * STORE_ALIGN,
-                            .depth = depth,
-                            .engine = engine};
+    swap_file_config c = {.path = f->path,
+                          .fd = f->fd,
+                          .bytes = bytes,
+                          .kind = kind,
+                          .chunk_bytes = blocks * STORE_ALIGN,
+                          .depth = depth,
+                          .engine = engine};
     atom_status st = swap_writer_open(&c, &f->writer);
     assert_true(st == ATOM_OK || st == ATOM_E_UNSUPPORTED);
     if (st != ATOM_OK)
@@ -189,7 +189,7 @@ static void no_memory_is_told(void **state)
         bool opened = false;
         f->path = scratch_path(&f->s, "file");
         int fd = open(f->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        swap_writer_config c = {.path = f->path, .fd = fd, .bytes = 10, .chunk_bytes = STORE_ALIGN};
+        swap_file_config c = {.path = f->path, .fd = fd, .bytes = 10, .chunk_bytes = STORE_ALIGN};
         atom_status st = swap_writer_open(&c, &f->writer);
         opened = st == ATOM_OK;
         atom_mem_fail_after(0);
