@@ -11,50 +11,27 @@
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
-#include <stdio.h>
-#include <string.h>
-
 static cpu_dev *of(dev *d)
 {
     return (cpu_dev *)d;
 }
 
-void cpu_dev_fail(cpu_dev *d, atom_status status)
+static atom_status check(dev *d)
 {
-    pthread_mutex_lock(&d->lock);
-    if (!atomic_load(&d->failed)) {
-        d->failure = status;
-        snprintf(d->message, sizeof d->message, "%s", atom_fail_message());
-        atomic_store(&d->failed, 1);
-    }
-    pthread_mutex_unlock(&d->lock);
-}
-
-static atom_status check(cpu_dev *d)
-{
-    if (!atomic_load(&d->failed))
-        return ATOM_OK;
-    pthread_mutex_lock(&d->lock);
-    bool first = !d->told;
-    d->told = true;
-    pthread_mutex_unlock(&d->lock);
-    if (first)
-        return atom_fail(d->failure, "%s", d->message);
-    return atom_fail(ATOM_E_DEAD, "the device failed earlier: %s", d->message);
+    return dev_fault_check(&of(d)->fault);
 }
 
 static atom_status push(dev *d, dev_stream *s, const cpu_item *item)
 {
-    atom_status st = check(of(d));
-    if (st == ATOM_OK)
-        cpu_stream_push(s, item);
-    return st;
+    ATOM_TRY(check(d));
+    dev_queue_push(&s->queue, item);
+    return ATOM_OK;
 }
 
 static atom_status cpu_alloc(dev *d, uint64_t bytes, void **ptr)
 {
     atom_status st = ATOM_OK;
-    ATOM_TRY(check(of(d)));
+    ATOM_TRY(check(d));
     ATOM_ASSERT(bytes > 0);
     ATOM_TRY(dev_budget_take(d, bytes));
     st = cpu_slab_take(of(d)->threads, "device memory", bytes, ptr);
@@ -74,12 +51,10 @@ static void cpu_free(dev *d, void *ptr, uint64_t bytes)
 static atom_status cpu_host_alloc(dev *d, uint64_t bytes, void **ptr)
 {
     ATOM_ASSERT(bytes > 0);
-    atom_status st = check(of(d));
-    if (st == ATOM_OK)
-        st = cpu_slab_take(of(d)->threads, "host memory", bytes, ptr);
-    if (st == ATOM_OK)
-        dev_host_take(d, bytes);
-    return st;
+    ATOM_TRY(check(d));
+    ATOM_TRY(cpu_slab_take(of(d)->threads, "host memory", bytes, ptr));
+    dev_host_take(d, bytes);
+    return ATOM_OK;
 }
 
 static void cpu_host_free(dev *d, void *ptr, uint64_t bytes)
@@ -93,33 +68,25 @@ static void cpu_host_free(dev *d, void *ptr, uint64_t bytes)
 static atom_status cpu_stream_open_checked(dev *d, dev_stream_kind kind, const char *name,
                                            dev_stream **out)
 {
-    atom_status st = check(of(d));
-    return st == ATOM_OK ? cpu_stream_open(of(d), kind, name, out) : st;
+    ATOM_TRY(check(d));
+    return cpu_stream_open(of(d), kind, name, out);
 }
 
 static void cpu_stream_close(dev *d, dev_stream *s)
 {
     (void)d;
     if (s)
-        cpu_stream_stop(s);
+        dev_queue_stop(&s->queue);
 }
 
 static atom_status cpu_event_open(dev *d, dev_event **out)
 {
-    ATOM_TRY(check(of(d)));
+    ATOM_TRY(check(d));
     dev_event *e = atom_alloc(1, sizeof *e);
     if (!e)
         return atom_fail_memory("an event", sizeof *e);
     *out = e;
     return ATOM_OK;
-}
-
-static uint64_t stream_queued(dev_stream *s)
-{
-    pthread_mutex_lock(&s->lock);
-    uint64_t queued = s->queued;
-    pthread_mutex_unlock(&s->lock);
-    return queued;
 }
 
 static void cpu_event_close(dev *d, dev_event *e)
@@ -128,7 +95,7 @@ static void cpu_event_close(dev *d, dev_event *e)
         return;
     /* queued records still write to it, on whatever streams they are */
     for (dev_stream *s = of(d)->streams; s && atomic_load(&e->pending); s = s->after)
-        cpu_stream_reach(s, stream_queued(s));
+        dev_queue_drain(&s->queue);
     atom_free(e);
 }
 
@@ -159,12 +126,12 @@ static atom_status cpu_host_call(dev *d, dev_stream *s, dev_host_fn fn, void *ar
 
 static atom_status cpu_record(dev *d, dev_stream *s, dev_event *e)
 {
-    ATOM_TRY(check(of(d)));
+    ATOM_TRY(check(d));
     /* only this thread queues, so the position is known before the push */
     e->of = s;
-    e->until = stream_queued(s) + 1;
+    e->until = dev_queue_queued(&s->queue) + 1;
     atomic_fetch_add(&e->pending, 1);
-    cpu_stream_push(s, &(cpu_item){.code = CPU_RECORD, .event = e});
+    dev_queue_push(&s->queue, &(cpu_item){.code = CPU_RECORD, .event = e});
     return ATOM_OK;
 }
 
@@ -184,14 +151,14 @@ static atom_status cpu_event_sync(dev *d, dev_event *e)
 {
     if (!e->of)
         return never_recorded();
-    cpu_stream_reach(e->of, e->until);
-    return check(of(d));
+    dev_queue_reach(&e->of->queue, e->until);
+    return check(d);
 }
 
 static atom_status cpu_stream_sync(dev *d, dev_stream *s)
 {
-    cpu_stream_reach(s, stream_queued(s));
-    return check(of(d));
+    dev_queue_drain(&s->queue);
+    return check(d);
 }
 
 static uint64_t cpu_event_ns(dev *d, dev_event *e)
@@ -203,26 +170,22 @@ static uint64_t cpu_event_ns(dev *d, dev_event *e)
 static dev_stats cpu_stream_stats(dev *d, dev_stream *s)
 {
     (void)d;
-    pthread_mutex_lock(&s->lock);
-    dev_stats stats = {.busy_seconds = (double)s->busy_ns * 1e-9, .bytes_copied = s->bytes_copied};
-    pthread_mutex_unlock(&s->lock);
-    return stats;
+    return (dev_stats){.busy_seconds = (double)atomic_load(&s->busy_ns) * 1e-9,
+                       .bytes_copied = atomic_load(&s->bytes_copied)};
 }
 
 static void cpu_close(dev *base)
 {
     cpu_dev *d = of(base);
     for (dev_stream *s = d->streams; s; s = s->after)
-        cpu_stream_stop(s);
+        dev_queue_stop(&s->queue);
     while (d->streams) {
         dev_stream *s = d->streams;
         d->streams = s->after;
-        pthread_cond_destroy(&s->moved);
-        pthread_cond_destroy(&s->more);
-        pthread_mutex_destroy(&s->lock);
+        dev_queue_close(&s->queue);
         atom_free(s);
     }
-    pthread_mutex_destroy(&d->lock);
+    dev_fault_close(&d->fault);
     atom_free(d);
 }
 
@@ -257,7 +220,7 @@ atom_status dev_cpu_open(const dev_cpu_config *config, atom_threads *threads, de
     d->base = (dev){.ops = &OPS, .budget_bytes = config->budget_bytes, .unified = true};
     d->config = *config;
     d->threads = threads;
-    pthread_mutex_init(&d->lock, NULL);
+    dev_fault_open(&d->fault);
     *out = &d->base;
     return ATOM_OK;
 }

@@ -1,7 +1,6 @@
 /*
- * Owns one stream of the CPU device: a thread that runs a bounded ring of items in order. One idea:
- * `finished` only grows, and everything that waits (an event, a sync, a full queue) waits for it to
- * pass a number. After open nothing is allocated: a full ring blocks the producer.
+ * Owns what a stream of the CPU device does with its items (dev_queue.h has the thread). One idea:
+ * device memory is host memory, so a copy is a memcpy and a launch is a call.
  *
  * A throttled copy is a memcpy in pieces, each finished no earlier than the link would have. The
  * schedule starts where the previous item of the stream was due, not where it woke up, so that late
@@ -15,17 +14,7 @@
 #include "atom/base/mem.h"
 
 #include <omp.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <time.h>
-
-static void sleep_until(uint64_t ns)
-{
-    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    while (atom_clock_ns() < ns)
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-}
 
 static uint64_t piece_bytes(double rate)
 {
@@ -45,7 +34,7 @@ static void copy_throttled(dev_stream *s, const cpu_item *it)
         done += n;
         double due = begin + (rate > 0 ? (double)done / rate * 1e9 : 0);
         s->ready_ns = (uint64_t)due;
-        sleep_until(s->ready_ns);
+        dev_sleep_until(s->ready_ns);
     }
 }
 
@@ -76,7 +65,7 @@ static void zero_chunk(void *ctx, uint32_t index, uint32_t worker)
 }
 
 /* Returns the bytes copied. */
-static uint64_t run(dev_stream *s, cpu_item *it)
+static uint64_t work(dev_stream *s, cpu_item *it)
 {
     switch (it->code) {
     case CPU_COPY:
@@ -94,7 +83,7 @@ static uint64_t run(dev_stream *s, cpu_item *it)
     case CPU_HOST: {
         atom_status st = it->host(it->arg);
         if (st != ATOM_OK)
-            cpu_dev_fail(s->owner, st);
+            dev_fault_set(&s->owner->fault, st);
         break;
     }
     case CPU_RECORD:
@@ -105,87 +94,33 @@ static uint64_t run(dev_stream *s, cpu_item *it)
     return 0;
 }
 
-/* Runs one item without the lock; adds to the counters of the caller. */
-static void step(dev_stream *s, cpu_item *it, uint64_t *busy_ns, uint64_t *bytes)
+static void run(void *ctx, void *item, bool was_idle)
 {
+    dev_stream *s = ctx;
+    cpu_item *it = item;
+    if (was_idle)
+        s->ready_ns = atom_clock_ns();
     if (it->code == CPU_RECORD) {
         atomic_store(&it->event->ns, atom_clock_ns());
         atomic_fetch_sub(&it->event->pending, 1); /* the event may be gone from here on */
         return;
     }
     if (it->code == CPU_WAIT) {
-        if (it->of != s && cpu_stream_reach(it->of, it->until))
+        if (it->of != s && dev_queue_reach(&it->of->queue, it->until))
             s->ready_ns = atom_clock_ns();
         return;
     }
-    if (atomic_load(&s->owner->failed))
+    if (atomic_load(&s->owner->fault.failed))
         return;
-    uint64_t begin = atom_clock_ns();
-    *bytes = run(s, it);
-    *busy_ns = atom_clock_ns() - begin;
+    uint64_t begin = atom_clock_ns(), bytes = work(s, it);
+    atomic_fetch_add(&s->busy_ns, atom_clock_ns() - begin);
+    atomic_fetch_add(&s->bytes_copied, bytes);
 }
 
-static void *stream_main(void *arg)
+static void begin(void *ctx)
 {
-    dev_stream *s = arg;
-    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    (void)ctx;
     omp_set_num_threads(1); /* oneDNN is an OpenMP build; our pool is the only team */
-    pthread_mutex_lock(&s->lock);
-    s->ready_ns = atom_clock_ns();
-    for (;;) {
-        if (s->queued == s->finished) {
-            if (s->stop)
-                break;
-            pthread_cond_wait(&s->more, &s->lock);
-            s->ready_ns = atom_clock_ns();
-            continue;
-        }
-        cpu_item it = s->ring[s->finished % CPU_QUEUE_MAX];
-        pthread_mutex_unlock(&s->lock);
-        uint64_t busy_ns = 0, bytes = 0;
-        step(s, &it, &busy_ns, &bytes);
-        pthread_mutex_lock(&s->lock);
-        s->busy_ns += busy_ns;
-        s->bytes_copied += bytes;
-        s->finished++;
-        pthread_cond_broadcast(&s->moved);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-void cpu_stream_push(dev_stream *s, const cpu_item *item)
-{
-    pthread_mutex_lock(&s->lock);
-    while (s->queued - s->finished == CPU_QUEUE_MAX)
-        pthread_cond_wait(&s->moved, &s->lock);
-    s->ring[s->queued++ % CPU_QUEUE_MAX] = *item;
-    pthread_cond_signal(&s->more);
-    pthread_mutex_unlock(&s->lock);
-}
-
-bool cpu_stream_reach(dev_stream *s, uint64_t until)
-{
-    pthread_mutex_lock(&s->lock);
-    bool waited = s->finished < until;
-    while (s->finished < until)
-        pthread_cond_wait(&s->moved, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-    return waited;
-}
-
-void cpu_stream_stop(dev_stream *s)
-{
-    if (s->started) {
-        pthread_mutex_lock(&s->lock);
-        s->stop = true;
-        pthread_cond_signal(&s->more);
-        pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-        s->started = false;
-    }
-    atom_free(s->ring);
-    s->ring = NULL;
 }
 
 atom_status cpu_stream_open(cpu_dev *d, dev_stream_kind kind, const char *name, dev_stream **out)
@@ -195,19 +130,10 @@ atom_status cpu_stream_open(cpu_dev *d, dev_stream_kind kind, const char *name, 
         return atom_fail_memory("a stream", sizeof *s);
     s->owner = d;
     s->kind = kind;
-    snprintf(s->name, sizeof s->name, "%s", name);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->more, NULL);
-    pthread_cond_init(&s->moved, NULL);
+    s->queue = (dev_queue){.begin = begin, .run = run, .ctx = s, .item_bytes = sizeof(cpu_item)};
     s->after = d->streams;
     d->streams = s; /* from here on the device frees it */
-    s->ring = atom_alloc(CPU_QUEUE_MAX, sizeof *s->ring);
-    if (!s->ring)
-        return atom_fail_memory("a stream's queue", CPU_QUEUE_MAX * sizeof *s->ring);
-    int error = pthread_create(&s->thread, NULL, stream_main, s);
-    if (error)
-        return atom_fail_errno(error, "cannot start a thread for stream %s", s->name);
-    s->started = true;
+    ATOM_TRY(dev_queue_open(&s->queue, name));
     *out = s;
     return ATOM_OK;
 }
