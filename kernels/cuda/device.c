@@ -24,55 +24,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t CLOCK_NS = 1000000000; /* how long a zero of the clock is good: event times
-                                                are floats */
+/* How long a zero of the clock is good: event times are floats. */
+static const uint64_t CLOCK_NS = 1000000000;
 
 static cuda_dev *of(dev *d)
 {
     return (cuda_dev *)d;
 }
 
-void cuda_dev_fail(cuda_dev *d, atom_status status)
-{
-    pthread_mutex_lock(&d->lock);
-    if (!atomic_load(&d->failed)) {
-        d->failure = status;
-        snprintf(d->message, sizeof d->message, "%s", atom_fail_message());
-        atomic_store(&d->failed, 1);
-    }
-    pthread_mutex_unlock(&d->lock);
-}
-
-bool cuda_dev_ok(cuda_dev *d, cudaError_t error, const char *what)
-{
-    if (error == cudaSuccess)
-        return true;
-    cuda_dev_fail(d, atom_fail(ATOM_E_RUNTIME,
-                               "the card failed (%s: %s, %s); the last checkpoint is good: resume "
-                               "from it",
-                               what, cudaGetErrorName(error), cudaGetErrorString(error)));
-    return false;
-}
-
 static atom_status check(cuda_dev *d)
 {
-    if (!atomic_load(&d->failed))
-        return ATOM_OK;
-    pthread_mutex_lock(&d->lock);
-    bool first = !d->told;
-    d->told = true;
-    pthread_mutex_unlock(&d->lock);
-    if (first)
-        return atom_fail(d->failure, "%s", d->message);
-    return atom_fail(ATOM_E_DEAD, "the device failed earlier: %s", d->message);
+    return dev_fault_check(&d->fault);
 }
 
 static atom_status push(dev *d, dev_stream *s, const cuda_item *item)
 {
-    atom_status st = check(of(d));
-    if (st == ATOM_OK)
-        cuda_stream_push(s, item);
-    return st;
+    ATOM_TRY(check(of(d)));
+    dev_queue_push(&s->queue, item);
+    return ATOM_OK;
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -91,13 +60,18 @@ static atom_status no_memory(uint64_t bytes, cudaError_t error)
         (unsigned long long)(bytes > has ? bytes - has : 0));
 }
 
+/* Lets the stream's thread pass what is queued. */
+static void settle(dev_stream *s)
+{
+    if (s->queue.started)
+        dev_queue_drain(&s->queue);
+}
+
 /* Lets every stream's thread pass what is queued, and the card finish it. */
 static void settle_all(cuda_dev *d)
 {
-    for (dev_stream *s = d->streams; s; s = s->after) {
-        if (s->started)
-            cuda_stream_reach(s, cuda_stream_queued(s));
-    }
+    for (dev_stream *s = d->streams; s; s = s->after)
+        settle(s);
     (void)cudaDeviceSynchronize();
 }
 
@@ -140,12 +114,10 @@ static void cuda_free(dev *d, void *ptr, uint64_t bytes)
 static atom_status cuda_host_alloc(dev *d, uint64_t bytes, void **ptr)
 {
     ATOM_ASSERT(bytes > 0);
-    atom_status st = check(of(d));
-    if (st == ATOM_OK)
-        st = cuda_slab_take(of(d), bytes, ptr);
-    if (st == ATOM_OK)
-        dev_host_take(d, bytes);
-    return st;
+    ATOM_TRY(check(of(d)));
+    ATOM_TRY(cuda_slab_take(of(d), bytes, ptr));
+    dev_host_take(d, bytes);
+    return ATOM_OK;
 }
 
 static void cuda_host_free(dev *d, void *ptr, uint64_t bytes)
@@ -161,9 +133,9 @@ static void cuda_host_free(dev *d, void *ptr, uint64_t bytes)
 
 static atom_status stream_open(dev *d, dev_stream_kind kind, const char *name, dev_stream **out)
 {
-    atom_status st = check(of(d));
+    ATOM_TRY(check(of(d)));
     (void)cudaSetDevice(of(d)->card);
-    return st == ATOM_OK ? cuda_stream_open(of(d), kind, name, out) : st;
+    return cuda_stream_open(of(d), kind, name, out);
 }
 
 static void stream_close(dev *d, dev_stream *s)
@@ -187,16 +159,12 @@ static void event_close(dev *d, dev_event *e)
 {
     if (!e)
         return;
-    for (dev_stream *s = of(d)->streams; s && atomic_load(&e->pending); s = s->after) {
-        if (s->started)
-            cuda_stream_reach(s, cuda_stream_queued(s));
-    }
+    for (dev_stream *s = of(d)->streams; s && atomic_load(&e->pending); s = s->after)
+        settle(s);
     while (e->marks) {
         cuda_mark *m = e->marks;
-        for (dev_stream *s = of(d)->streams; s && atomic_load(&m->users); s = s->after) {
-            if (s->started)
-                cuda_stream_reach(s, cuda_stream_queued(s));
-        }
+        for (dev_stream *s = of(d)->streams; s && atomic_load(&m->users); s = s->after)
+            settle(s);
         e->marks = m->after;
         (void)cudaEventDestroy(m->event);
         atom_free(m);
@@ -230,10 +198,7 @@ static atom_status free_mark(cuda_dev *d, dev_event *e, cuda_mark **out)
 static bool idle(cuda_dev *d)
 {
     for (dev_stream *s = d->streams; s; s = s->after) {
-        pthread_mutex_lock(&s->lock);
-        bool busy = s->queued != s->passed;
-        pthread_mutex_unlock(&s->lock);
-        if (busy)
+        if (!dev_queue_is_idle(&s->queue))
             return false;
         if (s->native && cudaStreamQuery(s->native) != cudaSuccess) {
             (void)cudaGetLastError(); /* not ready is an answer, no fault */
@@ -257,20 +222,18 @@ static atom_status record(dev *base, dev_stream *s, dev_event *e)
 {
     cuda_dev *d = of(base);
     cuda_mark *m = NULL;
-    atom_status st = check(d);
-    if (st == ATOM_OK && atom_clock_ns() - d->zero_ns > CLOCK_NS && idle(d))
-        st = cuda_dev_ok(d, set_zero(d), "the clock") ? ATOM_OK : check(d);
-    if (st == ATOM_OK)
-        st = free_mark(d, e, &m);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(check(d));
+    if (atom_clock_ns() - d->zero_ns > CLOCK_NS && idle(d) &&
+        !cuda_dev_ok(d, set_zero(d), "the clock"))
+        return check(d);
+    ATOM_TRY(free_mark(d, e, &m));
     /* only this thread queues, so the position is known before the push */
     e->of = s;
-    e->until = cuda_stream_queued(s) + 1;
+    e->until = dev_queue_queued(&s->queue) + 1;
     e->now = m;
     atomic_fetch_add(&m->users, 1);
     atomic_fetch_add(&e->pending, 1);
-    cuda_stream_push(s, &(cuda_item){.code = CUDA_RECORD, .event = e, .mark = m});
+    dev_queue_push(&s->queue, &(cuda_item){.code = CUDA_RECORD, .event = e, .mark = m});
     return ATOM_OK;
 }
 
@@ -285,8 +248,8 @@ static atom_status wait_event(dev *d, dev_stream *s, dev_event *e)
         return never_recorded();
     ATOM_TRY(check(of(d)));
     atomic_fetch_add(&e->now->users, 1);
-    cuda_stream_push(
-        s, &(cuda_item){.code = CUDA_WAIT, .of = e->of, .until = e->until, .mark = e->now});
+    dev_queue_push(&s->queue,
+                   &(cuda_item){.code = CUDA_WAIT, .of = e->of, .until = e->until, .mark = e->now});
     return ATOM_OK;
 }
 
@@ -294,16 +257,16 @@ static atom_status event_sync(dev *d, dev_event *e)
 {
     if (!e->of)
         return never_recorded();
-    cuda_stream_reach(e->of, e->until);
-    if (e->of->on_card && !atomic_load(&of(d)->failed))
+    dev_queue_reach(&e->of->queue, e->until);
+    if (e->of->on_card && !atomic_load(&of(d)->fault.failed))
         (void)cuda_dev_ok(of(d), cudaEventSynchronize(e->now->event), e->of->name);
     return check(of(d));
 }
 
 static atom_status stream_sync(dev *d, dev_stream *s)
 {
-    cuda_stream_reach(s, cuda_stream_queued(s));
-    if (s->on_card && !atomic_load(&of(d)->failed) &&
+    dev_queue_drain(&s->queue);
+    if (s->on_card && !atomic_load(&of(d)->fault.failed) &&
         cuda_dev_ok(of(d), cudaStreamSynchronize(s->native), s->name))
         cuda_stream_collect(s);
     return check(of(d));
@@ -323,11 +286,11 @@ static uint64_t event_ns(dev *d, dev_event *e)
 static dev_stats stream_stats(dev *d, dev_stream *s)
 {
     (void)d;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->queue.lock);
     dev_stats stats = {.busy_seconds = (double)s->busy_ns * 1e-9,
                        .host_seconds = (double)s->host_ns * 1e-9,
                        .bytes_copied = s->bytes_copied};
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->queue.lock);
     return stats;
 }
 
@@ -382,9 +345,7 @@ static void cuda_close(dev *base)
     while (d->streams) {
         dev_stream *s = d->streams;
         d->streams = s->after;
-        pthread_cond_destroy(&s->moved);
-        pthread_cond_destroy(&s->more);
-        pthread_mutex_destroy(&s->lock);
+        dev_queue_close(&s->queue);
         atom_free(s);
     }
     if (d->zero)
@@ -393,7 +354,7 @@ static void cuda_close(dev *base)
         (void)cudaStreamDestroy(d->clock);
     if (d->blas_open)
         krn_cuda_blas_close();
-    pthread_mutex_destroy(&d->lock);
+    dev_fault_close(&d->fault);
     atom_free(d->graphs);
     atom_free(d);
 }
@@ -450,7 +411,7 @@ atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     d->config = *config;
     d->card = config->card;
     d->threads = threads;
-    pthread_mutex_init(&d->lock, NULL);
+    dev_fault_open(&d->fault);
     const char *graphs = getenv("ATOM_CUDA_GRAPHS");
     d->graphs_off = graphs && strcmp(graphs, "0") == 0;
     d->graphs = atom_alloc(CUDA_GRAPHS_MAX, sizeof *d->graphs);

@@ -17,19 +17,11 @@
 
 #include "kernels/cuda_module.h"
 #include "kernels/dev_common.h"
+#include "kernels/dev_queue.h"
 
 #include <cuda_runtime_api.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
-enum {
-    CUDA_QUEUE_MAX = 4096,
-    CUDA_MESSAGE_MAX = 512,
-    CUDA_NAME_MAX = 32,
-    CUDA_SLABS_MAX = 64,
-    CUDA_GRAPHS_MAX = 4096,
-    CUDA_STARTS_STAGES = 8
-};
+enum { CUDA_NAME_MAX = 32, CUDA_SLABS_MAX = 64, CUDA_GRAPHS_MAX = 4096, CUDA_STARTS_STAGES = 8 };
 
 typedef enum cuda_code {
     CUDA_COPY,
@@ -97,11 +89,7 @@ typedef struct cuda_dev {
     cudaEvent_t zero;   /* when the host's clock said zero_ns */
     uint64_t zero_ns;
     bool blas_open;
-    pthread_mutex_t lock; /* guards the failure */
-    _Atomic int failed;
-    bool told; /* the failure has been returned once */
-    atom_status failure;
-    char message[CUDA_MESSAGE_MAX];
+    dev_fault fault;
 } cuda_dev;
 
 /* krn_step.starts on the card; a compute stream's thread only. */
@@ -123,17 +111,10 @@ struct dev_stream {
     cudaStream_t native; /* on_card */
     krn_step *block;     /* compute: where kernels read their step; device memory */
     cuda_starts starts;  /* compute */
-    pthread_t thread;
-    bool started;
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t more;  /* something was queued, or stop */
-    pthread_cond_t moved; /* an item was passed */
-    cuda_item *ring;      /* CUDA_QUEUE_MAX; item i is at i % CUDA_QUEUE_MAX */
-    uint64_t queued, passed;
-    bool stop;
+    dev_queue queue;
     uint64_t busy_ns, bytes_copied;
     uint64_t host_ns; /* the thread's, to hand work over; read when all is passed */
-    cuda_pair *pairs; /* since the last sync */
+    cuda_pair *pairs; /* since the last sync; under the queue's lock */
     size_t n_pairs, room_pairs;
     cudaEvent_t last_record; /* stream thread only: nothing but this record came last */
     bool worked;             /* stream thread only: work came since last_record */
@@ -151,17 +132,14 @@ struct dev_event {
 /* stream.c */
 ATOM_MUST atom_status cuda_stream_open(cuda_dev *d, dev_stream_kind kind, const char *name,
                                        dev_stream **out);
-/* Runs what is queued, ends the thread, keeps the struct for the device's list. */
+/* Runs what is queued, ends the thread and gives back what is the card's. The numbers of its queue
+ * stay valid: the device closes it. */
 void cuda_stream_stop(dev_stream *s);
-void cuda_stream_push(dev_stream *s, const cuda_item *item);
-void cuda_stream_reach(dev_stream *s, uint64_t until);
-uint64_t cuda_stream_queued(dev_stream *s);
 /* After the native stream is idle: adds the times of its pairs. */
 void cuda_stream_collect(dev_stream *s);
 
-/* device.c: the first failure wins; any thread. */
-void cuda_dev_fail(cuda_dev *d, atom_status status);
-/* True when `error` is none; else the device is dead, and `what` is in the message. */
+/* fault.c: true when `error` is none; else the device is dead, and `what` is in the message. Any
+ * thread. */
 bool cuda_dev_ok(cuda_dev *d, cudaError_t error, const char *what);
 
 /* graph.c: on the compute stream's thread. */

@@ -45,7 +45,7 @@ static void check(dev_stream *s, const char *what)
     char text[256];
     (void)cuda_dev_ok(s->owner, cudaGetLastError(), what);
     if (krn_cuda_blas_failed(text, sizeof text))
-        cuda_dev_fail(s->owner, atom_fail(ATOM_E_RUNTIME, "%s", text));
+        dev_fault_set(&s->owner->fault, atom_fail(ATOM_E_RUNTIME, "%s", text));
 }
 
 void cuda_graph_launch_plain(dev_stream *s, dev_launch_fn fn, void *arg)

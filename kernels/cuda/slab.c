@@ -234,7 +234,7 @@ void cuda_slab_give(cuda_dev *d, void *at)
         kept_slab slab = {d->slabs[i].at, d->slabs[i].bytes, d->slabs[i].room};
         d->slabs[i] = d->slabs[--d->n_slabs];
         pthread_mutex_lock(&kept.lock);
-        bool room = kept.n < CUDA_SLABS_MAX && !atomic_load(&d->failed);
+        bool room = kept.n < CUDA_SLABS_MAX && !atomic_load(&d->fault.failed);
         if (room)
             kept.slab[kept.n++] = slab;
         pthread_mutex_unlock(&kept.lock);

@@ -1,8 +1,8 @@
 /*
- * Owns one stream of the CUDA device: a thread with a bounded queue that hands items to a CUDA
- * stream, or runs them itself where it is a host or disk stream (device_cuda.h says why). One idea:
- * `passed` only grows, and all waits between threads are for it to pass a number; all waits between
- * CUDA streams are CUDA events. After open nothing is allocated but room for busy times.
+ * Owns what a stream of the CUDA device does with its items: its thread (dev_queue.h) hands them to
+ * a CUDA stream, or runs them itself where it is a host or disk stream (device_cuda.h says why). One
+ * idea: waits between threads are for a queue to pass a number, and waits between CUDA streams are
+ * CUDA events. After open nothing is allocated but room for busy times.
  *
  * When the device has failed, items are taken and dropped, so that every sync still returns.
  */
@@ -13,21 +13,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <time.h>
 
 static const uint64_t PIECE_BYTES = (uint64_t)4 << 20; /* of a throttled copy */
 
 static bool on_card(dev_stream_kind kind)
 {
     return kind == DEV_COMPUTE || kind == DEV_H2D || kind == DEV_D2H;
-}
-
-static void sleep_until(uint64_t ns)
-{
-    struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-    while (atom_clock_ns() < ns)
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
 /* Holds the thread back until the link that is imitated would have carried n more bytes. */
@@ -43,7 +34,7 @@ static bool pace(dev_stream *s, uint64_t n, bool first)
         s->ready_ns += (uint64_t)((double)n / c->link_bytes_per_second * 1e9);
     if (now > s->ready_ns + 1000000) /* a copy slower than the link leaves no debt */
         s->ready_ns = now;
-    sleep_until(s->ready_ns);
+    dev_sleep_until(s->ready_ns);
     return true;
 }
 
@@ -94,16 +85,16 @@ static void host_work(dev_stream *s, const cuda_item *it)
         return;
     atom_status st = it->host(it->arg);
     if (st != ATOM_OK)
-        cuda_dev_fail(s->owner, st);
+        dev_fault_set(&s->owner->fault, st);
 }
 
 static void remember_pair(dev_stream *s, cudaEvent_t now)
 {
     if (s->worked && s->last_record) {
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->queue.lock);
         if (atom_grow((void **)&s->pairs, s->n_pairs, &s->room_pairs, sizeof *s->pairs) == ATOM_OK)
             s->pairs[s->n_pairs++] = (cuda_pair){s->last_record, now};
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->queue.lock);
     }
     s->last_record = now;
     s->worked = false;
@@ -111,7 +102,7 @@ static void remember_pair(dev_stream *s, cudaEvent_t now)
 
 static void record(dev_stream *s, const cuda_item *it)
 {
-    if (s->on_card && !atomic_load(&s->owner->failed)) {
+    if (s->on_card && !atomic_load(&s->owner->fault.failed)) {
         (void)cuda_dev_ok(s->owner, cudaEventRecord(it->mark->event, s->native), "an event");
         remember_pair(s, it->mark->event);
     }
@@ -123,8 +114,8 @@ static void record(dev_stream *s, const cuda_item *it)
 static void wait_for(dev_stream *s, const cuda_item *it)
 {
     if (it->of != s) {
-        cuda_stream_reach(it->of, it->until);
-        bool alive = !atomic_load(&s->owner->failed);
+        dev_queue_reach(&it->of->queue, it->until);
+        bool alive = !atomic_load(&s->owner->fault.failed);
         if (alive && it->of->on_card && s->on_card)
             (void)cuda_dev_ok(s->owner, cudaStreamWaitEvent(s->native, it->mark->event, 0),
                               "a wait");
@@ -159,8 +150,11 @@ static void work(dev_stream *s, const cuda_item *it)
     s->worked = true;
 }
 
-static void step(dev_stream *s, const cuda_item *it)
+static void run(void *ctx, void *item, bool was_idle)
 {
+    dev_stream *s = ctx;
+    const cuda_item *it = item;
+    (void)was_idle;
     if (it->code == CUDA_RECORD) {
         record(s, it);
         return;
@@ -169,7 +163,7 @@ static void step(dev_stream *s, const cuda_item *it)
         wait_for(s, it);
         return;
     }
-    if (atomic_load(&s->owner->failed))
+    if (atomic_load(&s->owner->fault.failed))
         return;
     uint64_t begin = atom_clock_ns();
     work(s, it);
@@ -178,78 +172,27 @@ static void step(dev_stream *s, const cuda_item *it)
         s->bytes_copied += it->bytes;
 }
 
-static void *stream_main(void *arg)
+static void begin(void *ctx)
 {
-    dev_stream *s = arg;
-    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    dev_stream *s = ctx;
     (void)cuda_dev_ok(s->owner, cudaSetDevice(s->owner->card), "choosing the card");
-    pthread_mutex_lock(&s->lock);
-    for (;;) {
-        if (s->queued == s->passed) {
-            if (s->stop)
-                break;
-            pthread_cond_wait(&s->more, &s->lock);
-            continue;
-        }
-        cuda_item it = s->ring[s->passed % CUDA_QUEUE_MAX];
-        pthread_mutex_unlock(&s->lock);
-        step(s, &it);
-        pthread_mutex_lock(&s->lock);
-        s->passed++;
-        pthread_cond_broadcast(&s->moved);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-void cuda_stream_push(dev_stream *s, const cuda_item *item)
-{
-    pthread_mutex_lock(&s->lock);
-    while (s->queued - s->passed == CUDA_QUEUE_MAX)
-        pthread_cond_wait(&s->moved, &s->lock);
-    s->ring[s->queued++ % CUDA_QUEUE_MAX] = *item;
-    pthread_cond_signal(&s->more);
-    pthread_mutex_unlock(&s->lock);
-}
-
-void cuda_stream_reach(dev_stream *s, uint64_t until)
-{
-    pthread_mutex_lock(&s->lock);
-    while (s->passed < until)
-        pthread_cond_wait(&s->moved, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-}
-
-uint64_t cuda_stream_queued(dev_stream *s)
-{
-    pthread_mutex_lock(&s->lock);
-    uint64_t queued = s->queued;
-    pthread_mutex_unlock(&s->lock);
-    return queued;
 }
 
 void cuda_stream_collect(dev_stream *s)
 {
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->queue.lock);
     for (size_t i = 0; i < s->n_pairs && s->on_card; i++) {
         float ms = 0;
         if (cudaEventElapsedTime(&ms, s->pairs[i].from, s->pairs[i].to) == cudaSuccess && ms > 0)
             s->busy_ns += (uint64_t)((double)ms * 1e6);
     }
     s->n_pairs = 0;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->queue.lock);
 }
 
 void cuda_stream_stop(dev_stream *s)
 {
-    if (s->started) {
-        pthread_mutex_lock(&s->lock);
-        s->stop = true;
-        pthread_cond_signal(&s->more);
-        pthread_mutex_unlock(&s->lock);
-        pthread_join(s->thread, NULL);
-        s->started = false;
-    }
+    dev_queue_stop(&s->queue);
     if (s->native) {
         (void)cudaStreamSynchronize(s->native);
         (void)cudaStreamDestroy(s->native);
@@ -259,9 +202,7 @@ void cuda_stream_stop(dev_stream *s)
     cuda_starts_close(s);
     s->native = NULL;
     s->block = NULL;
-    atom_free(s->ring);
     atom_free(s->pairs);
-    s->ring = NULL;
     s->pairs = NULL;
     s->n_pairs = s->room_pairs = 0;
 }
@@ -286,21 +227,12 @@ atom_status cuda_stream_open(cuda_dev *d, dev_stream_kind kind, const char *name
     s->kind = kind;
     s->on_card = on_card(kind);
     snprintf(s->name, sizeof s->name, "%s", name);
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->more, NULL);
-    pthread_cond_init(&s->moved, NULL);
+    s->queue = (dev_queue){.begin = begin, .run = run, .ctx = s, .item_bytes = sizeof(cuda_item)};
     s->after = d->streams;
     d->streams = s; /* from here on the device frees it */
-    if (s->on_card) {
+    if (s->on_card)
         ATOM_TRY(open_native(s));
-    }
-    s->ring = atom_alloc(CUDA_QUEUE_MAX, sizeof *s->ring);
-    if (!s->ring)
-        return atom_fail_memory("a stream's queue", CUDA_QUEUE_MAX * sizeof *s->ring);
-    int error = pthread_create(&s->thread, NULL, stream_main, s);
-    if (error)
-        return atom_fail_errno(error, "cannot start a thread for stream %s", s->name);
-    s->started = true;
+    ATOM_TRY(dev_queue_open(&s->queue, s->name));
     *out = s;
     return ATOM_OK;
 }
