@@ -1,8 +1,8 @@
 /*
  * A local socket where a running program answers questions about itself
  * (docs/design/pool.md#what-the-user-sees): one line of JSON in, one line of JSON out, then the
- * connection ends. Only the user's own programs reach it: mode 0600 in a directory of the pool, and
- * the kernel's word for who is at the other end.
+ * connection ends. Only the user's own programs reach it: its mode is 0600, in the pool's
+ * directory, and the kernel says which user is at the other end.
  *
  * The path may be longer than a socket's name can be. A socket file that nobody answers at is a
  * dead program's, and is replaced.
@@ -33,7 +33,7 @@ ATOM_MUST atom_status gsp_control_open(const char *directory, gsp_control_answer
 void gsp_control_close(gsp_control **control);
 
 /*
- * Asks who serves this directory: one line; *answer is fresh memory.
+ * Asks the program that serves this directory: one line; *answer is fresh memory.
  * Errors  ATOM_E_USAGE  nobody answers there; ATOM_E_RUNTIME  cut off, or too slow (timeout_s)
  */
 ATOM_MUST atom_status gsp_control_ask(const char *directory, const char *request, double timeout_s,

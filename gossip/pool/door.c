@@ -1,7 +1,7 @@
 /*
- * Owns a host's right to be in a pool, and its manifest. Its one idea: keys, credential and manifest
- * change together and are on disk before anybody hears of it. It refuses manifests that do not
- * follow the one it has, and admissions that the owner did not sign.
+ * Owns a host's right to be in a pool, and its manifest. Its one idea: keys, credential and
+ * manifest change together and are on disk before anybody hears of it. It refuses manifests that do
+ * not follow the one it has, and admissions that the owner did not sign.
  */
 #include "gossip/pool/door.h"
 

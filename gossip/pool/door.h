@@ -1,8 +1,8 @@
 /*
- * Who gets into a pool (docs/design/pool.md#who-gets-in): this host's identity, the pool's keys, our
- * own right to be a member, the newest manifest, and, at the owner, the turning of invites into
- * admissions, bans and new keys. Each change is the next signed manifest, so nobody has to be online
- * when it is made.
+ * Who gets into a pool (docs/design/pool.md#who-gets-in): this host's identity, the pool's keys,
+ * our own right to be a member, the newest manifest, and, at the owner, the turning of invites into
+ * admissions, bans and new keys. Each change is the next signed manifest, so nobody has to be
+ * online when it is made.
  *
  * On disk (in `directory`): identity, keys, manifest.json, admission; the owner's: invites, ticket.
  *
@@ -84,8 +84,9 @@ ATOM_MUST atom_status gsp_door_load_owner(gsp_door *door);
 /* ---- coming in (door.c) ---- */
 
 /*
- * Before joining: takes pool, owner, key and hosts of a ticket, with what an earlier membership left
- * here (a key that is newer than the ticket's stays), and the admission, else the ticket's invite.
+ * Before joining: takes pool, owner, key and hosts of a ticket, with what an earlier membership
+ * left here (a key that is newer than the ticket's stays), and the admission, else the ticket's
+ * invite.
  * Errors  ATOM_E_USAGE  the directory is of another pool or the owner's own, or there is no invite;
  *         ATOM_E_FORMAT  a file here is damaged
  */

@@ -142,7 +142,7 @@ atom_status gsp_door_rotate(gsp_door *d, const uint8_t *ban)
                                  "a pool without a gate (transport: plain) keeps nobody out; there "
                                  "is nothing to ban or rotate"));
     if (ban && memcmp(ban, d->owner, sizeof d->owner) == 0)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "that is this host itself"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "the pool's owner cannot ban itself"));
     if (ban && !gsp_manifest_bans(next, ban)) {
         if (next->n_banned == GSP_MANIFEST_BANNED_MAX)
             ATOM_TRY_CLEAN(

@@ -1,7 +1,7 @@
 /*
- * Owns the one order that waits for the pool's thread. Its one idea: who gives it sleeps until it
- * is done, so nothing of the pool is ever touched by two threads. It refuses to wait for ever: a
- * pool that does not run yet obeys nothing.
+ * Owns the one order that waits for the pool's thread. Its one idea: the thread that gives it
+ * sleeps until it is done, so nothing of the pool is ever touched by two threads. It refuses to
+ * wait for ever: a pool that does not run yet obeys nothing.
  */
 #include "gossip/pool/errands.h"
 

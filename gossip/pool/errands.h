@@ -2,8 +2,8 @@
  * What somebody at the control socket wants done on the pool's thread: one order at a time, left
  * behind by the thread of the socket, which waits for the answer.
  *
- * Thread: gsp_errands_give from any one thread, gsp_errands_take and gsp_errands_answer from the one
- * that obeys. Everything in here is under `lock`.
+ * Thread: gsp_errands_give from any one thread, gsp_errands_take and gsp_errands_answer from the
+ * one that obeys. Everything in here is under `lock`.
  */
 #ifndef GOSSIP_POOL_ERRANDS_H
 #define GOSSIP_POOL_ERRANDS_H

@@ -81,7 +81,8 @@ bool gsp_link_may_speak(gsp_link *link, uint64_t now_ns);
 /* Dials the best of the book that are not wanted yet, and gives one up where all places are taken.
  * accepts: somebody can dial this host. */
 void gsp_links_dial(gsp_links *links, gsp_peers *peers, bool accepts, uint64_t now_ns);
-/* It may be elsewhere now: where it is not linked, it is dialled anew, with its newest addresses. */
+/* It may be elsewhere now: where it is not linked, it is dialled anew, with its newest
+ * addresses. */
 void gsp_links_moved(gsp_links *links, const uint8_t *key);
 /* Says HELLO on all links no later than this. */
 void gsp_links_hello_by(gsp_links *links, uint64_t ns);

@@ -1,7 +1,7 @@
 /*
  * The manifest: what a pool is, in one text that its owner signed (docs/design/pool.md#manifest,
- * #who-gets-in). It never changes but by a next one with a larger number, which may ban members and
- * take a new pre-shared key; what is trained (fragments, anchor, codec, files) is the same in all
+ * #who-gets-in). It changes only by a next one with a larger number, which may ban members and
+ * bring a new pre-shared key; what is trained (fragments, anchor, codec, files) is the same in all
  * of them.
  *
  * Two forms. The text is JSON, for people and for the wire. What is signed is the hash of the
@@ -10,8 +10,8 @@
  * refused.
  *
  * `settings` is the trainer's own business (mode, H, outer optimizer): opaque here, but signed.
- * Files (config.json, tokenizer.json, run.yml, shards of data) are named by hash; who joins gets
- * them from any member and checks them.
+ * Files (config.json, tokenizer.json, run.yml, shards of data) are named by hash; a host that joins
+ * gets them from any member and checks them.
  *
  * Thread: any. Ownership: a manifest is a plain struct of about 40 KB; keep it on the heap.
  */
@@ -67,8 +67,8 @@ typedef struct gsp_manifest {
     double heartbeat_s;
     double round_s;         /* the first round's timeout; later ones learn */
     uint32_t silent_rounds; /* k */
-    bool robust;            /* contributions are combined by robust.h, and who leans is muted */
-    uint32_t n_parts;       /* of a fragment; 0: chosen by gsp_manifest_complete */
+    bool robust;      /* contributions are combined by robust.h, which mutes members that lean */
+    uint32_t n_parts; /* of a fragment; 0: chosen by gsp_manifest_complete */
 
     uint32_t n_banned;
     uint8_t banned[GSP_MANIFEST_BANNED_MAX][GSP_PUBLIC_BYTES];
@@ -93,11 +93,11 @@ ATOM_MUST atom_status gsp_manifest_parse(const char *text, size_t bytes, gsp_man
 /* May `next` follow `now`: same pool, owner and matter, a larger number? NULL, or what is wrong. */
 const char *gsp_manifest_follows(const gsp_manifest *now, const gsp_manifest *next);
 
-/* Where its first lineage starts, and its rules for a member (admitted and assign are left NULL).
- */
+/* Where its first lineage starts, and its rules for a member (but for admitted and assign). */
 void gsp_manifest_genesis(const gsp_manifest *manifest, gsp_genesis *out);
 void gsp_manifest_rules(const gsp_manifest *manifest, gsp_rules *out);
-/* What a manifest says of its pre-shared key, so that a new one can be passed on and believed. */
+/* The hash of a pre-shared key that a manifest holds, so that a key that is passed on can be
+ * believed. */
 void gsp_manifest_key_hash(const uint8_t psk[GSP_PSK_BYTES], gsp_hash *out);
 bool gsp_manifest_bans(const gsp_manifest *manifest, const uint8_t key[GSP_PUBLIC_BYTES]);
 /* NULL: no such file. */

@@ -207,7 +207,7 @@ static atom_status object_read(const json_t *object, const field *table, size_t 
 {
     for (size_t i = 0; i < n; i++)
         if (!field_read(&table[i], object, base))
-            return atom_fail(ATOM_E_FORMAT, "manifest: '%s' is missing or not what it should be",
+            return atom_fail(ATOM_E_FORMAT, "manifest: '%s' is missing or malformed",
                              table[i].name);
     if (json_object_size(object) != n + others)
         return atom_fail(ATOM_E_FORMAT, "manifest: it has keys that this version does not know; "
@@ -223,16 +223,16 @@ static atom_status lists_read(const json_t *o, gsp_manifest *m)
         !json_is_array(files) || json_array_size(files) > GSP_MANIFEST_FILES_MAX ||
         !json_is_array(banned) || json_array_size(banned) > GSP_MANIFEST_BANNED_MAX)
         return atom_fail(ATOM_E_FORMAT,
-                         "manifest: fragments, files or banned is no list, or too long");
+                         "manifest: fragments, files or banned is not a list, or is too long");
     m->n_fragments = (uint32_t)json_array_size(fragments);
     m->n_files = (uint32_t)json_array_size(files);
     m->n_banned = (uint32_t)json_array_size(banned);
     for (uint32_t i = 0; i < m->n_fragments; i++)
         if (!number_read(json_array_get(fragments, i), INT64_MAX, &m->n_floats[i]))
-            return atom_fail(ATOM_E_FORMAT, "manifest: fragment %u is no count of floats", i);
+            return atom_fail(ATOM_E_FORMAT, "manifest: fragment %u is not a count of floats", i);
     for (uint32_t i = 0; i < m->n_banned; i++)
         if (!hex_read(json_array_get(banned, i), m->banned[i], GSP_PUBLIC_BYTES))
-            return atom_fail(ATOM_E_FORMAT, "manifest: banned key %u is no key", i);
+            return atom_fail(ATOM_E_FORMAT, "manifest: banned key %u is not a key", i);
     for (uint32_t i = 0; i < m->n_files; i++) {
         atom_status st =
             object_read(json_array_get(files, i), file_fields, N_FILE_FIELDS, 0, &m->file[i]);
@@ -247,7 +247,7 @@ static atom_status read_object(const json_t *o, gsp_manifest *m)
     uint64_t format = 0;
     const char *codec = json_string_value(json_object_get(o, "codec"));
     if (!number_read(json_object_get(o, "format"), INT64_MAX, &format))
-        return atom_fail(ATOM_E_FORMAT, "manifest: it has no 'format': this is no manifest");
+        return atom_fail(ATOM_E_FORMAT, "manifest: it has no 'format': this is not a manifest");
     if (format != GSP_MANIFEST_FORMAT)
         return atom_fail(ATOM_E_FORMAT,
                          "manifest: its format is %llu and this atom reads %d; use the version "

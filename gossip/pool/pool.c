@@ -1,7 +1,7 @@
 /*
  * Owns the object of a membership: its descriptors, opening and closing. Its one idea: the parts
- * are opened in the order in which they need each other and closed the other way round; a half-built
- * object is closed like a whole one. It refuses two processes in one directory.
+ * are opened in the order in which they need each other and closed the other way round; a
+ * half-built object is closed like a whole one. It refuses two processes in one directory.
  */
 #include "gossip/pool/whole.h"
 

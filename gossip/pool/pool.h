@@ -1,19 +1,19 @@
 /*
- * A host's life in a pool (docs/design/pool.md#who-gets-in, #directory, #joining,
- * #what-the-user-sees): making one, joining one by its ticket, coming back, taking part, leaving.
- * It puts together what the other parts of gossip do: the gate and its links, admissions, contacts,
- * and the member (member.h) that agrees and averages. It knows nothing of models: what is averaged
- * comes in as gsp_work.
+ * A host's membership in a pool (docs/design/pool.md#who-gets-in, #directory, #joining,
+ * #what-the-user-sees): making a pool, joining one by its ticket, coming back, taking part,
+ * leaving. It puts together what the other parts of gossip do: the gate and its links, admissions,
+ * contacts, and the node (node.h) that agrees and averages. It knows nothing of models: what is
+ * averaged comes in as gsp_work.
  *
  *   gsp_pool_create | gsp_pool_join | gsp_pool_open    keys, links, manifest, small files
  *   ... the caller looks at manifest and files, checks disk, memory, pace ...
  *   gsp_pool_start                                     a thread that takes part
- *   gsp_pool_report, _wish, _read_status               while it trains
+ *   gsp_pool_report, _wishes, _read_status              while it trains
  *   gsp_pool_leave | nothing; gsp_pool_close           goodbye, or just away for a while
  *
  * On disk, in one directory that only its user can read; with it a host comes back as itself:
  *
- *   identity       the host's key; of the creator, also the pool's owner: keep a copy of it
+ *   identity       the host's key. The creator's is also the pool owner's: keep a copy of it
  *   manifest.json  the newest one
  *   keys           pre-shared keys, newest first; a secret
  *   admission      the host's right to be a member; none for the owner
@@ -22,14 +22,14 @@
  *   peers          contacts of others; advice
  *   files/         the manifest's files, checked
  *   notes/         ours, by key
- *   trees/         of the files of data, which lie elsewhere (pieces.h)
+ *   trees/         hashes of the pieces of data files, which lie elsewhere (pieces.h)
  *   month          bytes sent and received in this calendar month
- *   member/        votes and results (votes.h): never to be copied to a second host
+ *   member/        votes and results (votes.h); never copy them to a second host
  *   events.jsonl   what happened, a line of JSON each; .1 is the one before
  *   control.sock   where `atom pool status` and the like ask (control.h)
  *
- * Thread: create, join, open, fetch, start, close from one thread; report, wish, pause, leave and
- * read_status from any. Without a gsp_pool_start nothing runs on its own but the transport.
+ * Thread: create, join, open, fetch, start and close from one thread; report, wishes, pause, leave
+ * and read_status from any. Before gsp_pool_start nothing runs on its own but the transport.
  */
 #ifndef GOSSIP_POOL_POOL_H
 #define GOSSIP_POOL_POOL_H
@@ -40,13 +40,14 @@
 
 enum { GSP_POOL_LISTEN_MAX = 4, GSP_POOL_BOOTSTRAPS_MAX = 8 };
 
-/* Of this host alone. Texts are copied. Zero is a host that only dials, with LAN and directory. */
+/* Settings of this host alone. Texts are copied. All zeros: it only dials, and uses LAN and
+ * directory. */
 typedef struct gsp_pool_host {
     const char *directory;                   /* made if needed */
     uint32_t n_listen;                       /* 0: accepts nobody (and owns no part of a round) */
     gsp_address listen[GSP_POOL_LISTEN_MAX]; /* port 0: any */
-    /* What others are told to dial, "name:port" or addresses; none: the addresses listened at, or
-     * for "*" those of this host. In tickets and contacts. */
+    /* What tickets tell others to dial, "name:port" or addresses; none: the addresses that this
+     * host listens at, or for "*" those that it has. */
     uint32_t n_announce;
     const char *announce[GSP_TICKET_HOSTS_MAX];
     bool no_lan;             /* do not speak on the local network */
@@ -56,7 +57,7 @@ typedef struct gsp_pool_host {
     uint32_t n_bootstraps;   /* nodes of the directory, "name:port" */
     const char *bootstrap[GSP_POOL_BOOTSTRAPS_MAX];
     uint32_t streams; /* bulk streams per link; 0: the default */
-    /* No more than this passes the gate; what others plan this host's share by. 0: not known. */
+    /* No more than this passes the gate, and others plan this host's share by it. 0: not known. */
     uint64_t up_bytes_per_s, down_bytes_per_s;
     uint64_t up_month_max, down_month_max; /* bytes in a calendar month (quota.h); 0: no cap */
     const char *name; /* what others see beside the key; NULL: the host's name */
@@ -68,12 +69,12 @@ typedef struct gsp_pool gsp_pool;
 typedef struct gsp_pool_file {
     const char *name; /* in the manifest */
     const char *path;
-    bool later; /* gsp_manifest_file; not taken: it stays at path, and its tree is made */
+    bool later; /* data: it stays at path, and its tree is made (gsp_manifest_file) */
 } gsp_pool_file;
 
 /*
- * Makes a pool whose owner and founder is this host. `draft`: the "what" and the rules of the
- * manifest, and `plain`; the rest and the files are filled in. The directory must not hold a pool.
+ * Makes a pool whose owner and founder is this host. `draft` gives the manifest's "what", its rules
+ * and `plain`; the rest and the files are filled in. The directory must not hold a pool.
  * The ticket (gsp_pool_ticket) has an invite for 1000 hosts, good for 30 days.
  * Errors  ATOM_E_USAGE  there is a pool already, a draft out of bounds, an address in use;
  *         ATOM_E_FORMAT a file cannot be read; ATOM_E_RUNTIME, ATOM_E_RESOURCE
@@ -92,17 +93,17 @@ typedef bool gsp_pool_watch(void *context, const gsp_pool_progress *progress);
 
 /*
  * Joins by a ticket: finds a member, is admitted, gets the manifest and those files that are not
- * `later`. Blocks until then, a refusal that waiting does not help, or patience_s (0: for ever).
- * A directory that holds a membership of the same pool is used again (a new ticket brings new keys
- * and hosts).
- * Errors  ATOM_E_USAGE  the ticket, or the directory holds another pool; ATOM_E_RUNTIME  refused,
- *         banned, nobody answers in time; ATOM_E_INTERRUPTED
+ * `later`. Blocks until then, until it is refused for good, or for patience_s (0: for ever). A
+ * directory that already holds a membership of this pool is used again; the new ticket brings new
+ * keys and hosts.
+ * Errors  ATOM_E_USAGE  the ticket is wrong, or the directory holds another pool;
+ *         ATOM_E_RUNTIME  refused, banned, or nobody answers in time; ATOM_E_INTERRUPTED
  */
 ATOM_MUST atom_status gsp_pool_join(const gsp_pool_host *host, const char *ticket,
                                     double patience_s, gsp_pool_watch *watch, void *context,
                                     gsp_pool **out);
 /*
- * A host that was in the pool comes back: from its directory alone, without asking anybody.
+ * Comes back to a pool that this host was in, from its directory alone, without asking anybody.
  * Errors  ATOM_E_FORMAT  damaged, or no pool there; ATOM_E_USAGE  another process has it, an
  *         address is in use
  */
@@ -110,19 +111,19 @@ ATOM_MUST atom_status gsp_pool_open(const gsp_pool_host *host, gsp_pool **out);
 /* Is there a pool in this directory? */
 bool gsp_pool_exists(const char *directory);
 
-/* Before gsp_pool_start: the signed manifest; valid until it. After it, bans and keys may move on,
- * what is trained does not. */
+/* The signed manifest, valid until gsp_pool_start. After that, bans and keys may change; what is
+ * trained does not. */
 const gsp_manifest *gsp_pool_manifest(const gsp_pool *pool);
 const uint8_t *gsp_pool_key(const gsp_pool *pool); /* our own, GSP_PUBLIC_BYTES */
 bool gsp_pool_is_owner(const gsp_pool *pool);
 bool gsp_pool_is_founder(const gsp_pool *pool);
-/* The owner's ticket, for others; "" where this host has none to give. */
+/* The owner's ticket, for others; "": this host has none to give. */
 const char *gsp_pool_ticket(const gsp_pool *pool);
 uint16_t gsp_pool_port(const gsp_pool *pool); /* 0: accepts nobody */
 /*
- * Where a file of the manifest (not of data) lies, checked; fetched from members first if it is not
- * here (resumed where an earlier try ended). Before gsp_pool_start. *path: atom_free. Errors
- * ATOM_E_USAGE  no such file in the manifest; those of join
+ * Finds a file of the manifest (not of data), checked. If it is not here it is fetched from members
+ * first, from where an earlier try ended. Before gsp_pool_start. *path: atom_free.
+ * Errors  ATOM_E_USAGE  no such file in the manifest; those of join
  */
 ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, gsp_pool_watch *watch,
                                      void *context, char **path);
@@ -130,17 +131,19 @@ ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, gsp_pool_
 /*
  * Notes: texts of at most 64 KiB that members leave for each other under a key whose meaning is the
  * callers' (a training host leaves its plan under the hash of what the plan is good for). Every
- * member hands its own to all it is linked with, keeps a few of each of them, and tells who asks.
- * Whatever a note says comes from somebody who was admitted, and from nobody in particular: check
- * it as if an enemy had written it. Before gsp_pool_start.
+ * member hands its own to all it is linked with, keeps a few of each of them, and shows what it has
+ * to any that asks. A note comes from some admitted member, but nobody signed it: check it as if an
+ * enemy had written it. Before gsp_pool_start.
  * Errors  ATOM_E_USAGE  too long, or started; ATOM_E_RUNTIME  the disk
  */
 ATOM_MUST atom_status gsp_pool_note(gsp_pool *pool, const gsp_hash *key, const char *text);
-/* One note; who: the name of who handed it over ("": ourselves, some time ago). text is no string:
- * it has no NUL at its end, nor within. True: it will do, look no further. */
+/* Looks at one note. who: the name of the member that handed it over ("": ourselves, some time
+ * ago). text is not a string: it has no NUL at its end, nor within. True: it will do, look no
+ * further. */
 typedef bool gsp_pool_look(void *context, const char *who, const char *text, size_t bytes);
-/* Shows `look` what is here, then what the linked members have, until it says so, all have answered
- * or the time is over; the last two are no error. ATOM_E_INTERRUPTED  watch said so. */
+/* Shows `look` the notes that are here, then those of the linked members, until one will do, all
+ * have answered or the time is over; none of these is an error. ATOM_E_INTERRUPTED: watch said
+ * so. */
 ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double patience_s,
                                    gsp_pool_watch *watch, void *watching, gsp_pool_look *look,
                                    void *context, bool *found);
@@ -151,49 +154,50 @@ ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double p
  */
 typedef struct gsp_pool_data {
     uint32_t n_files, n_here;   /* here: in the directory, and what the manifest says */
-    uint64_t bytes, bytes_here; /* of files; what a former download left of others counts too */
-    char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is not there; "" */
-    char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first that is there and is another; "" */
+    uint64_t bytes, bytes_here; /* of files; what an earlier download left of one counts as here */
+    char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is missing; "": none */
+    char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first with other bytes; "": none */
 } gsp_pool_data;
 
 /*
- * What of it lies in `directory`, which need not exist. Files are hashed where they were not since
- * they were written (a second or two per GB), and given to others from there on. Before
- * gsp_pool_start; call it again where the directory changes.
+ * Looks how much of the data set lies in `directory`, which need not exist. A file that changed
+ * since the last look is hashed (a second or two per GB). From then on this host gives what is
+ * there to others. Before gsp_pool_start; call it again when the directory changes.
  * Errors  ATOM_E_FORMAT  a file cannot be read; ATOM_E_INTERRUPTED; ATOM_E_RESOURCE
  */
 ATOM_MUST atom_status gsp_pool_data_look(gsp_pool *pool, const char *directory,
                                          gsp_pool_watch *watch, void *context, gsp_pool_data *out);
 /*
- * Fetches what is missing or wrong there from all members that have it, piece by piece; what does
- * not prove itself is dropped, and who sent it is not asked again. Goes on where a former run
- * ended. Before gsp_pool_start. patience_s: gives up when nothing comes for so long; 0: never.
+ * Fetches what is missing or wrong there, piece by piece, from all members that have it. A piece
+ * that does not prove itself is dropped, and its sender is not asked again. Goes on where an
+ * earlier run ended. Before gsp_pool_start. patience_s: gives up when nothing comes for so long; 0:
+ * never.
  * Errors  ATOM_E_RESOURCE  the disk; ATOM_E_RUNTIME  nobody has it; ATOM_E_INTERRUPTED
  */
 ATOM_MUST atom_status gsp_pool_data_fetch(gsp_pool *pool, const char *directory, double patience_s,
                                           gsp_pool_watch *watch, void *context);
 
 typedef struct gsp_pool_part {
-    gsp_work work;      /* called on the pool's thread (member.h) */
+    gsp_work work;      /* called on the pool's thread (node.h) */
     bool holds_genesis; /* gsp_node_config */
     gsp_rates rates;    /* zeros: unknown; `accepts` is filled in */
-    bool has_audit;     /* all members alike; false: as gsp_agree_defaults has it */
+    bool has_audit;     /* must be equal at all members; false: as in gsp_agree_defaults */
     uint32_t audit_percent;
 } gsp_pool_part;
 
 /*
- * Starts to take part: opens the member, keeps links, answers others, serves the control socket.
- * What goes wrong later ends the thread, and gsp_pool_wish says STOP.
+ * Starts to take part: opens the node, keeps links, answers others, serves the control socket.
+ * What goes wrong later ends the thread, and gsp_pool_wishes says STOP.
  * Errors  those of gsp_node_open; ATOM_E_USAGE  another process serves this directory
  */
 ATOM_MUST atom_status gsp_pool_start(gsp_pool *pool, const gsp_pool_part *part);
 
-/* Samples and tokens processed since gsp_pool_start, in all, ever growing. How many are new since
- * the newest certificate is counted here. Cheap; any thread. */
+/* The trainer says how many samples and tokens it has processed since gsp_pool_start, in all.
+ * What is new since the newest certificate is counted here. Cheap; any thread. */
 void gsp_pool_report(gsp_pool *pool, uint64_t samples, uint64_t tokens);
 
-/* What the trainer should do now, at its next step boundary. why: for people (may be NULL); ""
- * for GO. status: ATOM_OK where a user asked, else what ended the pool (may be NULL). */
+/* What the trainer should do at its next step boundary. why: for people, "" for GO; may be NULL.
+ * status: ATOM_OK if a user asked for it, else what ended the pool; may be NULL. */
 gsp_pool_wish gsp_pool_wishes(gsp_pool *pool, char why[GSP_POOL_WHY_BYTES], atom_status *status);
 void gsp_pool_pause(gsp_pool *pool, bool paused);
 
@@ -205,13 +209,14 @@ void gsp_pool_read_status(gsp_pool *pool, gsp_pool_status *out);
 /* ---- the end ---- */
 
 /*
- * Says goodbye: off the roster with the next certificate. Waits for it at most timeout_s and ends
- * the thread. The member's memory is kept, and its incarnation grows: gsp_pool_open comes back.
+ * Says goodbye, which takes this host off the roster with the next certificate. Waits for that at
+ * most timeout_s, then ends the thread. The host comes back with gsp_pool_open, as a new
+ * incarnation.
  * Errors  ATOM_E_RUNTIME  no certificate in time: the others will notice by silence
  */
 ATOM_MUST atom_status gsp_pool_leave(gsp_pool *pool, double timeout_s);
-/* Ends the thread, closes everything; no goodbye. ATOM_OK, or what had ended the thread before.
- * NULL and half-built are fine; sets *pool to NULL. */
+/* Ends the thread and closes everything, without a goodbye. Returns ATOM_OK, or what had ended the
+ * thread before. NULL and half-built are fine; sets *pool to NULL. */
 atom_status gsp_pool_close(gsp_pool **pool);
 
 #endif

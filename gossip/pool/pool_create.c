@@ -43,7 +43,8 @@ cleanup:
     return st;
 }
 
-/* Large ones are linked: whoever writes to them afterwards spoils them, and joiners refuse them. */
+/* Large ones are hard links: a program that writes to one later spoils it, and joiners refuse
+ * it. */
 static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifest_file *out)
 {
     char *to = atom_format("%s/files/%s", p->directory, file->name);
@@ -51,7 +52,8 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
     if (!to)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     if (strlen(file->name) >= sizeof out->name || strchr(file->name, '/'))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "'%s' is no name for a pool's file", file->name));
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE, "'%s' is not a valid name for a file of a pool", file->name));
     *out = (gsp_manifest_file){.later = file->later};
     strcpy(out->name, file->name);
     if (file->later) {

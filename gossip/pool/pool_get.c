@@ -64,7 +64,8 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
     if (!file)
         return atom_fail(ATOM_E_USAGE, "the pool has no file '%s'", name);
     if (file->later)
-        return atom_fail(ATOM_E_USAGE, "'%s' is of the pool's data", name);
+        return atom_fail(ATOM_E_USAGE,
+                         "'%s' belongs to the pool's data set, which is fetched as a whole", name);
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
     ATOM_TRY(gsp_pool_fetch_file(p, file, watch, context));

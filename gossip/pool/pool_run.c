@@ -1,9 +1,9 @@
 /*
  * Owns the pool's thread: a host that takes part. Its one idea: everything happens on this thread
- * between two turns of the node; other threads leave numbers and orders behind. A host that has used
- * up its bytes of the month says nothing at all: links are ended, nobody is let in, the node's clock
- * stands still, so nothing is decided alone either; with the next month it comes back as if it had
- * slept. It refuses to rest before the start: joining is a wish.
+ * between two turns of the node; other threads leave numbers and orders behind. A host that has
+ * used up its bytes of the month says nothing at all: links are ended, nobody is let in, the node's
+ * clock stands still, so nothing is decided alone either; with the next month it comes back as if
+ * it had slept. It refuses to rest before the start: joining is a wish.
  */
 #include "gossip/pool/whole.h"
 
@@ -39,7 +39,7 @@ static bool other(void *context, gsp_net_event *event)
     return true;
 }
 
-/* Tells the member what the trainer reported. */
+/* Tells the node what the trainer reported. */
 static void pass_reports(gsp_pool *p)
 {
     uint64_t samples = atomic_load(&p->samples), tokens = atomic_load(&p->tokens);
@@ -97,7 +97,7 @@ static void watch_versions(gsp_pool *p)
         show_round(p, a);
 }
 
-/* Whom a quorum lacks, by name where one was said. */
+/* Members that a quorum lacks, by name where they said one. */
 static void missing_names(const gsp_pool *p, const gsp_agree *a, char text[GSP_POOL_WHY_BYTES])
 {
     const gsp_roster *roster = gsp_agree_roster(a);
@@ -177,7 +177,7 @@ static bool has_left(gsp_pool *p, uint64_t now)
         gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "saying goodbye");
         if (s.is_member ? s.n_roster <= 1 : s.n_links == 0)
             return true;
-        gsp_node_leave(p->node); /* who is no member takes back that it wants to be one */
+        gsp_node_leave(p->node); /* a guest takes back that it wants to join */
         return false;
     }
     if (s.is_member && s.n_roster > 1)
@@ -206,7 +206,7 @@ static void end_thread(gsp_pool *p, atom_status st)
     }
     gsp_pool_snapshot(p);
     gsp_node_close(&p->node);
-    /* Who said goodbye comes back as somebody new; who was alone said nothing. */
+    /* A host that said goodbye comes back as a new one; a host that was alone said nothing. */
     if (left && !(s.is_member && s.n_roster <= 1) && gsp_votes_forget(p->memory) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
     pthread_mutex_lock(&p->lock);
@@ -322,7 +322,7 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_confi
     c->rules.context = p;
 }
 
-/* Links that came up before there was a member. */
+/* Links that came up before there was a node. */
 static void introduce(gsp_pool *p)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)

@@ -1,7 +1,7 @@
 /*
  * Owns what is done now and then: finding and dialling others, asking for admissions, forgetting
- * old keys, looking at the router. Its one idea: everything is looked at ten times a second and does
- * nothing until it is due. It refuses to keep a link whose admission has ended.
+ * old keys, looking at the router. Its one idea: everything is looked at ten times a second and
+ * does nothing until it is due. It refuses to keep a link whose admission has ended.
  */
 #include "atom/base/clock.h"
 #include "atom/base/log.h"

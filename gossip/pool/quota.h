@@ -2,7 +2,7 @@
  * How many bytes a host has sent and received in a calendar month, and may
  * (docs/design/pool.md#what-the-user-sees: upload and download caps per month). Months are those of
  * the host's clock and time zone, as providers count them. Kept in a small file, so that restarts
- * do not forget; who is killed forgets the last ten seconds at most.
+ * do not forget; a process that is killed forgets the last ten seconds at most.
  *
  * Thread: none of its own. Errors: status.h.
  */

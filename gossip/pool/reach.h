@@ -30,7 +30,8 @@ typedef struct gsp_reach {
 void gsp_reach_ask_router(gsp_reach *reach);
 /* Waits a few seconds for the router's first answer; for whoever is about to make a ticket. */
 void gsp_reach_wait(gsp_reach *reach);
-/* Looks what the router says, now and then. True: the address outside is news, routed.why says it. */
+/* Looks what the router says, now and then. True: the address outside is news, routed.why says
+ * it. */
 bool gsp_reach_step(gsp_reach *reach, uint64_t now_ns);
 void gsp_reach_close(gsp_reach *reach);
 

@@ -14,21 +14,21 @@
 enum { GSP_POOL_WHY_BYTES = 256, GSP_POOL_SHOWN_MAX = 64, GSP_POOL_ROUNDS_SHOWN = 32 };
 
 typedef enum gsp_pool_stage {
-    GSP_POOL_SEEKING,  /* a member that answers */
-    GSP_POOL_ASKING,   /* for an admission */
-    GSP_POOL_READING,  /* the manifest */
-    GSP_POOL_FETCHING, /* files: bytes_done of bytes */
-    GSP_POOL_READY,    /* before gsp_pool_start */
-    GSP_POOL_RUNNING,  /* after it: gsp_pool_status.member says the rest */
+    GSP_POOL_SEEKING,  /* looks for a member that answers */
+    GSP_POOL_ASKING,   /* asks for an admission */
+    GSP_POOL_READING,  /* waits for the manifest */
+    GSP_POOL_FETCHING, /* fetches files: bytes_done of bytes */
+    GSP_POOL_READY,    /* may be started */
+    GSP_POOL_RUNNING,  /* takes part; gsp_pool_status.member says the rest */
     GSP_POOL_LEFT,     /* said goodbye */
-    GSP_POOL_DEAD,     /* see why */
+    GSP_POOL_DEAD,     /* the text says why */
 } gsp_pool_stage;
 
 typedef enum gsp_pool_wish {
     GSP_POOL_GO,
     GSP_POOL_PAUSE, /* the user wants the machine: stop computing; the member stays in the pool */
     GSP_POOL_REST,  /* this month's bytes are used up: nothing is exchanged until the next month */
-    GSP_POOL_STOP,  /* save and exit: asked for by the control socket, or the pool is over for us */
+    GSP_POOL_STOP,  /* save and exit: a user asked for it, or the pool is over for this host */
 } gsp_pool_wish;
 
 typedef struct gsp_pool_peer {
@@ -46,7 +46,7 @@ typedef struct gsp_pool_round {
     uint32_t n_contributors, n_roster;
     uint64_t tokens, samples; /* certified, with this version */
     double wall_s;            /* since 1970: when it was applied here */
-    double round_s;           /* from our freeze to applied; 0: we brought nothing */
+    double round_s;           /* from our freeze to applied; 0: we contributed nothing */
 } gsp_pool_round;
 
 typedef struct gsp_pool_status {

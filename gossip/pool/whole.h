@@ -121,8 +121,8 @@ char *gsp_pool_tree_path(const gsp_pool *p, const char *name);
 void gsp_pool_file_asked(gsp_link *from, const gsp_word *word);
 void gsp_pool_file_came(gsp_pool *p, const gsp_link *from, const gsp_word *word);
 void gsp_pool_files_step(gsp_pool *p, uint64_t now_ns);
-/* Who may be asked for files and data: members that are linked and gave no wrong file; only != NULL:
- * this one alone. */
+/* Who may be asked for files and data: members that are linked and gave no wrong file; only !=
+ * NULL: this one alone. */
 void gsp_pool_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now_ns);
 ATOM_MUST atom_status gsp_pool_hash_file(const char *path, uint64_t *bytes, gsp_hash *hash);
 /* A download: begin, then turn until it is finished (the net must be turned between), then end in

@@ -1,8 +1,8 @@
 /*
- * The words of a host's life in a pool, beside the agreement's: who I am and whom I know, may I
- * come in, what is the manifest, give me a file. One message each, on links of net.h; the first
- * byte is GSP_WORD_MARK, which neither the agreement (GSP_TYPES_VERSION) nor probes
- * (GSP_PROBE_MARK) use.
+ * What hosts of a pool say to each other, beside the agreement's messages: who they are and whom
+ * they know, may I come in, here is the manifest, give me a file. A word is one message on a link
+ * (net.h); its first byte is GSP_WORD_MARK, which neither the agreement (GSP_TYPES_VERSION) nor
+ * probes (GSP_PROBE_MARK) use.
  *
  *   u8 mark, u8 version, u8 kind, then by kind (little endian):
  *   HELLO         u32 manifest, name[32], address seen, u16 n; n x (u16 bytes, contact body)
@@ -40,7 +40,7 @@ enum {
     GSP_WORD_PIECES_MAX = 64,   /* asked for in one word */
     GSP_WORD_HELLO_BYTES_MAX =
         GSP_WORD_HEAD_BYTES + GSP_WORD_CONTACTS_MAX * (GSP_CONTACT_BODY_BYTES_MAX + 2),
-    GSP_WORD_AWAY = 200, /* in the place of a gsp_refusal: who could admit is not reachable now */
+    GSP_WORD_AWAY = 200, /* instead of a gsp_refusal: the owner, who admits, is not there now */
 };
 
 typedef enum gsp_word_kind {
@@ -76,8 +76,8 @@ typedef struct gsp_word {
     uint32_t piece, n_pieces; /* the first; ASK_PIECES: how many */
     uint32_t n_path;          /* PIECE */
     gsp_hash path[GSP_STATE_PATH_MAX];
-    /* HELLO: contacts; MANIFEST, NOTE: text; FILE, PIECE: data. Into the message, or the sender's.
-     */
+    /* HELLO: contacts; MANIFEST, NOTE: text; FILE, PIECE: data. Points into the message that was
+     * decoded, or is the sender's. */
     const uint8_t *body;
     size_t body_bytes;
 } gsp_word;
@@ -86,7 +86,7 @@ typedef struct gsp_word {
 gsp_net_channel gsp_word_channel(gsp_word_kind kind);
 /* Writes all but the body; returns its bytes. */
 size_t gsp_word_encode(const gsp_word *m, uint8_t out[GSP_WORD_HEAD_BYTES]);
-/* False: not a word of life, or malformed. */
+/* False: not a word, or malformed. */
 ATOM_MUST bool gsp_word_decode(const void *data, size_t bytes, gsp_word *out);
 
 /* Appends one contact to a HELLO's body of `used` bytes; returns what is used then (unchanged: no
