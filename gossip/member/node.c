@@ -77,7 +77,7 @@ atom_status gsp_node_turn(gsp_node *n, uint64_t timeout_ns)
     if (n->dead == ATOM_OK)
         more |= donate(n);
     if (n->dead == ATOM_OK)
-        more |= gsp_fetch_work(n);
+        more |= gsp_node_fetch(n);
     more |= gsp_node_pump(n);
     uint64_t now = gsp_node_now(n), until = n->tick_ns;
     uint64_t wait = until > now ? until - now : 0;
@@ -215,7 +215,7 @@ void gsp_node_close(gsp_node **node)
     *node = NULL;
     if (!n)
         return;
-    gsp_fetch_close(n);
+    gsp_fetch_close(&n->fetch);
     gsp_friends_close(&n->friends);
     gsp_cases_close(&n->cases);
     gsp_inputs_clear(&n->inputs);
@@ -266,6 +266,10 @@ void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
     status->newest = n->agree.previous;
     status->rates = n->agree.rates;
     status->frozen_ns = n->freezing.took_ns;
+    status->repeated_bytes += n->fetched.repeated_bytes;
+    status->state_bytes = n->fetched.bytes;
+    status->state_all_bytes = n->fetched.all_bytes;
+    status->state_wrong = n->fetched.wrong;
     status->state_sent_bytes = n->donor.sent_bytes;
     status->state_kept_bytes = n->donor.kept_bytes;
     status->n_bans = n->bans.n;
@@ -277,7 +281,7 @@ void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
 const char *gsp_node_explain(const gsp_node *n, char *text, size_t bytes)
 {
     if (n->fetch)
-        return gsp_fetch_explain(n, text, bytes);
+        return gsp_fetch_explain(n->fetch, text, bytes);
     return gsp_agree_explain(&n->agree, text, bytes);
 }
 

@@ -3,7 +3,7 @@
  * those above it:
  *
  *   node_step.c   the agreement's events in, its actions out
- *   node_work.c   what takes long, in slices: freezing, reducing, applying, audits
+ *   node_work.c   what takes long, in slices: freezing, reducing, applying, audits, a state
  *   node_net.c    what the network brings
  *   node.c        life: open, turns, status, close
  *
@@ -15,13 +15,12 @@
 #include "gossip/member/apply.h"
 #include "gossip/member/cases.h"
 #include "gossip/member/donor.h"
+#include "gossip/member/fetch.h"
 #include "gossip/member/inputs.h"
 #include "gossip/member/node.h"
 #include "gossip/member/pace.h"
 #include "gossip/member/pulls.h"
 #include "gossip/member/votes.h"
-
-typedef struct gsp_fetch gsp_fetch; /* member_fetch.c */
 
 /* What an owner said of a part whose bytes are not here yet. */
 typedef struct gsp_said {
@@ -60,6 +59,7 @@ struct gsp_node {
     gsp_cases cases;
     gsp_bans bans;
     gsp_fetch *fetch; /* NULL: no state is wanted */
+    gsp_fetch_counts fetched;
 
     struct {
         uint32_t ballot, included; /* ballot 0: nothing to do */
@@ -78,13 +78,12 @@ uint64_t gsp_node_now(const gsp_node *node);
 void gsp_node_die(gsp_node *node, atom_status why);
 /* Tells the agreement of an event, and does what it orders. */
 void gsp_node_step(gsp_node *node, gsp_event *event);
-/* The work has another state: contributions, and what they left, are worth nothing. */
-void gsp_node_forget_work(gsp_node *node);
 
 /* node_work.c */
 /* Does some of what is waiting: true when more is. */
 bool gsp_node_work(gsp_node *node);
 bool gsp_node_audit(gsp_node *node);
+bool gsp_node_fetch(gsp_node *node);
 /* CPU time of this thread. */
 uint64_t gsp_node_cpu_ns(void);
 
@@ -93,17 +92,7 @@ void gsp_node_up(gsp_node *node, const gsp_key *key);
 void gsp_node_down(gsp_node *node, const gsp_key *key);
 /* Takes one event of the network, and what it brought. */
 void gsp_node_hear(gsp_node *node, gsp_net_event *event);
-/* Sends what waits: true: more could be sent at once. */
+/* Sends what waits; true: more could be sent at once. */
 bool gsp_node_pump(gsp_node *node);
-
-/* member_fetch.c */
-/* The machine wants the state of a lineage (zero: of any). */
-void gsp_fetch_want(gsp_node *node, const gsp_hash *lineage);
-void gsp_fetch_heard(gsp_node *node, gsp_friend *from, const gsp_message *m, const void *body);
-void gsp_fetch_down(gsp_node *node, const gsp_key *key);
-/* Does some of what is waiting: true when more is. */
-bool gsp_fetch_work(gsp_node *node);
-const char *gsp_fetch_explain(const gsp_node *node, char *text, size_t bytes);
-void gsp_fetch_close(gsp_node *node);
 
 #endif

@@ -162,14 +162,17 @@ static bool too_early(gsp_node *n, const gsp_message *m)
     return true;
 }
 
-static void on_state(gsp_node *n, gsp_friend *from, const gsp_message *m, const void *body)
+static void on_state(gsp_node *n, const gsp_friend *from, const gsp_message *m, const void *body)
 {
+    atom_status st = ATOM_OK;
     if (m->kind == GSP_STATE_ASK)
         gsp_donor_asked(&n->donor, from);
     else if (m->kind == GSP_STATE_PULL)
         n->status.refused += !gsp_donor_pulled(&n->donor, from, m);
-    else
-        gsp_fetch_heard(n, from, m, body);
+    else if (n->fetch)
+        st = gsp_fetch_heard(n->fetch, from, m, body);
+    if (st != ATOM_OK)
+        gsp_node_die(n, st);
 }
 
 /* What is not a member's business. True: the message was taken. */
@@ -231,7 +234,8 @@ static void send_again(gsp_node *n, gsp_friend *to)
 static void hang_up(gsp_node *n, const gsp_key *key)
 {
     gsp_friend *f = gsp_friends_find(&n->friends, key);
-    gsp_fetch_down(n, key);
+    if (n->fetch)
+        gsp_fetch_down(n->fetch, key);
     if (!f)
         return;
     gsp_donor_down(&n->donor, f);

@@ -101,6 +101,23 @@ static void reduce_later(gsp_node *n, const gsp_action *a)
     n->reduce[a->part].included = a->included;
 }
 
+/* All peers are asked. Without memory for it the machine asks again. */
+static void want_state(gsp_node *n, const gsp_hash *lineage)
+{
+    const gsp_fetch_config use = {
+        .friends = &n->friends,
+        .work = &n->config.work,
+        .n_fragments = n->terms.n_fragments,
+        .directory = n->config.directory,
+        .seals = &n->seals,
+        .genesis = &n->config.genesis,
+        .owner = &n->config.rules.owner,
+        .counts = &n->fetched,
+    };
+    if (!n->fetch)
+        n->fetch = gsp_fetch_open(&use, lineage);
+}
+
 static atom_status act(gsp_node *n, const gsp_action *a)
 {
     switch (a->kind) {
@@ -133,7 +150,7 @@ static atom_status act(gsp_node *n, const gsp_action *a)
         gsp_apply_begin(&n->apply);
         break;
     case GSP_DO_STATE:
-        gsp_fetch_want(n, &a->lineage);
+        want_state(n, &a->lineage);
         break;
     case GSP_DO_AUDIT:
         gsp_cases_begin(&n->cases, a->claim, &a->peer);
@@ -169,16 +186,6 @@ static void rotate(gsp_node *n, bool next)
     n->n_reduce = 0;
     gsp_friends_forget_parts(&n->friends);
     n->pace.turn_ns = 0; /* new members have a pace before anything goes to them */
-}
-
-void gsp_node_forget_work(gsp_node *n)
-{
-    for (uint32_t k = 0; k < GSP_REPLAY_MAX; k++) {
-        atom_free(n->certificate[k]);
-        n->certificate[k] = NULL;
-    }
-    gsp_apply_take_back(&n->apply);
-    gsp_freezing_forget(&n->freezing);
 }
 
 static uint64_t samples_now(const gsp_node *n)

@@ -196,3 +196,61 @@ bool gsp_node_audit(gsp_node *n)
     gsp_node_step(n, &event);
     return n->cases.open.on;
 }
+
+/* ---- a state of others ---- */
+
+/* What I contributed, and what it left, is worth nothing for another state. */
+static void forget_work(gsp_node *n)
+{
+    for (uint32_t k = 0; k < GSP_REPLAY_MAX; k++) {
+        atom_free(n->certificate[k]);
+        n->certificate[k] = NULL;
+    }
+    gsp_apply_take_back(&n->apply);
+    gsp_freezing_forget(&n->freezing);
+    gsp_donor_changed_all(&n->donor);
+}
+
+/* Everything is with the work: the machine takes it over, then it becomes durable, before anything
+ * else is done (agree.h). */
+static atom_status adopt(gsp_node *n, const gsp_saved *saved)
+{
+    const gsp_work *work = &n->config.work;
+    gsp_hash before = n->agree.lineage;
+    uint64_t applied = n->agree.applied;
+    gsp_event event = {.kind = GSP_ON_STATE, .saved = saved};
+    n->adopting = true;
+    gsp_node_step(n, &event);
+    n->adopting = false;
+    if (gsp_hash_equal(&before, &n->agree.lineage) && applied == n->agree.applied)
+        return ATOM_OK; /* it was not taken */
+    if (work->state_adopt)
+        ATOM_TRY(work->state_adopt(work->context, saved));
+    n->saved = *saved;
+    n->saved.record = n->agree.record;
+    ATOM_TRY(gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation));
+    forget_work(n);
+    n->status.state_fetched++;
+    return ATOM_OK;
+}
+
+bool gsp_node_fetch(gsp_node *n)
+{
+    gsp_fetch_news news;
+    gsp_event came_to_nothing = {.kind = GSP_ON_STATE};
+    if (!n->fetch)
+        return false;
+    atom_status st = gsp_fetch_work(n->fetch, n->apply.on, &news);
+    if (st == ATOM_OK && news == GSP_FETCH_WHOLE) {
+        st = adopt(n, gsp_fetch_saved(n->fetch));
+        gsp_fetch_close(&n->fetch);
+        if (st == ATOM_OK)
+            gsp_stage_remove_all(n->config.directory);
+    } else if (st == ATOM_OK && news == GSP_FETCH_ENDS) {
+        gsp_fetch_close(&n->fetch);
+        gsp_node_step(n, &came_to_nothing); /* and may ask again */
+    }
+    if (st != ATOM_OK)
+        gsp_node_die(n, st);
+    return st == ATOM_OK && news == GSP_FETCH_GOES;
+}

@@ -1,8 +1,8 @@
 /*
- * A member's state on its way to who joins (docs/design/pool.md#joining), without the network: how
+ * A member's state on its way to a joiner (docs/design/pool.md#joining), without the network: how
  * it is cut and hashed, what members sign about it, whom a joiner believes, and where it keeps what
- * has come. The messages are in types.h (STATE_...), the two sides of the talk in member_state.c
- * (donor) and member_fetch.c (joiner).
+ * has come. The messages are in types.h (STATE_...), the two sides of the talk in donor.h and
+ * fetch.h.
  *
  * A fragment's state is cut into chunks of GSP_CHUNK_BYTES; chunk k is leaf k of a Merkle tree
  * (merkle.h's leaves and nodes, more of them). Everybody who applied the same versions has the same
@@ -142,8 +142,7 @@ bool gsp_stage_is(const gsp_stage *stage, uint64_t version, const gsp_hash *root
 /* A chunk that was checked against the root. */
 ATOM_MUST atom_status gsp_stage_put(gsp_stage *stage, uint32_t chunk, const gsp_hash *leaf,
                                     const void *data);
-/* Reads a chunk back into out[GSP_CHUNK_FLOATS]; false: it is not what it was (and is forgotten).
- */
+/* Reads a chunk back into out[GSP_CHUNK_FLOATS]; false: it is not what it was, and is forgotten. */
 ATOM_MUST bool gsp_stage_read(gsp_stage *stage, uint32_t chunk, float *out);
 
 #endif
