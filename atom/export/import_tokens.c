@@ -10,6 +10,7 @@
 #include "atom/export/export.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/ggufread.h"
 #include "atom/text/pattern.h"
@@ -301,11 +302,7 @@ static atom_status make_text(const importing *in, char **text)
                              "truncation", "padding", "added_tokens", in->added, "normalizer",
                              normalizer(in), "pre_tokenizer", pre, "post_processor",
                              post_processor(in), "decoder", decoder(in), "model", model_json(in));
-    char *made = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    *text = made ? atom_strdup(made) : NULL;
-    free(made);
-    json_decref(root);
-    return *text ? ATOM_OK : atom_fail_memory("a tokenizer", in->n * 64);
+    return atom_json_text(root, JSON_INDENT(2), "", text);
 }
 
 static atom_status open_import(importing *in)

@@ -9,8 +9,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 
-#include <jansson.h>
-#include <math.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,40 +21,23 @@ atom_status file_not_supported(const char *path, const char *key, const char *wh
     return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: %s", path, key, why);
 }
 
-const json_t *file_present(const json_t *root, const char *key)
-{
-    const json_t *value = json_object_get(root, key);
-    return value && !json_is_null(value) ? value : NULL;
-}
-
 /* An integer under its GPT-2 name or the general one; `fallback` if neither is there. */
 atom_status file_take_int(const char *path, const json_t *root, const char *key,
                           const char *general, int64_t fallback, int64_t *out)
 {
-    const json_t *value = file_present(root, key);
-    if (!value && general) {
-        value = file_present(root, general);
-        key = value ? general : key;
-    }
-    if (!value) {
-        *out = fallback;
-        return ATOM_OK;
-    }
-    if (!json_is_integer(value) || json_integer_value(value) < 1)
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a whole number of at least 1", path, key);
-    *out = json_integer_value(value);
-    return ATOM_OK;
+    if (general && !atom_json_present(root, key))
+        key = general;
+    *out = fallback;
+    return atom_json_present(root, key) ? atom_json_int(path, root, key, 1, INT64_MAX, out)
+                                        : ATOM_OK;
 }
 
 atom_status file_take_real(const char *path, const json_t *root, const char *key, double fallback,
                            float *out)
 {
-    const json_t *value = file_present(root, key);
-    if (value && !json_is_number(value))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number", path, key);
-    double number = value ? json_number_value(value) : fallback;
-    if (!isfinite((float)number) || number < 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be a number of at least 0", path, key);
+    double number = fallback;
+    if (atom_json_present(root, key))
+        ATOM_TRY(atom_json_real(path, root, key, 0, (double)FLT_MAX, &number));
     *out = (float)number;
     return ATOM_OK;
 }
@@ -64,12 +46,10 @@ atom_status file_take_real(const char *path, const json_t *root, const char *key
 atom_status file_check_flag(const char *path, const json_t *root, const char *key, bool wanted)
 {
     char why[96];
-    const json_t *value = file_present(root, key);
-    if (!value)
-        return ATOM_OK;
-    if (!json_is_boolean(value))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
-    if (json_is_true(value) == wanted)
+    bool said = wanted;
+    if (atom_json_present(root, key))
+        ATOM_TRY(atom_json_flag(path, root, key, &said));
+    if (said == wanted)
         return ATOM_OK;
     snprintf(why, sizeof why, "%s is not supported; only %s is", wanted ? "false" : "true",
              wanted ? "true" : "false");
@@ -100,8 +80,9 @@ static graph_family find_family(const char *type, const char *class_name)
 
 static atom_status take_family(const char *path, const json_t *root, graph_family *family)
 {
-    const json_t *type = file_present(root, "model_type");
-    const char *first = json_string_value(json_array_get(file_present(root, "architectures"), 0));
+    const json_t *type = atom_json_present(root, "model_type");
+    const char *first =
+        json_string_value(json_array_get(atom_json_present(root, "architectures"), 0));
     const char *name = type ? json_string_value(type) : NULL;
     if (!type && !first)
         return atom_fail(ATOM_E_FORMAT, "%s: model_type is missing; is this a model's config.json?",
@@ -124,7 +105,7 @@ static atom_status take_family(const char *path, const json_t *root, graph_famil
 
 static atom_status check_activation(const char *path, const json_t *root)
 {
-    const json_t *value = file_present(root, "activation_function");
+    const json_t *value = atom_json_present(root, "activation_function");
     if (!value)
         return ATOM_OK;
     const char *name = json_string_value(value);
@@ -145,16 +126,16 @@ static atom_status check_mathematics(const char *path, const json_t *root)
     ATOM_TRY(file_check_flag(path, root, "reorder_and_upcast_attn", false));
     ATOM_TRY(file_check_flag(path, root, "add_cross_attention", false));
     ATOM_TRY(file_check_flag(path, root, "is_encoder_decoder", false));
-    if (file_present(root, "quantization_config"))
+    if (atom_json_present(root, "quantization_config"))
         return file_not_supported(path, "quantization_config", "dequantise the model first");
-    if (json_object_size(file_present(root, "pruned_heads")))
+    if (json_object_size(atom_json_present(root, "pruned_heads")))
         return file_not_supported(path, "pruned_heads", "pruned models are not supported");
     return ATOM_OK;
 }
 
 void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX])
 {
-    const char *text = json_string_value(file_present(root, "_name_or_path"));
+    const char *text = json_string_value(atom_json_present(root, "_name_or_path"));
     const char *slash = text ? strrchr(text, '/') : NULL;
     const char *last = slash ? slash + 1 : text;
     size_t n = last ? strlen(last) : 0;
@@ -190,29 +171,13 @@ static atom_status take_numbers(const char *path, const json_t *root, graph_conf
     return st;
 }
 
-static atom_status load(const char *path, const char *text, size_t bytes, json_t **root)
-{
-    json_error_t error;
-    json_t *loaded = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!loaded && json_error_code(&error) == json_error_out_of_memory)
-        return atom_fail_memory(path, bytes);
-    if (!loaded)
-        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    if (!json_is_object(loaded)) {
-        json_decref(loaded);
-        return atom_fail(ATOM_E_FORMAT, "%s: not a JSON object", path);
-    }
-    *root = loaded;
-    return ATOM_OK;
-}
-
 atom_status file_config_parse(const char *path, const char *text, size_t bytes,
                               graph_config *config)
 {
     graph_config c = {0};
     json_t *root = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(load(path, text, bytes, &root));
+    ATOM_TRY(atom_json_parse(path, text, bytes, 0, &root));
     graph_family family = GRAPH_FAMILY_N;
     ATOM_TRY_CLEAN(take_family(path, root, &family));
     if (family == GRAPH_GPT2) {
@@ -283,16 +248,11 @@ static int digits_needed(const json_t *value)
     return most;
 }
 
+/* Releases root. */
 static atom_status dump(json_t *root, char **text)
 {
-    size_t flags = JSON_INDENT(2) | (size_t)JSON_REAL_PRECISION((size_t)digits_needed(root));
-    char *made = json_dumps(root, flags);
-    char *copy = made ? atom_format("%s\n", made) : NULL;
-    free(made);
-    if (!copy)
-        return atom_fail_memory("config.json", 0);
-    *text = copy;
-    return ATOM_OK;
+    size_t digits = (size_t)digits_needed(root);
+    return atom_json_text(root, JSON_INDENT(2) | (size_t)JSON_REAL_PRECISION(digits), "\n", text);
 }
 
 static int set_token(json_t *root, const char *key, const json_t *source, int64_t end_token)
@@ -346,31 +306,35 @@ static atom_status set_common(json_t *root, atom_dtype dtype)
     return failed ? atom_fail_memory("config.json", 0) : ATOM_OK;
 }
 
+static atom_status fill(json_t *root, const graph_config *config, bool kept, int64_t end_token,
+                        atom_dtype dtype)
+{
+    const json_t *source = kept ? root : NULL;
+    if (config->family == GRAPH_GPT2) {
+        ATOM_TRY(set_keys(root, config, end_token, kept));
+    } else if (config->family != GRAPH_OWN) {
+        ATOM_TRY(file_llama_set(root, config, end_token, kept));
+    } else {
+        ATOM_TRY(file_own_set(root, config));
+        if (set_token(root, "bos_token_id", source, end_token) < 0 ||
+            set_token(root, "eos_token_id", source, end_token) < 0)
+            return atom_fail_memory("config.json", 0);
+    }
+    return set_common(root, dtype);
+}
+
 static atom_status config_text(const graph_config *config, const char *source, int64_t end_token,
                                atom_dtype dtype, char **text)
 {
-    json_t *root = NULL;
+    json_t *root = source ? NULL : json_object();
     atom_status st = ATOM_OK;
     if (source)
-        st = load("config.json", source, strlen(source), &root);
-    else if (!(root = json_object()))
-        st = atom_fail_memory("config.json", 0);
-    if (st != ATOM_OK)
-        return st;
-    if (config->family == GRAPH_OWN) {
-        st = file_own_set(root, config);
-        if (st == ATOM_OK &&
-            (set_token(root, "bos_token_id", source ? root : NULL, end_token) < 0 ||
-             set_token(root, "eos_token_id", source ? root : NULL, end_token) < 0))
-            st = atom_fail_memory("config.json", 0);
-    } else {
-        st = config->family == GRAPH_GPT2 ? set_keys(root, config, end_token, source != NULL)
-                                          : file_llama_set(root, config, end_token, source != NULL);
-    }
-    if (st == ATOM_OK)
-        st = set_common(root, dtype);
-    if (st == ATOM_OK)
-        st = dump(root, text);
+        ATOM_TRY(atom_json_parse("config.json", source, strlen(source), 0, &root));
+    if (!root)
+        return atom_fail_memory("config.json", 0);
+    ATOM_TRY_CLEAN(fill(root, config, source != NULL, end_token, dtype));
+    return dump(root, text);
+cleanup:
     json_decref(root);
     return st;
 }
@@ -396,13 +360,12 @@ static atom_status generation_text(const char *config_text, char **text)
 {
     json_t *config = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(load("config.json", config_text, strlen(config_text), &config));
+    ATOM_TRY(atom_json_parse("config.json", config_text, strlen(config_text), 0, &config));
     json_t *root = json_pack("{s:b, s:O, s:O, s:O}", "_from_model_config", 1, "bos_token_id",
                              json_object_get(config, "bos_token_id"), "eos_token_id",
                              json_object_get(config, "eos_token_id"), "transformers_version",
                              json_object_get(config, "transformers_version"));
-    st = root ? dump(root, text) : atom_fail_memory("generation_config.json", 0);
-    json_decref(root);
+    st = dump(root, text);
     json_decref(config);
     return st;
 }

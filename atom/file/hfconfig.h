@@ -5,14 +5,11 @@
 #ifndef ATOM_FILE_HFCONFIG_H
 #define ATOM_FILE_HFCONFIG_H
 
+#include "atom/base/json.h"
 #include "atom/file/hfdir.h"
-
-#include <jansson.h>
 
 /* ATOM_E_UNSUPPORTED: "path: key: why" */
 atom_status file_not_supported(const char *path, const char *key, const char *why);
-/* A value that is there and not null, else NULL. */
-const json_t *file_present(const json_t *root, const char *key);
 /* A whole number from 1 on, under its own name or the general one (NULL: none); `fallback` if
  * neither is there. */
 ATOM_MUST atom_status file_take_int(const char *path, const json_t *root, const char *key,

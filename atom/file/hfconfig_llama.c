@@ -13,7 +13,7 @@
 static atom_status take_flag(const char *path, const json_t *root, const char *key, bool fallback,
                              bool *out)
 {
-    const json_t *value = file_present(root, key);
+    const json_t *value = atom_json_present(root, key);
     if (value && !json_is_boolean(value))
         return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
     *out = value ? json_is_true(value) : fallback;
@@ -22,19 +22,19 @@ static atom_status take_flag(const char *path, const json_t *root, const char *k
 
 static atom_status check_mathematics(const char *path, const json_t *root)
 {
-    const json_t *act = file_present(root, "hidden_act");
+    const json_t *act = atom_json_present(root, "hidden_act");
     const char *name = act ? json_string_value(act) : "silu";
-    const json_t *part = file_present(root, "partial_rotary_factor");
+    const json_t *part = atom_json_present(root, "partial_rotary_factor");
     if (!name || (strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: hidden_act: '%.64s' is not supported; only silu is", path,
                          name ? name : "(not a string)");
-    if (file_present(root, "quantization_config"))
+    if (atom_json_present(root, "quantization_config"))
         return file_not_supported(path, "quantization_config", "dequantise the model first");
     if (part && json_number_value(part) != 1)
         return file_not_supported(path, "partial_rotary_factor",
                                   "only rotary embeddings of whole heads are supported");
-    if (json_object_size(file_present(root, "pruned_heads")))
+    if (json_object_size(atom_json_present(root, "pruned_heads")))
         return file_not_supported(path, "pruned_heads", "pruned models are not supported");
     return file_check_flag(path, root, "is_encoder_decoder", false);
 }
@@ -50,7 +50,7 @@ static atom_status take_scaling(const char *path, const json_t *rope, const char
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: rope_type: '%.64s' is not supported; default, linear and llama3 are",
                          path, type);
-    if (!file_present(rope, "factor"))
+    if (!atom_json_present(rope, "factor"))
         return atom_fail(ATOM_E_FORMAT, "%s: rope_type '%s' has no factor", path, type);
     ATOM_TRY(file_take_real(path, rope, "factor", 1, &c->rope.factor));
     if (strcmp(type, "linear") == 0)
@@ -66,22 +66,22 @@ static atom_status take_scaling(const char *path, const json_t *rope, const char
 /* rope_scaling with rope_theta beside it (4), or rope_parameters with it inside (5). */
 static atom_status take_rope(const char *path, const json_t *root, graph_config *c)
 {
-    const json_t *rope = file_present(root, "rope_scaling");
+    const json_t *rope = atom_json_present(root, "rope_scaling");
     const char *key = rope ? "rope_scaling" : "rope_parameters";
     double theta = (double)c->rope.theta;
     if (!rope)
-        rope = file_present(root, key);
+        rope = atom_json_present(root, key);
     if (rope && !json_is_object(rope))
         return atom_fail(ATOM_E_FORMAT, "%s: %s must be an object", path, key);
-    if (file_present(rope, "full_attention") || file_present(rope, "sliding_attention"))
+    if (atom_json_present(rope, "full_attention") || atom_json_present(rope, "sliding_attention"))
         return file_not_supported(path, key, "one for each type of layer is not supported");
-    const json_t *parameters = file_present(root, "rope_parameters");
-    const json_t *where = file_present(rope, "rope_theta")         ? rope
-                          : file_present(parameters, "rope_theta") ? parameters
-                                                                   : root;
+    const json_t *parameters = atom_json_present(root, "rope_parameters");
+    const json_t *where = atom_json_present(rope, "rope_theta")         ? rope
+                          : atom_json_present(parameters, "rope_theta") ? parameters
+                                                                        : root;
     ATOM_TRY(file_take_real(path, where, "rope_theta", theta, &c->rope.theta));
-    const json_t *type = file_present(rope, "rope_type");
-    type = type ? type : file_present(rope, "type");
+    const json_t *type = atom_json_present(rope, "rope_type");
+    type = type ? type : atom_json_present(rope, "type");
     if (type && !json_is_string(type))
         return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string", path);
     return take_scaling(path, rope, type ? json_string_value(type) : "default", c);
@@ -92,11 +92,11 @@ static atom_status take_rope(const char *path, const json_t *root, graph_config 
 static atom_status take_window_layers(const char *path, const json_t *root, bool qwen,
                                       graph_config *c)
 {
-    const json_t *types = file_present(root, "layer_types");
+    const json_t *types = atom_json_present(root, "layer_types");
     int64_t n = (int64_t)json_array_size(types), full = 0;
     bool sliding = false;
     if (!types) {
-        const json_t *all = file_present(root, "max_window_layers");
+        const json_t *all = atom_json_present(root, "max_window_layers");
         if (!qwen || (json_is_integer(all) && json_integer_value(all) == 0)) {
             c->window_layers = 0;
             return ATOM_OK;
@@ -169,7 +169,7 @@ static atom_status take_sizes(const char *path, const json_t *root, graph_config
     if (c->kv_heads == 0 || json_is_null(json_object_get(root, "num_key_value_heads")))
         c->kv_heads = c->heads;
     ATOM_TRY(file_take_int(path, root, "num_key_value_heads", NULL, c->kv_heads, &c->kv_heads));
-    bool derived = !file_present(root, "head_dim") &&
+    bool derived = !atom_json_present(root, "head_dim") &&
                    (c->head_dim == 0 || json_is_null(json_object_get(root, "head_dim")));
     if (derived && c->width % c->heads != 0)
         return atom_fail(
@@ -252,7 +252,7 @@ static int set_own(json_t *root, const graph_config *c, bool kept)
 /* What an imported file says stays; a model of our own ends its texts with the data's token. */
 static int set_token(json_t *root, const char *key, int64_t end_token)
 {
-    if (file_present(root, key))
+    if (atom_json_present(root, key))
         return 0;
     return json_object_set_new(root, key, end_token >= 0 ? json_integer(end_token) : json_null());
 }

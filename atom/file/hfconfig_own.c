@@ -18,7 +18,7 @@ enum { STORED_MAX = 1 << 18 };
 
 static atom_status take_graph(const char *path, const json_t *root, graph **out)
 {
-    const json_t *lines = file_present(root, "atom_graph");
+    const json_t *lines = atom_json_present(root, "atom_graph");
     size_t bytes = 0, used = 0;
     for (size_t i = 0; i < json_array_size(lines); i++)
         bytes += json_string_length(json_array_get(lines, i)) + 1;
@@ -163,7 +163,7 @@ static bool agree(const graph *g, const graph_stored *rows, uint32_t n)
 
 static atom_status take_table(const char *path, const json_t *root, graph *g)
 {
-    const json_t *list = file_present(root, "atom_tensors");
+    const json_t *list = atom_json_present(root, "atom_tensors");
     size_t n = json_array_size(list);
     atom_status st = ATOM_OK;
     if (n == 0 || n > STORED_MAX)

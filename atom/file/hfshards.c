@@ -6,6 +6,7 @@
 #include "atom/file/hfweights.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 
@@ -109,10 +110,8 @@ static atom_status take_shard(weights_reader *r, const char *dir, const char *na
 static atom_status parse_index(const char *path, const char *text, size_t bytes, json_t **root,
                                const char ***names, size_t *n)
 {
-    json_error_t error;
-    json_t *loaded = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!loaded)
-        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    json_t *loaded = NULL;
+    ATOM_TRY(atom_json_parse(path, text, bytes, 0, &loaded));
     json_t *map = json_object_get(loaded, "weight_map");
     atom_status st =
         json_is_object(map)

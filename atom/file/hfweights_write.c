@@ -7,6 +7,7 @@
 #include "atom/file/hfweights.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 
@@ -247,12 +248,12 @@ static atom_status write_index(const weights_writer *all, const char *dir, uint6
     }
     json_t *root =
         json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
-    char *text = failed || !root ? NULL : json_dumps(root, JSON_INDENT(2));
     char *path = atom_path_join(dir, "model.safetensors.index.json");
-    atom_status st = text && path ? atom_file_write(path, text, strlen(text))
-                                  : atom_fail_memory("an index", all->n_slices * sizeof name);
-    json_decref(root);
-    free(text);
+    if (failed || !path) {
+        json_decref(root);
+        root = NULL;
+    }
+    atom_status st = atom_json_save(root, JSON_INDENT(2), "", path);
     atom_free(path);
     return st;
 }

@@ -6,6 +6,7 @@
 #include "atom/file/peft.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfweights.h"
 
@@ -83,14 +84,8 @@ static atom_status check_plain(const char *path, const json_t *root)
 static atom_status take_number(const char *path, const json_t *root, const char *key,
                                double fallback, double low, double high, double *out)
 {
-    const json_t *value = json_object_get(root, key);
     *out = fallback;
-    if (value && !json_is_null(value))
-        *out = json_is_number(value) ? json_number_value(value) : (double)NAN;
-    if (*out >= low && *out <= high)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_FORMAT, "%s: %s is missing or not a number from %g to %g", path, key,
-                     low, high);
+    return atom_json_present(root, key) ? atom_json_real(path, root, key, low, high, out) : ATOM_OK;
 }
 
 /* The list, as names with commas between. */
@@ -150,15 +145,10 @@ static atom_status parse_fields(const char *path, const json_t *root, file_lora 
 
 atom_status file_lora_parse(const char *path, const char *text, size_t bytes, file_lora *out)
 {
-    json_error_t error;
     file_lora parsed = {0};
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    atom_status st;
-    if (!json_is_object(root))
-        st = atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, root ? 1 : error.line,
-                       root ? 1 : error.column, root ? "not an object" : error.text);
-    else
-        st = parse_fields(path, root, &parsed);
+    json_t *root = NULL;
+    ATOM_TRY(atom_json_parse(path, text, bytes, 0, &root));
+    atom_status st = parse_fields(path, root, &parsed);
     json_decref(root);
     if (st == ATOM_OK)
         *out = parsed;

@@ -8,6 +8,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfweights.h"
 
@@ -31,7 +32,7 @@ static void tensor_name(const graph *g, const char *name, char out[TENSOR_NAME_M
 
 static atom_status write_config(const char *dir, const file_lora *lora, const graph *base)
 {
-    char *path = atom_path_join(dir, CONFIG), *text = NULL;
+    char *path = atom_path_join(dir, CONFIG);
     json_t *targets = json_array();
     for (const char *at = lora->targets; *at;) {
         size_t n = strcspn(at, ",");
@@ -51,13 +52,13 @@ static atom_status write_config(const char *dir, const file_lora *lora, const gr
     json_decref(targets);
     if (root && lora->alpha == (double)(int64_t)lora->alpha) /* whole, as PEFT writes it */
         json_object_set_new(root, "lora_alpha", json_integer((json_int_t)lora->alpha));
-    text =
-        root ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
+    if (!path) {
+        json_decref(root);
+        root = NULL;
+    }
     atom_status st =
-        path && text ? atom_file_write(path, text, strlen(text)) : atom_fail_memory(CONFIG, 4096);
-    free(text);
+        atom_json_save(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17), "", path);
     atom_free(path);
-    json_decref(root);
     return st;
 }
 

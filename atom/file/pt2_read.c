@@ -7,6 +7,7 @@
 #include "atom/file/pt2_inner.h"
 
 #include "atom/base/dtype.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 
 #include <string.h>
@@ -52,7 +53,6 @@ static atom_status load_json(file_zip *zip, const char *name, bool must, json_t 
 {
     const file_zip_entry *e = file_zip_find(zip, name);
     char *text = NULL;
-    json_error_t error;
     if (!e && !must) {
         *out = json_object();
         return *out ? ATOM_OK : atom_fail_memory("JSON", 64);
@@ -63,12 +63,9 @@ static atom_status load_json(file_zip *zip, const char *name, bool must, json_t 
                          name);
     atom_status st = ATOM_OK;
     ATOM_TRY(file_zip_load(zip, e, JSON_BYTES_MAX, &text));
-    *out = json_loadb(text, (size_t)e->bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    if (!*out && json_error_code(&error) == json_error_out_of_memory)
-        st = atom_fail_memory(name, e->bytes);
-    else if (!*out)
-        st = atom_fail(ATOM_E_FORMAT, "%s: %s:%d:%d: %s", zip->path, name, error.line, error.column,
-                       error.text);
+    st = atom_json_parse(name, text, (size_t)e->bytes, JSON_ALLOW_NUL, out);
+    if (st != ATOM_OK)
+        st = atom_fail_in(st, "%s: ", zip->path);
     atom_free(text);
     return st;
 }

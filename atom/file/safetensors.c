@@ -7,6 +7,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -253,7 +254,7 @@ static atom_status parse_header(file_safetensors *file, const char *header)
     if (too_dense(header, used))
         return bad(file->path, "its header is not a list of tensors");
     json_t *root = json_loadb(header, (size_t)used, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
+    if (!root && atom_json_starved(&error))
         return atom_fail_memory(file->path, used);
     if (!root)
         return atom_fail(ATOM_E_FORMAT, "%s: header byte %d: %s; the file is damaged", file->path,

@@ -5,6 +5,7 @@
  */
 #include "atom/options/options_internal.h"
 
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 
 #include <jansson.h>
@@ -362,12 +363,9 @@ atom_status opt_print_json(const opt_command *command, const void *values, char 
             bad = json_object_set_new(object, command->specs[i].name,
                                       json_value(&command->specs[i], values)) != 0;
     }
-    char *made = bad ? NULL : json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    char *copy = made ? atom_strdup(made) : NULL;
-    free(made);
-    json_decref(object);
-    if (!copy)
-        return atom_fail_memory("the configuration as JSON", 0);
-    *text = copy;
-    return ATOM_OK;
+    if (bad) {
+        json_decref(object);
+        object = NULL;
+    }
+    return atom_json_text(object, JSON_COMPACT | JSON_REAL_PRECISION(17), "", text);
 }

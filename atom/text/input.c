@@ -5,8 +5,8 @@
  */
 #include "atom/text/input.h"
 
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
-#include "atom/text/json_file.h"
 #include "atom/text/split.h"
 #include "atom/text/unpack.h"
 #include "atom/text/utf8.h"
@@ -254,7 +254,7 @@ static atom_status object_line(const text_block *b, uint64_t line, const char *t
         return ATOM_OK;
     json_t *root = json_loadb(
         text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
-    if (!root && text_json_starved(&error))
+    if (!root && atom_json_starved(&error))
         return atom_fail_memory("a line of JSON", bytes);
     if (!root)
         return atom_fail(ATOM_E_FORMAT, "%s:%llu:%d: %s; each line must be one JSON object",

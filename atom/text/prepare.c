@@ -8,12 +8,12 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/bpe_train.h"
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
-#include "atom/text/json_file.h"
 #include "atom/text/shard.h"
 #include "atom/text/staging.h"
 #include "atom/text/tail.h"
@@ -486,7 +486,7 @@ static atom_status write_counts(const preparation *p)
     char *path = atom_path_join(p->staging.path, "dataset.json");
     atom_status st = ATOM_OK;
     if (path) {
-        st = text_json_save(root, path);
+        st = atom_json_save(root, JSON_INDENT(2), "\n", path);
     } else {
         json_decref(root);
         st = atom_fail_memory("a path", strlen(p->staging.path));

@@ -8,8 +8,8 @@
 #include "atom/text/template.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
-#include "atom/text/json_file.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -223,7 +223,7 @@ static atom_status look_beside(const char *dir, size_t *out)
     ATOM_TRY_CLEAN(read_file(dir, "tokenizer_config.json", &config, &bytes));
     /* transformers writes model_max_length as 10^30: an integer for nobody else */
     root = config ? json_loadb(config, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error) : NULL;
-    if (config && !root && text_json_starved(&error))
+    if (config && !root && atom_json_starved(&error))
         st = atom_fail_memory("tokenizer_config.json", (size_t)bytes);
     else if (config && !root)
         st = atom_fail(ATOM_E_FORMAT,

@@ -7,8 +7,8 @@
 #include "atom/text/tokenizer.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
-#include "atom/text/json_file.h"
 #include "atom/text/normalize.h"
 #include "atom/text/tokenizer_inner.h"
 
@@ -436,13 +436,9 @@ static atom_status read_all(reading *r, const json_t *root)
 atom_status text_tokenizer_parse(const char *json, size_t bytes, const char *name,
                                  text_tokenizer **out)
 {
-    json_error_t error;
     reading r = {.name = name};
-    json_t *root = json_loadb(json, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root && text_json_starved(&error))
-        return atom_fail_memory(name, bytes);
-    if (!root)
-        return atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", name, error.line, error.column, error.text);
+    json_t *root = NULL;
+    ATOM_TRY(atom_json_parse(name, json, bytes, 0, &root));
     r.t = atom_alloc(1, sizeof *r.t);
     atom_status st = r.t ? read_all(&r, root) : atom_fail_memory("a tokenizer", sizeof *r.t);
     if (st == ATOM_OK && r.source) {
@@ -570,7 +566,7 @@ atom_status text_tokenizer_save(const text_tokenizer *t, const char *path)
 {
     if (t->source)
         return atom_file_write(path, t->source, t->source_bytes);
-    return text_json_save(write_all(t), path);
+    return atom_json_save(write_all(t), JSON_INDENT(2), "\n", path);
 }
 
 atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
@@ -586,11 +582,11 @@ atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
     size_t begin_bytes, end_bytes;
     const char *begin = text_tokenizer_piece(t, t->start, &begin_bytes);
     const char *end = text_tokenizer_piece(t, t->end, &end_bytes);
-    st = text_json_save(json_pack("{s:s, s:s%, s:s%, s:b, s:b}", "tokenizer_class",
+    st = atom_json_save(json_pack("{s:s, s:s%, s:s%, s:b, s:b}", "tokenizer_class",
                                   "PreTrainedTokenizerFast", "bos_token", begin, begin_bytes,
                                   "eos_token", end, end_bytes, "add_prefix_space", 0,
                                   "clean_up_tokenization_spaces", 0),
-                        config);
+                        JSON_INDENT(2), "\n", config);
 cleanup:
     atom_free(path);
     atom_free(config);

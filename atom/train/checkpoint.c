@@ -5,6 +5,7 @@
 #include "atom/train/checkpoint.h"
 
 #include "atom/base/files.h"
+#include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/file/safetensors.h"
@@ -295,12 +296,12 @@ cleanup:
 static atom_status write_json(const char *dir, const char *name, json_t *root)
 {
     char *path = atom_path_join(dir, name);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
-    atom_status st =
-        path && text ? atom_file_write(path, text, strlen(text)) : atom_fail_memory(name, 4096);
-    free(text);
+    if (!path) {
+        json_decref(root);
+        return atom_fail_memory("a path", strlen(dir));
+    }
+    atom_status st = atom_json_save(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17), "", path);
     atom_free(path);
-    json_decref(root);
     return st;
 }
 
@@ -336,11 +337,7 @@ static atom_status write_trainer_state(const char *dir, const train_state *s)
 
 static atom_status get_int(const char *path, const json_t *root, const char *key, int64_t *out)
 {
-    const json_t *value = json_object_get(root, key);
-    if (!json_is_integer(value) || json_integer_value(value) < 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: '%s' is missing or not a whole number", path, key);
-    *out = json_integer_value(value);
-    return ATOM_OK;
+    return atom_json_int(path, root, key, 0, INT64_MAX, out);
 }
 
 static atom_status get_hex(const char *path, const json_t *root, const char *key, uint64_t *out)
@@ -377,12 +374,10 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
 
 atom_status train_state_parse(const char *path, const char *text, size_t bytes, train_state *state)
 {
-    json_error_t error;
     train_state parsed = {0};
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    atom_status st =
-        root ? parse_fields(path, root, &parsed)
-             : atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    json_t *root = NULL;
+    ATOM_TRY(atom_json_parse(path, text, bytes, 0, &root));
+    atom_status st = parse_fields(path, root, &parsed);
     json_decref(root);
     if (st == ATOM_OK)
         *state = parsed;
