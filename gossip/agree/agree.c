@@ -1,7 +1,7 @@
 /*
- * Owns the machine's events and timers. Its one idea: every event is handled against the state as
- * it is, actions leave in order through one sink, and what must survive goes through one barrier.
- * It refuses messages of other lineages and versions at the door, so that the other files see only
+ * Owns the machine's events. Its one idea: every event is handled against the state as it is,
+ * actions leave in order through one sink, and what must survive a crash passes one barrier. It
+ * refuses messages of other lineages and versions at the door, so that the other files see only
  * what concerns the version in progress.
  */
 #include "gossip/agree/agree_inner.h"
@@ -210,8 +210,9 @@ uint64_t gsp_agree_deadline(const gsp_agree *a)
 
 /* ---- messages ---- */
 
-/* Of the version in progress, from a member of its roster: the member's index; else GSP_NOBODY. Who
- * is behind is helped, who is ahead is asked. */
+/* Lets in only what concerns the version in progress and comes from a member of its roster: returns
+ * that member's index, else GSP_NOBODY. A sender that is behind gets the certificate it lacks; one
+ * that is ahead is asked for its own. */
 static uint32_t door(gsp_agree *a, const gsp_message *m)
 {
     if (!gsp_hash_equal(&m->lineage, &a->lineage))
@@ -254,7 +255,8 @@ static void on_reduced(gsp_agree *a, uint32_t from, const gsp_message *m)
     gsp_propose_part_known(a);
 }
 
-/* One who refuses is not believed: only when no quorum is left without those who did. */
+/* A single refusal is not believed, for it may be a lie: a ballot is given up only when no quorum
+ * is left without those who refused. */
 static void on_refuse(gsp_agree *a, uint32_t from, const gsp_message *m)
 {
     uint32_t promised = m->as.refuse.promised;

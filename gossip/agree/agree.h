@@ -1,33 +1,36 @@
 /*
- * Agreement of one cell: certificates per version, rosters, ballots, joins and leaves, lineages
- * (docs/design/pool.md#agreement). A pure state machine: gsp_agree_step takes one event and calls
- * `sink` once per action, in order. It has no clock (events carry the member's own), no sockets, no
- * disk, and allocates nothing.
+ * How the members of one pool agree: which versions there are and what each did, who is on the
+ * roster, which lineage to follow (docs/design/pool.md#agreement). It is a pure state machine:
+ * gsp_agree_step takes one event and calls `sink` once per action, in order. It has no clock (each
+ * event carries the member's own time), no sockets and no disk, and it allocates nothing.
+ *
+ * Inside a version it is Paxos with a rotating proposer. A ballot is prepared with a quorum,
+ * proposes again the highest vote that it is told of, and is certified by a quorum of signed votes.
+ * Every message is checked; a wrong one is dropped and counted. A member that signs two things
+ * where only one is allowed is convicted by its own signatures and banned. A member that tells of
+ * a vote must prove that there was a proposal to vote for (agree_proof.c), so one liar cannot make
+ * the others propose something that nobody proposed.
  *
  * What the driver owes it:
- *   - Actions are done in order, and PERSIST is a barrier: nothing after it happens (no message
- *     leaves, nothing is applied) before the record is on disk. Where the disk fails, everything
- *     after the barrier is dropped, and the machine is closed; a new one opens from what is on
- * disk.
- *   - A record names results (`hold`): their bytes are made durable with it. A vote promises them.
- *   - APPLY makes anchor, momentum and certificate of a version durable together, then says
- * APPLIED.
- *   - Messages come from authenticated links: message->from.key is the link's.
- *   - Time never runs backwards, nor across restarts (wall time that waits where it was set back).
- *   - STATE was taken over when lineage or applied changed during the step; then anchor,
- * certificate and genesis of `saved` and the machine's incarnation are made durable before anything
- * else.
- *   - A member that left comes back as a larger incarnation.
- *   - A member that lost its records opens with a larger incarnation than it ever had.
+ *   - It does the actions in order, and PERSIST is a barrier: nothing after it happens (no message
+ *     leaves, nothing is applied) before the record is on disk. If the disk fails, everything after
+ *     the barrier is dropped and the machine is closed; a new one opens from what is on disk.
+ *   - A record with a vote names the results of its proposal: their bytes are made durable with it,
+ *     since a vote promises them to everybody.
+ *   - APPLY makes the anchor, momentum and certificate of a version durable together; then comes
+ *     APPLIED.
+ *   - Messages come over authenticated links: message->from.key is the link's key.
+ *   - Time never runs backwards, also not across restarts: wall time, which stands still where the
+ *     clock was set back.
+ *   - If the lineage or `applied` changed during the step of a STATE event, the machine has taken
+ *     that state over. Then anchor, certificate and genesis of `saved` and the machine's
+ *     incarnation are made durable before anything else.
+ *   - A member that left, and one that lost its records, comes back with a larger incarnation than
+ *     it ever had.
+ *   - Answers come as later events, never from inside the sink.
  *
- * Inside a version it is Paxos with a rotating proposer: a ballot is prepared with a quorum,
- * re-proposes the highest vote it is told of, and is certified by a quorum of signed votes.
- * Messages of members are checked; what is wrong is dropped and counted. A member that signs two
- * things where one is allowed is convicted by its own signatures, and banned. Who tells of a vote
- * proves that there was a proposal to vote for (agree_proof.c), so that one liar cannot make others
- * propose again what nobody proposed.
- *
- * Thread: the caller's. Errors: none; input never asserts.
+ * Thread: the caller's. Errors: none. No input makes it assert; its own state does, if it is wrong
+ * (agree_invariants.c).
  */
 #ifndef GOSSIP_AGREE_AGREE_H
 #define GOSSIP_AGREE_AGREE_H
@@ -36,56 +39,60 @@
 #include "gossip/agree/round.h"
 
 enum {
-    GSP_PEERS_KNOWN_MAX = 64,   /* links with a heartbeat */
+    GSP_PEERS_KNOWN_MAX = 64,   /* peers that are remembered, with a link or without */
     GSP_WAITING_MAX = 256,      /* joiners in the queue */
     GSP_BANNED_MAX = 64,        /* keys; the oldest is forgotten */
     GSP_DURATIONS_MAX = 16,     /* rounds that the timeout learns from */
     GSP_BUDGET_PER_S = 400,     /* messages of one peer that are looked at */
     GSP_ANSWERS_PER_S = 20,     /* answers to questions of one peer */
-    GSP_BALLOT_STEP_MAX = 4096, /* days of honest ballots: none leaves no room for later ones */
+    GSP_BALLOT_STEP_MAX = 4096, /* by which a ballot may be ahead; honest ones take days for that.
+                                   So no liar can use up all numbers */
     GSP_REPLAY_MAX = 8,         /* certificates and results that every member keeps for others */
     GSP_AUDITS_MAX = 16,        /* parts of one version that a member checks by its own choice */
     GSP_ACCUSED_MAX = 4,        /* accusations that wait, one of each author */
-    GSP_PROVEN_MAX = 4,         /* lies that are told to others; the oldest is forgotten */
+    GSP_PROVEN_MAX = 4,         /* proven lies that are passed on; the oldest is forgotten */
     GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
 };
 
-/* Durations in ns of the member's own clock. gsp_agree_defaults() has those of docs/design/pool.md#what-the-user-sees. */
+/* What a pool has fixed for all its members, and what this member's driver decides. Durations are
+ * in ns of the member's own clock; gsp_agree_defaults fills in the usual ones
+ * (docs/design/pool.md#what-the-user-sees). */
 typedef struct gsp_rules {
-    uint64_t samples_due;  /* S */
-    uint64_t time_due_ns;  /* T */
-    uint64_t heartbeat_ns; /* also how often things are said again */
-    uint64_t dead_ns;      /* silence after which a member is not waited for */
-    uint64_t round_ns;     /* first ballot's timeout before anything is learned */
+    uint64_t samples_due;  /* S: a version is due after so many samples of all members */
+    uint64_t time_due_ns;  /* T: or after so long */
+    uint64_t heartbeat_ns; /* also how often unanswered messages are repeated */
+    uint64_t dead_ns;      /* after so much silence a member is not waited for */
+    uint64_t round_ns;     /* timeout of the first ballot, before any round was measured */
     uint64_t round_min_ns, round_max_ns;
-    uint64_t fork_ns;        /* T_fork */
-    uint32_t silent_rounds;  /* k */
-    uint32_t audit_percent;  /* of all parts, that somebody checks; 0: nobody checks */
-    uint32_t against_rounds; /* K; 0: nobody's weight depends on where it leans */
+    uint64_t fork_ns;        /* T_fork: without a quorum for so long, a member goes on by itself */
+    uint32_t silent_rounds;  /* k: after so many versions without a promise, off the roster */
+    uint32_t audit_percent;  /* of all parts, how many somebody checks; 0: nobody checks */
+    uint32_t against_rounds; /* K: after so many contributions against the others, weight 0; 0:
+                                where a contribution leans has no effect */
     uint32_t n_parts;
-    /* Contributions are pieces of one sum, and members wait for each other: weights are tokens,
-     * exactly, and a version is due when every living member has said what it brings (samples of
-     * its heartbeat; 0: not yet, 1: nothing, more: something) and somebody brings something or is
-     * silent, or somebody can be let in. S is of no meaning. */
+    /* True: contributions are pieces of one sum, and members wait for each other. Weights are then
+     * exactly the tokens. A version is due when every living member has said what it brings (the
+     * samples of its heartbeat; 0: not yet, 1: nothing, more: something), and somebody brings
+     * something, is silent, or can be let in. S has no meaning. */
     bool summed;
-    gsp_key owner; /* of the pool: resets */
-    /* Whether a key has an admission now (docs/design/pool.md#who-gets-in); NULL: everybody. */
+    gsp_key owner; /* of the pool: the only one who may order resets */
+    /* Whether a key has an admission now (docs/design/pool.md#who-gets-in); NULL: every key has. */
     bool (*admitted)(void *context, const gsp_key *key);
-    /* Hands parts to members by their rates; a member with `able` false may not own one. NULL: in
+    /* Hands out parts by the members' rates; a member with `able` false may own none. NULL: in
      * proportion to min(up, down). */
     void (*assign)(void *context, const gsp_rates *rates, const bool *able, uint32_t n,
                    uint32_t n_parts, uint8_t *owner);
     void *context; /* of the two functions */
 } gsp_rules;
 
-/* What a member must remember of a version: its ballots. On disk before anything it implies is
- * said. */
+/* What a member must not forget of the version in progress: its promise and its vote. It is on disk
+ * before anything is said that follows from it. */
 typedef struct gsp_record {
     gsp_member self;
     gsp_hash lineage;
     uint64_t version;
     uint32_t promised, voted; /* 0: none */
-    gsp_proposal proposal;    /* voted for */
+    gsp_proposal proposal;    /* the one voted for */
     gsp_proof proof;          /* that there was something to vote for */
 } gsp_record;
 
@@ -93,7 +100,7 @@ typedef struct gsp_record {
 typedef struct gsp_saved {
     gsp_genesis genesis;
     bool has_certificate;        /* false: nothing is certified since genesis */
-    gsp_certificate certificate; /* of the version applied last */
+    gsp_certificate certificate; /* of the newest version applied */
     gsp_record record;           /* version 0: none */
 } gsp_saved;
 
@@ -103,15 +110,16 @@ typedef enum gsp_event_kind {
     GSP_ON_UP,      /* a link to peer */
     GSP_ON_DOWN,    /* and its end */
     GSP_ON_FROZEN,  /* version, contribution: an answer to FREEZE */
-    GSP_ON_ARRIVED, /* version, peer, root, part: a contribution's part is here, checked */
-    GSP_ON_REDUCED, /* version, ballot, part, included, hash, norm, lean: an answer */
-    GSP_ON_HELD,    /* version, part, hash: bytes of a result are here, checked */
+    GSP_ON_ARRIVED, /* version, peer, root, part: that part of peer's contribution is here and was
+                       checked against its root */
+    GSP_ON_REDUCED, /* version, ballot, part, included, hash, norm, lean: an answer to REDUCE */
+    GSP_ON_HELD,    /* version, part, hash: the bytes of that result are here, checked */
     GSP_ON_APPLIED, /* version: an answer to APPLY */
     GSP_ON_STATE,   /* saved: an answer to STATE; the anchor of its version is applied and durable.
                        NULL: it failed */
     GSP_ON_AUDITED, /* version, part, verdict: an answer to AUDIT */
-    GSP_ON_PROVEN,  /* peer: it was proven to lie before a restart */
-    GSP_ON_LEAVE,   /* the user wants to leave */
+    GSP_ON_PROVEN,  /* peer: before a restart, this member was proven to lie */
+    GSP_ON_LEAVE,   /* the user wants to leave the pool */
     GSP_ON_RESET,   /* the owner wants a new lineage, with itself as founder */
 } gsp_event_kind;
 
@@ -132,25 +140,28 @@ typedef struct gsp_event {
 
 typedef enum gsp_to {
     GSP_TO_ONE,    /* action->peer */
-    GSP_TO_ROSTER, /* everybody on R(version in progress) but me */
-    GSP_TO_ALL,    /* every link */
+    GSP_TO_ROSTER, /* everybody on the roster of the version in progress, but not me */
+    GSP_TO_ALL,    /* over every link */
 } gsp_to;
 
 typedef enum gsp_action_kind {
-    GSP_DO_PERSIST,     /* record; barrier */
-    GSP_DO_SEND,        /* message, to */
-    GSP_DO_CERTIFICATE, /* send C(version) from the store, or the newest if that is gone, to peer */
-    GSP_DO_FREEZE,      /* freeze a contribution for version; the answer is FROZEN */
+    GSP_DO_PERSIST,     /* make `record` durable; a barrier */
+    GSP_DO_SEND,        /* send `message` to `to` */
+    GSP_DO_CERTIFICATE, /* send C(version) to peer; the newest if that one is not kept any more */
+    GSP_DO_FREEZE,      /* freeze a contribution for version; answer FROZEN */
     GSP_DO_PART,        /* send `part` of my contribution of version to peer */
-    GSP_DO_REDUCE,      /* reduce `part` over contributors `included` of `begin`; REDUCED */
-    GSP_DO_RESULT,      /* send the bytes of `hash` with message (REDUCED) in front to the roster */
-    GSP_DO_PULL,        /* get the result `hash` of `part` from peer; HELD */
-    GSP_DO_APPLY,       /* apply `certificate`; APPLIED */
-    GSP_DO_STATE,       /* get genesis, certificate, anchor of `lineage` from peer; STATE */
-    GSP_DO_AUDIT,       /* get the contributions that `claim` names and combine them again; AUDITED.
-                           peer: who accuses, and has them; zero: nobody does, contributors have */
-    GSP_DO_FOUND, /* a new lineage starts here: make `genesis` durable; barrier. The contribution
-                     counts start anew, the anchor stays */
+    GSP_DO_REDUCE,      /* combine `part` over the contributors `included` of `begin`; answer
+                           REDUCED */
+    GSP_DO_RESULT,      /* send the roster `message` (a REDUCED) and the bytes of `hash` after it */
+    GSP_DO_PULL,        /* get the result `hash` of `part` from peer; answer HELD */
+    GSP_DO_APPLY,       /* apply `certificate`; answer APPLIED */
+    GSP_DO_STATE,       /* get genesis, certificate and anchor of `lineage` from peer; answer
+                           STATE */
+    GSP_DO_AUDIT,       /* get the contributions that `claim` names and combine them again; answer
+                           AUDITED. peer: the accuser, who has them; zero: this member's own
+                           choice, the contributors have them */
+    GSP_DO_FOUND,       /* a new lineage starts here: make `genesis` durable; a barrier. The counts
+                           of contributed tokens start anew, the anchor stays */
 } gsp_action_kind;
 
 typedef struct gsp_action {
@@ -169,22 +180,22 @@ typedef struct gsp_action {
 } gsp_action;
 typedef void gsp_sink(void *context, const gsp_action *action);
 
-/* What a member knows of a peer that it has a link to. */
+/* What a member knows of a peer. */
 typedef struct gsp_peer {
     gsp_member who;
     bool up, known;
     uint64_t heard_ns;
     gsp_hash lineage;
     uint64_t certified, applied, tokens, samples;
-    uint64_t tokens_live; /* it has trained, for people */
+    uint64_t tokens_live; /* that it has trained, to be shown */
     uint64_t grown_ns;    /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
-    uint64_t asked_ns; /* when its state was asked for; others are asked first then */
-    uint64_t wanted_ns, wanted_version; /* likewise a certificate */
+    uint64_t asked_ns; /* when it was asked for its state: for a while others are asked first */
+    uint64_t wanted_ns, wanted_version; /* likewise for a certificate */
     uint32_t n_votes, reset, generation;
-    uint32_t false_cost; /* of its accusations */
+    uint32_t false_cost; /* grows with every accusation that was not true */
     gsp_rates rates;
-    uint64_t second; /* of the two budgets */
+    uint64_t second; /* to which the two budgets below belong */
     uint32_t looked, answered;
 } gsp_peer;
 
@@ -196,9 +207,9 @@ typedef struct gsp_waiting {
 
 typedef enum gsp_phase {
     GSP_IDLE,    /* not proposing */
-    GSP_GATHER,  /* PREPARE is out: promises come in */
-    GSP_AVERAGE, /* BEGIN is out: parts come in */
-    GSP_DECIDE,  /* PROPOSE is out: votes come in */
+    GSP_GATHER,  /* PREPARE was sent: promises come in */
+    GSP_AVERAGE, /* BEGIN was sent: results of parts come in */
+    GSP_DECIDE,  /* PROPOSE was sent: votes come in */
 } gsp_phase;
 
 typedef enum gsp_frozen {
@@ -209,7 +220,7 @@ typedef enum gsp_frozen {
 
 typedef struct gsp_agree_stats {
     uint64_t certified, ballots, refused, flooded, stale, evidence, forks, moves;
-    uint64_t audits, audits_open, lies, false_claims; /* open: the bytes were not to be had */
+    uint64_t audits, audits_open, lies, false_claims; /* open: the bytes could not be had */
 } gsp_agree_stats;
 
 /* Checking what owners say (audit.h). */
@@ -217,7 +228,7 @@ typedef struct gsp_audits {
     uint64_t version;                  /* of `roster` and `todo` */
     gsp_roster roster;                 /* R(version): owners and contributors are indices into it */
     uint64_t todo[GSP_PARTS_MAX / 64]; /* bits: parts to check */
-    bool on, accused;                  /* AUDIT is out; because somebody accuses */
+    bool on, accused;                  /* AUDIT was asked for; because somebody accuses */
     gsp_claim claim;
     gsp_key accuser;
     uint32_t n_heard, n_proven;
@@ -229,7 +240,8 @@ typedef struct gsp_audits {
     uint64_t said_ns;
 } gsp_audits;
 
-/* Read it; only agree*.c write it. */
+/* The machine. Anybody may read it; only agree*.c write it, and agree_invariants.c says what is
+ * always true of it. */
 typedef struct gsp_agree {
     gsp_rules rules;
     gsp_seals seals;
@@ -238,63 +250,62 @@ typedef struct gsp_agree {
     gsp_genesis genesis;
     gsp_agree_stats stats;
     uint64_t now_ns, sequence;
-    uint64_t samples, tokens_live; /* mine, by the last tick */
+    uint64_t samples, tokens_live; /* mine, as the last tick said */
     gsp_rates rates;
     bool leaving;
 
-    /* What is certified. `certificate` is C(certified); before the first of a lineage it is made up
-     * from the genesis and has no votes. */
+    /* What is certified. `certificate` is C(certified); before the first one of a lineage it is
+     * made up from the genesis and has no votes. */
     uint64_t certified, applied;
     uint64_t certified_ns; /* when I learned of it */
     gsp_hash previous;     /* hash of its proposal; the lineage's id before the first */
     gsp_certificate certificate;
-    bool applying;                        /* APPLY is out */
+    bool applying;                        /* APPLY was asked for, APPLIED has not come */
     uint64_t missing[GSP_PARTS_MAX / 64]; /* bits: results of `certificate` that are not here yet */
     uint32_t pull_turn;
 
     /* The version in progress: certified + 1. */
     uint32_t self_i; /* my index in the roster, or GSP_NOBODY */
     gsp_record record;
-    uint32_t view; /* the ballot that I think is on; 0: not due */
+    uint32_t view; /* the ballot that I take to be under way; 0: the version is not due */
     uint64_t view_until_ns, due_ns;
-    uint64_t doubt_ns; /* when the link to the view's proposer ended; 0: it has spoken since */
+    uint64_t doubt_ns; /* when the link to the view's proposer broke; 0: it has led since */
     gsp_frozen frozen;
     gsp_contribution contribution;
     uint32_t promise_owed; /* ballot whose PROMISE waits for FROZEN; 0: none */
     gsp_round round;
-    bool has_pending; /* a PROPOSE that waits for its bytes, or was voted for */
+    bool has_pending; /* `pending` is a PROPOSE that waits for its bytes, or was voted for */
     gsp_message pending;
-    gsp_statement vote[GSP_MEMBERS_MAX]; /* the highest of each; kind 0: none */
-    uint32_t votes_ballot;
+    gsp_statement vote[GSP_MEMBERS_MAX]; /* the highest of each member; kind 0: none */
 
     /* As proposer of `ballot`. */
     gsp_phase phase;
     uint32_t ballot;
     uint64_t phase_ns, phase_until_ns, said_ns;
-    uint32_t promised, refused; /* bit i: member i */
+    uint32_t promised, refused; /* bit i: member i did */
     gsp_statement promise[GSP_MEMBERS_MAX];
     gsp_contribution brought[GSP_MEMBERS_MAX];
-    uint32_t best_voted;
-    gsp_proposal best; /* of best_voted */
+    uint32_t best_voted; /* the highest vote that promises tell of; 0: none */
+    gsp_proposal best;
     gsp_proof best_proof;
 
     /* People. */
     gsp_peer peer[GSP_PEERS_KNOWN_MAX];
     uint32_t n_waiting, n_banned;
-    gsp_waiting waiting[GSP_WAITING_MAX]; /* in the order of their arrival */
+    gsp_waiting waiting[GSP_WAITING_MAX]; /* joiners, in the order of their arrival */
     gsp_key banned[GSP_BANNED_MAX];
-    uint32_t left; /* bits of the roster: said goodbye */
+    uint32_t left; /* bits of the roster: said goodbye, or are banned */
 
     gsp_audits audits;
 
     /* Timers. */
-    uint64_t ahead_version; /* whose certificate was shown last and came too early */
-    gsp_key ahead;          /* and who did; heartbeats say it later */
+    uint64_t ahead_version; /* of the last certificate that came too early to be taken */
+    gsp_key ahead;          /* who sent it: can be asked before its heartbeat says so */
     gsp_key state_from;     /* who was asked for a state last */
     uint64_t beat_ns, ask_ns, join_ns, state_until_ns, pull_ns, quorum_ns;
     uint64_t duration_ns[GSP_DURATIONS_MAX];
     uint32_t n_durations;
-    uint32_t reset; /* the newest that the owner announced */
+    uint32_t reset; /* the newest one that the owner announced */
     gsp_message scratch;
 
     gsp_sink *sink;
@@ -305,7 +316,7 @@ void gsp_agree_defaults(gsp_rules *rules);
 
 /*
  * Opens in place. `saved` is copied; NULL: a newcomer that has nothing and must get its state from
- * somebody. `self` has the incarnation of saved->record, or a new one if records were lost.
+ * somebody. `self` has the incarnation of saved->record, or a larger one if records were lost.
  */
 void gsp_agree_open(gsp_agree *agree, const gsp_rules *rules, const gsp_seals *seals,
                     const gsp_member *self, const gsp_rates *rates, const gsp_saved *saved,
@@ -317,17 +328,18 @@ uint64_t gsp_agree_deadline(const gsp_agree *agree);
 /* R(certified + 1). */
 const gsp_roster *gsp_agree_roster(const gsp_agree *agree);
 bool gsp_agree_is_member(const gsp_agree *agree);
-/* A member that has not reached a quorum for `least_ns`; then *fork_in_ns: when it goes on by
- * itself if none comes. */
+/* True for a member that has not reached a quorum for `least_ns`; *fork_in_ns then says in how long
+ * it goes on by itself if none comes. */
 bool gsp_agree_waits(const gsp_agree *agree, uint64_t least_ns, uint64_t *fork_in_ns);
-/* Why nothing is certified, or that all is well, in plain words for `status`; returns text. */
+/* Writes why nothing is certified, or that all is well, in plain words; returns text. */
 const char *gsp_agree_explain(const gsp_agree *agree, char *text, size_t bytes);
 
 /*
- * The rules that every voter checks before it votes for a proposal of version certified + 1.
- * promised: bits of the roster whose promises it was made on; again: it was voted for in an earlier
- * ballot, so that who voted may have seen a goodbye that I have not, and what I froze may be lost.
- * NULL when all is right, else what is wrong.
+ * The rules that every voter checks before it votes for a proposal of version certified + 1. NULL
+ * when all is right, else what is wrong.
+ *   promised  bits of the roster: whose promises the proposal was made on
+ *   again     it was voted for in an earlier ballot. Then those voters may have seen a goodbye that
+ *             I have not, and my contribution in it may be what I froze before a restart
  */
 const char *gsp_proposal_wrong(const gsp_agree *agree, const gsp_proposal *proposal,
                                uint32_t promised, bool again);

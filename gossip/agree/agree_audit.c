@@ -1,22 +1,23 @@
 /*
  * Owns which parts of others this member checks, whose accusations it looks into, and what follows
- * from a proof. Its one idea: one case at a time, accusations before own curiosity, and every
- * verdict is this member's own. It refuses accusations that the accused did not sign, and those of
- * who accused falsely before.
+ * from a proof. Its one idea: one case at a time, accusations before its own choices, and every
+ * verdict is this member's own. It refuses accusations of what the accused did not sign, and
+ * accusers that were wrong too often.
  */
 #include "gossip/agree/agree_inner.h"
 
 #include <math.h>
 
 enum {
-    FALSE_COST = 4, /* of an accusation that is not true, or that nobody signed */
-    OPEN_COST = 1,  /* of one whose bytes nobody gave */
-    COST_MAX = 8,   /* who has cost more is not listened to */
+    FALSE_COST = 4, /* of an accusation that is not true, or of something that nobody signed */
+    OPEN_COST = 1,  /* of one that could not be checked, since nobody gave the bytes */
+    COST_MAX = 8,   /* an accuser that has cost more is not listened to */
 };
 
 /* ---- own choice ---- */
 
-/* Each part of others with this chance, so that one of n - 1 draws it with audit_percent. */
+/* The chance with which I draw each part, so that at least one of the n - 1 members that do not own
+ * it draws it with audit_percent. */
 static double chance(const gsp_agree *a)
 {
     double hidden = 1.0 - (double)a->rules.audit_percent / 100.0;
@@ -58,7 +59,7 @@ static bool own_choice(gsp_agree *a)
 {
     gsp_audits *u = &a->audits;
     if (u->version != a->certified)
-        return false; /* decided meanwhile: who contributed has forgotten it soon */
+        return false; /* a newer version is certified: contributors soon forget this one */
     for (uint32_t p = 0; p < a->certificate.proposal.n_parts; p++) {
         if (!(u->todo[p / 64] >> (p % 64) & 1))
             continue;
@@ -176,7 +177,7 @@ void gsp_audit_done(gsp_agree *a, uint64_t version, uint32_t part, gsp_verdict v
     gsp_audit_next(a);
 }
 
-/* As long as who lied is on my roster, somebody may not have heard of it. */
+/* As long as a proven liar is on my roster, some member may not have heard of it. */
 void gsp_audit_tick(gsp_agree *a)
 {
     gsp_audits *u = &a->audits;

@@ -1,7 +1,8 @@
 /*
- * Owns who is there: heartbeats, joiners, goodbyes, convictions, and which lineage to follow. Its
- * one idea: people are tables of fixed size that age. It refuses to let anybody's messages grow
- * anything, to hear what is older than what it heard, and to ban without two signatures.
+ * Owns which members, joiners and peers are there: heartbeats, joins, goodbyes, convictions, and
+ * which lineage to follow. Its one idea: all of them are rows of tables of fixed size, and rows
+ * age. It refuses to let anybody's messages grow anything, to take back news for older news, and to
+ * ban without a proof.
  */
 #include "gossip/agree/agree_inner.h"
 
@@ -195,8 +196,8 @@ static void say_join(gsp_agree *a, uint32_t member)
     gsp_agree_send(a, key, m);
 }
 
-/* To all in turn, each within three heartbeats: whoever proposes next must have heard of me since
- * the newest certificate. */
+/* Tells all members in turn, each of them once in three heartbeats: whichever proposes next must
+ * have heard from me since the newest certificate. */
 static void say_join_in_turn(gsp_agree *a)
 {
     enum { BEATS = 3, LEAST = 3 };
@@ -206,8 +207,8 @@ static void say_join_in_turn(gsp_agree *a)
         say_join(a, (uint32_t)((a->sequence * some + k) % n));
 }
 
-/* Where rounds are shorter than a heartbeat, no beat falls between a certificate and the proposal
- * after it: so the two that propose next are told at once. */
+/* If rounds are shorter than a heartbeat, no heartbeat falls between a certificate and the proposal
+ * that follows it. So the two members that propose next are told at once. */
 void gsp_people_applied(gsp_agree *a)
 {
     enum { PROPOSERS = 2 };
@@ -240,7 +241,7 @@ static gsp_standing standing_of(const gsp_agree *a, const gsp_peer *p)
                           .live = p->grown_ns && a->now_ns - p->grown_ns < a->rules.fork_ns};
 }
 
-/* Somebody tells of it, and it moves. */
+/* Some peer follows this lineage, and it has certified something lately. */
 static bool lives(const gsp_agree *a, const gsp_hash *lineage)
 {
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
@@ -325,7 +326,7 @@ void gsp_people_heartbeat(gsp_agree *a, const gsp_message *m)
     p->reset = h->reset;
     p->generation = h->generation;
     p->rates = h->rates;
-    if (h->health == GSP_HEALTH_LEAVING) /* whoever waits: to let it in would be to wait for it */
+    if (h->health == GSP_HEALTH_LEAVING) /* a joiner that leaves again: do not let it in */
         for (uint32_t k = a->n_waiting; k-- > 0;)
             if (gsp_key_compare(&a->waiting[k].who.key, &m->from.key) == 0)
                 forget_waiting(a, k);
@@ -362,8 +363,8 @@ void gsp_people_beat(gsp_agree *a)
 
 /* ---- lineages ---- */
 
-/* A newer state of my lineage, or a lineage that wins. Who changes lineage is somebody new there:
- * what was promised in the old one binds an incarnation that is over. */
+/* A newer state of my lineage, or the state of a lineage that wins. A member that changes lineage
+ * is somebody new there: what it promised in the old one binds an incarnation that is over. */
 void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
 {
     a->state_until_ns = 0;
@@ -406,7 +407,7 @@ void gsp_people_state(gsp_agree *a, const gsp_saved *saved)
     a->reset = a->genesis.reset;
     gsp_peer *from = gsp_people_find(a, &a->state_from);
     if (from)
-        from->asked_ns = 0; /* it answers: where versions are short I may fall back once more */
+        from->asked_ns = 0; /* it did answer: where versions are short I may soon need it again */
     gsp_agree_persist(a);
 }
 
@@ -461,8 +462,8 @@ void gsp_people_reset(gsp_agree *a)
         found(a, (a->reset > a->genesis.reset ? a->reset : a->genesis.reset) + 1);
 }
 
-/* Only the owner's resets are news before somebody of that lineage is met: the next one counts from
- * here. They are passed on. */
+/* The owner's resets count as soon as they are announced, before anybody of that lineage is met:
+ * the next reset must have a larger number. They are passed on. */
 void gsp_people_announce(gsp_agree *a, const gsp_genesis *genesis)
 {
     uint32_t newest = a->reset > a->genesis.reset ? a->reset : a->genesis.reset;
@@ -478,7 +479,8 @@ void gsp_people_announce(gsp_agree *a, const gsp_genesis *genesis)
     gsp_agree_say(a, GSP_TO_ALL, m);
 }
 
-/* How long I let others go first: those of my lineage that I can see and that hold more. */
+/* How many go first: those of my lineage that I can see and that hold more, or as much and have a
+ * lower key. */
 static uint32_t fork_rank(const gsp_agree *a)
 {
     uint32_t rank = 0;
@@ -494,9 +496,10 @@ static uint32_t fork_rank(const gsp_agree *a)
     return rank;
 }
 
-/* Of two, the one with the lower key is a quorum alone and goes on. The other one has no majority
- * to wait for, and waiting keeps little: what it trains meanwhile weighs at most twice the median
- * when they meet again. So it waits for a restart or a short break, not for T_fork. */
+/* In a roster of two, the member with the lower key is a quorum alone and goes on. The other one
+ * has no majority to wait for, and waiting preserves little: what it trains meanwhile weighs at
+ * most twice the median when they meet again. So it waits as long as a restart or a short break of
+ * the network takes, not for T_fork. */
 static uint64_t patience_of_pair(const gsp_agree *a)
 {
     enum { PART = 30, SILENCES = 6 };
@@ -505,7 +508,7 @@ static uint64_t patience_of_pair(const gsp_agree *a)
     return shorter < a->rules.fork_ns ? shorter : a->rules.fork_ns;
 }
 
-/* How long there was neither a quorum nor a certificate, and how long that may last. */
+/* How long there has been neither a quorum nor a certificate; *patience: how long that may last. */
 static uint64_t quiet_ns(const gsp_agree *a, uint64_t *patience)
 {
     const gsp_roster *roster = gsp_agree_roster(a);

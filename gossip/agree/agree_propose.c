@@ -1,8 +1,8 @@
 /*
- * Owns a proposer's side of its ballot: gather promises, say who averages what, watch over parts,
- * propose, ask again. Its one idea: everything is said again every heartbeat to whoever has not
- * answered, so that loss needs no case of its own. It refuses to propose anything but the highest
- * vote that it was told of.
+ * Owns a proposer's side of its ballot: it gathers promises, says who sums what, watches over
+ * parts, proposes, and asks again. Its one idea: every heartbeat it repeats itself to each member
+ * that has not answered, so that loss needs no case of its own. Once it is told of a vote, it
+ * refuses to propose anything but the highest one.
  */
 #include "gossip/agree/agree_inner.h"
 
@@ -67,8 +67,9 @@ static void assign(gsp_agree *a, const bool *able, uint32_t n, uint8_t *owner)
         gsp_assign(share, n, a->rules.n_parts, owner);
 }
 
-/* Who may own parts: answers now, promised in this ballot, can be reached. Where nobody can be
- * reached, anybody. */
+/* Which members may own parts: those that answer now, promised in this ballot and accept
+ * connections; if none accepts connections, those that answer and promised. False: there are
+ * none. */
 static bool able_owners(const gsp_agree *a, bool *able)
 {
     uint32_t n = gsp_agree_roster(a)->n, reachable = 0, any = 0;
@@ -121,7 +122,7 @@ static void choose(gsp_agree *a)
     gsp_propose_part_known(a);
 }
 
-/* Enough promises: of everybody who is alive, or of a quorum when the time is over. */
+/* Goes on once everybody who is alive has promised, or once a quorum has and the time is over. */
 static void gathered(gsp_agree *a)
 {
     uint32_t n = gsp_agree_roster(a)->n;
@@ -228,7 +229,8 @@ void gsp_propose_part_known(gsp_agree *a)
     propose(a);
 }
 
-/* Parts whose owner is gone go to somebody else; when time or patience is over, nobody's. */
+/* Parts whose owner is gone get another one. When the time is over, or after too many attempts,
+ * they stay unchanged in this version. */
 static void reassign(gsp_agree *a)
 {
     gsp_round *r = &a->round;

@@ -14,15 +14,15 @@ static bool may_enter(const gsp_agree *a, const gsp_member *who)
     return !a->rules.admitted || a->rules.admitted(a->rules.context, &who->key);
 }
 
-/* Of R(v) member i: how often in a row it has been silent, with this version. */
+/* For how many versions in a row member i of the roster has been silent, this one included. */
 static uint32_t missed_now(const gsp_agree *a, uint32_t promised, uint32_t i)
 {
     uint32_t before = a->certificate.proposal.missed[i];
     return promised >> i & 1 ? 0 : before < 255 ? before + 1 : 255;
 }
 
-/* How often in a row the contributions of a key have leant backwards, with this version. Who brings
- * nothing changes nothing. */
+/* How many contributions of a key in a row have leant backwards, this version included. A member
+ * that brings nothing keeps its count. */
 static uint8_t against_now(const gsp_agree *a, const gsp_proposal *p, const gsp_key *key)
 {
     uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), key), c = 0;
@@ -70,7 +70,8 @@ static void insert(gsp_proposal *p, const gsp_member *who, uint32_t missed)
     p->next.n++;
 }
 
-enum { JOINERS_MIN = 3 }; /* a lone founder takes more than one, lest that one be its only quorum */
+/* A lone founder lets in more than one at a time, or that one would be its only quorum. */
+enum { JOINERS_MIN = 3 };
 
 static uint32_t joiners_max(const gsp_agree *a)
 {
@@ -78,7 +79,7 @@ static uint32_t joiners_max(const gsp_agree *a)
     return n > JOINERS_MIN ? n : JOINERS_MIN;
 }
 
-/* It holds the anchor of v-1, and its heartbeats say that it is who asked. */
+/* The joiner holds the anchor of version v - 1, and is heard as the incarnation that asked. */
 static bool ready(const gsp_agree *a, const gsp_waiting *w)
 {
     return gsp_people_answers(a, &w->who) && w->applied >= a->certified &&
@@ -107,7 +108,7 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, gsp_proposal *p)
     memset(p->missed, 0, sizeof p->missed);
     memset(p->against, 0, sizeof p->against);
     uint32_t joined = 0;
-    /* First who comes back with a new incarnation: it takes its own place. */
+    /* First those that come back with a new incarnation: each takes its own place. */
     for (uint32_t k = 0; k < a->n_waiting && replaced.n < GSP_MEMBERS_MAX; k++) {
         uint32_t i = gsp_roster_find_key(now, &a->waiting[k].who.key);
         if (i != GSP_NOBODY && ready(a, &a->waiting[k]) &&
@@ -153,8 +154,8 @@ void gsp_rules_totals(const gsp_agree *a, const gsp_proposal *p, uint64_t *token
     }
 }
 
-/* Ascending, known, weighed by the rule; and my own is what I froze. Not where it is proposed
- * again: it may be what I froze before a restart. */
+/* Contributors are ascending members, weighed by the rule, and my own contribution is what I froze;
+ * except where it is proposed again, for then it may be what I froze before a restart. */
 static const char *contributors_wrong(const gsp_agree *a, const gsp_contributor *c, uint32_t n,
                                       bool again)
 {
@@ -188,11 +189,12 @@ const char *gsp_rules_begin_wrong(const gsp_agree *a, const gsp_begin *b)
         return "another number of parts";
     for (uint32_t p = 0; p < b->n_parts; p++)
         if (b->owner[p] != GSP_NOBODY && b->owner[p] >= gsp_agree_roster(a)->n)
-            return "an owner who is no member";
+            return "an owner that is not a member";
     return contributors_wrong(a, b->contributor, b->n_contributors, false);
 }
 
-/* Its owner is a member and has sealed it: what I heard from the owner itself was checked then. */
+/* The part's owner is a member and has sealed it. What I heard from the owner itself was checked
+ * when it came, and needs no second look. */
 static bool sealed(const gsp_agree *a, const gsp_proposal *p, uint32_t k,
                    const gsp_hash *contributors)
 {
@@ -224,14 +226,14 @@ static const char *parts_wrong(const gsp_agree *a, const gsp_proposal *p)
         if (gsp_hash_none(&part->hash)) {
             if (part->included != 0 || part->weight != 0 || part->norm != 0 || part->owner != 0)
                 return "an unchanged part with content";
-            continue; /* nobody included, so nobody's lean is looked at or hashed */
+            continue; /* nobody is included, so no lean is looked at or hashed */
         }
         uint32_t all = p->n_contributors >= 32 ? UINT32_MAX : (1u << p->n_contributors) - 1;
         if (part->included == 0 || part->weight == 0 || (part->included & ~all))
             return "a part of nobody's contributions";
         for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
             if (!(part->included >> i & 1) && part->lean[i] != 0)
-                return "somebody leans who brought nothing";
+                return "a lean of somebody who is not included";
         if (part->weight != gsp_included_weight(p->contributor, p->n_contributors, part->included))
             return "weights that do not add up";
         if (!isfinite(part->norm) || part->norm < 0)
@@ -242,7 +244,8 @@ static const char *parts_wrong(const gsp_agree *a, const gsp_proposal *p)
     return NULL;
 }
 
-/* Every member of R(v) is kept with the right count, or gone for a reason that I can see. */
+/* Every member of the roster is kept with the right count, or is gone for a reason that I can
+ * see. */
 static const char *kept_wrong(const gsp_agree *a, const gsp_proposal *p, uint32_t promised,
                               bool again)
 {
@@ -258,7 +261,7 @@ static const char *kept_wrong(const gsp_agree *a, const gsp_proposal *p, uint32_
             return "a member put back to an older incarnation";
         } else if (p->next.member[at].incarnation > now->member[i].incarnation) {
             if (!may_enter(a, &p->next.member[at]))
-                return "a joiner who may not enter";
+                return "a joiner that may not enter";
         } else if (p->missed[at] != missed) {
             return "a count of silent rounds that is not right";
         }
@@ -283,7 +286,7 @@ static const char *roster_wrong(const gsp_agree *a, const gsp_proposal *p, uint3
             continue;
         joined++;
         if (!may_enter(a, who) || p->missed[i] != 0)
-            return "a joiner who may not enter";
+            return "a joiner that may not enter";
     }
     if (joined > joiners_max(a))
         return "too many joiners at once";

@@ -28,7 +28,8 @@ static uint64_t median_of(uint64_t *x, uint32_t n)
     return x[n / 2];
 }
 
-/* Doubles per ballot; starts at median + 4 x MAD of the rounds seen (docs/design/pool.md#ballots). */
+/* Doubles per ballot; starts at median + 4 x MAD of the rounds seen
+ * (docs/design/pool.md#ballots). */
 uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 {
     uint64_t base = a->rules.round_ns, x[GSP_DURATIONS_MAX];
@@ -50,7 +51,7 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 
 enum { JOIN_BEATS = 10 }; /* since the last certificate, before one is made for a joiner alone */
 
-/* Of a sum: all that live are done with their share of it. */
+/* Where contributions are pieces of one sum: all living members are done with theirs. */
 static bool all_brought(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
@@ -62,7 +63,7 @@ static bool all_brought(const gsp_agree *a)
         if (i == a->self_i || (a->left >> i & 1))
             continue;
         if (!gsp_people_alive(a, i)) {
-            something = true; /* a version without it is a step towards a roster without it */
+            something = true; /* a version without it brings the roster without it closer */
             continue;
         }
         for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && !p; k++)
@@ -76,18 +77,19 @@ static bool all_brought(const gsp_agree *a)
     return something;
 }
 
-/* Samples since the newest certificate, by me and by everybody who has it too. */
+/* Enough time has passed, somebody must be let go or in, or enough samples were processed since the
+ * newest certificate, by me and by all members that have it too. */
 bool gsp_view_due(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
     if (a->now_ns - a->certified_ns >= a->rules.time_due_ns)
         return true;
-    /* Who leaves waits for the certificate that lets it go. */
+    /* A member that leaves waits for the certificate that lets it go. */
     if (a->left && a->left != (uint32_t)(((uint64_t)1 << roster->n) - 1))
         return true;
     if (a->rules.summed)
         return all_brought(a);
-    /* Nor do joiners wait for T where nobody computes. */
+    /* Joiners do not wait for T either, where nobody computes. */
     if (a->now_ns - a->certified_ns >= JOIN_BEATS * a->rules.heartbeat_ns &&
         gsp_rules_joiner_ready(a))
         return true;
@@ -111,8 +113,8 @@ void gsp_view_set(gsp_agree *a, uint32_t view)
     a->doubt_ns = 0;
 }
 
-/* Who says goodbye is not waited for, but may still have to vote for the certificate that lets it
- * go. */
+/* A member that said goodbye is not waited for, but may still have to vote for the certificate that
+ * lets it go. */
 static uint32_t voters(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
@@ -138,12 +140,12 @@ void gsp_view_tick(gsp_agree *a)
     uint64_t soon = a->now_ns + a->rules.heartbeat_ns / 2;
     if (!gsp_people_alive(a, proposer) && a->view_until_ns > soon)
         a->view_until_ns = soon;
-    /* Who restarted is back soon, but never goes on with a ballot; whose link broke says it again.
-     */
+    /* A proposer that restarted is back soon, but never goes on with its ballot. One whose link
+     * merely broke repeats itself, which ends the doubt. */
     bool lost = a->doubt_ns && a->now_ns - a->doubt_ns >= 2 * a->rules.heartbeat_ns;
     if (proposer == a->self_i && a->view <= a->record.promised &&
         (a->phase == GSP_IDLE || a->ballot != a->view) && a->view_until_ns > soon)
-        a->view_until_ns = soon; /* mine from before a restart: never prepared twice */
+        a->view_until_ns = soon; /* a ballot of mine from before a restart is not prepared twice */
     if (lost || a->now_ns >= a->view_until_ns) {
         gsp_propose_give_up(a);
         gsp_view_set(a, a->view + 1);

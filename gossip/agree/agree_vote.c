@@ -55,8 +55,8 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
         a->stats.refused++;
         return;
     }
-    /* A record of this version would be lost if the version before it were: first that one must be
-     * durable. Who asks will ask again. */
+    /* If the version before this one were lost, a record of this one would be lost with it. So that
+     * version must be durable first; the proposer will ask again. */
     if (a->applied < a->certified)
         return;
     if (ballot > a->record.promised &&
@@ -97,7 +97,7 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
         a->stats.refused++;
         return;
     }
-    if (ballot != a->record.promised) { /* who did not promise it has no part in it */
+    if (ballot != a->record.promised) { /* I take part only in a ballot that I promised */
         if (ballot < a->record.promised)
             refuse(a, from, ballot);
         return;
@@ -108,7 +108,7 @@ void gsp_vote_begin(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_begi
     gsp_contributors_hash(&a->seals, begin->contributor, begin->n_contributors, &contributors);
     if (same && (begin->n_parts != a->round.begin.n_parts ||
                  !gsp_hash_equal(&contributors, &a->round.contributors))) {
-        a->stats.refused++; /* another attempt has other owners and nothing else */
+        a->stats.refused++; /* another attempt may change owners and nothing else */
         return;
     }
     if (!again) {
@@ -140,7 +140,7 @@ static bool proposal_right(const gsp_agree *a, const gsp_message *m)
            !gsp_proof_ballot_wrong(a, &m->as.propose, m->ballot);
 }
 
-/* Who promised and denies a vote that I have convicts itself. */
+/* A member whose promise denies a vote of its own that I have is convicted by the two. */
 static void look_at_promises(gsp_agree *a, const gsp_propose *p)
 {
     for (uint32_t i = 0; i < p->n_promises; i++) {
@@ -172,7 +172,8 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         gsp_people_accuse(a, &a->pending.as.propose.statement, s);
         return;
     }
-    bool repeated = a->has_pending && a->pending.ballot == m->ballot; /* and was found right */
+    bool repeated =
+        a->has_pending && a->pending.ballot == m->ballot; /* found right before */
     if (!repeated && !proposal_right(a, m)) {
         a->stats.refused++;
         return;
@@ -270,7 +271,7 @@ static void duration_learned(gsp_agree *a)
         a->duration_ns[a->n_durations++ % GSP_DURATIONS_MAX] = a->now_ns - a->due_ns;
 }
 
-/* A certificate that was checked becomes the newest; a->scratch holds it. */
+/* A certificate that was checked becomes the newest one, and the next version begins. */
 static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
 {
     const gsp_proposal *p = &certificate->proposal;
@@ -373,7 +374,7 @@ void gsp_vote_apply(gsp_agree *a)
                                   .certificate = &a->certificate});
 }
 
-/* It voted for what is certified: of all who may have the bytes, it is known at once. */
+/* The key voted for what is certified, so it has the bytes; that is known before any heartbeat. */
 static bool certifies(const gsp_agree *a, const gsp_key *key)
 {
     const gsp_certificate *c = &a->certificate;
@@ -385,7 +386,7 @@ static bool certifies(const gsp_agree *a, const gsp_key *key)
     return false;
 }
 
-/* It voted for what is proposed here, so its disk has the bytes. */
+/* The key voted for what is proposed here, so its disk has the bytes. */
 static bool vouches(const gsp_agree *a, const gsp_key *key, const gsp_hash *proposal)
 {
     const gsp_propose *p = &a->pending.as.propose;
@@ -401,9 +402,10 @@ static bool vouches(const gsp_agree *a, const gsp_key *key, const gsp_hash *prop
     return false;
 }
 
-/* Who has its results: those who say that they have applied it, or who voted for it (proposal, or
- * NULL). Every fourth time, and where nobody does, all who are as far as I am: heartbeats are old.
- * Those who are silent are asked where nobody else is left. */
+/* Peers that have the results of a version: those that say they have applied it, or that voted for
+ * it (for `proposal`, or where that is NULL, for the certificate). Every fourth time, and if there
+ * are none, all that are as far as I am, since heartbeats may be old news. Silent peers are asked
+ * only if nobody else is left. */
 static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_hash *proposal,
                         const gsp_key **key)
 {
@@ -423,10 +425,10 @@ static uint32_t holders(const gsp_agree *a, uint64_t version, const gsp_hash *pr
     return n;
 }
 
-/* Each part from another holder, and from some other one with every turn: whoever does not have it,
- * or does not give it, has no part to itself. Not simply from the next one: who drives the machine
- * does not ask every turn, and where it asked every second or fourth one, half of the holders would
- * never be asked. */
+/* Each part is asked of another holder, and of yet another one with every turn, so that no part
+ * depends on one peer that does not have it or does not give it. The order is scattered rather than
+ * one after the other: a driver may skip turns, and one that skipped every second would never ask
+ * half of the holders. */
 static void pull(gsp_agree *a, const gsp_proposal *p, const gsp_hash *proposal)
 {
     const gsp_key *holder[GSP_PEERS_KNOWN_MAX];

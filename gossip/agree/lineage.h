@@ -1,8 +1,7 @@
 /*
- * Hashes, seals and lineages: what exactly is hashed and signed, and which of two lineages wins
- * when they meet (docs/design/pool.md#manifest, #forks, #who-gets-in). The bytes below are
- * canonical and have no padding; wire.h may encode messages in any way it likes, hashes and seals
- * do not depend on it.
+ * What exactly is hashed and signed, what a quorum is, and which of two lineages wins when they
+ * meet (docs/design/pool.md#agreement, #forks). Hashes and seals run over canonical bytes of their
+ * own, without padding; they do not depend on how wire.h encodes messages.
  *
  * Thread: any. No function fails: a bad seal is `false`.
  */
@@ -15,8 +14,8 @@
 
 #include <stddef.h>
 
-/* The cryptography, as functions, so that a simulator can use cheap ones. gsp_seals_real is
- * libsodium's: BLAKE2b-256 and Ed25519 with purpose GSP_FOR_AGREEMENT. */
+/* The cryptography as functions, so that a simulator can use cheap ones. The real ones are
+ * gsp_seals_real (seals.h): BLAKE2b-256 and Ed25519 with purpose GSP_FOR_AGREEMENT. */
 typedef struct gsp_seals {
     void *context;
     void (*hash)(void *context, const void *data, size_t bytes, gsp_hash *out);
@@ -29,58 +28,59 @@ int gsp_key_compare(const gsp_key *a, const gsp_key *b);
 bool gsp_hash_equal(const gsp_hash *a, const gsp_hash *b);
 bool gsp_hash_none(const gsp_hash *a);
 bool gsp_member_equal(const gsp_member *a, const gsp_member *b);
-/* Index in the roster, or GSP_NOBODY. By key alone, and by key and incarnation. */
+/* Index in the roster, or GSP_NOBODY: by key alone, and by key and incarnation. */
 uint32_t gsp_roster_find_key(const gsp_roster *roster, const gsp_key *key);
 uint32_t gsp_roster_find(const gsp_roster *roster, const gsp_member *member);
 
-/* Counts within their limits; what hashing and checking rely on. */
+/* Whether all counts are within their limits, which hashing and checking rely on. */
 bool gsp_proposal_fits(const gsp_proposal *proposal);
 /* How much of a gsp_message a kind uses; 0: no such kind. */
 size_t gsp_message_bytes(gsp_message_kind kind);
 
 void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *proposal, gsp_hash *out);
-/* Of root, tokens and samples: what a proposal repeats of it. Rates are only advice. */
+/* Over root, tokens and samples, which a proposal repeats. Rates are only advice. */
 void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gsp_hash *out);
-/* Of what its owner says of a part: without owner and seal. */
+/* Over what its owner says of a part: everything but the owner's place and seal. */
 void gsp_part_hash(const gsp_seals *seals, uint32_t number, const gsp_part *part, gsp_hash *out);
-/* Of all contributors of a round, with their weights: what a part's `included` counts. */
+/* Over all contributors of a round with their weights: a part's `included` are bits of these. */
 void gsp_contributors_hash(const gsp_seals *seals, const gsp_contributor *contributor, uint32_t n,
                            gsp_hash *out);
-/* Without the seals: a lineage's id. */
+/* Over everything but the seals: this is a lineage's id. */
 void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *genesis, gsp_hash *out);
-/* The owner orders this very reset: the genesis is otherwise complete but for its seal. */
+/* The pool's owner orders this very reset. Everything else of the genesis but its seal is there. */
 void gsp_order_seal(const gsp_seals *seals, gsp_genesis *genesis);
 /*
- * NULL or what is wrong: a fork is signed by its founder, and a lineage with a reset number has the
- * owner's order for that number, bound to the lineage and version that it began after: an old order
- * is worth nothing for a later number. Of the first lineage (generation 0) only the manifest says
- * which it is: whoever calls compares ids.
+ * NULL, or what is wrong. A fork must be signed by its founder. A lineage with a reset number must
+ * show the owner's order for that number, which is bound to the lineage and version that the reset
+ * began after, so an old order is worth nothing for a later number. The first lineage (generation
+ * 0) is known by the manifest alone: the caller compares ids.
  */
 ATOM_MUST const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner,
                                         const gsp_genesis *genesis);
 
-/* Signs as seals->context; statement->signer must be that. */
+/* Signs as the member that seals->context stands for, which must be statement->signer. */
 void gsp_statement_seal(const gsp_seals *seals, gsp_statement *statement);
 ATOM_MUST bool gsp_statement_verify(const gsp_seals *seals, const gsp_statement *statement);
-/* The REDUCED that owner said of a part, with the seal that the part carries; the owner itself
- * seals it afterwards. contributors: gsp_contributors_hash. */
+/* Makes the REDUCED statement of an owner about a part, with the seal that the part carries; the
+ * owner itself seals it afterwards. contributors: gsp_contributors_hash. */
 void gsp_reduced_statement(const gsp_seals *seals, const gsp_hash *lineage, uint64_t version,
                            uint32_t number, const gsp_part *part, const gsp_hash *contributors,
                            const gsp_member *owner, gsp_statement *out);
-/* No honest member signs both: different subjects for one thing, or a promise that denies a vote.
- * Both seals are checked. */
+/* Whether no honest member signs both: different subjects for one thing, or a promise that denies a
+ * vote. Both seals are checked. */
 ATOM_MUST bool gsp_statements_convict(const gsp_seals *seals, const gsp_statement *a,
                                       const gsp_statement *b);
 
-/* More than half of n, or exactly half with the lowest key (index 0) among them. Any two quorums
- * share a member. */
+/* Whether the voters (bits of a roster of n) are more than half, or exactly half with the lowest
+ * key (index 0) among them. So any two quorums share a member. */
 bool gsp_quorum(uint32_t n, uint32_t voters);
 
-/* The certificate of a version, against the roster and the hash of the version before. */
+/* Whether this is a certificate that follows `previous` (the hash of the one before), with the
+ * votes of a quorum of `roster`. Whether the proposal is right is what those voters vouch for. */
 ATOM_MUST bool gsp_certificate_check(const gsp_seals *seals, const gsp_roster *roster,
                                      const gsp_hash *previous, const gsp_certificate *certificate);
 
-/* How a lineage stands, as its own members say it. */
+/* How a lineage stands, as its own members tell. */
 typedef struct gsp_standing {
     gsp_hash lineage;
     uint32_t reset; /* the owner's resets win */
@@ -91,12 +91,15 @@ typedef struct gsp_standing {
 } gsp_standing;
 
 /*
- * Whether `theirs` is to be preferred to `mine`: the owner's later reset; else more certified
- * tokens; at equal tokens the later generation (a fork wins against the parent that had no quorum;
- * else its founder would fall back at once), then the lower hash (docs/design/pool.md#forks). One
- * exception, against a liar that forks alone and certifies invented tokens: a live lineage never
- * yields to one with less than half its votes, and that one yields to it. Never true in both
- * directions for the same two standings.
+ * Whether `theirs` is to be preferred to `mine` (docs/design/pool.md#forks). In this order:
+ *   - the owner's later reset wins;
+ *   - a live lineage wins against one with less than half its votes: a liar that forks alone can
+ *     certify any number of tokens, but not collect votes;
+ *   - more certified tokens win;
+ *   - the later generation wins: a fork is ahead of the parent that had no quorum, else its founder
+ *     would fall back at once;
+ *   - the lower hash wins.
+ * Of two different lineages, exactly one is preferred.
  */
 bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine);
 

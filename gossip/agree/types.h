@@ -1,16 +1,19 @@
 /*
- * The words that members of a pool say to each other (docs/design/pool.md#agreement), as plain
- * structs: limits, ids, statements that are signed, and every message of the agreement. Who encodes
- * them is wire.h; who gives them meaning is agree.h and round.h; who moves the bytes of parts is
- * the driver.
+ * What members of a pool say to each other, as plain structs (docs/design/pool.md#agreement):
+ * limits, ids, signed statements, and every message. wire.h encodes them, agree.h and round.h give
+ * them meaning, and the driver (gossip/member) moves the bytes of contributions and results.
  *
- * A cell has at most 32 members and one lineage of certificates. Nothing here assumes that a cell
- * is the only one: the lineage's id is in every message.
+ * The terms:
+ *   version      one averaging of one fragment; versions are numbered from 1 and follow each other
+ *   roster       the members that decide a version: R(v), at most 32
+ *   certificate  what a version did, signed by a quorum of its roster: C(v). It names R(v + 1)
+ *   lineage      a chain of certificates from one genesis; its id is in every message
+ *   ballot       one attempt to agree on a version, led by one proposer
+ *   part         a piece of the fragment; one member, its owner, sums it for everybody
  *
- * Counts (n_...) say how much of an array is used. The rest is zero, so that equal messages are
- * equal bytes; wire.h refuses counts above the limits and does not send the rest. All integers are
- * little endian on the wire. Times are durations in nanoseconds: clocks of members are never
- * compared.
+ * A count (n_...) says how much of an array is used. The rest is zero, so that equal messages are
+ * equal bytes; wire.h refuses counts above the limits and does not send the rest. Integers are
+ * little endian on the wire. Times are durations in nanoseconds: members never compare clocks.
  */
 #ifndef GOSSIP_AGREE_TYPES_H
 #define GOSSIP_AGREE_TYPES_H
@@ -25,14 +28,13 @@ enum {
     GSP_HASH_BYTES = 32,    /* BLAKE2b-256 */
     GSP_KEY_BYTES = 32,     /* Ed25519 public key */
     GSP_SEAL_BYTES = 64,    /* Ed25519 signature */
-    GSP_CHUNK_BYTES =
-        512 * 1024,          /* of a state, as it travels; the last one of a fragment is shorter */
-    GSP_STATE_PATH_MAX = 20, /* hashes that prove a chunk: up to 2^20 chunks a fragment */
-    GSP_STATE_PULL_MAX = 32, /* chunks asked for at once */
-    GSP_GROUNDS_MAX = 3,     /* of one proof */
-    GSP_HEALTH_LEAVING = 3,  /* of a heartbeat */
-    GSP_NOBODY = 0xff,       /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 5,   /* of everything in this file */
+    GSP_CHUNK_BYTES = 512 * 1024, /* of a state; the last chunk of a fragment may be shorter */
+    GSP_STATE_PATH_MAX = 20,      /* hashes that prove a chunk: up to 2^20 chunks a fragment */
+    GSP_STATE_PULL_MAX = 32,      /* chunks asked for at once */
+    GSP_GROUNDS_MAX = 3,          /* of one proof */
+    GSP_HEALTH_LEAVING = 3,       /* of a heartbeat */
+    GSP_NOBODY = 0xff,            /* an index into a roster that names no member */
+    GSP_TYPES_VERSION = 5,        /* of everything in this file */
 };
 
 typedef struct gsp_hash {
@@ -43,8 +45,8 @@ typedef struct gsp_key {
     uint8_t byte[GSP_KEY_BYTES];
 } gsp_key;
 
-/* A member is a key and one unbroken memory of its votes. Who lost its votes comes back with a
- * larger incarnation, as somebody new to the roster (docs/design/pool.md#restarts). */
+/* A member is a key and one unbroken memory of its votes. A member that lost its votes comes back
+ * with a larger incarnation, as somebody new to the roster (docs/design/pool.md#restarts). */
 typedef struct gsp_member {
     gsp_key key;
     uint64_t incarnation; /* from 1 */
@@ -55,20 +57,20 @@ typedef struct gsp_roster {
     gsp_member member[GSP_MEMBERS_MAX]; /* ascending by key; a key occurs once */
 } gsp_roster;
 
-/* What a member's link can do, as it measured it. 0: unknown. */
+/* What a member's link can do, as the member measured it. 0: unknown. */
 typedef struct gsp_rates {
     uint64_t up_bytes_per_s, down_bytes_per_s;
-    bool accepts; /* others can open connections to it; who cannot owns no part */
+    bool accepts; /* others can open connections to it; a member without this owns no part */
 } gsp_rates;
 
-/* A statement is what is signed (purpose GSP_FOR_AGREEMENT). Two statements of one signer that
- * agree in (kind, lineage, version, ballot, item) and differ in `subject` are evidence against it
- * if they are PROPOSE or VOTE; so is a promise that denies an earlier vote. REDUCED is not: an
- * owner that was restarted may have other contributions at hand. */
+/* A statement is what a member signs (purpose GSP_FOR_AGREEMENT). Two of them convict their signer
+ * if both are PROPOSE, or both VOTE, for the same lineage, version and ballot but different
+ * subjects; so does a PROMISE that denies an earlier vote. Two different REDUCED convict nobody: an
+ * owner that restarted may have other contributions at hand. */
 typedef enum gsp_statement_kind {
-    GSP_SAYS_PROMISE = 1, /* no ballot below this one will get my vote; my highest vote is ... */
-    GSP_SAYS_REDUCED,     /* the result of part `item` is these bytes (subject: gsp_part_hash), made
-                             of these contributions (root: gsp_contributors_hash); ballot 0 */
+    GSP_SAYS_PROMISE = 1, /* I will not vote in a ballot below this one; my highest vote is ... */
+    GSP_SAYS_REDUCED,     /* the result of part `item` is this (subject: gsp_part_hash), made of
+                             these contributions (root: gsp_contributors_hash); ballot 0 */
     GSP_SAYS_PROPOSE,     /* the proposal of this ballot (subject: gsp_proposal_hash) */
     GSP_SAYS_VOTE,        /* my vote in this ballot (subject: gsp_proposal_hash) */
     GSP_SAYS_LEAVE,       /* take me off the roster; valid in every version (version, ballot 0) */
@@ -82,14 +84,15 @@ typedef struct gsp_statement {
     uint32_t ballot;  /* from 1 */
     uint32_t item;    /* REDUCED: the part; else 0 */
     uint32_t voted;   /* PROMISE: ballot of the highest vote, 0: none; else 0 */
-    gsp_hash subject; /* PROMISE: hash of the proposal voted for, zero: none */
-    gsp_hash root;    /* PROMISE: the frozen contribution (gsp_contribution_hash), zero: none;
-                         REDUCED: gsp_contributors_hash */
+    gsp_hash subject; /* PROMISE: hash of the proposal voted for, zero: none; else as above */
+    gsp_hash root;    /* PROMISE: hash of the frozen contribution (gsp_contribution_hash), zero:
+                         none; REDUCED: gsp_contributors_hash; else zero */
     gsp_member signer;
     uint8_t seal[GSP_SEAL_BYTES];
 } gsp_statement;
 
-/* What one member brings to one version: frozen at its first PREPARE, the same in later ballots. */
+/* What one member brings to one version. Frozen at the version's first PREPARE, and the same in
+ * all of its later ballots. */
 typedef struct gsp_contribution {
     gsp_hash root;    /* Merkle root over its encoded parts; zero: brings nothing */
     uint64_t tokens;  /* since its last included contribution to this fragment */
@@ -97,24 +100,24 @@ typedef struct gsp_contribution {
     gsp_rates rates;
 } gsp_contribution;
 
-/* A contribution in a round: whose, and with which weight. */
+/* A contribution as a round uses it: whose it is, and its weight. */
 typedef struct gsp_contributor {
     uint8_t member; /* index into R(v), ascending */
     gsp_hash root;
     uint64_t tokens;
     uint64_t samples;
-    uint64_t weight; /* min(tokens, 2 x median of tokens), integers, so that sums are exact; 0 for
-                        who has long leant backwards */
+    uint64_t weight; /* min(tokens, 2 x median of tokens), an integer so that sums are exact; 0 for
+                        a member whose contributions have long leant backwards (robust.h) */
 } gsp_contributor;
 
-/* One part's result: what its owner says and what the certificate repeats, with the owner's seal:
- * so everybody who has the certificate can hold the owner to its word (audit.h). */
+/* The result of one part: what its owner says of it and the certificate repeats, with the owner's
+ * seal. So everybody who has the certificate can hold the owner to its word (audit.h). */
 typedef struct gsp_part {
     gsp_hash hash;                /* of the encoded result; zero: this part stays unchanged */
-    uint32_t included;            /* bit i: contributor i of the round was summed */
-    uint64_t weight;              /* sum of the weights of the included; 0 when unchanged */
+    uint32_t included;            /* bit i: contributor i of the round is in the sum */
+    uint64_t weight;              /* sum of the weights of those; 0 when unchanged */
     float norm;                   /* of the decoded result; finite, >= 0 */
-    int8_t lean[GSP_MEMBERS_MAX]; /* of the included contributors: robust.h; else 0 */
+    int8_t lean[GSP_MEMBERS_MAX]; /* of each included contributor (robust.h); else 0 */
     uint8_t owner;                /* index into R(version); 0 when unchanged */
     uint8_t seal[GSP_SEAL_BYTES]; /* of its REDUCED (gsp_reduced_statement) */
 } gsp_part;
@@ -123,8 +126,8 @@ typedef struct gsp_part {
 typedef struct gsp_proposal {
     gsp_hash lineage;
     uint64_t version;
-    gsp_hash previous; /* gsp_proposal_hash of C(version-1); for version 1: the lineage's id */
-    uint64_t tokens;   /* certified in this lineage, with this version */
+    gsp_hash previous; /* gsp_proposal_hash of C(version-1); for the first: the lineage's id */
+    uint64_t tokens;   /* certified in this lineage so far, this version included */
     uint64_t samples;
     uint32_t n_contributors, n_parts;
     gsp_contributor contributor[GSP_MEMBERS_MAX];
@@ -145,24 +148,25 @@ typedef struct gsp_certificate {
     } vote[GSP_MEMBERS_MAX];
 } gsp_certificate;
 
-/* The owner's word that reset number `reset` (of a genesis) of this pool begins after a version of
- * a lineage. Forks of that reset carry it on: nobody else can make a lineage with that number. */
+/* The pool owner's order: the reset with the genesis's number begins after this version of this
+ * lineage. Forks of that reset repeat the order, so nobody but the owner can start a lineage with
+ * that number. */
 typedef struct gsp_order {
     gsp_hash parent;
     uint64_t version;
     uint8_t seal[GSP_SEAL_BYTES]; /* by the owner, over pool, cell, reset, parent, version */
 } gsp_order;
 
-/* The start of a lineage. The first is made by the owner from the manifest. A fork starts from a
- * certificate of its parent with its founder alone (docs/design/pool.md#forks); a reset is a fork
- * signed by the owner, which wins against every lineage of a lower reset number. Its id is
- * gsp_genesis_hash. */
+/* The start of a lineage, whose id is gsp_genesis_hash. The owner makes the first one from the
+ * manifest. A fork continues after a version of its parent, with its founder as the only member
+ * (docs/design/pool.md#forks). A reset is a fork ordered by the owner: it wins against every
+ * lineage with a lower reset number. */
 typedef struct gsp_genesis {
     gsp_hash pool;       /* the pool's id */
     uint32_t cell;       /* 0 until there are several (docs/design/pool.md#beyond-32-members) */
     uint32_t reset;      /* 0, or the number of the owner's reset */
-    uint32_t generation; /* forks and resets between it and the first lineage */
-    gsp_hash parent;     /* lineage it came from; zero: none */
+    uint32_t generation; /* how many forks and resets lie between it and the first lineage */
+    gsp_hash parent;     /* the lineage it came from; zero: none */
     uint64_t version;    /* it continues after this version of the parent; 0: from the start */
     gsp_hash previous;   /* the parent's proposal of that version; zero: none */
     gsp_hash anchor;     /* hash of the anchor it starts from */
@@ -175,62 +179,64 @@ typedef struct gsp_genesis {
 /* ---- messages ---- */
 
 typedef enum gsp_message_kind {
-    GSP_HEARTBEAT = 1, /* every second, to everybody with a link */
+    GSP_HEARTBEAT = 1, /* every second, over every link */
     GSP_PREPARE,       /* proposer -> roster */
     GSP_PROMISE,       /* member -> proposer */
     GSP_REFUSE,        /* member -> proposer: I promised a later ballot */
     GSP_BEGIN,         /* proposer -> roster: who contributes, who owns which part */
-    GSP_REDUCED,       /* owner -> roster: heads the bytes of a part's result (bulk) */
+    GSP_REDUCED,       /* owner -> roster: what the result of a part is; its bytes follow */
     GSP_PROPOSE,       /* proposer -> roster */
     GSP_VOTE,          /* member -> roster */
-    GSP_CERTIFY,       /* a certificate, to whoever lacks it */
+    GSP_CERTIFY,       /* a certificate, to a member that lacks it */
     GSP_ASK,           /* I lack the certificate of this version */
     GSP_JOIN,          /* take me on the roster; repeated while waiting */
     GSP_WAIT,          /* the answer: your place in the queue */
     GSP_LEAVE,         /* a signed goodbye; passed on by members */
     GSP_EVIDENCE,      /* two statements that nobody honest signs; passed on by members */
-    GSP_ACCUSE,        /* an owner's word that is not true: whoever hears it computes it again */
+    GSP_ACCUSE,        /* an owner's false word: every receiver computes the part again */
     GSP_LINEAGE,       /* the genesis of a fork or reset */
-    GSP_PIECE,         /* bulk: heads bytes of a contribution or of a result */
+    GSP_PIECE,         /* bulk: head of some bytes of a contribution or of a result */
     GSP_PULL,          /* send me these bytes */
-    GSP_STATE_ASK,     /* joiner -> everybody: which state do you hold? No body */
+    GSP_STATE_ASK,     /* joiner -> everybody: which state do you hold? Has no body */
     GSP_STATE_ROOTS,   /* the answer, signed */
     GSP_STATE_PULL,    /* joiner -> donor: send me these chunks */
-    GSP_STATE_NONE,    /* the answer when they are not here (any more) */
-    GSP_STATE_CHUNK,   /* bulk: heads the bytes of one chunk */
+    GSP_STATE_NONE,    /* the answer when the donor does not hold them (any more) */
+    GSP_STATE_CHUNK,   /* bulk: head of the bytes of one chunk */
     GSP_MESSAGE_N
 } gsp_message_kind;
 
 typedef struct gsp_heartbeat {
     uint64_t sequence;    /* grows within an incarnation */
     uint64_t applied;     /* newest version applied */
-    gsp_hash anchor;      /* hash of the certificate applied last (gsp_proposal_hash) */
+    gsp_hash anchor;      /* gsp_proposal_hash of the newest certificate */
     uint64_t tokens;      /* certified in the sender's lineage */
     uint32_t n_votes;     /* of the newest certificate: how many stand behind the lineage */
     uint32_t reset;       /* of the lineage's genesis: the owner's latest reset wins */
     uint32_t generation;  /* likewise: at equal tokens a fork wins against its parent */
     uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
-    uint64_t tokens_live; /* trained in all, for people */
+    uint64_t tokens_live; /* trained in all, to be shown */
     gsp_rates rates;
     uint8_t health;    /* 0 well, 1 disk failing, 2 pausing, GSP_HEALTH_LEAVING */
-    uint32_t round_ms; /* the last round's duration, for people */
+    uint32_t round_ms; /* how long the last round took, to be shown */
 } gsp_heartbeat;
 
 typedef struct gsp_prepare {
     gsp_hash previous; /* gsp_proposal_hash of C(version-1) */
 } gsp_prepare;
 
-/* Why a proposal could be voted for in one ballot: its proposer's word and a quorum's promises. */
+/* Why a proposal could be voted for in one ballot: its proposer's statement, and the promises of a
+ * quorum. */
 typedef struct gsp_ground {
     gsp_statement statement; /* PROPOSE */
     uint32_t n_promises;
     gsp_statement promise[GSP_MEMBERS_MAX]; /* ascending by signer */
 } gsp_ground;
 
-/* Who says that it voted shows with this that there was something to vote for: the newest ground is
- * of that ballot, the next one of the highest vote that the promises of the first tell of, and so
- * on; the promises of the last tell of no vote: there it was proposed first. Where there are more
- * than GSP_GROUNDS_MAX, those before the last are left out. */
+/* A member that claims to have voted proves with this that there was something to vote for. The
+ * first ground is that of the vote's ballot; each next one is that of the highest vote which the
+ * promises of the one before mention. The promises of the last ground mention no vote: that is
+ * where the proposal was made first. If there are more than GSP_GROUNDS_MAX, the ones just before
+ * the last are left out. */
 typedef struct gsp_proof {
     uint32_t n;
     gsp_ground ground[GSP_GROUNDS_MAX];
@@ -239,7 +245,7 @@ typedef struct gsp_proof {
 typedef struct gsp_promise {
     gsp_statement statement;
     gsp_contribution contribution; /* statement.root is its hash */
-    bool has_proposal; /* statement.voted != 0: the proposal voted for and its proof follow */
+    bool has_proposal;             /* same as statement.voted != 0: the two fields below are used */
     gsp_proposal proposal;
     gsp_proof proof; /* that it was proposed in ballot statement.voted */
 } gsp_promise;
@@ -248,8 +254,8 @@ typedef struct gsp_refuse {
     uint32_t promised;
 } gsp_refuse;
 
-/* A part's owner is an index into R(version), or GSP_NOBODY: this part stays unchanged. A later
- * attempt of the same ballot changes owners only (a dead owner's parts are reassigned). */
+/* A part's owner is an index into R(version), or GSP_NOBODY: the part stays unchanged. A later
+ * attempt of the same ballot changes nothing but owners: a dead owner's parts go to others. */
 typedef struct gsp_begin {
     gsp_hash previous;
     uint32_t attempt;               /* from 0 */
@@ -264,8 +270,8 @@ typedef struct gsp_reduced {
     gsp_part part;
 } gsp_reduced;
 
-/* The promises show that the ballot is justified: they are a quorum, and the proposal is that of
- * the highest vote among them where there is one; then `proof` shows that this vote is no lie. */
+/* The promises justify the ballot: they are a quorum's, and if any of them tells of a vote, the
+ * proposal is that of the highest one; `proof` then shows that this vote was really possible. */
 typedef struct gsp_propose {
     gsp_statement statement;
     gsp_proposal proposal;
@@ -286,14 +292,14 @@ typedef struct gsp_ask {
     uint64_t version;
 } gsp_ask;
 
-/* The admission goes with the link's handshake; here is only what the roster needs. */
+/* The admission was shown in the link's handshake; here is only what the roster needs. */
 typedef struct gsp_join {
-    uint64_t applied; /* newest version of this lineage that it holds */
+    uint64_t applied; /* newest version of this lineage that the joiner holds */
     gsp_rates rates;
 } gsp_join;
 
 typedef struct gsp_wait {
-    uint32_t place; /* from 1; 0: the roster will take you next */
+    uint32_t place; /* from 1; 0: there is room, the next roster takes you */
     uint32_t n_waiting, n_members;
 } gsp_wait;
 
@@ -305,8 +311,8 @@ typedef struct gsp_evidence {
     gsp_statement first, second; /* of one signer */
 } gsp_evidence;
 
-/* What an owner said of one part, and of which contributions (docs/design/pool.md#hostile-members). Its seal is in `part`; the
- * lineage is that of the message. */
+/* What an owner said of one part, and the contributions that it spoke of
+ * (docs/design/pool.md#hostile-members). Its seal is in `part`; the lineage is the message's. */
 typedef struct gsp_claim {
     uint64_t version;
     gsp_member owner;
@@ -324,8 +330,8 @@ typedef struct gsp_lineage {
     gsp_genesis genesis;
 } gsp_lineage;
 
-/* Bytes [offset, offset+bytes) of one part of what `root` names: a contribution's Merkle root, or
- * the hash of a result. The Merkle path of the part goes with its last piece. */
+/* Bytes [offset, offset + bytes) of one part. root names what they belong to: the Merkle root of a
+ * contribution, or the hash of a result. The last piece of a part carries its Merkle path. */
 typedef struct gsp_piece {
     gsp_hash root;
     bool is_result;
@@ -341,14 +347,14 @@ typedef struct gsp_pull {
     gsp_hash root;
     bool is_result;
     uint32_t part;
-    uint64_t offset; /* what lies before is held already */
+    uint64_t offset; /* the bytes before it are here already */
 } gsp_pull;
 
-/* Who joins asks for the state (anchor and momentum) of every fragment. The state of fragment f
- * after version v is that of the newest version <= v that concerns f (version % n_fragments == f),
- * 0: none did yet. It is cut into chunks of GSP_CHUNK_BYTES, the leaves of a Merkle tree (merkle.h)
- * whose root all members compute alike. The seal is over lineage, signer, certificate and roots
- * (transfer.h). */
+/* A joiner asks for the state (anchor and momentum) of every fragment. The state of fragment f
+ * after version v is that of the newest version <= v that concerns f (version % n_fragments == f);
+ * 0: no version did yet. It is cut into chunks of GSP_CHUNK_BYTES, the leaves of a Merkle tree
+ * (merkle.h) whose root is the same at every member. The seal covers lineage, signer, certificate
+ * and roots (transfer.h). */
 typedef struct gsp_state_root {
     uint64_t version, n_floats;
     gsp_hash root; /* zero where n_floats is 0 */
@@ -357,13 +363,13 @@ typedef struct gsp_state_root {
 typedef struct gsp_state_roots {
     gsp_genesis genesis;
     bool has_certificate;        /* false: nothing is applied since genesis */
-    gsp_certificate certificate; /* of the version that is applied */
+    gsp_certificate certificate; /* of the newest version applied */
     uint32_t n_fragments;
     gsp_state_root fragment[GSP_FRAGMENTS_MAX];
     uint8_t seal[GSP_SEAL_BYTES];
 } gsp_state_roots;
 
-/* Chunks [first, first + n). NONE repeats the PULL that it answers. */
+/* Chunks [first, first + n) of a fragment. A NONE repeats the PULL that it answers. */
 typedef struct gsp_state_pull {
     uint32_t fragment;
     uint64_t version;
@@ -380,16 +386,18 @@ typedef struct gsp_state_chunk {
     gsp_hash path[GSP_STATE_PATH_MAX];
 } gsp_state_chunk;
 
-/* Every message starts alike. `from` is not sent: the link says whose key it is; a message that is
- * passed on carries its author in its statements. */
+/* Every message has the same head. Of `from` only the incarnation travels, since the link says
+ * whose key it is. A message that is passed on names its author in its statements. */
 typedef struct gsp_message {
     gsp_message_kind kind;
-    gsp_member from; /* key by the link, incarnation by the sender */
+    gsp_member from; /* key as the link has it, incarnation as the sender says */
     gsp_hash lineage;
-    uint64_t version; /* HEARTBEAT, JOIN, WAIT: newest certified version of the sender; CERTIFY: its
-                         version; PULL: the result's; STATE_PULL: that of the certificate whose
- state is fetched; LEAVE, EVIDENCE, ACCUSE, LINEAGE, other STATE_...: 0 */
-    uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: of its votes; else 0 */
+    uint64_t version; /* PREPARE to VOTE: the version in progress
+                         HEARTBEAT, JOIN, WAIT, ASK: the sender's newest certified version
+                         CERTIFY: the certificate's; PULL: the result's
+                         STATE_PULL: that of the certificate whose state is fetched
+                         LEAVE, EVIDENCE, ACCUSE, LINEAGE, other STATE_...: 0 */
+    uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: that of its votes; else 0 */
     union {
         gsp_heartbeat heartbeat;
         gsp_prepare prepare;

@@ -1,19 +1,27 @@
 /*
- * Messages of the agreement as bytes, and back (types.h). Canonical: a message has one encoding,
- * and bytes that are not exactly what some message encodes to are refused, so that
- * encode(decode(b)) == b wherever decode says yes. Only used parts of arrays travel.
+ * Messages of the agreement as bytes, and back (types.h). The encoding is canonical: a message has
+ * exactly one, and all other bytes are refused, so encode(decode(b)) == b whenever decode succeeds.
+ * Only the used parts of arrays travel.
  *
- *   head, 56 bytes: u8 GSP_TYPES_VERSION, u8 kind, u16 0, u32 ballot, u64 incarnation of the
- *   sender, u64 version, 32 bytes lineage; then the kind's fields in the order of types.h, counts
- *   before what they count. Integers are little endian, floats their bits, bools 0 or 1.
+ *   head, 56 bytes
+ *     u8  GSP_TYPES_VERSION
+ *     u8  kind
+ *     u16 0
+ *     u32 ballot
+ *     u64 incarnation of the sender
+ *     u64 version
+ *     32 bytes of lineage
+ *   then the fields of the kind, in the order of types.h, counts before what they count
  *
- * A PIECE and a STATE_CHUNK are followed by the bytes that they head, at a multiple of 8 from their
- * start; all others end where their fields end. What is checked here: version, kind, counts within
- * their limits, floats finite and not negative, lengths. What a message means is checked by
- * agree.h.
+ * Integers are little endian, floats are their bits, bools are 0 or 1. A PIECE and a STATE_CHUNK
+ * are followed by the bytes that they are the head of, at a multiple of 8 from their start; all
+ * others end with their fields.
  *
- * The same encodings serve for files (votes.h) and for the transfer of state.
- * Thread: any. Errors: none; input never asserts.
+ * What is checked here: version, kind, counts within their limits, floats finite and not negative,
+ * lengths. What a message means is checked in agree.h. The same encodings serve for files (votes.h)
+ * and for the transfer of state.
+ *
+ * Thread: any. Errors: none; no input makes it assert.
  */
 #ifndef GOSSIP_AGREE_WIRE_H
 #define GOSSIP_AGREE_WIRE_H
@@ -29,20 +37,21 @@ enum {
     GSP_WIRE_SAVED_BYTES_MAX = 144 * 1024,
 };
 
-/* Writes message into out[room]; returns its size; 0: a kind or count that is none, a float that
- * may not be, or too little room. `from.key` does not travel. */
+/* Writes the message into out[room] and returns its size. 0: an unknown kind, a count above its
+ * limit, a float that may not be sent, or too little room. `from.key` does not travel. */
 ATOM_MUST size_t gsp_wire_encode(const gsp_message *message, void *out, size_t room);
 
 /*
  * Reads exactly data[bytes], which came over the link of `from`. Unused parts of *out that belong
- * to the kind are zero. *body, *body_bytes: what follows a PIECE or a STATE_CHUNK (its `bytes`
- * many), else NULL and 0; both may be NULL where neither is wanted, which is then refused.
+ * to the kind are zero. *body, *body_bytes: what follows a PIECE or a STATE_CHUNK (as many as its
+ * `bytes`), else NULL and 0. A caller that passes NULL for both gets no PIECE and no STATE_CHUNK:
+ * they are refused.
  */
 ATOM_MUST bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from,
                                gsp_message *out, const void **body, size_t *body_bytes);
 
-/* Claims, records, genesis, certificates, and these as `saved`; sizes as above, 0 and false
- * likewise. */
+/* The same for what is kept in files: a claim with its genesis, a record, and what a member starts
+ * from (gsp_saved). Sizes, 0 and false as above. */
 ATOM_MUST size_t gsp_wire_put_claim(const gsp_genesis *genesis, const gsp_claim *claim, void *out,
                                     size_t room);
 ATOM_MUST bool gsp_wire_get_claim(const void *data, size_t bytes, gsp_genesis *genesis,
