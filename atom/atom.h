@@ -1,17 +1,21 @@
 /*
  * The public header of libatom: what a program needs to read models and text, profile a machine,
- * plan a run and train. It gathers the headers of the parts that a user may call; everything else
- * is the library's own business and may change.
+ * plan a run, train, and take part in a pool. It gathers the headers of the parts that a user may
+ * call; everything else is the library's own business and may change.
  *
- *   text   ->  token shards           text_prepare()        atom/text/prepare.h
- *   model  ->  graph                  graph_model_build()   atom/graph/models.h
- *   graph  ->  profile                plan_profile_get()   atom/plan/workbench.h
- *   profile -> plan                   plan_search()   atom/plan/workbench.h
- *   plan   ->  tape, memory map       gen_lower()           codegen/lower.h
- *   all of it: a trained model        trainer_open() ...    atom/train/trainer.h
- *   model  ->  loss, accuracy         eval_loss() ...  atom/generate/evaluate.h, choices.h
- *   model  ->  text, a conversation   generate_text() ...  atom/generate/generate.h
- *   model  ->  other programs         export_hf() ... atom/export/export.h
+ *   text   ->  token shards           text_prepare()          atom/text/prepare.h
+ *   model  ->  graph                  graph_model_build()     atom/graph/models.h
+ *   graph  ->  profile                plan_profile_get()      atom/plan/workbench.h
+ *   profile -> plan                   plan_search()           atom/plan/workbench.h
+ *   plan   ->  tape, memory map       gen_lower()             codegen/lower.h
+ *   all of it: a trained model        trainer_open() ...      atom/train/trainer.h
+ *   model  ->  loss, accuracy         eval_loss() ...         atom/generate/evaluate.h, choices.h
+ *   model  ->  text, a conversation   generate_text() ...     atom/generate/generate.h
+ *   model  ->  other programs         export_hf() ...         atom/export/export.h
+ *   many machines -> one model        pool_run_create(), pool_run_join(), pool_run_train() ...
+ *                                                             atom/pool/run.h
+ *   the pool -> a model directory     pool_export()           atom/pool/export.h
+ *   a running member, asked           gsp_control_ask()       gossip/pool/control.h
  *
  * Errors: every call that can fail returns an atom_status (atom/base/status.h); the words are in
  * atom_fail_message(). Ownership: what an _open or a constructor gives is closed by the _close of
@@ -31,6 +35,7 @@
 #include "atom/base/size.h"
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
+#include "atom/export/export.h"
 #include "atom/file/hfdir.h"
 #include "atom/file/pt2.h"
 #include "atom/file/safetensors.h"
@@ -39,17 +44,20 @@
 #include "atom/generate/generate.h"
 #include "atom/graph/models.h"
 #include "atom/plan/workbench.h"
+#include "atom/pool/export.h"
+#include "atom/pool/run.h"
 #include "atom/text/dataset.h"
 #include "atom/text/prepare.h"
 #include "atom/text/shard.h"
 #include "atom/text/tokenizer.h"
-#include "atom/export/export.h"
-#include "atom/pool/run.h"
 #include "atom/train/config.h"
 #include "atom/train/epochs.h"
 #include "atom/train/metrics.h"
 #include "atom/train/trainer.h"
 #include "codegen/lower.h"
+#include "gossip/gate/net_address.h"
+#include "gossip/member/evidence.h"
+#include "gossip/pool/control.h"
 #include "partition/plan.h"
 #include "partition/profile.h"
 

@@ -3,6 +3,7 @@
  * are whole or not by their own hashes, so they can be read beside a member that writes them: what
  * was being replaced is read again. It refuses fragments of different states.
  */
+#include "atom/pool/export.h"
 #include "atom/pool/anchor_inner.h"
 
 #include "atom/base/files.h"

@@ -5,10 +5,6 @@
  */
 #include "tools/cli.h"
 
-#include "gossip/member/evidence.h"
-#include "gossip/pool/manifest.h"
-#include "gossip/trust/identity.h"
-
 #include <string.h>
 
 typedef struct evidence_values {

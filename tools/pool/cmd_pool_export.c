@@ -2,7 +2,7 @@
  * atom pool export: the weights that the pool has certified, as another program reads them. One
  * idea: they are read from a member's own disk, whether it runs or not. Refuses to ask the network.
  */
-#include "tools/pool/cmd_pool_train.h"
+#include "tools/cli.h"
 
 typedef struct export_values {
     char *output;

@@ -3,9 +3,7 @@
  * One idea: each is one request over the local socket, and the member does it. Refuses to change
  * files behind a member's back: what is not running cannot be told.
  */
-#include "tools/pool/cmd_pool.h"
-
-#include "gossip/pool/control.h"
+#include "tools/pool/cmd_pool_ask.h"
 
 #include <string.h>
 
@@ -52,7 +50,7 @@ static atom_status finish(const order_values *v, json_t *answer, const char *sai
 static atom_status tell(const order_values *v, const char *dir, json_t *request, const char *said)
 {
     json_t *answer = NULL;
-    atom_status st = pool_request(dir, request, &answer);
+    atom_status st = pool_ask(dir, request, &answer);
     return st == ATOM_OK ? finish(v, answer, said) : st;
 }
 

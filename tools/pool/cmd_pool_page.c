@@ -7,8 +7,6 @@
 #include "tools/pool/cmd_pool_series.h"
 
 #include "atom/atom.h"
-#include "gossip/gate/net_address.h"
-#include "gossip/pool/control.h"
 
 #include <errno.h>
 #include <fcntl.h>

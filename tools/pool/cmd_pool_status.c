@@ -3,11 +3,8 @@
  * over its local socket; nothing is guessed from files. Refuses to wait for a member that does not
  * answer.
  */
-#include "tools/pool/cmd_pool.h"
+#include "tools/pool/cmd_pool_ask.h"
 #include "tools/progress.h"
-
-#include "atom/pool/settings.h"
-#include "gossip/pool/control.h"
 
 #include <string.h>
 #include <time.h>
@@ -47,42 +44,6 @@ static const opt_command options = {
     .positional_max = 1,
     OPT_TABLE(specs, status_values),
 };
-
-char *pool_place(const char *dir)
-{
-    char *socket = atom_format("%s/control.sock", dir), *inner = atom_format("%s/pool", dir);
-    bool here = socket && atom_path_exists(socket);
-    atom_free(socket);
-    if (!here && inner && atom_path_is_dir(inner))
-        return inner;
-    atom_free(inner);
-    return atom_strdup(dir);
-}
-
-atom_status pool_request(const char *dir, json_t *request, json_t **answer)
-{
-    json_error_t error;
-    char *place = pool_place(dir), *line = request ? json_dumps(request, JSON_COMPACT) : NULL,
-         *text = NULL;
-    json_decref(request);
-    atom_status st =
-        place && line ? gsp_control_ask(place, line, 15, &text) : atom_fail_memory("a request", 0);
-    free(line);
-    if (st == ATOM_OK) {
-        *answer = json_loads(text, 0, &error);
-        if (!*answer)
-            st = atom_fail(ATOM_E_RUNTIME, "%s: the answer is not JSON: %s", place, error.text);
-    }
-    if (st == ATOM_OK && !json_is_true(json_object_get(*answer, "ok"))) {
-        const char *why = json_string_value(json_object_get(*answer, "error"));
-        st = atom_fail(ATOM_E_RUNTIME, "%s", why ? why : "refused");
-        json_decref(*answer);
-        *answer = NULL;
-    }
-    atom_free(text);
-    atom_free(place);
-    return st;
-}
 
 /* ---- for people ---- */
 
@@ -218,7 +179,7 @@ static void show(const json_t *s)
 static atom_status once(const status_values *v, const char *dir)
 {
     json_t *s = NULL;
-    ATOM_TRY(pool_request(dir, json_pack("{s:s}", "do", "status"), &s));
+    ATOM_TRY(pool_ask(dir, json_pack("{s:s}", "do", "status"), &s));
     add_mode(s);
     if (v->json)
         return cli_print_json(s);

@@ -6,8 +6,6 @@
 #include "tools/pool/cmd_pool_page.h"
 
 #include "atom/atom.h"
-#include "gossip/gate/net_address.h"
-#include "gossip/pool/pool.h"
 
 #include <signal.h>
 #include <stddef.h>

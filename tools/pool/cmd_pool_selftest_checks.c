@@ -3,7 +3,7 @@
  * finding is a number that was read now, and each fix is a line that can be pasted. Refuses to
  * change anything.
  */
-#include "tools/pool/cmd_pool.h"
+#include "tools/pool/cmd_pool_selftest.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

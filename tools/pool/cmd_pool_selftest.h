@@ -3,13 +3,12 @@
  * (it works, but could be better) or bad (this host cannot take part); the last two say what to
  * change, as a command where there is one. Thread: the main thread only.
  */
-#ifndef TOOLS_POOL_CMD_POOL_H
-#define TOOLS_POOL_CMD_POOL_H
+#ifndef TOOLS_POOL_CMD_POOL_SELFTEST_H
+#define TOOLS_POOL_CMD_POOL_SELFTEST_H
 
 #include "tools/cli.h"
 
 #include "gossip/net/probe.h"
-#include "gossip/trust/admission.h"
 
 typedef enum pool_state { POOL_GOOD, POOL_NOTE, POOL_BAD } pool_state;
 
@@ -52,13 +51,5 @@ void pool_check_buffers(pool_findings *to, double bytes_per_s, double rtt_s);
 void pool_check_clock(pool_findings *to, const gsp_probe_result *peer);
 void pool_check_files(pool_findings *to);
 void pool_check_disk(pool_findings *to, const char *dir);
-
-/* Where the control socket of what runs from dir lies: dir itself or dir/pool. Fresh memory. */
-char *pool_place(const char *dir);
-/*
- * Asks the member that runs from dir (gossip/pool/control.h); takes the request. The answer's "ok"
- * is true. Errors ATOM_E_USAGE nobody runs there; ATOM_E_RUNTIME it said no (the message says why).
- */
-ATOM_MUST atom_status pool_request(const char *dir, json_t *request, json_t **answer);
 
 #endif

@@ -4,7 +4,7 @@
  * (--serve there, --via here) measures what one host cannot know of itself. Refuses to change
  * anything.
  */
-#include "tools/pool/cmd_pool.h"
+#include "tools/pool/cmd_pool_selftest.h"
 #include "tools/progress.h"
 
 #include "gossip/net/net_nanomsg.h"
