@@ -49,7 +49,7 @@ static atom_status take_numbers(const importing *in, const char *key, uint32_t i
     if (!v)
         return ATOM_OK;
     if (v->type != FILE_GGUF_VALUE_ARRAY || v->item != item || v->n != in->n)
-        return atom_fail(ATOM_E_FORMAT, "%s: %s is no array of one number for each token",
+        return atom_fail(ATOM_E_FORMAT, "%s: %s is not an array of one number for each token",
                          in->f->path, key);
     memcpy(out, v->at, v->n * 4);
     return ATOM_OK;
@@ -94,7 +94,7 @@ static bool is_added(int32_t type)
     return type == CONTROL || type == USER || type == UNKNOWN;
 }
 
-/* Added tokens from here on need no place in the vocabulary: who reads the file gives them the ids
+/* Added tokens from here on need no place in the vocabulary: whoever reads the file gives them the ids
  * that follow on it. */
 static uint64_t tail_of(const importing *in)
 {

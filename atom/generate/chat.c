@@ -116,8 +116,8 @@ static atom_status render(generate_chat *c, size_t first)
     return st;
 }
 
-/* As many messages as fit beside an answer: a quarter of all is left for it, or what was asked for.
- */
+/* As many messages as fit beside an answer, for which a quarter of all is left, or what was asked
+ * for. */
 static atom_status fit(generate_chat *c)
 {
     int64_t answer = c->positions / 4;
@@ -133,8 +133,8 @@ static atom_status fit(generate_chat *c)
         if ((int64_t)c->w.seen.n < c->positions)
             break; /* alone it fits, with less of an answer */
         return atom_fail(ATOM_E_USAGE,
-                         "the message has %zu tokens, with what belongs around it; the model sees "
-                         "%lld at a time: shorten it",
+                         "the message has %zu tokens, those of the template included; the "
+                         "model sees %lld at a time: shorten it",
                          c->w.seen.n, (long long)c->positions);
     }
     c->first = first;

@@ -1,7 +1,7 @@
 /*
  * Owns the scoring of questions with answers to choose from. One idea: an answer is a row of tokens
  * whose context has no targets, so that the trainer's evaluation already computes its score, token
- * by token; rows are laid one behind the other into micro-batches, whatever questions they are of.
+ * by token; rows are laid one after the other into micro-batches, whichever questions they belong to.
  * The file is read twice, for its longest row and to score, so that memory does not depend on its
  * length. Refuses to score what is not finite.
  */

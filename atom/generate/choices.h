@@ -10,12 +10,12 @@
  *   acc_norm  the same of score / characters of the answer as the file has it (Unicode code points,
  *             as in lm-evaluation-harness)
  *
- * Of equal answers the first one is taken. The standard error is that of a mean of n yes and no,
- * sqrt(p (1 - p) / (n - 1)).
+ * Where answers score the same, the first one is taken. The standard error is that of a mean of n
+ * values that are 0 or 1, sqrt(p (1 - p) / (n - 1)).
  *
  * A row that is longer than the sequence loses the beginning of its context. Several rows share a
- * sequence without seeing each other. So batch, sequence and what else is in the file change a
- * score by rounding only; how much memory the device may take changes no bit.
+ * sequence without seeing each other. So batch, sequence and the other questions change a score
+ * by rounding only; how much memory the device may take changes no bit.
  *
  * Ownership: texts of the request are borrowed for the call. Thread: one caller, who is called
  * back. Errors: ATOM_E_FORMAT with "file:line: what" (atom/text/choices.h), also for an answer that

@@ -19,7 +19,7 @@ static atom_status find_ends(generate_decoder *d)
     if (g->micro_batch != 1 || g->nodes[0].op != ATOM_OP_embed ||
         g->nodes[d->head].op != ATOM_OP_classifier)
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "'%s' is no language model of one sample with an embedding and a head",
+                         "'%s' is not a language model of one sample with an embedding and a head",
                          g->name);
     for (int32_t i = 0; i < d->head; i++) {
         atom_op op = g->nodes[i].op;

@@ -1,5 +1,5 @@
 /*
- * Owns where everything of a decoder is. One idea: all sizes follow from the graph, the room and
+ * Owns the memory map of a decoder. One idea: all sizes follow from the graph, the room and
  * the chunk, so one block of device memory is laid out before any is taken; what the budget leaves
  * goes to parameters. Refuses a budget that cannot hold two slots, and says what would do.
  */
@@ -151,7 +151,7 @@ static atom_status place_fixed(generate_decoder *d)
 
 /* --- parameters ------------------------------------------------------------------------------- */
 
-/* What a node needs of the canonical vector: [*from, *to); nothing for the embedding. */
+/* The range [*from, *to) of the canonical vector that a node needs; empty for the embedding. */
 static void node_span(const generate_decoder *d, int32_t node, uint64_t *from, uint64_t *to)
 {
     const graph_node *nd = &d->c.g->nodes[node];

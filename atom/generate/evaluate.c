@@ -88,10 +88,10 @@ static atom_status run(evaluation *v, double *loss, int64_t *tokens)
         count += targets;
     }
     if (count == 0)
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s: no token counts: masks take all targets out; prepare the data with "
-                         "--loss all",
-                         v->request->data);
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s: the masks leave no token to measure; prepare the data with --loss all",
+            v->request->data);
     *loss = sum / (double)count;
     *tokens = count;
     if (!isfinite(sum))

@@ -39,9 +39,8 @@ typedef struct generate_result {
 ATOM_MUST atom_status generate_text(const generate_request *request, generate_result *result);
 
 /*
- * A conversation with a model: what was said before is seen by each answer. Of the request, which
- * is borrowed, prompt and chat are not looked at; max_tokens 0 stands for as many as fit. One
- * thread.
+ * A conversation with a model: each answer sees what was said before. The request is borrowed; its
+ * prompt and chat are ignored; max_tokens 0 stands for as many as fit. One thread.
  */
 typedef struct generate_chat generate_chat;
 typedef struct generate_chat_result {

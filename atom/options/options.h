@@ -9,9 +9,14 @@
  *          .value = "DIR", .flags = OPT_REQUIRED, .help = "Model directory to evaluate."},
  *         ...
  *     };
- *     static const opt_command command = {.name = "eval", .summary = "...", OPT_TABLE(specs,
- * eval_values)}; eval_values v; opt_parsed parsed; st = opt_parse(&command, argc, argv, &v,
- * &parsed);   ... parsed.help ...   opt_free(&command, &v);
+ *     static const opt_command command = {
+ *         .name = "eval", .summary = "...", OPT_TABLE(specs, eval_values)};
+ *
+ *     eval_values v;
+ *     opt_parsed parsed;
+ *     ATOM_TRY(opt_parse(&command, argc, argv, &v, &parsed));
+ *     ... parsed.help ...
+ *     opt_free(&command, &v);
  *
  * Spelling: a YAML key is `device_memory`; the option is --device-memory or --device_memory, with
  * `--key value` or `--key=value`. Later settings win: defaults < file < command line.

@@ -1,6 +1,7 @@
 /*
  * Owns the choice of the device. One idea: below this file there are only a krn_table and a dev;
- * nobody else asks which device it is, except who must know whether device memory is host memory.
+ * nobody else asks which device it is, except code that must know whether device memory is host
+ * memory.
  */
 #include "atom/plan/device.h"
 

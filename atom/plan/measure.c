@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a sanitizer makes of rates means nothing, and takes a minute: there by so much less. */
+/* Rates under a sanitizer mean nothing and take a minute: there so much less is measured. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { LESS = 16 };
 #else
@@ -210,7 +210,7 @@ static atom_status measure_copies(const plan_workbench *bench, dev_copy_bench *c
     return st;
 }
 
-/* What of the device is a card's and not this CPU's. */
+/* The numbers that differ on a card from this CPU's. */
 static atom_status describe_card(stopwatch *w, part_device *d)
 {
     dev_cuda_info info;

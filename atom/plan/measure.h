@@ -1,7 +1,7 @@
 /*
- * Timing single calls on a device whose memory is not the host's. Inner header of atom/train.
+ * Timing single calls on a device whose memory is not the host's. Inner header of atom/plan.
  *
- * Thread: one caller. Errors: the device's. Owner: plan_measure is closed by who opened it.
+ * Thread: one caller. Errors: the device's. Ownership: whoever opened it closes it.
  */
 #ifndef ATOM_PLAN_MEASURE_H
 #define ATOM_PLAN_MEASURE_H

@@ -1,8 +1,8 @@
 /*
  * Owns the timing of one call on a device whose memory is not the host's. One idea: as on the CPU,
  * the very call that the run will make, on buffers of the right size; several runs between two
- * events, so that the time is the card's and not the launch's. Refuses nothing: what does not fit
- * on the card is said by the device.
+ * events, so that the time is the card's and not the launch's. Refuses nothing itself: the device
+ * says what does not fit on it.
  */
 #include "atom/plan/measure.h"
 

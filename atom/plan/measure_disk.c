@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { PROBE_BLOCKS = 8, PROBE_BLOCKS_MIN = 2 };
-/* Of each of the three passes; and no longer than so many bytes of state are worth. */
+/* Length of each of the three passes, and the rate at which small states shorten it. */
 static const double PROBE_SECONDS = 0.4, PROBE_BYTES_PER_SECOND = 1e8;
 
 typedef struct probe {
@@ -99,12 +99,13 @@ static atom_status no_room(const char *dir, uint64_t need)
     char size[24], have[24];
     if (!atom_dir_free_bytes(dir, &left) || left >= need)
         return atom_fail(ATOM_E_RESOURCE,
-                         "%s: not enough disk: measuring it takes %s (%" PRIu64 " bytes), and a "
+                         "%s: not enough disk space: measuring it takes %s (%" PRIu64
+                         " bytes), and a "
                          "quota or a limit of file sizes leaves less; raise it, or name another "
                          "directory with --store-dir",
                          dir, atom_size_text(need, size), need);
     return atom_fail(ATOM_E_RESOURCE,
-                     "%s: not enough disk: measuring it takes %s, there is %s: %" PRIu64
+                     "%s: not enough disk space: measuring it takes %s, there is %s: %" PRIu64
                      " bytes are missing; free space, or name another directory with --store-dir",
                      dir, atom_size_text(need, size), atom_size_text(left, have), need - left);
 }

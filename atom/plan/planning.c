@@ -1,7 +1,7 @@
 /*
- * Owns how a run comes by its profile and plan: files the user names, the cache, or fresh work. One
- * idea: a cache key says everything that a measurement depends on, so a hit is as good as measuring
- * again. Refuses plans that were made for something else.
+ * Owns where a profile comes from (a file the user names, the cache, fresh work) and the search for
+ * a plan. One idea: a cache key says everything that a measurement depends on, so a hit is as good
+ * as measuring again. Refuses profiles of another graph.
  */
 #include "atom/plan/workbench.h"
 

@@ -82,8 +82,8 @@ static atom_status check_request(const plan_workbench *bench, const plan_request
         if (!last && ((request->recompute == 1 && keep != PART_RECOMPUTE) ||
                       (request->recompute == 0 && keep == PART_RECOMPUTE)))
             return atom_fail(ATOM_E_USAGE,
-                             "its sub-model %u does with activations what "
-                             "`recompute` forbids",
+                             "its sub-model %u keeps or recomputes activations "
+                             "where `recompute` says otherwise",
                              k);
     }
     return ATOM_OK;

@@ -1,7 +1,7 @@
 /*
- * Model files come through the disk tier's queues: direct reads, many in flight, while who asked
- * converts what is there (docs/design/engine.md#state-on-disk); so are checkpoints written. Files
- * that are small, or in the kernel's memory already, are read the plain way.
+ * Model files come through the disk tier's queues: direct reads, many in flight, while the caller
+ * converts what has come (docs/design/engine.md#state-on-disk); so are checkpoints written. Files
+ * that are small or already in the page cache are read the plain way.
  *
  * Memory: a window for each file that is open, SWAP_STREAM_BYTES to read and SWAP_WRITER_BYTES to
  * write. The plan counts them (part_window_bytes); a file whose window would exceed what it counts

@@ -88,7 +88,7 @@ static atom_status choose_lora(plan_workbench *bench)
         ATOM_TRY(copy_text(c->adapter, &model->adapter));
     if (model->adapter && c->lora_rank > 0)
         return atom_fail(ATOM_E_USAGE,
-                         "the adapter %s brings its own rank and targets; leave lora_r away",
+                         "the adapter %s brings its own rank and targets; leave lora_r out",
                          model->adapter);
     if (!c->trains || !(model->adapter || c->lora_rank > 0))
         return ATOM_OK;
@@ -132,7 +132,8 @@ atom_status plan_workbench_open(const plan_workbench_config *config, plan_workbe
     ATOM_TRY_CLEAN(build_graph(bench));
     ATOM_TRY_CLEAN(plan_device_table(bench->card, bench->g->dtype, &bench->table));
     if (bench->card >= 0 && strcmp(config->device, "auto") == 0 && !has_all_kernels(bench)) {
-        bench->card = -1; /* auto takes what works; who asks for cuda is told what is missing */
+        bench->card =
+            -1; /* auto takes what works; a user who asks for cuda is told what is missing */
         graph_close(&bench->g);
         graph_close(&bench->base);
         ATOM_TRY_CLEAN(build_graph(bench));

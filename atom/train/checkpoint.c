@@ -1,5 +1,5 @@
 /*
- * Owns what is on disk of a run. One idea: build the directory under a temporary name, sync it,
+ * Owns what a run leaves on disk. One idea: build the directory under a temporary name, sync it,
  * rename it; only then may an old one go. Refuses to load half of anything.
  */
 #include "atom/train/checkpoint.h"

@@ -10,7 +10,7 @@
  *                                                          masters too where they are rounded above
  *     atom_state.json                                        step, data position, seed; versioned
  *     trainer_state.json                                     what plotting scripts read
- *     pool.json                                              of a run in a pool: what of it is here
+ *     pool.json                                              of a run in a pool: how far the pool is in it
  *
  * A checkpoint is written under a temporary name, synced and renamed: it is there whole or not at
  * all. Errors: ATOM_E_RESOURCE for a full disk (nothing old is touched), ATOM_E_FORMAT for a
@@ -37,7 +37,7 @@ typedef struct train_state {
 typedef struct train_checkpoint {
     const graph *g;
     const graph_config *config;
-    const char *source;    /* imported config.json to keep unknown keys of, or NULL */
+    const char *source;    /* an imported config.json whose unknown keys are kept, or NULL */
     const char *data;      /* data set directory whose tokenizer travels along, or NULL */
     const char *model_dir; /* where training started from: its tokenizer files travel along where
                               the tokenizer is the same; or NULL */

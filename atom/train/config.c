@@ -1,6 +1,6 @@
 /*
  * Owns the keys of `atom train`: names, defaults, ranges and their words, in one table. One idea: a
- * user of another trainer finds the names she knows (docs/design/files.md#names-and-defaults), and
+ * user of another trainer finds the names they know (docs/design/files.md#names-and-defaults), and
  * a wrong key never passes. Refuses to open anything: whether a path leads somewhere is the
  * trainer's question.
  */
@@ -96,10 +96,10 @@ static const opt_spec specs[] = {
                                    "the device's memory, and no cap on the CPU."),
     PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what is available."),
     PLAN_ROW_OPTIMIZER_STATE(
-            .help =
-                "Where master weights and Adam moments live, 12 bytes per parameter (8 with "
-                "moments_dtype bf16). auto: in memory "
-                "where they fit, else on disk, twice. A run on disk is durable after every step."),
+            .help = "Where master weights and Adam moments live, 12 bytes per parameter (8 with "
+                    "moments_dtype bf16). auto: in memory where they fit, else on disk, twice. A "
+                    "run on "
+                    "disk is durable after every step."),
     {.name = "store_dir",
      .type = OPT_TEXT,
      AT(store_dir),
@@ -470,7 +470,7 @@ static atom_status choose_length(train_config *config, const opt_parsed *parsed)
     if (config->num_train_epochs > 0 && steps && epochs)
         return atom_fail(
             ATOM_E_USAGE,
-            "--max-steps and --num-train-epochs both say how long to train; leave one away");
+            "--max-steps and --num-train-epochs both say how long to train; leave one out");
     if (steps && !epochs)
         config->num_train_epochs = 0;
     return ATOM_OK;

@@ -128,7 +128,7 @@ static atom_status open_disk(train_engine *e)
     return st;
 }
 
-/* Who reads the state in memory while updates change it. */
+/* The reader of a state in memory that updates change meanwhile. */
 static atom_status open_cow(train_engine *e)
 {
     const swap_host_layout *h = &e->low->layout;
@@ -155,7 +155,8 @@ static atom_status open_starts(train_engine *e)
     uint64_t n = train_engine_starts_n(e) * e->c.plan->micro_batches;
     if (!(e->c.bench->table->can & KRN_CAN_APART))
         return atom_fail(ATOM_E_UNSUPPORTED,
-                         "packing: apart is not on %s yet; use packing: across, or another device",
+                         "packing: the %s backend does not support apart yet; use packing: across, "
+                         "or another device",
                          e->c.bench->table->backend);
     e->starts = atom_alloc(n, sizeof *e->starts);
     return e->starts ? ATOM_OK : atom_fail_memory("the starts of documents", n * sizeof *e->starts);

@@ -1,7 +1,7 @@
 /*
  * Owns the optimizer's state of a running plan as vectors: weights and moments, in the slab or on
- * disk, whichever the plan says. One idea: who reads or writes them need not know where they lie.
- * Refuses to look while an update is pending: drain first.
+ * disk, whichever the plan says. One idea: a reader or writer need not know where they lie. Refuses to look
+ * while an update is pending: drain first.
  */
 #include "atom/train/engine.h"
 

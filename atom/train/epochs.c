@@ -1,5 +1,5 @@
 /*
- * Owns the way from passes over the data to steps. One idea: it is counted once, from the headers
+ * Owns the conversion of passes over the data to steps. One idea: it is counted once, from the headers
  * of the shards, before anything large is opened; from there on a run knows steps only. Refuses
  * more steps than max_steps could be.
  */

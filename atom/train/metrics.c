@@ -209,7 +209,7 @@ void train_metrics_close(train_metrics **metrics)
 
 double train_flops_per_token(const graph_config *c, int64_t sequence_len)
 {
-    /* a lookup is no product: positions, and an embedding that is not the head */
+    /* a lookup is not a product: positions, and an embedding that is not the head */
     bool gpt2 = c->family == GRAPH_GPT2;
     double looked_up = gpt2        ? (double)c->positions * (double)c->width
                        : c->untied ? (double)c->vocab_size * (double)c->width

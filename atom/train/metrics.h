@@ -1,5 +1,5 @@
 /*
- * What a run tells about itself: metrics.jsonl, one JSON object per line and step, and the progress
+ * What a run reports about itself: metrics.jsonl, one JSON object per line and step, and the progress
  * line on stderr.
  *
  * Ownership: what open returns, close frees. Thread: the trainer's. Errors: ATOM_E_RESOURCE for a
@@ -40,8 +40,8 @@ typedef struct train_eval_metrics {
 typedef struct train_metrics train_metrics;
 
 /*
- * Opens path for appending. keep_step: the step one resumes after; lines behind it, and a last line
- * that was cut by a crash, are removed. 0: starts empty.
+ * Opens path for appending. keep_step: the step that the run resumes after; lines beyond it, and a
+ * last line that a crash cut short, are removed. 0: starts empty.
  */
 ATOM_MUST atom_status train_metrics_open(const char *path, int64_t keep_step, train_metrics **out);
 /* {"step":3,"loss":2.5,"grad_norm":...,"learning_rate":...,"tokens_per_second":...,"seconds":...,
@@ -76,8 +76,8 @@ typedef struct train_progress {
     double val_loss; /* latest; negative: none yet */
 } train_progress;
 
-/* terminal < 0: found out (isatty, TERM). steps done so far: first_step - 1. max_steps 0: nobody
- * knows where it ends. */
+/* terminal < 0: find out (isatty, TERM). first_step - 1 steps are done. max_steps 0: the end is not
+ * known. */
 train_progress train_progress_make(FILE *file, int terminal, int64_t first_step, int64_t max_steps,
                                    int64_t logging_steps);
 /* Smoothed (0.95) tokens per second and seconds per step; 0 before the first step. */

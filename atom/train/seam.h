@@ -16,12 +16,12 @@
 #include "atom/train/schedule.h"
 
 /*
- * A share of a step that many make together (train_seam.take): gradients of some micro-batches of
- * batch number `steps`, at the weights that were put in place. Micro-batch i of it are samples
- * first_sample + i * micro_batch_size and on. Borrowed until the next take.
+ * A share of a step that many hosts make together (train_seam.take): the gradients of some
+ * micro-batches of batch number `steps`, at the weights that were put in place. Micro-batch i of
+ * the batch begins at sample first_sample + i * micro_batch_size. Borrowed until the next take.
  */
 typedef struct train_lease {
-    uint64_t steps; /* that are in the weights: the trainer is at this step now */
+    uint64_t steps; /* steps that are in the weights: the trainer is at this step now */
     uint64_t samples, first_sample;
     bool moved;                  /* the weights changed since the last take */
     double grad_norm, rate;      /* of the newest step */
@@ -31,10 +31,10 @@ typedef struct train_lease {
 } train_lease;
 
 /*
- * Who reads the state while the run goes on (a checkpoint that is being written). Before elements
- * [first, first + n) of weights and moments change, leave() returns once nobody reads them where
- * they lie; it may wait for the disk, so no lock that others need is held meanwhile. They may
- * change until the function that was given the reader returns.
+ * A reader of the state while the run goes on (a checkpoint that is being written). Call leave()
+ * before you change elements [first, first + n) of weights and moments: it returns once nobody
+ * reads them where they lie. It may wait for the disk, so hold no lock that others need. From then
+ * on you may change them, until the function that was given the reader returns.
  */
 typedef struct train_reader {
     void *ctx;
@@ -42,31 +42,31 @@ typedef struct train_reader {
 } train_reader;
 
 /*
- * Whoever takes part in a run from outside (a pool, pool.h). Called on the trainer's thread but for
- * the two that say otherwise. Only host_bytes_per_float is read by trainer_open; the functions must
- * be there before trainer_run. All but ctx may be NULL.
+ * What somebody who takes part in a run from outside provides. The trainer's thread calls it, except
+ * for the two functions that say otherwise. trainer_open reads only host_bytes_per_float and shared;
+ * the functions must be there before trainer_run. All but ctx may be NULL.
  */
 typedef struct train_seam {
     void *ctx;
     double
-        host_bytes_per_float; /* that it holds beside the trainer: the planner leaves them free */
-    /* On the optimizer's stream, in front of the first and after the last update of a step: live
-     * are the master weights, which stand still. What is written to them before the updates is in
-     * the weights of the next step. reader: NULL where nobody reads. */
+        host_bytes_per_float; /* memory it takes beside the trainer's: the planner leaves it free */
+    /* On the optimizer's stream, before the first and after the last update of a step. live: the
+     * master weights, which nobody else changes meanwhile; what before_updates writes to them
+     * is in the weights of the next step. reader: whoever still reads them. */
     void (*before_updates)(void *ctx, float *live, const train_reader *reader);
     void (*after_updates)(void *ctx, const float *live);
-    /* A step was run; counts are of the whole run. */
+    /* A step was made; the counts are those of the whole run. */
     void (*stepped)(void *ctx, uint64_t samples, uint64_t tokens);
     double (*rate)(void *ctx, const train_schedule *schedule); /* learning rate of the next step */
     bool (*done)(void *ctx);                                   /* in place of max_steps */
     char *(*marks)(void *ctx); /* text of pool.json in a checkpoint of now; the trainer frees it */
     /*
-     * Shared: the steps are made outside, of gradients that many bring, and the trainer waits for
-     * them; known at trainer_open. Then updates do not happen here, and in their place:
-     *   take     puts weights and moments (master, m, v) in place if they changed, waits a little
-     *            for something to do
-     *   current  false: nobody waits for this lease any more
-     *   bring    lease->sum is whole, of so many target tokens
+     * shared: the steps are made outside, from gradients that many hosts bring. The trainer then
+     * updates nothing itself; it calls
+     *   take     to get weights and moments (master, m, v) if they changed, and something to
+     *            compute; waits a little for either
+     *   current  while it computes; false: nobody waits for this lease any more
+     *   bring    when lease->sum is complete, over so many target tokens
      */
     bool shared;
     atom_status (*take)(void *ctx, const file_vector state[3], const train_reader *reader,
@@ -76,10 +76,11 @@ typedef struct train_seam {
 } train_seam;
 
 /*
- * Plans of others for hosts of a pool (plan_share.h). Called while trainer_open looks for a plan,
- * on its thread. `look` is given each plan that is found, until it says that it took one; who: a
- * name for people, "" for this host itself. offer: this host made one for its class. Either may be
- * NULL.
+ * Plans that other hosts made (plan/share.h). trainer_open calls these on its thread while it looks
+ * for a plan; either may be NULL.
+ *   ask    hands each plan that is found to `look`, until that says that it took one. who: a name
+ *          for people, "" for this host itself
+ *   offer  this host made a plan for its class of devices
  */
 typedef bool (*train_plan_look)(void *ctx, const char *who, const char *text, size_t bytes);
 typedef struct train_plans {

@@ -117,7 +117,7 @@ static atom_status run_steps(trainer *t)
     bool done = trainer_seam_done(t);
     while (!done) {
         bool stepped = true;
-        int64_t before = t->state.step; /* who catches up with a pool makes several at once */
+        int64_t before = t->state.step; /* a member that catches up makes several at once */
         if (trainer_is_shared(t))
             ATOM_TRY(trainer_shared_turn(t, &stepped));
         else

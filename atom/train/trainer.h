@@ -53,7 +53,7 @@ typedef struct train_hooks {
     void (*note)(void *ctx, const char *text); /* one line for people: what was decided and why */
     /* asked between steps; true: save and stop (a signal came). NULL: never */
     bool (*stop)(void *ctx);
-    /* The plan fits this host: the data that config names is brought now. NULL: it is there */
+    /* A plan was found that fits this host: fetch the data that config names. NULL: it is there */
     atom_status (*data)(void *ctx);
     bool save_nothing;        /* the last step is not saved either: measurements */
     const train_seam *seam;   /* NULL: nobody takes part */
@@ -77,17 +77,17 @@ void trainer_close(trainer **t);
 const train_config *trainer_config(const trainer *t);
 const plan_workbench *trainer_workbench(const trainer *t);
 const part_plan *trainer_plan(const trainer *t);
-/* Where it is from: "file", "cache" (a profile of an earlier run), "measured", "pool". */
+/* Where the plan is from: "file", "cache" (a profile of an earlier run), "measured", "pool". */
 const char *trainer_plan_origin(const trainer *t);
 const gen_lowered *trainer_lowered(const trainer *t);
 const part_profile *trainer_profile(const trainer *t);
 
-/* For who takes part, between trainer_open and trainer_run: the master weights (as many floats),
- * which may be changed, then trainer_weights_changed. */
+/* For somebody who takes part, between trainer_open and trainer_run: the master weights,
+ * trainer_floats of them. Call trainer_weights_changed after changing them. */
 file_vector trainer_weights(trainer *t);
 uint64_t trainer_floats(const trainer *t);
 ATOM_MUST atom_status trainer_weights_changed(trainer *t);
-/* Of the run so far; marks: the pool.json of the checkpoint it goes on from, or NULL. */
+/* How far the run is. marks: the pool.json of the checkpoint it went on from, or NULL. */
 typedef struct trainer_place {
     int64_t step;
     uint64_t samples, tokens, sequence; /* sequence: tokens of a sample */
@@ -95,9 +95,9 @@ typedef struct trainer_place {
     const char *marks;
 } trainer_place;
 trainer_place trainer_where(const trainer *t);
-/* Of a LoRA run: which model is under the adapters, by all its values, wherever and in whatever
- * files they lie (against mistakes: anybody could make another model with this hash). "" where all
- * weights are trained. */
+/* Which model is under the adapters of a LoRA run: a hash of all its values, in whatever files they
+ * lie. It guards against mistakes, not against attacks: anybody could make another model with this
+ * hash. "" where all weights are trained. */
 enum { TRAIN_BASE_BYTES = 33 };
 const char *trainer_base(const trainer *t, char text[TRAIN_BASE_BYTES]);
 /* Writes config.json (and generation_config.json) of the model as it is trained into dir. */

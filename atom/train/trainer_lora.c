@@ -1,5 +1,5 @@
 /*
- * Owns what a LoRA run does otherwise: the model's weights go to the frozen part of the wire copy,
+ * Owns what a LoRA run does differently: the model's weights go to the frozen part of the wire copy,
  * the adapters start at random or as a directory has them. One idea: the model is read by the names
  * and places of the graph without adapters, which lies as a whole behind what is trained. Refuses
  * models without weights: adapters of random numbers are of no use to anybody.
@@ -50,13 +50,13 @@ atom_status trainer_lora_check(const trainer *t)
     if (t->hooks.seam && t->bench->model.adapter)
         return atom_fail(ATOM_E_USAGE,
                          "adapter: a pool begins with new adapters, of the lora_r that all of its "
-                         "members know; leave the key away, or merge %s into its model first (atom "
+                         "members know; leave the key out, or merge %s into its model first (atom "
                          "export)",
                          t->bench->model.adapter);
     if (!t->bench->model.has_weights && !c->dry_run)
         return atom_fail(ATOM_E_USAGE,
                          "lora_r: model '%s' has no weights, and adapters need a trained model; "
-                         "name a directory with weights, or leave lora_r away",
+                         "name a directory with weights, or leave lora_r out",
                          c->model);
     return ATOM_OK;
 }

@@ -19,7 +19,7 @@ static atom_status open_model(trainer *t)
     if (trainer_is_shared(t) && c->moments_dtype == ATOM_BF16)
         return atom_fail(ATOM_E_USAGE,
                          "moments_dtype: with sync: gradients the pool keeps the moments of its "
-                         "steps itself, in fp32; leave moments_dtype away");
+                         "steps itself, in fp32; leave moments_dtype out");
     plan_workbench_config bench = {.model = c->model,
                                    .micro_batch = c->micro_batch_size,
                                    .sequence = c->sequence_len,
@@ -84,7 +84,8 @@ static atom_status choose_packing(trainer *t)
                (c->packing == TRAIN_PACKING_AUTO && wanted && t->vocab.start >= 0 && can);
     if (c->packing == TRAIN_PACKING_AUTO && wanted && !t->apart)
         trainer_note(t, "packing: across, because %s",
-                     can ? "the data has no tokenizer.json" : "this device cannot do apart yet");
+                     can ? "the data has no tokenizer.json"
+                         : "this device does not support apart yet");
     return ATOM_OK;
 }
 
@@ -294,13 +295,13 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     if (t->hooks.seam && config->optimizer_state == PLAN_STATE_ON_DISK)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "optimizer_state: in a pool it stays in memory for now; "
-                                 "leave the key away"));
+                                 "leave the key out"));
     ATOM_TRY_CLEAN(find_resume(t, &ignored)); /* refuse before the expensive part */
     ATOM_TRY_CLEAN(plan_vocab_read(config->data, &t->vocab));
     ATOM_TRY_CLEAN(open_model(t));
     ATOM_TRY_CLEAN(trainer_lora_check(t));
     trainer_lora_note(t);
-    if (t->hooks.data) { /* who lacks memory is told before a long download */
+    if (t->hooks.data) { /* a lack of memory shows before a long download */
         ATOM_TRY_CLEAN(trainer_open_plan(t));
         ATOM_TRY_CLEAN(t->hooks.data(t->hooks.ctx));
     }

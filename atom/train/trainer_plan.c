@@ -1,7 +1,8 @@
 /*
- * Owns how a run comes by its profile and plan: a plan the user names, what this host measured
+ * Owns where a run's profile and plan come from: a plan the user names, what this host measured
  * before, a plan of another host of the same kind, or fresh work. One idea: the cheapest source
- * that can be proven right comes first. Refuses plans that keep in a pool what must stay in memory.
+ * that can be proven right comes first. Refuses, in a pool, plans that
+ * keep the state anywhere but in memory.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -27,10 +28,11 @@ static atom_status find_host_memory(const trainer *t, plan_request *request)
     if (!request->host_memory)
         request->host_memory = free_host_bytes(t);
     if (taken >= request->host_memory && taken)
-        return atom_fail(ATOM_E_RESOURCE,
-                         "host memory: the pool's anchor and momentum alone take %llu bytes, %llu "
-                         "are there",
-                         (unsigned long long)taken, (unsigned long long)request->host_memory);
+        return atom_fail(
+            ATOM_E_RESOURCE,
+            "host memory: the pool's anchor and momentum alone take %llu bytes, only %llu "
+            "are free",
+            (unsigned long long)taken, (unsigned long long)request->host_memory);
     request->host_memory -= taken;
     return ATOM_OK;
 }
@@ -51,7 +53,7 @@ static atom_status search_plan(trainer *t, plan_request *request)
     ATOM_TRY(atom_dir_make(dir));
     ATOM_TRY(plan_disk_measure(dir, (store_kind)c->store, t->bench->g, &t->profile->device));
     request->disk = 1;
-    /* who sends the state to the disk wants the memory for something else */
+    /* a user who sends the state to disk wants the memory for something else */
     request->host_hold = c->host_memory                             ? c->host_memory
                          : c->optimizer_state == PLAN_STATE_ON_DISK ? 0
                                                                     : request->host_memory / 4 * 3;
@@ -179,9 +181,9 @@ atom_status trainer_open_plan(trainer *t)
                             .micro_batches = (uint32_t)c->gradient_accumulation_steps,
                             .clip = clips(t),
                             .ahead = c->update_ahead != TRAIN_AHEAD_NEVER,
-                            .update_on_device =
-                                t->bench->card >= 0 && c->updates == PLAN_UPDATES_FREE &&
-                                !t->hooks.seam, /* who takes part needs the masters here */
+                            .update_on_device = t->bench->card >= 0 &&
+                                                c->updates == PLAN_UPDATES_FREE &&
+                                                !t->hooks.seam, /* a pool needs the masters here */
                             .recompute = c->recompute};
     if (!c->plan)
         return find_plan(t, &request);

@@ -1,7 +1,7 @@
 /*
- * Owns what is said at a run's start about room for its checkpoints. One idea: what it will have
- * written at its fullest, against what the file system has free now; a run of days is not to learn
- * at its first checkpoint that there was no room. Refuses to stop anybody: space may come.
+ * Owns the warning at a run's start that its checkpoints will not fit. One idea: compare the most
+ * that it will have written with what the file system has free now, so that a run of days does not
+ * find out at its first checkpoint. Refuses to stop anybody: space may be freed in time.
  */
 #include "atom/train/trainer_inner.h"
 

@@ -2,12 +2,12 @@
  * Owns checkpoints that are written while training goes on, on a thread of their own. One idea:
  * between the last update of a step and the first of the next, the state stands still, and that is
  * nearly a whole step: the thread starts as soon as the updates of its step have run (with clipping
- * that is at the start of the step after it). With the state in memory, what the next updates, a
- * pool or a drain of the device's state change before it is written is copied to spare memory
- * (swap/cow.h), and they wait only where that is full; with the state on disk nobody waits, because
- * a snapshot keeps its generation. It is read no faster than save_rate, and from disk where the
- * tape leaves the disk alone, within limits. Refuses to have two under way: who asks again waits
- * for the first.
+ * that is at the start of the step after it). With the state in memory, whatever is about to change
+ * (by the next updates, a pool, a drain) before it was written is first copied to spare memory
+ * (swap/cow.h); training waits only where that is full. With the state on disk nobody waits,
+ * because the snapshot keeps its generation. The state is read no faster than save_rate, and from
+ * disk preferably while the tape leaves the disk alone. Refuses to have two under way: a second one waits for the
+ * first.
  */
 #include "atom/train/trainer_inner.h"
 
@@ -237,7 +237,7 @@ atom_status trainer_snapshot_finish(trainer *t)
     return t->snapshot ? end(t) : ATOM_OK;
 }
 
-/* What of a pool is in the weights of the step that the snapshot is of. */
+/* How far the pool had come in the weights that the snapshot holds. */
 static void mark(const trainer *t, trainer_snapshot *s)
 {
     atom_free(s->marks);
@@ -263,7 +263,7 @@ train_reader trainer_snapshot_reader(trainer *t)
     return (train_reader){t->engine->cow, leave};
 }
 
-/* Who takes part changes weights before a step's updates do, and is marked as it stands after. */
+/* A pool changes weights before a step's updates do; its marks are of what stands after them. */
 void trainer_on_updates(void *ctx, uint32_t step, bool begin)
 {
     trainer *t = ctx;
