@@ -107,12 +107,14 @@ static atom_status write_tokenizer(const file_model *model, const char *dir)
     text_tokenizer *tokenizer = NULL;
     if (model->kind != FILE_MODEL_GGUF)
         return file_model_copy(model->dir, dir);
-    atom_status st = import_tokenizer(model->dir, &tokenizer);
-    if (st == ATOM_OK && tokenizer)
-        st = text_tokenizer_save_model(tokenizer, dir);
-    else if (st == ATOM_OK)
+    atom_status st;
+    ATOM_TRY_CLEAN(import_tokenizer(model->dir, &tokenizer));
+    if (tokenizer)
+        ATOM_TRY_CLEAN(text_tokenizer_save_model(tokenizer, dir));
+    else
         atom_log(ATOM_LOG_WARN, "%s has no tokenizer; the directory gets no tokenizer.json",
                  model->dir);
+cleanup:
     text_tokenizer_close(&tokenizer);
     return st;
 }
@@ -155,8 +157,7 @@ atom_status export_directory(const char *output, export_fill *fill, void *contex
     }
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = fill(context, temporary);
-    if (st == ATOM_OK)
-        st = move_over(temporary, output);
+    st = st == ATOM_OK ? move_over(temporary, output) : st;
     if (st != ATOM_OK) {
         snprintf(keep, sizeof keep, "%s", atom_fail_message());
         if (atom_dir_remove(temporary) != ATOM_OK)
@@ -184,11 +185,12 @@ atom_status export_hf(const char *dir, const char *adapter, atom_dtype dtype, ui
                       const char *output)
 {
     hf_job job = {.dtype = dtype, .shard_bytes = shard_bytes};
-    atom_status st = export_source_open(dir, adapter, &job.source);
-    if (st == ATOM_OK && dtype == ATOM_DTYPE_N)
+    atom_status st;
+    ATOM_TRY_CLEAN(export_source_open(dir, adapter, &job.source));
+    if (dtype == ATOM_DTYPE_N)
         job.dtype = file_weights_dtype(job.source.weights);
-    if (st == ATOM_OK)
-        st = export_directory(output, fill_hf, &job);
+    ATOM_TRY_CLEAN(export_directory(output, fill_hf, &job));
+cleanup:
     export_source_close(&job.source);
     return st;
 }

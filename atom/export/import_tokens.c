@@ -403,9 +403,8 @@ atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out
 atom_status import_template(const char *path, char **jinja)
 {
     file_gguf_in *f = NULL;
-    atom_status st = file_gguf_open(path, &f);
-    if (st == ATOM_OK)
-        *jinja = file_gguf_text(f, "tokenizer.chat_template");
+    ATOM_TRY(file_gguf_open(path, &f));
+    *jinja = file_gguf_text(f, "tokenizer.chat_template");
     file_gguf_in_close(&f);
-    return st;
+    return ATOM_OK;
 }

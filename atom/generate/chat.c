@@ -79,14 +79,10 @@ void generate_chat_close(generate_chat **c_ref)
 
 static atom_status add_message(generate_chat *c, text_role role, const char *text, size_t bytes)
 {
+    ATOM_TRY(atom_grow((void **)&c->messages, c->n, &c->capacity, sizeof *c->messages));
     char *copy = atom_alloc(bytes + 1, 1);
-    atom_status st = copy ? ATOM_OK : atom_fail_memory("a message", bytes);
-    if (st == ATOM_OK)
-        st = atom_grow((void **)&c->messages, c->n, &c->capacity, sizeof *c->messages);
-    if (st != ATOM_OK) {
-        atom_free(copy);
-        return st;
-    }
+    if (!copy)
+        return atom_fail_memory("a message", bytes);
     memcpy(copy, text, bytes);
     c->messages[c->n++] = (text_message){role, copy, bytes};
     return ATOM_OK;
@@ -150,10 +146,9 @@ static atom_status feed(generate_chat *c, int64_t from)
         c->w.feed[i - from] = (int32_t)c->held[i];
     }
     c->held_n = from; /* should it fail */
-    atom_status st = generate_decoder_feed(c->w.decoder, c->w.feed, n - from);
-    if (st == ATOM_OK)
-        c->held_n = n;
-    return st;
+    ATOM_TRY(generate_decoder_feed(c->w.decoder, c->w.feed, n - from));
+    c->held_n = n;
+    return ATOM_OK;
 }
 
 /* What differs from what the decoder holds; at least the last token, for its logits. */

@@ -8,13 +8,14 @@
 
 atom_status eval_model_open(eval_model *e, const plan_workbench_config *config)
 {
-    atom_status st = plan_workbench_open(config, &e->bench);
-    if (st == ATOM_OK && !e->bench->model.has_weights)
-        st = atom_fail(ATOM_E_USAGE,
-                       "model '%s' has no weights to evaluate; name a checkpoint, a directory with "
-                       "config.json and model.safetensors",
-                       config->model);
-    return st;
+    ATOM_TRY(plan_workbench_open(config, &e->bench));
+    if (!e->bench->model.has_weights)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "model '%s' has no weights to evaluate; name a checkpoint, a directory with "
+            "config.json and model.safetensors",
+            config->model);
+    return ATOM_OK;
 }
 
 /* One sub-model, used where it lies. */

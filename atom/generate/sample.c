@@ -167,10 +167,9 @@ atom_status generate_sample(const generate_sampling *s, const float *logits, con
 {
     int64_t n;
     double total;
-    atom_status st = generate_sample_filter(s, logits, may, V, scratch, &n, &total);
-    if (st == ATOM_OK)
-        *token = generate_sample_draw(scratch, n, total, u);
-    return st;
+    ATOM_TRY(generate_sample_filter(s, logits, may, V, scratch, &n, &total));
+    *token = generate_sample_draw(scratch, n, total, u);
+    return ATOM_OK;
 }
 
 double generate_sample_uniform(uint64_t seed, uint64_t index)

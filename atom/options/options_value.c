@@ -125,10 +125,9 @@ static atom_status set_int(const opt_spec *spec, const char *text, int64_t *out)
     if (end == text || *end || errno)
         return atom_fail(ATOM_E_USAGE, "'%s' is not a whole number%s%s", text, of_what(spec, what),
                          or_auto(spec));
-    atom_status st = check_range(spec, (double)value, text);
-    if (st == ATOM_OK)
-        *out = value;
-    return st;
+    ATOM_TRY(check_range(spec, (double)value, text));
+    *out = value;
+    return ATOM_OK;
 }
 
 static atom_status set_number(const opt_spec *spec, const char *text, double *out)
@@ -142,10 +141,9 @@ static atom_status set_number(const opt_spec *spec, const char *text, double *ou
     if (end == text || *end || !isfinite(value))
         return atom_fail(ATOM_E_USAGE, "'%s' is not a number%s%s", text, of_what(spec, what),
                          or_auto(spec));
-    atom_status st = check_range(spec, value, text);
-    if (st == ATOM_OK)
-        *out = value;
-    return st;
+    ATOM_TRY(check_range(spec, value, text));
+    *out = value;
+    return ATOM_OK;
 }
 
 static atom_status set_size(const opt_spec *spec, const char *text, uint64_t *out)

@@ -66,15 +66,13 @@ cleanup:
 static atom_status read_matching(const plan_workbench *bench, const char *path, part_profile **out)
 {
     part_profile *profile = NULL;
-    atom_status st = part_profile_read(path, &profile);
+    ATOM_TRY(part_profile_read(path, &profile));
+    atom_status st = part_profile_matches(profile, bench->g);
     if (st == ATOM_OK)
-        st = part_profile_matches(profile, bench->g);
-    if (st != ATOM_OK) {
+        *out = profile;
+    else
         part_profile_close(&profile);
-        return st;
-    }
-    *out = profile;
-    return ATOM_OK;
+    return st;
 }
 
 bool plan_profile_cached(const plan_workbench *bench, part_profile **out)

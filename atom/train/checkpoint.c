@@ -168,13 +168,10 @@ static atom_status write_moment(file_st_writer *w, const graph_param *p, file_ve
 {
     for (uint64_t at = 0, some; at < p->elements; at += some) {
         some = p->elements - at < BAND_ELEMENTS ? p->elements - at : BAND_ELEMENTS;
-        atom_status st = from.get(from.ctx, p->offset + at, some, band);
-        if (st == ATOM_OK && dtype == ATOM_BF16)
+        ATOM_TRY(from.get(from.ctx, p->offset + at, some, band));
+        if (dtype == ATOM_BF16)
             narrow(band, some);
-        if (st == ATOM_OK)
-            st = file_st_write(w, band, some * atom_dtype_bytes(dtype));
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_st_write(w, band, some * atom_dtype_bytes(dtype)));
         file_vector_done(from, p->offset + at, some);
     }
     return ATOM_OK;
@@ -388,9 +385,8 @@ atom_status train_state_read(const char *path, train_state *state)
 {
     char *text = NULL;
     uint64_t bytes;
-    atom_status st = atom_file_read(path, 1 << 20, &text, &bytes);
-    if (st == ATOM_OK)
-        st = train_state_parse(path, text, bytes, state);
+    ATOM_TRY(atom_file_read(path, 1 << 20, &text, &bytes));
+    atom_status st = train_state_parse(path, text, bytes, state);
     atom_free(text);
     return st;
 }
@@ -424,12 +420,12 @@ atom_status train_disk_state_find(const char *output_dir, uint32_t generation, t
 atom_status train_disk_state_read(const char *output_dir, uint32_t generation, int64_t step,
                                   train_state *state)
 {
-    atom_status st = train_disk_state_find(output_dir, generation, state);
-    if (st == ATOM_OK && state->step != step)
-        st = atom_fail(ATOM_E_FORMAT,
-                       "%s/optimizer-%u.json: says step %lld, the store stands at %lld", output_dir,
-                       generation, (long long)state->step, (long long)step);
-    return st;
+    ATOM_TRY(train_disk_state_find(output_dir, generation, state));
+    if (state->step != step)
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s/optimizer-%u.json: says step %lld, the store stands at %lld",
+                         output_dir, generation, (long long)state->step, (long long)step);
+    return ATOM_OK;
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -479,18 +475,18 @@ static atom_status write_pool(const char *dir, const char *text)
 /* What others load: the model, or the adapters of one. */
 static atom_status write_weights(const char *dir, const train_checkpoint *c)
 {
-    atom_status st;
+    atom_status st = ATOM_OK;
     file_vector master = c->master;
     bool last = kinds_of(c) == 2; /* nobody asks for masters after this */
     if (!last)
         master.done = NULL;
     if (c->base) {
-        st = file_lora_write(dir, c->lora, c->base, c->g, master);
+        ATOM_TRY_CLEAN(file_lora_write(dir, c->lora, c->base, c->g, master));
     } else {
-        st = file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype);
-        if (st == ATOM_OK)
-            st = file_weights_write_as(dir, c->g, master, c->dtype, FILE_SHARD_BYTES);
+        ATOM_TRY_CLEAN(file_config_write_as(dir, c->config, c->source, c->end_token, c->dtype));
+        ATOM_TRY_CLEAN(file_weights_write_as(dir, c->g, master, c->dtype, FILE_SHARD_BYTES));
     }
+cleanup:
     if (last)
         file_vector_done(c->master, 0, UINT64_MAX);
     return st;

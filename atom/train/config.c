@@ -478,20 +478,19 @@ static atom_status choose_length(train_config *config, const opt_parsed *parsed)
 
 atom_status train_config_settle(train_config *config, opt_parsed *parsed)
 {
-    atom_status st = apply_preset(config, parsed);
-    if (st == ATOM_OK)
-        st = choose_length(config, parsed);
-    return st == ATOM_OK ? train_config_check(config) : st;
+    ATOM_TRY(apply_preset(config, parsed));
+    ATOM_TRY(choose_length(config, parsed));
+    return train_config_check(config);
 }
 
 atom_status train_config_parse(int argc, char **argv, train_config *config, opt_parsed *parsed)
 {
     opt_parsed mine;
     parsed = parsed ? parsed : &mine;
-    atom_status st = opt_parse(&train_command, argc, argv, config, parsed);
-    if (st != ATOM_OK || parsed->help)
-        return st;
-    st = train_config_settle(config, parsed);
+    ATOM_TRY(opt_parse(&train_command, argc, argv, config, parsed));
+    if (parsed->help)
+        return ATOM_OK;
+    atom_status st = train_config_settle(config, parsed);
     if (st != ATOM_OK)
         train_config_free(config);
     return st;

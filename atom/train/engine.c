@@ -122,10 +122,9 @@ static atom_status open_disk(train_engine *e)
                                .blocks = h->blocks,
                                .ring = (char *)swap_exec_slab(e->exec) + h->ring,
                                .ring_bytes = h->ring_bytes};
-    atom_status st = swap_disk_open(&config, &e->disk);
-    if (st == ATOM_OK)
-        swap_exec_attach(e->exec, e->disk);
-    return st;
+    ATOM_TRY(swap_disk_open(&config, &e->disk));
+    swap_exec_attach(e->exec, e->disk);
+    return ATOM_OK;
 }
 
 /* The reader of a state in memory that updates change meanwhile. */
@@ -139,10 +138,9 @@ static atom_status open_cow(train_engine *e)
                               .moments = h->moments,
                               .extent = h->trained,
                               .spare_bytes = e->spare_bytes};
-    atom_status st = swap_cow_open(&config, &e->cow);
-    if (st == ATOM_OK)
-        swap_exec_keep(e->exec, e->cow);
-    return st;
+    ATOM_TRY(swap_cow_open(&config, &e->cow));
+    swap_exec_keep(e->exec, e->cow);
+    return ATOM_OK;
 }
 
 uint64_t train_engine_starts_n(const train_engine *e)

@@ -153,8 +153,8 @@ static atom_status clear_band(train_engine *e, uint64_t first, uint64_t n, float
 atom_status train_engine_init(train_engine *e, uint64_t seed)
 {
     e->init_seed = seed;
-    atom_status st = each_band(e, e->low->layout.extent, init_band);
-    return st == ATOM_OK ? each_band(e, e->low->layout.trained, clear_band) : st;
+    ATOM_TRY(each_band(e, e->low->layout.extent, init_band));
+    return each_band(e, e->low->layout.trained, clear_band);
 }
 
 static atom_status sync_band(train_engine *e, uint64_t first, uint64_t n, float *band)
@@ -162,12 +162,11 @@ static atom_status sync_band(train_engine *e, uint64_t first, uint64_t n, float 
     const graph *g = e->c.bench->g;
     krn_ctx cx = {.threads = e->c.bench->threads};
     file_vector v = train_engine_vector(e, SWAP_STATE_MASTER);
-    atom_status st = v.get(v.ctx, first, n, band);
-    if (st == ATOM_OK)
-        e->c.bench->host->round[g->dtype](
-            &cx, train_engine_slab(e, e->low->layout.wire + first * atom_dtype_bytes(g->dtype)),
-            band, n);
-    return st;
+    ATOM_TRY(v.get(v.ctx, first, n, band));
+    e->c.bench->host->round[g->dtype](
+        &cx, train_engine_slab(e, e->low->layout.wire + first * atom_dtype_bytes(g->dtype)), band,
+        n);
+    return ATOM_OK;
 }
 
 atom_status train_engine_sync(train_engine *e)

@@ -36,14 +36,13 @@ static atom_status open_model(trainer *t)
                                    .lora_alpha = c->lora_alpha,
                                    .lora_dropout = c->lora_dropout,
                                    .lora_targets = c->lora_target_modules};
-    atom_status st = plan_workbench_open(&bench, &t->bench);
-    if (st == ATOM_OK && t->vocab.tokens &&
-        t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
+    ATOM_TRY(plan_workbench_open(&bench, &t->bench));
+    if (t->vocab.tokens && t->bench->model.config.vocab_size < (int64_t)t->vocab.tokens)
         return atom_fail(ATOM_E_USAGE,
                          "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
                          "with the model's tokenizer, or raise vocab_size in its config.json",
                          c->data, t->vocab.tokens, (long long)t->bench->model.config.vocab_size);
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status open_data(trainer *t)

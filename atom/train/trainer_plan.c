@@ -125,11 +125,11 @@ static atom_status ask_pool(trainer *t, const plan_request *request, const char 
     seeking s = {t, request};
     if (!plans->ask)
         return ATOM_OK;
-    atom_status st = plans->ask(plans->ctx, device_class, look, &s);
-    if (st == ATOM_OK && !t->plan)
+    ATOM_TRY(plans->ask(plans->ctx, device_class, look, &s));
+    if (!t->plan)
         trainer_note(t, "plan: nobody in the pool has one for this model on a device like this; "
                         "profiling");
-    return st;
+    return ATOM_OK;
 }
 
 static void offer(trainer *t, const char *device_class)
@@ -149,15 +149,16 @@ static atom_status find_plan(trainer *t, plan_request *request)
     const train_plans *plans = t->hooks.plans;
     char *device_class = NULL;
     bool cached = !c->profile && plan_profile_cached(t->bench, &t->profile);
-    atom_status st = find_host_memory(t, request);
-    if (st == ATOM_OK && plans)
-        st = plan_class(t->bench, request, &device_class);
-    if (st == ATOM_OK && plans && !cached && !c->profile)
-        st = ask_pool(t, request, device_class);
-    if (st == ATOM_OK && t->plan)
+    atom_status st;
+    ATOM_TRY_CLEAN(find_host_memory(t, request));
+    if (plans)
+        ATOM_TRY_CLEAN(plan_class(t->bench, request, &device_class));
+    if (plans && !cached && !c->profile)
+        ATOM_TRY_CLEAN(ask_pool(t, request, device_class));
+    if (t->plan) {
         offer(t, device_class); /* passed on, and here the next time */
-    if (st != ATOM_OK || t->plan)
         goto cleanup;
+    }
     if (cached)
         trainer_note(t, "profile: from the cache");
     else
@@ -187,9 +188,9 @@ atom_status trainer_open_plan(trainer *t)
                             .recompute = c->recompute};
     if (!c->plan)
         return find_plan(t, &request);
-    atom_status st = plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
-                                      &t->profile, &cached);
-    if (st == ATOM_OK && cached)
+    ATOM_TRY(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx, &t->profile,
+                              &cached));
+    if (cached)
         trainer_note(t, "profile: from the cache");
-    return st == ATOM_OK ? read_plan(t) : st;
+    return read_plan(t);
 }

@@ -100,11 +100,9 @@ atom_status trainer_shared_turn(trainer *t, bool *stepped)
     int64_t before = t->state.step;
     const train_reader reader = trainer_snapshot_reader(t);
     train_lease l;
-    atom_status st = seam->take(seam->ctx, state, &reader, &l);
-    if (st == ATOM_OK && l.moved)
-        st = arrive(t, &l);
+    ATOM_TRY(seam->take(seam->ctx, state, &reader, &l));
+    if (l.moved)
+        ATOM_TRY(arrive(t, &l));
     *stepped = t->state.step != before;
-    if (st == ATOM_OK && l.n > 0)
-        st = compute(t, &l);
-    return st;
+    return l.n > 0 ? compute(t, &l) : ATOM_OK;
 }

@@ -132,10 +132,9 @@ static void *write_checkpoint(void *arg)
 /* The updates have run: the state on disk is kept from here on. */
 static atom_status keep_generation(trainer *t, trainer_snapshot *s)
 {
-    atom_status st = swap_snapshot_open(t->engine->disk, &s->kept);
-    if (st == ATOM_OK)
-        raise_flag(s, &s->ready);
-    return st;
+    ATOM_TRY(swap_snapshot_open(t->engine->disk, &s->kept));
+    raise_flag(s, &s->ready);
+    return ATOM_OK;
 }
 
 /* The same in memory. */

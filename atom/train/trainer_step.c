@@ -13,11 +13,11 @@ atom_status trainer_load(trainer *t, uint32_t i, uint64_t first)
     uint32_t B = (uint32_t)t->bench->g->micro_batch;
     int32_t *tokens, *targets;
     train_engine_batch(t->engine, i, &tokens, &targets);
-    atom_status st = text_sampler_read(&t->sampler, first, B, tokens, targets);
-    if (st == ATOM_OK && t->apart)
+    ATOM_TRY(text_sampler_read(&t->sampler, first, B, tokens, targets));
+    if (t->apart)
         text_sampler_starts(&t->sampler, first, B, (uint32_t)t->vocab.start, tokens,
                             train_engine_starts(t->engine, i));
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status load_batch(trainer *t)
@@ -75,12 +75,11 @@ atom_status trainer_log_step(trainer *t, const train_step_result *r, double rate
                            .tokens_per_second = tokens_per_second,
                            .mfu = mfu > 0 ? mfu : 0,
                            .tokens_seen = t->state.tokens_seen};
-    atom_status st = train_metrics_step(t->metrics, &m);
-    if (st == ATOM_OK)
-        st = add_events(t, &m);
-    if (st == ATOM_OK && t->hooks.report)
+    ATOM_TRY(train_metrics_step(t->metrics, &m));
+    ATOM_TRY(add_events(t, &m));
+    if (t->hooks.report)
         t->hooks.report(t->hooks.ctx, &report);
-    return st;
+    return ATOM_OK;
 }
 
 atom_status trainer_note_spans(trainer *t, const train_step_result *r)
@@ -103,11 +102,9 @@ atom_status trainer_note_spans(trainer *t, const train_step_result *r)
 
 atom_status trainer_remember(trainer *t, double seconds)
 {
-    atom_status st =
-        atom_grow((void **)&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double));
-    if (st == ATOM_OK)
-        t->step_seconds[t->steps_n++] = seconds;
-    return st;
+    ATOM_TRY(atom_grow((void **)&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double)));
+    t->step_seconds[t->steps_n++] = seconds;
+    return ATOM_OK;
 }
 
 atom_status trainer_step(trainer *t)
