@@ -97,6 +97,8 @@ static void invite_becomes_admission(void **state)
     guest_open(&second, &places[1], o.door.ticket);
     assert_true(first.is_guest);
     assert_false(gsp_door_wants_admission(&first, test_now_s()));
+    assert_false(gsp_door_take_admission(&first, first.credential, first.credential_bytes,
+                                         test_now_s())); /* an invite is not an admission */
     assert_int_equal(ask(&o, &first, &answer), GSP_WELCOME);
     assert_false(take(&second, &answer)); /* another's admission is of no use */
     assert_true(second.is_guest);

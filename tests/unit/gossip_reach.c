@@ -1,0 +1,148 @@
+/* Where a host is reached, how it looks for its first member, and what its month has used. */
+#include "gossip/pool/month.h"
+#include "gossip/pool/reach.h"
+#include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const uint64_t SECOND = 1000000000u;
+
+typedef struct told {
+    gsp_net net;
+    uint32_t n_dials;
+    gsp_net_stats stats;
+} told;
+
+static atom_status dial(gsp_net *net, const uint8_t *key, const gsp_address *at, size_t n)
+{
+    (void)key, (void)at, (void)n;
+    ((told *)net)->n_dials++;
+    return ATOM_OK;
+}
+
+static void read_stats(const gsp_net *net, gsp_net_stats *out)
+{
+    *out = ((const told *)net)->stats;
+}
+
+static const gsp_net_ops OPS = {.dial = dial, .read_stats = read_stats};
+
+static void addresses_best_first(void **state)
+{
+    (void)state;
+    gsp_reach r = {.n_listen = 2};
+    gsp_address out[8];
+    gsp_hosts hosts;
+    r.listen[0] = test_address("192.0.2.7:0");
+    r.listen[1] = test_address("192.0.2.8:5000");
+    assert_int_equal(gsp_reach_addresses(&r, out, 8), 0); /* it accepts nobody */
+    r.port = 4400;
+    assert_int_equal(gsp_reach_addresses(&r, out, 8), 2);
+    assert_int_equal(out[0].port, 4400);
+    assert_int_equal(out[1].port, 5000);
+    /* The router's comes first; none comes twice, and no more than fit. */
+    r.routed.outside = test_address("203.0.113.5:6000");
+    assert_int_equal(gsp_reach_addresses(&r, out, 8), 3);
+    assert_true(gsp_address_equal(&out[0], &r.routed.outside));
+    assert_int_equal(gsp_reach_addresses(&r, out, 1), 1);
+    r.routed.outside = test_address("192.0.2.8:5000");
+    assert_int_equal(gsp_reach_addresses(&r, out, 8), 2);
+    /* "*": how others see us, then the interfaces'. */
+    r = (gsp_reach){.port = 4400, .n_listen = 1};
+    r.listen[0] = test_address("*:4400");
+    r.seen = test_address("203.0.113.9:1234");
+    assert_true(gsp_reach_addresses(&r, out, 8) >= 1);
+    assert_true(gsp_address_same_host(&out[0], &r.seen));
+    assert_int_equal(out[0].port, 4400);
+    r.seen = test_loopback(9);
+    for (uint32_t n = gsp_reach_addresses(&r, out, 8), i = 0; n > 1 && i < n; i++)
+        assert_false(gsp_address_same_host(&out[i], &r.seen));
+    /* In a ticket, what the user announces counts alone. */
+    r.n_announce = 1;
+    r.announce[0] = "host.example:4400";
+    test_must(gsp_reach_hosts(&r, &hosts));
+    assert_int_equal(hosts.n, 1);
+    assert_string_equal(hosts.host[0], "host.example:4400");
+    r.plain = true;
+    test_must(gsp_reach_hosts(&r, &hosts));
+    assert_string_equal(hosts.host[0], "plain+host.example:4400");
+    char longest[GSP_TICKET_HOST_BYTES + 1];
+    memset(longest, 'x', sizeof longest);
+    longest[GSP_TICKET_HOST_BYTES] = 0;
+    r.announce[0] = longest;
+    assert_int_equal(gsp_reach_hosts(&r, &hosts), ATOM_E_USAGE);
+}
+
+static void looks_again_while_nobody_is_linked(void **state)
+{
+    (void)state;
+    told t = {.net.ops = &OPS};
+    const gsp_hosts hosts = {.n = 2, .host = {"192.0.2.7:4400", "plain+192.0.2.8:4400"}};
+    gsp_seek s = {.net = &t.net, .hosts = &hosts};
+    char text[256];
+    gsp_seek_dial(&s);
+    assert_int_equal(t.n_dials, 2);
+    assert_string_equal(gsp_seek_text(&s, text, sizeof text), "looking for a member");
+    uint64_t now = atom_clock_ns();
+    gsp_seek_step(&s, false, now);
+    gsp_seek_step(&s, false, now + 9 * SECOND);
+    assert_int_equal(t.n_dials, 2);
+    gsp_seek_step(&s, false, now + 11 * SECOND);
+    assert_int_equal(t.n_dials, 4);
+    assert_true(s.look_ns > atom_clock_ns() + 15 * SECOND); /* longer pauses */
+    /* What refused us is shown, by the ticket's name for it; of others the last one. */
+    gsp_net_event e = {.kind = GSP_NET_REFUSED, .why = "no"};
+    e.address = test_address("192.0.2.8:4400");
+    gsp_seek_refused(&s, &e);
+    assert_true(s.news);
+    e.address = test_address("192.0.2.9:1");
+    gsp_seek_refused(&s, &e);
+    assert_string_equal(gsp_seek_text(&s, text, sizeof text),
+                        "looking for a member; tried 192.0.2.8:4400 (no), 192.0.2.9:1 (no)");
+    assert_string_equal(gsp_seek_text(&s, text, 30), "looking for a member; tried 1");
+    gsp_seek_step(&s, true, now + 12 * SECOND);
+    assert_string_equal(gsp_seek_text(&s, text, sizeof text), "looking for a member");
+    gsp_seek_step(&s, true, now + 900 * SECOND);
+    assert_int_equal(t.n_dials, 4);
+}
+
+static void month_counts_what_is_new(void **state)
+{
+    (void)state;
+    scratch place;
+    gsp_month m;
+    told t = {.net.ops = &OPS, .stats = {.wire_bytes_sent = 700, .wire_bytes_received = 90}};
+    gsp_month_open(&m, scratch_open(&place)->dir, 1000, 0);
+    assert_false(gsp_month_step(&m, &t.net));
+    m.count_ns = 0; /* nothing passed since */
+    assert_false(gsp_month_step(&m, &t.net));
+    assert_int_equal(m.quota.up, 700);
+    t.stats.wire_bytes_sent = 900;
+    gsp_month_close(&m, &t.net);
+    /* Another run: the transport begins at zero, the month does not. */
+    t.stats.wire_bytes_sent = 99;
+    gsp_month_open(&m, place.dir, 1000, 0);
+    assert_int_equal(m.quota.up, 900);
+    assert_false(gsp_month_step(&m, &t.net));
+    t.stats.wire_bytes_sent = 100;
+    m.count_ns = 0;
+    assert_true(gsp_month_step(&m, &t.net));
+    gsp_month_close(&m, NULL);
+    scratch_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses_best_first),
+        cmocka_unit_test(looks_again_while_nobody_is_linked),
+        cmocka_unit_test(month_counts_what_is_new),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
