@@ -1,9 +1,8 @@
 /*
- * Owns the matrix products of the CUDA backend, over cuBLASLt. One idea: a row-major product is the
- * library's column-major one with its operands swapped; each shape gets one algorithm, chosen once
- * per machine by measurement and kept in a file (algos.h), so that bits never depend on a plan, a
- * run or a moment. Refuses algorithms that add in an order of their own (atomics), TF32, and shapes
- * the library has nothing for: those go to plain.cu.
+ * Owns the matrix products of the CUDA backend, over cuBLASLt (blas_product.h). One idea: each shape
+ * gets one algorithm, chosen once per machine by measurement and kept in a file (algos.h), so that
+ * bits never depend on a plan, a run or a moment. Refuses algorithms that add in an order of their
+ * own (atomics), TF32, and shapes the library has nothing for: those go to plain.cu.
  *
  * ATOM_CUDA_BLAS = first (no measuring), bare (no fused gelu and sums), plain (never the library):
  * for comparisons and for doubts. Each has its own file.
@@ -12,6 +11,7 @@
  */
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/blas_lt.h"
+#include "kernels/cuda/blas_product.h"
 #include "kernels/cuda/host.h"
 #include "kernels/cuda/plain.h"
 
@@ -30,23 +30,7 @@ enum { PRODUCTS_MAX = 1024, TRIED_MAX = 8, ROUNDS = 3, REPEATS_MAX = 32, MESSAGE
 /* A measurement: at least so long, after the card has left its idle clock, and what is not clearly
  * faster than the library's own first choice is not chosen. */
 static const double MEASURED_MS = 0.2, WARM_MS = 50, CLEARLY = 0.98;
-static const uint64_t LT_BYTES = (uint64_t)32 << 20, SUMS_BYTES = (uint64_t)1 << 20;
-
-/* What makes two products the same one. */
-typedef struct shape {
-    int64_t m, n, k, lda, ldb, ldd;
-    int32_t a_turned, b_turned, add, ab, d_dtype;
-    int32_t bias, aux, sums, align;
-} shape;
-
-typedef struct product {
-    shape s;
-    bool plain;
-    unsigned left;
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algo;
-} product;
+static const uint64_t SUMS_BYTES = (uint64_t)1 << 20;
 
 /* One card per process; compute runs on one thread, open and close on another. */
 static struct {
@@ -57,17 +41,17 @@ static struct {
     double bytes_per_second; /* of the card's memory: what a separate pass costs */
     cublasLtHandle_t handle;
     krn_algos *algos;
-    product *products;
+    krn_lt_product *products;
     uint32_t n;
     char failure[MESSAGE_MAX];
 } lib = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 uint64_t krn_cuda_matmul_workspace(void)
 {
-    return LT_BYTES + SUMS_BYTES;
+    return KRN_LT_BYTES + SUMS_BYTES;
 }
 
-static void failed(const char *what, int code, const shape *s)
+static void failed(const char *what, int code, const krn_lt_shape *s)
 {
     if (lib.failure[0])
         return;
@@ -85,140 +69,11 @@ bool krn_cuda_blas_failed(char *out, size_t bytes)
     return true;
 }
 
-/* --- what a product is to the library --------------------------------------------------------- */
-
-static int32_t align_of(const krn_matmul *mm)
-{
-    uintptr_t all = (uintptr_t)mm->a | (uintptr_t)mm->b | (uintptr_t)mm->d | (uintptr_t)mm->aux |
-                    (uintptr_t)mm->bias | 16u;
-    return (int32_t)(all & (~all + 1)); /* buffers start at 256: offsets decide, not addresses */
-}
-
-static shape shape_of(const krn_matmul *mm)
-{
-    shape s;
-    memset(&s, 0, sizeof s); /* compared as bytes */
-    s.m = mm->m;
-    s.n = mm->n;
-    s.k = mm->k;
-    s.lda = mm->lda;
-    s.ldb = mm->ldb;
-    s.ldd = mm->ldd;
-    s.a_turned = mm->a_turned != 0;
-    s.b_turned = mm->b_turned != 0;
-    s.add = mm->add != 0;
-    s.ab = (int32_t)mm->ab;
-    s.d_dtype = (int32_t)mm->d_dtype;
-    s.bias = mm->bias != NULL;
-    s.aux = mm->aux != NULL;
-    s.sums = mm->sums != NULL;
-    s.align = align_of(mm);
-    return s;
-}
-
-static void key_of(const shape *s, char key[KRN_ALGO_KEY_MAX])
-{
-    snprintf(
-        key, KRN_ALGO_KEY_MAX, "%lldx%lldx%lld ld %lld %lld %lld t%d%d +%d %s>%s b%d g%d s%d @%d",
-        (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->lda, (long long)s->ldb,
-        (long long)s->ldd, s->a_turned, s->b_turned, s->add, atom_dtype_name((atom_dtype)s->ab),
-        atom_dtype_name((atom_dtype)s->d_dtype), s->bias, s->aux, s->sums, s->align);
-}
-
-static cudaDataType_t type_of(int32_t dtype)
-{
-    return (atom_dtype)dtype == ATOM_F32 ? CUDA_R_32F : CUDA_R_16BF;
-}
-
-static cublasLtEpilogue_t epilogue_of(const shape *s, unsigned left)
-{
-    if (s->aux && !(left & KRN_LEFT_GELU))
-        return s->bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    if (s->sums && !(left & KRN_LEFT_SUMS))
-        return CUBLASLT_EPILOGUE_BGRADB;
-    return s->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-}
-
-static bool set(product *p, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
-{
-    return cublasLtMatmulDescSetAttribute(p->desc, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
-}
-
-static void product_close(product *p)
-{
-    if (p->desc)
-        (void)cublasLtMatmulDescDestroy(p->desc);
-    if (p->a)
-        (void)cublasLtMatrixLayoutDestroy(p->a);
-    if (p->b)
-        (void)cublasLtMatrixLayoutDestroy(p->b);
-    if (p->d)
-        (void)cublasLtMatrixLayoutDestroy(p->d);
-    p->desc = NULL;
-    p->a = p->b = p->d = NULL;
-}
-
-static bool layout(cublasLtMatrixLayout_t *out, int32_t dtype, int64_t rows, int64_t columns,
-                   int64_t ld)
-{
-    return cublasLtMatrixLayoutCreate(out, type_of(dtype), (uint64_t)rows, (uint64_t)columns, ld) ==
-           CUBLAS_STATUS_SUCCESS;
-}
-
-/* Row-major d = op(a) op(b) is column-major d' = op(b)' op(a)': their a is our b. */
-static bool product_open(product *p, const shape *s, unsigned left)
-{
-    memset(p, 0, sizeof *p);
-    p->s = *s;
-    p->left = left;
-    cublasOperation_t first = s->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t second = s->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = epilogue_of(s, left);
-    cudaDataType_t bias = type_of(epilogue == CUBLASLT_EPILOGUE_BGRADB ? s->d_dtype : s->ab);
-    bool ok =
-        cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
-    ok = ok && set(p, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
-    ok = ok && set(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
-    ok = ok && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (s->bias || epilogue == CUBLASLT_EPILOGUE_BGRADB)
-        ok = ok && set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
-    if (s->aux && !(left & KRN_LEFT_GELU))
-        ok = ok && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &s->ldd, sizeof s->ldd);
-    ok = ok && layout(&p->a, s->ab, s->b_turned ? s->k : s->n, s->b_turned ? s->n : s->k, s->ldb);
-    ok = ok && layout(&p->b, s->ab, s->a_turned ? s->m : s->k, s->a_turned ? s->k : s->m, s->lda);
-    ok = ok && layout(&p->d, s->d_dtype, s->n, s->m, s->ldd);
-    if (!ok)
-        product_close(p);
-    return ok;
-}
-
-/* Addresses of one call. `sums` is where BGRADB writes. */
-static bool point(product *p, const krn_matmul *mm, float *sums)
-{
-    cublasLtEpilogue_t epilogue = epilogue_of(&p->s, p->left);
-    const void *bias = epilogue == CUBLASLT_EPILOGUE_BGRADB ? (const void *)sums : mm->bias;
-    bool ok = true;
-    if (bias)
-        ok = set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (mm->aux && !(p->left & KRN_LEFT_GELU))
-        ok = ok && set(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mm->aux, sizeof mm->aux);
-    return ok;
-}
-
-static cublasStatus_t multiply(product *p, const krn_matmul *mm, void *d, void *workspace,
-                               cudaStream_t stream)
-{
-    const float one = 1.0f, none = 0.0f, scale = mm->scale != 0.0f ? mm->scale : one;
-    return cublasLtMatmul(lib.handle, p->desc, &scale, mm->b, p->a, mm->a, p->b,
-                          mm->add ? &one : &none, d, p->d, d, p->d, &p->algo, workspace, LT_BYTES,
-                          stream);
-}
-
 /* --- choosing an algorithm -------------------------------------------------------------------- */
 
 /* cuBLASLt 13.1 on sm_90 was seen to leave out what k has beyond whole tiles where it splits k
  * (facebookexperimental/triton 2767): no splits unless k is of whole tiles. */
-static bool sums_all_of_k(const product *p, const cublasLtMatmulAlgo_t *algo)
+static bool sums_all_of_k(const krn_lt_product *p, const cublasLtMatmulAlgo_t *algo)
 {
     int32_t splits = 0;
     size_t bytes = 0;
@@ -229,7 +84,7 @@ static bool sums_all_of_k(const product *p, const cublasLtMatmulAlgo_t *algo)
            splits <= 1;
 }
 
-static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MAX])
+static int candidates(krn_lt_product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MAX])
 {
     cublasLtMatmulPreference_t want = NULL;
     uint32_t align = (uint32_t)p->s.align, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -241,7 +96,7 @@ static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MA
         const void *value;
         size_t bytes;
     } set_to[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &LT_BYTES, sizeof LT_BYTES},
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &KRN_LT_BYTES, sizeof KRN_LT_BYTES},
         {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof align},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof align},
@@ -256,7 +111,7 @@ static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MA
                                               TRIED_MAX, found, &n) != CUBLAS_STATUS_SUCCESS)
         n = 0;
     for (int i = 0; i < n; i++) {
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= LT_BYTES &&
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= KRN_LT_BYTES &&
             sums_all_of_k(p, &found[i].algo))
             found[good++] = found[i];
     }
@@ -266,13 +121,13 @@ static int candidates(product *p, cublasLtMatmulHeuristicResult_t found[TRIED_MA
 
 /* Milliseconds of one of `repeats` products in a row with p's algorithm; < 0 where it does not
  * run. */
-static double time_once(product *p, const krn_matmul *mm, void *d, void *workspace,
+static double time_once(krn_lt_product *p, const krn_matmul *mm, void *d, void *workspace,
                         cudaStream_t stream, const cudaEvent_t mark[2], int repeats)
 {
     float ms = 0;
     bool ok = cudaEventRecord(mark[0], stream) == cudaSuccess;
     for (int i = 0; ok && i < repeats; i++)
-        ok = multiply(p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
+        ok = krn_lt_multiply(lib.handle, p, mm, d, workspace, stream) == CUBLAS_STATUS_SUCCESS;
     ok = ok && cudaEventRecord(mark[1], stream) == cudaSuccess &&
          cudaEventSynchronize(mark[1]) == cudaSuccess &&
          cudaEventElapsedTime(&ms, mark[0], mark[1]) == cudaSuccess;
@@ -280,7 +135,7 @@ static double time_once(product *p, const krn_matmul *mm, void *d, void *workspa
 }
 
 /* Least milliseconds of the product with p's algorithm; < 0 where it does not run. */
-static double time_of(product *p, const krn_matmul *mm, void *d, void *workspace,
+static double time_of(krn_lt_product *p, const krn_matmul *mm, void *d, void *workspace,
                       cudaStream_t stream)
 {
     cudaEvent_t mark[2] = {NULL, NULL};
@@ -307,7 +162,7 @@ static double time_of(product *p, const krn_matmul *mm, void *d, void *workspace
 }
 
 /* Milliseconds that the passes cost which the product leaves to kernels. */
-static double left_ms(const shape *s, unsigned left)
+static double left_ms(const krn_lt_shape *s, unsigned left)
 {
     double each = (double)atom_dtype_bytes((atom_dtype)s->ab), bytes = 0;
     if (left & KRN_LEFT_GELU)
@@ -318,8 +173,8 @@ static double left_ms(const shape *s, unsigned left)
 }
 
 /* The fastest of the candidates into p; false where none runs. d: scratch of d's size or d. */
-static bool fastest(product *p, const krn_matmul *mm, void *d, void *workspace, cudaStream_t stream,
-                    double *ms)
+static bool fastest(krn_lt_product *p, const krn_matmul *mm, void *d, void *workspace,
+                    cudaStream_t stream, double *ms)
 {
     cublasLtMatmulHeuristicResult_t found[TRIED_MAX];
     int n = candidates(p, found), best = -1;
@@ -347,14 +202,14 @@ static bool capturing(cudaStream_t stream)
            status != cudaStreamCaptureStatusNone;
 }
 
-static uint64_t d_bytes(const shape *s)
+static uint64_t d_bytes(const krn_lt_shape *s)
 {
     return (uint64_t)(s->m * s->ldd) * atom_dtype_bytes((atom_dtype)s->d_dtype);
 }
 
 /* Which epilogues to try: all in the product, or each left to a kernel. Ends with everything left.
  * The library's gelu is not accurate enough for f32, and wants rows of aux in whole 16 bytes. */
-static int ways_of(const shape *s, unsigned ways[2])
+static int ways_of(const krn_lt_shape *s, unsigned ways[2])
 {
     unsigned all = (s->aux ? KRN_LEFT_GELU : 0u) | (s->sums ? KRN_LEFT_SUMS : 0u);
     int n = 0;
@@ -376,34 +231,34 @@ static void tell_plain(const char *key)
 }
 
 /* A new choice; *p is opened. Measured where measuring is possible and can be kept. */
-static void choose(product *p, const krn_matmul *mm, void *workspace, cudaStream_t stream,
+static void choose(krn_lt_product *p, const krn_matmul *mm, void *workspace, cudaStream_t stream,
                    krn_algo *out)
 {
-    shape s = p->s;
+    krn_lt_shape s = p->s;
     unsigned ways[2];
     int n = lib.plain_only ? 0 : ways_of(&s, ways);
     bool measure = !lib.first_only && krn_algos_kept(lib.algos) && !capturing(stream);
     void *scratch = NULL, *d = measure ? mm->d : NULL;
-    float *sums = (float *)(void *)((char *)workspace + LT_BYTES);
+    float *sums = (float *)(void *)((char *)workspace + KRN_LT_BYTES);
     if (measure && mm->add)
         d = cudaMalloc(&scratch, d_bytes(&s)) == cudaSuccess ? scratch : NULL;
     double best = 0;
     bool have = false;
     for (int w = 0; w < n; w++) {
-        product one;
+        krn_lt_product one;
         double ms = 0;
         if (have && !d)
             break; /* not measured: the first that the library offers */
-        if (!product_open(&one, &s, ways[w]))
+        if (!krn_lt_open(&one, &s, ways[w]))
             continue;
-        if (point(&one, mm, sums) && fastest(&one, mm, d, workspace, stream, &ms) &&
+        if (krn_lt_point(&one, mm, sums) && fastest(&one, mm, d, workspace, stream, &ms) &&
             (!have || ms + left_ms(&s, ways[w]) < best)) {
-            product_close(p);
+            krn_lt_close(p);
             *p = one;
             have = true;
             best = ms + left_ms(&s, ways[w]);
         } else
-            product_close(&one);
+            krn_lt_close(&one);
     }
     if (scratch)
         (void)cudaFree(scratch);
@@ -419,30 +274,30 @@ static void choose(product *p, const krn_matmul *mm, void *workspace, cudaStream
 }
 
 /* The kept choice, if the library still takes it. It looks at the alignment of addresses, too. */
-static bool take(product *p, const krn_matmul *mm, float *sums, const krn_algo *kept)
+static bool take(krn_lt_product *p, const krn_matmul *mm, float *sums, const krn_algo *kept)
 {
     cublasLtMatmulHeuristicResult_t result;
-    shape s = p->s;
+    krn_lt_shape s = p->s;
     _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof kept->word, "an algorithm is 64 bytes");
     if (kept->plain) {
         p->plain = true;
         return true;
     }
-    if (!product_open(p, &s, kept->left))
+    if (!krn_lt_open(p, &s, kept->left))
         return false;
     memcpy(&p->algo, kept->word, sizeof p->algo);
-    if (point(p, mm, sums) &&
+    if (krn_lt_point(p, mm, sums) &&
         cublasLtMatmulAlgoCheck(lib.handle, p->desc, p->a, p->b, p->d, p->d, &p->algo, &result) ==
             CUBLAS_STATUS_SUCCESS &&
-        result.workspaceSize <= LT_BYTES)
+        result.workspaceSize <= KRN_LT_BYTES)
         return true;
     krn_cuda_log(ATOM_LOG_WARN, "cuBLASLt does not take an algorithm that was kept; choosing anew");
-    product_close(p);
+    krn_lt_close(p);
     return false;
 }
 
-static product *add_product(const shape *s, const krn_matmul *mm, void *workspace,
-                            cudaStream_t stream)
+static krn_lt_product *add_product(const krn_lt_shape *s, const krn_matmul *mm, void *workspace,
+                                   cudaStream_t stream)
 {
     if (lib.n == PRODUCTS_MAX) {
         failed("remembering one more shape", 0, s);
@@ -451,14 +306,14 @@ static product *add_product(const shape *s, const krn_matmul *mm, void *workspac
     cudaError_t before = cudaPeekAtLastError(); /* which choosing would clear */
     if (before != cudaSuccess)
         failed("a kernel before a product", (int)before, s);
-    product *p = &lib.products[lib.n];
-    krn_algo algo = {.workspace_bytes = LT_BYTES};
+    krn_lt_product *p = &lib.products[lib.n];
+    krn_algo algo = {.workspace_bytes = KRN_LT_BYTES};
     memset(p, 0, sizeof *p);
     p->s = *s;
-    key_of(s, algo.key);
+    krn_lt_key(s, algo.key);
     krn_algos_lock(lib.algos);
     const krn_algo *kept = krn_algos_find(lib.algos, algo.key);
-    float *sums = (float *)(void *)((char *)workspace + LT_BYTES);
+    float *sums = (float *)(void *)((char *)workspace + KRN_LT_BYTES);
     if (!kept || !take(p, mm, sums, kept)) {
         memset(p, 0, sizeof *p);
         p->s = *s;
@@ -471,7 +326,7 @@ static product *add_product(const shape *s, const krn_matmul *mm, void *workspac
     return p;
 }
 
-static product *find(const shape *s)
+static krn_lt_product *find(const krn_lt_shape *s)
 {
     for (uint32_t i = 0; i < lib.n; i++) {
         if (memcmp(&lib.products[i].s, s, sizeof *s) == 0)
@@ -482,15 +337,15 @@ static product *find(const shape *s)
 
 /* --- the call --------------------------------------------------------------------------------- */
 
-static void run(krn_ctx *cx, product *p, const krn_matmul *mm, void *workspace)
+static void run(krn_ctx *cx, krn_lt_product *p, const krn_matmul *mm, void *workspace)
 {
     cudaStream_t stream = (cudaStream_t)cx->native_stream;
-    float *sums = (float *)(void *)((char *)workspace + LT_BYTES);
+    float *sums = (float *)(void *)((char *)workspace + KRN_LT_BYTES);
     krn_matmul call = *mm;
     if (mm->aux && (p->left & KRN_LEFT_GELU))
         call.d = mm->aux;
-    bool ok = point(p, &call, sums);
-    cublasStatus_t status = multiply(p, &call, call.d, workspace, stream);
+    bool ok = krn_lt_point(p, &call, sums);
+    cublasStatus_t status = krn_lt_multiply(lib.handle, p, &call, call.d, workspace, stream);
     if (!ok || status != CUBLAS_STATUS_SUCCESS)
         failed("a matrix product", (int)status, &p->s);
     if (mm->sums && !(p->left & KRN_LEFT_SUMS))
@@ -501,10 +356,10 @@ unsigned krn_cuda_matmul(krn_ctx *cx, const krn_matmul *mm, void *workspace)
 {
     if (mm->m == 0 || mm->n == 0)
         return 0;
-    shape s = shape_of(mm);
+    krn_lt_shape s = krn_lt_shape_of(mm);
     unsigned left = (mm->aux ? KRN_LEFT_GELU : 0u) | (mm->sums ? KRN_LEFT_SUMS : 0u);
     pthread_mutex_lock(&lib.lock);
-    product *p = lib.handle ? find(&s) : NULL;
+    krn_lt_product *p = lib.handle ? find(&s) : NULL;
     if (!p && lib.handle)
         p = add_product(&s, mm, workspace, (cudaStream_t)cx->native_stream);
     if (p && p->plain)
@@ -542,7 +397,7 @@ static double memory_rate(void)
 static void close_all(void)
 {
     for (uint32_t i = 0; i < lib.n; i++)
-        product_close(&lib.products[i]);
+        krn_lt_close(&lib.products[i]);
     lib.n = 0;
     atom_free(lib.products);
     lib.products = NULL;

@@ -102,10 +102,31 @@ struct norm_d {
     int64_t N, C, rows;
 };
 
-/*
- * dx = rstd (d - mean(d) - z mean(d z)), d = dy w, z = (x - mean) rstd. x and dy wait in registers
- * as they came, between the reductions and dx.
- */
+/* A row's statistics, and the means of d and d z over it. */
+struct norm_row {
+    float mean, rstd, mean_d, mean_dz;
+};
+
+/* dx of one pack: rstd (d - mean(d) - z mean(d z)), d = dy w, z = (x - mean) rstd. */
+template <typename A, int W, bool ADD>
+static __device__ __forceinline__ void norm_dx(A *to, const A *w, uint4 x, uint4 dy, norm_row row)
+{
+    float v[W], d[W], scale[W], old[W];
+    krn_unpack(x, w, v);
+    krn_unpack(dy, w, d);
+    krn_load_pack(w, scale);
+    if constexpr (ADD)
+        krn_load_pack(to, old);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        float z = (v[i] - row.mean) * row.rstd;
+        float inner = krn_fma(-z, row.mean_dz, krn_fma(d[i], scale[i], -row.mean_d));
+        d[i] = ADD ? krn_fma(row.rstd, inner, old[i]) : row.rstd * inner;
+    }
+    krn_store_pack(to, d);
+}
+
+/* x and dy wait in registers as they came, between the reductions and dx. */
 template <typename A, int W, int PACKS, bool ADD>
 __global__ void __launch_bounds__(THREADS_MAX) norm_bwd(norm_d job)
 {
@@ -158,23 +179,10 @@ __global__ void __launch_bounds__(THREADS_MAX) norm_bwd(norm_d job)
         float mean_dz = krn_block_sum(sum_z, turn + 32) / (float)job.C;
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            int at = p * threads + (int)threadIdx.x;
-            if (at < packs) {
-                A *to = dx + n * job.C + (int64_t)at * W;
-                float v[W], d[W], scale[W], old[W];
-                krn_unpack(xs[p], x, v);
-                krn_unpack(dys[p], x, d);
-                krn_load_pack(w + (int64_t)at * W, scale);
-                if constexpr (ADD)
-                    krn_load_pack(to, old);
-#pragma unroll
-                for (int i = 0; i < W; i++) {
-                    float z = (v[i] - mean) * rstd;
-                    float inner = krn_fma(-z, mean_dz, krn_fma(d[i], scale[i], -mean_d));
-                    d[i] = ADD ? krn_fma(rstd, inner, old[i]) : rstd * inner;
-                }
-                krn_store_pack(to, d);
-            }
+            int64_t at = (int64_t)(p * threads + (int)threadIdx.x) * W;
+            if (at < job.C)
+                norm_dx<A, W, ADD>(dx + n * job.C + at, w + at, xs[p], dys[p],
+                                   norm_row{mean, rstd, mean_d, mean_dz});
         }
     }
     float *part = job.parts + (int64_t)blockIdx.x * 2 * job.C;
