@@ -426,7 +426,7 @@ static void find_largest_visit(gen_layout *layout)
     }
 }
 
-static void place_all(gen_layout *layout)
+void gen_layout_place(gen_layout *layout)
 {
     if (!layout->plan->in_place)
         place_slots(layout);
@@ -440,8 +440,6 @@ static void place_all(gen_layout *layout)
     place_host(layout);
     find_largest_visit(layout);
 }
-
-/* --- the whole ------------------------------------------------------------------------------- */
 
 static atom_status fill_params(gen_layout *layout)
 {
@@ -465,86 +463,12 @@ static atom_status fill_params(gen_layout *layout)
     return ATOM_OK;
 }
 
-static atom_status check_plan(const graph *g, const part_plan *plan)
+atom_status gen_layout_fill(gen_layout *layout)
 {
-    const uint64_t align = swap_block_align(g->moments);
-    ATOM_TRY(part_plan_check(plan, g));
-    if (plan->in_place && plan->n_sub_models != 1)
-        return atom_fail(ATOM_E_USAGE, "an in-place plan has one sub-model");
-    if (plan->disk &&
-        (plan->ring_blocks < 2 || plan->block_elements == 0 || plan->block_elements % align))
-        return atom_fail(ATOM_E_USAGE,
-                         "a plan that keeps the state on disk needs a ring of at least two blocks, "
-                         "each of a multiple of %llu elements",
-                         (unsigned long long)align);
-    if (plan->micro_batches == 0)
-        return atom_fail(ATOM_E_USAGE, "a plan needs at least one micro-batch");
+    ATOM_TRY(fill_params(layout));
+    for (uint32_t k = 0; k < layout->n; k++)
+        ATOM_TRY(fill_visit(layout, k));
+    place_grads(layout);
+    find_late(layout);
     return ATOM_OK;
-}
-
-atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
-                      const krn_table *table, gen_lowered **out)
-{
-    atom_status st;
-    gen_lowered *low = NULL;
-    gen_layout layout = {.g = g, .plan = plan, .C = plan->micro_batches, .n = plan->n_sub_models};
-    ATOM_TRY_CLEAN(check_plan(g, plan));
-    if (table)
-        ATOM_TRY_CLEAN(gen_supports(g, table));
-    if (table && plan->update_on_device && !table->update)
-        return atom_fail(ATOM_E_UNSUPPORTED, "the plan updates on the device, %s does not",
-                         table->backend);
-    low = atom_alloc(1, sizeof *low);
-    if (!low)
-        return atom_fail_memory("a lowered plan", sizeof *low);
-    layout.out = low;
-    layout.wire_bytes_each = atom_dtype_bytes(g->dtype);
-    ATOM_TRY_CLEAN(fill_params(&layout));
-    for (uint32_t k = 0; k < layout.n; k++)
-        ATOM_TRY_CLEAN(fill_visit(&layout, k));
-    place_grads(&layout);
-    find_late(&layout);
-    ATOM_TRY_CLEAN(gen_calls_build(&layout));
-    layout.workspace.bytes = low->program->workspace_bytes;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        uint64_t bytes = profile && !table ? profile->nodes[i].workspace_bytes : 0;
-        for (int back = 0; table && table->workspace && back < 2; back++)
-            bytes = max_u64(bytes, gen_node_workspace(g, (int32_t)i, back, table));
-        layout.workspace.bytes = max_u64(layout.workspace.bytes, bytes);
-    }
-    place_all(&layout);
-    ATOM_TRY_CLEAN(gen_tapes_build(&layout, profile));
-    *out = low;
-    low = NULL;
-cleanup:
-    atom_free(layout.grad_offset);
-    atom_free(layout.visits);
-    gen_lowered_close(&low);
-    return st;
-}
-
-void gen_lowered_close(gen_lowered **lowered)
-{
-    gen_lowered *low = *lowered;
-    if (!low)
-        return;
-    for (int t = 0; t < SWAP_TAPE_N; t++)
-        swap_tape_close(&low->tapes[t]);
-    swap_program_close(&low->program);
-    atom_free(low->params);
-    atom_free(low->regions);
-    atom_free(low);
-    *lowered = NULL;
-}
-
-swap_exec_config gen_exec_config(const gen_lowered *low)
-{
-    return (swap_exec_config){.program = low->program,
-                              .params = low->params,
-                              .n_params = low->n_params,
-                              .layout = low->layout,
-                              .device_bytes = low->device_bytes,
-                              .host_bytes = low->host_bytes,
-                              .workspace = low->workspace,
-                              .instrs_max = low->instrs_max};
 }

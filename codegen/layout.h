@@ -83,6 +83,10 @@ typedef struct gen_layout {
     gen_lowered *out;  /* regions and totals are recorded here */
 } gen_layout;
 
+/* layout.c: what each sub-model owns and exchanges; then, when call lists are made and the workspace
+ * is known, where all of it is. */
+ATOM_MUST atom_status gen_layout_fill(gen_layout *layout);
+void gen_layout_place(gen_layout *layout);
 /* calls.c: fills the program's lists, and kept_bytes and act_bytes of every visit. */
 ATOM_MUST atom_status gen_calls_build(gen_layout *layout);
 /* cost.c: what an instruction takes when it runs alone; zero without a profile. */

@@ -1,6 +1,6 @@
 /*
  * What the files that write tapes share: tape.c orders a step, tape_disk.c moves the blocks of a
- * state that is on disk. Internal to codegen.
+ * state that is on disk, and tape_write.c appends what both decide. Internal to codegen.
  */
 #ifndef CODEGEN_TAPE_INNER_H
 #define CODEGEN_TAPE_INNER_H
@@ -20,6 +20,8 @@ typedef struct gen_writer {
     uint64_t undone;  /* disk tier: blocks [0, undone) wait for their update */
     uint64_t turn;    /* blocks that passed through the ring, where some are updated ahead */
 } gen_writer;
+
+/* --- tape_write.c ---------------------------------------------------------------------------- */
 
 /* Appends the instruction, with its cost. */
 ATOM_MUST atom_status gen_write(gen_writer *w, swap_instr *in);
