@@ -25,32 +25,7 @@ bool part_way_setting(const part_search_state *s, int way, part_setting *setting
     return !(setting->keep == PART_KEEP_HOST && s->request->recompute == 1);
 }
 
-/* --- plans from cuts --- */
-
-atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *setting,
-                                const int32_t *ends, uint32_t n, part_plan **out)
-{
-    part_plan *plan = NULL;
-    ATOM_TRY(part_plan_open(s->g, s->profile, n, &plan));
-    plan->micro_batches = setting->micro_batches;
-    plan->clip = setting->clip;
-    plan->boundaries = setting->boundaries;
-    plan->in_place = s->in_place;
-    plan->disk = s->model->disk;
-    plan->ring_blocks = s->model->disk ? s->model->ring_blocks : 0;
-    plan->block_elements = s->model->disk ? s->model->block_elements : 0;
-    for (uint32_t k = 0; k < n; k++) {
-        int32_t first = k ? ends[k - 1] : 0;
-        part_range r = part_range_make(s->model, first, ends[k]);
-        plan->sub_models[k] = (part_sub_model){.first_node = first,
-                                               .last_node = ends[k],
-                                               .param_bytes = r.slot_bytes,
-                                               .keep = k + 1 < n ? setting->keep : PART_RECOMPUTE};
-        plan->cut_bytes += r.x_bytes;
-    }
-    *out = plan;
-    return ATOM_OK;
-}
+/* --- one sub-model --- */
 
 static atom_status make_single(const part_search_state *s, part_plan **out)
 {

@@ -45,6 +45,11 @@ static inline bool part_host_holds(const part_search_state *s, const part_verdic
 
 /* --- fit.c: whole plans that fit --- */
 
+/* A plan from cuts; everything but predictions is filled in. */
+ATOM_MUST atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *setting,
+                                          const int32_t *ends, uint32_t n, part_plan **out);
+/* Writes a verdict into the plan's predictions. */
+void part_plan_note(const part_search_state *s, part_plan *plan, const part_verdict *v);
 /* Estimates the plan and notes that in it. */
 void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdict *v);
 /* The table of ranges, when it is first needed. */
@@ -86,10 +91,6 @@ ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate 
 void part_candidates_clear(part_search_state *s);
 /* Predicted seconds of the best candidate for the state's C; 0: there is none. */
 ATOM_MUST atom_status part_candidates_best_seconds(part_search_state *s, double *seconds);
-
-/* A plan from cuts; everything but predictions is filled in. */
-ATOM_MUST atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *setting,
-                                          const int32_t *ends, uint32_t n, part_plan **out);
 
 /* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
 ATOM_MUST atom_status part_refuse_host(const part_search_state *s); /* OK if the host has enough */

@@ -16,15 +16,47 @@ enum { CUT_ROUNDS_MAX = 10 };
  * for. */
 static const double NOISE = 1.0 / 1024;
 
-void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdict *v)
+/* --- plans from cuts --- */
+
+atom_status part_plan_from_cuts(const part_search_state *s, const part_setting *setting,
+                                const int32_t *ends, uint32_t n, part_plan **out)
 {
-    part_estimate(s->model, plan, v);
+    part_plan *plan = NULL;
+    ATOM_TRY(part_plan_open(s->g, s->profile, n, &plan));
+    plan->micro_batches = setting->micro_batches;
+    plan->clip = setting->clip;
+    plan->boundaries = setting->boundaries;
+    plan->in_place = s->in_place;
+    plan->disk = s->model->disk;
+    plan->ring_blocks = s->model->disk ? s->model->ring_blocks : 0;
+    plan->block_elements = s->model->disk ? s->model->block_elements : 0;
+    for (uint32_t k = 0; k < n; k++) {
+        int32_t first = k ? ends[k - 1] : 0;
+        part_range r = part_range_make(s->model, first, ends[k]);
+        plan->sub_models[k] = (part_sub_model){.first_node = first,
+                                               .last_node = ends[k],
+                                               .param_bytes = r.slot_bytes,
+                                               .keep = k + 1 < n ? setting->keep : PART_RECOMPUTE};
+        plan->cut_bytes += r.x_bytes;
+    }
+    *out = plan;
+    return ATOM_OK;
+}
+
+void part_plan_note(const part_search_state *s, part_plan *plan, const part_verdict *v)
+{
     plan->predicted_step_seconds = v->step_seconds;
     plan->predicted_ahead_seconds = s->request->ahead ? v->ahead_seconds : 0;
     plan->predicted_compute_seconds = v->compute_seconds;
     plan->device_peak_bytes = v->device_peak_bytes;
     plan->host_peak_bytes = v->host_peak_bytes;
     plan->bound = v->bound;
+}
+
+void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    part_estimate(s->model, plan, v);
+    part_plan_note(s, plan, v);
 }
 
 atom_status part_open_table(part_search_state *s)

@@ -38,16 +38,6 @@ ATOM_MUST static atom_status judge(part_search_state *s, const part_plan *plan,
     return s->request->evaluate(s->request->evaluate_ctx, plan, verdict);
 }
 
-static void note(const part_search_state *s, part_plan *plan, const part_verdict *v)
-{
-    plan->predicted_step_seconds = v->step_seconds;
-    plan->predicted_ahead_seconds = s->request->ahead ? v->ahead_seconds : 0;
-    plan->predicted_compute_seconds = v->compute_seconds;
-    plan->device_peak_bytes = v->device_peak_bytes;
-    plan->host_peak_bytes = v->host_peak_bytes;
-    plan->bound = v->bound;
-}
-
 static bool fits(const part_search_state *s, const part_verdict *v)
 {
     return (!s->device_bytes || v->device_peak_bytes <= s->device_bytes) &&
@@ -77,7 +67,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
     for (int tries = 0; c->plan && tries < TRIES_MAX; tries++) {
         part_verdict v, modelled;
         ATOM_TRY_CLEAN(judge(s, c->plan, &v));
-        note(s, c->plan, &v);
+        part_plan_note(s, c->plan, &v);
         if (fits(s, &v))
             return ATOM_OK;
         part_estimate(s->model, c->plan, &modelled);
@@ -111,7 +101,7 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
     for (ring = ring < blocks ? ring : blocks; ring >= least; ring--) {
         plan->ring_blocks = (uint32_t)ring;
         ATOM_TRY(judge(s, plan, &v));
-        note(s, plan, &v);
+        part_plan_note(s, plan, &v);
         if (v.host_peak_bytes <= limit)
             break;
     }
@@ -272,7 +262,7 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     atom_status st = ATOM_OK;
     ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
     if (plan)
-        note(s, plan, &v);
+        part_plan_note(s, plan, &v);
     if (plan && fits(s, &v)) {
         *out = plan;
         return ATOM_OK;
