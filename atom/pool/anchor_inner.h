@@ -108,8 +108,7 @@ uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
 void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
 uint64_t pool_certified(const pool_anchor *p, const gsp_proposal *c);
-/* The floats [first, first + n) are, or are not, among those that the version being made changes.
- */
+/* The version being made changes the floats [first, first + n), or does not. */
 void pool_range_set(pool_anchor *p, uint64_t first, uint64_t n, bool in);
 
 /*
@@ -161,12 +160,6 @@ ATOM_MUST atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c
 /* While the state is replaced nobody takes it. */
 void pool_gradients_hold(pool_anchor *p, bool hold);
 void pool_gradients_seam(train_seam *seam);
-
-/* step.c: the step itself. x: the mean gradient of n floats, used up.
- * ATOM_E_DIVERGED: it is not finite, and nothing was changed. */
-ATOM_MUST atom_status pool_step_make(const pool_update *u, uint64_t step, uint64_t n, float *x,
-                                     float *weights, float *m, float *v, double *grad_norm,
-                                     double *rate);
 
 /* marks.c: the lock is held. */
 char *pool_marks_text(const pool_anchor *p);

@@ -6,6 +6,7 @@
  * members: each sample counts once or not at all.
  */
 #include "atom/pool/anchor_inner.h"
+#include "atom/pool/step.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/clock.h"

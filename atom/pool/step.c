@@ -4,7 +4,7 @@
  * so every operation is one whose result IEEE 754 fixes: no function of a mathematical library,
  * sums in a fixed order. Refuses gradients that are not finite before anything was changed.
  */
-#include "atom/pool/anchor_inner.h"
+#include "atom/pool/step.h"
 
 #include "gossip/sum/reduce.h"
 

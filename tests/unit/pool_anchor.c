@@ -339,6 +339,54 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     side_close(&a);
 }
 
+/* A version of others alone; the trainer takes nothing. */
+static void version_of_others(side *a, uint64_t version, uint32_t salt)
+{
+    gsp_certificate *c = atom_alloc(1, sizeof *c);
+    uint64_t first, n = pool_fragment_range(N, F, (uint32_t)(version % F), &first);
+    float *others = atom_alloc(n, sizeof *others);
+    for (uint64_t i = 0; i < n; i++)
+        others[i] = 0.01f * noise(i, salt);
+    give_parts(a, version, others);
+    certificate_make(c, version, 1000 * version, false);
+    must(a->work.apply(a->work.context, c, &c->proposal.previous));
+    atom_free(others);
+    atom_free(c);
+}
+
+/* Between two steps of the trainer, a fragment's turn comes twice: live moves by both. */
+static void two_versions_of_a_fragment_are_both_merged(void **unused)
+{
+    (void)unused;
+    side a;
+    side_open(&a, 0.7, 0.9, 0);
+    begin(&a);
+    uint64_t first, n = pool_fragment_range(N, F, 1, &first);
+    float *anchor[3], *live = atom_alloc(n, sizeof *live);
+    for (int k = 0; k < 3; k++)
+        anchor[k] = atom_alloc(n, sizeof *live);
+    step(&a, 3);
+    memcpy(live, a.live + first, n * sizeof *live);
+    must(a.work.state_read(a.work.context, 1, 0, n, anchor[0]));
+    for (uint64_t v = 1; v <= 1 + F; v++) {
+        version_of_others(&a, v, (uint32_t)v);
+        if (v % F == 1)
+            must(a.work.state_read(a.work.context, 1, 0, n, anchor[v == 1 ? 1 : 2]));
+    }
+    a.seam.before_updates(a.seam.ctx, a.live, NULL);
+    for (uint64_t i = 0; i < n; i++) {
+        float by = (anchor[1][i] - anchor[0][i]) + (anchor[2][i] - anchor[1][i]);
+        assert_true(a.live[first + i] == live[i] + by);
+    }
+    pool_anchor_status s;
+    pool_anchor_read_status(a.pool, false, &s);
+    assert_int_equal(s.merged, F); /* one for each fragment, not one for each version */
+    for (int k = 0; k < 3; k++)
+        atom_free(anchor[k]);
+    atom_free(live);
+    side_close(&a);
+}
+
 static void mix_keeps_a_part_of_live(void **unused)
 {
     (void)unused;
@@ -587,6 +635,7 @@ int main(void)
         cmocka_unit_test(what_is_taken_back_never_came),
         cmocka_unit_test(alone_with_rate_one_training_is_plain),
         cmocka_unit_test(what_is_not_included_is_kept_and_brought_again),
+        cmocka_unit_test(two_versions_of_a_fragment_are_both_merged),
         cmocka_unit_test(mix_keeps_a_part_of_live),
         cmocka_unit_test(a_restart_finds_what_the_member_remembers),
         cmocka_unit_test(a_damaged_fragment_is_noticed),
