@@ -77,8 +77,7 @@ typedef struct pool_update {
 } pool_update;
 enum { POOL_MICRO_BATCHES_MAX = 1 << 16 };
 
-/* What a run's configuration says, for a batch of so many micro-batches; borrows from the trainer.
- */
+/* What a run's configuration says, for a batch of C micro-batches; borrows from the trainer. */
 void pool_update_of(const trainer *t, uint32_t micro_batches, pool_update *out);
 
 typedef struct pool_anchor_config {

@@ -5,7 +5,7 @@
  * before the user was told how much. Refuses data that is not the pool's, unless the pool allows it.
  */
 #include "atom/pool/dataset.h"
-#include "atom/pool/run_inner.h"
+#include "atom/pool/advice.h"
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"

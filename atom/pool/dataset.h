@@ -8,7 +8,7 @@
 #ifndef ATOM_POOL_DATASET_H
 #define ATOM_POOL_DATASET_H
 
-#include "atom/pool/run.h"
+#include "atom/pool/hooks.h"
 
 typedef struct pool_dataset {
     const pool_hooks *hooks;

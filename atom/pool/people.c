@@ -3,7 +3,6 @@
  * differs is news. Refuses to tell of this host itself, and of those that were there when it came.
  */
 #include "atom/pool/people.h"
-#include "atom/pool/run_inner.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef ATOM_POOL_PEOPLE_H
 #define ATOM_POOL_PEOPLE_H
 
-#include "atom/pool/run.h"
+#include "atom/pool/hooks.h"
 
 typedef struct pool_person {
     uint8_t key[GSP_PUBLIC_BYTES];

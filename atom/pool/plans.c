@@ -3,7 +3,6 @@
  * seconds is not worth waiting for. Refuses to look into plans: the trainer checks them.
  */
 #include "atom/pool/plans.h"
-#include "atom/pool/run_inner.h"
 
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"

@@ -8,7 +8,7 @@
 #ifndef ATOM_POOL_PLANS_H
 #define ATOM_POOL_PLANS_H
 
-#include "atom/pool/run.h"
+#include "atom/pool/hooks.h"
 
 typedef struct pool_plans {
     const pool_hooks *hooks;   /* borrowed */

@@ -16,77 +16,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 static const double GOODBYE_SECONDS = 15;
-
-/* ---- hooks ---- */
-
-void pool_note(const pool_hooks *hooks, const char *fmt, ...)
-{
-    char text[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    hooks->note(hooks->ctx, text);
-}
-
-static void no_note(void *ctx, const char *text)
-{
-    (void)ctx;
-    (void)text;
-}
-
-static void no_report(void *ctx, const train_report *report)
-{
-    (void)ctx;
-    (void)report;
-}
-
-static bool no_watch(void *ctx, const gsp_pool_progress *progress)
-{
-    (void)ctx;
-    (void)progress;
-    return true;
-}
-
-static bool no_stop(void *ctx)
-{
-    (void)ctx;
-    return false;
-}
-
-static void no_phase(void *ctx, pool_phase phase)
-{
-    (void)ctx;
-    (void)phase;
-}
-
-static void no_progress(void *ctx, const char *what, uint32_t done, uint32_t total)
-{
-    (void)ctx;
-    (void)what;
-    (void)done;
-    (void)total;
-}
-
-static pool_hooks whole(const pool_hooks *h)
-{
-    static const pool_hooks none = {0};
-    h = h ? h : &none;
-    return (pool_hooks){.ctx = h->ctx,
-                        .note = h->note ? h->note : no_note,
-                        .progress = h->progress ? h->progress : no_progress,
-                        .report = h->report ? h->report : no_report,
-                        .watch = h->watch ? h->watch : no_watch,
-                        .stop = h->stop ? h->stop : no_stop,
-                        .phase = h->phase ? h->phase : no_phase};
-}
 
 static bool stopped(const pool_run *r)
 {
@@ -102,7 +37,7 @@ atom_status pool_run_begin(const pool_run_config *config, pool_run **out)
     *out = r;
     if (!r)
         return atom_fail_memory("a run in a pool", sizeof *r);
-    r->hooks = whole(config->hooks);
+    r->hooks = pool_hooks_whole(config->hooks);
     r->max_steps = config->max_steps;
     r->dir = atom_strdup(config->dir);
     r->status = atom_alloc(1, sizeof *r->status);

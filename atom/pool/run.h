@@ -23,29 +23,12 @@
 
 #include "atom/pool/advice.h"
 #include "atom/pool/anchor.h"
+#include "atom/pool/hooks.h"
 #include "atom/pool/host.h"
 #include "atom/pool/settings.h"
 #include "gossip/pool/pool.h"
 
 typedef struct pool_run pool_run;
-
-typedef enum pool_phase {
-    POOL_PHASE_TRAINING, /* the weights are here, steps begin */
-    POOL_PHASE_LEAVING,  /* the last step is saved; goodbyes */
-} pool_phase;
-
-/* How the caller hears of it, and stops it. Any may be NULL. */
-typedef struct pool_hooks {
-    void *ctx;
-    void (*note)(void *ctx, const char *text); /* one line for people: what was decided, and why */
-    plan_progress_fn progress;                 /* while profiling, pinning, loading */
-    void (*report)(void *ctx, const train_report *report); /* every step and every evaluation */
-    /* While this host looks for members, fetches, or waits for the pool's weights: a few times a
-     * second. False: give up. */
-    gsp_pool_watch *watch;
-    bool (*stop)(void *ctx); /* asked between steps and while waiting; true: save and end */
-    void (*phase)(void *ctx, pool_phase phase);
-} pool_hooks;
 
 /* An option of `atom train` or of a pool's settings, by its key; value NULL: not given. */
 typedef struct pool_option {

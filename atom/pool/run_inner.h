@@ -43,7 +43,6 @@ struct pool_run {
 };
 
 /* run.c */
-void pool_note(const pool_hooks *hooks, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* Directory, hooks and limits; what create and join begin with. */
 ATOM_MUST atom_status pool_run_begin(const pool_run_config *config, pool_run **out);
 /* Text of dir/pool/name, or of dir/pool; atom_free. */

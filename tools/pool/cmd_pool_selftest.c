@@ -175,8 +175,7 @@ static atom_status serve(const pool_values *v)
     cli_signals_catch();
     ATOM_TRY_CLEAN(gsp_identity_make(&owner));
     ATOM_TRY_CLEAN(gsp_address_parse(v->listen, &listen));
-    /* The hosts are not part of the gate's keys: with port 0 they are known only once it is open.
-     */
+    /* The hosts are not part of the gate's keys: with port 0 they are known once it is open. */
     ATOM_TRY_CLEAN(make_ticket(&owner, v, listen.port, &ticket));
     ATOM_TRY_CLEAN(open_gate(&owner, &ticket, v->listen, &net));
     for (uint32_t i = 0; i < ticket.n_hosts; i++) {
