@@ -9,52 +9,11 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG_BYTES_MAX = 1 << 25 };
-
-atom_status file_not_supported(const char *path, const char *key, const char *why)
-{
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: %s", path, key, why);
-}
-
-/* An integer under its GPT-2 name or the general one; `fallback` if neither is there. */
-atom_status file_take_int(const char *path, const json_t *root, const char *key,
-                          const char *general, int64_t fallback, int64_t *out)
-{
-    if (general && !atom_json_present(root, key))
-        key = general;
-    *out = fallback;
-    return atom_json_present(root, key) ? atom_json_int(path, root, key, 1, INT64_MAX, out)
-                                        : ATOM_OK;
-}
-
-atom_status file_take_real(const char *path, const json_t *root, const char *key, double fallback,
-                           float *out)
-{
-    double number = fallback;
-    if (atom_json_present(root, key))
-        ATOM_TRY(atom_json_real(path, root, key, 0, (double)FLT_MAX, &number));
-    *out = (float)number;
-    return ATOM_OK;
-}
-
-/* A switch that must be what GPT-2 has, if it is there at all. */
-atom_status file_check_flag(const char *path, const json_t *root, const char *key, bool wanted)
-{
-    char why[96];
-    bool said = wanted;
-    if (atom_json_present(root, key))
-        ATOM_TRY(atom_json_flag(path, root, key, &said));
-    if (said == wanted)
-        return ATOM_OK;
-    snprintf(why, sizeof why, "%s is not supported; only %s is", wanted ? "false" : "true",
-             wanted ? "true" : "false");
-    return file_not_supported(path, key, why);
-}
 
 /* "LlamaForCausalLM" or, of a body without head, "LlamaModel"; GPT-2's are GPT2LMHeadModel and
  * GPT2Model. */
@@ -133,18 +92,6 @@ static atom_status check_mathematics(const char *path, const json_t *root)
     return ATOM_OK;
 }
 
-void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX])
-{
-    const char *text = json_string_value(atom_json_present(root, "_name_or_path"));
-    const char *slash = text ? strrchr(text, '/') : NULL;
-    const char *last = slash ? slash + 1 : text;
-    size_t n = last ? strlen(last) : 0;
-    bool plain =
-        n && n < GRAPH_NAME_MAX && last[0] != '.' &&
-        strspn(last, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
-    snprintf(name, GRAPH_NAME_MAX, "%s", plain ? last : graph_family_name(family));
-}
-
 static atom_status take_numbers(const char *path, const json_t *root, graph_config *c)
 {
     atom_status st = ATOM_OK;
@@ -209,17 +156,6 @@ atom_status file_config_read(const char *path, graph_config *config, char **sour
     }
     *source = text;
     return ATOM_OK;
-}
-
-double file_neat(float value)
-{
-    char buf[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, (double)value);
-        if (strtof(buf, NULL) == value)
-            break;
-    }
-    return strtod(buf, NULL);
 }
 
 /* How many digits print every real in the tree exactly (9 to 17). */

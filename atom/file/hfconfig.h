@@ -1,6 +1,6 @@
 /*
- * What the files of config.json share: hfconfig.c (all families, GPT-2), hfconfig_llama.c.
- * `path` is for messages.
+ * What the files of config.json share: hfconfig.c (all families, GPT-2), hfconfig_llama.c,
+ * hfconfig_own.c, and hfkeys.c, which takes single keys for them. `path` is for messages.
  */
 #ifndef ATOM_FILE_HFCONFIG_H
 #define ATOM_FILE_HFCONFIG_H
@@ -10,11 +10,11 @@
 
 /* ATOM_E_UNSUPPORTED: "path: key: why" */
 atom_status file_not_supported(const char *path, const char *key, const char *why);
-/* A whole number from 1 on, under its own name or the general one (NULL: none); `fallback` if
+/* A whole number of at least 1, under its own name or the general one (NULL: none); `fallback` if
  * neither is there. */
 ATOM_MUST atom_status file_take_int(const char *path, const json_t *root, const char *key,
                                     const char *general, int64_t fallback, int64_t *out);
-/* A number from 0 on. */
+/* A number of at least 0. */
 ATOM_MUST atom_status file_take_real(const char *path, const json_t *root, const char *key,
                                      double fallback, float *out);
 /* A switch that must be what the family has, if it is there at all. */

@@ -105,10 +105,45 @@ static void add_param(listing *l, uint32_t i)
     }
 }
 
+static uint64_t elements_of(const graph_stored *s)
+{
+    uint64_t n = 1;
+    for (int i = 0; i < s->rank; i++)
+        n *= (uint64_t)s->dims[i];
+    return n;
+}
+
+/* Of somebody's own model, one slice for each name: the runs of a name lie side by side in the table. */
+static atom_status own_slices(const graph *g, file_slice **out, uint32_t *n)
+{
+    file_slice *slices = atom_alloc(g->n_stored, sizeof *slices);
+    uint32_t used = 0;
+    if (!slices)
+        return atom_fail_memory("the tensors' names", (uint64_t)g->n_stored * sizeof *slices);
+    for (uint32_t i = 0, k; i < g->n_stored; i = k) {
+        const graph_stored *s = &g->stored[i];
+        file_slice *slice = &slices[used++];
+        for (k = i + 1; k < g->n_stored && strcmp(g->stored[k].name, s->name) == 0;)
+            k++;
+        *slice = (file_slice){.param = (uint32_t)s->param,
+                              .elements = elements_of(s),
+                              .rank = s->rank,
+                              .transposed = s->transposed,
+                              .runs = s,
+                              .n_runs = k - i};
+        memcpy(slice->name, s->name, sizeof slice->name);
+        for (int d = 0; d < s->rank; d++)
+            slice->dims[d] = (uint64_t)s->dims[d];
+    }
+    *out = slices;
+    *n = used;
+    return ATOM_OK;
+}
+
 atom_status file_slices(const graph *g, file_slice **out, uint32_t *n)
 {
     if (g->n_stored)
-        return file_own_slices(g, out, n);
+        return own_slices(g, out, n);
     listing l = {.g = g, .slices = atom_alloc((size_t)g->n_params * 3, sizeof *l.slices)};
     if (!l.slices)
         return atom_fail_memory("the tensors' names", (uint64_t)g->n_params * 3 * sizeof *l.slices);

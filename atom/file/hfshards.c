@@ -88,23 +88,6 @@ static atom_status compare(const file_safetensors *file, const char *name, json_
     return ATOM_OK;
 }
 
-static atom_status take_shard(weights_reader *r, const char *dir, const char *name, json_t *map)
-{
-    char *path = atom_path_join(dir, name);
-    if (!path)
-        return atom_fail_memory("a path", strlen(dir));
-    atom_status st = file_st_open(path, &r->file);
-    atom_free(path);
-    if (st == ATOM_OK)
-        st = compare(r->file, name, map);
-    if (st == ATOM_OK)
-        st = file_st_through(r->file, r->vector.source);
-    if (st == ATOM_OK)
-        st = file_weights_take(r);
-    file_st_close(&r->file);
-    return st;
-}
-
 /* Text of an index -> its tree (free with json_decref) and the names in it
  * (free with atom_free). */
 static atom_status parse_index(const char *path, const char *text, size_t bytes, json_t **root,
@@ -130,24 +113,6 @@ atom_status file_index_check(const char *path, const char *text, size_t bytes)
     const char **names = NULL;
     size_t n = 0;
     atom_status st = parse_index(path, text, bytes, &root, &names, &n);
-    atom_free(names);
-    json_decref(root);
-    return st;
-}
-
-atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path)
-{
-    char *text = NULL;
-    uint64_t bytes = 0;
-    json_t *root = NULL;
-    const char **names = NULL;
-    size_t n = 0;
-    atom_status st = atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes);
-    if (st == ATOM_OK)
-        st = parse_index(index_path, text, (size_t)bytes, &root, &names, &n);
-    atom_free(text);
-    for (size_t i = 0; st == ATOM_OK && i < n; i++)
-        st = take_shard(r, dir, names[i], json_object_get(root, "weight_map"));
     atom_free(names);
     json_decref(root);
     return st;
@@ -190,6 +155,20 @@ cleanup:
     return st;
 }
 
+static atom_status no_weights(const char *dir)
+{
+    char *pickle = atom_path_join(dir, "pytorch_model.bin");
+    bool has_pickle = pickle && atom_path_exists(pickle);
+    atom_free(pickle);
+    if (has_pickle)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "%s has only pytorch_model.bin, a Python pickle, which is never read; convert "
+            "it in Python: model.save_pretrained(dir, safe_serialization=True)",
+            dir);
+    return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
+}
+
 atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n)
 {
     static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
@@ -204,7 +183,7 @@ atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_
     } else if (atom_path_exists(index)) {
         st = open_shards(dir, index, files, n);
     } else {
-        st = file_no_weights(dir);
+        st = no_weights(dir);
     }
     atom_free(single);
     atom_free(index);

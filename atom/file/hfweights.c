@@ -158,11 +158,11 @@ static atom_status read_tensor(weights_reader *r, const file_tensor *t)
                      r->file->path, t->name);
 }
 
-atom_status file_weights_take(weights_reader *r)
+static atom_status take_file(weights_reader *r)
 {
-    for (uint32_t i = 0; i < r->file->n_tensors; i++) {
+    ATOM_TRY(file_st_through(r->file, r->vector.source));
+    for (uint32_t i = 0; i < r->file->n_tensors; i++)
         ATOM_TRY(read_tensor(r, &r->file->tensors[i]));
-    }
     return ATOM_OK;
 }
 
@@ -226,20 +226,6 @@ bool file_weights_exist(const char *dir)
     return exist;
 }
 
-atom_status file_no_weights(const char *dir)
-{
-    char *pickle = atom_path_join(dir, "pytorch_model.bin");
-    bool has_pickle = pickle && atom_path_exists(pickle);
-    atom_free(pickle);
-    if (has_pickle)
-        return atom_fail(
-            ATOM_E_FORMAT,
-            "%s has only pytorch_model.bin, a Python pickle, which is never read; convert "
-            "it in Python: model.save_pretrained(dir, safe_serialization=True)",
-            dir);
-    return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
-}
-
 atom_status file_weights_read(const char *dir, const graph *g, float *vector)
 {
     return file_weights_read_to(dir, g, file_vector_memory(vector));
@@ -248,6 +234,8 @@ atom_status file_weights_read(const char *dir, const graph *g, float *vector)
 atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector)
 {
     weights_reader r = {.g = g, .vector = vector};
+    file_safetensors **files = NULL;
+    uint32_t n = 0;
     atom_status st = ATOM_OK;
     if (file_pt2_is_file(dir))
         return file_pt2_read_weights(dir, g, vector);
@@ -255,31 +243,21 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
         return file_gguf_read_weights(dir, g, vector);
     if (g->n_stored)
         return file_own_read(dir, g, vector);
-    char *path = atom_path_join(dir, "model.safetensors");
-    char *index = atom_path_join(dir, "model.safetensors.index.json");
-    if (!path || !index) {
-        st = atom_fail_memory("a path", strlen(dir));
-        goto cleanup;
-    }
     ATOM_TRY_CLEAN(open_buffers(&r));
-    if (atom_path_exists(path)) {
-        ATOM_TRY_CLEAN(file_st_open(path, &r.file));
-        ATOM_TRY_CLEAN(file_st_through(r.file, vector.source));
-        ATOM_TRY_CLEAN(file_weights_take(&r));
-    } else if (atom_path_exists(index)) {
-        ATOM_TRY_CLEAN(file_shards_take(&r, dir, index));
-    } else {
-        st = file_no_weights(dir);
-        goto cleanup;
+    ATOM_TRY_CLEAN(file_shards_open(dir, &files, &n));
+    for (uint32_t i = 0; i < n; i++) {
+        r.file = files[i];
+        ATOM_TRY_CLEAN(take_file(&r));
+        file_st_close(&files[i]);
     }
     ATOM_TRY_CLEAN(check_all_seen(&r, dir));
 cleanup:
-    file_st_close(&r.file);
+    for (uint32_t i = 0; i < n; i++)
+        file_st_close(&files[i]);
+    atom_free(files);
     atom_free(r.buffer);
     atom_free(r.whole);
     atom_free(r.slices);
     atom_free(r.seen);
-    atom_free(path);
-    atom_free(index);
     return st;
 }

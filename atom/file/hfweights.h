@@ -30,9 +30,7 @@ typedef struct file_slice {
 ATOM_MUST atom_status file_slices(const graph *g, file_slice **out, uint32_t *n);
 /* "transformer." or "model.": what stands before all names but lm_head's. */
 const char *file_prefix(const graph *g);
-/* ownweights.c: the tensors of somebody's own model, one slice for each name. */
-ATOM_MUST atom_status file_own_slices(const graph *g, file_slice **out, uint32_t *n);
-/* All numbers of such a graph from a directory. */
+/* ownweights.c: all numbers of somebody's own model from a directory. */
 ATOM_MUST atom_status file_own_read(const char *dir, const graph *g, file_vector vector);
 /* No weights: name is without prefix. */
 bool file_is_buffer(const char *name);
@@ -52,15 +50,10 @@ typedef struct weights_reader {
     uint8_t *seen; /* by slice */
 } weights_reader;
 
-/* All tensors of r->file into the vector. */
-ATOM_MUST atom_status file_weights_take(weights_reader *r);
-/* All shards that an index names, one after another. */
-ATOM_MUST atom_status file_shards_take(weights_reader *r, const char *dir, const char *index_path);
-/* Opens the one file or all shards of a directory, checked against the index. On failure,
- * too, close each of the *n (some may be NULL), and free the list. */
+/* hfshards.c: opens the one file or all shards of a directory, checked against the index; names
+ * what is there instead (a pickle) where there are none. After a failure, too, close each of the *n
+ * (some may be NULL) and free the list. */
 ATOM_MUST atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n);
-/* ATOM_E_FORMAT: nothing here can be read; says so of pickles. */
-atom_status file_no_weights(const char *dir);
 /* A tensor of a file against what config.json says of it. */
 ATOM_MUST atom_status file_check_shape(const file_safetensors *file, const file_tensor *t,
                                        const file_slice *slice);

@@ -1,6 +1,6 @@
 /*
- * Owns the run through an exported graph: the names of values, which operator handles a node, where
- * in the user's program it was called, and what the result must be. One idea: one pass in the order
+ * Owns the run through an exported graph: its inputs, which operator handles a node, and what the
+ * result must be. One idea: one pass in the order
  * of the file; an operator either says what its result stands for, or says no and why. Refuses what
  * is not in the operators' tables, by name and line.
  */
@@ -8,108 +8,11 @@
 
 #include "atom/base/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- where in the user's program
- *
- * ---------------------------------------------------------------- */
-
-/* The innermost frame that is not PyTorch's own: "model.py:12 (x = self.f(x))". */
-static void user_line(const json_t *node, char *out, size_t room)
-{
-    const char *at =
-        json_string_value(json_object_get(json_object_get(node, "metadata"), "stack_trace"));
-    out[0] = 0;
-    for (at = at ? strstr(at, "File \"") : NULL; at; at = strstr(at + 1, "File \"")) {
-        const char *name = at + 6, *end = strchr(name, '"');
-        const char *line = end ? strstr(end, "line ") : NULL;
-        const char *code = line ? strchr(line, '\n') : NULL;
-        const char *torch = strstr(name, "/torch/");
-        if (!line || (torch && torch < end))
-            continue;
-        for (const char *c = name; c < end; c++)
-            name = *c == '/' ? c + 1 : name;
-        code = code ? code + 1 + strspn(code + 1, " ") : "";
-        snprintf(out, room, ", at %.*s:%d (%.*s)", (int)(end - name), name,
-                 (int)strspn(line + 5, "0123456789") > 0 ? (int)strtol(line + 5, NULL, 10) : 0,
-                 (int)strcspn(code, "\n"), code);
-    }
-}
-
-atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
-{
-    char why[512], where[256];
-    const char *target = json_string_value(json_object_get(e->node, "target"));
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(why, sizeof why, fmt, args);
-    va_end(args);
-    user_line(e->node, where, sizeof where);
-    if (target && strncmp(target, "torch.ops.", 10) == 0)
-        target += 10;
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.128s%s: %s", e->path, target ? target : "the model",
-                     where, why);
-}
-
-/* --- values
- *
- * ------------------------------------------------------------------------------------- */
-
-pt2_value *pt2_value_new(pt2_eval *e)
-{
-    void *items = e->values;
-    pt2_value *v = NULL;
-    if (atom_grow(&items, e->n_values, &e->values_room, sizeof *e->values) == ATOM_OK)
-        v = atom_alloc(1, sizeof *v);
-    e->values = items;
-    if (!v)
-        return NULL;
-    v->norm = -1;
-    e->values[e->n_values++] = v;
-    return v;
-}
-
-atom_status pt2_value_copy(pt2_eval *e, const pt2_value *v, pt2_value **out)
-{
-    pt2_value *made = pt2_value_new(e);
-    if (!made)
-        return atom_fail_memory("a value", sizeof *made);
-    *made = *v;
-    made->turn = NULL;
-    *out = made;
-    return ATOM_OK;
-}
-
-static atom_status name_value(pt2_eval *e, const char *name, const pt2_value *v)
-{
-    size_t i = e->n_values;
-    while (i > 0 && e->values[i - 1] != v)
-        i--;
-    if (!name || i == 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: a result has no name", e->path);
-    if (json_object_set_new(e->names, name, json_integer((json_int_t)(i - 1))) < 0)
-        return atom_fail_memory("names", strlen(name));
-    return ATOM_OK;
-}
-
-atom_status pt2_result(pt2_eval *e, size_t i, pt2_value *v)
-{
-    const json_t *outputs = json_object_get(e->node, "outputs"), *it = json_array_get(outputs, 0);
-    const json_t *list = json_object_get(it, "as_tensors");
-    const json_t *named =
-        list ? json_array_get(list, i) : json_object_get(json_array_get(outputs, i), "as_tensor");
-    const json_t *symbol = json_object_get(json_array_get(outputs, i), "as_sym_int");
-    if (!list && symbol)
-        return name_value(e, json_string_value(json_object_get(symbol, "as_name")), v);
-    return name_value(e, json_string_value(json_object_get(named, "name")), v);
-}
-
-/* --- inputs
- *
- * ------------------------------------------------------------------------------------- */
+/* --- inputs --------------------------------------------------------------------------------- */
 
 static const json_t *meta_of(const pt2_eval *e, const char *name)
 {
@@ -134,7 +37,7 @@ static atom_status enter_tensor(pt2_eval *e, int32_t i)
         ATOM_TRY(pt2_const_new(e, (int)t->rank, t->dims, &v, &data));
         ATOM_TRY(pt2_tensor_read(e->archive, t, 0, t->elements, data));
     }
-    return name_value(e, t->value, v);
+    return pt2_name(e, t->value, v);
 }
 
 /* tokens come first, targets may follow: both are whole numbers [B,T]. */
@@ -170,7 +73,7 @@ static atom_status enter_user(pt2_eval *e, const json_t *spec, int *n)
     v->kind = (*n)++ == 0 ? PT2_TOKENS : PT2_TARGETS;
     if (!pt2_view_packed(2, size, &v->v))
         return atom_fail(ATOM_E_FORMAT, "%s: the tokens have no shape", e->path);
-    return name_value(e, name, v);
+    return pt2_name(e, name, v);
 }
 
 /* Where rotations are looked at: the first places, then some up to the last. */
@@ -232,9 +135,7 @@ static atom_status enter_inputs(pt2_eval *e)
     return graph_add_input(e->g, "targets", GRAPH_I32, 2, dims, &e->targets);
 }
 
-/* --- the run
- *
- * ------------------------------------------------------------------------------------ */
+/* --- the run -------------------------------------------------------------------------------- */
 
 static pt2_op_fn find_op(const char *target)
 {

@@ -177,11 +177,15 @@ typedef struct pt2_eval {
 
 /* The whole graph -> the sealed graph, with its table of stored tensors. */
 ATOM_MUST atom_status pt2_evaluate(const pt2_archive *a, graph **out, int64_t *positions);
+
+/* pt2_value.c */
 /* ATOM_E_UNSUPPORTED: "file: aten.tril.default, at model.py:12 (x = x.tril()): " and the reason. */
 ATOM_MUST atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* A fresh value, zero but for norm; NULL for want of memory. */
 pt2_value *pt2_value_new(pt2_eval *e);
 ATOM_MUST atom_status pt2_value_copy(pt2_eval *e, const pt2_value *v, pt2_value **out);
+/* Gives a value the name that later nodes call it by. */
+ATOM_MUST atom_status pt2_name(pt2_eval *e, const char *name, const pt2_value *v);
 /* Names the node's i-th result. */
 ATOM_MUST atom_status pt2_result(pt2_eval *e, size_t i, pt2_value *v);
 

@@ -79,7 +79,7 @@ static atom_status add_headnorm(graph_blocks *b, int64_t layer, int32_t *x)
     return graph_add_node(b->g, &node, x);
 }
 
-atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
+atom_status block_attention(graph_blocks *b, int64_t layer)
 {
     const graph_config *c = b->c;
     int64_t H = c->heads, K = c->kv_heads, D = c->head_dim;
@@ -87,7 +87,7 @@ atom_status block_attention(graph_blocks *b, int64_t layer, unsigned flags)
     ATOM_TRY(add_norm(b, layer, "input_layernorm", b->x, &a));
     ATOM_TRY(
         add_linear(b, layer, "self_attn.qkv_proj", c->width, (H + 2 * K) * D, c->qkv_bias, &a));
-    if (flags & BLOCK_HEADNORM)
+    if (c->family == GRAPH_QWEN3)
         ATOM_TRY(add_headnorm(b, layer, &a));
     graph_node rope = headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
     rope.rope = c->rope;
@@ -146,7 +146,6 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
     graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 1};
     int64_t dims[2] = {B, T}, table[2] = {c->vocab_size, c->width};
     *b = (graph_blocks){.c = c};
-    ATOM_TRY(graph_model_check(c));
     ATOM_TRY(check_length(c, T));
     ATOM_TRY(graph_open(c->name, dtype, B, T, &b->g));
     ATOM_TRY(graph_add_input(b->g, "tokens", GRAPH_I32, 2, dims, &node.in[0]));

@@ -1,7 +1,15 @@
 /*
- * Owns Llama 2 and 3 and SmolLM2 as a graph: pre-norm with RMSNorm, rotary embedding, grouped
- * heads, gated MLP; biases where attention_bias and mlp_bias say so (Touvron et al. 2023; Llama 3
- * herd 2024). Refuses nothing of its own.
+ * Owns the families that are built like Llama: pre-norm with RMSNorm, rotary embedding, grouped
+ * heads, gated MLP. One idea: the numbers of a configuration say all that sets them apart, but for
+ * the norms on Qwen3's heads. Refuses nothing of its own. Sources:
+ *
+ *   Llama 2, 3, SmolLM2   biases where attention_bias and mlp_bias say so   Touvron et al. 2023;
+ *                                                                           Llama 3 herd 2024
+ *   Mistral               a window on what attention sees                   Jiang et al. 2023, 2.1
+ *   Qwen2, Qwen2.5        biases on q, k and v; later layers may have       Qwen2 report 2024, 2.2.1
+ *                         a window
+ *   Qwen3                 an RMSNorm on every head of q and k before they   Qwen3 report 2025, 2
+ *                         are turned; heads whose width is not C / H
  */
 #include "atom/graph/blocks.h"
 
@@ -20,13 +28,64 @@ void graph_llama_defaults(graph_config *c)
                         .rope = {.theta = 1e4f, .factor = 1}};
 }
 
+void graph_mistral_defaults(graph_config *c)
+{
+    *c = (graph_config){.family = GRAPH_MISTRAL,
+                        .vocab_size = 32000,
+                        .positions = 131072,
+                        .width = 4096,
+                        .layers = 32,
+                        .heads = 32,
+                        .inner = 14336,
+                        .epsilon = 1e-6f,
+                        .init_std = 0.02f,
+                        .untied = true,
+                        .rope = {.theta = 1e4f, .factor = 1},
+                        .kv_heads = 8,
+                        .window = 4096};
+}
+
+void graph_qwen2_defaults(graph_config *c)
+{
+    *c = (graph_config){.family = GRAPH_QWEN2,
+                        .vocab_size = 151936,
+                        .positions = 32768,
+                        .width = 4096,
+                        .layers = 32,
+                        .heads = 32,
+                        .inner = 22016,
+                        .epsilon = 1e-6f,
+                        .init_std = 0.02f,
+                        .untied = true,
+                        .rope = {.theta = 1e4f, .factor = 1},
+                        .kv_heads = 32,
+                        .qkv_bias = true};
+}
+
+void graph_qwen3_defaults(graph_config *c)
+{
+    *c = (graph_config){.family = GRAPH_QWEN3,
+                        .vocab_size = 151936,
+                        .positions = 32768,
+                        .width = 4096,
+                        .layers = 32,
+                        .heads = 32,
+                        .inner = 22016,
+                        .epsilon = 1e-6f,
+                        .init_std = 0.02f,
+                        .untied = true,
+                        .rope = {.theta = 1e4f, .factor = 1},
+                        .kv_heads = 32,
+                        .head_dim = 128};
+}
+
 atom_status graph_llama_build(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
                               graph **out)
 {
     graph_blocks b;
     atom_status st = blocks_open(c, dtype, B, T, &b);
     for (int64_t layer = 0; layer < c->layers && st == ATOM_OK; layer++) {
-        ATOM_TRY_CLEAN(block_attention(&b, layer, 0));
+        ATOM_TRY_CLEAN(block_attention(&b, layer));
         ATOM_TRY_CLEAN(block_gated_mlp(&b, layer));
     }
     if (st == ATOM_OK)

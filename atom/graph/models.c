@@ -23,10 +23,9 @@ typedef struct family_row {
 static const family_row families[GRAPH_FAMILY_N] = {
     [GRAPH_GPT2] = {"gpt2", "GPT2LMHeadModel", NULL, graph_gpt2_build},
     [GRAPH_LLAMA] = {"llama", "LlamaForCausalLM", graph_llama_defaults, graph_llama_build},
-    [GRAPH_MISTRAL] = {"mistral", "MistralForCausalLM", graph_mistral_defaults,
-                       graph_mistral_build},
-    [GRAPH_QWEN2] = {"qwen2", "Qwen2ForCausalLM", graph_qwen2_defaults, graph_qwen2_build},
-    [GRAPH_QWEN3] = {"qwen3", "Qwen3ForCausalLM", graph_qwen3_defaults, graph_qwen3_build},
+    [GRAPH_MISTRAL] = {"mistral", "MistralForCausalLM", graph_mistral_defaults, graph_llama_build},
+    [GRAPH_QWEN2] = {"qwen2", "Qwen2ForCausalLM", graph_qwen2_defaults, graph_llama_build},
+    [GRAPH_QWEN3] = {"qwen3", "Qwen3ForCausalLM", graph_qwen3_defaults, graph_llama_build},
     [GRAPH_OWN] = {"atom_graph", "AtomGraphForCausalLM", NULL, graph_own_build},
 };
 
@@ -138,5 +137,6 @@ int64_t graph_model_usual(const graph_config *c)
 atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B, int64_t T,
                               graph **out)
 {
+    ATOM_TRY(graph_model_check(config));
     return families[config->family].build(config, dtype, B, T, out);
 }

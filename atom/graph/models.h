@@ -2,8 +2,8 @@
  * Model families: configurations and graph builders. A configuration is plain numbers, whoever read
  * them (a preset, a config.json, a checkpoint).
  *
- * Adding a family: a row in models.c, a file like llama.c with its class defaults and its builder
- * over blocks.h, and what its config.json says beyond the others' in atom/file/hfconfig_llama.c.
+ * Adding a family: a row in models.c, its class defaults in llama.c (or a file like it, with a
+ * builder over blocks.h), and what its config.json says beyond the others' in atom/file/hfconfig_llama.c.
  */
 #ifndef ATOM_GRAPH_MODELS_H
 #define ATOM_GRAPH_MODELS_H
