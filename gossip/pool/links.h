@@ -18,7 +18,6 @@
 
 enum {
     GSP_WANTED_MAX = 48,  /* keys that are dialled at once */
-    POOL_ASKS_MAX = 16,   /* chunks of files that one peer waits for */
     POOL_PIECES_MAX = 96, /* pieces of data that one peer waits for */
 };
 
@@ -35,13 +34,6 @@ typedef struct gsp_link {
     uint64_t second;    /* of its budget of words */
     uint32_t said;      /* in that second */
 
-    uint64_t unfit_ns; /* it gave a wrong file; not asked for any until then */
-    uint32_t n_asks;
-    struct {
-        gsp_hash hash;
-        uint64_t offset;
-        uint32_t bytes;
-    } ask[POOL_ASKS_MAX];
     bool full;         /* its bulk: until there is room again */
     uint32_t n_pieces; /* of data, that it waits for */
     struct {

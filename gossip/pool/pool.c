@@ -102,8 +102,9 @@ atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY_CLEAN(take_directory(p));
     ATOM_TRY_CLEAN(gsp_door_open(&p->door, p->directory));
     p->notes = gsp_notes_open(p->directory, p->door.identity.public_key, &p->links);
-    if (!p->notes)
-        ATOM_TRY_CLEAN(atom_fail_memory("notes", 0));
+    p->files = gsp_files_open(p->directory, p->door.manifest, &p->links, &p->diary);
+    if (!p->notes || !p->files)
+        ATOM_TRY_CLEAN(atom_fail_memory("notes and files", 0));
     open_parts(p);
     *out = p;
 cleanup:
@@ -278,6 +279,7 @@ static void close_parts(gsp_pool *p)
     gsp_control_close(&p->control);
     gsp_node_close(&p->node);
     gsp_notes_close(&p->notes);
+    gsp_files_close(&p->files);
     gsp_pool_close_pieces(p);
     gsp_month_close(&p->month, p->net);
     gsp_probe_server_close(&p->probe);

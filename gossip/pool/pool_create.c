@@ -64,7 +64,7 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
         ATOM_TRY_CLEAN(gsp_pieces_make(file->path, to, &out->bytes, &out->hash));
         goto cleanup;
     }
-    ATOM_TRY_CLEAN(gsp_pool_hash_file(file->path, &out->bytes, &out->hash));
+    ATOM_TRY_CLEAN(gsp_files_hash(file->path, &out->bytes, &out->hash));
     unlink(to);
     if (out->bytes < LINK_FROM_BYTES || link(file->path, to) != 0)
         ATOM_TRY_CLEAN(copy_file(file->path, to));

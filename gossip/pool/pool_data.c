@@ -10,6 +10,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "gossip/pool/donors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +144,7 @@ void gsp_pool_haul_step(gsp_pool *p, uint64_t now)
         all &= !h->part[i].pieces || recheck(h, &h->part[i]);
     if (!all)
         gsp_net_wake(p->net); /* there is more to look at */
-    gsp_pool_donors(&p->links, h->swarm, NULL, now);
+    gsp_donors_update(&p->links, h->swarm, NULL, NULL);
     gsp_swarm_turn(h->swarm, now, ask, p);
 }
 

@@ -45,15 +45,16 @@ atom_status gsp_pool_fetch_file(gsp_pool *p, const gsp_manifest_file *file, gsp_
 {
     bool finished = false;
     atom_status st;
-    ATOM_TRY_CLEAN(gsp_pool_fetch_begin(p, file));
+    ATOM_TRY_CLEAN(gsp_files_fetch_begin(p->files, file));
     for (;;) {
-        ATOM_TRY_CLEAN(gsp_pool_fetch_turn(p, &finished));
+        gsp_headline_say(&p->headline, GSP_POOL_FETCHING, "fetching %s", file->name);
+        ATOM_TRY_CLEAN(gsp_files_fetch_turn(p->files, &finished));
         if (finished)
             break;
         ATOM_TRY_CLEAN(gsp_pool_wait(p, FILE_WAIT_NS, watch, context));
     }
 cleanup:
-    gsp_pool_fetch_end(p);
+    gsp_files_fetch_end(p->files);
     return st;
 }
 

@@ -148,7 +148,7 @@ static void step_links(gsp_pool *p, uint64_t now)
 void gsp_pool_step(gsp_pool *p)
 {
     uint64_t now = atom_clock_ns();
-    gsp_pool_files_step(p, now);
+    gsp_files_step(p->files, now);
     gsp_pool_give_pieces(p, now);
     gsp_pool_haul_step(p, now);
     gsp_probe_server_step(p->probe);

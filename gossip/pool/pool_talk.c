@@ -203,10 +203,10 @@ static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
         on_manifest(p, m);
         break;
     case GSP_WORD_ASK_FILE:
-        gsp_pool_file_asked(from, m);
+        gsp_files_asked(p->files, from, m);
         break;
     case GSP_WORD_FILE:
-        gsp_pool_file_came(p, from, m);
+        gsp_files_came(p->files, from, m);
         break;
     case GSP_WORD_ASK_NOTE:
         gsp_notes_asked(p->notes, from, m);

@@ -9,8 +9,8 @@
  *   pool_owner.c  pool_status.c              orders and tickets; what is shown, and asked
  *   pool_talk.c                              events of the net, words of others
  *   pool_self.c  pool_data.c                 what this host says of itself; the data set
- *   pool_files.c  pool_give.c                the manifest's files; pieces for others
- *   the parts: door links book reach seek month notes headline diary errands status dir words ...
+ *   pool_give.c                              pieces for others
+ *   the parts: door links book reach seek month notes files headline diary errands status dir words ...
  *
  * Thread: until gsp_pool_start everything is the caller's; after it everything is the pool's
  * thread's, but what is atomic, what stands under `lock`, and what a part's header says is for any
@@ -28,6 +28,7 @@
 #include "gossip/pool/dir.h"
 #include "gossip/pool/door.h"
 #include "gossip/pool/errands.h"
+#include "gossip/pool/files.h"
 #include "gossip/pool/headline.h"
 #include "gossip/pool/links.h"
 #include "gossip/pool/month.h"
@@ -43,8 +44,7 @@
 
 enum { POOL_OPEN_MAX = 8 }; /* files of data that are open to be given */
 
-typedef struct pool_fetch pool_fetch; /* a file on its way in (pool_files.c) */
-typedef struct pool_haul pool_haul;   /* the data set on its way in (pool_data.c) */
+typedef struct pool_haul pool_haul; /* the data set on its way in (pool_data.c) */
 
 struct gsp_pool {
     gsp_pool_host host; /* texts are ours */
@@ -60,6 +60,7 @@ struct gsp_pool {
     gsp_seek seek;
     gsp_month month;
     gsp_notes *notes;
+    gsp_files *files;
     gsp_headline headline;
     gsp_diary diary;
     gsp_errands errands;
@@ -70,8 +71,7 @@ struct gsp_pool {
     bool was_admitted; /* as a guest: all links have to be made anew */
     uint32_t refusals; /* words that were not heard */
 
-    /* Files and data. */
-    pool_fetch *fetch;                       /* NULL: none */
+    /* Data. */
     pool_haul *haul;                         /* NULL: none */
     char *data_dir;                          /* where data lies; NULL: this host has none to give */
     bool data_whole[GSP_MANIFEST_FILES_MAX]; /* of the manifest's files: in data_dir, checked */
@@ -115,21 +115,6 @@ void gsp_pool_give_pieces(gsp_pool *p, uint64_t now_ns);
 void gsp_pool_close_pieces(gsp_pool *p);
 /* The tree of a file of data; fresh, NULL: no memory. */
 char *gsp_pool_tree_path(const gsp_pool *p, const char *name);
-
-/* ---- pool_files.c ---- */
-
-void gsp_pool_file_asked(gsp_link *from, const gsp_word *word);
-void gsp_pool_file_came(gsp_pool *p, const gsp_link *from, const gsp_word *word);
-void gsp_pool_files_step(gsp_pool *p, uint64_t now_ns);
-/* Who may be asked for files and data: members that are linked and gave no wrong file; only !=
- * NULL: this one alone. */
-void gsp_pool_donors(gsp_links *links, gsp_swarm *swarm, const uint8_t *only, uint64_t now_ns);
-ATOM_MUST atom_status gsp_pool_hash_file(const char *path, uint64_t *bytes, gsp_hash *hash);
-/* A download: begin, then turn until it is finished (the net must be turned between), then end in
- * any case. */
-ATOM_MUST atom_status gsp_pool_fetch_begin(gsp_pool *p, const gsp_manifest_file *file);
-ATOM_MUST atom_status gsp_pool_fetch_turn(gsp_pool *p, bool *finished);
-void gsp_pool_fetch_end(gsp_pool *p);
 
 /* ---- pool_data.c ---- */
 
