@@ -172,8 +172,7 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         gsp_people_accuse(a, &a->pending.as.propose.statement, s);
         return;
     }
-    bool repeated =
-        a->has_pending && a->pending.ballot == m->ballot; /* found right before */
+    bool repeated = a->has_pending && a->pending.ballot == m->ballot; /* found right before */
     if (!repeated && !proposal_right(a, m)) {
         a->stats.refused++;
         return;

@@ -1,7 +1,7 @@
 /*
- * Owns the contact's layout and the order of its checks. One idea: cheap before dear: a stranger's
- * bytes fail at the seal, damage at the layout, age before any signature is looked at. Refuses to
- * believe a contact because it came from a good place: only its own signatures count.
+ * Owns the contact's layout and the order of its checks. Its one idea: cheap before dear: a
+ * stranger's bytes fail at the seal, damage at the layout, age before any signature is looked at.
+ * It refuses to believe a contact because it came from a good place: only its own signatures count.
  */
 #include "gossip/directory/contact.h"
 

@@ -1,20 +1,20 @@
 /*
  * The directory: where members that have never met find each other's addresses
- * (docs/design/pool.md#directory). For bootstrap and the slow heartbeat only: contacts (contact.h)
- * are put every few minutes and looked for about once a minute; what is urgent runs between
- * members.
+ * (docs/design/pool.md#directory). It serves bootstrap and the slow heartbeat only: contacts
+ * (contact.h) are put every few minutes and looked up about once a minute; anything urgent goes
+ * directly between members.
  *
- * What one puts lies under H(pre-shared key, time bucket), sealed: who lacks the ticket can neither
- * find nor read it. What one gets is judged before it is handed on: seal, age, signature,
- * admission. Who holds the ticket may fill the directory with good-looking noise: what is looked at
- * per lookup and what waits for the caller are bounded, the rest is dropped and counted.
+ * A contact is put under H(pre-shared key, time bucket), sealed, so without the ticket nobody can
+ * find or read it. What a lookup finds is judged before it is handed on: seal, age, signature,
+ * admission. A holder of the ticket can still fill the directory with noise, so there are limits to
+ * what one lookup reads and to what waits for the caller; the rest is dropped and counted.
  *
- * Implementation: directory_dht.c, over OpenDHT with a network id of the pool's own. It joins
- * nothing by itself: without a bootstrap node it is alone until somebody names one or bootstraps
- * from it.
+ * The implementation is directory_dht.c, over OpenDHT with a network id of the pool's own. It joins
+ * nothing by itself: without a bootstrap node it is alone until it is given one, or another node
+ * bootstraps from it.
  *
- * Nothing blocks the caller: the network, name resolution and signatures are the business of
- * threads of the directory's own. Thread: all functions from any thread; close from one.
+ * Nothing blocks the caller: the directory has threads of its own for the network, for resolving
+ * names and for signatures. Thread: all functions from any thread; close from one.
  */
 #ifndef GOSSIP_DIRECTORY_DIRECTORY_H
 #define GOSSIP_DIRECTORY_DIRECTORY_H
@@ -44,7 +44,7 @@ typedef struct gsp_directory_stats {
     uint64_t gets, gets_done, gets_late; /* late: cut off at the deadline */
     uint64_t verdicts[GSP_CONTACT_VERDICT_N];
     uint64_t dropped; /* values above GSP_DIRECTORY_JUDGED_MAX, contacts above _FOUND_MAX */
-    uint64_t known;   /* the same contact again: not handed on twice */
+    uint64_t known;   /* contacts that were handed on before */
 } gsp_directory_stats;
 
 typedef struct gsp_directory gsp_directory;
@@ -59,16 +59,16 @@ void gsp_directory_close(gsp_directory **directory);
 
 /*
  * Names a node to begin with: "host.example:4222", "192.0.2.7:4222", "[2001:db8::7]:4222". Names
- * are resolved later, on another thread. Each is asked again by and by, for good: a network that
- * fell into two halves grows together where one knows a node of the other.
+ * are resolved later, on another thread. Each node is asked again from time to time, for ever, so
+ * two halves of a broken network grow together if one of them knows a node of the other.
  * Errors  ATOM_E_USAGE  not host:port; ATOM_E_RESOURCE  too many wait to be tried
  */
 ATOM_MUST atom_status gsp_directory_bootstrap(gsp_directory *directory, const char *host);
-/* What to put from now on, signed (gsp_contact_sign): every put_s until it expires or another
- * replaces it; at once where it is the first or its addresses are new. NULL: nothing any more (what
- * lies there expires by itself). */
+/* What to put from now on, signed (gsp_contact_sign): every put_s until it expires or is replaced,
+ * and at once if it is the first or its addresses are new. NULL: nothing more is put, and what was
+ * put expires by itself. */
 void gsp_directory_publish(gsp_directory *directory, const gsp_contact *contact);
-/* Looks now (at most once a second) instead of at the next turn. */
+/* Looks up now instead of at the next turn, at most once a second. */
 void gsp_directory_look(gsp_directory *directory);
 /* Takes a contact that was found; false: none. Does not block. */
 ATOM_MUST bool gsp_directory_next(gsp_directory *directory, gsp_contact *out);

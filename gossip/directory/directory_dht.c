@@ -1,8 +1,8 @@
 /*
- * Owns the directory's node in OpenDHT, its queues and its timetable. One idea: OpenDHT's threads
- * only copy bytes into a bounded queue; one thread of ours decides what is put and looked for,
- * judges what came, and is the only one that calls into OpenDHT between open and close. Refuses to
- * rely on OpenDHT for trust or for deadlines: a lookup that is late is cut off here.
+ * Owns the directory's node in OpenDHT, its queues and its timetable. Its one idea: OpenDHT's
+ * threads only copy bytes into a bounded queue; one thread of ours decides what is put and looked
+ * for, judges what came, and is the only one that calls into OpenDHT between open and close. It
+ * refuses to rely on OpenDHT for trust or for deadlines: a lookup that is late is cut off here.
  *
  * What OpenDHT's C API (2.4) cannot do shapes this: a get cannot be cancelled, so its callback asks
  * for the end; a value cannot be replaced, so the same bytes are put again and known ones are
@@ -261,9 +261,9 @@ static void on_ping(bool ok, void *ctx)
 }
 
 /*
- * Who knows any node may never ask a bootstrap node again that was silent at first: two halves then
- * do not meet (seen in one of four runs of the test halves_grow_together). So they are pinged by
- * turns, for good.
+ * Once OpenDHT knows any node, it may never again ask a bootstrap node that was silent at first,
+ * and then two halves do not meet (seen in one of four runs of the test halves_grow_together). So
+ * the bootstrap nodes are pinged in turn, for ever.
  */
 static void ping_one(gsp_directory *d)
 {

@@ -1,7 +1,7 @@
 /*
- * Owns one UDP socket and its timetable. One idea: it speaks to the group and to nobody else, so it
- * can neither be made to flood somebody nor to answer a stranger. Refuses to judge more than its
- * rate: signatures cost, packets do not.
+ * Owns one UDP socket and its timetable. Its one idea: it speaks to the group and to nobody else,
+ * so it can neither be made to flood somebody nor to answer a stranger. It refuses to judge more
+ * than its rate: signatures cost, packets do not.
  */
 #include "gossip/directory/lan.h"
 

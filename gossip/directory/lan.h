@@ -1,13 +1,13 @@
 /*
- * Members on the same local network find each other without any server: each says its contact
- * (contact.h), sealed, to a multicast group, and listens there (docs/design/pool.md#directory). TTL
- * 1: it never leaves the local network. IPv4; on networks without it the directory and cached peers
- * serve.
+ * Members on the same local network find each other without any server: each sends its contact
+ * (contact.h), sealed, to a multicast group, and listens there (docs/design/pool.md#directory).
+ * With a TTL of 1 it never leaves the local network. It is IPv4 only; on other networks the
+ * directory and the known peers must do.
  *
- * Who is new says so at once; who hears somebody new answers within a second, so that both know.
- * After that everybody speaks once a minute. Whatever happens, an endpoint sends at most one
- * packet per interface per second and judges at most GSP_LAN_JUDGED_PER_SECOND; the rest is dropped
- * and counted. Nothing is ever sent to one address because it asked.
+ * A new member speaks at once, and each member that hears it answers within a second, so that both
+ * know each other. After that everybody speaks once a minute. Whatever happens, an endpoint sends
+ * at most one packet per interface and second, and judges at most GSP_LAN_JUDGED_PER_SECOND; the
+ * rest is dropped and counted. Nothing is ever sent to a single address because it asked.
  *
  * No thread of its own: the owner polls gsp_lan_fd for reading and calls gsp_lan_step when it is
  * readable or gsp_lan_wait_ns has passed. Nothing blocks. Thread: one at a time per object.
@@ -49,20 +49,20 @@ typedef struct gsp_lan gsp_lan;
 /*
  * Joins the group. Several endpoints of one host may share the port.
  * Errors  ATOM_E_USAGE  no such interface; ATOM_E_RUNTIME  no interface can multicast, or the
- *         socket cannot be made: the pool does without
+ *         socket cannot be made: the pool can do without
  */
 ATOM_MUST atom_status gsp_lan_open(const gsp_lan_config *config, gsp_lan **out);
 void gsp_lan_close(gsp_lan **lan);
 
-/* What to say from now on, signed. An address with an ip of zeros stands for the sender's own. */
+/* What to send from now on, signed. An address with an ip of zeros stands for the sender's own. */
 void gsp_lan_publish(gsp_lan *lan, const gsp_contact *contact);
 void gsp_lan_rekey(gsp_lan *lan, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks);
 int gsp_lan_fd(const gsp_lan *lan);
-/* Until the next gsp_lan_step is due without any packet. */
+/* How long until the next gsp_lan_step is due even if no packet comes. */
 uint64_t gsp_lan_wait_ns(const gsp_lan *lan, uint64_t now_ns);
-/* Reads what came, says what is due. now_ns: atom_clock_ns(); now_s: since 1970. */
+/* Reads what came and sends what is due. now_ns: atom_clock_ns(); now_s: since 1970. */
 void gsp_lan_step(gsp_lan *lan, uint64_t now_ns, uint64_t now_s);
-/* Takes what was heard; a member's contact again and again as long as it says it. */
+/* Takes what was heard; a member's contact comes again as often as the member sends it. */
 ATOM_MUST bool gsp_lan_next(gsp_lan *lan, gsp_lan_found *out);
 void gsp_lan_read_stats(const gsp_lan *lan, gsp_lan_stats *stats);
 

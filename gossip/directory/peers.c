@@ -1,7 +1,7 @@
 /*
- * Owns the book of known peers and its file. One idea: a fixed table, searched from end to end: at
- * 256 peers that is quicker than being clever. Refuses contacts that are not newer, so that what an
- * enemy recorded changes nothing, and refuses to grow.
+ * Owns the book of known peers and its file. Its one idea: a fixed table, searched from end to end:
+ * at 256 peers that is quicker than being clever. It refuses contacts that are not newer, so that
+ * what an enemy recorded changes nothing, and refuses to grow.
  */
 #include "gossip/directory/peers.h"
 
@@ -163,7 +163,7 @@ uint32_t gsp_known_addresses(const gsp_known *peer, gsp_address out[GSP_CONTACT_
         out[n++] = peer->answered_at;
     for (uint32_t i = 0; i < peer->contact.n_addresses; i++) {
         gsp_address a = peer->contact.address[i];
-        if (nowhere(&a)) { /* it knows its port, who heard it knows its host */
+        if (nowhere(&a)) { /* the peer knows its port; its host is where it was heard from */
             uint16_t port = a.port;
             a = peer->from;
             a.port = port;

@@ -1,8 +1,9 @@
 /*
- * Owns the caps on what passes the gate in a second, up and down. One idea: a bucket per direction;
- * bulk streams that find it empty starve until it has been filled again, in turn; control streams
- * draw from it too, but never starve, so heartbeats pass whatever the bulk does. What is not read
- * stays in the sender's TCP, which slows down by itself. Refuses nothing.
+ * Owns the caps on what passes the gate in a second, up and down. Its one idea: a bucket per
+ * direction; bulk streams that find it empty starve until it has been filled again, in turn;
+ * control streams draw from it too, but never starve, so heartbeats pass whatever the bulk does.
+ * What is not read stays in the sender's TCP, which slows down by itself. It refuses to slow what
+ * controls.
  */
 #include "gossip/gate/gate_inner.h"
 
@@ -62,7 +63,7 @@ void gate_caps_fill(gsp_gate *g, uint64_t now)
         gate_activate(g, s);
     }
     if (first < g->n_streams)
-        g->fed = first + 1; /* who is first takes most: next time those after it */
+        g->fed = first + 1; /* the first one takes most: next time another is first */
 }
 
 int gate_caps_wait_ms(const gsp_gate *g, int otherwise)

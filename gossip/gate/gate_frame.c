@@ -1,7 +1,7 @@
 /*
- * Owns the rule of what reaches nanomsg. One idea: follow the lengths and look at heads only, so
- * that the cost does not depend on the size of messages. Refuses everything that nanomsg itself
- * would not have sent.
+ * Owns the rule of what reaches nanomsg. Its one idea: follow the lengths and look at heads only,
+ * so that the cost does not depend on the size of messages. It refuses everything that nanomsg
+ * itself would not have sent.
  */
 #include "gossip/gate/gate_frame.h"
 

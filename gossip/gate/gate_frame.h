@@ -1,8 +1,8 @@
 /*
  * What a peer may send to our nanomsg through the gate: the greeting of a PAIR, then frames of one
- * kind, none empty, none too large. nanomsg 1.1.5 aborts the whole process on a frame of another
- * kind (sipc.c asserts what it read), so a member could stop every other member with one byte; this
- * is the one thing that the gate looks at in what it carries.
+ * kind, none empty and none too large. nanomsg 1.1.5 aborts the whole process on a frame of another
+ * kind (sipc.c asserts on what it has read), so a member could stop every other one with a single
+ * byte. This is the only thing that the gate looks at in what it carries.
  *
  *   greeting  0 'S' 'P' 0 | u16 protocol 16 (PAIR) | u16 0
  *   frame     u8 1 | u64 length, big-endian | the message

@@ -2,8 +2,8 @@
  * Inside the gate, and for its files alone. One thread owns all of it, and each file is one thing
  * that this thread does, which is why they share the struct below: gate.c (the loop) calls
  * gate_mail.c (calls from other threads), gate_enter.c (how connections become streams) and
- * gate_pump.c (bytes); these stand on gate_slot.c (slots and events) and gate_cap.c (rates). No call
- * goes the other way.
+ * gate_pump.c (bytes); these stand on gate_slot.c (slots and events) and gate_cap.c (rates). No
+ * call goes the other way.
  *
  * Thread: fields belong to the gate's thread, but those marked (lock) are read and written under
  * gate->lock by any thread.
@@ -111,7 +111,8 @@ struct gsp_gate {
 };
 
 /* gate_slot.c */
-/* What epoll's data says: a slot's socket, or one of these; the number above the two lowest bits. */
+/* What epoll's data says: a slot's socket, or one of these; the number above the two lowest
+ * bits. */
 enum { DATA_TCP = 0, DATA_HOST = 1, DATA_LISTENER = 2, DATA_WAKE = 3 };
 bool gate_watch(gsp_gate *g, int fd, uint64_t kind, uint64_t i);
 /* Makes an eventfd readable. */

@@ -1,7 +1,7 @@
 /*
- * Owns the traffic between the gate's thread and those who call it. One idea: calls and events live
- * in the stream's slot, at most one of each kind, so there is no queue that could overflow. Refuses
- * to free a slot whose last event nobody has taken.
+ * Owns the traffic between the gate's thread and those who call it. Its one idea: calls and events
+ * live in the stream's slot, at most one of each kind, so there is no queue that could overflow. It
+ * refuses to free a slot whose last event nobody has taken.
  */
 #include "gossip/gate/gate_inner.h"
 

@@ -1,7 +1,8 @@
 /*
  * Owns the way of bytes through the gate: local socket -> seal -> TCP, and TCP -> open -> local
- * socket. One idea: one record per direction is in memory, and a direction only reads when what it
- * read before is gone, so a slow side slows the other by itself. Refuses to look into messages.
+ * socket. Its one idea: one record per direction is in memory, and a direction only reads when what
+ * it read before is gone, so a slow side slows the other by itself. It refuses to look into
+ * messages.
  */
 #include "gossip/gate/gate_inner.h"
 

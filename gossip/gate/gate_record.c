@@ -1,7 +1,7 @@
 /*
- * Owns the form of records. One idea: the number of a record is its nonce and is never sent, so
- * order and wholeness of the stream are part of what is authenticated. Refuses to go past the last
- * nonce, which no stream lives to see.
+ * Owns the form of records. Its one idea: the number of a record is its nonce and is never sent, so
+ * order and wholeness of the stream are part of what is authenticated. It refuses to go past the
+ * last nonce, which no stream lives to see.
  */
 #include "gossip/gate/gate_record.h"
 

@@ -4,9 +4,9 @@
  *
  *   u32 n, little-endian | n bytes sealed | 16 bytes tag        1 <= n <= GSP_RECORD_BYTES_MAX
  *
- * ChaCha20-Poly1305 (IETF), one key per direction, the nonce is the record's number, the length is
- * authenticated too. So a record that is changed, repeated, left out, moved, or of another stream
- * does not open, and the stream ends there. Thread: one at a time per object.
+ * ChaCha20-Poly1305 (IETF) with one key per direction. The nonce is the record's number, and the
+ * length is authenticated too. So a record that was changed, repeated, left out, moved, or taken
+ * from another stream does not open, and the stream ends there. Thread: one at a time per object.
  */
 #ifndef GOSSIP_GATE_GATE_RECORD_H
 #define GOSSIP_GATE_GATE_RECORD_H
@@ -31,10 +31,10 @@ typedef struct gsp_record_key {
  * tag are written around them. record holds n + head + tag bytes. Returns the record's size.
  */
 size_t gsp_record_seal(gsp_record_key *key, uint8_t *record, size_t n);
-/* n of a head; 0 when it is not one a peer may send. */
+/* The n of a head; 0 if no peer may send that. */
 size_t gsp_record_length(const uint8_t head[GSP_RECORD_HEAD_BYTES]);
-/* Opens a whole record in place; the plain bytes are at record + GSP_RECORD_HEAD_BYTES. False: do
- * not look at them, end the stream. */
+/* Opens a whole record in place; the plain bytes are at record + GSP_RECORD_HEAD_BYTES. False: end
+ * the stream and do not look at them. */
 bool gsp_record_open(gsp_record_key *key, uint8_t *record, size_t n);
 
 #endif

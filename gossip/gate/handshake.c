@@ -1,9 +1,9 @@
 /*
- * Owns the four messages of the gate's handshake. One idea: a running hash of every byte sent,
+ * Owns the four messages of the gate's handshake. Its one idea: a running hash of every byte sent,
  * mixed with the pre-shared key and a fresh Diffie-Hellman product, keys what follows, and both
  * identities sign it; so nobody without the ticket gets past message 1, and nobody in the middle
- * can splice. Refuses to answer a stranger, to trust a length, and to hold a secret longer than it
- * is needed.
+ * can splice. It refuses to answer a stranger, to trust a length, and to hold a secret longer than
+ * it is needed.
  */
 #include "gossip/gate/handshake.h"
 

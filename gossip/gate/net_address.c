@@ -1,6 +1,6 @@
 /*
- * Owns the text and bytes of addresses. One idea: IPv4 lives inside IPv6, so nobody else knows two
- * families. Refuses names, except in the one function that says that it may block.
+ * Owns the text and bytes of addresses. Its one idea: IPv4 lives inside IPv6, so nobody else knows
+ * two families. It refuses names, except in the one function that says that it may block.
  */
 #include "gossip/gate/net_address.h"
 

@@ -1,5 +1,5 @@
 /*
- * Where a peer can be reached: an IP address and a TCP port. Numeric only; names are resolved where
+ * Where a peer can be reached: an IP address and a TCP port, both numeric. Names are resolved when
  * a ticket is read (gsp_address_resolve), never on the thread that serves the network.
  */
 #ifndef GOSSIP_GATE_NET_ADDRESS_H
@@ -26,8 +26,8 @@ typedef struct gsp_address {
  * Errors  ATOM_E_USAGE; *out untouched.
  */
 ATOM_MUST atom_status gsp_address_parse(const char *text, gsp_address *out);
-/* The same for "host.example:4400": asks the resolver, may block for seconds. Writes at most
- * n_max addresses, *n >= 1 of them on success. ATOM_E_RUNTIME when the name is unknown. */
+/* The same for "host.example:4400": asks the resolver, which may block for seconds. Writes *n
+ * addresses, 1 to n_max of them. ATOM_E_RUNTIME: the name is unknown. */
 ATOM_MUST atom_status gsp_address_resolve(const char *text, gsp_address *out, size_t n_max,
                                           size_t *n);
 /* Writes what gsp_address_parse reads; buf holds GSP_ADDRESS_TEXT_BYTES; returns buf. */
@@ -37,7 +37,7 @@ bool gsp_address_same_host(const gsp_address *a, const gsp_address *b);
 bool gsp_address_is_any(const gsp_address *a);
 bool gsp_address_equal(const gsp_address *a, const gsp_address *b);
 
-/* To and from the kernel's form. v4 gives a sockaddr_in where the address is IPv4. */
+/* To and from the kernel's form; an IPv4 address gives a sockaddr_in. */
 socklen_t gsp_address_to_socket(const gsp_address *a, struct sockaddr_storage *out);
 bool gsp_address_from_socket(const struct sockaddr_storage *in, gsp_address *out);
 

@@ -1,25 +1,27 @@
 /*
- * The message transport between members (docs/design/pool.md#transport): what the pool's driver
- * sees of the network.
+ * Messages between members (docs/design/pool.md#transport): all that the pool's driver sees of the
+ * network.
  *
- * An endpoint has a key (its Ed25519 identity) and links to peers. A link is UP or DOWN; while it
- * is up, messages of one channel arrive whole, once and in the order sent, or the link goes DOWN.
- * After a DOWN nothing is known about what was sent and not answered: the caller sends it again. A
- * link that was dialled is dialled again by itself, with pauses, until it is dropped; a link that
- * the peer opened comes back when the peer dials again. Messages of different channels, and of BULK
- * among different streams, may overtake each other: BULK has no order at all, its messages say what
- * they are (version, part, sequence).
+ * An endpoint has a key (its Ed25519 identity) and links to peers. A link is UP or DOWN. While it
+ * is UP, messages on CONTROL arrive whole, once, and in the order in which they were sent; messages
+ * on BULK arrive whole and once, but in no order, so each says what it is (version, part,
+ * sequence). The two channels may overtake each other. After a DOWN nothing is known about messages
+ * that were sent and not answered: the caller sends them again. A link that was dialled is dialled
+ * again by itself, with pauses, until it is dropped; a link that the peer opened comes back when
+ * the peer dials.
  *
- * Back-pressure: gsp_net_send never blocks and never queues without bound. It says BUSY, and a ROOM
- * event follows when it is worth trying again. Deadlines belong to the caller: gsp_net_next takes
- * the time until the next one. Silence of a peer is not DOWN: heartbeats are messages.
+ * Back-pressure: gsp_net_send never blocks and never queues without bound. It returns BUSY, and a
+ * ROOM event follows when it is worth trying again. Deadlines belong to the caller: gsp_net_next
+ * takes the time until the next one. A silent peer is not DOWN: heartbeats are messages.
  *
- * Two members of which neither can reach the other are brought together by a third that both have
- * dialled (gate only, by itself, after all addresses were tried in vain); it cannot read along.
+ * Two members that cannot reach each other are brought together by a third one that both have
+ * dialled, which cannot read along. Only the gate does this, by itself, after all addresses were
+ * tried in vain.
  *
- * Implementations: gsp_net_open_gate (net_nanomsg.h: the authenticated, encrypted gate),
- * gsp_net_open_plain (net_nanomsg.h: bare nanomsg on a trusted LAN), gsp_sim_net_open (net_sim.h:
- * threads in one process). All pass tests/unit/gossip_net.c.
+ * Three implementations, which all pass tests/unit/gossip_net.c:
+ *   gsp_net_open_gate   net_nanomsg.h: authenticated and encrypted, through the gate
+ *   gsp_net_open_plain  net_nanomsg.h: bare nanomsg on a trusted LAN
+ *   gsp_sim_net_open    net_sim.h: threads in one process, for tests
  *
  * Thread: one thread owns an endpoint and makes all calls but gsp_net_wake.
  */
@@ -48,29 +50,29 @@ typedef enum gsp_net_channel {
 } gsp_net_channel;
 
 typedef enum gsp_net_sent {
-    GSP_NET_SENT, /* on its way; not: delivered */
+    GSP_NET_SENT, /* on its way, which does not mean delivered */
     GSP_NET_BUSY, /* nothing was taken; wait for ROOM of this peer and channel */
     GSP_NET_GONE, /* the link is not up */
 } gsp_net_sent;
 
 typedef enum gsp_net_kind {
     GSP_NET_NOTHING, /* the time is over, or gsp_net_wake was called */
-    GSP_NET_UP,      /* peer, guest, inbound, address are set */
-    GSP_NET_DOWN,    /* why is set; peer may be used again for another link afterwards */
+    GSP_NET_UP,      /* key, guest, inbound, address are set */
+    GSP_NET_DOWN,    /* why is set; the same key may come UP again later */
     GSP_NET_MESSAGE, /* channel, data, bytes are set */
     GSP_NET_ROOM,    /* channel is set */
-    GSP_NET_REFUSED, /* a dial that the peer answered with a refusal, or that cannot work; why says
-                        what to do. The endpoint goes on trying, slowly, until dropped. */
+    GSP_NET_REFUSED, /* the peer refused a dial, or the dial cannot work; why says what to do. The
+                        endpoint goes on trying, slowly, until the link is dropped. */
 } gsp_net_kind;
 
 typedef struct gsp_net_event {
     gsp_net_kind kind;
     gsp_net_channel channel;
     uint8_t key[GSP_NET_KEY_BYTES]; /* whose; zero for a REFUSED dial to an unknown key */
-    bool guest;   /* came with an invite, has no admission yet: may only ask to be admitted */
-    bool inbound; /* the peer dialled us: so we are reachable for it */
-    gsp_address address; /* where the peer accepts as far as we see; all zero: a member relays */
-    void *data;          /* the caller's: gsp_net_free */
+    bool guest;          /* it has an invite but no admission yet: it may only ask to be admitted */
+    bool inbound;        /* the peer dialled us, so it can reach us */
+    gsp_address address; /* where the peer accepts, as far as we see; all zero: through a relay */
+    void *data;          /* the caller's, to be given back by gsp_net_free */
     size_t bytes;
     char why[120];
 } gsp_net_event;
@@ -102,14 +104,14 @@ typedef struct gsp_net_ops {
     void (*pace)(gsp_net *net, const uint8_t *key, uint64_t bytes_per_s); /* NULL: cannot */
 } gsp_net_ops;
 
-/* Implementations start with this. */
+/* Every implementation's struct starts with this. */
 struct gsp_net {
     const gsp_net_ops *ops;
     uint8_t key[GSP_NET_KEY_BYTES]; /* our own */
 };
 
-/* Ends all links. What was sent and not answered may be lost: who says goodbye waits for an answer.
- * NULL and half-built are fine; sets *net to NULL. */
+/* Ends all links. What was sent and not answered may be lost, so a member that says goodbye waits
+ * for an answer first. NULL and half-built are fine; sets *net to NULL. */
 static inline void gsp_net_close(gsp_net **net)
 {
     if (*net)
@@ -118,11 +120,11 @@ static inline void gsp_net_close(gsp_net **net)
 }
 
 /*
- * Wants a link to a peer: keeps dialling its addresses in turn until it is up, and again after each
- * DOWN. Again with the same key: replaces the addresses. A key of 32 zeros: whoever answers there
- * and proves to be a member (bootstrap); the UP event then says its key, and with it the wish is
- * fulfilled for good. The same wish again is one wish. What comes to nothing is told by REFUSED, a
- * reason that was told last is not told again.
+ * Wants a link to a peer: dials its addresses in turn until the link is UP, and again after each
+ * DOWN. A second call with the same key replaces the addresses. A key of 32 zeros means anybody
+ * that answers there and proves to be a member (bootstrap): its UP event has the key, and then the
+ * wish is fulfilled for good. The same wish twice is one wish. REFUSED tells of a dial that came to
+ * nothing, unless it has told the same reason before.
  * Errors  ATOM_E_RESOURCE  GSP_NET_PEERS_MAX links already; ATOM_E_USAGE  n is 0 or too large, or
  *         the key is our own
  */
@@ -132,16 +134,15 @@ ATOM_MUST static inline atom_status gsp_net_dial(gsp_net *net, const uint8_t *ke
     return net->ops->dial(net, key, addresses, n);
 }
 
-/* Ends the link and the wish for it. No DOWN event follows; events of it that wait are discarded.
- */
+/* Ends the link and the wish for it. No event of it follows, not even DOWN. */
 static inline void gsp_net_drop(gsp_net *net, const uint8_t *key)
 {
     net->ops->drop(net, key);
 }
 
 /*
- * Sends head and body as one message (either may be empty, not both). Both are copied before this
- * returns. Larger than the channel's maximum is our bug (ATOM_ASSERT). Never blocks.
+ * Sends head and body as one message; either may be empty, but not both. Both are copied before
+ * this returns. A message above the channel's maximum is our bug (ATOM_ASSERT). Never blocks.
  */
 ATOM_MUST static inline gsp_net_sent gsp_net_send(gsp_net *net, const uint8_t *key,
                                                   gsp_net_channel channel, const void *head,
@@ -152,9 +153,9 @@ ATOM_MUST static inline gsp_net_sent gsp_net_send(gsp_net *net, const uint8_t *k
 }
 
 /*
- * The next event; waits at most timeout_ns (0: looks, does not wait). NOTHING when there is none.
- * CONTROL goes before BULK where both wait. Not reading is back-pressure on the senders.
- * Errors  only of this host (no memory, no descriptors); the endpoint can still be closed.
+ * The next event; waits at most timeout_ns for it (0: not at all). NOTHING if there is none.
+ * CONTROL comes before BULK if both wait. Not calling this holds up the senders.
+ * Errors  only of this host (no memory, no descriptors); the endpoint can still be closed
  */
 ATOM_MUST static inline atom_status gsp_net_next(gsp_net *net, uint64_t timeout_ns,
                                                  gsp_net_event *event)
@@ -162,8 +163,7 @@ ATOM_MUST static inline atom_status gsp_net_next(gsp_net *net, uint64_t timeout_
     return net->ops->next(net, timeout_ns, event);
 }
 
-/* Gives back an event's data; NULL is fine. May be called until the endpoint is closed, not after.
- */
+/* Gives back an event's data, before the endpoint is closed. NULL is fine. */
 static inline void gsp_net_free(gsp_net *net, void *data)
 {
     net->ops->free(net, data);

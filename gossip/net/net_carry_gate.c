@@ -1,7 +1,7 @@
 /*
  * Owns the endpoint's dealings with its gate: each authenticated stream gets a fresh PAIR on a
- * fresh local socket, and the gate is told its path. One idea: nanomsg only ever meets bytes that a
- * member has sealed. Refuses to reuse a socket, a path or a PAIR.
+ * fresh local socket, and the gate is told its path. Its one idea: nanomsg only ever meets bytes
+ * that a member has sealed. It refuses to reuse a socket, a path or a PAIR.
  */
 #include "gossip/net/net_inner.h"
 

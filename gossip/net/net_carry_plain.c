@@ -1,9 +1,9 @@
 /*
  * Owns the transport without a gate: nanomsg's own tcp://, for a trusted LAN and as the measure of
- * what the gate costs. One idea: a REP socket at a known port hands out fresh ports, one PAIR each,
- * because a PAIR has one slot and says neither who is there nor when it left; a vanished connection
- * is found by asking nanomsg for its count ten times a second. Refuses to be safe among strangers:
- * keys are believed.
+ * what the gate costs. Its one idea: a REP socket at a known port hands out fresh ports, one PAIR
+ * each, because a PAIR has one slot and says neither who is there nor when it left; a vanished
+ * connection is found by asking nanomsg for its count ten times a second. It refuses to be safe
+ * among strangers: keys are believed.
  */
 #include "gossip/net/net_inner.h"
 

@@ -1,8 +1,8 @@
 /*
- * Owns the life of links. One idea: of two connections between the same two members exactly one is
- * kept, and both sides choose the same one without asking: a restarted peer's newer one; of one
- * direction the newer one; of two that crossed, the one that the lower key dialled. Refuses to keep
- * half a link: when one stream ends, all end.
+ * Owns the life of links. Its one idea: of two connections between the same two members exactly one
+ * is kept, and both sides choose the same one without asking: a restarted peer's newer one; of one
+ * direction the newer one; of two that crossed, the one that the lower key dialled. It refuses to
+ * keep half a link: when one stream ends, all end.
  */
 #include "gossip/net/net_inner.h"
 
@@ -174,8 +174,8 @@ static bool newer_wins(const net_endpoint *e, const net_link *link, const net_ar
     return a->dialled == we_are_lower;
 }
 
-/* Who is linked already answered at an address of a wish: until its link is up for the caller, the
- * wish must not be lost with it. */
+/* A peer that we have a link to answered at an address of a wish. Until the caller hears of that
+ * link as UP, the wish must not be lost if the link is. */
 static void inherit(net_link *link, const net_link *wish)
 {
     if (link->wanted)

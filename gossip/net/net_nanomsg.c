@@ -1,8 +1,8 @@
 /*
- * Owns the real endpoint's interface: its loop, sending, and what it tells. One idea: everything
- * that is to be told is a flag of a link, so nothing queues up however fast links come and go;
- * messages wait in nanomsg, one per stream, and then push back on the sender. Refuses to block but
- * in next.
+ * Owns the real endpoint's interface: its loop, sending, and what it tells. Its one idea:
+ * everything that is to be told is a flag of a link, so nothing queues up however fast links come
+ * and go; messages wait in nanomsg, one per stream, and then push back on the sender. It refuses to
+ * block but in next.
  */
 #include "gossip/net/net_inner.h"
 

@@ -1,10 +1,10 @@
 /*
  * The two real transports of net.h. Both carry every message over nanomsg, one PAIR per stream; a
  * link has one stream for CONTROL and `streams` for BULK.
- *   gate   PAIRs are bound to local (ipc) sockets in a private directory; the gate (gate.h) bridges
- *          them over the internet, authenticated and sealed
- *   plain  PAIRs speak nanomsg's tcp:// directly: no authentication, no secrecy, for a trusted LAN
- *          and for measuring what the gate costs
+ *   gate   PAIRs are bound to local (ipc) sockets in a private directory, and the gate (gate.h)
+ *          bridges them over the internet, authenticated and sealed
+ *   plain  PAIRs use nanomsg's tcp:// directly, without authentication or secrecy: for a trusted
+ * LAN,          and to measure what the gate costs
  */
 #ifndef GOSSIP_NET_NET_NANOMSG_H
 #define GOSSIP_NET_NET_NANOMSG_H
@@ -37,7 +37,7 @@ void gsp_net_rekey(gsp_net *net, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_
 ATOM_MUST bool gsp_net_read_gate_stats(gsp_net *net, gsp_gate_stats *stats);
 
 typedef struct gsp_net_plain_config {
-    uint8_t key[GSP_NET_KEY_BYTES]; /* believed by everybody */
+    uint8_t key[GSP_NET_KEY_BYTES]; /* believed without proof */
     gsp_address listen;             /* an address of this host, or "*"; port 0: do not accept */
     uint16_t port_first, port_last; /* for streams; 0: the 2000 ports after listen's */
     uint32_t streams;               /* as above */

@@ -1,6 +1,6 @@
 /*
- * Owns the calls to nanomsg for one stream. One idea: a PAIR serves one connection and is then
- * thrown away, so no message of an earlier connection can come out of it. Refuses to block.
+ * Owns the calls to nanomsg for one stream. Its one idea: a PAIR serves one connection and is then
+ * thrown away, so no message of an earlier connection can come out of it. It refuses to block.
  */
 #include "gossip/net/net_pair.h"
 

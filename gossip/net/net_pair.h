@@ -1,6 +1,6 @@
 /*
- * One stream's nanomsg PAIR: the only file besides net_carry_plain.c that knows nanomsg. Not for
- * others than net_*.c. Thread: the endpoint's.
+ * One stream's nanomsg PAIR. Only this file and net_carry_plain.c know nanomsg, and only net_*.c
+ * include it. Thread: the endpoint's.
  */
 #ifndef GOSSIP_NET_NET_PAIR_H
 #define GOSSIP_NET_NET_PAIR_H
@@ -18,7 +18,7 @@ typedef struct net_pair {
 
 /* A PAIR that refuses messages above bytes_max; buffer_bytes 0 leaves nanomsg's default. */
 ATOM_MUST atom_status net_pair_open(size_t bytes_max, int buffer_bytes, net_pair *out);
-/* False when the address is in use; the PAIR can try another. */
+/* False: the address is in use; the PAIR can try another one. */
 ATOM_MUST bool net_pair_bind(net_pair *pair, const char *url);
 ATOM_MUST atom_status net_pair_connect(net_pair *pair, const char *url);
 void net_pair_close(net_pair *pair); /* -1 is fine */
@@ -28,7 +28,7 @@ bool net_pair_can_receive(const net_pair *pair);
  * block. */
 ATOM_MUST bool net_pair_send(net_pair *pair, const void *head, size_t head_bytes, const void *body,
                              size_t body_bytes, int tail);
-/* The next message, the caller's (net_pair_free); NULL: none now. */
+/* The next message, to be given back by net_pair_free; NULL: there is none now. */
 ATOM_MUST void *net_pair_receive(net_pair *pair, size_t *bytes);
 void net_pair_free(void *data);
 /* Connections that are up now: 0 or 1. */

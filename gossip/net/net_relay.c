@@ -1,7 +1,7 @@
 /*
  * Owns relaying: two members that cannot reach each other meet at a third that both have dialled
- * (docs/design/pool.md#agreement). One idea: the relay joins two of its streams back to back, and
- * through that tube the two shake hands and seal as if it were TCP; so the relay sees what the
+ * (docs/design/pool.md#agreement). Its one idea: the relay joins two of its streams back to back,
+ * and through that tube the two shake hands and seal as if it were TCP; so the relay sees what the
  * internet sees. Each stream of their link takes a tube of its own.
  *
  *   A                         R                          B
@@ -9,7 +9,7 @@
  *                             joins both streams
  *   handshake and records of A and B, inside records of A-R and R-B
  *
- * Refuses to relay for guests, to whom it has no link, and for more than RELAYS_MAX at once that
+ * It refuses to relay for guests, to whom it has no link, and for more than RELAYS_MAX at once that
  * wait.
  */
 #include "gossip/net/net_inner.h"

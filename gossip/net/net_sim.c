@@ -1,7 +1,7 @@
 /*
- * Owns the transport without a network. One idea: one lock and one condition for the whole hub, so
- * that it is plainly right; a link is two sides that point at each other, and what is to be told is
- * a flag of a side. Refuses to be fast.
+ * Owns the transport without a network. Its one idea: one lock and one condition for the whole hub,
+ * so that it is plainly right; a link is two sides that point at each other, and what is to be told
+ * is a flag of a side. It refuses to be fast.
  */
 #include "gossip/net/net_sim.h"
 

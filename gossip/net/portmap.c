@@ -1,6 +1,6 @@
 /*
- * Owns a port that a router forwards. One idea: a lease that is renewed is a lease that a crash
- * gives back by itself. Refuses to announce an address that only the router's own provider could
+ * Owns a port that a router forwards. Its one idea: a lease that is renewed is a lease that a crash
+ * gives back by itself. It refuses to announce an address that only the router's own provider could
  * reach.
  */
 #include "gossip/net/portmap.h"

@@ -1,7 +1,7 @@
 /*
- * Owns the asking side of a probe: one question after the other over one link. One idea: each
+ * Owns the asking side of a probe: one question after the other over one link. Its one idea: each
  * answer has a deadline, and what did not come in time is simply not known; only a link that cannot
- * be had is a failure. Refuses to measure longer or more than the wish says.
+ * be had is a failure. It refuses to measure longer or more than the wish says.
  */
 #include "gossip/net/probe_inner.h"
 

@@ -1,12 +1,13 @@
 /*
- * How well does a host reach another, and how well can it be reached? Asked over a link of net.h,
- * so only who holds the ticket is answered. The asker learns: the address it is seen under, whether
- * a connection back to its port works, round trip, difference of clocks, rates up and down.
+ * A probe: how well a host reaches another one, and how well it can be reached. It runs over a link
+ * of net.h, so only holders of the ticket are answered. The asker learns under which address it is
+ * seen, whether a connection back to its port works, the round trip, the difference of clocks, and
+ * the rates up and down.
  *
- * The answering side is safe to run beside other work: it connects only to the host that asks
- * (nobody else can be scanned with it), sends only over the link, at most bytes_max per link, to at
- * most GSP_PROBE_ASKERS_MAX at once. Its messages begin with GSP_PROBE_MARK, which no other message
- * of the pool does.
+ * The answering side is safe to run beside other work. It connects only to the host that asks, so
+ * nobody else can be scanned with it. It sends only over the link, at most bytes_max per link, to
+ * at most GSP_PROBE_ASKERS_MAX hosts at once. Its messages begin with GSP_PROBE_MARK, as no other
+ * message of the pool does.
  *
  * Thread: that of the net.
  */
@@ -22,8 +23,8 @@ typedef struct gsp_probe_server gsp_probe_server;
 ATOM_MUST atom_status gsp_probe_server_open(gsp_net *net, uint64_t bytes_max,
                                             gsp_probe_server **out);
 void gsp_probe_server_close(gsp_probe_server **server);
-/* Give it every event of the net. True: it was a message of a probe and is dealt with (the data is
- * still the caller's to free). */
+/* Takes every event of the net. True: it was a message of a probe, and nothing else is to be done
+ * with it (but its data is still the caller's to free). */
 bool gsp_probe_server_take(gsp_probe_server *server, const gsp_net_event *event);
 /* Goes on with what is under way; call after each event and each gsp_probe_wait_ns. */
 void gsp_probe_server_step(gsp_probe_server *server);
@@ -33,7 +34,7 @@ uint64_t gsp_probe_wait_ns(const gsp_probe_server *server);
 typedef struct gsp_probe_wish {
     gsp_address hosts[GSP_NET_ADDRESSES_MAX];
     uint32_t n_hosts;
-    uint16_t port;      /* of ours, to be tried from there; 0: do not */
+    uint16_t port;      /* of ours, to be tried from there; 0: it is not tried */
     double seconds;     /* per direction of the rates; 0: 3 */
     uint64_t bytes_max; /* per direction; 0: 64 MiB */
     double patience_s;  /* until the link is up; 0: 15 */
@@ -46,15 +47,15 @@ typedef struct gsp_probe_result {
     double clock_off_s; /* theirs minus ours, to half a round trip */
     bool dialled;       /* a connection back was tried */
     bool reachable;     /* and it worked */
-    char why[GSP_PROBE_WHY_BYTES]; /* else: what happened */
+    char why[GSP_PROBE_WHY_BYTES]; /* if not: what happened */
     double up_bytes_per_s, down_bytes_per_s;
     uint64_t up_bytes, down_bytes;
 } gsp_probe_result;
 
 /*
- * Asks. Blocks: at most patience_s + 10 s + 4 x seconds. net: just opened, without other links.
- * Errors  ATOM_E_RUNTIME  nobody answers, the ticket is refused, or the link broke (which, and what
- *         to do); ATOM_E_USAGE  no hosts
+ * Asks; blocks for at most patience_s + 10 s + 4 x seconds. net: just opened, without other links.
+ * Errors  ATOM_E_RUNTIME  nobody answers, the ticket is refused, or the link broke (the message
+ * says         which, and what to do); ATOM_E_USAGE  no hosts
  */
 ATOM_MUST atom_status gsp_probe_run(gsp_net *net, const gsp_probe_wish *wish,
                                     gsp_probe_result *result);

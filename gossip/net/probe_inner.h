@@ -1,5 +1,8 @@
-/* The messages of probe.h, for its two sides. Control: mark, version, kind, 0, then the kind's
- * fields. Bulk: a head of 8 bytes and padding. Thread: any. */
+/*
+ * The messages of a probe, shared by its two sides, probe.c and probe_server.c, which do not call
+ * each other. On CONTROL: mark, version, kind, 0, then the kind's fields. On BULK: a head of 8
+ * bytes and padding. Thread: any.
+ */
 #ifndef GOSSIP_NET_PROBE_INNER_H
 #define GOSSIP_NET_PROBE_INNER_H
 
@@ -37,7 +40,7 @@ static inline atom_writer probe_write(uint8_t out[PROBE_MESSAGE_BYTES_MAX], prob
     return w;
 }
 
-/* The kind, 0 where it is not a probe's; the reader stands behind the head. */
+/* The kind, or 0 if the message is not a probe's; the reader then stands behind the head. */
 static inline probe_kind probe_read(const gsp_net_event *event, atom_reader *r)
 {
     *r = atom_reader_make(event->data, event->bytes);

@@ -1,7 +1,7 @@
 /*
- * Owns the answering side of a probe: a small table of who asks, with what each may still use. One
- * idea: everything is done in small steps between the caller's own events, so a probe never holds
- * up a round. Refuses to connect anywhere but to the host that asks.
+ * Owns the answering side of a probe: a small table of who asks, with what each may still use. Its
+ * one idea: everything is done in small steps between the caller's own events, so a probe never
+ * holds up a round. It refuses to connect anywhere but to the host that asks.
  */
 #include "gossip/net/probe_inner.h"
 

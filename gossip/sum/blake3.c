@@ -1,8 +1,8 @@
 /*
- * Owns BLAKE3's compression, alone and several side by side, and the tree over chunks. One idea:
- * halving a level in place, where a node without a neighbour goes up as it is, gives BLAKE3's tree;
- * so a level is a row of equal jobs, and equal jobs fill a vector. Refuses to know any instruction
- * by name (isa.h), keys, other lengths of the result, and input that comes in pieces.
+ * Owns BLAKE3's compression, alone and several side by side, and the tree over chunks. Its one
+ * idea: halving a level in place, where a node without a neighbour goes up as it is, gives BLAKE3's
+ * tree; so a level is a row of equal jobs, and equal jobs fill a vector. It refuses to know any
+ * instruction by name (isa.h), keys, other lengths of the result, and input that comes in pieces.
  */
 #include "gossip/sum/blake3.h"
 
@@ -90,7 +90,7 @@ static void compress(words *h, const uint8_t block[BLOCK_BYTES], uint64_t counte
 
 /* Of up to WIDTH_MAX: `blocks` whole blocks each, the same flags; counters go up by `step`. */
 typedef struct jobs {
-    const uint8_t *at[WIDTH_MAX]; /* all set: who has nothing to do repeats another's work */
+    const uint8_t *at[WIDTH_MAX]; /* all set: an idle one repeats another's work */
     size_t blocks, ahead;         /* ahead: so far behind a block, memory is asked for */
     uint64_t counter;
     uint32_t step, flags, first, last; /* flags: in every block, in the first, in the last one */

@@ -1,6 +1,7 @@
 /*
- * One loop, compiled for three instruction sets, chosen when it is called. The loop is written as
- * name_body() without intrinsics; -ffp-contract=off holds for all, so they give the same bits.
+ * Compiles one loop for three instruction sets and chooses among them when it is called. The loop
+ * is written once, as name_body(), without intrinsics. All three are compiled with
+ * -ffp-contract=off, so they give the same bits.
  */
 #ifndef GOSSIP_SUM_ISA_H
 #define GOSSIP_SUM_ISA_H

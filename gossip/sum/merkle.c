@@ -1,6 +1,7 @@
 /*
- * Owns the tree's shape and hashes. One idea: levels are halved in place, and a node without a
- * neighbour moves up unchanged, so root, path and check walk the same steps. Refuses to keep trees.
+ * Owns the tree's shape and hashes. Its one idea: levels are halved in place, and a node without a
+ * neighbour moves up unchanged, so root, path and check walk the same steps. It refuses to keep
+ * trees.
  */
 #include "gossip/sum/merkle.h"
 

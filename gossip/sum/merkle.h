@@ -1,12 +1,13 @@
 /*
  * Merkle trees over the encoded parts of a contribution (docs/design/pool.md#rounds,
- * #hostile-members): one signed root vouches for every part, and a part comes with the few hashes
- * that prove it.
+ * #hostile-members): one signed root vouches for every part, and each part comes with the few
+ * hashes that prove it.
  *
- * BLAKE2b-256. leaf = H(0, part, bytes, BLAKE3 of data (blake3.h)); node = H(1, left, right); a
- * node without a right neighbour goes up as it is. A leaf's number and length are inside, so a part
- * cannot stand in for another, nor a node for a leaf. Integers are little endian: u32 part, u64
- * bytes.
+ *   leaf = H(0, u32 part, u64 bytes, BLAKE3 of the data (blake3.h))
+ *   node = H(1, left, right); a node without a right neighbour goes up unchanged
+ *
+ * H is BLAKE2b-256; integers are little endian. A leaf contains its number and length, so no part
+ * can stand in for another one, nor a node for a leaf.
  *
  * Thread: any. Errors: none; a wrong proof is `false`.
  */

@@ -47,8 +47,7 @@ void gsp_mix_close(gsp_mix *m)
     *m = (gsp_mix){0};
 }
 
-/* m->sum = the weighted sum over `included`, less those that do not decode; returns who is in it.
- */
+/* m->sum = the weighted sum over those `included` that decode; returns their bits. */
 static uint32_t sum_up(gsp_mix *m, const gsp_contributor *contributor, uint32_t n_contributors,
                        const void *const *input, uint32_t included, uint64_t n)
 {

@@ -1,7 +1,8 @@
 /*
- * Owns the codecs. One idea: every loop is written once, without branches and with integer
+ * Owns the codecs. Its one idea: every loop is written once, without branches and with integer
  * tricks for the comparisons, so that the compiler vectorises it for each instruction set; which
- * one runs is asked of the processor. Refuses fused multiply-adds, so that all give the same bits.
+ * one runs is asked of the processor. It refuses fused multiply-adds, so that all give the same
+ * bits.
  */
 #include "gossip/sum/quant.h"
 

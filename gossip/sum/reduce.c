@@ -1,7 +1,7 @@
 /*
- * Owns the weighted sum of encoded parts. One idea: decode a contribution whole before a float of
- * it is added, so that a bad one leaves no trace. Refuses any order but the caller's, which is that
- * of the keys.
+ * Owns the weighted sum of encoded parts. Its one idea: decode a contribution whole before a float
+ * of it is added, so that a bad one leaves no trace. It refuses any order but the caller's, which
+ * is that of the keys.
  */
 #include "gossip/sum/reduce.h"
 

@@ -1,7 +1,7 @@
 /*
- * Owns the robust combination of a part's contributions. One idea: a contribution has a say by its
- * direction, never by its size, and no more of a say than the median one has. Refuses nothing: what
- * is not finite never gets here.
+ * Owns the robust combination of a part's contributions. Its one idea: a contribution has a say by
+ * its direction, never by its size, and no more of a say than the median one has. It refuses
+ * nothing: what is not finite never gets here.
  */
 #include "gossip/sum/robust.h"
 

@@ -1,19 +1,23 @@
 /*
- * The combination of contributions that hostile data cannot steer far
- * (docs/design/pool.md#hostile-members): what an owner makes of a part instead of the plain
- * weighted sum of reduce.h. Three steps, all of them functions of the inputs and nothing else, so
- * that a verifier gets the same bits:
+ * A weighted mean of contributions that a few hostile ones cannot steer far
+ * (docs/design/pool.md#hostile-members). In a robust pool, owners use it in place of the plain
+ * weighted sum of reduce.h. It depends on its inputs alone, so anybody who does it again gets the
+ * same bits. Three steps, with w_i the weights divided by their sum:
  *
- *   1. Norms. Every contribution is scaled down to the median norm: x_i' = min(1, m / |x_i|) x_i.
+ *   1. Norms. Contributions longer than the median norm m are scaled down to it:
+ *      x_i' = min(1, m / |x_i|) x_i.
  *   2. Centred clipping (Karimireddy, He, Jaggi: "Learning from history for Byzantine robust
- *      optimization", 2021; per part as in BTARD): from c = sum of w_i x_i', GSP_ROBUST_PASSES
- *      times c += sum of w_i min(1, t / |x_i' - c|) (x_i' - c), t the median distance.
- *   3. Leaning: the cosine of each contribution with the weighted sum of all others, which is how
- *      a member that always pulls backwards is told from one that is merely different.
+ *      optimization", 2021; per part as in BTARD). Start at c = sum of w_i x_i'. Then
+ *      GSP_ROBUST_PASSES times: c += sum of w_i min(1, t / |x_i' - c|) (x_i' - c), where t is the
+ *      median distance from c. So nobody pulls further than the median member does.
+ *   3. Leaning. The cosine of each contribution with the weighted sum of all others. It tells a
+ *      member that always pulls backwards from one that is merely different.
  *
- * One contribution, or two, are taken as they are: nobody could say which of two is wrong. Weights
- * of 0 do not count in the medians or the sum, but lean. Norms are sums in f64 of exact squares in
- * a fixed order of 16 lanes; vectors are fp32, one rounding per product and per sum, none fused.
+ * One or two contributions are taken as they are: of two, nobody can say which is wrong. A
+ * contribution of weight 0 does not count in the medians or the sum, but its lean is measured.
+ *
+ * Norms are f64 sums of exact squares in a fixed order of 16 lanes. Vectors are fp32 with one
+ * rounding per product and per sum, none fused.
  *
  * Thread: any. Errors: none; contributions are finite (quant.h decodes nothing else).
  */
@@ -27,9 +31,9 @@
 enum { GSP_ROBUST_PASSES = 3, GSP_LEAN_ONE = 127 };
 
 /*
- * center[n] = the combination of x[i][n], i < k <= GSP_MEMBERS_MAX, by weight[i] (at least one is
- * not 0). spare[n] is overwritten. lean[k], if not NULL: cosines in 1/GSP_LEAN_ONE, 0 where there
- * are no others.
+ * center[n] = the combination of x[i][n] by weight[i], for i < k <= GSP_MEMBERS_MAX; at least one
+ * weight is not 0. spare[n] is overwritten. lean[k], if not NULL, gets the cosines in units of
+ * 1/GSP_LEAN_ONE, 0 where there are no others.
  */
 void gsp_robust_combine(const float *const *x, const uint64_t *weight, uint32_t k, uint64_t n,
                         float *center, float *spare, int8_t *lean);

@@ -1,7 +1,7 @@
 /*
  * Owns the forms of admission, delegation and invite, and the rule by which they let somebody in.
- * One idea: a chain of at most two signatures that ends at the owner's key, each for this pool and
- * this moment. Refuses anything whose size, kind or version is not exactly right.
+ * Its one idea: a chain of at most two signatures that ends at the owner's key, each for this pool
+ * and this moment. It refuses anything whose size, kind or version is not exactly right.
  */
 #include "gossip/trust/admission.h"
 

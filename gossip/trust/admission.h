@@ -1,14 +1,14 @@
 /*
  * Who may enter a pool (docs/design/pool.md#who-gets-in). The owner's signature is the only source
  * of rights:
- *   admission   this key is a member until then
- *   delegation  this key may sign admissions and invites until then (the owner names others)
- *   invite      whoever holds the ticket may ask for an admission: so many, until then
+ *   admission   this key is a member, until a given time
+ *   delegation  this key may sign admissions and invites for the owner, until a given time
+ *   invite      so many holders of the ticket may become members, until a given time
  * A credential is what a host shows in the handshake: an admission or an invite, followed by the
- * delegation of its issuer when that is not the owner. The owner itself shows nothing.
+ * delegation of its issuer if that is not the owner. The owner itself shows nothing.
  *
- * Times are seconds since 1970; five minutes of skew are forgiven on both ends. All encodings have
- * one fixed size, so decode(encode(x)) == x and nothing else decodes. Thread: any.
+ * Times are seconds since 1970; clocks may differ by five minutes in either direction. Every
+ * encoding has one fixed size, so decode(encode(x)) == x and nothing else decodes. Thread: any.
  */
 #ifndef GOSSIP_TRUST_ADMISSION_H
 #define GOSSIP_TRUST_ADMISSION_H
@@ -60,7 +60,7 @@ void gsp_admission_encode(const gsp_admission *admission, uint8_t out[GSP_ADMISS
 void gsp_delegation_encode(const gsp_delegation *delegation, uint8_t out[GSP_DELEGATION_BYTES]);
 void gsp_invite_encode(const gsp_invite *invite, uint8_t out[GSP_INVITE_BYTES]);
 
-/* Why somebody is not let in. The numbers cross the wire (sealed) and never change. */
+/* Why a host is not let in. The numbers travel (sealed) and never change. */
 typedef enum gsp_refusal {
     GSP_WELCOME = 0,
     GSP_REFUSED_VERSION = 1,    /* speaks another version of the handshake */
@@ -70,25 +70,25 @@ typedef enum gsp_refusal {
     GSP_REFUSED_BANNED = 5,
     GSP_REFUSED_FULL = 6,
     GSP_REFUSED_SELF = 7,      /* that was ourselves */
-    GSP_REFUSED_KEY = 8,       /* somebody else answered than was dialled */
+    GSP_REFUSED_KEY = 8,       /* another member answered than the one that was dialled */
     GSP_REFUSED_HANDSHAKE = 9, /* not our handshake, another ticket, or damaged on the way */
     GSP_REFUSAL_N
 } gsp_refusal;
-/* What was wrong and what to do, for people. */
+/* What was wrong and what to do, in a sentence for the user. */
 const char *gsp_refusal_text(gsp_refusal refusal);
 
 typedef enum gsp_role { GSP_GUEST, GSP_MEMBER, GSP_DELEGATE, GSP_OWNER } gsp_role;
 
 /*
- * Judges a credential shown by `key` at time now_s. role is written when the answer is WELCOME:
- * GUEST for an invite. bytes 0 is right for the owner only.
+ * Judges a credential that `key` shows at time now_s. role is written if the answer is WELCOME; it
+ * is GUEST for an invite. bytes 0 is right for the owner only.
  */
 ATOM_MUST gsp_refusal gsp_credential_check(const void *credential, size_t bytes,
                                            const uint8_t pool[GSP_POOL_BYTES],
                                            const uint8_t owner[GSP_PUBLIC_BYTES],
                                            const uint8_t key[GSP_PUBLIC_BYTES], uint64_t now_s,
                                            gsp_role *role);
-/* The invite of a credential that was welcome as GUEST; false when it is none. */
+/* The invite of a credential that was welcome as GUEST; false if it holds none. */
 ATOM_MUST bool gsp_credential_invite(const void *credential, size_t bytes, gsp_invite *out);
 
 /*
@@ -96,15 +96,15 @@ ATOM_MUST bool gsp_credential_invite(const void *credential, size_t bytes, gsp_i
  * Thread: one at a time.
  */
 typedef struct gsp_ledger gsp_ledger;
-/* Reads the book, or starts an empty one when there is no file. ATOM_E_FORMAT when damaged. */
+/* Reads the book, or starts an empty one if there is no file. ATOM_E_FORMAT: it is damaged. */
 ATOM_MUST atom_status gsp_ledger_open(const char *path, gsp_ledger **out);
 void gsp_ledger_close(gsp_ledger **ledger);
 /*
  * Turns an invite into an admission of `member` until expires_s. The book is on disk before this
- * returns. The same member again costs nothing of the count. The credential was welcome (checked
- * by gsp_credential_check); here only the count is.
+ * returns. Admitting the same member again does not use up the invite. The caller has found the
+ * credential welcome (gsp_credential_check); here only the count is checked.
  * Errors  ATOM_E_USAGE  the invite is used up; ATOM_E_RUNTIME, ATOM_E_RESOURCE  the book cannot be
- *         written: nobody was admitted
+ *         written, and nobody was admitted
  */
 ATOM_MUST atom_status gsp_ledger_admit(gsp_ledger *ledger, const gsp_identity *issuer,
                                        const gsp_invite *invite,

@@ -1,6 +1,6 @@
 /*
  * Owns the book of used invites: (invite, member) pairs in one file that is replaced whole, because
- * it is small and must never be half written. Refuses to admit before the book is on disk.
+ * it is small and must never be half written. It refuses to admit before the book is on disk.
  */
 #include "gossip/trust/admission.h"
 

@@ -1,7 +1,8 @@
 /*
- * Owns the identity file. One idea: the secret is never on disk half written or readable by others,
- * because it is written under a name of its own with mode 0600 and then linked, which fails where a
- * file is already there. Refuses to read a file that others may read, and to replace one.
+ * Owns the identity file. Its one idea: the secret is never on disk half written or readable by
+ * others, because it is written under a name of its own with mode 0600 and then linked, which fails
+ * where a file is already there. It refuses to read a file that others may read, and to replace
+ * one.
  */
 #include "gossip/trust/identity.h"
 

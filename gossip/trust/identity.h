@@ -1,8 +1,8 @@
 /*
- * Who a host is: one Ed25519 key pair, kept in one file that only its user may read
+ * A host's identity: one Ed25519 key pair, kept in a file that only its user may read
  * (docs/design/pool.md#who-gets-in).
  *
- * Thread: all functions may be called from any thread on objects of their own.
+ * Thread: any, each on an object of its own.
  */
 #ifndef GOSSIP_TRUST_IDENTITY_H
 #define GOSSIP_TRUST_IDENTITY_H
@@ -25,7 +25,7 @@ typedef struct gsp_identity {
     uint8_t secret_key[GSP_SECRET_BYTES];
 } gsp_identity;
 
-/* Starts libsodium; every function of this header does it by itself. ATOM_E_RUNTIME without it. */
+/* Starts libsodium, as every function of this header does by itself. ATOM_E_RUNTIME: it cannot. */
 ATOM_MUST atom_status gsp_crypto_start(void);
 
 /* A fresh identity from the system's entropy. */
@@ -42,13 +42,13 @@ void gsp_identity_wipe(gsp_identity *identity);
  */
 ATOM_MUST atom_status gsp_identity_load(const char *path, gsp_identity *out);
 /*
- * Writes a new identity file, mode 0600 from the first byte, fsynced, then linked into place: it is
- * there whole or not at all, and an existing file is never replaced.
+ * Writes a new identity file: mode 0600 from the first byte, fsynced, then linked into place. So it
+ * is there whole or not at all, and an existing file is never replaced.
  * Errors  ATOM_E_USAGE  the file exists; ATOM_E_RUNTIME, ATOM_E_RESOURCE  it cannot be written
  */
 ATOM_MUST atom_status gsp_identity_save(const char *path, const gsp_identity *identity);
-/* Loads; makes and saves when there is no file. Two processes that start at once get one identity.
- */
+/* Loads the file, or makes it if there is none. Two processes that start at once get the same
+ * identity. */
 ATOM_MUST atom_status gsp_identity_open(const char *path, gsp_identity *out);
 
 /* base64url without padding, 43 characters. buf holds GSP_PUBLIC_TEXT_BYTES; returns buf. */

@@ -1,6 +1,6 @@
 /*
- * The cryptography of the agreement for real (lineage.h): BLAKE2b-256 and Ed25519 with the purpose
- * GSP_FOR_AGREEMENT. Thread: any. Errors: none; gsp_crypto_start has succeeded.
+ * The real cryptography of the agreement (lineage.h): BLAKE2b-256, and Ed25519 with the purpose
+ * GSP_FOR_AGREEMENT. Thread: any. Errors: none; gsp_crypto_start has succeeded before.
  */
 #ifndef GOSSIP_TRUST_SEALS_H
 #define GOSSIP_TRUST_SEALS_H

@@ -1,7 +1,7 @@
 /*
  * Owns the form of what is signed: Ed25519 over "atom sign 1", the purpose and the message's
- * BLAKE2b-512. Hashing first keeps the memory fixed whatever the message's size. Refuses nothing by
- * itself: who calls decides what a valid signature permits.
+ * BLAKE2b-512. Hashing first keeps the memory fixed whatever the message's size. It refuses to
+ * say what a valid signature permits: that is for its callers.
  */
 #include "gossip/trust/sign.h"
 

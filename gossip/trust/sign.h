@@ -1,7 +1,7 @@
 /*
  * Signatures with a purpose. What is signed is (purpose, message), so that a signature made for one
- * purpose says nothing for another (docs/design/pool.md#who-gets-in). All purposes of the pool
- * stand in this one list.
+ * purpose is worth nothing for another (docs/design/pool.md#who-gets-in). This list has all the
+ * purposes of the pool.
  *
  * Thread: any.
  */
@@ -13,8 +13,8 @@
 enum { GSP_SIGNATURE_BYTES = 64 };
 
 typedef enum gsp_purpose {
-    GSP_FOR_HANDSHAKE_DIAL = 1, /* transcript, by who dialled */
-    GSP_FOR_HANDSHAKE_ACCEPT,   /* transcript, by who accepted */
+    GSP_FOR_HANDSHAKE_DIAL = 1, /* the transcript, by the dialler */
+    GSP_FOR_HANDSHAKE_ACCEPT,   /* the transcript, by the acceptor */
     GSP_FOR_ADMISSION,          /* admission.h, by the owner or a delegate */
     GSP_FOR_DELEGATION,         /* admission.h, by the owner */
     GSP_FOR_INVITE,             /* admission.h, by the owner or a delegate */
@@ -32,7 +32,7 @@ typedef enum gsp_purpose {
 /* Signs message[bytes]; deterministic. */
 void gsp_sign(const gsp_identity *identity, gsp_purpose purpose, const void *message, size_t bytes,
               uint8_t signature[GSP_SIGNATURE_BYTES]);
-/* False for a signature of anybody else, for anything else, or malformed. Constant work. */
+/* False for a signature by another key, for another purpose or message, or malformed. */
 ATOM_MUST bool gsp_verify(const uint8_t key[GSP_PUBLIC_BYTES], gsp_purpose purpose,
                           const void *message, size_t bytes,
                           const uint8_t signature[GSP_SIGNATURE_BYTES]);

@@ -1,6 +1,7 @@
 /*
- * Owns the ticket's text. One idea: the layout has no choices, so each ticket has one text and each
- * text at most one ticket. Refuses to guess at damage: a wrong checksum is said, never repaired.
+ * Owns the ticket's text. Its one idea: the layout has no choices, so each ticket has one text and
+ * each text at most one ticket. It refuses to guess at damage: a wrong checksum is said, never
+ * repaired.
  */
 #include "gossip/trust/ticket.h"
 

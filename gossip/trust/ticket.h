@@ -1,8 +1,8 @@
 /*
  * The ticket: one line of text that is all a volunteer needs to join a pool
- * (docs/design/pool.md#who-gets-in). It is a secret: it carries the pre-shared key. "atom1-" and
- * base64url of a fixed layout that ends in a checksum; blanks and line breaks inside are ignored,
- * because mail programs add them.
+ * (docs/design/pool.md#who-gets-in). It is a secret, for it carries the pre-shared key. The text is
+ * "atom1-" and the base64url of a fixed layout that ends in a checksum. Blanks and line breaks
+ * inside are ignored, because mail programs add them.
  *
  * Thread: any.
  */
@@ -23,18 +23,18 @@ typedef struct gsp_ticket {
     uint8_t pool[GSP_POOL_BYTES];
     uint8_t psk[GSP_PSK_BYTES];
     uint32_t manifest; /* number of the manifest whose key this is */
-    uint32_t n_hosts;  /* where to begin; may be 0 where the directory or the LAN serves */
+    uint32_t n_hosts;  /* where to begin; may be 0 if the directory or the LAN is enough */
     char hosts[GSP_TICKET_HOSTS_MAX][GSP_TICKET_HOST_BYTES];
-    bool has_invite;     /* else the host needs an admission of its own already */
+    bool has_invite;     /* else the host must have an admission already */
     bool has_delegation; /* the invite's issuer is a delegate */
     gsp_invite invite;
     gsp_delegation delegation;
 } gsp_ticket;
 
 /*
- * Writes the ticket's text and its NUL. Two equal tickets give equal text.
- * Errors  ATOM_E_USAGE  more hosts than fit, an empty or overlong host, or an invite or delegation
- *         that is for another pool or by another issuer than the ticket says
+ * Writes the ticket's text and its NUL. Equal tickets give equal text.
+ * Errors  ATOM_E_USAGE  too many hosts, an empty or overlong host, or an invite or delegation for
+ *         another pool or by another issuer than the ticket says
  */
 ATOM_MUST atom_status gsp_ticket_text(const gsp_ticket *ticket, char out[GSP_TICKET_TEXT_BYTES]);
 /*
@@ -43,9 +43,9 @@ ATOM_MUST atom_status gsp_ticket_text(const gsp_ticket *ticket, char out[GSP_TIC
  * Errors  ATOM_E_USAGE  not a ticket, cut off, mistyped, or of a newer atom; the message says which
  */
 ATOM_MUST atom_status gsp_ticket_parse(const char *text, gsp_ticket *out);
-/* Is its invite the owner's, and still good at now_s? ATOM_E_USAGE says why not. */
+/* Whether its invite is the owner's and still valid at now_s. ATOM_E_USAGE says why not. */
 ATOM_MUST atom_status gsp_ticket_check(const gsp_ticket *ticket, uint64_t now_s);
-/* The credential to show with its invite; returns its size, 0 without invite. */
+/* The credential to show with its invite; returns its size, 0 without an invite. */
 size_t gsp_ticket_credential(const gsp_ticket *ticket, uint8_t out[GSP_CREDENTIAL_BYTES_MAX]);
 
 #endif

@@ -331,8 +331,7 @@ static void damaged_records_end_their_stream(void **state)
     running_end(&r);
 }
 
-/* A hostile member's bytes reach nanomsg as they are: whatever they are, only its own link suffers.
- */
+/* Whatever bytes a hostile member sends towards nanomsg, only its own link suffers. */
 static void hostile_bytes_behind_the_gate(void **state)
 {
     (void)state;

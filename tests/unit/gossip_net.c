@@ -328,8 +328,7 @@ static void crossing_dials_make_one_link(void **state)
     }
 }
 
-/* A peer that restarts at once, under the same key, is met again; nothing of the old link arrives.
- */
+/* A peer that restarts at once, under the same key, is met again; nothing old arrives. */
 static void a_restarted_peer_is_met_again(void **state)
 {
     const transport *t = *state;
