@@ -6,10 +6,11 @@
  *   8 bytes "atomevi3", u32 bytes of the claim, the claim (wire.h: genesis of its lineage, what the
  *   owner said, the contributors with their roots)
  *   for every contributor that was included, ascending: u32 hashes in the path, the path
- * (merkle.h), u64 bytes, zeros up to a multiple of 8 from the start of the file, the encoded part
+ *   (merkle.h), u64 bytes, zeros up to a multiple of 8 from the start of the file, the encoded part
  *   32 bytes BLAKE2b of all before
  *
- * And evidence against who signed two things where one is allowed (gsp_statements_convict):
+ * And evidence against a member that signed two statements where one is allowed
+ * (gsp_statements_convict):
  *
  *   8 bytes "atomtwo1", an EVIDENCE message (wire.h), 32 bytes BLAKE2b of all before
  *

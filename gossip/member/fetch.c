@@ -96,7 +96,7 @@ static atom_status open_stage(gsp_fetch *x, uint32_t f)
                           &x->stage[f]);
 }
 
-/* It says in its heartbeats that it has no state yet either. */
+/* Its heartbeats tell that it has no state yet either. */
 static bool has_nothing(const gsp_agree *agree, const gsp_key *key)
 {
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++) {
@@ -154,7 +154,7 @@ static atom_status make_plan(gsp_fetch *x)
     return st;
 }
 
-/* The newest version that a peer of the lineage says to have certified. */
+/* The newest version that a peer of the lineage claims to have certified. */
 static uint64_t newest_of(const gsp_fetch *x)
 {
     const gsp_agree *agree = x->use.friends->agree;

@@ -1,7 +1,7 @@
 /*
- * Owns the reading of a link's rate from a count of bytes. One idea: busy ticks in a row are a
- * measurement, everything else is none. Refuses to guess from a burst: less than two seconds is
- * what buffers swallow.
+ * Owns the reading of a link's rate from a count of bytes. Its one idea: busy ticks in a row are a
+ * measurement, everything else is none. It refuses to guess from a burst: buffers swallow what comes
+ * in less than two seconds.
  */
 #include "gossip/member/meter.h"
 

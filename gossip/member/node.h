@@ -1,26 +1,30 @@
 /*
- * One member of a pool, for real: the agreement (agree.h), the data of its rounds, its links
- * (net.h) and its memory on disk (votes.h, results.h), driven by the real clock. It averages ranges
- * of floats and knows nothing of what they mean.
+ * One member of a pool, running: the agreement (agree.h), the data of its rounds, its links (net.h)
+ * and its memory on disk (votes.h, results.h), driven by the real clock. It averages ranges of floats
+ * and knows nothing of what they mean. (A gsp_member, in types.h, is the name of one: a key and an
+ * incarnation.)
  *
- * A version concerns fragment version % n_fragments, a range of n_floats[] floats, cut into
- * rules.n_parts parts of equal length (a multiple of GSP_INT8_BLOCK, the last ones shorter or
- * empty). A member asks its work for a contribution when a round begins (freeze), sends the parts
- * to their owners, reduces those that it owns, sends the results to all, votes once it holds all
- * results and they are on disk, and gives them to its work (part, then apply) once a quorum has
- * voted.
+ * Version v concerns fragment v % n_fragments, a range of n_floats[] floats, cut into rules.n_parts
+ * parts of equal length (a multiple of GSP_INT8_BLOCK; the last ones shorter or empty). In a round
+ * the member
+ *
+ *   freezes   asks its work for a contribution, encodes and hashes it (freezing.h)
+ *   sends     its parts to their owners (friends.h, pace.h)
+ *   reduces   the parts that it owns (inputs.h, mix.h), and sends the results to all
+ *   votes     once it holds all results, and they are on disk (held.h, votes.h)
+ *   applies   them to its work (apply.h), once a quorum has voted
+ *
+ * and in between it checks what others reduced (cases.h, bans.h), gives its state to joiners
+ * (donor.h, lease.h), or fetches one (fetch.h).
  *
  * On the wire (wire.h): messages of the agreement travel on CONTROL; parts and results as PIECEs of
- * at most GSP_BLOB_PIECE_BYTES on BULK, a contribution's hashed against its Merkle root, a
- * result's against its hash. Contributions go first: results of early parts then fill the time
- * until the last part is reduced. Nothing is sent that a link's queue has no room for; nothing is
- * taken that no round wants.
+ * at most GSP_BLOB_PIECE_BYTES on BULK. Contributions go first: the results of early parts then fill
+ * the time until the last part is reduced. Nothing is sent that a link's queue has no room for;
+ * nothing is taken that no round wants.
  *
- * Memory: contributions of the parts it owns (about one fragment, encoded, when shares are equal),
- * the results of a version, whose memory the next one's take one by one, and for other codecs than
- * fp32 its own contribution. Where audits are on (audit.h), its last contribution once more,
- * encoded (one fragment), and the contributions to one part of others. int8 keeps a residual per
- * fragment (error feedback), which changes only when the contribution was included.
+ * Memory: contributions to the parts that it owns (about one fragment, encoded, when shares are
+ * equal); the results of a version, whose memory those of the next one take over one by one; and
+ * what freezing.h and cases.h say.
  *
  * Thread: one, for all calls; `work` is called on it.
  */
@@ -40,9 +44,9 @@ typedef struct gsp_node_config {
     const char *directory; /* its memory; of this member alone */
     gsp_rules rules;       /* `context` and functions as in agree.h */
     gsp_rates rates;       /* what was said of the link; 0: learnt from what it carries (meter.h) */
-    gsp_genesis genesis;   /* of the pool: where a member starts that remembers nothing */
-    /* The work's state is that of genesis (the creator's is). False: a member that remembers
-     * nothing gets the state from others. Of no meaning for a work without state. */
+    gsp_genesis genesis;   /* of the pool: where a member without memory starts */
+    /* The work's state is that of genesis, as the creator's is. False: a member without memory
+     * gets the state from others. Without meaning for a work without state. */
     bool holds_genesis;
     uint32_t n_fragments;
     uint64_t n_floats[GSP_FRAGMENTS_MAX];
@@ -52,11 +56,11 @@ typedef struct gsp_node_config {
     uint32_t results_kept; /* versions on disk; 0: GSP_REPLAY_MAX */
     gsp_work work;
     /*
-     * What the member has no use for: links UP and DOWN (of all peers; guests' are only told here),
-     * REFUSED dials, messages from guests, and messages whose first byte is not GSP_TYPES_VERSION
-     * (0x80 and above are free for whoever sits above the member). True: it took event->data, and
-     * gives it back with gsp_net_free; of meaning for messages only. NULL: nobody is interested. It
-     * may send and dial, and must not call gsp_node_* but to read.
+     * Hears of everything that is not the member's own business: links UP and DOWN (of all peers;
+     * those of guests are told here only), REFUSED dials, messages from guests, and messages whose
+     * first byte is not GSP_TYPES_VERSION (0x80 and above are free for the layer above). True: it
+     * took the message's event->data, and gives it back with gsp_net_free. It may send and dial; of
+     * gsp_node_* it may call only what reads. NULL: nobody is interested.
      */
     bool (*other)(void *context, gsp_net_event *event);
     void *other_context;
@@ -81,12 +85,12 @@ typedef struct gsp_node_status {
     uint64_t state_fetched;       /* states adopted since open */
     uint64_t state_wrong;         /* chunks and roots that were not what they claimed to be */
     uint64_t state_sent_bytes;    /* of mine, to others */
+    uint64_t state_kept_bytes;    /* of these: as a fragment was before the newest version */
     uint64_t audits, audits_open; /* parts of others looked into; of these: bytes not to be had */
     uint64_t false_claims;        /* accusations of others that were not true */
     uint32_t n_bans;              /* since open; the newest: */
     gsp_ban ban[GSP_BANS_SHOWN];  /* n_bans % GSP_BANS_SHOWN is the next place */
     gsp_rates rates;              /* as others are told: said, learnt (meter.h), or unknown */
-    uint64_t state_kept_bytes;    /* of these: as a fragment was before the newest version */
 } gsp_node_status;
 
 typedef struct gsp_node gsp_node;
@@ -107,10 +111,10 @@ void gsp_node_close(gsp_node **node);
  */
 ATOM_MUST atom_status gsp_node_turn(gsp_node *node, uint64_t timeout_ns);
 
-/* Samples since the newest certificate (of no meaning where work.ready says it), and tokens in all:
- * what heartbeats tell. */
+/* Samples since the newest certificate (unused where work.ready tells them), and tokens in all, for
+ * heartbeats. */
 void gsp_node_report(gsp_node *node, uint64_t samples, uint64_t tokens);
-/* Off the roster at the next certificate. */
+/* Asks to be off the roster with the next certificate. */
 void gsp_node_leave(gsp_node *node);
 /* The owner's word: a new lineage from here. */
 void gsp_node_reset(gsp_node *node);

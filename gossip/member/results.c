@@ -1,7 +1,7 @@
 /*
- * Owns the files of results. One idea: append and remember where, so that a write is one sequential
- * copy into the page cache and the disk is asked to begin at once. It refuses to keep more versions
- * than it was told to.
+ * Owns the files of results. Its one idea: append, and remember where, so that a write is one
+ * sequential copy into the page cache, and the disk is asked to begin at once. It refuses to keep
+ * more versions than it was told to.
  */
 #include "gossip/member/results.h"
 

@@ -1,7 +1,7 @@
 /*
- * Owns the division of a fragment among its reducers. One idea: drop the slowest until every share
- * that is left is positive; what is left then ends together. Refuses to guess: an unknown rate is
- * the lowest known one.
+ * Owns the division of a fragment among its reducers. Its one idea: drop the slowest until every
+ * share that is left is positive; the owners that are left then end together. It refuses to guess: an
+ * unknown rate counts as the lowest known one.
  */
 #include "gossip/member/shares.h"
 
@@ -37,7 +37,7 @@ static double level(const double *r, const bool *in, uint32_t n)
     return (count + (double)n - 2.0) / sum;
 }
 
-/* Takes those out who would own less than nothing; true if there was one. */
+/* Takes out the peers that would own less than nothing; true: there was one. */
 static bool drop(const double *r, bool *in, uint32_t n, double t)
 {
     bool any = false;
@@ -105,7 +105,7 @@ static void round_shares(const double *share, uint32_t n, uint32_t n_parts, uint
         count[most]++;
         left[most] -= 1.0;
         if (left[most] < 0.0)
-            left[most] = 0.0; /* still before those who own nothing */
+            left[most] = 0.0; /* still before the peers that own nothing */
         given++;
     }
 }

@@ -39,15 +39,15 @@ typedef struct gsp_work {
     atom_status (*apply)(void *context, const gsp_certificate *certificate, const gsp_hash *result);
 
     /*
-     * Where contributions are pieces of one sum (gsp_rules.summed), else NULL: what of mine there
-     * is for `version`. 0: it is being made, 1: nothing, more: the samples of it, and 1. Asked with
-     * every turn.
+     * Where contributions are pieces of one sum (gsp_rules.summed), else NULL: how much of mine
+     * there is for `version`. 0: it is being made; 1: nothing; more: one plus its samples. Asked
+     * with every turn.
      */
     uint64_t (*ready)(void *context, uint64_t version);
 
-    uint64_t
-        n_state[GSP_FRAGMENTS_MAX]; /* floats; all 0: there is no state, the rest may be NULL */
-    /* For who joins: floats [first, first + n) of the fragment's state, as of what is applied. */
+    /* Floats; all 0: there is no state, and the rest may be NULL. */
+    uint64_t n_state[GSP_FRAGMENTS_MAX];
+    /* For joiners: floats [first, first + n) of the fragment's state, as of what is applied. */
     atom_status (*state_read)(void *context, uint32_t fragment, uint64_t first, uint64_t n,
                               float *out);
     /*
