@@ -50,8 +50,8 @@ static void give_for(gsp_apply *a, uint64_t version)
     a->version = version;
 }
 
-/* b NULL: the part stays as it is. So does one whose result does not decode: an owner that lied, and
- * a quorum that believed it, change nothing, and that for everybody alike. */
+/* b NULL: the part stays as it is. So does one whose result does not decode: an owner that lied,
+ * and a quorum that believed it, change nothing, and that for everybody alike. */
 static void give(gsp_apply *a, uint32_t part, const gsp_blob *b)
 {
     const gsp_hash none = {{0}};

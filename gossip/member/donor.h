@@ -1,8 +1,8 @@
 /*
  * A donor's side of the transfer of state (docs/design/pool.md#joining): the hashes of my own
  * state, the signed answer to members that ask for them, and the chunks on their way out. Only
- * hashes are kept; a chunk is read from the work, or from what lease.h kept, when the link has room,
- * and only while it is still what the joiner was told.
+ * hashes are kept; a chunk is read from the work, or from what lease.h kept, when the link has
+ * room, and only while it is still what the joiner was told.
  *
  * Thread: the member's. Errors: the work's.
  */

@@ -31,13 +31,11 @@ atom_status gsp_evidence_write(const char *path, const gsp_genesis *genesis, con
         room += exhibit[i].data ? 32 + sizeof exhibit[i].path + exhibit[i].bytes : 0;
     uint8_t *file = atom_alloc(1, room), *head = atom_alloc(1, GSP_WIRE_BYTES_MAX);
     size_t n = head ? gsp_wire_put_claim(genesis, claim, head, GSP_WIRE_BYTES_MAX) : 0;
-    atom_status st = ATOM_OK;
+    atom_status st;
     if (!file || !head)
-        st = atom_fail_memory("evidence", room);
-    else if (n == 0)
-        st = atom_fail(ATOM_E_FORMAT, "%s: a claim that cannot be written", path);
-    if (st != ATOM_OK)
-        goto cleanup;
+        ATOM_TRY_CLEAN(atom_fail_memory("evidence", room));
+    if (n == 0)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: the claim cannot be written", path));
     atom_writer w = atom_writer_make(file, room);
     atom_write_bytes(&w, MAGIC, 8);
     atom_write_uint(&w, n, 4);
@@ -133,13 +131,11 @@ atom_status gsp_evidence_judge(const gsp_terms *terms, const void *data, size_t 
             !read_exhibit(terms, c, i, data, bytes - HASH_BYTES, &at, part_bytes, &input[i]))
             return wrong("a contribution is not the one that the claim names");
     if (at != bytes - HASH_BYTES)
-        return wrong("there is more in it than the claim names");
+        return wrong("it holds more than the claim names");
     ATOM_TRY_CLEAN(gsp_mix_open(&mix, terms->codec, terms->robust, n));
     out = atom_alloc(1, part_bytes ? part_bytes : 1);
     if (!out)
-        st = atom_fail_memory("a part", part_bytes);
-    if (!out)
-        goto cleanup;
+        ATOM_TRY_CLEAN(atom_fail_memory("a part", part_bytes));
     bool made = gsp_mix_part(&mix, c->number, c->contributor, c->n_contributors, input,
                              c->part.included, n, out, &f->made, &st);
     if (!made)
@@ -175,7 +171,7 @@ atom_status gsp_evidence_write_words(const char *path, const gsp_evidence *evide
     size_t n = gsp_wire_encode(m, file + 8, 1024);
     atom_free(m);
     if (n == 0)
-        return atom_fail(ATOM_E_FORMAT, "%s: two words that cannot be written", path);
+        return atom_fail(ATOM_E_FORMAT, "%s: the two statements cannot be written", path);
     crypto_generichash(file + 8 + n, HASH_BYTES, file, 8 + n, NULL, 0);
     return atom_file_write(path, file, 8 + n + HASH_BYTES);
 }
@@ -205,7 +201,7 @@ atom_status gsp_evidence_judge_words(const void *data, size_t bytes, gsp_evidenc
         *out = m->as.evidence;
     atom_free(m);
     if (!read)
-        return wrong("the two words cannot be read");
+        return wrong("the two statements cannot be read");
     if (!gsp_statements_convict(&seals, &out->first, &out->second))
         return wrong("an honest member may have signed both");
     return ATOM_OK;

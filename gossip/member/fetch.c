@@ -1,7 +1,7 @@
 /*
- * Owns the fetching of a state. Its one idea: a chunk is known by its fragment's root, so it does not
- * matter who sends it, when, or whether this process began the transfer. It refuses chunks that do
- * not prove themselves, and their senders from then on.
+ * Owns the fetching of a state. Its one idea: a chunk is known by its fragment's root, so it does
+ * not matter who sends it, when, or whether this process began the transfer. It refuses chunks that
+ * do not prove themselves, and their senders from then on.
  */
 #include "gossip/member/fetch.h"
 

@@ -1,6 +1,6 @@
 /*
- * Owns links and what waits for them. Its one idea: names wait, not bytes, so that what nobody needs
- * any more costs nothing. It refuses to queue without bound.
+ * Owns links and what waits for them. Its one idea: names wait, not bytes, so that what nobody
+ * needs any more costs nothing. It refuses to queue without bound.
  */
 #include "gossip/member/friends.h"
 

@@ -3,8 +3,8 @@
  * agreement, on CONTROL, and behind them parts and results, on BULK. Of a part or result only the
  * name waits; its bytes are looked up when the link has room for the next piece.
  *
- * Contributions go before results, every peer has its turn, one piece at a time. Queues are bounded:
- * what does not fit is said again by the agreement, or pulled by the member that lacks it.
+ * Contributions go before results, every peer has its turn, one piece at a time. Queues are
+ * bounded: what does not fit is said again by the agreement, or pulled by the member that lacks it.
  *
  * Thread: the member's. Errors: none; what cannot be queued is dropped.
  */

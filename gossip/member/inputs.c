@@ -1,7 +1,7 @@
 /*
  * Owns what others contributed. Its one idea: before BEGIN one contribution of a member is as good
- * as another; afterwards only the one that BEGIN names counts. It refuses parts of other owners, and
- * more than a bounded number of bytes that nobody asked for.
+ * as another; afterwards only the one that BEGIN names counts. It refuses parts of other owners,
+ * and more than a bounded number of bytes that nobody asked for.
  */
 #include "gossip/member/inputs.h"
 

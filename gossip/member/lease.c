@@ -1,7 +1,7 @@
 /*
- * Owns former states. Its one idea: a fragment is copied to a file right before it changes, with the
- * hashes that are known already, so a joiner's plan stays whole while the pool goes on. It refuses to
- * hold more than one former state of a fragment, or any for nobody.
+ * Owns former states. Its one idea: a fragment is copied to a file right before it changes, with
+ * the hashes that are known already, so a joiner's plan stays whole while the pool goes on. It
+ * refuses to hold more than one former state of a fragment, or any for nobody.
  */
 #include "gossip/member/lease.h"
 

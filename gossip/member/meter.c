@@ -1,7 +1,7 @@
 /*
  * Owns the reading of a link's rate from a count of bytes. Its one idea: busy ticks in a row are a
- * measurement, everything else is none. It refuses to guess from a burst: buffers swallow what comes
- * in less than two seconds.
+ * measurement, everything else is none. It refuses to guess from a burst: buffers swallow what
+ * comes in less than two seconds.
  */
 #include "gossip/member/meter.h"
 

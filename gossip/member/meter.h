@@ -2,8 +2,8 @@
  * How fast a link is, learnt from what it carried (docs/design/pool.md#agreement, #directory:
  * shares follow measured rates). Only a stretch of two seconds in which the link was wanted all the
  * time shows how much it carries; small rounds and heartbeats teach nothing, and the rate stays
- * unknown. The fastest stretch counts, because a peer's slow link can make ours look slow, but never
- * fast. It fades, so that a link that became slower is believed after some minutes of work.
+ * unknown. The fastest stretch counts, because a peer's slow link can make ours look slow, but
+ * never fast. It fades, so that a link that became slower is believed after some minutes of work.
  *
  * Pure: the clock is an argument. Thread: none of its own. Errors: none.
  */

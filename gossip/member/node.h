@@ -1,8 +1,8 @@
 /*
  * One member of a pool, running: the agreement (agree.h), the data of its rounds, its links (net.h)
- * and its memory on disk (votes.h, results.h), driven by the real clock. It averages ranges of floats
- * and knows nothing of what they mean. (A gsp_member, in types.h, is the name of one: a key and an
- * incarnation.)
+ * and its memory on disk (votes.h, results.h), driven by the real clock. It averages ranges of
+ * floats and knows nothing of what they mean. (A gsp_member, in types.h, is the name of one: a key
+ * and an incarnation.)
  *
  * Version v concerns fragment v % n_fragments, a range of n_floats[] floats, cut into rules.n_parts
  * parts of equal length (a multiple of GSP_INT8_BLOCK; the last ones shorter or empty). In a round
@@ -18,9 +18,9 @@
  * (donor.h, lease.h), or fetches one (fetch.h).
  *
  * On the wire (wire.h): messages of the agreement travel on CONTROL; parts and results as PIECEs of
- * at most GSP_BLOB_PIECE_BYTES on BULK. Contributions go first: the results of early parts then fill
- * the time until the last part is reduced. Nothing is sent that a link's queue has no room for;
- * nothing is taken that no round wants.
+ * at most GSP_BLOB_PIECE_BYTES on BULK. Contributions go first: the results of early parts then
+ * fill the time until the last part is reduced. Nothing is sent that a link's queue has no room
+ * for; nothing is taken that no round wants.
  *
  * Memory: contributions to the parts that it owns (about one fragment, encoded, when shares are
  * equal); the results of a version, whose memory those of the next one take over one by one; and

@@ -1,6 +1,7 @@
 /*
- * Owns what takes long. Its one idea: all of it is cut into slices between two looks at the network,
- * and what a round waits for goes first. It refuses to judge a case while a round wants the time.
+ * Owns what takes long. Its one idea: all of it is cut into slices between two looks at the
+ * network, and what a round waits for goes first. It refuses to judge a case while a round wants
+ * the time.
  */
 #include "gossip/member/node_inner.h"
 

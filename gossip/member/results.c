@@ -92,10 +92,9 @@ static bool head_read(const uint8_t head[HEAD_BYTES], uint64_t version, entry *o
 
 static atom_status remember(results_file *f, const entry *e)
 {
-    atom_status st = atom_grow((void **)&f->entries, f->n, &f->room, sizeof *f->entries);
-    if (st == ATOM_OK)
-        f->entries[f->n++] = *e;
-    return st;
+    ATOM_TRY(atom_grow((void **)&f->entries, f->n, &f->room, sizeof *f->entries));
+    f->entries[f->n++] = *e;
+    return ATOM_OK;
 }
 
 /* Which entries are there; cuts a torn tail off. */
@@ -104,19 +103,18 @@ static atom_status file_scan(results_file *f)
     struct stat s;
     uint8_t head[HEAD_BYTES];
     entry e;
-    atom_status st = ATOM_OK;
     if (fstat(f->fd, &s) != 0)
         return atom_fail_errno(errno, "results of version %llu", (unsigned long long)f->version);
-    while (st == ATOM_OK && pread(f->fd, head, sizeof head, (off_t)f->bytes) == HEAD_BYTES &&
+    while (pread(f->fd, head, sizeof head, (off_t)f->bytes) == HEAD_BYTES &&
            head_read(head, f->version, &e) &&
            f->bytes + HEAD_BYTES + e.bytes <= (uint64_t)s.st_size) {
         e.at = f->bytes + HEAD_BYTES;
         f->bytes = e.at + e.bytes;
-        st = remember(f, &e);
+        ATOM_TRY(remember(f, &e));
     }
-    if (st == ATOM_OK && ftruncate(f->fd, (off_t)f->bytes) != 0)
-        st = atom_fail_errno(errno, "results of version %llu", (unsigned long long)f->version);
-    return st;
+    if (ftruncate(f->fd, (off_t)f->bytes) != 0)
+        return atom_fail_errno(errno, "results of version %llu", (unsigned long long)f->version);
+    return ATOM_OK;
 }
 
 static atom_status file_open(gsp_results *r, uint64_t version, results_file **out)
@@ -143,8 +141,7 @@ static atom_status file_open(gsp_results *r, uint64_t version, results_file **ou
     f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     atom_status st = f->fd < 0 ? atom_fail_errno(errno, "%s", path) : ATOM_OK;
     atom_free(path);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     f->version = version;
     st = file_scan(f);
     if (st != ATOM_OK)
@@ -240,9 +237,9 @@ atom_status gsp_results_put(gsp_results *r, uint64_t version, uint32_t part, con
     results_file *f;
     uint8_t head[HEAD_BYTES];
     retire(r, version);
-    atom_status st = file_open(r, version, &f);
-    if (st != ATOM_OK || find_in(f, part, hash))
-        return st;
+    ATOM_TRY(file_open(r, version, &f));
+    if (find_in(f, part, hash))
+        return ATOM_OK;
     entry e = {.part = part, .hash = *hash, .at = f->bytes + HEAD_BYTES, .bytes = bytes};
     head_write(head, version, &e);
     ATOM_TRY(write_all(f->fd, head, sizeof head, f->bytes));
@@ -253,7 +250,7 @@ atom_status gsp_results_put(gsp_results *r, uint64_t version, uint32_t part, con
     /* The disk may begin; where it cannot be told, the sync will do it all. */
     (void)sync_file_range(f->fd, (off_t)(e.at - HEAD_BYTES), (off_t)(HEAD_BYTES + bytes),
                           SYNC_FILE_RANGE_WRITE);
-    return st;
+    return ATOM_OK;
 }
 
 atom_status gsp_results_sync(gsp_results *r, uint64_t version)

@@ -5,7 +5,8 @@
  *   u32 magic, u32 part, u64 version, u64 bytes, 32 bytes hash, 8 bytes check of these, data
  *
  * Data is written as it comes in, so that a vote, which syncs it, waits for little. A torn tail is
- * cut off when the file is opened. Data is not checked here: the caller that reads it knows its hash.
+ * cut off when the file is opened. Data is not checked here: the caller that reads it knows its
+ * hash.
  *
  * Thread: one at a time. Errors: those of the disk.
  */

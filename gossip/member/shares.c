@@ -1,7 +1,7 @@
 /*
  * Owns the division of a fragment among its reducers. Its one idea: drop the slowest until every
- * share that is left is positive; the owners that are left then end together. It refuses to guess: an
- * unknown rate counts as the lowest known one.
+ * share that is left is positive; the owners that are left then end together. It refuses to guess:
+ * an unknown rate counts as the lowest known one.
  */
 #include "gossip/member/shares.h"
 

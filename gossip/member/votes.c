@@ -1,8 +1,8 @@
 /*
- * Owns a member's memory on disk. Its one idea: a small state that is replaced whole, and beside it a
- * journal that only grows, named by the state's epoch, so that a journal of another epoch is never
- * read. It refuses to guess: where something other than the last entry is damaged, the member has
- * lost its memory.
+ * Owns a member's memory on disk. Its one idea: a small state that is replaced whole, and beside it
+ * a journal that only grows, named by the state's epoch, so that a journal of another epoch is
+ * never read. It refuses to guess: where something other than the last entry is damaged, the member
+ * has lost its memory.
  */
 #include "gossip/member/votes.h"
 

@@ -1,7 +1,7 @@
 /*
- * What goes out, to whom, in which order (friends.h): contributions before results, a turn for every
- * peer, nothing twice, nothing beyond what a full link takes. And when a result that does not come
- * is asked for (pulls.h).
+ * What goes out, to whom, in which order (friends.h): contributions before results, a turn for
+ * every peer, nothing twice, nothing beyond what a full link takes. And when a result that does not
+ * come is asked for (pulls.h).
  */
 #include "gossip/member/friends.h"
 #include "gossip/member/pulls.h"
