@@ -53,6 +53,7 @@
 #include "atom/train/config.h"
 #include "atom/train/epochs.h"
 #include "atom/train/metrics.h"
+#include "atom/train/progress.h"
 #include "atom/train/trainer.h"
 #include "codegen/lower.h"
 #include "gossip/gate/net_address.h"

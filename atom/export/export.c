@@ -18,7 +18,19 @@
 #include <string.h>
 #include <unistd.h>
 
-atom_status export_source_open(const char *dir, const char *adapter, export_source *source)
+/* What is exported: a directory with weights, checked, and the LoRA adapter that is merged into
+ * them, or NULL. It stays where it was opened. */
+typedef struct export_source {
+    file_source from; /* how large files are read, and written */
+    file_sink to;
+    file_model model;
+    graph *g;
+    file_weights *weights;
+    file_adapter *adapter; /* of the model; or NULL */
+} export_source;
+
+/* After a failure, too, it must be closed. */
+static atom_status source_open(const char *dir, const char *adapter, export_source *source)
 {
     *source = (export_source){.from = plan_file_source(NULL), .to = plan_file_sink(NULL)};
     ATOM_TRY(file_model_resolve(dir, &source->model));
@@ -36,14 +48,15 @@ atom_status export_source_open(const char *dir, const char *adapter, export_sour
     return ATOM_OK;
 }
 
-file_vector export_source_vector(const export_source *source)
+/* The weights, with the adapter merged in. */
+static file_vector source_vector(const export_source *source)
 {
     file_vector weights = file_weights_vector(source->weights);
     weights.sink = &source->to;
     return source->adapter ? file_adapter_over(source->adapter, weights) : weights;
 }
 
-void export_source_close(export_source *source)
+static void source_close(export_source *source)
 {
     file_adapter_close(&source->adapter);
     file_weights_close(&source->weights);
@@ -68,17 +81,17 @@ atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type typ
     file_gguf *w = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY(check_output(path, replace));
-    ATOM_TRY_CLEAN(export_source_open(dir, adapter, &s));
+    ATOM_TRY_CLEAN(source_open(dir, adapter, &s));
     const file_model *model = &s.model;
     ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
     file_gguf_put_model(w, &model->config, type);
     ATOM_TRY_CLEAN(
         export_tokens(w, file_lora_tokenizer_dir(model), model->source, model->config.vocab_size));
-    ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, export_source_vector(&s)));
+    ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, source_vector(&s)));
     ATOM_TRY_CLEAN(file_gguf_finish(w));
 cleanup:
     file_gguf_close(&w);
-    export_source_close(&s);
+    source_close(&s);
     return st;
 }
 
@@ -90,12 +103,12 @@ atom_status export_llmc(const char *dir, const char *adapter, atom_dtype dtype, 
     export_source s;
     atom_status st = ATOM_OK;
     ATOM_TRY(check_output(path, replace));
-    ATOM_TRY_CLEAN(export_source_open(dir, adapter, &s));
+    ATOM_TRY_CLEAN(source_open(dir, adapter, &s));
     ATOM_TRY_CLEAN(file_llmc_check(dir, &s.model.config));
     dtype = dtype == ATOM_DTYPE_N ? file_weights_dtype(s.weights) : dtype;
-    ATOM_TRY_CLEAN(file_llmc_write(path, &s.model.config, s.g, export_source_vector(&s), dtype));
+    ATOM_TRY_CLEAN(file_llmc_write(path, &s.model.config, s.g, source_vector(&s), dtype));
 cleanup:
-    export_source_close(&s);
+    source_close(&s);
     return st;
 }
 
@@ -123,7 +136,7 @@ static atom_status write_directory(const export_source *s, atom_dtype dtype, uin
                                    const char *dir)
 {
     ATOM_TRY(atom_dir_make(dir));
-    ATOM_TRY(file_weights_write_as(dir, s->g, export_source_vector(s), dtype, shard_bytes));
+    ATOM_TRY(file_weights_write_as(dir, s->g, source_vector(s), dtype, shard_bytes));
     ATOM_TRY(file_config_write_as(dir, &s->model.config, s->model.source, -1, dtype));
     ATOM_TRY(write_tokenizer(&s->model, dir));
     if (s->model.adapter && file_lora_tokenizer_dir(&s->model) == s->model.adapter)
@@ -186,11 +199,11 @@ atom_status export_hf(const char *dir, const char *adapter, atom_dtype dtype, ui
 {
     hf_job job = {.dtype = dtype, .shard_bytes = shard_bytes};
     atom_status st;
-    ATOM_TRY_CLEAN(export_source_open(dir, adapter, &job.source));
+    ATOM_TRY_CLEAN(source_open(dir, adapter, &job.source));
     if (dtype == ATOM_DTYPE_N)
         job.dtype = file_weights_dtype(job.source.weights);
     ATOM_TRY_CLEAN(export_directory(output, fill_hf, &job));
 cleanup:
-    export_source_close(&job.source);
+    source_close(&job.source);
     return st;
 }

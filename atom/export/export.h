@@ -38,22 +38,6 @@ ATOM_MUST atom_status export_directory(const char *output, export_fill *fill, vo
 ATOM_MUST atom_status export_llmc(const char *dir, const char *adapter, atom_dtype dtype,
                                   const char *path, bool replace);
 
-/* What the exports read: a directory with weights, checked; adapter: of a LoRA adapter to merge, or
- * NULL. Close also what open left half done. It stays where it was opened. */
-typedef struct export_source {
-    file_source from; /* how large files are read, and written */
-    file_sink to;
-    file_model model;
-    graph *g;
-    file_weights *weights;
-    file_adapter *adapter; /* of the model; or NULL */
-} export_source;
-ATOM_MUST atom_status export_source_open(const char *dir, const char *adapter,
-                                         export_source *source);
-/* The weights, with the adapter merged in. */
-file_vector export_source_vector(const export_source *source);
-void export_source_close(export_source *source);
-
 /* export_tokens.c: the tokenizer of dir as metadata, for a vocabulary of V; `config` is the text of
  * config.json. */
 ATOM_MUST atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V);

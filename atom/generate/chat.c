@@ -15,7 +15,7 @@
 struct generate_chat {
     generate_request request; /* with max_tokens that are allowed */
     bool as_many;             /* max_tokens was 0 */
-    writer w;
+    generate_writer w;
     text_encoder *encoder;
     text_message *messages; /* questions and answers by turns; their texts are ours */
     size_t n, first, capacity;
@@ -24,7 +24,7 @@ struct generate_chat {
     uint64_t drawn; /* random numbers so far */
 };
 
-static atom_status no_prompt(writer *w)
+static atom_status no_prompt(generate_writer *w)
 {
     w->stop = text_tokenizer_end(w->tokenizer);
     return ATOM_OK;
@@ -41,7 +41,7 @@ atom_status generate_chat_open(const generate_request *request, generate_chat **
     if (c->as_many)
         c->request.max_tokens = GENERATE_CHAT_POSITIONS;
     c->w.request = &c->request;
-    ATOM_TRY_CLEAN(writer_open(&c->w, no_prompt, GENERATE_CHAT_POSITIONS));
+    ATOM_TRY_CLEAN(generate_writer_open(&c->w, no_prompt, GENERATE_CHAT_POSITIONS));
     ATOM_TRY_CLEAN(text_encoder_open(c->w.tokenizer, &c->encoder));
     c->positions =
         c->w.positions < GENERATE_CHAT_POSITIONS ? c->w.positions : GENERATE_CHAT_POSITIONS;
@@ -70,7 +70,7 @@ void generate_chat_close(generate_chat **c_ref)
         return;
     generate_chat_reset(c);
     text_encoder_close(&c->encoder);
-    writer_close(&c->w);
+    generate_writer_close(&c->w);
     atom_free(c->messages);
     atom_free(c->held);
     atom_free(c);
@@ -107,7 +107,7 @@ static atom_status render(generate_chat *c, size_t first)
     for (size_t i = first; i < c->n; i++)
         m[n++] = c->messages[i];
     m[n++] = (text_message){TEXT_ASSISTANT, "", 0};
-    atom_status st = writer_encode_chat(&c->w, c->encoder, m, n);
+    atom_status st = generate_writer_encode_chat(&c->w, c->encoder, m, n);
     atom_free(m);
     return st;
 }
@@ -162,7 +162,7 @@ static atom_status feed_prompt(generate_chat *c)
 
 static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_chat_result *result)
 {
-    writer *w = &c->w;
+    generate_writer *w = &c->w;
     const generate_request *r = &c->request;
     const generate_sampling how = {
         .temperature = r->temperature, .top_k = r->top_k, .top_p = r->top_p};
@@ -180,11 +180,11 @@ static atom_status answer(generate_chat *c, bool (*stop)(void *ctx), generate_ch
         made++;
         if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
             break;
-        ATOM_TRY(writer_put(w, (uint32_t)token));
+        ATOM_TRY(generate_writer_put(w, (uint32_t)token));
         result->full = (int64_t)w->seen.n == c->positions;
         if (result->full)
             break;
-        ATOM_TRY(writer_remember(w, (uint32_t)token));
+        ATOM_TRY(generate_writer_remember(w, (uint32_t)token));
         if (made < r->max_tokens)
             st = feed(c, (int64_t)w->seen.n - 1);
     }
@@ -213,7 +213,7 @@ atom_status generate_chat_say(generate_chat *c, const char *message, bool (*stop
     c->w.bytes = c->w.whole = 0;
     said.said.prompt_tokens = (int64_t)c->w.seen.n;
     ATOM_TRY(answer(c, stop, &said));
-    ATOM_TRY(writer_room(&c->w, 0));
+    ATOM_TRY(generate_writer_room(&c->w, 0));
     c->w.text[c->w.whole] = 0;
     ATOM_TRY(add_message(c, TEXT_ASSISTANT, c->w.text, c->w.whole));
     said.said.text = c->w.text;

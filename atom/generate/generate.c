@@ -30,7 +30,7 @@ static atom_status check_request(const generate_request *r)
     return ATOM_OK;
 }
 
-static atom_status open_model(writer *w)
+static atom_status open_model(generate_writer *w)
 {
     plan_workbench_config config = {.model = w->request->model,
                                     .micro_batch = 1,
@@ -51,7 +51,7 @@ static atom_status open_model(writer *w)
 }
 
 /* Reads the weights; in bf16 they are rounded into a second vector. */
-static atom_status open_params(writer *w)
+static atom_status open_params(generate_writer *w)
 {
     const plan_workbench *b = w->bench;
     const dev_ops *ops = w->device->ops;
@@ -77,7 +77,7 @@ cleanup:
     return st;
 }
 
-atom_status writer_remember(writer *w, uint32_t token)
+atom_status generate_writer_remember(generate_writer *w, uint32_t token)
 {
     if (w->seen.n == w->seen.capacity) {
         atom_status st =
@@ -89,14 +89,14 @@ atom_status writer_remember(writer *w, uint32_t token)
     return ATOM_OK;
 }
 
-static atom_status encode_text(writer *w, text_encoder *encoder)
+static atom_status encode_text(generate_writer *w, text_encoder *encoder)
 {
     const char *prompt = w->request->prompt ? w->request->prompt : "";
     return text_encode(encoder, prompt, strlen(prompt), &w->seen, NULL);
 }
 
-atom_status writer_encode_chat(writer *w, text_encoder *encoder, const text_message *messages,
-                               size_t n)
+atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encoder,
+                                        const text_message *messages, size_t n)
 {
     const char *dir = file_lora_tokenizer_dir(&w->bench->model);
     text_template_request by_model = {0};
@@ -117,9 +117,9 @@ atom_status writer_encode_chat(writer *w, text_encoder *encoder, const text_mess
     for (at = end; at > 0 && chat.marks[at - 1];)
         at--;
     w->seen.n = 0;
-    ATOM_TRY_CLEAN(writer_remember(w, text_tokenizer_start(w->tokenizer)));
+    ATOM_TRY_CLEAN(generate_writer_remember(w, text_tokenizer_start(w->tokenizer)));
     for (size_t i = 0; i < at; i++)
-        ATOM_TRY_CLEAN(writer_remember(w, chat.ids.ids[i]));
+        ATOM_TRY_CLEAN(generate_writer_remember(w, chat.ids.ids[i]));
     w->stop = at < end ? chat.ids.ids[at] : w->stop;
     if (w->may)
         w->may[w->stop] = 1;
@@ -130,7 +130,7 @@ cleanup:
     return st;
 }
 
-static atom_status encode_chat(writer *w, text_encoder *encoder)
+static atom_status encode_chat(generate_writer *w, text_encoder *encoder)
 {
     const generate_request *r = w->request;
     text_message messages[3];
@@ -139,10 +139,10 @@ static atom_status encode_chat(writer *w, text_encoder *encoder)
         messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
     messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
     messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
-    return writer_encode_chat(w, encoder, messages, n);
+    return generate_writer_encode_chat(w, encoder, messages, n);
 }
 
-static atom_status encode_prompt(writer *w)
+static atom_status encode_prompt(generate_writer *w)
 {
     text_encoder *encoder = NULL;
     atom_status st;
@@ -155,7 +155,7 @@ cleanup:
 }
 
 /* Ids that the tokenizer has no bytes for can never be chosen: padding of the vocabulary. */
-static atom_status open_scratch(writer *w)
+static atom_status open_scratch(generate_writer *w)
 {
     w->feed = atom_alloc((size_t)w->positions, sizeof *w->feed);
     w->may = atom_alloc((size_t)w->V, 1);
@@ -172,7 +172,7 @@ static atom_status open_scratch(writer *w)
 }
 
 /* room: how much it holds at most; 0: the prompt and what is asked for. */
-static atom_status open_decoder(writer *w, int64_t room)
+static atom_status open_decoder(generate_writer *w, int64_t room)
 {
     int64_t wanted = room ? room : (int64_t)w->seen.n + 1 + w->request->max_tokens;
     generate_decoder_config config = {.g = w->bench->g,
@@ -185,7 +185,8 @@ static atom_status open_decoder(writer *w, int64_t room)
     return generate_decoder_open(&config, &w->decoder);
 }
 
-atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room)
+atom_status generate_writer_open(generate_writer *w, atom_status (*encode)(generate_writer *w),
+                                 int64_t room)
 {
     dev_cpu_config device = {.budget_bytes = w->request->device_memory};
     ATOM_TRY(check_request(w->request));
@@ -198,7 +199,7 @@ atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t roo
     return open_decoder(w, room);
 }
 
-void writer_close(writer *w)
+void generate_writer_close(generate_writer *w)
 {
     generate_decoder_close(&w->decoder);
     if (w->device)
@@ -215,7 +216,7 @@ void writer_close(writer *w)
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-atom_status writer_room(writer *w, size_t more)
+atom_status generate_writer_room(generate_writer *w, size_t more)
 {
     while (w->capacity < w->bytes + more + 1) {
         ATOM_TRY(atom_grow((void **)&w->text, w->capacity, &w->capacity, 1));
@@ -223,7 +224,7 @@ atom_status writer_room(writer *w, size_t more)
     return ATOM_OK;
 }
 
-static void emit(writer *w, size_t bytes)
+static void emit(generate_writer *w, size_t bytes)
 {
     if (bytes > 0 && w->request->emit)
         w->request->emit(w->request->ctx, w->text + w->whole, bytes);
@@ -240,10 +241,10 @@ static size_t wrong_bytes(const char *text, size_t left)
 }
 
 /* Puts U+FFFD in the place of the first n bytes that were not emitted. */
-static atom_status replace_wrong(writer *w, size_t n)
+static atom_status replace_wrong(generate_writer *w, size_t n)
 {
     static const char replacement[] = "\xef\xbf\xbd";
-    ATOM_TRY(writer_room(w, 3));
+    ATOM_TRY(generate_writer_room(w, 3));
     memmove(w->text + w->whole + 3, w->text + w->whole + n, w->bytes - w->whole - n);
     memcpy(w->text + w->whole, replacement, 3);
     w->bytes += 3 - n;
@@ -251,7 +252,7 @@ static atom_status replace_wrong(writer *w, size_t n)
 }
 
 /* Hands over what is whole characters; a character that is not all there yet waits. */
-static atom_status emit_whole(writer *w)
+static atom_status emit_whole(generate_writer *w)
 {
     for (;;) {
         size_t left = w->bytes - w->whole, cut;
@@ -265,11 +266,11 @@ static atom_status emit_whole(writer *w)
     }
 }
 
-atom_status writer_put(writer *w, uint32_t token)
+atom_status generate_writer_put(generate_writer *w, uint32_t token)
 {
     size_t bytes;
     const char *piece = text_tokenizer_piece(w->tokenizer, token, &bytes);
-    ATOM_TRY(writer_room(w, bytes));
+    ATOM_TRY(generate_writer_room(w, bytes));
     memcpy(w->text + w->bytes, piece, bytes);
     w->bytes += bytes;
     return emit_whole(w);
@@ -278,14 +279,14 @@ atom_status writer_put(writer *w, uint32_t token)
 /* --- the loop --------------------------------------------------------------------------------- */
 
 /* Feeds the last n tokens that were seen. */
-static atom_status feed_last(writer *w, size_t n)
+static atom_status feed_last(generate_writer *w, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         w->feed[i] = (int32_t)w->seen.ids[w->seen.n - n + i];
     return generate_decoder_feed(w->decoder, w->feed, (int64_t)n);
 }
 
-static atom_status feed_prompt(writer *w)
+static atom_status feed_prompt(generate_writer *w)
 {
     size_t n = w->seen.n, most = (size_t)w->positions;
     if (n > most) {
@@ -299,7 +300,7 @@ static atom_status feed_prompt(writer *w)
 }
 
 /* Feeds the newest token; *slides counts how often the model had to forget. */
-static atom_status feed_next(writer *w, uint32_t *slides)
+static atom_status feed_next(generate_writer *w, uint32_t *slides)
 {
     int64_t half = w->positions / 2;
     if (generate_decoder_past(w->decoder) < w->positions)
@@ -313,7 +314,7 @@ static atom_status feed_next(writer *w, uint32_t *slides)
     return feed_last(w, half > 0 ? (size_t)half : 1);
 }
 
-static atom_status write_text(writer *w, int64_t *made)
+static atom_status write_text(generate_writer *w, int64_t *made)
 {
     const generate_request *r = w->request;
     const generate_sampling how = {
@@ -328,8 +329,8 @@ static atom_status write_text(writer *w, int64_t *made)
         (*made)++;
         if (((uint32_t)token == end || (uint32_t)token == w->stop) && r->stop_at_end)
             break;
-        ATOM_TRY(writer_put(w, (uint32_t)token));
-        ATOM_TRY(writer_remember(w, (uint32_t)token));
+        ATOM_TRY(generate_writer_put(w, (uint32_t)token));
+        ATOM_TRY(generate_writer_remember(w, (uint32_t)token));
         if (*made < r->max_tokens)
             ATOM_TRY(feed_next(w, &slides));
     }
@@ -338,17 +339,17 @@ static atom_status write_text(writer *w, int64_t *made)
 
 atom_status generate_text(const generate_request *request, generate_result *result)
 {
-    writer w = {.request = request};
+    generate_writer w = {.request = request};
     int64_t prompt_tokens, made = 0;
     double begin;
     atom_status st;
-    ATOM_TRY_CLEAN(writer_open(&w, encode_prompt, 0));
+    ATOM_TRY_CLEAN(generate_writer_open(&w, encode_prompt, 0));
     prompt_tokens = (int64_t)w.seen.n;
     if (prompt_tokens == 0) /* the start of a document */
-        ATOM_TRY_CLEAN(writer_remember(&w, text_tokenizer_end(w.tokenizer)));
+        ATOM_TRY_CLEAN(generate_writer_remember(&w, text_tokenizer_end(w.tokenizer)));
     begin = atom_clock_seconds();
     ATOM_TRY_CLEAN(write_text(&w, &made));
-    ATOM_TRY_CLEAN(writer_room(&w, 0));
+    ATOM_TRY_CLEAN(generate_writer_room(&w, 0));
     w.text[w.whole] = 0; /* a character cut off by max_tokens is left out */
     *result = (generate_result){.text = w.text,
                                 .bytes = w.whole,
@@ -357,6 +358,6 @@ atom_status generate_text(const generate_request *request, generate_result *resu
                                 .seconds = atom_clock_seconds() - begin};
     w.text = NULL;
 cleanup:
-    writer_close(&w);
+    generate_writer_close(&w);
     return st;
 }

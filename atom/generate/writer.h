@@ -14,7 +14,7 @@
 #include "atom/text/chat.h"
 #include "atom/text/tokenizer.h"
 
-typedef struct writer {
+typedef struct generate_writer {
     const generate_request *request;
     plan_workbench *bench;
     text_tokenizer *tokenizer;
@@ -30,21 +30,23 @@ typedef struct writer {
     int64_t V, positions;
     char *text; /* what was made; bytes [0, whole) were emitted */
     size_t bytes, whole, capacity;
-} writer;
+} generate_writer;
 
 /* Opens everything; encode is called when the tokenizer is there: it sets stop, and seen if it
  * likes. room: positions of the decoder; 0: what seen and max_tokens need. */
-ATOM_MUST atom_status writer_open(writer *w, atom_status (*encode)(writer *w), int64_t room);
-void writer_close(writer *w);
+ATOM_MUST atom_status generate_writer_open(generate_writer *w,
+                                           atom_status (*encode)(generate_writer *w), int64_t room);
+void generate_writer_close(generate_writer *w);
 
 /* seen becomes a chat up to where the last message, an answer of no text yet, has its text; stop is
  * the token that ends it. */
-ATOM_MUST atom_status writer_encode_chat(writer *w, text_encoder *encoder,
-                                         const text_message *messages, size_t n);
-ATOM_MUST atom_status writer_remember(writer *w, uint32_t token); /* appends to seen */
+ATOM_MUST atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encoder,
+                                                  const text_message *messages, size_t n);
+ATOM_MUST atom_status generate_writer_remember(generate_writer *w,
+                                               uint32_t token); /* appends to seen */
 /* Appends a token's text, and emits what is whole characters. */
-ATOM_MUST atom_status writer_put(writer *w, uint32_t token);
+ATOM_MUST atom_status generate_writer_put(generate_writer *w, uint32_t token);
 /* There is room for that many bytes more, and a 0. */
-ATOM_MUST atom_status writer_room(writer *w, size_t more);
+ATOM_MUST atom_status generate_writer_room(generate_writer *w, size_t more);
 
 #endif

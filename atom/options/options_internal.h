@@ -21,7 +21,6 @@ ATOM_MUST atom_status opt_out_close(opt_out *out, char **text);
 
 const char *opt_value_name(const opt_spec *spec);
 void opt_write_value(FILE *f, const opt_spec *spec);
-void opt_write_range(FILE *f, const opt_spec *spec);
 
 /* opt_find for the first `bytes` of a name. */
 int32_t opt_find_part(const opt_command *command, const char *name, size_t bytes);

@@ -63,7 +63,7 @@ static void wrap(FILE *f, const char *text, int column, int at)
     fputc('\n', f);
 }
 
-void opt_write_range(FILE *f, const opt_spec *spec)
+static void write_range(FILE *f, const opt_spec *spec)
 {
     bool low = spec->min > -1e9, high = spec->max < 1e9;
     if ((spec->min == 0 && spec->max == 0) || (!low && !high))
@@ -106,7 +106,7 @@ static atom_status write_option(FILE *f, const opt_spec *spec)
     ATOM_TRY_CLEAN(opt_out_open(&line));
     fputs(spec->help ? spec->help : "", line.file);
     if (spec->type == OPT_INT || spec->type == OPT_NUMBER)
-        opt_write_range(line.file, spec);
+        write_range(line.file, spec);
     if (spec->fallback && spec->type != OPT_FLAG)
         fprintf(line.file, " [%s]", spec->fallback);
     if (spec->flags & OPT_REQUIRED)

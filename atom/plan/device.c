@@ -119,6 +119,17 @@ part_device plan_device_guess(const plan_workbench *bench)
     return d;
 }
 
+bool plan_cpu_line(char *line, size_t bytes)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    bool found = false;
+    while (f && !found && fgets(line, (int)bytes, f))
+        found = strncmp(line, "model name", 10) == 0;
+    if (f)
+        fclose(f);
+    return found;
+}
+
 void plan_device_model(const plan_workbench *bench, char *out, size_t bytes)
 {
     char line[256];
@@ -130,14 +141,7 @@ void plan_device_model(const plan_workbench *bench, char *out, size_t bytes)
                      (unsigned long long)(info.memory_bytes >> 20));
         return;
     }
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *name = strstr(line, ": ");
-        if (strncmp(line, "model name", 10) != 0 || !name)
-            continue;
+    const char *name = plan_cpu_line(line, sizeof line) ? strstr(line, ": ") : NULL;
+    if (name)
         snprintf(out, bytes, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
-        break;
-    }
-    if (f)
-        fclose(f);
 }

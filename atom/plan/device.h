@@ -35,4 +35,7 @@ part_device plan_device_guess(const plan_workbench *bench);
  * or the processor's line of /proc/cpuinfo. Machines of one model have one name. */
 void plan_device_model(const plan_workbench *bench, char *out, size_t bytes);
 
+/* The first line of /proc/cpuinfo that names the processor's model; false: there is none. */
+bool plan_cpu_line(char *line, size_t bytes);
+
 #endif

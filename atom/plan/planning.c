@@ -3,7 +3,7 @@
  * a plan. One idea: a cache key says everything that a measurement depends on, so a hit is as good
  * as measuring again. Refuses profiles of another graph.
  */
-#include "atom/plan/workbench.h"
+#include "atom/plan/device.h"
 
 #include "atom/base/files.h"
 #include "atom/base/hash.h"
@@ -21,29 +21,15 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return atom_hash(hash, text, strlen(text) + 1);
 }
 
-static void machine_name(char *out, size_t bytes)
-{
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(out, bytes, "?");
-    while (f && fgets(line, sizeof line, f)) {
-        if (strncmp(line, "model name", 10) == 0) {
-            snprintf(out, bytes, "%.100s", line);
-            break;
-        }
-    }
-    if (f)
-        fclose(f);
-}
-
 /* XDG cache / profiles / HASH.json */
 static atom_status cache_path(const plan_workbench *bench, char **path)
 {
-    char *cache = NULL, *dir = NULL, machine[128];
+    char *cache = NULL, *dir = NULL, machine[128], line[256];
     uint32_t facts[2] = {PROFILE_VERSION, atom_threads_count(bench->threads)};
     uint64_t hash = graph_hash(bench->g);
     atom_status st;
-    machine_name(machine, sizeof machine);
+    bool known = plan_cpu_line(line, sizeof line);
+    snprintf(machine, sizeof machine, "%.100s", known ? line : "?");
     hash = atom_hash(hash, facts, sizeof facts);
     hash = hash_text(hash, machine);
     hash = hash_text(hash, bench->table->backend);

@@ -1,9 +1,9 @@
 /*
- * Owns the progress line (the second half of metrics.h). One idea: on a terminal one line is
+ * Owns the progress line. One idea: on a terminal one line is
  * redrawn at most ten times a second, anywhere else a plain line is printed every logging_steps.
  * Refuses stdout: results belong there.
  */
-#include "atom/train/metrics.h"
+#include "atom/train/progress.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/size.h"

@@ -1,5 +1,5 @@
-/* Checkpoints: round trip to the bit, the newest whole one wins, a failed save leaves the old ones.
- */
+/* Checkpoints: round trip to the bit, the newest whole one wins, a failed save leaves the old
+ * ones. */
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/train/checkpoint.h"

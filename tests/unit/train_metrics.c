@@ -1,5 +1,6 @@
 /* metrics.jsonl: one valid object per line, resume, full disks; the progress line. */
 #include "atom/train/metrics.h"
+#include "atom/train/progress.h"
 
 #include "atom/base/log.h"
 #include "tests/scratch.h"
