@@ -223,10 +223,9 @@ uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const kr
 
 static atom_status add_call(builder *b, const swap_call *call)
 {
-    atom_status st = atom_grow((void **)&b->calls->calls, b->calls->n, &b->room, sizeof *call);
-    if (st == ATOM_OK)
-        b->calls->calls[b->calls->n++] = *call;
-    return st;
+    ATOM_TRY(atom_grow((void **)&b->calls->calls, b->calls->n, &b->room, sizeof *call));
+    b->calls->calls[b->calls->n++] = *call;
+    return ATOM_OK;
 }
 
 static void put(swap_call *call, swap_ref ref, uint64_t bytes)
@@ -434,15 +433,14 @@ static void begin_list(builder *b, swap_list list)
 /* Tensors that cross the whole range: their value or gradient is handed on. */
 static atom_status pass_through(builder *b, swap_base to, swap_base from)
 {
-    atom_status st = ATOM_OK;
-    for (uint32_t i = 0; st == ATOM_OK && i < b->visit->x.n; i++) {
+    for (uint32_t i = 0; i < b->visit->x.n; i++) {
         uint64_t x = b->visit->x.offset[i], y;
         if (!in_boundary(&b->visit->y, b->visit->x.ids[i], &y))
             continue;
         swap_ref dst = {to, to == SWAP_BASE_Y ? y : x}, src = {from, from == SWAP_BASE_DY ? y : x};
-        st = add_copy(b, dst, src, b->visit->x.ids[i]);
+        ATOM_TRY(add_copy(b, dst, src, b->visit->x.ids[i]));
     }
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status build_forward(builder *b)
@@ -531,13 +529,11 @@ static atom_status build_sub_model(builder *b, uint32_t k)
     out->first_node = s->first_node;
     out->last_node = s->last_node;
     mark_needed(b);
-    atom_status st = build_symbols(b, out);
-    if (st == ATOM_OK)
-        st = build_forward(b);
-    if (st == ATOM_OK)
-        st = build_backward(b);
+    ATOM_TRY(build_symbols(b, out));
+    ATOM_TRY(build_forward(b));
+    ATOM_TRY(build_backward(b));
     b->visit->act_bytes = b->act.peak;
-    return st;
+    return ATOM_OK;
 }
 
 atom_status gen_calls_build(gen_layout *layout)

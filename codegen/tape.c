@@ -60,32 +60,28 @@ static void mark_fetched(gen_writer *w, uint32_t k)
     w->valid[k] = true;
 }
 
-static atom_status fetch_begin(gen_writer *w, int32_t k)
+static void fetch_begin(gen_writer *w, int32_t k)
 {
-    w->pending = -1;
-    if (k < 0 || k >= (int32_t)w->layout->n || w->valid[k] || w->layout->plan->in_place)
-        return ATOM_OK;
-    w->pending = k;
+    bool needed = k >= 0 && k < (int32_t)w->layout->n && !w->valid[k] && !w->layout->plan->in_place;
+    w->pending = needed ? k : -1;
     w->fetched = 0;
-    return ATOM_OK;
 }
 
 static atom_status fetch_continue(gen_writer *w, uint32_t upto, uint32_t n)
 {
-    atom_status st = ATOM_OK;
-    while (st == ATOM_OK && w->pending >= 0 && w->fetched < upto)
-        st = fetch_piece(w, (uint32_t)w->pending, w->fetched++, n);
+    while (w->pending >= 0 && w->fetched < upto)
+        ATOM_TRY(fetch_piece(w, (uint32_t)w->pending, w->fetched++, n));
     if (w->pending >= 0 && w->fetched >= n) {
         mark_fetched(w, (uint32_t)w->pending);
         w->pending = -1;
     }
-    return st;
+    return ATOM_OK;
 }
 
 static atom_status fetch_now(gen_writer *w, uint32_t k)
 {
-    atom_status st = fetch_begin(w, (int32_t)k);
-    return st == ATOM_OK ? fetch_continue(w, 1, 1) : st;
+    fetch_begin(w, (int32_t)k);
+    return fetch_continue(w, 1, 1);
 }
 
 /* --- compute --------------------------------------------------------------------------------- */
@@ -223,6 +219,18 @@ static atom_status emit_rounds(gen_writer *w, uint32_t k)
     return ATOM_OK;
 }
 
+/* An UPDATE of what sub-model k owns. */
+static swap_instr update_instr(const gen_writer *w, dev_stream_kind stream, uint32_t k)
+{
+    const gen_visit *v = &w->layout->visits[k];
+    swap_instr in = gen_instr(SWAP_UPDATE, stream, (int32_t)k, -1);
+    in.first_param = v->first_trained;
+    in.last_param = v->last_trained;
+    in.first_element = v->own_offset;
+    in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
+    return in;
+}
+
 static void host_state_ranges(const gen_writer *w, swap_instr *in, uint32_t k)
 {
     const gen_visit *v = &w->layout->visits[k];
@@ -247,11 +255,7 @@ static atom_status emit_update(gen_writer *w, uint32_t k)
         uint64_t each = w->layout->plan->block_elements;
         return gen_write_blocks(w, w->layout->plan->clip ? 0 : (v->own_offset + each - 1) / each);
     }
-    swap_instr in = gen_instr(SWAP_UPDATE, DEV_HOST, (int32_t)k, -1);
-    in.first_param = v->first_trained;
-    in.last_param = v->last_trained;
-    in.first_element = v->own_offset;
-    in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
+    swap_instr in = update_instr(w, DEV_HOST, k);
     host_state_ranges(w, &in, k);
     if (!w->layout->plan->clip)
         swap_instr_reads(&in, gen_norm_range(w, v->first_trained, v->last_trained, SWAP_HOST));
@@ -270,17 +274,12 @@ static swap_range state_range(const gen_writer *w, swap_state part, swap_space s
     return (swap_range){space, space == SWAP_HOST ? at[part] : place, bytes};
 }
 
-/* With the first step comes the state, with every other one its change. */
+/* The first step fetches the state, every later one updates it. */
 static atom_status emit_device_state(gen_writer *w, bool updates)
 {
     const gen_visit *v = &w->layout->visits[0];
-    atom_status st = ATOM_OK;
     if (updates) {
-        swap_instr in = gen_instr(SWAP_UPDATE, DEV_COMPUTE, 0, -1);
-        in.first_param = v->first_trained;
-        in.last_param = v->last_trained;
-        in.first_element = v->own_offset;
-        in.last_element = v->own_offset + v->own_bytes / w->layout->wire_bytes_each;
+        swap_instr in = update_instr(w, DEV_COMPUTE, 0);
         in.src = w->layout->state;
         in.base[SWAP_BASE_PARAM] = v->slot;
         in.base[SWAP_BASE_GRAD] = v->spill;
@@ -290,11 +289,11 @@ static atom_status emit_device_state(gen_writer *w, bool updates)
         mark_fetched(w, 0);
         return gen_write(w, &in);
     }
-    for (int part = 0; st == ATOM_OK && part < SWAP_STATE_N; part++)
-        st = gen_write_copy(w, SWAP_FETCH, DEV_H2D, 0, -1,
-                            state_range(w, (swap_state)part, SWAP_DEVICE),
-                            state_range(w, (swap_state)part, SWAP_HOST));
-    return st;
+    for (int part = 0; part < SWAP_STATE_N; part++)
+        ATOM_TRY(gen_write_copy(w, SWAP_FETCH, DEV_H2D, 0, -1,
+                                state_range(w, (swap_state)part, SWAP_DEVICE),
+                                state_range(w, (swap_state)part, SWAP_HOST)));
+    return ATOM_OK;
 }
 
 /* Everything back to where checkpoints and evaluations look for it. */
@@ -302,15 +301,14 @@ static atom_status drain_device_state(gen_writer *w)
 {
     const gen_visit *v = &w->layout->visits[0];
     swap_range own = {SWAP_DEVICE, v->slot.offset, v->own_bytes};
-    atom_status st = emit_device_state(w, true);
-    if (st == ATOM_OK)
-        st = gen_write_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
-                            gen_wire_range(w->layout, v->own_offset, v->own_bytes), own);
-    for (int part = 0; st == ATOM_OK && part < SWAP_STATE_N; part++)
-        st = gen_write_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
-                            state_range(w, (swap_state)part, SWAP_HOST),
-                            state_range(w, (swap_state)part, SWAP_DEVICE));
-    return st;
+    ATOM_TRY(emit_device_state(w, true));
+    ATOM_TRY(gen_write_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
+                            gen_wire_range(w->layout, v->own_offset, v->own_bytes), own));
+    for (int part = 0; part < SWAP_STATE_N; part++)
+        ATOM_TRY(gen_write_copy(w, SWAP_SPILL, DEV_D2H, 0, -1,
+                                state_range(w, (swap_state)part, SWAP_HOST),
+                                state_range(w, (swap_state)part, SWAP_DEVICE)));
+    return ATOM_OK;
 }
 
 /* Piece j of n of the spill of sub-model k: in pieces, so that the boundary gradients of the visit
@@ -331,11 +329,10 @@ static atom_status spill_piece(gen_writer *w, uint32_t k, uint32_t j, uint32_t n
 
 static atom_status spill_continue(gen_writer *w, uint32_t upto, uint32_t n)
 {
-    atom_status st = ATOM_OK;
-    while (st == ATOM_OK && w->spilling >= 0 && w->spilled < upto)
-        st = spill_piece(w, (uint32_t)w->spilling, w->spilled++, n);
-    if (st != ATOM_OK || w->spilling < 0 || w->spilled < n)
-        return st;
+    while (w->spilling >= 0 && w->spilled < upto)
+        ATOM_TRY(spill_piece(w, (uint32_t)w->spilling, w->spilled++, n));
+    if (w->spilling < 0 || w->spilled < n)
+        return ATOM_OK;
     uint32_t k = (uint32_t)w->spilling;
     w->spilling = -1;
     return w->ahead ? gen_write_ahead(w, k) : ATOM_OK;
@@ -377,7 +374,7 @@ static atom_status visit_forward(gen_writer *w, uint32_t k, bool train)
     const gen_visit *v = &w->layout->visits[k];
     bool last = k + 1 == n;
     bool keep = train && !last && w->layout->plan->sub_models[k].keep != PART_RECOMPUTE;
-    ATOM_TRY(fetch_begin(w, (int32_t)k + 1));
+    fetch_begin(w, (int32_t)k + 1);
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
             ATOM_TRY(unstash(w, k, i, x_store(w, k)));
@@ -400,7 +397,7 @@ static atom_status visit_backward(gen_writer *w, uint32_t k)
     part_keep keep = turn ? PART_RECOMPUTE : w->layout->plan->sub_models[k].keep;
     uint8_t lists =
         (uint8_t)(1u << SWAP_LIST_BWD | (keep == PART_RECOMPUTE ? 1u << SWAP_LIST_KEEP : 0));
-    ATOM_TRY(fetch_begin(w, (int32_t)k - 1));
+    fetch_begin(w, (int32_t)k - 1);
     for (uint32_t i = 0; i < C; i++) {
         if (k > 0)
             ATOM_TRY(unstash(w, k, i, x_store(w, k)));
@@ -479,14 +476,13 @@ static atom_status write_eval(gen_writer *w)
 
 static atom_status write_drain(gen_writer *w)
 {
-    atom_status st = ATOM_OK;
     if (w->layout->plan->update_on_device)
         return drain_device_state(w);
     if (w->ahead)
         return gen_write_rest(w);
-    for (uint32_t k = 0; st == ATOM_OK && w->layout->plan->clip && k < w->layout->n; k++)
-        st = emit_update(w, k);
-    return st;
+    for (uint32_t k = 0; w->layout->plan->clip && k < w->layout->n; k++)
+        ATOM_TRY(emit_update(w, k));
+    return ATOM_OK;
 }
 
 static atom_status build_tape(gen_layout *layout, const part_profile *profile, swap_tape_kind kind)
@@ -520,10 +516,9 @@ cleanup:
 
 atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile)
 {
-    atom_status st = ATOM_OK;
-    for (int kind = 0; st == ATOM_OK && kind < SWAP_TAPE_N; kind++) {
+    for (int kind = 0; kind < SWAP_TAPE_N; kind++) {
         if (!swap_tape_is_ahead((swap_tape_kind)kind) || gen_has_ahead(layout))
-            st = build_tape(layout, profile, (swap_tape_kind)kind);
+            ATOM_TRY(build_tape(layout, profile, (swap_tape_kind)kind));
     }
-    return st;
+    return ATOM_OK;
 }

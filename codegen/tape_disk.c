@@ -66,18 +66,16 @@ static atom_status emit_store(gen_writer *w, uint64_t i, swap_range slot)
 
 atom_status gen_write_loads(gen_writer *w, uint64_t from, uint64_t to)
 {
-    atom_status st = ATOM_OK;
-    for (uint64_t i = from; i < to && st == ATOM_OK; i++)
-        st = emit_load(w, i, block_slot(w->layout, i));
-    return st;
+    for (uint64_t i = from; i < to; i++)
+        ATOM_TRY(emit_load(w, i, block_slot(w->layout, i)));
+    return ATOM_OK;
 }
 
 static atom_status emit_stores(gen_writer *w, uint64_t from, uint64_t to)
 {
-    atom_status st = ATOM_OK;
-    for (uint64_t i = from; i < to && st == ATOM_OK; i++)
-        st = emit_store(w, i, block_slot(w->layout, i));
-    return st;
+    for (uint64_t i = from; i < to; i++)
+        ATOM_TRY(emit_store(w, i, block_slot(w->layout, i)));
+    return ATOM_OK;
 }
 
 /* Those of the ring only where all updates are at the beginning of a step: the step before has
@@ -196,37 +194,33 @@ bool gen_has_ahead(const gen_layout *layout)
 static atom_status pass(gen_writer *w, uint64_t i, bool ahead)
 {
     swap_range slot = slot_of(w->layout, i, w->turn++);
-    atom_status st = emit_load(w, i, slot);
-    if (st == ATOM_OK)
-        st = emit_block_update(w, i, slot, ahead);
-    return st == ATOM_OK ? emit_store(w, i, slot) : st;
+    ATOM_TRY(emit_load(w, i, slot));
+    ATOM_TRY(emit_block_update(w, i, slot, ahead));
+    return emit_store(w, i, slot);
 }
 
 atom_status gen_write_ahead(gen_writer *w, uint32_t k)
 {
     share s = share_of(w->layout);
     uint64_t from = first_block(w->layout, k);
-    atom_status st = ATOM_OK;
-    for (uint64_t i = from; i < w->undone && st == ATOM_OK; i++) {
+    for (uint64_t i = from; i < w->undone; i++) {
         if (is_ahead(s, i))
-            st = pass(w, i, true);
+            ATOM_TRY(pass(w, i, true));
     }
     w->undone = from < w->undone ? from : w->undone;
-    return st;
+    return ATOM_OK;
 }
 
 atom_status gen_write_rest(gen_writer *w)
 {
     share s = share_of(w->layout);
     uint64_t held = held_blocks(w->layout), n = swap_blocks_n(w->layout->out->layout.blocks);
-    atom_status st = ATOM_OK;
-    for (uint64_t i = 0; i < n && st == ATOM_OK; i++) {
+    for (uint64_t i = 0; i < n; i++) {
         if (i < held)
-            st = emit_block_update(w, i, block_slot(w->layout, i), false);
+            ATOM_TRY(emit_block_update(w, i, block_slot(w->layout, i), false));
         else if (!is_ahead(s, i))
-            st = pass(w, i, false);
+            ATOM_TRY(pass(w, i, false));
     }
-    if (st == ATOM_OK)
-        st = emit_stores(w, 0, held);
-    return st == ATOM_OK ? emit_commit(w) : st;
+    ATOM_TRY(emit_stores(w, 0, held));
+    return emit_commit(w);
 }

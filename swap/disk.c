@@ -82,16 +82,17 @@ static atom_status page_move(const swap_disk *d, page *p, uint32_t parts, bool w
     uint64_t ticket = 0, n = swap_block_part(d->blocks, p->block);
     uint64_t at = place(d, p->generation, swap_block_offset(d->blocks, p->block));
     atom_dtype moments = d->blocks.moments;
-    atom_status st = ATOM_OK;
-    for (uint32_t part = 0; part < SWAP_STATE_N && st == ATOM_OK; part++) {
+    for (uint32_t part = 0; part < SWAP_STATE_N; part++) {
         uint64_t from = swap_state_offset((swap_state)part, moments, n);
         uint64_t bytes = n * atom_dtype_bytes(swap_state_dtype((swap_state)part, moments));
         if (!(parts & 1u << part))
             continue;
-        st = write ? store_write(p->lane, p->data + from, at + from, bytes, &ticket)
-                   : store_read(p->lane, p->data + from, at + from, bytes, &ticket);
+        if (write)
+            ATOM_TRY(store_write(p->lane, p->data + from, at + from, bytes, &ticket));
+        else
+            ATOM_TRY(store_read(p->lane, p->data + from, at + from, bytes, &ticket));
     }
-    return st == ATOM_OK ? store_wait(p->lane, ticket) : st;
+    return store_wait(p->lane, ticket);
 }
 
 static atom_status page_flush(const swap_disk *d, page *p)
@@ -114,9 +115,9 @@ static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, u
     }
     if (p->here & part)
         return ATOM_OK;
-    atom_status st = page_move(d, p, part, false);
-    p->here |= st == ATOM_OK ? part : 0;
-    return st;
+    ATOM_TRY(page_move(d, p, part, false));
+    p->here |= part;
+    return ATOM_OK;
 }
 
 /* What of [first, first + n) is in the block of `first`: where in the page, and how many. */
@@ -285,15 +286,14 @@ atom_status swap_snapshot_open(swap_disk *d, swap_snapshot **out)
     s->disk = d;
     s->generation = d->present;
     d->snapshot = s;
-    atom_status st = swap_disk_flush(d);
-    if (st == ATOM_OK)
-        st = page_open(d, &s->page);
-    if (st != ATOM_OK) {
-        swap_snapshot_close(&s);
-        return st;
-    }
+    atom_status st = ATOM_OK;
+    ATOM_TRY_CLEAN(swap_disk_flush(d));
+    ATOM_TRY_CLEAN(page_open(d, &s->page));
     *out = s;
     return ATOM_OK;
+cleanup:
+    swap_snapshot_close(&s);
+    return st;
 }
 
 atom_status swap_snapshot_get(swap_snapshot *s, swap_state part, uint64_t first, uint64_t n,

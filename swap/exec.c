@@ -422,29 +422,26 @@ static atom_status open_streams(swap_exec *exec)
     static const char *const names[DEV_STREAM_N] = {"compute", "h2d",  "d2h",
                                                     "host",    "load", "store"};
     dev *d = exec->c.device;
-    atom_status st = ATOM_OK;
-    for (int s = 0; st == ATOM_OK && s < DEV_STREAM_N; s++)
-        st = d->ops->stream_open(d, (dev_stream_kind)s, names[s], &exec->streams[s]);
-    return st;
+    for (int s = 0; s < DEV_STREAM_N; s++)
+        ATOM_TRY(d->ops->stream_open(d, (dev_stream_kind)s, names[s], &exec->streams[s]));
+    return ATOM_OK;
 }
 
 static atom_status open_events(swap_exec *exec)
 {
     dev *d = exec->c.device;
     uint32_t n = exec->c.instrs_max;
-    atom_status st = ATOM_OK;
     exec->starts = atom_alloc(n, sizeof(dev_event *));
     exec->ends = atom_alloc(n, sizeof(dev_event *));
     exec->launches = atom_alloc(n, sizeof *exec->launches);
     exec->spans = atom_alloc(n, sizeof *exec->spans);
     if (!exec->starts || !exec->ends || !exec->launches || !exec->spans)
         return atom_fail_memory("the executor", n * sizeof *exec->launches);
-    for (uint32_t i = 0; st == ATOM_OK && i < n; i++) {
-        st = d->ops->event_open(d, &exec->starts[i]);
-        if (st == ATOM_OK)
-            st = d->ops->event_open(d, &exec->ends[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        ATOM_TRY(d->ops->event_open(d, &exec->starts[i]));
+        ATOM_TRY(d->ops->event_open(d, &exec->ends[i]));
     }
-    return st;
+    return ATOM_OK;
 }
 
 atom_status swap_exec_open(const swap_exec_config *config, swap_exec **out)

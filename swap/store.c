@@ -176,19 +176,24 @@ static atom_status reserve(store *s)
                      whole > left ? whole - left : 0);
 }
 
+/* Leaves the block zero. */
+static atom_status clear_commits(store *s)
+{
+    memset(s->block, 0, STORE_ALIGN);
+    for (uint64_t i = 0; i < 2; i++)
+        ATOM_TRY(block_move(s, true, COMMIT_AT + i * STORE_ALIGN));
+    return ATOM_OK;
+}
+
 static atom_status head_write(store *s)
 {
     head h = {.version = VERSION, .align = STORE_ALIGN, .bytes = s->bytes, .owner = s->owner};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     h.check = check_of(&h, offsetof(head, check));
-    atom_status st = ATOM_OK;
-    memset(s->block, 0, STORE_ALIGN);
-    for (uint64_t at = COMMIT_AT; at <= COMMIT_AT + STORE_ALIGN && st == ATOM_OK; at += STORE_ALIGN)
-        st = block_move(s, true, at);
+    ATOM_TRY(clear_commits(s));
     memcpy(s->block, &h, sizeof h);
-    if (st == ATOM_OK)
-        st = block_move(s, true, HEAD_AT);
-    return st == ATOM_OK ? sync_file(s) : st;
+    ATOM_TRY(block_move(s, true, HEAD_AT));
+    return sync_file(s);
 }
 
 static atom_status head_read(store *s, const store_config *config)
@@ -244,33 +249,23 @@ atom_status store_commit(store *s, uint64_t step)
     commit c = {.owner = s->owner, .sequence = s->sequence + 1, .step = step};
     memcpy(c.magic, MAGIC, sizeof c.magic);
     c.check = check_of(&c, offsetof(commit, check));
-    atom_status st = check_whole(s);
-    if (st == ATOM_OK)
-        st = sync_file(s);
+    ATOM_TRY(check_whole(s));
+    ATOM_TRY(sync_file(s));
     memset(s->block, 0, STORE_ALIGN);
     memcpy(s->block, &c, sizeof c);
-    if (st == ATOM_OK)
-        st = block_move(s, true, COMMIT_AT + c.sequence % 2 * STORE_ALIGN);
-    if (st == ATOM_OK)
-        st = sync_file(s);
-    if (st == ATOM_OK) {
-        s->sequence = c.sequence;
-        s->committed = step;
-    }
-    return st;
+    ATOM_TRY(block_move(s, true, COMMIT_AT + c.sequence % 2 * STORE_ALIGN));
+    ATOM_TRY(sync_file(s));
+    s->sequence = c.sequence;
+    s->committed = step;
+    return ATOM_OK;
 }
 
 atom_status store_forget(store *s)
 {
-    atom_status st = ATOM_OK;
-    memset(s->block, 0, STORE_ALIGN);
-    for (uint64_t i = 0; i < 2 && st == ATOM_OK; i++)
-        st = block_move(s, true, COMMIT_AT + i * STORE_ALIGN);
-    if (st == ATOM_OK)
-        st = sync_file(s);
-    if (st == ATOM_OK)
-        s->committed = s->sequence = 0;
-    return st;
+    ATOM_TRY(clear_commits(s));
+    ATOM_TRY(sync_file(s));
+    s->committed = s->sequence = 0;
+    return ATOM_OK;
 }
 
 static const store_engine *const engines[STORE_KIND_N] = {NULL, &store_engine_uring,
@@ -281,10 +276,9 @@ static atom_status try_engine(const store *s, const store_engine *engine)
 {
     store_queue *q = NULL;
     store_queue_config config = {s->fd, s->depth, NULL, 0};
-    atom_status st = engine->open(&config, &q);
-    if (st == ATOM_OK)
-        engine->close(q);
-    return st;
+    ATOM_TRY(engine->open(&config, &q));
+    engine->close(q);
+    return ATOM_OK;
 }
 
 static atom_status choose_engine(store *s, const store_config *config)
@@ -328,20 +322,20 @@ static atom_status make_file(store *s)
     char *made = atom_format("%s.new", s->path);
     if (!made)
         return atom_fail_memory("a file name", strlen(s->path));
-    atom_status st = open_file(s, made, O_CREAT, &missing);
-    if (st != ATOM_OK) {
-        atom_free(made);
-        return st;
-    }
-    if (ftruncate(s->fd, 0))
+    bool is_open = false;
+    atom_status st = ATOM_OK;
+    ATOM_TRY_CLEAN(open_file(s, made, O_CREAT, &missing));
+    is_open = true;
+    if (ftruncate(s->fd, 0)) {
         st = atom_fail_errno(errno, "%s", made);
-    if (st == ATOM_OK)
-        st = reserve(s);
-    if (st == ATOM_OK)
-        st = head_write(s);
-    if (st == ATOM_OK && rename(made, s->path))
+        goto cleanup;
+    }
+    ATOM_TRY_CLEAN(reserve(s));
+    ATOM_TRY_CLEAN(head_write(s));
+    if (rename(made, s->path))
         st = atom_fail_errno(errno, "%s: cannot be put in place", s->path);
-    if (st != ATOM_OK)
+cleanup:
+    if (st != ATOM_OK && is_open)
         (void)unlink(made);
     atom_free(made);
     return st;
@@ -355,11 +349,10 @@ static atom_status open_or_make(store *s, const store_config *config)
     s->made = missing && config->create;
     if (s->made)
         return make_file(s);
-    if (st == ATOM_OK)
-        st = head_read(s, config);
-    if (st == ATOM_OK)
-        st = check_whole(s);
-    return st == ATOM_OK ? commit_read(s) : st;
+    ATOM_TRY(st);
+    ATOM_TRY(head_read(s, config));
+    ATOM_TRY(check_whole(s));
+    return commit_read(s);
 }
 
 atom_status store_open(const store_config *config, store **out)
@@ -428,8 +421,7 @@ atom_status store_probe(store_kind kind)
         return ATOM_OK;
     store_queue *q = NULL;
     store_queue_config config = {.fd = STDERR_FILENO, .depth = 1};
-    atom_status st = engines[kind]->open(&config, &q);
-    if (st == ATOM_OK)
-        engines[kind]->close(q);
-    return st;
+    ATOM_TRY(engines[kind]->open(&config, &q));
+    engines[kind]->close(q);
+    return ATOM_OK;
 }
