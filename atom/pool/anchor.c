@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 128 /* GRAPH_PARAM_ALIGN */, BAND = 1 << 18 };
+enum { BLOCK = 128 /* GRAPH_PARAM_ALIGN */ };
 
 /* ---- geometry ---- */
 
@@ -109,6 +109,14 @@ static pool_sync mode(const pool_anchor *p)
     return p->g ? POOL_SYNC_GRADIENTS : p->c.slices ? POOL_SYNC_SLICES : POOL_SYNC_PARAMETERS;
 }
 
+/* Floats of a fragment's state behind its anchor of n. */
+static uint64_t outer_of(const pool_anchor *p, uint64_t n)
+{
+    if (p->c.slices)
+        return 0;
+    return p->g ? pool_gradients_outer(p->g, n) : n;
+}
+
 static atom_status take_memory(pool_anchor *p)
 {
     const pool_anchor_config *c = &p->c;
@@ -127,8 +135,10 @@ static atom_status take_memory(pool_anchor *p)
     for (uint32_t i = 0; i < c->n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
         f->n = pool_fragment_range(c->n_floats, c->n_fragments, i, &f->first);
+        p->store.n[i] = f->n;
+        p->store.outer[i] = outer_of(p, f->n);
         f->anchor = atom_alloc(p->longest, sizeof(float));
-        f->momentum = atom_alloc(pool_outer(p, p->longest), sizeof(float));
+        f->momentum = atom_alloc(outer_of(p, p->longest), sizeof(float));
         if (!f->anchor || !f->momentum)
             return atom_fail_memory("the pool's anchor",
                                     pool_anchor_host_bytes(c->n_floats, c->n_fragments, mode(p)));
@@ -154,11 +164,11 @@ atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out
     p->c = *config;
     p->write_fd = -1;
     pthread_mutex_init(&p->lock, NULL);
-    p->directory = atom_strdup(config->directory);
-    if (!p->directory)
+    p->store.directory = atom_strdup(config->directory);
+    if (!p->store.directory)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     ATOM_TRY_CLEAN(gsp_crypto_start());
-    ATOM_TRY_CLEAN(atom_dir_make(p->directory));
+    ATOM_TRY_CLEAN(atom_dir_make(p->store.directory));
     if (config->update)
         ATOM_TRY_CLEAN(pool_gradients_open(p));
     ATOM_TRY_CLEAN(take_memory(p));
@@ -189,7 +199,7 @@ void pool_anchor_close(pool_anchor **pool)
         atom_free(p->new_momentum);
     }
     pool_gradients_close(p);
-    atom_free(p->directory);
+    atom_free(p->store.directory);
     pthread_mutex_destroy(&p->lock);
     atom_free(p);
 }
@@ -218,10 +228,10 @@ atom_status pool_anchor_begin(pool_anchor *p, file_vector weights)
         pool_fragment *f = &p->fragment[i];
         pool_header header = {.epoch = 1, .version = 0, .n = f->n};
         ATOM_TRY(weights.get(weights.ctx, f->first, f->n, f->anchor));
-        memset(f->momentum, 0, pool_outer(p, f->n) * sizeof *f->momentum);
+        memset(f->momentum, 0, p->store.outer[i] * sizeof *f->momentum);
         if (p->g)
             pool_gradients_begin(p);
-        ATOM_TRY(pool_file_write(p, i, 0, &header, f->anchor, f->momentum));
+        ATOM_TRY(pool_file_write(&p->store, i, 0, &header, f->anchor, f->momentum));
         f->hash = header.anchor;
         f->slot = 0;
     }
@@ -244,7 +254,7 @@ static uint64_t find_epoch(const pool_anchor *p, const gsp_saved *saved, const g
     bool sure = false;
     for (uint32_t slot = 0; slot < 2; slot++) {
         pool_header h;
-        if (!pool_file_header(p, f, slot, &h) || h.version != applied)
+        if (!pool_file_header(&p->store, f, slot, &h) || h.version != applied)
             continue;
         bool same = gsp_hash_none(&h.lineage) || gsp_hash_equal(&h.lineage, lineage) ||
                     gsp_hash_equal(&h.lineage, &saved->genesis.parent);
@@ -262,7 +272,7 @@ static atom_status restore_fragment(pool_anchor *p, uint32_t i, uint64_t applied
     pool_header best = {0}, h;
     bool found = false;
     for (uint32_t slot = 0; slot < 2; slot++) {
-        if (!pool_file_header(p, i, slot, &h))
+        if (!pool_file_header(&p->store, i, slot, &h))
             continue;
         p->epoch_highest = h.epoch > p->epoch_highest ? h.epoch : p->epoch_highest;
         if (h.epoch != p->epoch || h.version > applied || (found && h.version < best.version))
@@ -275,10 +285,10 @@ static atom_status restore_fragment(pool_anchor *p, uint32_t i, uint64_t applied
         return atom_fail(ATOM_E_FORMAT,
                          "%s holds no fragment %u of version %llu or before; the anchor must be "
                          "fetched from the others",
-                         p->directory, i, (unsigned long long)applied);
+                         p->store.directory, i, (unsigned long long)applied);
     f->version = best.version;
     f->hash = best.anchor;
-    return pool_file_read(p, i, f->slot, &best, f->anchor, f->momentum);
+    return pool_file_read(&p->store, i, f->slot, &best, f->anchor, f->momentum);
 }
 
 atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
@@ -291,7 +301,7 @@ atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
         return atom_fail(ATOM_E_FORMAT,
                          "%s does not hold version %llu of the pool's anchor; it must be fetched "
                          "from the others",
-                         p->directory, (unsigned long long)applied);
+                         p->store.directory, (unsigned long long)applied);
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         ATOM_TRY(restore_fragment(p, i, applied));
     }

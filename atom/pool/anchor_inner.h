@@ -1,12 +1,14 @@
 /*
  * What the parts of the pool's seam share: anchor.c holds the state and does the trainer's side,
- * versions.c the member's, anchor_files.c the disk, marks.c what checkpoints say. Internal to
+ * versions.c the member's, marks.c what checkpoints say. Internal to
  * atom/pool.
  */
 #ifndef ATOM_POOL_ANCHOR_INNER_H
 #define ATOM_POOL_ANCHOR_INNER_H
 
 #include "atom/pool/anchor.h"
+#include "atom/pool/ranges.h"
+#include "atom/pool/store.h"
 
 #include <pthread.h>
 
@@ -29,19 +31,13 @@ typedef struct pool_fragment {
     uint64_t over_samples; /* of the run, at the copy-out */
 } pool_fragment;
 
-/* A range of the version being applied. */
-typedef struct pool_range {
-    uint64_t first, n;
-} pool_range;
-
 typedef struct pool_gradients pool_gradients;
 
 struct pool_anchor {
     pool_anchor_config c;
     pool_gradients *g; /* NULL: parameters are averaged */
-    char *directory;
+    pool_store store;
     uint64_t longest; /* fragment */
-    uint64_t n_parts; /* of rounds; learned from certificates */
 
     pthread_mutex_t lock; /* of everything down to the member's part */
     bool ready, running;
@@ -62,38 +58,12 @@ struct pool_anchor {
     gsp_roster roster;      /* R(applied + 1) */
     uint64_t epoch, staged; /* version being applied; 0: none */
     float *new_anchor, *new_momentum;
-    pool_range range[GSP_PARTS_MAX];
-    uint32_t n_ranges;
-    int write_fd; /* of the state being fetched; -1 */
+    pool_ranges ranges; /* of the version being applied */
+    int write_fd;       /* of the state being fetched; -1 */
     uint32_t write_fragment;
     uint64_t write_version[GSP_FRAGMENTS_MAX];
     uint64_t epoch_highest;
 };
-
-/* anchor_files.c. A fragment's file: anchor, then momentum, behind a page with the header. */
-typedef struct pool_header {
-    uint64_t epoch, version, n;
-    gsp_hash lineage;
-    gsp_hash anchor, momentum; /* hashes of the floats */
-} pool_header;
-
-void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out);
-char *pool_file_path(const pool_anchor *p, uint32_t f, uint32_t slot);
-/* Writes floats and header, synced in that order. */
-ATOM_MUST atom_status pool_file_write(const pool_anchor *p, uint32_t f, uint32_t slot,
-                                      pool_header *header, const float *anchor,
-                                      const float *momentum);
-/* False: there is none, or it is not whole. */
-bool pool_file_header(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *out);
-/* Floats of a whole file, checked against the header's hashes. momentum NULL: the anchor alone. */
-ATOM_MUST atom_status pool_file_read(const pool_anchor *p, uint32_t f, uint32_t slot,
-                                     const pool_header *header, float *anchor, float *momentum);
-/* The pieces of a file that is fetched: floats without a header, then the header. */
-ATOM_MUST atom_status pool_file_start(const pool_anchor *p, uint32_t f, uint32_t slot, int *fd);
-ATOM_MUST atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x);
-/* Reads the floats back, writes the header, syncs. */
-ATOM_MUST atom_status pool_file_seal(const pool_anchor *p, uint32_t f, uint32_t slot,
-                                     pool_header *header, float *anchor, float *momentum);
 
 /* slices.c. The lock is held. */
 /* The version in `c` is in f's anchor: notes where it has to be written over live. mine: as in
@@ -108,8 +78,6 @@ uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 void pool_roster_of(const gsp_saved *saved, gsp_roster *out);
 void pool_lineage_of(const gsp_saved *saved, gsp_hash *out);
 uint64_t pool_certified(const pool_anchor *p, const gsp_proposal *c);
-/* The version being made changes the floats [first, first + n), or does not. */
-void pool_range_set(pool_anchor *p, uint64_t first, uint64_t n, bool in);
 
 /*
  * gradients.c: the state of a sum, and what makes a step of it. Behind the fragment's m lie v,
@@ -142,8 +110,8 @@ struct pool_gradients {
 
 ATOM_MUST atom_status pool_gradients_open(pool_anchor *p);
 void pool_gradients_close(pool_anchor *p);
-/* Floats of a fragment's state behind its anchor: momentum, with slices nothing. */
-uint64_t pool_outer(const pool_anchor *p, uint64_t n);
+/* Floats behind the n of the anchor. */
+uint64_t pool_gradients_outer(const pool_gradients *g, uint64_t n);
 /* What the state of step 0 has there. */
 void pool_gradients_begin(pool_anchor *p);
 /* The state was replaced: reads the batch from it. ATOM_E_FORMAT where that is of another run. */

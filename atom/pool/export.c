@@ -4,7 +4,8 @@
  * was being replaced is read again. It refuses fragments of different states.
  */
 #include "atom/pool/export.h"
-#include "atom/pool/anchor_inner.h"
+#include "atom/pool/anchor.h"
+#include "atom/pool/store.h"
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
@@ -25,7 +26,8 @@ enum { TRIES = 50, TRY_US = 100000 };
 
 typedef struct job {
     gsp_manifest *manifest;
-    pool_anchor *pool; /* a directory and lengths, nothing else */
+    pool_store store;
+    uint64_t n_floats, longest; /* of the vector; of a fragment */
     file_model model;
     graph *g, *base; /* base: the model under adapters, of which g has some; or NULL */
     file_lora lora;
@@ -42,11 +44,11 @@ static bool find_epoch(job *j)
     bool found = false;
     for (uint32_t s = 0; s < 2; s++) {
         pool_header first;
-        bool all = pool_file_header(j->pool, 0, s, &first);
+        bool all = pool_file_header(&j->store, 0, s, &first);
         for (uint32_t f = 1; all && f < j->manifest->n_fragments; f++) {
             pool_header a, b;
-            bool has_a = pool_file_header(j->pool, f, 0, &a);
-            bool has_b = pool_file_header(j->pool, f, 1, &b);
+            bool has_a = pool_file_header(&j->store, f, 0, &a);
+            bool has_b = pool_file_header(&j->store, f, 1, &b);
             all = (has_a && a.epoch == first.epoch) || (has_b && b.epoch == first.epoch);
         }
         if (all && (!found || first.epoch > j->epoch)) {
@@ -62,7 +64,7 @@ static bool newest_of(const job *j, uint32_t f, uint32_t *slot, pool_header *out
     bool found = false;
     for (uint32_t s = 0; s < 2; s++) {
         pool_header h;
-        if (!pool_file_header(j->pool, f, s, &h) || h.epoch != j->epoch ||
+        if (!pool_file_header(&j->store, f, s, &h) || h.epoch != j->epoch ||
             (found && h.version <= out->version))
             continue;
         *out = h;
@@ -84,10 +86,10 @@ static bool take_fragment(job *j, uint32_t f, float *anchor, atom_status *st)
     pool_header h;
     uint32_t slot = 0;
     uint64_t first;
-    uint64_t n = pool_fragment_range(j->pool->c.n_floats, j->manifest->n_fragments, f, &first);
+    uint64_t n = pool_fragment_range(j->n_floats, j->manifest->n_fragments, f, &first);
     if (!newest_of(j, f, &slot, &h))
         return false;
-    *st = pool_file_read(j->pool, f, slot, &h, anchor, NULL);
+    *st = pool_file_read(&j->store, f, slot, &h, anchor, NULL);
     if (*st == ATOM_E_FORMAT || *st == ATOM_E_RUNTIME)
         return false;
     if (*st == ATOM_OK)
@@ -100,14 +102,14 @@ static bool take_fragment(job *j, uint32_t f, float *anchor, atom_status *st)
 static atom_status take_all(job *j)
 {
     atom_status st = ATOM_OK;
-    float *anchor = atom_alloc(j->pool->longest, sizeof *anchor);
+    float *anchor = atom_alloc(j->longest, sizeof *anchor);
     uint32_t tries = 0, f = 0;
     if (!anchor)
-        st = atom_fail_memory("a fragment of the anchor", 4 * j->pool->longest);
+        st = atom_fail_memory("a fragment of the anchor", 4 * j->longest);
     else if (!find_epoch(j))
         st = atom_fail(ATOM_E_USAGE,
                        "%s holds no weights of the pool yet; they come when it takes part",
-                       j->pool->directory);
+                       j->store.directory);
     while (st == ATOM_OK && f < j->manifest->n_fragments) {
         if (take_fragment(j, f, anchor, &st)) {
             f++;
@@ -115,7 +117,7 @@ static atom_status take_all(job *j)
             st = atom_fail(ATOM_E_FORMAT,
                            "%s: fragment %u is damaged; let the member fetch it (atom pool join), "
                            "then try again",
-                           j->pool->directory, f);
+                           j->store.directory, f);
         } else {
             st = ATOM_OK;
             usleep(TRY_US); /* a running member is writing it */
@@ -230,15 +232,14 @@ static atom_status open_model(job *j)
     atom_free(config);
     if (st != ATOM_OK)
         return st;
-    j->pool->c.n_floats = j->g->trained_extent;
-    j->pool->c.n_fragments = m->n_fragments;
+    j->n_floats = j->g->trained_extent;
     for (uint32_t f = 0; f < m->n_fragments; f++) {
         uint64_t n = pool_fragment_range(j->g->trained_extent, m->n_fragments, f, &first);
         if (n != m->n_floats[f])
             return atom_fail(ATOM_E_FORMAT,
                              "the pool's config.json describes another model than its manifest");
-        j->pool->fragment[f].n = n;
-        j->pool->longest = n > j->pool->longest ? n : j->pool->longest;
+        j->store.n[f] = n;
+        j->longest = n > j->longest ? n : j->longest;
     }
     return ATOM_OK;
 }
@@ -269,18 +270,17 @@ atom_status pool_export(const char *place, atom_dtype dtype, uint64_t shard_byte
              .shard_bytes = shard_bytes,
              .fd = -1,
              .manifest = atom_alloc(1, sizeof *j.manifest),
-             .pool = atom_alloc(1, sizeof *j.pool),
              .files = atom_path_join(place, "files"),
              .home = atom_path_join(place, "..")};
     atom_status st = ATOM_OK;
-    if (!j.manifest || !j.pool || !j.files || !j.home ||
-        !(j.pool->directory = atom_path_join(place, "anchor")))
-        ATOM_TRY_CLEAN(atom_fail_memory("an export", sizeof *j.pool));
+    if (!j.manifest || !j.files || !j.home ||
+        !(j.store.directory = atom_path_join(place, "anchor")))
+        ATOM_TRY_CLEAN(atom_fail_memory("an export", sizeof *j.manifest));
     ATOM_TRY_CLEAN(read_manifest(&j, place));
     ATOM_TRY_CLEAN(open_model(&j));
     ATOM_TRY_CLEAN(open_vector(&j, output));
     ATOM_TRY_CLEAN(take_all(&j));
-    ATOM_TRY_CLEAN(pool_anchor_hash((file_vector){.ctx = &j, .get = get}, j.pool->c.n_floats,
+    ATOM_TRY_CLEAN(pool_anchor_hash((file_vector){.ctx = &j, .get = get}, j.n_floats,
                                     j.manifest->n_fragments, &said->anchor));
     ATOM_TRY_CLEAN(export_directory(output, fill, &j));
     said->version = j.version;
@@ -291,9 +291,7 @@ cleanup:
     graph_close(&j.base);
     file_lora_free(&j.lora);
     file_model_free(&j.model);
-    if (j.pool)
-        atom_free(j.pool->directory);
-    atom_free(j.pool);
+    atom_free(j.store.directory);
     atom_free(j.files);
     atom_free(j.home);
     atom_free(j.manifest);

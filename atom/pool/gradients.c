@@ -24,11 +24,9 @@ static uint64_t tail_words(uint32_t micro_batches)
     return HEAD_WORDS + (micro_batches + 31) / 32;
 }
 
-uint64_t pool_outer(const pool_anchor *p, uint64_t n)
+uint64_t pool_gradients_outer(const pool_gradients *g, uint64_t n)
 {
-    if (p->c.slices)
-        return 0;
-    return p->g ? 3 * n + tail_words(p->g->u.micro_batches) : n;
+    return 3 * n + tail_words(g->u.micro_batches);
 }
 
 static float *sum_of(const pool_anchor *p)
@@ -233,7 +231,7 @@ void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_
 {
     if (x)
         memcpy(p->sent + first, x, n * sizeof *x);
-    pool_range_set(p, first, n, x != NULL);
+    pool_ranges_set(&p->ranges, first, n, x != NULL);
 }
 
 /* What a version is, by its certificate. */
@@ -247,19 +245,16 @@ typedef struct verdict {
 
 static void look_parts(const pool_anchor *p, const gsp_proposal *c, verdict *v)
 {
-    uint64_t n = p->fragment[0].n, n_parts = c->n_parts ? c->n_parts : 1, given = 0;
-    uint64_t stride = (n + n_parts - 1) / n_parts;
-    stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
+    uint64_t n = p->fragment[0].n, stride = pool_part_stride(c, n);
     v->everywhere = UINT32_MAX;
     for (uint32_t k = 0; k < c->n_parts && k * stride < n; k++) {
         v->everywhere &= c->part[k].included;
         v->anywhere |= c->part[k].included;
     }
     v->everywhere &= v->anywhere;
-    for (uint32_t r = 0; r < p->n_ranges; r++)
-        given += p->range[r].n;
     v->tokens = c->part[0].weight;
-    v->whole = v->anywhere != 0 && v->everywhere == v->anywhere && given == n;
+    v->whole =
+        v->anywhere != 0 && v->everywhere == v->anywhere && pool_ranges_floats(&p->ranges) == n;
 }
 
 /* Who did not bring its lease, whole, has brought nothing. What all of them brought is marked. */
@@ -374,11 +369,11 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     pool_gradients_hold(p, true);
     p->g->next = p->g->batch;
     atom_status st = add(p, c, &v);
-    p->n_ranges = 0;
+    p->ranges.n = 0;
     if (st != ATOM_OK)
         return st;
     write_tail(p, &p->g->next);
-    st = pool_file_write(p, 0, f->slot ^ 1, &header, f->anchor, f->momentum);
+    st = pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum);
     if (st == ATOM_OK)
         commit(p, c, &header, &v);
     return st;

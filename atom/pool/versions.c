@@ -60,18 +60,7 @@ static void stage(pool_anchor *p, uint64_t version)
     if (!p->c.slices)
         memcpy(p->new_momentum, f->momentum, f->n * sizeof(float));
     p->staged = version;
-    p->n_ranges = 0;
-}
-
-void pool_range_set(pool_anchor *p, uint64_t first, uint64_t n, bool in)
-{
-    uint32_t k = 0;
-    while (k < p->n_ranges && p->range[k].first != first)
-        k++;
-    if (in && k == p->n_ranges && k < GSP_PARTS_MAX)
-        p->range[p->n_ranges++] = (pool_range){first, n};
-    if (!in && k < p->n_ranges)
-        p->range[k] = p->range[--p->n_ranges];
+    p->ranges.n = 0;
 }
 
 /* Always from the anchor that is, so that a part may come again. */
@@ -100,7 +89,7 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
         memcpy(a, anchor, n * sizeof *a);
     if (!x && m)
         memcpy(m, momentum, n * sizeof *m);
-    pool_range_set(p, first, n, x != NULL);
+    pool_ranges_set(&p->ranges, first, n, x != NULL);
 }
 
 /* My place among the contributors of a version that R(version) = p->roster made; -1: none. */
@@ -125,14 +114,15 @@ static bool fill_merge(const pool_anchor *p, const gsp_proposal *c, uint32_t min
     uint64_t stride = pool_part_stride(c, f->n);
     float keep = (float)(1 - p->c.mix);
     bool any = false;
-    for (uint32_t r = 0; r < p->n_ranges; r++) {
-        uint64_t k = p->range[r].first / stride;
+    for (uint32_t r = 0; r < p->ranges.n; r++) {
+        uint64_t k = p->ranges.range[r].first / stride;
         bool in = k < c->n_parts && (c->part[k].included & mine);
         const float *from = in ? p->sent : f->anchor;
         if (!from) /* slices: it is written over */
             continue;
         any = true;
-        for (uint64_t i = p->range[r].first; i < p->range[r].first + p->range[r].n; i++)
+        for (uint64_t i = p->ranges.range[r].first;
+             i < p->ranges.range[r].first + p->ranges.range[r].n; i++)
             merge[i] = keep * (p->new_anchor[i] - from[i]);
     }
     return any;
@@ -219,7 +209,7 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
         return pool_gradients_apply(p, c);
     stage(p, c->version);
     atom_status st =
-        pool_file_write(p, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
+        pool_file_write(&p->store, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
     if (st != ATOM_OK)
         return st;
     float *merge = atom_alloc(f->n, sizeof *merge);
@@ -253,7 +243,7 @@ static atom_status state_read(void *context, uint32_t fragment, uint64_t first, 
     for (uint64_t i = 0, some; i < n; i += some) {
         uint64_t at = first + i;
         bool second = at >= f->n;
-        uint64_t end = second ? f->n + pool_outer(p, f->n) : f->n;
+        uint64_t end = second ? f->n + p->store.outer[fragment] : f->n;
         some = end - at < n - i ? end - at : n - i;
         memcpy(out + i, second ? f->momentum + (at - f->n) : f->anchor + at, some * sizeof *out);
     }
@@ -273,7 +263,8 @@ static atom_status state_write(void *context, uint32_t fragment, uint64_t versio
     pool_anchor *p = context;
     if (first == 0) {
         close_write(p);
-        ATOM_TRY(pool_file_start(p, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd));
+        ATOM_TRY(
+            pool_file_start(&p->store, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd));
         p->write_fragment = fragment;
         p->write_version[fragment] = version;
     }
@@ -309,7 +300,8 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         pool_fragment *f = &p->fragment[i];
         pool_header header = {
             .epoch = epoch, .version = p->write_version[i], .n = f->n, .lineage = lineage};
-        ATOM_TRY(pool_file_seal(p, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
+        ATOM_TRY(
+            pool_file_seal(&p->store, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
         pthread_mutex_lock(&p->lock);
         swap_floats(&f->anchor, &p->new_anchor);
         swap_floats(&f->momentum, &p->new_momentum);
@@ -356,5 +348,5 @@ void pool_anchor_work(pool_anchor *p, gsp_work *work)
     if (p->g)
         work->ready = pool_gradients_ready;
     for (uint32_t f = 0; f < p->c.n_fragments; f++)
-        work->n_state[f] = p->fragment[f].n + pool_outer(p, p->fragment[f].n);
+        work->n_state[f] = p->store.n[f] + p->store.outer[f];
 }

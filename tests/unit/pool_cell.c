@@ -134,8 +134,7 @@ static void world_open(world *w, unsigned n)
     w->rules.assign = gsp_shares_assign;
 }
 
-/* --- a peer's trainer --------------------------------------------------------------------------
- */
+/* ---- a peer's trainer ---- */
 
 static void report(void *context, const train_report *r)
 {
@@ -196,8 +195,7 @@ static void open_trainer(peer *p, bool in_pool)
     must(trainer_open(&p->config, &p->hooks, &p->t));
 }
 
-/* --- a peer's member ---------------------------------------------------------------------------
- */
+/* ---- a peer's member ---- */
 
 static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
                          uint64_t *samples)

@@ -3,11 +3,12 @@
  * header that hashes everything, so that the one before is whole while the next is written. Refuses
  * floats that do not have the hash that their header says.
  */
-#include "atom/pool/anchor_inner.h"
+#include "atom/pool/store.h"
 
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "gossip/agree/lineage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,7 @@
 
 #include <sodium.h>
 
-enum { HEAD_BYTES = 4096, USED_BYTES = 8 + 3 * 8 + 3 * 32, BAND = 1 << 20 };
+enum { HEAD_BYTES = 4096, USED_BYTES = 8 + 3 * 8 + 3 * 32 };
 static const char MAGIC[8] = {'a', 't', 'o', 'm', 'a', 'n', 'c', '1'};
 
 void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out)
@@ -24,9 +25,9 @@ void pool_floats_hash(const float *x, uint64_t n, gsp_hash *out)
     crypto_generichash(out->byte, sizeof out->byte, (const uint8_t *)x, n * sizeof *x, NULL, 0);
 }
 
-char *pool_file_path(const pool_anchor *p, uint32_t f, uint32_t slot)
+static char *path_of(const pool_store *s, uint32_t f, uint32_t slot)
 {
-    return atom_format("%s/fragment-%u.%u", p->directory, f, slot);
+    return atom_format("%s/fragment-%u.%u", s->directory, f, slot);
 }
 
 static atom_status write_at(int fd, uint64_t at, const void *data, uint64_t bytes)
@@ -80,9 +81,9 @@ static bool decode(const uint8_t in[HEAD_BYTES], pool_header *h)
     return true;
 }
 
-static atom_status open_slot(const pool_anchor *p, uint32_t f, uint32_t slot, int flags, int *fd)
+static atom_status open_slot(const pool_store *s, uint32_t f, uint32_t slot, int flags, int *fd)
 {
-    char *path = pool_file_path(p, f, slot);
+    char *path = path_of(s, f, slot);
     if (!path)
         return atom_fail_memory("a path", 256);
     atom_status st = ATOM_OK;
@@ -91,28 +92,28 @@ static atom_status open_slot(const pool_anchor *p, uint32_t f, uint32_t slot, in
     if (*fd < 0)
         st = atom_fail_errno(errno, "cannot open %s", path);
     else if (fresh)
-        st = atom_dir_sync(p->directory);
+        st = atom_dir_sync(s->directory);
     if (st != ATOM_OK && *fd >= 0)
         close(*fd);
     atom_free(path);
     return st;
 }
 
-static atom_status finish(const pool_anchor *p, uint32_t f, int fd, const pool_header *header)
+static atom_status finish(const pool_store *s, uint32_t f, int fd, const pool_header *header)
 {
     uint8_t head[HEAD_BYTES];
     encode(header, head);
     atom_status st = write_at(fd, 0, head, sizeof head);
     if (st == ATOM_OK && fdatasync(fd) < 0)
         st = atom_fail_errno(errno, "cannot sync fragment %u of the pool's anchor in %s", f,
-                             p->directory);
+                             s->directory);
     return st;
 }
 
-atom_status pool_file_start(const pool_anchor *p, uint32_t f, uint32_t slot, int *fd)
+atom_status pool_file_start(const pool_store *s, uint32_t f, uint32_t slot, int *fd)
 {
     static const uint8_t nothing[HEAD_BYTES];
-    ATOM_TRY(open_slot(p, f, slot, O_RDWR | O_CREAT, fd));
+    ATOM_TRY(open_slot(s, f, slot, O_RDWR | O_CREAT, fd));
     return write_at(*fd, 0, nothing, sizeof nothing);
 }
 
@@ -123,29 +124,29 @@ atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x)
 
 /* One sync is enough: a torn write does not have the header's hashes, and nobody counts on a
  * version before it is synced. */
-atom_status pool_file_write(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *header,
+atom_status pool_file_write(const pool_store *s, uint32_t f, uint32_t slot, pool_header *header,
                             const float *anchor, const float *momentum)
 {
     int fd = -1;
     atom_status st = ATOM_OK;
-    ATOM_TRY(pool_file_start(p, f, slot, &fd));
+    ATOM_TRY(pool_file_start(s, f, slot, &fd));
     pool_floats_hash(anchor, header->n, &header->anchor);
-    pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
+    pool_floats_hash(momentum, s->outer[f], &header->momentum);
     ATOM_TRY_CLEAN(pool_file_put(fd, 0, header->n, anchor));
-    ATOM_TRY_CLEAN(pool_file_put(fd, header->n, pool_outer(p, header->n), momentum));
-    ATOM_TRY_CLEAN(finish(p, f, fd, header));
+    ATOM_TRY_CLEAN(pool_file_put(fd, header->n, s->outer[f], momentum));
+    ATOM_TRY_CLEAN(finish(s, f, fd, header));
 cleanup:
     close(fd);
     return st;
 }
 
-bool pool_file_header(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *out)
+bool pool_file_header(const pool_store *s, uint32_t f, uint32_t slot, pool_header *out)
 {
     uint8_t head[HEAD_BYTES];
-    char *path = pool_file_path(p, f, slot);
+    char *path = path_of(s, f, slot);
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    bool good = fd >= 0 && read_at(fd, 0, head, sizeof head) && decode(head, out) &&
-                out->n == p->fragment[f].n;
+    bool good =
+        fd >= 0 && read_at(fd, 0, head, sizeof head) && decode(head, out) && out->n == s->n[f];
     if (fd >= 0)
         close(fd);
     atom_free(path);
@@ -159,40 +160,40 @@ static bool read_floats(int fd, uint64_t n, uint64_t outer, float *anchor, float
             read_at(fd, HEAD_BYTES + n * sizeof *anchor, momentum, outer * sizeof *momentum));
 }
 
-atom_status pool_file_read(const pool_anchor *p, uint32_t f, uint32_t slot,
+atom_status pool_file_read(const pool_store *s, uint32_t f, uint32_t slot,
                            const pool_header *header, float *anchor, float *momentum)
 {
     gsp_hash a = {{0}}, m = {{0}};
     int fd = -1;
-    ATOM_TRY(open_slot(p, f, slot, O_RDONLY, &fd));
-    bool whole = read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum);
+    ATOM_TRY(open_slot(s, f, slot, O_RDONLY, &fd));
+    bool whole = read_floats(fd, header->n, s->outer[f], anchor, momentum);
     close(fd);
     if (whole)
         pool_floats_hash(anchor, header->n, &a);
     if (whole && momentum)
-        pool_floats_hash(momentum, pool_outer(p, header->n), &m);
+        pool_floats_hash(momentum, s->outer[f], &m);
     if (!whole || !gsp_hash_equal(&a, &header->anchor) ||
         (momentum && !gsp_hash_equal(&m, &header->momentum)))
         return atom_fail(ATOM_E_FORMAT,
                          "%s/fragment-%u.%u is damaged; the anchor must be fetched from the others",
-                         p->directory, f, slot);
+                         s->directory, f, slot);
     return ATOM_OK;
 }
 
-atom_status pool_file_seal(const pool_anchor *p, uint32_t f, uint32_t slot, pool_header *header,
+atom_status pool_file_seal(const pool_store *s, uint32_t f, uint32_t slot, pool_header *header,
                            float *anchor, float *momentum)
 {
     int fd = -1;
     atom_status st = ATOM_OK;
-    ATOM_TRY(open_slot(p, f, slot, O_RDWR, &fd));
-    if (!read_floats(fd, header->n, pool_outer(p, header->n), anchor, momentum)) {
+    ATOM_TRY(open_slot(s, f, slot, O_RDWR, &fd));
+    if (!read_floats(fd, header->n, s->outer[f], anchor, momentum)) {
         st = atom_fail(ATOM_E_RUNTIME, "%s/fragment-%u.%u is shorter than what was written",
-                       p->directory, f, slot);
+                       s->directory, f, slot);
         goto cleanup;
     }
     pool_floats_hash(anchor, header->n, &header->anchor);
-    pool_floats_hash(momentum, pool_outer(p, header->n), &header->momentum);
-    ATOM_TRY_CLEAN(finish(p, f, fd, header));
+    pool_floats_hash(momentum, s->outer[f], &header->momentum);
+    ATOM_TRY_CLEAN(finish(s, f, fd, header));
 cleanup:
     close(fd);
     return st;

@@ -1,0 +1,24 @@
+/*
+ * Owns the list of parts that came. One idea: a part begins where no other begins, so its first
+ * float names it. Refuses nothing: a part that comes twice is there once.
+ */
+#include "atom/pool/ranges.h"
+
+void pool_ranges_set(pool_ranges *r, uint64_t first, uint64_t n, bool in)
+{
+    uint32_t k = 0;
+    while (k < r->n && r->range[k].first != first)
+        k++;
+    if (in && k == r->n && k < GSP_PARTS_MAX)
+        r->range[r->n++] = (pool_range){first, n};
+    if (!in && k < r->n)
+        r->range[k] = r->range[--r->n];
+}
+
+uint64_t pool_ranges_floats(const pool_ranges *r)
+{
+    uint64_t n = 0;
+    for (uint32_t k = 0; k < r->n; k++)
+        n += r->range[k].n;
+    return n;
+}
