@@ -298,6 +298,8 @@ static atom_status heard_chunk(gsp_fetch *x, uint32_t donor, const gsp_message *
     }
     ATOM_TRY(gsp_stage_put(x->stage[f], c->chunk, &leaf, body));
     gsp_swarm_came(x->swarm, now, donor, f, c->chunk, c->bytes, GSP_SWARM_GOOD);
+    if (!gsp_stage_has(x->stage[f], c->chunk))
+        gsp_swarm_end(x->swarm, f); /* the whole was not what its root says: it begins anew */
     x->news_ns = now;
     return ATOM_OK;
 }

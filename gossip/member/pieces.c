@@ -173,7 +173,7 @@ static atom_status open_file(const char *path, int *fd, struct stat *s)
     *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0 || fstat(*fd, s) != 0)
         return atom_fail(ATOM_E_FORMAT, "%s: %s", path, strerror(errno));
-    return S_ISREG(s->st_mode) ? ATOM_OK : atom_fail(ATOM_E_FORMAT, "%s: it is no file", path);
+    return S_ISREG(s->st_mode) ? ATOM_OK : atom_fail(ATOM_E_FORMAT, "%s: it is not a file", path);
 }
 
 atom_status gsp_pieces_make(const char *path, const char *tree, uint64_t *bytes, gsp_hash *root)

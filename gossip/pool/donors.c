@@ -1,6 +1,6 @@
 /*
  * Owns the way from links to donors. Its one idea: compare both lists each time, so that no news of
- * a link can be missed. It refuses guests, who have nothing yet.
+ * a link can be missed. It refuses guests: they have nothing yet.
  */
 #include "gossip/pool/donors.h"
 

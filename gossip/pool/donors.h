@@ -1,5 +1,5 @@
 /*
- * Who may be asked for what is fetched: keeps the donors of a swarm in step with the links.
+ * Keeps the donors of a swarm in step with the links: everybody that may be asked is one.
  *
  * Thread: the swarm's and the links'.
  */

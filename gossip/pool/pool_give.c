@@ -14,7 +14,8 @@
 #include <string.h>
 
 enum { GIVEN_PER_STEP = 24 };
-static const uint64_t PATIENCE_NS = 1000000000u; /* of who asks, with rounds */
+static const uint64_t PATIENCE_NS =
+    1000000000u; /* of those that ask, while a round is in progress */
 
 char *gsp_pool_tree_path(const gsp_pool *p, const char *name)
 {

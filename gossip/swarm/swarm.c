@@ -40,7 +40,7 @@ struct gsp_swarm {
     gsp_swarm_config config;
     donor *donor;
     piece_set *set;
-    uint32_t turn; /* who is asked first */
+    uint32_t turn; /* counts turns: another donor is first in each */
     uint64_t came, again, wrong;
 };
 
