@@ -105,6 +105,9 @@ class Contract(TrainCase):
         plan = self.ok("plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "4GiB",
                        "--sequence-len", 512, "--json").json()
         self.assertLessEqual(plan["device_peak_bytes"], 4 << 30)
+        self.assertEqual(plan["dtype"], "bf16")
+        old = self.ok("plan", "--model", "gpt2-124m", "--device-spec", "gtx-1080-ti", "--sequence-len", 256, "--json").json()
+        self.assertEqual(old["dtype"], "fp32", "that card has no bf16")
         self.fails(4, "plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "100MiB",
                    says=["missing", "--device-memory"])
         self.fails(4, "plan", "--model", "gpt3-175b", "--device-spec", "rtx-4090", "--host-memory", "64GiB",
