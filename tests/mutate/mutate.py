@@ -187,7 +187,7 @@ def reds(tree, ring, jobs):
         found = re.findall(r"Test +#\d+: (\S+) \.*[ *]*(?:Failed|Timeout|Exception|Not Run)", done.stdout)
         if not done.returncode or not found:
             return
-        passed = set(re.findall(r"Test +#\d+: (\S+) \.+ +(?:Passed|\*+Skipped)", done.stdout))
+        passed = set(re.findall(r"Test +#\d+: (\S+) \.*[ *]*(?:Passed|Skipped)", done.stdout))
         left = [t for t in left if t not in passed and t not in found]
         yield from found
 
