@@ -1,7 +1,7 @@
 /*
  * Owns the terminal while a conversation runs. One idea: Ctrl-C sets a flag and nothing else; while
- * an answer is made the flag ends it, while a line is read it ends the line. What is said goes to
- * stdout, what is said about it to stderr. Refuses nothing that can be said in a line.
+ * an answer is made the flag ends it, while a line is read it ends the line. Answers go to stdout,
+ * everything about them to stderr. Refuses nothing that can be said in a line.
  */
 #include "tools/chat.h"
 

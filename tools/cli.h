@@ -44,8 +44,8 @@ ATOM_MUST atom_status cli_tables(const opt_command ***out, uint32_t *n);
 void cli_print(const char *fmt, ...) ATOM_PRINTF(1, 2);
 /* One object, one line; takes the reference. NULL means that there was no memory to make it. */
 ATOM_MUST atom_status cli_print_json(json_t *object);
-/* ATOM_E_RESOURCE on a full disk, ATOM_E_RUNTIME with an empty message when nobody
- * reads any more. */
+/* ATOM_E_RESOURCE on a full disk, ATOM_E_RUNTIME with an empty message when the reader of a
+ * pipe has gone. */
 ATOM_MUST atom_status cli_flush(void);
 
 /* A JSON text that a library made, printed as it is, or saved to a file when path is not NULL. */

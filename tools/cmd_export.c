@@ -95,7 +95,7 @@ static uint64_t bytes_at(const char *path)
     return bytes;
 }
 
-/* What is said for another format than the one that is written would be lost. */
+/* An option for another format than the one that is written would be lost, so it is refused. */
 static atom_status check_options(const export_values *v, const opt_parsed *parsed)
 {
     const struct {

@@ -1,7 +1,7 @@
 /*
  * GGUF files (version 3, little-endian), as llama.cpp reads them: a streaming writer.
  *
- *     file_gguf_create(path, sink, &w);                   sink: who writes it; NULL: plainly
+ *     file_gguf_create(path, sink, &w);                   sink: writes the file; NULL: plain writes
  *     file_gguf_put_*(w, key, value);                     metadata, any number, keys once each
  *     file_gguf_declare(w, name, type, rank, dims);       tensors, in the order of their data
  *     file_gguf_begin(w);

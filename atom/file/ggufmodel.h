@@ -2,9 +2,10 @@
  * A model as GGUF: its numbers under llama.cpp's keys, its tensors under llama.cpp's names. The
  * tokenizer's part is not here (atom/export/export_tokens.c).
  *
- * Matrices take `type`; vectors, norms and positions stay F32; with Q8_0, matrices whose rows are
- * no multiple of 32 are F16. Architecture "llama" (Llama, Mistral) rotates neighbours where Hugging
- * Face rotates halves, so rows of q and k are put in that order. Source: docs/design/files.md#gguf.
+ * Matrices take `type`; vectors, norms and positions stay F32; with Q8_0, matrices whose
+ * rows are not a multiple of 32 are F16. Architecture "llama" (Llama, Mistral) rotates
+ * neighbours where Hugging Face rotates halves, so rows of q and k are put in that
+ * order. Source: docs/design/files.md#gguf.
  */
 #ifndef ATOM_FILE_GGUFMODEL_H
 #define ATOM_FILE_GGUFMODEL_H

@@ -79,10 +79,11 @@ ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *
 ATOM_MUST atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector);
 bool file_weights_exist(const char *dir);
 /*
- * The same, for who only passes them on: the directory is checked and stays open, and the vector
- * reads from its files (get alone; ranges without gaps). Needs memory for the largest tensor that
- * is transposed; for all of them where it is a GGUF file. g must outlive it, and source, through
- * which one file at a time is read (NULL: none). dtype: that of the embedding; F32 of a GGUF file.
+ * The same, for those who only pass them on: the directory is checked and stays open, and the
+ * vector reads from its files (get alone; ranges without gaps). Needs memory for the largest
+ * tensor that is transposed; for all of them where it is a GGUF file. g must outlive it, and
+ * source, through which one file at a time is read (NULL: none). dtype: that of the embedding; F32
+ * of a GGUF file.
  */
 typedef struct file_weights file_weights;
 ATOM_MUST atom_status file_weights_open(const char *dir, const graph *g, const file_source *source,

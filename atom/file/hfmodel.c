@@ -119,7 +119,7 @@ static atom_status resolve_pt2(const char *path, file_model *model)
                       : atom_fail_memory("a path", strlen(path));
 }
 
-/* A file that is not JSON is somebody's text or weights, and its first character no news. */
+/* A file that is not JSON holds text or weights, and what its first character is helps nobody. */
 static atom_status resolve_config(const char *path, file_model *model)
 {
     model->kind = FILE_MODEL_CONFIG;

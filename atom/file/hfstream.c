@@ -190,7 +190,7 @@ void file_weights_close(file_weights **ref)
     *ref = NULL;
 }
 
-/* Elements of a slice as they are in its file. Windows are large: the one moves with who reads. */
+/* Elements of a slice as they are in its file. Windows are large: the one moves with the reader. */
 static atom_status read_slice(file_weights *w, uint32_t i, uint64_t at, uint64_t n, float *to)
 {
     uint32_t k = w->where[i];

@@ -199,7 +199,7 @@ static bool is_chosen(const char *prefix, const char *module, const char *names,
     return chosen;
 }
 
-/* A slice of a linear's own weight, as a module; false: it is no such thing. */
+/* A slice of a linear's own weight, as a module; false: it is nothing of the kind. */
 static bool module_of(const graph *g, const file_slice *s, graph_target *out)
 {
     const graph_param *p = &g->params[s->param];

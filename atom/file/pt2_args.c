@@ -1,7 +1,7 @@
 /*
  * Owns how arguments of an exported node are read: each is a JSON object whose one key says what it
- * is. One idea: absent, None and of another kind are the same to who has a fallback. Refuses
- * nothing; who needs an argument says so.
+ * is. One idea: absent, None and of another kind are the same to a caller with a fallback. Refuses
+ * nothing; a caller that needs an argument says so.
  */
 #include "atom/file/pt2_inner.h"
 

@@ -66,7 +66,9 @@ typedef struct pt2_view {
 } pt2_view;
 
 int64_t pt2_view_elements(const pt2_view *v);
-/* False where the sizes are no sizes, or too large. */
+/* Sizes with the -1 filled in; false where they do not have so many elements. */
+bool pt2_sizes_complete(int64_t elements, int rank, const int64_t *sizes, int64_t *out);
+/* False where the sizes are impossible or too large. */
 bool pt2_view_packed(int rank, const int64_t *sizes, pt2_view *out);
 /* False where that would have to move numbers, or the sizes do not fit. One of them may be -1. */
 bool pt2_view_reshape(const pt2_view *v, int rank, const int64_t *sizes, pt2_view *out);
@@ -197,7 +199,7 @@ int64_t pt2_int_arg(const pt2_eval *e, const char *name, int64_t fallback);
 double pt2_real_arg(const pt2_eval *e, const char *name, double fallback);
 bool pt2_bool_arg(const pt2_eval *e, const char *name, bool fallback);
 const char *pt2_text_arg(const pt2_eval *e, const char *name, const char *fallback);
-/* Whole numbers; -1 where it is no list of at most `room`. */
+/* Whole numbers; -1 where it is not a list of at most `room`. */
 int pt2_ints_arg(const pt2_eval *e, const char *name, int64_t *out, int room);
 /* The value of a name; NULL if there is none. */
 const pt2_value *pt2_named(const pt2_eval *e, const char *name);
@@ -263,7 +265,7 @@ typedef struct pt2_heads {
     int32_t base, norm;
     double eps;
     int64_t heads, dim, first, step; /* first column of head 0, columns from head to head */
-    int64_t group;                   /* each head stands for so many */
+    int64_t group;                   /* each head stands for this many */
     bool turned, pairs;              /* pairs: (2i, 2i+1) turn together, else (i, i + D/2) */
     atom_rope rope;
 } pt2_heads;
@@ -293,7 +295,7 @@ typedef struct pt2_run {
     int64_t first, step, n;
 } pt2_run;
 ATOM_MUST atom_status pt2_join(pt2_eval *e, const pt2_run *runs, uint32_t n, int32_t *id);
-/* The table of stored tensors; complains of parameters that nobody used. */
+/* The table of stored tensors; complains of unused parameters. */
 ATOM_MUST atom_status pt2_store_names(pt2_eval *e);
 
 #endif

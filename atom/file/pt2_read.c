@@ -1,8 +1,8 @@
 /*
  * Owns the archive of a .pt2: which entries there are, the JSON in them, and the raw tensors. One
  * idea: two small JSON files say for each tensor which entry holds it and in what shape; all of
- * that is checked here, so that who evaluates the graph can take tensors for granted. Refuses
- * pickled tensors, strided ones, and the archives of older versions, which were pickles.
+ * that is checked here, so that evaluating the graph can take tensors for granted. Refuses pickled
+ * tensors, strided ones, and the archives of older versions, which were pickles.
  */
 #include "atom/file/pt2_inner.h"
 

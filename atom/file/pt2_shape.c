@@ -41,22 +41,8 @@ static bool reshape_turn(const pt2_value *v, int rank, const int64_t *sizes, pt2
 {
     pt2_view front = v->v;
     int64_t last = front.size[front.rank - 1], want[PT2_RANK_MAX];
-    int64_t elements = pt2_view_elements(&front), known = 1;
-    int open = -1;
-    if (rank < 1 || rank > PT2_RANK_MAX)
-        return false;
-    for (int i = 0; i < rank; i++) {
-        want[i] = sizes[i];
-        if (sizes[i] == -1 && open < 0)
-            open = i;
-        else if (sizes[i] < 1 || sizes[i] > elements / known)
-            return false;
-        else
-            known *= sizes[i];
-    }
-    if (open >= 0)
-        want[open] = elements / known;
-    if (want[rank - 1] != last)
+    if (rank < 1 || !pt2_sizes_complete(pt2_view_elements(&front), rank, sizes, want) ||
+        want[rank - 1] != last)
         return false;
     front.rank--;
     if (!pt2_view_reshape(&front, rank - 1, want, out))

@@ -1,7 +1,7 @@
 /*
  * Owns the values of a run through an exported graph: making them, the names that the file gives
  * them, and refusing a node with its place in the user's program. One idea: a value lives until the
- * run ends, so nobody counts who still needs it.
+ * run ends, so nobody counts its users.
  */
 #include "atom/file/pt2_inner.h"
 

@@ -1,5 +1,5 @@
 /*
- * Owns views: sizes, strides and an offset over numbers that somebody else has. One idea: every
+ * Owns views: sizes, strides and an offset over numbers that are kept elsewhere. One idea: every
  * rearranging operator of PyTorch is arithmetic on these few numbers, and an axis that repeats its
  * elements (grouped heads) is one with `rep`. Refuses (false) what would have to move numbers.
  */
@@ -41,8 +41,7 @@ bool pt2_view_packed(int rank, const int64_t *sizes, pt2_view *out)
     return true;
 }
 
-/* Sizes with the -1 filled in. */
-static bool complete(int64_t elements, int rank, const int64_t *sizes, int64_t *out)
+bool pt2_sizes_complete(int64_t elements, int rank, const int64_t *sizes, int64_t *out)
 {
     int64_t known = 1;
     int open = -1;
@@ -87,7 +86,7 @@ bool pt2_view_reshape(const pt2_view *v, int rank, const int64_t *sizes, pt2_vie
 {
     int64_t want[PT2_RANK_MAX], size[2 * PT2_RANK_MAX], stride[2 * PT2_RANK_MAX];
     pt2_view made = {.rank = rank, .offset = v->offset};
-    if (!complete(pt2_view_elements(v), rank, sizes, want))
+    if (!pt2_sizes_complete(pt2_view_elements(v), rank, sizes, want))
         return false;
     int n = melt(v, size, stride);
     int64_t left = n ? size[n - 1] : 1, done = 1; /* of the innermost melted one */

@@ -419,7 +419,7 @@ const char *file_st_metadata(const file_safetensors *file, const char *key)
     return NULL;
 }
 
-/* Who reads a file from front to back has the disk busy with what comes next while it converts:
+/* A reader that goes from front to back keeps the disk busy with what comes next while it converts:
  * enough requests at once, and far larger ones than the kernel's own reading ahead. */
 static void look_ahead(const file_safetensors *file, uint64_t offset, uint64_t bytes)
 {
@@ -459,7 +459,7 @@ static void widen(file_dtype dtype, float *out, const uint16_t *in, uint64_t cou
         widen_f16(out, in, count);
 }
 
-/* Straight from where a source has them; *done: so many, 0 where an element does not lie whole. */
+/* Straight from where a source has them; *done: how many; 0 where an element is not there whole. */
 static atom_status widen_there(const file_safetensors *file, const file_tensor *tensor,
                                uint64_t first, uint64_t count, float *out, uint64_t *done)
 {

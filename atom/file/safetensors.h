@@ -114,9 +114,10 @@ ATOM_MUST atom_status file_st_parse(const char *path, const char *header, uint64
  *     file_st_create(path, &w);
  *     for each tensor: file_st_declare(w, name, dtype, rank, dims);
  *     file_st_begin(w);
- *     while (file_st_next(w, &i)) file_st_write(w, data of the i-th declared, its bytes);   in
- * pieces file_st_finish(w);         fsync, rename file_st_writer_close(&w);  removes the temporary
- * unless finished
+ *     while (file_st_next(w, &i))
+ *         file_st_write(w, data, bytes);    of the tensor declared i-th, whole or in pieces
+ *     file_st_finish(w);                    fsync, rename
+ *     file_st_writer_close(&w);             removes the temporary unless finished
  *
  * Order of data: dtype alignment descending, then name. Every file carries {"format":"pt"}.
  */

@@ -1,6 +1,6 @@
 /*
- * Owns what all who read or write through somebody do alike. One idea: bytes pass through a reader
- * piece by piece, as it has them. Refuses nothing; the reader does.
+ * Owns what all readers through a source and all writers through a sink do alike. One idea: bytes
+ * pass through a reader piece by piece, as it has them. Refuses nothing; the reader does.
  */
 #include "atom/file/source.h"
 

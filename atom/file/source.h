@@ -1,7 +1,7 @@
 /*
- * Who brings the bytes of large files that are read from front to back, and takes those of files
- * that are written so: somebody who keeps the disk busy meanwhile. A file without one is read with
- * pread and written with write, as always.
+ * A source brings the bytes of large files that are read from front to back, and a sink takes those
+ * of files that are written so: whoever implements them keeps the disk busy meanwhile. A file
+ * without one is read with pread and written with write.
  *
  * open() may refuse any file by leaving *reader NULL: that file is read the plain way. view() gives
  * the bytes from `offset` on, at most `most` of them and at least one, at *at: the reader's until
@@ -28,7 +28,7 @@ typedef struct file_source {
     void (*close)(void *reader);
 } file_source;
 
-/* A copy of so many bytes from `offset` on, which are there. */
+/* A copy of `bytes` bytes from `offset` on, which must lie in the file. */
 ATOM_MUST atom_status file_source_read(const file_source *source, void *reader, uint64_t offset,
                                        uint64_t bytes, void *out);
 

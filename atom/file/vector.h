@@ -1,6 +1,6 @@
 /*
- * The canonical vector as somebody who fills or reads it sees it: elements [first, first + n), in
- * pieces, wherever they live (memory, or the disk tier). Cheap in ascending order.
+ * The canonical vector as those who fill or read it see it: elements [first, first + n), in pieces,
+ * wherever they live (memory, or the disk tier). Cheap in ascending order.
  *
  * Ownership: ctx is the maker's and must outlive the value. Thread: one at a time.
  * Errors: those of the place.
@@ -16,12 +16,12 @@ typedef struct file_vector {
     void *ctx;
     atom_status (*get)(void *ctx, uint64_t first, uint64_t n, float *to);
     atom_status (*put)(void *ctx, uint64_t first, uint64_t n, const float *from);
-    /* Who reads will not ask for these again; n = UINT64_MAX: for none, whatever was said before.
-     * Pieces do not overlap. May be NULL; call file_vector_done. */
+    /* The reader will not ask for these again; n = UINT64_MAX: for nothing any more. Pieces do not
+     * overlap. May be NULL; call file_vector_done. */
     void (*done)(void *ctx, uint64_t first, uint64_t n);
-    float *floats;             /* where all of it lies, for who writes in place; or NULL */
-    const file_source *source; /* how files come to who fills it; NULL: the plain way */
-    const file_sink *sink;     /* how files that hold it are written; the same */
+    float *floats;             /* where all of it lies, for writing in place; or NULL */
+    const file_source *source; /* how files are read that fill it; NULL: plain reads */
+    const file_sink *sink;     /* how files are written that hold it; NULL: plain writes */
 } file_vector;
 
 void file_vector_done(file_vector v, uint64_t first, uint64_t n);

@@ -1,6 +1,6 @@
 /*
- * Owns the rewrites that make one kernel of two. One idea: first decide who absorbs whom, by
- * looking only at neighbours; then copy the graph node by node, with the absorbed left out. A
+ * Owns the rewrites that make one kernel of two. One idea: first decide which node absorbs which,
+ * by looking only at neighbours; then copy the graph node by node, with the absorbed left out. A
  * linear absorbs the gelu behind it (and stays in its place, so the canonical order of parameters
  * holds); an add absorbs the dropout before it; a cross entropy absorbs the linear before it.
  * Refuses to fuse across a tensor that somebody else uses too.

@@ -11,9 +11,8 @@
  * i32[B,T], and no others; one loss, at its last node; no output that nobody uses; parameters in
  * the order of their first use; names that are unique among tensors and among parameters.
  *
- * Source: ATOM paper III-B, III-D; op semantics in atom/base/ops.def.
- * Owner: who builds, parses or fuses a graph closes it. Thread: one while building; any once
- * sealed.
+ * Source: ATOM paper III-B, III-D; op semantics in atom/base/ops.def. Owner: whoever builds, parses
+ * or fuses a graph closes it. Thread: one while building; any once sealed.
  */
 #ifndef ATOM_GRAPH_GRAPH_H
 #define ATOM_GRAPH_GRAPH_H
@@ -135,10 +134,10 @@ typedef struct graph {
 
 /*
  * Building. Ids are indices. All of it fails only for want of memory (ATOM_E_RESOURCE) or because
- * what is asked for is no legal graph (ATOM_E_FORMAT, with a message that names node and operand).
- * Names have letters, digits and . _ - / : + (other characters in the graph's own name become _),
- * at most 63, nodes 58. A failed call leaves the graph as it was. Dims are below 2^31, elements at
- * most 2^42.
+ * what is asked for is not a legal graph (ATOM_E_FORMAT, with a message that names node and
+ * operand). Names have letters, digits and . _ - / : + (other characters in the graph's own name
+ * become _), at most 63, nodes 58. A failed call leaves the graph as it was. Dims are below 2^31,
+ * elements at most 2^42.
  */
 ATOM_MUST atom_status graph_open(const char *name, atom_dtype dtype, int64_t B, int64_t T,
                                  graph **out);

@@ -2,7 +2,7 @@
  * Owns low-rank adaptation as a rewrite. One idea: copy the graph node by node with every parameter
  * frozen; behind a linear that targets name stand, target by target, a small linear down to the
  * rank and a lora node up from it, which takes over the linear's place for whoever comes next.
- * Refuses targets that are no rows of a linear's weight.
+ * Refuses targets that are not rows of a linear's weight.
  */
 #include "atom/graph/build.h"
 

@@ -1,6 +1,6 @@
 /*
- * Owns the table of model families, and what is common to them. One idea: a family is a row; who
- * reads or builds a model asks the row. Refuses configurations that the family cannot have.
+ * Owns the table of model families, and what is common to them. One idea: a family is a row;
+ * reading or building a model asks the row. Refuses configurations that the family cannot have.
  */
 #include "atom/graph/blocks.h"
 

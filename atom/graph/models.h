@@ -69,8 +69,8 @@ void graph_family_defaults(graph_family family, graph_config *config);
 ATOM_MUST atom_status graph_model_check(const graph_config *config);
 /* Canonical count of parameters (tied head counted once). */
 uint64_t graph_model_params(const graph_config *config);
-/* What to train at where nobody says: the longest, but at most this. Many models could take more
- * than a hundred thousand tokens, which hardly any machine can. */
+/* What to train at by default: the longest, but at most this. Many models could take more than a
+ * hundred thousand tokens, which hardly any machine can. */
 enum { GRAPH_SEQUENCE_USUAL = 2048 };
 int64_t graph_model_usual(const graph_config *config);
 /*

@@ -32,8 +32,8 @@ const char *graph_span_show(graph_span a, char buf[GRAPH_SHOWN_MAX]);
 /* The next item of a comma list; false at the end. *list shrinks; an empty item is an item. */
 bool graph_span_next(graph_span *list, graph_span *item);
 
-/* Splits at..end, one line without its newline. ATOM_E_FORMAT for a word that is no key=value, a
- * key that stands twice, or too many of them. */
+/* Splits at..end, one line without its newline. ATOM_E_FORMAT for a word that is not key=value, a
+ * key that appears twice, or too many of them. */
 ATOM_MUST atom_status graph_line_split(const char *at, const char *end, graph_line *line);
 /* ATOM_E_FORMAT when a field was never asked for. */
 ATOM_MUST atom_status graph_line_done(const graph_line *line);

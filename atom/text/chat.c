@@ -11,9 +11,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const format_names[] = {"auto",     "text",   "messages",
-                                           "sharegpt", "alpaca", "prompt"};
-static const char *const role_names[] = {"system", "user", "assistant", "tool"};
+static const char *const format_names[] = {
+    [TEXT_FORMAT_AUTO] = "auto",         [TEXT_FORMAT_TEXT] = "text",
+    [TEXT_FORMAT_MESSAGES] = "messages", [TEXT_FORMAT_SHAREGPT] = "sharegpt",
+    [TEXT_FORMAT_ALPACA] = "alpaca",     [TEXT_FORMAT_PROMPT] = "prompt"};
+static const char *const role_names[] = {[TEXT_SYSTEM] = "system",
+                                         [TEXT_USER] = "user",
+                                         [TEXT_ASSISTANT] = "assistant",
+                                         [TEXT_TOOL] = "tool"};
 
 const char *text_format_name(text_format format)
 {
@@ -52,15 +57,14 @@ typedef struct reading {
     text_chat *c;
 } reading;
 
-__attribute__((format(printf, 2, 3))) static atom_status fail_line(const reading *r,
-                                                                   const char *format, ...)
+atom_status text_fail_line(const char *name, uint64_t line, const char *format, ...)
 {
     char what[400];
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return atom_fail(ATOM_E_FORMAT, "%s:%llu: %s", r->name, (unsigned long long)r->line, what);
+    return atom_fail(ATOM_E_FORMAT, "%s:%llu: %s", name, (unsigned long long)line, what);
 }
 
 static atom_status add(const reading *r, text_role role, const char *text, size_t bytes)
@@ -79,7 +83,8 @@ static atom_status add_key(const reading *r, const char *key, text_role role, bo
     if (optional && (!value || json_is_null(value)))
         return ATOM_OK;
     if (!json_is_string(value))
-        return fail_line(r, "%s \"%s\" is not a string", value ? "the" : "a", key);
+        return text_fail_line(r->name, r->line, "%s \"%s\" is not a string", value ? "the" : "a",
+                              key);
     if (optional && json_string_length(value) == 0)
         return ATOM_OK;
     return add(r, role, json_string_value(value), json_string_length(value));
@@ -116,20 +121,22 @@ static atom_status add_message(const reading *r, const char *list, size_t i, con
     const char *name = json_string_value(json_object_get(message, role_key));
     const json_t *text = json_object_get(message, text_key);
     if (!json_is_object(message))
-        return fail_line(r, "%s[%zu] is not an object", list, i);
+        return text_fail_line(r->name, r->line, "%s[%zu] is not an object", list, i);
     if (!name)
-        return fail_line(r, "%s[%zu] has no string \"%s\"", list, i, role_key);
+        return text_fail_line(r->name, r->line, "%s[%zu] has no string \"%s\"", list, i, role_key);
     if (!find_role(name, &role))
-        return fail_line(r, "%s[%zu]: the role \"%.40s\" is not system, user, assistant or tool",
-                         list, i, name);
+        return text_fail_line(r->name, r->line,
+                              "%s[%zu]: the role \"%.40s\" is not system, user, assistant or tool",
+                              list, i, name);
     if (json_array_size(json_object_get(message, "tool_calls")))
-        return fail_line(r,
-                         "%s[%zu] has \"tool_calls\", which atom cannot render; write them into "
-                         "\"%s\" as the model should say them",
-                         list, i, text_key);
+        return text_fail_line(
+            r->name, r->line,
+            "%s[%zu] has \"tool_calls\", which atom cannot render; write them into "
+            "\"%s\" as the model should say them",
+            list, i, text_key);
     if (!json_is_string(text))
-        return fail_line(r, "%s[%zu] has no string \"%s\"%s", list, i, text_key,
-                         json_is_array(text) ? " (join its parts into one)" : "");
+        return text_fail_line(r->name, r->line, "%s[%zu] has no string \"%s\"%s", list, i, text_key,
+                              json_is_array(text) ? " (join its parts into one)" : "");
     return add(r, role, json_string_value(text), json_string_length(text));
 }
 
@@ -139,8 +146,9 @@ static atom_status read_list(const reading *r, const char *list, const char *rol
     const json_t *messages = json_object_get(r->root, list), *message;
     size_t i;
     if (!json_is_array(messages))
-        return fail_line(r, "%s",
-                         messages ? "its messages are not a list" : "it has no list of messages");
+        return text_fail_line(r->name, r->line, "%s",
+                              messages ? "its messages are not a list"
+                                       : "it has no list of messages");
     json_array_foreach(messages, i, message)
     {
         ATOM_TRY(add_message(r, list, i, message, role_key, text_key));
@@ -155,12 +163,13 @@ static atom_status read_history(const reading *r)
     if (!history || json_is_null(history))
         return ATOM_OK;
     if (!json_is_array(history))
-        return fail_line(r, "the \"history\" is not a list");
+        return text_fail_line(r->name, r->line, "the \"history\" is not a list");
     json_array_foreach(history, i, pair)
     {
         const json_t *question = json_array_get(pair, 0), *answer = json_array_get(pair, 1);
         if (json_array_size(pair) != 2 || !json_is_string(question) || !json_is_string(answer))
-            return fail_line(r, "history[%zu] is not [\"question\", \"answer\"]", i);
+            return text_fail_line(r->name, r->line,
+                                  "history[%zu] is not [\"question\", \"answer\"]", i);
         atom_status st =
             add(r, TEXT_USER, json_string_value(question), json_string_length(question));
         if (st == ATOM_OK)
@@ -180,7 +189,7 @@ static atom_status join_input(const reading *r)
     if (!input || json_is_null(input) || (json_is_string(input) && more == 0))
         return ATOM_OK;
     if (!json_is_string(input))
-        return fail_line(r, "the \"input\" is not a string");
+        return text_fail_line(r->name, r->line, "the \"input\" is not a string");
     char *joined = atom_alloc(m->bytes + more + 2, 1);
     if (!joined)
         return atom_fail_memory("an instruction", m->bytes + more);
@@ -220,8 +229,9 @@ static atom_status detect(const reading *r, text_format *out)
             continue;
         *out = keys[i].format;
         if (text)
-            return fail_line(
-                r, "it has both \"text\" and \"%s\"; choose one with --format text or --format %s",
+            return text_fail_line(
+                r->name, r->line,
+                "it has both \"text\" and \"%s\"; choose one with --format text or --format %s",
                 keys[i].key, text_format_name(keys[i].format));
         return ATOM_OK;
     }
@@ -233,8 +243,9 @@ static atom_status read_chat(const reading *r, text_format format)
     atom_status st = ATOM_OK;
     size_t answers = 0;
     if (json_array_size(json_object_get(r->root, "tools")))
-        return fail_line(r, "it has \"tools\", which atom cannot render; put them into a system "
-                            "message, or take them out");
+        return text_fail_line(r->name, r->line,
+                              "it has \"tools\", which atom cannot render; put them into a system "
+                              "message, or take them out");
     switch (format) {
     case TEXT_FORMAT_MESSAGES:
         ATOM_TRY(read_list(r, "messages", "role", "content"));
@@ -253,7 +264,8 @@ static atom_status read_chat(const reading *r, text_format format)
     for (size_t i = 0; i < r->c->n; i++)
         answers += r->c->messages[i].role == TEXT_ASSISTANT;
     if (answers == 0)
-        st = fail_line(r, "the assistant says nothing in this chat; remove the line");
+        st = text_fail_line(r->name, r->line,
+                            "the assistant says nothing in this chat; remove the line");
     return st;
 }
 
@@ -264,8 +276,9 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
     c->n = 0;
     *text = NULL;
     if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
-        return fail_line(&r, "\"chosen\" and \"rejected\" are preferences, which atom does not "
-                             "train on");
+        return text_fail_line(name, line,
+                              "\"chosen\" and \"rejected\" are preferences, which atom does not "
+                              "train on");
     if (format == TEXT_FORMAT_AUTO) {
         ATOM_TRY(detect(&r, &format));
     }
@@ -273,7 +286,8 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
         return read_chat(&r, format);
     *text = json_object_get(root, "text");
     if (!json_is_string(*text))
-        return fail_line(&r, "no string \"text\"; each line must be like {\"text\": \"...\"}, or "
-                             "have messages, conversations, an instruction or a completion");
+        return text_fail_line(name, line,
+                              "no string \"text\"; each line must be like {\"text\": \"...\"}, or "
+                              "have messages, conversations, an instruction or a completion");
     return ATOM_OK;
 }

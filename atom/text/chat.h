@@ -53,11 +53,14 @@ typedef struct text_chat {
 void text_chat_fini(text_chat *c);
 
 /*
- * Reads one line's object. A text gives *text and c->n == 0, a chat c->n > 0 messages with at least
- * one of the assistant. All of it is borrowed from root. Errors: ATOM_E_FORMAT with "name:line:
- * what"
+ * Reads one line's object. A text gives *text and c->n == 0, a chat c->n > 0 messages, at least one
+ * of them by the assistant. All of it is borrowed from root. Errors: those of text_fail_line.
  */
 ATOM_MUST atom_status text_chat_read(const json_t *root, text_format format, const char *name,
                                      uint64_t line, text_chat *c, const json_t **text);
+
+/* ATOM_E_FORMAT: "name:line: what", for all that reads JSONL. */
+ATOM_MUST atom_status text_fail_line(const char *name, uint64_t line, const char *format, ...)
+    ATOM_PRINTF(3, 4);
 
 #endif

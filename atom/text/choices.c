@@ -8,7 +8,6 @@
 #include "atom/text/input.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,23 +17,12 @@ typedef struct reading {
     text_question *q;
 } reading;
 
-__attribute__((format(printf, 2, 3))) static atom_status fail_line(const reading *r,
-                                                                   const char *format, ...)
-{
-    char what[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    return atom_fail(ATOM_E_FORMAT, "%s:%llu: %s", r->q->name, (unsigned long long)r->q->line,
-                     what);
-}
-
 static atom_status read_context(const reading *r, const char *key)
 {
     const json_t *value = json_object_get(r->root, key);
     if (!json_is_string(value))
-        return fail_line(r, value ? "\"%s\" is not a string" : "there is no \"%s\"", key);
+        return text_fail_line(r->q->name, r->q->line,
+                              value ? "\"%s\" is not a string" : "there is no \"%s\"", key);
     r->q->context = (text_phrase){json_string_value(value), json_string_length(value)};
     return ATOM_OK;
 }
@@ -43,9 +31,10 @@ static atom_status add_choice(const reading *r, const json_t *value)
 {
     text_question *q = r->q;
     if (!json_is_string(value))
-        return fail_line(r, "answer %u (from 0) is not a string", q->n);
+        return text_fail_line(r->q->name, r->q->line, "answer %u (from 0) is not a string", q->n);
     if (json_string_length(value) == 0)
-        return fail_line(r, "answer %u (from 0) is empty, which has no score", q->n);
+        return text_fail_line(r->q->name, r->q->line,
+                              "answer %u (from 0) is empty, which has no score", q->n);
     q->choices[q->n++] = (text_phrase){json_string_value(value), json_string_length(value)};
     return ATOM_OK;
 }
@@ -54,10 +43,11 @@ static atom_status read_choices(const reading *r, const char *key, const json_t 
 {
     size_t n = json_array_size(list);
     if (!json_is_array(list))
-        return fail_line(r, "\"%s\" is not a list of strings", key);
+        return text_fail_line(r->q->name, r->q->line, "\"%s\" is not a list of strings", key);
     if (n < TEXT_CHOICES_MIN || n > TEXT_CHOICES_MAX)
-        return fail_line(r, "\"%s\" has %zu answers; there may be %d to %d", key, n,
-                         TEXT_CHOICES_MIN, TEXT_CHOICES_MAX);
+        return text_fail_line(r->q->name, r->q->line,
+                              "\"%s\" has %zu answers; there may be %d to %d", key, n,
+                              TEXT_CHOICES_MIN, TEXT_CHOICES_MAX);
     for (size_t i = 0; i < n; i++) {
         ATOM_TRY(add_choice(r, json_array_get(list, i)));
     }
@@ -96,19 +86,23 @@ static atom_status read_answer(const reading *r, const char *key, bool letters)
     double number = json_number_value(value);
     uint32_t index = 0;
     if (!value)
-        return fail_line(r, "there is no \"%s\" that says which answer is right", key);
+        return text_fail_line(r->q->name, r->q->line,
+                              "there is no \"%s\" that says which answer is right", key);
     if (json_is_number(value)) {
         if (!(number >= 0 && number < r->q->n) || number != floor(number))
-            return fail_line(r, "\"%s\" is %.9g; it counts the %u answers from 0", key, number,
-                             r->q->n);
+            return text_fail_line(r->q->name, r->q->line,
+                                  "\"%s\" is %.9g; it counts the %u answers from 0", key, number,
+                                  r->q->n);
         index = (uint32_t)number;
     } else if (!parse_index(value, &index) && !(letters && parse_letter(value, &index))) {
-        return fail_line(r, "\"%s\" is not the number of an answer, from 0%s", key,
-                         letters ? ", nor its letter, from \"A\"" : "");
+        return text_fail_line(r->q->name, r->q->line,
+                              "\"%s\" is not the number of an answer, from 0%s", key,
+                              letters ? ", nor its letter, from \"A\"" : "");
     }
     if (index >= r->q->n)
-        return fail_line(r, "\"%s\" is \"%s\"; there are %u answers, which count from %s", key,
-                         json_string_value(value), r->q->n, letters ? "0 or \"A\"" : "0");
+        return text_fail_line(r->q->name, r->q->line,
+                              "\"%s\" is \"%s\"; there are %u answers, which count from %s", key,
+                              json_string_value(value), r->q->n, letters ? "0 or \"A\"" : "0");
     r->q->answer = index;
     return ATOM_OK;
 }
@@ -121,18 +115,21 @@ static atom_status read_named(const reading *r, const json_t *choices)
     size_t i;
     ATOM_TRY(read_choices(r, "choices.text", json_object_get(choices, "text")));
     if (json_array_size(names) != r->q->n)
-        return fail_line(r,
-                         "\"choices.label\" is not a list of as many names as there are answers");
+        return text_fail_line(
+            r->q->name, r->q->line,
+            "\"choices.label\" is not a list of as many names as there are answers");
     if (!json_is_string(key))
-        return fail_line(r, "there is no string \"answerKey\" that says which answer is right");
+        return text_fail_line(r->q->name, r->q->line,
+                              "there is no string \"answerKey\" that says which answer is right");
     json_array_foreach(names, i, name)
     {
         r->q->answer = (uint32_t)i;
         if (json_is_string(name) && json_equal(name, key))
             return ATOM_OK;
     }
-    return fail_line(r, "\"answerKey\" is \"%.40s\", which is none of \"choices.label\"",
-                     json_string_value(key));
+    return text_fail_line(r->q->name, r->q->line,
+                          "\"answerKey\" is \"%.40s\", which is none of \"choices.label\"",
+                          json_string_value(key));
 }
 
 static atom_status read_general(const reading *r)
@@ -160,7 +157,7 @@ static atom_status read_piqa(const reading *r)
     const json_t *second = json_object_get(r->root, "sol2");
     atom_status st = read_context(r, "goal");
     if (st == ATOM_OK && !second)
-        st = fail_line(r, "there is no \"sol2\" beside \"sol1\"");
+        st = text_fail_line(r->q->name, r->q->line, "there is no \"sol2\" beside \"sol1\"");
     if (st == ATOM_OK)
         st = add_choice(r, json_object_get(r->root, "sol1"));
     if (st == ATOM_OK)
@@ -181,8 +178,9 @@ atom_status text_question_read(const json_t *root, const char *name, uint64_t li
     else if (json_object_get(root, "sol1"))
         st = read_piqa(&r);
     else
-        st = fail_line(&r, "no question: a line has \"endings\" (HellaSwag), \"choices\", or "
-                           "\"sol1\" and \"sol2\" (PIQA)");
+        st = text_fail_line(name, line,
+                            "no question: a line has \"endings\" (HellaSwag), \"choices\", or "
+                            "\"sol1\" and \"sol2\" (PIQA)");
     if (st == ATOM_OK)
         *out = q;
     return st;

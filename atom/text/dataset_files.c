@@ -1,5 +1,5 @@
 /*
- * Owns the list of files that make a data set, for who copies one to another host. One idea: what
+ * Owns the list of files that make a data set, for copying one to another host. One idea: what
  * training reads is a shard, what lies beside it under its name, and the counts; nothing else of a
  * directory is anybody's business. Refuses nothing but a directory without training shards.
  */
