@@ -516,7 +516,7 @@ static bool host_right(const char *host)
 atom_status gsp_directory_bootstrap(gsp_directory *d, const char *host)
 {
     if (!host_right(host))
-        return atom_fail(ATOM_E_USAGE, "'%.80s' is no directory node; write HOST:PORT", host);
+        return atom_fail(ATOM_E_USAGE, "'%.80s' is not a directory node; write HOST:PORT", host);
     atom_status st = ATOM_OK;
     pthread_mutex_lock(&d->lock);
     if (d->n_hosts == GSP_DIRECTORY_BOOTSTRAPS_MAX) {

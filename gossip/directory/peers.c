@@ -256,7 +256,7 @@ atom_status gsp_peers_read(gsp_peers *p, const void *data, size_t bytes, uint64_
     }
     if (!right || !atom_reader_ok(&r) || atom_reader_left(&r) != 0) {
         p->n = 0;
-        return atom_fail(ATOM_E_FORMAT, "it holds what this atom does not know");
+        return atom_fail(ATOM_E_FORMAT, "it holds something that this atom does not know");
     }
     if (p->sequence < sequence)
         p->sequence = sequence;

@@ -20,12 +20,12 @@ static bool again(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-/* Sends what is sealed. WAITS: the socket is full, or all is gone (out_at == out_end). */
-static pump_result send_sealed(gsp_gate *g, gate_stream *s, const char **why)
+/* Sends from[out_at .. end). WAITS: the socket is full, or all is gone (out_at == end). */
+static pump_result send_until(gsp_gate *g, gate_stream *s, const uint8_t *from, size_t end,
+                              const char **why)
 {
-    while (s->out_at < s->out_end && s->tcp_out) {
-        ssize_t n =
-            send(s->tcp, s->out + s->out_at, s->out_end - s->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (s->out_at < end && s->tcp_out) {
+        ssize_t n = send(s->tcp, from + s->out_at, end - s->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && again()) {
@@ -35,11 +35,19 @@ static pump_result send_sealed(gsp_gate *g, gate_stream *s, const char **why)
             return PUMP_OVER;
         } else {
             s->out_at += (size_t)n;
-            gate_cap_take(&g->up, (size_t)n);
             atomic_fetch_add_explicit(&g->sent_bytes, (uint64_t)n, memory_order_relaxed);
         }
     }
     return PUMP_WAITS;
+}
+
+/* Sends what is sealed; it counts towards the cap. */
+static pump_result send_sealed(gsp_gate *g, gate_stream *s, const char **why)
+{
+    size_t before = s->out_at;
+    pump_result result = send_until(g, s, s->out, s->out_end, why);
+    gate_cap_take(&g->up, s->out_at - before);
+    return result;
 }
 
 static pump_result pump_out(gsp_gate *g, gate_stream *s, const char **why)
@@ -221,21 +229,8 @@ pump_result gate_pump(gsp_gate *g, gate_stream *s, const char **why)
 static pump_result send_answer(gsp_gate *g, gate_stream *s, const char **why)
 {
     gsp_handshake *h = s->shake;
-    while (s->out_at < h->out_bytes && s->tcp_out) {
-        ssize_t n =
-            send(s->tcp, h->out + s->out_at, h->out_bytes - s->out_at, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && again()) {
-            s->tcp_out = false;
-        } else if (n < 0) {
-            *why = strerror(errno);
-            return PUMP_OVER;
-        } else {
-            s->out_at += (size_t)n;
-            atomic_fetch_add_explicit(&g->sent_bytes, (uint64_t)n, memory_order_relaxed);
-        }
-    }
+    if (send_until(g, s, h->out, h->out_bytes, why) == PUMP_OVER)
+        return PUMP_OVER;
     if (s->out_at == h->out_bytes) {
         gsp_handshake_sent(h);
         s->out_at = 0;

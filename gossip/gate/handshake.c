@@ -20,6 +20,8 @@ enum {
     SIGNED_FROM = 32 + GSP_SIGNATURE_BYTES, /* a proof is key, signature, then what is signed */
     STATEMENT_BYTES = 64 + 32 + PROOF_PLAIN - SIGNED_FROM,
 };
+/* Which message comes next. The second has two parts; after a refusal the other part is missing. */
+enum { AWAITS_FIRST, AWAITS_SECOND, AWAITS_SECOND_PROOF, AWAITS_THIRD, AWAITS_VERDICT };
 static const char NAME[32] = "atom gate handshake 1";
 
 _Static_assert(FIRST_PLAIN + 24 + 16 == GSP_SEALED_FIRST_BYTES, "message 1");
@@ -288,7 +290,7 @@ static gsp_handshake_state take_first(gsp_handshake *h)
         return refuse(h, GSP_REFUSED_HANDSHAKE);
     }
     seal_proof(h, 2);
-    h->step = 3;
+    h->step = AWAITS_THIRD;
     return h->state;
 }
 
@@ -306,7 +308,7 @@ static gsp_handshake_state take_second(gsp_handshake *h)
         return refuse(h, GSP_REFUSED_VERSION);
     if (!agree(h, f.ephemeral))
         return refuse(h, GSP_REFUSED_HANDSHAKE);
-    h->step = 20;
+    h->step = AWAITS_SECOND_PROOF;
     return h->state;
 }
 
@@ -316,7 +318,7 @@ static gsp_handshake_state take_second_proof(gsp_handshake *h)
     if (refusal != GSP_WELCOME)
         return refuse(h, refusal);
     seal_proof(h, 3);
-    h->step = 4;
+    h->step = AWAITS_VERDICT;
     return h->state;
 }
 
@@ -352,7 +354,7 @@ atom_status gsp_handshake_dial(gsp_handshake *h, const gsp_handshake_config *con
         memcpy(h->peer_key, peer, sizeof h->peer_key);
     ATOM_ASSERT(config->n_psks >= 1 && config->n_psks <= GSP_PSKS_MAX);
     memcpy(h->psk, config->psk[0], GSP_PSK_BYTES);
-    h->step = 2;
+    h->step = AWAITS_SECOND;
     return seal_first(h, 0);
 }
 
@@ -360,17 +362,17 @@ void gsp_handshake_accept(gsp_handshake *h, const gsp_handshake_config *config,
                           const gsp_hello *hello, uint64_t now_s)
 {
     begin(h, config, hello, now_s);
-    h->step = 1;
+    h->step = AWAITS_FIRST;
 }
 
 static size_t wanted(const gsp_handshake *h)
 {
     switch (h->step) {
-    case 1:
-    case 2:
+    case AWAITS_FIRST:
+    case AWAITS_SECOND:
         return GSP_SEALED_FIRST_BYTES;
-    case 20:
-    case 3:
+    case AWAITS_SECOND_PROOF:
+    case AWAITS_THIRD:
         return GSP_SEALED_PROOF_BYTES;
     default:
         return GSP_SEALED_VERDICT_BYTES;
@@ -380,13 +382,13 @@ static size_t wanted(const gsp_handshake *h)
 static gsp_handshake_state take(gsp_handshake *h)
 {
     switch (h->step) {
-    case 1:
+    case AWAITS_FIRST:
         return take_first(h);
-    case 2:
+    case AWAITS_SECOND:
         return take_second(h);
-    case 20:
+    case AWAITS_SECOND_PROOF:
         return take_second_proof(h);
-    case 3:
+    case AWAITS_THIRD:
         return take_third(h);
     default:
         return take_verdict(h);

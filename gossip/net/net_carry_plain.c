@@ -228,7 +228,7 @@ static void poll_request(net_endpoint *e, uint32_t slot, uint64_t now)
     if (n >= 0) {
         end_request(e, slot);
         if (!answer_read(e, link, reply, n < REPLY_BYTES ? (size_t)n : sizeof reply))
-            net_link_dial_failed(e, tag, GSP_WELCOME, "the peer has no use for this link now");
+            net_link_dial_failed(e, tag, GSP_WELCOME, "the peer does not want this link now");
     } else if (now > e->request_end_ns[slot]) {
         end_request(e, slot);
         net_link_dial_failed(e, tag, GSP_WELCOME, "nobody answered in time");
@@ -273,7 +273,7 @@ static atom_status open_reply(net_endpoint *e, uint16_t port)
                          nn_strerror(nn_errno()));
     if (nn_getsockopt(e->reply, NN_SOL_SOCKET, NN_RCVFD, &fd, &bytes) != 0 ||
         !net_watch(e, fd, DATA_CARRIER))
-        return atom_fail(ATOM_E_RESOURCE, "nanomsg: no descriptor");
+        return atom_fail(ATOM_E_RESOURCE, "nanomsg gave no descriptor");
     e->port = port;
     return ATOM_OK;
 }
@@ -285,7 +285,7 @@ atom_status gsp_net_open_plain(const gsp_net_plain_config *config, gsp_net **out
     ATOM_TRY_CLEAN(net_endpoint_open(&carrier, config->key, config->streams, &e));
     uint16_t port = config->listen.port;
     if (!is_v4(&config->listen))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED, "the plain transport speaks IPv4 only"));
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED, "the plain transport is IPv4 only"));
     e->listen = config->listen;
     e->buffer_bytes = config->buffer_bytes ? (int)config->buffer_bytes : BUFFER_DEFAULT;
     e->port_first = config->port_first ? config->port_first : (uint16_t)(port + 1);

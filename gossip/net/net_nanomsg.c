@@ -199,7 +199,7 @@ static bool receive(net_endpoint *e, uint32_t data, gsp_net_event *event)
     }
     if (event->bytes == 0) {
         net_pair_free(message);
-        net_link_lost(e, link, "the peer sent a message that is no message");
+        net_link_lost(e, link, "the peer sent an empty message");
         return false;
     }
     fill(link, GSP_NET_MESSAGE, event);

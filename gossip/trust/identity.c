@@ -47,9 +47,10 @@ atom_status gsp_identity_from_seed(const uint8_t seed[GSP_SEED_BYTES], gsp_ident
 atom_status gsp_identity_make(gsp_identity *out)
 {
     uint8_t seed[GSP_SEED_BYTES];
-    atom_status st = atom_entropy(seed, sizeof seed);
-    if (st == ATOM_OK)
-        st = gsp_identity_from_seed(seed, out);
+    atom_status st;
+    ATOM_TRY_CLEAN(atom_entropy(seed, sizeof seed));
+    ATOM_TRY_CLEAN(gsp_identity_from_seed(seed, out));
+cleanup:
     explicit_bzero(seed, sizeof seed);
     return st;
 }
@@ -74,9 +75,10 @@ static atom_status read_private(const char *path, char *text, size_t *bytes)
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return errno == ENOENT ? atom_fail(ATOM_E_FORMAT, "%s: no such identity file", path)
-                               : atom_fail(ATOM_E_FORMAT, "%s: %s (an identity file is no link)",
-                                           path, strerror(errno));
+        return errno == ENOENT
+                   ? atom_fail(ATOM_E_FORMAT, "%s: no such identity file", path)
+                   : atom_fail(ATOM_E_FORMAT, "%s: %s (an identity file may not be a link)", path,
+                               strerror(errno));
     ssize_t n = -1;
     atom_status st = ATOM_OK;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))

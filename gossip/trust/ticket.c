@@ -51,7 +51,7 @@ static atom_status check_parts(const gsp_ticket *t)
         if (!host_right(t->hosts[i]))
             return atom_fail(ATOM_E_USAGE, "ticket: host %u is empty, too long or has blanks", i);
     if (t->has_delegation && !t->has_invite)
-        return atom_fail(ATOM_E_USAGE, "ticket: a delegation without an invite says nothing");
+        return atom_fail(ATOM_E_USAGE, "ticket: a delegation is of no use without an invite");
     if (t->has_invite && (memcmp(t->invite.pool, t->pool, GSP_POOL_BYTES) != 0 ||
                           memcmp(t->invite.issuer, issuer, GSP_PUBLIC_BYTES) != 0 ||
                           t->invite.count == 0 || t->invite.count > GSP_INVITE_COUNT_MAX))
@@ -167,7 +167,7 @@ atom_status gsp_ticket_parse(const char *text, gsp_ticket *out)
         if (isspace((unsigned char)*text))
             continue;
         if (n + 1 >= sizeof plain)
-            ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "ticket: longer than any ticket; is it one?"));
+            ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "ticket: this is too long to be a ticket"));
         plain[n++] = *text;
     }
     plain[n] = 0;
@@ -191,8 +191,8 @@ atom_status gsp_ticket_parse(const char *text, gsp_ticket *out)
                                  "ticket: a character is wrong or missing (the checksum "
                                  "does not fit); copy it again, whole"));
     if (!read_body(body, bytes, &t) || check_parts(&t) != ATOM_OK)
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_USAGE, "ticket: it holds what this atom does not know; upgrade"));
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_USAGE, "ticket: it holds something that this atom does not know; upgrade"));
     *out = t;
 cleanup:
     explicit_bzero(plain, sizeof plain);

@@ -111,70 +111,95 @@ static void soak_write(uint64_t next)
         fprintf(stderr, "sim: cannot write %s\n", soak_path);
 }
 
-int main(int argc, char **argv)
+typedef struct wish {
+    sim_options options;
+    uint64_t first, n; /* seeds */
+    double box;        /* seconds */
+    const char *expect;
+} wish;
+
+/* A switch without a value; false: another option. */
+static bool read_switch(const char *option, sim_options *options)
 {
-    sim_options options = {0};
-    uint64_t first = 1, n = 100, done = 0, failed = 0;
-    double box = 1e9, start = seconds(), worst = 0;
-    sim_outcome sum = {0};
-    const char *expect = NULL;
+    bool trace = strcmp(option, "--trace") == 0, brisk = strcmp(option, "--brisk") == 0;
+    bool brevity = strcmp(option, "--brief") == 0;
+    options->trace |= trace;
+    options->brisk |= brisk;
+    brief |= brevity;
+    return trace || brisk || brevity;
+}
+
+/* False: an unknown option, or too many hosts. */
+static bool read_options(int argc, char **argv, wish *w)
+{
+    sim_options *options = &w->options;
     for (int k = 1; k < argc; k++) {
         const char *value = k + 1 < argc ? argv[k + 1] : "";
-        if (strcmp(argv[k], "--trace") == 0) {
-            options.trace = true;
+        if (read_switch(argv[k], options))
             continue;
-        }
-        if (strcmp(argv[k], "--brisk") == 0) {
-            options.brisk = true;
-            continue;
-        }
-        if (strcmp(argv[k], "--brief") == 0) {
-            brief = true;
-            continue;
-        }
         if (strcmp(argv[k], "--first") == 0)
-            first = strtoull(value, NULL, 0);
+            w->first = strtoull(value, NULL, 0);
         else if (strcmp(argv[k], "--seeds") == 0)
-            n = strtoull(value, NULL, 0);
+            w->n = strtoull(value, NULL, 0);
         else if (strcmp(argv[k], "--seed") == 0)
-            first = strtoull(value, NULL, 0), n = 1;
+            w->first = strtoull(value, NULL, 0), w->n = 1;
         else if (strcmp(argv[k], "--seconds") == 0)
-            box = strtod(value, NULL);
+            w->box = strtod(value, NULL);
         else if (strcmp(argv[k], "--members") == 0)
-            options.members = (uint32_t)strtoul(value, NULL, 0);
+            options->members = (uint32_t)strtoul(value, NULL, 0);
         else if (strcmp(argv[k], "--waiting") == 0)
-            options.waiting = (uint32_t)strtoul(value, NULL, 0);
+            options->waiting = (uint32_t)strtoul(value, NULL, 0);
         else if (strcmp(argv[k], "--without") == 0)
-            options.disabled = strtoull(value, NULL, 0);
+            options->disabled = strtoull(value, NULL, 0);
         else if (strcmp(argv[k], "--soak") == 0)
             soak_path = value;
         else if (strcmp(argv[k], "--expect") == 0)
-            expect = value;
-        else
-            return fprintf(stderr, "sim: unknown option %s\n", argv[k]), 2;
+            w->expect = value;
+        else {
+            fprintf(stderr, "sim: unknown option %s\n", argv[k]);
+            return false;
+        }
         k++;
     }
-    if (options.members + options.waiting > SIM_HOSTS_MAX || options.members > GSP_MEMBERS_MAX)
-        return fprintf(stderr, "sim: at most 32 members, 200 hosts\n"), 2;
-    first = soak_path ? soak_read() : first;
-    for (uint64_t seed = first; done < n && seconds() - start < box; seed++) {
+    if (options->members + options->waiting <= SIM_HOSTS_MAX && options->members <= GSP_MEMBERS_MAX)
+        return true;
+    fprintf(stderr, "sim: at most 32 members, 200 hosts\n");
+    return false;
+}
+
+static void add_up(sim_outcome *sum, const sim_outcome *out)
+{
+    for (uint32_t k = 0; k < SIM_INJECTED_N; k++)
+        sum->injected[k] += out->injected[k];
+    sum->versions += out->versions, sum->events += out->events, sum->forks += out->forks;
+    sum->moves += out->moves, sum->evidence += out->evidence, sum->faults += out->faults;
+    sum->audits += out->audits, sum->lies += out->lies;
+}
+
+int main(int argc, char **argv)
+{
+    wish w = {.first = 1, .n = 100, .box = 1e9};
+    uint64_t done = 0, failed = 0;
+    double start = seconds(), worst = 0;
+    sim_outcome sum = {0};
+    if (!read_options(argc, argv, &w))
+        return 2;
+    sim_options options = w.options;
+    uint64_t first = soak_path ? soak_read() : w.first;
+    for (uint64_t seed = first; done < w.n && seconds() - start < w.box; seed++) {
         double began = seconds();
         options.seed = seed;
         sim_outcome out = sim_run(&options);
         double took = seconds() - began;
         worst = took > worst ? took : worst;
         done++;
-        sum.versions += out.versions, sum.events += out.events, sum.forks += out.forks;
-        for (uint32_t k = 0; k < SIM_INJECTED_N; k++)
-            sum.injected[k] += out.injected[k];
-        sum.moves += out.moves, sum.evidence += out.evidence, sum.faults += out.faults;
-        sum.audits += out.audits, sum.lies += out.lies;
+        add_up(&sum, &out);
         if (soak_path && done % 100 == 0)
             soak_write(seed + 1);
         if (!out.violated)
             continue;
         failed++;
-        if (expect && strcmp(out.invariant, expect) == 0) {
+        if (w.expect && strcmp(out.invariant, w.expect) == 0) {
             printf("sim: seed %llu: %s: %s\n", (unsigned long long)seed, out.invariant, out.what);
             return 0;
         }
@@ -201,5 +226,5 @@ int main(int argc, char **argv)
            (unsigned long long)sum.lies, (unsigned long long)sum.audits);
     if (!tally(&sum) && done >= 1000 && !options.members && !options.brisk)
         return fprintf(stderr, "sim: a kind of fault never happened\n"), 1;
-    return expect ? 1 : failed != 0;
+    return w.expect ? 1 : failed != 0;
 }
