@@ -3,7 +3,8 @@
  * files for llm.c.
  *
  * Reads a model directory (a checkpoint, or any of Hugging Face's) tensor by tensor, so that memory
- * is needed for the largest tensor only. What is written is there whole or not at all. Thread: one.
+ * is needed for the largest tensor only. What is written is there whole or not at all. Names begin
+ * with export_, those of the way back with import_. Thread: one.
  * Errors: ATOM_E_UNSUPPORTED for what the other program has no name for; else as hfdir.h.
  */
 #ifndef ATOM_EXPORT_EXPORT_H

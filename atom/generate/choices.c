@@ -64,14 +64,14 @@ typedef struct scoring {
 static atom_status encode_context(scoring *s, const text_question *q)
 {
     s->context.n = 0;
-    atom_status st = text_encode(s->encoder, q->context.text, q->context.bytes, &s->context, NULL);
-    if (st != ATOM_OK || s->context.n > 0)
-        return st;
+    ATOM_TRY(text_encode(s->encoder, q->context.text, q->context.bytes, &s->context, NULL));
+    if (s->context.n > 0)
+        return ATOM_OK;
     if (s->context.capacity == 0)
         ATOM_TRY(
             atom_grow((void **)&s->context.ids, 0, &s->context.capacity, sizeof *s->context.ids));
     s->context.ids[s->context.n++] = text_tokenizer_start(s->tokenizer);
-    return st;
+    return ATOM_OK;
 }
 
 /* The tokens of an answer, and how many of the context's fit in front of them. */

@@ -84,14 +84,11 @@ atom_status generate_decoder_feed(generate_decoder *d, const int32_t *tokens, in
 {
     ATOM_ASSERT(n >= 1 && d->past + n <= d->c.room);
     for (int64_t at = 0; at < n; at += d->n) {
-        atom_status st = ATOM_OK;
         d->n = n - at < d->chunk ? n - at : d->chunk;
         if (decode_swaps(d))
-            st = decode_swap_pass(d, tokens + at);
+            ATOM_TRY(decode_swap_pass(d, tokens + at));
         else
             pass_in_place(d, tokens + at);
-        if (st != ATOM_OK)
-            return st;
         d->past += d->n;
     }
     return ATOM_OK;

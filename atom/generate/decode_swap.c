@@ -25,10 +25,8 @@ static atom_status load_residents(generate_decoder *d)
         if (part->elements == 0)
             continue;
         const char *from = (const char *)d->c.params + decode_bytes(d, part->offset);
-        atom_status st =
-            device->ops->copy(device, d->swap.h2d, at, from, decode_bytes(d, part->elements), FREE);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(device->ops->copy(device, d->swap.h2d, at, from, decode_bytes(d, part->elements),
+                                   FREE));
     }
     return device->ops->stream_sync(device, d->swap.h2d);
 }
@@ -67,7 +65,6 @@ atom_status decode_swap_open(generate_decoder *d)
 {
     decode_swap *s = &d->swap;
     dev *device = d->c.device;
-    atom_status st = ATOM_OK;
     void *rows = NULL, *logits = NULL;
     ATOM_TRY(device->ops->stream_open(device, DEV_COMPUTE, "compute", &s->compute));
     ATOM_TRY(device->ops->stream_open(device, DEV_H2D, "fetch", &s->h2d));
@@ -76,14 +73,10 @@ atom_status decode_swap_open(generate_decoder *d)
         ATOM_TRY(device->ops->event_open(device, &s->filled[i]));
         ATOM_TRY(device->ops->event_open(device, &s->freed[i]));
     }
-    st = device->ops->host_alloc(device, 2 * rows_bytes(d), &rows);
+    ATOM_TRY(device->ops->host_alloc(device, 2 * rows_bytes(d), &rows));
     s->rows = rows;
-    if (st != ATOM_OK)
-        return st;
-    st = device->ops->host_alloc(device, (uint64_t)d->V * sizeof(float), &logits);
+    ATOM_TRY(device->ops->host_alloc(device, (uint64_t)d->V * sizeof(float), &logits));
     s->logits = logits;
-    if (st != ATOM_OK)
-        return st;
     ATOM_TRY(number_tokens(d));
     ATOM_TRY(list_streamed(d));
     return load_residents(d);

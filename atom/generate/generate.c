@@ -79,12 +79,7 @@ cleanup:
 
 atom_status generate_writer_remember(generate_writer *w, uint32_t token)
 {
-    if (w->seen.n == w->seen.capacity) {
-        atom_status st =
-            atom_grow((void **)&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids);
-        if (st != ATOM_OK)
-            return st;
-    }
+    ATOM_TRY(atom_grow((void **)&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids));
     w->seen.ids[w->seen.n++] = token;
     return ATOM_OK;
 }

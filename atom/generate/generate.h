@@ -1,7 +1,8 @@
 /*
  * Text from a saved model: one answer to one prompt, or a conversation that goes on.
  *
- * Thread: one caller. Errors: status.h; the message says which file or option and what to do.
+ * Names of this folder begin with generate_ where text is made, and with eval_ where a model is
+ * measured. Thread: one caller. Errors: status.h; the message says which file or option and what to do.
  */
 #ifndef ATOM_GENERATE_GENERATE_H
 #define ATOM_GENERATE_GENERATE_H

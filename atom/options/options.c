@@ -118,22 +118,19 @@ static atom_status walk_all(walk *w)
     bool only_positionals = false;
     w->parsed->n_positional = 0;
     for (w->at = 0; w->at < w->argc;) {
-        atom_status st = ATOM_OK;
         const char *word = w->argv[w->at++];
         if (only_positionals || !is_option(word))
-            st = walk_positional(w, word);
+            ATOM_TRY(walk_positional(w, word));
         else if (strcmp(word, "--") == 0)
             only_positionals = true;
         else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
             w->parsed->help = true;
         else if (word[1] == '-')
-            st = walk_long(w, word);
+            ATOM_TRY(walk_long(w, word));
         else
-            st = walk_short(w, word);
+            ATOM_TRY(walk_short(w, word));
         if (w->parsed->help)
             return ATOM_OK;
-        if (st != ATOM_OK)
-            return st;
     }
     return ATOM_OK;
 }

@@ -122,7 +122,6 @@ static atom_status set_scalar(yaml_reader *r, uint32_t row)
 static atom_status read_value(yaml_reader *r, uint32_t row)
 {
     const opt_spec *spec = &r->command->specs[row];
-    atom_status st = ATOM_OK;
     ATOM_TRY(next_event(r));
     opt_list_restart(r->command, row, r->values);
     r->parsed->origin[row] = OPT_FROM_FILE;
@@ -131,23 +130,22 @@ static atom_status read_value(yaml_reader *r, uint32_t row)
     if (r->event.data.sequence_start.anchor || r->event.data.sequence_start.tag)
         return at_event(r, atom_fail(ATOM_E_USAGE, "anchors and tags are not accepted here"));
     for (;;) {
-        st = next_event(r);
-        if (st != ATOM_OK || r->event.type == YAML_SEQUENCE_END_EVENT)
-            return st;
+        ATOM_TRY(next_event(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return ATOM_OK;
         ATOM_TRY(set_scalar(r, row));
     }
 }
 
 static atom_status read_mapping(yaml_reader *r)
 {
-    atom_status st = ATOM_OK;
     if (r->event.data.mapping_start.anchor || r->event.data.mapping_start.tag)
         return at_event(r, atom_fail(ATOM_E_USAGE, "anchors and tags are not accepted here"));
     for (;;) {
         int32_t row = -1;
-        st = next_event(r);
-        if (st != ATOM_OK || r->event.type == YAML_MAPPING_END_EVENT)
-            return st;
+        ATOM_TRY(next_event(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return ATOM_OK;
         ATOM_TRY(read_key(r, &row));
         ATOM_TRY(read_value(r, (uint32_t)row));
     }

@@ -66,8 +66,7 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
         .name = "moments_dtype", .type = OPT_CHOICE, AT(moments_dtype), .fallback = "fp32",        \
         .choices = plan_stored_dtypes, __VA_ARGS__                                                 \
     }
-/* Four rows; of a value `lora` the members r, alpha, dropout and target_modules have other names in
- * each table. */
+/* Four rows. The first four arguments are the members that they fill. */
 #define PLAN_ROWS_LORA(r, alpha, dropout, targets, rank_help, targets_help)                        \
     {.name = "lora_r",                                                                             \
      .type = OPT_INT,                                                                              \

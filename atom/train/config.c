@@ -240,11 +240,10 @@ static const opt_spec specs[] = {
      .max = 1,
      .flags = OPT_ABOVE_MIN,
      .help = "Added to the root of the second moment."},
-    PLAN_ROW_MOMENTS_DTYPE(.help = "What both moments are kept in. bf16: 4 bytes less for each "
-                                   "parameter, in host memory "
-                                   "or on disk and in checkpoints; they are rounded "
-                                   "stochastically, by the seed, so that "
-                                   "runs still repeat bit for bit."),
+    PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of both moments. bf16: 4 bytes less for each "
+                                   "parameter, in host memory or on disk and in checkpoints; they "
+                                   "are rounded stochastically, by the seed, so that runs still "
+                                   "repeat bit for bit."),
     {.name = "max_grad_norm",
      .type = OPT_NUMBER,
      AT(max_grad_norm),

@@ -186,11 +186,9 @@ static atom_status end(trainer *t)
 
 atom_status trainer_snapshot_ask(trainer *t)
 {
-    atom_status st = trainer_snapshot_finish(t);
-    if (st == ATOM_OK && t->plan->update_on_device) /* the state is not where it is read */
-        st = train_engine_drain(t->engine);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(trainer_snapshot_finish(t));
+    if (t->plan->update_on_device) /* the state is not where it is read */
+        ATOM_TRY(train_engine_drain(t->engine));
     trainer_snapshot *s = atom_alloc(1, sizeof *s);
     if (!s)
         return atom_fail_memory("a snapshot", sizeof *s);
