@@ -16,10 +16,7 @@
 #include "gossip/net/net.h"
 #include "gossip/pool/words.h"
 
-enum {
-    GSP_WANTED_MAX = 48,  /* keys that are dialled at once */
-    POOL_PIECES_MAX = 96, /* pieces of data that one peer waits for */
-};
+enum { GSP_WANTED_MAX = 48 }; /* keys that are dialled at once */
 
 typedef struct gsp_link {
     bool up, guest, inbound;
@@ -33,12 +30,6 @@ typedef struct gsp_link {
     uint64_t doomed_ns; /* banned: to be ended then; 0: no */
     uint64_t second;    /* of its budget of words */
     uint32_t said;      /* in that second */
-
-    bool full;         /* its bulk: until there is room again */
-    uint32_t n_pieces; /* of data, that it waits for */
-    struct {
-        uint32_t file, piece;
-    } piece[POOL_PIECES_MAX];
 } gsp_link;
 
 typedef struct gsp_wanted {

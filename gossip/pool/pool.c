@@ -102,6 +102,10 @@ atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
     ATOM_TRY_CLEAN(take_directory(p));
     ATOM_TRY_CLEAN(gsp_door_open(&p->door, p->directory));
     p->notes = gsp_notes_open(p->directory, p->door.identity.public_key, &p->links);
+    p->data = (gsp_data){.directory = p->directory,
+                         .manifest = p->door.manifest,
+                         .links = &p->links,
+                         .diary = &p->diary};
     p->files = gsp_files_open(p->directory, p->door.manifest, &p->links, &p->diary);
     if (!p->notes || !p->files)
         ATOM_TRY_CLEAN(atom_fail_memory("notes and files", 0));
@@ -280,7 +284,7 @@ static void close_parts(gsp_pool *p)
     gsp_node_close(&p->node);
     gsp_notes_close(&p->notes);
     gsp_files_close(&p->files);
-    gsp_pool_close_pieces(p);
+    gsp_data_close(&p->data);
     gsp_month_close(&p->month, p->net);
     gsp_probe_server_close(&p->probe);
     gsp_book_close(&p->book);
@@ -319,7 +323,6 @@ atom_status gsp_pool_close(gsp_pool **pool)
     pthread_mutex_destroy(&p->lock);
     atom_free(p->status);
     atom_free(p->memory);
-    atom_free(p->data_dir);
     atom_free(p->directory);
     atom_free(p);
     return end == ATOM_OK ? ATOM_OK : atom_fail(end, "%s", text);

@@ -151,15 +151,7 @@ ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double p
 /*
  * The data set of the pool: the manifest's files that are `later`, each with the root over its
  * pieces (pieces.h). A host that has it, or some of it, gives it to those that ask.
- */
-typedef struct gsp_pool_data {
-    uint32_t n_files, n_here;   /* here: in the directory, and what the manifest says */
-    uint64_t bytes, bytes_here; /* of files; what an earlier download left of one counts as here */
-    char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is missing; "": none */
-    char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first with other bytes; "": none */
-} gsp_pool_data;
-
-/*
+ *
  * Looks how much of the data set lies in `directory`, which need not exist. A file that changed
  * since the last look is hashed (a second or two per GB). From then on this host gives what is
  * there to others. Before gsp_pool_start; call it again when the directory changes.

@@ -58,7 +58,7 @@ static atom_status take_file(gsp_pool *p, const gsp_pool_file *file, gsp_manifes
     strcpy(out->name, file->name);
     if (file->later) {
         atom_free(to);
-        to = gsp_pool_tree_path(p, file->name);
+        to = gsp_data_tree_path(&p->data, file->name);
         if (!to)
             ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
         ATOM_TRY_CLEAN(gsp_pieces_make(file->path, to, &out->bytes, &out->hash));

@@ -13,8 +13,8 @@ static const uint64_t SLICE_NS = 50000000u, FILE_WAIT_NS = 20000000u, NOTE_WAIT_
 static void progress_of(gsp_pool *p, gsp_pool_progress *out)
 {
     *out = (gsp_pool_progress){.stage = p->headline.now, .text = p->headline.text};
-    if (p->haul)
-        gsp_pool_haul_progress(p, out);
+    if (p->data.haul)
+        gsp_data_progress(&p->data, &out->bytes, &out->bytes_done, &out->left_s);
     else if (p->door.has_manifest)
         for (uint32_t i = 0; i < p->door.manifest->n_files; i++)
             out->bytes += p->door.manifest->file[i].later ? 0 : p->door.manifest->file[i].bytes;
@@ -80,26 +80,48 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
 
 /* ---- data ---- */
 
+atom_status gsp_pool_data_look(gsp_pool *p, const char *directory, gsp_pool_watch *watch,
+                               void *context, gsp_pool_data *out)
+{
+    const gsp_manifest *m = p->door.manifest;
+    gsp_pool_progress progress = {.stage = p->headline.now, .text = "looking at the data"};
+    if (p->has_thread)
+        return atom_fail(ATOM_E_USAGE, "data is looked at before the pool starts");
+    ATOM_TRY(gsp_data_place(&p->data, directory));
+    *out = (gsp_pool_data){0};
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        if (!m->file[i].later)
+            continue;
+        if (watch && !watch(context, &progress))
+            return atom_fail(ATOM_E_INTERRUPTED, "interrupted while looking at the data");
+        ATOM_TRY(gsp_data_look(&p->data, i, out));
+    }
+    return ATOM_OK;
+}
+
 atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patience_s,
                                 gsp_pool_watch *watch, void *context)
 {
     gsp_pool_data data;
+    char text[GSP_POOL_WHY_BYTES];
     bool finished = false;
     atom_status st;
     ATOM_TRY_CLEAN(gsp_pool_data_look(p, directory, watch, context, &data));
-    ATOM_TRY_CLEAN(gsp_pool_haul_begin(p, directory, data.bytes));
+    ATOM_TRY_CLEAN(gsp_data_fetch_begin(&p->data, directory, data.bytes));
     for (;;) {
-        ATOM_TRY_CLEAN(gsp_pool_haul_turn(p, &finished));
+        ATOM_TRY_CLEAN(gsp_data_fetch_turn(&p->data, &finished));
         if (finished)
             break;
+        gsp_headline_say(&p->headline, GSP_POOL_FETCHING, "%s",
+                         gsp_data_text(&p->data, text, sizeof text));
         ATOM_TRY_CLEAN(gsp_pool_wait(p, SLICE_NS, watch, context));
-        if (patience_s > 0 && gsp_pool_haul_silent_s(p) > patience_s)
+        if (patience_s > 0 && gsp_data_silent_s(&p->data) > patience_s)
             ATOM_TRY_CLEAN(atom_fail(
                 ATOM_E_RUNTIME, "the data set could not be fetched in time: %s", p->headline.text));
     }
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
 cleanup:
-    gsp_pool_haul_end(p);
+    gsp_data_fetch_end(&p->data);
     return st;
 }
 

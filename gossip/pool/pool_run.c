@@ -185,6 +185,12 @@ static bool has_left(gsp_pool *p, uint64_t now)
     return now - p->leaving_ns > LINGER_NS;
 }
 
+static void close_node(gsp_pool *p)
+{
+    p->data.node = NULL;
+    gsp_node_close(&p->node);
+}
+
 static void end_thread(gsp_pool *p, atom_status st)
 {
     gsp_node_status s = {0};
@@ -205,7 +211,7 @@ static void end_thread(gsp_pool *p, atom_status st)
         gsp_headline_say(&p->headline, GSP_POOL_LEFT, "left the pool");
     }
     gsp_pool_snapshot(p);
-    gsp_node_close(&p->node);
+    close_node(p);
     /* A host that said goodbye comes back as a new one; a host that was alone said nothing. */
     if (left && !(s.is_member && s.n_roster <= 1) && gsp_votes_forget(p->memory) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -341,6 +347,7 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 0));
     member_config(p, part, &c);
     ATOM_TRY_CLEAN(gsp_node_open(&c, &p->node));
+    p->data.node = p->node;
     introduce(p);
     p->started_s = atom_clock_seconds();
     gsp_diary_add(&p->diary, "\"event\":\"start\",\"port\":%u", p->reach.port);
@@ -353,7 +360,7 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     p->has_thread = true;
 cleanup:
     if (st != ATOM_OK)
-        gsp_node_close(&p->node);
+        close_node(p);
     return st;
 }
 

@@ -149,8 +149,9 @@ void gsp_pool_step(gsp_pool *p)
 {
     uint64_t now = atom_clock_ns();
     gsp_files_step(p->files, now);
-    gsp_pool_give_pieces(p, now);
-    gsp_pool_haul_step(p, now);
+    gsp_data_give(&p->data, now);
+    if (!p->door.is_guest)
+        gsp_data_step(&p->data, now);
     gsp_probe_server_step(p->probe);
     if (now < p->step_ns)
         return;

@@ -215,11 +215,11 @@ static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
         p->refusals += !gsp_notes_came(p->notes, from, m);
         break;
     case GSP_WORD_ASK_PIECES:
-        gsp_pool_pieces_asked(p, from, m);
+        gsp_data_asked(&p->data, from, m);
         break;
     case GSP_WORD_PIECE:
     case GSP_WORD_NO_PIECE:
-        gsp_pool_piece_came(p, from, m);
+        gsp_data_came(&p->data, from, m);
         break;
     case GSP_WORD_N:
         break;
@@ -266,7 +266,7 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
     if (e->bytes == 0 || first[0] != GSP_WORD_MARK)
         return false;
     /* What was asked for comes as fast as the line. */
-    bool wanted = from && !from->guest && p->haul && e->channel == GSP_NET_BULK;
+    bool wanted = from && !from->guest && p->data.haul && e->channel == GSP_NET_BULK;
     m = from && (wanted || gsp_link_may_speak(from, atom_clock_ns())) ? atom_alloc(1, sizeof *m)
                                                                       : NULL;
     if (m && gsp_word_decode(e->data, e->bytes, m) && gsp_word_channel(m->kind) == e->channel)
@@ -279,6 +279,7 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
 
 bool gsp_pool_take(gsp_pool *p, const gsp_net_event *e)
 {
+    const gsp_link *from = gsp_links_find(&p->links, e->key);
     if (gsp_probe_server_take(p->probe, e))
         return e->kind == GSP_NET_MESSAGE;
     switch (e->kind) {
@@ -300,8 +301,8 @@ bool gsp_pool_take(gsp_pool *p, const gsp_net_event *e)
         gsp_seek_refused(&p->seek, e);
         break;
     case GSP_NET_ROOM:
-        if (e->channel == GSP_NET_BULK && gsp_links_find(&p->links, e->key))
-            gsp_links_find(&p->links, e->key)->full = false;
+        if (e->channel == GSP_NET_BULK && from)
+            gsp_data_room(&p->data, from);
         break;
     case GSP_NET_NOTHING:
         break;

@@ -9,6 +9,7 @@
 #define GOSSIP_POOL_STATUS_H
 
 #include "gossip/member/node.h"
+#include "gossip/pool/manifest.h"
 #include "gossip/pool/quota.h"
 
 enum { GSP_POOL_WHY_BYTES = 256, GSP_POOL_SHOWN_MAX = 64, GSP_POOL_ROUNDS_SHOWN = 32 };
@@ -66,6 +67,14 @@ typedef struct gsp_pool_status {
     uint32_t n_rounds;
     gsp_pool_round round[GSP_POOL_ROUNDS_SHOWN]; /* newest first */
 } gsp_pool_status;
+
+/* How much of the data set is here. */
+typedef struct gsp_pool_data {
+    uint32_t n_files, n_here;   /* here: in the directory, and what the manifest says */
+    uint64_t bytes, bytes_here; /* of files; what an earlier download left of one counts as here */
+    char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is missing; "": none */
+    char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first with other bytes; "": none */
+} gsp_pool_data;
 
 /* What the JSON says beside it. */
 typedef struct gsp_pool_head {

@@ -8,9 +8,9 @@
  *   pool.c  pool_step.c                      opening, closing; what is done now and then
  *   pool_owner.c  pool_status.c              orders and tickets; what is shown, and asked
  *   pool_talk.c                              events of the net, words of others
- *   pool_self.c  pool_data.c                 what this host says of itself; the data set
- *   pool_give.c                              pieces for others
- *   the parts: door links book reach seek month notes files headline diary errands status dir words ...
+ *   pool_self.c                              what this host says of itself
+ *   the parts: door links book reach seek month notes files data headline diary errands status
+ *   dir words ...
  *
  * Thread: until gsp_pool_start everything is the caller's; after it everything is the pool's
  * thread's, but what is atomic, what stands under `lock`, and what a part's header says is for any
@@ -19,11 +19,11 @@
 #ifndef GOSSIP_POOL_WHOLE_H
 #define GOSSIP_POOL_WHOLE_H
 
-#include "gossip/member/pieces.h"
 #include "gossip/net/net_nanomsg.h"
 #include "gossip/net/probe.h"
 #include "gossip/pool/book.h"
 #include "gossip/pool/control.h"
+#include "gossip/pool/data.h"
 #include "gossip/pool/diary.h"
 #include "gossip/pool/dir.h"
 #include "gossip/pool/door.h"
@@ -41,10 +41,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-enum { POOL_OPEN_MAX = 8 }; /* files of data that are open to be given */
-
-typedef struct pool_haul pool_haul; /* the data set on its way in (pool_data.c) */
 
 struct gsp_pool {
     gsp_pool_host host; /* texts are ours */
@@ -72,16 +68,7 @@ struct gsp_pool {
     uint32_t refusals; /* words that were not heard */
 
     /* Data. */
-    pool_haul *haul;                         /* NULL: none */
-    char *data_dir;                          /* where data lies; NULL: this host has none to give */
-    bool data_whole[GSP_MANIFEST_FILES_MAX]; /* of the manifest's files: in data_dir, checked */
-    struct {
-        gsp_pieces *pieces; /* NULL: free */
-        uint32_t file;
-        uint64_t used_ns;
-    } open[POOL_OPEN_MAX];
-    uint64_t piece_ns; /* when one was given last */
-    uint32_t give_turn;
+    gsp_data data;
 
     /* Taking part. */
     gsp_node *node; /* NULL before the start */
@@ -107,25 +94,6 @@ struct gsp_pool {
     atom_status end; /* why the thread ended */
     char end_text[GSP_POOL_WHY_BYTES];
 };
-
-/* ---- pool_give.c ---- */
-
-void gsp_pool_pieces_asked(gsp_pool *p, gsp_link *from, const gsp_word *word);
-void gsp_pool_give_pieces(gsp_pool *p, uint64_t now_ns);
-void gsp_pool_close_pieces(gsp_pool *p);
-/* The tree of a file of data; fresh, NULL: no memory. */
-char *gsp_pool_tree_path(const gsp_pool *p, const char *name);
-
-/* ---- pool_data.c ---- */
-
-void gsp_pool_piece_came(gsp_pool *p, const gsp_link *from, const gsp_word *word);
-void gsp_pool_haul_step(gsp_pool *p, uint64_t now_ns);
-void gsp_pool_haul_progress(const gsp_pool *p, gsp_pool_progress *out);
-/* The data set: as for one file. */
-ATOM_MUST atom_status gsp_pool_haul_begin(gsp_pool *p, const char *directory, uint64_t bytes);
-ATOM_MUST atom_status gsp_pool_haul_turn(gsp_pool *p, bool *finished);
-double gsp_pool_haul_silent_s(const gsp_pool *p);
-void gsp_pool_haul_end(gsp_pool *p);
 
 /* ---- pool_self.c ---- */
 
