@@ -1,7 +1,7 @@
 /*
  * How members of a pool should average, chosen from the model's size and the link, with the reason
  * (docs/design/pool.md#what-the-user-sees: H = 20 for small models and 100 from 1B, F = 8, T = 10
- * min). Whoever says a setting keeps it; the rest follows from
+ * min). A setting that was given is kept; the rest follows from
  *
  *   a sync    moves V = encoded bytes of all weights, V (1 + (n - 2) / n) per member and direction
  *             (shares.h), at the lesser of its two rates

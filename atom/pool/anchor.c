@@ -72,7 +72,7 @@ uint64_t pool_anchor_state_bytes(uint64_t n_floats, pool_sync sync)
 uint64_t pool_anchor_disk_bytes(uint64_t n_floats, uint32_t n_fragments, pool_sync sync)
 {
     /* Two of everything; and a third of what is being fetched (the member's state.F), or kept as it
-     * was for somebody who fetches (its lease.F). */
+     * was for a member that fetches (its lease.F). */
     return 3 * pool_anchor_state_bytes(n_floats, sync) + 4096 * 2 * (uint64_t)n_fragments;
 }
 
@@ -126,7 +126,7 @@ static atom_status take_memory(pool_anchor *p)
         bool needed;
     } all[] = {{&p->x, true},
                {&p->sent, !c->slices},
-               /* A step is made in place: whoever needs the old weights waits. */
+               /* A step is made in place: what needs the old weights waits. */
                {&p->new_anchor, !p->g},
                {&p->new_momentum, !p->g && !c->slices}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -302,12 +302,10 @@ atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
                          "%s does not hold version %llu of the pool's anchor; it must be fetched "
                          "from the others",
                          p->store.directory, (unsigned long long)applied);
-    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
+    for (uint32_t i = 0; i < p->c.n_fragments; i++)
         ATOM_TRY(restore_fragment(p, i, applied));
-    }
-    if (p->g) {
+    if (p->g)
         ATOM_TRY(pool_gradients_read(p));
-    }
     pool_roster_of(saved, &p->roster);
     p->lineage = lineage;
     p->applied = applied;
@@ -326,9 +324,7 @@ atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *tex
     atom_status st = ATOM_OK;
     bool fresh = true; /* nothing of live is kept: moments of other weights, or of none */
     if (text)
-        st = pool_marks_parse("pool.json", text, strlen(text), &marks);
-    if (st != ATOM_OK)
-        return st;
+        ATOM_TRY(pool_marks_parse("pool.json", text, strlen(text), &marks));
     pthread_mutex_lock(&p->lock);
     p->samples = samples;
     p->tokens = tokens;

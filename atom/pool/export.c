@@ -158,29 +158,33 @@ static atom_status read_manifest(job *j, const char *place)
 {
     char *path = atom_path_join(place, "manifest.json"), *text = NULL;
     uint64_t bytes = 0;
-    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
-    if (st == ATOM_OK && !atom_path_exists(path))
-        st = atom_fail(ATOM_E_USAGE, "%s holds no pool; name the directory of a member", place);
-    if (st == ATOM_OK)
-        st = atom_file_read(path, GSP_MANIFEST_TEXT_BYTES_MAX, &text, &bytes);
-    if (st == ATOM_OK)
-        st = gsp_manifest_parse(text, (size_t)bytes, j->manifest);
+    atom_status st;
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    if (!atom_path_exists(path))
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE, "%s holds no pool; name the directory of a member", place));
+    ATOM_TRY_CLEAN(atom_file_read(path, GSP_MANIFEST_TEXT_BYTES_MAX, &text, &bytes));
+    ATOM_TRY_CLEAN(gsp_manifest_parse(text, (size_t)bytes, j->manifest));
+cleanup:
     atom_free(text);
     atom_free(path);
     return st;
 }
 
-/* A key of a run.yml that may be there. */
+/* Options from a file that need not be there. */
 static atom_status read_run(const char *dir, const char *name, train_config *c, opt_parsed *parsed)
 {
     char *path = atom_path_join(dir, name), *text = NULL;
     uint64_t bytes = 0;
-    atom_status st = path ? ATOM_OK : atom_fail_memory("a path", 256);
-    if (st == ATOM_OK && atom_path_exists(path)) {
-        st = atom_file_read(path, OPT_FILE_BYTES_MAX, &text, &bytes);
-        if (st == ATOM_OK)
-            st = opt_read_text(&train_command, path, text, (size_t)bytes, c, parsed);
-    }
+    atom_status st = ATOM_OK;
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    if (!atom_path_exists(path))
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(path, OPT_FILE_BYTES_MAX, &text, &bytes));
+    ATOM_TRY_CLEAN(opt_read_text(&train_command, path, text, (size_t)bytes, c, parsed));
+cleanup:
     atom_free(text);
     atom_free(path);
     return st;
@@ -222,16 +226,13 @@ static atom_status open_model(job *j)
     const gsp_manifest *m = j->manifest;
     char *config = atom_path_join(j->files, "config.json");
     uint64_t first;
-    atom_status st = config ? ATOM_OK : atom_fail_memory("a path", 256);
-    if (st == ATOM_OK)
-        st = file_model_resolve(config, &j->model);
-    if (st == ATOM_OK)
-        st = graph_model_build(&j->model.config, ATOM_F32, 1, 1, &j->g);
-    if (st == ATOM_OK)
-        st = open_adapters(j);
+    if (!config)
+        return atom_fail_memory("a path", 256);
+    atom_status st = file_model_resolve(config, &j->model);
     atom_free(config);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
+    ATOM_TRY(graph_model_build(&j->model.config, ATOM_F32, 1, 1, &j->g));
+    ATOM_TRY(open_adapters(j));
     j->n_floats = j->g->trained_extent;
     for (uint32_t f = 0; f < m->n_fragments; f++) {
         uint64_t n = pool_fragment_range(j->g->trained_extent, m->n_fragments, f, &first);

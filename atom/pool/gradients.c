@@ -1,6 +1,6 @@
 /*
- * Owns gradients mode of a pool (docs/design/pool.md#what-is-averaged, #agreement): who is to
- * compute what, the sum of what came, the step when it is whole. One idea: leases follow from the
+ * Owns gradients mode of a pool (docs/design/pool.md#what-is-averaged, #agreement): which
+ * member computes what, the sum of what came, the step when it is whole. One idea: leases follow from the
  * agreed state and the roster, which every member has, so nobody hands them out and a dead member's
  * are somebody else's in the next version. Refuses a version whose parts are sums over different
  * members: each sample counts once or not at all.
@@ -257,7 +257,7 @@ static void look_parts(const pool_anchor *p, const gsp_proposal *c, verdict *v)
         v->anywhere != 0 && v->everywhere == v->anywhere && pool_ranges_floats(&p->ranges) == n;
 }
 
-/* Who did not bring its lease, whole, has brought nothing. What all of them brought is marked. */
+/* A member that did not bring its whole lease has brought nothing. What they brought is marked. */
 static void look_people(pool_anchor *p, const gsp_proposal *c, verdict *v)
 {
     pool_gradients *g = p->g;
@@ -370,13 +370,11 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     p->g->next = p->g->batch;
     atom_status st = add(p, c, &v);
     p->ranges.n = 0;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     write_tail(p, &p->g->next);
-    st = pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum);
-    if (st == ATOM_OK)
-        commit(p, c, &header, &v);
-    return st;
+    ATOM_TRY(pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum));
+    commit(p, c, &header, &v);
+    return ATOM_OK;
 }
 
 void pool_gradients_hold(pool_anchor *p, bool hold)
@@ -396,9 +394,8 @@ static atom_status put_state(pool_anchor *p, const file_vector state[3])
 {
     const pool_fragment *f = &p->fragment[0];
     const float *from[3] = {f->anchor, f->momentum, f->momentum + f->n};
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++)
         ATOM_TRY(state[k].put(state[k].ctx, 0, f->n, from[k]));
-    }
     p->g->taken = p->g->changes;
     p->status.merged++;
     return ATOM_OK;

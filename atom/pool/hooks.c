@@ -1,6 +1,5 @@
 /*
- * Owns hooks that do nothing. One idea: whoever calls a hook need not ask whether it is there.
- * Refuses nothing.
+ * Owns hooks that do nothing. One idea: a caller need not ask whether a hook is there.
  */
 #include "atom/pool/hooks.h"
 

@@ -1,5 +1,5 @@
 /*
- * Owns the question whether a volunteer's box may compute now. One idea: it only reads what the
+ * Owns the question whether a volunteer's host may compute now. One idea: it only reads what the
  * kernel already says, so it costs nothing and needs no rights. Refuses to guess: a sensor that is
  * not there forbids nothing.
  */

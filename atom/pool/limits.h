@@ -1,5 +1,5 @@
 /*
- * When a volunteer's box may compute (docs/design/pool.md#what-the-user-sees): the owner stays its
+ * When a volunteer's host may compute (docs/design/pool.md#what-the-user-sees): the owner stays its
  * master. Asked between steps; the answer is a sentence for people, or nothing.
  *
  *   hours        "22:00-07:00", local time; several with commas; "" or NULL: always

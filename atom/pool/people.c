@@ -38,7 +38,7 @@ void pool_people_look(pool_people *people, const gsp_pool_status *status, const 
         if (x->seen != x->here && !first) {
             char key[GSP_PUBLIC_TEXT_BYTES];
             gsp_public_text(x->key, key);
-            pool_note(hooks, "pool: %s (%.8s) %s", x->name[0] ? x->name : "somebody", key,
+            pool_note(hooks, "pool: %s (%.8s) %s", x->name[0] ? x->name : "a member", key,
                       x->seen ? "is a member now" : "is no longer a member");
         }
         x->here = x->seen;

@@ -495,7 +495,7 @@ atom_status pool_run_train(pool_run *r, train_summary *summary, bool *orderly)
     *orderly = false;
     *summary = (train_summary){.first_loss = NAN, .final_loss = NAN, .validation_loss = NAN};
     ATOM_TRY(start(r));
-    /* A share of a sum may be all of it: nothing is brought before it was asked who is there. */
+    /* A share of a sum may be all of it: nothing is brought before the roster was asked for. */
     pool_anchor_running(r->anchor, !pool_run_sums(r));
     r->hooks.phase(r->hooks.ctx, POOL_PHASE_TRAINING);
     atom_status st = trainer_run(r->t, summary);

@@ -42,9 +42,9 @@ static const opt_spec specs[] = {
      AT(data),
      .fallback = "shared",
      .choices = datas,
-     .help = "What members train on: the creator's data set, whose files the manifest names and "
-             "who joins gets from the members; own: everybody brings a data set, nothing is "
-             "shared; either: shared, but `pool join --own-data` is allowed."},
+     .help = "What members train on. shared: the creator's data set, which joiners get from the "
+             "members; own: every member brings a data set of its own; either: shared, but "
+             "`pool join --own-data` is allowed."},
     {.name = "global_batch_size",
      .type = OPT_INT,
      AT(global_batch_size),
@@ -82,21 +82,21 @@ static const opt_spec specs[] = {
      .fallback = "1",
      .min = 1,
      .max = GSP_MEMBERS_MAX,
-     .help = "Training begins when so many are members; who stays later may be fewer."},
+     .help = "Training begins when the pool has this many members; later it may have fewer."},
     {.name = "robust",
      .type = OPT_FLAG,
      AT(robust),
      .help = "Against hostile data: contributions are clipped to the median and around the center, "
-             "and who leans against the others eight times in a row has no weight. For pools of "
-             "strangers; of three members and more."},
+             "and a member that pulls against the others eight times in a row loses its weight. "
+             "For pools of strangers, of three members and more."},
     {.name = "audit_percent",
      .type = OPT_INT,
      AT(audit_percent),
      .fallback = "25",
      .min = 0,
      .max = 100,
-     .help = "Of all parts of averages, how many somebody sums again to see whether their owner "
-             "lied. 0: nobody checks."},
+     .help = "Percentage of the averaged parts that another member sums again, to see whether "
+             "their owner lied. 0: no checks."},
     {.name = "outer_learning_rate",
      .type = OPT_NUMBER,
      AT(outer_learning_rate),
@@ -104,7 +104,9 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 10,
      .flags = OPT_ABOVE_MIN,
-     .help = "Of the outer Nesterov step that is made with the averaged change; with slices 1."},
+     .help =
+         "Learning rate of the outer Nesterov step, which is made with the averaged change; with "
+         "slices 1."},
     {.name = "outer_momentum",
      .type = OPT_NUMBER,
      AT(outer_momentum),
@@ -112,7 +114,7 @@ static const opt_spec specs[] = {
      .min = 0,
      .max = 1,
      .flags = OPT_BELOW_MAX,
-     .help = "Of the outer step; with slices 0."},
+     .help = "Momentum of the outer step; with slices 0."},
     {.name = "mix",
      .type = OPT_NUMBER,
      AT(mix),
@@ -127,7 +129,7 @@ static const opt_spec specs[] = {
      .fallback = "600",
      .min = 1,
      .max = 86400,
-     .help = "T: after this long weights are averaged even if nobody did sync_steps."},
+     .help = "T: after this long, weights are averaged even if nobody has made sync_steps."},
     {.name = "fork_seconds",
      .type = OPT_NUMBER,
      AT(fork_seconds),
@@ -135,14 +137,14 @@ static const opt_spec specs[] = {
      .min = 1,
      .max = 1e7,
      .help = "T_fork: members that reach less than a quorum for so long go on by themselves; when "
-             "both meet again, who trained more wins."},
+             "both sides meet again, the one that trained more wins."},
     {.name = "heartbeat_seconds",
      .type = OPT_NUMBER,
      AT(heartbeat_seconds),
      .fallback = "1",
      .min = 0.05,
      .max = 60,
-     .help = "How often members tell each other how far they are."},
+     .help = "How often members report their progress to each other."},
     {.name = "rewarm_steps",
      .type = OPT_INT,
      AT(rewarm_steps),
@@ -170,12 +172,12 @@ static const opt_spec specs[] = {
      .fallback = "0",
      .min = 0,
      .max = 1e12,
-     .help = "With gradients: of the creator's training data, which everybody must have."},
+     .help = "With gradients: hash of the creator's training data, which every member must have."},
     {.name = "base_hash",
      .type = OPT_TEXT,
      AT(base_hash),
-     .help = "With lora_r: of the creator's model, which everybody must have; adapters are what is "
-             "averaged."},
+     .help = "With lora_r: hash of the creator's model, which every member must have; adapters are "
+             "what is averaged."},
 };
 
 const opt_command pool_options = {
@@ -247,29 +249,28 @@ static atom_status refuse(const char *path, const char *text, const char *key, c
 atom_status pool_settings_check(const pool_settings *s, const char *path, const char *text)
 {
     if (s->sync != POOL_SYNC_GRADIENTS && s->global_batch_size)
-        return refuse(
-            path, text, "global_batch_size",
-            "with sync %s every member makes steps of its own; leave the key away, or sum "
-            "gradients",
-            pool_settings_mode(s));
+        return refuse(path, text, "global_batch_size",
+                      "with sync %s every member makes steps of its own; leave out the key, or sum "
+                      "gradients",
+                      pool_settings_mode(s));
     if (s->sync == POOL_SYNC_SLICES && s->outer_learning_rate != 1)
         return refuse(path, text, "outer_learning_rate",
                       "with sync slices averages are written as they are, there is no outer step; "
-                      "leave the key away, or average parameters");
+                      "leave out the key, or average parameters");
     if (s->sync == POOL_SYNC_SLICES && s->outer_momentum != 0)
         return refuse(path, text, "outer_momentum",
                       "with sync slices averages are written as they are, and nothing keeps a "
-                      "momentum; leave the key away, or average parameters");
+                      "momentum; leave out the key, or average parameters");
     if (s->sync != POOL_SYNC_GRADIENTS)
         return ATOM_OK;
     if (s->robust)
         return refuse(path, text, "robust",
-                      "with sync gradients contributions are summed as they are; leave robust "
-                      "away, or average parameters");
+                      "with sync gradients contributions are summed as they are; leave out "
+                      "robust, or average parameters");
     if (s->fragments != 1)
         return refuse(path, text, "fragments",
-                      "with sync gradients there is one, whose sum makes a step; leave the key "
-                      "away");
+                      "with sync gradients there is one, whose sum makes a step; leave out the "
+                      "key");
     return ATOM_OK;
 }
 
@@ -281,7 +282,7 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c)
         return ATOM_OK;
     if (s->global_batch_size % c->micro_batch_size)
         return atom_fail(ATOM_E_USAGE,
-                         "global_batch_size: %lld is no multiple of micro_batch_size %lld",
+                         "global_batch_size: %lld is not a multiple of micro_batch_size %lld",
                          (long long)s->global_batch_size, (long long)c->micro_batch_size);
     if (s->global_batch_size)
         s->batch = s->global_batch_size;

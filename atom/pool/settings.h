@@ -17,7 +17,7 @@
 #include "atom/train/config.h"
 
 /* Whose data members train on: the creator's, which the manifest names; each its own; the
- * creator's, but who wants takes its own. */
+ * creator's, but a member may take its own. */
 typedef enum pool_data_rule { POOL_DATA_SHARED, POOL_DATA_OWN, POOL_DATA_EITHER } pool_data_rule;
 
 typedef struct pool_settings {

@@ -208,10 +208,8 @@ static atom_status apply(void *context, const gsp_certificate *certificate, cons
     if (p->g)
         return pool_gradients_apply(p, c);
     stage(p, c->version);
-    atom_status st =
-        pool_file_write(&p->store, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(
+        pool_file_write(&p->store, number, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
     float *merge = atom_alloc(f->n, sizeof *merge);
     if (!merge)
         return atom_fail_memory("a merge", f->n * sizeof *merge);
@@ -315,9 +313,8 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
         f->over_stride = 0;
         pthread_mutex_unlock(&p->lock);
     }
-    if (p->g) {
+    if (p->g)
         ATOM_TRY(pool_gradients_read(p));
-    }
     p->epoch = p->epoch_highest = epoch;
     p->staged = 0;
     pthread_mutex_lock(&p->lock);

@@ -32,7 +32,7 @@ static const opt_spec specs[] = {
      .letter = 'o',
      .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
              "DIR/pool/identity. Required, but for --dry-run."},
-    {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Of the pool."},
+    {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT", .help = "Name of the pool."},
     PLAN_ROW_MODEL(.help = "In place of the configuration's.", .group = "Overrides"),
     {.name = "data",
      .type = OPT_TEXT,
@@ -74,13 +74,13 @@ static const opt_spec specs[] = {
      .type = OPT_TEXT,
      AT(min_peers),
      .value = "N",
-     .help = "Training begins when so many are members."},
+     .help = "Training begins when the pool has this many members."},
     {.name = "max_steps",
      .type = OPT_INT,
      AT(max_steps),
      .min = 0,
      .max = 1e12,
-     .help = "Of this member, in this process; the pool's are in the configuration."},
+     .help = "Steps of this member, in this process; the pool's are in the configuration."},
     {.name = "plain",
      .type = OPT_FLAG,
      AT(plain),
@@ -88,7 +88,7 @@ static const opt_spec specs[] = {
     {.name = "dry_run",
      .type = OPT_FLAG,
      AT(dry_run),
-     .help = "Say how members would average and why, with alternatives, and make nothing."},
+     .help = "Print how members would average and why, with alternatives, and make nothing."},
     PLAN_ROW_JSON(.help = "On stdout two objects: the ticket at once, the summary at the end."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
     POOL_HOST_SPECS(create_values, host),
@@ -98,11 +98,11 @@ static const opt_command options = {
     .name = "pool create",
     .summary = "make a pool of a run, print its ticket, and train as its first member",
     .description =
-        "Everybody who is given the ticket can join with `atom pool join TICKET`. Members train "
+        "Anybody with the ticket can join with `atom pool join TICKET`. Members train "
         "on their own data order and average their weights piece by piece, while they train. "
         "max_steps of the configuration counts the steps of all members together. After a "
-        "signal it saves and is away; `atom pool join -o DIR` comes back, from DIR alone.",
-    .examples = "# what run.yml may say at the least; 'atom help train' has all keys\n"
+        "signal it saves and goes away; `atom pool join -o DIR` comes back, from DIR alone.",
+    .examples = "# the least that run.yml may say; 'atom help train' has all keys\n"
                 "#   model: gpt2-124m\n"
                 "#   data: data\n"
                 "#   max_steps: 100000\n"

@@ -1,5 +1,5 @@
 /*
- * atom pool evidence: does the sum again that a file of evidence is about, and says who lied. One
+ * atom pool evidence: does the sum again that a file of evidence is about, and names the liar. One
  * idea: nobody is asked and nothing is believed but the pool's manifest; the file carries what the
  * accused signed and the contributions that it named. Refuses files of other pools.
  */
@@ -25,7 +25,8 @@ static const opt_command options = {
     .name = "pool evidence",
     .summary = "check a file of evidence against a member",
     .description =
-        "Who owns a part of a round signs its result. Others do some of the sums again, and where "
+        "The owner of a part of a round signs its result. Others do some of the sums again, and "
+        "where "
         "one is false they write a file and ban its author. This command needs that file and the "
         "pool's manifest (in DIR, or --manifest), and neither the pool nor a connection. Exit code "
         "0: the file proves a lie; 3: it proves nothing.",
@@ -36,7 +37,6 @@ static const opt_command options = {
     OPT_TABLE(specs, evidence_values),
 };
 
-enum { MANIFEST_BYTES_MAX = GSP_MANIFEST_TEXT_BYTES_MAX };
 static const uint64_t FILE_BYTES_MAX = (uint64_t)2 << 30;
 
 static atom_status read_manifest(const evidence_values *v, const opt_parsed *parsed,
@@ -46,16 +46,13 @@ static atom_status read_manifest(const evidence_values *v, const opt_parsed *par
     char *inner = atom_path_join(dir, "pool/manifest.json"), *text = NULL;
     char *outer = atom_path_join(dir, "manifest.json");
     uint64_t bytes = 0;
-    atom_status st = ATOM_OK;
+    atom_status st;
     if (!inner || !outer)
-        st = atom_fail_memory("a path", 256);
-    if (st == ATOM_OK)
-        st = atom_file_read(v->manifest               ? v->manifest
-                            : atom_path_exists(inner) ? inner
-                                                      : outer,
-                            MANIFEST_BYTES_MAX, &text, &bytes);
-    if (st == ATOM_OK)
-        st = gsp_manifest_parse(text, bytes, out);
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    const char *path = v->manifest ? v->manifest : atom_path_exists(inner) ? inner : outer;
+    ATOM_TRY_CLEAN(atom_file_read(path, GSP_MANIFEST_TEXT_BYTES_MAX, &text, &bytes));
+    ATOM_TRY_CLEAN(gsp_manifest_parse(text, bytes, out));
+cleanup:
     atom_free(text);
     atom_free(inner);
     atom_free(outer);
@@ -97,6 +94,26 @@ static atom_status tell_words(const evidence_values *v, const gsp_manifest *m,
     return ATOM_OK;
 }
 
+static atom_status judge(const evidence_values *v, const gsp_manifest *m, const char *data,
+                         uint64_t bytes, gsp_finding *f)
+{
+    gsp_genesis genesis;
+    gsp_evidence words;
+    if (gsp_evidence_is_words(data, bytes)) {
+        ATOM_TRY(gsp_evidence_judge_words(data, bytes, &words));
+        return tell_words(v, m, &words);
+    }
+    gsp_manifest_genesis(m, &genesis);
+    const gsp_terms terms = {.pool = genesis.pool,
+                             .codec = m->codec,
+                             .robust = m->robust,
+                             .n_parts = m->n_parts,
+                             .n_fragments = m->n_fragments,
+                             .n_floats = m->n_floats};
+    ATOM_TRY(gsp_evidence_judge(&terms, data, bytes, f));
+    return tell(v, m, f);
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     const evidence_values *v = values;
@@ -104,31 +121,14 @@ static atom_status run(void *values, const opt_parsed *parsed)
     gsp_finding *f = atom_alloc(1, sizeof *f);
     char *data = NULL;
     uint64_t bytes = 0;
-    gsp_genesis genesis;
-    atom_status st = m && f ? ATOM_OK : atom_fail_memory("a manifest", sizeof *m);
-    if (st == ATOM_OK)
-        st = gsp_crypto_start();
-    if (st == ATOM_OK)
-        st = read_manifest(v, parsed, m);
-    if (st == ATOM_OK)
-        st = atom_file_read(parsed->positional[0], FILE_BYTES_MAX, &data, &bytes);
-    if (st == ATOM_OK) {
-        gsp_manifest_genesis(m, &genesis);
-        gsp_terms terms = {.pool = genesis.pool,
-                           .codec = m->codec,
-                           .robust = m->robust,
-                           .n_parts = m->n_parts,
-                           .n_fragments = m->n_fragments,
-                           .n_floats = m->n_floats};
-        gsp_evidence words;
-        if (gsp_evidence_is_words(data, bytes)) {
-            st = gsp_evidence_judge_words(data, bytes, &words);
-            st = st == ATOM_OK ? tell_words(v, m, &words) : st;
-        } else {
-            st = gsp_evidence_judge(&terms, data, bytes, f);
-            st = st == ATOM_OK ? tell(v, m, f) : st;
-        }
-    }
+    atom_status st;
+    if (!m || !f)
+        ATOM_TRY_CLEAN(atom_fail_memory("a manifest", sizeof *m));
+    ATOM_TRY_CLEAN(gsp_crypto_start());
+    ATOM_TRY_CLEAN(read_manifest(v, parsed, m));
+    ATOM_TRY_CLEAN(atom_file_read(parsed->positional[0], FILE_BYTES_MAX, &data, &bytes));
+    ATOM_TRY_CLEAN(judge(v, m, data, bytes, f));
+cleanup:
     atom_free(data);
     atom_free(f);
     atom_free(m);

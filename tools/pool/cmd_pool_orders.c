@@ -1,7 +1,7 @@
 /*
  * atom pool ticket, invite, ban, rotate, leave, pause, resume: a word to the member that runs here.
  * One idea: each is one request over the local socket, and the member does it. Refuses to change
- * files behind a member's back: what is not running cannot be told.
+ * files behind a member's back: what does not run takes no orders.
  */
 #include "tools/pool/cmd_pool_ask.h"
 
@@ -69,7 +69,8 @@ static atom_status say(void *values, const opt_parsed *parsed, const char *word,
 static const opt_command ticket_options = {
     .name = "pool ticket",
     .summary = "print the ticket that others join with",
-    .description = "Only where the pool's owner runs. A ticket is a secret: who has it can join.",
+    .description =
+        "Only where the pool's owner runs. A ticket is a secret: anybody with it can join.",
     .examples = "atom pool ticket run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -83,7 +84,7 @@ static atom_status ticket(void *values, const opt_parsed *parsed)
 
 static const opt_command invite_options = {
     .name = "pool invite",
-    .summary = "make a new ticket, for so many hosts and days",
+    .summary = "make a new ticket, for a number of hosts and days",
     .description = "Earlier tickets stay good until they expire or the key is rotated.",
     .examples = "atom pool invite run --hosts 5 --days 2\n",
     .positional = "[DIR]",
@@ -123,7 +124,7 @@ static atom_status ban(void *values, const opt_parsed *parsed)
 
 static const opt_command rotate_options = {
     .name = "pool rotate",
-    .summary = "take a new pre-shared key: earlier tickets are void",
+    .summary = "make a new pre-shared key: earlier tickets become void",
     .description = "Members that are here get the new key at once, others when they come back "
                    "within a day; later ones need a new ticket.",
     .examples = "atom pool rotate run\n",

@@ -1,6 +1,6 @@
 /*
  * Owns the page that shows a pool. One idea: it is one more program that asks the control socket,
- * like `atom pool status`; whoever trains does not know of it. Refuses everything but GET, and
+ * like `atom pool status`; the trainer does not know of it. Refuses everything but GET, and
  * every Host but its own.
  */
 #include "tools/pool/cmd_pool_page.h"

@@ -2,7 +2,7 @@
  * A page that shows a pool, for people, and its numbers for Prometheus
  * (docs/design/pool.md#what-the-user-sees, issue of the pool's "seeing it"). It looks at what a
  * running host says on its control socket and at the files that it writes; it can change nothing.
- * Only GET, only for who names this very address in Host (a page of somebody else cannot read it
+ * Only GET, only for requests that name this very address in Host (a page of somebody else cannot read it
  * through the browser), at most 16 connections of 10 seconds.
  *
  *   /             the page

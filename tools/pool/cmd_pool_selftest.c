@@ -90,7 +90,7 @@ static const opt_command options = {
     OPT_TABLE(specs, pool_values),
 };
 
-/* A pool of one evening: fresh keys, an invite for those who are given the ticket. */
+/* A pool of one evening: fresh keys, an invite for those with the ticket. */
 static atom_status make_ticket(const gsp_identity *owner, const pool_values *v, uint16_t port,
                                gsp_ticket *t)
 {
@@ -244,9 +244,9 @@ static void judge_port(pool_findings *to, const pool_values *v, gsp_net *net, ui
         return;
     }
     pool_finding_say(f, "%s", atom_fail_message());
-    pool_finding_fix(f,
-                     "who has it: sudo ss -ltnp 'sport = :%u'; or choose another: --listen '*:%u'",
-                     port, port + 1u);
+    pool_finding_fix(
+        f, "to see what has it: sudo ss -ltnp 'sport = :%u'; or choose another: --listen '*:%u'",
+        port, port + 1u);
 }
 
 /* The line to paste: bash opens the connection itself, so nothing has to be installed. */

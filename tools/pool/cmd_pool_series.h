@@ -5,7 +5,7 @@
  * where it is a diary of events, which goes on in a new file; else it is read anew.
  *
  * Thread: one at a time. Errors: none: a file that is not there is an empty series, a line that
- * does not parse is no point.
+ * does not parse is not a point.
  */
 #ifndef TOOLS_POOL_CMD_POOL_SERIES_H
 #define TOOLS_POOL_CMD_POOL_SERIES_H

@@ -1,6 +1,6 @@
 /*
  * atom pool web: the page of cmd_pool_page.h for the pool in a directory, until it is interrupted.
- * Off unless somebody starts it; on this host only unless told otherwise.
+ * Off unless somebody starts it; on this host only unless asked otherwise.
  */
 #include "tools/cli.h"
 #include "tools/pool/cmd_pool_page.h"
