@@ -56,7 +56,8 @@ const gsp_known *gsp_peers_find(const gsp_peers *peers, const uint8_t key[GSP_PU
     return find(peers, key);
 }
 
-/* Whose place a newcomer may take: heard of longest ago, and did not answer for a day. */
+/* The peer whose place a new one may take: the one heard of longest ago, if it has not answered
+ * for a day. */
 static gsp_known *weakest(gsp_peers *p, uint64_t now_s)
 {
     gsp_known *worst = NULL;

@@ -59,8 +59,8 @@ typedef enum link_state {
 typedef struct net_link {
     bool used;
     bool wanted;    /* dial it, and again */
-    bool known_key; /* else whoever answers */
-    bool found;     /* whoever answered is this key; until its UP is told, the wish may return */
+    bool known_key; /* false: anybody that answers and proves to be a member */
+    bool found;     /* `key` answered a wish for anybody; until its UP is told, that may return */
     bool failed;    /* the connection before this one did not come up */
     link_state state;
     uint8_t key[GSP_NET_KEY_BYTES];
@@ -133,7 +133,7 @@ struct net_endpoint {
     int buffer_bytes;
 };
 
-/* What a carrier says of a stream that was authenticated (or believed). */
+/* What a carrier says of a new stream; the gate's are authenticated, plain ones believed. */
 typedef struct net_arrival {
     const uint8_t *key;
     bool dialled, guest, relayed;

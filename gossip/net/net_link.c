@@ -101,8 +101,8 @@ static void tell_refused(net_link *link, gsp_refusal refusal, const char *why)
     link->tell_refused = true;
 }
 
-/* Whoever answered did not become a link that the caller heard of: so the wish is not fulfilled,
- * and whoever answers next time may be somebody else. */
+/* The peer that answered did not become a link that the caller heard of. So the wish is not
+ * fulfilled, and another peer may answer next time. */
 static void wish_returns(net_link *link)
 {
     link->found = false;

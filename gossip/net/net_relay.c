@@ -1,6 +1,6 @@
 /*
  * Owns relaying: two members that cannot reach each other meet at a third that both have dialled
- * (docs/design/pool.md#agreement). Its one idea: the relay joins two of its streams back to back,
+ * (docs/design/pool.md#transport). Its one idea: the relay joins two of its streams back to back,
  * and through that tube the two shake hands and seal as if it were TCP; so the relay sees what the
  * internet sees. Each stream of their link takes a tube of its own.
  *

@@ -1,7 +1,8 @@
 /*
- * The simulator: many real machines of the agreement (agree.h) in one process, with a virtual clock,
- * all from one seed. world.c owns time, network and faults; host.c is one member with its disk, and
- * act.c what its driver does; hostile.c lies; check.c watches everything from outside and knows all.
+ * The simulator: many real machines of the agreement (agree.h) in one process, with a virtual
+ * clock, all from one seed. world.c owns time, network and faults; host.c is one member with its
+ * disk, and act.c what its driver does; hostile.c lies; check.c watches everything from outside and
+ * knows all.
  *
  * It checks I1 to I8 of docs/design/pool.md#agreement, and
  *   I9   nobody honest is banned
@@ -225,7 +226,7 @@ bool sim_hostile_send(sim_world *w, sim_host *host, uint32_t to, const gsp_messa
 /* What it says of its state; true: it lies. */
 bool sim_hostile_state(sim_world *w, sim_host *host, gsp_saved *saved);
 void sim_hostile_tick(sim_world *w, sim_host *host);
-/* Who made up a BEGIN believes in it: what owners sign then fits. */
+/* A liar that made up a BEGIN believes in it, so that what owners sign fits it. */
 void sim_hostile_mind(sim_host *host);
 /* A lie about a part: true where it tells one. */
 bool sim_hostile_part(sim_world *w, sim_host *host, const gsp_begin *begin, uint32_t number,
