@@ -2,7 +2,11 @@
  * the kernels' job. */
 #include "atom/base/dtype.h"
 
-static const char *const names[ATOM_DTYPE_N] = {"fp32", "bf16", "i32", "fp16", "fp64"};
+static const char *const names[ATOM_DTYPE_N] = {[ATOM_F32] = "fp32",
+                                                [ATOM_BF16] = "bf16",
+                                                [ATOM_I32] = "i32",
+                                                [ATOM_F16] = "fp16",
+                                                [ATOM_F64] = "fp64"};
 
 const char *atom_dtype_name(atom_dtype dtype)
 {

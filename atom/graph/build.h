@@ -35,7 +35,7 @@ ATOM_MUST atom_status graph_add_node_rng(graph *g, const graph_node *node, uint3
 /* grad.c: needs_grad and kept of every tensor; last_use is known. */
 void graph_derive_grad(graph *g);
 
-/* "act", "f32", "i32". */
-const char *graph_kind_name(graph_kind kind);
+/* What messages and the text form call them. */
+extern const char *const graph_kind_names[3], *const graph_init_names[4];
 
 #endif

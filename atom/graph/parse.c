@@ -117,7 +117,7 @@ static atom_status name_get(const parsing *p, char name[GRAPH_NAME_MAX])
 
 static atom_status parse_graph(parsing *p)
 {
-    static const char *const dtypes[] = {"fp32", "bf16"};
+    static const char *const dtypes[] = {[ATOM_F32] = "fp32", [ATOM_BF16] = "bf16"};
     char name[GRAPH_NAME_MAX];
     int dtype = 0, moments = 0;
     int64_t B = 0, T = 0;
@@ -140,7 +140,6 @@ static atom_status parse_graph(parsing *p)
 
 static atom_status parse_param(parsing *p)
 {
-    static const char *const inits[] = {"zero", "one", "normal", "uniform"};
     char name[GRAPH_NAME_MAX];
     int64_t dims[GRAPH_RANK_MAX], frozen = 0;
     int rank, init = 0;
@@ -149,7 +148,7 @@ static atom_status parse_param(parsing *p)
     ATOM_TRY(name_get(p, name));
     ATOM_TRY(map_check(p, &p->params));
     ATOM_TRY(graph_field_dims(&p->line, &rank, dims));
-    ATOM_TRY(graph_field_choice(&p->line, "init", inits, 4, &init));
+    ATOM_TRY(graph_field_choice(&p->line, "init", graph_init_names, 4, &init));
     ATOM_TRY(graph_field_float(&p->line, "std", init >= GRAPH_INIT_NORMAL, &std));
     ATOM_TRY(graph_field_int(&p->line, "frozen", false, 1, &frozen));
     ATOM_TRY(graph_add_param(p->g, name, rank, dims, (graph_init)init, std, &id));
@@ -161,14 +160,13 @@ static atom_status parse_param(parsing *p)
 
 static atom_status parse_input(parsing *p)
 {
-    static const char *const kinds[] = {"act", "f32", "i32"};
     char name[GRAPH_NAME_MAX];
     int64_t dims[GRAPH_RANK_MAX];
     int rank, kind = 0;
     int32_t id;
     ATOM_TRY(name_get(p, name));
     ATOM_TRY(map_check(p, &p->tensors));
-    ATOM_TRY(graph_field_choice(&p->line, "kind", kinds, 3, &kind));
+    ATOM_TRY(graph_field_choice(&p->line, "kind", graph_kind_names, 3, &kind));
     ATOM_TRY(graph_field_dims(&p->line, &rank, dims));
     ATOM_TRY(graph_add_input(p->g, name, (graph_kind)kind, rank, dims, &id));
     ATOM_TRY(map_add(p, &p->tensors, id));

@@ -12,11 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *graph_kind_name(graph_kind kind)
-{
-    static const char *const names[] = {"act", "f32", "i32"};
-    return names[kind];
-}
+const char *const graph_kind_names[] = {
+    [GRAPH_ACT] = "act", [GRAPH_F32] = "f32", [GRAPH_I32] = "i32"};
+const char *const graph_init_names[] = {[GRAPH_INIT_ZERO] = "zero",
+                                        [GRAPH_INIT_ONE] = "one",
+                                        [GRAPH_INIT_NORMAL] = "normal",
+                                        [GRAPH_INIT_UNIFORM] = "uniform"};
 
 atom_status graph_dims_check(const char *what, int rank, const int64_t *dims, uint64_t *elements)
 {
@@ -54,7 +55,7 @@ static atom_status take_act(const graph *g, const graph_node *n, int i, int64_t 
     if (t->kind != GRAPH_ACT || t->rank != 3 || t->dims[0] != g->micro_batch ||
         t->dims[1] != g->sequence)
         return atom_fail(ATOM_E_FORMAT, "input %d, \"%s\", is %s%s, must be act[%lld,%lld,*]", i,
-                         t->name, graph_kind_name(t->kind), dims_text(t->rank, t->dims, buf),
+                         t->name, graph_kind_names[t->kind], dims_text(t->rank, t->dims, buf),
                          (long long)g->micro_batch, (long long)g->sequence);
     *width = t->dims[2];
     return ATOM_OK;
@@ -69,7 +70,7 @@ static atom_status take_ids(const graph *g, const graph_node *n, int i)
         t->dims[1] != g->sequence || t->producer != GRAPH_NONE)
         return atom_fail(ATOM_E_FORMAT,
                          "input %d, \"%s\", is %s%s, must be a graph input i32[%lld,%lld]", i,
-                         t->name, graph_kind_name(t->kind), dims_text(t->rank, t->dims, buf),
+                         t->name, graph_kind_names[t->kind], dims_text(t->rank, t->dims, buf),
                          (long long)g->micro_batch, (long long)g->sequence);
     return ATOM_OK;
 }

@@ -14,7 +14,7 @@
  * integer times a power of two. rng is printed where it is not the node's index. Refuses unsealed
  * graphs.
  */
-#include "atom/graph/graph.h"
+#include "atom/graph/build.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/hash.h"
@@ -65,10 +65,9 @@ static void put_dims(line *l, int rank, const int64_t *dims)
 
 static void put_param(line *l, const graph_param *p)
 {
-    static const char *const inits[] = {"zero", "one", "normal", "uniform"};
     put(l, "param %s", p->name);
     put_dims(l, p->rank, p->dims);
-    put(l, " init=%s", inits[p->init]);
+    put(l, " init=%s", graph_init_names[p->init]);
     if (p->init == GRAPH_INIT_NORMAL || p->init == GRAPH_INIT_UNIFORM)
         put_float(l, "std", p->init_std);
     if (p->frozen)
@@ -121,10 +120,9 @@ static void put_node(line *l, const graph *g, uint32_t index)
 /* The line of tensor i: an input, a node whose output it is, or nothing (saved tensors). */
 static void put_tensor(line *l, const graph *g, int32_t i)
 {
-    static const char *const kinds[] = {"act", "f32", "i32"};
     const graph_tensor *t = &g->tensors[i];
     if (t->producer == GRAPH_NONE) {
-        put(l, "input %s kind=%s", t->name, kinds[t->kind]);
+        put(l, "input %s kind=%s", t->name, graph_kind_names[t->kind]);
         put_dims(l, t->rank, t->dims);
         put(l, "\n");
     } else if (g->nodes[t->producer].out[0] == i) {

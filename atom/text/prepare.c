@@ -530,7 +530,8 @@ static void preparation_fini(preparation *p)
 
 const char *text_val_split_name(text_val_split split)
 {
-    static const char *const names[] = {"none", "documents", "tail"};
+    static const char *const names[] = {
+        [TEXT_VAL_NONE] = "none", [TEXT_VAL_DOCUMENTS] = "documents", [TEXT_VAL_TAIL] = "tail"};
     return names[split];
 }
 
