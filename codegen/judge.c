@@ -56,8 +56,8 @@ static atom_status run_twice(simulation *s, swap_tape_kind first, swap_tape_kind
 static atom_status simulate(const graph *g, const part_plan *plan, const part_profile *profile,
                             const krn_table *table, simulation *s)
 {
-    atom_status st = open_simulation(g, plan, profile, table, s);
-    return st == ATOM_OK ? run_twice(s, SWAP_TAPE_FIRST, SWAP_TAPE_TRAIN) : st;
+    ATOM_TRY(open_simulation(g, plan, profile, table, s));
+    return run_twice(s, SWAP_TAPE_FIRST, SWAP_TAPE_TRAIN);
 }
 
 /* 0: this plan has no such tapes. */

@@ -125,9 +125,9 @@ ATOM_MUST static atom_status add_one(part_search_state *s, const part_setting *s
                                      part_goal goal, uint64_t capacity, bool *hidden)
 {
     part_candidate c = {.setting = *setting, .goal = goal, .capacity_bytes = capacity};
-    atom_status st = part_make_plan(s, setting, goal, capacity, part_device_limit(s), &c.plan);
-    if (st != ATOM_OK || !c.plan)
-        return st;
+    ATOM_TRY(part_make_plan(s, setting, goal, capacity, part_device_limit(s), &c.plan));
+    if (!c.plan)
+        return ATOM_OK;
     *hidden = hides(s, setting, c.plan);
     add(s, c);
     return ATOM_OK;
@@ -179,18 +179,16 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
     if (least_seconds(s, setting) >= best_seconds(s))
         return ATOM_OK;
     if (setting->keep == PART_KEEP_HOST) {
-        atom_status st = too_slow(s, setting, &dear);
-        if (st != ATOM_OK || dear)
-            return st;
+        ATOM_TRY(too_slow(s, setting, &dear));
+        if (dear)
+            return ATOM_OK;
     }
     for (size_t f = 0; f < sizeof eighths / sizeof *eighths; f++) {
         uint64_t capacity = part_device_limit(s) / 8 * eighths[f];
         bool hidden = false;
-        atom_status st = add_one(s, setting, PART_GOAL_TIME, capacity, &hidden);
-        if (st == ATOM_OK && f == 0 && !hidden)
-            st = add_one(s, setting, PART_GOAL_HIDDEN, capacity, &hidden);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, capacity, &hidden));
+        if (f == 0 && !hidden)
+            ATOM_TRY(add_one(s, setting, PART_GOAL_HIDDEN, capacity, &hidden));
         if (!s->device_bytes)
             break; /* without a limit there is nothing to divide */
     }
@@ -292,17 +290,17 @@ atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need
 
 atom_status part_nearly_hides(part_search_state *s, bool *hides)
 {
-    atom_status st = part_open_table(s);
     *hides = false;
-    for (int way = 0; way < PART_WAYS && st == ATOM_OK && !*hides; way += 2) {
+    ATOM_TRY(part_open_table(s));
+    for (int way = 0; way < PART_WAYS && !*hides; way += 2) {
         part_setting setting;
         part_plan *plan = NULL;
         part_way_setting(s, way, &setting);
         uint64_t limit = part_device_limit(s);
-        st = part_make_cuts(s, setting, PART_GOAL_TIME, limit, limit, &plan);
-        if (st == ATOM_OK && plan)
+        ATOM_TRY(part_make_cuts(s, setting, PART_GOAL_TIME, limit, limit, &plan));
+        if (plan)
             *hides = plan->predicted_compute_seconds >= 0.98 * plan->predicted_step_seconds;
         part_plan_close(&plan);
     }
-    return st;
+    return ATOM_OK;
 }

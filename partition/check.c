@@ -112,13 +112,12 @@ static atom_status check_totals(const part_plan *plan, const graph *g)
 
 atom_status part_plan_check(const part_plan *plan, const graph *g)
 {
-    atom_status st = check_header(plan, g);
-    for (uint32_t k = 0; k < plan->n_sub_models && st == ATOM_OK; k++)
-        st = check_sub_model(plan, g, k);
-    if (st == ATOM_OK && plan->sub_models[plan->n_sub_models - 1].last_node != (int32_t)g->n_nodes)
-        st = atom_fail(ATOM_E_USAGE, "the plan ends at node %d, the graph has %u",
-                       plan->sub_models[plan->n_sub_models - 1].last_node - 1, g->n_nodes);
-    if (st == ATOM_OK)
-        st = check_totals(plan, g);
-    return st;
+    ATOM_TRY(check_header(plan, g));
+    for (uint32_t k = 0; k < plan->n_sub_models; k++)
+        ATOM_TRY(check_sub_model(plan, g, k));
+    int32_t end = plan->sub_models[plan->n_sub_models - 1].last_node;
+    if (end != (int32_t)g->n_nodes)
+        return atom_fail(ATOM_E_USAGE, "the plan ends at node %d, the graph has %u nodes", end - 1,
+                         g->n_nodes);
+    return check_totals(plan, g);
 }

@@ -40,13 +40,12 @@ atom_status part_device_check(const part_device *device)
         {"adamw_params_per_second", device->adamw_params_per_second, 0},
         {"launch_seconds", device->launch_seconds, 0},
     };
-    atom_status st = ATOM_OK;
-    for (size_t i = 0; i < sizeof figures / sizeof *figures && st == ATOM_OK; i++)
-        st = check_rate(device, figures[i].name, figures[i].value, figures[i].low);
-    if (st == ATOM_OK && (device->cores < 1 || device->host_bytes == 0))
-        st = atom_fail(ATOM_E_USAGE, "device \"%s\": cores and host_bytes must be above zero",
-                       device->name);
-    return st;
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        ATOM_TRY(check_rate(device, figures[i].name, figures[i].value, figures[i].low));
+    if (device->cores < 1 || device->host_bytes == 0)
+        return atom_fail(ATOM_E_USAGE, "device \"%s\": cores and host_bytes must be above zero",
+                         device->name);
+    return ATOM_OK;
 }
 
 /* What is known about a node without timing it. */

@@ -235,7 +235,6 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
                                         bool disk)
 {
     const part_device *d = &profile->device;
-    atom_status st = ATOM_OK;
     ATOM_TRY(part_profile_matches(profile, g));
     s->g = g;
     s->profile = profile;
@@ -246,12 +245,11 @@ ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
         s->device_bytes = 0;
     s->host_bytes = request->host_budget_bytes ? request->host_budget_bytes : d->host_bytes;
     s->micro_batches = request->micro_batches;
-    st = part_model_open(g, profile, &s->model);
-    if (st == ATOM_OK && disk)
+    ATOM_TRY(part_model_open(g, profile, &s->model));
+    if (disk)
         part_model_use_disk(s->model);
-    if (st == ATOM_OK)
-        s->model->ahead = disk && request->ahead && request->clip;
-    return st;
+    s->model->ahead = disk && request->ahead && request->clip;
+    return ATOM_OK;
 }
 
 /* No candidate fits: the partition that needs the least does, or the news is bad. */
