@@ -1,7 +1,7 @@
 /*
- * The last pass of sums that blocks made in parts: out[c] += parts[0][c] + parts[1][c] + ..., added
- * in an order that depends on the number of parts alone. Each .cu that includes it has its own
- * copy.
+ * What kernels over rows share: how a row is laid over threads, and the last pass of sums that
+ * blocks made in parts: out[c] += parts[0][c] + parts[1][c] + ..., added in an order that depends on
+ * the number of parts alone. Each .cu that includes it has its own copy.
  *
  *   parts   f32 [n][columns]
  *   out     f32 [split], or [columns] where split is 0; NULL: skipped
@@ -12,7 +12,25 @@
 
 #include "kernels/cuda/prim.cuh"
 
-enum { KRN_FINISH_WARPS = 16 };
+enum { KRN_FINISH_WARPS = 16, KRN_ROW_THREADS_MAX = 512 };
+
+/* How a row of a norm is laid over threads. packs 0: element by element. */
+struct krn_row {
+    unsigned threads;
+    int packs; /* per thread: 1, 2 or 4 */
+};
+
+/* C channels in packs of W. */
+static inline krn_row krn_row_of(int64_t C, int64_t W)
+{
+    krn_row s = {256, 0};
+    int64_t packs = C / W, most = KRN_ROW_THREADS_MAX;
+    if (C % W != 0 || packs > 4 * most)
+        return s;
+    s.packs = packs <= most ? 1 : packs <= 2 * most ? 2 : 4;
+    s.threads = (unsigned)(((packs + s.packs - 1) / s.packs + 31) / 32 * 32);
+    return s;
+}
 
 /* 32 columns a block; each warp sums a contiguous sixteenth of the parts. */
 static __global__ void __launch_bounds__(KRN_FINISH_WARPS * 32)

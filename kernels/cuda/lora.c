@@ -19,24 +19,27 @@ uint64_t krn_cuda_lora_workspace(void)
     return krn_cuda_matmul_workspace();
 }
 
+/* What the three products have in common; R is the row length of h and b. */
+static krn_matmul product(const krn_args *args, atom_dtype act)
+{
+    int64_t R = args->dim[2];
+    return (krn_matmul){
+        .lda = R, .ldb = R, .ldd = R, .ab = act, .d_dtype = act, .scale = args->scale};
+}
+
 /* y = x, then y += scale h b' in its columns */
 void krn_cuda_lora_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
     int64_t N = args->dim[0], W = args->dim[1], R = args->dim[2], O = args->dim[3];
-    krn_matmul mm = {.m = N,
-                     .n = O,
-                     .k = R,
-                     .a = args->buf[1],
-                     .b = args->buf[2],
-                     .d = columns(args, args->buf[3], act),
-                     .lda = R,
-                     .ldb = R,
-                     .ldd = W,
-                     .b_turned = 1,
-                     .add = 1,
-                     .ab = act,
-                     .d_dtype = act,
-                     .scale = args->scale};
+    krn_matmul mm = product(args, act);
+    mm.m = N;
+    mm.n = O;
+    mm.k = R;
+    mm.a = args->buf[1];
+    mm.b = args->buf[2];
+    mm.d = columns(args, args->buf[3], act);
+    mm.ldd = W;
+    mm.b_turned = mm.add = 1;
     krn_cuda_copy(cx, args->buf[3], args->buf[0], (uint64_t)(N * W) * atom_dtype_bytes(act));
     (void)krn_cuda_matmul(cx, &mm, cx->workspace);
 }
@@ -44,41 +47,31 @@ void krn_cuda_lora_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
 /* dh (+)= scale dy b */
 static void d_low(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
-    int64_t N = args->dim[0], W = args->dim[1], R = args->dim[2], O = args->dim[3];
-    krn_matmul mm = {.m = N,
-                     .n = R,
-                     .k = O,
-                     .a = columns(args, args->buf[4], act),
-                     .b = args->buf[2],
-                     .d = args->buf[6],
-                     .lda = W,
-                     .ldb = R,
-                     .ldd = R,
-                     .add = (args->flags & KRN_ADD_D_IN1) != 0,
-                     .ab = act,
-                     .d_dtype = act,
-                     .scale = args->scale};
+    krn_matmul mm = product(args, act);
+    mm.m = args->dim[0];
+    mm.n = args->dim[2];
+    mm.k = args->dim[3];
+    mm.a = columns(args, args->buf[4], act);
+    mm.b = args->buf[2];
+    mm.d = args->buf[6];
+    mm.lda = args->dim[1];
+    mm.add = (args->flags & KRN_ADD_D_IN1) != 0;
     (void)krn_cuda_matmul(cx, &mm, cx->workspace);
 }
 
 /* db += scale dy' h */
 static void d_weight(krn_ctx *cx, const krn_args *args, atom_dtype act)
 {
-    int64_t N = args->dim[0], W = args->dim[1], R = args->dim[2], O = args->dim[3];
-    krn_matmul mm = {.m = O,
-                     .n = R,
-                     .k = N,
-                     .a = columns(args, args->buf[4], act),
-                     .b = args->buf[1],
-                     .d = args->buf[7],
-                     .lda = W,
-                     .ldb = R,
-                     .ldd = R,
-                     .a_turned = 1,
-                     .add = 1,
-                     .ab = act,
-                     .d_dtype = ATOM_F32,
-                     .scale = args->scale};
+    krn_matmul mm = product(args, act);
+    mm.m = args->dim[3];
+    mm.n = args->dim[2];
+    mm.k = args->dim[0];
+    mm.a = columns(args, args->buf[4], act);
+    mm.b = args->buf[1];
+    mm.d = args->buf[7];
+    mm.lda = args->dim[1];
+    mm.a_turned = mm.add = 1;
+    mm.d_dtype = ATOM_F32;
     (void)krn_cuda_matmul(cx, &mm, cx->workspace);
 }
 

@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/finish.cuh"
 
-enum { THREADS_MAX = 512, PARTS_MAX = 512 };
+enum { THREADS_MAX = KRN_ROW_THREADS_MAX, PARTS_MAX = 512 };
 
 /* The packs of a row, W elements each: thread i has packs i, i + threads, ... */
 template <typename A, int W, int PACKS>
@@ -234,29 +234,12 @@ __global__ void __launch_bounds__(THREADS_MAX) norm_bwd_any(norm_d job)
     }
 }
 
-/* How a row is laid over threads. packs 0: element by element. */
-struct shape {
-    unsigned threads;
-    int packs; /* per thread: 1, 2 or 4 */
-};
-
-static shape shape_of(int64_t C, int64_t W)
-{
-    shape s = {256, 0};
-    if (C % W != 0 || C / W > 4 * THREADS_MAX)
-        return s;
-    int64_t packs = C / W;
-    s.packs = packs <= THREADS_MAX ? 1 : packs <= 2 * THREADS_MAX ? 2 : 4;
-    s.threads = (unsigned)(((packs + s.packs - 1) / s.packs + 31) / 32 * 32);
-    return s;
-}
-
 template <typename A> static void run_fwd(krn_ctx *cx, const krn_args *args)
 {
     constexpr int W = krn_pack<A>::N;
     void *const *buf = args->buf;
     int64_t N = args->dim[0], C = args->dim[1];
-    shape s = shape_of(C, W);
+    krn_row s = krn_row_of(C, W);
     krn_launch(cx,
                s.packs == 0   ? norm_fwd_any<A>
                : s.packs == 1 ? norm_fwd<A, W, 1>
@@ -296,7 +279,7 @@ template <typename A, bool ADD> static void run_bwd(krn_ctx *cx, const krn_args 
                   N,
                   C,
                   rows_per_part(N)};
-    shape s = shape_of(C, W);
+    krn_row s = krn_row_of(C, W);
     krn_launch(cx,
                s.packs == 0   ? norm_bwd_any<A, ADD>
                : s.packs == 1 ? norm_bwd<A, W, 1, ADD>

@@ -13,7 +13,7 @@
 #ifndef KRN_RMS_PARTS_MAX /* the tests' shim takes fewer, to give a block many rows */
 #define KRN_RMS_PARTS_MAX 512
 #endif
-enum { THREADS_MAX = 512, HEAD_THREADS = 256, PARTS_MAX = KRN_RMS_PARTS_MAX };
+enum { THREADS_MAX = KRN_ROW_THREADS_MAX, HEAD_THREADS = 256, PARTS_MAX = KRN_RMS_PARTS_MAX };
 
 /* Sizes and places of either op; rmsnorm: one head of all channels per token, and no values. */
 struct rms_job {
@@ -412,23 +412,6 @@ static rms_job headnorm_job(krn_ctx *cx, const krn_args *args, bool backward)
     return job;
 }
 
-/* How a wide row is laid over threads. packs 0: element by element. */
-struct shape {
-    unsigned threads;
-    int packs; /* per thread: 1, 2 or 4 */
-};
-
-static shape row_shape(int64_t C, int64_t W)
-{
-    shape s = {256, 0};
-    if (C % W != 0 || C / W > 4 * THREADS_MAX)
-        return s;
-    int64_t packs = C / W;
-    s.packs = packs <= THREADS_MAX ? 1 : packs <= 2 * THREADS_MAX ? 2 : 4;
-    s.threads = (unsigned)(((packs + s.packs - 1) / s.packs + 31) / 32 * 32);
-    return s;
-}
-
 /* Lanes of a head, 0: element by element; a block has a group for every head, or all it can. */
 static int head_lanes(int64_t D, int64_t W)
 {
@@ -453,7 +436,7 @@ template <typename A> static void run_row_fwd(krn_ctx *cx, const krn_args *args)
 {
     constexpr int W = krn_pack<A>::N;
     rms_job job = rmsnorm_job(cx, args, false);
-    shape s = row_shape(job.C, W);
+    krn_row s = krn_row_of(job.C, W);
     krn_launch(cx,
                s.packs == 0   ? any_fwd<A>
                : s.packs == 1 ? row_fwd<A, W, 1>
@@ -466,7 +449,7 @@ template <typename A, bool ADD> static void run_row_bwd(krn_ctx *cx, const krn_a
 {
     constexpr int W = krn_pack<A>::N;
     rms_job job = rmsnorm_job(cx, args, true);
-    shape s = row_shape(job.C, W);
+    krn_row s = krn_row_of(job.C, W);
     krn_launch(cx,
                s.packs == 0   ? any_bwd<A, ADD>
                : s.packs == 1 ? row_bwd<A, W, 1, ADD>

@@ -72,16 +72,8 @@ KRN_INLINE void bwd_columns(atom_dtype dtype, const embed_job *j, uint32_t index
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void fwd_rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                      \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        fwd_rows(dtype, ctx, index);                                                               \
-    }                                                                                              \
-    static void bwd_columns_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        bwd_columns(dtype, ctx, index);                                                            \
-    }                                                                                              \
+    KRN_TASK(fwd_rows, dtype, suffix)                                                              \
+    KRN_TASK(bwd_columns, dtype, suffix)                                                           \
     void KRN_ISA(krn_cpu_embed_fwd_##suffix)(krn_ctx * cx, const krn_args *args)                   \
     {                                                                                              \
         embed_job j = {args, cx->step};                                                            \

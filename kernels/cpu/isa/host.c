@@ -188,21 +188,9 @@ KRN_INLINE void settle_chunk(atom_dtype wire, const host_job *job, uint32_t inde
         (void)worker;                                                                              \
         adamw_chunk(dtype, ATOM_BF16, ctx, index);                                                 \
     }                                                                                              \
-    static void round_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        round_chunk(dtype, ctx, index);                                                            \
-    }                                                                                              \
-    static void sumsq_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        sumsq_chunk(dtype, ctx, index);                                                            \
-    }                                                                                              \
-    static void settle_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                  \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        settle_chunk(dtype, ctx, index);                                                           \
-    }                                                                                              \
+    KRN_TASK(round_chunk, dtype, suffix)                                                           \
+    KRN_TASK(sumsq_chunk, dtype, suffix)                                                           \
+    KRN_TASK(settle_chunk, dtype, suffix)                                                          \
     void KRN_ISA(krn_cpu_round_##suffix)(krn_ctx * cx, void *dst, const float *src, uint64_t n)    \
     {                                                                                              \
         host_job job = {.wire = dst, .x = src, .n = n};                                            \

@@ -190,16 +190,8 @@ static void run_bwd(krn_ctx *cx, const krn_args *args, atom_task block)
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void fwd_rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                      \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        fwd_rows(dtype, ctx, index);                                                               \
-    }                                                                                              \
-    static void bwd_block_##suffix(void *ctx, uint32_t index, uint32_t worker)                     \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        bwd_block(dtype, ctx, index);                                                              \
-    }                                                                                              \
+    KRN_TASK(fwd_rows, dtype, suffix)                                                              \
+    KRN_TASK(bwd_block, dtype, suffix)                                                             \
     void KRN_ISA(krn_cpu_layernorm_fwd_##suffix)(krn_ctx * cx, const krn_args *args)               \
     {                                                                                              \
         norm_job job = {.args = args};                                                             \

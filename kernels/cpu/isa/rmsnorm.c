@@ -221,16 +221,8 @@ static void run(krn_ctx *cx, const krn_args *args, rms_job j, int backward, atom
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void fwd_tokens_##suffix(void *ctx, uint32_t index, uint32_t worker)                    \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        fwd_tokens(dtype, ctx, index);                                                             \
-    }                                                                                              \
-    static void bwd_block_##suffix(void *ctx, uint32_t index, uint32_t worker)                     \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        bwd_block(dtype, ctx, index);                                                              \
-    }                                                                                              \
+    KRN_TASK(fwd_tokens, dtype, suffix)                                                            \
+    KRN_TASK(bwd_block, dtype, suffix)                                                             \
     void KRN_ISA(krn_cpu_rmsnorm_fwd_##suffix)(krn_ctx * cx, const krn_args *args)                 \
     {                                                                                              \
         run(cx, args, rmsnorm_job(args, 0), 0, fwd_tokens_##suffix);                               \
