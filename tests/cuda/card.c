@@ -245,8 +245,7 @@ const krn_host_table *card_host_table(void)
     return &card.host;
 }
 
-/* Blocks are kept by the power of two they hold: pinning is slow. A block's size stands before it.
- */
+/* Blocks are kept by the power of two they hold: pinning is slow. A block's size stands before it. */
 enum { HEAD_BYTES = 4096, BINS = 40 };
 static void *kept[BINS];
 

@@ -1,5 +1,4 @@
-/* Any bytes as a block of JSONL or of a text file: refused with the place, or documents in UTF-8.
- */
+/* Any bytes as a block of JSONL or of a text file: refused with the place, or documents in UTF-8. */
 #include "atom/base/assert.h"
 #include "atom/text/input.h"
 #include "atom/text/utf8.h"

@@ -1,5 +1,4 @@
-/* Any bytes as tokenizer.json: refused with the file's name, or a tokenizer that gives back a text.
- */
+/* Any bytes as tokenizer.json: refused with the file's name, or a tokenizer that gives back a text. */
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 #include "atom/text/tokenizer.h"

@@ -24,8 +24,7 @@ typedef struct model {
     uint64_t seed;
 } model;
 
-/* One sample of T tokens. Adds its gradients to grad, f32[extent], which is made when it is NULL.
- */
+/* One sample of T tokens. Adds its gradients to grad, f32[extent], which is made when it is NULL. */
 static atom_status run(const model *m, int32_t *text, int64_t T, const int32_t *starts,
                        float *losses, float **grad, uint64_t *extent)
 {
