@@ -72,8 +72,9 @@ static void report(void *ctx, const train_report *r)
 
 static json_t *streams_json(const double *seconds, const uint64_t *bytes)
 {
-    static const char *const names[DEV_STREAM_N] = {"compute", "h2d",  "d2h",
-                                                    "host",    "load", "store"};
+    static const char *const names[DEV_STREAM_N] = {
+        [DEV_COMPUTE] = "compute", [DEV_H2D] = "h2d",   [DEV_D2H] = "d2h",
+        [DEV_HOST] = "host",       [DEV_LOAD] = "load", [DEV_STORE] = "store"};
     json_t *object = json_object();
     for (int i = 0; i < DEV_STREAM_N; i++)
         json_object_set_new(object, names[i],

@@ -1,9 +1,10 @@
 /*
  * Owns the way from a chat to marked tokens. One idea: a template is, for each role, a few parts
- * before and behind the text, each a special token or a piece of text; a chat is then a row of
+ * before and after the text, each a special token or a piece of text; a chat is then a row of
  * special tokens with runs of text between them, and each run is encoded as one, so the ids are
  * those of the whole rendered text. Refuses templates whose tokens the tokenizer does not have;
- * templates in Jinja are only looked at for their words.
+ * templates in Jinja are only recognised by their words. No library for Jinja takes its place: C
+ * has none, and a rendered text would no longer say which of its tokens are answers.
  */
 #include "atom/text/template.h"
 

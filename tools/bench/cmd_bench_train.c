@@ -136,8 +136,9 @@ static double copy_rate(const train_summary *s, dev_stream_kind stream)
 /* What compute waited for, all steps. */
 static json_t *waited_json(const train_summary *s)
 {
-    static const char *const names[DEV_STREAM_N] = {"launch", "h2d",  "d2h",
-                                                    "host",   "load", "store"};
+    static const char *const names[DEV_STREAM_N] = {
+        [DEV_COMPUTE] = "launch", [DEV_H2D] = "h2d",   [DEV_D2H] = "d2h",
+        [DEV_HOST] = "host",      [DEV_LOAD] = "load", [DEV_STORE] = "store"};
     json_t *o = json_object();
     for (int i = 0; i < DEV_STREAM_N; i++)
         json_object_set_new(o, names[i], cli_real(s->waited_seconds[i]));
