@@ -29,12 +29,12 @@ typedef struct help_values {
     bool man;
 } help_values;
 
+/* clang-format off */
 static const opt_spec help_specs[] = {
-    {.name = "man",
-     .type = OPT_FLAG,
-     .offset = offsetof(help_values, man),
+    {.name = "man", .type = OPT_FLAG, .offset = offsetof(help_values, man),
      .help = "The man page of COMMAND, as roff."},
 };
+/* clang-format on */
 
 static const opt_command help_options = {
     .name = "help",

@@ -26,52 +26,30 @@ typedef struct eval_values {
 
 #define AT(member) .offset = offsetof(eval_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(
-            .help = "A checkpoint, or a Hugging Face directory of a family that atom knows."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or a Hugging Face directory of a family that atom "
+                                 "knows."),
     PLAN_ROW_ADAPTER,
-    {.name = "data",
-     .type = OPT_TEXT,
-     AT(data),
-     .value = "DIR",
+    {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
      .help = "Measures the loss: a directory made by 'atom data prepare'."},
-    {.name = "choices",
-     .type = OPT_TEXT,
-     AT(choices),
-     .value = "FILE",
+    {.name = "choices", .type = OPT_TEXT, AT(choices), .value = "FILE",
      .help = "Measures accuracy on questions: .jsonl, also as .gz or .zst. Known lines: HellaSwag "
              "(ctx, endings, label); question or prompt, choices, answer (from 0, or \"A\"); ARC "
              "(question, choices with text and label, answerKey); PIQA (goal, sol1, sol2, label). "
              "acc: the answer with the largest sum of log-probabilities of its tokens is right; "
              "acc_norm: of that sum per character of the answer, as in lm-evaluation-harness. "
-             "Texts are "
-             "taken as they are, a space goes between."},
-    {.name = "limit",
-     .type = OPT_INT,
-     AT(limit),
-     .fallback = "0",
-     .min = 0,
-     .max = 1e9,
+             "Texts are taken as they are, a space goes between."},
+    {.name = "limit", .type = OPT_INT, AT(limit), .fallback = "0", .min = 0, .max = 1e9,
      .help = "With --choices: only the first N questions; 0: all."},
-    PLAN_ROW_SEQUENCE_LEN(
-            .fallback = "auto", .flags = OPT_AUTO,
-            .help =
-                "Tokens per sequence. auto: the model's longest, at most 2048; with --choices as "
-                "long "
-                "as the longest question. A longer question loses the beginning of its context."),
-    {.name = "split",
-     .type = OPT_CHOICE,
-     AT(split),
-     .fallback = "val",
-     .choices = splits,
+    PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
+        .help = "Tokens per sequence. auto: the model's longest, at most 2048; with --choices as "
+                "long as the longest question. A longer question loses the beginning of its "
+                "context."),
+    {.name = "split", .type = OPT_CHOICE, AT(split), .fallback = "val", .choices = splits,
      .help = "With --data: which part of it."},
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences at a time."),
-    {.name = "batches",
-     .type = OPT_INT,
-     AT(batches),
-     .fallback = "0",
-     .min = 0,
-     .max = 1e9,
+    {.name = "batches", .type = OPT_INT, AT(batches), .fallback = "0", .min = 0, .max = 1e9,
      .help = "With --data: how many micro-batches; 0: all of the split."},
     PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
     PLAN_ROW_DEVICE(.help = "What computes."),
@@ -79,6 +57,7 @@ static const opt_spec specs[] = {
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "eval",

@@ -28,44 +28,28 @@ typedef struct export_values {
 
 #define AT(member) .offset = offsetof(export_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
-    PLAN_ROW_SAVED_MODEL(
-            .help = "A checkpoint, or any Hugging Face directory of a family that atom knows."),
+    PLAN_ROW_SAVED_MODEL(.help = "A checkpoint, or any Hugging Face directory of a family that "
+                                 "atom knows."),
     PLAN_ROW_ADAPTER,
-    {.name = "to",
-     .type = OPT_CHOICE,
-     AT(to),
-     .fallback = "gguf",
-     .choices = formats,
+    {.name = "to", .type = OPT_CHOICE, AT(to), .fallback = "gguf", .choices = formats,
      .help = "gguf: one file for llama.cpp, tokenizer included. hf: a directory for transformers. "
              "llmc: a model file of llm.c (GPT-2)."},
-    {.name = "type",
-     .type = OPT_CHOICE,
-     AT(type),
-     .fallback = "f16",
-     .choices = types,
+    {.name = "type", .type = OPT_CHOICE, AT(type), .fallback = "f16", .choices = types,
      .help = "gguf: the type of matrices; vectors stay f32. q8_0 works in blocks of 32: matrices "
              "whose rows are not whole blocks become f16."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "auto",
-     .choices = dtypes,
+    {.name = "dtype", .type = OPT_CHOICE, AT(dtype), .fallback = "auto", .choices = dtypes,
      .help = "hf, llmc: the type of all weights. auto: as they are. llmc takes fp32 and bf16."},
     PLAN_ROW_MAX_SHARD_SIZE(.help = "hf: split a larger model into files of at most this size."),
-    {.name = "output",
-     .type = OPT_TEXT,
-     AT(output),
-     .value = "PATH",
-     .letter = 'o',
+    {.name = "output", .type = OPT_TEXT, AT(output), .value = "PATH", .letter = 'o',
      .flags = OPT_REQUIRED,
      .help = "Where the file or directory goes; written whole or not at all."},
-    {.name = "overwrite",
-     .type = OPT_FLAG,
-     AT(overwrite),
+    {.name = "overwrite", .type = OPT_FLAG, AT(overwrite),
      .help = "gguf, llmc: replace an existing file."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "export",

@@ -30,60 +30,43 @@ typedef struct plan_values {
 
 #define AT(member) .offset = offsetof(plan_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
-    {.name = "profile",
-     .type = OPT_TEXT,
-     AT(profile),
-     .value = "FILE",
-     .group = "What and where",
+    {.name = "profile", .type = OPT_TEXT, AT(profile), .value = "FILE", .group = "What and where",
      .help = "A profile made by 'atom profile'; it names model, device, dtype and lengths."},
     PLAN_ROW_MODEL(.help = "Without --profile: a preset, a model directory or a config.json."),
-    PLAN_ROW_DEVICE_SPEC(.help =
-                             "With --model: a device that this machine need not have: rtx-4090, "
-                             "gtx-1080-ti, h100, or a JSON file like those in presets/devices/. "
-                             "Default: this machine, measured once and cached."),
+    PLAN_ROW_DEVICE_SPEC(.help = "With --model: a device that this machine need not have: "
+                                 "rtx-4090, gtx-1080-ti, h100, or a JSON file like those in "
+                                 "presets/devices/. Default: this machine, measured once and "
+                                 "cached."),
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "With --model: sequences per micro-batch."),
-    PLAN_ROW_SEQUENCE_LEN(
-            .fallback = "auto", .flags = OPT_AUTO,
-            .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."),
+    PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
+        .help = "With --model: tokens per sequence. auto: the model's longest, at most 2048."),
     PLAN_ROW_DTYPE(.help = "With --model. auto: bf16 where the device has it natively."),
     PLAN_ROW_MOMENTS_DTYPE(.help = "With --model: the dtype of Adam's moments. bf16: 4 bytes less "
                                    "for each parameter."),
-    PLAN_ROW_DEVICE_MEMORY(
-            .group = "Limits",
-            .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
-                    "nothing is swapped."),
+    PLAN_ROW_DEVICE_MEMORY(.group = "Limits",
+        .help = "Cap on all memory used on the device. auto: all of it; on the CPU no cap, and "
+                "nothing is swapped."),
     PLAN_ROW_HOST_MEMORY(.help = "Cap on host memory. auto: what the device's host has."),
     PLAN_ROW_OPTIMIZER_STATE(.help = "Where master weights and Adam moments live. auto: in memory "
-                                     "where they fit, else on "
-                                     "disk."),
-    {.name = "store_dir",
-     .type = OPT_TEXT,
-     AT(store_dir),
-     .value = "DIR",
+                                     "where they fit, else on disk."),
+    {.name = "store_dir", .type = OPT_TEXT, AT(store_dir), .value = "DIR",
      .help = "Measures the disk of this directory, for a state on disk; without it a plain NVMe "
              "drive is assumed."},
-    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(
-            .fallback = "auto", .flags = OPT_AUTO,
-            .help = "Micro-batches per step. auto: the recommended number."),
+    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "auto", .flags = OPT_AUTO,
+        .help = "Micro-batches per step. auto: the recommended number."),
     PLAN_ROW_RECOMPUTE(.help = "Whether sub-models run forward again before their backward. auto: "
                                "whichever is faster."),
-    {.name = "clip",
-     .type = OPT_FLAG,
-     AT(clip),
-     .fallback = "true",
-     .help = "Gradients will be clipped (updates wait for the norm); --no-clip for "
-             "max_grad_norm 0."},
+    {.name = "clip", .type = OPT_FLAG, AT(clip), .fallback = "true",
+     .help = "Gradients will be clipped (updates wait for the norm); --no-clip for max_grad_norm "
+             "0."},
     CLI_LORA_ROWS(lora),
-    {.name = "output",
-     .type = OPT_TEXT,
-     AT(output),
-     .value = "FILE",
-     .letter = 'o',
-     .group = "Output",
-     .help = "Write the plan, for 'atom train --plan FILE'."},
+    {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
+     .group = "Output", .help = "Write the plan, for 'atom train --plan FILE'."},
     PLAN_ROW_JSON(.help = "The plan as one JSON object on stdout."),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "plan",

@@ -26,35 +26,29 @@ typedef struct profile_values {
 
 #define AT(member) .offset = offsetof(profile_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
     PLAN_ROW_MODEL(.flags = OPT_REQUIRED, .help = "A preset, a model directory or a config.json."),
-    {.name = "data",
-     .type = OPT_TEXT,
-     AT(data),
-     .value = "DIR",
+    {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
      .help = "For presets: take the vocabulary of this data set, as 'atom train' does."},
     PLAN_ROW_MICRO_BATCH_SIZE(.help = "Sequences per micro-batch."),
     PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO,
-                          .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
+        .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
     PLAN_ROW_DTYPE(.help = "auto: bf16 where the device has it natively, else fp32."),
     PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of Adam's moments, as in 'atom train'."),
     PLAN_ROW_DEVICE(.help = "What to measure."),
-    PLAN_ROW_DEVICE_SPEC(.help =
-                             "Model a device instead, which this machine need not have: rtx-4090, "
-                             "gtx-1080-ti, h100, or a JSON file like those in presets/devices/."),
-    PLAN_ROW_LINK_BANDWIDTH(
-            .help = "Throttle copies, each direction, as 'atom train' will (CPU only). auto: no "
-                    "throttle."),
+    PLAN_ROW_DEVICE_SPEC(.help = "Model a device instead, which this machine need not have: "
+                                 "rtx-4090, gtx-1080-ti, h100, or a JSON file like those in "
+                                 "presets/devices/."),
+    PLAN_ROW_LINK_BANDWIDTH(.help = "Throttle copies, each direction, as 'atom train' will (CPU "
+                                    "only). auto: no throttle."),
     PLAN_ROW_THREADS(.help = "auto: all cores."),
     CLI_LORA_ROWS(lora),
-    {.name = "output",
-     .type = OPT_TEXT,
-     AT(output),
-     .value = "FILE",
-     .letter = 'o',
+    {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
      .help = "Write the profile, for 'atom plan --profile FILE' and 'atom train --profile FILE'."},
     PLAN_ROW_JSON(.help = "The profile as one JSON object on stdout."),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "profile",

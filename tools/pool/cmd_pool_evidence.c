@@ -13,13 +13,13 @@ typedef struct evidence_values {
 } evidence_values;
 
 #define AT(member) .offset = offsetof(evidence_values, member)
+/* clang-format off */
 static const opt_spec specs[] = {
-    {.name = "manifest",
-     .type = OPT_TEXT,
-     AT(manifest),
+    {.name = "manifest", .type = OPT_TEXT, AT(manifest),
      .help = "The pool's manifest, where DIR is not at hand."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "pool evidence",

@@ -13,23 +13,16 @@ typedef struct export_values {
 
 #define AT(member) .offset = offsetof(export_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
-    {.name = "output",
-     .type = OPT_TEXT,
-     AT(output),
-     .value = "PATH",
-     .letter = 'o',
-     .flags = OPT_REQUIRED,
-     .help = "The directory to make; written whole or not at all."},
-    {.name = "dtype",
-     .type = OPT_CHOICE,
-     AT(dtype),
-     .fallback = "fp32",
-     .choices = plan_saved_dtypes,
-     .help = "What all weights are made of."},
+    {.name = "output", .type = OPT_TEXT, AT(output), .value = "PATH", .letter = 'o',
+     .flags = OPT_REQUIRED, .help = "The directory to make; written whole or not at all."},
+    {.name = "dtype", .type = OPT_CHOICE, AT(dtype), .fallback = "fp32",
+     .choices = plan_saved_dtypes, .help = "What all weights are made of."},
     PLAN_ROW_MAX_SHARD_SIZE(.help = "Larger models are cut into files of at most so much."),
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "pool export",

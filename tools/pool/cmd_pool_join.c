@@ -15,72 +15,39 @@ typedef struct join_values {
 
 #define AT(member) .offset = offsetof(join_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
-    {.name = "data",
-     .type = OPT_TEXT,
-     AT(data),
-     .value = "DIR",
-     .help = "The pool's data set, where this host has it already: it is used from there. "
-             "Default: fetched from the members into DIR/data. In a pool whose members bring their "
-             "own: a directory made by `atom data prepare` with the pool's tokenizer, needed the "
-             "first time."},
-    {.name = "own_data",
-     .type = OPT_FLAG,
-     AT(own_data),
+    {.name = "data", .type = OPT_TEXT, AT(data), .value = "DIR",
+     .help = "The pool's data set, where this host has it already: it is used from there. Default: "
+             "fetched from the members into DIR/data. In a pool whose members bring their own: a "
+             "directory made by `atom data prepare` with the pool's tokenizer, needed the first "
+             "time."},
+    {.name = "own_data", .type = OPT_FLAG, AT(own_data),
      .help = "--data is other data than the pool's, in a pool that allows it."},
-    {.name = "model",
-     .type = OPT_TEXT,
-     AT(model),
-     .value = "DIR|FILE",
+    {.name = "model", .type = OPT_TEXT, AT(model), .value = "DIR|FILE",
      .help = "In a pool that trains adapters (LoRA): a copy of the model that they are for. Needed "
              "the first time."},
-    {.name = "output_dir",
-     .type = OPT_TEXT,
-     AT(output_dir),
-     .fallback = "pool-run",
-     .value = "DIR",
-     .letter = 'o',
-     .help = "Checkpoints, metrics, and in DIR/pool the membership."},
-    {.name = "device",
-     .type = OPT_TEXT,
-     AT(device),
-     .value = "auto|cpu|cuda[:N]",
+    {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .fallback = "pool-run", .value = "DIR",
+     .letter = 'o', .help = "Checkpoints, metrics, and in DIR/pool the membership."},
+    {.name = "device", .type = OPT_TEXT, AT(device), .value = "auto|cpu|cuda[:N]",
      .help = "What computes."},
-    {.name = "device_memory",
-     .type = OPT_TEXT,
-     AT(device_memory),
-     .value = "SIZE",
+    {.name = "device_memory", .type = OPT_TEXT, AT(device_memory), .value = "SIZE",
      .help = "Cap on the device's memory; less than the model needs means swapping."},
-    {.name = "moments_dtype",
-     .type = OPT_TEXT,
-     AT(moments_dtype),
-     .value = "fp32|bf16",
+    {.name = "moments_dtype", .type = OPT_TEXT, AT(moments_dtype), .value = "fp32|bf16",
      .help = "What Adam's moments are kept in on this host. bf16: 4 bytes less for each parameter. "
              "Not with sync: gradients."},
     {.name = "threads", .type = OPT_TEXT, AT(threads), .value = "N", .help = "CPU threads."},
-    {.name = "max_steps",
-     .type = OPT_INT,
-     AT(max_steps),
-     .min = 0,
-     .max = 1e12,
+    {.name = "max_steps", .type = OPT_INT, AT(max_steps), .min = 0, .max = 1e12,
      .help = "Leave after this many steps; 0: when the pool is done."},
-    {.name = "name",
-     .type = OPT_TEXT,
-     AT(name),
-     .value = "TEXT",
+    {.name = "name", .type = OPT_TEXT, AT(name), .value = "TEXT",
      .help = "What others see beside the key. Default: the host's name."},
-    {.name = "patience",
-     .type = OPT_NUMBER,
-     AT(patience),
-     .fallback = "0",
-     .min = 0,
-     .max = 1e9,
-     .value = "SECONDS",
-     .help = "Give up when nobody answers for so long; 0: never."},
+    {.name = "patience", .type = OPT_NUMBER, AT(patience), .fallback = "0", .min = 0, .max = 1e9,
+     .value = "SECONDS", .help = "Give up when nobody answers for so long; 0: never."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
     {.name = "quiet", .type = OPT_FLAG, AT(quiet), .help = "No progress."},
     POOL_HOST_SPECS(join_values, host),
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "pool join",

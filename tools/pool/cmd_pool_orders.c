@@ -16,23 +16,15 @@ typedef struct order_values {
 #define AT(member) .offset = offsetof(order_values, member)
 
 static const opt_spec plain_specs[] = {PLAN_ROW_JSON(.help = "One JSON object on stdout.")};
+/* clang-format off */
 static const opt_spec invite_specs[] = {
-    {.name = "hosts",
-     .type = OPT_INT,
-     AT(hosts),
-     .fallback = "1000",
-     .min = 1,
-     .max = 100000,
+    {.name = "hosts", .type = OPT_INT, AT(hosts), .fallback = "1000", .min = 1, .max = 100000,
      .help = "How many hosts may join with it."},
-    {.name = "days",
-     .type = OPT_NUMBER,
-     AT(days),
-     .fallback = "30",
-     .min = 0.01,
-     .max = 3650,
+    {.name = "days", .type = OPT_NUMBER, AT(days), .fallback = "30", .min = 0.01, .max = 3650,
      .help = "For how long it is good."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
+/* clang-format on */
 
 static atom_status finish(const order_values *v, json_t *answer, const char *said)
 {

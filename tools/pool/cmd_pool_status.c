@@ -17,20 +17,15 @@ typedef struct status_values {
 
 #define AT(member) .offset = offsetof(status_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
-    {.name = "watch",
-     .type = OPT_FLAG,
-     AT(watch),
+    {.name = "watch", .type = OPT_FLAG, AT(watch),
      .help = "Again and again, until interrupted; with --json a line each."},
-    {.name = "seconds",
-     .type = OPT_NUMBER,
-     AT(seconds),
-     .fallback = "1",
-     .min = 0.1,
-     .max = 3600,
+    {.name = "seconds", .type = OPT_NUMBER, AT(seconds), .fallback = "1", .min = 0.1, .max = 3600,
      .help = "--watch: how often."},
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "pool status",

@@ -18,15 +18,14 @@ typedef struct web_values {
 
 #define AT(member) .offset = offsetof(web_values, member)
 
+/* clang-format off */
 static const opt_spec specs[] = {
-    {.name = "listen",
-     .type = OPT_TEXT,
-     AT(listen),
-     .fallback = "127.0.0.1:4480",
+    {.name = "listen", .type = OPT_TEXT, AT(listen), .fallback = "127.0.0.1:4480",
      .value = "ADDRESS:PORT",
      .help = "Where to serve. Anybody who reaches the address may look (but never change "
              "anything)."},
 };
+/* clang-format on */
 
 static const opt_command options = {
     .name = "pool web",
