@@ -156,7 +156,7 @@ bool opt_given(const opt_command *command, const opt_parsed *parsed, const char 
 ATOM_MUST atom_status opt_find_command(const opt_command *const *commands, uint32_t n, int argc,
                                        char **argv, const opt_command **out, int *used);
 
-/* Texts, free with atom_free (options_text.c). `program` is "atom". */
+/* Texts, free with atom_free (options_help.c). `program` is "atom". */
 ATOM_MUST atom_status opt_help(const char *program, const opt_command *command, char **text);
 /* The list of commands with their summaries. */
 ATOM_MUST atom_status opt_help_all(const char *program, const char *tagline,

@@ -1,6 +1,6 @@
 /*
  * What the files of options share among themselves: options_value.c below, options_yaml.c and
- * options_text.c on it, options.c on top.
+ * options_help.c on it, options.c on top.
  */
 #ifndef ATOM_OPTIONS_OPTIONS_INTERNAL_H
 #define ATOM_OPTIONS_OPTIONS_INTERNAL_H

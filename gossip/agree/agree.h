@@ -35,7 +35,7 @@
 #ifndef GOSSIP_AGREE_AGREE_H
 #define GOSSIP_AGREE_AGREE_H
 
-#include "gossip/agree/audit.h"
+#include "gossip/agree/claim.h"
 #include "gossip/agree/round.h"
 
 enum {
@@ -223,7 +223,7 @@ typedef struct gsp_agree_stats {
     uint64_t audits, audits_open, lies, false_claims; /* open: the bytes could not be had */
 } gsp_agree_stats;
 
-/* Checking what owners say (audit.h). */
+/* Checking what owners say (claim.h). */
 typedef struct gsp_audits {
     uint64_t version;                  /* of `roster` and `todo` */
     gsp_roster roster;                 /* R(version): owners and contributors are indices into it */

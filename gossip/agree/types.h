@@ -111,7 +111,7 @@ typedef struct gsp_contributor {
 } gsp_contributor;
 
 /* The result of one part: what its owner says of it and the certificate repeats, with the owner's
- * seal. So everybody who has the certificate can hold the owner to its word (audit.h). */
+ * seal. So everybody who has the certificate can hold the owner to its word (claim.h). */
 typedef struct gsp_part {
     gsp_hash hash;                /* of the encoded result; zero: this part stays unchanged */
     uint32_t included;            /* bit i: contributor i of the round is in the sum */

@@ -2,7 +2,7 @@
  * Inside the gate, and for its files alone. One thread owns all of it, and each file is one thing
  * that this thread does, which is why they share the struct below: gate.c (the loop) calls
  * gate_mail.c (calls from other threads), gate_enter.c (how connections become streams) and
- * gate_pump.c (bytes); these stand on gate_slot.c (slots and events) and gate_cap.c (rates). No
+ * gate_pump.c (bytes); these stand on gate_slot.c (slots and events) and gate_rate.c (rates). No
  * call goes the other way.
  *
  * Thread: fields belong to the gate's thread, but those marked (lock) are read and written under
@@ -142,7 +142,7 @@ void gate_bridge(gsp_gate *g, gate_stream *s);
 /* Does what gsp_gate_dial, _bridge, _end and _rekey asked for. False: the gate closes. */
 bool gate_mail_read(gsp_gate *g);
 
-/* gate_cap.c */
+/* gate_rate.c */
 /* Whether a stream may move bytes now; if not, it is activated again when it may. */
 bool gate_cap_lets(gsp_gate *g, gate_stream *s, const gate_cap *cap);
 void gate_cap_take(gate_cap *cap, size_t bytes);

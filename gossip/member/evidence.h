@@ -1,5 +1,5 @@
 /*
- * Evidence against an owner as a file (audit.h): what it said of a part, under its seal, and the
+ * Evidence against an owner as a file (claim.h): what it said of a part, under its seal, and the
  * very contributions that it said it summed. Whoever has the pool's manifest can do the sum again
  * and needs to believe nobody.
  *
@@ -19,7 +19,7 @@
 #ifndef GOSSIP_MEMBER_EVIDENCE_H
 #define GOSSIP_MEMBER_EVIDENCE_H
 
-#include "gossip/agree/audit.h"
+#include "gossip/agree/claim.h"
 #include "gossip/member/parts.h"
 
 typedef struct gsp_finding {

@@ -74,8 +74,8 @@ static void wrong(gsp_data *d, const gsp_link *from, const gsp_manifest_file *fi
     char who[GSP_PUBLIC_TEXT_BYTES];
     atom_log(ATOM_LOG_WARN, "member %.12s sent bytes that are not %s; it is not asked again",
              gsp_public_text(from->key, who), file->name);
-    gsp_diary_add(d->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
-                  gsp_public_text(from->key, who), file->name);
+    gsp_event_log_add(d->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"",
+                      gsp_public_text(from->key, who), file->name);
 }
 
 void gsp_data_came(gsp_data *d, const gsp_link *from, const gsp_word *m)
@@ -215,8 +215,8 @@ static atom_status finish(gsp_data *d, part *t)
     ATOM_TRY(st);
     d->whole[t->file] = true; /* from now on others get it from here */
     h->whole += file->bytes;
-    gsp_diary_add(d->diary, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu", file->name,
-                  (unsigned long long)file->bytes);
+    gsp_event_log_add(d->diary, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu", file->name,
+                      (unsigned long long)file->bytes);
     gsp_pieces_close(&t->pieces);
     return ATOM_OK;
 }
@@ -323,12 +323,13 @@ static void note_end(gsp_data *d)
     uint64_t now = atom_clock_ns();
     gsp_swarm_status swarm;
     gsp_swarm_look(h->swarm, now, &swarm);
-    gsp_diary_add(d->diary,
-                  "\"event\":\"data\",\"bytes\":%llu,\"pieces\":%llu,\"again\":%llu,\"wrong\":%llu,"
-                  "\"donors\":%u,\"seconds\":%.3f",
-                  (unsigned long long)h->bytes, (unsigned long long)swarm.came,
-                  (unsigned long long)swarm.again, (unsigned long long)swarm.wrong, swarm.givers,
-                  1e-9 * (double)(now - h->begun_ns));
+    gsp_event_log_add(
+        d->diary,
+        "\"event\":\"data\",\"bytes\":%llu,\"pieces\":%llu,\"again\":%llu,\"wrong\":%llu,"
+        "\"donors\":%u,\"seconds\":%.3f",
+        (unsigned long long)h->bytes, (unsigned long long)swarm.came,
+        (unsigned long long)swarm.again, (unsigned long long)swarm.wrong, swarm.givers,
+        1e-9 * (double)(now - h->begun_ns));
 }
 
 atom_status gsp_data_fetch_turn(gsp_data *d, bool *finished)

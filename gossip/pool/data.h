@@ -9,7 +9,7 @@
 #define GOSSIP_POOL_DATA_H
 
 #include "gossip/member/pieces.h"
-#include "gossip/pool/diary.h"
+#include "gossip/pool/event_log.h"
 #include "gossip/pool/links.h"
 #include "gossip/pool/status.h"
 
@@ -35,7 +35,7 @@ typedef struct gsp_data {
     const char *directory;
     const gsp_manifest *manifest;
     gsp_links *links;
-    gsp_diary *diary;
+    gsp_event_log *diary;
     gsp_node *node; /* whose rounds go first; NULL: there is none */
 
     char *place;                        /* where data lies; NULL: this host has none to give */

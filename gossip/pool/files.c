@@ -66,7 +66,7 @@ struct gsp_files {
     const char *directory;
     const gsp_manifest *manifest;
     gsp_links *links;
-    gsp_diary *diary;
+    gsp_event_log *diary;
     side side[GSP_NET_PEERS_MAX];
     uint64_t now_ns; /* of the last step */
     fetch fetch;
@@ -357,7 +357,7 @@ static atom_status begin_again(gsp_files *all)
     fetch *f = &all->fetch;
     if (f->only)
         side_of(all, f->only)->unfit_ns = atom_clock_ns() + LIAR_NS;
-    gsp_diary_add(all->diary, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
+    gsp_event_log_add(all->diary, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
     atom_log(ATOM_LOG_WARN, "%s came with a wrong hash; fetching it again", f->file->name);
     f->only = NULL;
     f->only = next_donor(all);
@@ -382,8 +382,9 @@ atom_status gsp_files_fetch_turn(gsp_files *all, bool *finished)
     ATOM_TRY(gsp_files_hash(f->aside, &bytes, &hash));
     if (bytes != f->file->bytes || !gsp_hash_equal(&hash, &f->file->hash))
         return begin_again(all);
-    gsp_diary_add(all->diary, "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
-                  f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
+    gsp_event_log_add(all->diary,
+                      "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
+                      f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);
     *finished = true;
     return rename(f->aside, f->path) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->path);
 }
@@ -391,7 +392,7 @@ atom_status gsp_files_fetch_turn(gsp_files *all, bool *finished)
 /* ---- life ---- */
 
 gsp_files *gsp_files_open(const char *directory, const gsp_manifest *manifest, gsp_links *links,
-                          gsp_diary *diary)
+                          gsp_event_log *diary)
 {
     gsp_files *all = atom_alloc(1, sizeof *all);
     if (all) {

@@ -7,7 +7,7 @@
 #ifndef GOSSIP_POOL_FILES_H
 #define GOSSIP_POOL_FILES_H
 
-#include "gossip/pool/diary.h"
+#include "gossip/pool/event_log.h"
 #include "gossip/pool/links.h"
 
 typedef struct gsp_files gsp_files;
@@ -15,7 +15,7 @@ typedef struct gsp_files gsp_files;
 /* directory (the pool's), manifest (empty: none yet), links and diary are borrowed and must outlive
  * it. NULL: no memory. */
 gsp_files *gsp_files_open(const char *directory, const gsp_manifest *manifest, gsp_links *links,
-                          gsp_diary *diary);
+                          gsp_event_log *diary);
 void gsp_files_close(gsp_files **files);
 
 /* Words of a link. */

@@ -3,7 +3,7 @@
  * are opened in the order in which they need each other and closed the other way round; a
  * half-built object is closed like a whole one. It refuses two processes in one directory.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -88,7 +88,7 @@ atom_status gsp_pool_make(const gsp_pool_host *host, gsp_pool **out)
     (void)pthread_mutex_init(&p->lock, NULL);
     (void)pthread_cond_init(&p->changed, NULL);
     gsp_headline_open(&p->headline);
-    gsp_errands_open(&p->errands);
+    gsp_control_orders_open(&p->errands);
     p->status = atom_alloc(1, sizeof *p->status);
     p->diary.directory = p->directory = atom_strdup(host->directory);
     p->host = *host;
@@ -159,15 +159,15 @@ static atom_status open_transport(gsp_pool *p)
 static atom_status open_book(gsp_pool *p)
 {
     gsp_handshake_config who;
-    const gsp_book_config config = {.who = &who,
-                                    .directory = p->directory,
-                                    .no_lan = p->host.no_lan,
-                                    .no_directory = p->host.no_directory,
-                                    .directory_port = p->host.directory_port,
-                                    .n_bootstraps = p->host.n_bootstraps,
-                                    .bootstrap = p->host.bootstrap};
+    const gsp_address_book_config config = {.who = &who,
+                                            .directory = p->directory,
+                                            .no_lan = p->host.no_lan,
+                                            .no_directory = p->host.no_directory,
+                                            .directory_port = p->host.directory_port,
+                                            .n_bootstraps = p->host.n_bootstraps,
+                                            .bootstrap = p->host.bootstrap};
     gsp_door_who(&p->door, &who);
-    atom_status st = gsp_book_open(&p->book, &config);
+    atom_status st = gsp_address_book_open(&p->book, &config);
     sodium_memzero(&who, sizeof who);
     return st;
 }
@@ -287,10 +287,10 @@ static void close_parts(gsp_pool *p)
     gsp_data_close(&p->data);
     gsp_month_close(&p->month, p->net);
     gsp_probe_server_close(&p->probe);
-    gsp_book_close(&p->book);
+    gsp_address_book_close(&p->book);
     gsp_reach_close(&p->reach);
     gsp_net_close(&p->net);
-    gsp_diary_close(&p->diary);
+    gsp_event_log_close(&p->diary);
 }
 
 atom_status gsp_pool_close(gsp_pool **pool)
@@ -317,7 +317,7 @@ atom_status gsp_pool_close(gsp_pool **pool)
     for (uint32_t i = 0; i < GSP_POOL_BOOTSTRAPS_MAX; i++)
         atom_free((char *)p->host.bootstrap[i]);
     gsp_door_close(&p->door);
-    gsp_errands_close(&p->errands);
+    gsp_control_orders_close(&p->errands);
     gsp_headline_close(&p->headline);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);

@@ -3,7 +3,7 @@
  * that others will be told is signed before anything listens. It refuses a directory that holds a
  * pool, and files that cannot be read.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -129,7 +129,7 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
     ATOM_TRY_CLEAN(gsp_door_save_manifest(&p->door));
     p->door.has_manifest = true;
     ATOM_TRY_CLEAN(gsp_pool_new_ticket(p, GSP_INVITE_COUNT, GSP_INVITE_DAYS));
-    gsp_diary_add(&p->diary, "\"event\":\"created\",\"manifest\":1");
+    gsp_event_log_add(&p->diary, "\"event\":\"created\",\"manifest\":1");
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;
     return ATOM_OK;

@@ -3,7 +3,7 @@
  * whoever waits turns the net himself, with the same words and steps as the pool's thread later. It
  * refuses all of it once that thread runs.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"

@@ -3,7 +3,7 @@
  * idea: the same words and steps as later, turned on the caller's thread, until nothing is missing.
  * It refuses a directory of another pool, and to wait where waiting does not help.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
@@ -76,7 +76,7 @@ atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double pa
     for (uint32_t i = 0; i < p->door.manifest->n_files; i++)
         if (!p->door.manifest->file[i].later)
             ATOM_TRY_CLEAN(gsp_pool_fetch_file(p, &p->door.manifest->file[i], watch, context));
-    gsp_diary_add(&p->diary, "\"event\":\"joined\",\"manifest\":%u", p->door.manifest->number);
+    gsp_event_log_add(&p->diary, "\"event\":\"joined\",\"manifest\":%u", p->door.manifest->number);
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;
     p = NULL;

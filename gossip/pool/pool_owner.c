@@ -3,7 +3,7 @@
  * change, here it is said to everybody and answered with the newest ticket. It refuses nothing
  * itself: the door knows who may.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include <sodium.h>
 
@@ -31,16 +31,16 @@ static atom_status rotate(gsp_pool *p, const uint8_t *ban)
     return st == ATOM_OK ? gsp_pool_new_ticket(p, GSP_INVITE_COUNT, GSP_INVITE_DAYS) : st;
 }
 
-static atom_status obey(gsp_pool *p, const gsp_errand *o)
+static atom_status obey(gsp_pool *p, const gsp_control_order *o)
 {
     switch (o->kind) {
-    case GSP_ERRAND_INVITE:
+    case GSP_CONTROL_ORDER_INVITE:
         return gsp_pool_new_ticket(p, o->count, o->days);
-    case GSP_ERRAND_BAN:
+    case GSP_CONTROL_ORDER_BAN:
         return rotate(p, o->key);
-    case GSP_ERRAND_ROTATE:
+    case GSP_CONTROL_ORDER_ROTATE:
         return rotate(p, NULL);
-    case GSP_ERRAND_NONE:
+    case GSP_CONTROL_ORDER_NONE:
         break;
     }
     return ATOM_OK;
@@ -48,9 +48,10 @@ static atom_status obey(gsp_pool *p, const gsp_errand *o)
 
 void gsp_pool_obey(gsp_pool *p)
 {
-    gsp_errand order;
-    if (!gsp_errands_take(&p->errands, &order))
+    gsp_control_order order;
+    if (!gsp_control_orders_take(&p->errands, &order))
         return;
     atom_status st = obey(p, &order);
-    gsp_errands_answer(&p->errands, st, st == ATOM_OK ? p->door.ticket : atom_fail_message());
+    gsp_control_orders_answer(&p->errands, st,
+                              st == ATOM_OK ? p->door.ticket : atom_fail_message());
 }

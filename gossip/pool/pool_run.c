@@ -5,7 +5,7 @@
  * clock stands still, so nothing is decided alone either; with the next month it comes back as if
  * it had slept. It refuses to rest before the start: joining is a wish.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -69,11 +69,11 @@ static void show_round(gsp_pool *p, const gsp_agree *a)
     st->round[0] = r;
     st->n_rounds += st->n_rounds < GSP_POOL_ROUNDS_SHOWN;
     pthread_mutex_unlock(&p->lock);
-    gsp_diary_add(&p->diary,
-                  "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
-                  "\"tokens\":%llu,\"round_s\":%.3f",
-                  (unsigned long long)r.version, r.n_contributors, r.n_roster,
-                  (unsigned long long)r.tokens, r.round_s);
+    gsp_event_log_add(&p->diary,
+                      "\"event\":\"certified\",\"version\":%llu,\"contributors\":%u,\"roster\":%u,"
+                      "\"tokens\":%llu,\"round_s\":%.3f",
+                      (unsigned long long)r.version, r.n_contributors, r.n_roster,
+                      (unsigned long long)r.tokens, r.round_s);
 }
 
 static void watch_versions(gsp_pool *p)
@@ -83,8 +83,8 @@ static void watch_versions(gsp_pool *p)
     if (moved) {
         char id[17];
         sodium_bin2hex(id, sizeof id, a->lineage.byte, 8);
-        gsp_diary_add(&p->diary, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu", id,
-                      (unsigned long long)a->certified);
+        gsp_event_log_add(&p->diary, "\"event\":\"lineage\",\"lineage\":\"%s\",\"version\":%llu",
+                          id, (unsigned long long)a->certified);
         p->seen_lineage = a->lineage;
     }
     if (!moved && a->certified == p->seen_version)
@@ -130,13 +130,13 @@ static void watch_quorum(gsp_pool *p)
         return;
     p->said_waits = waits;
     if (!waits) {
-        gsp_diary_add(&p->diary, "\"event\":\"quorum\"");
+        gsp_event_log_add(&p->diary, "\"event\":\"quorum\"");
         return;
     }
     char names[GSP_POOL_WHY_BYTES];
     unsigned long long seconds = fork_in_ns / 1000000000u;
     missing_names(p, a, names);
-    gsp_diary_add(&p->diary, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
+    gsp_event_log_add(&p->diary, "\"event\":\"no_quorum\",\"goes_on_in_s\":%llu", seconds);
     atom_log(ATOM_LOG_WARN,
              "the pool: no quorum; waiting for %s%sfor %llu s at most, then this host goes on by "
              "itself",
@@ -155,7 +155,7 @@ static void watch_bans(gsp_pool *p)
         const gsp_ban *b = &s->ban[p->seen_bans % GSP_BANS_SHOWN];
         json_t *file = json_string(b->file);
         char *text = file ? json_dumps(file, JSON_ENCODE_ANY) : NULL;
-        gsp_diary_add(
+        gsp_event_log_add(
             &p->diary, "\"event\":\"banned\",\"key\":\"%s\",\"why\":\"%s\",\"evidence\":%s",
             gsp_public_text(b->key.byte, who), b->why, b->file[0] && text ? text : "null");
         json_decref(file);
@@ -173,7 +173,7 @@ static bool has_left(gsp_pool *p, uint64_t now)
     gsp_node_read_status(p->node, &s);
     if (p->leaving_ns == 0) {
         p->leaving_ns = now;
-        gsp_diary_add(&p->diary, "\"event\":\"leaving\"");
+        gsp_event_log_add(&p->diary, "\"event\":\"leaving\"");
         gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "saying goodbye");
         if (s.is_member ? s.n_roster <= 1 : s.n_links == 0)
             return true;
@@ -204,10 +204,10 @@ static void end_thread(gsp_pool *p, atom_status st)
     pthread_mutex_unlock(&p->lock);
     if (st != ATOM_OK) {
         atom_log(ATOM_LOG_ERROR, "the pool: %s", p->end_text);
-        gsp_diary_add(&p->diary, "\"event\":\"dead\"");
+        gsp_event_log_add(&p->diary, "\"event\":\"dead\"");
         gsp_headline_say(&p->headline, GSP_POOL_DEAD, "%s", p->end_text);
     } else if (left) {
-        gsp_diary_add(&p->diary, "\"event\":\"left\"");
+        gsp_event_log_add(&p->diary, "\"event\":\"left\"");
         gsp_headline_say(&p->headline, GSP_POOL_LEFT, "left the pool");
     }
     gsp_pool_snapshot(p);
@@ -231,8 +231,8 @@ static void begin_rest(gsp_pool *p)
     struct tm t;
     if (localtime_r(&ends, &t))
         (void)strftime(when, sizeof when, "%Y-%m-%d", &t);
-    gsp_diary_add(&p->diary, "\"event\":\"month_spent\",\"sent\":%llu,\"received\":%llu",
-                  (unsigned long long)q->up, (unsigned long long)q->down);
+    gsp_event_log_add(&p->diary, "\"event\":\"month_spent\",\"sent\":%llu,\"received\":%llu",
+                      (unsigned long long)q->up, (unsigned long long)q->down);
     gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "resting until %s: %s", when,
                      gsp_quota_text(q, used, sizeof used));
     atomic_store(&p->door.shut, true);
@@ -248,7 +248,7 @@ static bool rests(gsp_pool *p)
         begin_rest(p);
     if (!spent && atomic_load(&p->door.shut)) {
         atomic_store(&p->door.shut, false);
-        gsp_diary_add(&p->diary, "\"event\":\"month_begins\"");
+        gsp_event_log_add(&p->diary, "\"event\":\"month_begins\"");
         gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "taking part");
     }
     return spent;
@@ -350,7 +350,7 @@ atom_status gsp_pool_start(gsp_pool *p, const gsp_pool_part *part)
     p->data.node = p->node;
     introduce(p);
     p->started_s = atom_clock_seconds();
-    gsp_diary_add(&p->diary, "\"event\":\"start\",\"port\":%u", p->reach.port);
+    gsp_event_log_add(&p->diary, "\"event\":\"start\",\"port\":%u", p->reach.port);
     gsp_headline_say(&p->headline, GSP_POOL_RUNNING, "taking part");
     gsp_pool_renew_contact(p);
     gsp_pool_greet_all(p);

@@ -6,7 +6,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "gossip/member/node_look.h"
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include <sodium.h>
 #include <string.h>
@@ -28,7 +28,7 @@ void gsp_pool_renew_contact(gsp_pool *p)
     c.n_addresses = gsp_reach_addresses(&p->reach, c.address, GSP_CONTACT_ADDRESSES_MAX);
     memcpy(c.credential, p->door.credential, p->door.credential_bytes);
     c.credential_bytes = p->door.credential_bytes;
-    gsp_book_renew(&p->book, &c, p->door.pool, &p->door.identity);
+    gsp_address_book_renew(&p->book, &c, p->door.pool, &p->door.identity);
 }
 
 void gsp_pool_rekey(gsp_pool *p)
@@ -36,7 +36,7 @@ void gsp_pool_rekey(gsp_pool *p)
     const gsp_door *d = &p->door;
     if (!d->plain)
         gsp_net_rekey(p->net, d->psk, d->n_psks, d->credential, d->credential_bytes);
-    gsp_book_rekey(&p->book, d->psk, d->n_psks);
+    gsp_address_book_rekey(&p->book, d->psk, d->n_psks);
     gsp_pool_renew_contact(p);
 }
 
@@ -81,7 +81,7 @@ void gsp_pool_greet_all(gsp_pool *p)
 void gsp_pool_found(void *pool, const gsp_contact *contact, const gsp_address *from)
 {
     gsp_pool *p = pool;
-    gsp_peers_added added = gsp_book_add(&p->book, contact, from);
+    gsp_peers_added added = gsp_address_book_add(&p->book, contact, from);
     if (added == GSP_PEERS_NEW) /* the others want to know */
         gsp_links_hello_by(&p->links, atom_clock_ns() + SECOND_NS / 2);
     if (added == GSP_PEERS_NEWER)

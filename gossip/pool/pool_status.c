@@ -4,7 +4,7 @@
  * copies what it knows a few times a second; nobody else looks at its things. It refuses to make a
  * reader wait for the network.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
@@ -213,10 +213,10 @@ static json_t *show(gsp_pool *p)
     return o;
 }
 
-static json_t *order(gsp_pool *p, const gsp_errand *wanted)
+static json_t *order(gsp_pool *p, const gsp_control_order *wanted)
 {
-    gsp_errand done;
-    bool late = !gsp_errands_give(&p->errands, wanted, ORDER_SECONDS, &done);
+    gsp_control_order done;
+    bool late = !gsp_control_orders_give(&p->errands, wanted, ORDER_SECONDS, &done);
     json_t *o = late                 ? no("the pool is not running yet; try again")
                 : done.st != ATOM_OK ? no(done.text)
                                      : json_pack("{s:b, s:s}", "ok", 1, "ticket", done.text);
@@ -226,7 +226,7 @@ static json_t *order(gsp_pool *p, const gsp_errand *wanted)
 
 static json_t *ban(gsp_pool *p, const json_t *request)
 {
-    gsp_errand o = {.kind = GSP_ERRAND_BAN};
+    gsp_control_order o = {.kind = GSP_CONTROL_ORDER_BAN};
     const char *who = json_string_value(json_object_get(request, "key"));
     gsp_pool_status *s = atom_alloc(1, sizeof *s);
     uint32_t found = 0;
@@ -276,13 +276,13 @@ static json_t *answer(gsp_pool *p, const json_t *request)
     }
     if (strcmp(what, "ban") == 0)
         return ban(p, request);
-    gsp_errand o = {.kind = GSP_ERRAND_ROTATE};
+    gsp_control_order o = {.kind = GSP_CONTROL_ORDER_ROTATE};
     if (strcmp(what, "rotate") == 0)
         return order(p, &o);
     if (strcmp(what, "invite") == 0) {
         const json_t *count = json_object_get(request, "count");
         json_int_t n = json_integer_value(count);
-        o.kind = GSP_ERRAND_INVITE;
+        o.kind = GSP_CONTROL_ORDER_INVITE;
         o.count = n > 0 && n <= UINT32_MAX ? (uint32_t)n : 0;
         o.days = json_number_value(json_object_get(request, "days"));
         return order(p, &o);

@@ -6,7 +6,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
 #include "gossip/member/node_look.h"
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include <string.h>
 
@@ -113,7 +113,7 @@ void gsp_pool_look_at_router(gsp_pool *p)
         return;
     p->book.own_changed = true;
     atom_log(ATOM_LOG_INFO, "%s", p->reach.routed.why);
-    gsp_diary_add(&p->diary, "\"event\":\"router\",\"text\":\"%s\"", p->reach.routed.why);
+    gsp_event_log_add(&p->diary, "\"event\":\"router\",\"text\":\"%s\"", p->reach.routed.why);
     if (p->door.ticket[0] && gsp_door_is_owner(&p->door) && gsp_pool_refresh_ticket(p) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }
@@ -127,7 +127,7 @@ static void step_links(gsp_pool *p, uint64_t now)
         gsp_pool_rekey(p);
         redial(p);
     }
-    gsp_book_look(&p->book, gsp_pool_found, p, now);
+    gsp_address_book_look(&p->book, gsp_pool_found, p, now);
     ask_again(p, now);
     look_at_links(p, now);
     gsp_links_dial(&p->links, p->book.peers, p->reach.port != 0, now);
@@ -135,8 +135,8 @@ static void step_links(gsp_pool *p, uint64_t now)
     if (p->seek.news && p->headline.now == GSP_POOL_SEEKING)
         gsp_pool_say_seeking(p);
     gsp_pool_look_at_router(p);
-    gsp_book_step(&p->book, now);
-    if (!p->door.is_guest && gsp_book_is_stale(&p->book, now))
+    gsp_address_book_step(&p->book, now);
+    if (!p->door.is_guest && gsp_address_book_is_stale(&p->book, now))
         gsp_pool_renew_contact(p);
     if (now >= p->key_ns) {
         p->key_ns = now + 60 * SECOND_NS;

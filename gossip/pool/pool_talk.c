@@ -3,7 +3,7 @@
  * remembered of a question; whoever gets no answer asks again. It refuses everything but a request
  * for admission from guests, and more than a budget of words a second from anybody.
  */
-#include "gossip/pool/whole.h"
+#include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
@@ -76,8 +76,8 @@ static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
         return;
     if (gsp_door_is_owner(&p->door) && p->door.ledger) {
         if (gsp_door_admit(&p->door, m, &answer))
-            gsp_diary_add(&p->diary, "\"event\":\"admitted\",\"key\":\"%s\"",
-                          gsp_public_text(m->key, who));
+            gsp_event_log_add(&p->diary, "\"event\":\"admitted\",\"key\":\"%s\"",
+                              gsp_public_text(m->key, who));
     } else if (own) {
         gsp_link *owner = gsp_links_find(&p->links, p->door.owner);
         if (owner && !owner->guest && gsp_links_tell(&p->links, owner->key, m))
@@ -95,7 +95,7 @@ static void take_admission(gsp_pool *p, const gsp_word *m)
                                  (uint64_t)atom_wall_seconds()))
         return;
     p->was_admitted = was_guest;
-    gsp_diary_add(&p->diary, "\"event\":\"admitted\"");
+    gsp_event_log_add(&p->diary, "\"event\":\"admitted\"");
     if (!was_guest)
         gsp_pool_rekey(p);
 }
@@ -148,8 +148,8 @@ static void doom_banned(gsp_pool *p)
 void gsp_pool_tell_manifest(gsp_pool *p)
 {
     const gsp_manifest *m = p->door.manifest;
-    gsp_diary_add(&p->diary, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", m->number,
-                  m->n_banned);
+    gsp_event_log_add(&p->diary, "\"event\":\"manifest\",\"number\":%u,\"banned\":%u", m->number,
+                      m->n_banned);
     if (gsp_door_bans_us(&p->door))
         say_banned(p);
     gsp_pool_rekey(p);
@@ -232,9 +232,9 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
     char who[GSP_PUBLIC_TEXT_BYTES], at[GSP_ADDRESS_TEXT_BYTES];
     if (!l)
         return;
-    gsp_diary_add(&p->diary, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
-                  gsp_public_text(e->key, who), gsp_address_text(&e->address, at),
-                  e->guest ? "true" : "false");
+    gsp_event_log_add(&p->diary, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
+                      gsp_public_text(e->key, who), gsp_address_text(&e->address, at),
+                      e->guest ? "true" : "false");
     /* A link to whoever answered at a host's address: from now on it is this one that we want. */
     if (!e->inbound && e->address.port && gsp_net_dial(p->net, e->key, &e->address, 1) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -243,7 +243,7 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
         return;
     }
     if (!e->guest) {
-        gsp_book_answered(&p->book, e->key, &e->address);
+        gsp_address_book_answered(&p->book, e->key, &e->address);
     }
     gsp_pool_greet(p, l);
 }
@@ -255,7 +255,7 @@ static void on_down(gsp_pool *p, const gsp_net_event *e)
     if (!l)
         return;
     l->up = false;
-    gsp_diary_add(&p->diary, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
+    gsp_event_log_add(&p->diary, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
 }
 
 static bool on_message(gsp_pool *p, const gsp_net_event *e)

@@ -5,7 +5,7 @@
  *
  * A contribution that does not decode is left out, as if it had not arrived; `included` says which
  * ones were summed. Anybody with the same contributions gets the same bits, and an owner that
- * publishes other bits is convicted by them (audit.h). So a change of the result is a change of
+ * publishes other bits is convicted by them (claim.h). So a change of the result is a change of
  * GSP_TYPES_VERSION, which keeps old and new members apart.
  *
  * Memory: 2 floats per float of a part; in a robust pool one more for every contribution, allocated

@@ -19,7 +19,7 @@ typedef struct krn_cpu_matmul {
 } krn_cpu_matmul;
 extern const krn_cpu_matmul krn_cpu_matmul_base, krn_cpu_matmul_avx2, krn_cpu_matmul_avx512;
 
-/* This machine has AMX bf16 tiles and the system lets us use them (amx.c); never changes. */
+/* This machine has AMX bf16 tiles and the system lets us use them (amx_permission.c); never changes. */
 bool krn_amx_usable(void);
 
 /* Scratch bytes; where no dtype is asked for, enough for either. The same on all machines. */

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 VOTE, AGREE, ROUND = "gossip/agree/agree_vote.c", "gossip/agree/agree.c", "gossip/agree/round.c"
 RULES, PEOPLE, LINEAGE = "gossip/agree/agree_rules.c", "gossip/agree/agree_people.c", "gossip/agree/lineage.c"
-PROPOSE, AUDIT, AUDITS = "gossip/agree/agree_propose.c", "gossip/agree/audit.c", "gossip/agree/agree_audit.c"
+PROPOSE, AUDIT, AUDITS = "gossip/agree/agree_propose.c", "gossip/agree/claim.c", "gossip/agree/agree_audit.c"
 PROOF, VIEW = "gossip/agree/agree_proof.c", "gossip/agree/agree_view.c"
 INVARIANTS = "gossip/agree/agree_invariants.c"
 BLIND = """#include "gossip/agree/agree_inner.h"
@@ -119,7 +119,7 @@ def objects(cc, root, work):
     """Everything compiled once, unbroken: source -> object."""
     sources = sorted(glob.glob("tests/sim/*.c", root_dir=root))
     sources += sorted(glob.glob("gossip/agree/agree*.c", root_dir=root))
-    sources += ["gossip/agree/round.c", "gossip/agree/lineage.c", "gossip/agree/audit.c", "atom/base/assert.c", "atom/base/status.c"]
+    sources += ["gossip/agree/round.c", "gossip/agree/lineage.c", "gossip/agree/claim.c", "atom/base/assert.c", "atom/base/status.c"]
     made = {s: os.path.join(work, s.replace("/", "_")[:-2] + ".o") for s in sources}
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda s: run(cc, FLAGS + ["-c", s, "-o", made[s]]), sources))

@@ -16,18 +16,18 @@
  * thread's, but what is atomic, what stands under `lock`, and what a part's header says is for any
  * thread (door, headline, errands).
  */
-#ifndef GOSSIP_POOL_WHOLE_H
-#define GOSSIP_POOL_WHOLE_H
+#ifndef GOSSIP_POOL_POOL_INNER_H
+#define GOSSIP_POOL_POOL_INNER_H
 
 #include "gossip/net/net_nanomsg.h"
 #include "gossip/net/probe.h"
-#include "gossip/pool/book.h"
+#include "gossip/pool/address_book.h"
 #include "gossip/pool/control.h"
+#include "gossip/pool/control_orders.h"
 #include "gossip/pool/data.h"
-#include "gossip/pool/diary.h"
 #include "gossip/pool/dir.h"
 #include "gossip/pool/door.h"
-#include "gossip/pool/errands.h"
+#include "gossip/pool/event_log.h"
 #include "gossip/pool/files.h"
 #include "gossip/pool/headline.h"
 #include "gossip/pool/links.h"
@@ -51,15 +51,15 @@ struct gsp_pool {
     gsp_net *net;
     gsp_door door;
     gsp_links links;
-    gsp_book book;
+    gsp_address_book book;
     gsp_reach reach;
     gsp_seek seek;
     gsp_month month;
     gsp_notes *notes;
     gsp_files *files;
     gsp_headline headline;
-    gsp_diary diary;
-    gsp_errands errands;
+    gsp_event_log diary;
+    gsp_control_orders errands;
     gsp_probe_server *probe;
     gsp_control *control;
 

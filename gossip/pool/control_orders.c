@@ -3,27 +3,28 @@
  * sleeps until it is done, so nothing of the pool is ever touched by two threads. It refuses to
  * wait for ever: a pool that does not run yet obeys nothing.
  */
-#include "gossip/pool/errands.h"
+#include "gossip/pool/control_orders.h"
 
 #include <sodium.h>
 #include <stdio.h>
 #include <time.h>
 
-void gsp_errands_open(gsp_errands *o)
+void gsp_control_orders_open(gsp_control_orders *o)
 {
-    *o = (gsp_errands){.order.kind = GSP_ERRAND_NONE};
+    *o = (gsp_control_orders){.order.kind = GSP_CONTROL_ORDER_NONE};
     (void)pthread_mutex_init(&o->lock, NULL);
     (void)pthread_cond_init(&o->answered, NULL);
 }
 
-void gsp_errands_close(gsp_errands *o)
+void gsp_control_orders_close(gsp_control_orders *o)
 {
     pthread_cond_destroy(&o->answered);
     pthread_mutex_destroy(&o->lock);
     sodium_memzero(&o->order, sizeof o->order);
 }
 
-bool gsp_errands_give(gsp_errands *o, const gsp_errand *wanted, int seconds, gsp_errand *answer)
+bool gsp_control_orders_give(gsp_control_orders *o, const gsp_control_order *wanted, int seconds,
+                             gsp_control_order *answer)
 {
     struct timespec until;
     int late = 0;
@@ -39,17 +40,17 @@ bool gsp_errands_give(gsp_errands *o, const gsp_errand *wanted, int seconds, gsp
     return late == 0;
 }
 
-bool gsp_errands_take(gsp_errands *o, gsp_errand *out)
+bool gsp_control_orders_take(gsp_control_orders *o, gsp_control_order *out)
 {
     pthread_mutex_lock(&o->lock);
-    bool waits = o->order.kind != GSP_ERRAND_NONE && !o->order.done;
+    bool waits = o->order.kind != GSP_CONTROL_ORDER_NONE && !o->order.done;
     if (waits)
         *out = o->order;
     pthread_mutex_unlock(&o->lock);
     return waits;
 }
 
-void gsp_errands_answer(gsp_errands *o, atom_status st, const char *text)
+void gsp_control_orders_answer(gsp_control_orders *o, atom_status st, const char *text)
 {
     pthread_mutex_lock(&o->lock);
     o->order.st = st;

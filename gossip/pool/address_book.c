@@ -3,7 +3,7 @@
  * one book, and nobody asks where one came from. It refuses to show our own contact before its
  * sequence number is on disk: a host that comes back would be taken for a replay.
  */
-#include "gossip/pool/book.h"
+#include "gossip/pool/address_book.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -15,7 +15,7 @@
 enum { CONTACT_SECONDS = 1800, FOUND_PER_STEP = 16, NODES_PER_CONTACT = 2 };
 static const uint64_t SECOND_NS = 1000000000u, RENEW_NS = 240u * 1000000000ull;
 
-static void save(const gsp_book *b)
+static void save(const gsp_address_book *b)
 {
     if (b->peers && b->path && gsp_peers_save(b->peers, b->path) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -24,7 +24,7 @@ static void save(const gsp_book *b)
 /* ---- opening ---- */
 
 /* What helps to find members, and is done without where it cannot be had. */
-static void open_finders(gsp_book *b, const gsp_book_config *c)
+static void open_finders(gsp_address_book *b, const gsp_address_book_config *c)
 {
     char *nodes = atom_path_join(c->directory, "nodes");
     gsp_lan_config lan = {.who = *c->who};
@@ -40,9 +40,9 @@ static void open_finders(gsp_book *b, const gsp_book_config *c)
     atom_free(nodes);
 }
 
-atom_status gsp_book_open(gsp_book *b, const gsp_book_config *c)
+atom_status gsp_address_book_open(gsp_address_book *b, const gsp_address_book_config *c)
 {
-    *b = (gsp_book){.path = atom_path_join(c->directory, "peers")};
+    *b = (gsp_address_book){.path = atom_path_join(c->directory, "peers")};
     if (!b->path)
         return atom_fail_memory("a path", 0);
     ATOM_TRY(gsp_peers_open(c->who, &b->peers));
@@ -52,7 +52,7 @@ atom_status gsp_book_open(gsp_book *b, const gsp_book_config *c)
     return ATOM_OK;
 }
 
-void gsp_book_close(gsp_book *b)
+void gsp_address_book_close(gsp_address_book *b)
 {
     save(b);
     gsp_lan_close(&b->lan);
@@ -62,7 +62,8 @@ void gsp_book_close(gsp_book *b)
     b->path = NULL;
 }
 
-void gsp_book_rekey(gsp_book *b, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks)
+void gsp_address_book_rekey(gsp_address_book *b, const uint8_t psk[][GSP_PSK_BYTES],
+                            uint32_t n_psks)
 {
     if (b->lan)
         gsp_lan_rekey(b->lan, psk, n_psks);
@@ -72,14 +73,14 @@ void gsp_book_rekey(gsp_book *b, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_
 
 /* ---- our own contact ---- */
 
-bool gsp_book_is_stale(const gsp_book *b, uint64_t now_ns)
+bool gsp_address_book_is_stale(const gsp_address_book *b, uint64_t now_ns)
 {
     uint64_t age = now_ns - b->renewed_ns;
     return age > RENEW_NS || (b->own_changed && age > 5 * SECOND_NS);
 }
 
-void gsp_book_renew(gsp_book *b, const gsp_contact *draft, const uint8_t pool[GSP_POOL_BYTES],
-                    const gsp_identity *self)
+void gsp_address_book_renew(gsp_address_book *b, const gsp_contact *draft,
+                            const uint8_t pool[GSP_POOL_BYTES], const gsp_identity *self)
 {
     uint64_t now = (uint64_t)atom_wall_seconds();
     b->renewed_ns = atom_clock_ns();
@@ -101,7 +102,7 @@ void gsp_book_renew(gsp_book *b, const gsp_contact *draft, const uint8_t pool[GS
 /* ---- others ---- */
 
 /* Whoever is new may know the directory. */
-static void add_nodes(gsp_book *b, const gsp_contact *contact, const gsp_address *from)
+static void add_nodes(gsp_address_book *b, const gsp_contact *contact, const gsp_address *from)
 {
     char text[GSP_ADDRESS_TEXT_BYTES];
     for (uint32_t i = 0; i < contact->n_addresses && i < NODES_PER_CONTACT; i++) {
@@ -115,7 +116,8 @@ static void add_nodes(gsp_book *b, const gsp_contact *contact, const gsp_address
     }
 }
 
-gsp_peers_added gsp_book_add(gsp_book *b, const gsp_contact *contact, const gsp_address *from)
+gsp_peers_added gsp_address_book_add(gsp_address_book *b, const gsp_contact *contact,
+                                     const gsp_address *from)
 {
     gsp_peers_added added = gsp_peers_add(b->peers, contact, from, (uint64_t)atom_wall_seconds());
     b->changed |= added == GSP_PEERS_NEW || added == GSP_PEERS_NEWER;
@@ -124,13 +126,14 @@ gsp_peers_added gsp_book_add(gsp_book *b, const gsp_contact *contact, const gsp_
     return added;
 }
 
-void gsp_book_answered(gsp_book *b, const uint8_t *key, const gsp_address *at)
+void gsp_address_book_answered(gsp_address_book *b, const uint8_t *key, const gsp_address *at)
 {
     gsp_peers_answered(b->peers, key, at, (uint64_t)atom_wall_seconds());
     b->changed = true;
 }
 
-void gsp_book_look(gsp_book *b, gsp_book_found *found, void *context, uint64_t now)
+void gsp_address_book_look(gsp_address_book *b, gsp_address_book_found *found, void *context,
+                           uint64_t now)
 {
     gsp_contact contact;
     gsp_lan_found heard;
@@ -144,7 +147,7 @@ void gsp_book_look(gsp_book *b, gsp_book_found *found, void *context, uint64_t n
         found(context, &heard.contact, &heard.from);
 }
 
-void gsp_book_step(gsp_book *b, uint64_t now)
+void gsp_address_book_step(gsp_address_book *b, uint64_t now)
 {
     if (!b->changed || now - b->saved_ns <= SECOND_NS)
         return;

@@ -3,7 +3,7 @@
  * what it summed, so a claim and the bytes under those roots are all that a judge needs. It refuses
  * claims that the owner did not sign.
  */
-#include "gossip/agree/audit.h"
+#include "gossip/agree/claim.h"
 
 #include <string.h>
 

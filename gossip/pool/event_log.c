@@ -2,7 +2,7 @@
  * Owns events.jsonl. Its one idea: the file is opened with the first line and flushed after each,
  * so others can follow it. It refuses to fail: a pool goes on without its diary.
  */
-#include "gossip/pool/diary.h"
+#include "gossip/pool/event_log.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -14,14 +14,14 @@
 
 enum { BYTES_MAX = 32 << 20 };
 
-static bool ready(gsp_diary *d)
+static bool ready(gsp_event_log *d)
 {
     struct stat s;
     if (d->file && d->bytes < BYTES_MAX)
         return true;
     char *path = atom_path_join(d->directory, "events.jsonl");
     char *old = atom_path_join(d->directory, "events.jsonl.1");
-    gsp_diary_close(d);
+    gsp_event_log_close(d);
     if (path && old) {
         if (stat(path, &s) == 0 && s.st_size >= BYTES_MAX)
             rename(path, old);
@@ -33,7 +33,7 @@ static bool ready(gsp_diary *d)
     return d->file != NULL;
 }
 
-void gsp_diary_add(gsp_diary *d, const char *fmt, ...)
+void gsp_event_log_add(gsp_event_log *d, const char *fmt, ...)
 {
     va_list args;
     if (!ready(d))
@@ -47,7 +47,7 @@ void gsp_diary_add(gsp_diary *d, const char *fmt, ...)
     d->bytes += (uint64_t)(n > 0 ? n : 0) + (uint64_t)(m > 0 ? m : 0) + 2;
 }
 
-void gsp_diary_close(gsp_diary *d)
+void gsp_event_log_close(gsp_event_log *d)
 {
     if (d->file)
         fclose(d->file);

@@ -20,8 +20,8 @@
  *
  * Thread: any.
  */
-#ifndef GOSSIP_AGREE_AUDIT_H
-#define GOSSIP_AGREE_AUDIT_H
+#ifndef GOSSIP_AGREE_CLAIM_H
+#define GOSSIP_AGREE_CLAIM_H
 
 #include "gossip/agree/lineage.h"
 
