@@ -6,7 +6,6 @@
  */
 #include "swap/tape.h"
 
-#include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
 #include <string.h>
