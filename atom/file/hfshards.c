@@ -118,43 +118,6 @@ atom_status file_index_check(const char *path, const char *text, size_t bytes)
     return st;
 }
 
-/* Opens one more file; with a map, it must hold what the map says. */
-static atom_status open_one(const char *dir, const char *name, json_t *map, file_safetensors **file)
-{
-    char *path = atom_path_join(dir, name);
-    if (!path)
-        return atom_fail_memory("a path", strlen(dir));
-    atom_status st = file_st_open(path, file);
-    atom_free(path);
-    return st == ATOM_OK && map ? compare(*file, name, map) : st;
-}
-
-static atom_status open_shards(const char *dir, const char *index_path, file_safetensors ***files,
-                               uint32_t *n)
-{
-    char *text = NULL;
-    uint64_t bytes = 0;
-    json_t *root = NULL;
-    const char **names = NULL;
-    size_t n_names = 0;
-    atom_status st;
-    ATOM_TRY_CLEAN(atom_file_read(index_path, INDEX_BYTES_MAX, &text, &bytes));
-    ATOM_TRY_CLEAN(parse_index(index_path, text, (size_t)bytes, &root, &names, &n_names));
-    *files = atom_alloc(n_names, sizeof **files);
-    if (!*files) {
-        st = atom_fail_memory(index_path, n_names * sizeof **files);
-        goto cleanup;
-    }
-    *n = (uint32_t)n_names;
-    for (uint32_t i = 0; i < *n; i++)
-        ATOM_TRY_CLEAN(open_one(dir, names[i], json_object_get(root, "weight_map"), &(*files)[i]));
-cleanup:
-    atom_free(text);
-    atom_free(names);
-    json_decref(root);
-    return st;
-}
-
 static atom_status no_weights(const char *dir)
 {
     char *pickle = atom_path_join(dir, "pytorch_model.bin");
@@ -169,23 +132,71 @@ static atom_status no_weights(const char *dir)
     return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
 }
 
-atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n)
+static atom_status read_index(const char *path, file_shards *s)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    ATOM_TRY(atom_file_read(path, INDEX_BYTES_MAX, &text, &bytes));
+    atom_status st = parse_index(path, text, (size_t)bytes, &s->index, &s->names, &s->n);
+    atom_free(text);
+    return st;
+}
+
+atom_status file_shards_list(const char *dir, file_shards *s)
 {
     static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
     char *single = atom_path_join(dir, SINGLE), *index = atom_path_join(dir, INDEX);
     atom_status st = ATOM_OK;
+    *s = (file_shards){.dir = dir};
     if (!single || !index) {
         st = atom_fail_memory("a path", strlen(dir));
     } else if (atom_path_exists(single)) {
-        *files = atom_alloc(1, sizeof **files);
-        *n = *files ? 1 : 0;
-        st = *files ? open_one(dir, SINGLE, NULL, *files) : atom_fail_memory("a file", 8);
+        s->names = atom_alloc(1, sizeof *s->names);
+        if (s->names)
+            s->names[s->n++] = SINGLE;
+        else
+            st = atom_fail_memory("a name", sizeof *s->names);
     } else if (atom_path_exists(index)) {
-        st = open_shards(dir, index, files, n);
+        st = read_index(index, s);
     } else {
         st = no_weights(dir);
     }
     atom_free(single);
     atom_free(index);
+    return st;
+}
+
+void file_shards_free(file_shards *s)
+{
+    atom_free(s->names);
+    json_decref(s->index);
+    *s = (file_shards){0};
+}
+
+atom_status file_shards_open_one(const file_shards *s, size_t i, file_safetensors **file)
+{
+    char *path = atom_path_join(s->dir, s->names[i]);
+    if (!path)
+        return atom_fail_memory("a path", strlen(s->dir));
+    atom_status st = file_st_open(path, file);
+    atom_free(path);
+    if (st != ATOM_OK || !s->index)
+        return st;
+    return compare(*file, s->names[i], json_object_get(s->index, "weight_map"));
+}
+
+atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n)
+{
+    file_shards s;
+    atom_status st;
+    ATOM_TRY_CLEAN(file_shards_list(dir, &s));
+    *files = atom_alloc(s.n, sizeof **files);
+    if (!*files)
+        ATOM_TRY_CLEAN(atom_fail_memory(dir, s.n * sizeof **files));
+    *n = (uint32_t)s.n;
+    for (size_t i = 0; i < s.n; i++)
+        ATOM_TRY_CLEAN(file_shards_open_one(&s, i, &(*files)[i]));
+cleanup:
+    file_shards_free(&s);
     return st;
 }

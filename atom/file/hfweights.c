@@ -234,8 +234,7 @@ atom_status file_weights_read(const char *dir, const graph *g, float *vector)
 atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector)
 {
     weights_reader r = {.g = g, .vector = vector};
-    file_safetensors **files = NULL;
-    uint32_t n = 0;
+    file_shards shards = {0};
     atom_status st = ATOM_OK;
     if (file_pt2_is_file(dir))
         return file_pt2_read_weights(dir, g, vector);
@@ -244,17 +243,16 @@ atom_status file_weights_read_to(const char *dir, const graph *g, file_vector ve
     if (g->n_stored)
         return file_own_read(dir, g, vector);
     ATOM_TRY_CLEAN(open_buffers(&r));
-    ATOM_TRY_CLEAN(file_shards_open(dir, &files, &n));
-    for (uint32_t i = 0; i < n; i++) {
-        r.file = files[i];
+    ATOM_TRY_CLEAN(file_shards_list(dir, &shards));
+    for (size_t i = 0; i < shards.n; i++) {
+        ATOM_TRY_CLEAN(file_shards_open_one(&shards, i, &r.file));
         ATOM_TRY_CLEAN(take_file(&r));
-        file_st_close(&files[i]);
+        file_st_close(&r.file);
     }
     ATOM_TRY_CLEAN(check_all_seen(&r, dir));
 cleanup:
-    for (uint32_t i = 0; i < n; i++)
-        file_st_close(&files[i]);
-    atom_free(files);
+    file_st_close(&r.file);
+    file_shards_free(&shards);
     atom_free(r.buffer);
     atom_free(r.whole);
     atom_free(r.slices);

@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -381,6 +382,42 @@ static void shards(void **state)
     scratch_close(&s);
 }
 
+/* More files than the process may have open: they are read one after another. */
+static void more_shards_than_descriptors(void **state)
+{
+    scratch s;
+    model m;
+    char text[8192], name[64];
+    struct rlimit before, few;
+    int n = snprintf(text, sizeof text, "{\"weight_map\":{");
+    (void)state;
+    scratch_open(&s);
+    model_open(&m);
+    for (uint32_t p = 0; p < m.g->n_params; p++) {
+        snprintf(name, sizeof name, "model-%u.safetensors", p);
+        put_file(scratch_path(&s, name), &m, p, p + 1, 0);
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s\"transformer.%s\":\"%s\"",
+                      p ? "," : "", m.g->params[p].name, name);
+    }
+    n += snprintf(text + n, sizeof text - (size_t)n, "}}");
+    scratch_write(&s, "model.safetensors.index.json", text, (size_t)n);
+    int lowest = dup(0);
+    assert_true(lowest >= 0);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)lowest + 8;
+    assert_true(m.g->n_params > 20);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    atom_status st = file_weights_read(s.dir, m.g, m.got);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (st != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_true(same_weights(&m));
+    model_close(&m);
+    scratch_close(&s);
+}
+
 static void specs(void **state)
 {
     scratch s;
@@ -457,6 +494,7 @@ int main(void)
         cmocka_unit_test(weights_as_others_write_them),
         cmocka_unit_test(weights_refused),
         cmocka_unit_test(shards),
+        cmocka_unit_test(more_shards_than_descriptors),
         cmocka_unit_test(specs),
         cmocka_unit_test(no_memory),
     };
