@@ -6,6 +6,8 @@
 #include "atom/file/zip.h"
 
 #include "atom/base/assert.h"
+#include "atom/base/bytes.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -15,7 +17,16 @@
 #include <unistd.h>
 #include <zip.h>
 
-enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22 };
+enum {
+    LOCAL_BYTES = 30,
+    CENTRAL_BYTES = 46,
+    END_BYTES = 22,
+    END64_BYTES = 56,
+    LOCATOR_BYTES = 20,
+    TAIL_BYTES = LOCATOR_BYTES + END_BYTES + 65535, /* with the longest comment */
+    DIRECTORY_BYTES_MAX = 1 << 27
+};
+static const uint32_t END_MARK = 0x06054b50, END64_MARK = 0x06064b50, LOCATOR_MARK = 0x07064b50;
 
 /* Where libzip's error came from decides what kind it is; `what` names the entry. */
 static atom_status fail_zip(const file_zip *z, zip_error_t *error, const char *what)
@@ -27,6 +38,9 @@ static atom_status fail_zip(const file_zip *z, zip_error_t *error, const char *w
         return atom_fail(ATOM_E_FORMAT, "%s: two entries have the same name", z->path);
     if (zip_error_system_type(error) == ZIP_ET_SYS && zip_error_code_system(error) > 0)
         return atom_fail_errno(zip_error_code_system(error), "%s: reading%s", z->path, what);
+    if (code == ZIP_ER_INCONS)
+        return atom_fail(ATOM_E_FORMAT, "%s:%s %s; copy it again, or repack it with zip -0",
+                         z->path, what, zip_error_strerror(error));
     return atom_fail(ATOM_E_FORMAT, "%s:%s this is not a whole zip archive (%s); copy it again",
                      z->path, what, zip_error_strerror(error));
 }
@@ -43,8 +57,10 @@ static atom_status take_entry(file_zip *z, uint64_t index, uint64_t *left)
 {
     zip_stat_t s;
     file_zip_entry *e = &z->entries[index];
-    if (zip_stat_index(z->zip, index, 0, &s) < 0)
+    if (zip_stat_index(z->zip, index, ZIP_FL_ENC_RAW, &s) < 0)
         return fail_zip(z, zip_get_error(z->zip), "");
+    if (!s.name[0])
+        return atom_fail(ATOM_E_FORMAT, "%s: an entry has no name", z->path);
     *e = (file_zip_entry){.name = s.name, .bytes = s.size};
     if (s.encryption_method != ZIP_EM_NONE)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: entry '%.128s' is encrypted", z->path, e->name);
@@ -66,6 +82,77 @@ static atom_status take_entry(file_zip *z, uint64_t index, uint64_t *left)
     return ATOM_OK;
 }
 
+static atom_status check_claim(const file_zip *z, uint64_t n, uint64_t bytes, uint64_t most)
+{
+    if (n > FILE_ZIP_ENTRIES_MAX)
+        return atom_fail(ATOM_E_FORMAT, "%s: %llu entries are more than %d", z->path,
+                         (unsigned long long)n, FILE_ZIP_ENTRIES_MAX);
+    if (bytes > most)
+        return atom_fail(ATOM_E_FORMAT, "%s: a directory of %llu bytes is larger than %llu",
+                         z->path, (unsigned long long)bytes, (unsigned long long)most);
+    return ATOM_OK;
+}
+
+/* The end record of large archives, which the locator leads to. */
+static atom_status check_end64(const file_zip *z, int fd, uint64_t file_bytes, atom_reader locator)
+{
+    uint8_t data[END64_BYTES];
+    locator.at += 8; /* mark, disk */
+    uint64_t at = atom_read_u64(&locator);
+    if (file_bytes < END64_BYTES || at > file_bytes - END64_BYTES ||
+        atom_fd_read(fd, at, data, sizeof data) != 0)
+        return ATOM_OK;
+    atom_reader r = atom_reader_make(data, sizeof data);
+    if (atom_read_u32(&r) != END64_MARK)
+        return ATOM_OK;
+    r.at += 8 + 2 + 2 + 4 + 4; /* its size, versions, disks */
+    uint64_t here = atom_read_u64(&r), n = atom_read_u64(&r), bytes = atom_read_u64(&r);
+    return check_claim(z, here > n ? here : n, bytes, DIRECTORY_BYTES_MAX);
+}
+
+/* libzip reads a directory whole before it says how large it is: none that may be its end record
+ * may claim more than we accept. One that is broken is left to libzip, which refuses it. */
+static atom_status check_ends(const file_zip *z, int fd, uint64_t file_bytes)
+{
+    uint64_t n = file_bytes < TAIL_BYTES ? file_bytes : TAIL_BYTES;
+    uint8_t *tail = atom_alloc((size_t)n + 1, 1);
+    atom_status st = ATOM_OK;
+    if (!tail)
+        return atom_fail_memory("a zip directory", n);
+    int error = atom_fd_read(fd, file_bytes - n, tail, n);
+    if (error)
+        st = atom_fail_errno(error, "%s: reading", z->path);
+    for (uint64_t at = 0; st == ATOM_OK && at + END_BYTES <= n; at++) {
+        atom_reader r = atom_reader_make(tail + at, END_BYTES);
+        if (atom_read_u32(&r) != END_MARK || atom_read_u32(&r) != 0) /* mark, disks */
+            continue;
+        uint64_t before = file_bytes - n + at;
+        uint16_t here = atom_read_u16(&r), entries = atom_read_u16(&r);
+        uint64_t bytes = atom_read_u32(&r), offset = atom_read_u32(&r);
+        atom_reader locator = {0};
+        if (at >= LOCATOR_BYTES)
+            locator = atom_reader_make(tail + at - LOCATOR_BYTES, LOCATOR_BYTES);
+        atom_reader mark = locator;
+        if (at >= LOCATOR_BYTES && atom_read_u32(&mark) == LOCATOR_MARK)
+            st = check_end64(z, fd, file_bytes, locator);
+        else if (bytes + offset <= before) /* 16 bits may be the rest of a larger number */
+            st = check_claim(z, here > entries ? here : entries, bytes,
+                             (uint64_t)FILE_ZIP_ENTRIES_MAX * CENTRAL_BYTES);
+    }
+    atom_free(tail);
+    return st;
+}
+
+static atom_status check_size(const file_zip *z, uint64_t file_bytes)
+{
+    int fd = open(z->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return atom_fail_errno(errno, "%s", z->path);
+    atom_status st = check_ends(z, fd, file_bytes);
+    close(fd);
+    return st;
+}
+
 static atom_status open_file(file_zip *z, const char *path, uint64_t *bytes)
 {
     struct stat s;
@@ -77,6 +164,7 @@ static atom_status open_file(file_zip *z, const char *path, uint64_t *bytes)
         return atom_fail_errno(errno, "%s", path);
     if (!S_ISREG(s.st_mode))
         return atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
+    ATOM_TRY(check_size(z, (uint64_t)s.st_size));
     z->zip = zip_open(path, ZIP_RDONLY | ZIP_CHECKCONS, &code);
     *bytes = (uint64_t)s.st_size - END_BYTES;
     if (z->zip)
@@ -139,8 +227,9 @@ bool file_zip_is_file(const char *path)
 
 const file_zip_entry *file_zip_find(const file_zip *z, const char *name)
 {
-    int64_t i = zip_name_locate(z->zip, name, 0);
-    return i < 0 ? NULL : &z->entries[i];
+    int64_t i = zip_name_locate(z->zip, name, ZIP_FL_ENC_RAW);
+    /* libzip's table has names that are not UTF-8 as CP437 would read them: not theirs */
+    return i < 0 || strcmp(z->entries[i].name, name) != 0 ? NULL : &z->entries[i];
 }
 
 /* Leaves the entry open at byte `first`: the next range is mostly the one behind this. */

@@ -2,9 +2,10 @@
  * Zip archives whose entries are stored without compression, which is how PyTorch writes them.
  *
  * libzip reads the directory and checks it against the header in front of each entry. What it would
- * accept and we do not: compressed and encrypted entries, more than FILE_ZIP_ENTRIES_MAX of them,
- * and entries that together, with their headers, are larger than the file. Names are only looked
- * up, never written to. Checksums are not compared: PyTorch may be told to leave them out.
+ * accept and we do not: compressed and encrypted entries, nameless ones, more than
+ * FILE_ZIP_ENTRIES_MAX of them or a directory over 128 MiB (both before libzip reads it), and
+ * entries that together, with their headers, are larger than the file. Names are only looked up,
+ * never written to. Checksums are not compared: PyTorch may be told to leave them out.
  *
  * Ownership: what open returns, close frees. Thread: one at a time. Errors: ATOM_E_FORMAT names
  * file and entry; ATOM_E_UNSUPPORTED for compression and encryption; ATOM_E_RESOURCE.

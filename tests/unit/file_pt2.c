@@ -153,10 +153,70 @@ static void test_zip_refuses(void **state)
     refused(&(entry){.name = "a", .data = "x", .elsewhere = 1}, 1, ATOM_E_FORMAT,
             "not a whole zip");
     refused(&(entry){.name = "a", .data = "x", .more = 100}, 1, ATOM_E_FORMAT, "not a whole zip");
+    refused(&(entry){.name = "", .data = "x"}, 1, ATOM_E_FORMAT, "an entry has no name");
+    refused(&(entry){.name = "a", .data = "x", .local = "b"}, 1, ATOM_E_FORMAT,
+            "copy it again, or repack it with zip -0");
     const entry twice[] = {{.name = "a", .data = "x"}, {.name = "a", .data = "y"}};
     refused(twice, 2, ATOM_E_FORMAT, "the same name");
     const entry over[] = {{.name = "a", .data = "xyz", .more = 1}, {.name = "b", .data = "y"}};
     refused(over, 2, ATOM_E_FORMAT, "overlap");
+}
+
+/* What libzip would read whole first is refused by what its end says. */
+static void test_zip_refuses_large_directories(void **state)
+{
+    static const struct {
+        uint64_t n, bytes;
+        const char *why;
+    } cases[] = {{2000000, 92000000, "2000000 entries are more than 262144"},
+                 {2, (1 << 27) + 1, "a directory of 134217729 bytes is larger than 134217728"}};
+    const entry e[] = {{.name = "a", .data = "hello"}};
+    const char *path = scratch_path(&place, "large.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    file_zip *z = NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        build(a, e, 1);
+        size_t end64 = a->used -= 22;
+        put(a, 0x06064b50, 4);
+        put(a, 44, 8);
+        put(a, 0, 12);
+        put(a, cases[i].n, 8);
+        put(a, cases[i].n, 8);
+        put(a, cases[i].bytes, 8);
+        put(a, a->directory, 8);
+        put(a, 0x07064b50, 4);
+        put(a, 0, 4);
+        put(a, end64, 8);
+        put(a, 1, 4);
+        put(a, 0x06054b50, 4);
+        put(a, 0, 4);
+        put(a, UINT64_MAX, 8);
+        put(a, UINT64_MAX, 4);
+        put(a, 0, 2);
+        write_archive(path, a);
+        assert_int_equal(file_zip_open(path, &z), ATOM_E_FORMAT);
+        assert_null(z);
+        assert_non_null(strstr(atom_fail_message(), cases[i].why));
+    }
+    atom_free(a);
+}
+
+/* Names are bytes, whatever code page they may be in. */
+static void test_zip_keeps_names(void **state)
+{
+    const entry e[] = {{.name = "caf\x82", .data = "hello"}};
+    const char *path = scratch_path(&place, "names.pt2");
+    archive *a = atom_alloc(1, sizeof *a);
+    file_zip *z = NULL;
+    (void)state;
+    build(a, e, 1);
+    write_archive(path, a);
+    assert_int_equal(file_zip_open(path, &z), ATOM_OK);
+    assert_string_equal(z->entries[0].name, e[0].name);
+    assert_null(file_zip_find(z, "caf\xc3\xa9")); /* what CP437 makes of it */
+    file_zip_close(&z);
+    atom_free(a);
 }
 
 /* Every prefix of an archive is refused. */
@@ -208,6 +268,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_zip_reads_entries),
         cmocka_unit_test(test_zip_refuses),
+        cmocka_unit_test(test_zip_refuses_large_directories),
+        cmocka_unit_test(test_zip_keeps_names),
         cmocka_unit_test(test_zip_refuses_parts),
         cmocka_unit_test(test_pt2_needs_a_program),
     };
