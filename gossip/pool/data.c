@@ -57,7 +57,7 @@ static atom_status open_swarm(const gsp_data *d, gsp_swarm **out)
     };
     for (uint32_t i = 0; i < d->manifest->n_files; i++) {
         const gsp_manifest_file *file = &d->manifest->file[i];
-        if (file->later && !d->whole[i])
+        if (file->later) /* also of what is whole now: it may be lost, and is fetched again then */
             n_pieces[i] = (uint32_t)gsp_piece_count(file->bytes);
     }
     void *memory = atom_alloc(1, gsp_swarm_bytes(&config));

@@ -189,20 +189,35 @@ static uint64_t chunk_count(const fetch *f)
     return (f->file->bytes + GSP_WORD_CHUNK_BYTES - 1) / GSP_WORD_CHUNK_BYTES;
 }
 
+/* Whom to ask: members that gave no wrong file, or one of them alone. */
+static bool is_donor(void *context, const gsp_link *l)
+{
+    gsp_files *all = context;
+    const fetch *f = &all->fetch;
+    return all->now_ns >= side_of(all, l)->unfit_ns && (!f->only || f->only == l);
+}
+
 void gsp_files_came(gsp_files *all, const gsp_link *from, const gsp_word *m)
 {
     fetch *f = &all->fetch;
     uint32_t donor = f->file ? gsp_swarm_find(f->swarm, from->key) : GSP_SWARM_NOBODY;
     uint64_t k = m->offset / GSP_WORD_CHUNK_BYTES;
-    if (donor == GSP_SWARM_NOBODY || !gsp_hash_equal(&m->hash, &f->file->hash) ||
-        m->of_bytes != f->file->bytes || m->offset % GSP_WORD_CHUNK_BYTES || k >= chunk_count(f) ||
-        m->body_bytes != chunk_bytes(f, k) || !gsp_swarm_asked(f->swarm, donor, 0, (uint32_t)k))
-        return; /* not what was asked of this one */
+    if (donor == GSP_SWARM_NOBODY || !is_donor(all, from) ||
+        !gsp_hash_equal(&m->hash, &f->file->hash) || m->of_bytes != f->file->bytes ||
+        m->offset % GSP_WORD_CHUNK_BYTES || k >= chunk_count(f) ||
+        m->body_bytes != chunk_bytes(f, k))
+        return; /* not of this file, or not of one that is asked for it */
+    /* Over a slow line a chunk comes after its donor was given up: it is as good. */
     chunk *c = &f->window[k % WINDOW];
-    memcpy(c->data, m->body, m->body_bytes);
-    c->bytes = (uint32_t)m->body_bytes;
-    c->here = true;
-    gsp_swarm_came(f->swarm, atom_clock_ns(), donor, 0, (uint32_t)k, c->bytes, GSP_SWARM_GOOD);
+    bool fits = m->offset >= f->done && k < f->done / GSP_WORD_CHUNK_BYTES + WINDOW && !c->here;
+    if (!fits && !gsp_swarm_asked(f->swarm, donor, 0, (uint32_t)k))
+        return;
+    if (fits) {
+        memcpy(c->data, m->body, m->body_bytes);
+        c->bytes = (uint32_t)m->body_bytes;
+        c->here = true;
+    }
+    gsp_swarm_came(f->swarm, all->now_ns, donor, 0, (uint32_t)k, m->body_bytes, GSP_SWARM_GOOD);
 }
 
 /* The chunks that follow what is on disk. */
@@ -217,14 +232,6 @@ static void write_ready(fetch *f)
         f->done += c->bytes;
         c->here = false;
     }
-}
-
-/* Whom to ask: members that gave no wrong file, or one of them alone. */
-static bool is_donor(void *context, const gsp_link *l)
-{
-    gsp_files *all = context;
-    const fetch *f = &all->fetch;
-    return all->now_ns >= side_of(all, l)->unfit_ns && (!f->only || f->only == l);
 }
 
 static bool ask(void *context, const gsp_swarm_ask *a)
@@ -282,8 +289,9 @@ static atom_status open_swarm(fetch *f)
         .window_max = ASKS_MAX,
         .run_max = 1,
         .offers_all = true,
-        .silent_ns = 4000000000u,
+        .silent_ns = 15000000000u,
         .aside_ns = 15000000000u,
+        .late_ns = 4000000000u,
     };
     void *memory = n == chunk_count(f) ? atom_alloc(1, gsp_swarm_bytes(&config)) : NULL;
     if (!memory)

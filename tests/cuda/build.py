@@ -43,7 +43,7 @@ def main():
     jobs, objects = [], []
     # The longest first.
     sources = sorted(glob.glob("kernels/cuda/*.cu"), key=os.path.getsize, reverse=True)
-    for source in sources + sorted(glob.glob("kernels/cuda/*.c")) + ["kernels/dev.c"]:
+    for source in sources + sorted(glob.glob("kernels/cuda/*.c")) + ["kernels/dev.c", "kernels/dev_queue.c"]:
         target = f"{a.out}/{os.path.basename(source)}.{a.arch}.o"
         objects.append(target)
         if not newer(target, headers + [source]):

@@ -109,8 +109,9 @@ static gsp_swarm_config style(world *w)
          .window_max = 16,
          .run_max = 1,
          .offers_all = true,
-         .silent_ns = 4000000000u,
-         .aside_ns = 15000000000u},
+         .silent_ns = 15000000000u,
+         .aside_ns = 15000000000u,
+         .late_ns = 4000000000u},
     };
     return use[draw(w, 3)];
 }
