@@ -27,6 +27,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/entropy.h"
 #include "atom/base/files.h"
+#include "atom/base/hex.h"
 #include "atom/base/log.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"

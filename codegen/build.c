@@ -202,16 +202,12 @@ atom_status gen_build(const swap_program *program, const char *dir, gen_module *
                                           "use --execute interpreted");
         goto cleanup;
     }
-    if (!module->compiled) {
-        st = atom_fail_memory("generated code", module->n * sizeof *module->compiled);
-        goto cleanup;
-    }
+    if (!module->compiled)
+        ATOM_TRY_CLEAN(atom_fail_memory("generated code", module->n * sizeof *module->compiled));
     ATOM_TRY_CLEAN(open_dir(program, dir, cc, module));
     object = atom_path_join(module->dir, "sub_models.so");
-    if (!object) {
-        st = atom_fail_memory("a path", 256);
-        goto cleanup;
-    }
+    if (!object)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     if (!atom_path_exists(object)) {
         ATOM_TRY_CLEAN(write_sources(program, module->dir, cc, &hash));
         ATOM_TRY_CLEAN(compile(program, module->dir, cc, object));
@@ -242,9 +238,4 @@ void gen_module_close(gen_module **module_ref)
 const swap_compiled *gen_module_compiled(const gen_module *module)
 {
     return module->compiled;
-}
-
-const char *gen_module_dir(const gen_module *module)
-{
-    return module->dir;
 }

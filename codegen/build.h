@@ -27,8 +27,6 @@ ATOM_MUST atom_status gen_build(const swap_program *program, const char *dir, ge
 void gen_module_close(gen_module **module);
 /* n_sub_models entries, valid until close. */
 const swap_compiled *gen_module_compiled(const gen_module *module);
-/* Where the sources are, for people. */
-const char *gen_module_dir(const gen_module *module);
 
 /* "cc", "gcc" or "clang" found in PATH ($CC first), or NULL. */
 const char *gen_compiler(void);

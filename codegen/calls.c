@@ -223,7 +223,7 @@ uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const kr
 
 static atom_status add_call(builder *b, const swap_call *call)
 {
-    ATOM_TRY(atom_grow((void **)&b->calls->calls, b->calls->n, &b->room, sizeof *call));
+    ATOM_TRY(atom_grow(&b->calls->calls, b->calls->n, &b->room, sizeof *call));
     b->calls->calls[b->calls->n++] = *call;
     return ATOM_OK;
 }
@@ -546,10 +546,8 @@ atom_status gen_calls_build(gen_layout *layout)
     layout->out->program = program;
     if (program)
         program->sub_models = atom_alloc(layout->n, sizeof *program->sub_models);
-    if (!program || !program->sub_models || !b.kept_at || !b.needed) {
-        st = atom_fail_memory("call lists", layout->n * sizeof *program->sub_models);
-        goto cleanup;
-    }
+    if (!program || !program->sub_models || !b.kept_at || !b.needed)
+        ATOM_TRY_CLEAN(atom_fail_memory("call lists", layout->n * sizeof *program->sub_models));
     program->n_sub_models = layout->n;
     program->graph_hash = graph_hash(layout->g);
     program->dtype = layout->g->dtype;

@@ -267,13 +267,18 @@ static void store_on_device(gen_store *s, uint64_t bytes, uint32_t items, uint64
     s->device = offset;
 }
 
+/* The last sub-model's backward follows its forward: nothing is kept for it. */
+static part_keep keep_of(const gen_layout *layout, uint32_t k)
+{
+    return k + 1 == layout->n ? PART_RECOMPUTE : layout->plan->sub_models[k].keep;
+}
+
 static void place_kept(gen_layout *layout)
 {
     uint64_t own = 0, shared = 0;
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
-        bool last = k + 1 == layout->n;
-        part_keep keep = last ? PART_RECOMPUTE : layout->plan->sub_models[k].keep;
+        part_keep keep = keep_of(layout, k);
         if (keep == PART_KEEP_DEVICE)
             own += v->kept_bytes * layout->C;
         else
@@ -283,8 +288,7 @@ static void place_kept(gen_layout *layout)
     uint64_t own_base = region(layout->out, SWAP_DEVICE, "kept activations", own);
     for (uint32_t k = 0; k < layout->n; k++) {
         gen_visit *v = &layout->visits[k];
-        bool last = k + 1 == layout->n;
-        part_keep keep = last ? PART_RECOMPUTE : layout->plan->sub_models[k].keep;
+        part_keep keep = keep_of(layout, k);
         if (keep == PART_KEEP_DEVICE) {
             store_on_device(&v->kept, v->kept_bytes, layout->C, own_base);
             own_base += v->kept_bytes * layout->C;

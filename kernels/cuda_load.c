@@ -128,8 +128,3 @@ uint64_t dev_cuda_kept_bytes(void)
 {
     return loaded.module ? loaded.module->kept_bytes() : 0;
 }
-
-uint64_t krn_cuda_choices(void)
-{
-    return loaded.module ? loaded.module->blas_hash() : 0;
-}

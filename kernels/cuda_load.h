@@ -39,9 +39,6 @@ ATOM_MUST atom_status dev_cuda_open(const dev_cuda_config *config, atom_threads 
 
 /* Host memory that this process has pinned and that no device uses: the next one will. */
 uint64_t dev_cuda_kept_bytes(void);
-/* Hash of the algorithms that the matrix library's products use on the open card (docs/design/engine.md#the-same-bits); 0:
- * none. */
-uint64_t krn_cuda_choices(void);
 
 /* For tests and tools: everything the module offers. */
 typedef struct krn_cuda_module krn_cuda_module;

@@ -38,7 +38,6 @@ struct krn_cuda_module {
     void *(*shared_take)(uint64_t bytes);
     void (*shared_give)(void *at);
     uint64_t (*kept_bytes)(void); /* dev_cuda_kept_bytes */
-    uint64_t (*blas_hash)(void);  /* krn_cuda_choices */
 };
 
 typedef const krn_cuda_module *(*krn_cuda_entry)(const krn_cuda_host *host);

@@ -49,7 +49,7 @@ static atom_status fill_row(const part_model *m, part_table *t, uint32_t i, size
             part_range_extend(m, &r);
         if (alone_bytes(&r) > t->capacity_bytes)
             break;
-        ATOM_TRY(atom_grow((void **)&t->ranges, t->n_ranges, room, sizeof *t->ranges));
+        ATOM_TRY(atom_grow(&t->ranges, t->n_ranges, room, sizeof *t->ranges));
         part_range_finish(m, &r);
         t->ranges[t->n_ranges++] = r;
     }
@@ -66,10 +66,8 @@ atom_status part_table_open(const part_model *m, uint64_t capacity_bytes, part_t
     t->m = m;
     t->capacity_bytes = capacity_bytes;
     t->row = atom_alloc((size_t)m->n_points + 1, sizeof *t->row);
-    if (!t->row) {
-        st = atom_fail_memory("the table of ranges", m->n_points * sizeof *t->row);
-        goto cleanup;
-    }
+    if (!t->row)
+        ATOM_TRY_CLEAN(atom_fail_memory("the table of ranges", m->n_points * sizeof *t->row));
     for (uint32_t i = 0; i < m->n_points; i++) {
         t->row[i] = t->n_ranges;
         ATOM_TRY_CLEAN(fill_row(m, t, i, &room));
@@ -310,10 +308,9 @@ atom_status part_dp(const part_table *table, const part_setting *setting, part_g
     s.order = atom_alloc(table->n_ranges, sizeof *s.order);
     s.ordered = atom_alloc(table->m->n_points, sizeof *s.ordered);
     s.ranked = atom_alloc(table->m->n_points, sizeof *s.ranked);
-    if (!s.times || !s.values || !s.order || !s.ordered || !s.ranked) {
-        st = atom_fail_memory("the partition search", table->n_ranges * sizeof *s.values);
-        goto cleanup;
-    }
+    if (!s.times || !s.values || !s.order || !s.ordered || !s.ranked)
+        ATOM_TRY_CLEAN(
+            atom_fail_memory("the partition search", table->n_ranges * sizeof *s.values));
     if (goal == PART_GOAL_MICRO_BATCHES)
         one.micro_batches = 1;
     for (uint32_t i = 0; i < table->n_ranges; i++)

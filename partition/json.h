@@ -6,14 +6,14 @@
  * in it and what was expected. Writing: keys in the table's order, numbers in the shortest form
  * that reads back to the same bits, so equal objects give equal bytes.
  *
- * Source: RFC 8259; parsed by jansson with duplicate keys refused.
+ * Source: RFC 8259; parsed by atom/base/json.h.
  */
 #ifndef PARTITION_JSON_H
 #define PARTITION_JSON_H
 
+#include "atom/base/json.h"
 #include "partition/plan.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 /* --- reading --------------------------------------------------------------------------------- */
@@ -28,8 +28,6 @@ typedef struct part_in {
 
 enum { PART_FILE_BYTES_MAX = 64 << 20 };
 
-/* Parses text; release with json_decref. ATOM_E_FORMAT: "file:line:column: reason". */
-ATOM_MUST atom_status part_in_load(const char *file, const char *text, size_t bytes, json_t **root);
 /* Is it an object with exactly these keys (NULL-terminated list)? */
 ATOM_MUST atom_status part_in_keys(const part_in *in, const char *const *keys);
 ATOM_MUST atom_status part_in_version(const part_in *in, const char *key, int64_t version);

@@ -168,17 +168,15 @@ static atom_status fill_crossings(part_model *m)
     m->cross_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->cross_at);
     m->boundary_bytes = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->boundary_bytes);
     m->points = atom_alloc((size_t)g->n_nodes + 1, sizeof *m->points);
-    if (!ids || !m->cross_at || !m->boundary_bytes || !m->points) {
-        st = atom_fail_memory("the partition model", g->n_tensors * sizeof *ids);
-        goto cleanup;
-    }
+    if (!ids || !m->cross_at || !m->boundary_bytes || !m->points)
+        ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_tensors * sizeof *ids));
     for (uint32_t i = 0; i <= g->n_nodes; i++) {
         uint32_t crossing =
             i && i < g->n_nodes ? graph_boundary(g, (int32_t)i, ids, g->n_tensors) : 0;
         m->cross_at[i] = n;
         for (uint32_t c = 0; c < crossing; c++) {
             const graph_tensor *t = &g->tensors[ids[c]];
-            ATOM_TRY_CLEAN(atom_grow((void **)&m->cross, n, &room, sizeof *m->cross));
+            ATOM_TRY_CLEAN(atom_grow(&m->cross, n, &room, sizeof *m->cross));
             m->cross[n++] = (part_cross){t->producer, t->last_use, tensor_bytes(g, ids[c])};
             m->boundary_bytes[i] += tensor_bytes(g, ids[c]);
         }
@@ -303,10 +301,8 @@ static atom_status fill_skips(part_model *m)
     uint32_t n = 0;
     uint8_t *needed = atom_alloc(g->n_nodes, 1);
     m->skip_at = atom_alloc((size_t)g->n_nodes + 2, sizeof *m->skip_at);
-    if (!needed || !m->skip_at) {
-        st = atom_fail_memory("the partition model", g->n_nodes);
-        goto cleanup;
-    }
+    if (!needed || !m->skip_at)
+        ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_nodes));
     for (uint32_t p = 0, last = 0; last <= g->n_nodes; last++) {
         m->skip_at[last] = n;
         if (p >= m->n_points || m->points[p] != (int32_t)last)
@@ -316,7 +312,7 @@ static atom_status fill_skips(part_model *m)
         for (int32_t i = (int32_t)last; i-- > 0;) {
             if (needed[i])
                 continue;
-            ATOM_TRY_CLEAN(atom_grow((void **)&m->skips, n, &room, sizeof *m->skips));
+            ATOM_TRY_CLEAN(atom_grow(&m->skips, n, &room, sizeof *m->skips));
             m->skips[n++] = i;
         }
     }
@@ -337,10 +333,8 @@ atom_status part_model_open(const graph *g, const part_profile *profile, part_mo
     m->g = g;
     m->profile = profile;
     m->nodes = atom_alloc(g->n_nodes, sizeof *m->nodes);
-    if (!m->nodes) {
-        st = atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes);
-        goto cleanup;
-    }
+    if (!m->nodes)
+        ATOM_TRY_CLEAN(atom_fail_memory("the partition model", g->n_nodes * sizeof *m->nodes));
     fill_params(m);
     fill_nodes(m);
     ATOM_TRY_CLEAN(fill_kept(m));

@@ -127,14 +127,12 @@ atom_status part_plan_parse(const char *file, const char *text, size_t bytes, pa
     part_plan *p = NULL;
     part_in in = {.file = file};
     atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
+    ATOM_TRY_CLEAN(atom_json_parse(file, text, bytes, 0, &root));
     in.object = root;
     ATOM_TRY_CLEAN(part_in_version(&in, "atom_plan", 1));
     p = atom_alloc(1, sizeof *p);
-    if (!p) {
-        st = atom_fail_memory("a plan", sizeof *p);
-        goto cleanup;
-    }
+    if (!p)
+        ATOM_TRY_CLEAN(atom_fail_memory("a plan", sizeof *p));
     ATOM_TRY_CLEAN(part_in_fields(&in, plan_fields, PLAN_FIELDS, p));
     ATOM_TRY_CLEAN(read_sub_models(&in, p));
     *out = p;

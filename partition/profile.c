@@ -101,10 +101,8 @@ atom_status part_profile_open(const graph *g, const part_device *device, part_pr
         p->device.adamw_params_per_second = adamw_rate(device, g);
     p->n_nodes = g->n_nodes;
     p->nodes = atom_alloc(g->n_nodes, sizeof *p->nodes);
-    if (!p->nodes) {
-        st = atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *p->nodes);
-        goto cleanup;
-    }
+    if (!p->nodes)
+        ATOM_TRY_CLEAN(atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *p->nodes));
     for (uint32_t i = 0; i < g->n_nodes; i++)
         fill_facts(g, (int32_t)i, &p->nodes[i]);
     ATOM_TRY_CLEAN(graph_print(g, &p->graph_text));
@@ -151,10 +149,8 @@ atom_status part_profile_measure(const graph *g, const part_device *device, part
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(part_profile_open(g, device, &p));
     classes = atom_alloc(g->n_nodes, sizeof *classes);
-    if (!classes) {
-        st = atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *classes);
-        goto cleanup;
-    }
+    if (!classes)
+        ATOM_TRY_CLEAN(atom_fail_memory("a profile", (uint64_t)g->n_nodes * sizeof *classes));
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         classes[i] = graph_node_class(g, (int32_t)i);
         uint32_t first = first_alike(classes, i);

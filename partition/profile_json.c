@@ -173,14 +173,12 @@ atom_status part_profile_parse(const char *file, const char *text, size_t bytes,
     part_profile *p = NULL;
     part_in in = {.file = file}, device;
     atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
+    ATOM_TRY_CLEAN(atom_json_parse(file, text, bytes, 0, &root));
     in.object = root;
     ATOM_TRY_CLEAN(part_in_version(&in, "atom_profile", 1));
     p = atom_alloc(1, sizeof *p);
-    if (!p) {
-        st = atom_fail_memory("a profile", sizeof *p);
-        goto cleanup;
-    }
+    if (!p)
+        ATOM_TRY_CLEAN(atom_fail_memory("a profile", sizeof *p));
     ATOM_TRY_CLEAN(part_in_fields(&in, top_fields, TOP_FIELDS, p));
     ATOM_TRY_CLEAN(part_in_child(&in, "device", &device));
     ATOM_TRY_CLEAN(part_in_fields(&device, device_fields, DEVICE_FIELDS, &p->device));

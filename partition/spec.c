@@ -108,16 +108,15 @@ atom_status part_device_parse(const char *file, const char *text, size_t bytes, 
     double values[F_N];
     char name[sizeof d.name];
     atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(part_in_load(file, text, bytes, &root));
+    ATOM_TRY_CLEAN(atom_json_parse(file, text, bytes, 0, &root));
     in.object = root;
     ATOM_TRY_CLEAN(part_in_version(&in, "atom_device", 1));
     ATOM_TRY_CLEAN(part_in_keys(&in, keys));
     ATOM_TRY_CLEAN(part_in_text(&in, "name", name, sizeof name));
     ATOM_TRY_CLEAN(read_figures(&in, values));
-    if (values[F_RESERVED_BYTES] >= values[F_DEVICE_BYTES]) {
-        st = atom_fail(ATOM_E_FORMAT, "%s: reserved_bytes leaves nothing of device_bytes", file);
-        goto cleanup;
-    }
+    if (values[F_RESERVED_BYTES] >= values[F_DEVICE_BYTES])
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT, "%s: reserved_bytes leaves nothing of device_bytes", file));
     d = make_device(values);
     memcpy(d.name, name, sizeof name);
     json_decref(root);

@@ -108,8 +108,7 @@ static atom_status page_turn(const swap_disk *d, page *p, uint32_t generation, u
     if (!p->here || p->block != block || p->generation != generation) {
         atom_status st = page_flush(d, p);
         p->here = 0;
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(st);
         p->block = block;
         p->generation = generation;
     }

@@ -103,17 +103,13 @@ atom_status swap_hazard_check(const swap_tape *tape)
     access_range *list = NULL;
     p.reach = atom_alloc((size_t)tape->n * DEV_STREAM_N + 1, sizeof *p.reach);
     list = atom_alloc((size_t)tape->n * 2 * SWAP_RANGES_MAX + 1, sizeof *list);
-    if (!p.reach || !list) {
-        st = atom_fail_memory("the hazard check", tape->n * sizeof *list);
-        goto cleanup;
-    }
+    if (!p.reach || !list)
+        ATOM_TRY_CLEAN(atom_fail_memory("the hazard check", tape->n * sizeof *list));
     for (uint32_t i = 0; i < tape->n; i++) {
         for (uint32_t w = 0; w < tape->instrs[i].n_waits; w++) {
-            if (tape->instrs[i].waits[w] >= i) {
-                st = atom_fail(ATOM_E_RUNTIME, "tape hazard: %u waits for the later %u", i,
-                               tape->instrs[i].waits[w]);
-                goto cleanup;
-            }
+            if (tape->instrs[i].waits[w] >= i)
+                ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "tape hazard: %u waits for the later %u",
+                                         i, tape->instrs[i].waits[w]));
         }
     }
     compute_reach(&p);

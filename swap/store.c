@@ -326,10 +326,8 @@ static atom_status make_file(store *s)
     atom_status st = ATOM_OK;
     ATOM_TRY_CLEAN(open_file(s, made, O_CREAT, &missing));
     is_open = true;
-    if (ftruncate(s->fd, 0)) {
-        st = atom_fail_errno(errno, "%s", made);
-        goto cleanup;
-    }
+    if (ftruncate(s->fd, 0))
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", made));
     ATOM_TRY_CLEAN(reserve(s));
     ATOM_TRY_CLEAN(head_write(s));
     if (rename(made, s->path))
@@ -371,10 +369,8 @@ atom_status store_open(const store_config *config, store **out)
     s->ring_bytes = config->ring_bytes;
     s->bytes = (config->bytes + STORE_ALIGN - 1) / STORE_ALIGN * STORE_ALIGN;
     s->owner = config->owner;
-    if (!s->path || !s->block) {
-        st = atom_fail_memory("a store", STORE_ALIGN);
-        goto cleanup;
-    }
+    if (!s->path || !s->block)
+        ATOM_TRY_CLEAN(atom_fail_memory("a store", STORE_ALIGN));
     ATOM_TRY_CLEAN(open_or_make(s, config));
     ATOM_TRY_CLEAN(choose_engine(s, config));
     *out = s;

@@ -44,10 +44,8 @@ atom_status swap_stream_open(const swap_file_config *config, swap_stream **out)
     s->bytes = config->bytes;
     ATOM_TRY_CLEAN(swap_file_ring_open(config, O_RDONLY | O_NONBLOCK, STORE_DEPTH, &s->f));
     s->slots = atom_alloc(s->f.depth, sizeof *s->slots);
-    if (!s->slots) {
-        st = atom_fail_memory("reading a file", s->f.depth * sizeof *s->slots);
-        goto cleanup;
-    }
+    if (!s->slots)
+        ATOM_TRY_CLEAN(atom_fail_memory("reading a file", s->f.depth * sizeof *s->slots));
     *out = s;
     return ATOM_OK;
 cleanup:

@@ -41,7 +41,7 @@ void swap_tape_close(swap_tape **tape)
 
 atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr)
 {
-    ATOM_TRY(atom_grow((void **)&tape->instrs, tape->n, &tape->room, sizeof *tape->instrs));
+    ATOM_TRY(atom_grow(&tape->instrs, tape->n, &tape->room, sizeof *tape->instrs));
     tape->instrs[tape->n++] = *instr;
     return ATOM_OK;
 }

@@ -43,7 +43,7 @@ static size_t first_piece_past(const history *h, uint64_t lo)
 
 static atom_status insert_piece(history *h, size_t at, piece p)
 {
-    ATOM_TRY(atom_grow((void **)&h->pieces, h->n, &h->room, sizeof *h->pieces));
+    ATOM_TRY(atom_grow(&h->pieces, h->n, &h->room, sizeof *h->pieces));
     memmove(&h->pieces[at + 1], &h->pieces[at], (h->n - at) * sizeof *h->pieces);
     h->pieces[at] = p;
     h->n++;

@@ -35,15 +35,11 @@ atom_status swap_writer_open(const swap_file_config *config, swap_writer **out)
         return atom_fail_memory("writing a file", sizeof *w);
     w->bytes = config->bytes;
     ATOM_TRY_CLEAN(swap_file_ring_open(config, O_WRONLY | O_NOFOLLOW, SWAP_WRITER_DEPTH, &w->f));
-    if (!w->f.direct) {
-        st = atom_fail(ATOM_E_UNSUPPORTED, "%s: no direct writes here", config->path);
-        goto cleanup;
-    }
+    if (!w->f.direct)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_UNSUPPORTED, "%s: no direct writes here", config->path));
     w->chunks = atom_alloc(w->f.depth, sizeof *w->chunks);
-    if (!w->chunks) {
-        st = atom_fail_memory("writing a file", w->f.depth * sizeof *w->chunks);
-        goto cleanup;
-    }
+    if (!w->chunks)
+        ATOM_TRY_CLEAN(atom_fail_memory("writing a file", w->f.depth * sizeof *w->chunks));
     *out = w;
     return ATOM_OK;
 cleanup:

@@ -164,6 +164,8 @@ def check_comments(path, text, complain):
     for match in COMMENT.finditer(text):
         body = match.group(2).split("\n")
         line = text.count("\n", 0, match.start()) + 1
+        if len(body) > 1 and re.match(r" -{3}", body[0]):
+            complain(f"{path}:{line}: a banner is broken over lines")
         if len(body) > 1 and body[0].strip() and not body[-1].strip():
             complain(f"{path}:{line}: the comment's end stands alone on its line")
         for i in range(1, len(body) - 1):
@@ -352,6 +354,7 @@ BAD = {
     "swap/endless.c": "/* x */\nint f(void)\n{\n" + "    g();\n" * 80 + "}\n",
     "swap/torn.h": "/* x */\n#ifndef SWAP_TORN_H\n#define SWAP_TORN_H\n/* a comment that was wrapped at its\n */\nint x;\n#endif\n",
     "swap/list.c": "/*\n * x\n *   - " + "x" * 90 + "\n * its end\n *   - y\n */\n",
+    "swap/banner.c": "/* x */\n/* --- reading\n * ------------- */\n",
     "swap/cites.c": "/* docs/design/nowhere.md#at-all */\n",
 }
 GOOD = {

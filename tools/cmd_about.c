@@ -90,10 +90,8 @@ static atom_status help_run(void *values, const opt_parsed *parsed)
     }
     for (uint32_t i = 0; i < parsed->n_positional; i++) {
         words[i] = atom_strdup(parsed->positional[i]);
-        if (!words[i]) {
-            st = atom_fail_memory("a word", 0);
-            goto cleanup;
-        }
+        if (!words[i])
+            ATOM_TRY_CLEAN(atom_fail_memory("a word", 0));
     }
     ATOM_TRY_CLEAN(cli_tables(&tables, &n));
     ATOM_TRY_CLEAN(opt_find_command(tables, n, (int)parsed->n_positional, words, &found, &used));

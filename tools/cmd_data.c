@@ -50,9 +50,10 @@ static const opt_spec prepare_specs[] = {
              "sharegpt: conversations [{from, value}]. alpaca: instruction, input, output. prompt: "
              "prompt, completion. auto: by each line's keys."},
     {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
-     .help = "How a chat becomes tokens. auto: the tokenizer's own where it is known, else plain."},
+     .help = "How a chat becomes tokens. auto: the model's own template, which lies beside its "
+             "tokenizer. A tokenizer without one wants one of the others named."},
     {.name = "system_prefix", .type = OPT_TEXT, AT(system_prefix), .value = "TEXT",
-     .help = "Text before a system message, instead of the template's. In these texts the names of "
+     .help = "Text before a system message, instead of the named template's. In these texts the names of "
              "special tokens become those tokens, {start} and {end} the tokenizer's own, and \\n a "
              "new line."},
     {.name = "user_prefix", .type = OPT_TEXT, AT(user_prefix), .value = "TEXT",
@@ -80,7 +81,7 @@ static const opt_command prepare_options = {
     .name = "data prepare",
     .summary = "turn text into token shards",
     .description = "Writes token shards in llm.c's format, with a validation split, and the "
-                   "tokenizer as tokenizer.json. Every document starts with the end-of-text token. "
+                   "tokenizer as tokenizer.json. Every text starts with the end-of-text token. "
                    "Documents and chats are packed one after the other, and attention sees across "
                    "them. Where only part of a chat is learnt, train_*.mask marks those tokens.",
     .examples =
@@ -147,11 +148,11 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
         .force = v->force,
         .format = (text_format)v->format,
         .template = {.name = opt_choice_name(templates, v->template),
-                     .prefix = {[TEXT_SYSTEM] = v->system_prefix,
-                                [TEXT_USER] = v->user_prefix,
-                                [TEXT_ASSISTANT] = v->assistant_prefix},
-                     .suffix = v->turn_suffix,
-                     .answer_end = v->answer_end},
+                     .words = {.prefix = {[TEXT_SYSTEM] = v->system_prefix,
+                                          [TEXT_USER] = v->user_prefix,
+                                          [TEXT_ASSISTANT] = v->assistant_prefix},
+                               .suffix = v->turn_suffix,
+                               .answer_end = v->answer_end}},
         .loss_all = v->loss,
         .threads = threads,
         .progress = show_progress,

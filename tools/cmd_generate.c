@@ -11,6 +11,7 @@
 typedef struct generate_values {
     char *model, *adapter;
     char *prompt, *system;
+    int32_t template; /* of templates */
     bool chat;
     int64_t max_tokens;
     double temperature;
@@ -26,6 +27,8 @@ typedef struct generate_values {
 
 #define AT(member) .offset = offsetof(generate_values, member)
 
+static const opt_choice templates[] = {{"auto", 0},    {"chatml", 1}, {"llama3", 2},
+                                       {"mistral", 3}, {"plain", 4},  {0}};
 static const char *const length_names[] = {"max_new_tokens", NULL};
 
 /* clang-format off */
@@ -39,6 +42,9 @@ static const opt_spec specs[] = {
              "prompt, on a terminal: a conversation, with answers as long as fit."},
     {.name = "system", .type = OPT_TEXT, AT(system), .value = "TEXT",
      .help = "With --chat: the system's message."},
+    {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
+     .help = "With --chat: how messages become tokens. auto: the model's own chat template; a model "
+             "without one wants one of the others named."},
     {.name = "max_tokens", .type = OPT_INT, AT(max_tokens), .fallback = "100", .min = 1,
      .max = 1 << 20, .value = "N", .aliases = length_names, .letter = 'n',
      .help = "How many tokens to make at most."},
@@ -104,6 +110,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .prompt = v->prompt,
         .chat = v->chat,
         .system = v->system,
+        .template = opt_choice_name(templates, v->template),
         .max_tokens = talk && !is_given(parsed, "max_tokens") ? 0 : v->max_tokens,
         .temperature = v->temperature,
         .top_k = v->top_k,

@@ -14,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 static const uint64_t PIECE_MAX = 1u << 30; /* in one call */
@@ -85,29 +87,21 @@ atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data, ui
         st = atom_fail_errno(errno, "cannot open %s", path);
         return st == ATOM_E_RUNTIME ? ATOM_E_FORMAT : st;
     }
-    if (fstat(fd, &info) < 0 || S_ISDIR(info.st_mode)) {
-        st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
-        goto cleanup;
-    }
-    if ((uint64_t)info.st_size > max_bytes) {
-        st = atom_fail(ATOM_E_FORMAT, "%s is larger than the %llu bytes allowed here", path,
-                       (unsigned long long)max_bytes);
-        goto cleanup;
-    }
+    if (fstat(fd, &info) < 0 || S_ISDIR(info.st_mode))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s is not a file", path));
+    if ((uint64_t)info.st_size > max_bytes)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s is larger than the %llu bytes allowed here",
+                                 path, (unsigned long long)max_bytes));
     block = atom_alloc((size_t)info.st_size + 1, 1);
-    if (!block) {
-        st = atom_fail_memory(path, (uint64_t)info.st_size);
-        goto cleanup;
-    }
+    if (!block)
+        ATOM_TRY_CLEAN(atom_fail_memory(path, (uint64_t)info.st_size));
     uint64_t done = 0;
     while (done < (uint64_t)info.st_size) {
         ssize_t n = read(fd, block + done, (size_t)info.st_size - done);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            st = atom_fail_errno(errno, "cannot read %s", path);
-            goto cleanup;
-        }
+        if (n < 0)
+            ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot read %s", path));
         if (n == 0)
             break;
         done += (uint64_t)n;
@@ -165,6 +159,37 @@ static atom_status write_special(const char *path, const void *data, uint64_t by
     return error ? atom_fail_errno(error, "cannot write %s", path) : ATOM_OK;
 }
 
+bool atom_is_lfs_pointer(const void *data, uint64_t bytes)
+{
+    static const char first[] = "version https://git-lfs";
+    return bytes >= sizeof first - 1 && memcmp(data, first, sizeof first - 1) == 0;
+}
+
+atom_status atom_fail_lfs(const char *path)
+{
+    return atom_fail(ATOM_E_FORMAT,
+                     "%s is a Git LFS pointer, not the file itself; fetch it with: git lfs pull",
+                     path);
+}
+
+atom_status atom_dir_lock(const char *path, int *out)
+{
+    enum { TRIES = 50 };
+    const struct timespec pause = {.tv_nsec = 20000000};
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), held;
+    if (fd < 0)
+        return atom_fail_errno(errno, "cannot open directory %s", path);
+    for (int i = 0; (held = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) && i < TRIES;
+         i++)
+        nanosleep(&pause, NULL);
+    if (held) {
+        close(fd);
+        fd = -1;
+    }
+    *out = fd;
+    return ATOM_OK;
+}
+
 atom_status atom_dir_sync(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -181,10 +206,8 @@ static atom_status write_and_rename(const char *path, const void *data, uint64_t
     char *temporary = atom_format("%s.tmp", path);
     char *dir = atom_strdup(path);
     atom_status st = ATOM_OK;
-    if (!temporary || !dir) {
-        st = atom_fail_memory("a file name", strlen(path));
-        goto cleanup;
-    }
+    if (!temporary || !dir)
+        ATOM_TRY_CLEAN(atom_fail_memory("a file name", strlen(path)));
     char *slash = strrchr(dir, '/');
     if (slash)
         slash[slash == dir ? 1 : 0] = 0;

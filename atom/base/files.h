@@ -25,6 +25,12 @@ ATOM_MUST atom_status atom_file_write(const char *path, const void *data, uint64
 ATOM_MUST atom_status atom_dir_make(const char *path);
 /* Makes names that were created or renamed in it survive a power cut. */
 ATOM_MUST atom_status atom_dir_sync(const char *path);
+/*
+ * Locks a directory for one process, until *fd is closed or the process ends, however it ends. Waits
+ * up to a second, for the ghost of a killed process. *fd is -1 where another process holds it;
+ * nothing fails where the file system knows no locks.
+ */
+ATOM_MUST atom_status atom_dir_lock(const char *path, int *fd);
 /* rm -r of a directory that we made. Refuses to follow links. */
 ATOM_MUST atom_status atom_dir_remove(const char *path);
 /* All `bytes` of an open file from byte `at`, in as many system calls as it takes. 0, or the error
@@ -37,6 +43,11 @@ ATOM_MUST atom_status atom_fd_room(int fd, const char *path, uint64_t bytes);
 /* Reports errno after a write to a file that is to have so many bytes: ATOM_E_RESOURCE, with the
  * space it needs, where the disk is full. */
 atom_status atom_fail_write(int error, const char *path, uint64_t bytes);
+
+/* Is this the first line of a Git LFS pointer, which stands where a file was not downloaded? */
+bool atom_is_lfs_pointer(const void *data, uint64_t bytes);
+/* Fails with ATOM_E_FORMAT: path is such a pointer, and how to get the file. */
+atom_status atom_fail_lfs(const char *path);
 
 bool atom_path_exists(const char *path);
 /* Free bytes of the file system that holds dir, for users other than root. False if it cannot be

@@ -19,6 +19,8 @@ atom_status atom_json_parse(const char *file, const char *text, size_t bytes, si
                             json_t **root)
 {
     json_error_t error;
+    if (atom_is_lfs_pointer(text, bytes))
+        return atom_fail_lfs(file);
     json_t *parsed = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | flags, &error);
     if (!parsed && atom_json_starved(&error))
         return atom_fail_memory(file, bytes);

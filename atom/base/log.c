@@ -4,6 +4,8 @@
  */
 #include "atom/base/log.h"
 
+#include "atom/base/printable.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,6 +31,7 @@ void atom_log(atom_log_level level, const char *fmt, ...)
     va_end(args);
     if (m < 0)
         return;
+    atom_make_printable(line);
     size_t length = strlen(line);
     line[length++] = '\n';
     fwrite(line, 1, length, stderr);

@@ -153,15 +153,17 @@ atom_status atom_fail_memory(const char *what, uint64_t bytes)
                      (unsigned long long)bytes);
 }
 
-atom_status atom_grow(void **items, size_t count, size_t *capacity, size_t size_bytes)
+atom_status atom_grow(void *items, size_t count, size_t *capacity, size_t size_bytes)
 {
     if (count < *capacity)
         return ATOM_OK;
     size_t larger = *capacity ? *capacity * 2 : 16;
-    void *grown = atom_realloc(*items, larger, size_bytes);
+    void *grown;
+    memcpy(&grown, items, sizeof grown);
+    grown = atom_realloc(grown, larger, size_bytes);
     if (!grown)
         return atom_fail_memory("a growing list", (uint64_t)larger * size_bytes);
-    *items = grown;
+    memcpy(items, &grown, sizeof grown);
     *capacity = larger;
     return ATOM_OK;
 }

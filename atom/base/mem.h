@@ -40,8 +40,9 @@ void atom_pages_give(void *block, uint64_t bytes);
 /* The usual failure of the above, with a message saying what for and how much. */
 ATOM_MUST atom_status atom_fail_memory(const char *what, uint64_t bytes);
 
-/* Makes room for one more element: *items grows by doubling; the elements stay valid on failure. */
-ATOM_MUST atom_status atom_grow(void **items, size_t count, size_t *capacity, size_t size_bytes);
+/* Makes room for one more element. items: address of the pointer to the elements, of any type. They
+ * grow by doubling, and stay valid on failure. */
+ATOM_MUST atom_status atom_grow(void *items, size_t count, size_t *capacity, size_t size_bytes);
 
 typedef struct atom_mem_stats {
     uint64_t live_bytes;

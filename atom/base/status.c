@@ -5,6 +5,8 @@
  */
 #include "atom/base/status.h"
 
+#include "atom/base/printable.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -14,6 +16,12 @@
 enum { MESSAGE_MAX = 1024 };
 static _Thread_local char message[MESSAGE_MAX];
 
+static void keep(char text[MESSAGE_MAX])
+{
+    atom_make_printable(text); /* some of it may be a file's or a member's word */
+    memcpy(message, text, MESSAGE_MAX);
+}
+
 atom_status atom_fail(atom_status status, const char *fmt, ...)
 {
     char text[MESSAGE_MAX];
@@ -21,7 +29,7 @@ atom_status atom_fail(atom_status status, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    memcpy(message, text, sizeof message);
+    keep(text);
     return status;
 }
 
@@ -34,7 +42,7 @@ atom_status atom_fail_in(atom_status status, const char *fmt, ...)
     va_end(args);
     if (n >= 0 && n < MESSAGE_MAX)
         snprintf(text + n, sizeof text - (size_t)n, "%s", message);
-    memcpy(message, text, sizeof message);
+    keep(text);
     return status;
 }
 
@@ -49,7 +57,7 @@ atom_status atom_fail_errno(int errnum, const char *fmt, ...)
     snprintf(reason, sizeof reason, "%s", strerror(errnum));
     if (n >= 0 && n < MESSAGE_MAX)
         snprintf(text + n, sizeof text - (size_t)n, ": %s", reason);
-    memcpy(message, text, sizeof message);
+    keep(text);
     bool full = errnum == ENOMEM || errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG;
     return full ? ATOM_E_RESOURCE : ATOM_E_RUNTIME;
 }

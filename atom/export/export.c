@@ -114,6 +114,18 @@ cleanup:
 
 /* --- hf -------------------------------------------------------------------------------------- */
 
+/* A GGUF file's chat template, if it has one, as a file of its own. */
+static atom_status write_template(const char *gguf, const char *dir)
+{
+    char *jinja = NULL, *path = atom_path_join(dir, "chat_template.jinja");
+    atom_status st = path ? import_template(gguf, &jinja) : atom_fail_memory("a path", strlen(dir));
+    if (st == ATOM_OK && jinja)
+        st = atom_file_write(path, jinja, strlen(jinja));
+    atom_free(jinja);
+    atom_free(path);
+    return st;
+}
+
 /* What stands beside the weights: files, or in a GGUF file its tokenizer. */
 static atom_status write_tokenizer(const file_model *model, const char *dir)
 {
@@ -124,6 +136,8 @@ static atom_status write_tokenizer(const file_model *model, const char *dir)
     ATOM_TRY_CLEAN(import_tokenizer(model->dir, &tokenizer));
     if (tokenizer)
         ATOM_TRY_CLEAN(text_tokenizer_save_model(tokenizer, dir));
+    if (tokenizer)
+        ATOM_TRY_CLEAN(write_template(model->dir, dir));
     else
         atom_log(ATOM_LOG_WARN, "%s has no tokenizer; the directory gets no tokenizer.json",
                  model->dir);
@@ -164,10 +178,9 @@ atom_status export_directory(const char *output, export_fill *fill, void *contex
     temporary = atom_format("%.*s.tmp", (int)n, output);
     if (!temporary)
         return atom_fail_memory("a path", n);
-    if (atom_path_exists(output) && rmdir(output) != 0) {
-        st = atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output);
-        goto cleanup;
-    }
+    if (atom_path_exists(output) && rmdir(output) != 0)
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE, "%s is there already; name a directory that is not", output));
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = fill(context, temporary);
     st = st == ATOM_OK ? move_over(temporary, output) : st;

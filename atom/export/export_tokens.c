@@ -11,6 +11,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/text/beside.h"
 #include "atom/text/pattern.h"
 
 #include <jansson.h>
@@ -204,25 +205,14 @@ static void put_id(file_gguf *w, const json_t *config, const char *from, const c
 
 static atom_status put_template(file_gguf *w, const char *dir)
 {
-    static const char KEY[] = "tokenizer.chat_template";
-    json_t *config = NULL;
-    char *path = atom_path_join(dir, "chat_template.jinja"), *text = NULL;
-    uint64_t bytes;
-    atom_status st;
-    /* model_max_length is often 10^30: no integer */
-    ATOM_TRY_CLEAN(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &config));
-    const char *in_config = json_string_value(json_object_get(config, "chat_template"));
-    if (path && atom_path_exists(path)) {
-        ATOM_TRY_CLEAN(atom_file_read(path, JSON_BYTES_MAX, &text, &bytes));
-        file_gguf_put_text(w, KEY, text);
-    } else if (in_config) {
-        file_gguf_put_text(w, KEY, in_config);
-    }
-cleanup:
-    json_decref(config);
-    atom_free(text);
-    atom_free(path);
-    return st;
+    text_beside b = {0};
+    ATOM_TRY(text_beside_read(dir, &b));
+    if (b.source)
+        file_gguf_put_text(w, "tokenizer.chat_template", b.source);
+    if (b.with_tools)
+        file_gguf_put_text(w, "tokenizer.chat_template.tool_use", b.with_tools);
+    text_beside_fini(&b);
+    return ATOM_OK;
 }
 
 /* Does a template put a special token in front of every text? */
@@ -290,10 +280,8 @@ atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int
     v.texts = atom_alloc((size_t)V, sizeof *v.texts);
     v.types = atom_alloc((size_t)V, sizeof *v.types);
     v.scores = atom_alloc((size_t)V, sizeof *v.scores);
-    if (!v.texts || !v.types || !v.scores) {
-        st = atom_fail_memory("a vocabulary", (uint64_t)V * 16);
-        goto cleanup;
-    }
+    if (!v.texts || !v.types || !v.scores)
+        ATOM_TRY_CLEAN(atom_fail_memory("a vocabulary", (uint64_t)V * 16));
     for (int64_t i = 0; i < V; i++)
         v.types[i] = UNUSED;
     ATOM_TRY_CLEAN(put_all(w, dir, root, &v));

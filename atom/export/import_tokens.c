@@ -178,7 +178,7 @@ static atom_status add_cuts(const importing *in, uint32_t i, cut **cuts, size_t 
         if (((uint8_t)text[k] & 0xc0u) == 0x80u || !find_normal(in, text, k, &c.left) ||
             !find_normal(in, text + k, bytes - k, &c.right))
             continue;
-        ATOM_TRY(atom_grow((void **)cuts, *n, room, sizeof **cuts));
+        ATOM_TRY(atom_grow(cuts, *n, room, sizeof **cuts));
         (*cuts)[(*n)++] = c;
     }
     return ATOM_OK;
@@ -195,20 +195,16 @@ static atom_status make_merges(importing *in)
         if (in->types[i] != NORMAL || bytes > CUT_BYTES_MAX)
             continue;
         work += bytes * bytes;
-        if (work > CUT_WORK_MAX) {
-            st = wrong(in, "its tokens are too long to be cut");
-            goto cleanup;
-        }
+        if (work > CUT_WORK_MAX)
+            ATOM_TRY_CLEAN(wrong(in, "its tokens are too long to be cut"));
         ATOM_TRY_CLEAN(add_cuts(in, i, &cuts, &n, &room));
     }
     if (n)
         qsort(cuts, n, sizeof *cuts, best_first);
     for (size_t i = 0; i < n; i++) {
         json_t *pair = json_pack("[s, s]", in->texts[cuts[i].left], in->texts[cuts[i].right]);
-        if (json_array_append_new(in->merges, pair) < 0) {
-            st = atom_fail_memory("merges", n * sizeof *cuts);
-            goto cleanup;
-        }
+        if (json_array_append_new(in->merges, pair) < 0)
+            ATOM_TRY_CLEAN(atom_fail_memory("merges", n * sizeof *cuts));
     }
 cleanup:
     atom_free(cuts);

@@ -199,12 +199,9 @@ atom_status file_gguf_declare(file_gguf *w, const char *name, file_gguf_type typ
     if (type == FILE_GGUF_Q8_0 && dims[rank - 1] % FILE_GGUF_Q8_BLOCK != 0)
         return atom_fail(ATOM_E_FORMAT, "%s: rows of '%s' are not a multiple of %d, as Q8_0 needs",
                          w->path, name, FILE_GGUF_Q8_BLOCK);
-    void *items = w->tensors;
-    atom_status st = atom_grow(&items, w->n_tensors, &w->tensors_room, sizeof *w->tensors);
-    w->tensors = items;
-    if (st == ATOM_OK)
-        w->tensors[w->n_tensors++] = t;
-    return st;
+    ATOM_TRY(atom_grow(&w->tensors, w->n_tensors, &w->tensors_room, sizeof *w->tensors));
+    w->tensors[w->n_tensors++] = t;
+    return ATOM_OK;
 }
 
 static atom_status write_bytes(file_gguf *w, const void *data, uint64_t bytes)

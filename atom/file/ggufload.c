@@ -193,8 +193,7 @@ atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config)
     char *arch = file_gguf_text(f, "general.architecture");
     atom_status st = take_family(&t, arch);
     atom_free(arch);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     take_name(&t);
     st = take_numbers(&t);
     if (st == ATOM_OK)
@@ -236,14 +235,11 @@ static atom_status take_turned(const loading *l, const file_slice *s, const file
 {
     uint64_t D = (uint64_t)l->D, width = s->rank == 2 ? t->dims[1] : 1;
     for (uint64_t at = 0; at < s->elements; at += D * width) {
-        atom_status st = file_gguf_read_f32(l->f, t, at, D * width, l->buffer);
-        for (uint64_t r = 0; r < D && st == ATOM_OK; r++)
+        ATOM_TRY(file_gguf_read_f32(l->f, t, at, D * width, l->buffer));
+        for (uint64_t r = 0; r < D; r++)
             memcpy(l->rows + (r % 2 * (D / 2) + r / 2) * width, l->buffer + r * width,
                    width * sizeof *l->rows);
-        if (st == ATOM_OK)
-            st = l->vector.put(l->vector.ctx, to + at, D * width, l->rows);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(l->vector.put(l->vector.ctx, to + at, D * width, l->rows));
     }
     return ATOM_OK;
 }
@@ -317,10 +313,8 @@ atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c,
     l.room = (l.room + FILE_GGUF_Q8_BLOCK - 1) / FILE_GGUF_Q8_BLOCK * FILE_GGUF_Q8_BLOCK;
     l.buffer = atom_alloc((size_t)l.room, sizeof *l.buffer);
     l.rows = atom_alloc((size_t)l.room, sizeof *l.rows);
-    if (!l.buffer || !l.rows) {
-        st = atom_fail_memory("reading weights", 2 * l.room * sizeof *l.buffer);
-        goto cleanup;
-    }
+    if (!l.buffer || !l.rows)
+        ATOM_TRY_CLEAN(atom_fail_memory("reading weights", 2 * l.room * sizeof *l.buffer));
     for (uint32_t i = 0; i < n; i++)
         ATOM_TRY_CLEAN(take_slice(&l, &slices[i]));
     ATOM_TRY_CLEAN(check_rest(&l, c, n));

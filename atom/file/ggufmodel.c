@@ -224,13 +224,9 @@ static atom_status write_turned(const export_job *j, const file_slice *s, uint64
 {
     uint64_t D = (uint64_t)j->c->head_dim, width = s->rank == 2 ? s->dims[1] : 1;
     for (uint64_t at = 0; at < s->elements; at += D * width) {
-        atom_status st = j->vector.get(j->vector.ctx, from + at, D * width, j->buffer);
-        for (uint64_t r = 0; r < D && st == ATOM_OK; r++) {
-            const float *row = j->buffer + (r % 2 * (D / 2) + r / 2) * width;
-            st = file_gguf_write(j->w, row, width);
-        }
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(j->vector.get(j->vector.ctx, from + at, D * width, j->buffer));
+        for (uint64_t r = 0; r < D; r++)
+            ATOM_TRY(file_gguf_write(j->w, j->buffer + (r % 2 * (D / 2) + r / 2) * width, width));
     }
     return ATOM_OK;
 }

@@ -291,18 +291,17 @@ static atom_status take_all(parser *p)
     atom_status st = ATOM_OK;
     ATOM_TRY(take_counts(p, &values, &tensors));
     while (atom_reader_ok(&p->r) && f->n_values < values) {
-        ATOM_TRY(atom_grow((void **)&f->values, f->n_values, &values_room, sizeof *f->values));
+        ATOM_TRY(atom_grow(&f->values, f->n_values, &values_room, sizeof *f->values));
         f->values[f->n_values] = (file_gguf_value){0};
         st = take_value(p, &f->values[f->n_values]);
         f->n_values += f->values[f->n_values].key != NULL;
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(st);
     }
     if (!atom_reader_ok(&p->r))
         return ATOM_OK;
     ATOM_TRY(order_values(p));
     while (atom_reader_ok(&p->r) && f->n_tensors < tensors) {
-        ATOM_TRY(atom_grow((void **)&f->tensors, f->n_tensors, &tensors_room, sizeof *f->tensors));
+        ATOM_TRY(atom_grow(&f->tensors, f->n_tensors, &tensors_room, sizeof *f->tensors));
         f->tensors[f->n_tensors] = (file_gguf_in_tensor){0};
         ATOM_TRY(take_tensor(p, &f->tensors[f->n_tensors++]));
     }
@@ -321,10 +320,8 @@ atom_status file_gguf_parse(const char *path, const void *data, uint64_t bytes, 
         p.f->path = atom_strdup(path);
         p.f->header = atom_alloc(bytes ? bytes : 1, 1);
     }
-    if (!p.f || !p.f->path || !p.f->header) {
-        st = atom_fail_memory(path, bytes);
-        goto cleanup;
-    }
+    if (!p.f || !p.f->path || !p.f->header)
+        ATOM_TRY_CLEAN(atom_fail_memory(path, bytes));
     if (bytes)
         memcpy(p.f->header, data, bytes);
     p.r = atom_reader_make(p.f->header, bytes);

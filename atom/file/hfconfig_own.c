@@ -102,13 +102,6 @@ static int by_place(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const graph_stored *x = a, *y = b;
-    int order = strcmp(x->name, y->name);
-    return order ? order : x->from < y->from ? -1 : x->from > y->from;
-}
-
 /* Every row of every parameter has a place: runs follow each other; several of one place are names
  * of the same. */
 static bool covers(const graph *g, const graph_stored *rows, uint32_t n)
@@ -172,19 +165,16 @@ static atom_status take_table(const char *path, const json_t *root, graph *g)
     if (!rows)
         return atom_fail_memory(path, n * sizeof *rows);
     for (size_t i = 0; i < n && st == ATOM_OK; i++)
-        st = take_row(path, g, json_array_get(list, i), &rows[i]);
-    if (st != ATOM_OK)
-        goto cleanup;
-    qsort(rows, n, sizeof *rows, by_name);
+        ATOM_TRY_CLEAN(take_row(path, g, json_array_get(list, i), &rows[i]));
+    qsort(rows, n, sizeof *rows, graph_stored_order);
     bool good = agree(g, rows, (uint32_t)n);
     qsort(rows, n, sizeof *rows, by_place);
-    if (!good || !covers(g, rows, (uint32_t)n)) {
-        st = atom_fail(ATOM_E_FORMAT,
-                       "%s: atom_tensors: some weights of the graph have no place in the tensors, "
-                       "or two places",
-                       path);
-        goto cleanup;
-    }
+    if (!good || !covers(g, rows, (uint32_t)n))
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT,
+                      "%s: atom_tensors: some weights of the graph have no place in the tensors, "
+                      "or two places",
+                      path));
     st = graph_set_stored(g, rows, (uint32_t)n);
 cleanup:
     atom_free(rows);

@@ -12,7 +12,7 @@
 
 enum { COPY_BYTES_MAX = 1 << 28 };
 
-static atom_status copy_one(const char *from, const char *to, const char *name)
+atom_status file_model_copy_one(const char *from, const char *to, const char *name)
 {
     char *text = NULL, *source = atom_path_join(from, name), *target = atom_path_join(to, name);
     uint64_t bytes;
@@ -43,6 +43,6 @@ atom_status file_model_copy(const char *from, const char *to)
                                         "generation_config.json"};
     atom_status st = ATOM_OK;
     for (size_t i = 0; st == ATOM_OK && i < sizeof names / sizeof names[0]; i++)
-        st = copy_one(from, to, names[i]);
+        st = file_model_copy_one(from, to, names[i]);
     return st;
 }

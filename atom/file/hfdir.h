@@ -66,6 +66,8 @@ void file_model_free(file_model *model);
 /* Those of tokenizer, chat template and generation settings that the model in `from` has into `to`,
  * byte for byte, in place of what is there. */
 ATOM_MUST atom_status file_model_copy(const char *from, const char *to);
+/* One file of that name, if it is there. */
+ATOM_MUST atom_status file_model_copy_one(const char *from, const char *to, const char *name);
 
 /* --- weights --------------------------------------------------------------------------------- */
 
@@ -78,6 +80,9 @@ ATOM_MUST atom_status file_model_copy(const char *from, const char *to);
 ATOM_MUST atom_status file_weights_read(const char *dir, const graph *g, float *vector);
 ATOM_MUST atom_status file_weights_read_to(const char *dir, const graph *g, file_vector vector);
 bool file_weights_exist(const char *dir);
+/* Fails with ATOM_E_USAGE: where the directory's weights are looked for, what is there instead, and
+ * `more`, what else to do. */
+atom_status file_weights_missing(const char *dir, const char *more);
 /*
  * The same, for those who only pass them on: the directory is checked and stays open, and the
  * vector reads from its files (get alone; ranges without gaps). Needs memory for the largest
@@ -92,18 +97,14 @@ void file_weights_close(file_weights **w);
 file_vector file_weights_vector(file_weights *w);
 atom_dtype file_weights_dtype(const file_weights *w);
 /*
- * dir/model.safetensors in F32 with the names transformers writes, or, where that is larger than
- * shard_bytes, shards of at most so much (but for tensors that are larger alone) and their index;
- * removes what an older save left.
+ * dir/model.safetensors with the names transformers writes, in F32, BF16 or F16, rounded to nearest
+ * even; or, where that is larger than shard_bytes, shards of at most so much (but for tensors that are
+ * larger alone) and their index. Removes what an older save left.
  */
-ATOM_MUST atom_status file_weights_write(const char *dir, const graph *g, const float *vector);
-ATOM_MUST atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector);
-ATOM_MUST atom_status file_weights_write_shards(const char *dir, const graph *g, file_vector vector,
-                                                uint64_t shard_bytes);
-/* The same in another type: F32, BF16 or F16, rounded to nearest even. */
 ATOM_MUST atom_status file_weights_write_as(const char *dir, const graph *g, file_vector vector,
                                             atom_dtype dtype, uint64_t shard_bytes);
-/* What the others use: that of transformers 4. */
+/* The same in F32, in shards as large as those of transformers 4. */
+ATOM_MUST atom_status file_weights_write(const char *dir, const graph *g, const float *vector);
 #define FILE_SHARD_BYTES ((uint64_t)5000000000)
 /* Is this parameter stored transposed (Conv1D)? By its name, without prefix. */
 bool file_param_transposed(const graph_param *param);

@@ -25,6 +25,16 @@ static bool is_preset(const char *spec)
     return false;
 }
 
+/* owner/name, as the Hub writes it. */
+static bool is_hub_name(const char *spec)
+{
+    const char *slash = strchr(spec, '/');
+    size_t good =
+        strspn(spec, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./");
+    return slash && slash != spec && slash[1] && !strchr(slash + 1, '/') && spec[0] != '.' &&
+           spec[good] == 0;
+}
+
 static atom_status no_model(const char *spec)
 {
     size_t n = 0;
@@ -32,6 +42,12 @@ static atom_status no_model(const char *spec)
     while (names[n])
         n++;
     const char *near = atom_did_you_mean(spec, names, n);
+    if (is_hub_name(spec))
+        return atom_fail(ATOM_E_USAGE,
+                         "model '%.200s' is not a path here; if it is a model of the Hugging Face "
+                         "Hub, download it first (atom downloads nothing): hf download %.200s "
+                         "--local-dir %.200s",
+                         spec, spec, strchr(spec, '/') + 1);
     return atom_fail(ATOM_E_USAGE,
                      "model '%.200s' is not a preset, a directory, a .pt2 or a config.json%s%s%s",
                      spec, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
@@ -43,14 +59,11 @@ static atom_status resolve_dir(const char *dir, file_model *model)
     char *path = atom_path_join(dir, "config.json");
     model->kind = FILE_MODEL_DIR;
     model->dir = atom_strdup(dir);
-    if (!path || !model->dir) {
-        st = atom_fail_memory("a path", strlen(dir));
-        goto cleanup;
-    }
-    if (!atom_path_exists(path)) {
-        st = atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir);
-        goto cleanup;
-    }
+    if (!path || !model->dir)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
+    if (!atom_path_exists(path))
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir));
     ATOM_TRY_CLEAN(file_config_read(path, &model->config, &model->source));
     model->has_weights = file_weights_exist(dir);
 cleanup:
@@ -65,26 +78,21 @@ static atom_status resolve_adapter(const char *dir, file_model *model)
     char *beside = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(file_lora_read(dir, &lora));
-    if (!lora.base) {
-        st = atom_fail(ATOM_E_USAGE,
-                       "%s does not say which model it belongs to (base_model_name_or_path); name "
-                       "the model, and this directory as --adapter",
-                       dir);
-        goto cleanup;
-    }
+    if (!lora.base)
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE,
+                      "%s does not say which model it belongs to (base_model_name_or_path); name "
+                      "the model, and this directory as --adapter",
+                      dir));
     beside = atom_path_join(dir, lora.base);
     const char *base =
         atom_path_exists(lora.base) || !beside || !atom_path_exists(beside) ? lora.base : beside;
-    if (file_lora_is_dir(base)) {
-        st = atom_fail(ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first",
-                       dir, base);
-        goto cleanup;
-    }
+    if (file_lora_is_dir(base))
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_UNSUPPORTED, "%s: its base %s is an adapter, too; merge that first", dir, base));
     st = file_model_resolve(base, model);
-    if (st != ATOM_OK) {
-        st = atom_fail_in(st, "%s: base_model_name_or_path: ", dir);
-        goto cleanup;
-    }
+    if (st != ATOM_OK)
+        ATOM_TRY_CLEAN(atom_fail_in(st, "%s: base_model_name_or_path: ", dir));
     model->adapter = atom_strdup(dir);
     st = model->adapter ? ATOM_OK : atom_fail_memory("a path", strlen(dir));
 cleanup:
@@ -123,13 +131,15 @@ static atom_status resolve_pt2(const char *path, file_model *model)
 static atom_status resolve_config(const char *path, file_model *model)
 {
     model->kind = FILE_MODEL_CONFIG;
-    char first = 0;
+    char start[64] = "", *first = start;
     FILE *f = fopen(path, "rb");
-    if (f && fscanf(f, " %c", &first) != 1)
-        first = 0;
+    size_t n = f ? fread(start, 1, sizeof start - 1, f) : 0;
     if (f)
         fclose(f);
-    if (f && first != '{')
+    if (atom_is_lfs_pointer(start, n))
+        return atom_fail_lfs(path);
+    first += strspn(start, " \t\r\n");
+    if (f && *first != '{' && *first)
         return atom_fail(
             ATOM_E_FORMAT,
             "%s is not a model: a file must be a config.json, a .pt2 of torch.export or a GGUF",

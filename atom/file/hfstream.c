@@ -199,10 +199,8 @@ static atom_status read_slice(file_weights *w, uint32_t i, uint64_t at, uint64_t
         if (w->through < w->n_files)
             st = file_st_through(w->files[w->through], NULL);
         w->through = k;
-        if (st == ATOM_OK)
-            st = file_st_through(w->files[k], w->source);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(st);
+        ATOM_TRY(file_st_through(w->files[k], w->source));
     }
     return file_st_read_f32(w->files[k], w->tensors[i], at, n, to);
 }
@@ -248,14 +246,11 @@ static atom_status get(void *ctx, uint64_t first, uint64_t n, float *to)
     while (n) {
         uint32_t i = slice_at(w, first);
         uint64_t at = first - begin_of(w, i), some = w->slices[i].elements - at;
-        atom_status st = ATOM_OK;
         some = n < some ? n : some;
         if (!w->slices[i].transposed)
-            st = read_slice(w, i, at, some, to);
+            ATOM_TRY(read_slice(w, i, at, some, to));
         else if (w->turned != i)
-            st = turn(w, i);
-        if (st != ATOM_OK)
-            return st;
+            ATOM_TRY(turn(w, i));
         if (w->slices[i].transposed)
             memcpy(to, w->whole + at, (size_t)some * sizeof *to);
         first += some;

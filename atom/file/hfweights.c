@@ -11,6 +11,7 @@
 #include "atom/file/ggufmodel.h"
 #include "atom/file/pt2.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,13 +94,10 @@ static atom_status read_plain(weights_reader *r, const file_tensor *t, uint64_t 
     for (uint64_t at = 0, some; at < t->elements; at += some) {
         float *place = floats ? floats + to + at : r->buffer;
         some = t->elements - at < r->buffer_elements ? t->elements - at : r->buffer_elements;
-        atom_status st = file_st_read_f32(r->file, t, at, some, place);
-        if (st == ATOM_OK) {
-            warn_if_odd(r, t, place, some, &warned);
-            st = floats ? st : r->vector.put(r->vector.ctx, to + at, some, place);
-        }
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(file_st_read_f32(r->file, t, at, some, place));
+        warn_if_odd(r, t, place, some, &warned);
+        if (!floats)
+            ATOM_TRY(r->vector.put(r->vector.ctx, to + at, some, place));
     }
     return ATOM_OK;
 }
@@ -224,6 +222,49 @@ bool file_weights_exist(const char *dir)
         atom_free(path);
     }
     return exist;
+}
+
+/* The first name in the directory with this ending, in fresh memory; NULL: none. */
+static char *find_ending(const char *dir, const char *ending)
+{
+    DIR *d = opendir(dir);
+    char *found = NULL;
+    for (struct dirent *e; d && !found && (e = readdir(d));) {
+        size_t n = strlen(e->d_name), m = strlen(ending);
+        if (n > m && strcmp(e->d_name + n - m, ending) == 0)
+            found = atom_strdup(e->d_name);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+atom_status file_weights_missing(const char *dir, const char *more)
+{
+    atom_status st;
+    char *pickle = find_ending(dir, ".bin"), *other = find_ending(dir, ".safetensors");
+    if (other)
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "%s has no weights under the names that atom reads, model.safetensors or "
+            "model.safetensors.index.json, but %s; rename it if those are the weights, or %s",
+            dir, other, more);
+    else if (pickle)
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "%s has its weights in %s, which is a Python pickle, and atom reads safetensors; "
+            "convert it: python3 -c \"from transformers import AutoModelForCausalLM as M; "
+            "M.from_pretrained('%s').save_pretrained('%s')\", or %s",
+            dir, pickle, dir, dir, more);
+    else
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "%s has a config.json and no weights (model.safetensors); download them too, or "
+            "%s",
+            dir, more);
+    atom_free(pickle);
+    atom_free(other);
+    return st;
 }
 
 atom_status file_weights_read(const char *dir, const graph *g, float *vector)

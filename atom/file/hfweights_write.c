@@ -277,18 +277,8 @@ static atom_status write_shards(weights_writer *all, const char *dir, uint64_t m
 
 atom_status file_weights_write(const char *dir, const graph *g, const float *vector)
 {
-    return file_weights_write_from(dir, g, file_vector_memory((float *)(uintptr_t)vector));
-}
-
-atom_status file_weights_write_from(const char *dir, const graph *g, file_vector vector)
-{
-    return file_weights_write_shards(dir, g, vector, FILE_SHARD_BYTES);
-}
-
-atom_status file_weights_write_shards(const char *dir, const graph *g, file_vector vector,
-                                      uint64_t shard_bytes)
-{
-    return file_weights_write_as(dir, g, vector, ATOM_F32, shard_bytes);
+    return file_weights_write_as(dir, g, file_vector_memory((float *)(uintptr_t)vector), ATOM_F32,
+                                 FILE_SHARD_BYTES);
 }
 
 atom_status file_weights_write_as(const char *dir, const graph *g, file_vector vector,

@@ -158,10 +158,8 @@ atom_status file_own_read(const char *dir, const graph *g, file_vector vector)
     r.filled = atom_alloc(g->n_stored, sizeof *r.filled);
     r.band = atom_alloc((size_t)r.room, sizeof *r.band);
     r.other = atom_alloc((size_t)r.room, sizeof *r.other);
-    if (!r.filled || !r.band || !r.other) {
-        st = atom_fail_memory("reading weights", r.room * 8);
-        goto cleanup;
-    }
+    if (!r.filled || !r.band || !r.other)
+        ATOM_TRY_CLEAN(atom_fail_memory("reading weights", r.room * 8));
     ATOM_TRY_CLEAN(file_shards_open(dir, &r.files, &r.n_files));
     ATOM_TRY_CLEAN(check_extra(&r));
     ATOM_TRY_CLEAN(read_all(&r, dir));

@@ -54,11 +54,8 @@ ATOM_MUST atom_status file_lora_write(const char *dir, const file_lora *lora, co
 typedef struct file_adapter file_adapter;
 ATOM_MUST atom_status file_adapter_open(const char *dir, const graph *base, file_adapter **out);
 void file_adapter_close(file_adapter **a);
-const file_lora *file_adapter_lora(const file_adapter *a);
 /* Its weights to where g, made from the same base, has them. ATOM_E_USAGE names what differs. */
 ATOM_MUST atom_status file_adapter_put(const file_adapter *a, const graph *g, file_vector to);
-/* Adds scale B A to elements [first, first + n) of the base's canonical vector. */
-void file_adapter_add(const file_adapter *a, uint64_t first, uint64_t n, float *x);
 /* The base's vector with the adapter merged in: what get reads, and what put writes, has it added.
  * Valid as long as the adapter; one at a time. */
 file_vector file_adapter_over(file_adapter *a, file_vector base);

@@ -105,10 +105,8 @@ atom_status file_lora_write(const char *dir, const file_lora *lora, const graph 
     atom_status st;
     float *band = atom_alloc(FILE_BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, WEIGHTS);
-    if (!path || !band) {
-        st = atom_fail_memory("an adapter", FILE_BAND_ELEMENTS * sizeof *band);
-        goto cleanup;
-    }
+    if (!path || !band)
+        ATOM_TRY_CLEAN(atom_fail_memory("an adapter", FILE_BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(write_config(dir, lora, base));
     ATOM_TRY_CLEAN(file_st_create(path, &w));
     ATOM_TRY_CLEAN(declare(w, base, g));
@@ -202,14 +200,10 @@ atom_status file_adapter_open(const char *dir, const graph *base, file_adapter *
     a->base = base;
     ATOM_TRY_CLEAN(file_lora_read(dir, &a->lora));
     st = take_targets(a);
-    if (st != ATOM_OK) {
-        st = atom_fail_in(st, "%s: ", dir);
-        goto cleanup;
-    }
-    if (!atom_path_exists(path)) {
-        st = atom_fail(ATOM_E_FORMAT, "%s has no %s", dir, WEIGHTS);
-        goto cleanup;
-    }
+    if (st != ATOM_OK)
+        ATOM_TRY_CLEAN(atom_fail_in(st, "%s: ", dir));
+    if (!atom_path_exists(path))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s has no %s", dir, WEIGHTS));
     ATOM_TRY_CLEAN(file_st_open(path, &file));
     ATOM_TRY_CLEAN(read_parts(a, file));
     *out = a;
@@ -234,11 +228,6 @@ void file_adapter_close(file_adapter **adapter)
     file_lora_free(&a->lora);
     atom_free(a);
     *adapter = NULL;
-}
-
-const file_lora *file_adapter_lora(const file_adapter *a)
-{
-    return &a->lora;
 }
 
 /* --- use -------------------------------------------------------------------------------------- */
@@ -296,7 +285,7 @@ static void add_row(const file_adapter *a, const adapter_part *part, int64_t row
     }
 }
 
-void file_adapter_add(const file_adapter *a, uint64_t first, uint64_t n, float *x)
+static void add_adapter(const file_adapter *a, uint64_t first, uint64_t n, float *x)
 {
     for (uint32_t i = 0; i < a->n; i++) {
         const adapter_part *part = &a->parts[i];
@@ -320,7 +309,7 @@ static atom_status over_get(void *ctx, uint64_t first, uint64_t n, float *to)
     const file_adapter *a = ctx;
     atom_status st = a->under.get(a->under.ctx, first, n, to);
     if (st == ATOM_OK)
-        file_adapter_add(a, first, n, to);
+        add_adapter(a, first, n, to);
     return st;
 }
 
@@ -331,7 +320,7 @@ static atom_status over_put(void *ctx, uint64_t first, uint64_t n, const float *
     if (!sum)
         return atom_fail_memory("merging an adapter", n * sizeof *sum);
     memcpy(sum, from, n * sizeof *sum);
-    file_adapter_add(a, first, n, sum);
+    add_adapter(a, first, n, sum);
     atom_status st = a->under.put(a->under.ctx, first, n, sum);
     atom_free(sum);
     return st;

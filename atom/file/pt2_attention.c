@@ -55,8 +55,7 @@ atom_status pt2_mask_scores(pt2_eval *e, const pt2_value *scores, const pt2_valu
     return pt2_result(e, 0, v);
 }
 
-/* --- heads to a packed product
- * -------------------------------------------------------------------- */
+/* --- heads to a packed product ---------------------------------------------------------------- */
 
 typedef struct packing {
     pt2_run *runs;
@@ -221,24 +220,19 @@ static atom_status op_sdpa(pt2_eval *e)
                   pt2_real_arg(e, "scale", 0), (float)p);
 }
 
-/* --- written out
- * ---------------------------------------------------------------------------------- */
+/* --- written out ------------------------------------------------------------------------------ */
 
 atom_status pt2_scores(pt2_eval *e, const pt2_value *q, const pt2_value *kt)
 {
     pt2_value *k, *v;
-    atom_status st;
     if (kt->kind == PT2_FLIP) {
-        st = pt2_turn_of(e, kt->a, &k);
+        ATOM_TRY(pt2_turn_of(e, kt->a, &k));
     } else {
-        st = pt2_value_copy(e, kt, &k);
-        if (st == ATOM_OK && k->v.rank >= 2)
+        ATOM_TRY(pt2_value_copy(e, kt, &k));
+        if (k->v.rank >= 2)
             pt2_view_swap(&k->v, k->v.rank - 1, k->v.rank - 2);
     }
-    if (st == ATOM_OK)
-        st = pt2_value_copy(e, q, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, q, &v));
     v->kind = PT2_SCORES;
     v->a = q;
     v->b = k;

@@ -14,8 +14,6 @@ atom_status pt2_const_new(pt2_eval *e, int rank, const int64_t *sizes, pt2_value
                           double **data)
 {
     pt2_value *v = pt2_value_new(e);
-    void *items = e->consts;
-    atom_status st;
     if (!v)
         return atom_fail_memory("a value", sizeof *v);
     if (!pt2_view_packed(rank, sizes, &v->v) || pt2_view_elements(&v->v) > PT2_CONST_MAX)
@@ -27,10 +25,7 @@ atom_status pt2_const_new(pt2_eval *e, int rank, const int64_t *sizes, pt2_value
     if (e->const_numbers > PT2_CONSTS_MAX)
         return pt2_refuse(e, "its tables of numbers are larger than 2^28 together; export with a "
                              "shorter example");
-    st = atom_grow(&items, e->n_consts, &e->consts_room, sizeof *e->consts);
-    e->consts = items;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow(&e->consts, e->n_consts, &e->consts_room, sizeof *e->consts));
     double *made = atom_alloc((size_t)n, sizeof *made);
     if (!made)
         return atom_fail_memory("a table of numbers", (uint64_t)n * sizeof *made);
@@ -58,9 +53,7 @@ atom_status pt2_const_pack(pt2_eval *e, const pt2_value *v, pt2_value **out)
     return ATOM_OK;
 }
 
-/* --- one table
- *
- * ---------------------------------------------------------------------------------- */
+/* --- one table -------------------------------------------------------------------------------- */
 
 static double reciprocal(double x)
 {
@@ -120,9 +113,7 @@ atom_status pt2_const_unary(pt2_eval *e, const pt2_value *x)
     return pt2_refuse(e, "atom does not compute this of known numbers");
 }
 
-/* --- two tables
- *
- * --------------------------------------------------------------------------------- */
+/* --- two tables ------------------------------------------------------------------------------- */
 
 static double two(const char *op, double a, double b)
 {
@@ -191,9 +182,7 @@ atom_status pt2_const_binary(pt2_eval *e, const pt2_value *a, const pt2_value *b
     return pt2_result(e, 0, v);
 }
 
-/* --- tables out of nothing
- *
- * ---------------------------------------------------------------------- */
+/* --- tables out of nothing -------------------------------------------------------------------- */
 
 static atom_status op_arange(pt2_eval *e)
 {

@@ -13,11 +13,7 @@
 
 atom_status pt2_base_new(pt2_eval *e, const pt2_base *base, int32_t *id)
 {
-    void *items = e->bases;
-    atom_status st = atom_grow(&items, e->n_bases, &e->bases_room, sizeof *e->bases);
-    e->bases = items;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow(&e->bases, e->n_bases, &e->bases_room, sizeof *e->bases));
     e->bases[e->n_bases] = *base;
     *id = (int32_t)e->n_bases++;
     return ATOM_OK;
@@ -188,18 +184,12 @@ atom_status pt2_param(pt2_eval *e, const pt2_piece *pieces, uint32_t n, int rank
     }
     for (uint32_t i = 0; i < n; i++) {
         dims[0] += kept[i].rows;
-        if (kept[i].transposed && n > 1) {
-            st = pt2_refuse(e, "%s is stored transposed and cannot be joined with others",
-                            tensor_of(e, &kept[i])->name);
-            goto cleanup;
-        }
+        if (kept[i].transposed && n > 1)
+            ATOM_TRY_CLEAN(pt2_refuse(e, "%s is stored transposed and cannot be joined with others",
+                                      tensor_of(e, &kept[i])->name));
     }
     param_name(e, kept, n, name);
-    void *items = e->made;
-    st = atom_grow(&items, e->n_made, &e->made_room, sizeof *e->made);
-    e->made = items;
-    if (st != ATOM_OK)
-        goto cleanup;
+    ATOM_TRY_CLEAN(atom_grow(&e->made, e->n_made, &e->made_room, sizeof *e->made));
     ATOM_TRY_CLEAN(
         graph_add_param(e->g, name, rank, dims, init, init == GRAPH_INIT_NORMAL ? 0.02f : 0, id));
     e->made[e->n_made++] = (pt2_made){kept, n, *id};

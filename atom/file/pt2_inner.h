@@ -208,8 +208,7 @@ const pt2_value *pt2_list_arg(const pt2_eval *e, const char *name, size_t i);
 /* A plain number where a tensor may stand, too. */
 bool pt2_number_arg(const pt2_eval *e, const char *name, double *out);
 
-/* --- operators: each handles the present node
- * --------------------------------------------------- */
+/* --- operators: each handles the present node ------------------------------------------------- */
 
 typedef atom_status (*pt2_op_fn)(pt2_eval *e);
 typedef struct pt2_op {

@@ -22,9 +22,7 @@ static atom_status whole_result(pt2_eval *e, int32_t base, const pt2_view *like)
     return st == ATOM_OK ? pt2_result(e, 0, v) : st;
 }
 
-/* --- weights
- *
- * ------------------------------------------------------------------------------------ */
+/* --- weights ---------------------------------------------------------------------------------- */
 
 /* A view [out, in] of a parameter as rows of it, or all of it transposed. */
 static bool weight_rows(const pt2_eval *e, const pt2_view *w, int32_t tensor, pt2_piece *p)
@@ -111,9 +109,7 @@ static atom_status op_matmul(pt2_eval *e)
     return linear(e, a, b, true, NULL);
 }
 
-/* --- embeddings
- *
- * --------------------------------------------------------------------------------- */
+/* --- embeddings ------------------------------------------------------------------------------- */
 
 /* 0, 1, ... T - 1, for every sequence of the batch. */
 static bool are_places(const pt2_eval *e, const pt2_value *v)
@@ -202,9 +198,7 @@ atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *pla
     return st == ATOM_OK ? whole_result(e, id, &x->v) : st;
 }
 
-/* --- norms
- *
- * -------------------------------------------------------------------------------------- */
+/* --- norms ------------------------------------------------------------------------------------ */
 
 /* Heads [.., D] of a product: remembered until attention reads them. */
 static atom_status norm_heads(pt2_eval *e, const pt2_value *x, const pt2_piece *w, double eps)
@@ -279,9 +273,7 @@ static atom_status op_layer_norm(pt2_eval *e)
     return whole_result(e, base, &x->v);
 }
 
-/* --- the rest
- *
- * ----------------------------------------------------------------------------------- */
+/* --- the rest --------------------------------------------------------------------------------- */
 
 /* A node of one activation and no parameters. */
 static atom_status plain(pt2_eval *e, atom_op op, float p, const pt2_value *x)
@@ -366,11 +358,9 @@ static atom_status op_dropout(pt2_eval *e)
         return plain(e, ATOM_OP_dropout, (float)p, x);
     if (p > 0 && (x->kind != PT2_SCORES || !x->soft))
         return pt2_refuse(e, "supported only on activations and on the probabilities of attention");
-    atom_status st = pt2_value_copy(e, x, &v);
-    if (st == ATOM_OK && x->turn)
-        st = pt2_turn_of(e, x, &v);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(pt2_value_copy(e, x, &v));
+    if (x->turn)
+        ATOM_TRY(pt2_turn_of(e, x, &v));
     v->p = p > 0 ? (float)p : v->p;
     return pt2_result(e, 0, v);
 }

@@ -100,12 +100,9 @@ static atom_status read_rows(reading *r, const pt2_tensor *t, const graph_stored
     int64_t at_once = s->step == 1 ? r->room / width : 1;
     for (int64_t row = 0, some; row < s->rows; row += some) {
         some = s->rows - row < at_once ? s->rows - row : at_once;
-        atom_status st =
-            pt2_tensor_read(r->a, t, (s->from + row * s->step) * width, some * width, r->wide);
-        if (st == ATOM_OK)
-            st = put(r, to, some * width);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(
+            pt2_tensor_read(r->a, t, (s->from + row * s->step) * width, some * width, r->wide));
+        ATOM_TRY(put(r, to, some * width));
         to += (uint64_t)(some * width);
     }
     return ATOM_OK;
@@ -154,10 +151,8 @@ atom_status file_pt2_read_weights(const char *path, const graph *g, file_vector 
             r.room = g->params[i].dims[1];
     r.wide = atom_alloc((size_t)r.room, sizeof *r.wide);
     r.narrow = atom_alloc((size_t)r.room, sizeof *r.narrow);
-    if (!r.wide || !r.narrow) {
-        st = atom_fail_memory("reading weights", (uint64_t)r.room * 12);
-        goto cleanup;
-    }
+    if (!r.wide || !r.narrow)
+        ATOM_TRY_CLEAN(atom_fail_memory("reading weights", (uint64_t)r.room * 12));
     ATOM_TRY_CLEAN(pt2_archive_open(path, &a));
     r.a = a;
     if (g->n_stored == 0)

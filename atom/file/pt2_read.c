@@ -219,10 +219,8 @@ static atom_status load_all(pt2_archive *a, const char *model, char **root)
         weights = atom_format("%sdata/weights/%s_weights_config.json", *root, name);
         constants = atom_format("%sdata/constants/%s_constants_config.json", *root, name);
     }
-    if (!weights || !constants) {
-        st = atom_fail_memory("names", 256);
-        goto cleanup;
-    }
+    if (!weights || !constants)
+        ATOM_TRY_CLEAN(atom_fail_memory("names", 256));
     ATOM_TRY_CLEAN(load_json(a->zip, model, true, &a->model));
     ATOM_TRY_CLEAN(load_json(a->zip, weights, true, &a->weights));
     ATOM_TRY_CLEAN(load_json(a->zip, constants, false, &a->constants));
@@ -243,20 +241,16 @@ atom_status pt2_archive_open(const char *path, pt2_archive **out)
         return atom_fail_memory("an archive", sizeof *a);
     ATOM_TRY_CLEAN(file_zip_open(path, &a->zip));
     const file_zip_entry *model = find_model(a->zip, &n);
-    if (n != 1) {
-        st = atom_fail(ATOM_E_FORMAT,
-                       "%s has %s; a .pt2 of torch.export.save (torch 2.9 or later) has one", path,
-                       n ? "several models/*.json" : "no models/*.json");
-        goto cleanup;
-    }
+    if (n != 1)
+        ATOM_TRY_CLEAN(atom_fail(
+            ATOM_E_FORMAT, "%s has %s; a .pt2 of torch.export.save (torch 2.9 or later) has one",
+            path, n ? "several models/*.json" : "no models/*.json"));
     ATOM_TRY_CLEAN(load_all(a, model->name, &root));
     const json_t *module = json_object_get(a->model, "graph_module");
     a->graph = json_object_get(module, "graph");
     a->signature = json_object_get(module, "signature");
-    if (!json_is_object(a->graph) || !json_is_object(a->signature)) {
-        st = atom_fail(ATOM_E_FORMAT, "%s: %s has no graph_module", path, model->name);
-        goto cleanup;
-    }
+    if (!json_is_object(a->graph) || !json_is_object(a->signature))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: %s has no graph_module", path, model->name));
     ATOM_TRY_CLEAN(take_tensors(a, root));
     *out = a;
     a = NULL;

@@ -176,8 +176,7 @@ atom_status pt2_turn_cat(pt2_eval *e, const pt2_value *const *parts, size_t n, b
     return ATOM_OK;
 }
 
-/* --- what the sums are in the end
- * ----------------------------------------------------------------- */
+/* --- what the sums are in the end ------------------------------------------------------------- */
 
 typedef struct angles {
     int64_t half;

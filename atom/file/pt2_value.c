@@ -51,11 +51,9 @@ atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
 
 pt2_value *pt2_value_new(pt2_eval *e)
 {
-    void *items = e->values;
     pt2_value *v = NULL;
-    if (atom_grow(&items, e->n_values, &e->values_room, sizeof *e->values) == ATOM_OK)
+    if (atom_grow(&e->values, e->n_values, &e->values_room, sizeof *e->values) == ATOM_OK)
         v = atom_alloc(1, sizeof *v);
-    e->values = items;
     if (!v)
         return NULL;
     v->norm = -1;

@@ -219,16 +219,11 @@ static atom_status parse_object(file_safetensors *file, json_t *root)
         return atom_fail_memory(file->path, n * sizeof *file->tensors);
     json_object_foreach(root, key, value)
     {
-        atom_status st;
-        if (strcmp(key, "__metadata__") == 0) {
-            st = parse_metadata(file, value);
-        } else {
-            file->n_tensors++;
-            st = parse_tensor(file->path, key, value, data_bytes,
-                              &file->tensors[file->n_tensors - 1]);
-        }
-        if (st != ATOM_OK)
-            return st;
+        if (strcmp(key, "__metadata__") == 0)
+            ATOM_TRY(parse_metadata(file, value));
+        else
+            ATOM_TRY(parse_tensor(file->path, key, value, data_bytes,
+                                  &file->tensors[file->n_tensors++]));
     }
     return settle(file);
 }
@@ -333,21 +328,21 @@ atom_status file_st_open(const char *path, file_safetensors **out)
 {
     int fd = -1;
     uint64_t file_bytes = 0, header_bytes = 0;
-    char *header = NULL;
+    char *header = NULL, first[24] = "";
     file_safetensors *file = NULL;
     atom_status st = ATOM_OK;
     ATOM_TRY(open_regular(path, &fd, &file_bytes));
-    if (file_bytes < 8) {
-        st = bad(path, "it is shorter than 8 bytes");
-        goto cleanup;
-    }
-    ATOM_TRY_CLEAN(read_at(fd, path, 0, 8, &header_bytes));
+    if (file_bytes < 8)
+        ATOM_TRY_CLEAN(bad(path, "it is shorter than 8 bytes"));
+    ATOM_TRY_CLEAN(
+        read_at(fd, path, 0, file_bytes < sizeof first ? file_bytes : sizeof first, first));
+    if (atom_is_lfs_pointer(first, sizeof first))
+        ATOM_TRY_CLEAN(atom_fail_lfs(path));
+    memcpy(&header_bytes, first, 8);
     ATOM_TRY_CLEAN(check_lengths(path, header_bytes, file_bytes));
     header = atom_alloc((size_t)header_bytes, 1);
-    if (!header) {
-        st = atom_fail_memory(path, header_bytes);
-        goto cleanup;
-    }
+    if (!header)
+        ATOM_TRY_CLEAN(atom_fail_memory(path, header_bytes));
     ATOM_TRY_CLEAN(read_at(fd, path, 8, header_bytes, header));
     ATOM_TRY_CLEAN(file_st_parse(path, header, header_bytes, file_bytes, &file));
     atom_free(header);
@@ -485,15 +480,12 @@ static atom_status read_half(const file_safetensors *file, const file_tensor *te
     uint16_t buffer[PIECE];
     while (count) {
         uint64_t some, piece = count < PIECE ? count : PIECE;
-        atom_status st = widen_there(file, tensor, first, count, out, &some);
-        if (st == ATOM_OK && some == 0) {
+        ATOM_TRY(widen_there(file, tensor, first, count, out, &some));
+        if (some == 0) {
             some = piece;
-            st = file_st_read(file, tensor, first * 2, some * 2, buffer);
-            if (st == ATOM_OK)
-                widen(tensor->dtype, out, buffer, some);
+            ATOM_TRY(file_st_read(file, tensor, first * 2, some * 2, buffer));
+            widen(tensor->dtype, out, buffer, some);
         }
-        if (st != ATOM_OK)
-            return st;
         out += some;
         first += some;
         count -= some;

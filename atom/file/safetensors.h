@@ -128,8 +128,6 @@ ATOM_MUST atom_status file_st_declare(file_st_writer *w, const char *name, file_
                                       uint32_t rank, const uint64_t *dims);
 /* The file is written through `sink` (NULL-safe; before begin), if that wants it. */
 void file_st_into(file_st_writer *w, const file_sink *sink);
-/* Another pair of __metadata__; before begin. */
-ATOM_MUST atom_status file_st_annotate(file_st_writer *w, const char *key, const char *value);
 /* Reserves the disk space (so that a full disk is noticed first) and writes the header. */
 ATOM_MUST atom_status file_st_begin(file_st_writer *w);
 /* The tensor whose data comes next, as its number in order of declaration; false when all is
@@ -139,7 +137,5 @@ bool file_st_next(const file_st_writer *w, uint32_t *declared);
 ATOM_MUST atom_status file_st_write(file_st_writer *w, const void *data, uint64_t bytes);
 ATOM_MUST atom_status file_st_finish(file_st_writer *w);
 void file_st_writer_close(file_st_writer **w);
-/* Size of the whole file; after begin. */
-uint64_t file_st_writer_bytes(const file_st_writer *w);
 
 #endif

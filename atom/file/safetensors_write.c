@@ -21,8 +21,7 @@ struct file_st_writer {
     char *path;
     char *temporary;
     int fd;
-    bool begun, made; /* made: the temporary exists */
-    json_t *metadata;
+    bool begun, made;     /* made: the temporary exists */
     file_tensor *tensors; /* as declared; offset is relative to the data */
     uint32_t *order;      /* order of data -> declared */
     size_t n, room;
@@ -41,8 +40,7 @@ atom_status file_st_create(const char *path, file_st_writer **out)
     w->fd = -1;
     w->path = atom_strdup(path);
     w->temporary = atom_format("%s.tmp", path);
-    w->metadata = json_pack("{s:s}", "format", "pt");
-    if (!w->path || !w->temporary || !w->metadata) {
+    if (!w->path || !w->temporary) {
         file_st_writer_close(&w);
         return atom_fail_memory("a file writer", 0);
     }
@@ -56,20 +54,12 @@ void file_st_into(file_st_writer *w, const file_sink *sink)
     w->sink = sink;
 }
 
-atom_status file_st_annotate(file_st_writer *w, const char *key, const char *value)
-{
-    ATOM_ASSERT(!w->begun);
-    if (json_object_set_new(w->metadata, key, json_string(value)) < 0)
-        return atom_fail(ATOM_E_RUNTIME, "%s: metadata '%s' is not UTF-8", w->path, key);
-    return ATOM_OK;
-}
-
 atom_status file_st_declare(file_st_writer *w, const char *name, file_dtype dtype, uint32_t rank,
                             const uint64_t *dims)
 {
     uint64_t bits = file_dtype_bits(dtype);
     ATOM_ASSERT(!w->begun && rank <= FILE_RANK_MAX);
-    ATOM_TRY(atom_grow((void **)&w->tensors, w->n, &w->room, sizeof *w->tensors));
+    ATOM_TRY(atom_grow(&w->tensors, w->n, &w->room, sizeof *w->tensors));
     file_tensor *t = &w->tensors[w->n];
     *t = (file_tensor){.dtype = dtype, .rank = rank, .elements = 1};
     for (uint32_t i = 0; i < rank; i++) {
@@ -114,8 +104,8 @@ static atom_status make_header(file_st_writer *w, char **out)
     for (uint32_t i = 0; i < w->n; i++)
         w->order[i] = i;
     qsort_r(w->order, w->n, sizeof *w->order, order_of_data, w);
-    json_t *root = json_object();
-    bool failed = !root || json_object_set(root, "__metadata__", w->metadata) < 0;
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    bool failed = !root;
     for (size_t i = 0; !failed && i < w->n; i++) {
         file_tensor *t = &w->tensors[w->order[i]];
         t->offset = at;
@@ -182,10 +172,8 @@ atom_status file_st_begin(file_st_writer *w)
     uint64_t text_bytes = strlen(header);
     uint64_t header_bytes = (text_bytes + 7) & ~7ull;
     w->total_bytes += 8 + header_bytes;
-    if (header_bytes > FILE_HEADER_BYTES_MAX) {
-        st = atom_fail(ATOM_E_RUNTIME, "%s: too many tensors for one file", w->path);
-        goto cleanup;
-    }
+    if (header_bytes > FILE_HEADER_BYTES_MAX)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "%s: too many tensors for one file", w->path));
     ATOM_TRY_CLEAN(open_temporary(w));
     w->begun = true;
     ATOM_TRY_CLEAN(put(w, &header_bytes, 8));
@@ -213,11 +201,6 @@ atom_status file_st_write(file_st_writer *w, const void *data, uint64_t bytes)
     w->at_bytes += bytes;
     skip_empty(w);
     return ATOM_OK;
-}
-
-uint64_t file_st_writer_bytes(const file_st_writer *w)
-{
-    return w->total_bytes;
 }
 
 static atom_status sync_dir_of(const char *path)
@@ -265,7 +248,6 @@ void file_st_writer_close(file_st_writer **writer)
         unlink(w->temporary);
     for (size_t i = 0; i < w->n; i++)
         atom_free(w->tensors[i].name);
-    json_decref(w->metadata);
     atom_free(w->tensors);
     atom_free(w->order);
     atom_free(w->path);

@@ -79,12 +79,12 @@ void generate_chat_close(generate_chat **c_ref)
 
 static atom_status add_message(generate_chat *c, text_role role, const char *text, size_t bytes)
 {
-    ATOM_TRY(atom_grow((void **)&c->messages, c->n, &c->capacity, sizeof *c->messages));
+    ATOM_TRY(atom_grow(&c->messages, c->n, &c->capacity, sizeof *c->messages));
     char *copy = atom_alloc(bytes + 1, 1);
     if (!copy)
         return atom_fail_memory("a message", bytes);
     memcpy(copy, text, bytes);
-    c->messages[c->n++] = (text_message){role, copy, bytes};
+    c->messages[c->n++] = (text_message){.role = role, .text = copy, .bytes = bytes};
     return ATOM_OK;
 }
 
@@ -97,16 +97,15 @@ static void take_back(generate_chat *c)
 /* seen: the system's message, the messages from `first` on, and the beginning of an answer. */
 static atom_status render(generate_chat *c, size_t first)
 {
-    size_t n = 0, all = c->n - first + 2;
+    size_t n = 0, all = c->n - first + 1;
     const char *system = c->request.system;
     text_message *m = atom_alloc(all, sizeof *m);
     if (!m)
         return atom_fail_memory("messages", all * sizeof *m);
     if (system)
-        m[n++] = (text_message){TEXT_SYSTEM, system, strlen(system)};
+        m[n++] = (text_message){.role = TEXT_SYSTEM, .text = system, .bytes = strlen(system)};
     for (size_t i = first; i < c->n; i++)
         m[n++] = c->messages[i];
-    m[n++] = (text_message){TEXT_ASSISTANT, "", 0};
     atom_status st = generate_writer_encode_chat(&c->w, c->encoder, m, n);
     atom_free(m);
     return st;
@@ -203,8 +202,7 @@ atom_status generate_chat_say(generate_chat *c, const char *message, bool (*stop
     if (st == ATOM_OK)
         st = add_message(c, TEXT_USER, valid, bytes);
     atom_free(valid);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     st = fit(c);
     if (st != ATOM_OK) {
         take_back(c);

@@ -68,8 +68,7 @@ static atom_status encode_context(scoring *s, const text_question *q)
     if (s->context.n > 0)
         return ATOM_OK;
     if (s->context.capacity == 0)
-        ATOM_TRY(
-            atom_grow((void **)&s->context.ids, 0, &s->context.capacity, sizeof *s->context.ids));
+        ATOM_TRY(atom_grow(&s->context.ids, 0, &s->context.capacity, sizeof *s->context.ids));
     s->context.ids[s->context.n++] = text_tokenizer_start(s->tokenizer);
     return ATOM_OK;
 }
@@ -80,7 +79,7 @@ static atom_status encode_answer(scoring *s, const text_question *q, uint32_t ch
     const text_phrase *answer = &q->choices[choice];
     bool space = answer->text[0] != ' ';
     while (s->spaced_n < answer->bytes + 1)
-        ATOM_TRY(atom_grow((void **)&s->spaced, s->spaced_n, &s->spaced_n, 1));
+        ATOM_TRY(atom_grow(&s->spaced, s->spaced_n, &s->spaced_n, 1));
     s->spaced[0] = ' ';
     memcpy(s->spaced + space, answer->text, answer->bytes);
     s->answer.n = 0;
@@ -237,7 +236,7 @@ static atom_status place(scoring *s, uint32_t choice, size_t keep)
     int64_t k = (int64_t)keep, m = (int64_t)s->answer.n, n = k + m - 1, first;
     ATOM_TRY(find_room(s, n));
     if (s->n_rows == s->rows_capacity)
-        ATOM_TRY(atom_grow((void **)&s->rows, s->n_rows, &s->rows_capacity, sizeof *s->rows));
+        ATOM_TRY(atom_grow(&s->rows, s->n_rows, &s->rows_capacity, sizeof *s->rows));
     first = s->row * s->e.bench->g->sequence + s->at;
     for (int64_t i = 0; i < n; i++) {
         s->tokens[first + i] = (int32_t)(i < k ? context[i] : s->answer.ids[i - k]);
@@ -268,8 +267,8 @@ static atom_status score_question(void *ctx, const text_question *q)
     bool cut = false;
     ATOM_TRY(encode_context(s, q));
     if (s->n_questions == s->questions_capacity)
-        ATOM_TRY(atom_grow((void **)&s->questions, s->n_questions, &s->questions_capacity,
-                           sizeof *s->questions));
+        ATOM_TRY(
+            atom_grow(&s->questions, s->n_questions, &s->questions_capacity, sizeof *s->questions));
     s->questions[s->n_questions] = (asked){.line = q->line, .n = q->n, .right = q->answer};
     for (uint32_t i = 0; i < q->n; i++)
         s->questions[s->n_questions].characters[i] = characters_of(q->choices[i]);

@@ -79,7 +79,7 @@ cleanup:
 
 atom_status generate_writer_remember(generate_writer *w, uint32_t token)
 {
-    ATOM_TRY(atom_grow((void **)&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids));
+    ATOM_TRY(atom_grow(&w->seen.ids, w->seen.n, &w->seen.capacity, sizeof *w->seen.ids));
     w->seen.ids[w->seen.n++] = token;
     return ATOM_OK;
 }
@@ -94,32 +94,30 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
                                         const text_message *messages, size_t n)
 {
     const char *dir = file_lora_tokenizer_dir(&w->bench->model);
-    text_template_request by_model = {0};
+    const text_conversation chat = {.messages = messages, .n = n};
+    text_template_request by_model = {.name = w->request->template};
     char *jinja = NULL;
     text_template *template = NULL;
-    text_marked chat = {0};
+    text_marked made = {0};
     atom_status st;
-    size_t end, at;
     if (w->bench->model.kind == FILE_MODEL_GGUF) {
         ATOM_TRY_CLEAN(import_template(dir, &jinja));
         by_model.jinja = jinja;
         dir = NULL;
     }
     ATOM_TRY_CLEAN(text_template_open(w->tokenizer, dir, &by_model, &template));
-    ATOM_TRY_CLEAN(text_template_render(template, encoder, messages, n, &chat));
-    for (end = chat.ids.n; end > 0 && !chat.marks[end - 1];)
-        end--;
-    for (at = end; at > 0 && chat.marks[at - 1];)
-        at--;
+    ATOM_TRY_CLEAN(text_template_prompt(template, encoder, &chat, &made));
+    ATOM_TRY_CLEAN(text_template_stop(template, encoder, &chat, &w->stop));
+    if (made.ids.n == 0)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "the chat template makes nothing of the messages; "
+                                                "name another one with --template"));
     w->seen.n = 0;
-    ATOM_TRY_CLEAN(generate_writer_remember(w, text_tokenizer_start(w->tokenizer)));
-    for (size_t i = 0; i < at; i++)
-        ATOM_TRY_CLEAN(generate_writer_remember(w, chat.ids.ids[i]));
-    w->stop = at < end ? chat.ids.ids[at] : w->stop;
+    for (size_t i = 0; i < made.ids.n; i++)
+        ATOM_TRY_CLEAN(generate_writer_remember(w, made.ids.ids[i]));
     if (w->may)
         w->may[w->stop] = 1;
 cleanup:
-    text_marked_fini(&chat);
+    text_marked_fini(&made);
     text_template_close(&template);
     atom_free(jinja);
     return st;
@@ -128,12 +126,13 @@ cleanup:
 static atom_status encode_chat(generate_writer *w, text_encoder *encoder)
 {
     const generate_request *r = w->request;
-    text_message messages[3];
+    text_message messages[2];
     size_t n = 0;
     if (r->system)
-        messages[n++] = (text_message){TEXT_SYSTEM, r->system, strlen(r->system)};
-    messages[n++] = (text_message){TEXT_USER, r->prompt, strlen(r->prompt)};
-    messages[n++] = (text_message){TEXT_ASSISTANT, "", 0};
+        messages[n++] =
+            (text_message){.role = TEXT_SYSTEM, .text = r->system, .bytes = strlen(r->system)};
+    messages[n++] =
+        (text_message){.role = TEXT_USER, .text = r->prompt, .bytes = strlen(r->prompt)};
     return generate_writer_encode_chat(w, encoder, messages, n);
 }
 
@@ -214,7 +213,7 @@ void generate_writer_close(generate_writer *w)
 atom_status generate_writer_room(generate_writer *w, size_t more)
 {
     while (w->capacity < w->bytes + more + 1) {
-        ATOM_TRY(atom_grow((void **)&w->text, w->capacity, &w->capacity, 1));
+        ATOM_TRY(atom_grow(&w->text, w->capacity, &w->capacity, 1));
     }
     return ATOM_OK;
 }

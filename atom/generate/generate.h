@@ -15,9 +15,10 @@
 
 typedef struct generate_request {
     const char *model, *prompt;
-    const char *adapter; /* of the model, to merge into it, or NULL */
-    bool chat;           /* prompt is a user's message; the model answers by its chat template */
-    const char *system;  /* with chat: the system's message; NULL: none */
+    const char *adapter;  /* of the model, to merge into it, or NULL */
+    bool chat;            /* prompt is a user's message; the model answers by its chat template */
+    const char *system;   /* with chat: the system's message; NULL: none */
+    const char *template; /* with chat: a template's name; NULL or "auto": the model's own */
     int64_t max_tokens;
     double temperature; /* 0: greedy */
     int64_t top_k;      /* 0: all */

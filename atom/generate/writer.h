@@ -38,8 +38,8 @@ ATOM_MUST atom_status generate_writer_open(generate_writer *w,
                                            atom_status (*encode)(generate_writer *w), int64_t room);
 void generate_writer_close(generate_writer *w);
 
-/* seen becomes a chat up to where the last message, an answer of no text yet, has its text; stop is
- * the token that ends it. */
+/* seen becomes a chat up to where its next message, an answer, has its text; stop is the token that
+ * ends it. */
 ATOM_MUST atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encoder,
                                                   const text_message *messages, size_t n);
 ATOM_MUST atom_status generate_writer_remember(generate_writer *w,

@@ -90,7 +90,7 @@ void graph_close(graph **g)
     *g = NULL;
 }
 
-static int stored_order(const void *a, const void *b)
+int graph_stored_order(const void *a, const void *b)
 {
     const graph_stored *x = a, *y = b;
     int order = strcmp(x->name, y->name);
@@ -104,7 +104,7 @@ atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n)
         return atom_fail_memory("the names of tensors", (uint64_t)n * sizeof *copy);
     if (n) {
         memcpy(copy, stored, n * sizeof *copy);
-        qsort(copy, n, sizeof *copy, stored_order);
+        qsort(copy, n, sizeof *copy, graph_stored_order);
     }
     atom_free(g->stored);
     g->stored = copy;
@@ -116,11 +116,7 @@ atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n)
 static atom_status tensors_room(graph *g, uint32_t more)
 {
     for (uint32_t i = 0; i < more; i++) {
-        void *items = g->tensors;
-        atom_status st = atom_grow(&items, g->n_tensors + i, &g->tensors_room, sizeof *g->tensors);
-        g->tensors = items;
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(atom_grow(&g->tensors, g->n_tensors + i, &g->tensors_room, sizeof *g->tensors));
     }
     return ATOM_OK;
 }
@@ -169,7 +165,6 @@ atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t 
                      .init_std = std,
                      .first_node = GRAPH_NONE,
                      .last_node = GRAPH_NONE};
-    atom_status st = ATOM_OK;
     ATOM_TRY(name_copy(p.name, name, 0, "parameter"));
     ATOM_TRY(graph_dims_check(p.name, rank, dims, &p.elements));
     memcpy(p.dims, dims, (size_t)rank * sizeof *dims);
@@ -183,11 +178,7 @@ atom_status graph_add_param(graph *g, const char *name, int rank, const int64_t 
                          p.name, (double)std);
     if (g->n_params >= GRAPH_NODES_MAX)
         return atom_fail(ATOM_E_FORMAT, "more than %d parameters", GRAPH_NODES_MAX);
-    void *items = g->params;
-    st = atom_grow(&items, g->n_params, &g->params_room, sizeof *g->params);
-    g->params = items;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow(&g->params, g->n_params, &g->params_room, sizeof *g->params));
     g->params[g->n_params] = p;
     *id = (int32_t)g->n_params++;
     return ATOM_OK;
@@ -288,11 +279,7 @@ atom_status graph_add_node_rng(graph *g, const graph_node *node, uint32_t rng, i
     ATOM_TRY_CLEAN(graph_infer(g, &n, outs, saved));
     if (g->n_nodes >= GRAPH_NODES_MAX)
         return atom_fail(ATOM_E_FORMAT, "more than %d nodes", GRAPH_NODES_MAX);
-    void *items = g->nodes;
-    st = atom_grow(&items, g->n_nodes, &g->nodes_room, sizeof *g->nodes);
-    g->nodes = items;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(atom_grow(&g->nodes, g->n_nodes, &g->nodes_room, sizeof *g->nodes));
     ATOM_TRY(tensors_room(g, (uint32_t)op->outs + op->saved));
 
     n.rng = rng;

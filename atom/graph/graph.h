@@ -154,8 +154,10 @@ void graph_freeze(graph *g, int32_t param);
  * index unless node->rng is nonzero.
  */
 ATOM_MUST atom_status graph_add_node(graph *g, const graph_node *node, int32_t *out);
-/* The graph keeps a copy of this table, ascending by name and from; not in its text form. */
+/* The graph keeps a copy of this table, in graph_stored_order; not in its text form. */
 ATOM_MUST atom_status graph_set_stored(graph *g, const graph_stored *stored, uint32_t n);
+/* For qsort: by name, then by `from`. */
+int graph_stored_order(const void *a, const void *b);
 /* Computes the fields marked "set when sealed", checks topological order and the single loss. */
 ATOM_MUST atom_status graph_seal(graph *g);
 

@@ -30,53 +30,34 @@ void graph_llama_defaults(graph_config *c)
 
 void graph_mistral_defaults(graph_config *c)
 {
-    *c = (graph_config){.family = GRAPH_MISTRAL,
-                        .vocab_size = 32000,
-                        .positions = 131072,
-                        .width = 4096,
-                        .layers = 32,
-                        .heads = 32,
-                        .inner = 14336,
-                        .epsilon = 1e-6f,
-                        .init_std = 0.02f,
-                        .untied = true,
-                        .rope = {.theta = 1e4f, .factor = 1},
-                        .kv_heads = 8,
-                        .window = 4096};
+    graph_llama_defaults(c);
+    c->family = GRAPH_MISTRAL;
+    c->positions = 131072;
+    c->inner = 14336;
+    c->kv_heads = 8;
+    c->window = 4096;
+}
+
+static void qwen_defaults(graph_config *c, graph_family family)
+{
+    graph_llama_defaults(c);
+    c->family = family;
+    c->vocab_size = 151936;
+    c->positions = 32768;
+    c->inner = 22016;
+    c->kv_heads = 32;
 }
 
 void graph_qwen2_defaults(graph_config *c)
 {
-    *c = (graph_config){.family = GRAPH_QWEN2,
-                        .vocab_size = 151936,
-                        .positions = 32768,
-                        .width = 4096,
-                        .layers = 32,
-                        .heads = 32,
-                        .inner = 22016,
-                        .epsilon = 1e-6f,
-                        .init_std = 0.02f,
-                        .untied = true,
-                        .rope = {.theta = 1e4f, .factor = 1},
-                        .kv_heads = 32,
-                        .qkv_bias = true};
+    qwen_defaults(c, GRAPH_QWEN2);
+    c->qkv_bias = true;
 }
 
 void graph_qwen3_defaults(graph_config *c)
 {
-    *c = (graph_config){.family = GRAPH_QWEN3,
-                        .vocab_size = 151936,
-                        .positions = 32768,
-                        .width = 4096,
-                        .layers = 32,
-                        .heads = 32,
-                        .inner = 22016,
-                        .epsilon = 1e-6f,
-                        .init_std = 0.02f,
-                        .untied = true,
-                        .rope = {.theta = 1e4f, .factor = 1},
-                        .kv_heads = 32,
-                        .head_dim = 128};
+    qwen_defaults(c, GRAPH_QWEN3);
+    c->head_dim = 128;
 }
 
 atom_status graph_llama_build(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,

@@ -146,10 +146,8 @@ atom_status graph_lora(const graph *g, const graph_lora_config *config, const gr
     ATOM_TRY_CLEAN(targets_check(g, config, targets, n));
     a.param = atom_alloc(g->n_params, sizeof *a.param);
     a.tensor = atom_alloc(g->n_tensors, sizeof *a.tensor);
-    if (!a.param || !a.tensor) {
-        st = atom_fail_memory("adapting a graph", (uint64_t)g->n_tensors * 8);
-        goto cleanup;
-    }
+    if (!a.param || !a.tensor)
+        ATOM_TRY_CLEAN(atom_fail_memory("adapting a graph", (uint64_t)g->n_tensors * 8));
     ATOM_TRY_CLEAN(graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &a.to));
     graph_set_moments(a.to, g->moments);
     ATOM_TRY_CLEAN(adapt(&a, targets, n));

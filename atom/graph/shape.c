@@ -157,10 +157,8 @@ static atom_status infer_linear(const graph *g, const graph_node *n, graph_shape
 /* qkv[B,T,(H+2K)D]: input 0 of attention, headnorm and rope. */
 static atom_status take_qkv(const graph *g, const graph_node *n, int64_t *width, int64_t *D)
 {
-    atom_status st = take_act(g, n, 0, width);
     int64_t H = n->heads, K = n->kv_heads ? n->kv_heads : H;
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(take_act(g, n, 0, width));
     *D = *width / (H + 2 * K);
     if (*D < 1 || *width % (H + 2 * K) != 0)
         return atom_fail(

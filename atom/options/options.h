@@ -65,6 +65,7 @@ enum {
     OPT_BELOW_MAX = 8, /* the range excludes max */
     OPT_CLI_ONLY = 16, /* not a key of configuration files */
     OPT_NO_PRINT = 32, /* left out of opt_print (where the value would mislead a later run) */
+    OPT_SHARED = 64,   /* others may decide it: opt_read_foreign obeys these rows, and no others */
 };
 
 typedef struct opt_spec {
@@ -97,6 +98,7 @@ typedef struct opt_command {
     const char *positional;  /* "[CONFIG.yml]", "FILE..."; NULL: none are accepted */
     uint32_t positional_min, positional_max;
     bool config_file; /* the first positional is a YAML (or JSON) file of these options */
+    bool shared;      /* all rows are OPT_SHARED */
     const opt_spec *specs;
     uint32_t n_specs;
     size_t values_bytes;
@@ -139,6 +141,16 @@ ATOM_MUST atom_status opt_read_file(const opt_command *command, const char *path
 /* The same for text in memory; `path` is for messages. */
 ATOM_MUST atom_status opt_read_text(const opt_command *command, const char *path, const char *text,
                                     size_t bytes, void *values, opt_parsed *parsed);
+/*
+ * The same for a text that somebody else wrote, of whom nothing is believed: only rows that are
+ * OPT_SHARED are obeyed, any other key ends the reading. Whatever is wrong with the text is
+ * ATOM_E_FORMAT; `values` may hold some of it then.
+ */
+ATOM_MUST atom_status opt_read_foreign(const opt_command *command, const char *path,
+                                       const char *text, size_t bytes, void *values,
+                                       opt_parsed *parsed);
+/* May somebody else decide this row? */
+bool opt_is_shared(const opt_command *command, uint32_t row);
 /* One value from text: what the file reader and the command line use. LIST: adds one item. */
 ATOM_MUST atom_status opt_set(const opt_command *command, uint32_t row, const char *text,
                               void *values);

@@ -17,6 +17,7 @@ typedef struct yaml_reader {
     const char *path;
     void *values;
     opt_parsed *parsed;
+    bool foreign;                 /* somebody else wrote it */
     uint32_t line[OPT_SPECS_MAX]; /* where a row was set by this file; 0: not yet */
     yaml_parser_t parser;
     yaml_event_t event;
@@ -70,6 +71,11 @@ static const char *scalar(const yaml_reader *r)
     return (const char *)r->event.data.scalar.value;
 }
 
+bool opt_is_shared(const opt_command *command, uint32_t row)
+{
+    return command->shared || (command->specs[row].flags & OPT_SHARED);
+}
+
 static atom_status read_key(yaml_reader *r, int32_t *row)
 {
     atom_status st = ATOM_OK;
@@ -78,7 +84,8 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
     int32_t found = strchr(key, '-') ? -1 : opt_find(r->command, key);
     if (found >= 0 && (r->command->specs[found].flags & OPT_CLI_ONLY))
         return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' belongs on the command line only", key));
-    if (found < 0 && strcmp(key, "pool") == 0 && strcmp(r->command->name, "train") == 0)
+    if (found < 0 && !r->foreign && strcmp(key, "pool") == 0 &&
+        strcmp(r->command->name, "train") == 0)
         return at_event(r, atom_fail(ATOM_E_USAGE, "this configures a pool: atom pool create "
                                                    "--config FILE -o DIR makes it and trains as "
                                                    "its first member; to train alone, take the "
@@ -90,6 +97,9 @@ static atom_status read_key(yaml_reader *r, int32_t *row)
                               r->command->name);
         return at_event(r, st);
     }
+    if (r->foreign && !opt_is_shared(r->command, (uint32_t)found))
+        return at_event(r, atom_fail(ATOM_E_USAGE, "'%s' is for this host alone to decide",
+                                     r->command->specs[found].name));
     if (r->line[found])
         return at_event(
             r, atom_fail(ATOM_E_USAGE, "'%s' was already set in line %u", key, r->line[found]));
@@ -176,21 +186,35 @@ static atom_status read_stream(yaml_reader *r)
     return ATOM_OK;
 }
 
+static atom_status read_text(yaml_reader *r, const char *text, size_t bytes)
+{
+    if (bytes > OPT_FILE_BYTES_MAX)
+        return atom_fail(ATOM_E_USAGE, "%s is larger than %d bytes; is it a configuration?",
+                         r->path, OPT_FILE_BYTES_MAX);
+    if (!yaml_parser_initialize(&r->parser))
+        return atom_fail_memory("a YAML parser", sizeof r->parser);
+    yaml_parser_set_input_string(&r->parser, (const unsigned char *)text, bytes);
+    yaml_parser_set_encoding(&r->parser, YAML_UTF8_ENCODING);
+    atom_status st = read_stream(r);
+    yaml_event_delete(&r->event);
+    yaml_parser_delete(&r->parser);
+    return st;
+}
+
 atom_status opt_read_text(const opt_command *command, const char *path, const char *text,
                           size_t bytes, void *values, opt_parsed *parsed)
 {
     yaml_reader r = {.command = command, .path = path, .values = values, .parsed = parsed};
-    if (bytes > OPT_FILE_BYTES_MAX)
-        return atom_fail(ATOM_E_USAGE, "%s is larger than %d bytes; is it a configuration?", path,
-                         OPT_FILE_BYTES_MAX);
-    if (!yaml_parser_initialize(&r.parser))
-        return atom_fail_memory("a YAML parser", sizeof r.parser);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, bytes);
-    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    atom_status st = read_stream(&r);
-    yaml_event_delete(&r.event);
-    yaml_parser_delete(&r.parser);
-    return st;
+    return read_text(&r, text, bytes);
+}
+
+atom_status opt_read_foreign(const opt_command *command, const char *path, const char *text,
+                             size_t bytes, void *values, opt_parsed *parsed)
+{
+    yaml_reader r = {
+        .command = command, .path = path, .values = values, .parsed = parsed, .foreign = true};
+    atom_status st = read_text(&r, text, bytes);
+    return st == ATOM_E_USAGE ? ATOM_E_FORMAT : st;
 }
 
 atom_status opt_read_file(const opt_command *command, const char *path, void *values,

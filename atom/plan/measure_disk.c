@@ -122,10 +122,8 @@ atom_status plan_disk_measure(const char *dir, store_kind kind, const graph *g, 
     uint64_t bytes = 2 * swap_block_bytes(blocks, 0);
     char *memory = atom_pages_take(bytes);
     char *path = atom_format("%s/atom-probe-%ld.store", dir, (long)getpid());
-    if (!memory || !path) {
-        st = atom_fail_memory("measuring the disk", bytes);
-        goto cleanup;
-    }
+    if (!memory || !path)
+        ATOM_TRY_CLEAN(atom_fail_memory("measuring the disk", bytes));
     swap_disk_config config = {.path = path,
                                .kind = kind,
                                .create = true,

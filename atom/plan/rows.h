@@ -74,7 +74,7 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
      .fallback = "auto",                                                                           \
      .min = 1,                                                                                     \
      .max = 65536,                                                                                 \
-     .flags = OPT_AUTO,                                                                            \
+     .flags = OPT_AUTO | OPT_SHARED,                                                               \
      .aliases = plan_lora_rank_names,                                                              \
      .group = "LoRA",                                                                              \
      .help = rank_help},                                                                           \
@@ -84,7 +84,7 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
          .fallback = "auto",                                                                       \
          .min = 1e-6,                                                                              \
          .max = 1e6,                                                                               \
-         .flags = OPT_AUTO,                                                                        \
+         .flags = OPT_AUTO | OPT_SHARED,                                                           \
          .help = "What an adapter adds is scaled by lora_alpha / lora_r. auto: twice lora_r."},    \
         {.name = "lora_dropout",                                                                   \
          .type = OPT_NUMBER,                                                                       \
@@ -92,11 +92,12 @@ extern const char *const plan_lora_rank_names[], *const plan_lora_target_names[]
          .fallback = "0",                                                                          \
          .min = 0,                                                                                 \
          .max = 1,                                                                                 \
-         .flags = OPT_BELOW_MAX,                                                                   \
+         .flags = OPT_BELOW_MAX | OPT_SHARED,                                                      \
          .help = "Dropout in front of the adapters."},                                             \
     {                                                                                              \
         .name = "lora_target_modules", .type = OPT_TEXT, AT(targets), .fallback = "all-linear",    \
-        .value = "NAMES|all-linear", .aliases = plan_lora_target_names, .help = targets_help       \
+        .value = "NAMES|all-linear", .aliases = plan_lora_target_names, .flags = OPT_SHARED,       \
+        .help = targets_help                                                                       \
     }
 
 /* --- the machine ----------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /*
- * Owns which plans of other hosts this one may use. One idea: nothing that a plan says about memory
- * is believed; it is laid out here, by the very code that would run it, and the bytes are counted.
- * Refuses to judge how quick a plan is: that is what its maker measured.
+ * Owns which plans of other hosts this one may use. One idea: nothing that a plan says of memory or
+ * time is believed; it is laid out and simulated here, by the very code that would run it, with what
+ * this host measured. Refuses plans that are for something else or take too much.
  */
 #include "atom/plan/share.h"
 
@@ -98,6 +98,20 @@ static atom_status check_room(const char *which, uint64_t need, uint64_t room)
                      atom_size_text(need, a), which, atom_size_text(room, b));
 }
 
+/* Simulates the plan with this host's times, and writes those over what it says. */
+static atom_status time_it(const plan_workbench *bench, const plan_request *request,
+                           const part_profile *profile, part_plan *plan)
+{
+    gen_judge judge = {.g = bench->g, .profile = profile, .table = bench->table};
+    part_verdict v = {0};
+    ATOM_TRY(gen_judge_plan(&judge, plan, &v));
+    plan->predicted_step_seconds = v.step_seconds;
+    plan->predicted_ahead_seconds = request->ahead ? v.ahead_seconds : 0;
+    plan->predicted_compute_seconds = v.compute_seconds;
+    plan->bound = v.bound;
+    return ATOM_OK;
+}
+
 /* Lays the plan out and writes what it takes here over what it says. */
 static atom_status weigh(const plan_workbench *bench, const plan_request *request,
                          const part_profile *profile, part_plan *plan)
@@ -118,24 +132,20 @@ cleanup:
     return st;
 }
 
-atom_status plan_accept(const plan_workbench *bench, const plan_request *request, const char *text,
-                        size_t bytes, part_profile **profile, part_plan **plan)
+atom_status plan_accept(const plan_workbench *bench, const plan_request *request,
+                        const part_profile *profile, const char *text, size_t bytes,
+                        part_plan **plan)
 {
-    part_device device = plan_device_guess(bench);
-    part_profile *p = NULL;
     part_plan *theirs = NULL;
     atom_status st;
-    plan_device_model(bench, device.name, sizeof device.name);
     ATOM_TRY_CLEAN(part_plan_parse("the plan", text, bytes, &theirs));
     ATOM_TRY_CLEAN(part_plan_check(theirs, bench->g));
     ATOM_TRY_CLEAN(check_request(bench, request, theirs));
-    ATOM_TRY_CLEAN(part_profile_model(bench->g, &device, &p));
-    ATOM_TRY_CLEAN(weigh(bench, request, p, theirs));
-    *profile = p;
+    ATOM_TRY_CLEAN(weigh(bench, request, profile, theirs));
+    ATOM_TRY_CLEAN(time_it(bench, request, profile, theirs));
     *plan = theirs;
     return ATOM_OK;
 cleanup:
-    part_profile_close(&p);
     part_plan_close(&theirs);
     return st;
 }

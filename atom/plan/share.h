@@ -17,8 +17,9 @@
  *                                          (PCIe 3.0 x16 is 0, 4.0 x16 is 1, 3.0 x8 is -1)
  *
  * The host's memory is not in it: whether a plan fits there is checked, like the device's, by
- * laying the plan out here. So a stranger's plan can be slow; it cannot take more memory than this
- * host gives, and it cannot change what is learned (docs/design/engine.md#the-same-bits).
+ * laying the plan out here; and how quick it is here is asked of this host's own profile. So a
+ * stranger's plan can take no more memory than this host gives, it says nothing of its own speed
+ * that anybody believes, and it cannot change what is learned (docs/design/engine.md#the-same-bits).
  *
  * Thread: the trainer's. Texts are atom_free'd by who gets them.
  */
@@ -35,13 +36,13 @@ ATOM_MUST atom_status plan_class(const plan_workbench *bench, const plan_request
  * A plan of somebody else as this host's own: read (it is no string: bytes, without a NUL), proven
  * legal (part_plan_check), for the very C, clipping, caps and kind of device of `request`, with the
  * state in host memory, and laid out here: what it takes must be within request->device_memory (or
- * the card's) and request->host_memory. *profile: the graph's nodes and a device without measured
- * rates. The plan's predicted times are the other host's word.
+ * the card's) and request->host_memory. Its predicted times are those of `profile`, which this host
+ * measured.
  * Errors  ATOM_E_FORMAT  not a plan; ATOM_E_USAGE  a plan for something else, or not legal;
  *         ATOM_E_RESOURCE  it takes more memory than there is. The message is one line.
  */
 ATOM_MUST atom_status plan_accept(const plan_workbench *bench, const plan_request *request,
-                                  const char *text, size_t bytes, part_profile **profile,
+                                  const part_profile *profile, const char *text, size_t bytes,
                                   part_plan **plan);
 
 #endif

@@ -82,7 +82,7 @@ static atom_status pair_add(trainer *t, uint32_t a, uint32_t b, int64_t count, u
         ATOM_TRY(slots_grow(t));
     uint32_t *slot = pair_slot(t, pair);
     if (*slot == 0) {
-        ATOM_TRY(atom_grow((void **)&t->pairs, t->pairs_n, &t->pairs_capacity, sizeof *t->pairs));
+        ATOM_TRY(atom_grow(&t->pairs, t->pairs_n, &t->pairs_capacity, sizeof *t->pairs));
         t->pairs[t->pairs_n] = (pair_info){.pair = pair};
         *slot = (uint32_t)++t->pairs_n;
     }
@@ -91,8 +91,7 @@ static atom_status pair_add(trainer *t, uint32_t a, uint32_t b, int64_t count, u
     if (count < 0)
         return ATOM_OK;
     if (!p->touched) {
-        ATOM_TRY(atom_grow((void **)&t->touched, t->touched_n, &t->touched_capacity,
-                           sizeof *t->touched));
+        ATOM_TRY(atom_grow(&t->touched, t->touched_n, &t->touched_capacity, sizeof *t->touched));
         t->touched[t->touched_n++] = *slot - 1;
         p->touched = true;
     }
@@ -132,7 +131,7 @@ static void sift_down(trainer *t, size_t at)
 
 static atom_status heap_push(trainer *t, uint32_t index)
 {
-    ATOM_TRY(atom_grow((void **)&t->heap, t->heap_n, &t->heap_capacity, sizeof *t->heap));
+    ATOM_TRY(atom_grow(&t->heap, t->heap_n, &t->heap_capacity, sizeof *t->heap));
     const pair_info *p = &t->pairs[index];
     heap_entry value = {.count = p->count, .pair = p->pair, .index = index};
     size_t at = t->heap_n++;
@@ -213,8 +212,7 @@ static atom_status merge_pair(trainer *t, uint32_t index)
                     .made = 256 + (uint32_t)t->merges_n};
     p->words = NULL;
     p->words_n = p->words_capacity = 0;
-    ATOM_TRY_CLEAN(
-        atom_grow((void **)&t->merges, t->merges_n, &t->merges_capacity, sizeof *t->merges));
+    ATOM_TRY_CLEAN(atom_grow(&t->merges, t->merges_n, &t->merges_capacity, sizeof *t->merges));
     t->merges[t->merges_n++] = m;
     for (uint32_t i = 0; i < words_n; i++)
         ATOM_TRY_CLEAN(merge_word(t, words[i], m.a, m.b, m.made));

@@ -27,7 +27,6 @@ ATOM_MUST atom_status text_words_add(text_words *w, const char *text, size_t byt
                                      size_t *bad_byte);
 /* Adds all of from's counts to w. */
 ATOM_MUST atom_status text_words_merge(text_words *w, const text_words *from);
-size_t text_words_count(const text_words *w); /* different words */
 
 /* done and total count merges. */
 typedef void (*text_train_progress)(void *ctx, uint32_t done, uint32_t total);

@@ -30,18 +30,6 @@ const char *text_role_name(text_role role)
     return role_names[role];
 }
 
-atom_status text_format_parse(const char *name, text_format *out)
-{
-    for (size_t i = 0; i < sizeof format_names / sizeof *format_names; i++) {
-        if (strcmp(name, format_names[i]) == 0) {
-            *out = (text_format)i;
-            return ATOM_OK;
-        }
-    }
-    return atom_fail(ATOM_E_USAGE,
-                     "format '%s': it is auto, text, messages, sharegpt, alpaca or prompt", name);
-}
-
 void text_chat_fini(text_chat *c)
 {
     atom_free(c->messages);
@@ -70,9 +58,9 @@ atom_status text_fail_line(const char *name, uint64_t line, const char *format, 
 static atom_status add(const reading *r, text_role role, const char *text, size_t bytes)
 {
     text_chat *c = r->c;
-    atom_status st = atom_grow((void **)&c->messages, c->n, &c->capacity, sizeof *c->messages);
+    atom_status st = atom_grow(&c->messages, c->n, &c->capacity, sizeof *c->messages);
     if (st == ATOM_OK)
-        c->messages[c->n++] = (text_message){role, text, bytes};
+        c->messages[c->n++] = (text_message){.role = role, .text = text, .bytes = bytes};
     return st;
 }
 
@@ -104,6 +92,7 @@ static bool find_role(const char *name, text_role *out)
         {"chatgpt", TEXT_ASSISTANT},   {"bing", TEXT_ASSISTANT},
         {"tool", TEXT_TOOL},           {"function", TEXT_TOOL},
         {"observation", TEXT_TOOL},    {"function_call", TEXT_ASSISTANT},
+        {"ipython", TEXT_TOOL},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i].name) == 0) {
@@ -128,16 +117,14 @@ static atom_status add_message(const reading *r, const char *list, size_t i, con
         return text_fail_line(r->name, r->line,
                               "%s[%zu]: the role \"%.40s\" is not system, user, assistant or tool",
                               list, i, name);
-    if (json_array_size(json_object_get(message, "tool_calls")))
-        return text_fail_line(
-            r->name, r->line,
-            "%s[%zu] has \"tool_calls\", which atom cannot render; write them into "
-            "\"%s\" as the model should say them",
-            list, i, text_key);
-    if (!json_is_string(text))
-        return text_fail_line(r->name, r->line, "%s[%zu] has no string \"%s\"%s", list, i, text_key,
-                              json_is_array(text) ? " (join its parts into one)" : "");
-    return add(r, role, json_string_value(text), json_string_length(text));
+    bool object = strcmp(list, "messages") == 0; /* what templates can take as it is */
+    bool calls = object && json_array_size(json_object_get(message, "tool_calls"));
+    if (!json_is_string(text) && !(object && json_is_array(text)) && !calls)
+        return text_fail_line(r->name, r->line, "%s[%zu] has no string \"%s\"", list, i, text_key);
+    ATOM_TRY(add(r, role, json_is_string(text) ? json_string_value(text) : "",
+                 json_string_length(text)));
+    r->c->messages[r->c->n - 1].json = object ? message : NULL;
+    return ATOM_OK;
 }
 
 static atom_status read_list(const reading *r, const char *list, const char *role_key,
@@ -170,12 +157,8 @@ static atom_status read_history(const reading *r)
         if (json_array_size(pair) != 2 || !json_is_string(question) || !json_is_string(answer))
             return text_fail_line(r->name, r->line,
                                   "history[%zu] is not [\"question\", \"answer\"]", i);
-        atom_status st =
-            add(r, TEXT_USER, json_string_value(question), json_string_length(question));
-        if (st == ATOM_OK)
-            st = add(r, TEXT_ASSISTANT, json_string_value(answer), json_string_length(answer));
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(add(r, TEXT_USER, json_string_value(question), json_string_length(question)));
+        ATOM_TRY(add(r, TEXT_ASSISTANT, json_string_value(answer), json_string_length(answer)));
     }
     return ATOM_OK;
 }
@@ -238,14 +221,25 @@ static atom_status detect(const reading *r, text_format *out)
     return ATOM_OK;
 }
 
+/* A list of the line that templates are given; NULL where it is not there, or empty. */
+static atom_status take_list(const reading *r, const char *key, const json_t **out)
+{
+    const json_t *value = json_object_get(r->root, key);
+    *out = NULL;
+    if (!value || json_is_null(value))
+        return ATOM_OK;
+    if (!json_is_array(value))
+        return text_fail_line(r->name, r->line, "the \"%s\" are not a list", key);
+    *out = json_array_size(value) ? value : NULL;
+    return ATOM_OK;
+}
+
 static atom_status read_chat(const reading *r, text_format format)
 {
     atom_status st = ATOM_OK;
     size_t answers = 0;
-    if (json_array_size(json_object_get(r->root, "tools")))
-        return text_fail_line(r->name, r->line,
-                              "it has \"tools\", which atom cannot render; put them into a system "
-                              "message, or take them out");
+    ATOM_TRY(take_list(r, "tools", &r->c->tools));
+    ATOM_TRY(take_list(r, "documents", &r->c->documents));
     switch (format) {
     case TEXT_FORMAT_MESSAGES:
         ATOM_TRY(read_list(r, "messages", "role", "content"));
@@ -274,6 +268,7 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
 {
     const reading r = {root, name, line, c};
     c->n = 0;
+    c->tools = c->documents = NULL;
     *text = NULL;
     if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
         return text_fail_line(name, line,

@@ -14,14 +14,15 @@
 
 /*
  *   text       {"text": "..."}
- *   messages   {"messages": [{"role": "user", "content": "..."}, ...]}
+ *   messages   {"messages": [{"role": "user", "content": "..."}, ...], "tools": [...]}
  *   sharegpt   {"conversations": [{"from": "human", "value": "..."}, ...], "system": "..."}
  *   alpaca     {"instruction": "...", "input": "...", "output": "...", "system": "...",
  *               "history": [["question", "answer"], ...]}
  *   prompt     {"prompt": "...", "completion": "..."}
  *
- * Other keys are passed over, but for those that would change what is learnt (tools, chosen,
- * rejected), which are refused. auto: by the keys of each line.
+ * Messages are handed to templates with all their keys (tool_calls, reasoning_content, content as
+ * a list of parts), and so are the lists `tools` and `documents` of a line. Other keys are passed
+ * over, but for chosen and rejected, which are refused. auto: by the keys of each line.
  */
 typedef enum text_format {
     TEXT_FORMAT_AUTO,
@@ -33,7 +34,6 @@ typedef enum text_format {
 } text_format;
 const char *text_format_name(text_format format);
 /* ATOM_E_USAGE for a name that is none of these. */
-ATOM_MUST atom_status text_format_parse(const char *name, text_format *out);
 
 typedef enum text_role { TEXT_SYSTEM, TEXT_USER, TEXT_ASSISTANT, TEXT_TOOL, TEXT_ROLES } text_role;
 const char *text_role_name(text_role role);
@@ -42,13 +42,22 @@ typedef struct text_message {
     text_role role;
     const char *text; /* UTF-8, may hold NUL; borrowed from the line, or `joined` */
     size_t bytes;
+    const json_t *json; /* the message as it was written, for templates; NULL: role and text */
 } text_message;
+
+/* A chat as templates take it. */
+typedef struct text_conversation {
+    const text_message *messages;
+    size_t n;
+    const json_t *tools, *documents; /* lists; NULL: none */
+} text_conversation;
 
 /* Scratch for reading lines; zero it first, free with text_chat_fini. */
 typedef struct text_chat {
     text_message *messages;
     size_t n, capacity;
-    char *joined; /* owned: an instruction with its input */
+    const json_t *tools, *documents; /* of the line; NULL: none */
+    char *joined;                    /* owned: an instruction with its input */
 } text_chat;
 void text_chat_fini(text_chat *c);
 

@@ -97,12 +97,10 @@ static atom_status list_files(text_shards *s, text_split split)
     for (struct dirent *entry; (entry = readdir(list));) {
         if (!text_is_shard(entry->d_name, split))
             continue;
-        ATOM_TRY_CLEAN(atom_grow((void **)&s->files, n, &capacity, sizeof *s->files));
+        ATOM_TRY_CLEAN(atom_grow(&s->files, n, &capacity, sizeof *s->files));
         char *path = atom_path_join(s->dir, entry->d_name);
-        if (!path) {
-            st = atom_fail_memory("a path", 256);
-            goto cleanup;
-        }
+        if (!path)
+            ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
         s->files[n] = (shard_file){.path = path, .fd = -1};
         s->n = (uint32_t)++n;
     }
@@ -179,10 +177,8 @@ atom_status text_shards_open(const char *dir, text_split split, uint32_t vocab, 
     text_shards *s = atom_alloc(1, sizeof *s);
     if (s)
         s->dir = atom_strdup(dir);
-    if (!s || !s->dir) {
-        st = atom_fail_memory("a data set", sizeof *s);
-        goto cleanup;
-    }
+    if (!s || !s->dir)
+        ATOM_TRY_CLEAN(atom_fail_memory("a data set", sizeof *s));
     s->vocab = vocab;
     ATOM_TRY_CLEAN(text_staging_check(dir));
     ATOM_TRY_CLEAN(list_files(s, split));
@@ -226,16 +222,6 @@ uint32_t text_shards_count(const text_shards *s)
 uint32_t text_shards_token_bytes(const text_shards *s)
 {
     return s->token_bytes;
-}
-
-uint32_t text_shards_vocab(const text_shards *s)
-{
-    return s->vocab;
-}
-
-const char *text_shards_dir(const text_shards *s)
-{
-    return s->dir;
 }
 
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len)
@@ -326,8 +312,7 @@ atom_status text_shards_read(const text_shards *s, uint64_t first, uint32_t n, i
             st = read_file(s, f, fd, at, part, tokens);
         if (f->fd < 0 && fd >= 0)
             close(fd);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(st);
         first += part;
         tokens += part;
         n -= part;
@@ -486,11 +471,8 @@ atom_status text_sampler_read(const text_sampler *sampler, uint64_t first, uint3
 {
     for (uint32_t i = 0; i < count; i++) {
         size_t row = (size_t)i * sampler->sequence_len;
-        atom_status st =
-            read_window(sampler->shards, sampler->sequence_len,
-                        text_sampler_window(sampler, first + i), tokens + row, targets + row);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(read_window(sampler->shards, sampler->sequence_len,
+                             text_sampler_window(sampler, first + i), tokens + row, targets + row));
     }
     return ATOM_OK;
 }

@@ -36,6 +36,8 @@ typedef struct text_file_list {
  * and dataset.json last. There may be none. ATOM_E_FORMAT: no directory. */
 ATOM_MUST atom_status text_dataset_files(const char *dir, text_file_list *out);
 void text_file_list_free(text_file_list *list);
+/* May a file of this name be one of those? */
+bool text_is_dataset_file(const char *name);
 
 /* Are there shards of this split in dir? */
 bool text_shards_exist(const char *dir, text_split split);
@@ -54,8 +56,6 @@ void text_shards_close(text_shards **s);
 uint64_t text_shards_tokens(const text_shards *s);
 uint32_t text_shards_count(const text_shards *s);       /* files */
 uint32_t text_shards_token_bytes(const text_shards *s); /* 2 or 4 */
-uint32_t text_shards_vocab(const text_shards *s);       /* as given to open */
-const char *text_shards_dir(const text_shards *s);
 uint64_t text_shards_windows(const text_shards *s, uint32_t sequence_len);
 /* A hash of every shard's name, length and mask, to notice that the data changed between runs. */
 uint64_t text_shards_hash(const text_shards *s);

@@ -14,6 +14,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char COUNTS[] = "dataset.json";
+
+static bool is_any_shard(const char *name)
+{
+    return text_is_shard(name, TEXT_TRAIN) || text_is_shard(name, TEXT_VAL);
+}
+
+bool text_is_dataset_file(const char *name)
+{
+    static const char *const beside[] = {".mask", ".begins"};
+    char shard[256];
+    size_t n = strlen(name);
+    if (strchr(name, '/'))
+        return false;
+    if (is_any_shard(name) || strcmp(name, COUNTS) == 0)
+        return true;
+    for (int i = 0; i < 2 && n < sizeof shard - 5; i++) {
+        size_t end = strlen(beside[i]);
+        if (n <= end || strcmp(name + n - end, beside[i]) != 0)
+            continue;
+        memcpy(shard, name, n - end);
+        memcpy(shard + n - end, ".bin", 5);
+        return is_any_shard(shard);
+    }
+    return false;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -21,7 +48,7 @@ static int compare_names(const void *a, const void *b)
 
 static atom_status add(text_file_list *l, size_t *capacity, const char *name)
 {
-    atom_status st = atom_grow((void **)&l->name, l->n, capacity, sizeof *l->name);
+    atom_status st = atom_grow(&l->name, l->n, capacity, sizeof *l->name);
     char *copy = st == ATOM_OK ? atom_strdup(name) : NULL;
     if (st == ATOM_OK && !copy)
         return atom_fail_memory("a name", strlen(name));
@@ -59,17 +86,17 @@ atom_status text_dataset_files(const char *dir, text_file_list *out)
     if (!list)
         return atom_fail(ATOM_E_FORMAT, "%s: %s", dir, strerror(errno));
     for (struct dirent *entry; (entry = readdir(list));)
-        if (text_is_shard(entry->d_name, TEXT_TRAIN) || text_is_shard(entry->d_name, TEXT_VAL)) {
+        if (is_any_shard(entry->d_name)) {
             ATOM_TRY_CLEAN(add(&l, &capacity, entry->d_name));
             ATOM_TRY_CLEAN(add_beside(&l, &capacity, dir, entry->d_name));
         }
     if (l.n)
         qsort(l.name, l.n, sizeof *l.name, compare_names);
-    counts = atom_path_join(dir, "dataset.json");
+    counts = atom_path_join(dir, COUNTS);
     if (!counts)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     if (atom_path_exists(counts))
-        ATOM_TRY_CLEAN(add(&l, &capacity, "dataset.json"));
+        ATOM_TRY_CLEAN(add(&l, &capacity, COUNTS));
     *out = l;
     l = (text_file_list){0};
 cleanup:

@@ -55,10 +55,8 @@ atom_status text_encoder_open(const text_tokenizer *t, text_encoder **out)
         if (t->recipe.pattern)
             ATOM_TRY_CLEAN(text_splitter_open(t->recipe.pattern, &e->splitter));
         e->cache = atom_alloc(CACHE_SLOTS, sizeof *e->cache);
-        if (!e->cache) {
-            st = atom_fail_memory("an encoder's cache", CACHE_SLOTS * sizeof *e->cache);
-            goto cleanup;
-        }
+        if (!e->cache)
+            ATOM_TRY_CLEAN(atom_fail_memory("an encoder's cache", CACHE_SLOTS * sizeof *e->cache));
     }
     *out = e;
     return ATOM_OK;

@@ -76,18 +76,14 @@ atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_b
     text_input *in = atom_alloc(1, sizeof *in);
     if (in)
         in->paths = atom_alloc(n + 1, sizeof *in->paths);
-    if (!in || !in->paths) {
-        st = atom_fail_memory("a list of inputs", n * sizeof *in->paths);
-        goto cleanup;
-    }
+    if (!in || !in->paths)
+        ATOM_TRY_CLEAN(atom_fail_memory("a list of inputs", n * sizeof *in->paths));
     in->block_bytes = block_bytes ? block_bytes : BLOCK_BYTES;
     for (uint32_t i = 0; i < n; i++) {
         ATOM_TRY_CLEAN(check_file(paths[i], &in->bytes));
         in->paths[i] = atom_strdup(paths[i]);
-        if (!in->paths[i]) {
-            st = atom_fail_memory("a path", strlen(paths[i]));
-            goto cleanup;
-        }
+        if (!in->paths[i])
+            ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(paths[i])));
         in->n = i + 1;
     }
     *out = in;
@@ -139,10 +135,8 @@ static atom_status fill(text_input *in, size_t want)
     }
     while (in->pending_n < want && !in->end_of_file) {
         size_t n = 0;
-        atom_status st =
-            text_unpack_read(in->stream, in->pending + in->pending_n, want - in->pending_n, &n);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(
+            text_unpack_read(in->stream, in->pending + in->pending_n, want - in->pending_n, &n));
         in->end_of_file = n == 0;
         in->pending_n += n;
     }
@@ -222,8 +216,28 @@ atom_status text_input_next(text_input *in, text_block *b)
 
 /* ---- documents ---- */
 
+/* Text of two bytes per character: with its mark, or without it, where Latin letters leave every
+ * second byte empty, and NUL is a character of UTF-8. */
+static bool is_utf16(const text_block *b)
+{
+    enum { LOOK_BYTES = 4096 };
+    size_t n = b->bytes < LOOK_BYTES ? b->bytes : LOOK_BYTES, empty[2] = {0};
+    if (!b->starts || n < 2)
+        return false;
+    if (memcmp(b->data, "\xff\xfe", 2) == 0 || memcmp(b->data, "\xfe\xff", 2) == 0)
+        return true;
+    for (size_t i = 0; i < n; i++)
+        empty[i % 2] += b->data[i] == 0;
+    return 4 * (empty[0] > empty[1] ? empty[0] : empty[1]) > n;
+}
+
 static atom_status check_utf8(const text_block *b)
 {
+    if (is_utf16(b))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: this is UTF-16, and atom reads UTF-8; convert it, for example with "
+                         "iconv -f UTF-16 -t UTF-8",
+                         b->name);
     size_t good = text_utf8_check(b->data, b->bytes);
     uint64_t line = b->first_line;
     if (good == b->bytes)
@@ -238,22 +252,43 @@ static atom_status check_utf8(const text_block *b)
         (uint8_t)b->data[good]);
 }
 
+/* How long the byte order mark is that a file may begin with, and that is not of its text. */
+static size_t mark_bytes(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+/* With whole numbers of more than 64 bits, which then are no longer whole: a text has no use for
+ * numbers, but a template would print others than those of the line. */
+static json_t *load_large(const char *text, size_t bytes, json_error_t *error)
+{
+    json_t *root = json_loadb(
+        text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, error);
+    if (!json_object_get(root, "messages"))
+        return root;
+    json_decref(root);
+    *error = (json_error_t){.text = "a whole number of more than 64 bits in a chat"};
+    return NULL;
+}
+
 /* One line of JSONL without its newline. */
 static atom_status object_line(const text_block *b, uint64_t line, const char *text, size_t bytes,
                                text_object_fn fn, void *ctx, bool *stop)
 {
     json_error_t error;
     size_t blanks = 0;
-    if (line == 1 && bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
-        text += 3; /* a byte order mark */
-        bytes -= 3;
+    if (line == 1) {
+        size_t mark = mark_bytes(text, bytes);
+        text += mark;
+        bytes -= mark;
     }
     while (blanks < bytes && strchr(" \t\r", text[blanks]) && text[blanks])
         blanks++;
     if (blanks == bytes)
         return ATOM_OK;
-    json_t *root = json_loadb(
-        text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!root && json_error_code(&error) == json_error_numeric_overflow)
+        root = load_large(text, bytes, &error);
     if (!root && atom_json_starved(&error))
         return atom_fail_memory("a line of JSON", bytes);
     if (!root)
@@ -297,6 +332,8 @@ static atom_status walk_object(void *ctx, const json_t *root, uint64_t line, boo
                        .bytes = json_string_length(value),
                        .messages = w->chat.messages,
                        .messages_n = w->chat.n,
+                       .tools = w->chat.tools,
+                       .documents = w->chat.documents,
                        .starts = true,
                        .line = line,
                        .name = b->name};
@@ -316,10 +353,11 @@ atom_status text_block_walk(const text_block *b, text_format format, text_docume
         return st;
     }
     st = check_utf8(b);
-    text_document d = {.text = b->data,
-                       .bytes = b->bytes,
+    size_t mark = b->starts ? mark_bytes(b->data, b->bytes) : 0;
+    text_document d = {.text = b->data + mark,
+                       .bytes = b->bytes - mark,
                        .starts = b->starts,
                        .line = b->first_line,
                        .name = b->name};
-    return st == ATOM_OK ? fn(ctx, &d) : st;
+    return st == ATOM_OK && d.bytes ? fn(ctx, &d) : st;
 }

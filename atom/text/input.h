@@ -54,6 +54,7 @@ typedef struct text_document {
     size_t bytes;
     const text_message *messages;
     size_t messages_n;
+    const json_t *tools, *documents; /* of a chat; NULL: none */
     bool starts;
     uint64_t line; /* of the file `name` */
     const char *name;
@@ -68,8 +69,7 @@ ATOM_MUST atom_status text_block_walk(const text_block *b, text_format format, t
 
 /*
  * The same for the lines of a JSONL block as they are: fn is called with each value (borrowed for
- * the call; integers are reals) until it sets *stop, which is false before. Errors as above, and
- * fn's.
+ * the call) until it sets *stop, which is false before. Errors as above, and fn's.
  */
 typedef atom_status (*text_object_fn)(void *ctx, const json_t *value, uint64_t line, bool *stop);
 ATOM_MUST atom_status text_block_objects(const text_block *b, text_object_fn fn, void *ctx,

@@ -79,10 +79,8 @@ static atom_status inspect_split(inspection *in, const char *dir, text_split spl
     uint32_t vocab = in->tokenizer ? text_tokenizer_vocab(in->tokenizer) : TEXT_VOCAB_MAX;
     int32_t *chunk = atom_alloc(CHUNK_TOKENS, sizeof *chunk);
     uint8_t *marks = atom_alloc(CHUNK_TOKENS, 1);
-    if (!chunk || !marks) {
-        st = atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * (sizeof *chunk + 1));
-        goto cleanup;
-    }
+    if (!chunk || !marks)
+        ATOM_TRY_CLEAN(atom_fail_memory("a chunk of tokens", CHUNK_TOKENS * (sizeof *chunk + 1)));
     ATOM_TRY_CLEAN(text_shards_open(dir, split, vocab, &s));
     in->out->masked = in->out->masked || text_shards_masked(s);
     counts->tokens = text_shards_tokens(s);

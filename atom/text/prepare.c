@@ -9,6 +9,7 @@
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
 #include "atom/base/json.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/bpe_train.h"
@@ -140,10 +141,8 @@ static atom_status each_batch(preparation *p, const char *phase, item_fn fn,
         for (uint32_t i = 0; !o->threads && i < n; i++)
             run_item(&b, i, 0);
         for (uint32_t i = 0; i < n; i++) {
-            if (p->items[i].st != ATOM_OK) {
-                st = fail_item(&p->items[i]);
-                goto cleanup;
-            }
+            if (p->items[i].st != ATOM_OK)
+                ATOM_TRY_CLEAN(fail_item(&p->items[i]));
             done += p->items[i].block.file_bytes;
             ATOM_TRY_CLEAN(finish(p, &p->items[i]));
             clear_item(&p->items[i]);
@@ -233,15 +232,13 @@ static atom_status parse_spec(const char *spec, uint32_t *n)
 static atom_status make_tokenizer(preparation *p)
 {
     uint32_t n = 0;
-    atom_status st = parse_spec(p->options->tokenizer, &n);
-    if (st == ATOM_OK && n == 0)
-        st = text_tokenizer_bytes(&p->tokenizer);
-    else if (st == ATOM_OK && n == 1)
-        st = text_tokenizer_load(p->options->tokenizer, &p->tokenizer);
-    else if (st == ATOM_OK)
-        st = train_tokenizer(p, n);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(parse_spec(p->options->tokenizer, &n));
+    if (n == 0)
+        ATOM_TRY(text_tokenizer_bytes(&p->tokenizer));
+    else if (n == 1)
+        ATOM_TRY(text_tokenizer_load(p->options->tokenizer, &p->tokenizer));
+    else
+        ATOM_TRY(train_tokenizer(p, n));
     p->report.vocab = text_tokenizer_vocab(p->tokenizer);
     p->report.vocab_asked = n > 1 ? n : p->report.vocab;
     return ATOM_OK;
@@ -277,14 +274,16 @@ static atom_status set_marks(text_marked *m, size_t from, bool counts)
     return ATOM_OK;
 }
 
+/* A text stands behind the tokenizer's start token; a chat begins as its template says. */
 static atom_status start_document(work_item *item, bool chat)
 {
     text_ids *ids = &item->marked.ids;
-    ATOM_TRY(atom_grow((void **)&item->starts, item->starts_n, &item->starts_capacity,
-                       sizeof *item->starts));
-    ATOM_TRY(atom_grow((void **)&ids->ids, ids->n, &ids->capacity, sizeof *ids->ids));
+    ATOM_TRY(
+        atom_grow(&item->starts, item->starts_n, &item->starts_capacity, sizeof *item->starts));
+    ATOM_TRY(atom_grow(&ids->ids, ids->n, &ids->capacity, sizeof *ids->ids));
     item->starts[item->starts_n++] = (document_start){ids->n, chat};
-    ids->ids[ids->n++] = text_tokenizer_start(item->p->tokenizer);
+    if (!chat)
+        ids->ids[ids->n++] = text_tokenizer_start(item->p->tokenizer);
     return ATOM_OK;
 }
 
@@ -295,16 +294,12 @@ static atom_status encode_chat(work_item *item, const text_document *d)
     bool all = item->p->options->loss_all;
     atom_status st = ATOM_OK;
     ATOM_TRY(start_document(item, true));
-    ATOM_TRY(set_marks(m, from, false));
     for (size_t i = 0; i < d->messages_n; i++)
         item->text_bytes += d->messages[i].bytes;
-    st = text_template_render(item->p->template, item->encoder, d->messages, d->messages_n, m);
-    if (st == ATOM_E_FORMAT || st == ATOM_E_UNSUPPORTED) {
-        char *why = atom_strdup(atom_fail_message());
-        st = why ? atom_fail(st, "%s:%llu: %s", d->name, (unsigned long long)d->line, why)
-                 : atom_fail_memory("a message", 0);
-        atom_free(why);
-    }
+    const text_conversation chat = {d->messages, d->messages_n, d->tools, d->documents};
+    st = text_template_render(item->p->template, item->encoder, &chat, m);
+    if (st == ATOM_E_FORMAT)
+        st = atom_fail_in(st, "%s:%llu: ", d->name, (unsigned long long)d->line);
     if (st == ATOM_OK && all)
         st = set_marks(m, from, true);
     return st;
@@ -426,6 +421,22 @@ cleanup:
     return st;
 }
 
+/* Answers whose place in the chat had to be taken from their own text are said. */
+static void count_answers(preparation *p)
+{
+    text_prepare_report *r = &p->report;
+    for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
+        r->answers += p->items[i].marked.answers.turns;
+        r->rough_answers += p->items[i].marked.answers.rough;
+    }
+    if (r->rough_answers && !p->options->loss_all)
+        atom_log(
+            ATOM_LOG_WARN,
+            "the template shows %llu of %llu answers otherwise once the chat goes on: of these "
+            "only the message's own text and the token that ends it are learnt",
+            (unsigned long long)r->rough_answers, (unsigned long long)r->answers);
+}
+
 static atom_status encode_all(preparation *p)
 {
     double started = atom_clock_seconds();
@@ -444,6 +455,7 @@ static atom_status encode_all(preparation *p)
     for (int split = 0; split < 2; split++)
         ATOM_TRY(text_shard_writer_end(p->writers[split]));
     p->report.encode_seconds = atom_clock_seconds() - started;
+    count_answers(p);
     return ATOM_OK;
 }
 
@@ -501,6 +513,8 @@ static atom_status save_all(preparation *p)
     atom_status st = path ? text_tokenizer_save(p->tokenizer, path)
                           : atom_fail_memory("a path", strlen(p->staging.path));
     atom_free(path);
+    if (st == ATOM_OK && p->report.chats)
+        st = text_template_save(p->template, p->staging.path);
     if (st == ATOM_OK)
         st = write_counts(p);
     return st == ATOM_OK ? text_staging_commit(&p->staging) : st;
@@ -563,10 +577,8 @@ atom_status text_prepare(const text_prepare_options *options, text_prepare_repor
     p->slots = options->threads ? atom_threads_slots(options->threads) : 1;
     p->words = atom_alloc(p->slots, sizeof(text_words *));
     p->encoders = atom_alloc(p->slots, sizeof(text_encoder *));
-    if (!p->words || !p->encoders) {
-        st = atom_fail_memory("a preparation", p->slots * sizeof(void *));
-        goto cleanup;
-    }
+    if (!p->words || !p->encoders)
+        ATOM_TRY_CLEAN(atom_fail_memory("a preparation", p->slots * sizeof(void *)));
     json_object_seed(0); /* before threads use it */
     ATOM_TRY_CLEAN(text_staging_init(options->output_dir, options->force, &p->staging));
     ATOM_TRY_CLEAN(make_tokenizer(p));

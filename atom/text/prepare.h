@@ -2,9 +2,9 @@
  * From text files to a data set directory (dataset.h), and a summary of such a directory.
  *
  * Input: .txt (one document per file) and .jsonl or .ndjson (one JSON object per line, a text or a
- * chat, see chat.h; blank lines are skipped), also as .gz or .zst. Each document is encoded whole
- * and preceded by the end-of-text token, as llm.c does. Documents are packed behind each other, and
- * attention sees across them. Files are read in blocks: memory does not grow with them.
+ * chat, see chat.h; blank lines are skipped), also as .gz or .zst. Each document is encoded whole;
+ * a text is preceded by the end-of-text token, as llm.c does, and a chat begins as its template says.
+ * Documents are packed behind each other, and attention sees across them. Files are read in blocks: memory does not grow with them.
  *
  * Chats are rendered with a template (template.h). Unless loss_all, only their answers count as
  * targets: masks beside the shards (mask.h) say which tokens do. Texts count whole.
@@ -64,9 +64,11 @@ typedef struct text_prepare_report {
     uint32_t
         vocab_asked; /* N of bpe:N, else vocab; vocab < vocab_asked: the text has no more pairs */
     uint64_t text_bytes;
-    uint64_t chats;       /* documents that are chats */
-    uint64_t targets;     /* tokens that count, of both splits */
-    const char *template; /* of the chats; NULL without any */
+    uint64_t chats;         /* documents that are chats */
+    uint64_t targets;       /* tokens that count, of both splits */
+    uint64_t answers;       /* of chats whose template has no {% generation %} */
+    uint64_t rough_answers; /* of these, marked by their own text alone (answers.h) */
+    const char *template;   /* of the chats; NULL without any */
     double train_tokenizer_seconds;
     double encode_seconds;
 } text_prepare_report;

@@ -108,15 +108,11 @@ atom_status text_shard_open(const char *path, int *fd_out, text_shard_info *out)
         return atom_fail(ATOM_E_FORMAT, "%s: no such file", path);
     if (fd < 0)
         return atom_fail_errno(errno, "cannot open %s", path);
-    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode)) {
-        st = atom_fail(ATOM_E_FORMAT, "%s is not a file", path);
-        goto cleanup;
-    }
+    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s is not a file", path));
     ssize_t n = pread(fd, head, sizeof head, 0);
-    if (n < 0) {
-        st = atom_fail_errno(errno, "cannot read %s", path);
-        goto cleanup;
-    }
+    if (n < 0)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot read %s", path));
     if (text_shard_is_raw_name(path) && !text_shard_is(head, (size_t)n))
         ATOM_TRY_CLEAN(text_shard_parse_raw((uint64_t)info.st_size, path, out));
     else

@@ -54,11 +54,9 @@ atom_status text_splitter_open(const text_pattern *pattern, text_splitter **out)
         goto fail_memory;
     s->code = pcre2_compile((PCRE2_SPTR)spelled, strlen(spelled),
                             PCRE2_UTF | PCRE2_UCP | PCRE2_ANCHORED, &error, &where, options);
-    if (!s->code && error != PCRE2_ERROR_HEAP_FAILED) {
-        st = atom_fail(ATOM_E_RUNTIME, "PCRE2 refuses the pre-tokenizer's pattern (error %d)",
-                       error);
-        goto cleanup;
-    }
+    if (!s->code && error != PCRE2_ERROR_HEAP_FAILED)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME,
+                                 "PCRE2 refuses the pre-tokenizer's pattern (error %d)", error));
     if (s->code)
         s->match = pcre2_match_data_create_from_pattern(s->code, s->memory);
     if (!s->match)

@@ -46,7 +46,8 @@ static bool is_ours(const char *name)
     bool shard = (strncmp(name, "train_", 6) == 0 || strncmp(name, "val_", 4) == 0) && n > 5 &&
                  (strcmp(name + n - 4, ".bin") == 0 || strcmp(name + n - 5, ".mask") == 0 ||
                   (n > 7 && strcmp(name + n - 7, ".begins") == 0));
-    return shard || strcmp(name, COUNTS) == 0 || strcmp(name, "tokenizer.json") == 0;
+    return shard || strcmp(name, COUNTS) == 0 || strcmp(name, "tokenizer.json") == 0 ||
+           strcmp(name, "chat_template.jinja") == 0;
 }
 
 /* Does something with every data set file in `from`, dataset.json last. */
@@ -104,10 +105,8 @@ cleanup:
 
 static atom_status lock(text_staging *s)
 {
-    s->lock_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ATOM_TRY(atom_dir_lock(s->dir, &s->lock_fd));
     if (s->lock_fd < 0)
-        return atom_fail_errno(errno, "cannot open directory %s", s->dir);
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return atom_fail(ATOM_E_USAGE, "%s: another 'atom data prepare' is writing here", s->dir);
     return ATOM_OK;
 }

@@ -115,10 +115,8 @@ static atom_status make(const text_merge *merges, uint32_t n, bool gpt2_order, t
     t->merges_n = n;
     t->bytes_only = !gpt2_order;
     t->merges = atom_alloc(n + 1, sizeof *t->merges);
-    if (!t->merges) {
-        st = atom_fail_memory("merges", (uint64_t)n * sizeof *t->merges);
-        goto cleanup;
-    }
+    if (!t->merges)
+        ATOM_TRY_CLEAN(atom_fail_memory("merges", (uint64_t)n * sizeof *t->merges));
     if (n)
         memcpy(t->merges, merges, n * sizeof *merges);
     ATOM_TRY_CLEAN(fill_pieces(t, gpt2_order));
@@ -206,6 +204,11 @@ const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *b
 bool text_tokenizer_special(const text_tokenizer *t, uint32_t id)
 {
     return id < t->vocab && t->special[id] != 0;
+}
+
+bool text_tokenizer_control(const text_tokenizer *t, uint32_t id)
+{
+    return id < t->vocab && t->special[id] == 1;
 }
 
 bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b)

@@ -111,6 +111,7 @@ ATOM_MUST atom_status text_encode_behind(text_encoder *e, const char *text, size
                                          text_ids *out);
 /* Is it a control token or an added one, never found by merging? */
 bool text_tokenizer_special(const text_tokenizer *t, uint32_t id);
+bool text_tokenizer_control(const text_tokenizer *t, uint32_t id); /* a control token? */
 
 /*
  * The bytes of n ids in fresh memory (NUL added, not counted); free with atom_free. End-of-text is

@@ -28,9 +28,9 @@ typedef struct reading {
     text_tokenizer *t;
 } reading;
 
-/* ---- GPT-2's alphabet: byte b is shown as code point b, or as U+0100 + its place among the rest
- * ---- */
+/* ---- GPT-2's alphabet ---- */
 
+/* Byte b is shown as code point b, or as U+0100 + its place among the rest. */
 static uint32_t byte_code_point(uint8_t byte)
 {
     uint32_t id = text_byte_id(byte);
@@ -574,10 +574,8 @@ atom_status text_tokenizer_save_model(const text_tokenizer *t, const char *dir)
     char *path = atom_path_join(dir, "tokenizer.json");
     char *config = atom_path_join(dir, "tokenizer_config.json");
     atom_status st = ATOM_OK;
-    if (!path || !config) {
-        st = atom_fail_memory("a path", strlen(dir));
-        goto cleanup;
-    }
+    if (!path || !config)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
     ATOM_TRY_CLEAN(text_tokenizer_save(t, path));
     size_t begin_bytes, end_bytes;
     const char *begin = text_tokenizer_piece(t, t->start, &begin_bytes);

@@ -124,10 +124,8 @@ atom_status text_unpack_take(int fd, const char *path, text_unpack **out)
     u->fd = fd;
     u->path = atom_strdup(path);
     u->packed = atom_alloc(PACKED_BYTES, 1);
-    if (!u->path || !u->packed) {
-        st = atom_fail_memory(path, PACKED_BYTES);
-        goto cleanup;
-    }
+    if (!u->path || !u->packed)
+        ATOM_TRY_CLEAN(atom_fail_memory(path, PACKED_BYTES));
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     ATOM_TRY_CLEAN(begin(u));
     *out = u;
@@ -253,10 +251,7 @@ atom_status text_unpack_read(text_unpack *u, char *data, size_t want, size_t *go
         if (u->at == u->n && !u->inside)
             return ATOM_OK;
         size_t before = u->at;
-        atom_status st =
-            u->kind == GZIP ? step_gzip(u, data, want, got) : step_zstd(u, data, want, got);
-        if (st != ATOM_OK)
-            return st;
+        ATOM_TRY(u->kind == GZIP ? step_gzip(u, data, want, got) : step_zstd(u, data, want, got));
         if (*got == 0 && u->at == before && u->inside)
             return fail_damaged(u, "it is cut off");
     }

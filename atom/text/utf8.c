@@ -130,3 +130,37 @@ atom_status text_utf8_repair(const char *text, size_t bytes, char **out, size_t 
     *out_bytes = written;
     return ATOM_OK;
 }
+
+size_t text_utf8_blank(const char *at, size_t left)
+{
+    static const char *const wide[] = {"\xc2\x85", "\xc2\xa0", "\u1680", "\u2028",
+                                       "\u2029",   "\u202f",   "\u205f", "\u3000"};
+    if (left && (*at == ' ' || (*at >= '\t' && *at <= '\r') || (*at >= 0x1c && *at <= 0x1f)))
+        return 1;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
+        size_t n = strlen(wide[i]);
+        if (n <= left && memcmp(at, wide[i], n) == 0)
+            return n;
+    }
+    /* U+2000 to U+200A */
+    return left >= 3 && memcmp(at, "\xe2\x80", 2) == 0 && (uint8_t)at[2] >= 0x80 &&
+                   (uint8_t)at[2] <= 0x8a
+               ? 3
+               : 0;
+}
+
+void text_utf8_trim(const char **text, size_t *bytes, bool left, bool right)
+{
+    const char *at = *text, *end = at + *bytes;
+    for (size_t n; left && (n = text_utf8_blank(at, (size_t)(end - at)));)
+        at += n;
+    for (bool more = right; more && end > at;) {
+        const char *last = end - 1;
+        while (last > at && ((uint8_t)*last & 0xc0) == 0x80)
+            last--;
+        more = text_utf8_blank(last, (size_t)(end - last)) > 0;
+        end = more ? last : end;
+    }
+    *text = at;
+    *bytes = (size_t)(end - at);
+}

@@ -7,6 +7,7 @@
 
 #include "atom/base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Offset of the first byte of the first wrong sequence; `bytes` if all is well. */
@@ -19,6 +20,11 @@ size_t text_utf8_check_part(const char *text, size_t bytes, size_t *cut);
 /* Offset of character number `chars` (from 0) or `bytes` if there are not so many.
  * Valid text only. */
 size_t text_utf8_offset(const char *text, size_t bytes, size_t chars);
+
+/* Bytes of the white space that text starts with, as Python's str.isspace has it; 0: none. */
+size_t text_utf8_blank(const char *text, size_t bytes);
+/* Takes white space off the ends, as Python's str.strip. */
+void text_utf8_trim(const char **text, size_t *bytes, bool left, bool right);
 
 /*
  * A copy in which each wrong part is U+FFFD, one per maximal prefix of a character (as Python, Rust

@@ -40,11 +40,6 @@ void text_words_close(text_words **words)
     *words = NULL;
 }
 
-size_t text_words_count(const text_words *w)
-{
-    return w->used;
-}
-
 static uint32_t hash_word(const char *word, uint32_t bytes)
 {
     uint64_t hash = bytes, part;

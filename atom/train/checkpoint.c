@@ -185,10 +185,8 @@ static atom_status write_moments(const char *dir, const train_checkpoint *c)
     atom_status st;
     float *band = atom_alloc(BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, "optimizer.safetensors");
-    if (!path || !band) {
-        st = atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band);
-        goto cleanup;
-    }
+    if (!path || !band)
+        ATOM_TRY_CLEAN(atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(file_st_create(path, &w));
     file_st_into(w, c->m.sink);
     ATOM_TRY_CLEAN(declare_state(w, c));
@@ -261,10 +259,8 @@ static atom_status read_vectors(const char *dir, train_checkpoint *c)
     atom_status st;
     float *band = atom_alloc(BAND_ELEMENTS, sizeof *band);
     char *path = atom_path_join(dir, "optimizer.safetensors");
-    if (!path || !band) {
-        st = atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band);
-        goto cleanup;
-    }
+    if (!path || !band)
+        ATOM_TRY_CLEAN(atom_fail_memory("a checkpoint", BAND_ELEMENTS * sizeof *band));
     ATOM_TRY_CLEAN(file_st_open(path, &file));
     bool masters = has_masters(file, c->g);
     c->moments = moments_of(file, c->g);
@@ -456,6 +452,8 @@ static atom_status write_tokenizer(const char *dir, const train_checkpoint *c)
         ATOM_TRY_CLEAN(text_tokenizer_save_model(data, dir));
     if (c->model_dir && (!data || (model && text_tokenizer_equal(data, model))))
         ATOM_TRY_CLEAN(file_model_copy(c->model_dir, dir));
+    if (data) /* the template that the data's chats were made with */
+        ATOM_TRY_CLEAN(file_model_copy_one(c->data, dir, "chat_template.jinja"));
 cleanup:
     text_tokenizer_close(&data);
     text_tokenizer_close(&model);
@@ -510,10 +508,8 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
     atom_status st;
     char *final = atom_format("%s/%s%" PRId64, output_dir, PREFIX, c->state.step);
     char *temporary = final ? atom_format("%s.tmp", final) : NULL;
-    if (!temporary) {
-        st = atom_fail_memory("a path", 256);
-        goto cleanup;
-    }
+    if (!temporary)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     ATOM_TRY_CLEAN(atom_dir_remove(temporary));
     st = write_all(temporary, c);
     if (st != ATOM_OK) {
@@ -525,10 +521,8 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
         goto cleanup;
     }
     ATOM_TRY_CLEAN(atom_dir_remove(final));
-    if (rename(temporary, final) < 0) {
-        st = atom_fail_errno(errno, "cannot rename %s", temporary);
-        goto cleanup;
-    }
+    if (rename(temporary, final) < 0)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot rename %s", temporary));
     ATOM_TRY_CLEAN(atom_dir_sync(output_dir));
     ATOM_TRY_CLEAN(remove_old(output_dir, limit));
     *path = final;
@@ -546,14 +540,12 @@ atom_status train_checkpoint_load(const char *path, train_checkpoint *c)
     char *state = atom_path_join(path, "atom_state.json");
     if (!state)
         return atom_fail_memory("a path", 256);
-    if (!atom_path_exists(state)) {
-        st = atom_fail(
+    if (!atom_path_exists(state))
+        ATOM_TRY_CLEAN(atom_fail(
             ATOM_E_USAGE,
             "%s is not a checkpoint of atom (no atom_state.json); to start from its weights "
             "use --model %s",
-            path, path);
-        goto cleanup;
-    }
+            path, path));
     ATOM_TRY_CLEAN(train_state_read(state, &c->state));
     ATOM_TRY_CLEAN(read_vectors(path, c));
 cleanup:

@@ -14,6 +14,7 @@
 #define AT(member) .offset = offsetof(train_config, member)
 
 static const opt_choice presets[] = {{"pretrain", TRAIN_PRETRAIN}, {"sft", TRAIN_SFT}, {0}};
+static const opt_choice inits[] = {{"auto", TRAIN_INIT_AUTO}, {"random", TRAIN_INIT_RANDOM}, {0}};
 static const opt_choice schedulers[] = {{"constant", TRAIN_CONSTANT},
                                         {"linear", TRAIN_LINEAR},
                                         {"cosine", TRAIN_COSINE},
@@ -56,6 +57,8 @@ static const char *const overwrite_names[] = {"overwrite_output_dir", NULL};
 static const char *const beta1_names[] = {"beta1", NULL};
 static const char *const beta2_names[] = {"beta2", NULL};
 
+/* OPT_SHARED: a pool may decide it for those who join. That is what is trained and how; never what
+ * names a path, a device, a limit or anything else of one host. */
 /* clang-format off */
 static const opt_spec specs[] = {
     PLAN_ROW_MODEL(.fallback = "gpt2-124m", .aliases = model_names, .group = "Model and data",
@@ -69,6 +72,10 @@ static const opt_spec specs[] = {
      .fallback = "none", .value = "DIR|auto|none", .choices = resumes,
      .help = "Continue from this checkpoint; auto takes the newest in output_dir, or starts fresh "
              "when there is none."},
+    {.name = "init", .type = OPT_CHOICE, AT(init), .fallback = "auto", .choices = inits,
+     .help = "Where the first weights come from. auto: from a model directory or file, which must "
+             "hold them; random numbers for a preset or a bare config.json. random: random "
+             "numbers, whatever the directory holds."},
     {.name = "overwrite", .type = OPT_FLAG, AT(overwrite), .aliases = overwrite_names,
      .flags = OPT_NO_PRINT,
      .help = "Use an output_dir that already holds a run, and replace what it holds."},
@@ -90,24 +97,27 @@ static const opt_spec specs[] = {
     PLAN_ROW_LINK_BANDWIDTH(.help = "Throttles copies between host and device, each direction, to "
                                     "imitate a PCIe link (CPU device only). auto: not throttled."),
     PLAN_ROW_THREADS(.help = "Compute threads. auto: all cores. The result does not depend on it."),
-    PLAN_ROW_DTYPE(.help = "Weights on the link, activations and matmuls; master weights are "
+    PLAN_ROW_DTYPE(.flags = OPT_SHARED,
+                   .help = "Weights on the link, activations and matmuls; master weights are "
                            "always fp32. auto: bf16 where the device has it natively."),
 
     PLAN_ROW_MICRO_BATCH_SIZE(.aliases = batch_names, .group = "Batch and length",
-        .help = "Sequences per micro-batch."),
-    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "8",
+        .flags = OPT_SHARED, .help = "Sequences per micro-batch."),
+    PLAN_ROW_GRADIENT_ACCUMULATION_STEPS(.fallback = "8", .flags = OPT_SHARED,
         .help = "Micro-batches per step. More of them hide more of the swapping; 'atom plan' "
                 "recommends a number."),
-    PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .flags = OPT_AUTO, .aliases = sequence_names,
+    PLAN_ROW_SEQUENCE_LEN(.fallback = "auto", .aliases = sequence_names,
+        .flags = OPT_AUTO | OPT_SHARED,
         .help = "Tokens per sequence. auto: the model's longest, at most 2048."),
     {.name = "packing", .type = OPT_CHOICE, AT(packing), .fallback = "auto", .choices = packings,
      .aliases = packing_names,
+     .flags = OPT_SHARED,
      .help = "Documents lie one after the other in each sequence. across: attention sees those "
              "before, as usual when a model is trained from nothing. apart: a document sees only "
              "itself and its positions count from its start, as if it stood alone. auto: apart "
              "with preset sft, else across."},
     {.name = "max_steps", .type = OPT_INT, AT(max_steps), .fallback = "1000", .min = 1, .max = 1e9,
-     .aliases = step_names, .help = "Steps to train; steps count from 1."},
+     .aliases = step_names, .flags = OPT_SHARED, .help = "Steps to train; steps count from 1."},
     {.name = "num_train_epochs", .type = OPT_NUMBER, AT(num_train_epochs), .fallback = "0",
      .min = 0, .max = 1e6, .aliases = epoch_names,
      .help = "Passes over the training data, in place of max_steps: as many whole steps as are in "
@@ -115,44 +125,50 @@ static const opt_spec specs[] = {
 
     {.name = "preset", .type = OPT_CHOICE, AT(preset), .fallback = "pretrain", .choices = presets,
      .group = "Optimizer",
+     .flags = OPT_SHARED,
      .help = "Defaults for what is trained. sft, for chats on a trained model: learning_rate 2e-5, "
              "weight_decay 0, adam_beta2 0.999, warmup 3 %."},
     {.name = "learning_rate", .type = OPT_NUMBER, AT(learning_rate), .fallback = "3e-4", .min = 0,
-     .max = 10, .aliases = rate_names, .help = "Peak learning rate."},
+     .max = 10, .aliases = rate_names, .flags = OPT_SHARED, .help = "Peak learning rate."},
     {.name = "lr_scheduler", .type = OPT_CHOICE, AT(lr_scheduler), .fallback = "cosine",
      .choices = schedulers, .aliases = scheduler_names,
+     .flags = OPT_SHARED,
      .help = "Shape after warmup. wsd: stable, then decay."},
     {.name = "min_lr_ratio", .type = OPT_NUMBER, AT(min_lr_ratio), .fallback = "auto", .min = 0,
-     .max = 1, .flags = OPT_AUTO, .aliases = min_names,
+     .max = 1, .flags = OPT_AUTO | OPT_SHARED, .aliases = min_names,
      .help = "Where the schedule ends, as a part of learning_rate. auto: 0.1 for cosine, 0 for "
              "linear and wsd."},
     {.name = "decay_ratio", .type = OPT_NUMBER, AT(decay_ratio), .fallback = "0.2", .min = 0,
      .max = 1,
+     .flags = OPT_SHARED,
      .help = "wsd: the last part of max_steps, in which the rate falls in a line; before that it "
              "stays, so that a run can be made longer."},
     {.name = "warmup_steps", .type = OPT_INT, AT(warmup_steps), .fallback = "auto", .min = 0,
-     .max = 1e9, .flags = OPT_AUTO,
+     .max = 1e9, .flags = OPT_AUTO | OPT_SHARED,
      .help = "Steps of linear warmup, the first at learning_rate / warmup_steps. auto: 2 % of "
              "max_steps, 3 % with preset sft."},
     {.name = "weight_decay", .type = OPT_NUMBER, AT(weight_decay), .fallback = "0.1", .min = 0,
-     .max = 10, .help = "Decoupled decay of tensors with two dimensions or more."},
+     .max = 10, .flags = OPT_SHARED,
+     .help = "Decoupled decay of tensors with two dimensions or more."},
     {.name = "adam_beta1", .type = OPT_NUMBER, AT(adam_beta1), .fallback = "0.9", .min = 0,
-     .max = 1, .flags = OPT_BELOW_MAX, .aliases = beta1_names,
+     .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED, .aliases = beta1_names,
      .help = "Decay of the first moment."},
     {.name = "adam_beta2", .type = OPT_NUMBER, AT(adam_beta2), .fallback = "0.95", .min = 0,
-     .max = 1, .flags = OPT_BELOW_MAX, .aliases = beta2_names,
+     .max = 1, .flags = OPT_BELOW_MAX | OPT_SHARED, .aliases = beta2_names,
      .help = "Decay of the second moment."},
     {.name = "adam_epsilon", .type = OPT_NUMBER, AT(adam_epsilon), .fallback = "1e-8", .min = 0,
-     .max = 1, .flags = OPT_ABOVE_MIN, .help = "Added to the root of the second moment."},
+     .max = 1, .flags = OPT_ABOVE_MIN | OPT_SHARED,
+     .help = "Added to the root of the second moment."},
     PLAN_ROW_MOMENTS_DTYPE(.help = "The dtype of both moments. bf16: 4 bytes less for each "
                                    "parameter, in host memory or on disk and in checkpoints; they "
                                    "are rounded stochastically, by the seed, so that runs still "
                                    "repeat bit for bit."),
     {.name = "max_grad_norm", .type = OPT_NUMBER, AT(max_grad_norm), .fallback = "1.0", .min = 0,
      .max = 1e9, .aliases = clip_names,
+     .flags = OPT_SHARED,
      .help = "Global norm to clip gradients to; 0: no clipping."},
     {.name = "dropout", .type = OPT_NUMBER, AT(dropout), .fallback = "auto", .min = 0, .max = 1,
-     .flags = OPT_AUTO | OPT_BELOW_MAX,
+     .flags = OPT_AUTO | OPT_BELOW_MAX | OPT_SHARED,
      .help = "Probability at all dropouts of the model. auto: what its configuration says "
              "(presets: 0)."},
     PLAN_ROWS_LORA(lora_r, lora_alpha, lora_dropout, lora_target_modules,
@@ -162,7 +178,7 @@ static const opt_spec specs[] = {
         "q_proj,v_proj. all-linear: all but the head."),
     {.name = "adapter", .type = OPT_TEXT, AT(adapter), .value = "DIR",
      .help = "A PEFT directory with a LoRA adapter of the model, to train on."},
-    PLAN_ROW_SEED(.help = "Fixes initial weights, data order and dropout."),
+    PLAN_ROW_SEED(.flags = OPT_SHARED, .help = "Fixes initial weights, data order and dropout."),
 
     {.name = "logging_steps", .type = OPT_INT, AT(logging_steps), .fallback = "1", .min = 1,
      .max = 1e9, .group = "Log, evaluate, save",

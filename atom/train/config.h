@@ -24,6 +24,7 @@ typedef enum train_packing {
     TRAIN_PACKING_ACROSS,
     TRAIN_PACKING_APART
 } train_packing;
+typedef enum train_init { TRAIN_INIT_AUTO, TRAIN_INIT_RANDOM } train_init;
 typedef enum train_preset { TRAIN_PRETRAIN, TRAIN_SFT } train_preset;
 typedef enum train_execute {
     TRAIN_EXECUTE_AUTO,
@@ -38,6 +39,7 @@ typedef struct train_config {
     char *output_dir;
     char *resume_from_checkpoint; /* path, "auto", "none" */
     bool overwrite;
+    int32_t init; /* train_init: where the first weights come from */
 
     /* where */
     char *device;            /* "auto", "cpu", "cuda", "cuda:N" */

@@ -112,15 +112,11 @@ atom_status train_events_open(const char *dir, train_events **out)
         snprintf(host, sizeof host, "host");
     e->path = atom_format("%s/events.out.tfevents.%.0f.%s.%ld", dir, atom_wall_seconds(), host,
                           (long)getpid());
-    if (!e->path) {
-        st = atom_fail_memory("a path", 256);
-        goto cleanup;
-    }
+    if (!e->path)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
     e->file = fopen(e->path, "wbe");
-    if (!e->file) {
-        st = atom_fail_errno(errno, "cannot write %s", e->path);
-        goto cleanup;
-    }
+    if (!e->file)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot write %s", e->path));
     begin_event(&m, 0);
     put_bytes(&m, 3, version, sizeof version - 1);
     ATOM_TRY_CLEAN(write_record(e, &m));

@@ -80,15 +80,11 @@ atom_status train_metrics_open(const char *path, int64_t keep_step, train_metric
         return atom_fail_memory(path, sizeof *m);
     m->path = atom_strdup(path);
     m->fd = -1;
-    if (!m->path) {
-        st = atom_fail_memory(path, strlen(path));
-        goto cleanup;
-    }
+    if (!m->path)
+        ATOM_TRY_CLEAN(atom_fail_memory(path, strlen(path)));
     m->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (m->fd < 0 || ftruncate(m->fd, kept) < 0) {
-        st = atom_fail_errno(errno, "cannot write %s", path);
-        goto cleanup;
-    }
+    if (m->fd < 0 || ftruncate(m->fd, kept) < 0)
+        ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot write %s", path));
     m->bytes = kept;
     *out = m;
     return ATOM_OK;

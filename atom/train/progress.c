@@ -6,6 +6,7 @@
 #include "atom/train/progress.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/machine.h"
 #include "atom/base/size.h"
 
 #include <math.h>
@@ -167,11 +168,33 @@ void train_progress_note(train_progress *p, const char *fmt, ...)
     p->drawn = false;
 }
 
-void train_progress_eval(train_progress *p, const train_eval_metrics *e)
+static void report_validation(train_progress *p, const train_report *r)
 {
-    p->val_loss = e->loss;
-    train_progress_note(p, "step %lld/%lld val loss %.4f (%llu tokens)", (long long)e->step,
-                        (long long)p->max_steps, e->loss, (unsigned long long)e->tokens);
+    char of[24] = "";
+    p->val_loss = r->loss;
+    if (p->max_steps > 0)
+        snprintf(of, sizeof of, "/%lld", (long long)p->max_steps);
+    train_progress_note(p, "step %lld%s val loss %.4f", (long long)r->step, of, r->loss);
+}
+
+void train_progress_report(train_progress *p, const train_report *r, uint64_t device_bytes)
+{
+    const train_step_metrics m = {
+        .step = r->step,
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .learning_rate = r->learning_rate,
+        .seconds = r->seconds,
+        .step_tokens = (uint64_t)llround(r->tokens_per_second * r->seconds),
+        .tokens = (uint64_t)r->tokens_seen,
+        .mfu = r->mfu > 0 ? r->mfu : -1,
+        .device_bytes = device_bytes,
+        .host_bytes = atom_vm_peak_bytes(),
+    };
+    if (r->validation)
+        report_validation(p, r);
+    else
+        train_progress_step(p, &m);
 }
 
 void train_progress_end(train_progress *p)

@@ -7,6 +7,7 @@
 #define ATOM_TRAIN_PROGRESS_H
 
 #include "atom/train/metrics.h"
+#include "atom/train/trainer.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -31,7 +32,8 @@ train_progress train_progress_make(FILE *file, int terminal, int64_t first_step,
 double train_progress_tokens_per_second(const train_progress *p);
 double train_progress_step_seconds(const train_progress *p);
 void train_progress_step(train_progress *p, const train_step_metrics *step);
-void train_progress_eval(train_progress *p, const train_eval_metrics *eval);
+/* What a trainer reports: a step, or the loss of the validation split. device_bytes: of the plan. */
+void train_progress_report(train_progress *p, const train_report *report, uint64_t device_bytes);
 /* A line of its own, above the redrawn one: "saved checkpoint-100". */
 void train_progress_note(train_progress *p, const char *fmt, ...) ATOM_PRINTF(2, 3);
 /* Ends the terminal's line. */

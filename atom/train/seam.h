@@ -78,7 +78,7 @@ typedef struct train_seam {
 /*
  * Plans that other hosts made (plan/share.h). trainer_open calls these on its thread while it looks
  * for a plan; either may be NULL.
- *   ask    hands each plan that is found to `look`, until that says that it took one. who: a name
+ *   ask    hands each plan that is found to `look`, until that needs no more of them. who: a name
  *          for people, "" for this host itself
  *   offer  this host made a plan for its class of devices
  */

@@ -36,6 +36,7 @@ struct trainer {
     swap_trace *trace;
     train_schedule schedule;
     train_state state;
+    int lock_fd;      /* of output_dir, which one run at a time writes; -1: not locked */
     bool apart;       /* documents of a sample do not see each other */
     plan_vocab vocab; /* of the data's tokenizer */
     int64_t first_step;

@@ -53,6 +53,10 @@ atom_status trainer_lora_check(const trainer *t)
                          "members know; leave the key out, or merge %s into its model first (atom "
                          "export)",
                          t->bench->model.adapter);
+    if (c->init == TRAIN_INIT_RANDOM)
+        return atom_fail(ATOM_E_USAGE,
+                         "init: adapters need a trained model; leave out init: random, "
+                         "or lora_r");
     if (!t->bench->model.has_weights && !c->dry_run)
         return atom_fail(ATOM_E_USAGE,
                          "lora_r: model '%s' has no weights, and adapters need a trained model; "

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 static atom_status open_model(trainer *t)
 {
@@ -94,6 +95,31 @@ static bool replaces_run(const train_config *c)
     return c->overwrite && !c->dry_run && (!resume || strcmp(resume, "none") == 0);
 }
 
+/* One run at a time writes output_dir. A directory that is not there yet is locked once it is. */
+static atom_status lock_output(trainer *t)
+{
+    const char *dir = t->config->output_dir;
+    if (t->config->dry_run || t->lock_fd >= 0 || !atom_path_is_dir(dir))
+        return ATOM_OK;
+    ATOM_TRY(atom_dir_lock(dir, &t->lock_fd));
+    if (t->lock_fd < 0)
+        return atom_fail(ATOM_E_USAGE,
+                         "output_dir %s: another run is writing there; choose another output_dir, "
+                         "or end that run first",
+                         dir);
+    return ATOM_OK;
+}
+
+/* Random weights only where they were asked for: a directory is named for the weights in it. */
+static atom_status check_start(const trainer *t)
+{
+    const file_model *m = &t->bench->model;
+    if (m->kind != FILE_MODEL_DIR || m->has_weights || t->config->init == TRAIN_INIT_RANDOM ||
+        t->bench->base)
+        return ATOM_OK;
+    return file_weights_missing(m->dir, "to start from random weights, say so with --init random");
+}
+
 static atom_status open_engine(trainer *t)
 {
     const train_config *c = t->config;
@@ -117,6 +143,9 @@ static atom_status open_engine(trainer *t)
                                   .ctx = t};
     char *path = NULL;
     atom_status st;
+    if (!c->dry_run)
+        ATOM_TRY_CLEAN(atom_dir_make(c->output_dir));
+    ATOM_TRY_CLEAN(lock_output(t));
     if (t->plan->disk && !c->dry_run) {
         ATOM_TRY_CLEAN(atom_dir_make(trainer_store_dir(t)));
         ATOM_TRY_CLEAN(trainer_store_path(t, &path));
@@ -193,9 +222,10 @@ static atom_status fill_weights(trainer *t, const char *resume)
                          atom_dtype_name(c.moments), atom_dtype_name(t->bench->g->moments));
         return ATOM_OK;
     }
+    ATOM_TRY(check_start(t));
     ATOM_TRY(train_engine_init(t->engine, (uint64_t)t->config->seed));
     ATOM_TRY(trainer_lora_start(t));
-    if (t->bench->model.has_weights && !t->bench->base)
+    if (t->bench->model.has_weights && !t->bench->base && t->config->init != TRAIN_INIT_RANDOM)
         ATOM_TRY(file_weights_read_to(t->bench->model.dir, t->bench->g, master));
     return ATOM_OK;
 }
@@ -238,7 +268,6 @@ static atom_status open_outputs(trainer *t)
     char *path = atom_path_join(t->config->output_dir, "metrics.jsonl");
     if (!path)
         return atom_fail_memory("a path", 256);
-    ATOM_TRY_CLEAN(atom_dir_make(t->config->output_dir));
     ATOM_TRY_CLEAN(train_metrics_open(path, t->state.step, &t->metrics));
     if (t->config->report_to == TRAIN_REPORT_TENSORBOARD)
         ATOM_TRY_CLEAN(train_events_open(t->config->output_dir, &t->events));
@@ -290,14 +319,18 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     if (hooks)
         t->hooks = *hooks;
     t->state.loss = (double)NAN;
+    t->lock_fd = -1;
     ATOM_TRY_CLEAN(check_config(config));
     if (t->hooks.seam && config->optimizer_state == PLAN_STATE_ON_DISK)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "optimizer_state: in a pool it stays in memory for now; "
                                  "leave the key out"));
+    ATOM_TRY_CLEAN(lock_output(t));
     ATOM_TRY_CLEAN(find_resume(t, &ignored)); /* refuse before the expensive part */
     ATOM_TRY_CLEAN(plan_vocab_read(config->data, &t->vocab));
     ATOM_TRY_CLEAN(open_model(t));
+    if (!config->resume_from_checkpoint || strcmp(config->resume_from_checkpoint, "none") == 0)
+        ATOM_TRY_CLEAN(check_start(t)); /* else what it goes on from is known later */
     ATOM_TRY_CLEAN(trainer_lora_check(t));
     trainer_lora_note(t);
     if (t->hooks.data) { /* a lack of memory shows before a long download */
@@ -343,6 +376,8 @@ void trainer_close(trainer **t_ref)
     text_shards_close(&t->train);
     text_shards_close(&t->val);
     plan_workbench_close(&t->bench);
+    if (t->lock_fd >= 0)
+        close(t->lock_fd);
     atom_free(t->step_seconds);
     atom_free(t->marks);
     atom_free(t->summary.checkpoint);

@@ -1,7 +1,7 @@
 /*
  * Owns where a run's profile and plan come from: a plan the user names, what this host measured
- * before, a plan of another host of the same kind, or fresh work. One idea: the cheapest source
- * that can be proven right comes first. Refuses, in a pool, plans that
+ * before, fresh work, or a plan of another host of the same kind. One idea: this host's own
+ * measurement judges them all. Refuses, in a pool, plans that
  * keep the state anywhere but in memory.
  */
 #include "atom/train/trainer_inner.h"
@@ -11,6 +11,8 @@
 #include "atom/base/mem.h"
 #include "atom/plan/share.h"
 #include "kernels/cuda_load.h"
+
+enum { PLANS_MAX = 8 }; /* of others, that are looked at; each may have 64 KiB */
 
 /* What is free now, less a margin and what the CPU device takes of it. */
 static uint64_t free_host_bytes(const trainer *t)
@@ -95,41 +97,84 @@ static atom_status read_plan(trainer *t)
 
 /* ---- plans of others ---- */
 
-typedef struct seeking {
-    trainer *t;
-    const plan_request *request;
-} seeking;
+/* What others have for hosts like this one, as it came. */
+typedef struct found_plans {
+    uint32_t n;
+    struct {
+        char *who, *text; /* the text is no string */
+        size_t bytes;
+    } plan[PLANS_MAX];
+} found_plans;
 
-static bool look(void *ctx, const char *who, const char *text, size_t bytes)
+/* Theirs in place of this host's own, where a step is quicker with it by what was measured here. */
+static bool compare(trainer *t, const char *who, part_plan *theirs)
 {
-    seeking *s = ctx;
-    trainer *t = s->t;
-    if (plan_accept(t->bench, s->request, text, bytes, &t->profile, &t->plan) != ATOM_OK) {
-        trainer_note(t, "plan: that of %s is not used: %s", who[0] ? who : "last time",
-                     atom_fail_message());
-        return false;
+    double with = part_plan_seconds(theirs), own = part_plan_seconds(t->plan);
+    if (with < own) {
+        trainer_note(t,
+                     "plan: from the pool (%s, %u sub-models): by what was measured here a step "
+                     "takes %.3g s with it, %.3g s with this host's own",
+                     who, theirs->n_sub_models, with, own);
+        part_plan_close(&t->plan);
+        t->plan = theirs;
+        t->plan_origin = "pool";
+        return true;
     }
-    t->plan_origin = "pool";
-    trainer_note(t,
-                 "plan: from the pool (%s, %u sub-models), for the same model on the same kind of "
-                 "device; it was checked and takes %llu MiB of device memory here: nothing was "
-                 "profiled",
-                 who[0] ? who : "as last time", t->plan->n_sub_models,
-                 (unsigned long long)((t->plan->device_peak_bytes + (1 << 20) - 1) >> 20));
-    return true;
+    bool alike = with == own;
+    if (alike)
+        trainer_note(t, "plan: this host's own; that of %s is as quick here: %.3g s a step", who,
+                     own);
+    else
+        trainer_note(t,
+                     "plan: that of %s is not used: by what was measured here a step takes %.3g s "
+                     "with it, %.3g s with this host's own",
+                     who, with, own);
+    part_plan_close(&theirs);
+    return alike;
 }
 
-static atom_status ask_pool(trainer *t, const plan_request *request, const char *device_class)
+/* Keeps what there is; this host's own of last time is enough, nobody is waited for then. */
+static bool look(void *ctx, const char *who, const char *text, size_t bytes)
 {
-    const train_plans *plans = t->hooks.plans;
-    seeking s = {t, request};
-    if (!plans->ask)
-        return ATOM_OK;
-    ATOM_TRY(plans->ask(plans->ctx, device_class, look, &s));
-    if (!t->plan)
-        trainer_note(t, "plan: nobody in the pool has one for this model on a device like this; "
-                        "profiling");
-    return ATOM_OK;
+    found_plans *found = ctx;
+    if (found->n == PLANS_MAX)
+        return true;
+    char *name = atom_strdup(who[0] ? who : "last time"), *copy = atom_strndup(text, bytes);
+    if (!name || !copy) { /* nobody needs it */
+        atom_free(name);
+        atom_free(copy);
+        return true;
+    }
+    found->plan[found->n].who = name;
+    found->plan[found->n].text = copy;
+    found->plan[found->n++].bytes = bytes;
+    return !who[0];
+}
+
+static void free_found(found_plans *found)
+{
+    for (uint32_t i = 0; i < found->n; i++) {
+        atom_free(found->plan[i].who);
+        atom_free(found->plan[i].text);
+    }
+}
+
+/* Once this host has a profile and a plan of its own: is one of the others' quicker? */
+static void judge(trainer *t, const plan_request *request, const found_plans *found)
+{
+    bool done = false;
+    if (!found->n && t->hooks.plans->ask)
+        trainer_note(t, "plan: this host's own; nobody in the pool has one for this model on a "
+                        "device like this");
+    for (uint32_t i = 0; i < found->n && !done; i++) {
+        part_plan *theirs = NULL;
+        if (plan_accept(t->bench, request, t->profile, found->plan[i].text, found->plan[i].bytes,
+                        &theirs) == ATOM_OK)
+            done = compare(t, found->plan[i].who, theirs);
+        else
+            trainer_note(t, "plan: that of %s is not used: %s", found->plan[i].who,
+                         atom_fail_message());
+    }
 }
 
 static void offer(trainer *t, const char *device_class)
@@ -142,33 +187,33 @@ static void offer(trainer *t, const char *device_class)
     atom_free(text);
 }
 
-/* Finds the profile too; from others only where none of this host's own is there. */
+/* Finds the profile too. Others are asked before this host measures, which may take a minute in
+ * which it answers nobody; what they have is judged afterwards. */
 static atom_status find_plan(trainer *t, plan_request *request)
 {
     const train_config *c = t->config;
     const train_plans *plans = t->hooks.plans;
+    found_plans found = {0};
     char *device_class = NULL;
-    bool cached = !c->profile && plan_profile_cached(t->bench, &t->profile);
+    bool cached = false;
     atom_status st;
     ATOM_TRY_CLEAN(find_host_memory(t, request));
     if (plans)
         ATOM_TRY_CLEAN(plan_class(t->bench, request, &device_class));
-    if (plans && !cached && !c->profile)
-        ATOM_TRY_CLEAN(ask_pool(t, request, device_class));
-    if (t->plan) {
-        offer(t, device_class); /* passed on, and here the next time */
-        goto cleanup;
-    }
+    if (plans && plans->ask)
+        ATOM_TRY_CLEAN(plans->ask(plans->ctx, device_class, look, &found));
+    ATOM_TRY_CLEAN(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
+                                    &t->profile, &cached));
     if (cached)
         trainer_note(t, "profile: from the cache");
-    else
-        ATOM_TRY_CLEAN(plan_profile_get(t->bench, c->profile, t->hooks.progress, t->hooks.ctx,
-                                        &t->profile, NULL));
     ATOM_TRY_CLEAN(search_plan(t, request));
     t->plan_origin = c->profile ? "file" : cached ? "cache" : "measured";
-    if (plans)
-        offer(t, device_class);
+    if (plans) {
+        judge(t, request, &found);
+        offer(t, device_class); /* to others, and here the next time */
+    }
 cleanup:
+    free_found(&found);
     atom_free(device_class);
     return st;
 }

@@ -102,7 +102,7 @@ atom_status trainer_note_spans(trainer *t, const train_step_result *r)
 
 atom_status trainer_remember(trainer *t, double seconds)
 {
-    ATOM_TRY(atom_grow((void **)&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double)));
+    ATOM_TRY(atom_grow(&t->step_seconds, t->steps_n, &t->steps_room, sizeof(double)));
     t->step_seconds[t->steps_n++] = seconds;
     return ATOM_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "atom/base/log.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/fix_dtype.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -96,21 +97,15 @@ uint64_t krn_cpu_vec_workspace(atom_op op, int backward, const int64_t dim[KRN_D
     return 0;
 }
 
-static uint64_t workspace(atom_dtype dtype, atom_op op, int backward,
-                          const int64_t dim[KRN_DIM_MAX])
+static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX],
+                          atom_dtype dtype)
 {
     uint64_t vec = krn_cpu_vec_workspace(op, backward, dim);
     uint64_t matmul = krn_cpu_matmul_workspace(dtype, op, backward, dim);
     return vec > matmul ? vec : matmul;
 }
-static uint64_t workspace_f32(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
-{
-    return workspace(ATOM_F32, op, backward, dim);
-}
-static uint64_t workspace_bf16(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
-{
-    return workspace(ATOM_BF16, op, backward, dim);
-}
+KRN_FIX_WORKSPACE(workspace, f32, ATOM_F32)
+KRN_FIX_WORKSPACE(workspace, bf16, ATOM_BF16)
 
 static void update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype dtype, void *wire,
                    const void *grad, float *master, void *m, void *v, uint64_t n)
@@ -119,16 +114,8 @@ static void update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype dtype, vo
         krn_copy_host(cx, wire, grad, n * atom_dtype_bytes(dtype));
     chosen.host.adamw(cx->threads, step, dtype, wire, master, m, v, n);
 }
-static void update_f32(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
-                       float *master, void *m, void *v, uint64_t n)
-{
-    update(cx, step, ATOM_F32, wire, grad, master, m, v, n);
-}
-static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
-                        float *master, void *m, void *v, uint64_t n)
-{
-    update(cx, step, ATOM_BF16, wire, grad, master, m, v, n);
-}
+KRN_FIX_UPDATE(update, f32, ATOM_F32)
+KRN_FIX_UPDATE(update, bf16, ATOM_BF16)
 
 void krn_cpu_table_fill(krn_table *table, atom_dtype dtype, krn_cpu_isa isa)
 {

@@ -62,8 +62,7 @@ static atom_status keep(krn_algos *algos, const krn_algo *algo)
 {
     if (krn_algos_find(algos, algo->key))
         return ATOM_OK;
-    atom_status st =
-        atom_grow((void **)&algos->items, algos->n, &algos->capacity, sizeof *algos->items);
+    atom_status st = atom_grow(&algos->items, algos->n, &algos->capacity, sizeof *algos->items);
     if (st == ATOM_OK)
         algos->items[algos->n++] = *algo;
     return st;
@@ -178,16 +177,4 @@ atom_status krn_algos_add(krn_algos *algos, const krn_algo *algo)
         }
     }
     return keep(algos, algo);
-}
-
-uint64_t krn_algos_hash(const krn_algos *algos)
-{
-    uint64_t hash = ATOM_HASH_SEED;
-    for (size_t i = 0; i < algos->n; i++) {
-        const krn_algo *a = &algos->items[i];
-        hash = atom_hash(hash, a->key, strlen(a->key));
-        hash = atom_hash(hash, &a->left, sizeof a->left);
-        hash = atom_hash(hash, a->word, sizeof a->word);
-    }
-    return hash;
 }

@@ -45,7 +45,5 @@ void krn_algos_unlock(krn_algos *algos);
 /* NULL: not chosen yet. Borrowed until the next add or lock. */
 const krn_algo *krn_algos_find(const krn_algos *algos, const char *key);
 ATOM_MUST atom_status krn_algos_add(krn_algos *algos, const krn_algo *algo);
-/* Over keys and choices in the order of the file: the same file, the same bits. */
-uint64_t krn_algos_hash(const krn_algos *algos);
 
 #endif

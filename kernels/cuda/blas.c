@@ -416,10 +416,8 @@ static atom_status open_all(void)
                                  lib.plain_only ? " plain" : "");
     lib.bytes_per_second = memory_rate();
     lib.products = atom_alloc(PRODUCTS_MAX, sizeof *lib.products);
-    if (!identity || !lib.products) {
-        st = atom_fail_memory("matrix products", PRODUCTS_MAX * sizeof *lib.products);
-        goto cleanup;
-    }
+    if (!identity || !lib.products)
+        ATOM_TRY_CLEAN(atom_fail_memory("matrix products", PRODUCTS_MAX * sizeof *lib.products));
     if (atom_cache_dir(&dir) != ATOM_OK)
         dir = NULL; /* choices then live as long as the process, unmeasured */
     ATOM_TRY_CLEAN(krn_algos_open(dir, identity, &lib.algos));
@@ -462,12 +460,4 @@ void krn_cuda_blas_close(void)
     if (lib.users && --lib.users == 0)
         close_all();
     pthread_mutex_unlock(&lib.lock);
-}
-
-uint64_t krn_cuda_blas_hash(void)
-{
-    pthread_mutex_lock(&lib.lock);
-    uint64_t hash = lib.algos ? krn_algos_hash(lib.algos) : 0;
-    pthread_mutex_unlock(&lib.lock);
-    return hash;
 }

@@ -20,6 +20,5 @@ void krn_cuda_blas_close(void);
 /* The first product that failed since the last call, as text in `out`; false: none did. */
 bool krn_cuda_blas_failed(char *out, size_t bytes);
 /* Of everything chosen so far (docs/design/engine.md#the-same-bits: plans carry it). */
-uint64_t krn_cuda_blas_hash(void);
 
 #endif

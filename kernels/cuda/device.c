@@ -415,16 +415,13 @@ atom_status krn_cuda_open(const dev_cuda_config *config, atom_threads *threads, 
     const char *graphs = getenv("ATOM_CUDA_GRAPHS");
     d->graphs_off = graphs && strcmp(graphs, "0") == 0;
     d->graphs = atom_alloc(CUDA_GRAPHS_MAX, sizeof *d->graphs);
-    if (!d->graphs) {
-        st = atom_fail_memory("recorded call lists", CUDA_GRAPHS_MAX * sizeof *d->graphs);
-        goto cleanup;
-    }
+    if (!d->graphs)
+        ATOM_TRY_CLEAN(
+            atom_fail_memory("recorded call lists", CUDA_GRAPHS_MAX * sizeof *d->graphs));
     cudaError_t error = start_card(d);
-    if (error != cudaSuccess) {
-        st = atom_fail(ATOM_E_RUNTIME, "CUDA: card %d (%s) cannot be started: %s", d->card,
-                       info.name, cudaGetErrorString(error));
-        goto cleanup;
-    }
+    if (error != cudaSuccess)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME, "CUDA: card %d (%s) cannot be started: %s",
+                                 d->card, info.name, cudaGetErrorString(error)));
     snprintf(identity, sizeof identity, "%s sm_%d%d %d multiprocessors", info.name, info.major,
              info.minor, info.multiprocessors);
     ATOM_TRY_CLEAN(krn_cuda_blas_open(identity));

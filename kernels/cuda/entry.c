@@ -69,7 +69,6 @@ const krn_cuda_module *atom_cuda_module(const krn_cuda_host *host)
                                .adamw = krn_cuda_adamw,
                                .shared_take = shared_take,
                                .shared_give = shared_give,
-                               .kept_bytes = krn_cuda_kept_bytes,
-                               .blas_hash = krn_cuda_blas_hash};
+                               .kept_bytes = krn_cuda_kept_bytes};
     return &module;
 }

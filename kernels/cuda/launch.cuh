@@ -73,19 +73,4 @@ static inline void krn_copy_on_stream(krn_ctx *cx, void *dst, const void *src, u
 #endif
 }
 
-static inline void krn_zero_on_stream(krn_ctx *cx, void *dst, uint64_t bytes)
-{
-    if (bytes == 0)
-        return;
-#if defined(__CUDACC__)
-    (void)cudaMemsetAsync(dst, 0, bytes, (cudaStream_t)cx->native_stream);
-#else
-    (void)cx;
-    shim_launch(krn_grid(1), 32, 0, [=] {
-        if (threadIdx.x == 0)
-            memset(dst, 0, bytes);
-    });
-#endif
-}
-
 #endif

@@ -357,18 +357,6 @@ static __device__ __forceinline__ float krn_block_sum(float x, float *scratch)
         sum += scratch[i];
     return sum;
 }
-static __device__ __forceinline__ float krn_block_max(float x, float *scratch)
-{
-    x = krn_warp_max(x);
-    if (krn_lane() == 0)
-        scratch[krn_warp()] = x;
-    krn_sync();
-    float top = scratch[0];
-    for (int i = 1; i < krn_warps(); i++)
-        top = fmaxf(top, scratch[i]);
-    return top;
-}
-
 /* ---- exp ---- */
 
 /* fp32 is exact to the last bits; bf16 takes the special function unit, about 2^-21. */

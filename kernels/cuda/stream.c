@@ -92,7 +92,7 @@ static void remember_pair(dev_stream *s, cudaEvent_t now)
 {
     if (s->worked && s->last_record) {
         pthread_mutex_lock(&s->queue.lock);
-        if (atom_grow((void **)&s->pairs, s->n_pairs, &s->room_pairs, sizeof *s->pairs) == ATOM_OK)
+        if (atom_grow(&s->pairs, s->n_pairs, &s->room_pairs, sizeof *s->pairs) == ATOM_OK)
             s->pairs[s->n_pairs++] = (cuda_pair){s->last_record, now};
         pthread_mutex_unlock(&s->queue.lock);
     }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/table.h"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/fix_dtype.h"
 
 #include <stddef.h>
 
@@ -18,22 +19,8 @@
 extern __typeof__(krn_cuda_attention_workspace) krn_cuda_attention_workspace __attribute__((weak));
 
 #define OP(name, ...)                                                                              \
-    static void name##_fwd_f32(krn_ctx *cx, const krn_args *args)                                  \
-    {                                                                                              \
-        krn_cuda_##name##_fwd(cx, args, ATOM_F32);                                                 \
-    }                                                                                              \
-    static void name##_bwd_f32(krn_ctx *cx, const krn_args *args)                                  \
-    {                                                                                              \
-        krn_cuda_##name##_bwd(cx, args, ATOM_F32);                                                 \
-    }                                                                                              \
-    static void name##_fwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
-    {                                                                                              \
-        krn_cuda_##name##_fwd(cx, args, ATOM_BF16);                                                \
-    }                                                                                              \
-    static void name##_bwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
-    {                                                                                              \
-        krn_cuda_##name##_bwd(cx, args, ATOM_BF16);                                                \
-    }
+    KRN_FIX_OP(krn_cuda_, name, f32, ATOM_F32)                                                     \
+    KRN_FIX_OP(krn_cuda_, name, bf16, ATOM_BF16)
 #include "atom/base/ops.def"
 #undef OP
 
@@ -54,50 +41,12 @@ static uint64_t workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MA
     return op == ATOM_OP_lora ? krn_cuda_lora_workspace() : 0;
 }
 
-static uint64_t workspace_f32(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
-{
-    return workspace(op, backward, dim, ATOM_F32);
-}
-static uint64_t workspace_bf16(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
-{
-    return workspace(op, backward, dim, ATOM_BF16);
-}
-
-static void round_f32(krn_ctx *cx, void *dst, const float *src, uint64_t n)
-{
-    krn_cuda_round(cx, dst, src, n, ATOM_F32);
-}
-static void round_bf16(krn_ctx *cx, void *dst, const float *src, uint64_t n)
-{
-    krn_cuda_round(cx, dst, src, n, ATOM_BF16);
-}
-static void sumsq_f32(krn_ctx *cx, double *out, const void *x, uint64_t n)
-{
-    krn_cuda_sumsq(cx, out, x, n, ATOM_F32);
-}
-static void sumsq_bf16(krn_ctx *cx, double *out, const void *x, uint64_t n)
-{
-    krn_cuda_sumsq(cx, out, x, n, ATOM_BF16);
-}
-static void settle_f32(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
-{
-    krn_cuda_settle(cx, dst, src, norms, n, ATOM_F32);
-}
-static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
-{
-    krn_cuda_settle(cx, dst, src, norms, n, ATOM_BF16);
-}
-
-static void update_f32(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
-                       float *master, void *m, void *v, uint64_t n)
-{
-    krn_cuda_update(cx, step, ATOM_F32, wire, grad, master, m, v, n);
-}
-static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
-                        float *master, void *m, void *v, uint64_t n)
-{
-    krn_cuda_update(cx, step, ATOM_BF16, wire, grad, master, m, v, n);
-}
+KRN_FIX_WORKSPACE(workspace, f32, ATOM_F32)
+KRN_FIX_WORKSPACE(workspace, bf16, ATOM_BF16)
+KRN_FIX_SUMS(krn_cuda_, f32, ATOM_F32)
+KRN_FIX_SUMS(krn_cuda_, bf16, ATOM_BF16)
+KRN_FIX_UPDATE(krn_cuda_update, f32, ATOM_F32)
+KRN_FIX_UPDATE(krn_cuda_update, bf16, ATOM_BF16)
 
 static void fill_f32(krn_table *t)
 {

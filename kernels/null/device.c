@@ -115,9 +115,7 @@ static atom_status push(dev_stream *s, const null_item *item)
         s->first = s->finished;
         used -= dead;
     }
-    void *items = s->items;
-    ATOM_TRY(atom_grow(&items, used, &s->capacity, sizeof *s->items));
-    s->items = items;
+    ATOM_TRY(atom_grow(&s->items, used, &s->capacity, sizeof *s->items));
     s->items[used] = *item;
     s->queued++;
     return ATOM_OK;

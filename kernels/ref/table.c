@@ -5,33 +5,14 @@
  */
 #include "kernels/ref/ref.h"
 
+#include "kernels/fix_dtype.h"
+
 #include <string.h>
 
 #define OP(name, ...)                                                                              \
-    static void name##_fwd_f32(krn_ctx *cx, const krn_args *args)                                  \
-    {                                                                                              \
-        ref_##name##_fwd(cx, args, ATOM_F32);                                                      \
-    }                                                                                              \
-    static void name##_bwd_f32(krn_ctx *cx, const krn_args *args)                                  \
-    {                                                                                              \
-        ref_##name##_bwd(cx, args, ATOM_F32);                                                      \
-    }                                                                                              \
-    static void name##_fwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
-    {                                                                                              \
-        ref_##name##_fwd(cx, args, ATOM_BF16);                                                     \
-    }                                                                                              \
-    static void name##_bwd_bf16(krn_ctx *cx, const krn_args *args)                                 \
-    {                                                                                              \
-        ref_##name##_bwd(cx, args, ATOM_BF16);                                                     \
-    }                                                                                              \
-    static void name##_fwd_f64(krn_ctx *cx, const krn_args *args)                                  \
-    {                                                                                              \
-        ref_##name##_fwd(cx, args, ATOM_F64);                                                      \
-    }                                                                                              \
-    static void name##_bwd_f64(krn_ctx *cx, const krn_args *args)                                  \
-    {                                                                                              \
-        ref_##name##_bwd(cx, args, ATOM_F64);                                                      \
-    }
+    KRN_FIX_OP(ref_, name, f32, ATOM_F32)                                                          \
+    KRN_FIX_OP(ref_, name, bf16, ATOM_BF16)                                                        \
+    KRN_FIX_OP(ref_, name, f64, ATOM_F64)
 #include "atom/base/ops.def"
 #undef OP
 
@@ -49,35 +30,11 @@ uint64_t ref_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX])
     return (uint64_t)doubles * sizeof(double);
 }
 
-static void round_f32(krn_ctx *cx, void *dst, const float *src, uint64_t n)
+static void ref_settle(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n,
+                       atom_dtype dtype)
 {
-    ref_round(cx, dst, src, n, ATOM_F32);
-}
-static void round_bf16(krn_ctx *cx, void *dst, const float *src, uint64_t n)
-{
-    ref_round(cx, dst, src, n, ATOM_BF16);
-}
-static void sumsq_f32(krn_ctx *cx, double *out, const void *x, uint64_t n)
-{
-    ref_sumsq(cx, out, x, n, ATOM_F32);
-}
-static void sumsq_bf16(krn_ctx *cx, double *out, const void *x, uint64_t n)
-{
-    ref_sumsq(cx, out, x, n, ATOM_BF16);
-}
-
-/* The two above, one after the other. */
-static void settle_f32(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
-{
-    round_f32(cx, dst, src, n);
-    sumsq_f32(cx, norms, dst, n);
-    memset(src, 0, n * sizeof(float));
-}
-
-static void settle_bf16(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n)
-{
-    round_bf16(cx, dst, src, n);
-    sumsq_bf16(cx, norms, dst, n);
+    ref_round(cx, dst, src, n, dtype);
+    ref_sumsq(cx, norms, dst, n, dtype);
     memset(src, 0, n * sizeof(float));
 }
 
@@ -88,56 +45,38 @@ static void update(krn_ctx *cx, const krn_adamw_step *step, atom_dtype dtype, vo
         memcpy(wire, grad, n * atom_dtype_bytes(dtype));
     ref_adamw(cx->threads, step, dtype, wire, master, m, v, n);
 }
-static void update_f32(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
-                       float *master, void *m, void *v, uint64_t n)
-{
-    update(cx, step, ATOM_F32, wire, grad, master, m, v, n);
-}
-static void update_bf16(krn_ctx *cx, const krn_adamw_step *step, void *wire, const void *grad,
-                        float *master, void *m, void *v, uint64_t n)
-{
-    update(cx, step, ATOM_BF16, wire, grad, master, m, v, n);
-}
+KRN_FIX_SUMS(ref_, f32, ATOM_F32)
+KRN_FIX_SUMS(ref_, bf16, ATOM_BF16)
+KRN_FIX_UPDATE(update, f32, ATOM_F32)
+KRN_FIX_UPDATE(update, bf16, ATOM_BF16)
+
+/* What the tables have in common; sums and updates are made in what models are trained in. */
+#define COMMON(type)                                                                               \
+    .backend = "ref", .copy = krn_copy_host, .dtype = type, .isa = "scalar",                       \
+    .workspace = ref_workspace,                                                                    \
+    .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART
+#define SUMS(suffix)                                                                               \
+    .round = round_##suffix, .sumsq = sumsq_##suffix, .settle = settle_##suffix,                   \
+    .update = update_##suffix
 
 static const krn_table tables[] = {
     {
-        .backend = "ref",
-        .copy = krn_copy_host,
-        .dtype = ATOM_F32,
-        .isa = "scalar",
-        .round = round_f32,
-        .sumsq = sumsq_f32,
-        .settle = settle_f32,
-        .update = update_f32,
-        .workspace = ref_workspace,
-        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
+        COMMON(ATOM_F32),
+        SUMS(f32),
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f32, .bwd[ATOM_OP_##name] = name##_bwd_f32,
 #include "atom/base/ops.def"
 #undef OP
     },
     {
-        .backend = "ref",
-        .copy = krn_copy_host,
-        .dtype = ATOM_BF16,
-        .isa = "scalar",
-        .round = round_bf16,
-        .sumsq = sumsq_bf16,
-        .settle = settle_bf16,
-        .update = update_bf16,
-        .workspace = ref_workspace,
-        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
+        COMMON(ATOM_BF16),
+        SUMS(bf16),
 #define OP(name, ...)                                                                              \
     .fwd[ATOM_OP_##name] = name##_fwd_bf16, .bwd[ATOM_OP_##name] = name##_bwd_bf16,
 #include "atom/base/ops.def"
 #undef OP
     },
     {
-        .backend = "ref",
-        .copy = krn_copy_host,
-        .dtype = ATOM_F64,
-        .isa = "scalar",
-        .workspace = ref_workspace,
-        .can = KRN_CAN_GROUPED | KRN_CAN_NO_PLACES | KRN_CAN_WINDOW | KRN_CAN_APART,
+        COMMON(ATOM_F64),
 #define OP(name, ...) .fwd[ATOM_OP_##name] = name##_fwd_f64, .bwd[ATOM_OP_##name] = name##_bwd_f64,
 #include "atom/base/ops.def"
 #undef OP

@@ -12,7 +12,7 @@ import tool
 
 CONFIG = {"model_type": "gpt2", "vocab_size": 257, "n_positions": 48, "n_embd": 48, "n_layer": 2,
           "n_head": 3, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-PREFIXES = ["--user-prefix", "U:", "--assistant-prefix", "A:", "--turn-suffix", r"\n"]
+PREFIXES = ["--template", "plain", "--user-prefix", "U:", "--assistant-prefix", "A:", "--turn-suffix", r"\n"]
 ANSWER = "yes"
 
 
@@ -149,7 +149,8 @@ class Chat(tool.Case):
     def test_a_trained_model_answers(self):
         """The model's own template makes the prompt, and its answer ends where answers end."""
         config = self.write("long.json", json.dumps(dict(CONFIG, n_positions=96)))
-        self.ok("data", "prepare", "-i", self.input, "-o", "plain")
+        self.fails(3, "data", "prepare", "-i", self.input, "-o", "plain", says=["chats.jsonl.gz:1: ", "name one with --template"])
+        self.ok("data", "prepare", "-i", self.input, "-o", "plain", "--template", "plain")
         self.ok("train", "--model", config, "--data", "plain", "-o", "chat", "--preset", "sft", "--lr", 1e-2, "--dtype",
                 "fp32", "--micro-batch-size", 4, "--gradient-accumulation-steps", 2, "--sequence-len", 80,
                 "--eval-steps", 0, "--max-steps", 160)

@@ -453,6 +453,45 @@ class Unhappy(TrainCase):
         self.assertEqual([m["step"] for m in self.metrics("run")], [1, 2, 3])
         self.assertFalse(os.path.exists(self.path("run", "checkpoint-6")))
 
+    def test_two_runs_on_one_output_dir(self):
+        first = self.start_atom(*self.args("run", "--save-steps", 1, steps=100000))
+        try:
+            deadline = time.monotonic() + 60
+            while self.last_step("run") < 2 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            for more in (["--overwrite"], ["--resume-from-checkpoint", "auto"], []):
+                self.fails(2, *self.args("run", *more), says=["run", "another run is writing there"])
+            self.assertIsNone(first.poll())
+        finally:
+            first.kill()
+            first.communicate()
+        at = self.last_step("run")  # nobody took anything away, and the lock died with its process
+        self.assertEqual([m["step"] for m in self.metrics("run")][: at], list(range(1, at + 1)))
+        self.train("run", "--resume-from-checkpoint", "auto", steps=at + 3)
+
+    def test_a_directory_without_weights_is_not_a_random_start(self):
+        self.train("run")
+        os.mkdir(self.path("model"))
+        for name in ("config.json", "model.safetensors"):
+            shutil.copy(self.path("run", "checkpoint-6", name), self.path("model", name))
+        start = ["--model", "model"]
+        os.rename(self.path("model", "model.safetensors"), self.path("model", "weights.safetensors"))
+        self.fails(2, *self.args("b", *start), says=["model has no weights", "weights.safetensors", "--init random"])
+        self.fails(2, *self.args("b", *start, "--preset", "sft"), says="model has no weights")
+        os.rename(self.path("model", "weights.safetensors"), self.path("model", "pytorch_model.bin"))
+        self.fails(2, *self.args("b", *start), says=["pytorch_model.bin", "convert it", "--init random"])
+        os.remove(self.path("model", "pytorch_model.bin"))
+        self.fails(2, *self.args("b", *start), says=["no weights", "--init random"])
+        self.fails(2, *self.args("c", *start, "--resume-from-checkpoint", "auto"), says=["no weights", "--init random"])
+        self.assertFalse(os.path.exists(self.path("b")))
+        self.train("b", *start, "--init", "random", steps=3)
+        with open(self.path("model", "model.safetensors"), "w", encoding="ascii") as f:
+            f.write("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n")
+        self.fails(3, *self.args("c", *start), says="Git LFS pointer")
+        shutil.copy(self.path("model", "model.safetensors"), self.path("model", "config.json"))
+        self.fails(3, *self.args("c", *start), says="Git LFS pointer")
+        self.fails(2, *self.args("c", "--model", "Qwen/Qwen2.5-0.5B"), says=["hf download Qwen/Qwen2.5-0.5B"])
+
     def test_damaged_checkpoints(self):
         self.train("run")
         for name in ("model.safetensors", "optimizer.safetensors", "atom_state.json"):

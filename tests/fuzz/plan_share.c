@@ -1,8 +1,9 @@
 /* Any bytes as the plan of a stranger: refused in a line, or a plan that was laid out within the
- * memory it was given. The first byte chooses what the host wants. */
+ * memory it was given, and timed by this host's profile. The first byte chooses what the host wants. */
 #include "atom/base/assert.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/plan/device.h"
 #include "atom/plan/share.h"
 
 #include <string.h>
@@ -44,14 +45,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     atom_log_set_level(ATOM_LOG_ERROR);
     ATOM_ASSERT(atom_threads_open(1, &bench.threads) == ATOM_OK);
     bench.g = small_graph();
+    const part_device device = plan_device_guess(&bench);
+    ATOM_ASSERT(part_profile_model(bench.g, &device, &profile) == ATOM_OK);
     atom_status st =
-        plan_accept(&bench, &request, (const char *)data + 1, size - 1, &profile, &plan);
+        plan_accept(&bench, &request, profile, (const char *)data + 1, size - 1, &plan);
     if (st == ATOM_OK) {
+        ATOM_ASSERT(plan->predicted_step_seconds > 0 && plan->predicted_step_seconds < 1e6);
         ATOM_ASSERT(plan->host_peak_bytes <= request.host_memory);
         ATOM_ASSERT(!request.device_memory || plan->device_peak_bytes <= request.device_memory);
         ATOM_ASSERT(plan->micro_batches == request.micro_batches && !plan->disk);
     } else {
-        ATOM_ASSERT(!plan && !profile && atom_fail_message()[0]);
+        ATOM_ASSERT(!plan && atom_fail_message()[0]);
     }
     part_plan_close(&plan);
     part_profile_close(&profile);

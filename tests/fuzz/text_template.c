@@ -1,6 +1,6 @@
-/* Any bytes as a chat under each template: the messages' text makes no special token, the answers
- * are marked, and what is marked ends the chat's answers only. The first bytes say which template
- * and where messages end; a second half is a template's own words. */
+/* Any bytes as a chat under a template that atom has by name: the messages' text makes no special
+ * token, the answers are marked, and what is marked ends the chat's answers only. The first bytes
+ * say which template and where messages end; a second half is a template's own words. */
 #include "atom/base/assert.h"
 #include "atom/text/template.h"
 #include "atom/text/utf8.h"
@@ -28,28 +28,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(words, data + 2, words_n);
     text_template_request request = {.name = data[0] & 1 ? "mistral" : "plain"};
     if (data[0] & 2)
-        request.prefix[TEXT_USER] = words;
+        request.words.prefix[TEXT_USER] = words;
     if (data[0] & 4)
-        request.answer_end = words;
+        request.words.answer_end = words;
     for (size_t at = 2 + words_n; n < MESSAGES && at < size; n++) {
         size_t bytes = (size - at) / 2 + 1;
         bytes = text_utf8_check((const char *)data + at, bytes);
-        messages[n] =
-            (text_message){n % 2 ? TEXT_ASSISTANT : TEXT_USER, (const char *)data + at, bytes};
+        messages[n] = (text_message){.role = n % 2 ? TEXT_ASSISTANT : TEXT_USER,
+                                     .text = (const char *)data + at,
+                                     .bytes = bytes};
         answers += n % 2 ? bytes : 0;
         all += bytes;
         at += bytes + 1;
     }
     if (text_utf8_check(words, strlen(words)) == strlen(words)) {
+        const text_conversation chat = {.messages = messages, .n = n};
         ATOM_ASSERT(text_template_open(t, NULL, &request, &tpl) == ATOM_OK);
-        ATOM_ASSERT(text_template_render(tpl, e, messages, n, &m) == ATOM_OK);
+        ATOM_ASSERT(text_template_render(tpl, e, &chat, &m) == ATOM_OK);
         for (size_t i = 0; i < m.ids.n; i++) {
             marked += m.marks[i];
             ends += m.ids.ids[i] == text_tokenizer_end(t);
         }
         ATOM_ASSERT(m.ids.n >= all && marked >= answers);
-        if (!(data[0] & 6)) /* the template's own words: one end for each answer, and no other */
-            ATOM_ASSERT(ends == n / 2 && marked == answers + ends);
+        if (!(data[0] & 6)) /* the template's own words: one end for each answer, and the start */
+            ATOM_ASSERT(ends == 1 + n / 2 && marked == answers + n / 2);
     }
     text_marked_fini(&m);
     text_template_close(&tpl);

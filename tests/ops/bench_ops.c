@@ -358,7 +358,7 @@ int main(int argc, char **argv)
 {
     static bench b;
     static model m;
-    atom_dtype dtype;
+    atom_dtype dtype = ATOM_F32;
     if (argc < 4 || atom_dtype_parse(argv[1], &dtype))
         fail("usage: bench_ops fp32|bf16 B T [steps [threads]]");
     b.B = atol(argv[2]);

@@ -77,7 +77,7 @@ def check(run, atom, seed):
     write_chats(os.path.join(atom.work, "chats.jsonl.gz"))
     told = json.loads(atom("data", "prepare", "--input", "chats.jsonl.gz", "--tokenizer", "source/tokenizer.json",
                            "--output", "data", "--json"))
-    assert told["template"] == "chatml" and told["chats"] == len(family.TEXT), told
+    assert told["template"] == "own" and told["chats"] == len(family.TEXT), told
     assert 0 < told["targets"] < told["train"]["tokens"] + told["val"]["tokens"], told
     args = ["train", "--model", "source", "--data", "data", "--output-dir", "out", "--dtype", "fp32", "--device",
             "cpu", "--preset", "sft", "--learning-rate", 5e-3, "--micro-batch-size", 2,

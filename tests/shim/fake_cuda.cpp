@@ -122,10 +122,6 @@ void krn_cuda_blas_close(void)
         abort();
     }
 }
-uint64_t krn_cuda_blas_hash(void)
-{
-    return 0;
-}
 bool krn_cuda_blas_failed(char *, size_t)
 {
     return false;

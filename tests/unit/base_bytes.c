@@ -1,6 +1,7 @@
-/* Bounded readers and writers, element types, the op table. */
+/* Bounded readers and writers, hexadecimal digits, element types, the op table. */
 #include "atom/base/bytes.h"
 #include "atom/base/dtype.h"
+#include "atom/base/hex.h"
 #include "atom/base/ops.h"
 
 #include <math.h>
@@ -23,6 +24,22 @@ static void reads_little_endian(void **state)
     assert_int_equal(atom_reader_left(&r), 8);
     assert_int_equal(atom_read_u64(&r), 0x0f0e0d0c0b0a0908u);
     assert_true(atom_reader_ok(&r));
+}
+
+static void hexadecimal_is_strict(void **state)
+{
+    (void)state;
+    static const uint8_t bytes[3] = {0x00, 0x9a, 0xff};
+    static const char *const wrong[] = {"",       "009af",  "009aff0", "009aFF",
+                                        "009ag0", " 09aff", "009affg", NULL};
+    char text[7];
+    uint8_t back[3] = {1, 1, 1};
+    assert_string_equal(atom_hex(bytes, 3, text), "009aff");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(atom_unhex(wrong[i], back, 3));
+    assert_int_equal(back[0], 1);
+    assert_true(atom_unhex(text, back, 3));
+    assert_memory_equal(back, bytes, 3);
 }
 
 static void never_reads_past_the_end(void **state)
@@ -141,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_little_endian),
+        cmocka_unit_test(hexadecimal_is_strict),
         cmocka_unit_test(never_reads_past_the_end),
         cmocka_unit_test(never_writes_past_the_end),
         cmocka_unit_test(bf16_rounds_to_nearest_even),

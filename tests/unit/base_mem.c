@@ -99,12 +99,12 @@ static void lists_grow_and_survive_failure(void **state)
     int *items = NULL;
     size_t room = 0;
     for (int i = 0; i < 1000; i++) {
-        assert_int_equal(atom_grow((void **)&items, (size_t)i, &room, sizeof *items), ATOM_OK);
+        assert_int_equal(atom_grow(&items, (size_t)i, &room, sizeof *items), ATOM_OK);
         items[i] = i;
     }
     atom_mem_fail_after(1);
     size_t full = room;
-    atom_status st = atom_grow((void **)&items, full, &room, sizeof *items);
+    atom_status st = atom_grow(&items, full, &room, sizeof *items);
     atom_mem_fail_after(0);
     assert_int_equal(st, ATOM_E_RESOURCE);
     assert_int_equal(room, full);

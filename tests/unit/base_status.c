@@ -38,6 +38,20 @@ static void long_messages_are_cut(void **state)
     assert_int_equal(strlen(atom_fail_message()), 1023);
 }
 
+/* A file's key may stand in a message, and a terminal would obey what is in it. */
+static void nothing_is_told_to_a_terminal(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        atom_fail(ATOM_E_FORMAT, "key '%s'", "\033]52;c;eA==\007\r\x7f\302\233 \303\244\n\tx"),
+        ATOM_E_FORMAT);
+    assert_string_equal(atom_fail_message(), "key '?]52;c;eA==????? \303\244\n\tx'");
+    assert_int_equal(atom_fail_in(ATOM_E_FORMAT, "%s: ", "a\033b"), ATOM_E_FORMAT);
+    assert_memory_equal(atom_fail_message(), "a?b: key '?", 11);
+    assert_int_equal(atom_fail_errno(EIO, "%s", "a\033\302"), ATOM_E_RUNTIME);
+    assert_memory_equal(atom_fail_message(), "a?\302: ", 5);
+}
+
 static void errno_becomes_a_status(void **state)
 {
     (void)state;
@@ -80,8 +94,11 @@ static void exit_codes_are_the_contract(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_kept),           cmocka_unit_test(long_messages_are_cut),
-        cmocka_unit_test(errno_becomes_a_status),      cmocka_unit_test(each_thread_has_its_own),
+        cmocka_unit_test(messages_are_kept),
+        cmocka_unit_test(long_messages_are_cut),
+        cmocka_unit_test(nothing_is_told_to_a_terminal),
+        cmocka_unit_test(errno_becomes_a_status),
+        cmocka_unit_test(each_thread_has_its_own),
         cmocka_unit_test(exit_codes_are_the_contract),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,7 +242,7 @@ static void written_in_shards(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         bool single = sizes[i] == 1 << 30;
         memset(y, 0, g->param_extent * sizeof *y);
-        assert_int_equal(file_weights_write_shards(dir, g, file_vector_memory(x), sizes[i]),
+        assert_int_equal(file_weights_write_as(dir, g, file_vector_memory(x), ATOM_F32, sizes[i]),
                          ATOM_OK);
         assert_int_equal(atom_path_exists(scratch_path(&files, "model.safetensors")), single);
         assert_int_equal(atom_path_exists(scratch_path(&files, "model.safetensors.index.json")),

@@ -401,6 +401,10 @@ static void test_conversation(void **state)
     r.emit = listen_patiently;
     r.ctx = &p;
     assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
+    assert_int_equal(say(c, &p, "x", 0, &a), ATOM_E_FORMAT); /* the model has no template */
+    generate_chat_close(&c);
+    r.template = "plain";
+    assert_int_equal(generate_chat_open(&r, &c), ATOM_OK);
     assert_int_equal(say(c, &p, "one", -1, &a), ATOM_OK);
     assert_int_equal(a.said.tokens, 12);
     assert_false(a.stopped || a.full || a.forgotten);

@@ -50,7 +50,7 @@ static void test_kept(void **state)
     krn_algos_close(&two);
     assert_int_equal(krn_algos_open(dir, "a card", &two), ATOM_OK);
     assert_memory_equal(krn_algos_find(two, a.key)->word, a.word, sizeof a.word);
-    assert_int_equal(krn_algos_hash(one), krn_algos_hash(two));
+    assert_int_equal(two->n, one->n);
     krn_algos_close(&two);
     assert_int_equal(krn_algos_open(dir, "another card", &two), ATOM_OK);
     assert_null(krn_algos_find(two, a.key));

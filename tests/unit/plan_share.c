@@ -1,5 +1,5 @@
-/* Plans of strangers: a good one is taken and laid out here; one that lies, is for something else
- * or takes too much is refused in a line. And what tells device classes apart. */
+/* Plans of strangers: a good one is laid out and timed here; one that lies of memory, is for something
+ * else or takes too much is refused in a line, and what it says of its speed is not believed. And what tells device classes apart. */
 #include "atom/plan/share.h"
 
 #include "atom/base/files.h"
@@ -8,6 +8,7 @@
 #include "partition/json.h"
 #include "tests/scratch.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,8 @@ static const char MODEL[] =
 typedef struct place {
     plan_workbench *bench;
     plan_request request;
-    char *text; /* a plan that this host would make */
+    part_profile *profile; /* this host's */
+    char *text;            /* a plan that this host would make */
     scratch files;
 } place;
 
@@ -71,7 +73,7 @@ static int open_place(void **state)
     assert_true(plan->n_sub_models > 1); /* else nothing of this is tried */
     must(part_plan_json(plan, &p.text));
     part_plan_close(&plan);
-    part_profile_close(&profile);
+    p.profile = profile;
     *state = &p;
     return 0;
 }
@@ -80,6 +82,7 @@ static int close_place(void **state)
 {
     place *p = *state;
     plan_workbench_close(&p->bench);
+    part_profile_close(&p->profile);
     atom_free(p->text);
     scratch_close(&p->files);
     return 0;
@@ -97,11 +100,10 @@ static char *with(const char *text, const char *from, const char *to)
 
 static void refused(place *p, const plan_request *request, const char *text, const char *says)
 {
-    part_profile *profile = NULL;
     part_plan *plan = NULL;
-    assert_int_not_equal(plan_accept(p->bench, request, text, strlen(text), &profile, &plan),
+    assert_int_not_equal(plan_accept(p->bench, request, p->profile, text, strlen(text), &plan),
                          ATOM_OK);
-    assert_true(!profile && !plan);
+    assert_null(plan);
     if (!strstr(atom_fail_message(), says))
         fail_msg("'%s' is not in: %s", says, atom_fail_message());
     assert_null(strchr(atom_fail_message(), '\n'));
@@ -110,19 +112,42 @@ static void refused(place *p, const plan_request *request, const char *text, con
 static void a_good_one(void **state)
 {
     place *p = *state;
-    part_profile *profile = NULL;
     part_plan *plan = NULL, *made = NULL;
-    must(plan_accept(p->bench, &p->request, p->text, strlen(p->text), &profile, &plan));
+    must(plan_accept(p->bench, &p->request, p->profile, p->text, strlen(p->text), &plan));
     must(part_plan_parse("made", p->text, strlen(p->text), &made));
     assert_int_equal(plan->n_sub_models, made->n_sub_models);
     /* The bytes are this host's count, and the same. */
     assert_int_equal(plan->device_peak_bytes, made->device_peak_bytes);
     assert_int_equal(plan->host_peak_bytes, made->host_peak_bytes);
     assert_int_equal(plan->host_budget_bytes, p->request.host_memory);
-    assert_true(profile->device.modelled);
+    /* So are the seconds: by the same profile, those of the maker. */
+    assert_true(fabs(plan->predicted_step_seconds - made->predicted_step_seconds) <
+                1e-6 * made->predicted_step_seconds);
     part_plan_close(&plan);
     part_plan_close(&made);
-    part_profile_close(&profile);
+}
+
+/* Legal, within the memory, and slow: whatever it says, it is seen to be. */
+static void lies_about_speed(void **state)
+{
+    place *p = *state;
+    part_plan *plan = NULL, *own = NULL;
+    char *text = NULL;
+    plan_request roomy = p->request;
+    roomy.device_memory *= 16;
+    must(plan_search(p->bench->g, p->profile, p->bench->table, &roomy, &own, NULL));
+    must(part_plan_parse("made", p->text, strlen(p->text), &plan)); /* for very little memory */
+    double seconds = plan->predicted_step_seconds;
+    plan->predicted_step_seconds = plan->predicted_compute_seconds = 1e-9;
+    must(part_plan_json(plan, &text));
+    part_plan_close(&plan);
+    must(plan_accept(p->bench, &roomy, p->profile, text, strlen(text), &plan));
+    assert_true(fabs(plan->predicted_step_seconds - seconds) < 1e-6 * seconds);
+    assert_true(plan->predicted_compute_seconds > 1e-9);
+    assert_true(part_plan_seconds(plan) > 1.01 * part_plan_seconds(own));
+    atom_free(text);
+    part_plan_close(&plan);
+    part_plan_close(&own);
 }
 
 static void lies_about_memory(void **state)
@@ -219,11 +244,9 @@ static void classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_one),
-        cmocka_unit_test(lies_about_memory),
-        cmocka_unit_test(for_something_else),
-        cmocka_unit_test(wrong_graph),
-        cmocka_unit_test(classes),
+        cmocka_unit_test(a_good_one),       cmocka_unit_test(lies_about_memory),
+        cmocka_unit_test(lies_about_speed), cmocka_unit_test(for_something_else),
+        cmocka_unit_test(wrong_graph),      cmocka_unit_test(classes),
     };
     return cmocka_run_group_tests(tests, open_place, close_place);
 }

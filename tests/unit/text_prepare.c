@@ -405,6 +405,28 @@ static void errors_in_later_blocks(void **state)
     scratch_close(&s);
 }
 
+static void marks_are_not_text_and_utf16_is_refused(void **state)
+{
+    (void)state;
+    scratch s;
+    scratch_open(&s);
+    const char *in[] = {stay(scratch_write(&s, "a.txt", "\xef\xbb\xbfone\n", 7)),
+                        stay(scratch_write(&s, "b.txt", "\xef\xbb\xbf", 3))};
+    text_prepare_options o = options_for(in, 2, "bytes", stay(scratch_path(&s, "d")));
+    o.val_fraction = 0;
+    must(text_prepare(&o, NULL));
+    expect_split(o.output_dir, TEXT_TRAIN, "|one\n");
+    static const char wide[3][8] = {"\xff\xfeo\0n\0", "\xfe\xff\0o\0n", "o\0n\0e\0\n"};
+    for (int i = 0; i < 3; i++) {
+        in[0] = stay(scratch_write(&s, "wide.txt", wide[i], 8));
+        o.output_dir = stay(scratch_path(&s, "wide"));
+        assert_int_equal(text_prepare(&o, NULL), ATOM_E_FORMAT);
+        assert_non_null(strstr(atom_fail_message(), "wide.txt: this is UTF-16"));
+        assert_non_null(strstr(atom_fail_message(), "iconv -f UTF-16"));
+    }
+    scratch_close(&s);
+}
+
 static void a_data_set_is_not_overwritten(void **state)
 {
     (void)state;
@@ -533,6 +555,7 @@ int main(void)
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(errors_in_later_blocks),
         cmocka_unit_test(a_data_set_is_not_overwritten),
+        cmocka_unit_test(marks_are_not_text_and_utf16_is_refused),
         cmocka_unit_test(one_prepare_at_a_time),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(survives_want_of_memory),

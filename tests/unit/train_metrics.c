@@ -259,19 +259,18 @@ static void terminal_line(void **state)
     char buf[4096];
     FILE *f = tmpfile();
     train_step_metrics s = step_at(10);
-    train_eval_metrics e = {.step = 10, .loss = 3.25, .tokens = 640};
+    const train_report e = {.step = 10, .loss = 3.25, .validation = true};
     (void)state;
     train_progress p = train_progress_make(f, 1, 10, 40, 1);
     train_progress_step(&p, &s);
-    train_progress_eval(&p, &e);
+    train_progress_report(&p, &e, 0);
     train_progress_note(&p, "saved %s", "checkpoint-10");
     s = step_at(40);
     train_progress_step(&p, &s);
     train_progress_end(&p);
     text_of(f, buf, sizeof buf);
     assert_non_null(strstr(buf, "\r 25% [##........] step 10/40 loss 1.0000 norm"));
-    assert_non_null(
-        strstr(buf, "\r\x1b[Kstep 10/40 val loss 3.2500 (640 tokens)\nsaved checkpoint-10\n"));
+    assert_non_null(strstr(buf, "\r\x1b[Kstep 10/40 val loss 3.2500\nsaved checkpoint-10\n"));
     assert_non_null(strstr(buf, "\r100% [##########] step 40/40 loss 0.2500 val 3.250 norm"));
     assert_int_equal(buf[strlen(buf) - 1], '\n');
     fclose(f);

@@ -170,8 +170,7 @@ static atom_status bench_copy(const bench_values *v, atom_threads *threads)
     if (st == ATOM_OK)
         st = dev_bench_copy(device, threads, v->bytes, (uint32_t)v->rounds, &r);
     dev_close(&device);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "bench", "copy",
                                         "h2d", bench_rate(&r.h2d), "d2h", bench_rate(&r.d2h),

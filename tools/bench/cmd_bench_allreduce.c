@@ -499,8 +499,7 @@ static atom_status run_all(allreduce_run *r, const bench_values *v)
                          : 500000); /* what is still on its way belongs to the last round's bytes */
 cleanup:
     finish(r);
-    if (st != ATOM_OK)
-        return st;
+    ATOM_TRY(st);
     judge(r, &o);
     if (v->json)
         st = print_json(r, &o);

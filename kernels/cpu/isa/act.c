@@ -108,11 +108,7 @@ static void run(krn_ctx *cx, const krn_args *args, int drop, atom_task task)
 }
 
 #define ENTRY(name, body, drop, dtype, suffix)                                                     \
-    static void name##_span_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        run_span(dtype, ctx, index, body);                                                         \
-    }                                                                                              \
+    KRN_TASK_AS(name##_span_##suffix, run_span(dtype, ctx, index, body))                           \
     void KRN_ISA(krn_cpu_##name##_##suffix)(krn_ctx * cx, const krn_args *args)                    \
     {                                                                                              \
         run(cx, args, drop, name##_span_##suffix);                                                 \

@@ -7,6 +7,7 @@
  */
 #include "kernels/cpu/isa/attention.h"
 #include "kernels/cpu/isa/amx.h"
+#include "kernels/cpu/isa/span.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
 
@@ -137,17 +138,10 @@ KRN_INLINE void run_block(atom_dtype dtype, const attention_job *j, uint32_t i)
         finish_row(dtype, &q, r);
 }
 
-#define TASK(name, body, dtype)                                                                    \
-    static void name(void *ctx, uint32_t i, uint32_t worker)                                       \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        body(dtype, ctx, i);                                                                       \
-    }
-TASK(prepare_f32, prepare_head, ATOM_F32)
-TASK(prepare_bf16, prepare_head, ATOM_BF16)
-TASK(block_f32, run_block, ATOM_F32)
-TASK(block_bf16, run_block, ATOM_BF16)
-#undef TASK
+KRN_TASK_AS(prepare_f32, prepare_head(ATOM_F32, ctx, index))
+KRN_TASK_AS(prepare_bf16, prepare_head(ATOM_BF16, ctx, index))
+KRN_TASK_AS(block_f32, run_block(ATOM_F32, ctx, index))
+KRN_TASK_AS(block_bf16, run_block(ATOM_BF16, ctx, index))
 
 static void run(krn_ctx *cx, const krn_args *args, atom_task prepare, atom_task block)
 {

@@ -7,6 +7,7 @@
  */
 #include "kernels/cpu/isa/amx.h"
 #include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/isa/span.h"
 
 enum { BLOCK = ATTENTION_BLOCK };
 
@@ -122,16 +123,8 @@ KRN_INLINE void run_group(atom_dtype dtype, const attention_job *j, uint32_t i)
     }
 }
 
-static void group_f32(void *ctx, uint32_t i, uint32_t worker)
-{
-    (void)worker;
-    run_group(ATOM_F32, ctx, i);
-}
-static void group_bf16(void *ctx, uint32_t i, uint32_t worker)
-{
-    (void)worker;
-    run_group(ATOM_BF16, ctx, i);
-}
+KRN_TASK_AS(group_f32, run_group(ATOM_F32, ctx, index))
+KRN_TASK_AS(group_bf16, run_group(ATOM_BF16, ctx, index))
 
 static void run(krn_ctx *cx, const krn_args *args, atom_task group)
 {

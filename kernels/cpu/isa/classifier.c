@@ -229,22 +229,15 @@ KRN_INLINE void round_dx(atom_dtype dtype, const head_job *j, uint32_t i)
     }
 }
 
-#define TASK(name, body, dtype)                                                                    \
-    static void name(void *ctx, uint32_t i, uint32_t worker)                                       \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        body(dtype, ctx, i);                                                                       \
-    }
-TASK(pack_chunk_f32, pack_chunk, ATOM_F32)
-TASK(pack_chunk_bf16, pack_chunk, ATOM_BF16)
-TASK(split_words_f32, split_words, ATOM_F32)
-TASK(score_block_f32, score_block, ATOM_F32)
-TASK(score_block_bf16, score_block, ATOM_BF16)
-TASK(prepare_span_f32, prepare_span, ATOM_F32)
-TASK(prepare_span_bf16, prepare_span, ATOM_BF16)
-TASK(round_dx_f32, round_dx, ATOM_F32)
-TASK(round_dx_bf16, round_dx, ATOM_BF16)
-#undef TASK
+KRN_TASK(pack_chunk, ATOM_F32, f32)
+KRN_TASK(pack_chunk, ATOM_BF16, bf16)
+KRN_TASK(split_words, ATOM_F32, f32)
+KRN_TASK(score_block, ATOM_F32, f32)
+KRN_TASK(score_block, ATOM_BF16, bf16)
+KRN_TASK(prepare_span, ATOM_F32, f32)
+KRN_TASK(prepare_span, ATOM_BF16, bf16)
+KRN_TASK(round_dx, ATOM_F32, f32)
+KRN_TASK(round_dx, ATOM_BF16, bf16)
 
 /* Steps 1 and 2 for the chunk at j->first. */
 static void score_chunk(krn_ctx *cx, head_job *j)

@@ -99,16 +99,8 @@ KRN_INLINE void loss_row(atom_dtype dtype, const loss_job *j, uint32_t n)
         row_gradient(dtype, j, at, target, lse);
 }
 
-static void loss_row_f32(void *ctx, uint32_t n, uint32_t worker)
-{
-    (void)worker;
-    loss_row(ATOM_F32, ctx, n);
-}
-static void loss_row_bf16(void *ctx, uint32_t n, uint32_t worker)
-{
-    (void)worker;
-    loss_row(ATOM_BF16, ctx, n);
-}
+KRN_TASK(loss_row, ATOM_F32, f32)
+KRN_TASK(loss_row, ATOM_BF16, bf16)
 
 static void run(krn_ctx *cx, const krn_args *args, atom_task task, bool backward)
 {

@@ -205,21 +205,14 @@ KRN_INLINE void bwd_product(atom_dtype dtype, const linear_job *j, uint32_t i)
                     dw_strip_f32, j);
 }
 
-#define TASK(name, body, dtype)                                                                    \
-    static void name(void *ctx, uint32_t i, uint32_t worker)                                       \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        body(dtype, ctx, i);                                                                       \
-    }
-TASK(fwd_prepare_f32, fwd_prepare, ATOM_F32)
-TASK(fwd_prepare_bf16, fwd_prepare, ATOM_BF16)
-TASK(fwd_product_f32, fwd_product, ATOM_F32)
-TASK(fwd_product_bf16, fwd_product, ATOM_BF16)
-TASK(bwd_prepare_f32, bwd_prepare, ATOM_F32)
-TASK(bwd_prepare_bf16, bwd_prepare, ATOM_BF16)
-TASK(bwd_product_f32, bwd_product, ATOM_F32)
-TASK(bwd_product_bf16, bwd_product, ATOM_BF16)
-#undef TASK
+KRN_TASK(fwd_prepare, ATOM_F32, f32)
+KRN_TASK(fwd_prepare, ATOM_BF16, bf16)
+KRN_TASK(fwd_product, ATOM_F32, f32)
+KRN_TASK(fwd_product, ATOM_BF16, bf16)
+KRN_TASK(bwd_prepare, ATOM_F32, f32)
+KRN_TASK(bwd_prepare, ATOM_BF16, bf16)
+KRN_TASK(bwd_product, ATOM_F32, f32)
+KRN_TASK(bwd_product, ATOM_BF16, bf16)
 
 static linear_job job_open(krn_ctx *cx, const krn_args *args, atom_dtype dtype, int gelu,
                            int backward)

@@ -162,21 +162,9 @@ static void bwd(krn_ctx *cx, lora_job *j, atom_task rows, atom_task parts)
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void fwd_rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                      \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        run_rows(dtype, ctx, index, fwd_row);                                                      \
-    }                                                                                              \
-    static void bwd_rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                      \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        run_rows(dtype, ctx, index, bwd_row);                                                      \
-    }                                                                                              \
-    static void parts_##suffix(void *ctx, uint32_t index, uint32_t worker)                         \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        d_weight_part(dtype, ctx, (int64_t)index *VF_LANES);                                       \
-    }                                                                                              \
+    KRN_TASK_AS(fwd_rows_##suffix, run_rows(dtype, ctx, index, fwd_row))                           \
+    KRN_TASK_AS(bwd_rows_##suffix, run_rows(dtype, ctx, index, bwd_row))                           \
+    KRN_TASK_AS(parts_##suffix, d_weight_part(dtype, ctx, (int64_t)index *VF_LANES))               \
     void KRN_ISA(krn_cpu_lora_fwd_##suffix)(krn_ctx * cx, const krn_args *args)                    \
     {                                                                                              \
         lora_job j = job_of(cx, args, dtype);                                                      \

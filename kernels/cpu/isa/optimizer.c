@@ -178,16 +178,8 @@ KRN_INLINE void settle_chunk(atom_dtype wire, const host_job *job, uint32_t inde
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void adamw_chunk_##suffix(void *ctx, uint32_t index, uint32_t worker)                   \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        adamw_chunk(dtype, ATOM_F32, ctx, index);                                                  \
-    }                                                                                              \
-    static void adamw_chunk_##suffix##_bf16(void *ctx, uint32_t index, uint32_t worker)            \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        adamw_chunk(dtype, ATOM_BF16, ctx, index);                                                 \
-    }                                                                                              \
+    KRN_TASK_AS(adamw_chunk_##suffix, adamw_chunk(dtype, ATOM_F32, ctx, index))                    \
+    KRN_TASK_AS(adamw_chunk_##suffix##_bf16, adamw_chunk(dtype, ATOM_BF16, ctx, index))            \
     KRN_TASK(round_chunk, dtype, suffix)                                                           \
     KRN_TASK(sumsq_chunk, dtype, suffix)                                                           \
     KRN_TASK(settle_chunk, dtype, suffix)                                                          \

@@ -110,11 +110,7 @@ static void run(krn_ctx *cx, const krn_args *args, int backward, atom_task task)
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                          \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        run_rows(dtype, ctx, index);                                                               \
-    }                                                                                              \
+    KRN_TASK_AS(rows_##suffix, run_rows(dtype, ctx, index))                                        \
     void KRN_ISA(krn_cpu_rope_fwd_##suffix)(krn_ctx * cx, const krn_args *args)                    \
     {                                                                                              \
         run(cx, args, 0, rows_##suffix);                                                           \

@@ -73,21 +73,9 @@ KRN_INLINE void run_task(atom_dtype dtype, atom_dtype out, const row_job *j, uin
         finish(dtype, out, j, first + o, krn_min(VF_LANES, rows - o), vf_load(sum + o));
 }
 
-static void run_f32(void *ctx, uint32_t index, uint32_t worker)
-{
-    (void)worker;
-    run_task(ATOM_F32, ATOM_F32, ctx, index);
-}
-static void run_bf16(void *ctx, uint32_t index, uint32_t worker)
-{
-    (void)worker;
-    run_task(ATOM_BF16, ATOM_BF16, ctx, index);
-}
-static void run_bf16_to_f32(void *ctx, uint32_t index, uint32_t worker)
-{
-    (void)worker;
-    run_task(ATOM_BF16, ATOM_F32, ctx, index);
-}
+KRN_TASK_AS(run_f32, run_task(ATOM_F32, ATOM_F32, ctx, index))
+KRN_TASK_AS(run_bf16, run_task(ATOM_BF16, ATOM_BF16, ctx, index))
+KRN_TASK_AS(run_bf16_to_f32, run_task(ATOM_BF16, ATOM_F32, ctx, index))
 
 /* x in f32: itself, or widened into the workspace. */
 static const float *widen(krn_ctx *cx, const krn_args *args, atom_dtype dtype)

@@ -42,12 +42,14 @@ KRN_INLINE void vf_put(atom_dtype dtype, void *base, int64_t i, int64_t k, vf x)
         vf_store_act_n(dtype, base, i, k, x);
 }
 
-/* fn(dtype, ctx, index) as a task of a parallel loop, named fn_<suffix>. */
-#define KRN_TASK(fn, dtype, suffix)                                                                \
-    static void fn##_##suffix(void *ctx, uint32_t index, uint32_t worker)                          \
+/* A task of a parallel loop that does one thing with ctx and index; and fn(dtype, ctx, index) as one,
+ * named fn_<suffix>. */
+#define KRN_TASK_AS(name, ...)                                                                     \
+    static void name(void *ctx, uint32_t index, uint32_t worker)                                   \
     {                                                                                              \
         (void)worker;                                                                              \
-        fn(dtype, ctx, index);                                                                     \
+        __VA_ARGS__;                                                                               \
     }
+#define KRN_TASK(fn, dtype, suffix) KRN_TASK_AS(fn##_##suffix, fn(dtype, ctx, index))
 
 #endif

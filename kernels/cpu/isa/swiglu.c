@@ -62,16 +62,8 @@ static void run(krn_ctx *cx, const krn_args *args, atom_task task)
 }
 
 #define ENTRIES(dtype, suffix)                                                                     \
-    static void fwd_rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                      \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        run_rows(dtype, ctx, index, fwd_part);                                                     \
-    }                                                                                              \
-    static void bwd_rows_##suffix(void *ctx, uint32_t index, uint32_t worker)                      \
-    {                                                                                              \
-        (void)worker;                                                                              \
-        run_rows(dtype, ctx, index, bwd_part);                                                     \
-    }                                                                                              \
+    KRN_TASK_AS(fwd_rows_##suffix, run_rows(dtype, ctx, index, fwd_part))                          \
+    KRN_TASK_AS(bwd_rows_##suffix, run_rows(dtype, ctx, index, bwd_part))                          \
     void KRN_ISA(krn_cpu_swiglu_fwd_##suffix)(krn_ctx * cx, const krn_args *args)                  \
     {                                                                                              \
         run(cx, args, fwd_rows_##suffix);                                                          \

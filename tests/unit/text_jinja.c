@@ -1,0 +1,156 @@
+/* Templates in Jinja: what they print, where each byte of it comes from, what is refused and with
+ * which line, and that nothing runs or grows without end. (tests/oracle/jinja_oracle.py compares
+ * the text of many more with Jinja2.) */
+#include "atom/base/mem.h"
+#include "atom/text/jinja/jinja.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const text_jinja_message chat[] = {
+    {.role = "user", .text = "say <end>", .bytes = 9},
+    {.role = "assistant", .text = "yes", .bytes = 3},
+};
+
+/* The text of a template over chat; or its error. with: ' ' for the template's bytes, the number of
+ * the message for others, below the text; G where inside of generation. */
+static const char *render(const char *source, char *with)
+{
+    static char out[4000];
+    text_jinja *t = NULL;
+    text_jinja_scratch s = {0};
+    jinja_text text = {0};
+    json_t *names = json_pack("{s:s}", "bos_token", "<s>");
+    const text_jinja_input in = {
+        .messages = chat, .messages_n = 2, .names = names, .now = 1767323045};
+    atom_status st = text_jinja_open(source, strlen(source), "t", &t);
+    if (st == ATOM_OK)
+        st = text_jinja_render(t, &s, &in, &text);
+    assert_true(st == ATOM_OK || st == ATOM_E_FORMAT);
+    if (st == ATOM_OK)
+        snprintf(out, sizeof out, "%.*s", (int)text.n, text.n ? text.at : "");
+    else
+        snprintf(out, sizeof out, "%s", atom_fail_message());
+    for (size_t i = 0; with && i < text.n; i++, with[i] = 0)
+        with[i] = text.marks[i] & JINJA_ANSWER  ? 'G'
+                  : text.marks[i] & JINJA_GIVEN ? (char)('0' + (text.marks[i] & JINJA_MESSAGE))
+                                                : ' ';
+    text_jinja_close(&t);
+    text_jinja_scratch_fini(&s);
+    json_decref(names);
+    return out;
+}
+
+static void marks(void **state)
+{
+    static const struct {
+        const char *source, *text, *marks;
+    } cases[] = {
+        {"<s>{{ messages[0].content }}<end>", "<s>say <end><end>", "   111111111     "},
+        {"{{ messages[1].content|upper ~ '!' }}{{ messages[0].role[1:] }}", "YES!ser", "222    "},
+        {"{{ messages[0].content.split(' ')|join('+') }}", "say+<end>", "111 11111"},
+        {"{{ messages[1].content|replace('e', 'xx')|tojson }}", "\"yxxs\"", " 2  2 "},
+        {"{% set x %}[{{ messages[1].content }}]{% endset %}{{ x|indent }}", "[yes]", " 222 "},
+        {"{% macro m(a) %}({{ a }}){% endmacro %}{{ m(messages[0].content[:3]) }}", "(say)",
+         " 111 "},
+        {"{{ messages[1].content|list }}", "['y', 'e', 's']", "  2    2    2  "},
+        {"a{% generation %}b{{ messages[1].content }}{% endgeneration %}c", "abyesc", " GGGG "},
+        {"{% set g %}{% generation %}x{% endgeneration %}{% endset %}y{{ g }}", "yx", " G"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char with[4000] = "";
+        assert_string_equal(render(cases[i].source, with), cases[i].text);
+        assert_string_equal(with, cases[i].marks);
+    }
+}
+
+/* Each begins with the template's name and the line. */
+static void refusals(void **state)
+{
+    static const struct {
+        const char *source, *error;
+    } cases[] = {
+        {"a\n{% include 'x' %}", "t, line 2: the tag 'include'"},
+        {"{% extends 'x' %}", "t, line 1: the tag 'extends'"},
+        {"\n\n{{ 1|urlize }}", "t, line 3: the filter 'urlize'"},
+        {"{{ 1 is escaped }}", "t, line 1: the test 'escaped'"},
+        {"{{ lipsum() }}", "t, line 1: the function 'lipsum'"},
+        {"{{ 'a'.zfill(2) }}", "t, line 1: the method zfill"},
+        {"{{ messages.append(1) }}", "t, line 1: the method append"},
+        {"{{ x.__class__ }}", "t, line 1: 'x' is undefined"},
+        {"{{ messages.__class__ }}", "t, line 1: '__class__': names that begin with _"},
+        {"{% if true %}", "t, line 1: the template ends, and {% elif %} is missing"},
+        {"{{ raise_exception('No ' ~ messages[0].role) }}",
+         "t, line 1: the template refuses the chat: No user"},
+        {"{{ 9223372036854775807 }}", "t, line 1: '9223372036854775807' is no whole number"},
+        {"{{ 4611686018427387904 }}", "t, line 1: '4611686018427387904' is no whole number"},
+        {"{{ 999999999999999999 * 99 }}", "t, line 1: a whole number of more than 64 bits"},
+        {"{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+         "t, line 1: it "},
+        {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "t, line 1: it is nested more than"},
+        {"{{ 'aaaaaaaaaaaaaaaa' * 99999999 }}", "t, line 1: it needs more than 256 MiB"},
+        {"{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}"
+         "{% endfor %}",
+         "t, line 1: it "},
+        {"{% set x = 'a' * 1000000 %}{% for i in range(99) %}{{ x }}{% endfor %}",
+         "t, line 1: it "},
+        {"{{ '\xff' }}", "t, line 1: it is not UTF-8"},
+    };
+    char deep[3000];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *said = render(cases[i].source, NULL);
+        if (strncmp(said, cases[i].error, strlen(cases[i].error)) != 0)
+            fail_msg("%s gave %.200s, not %s", cases[i].source, said, cases[i].error);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        static const char *const openers[] = {"(", "[", "{1:", "not -"};
+        strcpy(deep, "{{ ");
+        while (strlen(deep) < 2990)
+            strcat(deep, openers[i]);
+        assert_non_null(strstr(render(deep, NULL), "t, line 1: "));
+    }
+}
+
+/* Each allocation may fail, and nothing leaks. */
+static void without_memory(void **state)
+{
+    static const char source[] =
+        "{% macro f(a) %}{{ a|tojson }}{{ caller() }}{% endmacro %}{% for m in messages %}"
+        "{% call f(m) %}{{ m.content|upper }}{% endcall %}{% endfor %}";
+    uint64_t blocks = atom_mem_read().live_blocks;
+    bool done = false;
+    (void)state;
+    for (uint64_t n = 1; !done; n++) {
+        text_jinja *t = NULL;
+        text_jinja_scratch s = {0};
+        jinja_text text = {0};
+        const text_jinja_input in = {.messages = chat, .messages_n = 2};
+        atom_mem_fail_after(n);
+        atom_status st = text_jinja_open(source, sizeof source - 1, "t", &t);
+        if (st == ATOM_OK)
+            st = text_jinja_render(t, &s, &in, &text);
+        atom_mem_fail_after(0);
+        done = st == ATOM_OK;
+        assert_true(done || st == ATOM_E_RESOURCE);
+        text_jinja_close(&t);
+        text_jinja_scratch_fini(&s);
+        assert_int_equal(atom_mem_read().live_blocks, blocks);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(marks),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
