@@ -49,25 +49,7 @@ static void report(void *ctx, const train_report *r)
         s->progress =
             train_progress_make(stderr, -1, r->step, r->max_steps, s->config->logging_steps);
     }
-    if (r->validation) {
-        s->progress.val_loss = r->loss;
-        train_progress_note(&s->progress, "step %lld/%lld val loss %.4f", (long long)r->step,
-                            (long long)r->max_steps, r->loss);
-        return;
-    }
-    const train_step_metrics m = {
-        .step = r->step,
-        .loss = r->loss,
-        .grad_norm = r->grad_norm,
-        .learning_rate = r->learning_rate,
-        .seconds = r->seconds,
-        .step_tokens = (uint64_t)llround(r->tokens_per_second * r->seconds),
-        .tokens = (uint64_t)r->tokens_seen,
-        .mfu = r->mfu > 0 ? r->mfu : -1,
-        .device_bytes = trainer_plan(s->t)->device_peak_bytes,
-        .host_bytes = atom_vm_peak_bytes(),
-    };
-    train_progress_step(&s->progress, &m);
+    train_progress_report(&s->progress, r, trainer_plan(s->t)->device_peak_bytes);
 }
 
 static json_t *streams_json(const double *seconds, const uint64_t *bytes)

@@ -5,6 +5,8 @@
  * that are not finite.
  */
 #include "atom/pool/anchor_inner.h"
+#include "atom/pool/gradients.h"
+#include "atom/pool/marks.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -114,7 +116,7 @@ static uint64_t outer_of(const pool_anchor *p, uint64_t n)
 {
     if (p->c.slices)
         return 0;
-    return p->g ? pool_gradients_outer(p->g, n) : n;
+    return p->g ? pool_gradients_outer(p, n) : n;
 }
 
 static atom_status take_memory(pool_anchor *p)
@@ -162,7 +164,7 @@ atom_status pool_anchor_open(const pool_anchor_config *config, pool_anchor **out
     if (!p)
         return atom_fail_memory("a pool's seam", sizeof *p);
     p->c = *config;
-    p->write_fd = -1;
+    p->incoming.fd = -1;
     pthread_mutex_init(&p->lock, NULL);
     p->store.directory = atom_strdup(config->directory);
     if (!p->store.directory)
@@ -185,13 +187,9 @@ void pool_anchor_close(pool_anchor **pool)
     *pool = NULL;
     if (!p)
         return;
-    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
-        atom_free(p->fragment[i].anchor);
-        atom_free(p->fragment[i].momentum);
-        atom_free(p->fragment[i].merge);
-    }
-    if (p->write_fd >= 0)
-        close(p->write_fd);
+    for (uint32_t i = 0; i < p->c.n_fragments; i++)
+        pool_fragment_close(&p->fragment[i]);
+    pool_incoming_close(&p->incoming);
     atom_free(p->x);
     atom_free(p->sent);
     if (!p->g) {
@@ -240,16 +238,11 @@ atom_status pool_anchor_begin(pool_anchor *p, file_vector weights)
     return ATOM_OK;
 }
 
-static uint64_t applied_of(const gsp_saved *saved)
-{
-    return saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
-}
-
 /* The epoch of what the member remembers: of the slot that holds its newest version. Two epochs
  * may have it, of two lineages. 0: none. */
 static uint64_t find_epoch(const pool_anchor *p, const gsp_saved *saved, const gsp_hash *lineage)
 {
-    uint64_t applied = applied_of(saved), epoch = 0;
+    uint64_t applied = pool_applied_of(saved), epoch = 0;
     uint32_t f = (uint32_t)(applied % p->c.n_fragments);
     bool sure = false;
     for (uint32_t slot = 0; slot < 2; slot++) {
@@ -295,7 +288,7 @@ atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
 {
     gsp_hash lineage;
     pool_lineage_of(saved, &lineage);
-    uint64_t applied = applied_of(saved);
+    uint64_t applied = pool_applied_of(saved);
     p->epoch = find_epoch(p, saved, &lineage);
     if (p->epoch == 0)
         return atom_fail(ATOM_E_FORMAT,
@@ -306,12 +299,7 @@ atom_status pool_anchor_restore(pool_anchor *p, const gsp_saved *saved)
         ATOM_TRY(restore_fragment(p, i, applied));
     if (p->g)
         ATOM_TRY(pool_gradients_read(p));
-    pool_roster_of(saved, &p->roster);
-    p->lineage = lineage;
-    p->applied = applied;
-    p->certified_samples =
-        saved->has_certificate ? pool_certified(p, &saved->certificate.proposal) : 0;
-    p->ready = true;
+    pool_anchor_remember(p, saved);
     return ATOM_OK;
 }
 
@@ -336,7 +324,7 @@ atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *tex
         f->tokens_included = same ? marks.tokens_included[i] : tokens;
         f->merged = f->version;
         f->replace = false;
-        f->over_stride = 0;
+        f->slices.stride = 0;
         fresh &= !same;
         if (!same)
             st = live.put(live.ctx, f->first, f->n, f->anchor);
@@ -362,17 +350,12 @@ static void note_time(pool_anchor *p, uint64_t begin_ns)
         p->status.wait_longest_ns = ns;
 }
 
-static bool waits_to_merge(const pool_fragment *f)
-{
-    return f->replace || f->merge || f->over_stride;
-}
-
 /* The lock is held, and given away while a reader leaves what is about to change. */
 static void leave(pool_anchor *p, const train_reader *reader)
 {
     for (uint32_t k = 0; k < p->c.n_fragments; k++) {
         pool_fragment *f = &p->fragment[k];
-        f->left = !reader || waits_to_merge(f);
+        f->left = !reader || pool_fragment_waits(f);
         if (!reader || !f->left)
             continue;
         pthread_mutex_unlock(&p->lock);
@@ -392,25 +375,16 @@ static void before_updates(void *context, float *live, const train_reader *reade
     leave(p, reader);
     for (uint32_t k = 0; k < p->c.n_fragments; k++) {
         pool_fragment *f = &p->fragment[k];
-        float *to = live + f->first;
-        if (!f->left && waits_to_merge(f))
+        bool waits = pool_fragment_waits(f);
+        if (!f->left && waits)
             continue;
-        if (waits_to_merge(f)) {
-            any = true;
-            p->status.merged++;
-        }
-        if (f->replace)
-            memcpy(to, f->anchor, f->n * sizeof *to);
-        else if (f->merge)
-            for (uint64_t i = 0; i < f->n; i++)
-                to[i] += f->merge[i];
-        if (f->over_stride && !f->replace)
-            pool_slices_write(p, f, to);
-        atom_free(f->merge);
-        f->merge = NULL;
-        f->replace = false;
-        f->over_stride = 0;
-        f->merged = f->version;
+        any |= waits;
+        p->status.merged += waits;
+        uint64_t floats = pool_fragment_settle(f, p->c.mix, live + f->first);
+        double share = (double)floats / (double)p->c.n_floats;
+        if (floats)
+            p->status.lost_samples +=
+                (1 - p->c.mix) * share * (double)(p->samples - f->slices.samples);
     }
     if (any)
         note_time(p, begin_ns);
@@ -444,7 +418,7 @@ static void after_updates(void *context, const float *live)
     pthread_mutex_lock(&p->lock);
     if (p->ask == POOL_ASKED && p->running) {
         const pool_fragment *f = &p->fragment[p->ask_version % p->c.n_fragments];
-        if (!waits_to_merge(f)) { /* else after the next updates */
+        if (!pool_fragment_waits(f)) { /* else after the next updates */
             copy_out(p, live);
             note_time(p, begin_ns);
         }
@@ -494,6 +468,25 @@ static bool done(void *context)
         over = over && pool_gradients_over(p);
     pthread_mutex_unlock(&p->lock);
     return over;
+}
+
+/* Of what live has: a version that was applied but not merged yet is not in it. */
+char *pool_anchor_marks(pool_anchor *p)
+{
+    pthread_mutex_lock(&p->lock);
+    pool_mark m = {.lineage = p->lineage,
+                   .applied = p->applied,
+                   .samples_included = p->samples_included,
+                   .n_fragments = p->c.n_fragments};
+    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
+        const pool_fragment *f = &p->fragment[i];
+        m.version[i] = f->merged;
+        m.tokens_included[i] = f->tokens_included;
+        if (!pool_fragment_waits(f))
+            m.anchor[i] = f->hash;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return pool_marks_text(&m);
 }
 
 static char *marks(void *context)

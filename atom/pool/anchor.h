@@ -38,6 +38,7 @@
 #define ATOM_POOL_ANCHOR_H
 
 #include "atom/file/vector.h"
+#include "atom/pool/batch.h"
 #include "atom/train/trainer.h"
 #include "gossip/member/node.h"
 #include "kernels/kernels.h"
@@ -75,7 +76,6 @@ typedef struct pool_update {
     const krn_host_table *host; /* what computes; borrowed likewise */
     atom_threads *threads;
 } pool_update;
-enum { POOL_MICRO_BATCHES_MAX = 1 << 16 };
 
 /* What a run's configuration says, for a batch of C micro-batches; borrows from the trainer. */
 void pool_update_of(const trainer *t, uint32_t micro_batches, pool_update *out);
@@ -163,16 +163,5 @@ void pool_anchor_read_status(pool_anchor *pool, bool with_hash, pool_anchor_stat
 /* Text of a checkpoint's pool.json: what of the pool is in the live weights now. atom_free.
  * Source: docs/design/pool.md#what-a-member-holds. */
 char *pool_anchor_marks(pool_anchor *pool);
-
-typedef struct pool_mark {
-    gsp_hash lineage;
-    uint64_t applied, samples_included;
-    uint32_t n_fragments;
-    uint64_t version[GSP_FRAGMENTS_MAX], tokens_included[GSP_FRAGMENTS_MAX];
-    gsp_hash anchor[GSP_FRAGMENTS_MAX];
-} pool_mark;
-/* ATOM_E_FORMAT for anything that pool_anchor_marks does not write. */
-ATOM_MUST atom_status pool_marks_parse(const char *path, const char *text, size_t bytes,
-                                       pool_mark *out);
 
 #endif

@@ -88,12 +88,13 @@ static atom_status judge(const pool_dataset *d, gsp_pool *life, const char *data
     return ATOM_OK;
 }
 
-/* The pool's tokenizer lies among its small files: training looks for it beside the shards. */
+/* The pool's tokenizer lies among its small files: training looks for it beside the shards. Another
+ * one that is there already is somebody else's. */
 static atom_status install_tokenizer(const pool_dataset *d)
 {
     char *from = atom_format("%s/pool/files/tokenizer.json", d->run_dir), *text = NULL;
-    char *to = atom_path_join(d->dir, "tokenizer.json");
-    uint64_t bytes = 0;
+    char *to = atom_path_join(d->dir, "tokenizer.json"), *there = NULL;
+    uint64_t bytes = 0, bytes_there = 0;
     atom_status st;
     if (!from || !to)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
@@ -101,12 +102,34 @@ static atom_status install_tokenizer(const pool_dataset *d)
     if (!atom_path_exists(from))
         goto cleanup;
     ATOM_TRY_CLEAN(atom_file_read(from, 1 << 28, &text, &bytes));
+    if (atom_path_exists(to)) {
+        ATOM_TRY_CLEAN(atom_file_read(to, 1 << 28, &there, &bytes_there));
+        if (bytes != bytes_there || memcmp(text, there, bytes) != 0)
+            ATOM_TRY_CLEAN(
+                atom_fail(ATOM_E_USAGE,
+                          "%s is another tokenizer than the pool's, and is not replaced; move it "
+                          "away, or name another directory with -o",
+                          to));
+        goto cleanup;
+    }
     ATOM_TRY_CLEAN(atom_file_write(to, text, bytes));
 cleanup:
     atom_free(from);
     atom_free(to);
     atom_free(text);
+    atom_free(there);
     return st;
+}
+
+/* Nothing here is replaced that is not the pool's. */
+static atom_status check_way(const pool_dataset *d)
+{
+    if (!d->found.in_the_way[0])
+        return ATOM_OK;
+    return atom_fail(ATOM_E_USAGE,
+                     "%s/%s is another file than the pool's, and did not come from it: it is not "
+                     "replaced. Move it away, or name another directory with -o",
+                     d->dir, d->found.in_the_way);
 }
 
 static void announce(const pool_dataset *d)
@@ -139,6 +162,7 @@ atom_status pool_dataset_choose(pool_dataset *d, gsp_pool *life, const char *dat
                                      "data; leave out --own-data and --data");
     ATOM_TRY(gsp_pool_data_look(life, data, d->hooks->watch, d->hooks->ctx, &d->found));
     if (strcmp(data, d->dir) == 0) {
+        ATOM_TRY(check_way(d));
         d->fetch = d->found.n_here < d->found.n_files;
         if (d->fetch)
             announce(d);

@@ -1,32 +1,44 @@
 /*
- * Owns gradients mode of a pool (docs/design/pool.md#what-is-averaged, #agreement): which
- * member computes what, the sum of what came, the step when it is whole. One idea: leases follow from the
- * agreed state and the roster, which every member has, so nobody hands them out and a dead member's
- * are somebody else's in the next version. Refuses a version whose parts are sums over different
- * members: each sample counts once or not at all.
+ * Owns gradients mode of a pool (docs/design/pool.md#what-is-averaged, #agreement): the sum of what
+ * came, the step when it is whole, and the lease that this member works on. One idea: everything is
+ * made in place, so whoever reads weights waits while a version is applied. Refuses, as batch.c
+ * does, what does not count each sample once.
  */
+#include "atom/pool/gradients.h"
+
 #include "atom/pool/anchor_inner.h"
+#include "atom/pool/batch.h"
 #include "atom/pool/step.h"
 
-#include "atom/base/assert.h"
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <string.h>
 #include <time.h>
 
-enum { HEAD_WORDS = 8, MAGIC = 0x31736d67 /* gms1 */, WAIT_NS = 50000000 };
+enum { WAIT_NS = 50000000 };
+
+typedef struct pool_gradients {
+    pool_update u;
+    pthread_cond_t moved;    /* with the pool's lock: something of the following changed */
+    bool applying;           /* the weights are being changed */
+    uint64_t changes, taken; /* of the weights; those that the trainer has */
+    pool_batch batch;        /* as the state says */
+    pool_batch next;         /* being made: the member's thread alone, as the two after it */
+    double next_norm, next_rate;
+    uint32_t *list, *mine; /* room for a lease; the lease of x */
+    uint32_t n_mine;
+    uint64_t steps; /* that x is for */
+    bool have;      /* x is whole */
+    uint64_t x_tokens;
+    double grad_norm, rate; /* of the newest step */
+} pool_gradients;
 
 /* ---- the state ---- */
 
-static uint64_t tail_words(uint32_t micro_batches)
+uint64_t pool_gradients_outer(const pool_anchor *p, uint64_t n)
 {
-    return HEAD_WORDS + (micro_batches + 31) / 32;
-}
-
-uint64_t pool_gradients_outer(const pool_gradients *g, uint64_t n)
-{
-    return 3 * n + tail_words(g->u.micro_batches);
+    return 3 * n + pool_batch_words(p->g->u.micro_batches);
 }
 
 static float *sum_of(const pool_anchor *p)
@@ -34,69 +46,34 @@ static float *sum_of(const pool_anchor *p)
     return p->fragment[0].momentum + 2 * p->fragment[0].n;
 }
 
-static void write_tail(pool_anchor *p, const pool_batch *b)
+static float *words_of(const pool_anchor *p)
 {
-    uint32_t head[HEAD_WORDS] = {MAGIC,
-                                 p->g->u.micro_batches,
-                                 (uint32_t)b->steps,
-                                 (uint32_t)(b->steps >> 32),
-                                 (uint32_t)b->tokens,
-                                 (uint32_t)(b->tokens >> 32),
-                                 b->brought,
-                                 b->n_open};
-    float *to = sum_of(p) + p->fragment[0].n;
-    memcpy(to, head, sizeof head);
-    memcpy(to + HEAD_WORDS, b->open,
-           (tail_words(p->g->u.micro_batches) - HEAD_WORDS) * sizeof(uint32_t));
-}
-
-static bool is_open(const pool_batch *b, uint32_t i)
-{
-    return b->open[i / 32] >> i % 32 & 1;
-}
-
-static void open_all(pool_batch *b, uint32_t n)
-{
-    memset(b->open, 0, sizeof b->open);
-    for (uint32_t i = 0; i < n; i++)
-        b->open[i / 32] |= 1u << i % 32;
-    b->n_open = n;
-    b->tokens = 0;
-    b->brought = 0;
+    return sum_of(p) + p->fragment[0].n;
 }
 
 atom_status pool_gradients_read(pool_anchor *p)
 {
     pool_gradients *g = p->g;
-    uint32_t head[HEAD_WORDS], n_open = 0;
-    const float *from = sum_of(p) + p->fragment[0].n;
-    memcpy(head, from, sizeof head);
-    if (head[0] != MAGIC || head[1] != g->u.micro_batches)
+    pthread_mutex_lock(&p->lock);
+    bool same = pool_batch_read(&g->batch, words_of(p));
+    if (same) {
+        g->have = false;
+        g->n_mine = 0;
+        g->changes++;
+        pthread_cond_broadcast(&g->moved);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (!same)
         return atom_fail(ATOM_E_FORMAT, "the pool's state is not of gradients of %u micro-batches",
                          g->u.micro_batches);
-    pthread_mutex_lock(&p->lock);
-    pool_batch *b = &g->batch;
-    b->steps = head[2] | (uint64_t)head[3] << 32;
-    b->tokens = head[4] | (uint64_t)head[5] << 32;
-    b->brought = head[6];
-    memcpy(b->open, from + HEAD_WORDS,
-           (tail_words(g->u.micro_batches) - HEAD_WORDS) * sizeof(uint32_t));
-    for (uint32_t i = 0; i < g->u.micro_batches; i++)
-        n_open += is_open(b, i);
-    b->n_open = n_open;
-    g->have = false;
-    g->n_mine = 0;
-    g->changes++;
-    pthread_cond_broadcast(&g->moved);
-    pthread_mutex_unlock(&p->lock);
     return ATOM_OK;
 }
 
 void pool_gradients_begin(pool_anchor *p)
 {
-    open_all(&p->g->batch, p->g->u.micro_batches);
+    pool_batch_begin(&p->g->batch);
     p->g->changes++;
-    write_tail(p, &p->g->batch);
+    pool_batch_write(&p->g->batch, words_of(p));
 }
 
 atom_status pool_gradients_open(pool_anchor *p)
@@ -112,6 +89,9 @@ atom_status pool_gradients_open(pool_anchor *p)
         return atom_fail_memory("a pool's gradients", sizeof *g);
     p->g = g;
     g->u = *u;
+    g->batch.n = u->micro_batches;
+    g->batch.micro_batch = u->micro_batch;
+    g->batch.max_samples = p->c.max_samples;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&g->moved, &clock);
@@ -135,9 +115,7 @@ void pool_gradients_close(pool_anchor *p)
 
 uint64_t pool_gradients_samples(const pool_anchor *p)
 {
-    const pool_gradients *g = p->g;
-    uint64_t done = g->u.micro_batches - g->batch.n_open;
-    return (g->batch.steps * g->u.micro_batches + done) * g->u.micro_batch;
+    return pool_batch_samples(&p->g->batch);
 }
 
 bool pool_gradients_over(const pool_anchor *p)
@@ -147,36 +125,12 @@ bool pool_gradients_over(const pool_anchor *p)
 
 /* ---- leases ---- */
 
-/* The micro-batches that member `index` of n computes for the next version. */
-static uint32_t lease_of(const pool_anchor *p, uint32_t n, uint32_t index, uint32_t *list)
-{
-    const pool_gradients *g = p->g;
-    const pool_batch *b = &g->batch;
-    uint32_t all = n >= 32 ? UINT32_MAX : (1u << n) - 1;
-    uint32_t may = b->brought & all ? b->brought & all : all;
-    uint32_t k = (uint32_t)__builtin_popcount(may), at = 0, found = 0;
-    bool over =
-        p->c.max_samples && b->steps * g->u.micro_batches * g->u.micro_batch >= p->c.max_samples;
-    if (over || index >= n || !(may >> index & 1))
-        return 0;
-    uint64_t rank = (uint64_t)__builtin_popcount(may & ((1u << index) - 1));
-    uint64_t from = b->n_open * rank / k, to = b->n_open * (rank + 1) / k;
-    for (uint32_t i = 0; i < g->u.micro_batches; i++) {
-        if (!is_open(b, i))
-            continue;
-        if (at >= from && at < to)
-            list[found++] = i;
-        at++;
-    }
-    return found;
-}
-
 /* The lock is held: mine, now. */
 static uint32_t lease_now(const pool_anchor *p, uint32_t *list)
 {
     for (uint32_t i = 0; p->ready && i < p->roster.n; i++)
         if (gsp_key_compare(&p->roster.member[i].key, &p->c.self) == 0)
-            return lease_of(p, p->roster.n, i, list);
+            return pool_batch_lease(&p->g->batch, p->roster.n, i, list);
     return 0;
 }
 
@@ -208,6 +162,17 @@ uint64_t pool_gradients_ready(void *context, uint64_t version)
     return ready;
 }
 
+uint64_t pool_gradients_lease(void *context, uint64_t version, uint32_t n, uint32_t i)
+{
+    pool_anchor *p = context;
+    uint64_t samples = UINT64_MAX;
+    pthread_mutex_lock(&p->lock);
+    if (p->ready && p->applied + 1 == version)
+        samples = (uint64_t)pool_batch_lease(&p->g->batch, n, i, p->g->list) * p->g->u.micro_batch;
+    pthread_mutex_unlock(&p->lock);
+    return samples;
+}
+
 gsp_freeze pool_gradients_freeze(pool_anchor *p, uint64_t version, const float **x,
                                  uint64_t *tokens, uint64_t *samples)
 {
@@ -234,65 +199,6 @@ void pool_gradients_part(pool_anchor *p, uint64_t first, const float *x, uint64_
     pool_ranges_set(&p->ranges, first, n, x != NULL);
 }
 
-/* What a version is, by its certificate. */
-typedef struct verdict {
-    uint32_t everywhere, anywhere; /* bits of contributors: in all parts, in some */
-    uint32_t n;                    /* R(version) */
-    uint64_t tokens;
-    uint32_t n_done; /* micro-batches, marked in g->done */
-    bool whole;      /* the same contributors everywhere, each with its lease */
-} verdict;
-
-static void look_parts(const pool_anchor *p, const gsp_proposal *c, verdict *v)
-{
-    uint64_t n = p->fragment[0].n, stride = pool_part_stride(c, n);
-    v->everywhere = UINT32_MAX;
-    for (uint32_t k = 0; k < c->n_parts && k * stride < n; k++) {
-        v->everywhere &= c->part[k].included;
-        v->anywhere |= c->part[k].included;
-    }
-    v->everywhere &= v->anywhere;
-    v->tokens = c->part[0].weight;
-    v->whole =
-        v->anywhere != 0 && v->everywhere == v->anywhere && pool_ranges_floats(&p->ranges) == n;
-}
-
-/* A member that did not bring its whole lease has brought nothing. What they brought is marked. */
-static void look_people(pool_anchor *p, const gsp_proposal *c, verdict *v)
-{
-    pool_gradients *g = p->g;
-    memset(g->done, 0, sizeof g->done);
-    pthread_mutex_lock(&p->lock); /* of g->list */
-    for (uint32_t i = 0; i < c->n_contributors; i++) {
-        if (!(v->anywhere >> i & 1))
-            continue;
-        uint32_t n = lease_of(p, v->n, c->contributor[i].member, g->list);
-        if (n == 0 || c->contributor[i].samples != n * g->u.micro_batch) {
-            v->everywhere &= ~(1u << i);
-            v->whole = false;
-        }
-        for (uint32_t k = 0; k < n; k++)
-            g->done[g->list[k] / 32] |= 1u << g->list[k] % 32;
-        v->n_done += n;
-    }
-    pthread_mutex_unlock(&p->lock);
-}
-
-/* Bits of R(version + 1) of those that are in all parts. */
-static uint32_t brought_bits(const pool_anchor *p, const gsp_proposal *c, const verdict *v)
-{
-    uint32_t bits = 0;
-    for (uint32_t i = 0; i < c->n_contributors && v->n == p->roster.n; i++) {
-        if (!(v->everywhere >> i & 1))
-            continue;
-        const gsp_key *key = &p->roster.member[c->contributor[i].member].key;
-        for (uint32_t k = 0; k < c->next.n; k++)
-            if (gsp_key_compare(&c->next.member[k].key, key) == 0)
-                bits |= 1u << k;
-    }
-    return bits;
-}
-
 static atom_status step(pool_anchor *p)
 {
     pool_gradients *g = p->g;
@@ -304,32 +210,29 @@ static atom_status step(pool_anchor *p)
     atom_status st = pool_step_make(&g->u, b->steps + 1, f->n, sum, f->anchor, f->momentum,
                                     f->momentum + f->n, &g->next_norm, &g->next_rate);
     memset(sum, 0, f->n * sizeof *sum);
-    open_all(b, g->u.micro_batches);
+    pool_batch_begin(b);
     b->steps++;
     return st;
 }
 
 /* The sum grows; when nothing is open any more it becomes a step. */
-static atom_status add(pool_anchor *p, const gsp_proposal *c, const verdict *v)
+static atom_status add(pool_anchor *p, const gsp_proposal *c, const pool_verdict *v)
 {
     pool_gradients *g = p->g;
     pool_batch *b = &g->next;
     float *sum = sum_of(p), share = (float)v->tokens;
-    b->brought = brought_bits(p, c, v);
+    b->brought = pool_batch_brought(&p->roster, c, v);
     if (!v->whole)
         return ATOM_OK;
     for (uint64_t i = 0; i < p->fragment[0].n; i++)
         sum[i] += share * p->sent[i];
-    b->tokens += v->tokens;
-    b->n_open -= v->n_done;
-    for (uint32_t i = 0; i < sizeof b->open / sizeof *b->open; i++)
-        b->open[i] &= ~g->done[i];
+    pool_batch_add(b, v);
     return b->n_open ? ATOM_OK : step(p);
 }
 
 /* What was made is on disk: others may see it. */
 static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *header,
-                   const verdict *v)
+                   const pool_verdict *v)
 {
     pool_gradients *g = p->g;
     pool_fragment *f = &p->fragment[0];
@@ -339,7 +242,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
         g->grad_norm = g->next_norm;
         g->rate = g->next_rate;
     }
-    for (uint32_t i = 0; v->whole && i < c->n_contributors && v->n == p->roster.n; i++)
+    for (uint32_t i = 0; v->whole && i < c->n_contributors && v->n_members == p->roster.n; i++)
         if ((v->everywhere >> i & 1) &&
             gsp_key_compare(&p->roster.member[c->contributor[i].member].key, &p->c.self) == 0)
             p->status.included++;
@@ -362,16 +265,17 @@ atom_status pool_gradients_apply(pool_anchor *p, const gsp_proposal *c)
     const pool_fragment *f = &p->fragment[0];
     pool_header header = {
         .epoch = p->epoch, .version = c->version, .n = f->n, .lineage = c->lineage};
-    /* A lineage that I did not fetch is one that I founded: I am its roster. */
-    verdict v = {.n = gsp_hash_equal(&p->lineage, &c->lineage) ? p->roster.n : 1};
-    look_parts(p, c, &v);
-    look_people(p, c, &v);
+    pool_verdict v;
+    pthread_mutex_lock(&p->lock); /* of the list */
+    pool_batch_judge(&p->g->batch, c, p->roster.n, f->n, pool_ranges_floats(&p->ranges), p->g->list,
+                     &v);
+    pthread_mutex_unlock(&p->lock);
     pool_gradients_hold(p, true);
     p->g->next = p->g->batch;
     atom_status st = add(p, c, &v);
     p->ranges.n = 0;
     ATOM_TRY(st);
-    write_tail(p, &p->g->next);
+    pool_batch_write(&p->g->next, words_of(p));
     ATOM_TRY(pool_file_write(&p->store, 0, f->slot ^ 1, &header, f->anchor, f->momentum));
     commit(p, c, &header, &v);
     return ATOM_OK;

@@ -19,6 +19,7 @@ typedef struct pool_host {
     double celsius_max, others_max;
     double up_mbit, down_mbit;         /* per second; 0: no caps */
     double up_month_gb, down_month_gb; /* per calendar month, 10^9 bytes; 0: no caps */
+    double disk_gb;                    /* that DIR may take, 10^9 bytes; 0: what is free */
 } pool_host;
 
 /* The rows of `member`, a pool_host in `values_type`. */
@@ -73,6 +74,13 @@ typedef struct pool_host {
          .max = 1e9,                                                                               \
          .value = "GB",                                                                            \
          .help = "GB that it receives in a month. 0: no limit."},                                  \
+        {.name = "max_disk",                                                                       \
+         .type = OPT_NUMBER,                                                                       \
+         .offset = offsetof(values_type, member.disk_gb),                                          \
+         .max = 1e9,                                                                               \
+         .value = "GB",                                                                            \
+         .help = "GB of disk that the pool may take in DIR: what it would take is counted before " \
+                 "anything is fetched. 0: what is free."},                                         \
         {.name = "hours",                                                                          \
          .type = OPT_TEXT,                                                                         \
          .offset = offsetof(values_type, member.hours),                                            \

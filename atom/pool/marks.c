@@ -3,70 +3,38 @@
  * of them the pool has not had yet. One idea: the anchor's hash says whether a fragment moved on
  * since, whatever lineage it is of. Refuses texts that it did not write.
  */
-#include "atom/pool/anchor_inner.h"
+#include "atom/pool/marks.h"
 
+#include "atom/base/hex.h"
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
-
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MARKS_VERSION = 1, HEX = 2 * GSP_HASH_BYTES };
 
-static char *hex(const gsp_hash *hash, char text[HEX + 1])
+static const char *hex(const gsp_hash *hash, char text[HEX + 1])
 {
-    for (int i = 0; i < GSP_HASH_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", hash->byte[i]);
-    return text;
+    return atom_hex(hash->byte, sizeof hash->byte, text);
 }
 
-static bool unhex(const json_t *value, gsp_hash *out)
+static bool unhex(const json_t *object, const char *key, gsp_hash *out)
 {
-    const char *text = json_string_value(value);
-    static const char digits[] = "0123456789abcdef";
-    if (!text || strlen(text) != HEX)
-        return false;
-    for (int i = 0; i < HEX; i++) {
-        const char *at = strchr(digits, text[i]);
-        if (!at)
-            return false;
-        unsigned nibble = (unsigned)(at - digits);
-        out->byte[i / 2] = (uint8_t)(i % 2 ? out->byte[i / 2] | nibble : nibble << 4);
-    }
-    return true;
+    return atom_unhex(json_string_value(json_object_get(object, key)), out->byte, sizeof out->byte);
 }
 
-/* Of what live has: a version that was applied but not merged yet is not in it. */
-char *pool_marks_text(const pool_anchor *p)
+char *pool_marks_text(const pool_mark *m)
 {
-    char text[HEX + 1];
+    char text[HEX + 1], *out = NULL;
     json_t *fragments = json_array();
-    for (uint32_t i = 0; i < p->c.n_fragments; i++) {
-        const pool_fragment *f = &p->fragment[i];
-        bool current = !f->merge && !f->replace && !f->over_stride;
-        json_array_append_new(
-            fragments, json_pack("{s:I, s:s, s:I}", "version", (json_int_t)f->merged, "anchor",
-                                 current ? hex(&f->hash, text) : hex(&(gsp_hash){{0}}, text),
-                                 "tokens_included", (json_int_t)f->tokens_included));
-    }
+    for (uint32_t i = 0; i < m->n_fragments; i++)
+        json_array_append_new(fragments,
+                              json_pack("{s:I, s:s, s:I}", "version", (json_int_t)m->version[i],
+                                        "anchor", hex(&m->anchor[i], text), "tokens_included",
+                                        (json_int_t)m->tokens_included[i]));
     json_t *root =
         json_pack("{s:i, s:s, s:I, s:I, s:o}", "pool_state", MARKS_VERSION, "lineage",
-                  hex(&p->lineage, text), "applied", (json_int_t)p->applied, "samples_included",
-                  (json_int_t)p->samples_included, "fragments", fragments);
-    char *dumped = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    char *out = dumped ? atom_strdup(dumped) : NULL;
-    free(dumped);
-    json_decref(root);
-    return out;
-}
-
-char *pool_anchor_marks(pool_anchor *p)
-{
-    pthread_mutex_lock(&p->lock);
-    char *text = pool_marks_text(p);
-    pthread_mutex_unlock(&p->lock);
-    return text;
+                  hex(&m->lineage, text), "applied", (json_int_t)m->applied, "samples_included",
+                  (json_int_t)m->samples_included, "fragments", fragments);
+    return atom_json_text(root, JSON_INDENT(2), "", &out) == ATOM_OK ? out : NULL;
 }
 
 static bool get_count(const json_t *object, const char *key, uint64_t *out)
@@ -84,8 +52,7 @@ static bool parse(const json_t *root, pool_mark *m)
     const json_t *fragments = json_object_get(root, "fragments");
     size_t n = json_array_size(fragments);
     if (!get_count(root, "pool_state", &version) || version != MARKS_VERSION ||
-        !unhex(json_object_get(root, "lineage"), &m->lineage) ||
-        !get_count(root, "applied", &m->applied) ||
+        !unhex(root, "lineage", &m->lineage) || !get_count(root, "applied", &m->applied) ||
         !get_count(root, "samples_included", &m->samples_included) || n == 0 ||
         n > GSP_FRAGMENTS_MAX)
         return false;
@@ -94,7 +61,7 @@ static bool parse(const json_t *root, pool_mark *m)
         const json_t *f = json_array_get(fragments, i);
         if (!get_count(f, "version", &m->version[i]) ||
             !get_count(f, "tokens_included", &m->tokens_included[i]) ||
-            !unhex(json_object_get(f, "anchor"), &m->anchor[i]))
+            !unhex(f, "anchor", &m->anchor[i]))
             return false;
     }
     return true;
@@ -102,18 +69,17 @@ static bool parse(const json_t *root, pool_mark *m)
 
 atom_status pool_marks_parse(const char *path, const char *text, size_t bytes, pool_mark *out)
 {
-    json_error_t error;
-    pool_mark *m = atom_alloc(1, sizeof *m);
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    atom_status st = ATOM_OK;
+    json_t *root = NULL;
+    pool_mark *m = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(atom_json_parse(path, text, bytes, 0, &root));
+    m = atom_alloc(1, sizeof *m);
     if (!m)
-        st = atom_fail_memory("a pool's state", sizeof *m);
-    else if (!root)
-        st = atom_fail(ATOM_E_FORMAT, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    else if (!parse(root, m))
-        st = atom_fail(ATOM_E_FORMAT, "%s: not a pool's state of this atom", path);
-    else
-        *out = *m;
+        ATOM_TRY_CLEAN(atom_fail_memory("a pool's state", sizeof *m));
+    if (!parse(root, m))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s: not a pool's state of this atom", path));
+    *out = *m;
+cleanup:
     json_decref(root);
     atom_free(m);
     return st;

@@ -4,6 +4,13 @@
  */
 #include "atom/pool/ranges.h"
 
+#include "gossip/sum/mix.h"
+
+uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n)
+{
+    return gsp_part_stride(n, c->n_parts ? c->n_parts : 1);
+}
+
 void pool_ranges_set(pool_ranges *r, uint64_t first, uint64_t n, bool in)
 {
     uint32_t k = 0;

@@ -1,6 +1,6 @@
 /*
- * Which floats of a fragment the version being made changes: the parts of its round that came.
- * Thread: one.
+ * Parts of a round over one fragment: how long they are, and which of them came, so which floats the
+ * version being made changes. Thread: one.
  */
 #ifndef ATOM_POOL_RANGES_H
 #define ATOM_POOL_RANGES_H
@@ -15,6 +15,9 @@ typedef struct pool_ranges {
     pool_range range[GSP_PARTS_MAX];
     uint32_t n;
 } pool_ranges;
+
+/* Floats of a part of a round over n floats: the last ones may be shorter, or empty. */
+uint64_t pool_part_stride(const gsp_proposal *c, uint64_t n);
 
 /* [first, first + n) came, or is taken back. */
 void pool_ranges_set(pool_ranges *r, uint64_t first, uint64_t n, bool in);

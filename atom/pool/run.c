@@ -12,13 +12,9 @@
 #include "atom/base/size.h"
 #include "gossip/member/votes.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const double GOODBYE_SECONDS = 15;
@@ -46,6 +42,7 @@ atom_status pool_run_begin(const pool_run_config *config, pool_run **out)
     if (!r->dir || !r->status)
         return atom_fail_memory("a run in a pool", sizeof *r->status);
     if (config->host) {
+        r->disk_max = (uint64_t)(config->host->disk_gb * 1e9);
         r->data.down_bytes_per_s = (uint64_t)(config->host->down_mbit * 1e6 / 8);
         ATOM_TRY(pool_host_limits(config->host, missing, &r->limits));
     }
@@ -70,6 +67,7 @@ void pool_run_close(pool_run **run)
     pool_plans_free(&r->plans);
     pool_dataset_free(&r->data);
     atom_free(r->advice);
+    atom_free(r->withheld);
     atom_free(r->status);
     atom_free(r->dir);
     atom_free(r);
@@ -251,53 +249,12 @@ void pool_run_say_mode(const pool_run *r, uint64_t n_floats)
     pool_sync sync = (pool_sync)r->settings.sync;
     pool_settings_say(&r->settings, text);
     pool_note(&r->hooks, "mode %s: %s", pool_settings_mode(&r->settings), text);
+    pool_note(&r->hooks, "%s", pool_settings_trust(&r->settings));
     pool_note(&r->hooks,
               "the pool takes %s of this host's memory beside the trainer; a joiner fetches %s",
               atom_size_text(
                   pool_anchor_host_bytes(n_floats, (uint32_t)r->settings.fragments, sync), host),
               atom_size_text(pool_anchor_state_bytes(n_floats, sync), state));
-}
-
-/* Files below dir as they lie on the disk; what cannot be read counts as nothing. */
-static uint64_t bytes_below(const char *dir, int depth)
-{
-    uint64_t bytes = 0;
-    DIR *d = depth > 0 ? opendir(dir) : NULL;
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        struct stat s;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            fstatat(dirfd(d), entry->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
-            continue;
-        char *below = S_ISDIR(s.st_mode) ? atom_path_join(dir, entry->d_name) : NULL;
-        bytes += below ? bytes_below(below, depth - 1) : (uint64_t)s.st_blocks * 512;
-        atom_free(below);
-    }
-    if (d)
-        closedir(d);
-    return bytes;
-}
-
-atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats, uint32_t n_fragments)
-{
-    uint64_t room;
-    char all[24], free_now[24], lacking[24];
-    uint64_t checkpoints =
-        (uint64_t)(r->config.save_total_limit > 0 ? r->config.save_total_limit : 1) + 1;
-    uint64_t each = atom_state_bytes((atom_dtype)r->config.moments_dtype); /* as a checkpoint */
-    uint64_t need = pool_anchor_disk_bytes(n_floats, n_fragments, (pool_sync)r->settings.sync) +
-                    checkpoints * n_floats * each + (r->data.fetch ? r->data.found.bytes : 0);
-    ATOM_TRY(atom_dir_make(r->dir));
-    if (!atom_dir_free_bytes(r->dir, &room))
-        return atom_fail_errno(errno, "cannot ask for the free space of %s", r->dir);
-    uint64_t here = bytes_below(r->dir, 4); /* a member that comes back has most of it already */
-    if (room + here >= need)
-        return ATOM_OK;
-    return atom_fail(ATOM_E_RESOURCE,
-                     "%s: the anchor, %scheckpoints and what is being fetched for this pool take "
-                     "%s; %s are free, %s more are needed. Nothing was fetched. Name another "
-                     "directory with -o",
-                     r->dir, r->data.fetch ? "the data set, " : "", atom_size_text(need, all),
-                     atom_size_text(room, free_now), atom_size_text(need - room - here, lacking));
 }
 
 /* ---- the start ---- */

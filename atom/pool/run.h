@@ -53,6 +53,9 @@ typedef struct pool_create {
     uint32_t n_settings;
     bool plain;   /* no encryption, no admissions: for a trusted network */
     bool dry_run; /* decide how to average, and make nothing */
+    /* Of the first ticket; zeros: as gsp_pool_host says. */
+    int64_t invite_count;
+    double invite_days;
 } pool_create;
 
 /*

@@ -1,8 +1,10 @@
 /*
  * Owns the configuration of a member's run. One idea: it is made of layers, the pool's run.yml
- * first, then what this host chose before, then what is said now. Refuses a run without data.
+ * first, then what this host chose before, then what is said now. Refuses a run without data, and of
+ * a pool's run.yml what is not a pool's to decide.
  */
 #include "atom/pool/run_inner.h"
+#include "atom/pool/run_text.h"
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
@@ -60,15 +62,19 @@ cleanup:
 }
 
 atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
-                               const pool_option *options, uint32_t n, bool with_local)
+                               const pool_option *options, uint32_t n)
 {
     opt_parsed parsed;
     ATOM_TRY(opt_defaults(&train_command, &r->config, &parsed));
-    if (run_text)
+    if (r->genesis)
         ATOM_TRY(add_text(r, run_path, run_text, &parsed));
-    if (with_local)
+    else
+        ATOM_TRY(pool_run_read(run_path, run_text, &r->config, &parsed));
+    if (!r->genesis)
         ATOM_TRY(add_local(r, &parsed));
     ATOM_TRY(pool_options_set(&train_command, options, n, &r->config, &parsed));
+    if (r->genesis)
+        ATOM_TRY(pool_run_withheld(&parsed, &r->withheld));
     atom_free(r->config.output_dir);
     r->config.output_dir = atom_strdup(r->dir);
     if (!r->config.output_dir)

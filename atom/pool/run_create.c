@@ -4,6 +4,7 @@
  * it or into the manifest's settings. Refuses a directory that holds a pool.
  */
 #include "atom/pool/run_inner.h"
+#include "atom/pool/run_text.h"
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
@@ -97,7 +98,8 @@ static atom_status draft(pool_run *r, const pool_create *create, gsp_manifest *m
     for (uint32_t f = 0; f < m->n_fragments; f++)
         m->n_floats[f] = pool_fragment_range(n, m->n_fragments, f, &first);
     m->codec = (gsp_codec)s->codec;
-    m->robust = s->robust;
+    m->trust = (gsp_trust)s->trust;
+    m->robust = m->trust == GSP_STRANGERS && !pool_run_sums(r);
     m->tokens_per_sample = trainer_where(r->t).sequence;
     uint64_t due = (uint64_t)(s->sync_steps * s->batch) / m->n_fragments;
     m->samples_due = due ? due : 1;
@@ -128,6 +130,10 @@ static atom_status describe(const pool_run *r, const char *genesis, const char *
     if (!text)
         ATOM_TRY_CLEAN(atom_fail_memory("a configuration", strlen(shared)));
     ATOM_TRY_CLEAN(atom_file_write(run_path, text, strlen(text)));
+    if (*r->withheld)
+        pool_note(&r->hooks,
+                  "run.yml as joiners get it leaves out %s: every host decides that for itself",
+                  r->withheld);
 cleanup:
     atom_free(shared);
     atom_free(text);
@@ -148,6 +154,8 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     if (!m || !files || !place || !genesis || !run || !config || !tokenizer)
         ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *m));
     ATOM_TRY_CLEAN(pool_host_place(box, NULL, place, &host));
+    host.invite_count = (uint32_t)create->invite_count;
+    host.invite_days = create->invite_days;
     ATOM_TRY_CLEAN(draft(r, create, m));
     pool_run_say_mode(r, trainer_floats(r->t));
     ATOM_TRY_CLEAN(pool_run_check_disk(r, trainer_floats(r->t), m->n_fragments));
@@ -202,8 +210,7 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
     if (!create->dry_run)
         ATOM_TRY_CLEAN(check_place(r));
     ATOM_TRY_CLEAN(read_settings(r, create, &said, &run_text));
-    ATOM_TRY_CLEAN(
-        pool_run_configure(r, create->config, run_text, config->train, config->n_train, false));
+    ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
     ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config));
     if (config->host && !create->dry_run)
         ATOM_TRY_CLEAN(pool_host_keep(r->dir, config->host));

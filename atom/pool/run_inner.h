@@ -17,6 +17,7 @@ struct pool_run {
     char *dir;
     pool_hooks hooks; /* all are there */
     int64_t max_steps;
+    uint64_t disk_max; /* bytes that dir may take; 0: what is free */
     train_config config;
     pool_settings settings;
     pool_advice *advice; /* of a creator */
@@ -25,6 +26,7 @@ struct pool_run {
     pool_people people;
     pool_limits *limits; /* NULL: none */
     bool genesis;        /* this process makes the pool */
+    char *withheld;      /* then: what was said that joiners are not told */
 
     trainer *t;
     train_hooks trainer_hooks;
@@ -52,9 +54,14 @@ bool pool_run_sums(const pool_run *r);
 ATOM_MUST atom_status pool_run_open_trainer(pool_run *r);
 /* What the mode is, and what it takes here: notes, before anything large is fetched. */
 void pool_run_say_mode(const pool_run *r, uint64_t n_floats);
-/* Is there disk for checkpoints, anchor, and data that is to be fetched? */
+
+/* run_disk.c. Is there disk for all that this member will keep: checkpoints as it is configured,
+ * anchor, data that is to be fetched? ATOM_E_RESOURCE: not that much is free, or given. */
 ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
                                           uint32_t n_fragments);
+/* The least that it will be, as soon as there is a manifest. */
+ATOM_MUST atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *m,
+                                                   bool with_data);
 
 /* run_config.c. The value of a key; NULL: not given. */
 const char *pool_option_of(const pool_option *options, uint32_t n, const char *key);
@@ -62,11 +69,12 @@ const char *pool_option_of(const pool_option *options, uint32_t n, const char *k
 ATOM_MUST atom_status pool_options_set(const opt_command *command, const pool_option *options,
                                        uint32_t n, void *values, opt_parsed *parsed);
 /*
- * Fills r->config from layers, the later win: run.yml's text (may be NULL), dir/local.yml where
- * with_local and it exists, options; output_dir is dir.
+ * Fills r->config from layers, the later win: run.yml's text, dir/local.yml where it exists and the
+ * pool is not made now, options; output_dir is dir. The run.yml is the creator's own file, or the
+ * pool's, of which only the closed list is obeyed (run_text.h).
  */
 ATOM_MUST atom_status pool_run_configure(pool_run *r, const char *run_path, const char *run_text,
-                                         const pool_option *options, uint32_t n, bool with_local);
+                                         const pool_option *options, uint32_t n);
 /* What was chosen for this host alone, so that it comes back with it. */
 ATOM_MUST atom_status pool_run_save_local(const pool_run *r);
 

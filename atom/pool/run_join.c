@@ -1,8 +1,9 @@
 /*
  * Owns the joining of a pool, by its ticket or by what is left from last time. One idea: manifest
  * and small files come first; whether this host can do it is known before anything large is
- * fetched. Refuses data whose tokens are not the pool's.
+ * fetched. Refuses data whose tokens are not the pool's, and a pool that asks for more than a pool may.
  */
+#include "atom/pool/asks.h"
 #include "atom/pool/run_inner.h"
 
 #include "atom/base/files.h"
@@ -39,17 +40,19 @@ cleanup:
     return st;
 }
 
-static atom_status read_settings(pool_run *r, const gsp_manifest *m)
+/* All that a pool asks, before one byte of its files is fetched. */
+static atom_status check_manifest(pool_run *r, const pool_run_config *c)
 {
-    static const char WHERE[] = "the pool's settings";
-    opt_parsed parsed;
-    ATOM_TRY(opt_defaults(&pool_options, &r->settings, &parsed));
-    ATOM_TRY(opt_read_text(&pool_options, WHERE, m->settings, strlen(m->settings), &r->settings,
-                           &parsed));
-    ATOM_TRY(pool_settings_check(&r->settings, WHERE, NULL));
-    if (r->settings.batch < 1 || r->settings.fragments != (int64_t)m->n_fragments)
-        return atom_fail(ATOM_E_FORMAT, "%s contradict its manifest", WHERE);
-    return ATOM_OK;
+    const gsp_manifest *m = gsp_pool_manifest(r->life);
+    char *local = atom_path_join(r->dir, "local.yml");
+    if (!local)
+        return atom_fail_memory("a path", 256);
+    /* Who was here before may have said where the data lies. */
+    bool with_data = !pool_option_of(c->train, c->n_train, "data") && !atom_path_exists(local);
+    atom_free(local);
+    ATOM_TRY(pool_asks_files(m));
+    ATOM_TRY(pool_asks_settings(m, &r->settings));
+    return pool_run_check_manifest_disk(r, m, with_data);
 }
 
 /* The seed of a member: its data order and dropout are its own; the founder keeps the run's. */
@@ -103,7 +106,7 @@ static atom_status fetch(pool_run *r, const char *name, char **path)
 {
     if (!gsp_manifest_find(gsp_pool_manifest(r->life), name))
         return ATOM_OK;
-    return gsp_pool_fetch(r->life, name, r->hooks.watch, r->hooks.ctx, path);
+    return gsp_pool_fetch(r->life, name, r->data.patience_s, r->hooks.watch, r->hooks.ctx, path);
 }
 
 static atom_status fetch_small(pool_run *r, small_files *s)
@@ -115,7 +118,8 @@ static atom_status fetch_small(pool_run *r, small_files *s)
     if (!s->run || !s->config)
         return atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
                                         "pool of trainers");
-    return atom_file_read(s->run, 1 << 20, &s->run_text, &bytes);
+    ATOM_TRY(pool_asks_config(s->config));
+    return atom_file_read(s->run, OPT_FILE_BYTES_MAX, &s->run_text, &bytes);
 }
 
 static void free_small(small_files *s)
@@ -157,7 +161,6 @@ static atom_status configure(pool_run *r, const pool_run_config *c, const pool_j
     for (uint32_t i = 0; i < m->n_files; i++)
         r->data.named |= m->file[i].later;
     r->data.either = r->settings.data == POOL_DATA_EITHER;
-    r->data.patience_s = join->patience_s;
     r->data.dir = atom_path_join(r->dir, "data");
     if (!r->data.dir)
         return atom_fail_memory("a path", 256);
@@ -168,7 +171,7 @@ static atom_status configure(pool_run *r, const pool_run_config *c, const pool_j
         memcpy(options, c->train, c->n_train * sizeof *options);
     options[c->n_train] = (pool_option){"model", model};
     options[c->n_train + 1] = (pool_option){"resume_from_checkpoint", "auto"};
-    ATOM_TRY(pool_run_configure(r, small->run, small->run_text, options, c->n_train + 2, true));
+    ATOM_TRY(pool_run_configure(r, small->run, small->run_text, options, c->n_train + 2));
     ATOM_TRY(pool_dataset_choose(&r->data, r->life, r->config.data, join->own_data, !data));
     return check_tokenizer(r, small->tokenizer);
 }
@@ -181,6 +184,19 @@ static uint64_t floats_of(const gsp_manifest *m)
     return n;
 }
 
+/* How long a step is, is the pool's to say; that it holds up this host's limits is worth knowing. */
+static void say_step(const pool_run *r)
+{
+    static const double LONG_SECONDS = 300;
+    double seconds = trainer_plan(r->t)->predicted_step_seconds;
+    char text[POOL_FIGURE_BYTES];
+    if (seconds > LONG_SECONDS)
+        pool_note(&r->hooks,
+                  "a step of this pool takes about %s here; pausing, leaving and the hours of "
+                  "--hours take effect between two steps",
+                  pool_seconds_text(seconds, text));
+}
+
 atom_status pool_run_join(const pool_run_config *config, const pool_join *join, pool_run **out)
 {
     pool_run *r = NULL;
@@ -188,15 +204,17 @@ atom_status pool_run_join(const pool_run_config *config, const pool_join *join, 
     char rate[POOL_FIGURE_BYTES];
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
+    r->data.patience_s = join->patience_s;
     ATOM_TRY_CLEAN(enter(r, config->host, join));
     const gsp_manifest *m = gsp_pool_manifest(r->life);
-    ATOM_TRY_CLEAN(read_settings(r, m));
+    ATOM_TRY_CLEAN(check_manifest(r, config));
     ATOM_TRY_CLEAN(fetch_small(r, &small));
     ATOM_TRY_CLEAN(configure(r, config, join, &small));
     own_seed(r);
     pool_run_say_mode(r, floats_of(m));
     ATOM_TRY_CLEAN(pool_run_check_disk(r, floats_of(m), m->n_fragments));
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));
+    say_step(r);
     double samples = (double)(r->config.micro_batch_size * r->config.gradient_accumulation_steps);
     pool_note(&r->hooks, "this host would train %s tokens/s",
               pool_count_text(samples * (double)m->tokens_per_sample /

@@ -23,6 +23,7 @@ static const opt_choice syncs[] = {{"parameters", POOL_SYNC_PARAMETERS},
 static const char *const sync_aliases[] = {"mode", NULL};
 static const opt_choice datas[] = {
     {"shared", POOL_DATA_SHARED}, {"own", POOL_DATA_OWN}, {"either", POOL_DATA_EITHER}, {0}};
+static const opt_choice trusts[] = {{"friends", GSP_FRIENDS}, {"strangers", GSP_STRANGERS}, {0}};
 static const opt_choice codecs[] = {
     {"fp32", GSP_CODEC_FP32}, {"bf16", GSP_CODEC_BF16}, {"int8", GSP_CODEC_INT8}, {0}};
 
@@ -55,10 +56,12 @@ static const opt_spec specs[] = {
     {.name = "min_peers", .type = OPT_INT, AT(min_peers), .fallback = "1", .min = 1,
      .max = GSP_MEMBERS_MAX,
      .help = "Training begins when the pool has this many members; later it may have fewer."},
-    {.name = "robust", .type = OPT_FLAG, AT(robust),
-     .help = "Against hostile data: contributions are clipped to the median and around the center, "
-             "and a member that pulls against the others eight times in a row loses its weight. "
-             "For pools of strangers, of three members and more."},
+    {.name = "trust", .type = OPT_CHOICE, AT(trust), .fallback = "friends", .choices = trusts,
+     .help = "Whom the pool expects. friends: more than half of the members decide, and hosts may "
+             "crash or leave at any time. strangers: more than two thirds decide, so that fewer "
+             "than a third may be hostile; averaged contributions are clipped to the median and "
+             "around the center, and a member that pulls against the others eight times in a row "
+             "loses its weight. For pools of four members and more."},
     {.name = "audit_percent", .type = OPT_INT, AT(audit_percent), .fallback = "25", .min = 0,
      .max = 100,
      .help = "Percentage of the averaged parts that another member sums again, to see whether "
@@ -98,6 +101,7 @@ static const opt_spec specs[] = {
 const opt_command pool_options = {
     .name = "pool settings",
     .summary = "how members of a pool average",
+    .shared = true,
     OPT_TABLE(specs, pool_settings),
 };
 
@@ -176,12 +180,12 @@ atom_status pool_settings_check(const pool_settings *s, const char *path, const 
         return refuse(path, text, "outer_momentum",
                       "with sync slices averages are written as they are, and nothing keeps a "
                       "momentum; leave out the key, or average parameters");
+    if (s->trust == GSP_STRANGERS && s->audit_percent == 0)
+        return refuse(path, text, "audit_percent",
+                      "among strangers somebody must look into others' sums, or a member that lies "
+                      "in them is never found; leave out the key, or trust friends");
     if (s->sync != POOL_SYNC_GRADIENTS)
         return ATOM_OK;
-    if (s->robust)
-        return refuse(path, text, "robust",
-                      "with sync gradients contributions are summed as they are; leave out "
-                      "robust, or average parameters");
     if (s->fragments != 1)
         return refuse(path, text, "fragments",
                       "with sync gradients there is one, whose sum makes a step; leave out the "
@@ -210,6 +214,17 @@ atom_status pool_settings_settle(pool_settings *s, train_config *c)
     if (c->gradient_accumulation_steps > most)
         c->gradient_accumulation_steps = most;
     return ATOM_OK;
+}
+
+const char *pool_settings_trust(const pool_settings *s)
+{
+    return s->trust == GSP_STRANGERS
+               ? "trust strangers: survives 1 liar of 4 members, 2 of 7, 5 of 16; stands still "
+                 "while "
+                 "a third is away; with fewer than 4 members nobody is protected"
+               : "trust friends: goes on while fewer than half are away; a single liar of 3 "
+                 "members or "
+                 "more takes nothing over, several together may";
 }
 
 const char *pool_settings_mode(const pool_settings *s)
@@ -288,63 +303,5 @@ atom_status pool_settings_split(const char *text, size_t bytes, char **pool, cha
     }
     *pool = a;
     *rest = b;
-    return ATOM_OK;
-}
-
-static bool listed(const char *const *names, const char *line)
-{
-    for (; *names; names++) {
-        size_t n = strlen(*names);
-        if (strncmp(line, *names, n) == 0 && line[n] == ':')
-            return true;
-    }
-    return false;
-}
-
-atom_status pool_run_text(const train_config *config, bool local, char **text)
-{
-    static const char *const shared[] = {"micro_batch_size",
-                                         "gradient_accumulation_steps",
-                                         "sequence_len",
-                                         "max_steps",
-                                         "learning_rate",
-                                         "lr_scheduler",
-                                         "min_lr_ratio",
-                                         "decay_ratio",
-                                         "warmup_steps",
-                                         "weight_decay",
-                                         "adam_beta1",
-                                         "adam_beta2",
-                                         "adam_epsilon",
-                                         "max_grad_norm",
-                                         "dropout",
-                                         "seed",
-                                         "lora_r",
-                                         "lora_alpha",
-                                         "lora_dropout",
-                                         "lora_target_modules",
-                                         NULL};
-    static const char *const under[] = {"model", NULL}; /* where the others' is nobody knows */
-    static const char *const own[] = {"data",          "device",         "device_memory",
-                                      "host_memory",   "link_bandwidth", "threads",
-                                      "dtype",         "moments_dtype",  "eval_steps",
-                                      "logging_steps", "eval_batches",   "save_total_limit",
-                                      "save_steps",    "profile",        "recompute",
-                                      "execute",       "report_to",      NULL};
-    char *all = NULL;
-    ATOM_TRY(opt_print(&train_command, config, NULL, false, &all));
-    size_t n = 0;
-    for (char *line = all; *line;) { /* kept lines move to the front */
-        char *end = strchr(line, '\n');
-        size_t bytes = end ? (size_t)(end - line) + 1 : strlen(line);
-        bool base = local && config->lora_r > 0 && listed(under, line);
-        if (base || listed(local ? own : shared, line)) {
-            memmove(all + n, line, bytes);
-            n += bytes;
-        }
-        line += bytes;
-    }
-    all[n] = 0;
-    *text = all;
     return ATOM_OK;
 }

@@ -26,7 +26,7 @@ typedef struct pool_settings {
     int64_t sync_steps, fragments;
     int64_t min_peers;
     int32_t codec; /* gsp_codec */
-    bool robust;
+    int32_t trust; /* gsp_trust */
     int64_t audit_percent;
     double outer_learning_rate, outer_momentum, mix;
     double due_seconds, fork_seconds, heartbeat_seconds; /* T, T_fork */
@@ -54,14 +54,13 @@ ATOM_MUST atom_status pool_settings_check(const pool_settings *settings, const c
  * what does not go together.
  */
 ATOM_MUST atom_status pool_settings_settle(pool_settings *settings, train_config *config);
+/* What the pool's trust promises and needs, in a line. */
+const char *pool_settings_trust(const pool_settings *settings);
 /* The mode's name ("slices"), and a clause that says what it means here. */
 enum { POOL_SAID_BYTES = 200 };
 const char *pool_settings_mode(const pool_settings *settings);
 void pool_settings_say(const pool_settings *settings, char out[POOL_SAID_BYTES]);
 /* Of trainer_place.data_hash, as the settings have it. */
 int64_t pool_data_hash(uint64_t hash);
-/* What of a run its joiners need to know, as the text of a run.yml; and what is of one host alone
- * (data, device, memory, logs). Fresh memory. */
-ATOM_MUST atom_status pool_run_text(const train_config *config, bool local, char **text);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "atom/pool/store.h"
 
+#include "atom/base/assert.h"
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
@@ -41,43 +42,33 @@ static bool read_at(int fd, uint64_t at, void *data, uint64_t bytes)
     return atom_fd_read(fd, at, data, bytes) == 0;
 }
 
-static void put_u64(uint8_t *to, uint64_t x)
-{
-    for (int i = 0; i < 8; i++)
-        to[i] = (uint8_t)(x >> 8 * i);
-}
-
-static uint64_t get_u64(const uint8_t *from)
-{
-    atom_reader r = atom_reader_make(from, 8);
-    return atom_read_uint(&r, 8);
-}
-
 static void encode(const pool_header *h, uint8_t out[HEAD_BYTES])
 {
+    atom_writer w = atom_writer_make(out, HEAD_BYTES);
     memset(out, 0, HEAD_BYTES);
-    memcpy(out, MAGIC, sizeof MAGIC);
-    put_u64(out + 8, h->epoch);
-    put_u64(out + 16, h->version);
-    put_u64(out + 24, h->n);
-    memcpy(out + 32, h->lineage.byte, 32);
-    memcpy(out + 64, h->anchor.byte, 32);
-    memcpy(out + 96, h->momentum.byte, 32);
+    atom_write_bytes(&w, MAGIC, sizeof MAGIC);
+    atom_write_uint(&w, h->epoch, 8);
+    atom_write_uint(&w, h->version, 8);
+    atom_write_uint(&w, h->n, 8);
+    atom_write_bytes(&w, h->lineage.byte, 32);
+    atom_write_bytes(&w, h->anchor.byte, 32);
+    atom_write_bytes(&w, h->momentum.byte, 32);
     crypto_generichash(out + USED_BYTES, 32, out, USED_BYTES, NULL, 0);
 }
 
 static bool decode(const uint8_t in[HEAD_BYTES], pool_header *h)
 {
     uint8_t hash[32];
+    atom_reader r = atom_reader_make(in + sizeof MAGIC, USED_BYTES - sizeof MAGIC);
     crypto_generichash(hash, sizeof hash, in, USED_BYTES, NULL, 0);
     if (memcmp(in, MAGIC, sizeof MAGIC) != 0 || memcmp(hash, in + USED_BYTES, 32) != 0)
         return false;
-    h->epoch = get_u64(in + 8);
-    h->version = get_u64(in + 16);
-    h->n = get_u64(in + 24);
-    memcpy(h->lineage.byte, in + 32, 32);
-    memcpy(h->anchor.byte, in + 64, 32);
-    memcpy(h->momentum.byte, in + 96, 32);
+    h->epoch = atom_read_u64(&r);
+    h->version = atom_read_u64(&r);
+    h->n = atom_read_u64(&r);
+    atom_read_bytes(&r, h->lineage.byte, 32);
+    atom_read_bytes(&r, h->anchor.byte, 32);
+    atom_read_bytes(&r, h->momentum.byte, 32);
     return true;
 }
 
@@ -110,16 +101,42 @@ static atom_status finish(const pool_store *s, uint32_t f, int fd, const pool_he
     return st;
 }
 
-atom_status pool_file_start(const pool_store *s, uint32_t f, uint32_t slot, int *fd)
+/* No header yet: what was there is not whole any more. */
+static atom_status start(const pool_store *s, uint32_t f, uint32_t slot, int *fd)
 {
     static const uint8_t nothing[HEAD_BYTES];
     ATOM_TRY(open_slot(s, f, slot, O_RDWR | O_CREAT, fd));
-    return write_at(*fd, 0, nothing, sizeof nothing);
+    atom_status st = write_at(*fd, 0, nothing, sizeof nothing);
+    if (st != ATOM_OK) {
+        close(*fd);
+        *fd = -1;
+    }
+    return st;
 }
 
-atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x)
+static atom_status put(int fd, uint64_t first, uint64_t n, const float *x)
 {
     return write_at(fd, HEAD_BYTES + first * sizeof *x, x, n * sizeof *x);
+}
+
+void pool_incoming_close(pool_incoming *in)
+{
+    if (in->fd >= 0)
+        close(in->fd);
+    in->fd = -1;
+}
+
+atom_status pool_incoming_put(pool_incoming *in, const pool_store *s, uint32_t f, uint32_t slot,
+                              uint64_t version, uint64_t first, uint64_t n, const float *x)
+{
+    if (first == 0) {
+        pool_incoming_close(in);
+        ATOM_TRY(start(s, f, slot, &in->fd));
+        in->fragment = f;
+        in->version[f] = version;
+    }
+    ATOM_ASSERT(in->fd >= 0 && in->fragment == f);
+    return put(in->fd, first, n, x);
 }
 
 /* One sync is enough: a torn write does not have the header's hashes, and nobody counts on a
@@ -129,11 +146,11 @@ atom_status pool_file_write(const pool_store *s, uint32_t f, uint32_t slot, pool
 {
     int fd = -1;
     atom_status st = ATOM_OK;
-    ATOM_TRY(pool_file_start(s, f, slot, &fd));
+    ATOM_TRY(start(s, f, slot, &fd));
     pool_floats_hash(anchor, header->n, &header->anchor);
     pool_floats_hash(momentum, s->outer[f], &header->momentum);
-    ATOM_TRY_CLEAN(pool_file_put(fd, 0, header->n, anchor));
-    ATOM_TRY_CLEAN(pool_file_put(fd, header->n, s->outer[f], momentum));
+    ATOM_TRY_CLEAN(put(fd, 0, header->n, anchor));
+    ATOM_TRY_CLEAN(put(fd, header->n, s->outer[f], momentum));
     ATOM_TRY_CLEAN(finish(s, f, fd, header));
 cleanup:
     close(fd);
@@ -186,11 +203,10 @@ atom_status pool_file_seal(const pool_store *s, uint32_t f, uint32_t slot, pool_
     int fd = -1;
     atom_status st = ATOM_OK;
     ATOM_TRY(open_slot(s, f, slot, O_RDWR, &fd));
-    if (!read_floats(fd, header->n, s->outer[f], anchor, momentum)) {
-        st = atom_fail(ATOM_E_RUNTIME, "%s/fragment-%u.%u is shorter than what was written",
-                       s->directory, f, slot);
-        goto cleanup;
-    }
+    if (!read_floats(fd, header->n, s->outer[f], anchor, momentum))
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_RUNTIME,
+                                 "%s/fragment-%u.%u is shorter than what was written", s->directory,
+                                 f, slot));
     pool_floats_hash(anchor, header->n, &header->anchor);
     pool_floats_hash(momentum, s->outer[f], &header->momentum);
     ATOM_TRY_CLEAN(finish(s, f, fd, header));

@@ -34,10 +34,18 @@ bool pool_file_header(const pool_store *s, uint32_t f, uint32_t slot, pool_heade
  * momentum NULL: the anchor alone. */
 ATOM_MUST atom_status pool_file_read(const pool_store *s, uint32_t f, uint32_t slot,
                                      const pool_header *header, float *anchor, float *momentum);
-/* The pieces of a file that is fetched: floats without a header, then the header. */
-ATOM_MUST atom_status pool_file_start(const pool_store *s, uint32_t f, uint32_t slot, int *fd);
-ATOM_MUST atom_status pool_file_put(int fd, uint64_t first, uint64_t n, const float *x);
-/* Reads the floats back, writes the header, syncs. */
+/* A file that is fetched: floats without a header, piece by piece, one fragment after the other. */
+typedef struct pool_incoming {
+    int fd; /* -1: none */
+    uint32_t fragment;
+    uint64_t version[GSP_FRAGMENTS_MAX]; /* of each that came */
+} pool_incoming;
+/* n floats from float `first` on; the file begins with 0. */
+ATOM_MUST atom_status pool_incoming_put(pool_incoming *in, const pool_store *s, uint32_t f,
+                                        uint32_t slot, uint64_t version, uint64_t first, uint64_t n,
+                                        const float *x);
+void pool_incoming_close(pool_incoming *in);
+/* Then: reads the floats back, writes the header, syncs. */
 ATOM_MUST atom_status pool_file_seal(const pool_store *s, uint32_t f, uint32_t slot,
                                      pool_header *header, float *anchor, float *momentum);
 

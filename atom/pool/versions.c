@@ -5,6 +5,7 @@
  * than that. Refuses to lose steps: what was not included stays in live and is brought again.
  */
 #include "atom/pool/anchor_inner.h"
+#include "atom/pool/gradients.h"
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
@@ -95,9 +96,7 @@ static void part(void *context, uint64_t version, uint64_t first, const float *x
 /* My place among the contributors of a version that R(version) = p->roster made; -1: none. */
 static int my_place(const pool_anchor *p, const gsp_proposal *c)
 {
-    gsp_roster alone = {.n = 1, .member[0].key = p->c.self};
-    /* A lineage that I did not fetch is one that I founded. */
-    const gsp_roster *roster = gsp_hash_equal(&p->lineage, &c->lineage) ? &p->roster : &alone;
+    const gsp_roster *roster = &p->roster;
     for (uint32_t i = 0; i < c->n_contributors; i++) {
         uint32_t who = c->contributor[i].member;
         if (who < roster->n && gsp_key_compare(&roster->member[who].key, &p->c.self) == 0)
@@ -136,28 +135,9 @@ static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
     return anywhere & mine;
 }
 
-/* The lock is held. */
-static void adopt_merge(pool_fragment *f, float **merge)
-{
-    if (f->merge) { /* the trainer has not taken the one before */
-        for (uint64_t i = 0; i < f->n; i++)
-            f->merge[i] += (*merge)[i];
-        return;
-    }
-    f->merge = *merge;
-    *merge = NULL;
-}
-
-static void swap_floats(float **a, float **b)
-{
-    float *x = *a;
-    *a = *b;
-    *b = x;
-}
-
 /* Samples that are in the anchor. A certificate counts each once, but a new lineage begins at zero
  * and inherits tokens alone; those count once per fragment. */
-uint64_t pool_certified(const pool_anchor *p, const gsp_proposal *c)
+static uint64_t certified(const pool_anchor *p, const gsp_proposal *c)
 {
     uint64_t each = p->c.tokens_per_sample * p->c.n_fragments;
     uint64_t by_tokens = each ? c->tokens / each : 0;
@@ -171,11 +151,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     bool included = part_of_mine(c, mine);
     pool_fragment *f = &p->fragment[fragment_of(p, c->version)];
     pthread_mutex_lock(&p->lock);
-    swap_floats(&f->anchor, &p->new_anchor);
-    swap_floats(&f->momentum, &p->new_momentum);
-    f->version = c->version;
-    f->hash = header->anchor;
-    f->slot ^= 1;
+    pool_fragment_turn(f, header, &p->new_anchor, &p->new_momentum);
     if (included) {
         f->tokens_included = known ? p->sent_tokens : p->tokens;
         uint64_t samples = known ? p->sent_samples : p->samples;
@@ -185,12 +161,12 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
     if (included && !known)
         f->replace = true; /* frozen before a restart: whatever live has since is not known */
     else if (*merge)
-        adopt_merge(f, merge);
+        pool_fragment_owe(f, merge);
     if (known && p->c.slices)
-        pool_slices_note(p, f, c, mine);
+        pool_slices_note(&f->slices, c, f->n, mine, p->sent_samples);
     p->applied = c->version;
     p->lineage = c->lineage;
-    p->certified_samples = pool_certified(p, c);
+    p->certified_samples = certified(p, c);
     if (p->ask_version <= c->version)
         p->ask = POOL_ASK_NONE;
     pthread_mutex_unlock(&p->lock);
@@ -248,40 +224,46 @@ static atom_status state_read(void *context, uint32_t fragment, uint64_t first, 
     return ATOM_OK;
 }
 
-static void close_write(pool_anchor *p)
-{
-    if (p->write_fd >= 0)
-        close(p->write_fd);
-    p->write_fd = -1;
-}
-
 static atom_status state_write(void *context, uint32_t fragment, uint64_t version, uint64_t first,
                                uint64_t n, const float *x)
 {
     pool_anchor *p = context;
-    if (first == 0) {
-        close_write(p);
-        ATOM_TRY(
-            pool_file_start(&p->store, fragment, p->fragment[fragment].slot ^ 1, &p->write_fd));
-        p->write_fragment = fragment;
-        p->write_version[fragment] = version;
-    }
-    ATOM_ASSERT(p->write_fd >= 0 && p->write_fragment == fragment);
-    return pool_file_put(p->write_fd, first, n, x);
+    return pool_incoming_put(&p->incoming, &p->store, fragment, p->fragment[fragment].slot ^ 1,
+                             version, first, n, x);
 }
 
-void pool_roster_of(const gsp_saved *saved, gsp_roster *out)
+uint64_t pool_applied_of(const gsp_saved *saved)
 {
-    if (saved->has_certificate)
-        *out = saved->certificate.proposal.next;
-    else
-        *out = (gsp_roster){.n = 1, .member[0] = saved->genesis.founder};
+    return saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
 }
 
 void pool_lineage_of(const gsp_saved *saved, gsp_hash *out)
 {
     gsp_seals seals = gsp_seals_real(NULL);
     gsp_genesis_hash(&seals, &saved->genesis, out);
+}
+
+void pool_anchor_remember(pool_anchor *p, const gsp_saved *saved)
+{
+    const gsp_proposal *c = saved->has_certificate ? &saved->certificate.proposal : NULL;
+    gsp_genesis_roster(&saved->genesis, &p->roster);
+    if (c)
+        p->roster = c->next;
+    pool_lineage_of(saved, &p->lineage);
+    p->applied = pool_applied_of(saved);
+    p->certified_samples = c ? certified(p, c) : 0;
+    p->ready = true;
+}
+
+/* The anchor stays. Who contributes is told by places in the roster of those who begin. */
+static void begins(void *context, const gsp_genesis *genesis)
+{
+    pool_anchor *p = context;
+    const gsp_saved saved = {.genesis = *genesis};
+    pthread_mutex_lock(&p->lock);
+    gsp_genesis_roster(genesis, &p->roster);
+    pool_lineage_of(&saved, &p->lineage);
+    pthread_mutex_unlock(&p->lock);
 }
 
 /* Files are sealed one after the other; until the member remembers the new certificate, a restart
@@ -292,25 +274,19 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
     gsp_hash lineage;
     pool_lineage_of(saved, &lineage);
     uint64_t epoch = p->epoch_highest + 1;
-    close_write(p);
+    pool_incoming_close(&p->incoming);
     pool_gradients_hold(p, true);
     for (uint32_t i = 0; i < p->c.n_fragments; i++) {
         pool_fragment *f = &p->fragment[i];
         pool_header header = {
-            .epoch = epoch, .version = p->write_version[i], .n = f->n, .lineage = lineage};
+            .epoch = epoch, .version = p->incoming.version[i], .n = f->n, .lineage = lineage};
         ATOM_TRY(
             pool_file_seal(&p->store, i, f->slot ^ 1, &header, p->new_anchor, p->new_momentum));
         pthread_mutex_lock(&p->lock);
-        swap_floats(&f->anchor, &p->new_anchor);
-        swap_floats(&f->momentum, &p->new_momentum);
-        f->slot ^= 1;
-        f->version = header.version;
-        f->hash = header.anchor;
+        pool_fragment_turn(f, &header, &p->new_anchor, &p->new_momentum);
+        pool_fragment_forget(f);
         f->replace = true;
         f->tokens_included = p->tokens;
-        atom_free(f->merge);
-        f->merge = NULL;
-        f->over_stride = 0;
         pthread_mutex_unlock(&p->lock);
     }
     if (p->g)
@@ -318,15 +294,9 @@ static atom_status state_adopt(void *context, const gsp_saved *saved)
     p->epoch = p->epoch_highest = epoch;
     p->staged = 0;
     pthread_mutex_lock(&p->lock);
-    pool_roster_of(saved, &p->roster);
-    p->lineage = lineage;
-    p->applied =
-        saved->has_certificate ? saved->certificate.proposal.version : saved->genesis.version;
-    p->certified_samples =
-        saved->has_certificate ? pool_certified(p, &saved->certificate.proposal) : 0;
+    pool_anchor_remember(p, saved);
     p->samples_included = p->samples;
     p->ask = POOL_ASK_NONE;
-    p->ready = true;
     pthread_mutex_unlock(&p->lock);
     pool_gradients_hold(p, false);
     return ATOM_OK;
@@ -341,9 +311,12 @@ void pool_anchor_work(pool_anchor *p, gsp_work *work)
                        .apply = apply,
                        .state_read = state_read,
                        .state_write = state_write,
-                       .state_adopt = state_adopt};
-    if (p->g)
+                       .state_adopt = state_adopt,
+                       .begins = begins};
+    if (p->g) {
         work->ready = pool_gradients_ready;
+        work->lease = pool_gradients_lease;
+    }
     for (uint32_t f = 0; f < p->c.n_fragments; f++)
         work->n_state[f] = p->store.n[f] + p->store.outer[f];
 }

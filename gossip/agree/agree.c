@@ -6,6 +6,8 @@
  */
 #include "gossip/agree/agree_inner.h"
 
+#include "gossip/agree/barred.h"
+
 #include <stdio.h>
 
 void gsp_agree_defaults(gsp_rules *rules)
@@ -20,10 +22,13 @@ void gsp_agree_defaults(gsp_rules *rules)
         .round_min_ns = 4 * second,
         .round_max_ns = 3600 * second,
         .fork_ns = 3600 * second,
+        .withheld_ns = 3600 * second,
         .silent_rounds = 3,
         .against_rounds = 8,
         .audit_percent = 25,
         .n_parts = 64,
+        .samples_max = GSP_TOKENS_MAX,
+        .tokens_per_sample = GSP_TOKENS_MAX,
     };
 }
 
@@ -77,22 +82,24 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.self = a->self;
     a->record.lineage = a->lineage;
     a->record.version = a->certified + 1;
-    a->record.promised = a->record.voted = 0;
+    a->record.promised = a->record.echoed = a->record.voted = 0;
     a->view = 0;
     a->due_ns = a->doubt_ns = 0;
     a->frozen = GSP_UNFROZEN;
     memset(&a->contribution, 0, sizeof a->contribution);
     a->promise_owed = 0;
     a->has_pending = false;
+    memset(a->echo, 0, sizeof a->echo);
     memset(a->vote, 0, sizeof a->vote);
     a->phase = GSP_IDLE;
     a->left = 0;
+    memset(a->gone, 0, sizeof a->gone);
     for (uint32_t i = 0; i < roster->n; i++)
         if (gsp_people_banned(a, &roster->member[i].key))
             a->left |= 1u << i;
     if (a->rules.summed)
         a->samples = 0; /* they were of the version before */
-    gsp_round_open(&a->round, a->certified + 1, a->self_i);
+    gsp_round_open(&a->round, a->rules.trust, a->certified + 1, a->self_i);
 }
 
 void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
@@ -101,8 +108,10 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
     gsp_genesis_hash(&a->seals, &a->genesis, &a->lineage);
     a->applying = false;
     a->ahead_version = 0;
+    a->draft.generation = 0;
     memset(a->missing, 0, sizeof a->missing);
     memset(&a->audits, 0, sizeof a->audits);
+    memset(a->withholding.named, 0, sizeof a->withholding.named);
     if (saved->has_certificate) {
         a->certificate = saved->certificate;
         gsp_proposal_hash(&a->seals, &a->certificate.proposal, &a->previous);
@@ -111,7 +120,8 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
         a->certificate.proposal.lineage = a->lineage;
         a->certificate.proposal.version = a->genesis.version;
         a->certificate.proposal.tokens = a->genesis.tokens;
-        a->certificate.proposal.next = (gsp_roster){.n = 1, .member = {a->genesis.founder}};
+        a->certificate.proposal.since = a->certificate.proposal.made = a->genesis.version;
+        gsp_genesis_roster(&a->genesis, &a->certificate.proposal.next);
         a->previous = a->lineage;
     }
     a->certified = a->applied = a->certificate.proposal.version;
@@ -183,8 +193,10 @@ static void tick(gsp_agree *a)
     gone_tick(a);
     gsp_round_tick(&a->round, a->now_ns, gsp_agree_round_sink, a);
     gsp_propose_tick(a);
+    gsp_vote_tick(a);
     gsp_vote_pull(a);
     gsp_people_tick(a);
+    gsp_follow_tick(a);
     gsp_audit_tick(a);
 }
 
@@ -264,7 +276,7 @@ static void on_refuse(gsp_agree *a, uint32_t from, const gsp_message *m)
         promised - a->ballot > GSP_BALLOT_STEP_MAX)
         return;
     a->refused |= 1u << from;
-    if (gsp_quorum(gsp_agree_roster(a)->n, gsp_people_alive_bits(a) & ~a->refused))
+    if (gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, gsp_people_alive_bits(a) & ~a->refused))
         return;
     gsp_propose_give_up(a);
     gsp_view_set(a, promised);
@@ -297,7 +309,8 @@ static void on_ballot(gsp_agree *a, const gsp_message *m)
         gsp_vote_propose(a, from, m);
         break;
     default:
-        if (gsp_member_equal(&m->as.vote.statement.signer, &m->from))
+        if (gsp_member_equal(&m->as.vote.statement.signer, &m->from) &&
+            (m->kind == GSP_ECHO) == (m->as.vote.statement.kind == GSP_SAYS_ECHO))
             gsp_vote_count(a, &m->as.vote.statement);
         break;
     }
@@ -339,11 +352,15 @@ static void on_message(gsp_agree *a, const gsp_message *m)
     } else if (m->kind == GSP_LEAVE && mine) {
         gsp_people_leave(a, &m->as.leave.statement);
     } else if (m->kind == GSP_EVIDENCE) {
-        gsp_people_accuse(a, &m->as.evidence.first, &m->as.evidence.second);
+        gsp_people_evidence(a, m);
     } else if (m->kind == GSP_ACCUSE && mine) {
         gsp_audit_accused(a, m);
+    } else if (m->kind == GSP_WITHHELD && mine) {
+        gsp_withheld_heard(a, m);
     } else if (m->kind == GSP_LINEAGE) {
-        gsp_people_announce(a, &m->as.announce.genesis);
+        gsp_follow_announced(a, m);
+    } else if (m->kind == GSP_CONSENT) {
+        gsp_follow_consent(a, m);
     }
 }
 
@@ -355,6 +372,10 @@ static void on_frozen(gsp_agree *a, const gsp_event *e)
         return;
     a->frozen = GSP_FROZEN;
     a->contribution = e->contribution;
+    gsp_contribution_clip(&a->rules, &a->contribution);
+    if (!gsp_hash_none(&a->contribution.root) &&
+        gsp_rules_brought_wrong(a, a->self_i, a->contribution.tokens, a->contribution.samples))
+        memset(&a->contribution, 0, sizeof a->contribution);
     a->contribution.rates = a->rates;
     gsp_round_frozen(&a->round, &a->contribution.root, gsp_agree_round_sink, a);
     gsp_vote_pay_promise(a);
@@ -500,11 +521,17 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
     case GSP_ON_APPLIED:
         on_applied(a, e);
         break;
+    case GSP_ON_CHAIN:
+        gsp_follow_chain(a, &e->peer, e->match);
+        break;
     case GSP_ON_STATE:
-        gsp_people_state(a, e->saved);
+        gsp_follow_state(a, e->saved, e->match);
         break;
     case GSP_ON_AUDITED:
-        gsp_audit_done(a, e->version, e->part, e->verdict);
+        gsp_audit_done(a, e);
+        break;
+    case GSP_ON_INPUTS:
+        gsp_audit_inputs(a, e);
         break;
     case GSP_ON_PROVEN:
         gsp_people_ban(a, &e->peer);
@@ -514,7 +541,7 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
         gsp_people_beat(a); /* says so now: it may be the last word */
         break;
     case GSP_ON_RESET:
-        gsp_people_reset(a);
+        gsp_follow_reset(a);
         break;
     }
     a->sink = NULL;
@@ -524,10 +551,10 @@ void gsp_agree_step(gsp_agree *a, const gsp_event *e, gsp_sink *sink, void *cont
 bool gsp_agree_waits(const gsp_agree *a, uint64_t least_ns, uint64_t *fork_in_ns)
 {
     if (gsp_hash_none(&a->lineage) || !gsp_agree_is_member(a) ||
-        gsp_quorum(gsp_agree_roster(a)->n, gsp_people_alive_bits(a)) ||
+        gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, gsp_people_alive_bits(a)) ||
         a->now_ns - a->quorum_ns < least_ns)
         return false;
-    *fork_in_ns = gsp_people_fork_in_ns(a);
+    *fork_in_ns = gsp_follow_fork_in_ns(a);
     return true;
 }
 
@@ -541,13 +568,17 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
         snprintf(text, bytes, "looking for the pool's state");
     else if (a->applied < a->certified)
         snprintf(text, bytes, "fetching version %llu", (unsigned long long)a->certified);
+    else if (gsp_barred_left(&a->certificate.proposal, &a->self.key))
+        snprintf(text, bytes,
+                 "kept out for %u more versions: members say that it did not show what it brought",
+                 gsp_barred_left(&a->certificate.proposal, &a->self.key));
     else if (!gsp_agree_is_member(a))
         snprintf(text, bytes, "waiting for a place among %u members", n);
-    else if (!gsp_quorum(n, alive))
+    else if (!gsp_quorum(a->rules.trust, n, alive))
         snprintf(text, bytes,
                  "no quorum for %llu s: %u of %u reachable; waiting for one, by itself it goes on "
                  "in %llu s",
-                 age, count, n, (unsigned long long)(gsp_people_fork_in_ns(a) / 1000000000u));
+                 age, count, n, (unsigned long long)(gsp_follow_fork_in_ns(a) / 1000000000u));
     else
         snprintf(text, bytes, "member of %u, version %llu", n, (unsigned long long)a->certified);
     return text;

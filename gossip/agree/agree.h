@@ -5,11 +5,13 @@
  * event carries the member's own time), no sockets and no disk, and it allocates nothing.
  *
  * Inside a version it is Paxos with a rotating proposer. A ballot is prepared with a quorum,
- * proposes again the highest vote that it is told of, and is certified by a quorum of signed votes.
+ * proposes again the highest vote that it is told of, is echoed by those who find it right, and is
+ * certified by a quorum of signed votes. Members vote only for what a quorum has echoed, so that a
+ * proposer that proposes two things in one ballot gets votes for one of them at most.
  * Every message is checked; a wrong one is dropped and counted. A member that signs two things
  * where only one is allowed is convicted by its own signatures and banned. A member that tells of
- * a vote must prove that there was a proposal to vote for (agree_proof.c), so one liar cannot make
- * the others propose something that nobody proposed.
+ * a vote shows that a quorum echoed what it voted for (agree_proof.c), so no liar can make the
+ * others propose something that nobody proposed.
  *
  * What the driver owes it:
  *   - It does the actions in order, and PERSIST is a barrier: nothing after it happens (no message
@@ -22,8 +24,10 @@
  *   - Messages come over authenticated links: message->from.key is the link's key.
  *   - Time never runs backwards, also not across restarts: wall time, which stands still where the
  *     clock was set back.
+ *   - It keeps the steps of the chain that led here (chain.h), gives them to whoever asks, and
+ *     checks those of others. `match` compares the two: what was kept, and what was checked.
  *   - If the lineage or `applied` changed during the step of a STATE event, the machine has taken
- *     that state over. Then anchor, certificate and genesis of `saved` and the machine's
+ *     that state over. Then chain, anchor, certificate and genesis of `saved` and the machine's
  *     incarnation are made durable before anything else.
  *   - A member that left, and one that lost its records, comes back with a larger incarnation than
  *     it ever had.
@@ -35,13 +39,14 @@
 #ifndef GOSSIP_AGREE_AGREE_H
 #define GOSSIP_AGREE_AGREE_H
 
+#include "gossip/agree/chain.h"
 #include "gossip/agree/claim.h"
 #include "gossip/agree/round.h"
 
 enum {
     GSP_PEERS_KNOWN_MAX = 64,   /* peers that are remembered, with a link or without */
     GSP_WAITING_MAX = 256,      /* joiners in the queue */
-    GSP_BANNED_MAX = 64,        /* keys; the oldest is forgotten */
+    GSP_BANNED_MAX = 256,       /* keys; the oldest that takes no part is forgotten */
     GSP_DURATIONS_MAX = 16,     /* rounds that the timeout learns from */
     GSP_BUDGET_PER_S = 400,     /* messages of one peer that are looked at */
     GSP_ANSWERS_PER_S = 20,     /* answers to questions of one peer */
@@ -51,6 +56,7 @@ enum {
     GSP_AUDITS_MAX = 16,        /* parts of one version that a member checks by its own choice */
     GSP_ACCUSED_MAX = 4,        /* accusations that wait, one of each author */
     GSP_PROVEN_MAX = 4,         /* proven lies that are passed on; the oldest is forgotten */
+    GSP_WITHHELD_MAX = 96,      /* rows of the table of members that withhold */
     GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
 };
 
@@ -58,6 +64,7 @@ enum {
  * in ns of the member's own clock; gsp_agree_defaults fills in the usual ones
  * (docs/design/pool.md#what-the-user-sees). */
 typedef struct gsp_rules {
+    gsp_trust trust;
     uint64_t samples_due;  /* S: a version is due after so many samples of all members */
     uint64_t time_due_ns;  /* T: or after so long */
     uint64_t heartbeat_ns; /* also how often unanswered messages are repeated */
@@ -65,35 +72,51 @@ typedef struct gsp_rules {
     uint64_t round_ns;     /* timeout of the first ballot, before any round was measured */
     uint64_t round_min_ns, round_max_ns;
     uint64_t fork_ns;        /* T_fork: without a quorum for so long, a member goes on by itself */
+    uint64_t withheld_ns;    /* for so long a member that withheld is counted, and about so long it
+                                is not let in again (barred.h) */
     uint32_t silent_rounds;  /* k: after so many versions without a promise, off the roster */
     uint32_t audit_percent;  /* of all parts, how many somebody checks; 0: nobody checks */
     uint32_t against_rounds; /* K: after so many contributions against the others, weight 0; 0:
                                 where a contribution leans has no effect */
     uint32_t n_parts;
+    /* What one member can bring to one version: so many samples, and so many tokens for each of
+     * them. Tokens are counted since the last contribution to the same fragment and samples since
+     * the last one to any, so this is a sample's length times the number of fragments. */
+    uint64_t samples_max, tokens_per_sample;
     /* True: contributions are pieces of one sum, and members wait for each other. Weights are then
      * exactly the tokens. A version is due when every living member has said what it brings (the
      * samples of its heartbeat; 0: not yet, 1: nothing, more: something), and somebody brings
      * something, is silent, or can be let in. S has no meaning. */
     bool summed;
+    /* Where contributions are summed: how many samples member i of n brings to `version`, by the
+     * state that the version before left; UINT64_MAX: not known now. NULL: nobody is told how much
+     * to bring. A function of its context and of what is agreed, the same at all members. */
+    uint64_t (*lease)(void *context, uint64_t version, uint32_t n, uint32_t i);
+    void *lease_context;
     gsp_key owner; /* of the pool: the only one who may order resets */
-    /* Whether a key has an admission now (docs/design/pool.md#who-gets-in); NULL: every key has. */
-    bool (*admitted)(void *context, const gsp_key *key);
+    /* Whether a key may be a member by what it shows (docs/design/pool.md#who-gets-in), at the
+     * member's own time; shown NULL: it is one, and may it stay? A function of its arguments and of
+     * what the owner has said. NULL: every key may. */
+    bool (*admits)(void *context, const gsp_key *key, const gsp_shown *shown, uint64_t now_ns);
+    /* What I show. NULL: nothing. */
+    void (*shows)(void *context, gsp_shown *out);
     /* Hands out parts by the members' rates; a member with `able` false may own none. NULL: in
      * proportion to min(up, down). */
     void (*assign)(void *context, const gsp_rates *rates, const bool *able, uint32_t n,
                    uint32_t n_parts, uint8_t *owner);
-    void *context; /* of the two functions */
+    void *context; /* of these functions */
 } gsp_rules;
 
-/* What a member must not forget of the version in progress: its promise and its vote. It is on disk
+/* What a member must not forget of the version in progress: promise, echo and vote. It is on disk
  * before anything is said that follows from it. */
 typedef struct gsp_record {
     gsp_member self;
     gsp_hash lineage;
     uint64_t version;
-    uint32_t promised, voted; /* 0: none */
-    gsp_proposal proposal;    /* the one voted for */
-    gsp_proof proof;          /* that there was something to vote for */
+    uint32_t promised, echoed, voted; /* ballots; 0: none */
+    gsp_hash echo;                    /* of the proposal that was echoed */
+    gsp_proposal proposal;            /* the one voted for */
+    gsp_proof proof;                  /* that there was something to vote for */
 } gsp_record;
 
 /* Where a member starts: after creation, a restart, or a transfer of state. */
@@ -115,9 +138,12 @@ typedef enum gsp_event_kind {
     GSP_ON_REDUCED, /* version, ballot, part, included, hash, norm, lean: an answer to REDUCE */
     GSP_ON_HELD,    /* version, part, hash: the bytes of that result are here, checked */
     GSP_ON_APPLIED, /* version: an answer to APPLY */
-    GSP_ON_STATE,   /* saved: an answer to STATE; the anchor of its version is applied and durable.
-                       NULL: it failed */
-    GSP_ON_AUDITED, /* version, part, verdict: an answer to AUDIT */
+    GSP_ON_CHAIN,   /* peer, match: an answer to CHAIN. NULL: there was none, or it was wrong */
+    GSP_ON_STATE,   /* saved, match: an answer to STATE; the anchor of its version is applied and
+                       durable. NULL: it failed */
+    GSP_ON_AUDITED, /* version, part, verdict: an answer to AUDIT; withheld, where it stays open */
+    GSP_ON_INPUTS,  /* version, peer, part, included, withheld: news about what INPUTS asked for
+                       peer, or with my own key AUDIT for me. May come again and again */
     GSP_ON_PROVEN,  /* peer: before a restart, this member was proven to lie */
     GSP_ON_LEAVE,   /* the user wants to leave the pool */
     GSP_ON_RESET,   /* the owner wants a new lineage, with itself as founder */
@@ -128,9 +154,12 @@ typedef struct gsp_event {
     uint64_t now_ns;
     const gsp_message *message;
     const gsp_saved *saved;
+    const gsp_match *match;
     gsp_key peer;
     uint64_t version, samples, tokens;
     uint32_t ballot, part, included;
+    uint32_t withheld; /* bits of C(version)'s contributors: their makers had a link for all of
+                          `within_ns`, and gave nothing */
     gsp_hash hash, root;
     float norm;
     int8_t lean[GSP_MEMBERS_MAX]; /* of `included` */
@@ -155,13 +184,20 @@ typedef enum gsp_action_kind {
     GSP_DO_RESULT,      /* send the roster `message` (a REDUCED) and the bytes of `hash` after it */
     GSP_DO_PULL,        /* get the result `hash` of `part` from peer; answer HELD */
     GSP_DO_APPLY,       /* apply `certificate`; answer APPLIED */
-    GSP_DO_STATE,       /* get genesis, certificate and anchor of `lineage` from peer; answer
+    GSP_DO_CHAIN,       /* get the chain of `lineage` from peer, and compare it with the one that
+                           led here, or to the state that is being fetched; answer CHAIN */
+    GSP_DO_STATE,       /* get genesis, certificate and anchor of where peer's chain leads; answer
                            STATE */
     GSP_DO_AUDIT,       /* get the contributions that `claim` names and combine them again; answer
                            AUDITED. peer: the accuser, who has them; zero: this member's own
-                           choice, the contributors have them */
-    GSP_DO_FOUND,       /* a new lineage starts here: make `genesis` durable; a barrier. The counts
-                           of contributed tokens start anew, the anchor stays */
+                           choice, the contributors have them. What does not come within
+                           `within_ns` is told by INPUTS, and asked of all members from then on */
+    GSP_DO_INPUTS,      /* ask for `part` of the contributions `included` (bits of C(version)'s
+                           contributors: gsp_withheld_find) those who made them, and keep it for
+                           peer; answer INPUTS */
+    GSP_DO_FOUND,       /* a new lineage starts here: make `genesis` durable, and this member's
+                           incarnation on its roster; a barrier. The counts of contributed tokens
+                           start anew, the anchor stays */
 } gsp_action_kind;
 
 typedef struct gsp_action {
@@ -170,6 +206,7 @@ typedef struct gsp_action {
     gsp_key peer;
     uint64_t version;
     uint32_t ballot, part, included;
+    uint64_t within_ns;
     gsp_hash hash, lineage;
     const gsp_message *message; /* valid during the call, as are the others */
     const gsp_record *record;
@@ -188,12 +225,15 @@ typedef struct gsp_peer {
     gsp_hash lineage;
     uint64_t certified, applied, tokens, samples;
     uint64_t tokens_live; /* that it has trained, to be shown */
-    uint64_t grown_ns;    /* when its newest version last grew, as seen here; 0: never */
     uint64_t sequence;
-    uint64_t asked_ns; /* when it was asked for its state: for a while others are asked first */
-    uint64_t wanted_ns, wanted_version; /* likewise for a certificate */
-    uint32_t n_votes, reset, generation;
-    uint32_t false_cost; /* grows with every accusation that was not true */
+    /* When it may be asked again for the chain of its lineage, how long it was not, and the lineage
+     * that it was asked for: whoever claims what its chain does not bear out is asked ever less. */
+    uint64_t chain_ns, chain_wait_ns;
+    gsp_hash chain_lineage;
+    uint64_t wanted_ns, wanted_version; /* when it was asked for a certificate, and for which */
+    uint32_t cost;                      /* of its evidence and accusations that were not true */
+    uint64_t cost_ns;                   /* since when it lessens */
+    uint64_t complained_ns;             /* when it last said that something is withheld from it */
     gsp_rates rates;
     uint64_t second; /* to which the two budgets below belong */
     uint32_t looked, answered;
@@ -201,8 +241,8 @@ typedef struct gsp_peer {
 
 typedef struct gsp_waiting {
     gsp_member who;
-    uint64_t applied, heard_ns;
-    gsp_rates rates;
+    uint64_t heard_ns;
+    gsp_entry entry; /* checked; its wish is for the newest version that it said it holds */
 } gsp_waiting;
 
 typedef enum gsp_phase {
@@ -220,7 +260,9 @@ typedef enum gsp_frozen {
 
 typedef struct gsp_agree_stats {
     uint64_t certified, ballots, refused, flooded, stale, evidence, forks, moves;
+    uint64_t divided; /* chains that contradict mine: two quorums of one roster signed two things */
     uint64_t audits, audits_open, lies, false_claims; /* open: the bytes could not be had */
+    uint64_t bans, withheld;                          /* withheld: members counted as withholding */
 } gsp_agree_stats;
 
 /* Checking what owners say (claim.h). */
@@ -239,6 +281,29 @@ typedef struct gsp_audits {
     gsp_claim proven[GSP_PROVEN_MAX];
     uint64_t said_ns;
 } gsp_audits;
+
+/* The contributors of a certified version, for those who look for their bytes. */
+typedef struct gsp_named {
+    uint64_t version; /* 0: none */
+    gsp_roster roster;
+    uint32_t n_contributors;
+    gsp_contributor contributor[GSP_MEMBERS_MAX];
+} gsp_named;
+
+/* A member that this one counts as withholding. */
+typedef struct gsp_withheld {
+    gsp_key key;
+    uint64_t incarnation;    /* that made the contribution */
+    uint64_t version, at_ns; /* version: of the contribution */
+    bool excused;            /* it came back with another memory, and that is not counted */
+} gsp_withheld;
+
+/* Contributions that are not to be had (docs/design/pool.md#hostile-members). */
+typedef struct gsp_withholding {
+    gsp_named named[GSP_REPLAY_MAX]; /* by version % */
+    uint32_t n;
+    gsp_withheld row[GSP_WITHHELD_MAX];
+} gsp_withholding;
 
 /* The machine. Anybody may read it; only agree*.c write it, and agree_invariants.c says what is
  * always true of it. */
@@ -276,7 +341,9 @@ typedef struct gsp_agree {
     gsp_round round;
     bool has_pending; /* `pending` is a PROPOSE that waits for its bytes, or was voted for */
     gsp_message pending;
-    gsp_statement vote[GSP_MEMBERS_MAX]; /* the highest of each member; kind 0: none */
+    /* The highest of each member; kind 0: none. */
+    gsp_statement echo[GSP_MEMBERS_MAX], vote[GSP_MEMBERS_MAX];
+    uint64_t echo_ns; /* when my echo was said last */
 
     /* As proposer of `ballot`. */
     gsp_phase phase;
@@ -293,16 +360,21 @@ typedef struct gsp_agree {
     gsp_peer peer[GSP_PEERS_KNOWN_MAX];
     uint32_t n_waiting, n_banned;
     gsp_waiting waiting[GSP_WAITING_MAX]; /* joiners, in the order of their arrival */
-    gsp_key banned[GSP_BANNED_MAX];
-    uint32_t left; /* bits of the roster: said goodbye, or are banned */
+    gsp_key banned[GSP_BANNED_MAX];       /* in the order of their bans */
+    uint32_t left;                        /* bits of the roster: said goodbye, or are banned */
+    gsp_exit gone[GSP_MEMBERS_MAX]; /* of those: why, to be shown; first.kind 0: not known here */
 
     gsp_audits audits;
+    gsp_withholding withholding;
 
     /* Timers. */
     uint64_t ahead_version; /* of the last certificate that came too early to be taken */
     gsp_key ahead;          /* who sent it: can be asked before its heartbeat says so */
     gsp_key state_from;     /* who was asked for a state last */
-    uint64_t beat_ns, ask_ns, join_ns, state_until_ns, pull_ns, quorum_ns;
+    uint64_t beat_ns, ask_ns, join_ns, chain_until_ns, pull_ns, quorum_ns;
+    uint64_t draft_ns, draft_said_ns;
+    gsp_genesis draft; /* a fork that I want to begin, once its roster has signed; generation 0:
+                          none */
     uint64_t duration_ns[GSP_DURATIONS_MAX];
     uint32_t n_durations;
     uint32_t reset; /* the newest one that the owner announced */
@@ -325,6 +397,11 @@ void gsp_agree_step(gsp_agree *agree, const gsp_event *event, gsp_sink *sink, vo
 /* When the next TICK is wanted, by the member's own clock. */
 uint64_t gsp_agree_deadline(const gsp_agree *agree);
 
+/* What C(version) named, one of the newest GSP_REPLAY_MAX; NULL: not known. */
+const gsp_named *gsp_withheld_find(const gsp_agree *agree, uint64_t version);
+/* Who made contribution i of it; NULL: there is no such contribution. */
+const gsp_member *gsp_withheld_maker(const gsp_named *named, uint32_t i);
+
 /* R(certified + 1). */
 const gsp_roster *gsp_agree_roster(const gsp_agree *agree);
 bool gsp_agree_is_member(const gsp_agree *agree);
@@ -337,11 +414,11 @@ const char *gsp_agree_explain(const gsp_agree *agree, char *text, size_t bytes);
 /*
  * The rules that every voter checks before it votes for a proposal of version certified + 1. NULL
  * when all is right, else what is wrong.
+ *   changes   why anybody is new on its roster, or off it
  *   promised  bits of the roster: whose promises the proposal was made on
- *   again     it was voted for in an earlier ballot. Then those voters may have seen a goodbye that
- *             I have not, and my contribution in it may be what I froze before a restart
+ *   out       bits of the roster: the promises name these as those who must go (gsp_withheld_out)
  */
 const char *gsp_proposal_wrong(const gsp_agree *agree, const gsp_proposal *proposal,
-                               uint32_t promised, bool again);
+                               const gsp_changes *changes, uint32_t promised, uint32_t out);
 
 #endif

@@ -1,18 +1,12 @@
 /*
  * Owns which parts of others this member checks, whose accusations it looks into, and what follows
  * from a proof. Its one idea: one case at a time, accusations before its own choices, and every
- * verdict is this member's own. It refuses accusations of what the accused did not sign, and
- * accusers that were wrong too often.
+ * verdict is this member's own. It refuses accusations of strangers, of what the accused did not
+ * sign, and of accusers that were wrong too often.
  */
 #include "gossip/agree/agree_inner.h"
 
 #include <math.h>
-
-enum {
-    FALSE_COST = 4, /* of an accusation that is not true, or of something that nobody signed */
-    OPEN_COST = 1,  /* of one that could not be checked, since nobody gave the bytes */
-    COST_MAX = 8,   /* an accuser that has cost more is not listened to */
-};
 
 /* ---- own choice ---- */
 
@@ -101,6 +95,7 @@ void gsp_audit_next(gsp_agree *a)
                                   .peer = u->accuser,
                                   .version = u->claim.version,
                                   .part = u->claim.number,
+                                  .within_ns = gsp_withheld_patience_ns(a) / 2,
                                   .claim = &u->claim});
 }
 
@@ -108,19 +103,18 @@ void gsp_audit_next(gsp_agree *a)
 
 static void blame(gsp_agree *a, const gsp_key *accuser, uint32_t cost)
 {
-    gsp_peer *p = gsp_people_find(a, accuser);
-    a->stats.false_claims += cost == FALSE_COST;
-    if (p && p->false_cost <= COST_MAX)
-        p->false_cost += cost;
+    a->stats.false_claims += cost == GSP_COST_FALSE;
+    gsp_people_blame(a, accuser, cost);
 }
 
 void gsp_audit_accused(gsp_agree *a, const gsp_message *m)
 {
     gsp_audits *u = &a->audits;
     const gsp_claim *c = &m->as.accuse.claim;
-    const gsp_peer *p = gsp_people_find(a, &m->from.key);
-    if (!p || p->false_cost > COST_MAX || gsp_people_banned(a, &c->owner.key) ||
+    if (!gsp_people_concerns(a, &c->owner.key) || gsp_people_banned(a, &c->owner.key) ||
         gsp_key_compare(&c->owner.key, &a->self.key) == 0 || c->version > a->certified)
+        return;
+    if (!gsp_people_heeded(a, &m->from.key))
         return;
     if (u->on && u->accused && gsp_key_compare(&u->accuser, &m->from.key) == 0)
         return;
@@ -131,7 +125,7 @@ void gsp_audit_accused(gsp_agree *a, const gsp_message *m)
         return;
     if (gsp_claim_wrong(&a->seals, &a->lineage, a->rules.n_parts, c)) {
         a->stats.refused++;
-        blame(a, &m->from.key, FALSE_COST);
+        blame(a, &m->from.key, GSP_COST_FALSE);
         return;
     }
     u->heard[u->n_heard].claim = *c;
@@ -163,16 +157,34 @@ static void proven(gsp_agree *a, const gsp_claim *claim)
     say(a, GSP_TO_ALL, kept);
 }
 
-void gsp_audit_done(gsp_agree *a, uint64_t version, uint32_t part, gsp_verdict verdict)
+/* This audit is under way by my own choice. */
+static bool mine(const gsp_agree *a, const gsp_event *e)
+{
+    const gsp_audits *u = &a->audits;
+    return u->on && !u->accused && u->claim.version == e->version && u->claim.number == e->part;
+}
+
+void gsp_audit_inputs(gsp_agree *a, const gsp_event *e)
+{
+    if (gsp_key_compare(&e->peer, &a->self.key) != 0)
+        gsp_withheld_inputs(a, e->version, e->included, e->withheld);
+    else if (mine(a, e)) /* what does not come from others either counts when the case ends */
+        gsp_withheld_said(a, e->version, e->part, e->withheld & a->audits.claim.part.included);
+}
+
+void gsp_audit_done(gsp_agree *a, const gsp_event *e)
 {
     gsp_audits *u = &a->audits;
-    if (!u->on || u->claim.version != version || u->claim.number != part)
+    gsp_verdict verdict = e->verdict;
+    if (!u->on || u->claim.version != e->version || u->claim.number != e->part)
         return;
+    if (mine(a, e) && verdict == GSP_VERDICT_OPEN)
+        gsp_withheld_inputs(a, e->version, 0, e->withheld & u->claim.part.included);
     u->on = false;
     if (verdict == GSP_VERDICT_LIE)
         proven(a, &u->claim);
     else if (u->accused)
-        blame(a, &u->accuser, verdict == GSP_VERDICT_RIGHT ? FALSE_COST : OPEN_COST);
+        blame(a, &u->accuser, verdict == GSP_VERDICT_RIGHT ? GSP_COST_FALSE : GSP_COST_OPEN);
     a->stats.audits_open += verdict == GSP_VERDICT_OPEN;
     gsp_audit_next(a);
 }

@@ -58,13 +58,16 @@ static void check_record(const gsp_agree *a)
     /* It is mine, and of the version in progress. */
     ATOM_ASSERT(r->version == a->certified + 1 && gsp_hash_equal(&r->lineage, &a->lineage));
     ATOM_ASSERT(gsp_member_equal(&r->self, &a->self));
-    /* A vote in a ballot is a promise for it too. */
-    ATOM_ASSERT(r->voted <= r->promised);
+    /* A vote follows an echo in its ballot, and either is a promise for it too. */
+    ATOM_ASSERT(r->voted <= r->echoed && r->echoed <= r->promised);
     /* A vote is for a proposal of this very version, which is kept with it. */
     ATOM_ASSERT(r->voted == 0 ||
                 (r->proposal.version == r->version && gsp_proposal_fits(&r->proposal) &&
                  gsp_hash_equal(&r->proposal.lineage, &a->lineage) && r->proof.n > 0));
-    /* The vote that I sent is the recorded one. */
+    /* The echo and the vote that I sent are the recorded ones. */
+    ATOM_ASSERT(!gsp_agree_is_member(a) || a->echo[a->self_i].kind == 0 ||
+                (a->echo[a->self_i].ballot == r->echoed &&
+                 gsp_hash_equal(&a->echo[a->self_i].subject, &r->echo)));
     ATOM_ASSERT(!gsp_agree_is_member(a) || a->vote[a->self_i].kind == 0 ||
                 a->vote[a->self_i].ballot == r->voted);
     /* A promise is owed only for what was promised, while the contribution is being frozen. */
@@ -100,7 +103,8 @@ static void check_proposer(const gsp_agree *a)
     ATOM_ASSERT(a->applied == a->certified);
     ATOM_ASSERT((a->promised & ~everybody(a)) == 0);
     /* Nothing is averaged or proposed without a quorum's promises. */
-    ATOM_ASSERT(a->phase == GSP_GATHER || gsp_quorum(gsp_agree_roster(a)->n, a->promised));
+    ATOM_ASSERT(a->phase == GSP_GATHER ||
+                gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, a->promised));
     /* The vote that must be proposed again is older than this ballot, and comes with its proof. */
     ATOM_ASSERT(a->best_voted < a->ballot);
     ATOM_ASSERT(a->best_voted == 0 || a->best_proof.n > 0);
@@ -155,6 +159,7 @@ gsp_before gsp_invariants_enter(const gsp_agree *a)
                         .certified = a->certified,
                         .applied = a->applied,
                         .promised = a->record.promised,
+                        .echoed = a->record.echoed,
                         .voted = a->record.voted,
                         .frozen = a->frozen,
                         .root = a->contribution.root};
@@ -178,6 +183,7 @@ void gsp_invariants_leave(const gsp_agree *a, const gsp_before *before)
         return;
     /* Within a version promises and votes only grow, and a contribution is frozen once. */
     ATOM_ASSERT(a->record.promised >= before->promised && a->record.voted >= before->voted);
+    ATOM_ASSERT(a->record.echoed >= before->echoed);
     ATOM_ASSERT(a->frozen >= before->frozen);
     ATOM_ASSERT(before->frozen != GSP_FROZEN ||
                 gsp_hash_equal(&a->contribution.root, &before->root));

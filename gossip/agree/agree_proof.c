@@ -1,8 +1,8 @@
 /*
- * Owns what a proposal stands on: promises of a quorum, and where it was voted for before, the
- * ballots that led there. Its one idea: a member's word that it voted is worth what it can show,
- * since somebody else must have proposed it, on promises that others signed. It refuses votes of
- * ballots whose proposer never spoke, and proposals whose first ballot does not bear them out.
+ * Owns what a proposal stands on: promises of a quorum, and where it was voted for before, a
+ * quorum's echoes of it. Its one idea: a member's word that it voted is worth what it can show, and
+ * what a quorum echoed was found right by somebody honest. It refuses votes for what nobody can have
+ * voted for, and proposals that leave out what a promise tells of.
  */
 #include "gossip/agree/agree_inner.h"
 
@@ -27,7 +27,7 @@ uint32_t gsp_proof_promises(const gsp_agree *a, const gsp_statement *promise, ui
     for (uint32_t i = 0; *highest && i < n; i++)
         if (promise[i].voted == *highest && !gsp_hash_equal(&promise[i].subject, subject))
             return 0;
-    if (!gsp_quorum(roster->n, bits))
+    if (!gsp_quorum(a->rules.trust, roster->n, bits))
         return 0;
     for (uint32_t i = 0; i < n; i++)
         if (!gsp_statement_verify(&a->seals, &promise[i]))
@@ -35,10 +35,16 @@ uint32_t gsp_proof_promises(const gsp_agree *a, const gsp_statement *promise, ui
     return bits;
 }
 
-/* Each contributor signed for what the proposal says that it brought. */
+/* Each contributor signed for what the proposal says that it brought, and nobody who promised to
+ * bring something was left out. */
 static bool backed(const gsp_agree *a, const gsp_proposal *p, const gsp_statement *promise,
                    uint32_t n)
 {
+    uint32_t bring = 0;
+    for (uint32_t k = 0; k < n; k++)
+        bring += !gsp_hash_none(&promise[k].root);
+    if (bring != p->n_contributors)
+        return false;
     for (uint32_t i = 0; i < p->n_contributors; i++) {
         const gsp_contributor *c = &p->contributor[i];
         const gsp_member *who = &gsp_agree_roster(a)->member[c->member];
@@ -54,44 +60,31 @@ static bool backed(const gsp_agree *a, const gsp_proposal *p, const gsp_statemen
     return true;
 }
 
-/* The proposer of the statement's ballot said it. */
-static bool proposed(const gsp_agree *a, const gsp_statement *s, const gsp_hash *subject)
-{
-    uint32_t proposer = gsp_view_proposer(a, s->ballot);
-    return proposer < gsp_agree_roster(a)->n && s->kind == GSP_SAYS_PROPOSE &&
-           s->version == a->certified + 1 && s->ballot != 0 &&
-           gsp_hash_equal(&s->lineage, &a->lineage) && gsp_hash_equal(&s->subject, subject) &&
-           gsp_member_equal(&s->signer, &gsp_agree_roster(a)->member[proposer]) &&
-           gsp_statement_verify(&a->seals, s);
-}
-
 const char *gsp_proof_wrong(const gsp_agree *a, const gsp_proposal *proposal,
                             const gsp_hash *subject, uint32_t voted, const gsp_proof *proof)
 {
-    uint32_t ballot = voted, promised = 0;
-    if (proof->n == 0 || proof->n > GSP_GROUNDS_MAX)
+    const gsp_roster *roster = gsp_agree_roster(a);
+    uint32_t bits = 0;
+    if (proof->n == 0 || proof->n > roster->n)
         return "a vote without a proof";
-    for (uint32_t k = 0; k < proof->n; k++) {
-        const gsp_ground *g = &proof->ground[k];
-        bool gap = k > 0 && k + 1 == GSP_GROUNDS_MAX; /* what lay between is left out */
-        if (gap ? g->statement.ballot > ballot : g->statement.ballot != ballot)
-            return "a proof of another ballot";
-        if (!proposed(a, &g->statement, subject))
-            return "a vote for what nobody proposed";
-        promised =
-            gsp_proof_promises(a, g->promise, g->n_promises, g->statement.ballot, subject, &ballot);
-        if (promised == 0)
-            return "a proposal without promises";
-        if ((ballot == 0) != (k + 1 == proof->n))
-            return "a proof that does not end where it was proposed first";
+    for (uint32_t i = 0; i < proof->n; i++) {
+        const gsp_statement *s = &proof->echo[i];
+        uint32_t who = gsp_roster_find(roster, &s->signer);
+        if (who == GSP_NOBODY || (bits >> who) != 0 || s->kind != GSP_SAYS_ECHO ||
+            s->version != a->certified + 1 || s->ballot != voted ||
+            !gsp_hash_equal(&s->lineage, &a->lineage) || !gsp_hash_equal(&s->subject, subject))
+            return "a proof of something else";
+        bits |= 1u << who;
     }
-    const gsp_ground *first = &proof->ground[proof->n - 1];
-    const char *wrong = gsp_proposal_wrong(a, proposal, promised, true);
-    if (wrong)
-        return wrong;
-    return backed(a, proposal, first->promise, first->n_promises)
-               ? NULL
-               : "a contribution that nobody signed for";
+    if (!gsp_quorum(a->rules.trust, roster->n, bits))
+        return "a vote for what no quorum was proposed";
+    for (uint32_t i = 0; i < proof->n; i++)
+        if (!gsp_statement_verify(&a->seals, &proof->echo[i]))
+            return "an echo that nobody signed";
+    if (!gsp_hash_equal(&proposal->previous, &a->previous))
+        return "it follows another certificate";
+    return gsp_proposal_invalid(&a->rules, &a->seals, &a->certificate.proposal, proposal,
+                                &a->round);
 }
 
 const char *gsp_proof_ballot_wrong(const gsp_agree *a, const gsp_propose *p, uint32_t ballot)
@@ -105,29 +98,26 @@ const char *gsp_proof_ballot_wrong(const gsp_agree *a, const gsp_propose *p, uin
         return gsp_proof_wrong(a, &p->proposal, &p->statement.subject, highest, &p->proof);
     if (p->proof.n)
         return "a proof of no vote";
-    const char *wrong = gsp_proposal_wrong(a, &p->proposal, promised, false);
+    const char *wrong = gsp_proposal_wrong(a, &p->proposal, &p->proof.changes, promised,
+                                           gsp_withheld_out(a, p->promise, p->n_promises));
     if (wrong)
         return wrong;
     return backed(a, &p->proposal, p->promise, p->n_promises)
                ? NULL
-               : "a contribution that nobody signed for";
+               : "contributors that are not those who promised";
 }
 
-void gsp_proof_look(gsp_agree *a, const gsp_proof *proof)
+uint32_t gsp_proof_make(const gsp_agree *a, uint32_t ballot, const gsp_hash *subject,
+                        gsp_proof *out)
 {
-    for (uint32_t k = 0; a->has_pending && k < proof->n && k < GSP_GROUNDS_MAX; k++)
-        if (proof->ground[k].statement.ballot == a->pending.ballot)
-            gsp_people_accuse(a, &a->pending.as.propose.statement, &proof->ground[k].statement);
-}
-
-void gsp_proof_of(const gsp_propose *p, gsp_proof *out)
-{
-    uint32_t kept = p->proof.n < GSP_GROUNDS_MAX ? p->proof.n : GSP_GROUNDS_MAX - 1;
-    memset(out, 0, sizeof *out);
-    out->ground[0].statement = p->statement;
-    out->ground[0].n_promises = p->n_promises;
-    memcpy(out->ground[0].promise, p->promise, sizeof p->promise);
-    for (uint32_t k = 0; k < kept; k++) /* the newest ones, and the first of all */
-        out->ground[k + 1] = p->proof.ground[k + 1 < kept ? k : p->proof.n - 1];
-    out->n = kept + 1;
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++) {
+        const gsp_statement *s = &a->echo[i];
+        if (!s->kind || s->ballot != ballot || !gsp_hash_equal(&s->subject, subject))
+            continue;
+        if (out)
+            out->echo[out->n++] = *s;
+        bits |= 1u << i;
+    }
+    return bits;
 }

@@ -104,13 +104,13 @@ static void choose(gsp_agree *a)
     begin->n_parts = a->rules.n_parts;
     for (uint32_t i = 0; i < n; i++) {
         const gsp_contribution *c = &a->brought[i];
-        if (!(a->promised >> i & 1) || gsp_hash_none(&c->root) || c->tokens == 0 ||
-            c->tokens > GSP_TOKENS_MAX || c->samples > GSP_TOKENS_MAX)
+        if (!(a->promised >> i & 1) || gsp_hash_none(&c->root))
             continue;
         begin->contributor[begin->n_contributors++] = (gsp_contributor){
             .member = (uint8_t)i, .root = c->root, .tokens = c->tokens, .samples = c->samples};
     }
-    gsp_rules_weigh(a, begin->contributor, begin->n_contributors);
+    gsp_proposal_weigh(&a->rules, &a->certificate.proposal, begin->contributor,
+                       begin->n_contributors);
     memset(begin->owner, GSP_NOBODY, sizeof begin->owner);
     if (begin->n_contributors && able_owners(a, able))
         assign(a, able, n, begin->owner);
@@ -127,10 +127,21 @@ static void gathered(gsp_agree *a)
 {
     uint32_t n = gsp_agree_roster(a)->n;
     uint32_t alive = gsp_people_alive_bits(a);
-    if (a->phase != GSP_GATHER || !gsp_quorum(n, a->promised))
+    if (a->phase != GSP_GATHER || !gsp_quorum(a->rules.trust, n, a->promised))
         return;
     if ((alive & ~a->promised) == 0 || a->now_ns >= a->phase_until_ns)
         choose(a);
+}
+
+static bool contribution_wrong(const gsp_agree *a, uint32_t from, const gsp_promise *p)
+{
+    const gsp_contribution *c = &p->contribution;
+    gsp_hash hash;
+    if (gsp_hash_none(&c->root))
+        return !gsp_hash_none(&p->statement.root);
+    gsp_contribution_hash(&a->seals, c, &hash);
+    return !gsp_hash_equal(&hash, &p->statement.root) ||
+           gsp_rules_brought_wrong(a, from, c->tokens, c->samples);
 }
 
 void gsp_propose_promise(gsp_agree *a, uint32_t from, const gsp_promise *p)
@@ -147,10 +158,10 @@ void gsp_propose_promise(gsp_agree *a, uint32_t from, const gsp_promise *p)
         a->stats.refused++;
         return;
     }
-    if (!gsp_hash_none(&p->contribution.root)) {
-        gsp_contribution_hash(&a->seals, &p->contribution, &hash);
-        if (!gsp_hash_equal(&hash, &s->root))
-            return;
+    if (contribution_wrong(a, from,
+                           p)) { /* whoever brings what nobody believes has promised nothing */
+        a->stats.refused++;
+        return;
     }
     if (p->has_proposal) {
         if (!gsp_proposal_fits(&p->proposal))
@@ -169,8 +180,6 @@ void gsp_propose_promise(gsp_agree *a, uint32_t from, const gsp_promise *p)
     }
     if (a->vote[from].kind)
         gsp_people_accuse(a, s, &a->vote[from]);
-    if (p->has_proposal)
-        gsp_proof_look(a, &p->proof);
     a->promise[from] = *s;
     a->brought[from] = p->contribution;
     a->promised |= 1u << from;
@@ -206,6 +215,17 @@ static void propose(gsp_agree *a)
     gsp_vote_propose(a, a->self_i, m);
 }
 
+/* Members that the promises of my ballot name. */
+static uint32_t withheld_out(const gsp_agree *a)
+{
+    gsp_statement promise[GSP_MEMBERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        if (a->promised >> i & 1)
+            promise[n++] = a->promise[i];
+    return gsp_withheld_out(a, promise, n);
+}
+
 void gsp_propose_part_known(gsp_agree *a)
 {
     const gsp_round *r = &a->round;
@@ -217,15 +237,16 @@ void gsp_propose_part_known(gsp_agree *a)
     p->lineage = a->lineage;
     p->version = a->certified + 1;
     p->previous = a->previous;
-    memset(&a->pending.as.propose.proof, 0, sizeof a->pending.as.propose.proof);
     p->n_contributors = r->begin.n_contributors;
     p->n_parts = r->begin.n_parts;
     memcpy(p->contributor, r->begin.contributor, sizeof p->contributor);
     for (uint32_t k = 0; k < p->n_parts; k++)
         if (r->begin.owner[k] != GSP_NOBODY)
             p->part[k] = r->known[k];
-    gsp_rules_totals(a, p, &p->tokens, &p->samples);
-    gsp_rules_next(a, a->promised, p);
+    gsp_proposal_totals(&a->rules, &a->certificate.proposal, p, &p->tokens, &p->samples);
+    gsp_rules_next(a, a->promised, withheld_out(a), p);
+    a->pending.as.propose.proof.n = 0;
+    gsp_changes_make(a, p, &a->pending.as.propose.proof.changes);
     propose(a);
 }
 

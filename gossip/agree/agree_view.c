@@ -127,7 +127,7 @@ static uint32_t voters(const gsp_agree *a)
 
 void gsp_view_tick(gsp_agree *a)
 {
-    bool quorum = gsp_quorum(gsp_agree_roster(a)->n, voters(a));
+    bool quorum = gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, voters(a));
     if (quorum)
         a->quorum_ns = a->now_ns;
     if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_view_due(a)))

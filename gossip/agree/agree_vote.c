@@ -1,5 +1,5 @@
 /*
- * Owns a voter's side of a ballot: promises, votes, certificates, and getting the bytes that a vote
+ * Owns a voter's side of a ballot: promises, echoes, votes, certificates, and getting the bytes that a vote
  * vouches for. Its one idea: say nothing that is not on disk. It refuses ballots below its promise,
  * proposals without a quorum of promises behind them, and to vote for bytes that it does not hold.
  */
@@ -29,6 +29,7 @@ void gsp_vote_pay_promise(gsp_agree *a)
                          .lineage = a->lineage,
                          .version = a->record.version,
                          .ballot = ballot,
+                         .item = gsp_withheld_bits(a),
                          .voted = a->record.voted,
                          .signer = a->self};
     if (a->record.voted) {
@@ -58,6 +59,11 @@ void gsp_vote_prepare(gsp_agree *a, uint32_t from, uint32_t ballot, const gsp_ha
     /* If the version before this one were lost, a record of this one would be lost with it. So that
      * version must be durable first; the proposer will ask again. */
     if (a->applied < a->certified)
+        return;
+    /* Nobody goes before others out of turn: while a ballot has time and its proposer answers, only
+     * the next one may end it. The proposer will ask again. */
+    if (from != a->self_i && a->view && ballot > a->view + 1 && a->now_ns < a->view_until_ns &&
+        gsp_people_alive(a, gsp_view_proposer(a, a->view)))
         return;
     if (ballot > a->record.promised &&
         (ballot - a->record.promised > GSP_BALLOT_STEP_MAX ||
@@ -164,7 +170,6 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
         a->stats.refused++;
         return;
     }
-    gsp_proof_look(a, &m->as.propose.proof);
     if (a->has_pending && a->pending.ballot > m->ballot)
         return;
     if (a->has_pending && a->pending.ballot == m->ballot &&
@@ -182,6 +187,8 @@ void gsp_vote_propose(gsp_agree *a, uint32_t from, const gsp_message *m)
     if (!repeated && m != &a->pending)
         memcpy(&a->pending, m, gsp_message_bytes(GSP_PROPOSE));
     a->has_pending = true;
+    if (!repeated)
+        gsp_changes_learn(a, &a->pending.as.propose.proof.changes);
     if (repeated && a->record.voted == m->ballot && from != a->self_i &&
         gsp_people_may_answer(a, &m->from.key) && a->vote[a->self_i].ballot == m->ballot) {
         gsp_message *vote = gsp_agree_compose(a, GSP_VOTE, m->ballot);
@@ -200,51 +207,102 @@ static bool holds_all(const gsp_agree *a, const gsp_proposal *p)
     return true;
 }
 
+static gsp_statement word(const gsp_agree *a, gsp_statement_kind kind)
+{
+    return (gsp_statement){.kind = (uint8_t)kind,
+                           .lineage = a->lineage,
+                           .version = a->record.version,
+                           .ballot = a->pending.ballot,
+                           .subject = a->pending.as.propose.statement.subject,
+                           .signer = a->self};
+}
+
+/* What I was proposed and find right. In each ballot I echo one proposal and no other, whatever
+ * happens in between. False: I may not. */
+static bool echo(gsp_agree *a)
+{
+    const gsp_message *m = &a->pending;
+    const gsp_hash *subject = &m->as.propose.statement.subject;
+    if (m->ballot < a->record.promised || m->ballot < a->record.echoed)
+        return false;
+    if (m->ballot == a->record.echoed && !gsp_hash_equal(&a->record.echo, subject))
+        return false;
+    if (m->ballot == a->record.echoed && a->echo[a->self_i].ballot == m->ballot)
+        return true;
+    if (m->ballot > a->record.echoed) {
+        a->record.promised = a->record.echoed = m->ballot;
+        a->record.echo = *subject;
+        gsp_agree_persist(a);
+    }
+    gsp_message *out = gsp_agree_compose(a, GSP_ECHO, m->ballot);
+    gsp_statement *s = &out->as.vote.statement;
+    *s = word(a, GSP_SAYS_ECHO);
+    gsp_statement_seal(&a->seals, s);
+    a->echo[a->self_i] = *s;
+    a->echo_ns = a->now_ns;
+    gsp_agree_say(a, GSP_TO_ROSTER, out);
+    return true;
+}
+
 void gsp_vote_try(gsp_agree *a)
 {
     const gsp_message *m = &a->pending;
-    if (!a->has_pending || m->ballot < a->record.promised || m->ballot < a->record.voted ||
-        !gsp_agree_is_member(a) || a->applied < a->certified)
+    if (!a->has_pending || m->ballot < a->record.voted || !gsp_agree_is_member(a) ||
+        a->applied < a->certified || !echo(a))
         return;
     if (m->ballot == a->record.voted && a->vote[a->self_i].ballot == m->ballot)
         return;
+    const gsp_hash *subject = &m->as.propose.statement.subject;
     if (!holds_all(a, &m->as.propose.proposal)) {
         gsp_vote_pull(a);
         return;
     }
+    if (!gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n,
+                    gsp_proof_make(a, m->ballot, subject, NULL)))
+        return;
+    if (m->ballot > a->record.voted) { /* else it was voted for before a restart */
+        a->record.voted = m->ballot;
+        a->record.proposal = m->as.propose.proposal;
+        memset(&a->record.proof, 0, sizeof a->record.proof);
+        a->record.proof.changes = m->as.propose.proof.changes;
+        gsp_proof_make(a, m->ballot, subject, &a->record.proof);
+        gsp_agree_persist(a);
+    }
     gsp_message *vote = gsp_agree_compose(a, GSP_VOTE, m->ballot);
     gsp_statement *s = &vote->as.vote.statement;
-    *s = (gsp_statement){.kind = GSP_SAYS_VOTE,
-                         .lineage = a->lineage,
-                         .version = a->record.version,
-                         .ballot = m->ballot,
-                         .subject = m->as.propose.statement.subject,
-                         .signer = a->self};
-    if (m->ballot == a->record.voted) { /* voted before a restart: only the same again */
-        gsp_hash before;
-        gsp_proposal_hash(&a->seals, &a->record.proposal, &before);
-        if (!gsp_hash_equal(&before, &s->subject))
-            return;
-    }
-    a->record.promised = a->record.voted = m->ballot;
-    gsp_proof_of(&m->as.propose, &a->record.proof);
-    a->record.proposal = m->as.propose.proposal;
-    gsp_agree_persist(a);
+    *s = word(a, GSP_SAYS_VOTE);
     gsp_statement_seal(&a->seals, s);
     gsp_agree_say(a, GSP_TO_ROSTER, vote);
     gsp_statement mine = *s;
     gsp_vote_count(a, &mine);
 }
 
+void gsp_vote_tick(gsp_agree *a)
+{
+    const gsp_roster *roster = gsp_agree_roster(a);
+    if (!a->has_pending || !gsp_agree_is_member(a) || a->pending.ballot != a->record.echoed ||
+        a->echo[a->self_i].ballot != a->record.echoed ||
+        a->now_ns - a->echo_ns < a->rules.heartbeat_ns)
+        return;
+    a->echo_ns = a->now_ns;
+    gsp_message *m = gsp_agree_compose(a, GSP_ECHO, a->record.echoed);
+    m->as.vote.statement = a->echo[a->self_i];
+    for (uint32_t i = 0; i < roster->n; i++)
+        if (i != a->self_i && a->vote[i].ballot < a->record.echoed && gsp_people_alive(a, i))
+            gsp_agree_send(a, &roster->member[i].key, m);
+}
+
 void gsp_vote_count(gsp_agree *a, const gsp_statement *s)
 {
     uint32_t i = gsp_roster_find(gsp_agree_roster(a), &s->signer);
-    if (i == GSP_NOBODY || s->kind != GSP_SAYS_VOTE || s->version != a->certified + 1 ||
-        s->ballot == 0 || !gsp_hash_equal(&s->lineage, &a->lineage)) {
+    bool echoes = s->kind == GSP_SAYS_ECHO;
+    if (i == GSP_NOBODY || (s->kind != GSP_SAYS_VOTE && !echoes) ||
+        s->version != a->certified + 1 || s->ballot == 0 ||
+        !gsp_hash_equal(&s->lineage, &a->lineage)) {
         a->stats.refused++;
         return;
     }
-    gsp_statement *known = &a->vote[i];
+    gsp_statement *known = echoes ? &a->echo[i] : &a->vote[i];
     bool same = known->kind && known->ballot == s->ballot;
     if (same && gsp_hash_equal(&known->subject, &s->subject))
         return;
@@ -256,12 +314,15 @@ void gsp_vote_count(gsp_agree *a, const gsp_statement *s)
         gsp_people_accuse(a, known, s);
         return;
     }
-    if (a->promise[i].kind && a->promise[i].version == s->version)
+    if (!echoes && a->promise[i].kind && a->promise[i].version == s->version)
         gsp_people_accuse(a, &a->promise[i], s);
     if (known->kind && known->ballot > s->ballot)
         return;
     *known = *s;
-    gsp_vote_certify(a);
+    if (echoes)
+        gsp_vote_try(a);
+    else
+        gsp_vote_certify(a);
 }
 
 static void duration_learned(gsp_agree *a)
@@ -279,15 +340,15 @@ static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
         if (!gsp_hash_none(&p->part[k].hash) && !gsp_round_holds(&a->round, k, &p->part[k].hash))
             a->missing[k / 64] |= 1ull << (k % 64);
     duration_learned(a);
-    uint32_t left_n = 0;
-    gsp_key left[GSP_MEMBERS_MAX];
-    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
-        if (a->left >> i & 1)
-            left[left_n++] = gsp_agree_roster(a)->member[i].key;
+    const gsp_roster before = *gsp_agree_roster(a);
+    const uint32_t left = a->left;
+    gsp_exit gone[GSP_MEMBERS_MAX];
+    memcpy(gone, a->gone, sizeof gone);
     memset(a->audits.todo, 0, sizeof a->audits.todo);
     a->audits.roster = *gsp_agree_roster(a);
     a->audits.version = p->version;
     a->certificate = *certificate;
+    gsp_withheld_note(a, &a->audits.roster);
     gsp_proposal_hash(&a->seals, p, &a->previous);
     a->certified++;
     a->certified_ns = a->now_ns;
@@ -296,10 +357,12 @@ static void adopt(gsp_agree *a, const gsp_certificate *certificate, bool mine)
     a->pull_ns = a->ask_ns = 0;
     a->stats.certified++;
     gsp_agree_begin_version(a);
-    for (uint32_t k = 0; k < left_n; k++) {
-        uint32_t i = gsp_roster_find_key(gsp_agree_roster(a), &left[k]);
-        if (i != GSP_NOBODY)
-            a->left |= 1u << i;
+    for (uint32_t k = 0; k < before.n; k++) {
+        uint32_t i = gsp_roster_find(gsp_agree_roster(a), &before.member[k]);
+        if (!(left >> k & 1) || i == GSP_NOBODY)
+            continue;
+        a->left |= 1u << i;
+        a->gone[i] = gone[k];
     }
     if (mine) {
         gsp_message *m = gsp_agree_compose(a, GSP_CERTIFY, 0);
@@ -326,7 +389,7 @@ void gsp_vote_certify(gsp_agree *a)
         certificate.vote[certificate.n_votes].member = (uint8_t)i;
         memcpy(certificate.vote[certificate.n_votes++].seal, a->vote[i].seal, GSP_SEAL_BYTES);
     }
-    if (!gsp_quorum(n, voters))
+    if (!gsp_quorum(a->rules.trust, n, voters))
         return;
     certificate.proposal = a->pending.as.propose.proposal;
     adopt(a, &certificate, gsp_view_proposer(a, s->ballot) == a->self_i);
@@ -343,7 +406,7 @@ void gsp_vote_certificate(gsp_agree *a, const gsp_message *m)
         a->ahead = m->from.key;
     }
     if (version > a->certified + GSP_REPLAY_MAX) {
-        gsp_people_want_state(a, &m->from.key, &a->lineage);
+        gsp_follow_far(a, &m->from.key);
         return;
     }
     if (version > a->certified + 1) {
@@ -353,7 +416,9 @@ void gsp_vote_certificate(gsp_agree *a, const gsp_message *m)
     if (a->applied < a->certified)
         return;
     if (!gsp_hash_equal(&c->proposal.lineage, &a->lineage) ||
-        !gsp_certificate_check(&a->seals, gsp_agree_roster(a), &a->previous, c)) {
+        !gsp_certificate_check(&a->seals, a->rules.trust, gsp_agree_roster(a), &a->previous, c) ||
+        gsp_proposal_invalid(&a->rules, &a->seals, &a->certificate.proposal, &c->proposal,
+                             &a->round)) {
         a->stats.refused++;
         return;
     }

@@ -15,6 +15,11 @@
  * part and 0.3 % for two. The cost for a member, per version, is to fetch and to give about that
  * share of an encoded fragment.
  *
+ * An owner whose inputs are withheld, its own or those of others, stays hidden no longer: whoever
+ * withholds is off the roster (agree_withheld.c) as soon as a part was drawn and its makers had time
+ * to answer twice, 3/4 of a ballot's timeout, in versions that take longer than that about two or
+ * three after the one that was drawn.
+ *
  * A member that finds a lie tells everybody (ACCUSE); every receiver fetches the same bytes and
  * decides for itself. A false accusation bans nobody, and its author is soon not listened to.
  *
@@ -31,7 +36,16 @@ typedef enum gsp_verdict {
     GSP_VERDICT_LIE,
 } gsp_verdict;
 
-/* What is wrong with a claim itself: counts, numbers, the owner's seal. NULL: its owner said it. */
+/*
+ * What is wrong with a claim itself. NULL: its owner said it, and nothing in it is more than an
+ * honest owner can say: contributors ascending by member, each with a root, 1 to GSP_TOKENS_MAX
+ * tokens and a weight of at most those; the part's weight is the sum of the included ones; a norm
+ * that is a number; leans of the included alone. So whatever is computed from it stays in bounds.
+ * Every user of claims asks this first: accusations, audits, files of evidence.
+ *
+ * Whether the owner is anybody is the caller's question: an accusation is looked into only if it
+ * is on a roster that the member knows (agree_audit.c).
+ */
 const char *gsp_claim_wrong(const gsp_seals *seals, const gsp_hash *lineage, uint32_t n_parts,
                             const gsp_claim *claim);
 

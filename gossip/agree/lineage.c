@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { TEXT_BYTES_MAX = 64 * 1024, STATEMENT_BYTES_MAX = 256 };
+enum { TEXT_BYTES_MAX = 64 * 1024, HEAD_BYTES_MAX = 2048, STATEMENT_BYTES_MAX = 256 };
 
 typedef struct text {
     size_t n;
@@ -48,6 +48,13 @@ static void put_member(text *t, const gsp_member *member)
 {
     put(t, member->key.byte, sizeof member->key.byte);
     put_u64(t, member->incarnation);
+}
+
+static void put_roster(text *t, const gsp_roster *roster)
+{
+    put_u32(t, roster->n);
+    for (uint32_t i = 0; i < roster->n; i++)
+        put_member(t, &roster->member[i]);
 }
 
 static void put_tag(text *t, const char *tag)
@@ -100,6 +107,7 @@ size_t gsp_message_bytes(gsp_message_kind kind)
         [GSP_BEGIN] = sizeof(gsp_begin),
         [GSP_REDUCED] = sizeof(gsp_reduced),
         [GSP_PROPOSE] = sizeof(gsp_propose),
+        [GSP_ECHO] = sizeof(gsp_vote),
         [GSP_VOTE] = sizeof(gsp_vote),
         [GSP_CERTIFY] = sizeof(gsp_certify),
         [GSP_ASK] = sizeof(gsp_ask),
@@ -109,6 +117,8 @@ size_t gsp_message_bytes(gsp_message_kind kind)
         [GSP_EVIDENCE] = sizeof(gsp_evidence),
         [GSP_ACCUSE] = sizeof(gsp_accuse),
         [GSP_LINEAGE] = sizeof(gsp_lineage),
+        [GSP_WITHHELD] = sizeof(gsp_missing),
+        [GSP_CONSENT] = sizeof(gsp_consent),
         [GSP_PIECE] = sizeof(gsp_piece),
         [GSP_PULL] = sizeof(gsp_pull),
         [GSP_STATE_ASK] = sizeof(uint64_t),
@@ -116,6 +126,8 @@ size_t gsp_message_bytes(gsp_message_kind kind)
         [GSP_STATE_PULL] = sizeof(gsp_state_pull),
         [GSP_STATE_NONE] = sizeof(gsp_state_pull),
         [GSP_STATE_CHUNK] = sizeof(gsp_state_chunk),
+        [GSP_CHAIN_ASK] = sizeof(gsp_chain_ask),
+        [GSP_CHAIN] = sizeof(gsp_chain_said),
     };
     if (kind < GSP_HEARTBEAT || kind >= GSP_MESSAGE_N)
         return 0;
@@ -149,19 +161,14 @@ static void put_contributors(text *t, const gsp_contributor *contributor, uint32
 bool gsp_proposal_fits(const gsp_proposal *p)
 {
     return p->n_contributors <= GSP_MEMBERS_MAX && p->n_parts <= GSP_PARTS_MAX &&
-           p->next.n <= GSP_MEMBERS_MAX;
+           p->next.n <= GSP_MEMBERS_MAX && p->n_barred <= GSP_BARRED_MAX;
 }
 
-void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *out)
+void gsp_contents_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *out)
 {
     uint8_t bytes[TEXT_BYTES_MAX];
     text t = {.at = bytes};
-    put_tag(&t, "proposal");
-    put_hash(&t, &p->lineage);
-    put_u64(&t, p->version);
-    put_hash(&t, &p->previous);
-    put_u64(&t, p->tokens);
-    put_u64(&t, p->samples);
+    put_tag(&t, "contents");
     put_u32(&t, p->n_contributors);
     put_u32(&t, p->n_parts);
     put_u32(&t, p->next.n);
@@ -172,12 +179,54 @@ void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *
         put(&t, p->part[i].seal, sizeof p->part[i].seal);
     }
     for (uint32_t i = 0; i < p->next.n; i++) {
-        put_member(&t, &p->next.member[i]);
         put_u8(&t, p->missed[i]);
         put_u8(&t, p->against[i]);
     }
+    put_u32(&t, p->n_barred);
+    for (uint32_t i = 0; i < p->n_barred; i++) {
+        put(&t, p->barred[i].key.byte, sizeof p->barred[i].key.byte);
+        put_u32(&t, p->barred[i].versions);
+    }
     ATOM_ASSERT(t.n <= sizeof bytes);
     seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_head_of(const gsp_seals *seals, const gsp_proposal *p, gsp_head *out)
+{
+    *out = (gsp_head){.lineage = p->lineage,
+                      .version = p->version,
+                      .previous = p->previous,
+                      .tokens = p->tokens,
+                      .samples = p->samples,
+                      .next = p->next,
+                      .since = p->since,
+                      .made = p->made};
+    gsp_contents_hash(seals, p, &out->contents);
+}
+
+void gsp_head_hash(const gsp_seals *seals, const gsp_head *h, gsp_hash *out)
+{
+    uint8_t bytes[HEAD_BYTES_MAX];
+    text t = {.at = bytes};
+    put_tag(&t, "proposal");
+    put_hash(&t, &h->lineage);
+    put_u64(&t, h->version);
+    put_hash(&t, &h->previous);
+    put_u64(&t, h->tokens);
+    put_u64(&t, h->samples);
+    put_hash(&t, &h->contents);
+    put_roster(&t, &h->next);
+    put_u64(&t, h->since);
+    put_u64(&t, h->made);
+    ATOM_ASSERT(t.n <= sizeof bytes);
+    seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *out)
+{
+    gsp_head head;
+    gsp_head_of(seals, p, &head);
+    gsp_head_hash(seals, &head, out);
 }
 
 void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gsp_hash *out)
@@ -229,8 +278,9 @@ void gsp_reduced_statement(const gsp_seals *seals, const gsp_hash *lineage, uint
 
 void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *out)
 {
-    uint8_t bytes[320];
+    uint8_t bytes[HEAD_BYTES_MAX];
     text t = {.at = bytes};
+    ATOM_ASSERT(g->roster.n <= GSP_MEMBERS_MAX);
     put_tag(&t, "genesis.");
     put_hash(&t, &g->pool);
     put_u32(&t, g->cell);
@@ -242,9 +292,16 @@ void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *ou
     put_hash(&t, &g->anchor);
     put_u64(&t, g->tokens);
     put_member(&t, &g->founder);
+    put_roster(&t, &g->roster);
     put_hash(&t, &g->order.parent);
     put_u64(&t, g->order.version);
     seals->hash(seals->context, bytes, t.n, out);
+}
+
+void gsp_genesis_roster(const gsp_genesis *g, gsp_roster *out)
+{
+    const gsp_roster alone = {.n = 1, .member = {g->founder}};
+    *out = g->roster.n ? g->roster : alone;
 }
 
 static size_t order_text(const gsp_genesis *g, uint8_t *bytes)
@@ -268,11 +325,50 @@ void gsp_order_seal(const gsp_seals *seals, gsp_genesis *g)
     seals->seal(seals->context, bytes, n, g->order.seal);
 }
 
+bool gsp_roster_equal(const gsp_roster *a, const gsp_roster *b)
+{
+    return a->n == b->n && memcmp(a->member, b->member, a->n * sizeof a->member[0]) == 0;
+}
+
+bool gsp_roster_sane(const gsp_roster *r)
+{
+    if (r->n == 0 || r->n > GSP_MEMBERS_MAX)
+        return false;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (r->member[i].incarnation == 0 ||
+            (i > 0 && gsp_key_compare(&r->member[i - 1].key, &r->member[i].key) >= 0))
+            return false;
+    return true;
+}
+
+/* Everybody on the roster of a fork signed its id. A founder alone has no roster. */
+static const char *founders_wrong(const gsp_seals *seals, const gsp_genesis *g, const gsp_hash *id)
+{
+    static const uint8_t none[GSP_SEAL_BYTES];
+    if (!seals->verify(seals->context, &g->founder.key, id->byte, sizeof id->byte, g->seal))
+        return "a lineage that its founder did not sign";
+    if (g->roster.n == 0)
+        return NULL;
+    uint32_t founder = gsp_roster_find(&g->roster, &g->founder);
+    if (!gsp_roster_sane(&g->roster) || g->roster.n < 2 || founder == GSP_NOBODY ||
+        memcmp(g->consent[founder], none, sizeof none) != 0)
+        return "a fork whose roster is not in order";
+    for (uint32_t i = 0; i < g->roster.n; i++)
+        if (i != founder && !seals->verify(seals->context, &g->roster.member[i].key, id->byte,
+                                           sizeof id->byte, g->consent[i]))
+            return "a fork that one of its roster did not sign";
+    return NULL;
+}
+
 const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, const gsp_genesis *g)
 {
     static const gsp_order none;
     uint8_t bytes[128];
     gsp_hash id;
+    if (g->version > GSP_VERSION_MAX || g->tokens > GSP_CERTIFIED_MAX)
+        return "numbers that cannot be";
+    if (g->roster.n > GSP_MEMBERS_MAX || (g->generation == 0 && g->roster.n))
+        return "a roster where none may be";
     if (g->reset == 0 && memcmp(&g->order, &none, sizeof none) != 0)
         return "an order without a reset";
     if (g->generation == 0)
@@ -281,9 +377,7 @@ const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, cons
     if (g->reset && !seals->verify(seals->context, owner, bytes, n, g->order.seal))
         return "a reset that the owner did not order";
     gsp_genesis_hash(seals, g, &id);
-    if (!seals->verify(seals->context, &g->founder.key, id.byte, sizeof id.byte, g->seal))
-        return "a lineage that its founder did not sign";
-    return NULL;
+    return founders_wrong(seals, g, &id);
 }
 
 static size_t statement_text(const gsp_statement *s, uint8_t *bytes)
@@ -309,9 +403,26 @@ void gsp_statement_seal(const gsp_seals *seals, gsp_statement *statement)
     seals->seal(seals->context, bytes, n, statement->seal);
 }
 
+/* Nothing stands in a field that the kind does not use. A certificate repeats seals and not those
+ * fields, so a vote with something in them would be one that nobody else can check. */
+static bool plain(const gsp_statement *s)
+{
+    bool promise = s->kind == GSP_SAYS_PROMISE, reduced = s->kind == GSP_SAYS_REDUCED;
+    bool leave = s->kind == GSP_SAYS_LEAVE, join = s->kind == GSP_SAYS_JOIN;
+    if (s->kind < GSP_SAYS_PROMISE || s->kind >= GSP_SAYS_N)
+        return false;
+    return (reduced || promise || s->item == 0) && (promise || s->voted == 0) &&
+           (promise || reduced || gsp_hash_none(&s->root)) &&
+           (!promise || (s->voted != 0) == !gsp_hash_none(&s->subject)) &&
+           (!(reduced || leave || join) || s->ballot == 0) &&
+           (!leave || (s->version == 0 && gsp_hash_none(&s->subject)));
+}
+
 bool gsp_statement_verify(const gsp_seals *seals, const gsp_statement *s)
 {
     uint8_t bytes[STATEMENT_BYTES_MAX];
+    if (!plain(s))
+        return false;
     size_t n = statement_text(s, bytes);
     return seals->verify(seals->context, &s->signer.key, bytes, n, s->seal);
 }
@@ -330,20 +441,47 @@ bool gsp_statements_convict(const gsp_seals *seals, const gsp_statement *a, cons
         a->version != b->version)
         return false;
     bool same = a->kind == b->kind && a->ballot == b->ballot && a->item == b->item;
-    bool twice = same && (a->kind == GSP_SAYS_PROPOSE || a->kind == GSP_SAYS_VOTE);
+    bool twice = same && (a->kind == GSP_SAYS_PROPOSE || a->kind == GSP_SAYS_ECHO ||
+                          a->kind == GSP_SAYS_VOTE);
     bool differ = twice && !gsp_hash_equal(&a->subject, &b->subject);
     if (!differ && !denies(a, b) && !denies(b, a))
         return false;
     return gsp_statement_verify(seals, a) && gsp_statement_verify(seals, b);
 }
 
-bool gsp_quorum(uint32_t n, uint32_t voters)
+bool gsp_quorum(gsp_trust trust, uint32_t n, uint32_t voters)
 {
     uint32_t count = (uint32_t)__builtin_popcount(voters);
+    if (trust == GSP_STRANGERS)
+        return 3 * count > 2 * n;
     return 2 * count > n || (2 * count == n && (voters & 1));
 }
 
-bool gsp_certificate_check(const gsp_seals *seals, const gsp_roster *roster,
+uint32_t gsp_liars_max(gsp_trust trust, uint32_t n)
+{
+    if (trust == GSP_STRANGERS)
+        return n ? (n - 1) / 3 : 0;
+    return n >= 3;
+}
+
+static const char *const trust_names[GSP_TRUST_N] = {"friends", "strangers"};
+
+const char *gsp_trust_name(gsp_trust trust)
+{
+    return trust_names[trust];
+}
+
+bool gsp_trust_parse(const char *name, gsp_trust *out)
+{
+    for (int k = 0; k < GSP_TRUST_N; k++)
+        if (strcmp(name, trust_names[k]) == 0) {
+            *out = (gsp_trust)k;
+            return true;
+        }
+    return false;
+}
+
+bool gsp_certificate_check(const gsp_seals *seals, gsp_trust trust, const gsp_roster *roster,
                            const gsp_hash *previous, const gsp_certificate *c)
 {
     if (!gsp_proposal_fits(&c->proposal) || c->n_votes > roster->n ||
@@ -365,22 +503,5 @@ bool gsp_certificate_check(const gsp_seals *seals, const gsp_roster *roster,
         if (!gsp_statement_verify(seals, &vote))
             return false;
     }
-    return gsp_quorum(roster->n, voters);
-}
-
-bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine)
-{
-    if (gsp_hash_equal(&theirs->lineage, &mine->lineage))
-        return false;
-    if (theirs->reset != mine->reset)
-        return theirs->reset > mine->reset;
-    if (mine->live && 2 * theirs->n_votes < mine->n_votes)
-        return false;
-    if (theirs->live && 2 * mine->n_votes < theirs->n_votes)
-        return true;
-    if (theirs->tokens != mine->tokens)
-        return theirs->tokens > mine->tokens;
-    if (theirs->generation != mine->generation)
-        return theirs->generation > mine->generation;
-    return memcmp(theirs->lineage.byte, mine->lineage.byte, sizeof mine->lineage.byte) < 0;
+    return gsp_quorum(trust, roster->n, voters);
 }

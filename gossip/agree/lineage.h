@@ -1,7 +1,7 @@
 /*
- * What exactly is hashed and signed, what a quorum is, and which of two lineages wins when they
- * meet (docs/design/pool.md#agreement, #forks). Hashes and seals run over canonical bytes of their
- * own, without padding; they do not depend on how wire.h encodes messages.
+ * What exactly is hashed and signed, and what a quorum is (docs/design/pool.md#agreement). Hashes
+ * and seals run over canonical bytes of their own, without padding; they do not depend on how wire.h
+ * encodes messages.
  *
  * Thread: any. No function fails: a bad seal is `false`.
  */
@@ -13,6 +13,11 @@
 #include "atom/base/status.h"
 
 #include <stddef.h>
+
+/* Versions and certified tokens that nobody reaches: what lies above them is not believed, so that
+ * none of the sums that follow can wrap. */
+#define GSP_VERSION_MAX ((uint64_t)1 << 48)
+#define GSP_CERTIFIED_MAX ((uint64_t)1 << 62)
 
 /* The cryptography as functions, so that a simulator can use cheap ones. The real ones are
  * gsp_seals_real (seals.h): BLAKE2b-256 and Ed25519 with purpose GSP_FOR_AGREEMENT. */
@@ -37,6 +42,13 @@ bool gsp_proposal_fits(const gsp_proposal *proposal);
 /* How much of a gsp_message a kind uses; 0: no such kind. */
 size_t gsp_message_bytes(gsp_message_kind kind);
 
+/* Over contributors, parts and what is counted of members: what a version did, without who follows. */
+void gsp_contents_hash(const gsp_seals *seals, const gsp_proposal *proposal, gsp_hash *out);
+/* The head of a proposal, and its hash. A head alone shows who was put on the roster, with votes of
+ * those before. */
+void gsp_head_of(const gsp_seals *seals, const gsp_proposal *proposal, gsp_head *out);
+void gsp_head_hash(const gsp_seals *seals, const gsp_head *head, gsp_hash *out);
+/* The hash of the proposal's head: what is voted for. */
 void gsp_proposal_hash(const gsp_seals *seals, const gsp_proposal *proposal, gsp_hash *out);
 /* Over root, tokens and samples, which a proposal repeats. Rates are only advice. */
 void gsp_contribution_hash(const gsp_seals *seals, const gsp_contribution *c, gsp_hash *out);
@@ -47,19 +59,22 @@ void gsp_contributors_hash(const gsp_seals *seals, const gsp_contributor *contri
                            gsp_hash *out);
 /* Over everything but the seals: this is a lineage's id. */
 void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *genesis, gsp_hash *out);
+/* R(version + 1) of a lineage that begins. */
+void gsp_genesis_roster(const gsp_genesis *genesis, gsp_roster *out);
 /* The pool's owner orders this very reset. Everything else of the genesis but its seal is there. */
 void gsp_order_seal(const gsp_seals *seals, gsp_genesis *genesis);
 /*
- * NULL, or what is wrong. A fork must be signed by its founder. A lineage with a reset number must
- * show the owner's order for that number, which is bound to the lineage and version that the reset
- * began after, so an old order is worth nothing for a later number. The first lineage (generation
- * 0) is known by the manifest alone: the caller compares ids.
+ * NULL, or what is wrong. A fork must be signed by its founder and by everybody on its roster. A
+ * lineage with a reset number must show the owner's order for that number, which is bound to the
+ * lineage and version that the reset began after, so an old order is worth nothing for a later
+ * number. The first lineage (generation 0) is known by the manifest alone: the caller compares ids.
  */
 ATOM_MUST const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner,
                                         const gsp_genesis *genesis);
 
 /* Signs as the member that seals->context stands for, which must be statement->signer. */
 void gsp_statement_seal(const gsp_seals *seals, gsp_statement *statement);
+/* Also false where a field that the kind does not use is not zero. */
 ATOM_MUST bool gsp_statement_verify(const gsp_seals *seals, const gsp_statement *statement);
 /* Makes the REDUCED statement of an owner about a part, with the seal that the part carries; the
  * owner itself seals it afterwards. contributors: gsp_contributors_hash. */
@@ -71,36 +86,28 @@ void gsp_reduced_statement(const gsp_seals *seals, const gsp_hash *lineage, uint
 ATOM_MUST bool gsp_statements_convict(const gsp_seals *seals, const gsp_statement *a,
                                       const gsp_statement *b);
 
-/* Whether the voters (bits of a roster of n) are more than half, or exactly half with the lowest
- * key (index 0) among them. So any two quorums share a member. */
-bool gsp_quorum(uint32_t n, uint32_t voters);
+/*
+ * Whether the voters (bits of a roster of n) are a quorum. Among friends: more than half, or exactly
+ * half with the lowest key (index 0) among them, so that any two quorums share a member. Among
+ * strangers: more than two thirds, so that any two quorums share an honest member.
+ */
+bool gsp_quorum(gsp_trust trust, uint32_t n, uint32_t voters);
+/*
+ * How many hostile members of n the pool is made to survive: among friends one, where there are
+ * three or more; among strangers as many as are fewer than a third.
+ */
+uint32_t gsp_liars_max(gsp_trust trust, uint32_t n);
+/* Whether there are 1 to 32 members, ascending by key, each of an incarnation. */
+bool gsp_roster_sane(const gsp_roster *roster);
+bool gsp_roster_equal(const gsp_roster *a, const gsp_roster *b);
+/* "friends" or "strangers"; parse: false for anything else. */
+const char *gsp_trust_name(gsp_trust trust);
+ATOM_MUST bool gsp_trust_parse(const char *name, gsp_trust *out);
 
 /* Whether this is a certificate that follows `previous` (the hash of the one before), with the
  * votes of a quorum of `roster`. Whether the proposal is right is what those voters vouch for. */
-ATOM_MUST bool gsp_certificate_check(const gsp_seals *seals, const gsp_roster *roster,
-                                     const gsp_hash *previous, const gsp_certificate *certificate);
-
-/* How a lineage stands, as its own members tell. */
-typedef struct gsp_standing {
-    gsp_hash lineage;
-    uint32_t reset; /* the owner's resets win */
-    uint32_t generation;
-    uint64_t tokens;  /* certified */
-    uint32_t n_votes; /* behind its newest certificate */
-    bool live;        /* it has certified something within T_fork, as far as the judge has seen */
-} gsp_standing;
-
-/*
- * Whether `theirs` is to be preferred to `mine` (docs/design/pool.md#forks). In this order:
- *   - the owner's later reset wins;
- *   - a live lineage wins against one with less than half its votes: a liar that forks alone can
- *     certify any number of tokens, but not collect votes;
- *   - more certified tokens win;
- *   - the later generation wins: a fork is ahead of the parent that had no quorum, else its founder
- *     would fall back at once;
- *   - the lower hash wins.
- * Of two different lineages, exactly one is preferred.
- */
-bool gsp_lineage_beats(const gsp_standing *theirs, const gsp_standing *mine);
+ATOM_MUST bool gsp_certificate_check(const gsp_seals *seals, gsp_trust trust,
+                                     const gsp_roster *roster, const gsp_hash *previous,
+                                     const gsp_certificate *certificate);
 
 #endif

@@ -10,9 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-void gsp_round_open(gsp_round *round, uint64_t version, uint32_t self)
+void gsp_round_open(gsp_round *round, gsp_trust trust, uint64_t version, uint32_t self)
 {
     memset(round, 0, sizeof *round);
+    round->trust = trust;
     round->version = version;
     round->self = self;
 }
@@ -77,7 +78,8 @@ static void reduce_ready(gsp_round *r, uint32_t part, uint32_t wanted, gsp_round
     if (r->ballot == 0 || r->begin.owner[part] != r->self || r->asked[part])
         return;
     uint32_t included = present(r, part);
-    if (included == 0 || (included & wanted) != wanted)
+    if (!gsp_included_enough(r->trust, r->begin.n_contributors, included) ||
+        (included & wanted) != wanted)
         return;
     r->asked[part] = 1;
     sink(context, GSP_ROUND_REDUCE, part, r->self, included);
@@ -154,7 +156,9 @@ bool gsp_round_known(gsp_round *r, uint32_t owner, uint32_t part, const gsp_part
     if (r->ballot == 0 || part >= r->begin.n_parts || r->begin.owner[part] != owner)
         return false;
     if (gsp_hash_none(&result->hash) || result->included == 0 ||
-        (result->included & ~all_contributors(r)) || !isfinite(result->norm) || result->norm < 0)
+        (result->included & ~all_contributors(r)) ||
+        !gsp_included_enough(r->trust, r->begin.n_contributors, result->included) ||
+        !isfinite(result->norm) || result->norm < 0)
         return false;
     if (result->weight == 0 ||
         result->weight !=
@@ -200,20 +204,32 @@ uint64_t gsp_included_weight(const gsp_contributor *contributor, uint32_t n, uin
     return sum;
 }
 
-void gsp_weigh(gsp_contributor *contributor, uint32_t n)
+bool gsp_included_enough(gsp_trust trust, uint32_t n, uint32_t included)
+{
+    uint32_t count = (uint32_t)__builtin_popcount(included);
+    return trust == GSP_STRANGERS ? 3 * count > 2 * n : 2 * count > n;
+}
+
+uint64_t gsp_lower_median(const uint64_t *x, uint32_t n)
 {
     uint64_t sorted[GSP_MEMBERS_MAX];
     ATOM_ASSERT(n <= GSP_MEMBERS_MAX);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = i;
-        for (; at > 0 && sorted[at - 1] > contributor[i].tokens; at--)
+        for (; at > 0 && sorted[at - 1] > x[i]; at--)
             sorted[at] = sorted[at - 1];
-        sorted[at] = contributor[i].tokens;
+        sorted[at] = x[i];
     }
-    if (n == 0)
-        return;
-    uint64_t low = sorted[(n - 1) / 2], high = sorted[n / 2];
-    uint64_t limit = 2 * (low + (high - low) / 2);
+    return n ? sorted[(n - 1) / 2] : 0;
+}
+
+void gsp_weigh(gsp_contributor *contributor, uint32_t n)
+{
+    uint64_t tokens[GSP_MEMBERS_MAX] = {0};
+    ATOM_ASSERT(n <= GSP_MEMBERS_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = contributor[i].tokens;
+    uint64_t limit = 2 * gsp_lower_median(tokens, n);
     for (uint32_t i = 0; i < n; i++)
         contributor[i].weight = contributor[i].tokens < limit ? contributor[i].tokens : limit;
 }

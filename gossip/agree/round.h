@@ -18,6 +18,7 @@
 enum { GSP_HELD_MAX = 3 }; /* results remembered of one part: each ballot may have its own */
 
 typedef struct gsp_round {
+    gsp_trust trust;
     uint64_t version;
     uint32_t ballot; /* of `begin`; 0: none yet in this version */
     uint32_t self;   /* my index in R(version), or GSP_NOBODY */
@@ -42,7 +43,7 @@ typedef void gsp_round_sink(void *context, gsp_round_do what, uint32_t part, uin
                             uint32_t included);
 
 /* Starts a version with nothing: what arrived for another one is of no use. */
-void gsp_round_open(gsp_round *round, uint64_t version, uint32_t self);
+void gsp_round_open(gsp_round *round, gsp_trust trust, uint64_t version, uint32_t self);
 
 /* A BEGIN that was checked. One of a lower ballot, or of an attempt that is not newer, is ignored.
  * A later attempt of the same ballot keeps the results of parts that stay with their owner; a later
@@ -54,7 +55,7 @@ void gsp_round_frozen(gsp_round *round, const gsp_hash *root, gsp_round_sink *si
 /* A part of a member's contribution is here and was checked against its root. */
 void gsp_round_arrived(gsp_round *round, uint32_t part, uint32_t member, const gsp_hash *root,
                        gsp_round_sink *sink, void *context);
-/* Once collecting has taken its time, sums my parts with what is there. */
+/* Once collecting has taken its time, sums my parts with what is there, where that is enough. */
 void gsp_round_tick(gsp_round *round, uint64_t now_ns, gsp_round_sink *sink, void *context);
 /* A contributor is gone: it is not waited for in this ballot, unless a part of it still comes. */
 void gsp_round_gone(gsp_round *round, uint32_t member, gsp_round_sink *sink, void *context);
@@ -72,8 +73,15 @@ bool gsp_round_holds(const gsp_round *round, uint32_t part, const gsp_hash *hash
 
 /* The sum of the weights of the included contributors; exact. */
 uint64_t gsp_included_weight(const gsp_contributor *contributor, uint32_t n, uint32_t included);
-/* Fills in weight = min(tokens, 2 x median) for all n contributors (docs/design/pool.md#rounds).
- * Tokens are at most GSP_TOKENS_MAX, so that no sum overflows. */
+/* Whether a sum of the included ones of n contributors is a result: more than half of them, among
+ * strangers more than two thirds. Else the part stays unchanged: an owner that leaves others out
+ * decides nothing. */
+bool gsp_included_enough(gsp_trust trust, uint32_t n, uint32_t included);
+/* Of n <= GSP_MEMBERS_MAX numbers; the lower one of two in the middle. 0 where there are none. */
+uint64_t gsp_lower_median(const uint64_t *x, uint32_t n);
+/* Fills in weight = min(tokens, 2 x lower median) for all n contributors
+ * (docs/design/pool.md#rounds): of two, none has more than twice the other's. Tokens are at most
+ * GSP_TOKENS_MAX, so that no sum overflows. */
 void gsp_weigh(gsp_contributor *contributor, uint32_t n);
 
 /*

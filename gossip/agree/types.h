@@ -31,11 +31,22 @@ enum {
     GSP_CHUNK_BYTES = 512 * 1024, /* of a state; the last chunk of a fragment may be shorter */
     GSP_STATE_PATH_MAX = 20,      /* hashes that prove a chunk: up to 2^20 chunks a fragment */
     GSP_STATE_PULL_MAX = 32,      /* chunks asked for at once */
-    GSP_GROUNDS_MAX = 3,          /* of one proof */
+    GSP_SHOWN_BYTES_MAX = 384,    /* of a credential */
+    GSP_BARRED_MAX = 32,          /* keys that a certificate keeps out */
+    GSP_CHAIN_SAID_MAX = 16,      /* steps of one CHAIN */
+    GSP_LOCATOR_MAX = 32,         /* ids of one CHAIN_ASK */
     GSP_HEALTH_LEAVING = 3,       /* of a heartbeat */
     GSP_NOBODY = 0xff,            /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 5,        /* of everything in this file */
+    GSP_TYPES_VERSION = 7,        /* of everything in this file */
 };
+
+/* Whom a pool expects among its members (docs/design/pool.md#trust). It decides how many votes make
+ * a certificate, and how many hostile members that survives. */
+typedef enum gsp_trust {
+    GSP_FRIENDS,   /* hosts crash and nobody lies to win: more than half of the roster */
+    GSP_STRANGERS, /* fewer than a third are hostile, in any role: more than two thirds */
+    GSP_TRUST_N
+} gsp_trust;
 
 typedef struct gsp_hash {
     uint8_t byte[GSP_HASH_BYTES];
@@ -64,7 +75,7 @@ typedef struct gsp_rates {
 } gsp_rates;
 
 /* A statement is what a member signs (purpose GSP_FOR_AGREEMENT). Two of them convict their signer
- * if both are PROPOSE, or both VOTE, for the same lineage, version and ballot but different
+ * if both are PROPOSE, both ECHO, or both VOTE, for the same lineage, version and ballot but different
  * subjects; so does a PROMISE that denies an earlier vote. Two different REDUCED convict nobody: an
  * owner that restarted may have other contributions at hand. */
 typedef enum gsp_statement_kind {
@@ -72,8 +83,12 @@ typedef enum gsp_statement_kind {
     GSP_SAYS_REDUCED,     /* the result of part `item` is this (subject: gsp_part_hash), made of
                              these contributions (root: gsp_contributors_hash); ballot 0 */
     GSP_SAYS_PROPOSE,     /* the proposal of this ballot (subject: gsp_proposal_hash) */
-    GSP_SAYS_VOTE,        /* my vote in this ballot (subject: gsp_proposal_hash) */
+    GSP_SAYS_ECHO,        /* what was proposed to me in this ballot, and is right (subject:
+                             gsp_proposal_hash) */
+    GSP_SAYS_VOTE,        /* my vote in this ballot, after a quorum's echoes (subject likewise) */
     GSP_SAYS_LEAVE,       /* take me off the roster; valid in every version (version, ballot 0) */
+    GSP_SAYS_JOIN,        /* put me on the next roster: I hold what this version made (subject: hash
+                             of its proposal; ballot 0) */
     GSP_SAYS_N
 } gsp_statement_kind;
 
@@ -82,7 +97,8 @@ typedef struct gsp_statement {
     gsp_hash lineage;
     uint64_t version;
     uint32_t ballot;  /* from 1 */
-    uint32_t item;    /* REDUCED: the part; else 0 */
+    uint32_t item;    /* REDUCED: the part; PROMISE: bits of the roster, the members that the
+                         signer has banned or counts as withholding; else 0 */
     uint32_t voted;   /* PROMISE: ballot of the highest vote, 0: none; else 0 */
     gsp_hash subject; /* PROMISE: hash of the proposal voted for, zero: none; else as above */
     gsp_hash root;    /* PROMISE: hash of the frozen contribution (gsp_contribution_hash), zero:
@@ -133,20 +149,42 @@ typedef struct gsp_proposal {
     gsp_contributor contributor[GSP_MEMBERS_MAX];
     gsp_part part[GSP_PARTS_MAX];
     gsp_roster next;                  /* R(version+1) */
+    uint64_t since, made;             /* the versions that put R(version) and `next` together, so
+                                         that no change between them can be left out of a chain */
     uint8_t missed[GSP_MEMBERS_MAX];  /* of `next`: versions in a row without a promise */
     uint8_t against[GSP_MEMBERS_MAX]; /* of `next`: contributions in a row that leant backwards */
+    uint32_t n_barred;
+    struct {
+        gsp_key key;
+        uint32_t versions; /* for so many more the key is on no roster (barred.h) */
+    } barred[GSP_BARRED_MAX];
 } gsp_proposal;
+
+/* One member's vote in a certificate. */
+typedef struct gsp_mark {
+    uint8_t member; /* index into R(version), ascending */
+    uint8_t seal[GSP_SEAL_BYTES];
+} gsp_mark;
 
 /* C(version): a proposal with the votes of a quorum of R(version), all of one ballot. */
 typedef struct gsp_certificate {
     gsp_proposal proposal;
     uint32_t ballot;
     uint32_t n_votes;
-    struct {
-        uint8_t member; /* index into R(version), ascending */
-        uint8_t seal[GSP_SEAL_BYTES];
-    } vote[GSP_MEMBERS_MAX];
+    gsp_mark vote[GSP_MEMBERS_MAX];
 } gsp_certificate;
+
+/* What the hash of a proposal is taken over: what follows from a version, and of what it did only a
+ * hash (gsp_contents_hash). */
+typedef struct gsp_head {
+    gsp_hash lineage;
+    uint64_t version;
+    gsp_hash previous;
+    uint64_t tokens, samples;
+    gsp_hash contents;
+    gsp_roster next;
+    uint64_t since, made;
+} gsp_head;
 
 /* The pool owner's order: the reset with the genesis's number begins after this version of this
  * lineage. Forks of that reset repeat the order, so nobody but the owner can start a lineage with
@@ -158,9 +196,9 @@ typedef struct gsp_order {
 } gsp_order;
 
 /* The start of a lineage, whose id is gsp_genesis_hash. The owner makes the first one from the
- * manifest. A fork continues after a version of its parent, with its founder as the only member
- * (docs/design/pool.md#forks). A reset is a fork ordered by the owner: it wins against every
- * lineage with a lower reset number. */
+ * manifest. A fork continues after a version of its parent with those members that agreed to it,
+ * and all of them sign (docs/design/pool.md#forks). A reset is a fork ordered by the owner: it wins
+ * against every lineage with a lower reset number. */
 typedef struct gsp_genesis {
     gsp_hash pool;       /* the pool's id */
     uint32_t cell;       /* 0 until there are several (docs/design/pool.md#beyond-32-members) */
@@ -171,12 +209,60 @@ typedef struct gsp_genesis {
     gsp_hash previous;   /* the parent's proposal of that version; zero: none */
     gsp_hash anchor;     /* hash of the anchor it starts from */
     uint64_t tokens;     /* certified until then */
-    gsp_member founder;  /* R(version+1) is the founder alone */
-    gsp_order order;     /* zero where reset is 0 */
+    gsp_member founder;
+    gsp_roster roster;            /* R(version+1), the founder among them; n 0: the founder alone */
+    gsp_order order;              /* zero where reset is 0 */
     uint8_t seal[GSP_SEAL_BYTES]; /* by the owner (reset, first) or by the founder (fork) */
+    uint8_t consent[GSP_MEMBERS_MAX][GSP_SEAL_BYTES]; /* by each of the roster over the same; the
+                                                         founder's is zero */
 } gsp_genesis;
 
+/* A certificate without what it did. */
+typedef struct gsp_chain_link {
+    gsp_head head;
+    uint32_t ballot;
+    uint32_t n_votes;
+    gsp_mark vote[GSP_MEMBERS_MAX];
+} gsp_chain_link;
+
+/* A step of the chain that shows which roster decides a lineage now, and why (chain.h). */
+typedef struct gsp_step {
+    bool is_genesis;
+    union {
+        gsp_genesis genesis;
+        gsp_chain_link link;
+    } as;
+} gsp_step;
+
 /* ---- messages ---- */
+
+/* What a host shows to be let in (gossip/trust/admission.h): only bytes here, which the rules'
+ * `admits` judges. bytes 0: nothing, which is enough for some. */
+typedef struct gsp_shown {
+    uint32_t bytes;
+    uint8_t data[GSP_SHOWN_BYTES_MAX];
+} gsp_shown;
+
+/* Why a member of the next roster is one that was not on this roster: it asked to be let in now, and
+ * it was admitted, or comes back as a larger incarnation of a member (nothing is shown then). */
+typedef struct gsp_entry {
+    gsp_statement wish; /* JOIN */
+    gsp_shown shown;
+} gsp_entry;
+
+/* Why somebody who is not silent is off the roster: its goodbye (LEAVE), or two statements that
+ * convict it. */
+typedef struct gsp_exit {
+    gsp_statement first, second; /* second.kind 0: first is a LEAVE */
+} gsp_exit;
+
+/* The reasons for what is new in a roster. They travel beside the proposal, and are not in its
+ * hash. */
+typedef struct gsp_changes {
+    uint32_t n_entries, n_exits;
+    gsp_entry entry[GSP_MEMBERS_MAX]; /* ascending by key: all that are new */
+    gsp_exit exit[GSP_MEMBERS_MAX];   /* ascending by key: those that are known here */
+} gsp_changes;
 
 typedef enum gsp_message_kind {
     GSP_HEARTBEAT = 1, /* every second, over every link */
@@ -186,7 +272,8 @@ typedef enum gsp_message_kind {
     GSP_BEGIN,         /* proposer -> roster: who contributes, who owns which part */
     GSP_REDUCED,       /* owner -> roster: what the result of a part is; its bytes follow */
     GSP_PROPOSE,       /* proposer -> roster */
-    GSP_VOTE,          /* member -> roster */
+    GSP_ECHO,          /* member -> roster: I was proposed this, and it is right */
+    GSP_VOTE,          /* member -> roster: a quorum was, and I hold the results */
     GSP_CERTIFY,       /* a certificate, to a member that lacks it */
     GSP_ASK,           /* I lack the certificate of this version */
     GSP_JOIN,          /* take me on the roster; repeated while waiting */
@@ -194,7 +281,9 @@ typedef enum gsp_message_kind {
     GSP_LEAVE,         /* a signed goodbye; passed on by members */
     GSP_EVIDENCE,      /* two statements that nobody honest signs; passed on by members */
     GSP_ACCUSE,        /* an owner's false word: every receiver computes the part again */
-    GSP_LINEAGE,       /* the genesis of a fork or reset */
+    GSP_LINEAGE,       /* the genesis of a fork or reset; of a fork also before all have signed */
+    GSP_CONSENT,       /* member -> founder: I sign that fork */
+    GSP_WITHHELD,      /* member -> roster: these contributions were not given to me */
     GSP_PIECE,         /* bulk: head of some bytes of a contribution or of a result */
     GSP_PULL,          /* send me these bytes */
     GSP_STATE_ASK,     /* joiner -> everybody: which state do you hold? Has no body */
@@ -202,6 +291,8 @@ typedef enum gsp_message_kind {
     GSP_STATE_PULL,    /* joiner -> donor: send me these chunks */
     GSP_STATE_NONE,    /* the answer when the donor does not hold them (any more) */
     GSP_STATE_CHUNK,   /* bulk: head of the bytes of one chunk */
+    GSP_CHAIN_ASK,     /* which steps lead to where you are? */
+    GSP_CHAIN,         /* the answer, a few of them at a time */
     GSP_MESSAGE_N
 } gsp_message_kind;
 
@@ -210,9 +301,6 @@ typedef struct gsp_heartbeat {
     uint64_t applied;     /* newest version applied */
     gsp_hash anchor;      /* gsp_proposal_hash of the newest certificate */
     uint64_t tokens;      /* certified in the sender's lineage */
-    uint32_t n_votes;     /* of the newest certificate: how many stand behind the lineage */
-    uint32_t reset;       /* of the lineage's genesis: the owner's latest reset wins */
-    uint32_t generation;  /* likewise: at equal tokens a fork wins against its parent */
     uint64_t samples;     /* processed since the newest certificate (ATOM's heartbeat) */
     uint64_t tokens_live; /* trained in all, to be shown */
     gsp_rates rates;
@@ -224,22 +312,13 @@ typedef struct gsp_prepare {
     gsp_hash previous; /* gsp_proposal_hash of C(version-1) */
 } gsp_prepare;
 
-/* Why a proposal could be voted for in one ballot: its proposer's statement, and the promises of a
- * quorum. */
-typedef struct gsp_ground {
-    gsp_statement statement; /* PROPOSE */
-    uint32_t n_promises;
-    gsp_statement promise[GSP_MEMBERS_MAX]; /* ascending by signer */
-} gsp_ground;
-
-/* A member that claims to have voted proves with this that there was something to vote for. The
- * first ground is that of the vote's ballot; each next one is that of the highest vote which the
- * promises of the one before mention. The promises of the last ground mention no vote: that is
- * where the proposal was made first. If there are more than GSP_GROUNDS_MAX, the ones just before
- * the last are left out. */
+/* What shows that there was something to vote for in a ballot: a quorum echoed it. One of them is
+ * honest, and echoes only what it has found right; and no two proposals have one in the same
+ * ballot. */
 typedef struct gsp_proof {
+    gsp_changes changes; /* of the proposal's roster */
     uint32_t n;
-    gsp_ground ground[GSP_GROUNDS_MAX];
+    gsp_statement echo[GSP_MEMBERS_MAX]; /* ascending by signer */
 } gsp_proof;
 
 typedef struct gsp_promise {
@@ -271,7 +350,7 @@ typedef struct gsp_reduced {
 } gsp_reduced;
 
 /* The promises justify the ballot: they are a quorum's, and if any of them tells of a vote, the
- * proposal is that of the highest one; `proof` then shows that this vote was really possible. */
+ * proposal is that of the highest one; `proof` then shows that this vote was possible. */
 typedef struct gsp_propose {
     gsp_statement statement;
     gsp_proposal proposal;
@@ -280,7 +359,7 @@ typedef struct gsp_propose {
     gsp_proof proof;                        /* n 0: no promise tells of a vote */
 } gsp_propose;
 
-typedef struct gsp_vote {
+typedef struct gsp_vote { /* and ECHO */
     gsp_statement statement;
 } gsp_vote;
 
@@ -292,9 +371,9 @@ typedef struct gsp_ask {
     uint64_t version;
 } gsp_ask;
 
-/* The admission was shown in the link's handshake; here is only what the roster needs. */
+/* What the roster needs of a joiner; whoever proposes it shows both to all voters. */
 typedef struct gsp_join {
-    uint64_t applied; /* newest version of this lineage that the joiner holds */
+    gsp_entry entry; /* the version that it holds is its wish's */
     gsp_rates rates;
 } gsp_join;
 
@@ -325,6 +404,14 @@ typedef struct gsp_claim {
 typedef struct gsp_accuse {
     gsp_claim claim;
 } gsp_accuse;
+
+/* Contributions that somebody checks a part with, and that the members who made them do not give
+ * it: every receiver asks for them itself, and keeps them for the sender. */
+typedef struct gsp_missing {
+    uint64_t version;
+    uint32_t part;
+    uint32_t missing; /* bits of C(version)'s contributors */
+} gsp_missing;
 
 typedef struct gsp_lineage {
     gsp_genesis genesis;
@@ -386,6 +473,25 @@ typedef struct gsp_state_chunk {
     gsp_hash path[GSP_STATE_PATH_MAX];
 } gsp_state_chunk;
 
+typedef struct gsp_consent {
+    gsp_hash lineage; /* the fork's id */
+    uint8_t seal[GSP_SEAL_BYTES];
+} gsp_consent;
+
+/* Ids of steps (gsp_step_id) that the asker has, the newest first and ever fewer of the older ones;
+ * the answer begins after the first of them that the other has, or at the first lineage. */
+typedef struct gsp_chain_ask {
+    uint32_t n;
+    gsp_hash known[GSP_LOCATOR_MAX];
+} gsp_chain_ask;
+
+typedef struct gsp_chain_said {
+    gsp_hash after; /* id of the step before these; zero: from the first lineage on */
+    bool more;      /* others follow the last of these */
+    uint32_t n;
+    gsp_step step[GSP_CHAIN_SAID_MAX];
+} gsp_chain_said;
+
 /* Every message has the same head. Of `from` only the incarnation travels, since the link says
  * whose key it is. A message that is passed on names its author in its statements. */
 typedef struct gsp_message {
@@ -396,7 +502,8 @@ typedef struct gsp_message {
                          HEARTBEAT, JOIN, WAIT, ASK: the sender's newest certified version
                          CERTIFY: the certificate's; PULL: the result's
                          STATE_PULL: that of the certificate whose state is fetched
-                         LEAVE, EVIDENCE, ACCUSE, LINEAGE, other STATE_...: 0 */
+                         LEAVE, EVIDENCE, ACCUSE, LINEAGE, CONSENT, WITHHELD, CHAIN..., other
+                         STATE_...: 0 */
     uint32_t ballot;  /* PREPARE to VOTE; CERTIFY: that of its votes; else 0 */
     union {
         gsp_heartbeat heartbeat;
@@ -415,11 +522,15 @@ typedef struct gsp_message {
         gsp_evidence evidence;
         gsp_accuse accuse;
         gsp_lineage announce;
+        gsp_missing withheld;
+        gsp_consent consent;
         gsp_piece piece;
         gsp_pull pull;
         gsp_state_roots roots;
         gsp_state_pull state_pull; /* and NONE */
         gsp_state_chunk chunk;
+        gsp_chain_ask chain_ask;
+        gsp_chain_said chain;
     } as;
 } gsp_message;
 

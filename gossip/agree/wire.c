@@ -4,100 +4,7 @@
  * canonical: other versions, counts over their limits, odd bools, floats that are not finite, bytes
  * left over.
  */
-#include "gossip/agree/wire.h"
-
-#include "atom/base/bytes.h"
-
-#include <math.h>
-#include <string.h>
-
-typedef struct walk {
-    bool writing, bad;
-    atom_reader in;
-    atom_writer out;
-} walk;
-
-static void raw(walk *w, void *x, size_t bytes)
-{
-    if (w->writing)
-        atom_write_bytes(&w->out, x, bytes);
-    else
-        atom_read_bytes(&w->in, x, bytes);
-}
-
-static uint64_t number(walk *w, uint64_t x, unsigned bytes)
-{
-    if (!w->writing)
-        return atom_read_uint(&w->in, bytes);
-    atom_write_uint(&w->out, x, bytes);
-    return x;
-}
-
-static void u8(walk *w, uint8_t *x)
-{
-    *x = (uint8_t)number(w, *x, 1);
-}
-
-static void i8(walk *w, int8_t *x)
-{
-    *x = (int8_t)number(w, (uint8_t)*x, 1);
-}
-
-static void u32(walk *w, uint32_t *x)
-{
-    *x = (uint32_t)number(w, *x, 4);
-}
-
-static void u64(walk *w, uint64_t *x)
-{
-    *x = number(w, *x, 8);
-}
-
-static void flag(walk *w, bool *x)
-{
-    uint64_t bit = number(w, *x, 1);
-    w->bad = w->bad || bit > 1;
-    *x = bit == 1;
-}
-
-/* Zeros that make room for alignment and for later. */
-static void zeros(walk *w, unsigned bytes)
-{
-    w->bad = w->bad || number(w, 0, bytes) != 0;
-}
-
-/* How many follow; 0 when it is more than there may be. */
-static uint32_t count(walk *w, uint32_t *n, uint32_t max)
-{
-    u32(w, n);
-    if (*n <= max)
-        return *n;
-    w->bad = true;
-    if (!w->writing)
-        *n = 0;
-    return 0;
-}
-
-static void real(walk *w, float *x)
-{
-    uint32_t bits;
-    memcpy(&bits, x, sizeof bits);
-    u32(w, &bits);
-    if (!w->writing)
-        memcpy(x, &bits, sizeof bits);
-    w->bad = w->bad || !isfinite(*x) || (bits & 0x80000000u);
-}
-
-static void hash(walk *w, gsp_hash *x)
-{
-    raw(w, x->byte, sizeof x->byte);
-}
-
-static void member(walk *w, gsp_member *x)
-{
-    raw(w, x->key.byte, sizeof x->key.byte);
-    u64(w, &x->incarnation);
-}
+#include "gossip/agree/wire_walk.h"
 
 static void rates(walk *w, gsp_rates *x)
 {
@@ -167,11 +74,18 @@ static void proposal(walk *w, gsp_proposal *x)
     uint32_t n = count(w, &x->n_parts, GSP_PARTS_MAX);
     for (uint32_t i = 0; i < n; i++)
         part(w, &x->part[i]);
+    u64(w, &x->since);
+    u64(w, &x->made);
     n = count(w, &x->next.n, GSP_MEMBERS_MAX);
     for (uint32_t i = 0; i < n; i++) {
         member(w, &x->next.member[i]);
         u8(w, &x->missed[i]);
         u8(w, &x->against[i]);
+    }
+    n = count(w, &x->n_barred, GSP_BARRED_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        raw(w, x->barred[i].key.byte, sizeof x->barred[i].key.byte);
+        u32(w, &x->barred[i].versions);
     }
 }
 
@@ -179,29 +93,7 @@ static void certificate(walk *w, gsp_certificate *x)
 {
     proposal(w, &x->proposal);
     u32(w, &x->ballot);
-    uint32_t n = count(w, &x->n_votes, GSP_MEMBERS_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        u8(w, &x->vote[i].member);
-        raw(w, x->vote[i].seal, sizeof x->vote[i].seal);
-    }
-}
-
-static void genesis(walk *w, gsp_genesis *x)
-{
-    hash(w, &x->pool);
-    u32(w, &x->cell);
-    u32(w, &x->reset);
-    u32(w, &x->generation);
-    hash(w, &x->parent);
-    u64(w, &x->version);
-    hash(w, &x->previous);
-    hash(w, &x->anchor);
-    u64(w, &x->tokens);
-    member(w, &x->founder);
-    hash(w, &x->order.parent);
-    u64(w, &x->order.version);
-    raw(w, x->order.seal, sizeof x->order.seal);
-    raw(w, x->seal, sizeof x->seal);
+    gsp_walk_votes(w, &x->n_votes, x->vote);
 }
 
 static void statements(walk *w, uint32_t *n, gsp_statement *x)
@@ -211,13 +103,28 @@ static void statements(walk *w, uint32_t *n, gsp_statement *x)
         statement(w, &x[i]);
 }
 
+static void entry(walk *w, gsp_entry *x)
+{
+    statement(w, &x->wish);
+    raw(w, x->shown.data, count(w, &x->shown.bytes, GSP_SHOWN_BYTES_MAX));
+}
+
+static void changes(walk *w, gsp_changes *x)
+{
+    uint32_t n = count(w, &x->n_entries, GSP_MEMBERS_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        entry(w, &x->entry[i]);
+    n = count(w, &x->n_exits, GSP_MEMBERS_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        statement(w, &x->exit[i].first);
+        statement(w, &x->exit[i].second);
+    }
+}
+
 static void proof(walk *w, gsp_proof *x)
 {
-    uint32_t n = count(w, &x->n, GSP_GROUNDS_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        statement(w, &x->ground[i].statement);
-        statements(w, &x->ground[i].n_promises, x->ground[i].promise);
-    }
+    changes(w, &x->changes);
+    statements(w, &x->n, x->echo);
 }
 
 static void record(walk *w, gsp_record *x)
@@ -226,7 +133,10 @@ static void record(walk *w, gsp_record *x)
     hash(w, &x->lineage);
     u64(w, &x->version);
     u32(w, &x->promised);
+    u32(w, &x->echoed);
     u32(w, &x->voted);
+    if (x->echoed)
+        hash(w, &x->echo);
     if (!x->voted)
         return;
     proposal(w, &x->proposal);
@@ -235,7 +145,7 @@ static void record(walk *w, gsp_record *x)
 
 static void saved(walk *w, gsp_saved *x)
 {
-    genesis(w, &x->genesis);
+    gsp_walk_genesis(w, &x->genesis);
     flag(w, &x->has_certificate);
     if (x->has_certificate)
         certificate(w, &x->certificate);
@@ -248,9 +158,6 @@ static void heartbeat(walk *w, gsp_heartbeat *x)
     u64(w, &x->applied);
     hash(w, &x->anchor);
     u64(w, &x->tokens);
-    u32(w, &x->n_votes);
-    u32(w, &x->reset);
-    u32(w, &x->generation);
     u64(w, &x->samples);
     u64(w, &x->tokens_live);
     rates(w, &x->rates);
@@ -317,7 +224,7 @@ static void pull(walk *w, gsp_pull *x)
 
 static void roots(walk *w, gsp_state_roots *x)
 {
-    genesis(w, &x->genesis);
+    gsp_walk_genesis(w, &x->genesis);
     flag(w, &x->has_certificate);
     if (x->has_certificate)
         certificate(w, &x->certificate);
@@ -356,7 +263,7 @@ static void people(walk *w, gsp_message *m)
 {
     switch (m->kind) {
     case GSP_JOIN:
-        u64(w, &m->as.join.applied);
+        entry(w, &m->as.join.entry);
         rates(w, &m->as.join.rates);
         break;
     case GSP_WAIT:
@@ -375,7 +282,22 @@ static void people(walk *w, gsp_message *m)
         claim(w, &m->as.accuse.claim);
         break;
     case GSP_LINEAGE:
-        genesis(w, &m->as.announce.genesis);
+        gsp_walk_genesis(w, &m->as.announce.genesis);
+        break;
+    case GSP_CONSENT:
+        hash(w, &m->as.consent.lineage);
+        raw(w, m->as.consent.seal, sizeof m->as.consent.seal);
+        break;
+    case GSP_CHAIN_ASK:
+        gsp_walk_chain_ask(w, &m->as.chain_ask);
+        break;
+    case GSP_CHAIN:
+        gsp_walk_chain(w, &m->as.chain);
+        break;
+    case GSP_WITHHELD:
+        u64(w, &m->as.withheld.version);
+        u32(w, &m->as.withheld.part);
+        u32(w, &m->as.withheld.missing);
         break;
     case GSP_HEARTBEAT:
         heartbeat(w, &m->as.heartbeat);
@@ -407,6 +329,7 @@ static void body(walk *w, gsp_message *m)
     case GSP_PROPOSE:
         propose(w, &m->as.propose);
         break;
+    case GSP_ECHO:
     case GSP_VOTE:
         statement(w, &m->as.vote.statement);
         break;
@@ -454,26 +377,6 @@ static void message(walk *w, gsp_message *m)
         body(w, m);
 }
 
-static walk writer(void *out, size_t room)
-{
-    return (walk){.writing = true, .out = atom_writer_make(out, room)};
-}
-
-static walk reader(const void *data, size_t bytes)
-{
-    return (walk){.in = atom_reader_make(data, bytes)};
-}
-
-static size_t written(const walk *w, const void *out)
-{
-    return w->bad || w->out.bad ? 0 : (size_t)(w->out.at - (const uint8_t *)out);
-}
-
-static bool ended(const walk *w)
-{
-    return !w->bad && atom_reader_ok(&w->in) && atom_reader_left(&w->in) == 0;
-}
-
 /* The walk takes what it writes by a plain pointer and does not change it. */
 size_t gsp_wire_encode(const gsp_message *m, void *out, size_t room)
 {
@@ -509,7 +412,7 @@ bool gsp_wire_decode(const void *data, size_t bytes, const gsp_key *from, gsp_me
 size_t gsp_wire_put_claim(const gsp_genesis *g, const gsp_claim *x, void *out, size_t room)
 {
     walk w = writer(out, room);
-    genesis(&w, (gsp_genesis *)(uintptr_t)g);
+    gsp_walk_genesis(&w, (gsp_genesis *)(uintptr_t)g);
     claim(&w, (gsp_claim *)(uintptr_t)x);
     return written(&w, out);
 }
@@ -519,7 +422,7 @@ bool gsp_wire_get_claim(const void *data, size_t bytes, gsp_genesis *g, gsp_clai
     walk w = reader(data, bytes);
     memset(g, 0, sizeof *g);
     memset(x, 0, sizeof *x);
-    genesis(&w, g);
+    gsp_walk_genesis(&w, g);
     claim(&w, x);
     return ended(&w);
 }

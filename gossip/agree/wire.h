@@ -32,9 +32,12 @@
 
 enum {
     GSP_WIRE_HEAD_BYTES = 56,
-    GSP_WIRE_BYTES_MAX = 80 * 1024,              /* one message, without a piece's bytes */
+    GSP_WIRE_BYTES_MAX = 96 * 1024,              /* one message, without a piece's bytes: a PROPOSE
+                                                    has 41 KiB of proposal, 14 of promises and echoes,
+                                                    33 of what changes the roster */
     GSP_WIRE_PIECE_BYTES_MAX = 56 + 72 + 8 * 32, /* a PIECE's head */
-    GSP_WIRE_SAVED_BYTES_MAX = 144 * 1024,
+    GSP_WIRE_SAVED_BYTES_MAX = 168 * 1024,
+    GSP_WIRE_STEP_BYTES_MAX = 4 * 1024,
 };
 
 /* Writes the message into out[room] and returns its size. 0: an unknown kind, a count above its
@@ -60,5 +63,8 @@ ATOM_MUST size_t gsp_wire_put_record(const gsp_record *record, void *out, size_t
 ATOM_MUST bool gsp_wire_get_record(const void *data, size_t bytes, gsp_record *out);
 ATOM_MUST size_t gsp_wire_put_saved(const gsp_saved *saved, void *out, size_t room);
 ATOM_MUST bool gsp_wire_get_saved(const void *data, size_t bytes, gsp_saved *out);
+/* A step of a chain: at most GSP_WIRE_STEP_BYTES_MAX. */
+ATOM_MUST size_t gsp_wire_put_step(const gsp_step *step, void *out, size_t room);
+ATOM_MUST bool gsp_wire_get_step(const void *data, size_t bytes, gsp_step *out);
 
 #endif

@@ -20,13 +20,6 @@ _Static_assert(GSP_CONTACT_SEALED_BYTES_MAX == NONCE_BYTES + GSP_CONTACT_BODY_BY
                "nonce, body and tag");
 _Static_assert(GSP_CONTACT_SEALED_BYTES_MAX <= 1024, "docs/design/pool.md#directory");
 
-const char *gsp_contact_verdict_name(gsp_contact_verdict verdict)
-{
-    static const char *const names[GSP_CONTACT_VERDICT_N] = {
-        "good", "noise", "malformed", "old", "forged", "stranger", "self"};
-    return (unsigned)verdict < GSP_CONTACT_VERDICT_N ? names[verdict] : "?";
-}
-
 /* Everything but the signature. */
 static void write_claims(atom_writer *w, const gsp_contact *c)
 {

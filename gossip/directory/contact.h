@@ -53,7 +53,6 @@ typedef enum gsp_contact_verdict {
     GSP_CONTACT_SELF,      /* our own */
     GSP_CONTACT_VERDICT_N
 } gsp_contact_verdict;
-const char *gsp_contact_verdict_name(gsp_contact_verdict verdict);
 
 /* Signs everything but the signature. The key must be the identity's (ATOM_ASSERT). */
 void gsp_contact_sign(gsp_contact *contact, const uint8_t pool[GSP_POOL_BYTES],

@@ -151,11 +151,6 @@ void gsp_lan_rekey(gsp_lan *lan, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_
     lan->who.n_psks = n_psks;
 }
 
-int gsp_lan_fd(const gsp_lan *lan)
-{
-    return lan->fd;
-}
-
 /* When it may and should speak next. */
 static uint64_t speak_ns(const gsp_lan *lan)
 {

@@ -9,8 +9,8 @@
  * at most one packet per interface and second, and judges at most GSP_LAN_JUDGED_PER_SECOND; the
  * rest is dropped and counted. Nothing is ever sent to a single address because it asked.
  *
- * No thread of its own: the owner polls gsp_lan_fd for reading and calls gsp_lan_step when it is
- * readable or gsp_lan_wait_ns has passed. Nothing blocks. Thread: one at a time per object.
+ * No thread of its own: the owner calls gsp_lan_step now and then, a few times a second. Nothing
+ * blocks. Thread: one at a time per object.
  */
 #ifndef GOSSIP_DIRECTORY_LAN_H
 #define GOSSIP_DIRECTORY_LAN_H
@@ -57,7 +57,6 @@ void gsp_lan_close(gsp_lan **lan);
 /* What to send from now on, signed. An address with an ip of zeros stands for the sender's own. */
 void gsp_lan_publish(gsp_lan *lan, const gsp_contact *contact);
 void gsp_lan_rekey(gsp_lan *lan, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks);
-int gsp_lan_fd(const gsp_lan *lan);
 /* How long until the next gsp_lan_step is due even if no packet comes. */
 uint64_t gsp_lan_wait_ns(const gsp_lan *lan, uint64_t now_ns);
 /* Reads what came and sends what is due. now_ns: atom_clock_ns(); now_s: since 1970. */

@@ -53,10 +53,12 @@ typedef enum gsp_gate_kind {
 
 typedef struct gsp_gate_event {
     gsp_gate_kind kind;
+    bool old_key; /* UP, inbound: it dialled with a key that was replaced since */
     uint64_t stream;
     uint64_t tag; /* of the dial; 0: inbound */
     bool dialled;
-    uint8_t key[GSP_PUBLIC_BYTES];
+    uint8_t key
+        [GSP_PUBLIC_BYTES]; /* FAILED: whose verdict refusal is, where `proven`; else as dialled */
     gsp_role role;
     gsp_hello hello;     /* the dialler's: ours if we dialled, else the peer's */
     uint64_t peer_boot;  /* the peer's */
@@ -65,6 +67,7 @@ typedef struct gsp_gate_event {
     uint32_t credential_bytes;
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX]; /* what the peer showed */
     gsp_refusal refusal; /* FAILED: the peer's verdict or ours; WELCOME: TCP failed */
+    bool proven;         /* FAILED: it is the verdict of `key`, a member */
     char why[96];
 } gsp_gate_event;
 
@@ -119,6 +122,9 @@ ATOM_MUST atom_status gsp_gate_adopt(gsp_gate *gate, int fd, const uint8_t *peer
                                      const gsp_hello *hello, uint64_t tag);
 /* From now on the stream sends at most so many bytes per second, evenly; 0: without a limit. */
 void gsp_gate_pace(gsp_gate *gate, uint64_t stream, uint64_t bytes_per_s);
+/* How many plain bytes a stream that was bridged or joined has moved so far, both ways. False: it is
+ * over. */
+ATOM_MUST bool gsp_gate_moved(gsp_gate *gate, uint64_t stream, uint64_t *bytes);
 /* Ends a stream; no further event of it follows. A number that is unknown or over is fine. */
 void gsp_gate_end(gsp_gate *gate, uint64_t stream);
 /* Takes the oldest event; false: none. Events come in order, so a stream that was dialled after

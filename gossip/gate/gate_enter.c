@@ -153,7 +153,7 @@ static void close_one(gsp_gate *g, const gsp_address *host)
     for (uint32_t i = 0; i < g->n_streams; i++) {
         gate_stream *s = &g->stream[i];
         if (s->state != STREAM_SHAKING || s->dialled ||
-            (host && !gsp_address_same_host(&s->address, host)))
+            (host && !gsp_address_same_customer(&s->address, host)))
             continue;
         if (randombytes_uniform(++seen) == 0)
             victim = s;
@@ -169,7 +169,8 @@ static uint32_t pending_of(const gsp_gate *g, const gsp_address *host)
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n_streams; i++) {
         const gate_stream *s = &g->stream[i];
-        n += s->state == STREAM_SHAKING && !s->dialled && gsp_address_same_host(&s->address, host);
+        n += s->state == STREAM_SHAKING && !s->dialled &&
+             gsp_address_same_customer(&s->address, host);
     }
     return n;
 }

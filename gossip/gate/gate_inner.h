@@ -60,7 +60,8 @@ typedef struct gate_stream {
     int low_water;              /* what tcp must hold before it wakes us; 0: the default, 1 */
     size_t plain_at, plain_end; /* opened bytes on their way to host */
     gsp_record_key seal, open;
-    gsp_frames frames; /* of the peer */
+    gsp_frames frames;      /* of the peer */
+    _Atomic uint64_t moved; /* plain bytes, both ways */
 
     bool told, ended, bridge; /* (lock) UP was queued; gsp_gate_end; gsp_gate_bridge */
     bool paced;               /* (lock) gsp_gate_pace, at most `pace` bytes/s */

@@ -70,6 +70,7 @@ static pump_result pump_out(gsp_gate *g, gate_stream *s, const char **why)
     }
     if (n < GSP_RECORD_BYTES_MAX && !s->host_end)
         s->host_in = false; /* that was all: the next byte rings again */
+    atomic_fetch_add_explicit(&s->moved, (uint64_t)n, memory_order_relaxed);
     s->out_end = gsp_record_seal(&s->seal, s->out, (size_t)n);
     return send_sealed(g, s, why) == PUMP_OVER ? PUMP_OVER : PUMP_MORE;
 }
@@ -89,6 +90,7 @@ static pump_result write_plain(gate_stream *s, const char **why)
             return PUMP_OVER;
         } else {
             s->plain_at += (size_t)n;
+            atomic_fetch_add_explicit(&s->moved, (uint64_t)n, memory_order_relaxed);
         }
     }
     return PUMP_WAITS;

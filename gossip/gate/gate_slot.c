@@ -105,6 +105,10 @@ static void release(gate_stream *s)
 
 void gate_stream_over(gsp_gate *g, gate_stream *s, gsp_refusal refusal, const char *why)
 {
+    bool proven = s->shake && s->shake->proven;
+    uint8_t key[GSP_PUBLIC_BYTES];
+    if (proven)
+        memcpy(key, s->shake->peer_key, sizeof key);
     if (s->state == STREAM_SHAKING && !s->dialled)
         g->pending--;
     release(s);
@@ -117,6 +121,9 @@ void gate_stream_over(gsp_gate *g, gate_stream *s, gsp_refusal refusal, const ch
         s->state = STREAM_OVER;
         s->event.kind = s->told && !untold ? GSP_GATE_DOWN : GSP_GATE_FAILED;
         s->event.refusal = refusal;
+        s->event.proven = proven;
+        if (proven)
+            memcpy(s->event.key, key, sizeof s->event.key);
         snprintf(s->event.why, sizeof s->event.why, "%s", why);
         tell(g, s);
     }
@@ -130,6 +137,7 @@ void gate_stream_up(gsp_gate *g, gate_stream *s)
     gsp_gate_event *e = &s->event;
     e->kind = GSP_GATE_UP;
     e->dialled = s->dialled;
+    e->old_key = h->old_key;
     e->role = h->peer_role;
     e->hello = s->dialled ? h->hello : h->peer_hello;
     s->bulk = e->hello.stream != 0;

@@ -222,6 +222,8 @@ static gsp_refusal unseal_proof(gsp_handshake *h, uint64_t which, const uint8_t 
     gsp_refusal refusal =
         gsp_credential_check(h->peer_credential, bytes, h->config->pool, h->config->owner,
                              h->peer_key, h->now_s, &h->peer_role);
+    if (refusal == GSP_WELCOME && h->old_key && h->peer_role == GSP_GUEST)
+        refusal = GSP_REFUSED_EXPIRED; /* its ticket is from before the key was rotated */
     if (refusal == GSP_WELCOME && h->config->may_enter)
         refusal = h->config->may_enter(h->config->ctx, h->peer_key, h->peer_role,
                                        h->dialled ? &h->hello : &h->peer_hello);
@@ -275,6 +277,7 @@ static gsp_handshake_state take_first(gsp_handshake *h)
         return refuse(h, GSP_REFUSED_HANDSHAKE); /* and not a byte in answer */
     }
     memcpy(h->psk, h->config->psk[which], GSP_PSK_BYTES);
+    h->old_key = which > 0;
     gsp_refusal refusal = GSP_WELCOME;
     uint64_t apart = f.time_s > h->now_s ? f.time_s - h->now_s : h->now_s - f.time_s;
     if (f.version != GSP_HANDSHAKE_VERSION)
@@ -317,6 +320,7 @@ static gsp_handshake_state take_second_proof(gsp_handshake *h)
     gsp_refusal refusal = unseal_proof(h, 2, h->in);
     if (refusal != GSP_WELCOME)
         return refuse(h, refusal);
+    h->proven = true;
     seal_proof(h, 3);
     h->step = AWAITS_VERDICT;
     return h->state;

@@ -30,7 +30,7 @@
 
 enum {
     GSP_HANDSHAKE_VERSION = 1,
-    GSP_PSKS_MAX = 2, /* while a new key spreads, both are accepted */
+    GSP_PSKS_MAX = 2, /* while a new key spreads, members may still show the one before */
     GSP_HANDSHAKE_KEY_BYTES = 32,
     GSP_HELLO_BYTES = 64,
     GSP_SEALED_FIRST_BYTES = 24 + 48 + 16,
@@ -64,7 +64,9 @@ typedef struct gsp_handshake_config {
     const gsp_identity *self;
     uint8_t pool[GSP_POOL_BYTES];
     uint8_t owner[GSP_PUBLIC_BYTES];
-    uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES]; /* [0] is used for dialling, all are accepted */
+    /* [0] is used for dialling. The others opened the door before: they still do for members, who
+     * come to learn the new one, and no longer for an invite. */
+    uint8_t psk[GSP_PSKS_MAX][GSP_PSK_BYTES];
     uint32_t n_psks;
     uint32_t credential_bytes; /* 0: we are the owner */
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX];
@@ -92,6 +94,9 @@ typedef struct gsp_handshake {
     gsp_handshake_state state;
     gsp_refusal refusal;
     bool stranger; /* refused before anything proved that the peer holds the ticket */
+    bool old_key;  /* acceptor: the dialler used a key that was replaced since */
+    bool proven;   /* dialler: peer_key is a member that signed this handshake, so what refuses us
+                      from here on is its own word */
 
     size_t in_bytes, out_bytes;
     uint8_t in[GSP_HANDSHAKE_BYTES_MAX];

@@ -154,6 +154,12 @@ bool gsp_address_same_host(const gsp_address *a, const gsp_address *b)
     return memcmp(a->ip, b->ip, sizeof a->ip) == 0 && a->scope == b->scope;
 }
 
+bool gsp_address_same_customer(const gsp_address *a, const gsp_address *b)
+{
+    return is_v4(a) || is_v4(b) ? gsp_address_same_host(a, b)
+                                : memcmp(a->ip, b->ip, 8) == 0 && a->scope == b->scope;
+}
+
 bool gsp_address_is_any(const gsp_address *a)
 {
     static const uint8_t zeros[16], mapped[16] = {[10] = 0xff, [11] = 0xff};

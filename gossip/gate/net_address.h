@@ -33,6 +33,9 @@ ATOM_MUST atom_status gsp_address_resolve(const char *text, gsp_address *out, si
 /* Writes what gsp_address_parse reads; buf holds GSP_ADDRESS_TEXT_BYTES; returns buf. */
 char *gsp_address_text(const gsp_address *address, char *buf);
 bool gsp_address_same_host(const gsp_address *a, const gsp_address *b);
+/* One customer of a provider, as far as addresses tell: the same IPv4 address, or the same /64 of
+ * IPv6. */
+bool gsp_address_same_customer(const gsp_address *a, const gsp_address *b);
 /* "*": no host in particular, of IPv4 or IPv6. */
 bool gsp_address_is_any(const gsp_address *a);
 bool gsp_address_equal(const gsp_address *a, const gsp_address *b);

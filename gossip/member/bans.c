@@ -8,6 +8,7 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "gossip/agree/barred.h"
 #include "gossip/trust/sign.h"
 
 #include <dirent.h>
@@ -15,7 +16,7 @@
 #include <string.h>
 
 static const uint64_t FILE_BYTES_MAX = ((uint64_t)1 << 30) + (1 << 20);
-enum { FILES_MAX = 64, NAME_BYTES = 80 };
+enum { FILES_MAX = GSP_BANNED_MAX, NAME_BYTES = 80 };
 
 /* Takes the place of the oldest where there are many. */
 static gsp_ban *add(gsp_bans *b, const gsp_key *key)
@@ -26,12 +27,34 @@ static gsp_ban *add(gsp_bans *b, const gsp_key *key)
     return ban;
 }
 
+/* What the names of files about this member begin with. */
+static void name_key(const gsp_key *key, char name[NAME_BYTES])
+{
+    const uint8_t *k = key->byte;
+    snprintf(name, NAME_BYTES, "evidence-%02x%02x%02x%02x%02x%02x%02x%02x-", k[0], k[1], k[2], k[3],
+             k[4], k[5], k[6], k[7]);
+}
+
 static void name_file(const gsp_key *key, uint64_t version, uint32_t part, const char *kind,
                       char name[NAME_BYTES])
 {
-    const uint8_t *k = key->byte;
-    snprintf(name, NAME_BYTES, "evidence-%02x%02x%02x%02x%02x%02x%02x%02x-%llu-%u%s", k[0], k[1],
-             k[2], k[3], k[4], k[5], k[6], k[7], (unsigned long long)version, part, kind);
+    name_key(key, name);
+    size_t n = strlen(name);
+    snprintf(name + n, NAME_BYTES - n, "%llu-%u%s", (unsigned long long)version, part, kind);
+}
+
+/* The path of the evidence about a member that is here already; NULL: none is, or no memory. */
+static char *kept_file(const gsp_bans *b, const gsp_key *key)
+{
+    char name[NAME_BYTES], *path = NULL;
+    name_key(key, name);
+    DIR *dir = opendir(b->directory);
+    for (struct dirent *e; !path && dir && (e = readdir(dir));)
+        if (strncmp(e->d_name, name, strlen(name)) == 0 && !strchr(e->d_name, '.'))
+            path = atom_path_join(b->directory, e->d_name);
+    if (dir)
+        closedir(dir);
+    return path;
 }
 
 /* Says that a member is banned; st: whether the evidence was written to path. */
@@ -52,8 +75,13 @@ void gsp_bans_statements(gsp_bans *b, const gsp_evidence *e)
     gsp_ban *ban = add(b, &e->first.signer.key);
     name_file(&ban->key, e->first.version, 0, "-words", name);
     gsp_words_text(e, ban->why, sizeof ban->why);
-    char *path = atom_path_join(b->directory, name);
-    announce(ban, path, path ? gsp_evidence_write_words(path, e) : atom_fail_memory("a path", 256));
+    char *path = kept_file(b, &ban->key);
+    atom_status st = ATOM_OK;
+    if (!path) {
+        path = atom_path_join(b->directory, name);
+        st = path ? gsp_evidence_write_words(path, e) : atom_fail_memory("a path", 256);
+    }
+    announce(ban, path, st);
     atom_free(path);
 }
 
@@ -64,18 +92,23 @@ void gsp_bans_claim(gsp_bans *b, const gsp_genesis *genesis, const gsp_claim *cl
     gsp_ban *ban = add(b, &claim->owner.key);
     name_file(&ban->key, claim->version, claim->number, "", name);
     gsp_claim_text(claim, ban->why, sizeof ban->why);
-    char *path = atom_path_join(b->directory, name);
-    announce(ban, path,
-             path ? gsp_evidence_write(path, genesis, claim, exhibit)
-                  : atom_fail_memory("a path", 256));
+    char *path = kept_file(b, &ban->key);
+    atom_status st = ATOM_OK;
+    if (!path) {
+        path = atom_path_join(b->directory, name);
+        st = path ? gsp_evidence_write(path, genesis, claim, exhibit)
+                  : atom_fail_memory("a path", 256);
+    }
+    announce(ban, path, st);
     atom_free(path);
 }
 
-void gsp_bans_follow(gsp_bans *b, const gsp_agree *agree, uint32_t n_before)
+void gsp_bans_follow(gsp_bans *b, const gsp_agree *agree, uint64_t n_before)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];
-    for (uint32_t k = n_before; k < agree->n_banned; k++) {
-        const gsp_key *key = &agree->banned[k % GSP_BANNED_MAX];
+    uint64_t news = agree->stats.bans - n_before, n = agree->n_banned;
+    for (uint64_t k = news < n ? n - news : 0; k < n; k++) {
+        const gsp_key *key = &agree->banned[k];
         bool known = false;
         for (uint32_t i = 0; i < b->n && i < GSP_BANS_SHOWN; i++)
             known |= gsp_key_compare(&b->ban[i].key, key) == 0;
@@ -86,6 +119,19 @@ void gsp_bans_follow(gsp_bans *b, const gsp_agree *agree, uint32_t n_before)
         atom_log(ATOM_LOG_WARN, "member %s is banned: %s", gsp_public_text(key->byte, who),
                  ban->why);
     }
+}
+
+void gsp_bans_barred(const gsp_agree *agree)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES];
+    const gsp_proposal *p = &agree->certificate.proposal;
+    uint32_t all = gsp_barred_versions(agree->rules.withheld_ns, agree->rules.time_due_ns);
+    for (uint32_t k = 0; k < p->n_barred; k++)
+        if (p->barred[k].versions == all)
+            atom_log(ATOM_LOG_WARN,
+                     "member %s is off the roster for %u versions: enough members say that it "
+                     "withholds what it brought, or have banned it",
+                     gsp_public_text(p->barred[k].key.byte, who), all);
 }
 
 /* ---- after a restart ---- */

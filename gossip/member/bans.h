@@ -1,6 +1,7 @@
 /*
  * The members that this one has banned since it was opened, with the reasons, and the evidence in
- * its directory (evidence.h): written when somebody is convicted, read again after a restart.
+ * its directory (evidence.h): written when somebody is convicted, read again after a restart. Of
+ * one member one file is kept: a second proof says nothing that the first does not.
  *
  * Thread: the member's. Errors: none; evidence that cannot be written is logged, and the ban then
  * holds until a restart.
@@ -31,9 +32,12 @@ void gsp_bans_statements(gsp_bans *bans, const gsp_evidence *evidence);
 /* An owner's claim that was proven false: exhibit[claim->n_contributors] shows it. */
 void gsp_bans_claim(gsp_bans *bans, const gsp_genesis *genesis, const gsp_claim *claim,
                     const gsp_exhibit *exhibit);
-/* The agreement has banned members beyond the first n_before: those that have no reason here get
- * one. */
-void gsp_bans_follow(gsp_bans *bans, const gsp_agree *agree, uint32_t n_before);
+/* The agreement has banned members beyond the first n_before since it was opened: those that have
+ * no reason here get one. */
+void gsp_bans_follow(gsp_bans *bans, const gsp_agree *agree, uint64_t n_before);
+
+/* The newest certificate keeps these members out from now on. */
+void gsp_bans_barred(const gsp_agree *agree);
 
 /* After a restart: calls `found` for every member that the files in the directory convict. */
 void gsp_bans_recall(gsp_bans *bans, const gsp_terms *terms,

@@ -1,20 +1,22 @@
 /*
  * The bytes of one part of a contribution or of a result, on their way in or whole. They travel in
  * pieces of at most GSP_BLOB_PIECE_BYTES. A part that came as one piece stays in the transport's
- * message; others are put together in memory of their own. A whole blob was checked: a contribution
- * against its Merkle root, a result against its hash.
+ * message; others are put together in memory of their own, and who sent which piece is known until
+ * the blob is whole. A whole blob was checked: a contribution against its Merkle root, a result
+ * against its hash.
  *
  * Thread: the member's. Errors: NULL where memory is short.
  */
 #ifndef GOSSIP_MEMBER_BLOB_H
 #define GOSSIP_MEMBER_BLOB_H
 
+#include "gossip/member/blame.h"
 #include "gossip/member/parts.h"
 #include "gossip/net/net.h"
 
 enum {
     GSP_BLOB_PIECE_BYTES = 512 * 1024,
-    GSP_BLOB_PIECES_MAX = 64, /* of one part: bits of a uint64_t */
+    GSP_BLOB_PIECES_MAX = GSP_BLAME_PIECES, /* of one part: bits of a uint64_t */
 };
 
 typedef struct gsp_blob {
@@ -24,6 +26,7 @@ typedef struct gsp_blob {
     gsp_net *net;  /* where the message goes back to */
     void *message; /* the transport's; NULL: the data is in `memory` */
     uint8_t *memory;
+    gsp_key *from; /* [GSP_BLOB_PIECES_MAX] senders of pieces; NULL: one sender, or all are right */
     uint64_t pieces; /* bits: these are here */
     uint32_t n_path;
     gsp_hash path[GSP_MERKLE_PATH_MAX];
@@ -48,9 +51,13 @@ void gsp_blob_close(gsp_blob **blob);
 bool gsp_blob_lacks(const gsp_blob *blob, uint32_t sequence);
 /*
  * Adds a piece that the blob lacks to *place, and makes the blob where it is the first one. The
- * piece has the right length and offset. *taken: `message` is the blob's from now on.
+ * piece has the right length and offset. *taken: `message` is the blob's from now on. GSP_BLOB_FALSE:
+ * *spoiled says who sent which piece.
  */
-ATOM_MUST gsp_blob_news gsp_blob_add(gsp_blob **place, const gsp_piece *piece, uint32_t n_parts,
-                                     const void *body, gsp_net *net, void *message, bool *taken);
+ATOM_MUST gsp_blob_news gsp_blob_add(gsp_blob **place, const gsp_piece *piece, const gsp_key *from,
+                                     uint32_t n_parts, const void *body, gsp_net *net,
+                                     void *message, bool *taken, gsp_pieces_of *spoiled);
+/* gsp_piece_hash of the pieces of a whole blob; returns how many there are. */
+uint32_t gsp_blob_hashes(const gsp_blob *blob, gsp_hash out[GSP_BLOB_PIECES_MAX]);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Owns cases. Its one idea: a verdict needs no trust in whoever brought the bytes. It refuses to
- * hold more than one case and one proof, or to wait for bytes for more than a minute.
+ * hold more than one case and one proof, or to wait for bytes for ever.
  */
 #include "gossip/member/cases.h"
 
@@ -10,13 +10,16 @@
 #include <string.h>
 
 static const uint64_t SECOND = 1000000000u, ASK_NS = 2000000000u, PATIENCE_NS = 20000000000u;
+enum { LATE_TIMES = 6 }; /* within_ns, until a case of this member's own choice stays open */
 static const uint64_t CASE_BYTES_MAX = (uint64_t)1 << 30;
 
-void gsp_cases_open(gsp_cases *cs, const gsp_terms *terms, const gsp_freezing *mine,
-                    gsp_friends *friends, gsp_mix *mix)
+void gsp_cases_open(gsp_cases *cs, const gsp_terms *terms, const gsp_freezing *mine, gsp_kept *kept,
+                    const gsp_questions *questions, gsp_friends *friends, gsp_mix *mix)
 {
     cs->terms = terms;
     cs->mine = mine;
+    cs->kept = kept;
+    cs->questions = questions;
     cs->friends = friends;
     cs->mix = mix;
 }
@@ -54,7 +57,9 @@ bool gsp_cases_exhibit(const gsp_cases *cs, uint64_t version, const gsp_hash *ro
     memset(out, 0, sizeof *out);
     if (part >= cs->terms->n_parts)
         return false;
-    if (gsp_freezing_exhibit(cs->mine, version, root, part, out))
+    if (gsp_freezing_exhibit(cs->mine, version, root, part, out) ||
+        gsp_kept_exhibit(cs->kept, version, root, part, out) ||
+        gsp_questions_exhibit(cs->questions, version, root, part, out))
         return true;
     for (uint32_t i = 0; i < proof->claim.n_contributors; i++) {
         const gsp_blob *b = proof->input[i];
@@ -69,7 +74,8 @@ bool gsp_cases_exhibit(const gsp_cases *cs, uint64_t version, const gsp_hash *ro
 
 /* ---- a case ---- */
 
-void gsp_cases_begin(gsp_cases *cs, const gsp_claim *claim, const gsp_key *accuser)
+void gsp_cases_begin(gsp_cases *cs, const gsp_claim *claim, const gsp_key *accuser,
+                     uint64_t within_ns)
 {
     static const gsp_key nobody;
     gsp_case *c = &cs->open;
@@ -79,6 +85,7 @@ void gsp_cases_begin(gsp_cases *cs, const gsp_claim *claim, const gsp_key *accus
     c->accuser = *accuser;
     c->accused = gsp_key_compare(accuser, &nobody) != 0;
     c->began_ns = c->news_ns = atom_clock_ns();
+    c->within_ns = within_ns;
     uint64_t bytes = gsp_terms_bytes(cs->terms, claim->version, claim->number);
     c->hopeless = bytes * (uint32_t)__builtin_popcount(claim->part.included) > CASE_BYTES_MAX;
     for (uint32_t i = 0; i < claim->n_contributors && !c->hopeless; i++) {
@@ -96,7 +103,8 @@ gsp_blob **gsp_cases_place(gsp_cases *cs, const gsp_message *m)
     if (!c->on || p->is_result || m->version != c->claim.version || p->part != c->claim.number)
         return NULL;
     for (uint32_t i = 0; i < c->claim.n_contributors; i++)
-        if (included(c, i) && gsp_hash_equal(&c->claim.contributor[i].root, &p->root)) {
+        if (included(c, i) && gsp_hash_equal(&c->claim.contributor[i].root, &p->root) &&
+            gsp_blob_lacks(c->input[i], p->sequence)) {
             c->news_ns = atom_clock_ns();
             return &c->input[i];
         }
@@ -108,15 +116,18 @@ static bool lacks(const gsp_case *c, uint32_t i)
     return included(c, i) && (!c->input[i] || !c->input[i]->whole);
 }
 
-/* Whom to ask for contribution i: the accuser has all of them; else the member that made it, for as
- * long as it is known who that was. */
+/* Whom to ask for contribution i: the accuser has all of them, or the member that made it. What that
+ * one has not given in time may be had from anybody: others ask for it. */
 static gsp_friend *holder_of(gsp_cases *cs, const gsp_case *c, uint32_t i)
 {
-    const gsp_audits *u = &cs->friends->agree->audits;
-    uint32_t member = c->claim.contributor[i].member;
+    const gsp_roster *roster = gsp_agree_roster(cs->friends->agree);
+    const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
+    const gsp_member *maker = named ? gsp_withheld_maker(named, i) : NULL;
     gsp_friend *to = NULL;
-    if (u->version == c->claim.version && member < u->roster.n && (!c->accused || c->turn % 2 == 0))
-        to = gsp_friends_find(cs->friends, &u->roster.member[member].key);
+    if (c->late && c->turn % 2 && roster->n)
+        to = gsp_friends_find(cs->friends, &roster->member[(c->turn / 2 + i) % roster->n].key);
+    if (!to && maker && (!c->accused || c->turn % 2 == 0))
+        to = gsp_friends_find(cs->friends, &maker->key);
     if (!to && c->accused)
         to = gsp_friends_find(cs->friends, &c->accuser);
     return to;
@@ -126,15 +137,10 @@ static void pull_missing(gsp_cases *cs, gsp_case *c)
 {
     c->asked_ns = atom_clock_ns();
     c->turn++;
-    for (uint32_t i = 0; i < c->claim.n_contributors; i++) {
-        gsp_friend *to = lacks(c, i) ? holder_of(cs, c, i) : NULL;
-        if (!to)
-            continue;
-        gsp_message *m = gsp_friends_draft(cs->friends, GSP_PULL);
-        m->version = c->claim.version;
-        m->as.pull = (gsp_pull){.root = c->claim.contributor[i].root, .part = c->claim.number};
-        gsp_friends_tell(cs->friends, to, m);
-    }
+    for (uint32_t i = 0; i < c->claim.n_contributors; i++)
+        if (lacks(c, i))
+            gsp_questions_pull(cs->friends, holder_of(cs, c, i), c->claim.version, c->claim.number,
+                               &c->claim.contributor[i].root);
 }
 
 /* ---- verdicts ---- */
@@ -159,27 +165,60 @@ static gsp_verdict judge(gsp_cases *cs, const gsp_case *c)
     return st != ATOM_OK ? GSP_VERDICT_OPEN : gsp_claim_judge(&c->claim, made_it ? &made : NULL);
 }
 
-bool gsp_cases_work(gsp_cases *cs, bool idle, gsp_verdict *verdict)
+/* What others were given for me meanwhile, or for themselves. */
+static uint32_t missing(gsp_cases *cs, gsp_case *c)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < c->claim.n_contributors; i++) {
+        const gsp_hash *root = &c->claim.contributor[i].root;
+        gsp_exhibit here;
+        if (lacks(c, i) &&
+            gsp_questions_exhibit(cs->questions, c->claim.version, root, c->claim.number, &here)) {
+            gsp_blob_close(&c->input[i]);
+            c->input[i] = gsp_blob_copy(root, &here);
+        }
+        bits |= lacks(c, i) ? 1u << i : 0;
+    }
+    return bits;
+}
+
+static bool over(const gsp_case *c, uint64_t now)
+{
+    uint64_t most = c->accused ? 60 * SECOND : LATE_TIMES * c->within_ns;
+    return c->hopeless || now - c->began_ns > most ||
+           (c->accused && now - c->news_ns > PATIENCE_NS);
+}
+
+bool gsp_cases_work(gsp_cases *cs, bool idle, gsp_event *event)
 {
     gsp_case *c = &cs->open;
     uint64_t now = atom_clock_ns();
-    bool whole = true;
     if (!c->on)
         return false;
-    for (uint32_t i = 0; i < c->claim.n_contributors; i++)
-        whole &= !lacks(c, i);
-    if (whole) {
+    *event = (gsp_event){.kind = GSP_ON_AUDITED,
+                         .version = c->claim.version,
+                         .part = c->claim.number,
+                         .peer = cs->friends->agree->self.key,
+                         .verdict = GSP_VERDICT_OPEN};
+    uint32_t lacked = missing(cs, c);
+    if (lacked == 0) {
         if (idle)
-            *verdict = judge(cs, c);
+            event->verdict = judge(cs, c);
         return idle;
     }
-    if (c->hopeless || now - c->news_ns > PATIENCE_NS || now - c->began_ns > 60 * SECOND) {
-        *verdict = GSP_VERDICT_OPEN;
+    const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
+    gsp_patience_look(&c->patience, gsp_questions_linked(cs->friends, named), now);
+    event->withheld = lacked & gsp_patience_late(&c->patience, c->within_ns);
+    if (over(c, now)) {
+        event->withheld &= gsp_patience_late(&c->patience, LATE_TIMES / 2 * c->within_ns);
         return true;
     }
-    if (c->asked_ns == 0 || now - c->asked_ns > ASK_NS)
-        pull_missing(cs, c);
-    return false;
+    if (c->asked_ns && now - c->asked_ns <= ASK_NS)
+        return false;
+    pull_missing(cs, c);
+    event->kind = GSP_ON_INPUTS;
+    c->late = event->withheld;
+    return c->late != 0;
 }
 
 void gsp_cases_exhibits(const gsp_cases *cs, gsp_exhibit *exhibit)

@@ -26,12 +26,13 @@ static const uint64_t GIVE_UP_NS = 120000000000u; /* without any news */
 
 struct gsp_fetch {
     gsp_fetch_config use;
-    gsp_hash lineage;  /* zero: any */
-    uint64_t news_ns;  /* when something new came */
-    uint64_t first_ns; /* when somebody first answered */
-    bool stale;        /* the plan is to be made anew */
-    bool heard;        /* something that a plan depends on */
-    gsp_swarm *swarm;  /* its sets are the fragments; open: what a former run left was looked at */
+    gsp_chain chain;    /* what it leads to is fetched */
+    uint64_t news_ns;   /* when something new came */
+    uint64_t first_ns;  /* when somebody first answered */
+    uint64_t lagged_ns; /* when a longer chain was last wanted */
+    bool stale;         /* the plan is to be made anew */
+    bool heard;         /* something that a plan depends on */
+    gsp_swarm *swarm;   /* its sets are the fragments; open: what a former run left was looked at */
     struct {
         gsp_witness *witness;   /* NULL: has not answered, or lied */
         uint64_t asked_ns;      /* for its roots */
@@ -125,7 +126,6 @@ static atom_status make_plan(gsp_fetch *x)
 {
     atom_status st = ATOM_OK;
     gsp_witness *witness[GSP_NET_PEERS_MAX];
-    static const gsp_hash none;
     if (!x->heard || !x->first_ns || (!all_answered(x) && atom_clock_ns() - x->first_ns < HEAR_NS))
         return ATOM_OK;
     gsp_plan *plan = atom_alloc(1, sizeof *plan);
@@ -134,9 +134,8 @@ static atom_status make_plan(gsp_fetch *x)
     x->heard = false;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
         witness[i] = x->donor[i].witness;
-    gsp_plan_choose(plan, x->use.seals, witness, GSP_NET_PEERS_MAX,
-                    gsp_hash_none(&x->use.friends->agree->lineage) ? &none : &x->lineage,
-                    x->use.work->n_state, x->use.n_fragments);
+    gsp_plan_choose(plan, x->use.terms, &x->chain, witness, GSP_NET_PEERS_MAX, x->use.work->n_state,
+                    x->use.n_fragments);
     if (plan->found && (!x->plan.found || plan->version >= x->plan.version ||
                         !gsp_hash_equal(&plan->lineage, &x->plan.lineage))) {
         x->plan = *plan;
@@ -185,7 +184,7 @@ static void ask(gsp_fetch *x)
             continue;
         *asked_ns = now;
         gsp_message *m = gsp_friends_draft(x->use.friends, GSP_STATE_ASK);
-        m->lineage = x->lineage;
+        m->lineage = x->chain.lineage;
         gsp_friends_tell(x->use.friends, f, m);
     }
 }
@@ -238,28 +237,10 @@ static bool out_of_reach(const gsp_fetch *x)
 
 /* ---- what comes ---- */
 
-/* Of my pool: its first lineage, or one that its founder signed, and the owner where it is a reset
- * or a fork of one. */
-static bool of_my_pool(const gsp_fetch *x, const gsp_genesis *genesis)
-{
-    const gsp_seals *seals = x->use.seals;
-    gsp_hash id, first;
-    gsp_genesis_hash(seals, genesis, &id);
-    gsp_genesis_hash(seals, x->use.genesis, &first);
-    if (gsp_hash_equal(&id, &first))
-        return true;
-    return gsp_hash_equal(&genesis->pool, &x->use.genesis->pool) && genesis->generation != 0 &&
-           !gsp_genesis_wrong(seals, x->use.owner, genesis);
-}
-
 static atom_status heard_roots(gsp_fetch *x, uint32_t donor, const gsp_message *m)
 {
     gsp_witness **witness = &x->donor[donor].witness;
-    if (!of_my_pool(x, &m->as.roots.genesis)) {
-        liar(x, donor, "the state of another pool");
-        return ATOM_OK;
-    }
-    if (!gsp_roots_check(&m->as.roots, x->use.seals, &m->from)) {
+    if (!gsp_roots_check(&m->as.roots, x->use.terms->seals, &m->from)) {
         liar(x, donor, "roots that it did not sign");
         return ATOM_OK;
     }
@@ -267,7 +248,8 @@ static atom_status heard_roots(gsp_fetch *x, uint32_t donor, const gsp_message *
         *witness = atom_alloc(1, sizeof **witness);
     if (!*witness)
         return ATOM_OK;
-    gsp_witness_hear(*witness, x->use.seals, &m->from, &m->as.roots);
+    gsp_witness_hear(*witness, x->use.terms->seals, &m->from, &m->as.roots);
+    gsp_witness_judge(*witness, x->use.terms, &x->chain);
     offer(x, donor);
     x->heard = true;
     if (!x->first_ns)
@@ -435,8 +417,9 @@ const char *gsp_fetch_explain(const gsp_fetch *x, char *text, size_t bytes)
     char all[24];
     uint64_t total = x->use.counts->all_bytes;
     if (!x->plan.found)
-        snprintf(text, bytes, "asking for the pool's state: %u of %u agree on it", x->plan.signers,
-                 x->plan.answers);
+        snprintf(text, bytes,
+                 "asking for the pool's state: %u of its roster agree on it, of %u that answer",
+                 x->plan.signers, x->plan.answers);
     else
         snprintf(text, bytes, "downloading the state of version %llu: %u %% of %s",
                  (unsigned long long)x->plan.version,
@@ -447,7 +430,39 @@ const char *gsp_fetch_explain(const gsp_fetch *x, char *text, size_t bytes)
 
 /* ---- life ---- */
 
-gsp_fetch *gsp_fetch_open(const gsp_fetch_config *use, const gsp_hash *lineage)
+bool gsp_fetch_follow(gsp_fetch *x, const gsp_chain *chain)
+{
+    if (!gsp_hash_equal(&chain->lineage, &x->chain.lineage))
+        return false;
+    x->chain = *chain;
+    x->heard |= !x->plan.found || x->stale; /* else what is half here stays what is wanted */
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (x->donor[i].witness)
+            gsp_witness_judge(x->donor[i].witness, x->use.terms, chain);
+    return true;
+}
+
+bool gsp_fetch_lags(gsp_fetch *x, gsp_key *whom)
+{
+    uint64_t now = atom_clock_ns();
+    const gsp_witness *newest = NULL;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_witness *w = x->donor[i].witness;
+        const gsp_proposal *p = w ? &w->newest.certificate.proposal : NULL;
+        if (w && !w->shown && w->newest.has_certificate && p->version > x->chain.version &&
+            gsp_hash_equal(&w->lineage, &x->chain.lineage) &&
+            (!newest || p->version > newest->newest.certificate.proposal.version))
+            newest = w;
+    }
+    bool wanted = !x->plan.found || x->stale; /* what is being fetched stays what is wanted */
+    if (!newest || !wanted || now - x->lagged_ns < ASK_NS)
+        return false;
+    x->lagged_ns = now;
+    *whom = newest->who.key;
+    return true;
+}
+
+gsp_fetch *gsp_fetch_open(const gsp_fetch_config *use, const gsp_chain *chain)
 {
     uint32_t n_chunks[GSP_FRAGMENTS_MAX];
     gsp_swarm_config config = {
@@ -475,7 +490,7 @@ gsp_fetch *gsp_fetch_open(const gsp_fetch_config *use, const gsp_hash *lineage)
     x->use = *use;
     x->buffer = buffer;
     x->swarm = gsp_swarm_open(&config, memory);
-    x->lineage = *lineage;
+    x->chain = *chain;
     x->news_ns = atom_clock_ns();
     return x;
 }

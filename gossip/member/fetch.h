@@ -27,14 +27,16 @@ typedef struct gsp_fetch_config {
     const gsp_work *work;
     uint32_t n_fragments;
     const char *directory;
-    const gsp_seals *seals;
-    const gsp_genesis *genesis; /* of the pool */
-    const gsp_key *owner;       /* of the pool */
+    const gsp_chain_terms *terms;
     gsp_fetch_counts *counts;
 } gsp_fetch_config;
 
-/* Wants the state of a lineage (zero: of any). NULL: no memory. */
-gsp_fetch *gsp_fetch_open(const gsp_fetch_config *config, const gsp_hash *lineage);
+/* Wants the state that a chain leads to, which is copied. NULL: no memory. */
+gsp_fetch *gsp_fetch_open(const gsp_fetch_config *config, const gsp_chain *chain);
+/* The chain has grown. False: it leads to another lineage, which takes another fetch. */
+ATOM_MUST bool gsp_fetch_follow(gsp_fetch *fetch, const gsp_chain *chain);
+/* Somebody is where the chain does not lead yet: its chain is to be asked for. */
+ATOM_MUST bool gsp_fetch_lags(gsp_fetch *fetch, gsp_key *whom);
 /* NULL is fine. What has come stays on disk. */
 void gsp_fetch_close(gsp_fetch **fetch);
 

@@ -28,6 +28,19 @@ bool gsp_held_needs(const gsp_agree *a, uint32_t part, const gsp_hash *hash)
            (a->record.voted && gsp_hash_equal(&a->record.proposal.part[part].hash, hash));
 }
 
+bool gsp_held_wants_unsaid(const gsp_held *h, uint32_t ballot, uint32_t part)
+{
+    return h->unsaid[part].ballot != ballot || h->unsaid[part].n < GSP_HELD_UNSAID_MAX;
+}
+
+void gsp_held_count_unsaid(gsp_held *h, uint32_t ballot, uint32_t part)
+{
+    if (h->unsaid[part].ballot != ballot)
+        h->unsaid[part].n = 0;
+    h->unsaid[part].ballot = ballot;
+    h->unsaid[part].n++;
+}
+
 gsp_blob **gsp_held_place(gsp_held *h, const gsp_agree *agree, uint64_t version, uint32_t part,
                           const gsp_hash *hash)
 {
@@ -129,6 +142,7 @@ atom_status gsp_held_sync(gsp_held *h, const gsp_record *record)
 
 void gsp_held_rotate(gsp_held *h, bool next)
 {
+    memset(h->unsaid, 0, sizeof h->unsaid);
     for (uint32_t p = 0; p < GSP_PARTS_MAX; p++) {
         row_clear(h->certified[p]);
         if (!next)

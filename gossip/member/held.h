@@ -12,7 +12,11 @@
 #include "gossip/member/blob.h"
 #include "gossip/member/results.h"
 
-enum { GSP_HELD_OLD = 8 };
+enum {
+    GSP_HELD_OLD = 8,
+    GSP_HELD_UNSAID_MAX =
+        8, /* results of a part in one ballot that came before their owner's word */
+};
 
 typedef gsp_blob *gsp_held_row[GSP_HELD_MAX];
 
@@ -22,6 +26,9 @@ typedef struct gsp_held {
     gsp_held_row certified[GSP_PARTS_MAX]; /* of the newest certified version */
     gsp_blob *old[GSP_HELD_OLD];           /* read from disk for members that lag, in turn */
     uint32_t old_turn;
+    struct {
+        uint32_t ballot, n;
+    } unsaid[GSP_PARTS_MAX]; /* of the version in progress */
 } gsp_held;
 
 /* Opens the files of results; keep: how many versions stay on disk. */
@@ -40,6 +47,10 @@ bool gsp_held_recall(gsp_held *held, const gsp_agree *agree, uint32_t part, cons
  * still need all that are there. */
 gsp_blob **gsp_held_place(gsp_held *held, const gsp_agree *agree, uint64_t version, uint32_t part,
                           const gsp_hash *hash);
+/* Bytes of a result may come before the owner's word of it; an owner that sends ever new ones would
+ * fill the disk. Whether one more is wanted in this ballot; and that one more is here. */
+bool gsp_held_wants_unsaid(const gsp_held *held, uint32_t ballot, uint32_t part);
+void gsp_held_count_unsaid(gsp_held *held, uint32_t ballot, uint32_t part);
 /* The agreement may still need this result. */
 bool gsp_held_needs(const gsp_agree *agree, uint32_t part, const gsp_hash *hash);
 

@@ -1,11 +1,14 @@
 /*
  * Owns what others contributed. Its one idea: before BEGIN one contribution of a member is as good
  * as another; afterwards only the one that BEGIN names counts. It refuses parts of other owners,
- * and more than a bounded number of bytes that nobody asked for.
+ * and of each member more than a bounded number of bytes that nobody asked for.
  */
 #include "gossip/member/inputs.h"
 
-static const uint64_t EARLY_BYTES_MAX = 64 << 20;
+#include <string.h>
+
+/* Of all members, each of which has its share of them, and never less than the second. */
+static const uint64_t EARLY_BYTES_MAX = 64 << 20, EARLY_BYTES_MIN = 8 << 20;
 
 /* The contribution's root may be what this member brings: nothing is known of it yet, or BEGIN
  * names it. */
@@ -27,8 +30,9 @@ static bool wanted(gsp_inputs *in, const gsp_agree *agree, const gsp_message *m,
         return false;
     if (r->ballot != 0 && r->begin.owner[p->part] == agree->self_i)
         return true;
-    in->early_bytes += p->bytes;
-    return in->early_bytes <= EARLY_BYTES_MAX;
+    uint64_t share = EARLY_BYTES_MAX / gsp_agree_roster(agree)->n;
+    in->early_bytes[from] += p->bytes;
+    return in->early_bytes[from] <= (share > EARLY_BYTES_MIN ? share : EARLY_BYTES_MIN);
 }
 
 gsp_blob **gsp_inputs_place(gsp_inputs *in, const gsp_agree *agree, const gsp_message *m,
@@ -54,5 +58,5 @@ void gsp_inputs_clear(gsp_inputs *in)
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
         for (uint32_t p = 0; p < GSP_PARTS_MAX; p++)
             gsp_blob_close(&in->blob[i][p]);
-    in->early_bytes = 0;
+    memset(in->early_bytes, 0, sizeof in->early_bytes);
 }

@@ -1,6 +1,6 @@
 /*
  * The contributions of others to the parts that this member owns, of the version in progress.
- * Some come before the BEGIN that asks for them; a bounded amount of these is kept.
+ * Some come before the BEGIN that asks for them; of each member a bounded amount of these is kept.
  *
  * Thread: the member's. Errors: none.
  */
@@ -12,7 +12,7 @@
 
 typedef struct gsp_inputs {
     gsp_blob *blob[GSP_MEMBERS_MAX][GSP_PARTS_MAX]; /* by index in the roster */
-    uint64_t early_bytes;                           /* of pieces that no BEGIN wanted yet */
+    uint64_t early_bytes[GSP_MEMBERS_MAX];          /* of pieces that no BEGIN wanted yet */
 } gsp_inputs;
 
 /* Where a piece of a contribution from member `from` of the roster (or GSP_NOBODY) belongs; NULL:

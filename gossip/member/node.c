@@ -47,15 +47,15 @@ static void look_ready(gsp_node *n)
         tick(n);
 }
 
-/* Answers members that fetch my state. A member that fetches one itself knows that its own is not
- * the pool's, and is no witness. */
+/* Answers members that fetch my state, also while I fetch another: their chains tell them whose
+ * counts. */
 static bool donate(gsp_node *n)
 {
     const gsp_donor_word word = {
         .saved = &n->saved, .seals = &n->seals, .identity = n->config.identity};
     bool more;
     gsp_donor_tick(&n->donor);
-    if (gsp_hash_none(&n->agree.lineage) || n->apply.on || n->fetch)
+    if (gsp_hash_none(&n->agree.lineage) || n->apply.on)
         return false;
     atom_status st = gsp_donor_work(&n->donor, &word, &more);
     if (st != ATOM_OK)
@@ -78,6 +78,8 @@ atom_status gsp_node_turn(gsp_node *n, uint64_t timeout_ns)
         more |= donate(n);
     if (n->dead == ATOM_OK)
         more |= gsp_node_fetch(n);
+    if (n->dead == ATOM_OK)
+        gsp_node_chain_turn(n);
     more |= gsp_node_pump(n);
     uint64_t now = gsp_node_now(n), until = n->tick_ns;
     uint64_t wait = until > now ? until - now : 0;
@@ -120,7 +122,10 @@ static atom_status open_parts(gsp_node *n)
     gsp_friends_open(&n->friends, c->net, &n->agree, t->codec);
     gsp_freezing_open(&n->freezing, t, &c->work);
     gsp_apply_open(&n->apply, t, &c->work, &n->mix);
-    gsp_cases_open(&n->cases, t, &n->freezing, &n->friends, &n->mix);
+    gsp_questions_open(&n->questions, t, &n->friends);
+    gsp_cases_open(&n->cases, t, &n->freezing, &n->kept, &n->questions, &n->friends, &n->mix);
+    if (c->rules.audit_percent)
+        ATOM_TRY(gsp_kept_open(&n->kept, t, c->directory));
     ATOM_TRY(gsp_donor_open(&n->donor, &n->friends, &c->work, t->n_fragments, c->directory));
     ATOM_TRY(gsp_mix_open(&n->mix, t->codec, t->robust, most));
     ATOM_TRY(gsp_votes_open(c->directory, &n->votes));
@@ -151,9 +156,12 @@ static atom_status start(gsp_node *n)
             self.incarnation = n->config.genesis.founder.incarnation;
         ATOM_TRY(gsp_votes_state(n->votes, &n->saved, self.incarnation));
     }
+    ATOM_TRY(gsp_node_chain_open(n, saved || !newcomer ? &n->saved : NULL));
     n->mono_ns = atom_clock_ns();
     n->wall_ns = gsp_votes_clock(n->votes);
     n->config.rules.summed = n->config.work.ready != NULL;
+    n->config.rules.lease = n->config.work.lease;
+    n->config.rules.lease_context = n->config.work.context;
     gsp_agree_open(&n->agree, &n->config.rules, &n->seals, &self, &n->config.rates,
                    saved || !newcomer ? &n->saved : NULL, n->wall_ns);
     n->version = n->agree.certified;
@@ -200,6 +208,9 @@ atom_status gsp_node_open(const gsp_node_config *config, gsp_node **out)
     if (!n)
         return atom_fail_memory("a member", sizeof *n);
     n->config = *config;
+    n->config.directory = n->directory = atom_strdup(config->directory);
+    if (!n->directory)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(config->directory)));
     ATOM_TRY_CLEAN(open_parts(n));
     ATOM_TRY_CLEAN(start(n));
     *out = n;
@@ -216,8 +227,11 @@ void gsp_node_close(gsp_node **node)
     if (!n)
         return;
     gsp_fetch_close(&n->fetch);
+    gsp_node_chain_close(n);
     gsp_friends_close(&n->friends);
     gsp_cases_close(&n->cases);
+    gsp_questions_close(&n->questions);
+    gsp_kept_close(&n->kept);
     gsp_inputs_clear(&n->inputs);
     gsp_held_close(&n->held);
     gsp_freezing_close(&n->freezing);
@@ -226,6 +240,7 @@ void gsp_node_close(gsp_node **node)
     for (uint32_t k = 0; k < GSP_REPLAY_MAX; k++)
         atom_free(n->certificate[k]);
     gsp_votes_close(&n->votes);
+    atom_free(n->directory);
     atom_free(n);
 }
 

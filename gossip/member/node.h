@@ -41,7 +41,7 @@
 typedef struct gsp_node_config {
     gsp_net *net; /* used, not taken */
     const gsp_identity *identity;
-    const char *directory; /* its memory; of this member alone */
+    const char *directory; /* its memory; of this member alone; copied */
     gsp_rules rules;       /* `context` and functions as in agree.h */
     gsp_rates rates;       /* what was said of the link; 0: learnt from what it carries (meter.h) */
     gsp_genesis genesis;   /* of the pool: where a member without memory starts */

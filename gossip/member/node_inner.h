@@ -3,6 +3,7 @@
  * those above it:
  *
  *   node_step.c   the agreement's events in, its actions out
+ *   node_chain.c  the chain that led here, and those of others
  *   node_work.c   what takes long, in slices: freezing, reducing, applying, audits, a state
  *   node_net.c    what the network brings
  *   node.c        life: open, turns, status, close
@@ -17,9 +18,11 @@
 #include "gossip/member/donor.h"
 #include "gossip/member/fetch.h"
 #include "gossip/member/inputs.h"
+#include "gossip/member/inquiry.h"
 #include "gossip/member/node.h"
 #include "gossip/member/pace.h"
 #include "gossip/member/pulls.h"
+#include "gossip/member/trail_file.h"
 #include "gossip/member/votes.h"
 
 /* What an owner said of a part whose bytes are not here yet. */
@@ -31,6 +34,7 @@ typedef struct gsp_said {
 
 struct gsp_node {
     gsp_node_config config;
+    char *directory; /* config's, which is its own */
     gsp_terms terms;
     gsp_agree agree;
     gsp_seals seals;
@@ -52,13 +56,30 @@ struct gsp_node {
     gsp_pulls pulls;
     gsp_freezing freezing;
     gsp_inputs inputs;
+    gsp_blame blame;
     gsp_held held;
     gsp_mix mix;
     gsp_apply apply;
     gsp_donor donor;
     gsp_cases cases;
+    gsp_kept kept;
+    gsp_questions questions;
     gsp_bans bans;
     gsp_fetch *fetch; /* NULL: no state is wanted */
+    gsp_chain_terms chain_terms;
+    gsp_trail trail;     /* that led to `saved`; empty: lost, or there is no state */
+    gsp_trail hope;      /* that leads to what is fetched */
+    gsp_inquiry inquiry; /* one at a time */
+    bool inquiry_hopes;  /* it is compared with `hope` */
+    bool chain_due;      /* the machine wants the chain of: */
+    gsp_key chain_of;
+    bool state_due;     /* the machine wants the state at the end of the chain that came */
+    uint64_t mended_ns; /* when somebody was last asked for a lost chain */
+    uint32_t mend_turn;
+    struct {
+        uint64_t second;
+        uint32_t n;
+    } answered[GSP_NET_PEERS_MAX]; /* by index of the friend */
     gsp_fetch_counts fetched;
 
     struct {
@@ -78,6 +99,20 @@ uint64_t gsp_node_now(const gsp_node *node);
 void gsp_node_die(gsp_node *node, atom_status why);
 /* Tells the agreement of an event, and does what it orders. */
 void gsp_node_step(gsp_node *node, gsp_event *event);
+
+/* node_chain.c */
+/* What led to the state that the member starts from; NULL: it has none. */
+ATOM_MUST atom_status gsp_node_chain_open(gsp_node *node, const gsp_saved *saved);
+void gsp_node_chain_close(gsp_node *node);
+/* A state has come, and is about to be judged by the chain that was checked. */
+void gsp_node_chain_reach(gsp_node *node, const gsp_saved *saved);
+/* The state that was fetched is mine: so is its chain. On disk when it returns. */
+ATOM_MUST atom_status gsp_node_chain_adopt(gsp_node *node);
+/* A CHAIN_ASK or a CHAIN came; the link is down. */
+void gsp_node_chain_heard(gsp_node *node, gsp_friend *from, const gsp_message *message);
+void gsp_node_chain_down(gsp_node *node, const gsp_key *key);
+/* Asks whom there is to ask. */
+void gsp_node_chain_turn(gsp_node *node);
 
 /* node_work.c */
 /* Does some of what is waiting: true when more is. */

@@ -23,7 +23,8 @@ static bool wanted_result(const gsp_node *n, const gsp_message *m, uint32_t from
     const gsp_round *r = &a->round;
     return gsp_held_needs(a, p->part, &p->root) ||
            (r->ballot != 0 && from != GSP_NOBODY && r->begin.owner[p->part] == from &&
-            gsp_hash_none(&r->known[p->part].hash));
+            gsp_hash_none(&r->known[p->part].hash) &&
+            gsp_held_wants_unsaid(&n->held, r->ballot, p->part));
 }
 
 /* Where the piece belongs; NULL: nobody wants it. */
@@ -31,8 +32,10 @@ static gsp_blob **place_of(gsp_node *n, const gsp_message *m, const gsp_key *key
 {
     const gsp_piece *p = &m->as.piece;
     uint32_t from = gsp_roster_find_key(gsp_agree_roster(&n->agree), key);
-    if (!p->is_result && m->version <= n->agree.certified)
-        return gsp_cases_place(&n->cases, m);
+    if (!p->is_result && m->version <= n->agree.certified) {
+        gsp_blob **place = gsp_cases_place(&n->cases, m);
+        return place ? place : gsp_questions_place(&n->questions, m);
+    }
     if (!p->is_result)
         return gsp_inputs_place(&n->inputs, &n->agree, m, from);
     if (!wanted_result(n, m, from))
@@ -50,7 +53,9 @@ static bool well_cut(const gsp_node *n, const gsp_message *m)
         p->offset != (uint64_t)p->sequence * GSP_BLOB_PIECE_BYTES)
         return false;
     uint64_t rest = p->part_bytes - p->offset;
-    return p->bytes == (rest < GSP_BLOB_PIECE_BYTES ? rest : GSP_BLOB_PIECE_BYTES);
+    bool last = rest <= GSP_BLOB_PIECE_BYTES;
+    return p->bytes == (last ? rest : GSP_BLOB_PIECE_BYTES) &&
+           (p->n_path == 0 || (last && !p->is_result));
 }
 
 /* The bytes of a result are here: now the machine may hear what its owner said of it. */
@@ -81,6 +86,8 @@ static void result_arrived(gsp_node *n, const gsp_message *m, const gsp_blob *b,
                        .peer = *from,
                        .hash = b->root};
     n->status.held_ns = atom_clock_ns() - n->freezing.began_ns;
+    if (m->version == n->agree.certified + 1 && !gsp_held_needs(&n->agree, event.part, &b->root))
+        gsp_held_count_unsaid(&n->held, n->agree.round.ballot, event.part);
     atom_status st = gsp_held_keep(&n->held, &n->agree, m->version, event.part, b);
     if (st != ATOM_OK) {
         gsp_node_die(n, st);
@@ -102,27 +109,83 @@ static void part_arrived(gsp_node *n, const gsp_message *m, const gsp_key *from)
     gsp_node_step(n, &event);
 }
 
+/* This peer was asked for the part, or it is its own: of a result, the owner's. */
+static bool was_asked(const gsp_node *n, const gsp_message *m, const gsp_key *key)
+{
+    const gsp_round *r = &n->agree.round;
+    const gsp_piece *p = &m->as.piece;
+    uint32_t from = gsp_roster_find_key(gsp_agree_roster(&n->agree), key);
+    return !p->is_result || gsp_key_compare(gsp_pulls_last(&n->pulls, p->part), key) == 0 ||
+           (m->version == r->version && r->ballot != 0 && from != GSP_NOBODY &&
+            r->begin.owner[p->part] == from);
+}
+
+/* Says who it was, if that is known. */
+static void false_arrived(gsp_node *n, const gsp_message *m, const gsp_pieces_of *spoiled)
+{
+    const gsp_piece *p = &m->as.piece;
+    char who[GSP_PUBLIC_TEXT_BYTES];
+    const gsp_key *guilty = gsp_blame_false(&n->blame, &p->root, p->part, spoiled, atom_clock_ns());
+    n->status.refused++;
+    if (guilty)
+        atom_log(ATOM_LOG_WARN,
+                 "member %.12s sent wrong bytes of part %u of version %llu; it is not asked for it "
+                 "again",
+                 gsp_public_text(guilty->byte, who), p->part, (unsigned long long)m->version);
+}
+
+/* A part is here: those that sent wrong pieces of it before are known now. */
+static void right_arrived(gsp_node *n, const gsp_message *m, const gsp_blob *b)
+{
+    gsp_hash pieces[GSP_BLOB_PIECES_MAX];
+    const gsp_piece *p = &m->as.piece;
+    if (!gsp_blame_awaits(&n->blame, &p->root, p->part))
+        return;
+    uint32_t count = gsp_blob_hashes(b, pieces);
+    uint32_t struck = gsp_blame_right(&n->blame, &p->root, p->part, pieces, count, atom_clock_ns());
+    if (struck)
+        atom_log(ATOM_LOG_WARN,
+                 "%u of the members that sent part %u of version %llu had sent wrong bytes of it",
+                 struck, p->part, (unsigned long long)m->version);
+}
+
+/* Where the piece goes: NULL where nobody wants it, or not from this peer. */
+static gsp_blob **place_for(gsp_node *n, const gsp_message *m, const gsp_key *key)
+{
+    const gsp_piece *p = &m->as.piece;
+    gsp_blame_word word =
+        gsp_blame_piece(&n->blame, &p->root, p->part, key, was_asked(n, m, key), atom_clock_ns());
+    gsp_blob **place = word == GSP_BLAME_LEAVE ? NULL : place_of(n, m, key);
+    if (place && *place && !(*place)->whole && word == GSP_BLAME_TAKE_ANEW)
+        gsp_blob_close(place);
+    return place && gsp_blob_lacks(*place, p->sequence) ? place : NULL;
+}
+
 /* A PIECE from a peer; true: the message is kept. */
 static bool on_piece(gsp_node *n, gsp_friend *from, const gsp_message *m, const void *body,
                      void *message)
 {
     const gsp_piece *p = &m->as.piece;
     const gsp_key key = from->key;
+    gsp_pieces_of spoiled;
     bool taken = false;
     uint64_t began = gsp_node_cpu_ns();
-    from->bulk_ns = atom_clock_ns();
     if (!well_cut(n, m)) {
         n->status.refused++;
         return false;
     }
-    gsp_blob **place = place_of(n, m, &key);
-    if (!place || !gsp_blob_lacks(*place, p->sequence)) {
+    gsp_blob **place = place_for(n, m, &key);
+    if (!place) {
         n->status.repeated_bytes += p->bytes;
         return false;
     }
-    gsp_blob_news news =
-        gsp_blob_add(place, p, n->terms.n_parts, body, n->config.net, message, &taken);
-    n->status.refused += news == GSP_BLOB_FALSE;
+    from->bulk_ns = atom_clock_ns(); /* bytes that somebody wants, and no others, earn patience */
+    gsp_blob_news news = gsp_blob_add(place, p, &key, n->terms.n_parts, body, n->config.net,
+                                      message, &taken, &spoiled);
+    if (news == GSP_BLOB_FALSE)
+        false_arrived(n, m, &spoiled);
+    else if (news == GSP_BLOB_WHOLE)
+        right_arrived(n, m, *place);
     if (news == GSP_BLOB_WHOLE || news == GSP_BLOB_FALSE)
         n->status.compute_ns += gsp_node_cpu_ns() - began;
     if (news != GSP_BLOB_WHOLE)
@@ -154,8 +217,10 @@ static bool too_early(gsp_node *n, const gsp_message *m)
 {
     const gsp_reduced *r = &m->as.reduced;
     uint32_t part = r->statement.item;
+    uint32_t from = gsp_roster_find(gsp_agree_roster(&n->agree), &m->from);
     if (m->kind != GSP_REDUCED || m->version != n->agree.certified + 1 ||
-        part >= n->terms.n_parts || m->ballot != n->agree.round.ballot ||
+        part >= n->terms.n_parts || m->ballot != n->agree.round.ballot || from == GSP_NOBODY ||
+        n->agree.round.begin.owner[part] != from || /* its word, and no other, waits */
         gsp_round_holds(&n->agree.round, part, &r->part.hash))
         return false;
     n->said[part] = (gsp_said){.ballot = m->ballot, .from = m->from, .reduced = *r};
@@ -200,7 +265,9 @@ static bool on_message(gsp_node *n, gsp_net_event *e)
     }
     if (m->kind == GSP_PIECE)
         return on_piece(n, from, m, body, e->data);
-    if (m->kind >= GSP_STATE_ASK) {
+    if (m->kind == GSP_CHAIN_ASK || m->kind == GSP_CHAIN) {
+        gsp_node_chain_heard(n, from, m);
+    } else if (m->kind >= GSP_STATE_ASK) {
         on_state(n, from, m, body);
     } else if (m->kind == GSP_PULL) {
         on_pull(n, from, m);
@@ -236,6 +303,7 @@ static void hang_up(gsp_node *n, const gsp_key *key)
     gsp_friend *f = gsp_friends_find(&n->friends, key);
     if (n->fetch)
         gsp_fetch_down(n->fetch, key);
+    gsp_node_chain_down(n, key);
     if (!f)
         return;
     gsp_donor_down(&n->donor, f);

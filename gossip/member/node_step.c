@@ -71,14 +71,19 @@ static void pull(gsp_node *n, const gsp_action *action)
 {
     const gsp_round *r = &n->agree.round;
     uint32_t p = action->part;
+    uint64_t now = atom_clock_ns();
     gsp_friend *to = gsp_friends_find(&n->friends, &action->peer);
+    if (to && !gsp_blame_may_ask(&n->blame, &action->hash, p, &to->key, now))
+        to = NULL;
     gsp_pull_case facts = {.takes_part = n->freezing.version == action->version,
                            .last_ns = last_bulk_ns(n, gsp_pulls_last(&n->pulls, p))};
     if (action->version == r->version && r->ballot != 0 &&
-        gsp_hash_equal(&r->known[p].hash, &action->hash) && r->begin.owner[p] != GSP_NOBODY)
-        facts.owner_ns =
-            last_bulk_ns(n, &gsp_agree_roster(&n->agree)->member[r->begin.owner[p]].key);
-    if (!gsp_pulls_ask(&n->pulls, p, to ? &to->key : NULL, &facts, atom_clock_ns()))
+        gsp_hash_equal(&r->known[p].hash, &action->hash) && r->begin.owner[p] != GSP_NOBODY) {
+        const gsp_key *owner = &gsp_agree_roster(&n->agree)->member[r->begin.owner[p]].key;
+        if (gsp_blame_may_ask(&n->blame, &action->hash, p, owner, now))
+            facts.owner_ns = last_bulk_ns(n, owner);
+    }
+    if (!gsp_pulls_ask(&n->pulls, p, to ? &to->key : NULL, &facts, now))
         return;
     n->status.pulled++;
     gsp_message *m = gsp_friends_draft(&n->friends, GSP_PULL);
@@ -89,9 +94,17 @@ static void pull(gsp_node *n, const gsp_action *action)
 
 static atom_status found(gsp_node *n, const gsp_genesis *genesis)
 {
+    uint32_t kept = n->trail.n;
+    if (kept) {
+        const gsp_certificate *newest = n->saved.has_certificate ? &n->saved.certificate : NULL;
+        ATOM_TRY(gsp_trail_begin(&n->trail, newest, genesis));
+        ATOM_TRY(gsp_trail_save(&n->trail, n->config.directory, kept));
+    }
     memset(&n->saved, 0, sizeof n->saved);
     n->saved.genesis = *genesis;
-    return gsp_votes_state(n->votes, &n->saved, genesis->founder.incarnation);
+    if (n->config.work.begins)
+        n->config.work.begins(n->config.work.context, genesis);
+    return gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation);
 }
 
 static void reduce_later(gsp_node *n, const gsp_action *a)
@@ -99,23 +112,6 @@ static void reduce_later(gsp_node *n, const gsp_action *a)
     n->n_reduce += n->reduce[a->part].ballot == 0;
     n->reduce[a->part].ballot = a->ballot;
     n->reduce[a->part].included = a->included;
-}
-
-/* All peers are asked. Without memory for it the machine asks again. */
-static void want_state(gsp_node *n, const gsp_hash *lineage)
-{
-    const gsp_fetch_config use = {
-        .friends = &n->friends,
-        .work = &n->config.work,
-        .n_fragments = n->terms.n_fragments,
-        .directory = n->config.directory,
-        .seals = &n->seals,
-        .genesis = &n->config.genesis,
-        .owner = &n->config.rules.owner,
-        .counts = &n->fetched,
-    };
-    if (!n->fetch)
-        n->fetch = gsp_fetch_open(&use, lineage);
 }
 
 static atom_status act(gsp_node *n, const gsp_action *a)
@@ -149,11 +145,18 @@ static atom_status act(gsp_node *n, const gsp_action *a)
     case GSP_DO_APPLY:
         gsp_apply_begin(&n->apply);
         break;
+    case GSP_DO_CHAIN:
+        n->chain_due = true;
+        n->chain_of = a->peer;
+        break;
     case GSP_DO_STATE:
-        want_state(n, &a->lineage);
+        n->state_due = true;
         break;
     case GSP_DO_AUDIT:
-        gsp_cases_begin(&n->cases, a->claim, &a->peer);
+        gsp_cases_begin(&n->cases, a->claim, &a->peer, a->within_ns);
+        break;
+    case GSP_DO_INPUTS:
+        gsp_questions_begin(&n->questions, a);
         break;
     case GSP_DO_FOUND:
         return found(n, a->genesis);
@@ -203,13 +206,13 @@ void gsp_node_step(gsp_node *n, gsp_event *event)
         return;
     n->stepping = true;
     uint32_t ballot = n->agree.round.ballot, attempt = n->agree.round.begin.attempt;
-    uint32_t n_banned = n->agree.n_banned;
+    uint64_t bans = n->agree.stats.bans;
     event->now_ns = gsp_node_now(n);
     event->samples = samples_now(n);
     event->tokens = n->tokens;
     gsp_agree_step(&n->agree, event, sink, n);
     n->stepping = false;
-    gsp_bans_follow(&n->bans, &n->agree, n_banned);
+    gsp_bans_follow(&n->bans, &n->agree, bans);
     uint64_t deadline = gsp_agree_deadline(&n->agree);
     if (event->kind == GSP_ON_TICK || deadline < n->tick_ns)
         n->tick_ns = deadline;
@@ -224,4 +227,5 @@ void gsp_node_step(gsp_node *n, gsp_event *event)
     rotate(n, !moved && n->agree.certified == n->version + 1);
     n->version = n->agree.certified;
     n->lineage = n->agree.lineage;
+    gsp_bans_barred(&n->agree);
 }

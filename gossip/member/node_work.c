@@ -122,6 +122,12 @@ static atom_status apply_end(gsp_node *n)
         leaf[k] = c->proposal.part[k].hash;
     gsp_merkle_root(leaf, c->proposal.n_parts, &root);
     gsp_freezing_keep(&n->freezing, version, n->config.rules.audit_percent != 0);
+    if (n->trail.n) {
+        uint32_t before = n->trail.n;
+        ATOM_TRY(gsp_trail_certify(&n->trail, c));
+        if (n->trail.n > before)
+            ATOM_TRY(gsp_trail_save(&n->trail, n->config.directory, before));
+    }
     ATOM_TRY(n->config.work.apply(n->config.work.context, c, &root));
     n->saved.genesis = n->agree.genesis;
     n->saved.has_certificate = true;
@@ -180,22 +186,27 @@ bool gsp_node_work(gsp_node *n)
 bool gsp_node_audit(gsp_node *n)
 {
     const gsp_claim *claim = &n->cases.open.claim;
-    bool idle = !n->apply.on && !n->n_reduce && !gsp_freezing_is_busy(&n->freezing);
-    gsp_verdict verdict;
-    if (!gsp_cases_work(&n->cases, idle, &verdict))
-        return false;
-    gsp_event event = {.kind = GSP_ON_AUDITED,
-                       .version = claim->version,
-                       .part = claim->number,
-                       .verdict = verdict};
-    if (verdict == GSP_VERDICT_LIE) {
-        gsp_exhibit exhibit[GSP_MEMBERS_MAX];
-        gsp_cases_exhibits(&n->cases, exhibit);
-        gsp_bans_claim(&n->bans, &n->agree.genesis, claim, exhibit);
+    bool idle = !n->apply.on && !n->n_reduce && !gsp_freezing_is_busy(&n->freezing), more = false;
+    gsp_event event;
+    if (idle) {
+        atom_status st = gsp_kept_some(&n->kept, &n->freezing, &more);
+        if (st != ATOM_OK)
+            gsp_node_die(n, st);
     }
-    gsp_cases_end(&n->cases, verdict);
+    while (n->dead == ATOM_OK && gsp_questions_work(&n->questions, &event))
+        gsp_node_step(n, &event);
+    if (n->dead != ATOM_OK || !gsp_cases_work(&n->cases, idle, &event))
+        return more;
+    if (event.kind == GSP_ON_AUDITED) {
+        if (event.verdict == GSP_VERDICT_LIE) {
+            gsp_exhibit exhibit[GSP_MEMBERS_MAX];
+            gsp_cases_exhibits(&n->cases, exhibit);
+            gsp_bans_claim(&n->bans, &n->agree.genesis, claim, exhibit);
+        }
+        gsp_cases_end(&n->cases, event.verdict);
+    }
     gsp_node_step(n, &event);
-    return n->cases.open.on;
+    return more || n->cases.open.on;
 }
 
 /* ---- a state of others ---- */
@@ -219,7 +230,10 @@ static atom_status adopt(gsp_node *n, const gsp_saved *saved)
     const gsp_work *work = &n->config.work;
     gsp_hash before = n->agree.lineage;
     uint64_t applied = n->agree.applied;
-    gsp_event event = {.kind = GSP_ON_STATE, .saved = saved};
+    gsp_match match;
+    gsp_node_chain_reach(n, saved);
+    gsp_trail_match(&n->trail, gsp_hash_none(&before) ? NULL : &n->saved, &n->hope, &match);
+    gsp_event event = {.kind = GSP_ON_STATE, .saved = saved, .match = &match};
     n->adopting = true;
     gsp_node_step(n, &event);
     n->adopting = false;
@@ -229,6 +243,7 @@ static atom_status adopt(gsp_node *n, const gsp_saved *saved)
         ATOM_TRY(work->state_adopt(work->context, saved));
     n->saved = *saved;
     n->saved.record = n->agree.record;
+    ATOM_TRY(gsp_node_chain_adopt(n));
     ATOM_TRY(gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation));
     forget_work(n);
     n->status.state_fetched++;

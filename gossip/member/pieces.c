@@ -132,7 +132,7 @@ static atom_status write_tree(gsp_pieces *p, const char *tree)
     uint8_t head[HEAD_BYTES];
     atom_status st = ATOM_OK;
     char *aside = atom_format("%s.new", tree);
-    int fd = aside ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    int fd = aside ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     if (!aside)
         return atom_fail_memory("a path", 256);
     head_of(p, head);
@@ -281,8 +281,8 @@ atom_status gsp_pieces_begin(const char *path, const char *tree, uint64_t bytes,
     gsp_pieces *p = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(make(path, bytes, root, &p));
-    p->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    p->tree_fd = open(tree, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    p->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    p->tree_fd = open(tree, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (p->fd < 0 || p->tree_fd < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "%s", p->fd < 0 ? path : tree));
     ATOM_TRY_CLEAN(take_over(p));

@@ -13,6 +13,32 @@
  *
  * Nothing is synced while a file comes: what a former run left is hashed again before it counts.
  *
+ * What the messages of a peer can fill, wherever bytes come in pieces, and what happens then. A peer
+ * that fills a table pushes out what is its own:
+ *
+ *   what                                     limit                      when it is full
+ *   pieces of a contribution, from its       one blob a part; before    the blob of another root goes;
+ *   contributor alone (inputs.h)             BEGIN 64 MiB / members,    early pieces of that member are
+ *                                            8 MiB at least             dropped
+ *   results of a part (held.h)               GSP_HELD_MAX; 8 a ballot   the least needed goes; no more
+ *                                            before the owner's word    are taken from that owner
+ *   an owner's word that waits for its       one a part, the owner's    its next word takes its place
+ *   bytes (node_inner.h)
+ *   bytes of an audited part (cases.h)       one case of 1 GiB          the case stays open
+ *   parts that came wrong (blame.h)          GSP_BLAME_PARTS            the oldest is forgotten
+ *   peers that sent wrong bytes (blame.h)    GSP_BLAME_PEERS            the oldest is forgotten
+ *   what waits to be sent to a peer          GSP_QUEUE_MAX parts, and   that peer's next question is
+ *   (friends.h)                              letters                    dropped; its oldest letter goes
+ *   chunks that a joiner waits for (donor.h) a ring for each peer       its questions are dropped
+ *   donors of a download (swarm.h)           one place a link           one that is gone, then one that
+ *                                                                       is gone and barred, is forgotten
+ *   chunks of a small file (pool/files.c)    24 ahead, 16 questions     dropped; a peer's oldest
+ *                                            of each peer               question goes
+ *   pieces of data that a peer waits for     GSP_DATA_ASKED_MAX         its questions are dropped
+ *   (pool/data.h)
+ *   notes (pool/notes.c)                     two of each peer           its oldest goes; of those that
+ *                                                                       are gone, the oldest of all
+ *
  * Thread: one at a time per object. Memory: the tree, 64 bytes per piece.
  */
 #ifndef GOSSIP_MEMBER_PIECES_H

@@ -29,6 +29,12 @@ bool gsp_pulls_ask(gsp_pulls *p, uint32_t part, const gsp_key *from, const gsp_p
     return true;
 }
 
+void gsp_pulls_asked(gsp_pulls *p, uint32_t part, const gsp_key *from, uint64_t now)
+{
+    p->part[part].asked_ns = now;
+    p->part[part].from = *from;
+}
+
 void gsp_pulls_clear(gsp_pulls *p)
 {
     for (uint32_t k = 0; k < GSP_PARTS_MAX; k++)

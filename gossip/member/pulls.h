@@ -29,6 +29,8 @@ const gsp_key *gsp_pulls_last(const gsp_pulls *pulls, uint32_t part);
 /* A part's result is wanted; from NULL: nobody with a link has it. True: it is to be asked now. */
 bool gsp_pulls_ask(gsp_pulls *pulls, uint32_t part, const gsp_key *from, const gsp_pull_case *facts,
                    uint64_t now_ns);
+/* The part was asked of this peer, whatever the rules above say. */
+void gsp_pulls_asked(gsp_pulls *pulls, uint32_t part, const gsp_key *from, uint64_t now_ns);
 /* A version is over. */
 void gsp_pulls_clear(gsp_pulls *pulls);
 

@@ -267,6 +267,14 @@ atom_status gsp_results_sync(gsp_results *r, uint64_t version)
     return ATOM_OK;
 }
 
+bool gsp_results_has(const gsp_results *r, uint64_t version, uint32_t part, const gsp_hash *hash)
+{
+    for (uint32_t i = 0; i < FILES_MAX; i++)
+        if (version && r->file[i].version == version)
+            return find_in(&r->file[i], part, hash) != NULL;
+    return false;
+}
+
 bool gsp_results_find(const gsp_results *r, uint32_t part, const gsp_hash *hash, uint64_t *bytes)
 {
     int fd;

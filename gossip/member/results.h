@@ -30,7 +30,10 @@ ATOM_MUST atom_status gsp_results_put(gsp_results *results, uint64_t version, ui
                                       const gsp_hash *hash, const void *data, uint64_t bytes);
 /* What was put of this version is on disk when it returns. */
 ATOM_MUST atom_status gsp_results_sync(gsp_results *results, uint64_t version);
-/* False: not there. */
+/* Whether it was put under this very version. */
+bool gsp_results_has(const gsp_results *results, uint64_t version, uint32_t part,
+                     const gsp_hash *hash);
+/* False: not there, under no version. */
 ATOM_MUST bool gsp_results_find(const gsp_results *results, uint32_t part, const gsp_hash *hash,
                                 uint64_t *bytes);
 /* Reads what find found into out[bytes]. Not checked. */

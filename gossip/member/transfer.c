@@ -2,7 +2,7 @@
  * Owns what is believed of a state that comes from others: the tree over its chunks, what members
  * sign about it, and the choice among what they say. Its one idea: roots are counted per fragment
  * and version, so that members that are a version apart still vouch for the same bits. It refuses
- * to believe a minority of those that answered, whatever roster it shows.
+ * to believe anybody but a quorum of the roster that a checked chain leads to.
  */
 #include "gossip/member/transfer.h"
 
@@ -208,90 +208,55 @@ static bool same_shape(const gsp_witness *w, const uint64_t *n_floats, uint32_t 
     return true;
 }
 
-/* The lineage that most witnesses name. */
-static gsp_hash most_named(gsp_witness *const *w, uint32_t n)
-{
-    gsp_hash best = {{0}};
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t count = 0;
-        for (uint32_t j = 0; w[i] && j < n; j++)
-            count += w[j] && gsp_hash_equal(&w[j]->lineage, &w[i]->lineage);
-        if (count > most || (count == most && count &&
-                             memcmp(w[i]->lineage.byte, best.byte, sizeof best.byte) < 0)) {
-            most = count;
-            best = w[i]->lineage;
-        }
-    }
-    return best;
-}
-
-/* The root of a fragment's version that most witnesses signed; *bits: members of the roster that
- * did; returns how many witnesses did. */
-static uint32_t count_root(gsp_witness *const *w, uint32_t n, const gsp_roster *roster, uint32_t f,
-                           uint64_t version, gsp_hash *root, uint32_t *bits)
+/* The root of a fragment's version that most of the roster signed; *bits: who. */
+static void count_root(gsp_witness *const *w, uint32_t n, const gsp_roster *roster, uint32_t f,
+                       uint64_t version, gsp_hash *root, uint32_t *bits)
 {
     uint32_t most = 0;
     *bits = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const gsp_hash *mine = w[i] ? gsp_witness_said(w[i], f, version) : NULL;
-        uint32_t count = 0, here = 0;
+        const gsp_hash *mine = gsp_witness_said(w[i], f, version);
+        uint32_t here = 0;
         for (uint32_t j = 0; mine && j < n; j++) {
-            const gsp_hash *theirs = w[j] ? gsp_witness_said(w[j], f, version) : NULL;
-            if (!theirs || !gsp_hash_equal(mine, theirs))
-                continue;
+            const gsp_hash *theirs = gsp_witness_said(w[j], f, version);
             uint32_t seat = gsp_roster_find(roster, &w[j]->who);
-            count++;
-            here |= seat != GSP_NOBODY ? 1u << seat : 0;
+            if (theirs && gsp_hash_equal(mine, theirs) && seat != GSP_NOBODY)
+                here |= 1u << seat;
         }
+        uint32_t count = (uint32_t)__builtin_popcount(here);
         if (count > most) {
             most = count;
             *root = *mine;
             *bits = here;
         }
     }
-    return most;
 }
 
-/* The witness's vote is in the certificate, or it names the same one. */
-static bool stands_behind(const gsp_witness *w, const gsp_seals *seals, const gsp_witness *of)
+void gsp_witness_judge(gsp_witness *w, const gsp_chain_terms *terms, const gsp_chain *chain)
 {
-    const gsp_certificate *c = &of->newest.certificate;
-    if (gsp_hash_equal(&w->proposal, &of->proposal))
-        return true;
-    if (!of->newest.has_certificate)
-        return false;
-    gsp_statement s = {.kind = GSP_SAYS_VOTE,
-                       .lineage = of->lineage,
-                       .version = c->proposal.version,
-                       .ballot = c->ballot,
-                       .subject = of->proposal,
-                       .signer = w->who};
-    for (uint32_t k = 0; k < c->n_votes; k++) {
-        memcpy(s.seal, c->vote[k].seal, sizeof s.seal);
-        if (gsp_statement_verify(seals, &s))
-            return true;
-    }
-    return false;
+    w->shown = gsp_hash_equal(&w->lineage, &chain->lineage) &&
+               (w->newest.has_certificate ? gsp_chain_shows(terms, chain, &w->newest.certificate)
+                                          : gsp_hash_equal(&chain->newest, &chain->lineage));
 }
 
 /* Tries the state that witness `of` names. */
-static bool try_plan(gsp_plan *plan, const gsp_seals *seals, gsp_witness *const *w, uint32_t n,
+static bool try_plan(gsp_plan *plan, gsp_trust trust, gsp_witness *const *w, uint32_t n,
                      const gsp_witness *of, uint32_t n_fragments)
 {
     const gsp_state_roots *r = &of->newest;
-    const gsp_roster founder = {.n = 1, .member = {r->genesis.founder}};
-    const gsp_roster *roster = r->has_certificate ? &r->certificate.proposal.next : &founder;
-    uint32_t fewest = 0;
-    for (uint32_t i = 0; i < n; i++)
-        fewest += stands_behind(w[i], seals, of);
-    bool good = 2 * fewest > plan->answers;
+    gsp_roster roster;
+    uint32_t fewest = n;
+    bool good = true;
+    gsp_genesis_roster(&r->genesis, &roster);
+    if (r->has_certificate)
+        roster = r->certificate.proposal.next;
     for (uint32_t f = 0; f < n_fragments; f++) {
         uint32_t bits;
         uint64_t version = r->fragment[f].version;
-        uint32_t count = count_root(w, n, roster, f, version, &plan->fragment[f].root, &bits);
         plan->fragment[f].version = version;
-        good &= 2 * count > plan->answers && gsp_quorum(roster->n, bits);
+        count_root(w, n, &roster, f, version, &plan->fragment[f].root, &bits);
+        uint32_t count = (uint32_t)__builtin_popcount(bits);
+        good &= gsp_quorum(trust, roster.n, bits);
         fewest = count < fewest ? count : fewest;
     }
     plan->signers = fewest > plan->signers || good ? fewest : plan->signers;
@@ -306,34 +271,31 @@ static bool try_plan(gsp_plan *plan, const gsp_seals *seals, gsp_witness *const 
     return true;
 }
 
-void gsp_plan_choose(gsp_plan *plan, const gsp_seals *seals, gsp_witness *const *witness,
-                     uint32_t n, const gsp_hash *lineage, const uint64_t *n_floats,
+void gsp_plan_choose(gsp_plan *plan, const gsp_chain_terms *terms, const gsp_chain *chain,
+                     gsp_witness *const *witness, uint32_t n, const uint64_t *n_floats,
                      uint32_t n_fragments)
 {
     gsp_witness *of[GSP_PEERS_KNOWN_MAX];
-    uint32_t n_of = 0, count[GSP_PEERS_KNOWN_MAX] = {0};
+    uint32_t n_of = 0;
+    bool tried[GSP_PEERS_KNOWN_MAX] = {false};
     memset(plan, 0, sizeof *plan);
-    plan->lineage = gsp_hash_none(lineage) ? most_named(witness, n) : *lineage;
+    plan->lineage = chain->lineage;
     for (uint32_t i = 0; i < n && n_of < GSP_PEERS_KNOWN_MAX; i++)
-        if (witness[i] && gsp_hash_equal(&witness[i]->lineage, &plan->lineage) &&
+        if (witness[i] && gsp_hash_equal(&witness[i]->lineage, &chain->lineage) &&
             same_shape(witness[i], n_floats, n_fragments))
             of[n_of++] = witness[i];
     plan->answers = n_of;
-    for (uint32_t i = 0; i < n_of; i++)
-        for (uint32_t j = 0; j < n_of; j++)
-            count[i] += gsp_hash_equal(&of[i]->proposal, &of[j]->proposal);
-    /* What most name first, then the newest. */
-    for (uint32_t tries = 0; tries < n_of; tries++) {
+    for (uint32_t tries = 0; tries < n_of; tries++) { /* the newest first */
         uint32_t best = GSP_PEERS_KNOWN_MAX;
         for (uint32_t i = 0; i < n_of; i++)
-            if (count[i] && (best == GSP_PEERS_KNOWN_MAX || count[i] > count[best] ||
-                             (count[i] == count[best] &&
-                              version_of(&of[i]->newest) > version_of(&of[best]->newest))))
+            if (!tried[i] && of[i]->shown &&
+                (best == GSP_PEERS_KNOWN_MAX ||
+                 version_of(&of[i]->newest) > version_of(&of[best]->newest)))
                 best = i;
-        if (best == GSP_PEERS_KNOWN_MAX || try_plan(plan, seals, of, n_of, of[best], n_fragments))
+        if (best == GSP_PEERS_KNOWN_MAX ||
+            try_plan(plan, terms->trust, of, n_of, of[best], n_fragments))
             return;
-        gsp_hash done = of[best]->proposal;
         for (uint32_t i = 0; i < n_of; i++)
-            count[i] = gsp_hash_equal(&of[i]->proposal, &done) ? 0 : count[i];
+            tried[i] |= gsp_hash_equal(&of[i]->proposal, &of[best]->proposal);
     }
 }

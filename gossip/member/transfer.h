@@ -9,10 +9,9 @@
  * bits, so the roots are equal, and a root that a quorum signed stands for the bits wherever they
  * come from.
  *
- * Whom a joiner believes: it has no chain of certificates from the genesis (nobody keeps them), so
- * the certificate it starts from is one that more than half of all that answered stand behind, and
- * every root must be signed by a quorum of that certificate's roster and by more than half of those
- * that answered. Members that lie must outnumber the others among the joiner's links.
+ * Whom a joiner believes: a chain of steps from the pool's first lineage shows which roster decides
+ * now (chain.h). The certificate that it starts from is one that this chain shows, and every root
+ * must be signed by a quorum of that certificate's roster. Who else says what does not matter.
  *
  * Thread: the caller's.
  */
@@ -79,6 +78,7 @@ typedef struct gsp_witness {
     gsp_member who;
     gsp_hash lineage, proposal; /* of the newest answer; proposal: its certificate's hash */
     gsp_state_roots newest;
+    bool shown; /* gsp_witness_judge */
     uint32_t n_said[GSP_FRAGMENTS_MAX];
     struct {
         uint64_t version;
@@ -102,17 +102,19 @@ typedef struct gsp_plan {
         uint64_t version;
         gsp_hash root;
     } fragment[GSP_FRAGMENTS_MAX];
-    uint32_t signers, answers; /* the fewest behind any root; how many answered for the lineage */
+    uint32_t signers, answers; /* the fewest of the roster behind any root; how many answered */
 } gsp_plan;
 
 /*
- * The state to fetch, by what n witnesses said (NULLs are skipped): of `lineage`, or (zero) of the
- * one that most witnesses name. plan->found false: not enough of them agree (yet); signers and
- * answers then say how near it is.
+ * The state to fetch, by what n witnesses said (NULLs are skipped), of which at least one must be
+ * shown by the chain. plan->found false: not enough of them agree (yet); signers and answers
+ * then say how near it is.
  */
-void gsp_plan_choose(gsp_plan *plan, const gsp_seals *seals, gsp_witness *const *witness,
-                     uint32_t n, const gsp_hash *lineage, const uint64_t *n_floats,
+void gsp_plan_choose(gsp_plan *plan, const gsp_chain_terms *terms, const gsp_chain *chain,
+                     gsp_witness *const *witness, uint32_t n, const uint64_t *n_floats,
                      uint32_t n_fragments);
+/* Whether the witness's newest word is about where the chain leads; kept in witness->shown. */
+void gsp_witness_judge(gsp_witness *witness, const gsp_chain_terms *terms, const gsp_chain *chain);
 
 /* ---- what has come ---- */
 

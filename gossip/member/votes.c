@@ -26,12 +26,13 @@ enum {
     CHECK_BYTES = 16,
     STATE_HEAD_BYTES = 8 + 3 * 8 + 4,
     JOURNAL_HEAD_BYTES = 8 + 8,
-    ENTRY_HEAD_BYTES = 4 + 8,
-    RECORD_BYTES_MAX = 64 * 1024, /* wire.h: 40 KiB of proposal, 22 KiB of proof */
+    ENTRY_HEAD_BYTES =
+        4 + 4 + 8, /* the size twice, so that a torn entry is told from a damaged one */
+    RECORD_BYTES_MAX = 96 * 1024, /* wire.h: 41 KiB of proposal, 40 KiB of proof */
     ENTRY_BYTES_MAX = ENTRY_HEAD_BYTES + RECORD_BYTES_MAX + CHECK_BYTES,
     JOURNAL_BYTES_MAX = 8 << 20, /* then the state is written anew */
 };
-static const char STATE_MAGIC[] = "atomvst2", JOURNAL_MAGIC[] = "atomvjr2";
+static const char STATE_MAGIC[] = "atomvst3", JOURNAL_MAGIC[] = "atomvjr3";
 
 struct gsp_votes {
     char *directory;
@@ -117,9 +118,9 @@ static size_t entry_read(const gsp_votes *v, const uint8_t *data, size_t left, u
 {
     uint8_t check[CHECK_BYTES];
     atom_reader r = atom_reader_make(data, left);
-    uint32_t size = atom_read_u32(&r);
+    uint32_t size = atom_read_u32(&r), twice = atom_read_u32(&r);
     uint64_t clock = atom_read_u64(&r);
-    if (!atom_reader_ok(&r) || size > RECORD_BYTES_MAX ||
+    if (!atom_reader_ok(&r) || size != twice || size > RECORD_BYTES_MAX ||
         atom_reader_left(&r) < (size_t)size + CHECK_BYTES)
         return 0;
     entry_check(v->epoch, at, data, ENTRY_HEAD_BYTES + size, check);
@@ -134,8 +135,9 @@ static size_t entry_read(const gsp_votes *v, const uint8_t *data, size_t left, u
 static bool torn(const uint8_t *data, size_t left)
 {
     atom_reader r = atom_reader_make(data, left);
-    uint32_t size = atom_read_u32(&r);
-    if (left < 4 || (size <= RECORD_BYTES_MAX && left <= ENTRY_HEAD_BYTES + size + CHECK_BYTES))
+    uint32_t size = atom_read_u32(&r), twice = atom_read_u32(&r);
+    if (left < 8 || (size == twice && size <= RECORD_BYTES_MAX &&
+                     left <= ENTRY_HEAD_BYTES + size + CHECK_BYTES))
         return true;
     for (size_t i = 0; i < left; i++)
         if (data[i])
@@ -280,6 +282,7 @@ atom_status gsp_votes_record(gsp_votes *v, const gsp_record *record)
         return gsp_votes_state(v, &v->saved, v->incarnation);
     size_t size = gsp_wire_put_record(record, v->buffer + ENTRY_HEAD_BYTES, RECORD_BYTES_MAX);
     atom_writer w = atom_writer_make(v->buffer, ENTRY_HEAD_BYTES);
+    atom_write_uint(&w, size, 4);
     atom_write_uint(&w, size, 4);
     atom_write_uint(&w, gsp_votes_clock(v), 8);
     size += ENTRY_HEAD_BYTES;

@@ -45,6 +45,10 @@ typedef struct gsp_work {
      */
     uint64_t (*ready)(void *context, uint64_t version);
 
+    /* How many samples member i of n brings to `version` (gsp_rules.lease), where contributions are
+     * pieces of one sum; UINT64_MAX: not known now. NULL: as many as it likes. */
+    uint64_t (*lease)(void *context, uint64_t version, uint32_t n, uint32_t i);
+
     /* Floats; all 0: there is no state, and the rest may be NULL. */
     uint64_t n_state[GSP_FRAGMENTS_MAX];
     /* For joiners: floats [first, first + n) of the fragment's state, as of what is applied. */
@@ -63,6 +67,9 @@ typedef struct gsp_work {
      * there after a crash: the member may come back with its old version, and fetch again.
      */
     atom_status (*state_adopt)(void *context, const gsp_saved *saved);
+    /* A lineage begins from the state that is here, by this member or others with it. NULL: the
+     * work does not care. */
+    void (*begins)(void *context, const gsp_genesis *genesis);
 } gsp_work;
 
 /* The work has a state at all. */

@@ -10,6 +10,9 @@
  * again by itself, with pauses, until it is dropped; a link that the peer opened comes back when
  * the peer dials.
  *
+ * Guests (peers that show an invite and no admission) have few places of their own and never take
+ * that of a member; net_guests.c says whom they compete with and for how long they stay.
+ *
  * Back-pressure: gsp_net_send never blocks and never queues without bound. It returns BUSY, and a
  * ROOM event follows when it is worth trying again. Deadlines belong to the caller: gsp_net_next
  * takes the time until the next one. A silent peer is not DOWN: heartbeats are messages.
@@ -36,7 +39,10 @@
 
 enum {
     GSP_NET_KEY_BYTES = 32,
-    GSP_NET_PEERS_MAX = 64,                 /* links at once, up or wanted */
+    GSP_NET_PEERS_MAX = 64, /* links at once, up or wanted */
+    GSP_NET_GUESTS_MAX = 8, /* links of guests at once, beside those */
+    /* All whose events may be under way: a guest's place is taken again before its DOWN is told. */
+    GSP_NET_LINKS_MAX = GSP_NET_PEERS_MAX + 2 * GSP_NET_GUESTS_MAX,
     GSP_NET_STREAMS_MAX = 16,               /* bulk streams of one link */
     GSP_NET_ADDRESSES_MAX = 8,              /* tried in turn for one peer */
     GSP_NET_CONTROL_BYTES_MAX = 128 * 1024, /* one message on CONTROL */
@@ -68,12 +74,14 @@ typedef enum gsp_net_kind {
 typedef struct gsp_net_event {
     gsp_net_kind kind;
     gsp_net_channel channel;
-    uint8_t key[GSP_NET_KEY_BYTES]; /* whose; zero for a REFUSED dial to an unknown key */
-    bool guest;          /* it has an invite but no admission yet: it may only ask to be admitted */
-    bool inbound;        /* the peer dialled us, so it can reach us */
+    uint8_t key[GSP_NET_KEY_BYTES]; /* whose; zero for a REFUSED dial that no key answered */
+    bool guest;   /* it has an invite but no admission yet: it may only ask to be admitted */
+    bool old_key; /* a member that knows only the key before: a guest until it has the new one */
+    bool inbound; /* the peer dialled us, so it can reach us */
     gsp_address address; /* where the peer accepts, as far as we see; all zero: through a relay */
     void *data;          /* the caller's, to be given back by gsp_net_free */
     size_t bytes;
+    int refusal; /* REFUSED: what `key` said (gsp_refusal); 0: nobody said anything */
     char why[120];
 } gsp_net_event;
 

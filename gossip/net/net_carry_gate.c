@@ -35,19 +35,21 @@ static void carrier_end(net_endpoint *e, net_stream *stream)
     stream->path[0] = 0;
 }
 
-static size_t message_bytes_max(uint32_t stream)
+static size_t message_bytes_max(uint32_t stream, bool guest)
 {
+    if (guest)
+        return NET_GUEST_BYTES;
     return stream == 0 ? GSP_NET_CONTROL_BYTES_MAX + 1 : GSP_NET_BULK_BYTES_MAX;
 }
 
 /* A PAIR behind a local socket that only this user can reach. */
-static bool open_local(net_endpoint *e, net_stream *stream, uint32_t i)
+static bool open_local(net_endpoint *e, net_stream *stream, uint32_t i, bool guest)
 {
     char url[GSP_GATE_PATH_BYTES + 8];
     int n = snprintf(stream->path, sizeof stream->path, "%s/%llx", e->directory,
                      (unsigned long long)++e->next_path);
     if (n < 0 || n >= (int)sizeof stream->path ||
-        net_pair_open(message_bytes_max(i), 0, &stream->pair) != ATOM_OK) {
+        net_pair_open(message_bytes_max(i, guest), 0, &stream->pair) != ATOM_OK) {
         stream->path[0] = 0;
         return false;
     }
@@ -64,7 +66,8 @@ static void stream_up(net_endpoint *e, const gsp_gate_event *event)
     net_arrival arrival = {
         .key = event->key,
         .dialled = event->dialled,
-        .guest = event->role == GSP_GUEST,
+        .guest = (event->role == GSP_GUEST && !e->guests_are_peers) || event->old_key,
+        .old_key = event->old_key,
         .tag = event->tag,
         .stream = event->hello.stream,
         .n_streams = event->hello.n_streams,
@@ -88,19 +91,21 @@ static void stream_up(net_endpoint *e, const gsp_gate_event *event)
     }
     net_stream *stream = &link->stream[arrival.stream];
     stream->gate = event->stream;
-    if (!open_local(e, stream, arrival.stream)) {
+    if (!open_local(e, stream, arrival.stream, link->guest && !link->old_key)) {
         gsp_gate_end(e->gate, event->stream);
         stream->gate = 0;
         net_link_lost(e, link, "no descriptors for a local socket; raise the limit (ulimit -n)");
         return;
     }
-    gsp_gate_bridge(e->gate, event->stream, stream->path, message_bytes_max(arrival.stream));
+    gsp_gate_bridge(e->gate, event->stream, stream->path,
+                    message_bytes_max(arrival.stream, link->guest && !link->old_key));
     net_link_stream_added(e, link, arrival.stream);
 }
 
 static void stream_down(net_endpoint *e, const gsp_gate_event *event)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+    net_tubes_down(e, event->stream);
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         net_link *link = &e->link[i];
         for (uint32_t s = 0; link->used && s < LINK_STREAMS_MAX; s++) {
             if (link->stream[s].used && link->stream[s].gate == event->stream) {
@@ -119,9 +124,10 @@ static void carrier_read(net_endpoint *e)
         if (event.kind == GSP_GATE_UP)
             stream_up(e, &event);
         else if (event.kind == GSP_GATE_DOWN)
-            stream_down(e, &event);
+            stream_down(e, &event); /* of a link, else of a tube */
         else if (!net_relay_failed(e, &event))
-            net_link_dial_failed(e, event.tag, event.refusal, event.why);
+            net_link_dial_refused(e, event.tag, event.proven ? event.key : NULL, event.refusal,
+                                  event.why);
     }
     e->tick_ns = 0; /* a link may be complete */
 }
@@ -165,6 +171,12 @@ static atom_status make_directory(net_endpoint *e, const char *wanted)
     return ATOM_OK;
 }
 
+static bool shows_invite(const void *credential, uint32_t bytes)
+{
+    gsp_invite invite;
+    return gsp_credential_invite(credential, bytes, &invite);
+}
+
 atom_status gsp_net_open_gate(const gsp_net_gate_config *config, gsp_net **out)
 {
     net_endpoint *e = NULL;
@@ -177,6 +189,8 @@ atom_status gsp_net_open_gate(const gsp_net_gate_config *config, gsp_net **out)
     gate.boot = e->boot;
     ATOM_TRY_CLEAN(gsp_gate_open(&gate, &e->gate));
     e->port = gsp_gate_port(e->gate);
+    e->guests_are_peers = config->guests_are_peers;
+    e->is_guest = shows_invite(gate.handshake.credential, gate.handshake.credential_bytes);
     if (!net_watch(e, gsp_gate_event_fd(e->gate), DATA_CARRIER))
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "the gate's events"));
     *out = &e->net;
@@ -204,8 +218,14 @@ void gsp_net_rekey(gsp_net *net, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_
                    const void *credential, uint32_t credential_bytes)
 {
     net_endpoint *e = (net_endpoint *)net;
+    e->is_guest = shows_invite(credential, credential_bytes);
     if (e->gate)
         gsp_gate_rekey(e->gate, psk, n_psks, credential, credential_bytes);
+}
+
+void gsp_net_serve_relays(gsp_net *net, bool serve)
+{
+    ((net_endpoint *)net)->tubes.refuses = !serve;
 }
 
 bool gsp_net_read_gate_stats(gsp_net *net, gsp_gate_stats *stats)

@@ -12,14 +12,33 @@
 
 #include "gossip/net/net_nanomsg.h"
 #include "gossip/net/net_pair.h"
+#include "gossip/net/tally.h"
 
 enum {
     LINK_STREAMS_MAX = 1 + GSP_NET_STREAMS_MAX, /* stream 0 is CONTROL */
     STREAMS_DEFAULT = 2,
-    RELAYS_MAX = 96,
+    RELAYS_MAX = 96, /* dials through relays that are under way */
+    RELAYS_PER_KEY = LINK_STREAMS_MAX + 3,
     DATA_CARRIER = 0xfffe, /* epoll: what the carrier waits on, and wake */
     DATA_WAKE = 0xffff,
 };
+
+/*
+ * Guests. A place is held for NET_GUEST_NS at most; what is said on it is small and little. There
+ * are GSP_NET_GUESTS_MAX places, of which one address (/32 of IPv4, /64 of IPv6) holds at most
+ * NET_GUESTS_PER_ADDRESS. Where all are taken, the newcomer takes that of the oldest guest of the
+ * address that holds most; an address that is at its limit takes its own oldest. Among equals nobody
+ * loses a place in its first NET_GUEST_GRACE_NS, which is enough to be admitted.
+ */
+enum {
+    NET_GUEST_SLOTS = GSP_NET_LINKS_MAX - GSP_NET_PEERS_MAX,
+    NET_GUESTS_PER_ADDRESS = GSP_NET_GUESTS_MAX / 2,
+    NET_GUEST_STREAMS = 1 + STREAMS_DEFAULT,
+    NET_GUEST_BYTES = 4096,  /* one message */
+    NET_GUEST_MESSAGES = 32, /* in all */
+};
+#define NET_GUEST_NS 10000000000ull
+#define NET_GUEST_GRACE_NS 1000000000ull
 
 /* The last byte of a message on CONTROL: the caller's, or ours. */
 enum { NET_OF_CALLER = 0, NET_RELAY_OFFER = 1, NET_NO_TAIL = -1 };
@@ -35,9 +54,10 @@ typedef struct net_relay {
     net_relay_role role;
     uint64_t token; /* ASKS, TAKES: tag of the dial to the relay; HOLDS: what the other must say */
     uint64_t until_ns;
-    uint64_t stream; /* HOLDS */
-    uint8_t peer[GSP_NET_KEY_BYTES];
-    gsp_hello inner; /* ASKS: of the stream inside */
+    uint64_t stream;                  /* HOLDS */
+    uint8_t peer[GSP_NET_KEY_BYTES];  /* TAKES: the relay */
+    uint8_t asker[GSP_NET_KEY_BYTES]; /* HOLDS */
+    gsp_hello inner;                  /* ASKS: of the stream inside */
 } net_relay;
 
 typedef struct net_stream {
@@ -67,9 +87,10 @@ typedef struct net_link {
 
     gsp_address addresses[GSP_NET_ADDRESSES_MAX];
     uint32_t n_addresses, next_address;
-    uint64_t due_ns, pause_ns; /* when to dial; the pause after the next failure */
-    uint64_t dial_tag;         /* of the dial under way; older answers are ignored */
-    gsp_refusal refused;       /* last one told */
+    uint64_t due_ns, pause_ns;             /* when to dial; the pause after the next failure */
+    uint64_t dial_tag;                     /* of the dial under way; older answers are ignored */
+    gsp_refusal refused;                   /* last one told */
+    uint8_t refused_by[GSP_NET_KEY_BYTES]; /* zeros: nobody in particular */
 
     bool relayed;    /* the dial under way, or the link, goes through a relay */
     bool relay_next; /* all addresses were tried in vain */
@@ -78,7 +99,8 @@ typedef struct net_link {
     gsp_address relay_address;
 
     /* The link that is there. */
-    bool dialled, guest;
+    bool dialled, guest, old_key;
+    uint32_t n_heard; /* messages of a guest */
     uint64_t id, boot, begun_ns, deadline_ns;
     uint32_t n_streams; /* with CONTROL */
     net_stream stream[LINK_STREAMS_MAX];
@@ -93,6 +115,38 @@ typedef struct net_link {
     bool busy[GSP_NET_CHANNEL_N], tell_room[GSP_NET_CHANNEL_N];
     char why_down[96], why_refused[96];
 } net_link;
+
+/*
+ * Tubes that this host holds as a relay. At most NET_TUBES_MAX, NET_TUBES_PER_MEMBER that one member
+ * asked for, NET_TUBES_PER_PAIR to one target (a link of several streams, twice while it is made
+ * anew). A tube ends when nothing passed for NET_TUBE_IDLE_NS, after NET_TUBE_NS, or when its
+ * asker's hour of bytes is used up. Two members whose tube ended may ask for the next.
+ */
+enum {
+    NET_TUBES_MAX = 192,
+    NET_TUBES_PER_MEMBER = 64,
+    NET_TUBES_PER_PAIR = LINK_STREAMS_MAX + STREAMS_DEFAULT + 1,
+};
+#define NET_TUBE_IDLE_NS (900 * 1000000000ull)
+#define NET_TUBE_NS (24 * 3600 * 1000000000ull)
+#define NET_TUBE_HOUR_NS (3600 * 1000000000ull)
+#define NET_TUBE_LOOK_NS 1000000000ull
+#define NET_TUBE_BYTES_EACH (8ull << 30)
+#define NET_TUBE_BYTES_ALL (32ull << 30)
+
+typedef struct net_tube {
+    bool used;
+    uint64_t stream[2];
+    uint8_t asker[GSP_NET_KEY_BYTES], target[GSP_NET_KEY_BYTES];
+    uint64_t bytes, begun_ns, moved_ns;
+} net_tube;
+
+typedef struct net_tubes {
+    bool refuses; /* gsp_net_serve_relays */
+    uint64_t look_ns;
+    gsp_tally bytes;
+    net_tube tube[NET_TUBES_MAX];
+} net_tubes;
 
 typedef struct net_endpoint net_endpoint;
 
@@ -113,7 +167,9 @@ struct net_endpoint {
     uint64_t boot;
     int epoll, wake;
     uint16_t port;
-    net_link link[GSP_NET_PEERS_MAX];
+    net_link link[GSP_NET_LINKS_MAX]; /* of peers; after GSP_NET_PEERS_MAX of guests */
+    bool is_guest;                    /* we show an invite ourselves */
+    bool guests_are_peers;            /* as net_nanomsg.h says */
     uint64_t next_tag, tick_ns;
     uint32_t turn; /* where the search for a ready stream begins */
     bool woken;
@@ -124,6 +180,8 @@ struct net_endpoint {
     bool own_directory;
     uint64_t next_path;
     net_relay relay[RELAYS_MAX];
+    net_tubes tubes;
+    gsp_tally control; /* messages on CONTROL of each key in a minute */
 
     int reply;                      /* plain: the REP socket; and below */
     int request[GSP_NET_PEERS_MAX]; /* 1 + the REQ socket of a dial; 0: none */
@@ -136,7 +194,7 @@ struct net_endpoint {
 /* What a carrier says of a new stream; the gate's are authenticated, plain ones believed. */
 typedef struct net_arrival {
     const uint8_t *key;
-    bool dialled, guest, relayed;
+    bool dialled, guest, old_key, relayed;
     uint64_t tag; /* of our dial */
     uint32_t stream, n_streams;
     uint64_t link, boot;
@@ -151,6 +209,9 @@ bool net_watch(net_endpoint *e, int fd, uint32_t data);
 void net_unwatch(net_endpoint *e, int fd);
 net_link *net_link_find(net_endpoint *e, const uint8_t *key);
 net_link *net_link_take(net_endpoint *e);
+/* Moves a guest's link, without its connection, to a peer's place: it is wanted, or was admitted.
+ * NULL: there is none. */
+net_link *net_link_leave_guests(net_endpoint *e, net_link *link);
 /*
  * A stream arrived: which link it belongs to, or NULL when it is not wanted (a duplicate of a link
  * that is kept, a stray). May end an older link with the same peer. The caller fills in
@@ -160,6 +221,9 @@ net_link *net_link_admit(net_endpoint *e, const net_arrival *arrival);
 void net_link_stream_added(net_endpoint *e, net_link *link, uint32_t i);
 /* A dial came to nothing; refusal WELCOME: nobody answered. */
 void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, const char *why);
+/* The same by the word of the member `by`; NULL: nobody's. */
+void net_link_dial_refused(net_endpoint *e, uint64_t tag, const uint8_t *by, gsp_refusal refusal,
+                           const char *why);
 /* The link's connection is over. */
 void net_link_lost(net_endpoint *e, net_link *link, const char *why);
 /* Ends the link at once; nothing is told. */
@@ -171,12 +235,34 @@ bool net_link_serves(const net_link *link);
 /* Frees the slot when nothing needs it any more. */
 void net_link_settle(net_link *link);
 
+/* The link is in the places of guests. */
+static inline bool net_link_of_guest(const net_endpoint *e, const net_link *link)
+{
+    return link - e->link >= GSP_NET_PEERS_MAX;
+}
+
+/* net_guests.c. guest: the NET_GUEST_SLOTS links of guests. */
+/* A place for a newcomer: free, or of the guest that has to go. NULL: not now. */
+net_link *net_guests_place(net_link *guest, const gsp_address *from, uint64_t now);
+/* One that nobody has, nor anything is left to tell of; NULL: none. */
+net_link *net_guests_free(net_link *guest);
+
 /* net_relay.c; only where there is a gate */
 bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i);
 bool net_relay_up(net_endpoint *e, const gsp_gate_event *event); /* false: not a relay's */
 bool net_relay_failed(net_endpoint *e, const gsp_gate_event *event);
 void net_relay_offered(net_endpoint *e, net_link *by, const void *data, size_t bytes);
 void net_relay_tick(net_endpoint *e, uint64_t now);
+
+/* net_tubes.c */
+/* A place for a tube that asker wants to target: free, or used by whoever has to go; NULL: none. */
+net_tube *net_tubes_place(net_tubes *tubes, const uint8_t *asker, const uint8_t *target);
+/* Counts two streams that are about to be joined. False: this tube must not be. */
+bool net_tubes_add(net_endpoint *e, const uint8_t *asker, const uint8_t *target, uint64_t a,
+                   uint64_t b, uint64_t now);
+/* A stream is over; if it was a tube's, so is the other. */
+void net_tubes_down(net_endpoint *e, uint64_t stream);
+void net_tubes_tick(net_endpoint *e, uint64_t now);
 
 /* net_nanomsg.c */
 ATOM_MUST atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key,

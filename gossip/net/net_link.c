@@ -33,7 +33,7 @@ void net_unwatch(net_endpoint *e, int fd)
 
 net_link *net_link_find(net_endpoint *e, const uint8_t *key)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         net_link *link = &e->link[i];
         if (link->used && link->known_key && memcmp(link->key, key, GSP_NET_KEY_BYTES) == 0)
             return link;
@@ -41,14 +41,19 @@ net_link *net_link_find(net_endpoint *e, const uint8_t *key)
     return NULL;
 }
 
+static void make_new(net_link *link)
+{
+    *link = (net_link){.used = true, .pause_ns = PAUSE_FIRST_NS};
+    for (uint32_t s = 0; s < LINK_STREAMS_MAX; s++)
+        link->stream[s].pair = (net_pair){-1, -1, -1};
+}
+
 net_link *net_link_take(net_endpoint *e)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         net_link *link = &e->link[i];
         if (!link->used) {
-            *link = (net_link){.used = true, .pause_ns = PAUSE_FIRST_NS};
-            for (uint32_t s = 0; s < LINK_STREAMS_MAX; s++)
-                link->stream[s].pair = (net_pair){-1, -1, -1};
+            make_new(link);
             return link;
         }
     }
@@ -90,13 +95,17 @@ static void pause_dialling(net_link *link, uint64_t now)
         link->pause_ns *= 2;
 }
 
-static void tell_refused(net_link *link, gsp_refusal refusal, const char *why)
+static void tell_refused(net_link *link, const uint8_t *by, gsp_refusal refusal, const char *why)
 {
+    static const uint8_t nobody[GSP_NET_KEY_BYTES];
     bool same = (link->known_key && !link->found) || strcmp(link->why_refused, why) == 0;
     bool weaker = link->refused == refusal || refusal == GSP_WELCOME;
-    if (link->why_refused[0] && same && weaker)
+    by = by ? by : nobody;
+    bool other = refusal != GSP_WELCOME && memcmp(link->refused_by, by, sizeof nobody) != 0;
+    if (link->why_refused[0] && same && weaker && !other)
         return; /* told before; of a peer we know one reason is enough, its own before ours */
     link->refused = refusal;
+    memcpy(link->refused_by, by, sizeof nobody);
     snprintf(link->why_refused, sizeof link->why_refused, "%s", why);
     link->tell_refused = true;
 }
@@ -136,7 +145,7 @@ static void end_connection(net_endpoint *e, net_link *link, const char *why)
     bool was_up = link->told_up && !link->tell_up;
     cut_connection(e, link, why);
     if (!was_up && (link->found || (link->wanted && link->failed)))
-        tell_refused(link, GSP_WELCOME, why);
+        tell_refused(link, NULL, GSP_WELCOME, why);
     link->failed = !was_up;
     pause_dialling(link, atom_clock_ns());
     net_link_settle(link);
@@ -151,13 +160,13 @@ void net_link_drop(net_endpoint *e, net_link *link)
 void net_link_lost(net_endpoint *e, net_link *link, const char *why)
 {
     uint64_t now = atom_clock_ns();
-    if (link->state == LINK_UP) {
+    if (link->state == LINK_UP && !link->guest) {
         link->state = LINK_DYING;
         link->begun_ns = now;
         link->deadline_ns = now + DRAIN_NS;
         snprintf(link->why_down, sizeof link->why_down, "%s", why);
-    } else if (link->state == LINK_BUILDING) {
-        end_connection(e, link, why);
+    } else if (link->state == LINK_BUILDING || link->state == LINK_UP) {
+        end_connection(e, link, why); /* a guest's last words are not missed */
     }
 }
 
@@ -186,6 +195,37 @@ static void inherit(net_link *link, const net_link *wish)
     link->found = true;
 }
 
+/* The place of a guest; somebody else may lose it. A guest has been dialled by nobody, and members
+ * relay for members only, so others are not what they seem. */
+static net_link *take_for_guest(net_endpoint *e, const net_arrival *a)
+{
+    if (a->dialled || a->relayed || a->n_streams > NET_GUEST_STREAMS)
+        return NULL;
+    net_link *link = net_guests_place(e->link + GSP_NET_PEERS_MAX, &a->address, atom_clock_ns());
+    if (link && link->used) {
+        net_link *other = net_guests_free(e->link + GSP_NET_PEERS_MAX);
+        if (!other)
+            return NULL; /* until what has ended is told */
+        end_connection(e, link, "another guest needed the place");
+        link = other;
+    }
+    if (link)
+        make_new(link);
+    return link;
+}
+
+net_link *net_link_leave_guests(net_endpoint *e, net_link *link)
+{
+    net_link *to = net_link_take(e);
+    if (!to)
+        return NULL;
+    if (link->state >= LINK_BUILDING)
+        cut_connection(e, link, "replaced by a newer connection");
+    *to = *link;
+    *link = (net_link){0};
+    return to;
+}
+
 static net_link *admit_control(net_endpoint *e, const net_arrival *a)
 {
     net_link *link = net_link_find(e, a->key), *wish = NULL;
@@ -194,6 +234,10 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
             wish = &e->link[i];
     if (a->dialled && !wish)
         return NULL; /* dropped meanwhile */
+    if (a->dialled && a->guest) {
+        net_link_dial_failed(e, a->tag, GSP_WELCOME, "who answered is no member yet");
+        return NULL;
+    }
     if (wish)
         wish->dial_tag = 0;
     if (wish && !wish->known_key) { /* bootstrap: now we know who it is, and that was the wish */
@@ -208,8 +252,10 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
             link = wish;
         }
     }
+    if (link && !a->guest && net_link_of_guest(e, link) && !(link = net_link_leave_guests(e, link)))
+        return NULL;
     if (!link) {
-        link = net_link_take(e);
+        link = a->guest ? take_for_guest(e, a) : net_link_take(e);
         if (!link)
             return NULL;
         memcpy(link->key, a->key, sizeof link->key);
@@ -227,11 +273,13 @@ static net_link *admit_control(net_endpoint *e, const net_arrival *a)
     link->state = LINK_BUILDING;
     link->dialled = a->dialled;
     link->guest = a->guest;
+    link->old_key = a->old_key;
+    link->n_heard = 0;
     link->relayed = a->relayed;
     link->id = a->link;
     link->boot = a->boot;
     link->begun_ns = now;
-    link->deadline_ns = now + BUILD_NS;
+    link->deadline_ns = now + (a->guest ? NET_GUEST_NS : BUILD_NS);
     link->n_streams = a->n_streams;
     link->address = a->address;
     link->role = a->role;
@@ -269,6 +317,12 @@ void net_link_stream_added(net_endpoint *e, net_link *link, uint32_t i)
 
 void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, const char *why)
 {
+    net_link_dial_refused(e, tag, NULL, refusal, why);
+}
+
+void net_link_dial_refused(net_endpoint *e, uint64_t tag, const uint8_t *by, gsp_refusal refusal,
+                           const char *why)
+{
     uint64_t now = atom_clock_ns();
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         net_link *link = &e->link[i];
@@ -283,7 +337,7 @@ void net_link_dial_failed(net_endpoint *e, uint64_t tag, gsp_refusal refusal, co
             link->state = LINK_NONE;
             bool all_tried = link->relayed || link->next_address % link->n_addresses == 0;
             if (refusal != GSP_WELCOME || all_tried)
-                tell_refused(link, refusal, why);
+                tell_refused(link, by, refusal, why);
             link->relay_next = all_tried && !link->relayed && link->known_key && e->gate;
             if (all_tried && !link->relay_next)
                 pause_dialling(link, now);
@@ -320,6 +374,8 @@ static void begin_dial(net_endpoint *e, net_link *link)
     link->dial_tag = ((uint64_t)randombytes_random() << 32 | randombytes_random()) | 1;
     link->id = link->dial_tag;
     link->n_streams = 1 + e->streams;
+    if (e->is_guest && link->n_streams > NET_GUEST_STREAMS)
+        link->n_streams = NET_GUEST_STREAMS;
     link->relayed = link->relay_next && pick_relay(e, link);
     if (link->relay_next && !link->relayed) { /* nobody can: rest, then the addresses again */
         link->relay_next = false;
@@ -388,6 +444,8 @@ static void tick_one(net_endpoint *e, net_link *link, uint64_t now)
         }
         break;
     case LINK_UP:
+        if (link->guest && now > link->begun_ns + NET_GUEST_NS)
+            end_connection(e, link, "a guest's time is over");
         break;
     case LINK_DYING:
         if (now < link->deadline_ns)
@@ -404,7 +462,7 @@ static void tick_one(net_endpoint *e, net_link *link, uint64_t now)
 
 void net_link_tick(net_endpoint *e, uint64_t now)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         if (e->link[i].used)
             tick_one(e, &e->link[i], now);
 }

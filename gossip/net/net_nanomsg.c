@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define MS(n) ((n)*1000000ull)
-enum { READY_MAX = 256 };
+enum { READY_MAX = 256, CONTROL_PER_MINUTE = 120000 };
 
 static net_endpoint *endpoint(gsp_net *net)
 {
@@ -52,7 +52,9 @@ static atom_status dial(gsp_net *net, const uint8_t *key, const gsp_address *add
     net_link *link = known ? net_link_find(e, key) : same_wish(e, addresses, n);
     if (link && !known)
         return ATOM_OK;
-    if (!link)
+    if (link && net_link_of_guest(e, link))
+        link = net_link_leave_guests(e, link);
+    else if (!link)
         link = net_link_take(e);
     if (!link)
         return atom_fail(ATOM_E_RESOURCE, "%d links are in use", GSP_NET_PEERS_MAX);
@@ -138,6 +140,7 @@ static void fill(const net_link *link, gsp_net_kind kind, gsp_net_event *event)
     event->kind = kind;
     memcpy(event->key, link->key, sizeof event->key);
     event->guest = link->guest;
+    event->old_key = link->old_key;
     event->inbound = !link->dialled;
     event->address = link->address;
 }
@@ -145,6 +148,7 @@ static void fill(const net_link *link, gsp_net_kind kind, gsp_net_event *event)
 /* The first flag that waits to be told, of this link. */
 static bool tell(net_endpoint *e, net_link *link, gsp_net_event *event)
 {
+    static const uint8_t nobody[GSP_NET_KEY_BYTES];
     if (link->tell_down) {
         link->tell_down = false;
         fill(link, GSP_NET_DOWN, event);
@@ -153,6 +157,10 @@ static bool tell(net_endpoint *e, net_link *link, gsp_net_event *event)
     } else if (link->tell_refused) {
         link->tell_refused = false;
         fill(link, GSP_NET_REFUSED, event);
+        if (memcmp(link->refused_by, nobody, sizeof nobody) != 0) {
+            event->refusal = (int)link->refused;
+            memcpy(event->key, link->refused_by, sizeof event->key);
+        }
         snprintf(event->why, sizeof event->why, "%s", link->why_refused);
     } else if (link->tell_up) {
         link->tell_up = link->found = false;
@@ -171,7 +179,7 @@ static bool tell(net_endpoint *e, net_link *link, gsp_net_event *event)
 
 static bool tell_any(net_endpoint *e, gsp_net_event *event)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         if (e->link[i].used && tell(e, &e->link[i], event))
             return true;
     return false;
@@ -188,14 +196,24 @@ static bool receive(net_endpoint *e, uint32_t data, gsp_net_event *event)
     void *message = net_pair_receive(&stream->pair, &event->bytes);
     if (!message)
         return false;
+    if (channel == GSP_NET_CONTROL && !gsp_tally_take(&e->control, link->key, 1, atom_clock_ns())) {
+        net_pair_free(message);
+        net_link_lost(e, link, "the peer says more in a minute than anybody has to");
+        return false;
+    }
     if (channel == GSP_NET_CONTROL && event->bytes > 0) {
         uint8_t kind = ((const uint8_t *)message)[--event->bytes];
         if (kind == NET_RELAY_OFFER)
-            net_relay_offered(e, link, message, event->bytes);
-        if (kind != NET_OF_CALLER) { /* ours, or of a newer atom */
+            net_relay_offered(e, link, message, event->bytes); /* which a guest may not */
+        if (kind != NET_OF_CALLER) {                           /* ours, or of a newer atom */
             net_pair_free(message);
             return false;
         }
+    }
+    if (link->guest && !link->old_key && ++link->n_heard > NET_GUEST_MESSAGES) {
+        net_pair_free(message);
+        net_link_lost(e, link, "a guest has little to say");
+        return false;
     }
     if (event->bytes == 0) {
         net_pair_free(message);
@@ -254,7 +272,7 @@ static void tick(net_endpoint *e, uint64_t now)
     if (e->carrier->tick)
         e->carrier->tick(e, now);
     net_link_tick(e, now);
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         const net_link *link = &e->link[i];
         if (link->used && link->state != LINK_NONE && link->state != LINK_UP)
             pause = MS(3);
@@ -317,7 +335,7 @@ static void read_stats(const gsp_net *net, gsp_net_stats *stats)
     const net_endpoint *e = (const net_endpoint *)net;
     *stats = e->stats;
     stats->links = 0;
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         stats->links += e->link[i].used && e->link[i].state == LINK_UP;
     if (e->gate) {
         gsp_gate_stats gate;
@@ -365,6 +383,9 @@ atom_status net_endpoint_open(const net_carrier *carrier, const uint8_t *key, ui
     e->carrier = carrier;
     e->streams = streams ? streams : STREAMS_DEFAULT;
     e->reply = -1;
+    e->control = (gsp_tally){.window_ns = MS(60000),
+                             .each_max = CONTROL_PER_MINUTE,
+                             .all_max = GSP_TALLY_KEYS * (uint64_t)CONTROL_PER_MINUTE};
     randombytes_buf(&e->boot, sizeof e->boot);
     e->epoll = epoll_create1(EPOLL_CLOEXEC);
     e->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -380,7 +401,7 @@ cleanup:
 void net_endpoint_close(gsp_net *net)
 {
     net_endpoint *e = endpoint(net);
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         if (e->link[i].used)
             net_link_drop(e, &e->link[i]);
     e->carrier->close(e);

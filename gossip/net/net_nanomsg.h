@@ -13,8 +13,11 @@
 #include "gossip/net/net.h"
 
 typedef struct gsp_net_gate_config {
-    gsp_gate_config gate;  /* boot is filled in */
-    uint32_t streams;      /* bulk streams per link that we dial; 0: the default */
+    gsp_gate_config gate; /* boot is filled in */
+    uint32_t streams;     /* bulk streams per link that we dial; 0: the default */
+    /* Holders of an invite count as members: for a host that admits nobody and only answers probes
+     * (probe.h). */
+    bool guests_are_peers;
     const char *directory; /* for local sockets, short; NULL: a fresh one under TMPDIR or /tmp */
 } gsp_net_gate_config;
 
@@ -33,6 +36,9 @@ ATOM_MUST bool gsp_net_peer_credential(gsp_net *net, const uint8_t *key, gsp_rol
  * its links and dials again. Only for a gate's endpoint. */
 void gsp_net_rekey(gsp_net *net, const uint8_t psk[][GSP_PSK_BYTES], uint32_t n_psks,
                    const void *credential, uint32_t credential_bytes);
+/* Whether this endpoint relays for others; it does until told otherwise, then it ends what it
+ * relays. Not for net_sim.h's. */
+void gsp_net_serve_relays(gsp_net *net, bool serve);
 /* The gate's own counts. False: not a gate's endpoint. */
 ATOM_MUST bool gsp_net_read_gate_stats(gsp_net *net, gsp_gate_stats *stats);
 

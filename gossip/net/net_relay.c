@@ -9,8 +9,8 @@
  *                             joins both streams
  *   handshake and records of A and B, inside records of A-R and R-B
  *
- * It refuses to relay for guests, to whom it has no link, and for more than RELAYS_MAX at once that
- * wait.
+ * It refuses to relay for guests and who has an old key, to whom it has no link, and for more than RELAYS_MAX at once that
+ * wait, RELAYS_PER_KEY of one member. What is joined is counted from then on (net_tubes.c).
  */
 #include "gossip/net/net_inner.h"
 
@@ -45,6 +45,18 @@ static net_relay *find(net_endpoint *e, net_relay_role role, uint64_t token)
         if (e->relay[i].role == role && e->relay[i].token == token)
             return &e->relay[i];
     return NULL;
+}
+
+/* How many of a role are under way for one member: that asks us to relay, or relays for us. */
+static uint32_t waits_for(const net_endpoint *e, net_relay_role role, const uint8_t *key)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < RELAYS_MAX; i++) {
+        const net_relay *r = &e->relay[i];
+        n += r->role == role &&
+             memcmp(role == RELAY_HOLDS ? r->asker : r->peer, key, GSP_NET_KEY_BYTES) == 0;
+    }
+    return n;
 }
 
 bool net_relay_ask(net_endpoint *e, net_link *link, uint32_t i)
@@ -87,8 +99,9 @@ static void offer(net_endpoint *e, const gsp_gate_event *event)
 {
     uint8_t message[OFFER_BYTES];
     net_link *to = net_link_find(e, event->hello.target);
-    bool right = event->role != GSP_GUEST && to && to->state == LINK_UP && !to->guest &&
-                 !to->relayed && !to->dialled;
+    bool right = event->role != GSP_GUEST && !event->old_key && to && to->state == LINK_UP &&
+                 !to->guest && !to->relayed && !to->dialled;
+    right = right && !e->tubes.refuses && waits_for(e, RELAY_HOLDS, event->key) < RELAYS_PER_KEY;
     net_relay *r = right ? take(e, RELAY_HOLDS) : NULL;
     if (!r) {
         gsp_gate_end(e->gate, event->stream);
@@ -96,6 +109,7 @@ static void offer(net_endpoint *e, const gsp_gate_event *event)
     }
     r->stream = event->stream;
     memcpy(r->peer, event->hello.target, sizeof r->peer);
+    memcpy(r->asker, event->key, sizeof r->asker);
     atom_writer w = atom_writer_make(message, sizeof message);
     atom_write_bytes(&w, event->key, GSP_NET_KEY_BYTES);
     atom_write_uint(&w, r->token, 8);
@@ -115,10 +129,11 @@ static void join_both(net_endpoint *e, const gsp_gate_event *event)
         return;
     }
     r->role = RELAY_FREE;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) != 0) {
+    bool right = net_tubes_add(e, r->asker, r->peer, r->stream, event->stream, atom_clock_ns());
+    if (!right || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, end) != 0) {
         gsp_gate_end(e->gate, event->stream);
         gsp_gate_end(e->gate, r->stream);
-        return;
+        return; /* a tube of streams that are over is forgotten at the next look */
     }
     gsp_gate_join(e->gate, r->stream, end[0]);
     gsp_gate_join(e->gate, event->stream, end[1]);
@@ -149,10 +164,12 @@ void net_relay_offered(net_endpoint *e, net_link *by, const void *data, size_t b
     atom_reader in = atom_reader_make(data, bytes);
     atom_read_bytes(&in, from, sizeof from);
     gsp_hello hello = {.stream = GSP_RELAY_TAKE, .n_streams = 2, .link = atom_read_u64(&in)};
-    net_relay *r =
-        e->gate && atom_reader_ok(&in) && net_link_serves(by) ? take(e, RELAY_TAKES) : NULL;
+    bool right = e->gate && atom_reader_ok(&in) && net_link_serves(by) &&
+                 waits_for(e, RELAY_TAKES, by->key) < RELAYS_PER_KEY;
+    net_relay *r = right ? take(e, RELAY_TAKES) : NULL;
     if (!r)
         return; /* the relay's patience ends by itself */
+    memcpy(r->peer, by->key, sizeof r->peer);
     if (gsp_gate_dial(e->gate, by->key, &by->address, &hello, r->token) != ATOM_OK)
         r->role = RELAY_FREE;
 }
@@ -168,12 +185,14 @@ bool net_relay_failed(net_endpoint *e, const gsp_gate_event *event)
     if (!r)
         return false;
     r->role = RELAY_FREE;
+    /* What the relay says of us is not what the peer would say. */
     net_link_dial_failed(e, r->inner.link, event->refusal, event->why);
     return true;
 }
 
 void net_relay_tick(net_endpoint *e, uint64_t now)
 {
+    net_tubes_tick(e, now);
     for (uint32_t i = 0; i < RELAYS_MAX; i++) {
         net_relay *r = &e->relay[i];
         if (r->role == RELAY_FREE || now < r->until_ns)

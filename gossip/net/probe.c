@@ -23,6 +23,7 @@ typedef struct probe {
     double came_s;   /* when */
     uint64_t number[2];
     gsp_address seen;
+    uint64_t left;
     char text[GSP_PROBE_WHY_BYTES];
     uint64_t parts_bytes, parts_first; /* received since they were asked for */
     double parts_first_s, parts_last_s;
@@ -45,6 +46,7 @@ static void take_message(probe *p, const gsp_net_event *e)
     }
     uint64_t first = 0, second = 0;
     gsp_address seen = {0};
+    uint64_t left = 0;
     char text[GSP_PROBE_WHY_BYTES] = "";
     if (kind == PROBE_DIALLED) {
         first = atom_read_u8(&r);
@@ -57,6 +59,7 @@ static void take_message(probe *p, const gsp_net_event *e)
         if (kind == PROBE_HERE) {
             atom_read_bytes(&r, seen.ip, sizeof seen.ip);
             seen.port = atom_read_u16(&r);
+            left = atom_read_u64(&r);
         }
     } else {
         return;
@@ -68,6 +71,7 @@ static void take_message(probe *p, const gsp_net_event *e)
     p->number[0] = first;
     p->number[1] = second;
     p->seen = seen;
+    p->left = left;
     memcpy(p->text, text, sizeof text);
 }
 
@@ -149,6 +153,7 @@ static atom_status ask_time(probe *p)
             p->result->clock_off_s = (double)p->number[1] * 1e-9 - (wall + rtt / 2);
         }
         p->result->seen = p->seen;
+        p->result->offered = p->left;
     }
     p->result->rtt_s = best;
     return ATOM_OK;
@@ -249,8 +254,12 @@ atom_status gsp_probe_run(gsp_net *net, const gsp_probe_wish *wish, gsp_probe_re
     memcpy(r.peer, p.key, sizeof r.peer);
     ATOM_TRY_CLEAN(ask_time(&p));
     ATOM_TRY_CLEAN(ask_dial(&p));
-    ATOM_TRY_CLEAN(measure_up(&p, seconds, bytes_max));
-    ATOM_TRY_CLEAN(measure_down(&p, seconds, bytes_max));
+    if (bytes_max > r.offered / 3) /* up once, down twice: a little to begin with */
+        bytes_max = r.offered / 3;
+    if (bytes_max >= PROBE_PART_BYTES) {
+        ATOM_TRY_CLEAN(measure_up(&p, seconds, bytes_max));
+        ATOM_TRY_CLEAN(measure_down(&p, seconds, bytes_max));
+    }
     *result = r;
 cleanup:
     if (p.up)

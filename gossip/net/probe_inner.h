@@ -11,7 +11,7 @@
 #include "atom/base/bytes.h"
 
 enum {
-    PROBE_VERSION = 1,
+    PROBE_VERSION = 2,
     PROBE_HEAD_BYTES = 4,
     PROBE_MESSAGE_BYTES_MAX = 160,
     PROBE_PART_BYTES = 256 * 1024,
@@ -19,7 +19,7 @@ enum {
 
 typedef enum probe_kind {
     PROBE_ASK = 1, /* u64 the asker's time in ns */
-    PROBE_HERE,    /* the same, u64 the answerer's, address: 16 bytes and u16 */
+    PROBE_HERE,    /* the same, u64 the answerer's, address: 16 bytes and u16, u64 bytes left */
     PROBE_DIAL,    /* u16 port */
     PROBE_DIALLED, /* u8 worked, text */
     PROBE_PART,    /* BULK */

@@ -50,11 +50,13 @@ bool gsp_control_orders_take(gsp_control_orders *o, gsp_control_order *out)
     return waits;
 }
 
-void gsp_control_orders_answer(gsp_control_orders *o, atom_status st, const char *text)
+void gsp_control_orders_answer(gsp_control_orders *o, atom_status st, const char *text,
+                               const char *note)
 {
     pthread_mutex_lock(&o->lock);
     o->order.st = st;
     snprintf(o->order.text, sizeof o->order.text, "%s", text);
+    snprintf(o->order.note, sizeof o->order.note, "%s", note ? note : "");
     o->order.done = true;
     pthread_cond_broadcast(&o->answered);
     pthread_mutex_unlock(&o->lock);

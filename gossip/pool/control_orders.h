@@ -12,21 +12,25 @@
 
 #include <pthread.h>
 
+enum { GSP_CONTROL_NOTE_BYTES = 256 };
+
 typedef enum gsp_control_order_kind {
     GSP_CONTROL_ORDER_NONE,
     GSP_CONTROL_ORDER_INVITE, /* a ticket for `count` hosts, good for `days` */
-    GSP_CONTROL_ORDER_BAN,    /* `key` */
+    GSP_CONTROL_ORDER_BAN,    /* `key`, and all of its invite where `with_others` */
     GSP_CONTROL_ORDER_ROTATE, /* the pre-shared key */
 } gsp_control_order_kind;
 
 typedef struct gsp_control_order {
     gsp_control_order_kind kind;
     uint8_t key[GSP_PUBLIC_BYTES];
+    bool with_others;
     uint32_t count;
     double days;
     bool done;
     atom_status st;
-    char text[GSP_TICKET_TEXT_BYTES]; /* the answer: a ticket (a secret), or what is wrong */
+    char text[GSP_TICKET_TEXT_BYTES];  /* the answer: a ticket (a secret), or what is wrong */
+    char note[GSP_CONTROL_NOTE_BYTES]; /* what else there is to say; "": nothing */
 } gsp_control_order;
 
 typedef struct gsp_control_orders {
@@ -42,7 +46,8 @@ ATOM_MUST bool gsp_control_orders_give(gsp_control_orders *errands, const gsp_co
                                        int seconds, gsp_control_order *answer);
 /* The order that waits; false: none. Then gsp_control_orders_answer must follow. */
 ATOM_MUST bool gsp_control_orders_take(gsp_control_orders *errands, gsp_control_order *out);
-/* text: the answer where st is ATOM_OK, else what is wrong. */
-void gsp_control_orders_answer(gsp_control_orders *errands, atom_status st, const char *text);
+/* text: the answer where st is ATOM_OK, else what is wrong. note: NULL or a sentence more. */
+void gsp_control_orders_answer(gsp_control_orders *errands, atom_status st, const char *text,
+                               const char *note);
 
 #endif

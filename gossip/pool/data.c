@@ -296,6 +296,9 @@ atom_status gsp_data_look(gsp_data *d, uint32_t i, gsp_pool_data *out)
     d->whole[i] = same;
     if (there && !same && !out->wrong[0])
         memcpy(out->wrong, file->name, sizeof out->wrong);
+    /* What was fetched, or was once the pool's, has a tree. */
+    if (there && !same && tree && !atom_path_exists(tree) && !out->in_the_way[0])
+        memcpy(out->in_the_way, file->name, sizeof out->in_the_way);
     if (!there && !out->missing[0])
         memcpy(out->missing, file->name, sizeof out->missing);
     atom_free(path);

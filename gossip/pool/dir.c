@@ -7,6 +7,7 @@
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "atom/base/size.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,6 +68,20 @@ bool gsp_dir_has(const char *directory, const char *name)
     bool has = path && atom_path_exists(path);
     atom_free(path);
     return has;
+}
+
+atom_status gsp_dir_room(const char *directory, uint64_t bytes, const char *what)
+{
+    uint64_t room;
+    char need[24], left[24];
+    if (!atom_dir_free_bytes(directory, &room))
+        return atom_fail_errno(errno, "cannot ask for the free space of %s", directory);
+    return bytes <= room ? ATOM_OK
+                         : atom_fail(ATOM_E_RESOURCE,
+                                     "%s: %s takes %s, and %s are free; nothing of it was fetched. "
+                                     "Make room, or take a directory on another disk",
+                                     directory, what, atom_size_text(bytes, need),
+                                     atom_size_text(room, left));
 }
 
 atom_status gsp_dir_make(const char *directory, const char *name)

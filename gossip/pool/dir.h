@@ -20,6 +20,8 @@ ATOM_MUST atom_status gsp_dir_save(const char *directory, const char *name, cons
 ATOM_MUST atom_status gsp_dir_read(const char *directory, const char *name, char **data,
                                    uint64_t *bytes);
 bool gsp_dir_has(const char *directory, const char *name);
+/* Is so much free on its disk? ATOM_E_RESOURCE: no; what: for the message. */
+ATOM_MUST atom_status gsp_dir_room(const char *directory, uint64_t bytes, const char *what);
 /* Makes a directory within it. */
 ATOM_MUST atom_status gsp_dir_make(const char *directory, const char *name);
 

@@ -146,6 +146,13 @@ bool gsp_door_wants_admission(const gsp_door *d, uint64_t now_s)
            now_s > from + (until - from) / 2;
 }
 
+bool gsp_door_is_owners_word(const gsp_door *d, const gsp_word *m, uint64_t now_s)
+{
+    return gsp_refusal_verify(d->owner, d->pool, d->identity.public_key, d->credential,
+                              d->credential_bytes, (gsp_refusal)m->refusal, now_s, m->credential,
+                              m->credential_bytes);
+}
+
 bool gsp_door_take_admission(gsp_door *d, const void *credential, uint32_t bytes, uint64_t now_s)
 {
     gsp_role role = GSP_GUEST;

@@ -24,8 +24,8 @@
 #include <string.h>
 
 enum {
-    GSP_INVITE_COUNT = 1000, /* of the ticket that a new pool or a new key brings */
-    GSP_INVITE_DAYS = 30,
+    GSP_INVITE_COUNT = 16, /* of the ticket that a new pool or a new key brings */
+    GSP_INVITE_DAYS = 7,
 };
 
 typedef struct gsp_door {
@@ -91,6 +91,9 @@ ATOM_MUST atom_status gsp_door_load_owner(gsp_door *door);
  *         ATOM_E_FORMAT  a file here is damaged
  */
 ATOM_MUST atom_status gsp_door_take_ticket(gsp_door *door, const gsp_ticket *ticket);
+/* The owner's word about us, whoever passed it on: it refused what we show now. */
+ATOM_MUST bool gsp_door_is_owners_word(const gsp_door *door, const gsp_word *refusal,
+                                       uint64_t now_s);
 /* An admission of ours came: true if it is good; then it is what we show from now on. */
 ATOM_MUST bool gsp_door_take_admission(gsp_door *door, const void *credential, uint32_t bytes,
                                        uint64_t now_s);
@@ -128,5 +131,19 @@ void gsp_door_read_ticket(gsp_door *door, char out[GSP_TICKET_TEXT_BYTES]);
  * none). Errors ATOM_E_USAGE: not the owner, no gate, ourselves, or too many are banned.
  */
 ATOM_MUST atom_status gsp_door_rotate(gsp_door *door, const uint8_t *ban);
+
+typedef struct gsp_door_ban {
+    bool has_invite; /* this owner's book knows how the key came in */
+    uint8_t invite[GSP_INVITE_ID_BYTES];
+    uint32_t n_others; /* further keys that came with it */
+} gsp_door_ban;
+/*
+ * Bans a key as gsp_door_rotate does, and ends the invite that admitted it, so that no next key made
+ * from the same ticket is let in. with_others: all keys of that invite are banned with it.
+ * Errors  those of gsp_door_rotate; ATOM_E_USAGE: with_others, and no invite is known; those of the
+ *         book
+ */
+ATOM_MUST atom_status gsp_door_ban_key(gsp_door *door, const uint8_t *key, bool with_others,
+                                       gsp_door_ban *out);
 
 #endif

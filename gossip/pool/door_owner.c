@@ -92,6 +92,14 @@ static uint8_t judge(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_r
     return invite->issued_s < d->rotated_s ? GSP_REFUSED_EXPIRED : GSP_WELCOME;
 }
 
+/* Whoever passes it on can neither make nor change it. */
+static void sign_refusal(const gsp_door *d, const gsp_word *ask, uint64_t now, gsp_word *answer)
+{
+    gsp_refusal_sign(&d->identity, d->pool, ask->key, ask->credential, ask->credential_bytes,
+                     (gsp_refusal)answer->refusal, now, answer->credential);
+    answer->credential_bytes = GSP_REFUSAL_BYTES;
+}
+
 bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
 {
     gsp_role role = GSP_GUEST;
@@ -101,14 +109,18 @@ bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
     *answer = (gsp_word){.kind = GSP_WORD_ADMISSION};
     memcpy(answer->key, ask->key, sizeof answer->key);
     answer->refusal = judge(d, ask, now, &role, &invite);
-    if (answer->refusal != GSP_WELCOME)
+    if (answer->refusal != GSP_WELCOME) {
+        sign_refusal(d, ask, now, answer);
         return false;
+    }
     if (role == GSP_GUEST) {
         atom_status st = gsp_ledger_admit(d->ledger, &d->identity, &invite, ask->key,
                                           d->manifest->number, now, until, &a);
         if (st != ATOM_OK) {
             atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
             answer->refusal = st == ATOM_E_USAGE ? GSP_REFUSED_EXPIRED : GSP_WORD_AWAY;
+            if (answer->refusal != GSP_WORD_AWAY)
+                sign_refusal(d, ask, now, answer);
             return false;
         }
     } else {
@@ -124,7 +136,19 @@ bool gsp_door_admit(gsp_door *d, const gsp_word *ask, gsp_word *answer)
 
 /* ---- the next manifest ---- */
 
-atom_status gsp_door_rotate(gsp_door *d, const uint8_t *ban)
+static atom_status add_ban(const gsp_door *d, gsp_manifest *next, const uint8_t *key)
+{
+    if (memcmp(key, d->owner, sizeof d->owner) == 0)
+        return atom_fail(ATOM_E_USAGE, "the pool's owner cannot ban itself");
+    if (gsp_manifest_bans(next, key))
+        return ATOM_OK;
+    if (next->n_banned == GSP_MANIFEST_BANNED_MAX)
+        return atom_fail(ATOM_E_USAGE, "a pool bans at most %d keys", GSP_MANIFEST_BANNED_MAX);
+    memcpy(next->banned[next->n_banned++], key, GSP_PUBLIC_BYTES);
+    return ATOM_OK;
+}
+
+static atom_status next_manifest(gsp_door *d, const uint8_t ban[][GSP_PUBLIC_BYTES], uint32_t n)
 {
     uint8_t psk[GSP_PSK_BYTES];
     char *text = NULL;
@@ -141,14 +165,8 @@ atom_status gsp_door_rotate(gsp_door *d, const uint8_t *ban)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
                                  "a pool without a gate (transport: plain) keeps nobody out; there "
                                  "is nothing to ban or rotate"));
-    if (ban && memcmp(ban, d->owner, sizeof d->owner) == 0)
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE, "the pool's owner cannot ban itself"));
-    if (ban && !gsp_manifest_bans(next, ban)) {
-        if (next->n_banned == GSP_MANIFEST_BANNED_MAX)
-            ATOM_TRY_CLEAN(
-                atom_fail(ATOM_E_USAGE, "a pool bans at most %d keys", GSP_MANIFEST_BANNED_MAX));
-        memcpy(next->banned[next->n_banned++], ban, GSP_PUBLIC_BYTES);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        ATOM_TRY_CLEAN(add_ban(d, next, ban[i]));
     randombytes_buf(psk, sizeof psk);
     gsp_manifest_key_hash(psk, &next->key);
     gsp_manifest_sign(next, &d->identity);
@@ -160,4 +178,36 @@ cleanup:
     atom_free(text);
     atom_free(next);
     return st;
+}
+
+atom_status gsp_door_rotate(gsp_door *d, const uint8_t *ban)
+{
+    return next_manifest(d, (const uint8_t(*)[GSP_PUBLIC_BYTES])ban, ban ? 1 : 0);
+}
+
+atom_status gsp_door_ban_key(gsp_door *d, const uint8_t *key, bool with_others, gsp_door_ban *out)
+{
+    uint8_t ban[1 + GSP_MANIFEST_BANNED_MAX][GSP_PUBLIC_BYTES];
+    uint32_t n = 1;
+    gsp_door_ban found = {0};
+    memcpy(ban[0], key, sizeof ban[0]);
+    found.has_invite = d->ledger && gsp_ledger_invite_of(d->ledger, key, found.invite);
+    if (with_others && !found.has_invite)
+        return atom_fail(ATOM_E_USAGE, "it is not known which invite this key came with; ban the "
+                                       "keys one by one");
+    if (found.has_invite) {
+        uint32_t all =
+            gsp_ledger_members(d->ledger, found.invite, ban + 1, GSP_MANIFEST_BANNED_MAX);
+        found.n_others = all - 1;
+        if (with_others && all > GSP_MANIFEST_BANNED_MAX)
+            return atom_fail(ATOM_E_USAGE,
+                             "%u keys came with this invite, and a pool bans at most %d", all,
+                             GSP_MANIFEST_BANNED_MAX);
+        n += with_others ? all : 0; /* the key itself is among them; nobody is banned twice */
+    }
+    ATOM_TRY(next_manifest(d, (const uint8_t(*)[GSP_PUBLIC_BYTES])ban, n));
+    if (found.has_invite)
+        ATOM_TRY(gsp_ledger_end_invite(d->ledger, found.invite));
+    *out = found;
+    return ATOM_OK;
 }

@@ -3,7 +3,8 @@
  * at once. Its one idea: chunks are asked for a little ahead of what is on disk (swarm.h decides of
  * whom) and written in order, so the file on disk is always a prefix, and a download that was cut
  * off goes on where it ended. It refuses a file whose hash is wrong: it is fetched again from one
- * donor at a time, and a donor that gave a wrong one by itself is not asked any more.
+ * donor at a time. What each chunk was and who sent it is remembered, so that the file, once it is
+ * right, says who sent a wrong one; such a donor is not asked any more, also not over its next link.
  */
 #include "gossip/pool/files.h"
 
@@ -27,6 +28,7 @@ enum {
     GIVEN_PER_STEP = 16,
 };
 static const uint64_t LIAR_NS = 3600000000000u;
+static const uint64_t ALONE_NS = 60000000000u; /* without a chunk of the one that is asked alone */
 
 typedef struct chunk {
     bool here;
@@ -34,26 +36,33 @@ typedef struct chunk {
     uint8_t *data;
 } chunk;
 
+/* What came as one chunk of a file. */
+typedef struct origin {
+    gsp_key from; /* zero: it was here before */
+    gsp_hash hash;
+} origin;
+
 /* A download in progress. */
 typedef struct fetch {
     const gsp_manifest_file *file; /* NULL: none */
     char *path, *aside;
     int fd;
-    uint64_t done;        /* on disk; a multiple of the chunk, or all */
-    uint64_t resumed;     /* of which so many were here before */
-    gsp_swarm *swarm;     /* its one set: the file's chunks */
-    chunk window[WINDOW]; /* chunk k of the file is window[k % WINDOW] */
-    const gsp_link *only; /* NULL: everybody is asked */
-    uint64_t only_born;
+    uint64_t done;               /* on disk; a multiple of the chunk, or all */
+    uint64_t resumed;            /* of which so many were here before */
+    gsp_swarm *swarm;            /* its one set: the file's chunks */
+    chunk window[WINDOW];        /* chunk k of the file is window[k % WINDOW] */
+    const gsp_link *only;        /* NULL: everybody is asked */
+    uint64_t only_born, only_ns; /* ns: when it last gave a chunk */
     uint32_t turn;
-    bool whole; /* it is in its place */
+    origin *came;   /* of each chunk that is here or on disk */
+    origin *before; /* of a file that several sent and that was wrong; NULL: there was none */
+    bool whole;     /* it is in its place */
     atom_status failed;
 } fetch;
 
 /* What is known of a link. */
 typedef struct side {
-    uint64_t born;     /* of the link that this is about */
-    uint64_t unfit_ns; /* it gave a wrong file; not asked until then */
+    uint64_t born; /* of the link that this is about */
     uint32_t n;
     struct {
         gsp_hash hash;
@@ -69,6 +78,10 @@ struct gsp_files {
     gsp_event_log *diary;
     side side[GSP_NET_PEERS_MAX];
     uint64_t now_ns; /* of the last step */
+    struct {
+        gsp_key key;
+        uint64_t until_ns; /* it sent wrong bytes, and is not asked until then; 0: free */
+    } unfit[GSP_NET_PEERS_MAX];
     fetch fetch;
 };
 
@@ -189,12 +202,40 @@ static uint64_t chunk_count(const fetch *f)
     return (f->file->bytes + GSP_WORD_CHUNK_BYTES - 1) / GSP_WORD_CHUNK_BYTES;
 }
 
-/* Whom to ask: members that gave no wrong file, or one of them alone. */
+static bool is_unfit(const gsp_files *all, const uint8_t *key)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+        if (all->now_ns < all->unfit[i].until_ns &&
+            memcmp(all->unfit[i].key.byte, key, GSP_KEY_BYTES) == 0)
+            return true;
+    return false;
+}
+
+/* In the place of the one whose time is over first. */
+static void blame(gsp_files *all, const gsp_key *key)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES];
+    uint32_t at = 0;
+    if (is_unfit(all, key->byte))
+        return;
+    for (uint32_t i = 1; i < GSP_NET_PEERS_MAX; i++)
+        if (all->unfit[i].until_ns < all->unfit[at].until_ns)
+            at = i;
+    all->unfit[at].key = *key;
+    all->unfit[at].until_ns = all->now_ns + LIAR_NS;
+    gsp_public_text(key->byte, who);
+    atom_log(ATOM_LOG_WARN, "member %.12s sent bytes that are not %s; it is not asked for an hour",
+             who, all->fetch.file->name);
+    gsp_event_log_add(all->diary, "\"event\":\"bad_piece\",\"key\":\"%s\",\"name\":\"%s\"", who,
+                      all->fetch.file->name);
+}
+
+/* Whom to ask: members that sent nothing wrong, or one of them alone. */
 static bool is_donor(void *context, const gsp_link *l)
 {
-    gsp_files *all = context;
+    const gsp_files *all = context;
     const fetch *f = &all->fetch;
-    return all->now_ns >= side_of(all, l)->unfit_ns && (!f->only || f->only == l);
+    return !is_unfit(all, l->key) && (!f->only || f->only == l);
 }
 
 void gsp_files_came(gsp_files *all, const gsp_link *from, const gsp_word *m)
@@ -216,6 +257,9 @@ void gsp_files_came(gsp_files *all, const gsp_link *from, const gsp_word *m)
         memcpy(c->data, m->body, m->body_bytes);
         c->bytes = (uint32_t)m->body_bytes;
         c->here = true;
+        memcpy(f->came[k].from.byte, from->key, GSP_KEY_BYTES);
+        crypto_generichash(f->came[k].hash.byte, GSP_HASH_BYTES, m->body, m->body_bytes, NULL, 0);
+        f->only_ns = all->now_ns;
     }
     gsp_swarm_came(f->swarm, all->now_ns, donor, 0, (uint32_t)k, m->body_bytes, GSP_SWARM_GOOD);
 }
@@ -244,6 +288,47 @@ static bool ask(void *context, const gsp_swarm_ask *a)
     return gsp_links_tell(all->links, a->name, &m);
 }
 
+static const gsp_link *next_donor(gsp_files *all)
+{
+    const gsp_link *was = all->fetch.only;
+    all->fetch.only = NULL;
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &all->links->link[++all->fetch.turn % GSP_NET_PEERS_MAX];
+        if (l->up && !l->guest && is_donor(all, l) && l != was)
+            return l;
+    }
+    return was && was->up && is_donor(all, was) ? was : NULL;
+}
+
+/* Goes on where what is on disk ends. */
+static void begin_at(fetch *f, uint64_t done)
+{
+    f->done = f->resumed = done;
+    for (uint32_t i = 0; i < WINDOW; i++)
+        f->window[i].here = false;
+    memset(f->came, 0, chunk_count(f) * sizeof *f->came);
+    gsp_swarm_begin(f->swarm, 0, 0);
+    for (uint64_t k = 0; k * GSP_WORD_CHUNK_BYTES < done; k++)
+        gsp_swarm_here(f->swarm, 0, (uint32_t)k, true);
+}
+
+/* All of it from another donor, and from that one alone; where there is none, from everybody. */
+static void ask_alone(gsp_files *all)
+{
+    fetch *f = &all->fetch;
+    f->only = next_donor(all);
+    f->only_born = f->only ? f->only->born : 0;
+    f->only_ns = all->now_ns;
+    begin_at(f, 0);
+    if (ftruncate(f->fd, 0) != 0)
+        f->failed = atom_fail_errno(errno, "%s", f->aside);
+}
+
+static bool is_slow(const gsp_files *all)
+{
+    return all->now_ns > all->fetch.only_ns + ALONE_NS;
+}
+
 void gsp_files_step(gsp_files *all, uint64_t now)
 {
     fetch *f = &all->fetch;
@@ -251,8 +336,8 @@ void gsp_files_step(gsp_files *all, uint64_t now)
     give_some(all);
     if (!f->file || f->whole)
         return;
-    if (f->only && (!f->only->up || f->only->born != f->only_born))
-        f->only = NULL; /* it went away */
+    if (f->only && (!f->only->up || f->only->born != f->only_born || is_slow(all)))
+        ask_alone(all);
     write_ready(f);
     gsp_donors_update(all->links, f->swarm, is_donor, all);
     gsp_swarm_reach(f->swarm, 0, (uint32_t)(f->done / GSP_WORD_CHUNK_BYTES) + WINDOW);
@@ -271,9 +356,16 @@ void gsp_files_fetch_end(gsp_files *all)
     for (uint32_t i = 0; i < WINDOW; i++)
         atom_free(f->window[i].data);
     atom_free(f->swarm);
+    atom_free(f->came);
+    atom_free(f->before);
     atom_free(f->path);
     atom_free(f->aside);
     *f = (fetch){0};
+}
+
+uint64_t gsp_files_fetched(const gsp_files *all)
+{
+    return all->fetch.done;
 }
 
 static atom_status open_swarm(fetch *f)
@@ -297,16 +389,8 @@ static atom_status open_swarm(fetch *f)
     if (!memory)
         return atom_fail_memory("a download", gsp_swarm_bytes(&config));
     f->swarm = gsp_swarm_open(&config, memory);
-    return ATOM_OK;
-}
-
-/* Goes on where what is on disk ends. */
-static void begin_at(fetch *f, uint64_t done)
-{
-    f->done = f->resumed = done;
-    gsp_swarm_begin(f->swarm, 0, 0);
-    for (uint64_t k = 0; k * GSP_WORD_CHUNK_BYTES < done; k++)
-        gsp_swarm_here(f->swarm, 0, (uint32_t)k, true);
+    f->came = atom_alloc(n ? n : 1, sizeof *f->came);
+    return f->came ? ATOM_OK : atom_fail_memory("a download", n * sizeof *f->came);
 }
 
 static bool is_here(const fetch *f)
@@ -324,6 +408,11 @@ atom_status gsp_files_fetch_begin(gsp_files *all, const gsp_manifest_file *file)
     fetch *f = &all->fetch;
     struct stat s;
     gsp_files_fetch_end(all);
+    if (file->bytes > GSP_FILE_BYTES_MAX)
+        return atom_fail(ATOM_E_FORMAT,
+                         "the pool's %s has %llu bytes, and such a file has %d at most; nothing of "
+                         "it was fetched",
+                         file->name, (unsigned long long)file->bytes, GSP_FILE_BYTES_MAX);
     *f = (fetch){.file = file, .fd = -1};
     ATOM_TRY(gsp_dir_make(all->directory, "files"));
     f->path = atom_format("%s/files/%s", all->directory, file->name);
@@ -336,7 +425,7 @@ atom_status gsp_files_fetch_begin(gsp_files *all, const gsp_manifest_file *file)
             return atom_fail_memory("a download", WINDOW * GSP_WORD_CHUNK_BYTES);
     }
     ATOM_TRY(open_swarm(f));
-    f->fd = open(f->aside, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    f->fd = open(f->aside, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->fd < 0 || fstat(f->fd, &s) != 0)
         return atom_fail_errno(errno, "%s", f->aside);
     uint64_t here = (uint64_t)s.st_size;
@@ -346,32 +435,52 @@ atom_status gsp_files_fetch_begin(gsp_files *all, const gsp_manifest_file *file)
         here -= here % GSP_WORD_CHUNK_BYTES;
     begin_at(f, here);
     f->whole = is_here(f);
-    return ATOM_OK;
+    return f->whole ? ATOM_OK : gsp_dir_room(all->directory, file->bytes - here, file->name);
 }
 
-static const gsp_link *next_donor(gsp_files *all)
+/* What several sent is not the file: what they sent is kept, to be compared. What one sent alone is
+ * its own fault. */
+static void suspect(gsp_files *all)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
-        const gsp_link *l = &all->links->link[++all->fetch.turn % GSP_NET_PEERS_MAX];
-        if (l->up && !l->guest && is_donor(all, l))
-            return l;
+    fetch *f = &all->fetch;
+    uint64_t n = chunk_count(f);
+    bool alone = true;
+    for (uint64_t k = 1; k < n; k++)
+        alone = alone && gsp_key_compare(&f->came[k].from, &f->came[0].from) == 0;
+    if (alone) {
+        static const gsp_key nobody;
+        if (n && gsp_key_compare(&f->came[0].from, &nobody) != 0)
+            blame(all, &f->came[0].from);
+        return;
     }
-    return NULL;
+    origin *swap = f->before;
+    f->before = f->came;
+    f->came = swap;
+}
+
+/* The file is right: those whose chunks of it were others sent wrong ones. */
+static void convict(gsp_files *all)
+{
+    static const gsp_key nobody;
+    fetch *f = &all->fetch;
+    for (uint64_t k = 0; f->before && k < chunk_count(f); k++)
+        if (gsp_key_compare(&f->before[k].from, &nobody) != 0 &&
+            gsp_key_compare(&f->came[k].from, &nobody) != 0 &&
+            !gsp_hash_equal(&f->before[k].hash, &f->came[k].hash))
+            blame(all, &f->before[k].from);
 }
 
 /* All bytes are here, and wrong: begins again, with one donor. */
 static atom_status begin_again(gsp_files *all)
 {
     fetch *f = &all->fetch;
-    if (f->only)
-        side_of(all, f->only)->unfit_ns = atom_clock_ns() + LIAR_NS;
     gsp_event_log_add(all->diary, "\"event\":\"bad_file\",\"name\":\"%s\"", f->file->name);
     atom_log(ATOM_LOG_WARN, "%s came with a wrong hash; fetching it again", f->file->name);
-    f->only = NULL;
-    f->only = next_donor(all);
-    f->only_born = f->only ? f->only->born : 0;
-    begin_at(f, 0);
-    return ftruncate(f->fd, 0) == 0 ? ATOM_OK : atom_fail_errno(errno, "%s", f->aside);
+    suspect(all);
+    if (!f->came && !(f->came = atom_alloc(chunk_count(f), sizeof *f->came)))
+        return atom_fail_memory("a download", chunk_count(f) * sizeof *f->came);
+    ask_alone(all);
+    return f->failed;
 }
 
 atom_status gsp_files_fetch_turn(gsp_files *all, bool *finished)
@@ -390,6 +499,7 @@ atom_status gsp_files_fetch_turn(gsp_files *all, bool *finished)
     ATOM_TRY(gsp_files_hash(f->aside, &bytes, &hash));
     if (bytes != f->file->bytes || !gsp_hash_equal(&hash, &f->file->hash))
         return begin_again(all);
+    convict(all);
     gsp_event_log_add(all->diary,
                       "\"event\":\"file\",\"name\":\"%s\",\"bytes\":%llu,\"resumed\":%llu",
                       f->file->name, (unsigned long long)bytes, (unsigned long long)f->resumed);

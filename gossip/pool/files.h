@@ -10,6 +10,8 @@
 #include "gossip/pool/event_log.h"
 #include "gossip/pool/links.h"
 
+enum { GSP_FILE_BYTES_MAX = 1 << 28 }; /* of one that is fetched */
+
 typedef struct gsp_files gsp_files;
 
 /* directory (the pool's), manifest (empty: none yet), links and diary are borrowed and must outlive
@@ -32,6 +34,8 @@ void gsp_files_step(gsp_files *files, uint64_t now_ns);
 ATOM_MUST atom_status gsp_files_fetch_begin(gsp_files *files, const gsp_manifest_file *file);
 ATOM_MUST atom_status gsp_files_fetch_turn(gsp_files *files, bool *finished);
 void gsp_files_fetch_end(gsp_files *files);
+/* Of the file that is being fetched: bytes that are on disk. */
+uint64_t gsp_files_fetched(const gsp_files *files);
 
 /* The hash of a whole file, as the manifest names it. ATOM_E_FORMAT: it cannot be read. */
 ATOM_MUST atom_status gsp_files_hash(const char *path, uint64_t *bytes, gsp_hash *hash);

@@ -5,10 +5,18 @@
  */
 #include "gossip/pool/links.h"
 
+#include "atom/base/clock.h"
+
 #include <string.h>
 
-enum { WORDS_PER_SECOND = 400, GUEST_WORDS_PER_SECOND = 5 };
-static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull;
+enum {
+    WORDS_PER_SECOND = 400,
+    GUEST_WORDS_PER_SECOND = 5,
+    WORDS_PER_MINUTE = 12000,
+    GUEST_WORDS_PER_MINUTE = 60, /* of one address */
+};
+static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull,
+                      SHUNNED_NS = 600u * 1000000000ull;
 
 static bool is(const uint8_t *a, const uint8_t *b)
 {
@@ -19,16 +27,8 @@ static bool is(const uint8_t *a, const uint8_t *b)
 
 gsp_link *gsp_links_find(gsp_links *links, const uint8_t *key)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         if (links->link[i].up && is(links->link[i].key, key))
-            return &links->link[i];
-    return NULL;
-}
-
-gsp_link *gsp_links_any(gsp_links *links)
-{
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (links->link[i].up)
             return &links->link[i];
     return NULL;
 }
@@ -36,24 +36,34 @@ gsp_link *gsp_links_any(gsp_links *links)
 gsp_link *gsp_links_member(gsp_links *links)
 {
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
-        if (links->link[i].up && !links->link[i].guest)
+        if (links->link[i].up)
             return &links->link[i];
     return NULL;
 }
 
 gsp_link *gsp_links_add(gsp_links *links, const gsp_net_event *up)
 {
+    const uint32_t first = up->guest ? GSP_NET_PEERS_MAX : 0;
+    const uint32_t end = up->guest ? GSP_NET_LINKS_MAX : GSP_NET_PEERS_MAX;
     gsp_link *l = gsp_links_find(links, up->key);
-    for (uint32_t i = 0; !l && i < GSP_NET_PEERS_MAX; i++)
+    if (l && l->guest != up->guest) {
+        l->up = false;
+        l = NULL;
+    }
+    for (uint32_t i = first; !l && i < end; i++)
         l = links->link[i].up ? NULL : &links->link[i];
     if (!l)
         return NULL;
     *l = (gsp_link){.up = true,
                     .guest = up->guest,
+                    .old_key = up->old_key,
                     .inbound = up->inbound,
                     .address = up->address,
                     .born = ++links->n_born};
     memcpy(l->key, up->key, sizeof l->key);
+    for (uint32_t i = 0; i < GSP_SHUNNED_MAX; i++)
+        if (is(links->shunned[i].key, l->key) && atom_clock_ns() < links->shunned[i].until_ns)
+            l->doomed_ns = links->shunned[i].until_ns - SHUNNED_NS;
     return l;
 }
 
@@ -81,19 +91,41 @@ bool gsp_links_tell(gsp_links *links, const uint8_t *key, const gsp_word *m)
                         m->body_bytes) == GSP_NET_SENT;
 }
 
-bool gsp_link_may_speak(gsp_link *l, uint64_t now_ns)
+static bool minute_lets(gsp_links *links, const gsp_link *l, uint64_t now)
 {
-    uint64_t second = now_ns / SECOND_NS;
-    if (l->second != second) {
-        l->second = second;
+    uint8_t from[GSP_TALLY_KEY_BYTES];
+    gsp_tally *t = l->guest ? &links->guests_words : &links->words;
+    t->window_ns = 60 * SECOND_NS;
+    t->each_max = l->guest ? GUEST_WORDS_PER_MINUTE : WORDS_PER_MINUTE;
+    t->all_max =
+        l->guest ? GSP_TALLY_KEYS * GUEST_WORDS_PER_MINUTE : GSP_NET_PEERS_MAX * WORDS_PER_MINUTE;
+    if (!l->guest)
+        return gsp_tally_take(t, l->key, 1, now);
+    gsp_tally_address(&l->address, from);
+    return gsp_tally_take(t, from, 1, now);
+}
+
+bool gsp_links_may_speak(gsp_links *links, gsp_link *l, uint64_t now)
+{
+    if (now / SECOND_NS != l->second) {
+        l->second = now / SECOND_NS;
         l->said = 0;
     }
-    return ++l->said <= (l->guest ? GUEST_WORDS_PER_SECOND : WORDS_PER_SECOND);
+    return ++l->said <= (l->guest ? GUEST_WORDS_PER_SECOND : WORDS_PER_SECOND) &&
+           minute_lets(links, l, now);
+}
+
+void gsp_links_shun(gsp_links *links, gsp_link *l, uint64_t now)
+{
+    uint32_t i = links->n_shunned++ % GSP_SHUNNED_MAX;
+    memcpy(links->shunned[i].key, l->key, sizeof l->key);
+    links->shunned[i].until_ns = now + SHUNNED_NS;
+    l->doomed_ns = now;
 }
 
 void gsp_links_hello_by(gsp_links *links, uint64_t ns)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         if (links->link[i].hello_ns > ns)
             links->link[i].hello_ns = ns;
 }

@@ -14,12 +14,19 @@
 
 #include "gossip/directory/peers.h"
 #include "gossip/net/net.h"
+#include "gossip/net/tally.h"
 #include "gossip/pool/words.h"
 
-enum { GSP_WANTED_MAX = 48 }; /* keys that are dialled at once */
+enum {
+    GSP_WANTED_MAX = 48, /* keys that are dialled at once */
+    GSP_SHUNNED_MAX =
+        16, /* keys that are not listened to for a while; one more forgets the first */
+};
 
 typedef struct gsp_link {
     bool up, guest, inbound;
+    bool old_key;  /* a guest because it knows only the key before */
+    bool answered; /* a guest that got the answer to what it came for */
     bool greeted;  /* its HELLO was here */
     uint64_t born; /* of no other link, before or after */
     uint8_t key[GSP_PUBLIC_BYTES];
@@ -40,26 +47,37 @@ typedef struct gsp_wanted {
 
 /* Zeros and a net are no links. */
 typedef struct gsp_links {
-    gsp_net *net; /* borrowed */
-    gsp_link link[GSP_NET_PEERS_MAX];
+    gsp_net *net;                     /* borrowed */
+    gsp_link link[GSP_NET_LINKS_MAX]; /* members; after GSP_NET_PEERS_MAX guests */
     gsp_wanted wanted[GSP_WANTED_MAX];
     uint64_t n_born;
+    gsp_tally words, guests_words; /* of a minute: by key; of guests by address */
+    struct {
+        uint8_t key[GSP_PUBLIC_BYTES];
+        uint64_t until_ns;
+    } shunned[GSP_SHUNNED_MAX];
+    uint32_t n_shunned;
 } gsp_links;
 
 /* The link to a key that is up, or NULL. */
 gsp_link *gsp_links_find(gsp_links *links, const uint8_t *key);
-/* Any link that is up; to a member (not a guest). NULL: none. */
-gsp_link *gsp_links_any(gsp_links *links);
+/* Any link to a member that is up. NULL: none. */
 gsp_link *gsp_links_member(gsp_links *links);
-/* A link came up; again with the same key: it begins anew. NULL: there are too many. */
+/* A link came up; again with the same key: it begins anew. Members and guests have places of their
+ * own. NULL: there are too many. */
 gsp_link *gsp_links_add(gsp_links *links, const gsp_net_event *up);
 /* Ends a link, and the wish for it. */
 void gsp_links_end(gsp_links *links, gsp_link *link);
 
 /* Sends a word. False: there is no link, or it is full now. */
 bool gsp_links_tell(gsp_links *links, const uint8_t *key, const gsp_word *word);
-/* Counts a word that came; false: more than a link may say in a second. */
-bool gsp_link_may_speak(gsp_link *link, uint64_t now_ns);
+/*
+ * Counts a word that came; false: it is not heard. A link may say so much in a second; and a key,
+ * whatever links it comes with, so much in a minute (a guest: its address).
+ */
+bool gsp_links_may_speak(gsp_links *links, gsp_link *link, uint64_t now_ns);
+/* Ends the link soon, and those with which the key comes back in the next ten minutes. */
+void gsp_links_shun(gsp_links *links, gsp_link *link, uint64_t now_ns);
 
 /* Dials the best of the book that are not wanted yet, and gives one up where all places are taken.
  * accepts: somebody can dial this host. */

@@ -17,6 +17,9 @@
 #include <string.h>
 
 enum { FLOATS_PER_PART = 65536, PARTS_MIN = 32, PART_FLOATS_MAX = 4 << 20 };
+/* One member may bring so many times what the whole pool brings between two versions: where rounds
+ * are slow and steps are fast, a version is due many times over when it begins. */
+enum { SAMPLES_DUE_MAX = 1024, STRANGERS_SILENT = 8 };
 static const uint64_t COUNT_MAX = (uint64_t)1 << 53; /* exact in JSON */
 static const uint64_t FLOATS_MAX = (uint64_t)1 << 40;
 
@@ -57,8 +60,8 @@ static const char *files_wrong(const gsp_manifest *m)
         const gsp_manifest_file *f = &m->file[i];
         if (!name_right(f->name))
             return "a file's name has other characters than letters, digits, '.', '_', '-'";
-        if (f->bytes > COUNT_MAX)
-            return "a file is too large";
+        if (f->bytes == 0 || f->bytes > COUNT_MAX)
+            return "a file is empty or too large";
         if (f->later && gsp_piece_count(f->bytes) - 1 >= GSP_PIECES_MAX)
             return "a file of data is empty or too large";
         for (uint32_t k = 0; k < i; k++)
@@ -102,6 +105,8 @@ static const char *wrong(const gsp_manifest *m)
         return "the fragments are too large";
     if ((unsigned)m->codec >= GSP_CODEC_N)
         return "no such codec";
+    if ((unsigned)m->trust >= GSP_TRUST_N)
+        return "trust must be friends or strangers";
     if (m->tokens_per_sample == 0 || m->tokens_per_sample > COUNT_MAX)
         return "tokens_per_sample must be at least 1";
     if (m->created_s > COUNT_MAX)
@@ -128,7 +133,9 @@ static void complete_rules(gsp_manifest *m)
     m->fork_s = m->fork_s != 0 ? m->fork_s : 1e-9 * (double)d.fork_ns;
     m->heartbeat_s = m->heartbeat_s != 0 ? m->heartbeat_s : 1e-9 * (double)d.heartbeat_ns;
     m->round_s = m->round_s != 0 ? m->round_s : 1e-9 * (double)d.round_ns;
-    m->silent_rounds = m->silent_rounds ? m->silent_rounds : d.silent_rounds;
+    /* A hostile proposer leaves an honest member out in its own turns, and has several. */
+    uint32_t silent = m->trust == GSP_STRANGERS ? STRANGERS_SILENT : d.silent_rounds;
+    m->silent_rounds = m->silent_rounds ? m->silent_rounds : silent;
 }
 
 /* Are all parts of all fragments in use, cut as a member cuts them (member.h)? */
@@ -229,6 +236,7 @@ static void put_matter(canon *c, const gsp_manifest *m)
     put_real(c, m->heartbeat_s);
     put_real(c, m->round_s);
     put_uint(c, m->silent_rounds);
+    put_uint(c, (uint64_t)m->trust);
     put_uint(c, m->robust);
     put_uint(c, m->n_parts);
 }
@@ -237,7 +245,7 @@ static void hash_matter(const gsp_manifest *m, gsp_hash *out)
 {
     canon c;
     crypto_generichash_init(&c.state, NULL, 0, sizeof out->byte);
-    put_text(&c, "atom manifest 1");
+    put_text(&c, "atom manifest 2");
     put_matter(&c, m);
     crypto_generichash_final(&c.state, out->byte, sizeof out->byte);
 }
@@ -318,6 +326,11 @@ void gsp_manifest_rules(const gsp_manifest *m, gsp_rules *out)
     out->round_min_ns = 4 * out->heartbeat_ns;
     out->round_ns = ns(m->round_s);
     out->silent_rounds = m->silent_rounds;
+    out->trust = m->trust;
+    out->samples_max = m->samples_due < GSP_TOKENS_MAX / SAMPLES_DUE_MAX
+                           ? m->samples_due * SAMPLES_DUE_MAX
+                           : GSP_TOKENS_MAX;
+    out->tokens_per_sample = m->tokens_per_sample * m->n_fragments;
     out->n_parts = m->n_parts;
     memcpy(out->owner.byte, m->owner, sizeof out->owner.byte);
 }

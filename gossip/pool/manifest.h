@@ -11,7 +11,7 @@
  *
  * `settings` is the trainer's own business (mode, H, outer optimizer): opaque here, but signed.
  * Files (config.json, tokenizer.json, run.yml, shards of data) are named by hash; a host that joins
- * gets them from any member and checks them.
+ * gets from any member those that it wants, and checks them.
  *
  * Thread: any. Ownership: a manifest is a plain struct of about 40 KB; keep it on the heap.
  */
@@ -23,7 +23,7 @@
 #include "gossip/trust/ticket.h"
 
 enum {
-    GSP_MANIFEST_FORMAT = 2,
+    GSP_MANIFEST_FORMAT = 3,
     GSP_MANIFEST_NAME_BYTES = 64,      /* with the NUL */
     GSP_MANIFEST_FILES_MAX = 256,      /* config, tokenizer, run.yml, shards */
     GSP_MANIFEST_FILE_NAME_BYTES = 64, /* with the NUL */
@@ -36,7 +36,7 @@ typedef struct gsp_manifest_file {
     char name[GSP_MANIFEST_FILE_NAME_BYTES]; /* letters, digits, "._-", no leading dot */
     uint64_t bytes;
     gsp_hash hash; /* BLAKE2b-256 of all bytes; of data: the root over its pieces (pieces.h) */
-    bool later;    /* data: fetched by gsp_pool_data_fetch, not by gsp_pool_join */
+    bool later;    /* data: fetched by gsp_pool_data_fetch, not by gsp_pool_fetch */
 } gsp_manifest_file;
 
 typedef struct gsp_manifest {
@@ -67,6 +67,7 @@ typedef struct gsp_manifest {
     double heartbeat_s;
     double round_s;         /* the first round's timeout; later ones learn */
     uint32_t silent_rounds; /* k */
+    gsp_trust trust;
     bool robust;      /* contributions are combined by robust.h, which mutes members that lean */
     uint32_t n_parts; /* of a fragment; 0: chosen by gsp_manifest_complete */
 

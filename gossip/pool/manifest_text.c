@@ -1,15 +1,15 @@
 /*
  * Owns the manifest's text: JSON that people can read. Its one idea: a table of fields, each with
  * its name, written and read by the same row. It refuses unknown and missing keys, numbers that are
- * not exact, and what the owner did not sign.
+ * not exact, and what the owner did not sign. Values are read here and not by atom/base/json.h: rows
+ * hold keys in hexadecimal and texts of a fixed size.
  */
 #include "gossip/pool/manifest.h"
 
+#include "atom/base/json.h"
 #include "atom/base/mem.h"
 
-#include <jansson.h>
 #include <sodium.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* manifest.c */
@@ -48,7 +48,7 @@ static const field file_fields[] = {
 enum {
     N_FIELDS = sizeof fields / sizeof *fields,
     N_FILE_FIELDS = sizeof file_fields / sizeof *file_fields,
-    N_OTHERS = 5, /* format, codec, fragments, files, banned */
+    N_OTHERS = 6, /* format, codec, trust, fragments, files, banned */
 };
 
 /* ---- writing ---- */
@@ -101,6 +101,7 @@ static bool fill(json_t *o, const gsp_manifest *m)
     bool ok = json_object_set_new(o, "format", json_integer(GSP_MANIFEST_FORMAT)) == 0;
     ok &= object_fill(o, fields, N_FIELDS, m);
     ok &= json_object_set_new(o, "codec", json_string(gsp_codec_name(m->codec))) == 0;
+    ok &= json_object_set_new(o, "trust", json_string(gsp_trust_name(m->trust))) == 0;
     for (uint32_t i = 0; i < m->n_fragments; i++)
         ok &= json_array_append_new(fragments, json_integer((json_int_t)m->n_floats[i])) == 0;
     for (uint32_t i = 0; i < m->n_files; i++) {
@@ -119,26 +120,22 @@ static bool fill(json_t *o, const gsp_manifest *m)
 atom_status gsp_manifest_text(const gsp_manifest *m, char **text)
 {
     json_t *object = json_object();
-    char *dump = object && fill(object, m)
-                     ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(17))
-                     : NULL;
-    json_decref(object);
-    if (!dump)
-        return atom_fail_memory("a manifest's text", GSP_MANIFEST_TEXT_BYTES_MAX);
-    atom_status st = ATOM_OK;
-    if (strlen(dump) + 1 > GSP_MANIFEST_TEXT_BYTES_MAX) {
-        st = atom_fail(ATOM_E_USAGE,
-                       "the manifest would take %zu bytes, %d at most; use fewer files or settings",
-                       strlen(dump) + 1, GSP_MANIFEST_TEXT_BYTES_MAX);
-    } else {
-        char *out = atom_format("%s\n", dump);
-        if (out)
-            *text = out;
-        else
-            st = atom_fail_memory("a manifest's text", strlen(dump));
+    char *made = NULL;
+    if (object && !fill(object, m)) {
+        json_decref(object);
+        object = NULL;
     }
-    free(dump);
-    return st;
+    ATOM_TRY(atom_json_text(object, JSON_INDENT(1) | JSON_REAL_PRECISION(17), "\n", &made));
+    if (strlen(made) > GSP_MANIFEST_TEXT_BYTES_MAX) {
+        atom_status st =
+            atom_fail(ATOM_E_USAGE,
+                      "the manifest would take %zu bytes, %d at most; use fewer files or settings",
+                      strlen(made), GSP_MANIFEST_TEXT_BYTES_MAX);
+        atom_free(made);
+        return st;
+    }
+    *text = made;
+    return ATOM_OK;
 }
 
 /* ---- reading ---- */
@@ -233,12 +230,8 @@ static atom_status lists_read(const json_t *o, gsp_manifest *m)
     for (uint32_t i = 0; i < m->n_banned; i++)
         if (!hex_read(json_array_get(banned, i), m->banned[i], GSP_PUBLIC_BYTES))
             return atom_fail(ATOM_E_FORMAT, "manifest: banned key %u is not a key", i);
-    for (uint32_t i = 0; i < m->n_files; i++) {
-        atom_status st =
-            object_read(json_array_get(files, i), file_fields, N_FILE_FIELDS, 0, &m->file[i]);
-        if (st != ATOM_OK)
-            return st;
-    }
+    for (uint32_t i = 0; i < m->n_files; i++)
+        ATOM_TRY(object_read(json_array_get(files, i), file_fields, N_FILE_FIELDS, 0, &m->file[i]));
     return ATOM_OK;
 }
 
@@ -246,6 +239,7 @@ static atom_status read_object(const json_t *o, gsp_manifest *m)
 {
     uint64_t format = 0;
     const char *codec = json_string_value(json_object_get(o, "codec"));
+    const char *trust = json_string_value(json_object_get(o, "trust"));
     if (!number_read(json_object_get(o, "format"), INT64_MAX, &format))
         return atom_fail(ATOM_E_FORMAT, "manifest: it has no 'format': this is not a manifest");
     if (format != GSP_MANIFEST_FORMAT)
@@ -253,27 +247,24 @@ static atom_status read_object(const json_t *o, gsp_manifest *m)
                          "manifest: its format is %llu and this atom reads %d; use the version "
                          "that the pool's owner uses",
                          (unsigned long long)format, GSP_MANIFEST_FORMAT);
-    atom_status st = object_read(o, fields, N_FIELDS, N_OTHERS, m);
-    if (st == ATOM_OK)
-        st = lists_read(o, m);
-    if (st == ATOM_OK && (!codec || !gsp_codec_parse(codec, &m->codec)))
-        st = atom_fail(ATOM_E_FORMAT, "manifest: it names a codec that this atom lacks");
-    return st;
+    ATOM_TRY(object_read(o, fields, N_FIELDS, N_OTHERS, m));
+    ATOM_TRY(lists_read(o, m));
+    if (!codec || !gsp_codec_parse(codec, &m->codec))
+        return atom_fail(ATOM_E_FORMAT, "manifest: it names a codec that this atom lacks");
+    if (!trust || !gsp_trust_parse(trust, &m->trust))
+        return atom_fail(ATOM_E_FORMAT, "manifest: trust is neither friends nor strangers");
+    return ATOM_OK;
 }
 
 atom_status gsp_manifest_parse(const char *text, size_t bytes, gsp_manifest *out)
 {
-    json_error_t error;
     json_t *object = NULL;
     gsp_manifest *m = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(gsp_crypto_start());
     if (bytes > GSP_MANIFEST_TEXT_BYTES_MAX)
         ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "manifest: %zu bytes are too many", bytes));
-    object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(object))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "manifest: line %d: %s", object ? 1 : error.line,
-                                 object ? "no JSON object" : error.text));
+    ATOM_TRY_CLEAN(atom_json_parse("manifest", text, bytes, 0, &object));
     m = atom_alloc(1, sizeof *m);
     if (!m)
         ATOM_TRY_CLEAN(atom_fail_memory("a manifest", sizeof *m));

@@ -16,9 +16,9 @@
 #include <string.h>
 
 enum {
-    NOTES_MAX = 48,
     PER_MEMBER = 2, /* that one member may leave here; a new one takes its oldest's place */
-    PER_ANSWER = 4, /* notes in one answer */
+    NOTES_MAX = PER_MEMBER * (GSP_NET_PEERS_MAX + 1), /* of as many as can be linked, and ours */
+    PER_ANSWER = 4,                                   /* notes in one answer */
     KEY_TEXT = 2 * GSP_HASH_BYTES + 1,
     ASKED_MAX = 8,   /* times that a member is asked the same */
     LOOKED_MAX = 16, /* different notes that are looked at for one question */
@@ -73,10 +73,11 @@ static bool is_ours(const gsp_notes *all, const note *n)
 }
 
 /* Where a note goes: in the place of the same one, in a free place while its giver has few, in the
- * place of its giver's oldest. NULL: the table is full. */
+ * place of its giver's oldest, in that of the oldest of those that are not linked any more. NULL: no
+ * such place. */
 static note *place_for(gsp_notes *all, const gsp_hash *key, const uint8_t *from)
 {
-    note *unused = NULL, *oldest = NULL;
+    note *unused = NULL, *oldest = NULL, *gone = NULL;
     uint32_t n = 0;
     for (uint32_t i = 0; i < NOTES_MAX; i++) {
         note *x = &all->note[i];
@@ -84,15 +85,19 @@ static note *place_for(gsp_notes *all, const gsp_hash *key, const uint8_t *from)
             unused = x;
             continue;
         }
-        if (memcmp(x->from, from, sizeof x->from) != 0)
+        if (memcmp(x->from, from, sizeof x->from) != 0) {
+            if (!is_ours(all, x) && !gsp_links_find(all->links, x->from) &&
+                (!gone || x->order < gone->order))
+                gone = x;
             continue;
+        }
         if (gsp_hash_equal(&x->key, key))
             return x;
         n++;
         if (!oldest || x->order < oldest->order)
             oldest = x;
     }
-    return n >= PER_MEMBER ? oldest : unused;
+    return n >= PER_MEMBER ? oldest : unused ? unused : gone;
 }
 
 static bool keep(gsp_notes *all, const gsp_hash *key, const uint8_t *from, const void *text,

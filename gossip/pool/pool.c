@@ -297,7 +297,6 @@ atom_status gsp_pool_close(gsp_pool **pool)
 {
     gsp_pool *p = *pool;
     atom_status end = ATOM_OK;
-    *pool = NULL;
     if (!p)
         return ATOM_OK;
     if (p->has_thread) {
@@ -305,6 +304,7 @@ atom_status gsp_pool_close(gsp_pool **pool)
         gsp_net_wake(p->net);
         pthread_join(p->thread, NULL);
     }
+    *pool = NULL; /* until here its thread may call those that look at it */
     end = p->end;
     char text[GSP_POOL_WHY_BYTES];
     memcpy(text, p->end_text, sizeof text);

@@ -5,7 +5,8 @@
  * contacts, and the node (node.h) that agrees and averages. It knows nothing of models: what is
  * averaged comes in as gsp_work.
  *
- *   gsp_pool_create | gsp_pool_join | gsp_pool_open    keys, links, manifest, small files
+ *   gsp_pool_create | gsp_pool_join | gsp_pool_open    keys, links, manifest
+ *   gsp_pool_fetch                                     small files of the manifest
  *   ... the caller looks at manifest and files, checks disk, memory, pace ...
  *   gsp_pool_start                                     a thread that takes part
  *   gsp_pool_report, _wishes, _read_status              while it trains
@@ -61,6 +62,9 @@ typedef struct gsp_pool_host {
     uint64_t up_bytes_per_s, down_bytes_per_s;
     uint64_t up_month_max, down_month_max; /* bytes in a calendar month (quota.h); 0: no cap */
     const char *name; /* what others see beside the key; NULL: the host's name */
+    /* The owner's: of the ticket that a new pool or a new key brings; zeros: 16 hosts, 7 days. */
+    uint32_t invite_count;
+    double invite_days;
 } gsp_pool_host;
 
 typedef struct gsp_pool gsp_pool;
@@ -75,7 +79,7 @@ typedef struct gsp_pool_file {
 /*
  * Makes a pool whose owner and founder is this host. `draft` gives the manifest's "what", its rules
  * and `plain`; the rest and the files are filled in. The directory must not hold a pool.
- * The ticket (gsp_pool_ticket) has an invite for 1000 hosts, good for 30 days.
+ * The ticket (gsp_pool_ticket) has the host's invite.
  * Errors  ATOM_E_USAGE  there is a pool already, a draft out of bounds, an address in use;
  *         ATOM_E_FORMAT a file cannot be read; ATOM_E_RUNTIME, ATOM_E_RESOURCE
  */
@@ -92,10 +96,10 @@ typedef struct gsp_pool_progress {
 typedef bool gsp_pool_watch(void *context, const gsp_pool_progress *progress);
 
 /*
- * Joins by a ticket: finds a member, is admitted, gets the manifest and those files that are not
- * `later`. Blocks until then, until it is refused for good, or for patience_s (0: for ever). A
- * directory that already holds a membership of this pool is used again; the new ticket brings new
- * keys and hosts.
+ * Joins by a ticket: finds a member, is admitted, gets the manifest, and none of its files: that is
+ * for the caller, who may refuse what the manifest says. Blocks until then, until it is refused for
+ * good, or for patience_s (0: for ever). A directory that already holds a membership of this pool is
+ * used again; the new ticket brings new keys and hosts.
  * Errors  ATOM_E_USAGE  the ticket is wrong, or the directory holds another pool;
  *         ATOM_E_RUNTIME  refused, banned, or nobody answers in time; ATOM_E_INTERRUPTED
  */
@@ -122,11 +126,13 @@ const char *gsp_pool_ticket(const gsp_pool *pool);
 uint16_t gsp_pool_port(const gsp_pool *pool); /* 0: accepts nobody */
 /*
  * Finds a file of the manifest (not of data), checked. If it is not here it is fetched from members
- * first, from where an earlier try ended. Before gsp_pool_start. *path: atom_free.
- * Errors  ATOM_E_USAGE  no such file in the manifest; those of join
+ * first, from where an earlier try ended. Before gsp_pool_start. patience_s: gives up when
+ * nothing comes for so long; 0: never. *path: atom_free.
+ * Errors  ATOM_E_USAGE  no such file in the manifest; ATOM_E_FORMAT  it is larger than
+ *         GSP_FILE_BYTES_MAX; ATOM_E_RESOURCE  no room on the disk; those of join
  */
-ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, gsp_pool_watch *watch,
-                                     void *context, char **path);
+ATOM_MUST atom_status gsp_pool_fetch(gsp_pool *pool, const char *name, double patience_s,
+                                     gsp_pool_watch *watch, void *context, char **path);
 
 /*
  * Notes: texts of at most 64 KiB that members leave for each other under a key whose meaning is the
@@ -160,11 +166,13 @@ ATOM_MUST atom_status gsp_pool_ask(gsp_pool *pool, const gsp_hash *key, double p
 ATOM_MUST atom_status gsp_pool_data_look(gsp_pool *pool, const char *directory,
                                          gsp_pool_watch *watch, void *context, gsp_pool_data *out);
 /*
- * Fetches what is missing or wrong there, piece by piece, from all members that have it. A piece
+ * Fetches what is missing or wrong there, piece by piece, from all members that have it, once there
+ * is room for all of it. A file that is there and was never this pool's is not replaced. A piece
  * that does not prove itself is dropped, and its sender is not asked again. Goes on where an
  * earlier run ended. Before gsp_pool_start. patience_s: gives up when nothing comes for so long; 0:
  * never.
- * Errors  ATOM_E_RESOURCE  the disk; ATOM_E_RUNTIME  nobody has it; ATOM_E_INTERRUPTED
+ * Errors  ATOM_E_RESOURCE  the disk; ATOM_E_USAGE  a file is in the way; ATOM_E_RUNTIME  nobody
+ *         has it; ATOM_E_INTERRUPTED
  */
 ATOM_MUST atom_status gsp_pool_data_fetch(gsp_pool *pool, const char *directory, double patience_s,
                                           gsp_pool_watch *watch, void *context);

@@ -128,7 +128,7 @@ atom_status gsp_pool_create(const gsp_pool_host *host, const gsp_manifest *draft
     ATOM_TRY_CLEAN(gsp_door_save_keys(&p->door));
     ATOM_TRY_CLEAN(gsp_door_save_manifest(&p->door));
     p->door.has_manifest = true;
-    ATOM_TRY_CLEAN(gsp_pool_new_ticket(p, GSP_INVITE_COUNT, GSP_INVITE_DAYS));
+    ATOM_TRY_CLEAN(gsp_pool_usual_ticket(p));
     gsp_event_log_add(&p->diary, "\"event\":\"created\",\"manifest\":1");
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;

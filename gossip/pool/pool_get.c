@@ -6,7 +6,9 @@
 #include "gossip/pool/pool_inner.h"
 
 #include "atom/base/clock.h"
+#include "atom/base/files.h"
 #include "atom/base/mem.h"
+#include "gossip/pool/dir.h"
 
 static const uint64_t SLICE_NS = 50000000u, FILE_WAIT_NS = 20000000u, NOTE_WAIT_NS = 20000000u;
 
@@ -40,26 +42,33 @@ atom_status gsp_pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void 
 
 /* ---- files ---- */
 
-atom_status gsp_pool_fetch_file(gsp_pool *p, const gsp_manifest_file *file, gsp_pool_watch *watch,
-                                void *context)
+static atom_status fetch_file(gsp_pool *p, const gsp_manifest_file *file, double patience_s,
+                              gsp_pool_watch *watch, void *context)
 {
     bool finished = false;
     atom_status st;
+    double news = atom_clock_seconds();
     ATOM_TRY_CLEAN(gsp_files_fetch_begin(p->files, file));
-    for (;;) {
+    for (uint64_t here = gsp_files_fetched(p->files);;) {
         gsp_headline_say(&p->headline, GSP_POOL_FETCHING, "fetching %s", file->name);
         ATOM_TRY_CLEAN(gsp_files_fetch_turn(p->files, &finished));
         if (finished)
             break;
         ATOM_TRY_CLEAN(gsp_pool_wait(p, FILE_WAIT_NS, watch, context));
+        if (here != gsp_files_fetched(p->files))
+            news = atom_clock_seconds();
+        here = gsp_files_fetched(p->files);
+        if (patience_s > 0 && atom_clock_seconds() - news > patience_s)
+            ATOM_TRY_CLEAN(atom_fail(
+                ATOM_E_RUNTIME, "%s could not be fetched in time: no member gives it", file->name));
     }
 cleanup:
     gsp_files_fetch_end(p->files);
     return st;
 }
 
-atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch, void *context,
-                           char **path)
+atom_status gsp_pool_fetch(gsp_pool *p, const char *name, double patience_s, gsp_pool_watch *watch,
+                           void *context, char **path)
 {
     const gsp_manifest_file *file = gsp_manifest_find(p->door.manifest, name);
     if (!file)
@@ -69,7 +78,7 @@ atom_status gsp_pool_fetch(gsp_pool *p, const char *name, gsp_pool_watch *watch,
                          "'%s' belongs to the pool's data set, which is fetched as a whole", name);
     if (p->has_thread)
         return atom_fail(ATOM_E_USAGE, "files are fetched before the pool starts");
-    ATOM_TRY(gsp_pool_fetch_file(p, file, watch, context));
+    ATOM_TRY(fetch_file(p, file, patience_s, watch, context));
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     char *at = atom_format("%s/files/%s", p->directory, name);
     if (!at)
@@ -107,6 +116,14 @@ atom_status gsp_pool_data_fetch(gsp_pool *p, const char *directory, double patie
     bool finished = false;
     atom_status st;
     ATOM_TRY_CLEAN(gsp_pool_data_look(p, directory, watch, context, &data));
+    if (data.in_the_way[0])
+        ATOM_TRY_CLEAN(
+            atom_fail(ATOM_E_USAGE,
+                      "%s/%s is another file than the pool's, and did not come from it: "
+                      "it is not replaced. Move it away, or fetch into another directory",
+                      directory, data.in_the_way));
+    ATOM_TRY_CLEAN(atom_dir_make(directory));
+    ATOM_TRY_CLEAN(gsp_dir_room(directory, data.bytes - data.bytes_here, "the data set"));
     ATOM_TRY_CLEAN(gsp_data_fetch_begin(&p->data, directory, data.bytes));
     for (;;) {
         ATOM_TRY_CLEAN(gsp_data_fetch_turn(&p->data, &finished));

@@ -25,6 +25,7 @@
 #include "gossip/pool/control.h"
 #include "gossip/pool/control_orders.h"
 #include "gossip/pool/data.h"
+#include "gossip/pool/denials.h"
 #include "gossip/pool/dir.h"
 #include "gossip/pool/door.h"
 #include "gossip/pool/event_log.h"
@@ -54,6 +55,7 @@ struct gsp_pool {
     gsp_address_book book;
     gsp_reach reach;
     gsp_seek seek;
+    gsp_denials denials;
     gsp_month month;
     gsp_notes *notes;
     gsp_files *files;
@@ -66,6 +68,7 @@ struct gsp_pool {
     uint64_t step_ns, ask_ns, renew_ns, key_ns, snapshot_ns; /* when to do it next */
     bool was_admitted; /* as a guest: all links have to be made anew */
     uint32_t refusals; /* words that were not heard */
+    bool no_favours;   /* the month's bytes are for ourselves now */
 
     /* Data. */
     gsp_data data;
@@ -117,6 +120,8 @@ void gsp_pool_tell_manifest(gsp_pool *p);
 /* ---- pool_owner.c ---- */
 
 ATOM_MUST atom_status gsp_pool_new_ticket(gsp_pool *p, uint32_t count, double days);
+/* For as many hosts and days as this host's settings say. */
+ATOM_MUST atom_status gsp_pool_usual_ticket(gsp_pool *p);
 ATOM_MUST atom_status gsp_pool_refresh_ticket(gsp_pool *p);
 /* Does what the control socket ordered. */
 void gsp_pool_obey(gsp_pool *p);
@@ -152,8 +157,5 @@ atom_status gsp_pool_close_after(gsp_pool **pool, atom_status st);
 
 /* Turns the net for a while, as the pool's thread does later. */
 ATOM_MUST atom_status gsp_pool_wait(gsp_pool *p, uint64_t ns, gsp_pool_watch *watch, void *context);
-/* Until the file is here and checked. */
-ATOM_MUST atom_status gsp_pool_fetch_file(gsp_pool *p, const gsp_manifest_file *file,
-                                          gsp_pool_watch *watch, void *context);
 
 #endif

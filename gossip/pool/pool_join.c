@@ -1,5 +1,5 @@
 /*
- * Owns the way into a pool: from a ticket to a member with a manifest and its small files. Its one
+ * Owns the way into a pool: from a ticket to a member with a manifest. Its one
  * idea: the same words and steps as later, turned on the caller's thread, until nothing is missing.
  * It refuses a directory of another pool, and to wait where waiting does not help.
  */
@@ -28,20 +28,37 @@ static void say_where(gsp_pool *p)
     }
 }
 
+/* Each in turn, so that one who keeps silent costs a second. */
+static const gsp_link *next_member(const gsp_links *links, uint32_t *turn)
+{
+    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+        const gsp_link *l = &links->link[(*turn)++ % GSP_NET_PEERS_MAX];
+        if (l->up)
+            return l;
+    }
+    return NULL;
+}
+
 static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context)
 {
     double until = atom_clock_seconds() + patience_s;
     uint64_t ask_ns = 0;
+    uint32_t turn = 0;
+    char text[GSP_POOL_WHY_BYTES];
     gsp_word ask = {.kind = GSP_WORD_ASK_MANIFEST};
     gsp_pool_say_seeking(p);
     while (p->door.is_guest || !p->door.has_manifest) {
         ATOM_TRY(gsp_pool_wait(p, TURN_NS, watch, context));
         say_where(p);
-        gsp_link *member = gsp_links_member(&p->links);
-        if (member && !p->door.is_guest && !p->door.has_manifest && atom_clock_ns() >= ask_ns) {
-            ask_ns = atom_clock_ns() + ASK_NS;
-            (void)gsp_links_tell(&p->links, member->key, &ask);
+        if (!p->door.is_guest && !p->door.has_manifest && atom_clock_ns() >= ask_ns) {
+            const gsp_link *member = next_member(&p->links, &turn);
+            ask_ns = atom_clock_ns() + (member ? ASK_NS : 0);
+            if (member)
+                (void)gsp_links_tell(&p->links, member->key, &ask);
         }
+        if (p->door.is_guest && gsp_denials_are_all(&p->denials, &p->links, atom_clock_ns()))
+            return atom_fail(ATOM_E_RUNTIME, "not admitted; all that can be reached refuse: %s",
+                             gsp_denials_text(&p->denials, text, sizeof text));
         if (patience_s > 0 && atom_clock_seconds() > until)
             return atom_fail(ATOM_E_RUNTIME, "could not join in time: %s", p->headline.text);
     }
@@ -73,9 +90,6 @@ atom_status gsp_pool_join(const gsp_pool_host *host, const char *text, double pa
     ATOM_TRY_CLEAN(gsp_pool_open_net(p));
     ATOM_TRY_CLEAN(come_in(p, patience_s, watch, context));
     ATOM_TRY_CLEAN(check(p));
-    for (uint32_t i = 0; i < p->door.manifest->n_files; i++)
-        if (!p->door.manifest->file[i].later)
-            ATOM_TRY_CLEAN(gsp_pool_fetch_file(p, &p->door.manifest->file[i], watch, context));
     gsp_event_log_add(&p->diary, "\"event\":\"joined\",\"manifest\":%u", p->door.manifest->number);
     gsp_headline_say(&p->headline, GSP_POOL_READY, "ready");
     *out = p;

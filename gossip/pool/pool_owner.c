@@ -6,12 +6,20 @@
 #include "gossip/pool/pool_inner.h"
 
 #include <sodium.h>
+#include <stdio.h>
 
 atom_status gsp_pool_new_ticket(gsp_pool *p, uint32_t count, double days)
 {
     gsp_hosts hosts;
     ATOM_TRY(gsp_reach_hosts(&p->reach, &hosts));
     return gsp_door_new_ticket(&p->door, &hosts, count, days);
+}
+
+atom_status gsp_pool_usual_ticket(gsp_pool *p)
+{
+    const gsp_pool_host *h = &p->host;
+    return gsp_pool_new_ticket(p, h->invite_count ? h->invite_count : GSP_INVITE_COUNT,
+                               h->invite_days > 0 ? h->invite_days : GSP_INVITE_DAYS);
 }
 
 /* After a restart this host may have other addresses. */
@@ -22,24 +30,46 @@ atom_status gsp_pool_refresh_ticket(gsp_pool *p)
     return gsp_door_refresh_ticket(&p->door, &hosts);
 }
 
-static atom_status rotate(gsp_pool *p, const uint8_t *ban)
+/* A manifest was made, or it failed on the way: what is there is told, with a new ticket. */
+static atom_status tell_new(gsp_pool *p, uint32_t number, atom_status st)
 {
-    uint32_t number = gsp_door_number(&p->door);
-    atom_status st = gsp_door_rotate(&p->door, ban);
     if (gsp_door_number(&p->door) != number)
         gsp_pool_tell_manifest(p);
-    return st == ATOM_OK ? gsp_pool_new_ticket(p, GSP_INVITE_COUNT, GSP_INVITE_DAYS) : st;
+    return st == ATOM_OK ? gsp_pool_usual_ticket(p) : st;
 }
 
-static atom_status obey(gsp_pool *p, const gsp_control_order *o)
+static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CONTROL_NOTE_BYTES])
 {
+    gsp_door_ban done;
+    char invite[2 * GSP_INVITE_ID_BYTES + 1];
+    uint32_t number = gsp_door_number(&p->door);
+    ATOM_TRY(tell_new(p, number, gsp_door_ban_key(&p->door, o->key, o->with_others, &done)));
+    sodium_bin2hex(invite, sizeof invite, done.invite, sizeof done.invite);
+    if (!done.has_invite)
+        snprintf(note, GSP_CONTROL_NOTE_BYTES, "it is not known which invite it came with");
+    else
+        snprintf(
+            note, GSP_CONTROL_NOTE_BYTES,
+            "it came with invite %.8s, which admits nobody any more; %u other%s came with it%s",
+            invite, done.n_others, done.n_others == 1 ? "" : "s",
+            done.n_others == 0 ? ""
+            : o->with_others   ? " and are banned, too"
+                               : " and stay (--whole-invite bans them, too)");
+    gsp_event_log_add(&p->diary, "\"event\":\"invite_ended\",\"invite\":\"%s\",\"others\":%u",
+                      done.has_invite ? invite : "", done.n_others);
+    return ATOM_OK;
+}
+
+static atom_status obey(gsp_pool *p, const gsp_control_order *o, char note[GSP_CONTROL_NOTE_BYTES])
+{
+    uint32_t number = gsp_door_number(&p->door);
     switch (o->kind) {
     case GSP_CONTROL_ORDER_INVITE:
         return gsp_pool_new_ticket(p, o->count, o->days);
     case GSP_CONTROL_ORDER_BAN:
-        return rotate(p, o->key);
+        return ban(p, o, note);
     case GSP_CONTROL_ORDER_ROTATE:
-        return rotate(p, NULL);
+        return tell_new(p, number, gsp_door_rotate(&p->door, NULL));
     case GSP_CONTROL_ORDER_NONE:
         break;
     }
@@ -49,9 +79,10 @@ static atom_status obey(gsp_pool *p, const gsp_control_order *o)
 void gsp_pool_obey(gsp_pool *p)
 {
     gsp_control_order order;
+    char note[GSP_CONTROL_NOTE_BYTES] = "";
     if (!gsp_control_orders_take(&p->errands, &order))
         return;
-    atom_status st = obey(p, &order);
-    gsp_control_orders_answer(&p->errands, st,
-                              st == ATOM_OK ? p->door.ticket : atom_fail_message());
+    atom_status st = obey(p, &order, note);
+    gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? p->door.ticket : atom_fail_message(),
+                              note);
 }

@@ -24,11 +24,29 @@
 
 static const uint64_t TURN_NS = 50000000u, LINGER_NS = 700000000u, REST_NS = 50000000u;
 
-static bool admitted(void *context, const gsp_key *key)
+/* On a trusted network without a gate nobody shows anything. */
+static bool admits(void *context, const gsp_key *key, const gsp_shown *shown, uint64_t now_ns)
 {
     const gsp_pool *p = context;
-    return !gsp_manifest_bans(p->door.manifest, key->byte);
+    const gsp_door *d = &p->door;
+    gsp_role role = GSP_GUEST;
+    if (gsp_manifest_bans(d->manifest, key->byte))
+        return false;
+    if (!shown || d->plain)
+        return true;
+    return gsp_credential_check(shown->data, shown->bytes, d->pool, d->owner, key->byte,
+                                now_ns / 1000000000u, &role) == GSP_WELCOME &&
+           role != GSP_GUEST;
 }
+
+static void shows(void *context, gsp_shown *out)
+{
+    const gsp_door *d = &((const gsp_pool *)context)->door;
+    out->bytes = d->credential_bytes;
+    memcpy(out->data, d->credential, d->credential_bytes);
+}
+
+_Static_assert((int)GSP_SHOWN_BYTES_MAX == (int)GSP_CREDENTIAL_BYTES_MAX, "a credential fits");
 
 static bool other(void *context, gsp_net_event *event)
 {
@@ -323,7 +341,8 @@ static void member_config(gsp_pool *p, const gsp_pool_part *part, gsp_node_confi
     gsp_manifest_rules(m, &c->rules);
     if (part->has_audit)
         c->rules.audit_percent = part->audit_percent;
-    c->rules.admitted = admitted;
+    c->rules.admits = admits;
+    c->rules.shows = shows;
     c->rules.assign = gsp_shares_assign;
     c->rules.context = p;
 }

@@ -203,7 +203,8 @@ static json_t *show(gsp_pool *p)
         return NULL;
     gsp_pool_read_status(p, s);
     /* Name and settings are the same in all manifests. */
-    const gsp_pool_head head = {.name = p->door.manifest->name,
+    const gsp_pool_head head = {.trust = p->door.manifest->trust,
+                                .name = p->door.manifest->name,
                                 .settings = p->door.manifest->settings,
                                 .key = p->door.identity.public_key,
                                 .is_owner = gsp_door_is_owner(&p->door),
@@ -220,6 +221,8 @@ static json_t *order(gsp_pool *p, const gsp_control_order *wanted)
     json_t *o = late                 ? no("the pool is not running yet; try again")
                 : done.st != ATOM_OK ? no(done.text)
                                      : json_pack("{s:b, s:s}", "ok", 1, "ticket", done.text);
+    if (o && !late && done.note[0])
+        json_object_set_new(o, "note", json_string(done.note));
     sodium_memzero(&done, sizeof done);
     return o;
 }
@@ -228,6 +231,7 @@ static json_t *ban(gsp_pool *p, const json_t *request)
 {
     gsp_control_order o = {.kind = GSP_CONTROL_ORDER_BAN};
     const char *who = json_string_value(json_object_get(request, "key"));
+    o.with_others = json_is_true(json_object_get(request, "whole_invite"));
     gsp_pool_status *s = atom_alloc(1, sizeof *s);
     uint32_t found = 0;
     size_t n = who ? strlen(who) : 0;

@@ -37,7 +37,7 @@ static void redial(gsp_pool *p)
 
 void gsp_pool_end_links(gsp_pool *p)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++)
         if (p->links.link[i].up)
             end_link(p, &p->links.link[i]);
     gsp_links_rest(&p->links);
@@ -62,7 +62,7 @@ static bool expired(gsp_pool *p, const gsp_link *l, uint64_t now_s)
 static void look_at_links(gsp_pool *p, uint64_t now)
 {
     uint64_t now_s = (uint64_t)atom_wall_seconds();
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         gsp_link *l = &p->links.link[i];
         if (!l->up)
             continue;
@@ -118,6 +118,26 @@ void gsp_pool_look_at_router(gsp_pool *p)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
 }
 
+/* ---- favours ---- */
+
+/* Relays and probes use the volunteer's bytes of the month, but not the last quarter of them. */
+static void give_favours(gsp_pool *p, uint64_t now)
+{
+    uint8_t key[GSP_PUBLIC_BYTES];
+    bool spare = gsp_quota_has_spare(&p->month.quota);
+    if (spare == p->no_favours) {
+        p->no_favours = !spare;
+        gsp_probe_server_give_bytes(p->probe, spare);
+        if (!p->door.plain)
+            gsp_net_serve_relays(p->net, spare);
+    }
+    while (gsp_probe_server_greedy(p->probe, key)) {
+        gsp_link *l = gsp_links_find(&p->links, key);
+        if (l)
+            gsp_links_shun(&p->links, l, now);
+    }
+}
+
 /* ---- all of it ---- */
 
 static void step_links(gsp_pool *p, uint64_t now)
@@ -131,7 +151,7 @@ static void step_links(gsp_pool *p, uint64_t now)
     ask_again(p, now);
     look_at_links(p, now);
     gsp_links_dial(&p->links, p->book.peers, p->reach.port != 0, now);
-    gsp_seek_step(&p->seek, gsp_links_any(&p->links) != NULL, now);
+    gsp_seek_step(&p->seek, gsp_links_member(&p->links) != NULL, now);
     if (p->seek.news && p->headline.now == GSP_POOL_SEEKING)
         gsp_pool_say_seeking(p);
     gsp_pool_look_at_router(p);
@@ -157,6 +177,7 @@ void gsp_pool_step(gsp_pool *p)
         return;
     p->step_ns = now + SECOND_NS / 10;
     gsp_pool_obey(p);
+    give_favours(p, now);
     step_links(p, now);
     if (!p->door.is_guest)
         gsp_notes_step(p->notes);

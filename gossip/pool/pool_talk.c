@@ -13,7 +13,14 @@
 #include <sodium.h>
 #include <string.h>
 
-static const uint64_t SECOND_NS = 1000000000u;
+static const uint64_t SECOND_NS = 1000000000u, OLD_KEY_NS = 3000000000u;
+
+/* To be ended soon: what it has to hear is on its way. */
+static void doom(gsp_link *l, uint64_t after_ns)
+{
+    if (!l->doomed_ns)
+        l->doomed_ns = atom_clock_ns() + after_ns;
+}
 
 /* ---- greetings ---- */
 
@@ -66,13 +73,22 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
 
 /* ---- admissions ---- */
 
+/* A guest has one attempt. While the owner is away it has none, and may stay for its time. */
+static void has_answer(gsp_link *to, uint8_t refusal)
+{
+    if (!to->guest || refusal == GSP_WORD_AWAY)
+        return;
+    to->answered = true;
+    doom(to, SECOND_NS);
+}
+
 static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     gsp_word answer = {.kind = GSP_WORD_ADMISSION, .refusal = GSP_WORD_AWAY};
     bool own = memcmp(m->key, from->key, sizeof m->key) == 0;
     char who[GSP_PUBLIC_TEXT_BYTES];
     memcpy(answer.key, m->key, sizeof answer.key);
-    if (!own && from->guest)
+    if ((!own && from->guest) || from->answered)
         return;
     if (gsp_door_is_owner(&p->door) && p->door.ledger) {
         if (gsp_door_admit(&p->door, m, &answer))
@@ -86,6 +102,7 @@ static void on_ask_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
         return; /* one hop only */
     }
     (void)gsp_links_tell(&p->links, from->key, &answer);
+    has_answer(from, answer.refusal);
 }
 
 static void take_admission(gsp_pool *p, const gsp_word *m)
@@ -100,6 +117,27 @@ static void take_admission(gsp_pool *p, const gsp_word *m)
         gsp_pool_rekey(p);
 }
 
+/* A member does not let us in. The owner's word is the last one, anybody else's is one of many. */
+static void take_refusal(gsp_pool *p, const uint8_t *by, const gsp_address *at, bool owners,
+                         gsp_refusal refusal)
+{
+    char text[GSP_POOL_WHY_BYTES];
+    if (owners) {
+        gsp_headline_refuse(&p->headline, GSP_POOL_ASKING,
+                            "not admitted; the pool's owner says: %s", gsp_refusal_text(refusal));
+        return;
+    }
+    gsp_denials_add(&p->denials, by, at, refusal, atom_clock_ns());
+    gsp_headline_say(&p->headline, GSP_POOL_ASKING, "asking others; %s",
+                     gsp_denials_text(&p->denials, text, sizeof text));
+}
+
+static void pass_on_admission(gsp_pool *p, gsp_link *to, const gsp_word *m)
+{
+    (void)gsp_links_tell(&p->links, to->key, m);
+    has_answer(to, m->refusal);
+}
+
 static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
     if (from->guest)
@@ -107,7 +145,7 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
     if (memcmp(m->key, p->door.identity.public_key, sizeof m->key) != 0) {
         gsp_link *to = gsp_links_find(&p->links, m->key);
         if (to && memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0)
-            (void)gsp_links_tell(&p->links, to->key, m);
+            pass_on_admission(p, to, m);
         return;
     }
     if (m->refusal == GSP_WELCOME) {
@@ -119,9 +157,10 @@ static void on_admission(gsp_pool *p, gsp_link *from, const gsp_word *m)
                 "a member answers, but the pool's owner, who admits, is not there now; "
                 "waiting");
     } else if (p->door.is_guest) {
-        gsp_headline_refuse(&p->headline, GSP_POOL_ASKING, "not admitted: %s",
-                            gsp_refusal_text(m->refusal < GSP_REFUSAL_N ? (gsp_refusal)m->refusal
-                                                                        : GSP_REFUSED_CREDENTIAL));
+        bool owners = memcmp(from->key, p->door.owner, sizeof p->door.owner) == 0 ||
+                      gsp_door_is_owners_word(&p->door, m, (uint64_t)atom_wall_seconds());
+        take_refusal(p, from->key, &from->address, owners,
+                     m->refusal < GSP_REFUSAL_N ? (gsp_refusal)m->refusal : GSP_REFUSED_CREDENTIAL);
     }
 }
 
@@ -132,14 +171,17 @@ static void say_banned(gsp_pool *p)
     gsp_headline_refuse(&p->headline, GSP_POOL_DEAD, "the pool's owner has banned this host");
 }
 
-static void doom_banned(gsp_pool *p)
+/* Who is banned, and guests, whose ticket has the key before. */
+static void doom_unwelcome(gsp_pool *p)
 {
-    for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
+    for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         gsp_link *l = &p->links.link[i];
-        if (!l->up || l->doomed_ns || !gsp_manifest_bans(p->door.manifest, l->key))
+        bool banned = gsp_manifest_bans(p->door.manifest, l->key);
+        if (!l->up || l->doomed_ns || !(banned || l->guest))
             continue;
-        send_manifest(p, l); /* so that it knows why */
-        l->doomed_ns = atom_clock_ns() + SECOND_NS;
+        if (!l->guest || l->old_key)
+            send_manifest(p, l); /* so that it knows why */
+        doom(l, SECOND_NS);
     }
     for (uint32_t i = 0; i < p->door.manifest->n_banned; i++)
         gsp_peers_forget(p->book.peers, p->door.manifest->banned[i]);
@@ -153,7 +195,7 @@ void gsp_pool_tell_manifest(gsp_pool *p)
     if (gsp_door_bans_us(&p->door))
         say_banned(p);
     gsp_pool_rekey(p);
-    doom_banned(p);
+    doom_unwelcome(p);
     gsp_pool_greet_all(p);
 }
 
@@ -179,10 +221,15 @@ static void on_manifest(gsp_pool *p, const gsp_word *m)
 
 /* ---- events of the net ---- */
 
+/* Guests may ask to be admitted; who knows only the key before, for the manifest that has the new. */
+static bool may_say(const gsp_link *from, gsp_word_kind kind)
+{
+    return !from->guest || kind == (from->old_key ? GSP_WORD_ASK_MANIFEST : GSP_WORD_ASK_ADMISSION);
+}
+
 static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
 {
-    if ((from->guest && m->kind != GSP_WORD_ASK_ADMISSION) ||
-        (p->door.is_guest && m->kind != GSP_WORD_ADMISSION)) {
+    if (!may_say(from, m->kind) || (p->door.is_guest && m->kind != GSP_WORD_ADMISSION)) {
         p->refusals++;
         return;
     }
@@ -232,9 +279,17 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
     char who[GSP_PUBLIC_TEXT_BYTES], at[GSP_ADDRESS_TEXT_BYTES];
     if (!l)
         return;
-    gsp_event_log_add(&p->diary, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\",\"guest\":%s",
-                      gsp_public_text(e->key, who), gsp_address_text(&e->address, at),
-                      e->guest ? "true" : "false");
+    if (l->doomed_ns)
+        return;     /* it is shunned */
+    if (e->guest) { /* nothing is written for those that come with keys made on the spot */
+        if (e->old_key) {
+            send_manifest(p, l);
+            doom(l, OLD_KEY_NS);
+        }
+        return;
+    }
+    gsp_event_log_add(&p->diary, "\"event\":\"up\",\"key\":\"%s\",\"address\":\"%s\"",
+                      gsp_public_text(e->key, who), gsp_address_text(&e->address, at));
     /* A link to whoever answered at a host's address: from now on it is this one that we want. */
     if (!e->inbound && e->address.port && gsp_net_dial(p->net, e->key, &e->address, 1) != ATOM_OK)
         atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
@@ -242,9 +297,7 @@ static void on_up(gsp_pool *p, const gsp_net_event *e)
         p->ask_ns = 0; /* at once */
         return;
     }
-    if (!e->guest) {
-        gsp_address_book_answered(&p->book, e->key, &e->address);
-    }
+    gsp_address_book_answered(&p->book, e->key, &e->address);
     gsp_pool_greet(p, l);
 }
 
@@ -255,7 +308,9 @@ static void on_down(gsp_pool *p, const gsp_net_event *e)
     if (!l)
         return;
     l->up = false;
-    gsp_event_log_add(&p->diary, "\"event\":\"down\",\"key\":\"%s\"", gsp_public_text(e->key, who));
+    if (!l->guest)
+        gsp_event_log_add(&p->diary, "\"event\":\"down\",\"key\":\"%s\"",
+                          gsp_public_text(e->key, who));
 }
 
 static bool on_message(gsp_pool *p, const gsp_net_event *e)
@@ -267,14 +322,27 @@ static bool on_message(gsp_pool *p, const gsp_net_event *e)
         return false;
     /* What was asked for comes as fast as the line. */
     bool wanted = from && !from->guest && p->data.haul && e->channel == GSP_NET_BULK;
-    m = from && (wanted || gsp_link_may_speak(from, atom_clock_ns())) ? atom_alloc(1, sizeof *m)
-                                                                      : NULL;
+    m = from && (wanted || gsp_links_may_speak(&p->links, from, atom_clock_ns()))
+            ? atom_alloc(1, sizeof *m)
+            : NULL;
     if (m && gsp_word_decode(e->data, e->bytes, m) && gsp_word_channel(m->kind) == e->channel)
         on_word(p, from, m);
     else
         p->refusals++;
     atom_free(m);
     return true;
+}
+
+/* A dial came to nothing. The owner's own word is final; anybody else's ends nobody. */
+static void on_refused(gsp_pool *p, const gsp_net_event *e)
+{
+    bool owners = memcmp(e->key, p->door.owner, sizeof p->door.owner) == 0;
+    if (owners && e->refusal == GSP_REFUSED_BANNED)
+        say_banned(p);
+    else if (p->door.is_guest && gsp_refusal_is_final(e->refusal))
+        take_refusal(p, e->key, &e->address, owners, (gsp_refusal)e->refusal);
+    else
+        gsp_seek_refused(&p->seek, e);
 }
 
 bool gsp_pool_take(gsp_pool *p, const gsp_net_event *e)
@@ -292,13 +360,7 @@ bool gsp_pool_take(gsp_pool *p, const gsp_net_event *e)
     case GSP_NET_MESSAGE:
         return on_message(p, e);
     case GSP_NET_REFUSED:
-        /* The owner's own word; anybody else's would end nobody. */
-        if (memcmp(e->key, p->door.owner, sizeof p->door.owner) == 0 &&
-            strstr(e->why, gsp_refusal_text(GSP_REFUSED_BANNED))) {
-            say_banned(p);
-            break;
-        }
-        gsp_seek_refused(&p->seek, e);
+        on_refused(p, e);
         break;
     case GSP_NET_ROOM:
         if (e->channel == GSP_NET_BULK && from)

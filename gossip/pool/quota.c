@@ -87,6 +87,12 @@ void gsp_quota_count(gsp_quota *q, double wall_s, uint64_t up, uint64_t down)
     q->down += down;
 }
 
+bool gsp_quota_has_spare(const gsp_quota *q)
+{
+    return (!q->up_max || q->up < q->up_max - q->up_max / 4) &&
+           (!q->down_max || q->down < q->down_max - q->down_max / 4);
+}
+
 bool gsp_quota_spent(const gsp_quota *q)
 {
     return (q->up_max && q->up >= q->up_max) || (q->down_max && q->down >= q->down_max);

@@ -31,6 +31,8 @@ ATOM_MUST atom_status gsp_quota_load(const char *path, double wall_s, gsp_quota 
 ATOM_MUST atom_status gsp_quota_save(const char *path, const gsp_quota *quota);
 /* Counts bytes at a time; a new month begins at zero, a clock that goes back stays where it is. */
 void gsp_quota_count(gsp_quota *quota, double wall_s, uint64_t up, uint64_t down);
+/* More than a quarter of every cap is left: enough to do others a favour (relays, probes). */
+bool gsp_quota_has_spare(const gsp_quota *quota);
 /* A cap is reached. */
 bool gsp_quota_spent(const gsp_quota *quota);
 /* "5.0 GB of 5.0 GB sent, 2.1 GB received this month". */

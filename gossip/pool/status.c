@@ -83,11 +83,11 @@ static json_t *bans_json(const gsp_node_status *s)
 /* What is said of the pool and of this host. */
 static json_t *head_json(const gsp_pool_status *s, const gsp_pool_head *head)
 {
-    return json_pack("{s:b, s:s, s:s, s:s, s:s, s:s, s:o, s:b, s:i, s:i, s:f}", "ok", 1, "name",
-                     head->name, "settings", head->settings, "state", stages[s->stage], "text",
-                     s->text, "wish", wishes[s->wish], "key", key_json(head->key), "owner",
-                     head->is_owner, "manifest", (int)s->manifest, "port", (int)head->port, "up_s",
-                     s->up_s);
+    return json_pack("{s:b, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:b, s:i, s:i, s:f}", "ok", 1,
+                     "name", head->name, "trust", gsp_trust_name(head->trust), "settings",
+                     head->settings, "state", stages[s->stage], "text", s->text, "wish",
+                     wishes[s->wish], "key", key_json(head->key), "owner", head->is_owner,
+                     "manifest", (int)s->manifest, "port", (int)head->port, "up_s", s->up_s);
 }
 
 static json_t *counts_json(const gsp_pool_status *s)

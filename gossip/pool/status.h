@@ -74,10 +74,13 @@ typedef struct gsp_pool_data {
     uint64_t bytes, bytes_here; /* of files; what an earlier download left of one counts as here */
     char missing[GSP_MANIFEST_FILE_NAME_BYTES]; /* the first that is missing; "": none */
     char wrong[GSP_MANIFEST_FILE_NAME_BYTES];   /* the first with other bytes; "": none */
+    /* The first of those that was never this pool's, and so is not replaced; "": none. */
+    char in_the_way[GSP_MANIFEST_FILE_NAME_BYTES];
 } gsp_pool_data;
 
 /* What the JSON says beside it. */
 typedef struct gsp_pool_head {
+    gsp_trust trust;
     const char *name, *settings; /* the manifest's */
     const uint8_t *key;          /* ours */
     bool is_owner;

@@ -7,7 +7,7 @@
  *   u8 mark, u8 version, u8 kind, then by kind (little endian):
  *   HELLO         u32 manifest, name[32], address seen, u16 n; n x (u16 bytes, contact body)
  *   ASK_ADMISSION key, u16 bytes, credential      an invite, or an admission that grows old
- *   ADMISSION     key, u8 refusal, u16 bytes, credential
+ *   ADMISSION     key, u8 refusal, u16 bytes, credential        or the owner's word (gsp_refusal_sign)
  *   ASK_MANIFEST  (nothing)
  *   MANIFEST      pre-shared key (zeros: not for you), text
  *   ASK_FILE      hash, u64 offset, u32 bytes

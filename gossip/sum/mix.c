@@ -47,6 +47,18 @@ void gsp_mix_close(gsp_mix *m)
     *m = (gsp_mix){0};
 }
 
+/* Whether no sum of these weights wraps, and some weight is left. */
+static bool weighs(const gsp_contributor *contributor, uint32_t n_contributors, uint32_t included)
+{
+    uint32_t all = n_contributors >= 32 ? UINT32_MAX : (1u << n_contributors) - 1;
+    if (n_contributors > GSP_MEMBERS_MAX || (included & ~all))
+        return false;
+    for (uint32_t i = 0; i < n_contributors; i++)
+        if (contributor[i].weight > GSP_TOKENS_MAX)
+            return false;
+    return gsp_included_weight(contributor, n_contributors, included) > 0;
+}
+
 /* m->sum = the weighted sum over those `included` that decode; returns their bits. */
 static uint32_t sum_up(gsp_mix *m, const gsp_contributor *contributor, uint32_t n_contributors,
                        const void *const *input, uint32_t included, uint64_t n)
@@ -111,6 +123,8 @@ bool gsp_mix_part(gsp_mix *m, uint32_t number, const gsp_contributor *contributo
     double norm = 0.0;
     *status = ATOM_OK;
     memset(part, 0, sizeof *part);
+    if (!weighs(contributor, n_contributors, included) || n > m->floats_max)
+        return false;
     part->included =
         m->robust ? combine(m, contributor, n_contributors, input, included, n, part->lean, status)
                   : sum_up(m, contributor, n_contributors, input, included, n);

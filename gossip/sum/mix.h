@@ -40,8 +40,8 @@ void gsp_mix_close(gsp_mix *mix);
  * contributor i's encoded bytes, gsp_codec_bytes(codec, n) of them; NULL: not there. Writes the
  * encoded result to out, and what an owner says of it to *part (hash, included, weight, norm and
  * lean, without the seal).
- * False: there is no result, because nobody with weight is left or the sum is not finite; or
- * *status is an error, ATOM_E_RESOURCE.
+ * False: there is no result, because nobody with weight is left, a weight is above GSP_TOKENS_MAX,
+ * `included` names nobody, or the sum is not finite; or *status is an error, ATOM_E_RESOURCE.
  */
 ATOM_MUST bool gsp_mix_part(gsp_mix *mix, uint32_t number, const gsp_contributor *contributor,
                             uint32_t n_contributors, const void *const *input, uint32_t included,

@@ -28,6 +28,11 @@ GSP_INLINE void add_body(float *restrict sum, const float *restrict x, float wei
 GSP_FOR_ISAS(void, add, (float *restrict sum, const float *restrict x, float weight, uint64_t n),
              (sum, x, weight, n))
 
+void gsp_sum_add(float *restrict sum, const float *restrict x, float weight, uint64_t n)
+{
+    add(sum, x, weight, n);
+}
+
 bool gsp_reduce_add(gsp_codec codec, const void *in, uint64_t bytes, uint64_t weight,
                     uint64_t total, bool first, float *sum, float *scratch, uint64_t n)
 {

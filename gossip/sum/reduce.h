@@ -21,6 +21,9 @@
 ATOM_MUST bool gsp_reduce_add(gsp_codec codec, const void *in, uint64_t bytes, uint64_t weight,
                               uint64_t total, bool first, float *sum, float *scratch, uint64_t n);
 
+/* sum[n] += weight * x[n]. */
+void gsp_sum_add(float *restrict sum, const float *restrict x, float weight, uint64_t n);
+
 /* The Euclidean norm in f64, summed in chunks of 4096 from the start. */
 double gsp_norm(const float *x, uint64_t n);
 

@@ -6,6 +6,7 @@
 #include "gossip/sum/robust.h"
 
 #include "gossip/sum/isa.h"
+#include "gossip/sum/reduce.h"
 
 #include "atom/base/assert.h"
 
@@ -67,14 +68,6 @@ GSP_FOR_ISAS(void, pull,
               float w, uint64_t n),
              (sum, x, s, c, w, n))
 
-GSP_INLINE void add_body(float *restrict sum, const float *restrict x, float w, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++)
-        sum[i] += w * x[i];
-}
-GSP_FOR_ISAS(void, add, (float *restrict sum, const float *restrict x, float w, uint64_t n),
-             (sum, x, w, n))
-
 static double product(const float *x, const float *y, uint64_t n)
 {
     double lane[LANES] = {0};
@@ -119,7 +112,7 @@ static void mean(const combination *m, float *sum)
         sum[i] = 0.0f;
     for (uint32_t i = 0; i < m->k; i++)
         if (m->share[i] > 0)
-            add(sum, m->x[i], (float)(m->share[i] * (double)m->scale[i]), m->n);
+            gsp_sum_add(sum, m->x[i], (float)(m->share[i] * (double)m->scale[i]), m->n);
 }
 
 static void lean_of(const combination *m, const float *sum, int8_t *lean)

@@ -19,6 +19,7 @@ typedef struct asked {
 
 typedef struct donor {
     bool known, up, barred, passed; /* passed: it gets no more questions in this turn */
+    bool there;                     /* its link; one that is barred is not up */
     uint8_t name[GSP_SWARM_NAME_BYTES];
     uint32_t n, window;
     asked *out;                         /* [n]; room for window_max */
@@ -167,17 +168,21 @@ uint32_t gsp_swarm_find(const gsp_swarm *s, const uint8_t name[GSP_SWARM_NAME_BY
     return GSP_SWARM_NOBODY;
 }
 
-/* For a new donor: a number that nobody had, or that of one that went away. */
+/* For a new donor: a number that nobody had, or that of one that went away. A barred one is
+ * forgotten last: else those that are barred could leave no room for others. */
 static uint32_t place(const gsp_swarm *s)
 {
-    uint32_t gone = GSP_SWARM_NOBODY;
+    uint32_t gone = GSP_SWARM_NOBODY, barred = GSP_SWARM_NOBODY;
     for (uint32_t i = 0; i < s->config.n_donors; i++) {
-        if (!s->donor[i].known)
+        const donor *o = &s->donor[i];
+        if (!o->known)
             return i;
-        if (!s->donor[i].up && !s->donor[i].barred)
+        if (!o->there && !o->barred)
             gone = i;
+        else if (!o->there && barred == GSP_SWARM_NOBODY)
+            barred = i;
     }
-    return gone;
+    return gone != GSP_SWARM_NOBODY ? gone : barred;
 }
 
 static void forgive(const gsp_swarm *s, donor *o)
@@ -193,10 +198,12 @@ uint32_t gsp_swarm_up(gsp_swarm *s, const uint8_t name[GSP_SWARM_NAME_BYTES])
     if (is_new && (at = place(s)) == GSP_SWARM_NOBODY)
         return at;
     donor *o = &s->donor[at];
-    if (o->up || o->barred)
+    o->there = true;
+    if (!is_new && (o->up || o->barred))
         return at;
     *o = (donor){.known = true,
                  .up = true,
+                 .there = true,
                  .window = s->config.window_first,
                  .out = o->out,
                  .lacks = o->lacks,
@@ -210,13 +217,15 @@ void gsp_swarm_down(gsp_swarm *s, uint32_t number)
 {
     donor *o = donor_at(s, number);
     drop_all(s, o);
-    o->up = false;
+    o->up = o->there = false;
 }
 
 void gsp_swarm_bar(gsp_swarm *s, uint32_t number)
 {
-    gsp_swarm_down(s, number);
-    s->donor[number].barred = true;
+    donor *o = donor_at(s, number);
+    drop_all(s, o);
+    o->up = false;
+    o->barred = true;
 }
 
 bool gsp_swarm_is_up(const gsp_swarm *s, uint32_t number)

@@ -11,7 +11,7 @@
  *   - Each donor has a window: as many pieces in flight as it gave in half a second of late.
  *   - A set of higher rank is asked for first, then the lower set, then the lower piece.
  *   - A donor that gives nothing for `silent_ns` loses its questions, which others get, and is set
- *     aside for `aside_ns`. A donor that gave a wrong piece is barred for good.
+ *     aside for `aside_ns`. A donor that gave a wrong piece is barred.
  *   - With `late_ns`, a donor that has nothing left to do is asked for the piece that has been in
  *     flight elsewhere for longest; both may then send it.
  *
@@ -70,7 +70,8 @@ gsp_swarm *gsp_swarm_open(const gsp_swarm_config *config, void *memory);
 /* A donor is there (again). Its number, which is its own until it goes; GSP_SWARM_NOBODY: no room. */
 uint32_t gsp_swarm_up(gsp_swarm *s, const uint8_t name[GSP_SWARM_NAME_BYTES]);
 void gsp_swarm_down(gsp_swarm *s, uint32_t donor);
-/* Never asked again, not even after it went and came back. */
+/* Not asked again, not even after it went and came back; unless so many others came meanwhile that
+ * its number was needed. */
 void gsp_swarm_bar(gsp_swarm *s, uint32_t donor);
 bool gsp_swarm_is_up(const gsp_swarm *s, uint32_t donor);
 bool gsp_swarm_is_barred(const gsp_swarm *s, uint32_t donor);

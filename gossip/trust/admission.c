@@ -228,6 +228,50 @@ bool gsp_credential_invite(const void *credential, size_t bytes, gsp_invite *out
     return true;
 }
 
+enum { REFUSAL_SIGNED_BYTES = 2 * 32 + 1 + 8 + 2 + GSP_CREDENTIAL_BYTES_MAX };
+
+/* What is signed; the credential comes last, so nothing can be moved between the fields. */
+static size_t refusal_statement(const uint8_t *pool, const uint8_t *key, const void *shown,
+                                size_t shown_bytes, gsp_refusal refusal, uint64_t now_s,
+                                uint8_t out[REFUSAL_SIGNED_BYTES])
+{
+    atom_writer w = atom_writer_make(out, REFUSAL_SIGNED_BYTES);
+    atom_write_bytes(&w, pool, GSP_POOL_BYTES);
+    atom_write_bytes(&w, key, GSP_PUBLIC_BYTES);
+    atom_write_uint(&w, (uint64_t)refusal, 1);
+    atom_write_uint(&w, now_s, 8);
+    atom_write_uint(&w, shown_bytes, 2);
+    atom_write_bytes(&w, shown, shown_bytes);
+    ATOM_ASSERT(!w.bad);
+    return (size_t)(w.at - out);
+}
+
+void gsp_refusal_sign(const gsp_identity *owner, const uint8_t pool[GSP_POOL_BYTES],
+                      const uint8_t key[GSP_PUBLIC_BYTES], const void *shown, size_t shown_bytes,
+                      gsp_refusal refusal, uint64_t now_s, uint8_t out[GSP_REFUSAL_BYTES])
+{
+    uint8_t said[REFUSAL_SIGNED_BYTES];
+    size_t n = refusal_statement(pool, key, shown, shown_bytes, refusal, now_s, said);
+    atom_writer w = atom_writer_make(out, 8);
+    atom_write_uint(&w, now_s, 8);
+    gsp_sign(owner, GSP_FOR_REFUSAL, said, n, out + 8);
+}
+
+bool gsp_refusal_verify(const uint8_t owner[GSP_PUBLIC_BYTES], const uint8_t pool[GSP_POOL_BYTES],
+                        const uint8_t key[GSP_PUBLIC_BYTES], const void *shown, size_t shown_bytes,
+                        gsp_refusal refusal, uint64_t now_s, const void *word, size_t bytes)
+{
+    uint8_t said[REFUSAL_SIGNED_BYTES];
+    if (bytes != GSP_REFUSAL_BYTES || shown_bytes > GSP_CREDENTIAL_BYTES_MAX)
+        return false;
+    atom_reader r = atom_reader_make(word, 8);
+    uint64_t when_s = atom_read_u64(&r);
+    uint64_t apart = when_s > now_s ? when_s - now_s : now_s - when_s;
+    size_t n = refusal_statement(pool, key, shown, shown_bytes, refusal, when_s, said);
+    return apart <= 2 * GSP_SKEW_SECONDS &&
+           gsp_verify(owner, GSP_FOR_REFUSAL, said, n, (const uint8_t *)word + 8);
+}
+
 const char *gsp_refusal_text(gsp_refusal refusal)
 {
     static const char *const text[GSP_REFUSAL_N] = {

@@ -22,6 +22,7 @@ enum {
     GSP_ADMISSION_BYTES = 4 + 3 * 32 + 4 + 8 + 8 + GSP_SIGNATURE_BYTES,
     GSP_DELEGATION_BYTES = 4 + 2 * 32 + 8 + 8 + GSP_SIGNATURE_BYTES,
     GSP_INVITE_BYTES = 4 + 2 * 32 + 16 + 4 + 8 + 8 + GSP_SIGNATURE_BYTES,
+    GSP_REFUSAL_BYTES = 8 + GSP_SIGNATURE_BYTES,
     GSP_CREDENTIAL_BYTES_MAX = 384,
     GSP_INVITE_COUNT_MAX = 100000,
 };
@@ -77,6 +78,18 @@ typedef enum gsp_refusal {
 /* What was wrong and what to do, in a sentence for the user. */
 const char *gsp_refusal_text(gsp_refusal refusal);
 
+/* The owner's word that it does not admit a key that showed a credential, in a form that others can
+ * pass on: the time, and a signature over pool, key, credential, refusal and time. */
+void gsp_refusal_sign(const gsp_identity *owner, const uint8_t pool[GSP_POOL_BYTES],
+                      const uint8_t key[GSP_PUBLIC_BYTES], const void *shown, size_t shown_bytes,
+                      gsp_refusal refusal, uint64_t now_s, uint8_t out[GSP_REFUSAL_BYTES]);
+/* Whether it is the owner's word, about this, and of the last minutes. */
+ATOM_MUST bool gsp_refusal_verify(const uint8_t owner[GSP_PUBLIC_BYTES],
+                                  const uint8_t pool[GSP_POOL_BYTES],
+                                  const uint8_t key[GSP_PUBLIC_BYTES], const void *shown,
+                                  size_t shown_bytes, gsp_refusal refusal, uint64_t now_s,
+                                  const void *word, size_t bytes);
+
 typedef enum gsp_role { GSP_GUEST, GSP_MEMBER, GSP_DELEGATE, GSP_OWNER } gsp_role;
 
 /*
@@ -102,13 +115,24 @@ void gsp_ledger_close(gsp_ledger **ledger);
 /*
  * Turns an invite into an admission of `member` until expires_s. The book is on disk before this
  * returns. Admitting the same member again does not use up the invite. The caller has found the
- * credential welcome (gsp_credential_check); here only the count is checked.
- * Errors  ATOM_E_USAGE  the invite is used up; ATOM_E_RUNTIME, ATOM_E_RESOURCE  the book cannot be
+ * credential welcome (gsp_credential_check); here only the count is checked, and that the invite
+ * was not ended.
+ * Errors  ATOM_E_USAGE  the invite is used up or ended; ATOM_E_RUNTIME, ATOM_E_RESOURCE  the book cannot be
  *         written, and nobody was admitted
  */
 ATOM_MUST atom_status gsp_ledger_admit(gsp_ledger *ledger, const gsp_identity *issuer,
                                        const gsp_invite *invite,
                                        const uint8_t member[GSP_PUBLIC_BYTES], uint32_t manifest,
                                        uint64_t now_s, uint64_t expires_s, gsp_admission *out);
+/* The invite that a member came with last; false: none of this book. */
+ATOM_MUST bool gsp_ledger_invite_of(const gsp_ledger *ledger,
+                                    const uint8_t member[GSP_PUBLIC_BYTES],
+                                    uint8_t invite[GSP_INVITE_ID_BYTES]);
+/* Writes the keys that an invite admitted, n_max at most; returns how many there are. */
+uint32_t gsp_ledger_members(const gsp_ledger *ledger, const uint8_t invite[GSP_INVITE_ID_BYTES],
+                            uint8_t out[][GSP_PUBLIC_BYTES], uint32_t n_max);
+/* From now on the invite admits nobody. The book is on disk before this returns; errors as above. */
+ATOM_MUST atom_status gsp_ledger_end_invite(gsp_ledger *ledger,
+                                            const uint8_t invite[GSP_INVITE_ID_BYTES]);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * Owns the book of used invites: (invite, member) pairs in one file that is replaced whole, because
- * it is small and must never be half written. It refuses to admit before the book is on disk.
+ * it is small and must never be half written; a pair without a member (zeros) says that the invite
+ * was ended. It refuses to admit before the book is on disk.
  */
 #include "gossip/trust/admission.h"
 
@@ -97,35 +98,86 @@ static atom_status ledger_write(const gsp_ledger *ledger)
     return st;
 }
 
+static bool of_invite(const used *u, const uint8_t invite[GSP_INVITE_ID_BYTES])
+{
+    return memcmp(u->invite, invite, GSP_INVITE_ID_BYTES) == 0;
+}
+
+static bool of_member(const used *u, const uint8_t member[GSP_PUBLIC_BYTES])
+{
+    return memcmp(u->member, member, GSP_PUBLIC_BYTES) == 0;
+}
+
+static const uint8_t NOBODY[GSP_PUBLIC_BYTES];
+
+/* One more pair, on disk; if that fails the book is as it was. */
+static atom_status add(gsp_ledger *ledger, const uint8_t invite[GSP_INVITE_ID_BYTES],
+                       const uint8_t member[GSP_PUBLIC_BYTES])
+{
+    ATOM_TRY(
+        atom_grow((void **)&ledger->items, ledger->n, &ledger->capacity, sizeof *ledger->items));
+    used *u = &ledger->items[ledger->n++];
+    memcpy(u->invite, invite, sizeof u->invite);
+    memcpy(u->member, member, sizeof u->member);
+    atom_status st = ledger_write(ledger);
+    ledger->n -= st != ATOM_OK;
+    return st;
+}
+
+static bool has(const gsp_ledger *ledger, const uint8_t invite[GSP_INVITE_ID_BYTES],
+                const uint8_t member[GSP_PUBLIC_BYTES])
+{
+    for (size_t i = 0; i < ledger->n; i++)
+        if (of_invite(&ledger->items[i], invite) && of_member(&ledger->items[i], member))
+            return true;
+    return false;
+}
+
+bool gsp_ledger_invite_of(const gsp_ledger *ledger, const uint8_t member[GSP_PUBLIC_BYTES],
+                          uint8_t invite[GSP_INVITE_ID_BYTES])
+{
+    for (size_t i = ledger->n; i-- > 0;)
+        if (of_member(&ledger->items[i], member)) {
+            memcpy(invite, ledger->items[i].invite, GSP_INVITE_ID_BYTES);
+            return true;
+        }
+    return false;
+}
+
+uint32_t gsp_ledger_members(const gsp_ledger *ledger, const uint8_t invite[GSP_INVITE_ID_BYTES],
+                            uint8_t out[][GSP_PUBLIC_BYTES], uint32_t n_max)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < ledger->n; i++) {
+        const used *u = &ledger->items[i];
+        if (!of_invite(u, invite) || of_member(u, NOBODY))
+            continue;
+        if (n < n_max)
+            memcpy(out[n], u->member, GSP_PUBLIC_BYTES);
+        n++;
+    }
+    return n;
+}
+
+atom_status gsp_ledger_end_invite(gsp_ledger *ledger, const uint8_t invite[GSP_INVITE_ID_BYTES])
+{
+    return has(ledger, invite, NOBODY) ? ATOM_OK : add(ledger, invite, NOBODY);
+}
+
 atom_status gsp_ledger_admit(gsp_ledger *ledger, const gsp_identity *issuer,
                              const gsp_invite *invite, const uint8_t member[GSP_PUBLIC_BYTES],
                              uint32_t manifest, uint64_t now_s, uint64_t expires_s,
                              gsp_admission *out)
 {
-    uint32_t count = 0;
-    bool known = false;
-    for (size_t i = 0; i < ledger->n; i++) {
-        bool here = memcmp(ledger->items[i].invite, invite->id, GSP_INVITE_ID_BYTES) == 0;
-        count += here;
-        known |= here && memcmp(ledger->items[i].member, member, GSP_PUBLIC_BYTES) == 0;
-    }
-    if (!known) {
+    if (has(ledger, invite->id, NOBODY))
+        return atom_fail(ATOM_E_USAGE, "the invite was ended; the owner can make a new ticket");
+    if (!has(ledger, invite->id, member)) {
+        uint32_t count = gsp_ledger_members(ledger, invite->id, NULL, 0);
         if (count >= invite->count)
             return atom_fail(ATOM_E_USAGE,
                              "the invite is used up (%u of %u); the owner can make a new ticket",
                              count, invite->count);
-        atom_status st =
-            atom_grow((void **)&ledger->items, ledger->n, &ledger->capacity, sizeof *ledger->items);
-        if (st != ATOM_OK)
-            return st;
-        used *u = &ledger->items[ledger->n++];
-        memcpy(u->invite, invite->id, sizeof u->invite);
-        memcpy(u->member, member, sizeof u->member);
-        st = ledger_write(ledger);
-        if (st != ATOM_OK) {
-            ledger->n--;
-            return st;
-        }
+        ATOM_TRY(add(ledger, invite->id, member));
     }
     gsp_admission admission = {.manifest = manifest, .issued_s = now_s, .expires_s = expires_s};
     memcpy(admission.pool, invite->pool, sizeof admission.pool);

@@ -26,6 +26,7 @@ typedef enum gsp_purpose {
     GSP_FOR_EXCHANGE,           /* a member's own record in peer exchange */
     GSP_FOR_RESET,              /* the owner's start of a new lineage */
     GSP_FOR_STATE,              /* transfer.h: the roots of a member's state */
+    GSP_FOR_REFUSAL,            /* admission.h: the owner does not admit this key */
     GSP_FOR_N
 } gsp_purpose;
 

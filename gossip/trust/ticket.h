@@ -43,6 +43,13 @@ ATOM_MUST atom_status gsp_ticket_text(const gsp_ticket *ticket, char out[GSP_TIC
  * Errors  ATOM_E_USAGE  not a ticket, cut off, mistyped, or of a newer atom; the message says which
  */
 ATOM_MUST atom_status gsp_ticket_parse(const char *text, gsp_ticket *out);
+/*
+ * Finds a ticket's text where a user says that it is: "-" is the standard input (a line of it, where
+ * somebody types), "atom1-..." the ticket itself, anything else a file; a file that others can read
+ * is warned of. Blanks are left out; what is in it is for gsp_ticket_parse. The caller wipes `out`.
+ * Errors  ATOM_E_USAGE  no such file, nothing in it, too long; ATOM_E_RUNTIME  it cannot be read
+ */
+ATOM_MUST atom_status gsp_ticket_read(const char *where, char out[GSP_TICKET_TEXT_BYTES]);
 /* Whether its invite is the owner's and still valid at now_s. ATOM_E_USAGE says why not. */
 ATOM_MUST atom_status gsp_ticket_check(const gsp_ticket *ticket, uint64_t now_s);
 /* The credential to show with its invite; returns its size, 0 without an invite. */

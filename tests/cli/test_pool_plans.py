@@ -1,5 +1,5 @@
-"""Plans that travel in a pool: a newcomer of the same kind does not profile, and a poisoned plan is refused. And what
-`pool create` would choose for a model and a link, and why."""
+"""Plans that travel in a pool: a newcomer measures, and takes another's plan only where that is quicker by its own
+measurement; a poisoned plan is refused. And what `pool create` would choose for a model and a link, and why."""
 import glob
 import json
 import os
@@ -87,22 +87,16 @@ class PoolPlans(tool.Case):
         a, ticket, port = self.create("a")
         # The first of its kind measures, and leaves its plan; it stays for as long as the others need it.
         b = self.start("join", ticket, "--data", self.data, "-o", "b", "--device-memory", LITTLE, "--quiet")
-        end = time.monotonic() + PATIENCE
-        while not self.notes("b") or self.run_atom("pool", "status", "b").code:
-            self.assertIsNone(b.poll(), b.poll() is not None and b.communicate()[1])
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.1)
+        self.answers("b", b)
         key = os.path.basename(self.notes("b")[0])
         self.assertNotIn(key, [os.path.basename(n) for n in self.notes("a")])  # another kind
         plan = json.loads(self.read(self.notes("b")[0]))
         self.assertGreater(len(plan["sub_models"]), 1)
         self.assertTrue(self.profiles("b"))
-        # One of the same kind: it has measured nothing.
+        # One of the same kind measures for itself, and says which plan it took by what it measured.
         done, said = self.join("c", ticket)
-        self.assertEqual(done["plan"], "pool", said)
-        self.assertIn("plan: from the pool", said)
-        self.assertIn(f"{len(plan['sub_models'])} sub-models", said)
-        self.assertEqual(self.profiles("c"), [])
+        self.compared(done, said)
+        self.assertTrue(self.profiles("c"))
         self.assertEqual(done["steps"], 8)
         # One of another kind measures.
         other, said = self.join("d", ticket, "900KiB")
@@ -113,19 +107,23 @@ class PoolPlans(tool.Case):
         self.ok("pool", "leave", "b")
         b.communicate(timeout=PATIENCE)
         done, said = self.join("e", ticket)
-        self.assertEqual((done["plan"], self.profiles("e")), ("pool", []), said)
+        self.compared(done, said)
         # All are gone but the creator, which forgets what others left; then a liar comes back: first one who says
-        # that all the model at once is little, then one whose plan is for another graph.
+        # that all the model at once is little, then one whose plan is for another graph, then one whose plan is
+        # legal and slow, and said to be quick.
         a.terminate()
         a.communicate(timeout=PATIENCE)
         whole = dict(plan, cut_bytes=0, sub_models=[dict(plan["sub_models"][0], last_node=plan["sub_models"][-1]["last_node"])])
         whole["sub_models"][0]["param_bytes"] = self.whole_bytes(plan)
         strange = dict(plan, graph_hash="0x%016x" % (int(plan["graph_hash"], 16) ^ 1))
-        for name, poison, says in (("f", whole, "of device memory, this host gives"), ("g", strange, "plan again")):
+        slow = dict(self.slow_plan(plan), predicted_step_seconds=1e-9, predicted_compute_seconds=1e-9)
+        for name, poison, says in (("f", whole, "of device memory, this host gives"), ("g", strange, "plan again"),
+                                   ("h", slow, "a step takes")):
             for note in self.notes("a"):
                 os.remove(note)
             self.write(os.path.join("a", "pool", "notes", key), json.dumps(poison))
             a = self.start("join", "-o", "a", "--quiet", port=port)
+            self.answers("a", a)
             done, said = self.join(name, ticket)
             self.assertEqual(done["plan"], "measured", said)
             refused = [line for line in said.splitlines() if "is not used: " in line]
@@ -134,6 +132,28 @@ class PoolPlans(tool.Case):
             self.assertEqual(done["steps"], 8)  # and the run went on
             a.terminate()
             a.communicate(timeout=PATIENCE)
+
+    def answers(self, out, process):
+        """It has a plan, and time for others."""
+        end = time.monotonic() + PATIENCE
+        while not self.notes(out) or self.run_atom("pool", "status", out).code:
+            self.assertIsNone(process.poll(), process.poll() is not None and process.communicate()[1])
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.1)
+
+    def compared(self, done, said):
+        """A line for each plan says how both do here, and the plan is the one that does better."""
+        lines = [line for line in said.splitlines() if "plan: " in line and "here" in line]
+        self.assertTrue(lines, said)
+        self.assertEqual(done["plan"] == "pool", "plan: from the pool" in lines[-1], said)
+
+    def slow_plan(self, plan):
+        """For the same run, but it computes twice what it could keep, and moves more than it must."""
+        self.ok("plan", "--model", self.config, "--micro-batch-size", 2, "--sequence-len", 32, "--dtype", plan["dtype"],
+                "--gradient-accumulation-steps", 2, "--recompute", "always", "--device-memory", "900KiB", "-o", "slow.json")
+        slow = json.loads(self.read("slow.json"))
+        self.assertEqual(slow["graph_hash"], plan["graph_hash"])
+        return slow
 
     def whole_bytes(self, plan):
         """The wire bytes of all parameters: those of a plan without a cap."""

@@ -31,7 +31,7 @@ pool:          # how members average
   fragments: 3
   codec: {codec}
   heartbeat_seconds: 0.1
-  robust: true
+  trust: friends
 """
 ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
 PATIENCE = 60  # seconds; nothing here takes a tenth of it
@@ -60,8 +60,8 @@ class PoolTrain(tool.Case):
     def shared_cache(self):
         return os.path.join(self.shared, "cache")
 
-    def start(self, *args):
-        process = self.start_atom("pool", *args, *ALONE)
+    def start(self, *args, **how):
+        process = self.start_atom("pool", *args, *ALONE, **how)
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -74,8 +74,8 @@ class PoolTrain(tool.Case):
         self.assertTrue(line, process.stderr.read() if process.poll() is not None else "")
         return process, json.loads(line)["ticket"]
 
-    def join(self, out, *args):
-        return self.start("join", *args, "-o", out, "--listen", "127.0.0.1:0")
+    def join(self, out, *args, **how):
+        return self.start("join", *args, "-o", out, "--listen", "127.0.0.1:0", **how)
 
     def end(self, process, code):
         try:
@@ -114,8 +114,13 @@ class PoolTrain(tool.Case):
 
     def test_life(self):
         a, ticket = self.create("a")
-        b = self.join("b", ticket, "--data", self.data)
-        c = self.join("c", ticket, "--data", self.data, "--max-upload", 80, "--max-download", 160, "--moments-dtype", "bf16")
+        # The ticket from a file, and from the standard input: ps shows it of nobody.
+        kept = self.write("ticket.txt", ticket + "\n")
+        os.chmod(kept, 0o600)
+        b = self.join("b", kept, "--data", self.data)
+        with open(kept, encoding="ascii") as f:
+            c = self.join("c", "-", "--data", self.data, "--max-upload", 80, "--max-download", 160, "--moments-dtype", "bf16",
+                          stdin=f)
         everybody = [a, b, c]
         seen = self.until("a", "three members", lambda s: s["roster"] == 3 and s["applied"] >= 6, everybody)
         # One dies: the others go on.

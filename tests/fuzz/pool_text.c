@@ -1,7 +1,7 @@
 /* pool.json of a checkpoint, and a run.yml with a `pool:` section: any bytes are refused or give
  * numbers within their limits. */
 #include "atom/base/mem.h"
-#include "atom/pool/anchor.h"
+#include "atom/pool/marks.h"
 #include "atom/pool/settings.h"
 
 #include <stdlib.h>

@@ -26,9 +26,9 @@ typedef struct line { /* of what a host did */
     gsp_message_kind said;
     uint64_t version;
     uint32_t ballot, attempt;
-    uint32_t contributors;    /* BEGIN: bits of the roster */
-    uint32_t promised, voted; /* PERSIST */
-    gsp_hash root;            /* PROMISE */
+    uint32_t contributors;            /* BEGIN: bits of the roster */
+    uint32_t promised, echoed, voted; /* PERSIST */
+    gsp_hash root;                    /* PROMISE */
 } line;
 
 static struct {
@@ -44,6 +44,7 @@ static struct {
     uint64_t now_ns;
     gsp_message_kind dropped; /* messages of this kind do not arrive; 0: all do */
     bool held_back;           /* results do not arrive */
+    uint32_t mute;            /* parts of this host's contribution do not arrive; 0: all do */
 } w;
 
 /* ---- cheap seals ---- */
@@ -140,6 +141,7 @@ static inline void note(uint32_t host, const gsp_action *a)
     }
     if (a->record) {
         l->promised = a->record->promised;
+        l->echoed = a->record->echoed;
         l->voted = a->record->voted;
         l->version = a->record->version;
     }
@@ -165,7 +167,8 @@ static inline void sink(void *context, const gsp_action *a)
         push(host, &e, NULL);
     } else if (a->kind == GSP_DO_PART) {
         e.kind = GSP_ON_ARRIVED;
-        push((uint32_t)a->peer.byte[0] - 1, &e, NULL);
+        if (w.mute == 0 || host != w.mute)
+            push((uint32_t)a->peer.byte[0] - 1, &e, NULL);
     } else if (a->kind == GSP_DO_REDUCE) {
         e.kind = GSP_ON_REDUCED;
         e.hash =

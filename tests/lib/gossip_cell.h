@@ -47,6 +47,7 @@ struct cell {
     unsigned n, rounds;
     unsigned seconds; /* that it may take; 0: 100 */
     uint64_t n_floats;
+    uint64_t rate; /* bytes a second that each says it has, both ways */
     gsp_codec codec;
     bool robust;
     uint32_t n_parts;
@@ -155,7 +156,7 @@ static inline void cell_open_node(cell_member *m)
         .identity = &c->pool.member[m->i],
         .directory = scratch_path(&c->place, name),
         .rules = c->rules,
-        .rates = {1000000, 1000000, true},
+        .rates = {c->rate, c->rate, true},
         .genesis = c->genesis,
         .n_fragments = 1,
         .n_floats = {c->n_floats},
@@ -221,6 +222,7 @@ static inline void cell_make(cell *c, unsigned n, gsp_codec codec, uint64_t n_fl
     c->rounds = rounds;
     c->codec = codec;
     c->n_floats = n_floats;
+    c->rate = 100000000;
     test_pool_make(&c->pool, 7);
     scratch_open(&c->place);
     memcpy(c->genesis.founder.key.byte, c->pool.member[0].public_key, GSP_KEY_BYTES);

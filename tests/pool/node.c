@@ -12,7 +12,7 @@
  * POOL_NODE_PLAIN=1: create without a gate. POOL_NODE_FILE=PATH: a file of the pool.
  * POOL_NODE_FINDERS=1: with LAN and directory. POOL_NODE_FORK_S: T_fork. POOL_NODE_DATA=FROM:
  * create: the files 0.bin, 1.bin, ... of FROM are the pool's data; join, open: it is fetched into
- * FROM. POOL_NODE_DOWN, POOL_NODE_UP: bytes per second. Lines of JSON.
+ * FROM. POOL_NODE_ANNOUNCE=A,B: what tickets name. POOL_NODE_DOWN, POOL_NODE_UP: bytes per second. Lines of JSON.
  */
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -190,13 +190,22 @@ static atom_status bring_data(node *n, bool fetch)
     return fetch ? gsp_pool_data_fetch(n->pool, from, 60, watch, last) : ATOM_OK;
 }
 
+static atom_status join(node *n, const gsp_pool_host *host, const char *ticket)
+{
+    char last[256] = "", *path = NULL;
+    ATOM_TRY(gsp_pool_join(host, ticket, 60, watch, last, &n->pool));
+    if (gsp_manifest_find(gsp_pool_manifest(n->pool), "config.json"))
+        ATOM_TRY(gsp_pool_fetch(n->pool, "config.json", 60, watch, last, &path));
+    atom_free(path);
+    return ATOM_OK;
+}
+
 static atom_status begin(node *n, char **argv, int argc, const gsp_pool_host *host)
 {
-    char last[256] = "";
     if (strcmp(argv[1], "open") == 0)
         return gsp_pool_open(host, &n->pool);
     if (strcmp(argv[1], "join") == 0)
-        return gsp_pool_join(host, argc > 5 ? argv[5] : "", 60, watch, last, &n->pool);
+        return join(n, host, argc > 5 ? argv[5] : "");
     const char *path = getenv("POOL_NODE_FILE");
     char names[DATA_FILES_MAX][16];
     gsp_pool_file file[1 + DATA_FILES_MAX] = {{.name = "config.json", .path = path}};
@@ -281,6 +290,10 @@ int main(int argc, char **argv)
     atom_status st = n ? ATOM_OK : atom_fail_memory("a node", sizeof *n);
     if (getenv("POOL_NODE_FINDERS"))
         host.no_lan = host.no_directory = false;
+    char *announce = getenv("POOL_NODE_ANNOUNCE"), *rest = NULL;
+    for (char *at = announce ? strtok_r(announce, ",", &rest) : NULL;
+         at && host.n_announce < GSP_TICKET_HOSTS_MAX; at = strtok_r(NULL, ",", &rest))
+        host.announce[host.n_announce++] = at;
     if (getenv("POOL_NODE_UP"))
         host.up_bytes_per_s = (uint64_t)atoll(getenv("POOL_NODE_UP"));
     if (getenv("POOL_NODE_DOWN"))

@@ -8,123 +8,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
-import time
 import unittest
 
-NODE = os.environ["NODE"]
-PATIENCE_S = 60 * float(os.environ.get("PATIENCE", "1"))
+from life import PATIENCE_S, Host, PoolCase, free_port, ticket_of
 
 
-class Host:
-    """One process; its lines of JSON are read as they come."""
-
-    def __init__(self, case, name, *args, node=NODE, **env):
-        self.case, self.name, self.dir = case, name, os.path.join(case.place, name)
-        self.log = open(os.path.join(case.place, f"{name}.{case.turn()}.log"), "w+b")
-        self.process = subprocess.Popen([node, args[0], self.dir, *args[1:]], stdout=self.log, stderr=subprocess.STDOUT,
-                                        env={**os.environ, **env})
-        case.hosts.append(self)
-
-    def lines(self):
-        self.log.flush()
-        with open(self.log.name, "rb") as f:
-            whole = f.read().decode(errors="replace").split("\n")[:-1]
-        return [json.loads(line) for line in whole if line.startswith("{")]
-
-    def words(self):
-        with open(self.log.name, "rb") as f:
-            return f.read().decode(errors="replace")
-
-    def find(self, key):
-        return next((line for line in self.lines() if key in line), None)
-
-    def wait_for(self, key):
-        self.case.until(lambda: self.find(key), f"{self.name} says '{key}'", self)
-        return self.find(key)[key]
-
-    def hashes(self):
-        return {line["version"]: line["hash"] for line in self.lines() if "version" in line}
-
-    def version(self):
-        return max(self.hashes(), default=0)
-
-    def ask(self, **request):
-        place = os.open(self.dir, os.O_RDONLY | os.O_DIRECTORY)
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(20)
-            s.connect(f"/proc/self/fd/{place}/control.sock")
-            s.sendall(json.dumps(request).encode() + b"\n")
-            answer = b"".join(iter(lambda: s.recv(65536), b""))
-        os.close(place)
-        return json.loads(answer)
-
-    def event(self, name):
-        with open(os.path.join(self.dir, "events.jsonl"), encoding="ascii") as f:
-            return next((e for e in map(json.loads, f) if e["event"] == name), None)
-
-    def status(self):
-        return self.ask(do="status")
-
-    def end(self, signal_number=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(signal_number)
-        return self.process.wait(timeout=PATIENCE_S)
-
-
-class Life(unittest.TestCase):
-    def setUp(self):
-        self.place = tempfile.mkdtemp(prefix="atom-life-")
-        self.hosts, self.turns = [], 0
-
-    def tearDown(self):
-        for host in self.hosts:
-            if host.process.poll() is None:
-                host.process.kill()
-            host.process.wait()
-            host.log.close()
-        shutil.rmtree(self.place)
-
-    def turn(self):
-        self.turns += 1
-        return self.turns
-
-    def until(self, true, what, *hosts):
-        end = time.monotonic() + PATIENCE_S
-        while not true():
-            for host in hosts:
-                if host.process.poll() not in (None, 0) and not true():
-                    self.fail(f"waiting for: {what}; {host.name} ended:\n{host.words()}")
-            if time.monotonic() > end:
-                self.fail(f"waited too long for: {what}\n" + "\n".join(f"{h.name}:\n{h.words()[-1500:]}" for h in self.hosts))
-            time.sleep(0.05)
-
-    def create(self, wait, listen="127.0.0.1:0", **env):
-        host = Host(self, "a", "create", listen, "200", str(wait), **env)
-        host.wait_for("started")
-        return host, host.wait_for("ticket")
-
-    def join(self, name, ticket, listen="127.0.0.1:0", **how):
-        return Host(self, name, "join", listen, "200", ticket, **how)
-
-    def go_on(self, *hosts, by=3):
-        """All of them apply `by` more versions than any has now."""
-        target = max(h.version() for h in hosts) + by
-        self.until(lambda: all(h.version() >= target for h in hosts), f"version {target} at all", *hosts)
-
-    def equal(self, *hosts):
-        seen, shared = {}, 0
-        for host in hosts:
-            for version, value in host.hashes().items():
-                shared += version in seen
-                self.assertEqual(seen.setdefault(version, value), value, f"version {version} differs at {host.name}")
-        self.assertGreater(shared, 0)
-
-    def roster(self, host, n):
-        self.until(lambda: host.status()["roster"] == n, f"{n} on the roster at {host.name}", host)
-
+class Life(PoolCase):
     def test_kills_and_restarts(self):
         path = os.path.join(self.place, "config.json")
         with open(path, "wb") as f:
@@ -352,6 +242,21 @@ class Life(unittest.TestCase):
         for host in (a, b, c, d):
             self.assertEqual(host.end(), 0)
 
+    def test_claims_beyond_belief(self):
+        """One of four accuses with weights whose sum wraps: nobody aborts, also after a restart, and nobody is banned."""
+        a, ticket = self.create(4)
+        b, c = self.join("b", ticket), self.join("c", ticket)
+        d = self.join("d", ticket, node=os.environ["FALSE_ACCUSER"])
+        self.go_on(a, b, c, d, by=8)
+        c.end(signal.SIGKILL)
+        c = Host(self, "c", "open", "127.0.0.1:0", "200")
+        self.go_on(a, b, c, d, by=6)
+        self.equal(a, b, c)
+        for host in (a, b, c):
+            self.assertEqual(host.status().get("bans", []), [])
+            self.assertFalse([name for name in os.listdir(os.path.join(host.dir, "member")) if "evidence" in name])
+            self.assertEqual(host.end(), 0)
+
     def test_relayed(self):
         """Two members that accept nobody are brought together by the one that does."""
         a, ticket = self.create(3)
@@ -401,17 +306,6 @@ class Life(unittest.TestCase):
             self.assertEqual(self.join("x", text).process.wait(timeout=PATIENCE_S), 2)
         self.assertEqual(Host(self, "y", "open", "127.0.0.1:0", "5").process.wait(timeout=PATIENCE_S), 3)
         self.go_on(a, by=2)  # a pool of one goes on too
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{s.getsockname()[1]}"
-
-
-def ticket_of(host):
-    host.wait_for("started")
-    return host.ask(do="ticket")["ticket"]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 /*
- * Owns what a member's driver does for each action of its machine: sends, freezes, reduces, audits
+ * Owns what a member's driver does for each action of its machine: sends, freezes, reduces
  * and applies, with numbers that stand for the bytes. Its one idea: every answer comes later, as an
  * event. It refuses to wait for the disk: host.c holds back what must come after a write.
  */
@@ -97,53 +97,20 @@ void sim_made(const gsp_hash *lineage, uint64_t version, uint32_t number,
 static void reduce(sim_world *w, sim_host *h, const gsp_action *action, const gsp_begin *begin)
 {
     gsp_part made;
+    uint32_t included = sim_rules_included(w, h, action->included);
     sim_made(&h->agree.lineage, action->version, action->part, begin->contributor,
-             begin->n_contributors, action->included, &made);
-    if (h->hostility == SIM_FALSIFIES)
+             begin->n_contributors, included, &made);
+    if (h->hostility == SIM_FALSIFIES || h->hostility == SIM_WITHHOLDS)
         w->out->injected[SIM_FALSIFIED] += sim_hostile_part(w, h, begin, action->part, &made);
     gsp_event event = {.kind = GSP_ON_REDUCED,
                        .version = action->version,
                        .ballot = action->ballot,
                        .part = action->part,
-                       .included = action->included,
+                       .included = included,
                        .hash = made.hash,
                        .norm = made.norm};
     memcpy(event.lean, made.lean, sizeof event.lean);
     sim_later(w, h->index, 5 * SIM_MS + sim_below(&w->random, 30 * SIM_MS), &event);
-}
-
-/* Are the contributions to be had: from who accuses, or from those who brought them and have not
- * gone on since. */
-static bool evidence_there(const sim_world *w, const sim_host *h, const gsp_action *a)
-{
-    static const gsp_key nobody;
-    uint32_t accuser = sim_host_of(w, &a->peer);
-    if (gsp_key_compare(&a->peer, &nobody) != 0)
-        return sim_reaches(w, h->index, accuser) && sim_reaches(w, accuser, h->index);
-    for (uint32_t i = 0; i < a->claim->n_contributors; i++) {
-        const sim_span *span = sim_check_span(w, &a->claim->contributor[i].root);
-        if (!(a->claim->part.included >> i & 1) || (span && span->host == h->index))
-            continue;
-        if (!span || !sim_reaches(w, h->index, span->host) ||
-            !sim_reaches(w, span->host, h->index) ||
-            w->host[span->host]->agree.applied > a->claim->version)
-            return false;
-    }
-    return true;
-}
-
-static void audit(sim_world *w, sim_host *h, const gsp_action *a)
-{
-    const gsp_claim *c = a->claim;
-    gsp_part made;
-    sim_made(&h->agree.lineage, c->version, c->number, c->contributor, c->n_contributors,
-             c->part.included, &made);
-    gsp_event event = {.kind = GSP_ON_AUDITED,
-                       .version = c->version,
-                       .part = c->number,
-                       .verdict =
-                           evidence_there(w, h, a) ? gsp_claim_judge(c, &made) : GSP_VERDICT_OPEN};
-    sim_later(w, h->index, 2 * sim_delay(w), &event);
 }
 
 static void apply(sim_world *w, sim_host *h, const gsp_certificate *c)
@@ -169,6 +136,7 @@ static void apply(sim_world *w, sim_host *h, const gsp_certificate *c)
     }
     h->anchor = anchor;
     sim_host_keep(h, p);
+    sim_trail_certify(h, c);
     h->disk.has_certificate = true;
     h->disk.certificate = *c;
     sim_check_applied(w, h->index, c, anchor);
@@ -232,8 +200,13 @@ void sim_act(sim_world *w, sim_host *h, const gsp_action *a)
     case GSP_DO_RESULT:
         send_result(w, h, a, a->message);
         break;
+    case GSP_DO_CHAIN:
+        sim_trail_ask(w, h, peer);
+        break;
     case GSP_DO_PULL:
     case GSP_DO_STATE: {
+        if (a->kind == GSP_DO_STATE)
+            sim_trail_hope(h);
         bool mine = a->kind == GSP_DO_PULL && sim_host_holds(h, sim_short(&a->hash));
         sim_item *item = sim_push(w, a->kind == GSP_DO_PULL ? SIM_PULLED : SIM_ASKED,
                                   mine ? h->index : peer, w->now_ns + sim_delay(w));
@@ -245,17 +218,22 @@ void sim_act(sim_world *w, sim_host *h, const gsp_action *a)
         apply(w, h, a->certificate);
         break;
     case GSP_DO_AUDIT:
-        audit(w, h, a);
+        sim_audit(w, h, a);
+        break;
+    case GSP_DO_INPUTS:
+        sim_inputs(w, h, a);
         break;
     case GSP_DO_FOUND:
         sim_trace(w, "host %u founds a lineage after version %llu", h->index,
                   (unsigned long long)a->version);
         if (a->genesis->reset > w->ordered && h->index == 0)
             w->ordered = a->genesis->reset;
+        sim_check_begun(w, h->index, a->genesis);
+        sim_trail_begin(h, a->genesis);
         h->disk.genesis = *a->genesis;
         h->disk.has_certificate = false;
         memset(&h->disk.record, 0, sizeof h->disk.record);
-        h->self.incarnation = a->genesis->founder.incarnation;
+        h->self.incarnation++; /* as its roster lists it */
         sim_host_fresh_marks(w, h);
         sim_check_applied(w, h->index, NULL, h->anchor);
         break;

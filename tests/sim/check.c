@@ -15,6 +15,7 @@ enum {
     VOTES_MAX = 64,
     PROPOSED_MAX = 512,
     SEALED_MAX = 24,
+    LIARS_CERTIFIED = 128,
     WAIT_VERSIONS = 80
 };
 
@@ -28,7 +29,8 @@ typedef struct known {
 /* What one incarnation has said in one version. */
 typedef struct said {
     uint64_t lineage, version, incarnation, hash[VOTES_MAX];
-    uint32_t promised, n_votes, ballot[VOTES_MAX];
+    uint32_t promised, n_votes, ballot[VOTES_MAX], echoed;
+    uint64_t echo;
 } said;
 
 typedef struct sim_check {
@@ -40,7 +42,10 @@ typedef struct sim_check {
     gsp_statement sealed[SIM_HOSTS_MAX][SEALED_MAX]; /* the newest, of every kind */
     uint32_t n_sealed[SIM_HOSTS_MAX];
     uint64_t proposed[PROPOSED_MAX]; /* the newest, for the first time and on no vote */
+    bool whole[PROPOSED_MAX];        /* by promises that somebody was shown, nobody is left out */
     uint64_t n_proposed;
+    known liars[LIARS_CERTIFIED]; /* the newest certificates at liars */
+    uint32_t n_liars;
 } sim_check;
 
 void sim_check_open(sim_world *w)
@@ -70,7 +75,8 @@ void sim_check_frozen(sim_world *w, uint32_t host, const gsp_contribution *c, ui
     uint32_t at = (uint32_t)(root % SPANS_MAX);
     for (uint32_t k = 0; k < SPANS_MAX && w->check->span[at].root; k++)
         at = (at + 1) % SPANS_MAX;
-    w->check->span[at] = (sim_span){.root = root, .host = host, .from = from, .to = to};
+    w->check->span[at] =
+        (sim_span){.root = root, .host = host, .from = from, .to = to, .at_ns = w->now_ns};
 }
 
 const sim_span *sim_check_span(const sim_world *w, const gsp_hash *hash)
@@ -140,59 +146,15 @@ static void check_counted_once(sim_world *w, const gsp_proposal *p)
     }
 }
 
-static int by_size(const void *a, const void *b)
+/* The pool is made to survive as many hostile members as are on this roster. */
+static bool survivable(const sim_world *w, const gsp_roster *roster)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
+    uint32_t hostile = 0;
+    for (uint32_t i = 0; roster && i < roster->n; i++)
+        hostile += w->host[sim_host_of(w, &roster->member[i].key)]->hostility != SIM_HONEST;
+    return roster && hostile <= gsp_liars_max(w->rules.trust, roster->n);
 }
 
-/* How many of the contributors had leant backwards too often before this version. */
-static uint32_t backwards(const sim_world *w, const gsp_proposal *before, const gsp_proposal *p)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; w->rules.against_rounds && before && i < p->n_contributors; i++)
-        n += before->against[p->contributor[i].member] >= w->rules.against_rounds;
-    return n;
-}
-
-/* I4: weights are min(tokens, 2 x median), and 0 for the few that lean backwards; parts and totals
- * are their exact sums. */
-static void check_sums(sim_world *w, const gsp_proposal *p)
-{
-    uint64_t sorted[GSP_MEMBERS_MAX] = {0}, total = 0;
-    uint32_t anywhere = 0, n = p->n_contributors;
-    for (uint32_t i = 0; i < n; i++)
-        sorted[i] = p->contributor[i].tokens;
-    qsort(sorted, n, sizeof *sorted, by_size);
-    uint64_t median = n ? (sorted[(n - 1) / 2] + sorted[n / 2]) / 2 : 0;
-    const known *last = find(w, &p->lineage, p->version - 1);
-    const gsp_proposal *before = last && last->certificate ? &last->certificate->proposal : NULL;
-    uint32_t against = backwards(w, before, p);
-    bool muting = against > 0 && 2 * against < n;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t tokens = p->contributor[i].tokens, cap = 2 * median;
-        bool muted = muting && before->against[p->contributor[i].member] >= w->rules.against_rounds;
-        if (p->contributor[i].weight != (muted ? 0 : tokens < cap ? tokens : cap))
-            sim_violate(w, "I4", "a weight of version %llu is wrong",
-                        (unsigned long long)p->version);
-    }
-    for (uint32_t k = 0; k < p->n_parts; k++) {
-        uint64_t sum = 0;
-        for (uint32_t i = 0; i < n; i++)
-            sum += p->part[k].included >> i & 1 ? p->contributor[i].weight : 0;
-        if (sum != p->part[k].weight)
-            sim_violate(w, "I4", "weights of part %u of version %llu sum to %llu, not %llu", k,
-                        (unsigned long long)p->version, (unsigned long long)sum,
-                        (unsigned long long)p->part[k].weight);
-        anywhere |= p->part[k].included;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        total += anywhere >> i & 1 ? p->contributor[i].weight : 0;
-    if (before && before->tokens + total != p->tokens)
-        sim_violate(w, "I4", "the total of version %llu is wrong", (unsigned long long)p->version);
-}
-
-/* I10: who lies about its parts is on the roster for no more than ten such versions (docs/design/pool.md#hostile-members). */
 static void check_owners(sim_world *w, const gsp_proposal *p)
 {
     const known *last = find(w, &p->lineage, p->version - 1);
@@ -214,19 +176,32 @@ static void check_owners(sim_world *w, const gsp_proposal *p)
         if (!same)
             liars[i / 64] |= 1ull << (i % 64);
     }
-    for (uint32_t i = 0; i < w->n_hosts; i++)
-        if ((liars[i / 64] >> (i % 64) & 1) && ++w->host[i]->n_falsified > 10)
+    for (uint32_t i = 0; i < w->n_hosts && survivable(w, roster); i++)
+        if ((liars[i / 64] >> (i % 64) & 1) &&
+            (w->calm || w->host[i]->hostility != SIM_WITHHOLDS) && ++w->host[i]->n_falsified > 10)
             sim_violate(w, "I10", "host %u lies about its parts in %u versions", i,
                         w->host[i]->n_falsified);
 }
 
-static bool was_proposed(const sim_world *w, uint64_t hash)
+/* I9: nobody honest is off the roster as withholding, unless it lost its disk again and again. */
+static void check_barred(sim_world *w, const gsp_proposal *p)
 {
-    const sim_check *c = w->check;
+    enum { EXCUSES = 2 };
+    for (uint32_t k = 0; k < p->n_barred; k++) {
+        const sim_host *h = w->host[sim_host_of(w, &p->barred[k].key)];
+        if (h->hostility == SIM_HONEST && h->n_lost <= EXCUSES)
+            sim_violate(w, "I9", "version %llu keeps honest host %u out as withholding",
+                        (unsigned long long)p->version, h->index);
+    }
+}
+
+/* Its place in `proposed`, or PROPOSED_MAX. */
+static uint64_t place_of(const sim_check *c, uint64_t hash)
+{
     for (uint64_t k = 0; k < PROPOSED_MAX && k < c->n_proposed; k++)
         if (c->proposed[(c->n_proposed - 1 - k) % PROPOSED_MAX] == hash)
-            return true;
-    return false;
+            return (c->n_proposed - 1 - k) % PROPOSED_MAX;
+    return PROPOSED_MAX;
 }
 
 /* I12: what is proposed as new, by whomever; what is proposed again must have been that once. */
@@ -235,9 +210,36 @@ void sim_check_heard(sim_world *w, const gsp_message *m)
     sim_check *c = w->check;
     if (m->kind != GSP_PROPOSE || m->as.propose.proof.n)
         return;
-    uint64_t hash = sim_short(&m->as.propose.statement.subject);
-    if (!was_proposed(w, hash))
-        c->proposed[c->n_proposed++ % PROPOSED_MAX] = hash;
+    uint64_t hash = sim_short(&m->as.propose.statement.subject), at = place_of(c, hash);
+    if (at == PROPOSED_MAX) {
+        at = c->n_proposed++ % PROPOSED_MAX;
+        c->proposed[at] = hash;
+        c->whole[at] = false;
+    }
+    c->whole[at] = c->whole[at] || sim_check_whole(w, &m->as.propose);
+}
+
+/* I1: of those that are signed by as many as a certificate needs, wherever they are seen. More liars
+ * on a roster than a pool survives make two: that ends the world, and no promise is broken. */
+static void two_certificates(sim_world *w, const gsp_proposal *p, uint64_t one, uint64_t other,
+                             uint32_t host)
+{
+    if (!sim_check_promised(w, p))
+        w->out->beyond = true;
+    else
+        sim_violate(w, "I1", "two certificates of version %llu: %016llx and %016llx at host %u",
+                    (unsigned long long)p->version, (unsigned long long)one,
+                    (unsigned long long)other, host);
+}
+
+/* What a liar's own machine has certified is a certificate as well. */
+static void liar_certified(sim_world *w, const gsp_proposal *p, uint64_t hash)
+{
+    const known *k = find(w, &p->lineage, p->version);
+    if (k && k->hash != hash)
+        two_certificates(w, p, k->hash, hash, 0);
+    w->check->liars[w->check->n_liars++ % LIARS_CERTIFIED] =
+        (known){.lineage = p->lineage, .version = p->version, .hash = hash};
 }
 
 /* Only of certificates whose votes are on disk: before that a crash unmakes them, and nobody has
@@ -246,17 +248,23 @@ void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
 {
     const gsp_proposal *p = &c->proposal;
     gsp_hash id;
-    if (w->host[host]->hostility != SIM_HONEST || c->n_votes == 0)
+    if (c->n_votes == 0 || sim_check_is_lost(w, &p->lineage))
         return;
     gsp_seals seals = sim_seals(w->host[host]);
     gsp_proposal_hash(&seals, p, &id);
     uint64_t hash = sim_short(&id);
+    if (w->host[host]->hostility != SIM_HONEST) {
+        liar_certified(w, p, hash);
+        return;
+    }
+    for (uint32_t k = 0; k < LIARS_CERTIFIED && k < w->check->n_liars; k++)
+        if (w->check->liars[k].version == p->version && w->check->liars[k].hash != hash &&
+            gsp_hash_equal(&w->check->liars[k].lineage, &p->lineage))
+            two_certificates(w, p, w->check->liars[k].hash, hash, host);
     known *k = find(w, &p->lineage, p->version);
     if (k) {
         if (k->hash != hash)
-            sim_violate(w, "I1", "two certificates of version %llu: %016llx and %016llx at host %u",
-                        (unsigned long long)p->version, (unsigned long long)k->hash,
-                        (unsigned long long)hash, host);
+            two_certificates(w, p, k->hash, hash, host);
         return;
     }
     sim_trace(w, "host %u has version %llu (%016llx) first, by %u votes of ballot %u, %u members",
@@ -264,13 +272,18 @@ void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
               p->next.n);
     if (w->check->n_known == CERTIFICATES_MAX)
         return;
-    if (!was_proposed(w, hash))
+    w->out->versions++;
+    sim_check_contents(w, p);
+    check_counted_once(w, p);
+    uint64_t at = place_of(w->check, hash);
+    if (at == PROPOSED_MAX)
         sim_violate(w, "I12", "version %llu at host %u is what nobody proposed",
                     (unsigned long long)p->version, host);
-    w->out->versions++;
-    check_sums(w, p);
-    check_counted_once(w, p);
+    else if (!w->check->whole[at])
+        sim_violate(w, "I16", "version %llu leaves out somebody who promised in time",
+                    (unsigned long long)p->version);
     check_owners(w, p);
+    check_barred(w, p);
     k = &w->check->known[w->check->n_known++];
     *k = (known){.lineage = p->lineage, .version = p->version, .hash = hash};
     k->certificate = malloc(sizeof *k->certificate);
@@ -287,7 +300,9 @@ void sim_check_applied(sim_world *w, uint32_t host, const gsp_certificate *c, ui
     known *k = find(w, &c->proposal.lineage, c->proposal.version);
     if (!k)
         return;
-    if (k->has_anchor && k->anchor != anchor)
+    if (k->has_anchor && k->anchor != anchor && !sim_check_promised(w, &c->proposal))
+        w->out->beyond = true;
+    else if (k->has_anchor && k->anchor != anchor)
         sim_violate(w, "I2", "host %u has another anchor of version %llu", host,
                     (unsigned long long)c->proposal.version);
     k->anchor = anchor;
@@ -303,8 +318,11 @@ static const gsp_statement *statement_of(const gsp_message *m)
         return &m->as.reduced.statement;
     case GSP_PROPOSE:
         return &m->as.propose.statement;
+    case GSP_ECHO:
     case GSP_VOTE:
         return &m->as.vote.statement;
+    case GSP_JOIN:
+        return &m->as.join.entry.wish;
     default:
         return NULL;
     }
@@ -333,12 +351,29 @@ static void check_sealed(sim_world *w, uint32_t host, const gsp_message *m)
     c->sealed[host][c->n_sealed[host]++ % SEALED_MAX] = *s;
 }
 
+/* One echo in a ballot, and none below what was promised. */
+static void check_echo(sim_world *w, uint32_t host, const gsp_statement *s, said *t)
+{
+    uint64_t subject = sim_short(&s->subject);
+    if (s->ballot < t->promised && s->ballot > t->echoed)
+        sim_violate(w, "I8", "host %u echoes in ballot %u, promised was %u", host, s->ballot,
+                    t->promised);
+    if (s->ballot == t->echoed && subject != t->echo)
+        sim_violate(w, "I8", "host %u echoes twice in ballot %u of version %llu", host, s->ballot,
+                    (unsigned long long)s->version);
+    if (s->ballot > t->echoed) {
+        t->echoed = s->ballot;
+        t->echo = subject;
+    }
+}
+
 /* I8: what one incarnation says must fit together, across restarts. */
 static void check_said(sim_world *w, uint32_t host, const gsp_message *m)
 {
-    if (m->kind != GSP_VOTE && m->kind != GSP_PROMISE)
+    if (m->kind != GSP_ECHO && m->kind != GSP_VOTE && m->kind != GSP_PROMISE)
         return;
-    const gsp_statement *s = m->kind == GSP_VOTE ? &m->as.vote.statement : &m->as.promise.statement;
+    const gsp_statement *s =
+        m->kind == GSP_PROMISE ? &m->as.promise.statement : &m->as.vote.statement;
     uint64_t lineage = sim_short(&s->lineage), subject = sim_short(&s->subject);
     said *t = NULL;
     for (uint32_t k = 0; k < SAID_MAX && !t; k++) {
@@ -351,6 +386,10 @@ static void check_said(sim_world *w, uint32_t host, const gsp_message *m)
         t = &w->check->said[host][w->check->n_said[host]++ % SAID_MAX];
         *t =
             (said){.lineage = lineage, .version = s->version, .incarnation = s->signer.incarnation};
+    }
+    if (m->kind == GSP_ECHO) {
+        check_echo(w, host, s, t);
+        return;
     }
     for (uint32_t k = 0; k < t->n_votes; k++) {
         if (m->kind == GSP_VOTE && t->ballot[k] == s->ballot && t->hash[k] != subject)
@@ -429,8 +468,10 @@ uint64_t sim_check_digest(const gsp_agree *a)
         d = fold(fold(d, a->round.arrived[k]), sim_short(&a->round.known[k].hash));
     for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
         d = fold(fold(d, a->vote[k].ballot), sim_short(&a->vote[k].subject));
+    for (uint32_t k = 0; k < GSP_MEMBERS_MAX; k++)
+        d = fold(fold(d, a->echo[k].ballot), sim_short(&a->echo[k].subject));
     for (uint32_t k = 0; k < a->n_waiting; k++)
-        d = fold(fold(d, a->waiting[k].who.incarnation), a->waiting[k].applied);
+        d = fold(fold(d, a->waiting[k].who.incarnation), a->waiting[k].entry.wish.version);
     for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX; k++)
         d = fold(fold(d, a->peer[k].sequence), a->peer[k].certified);
     return d;
@@ -484,6 +525,7 @@ void sim_check_waits(sim_world *w)
                      !gsp_hash_none(&a->lineage) && gsp_agree_roster(a)->n < GSP_MEMBERS_MAX &&
                      (h->born_ns >= w->calm_ns || w->now_ns >= settled_ns);
         uint64_t now = waits ? newest(w, &a->lineage) : 0;
+        now = waits && now < a->genesis.version ? a->genesis.version : now;
         if (!waits || h->waits_lineage != sim_short(&a->lineage)) {
             h->waits_lineage = waits ? sim_short(&a->lineage) : 0;
             h->waits_from = now;
@@ -496,8 +538,11 @@ void sim_check_waits(sim_world *w)
 
 void sim_check_end(sim_world *w)
 {
-    if (w->out->violated || sim_converged(w))
+    if (w->out->violated || w->out->beyond || sim_converged(w))
         return;
+    for (uint32_t i = 0; i < w->n_hosts; i++) /* nobody promises to get out of there */
+        if (sim_check_is_lost(w, &w->host[i]->agree.lineage))
+            return;
     char state[160] = "";
     size_t n = 0;
     for (uint32_t i = 0; i < w->n_hosts && n < sizeof state - 24; i++) {

@@ -24,7 +24,7 @@ bool sim_host_holds(const sim_host *h, uint64_t hash)
     return false;
 }
 
-static void hold(sim_host *h, uint64_t hash, uint64_t version)
+void sim_host_hold(sim_host *h, uint64_t hash, uint64_t version)
 {
     if (sim_host_holds(h, hash))
         return;
@@ -60,6 +60,7 @@ void sim_host_stop(sim_world *w, uint32_t i)
     h->boot++;
     h->barrier_ns = 0;
     forget_memory(h);
+    sim_trail_stop(h);
 }
 
 void sim_host_boot(sim_world *w, uint32_t i, bool lost)
@@ -81,9 +82,12 @@ void sim_host_boot(sim_world *w, uint32_t i, bool lost)
         h->old[k] = NULL;
     }
     gsp_seals seals = sim_seals(h);
+    h->seals = seals;
+    sim_trail_boot(w, h, lost);
     uint64_t local = (uint64_t)((double)w->now_ns * h->drift) + h->offset_ns;
-    gsp_agree_open(&h->agree, &w->rules, &seals, &h->self, &h->rates, lost ? NULL : &h->disk,
-                   local);
+    gsp_rules rules = w->rules;
+    rules.context = h;
+    gsp_agree_open(&h->agree, &rules, &seals, &h->self, &h->rates, lost ? NULL : &h->disk, local);
     sim_trace(w, "host %u starts as incarnation %llu%s", i, (unsigned long long)h->self.incarnation,
               lost ? " with nothing" : "");
     for (uint32_t k = 0; k < w->n_hosts; k++) {
@@ -160,7 +164,7 @@ void sim_host_step(sim_world *w, uint32_t i, gsp_event *event)
     event->now_ns = (uint64_t)((double)w->now_ns * h->drift) + h->offset_ns;
     event->tokens = sim_host_tokens(w, h);
     sink_of context = {w, h};
-    if (h->hostility == SIM_LIES)
+    if (h->hostility == SIM_LIES || h->hostility == SIM_OMITS)
         sim_hostile_mind(h);
     h->actions = 0;
     uint64_t before = h->agree.certified;
@@ -186,11 +190,14 @@ void sim_host_step(sim_world *w, uint32_t i, gsp_event *event)
 
 /* ---- items ---- */
 
-/* What may change something when it comes again, and rightly: who waits says so again, and who said
- * goodbye is on a roster that I have come back to from another lineage. */
+/* What may change something when it comes again, and rightly: who waits says so again; and where I
+ * have come back from another lineage to an older version of this one, who said goodbye is on the
+ * roster, and a certificate is the next. */
 static bool still_news(const sim_host *h, const gsp_message *old)
 {
     return old->kind == GSP_JOIN ||
+           (old->kind == GSP_CERTIFY && gsp_hash_equal(&old->lineage, &h->agree.lineage) &&
+            old->version > h->agree.certified) ||
            (old->kind == GSP_LEAVE && gsp_hash_equal(&old->lineage, &h->agree.lineage) &&
             gsp_roster_find(gsp_agree_roster(&h->agree), &old->as.leave.statement.signer) !=
                 GSP_NOBODY);
@@ -207,6 +214,10 @@ static void deliver(sim_world *w, sim_item *item)
     w->out->injected[SIM_REORDERED] += item->order < *newest;
     *newest = item->order > *newest ? item->order : *newest;
     gsp_event event = {.kind = GSP_ON_MESSAGE, .message = m};
+    if (m->kind == GSP_CHAIN_ASK || m->kind == GSP_CHAIN) { /* the driver's business */
+        sim_trail_heard(w, h, item->from, m);
+        return;
+    }
     bool keep = sim_chance(&w->random, 0.3);
     uint64_t digest = keep ? sim_check_digest(&h->agree) : 0;
     sim_host_step(w, item->host, &event);
@@ -241,7 +252,7 @@ static void answer_state(sim_world *w, sim_item *item)
         return;
     gsp_saved *saved = copy(&donor->disk, sizeof donor->disk);
     memset(&saved->record, 0, sizeof saved->record);
-    if (donor->hostility != SIM_HONEST)
+    if (donor->hostility != SIM_HONEST && (asker->has_disk || donor->lie.n == 0))
         w->out->injected[SIM_ORDERED] += sim_hostile_state(w, donor, saved);
     sim_item *back = sim_push(w, SIM_EVENT, asker->index, w->now_ns + 3 * sim_delay(w));
     back->payload = saved;
@@ -254,19 +265,36 @@ static void take_event(sim_world *w, sim_item *item)
     sim_host *h = w->host[item->host];
     gsp_event *e = &item->event;
     if (e->kind == GSP_ON_REDUCED || e->kind == GSP_ON_HELD)
-        hold(h, sim_short(&e->hash), e->version);
+        sim_host_hold(h, sim_short(&e->hash), e->version);
     if (e->kind != GSP_ON_STATE) {
         sim_host_step(w, item->host, e);
         return;
     }
     gsp_hash lineage = h->agree.lineage;
     uint64_t applied = h->agree.applied;
+    gsp_match match;
+    sim_trail_match(h, &match);
+    uint64_t since =
+        h->agree.quorum_ns > h->agree.certified_ns ? h->agree.quorum_ns : h->agree.certified_ns;
+    uint64_t local = (uint64_t)((double)w->now_ns * h->drift) + h->offset_ns;
+    uint64_t long_ns = 4 * w->rules.fork_ns;
+    bool forgotten = !gsp_agree_is_member(&h->agree) &&
+                     local - h->agree.certified_ns >= long_ns + 4 * w->rules.time_due_ns;
+    bool gave_up = gsp_agree_roster(&h->agree)->n < 2 || forgotten || local - since >= long_ns ||
+                   (h->agree.due_ns && local - h->agree.due_ns >= long_ns);
+    gsp_plight plight = {.waits = true, .gave_up = gave_up};
+    if (!gsp_hash_none(&lineage) && match.theirs.forked &&
+        gsp_match_judge(&match, w->rules.trust, plight) == GSP_GO)
+        sim_check_followed(w, item->host, &match.theirs.before, &match.theirs.chain.lineage,
+                           gave_up);
     e->saved = item->payload;
+    e->match = &match;
     sim_host_step(w, item->host, e);
     if (gsp_hash_equal(&lineage, &h->agree.lineage) && applied == h->agree.applied)
         return;
     h->disk = *e->saved;
     h->has_disk = true;
+    sim_trail_adopt(h);
     h->anchor = item->version;
     h->self = h->agree.self;
     sim_host_fresh_marks(w, h);
@@ -333,6 +361,10 @@ void sim_host_take(sim_world *w, sim_item *item)
     case SIM_ASKED:
         if (h->running)
             answer_state(w, item);
+        break;
+    case SIM_LOOK:
+        if (!stale && h->running)
+            sim_look(w, item);
         break;
     case SIM_START:
         sim_host_boot(w, item->host, !h->has_disk);

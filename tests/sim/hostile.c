@@ -21,7 +21,8 @@ static void reseal(sim_host *h, gsp_message *m)
 static void add_up(const sim_host *h, gsp_proposal *p)
 {
     uint32_t anywhere = 0;
-    gsp_rules_weigh(&h->agree, p->contributor, p->n_contributors);
+    gsp_proposal_weigh(&h->agree.rules, &h->agree.certificate.proposal, p->contributor,
+                       p->n_contributors);
     p->tokens = h->agree.certificate.proposal.tokens;
     p->samples = h->agree.certificate.proposal.samples;
     for (uint32_t k = 0; k < p->n_parts; k++) {
@@ -46,8 +47,10 @@ static void lie_contribution(sim_world *w, sim_host *h, uint64_t *r, gsp_proposa
         return;
     if (p->version > SIM_FRAGMENTS)
         c = sim_check_certificate(w, &p->lineage, p->version - SIM_FRAGMENTS);
-    if (!old)
+    if (!old) {
         it->tokens += it->tokens / 2 + 1;
+        it->samples += it->samples / 2 + 1;
+    }
     for (uint32_t j = 0; old && c && j < c->proposal.n_contributors; j++) {
         const gsp_contributor *before = &c->proposal.contributor[j];
         const sim_span *a = sim_check_span(w, &it->root), *b = sim_check_span(w, &before->root);
@@ -126,7 +129,9 @@ static bool lie_begin(sim_world *w, sim_host *h, gsp_message *m)
         return true;
     }
     it->tokens += it->tokens / 2 + 1;
-    gsp_rules_weigh(&h->agree, b->contributor, b->n_contributors);
+    it->samples += it->samples / 2 + 1;
+    gsp_proposal_weigh(&h->agree.rules, &h->agree.certificate.proposal, b->contributor,
+                       b->n_contributors);
     h->begun = *b;
     h->begun_ballot = m->ballot;
     h->begun_version = m->version;
@@ -141,6 +146,7 @@ void sim_hostile_mind(sim_host *h)
         round->version != h->begun_version)
         return;
     memcpy(round->begin.contributor, h->begun.contributor, sizeof h->begun.contributor);
+    round->begin.n_contributors = h->begun.n_contributors;
     gsp_contributors_hash(&seals, h->begun.contributor, h->begun.n_contributors,
                           &round->contributors);
 }
@@ -204,8 +210,8 @@ static bool equivocate(sim_world *w, sim_host *h, uint32_t to, gsp_message *m)
 }
 
 /* A vote for what nobody proposed, in a ballot of somebody else: nothing happens in it, so that
- * every other rule holds. What shows it is signed by the liar for the proposer, on promises that
- * were made for something else. */
+ * every other rule holds. The echoes that show it are its own alone, or signed by it for
+ * everybody. */
 static bool claim(sim_world *w, sim_host *h, gsp_message *m)
 {
     gsp_seals seals = sim_seals(h);
@@ -230,21 +236,21 @@ static bool claim(sim_world *w, sim_host *h, gsp_message *m)
     uint32_t promised = 0;
     for (uint32_t i = 0; seen && i < old->n_promises; i++)
         promised |= 1u << gsp_roster_find(gsp_agree_roster(a), &old->promise[i].signer);
-    gsp_rules_next(a, seen ? promised : UINT32_MAX, &p->proposal);
+    gsp_rules_next(a, seen ? promised : UINT32_MAX, 0, &p->proposal);
     gsp_proposal_hash(&seals, &p->proposal, &p->statement.subject);
     memset(&p->proof, 0, sizeof p->proof);
-    gsp_ground *g = &p->proof.ground[0];
-    p->proof.n = sim_chance(&w->random, 0.9);
-    g->statement = (gsp_statement){.kind = GSP_SAYS_PROPOSE,
-                                   .lineage = a->lineage,
-                                   .version = m->version,
-                                   .ballot = p->statement.voted,
-                                   .subject = p->statement.subject,
-                                   .signer = gsp_agree_roster(a)->member[proposer]};
-    gsp_statement_seal(&seals, &g->statement);
-    g->n_promises = seen ? old->n_promises : 0;
-    if (seen)
-        memcpy(g->promise, old->promise, sizeof g->promise);
+    bool alone = sim_chance(&w->random, 0.5);
+    p->proof.n = alone ? 1 : sim_chance(&w->random, 0.9) ? gsp_agree_roster(a)->n : 0;
+    for (uint32_t i = 0; i < p->proof.n; i++) {
+        p->proof.echo[i] =
+            (gsp_statement){.kind = GSP_SAYS_ECHO,
+                            .lineage = a->lineage,
+                            .version = m->version,
+                            .ballot = p->statement.voted,
+                            .subject = p->statement.subject,
+                            .signer = alone ? h->self : gsp_agree_roster(a)->member[i]};
+        gsp_statement_seal(&seals, &p->proof.echo[i]);
+    }
     gsp_statement_seal(&seals, &p->statement);
     return true;
 }
@@ -277,6 +283,10 @@ static void forge_reset(sim_host *h)
 bool sim_hostile_state(sim_world *w, sim_host *h, gsp_saved *saved)
 {
     (void)w;
+    if (h->hostility == SIM_TAKES_OVER && h->lie.n) {
+        *saved = h->lie_saved;
+        return true;
+    }
     if (h->hostility != SIM_ORDERS || h->forged.generation == 0)
         return false;
     saved->genesis = h->forged;
@@ -295,8 +305,6 @@ static bool order_reset(sim_world *w, sim_host *h, gsp_message *m)
     if (h->forged.generation == 0)
         return false;
     gsp_genesis_hash(&seals, &h->forged, &m->lineage);
-    m->as.heartbeat.reset = h->forged.reset;
-    m->as.heartbeat.generation = h->forged.generation;
     m->version = m->as.heartbeat.applied = h->forged.version;
     return true;
 }
@@ -311,9 +319,16 @@ bool sim_hostile_send(sim_world *w, sim_host *h, uint32_t to, const gsp_message 
     if (h->hostility == SIM_LIES)
         changed = lie(w, h, m);
     else if (h->hostility == SIM_EQUIVOCATES)
-        changed = equivocate(w, h, to, m);
+        changed = w->rules.trust == GSP_STRANGERS ? sim_rules_equivocate(w, h, to, m)
+                                                  : equivocate(w, h, to, m);
     else if (h->hostility == SIM_CLAIMS)
         changed = claim(w, h, m);
+    else if (h->hostility == SIM_DEFAMES)
+        changed = sim_hostile_defame(w, h, m);
+    else if (h->hostility >= SIM_INVENTS && h->hostility <= SIM_INFLATES)
+        changed = sim_rules_send(w, h, to, m);
+    else if (h->hostility == SIM_TAKES_OVER)
+        changed = w->host[to]->has_disk && sim_state_send(w, h, m);
     else if (h->hostility == SIM_ORDERS && order_reset(w, h, m)) {
         sim_message(w, h->index, to, m); /* counted where somebody asks for that state */
         free(m);
@@ -321,7 +336,11 @@ bool sim_hostile_send(sim_world *w, sim_host *h, uint32_t to, const gsp_message 
     }
     if (changed) {
         static const sim_injected what[SIM_HOSTILITY_N] = {
-            [SIM_LIES] = SIM_LIED, [SIM_EQUIVOCATES] = SIM_EQUIVOCATED, [SIM_CLAIMS] = SIM_CLAIMED};
+            [SIM_LIES] = SIM_LIED,           [SIM_EQUIVOCATES] = SIM_EQUIVOCATED,
+            [SIM_TAKES_OVER] = SIM_TAKEN,    [SIM_CLAIMS] = SIM_CLAIMED,
+            [SIM_INVENTS] = SIM_INVENTED,    [SIM_OMITS] = SIM_OMITTED,
+            [SIM_PARTIAL] = SIM_PARTIAL_SUM, [SIM_INFLATES] = SIM_INFLATED,
+            [SIM_DEFAMES] = SIM_DEFAMED};
         w->out->injected[what[h->hostility]]++;
         sim_message(w, h->index, to, m);
     }
@@ -405,6 +424,7 @@ static void accuse(sim_world *w, sim_host *h)
 
 void sim_hostile_tick(sim_world *w, sim_host *h)
 {
+    sim_hostile_audit_tick(w, h);
     if (h->hostility == SIM_FLOODS && sim_chance(&w->random, 0.2))
         flood(w, h);
     if (h->hostility == SIM_ACCUSES && sim_chance(&w->random, 0.3))

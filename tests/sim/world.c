@@ -195,6 +195,8 @@ static void stop_and_restart(sim_world *w, uint32_t i, uint64_t *r, bool may_los
     }
     if (lost) {
         w->host[i]->has_disk = false;
+        w->host[i]->lost_ns = w->now_ns;
+        w->host[i]->n_lost++;
         w->host[i]->n_results = 0;
     }
     sim_push(w, SIM_START, i, w->now_ns + pause);
@@ -288,11 +290,19 @@ static void calm(sim_world *w)
         w->goal_version =
             h->agree.certified > w->goal_version ? h->agree.certified : w->goal_version;
     }
-    w->goal_version += 2;
+    w->goal_version += w->options.audits ? 24 : 2;
     sim_trace(w, "calm; version %llu is the goal", (unsigned long long)w->goal_version);
 }
 
 /* ---- a world ---- */
+
+/* Every second one lies about its parts and withholds what shows it. */
+static sim_hostility audit_role(uint64_t *r)
+{
+    static const sim_hostility role[] = {SIM_WITHHOLDS, SIM_WITHHOLDS, SIM_WITHHOLDS,
+                                         SIM_FALSIFIES, SIM_WRAPS,     SIM_DEFAMES};
+    return role[sim_below(r, sizeof role / sizeof role[0])];
+}
 
 static sim_host *host_open(sim_world *w, uint32_t i, bool hostile)
 {
@@ -314,7 +324,11 @@ static sim_host *host_open(sim_world *w, uint32_t i, bool hostile)
     h->tokens_per_ns = (double)(1 + sim_below(r, 100)) * 1e-7;
     if (sim_chance(r, 0.05))
         h->tokens_per_ns *= 50;
-    if (hostile)
+    if (hostile && w->options.role)
+        h->hostility = w->options.role;
+    else if (hostile && w->options.audits)
+        h->hostility = audit_role(r);
+    else if (hostile)
         h->hostility = (sim_hostility)(1 + sim_below(r, SIM_HOSTILITY_N - 1));
     return h;
 }
@@ -335,6 +349,11 @@ static void world_rules(sim_world *w)
 {
     uint64_t *r = &w->random;
     gsp_agree_defaults(&w->rules);
+    w->rules.trust = w->options.seed % 2 ? GSP_FRIENDS : GSP_STRANGERS;
+    w->rules.admits = sim_admits;
+    w->rules.shows = sim_shows;
+    if (w->rules.trust == GSP_STRANGERS)
+        w->rules.silent_rounds = 8;
     w->rules.samples_due = UINT64_MAX / 2;
     w->rules.time_due_ns = (2 + sim_below(r, 8)) * SIM_SECOND;
     w->rules.heartbeat_ns = 2 * SIM_SECOND;
@@ -345,6 +364,8 @@ static void world_rules(sim_world *w)
     w->rules.fork_ns = 45 * SIM_SECOND;
     w->rules.n_parts = 1 + (uint32_t)sim_below(r, 6);
     w->rules.audit_percent = 75;
+    w->rules.tokens_per_sample = 8;
+    w->rules.samples_max = 1u << 26;
     w->rules.against_rounds = (uint32_t)(w->options.seed % 5);
     w->loss = (double)sim_below(r, 6) * 0.01;
     w->doubled = (double)sim_below(r, 4) * 0.01;
@@ -360,7 +381,15 @@ static void world_hosts(sim_world *w)
     const sim_options *o = &w->options;
     uint64_t *r = &w->random;
     uint32_t members = o->members ? o->members : 1 + (uint32_t)sim_below(r, 12);
-    uint32_t hostile = sim_chance(r, 0.3) && !o->brisk ? (members - 1) / 3 : 0;
+    uint32_t hostile =
+        (o->role || sim_chance(r, 0.5)) && !o->brisk ? gsp_liars_max(w->rules.trust, members) : 0;
+    if (o->audits) {
+        members = o->members ? o->members : 4 + (uint32_t)sim_below(r, 13);
+        w->rules.trust = sim_chance(r, 0.5) ? GSP_STRANGERS : GSP_FRIENDS;
+        w->rules.silent_rounds = w->rules.trust == GSP_STRANGERS ? 8 : 3;
+        hostile = gsp_liars_max(w->rules.trust, members);
+        w->rules.time_due_ns += 2 * SIM_SECOND; /* what is withheld has its time (claim.h) */
+    }
     w->n_hosts = members + o->waiting;
     for (uint32_t i = 0; i < w->n_hosts; i++)
         w->host[i] = host_open(w, i, i > 0 && i <= hostile);
@@ -380,6 +409,7 @@ static void world_hosts(sim_world *w)
     creator->has_disk = true;
     creator->disk.genesis.founder = creator->self;
     creator->disk.genesis.pool.byte[0] = 1;
+    w->first = creator->disk.genesis;
 }
 
 static void world_faults(sim_world *w)
@@ -424,6 +454,10 @@ static void world_close(sim_world *w)
         w->out->lies += w->host[i]->agree.stats.lies;
         for (uint32_t k = 0; k < SIM_REPLAYS; k++)
             free(w->host[i]->old[k]);
+        gsp_inquiry_end(&w->host[i]->inquiry);
+        gsp_trail_close(&w->host[i]->hope);
+        gsp_trail_close(&w->host[i]->trail);
+        gsp_trail_close(&w->host[i]->lie);
         free(w->host[i]);
     }
     sim_check_close(w);
@@ -436,7 +470,7 @@ static void run(sim_world *w)
 {
     uint64_t limit = w->calm_ns + 900 * SIM_SECOND;
     uint64_t looked = 0;
-    while (w->n_heap && !w->out->violated) {
+    while (w->n_heap && !w->out->violated && !w->out->beyond) {
         if (!w->calm && w->heap[0]->at_ns >= w->calm_ns) {
             w->now_ns = w->calm_ns;
             calm(w);
@@ -480,6 +514,7 @@ sim_outcome sim_run(const sim_options *options)
     run(w);
     sim_check_end(w);
     out.hosts = w->n_hosts;
+    out.strangers = w->rules.trust == GSP_STRANGERS;
     out.virtual_ns = w->now_ns;
     if (options->trace && w->lines)
         for (uint64_t k = w->n_lines > 80 ? w->n_lines - 80 : 0; k < w->n_lines; k++)

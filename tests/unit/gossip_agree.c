@@ -28,14 +28,16 @@ static void nothing_is_said_before_it_is_on_disk(void **state)
     uint32_t words = 0;
     for (uint32_t k = 0; k < w.n_log; k++) {
         const line *l = &w.log[k];
-        if (l->kind != GSP_DO_SEND || (l->said != GSP_PROMISE && l->said != GSP_VOTE))
+        if (l->kind != GSP_DO_SEND ||
+            (l->said != GSP_PROMISE && l->said != GSP_ECHO && l->said != GSP_VOTE))
             continue;
         bool written = false;
         for (uint32_t j = 0; j < k; j++)
             written = written || (w.log[j].host == l->host && w.log[j].kind == GSP_DO_PERSIST &&
                                   w.log[j].version == l->version &&
-                                  (l->said == GSP_VOTE ? w.log[j].voted == l->ballot
-                                                       : w.log[j].promised == l->ballot));
+                                  (l->said == GSP_VOTE   ? w.log[j].voted == l->ballot
+                                   : l->said == GSP_ECHO ? w.log[j].echoed == l->ballot
+                                                         : w.log[j].promised == l->ballot));
         assert_true(written);
         words++;
     }
@@ -130,7 +132,8 @@ static void another_attempt_changes_owners_and_nothing_else(void **state)
 
     uint64_t refused = w.agree[other].stats.refused;
     m = right, m.as.begin.n_contributors = 2; /* by the rules, but not those of this ballot */
-    gsp_rules_weigh(&w.agree[other], m.as.begin.contributor, 2);
+    gsp_proposal_weigh(&w.agree[other].rules, &w.agree[other].certificate.proposal,
+                       m.as.begin.contributor, 2);
     tell(other, &m);
     m = right, m.as.begin.contributor[proposer].root.byte[5] ^= 1;
     tell(other, &m);
@@ -251,6 +254,58 @@ static void a_proposer_whose_link_broke_goes_on(void **state)
     run_ms(3500);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(w.agree[i].view, 1);
+    close_pool();
+}
+
+/* A certificate repeats the seal of a vote, and nothing of it but what all votes have in common. So
+ * a vote with more in it counts for nobody: others could not check the certificate. */
+static void a_vote_with_more_in_it_does_not_count(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < 4; k++) {
+        open_pool(3);
+        w.dropped = GSP_VOTE;
+        for (uint32_t t = 0; t < 40 && !w.agree[0].record.voted; t++)
+            run_ms(STEP_MS);
+        assert_true(w.agree[0].record.voted != 0);
+        gsp_message m = from_host(1, GSP_VOTE, w.agree[0].record.voted);
+        gsp_statement *s = &m.as.vote.statement;
+        *s = w.agree[1].vote[1];
+        assert_int_equal(s->ballot, w.agree[0].record.voted);
+        s->root.byte[7] = k == 0;
+        s->item = k == 1;
+        s->voted = k == 2;
+        gsp_seals seals = seals_of(1);
+        gsp_statement_seal(&seals, s);
+        uint64_t refused = w.agree[0].stats.refused;
+        tell(0, &m);
+        assert_int_equal(w.agree[0].certified, k == 3 ? 6 : 5);
+        assert_int_equal(w.agree[0].stats.refused, refused + (k == 3 ? 0 : 1));
+        close_pool();
+    }
+}
+
+/* Versions that nobody reaches are not followed: the ones after them would be 0 again. */
+static void versions_beyond_belief_are_not_followed(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_saved far = saved_of(0);
+    far.certificate.proposal.version = UINT64_MAX - 1;
+    step(0, (gsp_event){.kind = GSP_ON_STATE, .saved = &far});
+    assert_int_equal(w.agree[0].certified, 5);
+    gsp_saved fork = {.genesis = far.genesis};
+    gsp_seals seals = seals_of(1);
+    gsp_hash id;
+    fork.genesis.generation++;
+    fork.genesis.founder = member(1);
+    fork.genesis.tokens = 1u << 30;
+    fork.genesis.version = UINT64_MAX - 1;
+    gsp_genesis_hash(&seals, &fork.genesis, &id);
+    seal(seals.context, id.byte, sizeof id.byte, fork.genesis.seal);
+    step(0, (gsp_event){.kind = GSP_ON_STATE, .saved = &fork});
+    assert_int_equal(w.agree[0].certified, 5);
+    assert_int_equal(w.agree[0].stats.refused, 2);
     close_pool();
 }
 
@@ -480,6 +535,8 @@ int main(void)
         cmocka_unit_test(a_restart_keeps_its_word),
         cmocka_unit_test(no_word_before_the_last_version_is_durable),
         cmocka_unit_test(no_ballot_leaves_no_room_for_later_ones),
+        cmocka_unit_test(a_vote_with_more_in_it_does_not_count),
+        cmocka_unit_test(versions_beyond_belief_are_not_followed),
         cmocka_unit_test(one_refusal_ends_no_ballot),
         cmocka_unit_test(garbage_changes_nothing),
     };

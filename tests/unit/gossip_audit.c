@@ -38,7 +38,13 @@ typedef enum lie {
     OTHER_PART, /* the result of the part before, under this part's number */
     NORM,       /* right bytes, and a wrong word about them */
     TWO_VOTES,  /* right sums, and a second vote in each ballot */
+    WITHHOLDS,  /* off by a bit, and what it brought is given to nobody who checks */
 } lie;
+
+void __real_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+                                     const gsp_hash *root);
+void __wrap_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+                                     const gsp_hash *root);
 
 static _Thread_local lie lies;
 static _Thread_local uint8_t before[1 << 20];
@@ -53,7 +59,7 @@ bool __wrap_gsp_mix_part(gsp_mix *mix, uint32_t number, const gsp_contributor *c
         return false;
     if (lies == HONEST || lies == TWO_VOTES || n == 0)
         return true;
-    if (lies == ONE_VALUE) {
+    if (lies == ONE_VALUE || lies == WITHHOLDS) {
         ((uint8_t *)out)[bytes - 1] ^= 1;
     } else if (lies == OTHER_PART) {
         uint8_t *kept = atom_alloc(1, bytes);
@@ -68,17 +74,26 @@ bool __wrap_gsp_mix_part(gsp_mix *mix, uint32_t number, const gsp_contributor *c
     return true;
 }
 
+void __wrap_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+                                     const gsp_hash *root)
+{
+    if (lies != WITHHOLDS)
+        __real_gsp_friends_send_exhibit(to, version, part, root);
+}
+
 /* ---- members that go on when one is gone ---- */
 
 enum { MEMBERS = 4, LIAR = 3, PARTS = 16, FLOATS = SANITIZED ? 40000 : 150000 };
-static const uint64_t PACE_NS = 150000000; /* between versions, so that audits have their time */
+/* Between versions, so that audits have their time, and those who withhold theirs. */
+static const uint64_t PACE_NS = 150000000, SLOW_PACE_NS = 800000000;
 
 typedef struct play {
     cell cell;
     lie lie;
     bool accuses; /* the last member owns nothing, and finds everybody else wrong */
     bool over[MEMBERS];
-    uint64_t lied_from, versions; /* of the first false part; how many there were */
+    _Atomic(uint64_t) lied_from; /* of the first false part */
+    uint64_t versions;           /* how many there were */
 } play;
 
 static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
@@ -134,6 +149,8 @@ static bool seen(play *p, cell_member *m)
         return m->i == LIAR || m->status.false_claims > 0 || m->status.audits_open > 0;
     if (p->lie == HONEST)
         return m->status.audits - m->status.audits_open > 4;
+    if (p->lie == WITHHOLDS)
+        return m->i == LIAR || (p->lied_from && m->status.n_roster == MEMBERS - 1);
     return m->i == LIAR || (bans(&m->status, liar) && m->status.n_roster == MEMBERS - 1);
 }
 
@@ -172,7 +189,8 @@ static void *run(void *context)
     lies = m->i == LIAR ? p->lie : HONEST;
     cell_dial(m);
     while (!p->cell.stop) {
-        bool due = atom_clock_ns() - m->applied_ns > PACE_NS;
+        uint64_t pace = p->lie == WITHHOLDS ? SLOW_PACE_NS : PACE_NS;
+        bool due = atom_clock_ns() - m->applied_ns > pace;
         gsp_node_report(m->node, due ? p->cell.n : 0, 0);
         if (gsp_node_turn(m->node, 20000000) != ATOM_OK) {
             snprintf(m->why, sizeof m->why, "%s", atom_fail_message());
@@ -182,6 +200,8 @@ static void *run(void *context)
         if (lies == TWO_VOTES)
             vote_twice(m);
         gsp_node_read_status(m->node, &m->status);
+        if (m->i == 0 && m->status.n_roster == MEMBERS && !p->lied_from)
+            p->lied_from = m->status.certified + 1;
         if (!counted && seen(p, m)) {
             counted = true;
             p->cell.n_done++;
@@ -334,6 +354,26 @@ static void who_votes_twice_is_found(void **unused)
     a_liar_is_found(TWO_VOTES, GSP_CODEC_INT8, false);
 }
 
+/* Nobody can show what it did, and it is off the roster all the same, within ten versions or so. */
+static void who_withholds_is_out(void **unused)
+{
+    (void)unused;
+    static play p;
+    open_play(&p, WITHHOLDS, GSP_CODEC_INT8, false);
+    p.cell.rules.dead_ns = 1000000000;
+    p.cell.rules.round_min_ns = 1000000000;
+    p.cell.rules.audit_percent = 75;
+    assert_true(go(&p));
+    for (unsigned i = 0; i < LIAR; i++) {
+        const gsp_node_status *s = &p.cell.member[i].status;
+        assert_int_equal(s->n_bans, 0);
+        assert_int_equal(s->n_roster, MEMBERS - 1);
+        assert_in_range(s->certified, p.lied_from, p.lied_from + 20);
+        assert_int_equal(convictions(&p, i), 0);
+    }
+    cell_close(&p.cell);
+}
+
 static void nobody_honest_is_accused(void **unused)
 {
     (void)unused;
@@ -411,7 +451,7 @@ static void open_affair(affair *a)
         gsp_merkle_leaf(PART, a->x[i], a->exhibit[i].bytes, &leaf[PART]);
         a->exhibit[i].n_path = gsp_merkle_path(leaf, N_PARTS, PART, a->exhibit[i].path);
         a->claim.contributor[i] =
-            (gsp_contributor){.member = (uint8_t)i, .tokens = 10, .weight = 10 + i};
+            (gsp_contributor){.member = (uint8_t)i, .tokens = 10 + i, .weight = 10 + i};
         gsp_merkle_root(leaf, N_PARTS, &a->claim.contributor[i].root);
     }
     gsp_mix mix;
@@ -435,6 +475,12 @@ static atom_status judge(affair *a, gsp_finding *f)
     atom_status st = gsp_evidence_judge(&a->terms, data, bytes, f);
     atom_free(data);
     return st;
+}
+
+static void convicted(void *context, const gsp_key *key)
+{
+    const gsp_bans *bans = context;
+    assert_memory_equal(bans->ban[0].key.byte, key->byte, GSP_KEY_BYTES);
 }
 
 static void evidence_is_what_the_accused_signed(void **unused)
@@ -471,6 +517,39 @@ static void evidence_is_what_the_accused_signed(void **unused)
     scratch_close(&a.place);
 }
 
+/* Signed, under the right roots, and no honest owner's word: it is refused before it is summed. */
+static void evidence_beyond_belief_proves_nothing(void **unused)
+{
+    (void)unused;
+    static affair a;
+    static gsp_finding f;
+    gsp_bans bans;
+    open_affair(&a);
+    a.claim.contributor[0].weight = UINT64_MAX; /* a sum that wraps */
+    a.claim.contributor[1].weight = 3;
+    a.claim.part.weight = 2;
+    for (int robust = 0; robust < 2; robust++) {
+        a.terms.robust = robust;
+        sign(&a);
+        assert_int_equal(judge(&a, &f), ATOM_E_FORMAT);
+    }
+    /* A member that starts with such a file beside a true one skips it. */
+    bans = (gsp_bans){.directory = scratch_path(&a.place, "")};
+    test_must(gsp_evidence_write(scratch_path(&a.place, "evidence-1-1-1"), &a.genesis, &a.claim,
+                                 a.exhibit));
+    gsp_bans_recall(&bans, &a.terms, convicted, &bans);
+    assert_int_equal(bans.n, 0);
+    a.terms.robust = false;
+    a.claim.contributor[0].weight = 10, a.claim.contributor[1].weight = 11;
+    a.claim.part.weight = 21, a.claim.part.norm += 1;
+    sign(&a);
+    test_must(gsp_evidence_write(scratch_path(&a.place, "evidence-1-1-2"), &a.genesis, &a.claim,
+                                 a.exhibit));
+    gsp_bans_recall(&bans, &a.terms, convicted, &bans);
+    assert_int_equal(bans.n, 1);
+    scratch_close(&a.place);
+}
+
 static void damaged_evidence_proves_nothing(void **unused)
 {
     (void)unused;
@@ -498,12 +577,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(evidence_is_what_the_accused_signed),
+        cmocka_unit_test(evidence_beyond_belief_proves_nothing),
         cmocka_unit_test(damaged_evidence_proves_nothing),
         cmocka_unit_test(nobody_honest_is_accused),
         cmocka_unit_test(one_value_off_is_found),
         cmocka_unit_test(another_parts_result_is_found),
         cmocka_unit_test(a_wrong_norm_is_found),
         cmocka_unit_test(who_votes_twice_is_found),
+        cmocka_unit_test(who_withholds_is_out),
         cmocka_unit_test(who_accuses_falsely_is_not_believed),
     };
     atom_log_set_level(ATOM_LOG_WARN);

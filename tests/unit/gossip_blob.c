@@ -2,7 +2,7 @@
  * A part on its way in (blob.h): pieces in any order, each once; whole only when its bytes are what
  * its hash says; and a message's memory goes back to the transport exactly once.
  */
-#include "gossip/member/blob.h"
+#include "gossip/member/held.h"
 
 #include "atom/base/mem.h"
 #include "gossip/agree/lineage.h"
@@ -26,6 +26,8 @@ static void take_back(gsp_net *net, void *data)
 }
 static const gsp_net_ops ops = {.free = take_back};
 static gsp_net net = {.ops = &ops};
+static gsp_key sender;
+static gsp_pieces_of spoiled;
 static uint32_t data[BYTES / 4]; /* aligned, as messages are */
 
 static int setup(void **state)
@@ -50,7 +52,8 @@ static gsp_piece result_piece(uint64_t bytes, uint32_t k)
 static gsp_blob_news add(gsp_blob **b, const gsp_piece *p, const void *body, bool *taken)
 {
     *taken = false;
-    return gsp_blob_add(b, p, N_PARTS, body, &net, (void *)(uintptr_t)body, taken);
+    return gsp_blob_add(b, p, &sender, N_PARTS, body, &net, (void *)(uintptr_t)body, taken,
+                        &spoiled);
 }
 
 static void pieces_come_in_any_order(void **unused)
@@ -137,6 +140,21 @@ static void parts_lie_side_by_side(void **unused)
     }
 }
 
+/* An owner that sends ever new results of its part before it says which one it means fills neither
+ * memory nor disk, and begins anew with the next ballot. */
+static void results_before_the_word_are_few(void **unused)
+{
+    (void)unused;
+    static gsp_held held;
+    for (uint32_t ballot = 1; ballot <= 3; ballot++) {
+        uint32_t n = 0;
+        for (; n < 1000 && gsp_held_wants_unsaid(&held, ballot, PART); n++)
+            gsp_held_count_unsaid(&held, ballot, PART);
+        assert_int_equal(n, GSP_HELD_UNSAID_MAX);
+        assert_true(gsp_held_wants_unsaid(&held, ballot, PART + 1));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +162,7 @@ int main(void)
         cmocka_unit_test_setup(one_piece_stays_in_its_message, setup),
         cmocka_unit_test_setup(false_bytes_are_dropped, setup),
         cmocka_unit_test_setup(a_contribution_needs_its_path, setup),
+        cmocka_unit_test(results_before_the_word_are_few),
         cmocka_unit_test(parts_lie_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -254,14 +254,85 @@ static void owner_comes_back(void **state)
     owner_close(&o);
 }
 
+/* Whoever has a ticket can make several keys; a ban ends the ticket, and can take them all. */
+static void a_ban_ends_the_invite(void **state)
+{
+    (void)state;
+    owner o;
+    scratch places[4];
+    gsp_door d[4];
+    gsp_word answer;
+    gsp_door_ban done;
+    for (int all = 0; all < 2; all++) {
+        owner_open(&o, 9);
+        for (int i = 0; i < 4; i++)
+            guest_open(&d[i], &places[i], o.door.ticket);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(ask(&o, &d[i], &answer), GSP_WELCOME);
+        test_must(gsp_door_ban_key(&o.door, d[0].identity.public_key, all, &done));
+        assert_true(done.has_invite);
+        assert_int_equal(done.n_others, 2);
+        assert_int_equal(o.door.manifest->n_banned, all ? 3 : 1);
+        assert_int_equal(ask(&o, &d[1], &answer), all ? GSP_REFUSED_BANNED : GSP_REFUSED_EXPIRED);
+        assert_int_equal(ask(&o, &d[3], &answer), GSP_REFUSED_EXPIRED); /* the next key */
+        o.door.rotated_s = 0; /* whatever the clock says of the ticket */
+        assert_int_equal(ask(&o, &d[3], &answer), GSP_REFUSED_EXPIRED);
+        for (int i = 0; i < 4; i++)
+            guest_close(&d[i], &places[i]);
+        owner_close(&o);
+    }
+    owner_open(&o, 9);
+    uint8_t unknown[GSP_PUBLIC_BYTES] = {7};
+    assert_int_equal(gsp_door_ban_key(&o.door, unknown, true, &done), ATOM_E_USAGE);
+    test_must(gsp_door_ban_key(&o.door, unknown, false, &done));
+    assert_false(done.has_invite);
+    assert_int_equal(gsp_door_ban_key(&o.door, o.door.owner, false, &done), ATOM_E_USAGE);
+    owner_close(&o);
+}
+
+/* A refusal that somebody passes on is the owner's own, about this key and what it showed, or
+ * worth nothing. */
+static void refusals_are_signed(void **state)
+{
+    (void)state;
+    owner o;
+    scratch places[3];
+    gsp_door d[3];
+    gsp_word answer;
+    owner_open(&o, 1);
+    for (int i = 0; i < 3; i++)
+        guest_open(&d[i], &places[i], o.door.ticket);
+    uint64_t now = test_now_s();
+    assert_int_equal(ask(&o, &d[0], &answer), GSP_WELCOME);
+    assert_int_equal(ask(&o, &d[1], &answer), GSP_REFUSED_EXPIRED);
+    assert_true(gsp_door_is_owners_word(&d[1], &answer, now));
+    assert_false(gsp_door_is_owners_word(&d[2], &answer, now)); /* it was about another */
+    assert_false(gsp_door_is_owners_word(&d[1], &answer, now + 3 * GSP_SKEW_SECONDS));
+    answer.refusal = GSP_REFUSED_BANNED; /* the owner said something else */
+    assert_false(gsp_door_is_owners_word(&d[1], &answer, now));
+    answer.refusal = GSP_REFUSED_EXPIRED;
+    for (uint32_t i = 0; i < answer.credential_bytes; i++) {
+        answer.credential[i] ^= 1;
+        assert_false(gsp_door_is_owners_word(&d[1], &answer, now));
+        answer.credential[i] ^= 1;
+    }
+    answer.credential_bytes--;
+    assert_false(gsp_door_is_owners_word(&d[1], &answer, now));
+    answer.credential_bytes++;
+    d[1].credential[9] ^= 1; /* it shows another invite now */
+    assert_false(gsp_door_is_owners_word(&d[1], &answer, now));
+    for (int i = 0; i < 3; i++)
+        guest_close(&d[i], &places[i]);
+    owner_close(&o);
+}
+
 int main(void)
 {
     test_must(gsp_crypto_start());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(invite_becomes_admission),
-        cmocka_unit_test(bans_and_new_keys),
-        cmocka_unit_test(manifests_are_followed),
-        cmocka_unit_test(owner_comes_back),
+        cmocka_unit_test(invite_becomes_admission), cmocka_unit_test(bans_and_new_keys),
+        cmocka_unit_test(manifests_are_followed),   cmocka_unit_test(owner_comes_back),
+        cmocka_unit_test(a_ban_ends_the_invite),    cmocka_unit_test(refusals_are_signed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

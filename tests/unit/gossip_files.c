@@ -140,11 +140,200 @@ static void a_lost_file_is_fetched_again(void **state)
     test_free(links);
 }
 
+/* ---- several donors, of which one lies or says nothing ---- */
+
+enum { DONORS = 3 };
+
+typedef struct crowd {
+    gsp_net net;
+    uint64_t offset[DONORS][QUEUE];
+    uint32_t begin[DONORS], end[DONORS];
+} crowd;
+
+static gsp_net_sent hear_one(gsp_net *net, const uint8_t *key, gsp_net_channel channel,
+                             const void *head, size_t head_bytes, const void *body,
+                             size_t body_bytes)
+{
+    crowd *w = (crowd *)net;
+    gsp_word m;
+    uint32_t i = key[0] - 1u;
+    (void)channel;
+    (void)body;
+    (void)body_bytes;
+    assert_true(gsp_word_decode(head, head_bytes, &m));
+    assert_true(i < DONORS && w->end[i] < QUEUE);
+    w->offset[i][w->end[i]++] = m.offset;
+    return GSP_NET_SENT;
+}
+
+static void drop_one(gsp_net *net, const uint8_t *key)
+{
+    (void)net;
+    (void)key;
+}
+
+static const gsp_net_ops CROWD = {.send = hear_one, .drop = drop_one};
+
+typedef struct market {
+    crowd net;
+    char directory[40];
+    gsp_links *links;
+    gsp_link *link[DONORS];
+    gsp_manifest *manifest;
+    gsp_event_log diary;
+    gsp_files *files;
+    uint8_t *data;
+    uint64_t now;
+    uint32_t false_chunk; /* that the liar sends; CHUNKS: none */
+    bool silent;          /* the liar answers nothing any more after it lied */
+    uint32_t liar, lies;
+} market;
+
+static void link_up(market *k, uint32_t i)
+{
+    gsp_net_event e = {.kind = GSP_NET_UP};
+    memset(e.key, (int)i + 1, sizeof e.key);
+    k->link[i] = gsp_links_add(k->links, &e);
+    assert_non_null(k->link[i]);
+}
+
+static void market_open(market *k)
+{
+    memset(k, 0, sizeof *k);
+    snprintf(k->directory, sizeof k->directory, "/tmp/atom-files-XXXXXX");
+    assert_non_null(mkdtemp(k->directory));
+    k->net.net.ops = &CROWD;
+    k->links = test_calloc(1, sizeof *k->links);
+    k->manifest = test_calloc(1, sizeof *k->manifest);
+    k->data = test_calloc(1, BYTES);
+    k->diary = (gsp_event_log){.directory = k->directory};
+    k->links->net = &k->net.net;
+    k->now = SECOND;
+    for (uint64_t i = 0; i < BYTES; i++)
+        k->data[i] = (uint8_t)(i * 2654435761u >> 24);
+    k->manifest->n_files = 1;
+    k->manifest->file[0].bytes = BYTES;
+    snprintf(k->manifest->file[0].name, sizeof k->manifest->file[0].name, "config.json");
+    crypto_generichash(k->manifest->file[0].hash.byte, GSP_HASH_BYTES, k->data, BYTES, NULL, 0);
+    for (uint32_t i = 0; i < DONORS; i++)
+        link_up(k, i);
+    k->files = gsp_files_open(k->directory, k->manifest, k->links, &k->diary);
+    assert_non_null(k->files);
+}
+
+static void market_close(market *k)
+{
+    char command[80];
+    gsp_files_close(&k->files);
+    gsp_event_log_close(&k->diary);
+    snprintf(command, sizeof command, "rm -r %s", k->directory);
+    assert_int_equal(system(command), 0);
+    test_free(k->data);
+    test_free(k->manifest);
+    test_free(k->links);
+}
+
+static void answer(market *k, uint32_t i)
+{
+    static uint8_t body[GSP_WORD_CHUNK_BYTES];
+    uint64_t at = k->net.offset[i][k->net.begin[i]++ % QUEUE];
+    gsp_word m = {.kind = GSP_WORD_FILE,
+                  .hash = k->manifest->file[0].hash,
+                  .offset = at,
+                  .of_bytes = BYTES,
+                  .body = body,
+                  .body_bytes = GSP_WORD_CHUNK_BYTES};
+    memcpy(body, k->data + at, sizeof body);
+    if (i == k->liar && at / GSP_WORD_CHUNK_BYTES == k->false_chunk) {
+        body[77] ^= 1;
+        k->lies++;
+    }
+    gsp_files_came(k->files, k->link[i], &m);
+}
+
+/* Fetches the file; returns how many seconds it took. The liar answers first. */
+static uint64_t get(market *k, uint64_t limit_s)
+{
+    bool finished = false;
+    uint64_t from = k->now;
+    test_must(gsp_files_fetch_begin(k->files, &k->manifest->file[0]));
+    for (; !finished && k->now < from + limit_s * SECOND; k->now += SECOND) {
+        gsp_files_step(k->files, k->now);
+        for (uint32_t t = 0; t < DONORS; t++) {
+            uint32_t i = (t + k->liar) % DONORS;
+            while (k->net.begin[i] < k->net.end[i] && !(i == k->liar && k->silent && k->lies))
+                answer(k, i);
+            k->net.begin[i] = k->net.end[i] = 0;
+        }
+        gsp_files_step(k->files, k->now);
+        test_must(gsp_files_fetch_turn(k->files, &finished));
+    }
+    assert_true(finished);
+    gsp_files_fetch_end(k->files);
+    return (k->now - from) / SECOND;
+}
+
+static void remove_file(const market *k)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s/files/config.json", k->directory);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* Whichever chunk was false: the file comes right in the end, and its sender gives no more of it, not
+ * over a new link either. */
+static void a_liar_among_donors_is_found(void **state)
+{
+    (void)state;
+    uint32_t found = 0;
+    for (uint32_t chunk = 0; chunk < DONORS * CHUNKS; chunk++) {
+        market k;
+        market_open(&k);
+        k.liar = chunk / CHUNKS;
+        for (uint32_t i = 0; i < CHUNKS && !k.lies; i++) { /* until it was asked for that one */
+            k.false_chunk = chunk % CHUNKS;
+            (void)get(&k, 200);
+            remove_file(&k);
+        }
+        if (k.lies) {
+            uint32_t before = k.lies;
+            gsp_links_end(k.links, k.link[k.liar]);
+            link_up(&k, k.liar);
+            for (uint32_t i = 0; i < 3; i++) {
+                (void)get(&k, 200);
+                remove_file(&k);
+            }
+            assert_int_equal(k.lies, before);
+            found++;
+        }
+        market_close(&k);
+    }
+    assert_true(found >= CHUNKS);
+}
+
+/* A donor that is asked alone and says nothing holds nobody up for ever. */
+static void nobody_is_waited_for_alone(void **state)
+{
+    (void)state;
+    market k;
+    market_open(&k);
+    k.silent = true;
+    k.liar = 1;
+    for (k.false_chunk = 0; k.false_chunk < CHUNKS && !k.lies; k.false_chunk++) {
+        assert_in_range(get(&k, 1000), 1, 400);
+        remove_file(&k);
+    }
+    assert_true(k.lies > 0);
+    market_close(&k);
+}
+
 int main(void)
 {
     test_must(gsp_crypto_start());
     test_pool_make(&P, 7);
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_line_brings_a_file),
-                                       cmocka_unit_test(a_lost_file_is_fetched_again)};
+                                       cmocka_unit_test(a_lost_file_is_fetched_again),
+                                       cmocka_unit_test(a_liar_among_donors_is_found),
+                                       cmocka_unit_test(nobody_is_waited_for_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -459,6 +459,45 @@ static void a_guest_becomes_a_member(void **state)
     gsp_net_close(&owner);
 }
 
+/* A member that knows only the key before is a guest to others, until it comes with the new one. */
+static void who_has_the_key_before_is_a_guest(void **state)
+{
+    (void)state;
+    gsp_net *here = NULL, *late = NULL;
+    gsp_net_event event;
+    gsp_net_gate_config c = {.gate.handshake = test_member(&pool, 21), .gate.n_listen = 1};
+    gsp_handshake_config *h = &c.gate.handshake;
+    uint8_t old[GSP_PSK_BYTES];
+    memcpy(old, h->psk[0], sizeof old);
+    memcpy(h->psk[1], old, sizeof old);
+    h->psk[0][5] ^= 1;
+    h->n_psks = 2;
+    c.gate.listen[0] = test_address("127.0.0.1:0");
+    test_must(gsp_net_open_gate(&c, &here));
+    uint8_t fresh[1][GSP_PSK_BYTES];
+    memcpy(fresh[0], h->psk[0], sizeof old);
+    c.gate.n_listen = 0;
+    *h = test_member(&pool, 22);
+    test_must(gsp_net_open_gate(&c, &late));
+    gsp_address at = test_loopback(gsp_net_port(here));
+    for (bool is_old = true;; is_old = false) {
+        test_must(gsp_net_dial(late, here->key, &at, 1));
+        do {
+            test_must(gsp_net_next(late, MS(5), &event));
+            test_must(gsp_net_next(here, MS(5), &event));
+        } while (event.kind != GSP_NET_UP);
+        assert_int_equal(event.old_key, is_old);
+        assert_int_equal(event.guest, is_old);
+        if (!is_old)
+            break;
+        gsp_net_rekey(late, (const uint8_t(*)[GSP_PSK_BYTES])fresh, 1, h->credential,
+                      h->credential_bytes);
+        gsp_net_drop(late, here->key);
+    }
+    gsp_net_close(&late);
+    gsp_net_close(&here);
+}
+
 static gsp_net *open_behind_nat(unsigned i)
 {
     gsp_net *net = NULL;
@@ -537,6 +576,7 @@ int main(void)
         cmocka_unit_test(hostile_bytes_behind_the_gate),
         cmocka_unit_test(a_flood_does_not_stop_what_runs),
         cmocka_unit_test(a_guest_becomes_a_member),
+        cmocka_unit_test(who_has_the_key_before_is_a_guest),
         cmocka_unit_test(a_member_relays),
     };
     test_pool_make(&pool, 9);

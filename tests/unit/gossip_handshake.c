@@ -148,13 +148,40 @@ static void the_wrong_ones_are_told_or_not(void **state)
     p.acceptor.may_enter = ban;
     p.acceptor.ctx = pool.member[0].public_key;
     refused(&p, GSP_REFUSED_BANNED, GSP_REFUSED_BANNED);
-    pair_make(&p); /* while keys rotate, the older one still opens */
-    memcpy(p.acceptor.psk[1], p.acceptor.psk[0], GSP_PSK_BYTES);
-    p.acceptor.psk[0][3] ^= 1;
-    p.acceptor.n_psks = 2;
-    run(&p, 0, 0, 0, 1000);
-    assert_int_equal(p.d.state, GSP_HANDSHAKE_DONE);
-    assert_int_equal(p.a.state, GSP_HANDSHAKE_DONE);
+}
+
+/* While a new key spreads, members come with the one before to learn it; tickets are void at once. */
+static void a_replaced_key_serves_members_only(void **state)
+{
+    (void)state;
+    pair p;
+    for (int old = 0; old < 2; old++)
+        for (int guest = 0; guest < 2; guest++) {
+            pair_make(&p);
+            memcpy(p.acceptor.psk[1], p.acceptor.psk[0], GSP_PSK_BYTES);
+            p.acceptor.psk[0][3] ^= 1;
+            p.acceptor.n_psks = 2;
+            if (!old)
+                memcpy(p.dialler.psk[0], p.acceptor.psk[0], GSP_PSK_BYTES);
+            if (guest) {
+                gsp_invite invite = {
+                    .id = {1}, .count = 5, .issued_s = p.now_a, .expires_s = p.now_a + 60};
+                memcpy(invite.pool, pool.pool, sizeof invite.pool);
+                gsp_invite_sign(&invite, &pool.owner);
+                gsp_invite_encode(&invite, p.dialler.credential);
+                p.dialler.credential_bytes = GSP_INVITE_BYTES;
+            }
+            if (old && guest) {
+                refused(&p, GSP_REFUSED_EXPIRED, GSP_REFUSED_EXPIRED);
+                assert_true(p.d.proven); /* the acceptor's own word */
+                continue;
+            }
+            run(&p, 0, 0, 0, 1000);
+            assert_int_equal(p.d.state, GSP_HANDSHAKE_DONE);
+            assert_int_equal(p.a.state, GSP_HANDSHAKE_DONE);
+            assert_int_equal(p.a.peer_role, guest ? GSP_GUEST : GSP_MEMBER);
+            assert_int_equal(p.a.old_key, old);
+        }
 }
 
 static void a_replay_gets_a_sealed_refusal_at_most(void **state)
@@ -327,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_meet),
         cmocka_unit_test(the_wrong_ones_are_told_or_not),
+        cmocka_unit_test(a_replaced_key_serves_members_only),
         cmocka_unit_test(a_replay_gets_a_sealed_refusal_at_most),
         cmocka_unit_test(a_key_that_shares_nothing_is_refused),
         cmocka_unit_test(messages_do_not_fit_elsewhere),

@@ -235,6 +235,27 @@ static void an_invite_admits_as_many_as_it_says(void **state)
         gsp_ledger_admit(ledger, &p.owner, &invite, p.member[5].public_key, 1, now, now + 60, &a),
         ATOM_E_USAGE);
     assert_int_equal(a.pool[0], 9);
+    /* Who came with it is known; once it is ended nobody else comes, nor anybody again. */
+    uint8_t id[GSP_INVITE_ID_BYTES], keys[2][GSP_PUBLIC_BYTES];
+    gsp_invite other = invite;
+    other.id[0] = 2;
+    test_must(
+        gsp_ledger_admit(ledger, &p.owner, &other, p.member[8].public_key, 1, now, now + 60, &a));
+    assert_false(gsp_ledger_invite_of(ledger, p.member[5].public_key, id));
+    assert_true(gsp_ledger_invite_of(ledger, p.member[1].public_key, id));
+    assert_memory_equal(id, invite.id, sizeof id);
+    assert_int_equal(gsp_ledger_members(ledger, id, keys, 2), 3);
+    assert_memory_equal(keys[1], p.member[1].public_key, sizeof keys[1]);
+    test_must(gsp_ledger_end_invite(ledger, other.id));
+    gsp_ledger_close(&ledger);
+    test_must(gsp_ledger_open(in_dir("invites"), &ledger));
+    assert_int_equal(gsp_ledger_members(ledger, other.id, NULL, 0), 1);
+    for (unsigned who = 8; who < 10; who++)
+        assert_int_equal(gsp_ledger_admit(ledger, &p.owner, &other, p.member[who].public_key, 1,
+                                          now, now + 60, &a),
+                         ATOM_E_USAGE);
+    test_must(
+        gsp_ledger_admit(ledger, &p.owner, &invite, p.member[1].public_key, 1, now, now + 60, &a));
     gsp_ledger_close(&ledger);
     char *data;
     uint64_t size;

@@ -115,7 +115,12 @@ static void who_leaves_before_it_was_let_in_is_not(void **state)
     open_host(0, 2, now_ns);
     gsp_key key = member(JOINER).key;
     gsp_agree_step(&a, &(gsp_event){.kind = GSP_ON_UP, .now_ns = now_ns, .peer = key}, sink, NULL);
-    join = (gsp_message){.kind = GSP_JOIN, .as.join.applied = 5};
+    join = (gsp_message){.kind = GSP_JOIN};
+    join.as.join.entry.wish = (gsp_statement){.kind = GSP_SAYS_JOIN,
+                                              .lineage = a.lineage,
+                                              .version = 5,
+                                              .subject = a.previous,
+                                              .signer = member(JOINER)};
     say(&join, now_ns + 1);
     assert_int_equal(a.n_waiting, 1);
     beat = (gsp_message){.kind = GSP_HEARTBEAT, .as.heartbeat = {.sequence = 1, .applied = 5}};
@@ -138,6 +143,13 @@ static void certify(uint32_t n, uint32_t voters, uint32_t n_parts, uint64_t now_
     p->version = 6;
     p->previous = a.previous;
     p->n_parts = 3;
+    if (n_parts) {
+        p->n_contributors = 1;
+        p->contributor[0] =
+            (gsp_contributor){.root = {{5}}, .tokens = 1, .samples = 1, .weight = 1};
+        p->tokens = a.certificate.proposal.tokens + 1;
+        p->samples = a.certificate.proposal.samples + 1;
+    }
     for (uint32_t k = 0; k < n_parts; k++)
         p->part[k] = (gsp_part){.hash = {{(uint8_t)(k + 1)}}, .included = 1, .weight = 1};
     p->next = *gsp_agree_roster(&a);

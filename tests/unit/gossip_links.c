@@ -155,15 +155,58 @@ static void nowhere_to_dial(void **state)
 static void budget_of_words(void **state)
 {
     (void)state;
+    gsp_links *links = test_calloc(1, sizeof *links);
     gsp_link guest = {.up = true, .guest = true}, member = {.up = true};
     uint32_t heard_guest = 0, heard_member = 0;
     for (int i = 0; i < 1000; i++) {
-        heard_guest += gsp_link_may_speak(&guest, 7 * SECOND);
-        heard_member += gsp_link_may_speak(&member, 7 * SECOND + (uint64_t)i);
+        heard_guest += gsp_links_may_speak(links, &guest, 7 * SECOND);
+        heard_member += gsp_links_may_speak(links, &member, 7 * SECOND + (uint64_t)i);
     }
     assert_int_equal(heard_guest, 5);
     assert_int_equal(heard_member, 400);
-    assert_true(gsp_link_may_speak(&guest, 8 * SECOND));
+    assert_true(gsp_links_may_speak(links, &guest, 8 * SECOND));
+    test_free(links);
+}
+
+/* Whoever comes back with another link, or as a guest with another key, has not another minute. */
+static void a_minute_is_of_the_key(void **state)
+{
+    (void)state;
+    gsp_links *links = test_calloc(1, sizeof *links);
+    uint32_t guests = 0, members = 0;
+    for (unsigned i = 0; i < 600; i++) {
+        gsp_link guest = {.up = true, .guest = true, .key = {(uint8_t)i, (uint8_t)(i >> 8)}};
+        guest.address = test_address("203.0.113.1:5");
+        guests += gsp_links_may_speak(links, &guest, 60 * SECOND + i);
+        gsp_link member = {.up = true, .key = {9}};
+        for (int k = 0; k < 50; k++)
+            members += gsp_links_may_speak(links, &member, 60 * SECOND + i * (SECOND / 11));
+    }
+    assert_int_equal(guests, 60);
+    assert_int_equal(members, 12000);
+    gsp_link other = {.up = true, .key = {8}};
+    assert_true(gsp_links_may_speak(links, &other, 61 * SECOND));
+    gsp_link elsewhere = {.up = true, .guest = true, .address = test_address("203.0.113.2:5")};
+    assert_true(gsp_links_may_speak(links, &elsewhere, 61 * SECOND));
+    test_free(links);
+}
+
+static void who_is_shunned_is_ended_again(void **state)
+{
+    (void)state;
+    told t = {.net.ops = &OPS};
+    gsp_links *links = test_calloc(1, sizeof *links);
+    links->net = &t.net;
+    up(links, 4, false);
+    up(links, 5, false);
+    gsp_link *l = &links->link[0];
+    gsp_links_shun(links, l, atom_clock_ns());
+    assert_true(l->doomed_ns > 0);
+    gsp_links_end(links, l);
+    up(links, 4, false);
+    assert_true(l->up && l->doomed_ns > 0 && l->doomed_ns <= atom_clock_ns());
+    assert_int_equal(links->link[1].doomed_ns, 0);
+    test_free(links);
 }
 
 static void new_links_begin_anew(void **state)
@@ -172,11 +215,14 @@ static void new_links_begin_anew(void **state)
     gsp_links *links = test_calloc(1, sizeof *links);
     up(links, 4, true);
     assert_null(gsp_links_member(links));
-    gsp_link *l = gsp_links_any(links);
+    gsp_link *l = &links->link[GSP_NET_PEERS_MAX];
+    assert_true(l->up && l->guest);
     uint64_t born = l->born;
     l->greeted = true;
     up(links, 4, false); /* the same key again, as a member now */
-    assert_ptr_equal(gsp_links_member(links), l);
+    assert_false(l->up); /* guests have places of their own */
+    l = gsp_links_member(links);
+    assert_ptr_equal(l, &links->link[0]);
     assert_false(l->greeted);
     assert_int_not_equal(l->born, born);
     for (unsigned i = 100; i < 100 + GSP_NET_PEERS_MAX - 1; i++)
@@ -198,6 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stubborn_ones_make_room), cmocka_unit_test(newer_contact_is_dialled_anew),
         cmocka_unit_test(nowhere_to_dial),         cmocka_unit_test(budget_of_words),
+        cmocka_unit_test(a_minute_is_of_the_key),  cmocka_unit_test(who_is_shunned_is_ended_again),
         cmocka_unit_test(new_links_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

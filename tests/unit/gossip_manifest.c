@@ -88,15 +88,34 @@ static void every_byte_is_signed(void **state)
         size_t at, bytes;
     } span[] = {
 #define SPAN(member) {offsetof(gsp_manifest, member), sizeof((gsp_manifest *)0)->member}
-        SPAN(number),       SPAN(pool),          SPAN(owner),
-        SPAN(founder),      SPAN(created_s),     SPAN(key),
-        SPAN(name),         SPAN(n_floats[1]),   SPAN(codec),
-        SPAN(anchor),       SPAN(settings[0]),   SPAN(tokens_per_sample),
-        SPAN(file[1].hash), SPAN(file[0].bytes), SPAN(file[0].name[0]),
-        SPAN(samples_due),  SPAN(time_due_s),    SPAN(fork_s),
-        SPAN(heartbeat_s),  SPAN(round_s),       SPAN(silent_rounds),
-        SPAN(n_parts),      SPAN(n_banned),      SPAN(banned[0]),
-        SPAN(signature),    SPAN(n_fragments),   SPAN(n_files),
+        SPAN(number),
+        SPAN(pool),
+        SPAN(owner),
+        SPAN(founder),
+        SPAN(created_s),
+        SPAN(key),
+        SPAN(name),
+        SPAN(n_floats[1]),
+        SPAN(codec),
+        SPAN(trust),
+        SPAN(anchor),
+        SPAN(settings[0]),
+        SPAN(tokens_per_sample),
+        SPAN(file[1].hash),
+        SPAN(file[0].bytes),
+        SPAN(file[0].name[0]),
+        SPAN(samples_due),
+        SPAN(time_due_s),
+        SPAN(fork_s),
+        SPAN(heartbeat_s),
+        SPAN(round_s),
+        SPAN(silent_rounds),
+        SPAN(n_parts),
+        SPAN(n_banned),
+        SPAN(banned[0]),
+        SPAN(signature),
+        SPAN(n_fragments),
+        SPAN(n_files),
     };
     for (size_t i = 0; i < sizeof span / sizeof *span; i++)
         for (size_t k = 0; k < span[i].bytes && k < 12; k++) {
@@ -127,8 +146,8 @@ static void data_has_bounds(void **state)
     for (int i = 0; i < 2; i++) {
         m->file[1].bytes = i ? 0 : (uint64_t)GSP_PIECES_MAX * GSP_PIECE_BYTES + 1;
         assert_int_equal(gsp_manifest_complete(m), ATOM_E_USAGE);
-        m->file[1].later = false; /* any other file may have that size */
-        assert_int_equal(gsp_manifest_complete(m), ATOM_OK);
+        m->file[1].later = false; /* any other file may be that large, but none is empty */
+        assert_int_equal(gsp_manifest_complete(m), i ? ATOM_E_USAGE : ATOM_OK);
         m->file[1].later = true;
     }
     test_free(m);
@@ -157,21 +176,22 @@ static void bad_texts(void **state)
     gsp_manifest *m = make(&p);
     char *text = NULL;
     test_must(gsp_manifest_text(m, &text));
-    refuse(text, "\"format\": 2", "\"format\": 1", "version");
-    refuse(text, "\"format\": 2", "\"format\": 2, \"more\": 1", "keys");
-    refuse(text, "\"format\": 2,", "", "format");
+    refuse(text, "\"format\": 3", "\"format\": 1", "version");
+    refuse(text, "\"format\": 3", "\"format\": 3, \"more\": 1", "keys");
+    refuse(text, "\"format\": 3,", "", "format");
     refuse(text, "\"number\": 1", "\"number\": 2", "sign");
     refuse(text, "\"number\": 1", "\"number\": -1", "number");
     refuse(text, "\"number\": 1", "\"number\": 1.0", "number");
     refuse(text, "\"number\": 1", "\"number\": 1, \"number\": 1", "duplicate");
     refuse(text, "int8", "int9", "codec");
+    refuse(text, "\"trust\": \"friends\"", "\"trust\": \"family\"", "trust");
     refuse(text, "config.json", "../config.json", "name");
     refuse(text, "config.json", "shard_000.bin", "one name");
     refuse(text, "a small pool", "a smal\\u0000 pool", "");
     refuse(text, "a small pool", "a smal\\u0007 pool", "name");
     refuse(text, "1000000", "0", "fragment");
     refuse(text, "\"time_due_s\": 0.3", "\"time_due_s\": 1e9, \"x\": 0.3", "keys");
-    refuse(text, "{", "[", "line");
+    refuse(text, "{", "[", "manifest:2:10: ");
     gsp_manifest *out = test_calloc(1, sizeof *out);
     for (size_t n = 0; n < strlen(text) - 1; n += 13)
         assert_int_equal(gsp_manifest_parse(text, n, out), ATOM_E_FORMAT);
@@ -264,6 +284,35 @@ static void parts(void **state)
     test_free(m);
 }
 
+/* What members of different trust wait for, and what one of them may bring. */
+static void rules_follow_from_trust_and_samples(void **state)
+{
+    (void)state;
+    gsp_rules r;
+    gsp_manifest *m = test_calloc(1, sizeof *m);
+    m->n_fragments = 2;
+    m->n_floats[0] = m->n_floats[1] = 100;
+    m->samples_due = 40;
+    m->tokens_per_sample = 1000;
+    test_must(gsp_manifest_complete(m));
+    gsp_manifest_rules(m, &r);
+    assert_int_equal(r.silent_rounds, 3);
+    assert_int_equal(r.samples_max, 40 * 1024);
+    assert_int_equal(r.tokens_per_sample, 2000);
+    m->silent_rounds = 0;
+    m->trust = GSP_STRANGERS;
+    m->samples_due = (uint64_t)1 << 50;
+    test_must(gsp_manifest_complete(m));
+    gsp_manifest_rules(m, &r);
+    assert_int_equal(r.silent_rounds, 8);
+    assert_int_equal(r.trust, GSP_STRANGERS);
+    assert_true(r.samples_max == GSP_TOKENS_MAX);
+    m->silent_rounds = 5; /* as the owner says */
+    test_must(gsp_manifest_complete(m));
+    assert_int_equal(m->silent_rounds, 5);
+    test_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +323,7 @@ int main(void)
         cmocka_unit_test(what_may_follow),
         cmocka_unit_test(drafts_out_of_bounds),
         cmocka_unit_test(parts),
+        cmocka_unit_test(rules_follow_from_trust_and_samples),
     };
     test_must(gsp_crypto_start());
     return cmocka_run_group_tests(tests, NULL, NULL);

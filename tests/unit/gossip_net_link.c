@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -172,6 +173,146 @@ static void another_member_is_left_in_peace(void **state)
     gsp_net_close(&net);
 }
 
+/* ---- guests ---- */
+
+static net_link *come(net_endpoint *e, unsigned key, const char *from, bool guest)
+{
+    uint8_t k[GSP_NET_KEY_BYTES] = {(uint8_t)key, (uint8_t)(key >> 8), 1};
+    net_arrival a = {.key = k,
+                     .guest = guest,
+                     .n_streams = 3,
+                     .link = 1000 + key,
+                     .boot = BOOT,
+                     .address = test_address(from)};
+    return net_link_admit(e, &a);
+}
+
+static uint32_t here(const net_endpoint *e, uint32_t first, uint32_t end, const char *from)
+{
+    gsp_address at = test_address(from ? from : "*:1");
+    uint32_t n = 0;
+    for (uint32_t i = first; i < end; i++)
+        n += e->link[i].used && e->link[i].state == LINK_BUILDING &&
+             (!from || gsp_address_same_customer(&e->link[i].address, &at));
+    return n;
+}
+
+static uint32_t guests(const net_endpoint *e, const char *from)
+{
+    return here(e, GSP_NET_PEERS_MAX, GSP_NET_LINKS_MAX, from);
+}
+
+/* Lets the guests that are here get older than a newcomer has to respect. */
+static void grow_old(net_endpoint *e)
+{
+    for (uint32_t i = GSP_NET_PEERS_MAX; i < GSP_NET_LINKS_MAX; i++)
+        e->link[i].begun_ns -= 2 * NET_GUEST_GRACE_NS;
+}
+
+static void guests_have_few_places_of_their_own(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    for (unsigned i = 0; i < 64; i++)
+        (void)come(e, i, "203.0.113.1:5", true);
+    assert_int_equal(guests(e, NULL), NET_GUESTS_PER_ADDRESS);
+    assert_int_equal(here(e, 0, GSP_NET_PEERS_MAX, NULL), 0);
+    for (unsigned i = 100; i < 100 + GSP_NET_PEERS_MAX; i++)
+        assert_non_null(come(e, i, "203.0.113.1:5", false));
+    assert_int_equal(here(e, 0, GSP_NET_PEERS_MAX, NULL), GSP_NET_PEERS_MAX);
+    /* All places of members are taken: a newcomer still gets one of a guest's. */
+    assert_non_null(come(e, 300, "198.51.100.1:5", true));
+    assert_int_equal(guests(e, NULL), NET_GUESTS_PER_ADDRESS + 1);
+    gsp_net_close(&net);
+}
+
+static void a_crowd_evicts_itself(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    /* One provider's customer with a whole /64, and a smaller crowd of another address. */
+    for (unsigned i = 0; i < 4; i++) {
+        char from[40];
+        snprintf(from, sizeof from, "[2001:db8:7:7::%x]:5", i + 1);
+        assert_non_null(come(e, i, from, true));
+    }
+    assert_null(come(e, 5, "[2001:db8:7:7::99]:5", true)); /* too many of them, all new */
+    for (unsigned i = 10; i < 13; i++)
+        assert_non_null(come(e, i, "203.0.113.1:5", true));
+    assert_non_null(come(e, 20, "198.51.100.1:5", true));
+    assert_int_equal(guests(e, NULL), GSP_NET_GUESTS_MAX);
+    /* Full: those that come from elsewhere take the place of the largest crowd, at once. */
+    assert_non_null(come(e, 21, "198.51.100.2:5", true));
+    assert_int_equal(guests(e, "[2001:db8:7:7::1]:5"), 3);
+    assert_non_null(come(e, 22, "198.51.100.3:5", true));
+    assert_non_null(come(e, 23, "198.51.100.4:5", true));
+    assert_int_equal(guests(e, NULL), GSP_NET_GUESTS_MAX);
+    assert_int_equal(guests(e, "198.51.100.1:5") + guests(e, "198.51.100.2:5") +
+                         guests(e, "198.51.100.3:5") + guests(e, "198.51.100.4:5"),
+                     4);
+    assert_int_equal(guests(e, "203.0.113.1:5"), 2);
+    assert_int_equal(guests(e, "[2001:db8:7:7::1]:5"), 2);
+    /* The crowd's own newcomers take its own places, and only when they are old. */
+    assert_null(come(e, 30, "203.0.113.1:5", true));
+    grow_old(e);
+    assert_non_null(come(e, 31, "203.0.113.1:5", true));
+    assert_int_equal(guests(e, "198.51.100.1:5"), 1);
+    gsp_net_close(&net);
+}
+
+static void guests_are_not_what_they_seem(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    uint8_t key[GSP_NET_KEY_BYTES] = {7};
+    net_arrival a = {.key = key, .guest = true, .n_streams = 3, .link = 7, .boot = BOOT};
+    a.relayed = true; /* members relay for members only */
+    assert_null(net_link_admit(e, &a));
+    a.relayed = false;
+    a.n_streams = NET_GUEST_STREAMS + 1;
+    assert_null(net_link_admit(e, &a));
+    want(e, 5); /* who answers our dial must be a member */
+    uint8_t five[GSP_NET_KEY_BYTES] = {5};
+    a = (net_arrival){.key = five,
+                      .guest = true,
+                      .dialled = true,
+                      .tag = DIALLED_LINK,
+                      .n_streams = 3,
+                      .link = DIALLED_LINK,
+                      .boot = BOOT};
+    assert_null(net_link_admit(e, &a));
+    assert_true(link_of(e, 5)->wanted);
+    /* Admitted, it comes back as a member, and the place of the guest is free. */
+    assert_non_null(come(e, 40, "203.0.113.1:5", true));
+    uint8_t k[GSP_NET_KEY_BYTES] = {40, 0, 1};
+    net_arrival again = {.key = k, .n_streams = 3, .link = 7777, .boot = BOOT};
+    net_link *member = net_link_admit(e, &again);
+    assert_non_null(member);
+    assert_false(net_link_of_guest(e, member));
+    assert_ptr_equal(net_link_find(e, k), member);
+    assert_int_equal(guests(e, NULL), 0);
+    gsp_net_close(&net);
+}
+
+static void guests_leave_in_time(void **state)
+{
+    (void)state;
+    net_endpoint *e = open_endpoint(1);
+    gsp_net *net = &e->net;
+    net_link *building = come(e, 1, "203.0.113.1:5", true), *up = come(e, 2, "203.0.113.1:5", true);
+    up->state = LINK_UP;
+    up->told_up = true;
+    net_link_tick(e, up->begun_ns + NET_GUEST_NS - 1);
+    assert_int_equal(up->state, LINK_UP);
+    net_link_tick(e, up->begun_ns + NET_GUEST_NS + 1);
+    assert_true(up->state == LINK_NONE && up->tell_down);
+    assert_false(building->used);
+    gsp_net_close(&net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +321,10 @@ int main(void)
         cmocka_unit_test(a_restarted_peer_wins),
         cmocka_unit_test(strays_are_refused),
         cmocka_unit_test(another_member_is_left_in_peace),
+        cmocka_unit_test(guests_have_few_places_of_their_own),
+        cmocka_unit_test(a_crowd_evicts_itself),
+        cmocka_unit_test(guests_are_not_what_they_seem),
+        cmocka_unit_test(guests_leave_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

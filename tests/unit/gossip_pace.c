@@ -84,6 +84,7 @@ static void nobody_asks_for_more_than_its_link(void **unused)
 {
     (void)unused;
     cell_make(&c, MEMBERS, GSP_CODEC_FP32, 400000, 16, 4);
+    c.rate = 1000000; /* what this is about */
     c.opened = watch;
     c.check = cut;
     test_must(gsp_sim_hub_open(&c.hub));

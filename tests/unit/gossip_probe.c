@@ -2,6 +2,7 @@
 #include "gossip/net/probe_inner.h"
 #include "tests/lib/gossip_pool.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -106,12 +109,12 @@ static void limits_hold(void **state)
     answerer a;
     gsp_probe_result r;
     test_pool_make(&p, 1);
-    start(&a, &p, 1 << 20); /* less than anybody will ask for */
+    start(&a, &p, 1 << 18); /* less than anybody will ask for */
     gsp_net *net = open_net(&p, 1);
     gsp_probe_wish wish = wish_for(&a, 0);
     test_must(gsp_probe_run(net, &wish, &r));
     assert_false(r.dialled);
-    assert_int_equal(r.down_bytes, 0);
+    assert_int_equal(r.up_bytes + r.down_bytes, 0); /* it was told, and does not try */
     assert_true(r.down_bytes_per_s <= 0);
     gsp_net_close(&net);
     end(&a);
@@ -172,6 +175,189 @@ static void garbage_is_survived(void **state)
     gsp_net_close(&net);
 }
 
+/* ---- what is asked of a server by hand ---- */
+
+typedef struct heard {
+    gsp_net net; /* first */
+    probe_kind last;
+    uint64_t first_number;
+    uint64_t bulk_bytes;
+    uint32_t n[PROBE_KIND_N];
+} heard;
+
+static gsp_net_sent hear(gsp_net *net, const uint8_t *key, gsp_net_channel channel,
+                         const void *head, size_t head_bytes, const void *body, size_t body_bytes)
+{
+    heard *h = (heard *)net;
+    gsp_net_event e = {
+        .kind = GSP_NET_MESSAGE, .channel = channel, .data = (void *)head, .bytes = head_bytes};
+    atom_reader r;
+    (void)key, (void)body;
+    h->last = probe_read(&e, &r);
+    h->n[h->last]++;
+    if (h->last == PROBE_DIALLED)
+        h->first_number = atom_read_u8(&r);
+    if (channel == GSP_NET_BULK)
+        h->bulk_bytes += head_bytes + body_bytes;
+    return GSP_NET_SENT;
+}
+
+static const gsp_net_ops HEARING = {.send = hear};
+
+static void say(gsp_probe_server *s, gsp_net_event *e, probe_kind kind, uint64_t number)
+{
+    static uint8_t data[PROBE_PART_BYTES];
+    atom_writer w = probe_write(data, kind);
+    if (kind == PROBE_DIAL)
+        atom_write_uint(&w, number, 2);
+    else if (kind != PROBE_PART)
+        atom_write_uint(&w, number, 8);
+    e->kind = GSP_NET_MESSAGE;
+    e->channel = kind == PROBE_PART ? GSP_NET_BULK : GSP_NET_CONTROL;
+    e->data = data;
+    e->bytes = kind == PROBE_PART ? (size_t)number : (size_t)(w.at - data);
+    assert_true(gsp_probe_server_take(s, e));
+    gsp_probe_server_step(s);
+}
+
+/* Listens at all addresses, of IPv6 too where there is any. */
+static int listener(uint16_t *port)
+{
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6};
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof at;
+    int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (fd >= 0) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    } else {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        assert_int_equal(bind(fd, (struct sockaddr *)&v4, sizeof v4), 0);
+    }
+    assert_int_equal(listen(fd, 64), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    *port = ntohs(at.sin6_port); /* at the same place in both forms */
+    return fd;
+}
+
+static unsigned came(int fd)
+{
+    unsigned n = 0;
+    usleep(20000);
+    for (int c; (c = accept(fd, NULL, NULL)) >= 0; n++)
+        close(c);
+    return n;
+}
+
+/* Who comes through a relay has no address here: nothing of this host is dialled for it. */
+static void nobody_is_scanned(void **state)
+{
+    (void)state;
+    heard h = {.net.ops = &HEARING};
+    gsp_probe_server *s = NULL;
+    gsp_net_event relayed = {.key = {1}}, direct = {.key = {2}, .address = test_loopback(7)};
+    uint16_t port;
+    int fd = listener(&port);
+    test_must(gsp_probe_server_open(&h.net, 0, &s));
+    relayed.kind = direct.kind = GSP_NET_UP;
+    assert_false(gsp_probe_server_take(s, &relayed));
+    assert_false(gsp_probe_server_take(s, &direct));
+    say(s, &relayed, PROBE_DIAL, port);
+    assert_int_equal(came(fd), 0);
+    gsp_probe_server_step(s);
+    assert_int_equal(h.n[PROBE_DIALLED], 1);
+    assert_int_equal(h.first_number, 0);
+    say(s, &direct, PROBE_DIAL, port); /* its link came from there */
+    assert_int_equal(came(fd), 1);
+    gsp_probe_server_close(&s);
+    close(fd);
+}
+
+/* Dials of a key are counted over all its links, those of guests over all keys of an address. */
+static void dials_are_few(void **state)
+{
+    (void)state;
+    heard h = {.net.ops = &HEARING};
+    gsp_probe_server *s = NULL;
+    uint16_t port;
+    int fd = listener(&port);
+    test_must(gsp_probe_server_open(&h.net, 0, &s));
+    for (int guest = 0; guest < 2; guest++) {
+        unsigned n = 0;
+        for (unsigned i = 0; i < 20; i++) {
+            gsp_net_event e = {.key = {3, guest ? (uint8_t)i : 0}, .guest = guest};
+            e.address = test_loopback(7);
+            e.kind = GSP_NET_UP;
+            assert_false(gsp_probe_server_take(s, &e));
+            say(s, &e, PROBE_DIAL, port);
+            n += came(fd);
+            gsp_probe_server_step(s);
+            e.kind = GSP_NET_DOWN;
+            assert_false(gsp_probe_server_take(s, &e));
+        }
+        assert_in_range(n, 4, 8); /* a minute may have ended meanwhile */
+    }
+    gsp_probe_server_close(&s);
+    close(fd);
+}
+
+/* A day's bytes are a key's, whatever links it comes with; a guest has none; whoever goes on sending
+ * is named. */
+static void bytes_are_of_the_key(void **state)
+{
+    (void)state;
+    heard h = {.net.ops = &HEARING};
+    gsp_probe_server *s = NULL;
+    gsp_net_event e = {.key = {1}, .address = test_loopback(7)},
+                  guest = {.key = {2}, .guest = true};
+    uint8_t key[GSP_NET_KEY_BYTES];
+    test_must(gsp_probe_server_open(&h.net, 1 << 20, &s));
+    for (int i = 0; i < 20; i++) {
+        e.kind = GSP_NET_UP;
+        assert_false(gsp_probe_server_take(s, &e));
+        say(s, &e, PROBE_SEND, 1 << 18);
+        e.kind = GSP_NET_DOWN;
+        assert_false(gsp_probe_server_take(s, &e));
+    }
+    assert_int_equal(h.bulk_bytes, 1 << 20);
+    assert_int_equal(h.n[PROBE_NO], 16);
+    say(s, &guest, PROBE_SEND, 1000);
+    assert_int_equal(h.n[PROBE_NO], 17);
+    for (int i = 0; i < 256; i++)
+        say(s, &e, PROBE_PART, 1 << 18);
+    assert_false(gsp_probe_server_greedy(s, key)); /* what was on its way */
+    say(s, &e, PROBE_PART, 1 << 18);
+    assert_true(gsp_probe_server_greedy(s, key));
+    assert_memory_equal(key, e.key, sizeof key);
+    assert_false(gsp_probe_server_greedy(s, key));
+    gsp_probe_server_give_bytes(s, false); /* the month's caps are near */
+    gsp_net_event fresh = {.key = {5}, .address = test_loopback(7)};
+    say(s, &fresh, PROBE_SEND, 1000);
+    assert_int_equal(h.n[PROBE_NO], 18);
+    gsp_probe_server_give_bytes(s, true);
+    say(s, &fresh, PROBE_SEND, 1000);
+    assert_int_equal(h.n[PROBE_NO], 18);
+    gsp_probe_server_close(&s);
+}
+
+/* Those who only have a link take nobody's place, and questions end. */
+static void a_crowd_that_asks(void **state)
+{
+    (void)state;
+    heard h = {.net.ops = &HEARING};
+    gsp_probe_server *s = NULL;
+    test_must(gsp_probe_server_open(&h.net, 0, &s));
+    for (unsigned i = 0; i < 60; i++) {
+        gsp_net_event e = {.kind = GSP_NET_UP, .key = {(uint8_t)i}};
+        assert_false(gsp_probe_server_take(s, &e));
+    }
+    gsp_net_event e = {.key = {59}, .address = test_loopback(7)};
+    for (unsigned i = 0; i < 500; i++)
+        say(s, &e, PROBE_ASK, 5);
+    assert_in_range(h.n[PROBE_HERE], 120, 240);
+    gsp_probe_server_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +365,10 @@ int main(void)
         cmocka_unit_test(limits_hold),
         cmocka_unit_test(nobody_there),
         cmocka_unit_test(garbage_is_survived),
+        cmocka_unit_test(nobody_is_scanned),
+        cmocka_unit_test(dials_are_few),
+        cmocka_unit_test(bytes_are_of_the_key),
+        cmocka_unit_test(a_crowd_that_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,6 +65,21 @@ static void is_kept(void **state)
     scratch_close(&s);
 }
 
+static void favours_leave_a_quarter(void **state)
+{
+    (void)state;
+    gsp_quota q = {.up = 1000, .down = 1000};
+    assert_true(gsp_quota_has_spare(&q)); /* no caps */
+    q.up_max = 2000;
+    assert_true(gsp_quota_has_spare(&q));
+    q.down_max = 1333; /* three quarters of it are 1000 */
+    assert_false(gsp_quota_has_spare(&q));
+    q.down_max = 1340;
+    assert_true(gsp_quota_has_spare(&q));
+    q.up = 1500;
+    assert_false(gsp_quota_has_spare(&q));
+}
+
 static void in_words(void **state)
 {
     (void)state;
@@ -82,6 +97,7 @@ int main(void)
         cmocka_unit_test(counts),
         cmocka_unit_test(is_kept),
         cmocka_unit_test(in_words),
+        cmocka_unit_test(favours_leave_a_quarter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

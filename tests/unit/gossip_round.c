@@ -58,7 +58,7 @@ static gsp_round started(uint32_t ballot)
     gsp_begin b = begin_of_three();
     gsp_hash mine = root_of(SELF);
     memset(&done, 0, sizeof done);
-    gsp_round_open(&r, 7, SELF);
+    gsp_round_open(&r, GSP_FRIENDS, 7, SELF);
     gsp_round_frozen(&r, &mine, sink, NULL);
     gsp_round_begin(&r, ballot, &b, 1000, sink, NULL);
     return r;
@@ -92,11 +92,14 @@ static void who_is_late_or_gone_is_left_out(void **state)
     (void)state;
     gsp_round r = started(1);
     arrive(&r, 1, 0);
+    gsp_round_tick(&r, 1100, sink, NULL);
+    assert_int_equal(done.n_reduced, 0); /* one of three decides nothing */
+    arrive(&r, 1, 1);
     gsp_round_tick(&r, 1099, sink, NULL);
     assert_int_equal(done.n_reduced, 0);
     gsp_round_tick(&r, 1100, sink, NULL);
     assert_int_equal(done.n_reduced, 1);
-    assert_int_equal(done.reduced[0].included, 1);
+    assert_int_equal(done.reduced[0].included, 3);
 
     r = started(1);
     arrive(&r, 1, 0);
@@ -134,7 +137,7 @@ static void what_i_lost_is_not_waited_for(void **state)
     gsp_begin b = begin_of_three();
     gsp_round r;
     memset(&done, 0, sizeof done);
-    gsp_round_open(&r, 7, SELF);
+    gsp_round_open(&r, GSP_FRIENDS, 7, SELF);
     gsp_round_begin(&r, 1, &b, 1000, sink, NULL);
     for (uint32_t i = 0; i < 3; i++)
         if (i != SELF)
@@ -202,6 +205,8 @@ static void an_owners_word_must_add_up(void **state)
     assert_false(gsp_round_known(&r, 0, 0, &wrong));
     wrong = right, wrong.included = 0, wrong.weight = 0;
     assert_false(gsp_round_known(&r, 0, 0, &wrong));
+    wrong = right, wrong.included = 4, wrong.weight = 10; /* an owner leaves the others out */
+    assert_false(gsp_round_known(&r, 0, 0, &wrong));
     wrong = right, wrong.norm = NAN;
     assert_false(gsp_round_known(&r, 0, 0, &wrong));
     assert_false(gsp_round_known(&r, 1, 0, &right)); /* not the owner */
@@ -212,14 +217,32 @@ static void an_owners_word_must_add_up(void **state)
     assert_true(gsp_round_complete(&r));
 }
 
+static void a_result_has_more_than_half_of_the_contributors(void **state)
+{
+    (void)state;
+    assert_true(gsp_included_enough(GSP_FRIENDS, 1, 1));
+    assert_false(gsp_included_enough(GSP_FRIENDS, 2, 1)); /* no tie, whoever it is */
+    assert_true(gsp_included_enough(GSP_FRIENDS, 3, 6));
+    assert_false(gsp_included_enough(GSP_FRIENDS, 4, 3));
+    assert_true(gsp_included_enough(GSP_STRANGERS, 1, 1));
+    assert_false(gsp_included_enough(GSP_STRANGERS, 3, 6));
+    assert_true(gsp_included_enough(GSP_STRANGERS, 4, 7));
+    assert_false(gsp_included_enough(GSP_STRANGERS, 0, 0));
+    assert_false(gsp_included_enough(GSP_FRIENDS, 0, 0));
+}
+
 static void weights_are_at_most_twice_the_median(void **state)
 {
     (void)state;
     gsp_contributor c[4] = {{.tokens = 10}, {.tokens = 20}, {.tokens = 30}, {.tokens = 1u << 30}};
     gsp_weigh(c, 4);
     assert_int_equal(c[0].weight, 10);
-    assert_int_equal(c[3].weight, 50);
-    assert_int_equal(gsp_included_weight(c, 4, 0x9), 60);
+    assert_int_equal(c[3].weight, 40);
+    assert_int_equal(gsp_included_weight(c, 4, 0x9), 50);
+    gsp_contributor two[2] = {{.tokens = 10}, {.tokens = 1u << 30}};
+    gsp_weigh(two, 2); /* of two voices neither drowns the other */
+    assert_int_equal(two[0].weight, 10);
+    assert_int_equal(two[1].weight, 20);
     for (int i = 0; i < 4; i++)
         c[i].tokens = GSP_TOKENS_MAX;
     gsp_weigh(c, 4);
@@ -254,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_dead_owners_part_goes_to_the_next),
         cmocka_unit_test(another_root_is_another_contribution),
         cmocka_unit_test(an_owners_word_must_add_up),
+        cmocka_unit_test(a_result_has_more_than_half_of_the_contributors),
         cmocka_unit_test(weights_are_at_most_twice_the_median),
         cmocka_unit_test(parts_are_handed_out_by_share),
     };

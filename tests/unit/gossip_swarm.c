@@ -293,6 +293,28 @@ static void liar(void **unused)
     atom_free(w.memory);
 }
 
+/* Liars that come and go under ever new names take nobody's place but their own. */
+static void liars_leave_room(void **unused)
+{
+    (void)unused;
+    world w;
+    open_world(&w, &USUAL);
+    uint32_t honest = up(&w, 'a');
+    gsp_swarm_begin(w.s, 1, 0);
+    for (char name = 'b'; name < 'z'; name++) {
+        uint32_t bad = up(&w, name);
+        assert_true(bad != GSP_SWARM_NOBODY && bad != honest);
+        assert_true(gsp_swarm_is_up(w.s, bad) && !gsp_swarm_is_barred(w.s, bad));
+        came(&w, bad, 1, 0, GSP_SWARM_WRONG);
+        assert_int_equal(up(&w, name), bad); /* while it is linked it stays barred */
+        assert_true(gsp_swarm_is_barred(w.s, bad) && !gsp_swarm_is_up(w.s, bad));
+        gsp_swarm_down(w.s, bad);
+    }
+    assert_int_equal(up(&w, 'a'), honest);
+    assert_true(gsp_swarm_is_up(w.s, honest));
+    atom_free(w.memory);
+}
+
 static void denied(void **unused)
 {
     (void)unused;
@@ -387,6 +409,7 @@ int main(void)
         cmocka_unit_test(silence),
         cmocka_unit_test(silence_shrinks_the_window),
         cmocka_unit_test(liar),
+        cmocka_unit_test(liars_leave_room),
         cmocka_unit_test(denied),
         cmocka_unit_test(offered),
         cmocka_unit_test(late_pieces),

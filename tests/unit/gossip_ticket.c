@@ -1,6 +1,7 @@
 /* Tickets: one text each, clear errors, nothing guessed. */
 #include "gossip/trust/ticket.h"
 #include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,6 +161,44 @@ static void addresses_have_one_text(void **state)
     assert_int_equal(a.port, 5);
 }
 
+/* ---- where a ticket comes from ---- */
+
+static void read_from_file_or_itself(void **state)
+{
+    (void)state;
+    test_pool p;
+    gsp_ticket t;
+    scratch s;
+    char text[GSP_TICKET_TEXT_BYTES], got[GSP_TICKET_TEXT_BYTES], lines[3 * GSP_TICKET_TEXT_BYTES];
+    test_pool_make(&p, 1);
+    make(&p, false, &t);
+    test_must(gsp_ticket_text(&t, text));
+    test_must(gsp_ticket_read(text, got));
+    assert_string_equal(got, text);
+    char *path = atom_format("%s/atom-ticket", scratch_open(&s)->dir);
+    size_t n = 0;
+    for (size_t i = 0; text[i]; i++) { /* as a mail program breaks it */
+        lines[n++] = text[i];
+        if (i % 60 == 59)
+            lines[n++] = '\n';
+    }
+    lines[n++] = '\n';
+    test_must(atom_file_write(path, lines, n));
+    test_must(gsp_ticket_read(path, got));
+    assert_string_equal(got, text);
+    test_must(atom_file_write(path, " \n", 2));
+    assert_int_equal(gsp_ticket_read(path, got), ATOM_E_USAGE);
+    memset(lines, 'a', sizeof lines);
+    test_must(atom_file_write(path, lines, sizeof lines));
+    assert_int_equal(gsp_ticket_read(path, got), ATOM_E_USAGE);
+    assert_int_equal(got[0], 0);
+    assert_int_equal(gsp_ticket_read("no-such-file", got), ATOM_E_USAGE);
+    assert_non_null(strstr(atom_fail_message(), "atom1-"));
+    assert_int_not_equal(gsp_ticket_read(s.dir, got), ATOM_OK); /* a directory */
+    atom_free(path);
+    scratch_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +206,7 @@ int main(void)
         cmocka_unit_test(blanks_are_forgiven),
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(addresses_have_one_text),
+        cmocka_unit_test(read_from_file_or_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,11 +151,36 @@ static void end(void)
 
 static gsp_plan plan;
 
+/* A chain that ends at a version, with a roster of n from `first`. */
+static gsp_chain chain_to(uint64_t version, unsigned first, unsigned n)
+{
+    gsp_chain chain = {.n = 1, .version = version};
+    gsp_genesis_hash(&seals[0], &genesis, &chain.lineage);
+    chain.newest = chain.lineage;
+    roster_of(&chain.roster, first, n);
+    return chain;
+}
+
+static bool choose_by(unsigned n, const gsp_chain *chain)
+{
+    const gsp_chain_terms terms = {.seals = &seals[0], .trust = GSP_FRIENDS};
+    for (unsigned i = 0; i < n; i++)
+        gsp_witness_judge(witness[i], &terms, chain);
+    gsp_plan_choose(&plan, &terms, chain, witness, n, n_floats, FRAGMENTS);
+    return plan.found;
+}
+
+/* By a chain that ends at what witness 0 names now. */
 static bool choose(unsigned n)
 {
-    static const gsp_hash any;
-    gsp_plan_choose(&plan, &seals[0], witness, n, &any, n_floats, FRAGMENTS);
-    return plan.found;
+    const gsp_state_roots *r = &witness[0]->newest;
+    gsp_chain chain = chain_to(0, 0, 1);
+    chain.newest = witness[0]->proposal;
+    if (r->has_certificate)
+        chain.version = r->certificate.proposal.version;
+    if (r->has_certificate)
+        chain.roster = r->certificate.proposal.next;
+    return choose_by(n, &chain);
 }
 
 static void a_quorum_is_believed(void **unused)
@@ -179,45 +204,40 @@ static void members_a_version_apart_vouch_for_the_same(void **unused)
 {
     (void)unused;
     begin();
-    answer(0, 16, 0, 4, 1);
-    answer(1, 17, 0, 4, 1);
-    answer(2, 17, 0, 4, 1);
-    answer(3, 17, 0, 4, 1);
+    answer(3, 16, 0, 4, 1);
+    for (unsigned i = 0; i < 3; i++)
+        answer(i, 17, 0, 4, 1);
     assert_true(choose(4) && plan.version == 17 && plan.signers == 3);
+    answer(0, 18, 0, 4, 1);
+    assert_false(choose(4)); /* of its newest fragment only one has told */
     answer(1, 18, 0, 4, 1);
-    answer(2, 18, 0, 4,
-           1); /* 17 is what only one names now; its votes would tell, there are none */
-    assert_false(choose(4));
-    answer(3, 18, 0, 4, 1);
+    answer(2, 18, 0, 4, 1);
     assert_true(choose(4) && plan.version == 18);
     end();
 }
 
-static void a_minority_is_not(void **unused)
+/* However many they are, and whatever they claim to have certified. */
+static void nobody_else_is(void **unused)
 {
     (void)unused;
     begin();
-    for (unsigned i = 0; i < 4; i++)
-        answer(i, 17, 0, 7, 1);
-    for (unsigned i = 4; i < 7; i++)
-        answer(i, 17, 0, 7, 9); /* another anchor, the same certificate */
-    assert_true(choose(7) && plan.fragment[1].root.byte[0] == 1);
-    for (unsigned i = 4; i < 7; i++)
-        answer(i, 90, i, 1, 9); /* and each alone in a roster of its own, far ahead */
-    assert_true(choose(7) && plan.version == 17);
-    for (unsigned i = 4; i < 7; i++)
-        answer(i, 90, 4, 3, 9); /* together */
-    assert_true(choose(7) && plan.version == 17);
-    /* The right roots under a roster that is not: the certificate is believed by none. */
-    for (unsigned i = 4; i < 7; i++)
-        answer(i, 17, 4, 3, 1);
-    assert_true(choose(7) && plan.saved.certificate.proposal.next.n == 7);
-    /* A minority of those that answered may be all that is left of a roster. */
-    gsp_witness *kept = witness[0];
-    for (unsigned i = 0; i < 7; i++)
-        answer(i, 20, i < 2 ? 0 : 2, i < 2 ? 2 : 5, i < 2 ? 9 : 1);
-    assert_true(choose(7) && plan.saved.certificate.proposal.next.n == 5);
-    witness[0] = kept;
+    for (unsigned i = 0; i < 3; i++)
+        answer(i, 17, 0, 3, 1);
+    for (unsigned i = 3; i < 7; i++)
+        answer(i, 90, 3, 4, 9); /* a roster of their own, far ahead, in the same lineage */
+    assert_true(choose(7) && plan.version == 17 && plan.fragment[1].root.byte[0] == 1);
+    for (unsigned i = 3; i < 7; i++)
+        answer(i, 17, 3, 4, 1); /* the right roots under a roster that is not */
+    assert_true(choose(7) && plan.saved.certificate.proposal.next.n == 3);
+    for (unsigned i = 3; i < 7; i++)
+        answer(i, 17, 0, 3, 9); /* another anchor, the same certificate */
+    assert_true(choose(7) && plan.fragment[1].root.byte[0] == 1 && plan.signers == 3);
+    for (unsigned i = 1; i < 3; i++)
+        answer(i, 20, 0, 3, 1); /* what the chain does not lead to is not chosen */
+    assert_true(!choose(7) || plan.version == 17);
+    gsp_chain foreign = chain_to(17, 0, 3);
+    foreign.lineage.byte[0] ^= 1;
+    assert_false(choose_by(7, &foreign));
     end();
 }
 
@@ -366,7 +386,7 @@ int main(void)
         cmocka_unit_test(versions_belong_to_fragments),
         cmocka_unit_test(a_quorum_is_believed),
         cmocka_unit_test(members_a_version_apart_vouch_for_the_same),
-        cmocka_unit_test(a_minority_is_not),
+        cmocka_unit_test(nobody_else_is),
         cmocka_unit_test(another_shape_is_not),
         cmocka_unit_test(roots_are_checked),
         cmocka_unit_test(stages_go_on),

@@ -68,10 +68,17 @@ static void make_proposal(gsp_proposal *p)
             fill(p->part[i].seal, sizeof p->part[i].seal);
         }
     }
+    fill(&p->since, sizeof p->since);
+    fill(&p->made, sizeof p->made);
     p->next.n = draw(GSP_MEMBERS_MAX + 1);
     fill(p->next.member, p->next.n * sizeof *p->next.member);
     fill(p->missed, p->next.n);
     fill(p->against, p->next.n);
+    p->n_barred = draw(GSP_BARRED_MAX + 1);
+    for (uint32_t i = 0; i < p->n_barred; i++) {
+        fill(&p->barred[i].key, sizeof p->barred[i].key);
+        fill(&p->barred[i].versions, sizeof p->barred[i].versions);
+    }
 }
 
 static void make_statement(gsp_statement *s)
@@ -121,17 +128,61 @@ static void make_genesis(gsp_genesis *g)
     fill(&g->founder, sizeof g->founder);
     fill(&g->order, sizeof g->order);
     fill(g->seal, sizeof g->seal);
+    g->roster.n = draw(GSP_MEMBERS_MAX + 1);
+    fill(g->roster.member, g->roster.n * sizeof g->roster.member[0]);
+    fill(g->consent, g->roster.n * sizeof g->consent[0]);
+}
+
+static void make_step(gsp_step *x)
+{
+    gsp_chain_link *link = &x->as.link;
+    *x = (gsp_step){.is_genesis = draw(3) == 0};
+    if (x->is_genesis) {
+        make_genesis(&x->as.genesis);
+        return;
+    }
+    fill(&link->head, offsetof(gsp_head, next)); /* no gaps */
+    link->head.next.n = draw(GSP_MEMBERS_MAX + 1);
+    fill(link->head.next.member, link->head.next.n * sizeof link->head.next.member[0]);
+    fill(&link->head.since, 16); /* and `made` */
+    fill(&link->ballot, 4);
+    link->n_votes = draw(GSP_MEMBERS_MAX + 1);
+    fill(link->vote, link->n_votes * sizeof link->vote[0]);
+}
+
+static void make_chain(gsp_message *m)
+{
+    if (m->kind == GSP_CHAIN_ASK) {
+        m->as.chain_ask.n = draw(GSP_LOCATOR_MAX + 1);
+        fill(m->as.chain_ask.known, m->as.chain_ask.n * sizeof m->as.chain_ask.known[0]);
+        return;
+    }
+    gsp_chain_said *c = &m->as.chain;
+    *c = (gsp_chain_said){.more = draw(2), .n = draw(GSP_CHAIN_SAID_MAX + 1)};
+    for (uint32_t k = 0; k < c->n; k++)
+        make_step(&c->step[k]);
+}
+
+static void make_entry(gsp_entry *e)
+{
+    make_statement(&e->wish);
+    e->shown.bytes = draw(GSP_SHOWN_BYTES_MAX + 1);
+    fill(e->shown.data, e->shown.bytes);
 }
 
 static void make_proof(gsp_proof *p)
 {
     memset(p, 0, sizeof *p);
-    p->n = draw(GSP_GROUNDS_MAX + 1);
-    for (uint32_t k = 0; k < p->n; k++) {
-        make_statement(&p->ground[k].statement);
-        p->ground[k].n_promises = draw(GSP_MEMBERS_MAX + 1);
-        for (uint32_t i = 0; i < p->ground[k].n_promises; i++)
-            make_statement(&p->ground[k].promise[i]);
+    p->n = draw(GSP_MEMBERS_MAX + 1);
+    for (uint32_t k = 0; k < p->n; k++)
+        make_statement(&p->echo[k]);
+    p->changes.n_entries = draw(GSP_MEMBERS_MAX + 1);
+    for (uint32_t k = 0; k < p->changes.n_entries; k++)
+        make_entry(&p->changes.entry[k]);
+    p->changes.n_exits = draw(GSP_MEMBERS_MAX + 1);
+    for (uint32_t k = 0; k < p->changes.n_exits; k++) {
+        make_statement(&p->changes.exit[k].first);
+        make_statement(&p->changes.exit[k].second);
     }
 }
 
@@ -265,9 +316,6 @@ static void make_people(gsp_message *m)
         fill(&h->applied, 8);
         fill(&h->anchor, sizeof h->anchor);
         fill(&h->tokens, 8);
-        fill(&h->n_votes, 4);
-        fill(&h->reset, 4);
-        fill(&h->generation, 4);
         fill(&h->samples, 8);
         fill(&h->tokens_live, 8);
         make_rates(&h->rates);
@@ -275,7 +323,7 @@ static void make_people(gsp_message *m)
         fill(&h->round_ms, 4);
         break;
     case GSP_JOIN:
-        fill(&m->as.join.applied, 8);
+        make_entry(&m->as.join.entry);
         make_rates(&m->as.join.rates);
         break;
     case GSP_WAIT:
@@ -293,6 +341,14 @@ static void make_people(gsp_message *m)
         break;
     case GSP_LINEAGE:
         make_genesis(&m->as.announce.genesis);
+        break;
+    case GSP_WITHHELD:
+        fill(&m->as.withheld.version, 8);
+        fill(&m->as.withheld.part, 4);
+        fill(&m->as.withheld.missing, 4);
+        break;
+    case GSP_CONSENT:
+        fill(&m->as.consent, sizeof m->as.consent);
         break;
     default:
         make_round(m);
@@ -312,7 +368,7 @@ static void make(gsp_message *m, gsp_message_kind kind, uint32_t body)
         fill(&m->as.prepare, sizeof m->as.prepare);
     else if (kind == GSP_REFUSE)
         fill(&m->as.refuse, sizeof m->as.refuse);
-    else if (kind == GSP_VOTE)
+    else if (kind == GSP_ECHO || kind == GSP_VOTE)
         make_statement(&m->as.vote.statement);
     else if (kind == GSP_CERTIFY)
         make_certificate(&m->as.certify.certificate);
@@ -320,6 +376,8 @@ static void make(gsp_message *m, gsp_message_kind kind, uint32_t body)
         fill(&m->as.ask, sizeof m->as.ask);
     else if (kind == GSP_PIECE || kind == GSP_PULL)
         make_bytes(m, body);
+    else if (kind == GSP_CHAIN_ASK || kind == GSP_CHAIN)
+        make_chain(m);
     else if (kind >= GSP_STATE_ASK)
         make_state(m, body);
     else
@@ -425,7 +483,7 @@ static void damage_is_refused_or_is_canonical(void **unused)
         assert_true(gsp_wire_encode(&two, back, sizeof back) == bytes - rest_bytes);
         assert_memory_equal(wire, back, bytes - rest_bytes);
     }
-    assert_true(refused > DAMAGED / 10 && other > DAMAGED / 10);
+    assert_true(refused > DAMAGED / 20 && other > DAMAGED / 20);
 }
 
 static void what_may_not_be_is_not_written(void **unused)
@@ -463,6 +521,9 @@ static void files_come_back(void **unused)
         fill(&saved.record.lineage, sizeof saved.record.lineage);
         saved.record.version = draw(100);
         saved.record.promised = draw(100);
+        saved.record.echoed = draw(2) ? draw(100) : 0;
+        if (saved.record.echoed)
+            fill(&saved.record.echo, sizeof saved.record.echo);
         saved.record.voted = draw(2) ? draw(100) : 0;
         if (saved.record.voted) {
             make_proposal(&saved.record.proposal);
@@ -485,19 +546,22 @@ static void every_kind_has_the_bytes_that_others_expect(void **unused)
 {
     (void)unused;
     static const uint64_t expected[GSP_MESSAGE_N] = {
-        [GSP_HEARTBEAT] = 0x51a1eaae7822bd2fu,   [GSP_PREPARE] = 0x185f8b1313ef66fbu,
-        [GSP_PROMISE] = 0xd207e680c3020ed5u,     [GSP_REFUSE] = 0x8e04bcf2d79446f1u,
-        [GSP_BEGIN] = 0xacef67cc4a31bf48u,       [GSP_REDUCED] = 0x902256f0f6dc00b3u,
-        [GSP_PROPOSE] = 0x0dc53523a3250a25u,     [GSP_VOTE] = 0x9bad4f7e1194739eu,
-        [GSP_CERTIFY] = 0x9547e61cd7cea8a4u,     [GSP_ASK] = 0xe1c7f91ec9490d6du,
-        [GSP_JOIN] = 0xc74dc6be625dcbecu,        [GSP_WAIT] = 0x9f971261317dd44au,
-        [GSP_LEAVE] = 0xf7aa473f7189566fu,       [GSP_EVIDENCE] = 0xc0c7cc0c5e41b48cu,
-        [GSP_ACCUSE] = 0xdfc3d3eef887ca69u,      [GSP_LINEAGE] = 0xeccbee32bd20c6fcu,
-        [GSP_PIECE] = 0x39f0b0f1acaf4b7fu,       [GSP_PULL] = 0x4efb6a37891ab0b3u,
-        [GSP_STATE_ASK] = 0x3db70bef7d971ba4u,   [GSP_STATE_ROOTS] = 0x42f8d1a332c5e7f1u,
-        [GSP_STATE_PULL] = 0x66abce3a2d9beb8du,  [GSP_STATE_NONE] = 0x28c09ef26678ed53u,
-        [GSP_STATE_CHUNK] = 0x0e919b9e47d884d7u,
+        [GSP_HEARTBEAT] = 0xaaf3c781a1d6bd02u,   [GSP_PREPARE] = 0x782c668a23bc2e1au,
+        [GSP_PROMISE] = 0x17721d2a96992cebu,     [GSP_REFUSE] = 0xc13a294d7febf709u,
+        [GSP_BEGIN] = 0xe05fc583f7062df8u,       [GSP_REDUCED] = 0x92591ed36f68d770u,
+        [GSP_PROPOSE] = 0x64196e678636969du,     [GSP_ECHO] = 0x6036e0a0b01238cfu,
+        [GSP_VOTE] = 0xdb11ecbee51031afu,        [GSP_CERTIFY] = 0x1af75079eb69ee46u,
+        [GSP_ASK] = 0xeacefa0010615bedu,         [GSP_JOIN] = 0xcdae82eb71feb454u,
+        [GSP_WAIT] = 0x008c2753bb62a85cu,        [GSP_LEAVE] = 0x1d6a0ed1d1a923feu,
+        [GSP_EVIDENCE] = 0x596ecd38c3f91bcfu,    [GSP_ACCUSE] = 0xe86a7e09fdb37fc6u,
+        [GSP_LINEAGE] = 0xa0294f2404943f76u,     [GSP_CONSENT] = 0xa3c5743e4720f5fbu,
+        [GSP_WITHHELD] = 0xa567830d67e43e6du,    [GSP_PIECE] = 0x7f669eb53f41bb4eu,
+        [GSP_PULL] = 0xf0b2bfe6b1f6699cu,        [GSP_STATE_ASK] = 0xb8311df4d7b35c7au,
+        [GSP_STATE_ROOTS] = 0xade48167c27a0549u, [GSP_STATE_PULL] = 0x3276c66c45c3a244u,
+        [GSP_STATE_NONE] = 0x1792fab00510c370u,  [GSP_STATE_CHUNK] = 0xdabc96fd2ff11f85u,
+        [GSP_CHAIN_ASK] = 0xaa7784dd73764f61u,   [GSP_CHAIN] = 0x54629644d4445f60u,
     };
+    bool all_equal = true;
     for (unsigned kind = GSP_HEARTBEAT; kind < GSP_MESSAGE_N; kind++) {
         uint8_t digest[32];
         uint64_t found = 0;
@@ -515,8 +579,9 @@ static void every_kind_has_the_bytes_that_others_expect(void **unused)
             found = found << 8 | digest[k];
         if (found != expected[kind])
             print_message("kind %u: 0x%016llxu\n", kind, (unsigned long long)found);
-        assert_true(found == expected[kind]);
+        all_equal &= found == expected[kind];
     }
+    assert_true(all_equal);
 }
 
 int main(void)

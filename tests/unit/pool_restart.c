@@ -2,6 +2,7 @@
  * What of a pool outlives a process: restarts from what is on disk, whole states for joiners, marks
  * of checkpoints.
  */
+#include "atom/pool/marks.h"
 #include "tests/lib/pool_side.h"
 
 #include <fcntl.h>

@@ -5,6 +5,7 @@
  * sense.
  */
 #include "atom/pool/anchor.h"
+#include "atom/pool/marks.h"
 #include "atom/pool/settings.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
@@ -510,7 +511,7 @@ static void settings_say_what_makes_no_sense(void **unused)
         {"\n\n outer_learning_rate : 0.7\n sync: slices\n", "run.yml:3: outer_learning_rate: "},
         {"sync: slices\ncodec: bf16\nglobal_batch_size: 64\n", "run.yml:3: global_batch_size: "},
         {"global_batch_size: 64\n", "run.yml:1: global_batch_size: "},
-        {"sync: gradients\nrobust: true\n", "run.yml:2: robust: "},
+        {"trust: strangers\naudit_percent: 0\n", "run.yml:2: audit_percent: "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(settings_of(bad[i][0], &s), ATOM_E_USAGE);

@@ -8,7 +8,8 @@
 typedef struct create_values {
     char *config, *model, *data, *output_dir, *device, *name, *sync_steps, *fragments, *codec,
         *sync, *fork_seconds, *min_peers;
-    int64_t max_steps;
+    int64_t max_steps, invite_count;
+    double invite_days;
     bool json, quiet, plain, dry_run;
     pool_host host;
 } create_values;
@@ -19,7 +20,7 @@ typedef struct create_values {
 static const opt_spec specs[] = {
     {.name = "config", .type = OPT_TEXT, AT(config), .value = "FILE", .flags = OPT_REQUIRED,
      .help = "The run: a configuration of atom train, in which `pool:` may say how to average "
-             "(sync, sync_steps, fragments, codec, min_peers, robust, global_batch_size, "
+             "(sync, sync_steps, fragments, codec, min_peers, trust, global_batch_size, "
              "due_seconds, fork_seconds, outer_learning_rate, outer_momentum, mix, rewarm_steps)."},
     {.name = "output_dir", .type = OPT_TEXT, AT(output_dir), .value = "DIR", .letter = 'o',
      .help = "Checkpoints, metrics, and in DIR/pool the membership; keep a copy of "
@@ -45,6 +46,10 @@ static const opt_spec specs[] = {
      .help = "Training begins when the pool has this many members."},
     {.name = "max_steps", .type = OPT_INT, AT(max_steps), .min = 0, .max = 1e12,
      .help = "Steps of this member, in this process; the pool's are in the configuration."},
+    {.name = "invite_count", .type = OPT_INT, AT(invite_count), .fallback = "16", .min = 1,
+     .max = 100000, .help = "How many hosts may join with the ticket."},
+    {.name = "invite_days", .type = OPT_NUMBER, AT(invite_days), .fallback = "7", .min = 0.01,
+     .max = 3650, .help = "For how long it is good; atom pool invite makes others."},
     {.name = "plain", .type = OPT_FLAG, AT(plain),
      .help = "No encryption, no admissions: for a trusted local network."},
     {.name = "dry_run", .type = OPT_FLAG, AT(dry_run),
@@ -59,7 +64,7 @@ static const opt_command options = {
     .name = "pool create",
     .summary = "make a pool of a run, print its ticket, and train as its first member",
     .description =
-        "Anybody with the ticket can join with `atom pool join TICKET`. Members train "
+        "Anybody with the ticket can join with `atom pool join`, so it is a secret. Members train "
         "on their own data order and average their weights piece by piece, while they train. "
         "max_steps of the configuration counts the steps of all members together. After a "
         "signal it saves and goes away; `atom pool join -o DIR` comes back, from DIR alone.",
@@ -130,7 +135,9 @@ static atom_status show_ticket(const pool_show *show)
         ATOM_TRY(cli_print_json(json_pack("{s:s, s:i, s:s}", "ticket", ticket, "port",
                                           (int)pool_run_port(show->run), "output_dir", show->dir)));
     else
-        cli_print("others join with: atom pool join %s\n", ticket);
+        cli_print(
+            "the ticket for others, who join with `atom pool join -` and paste it:\n\n  %s\n\n",
+            ticket);
     (void)fflush(stdout);
     return ATOM_OK;
 }
@@ -158,6 +165,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
                                 .settings = settings,
                                 .n_settings = sizeof settings / sizeof *settings,
                                 .plain = v->plain,
+                                .invite_count = v->invite_count,
+                                .invite_days = v->invite_days,
                                 .dry_run = v->dry_run};
     atom_status st;
     if (!v->output_dir && !v->dry_run)

@@ -28,7 +28,9 @@ static const opt_command options = {
         "The owner of a part of a round signs its result. Others do some of the sums again, and "
         "where "
         "one is false they write a file and ban its author. This command needs that file and the "
-        "pool's manifest (in DIR, or --manifest), and neither the pool nor a connection. Exit code "
+        "pool's manifest (in DIR, or --manifest), and neither the pool nor a connection. A member "
+        "that withholds what it brought leaves no file: it is off the roster for a while, and its "
+        "own log and those of the others say so. Exit code "
         "0: the file proves a lie; 3: it proves nothing.",
     .examples = "atom pool evidence run/pool/member/evidence-73672b20bcd66409-17-3 run\n",
     .positional = "FILE [DIR]",

@@ -58,14 +58,12 @@ static atom_status run(void *values, const opt_parsed *parsed)
         return atom_fail_memory("a path", 256);
     atom_status st = pool_export(place, (atom_dtype)v->dtype, v->max_shard_size, v->output, &said);
     atom_free(place);
-    if (st != ATOM_OK)
-        return st;
-    for (int i = 0; i < GSP_HASH_BYTES; i++)
-        snprintf(hex + 2 * i, 3, "%02x", said.anchor.byte[i]);
+    ATOM_TRY(st);
     if (v->json)
         return cli_print_json(json_pack("{s:s, s:s, s:I, s:s}", "output", v->output, "dtype",
                                         atom_dtype_name((atom_dtype)v->dtype), "version",
-                                        (json_int_t)said.version, "anchor", hex));
+                                        (json_int_t)said.version, "anchor",
+                                        atom_hex(said.anchor.byte, GSP_HASH_BYTES, hex)));
     cli_print("%s: the pool's version %llu, %s\n", v->output, (unsigned long long)said.version,
               atom_dtype_name((atom_dtype)v->dtype));
     return ATOM_OK;

@@ -4,6 +4,8 @@
  */
 #include "tools/pool/cmd_pool_train.h"
 
+#include <string.h>
+
 typedef struct join_values {
     char *data, *model, *output_dir, *device, *name;
     char *device_memory, *threads, *moments_dtype;
@@ -53,15 +55,21 @@ static const opt_command options = {
     .name = "pool join",
     .summary = "train along in a pool",
     .description =
-        "With a ticket: joins. Without: comes back to the pool of DIR. Every member draws its "
+        "With a ticket: joins. It is a secret: give it by a file, or by - on the standard input; "
+        "on "
+        "the command line (atom1-...) everybody on this machine can see it. Without: comes back to "
+        "the pool of DIR. Every member draws its "
         "samples in an order of its own, keyed by its identity. Weights and data come from the "
         "members. What is fetched can be resumed; disk and memory are checked before.",
-    .examples = "atom pool join TICKET -o run\n"
+    .examples = "# paste the ticket when it asks; nobody else on this machine sees it\n"
+                "atom pool join - -o run\n"
+                "# the ticket is in a file that only you can read (chmod 600)\n"
+                "atom pool join ticket.txt -o run\n"
                 "# with the data set from here\n"
-                "atom pool join TICKET --data tokens -o run\n"
+                "atom pool join ticket.txt --data tokens -o run\n"
                 "# come back after a signal, a crash or a reboot\n"
                 "atom pool join -o run\n",
-    .positional = "[TICKET]",
+    .positional = "[-|FILE|TICKET]",
     .positional_max = 1,
     OPT_TABLE(specs, join_values),
 };
@@ -81,17 +89,21 @@ static atom_status run(void *values, const opt_parsed *parsed)
                                     .train = train,
                                     .n_train = sizeof train / sizeof *train,
                                     .hooks = &hooks};
-    const pool_join join = {.ticket = parsed->n_positional ? parsed->positional[0] : NULL,
+    char ticket[GSP_TICKET_TEXT_BYTES] = "";
+    const pool_join join = {.ticket = parsed->n_positional ? ticket : NULL,
                             .name = v->name,
                             .patience_s = v->patience,
                             .own_data = v->own_data};
     atom_status st;
     cli_signals_catch();
     ATOM_TRY(pool_host_recall(show.dir, &options, parsed, &v->host));
+    if (join.ticket)
+        ATOM_TRY(gsp_ticket_read(parsed->positional[0], ticket));
     ATOM_TRY_CLEAN(pool_run_join(&config, &join, &show.run));
     cli_progress_end();
     ATOM_TRY_CLEAN(pool_show_train(&show));
 cleanup:
+    explicit_bzero(ticket, sizeof ticket);
     pool_show_close(&show);
     return st;
 }

@@ -8,20 +8,28 @@
 #include <string.h>
 
 typedef struct order_values {
-    bool json;
+    bool json, whole_invite;
     int64_t hosts;
     double days;
 } order_values;
 
 #define AT(member) .offset = offsetof(order_values, member)
 
+static const char *const count_names[] = {"hosts", NULL};
 static const opt_spec plain_specs[] = {PLAN_ROW_JSON(.help = "One JSON object on stdout.")};
 /* clang-format off */
 static const opt_spec invite_specs[] = {
-    {.name = "hosts", .type = OPT_INT, AT(hosts), .fallback = "1000", .min = 1, .max = 100000,
-     .help = "How many hosts may join with it."},
-    {.name = "days", .type = OPT_NUMBER, AT(days), .fallback = "30", .min = 0.01, .max = 3650,
+    {.name = "count", .type = OPT_INT, AT(hosts), .fallback = "16", .min = 1, .max = 100000,
+     .aliases = count_names,
+     .help = "How many hosts may join with it. Each key that is admitted counts once."},
+    {.name = "days", .type = OPT_NUMBER, AT(days), .fallback = "7", .min = 0.01, .max = 3650,
      .help = "For how long it is good."},
+    PLAN_ROW_JSON(.help = "One JSON object on stdout."),
+};
+static const opt_spec ban_specs[] = {
+    {.name = "whole_invite", .type = OPT_FLAG, AT(whole_invite),
+     .help = "Ban all keys that came with the same invite: whoever has a ticket can make as many "
+             "keys as it admits."},
     PLAN_ROW_JSON(.help = "One JSON object on stdout."),
 };
 /* clang-format on */
@@ -31,6 +39,9 @@ static atom_status finish(const order_values *v, json_t *answer, const char *sai
     if (v->json)
         return cli_print_json(answer);
     const char *ticket = json_string_value(json_object_get(answer, "ticket"));
+    const char *note = json_string_value(json_object_get(answer, "note"));
+    if (note)
+        cli_print("%s\n", note);
     if (said)
         cli_print("%s\n", said);
     if (ticket)
@@ -61,8 +72,9 @@ static atom_status say(void *values, const opt_parsed *parsed, const char *word,
 static const opt_command ticket_options = {
     .name = "pool ticket",
     .summary = "print the ticket that others join with",
-    .description =
-        "Only where the pool's owner runs. A ticket is a secret: anybody with it can join.",
+    .description = "Only where the pool's owner runs. A ticket is a secret: anybody with it can "
+                   "join, until 16 "
+                   "hosts have, or 7 days are over (atom pool invite makes others).",
     .examples = "atom pool ticket run\n",
     .positional = "[DIR]",
     .positional_max = 1,
@@ -78,7 +90,7 @@ static const opt_command invite_options = {
     .name = "pool invite",
     .summary = "make a new ticket, for a number of hosts and days",
     .description = "Earlier tickets stay good until they expire or the key is rotated.",
-    .examples = "atom pool invite run --hosts 5 --days 2\n",
+    .examples = "atom pool invite run --count 5 --days 2\n",
     .positional = "[DIR]",
     .positional_max = 1,
     OPT_TABLE(invite_specs, order_values),
@@ -98,19 +110,23 @@ static const opt_command ban_options = {
     .summary = "put a member out of the pool for good, and rotate the key",
     .description =
         "KEY as atom pool status shows it; its beginning is enough where only one fits. The owner "
-        "signs a next manifest; members pass it on. Earlier tickets are void: the new one is "
-        "printed.",
-    .examples = "atom pool ban K_P-_8ZI run\n",
+        "signs a next manifest; members pass it on. Says with which invite the key came in; that "
+        "invite is over, and earlier tickets are void: the new one is printed.",
+    .examples = "atom pool ban K_P-_8ZI run\n"
+                "# and everybody else who came with the same ticket\n"
+                "atom pool ban K_P-_8ZI run --whole-invite\n",
     .positional = "KEY [DIR]",
     .positional_min = 1,
     .positional_max = 2,
-    OPT_TABLE(plain_specs, order_values),
+    OPT_TABLE(ban_specs, order_values),
 };
 
 static atom_status ban(void *values, const opt_parsed *parsed)
 {
-    return tell(values, dir_of(parsed, 1),
-                json_pack("{s:s, s:s}", "do", "ban", "key", parsed->positional[0]),
+    const order_values *v = values;
+    return tell(v, dir_of(parsed, 1),
+                json_pack("{s:s, s:s, s:b}", "do", "ban", "key", parsed->positional[0],
+                          "whole_invite", (int)v->whole_invite),
                 "banned; the new ticket:");
 }
 
@@ -118,7 +134,8 @@ static const opt_command rotate_options = {
     .name = "pool rotate",
     .summary = "make a new pre-shared key: earlier tickets become void",
     .description = "Members that are here get the new key at once, others when they come back "
-                   "within a day; later ones need a new ticket.",
+                   "within a day; later ones need a new ticket. Nobody comes in with an earlier "
+                   "ticket from now on.",
     .examples = "atom pool rotate run\n",
     .positional = "[DIR]",
     .positional_max = 1,

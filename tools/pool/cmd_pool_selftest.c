@@ -25,11 +25,12 @@ typedef struct pool_values {
 static const opt_spec specs[] = {
     {.name = "listen", .type = OPT_TEXT, AT(listen), .fallback = "*:4400", .value = "ADDRESS:PORT",
      .help = "Where this host would accept members. *: all addresses, IPv6 and IPv4."},
-    {.name = "via", .type = OPT_TEXT, AT(via), .value = "TICKET|HOST:PORT",
-     .help = "Ask a second host: the ticket that --serve printed there, or, with --ticket, one of "
-             "its hosts."},
-    {.name = "ticket", .type = OPT_TEXT, AT(ticket), .value = "TICKET",
-     .help = "The ticket to show to --via HOST:PORT."},
+    {.name = "via", .type = OPT_TEXT, AT(via), .value = "-|TICKET|HOST:PORT",
+     .help = "Ask a second host: the ticket that --serve printed there (-: from the standard "
+             "input), or, with --ticket, one of its hosts."},
+    {.name = "ticket", .type = OPT_TEXT, AT(ticket), .value = "-|FILE|TICKET",
+     .help = "The ticket to show to --via HOST:PORT. It is a secret: on a command line everybody on "
+             "this machine can see it."},
     {.name = "seconds", .type = OPT_NUMBER, AT(seconds), .fallback = "3", .min = 0.1, .max = 60,
      .help = "How long to measure each direction."},
     {.name = "bytes", .type = OPT_SIZE, AT(bytes), .fallback = "64MiB", .min = 1 << 20,
@@ -56,8 +57,8 @@ static const opt_command options = {
     .examples = "atom pool selftest\n"
                 "# on a second host\n"
                 "atom pool selftest --serve\n"
-                "# here, with the ticket that it printed\n"
-                "atom pool selftest --via atom1-...\n",
+                "# here, with the ticket that it printed; paste it when it asks\n"
+                "atom pool selftest --via -\n",
     OPT_TABLE(specs, pool_values),
 };
 
@@ -97,7 +98,8 @@ static atom_status make_ticket(const gsp_identity *owner, const pool_values *v, 
 static atom_status open_gate(const gsp_identity *self, const gsp_ticket *t, const char *listen,
                              gsp_net **out)
 {
-    gsp_net_gate_config c = {.gate.handshake.self = self, .gate.n_listen = 1};
+    gsp_net_gate_config c = {
+        .gate.handshake.self = self, .gate.n_listen = 1, .guests_are_peers = true};
     gsp_handshake_config *h = &c.gate.handshake;
     memcpy(h->pool, t->pool, sizeof h->pool);
     memcpy(h->owner, t->owner, sizeof h->owner);
@@ -112,11 +114,14 @@ static atom_status open_gate(const gsp_identity *self, const gsp_ticket *t, cons
     return st;
 }
 
+/* Of one host in a day: who serves does it to be measured. */
+static const uint64_t SERVED_BYTES = 4ull << 30;
+
 static atom_status answer_all(gsp_net *net, double seconds)
 {
     gsp_probe_server *server = NULL;
     double end = atom_clock_seconds() + seconds;
-    atom_status st = gsp_probe_server_open(net, 0, &server);
+    atom_status st = gsp_probe_server_open(net, SERVED_BYTES, &server);
     while (st == ATOM_OK && atom_clock_seconds() < end && !cli_signal()) {
         gsp_net_event e;
         uint64_t wait = gsp_probe_wait_ns(server);
@@ -174,19 +179,21 @@ cleanup:
 /* Whom to ask and what to show; n_hosts stays 0 where nobody is to be asked. */
 static atom_status read_via(const pool_values *v, gsp_ticket *ticket, gsp_probe_wish *wish)
 {
-    bool is_ticket = v->via && strncmp(v->via, "atom1-", 6) == 0;
-    const char *text = is_ticket ? v->via : v->ticket;
-    if (!v->via && v->ticket)
-        text = v->ticket;
-    if (v->via && !text)
+    bool is_ticket = v->via && (strcmp(v->via, "-") == 0 || strncmp(v->via, "atom1-", 6) == 0);
+    const char *where = is_ticket ? v->via : v->ticket;
+    char text[GSP_TICKET_TEXT_BYTES];
+    if (v->via && !where)
         return atom_fail(ATOM_E_USAGE,
                          "--via %s needs --ticket too: nobody answers without one; --serve on the "
                          "other host prints one",
                          v->via);
-    if (!text)
+    if (!where)
         return ATOM_OK;
-    atom_status st = ATOM_OK;
-    ATOM_TRY(gsp_ticket_parse(text, ticket));
+    ATOM_TRY(gsp_ticket_read(where, text));
+    atom_status st = gsp_ticket_parse(text, ticket);
+    explicit_bzero(text, sizeof text);
+    if (st != ATOM_OK)
+        return st;
     ATOM_TRY(gsp_ticket_check(ticket, (uint64_t)atom_wall_seconds()));
     if (v->via && !is_ticket) {
         size_t n = 0;
@@ -254,6 +261,12 @@ static void judge_peer(pool_findings *to, const gsp_probe_wish *wish, const gsp_
     char who[GSP_PUBLIC_TEXT_BYTES], seen[GSP_ADDRESS_TEXT_BYTES];
     pool_finding_say(f, "%.8s answers in %s and sees us at %s", gsp_public_text(r->peer, who),
                      cli_seconds(r->rtt_s), gsp_address_text(&r->seen, seen));
+    if (r->offered == 0) {
+        f = pool_find(to, "rates", POOL_NOTE);
+        pool_finding_say(f, "not measured: it gives no bytes for that to who is no member");
+        pool_finding_fix(f, "where that matters: atom pool selftest --serve on the other host");
+        return;
+    }
     f = pool_find(to, "rates", POOL_GOOD);
     pool_finding_say(f, "up %.1f Mbit/s (%s), down %.1f Mbit/s (%s)", r->up_bytes_per_s * 8e-6,
                      cli_size(r->up_bytes), r->down_bytes_per_s * 8e-6, cli_size(r->down_bytes));

@@ -115,25 +115,10 @@ static void report(void *ctx, const train_report *r)
         s->progress = train_progress_make(stderr, -1, r->step, last,
                                           pool_run_configuration(s->run)->logging_steps);
     }
-    if (r->validation) {
-        s->progress.val_loss = r->loss;
-        train_progress_note(&s->progress, "step %lld val loss %.4f", (long long)r->step, r->loss);
-        return;
-    }
-    const train_step_metrics m = {
-        .step = r->step,
-        .loss = r->loss,
-        .grad_norm = r->grad_norm,
-        .learning_rate = r->learning_rate,
-        .seconds = r->seconds,
-        .step_tokens = (uint64_t)llround(r->tokens_per_second * r->seconds),
-        .tokens = (uint64_t)r->tokens_seen,
-        .mfu = r->mfu > 0 ? r->mfu : -1,
-        .device_bytes = trainer_plan(pool_run_trainer(s->run))->device_peak_bytes,
-        .host_bytes = atom_vm_peak_bytes(),
-    };
-    train_progress_step(&s->progress, &m);
-    show_pool(s);
+    train_progress_report(&s->progress, r,
+                          trainer_plan(pool_run_trainer(s->run))->device_peak_bytes);
+    if (!r->validation)
+        show_pool(s);
 }
 
 pool_hooks pool_show_hooks(pool_show *show)
@@ -153,19 +138,18 @@ static json_t *summary_json(const pool_show *show, const train_summary *s)
 {
     const pool_anchor_status *p = &show->status->anchor;
     char hex[2 * GSP_HASH_BYTES + 1];
-    for (int i = 0; i < GSP_HASH_BYTES; i++)
-        snprintf(hex + 2 * i, 3, "%02x", p->anchor.byte[i]);
-    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
-                     "s:o, s:s}",
-                     "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step,
-                     "first_loss", cli_real(s->first_loss), "final_loss", cli_real(s->final_loss),
-                     "tokens_per_second", cli_real(s->tokens_per_second), "output_dir", show->dir,
-                     "checkpoint", s->checkpoint, "interrupted", (int)s->interrupted, "version",
-                     (json_int_t)p->applied, "anchor", hex, "included", (json_int_t)p->included,
-                     "merged", (json_int_t)p->merged, "pool_step", (json_int_t)p->pool_step,
-                     "pool_steps", (json_int_t)p->max_steps, "certified_samples",
-                     (json_int_t)p->certified_samples, "seam_seconds", cli_real(p->seam_seconds),
-                     "plan", trainer_plan_origin(pool_run_trainer(show->run)));
+    return json_pack(
+        "{s:I, s:I, s:o, s:o, s:o, s:s, s:s?, s:b, s:I, s:s, s:I, s:I, s:I, s:I, s:I, "
+        "s:o, s:s}",
+        "steps", (json_int_t)s->steps, "first_step", (json_int_t)s->first_step, "first_loss",
+        cli_real(s->first_loss), "final_loss", cli_real(s->final_loss), "tokens_per_second",
+        cli_real(s->tokens_per_second), "output_dir", show->dir, "checkpoint", s->checkpoint,
+        "interrupted", (int)s->interrupted, "version", (json_int_t)p->applied, "anchor",
+        atom_hex(p->anchor.byte, GSP_HASH_BYTES, hex), "included", (json_int_t)p->included,
+        "merged", (json_int_t)p->merged, "pool_step", (json_int_t)p->pool_step, "pool_steps",
+        (json_int_t)p->max_steps, "certified_samples", (json_int_t)p->certified_samples,
+        "seam_seconds", cli_real(p->seam_seconds), "plan",
+        trainer_plan_origin(pool_run_trainer(show->run)));
 }
 
 static atom_status sum_up(const pool_show *show, const train_summary *s)

@@ -1,0 +1,57 @@
+/*
+ * A batch of gradients mode (docs/design/pool.md#what-is-averaged): which micro-batches of a step are
+ * summed, whose turn the others are, and what a certificate adds to it. All of it follows from the
+ * agreed state, the roster and the certificate, so every member finds the same. Pure; the caller locks.
+ */
+#ifndef ATOM_POOL_BATCH_H
+#define ATOM_POOL_BATCH_H
+
+#include "gossip/agree/types.h"
+
+enum { POOL_MICRO_BATCHES_MAX = 1 << 16 };
+
+typedef struct pool_batch {
+    uint32_t n;           /* micro-batches of a step; this and the next two are the run's */
+    uint64_t micro_batch; /* samples */
+    uint64_t max_samples; /* of the run; 0: it has no end */
+    uint64_t steps;       /* that are in the weights; this and the rest are the agreed state's */
+    uint64_t tokens;      /* of the sum */
+    uint32_t brought; /* members of R(applied + 1) that brought something to the newest version */
+    uint32_t n_open;  /* micro-batches that are not in the sum */
+    uint32_t open[POOL_MICRO_BATCHES_MAX / 32]; /* bits */
+} pool_batch;
+
+/* Nothing of it is summed yet. */
+void pool_batch_begin(pool_batch *b);
+/* Samples whose micro-batches are summed, of the whole run. */
+uint64_t pool_batch_samples(const pool_batch *b);
+
+/* How it stands in the agreed state: so many words of 32 bits, for batches of n micro-batches. */
+uint64_t pool_batch_words(uint32_t n);
+void pool_batch_write(const pool_batch *b, float *words);
+/* Fills in what is the agreed state's. False: the words are not of batches of b->n. */
+bool pool_batch_read(pool_batch *b, const float *words);
+
+/* The micro-batches that member `index` of n_members computes for the next version: how many, listed
+ * in `list` (room for b->n). */
+uint32_t pool_batch_lease(const pool_batch *b, uint32_t n_members, uint32_t index, uint32_t *list);
+
+/* What a version is, by its certificate. */
+typedef struct pool_verdict {
+    uint32_t everywhere, anywhere; /* bits of contributors: in all parts, in some */
+    uint32_t n_members;            /* of R(version) */
+    uint64_t tokens;
+    uint32_t n_done; /* micro-batches */
+    uint32_t done[POOL_MICRO_BATCHES_MAX / 32];
+    bool whole; /* the same contributors everywhere, each with its lease */
+} pool_verdict;
+
+/* n_floats: of the fragment; came: floats whose parts came. list: scratch, room for b->n. */
+void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, uint32_t n_members,
+                      uint64_t n_floats, uint64_t came, uint32_t *list, pool_verdict *v);
+/* The micro-batches of a whole version are in the sum. */
+void pool_batch_add(pool_batch *b, const pool_verdict *v);
+/* Bits of R(version + 1) of those that are in all parts; roster: R(version). */
+uint32_t pool_batch_brought(const gsp_roster *roster, const gsp_proposal *c, const pool_verdict *v);
+
+#endif

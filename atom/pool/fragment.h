@@ -1,0 +1,40 @@
+/*
+ * One fragment as a member holds it: its anchor and what lies behind that, and what live weights
+ * have of it. Knows neither pool nor disk. Thread: none of its own; the anchor's lock is held.
+ */
+#ifndef ATOM_POOL_FRAGMENT_H
+#define ATOM_POOL_FRAGMENT_H
+
+#include "atom/pool/slices.h"
+#include "atom/pool/store.h"
+
+typedef struct pool_fragment {
+    uint64_t first, n;
+    float *anchor, *momentum;
+    uint64_t version;   /* that is in anchor */
+    gsp_hash hash;      /* of anchor */
+    uint32_t slot;      /* of its files: holds version */
+    uint64_t merged;    /* version that is in live */
+    float *merge;       /* to be added to live; NULL: nothing */
+    bool replace;       /* live becomes the anchor instead */
+    pool_slices slices; /* that the anchor is to be written over in live */
+    bool left;          /* nobody reads it in live: it may change */
+    uint64_t tokens_included;
+} pool_fragment;
+
+/* Frees what it has. */
+void pool_fragment_close(pool_fragment *f);
+/* There is something that live has not taken. */
+bool pool_fragment_waits(const pool_fragment *f);
+/* Live takes it, from its float `first` on. mix: of slices. Returns the floats that slices wrote. */
+uint64_t pool_fragment_settle(pool_fragment *f, double mix, float *live);
+/* Nothing of it waits any more. */
+void pool_fragment_forget(pool_fragment *f);
+/* *merge is to be added to live, too; what is kept of it is taken out of *merge. */
+void pool_fragment_owe(pool_fragment *f, float **merge);
+/* What was made beside it, and is in the file of the other slot, becomes current; the old floats come
+ * back in its place. */
+void pool_fragment_turn(pool_fragment *f, const pool_header *header, float **anchor,
+                        float **momentum);
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * Owns what a proposal must be by itself. Its one idea: everything in it that follows from the
+ * version before is computed again, by the code that its proposer used, so a certificate from
+ * outside is judged like a proposal. It refuses to know who is there, or what anybody promised.
+ */
+#include "gossip/agree/proposal.h"
+
+#include "gossip/agree/barred.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- contributions ---- */
+
+const char *gsp_contribution_wrong(const gsp_rules *rules, uint64_t tokens, uint64_t samples)
+{
+    uint64_t each = rules->tokens_per_sample;
+    if (tokens == 0 || samples == 0)
+        return "a contribution without content";
+    if (tokens > GSP_TOKENS_MAX || samples > GSP_TOKENS_MAX || samples > rules->samples_max)
+        return "a contribution beyond belief";
+    if (each == 0 || (tokens - 1) / each >= samples)
+        return "more tokens than its samples can have";
+    return NULL;
+}
+
+void gsp_contribution_clip(const gsp_rules *rules, gsp_contribution *c)
+{
+    uint64_t most = rules->samples_max < GSP_TOKENS_MAX ? rules->samples_max : GSP_TOKENS_MAX;
+    uint64_t each = rules->tokens_per_sample;
+    c->samples = c->samples < most ? c->samples : most;
+    if (c->samples && each > GSP_TOKENS_MAX / c->samples)
+        most = GSP_TOKENS_MAX;
+    else
+        most = c->samples * each;
+    c->tokens = c->tokens < most ? c->tokens : most;
+    if (gsp_contribution_wrong(rules, c->tokens, c->samples)) {
+        c->tokens = c->samples = 0;
+        memset(&c->root, 0, sizeof c->root);
+    }
+}
+
+/* ---- weights and totals ---- */
+
+void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
+                        gsp_contributor *contributor, uint32_t n)
+{
+    uint32_t limit = rules->against_rounds, backwards = 0;
+    const uint8_t *against = before->against;
+    gsp_weigh(contributor, n);
+    for (uint32_t i = 0; rules->summed && i < n; i++)
+        contributor[i].weight = contributor[i].tokens;
+    for (uint32_t i = 0; limit && i < n; i++)
+        backwards += against[contributor[i].member] >= limit;
+    for (uint32_t i = 0; 2 * backwards < n && limit && i < n; i++)
+        if (against[contributor[i].member] >= limit)
+            contributor[i].weight = 0;
+}
+
+static uint64_t lesser(uint64_t x, uint64_t y)
+{
+    return x < y ? x : y;
+}
+
+void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
+                         uint64_t *tokens, uint64_t *samples)
+{
+    uint32_t anywhere = 0;
+    uint64_t brought[GSP_MEMBERS_MAX] = {0};
+    for (uint32_t k = 0; k < p->n_parts; k++)
+        anywhere |= p->part[k].included;
+    for (uint32_t i = 0; i < p->n_contributors; i++)
+        brought[i] = p->contributor[i].samples;
+    uint64_t limit =
+        rules->summed ? GSP_TOKENS_MAX : 2 * gsp_lower_median(brought, p->n_contributors);
+    *tokens = before->tokens;
+    *samples = before->samples;
+    for (uint32_t i = 0; i < p->n_contributors; i++) {
+        if (anywhere >> i & 1) {
+            const gsp_contributor *c = &p->contributor[i];
+            *tokens += c->weight;
+            *samples += lesser(lesser(c->samples, limit), c->weight);
+        }
+    }
+}
+
+uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key)
+{
+    uint32_t i = gsp_roster_find_key(&before->next, key), c = 0;
+    if (i == GSP_NOBODY)
+        return 0;
+    while (c < p->n_contributors && p->contributor[c].member != i)
+        c++;
+    int32_t lean = 0;
+    bool brought = false;
+    for (uint32_t k = 0; c < p->n_contributors && k < p->n_parts; k++) {
+        if (p->part[k].included >> c & 1) {
+            lean += p->part[k].lean[c];
+            brought = true;
+        }
+    }
+    if (!brought)
+        return before->against[i];
+    return lean >= 0 ? 0 : before->against[i] < 255 ? before->against[i] + 1 : 255;
+}
+
+/* ---- contributors ---- */
+
+const char *gsp_contributors_wrong(const gsp_rules *rules, const gsp_proposal *before,
+                                   const gsp_contributor *c, uint32_t n)
+{
+    gsp_contributor weighed[GSP_MEMBERS_MAX];
+    if (n > before->next.n || n > GSP_MEMBERS_MAX)
+        return "more contributors than members";
+    for (uint32_t i = 0; i < n; i++) {
+        if (c[i].member >= before->next.n || (i > 0 && c[i].member <= c[i - 1].member))
+            return "contributors are not ascending members";
+        if (gsp_hash_none(&c[i].root))
+            return "a contribution without content";
+        const char *wrong = gsp_contribution_wrong(rules, c[i].tokens, c[i].samples);
+        if (wrong)
+            return wrong;
+        weighed[i] = c[i];
+    }
+    gsp_proposal_weigh(rules, before, weighed, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (weighed[i].weight != c[i].weight)
+            return "a weight that is not by the rule";
+    return NULL;
+}
+
+/* ---- parts ---- */
+
+/* The part's owner is a member and has sealed it. */
+static bool sealed(const gsp_seals *seals, const gsp_roster *roster, const gsp_proposal *p,
+                   uint32_t k, const gsp_hash *contributors, const gsp_round *heard)
+{
+    const gsp_part *part = &p->part[k];
+    gsp_statement said;
+    if (part->owner >= roster->n)
+        return false;
+    if (heard && part->owner == heard->known[k].owner &&
+        memcmp(part->seal, heard->known[k].seal, sizeof part->seal) == 0 &&
+        gsp_hash_equal(contributors, &heard->contributors)) {
+        gsp_hash mine, theirs;
+        gsp_part_hash(seals, k, &heard->known[k], &mine);
+        gsp_part_hash(seals, k, part, &theirs);
+        if (gsp_hash_equal(&mine, &theirs))
+            return true;
+    }
+    gsp_reduced_statement(seals, &p->lineage, p->version, k, part, contributors,
+                          &roster->member[part->owner], &said);
+    return gsp_statement_verify(seals, &said);
+}
+
+static const char *part_wrong(gsp_trust trust, const gsp_proposal *p, const gsp_part *part)
+{
+    uint32_t n = p->n_contributors, all = n >= 32 ? UINT32_MAX : (1u << n) - 1;
+    if (part->included == 0 || part->weight == 0 || (part->included & ~all))
+        return "a part of nobody's contributions";
+    if (!gsp_included_enough(trust, n, part->included))
+        return "a part of too few contributions";
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (!(part->included >> i & 1) && part->lean[i] != 0)
+            return "a lean of somebody who is not included";
+    if (part->weight != gsp_included_weight(p->contributor, n, part->included))
+        return "weights that do not add up";
+    if (!isfinite(part->norm) || part->norm < 0)
+        return "a norm that is not a number";
+    return NULL;
+}
+
+static const char *parts_wrong(const gsp_rules *rules, const gsp_seals *seals,
+                               const gsp_roster *roster, const gsp_proposal *p,
+                               const gsp_round *heard)
+{
+    gsp_hash contributors;
+    gsp_contributors_hash(seals, p->contributor, p->n_contributors, &contributors);
+    if (p->n_parts != rules->n_parts)
+        return "another number of parts";
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        const gsp_part *part = &p->part[k];
+        if (gsp_hash_none(&part->hash)) {
+            if (part->included != 0 || part->weight != 0 || part->norm != 0 || part->owner != 0)
+                return "an unchanged part with content";
+            continue; /* nobody is included, so no lean is looked at or hashed */
+        }
+        const char *wrong = part_wrong(rules->trust, p, part);
+        if (wrong)
+            return wrong;
+        if (!sealed(seals, roster, p, k, &contributors, heard))
+            return "a part that its owner did not sign";
+    }
+    return NULL;
+}
+
+/* ---- the next roster ---- */
+
+uint32_t gsp_joiners_max(const gsp_roster *roster)
+{
+    enum { LEAST = 3 };
+    return roster->n > LEAST ? roster->n : LEAST;
+}
+
+static const char *counts_wrong(const gsp_proposal *before, const gsp_proposal *p, uint32_t i,
+                                uint32_t was)
+{
+    uint32_t missed = before->missed[was];
+    bool back = p->next.member[i].incarnation > before->next.member[was].incarnation;
+    if (p->next.member[i].incarnation < before->next.member[was].incarnation)
+        return "a member put back to an older incarnation";
+    if (p->missed[i] != 0 && (back || p->missed[i] != (missed < 255 ? missed + 1 : 255)))
+        return "a count of silent rounds that is not right";
+    return NULL;
+}
+
+static const char *roster_wrong(const gsp_proposal *before, const gsp_proposal *p)
+{
+    uint32_t joined = 0;
+    if (p->next.n == 0 || p->next.n > GSP_MEMBERS_MAX)
+        return "a roster of nobody, or too large";
+    for (uint32_t i = 0; i < p->next.n; i++) {
+        const gsp_member *who = &p->next.member[i];
+        uint32_t was = gsp_roster_find_key(&before->next, &who->key);
+        if (who->incarnation == 0)
+            return "a member without an incarnation";
+        if (i > 0 && gsp_key_compare(&p->next.member[i - 1].key, &who->key) >= 0)
+            return "a roster out of order";
+        if (p->against[i] != gsp_proposal_against(before, p, &who->key))
+            return "a count of backward contributions that is not right";
+        const char *wrong = was == GSP_NOBODY ? NULL : counts_wrong(before, p, i, was);
+        if (wrong)
+            return wrong;
+        if (was == GSP_NOBODY && p->missed[i] != 0)
+            return "a joiner that was silent";
+        joined += was == GSP_NOBODY;
+    }
+    return joined > gsp_joiners_max(&before->next) ? "too many joiners at once" : NULL;
+}
+
+const char *gsp_proposal_invalid(const gsp_rules *rules, const gsp_seals *seals,
+                                 const gsp_proposal *before, const gsp_proposal *p,
+                                 const gsp_round *heard)
+{
+    uint64_t tokens, samples;
+    uint32_t out;
+    if (!gsp_proposal_fits(p) || !gsp_hash_equal(&p->lineage, &before->lineage) ||
+        p->version != before->version + 1)
+        return "it does not follow";
+    bool same = gsp_roster_equal(&before->next, &p->next);
+    if (p->since != before->made || p->made != (same ? before->made : p->version))
+        return "a roster of another version";
+    const char *wrong = gsp_contributors_wrong(rules, before, p->contributor, p->n_contributors);
+    if (!wrong)
+        wrong = parts_wrong(rules, seals, &before->next, p, heard);
+    if (!wrong)
+        wrong = roster_wrong(before, p);
+    if (!wrong)
+        wrong = gsp_barred_wrong(
+            before, gsp_barred_versions(rules->withheld_ns, rules->time_due_ns), p, &out);
+    if (wrong)
+        return wrong;
+    gsp_proposal_totals(rules, before, p, &tokens, &samples);
+    if (p->tokens != tokens || p->samples != samples)
+        return "totals that do not add up";
+    return NULL;
+}

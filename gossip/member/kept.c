@@ -1,0 +1,128 @@
+/*
+ * Owns my older contributions. Its one idea: they lie in the same files as results do, and the
+ * proof of a part is made again from the parts when somebody asks. It refuses to show what is not
+ * under the root that is asked for.
+ */
+#include "gossip/member/kept.h"
+
+#include "atom/base/clock.h"
+#include "atom/base/files.h"
+#include "atom/base/mem.h"
+
+#include <string.h>
+
+enum { WRITE_PARTS = 4 };
+
+atom_status gsp_kept_open(gsp_kept *k, const gsp_terms *terms, const char *directory)
+{
+    atom_status st = ATOM_OK;
+    uint64_t most = gsp_codec_bytes(terms->codec, gsp_terms_floats_max(terms));
+    *k = (gsp_kept){.terms = terms, .next = terms->n_parts};
+    char *path = atom_path_join(directory, "brought");
+    k->shown = atom_alloc(1, most ? most : 1);
+    if (!path || !k->shown)
+        ATOM_TRY_CLEAN(atom_fail_memory("kept contributions", most));
+    ATOM_TRY_CLEAN(atom_dir_make(path));
+    ATOM_TRY_CLEAN(gsp_results_open(path, GSP_REPLAY_MAX, &k->files));
+cleanup:
+    atom_free(path);
+    if (st != ATOM_OK)
+        gsp_kept_close(k);
+    return st;
+}
+
+void gsp_kept_close(gsp_kept *k)
+{
+    gsp_results_close(&k->files);
+    atom_free(k->shown);
+    *k = (gsp_kept){0};
+}
+
+/* What is to be written: the contribution in progress once it is whole, else the newest kept one. */
+static bool newest(const gsp_freezing *f, uint64_t *version, gsp_hash *root)
+{
+    bool whole = f->done && f->x;
+    *version = whole ? f->version : f->kept.version;
+    *root = whole ? f->contribution.root : f->kept.root;
+    return *version != 0 && !gsp_hash_none(root);
+}
+
+atom_status gsp_kept_some(gsp_kept *k, const gsp_freezing *f, bool *more)
+{
+    uint64_t version;
+    gsp_hash root;
+    *more = false;
+    if (!k->files || !newest(f, &version, &root))
+        return ATOM_OK;
+    if (version != k->version || !gsp_hash_equal(&root, &k->root)) {
+        k->version = version;
+        k->root = root;
+        k->next = 0;
+    }
+    for (uint32_t n = 0; n < WRITE_PARTS && k->next < k->terms->n_parts; n++, k->next++) {
+        gsp_exhibit e;
+        if (!gsp_freezing_exhibit(f, version, &root, k->next, &e))
+            return ATOM_OK;
+        ATOM_TRY(gsp_results_put(k->files, version, k->next, &root, e.data, e.bytes));
+    }
+    *more = k->next < k->terms->n_parts;
+    gsp_kept_tree *t = &k->tree[version % GSP_REPLAY_MAX];
+    if (!*more && (t->version != version || !gsp_hash_equal(&t->root, &root))) {
+        t->version = version;
+        t->root = root;
+        memcpy(t->leaf, version == f->kept.version ? f->kept.leaf : f->leaf, sizeof t->leaf);
+    }
+    return ATOM_OK;
+}
+
+/* Reads a part into k->shown. */
+static bool read_part(gsp_kept *k, uint64_t version, const gsp_hash *root, uint32_t part)
+{
+    uint64_t bytes;
+    return gsp_results_find(k->files, part, root, &bytes) &&
+           bytes == gsp_terms_bytes(k->terms, version, part) &&
+           gsp_results_read(k->files, part, root, k->shown) == ATOM_OK;
+}
+
+/* The hashes of all parts, which prove each; NULL: not to be had, or not now: it takes a while, and
+ * nobody who asks may take up my time. */
+static const gsp_kept_tree *tree_of(gsp_kept *k, uint64_t version, const gsp_hash *root)
+{
+    static const uint64_t PAUSE_NS = 2000000000u;
+    gsp_kept_tree *t = &k->tree[version % GSP_REPLAY_MAX];
+    gsp_hash made;
+    uint64_t now = atom_clock_ns();
+    if (t->version == version && gsp_hash_equal(&t->root, root))
+        return t;
+    if (k->made_ns && now - k->made_ns < PAUSE_NS)
+        return NULL;
+    k->made_ns = now;
+    t->version = 0;
+    for (uint32_t p = 0; p < k->terms->n_parts; p++) {
+        if (!read_part(k, version, root, p))
+            return NULL;
+        gsp_merkle_leaf(p, k->shown, gsp_terms_bytes(k->terms, version, p), &t->leaf[p]);
+    }
+    gsp_merkle_root(t->leaf, k->terms->n_parts, &made);
+    if (!gsp_hash_equal(&made, root))
+        return NULL;
+    t->version = version;
+    t->root = *root;
+    return t;
+}
+
+bool gsp_kept_exhibit(gsp_kept *k, uint64_t version, const gsp_hash *root, uint32_t part,
+                      gsp_exhibit *out)
+{
+    uint64_t bytes;
+    /* Of another version it is not what I brought: whoever asks so costs nobody any time. */
+    if (!k->files || part >= k->terms->n_parts || !gsp_results_has(k->files, version, part, root) ||
+        !gsp_results_find(k->files, part, root, &bytes))
+        return false;
+    const gsp_kept_tree *t = tree_of(k, version, root);
+    if (!t || !read_part(k, version, root, part))
+        return false;
+    *out = (gsp_exhibit){.data = k->shown, .bytes = bytes};
+    out->n_path = gsp_merkle_path(t->leaf, k->terms->n_parts, part, out->path);
+    return true;
+}

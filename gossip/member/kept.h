@@ -1,0 +1,48 @@
+/*
+ * A member's contributions to the newest versions, on disk, for members that check what became of
+ * them (docs/design/pool.md#hostile-members). A member that cannot show what it brought counts as
+ * withholding it, so a restart must not lose them. Files as in results.h, in a directory of their
+ * own, the newest GSP_REPLAY_MAX versions; entries are named by the contribution's root.
+ *
+ * A contribution is written in slices while rounds go on, and is not synced: the disk is asked to
+ * begin at once, and what a power cut loses is forgiven (agree_withheld.c).
+ *
+ * Disk: GSP_REPLAY_MAX encoded fragments. Memory: one part, and the hashes of all that are there.
+ * After a restart those are made again when somebody asks, at most once in two seconds.
+ * Thread: the member's. Errors: those of the disk; ATOM_E_RESOURCE.
+ */
+#ifndef GOSSIP_MEMBER_KEPT_H
+#define GOSSIP_MEMBER_KEPT_H
+
+#include "gossip/agree/agree.h"
+#include "gossip/member/freezing.h"
+#include "gossip/member/results.h"
+
+/* The hashes of a contribution's parts. */
+typedef struct gsp_kept_tree {
+    uint64_t version; /* 0: of none */
+    gsp_hash root, leaf[GSP_PARTS_MAX];
+} gsp_kept_tree;
+
+typedef struct gsp_kept {
+    const gsp_terms *terms;
+    gsp_results *files; /* NULL: nothing is kept */
+    uint64_t version;   /* being written */
+    gsp_hash root;
+    uint32_t next; /* part to write */
+    uint8_t *shown;
+    uint64_t made_ns;                   /* when a tree was made from the disk last */
+    gsp_kept_tree tree[GSP_REPLAY_MAX]; /* by version % */
+} gsp_kept;
+
+/* Opens DIRECTORY/brought. `terms` stays where it is. */
+ATOM_MUST atom_status gsp_kept_open(gsp_kept *kept, const gsp_terms *terms, const char *directory);
+void gsp_kept_close(gsp_kept *kept);
+
+/* Writes some of the newest contribution. *more: not all of it is written. */
+ATOM_MUST atom_status gsp_kept_some(gsp_kept *kept, const gsp_freezing *mine, bool *more);
+/* A part that is here, with its proof, valid until the next call. False: it is not. */
+ATOM_MUST bool gsp_kept_exhibit(gsp_kept *kept, uint64_t version, const gsp_hash *root,
+                                uint32_t part, gsp_exhibit *out);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * Owns the time that members had to answer. Its one idea: it adds up over links that come and go.
+ * It refuses to count long gaps between two looks: then it was this member that was away.
+ */
+#include "gossip/member/patience.h"
+
+static const uint64_t GAP_NS = 2000000000u;
+
+void gsp_patience_look(gsp_patience *p, uint32_t linked, uint64_t now)
+{
+    uint64_t passed = p->looked_ns && now > p->looked_ns ? now - p->looked_ns : 0;
+    passed = passed < GAP_NS ? passed : GAP_NS;
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (p->linked & linked & 1u << i)
+            p->had_ns[i] += passed;
+    p->linked = linked;
+    p->looked_ns = now;
+}
+
+uint32_t gsp_patience_late(const gsp_patience *p, uint64_t within)
+{
+    uint32_t late = 0;
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if ((p->linked >> i & 1) && p->had_ns[i] >= within)
+            late |= 1u << i;
+    return late;
+}

@@ -1,0 +1,130 @@
+/*
+ * Owns the chain's file. Its one idea: it only grows while a lineage lives, and is replaced whole
+ * when the member moves to another. It refuses to guess: it ends where it stops making sense.
+ */
+#include "gossip/member/trail_file.h"
+
+#include "atom/base/bytes.h"
+#include "atom/base/files.h"
+#include "atom/base/mem.h"
+#include "gossip/agree/wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHECK_BYTES = 16, HEAD_BYTES = 8, ENTRY_HEAD_BYTES = 4 + CHECK_BYTES };
+static const char MAGIC[] = "atomchn1";
+
+static void check_of(uint64_t place, const void *data, size_t bytes, uint8_t out[CHECK_BYTES])
+{
+    crypto_generichash_state state;
+    uint8_t at[8];
+    atom_writer w = atom_writer_make(at, sizeof at);
+    atom_write_uint(&w, place, 8);
+    crypto_generichash_init(&state, NULL, 0, CHECK_BYTES);
+    crypto_generichash_update(&state, at, sizeof at);
+    crypto_generichash_update(&state, data, bytes);
+    crypto_generichash_final(&state, out, CHECK_BYTES);
+}
+
+size_t gsp_trail_parse(gsp_trail *t, const void *data, size_t bytes)
+{
+    atom_reader r = atom_reader_make(data, bytes);
+    uint8_t magic[HEAD_BYTES], check[CHECK_BYTES], right[CHECK_BYTES];
+    size_t good = 0;
+    gsp_step step;
+    atom_read_bytes(&r, magic, sizeof magic);
+    if (!atom_reader_ok(&r) || memcmp(magic, MAGIC, sizeof magic) != 0)
+        return 0;
+    for (;;) {
+        good = bytes - atom_reader_left(&r);
+        uint32_t size = atom_read_u32(&r);
+        atom_read_bytes(&r, check, sizeof check);
+        if (!atom_reader_ok(&r) || size > GSP_WIRE_STEP_BYTES_MAX || size > atom_reader_left(&r))
+            return good;
+        check_of(t->n, r.at, size, right);
+        if (memcmp(check, right, sizeof right) != 0 || !gsp_wire_get_step(r.at, size, &step) ||
+            gsp_trail_add(t, &step, true) != ATOM_OK)
+            return good;
+        r.at += size;
+    }
+}
+
+atom_status gsp_trail_load(gsp_trail *t, const char *directory)
+{
+    atom_status st = ATOM_OK;
+    char *data = NULL, *path = atom_path_join(directory, "chain");
+    uint64_t bytes = 0;
+    if (!path)
+        return atom_fail_memory("the path of a chain", 0);
+    if (!atom_path_exists(path))
+        goto cleanup;
+    ATOM_TRY_CLEAN(atom_file_read(path, 2 * (uint64_t)GSP_TRAIL_BYTES_MAX, &data, &bytes));
+    if (gsp_trail_parse(t, data, bytes) < bytes)
+        ATOM_TRY_CLEAN(gsp_trail_save(t, directory, 0));
+cleanup:
+    atom_free(data);
+    atom_free(path);
+    return st;
+}
+
+static size_t entry(const gsp_trail *t, uint32_t i, uint8_t *out)
+{
+    atom_writer w = atom_writer_make(out, ENTRY_HEAD_BYTES);
+    uint8_t check[CHECK_BYTES];
+    check_of(i, t->step[i].data, t->step[i].bytes, check);
+    atom_write_uint(&w, t->step[i].bytes, 4);
+    atom_write_bytes(&w, check, sizeof check);
+    memcpy(out + ENTRY_HEAD_BYTES, t->step[i].data, t->step[i].bytes);
+    return ENTRY_HEAD_BYTES + t->step[i].bytes;
+}
+
+static atom_status append(const gsp_trail *t, const char *path, uint32_t n)
+{
+    atom_status st = ATOM_OK;
+    uint8_t bytes[ENTRY_HEAD_BYTES + GSP_WIRE_STEP_BYTES_MAX];
+    uint64_t at = HEAD_BYTES;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return atom_fail_errno(errno, "%s", path);
+    for (uint32_t i = 0; i < n; i++)
+        at += ENTRY_HEAD_BYTES + t->step[i].bytes;
+    for (uint32_t i = n; i < t->n && st == ATOM_OK; i++) {
+        size_t size = entry(t, i, bytes);
+        int error = atom_fd_write(fd, at, bytes, size);
+        st = error ? atom_fail_errno(error, "%s", path) : ATOM_OK;
+        at += size;
+    }
+    if (st == ATOM_OK && (ftruncate(fd, (off_t)at) != 0 || fsync(fd) != 0))
+        st = atom_fail_errno(errno, "%s", path);
+    close(fd);
+    return st;
+}
+
+atom_status gsp_trail_save(const gsp_trail *t, const char *directory, uint32_t n)
+{
+    atom_status st = ATOM_OK;
+    char *path = atom_path_join(directory, "chain");
+    uint8_t *all = NULL;
+    if (!path)
+        return atom_fail_memory("the path of a chain", 0);
+    if (n) {
+        ATOM_TRY_CLEAN(append(t, path, n));
+        goto cleanup;
+    }
+    size_t bytes = HEAD_BYTES + t->bytes + (size_t)t->n * ENTRY_HEAD_BYTES, at = HEAD_BYTES;
+    all = atom_alloc(bytes, 1);
+    if (!all)
+        ATOM_TRY_CLEAN(atom_fail_memory("a chain", bytes));
+    memcpy(all, MAGIC, HEAD_BYTES);
+    for (uint32_t i = 0; i < t->n; i++)
+        at += entry(t, i, all + at);
+    ATOM_TRY_CLEAN(atom_file_write(path, all, bytes));
+cleanup:
+    atom_free(all);
+    atom_free(path);
+    return st;
+}

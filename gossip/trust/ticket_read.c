@@ -1,0 +1,78 @@
+/*
+ * Owns where a user's ticket comes from: the standard input, a file, or the command line itself.
+ * Its one idea: a ticket is a secret, and what stands on a command line can be read by everybody on
+ * the machine (ps), so there are two other ways. It refuses to wait for more than a line of somebody
+ * who types.
+ */
+#include "gossip/trust/ticket.h"
+
+#include "atom/base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is not blank of at most this much is a ticket, or too long for one. */
+enum { READ_BYTES_MAX = 4 * GSP_TICKET_TEXT_BYTES };
+
+static atom_status read_all(FILE *in, const char *name, bool line, char out[GSP_TICKET_TEXT_BYTES])
+{
+    size_t n = 0;
+    int c = 0;
+    for (size_t i = 0; (c = getc(in)) != EOF; i++) {
+        if (line && c == '\n' && n)
+            break;
+        if (c == ' ' || (c >= '\t' && c <= '\r'))
+            c = 0;
+        if (i == READ_BYTES_MAX || n + 1 == GSP_TICKET_TEXT_BYTES)
+            return atom_fail(ATOM_E_USAGE, "%s: this is too long to be a ticket", name);
+        if (c)
+            out[n++] = (char)c;
+    }
+    out[n] = 0;
+    if (c == EOF && ferror(in))
+        return atom_fail_errno(errno, "%s", name);
+    return n ? ATOM_OK : atom_fail(ATOM_E_USAGE, "%s: there is no ticket in it", name);
+}
+
+static atom_status read_file(const char *path, char out[GSP_TICKET_TEXT_BYTES])
+{
+    struct stat s;
+    FILE *in = fopen(path, "re");
+    if (!in)
+        return atom_fail(
+            ATOM_E_USAGE,
+            "ticket: '%.60s' is no file (%s), and a ticket begins with atom1-; - reads "
+            "it from the standard input",
+            path, strerror(errno));
+    if (fstat(fileno(in), &s) == 0 && S_ISREG(s.st_mode) && (s.st_mode & 077))
+        atom_log(ATOM_LOG_WARN,
+                 "others can read %s, and anybody with the ticket can join: chmod "
+                 "600 %s",
+                 path, path);
+    atom_status st = read_all(in, path, false, out);
+    (void)fclose(in);
+    return st;
+}
+
+atom_status gsp_ticket_read(const char *where, char out[GSP_TICKET_TEXT_BYTES])
+{
+    atom_status st = ATOM_OK;
+    if (strcmp(where, "-") == 0) {
+        if (isatty(STDIN_FILENO))
+            (void)fputs("the ticket, please: ", stderr);
+        st = read_all(stdin, "the standard input", isatty(STDIN_FILENO), out);
+    } else if (strncmp(where, "atom", 4) == 0 && access(where, F_OK) != 0) {
+        size_t n = strlen(where);
+        if (n >= GSP_TICKET_TEXT_BYTES)
+            return atom_fail(ATOM_E_USAGE, "ticket: this is too long to be a ticket");
+        memcpy(out, where, n + 1);
+    } else {
+        st = read_file(where, out);
+    }
+    if (st != ATOM_OK)
+        explicit_bzero(out, GSP_TICKET_TEXT_BYTES);
+    return st;
+}

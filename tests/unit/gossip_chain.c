@@ -1,0 +1,426 @@
+/*
+ * Whom a member follows when lineages meet (chain.h): chains that are forged in every way a liar
+ * can think of, from now, from an old roster, from outside, alone and with others; and the honest
+ * ones that must still win, so that a pool comes together again.
+ */
+#include "gossip/agree/agree_inner.h"
+#include "gossip/member/inquiry.h"
+#include "gossip/trust/seals.h"
+#include "tests/lib/gossip_pool.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { PEOPLE = 12 };
+
+static test_pool pool;
+static gsp_seals seals[PEOPLE];
+static gsp_chain_terms terms;
+static gsp_genesis genesis;
+
+static gsp_member member(unsigned i, uint64_t incarnation)
+{
+    gsp_member m = {.incarnation = incarnation};
+    memcpy(m.key.byte, pool.member[i].public_key, sizeof m.key.byte);
+    return m;
+}
+
+static unsigned who(const gsp_key *key)
+{
+    unsigned i = 0;
+    while (memcmp(pool.member[i].public_key, key->byte, sizeof key->byte) != 0)
+        i++;
+    return i;
+}
+
+static void put(gsp_roster *r, gsp_member m)
+{
+    uint32_t at = r->n++;
+    for (; at > 0 && gsp_key_compare(&r->member[at - 1].key, &m.key) > 0; at--)
+        r->member[at] = r->member[at - 1];
+    r->member[at] = m;
+}
+
+static gsp_roster roster_of(unsigned first, unsigned n)
+{
+    gsp_roster r = {.n = 0};
+    for (unsigned i = first; i < first + n; i++)
+        put(&r, member(i, 1));
+    return r;
+}
+
+static void begin(void)
+{
+    test_must(gsp_crypto_start());
+    test_pool_make(&pool, 9);
+    for (unsigned i = 0; i < PEOPLE; i++)
+        seals[i] = gsp_seals_real(&pool.member[i]);
+    genesis = (gsp_genesis){.pool = {{7}}, .founder = member(0, 1)};
+    terms = (gsp_chain_terms){.seals = &seals[0], .owner = member(11, 1).key};
+    gsp_genesis_hash(&seals[0], &genesis, &terms.first);
+}
+
+/* ---- making chains ---- */
+
+static void vote(gsp_chain_link *link, const gsp_roster *voters, uint32_t bits)
+{
+    gsp_statement s = {.kind = GSP_SAYS_VOTE,
+                       .lineage = link->head.lineage,
+                       .version = link->head.version,
+                       .ballot = link->ballot};
+    gsp_head_hash(&seals[0], &link->head, &s.subject);
+    link->n_votes = 0;
+    for (uint32_t i = 0; i < voters->n; i++) {
+        if (!(bits >> i & 1))
+            continue;
+        s.signer = voters->member[i];
+        gsp_statement_seal(&seals[who(&s.signer.key)], &s);
+        link->vote[link->n_votes].member = (uint8_t)i;
+        memcpy(link->vote[link->n_votes++].seal, s.seal, sizeof s.seal);
+    }
+}
+
+/* A certificate of `version` by those bits of the roster. */
+static gsp_step link_to(const gsp_trail *t, uint64_t version, const gsp_roster *next,
+                        uint64_t tokens, uint32_t bits)
+{
+    gsp_step step = {.is_genesis = false};
+    gsp_head *h = &step.as.link.head;
+    bool same = gsp_roster_equal(next, &t->end.roster);
+    *h = (gsp_head){.lineage = t->end.lineage,
+                    .version = version,
+                    .tokens = tokens,
+                    .contents = {{(uint8_t)version}},
+                    .next = *next,
+                    .since = t->end.made,
+                    .made = same ? t->end.made : version};
+    step.as.link.ballot = 1;
+    vote(&step.as.link, &t->end.roster, bits);
+    return step;
+}
+
+static gsp_step fork_of(const gsp_trail *t, const gsp_roster *roster, unsigned founder)
+{
+    gsp_step step = {.is_genesis = true};
+    gsp_genesis *g = &step.as.genesis;
+    gsp_hash id;
+    *g = (gsp_genesis){.pool = genesis.pool,
+                       .reset = t->end.reset,
+                       .order = t->end.order,
+                       .generation = t->end.generation + 1,
+                       .parent = t->end.lineage,
+                       .version = t->end.version,
+                       .previous = t->end.newest,
+                       .tokens = t->end.tokens,
+                       .founder = member(founder, 2)};
+    for (uint32_t i = 0; roster && i < roster->n; i++) {
+        gsp_member m = roster->member[i];
+        m.incarnation++;
+        put(&g->roster, m);
+        if (who(&m.key) == founder)
+            g->founder = m;
+    }
+    gsp_genesis_hash(&seals[0], g, &id);
+    seals[founder].seal(seals[founder].context, id.byte, sizeof id.byte, g->seal);
+    for (uint32_t i = 0; i < g->roster.n; i++) {
+        unsigned k = who(&g->roster.member[i].key);
+        if (k != founder)
+            seals[k].seal(seals[k].context, id.byte, sizeof id.byte, g->consent[i]);
+    }
+    return step;
+}
+
+static void add(gsp_trail *t, gsp_step step)
+{
+    test_must(gsp_trail_add(t, &step, false));
+}
+
+static bool refused(const gsp_trail *t, gsp_step step)
+{
+    gsp_chain chain = t->end;
+    return gsp_chain_take(&terms, &chain, &step, false) != NULL;
+}
+
+/* The pool: 0 alone until version 2, then 0, 1, 2, and from version 10 on n members. */
+static void history(gsp_trail *t, unsigned n)
+{
+    gsp_roster three = roster_of(0, 3), six = roster_of(0, 6), all = roster_of(0, n);
+    gsp_step first = {.is_genesis = true, .as.genesis = genesis};
+    gsp_trail_open(t, &terms);
+    add(t, first);
+    add(t, link_to(t, 2, &three, 5, 1));
+    if (n > 6)
+        add(t, link_to(t, 8, &six, 40, 7));
+    if (n > 3)
+        add(t, link_to(t, 10, &all, 50, n > 6 ? 15 : 7));
+}
+
+static gsp_choice meets(const gsp_trail *mine, const gsp_trail *theirs, gsp_plight plight)
+{
+    gsp_match match;
+    gsp_trail_match(mine, NULL, theirs, &match);
+    return gsp_match_judge(&match, terms.trust, plight);
+}
+
+static const gsp_plight WELL, WAITS = {.waits = true}, GAVE_UP = {.waits = true, .gave_up = true};
+
+/* ---- what cannot be shown ---- */
+
+static void a_step_needs_those_before_it(void **unused)
+{
+    (void)unused;
+    gsp_trail t;
+    begin();
+    history(&t, 5);
+    gsp_roster all = t.end.roster, own = roster_of(7, 1), more = all;
+    assert_false(refused(&t, link_to(&t, 20, &all, 60, 7)));
+    assert_true(refused(&t, link_to(&t, 20, &all, 60, 3)));  /* no quorum */
+    assert_true(refused(&t, link_to(&t, 10, &all, 60, 31))); /* not later */
+    assert_true(refused(&t, link_to(&t, 20, &all, 40, 31))); /* tokens shrink */
+    gsp_step forged = link_to(&t, 20, &own, 1ull << 60, 31);
+    for (uint32_t k = 0; k < 5; k++)
+        memset(forged.as.link.vote[k].seal, (int)k + 3, GSP_SEAL_BYTES); /* random seals */
+    assert_true(refused(&t, forged));
+    forged = link_to(&t, 20, &all, 60, 7);
+    forged.as.link.head.next = own; /* what was voted for is something else */
+    assert_true(refused(&t, forged));
+    for (unsigned i = 5; i < 11; i++)
+        put(&more, member(i, 1));
+    assert_true(refused(&t, link_to(&t, 20, &more, 60, 31))); /* six join a roster of five */
+    forged = link_to(&t, 20, &all, 60, 31);
+    forged.as.link.head.since = 9; /* a change of the roster in between was left out */
+    vote(&forged.as.link, &all, 31);
+    assert_true(refused(&t, forged));
+    gsp_trail_close(&t);
+}
+
+static void a_fork_is_signed_by_all_who_begin_it(void **unused)
+{
+    (void)unused;
+    gsp_trail t;
+    begin();
+    history(&t, 5);
+    gsp_roster two = roster_of(1, 2);
+    gsp_step step = fork_of(&t, &two, 1);
+    assert_false(refused(&t, step));
+    for (int k = 0; k < 8; k++) {
+        gsp_step bad = step;
+        gsp_genesis *g = &bad.as.genesis;
+        g->consent[0][k == 0 ? 5 : 6] ^= k < 1;
+        g->consent[1][7] ^= k == 0;
+        g->seal[3] ^= k == 1;
+        g->version -= k == 2;
+        g->previous.byte[0] ^= k == 3;
+        g->tokens += (uint64_t)(k == 4) << 60;
+        g->parent.byte[0] ^= k == 5;
+        g->generation += k == 6;
+        g->reset += k == 7;
+        assert_true(refused(&t, bad));
+    }
+    gsp_step reset = fork_of(&t, NULL, 1); /* by somebody who is not the owner */
+    reset.as.genesis.reset = 1;
+    gsp_order_seal(&seals[1], &reset.as.genesis);
+    assert_true(refused(&t, reset));
+    gsp_trail_close(&t);
+}
+
+/* ---- nobody is taken over ---- */
+
+/* A liar's own lineage: from the newest certificate, from any older one, with any number of members
+ * that it invents or that stand with it from outside, and any tokens. */
+static void a_liar_moves_nobody(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, theirs;
+    begin();
+    for (uint32_t cut = 1; cut <= 3; cut++) {
+        for (unsigned friends = 0; friends < 3; friends++) {
+            history(&mine, 5);
+            history(&theirs, 5);
+            gsp_trail_cut(&theirs, cut);
+            gsp_roster some = roster_of(4, 1); /* the liar */
+            for (unsigned k = 0; k < friends; k++)
+                put(&some, member(6 + k, 1));
+            unsigned founder = 4;
+            if (friends) { /* of whom nobody was on the roster */
+                assert_true(refused(&theirs, fork_of(&theirs, &some, founder)));
+                gsp_trail_close(&mine);
+                gsp_trail_close(&theirs);
+                continue;
+            }
+            add(&theirs, fork_of(&theirs, NULL, founder));
+            gsp_roster now = theirs.end.roster;
+            add(&theirs, link_to(&theirs, 1000, &now, 1ull << 60, UINT32_MAX));
+            assert_int_equal(meets(&mine, &theirs, WELL), GSP_STAY);
+            assert_int_equal(meets(&mine, &theirs, WAITS), GSP_STAY);
+            assert_int_equal(meets(&theirs, &mine, WELL), cut < 3 ? GSP_GO : GSP_STAY);
+            add(&mine, link_to(&mine, 11, &mine.end.roster, 51, 7)); /* we went on meanwhile */
+            assert_int_equal(meets(&mine, &theirs, GAVE_UP), GSP_STAY);
+            assert_int_equal(meets(&theirs, &mine, WELL), GSP_GO);
+            gsp_trail_close(&mine);
+            gsp_trail_close(&theirs);
+        }
+    }
+}
+
+/* A key that was a quorum long ago signs another past. */
+static void an_old_quorum_moves_nobody(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, theirs;
+    begin();
+    history(&mine, 5);
+    history(&theirs, 5);
+    gsp_trail_cut(&theirs, 1);
+    gsp_roster pair = roster_of(0, 1);
+    put(&pair, member(9, 1));
+    add(&theirs, link_to(&theirs, 3, &pair, 1ull << 59, 1)); /* 0 alone was R(1) */
+    add(&theirs, link_to(&theirs, 900, &theirs.end.roster, 1ull << 60, 3));
+    assert_int_equal(meets(&mine, &theirs, WELL), GSP_DIVIDED);
+    assert_int_equal(meets(&mine, &theirs, GAVE_UP), GSP_DIVIDED);
+    gsp_trail_close(&mine);
+    gsp_trail_close(&theirs);
+}
+
+/* ---- and everybody comes together ---- */
+
+static void whoever_is_behind_catches_up(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, theirs;
+    begin();
+    history(&mine, 5);
+    history(&theirs, 5);
+    gsp_roster four = roster_of(0, 4);
+    add(&theirs, link_to(&theirs, 30, &four, 70, 7));
+    assert_int_equal(meets(&mine, &theirs, WELL), GSP_GO);
+    assert_int_equal(meets(&theirs, &mine, WELL), GSP_STAY);
+    add(&mine, link_to(&mine, 20, &mine.end.roster, 60, 7)); /* one that changed nothing */
+    assert_int_equal(meets(&mine, &theirs, WELL), GSP_GO);
+    add(&mine, fork_of(&mine, &mine.end.roster, 0)); /* and the quorum went on without a fork */
+    assert_int_equal(meets(&mine, &theirs, WELL), GSP_GO);
+    assert_int_equal(meets(&theirs, &mine, WAITS), GSP_STAY);
+    gsp_trail_close(&mine);
+    gsp_trail_close(&theirs);
+}
+
+static void survivors_are_followed(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, two, three, lone;
+    begin();
+    history(&mine, 7);
+    history(&two, 7);
+    history(&three, 7);
+    history(&lone, 7);
+    gsp_roster a = roster_of(0, 2), b = roster_of(2, 3);
+    add(&two, fork_of(&two, &a, 0));
+    add(&two, link_to(&two, 11, &two.end.roster, 900, 3));
+    add(&three, fork_of(&three, &b, 2));
+    add(&three, link_to(&three, 11, &three.end.roster, 60, 7));
+    add(&lone, fork_of(&lone, NULL, 6));
+    add(&lone, link_to(&lone, 11, &lone.end.roster, 5000, 1));
+    assert_int_equal(meets(&mine, &two, WELL), GSP_STAY); /* there may still be a quorum */
+    assert_int_equal(meets(&mine, &two, WAITS), GSP_GO);
+    assert_int_equal(meets(&two, &three, WELL), GSP_GO); /* more stand behind it */
+    assert_int_equal(meets(&three, &two, WELL), GSP_STAY);
+    assert_int_equal(meets(&three, &lone, WAITS), GSP_STAY);
+    assert_int_equal(meets(&lone, &three, WELL), GSP_GO);
+    assert_int_equal(meets(&mine, &lone, WAITS), GSP_STAY);
+    assert_int_equal(meets(&mine, &lone, GAVE_UP), GSP_GO);
+    gsp_match match; /* of seven strangers two may be hostile */
+    gsp_trail_match(&mine, NULL, &three, &match);
+    assert_int_equal(gsp_match_judge(&match, GSP_STRANGERS, WAITS), GSP_GO);
+    gsp_trail_match(&mine, NULL, &two, &match);
+    assert_int_equal(gsp_match_judge(&match, GSP_STRANGERS, WAITS), GSP_STAY);
+    gsp_trail_close(&mine);
+    gsp_trail_close(&two);
+    gsp_trail_close(&three);
+    gsp_trail_close(&lone);
+}
+
+static void the_owners_reset_wins(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, theirs;
+    begin();
+    history(&mine, 5);
+    history(&theirs, 5);
+    gsp_step reset = fork_of(&theirs, NULL, 11);
+    gsp_genesis *g = &reset.as.genesis;
+    gsp_hash id;
+    g->reset = 1;
+    gsp_order_seal(&seals[11], g);
+    gsp_genesis_hash(&seals[0], g, &id);
+    seals[11].seal(seals[11].context, id.byte, sizeof id.byte, g->seal);
+    add(&theirs, reset);
+    add(&mine, link_to(&mine, 500, &mine.end.roster, 1ull << 50, 31));
+    assert_int_equal(meets(&mine, &theirs, WELL), GSP_GO);
+    assert_int_equal(meets(&theirs, &mine, WELL), GSP_STAY);
+    gsp_step own = fork_of(&theirs, NULL, 4); /* whoever forks the reset leads nobody there */
+    add(&theirs, own);
+    add(&theirs, link_to(&theirs, 900, &theirs.end.roster, 1ull << 60, 1));
+    assert_int_equal(meets(&mine, &theirs, WAITS), GSP_STAY);
+    gsp_step old = fork_of(&theirs, NULL, 4); /* the order is worth nothing for another place */
+    old.as.genesis.reset = 2;
+    assert_true(refused(&theirs, old));
+    gsp_trail_close(&mine);
+    gsp_trail_close(&theirs);
+}
+
+/* ---- asking ---- */
+
+static void long_chains_come_in_pieces(void **unused)
+{
+    (void)unused;
+    gsp_trail mine, theirs;
+    gsp_inquiry q = {0};
+    static gsp_chain_ask ask;
+    static gsp_chain_said said;
+    begin();
+    history(&mine, 5);
+    history(&theirs, 5);
+    for (uint64_t v = 11; v < 80; v++) { /* 5 leaves and comes back */
+        gsp_roster next = roster_of(0, v % 2 ? 4 : 5);
+        add(&theirs, link_to(&theirs, v, &next, v + 50, 15));
+    }
+    gsp_key key = member(1, 1).key;
+    gsp_inquiry_begin(&q, &terms, &key, 0);
+    gsp_inquiry_news news = GSP_INQUIRY_GOES;
+    for (unsigned k = 0; news == GSP_INQUIRY_GOES; k++) {
+        assert_true(k < 6);
+        gsp_inquiry_ask(&q, &mine, &ask);
+        gsp_trail_answer(&theirs, NULL, &ask, &said);
+        assert_true(said.n <= GSP_CHAIN_SAID_MAX);
+        news = gsp_inquiry_heard(&q, &mine, &said, 1);
+    }
+    assert_int_equal(news, GSP_INQUIRY_WHOLE);
+    assert_int_equal(q.theirs.n, theirs.n);
+    assert_memory_equal(&q.theirs.end, &theirs.end, sizeof theirs.end);
+    said.more = true; /* no progress */
+    said.n = 0;
+    assert_int_equal(gsp_inquiry_heard(&q, &mine, &said, 1), GSP_INQUIRY_WRONG);
+    assert_false(gsp_inquiry_over(&q, 1000000000u));
+    assert_true(gsp_inquiry_over(&q, 121000000000u));
+    gsp_inquiry_end(&q);
+    gsp_trail_close(&mine);
+    gsp_trail_close(&theirs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_needs_those_before_it),
+        cmocka_unit_test(a_fork_is_signed_by_all_who_begin_it),
+        cmocka_unit_test(a_liar_moves_nobody),
+        cmocka_unit_test(an_old_quorum_moves_nobody),
+        cmocka_unit_test(whoever_is_behind_catches_up),
+        cmocka_unit_test(survivors_are_followed),
+        cmocka_unit_test(the_owners_reset_wins),
+        cmocka_unit_test(long_chains_come_in_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

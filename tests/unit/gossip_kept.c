@@ -1,0 +1,122 @@
+/*
+ * What a member brought is on disk for those who check, also after a restart, and no older than it
+ * must be; and how long others had to give what they brought.
+ */
+#include "gossip/agree/agree.h"
+#include "gossip/member/kept.h"
+#include "gossip/member/patience.h"
+#include "tests/lib/gossip_pool.h"
+#include "tests/scratch.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { PARTS = 6, FLOATS = 5 * GSP_INT8_BLOCK + 100 };
+
+static uint64_t n_floats = FLOATS;
+static const gsp_terms TERMS = {.n_parts = PARTS, .n_fragments = 1, .n_floats = &n_floats};
+
+/* My contribution to a version, whole; exact floats are sent as they are. */
+static void freeze(gsp_freezing *f, float *x, uint64_t version)
+{
+    *f = (gsp_freezing){.terms = &TERMS, .done = true, .version = version, .x = x};
+    for (uint32_t k = 0; k < FLOATS; k++)
+        x[k] = (float)(k % 1000) + (float)version;
+    for (uint32_t p = 0; p < PARTS; p++)
+        gsp_merkle_leaf(p, (const uint8_t *)x + gsp_terms_offset(&TERMS, version, p),
+                        gsp_terms_bytes(&TERMS, version, p), &f->leaf[p]);
+    gsp_merkle_root(f->leaf, PARTS, &f->contribution.root);
+}
+
+static void write_all(gsp_kept *kept, const gsp_freezing *f)
+{
+    bool more = true;
+    for (uint32_t n = 0; more; n++) {
+        test_must(gsp_kept_some(kept, f, &more));
+        assert_true(n < PARTS);
+    }
+}
+
+static bool shows(gsp_kept *kept, const gsp_freezing *f, uint32_t part)
+{
+    gsp_exhibit e;
+    gsp_hash leaf;
+    const gsp_hash *root = &f->contribution.root;
+    if (!gsp_kept_exhibit(kept, f->version, root, part, &e))
+        return false;
+    assert_int_equal(e.bytes, gsp_terms_bytes(&TERMS, f->version, part));
+    gsp_merkle_leaf(part, e.data, e.bytes, &leaf);
+    assert_true(gsp_merkle_check(root, PARTS, part, &leaf, e.path, e.n_path));
+    return true;
+}
+
+static void a_restart_keeps_what_i_brought(void **state)
+{
+    (void)state;
+    static float x[12][FLOATS];
+    static gsp_freezing f[12];
+    static gsp_kept kept;
+    scratch place;
+    scratch_open(&place);
+    test_must(gsp_kept_open(&kept, &TERMS, scratch_path(&place, "")));
+    for (uint64_t v = 0; v < 12; v++) {
+        freeze(&f[v], x[v], v + 1);
+        write_all(&kept, &f[v]);
+        for (uint32_t p = 0; p < PARTS; p++)
+            assert_true(shows(&kept, &f[v], p));
+    }
+    for (int again = 0; again < 2; again++) {
+        for (uint64_t v = 0; v < 12; v++) { /* those that others may still ask for, and no others */
+            kept.made_ns = 0;               /* time passes */
+            assert_int_equal(shows(&kept, &f[v], (uint32_t)(v % PARTS)), v + GSP_REPLAY_MAX >= 12);
+        }
+        gsp_hash other = f[11].contribution.root;
+        gsp_exhibit e;
+        other.byte[0] ^= 1;
+        assert_false(gsp_kept_exhibit(&kept, 12, &other, 1, &e));
+        assert_false(gsp_kept_exhibit(&kept, 12, &f[11].contribution.root, PARTS, &e));
+        gsp_kept_close(&kept);
+        test_must(gsp_kept_open(&kept, &TERMS, scratch_path(&place, "")));
+    }
+    /* What a crash left half written proves nothing; the one after the restart does. */
+    bool more;
+    static gsp_freezing half;
+    freeze(&half, x[0], 13);
+    test_must(gsp_kept_some(&kept, &half, &more));
+    assert_true(more);
+    assert_false(shows(&kept, &half, 0));
+    gsp_kept_close(&kept);
+    scratch_close(&place);
+}
+
+static void time_without_a_link_is_nobodys_fault(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000u;
+    gsp_patience p = {0};
+    uint64_t now = 5 * second;
+    gsp_patience_look(&p, 3, now);
+    for (uint32_t k = 0; k < 4; k++)
+        gsp_patience_look(&p, k % 2 ? 3 : 1, now += second);
+    assert_int_equal(gsp_patience_late(&p, 4 * second), 1); /* the other one came and went */
+    gsp_patience_look(&p, 3, now += second);
+    assert_int_equal(gsp_patience_late(&p, second), 3);
+    gsp_patience_look(&p, 2, now += second); /* who is away now is not late now */
+    assert_int_equal(gsp_patience_late(&p, second), 2);
+    gsp_patience_look(&p, 3, now += 3600 * second); /* this member slept */
+    assert_int_equal(gsp_patience_late(&p, 10 * second), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_restart_keeps_what_i_brought),
+        cmocka_unit_test(time_without_a_link_is_nobodys_fault),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/*
+ * A member that sends wrong pieces of everybody's results, unasked and again and again, while another
+ * member fetches them. It costs that one a second transfer and no more: what it sent is told apart
+ * from what honest members sent, and it is not listened to any more.
+ */
+#include "gossip/agree/agree_inner.h"
+#include "gossip/agree/wire.h"
+#include "gossip/member/node_inner.h"
+#include "tests/lib/gossip_cell.h"
+#include "tests/lib/sanitized.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { VICTIM = 0, LIAR = 3, HEARD_MAX = 16 };
+static cell c;
+
+/* The liar's endpoint: what it hears of results, and its own way of sending. */
+static struct {
+    const gsp_net_ops *real;
+    gsp_net_ops ops;
+    cell_member *member;
+    uint32_t n, sent, sequence; /* sequence: the piece that is false */
+    uint64_t sent_ns;
+    struct {
+        gsp_message piece;
+        gsp_key owner;
+    } heard[HEARD_MAX];
+    gsp_message m;
+    uint8_t body[GSP_BLOB_PIECE_BYTES];
+} L;
+
+static void remember(const gsp_net_event *e)
+{
+    gsp_key key;
+    memcpy(key.byte, e->key, sizeof key.byte);
+    if (e->kind != GSP_NET_MESSAGE || e->channel != GSP_NET_CONTROL ||
+        !gsp_wire_decode(e->data, e->bytes, &key, &L.m, NULL, NULL) || L.m.kind != GSP_REDUCED)
+        return;
+    const gsp_reduced *r = &L.m.as.reduced;
+    gsp_message *p = &L.heard[L.n % HEARD_MAX].piece;
+    L.heard[L.n++ % HEARD_MAX].owner = key;
+    *p = (gsp_message){.kind = GSP_PIECE, .lineage = L.m.lineage, .version = L.m.version};
+    p->as.piece = (gsp_piece){.root = r->part.hash, .is_result = true, .part = r->statement.item};
+}
+
+static void spoil(gsp_net *net)
+{
+    const gsp_terms t = {.codec = GSP_CODEC_FP32,
+                         .n_parts = c.rules.n_parts,
+                         .n_fragments = 1,
+                         .n_floats = &c.n_floats};
+    uint8_t head[GSP_WIRE_PIECE_BYTES_MAX];
+    for (uint32_t k = 0; k < L.n && k < HEARD_MAX; k++) {
+        gsp_message *m = &L.heard[k].piece;
+        gsp_piece *p = &m->as.piece;
+        p->codec = (uint8_t)t.codec;
+        p->sequence = L.sequence;
+        p->part_bytes = gsp_terms_bytes(&t, m->version, p->part);
+        p->offset = (uint64_t)p->sequence * GSP_BLOB_PIECE_BYTES;
+        p->bytes = p->part_bytes - p->offset;
+        p->bytes = p->bytes < GSP_BLOB_PIECE_BYTES ? p->bytes : GSP_BLOB_PIECE_BYTES;
+        size_t n = gsp_wire_encode(m, head, sizeof head);
+        for (uint32_t i = 0; n && i < LIAR; i++) {
+            const uint8_t *to = c.pool.member[i].public_key;
+            if (memcmp(to, L.heard[k].owner.byte, GSP_KEY_BYTES) != 0)
+                L.sent +=
+                    L.real->send(net, to, GSP_NET_BULK, head, n, L.body, p->bytes) == GSP_NET_SENT;
+        }
+    }
+}
+
+static atom_status next(gsp_net *net, uint64_t timeout_ns, gsp_net_event *e)
+{
+    uint64_t now = atom_clock_ns();
+    if (now - L.sent_ns > 5000000) {
+        L.sent_ns = now;
+        spoil(net);
+    }
+    atom_status st = L.real->next(net, timeout_ns < 5000000 ? timeout_ns : 5000000, e);
+    if (st == ATOM_OK)
+        remember(e);
+    return st;
+}
+
+/* The victim's endpoint: results that are on their way by themselves are lost, so that it asks for
+ * those of another's proposal. */
+static struct {
+    cell_member *member;
+    const gsp_net_ops *real;
+    gsp_net_ops ops;
+    uint64_t proposed, lost; /* version; pieces */
+    gsp_message m;
+} V;
+
+static atom_status lose(gsp_net *net, uint64_t timeout_ns, gsp_net_event *e)
+{
+    gsp_key key;
+    const void *body;
+    size_t bytes;
+    atom_status st = V.real->next(net, timeout_ns, e);
+    memcpy(key.byte, e->key, sizeof key.byte);
+    if (st != ATOM_OK || e->kind != GSP_NET_MESSAGE ||
+        !gsp_wire_decode(e->data, e->bytes, &key, &V.m, &body, &bytes))
+        return st;
+    if (V.m.kind == GSP_PROPOSE || V.m.kind == GSP_CERTIFY)
+        V.proposed = V.m.version;
+    const gsp_agree *a = &V.member->node->agree;
+    bool proposes = a->self_i != GSP_NOBODY && gsp_view_proposer(a, a->view) == a->self_i;
+    if (V.m.kind == GSP_PIECE && V.m.as.piece.is_result && V.m.version > V.proposed && !proposes) {
+        V.real->free(net, e->data);
+        V.lost++;
+        *e = (gsp_net_event){.kind = GSP_NET_NOTHING};
+    }
+    return st;
+}
+
+static void opened(cell_member *m)
+{
+    if (m->i == LIAR) {
+        L.real = m->net->ops;
+        L.ops = *L.real;
+        L.ops.next = next;
+        m->net->ops = &L.ops;
+    } else if (m->i == VICTIM) {
+        V.real = m->net->ops;
+        V.ops = *V.real;
+        V.ops.next = lose;
+        V.member = m;
+        m->net->ops = &V.ops;
+    }
+}
+
+static gsp_blame blame[LIAR + 1]; /* of each member, when it applied its last version */
+
+static void look(cell_member *m, const gsp_certificate *certificate)
+{
+    (void)certificate;
+    blame[m->i] = m->node->blame;
+}
+
+static void a_false_piece_costs_its_sender(uint32_t sequence)
+{
+    memset(&L, 0, sizeof L);
+    memset(&V, 0, sizeof V);
+    L.sequence = sequence;
+    memset(blame, 0, sizeof blame);
+    cell_make(&c, 4, GSP_CODEC_FP32, 900001, 3, 3); /* 1.2 MB a part: three pieces */
+    c.seconds = SANITIZED ? 100 : 40;
+    c.opened = opened;
+    c.check = look;
+    test_must(gsp_sim_hub_open(&c.hub));
+    assert_true(cell_go(&c));
+    assert_true(L.sent > 0);
+    uint32_t struck = 0;
+    for (unsigned i = 0; i < LIAR; i++) {
+        assert_false(c.member[i].failed);
+        assert_true(c.member[i].n_contributed >= 1);
+        for (uint32_t k = 0; k < GSP_BLAME_PEERS; k++) {
+            if (!blame[i].peer[k].strikes)
+                continue;
+            assert_memory_equal(blame[i].peer[k].key.byte, c.pool.member[LIAR].public_key,
+                                GSP_KEY_BYTES);
+            struck++;
+        }
+    }
+    assert_true(struck >= 1 || V.lost == 0); /* 0: it proposed every version itself */
+    cell_close(&c);
+}
+
+static void of_the_first_piece(void **unused)
+{
+    (void)unused;
+    a_false_piece_costs_its_sender(0);
+}
+
+static void of_the_last_piece(void **unused)
+{
+    (void)unused;
+    a_false_piece_costs_its_sender(2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_the_first_piece),
+        cmocka_unit_test(of_the_last_piece),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
