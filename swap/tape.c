@@ -1,6 +1,6 @@
 /*
  * Owns tapes as lists of instructions: opening, appending, printing. Their waits are derived in
- * waits.c and proven in hazard.c. Refuses to reorder anything.
+ * stream_waits.c and proven in hazard.c. Refuses to reorder anything.
  */
 #include "swap/tape.h"
 

@@ -116,8 +116,8 @@ ATOM_MUST atom_status swap_tape_add(swap_tape *tape, const swap_instr *instr);
 void swap_instr_reads(swap_instr *instr, swap_range range);
 void swap_instr_writes(swap_instr *instr, swap_range range);
 
-/* waits.c: fills in `waits` of every instruction from the ranges (vector clocks; redundant waits are left
- * out). */
+/* stream_waits.c: fills in `waits` of every instruction from the ranges (vector clocks; redundant
+ * waits are left out). */
 ATOM_MUST atom_status swap_tape_link(swap_tape *tape);
 
 /* One line per instruction, for people. Free with atom_free. */

@@ -11,8 +11,8 @@
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "atom/text/beside.h"
 #include "atom/text/pattern.h"
+#include "atom/text/template_files.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -205,13 +205,13 @@ static void put_id(file_gguf *w, const json_t *config, const char *from, const c
 
 static atom_status put_template(file_gguf *w, const char *dir)
 {
-    text_beside b = {0};
-    ATOM_TRY(text_beside_read(dir, &b));
+    text_template_files b = {0};
+    ATOM_TRY(text_template_files_read(dir, &b));
     if (b.source)
         file_gguf_put_text(w, "tokenizer.chat_template", b.source);
     if (b.with_tools)
         file_gguf_put_text(w, "tokenizer.chat_template.tool_use", b.with_tools);
-    text_beside_fini(&b);
+    text_template_files_fini(&b);
     return ATOM_OK;
 }
 

@@ -6,7 +6,7 @@
  */
 #include "atom/pool/anchor_inner.h"
 #include "atom/pool/gradients.h"
-#include "atom/pool/marks.h"
+#include "atom/pool/pool_json.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -312,7 +312,7 @@ atom_status pool_anchor_attach(pool_anchor *p, file_vector live, const char *tex
     atom_status st = ATOM_OK;
     bool fresh = true; /* nothing of live is kept: moments of other weights, or of none */
     if (text)
-        ATOM_TRY(pool_marks_parse("pool.json", text, strlen(text), &marks));
+        ATOM_TRY(pool_json_parse("pool.json", text, strlen(text), &marks));
     pthread_mutex_lock(&p->lock);
     p->samples = samples;
     p->tokens = tokens;
@@ -486,7 +486,7 @@ char *pool_anchor_marks(pool_anchor *p)
             m.anchor[i] = f->hash;
     }
     pthread_mutex_unlock(&p->lock);
-    return pool_marks_text(&m);
+    return pool_json_text(&m);
 }
 
 static char *marks(void *context)

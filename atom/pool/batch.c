@@ -7,7 +7,7 @@
 #include "atom/pool/batch.h"
 
 #include "atom/pool/ranges.h"
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #include <string.h>
 

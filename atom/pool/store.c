@@ -9,7 +9,7 @@
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
-#include "atom/text/beside.h"
+#include "atom/text/template_files.h"
 
 #include <string.h>
 #include <time.h>
@@ -76,11 +76,11 @@ static atom_status compile(const char *source, const char *where, text_jinja **o
 
 static atom_status choose_own(text_template *t, const char *dir, const char *jinja)
 {
-    text_beside b = {0};
+    text_template_files b = {0};
     const char *where = "the model's chat template";
     atom_status st = ATOM_OK;
     if (dir)
-        ATOM_TRY_CLEAN(text_beside_read(dir, &b));
+        ATOM_TRY_CLEAN(text_template_files_read(dir, &b));
     if (jinja) {
         atom_free(b.source);
         atom_free(b.with_tools);
@@ -101,7 +101,7 @@ static atom_status choose_own(text_template *t, const char *dir, const char *jin
     t->source = b.source;
     b.source = NULL;
 cleanup:
-    text_beside_fini(&b);
+    text_template_files_fini(&b);
     return st;
 }
 

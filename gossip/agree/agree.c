@@ -6,7 +6,7 @@
  */
 #include "gossip/agree/agree_inner.h"
 
-#include "gossip/agree/barred.h"
+#include "gossip/agree/kept_out.h"
 
 #include <stdio.h>
 
@@ -568,10 +568,10 @@ const char *gsp_agree_explain(const gsp_agree *a, char *text, size_t bytes)
         snprintf(text, bytes, "looking for the pool's state");
     else if (a->applied < a->certified)
         snprintf(text, bytes, "fetching version %llu", (unsigned long long)a->certified);
-    else if (gsp_barred_left(&a->certificate.proposal, &a->self.key))
+    else if (gsp_kept_out_left(&a->certificate.proposal, &a->self.key))
         snprintf(text, bytes,
                  "kept out for %u more versions: members say that it did not show what it brought",
-                 gsp_barred_left(&a->certificate.proposal, &a->self.key));
+                 gsp_kept_out_left(&a->certificate.proposal, &a->self.key));
     else if (!gsp_agree_is_member(a))
         snprintf(text, bytes, "waiting for a place among %u members", n);
     else if (!gsp_quorum(a->rules.trust, n, alive))

@@ -24,8 +24,8 @@
  *   - Messages come over authenticated links: message->from.key is the link's key.
  *   - Time never runs backwards, also not across restarts: wall time, which stands still where the
  *     clock was set back.
- *   - It keeps the steps of the chain that led here (chain.h), gives them to whoever asks, and
- *     checks those of others. `match` compares the two: what was kept, and what was checked.
+ *   - It keeps the steps of the chain that led here (certificate_chain.h), gives them to whoever
+ *     asks, and checks those of others. `match` compares the two: what was kept, and what was checked.
  *   - If the lineage or `applied` changed during the step of a STATE event, the machine has taken
  *     that state over. Then chain, anchor, certificate and genesis of `saved` and the machine's
  *     incarnation are made durable before anything else.
@@ -39,7 +39,7 @@
 #ifndef GOSSIP_AGREE_AGREE_H
 #define GOSSIP_AGREE_AGREE_H
 
-#include "gossip/agree/chain.h"
+#include "gossip/agree/certificate_chain.h"
 #include "gossip/agree/claim.h"
 #include "gossip/agree/round.h"
 
@@ -73,7 +73,7 @@ typedef struct gsp_rules {
     uint64_t round_min_ns, round_max_ns;
     uint64_t fork_ns;        /* T_fork: without a quorum for so long, a member goes on by itself */
     uint64_t withheld_ns;    /* for so long a member that withheld is counted, and about so long it
-                                is not let in again (barred.h) */
+                                is not let in again (kept_out.h) */
     uint32_t silent_rounds;  /* k: after so many versions without a promise, off the roster */
     uint32_t audit_percent;  /* of all parts, how many somebody checks; 0: nobody checks */
     uint32_t against_rounds; /* K: after so many contributions against the others, weight 0; 0:

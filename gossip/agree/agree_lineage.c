@@ -1,6 +1,6 @@
 /*
  * Owns which lineage this member follows, and when it begins one. Its one idea: it moves by chains
- * that were checked step by step (chain.h), and never by what a heartbeat claims; heartbeats only
+ * that were checked step by step (certificate_chain.h), and never by what a heartbeat claims; heartbeats only
  * say whose chain to ask for. It refuses to begin a fork with so few of its roster that all of them
  * could be hostile, as long as there is hope that others come back.
  */

@@ -6,18 +6,18 @@
  */
 #include "gossip/agree/agree_inner.h"
 
-#include "gossip/agree/barred.h"
+#include "gossip/agree/kept_out.h"
 
 static uint32_t barred_versions(const gsp_agree *a)
 {
-    return gsp_barred_versions(a->rules.withheld_ns, a->rules.time_due_ns);
+    return gsp_kept_out_versions(a->rules.withheld_ns, a->rules.time_due_ns);
 }
 
 /* It asked in time, and nobody has banned it since. What it shows was checked when it asked. */
 static bool may_enter(const gsp_agree *a, const gsp_waiting *w)
 {
     if (gsp_people_banned(a, &w->who.key) ||
-        gsp_barred_left(&a->certificate.proposal, &w->who.key) || !gsp_entry_is_now(a, &w->entry))
+        gsp_kept_out_left(&a->certificate.proposal, &w->who.key) || !gsp_entry_is_now(a, &w->entry))
         return false;
     return !a->rules.admits || a->rules.admits(a->rules.context, &w->who.key, NULL, a->now_ns);
 }
@@ -96,7 +96,7 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, uint32_t out, gsp_pro
     if (p->next.n == 0) /* the last one cannot leave its own lineage */
         for (uint32_t i = 0; i < now->n; i++)
             insert(p, &now->member[i], missed_now(a, promised, i));
-    gsp_barred_next(&a->certificate.proposal, out, barred_versions(a), p);
+    gsp_kept_out_next(&a->certificate.proposal, out, barred_versions(a), p);
     for (uint32_t i = 0; i < p->next.n; i++)
         p->against[i] = gsp_proposal_against(&a->certificate.proposal, p, &p->next.member[i].key);
     p->since = a->certificate.proposal.made;
@@ -150,7 +150,8 @@ static const char *kept_wrong(const gsp_agree *a, const gsp_proposal *p, const g
 {
     const gsp_roster *now = gsp_agree_roster(a);
     uint32_t barred;
-    if (gsp_barred_wrong(&a->certificate.proposal, barred_versions(a), p, &barred) || barred != out)
+    if (gsp_kept_out_wrong(&a->certificate.proposal, barred_versions(a), p, &barred) ||
+        barred != out)
         return "members that must go and stay, or go without a reason";
     for (uint32_t i = 0; i < now->n; i++) {
         uint32_t at = gsp_roster_find_key(&p->next, &now->member[i].key);

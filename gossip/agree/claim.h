@@ -28,7 +28,7 @@
 #ifndef GOSSIP_AGREE_CLAIM_H
 #define GOSSIP_AGREE_CLAIM_H
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 typedef enum gsp_verdict {
     GSP_VERDICT_OPEN,  /* the bytes could not be had, so nobody can tell */

@@ -5,7 +5,7 @@
  */
 #include "gossip/agree/proposal.h"
 
-#include "gossip/agree/barred.h"
+#include "gossip/agree/kept_out.h"
 
 #include <math.h>
 #include <string.h>
@@ -256,8 +256,8 @@ const char *gsp_proposal_invalid(const gsp_rules *rules, const gsp_seals *seals,
     if (!wrong)
         wrong = roster_wrong(before, p);
     if (!wrong)
-        wrong = gsp_barred_wrong(
-            before, gsp_barred_versions(rules->withheld_ns, rules->time_due_ns), p, &out);
+        wrong = gsp_kept_out_wrong(
+            before, gsp_kept_out_versions(rules->withheld_ns, rules->time_due_ns), p, &out);
     if (wrong)
         return wrong;
     gsp_proposal_totals(rules, before, p, &tokens, &samples);

@@ -12,7 +12,7 @@
 #ifndef GOSSIP_AGREE_ROUND_H
 #define GOSSIP_AGREE_ROUND_H
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #define GSP_TOKENS_MAX ((uint64_t)1 << 48)
 enum { GSP_HELD_MAX = 3 }; /* results remembered of one part: each ballot may have its own */

@@ -156,7 +156,7 @@ typedef struct gsp_proposal {
     uint32_t n_barred;
     struct {
         gsp_key key;
-        uint32_t versions; /* for so many more the key is on no roster (barred.h) */
+        uint32_t versions; /* for so many more the key is on no roster (kept_out.h) */
     } barred[GSP_BARRED_MAX];
 } gsp_proposal;
 
@@ -225,7 +225,7 @@ typedef struct gsp_chain_link {
     gsp_mark vote[GSP_MEMBERS_MAX];
 } gsp_chain_link;
 
-/* A step of the chain that shows which roster decides a lineage now, and why (chain.h). */
+/* A step of the chain that shows which roster decides a lineage now, and why (certificate_chain.h). */
 typedef struct gsp_step {
     bool is_genesis;
     union {

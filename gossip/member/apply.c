@@ -63,7 +63,7 @@ static void give(gsp_apply *a, uint32_t part, const gsp_blob *b)
     a->useless[part] = !x;
 }
 
-bool gsp_apply_early(gsp_apply *a, const gsp_agree *agree, const gsp_held *held)
+bool gsp_apply_early(gsp_apply *a, const gsp_agree *agree, const gsp_recent *held)
 {
     const gsp_round *r = &agree->round;
     uint64_t version = agree->certified + 1;
@@ -72,7 +72,7 @@ bool gsp_apply_early(gsp_apply *a, const gsp_agree *agree, const gsp_held *held)
     for (uint32_t p = 0; p < r->begin.n_parts; p++) {
         const gsp_hash *hash = &r->known[p].hash;
         bool done = a->version == version && gsp_hash_equal(hash, &a->given[p]);
-        const gsp_blob *b = gsp_hash_none(hash) || done ? NULL : gsp_held_fresh(held, p, hash);
+        const gsp_blob *b = gsp_hash_none(hash) || done ? NULL : gsp_recent_fresh(held, p, hash);
         if (!b || !b->whole)
             continue;
         give_for(a, version);
@@ -89,13 +89,13 @@ void gsp_apply_begin(gsp_apply *a)
 }
 
 /* mine: the index of my contribution, or GSP_NOBODY. */
-static atom_status apply_one(gsp_apply *a, const gsp_proposal *p, uint32_t part, gsp_held *held,
+static atom_status apply_one(gsp_apply *a, const gsp_proposal *p, uint32_t part, gsp_recent *held,
                              gsp_freezing *freezing, uint32_t mine)
 {
     const gsp_hash *hash = &p->part[part].hash;
     bool unchanged = gsp_hash_none(hash);
     bool done = gsp_hash_equal(hash, &a->given[part]); /* both may be zero */
-    const gsp_blob *b = done || unchanged ? NULL : gsp_held_find(held, part, hash);
+    const gsp_blob *b = done || unchanged ? NULL : gsp_recent_find(held, part, hash);
     if (!b && !done && !unchanged)
         return atom_fail(ATOM_E_RUNTIME, "version %llu: the result of part %u is gone",
                          (unsigned long long)p->version, part);
@@ -107,7 +107,7 @@ static atom_status apply_one(gsp_apply *a, const gsp_proposal *p, uint32_t part,
     return ATOM_OK;
 }
 
-atom_status gsp_apply_some(gsp_apply *a, const gsp_proposal *p, gsp_held *held,
+atom_status gsp_apply_some(gsp_apply *a, const gsp_proposal *p, gsp_recent *held,
                            gsp_freezing *freezing, bool *done)
 {
     uint32_t mine = gsp_freezing_find(freezing, p);

@@ -10,8 +10,8 @@
 #define GOSSIP_MEMBER_APPLY_H
 
 #include "gossip/member/freezing.h"
-#include "gossip/member/held.h"
 #include "gossip/member/parts.h"
+#include "gossip/member/recent_results.h"
 #include "gossip/member/work.h"
 #include "gossip/sum/mix.h"
 
@@ -31,14 +31,14 @@ void gsp_apply_open(gsp_apply *apply, const gsp_terms *terms, const gsp_work *wo
 
 /* Gives the work one part of the version in progress whose result is here and stands in this
  * ballot. False: there is none. */
-bool gsp_apply_early(gsp_apply *apply, const gsp_agree *agree, const gsp_held *held);
+bool gsp_apply_early(gsp_apply *apply, const gsp_agree *agree, const gsp_recent *held);
 /* What was given of a version that is not certified is as if it had not been. */
 void gsp_apply_take_back(gsp_apply *apply);
 
 /* The newest certificate is to be applied. */
 void gsp_apply_begin(gsp_apply *apply);
 /* Gives some parts of the certificate's proposal; *done: all were. */
-ATOM_MUST atom_status gsp_apply_some(gsp_apply *apply, const gsp_proposal *proposal, gsp_held *held,
-                                     gsp_freezing *freezing, bool *done);
+ATOM_MUST atom_status gsp_apply_some(gsp_apply *apply, const gsp_proposal *proposal,
+                                     gsp_recent *held, gsp_freezing *freezing, bool *done);
 
 #endif

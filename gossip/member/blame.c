@@ -5,7 +5,7 @@
  */
 #include "gossip/member/blame.h"
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 #include "gossip/sum/merkle.h"
 
 #include <string.h>

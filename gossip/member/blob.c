@@ -5,7 +5,7 @@
 #include "gossip/member/blob.h"
 
 #include "atom/base/mem.h"
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #include <string.h>
 

@@ -123,14 +123,14 @@ static atom_status open_parts(gsp_node *n)
     gsp_freezing_open(&n->freezing, t, &c->work);
     gsp_apply_open(&n->apply, t, &c->work, &n->mix);
     gsp_questions_open(&n->questions, t, &n->friends);
-    gsp_cases_open(&n->cases, t, &n->freezing, &n->kept, &n->questions, &n->friends, &n->mix);
+    gsp_audit_cases_open(&n->cases, t, &n->freezing, &n->kept, &n->questions, &n->friends, &n->mix);
     if (c->rules.audit_percent)
-        ATOM_TRY(gsp_kept_open(&n->kept, t, c->directory));
+        ATOM_TRY(gsp_own_inputs_open(&n->kept, t, c->directory));
     ATOM_TRY(gsp_donor_open(&n->donor, &n->friends, &c->work, t->n_fragments, c->directory));
     ATOM_TRY(gsp_mix_open(&n->mix, t->codec, t->robust, most));
     ATOM_TRY(gsp_votes_open(c->directory, &n->votes));
-    return gsp_held_open(&n->held, c->directory,
-                         c->results_kept ? c->results_kept : GSP_REPLAY_MAX);
+    return gsp_recent_open(&n->held, c->directory,
+                           c->results_kept ? c->results_kept : GSP_REPLAY_MAX);
 }
 
 static void stays_banned(void *context, const gsp_key *key)
@@ -166,11 +166,11 @@ static atom_status start(gsp_node *n)
                    saved || !newcomer ? &n->saved : NULL, n->wall_ns);
     n->version = n->agree.certified;
     n->lineage = n->agree.lineage;
-    gsp_bans_recall(&n->bans, &n->terms, stays_banned, n);
+    gsp_ban_files_recall(&n->bans, &n->terms, stays_banned, n);
     const gsp_record *record = &n->agree.record;
     for (uint32_t p = 0; record->voted && p < record->proposal.n_parts; p++) {
         const gsp_hash *hash = &record->proposal.part[p].hash;
-        if (gsp_hash_none(hash) || !gsp_held_recall(&n->held, &n->agree, p, hash))
+        if (gsp_hash_none(hash) || !gsp_recent_recall(&n->held, &n->agree, p, hash))
             continue;
         gsp_event event = {
             .kind = GSP_ON_HELD, .version = record->version, .part = p, .hash = *hash};
@@ -229,11 +229,11 @@ void gsp_node_close(gsp_node **node)
     gsp_fetch_close(&n->fetch);
     gsp_node_chain_close(n);
     gsp_friends_close(&n->friends);
-    gsp_cases_close(&n->cases);
+    gsp_audit_cases_close(&n->cases);
     gsp_questions_close(&n->questions);
-    gsp_kept_close(&n->kept);
+    gsp_own_inputs_close(&n->kept);
     gsp_inputs_clear(&n->inputs);
-    gsp_held_close(&n->held);
+    gsp_recent_close(&n->held);
     gsp_freezing_close(&n->freezing);
     gsp_donor_close(&n->donor);
     gsp_mix_close(&n->mix);

@@ -11,10 +11,10 @@
  *   freezes   asks its work for a contribution, encodes and hashes it (freezing.h)
  *   sends     its parts to their owners (friends.h, pace.h)
  *   reduces   the parts that it owns (inputs.h, mix.h), and sends the results to all
- *   votes     once it holds all results, and they are on disk (held.h, votes.h)
+ *   votes     once it holds all results, and they are on disk (recent_results.h, votes.h)
  *   applies   them to its work (apply.h), once a quorum has voted
  *
- * and in between it checks what others reduced (cases.h, bans.h), gives its state to joiners
+ * and in between it checks what others reduced (audit_cases.h, ban_files.h), gives its state to joiners
  * (donor.h, lease.h), or fetches one (fetch.h).
  *
  * On the wire (wire.h): messages of the agreement travel on CONTROL; parts and results as PIECEs of
@@ -24,7 +24,7 @@
  *
  * Memory: contributions to the parts that it owns (about one fragment, encoded, when shares are
  * equal); the results of a version, whose memory those of the next one take over one by one; and
- * what freezing.h and cases.h say.
+ * what freezing.h and audit_cases.h say.
  *
  * Thread: one, for all calls; `work` is called on it.
  */
@@ -32,7 +32,7 @@
 #define GOSSIP_MEMBER_NODE_H
 
 #include "gossip/agree/agree.h"
-#include "gossip/member/bans.h"
+#include "gossip/member/ban_files.h"
 #include "gossip/member/work.h"
 #include "gossip/net/net.h"
 #include "gossip/sum/quant.h"

@@ -14,7 +14,7 @@
 #define GOSSIP_MEMBER_NODE_INNER_H
 
 #include "gossip/member/apply.h"
-#include "gossip/member/cases.h"
+#include "gossip/member/audit_cases.h"
 #include "gossip/member/donor.h"
 #include "gossip/member/fetch.h"
 #include "gossip/member/inputs.h"
@@ -57,14 +57,14 @@ struct gsp_node {
     gsp_freezing freezing;
     gsp_inputs inputs;
     gsp_blame blame;
-    gsp_held held;
+    gsp_recent held;
     gsp_mix mix;
     gsp_apply apply;
     gsp_donor donor;
-    gsp_cases cases;
-    gsp_kept kept;
+    gsp_audit_cases cases;
+    gsp_own_inputs kept;
     gsp_questions questions;
-    gsp_bans bans;
+    gsp_ban_files bans;
     gsp_fetch *fetch; /* NULL: no state is wanted */
     gsp_chain_terms chain_terms;
     gsp_trail trail;     /* that led to `saved`; empty: lost, or there is no state */

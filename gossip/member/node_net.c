@@ -21,10 +21,10 @@ static bool wanted_result(const gsp_node *n, const gsp_message *m, uint32_t from
     if (m->version != a->certified + 1)
         return false;
     const gsp_round *r = &a->round;
-    return gsp_held_needs(a, p->part, &p->root) ||
+    return gsp_recent_needs(a, p->part, &p->root) ||
            (r->ballot != 0 && from != GSP_NOBODY && r->begin.owner[p->part] == from &&
             gsp_hash_none(&r->known[p->part].hash) &&
-            gsp_held_wants_unsaid(&n->held, r->ballot, p->part));
+            gsp_recent_wants_unsaid(&n->held, r->ballot, p->part));
 }
 
 /* Where the piece belongs; NULL: nobody wants it. */
@@ -33,14 +33,14 @@ static gsp_blob **place_of(gsp_node *n, const gsp_message *m, const gsp_key *key
     const gsp_piece *p = &m->as.piece;
     uint32_t from = gsp_roster_find_key(gsp_agree_roster(&n->agree), key);
     if (!p->is_result && m->version <= n->agree.certified) {
-        gsp_blob **place = gsp_cases_place(&n->cases, m);
+        gsp_blob **place = gsp_audit_cases_place(&n->cases, m);
         return place ? place : gsp_questions_place(&n->questions, m);
     }
     if (!p->is_result)
         return gsp_inputs_place(&n->inputs, &n->agree, m, from);
     if (!wanted_result(n, m, from))
         return NULL;
-    return gsp_held_place(&n->held, &n->agree, m->version, p->part, &p->root);
+    return gsp_recent_place(&n->held, &n->agree, m->version, p->part, &p->root);
 }
 
 static bool well_cut(const gsp_node *n, const gsp_message *m)
@@ -86,9 +86,9 @@ static void result_arrived(gsp_node *n, const gsp_message *m, const gsp_blob *b,
                        .peer = *from,
                        .hash = b->root};
     n->status.held_ns = atom_clock_ns() - n->freezing.began_ns;
-    if (m->version == n->agree.certified + 1 && !gsp_held_needs(&n->agree, event.part, &b->root))
-        gsp_held_count_unsaid(&n->held, n->agree.round.ballot, event.part);
-    atom_status st = gsp_held_keep(&n->held, &n->agree, m->version, event.part, b);
+    if (m->version == n->agree.certified + 1 && !gsp_recent_needs(&n->agree, event.part, &b->root))
+        gsp_recent_count_unsaid(&n->held, n->agree.round.ballot, event.part);
+    atom_status st = gsp_recent_keep(&n->held, &n->agree, m->version, event.part, b);
     if (st != ATOM_OK) {
         gsp_node_die(n, st);
         return;
@@ -205,9 +205,10 @@ static void on_pull(gsp_node *n, gsp_friend *from, const gsp_message *m)
 {
     const gsp_pull *p = &m->as.pull;
     gsp_exhibit exhibit;
-    if (!p->is_result && gsp_cases_exhibit(&n->cases, m->version, &p->root, p->part, &exhibit))
+    if (!p->is_result &&
+        gsp_audit_cases_exhibit(&n->cases, m->version, &p->root, p->part, &exhibit))
         gsp_friends_send_exhibit(from, m->version, p->part, &p->root);
-    if (p->is_result && gsp_held_find(&n->held, p->part, &p->root))
+    if (p->is_result && gsp_recent_find(&n->held, p->part, &p->root))
         gsp_friends_send_result(from, m->version, p->part, &p->root);
 }
 
@@ -368,9 +369,9 @@ static bool find_bytes(void *context, const gsp_outgoing *what, gsp_exhibit *out
 {
     gsp_node *n = context;
     if (!what->is_result)
-        return gsp_cases_exhibit(&n->cases, what->version, &what->root, what->part, out) &&
+        return gsp_audit_cases_exhibit(&n->cases, what->version, &what->root, what->part, out) &&
                out->data;
-    const gsp_blob *b = gsp_held_find(&n->held, what->part, &what->root);
+    const gsp_blob *b = gsp_recent_find(&n->held, what->part, &what->root);
     if (b)
         *out = (gsp_exhibit){.data = b->data, .bytes = b->bytes};
     return b && b->data;

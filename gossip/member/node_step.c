@@ -32,7 +32,7 @@ static atom_status persist(gsp_node *n, const gsp_record *record)
 {
     if (n->adopting)
         return ATOM_OK; /* goes to disk with the state, before anything is said */
-    ATOM_TRY(gsp_held_sync(&n->held, record));
+    ATOM_TRY(gsp_recent_sync(&n->held, record));
     return gsp_votes_saved(n->votes) ? gsp_votes_record(n->votes, record) : ATOM_OK;
 }
 
@@ -121,7 +121,7 @@ static atom_status act(gsp_node *n, const gsp_action *a)
         return persist(n, a->record);
     case GSP_DO_SEND:
         if (a->message->kind == GSP_EVIDENCE)
-            gsp_bans_statements(&n->bans, &a->message->as.evidence);
+            gsp_ban_files_statements(&n->bans, &a->message->as.evidence);
         gsp_friends_say(&n->friends, a, a->message);
         break;
     case GSP_DO_CERTIFICATE:
@@ -153,7 +153,7 @@ static atom_status act(gsp_node *n, const gsp_action *a)
         n->state_due = true;
         break;
     case GSP_DO_AUDIT:
-        gsp_cases_begin(&n->cases, a->claim, &a->peer, a->within_ns);
+        gsp_audit_cases_begin(&n->cases, a->claim, &a->peer, a->within_ns);
         break;
     case GSP_DO_INPUTS:
         gsp_questions_begin(&n->questions, a);
@@ -182,7 +182,7 @@ static void rotate(gsp_node *n, bool next)
     if (!next)
         gsp_apply_take_back(&n->apply);
     gsp_inputs_clear(&n->inputs);
-    gsp_held_rotate(&n->held, next);
+    gsp_recent_rotate(&n->held, next);
     gsp_pulls_clear(&n->pulls);
     for (uint32_t p = 0; p < GSP_PARTS_MAX; p++)
         n->reduce[p].ballot = n->said[p].ballot = 0;
@@ -212,7 +212,7 @@ void gsp_node_step(gsp_node *n, gsp_event *event)
     event->tokens = n->tokens;
     gsp_agree_step(&n->agree, event, sink, n);
     n->stepping = false;
-    gsp_bans_follow(&n->bans, &n->agree, bans);
+    gsp_ban_files_follow(&n->bans, &n->agree, bans);
     uint64_t deadline = gsp_agree_deadline(&n->agree);
     if (event->kind == GSP_ON_TICK || deadline < n->tick_ns)
         n->tick_ns = deadline;
@@ -227,5 +227,5 @@ void gsp_node_step(gsp_node *n, gsp_event *event)
     rotate(n, !moved && n->agree.certified == n->version + 1);
     n->version = n->agree.certified;
     n->lineage = n->agree.lineage;
-    gsp_bans_barred(&n->agree);
+    gsp_ban_files_barred(&n->agree);
 }

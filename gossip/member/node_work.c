@@ -78,16 +78,16 @@ static atom_status reduce_one(gsp_node *n, uint32_t part)
         return st;
     n->status.refused += (uint64_t)__builtin_popcount(included & ~made.included);
     n->status.reduced_ns = atom_clock_ns() - n->freezing.began_ns;
-    bool known = gsp_held_fresh(&n->held, part, &made.hash) != NULL;
+    bool known = gsp_recent_fresh(&n->held, part, &made.hash) != NULL;
     gsp_blob **place =
-        known ? NULL : gsp_held_place(&n->held, &n->agree, version, part, &made.hash);
+        known ? NULL : gsp_recent_place(&n->held, &n->agree, version, part, &made.hash);
     if (!place)
         gsp_blob_close(&b);
     if (!place && !known)
         return ATOM_OK; /* all that are there are needed */
     if (place) {
         *place = b;
-        ATOM_TRY(gsp_held_keep(&n->held, &n->agree, version, part, b));
+        ATOM_TRY(gsp_recent_keep(&n->held, &n->agree, version, part, b));
     }
     gsp_event event = {.kind = GSP_ON_REDUCED,
                        .version = version,
@@ -189,21 +189,21 @@ bool gsp_node_audit(gsp_node *n)
     bool idle = !n->apply.on && !n->n_reduce && !gsp_freezing_is_busy(&n->freezing), more = false;
     gsp_event event;
     if (idle) {
-        atom_status st = gsp_kept_some(&n->kept, &n->freezing, &more);
+        atom_status st = gsp_own_inputs_some(&n->kept, &n->freezing, &more);
         if (st != ATOM_OK)
             gsp_node_die(n, st);
     }
     while (n->dead == ATOM_OK && gsp_questions_work(&n->questions, &event))
         gsp_node_step(n, &event);
-    if (n->dead != ATOM_OK || !gsp_cases_work(&n->cases, idle, &event))
+    if (n->dead != ATOM_OK || !gsp_audit_cases_work(&n->cases, idle, &event))
         return more;
     if (event.kind == GSP_ON_AUDITED) {
         if (event.verdict == GSP_VERDICT_LIE) {
             gsp_exhibit exhibit[GSP_MEMBERS_MAX];
-            gsp_cases_exhibits(&n->cases, exhibit);
-            gsp_bans_claim(&n->bans, &n->agree.genesis, claim, exhibit);
+            gsp_audit_cases_exhibits(&n->cases, exhibit);
+            gsp_ban_files_claim(&n->bans, &n->agree.genesis, claim, exhibit);
         }
-        gsp_cases_end(&n->cases, event.verdict);
+        gsp_audit_cases_end(&n->cases, event.verdict);
     }
     gsp_node_step(n, &event);
     return more || n->cases.open.on;

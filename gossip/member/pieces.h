@@ -20,11 +20,12 @@
  *   pieces of a contribution, from its       one blob a part; before    the blob of another root goes;
  *   contributor alone (inputs.h)             BEGIN 64 MiB / members,    early pieces of that member are
  *                                            8 MiB at least             dropped
- *   results of a part (held.h)               GSP_HELD_MAX; 8 a ballot   the least needed goes; no more
+ *   results of a part (recent_results.h)     GSP_HELD_MAX; 8 a ballot   the least needed goes; no more
  *                                            before the owner's word    are taken from that owner
  *   an owner's word that waits for its       one a part, the owner's    its next word takes its place
  *   bytes (node_inner.h)
- *   bytes of an audited part (cases.h)       one case of 1 GiB          the case stays open
+ *   bytes of an audited part                 one case of 1 GiB          the case stays open
+ *   (audit_cases.h)
  *   parts that came wrong (blame.h)          GSP_BLAME_PARTS            the oldest is forgotten
  *   peers that sent wrong bytes (blame.h)    GSP_BLAME_PEERS            the oldest is forgotten
  *   what waits to be sent to a peer          GSP_QUEUE_MAX parts, and   that peer's next question is

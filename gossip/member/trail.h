@@ -1,6 +1,6 @@
 /*
- * The chain that led to a state (chain.h), as a member keeps it: in memory, each step encoded, with
- * where it ends. Beside it stands the newest certificate, which becomes a step of its own when it
+ * The chain that led to a state (certificate_chain.h), as a member keeps it: in memory, each step
+ * encoded, with where it ends. Beside it stands the newest certificate, which becomes a step of its own when it
  * changes the roster or when a fork continues it.
  *
  * Thread: the member's. Errors: ATOM_E_RESOURCE for memory; ATOM_E_FORMAT for a step that does not

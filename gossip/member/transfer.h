@@ -10,7 +10,7 @@
  * come from.
  *
  * Whom a joiner believes: a chain of steps from the pool's first lineage shows which roster decides
- * now (chain.h). The certificate that it starts from is one that this chain shows, and every root
+ * now (certificate_chain.h). The certificate that it starts from is one that this chain shows, and every root
  * must be signed by a quorum of that certificate's roster. Who else says what does not matter.
  *
  * Thread: the caller's.

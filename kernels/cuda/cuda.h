@@ -37,7 +37,7 @@ uint64_t krn_cuda_linear_workspace(int backward, const int64_t dim[KRN_DIM_MAX],
 
 uint64_t krn_cuda_lora_workspace(void);
 
-/* settle.cu: exactly the bits of ref. dst and x are of `wire`. */
+/* gradients.cu: exactly the bits of ref. dst and x are of `wire`. */
 void krn_cuda_round(krn_ctx *cx, void *dst, const float *src, uint64_t n, atom_dtype wire);
 void krn_cuda_sumsq(krn_ctx *cx, double *out, const void *x, uint64_t n, atom_dtype act);
 void krn_cuda_settle(krn_ctx *cx, void *dst, float *src, double *norms, uint64_t n,

@@ -147,8 +147,8 @@ void cuda_graph_run(dev_stream *s, const cuda_item *item);
 void cuda_graph_launch_plain(dev_stream *s, dev_launch_fn fn, void *arg);
 void cuda_graphs_forget(cuda_dev *d); /* nothing is running */
 
-/* starts.c: on the compute stream's thread. Brings n starts over, in stream order; their address on
- * the card, NULL for none, and where the device failed. `starts` is read at the call. */
+/* document_starts.c: on the compute stream's thread. Brings n starts over, in stream order; their
+ * address on the card, NULL for none, and where the device failed. `starts` is read at the call. */
 const int32_t *cuda_starts_put(dev_stream *s, const int32_t *starts, uint64_t n);
 void cuda_starts_close(dev_stream *s);
 

@@ -1,7 +1,7 @@
 /* pool.json of a checkpoint, and a run.yml with a `pool:` section: any bytes are refused or give
  * numbers within their limits. */
 #include "atom/base/mem.h"
-#include "atom/pool/marks.h"
+#include "atom/pool/pool_json.h"
 #include "atom/pool/settings.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pool_settings settings;
     opt_parsed parsed;
     char *pool = NULL, *rest = NULL;
-    if (pool_marks_parse("fuzz", (const char *)data, size, &marks) == ATOM_OK &&
+    if (pool_json_parse("fuzz", (const char *)data, size, &marks) == ATOM_OK &&
         (marks.n_fragments == 0 || marks.n_fragments > GSP_FRAGMENTS_MAX))
         abort();
     if (pool_settings_split((const char *)data, size, &pool, &rest) != ATOM_OK)

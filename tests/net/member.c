@@ -15,7 +15,7 @@
 #include "atom/base/hash.h"
 #include "atom/base/machine.h"
 #include "atom/base/mem.h"
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 #include "gossip/member/node.h"
 #include "gossip/member/shares.h"
 #include "gossip/trust/seals.h"

@@ -24,10 +24,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 VOTE, AGREE, ROUND = "gossip/agree/agree_vote.c", "gossip/agree/agree.c", "gossip/agree/round.c"
-RULES, PEOPLE, LINEAGE = "gossip/agree/agree_rules.c", "gossip/agree/agree_people.c", "gossip/agree/lineage.c"
+RULES, PEOPLE, LINEAGE = "gossip/agree/agree_rules.c", "gossip/agree/agree_people.c", "gossip/agree/signed.c"
 PROPOSE, AUDIT, AUDITS = "gossip/agree/agree_propose.c", "gossip/agree/claim.c", "gossip/agree/agree_audit.c"
 WITHHELD, BANS = "gossip/agree/agree_withheld.c", "gossip/agree/agree_bans.c"
-LINES, CHAIN = "gossip/agree/agree_lineage.c", "gossip/agree/chain.c"
+LINES, CHAIN = "gossip/agree/agree_lineage.c", "gossip/agree/certificate_chain.c"
 PROOF, VIEW = "gossip/agree/agree_proof.c", "gossip/agree/agree_view.c"
 PROPOSAL, CHANGES = "gossip/agree/proposal.c", "gossip/agree/agree_changes.c"
 INVARIANTS = "gossip/agree/agree_invariants.c"

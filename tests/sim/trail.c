@@ -1,5 +1,5 @@
 /*
- * Owns a host's chain of steps (chain.h): what it keeps, gives to others and hears from them, by
+ * Owns a host's chain of steps (certificate_chain.h): what it keeps, gives to others and hears from them, by
  * messages like any other. Its one idea: it is the driver's own code over the simulator's network.
  * It refuses to help the machine to judge.
  */

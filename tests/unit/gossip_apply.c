@@ -28,7 +28,7 @@ static const gsp_terms terms = {.n_parts = PARTS, .n_fragments = 1, .n_floats = 
 static gsp_work averages;
 static gsp_agree *agree;
 static gsp_apply apply;
-static gsp_held held;
+static gsp_recent held;
 static gsp_freezing freezing;
 static gsp_blob blob[PARTS][2];
 static float floats[PARTS][2][STRIDE];

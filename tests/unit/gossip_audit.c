@@ -479,7 +479,7 @@ static atom_status judge(affair *a, gsp_finding *f)
 
 static void convicted(void *context, const gsp_key *key)
 {
-    const gsp_bans *bans = context;
+    const gsp_ban_files *bans = context;
     assert_memory_equal(bans->ban[0].key.byte, key->byte, GSP_KEY_BYTES);
 }
 
@@ -523,7 +523,7 @@ static void evidence_beyond_belief_proves_nothing(void **unused)
     (void)unused;
     static affair a;
     static gsp_finding f;
-    gsp_bans bans;
+    gsp_ban_files bans;
     open_affair(&a);
     a.claim.contributor[0].weight = UINT64_MAX; /* a sum that wraps */
     a.claim.contributor[1].weight = 3;
@@ -534,10 +534,10 @@ static void evidence_beyond_belief_proves_nothing(void **unused)
         assert_int_equal(judge(&a, &f), ATOM_E_FORMAT);
     }
     /* A member that starts with such a file beside a true one skips it. */
-    bans = (gsp_bans){.directory = scratch_path(&a.place, "")};
+    bans = (gsp_ban_files){.directory = scratch_path(&a.place, "")};
     test_must(gsp_evidence_write(scratch_path(&a.place, "evidence-1-1-1"), &a.genesis, &a.claim,
                                  a.exhibit));
-    gsp_bans_recall(&bans, &a.terms, convicted, &bans);
+    gsp_ban_files_recall(&bans, &a.terms, convicted, &bans);
     assert_int_equal(bans.n, 0);
     a.terms.robust = false;
     a.claim.contributor[0].weight = 10, a.claim.contributor[1].weight = 11;
@@ -545,7 +545,7 @@ static void evidence_beyond_belief_proves_nothing(void **unused)
     sign(&a);
     test_must(gsp_evidence_write(scratch_path(&a.place, "evidence-1-1-2"), &a.genesis, &a.claim,
                                  a.exhibit));
-    gsp_bans_recall(&bans, &a.terms, convicted, &bans);
+    gsp_ban_files_recall(&bans, &a.terms, convicted, &bans);
     assert_int_equal(bans.n, 1);
     scratch_close(&a.place);
 }

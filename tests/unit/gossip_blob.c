@@ -2,10 +2,10 @@
  * A part on its way in (blob.h): pieces in any order, each once; whole only when its bytes are what
  * its hash says; and a message's memory goes back to the transport exactly once.
  */
-#include "gossip/member/held.h"
+#include "gossip/member/recent_results.h"
 
 #include "atom/base/mem.h"
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #include <string.h>
 
@@ -145,13 +145,13 @@ static void parts_lie_side_by_side(void **unused)
 static void results_before_the_word_are_few(void **unused)
 {
     (void)unused;
-    static gsp_held held;
+    static gsp_recent held;
     for (uint32_t ballot = 1; ballot <= 3; ballot++) {
         uint32_t n = 0;
-        for (; n < 1000 && gsp_held_wants_unsaid(&held, ballot, PART); n++)
-            gsp_held_count_unsaid(&held, ballot, PART);
+        for (; n < 1000 && gsp_recent_wants_unsaid(&held, ballot, PART); n++)
+            gsp_recent_count_unsaid(&held, ballot, PART);
         assert_int_equal(n, GSP_HELD_UNSAID_MAX);
-        assert_true(gsp_held_wants_unsaid(&held, ballot, PART + 1));
+        assert_true(gsp_recent_wants_unsaid(&held, ballot, PART + 1));
     }
 }
 

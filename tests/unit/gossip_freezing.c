@@ -1,10 +1,10 @@
 /*
  * A member's own contribution (freezing.h): what is sent is what the root stands for, before and
  * after the version is applied; residuals change only where it was included; a work that needs time
- * is asked again. And the results that it holds (held.h), in memory and on disk.
+ * is asked again. And the results that it holds (recent_results.h), in memory and on disk.
  */
 #include "gossip/member/freezing.h"
-#include "gossip/member/held.h"
+#include "gossip/member/recent_results.h"
 
 #include "atom/base/mem.h"
 #include "tests/scratch.h"
@@ -164,7 +164,7 @@ static void residuals_follow_what_was_included(void **unused)
 
 /* ---- results ---- */
 
-static gsp_held *held;
+static gsp_recent *held;
 static gsp_agree *agree;
 
 /* A result of part 0 of the version in progress; its bytes are `fill`. */
@@ -175,13 +175,13 @@ static gsp_hash bring(uint8_t fill)
     memset(bytes, fill, sizeof bytes);
     gsp_merkle_leaf(0, bytes, sizeof bytes, &hash);
     gsp_exhibit e = {.data = bytes, .bytes = sizeof bytes};
-    gsp_blob **place = gsp_held_place(held, agree, agree->certified + 1, 0, &hash);
+    gsp_blob **place = gsp_recent_place(held, agree, agree->certified + 1, 0, &hash);
     if (!place) {
         memset(&hash, 0, sizeof hash);
         return hash;
     }
     *place = gsp_blob_copy(&hash, &e);
-    assert_int_equal(gsp_held_keep(held, agree, agree->certified + 1, 0, *place), ATOM_OK);
+    assert_int_equal(gsp_recent_keep(held, agree, agree->certified + 1, 0, *place), ATOM_OK);
     return hash;
 }
 
@@ -192,14 +192,14 @@ static void results_outlive_their_version(void **unused)
     held = atom_alloc(1, sizeof *held);
     agree = atom_alloc(1, sizeof *agree);
     scratch_open(&place);
-    assert_int_equal(gsp_held_open(held, place.dir, 4), ATOM_OK);
+    assert_int_equal(gsp_recent_open(held, place.dir, 4), ATOM_OK);
     agree->certified = agree->applied = 7;
     gsp_hash hash = bring(1);
-    assert_non_null(gsp_held_fresh(held, 0, &hash));
-    gsp_held_rotate(held, true);
+    assert_non_null(gsp_recent_fresh(held, 0, &hash));
+    gsp_recent_rotate(held, true);
     agree->certified = 8;
-    assert_null(gsp_held_fresh(held, 0, &hash));
-    gsp_blob *b = gsp_held_find(held, 0, &hash);
+    assert_null(gsp_recent_fresh(held, 0, &hash));
+    gsp_blob *b = gsp_recent_find(held, 0, &hash);
     assert_non_null(b);
     assert_ptr_equal(b, held->certified[0][0]);
     (void)bring(2); /* version 8 is not applied: what applies it is still needed */
@@ -207,16 +207,16 @@ static void results_outlive_their_version(void **unused)
     agree->applied = 8;
     (void)bring(3); /* takes the memory of the one before it, which is on disk */
     assert_null(held->certified[0][0]);
-    b = gsp_held_find(held, 0, &hash);
+    b = gsp_recent_find(held, 0, &hash);
     assert_true(b && b->whole && b->bytes == 100 && b->data[50] == 1);
-    gsp_held_close(held);
+    gsp_recent_close(held);
 
-    assert_int_equal(gsp_held_open(held, place.dir, 4), ATOM_OK);
-    assert_true(gsp_held_recall(held, agree, 0, &hash));
-    assert_non_null(gsp_held_fresh(held, 0, &hash));
+    assert_int_equal(gsp_recent_open(held, place.dir, 4), ATOM_OK);
+    assert_true(gsp_recent_recall(held, agree, 0, &hash));
+    assert_non_null(gsp_recent_fresh(held, 0, &hash));
     hash.byte[0] ^= 1;
-    assert_false(gsp_held_recall(held, agree, 0, &hash));
-    gsp_held_close(held);
+    assert_false(gsp_recent_recall(held, agree, 0, &hash));
+    gsp_recent_close(held);
     scratch_close(&place);
     atom_free(agree);
     atom_free(held);
@@ -230,21 +230,21 @@ static void what_a_vote_names_is_never_dropped(void **unused)
     held = atom_alloc(1, sizeof *held);
     agree = atom_alloc(1, sizeof *agree);
     scratch_open(&place);
-    assert_int_equal(gsp_held_open(held, place.dir, 4), ATOM_OK);
+    assert_int_equal(gsp_recent_open(held, place.dir, 4), ATOM_OK);
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
         hash[k] = bring((uint8_t)(10 + k));
     agree->round.known[0].hash = hash[0];
     agree->record.voted = 1;
     agree->record.proposal.part[0].hash = hash[1];
     gsp_hash next = bring(20); /* takes the place of the only one that nobody needs */
-    assert_non_null(gsp_held_fresh(held, 0, &hash[0]));
-    assert_non_null(gsp_held_fresh(held, 0, &hash[1]));
-    assert_null(gsp_held_fresh(held, 0, &hash[2]));
+    assert_non_null(gsp_recent_fresh(held, 0, &hash[0]));
+    assert_non_null(gsp_recent_fresh(held, 0, &hash[1]));
+    assert_null(gsp_recent_fresh(held, 0, &hash[2]));
     agree->has_pending = true;
     agree->pending.as.propose.proposal.part[0].hash = next;
     next = bring(21);
     assert_true(gsp_hash_none(&next)); /* all three are needed */
-    gsp_held_close(held);
+    gsp_recent_close(held);
     scratch_close(&place);
     atom_free(agree);
     atom_free(held);

@@ -5,7 +5,7 @@
  */
 #include "gossip/member/transfer.h"
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 #include "gossip/sum/merkle.h"
 #include "gossip/trust/seals.h"
 #include "tests/lib/gossip_pool.h"

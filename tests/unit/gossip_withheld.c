@@ -2,7 +2,7 @@
  * Members that withhold what they contributed: whoever answers anybody honest is counted by nobody,
  * a few false words remove nobody, and whoever answers nobody is off the roster and stays off.
  */
-#include "gossip/agree/barred.h"
+#include "gossip/agree/kept_out.h"
 #include "tests/lib/agree_hosts.h"
 
 static uint32_t n_asked, asked_bits;
@@ -129,7 +129,7 @@ static void one_word_removes_nobody_and_two_do(void **state)
         gsp_key key = member(2).key;
         assert_int_equal(p->next.n, 3);
         assert_int_equal(gsp_roster_find_key(&p->next, &key), GSP_NOBODY);
-        assert_true(gsp_barred_left(p, &key));
+        assert_true(gsp_kept_out_left(p, &key));
     }
     run_ms(30000); /* it asks to be let in all the time */
     assert_int_equal(gsp_agree_roster(&w.agree[0])->n, 3);
@@ -164,32 +164,32 @@ static void a_key_stays_out_for_its_versions(void **state)
     gsp_proposal before = {.next = {.n = 3, .member = {member(0), member(1), member(2)}}},
                  next = {0};
     uint32_t out;
-    gsp_barred_next(&before, 2, 3, &next);
+    gsp_kept_out_next(&before, 2, 3, &next);
     next.next = (gsp_roster){.n = 2, .member = {member(0), member(2)}};
-    assert_null(gsp_barred_wrong(&before, 3, &next, &out));
+    assert_null(gsp_kept_out_wrong(&before, 3, &next, &out));
     assert_int_equal(out, 2);
     for (uint32_t left = 3; left > 1; left--) {
         before = next;
         memset(&next, 0, sizeof next);
         next.next = before.next;
         assert_int_equal(before.barred[0].versions, left);
-        assert_non_null(gsp_barred_wrong(&before, 3, &next, &out)); /* forgotten too early */
-        gsp_barred_next(&before, 0, 3, &next);
-        assert_null(gsp_barred_wrong(&before, 3, &next, &out));
+        assert_non_null(gsp_kept_out_wrong(&before, 3, &next, &out)); /* forgotten too early */
+        gsp_kept_out_next(&before, 0, 3, &next);
+        assert_null(gsp_kept_out_wrong(&before, 3, &next, &out));
         assert_int_equal(out, 0);
         next.next.member[1] = member(1);
-        assert_non_null(gsp_barred_wrong(&before, 3, &next, &out)); /* let in too early */
+        assert_non_null(gsp_kept_out_wrong(&before, 3, &next, &out)); /* let in too early */
         next.next = before.next;
         next.barred[0].versions++;
-        assert_non_null(gsp_barred_wrong(&before, 3, &next, &out));
+        assert_non_null(gsp_kept_out_wrong(&before, 3, &next, &out));
         next.barred[0].versions--;
     }
     before = next;
     memset(&next, 0, sizeof next);
     next.next = (gsp_roster){.n = 3, .member = {member(0), member(1), member(2)}};
-    assert_null(gsp_barred_wrong(&before, 3, &next, &out));
+    assert_null(gsp_kept_out_wrong(&before, 3, &next, &out));
     next.n_barred = 1, next.barred[0].key = member(9).key, next.barred[0].versions = 3;
-    assert_non_null(gsp_barred_wrong(&before, 3, &next, &out)); /* it was no member */
+    assert_non_null(gsp_kept_out_wrong(&before, 3, &next, &out)); /* it was no member */
 }
 
 int main(void)

@@ -2,7 +2,7 @@
  * What of a pool outlives a process: restarts from what is on disk, whole states for joiners, marks
  * of checkpoints.
  */
-#include "atom/pool/marks.h"
+#include "atom/pool/pool_json.h"
 #include "tests/lib/pool_side.h"
 
 #include <fcntl.h>
@@ -161,7 +161,7 @@ static void marks_say_what_of_live_is_kept(void **unused)
     round_alone(&a, 1);
     step(&a, 50);
     char *text = pool_anchor_marks(a.pool);
-    must(pool_marks_parse("pool.json", text, strlen(text), &marks));
+    must(pool_json_parse("pool.json", text, strlen(text), &marks));
     assert_int_equal(marks.n_fragments, F);
     assert_int_equal(marks.applied, 1);
     assert_int_equal(marks.version[1], 1);
@@ -179,8 +179,8 @@ static void marks_say_what_of_live_is_kept(void **unused)
     must(a.work.state_read(a.work.context, 2, 0, 2 * n, state));
     assert_memory_equal(a.live, checkpoint, first * sizeof *checkpoint);
     assert_memory_equal(a.live + first, state, n * sizeof *state);
-    assert_int_equal(pool_marks_parse("x", "{}", 2, &marks), ATOM_E_FORMAT);
-    assert_int_equal(pool_marks_parse("x", text, strlen(text) - 3, &marks), ATOM_E_FORMAT);
+    assert_int_equal(pool_json_parse("x", "{}", 2, &marks), ATOM_E_FORMAT);
+    assert_int_equal(pool_json_parse("x", text, strlen(text) - 3, &marks), ATOM_E_FORMAT);
     atom_free(text);
     atom_free(checkpoint);
     atom_free(state);

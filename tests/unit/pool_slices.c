@@ -5,7 +5,7 @@
  * sense.
  */
 #include "atom/pool/anchor.h"
-#include "atom/pool/marks.h"
+#include "atom/pool/pool_json.h"
 #include "atom/pool/settings.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
@@ -405,7 +405,7 @@ static void marks_know_what_is_to_be_written(void **unused)
     for (int written = 0; written < 2; written++) {
         pool_mark marks;
         char *text = pool_anchor_marks(m[0].pool);
-        must(pool_marks_parse("pool.json", text, strlen(text), &marks));
+        must(pool_json_parse("pool.json", text, strlen(text), &marks));
         assert_int_equal(marks.version[2], written ? 2 : 0);
         assert_int_equal(gsp_hash_equal(&marks.anchor[2], &none), !written);
         m[0].seam.before_updates(m[0].seam.ctx, m[0].live, NULL);

@@ -7,7 +7,7 @@
  */
 #include "tools/bench/bench.h"
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 #include "gossip/gate/gate_record.h"
 #include "gossip/sum/merkle.h"
 #include "gossip/sum/reduce.h"

@@ -6,8 +6,8 @@
  * Thread: the member's. Errors: none; evidence that cannot be written is logged, and the ban then
  * holds until a restart.
  */
-#ifndef GOSSIP_MEMBER_BANS_H
-#define GOSSIP_MEMBER_BANS_H
+#ifndef GOSSIP_MEMBER_BAN_FILES_H
+#define GOSSIP_MEMBER_BAN_FILES_H
 
 #include "gossip/agree/agree.h"
 #include "gossip/member/evidence.h"
@@ -21,26 +21,26 @@ typedef struct gsp_ban {
     char file[256]; /* the evidence: evidence.h; "": there is none */
 } gsp_ban;
 
-typedef struct gsp_bans {
+typedef struct gsp_ban_files {
     const char *directory;
     uint32_t n;                  /* since open */
     gsp_ban ban[GSP_BANS_SHOWN]; /* the newest; n % GSP_BANS_SHOWN is the next place */
-} gsp_bans;
+} gsp_ban_files;
 
 /* Two statements that convict their signer, about to be passed on. */
-void gsp_bans_statements(gsp_bans *bans, const gsp_evidence *evidence);
+void gsp_ban_files_statements(gsp_ban_files *bans, const gsp_evidence *evidence);
 /* An owner's claim that was proven false: exhibit[claim->n_contributors] shows it. */
-void gsp_bans_claim(gsp_bans *bans, const gsp_genesis *genesis, const gsp_claim *claim,
-                    const gsp_exhibit *exhibit);
+void gsp_ban_files_claim(gsp_ban_files *bans, const gsp_genesis *genesis, const gsp_claim *claim,
+                         const gsp_exhibit *exhibit);
 /* The agreement has banned members beyond the first n_before since it was opened: those that have
  * no reason here get one. */
-void gsp_bans_follow(gsp_bans *bans, const gsp_agree *agree, uint64_t n_before);
+void gsp_ban_files_follow(gsp_ban_files *bans, const gsp_agree *agree, uint64_t n_before);
 
 /* The newest certificate keeps these members out from now on. */
-void gsp_bans_barred(const gsp_agree *agree);
+void gsp_ban_files_barred(const gsp_agree *agree);
 
 /* After a restart: calls `found` for every member that the files in the directory convict. */
-void gsp_bans_recall(gsp_bans *bans, const gsp_terms *terms,
-                     void (*found)(void *context, const gsp_key *key), void *context);
+void gsp_ban_files_recall(gsp_ban_files *bans, const gsp_terms *terms,
+                          void (*found)(void *context, const gsp_key *key), void *context);
 
 #endif

@@ -3,7 +3,7 @@
  * proof of a part is made again from the parts when somebody asks. It refuses to show what is not
  * under the root that is asked for.
  */
-#include "gossip/member/kept.h"
+#include "gossip/member/own_inputs.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
@@ -13,11 +13,11 @@
 
 enum { WRITE_PARTS = 4 };
 
-atom_status gsp_kept_open(gsp_kept *k, const gsp_terms *terms, const char *directory)
+atom_status gsp_own_inputs_open(gsp_own_inputs *k, const gsp_terms *terms, const char *directory)
 {
     atom_status st = ATOM_OK;
     uint64_t most = gsp_codec_bytes(terms->codec, gsp_terms_floats_max(terms));
-    *k = (gsp_kept){.terms = terms, .next = terms->n_parts};
+    *k = (gsp_own_inputs){.terms = terms, .next = terms->n_parts};
     char *path = atom_path_join(directory, "brought");
     k->shown = atom_alloc(1, most ? most : 1);
     if (!path || !k->shown)
@@ -27,15 +27,15 @@ atom_status gsp_kept_open(gsp_kept *k, const gsp_terms *terms, const char *direc
 cleanup:
     atom_free(path);
     if (st != ATOM_OK)
-        gsp_kept_close(k);
+        gsp_own_inputs_close(k);
     return st;
 }
 
-void gsp_kept_close(gsp_kept *k)
+void gsp_own_inputs_close(gsp_own_inputs *k)
 {
     gsp_results_close(&k->files);
     atom_free(k->shown);
-    *k = (gsp_kept){0};
+    *k = (gsp_own_inputs){0};
 }
 
 /* What is to be written: the contribution in progress once it is whole, else the newest kept one. */
@@ -47,7 +47,7 @@ static bool newest(const gsp_freezing *f, uint64_t *version, gsp_hash *root)
     return *version != 0 && !gsp_hash_none(root);
 }
 
-atom_status gsp_kept_some(gsp_kept *k, const gsp_freezing *f, bool *more)
+atom_status gsp_own_inputs_some(gsp_own_inputs *k, const gsp_freezing *f, bool *more)
 {
     uint64_t version;
     gsp_hash root;
@@ -66,7 +66,7 @@ atom_status gsp_kept_some(gsp_kept *k, const gsp_freezing *f, bool *more)
         ATOM_TRY(gsp_results_put(k->files, version, k->next, &root, e.data, e.bytes));
     }
     *more = k->next < k->terms->n_parts;
-    gsp_kept_tree *t = &k->tree[version % GSP_REPLAY_MAX];
+    gsp_own_inputs_tree *t = &k->tree[version % GSP_REPLAY_MAX];
     if (!*more && (t->version != version || !gsp_hash_equal(&t->root, &root))) {
         t->version = version;
         t->root = root;
@@ -76,7 +76,7 @@ atom_status gsp_kept_some(gsp_kept *k, const gsp_freezing *f, bool *more)
 }
 
 /* Reads a part into k->shown. */
-static bool read_part(gsp_kept *k, uint64_t version, const gsp_hash *root, uint32_t part)
+static bool read_part(gsp_own_inputs *k, uint64_t version, const gsp_hash *root, uint32_t part)
 {
     uint64_t bytes;
     return gsp_results_find(k->files, part, root, &bytes) &&
@@ -86,10 +86,10 @@ static bool read_part(gsp_kept *k, uint64_t version, const gsp_hash *root, uint3
 
 /* The hashes of all parts, which prove each; NULL: not to be had, or not now: it takes a while, and
  * nobody who asks may take up my time. */
-static const gsp_kept_tree *tree_of(gsp_kept *k, uint64_t version, const gsp_hash *root)
+static const gsp_own_inputs_tree *tree_of(gsp_own_inputs *k, uint64_t version, const gsp_hash *root)
 {
     static const uint64_t PAUSE_NS = 2000000000u;
-    gsp_kept_tree *t = &k->tree[version % GSP_REPLAY_MAX];
+    gsp_own_inputs_tree *t = &k->tree[version % GSP_REPLAY_MAX];
     gsp_hash made;
     uint64_t now = atom_clock_ns();
     if (t->version == version && gsp_hash_equal(&t->root, root))
@@ -111,15 +111,15 @@ static const gsp_kept_tree *tree_of(gsp_kept *k, uint64_t version, const gsp_has
     return t;
 }
 
-bool gsp_kept_exhibit(gsp_kept *k, uint64_t version, const gsp_hash *root, uint32_t part,
-                      gsp_exhibit *out)
+bool gsp_own_inputs_exhibit(gsp_own_inputs *k, uint64_t version, const gsp_hash *root,
+                            uint32_t part, gsp_exhibit *out)
 {
     uint64_t bytes;
     /* Of another version it is not what I brought: whoever asks so costs nobody any time. */
     if (!k->files || part >= k->terms->n_parts || !gsp_results_has(k->files, version, part, root) ||
         !gsp_results_find(k->files, part, root, &bytes))
         return false;
-    const gsp_kept_tree *t = tree_of(k, version, root);
+    const gsp_own_inputs_tree *t = tree_of(k, version, root);
     if (!t || !read_part(k, version, root, part))
         return false;
     *out = (gsp_exhibit){.data = k->shown, .bytes = bytes};

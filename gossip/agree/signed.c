@@ -3,7 +3,7 @@
  * fields that starts with a tag, so that no two kinds of things can have the same bytes. It refuses
  * to know how messages travel.
  */
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #include "atom/base/assert.h"
 

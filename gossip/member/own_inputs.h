@@ -11,38 +11,40 @@
  * After a restart those are made again when somebody asks, at most once in two seconds.
  * Thread: the member's. Errors: those of the disk; ATOM_E_RESOURCE.
  */
-#ifndef GOSSIP_MEMBER_KEPT_H
-#define GOSSIP_MEMBER_KEPT_H
+#ifndef GOSSIP_MEMBER_OWN_INPUTS_H
+#define GOSSIP_MEMBER_OWN_INPUTS_H
 
 #include "gossip/agree/agree.h"
 #include "gossip/member/freezing.h"
 #include "gossip/member/results.h"
 
 /* The hashes of a contribution's parts. */
-typedef struct gsp_kept_tree {
+typedef struct gsp_own_inputs_tree {
     uint64_t version; /* 0: of none */
     gsp_hash root, leaf[GSP_PARTS_MAX];
-} gsp_kept_tree;
+} gsp_own_inputs_tree;
 
-typedef struct gsp_kept {
+typedef struct gsp_own_inputs {
     const gsp_terms *terms;
     gsp_results *files; /* NULL: nothing is kept */
     uint64_t version;   /* being written */
     gsp_hash root;
     uint32_t next; /* part to write */
     uint8_t *shown;
-    uint64_t made_ns;                   /* when a tree was made from the disk last */
-    gsp_kept_tree tree[GSP_REPLAY_MAX]; /* by version % */
-} gsp_kept;
+    uint64_t made_ns;                         /* when a tree was made from the disk last */
+    gsp_own_inputs_tree tree[GSP_REPLAY_MAX]; /* by version % */
+} gsp_own_inputs;
 
 /* Opens DIRECTORY/brought. `terms` stays where it is. */
-ATOM_MUST atom_status gsp_kept_open(gsp_kept *kept, const gsp_terms *terms, const char *directory);
-void gsp_kept_close(gsp_kept *kept);
+ATOM_MUST atom_status gsp_own_inputs_open(gsp_own_inputs *kept, const gsp_terms *terms,
+                                          const char *directory);
+void gsp_own_inputs_close(gsp_own_inputs *kept);
 
 /* Writes some of the newest contribution. *more: not all of it is written. */
-ATOM_MUST atom_status gsp_kept_some(gsp_kept *kept, const gsp_freezing *mine, bool *more);
+ATOM_MUST atom_status gsp_own_inputs_some(gsp_own_inputs *kept, const gsp_freezing *mine,
+                                          bool *more);
 /* A part that is here, with its proof, valid until the next call. False: it is not. */
-ATOM_MUST bool gsp_kept_exhibit(gsp_kept *kept, uint64_t version, const gsp_hash *root,
-                                uint32_t part, gsp_exhibit *out);
+ATOM_MUST bool gsp_own_inputs_exhibit(gsp_own_inputs *kept, uint64_t version, const gsp_hash *root,
+                                      uint32_t part, gsp_exhibit *out);
 
 #endif

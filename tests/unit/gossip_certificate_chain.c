@@ -1,5 +1,5 @@
 /*
- * Whom a member follows when lineages meet (chain.h): chains that are forged in every way a liar
+ * Whom a member follows when lineages meet (certificate_chain.h): chains that are forged in every way a liar
  * can think of, from now, from an old roster, from outside, alone and with others; and the honest
  * ones that must still win, so that a pool comes together again.
  */

@@ -10,16 +10,16 @@
  *
  * Thread: the member's. Errors: none; a case that cannot be decided stays open.
  */
-#ifndef GOSSIP_MEMBER_CASES_H
-#define GOSSIP_MEMBER_CASES_H
+#ifndef GOSSIP_MEMBER_AUDIT_CASES_H
+#define GOSSIP_MEMBER_AUDIT_CASES_H
 
 #include "gossip/member/freezing.h"
 #include "gossip/member/friends.h"
-#include "gossip/member/kept.h"
+#include "gossip/member/own_inputs.h"
 #include "gossip/member/questions.h"
 #include "gossip/sum/mix.h"
 
-typedef struct gsp_case {
+typedef struct gsp_audit_case {
     bool on, accused, hopeless; /* hopeless: more bytes than are held for it */
     gsp_claim claim;
     gsp_key accuser;
@@ -27,44 +27,44 @@ typedef struct gsp_case {
     uint64_t began_ns, asked_ns, news_ns, within_ns;
     uint32_t turn, late; /* late: bits of contributors, as the agreement was told */
     gsp_patience patience;
-} gsp_case;
+} gsp_audit_case;
 
-typedef struct gsp_cases {
+typedef struct gsp_audit_cases {
     const gsp_terms *terms;
     const gsp_freezing *mine;       /* my own contributions */
-    gsp_kept *kept;                 /* the older ones */
+    gsp_own_inputs *kept;           /* the older ones */
     const gsp_questions *questions; /* what others miss */
     gsp_friends *friends;
     gsp_mix *mix;
-    gsp_case open, proof;
-} gsp_cases;
+    gsp_audit_case open, proof;
+} gsp_audit_cases;
 
 /* The pointers stay as they are for as long as it is used. */
-void gsp_cases_open(gsp_cases *cases, const gsp_terms *terms, const gsp_freezing *mine,
-                    gsp_kept *kept, const gsp_questions *questions, gsp_friends *friends,
-                    gsp_mix *mix);
-void gsp_cases_close(gsp_cases *cases);
+void gsp_audit_cases_open(gsp_audit_cases *cases, const gsp_terms *terms, const gsp_freezing *mine,
+                          gsp_own_inputs *kept, const gsp_questions *questions,
+                          gsp_friends *friends, gsp_mix *mix);
+void gsp_audit_cases_close(gsp_audit_cases *cases);
 
 /* A part of a contribution that is here: mine, one of the proof, or one that somebody misses. False:
  * it is not. Valid until the next call. */
-ATOM_MUST bool gsp_cases_exhibit(const gsp_cases *cases, uint64_t version, const gsp_hash *root,
-                                 uint32_t part, gsp_exhibit *out);
+ATOM_MUST bool gsp_audit_cases_exhibit(const gsp_audit_cases *cases, uint64_t version,
+                                       const gsp_hash *root, uint32_t part, gsp_exhibit *out);
 
 /* Looks into a claim; accuser zero: nobody accuses. A case that is still open is dropped.
  * within_ns: what is not here by then is told. */
-void gsp_cases_begin(gsp_cases *cases, const gsp_claim *claim, const gsp_key *accuser,
-                     uint64_t within_ns);
+void gsp_audit_cases_begin(gsp_audit_cases *cases, const gsp_claim *claim, const gsp_key *accuser,
+                           uint64_t within_ns);
 /* Where a piece of the case belongs; NULL: it is of no case, or here. */
-gsp_blob **gsp_cases_place(gsp_cases *cases, const gsp_message *message);
+gsp_blob **gsp_audit_cases_place(gsp_audit_cases *cases, const gsp_message *message);
 
 /*
  * Fetches what is missing and, where `idle` (the round goes first), judges. True: *event is for the
- * agreement: INPUTS, or AUDITED, which gsp_cases_end follows.
+ * agreement: INPUTS, or AUDITED, which gsp_audit_cases_end follows.
  */
-ATOM_MUST bool gsp_cases_work(gsp_cases *cases, bool idle, gsp_event *event);
+ATOM_MUST bool gsp_audit_cases_work(gsp_audit_cases *cases, bool idle, gsp_event *event);
 /* The bytes of the case that is decided, for evidence: exhibit[GSP_MEMBERS_MAX]. */
-void gsp_cases_exhibits(const gsp_cases *cases, gsp_exhibit *exhibit);
+void gsp_audit_cases_exhibits(const gsp_audit_cases *cases, gsp_exhibit *exhibit);
 /* Closes the case; one that was a lie is the proof from now on. */
-void gsp_cases_end(gsp_cases *cases, gsp_verdict verdict);
+void gsp_audit_cases_end(gsp_audit_cases *cases, gsp_verdict verdict);
 
 #endif

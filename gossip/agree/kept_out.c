@@ -2,20 +2,20 @@
  * Owns the list of keys that stay out. Its one idea: it follows from the list before and from who
  * is newly out, so everybody computes it again. It refuses a roster with a key that is on it.
  */
-#include "gossip/agree/barred.h"
+#include "gossip/agree/kept_out.h"
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 #include <string.h>
 
-uint32_t gsp_barred_versions(uint64_t withheld_ns, uint64_t time_due_ns)
+uint32_t gsp_kept_out_versions(uint64_t withheld_ns, uint64_t time_due_ns)
 {
     enum { LEAST = 16, MOST = 4096 };
     uint64_t n = time_due_ns ? withheld_ns / time_due_ns : MOST;
     return n < LEAST ? LEAST : n > MOST ? MOST : (uint32_t)n;
 }
 
-uint32_t gsp_barred_left(const gsp_proposal *p, const gsp_key *key)
+uint32_t gsp_kept_out_left(const gsp_proposal *p, const gsp_key *key)
 {
     for (uint32_t k = 0; k < p->n_barred; k++)
         if (gsp_key_compare(&p->barred[k].key, key) == 0)
@@ -31,7 +31,7 @@ static void add(gsp_proposal *p, const gsp_key *key, uint32_t versions)
     p->barred[p->n_barred++].versions = versions;
 }
 
-void gsp_barred_next(const gsp_proposal *before, uint32_t out, uint32_t versions, gsp_proposal *p)
+void gsp_kept_out_next(const gsp_proposal *before, uint32_t out, uint32_t versions, gsp_proposal *p)
 {
     p->n_barred = 0;
     for (uint32_t k = 0; k < before->n_barred; k++)
@@ -43,8 +43,8 @@ void gsp_barred_next(const gsp_proposal *before, uint32_t out, uint32_t versions
     memset(&p->barred[p->n_barred], 0, (GSP_BARRED_MAX - p->n_barred) * sizeof p->barred[0]);
 }
 
-const char *gsp_barred_wrong(const gsp_proposal *before, uint32_t versions, const gsp_proposal *p,
-                             uint32_t *out)
+const char *gsp_kept_out_wrong(const gsp_proposal *before, uint32_t versions, const gsp_proposal *p,
+                               uint32_t *out)
 {
     gsp_proposal right;
     *out = 0;
@@ -57,7 +57,7 @@ const char *gsp_barred_wrong(const gsp_proposal *before, uint32_t versions, cons
         if (i != GSP_NOBODY)
             *out |= 1u << i;
     }
-    gsp_barred_next(before, *out, versions, &right);
+    gsp_kept_out_next(before, *out, versions, &right);
     bool same = right.n_barred == p->n_barred;
     for (uint32_t k = 0; same && k < p->n_barred; k++)
         same = right.barred[k].versions == p->barred[k].versions &&

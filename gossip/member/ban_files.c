@@ -3,12 +3,12 @@
  * check again, so it lies in a file of its own and is judged anew when it is read. It refuses to
  * believe a file that proves nothing.
  */
-#include "gossip/member/bans.h"
+#include "gossip/member/ban_files.h"
 
 #include "atom/base/files.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
-#include "gossip/agree/barred.h"
+#include "gossip/agree/kept_out.h"
 #include "gossip/trust/sign.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ static const uint64_t FILE_BYTES_MAX = ((uint64_t)1 << 30) + (1 << 20);
 enum { FILES_MAX = GSP_BANNED_MAX, NAME_BYTES = 80 };
 
 /* Takes the place of the oldest where there are many. */
-static gsp_ban *add(gsp_bans *b, const gsp_key *key)
+static gsp_ban *add(gsp_ban_files *b, const gsp_key *key)
 {
     gsp_ban *ban = &b->ban[b->n++ % GSP_BANS_SHOWN];
     memset(ban, 0, sizeof *ban);
@@ -44,7 +44,7 @@ static void name_file(const gsp_key *key, uint64_t version, uint32_t part, const
 }
 
 /* The path of the evidence about a member that is here already; NULL: none is, or no memory. */
-static char *kept_file(const gsp_bans *b, const gsp_key *key)
+static char *kept_file(const gsp_ban_files *b, const gsp_key *key)
 {
     char name[NAME_BYTES], *path = NULL;
     name_key(key, name);
@@ -69,7 +69,7 @@ static void announce(gsp_ban *ban, const char *path, atom_status st)
              ban->why, st == ATOM_OK ? "; evidence: " : "", st == ATOM_OK ? path : "");
 }
 
-void gsp_bans_statements(gsp_bans *b, const gsp_evidence *e)
+void gsp_ban_files_statements(gsp_ban_files *b, const gsp_evidence *e)
 {
     char name[NAME_BYTES];
     gsp_ban *ban = add(b, &e->first.signer.key);
@@ -85,8 +85,8 @@ void gsp_bans_statements(gsp_bans *b, const gsp_evidence *e)
     atom_free(path);
 }
 
-void gsp_bans_claim(gsp_bans *b, const gsp_genesis *genesis, const gsp_claim *claim,
-                    const gsp_exhibit *exhibit)
+void gsp_ban_files_claim(gsp_ban_files *b, const gsp_genesis *genesis, const gsp_claim *claim,
+                         const gsp_exhibit *exhibit)
 {
     char name[NAME_BYTES];
     gsp_ban *ban = add(b, &claim->owner.key);
@@ -103,7 +103,7 @@ void gsp_bans_claim(gsp_bans *b, const gsp_genesis *genesis, const gsp_claim *cl
     atom_free(path);
 }
 
-void gsp_bans_follow(gsp_bans *b, const gsp_agree *agree, uint64_t n_before)
+void gsp_ban_files_follow(gsp_ban_files *b, const gsp_agree *agree, uint64_t n_before)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];
     uint64_t news = agree->stats.bans - n_before, n = agree->n_banned;
@@ -121,11 +121,11 @@ void gsp_bans_follow(gsp_bans *b, const gsp_agree *agree, uint64_t n_before)
     }
 }
 
-void gsp_bans_barred(const gsp_agree *agree)
+void gsp_ban_files_barred(const gsp_agree *agree)
 {
     char who[GSP_PUBLIC_TEXT_BYTES];
     const gsp_proposal *p = &agree->certificate.proposal;
-    uint32_t all = gsp_barred_versions(agree->rules.withheld_ns, agree->rules.time_due_ns);
+    uint32_t all = gsp_kept_out_versions(agree->rules.withheld_ns, agree->rules.time_due_ns);
     for (uint32_t k = 0; k < p->n_barred; k++)
         if (p->barred[k].versions == all)
             atom_log(ATOM_LOG_WARN,
@@ -160,7 +160,7 @@ static atom_status judge(const gsp_terms *terms, const char *data, uint64_t byte
     return st;
 }
 
-static bool recall(gsp_bans *b, const gsp_terms *terms, const char *path, gsp_key *key)
+static bool recall(gsp_ban_files *b, const gsp_terms *terms, const char *path, gsp_key *key)
 {
     char *data = NULL, who[GSP_PUBLIC_TEXT_BYTES];
     uint64_t bytes = 0;
@@ -181,8 +181,8 @@ static bool recall(gsp_bans *b, const gsp_terms *terms, const char *path, gsp_ke
     return true;
 }
 
-void gsp_bans_recall(gsp_bans *b, const gsp_terms *terms,
-                     void (*found)(void *context, const gsp_key *key), void *context)
+void gsp_ban_files_recall(gsp_ban_files *b, const gsp_terms *terms,
+                          void (*found)(void *context, const gsp_key *key), void *context)
 {
     DIR *dir = opendir(b->directory);
     struct dirent *e;

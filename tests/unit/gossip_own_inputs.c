@@ -3,7 +3,7 @@
  * must be; and how long others had to give what they brought.
  */
 #include "gossip/agree/agree.h"
-#include "gossip/member/kept.h"
+#include "gossip/member/own_inputs.h"
 #include "gossip/member/patience.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
@@ -33,21 +33,21 @@ static void freeze(gsp_freezing *f, float *x, uint64_t version)
     gsp_merkle_root(f->leaf, PARTS, &f->contribution.root);
 }
 
-static void write_all(gsp_kept *kept, const gsp_freezing *f)
+static void write_all(gsp_own_inputs *kept, const gsp_freezing *f)
 {
     bool more = true;
     for (uint32_t n = 0; more; n++) {
-        test_must(gsp_kept_some(kept, f, &more));
+        test_must(gsp_own_inputs_some(kept, f, &more));
         assert_true(n < PARTS);
     }
 }
 
-static bool shows(gsp_kept *kept, const gsp_freezing *f, uint32_t part)
+static bool shows(gsp_own_inputs *kept, const gsp_freezing *f, uint32_t part)
 {
     gsp_exhibit e;
     gsp_hash leaf;
     const gsp_hash *root = &f->contribution.root;
-    if (!gsp_kept_exhibit(kept, f->version, root, part, &e))
+    if (!gsp_own_inputs_exhibit(kept, f->version, root, part, &e))
         return false;
     assert_int_equal(e.bytes, gsp_terms_bytes(&TERMS, f->version, part));
     gsp_merkle_leaf(part, e.data, e.bytes, &leaf);
@@ -60,10 +60,10 @@ static void a_restart_keeps_what_i_brought(void **state)
     (void)state;
     static float x[12][FLOATS];
     static gsp_freezing f[12];
-    static gsp_kept kept;
+    static gsp_own_inputs kept;
     scratch place;
     scratch_open(&place);
-    test_must(gsp_kept_open(&kept, &TERMS, scratch_path(&place, "")));
+    test_must(gsp_own_inputs_open(&kept, &TERMS, scratch_path(&place, "")));
     for (uint64_t v = 0; v < 12; v++) {
         freeze(&f[v], x[v], v + 1);
         write_all(&kept, &f[v]);
@@ -78,19 +78,19 @@ static void a_restart_keeps_what_i_brought(void **state)
         gsp_hash other = f[11].contribution.root;
         gsp_exhibit e;
         other.byte[0] ^= 1;
-        assert_false(gsp_kept_exhibit(&kept, 12, &other, 1, &e));
-        assert_false(gsp_kept_exhibit(&kept, 12, &f[11].contribution.root, PARTS, &e));
-        gsp_kept_close(&kept);
-        test_must(gsp_kept_open(&kept, &TERMS, scratch_path(&place, "")));
+        assert_false(gsp_own_inputs_exhibit(&kept, 12, &other, 1, &e));
+        assert_false(gsp_own_inputs_exhibit(&kept, 12, &f[11].contribution.root, PARTS, &e));
+        gsp_own_inputs_close(&kept);
+        test_must(gsp_own_inputs_open(&kept, &TERMS, scratch_path(&place, "")));
     }
     /* What a crash left half written proves nothing; the one after the restart does. */
     bool more;
     static gsp_freezing half;
     freeze(&half, x[0], 13);
-    test_must(gsp_kept_some(&kept, &half, &more));
+    test_must(gsp_own_inputs_some(&kept, &half, &more));
     assert_true(more);
     assert_false(shows(&kept, &half, 0));
-    gsp_kept_close(&kept);
+    gsp_own_inputs_close(&kept);
     scratch_close(&place);
 }
 

@@ -2,7 +2,7 @@
  * Owns cases. Its one idea: a verdict needs no trust in whoever brought the bytes. It refuses to
  * hold more than one case and one proof, or to wait for bytes for ever.
  */
-#include "gossip/member/cases.h"
+#include "gossip/member/audit_cases.h"
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
@@ -13,8 +13,9 @@ static const uint64_t SECOND = 1000000000u, ASK_NS = 2000000000u, PATIENCE_NS = 
 enum { LATE_TIMES = 6 }; /* within_ns, until a case of this member's own choice stays open */
 static const uint64_t CASE_BYTES_MAX = (uint64_t)1 << 30;
 
-void gsp_cases_open(gsp_cases *cs, const gsp_terms *terms, const gsp_freezing *mine, gsp_kept *kept,
-                    const gsp_questions *questions, gsp_friends *friends, gsp_mix *mix)
+void gsp_audit_cases_open(gsp_audit_cases *cs, const gsp_terms *terms, const gsp_freezing *mine,
+                          gsp_own_inputs *kept, const gsp_questions *questions,
+                          gsp_friends *friends, gsp_mix *mix)
 {
     cs->terms = terms;
     cs->mine = mine;
@@ -24,21 +25,21 @@ void gsp_cases_open(gsp_cases *cs, const gsp_terms *terms, const gsp_freezing *m
     cs->mix = mix;
 }
 
-static void case_close(gsp_case *c)
+static void case_close(gsp_audit_case *c)
 {
     for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
         gsp_blob_close(&c->input[i]);
     memset(c, 0, sizeof *c);
 }
 
-void gsp_cases_close(gsp_cases *cs)
+void gsp_audit_cases_close(gsp_audit_cases *cs)
 {
     case_close(&cs->open);
     case_close(&cs->proof);
 }
 
 /* The owner says that it summed contribution i. */
-static bool included(const gsp_case *c, uint32_t i)
+static bool included(const gsp_audit_case *c, uint32_t i)
 {
     return i < c->claim.n_contributors && (c->claim.part.included >> i & 1);
 }
@@ -50,15 +51,15 @@ static gsp_exhibit exhibit_of(const gsp_blob *b)
     return e;
 }
 
-bool gsp_cases_exhibit(const gsp_cases *cs, uint64_t version, const gsp_hash *root, uint32_t part,
-                       gsp_exhibit *out)
+bool gsp_audit_cases_exhibit(const gsp_audit_cases *cs, uint64_t version, const gsp_hash *root,
+                             uint32_t part, gsp_exhibit *out)
 {
-    const gsp_case *proof = &cs->proof;
+    const gsp_audit_case *proof = &cs->proof;
     memset(out, 0, sizeof *out);
     if (part >= cs->terms->n_parts)
         return false;
     if (gsp_freezing_exhibit(cs->mine, version, root, part, out) ||
-        gsp_kept_exhibit(cs->kept, version, root, part, out) ||
+        gsp_own_inputs_exhibit(cs->kept, version, root, part, out) ||
         gsp_questions_exhibit(cs->questions, version, root, part, out))
         return true;
     for (uint32_t i = 0; i < proof->claim.n_contributors; i++) {
@@ -74,11 +75,11 @@ bool gsp_cases_exhibit(const gsp_cases *cs, uint64_t version, const gsp_hash *ro
 
 /* ---- a case ---- */
 
-void gsp_cases_begin(gsp_cases *cs, const gsp_claim *claim, const gsp_key *accuser,
-                     uint64_t within_ns)
+void gsp_audit_cases_begin(gsp_audit_cases *cs, const gsp_claim *claim, const gsp_key *accuser,
+                           uint64_t within_ns)
 {
     static const gsp_key nobody;
-    gsp_case *c = &cs->open;
+    gsp_audit_case *c = &cs->open;
     case_close(c);
     c->on = true;
     c->claim = *claim;
@@ -91,14 +92,15 @@ void gsp_cases_begin(gsp_cases *cs, const gsp_claim *claim, const gsp_key *accus
     for (uint32_t i = 0; i < claim->n_contributors && !c->hopeless; i++) {
         gsp_exhibit here;
         const gsp_hash *root = &claim->contributor[i].root;
-        if (included(c, i) && gsp_cases_exhibit(cs, claim->version, root, claim->number, &here))
+        if (included(c, i) &&
+            gsp_audit_cases_exhibit(cs, claim->version, root, claim->number, &here))
             c->input[i] = gsp_blob_copy(root, &here);
     }
 }
 
-gsp_blob **gsp_cases_place(gsp_cases *cs, const gsp_message *m)
+gsp_blob **gsp_audit_cases_place(gsp_audit_cases *cs, const gsp_message *m)
 {
-    gsp_case *c = &cs->open;
+    gsp_audit_case *c = &cs->open;
     const gsp_piece *p = &m->as.piece;
     if (!c->on || p->is_result || m->version != c->claim.version || p->part != c->claim.number)
         return NULL;
@@ -111,14 +113,14 @@ gsp_blob **gsp_cases_place(gsp_cases *cs, const gsp_message *m)
     return NULL;
 }
 
-static bool lacks(const gsp_case *c, uint32_t i)
+static bool lacks(const gsp_audit_case *c, uint32_t i)
 {
     return included(c, i) && (!c->input[i] || !c->input[i]->whole);
 }
 
 /* Whom to ask for contribution i: the accuser has all of them, or the member that made it. What that
  * one has not given in time may be had from anybody: others ask for it. */
-static gsp_friend *holder_of(gsp_cases *cs, const gsp_case *c, uint32_t i)
+static gsp_friend *holder_of(gsp_audit_cases *cs, const gsp_audit_case *c, uint32_t i)
 {
     const gsp_roster *roster = gsp_agree_roster(cs->friends->agree);
     const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
@@ -133,7 +135,7 @@ static gsp_friend *holder_of(gsp_cases *cs, const gsp_case *c, uint32_t i)
     return to;
 }
 
-static void pull_missing(gsp_cases *cs, gsp_case *c)
+static void pull_missing(gsp_audit_cases *cs, gsp_audit_case *c)
 {
     c->asked_ns = atom_clock_ns();
     c->turn++;
@@ -146,7 +148,7 @@ static void pull_missing(gsp_cases *cs, gsp_case *c)
 /* ---- verdicts ---- */
 
 /* All is here: the sum again. */
-static gsp_verdict judge(gsp_cases *cs, const gsp_case *c)
+static gsp_verdict judge(gsp_audit_cases *cs, const gsp_audit_case *c)
 {
     const void *input[GSP_MEMBERS_MAX] = {0};
     uint64_t first, n = gsp_terms_floats(cs->terms, c->claim.version, c->claim.number, &first);
@@ -166,7 +168,7 @@ static gsp_verdict judge(gsp_cases *cs, const gsp_case *c)
 }
 
 /* What others were given for me meanwhile, or for themselves. */
-static uint32_t missing(gsp_cases *cs, gsp_case *c)
+static uint32_t missing(gsp_audit_cases *cs, gsp_audit_case *c)
 {
     uint32_t bits = 0;
     for (uint32_t i = 0; i < c->claim.n_contributors; i++) {
@@ -182,16 +184,16 @@ static uint32_t missing(gsp_cases *cs, gsp_case *c)
     return bits;
 }
 
-static bool over(const gsp_case *c, uint64_t now)
+static bool over(const gsp_audit_case *c, uint64_t now)
 {
     uint64_t most = c->accused ? 60 * SECOND : LATE_TIMES * c->within_ns;
     return c->hopeless || now - c->began_ns > most ||
            (c->accused && now - c->news_ns > PATIENCE_NS);
 }
 
-bool gsp_cases_work(gsp_cases *cs, bool idle, gsp_event *event)
+bool gsp_audit_cases_work(gsp_audit_cases *cs, bool idle, gsp_event *event)
 {
-    gsp_case *c = &cs->open;
+    gsp_audit_case *c = &cs->open;
     uint64_t now = atom_clock_ns();
     if (!c->on)
         return false;
@@ -221,16 +223,16 @@ bool gsp_cases_work(gsp_cases *cs, bool idle, gsp_event *event)
     return c->late != 0;
 }
 
-void gsp_cases_exhibits(const gsp_cases *cs, gsp_exhibit *exhibit)
+void gsp_audit_cases_exhibits(const gsp_audit_cases *cs, gsp_exhibit *exhibit)
 {
-    const gsp_case *c = &cs->open;
+    const gsp_audit_case *c = &cs->open;
     memset(exhibit, 0, GSP_MEMBERS_MAX * sizeof *exhibit);
     for (uint32_t i = 0; i < c->claim.n_contributors; i++)
         if (included(c, i) && c->input[i])
             exhibit[i] = exhibit_of(c->input[i]);
 }
 
-void gsp_cases_end(gsp_cases *cs, gsp_verdict verdict)
+void gsp_audit_cases_end(gsp_audit_cases *cs, gsp_verdict verdict)
 {
     if (verdict == GSP_VERDICT_LIE) {
         case_close(&cs->proof);

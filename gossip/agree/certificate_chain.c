@@ -3,7 +3,7 @@
  * led to, from the one thing that everybody knows. It refuses to believe numbers that no quorum of
  * the common roster stands behind.
  */
-#include "gossip/agree/chain.h"
+#include "gossip/agree/certificate_chain.h"
 
 #include "gossip/agree/proposal.h"
 

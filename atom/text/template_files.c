@@ -3,7 +3,7 @@
  * its order, the first that has a template. Refuses files that are damaged, and lists of templates
  * of which none is the default one.
  */
-#include "atom/text/beside.h"
+#include "atom/text/template_files.h"
 
 #include "atom/base/files.h"
 #include "atom/base/json.h"
@@ -13,13 +13,13 @@
 
 static const uint64_t FILE_MAX = 16 << 20;
 
-void text_beside_fini(text_beside *b)
+void text_template_files_fini(text_template_files *b)
 {
     atom_free(b->source);
     atom_free(b->with_tools);
     atom_free(b->where);
     json_decref(b->names);
-    *b = (text_beside){0};
+    *b = (text_template_files){0};
 }
 
 /* *text stays NULL where there is no such file. */
@@ -75,7 +75,7 @@ static const char *named(const json_t *list, const char *want)
 }
 
 /* The value of chat_template: a text, or a list of {name, template}. */
-static atom_status take_template(const json_t *value, const char *path, text_beside *out)
+static atom_status take_template(const json_t *value, const char *path, text_template_files *out)
 {
     if (!value || json_is_null(value))
         return ATOM_OK;
@@ -110,7 +110,7 @@ static atom_status take_names(const json_t *root, json_t *names)
     return failed ? atom_fail_memory("names of tokens", 0) : ATOM_OK;
 }
 
-static atom_status take_all_names(const json_t *config, const json_t *map, text_beside *out)
+static atom_status take_all_names(const json_t *config, const json_t *map, text_template_files *out)
 {
     if (!config && !map)
         return ATOM_OK;
@@ -121,7 +121,7 @@ static atom_status take_all_names(const json_t *config, const json_t *map, text_
     return take_names(map, out->names);
 }
 
-atom_status text_beside_read(const char *dir, text_beside *out)
+atom_status text_template_files_read(const char *dir, text_template_files *out)
 {
     atom_status st = ATOM_OK;
     char *paths[4] = {NULL};
@@ -145,6 +145,6 @@ cleanup:
     json_decref(processor);
     json_decref(map);
     if (st != ATOM_OK)
-        text_beside_fini(out);
+        text_template_files_fini(out);
     return st;
 }

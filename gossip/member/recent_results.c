@@ -2,11 +2,11 @@
  * Owns results in memory. Its one idea: whoever lags is served from disk, so memory holds two
  * versions and no more. It refuses to drop a result that a vote of mine may name.
  */
-#include "gossip/member/held.h"
+#include "gossip/member/recent_results.h"
 
 #include <string.h>
 
-static gsp_blob *row_find(const gsp_held_row row, const gsp_hash *hash)
+static gsp_blob *row_find(const gsp_recent_row row, const gsp_hash *hash)
 {
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
         if (row[k] && gsp_hash_equal(&row[k]->root, hash))
@@ -14,13 +14,13 @@ static gsp_blob *row_find(const gsp_held_row row, const gsp_hash *hash)
     return NULL;
 }
 
-static void row_clear(gsp_held_row row)
+static void row_clear(gsp_recent_row row)
 {
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++)
         gsp_blob_close(&row[k]);
 }
 
-bool gsp_held_needs(const gsp_agree *a, uint32_t part, const gsp_hash *hash)
+bool gsp_recent_needs(const gsp_agree *a, uint32_t part, const gsp_hash *hash)
 {
     return gsp_hash_equal(&a->round.known[part].hash, hash) ||
            (a->has_pending &&
@@ -28,12 +28,12 @@ bool gsp_held_needs(const gsp_agree *a, uint32_t part, const gsp_hash *hash)
            (a->record.voted && gsp_hash_equal(&a->record.proposal.part[part].hash, hash));
 }
 
-bool gsp_held_wants_unsaid(const gsp_held *h, uint32_t ballot, uint32_t part)
+bool gsp_recent_wants_unsaid(const gsp_recent *h, uint32_t ballot, uint32_t part)
 {
     return h->unsaid[part].ballot != ballot || h->unsaid[part].n < GSP_HELD_UNSAID_MAX;
 }
 
-void gsp_held_count_unsaid(gsp_held *h, uint32_t ballot, uint32_t part)
+void gsp_recent_count_unsaid(gsp_recent *h, uint32_t ballot, uint32_t part)
 {
     if (h->unsaid[part].ballot != ballot)
         h->unsaid[part].n = 0;
@@ -41,8 +41,8 @@ void gsp_held_count_unsaid(gsp_held *h, uint32_t ballot, uint32_t part)
     h->unsaid[part].n++;
 }
 
-gsp_blob **gsp_held_place(gsp_held *h, const gsp_agree *agree, uint64_t version, uint32_t part,
-                          const gsp_hash *hash)
+gsp_blob **gsp_recent_place(gsp_recent *h, const gsp_agree *agree, uint64_t version, uint32_t part,
+                            const gsp_hash *hash)
 {
     bool fresh = version != agree->certified;
     gsp_blob **row = fresh ? h->fresh[part] : h->certified[part], **place = NULL;
@@ -52,7 +52,7 @@ gsp_blob **gsp_held_place(gsp_held *h, const gsp_agree *agree, uint64_t version,
     for (uint32_t k = 0; k < GSP_HELD_MAX; k++) {
         if (!row[k])
             return &row[k];
-        if (!fresh || !gsp_held_needs(agree, part, &row[k]->root))
+        if (!fresh || !gsp_recent_needs(agree, part, &row[k]->root))
             place = &row[k];
     }
     if (place)
@@ -60,12 +60,12 @@ gsp_blob **gsp_held_place(gsp_held *h, const gsp_agree *agree, uint64_t version,
     return place;
 }
 
-gsp_blob *gsp_held_fresh(const gsp_held *h, uint32_t part, const gsp_hash *hash)
+gsp_blob *gsp_recent_fresh(const gsp_recent *h, uint32_t part, const gsp_hash *hash)
 {
     return row_find(h->fresh[part], hash);
 }
 
-static gsp_blob *from_disk(const gsp_held *h, uint32_t part, const gsp_hash *hash)
+static gsp_blob *from_disk(const gsp_recent *h, uint32_t part, const gsp_hash *hash)
 {
     uint64_t bytes;
     gsp_hash leaf;
@@ -83,7 +83,7 @@ static gsp_blob *from_disk(const gsp_held *h, uint32_t part, const gsp_hash *has
     return b;
 }
 
-gsp_blob *gsp_held_find(gsp_held *h, uint32_t part, const gsp_hash *hash)
+gsp_blob *gsp_recent_find(gsp_recent *h, uint32_t part, const gsp_hash *hash)
 {
     gsp_blob *b = NULL;
     if (part >= GSP_PARTS_MAX || gsp_hash_none(hash))
@@ -103,10 +103,10 @@ gsp_blob *gsp_held_find(gsp_held *h, uint32_t part, const gsp_hash *hash)
     return b;
 }
 
-bool gsp_held_recall(gsp_held *h, const gsp_agree *agree, uint32_t part, const gsp_hash *hash)
+bool gsp_recent_recall(gsp_recent *h, const gsp_agree *agree, uint32_t part, const gsp_hash *hash)
 {
     gsp_blob *b = from_disk(h, part, hash);
-    gsp_blob **place = b ? gsp_held_place(h, agree, agree->certified + 1, part, hash) : NULL;
+    gsp_blob **place = b ? gsp_recent_place(h, agree, agree->certified + 1, part, hash) : NULL;
     if (!place) {
         gsp_blob_close(&b);
         return false;
@@ -116,8 +116,8 @@ bool gsp_held_recall(gsp_held *h, const gsp_agree *agree, uint32_t part, const g
     return true;
 }
 
-atom_status gsp_held_keep(gsp_held *h, const gsp_agree *agree, uint64_t version, uint32_t part,
-                          const gsp_blob *b)
+atom_status gsp_recent_keep(gsp_recent *h, const gsp_agree *agree, uint64_t version, uint32_t part,
+                            const gsp_blob *b)
 {
     ATOM_TRY(gsp_results_put(h->results, version, part, &b->root, b->data, b->bytes));
     /* One by one: to free a whole version at once takes long, when everybody waits for what comes
@@ -127,20 +127,20 @@ atom_status gsp_held_keep(gsp_held *h, const gsp_agree *agree, uint64_t version,
     return ATOM_OK;
 }
 
-atom_status gsp_held_sync(gsp_held *h, const gsp_record *record)
+atom_status gsp_recent_sync(gsp_recent *h, const gsp_record *record)
 {
     if (!record->voted)
         return ATOM_OK;
     for (uint32_t p = 0; p < record->proposal.n_parts; p++) {
         const gsp_hash *hash = &record->proposal.part[p].hash;
-        const gsp_blob *b = gsp_held_find(h, p, hash);
+        const gsp_blob *b = gsp_recent_find(h, p, hash);
         if (b)
             ATOM_TRY(gsp_results_put(h->results, record->version, p, hash, b->data, b->bytes));
     }
     return gsp_results_sync(h->results, record->version);
 }
 
-void gsp_held_rotate(gsp_held *h, bool next)
+void gsp_recent_rotate(gsp_recent *h, bool next)
 {
     memset(h->unsaid, 0, sizeof h->unsaid);
     for (uint32_t p = 0; p < GSP_PARTS_MAX; p++) {
@@ -152,15 +152,15 @@ void gsp_held_rotate(gsp_held *h, bool next)
     }
 }
 
-atom_status gsp_held_open(gsp_held *h, const char *directory, uint32_t keep)
+atom_status gsp_recent_open(gsp_recent *h, const char *directory, uint32_t keep)
 {
-    *h = (gsp_held){0};
+    *h = (gsp_recent){0};
     return gsp_results_open(directory, keep, &h->results);
 }
 
-void gsp_held_close(gsp_held *h)
+void gsp_recent_close(gsp_recent *h)
 {
-    gsp_held_rotate(h, false);
+    gsp_recent_rotate(h, false);
     for (uint32_t k = 0; k < GSP_HELD_OLD; k++)
         gsp_blob_close(&h->old[k]);
     gsp_results_close(&h->results);

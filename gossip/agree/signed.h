@@ -5,8 +5,8 @@
  *
  * Thread: any. No function fails: a bad seal is `false`.
  */
-#ifndef GOSSIP_AGREE_LINEAGE_H
-#define GOSSIP_AGREE_LINEAGE_H
+#ifndef GOSSIP_AGREE_SIGNED_H
+#define GOSSIP_AGREE_SIGNED_H
 
 #include "gossip/agree/types.h"
 

@@ -2,8 +2,8 @@
  * pool.json of a checkpoint: which version of each fragment is in its live weights
  * (docs/design/pool.md#what-a-member-holds). A value, its text, and back. Thread: any.
  */
-#ifndef ATOM_POOL_MARKS_H
-#define ATOM_POOL_MARKS_H
+#ifndef ATOM_POOL_POOL_JSON_H
+#define ATOM_POOL_POOL_JSON_H
 
 #include "atom/base/status.h"
 #include "gossip/agree/types.h"
@@ -19,9 +19,9 @@ typedef struct pool_mark {
 } pool_mark;
 
 /* Free with atom_free; NULL for want of memory. */
-char *pool_marks_text(const pool_mark *marks);
-/* ATOM_E_FORMAT for anything that pool_marks_text does not write. */
-ATOM_MUST atom_status pool_marks_parse(const char *path, const char *text, size_t bytes,
-                                       pool_mark *out);
+char *pool_json_text(const pool_mark *marks);
+/* ATOM_E_FORMAT for anything that pool_json_text does not write. */
+ATOM_MUST atom_status pool_json_parse(const char *path, const char *text, size_t bytes,
+                                      pool_mark *out);
 
 #endif

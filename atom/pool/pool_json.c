@@ -3,7 +3,7 @@
  * of them the pool has not had yet. One idea: the anchor's hash says whether a fragment moved on
  * since, whatever lineage it is of. Refuses texts that it did not write.
  */
-#include "atom/pool/marks.h"
+#include "atom/pool/pool_json.h"
 
 #include "atom/base/hex.h"
 #include "atom/base/json.h"
@@ -21,7 +21,7 @@ static bool unhex(const json_t *object, const char *key, gsp_hash *out)
     return atom_unhex(json_string_value(json_object_get(object, key)), out->byte, sizeof out->byte);
 }
 
-char *pool_marks_text(const pool_mark *m)
+char *pool_json_text(const pool_mark *m)
 {
     char text[HEX + 1], *out = NULL;
     json_t *fragments = json_array();
@@ -67,7 +67,7 @@ static bool parse(const json_t *root, pool_mark *m)
     return true;
 }
 
-atom_status pool_marks_parse(const char *path, const char *text, size_t bytes, pool_mark *out)
+atom_status pool_json_parse(const char *path, const char *text, size_t bytes, pool_mark *out)
 {
     json_t *root = NULL;
     pool_mark *m = NULL;

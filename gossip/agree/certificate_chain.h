@@ -15,10 +15,10 @@
  *
  * Thread: any. Pure: no memory, no clock. No input makes it assert.
  */
-#ifndef GOSSIP_AGREE_CHAIN_H
-#define GOSSIP_AGREE_CHAIN_H
+#ifndef GOSSIP_AGREE_CERTIFICATE_CHAIN_H
+#define GOSSIP_AGREE_CERTIFICATE_CHAIN_H
 
-#include "gossip/agree/lineage.h"
+#include "gossip/agree/signed.h"
 
 enum { GSP_CHAIN_STEPS_MAX = 65536 };
 
