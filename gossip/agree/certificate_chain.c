@@ -90,6 +90,7 @@ static const char *take_link(const gsp_chain_terms *t, gsp_chain *c, const gsp_c
     c->version = h->version;
     c->tokens = h->tokens;
     c->newest = id;
+    c->voters = c->roster;
     c->roster = h->next;
     return NULL;
 }
@@ -152,6 +153,7 @@ static const char *take_genesis(const gsp_chain_terms *t, gsp_chain *c, const gs
     c->version = c->made = g->version;
     c->tokens = g->tokens;
     c->still = false;
+    memset(&c->voters, 0, sizeof c->voters);
     gsp_genesis_roster(g, &c->roster);
     return NULL;
 }
@@ -173,10 +175,10 @@ bool gsp_chain_shows(const gsp_chain_terms *t, const gsp_chain *c, const gsp_cer
     gsp_chain there = *c;
     if (c->n == 0 || !gsp_proposal_fits(&what->proposal))
         return false;
-    gsp_proposal_hash(t->seals, &what->proposal, &id);
-    if (gsp_hash_equal(&id, &c->newest))
-        return true;
     gsp_chain_link_of(t->seals, what, &step.as.link);
+    gsp_step_id(t->seals, &step, &id);
+    if (gsp_hash_equal(&id, &c->newest))
+        return votes_right(t, &c->voters, &id, &step.as.link, false);
     there.still = false;
     return !gsp_chain_take(t, &there, &step, false);
 }

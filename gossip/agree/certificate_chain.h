@@ -38,6 +38,7 @@ typedef struct gsp_chain {
     gsp_order order;
     uint64_t version, tokens;
     gsp_hash newest;   /* id of the last link of this lineage; before the first: the lineage's id */
+    gsp_roster voters; /* R(version), whose votes that link needs; n 0 before the first */
     gsp_roster roster; /* R(version + 1) */
     uint64_t made;     /* the version that put it together */
     bool still;        /* the last step changed nothing: only a fork or the end may follow */
@@ -55,7 +56,8 @@ void gsp_chain_link_of(const gsp_seals *seals, const gsp_certificate *certificat
 ATOM_MUST const char *gsp_chain_take(const gsp_chain_terms *terms, gsp_chain *chain,
                                      const gsp_step *step, bool known);
 
-/* Whether this is the certificate where the chain ends, or a later one by the same roster. */
+/* Whether this is the certificate where the chain ends, or a later one by the same roster. Its own
+ * votes are checked: an id says nothing of the votes that come with it. */
 ATOM_MUST bool gsp_chain_shows(const gsp_chain_terms *terms, const gsp_chain *chain,
                                const gsp_certificate *certificate);
 

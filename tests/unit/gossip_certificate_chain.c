@@ -227,6 +227,44 @@ static void a_fork_is_signed_by_all_who_begin_it(void **unused)
     gsp_trail_close(&t);
 }
 
+/* Whoever hands on the certificate where a chain ends may have put other votes on it. */
+static void a_certificate_is_shown_with_its_own_votes(void **unused)
+{
+    (void)unused;
+    static gsp_certificate right, bad;
+    gsp_trail t;
+    begin();
+    history(&t, 5);
+    gsp_roster all = t.end.roster, four = roster_of(0, 4);
+    for (unsigned changes = 0; changes < 2; changes++) {
+        gsp_chain_link link = {.ballot = 1};
+        right = (gsp_certificate){.ballot = 1};
+        right.proposal = (gsp_proposal){.lineage = t.end.lineage,
+                                        .version = 20,
+                                        .tokens = 60,
+                                        .next = changes ? four : all,
+                                        .since = t.end.made,
+                                        .made = changes ? 20 : t.end.made};
+        gsp_head_of(&seals[0], &right.proposal, &link.head);
+        vote(&link, &all, 7);
+        right.n_votes = link.n_votes;
+        memcpy(right.vote, link.vote, sizeof right.vote);
+        assert_true(gsp_chain_shows(&terms, &t.end, &right)); /* after where the chain ends */
+        gsp_step step = {.as.link = link};
+        add(&t, step);
+        for (unsigned k = 0; k < 6; k++) {
+            bad = right;
+            bad.vote[1].seal[9] ^= k == 1;
+            bad.ballot += k == 2;
+            bad.n_votes -= k == 3 ? 1 : k == 4 ? 3 : 0;
+            bad.vote[1].member = k == 5 ? 3 : 1;
+            assert_int_equal(gsp_chain_shows(&terms, &t.end, &bad), k == 0);
+        }
+        gsp_trail_cut(&t, t.n - 1);
+    }
+    gsp_trail_close(&t);
+}
+
 /* ---- nobody is taken over ---- */
 
 /* A liar's own lineage: from the newest certificate, from any older one, with any number of members
@@ -415,6 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_needs_those_before_it),
         cmocka_unit_test(a_fork_is_signed_by_all_who_begin_it),
+        cmocka_unit_test(a_certificate_is_shown_with_its_own_votes),
         cmocka_unit_test(a_liar_moves_nobody),
         cmocka_unit_test(an_old_quorum_moves_nobody),
         cmocka_unit_test(whoever_is_behind_catches_up),
