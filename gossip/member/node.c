@@ -260,10 +260,22 @@ void gsp_node_leave(gsp_node *n)
     gsp_node_step(n, &event);
 }
 
-void gsp_node_reset(gsp_node *n)
+atom_status gsp_node_reset(gsp_node *n)
 {
     gsp_event event = {.kind = GSP_ON_RESET};
+    const gsp_agree *a = &n->agree;
+    uint32_t before = a->genesis.reset;
+    if (gsp_key_compare(&a->self.key, &a->rules.owner) != 0)
+        return atom_fail(ATOM_E_USAGE, "only the pool's owner can reset it");
+    if (gsp_hash_none(&a->lineage))
+        return atom_fail(ATOM_E_USAGE, "this host does not have the pool's state yet, so there is "
+                                       "nothing to begin again from");
+    if (a->applying)
+        return atom_fail(ATOM_E_USAGE, "a version is being applied at this moment; try again");
     gsp_node_step(n, &event);
+    if (a->genesis.reset == before)
+        return atom_fail(ATOM_E_USAGE, "this member could not begin a new lineage; try again");
+    return ATOM_OK;
 }
 
 void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)

@@ -116,8 +116,14 @@ ATOM_MUST atom_status gsp_node_turn(gsp_node *node, uint64_t timeout_ns);
 void gsp_node_report(gsp_node *node, uint64_t samples, uint64_t tokens);
 /* Asks to be off the roster with the next certificate. */
 void gsp_node_leave(gsp_node *node);
-/* The owner's word: a new lineage from here. */
-void gsp_node_reset(gsp_node *node);
+/*
+ * The owner's word: a new lineage from the version that this member holds, with itself alone on the
+ * roster; the others follow it and ask to be let in again.
+ *
+ * Errors: ATOM_E_USAGE where this member is not the owner's, has no state yet or is applying a
+ *         version; nothing has changed then
+ */
+ATOM_MUST atom_status gsp_node_reset(gsp_node *node);
 
 void gsp_node_read_status(const gsp_node *node, gsp_node_status *status);
 /* Plain words (gsp_agree_explain). */

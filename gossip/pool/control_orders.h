@@ -19,6 +19,7 @@ typedef enum gsp_control_order_kind {
     GSP_CONTROL_ORDER_INVITE, /* a ticket for `count` hosts, good for `days` */
     GSP_CONTROL_ORDER_BAN,    /* `key`, and all of its invite where `with_others` */
     GSP_CONTROL_ORDER_ROTATE, /* the pre-shared key */
+    GSP_CONTROL_ORDER_RESET,  /* a new lineage from here */
 } gsp_control_order_kind;
 
 typedef struct gsp_control_order {
@@ -29,7 +30,7 @@ typedef struct gsp_control_order {
     double days;
     bool done;
     atom_status st;
-    char text[GSP_TICKET_TEXT_BYTES];  /* the answer: a ticket (a secret), or what is wrong */
+    char text[GSP_TICKET_TEXT_BYTES];  /* the answer: a ticket (a secret) or "", or what is wrong */
     char note[GSP_CONTROL_NOTE_BYTES]; /* what else there is to say; "": nothing */
 } gsp_control_order;
 

@@ -9,6 +9,7 @@
 #include "atom/base/assert.h"
 #include "atom/base/bytes.h"
 #include "gossip/member/pieces.h"
+#include "gossip/sum/mix.h"
 #include "gossip/trust/sign.h"
 
 #include <math.h>
@@ -142,8 +143,7 @@ static void complete_rules(gsp_manifest *m)
 static bool parts_full(const gsp_manifest *m, uint32_t n_parts)
 {
     for (uint32_t i = 0; i < m->n_fragments && i < GSP_FRAGMENTS_MAX; i++) {
-        uint64_t n = m->n_floats[i], stride = (n + n_parts - 1) / n_parts;
-        stride = (stride + GSP_INT8_BLOCK - 1) / GSP_INT8_BLOCK * GSP_INT8_BLOCK;
+        uint64_t n = m->n_floats[i], stride = gsp_part_stride(n, n_parts);
         if (n && (n + stride - 1) / stride < n_parts)
             return false;
     }

@@ -256,11 +256,6 @@ const uint8_t *gsp_pool_key(const gsp_pool *p)
     return p->door.identity.public_key;
 }
 
-bool gsp_pool_is_owner(const gsp_pool *p)
-{
-    return gsp_door_is_owner(&p->door);
-}
-
 bool gsp_pool_is_founder(const gsp_pool *p)
 {
     return memcmp(p->door.identity.public_key, p->door.manifest->founder, GSP_PUBLIC_BYTES) == 0;

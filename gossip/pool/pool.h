@@ -119,7 +119,6 @@ bool gsp_pool_exists(const char *directory);
  * trained does not. */
 const gsp_manifest *gsp_pool_manifest(const gsp_pool *pool);
 const uint8_t *gsp_pool_key(const gsp_pool *pool); /* our own, GSP_PUBLIC_BYTES */
-bool gsp_pool_is_owner(const gsp_pool *pool);
 bool gsp_pool_is_founder(const gsp_pool *pool);
 /* The owner's ticket, for others; "": this host has none to give. */
 const char *gsp_pool_ticket(const gsp_pool *pool);

@@ -1,5 +1,5 @@
 /*
- * Owns what the control socket orders: tickets, bans, new keys. Its one idea: the door makes the
+ * Owns what the control socket orders: tickets, bans, new keys, resets. Its one idea: the door makes the
  * change, here it is said to everybody and answered with the newest ticket. It refuses nothing
  * itself: the door knows who may.
  */
@@ -60,6 +60,22 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
     return ATOM_OK;
 }
 
+static atom_status reset(gsp_pool *p, char note[GSP_CONTROL_NOTE_BYTES])
+{
+    gsp_node_status s;
+    if (!p->node)
+        return atom_fail(ATOM_E_USAGE, "the pool is not running yet; try again");
+    ATOM_TRY(gsp_node_reset(p->node));
+    gsp_node_read_status(p->node, &s);
+    snprintf(note, GSP_CONTROL_NOTE_BYTES,
+             "the pool goes on from version %llu of this host; the others follow and are let in "
+             "again",
+             (unsigned long long)s.certified);
+    gsp_event_log_add(&p->diary, "\"event\":\"reset\",\"version\":%llu",
+                      (unsigned long long)s.certified);
+    return ATOM_OK;
+}
+
 static atom_status obey(gsp_pool *p, const gsp_control_order *o, char note[GSP_CONTROL_NOTE_BYTES])
 {
     uint32_t number = gsp_door_number(&p->door);
@@ -70,6 +86,8 @@ static atom_status obey(gsp_pool *p, const gsp_control_order *o, char note[GSP_C
         return ban(p, o, note);
     case GSP_CONTROL_ORDER_ROTATE:
         return tell_new(p, number, gsp_door_rotate(&p->door, NULL));
+    case GSP_CONTROL_ORDER_RESET:
+        return reset(p, note);
     case GSP_CONTROL_ORDER_NONE:
         break;
     }
@@ -83,6 +101,6 @@ void gsp_pool_obey(gsp_pool *p)
     if (!gsp_control_orders_take(&p->errands, &order))
         return;
     atom_status st = obey(p, &order, note);
-    gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? p->door.ticket : atom_fail_message(),
-                              note);
+    const char *ticket = order.kind == GSP_CONTROL_ORDER_RESET ? "" : p->door.ticket;
+    gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? ticket : atom_fail_message(), note);
 }

@@ -220,7 +220,9 @@ static json_t *order(gsp_pool *p, const gsp_control_order *wanted)
     bool late = !gsp_control_orders_give(&p->errands, wanted, ORDER_SECONDS, &done);
     json_t *o = late                 ? no("the pool is not running yet; try again")
                 : done.st != ATOM_OK ? no(done.text)
-                                     : json_pack("{s:b, s:s}", "ok", 1, "ticket", done.text);
+                                     : json_pack("{s:b}", "ok", 1);
+    if (o && !late && done.st == ATOM_OK && done.text[0])
+        json_object_set_new(o, "ticket", json_string(done.text));
     if (o && !late && done.note[0])
         json_object_set_new(o, "note", json_string(done.note));
     sodium_memzero(&done, sizeof done);
@@ -282,6 +284,9 @@ static json_t *answer(gsp_pool *p, const json_t *request)
         return ban(p, request);
     gsp_control_order o = {.kind = GSP_CONTROL_ORDER_ROTATE};
     if (strcmp(what, "rotate") == 0)
+        return order(p, &o);
+    o.kind = GSP_CONTROL_ORDER_RESET;
+    if (strcmp(what, "reset") == 0)
         return order(p, &o);
     if (strcmp(what, "invite") == 0) {
         const json_t *count = json_object_get(request, "count");

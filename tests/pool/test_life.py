@@ -51,6 +51,29 @@ class Life(PoolCase):
         for host in (a2, b, again, d):
             self.assertEqual(host.end(), 0)
 
+    def test_the_owner_resets(self):
+        a, ticket = self.create(3)
+        b, c = self.join("b", ticket), self.join("c", ticket)
+        self.go_on(a, b, c)
+        self.roster(a, 3)
+        refused = b.ask(do="reset")
+        self.assertFalse(refused["ok"])
+        self.assertIn("only the pool's owner", refused["error"])
+        before = a.status()["lineage"]
+        done = a.ask(do="reset")
+        self.assertTrue(done["ok"], done)
+        self.assertNotIn("ticket", done)
+        self.assertIn("goes on from version", done["note"])
+        self.until(lambda: a.status()["lineage"] != before, "a's new lineage", a)
+        self.until(lambda: all(h.status()["lineage"] == a.status()["lineage"] for h in (b, c)), "all in the new lineage", a, b, c)
+        self.roster(a, 3)
+        # The order outlives its giver: killed and opened again, nobody goes back.
+        a.end(signal.SIGKILL)
+        again = Host(self, "a", "open", "127.0.0.1:0", "200")
+        self.go_on(again, b, c)
+        self.assertNotEqual(again.status()["lineage"], before)
+        self.equal(again, b, c)
+
     def test_leaving_and_banning(self):
         a, ticket = self.create(3)
         b, c = self.join("b", ticket), self.join("c", ticket, "-")

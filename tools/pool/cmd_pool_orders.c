@@ -1,5 +1,5 @@
 /*
- * atom pool ticket, invite, ban, rotate, leave, pause, resume: a word to the member that runs here.
+ * atom pool ticket, invite, ban, rotate, reset, leave, pause, resume: a word to the member that runs here.
  * One idea: each is one request over the local socket, and the member does it. Refuses to change
  * files behind a member's back: what does not run takes no orders.
  */
@@ -147,6 +147,25 @@ static atom_status rotate(void *values, const opt_parsed *parsed)
     return say(values, parsed, "rotate", NULL);
 }
 
+static const opt_command reset_options = {
+    .name = "pool reset",
+    .summary = "bring a pool that fell apart together again, from what this host holds",
+    .description =
+        "Only where the pool's owner runs. For members that train apart since a network was cut "
+        "for long, or that followed somebody they should not have. All members follow this order: "
+        "they take the state of this host, come in again, and what they made elsewhere since is "
+        "lost. A pool whose members all agree does not need it.",
+    .examples = "atom pool reset run\n",
+    .positional = "[DIR]",
+    .positional_max = 1,
+    OPT_TABLE(plain_specs, order_values),
+};
+
+static atom_status reset(void *values, const opt_parsed *parsed)
+{
+    return say(values, parsed, "reset", NULL);
+}
+
 static const opt_command leave_options = {
     .name = "pool leave",
     .summary = "say goodbye: off the roster, save, and end",
@@ -193,6 +212,7 @@ const cli_command cli_pool_ticket = {&ticket_options, ticket};
 const cli_command cli_pool_invite = {&invite_options, invite};
 const cli_command cli_pool_ban = {&ban_options, ban};
 const cli_command cli_pool_rotate = {&rotate_options, rotate};
+const cli_command cli_pool_reset = {&reset_options, reset};
 const cli_command cli_pool_leave = {&leave_options, leave};
 const cli_command cli_pool_pause = {&pause_options, pause_it};
 const cli_command cli_pool_resume = {&resume_options, resume};
