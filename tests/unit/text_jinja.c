@@ -118,6 +118,116 @@ static void refusals(void **state)
     }
 }
 
+/* The steps that one rendering takes. */
+static uint64_t steps_of(const char *source)
+{
+    text_jinja *t = NULL;
+    text_jinja_scratch s = {0};
+    jinja_text text = {0};
+    const text_jinja_input in = {.messages = chat, .messages_n = 2};
+    assert_int_equal(text_jinja_open(source, strlen(source), "t", &t), ATOM_OK);
+    if (text_jinja_render(t, &s, &in, &text) != ATOM_OK)
+        fail_msg("%s gave %s", source, atom_fail_message());
+    uint64_t steps = s.heap.steps;
+    text_jinja_close(&t);
+    text_jinja_scratch_fini(&s);
+    return steps;
+}
+
+/* Work that makes nothing is counted, too: else a loop over any of these would run for minutes and
+ * meet no limit. t, u and b have 40,000 bytes, r has 40,000 items; x has 20,000 bytes that begin
+ * as t does and are not in it. */
+static void work_is_counted(void **state)
+{
+    static const struct {
+        const char *what;
+        uint64_t least; /* steps */
+    } cases[] = {
+        {"t.rfind(x)", 20000 * 300},
+        {"x in t", 5000},
+        {"t.find(x)", 5000},
+        {"t.count(x)", 5000},
+        {"t.rsplit(x)|length", 20000 * 300},
+        {"t.rpartition(x)|length", 20000 * 300},
+        {"t.replace(x, '')|length", 5000},
+        {"t.split()|length", 10000},
+        {"t.rsplit()|length", 10000},
+        {"t.strip('bcdefghijklmnopqrstuvwxyza')|length", 40000},
+        {"(t|trim('bca'))|length", 40000},
+        {"b|trim", 10000},
+        {"b.lstrip()", 10000},
+        {"b|int", 10000},
+        {"b|float", 10000},
+        {"t < u", 600},
+        {"[t, u]|sort|length", 600},
+        {"t == u", 600},
+        {"t.startswith(u)", 600},
+        {"t.endswith((u, u, u))", 1800},
+        {"t.removesuffix(u)|length", 600},
+        {"t.removeprefix(u)|length", 600},
+        {"t is lower", 10000},
+        {"t.islower()", 10000},
+        {"t.isalpha()", 10000},
+        {"t.splitlines()|length", 10000},
+        {"t|wordcount", 10000},
+        {"t.format()|length", 10000},
+        {"(t % ())|length", 10000},
+        {"t[39999]", 10000},
+        {"t[39999:]", 10000},
+        {"r|sum", 40000},
+        {"r|max", 40000},
+        {"r|select|list|length", 40000},
+        {"2.2250738585072011e-308", 100},
+        {"2.5|round(15)", 100},
+    };
+    static const char begin[] =
+        "{% set t = 'a' * 40000 %}{% set u = t ~ '' %}{% set x = 'a' * 19999 ~ 'b' %}"
+        "{% set b = ' ' * 40000 %}{% set r = [0] * 40000 %}";
+    uint64_t before = steps_of(begin);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char source[400];
+        snprintf(source, sizeof source, "%s{{ %s }}", begin, cases[i].what);
+        uint64_t steps = steps_of(source) - before;
+        if (steps < cases[i].least)
+            fail_msg("%s counts %llu steps", cases[i].what, (unsigned long long)steps);
+    }
+}
+
+/* `before`, then a thousand names by `format`, then `behind`. */
+static const char *with_names(const char *before, const char *format, const char *behind)
+{
+    static char out[40000];
+    size_t n = (size_t)snprintf(out, sizeof out, "%s", before);
+    for (int i = 0; i < 1000; i++)
+        n += (size_t)snprintf(out + n, sizeof out - n, format, i);
+    snprintf(out + n, sizeof out - n, "%s", behind);
+    return out;
+}
+
+/* Names are looked for among those before them: a thousand cost half a million looks. */
+static void names_are_counted(void **state)
+{
+    char name[400] = "{{ ";
+    (void)state;
+    assert_true(steps_of(with_names("", "{%% set a%d=1 %%}", "")) > 450000);
+    assert_true(steps_of(with_names("{% macro m(", "a%d=1,", "z=1) %}{% endmacro %}{{ m() }}")) >
+                450000);
+    assert_true(steps_of(with_names("{{ '{}{}{}'.format(1,2,3,", "a%d=1,", "z=1) }}")) > 3000);
+    memset(name + 3, 'a', 300);
+    strcpy(name + 303, " }}");
+    assert_non_null(strstr(render(name, NULL), "t, line 1: a name of more than 256 letters"));
+}
+
+/* A loop over such work ends. */
+static void work_ends(void **state)
+{
+    static const char source[] = "{% set t = 'a' * 200000 %}{% set x = 'a' * 99999 ~ 'b' %}"
+                                 "{% for i in range(1000) %}{{ t.rfind(x) }}{% endfor %}";
+    (void)state;
+    assert_non_null(strstr(render(source, NULL), "t, line 1: it takes more than 52428800 steps"));
+}
+
 /* Each allocation may fail, and nothing leaks. */
 static void without_memory(void **state)
 {
@@ -148,9 +258,9 @@ static void without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(marks),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(without_memory),
+        cmocka_unit_test(marks),           cmocka_unit_test(refusals),
+        cmocka_unit_test(work_is_counted), cmocka_unit_test(names_are_counted),
+        cmocka_unit_test(work_ends),       cmocka_unit_test(without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

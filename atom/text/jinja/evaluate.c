@@ -19,8 +19,10 @@ typedef atom_status (*node_fn)(jinja_run *r, const jinja_node *node, jinja_value
 atom_status jinja_define(jinja_run *r, const char *name, jinja_value value)
 {
     jinja_binding *b = r->scope->bindings;
-    while (b && strcmp(b->name, name) != 0)
-        b = b->next;
+    uint64_t steps = 0;
+    for (; b && strcmp(b->name, name) != 0; b = b->next)
+        steps++;
+    ATOM_TRY(jinja_step(r->h, steps));
     if (!b) {
         ATOM_TRY(jinja_alloc(r->h, 1, sizeof *b, &b));
         b->name = name;
@@ -48,9 +50,9 @@ static atom_status of_name(jinja_run *r, const jinja_node *node, jinja_value *ou
         for (const jinja_binding *b = s->bindings; b; b = b->next, steps++)
             if (strcmp(b->name, node->name) == 0) {
                 *out = b->value;
-                return jinja_step(r->h, steps / 8);
+                return jinja_step(r->h, steps);
             }
-    ATOM_TRY(jinja_step(r->h, steps / 8));
+    ATOM_TRY(jinja_step(r->h, steps));
     ATOM_TRY(jinja_get_name(r->h, r->globals, node->name, &global));
     if (global)
         *out = *global;

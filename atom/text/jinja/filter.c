@@ -69,6 +69,7 @@ static atom_status choose(jinja_heap *h, jinja_value v, const jinja_args *args, 
     if (jinja_truth(v))
         ATOM_TRY(jinja_items(h, v, &from));
     ATOM_TRY(jinja_new_list(h, JINJA_ITERATOR, out));
+    ATOM_TRY(jinja_step(h, from->n));
     for (size_t i = 0; i < from->n; i++) {
         subject = from->items[i];
         if (attr)

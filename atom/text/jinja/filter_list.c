@@ -186,6 +186,7 @@ static atom_status extreme(jinja_heap *h, jinja_value v, const jinja_args *args,
     ATOM_TRY(jinja_bind(h, args, "case_sensitive attribute", 0, a));
     ATOM_TRY(jinja_items(h, v, &from));
     *out = jinja_undefined("the extreme of nothing");
+    ATOM_TRY(jinja_step(h, from->n));
     for (size_t i = 0; i < from->n; i++) {
         int order = 0;
         ATOM_TRY(key_of(h, from->items[i], a[1], jinja_truth(a[0]), &key));
@@ -208,6 +209,7 @@ static atom_status sum(jinja_heap *h, jinja_value v, const jinja_args *args, jin
     *out = jinja_missing(a[1]) ? jinja_int(0) : a[1];
     if (out->kind == JINJA_TEXT)
         return jinja_fail(h, "sum of texts; take join");
+    ATOM_TRY(jinja_step(h, from->n));
     for (size_t i = 0; i < from->n; i++) {
         ATOM_TRY(key_of(h, from->items[i], a[0], true, &one));
         ATOM_TRY(jinja_operate(h, JINJA_ADD, *out, one, out));

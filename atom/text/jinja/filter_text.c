@@ -38,7 +38,8 @@ static atom_status trim(jinja_heap *h, jinja_value v, const jinja_args *args, ji
     ATOM_TRY(jinja_to_text(h, v, &t));
     bool given = !jinja_missing(chars) && chars.kind != JINJA_NONE;
     ATOM_TRY(jinja_arg_text(h, args, given ? chars : jinja_undefined(NULL), "", &set));
-    ATOM_TRY(jinja_from_text(h, jinja_strip(t, given ? &set : NULL, true, true), out));
+    ATOM_TRY(jinja_strip(h, t, given ? &set : NULL, true, true, &t));
+    ATOM_TRY(jinja_from_text(h, t, out));
     out->safe = v.safe;
     return ATOM_OK;
 }
@@ -143,24 +144,28 @@ static atom_status tojson(jinja_heap *h, jinja_value v, const jinja_args *args, 
 
 /* ---- numbers ---- */
 
-/* A text as a number; false: it is none. */
-static bool read_number(jinja_text t, double *real, int64_t *whole, bool *is_whole)
+/* A text as a number; *is: it is one. */
+static atom_status read_number(jinja_heap *h, jinja_text t, double *real, int64_t *whole,
+                               bool *is_whole, bool *is)
 {
     char copy[64], *end;
-    jinja_text s = jinja_strip(t, NULL, true, true);
+    jinja_text s;
+    *is = false;
+    ATOM_TRY(jinja_strip(h, t, NULL, true, true, &s));
     if (s.n == 0 || s.n >= sizeof copy)
-        return false;
+        return ATOM_OK;
     memcpy(copy, s.at, s.n);
     copy[s.n] = 0;
     if (strlen(copy) != s.n || strpbrk(copy, "xXpP(") || strchr(" \t\n\v\f\r", copy[0]))
-        return false;
+        return ATOM_OK;
     *real = strtod(copy, &end);
     if (*end)
-        return false;
+        return ATOM_OK;
     errno = 0;
     *whole = strtoll(copy, &end, 10);
     *is_whole = *end == 0 && errno == 0;
-    return true;
+    *is = true;
+    return ATOM_OK;
 }
 
 static atom_status to_int(jinja_heap *h, jinja_value v, const jinja_args *args, jinja_value *out)
@@ -168,7 +173,7 @@ static atom_status to_int(jinja_heap *h, jinja_value v, const jinja_args *args, 
     jinja_value a[2];
     double real = 0;
     int64_t whole = 0;
-    bool is_whole = false;
+    bool is_whole = false, is = v.kind == JINJA_REAL;
     ATOM_TRY(jinja_bind(h, args, "default base", 0, a));
     if (!jinja_missing(a[1]) && !(a[1].kind == JINJA_INT && a[1].i == 10))
         return jinja_fail(h, "int: only base 10 is known");
@@ -177,9 +182,11 @@ static atom_status to_int(jinja_heap *h, jinja_value v, const jinja_args *args, 
         *out = jinja_int(v.kind == JINJA_INT ? v.i : v.truth);
         return ATOM_OK;
     }
-    if (v.kind == JINJA_REAL)
+    if (is)
         real = v.r;
-    else if (v.kind != JINJA_TEXT || !read_number(*v.text, &real, &whole, &is_whole))
+    else if (v.kind == JINJA_TEXT)
+        ATOM_TRY(read_number(h, *v.text, &real, &whole, &is_whole, &is));
+    if (!is)
         return ATOM_OK;
     if (!is_whole && !isfinite(real))
         return v.kind == JINJA_TEXT && isnan(real) ? ATOM_OK : jinja_fail(h, "int of an infinity");
@@ -194,12 +201,14 @@ static atom_status to_float(jinja_heap *h, jinja_value v, const jinja_args *args
     jinja_value a;
     double real = 0;
     int64_t whole;
-    bool is_whole;
+    bool is_whole, is = jinja_is_number(v);
     ATOM_TRY(jinja_bind(h, args, "default", 0, &a));
     *out = jinja_missing(a) ? jinja_real(0) : a;
-    if (jinja_is_number(v))
-        *out = jinja_real(jinja_number(v));
-    else if (v.kind == JINJA_TEXT && read_number(*v.text, &real, &whole, &is_whole))
+    if (is)
+        real = jinja_number(v);
+    else if (v.kind == JINJA_TEXT)
+        ATOM_TRY(read_number(h, *v.text, &real, &whole, &is_whole, &is));
+    if (is)
         *out = jinja_real(real);
     return ATOM_OK;
 }
@@ -230,6 +239,7 @@ static atom_status round_number(jinja_heap *h, jinja_value v, const jinja_args *
     ATOM_TRY(jinja_arg_text(h, args, a[1], "common", &method));
     if (!jinja_is_number(v) || places < 0 || places > 15)
         return jinja_fail(h, "round takes a number and 0 to 15 places");
+    ATOM_TRY(jinja_step(h, JINJA_REAL_STEPS));
     double x = jinja_number(v), scale = pow(10, (double)places);
     if (jinja_text_is(method, "ceil") || jinja_text_is(method, "floor")) {
         *out = jinja_real((method.at[0] == 'c' ? ceil(x * scale) : floor(x * scale)) / scale);
@@ -278,6 +288,7 @@ static atom_status wordcount(jinja_heap *h, jinja_value v, const jinja_args *arg
     bool word = false;
     ATOM_TRY(jinja_bind(h, args, "", 0, NULL));
     ATOM_TRY(jinja_to_text(h, v, &t));
+    ATOM_TRY(jinja_step(h, t.n / 4));
     for (size_t i = 0; i < t.n; i++) {
         char c = t.at[i];
         bool part =

@@ -340,6 +340,8 @@ static atom_status lex_inside(lexer *l, bool block, bool *ended)
         size_t to = l->at;
         while (to < l->n && (isalnum((unsigned char)l->source[to]) || l->source[to] == '_'))
             to++;
+        if (to - l->at > JINJA_NAME_MAX)
+            return jinja_fail(l->h, "a name of more than %d letters", JINJA_NAME_MAX);
         return add_word(l, JINJA_T_NAME, to - l->at);
     }
     return c == '"' || c == '\'' ? lex_string(l) : lex_sign(l);

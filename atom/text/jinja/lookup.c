@@ -125,7 +125,7 @@ static atom_status character(jinja_heap *h, jinja_text t, size_t at, jinja_value
 {
     size_t from = text_utf8_offset(t.at, t.n, at);
     size_t n = text_utf8_offset(t.at + from, t.n - from, 1);
-    ATOM_TRY(jinja_step(h, t.n / 64));
+    ATOM_TRY(jinja_step(h, from / 4));
     return jinja_from_text(h, (jinja_text){t.at + from, t.marks + from, n}, out);
 }
 
@@ -214,7 +214,7 @@ static atom_status slice_text(jinja_heap *h, jinja_text t, const range *r, jinja
         size_t from = text_utf8_offset(t.at, t.n, (size_t)r->from);
         size_t to = text_utf8_offset(t.at, t.n, (size_t)r->to);
         to = to < from ? from : to;
-        ATOM_TRY(jinja_step(h, t.n / 64));
+        ATOM_TRY(jinja_step(h, (from + to) / 4));
         return jinja_from_text(h, (jinja_text){t.at + from, t.marks + from, to - from}, out);
     }
     ATOM_TRY(jinja_items(h, all, &chars));

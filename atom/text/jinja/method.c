@@ -33,12 +33,12 @@ static atom_status optional_text(jinja_heap *h, const jinja_args *args, jinja_va
 static atom_status strip(jinja_heap *h, jinja_value self, const jinja_args *args, jinja_value *out)
 {
     jinja_value v;
-    jinja_text room;
+    jinja_text room, t;
     const jinja_text *set;
     ATOM_TRY(jinja_bind(h, args, "chars", 0, &v));
     ATOM_TRY(optional_text(h, args, v, &room, &set));
-    return jinja_from_text(h, jinja_strip(*self.text, set, args->of[0] != 'r', args->of[0] != 'l'),
-                           out);
+    ATOM_TRY(jinja_strip(h, *self.text, set, args->of[0] != 'r', args->of[0] != 'l', &t));
+    return jinja_from_text(h, t, out);
 }
 
 static atom_status split(jinja_heap *h, jinja_value self, const jinja_args *args, jinja_value *out)
@@ -91,15 +91,16 @@ static atom_status has_end(jinja_heap *h, jinja_value self, const jinja_args *ar
 {
     jinja_value v, one;
     jinja_text what;
-    bool starts = args->of[0] == 's';
+    bool starts = args->of[0] == 's', has;
     ATOM_TRY(jinja_bind(h, args, "prefix", 1, &v));
     size_t n = v.kind == JINJA_TUPLE ? v.list->n : 1;
+    ATOM_TRY(jinja_step(h, n));
     *out = jinja_bool(false);
     for (size_t i = 0; i < n; i++) {
         one = v.kind == JINJA_TUPLE ? v.list->items[i] : v;
         ATOM_TRY(jinja_arg_text(h, args, one, "", &what));
-        out->truth = out->truth || (starts ? jinja_starts_with(*self.text, what)
-                                           : jinja_ends_with(*self.text, what));
+        ATOM_TRY(jinja_has_end(h, *self.text, what, starts, &has));
+        out->truth = out->truth || has;
     }
     return ATOM_OK;
 }
@@ -110,12 +111,13 @@ static atom_status remove_end(jinja_heap *h, jinja_value self, const jinja_args 
 {
     jinja_value v;
     jinja_text what, t = *self.text;
-    bool prefix = strcmp(args->of, "removeprefix") == 0;
+    bool prefix = strcmp(args->of, "removeprefix") == 0, has;
     ATOM_TRY(jinja_bind(h, args, "prefix", 1, &v));
     ATOM_TRY(jinja_arg_text(h, args, v, "", &what));
-    if (prefix && jinja_starts_with(t, what))
+    ATOM_TRY(jinja_has_end(h, t, what, prefix, &has));
+    if (prefix && has)
         t = (jinja_text){t.at + what.n, t.marks + what.n, t.n - what.n};
-    else if (!prefix && jinja_ends_with(t, what))
+    else if (has)
         t.n -= what.n;
     return jinja_from_text(h, t, out);
 }
@@ -140,19 +142,15 @@ static atom_status search(jinja_heap *h, jinja_value self, const jinja_args *arg
     jinja_value v, before;
     jinja_text what, t = *self.text;
     int64_t n = 0;
-    size_t found = t.n + 1, from = 0;
+    size_t found;
     bool counts = args->of[0] == 'c', last = args->of[0] == 'r';
     ATOM_TRY(jinja_bind(h, args, "sub", 1, &v));
     ATOM_TRY(jinja_arg_text(h, args, v, "", &what));
     if (what.n == 0)
         return jinja_fail(h, "%s of an empty text", args->of);
-    ATOM_TRY(jinja_step(h, t.n / 64));
-    for (size_t at; (at = jinja_find(t, what, from)) <= t.n; n++) {
-        found = at;
-        from = at + (last ? 1 : what.n);
-        if (!counts && !last)
-            break;
-    }
+    ATOM_TRY(last ? jinja_find_last(h, t, what, &found) : jinja_find(h, t, what, 0, &found));
+    for (; counts && found <= t.n; n++)
+        ATOM_TRY(jinja_find(h, t, what, found + what.n, &found));
     if (!counts && found > t.n) {
         if (strstr(args->of, "index"))
             return jinja_fail(h, "%s: the text is not there", args->of);
@@ -207,11 +205,12 @@ static atom_status is_all(jinja_heap *h, jinja_value self, const jinja_args *arg
     jinja_text t = *self.text;
     bool all = t.n > 0;
     ATOM_TRY(jinja_bind(h, args, "", 0, NULL));
-    ATOM_TRY(jinja_step(h, t.n / 16));
     if (strcmp(args->of, "isupper") == 0 || strcmp(args->of, "islower") == 0) {
-        *out = jinja_bool(jinja_is_cased(t, args->of[2] == 'u'));
+        ATOM_TRY(jinja_is_cased(h, t, args->of[2] == 'u', &all));
+        *out = jinja_bool(all);
         return ATOM_OK;
     }
+    ATOM_TRY(jinja_step(h, t.n / 2));
     for (size_t at = 0, n; at < t.n && all; at += n) {
         uint32_t c = jinja_char(t, at, &n);
         all = is_of(args->of, c, t.at + at, n);
@@ -226,6 +225,7 @@ static atom_status format(jinja_heap *h, jinja_value self, const jinja_args *arg
     jinja_writer w = {.h = h};
     jinja_text t = *self.text;
     size_t next = 0;
+    ATOM_TRY(jinja_step(h, t.n / 4));
     for (size_t at = 0; at < t.n; at++) {
         char c = t.at[at];
         if (c != '{' && c != '}') {
@@ -240,6 +240,7 @@ static atom_status format(jinja_heap *h, jinja_value self, const jinja_args *arg
         size_t n = end ? (size_t)(end - t.at) - at - 1 : 0;
         jinja_text name = {t.at + at + 1, t.marks + at + 1, n};
         const jinja_value *value = NULL;
+        ATOM_TRY(jinja_step(h, 1 + args->named_n));
         if (c == '{' && end && n == 0 && next < args->places_n)
             value = &args->places[next++];
         else if (c == '{' && end && n == 1 && (size_t)(name.at[0] - '0') < args->places_n)
@@ -430,6 +431,7 @@ atom_status jinja_percent(jinja_heap *h, jinja_text t, jinja_value value, jinja_
 {
     jinja_writer w = {.h = h};
     size_t used = 0, n = value.kind == JINJA_TUPLE ? value.list->n : 1;
+    ATOM_TRY(jinja_step(h, t.n / 4));
     for (size_t at = 0; at < t.n; at++) {
         const jinja_value *one = NULL;
         if (t.at[at] != '%') {

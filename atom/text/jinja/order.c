@@ -11,14 +11,31 @@ static const char *const signs[] = {
     [JINJA_ADD] = "+",       [JINJA_SUB] = "-", [JINJA_MUL] = "*", [JINJA_DIV] = "/",
     [JINJA_FLOORDIV] = "//", [JINJA_MOD] = "%", [JINJA_POW] = "**"};
 
-size_t jinja_find(jinja_text t, jinja_text what, size_t from)
+atom_status jinja_find(jinja_heap *h, jinja_text t, jinja_text what, size_t from, size_t *out)
 {
+    *out = t.n + 1;
     if (from > t.n || what.n > t.n - from)
-        return t.n + 1;
-    if (what.n == 0)
-        return from;
-    const char *at = memmem(t.at + from, t.n - from, what.at, what.n);
-    return at ? (size_t)(at - t.at) : t.n + 1;
+        return ATOM_OK;
+    const char *at = what.n ? memmem(t.at + from, t.n - from, what.at, what.n) : t.at + from;
+    *out = at ? (size_t)(at - t.at) : t.n + 1;
+    return jinja_step(h, 1 + ((at ? *out : t.n) - from + what.n) / 8);
+}
+
+atom_status jinja_find_last(jinja_heap *h, jinja_text t, jinja_text what, size_t *out)
+{
+    size_t left = what.n <= t.n ? t.n - what.n + 1 : 0; /* places that it may have */
+    *out = what.n ? t.n + 1 : t.n;
+    while (what.n && left > 0) {
+        const char *at = memrchr(t.at, what.at[0], left);
+        size_t place = at ? (size_t)(at - t.at) : 0;
+        ATOM_TRY(jinja_step(h, 1 + (left - place) / 16 + (at ? what.n / 64 : 0)));
+        if (at && memcmp(at, what.at, what.n) == 0) {
+            *out = place;
+            break;
+        }
+        left = place;
+    }
+    return ATOM_OK;
 }
 
 /* ---- order ---- */
@@ -41,7 +58,7 @@ static atom_status compare(jinja_heap *h, jinja_value a, jinja_value b, int *out
     }
     if (a.kind == JINJA_TEXT && b.kind == JINJA_TEXT) {
         *out = compare_texts(*a.text, *b.text);
-        return ATOM_OK;
+        return jinja_step(h, (a.text->n < b.text->n ? a.text->n : b.text->n) / 64);
     }
     if (a.kind == b.kind && (a.kind == JINJA_LIST || a.kind == JINJA_TUPLE)) {
         const jinja_list *x = a.list, *y = b.list;
@@ -99,12 +116,13 @@ atom_status jinja_contains(jinja_heap *h, jinja_value in, jinja_value what, bool
 {
     const jinja_value *found;
     jinja_list *items;
+    size_t at;
     *out = false;
     if (in.kind == JINJA_TEXT) {
         if (what.kind != JINJA_TEXT)
             return jinja_fail(h, "'in' a text needs a text, not '%s'", jinja_kind_name(what));
-        ATOM_TRY(jinja_step(h, in.text->n / 64));
-        *out = jinja_find(*in.text, *what.text, 0) <= in.text->n;
+        ATOM_TRY(jinja_find(h, *in.text, *what.text, 0, &at));
+        *out = at <= in.text->n;
         return ATOM_OK;
     }
     if (in.kind == JINJA_DICT) {

@@ -29,7 +29,10 @@ ATOM_MUST atom_status jinja_operate(jinja_heap *h, jinja_operator op, jinja_valu
                                     jinja_value *out);
 ATOM_MUST atom_status jinja_negate(jinja_heap *h, jinja_value v, jinja_value *out);
 
-/* Offset of `what` in t from `from` on; t.n + 1: nowhere. */
-size_t jinja_find(jinja_text t, jinja_text what, size_t from);
+/* *out: offset of the first `what` in t from `from` on, or of the last one in all of t; t.n + 1:
+ * nowhere. */
+ATOM_MUST atom_status jinja_find(jinja_heap *h, jinja_text t, jinja_text what, size_t from,
+                                 size_t *out);
+ATOM_MUST atom_status jinja_find_last(jinja_heap *h, jinja_text t, jinja_text what, size_t *out);
 
 #endif

@@ -14,13 +14,13 @@
 #include <utf8proc.h>
 
 /* The shortest digits that read back as r, as Python's repr lays them out. */
-static void print_real(double r, char out[48])
+static atom_status print_real(jinja_heap *h, double r, char out[48])
 {
     char digits[32];
     int precision = 1, exponent;
     if (isnan(r) || isinf(r)) {
         strcpy(out, isnan(r) ? "nan" : r < 0 ? "-inf" : "inf");
-        return;
+        return ATOM_OK;
     }
     do
         snprintf(digits, sizeof digits, "%.*e", precision - 1, r);
@@ -33,6 +33,7 @@ static void print_real(double r, char out[48])
         int decimals = precision - 1 - exponent;
         snprintf(out, 48, "%.*f", decimals > 0 ? decimals : 1, r);
     }
+    return jinja_step(h, JINJA_REAL_STEPS);
 }
 
 /* ---- repr ---- */
@@ -115,7 +116,7 @@ static atom_status repr_any(jinja_writer *w, jinja_value v)
         snprintf(number, sizeof number, "%lld", (long long)v.i);
         return jinja_put_word(w, number);
     case JINJA_REAL:
-        print_real(v.r, number);
+        ATOM_TRY(print_real(w->h, v.r, number));
         return jinja_put_word(w, number);
     case JINJA_TEXT:
         return repr_text(w, *v.text);
@@ -204,6 +205,7 @@ static atom_status json_line(jinja_writer *w, const jinja_json_style *s, uint32_
 {
     if (!s->indented)
         return ATOM_OK;
+    ATOM_TRY(jinja_step(w->h, depth));
     ATOM_TRY(jinja_put_word(w, "\n"));
     for (uint32_t i = 0; i < depth; i++)
         ATOM_TRY(jinja_put_text(w, s->indent));
@@ -275,7 +277,7 @@ static atom_status json_plain(jinja_writer *w, jinja_value v, const jinja_json_s
     case JINJA_BOOL:
         return jinja_put_word(w, v.truth ? "true" : "false");
     case JINJA_REAL:
-        print_real(v.r, number);
+        ATOM_TRY(print_real(w->h, v.r, number));
         return jinja_put_word(w, isnan(v.r)   ? "NaN"
                                  : isinf(v.r) ? (v.r < 0 ? "-Infinity" : "Infinity")
                                               : number);

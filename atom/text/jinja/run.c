@@ -169,6 +169,7 @@ static atom_status bind_parameter(jinja_run *r, const jinja_node *macro, size_t 
     const jinja_node_arg *p = &macro->args[i];
     jinja_value v = jinja_undefined(p->name);
     bool given = i < args->places_n;
+    ATOM_TRY(jinja_step(r->h, 1 + args->named_n));
     if (given)
         v = args->places[i];
     for (size_t k = 0; k < args->named_n; k++)
@@ -196,6 +197,7 @@ static atom_status bind_all(jinja_run *r, const jinja_node *macro, const jinja_a
     if (args->places_n > macro->args_n)
         return jinja_fail(r->h, "macro %s takes %zu arguments at most, not %zu", macro->name,
                           macro->args_n, args->places_n);
+    ATOM_TRY(jinja_step(r->h, (1 + args->named_n) * macro->args_n));
     if (macro->op && !has_parameter(macro, "caller"))
         ATOM_TRY(jinja_define(r, "caller", jinja_undefined("caller")));
     for (size_t i = 0; i < args->named_n; i++) {
@@ -303,6 +305,7 @@ static atom_status run_generation(jinja_run *r, const jinja_node *node)
 {
     size_t from = r->out->n;
     ATOM_TRY(run_inside(r, &node->items));
+    ATOM_TRY(jinja_step(r->h, (r->out->n - from) / 16));
     for (size_t i = from; i < r->out->n; i++)
         r->out->marks[i] |= JINJA_ANSWER;
     return ATOM_OK;

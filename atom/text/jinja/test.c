@@ -148,8 +148,7 @@ static atom_status ask_one(jinja_heap *h, question asks, jinja_value v, bool *ou
     case UPPER:
     case LOWER:
         ATOM_TRY(jinja_to_text(h, v, &t));
-        *out = jinja_is_cased(t, asks == UPPER);
-        return ATOM_OK;
+        return jinja_is_cased(h, t, asks == UPPER, out);
     default:
         *out = is_kind(asks, v);
         return ATOM_OK;

@@ -79,58 +79,75 @@ atom_status jinja_recase(jinja_heap *h, jinja_text t, jinja_case how, jinja_text
     return ATOM_OK;
 }
 
-bool jinja_is_cased(jinja_text t, bool upper)
+atom_status jinja_is_cased(jinja_heap *h, jinja_text t, bool upper, bool *out)
 {
-    bool any = false;
+    *out = false;
+    ATOM_TRY(jinja_step(h, t.n / 2));
     for (size_t at = 0, n; at < t.n; at += n) {
         utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)jinja_char(t, at, &n));
         utf8proc_category_t right = upper ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL;
-        if (kind == right)
-            any = true;
-        else if (kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
-                 kind == UTF8PROC_CATEGORY_LT)
-            return false;
+        if (kind == right) {
+            *out = true;
+        } else if (kind == UTF8PROC_CATEGORY_LU || kind == UTF8PROC_CATEGORY_LL ||
+                   kind == UTF8PROC_CATEGORY_LT) {
+            *out = false;
+            break;
+        }
     }
-    return any;
+    return ATOM_OK;
 }
 
 /* ---- ends ---- */
 
-static bool in_set(jinja_text t, size_t at, size_t n, const jinja_text *set)
+/* Is the character of n bytes at `at` in the set, or a blank? */
+static atom_status in_set(jinja_heap *h, jinja_text t, size_t at, size_t n, const jinja_text *set,
+                          bool *out)
 {
+    size_t found;
+    *out = text_utf8_blank(t.at + at, n) > 0;
     if (!set)
-        return text_utf8_blank(t.at + at, n) > 0;
-    return jinja_find(*set, part(t, at, at + n), 0) <= set->n;
+        return ATOM_OK;
+    ATOM_TRY(jinja_find(h, *set, part(t, at, at + n), 0, &found));
+    *out = found <= set->n;
+    return ATOM_OK;
 }
 
-jinja_text jinja_strip(jinja_text t, const jinja_text *set, bool left, bool right)
+/* Where the character begins that ends at `to`. */
+static size_t char_before(jinja_text t, size_t from, size_t to)
+{
+    size_t last = to - 1;
+    while (last > from && ((uint8_t)t.at[last] & 0xc0) == 0x80)
+        last--;
+    return last;
+}
+
+atom_status jinja_strip(jinja_heap *h, jinja_text t, const jinja_text *set, bool left, bool right,
+                        jinja_text *out)
 {
     size_t from = 0, to = t.n, n;
-    while (left && from < to) {
+    bool in = left;
+    while (in && from < to) {
         (void)jinja_char(t, from, &n);
-        if (!in_set(t, from, n, set))
-            break;
-        from += n;
+        ATOM_TRY(in_set(h, t, from, n, set, &in));
+        from += in ? n : 0;
     }
-    while (right && to > from) {
-        size_t last = to - 1;
-        while (last > from && ((uint8_t)t.at[last] & 0xc0) == 0x80)
-            last--;
-        if (!in_set(t, last, to - last, set))
-            break;
-        to = last;
+    in = right;
+    while (in && to > from) {
+        size_t last = char_before(t, from, to);
+        ATOM_TRY(in_set(h, t, last, to - last, set, &in));
+        to = in ? last : to;
     }
-    return part(t, from, to);
+    *out = part(t, from, to);
+    return jinja_step(h, (t.n - out->n) / 2);
 }
 
-bool jinja_starts_with(jinja_text t, jinja_text what)
+atom_status jinja_has_end(jinja_heap *h, jinja_text t, jinja_text what, bool begins, bool *out)
 {
-    return what.n <= t.n && (what.n == 0 || memcmp(t.at, what.at, what.n) == 0);
-}
-
-bool jinja_ends_with(jinja_text t, jinja_text what)
-{
-    return what.n <= t.n && (what.n == 0 || memcmp(t.at + t.n - what.n, what.at, what.n) == 0);
+    *out = false;
+    if (what.n > t.n)
+        return ATOM_OK;
+    *out = what.n == 0 || memcmp(t.at + (begins ? 0 : t.n - what.n), what.at, what.n) == 0;
+    return jinja_step(h, what.n / 64);
 }
 
 /* ---- parts ---- */
@@ -139,15 +156,13 @@ atom_status jinja_replace(jinja_heap *h, jinja_text t, jinja_text what, jinja_te
                           int64_t limit, jinja_text *out)
 {
     jinja_writer w = {.h = h};
-    size_t at = 0, n;
-    ATOM_TRY(jinja_step(h, t.n / 64));
+    size_t at = 0, n, found;
     for (; limit; limit--) {
-        size_t found = jinja_find(t, what, at);
+        ATOM_TRY(jinja_find(h, t, what, at, &found));
         if (found > t.n)
             break;
         ATOM_TRY(jinja_put_text(&w, part(t, at, found)));
         ATOM_TRY(jinja_put_text(&w, by));
-        ATOM_TRY(jinja_step(h, 1));
         at = found + what.n;
         if (what.n)
             continue;
@@ -178,21 +193,12 @@ static void turn_round(jinja_list *list)
     }
 }
 
-/* The last place of what in t; t.n + 1: nowhere. */
-static size_t find_last(jinja_text t, jinja_text what)
-{
-    for (size_t at = t.n + 1 - what.n; what.n <= t.n && at-- > 0;)
-        if (what.n == 0 || memcmp(t.at + at, what.at, what.n) == 0)
-            return at;
-    return t.n + 1;
-}
-
 static atom_status split_on(jinja_heap *h, jinja_text t, jinja_text on, int64_t limit,
                             bool from_right, jinja_list *list)
 {
-    ATOM_TRY(jinja_step(h, t.n / 64));
+    size_t found;
     for (; limit; limit--) {
-        size_t found = from_right ? find_last(t, on) : jinja_find(t, on, 0);
+        ATOM_TRY(from_right ? jinja_find_last(h, t, on, &found) : jinja_find(h, t, on, 0, &found));
         if (found > t.n)
             break;
         ATOM_TRY(append(h, list, from_right ? part(t, found + on.n, t.n) : part(t, 0, found)));
@@ -204,30 +210,32 @@ static atom_status split_on(jinja_heap *h, jinja_text t, jinja_text on, int64_t 
     return ATOM_OK;
 }
 
+/* Bytes of the word that t begins with, or ends with. */
+static size_t word_at_end(jinja_text t, bool right)
+{
+    size_t n = 0;
+    while (n < t.n) {
+        size_t from = right ? char_before(t, 0, t.n - n) : n;
+        size_t one = right ? t.n - n - from : text_utf8_offset(t.at + n, t.n - n, 1);
+        if (text_utf8_blank(t.at + from, one) > 0)
+            break;
+        n += one;
+    }
+    return n;
+}
+
 /* Words between blanks; after `limit` cuts the rest as it is. */
 static atom_status split_blanks(jinja_heap *h, jinja_text t, int64_t limit, bool from_right,
                                 jinja_list *list)
 {
     for (;;) {
-        size_t n, at = 0;
-        t = jinja_strip(t, NULL, !from_right, from_right);
+        ATOM_TRY(jinja_strip(h, t, NULL, !from_right, from_right, &t));
         if (t.n == 0)
             break;
-        if (limit-- == 0) {
-            ATOM_TRY(append(h, list, t));
-            break;
-        }
-        for (size_t i = 0, last = 0; i < t.n; i += n) {
-            bool blank = in_set(t, i, text_utf8_offset(t.at + i, t.n - i, 1), NULL);
-            (void)jinja_char(t, i, &n);
-            last = blank ? i + n : last;
-            at = from_right ? last : blank ? i : i + n;
-            if (blank && !from_right)
-                break;
-        }
-        ATOM_TRY(jinja_step(h, t.n / 64));
-        ATOM_TRY(append(h, list, from_right ? part(t, at, t.n) : part(t, 0, at)));
-        t = from_right ? part(t, 0, at) : part(t, at, t.n);
+        size_t n = limit-- == 0 ? t.n : word_at_end(t, from_right);
+        ATOM_TRY(jinja_step(h, n / 4));
+        ATOM_TRY(append(h, list, from_right ? part(t, t.n - n, t.n) : part(t, 0, n)));
+        t = from_right ? part(t, 0, t.n - n) : part(t, n, t.n);
     }
     if (from_right)
         turn_round(list);
@@ -262,6 +270,7 @@ static size_t line_end(jinja_text t, size_t at)
 atom_status jinja_splitlines(jinja_heap *h, jinja_text t, bool keep, jinja_value *out)
 {
     size_t from = 0;
+    ATOM_TRY(jinja_step(h, t.n / 4));
     ATOM_TRY(jinja_new_list(h, JINJA_LIST, out));
     for (size_t at = 0; at < t.n;) {
         size_t end = line_end(t, at);

@@ -20,10 +20,12 @@ typedef enum jinja_case {
 } jinja_case;
 /* Characters that become several are refused (as the German sharp s in upper case). */
 ATOM_MUST atom_status jinja_recase(jinja_heap *h, jinja_text t, jinja_case how, jinja_text *out);
-bool jinja_is_cased(jinja_text t, bool upper); /* str.isupper, str.islower */
+/* str.isupper, str.islower */
+ATOM_MUST atom_status jinja_is_cased(jinja_heap *h, jinja_text t, bool upper, bool *out);
 
 /* Without the characters of `set` (NULL: blanks) at its ends. */
-jinja_text jinja_strip(jinja_text t, const jinja_text *set, bool left, bool right);
+ATOM_MUST atom_status jinja_strip(jinja_heap *h, jinja_text t, const jinja_text *set, bool left,
+                                  bool right, jinja_text *out);
 /* limit: of replacements; negative: all. */
 ATOM_MUST atom_status jinja_replace(jinja_heap *h, jinja_text t, jinja_text what, jinja_text by,
                                     int64_t limit, jinja_text *out);
@@ -31,8 +33,9 @@ ATOM_MUST atom_status jinja_replace(jinja_heap *h, jinja_text t, jinja_text what
 ATOM_MUST atom_status jinja_split(jinja_heap *h, jinja_text t, const jinja_text *on, int64_t limit,
                                   bool from_right, jinja_value *out);
 ATOM_MUST atom_status jinja_splitlines(jinja_heap *h, jinja_text t, bool keep, jinja_value *out);
-bool jinja_starts_with(jinja_text t, jinja_text what);
-bool jinja_ends_with(jinja_text t, jinja_text what);
+/* Does t begin, or end, with what? */
+ATOM_MUST atom_status jinja_has_end(jinja_heap *h, jinja_text t, jinja_text what, bool begins,
+                                    bool *out);
 ATOM_MUST atom_status jinja_join(jinja_heap *h, jinja_text between, const jinja_list *items,
                                  jinja_text *out);
 

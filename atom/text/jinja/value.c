@@ -182,12 +182,17 @@ atom_status jinja_get(jinja_heap *h, const jinja_dict *d, jinja_value key, const
 atom_status jinja_get_name(jinja_heap *h, const jinja_dict *d, const char *name,
                            const jinja_value **out)
 {
+    const size_t n = strlen(name);
+    uint64_t steps = n / 64;
     *out = NULL;
-    ATOM_TRY(jinja_step(h, d->n / 8));
-    for (size_t i = 0; i < d->n && !*out; i++)
-        if (d->keys[i].kind == JINJA_TEXT && jinja_text_is(*d->keys[i].text, name))
+    for (size_t i = 0; i < d->n && !*out; i++, steps++) {
+        const jinja_value key = d->keys[i];
+        bool alike = key.kind == JINJA_TEXT && key.text->n == n;
+        steps += alike ? n / 64 : 0;
+        if (alike && (n == 0 || memcmp(key.text->at, name, n) == 0))
             *out = &d->values[i];
-    return ATOM_OK;
+    }
+    return jinja_step(h, steps);
 }
 
 static atom_status from_json(jinja_heap *h, const json_t *json, jinja_mark mark, jinja_value *out)
@@ -350,10 +355,10 @@ static atom_status equal(jinja_heap *h, jinja_value a, jinja_value b, bool *out)
         *out = true;
         return ATOM_OK;
     case JINJA_TEXT:
-        ATOM_TRY(jinja_step(h, a.text->n / 64));
-        *out = a.text->n == b.text->n &&
-               (a.text->n == 0 || memcmp(a.text->at, b.text->at, a.text->n) == 0);
-        return ATOM_OK;
+        if (a.text->n != b.text->n)
+            return ATOM_OK;
+        *out = a.text->n == 0 || memcmp(a.text->at, b.text->at, a.text->n) == 0;
+        return jinja_step(h, a.text->n / 64);
     case JINJA_LIST:
     case JINJA_TUPLE:
         return equal_lists(h, a.list, b.list, out);
