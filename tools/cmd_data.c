@@ -14,6 +14,8 @@ typedef struct prepare_values {
     int32_t template; /* of templates */
     char *system_prefix, *user_prefix, *assistant_prefix, *turn_suffix, *answer_end;
     int32_t loss; /* of losses */
+    char *template_vars;
+    int32_t special_tokens; /* text_special_rule */
     double val_fraction;
     bool force;
     int64_t threads;
@@ -31,6 +33,7 @@ static const opt_choice formats[] = {{"auto", TEXT_FORMAT_AUTO},
                                      {0}};
 static const opt_choice templates[] = {{"auto", 0},    {"chatml", 1}, {"llama3", 2},
                                        {"mistral", 3}, {"plain", 4},  {0}};
+static const opt_choice rules[] = {{"bytes", TEXT_SPECIAL_BYTES}, {"ids", TEXT_SPECIAL_IDS}, {0}};
 static const opt_choice losses[] = {{"answers", false}, {"all", true}, {0}};
 
 /* clang-format off */
@@ -44,6 +47,11 @@ static const opt_spec prepare_specs[] = {
              "the input. FILE: a tokenizer.json."},
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "DIR", .letter = 'o',
      .flags = OPT_REQUIRED, .help = "Where train_*.bin, val_*.bin and tokenizer.json go."},
+    {.name = "special_tokens", .type = OPT_CHOICE, AT(special_tokens), .fallback = "bytes",
+     .choices = rules,
+     .help = "What the names of special tokens (<|endoftext|>) in a text become. bytes: text like any "
+             "other. ids: those tokens, as in transformers. In messages of chats they are always "
+             "text."},
     {.name = "format", .type = OPT_CHOICE, AT(format), .fallback = "auto", .choices = formats,
      .group = "Chats",
      .help = "What a line of .jsonl holds. text: a string 'text'. messages: [{role, content}]. "
@@ -52,6 +60,10 @@ static const opt_spec prepare_specs[] = {
     {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
      .help = "How a chat becomes tokens. auto: the model's own template, which lies beside its "
              "tokenizer. A tokenizer without one wants one of the others named."},
+    {.name = "template_vars", .type = OPT_TEXT, AT(template_vars), .value = "JSON",
+     .help = "Variables of the chat template for all chats, such as {\"enable_thinking\": false}; a "
+             "line's own \"chat_template_kwargs\" go first. They stay in the template that is kept "
+             "with the data."},
     {.name = "system_prefix", .type = OPT_TEXT, AT(system_prefix), .value = "TEXT",
      .help = "Text before a system message, instead of the named template's. In these texts the names of "
              "special tokens become those tokens, {start} and {end} the tokenizer's own, and \\n a "
@@ -66,7 +78,7 @@ static const opt_spec prepare_specs[] = {
      .help = "Text after an answer, learnt with it."},
     {.name = "loss", .type = OPT_CHOICE, AT(loss), .fallback = "answers", .choices = losses,
      .help = "What is learnt from a chat: its answers, each with the token that ends it, or all of "
-             "it. Texts are always learnt whole."},
+             "it. An answer with \"weight\": 0 is shown and not learnt. Texts are always learnt whole."},
     {.name = "val_fraction", .type = OPT_NUMBER, AT(val_fraction), .fallback = "0.05", .min = 0,
      .max = 0.5, .value = "X", .group = "Result",
      .help = "Share of the data that is kept for validation; 0: none."},
@@ -112,12 +124,15 @@ static atom_status prepare_print(const prepare_values *v, const text_prepare_rep
 {
     if (v->json)
         return cli_print_json(json_pack(
-            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o}", "output", v->output,
-            "tokenizer", v->tokenizer, "template", r->template, "chats", (json_int_t)r->chats,
-            "targets", (json_int_t)r->targets, "vocab", (int)r->vocab, "text_bytes",
-            (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val", counts_json(&r->val),
-            "val_split", text_val_split_name(r->val_split), "train_tokenizer_seconds",
-            cli_real(r->train_tokenizer_seconds), "encode_seconds", cli_real(r->encode_seconds)));
+            "{s:s, s:s, s:s*, s:I, s:I, s:i, s:I, s:o, s:o, s:s, s:o, s:o, s:s, s:I, s:I}",
+            "output", v->output, "tokenizer", v->tokenizer, "template", r->template, "chats",
+            (json_int_t)r->chats, "targets", (json_int_t)r->targets, "vocab", (int)r->vocab,
+            "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
+            counts_json(&r->val), "val_split", text_val_split_name(r->val_split),
+            "train_tokenizer_seconds", cli_real(r->train_tokenizer_seconds), "encode_seconds",
+            cli_real(r->encode_seconds), "special_tokens",
+            text_special_rule_name((text_special_rule)v->special_tokens), "special_names",
+            (json_int_t)r->named.n, "messages_with_unseen_keys", (json_int_t)r->unseen.messages));
     cli_print("%s: %s of text, vocabulary %u, %llu tokens to train on, %llu to validate\n",
               v->output, cli_size(r->text_bytes), r->vocab, (unsigned long long)r->train.tokens,
               (unsigned long long)r->val.tokens);
@@ -152,7 +167,9 @@ static atom_status prepare_run(void *values, const opt_parsed *parsed)
                                           [TEXT_USER] = v->user_prefix,
                                           [TEXT_ASSISTANT] = v->assistant_prefix},
                                .suffix = v->turn_suffix,
-                               .answer_end = v->answer_end}},
+                               .answer_end = v->answer_end},
+                     .variables = v->template_vars},
+        .special_tokens = (text_special_rule)v->special_tokens,
         .loss_all = v->loss,
         .threads = threads,
         .progress = show_progress,

@@ -12,6 +12,7 @@ typedef struct generate_values {
     char *model, *adapter;
     char *prompt, *system;
     int32_t template; /* of templates */
+    char *template_vars;
     bool chat;
     int64_t max_tokens;
     double temperature;
@@ -45,6 +46,8 @@ static const opt_spec specs[] = {
     {.name = "template", .type = OPT_CHOICE, AT(template), .fallback = "auto", .choices = templates,
      .help = "With --chat: how messages become tokens. auto: the model's own chat template; a model "
              "without one wants one of the others named."},
+    {.name = "template_vars", .type = OPT_TEXT, AT(template_vars), .value = "JSON",
+     .help = "With --chat: variables of the chat template, such as {\"enable_thinking\": false}."},
     {.name = "max_tokens", .type = OPT_INT, AT(max_tokens), .fallback = "100", .min = 1,
      .max = 1 << 20, .value = "N", .aliases = length_names, .letter = 'n',
      .help = "How many tokens to make at most."},
@@ -111,6 +114,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .chat = v->chat,
         .system = v->system,
         .template = opt_choice_name(templates, v->template),
+        .template_vars = v->template_vars,
         .max_tokens = talk && !is_given(parsed, "max_tokens") ? 0 : v->max_tokens,
         .temperature = v->temperature,
         .top_k = v->top_k,
@@ -123,6 +127,9 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .emit = v->json ? NULL : emit,
         .ctx = &prompt,
     };
+    if (!v->chat && (v->system || v->template_vars))
+        return atom_fail(ATOM_E_USAGE, "%s goes with --chat; without it there are no messages",
+                         v->system ? "--system" : "--template-vars");
     if (talk)
         return cli_chat(&request);
     atom_status st = ATOM_OK;

@@ -95,7 +95,8 @@ atom_status generate_writer_encode_chat(generate_writer *w, text_encoder *encode
 {
     const char *dir = file_lora_tokenizer_dir(&w->bench->model);
     const text_conversation chat = {.messages = messages, .n = n};
-    text_template_request by_model = {.name = w->request->template};
+    text_template_request by_model = {.name = w->request->template,
+                                      .variables = w->request->template_vars};
     char *jinja = NULL;
     text_template *template = NULL;
     text_marked made = {0};

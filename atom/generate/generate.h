@@ -19,6 +19,7 @@ typedef struct generate_request {
     bool chat;            /* prompt is a user's message; the model answers by its chat template */
     const char *system;   /* with chat: the system's message; NULL: none */
     const char *template; /* with chat: a template's name; NULL or "auto": the model's own */
+    const char *template_vars; /* with chat: a JSON object of its variables; NULL: none */
     int64_t max_tokens;
     double temperature; /* 0: greedy */
     int64_t top_k;      /* 0: all */

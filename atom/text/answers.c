@@ -1,7 +1,7 @@
 /*
- * Owns the finding of answers in a rendered chat. One idea: a chat is rendered whole once, and again
- * up to each answer and behind it; where these are beginnings of the whole, the answer is what lies
- * between. Refuses to guess: what else it takes for an answer is the message's own text.
+ * Owns the finding of answers in a rendered chat. One idea: a chat is rendered whole once, and
+ * again up to each answer and behind it; where these are beginnings of the whole, the answer is
+ * what lies between. Refuses to guess: what else it takes for an answer is the message's own text.
  */
 #include "atom/text/answers.h"
 
@@ -26,7 +26,8 @@ static atom_status take_messages(text_answers *a, const text_conversation *chat)
     }
     for (size_t i = 0; i < chat->n; i++) {
         const text_message *m = &chat->messages[i];
-        a->messages[i] = (text_jinja_message){m->json, text_role_name(m->role), m->text, m->bytes};
+        a->messages[i] = (text_jinja_message){m->plain ? NULL : m->json, text_role_name(m->role),
+                                              m->text, m->bytes};
     }
     return ATOM_OK;
 }
@@ -40,6 +41,7 @@ static atom_status render(text_answers *a, const text_answers_input *in,
                                     .tools = chat->tools,
                                     .documents = chat->documents,
                                     .names = in->names,
+                                    .variables = {in->variables, chat->variables},
                                     .add_generation_prompt = prompt,
                                     .now = in->now};
     return text_jinja_render(in->template, &a->scratch, &input, out);
@@ -168,6 +170,72 @@ static atom_status mark_answer(text_answers *a, const text_answers_input *in,
     return ATOM_OK;
 }
 
+static void clear(text_answers *a, size_t from, size_t to)
+{
+    for (; from < to; from++)
+        a->marks[from] &= (jinja_mark)~JINJA_ANSWER;
+}
+
+/* Does message `number` say a byte of [from, to), and no other message one? */
+static bool says_alone(const text_answers *a, size_t number, size_t from, size_t to)
+{
+    bool said = false;
+    for (; from < to; from++) {
+        size_t by = a->marks[from] & JINJA_MESSAGE;
+        if (by && by != number)
+            return false;
+        said = said || by == number;
+    }
+    return said;
+}
+
+/* Takes message k out of what {% generation %} marked: what its turn adds; where that cannot be
+ * told, the stretches that it alone speaks in, else its own bytes. */
+static atom_status silence(text_answers *a, const text_answers_input *in,
+                           const text_conversation *chat, size_t k)
+{
+    size_t from = SIZE_MAX, to = a->n;
+    ATOM_TRY(beginning(a, in, chat, k, false, &from));
+    if (from != SIZE_MAX && k + 1 < chat->n)
+        ATOM_TRY(beginning(a, in, chat, k + 1, false, &to));
+    if (from != SIZE_MAX && to != SIZE_MAX && from <= to) {
+        clear(a, from, to);
+        return ATOM_OK;
+    }
+    own_bytes(a, in, k + 1, &from, &to);
+    if (from == to)
+        return atom_fail(
+            ATOM_E_FORMAT,
+            "messages[%zu] has weight 0, but the template shows nothing of it by which "
+            "its place could be found; remove the weight, or the line",
+            k);
+    for (size_t at = 0, end; at < a->n; at = end) {
+        for (end = at + 1; end < a->n && (a->marks[at] & a->marks[end] & JINJA_ANSWER);)
+            end++;
+        if ((a->marks[at] & JINJA_ANSWER) && says_alone(a, k + 1, at, end))
+            clear(a, at, end);
+    }
+    clear(a, from, to);
+    return ATOM_OK;
+}
+
+/* Where the template says itself what answers are, less those that are not learnt; else each by its
+ * turn. */
+static atom_status mark_all(text_answers *a, const text_answers_input *in,
+                            const text_conversation *chat)
+{
+    bool said = text_jinja_has_generation(in->template);
+    for (size_t k = 0; k < chat->n; k++) {
+        if (chat->messages[k].role != TEXT_ASSISTANT)
+            continue;
+        if (said && chat->messages[k].silent)
+            ATOM_TRY(silence(a, in, chat, k));
+        if (!said && !chat->messages[k].silent)
+            ATOM_TRY(mark_answer(a, in, chat, k));
+    }
+    return ATOM_OK;
+}
+
 atom_status text_answers_render(text_answers *a, const text_answers_input *in,
                                 const text_conversation *chat, bool answers, bool prompt)
 {
@@ -175,8 +243,5 @@ atom_status text_answers_render(text_answers *a, const text_answers_input *in,
     ATOM_TRY(take_messages(a, chat));
     ATOM_TRY(render(a, in, chat, chat->n, prompt, &whole));
     ATOM_TRY(keep(a, whole));
-    for (size_t k = 0; k < chat->n && answers && !text_jinja_has_generation(in->template); k++)
-        if (chat->messages[k].role == TEXT_ASSISTANT)
-            ATOM_TRY(mark_answer(a, in, chat, k));
-    return ATOM_OK;
+    return answers ? mark_all(a, in, chat) : ATOM_OK;
 }

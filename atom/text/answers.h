@@ -5,8 +5,10 @@
  * the end of the chat before it, rendered with a generation prompt, to the end of the chat with it,
  * where both are beginnings of the whole chat. Where they are not, since the template shows earlier
  * turns in another way later (thoughts that are left out), it is what stands in the whole chat of
- * the message itself, from its first to its last byte, and the control token behind it; such answers
- * are counted as rough.
+ * the message itself, from its first to its last byte, and the control token behind it; such
+ * answers are counted as rough.
+ *
+ * Answers with weight 0 (text_message.silent) are left out.
  */
 #ifndef ATOM_TEXT_ANSWERS_H
 #define ATOM_TEXT_ANSWERS_H
@@ -32,6 +34,7 @@ typedef struct text_answers_input {
     const text_jinja *template;
     const text_specials *specials;
     const json_t *names;
+    const json_t *variables; /* for all chats; NULL: none */
     int64_t now;
 } text_answers_input;
 

@@ -103,6 +103,54 @@ static bool find_role(const char *name, text_role *out)
     return false;
 }
 
+/* What the words of a weight say: is the message learnt? *out stays where they say nothing. */
+static atom_status take_weight(const reading *r, const char *list, size_t i, const json_t *message,
+                               bool *out)
+{
+    static const char *const flags[] = {"train", "training"}, *const details[] = {
+                                                                  "train_detail",
+                                                                  "training_detail"};
+    const json_t *weight = json_object_get(message, "weight");
+    double value = json_number_value(weight);
+    if (weight && !json_is_null(weight)) {
+        if (!json_is_number(weight) || (value != 0 && value != 1))
+            return text_fail_line(r->name, r->line, "%s[%zu]: its \"weight\" is neither 0 nor 1",
+                                  list, i);
+        *out = value != 0;
+    }
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *flag = json_object_get(message, flags[k]),
+                     *detail = json_object_get(message, details[k]);
+        if (detail && !json_is_null(detail))
+            return text_fail_line(r->name, r->line,
+                                  "%s[%zu]: \"%s\" weighs parts of a message, which atom does not; "
+                                  "give the whole message a \"weight\" of 0 or 1",
+                                  list, i, details[k]);
+        if (!flag || json_is_null(flag))
+            continue;
+        if (!json_is_boolean(flag))
+            return text_fail_line(r->name, r->line, "%s[%zu]: its \"%s\" is neither true nor false",
+                                  list, i, flags[k]);
+        *out = json_is_true(flag);
+    }
+    return ATOM_OK;
+}
+
+/* An answer is learnt unless its weight says otherwise; nothing else is, whatever its weight. */
+static atom_status weigh(const reading *r, const char *list, size_t i, const json_t *json,
+                         text_message *message)
+{
+    bool answer = message->role == TEXT_ASSISTANT, learnt = answer;
+    ATOM_TRY(take_weight(r, list, i, json, &learnt));
+    if (learnt && !answer)
+        return text_fail_line(r->name, r->line,
+                              "%s[%zu] is by the %s and is to be learnt; atom learns answers: "
+                              "remove its weight",
+                              list, i, text_role_name(message->role));
+    message->silent = answer && !learnt;
+    return ATOM_OK;
+}
+
 static atom_status add_message(const reading *r, const char *list, size_t i, const json_t *message,
                                const char *role_key, const char *text_key)
 {
@@ -123,8 +171,9 @@ static atom_status add_message(const reading *r, const char *list, size_t i, con
         return text_fail_line(r->name, r->line, "%s[%zu] has no string \"%s\"", list, i, text_key);
     ATOM_TRY(add(r, role, json_is_string(text) ? json_string_value(text) : "",
                  json_string_length(text)));
-    r->c->messages[r->c->n - 1].json = object ? message : NULL;
-    return ATOM_OK;
+    r->c->messages[r->c->n - 1].json = message;
+    r->c->messages[r->c->n - 1].plain = !object;
+    return weigh(r, list, i, message, &r->c->messages[r->c->n - 1]);
 }
 
 static atom_status read_list(const reading *r, const char *list, const char *role_key,
@@ -234,12 +283,44 @@ static atom_status take_list(const reading *r, const char *key, const json_t **o
     return ATOM_OK;
 }
 
-static atom_status read_chat(const reading *r, text_format format)
+static atom_status take_line(const reading *r)
 {
-    atom_status st = ATOM_OK;
-    size_t answers = 0;
+    const json_t *variables = json_object_get(r->root, "chat_template_kwargs"),
+                 *weight = json_object_get(r->root, "weight");
     ATOM_TRY(take_list(r, "tools", &r->c->tools));
     ATOM_TRY(take_list(r, "documents", &r->c->documents));
+    if (weight && !json_is_null(weight) && json_number_value(weight) != 1)
+        return text_fail_line(r->name, r->line,
+                              "a \"weight\" of the whole line, which atom does not take; weigh its "
+                              "messages with 0 or 1, or remove the line");
+    if (variables && !json_is_null(variables) && !json_is_object(variables))
+        return text_fail_line(r->name, r->line, "the \"chat_template_kwargs\" are not an object");
+    r->c->variables = json_object_size(variables) ? variables : NULL;
+    return ATOM_OK;
+}
+
+/* Something of a chat must be learnt. */
+static atom_status check_answers(const reading *r)
+{
+    size_t answers = 0, learnt = 0;
+    for (size_t i = 0; i < r->c->n; i++) {
+        const text_message *m = &r->c->messages[i];
+        answers += m->role == TEXT_ASSISTANT;
+        learnt += m->role == TEXT_ASSISTANT && !m->silent;
+    }
+    if (answers == 0)
+        return text_fail_line(r->name, r->line,
+                              "the assistant says nothing in this chat; remove the line");
+    if (learnt == 0)
+        return text_fail_line(r->name, r->line,
+                              "all answers of this chat have weight 0: nothing of it is learnt; "
+                              "remove the line");
+    return ATOM_OK;
+}
+
+static atom_status read_chat(const reading *r, text_format format)
+{
+    ATOM_TRY(take_line(r));
     switch (format) {
     case TEXT_FORMAT_MESSAGES:
         ATOM_TRY(read_list(r, "messages", "role", "content"));
@@ -255,12 +336,7 @@ static atom_status read_chat(const reading *r, text_format format)
         ATOM_TRY(add_key(r, "prompt", TEXT_USER, false));
         ATOM_TRY(add_key(r, "completion", TEXT_ASSISTANT, false));
     }
-    for (size_t i = 0; i < r->c->n; i++)
-        answers += r->c->messages[i].role == TEXT_ASSISTANT;
-    if (answers == 0)
-        st = text_fail_line(r->name, r->line,
-                            "the assistant says nothing in this chat; remove the line");
-    return st;
+    return check_answers(r);
 }
 
 atom_status text_chat_read(const json_t *root, text_format format, const char *name, uint64_t line,
@@ -268,7 +344,7 @@ atom_status text_chat_read(const json_t *root, text_format format, const char *n
 {
     const reading r = {root, name, line, c};
     c->n = 0;
-    c->tools = c->documents = NULL;
+    c->tools = c->documents = c->variables = NULL;
     *text = NULL;
     if (json_object_get(root, "chosen") && json_object_get(root, "rejected"))
         return text_fail_line(name, line,

@@ -21,8 +21,11 @@
  *   prompt     {"prompt": "...", "completion": "..."}
  *
  * Messages are handed to templates with all their keys (tool_calls, reasoning_content, content as
- * a list of parts), and so are the lists `tools` and `documents` of a line. Other keys are passed
- * over, but for chosen and rejected, which are refused. auto: by the keys of each line.
+ * a list of parts), and so are the lists `tools` and `documents` of a line and the variables in its
+ * `chat_template_kwargs`. An answer with "weight": 0 (or "train": false, "training": false) is
+ * shown and not learnt; other weights than 0 and 1 are refused, and weights of a whole line or of
+ * what is no answer. Other keys of a line are passed over, but for chosen and rejected, which are
+ * refused. auto: by the keys of each line.
  */
 typedef enum text_format {
     TEXT_FORMAT_AUTO,
@@ -42,7 +45,9 @@ typedef struct text_message {
     text_role role;
     const char *text; /* UTF-8, may hold NUL; borrowed from the line, or `joined` */
     size_t bytes;
-    const json_t *json; /* the message as it was written, for templates; NULL: role and text */
+    bool silent;        /* an answer that is not learnt: its weight is 0 */
+    const json_t *json; /* the message as it was written; NULL: it was no object */
+    bool plain;         /* templates are given its role and text alone, not the object */
 } text_message;
 
 /* A chat as templates take it. */
@@ -50,6 +55,7 @@ typedef struct text_conversation {
     const text_message *messages;
     size_t n;
     const json_t *tools, *documents; /* lists; NULL: none */
+    const json_t *variables;         /* an object of further variables; NULL: none */
 } text_conversation;
 
 /* Scratch for reading lines; zero it first, free with text_chat_fini. */
@@ -57,6 +63,7 @@ typedef struct text_chat {
     text_message *messages;
     size_t n, capacity;
     const json_t *tools, *documents; /* of the line; NULL: none */
+    const json_t *variables;         /* chat_template_kwargs */
     char *joined;                    /* owned: an instruction with its input */
 } text_chat;
 void text_chat_fini(text_chat *c);

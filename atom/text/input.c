@@ -334,6 +334,7 @@ static atom_status walk_object(void *ctx, const json_t *root, uint64_t line, boo
                        .messages_n = w->chat.n,
                        .tools = w->chat.tools,
                        .documents = w->chat.documents,
+                       .variables = w->chat.variables,
                        .starts = true,
                        .line = line,
                        .name = b->name};

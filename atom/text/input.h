@@ -54,7 +54,7 @@ typedef struct text_document {
     size_t bytes;
     const text_message *messages;
     size_t messages_n;
-    const json_t *tools, *documents; /* of a chat; NULL: none */
+    const json_t *tools, *documents, *variables; /* of a chat; NULL: none */
     bool starts;
     uint64_t line; /* of the file `name` */
     const char *name;

@@ -8,11 +8,10 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/files.h"
-#include "atom/base/json.h"
-#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "atom/base/rng.h"
 #include "atom/text/bpe_train.h"
+#include "atom/text/counts.h"
 #include "atom/text/dataset.h"
 #include "atom/text/input.h"
 #include "atom/text/shard.h"
@@ -40,6 +39,7 @@ typedef struct work_item {
     document_start *starts; /* of documents, in ids */
     size_t starts_n, starts_capacity;
     uint64_t text_bytes;
+    text_named named;
     atom_status st;
     char *message;         /* of st, because messages are per thread */
     text_encoder *encoder; /* borrowed from the worker's slot while it works */
@@ -51,6 +51,7 @@ typedef struct preparation {
     text_prepare_report report;
     text_staging staging;
     text_tokenizer *tokenizer;
+    text_specials specials;
     text_template *template;
     text_words **words;      /* [slots], one per worker */
     text_encoder **encoders; /* [slots] */
@@ -294,9 +295,17 @@ static atom_status encode_chat(work_item *item, const text_document *d)
     bool all = item->p->options->loss_all;
     atom_status st = ATOM_OK;
     ATOM_TRY(start_document(item, true));
-    for (size_t i = 0; i < d->messages_n; i++)
+    for (size_t i = 0; i < d->messages_n; i++) {
         item->text_bytes += d->messages[i].bytes;
-    const text_conversation chat = {d->messages, d->messages_n, d->tools, d->documents};
+        if (all && d->messages[i].silent)
+            return text_fail_line(
+                d->name, d->line,
+                "its message %zu (counted from 0) has weight 0, and with --loss all "
+                "everything is learnt; leave out one of them",
+                i);
+    }
+    const text_conversation chat = {d->messages, d->messages_n, d->tools, d->documents,
+                                    d->variables};
     st = text_template_render(item->p->template, item->encoder, &chat, m);
     if (st == ATOM_E_FORMAT)
         st = atom_fail_in(st, "%s:%llu: ", d->name, (unsigned long long)d->line);
@@ -313,7 +322,8 @@ static atom_status encode_document(void *ctx, const text_document *d)
     if (d->starts)
         ATOM_TRY(start_document(item, false));
     item->text_bytes += d->bytes;
-    return text_encode(item->encoder, d->text, d->bytes, &item->marked.ids, NULL);
+    return text_plain_encode(&item->p->specials, item->p->options->special_tokens, item->encoder,
+                             d->text, d->bytes, &item->marked.ids, &item->named);
 }
 
 static void encode_item(preparation *p, work_item *item, uint32_t worker)
@@ -421,20 +431,22 @@ cleanup:
     return st;
 }
 
-/* Answers whose place in the chat had to be taken from their own text are said. */
-static void count_answers(preparation *p)
+/* What the items counted. */
+static void add_counts(preparation *p)
 {
     text_prepare_report *r = &p->report;
     for (uint32_t i = 0; i < BATCH_BLOCKS; i++) {
-        r->answers += p->items[i].marked.answers.turns;
-        r->rough_answers += p->items[i].marked.answers.rough;
+        const text_marked *m = &p->items[i].marked;
+        r->answers += m->answers.turns;
+        r->rough_answers += m->answers.rough;
+        if (m->unseen.messages && r->unseen.messages == 0)
+            memcpy(r->unseen.key, m->unseen.key, sizeof r->unseen.key);
+        r->unseen.messages += m->unseen.messages;
+        if (p->items[i].named.n && r->named.n == 0)
+            memcpy(r->named.first, p->items[i].named.first, sizeof r->named.first);
+        r->named.n += p->items[i].named.n;
     }
-    if (r->rough_answers && !p->options->loss_all)
-        atom_log(
-            ATOM_LOG_WARN,
-            "the template shows %llu of %llu answers otherwise once the chat goes on: of these "
-            "only the message's own text and the token that ends it are learnt",
-            (unsigned long long)r->rough_answers, (unsigned long long)r->answers);
+    text_counts_say(r, p->options);
 }
 
 static atom_status encode_all(preparation *p)
@@ -455,7 +467,7 @@ static atom_status encode_all(preparation *p)
     for (int split = 0; split < 2; split++)
         ATOM_TRY(text_shard_writer_end(p->writers[split]));
     p->report.encode_seconds = atom_clock_seconds() - started;
-    count_answers(p);
+    add_counts(p);
     return ATOM_OK;
 }
 
@@ -479,34 +491,6 @@ static atom_status split_val(preparation *p)
                            &r->val);
 }
 
-static json_t *counts_json(const text_part_counts *c)
-{
-    return json_pack("{s:I, s:I, s:I}", "shards", (json_int_t)c->shards, "tokens",
-                     (json_int_t)c->tokens, "documents", (json_int_t)c->documents);
-}
-
-static atom_status write_counts(const preparation *p)
-{
-    const text_prepare_report *r = &p->report;
-    json_t *root =
-        json_pack("{s:s, s:i, s:s, s:i, s:i, s:I, s:o, s:o, s:s, s:I, s:I, s:s*}", "format",
-                  "atom-dataset", "version", 1, "tokenizer", text_tokenizer_kind(p->tokenizer),
-                  "vocab_size", (int)r->vocab, "end_of_text", (int)text_tokenizer_end(p->tokenizer),
-                  "text_bytes", (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val",
-                  counts_json(&r->val), "val_split", text_val_split_name(r->val_split), "chats",
-                  (json_int_t)r->chats, "targets", (json_int_t)r->targets, "template", r->template);
-    char *path = atom_path_join(p->staging.path, "dataset.json");
-    atom_status st = ATOM_OK;
-    if (path) {
-        st = atom_json_save(root, JSON_INDENT(2), "\n", path);
-    } else {
-        json_decref(root);
-        st = atom_fail_memory("a path", strlen(p->staging.path));
-    }
-    atom_free(path);
-    return st;
-}
-
 static atom_status save_all(preparation *p)
 {
     char *path = atom_path_join(p->staging.path, "tokenizer.json");
@@ -516,7 +500,7 @@ static atom_status save_all(preparation *p)
     if (st == ATOM_OK && p->report.chats)
         st = text_template_save(p->template, p->staging.path);
     if (st == ATOM_OK)
-        st = write_counts(p);
+        st = text_counts_write(&p->report, p->options, p->tokenizer, p->staging.path);
     return st == ATOM_OK ? text_staging_commit(&p->staging) : st;
 }
 
@@ -537,16 +521,10 @@ static void preparation_fini(preparation *p)
     text_shard_writer_close(&p->writers[0]);
     text_shard_writer_close(&p->writers[1]);
     text_template_close(&p->template);
+    text_specials_fini(&p->specials);
     text_tokenizer_close(&p->tokenizer);
     text_staging_fini(&p->staging);
     atom_free(p);
-}
-
-const char *text_val_split_name(text_val_split split)
-{
-    static const char *const names[] = {
-        [TEXT_VAL_NONE] = "none", [TEXT_VAL_DOCUMENTS] = "documents", [TEXT_VAL_TAIL] = "tail"};
-    return names[split];
 }
 
 static atom_status check_options(const text_prepare_options *o)
@@ -582,9 +560,14 @@ atom_status text_prepare(const text_prepare_options *options, text_prepare_repor
     json_object_seed(0); /* before threads use it */
     ATOM_TRY_CLEAN(text_staging_init(options->output_dir, options->force, &p->staging));
     ATOM_TRY_CLEAN(make_tokenizer(p));
+    ATOM_TRY_CLEAN(text_specials_init(&p->specials, p->tokenizer));
     ATOM_TRY_CLEAN(open_template(p));
     ATOM_TRY_CLEAN(encode_all(p));
     p->report.template = p->report.chats ? text_template_name(p->template) : NULL;
+    if (options->template.variables && p->report.chats == 0)
+        ATOM_TRY_CLEAN(atom_fail(ATOM_E_USAGE,
+                                 "template_vars: there are no chats in the input, and "
+                                 "texts have no template; leave it out"));
     ATOM_TRY_CLEAN(split_val(p));
     ATOM_TRY_CLEAN(save_all(p));
     if (report)

@@ -3,8 +3,9 @@
  *
  * Input: .txt (one document per file) and .jsonl or .ndjson (one JSON object per line, a text or a
  * chat, see chat.h; blank lines are skipped), also as .gz or .zst. Each document is encoded whole;
- * a text is preceded by the end-of-text token, as llm.c does, and a chat begins as its template says.
- * Documents are packed behind each other, and attention sees across them. Files are read in blocks: memory does not grow with them.
+ * a text is preceded by the end-of-text token, as llm.c does, and a chat begins as its template
+ * says. Documents are packed behind each other, and attention sees across them. Files are read in
+ * blocks: memory does not grow with them.
  *
  * Chats are rendered with a template (template.h). Unless loss_all, only their answers count as
  * targets: masks beside the shards (mask.h) say which tokens do. Texts count whole.
@@ -18,6 +19,7 @@
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
 #include "atom/text/chat.h"
+#include "atom/text/plain.h"
 #include "atom/text/template.h"
 
 #include <stdbool.h>
@@ -36,9 +38,10 @@ typedef struct text_prepare_options {
     bool force;          /* replace a data set that is already there */
     text_format format;  /* of JSONL lines */
     text_template_request template;
-    bool loss_all;          /* every token of a chat is a target */
-    atom_threads *threads;  /* NULL: the calling thread only */
-    text_progress progress; /* may be NULL */
+    bool loss_all;                    /* every token of a chat is a target */
+    text_special_rule special_tokens; /* in texts; messages of chats never become special tokens */
+    atom_threads *threads;            /* NULL: the calling thread only */
+    text_progress progress;           /* may be NULL */
     void *progress_ctx;
 } text_prepare_options;
 
@@ -69,15 +72,18 @@ typedef struct text_prepare_report {
     uint64_t answers;       /* of chats whose template has no {% generation %} */
     uint64_t rough_answers; /* of these, marked by their own text alone (answers.h) */
     const char *template;   /* of the chats; NULL without any */
+    text_unseen unseen;     /* keys of messages that the template does not show */
+    text_named named;       /* names of special tokens in texts */
     double train_tokenizer_seconds;
     double encode_seconds;
 } text_prepare_report;
 
 /*
- * Errors: ATOM_E_USAGE (tokenizer spec, val_fraction, unknown kind of input, output_dir already
- * holds a data set or is in use by another prepare); ATOM_E_FORMAT (missing input, bad UTF-8 with
- * file and byte, JSON errors as "file:line: what", no text at all); ATOM_E_RESOURCE (memory, disk
- * full). On error nothing of an existing data set is lost. report may be NULL.
+ * Errors: ATOM_E_USAGE (tokenizer spec, val_fraction, unknown kind of input, variables without a
+ * chat, output_dir already holds a data set or is in use by another prepare); ATOM_E_FORMAT
+ * (missing input, bad UTF-8 with file and byte, JSON errors as "file:line: what", no text at all);
+ * ATOM_E_RESOURCE (memory, disk full). On error nothing of an existing data set is lost. report may
+ * be NULL.
  */
 ATOM_MUST atom_status text_prepare(const text_prepare_options *options,
                                    text_prepare_report *report);

@@ -9,6 +9,7 @@
 #include "atom/base/files.h"
 #include "atom/base/mem.h"
 #include "atom/text/template_files.h"
+#include "atom/text/variables.h"
 
 #include <string.h>
 #include <time.h>
@@ -17,8 +18,8 @@ struct text_template {
     const char *name;
     char *source;
     text_specials specials;
-    text_jinja *jinja, *with_tools; /* with_tools NULL: the same */
-    json_t *names;
+    text_jinja *jinja;
+    json_t *names, *variables; /* variables NULL: none */
     int64_t now;
 };
 
@@ -28,9 +29,9 @@ void text_template_close(text_template **template)
     if (!t)
         return;
     text_jinja_close(&t->jinja);
-    text_jinja_close(&t->with_tools);
     text_specials_fini(&t->specials);
     json_decref(t->names);
+    json_decref(t->variables);
     atom_free(t->source);
     atom_free(t);
     *template = NULL;
@@ -90,14 +91,13 @@ static atom_status choose_own(text_template *t, const char *dir, const char *jin
             ATOM_TRY_CLEAN(atom_fail_memory("a chat template", strlen(jinja)));
     } else if (b.where) {
         where = b.where;
+        ATOM_TRY_CLEAN(text_template_files_join(&b));
     }
     t->name = b.source ? "own" : "none";
     t->names = b.names;
     b.names = NULL;
     if (b.source)
         ATOM_TRY_CLEAN(compile(b.source, where, &t->jinja));
-    if (b.with_tools)
-        ATOM_TRY_CLEAN(compile(b.with_tools, where, &t->with_tools));
     t->source = b.source;
     b.source = NULL;
 cleanup:
@@ -132,6 +132,10 @@ atom_status text_template_open(const text_tokenizer *tokenizer, const char *toke
     ATOM_TRY_CLEAN(choose(t, tokenizer_dir, request));
     if (!t->names)
         ATOM_TRY_CLEAN(own_names(t));
+    if (request->variables)
+        ATOM_TRY_CLEAN(text_variables_parse(request->variables, &t->variables));
+    if (t->jinja)
+        ATOM_TRY_CLEAN(text_variables_check(t->variables, t->jinja, ATOM_E_USAGE));
     *out = t;
     return ATOM_OK;
 cleanup:
@@ -141,9 +145,14 @@ cleanup:
 
 atom_status text_template_save(const text_template *t, const char *dir)
 {
-    char *path = atom_path_join(dir, "chat_template.jinja");
-    atom_status st = path ? atom_file_write(path, t->source, strlen(t->source))
-                          : atom_fail_memory("a path", strlen(dir));
+    char *path = atom_path_join(dir, "chat_template.jinja"), *text = NULL;
+    atom_status st = ATOM_OK;
+    if (!path)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
+    ATOM_TRY_CLEAN(text_variables_settle(t->variables, t->source, &text));
+    ATOM_TRY_CLEAN(atom_file_write(path, text, strlen(text)));
+cleanup:
+    atom_free(text);
     atom_free(path);
     return st;
 }
@@ -287,20 +296,34 @@ static atom_status put_text(rendering *r)
 
 /* ---- chats ---- */
 
-static atom_status render(const text_template *t, text_encoder *e, const text_conversation *chat,
+/* A list of the chat, or the one that variables bring: the chat's own, then everybody's. */
+static const json_t *list_of(const text_template *t, const text_conversation *chat,
+                             const json_t *own, const char *name)
+{
+    const json_t *set = json_object_get(chat->variables, name);
+    set = set ? set : json_object_get(t->variables, name);
+    return own ? own : json_array_size(set) ? set : NULL;
+}
+
+static atom_status render(const text_template *t, text_encoder *e, const text_conversation *given,
                           bool answers, bool prompt, text_marked *out)
 {
     rendering r = {.t = t, .e = e, .out = out};
-    const text_answers_input in = {.template =
-                                       chat->tools && t->with_tools ? t->with_tools : t->jinja,
+    text_conversation chat = *given;
+    const text_answers_input in = {.template = t->jinja,
                                    .specials = &t->specials,
                                    .names = t->names,
+                                   .variables = t->variables,
                                    .now = t->now};
     if (!in.template)
         return atom_fail(ATOM_E_FORMAT,
                          "the model has no chat template of its own; name one with --template: "
                          "chatml, llama3, mistral or plain");
-    ATOM_TRY(text_answers_render(&out->answers, &in, chat, answers, prompt));
+    chat.tools = list_of(t, given, given->tools, "tools");
+    chat.documents = list_of(t, given, given->documents, "documents");
+    ATOM_TRY(text_variables_check(chat.variables, t->jinja, ATOM_E_FORMAT));
+    ATOM_TRY(text_keys_check(t->jinja, &chat, &out->unseen));
+    ATOM_TRY(text_answers_render(&out->answers, &in, &chat, answers, prompt));
     return put_text(&r);
 }
 

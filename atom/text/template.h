@@ -15,6 +15,7 @@
 #include "atom/text/answers.h"
 #include "atom/text/builtin.h"
 #include "atom/text/chat.h"
+#include "atom/text/keys.h"
 #include "atom/text/tokenizer.h"
 
 #include <stddef.h>
@@ -25,6 +26,7 @@ typedef struct text_template_request {
     const char *name;         /* NULL or "auto": the model's own; else a name of builtin.h */
     const char *jinja;        /* the model's own, in place of what lies in tokenizer_dir */
     text_builtin_words words; /* of a template by name; with the model's own they are refused */
+    const char *variables;    /* a JSON object (variables.h); NULL: none */
 } text_template_request;
 
 /* Immutable; any thread may render. Borrows the tokenizer. */
@@ -32,7 +34,8 @@ typedef struct text_template text_template;
 
 /*
  * tokenizer_dir may be NULL. Opens also where the model has no template; rendering a chat then
- * fails. ATOM_E_USAGE for another name, or words with the model's own; ATOM_E_FORMAT if a template
+ * fails. ATOM_E_USAGE for another name, words with the model's own, or variables that it does not
+ * have; ATOM_E_FORMAT if a template
  * cannot be run, with its line and what to do, or if the tokenizer lacks a token of a named one.
  */
 ATOM_MUST atom_status text_template_open(const text_tokenizer *t, const char *tokenizer_dir,
@@ -43,8 +46,8 @@ const char *text_template_name(const text_template *t);
 /* In Jinja; NULL: there is none. */
 const char *text_template_source(const text_template *t);
 
-/* Writes it to dir/chat_template.jinja: with the data, so that a model that is trained on them
- * answers as it was taught. There must be one. */
+/* Writes it to dir/chat_template.jinja, with its variables set: with the data, so that a model that
+ * is trained on them answers as it was taught. There must be one. */
 ATOM_MUST atom_status text_template_save(const text_template *t, const char *dir);
 
 /* Ids with a mark each: 1 for those of answers. Zero it first. */
@@ -53,6 +56,7 @@ typedef struct text_marked {
     uint8_t *marks; /* [ids.n] */
     size_t marks_capacity;
     text_answers answers; /* scratch; counts answers */
+    text_unseen unseen;   /* counts messages */
 } text_marked;
 void text_marked_fini(text_marked *m);
 

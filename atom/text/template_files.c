@@ -121,15 +121,42 @@ static atom_status take_all_names(const json_t *config, const json_t *map, text_
     return take_names(map, out->names);
 }
 
+/* A template inside of another: without the last line end, as each is by itself. */
+static int inner_bytes(const char *source)
+{
+    size_t n = strlen(source);
+    return (int)(n && source[n - 1] == '\n' ? n - 1 : n);
+}
+
+atom_status text_template_files_join(text_template_files *b)
+{
+    if (!b->with_tools)
+        return ATOM_OK;
+    /* the line ends behind the tags are theirs; + keeps the blanks before them */
+    char *both =
+        atom_format("{%% if tools %%}\n%.*s{%%+ else %%}\n%.*s{%%+ endif %%}",
+                    inner_bytes(b->with_tools), b->with_tools, inner_bytes(b->source), b->source);
+    if (!both)
+        return atom_fail_memory("a chat template", strlen(b->source));
+    atom_free(b->source);
+    atom_free(b->with_tools);
+    b->source = both;
+    b->with_tools = NULL;
+    return ATOM_OK;
+}
+
 atom_status text_template_files_read(const char *dir, text_template_files *out)
 {
     atom_status st = ATOM_OK;
-    char *paths[4] = {NULL};
+    char *paths[5] = {NULL};
     json_t *config = NULL, *processor = NULL, *map = NULL;
     uint64_t bytes;
     ATOM_TRY_CLEAN(read_file(dir, "chat_template.jinja", &out->source, &bytes, &paths[0]));
-    if (out->source)
+    if (out->source) {
         ATOM_TRY_CLEAN(keep(paths[0], &out->where));
+        ATOM_TRY_CLEAN(read_file(dir, "additional_chat_templates/tool_use.jinja", &out->with_tools,
+                                 &bytes, &paths[4]));
+    }
     ATOM_TRY_CLEAN(read_json(dir, "chat_template.json", &processor, &paths[1]));
     if (!out->source)
         ATOM_TRY_CLEAN(take_template(json_object_get(processor, "chat_template"), paths[1], out));
@@ -139,7 +166,7 @@ atom_status text_template_files_read(const char *dir, text_template_files *out)
     ATOM_TRY_CLEAN(read_json(dir, "special_tokens_map.json", &map, &paths[3]));
     st = take_all_names(config, map, out);
 cleanup:
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         atom_free(paths[i]);
     json_decref(config);
     json_decref(processor);

@@ -316,6 +316,32 @@ static void answers(void **state)
     scratch_close(&s);
 }
 
+/* Answers of weight 0 are taken out also where the template shows a chat otherwise once it goes on. */
+static void silent_answers(void **state)
+{
+    (void)state;
+    static const char jinja[] =
+        "{{ messages | length }}{% for m in messages %}{% if m.role == 'assistant' %}{% generation "
+        "%}"
+        "<{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+        "{% endfor %}";
+    text_message said[] = {SAID(TEXT_USER, "q"),      SAID(TEXT_ASSISTANT, "a"),
+                           SAID(TEXT_USER, "r"),      SAID(TEXT_ASSISTANT, "b"),
+                           SAID(TEXT_ASSISTANT, "c"), SAID(TEXT_USER, "s"),
+                           SAID(TEXT_ASSISTANT, "")};
+    scratch s;
+    scratch_open(&s);
+    text_tokenizer *t = with_special(&s, chatml, 2);
+    text_template *tpl = open_own(t, NULL, jinja);
+    said[1].silent = said[4].silent = true; /* one alone in its stretch, one behind another */
+    assert_string_equal(render(t, tpl, said, 6), "6q<a<|im_end|>r«<b<|im_end|><»c<|im_end|>s");
+    said[6].silent = true; /* nothing of it is shown: there is no telling where it is */
+    assert_non_null(strstr(render(t, tpl, said, 7), "messages[6] has weight 0"));
+    text_template_close(&tpl);
+    text_tokenizer_close(&t);
+    scratch_close(&s);
+}
+
 /* A role is one of few words: a token may be made of it, as some templates do. */
 static void tokens_of_roles(void **state)
 {
@@ -374,11 +400,9 @@ static void prompts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(templates),
-        cmocka_unit_test(runs_and_forgery),
-        cmocka_unit_test(nothing_is_guessed),
-        cmocka_unit_test(answers),
-        cmocka_unit_test(prompts),
+        cmocka_unit_test(templates),          cmocka_unit_test(runs_and_forgery),
+        cmocka_unit_test(nothing_is_guessed), cmocka_unit_test(answers),
+        cmocka_unit_test(silent_answers),     cmocka_unit_test(prompts),
         cmocka_unit_test(tokens_of_roles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

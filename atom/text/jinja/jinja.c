@@ -14,6 +14,7 @@
 
 struct text_jinja {
     jinja_heap heap; /* of the tree */
+    jinja_tokens tokens;
     jinja_nodes body;
     bool generation;
     char *name;
@@ -32,9 +33,8 @@ void text_jinja_close(text_jinja **template)
 
 static atom_status parse(text_jinja *t, const char *source, size_t bytes)
 {
-    jinja_tokens tokens = {0};
-    jinja_parser p = {.h = &t->heap, .tokens = &tokens};
-    ATOM_TRY(jinja_lex(&t->heap, source, bytes, &tokens));
+    jinja_parser p = {.h = &t->heap, .tokens = &t->tokens};
+    ATOM_TRY(jinja_lex(&t->heap, source, bytes, &t->tokens));
     ATOM_TRY(jinja_parse(&p, &t->body));
     t->generation = p.generation;
     return ATOM_OK;
@@ -66,6 +66,18 @@ cleanup:
 bool text_jinja_has_generation(const text_jinja *t)
 {
     return t->generation;
+}
+
+bool text_jinja_mentions(const text_jinja *t, const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; i < t->tokens.n; i++) {
+        const jinja_token *k = &t->tokens.items[i];
+        bool is_word = k->kind == JINJA_T_NAME || k->kind == JINJA_T_STRING;
+        if (is_word && k->n == n && memcmp(k->at, word, n) == 0)
+            return true;
+    }
+    return false;
 }
 
 void text_jinja_scratch_fini(text_jinja_scratch *s)
@@ -127,6 +139,9 @@ static atom_status make_globals(jinja_heap *h, const text_jinja_input *in, jinja
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)in->names, name, value)
         ATOM_TRY(add_json(h, globals, name, value, 0));
+    for (int i = 0; i < 2; i++)
+        json_object_foreach((json_t *)(uintptr_t)in->variables[i], name, value)
+            ATOM_TRY(add_json(h, globals, name, value, JINJA_GIVEN));
     if (in->messages_n > JINJA_MESSAGE)
         return jinja_fail(h, "a chat of more than %d messages", JINJA_MESSAGE);
     ATOM_TRY(jinja_new_list(h, JINJA_LIST, &messages));

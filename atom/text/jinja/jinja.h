@@ -23,6 +23,9 @@ ATOM_MUST atom_status text_jinja_open(const char *source, size_t bytes, const ch
                                       text_jinja **out);
 void text_jinja_close(text_jinja **t);
 bool text_jinja_has_generation(const text_jinja *t);
+/* Is this word in it, as a name or as a whole text in quotes? Where it is not, the template cannot
+ * look at what has that name. */
+bool text_jinja_mentions(const text_jinja *t, const char *word);
 
 /* One thing said: a message as an object, or a role with a text. */
 typedef struct text_jinja_message {
@@ -37,6 +40,8 @@ typedef struct text_jinja_input {
     const json_t *tools, *documents; /* NULL: none */
     const json_t
         *names; /* an object of further names: bos_token ...; its texts are the template's */
+    const json_t *variables[2]; /* objects of more of them, the second before the first; NULL: none.
+                                   Their texts are no more the template's than those of messages */
     bool add_generation_prompt;
     int64_t now; /* for strftime_now: seconds since 1970 */
 } text_jinja_input;

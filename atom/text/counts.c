@@ -1,0 +1,81 @@
+/*
+ * Owns the description of a data set that was prepared. One idea: whatever was decided on the way,
+ * by an option or by a default, is written down or said. Refuses to judge it.
+ */
+#include "atom/text/counts.h"
+
+#include "atom/base/files.h"
+#include "atom/base/json.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+#include "atom/text/variables.h"
+
+#include <string.h>
+
+const char *text_val_split_name(text_val_split split)
+{
+    static const char *const names[] = {
+        [TEXT_VAL_NONE] = "none", [TEXT_VAL_DOCUMENTS] = "documents", [TEXT_VAL_TAIL] = "tail"};
+    return names[split];
+}
+
+static json_t *counts_json(const text_part_counts *c)
+{
+    return json_pack("{s:I, s:I, s:I}", "shards", (json_int_t)c->shards, "tokens",
+                     (json_int_t)c->tokens, "documents", (json_int_t)c->documents);
+}
+
+atom_status text_counts_write(const text_prepare_report *r, const text_prepare_options *o,
+                              const text_tokenizer *t, const char *dir)
+{
+    json_t *variables = NULL;
+    atom_status st = ATOM_OK;
+    char *path = atom_path_join(dir, "dataset.json");
+    if (!path)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
+    if (r->chats && o->template.variables)
+        ATOM_TRY_CLEAN(text_variables_parse(o->template.variables, &variables));
+    json_t *root = json_pack(
+        "{s:s, s:i, s:s, s:i, s:i, s:I, s:o, s:o, s:s, s:I, s:I, s:s*, s:O*, s:s}", "format",
+        "atom-dataset", "version", 1, "tokenizer", text_tokenizer_kind(t), "vocab_size",
+        (int)r->vocab, "end_of_text", (int)text_tokenizer_end(t), "text_bytes",
+        (json_int_t)r->text_bytes, "train", counts_json(&r->train), "val", counts_json(&r->val),
+        "val_split", text_val_split_name(r->val_split), "chats", (json_int_t)r->chats, "targets",
+        (json_int_t)r->targets, "template", r->template, "template_vars", variables,
+        "special_tokens", text_special_rule_name(o->special_tokens));
+    st = atom_json_save(root, JSON_INDENT(2), "\n", path);
+cleanup:
+    json_decref(variables);
+    atom_free(path);
+    return st;
+}
+
+/* Answers whose place in the chat had to be taken from their own text are said. */
+static void say_answers(const text_prepare_report *r)
+{
+    atom_log(ATOM_LOG_WARN,
+             "the template shows %llu of %llu answers otherwise once the chat goes on: of these "
+             "only the message's own text and the token that ends it are learnt",
+             (unsigned long long)r->rough_answers, (unsigned long long)r->answers);
+}
+
+void text_counts_say(const text_prepare_report *r, const text_prepare_options *o)
+{
+    if (r->rough_answers && !o->loss_all)
+        say_answers(r);
+    if (r->unseen.messages)
+        atom_log(ATOM_LOG_WARN,
+                 "%llu messages have keys that the chat template does not show (such as \"%s\"): "
+                 "the model does not see what they hold",
+                 (unsigned long long)r->unseen.messages, r->unseen.key);
+    if (r->named.n && o->special_tokens == TEXT_SPECIAL_BYTES)
+        atom_log(ATOM_LOG_WARN,
+                 "names of special tokens stand in the texts %llu times (the first is %s), and "
+                 "were taken as text like any other; with --special-tokens ids they become the "
+                 "tokens",
+                 (unsigned long long)r->named.n, r->named.first);
+    else if (r->named.n)
+        atom_log(ATOM_LOG_INFO,
+                 "names of special tokens in the texts became %llu tokens (the first is %s)",
+                 (unsigned long long)r->named.n, r->named.first);
+}

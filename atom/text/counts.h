@@ -1,0 +1,15 @@
+/*
+ * What `data prepare` says about the data it made: dataset.json beside the shards, and warnings.
+ */
+#ifndef ATOM_TEXT_COUNTS_H
+#define ATOM_TEXT_COUNTS_H
+
+#include "atom/text/prepare.h"
+
+/* dir/dataset.json: what is in the shards, and how it came there. */
+ATOM_MUST atom_status text_counts_write(const text_prepare_report *r, const text_prepare_options *o,
+                                        const text_tokenizer *t, const char *dir);
+/* What somebody should know who did not ask for it. */
+void text_counts_say(const text_prepare_report *r, const text_prepare_options *o);
+
+#endif

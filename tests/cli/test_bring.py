@@ -1,0 +1,174 @@
+"""What people bring to train on is used as they mean it, or refused by its name: never dropped without a word."""
+import json
+import struct
+
+import tool
+
+QWEN = ("{%- for m in messages %}<{{ m.role }}>{{ m.content }}|{% endfor %}"
+        "{%- if add_generation_prompt %}<assistant>{% endif %}")
+MARKED = ("{%- for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
+          "{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}")
+THINKS = ("{%- for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+          "{{ m.content }}|{% endfor %}{%- if add_generation_prompt %}<assistant>{% endif %}"
+          "{%- if enable_thinking is defined and enable_thinking is false %}[quiet]{% endif %}"
+          "{%- if tools %}{{ tools[0] }}{% endif %}{{ date_string }}")
+
+
+def user(text, **more):
+    return dict(role="user", content=text, **more)
+
+
+def says(text, **more):
+    return dict(role="assistant", content=text, **more)
+
+
+class Bring(tool.Case):
+    def tokenizer(self, template=None):
+        """A tokenizer of bytes, as a model's own: with this template beside it."""
+        self.write("seed.txt", "a")
+        self.ok("data", "prepare", "-i", "seed.txt", "-o", "model", "--force", "--val-fraction", 0)
+        if template is not None:
+            self.write("model/chat_template.jinja", template)
+        return ["--tokenizer", "model/tokenizer.json"]
+
+    def prepare_args(self, lines, *more, name="in.jsonl"):
+        self.write(name, "".join(json.dumps(line) + "\n" for line in lines))
+        return ["data", "prepare", "-i", name, "-o", "data", "--force", "--val-fraction", 0, *more]
+
+    def shown(self, folder="data"):
+        """The text of the shard, with {braces} around what is learnt and @ for the end-of-text token."""
+        data = self.read(folder, "train_000000.bin")
+        n = struct.unpack_from("<i", data, 8)[0]
+        ids = struct.unpack_from(f"<{n}H", data, 1024)
+        try:
+            bits = self.read(folder, "train_000000.mask")[32:]
+        except FileNotFoundError:
+            bits = b"\xff" * n
+        out, inside = "", False
+        for i in range(n + 1):
+            learnt = i < n and bool(bits[i // 8] >> i % 8 & 1)
+            if learnt != inside:
+                out += "{" if learnt else "}"
+            inside = learnt
+            if i < n:
+                out += "@" if ids[i] == 256 else chr(ids[i])
+        return out
+
+    def test_weights(self):
+        """A weight of 0 takes an answer out of what is learnt, however the template says what answers are."""
+        chat = {"messages": [user("q"), says("no", weight=0), user("r"), says("yes", weight=1)]}
+        for template in (QWEN, MARKED):
+            own = self.tokenizer(template)
+            made = self.ok(*self.prepare_args([chat], *own, "--json")).json()
+            self.assertEqual(self.shown(), "<user>q|<assistant>no|<user>r|<assistant>{yes|}")
+            self.assertEqual(made["targets"], 4)
+        own = self.tokenizer(MARKED)
+        # two answers in a row, and one of them empty
+        chat = {"messages": [user("q"), says("", weight=0), says("b"), says("c", weight=0)]}
+        self.ok(*self.prepare_args([chat], *own))
+        self.assertEqual(self.shown(), "<user>q|<assistant>|<assistant>{b|}<assistant>c|")
+        chat = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a", "train": False},
+                                  {"from": "gpt", "value": "b", "train": True}]}
+        self.ok(*self.prepare_args([chat], *own))
+        self.assertEqual(self.shown(), "<user>q|<assistant>a|<assistant>{b|}")
+
+    def test_wrong_weights(self):
+        own = self.tokenizer(QWEN)
+        for messages, words in (
+                ([user("q"), says("a", weight=0.5)], "messages[1]: its \"weight\" is neither 0 nor 1"),
+                ([user("q", weight=1), says("a")], "messages[0] is by the user"),
+                ([user("q"), says("a", weight=0)], "all answers of this chat have weight 0"),
+                ([user("q"), says("a", train=1)], "its \"train\" is neither true nor false"),
+                ([user("q"), says("a", train_detail=[{"begin_offset": 0}])], "\"train_detail\"")):
+            self.fails(3, *self.prepare_args([{"messages": messages}], *own), says=["in.jsonl:1: ", words])
+        chat = {"messages": [user("q"), says("a", weight=0), says("b")]}
+        self.fails(3, *self.prepare_args([chat], *own, "--loss", "all"), says=["in.jsonl:1: ", "weight 0", "--loss all"])
+        self.fails(3, *self.prepare_args([dict(chat, weight=0.1)], *own), says="\"weight\" of the whole line")
+
+    def test_keys_of_messages(self):
+        """What a template cannot show is refused where it was said, and told where it is beside it."""
+        thought = {"messages": [user("q"), says("a", reasoning_content="hm")]}
+        call = {"messages": [user("q"), says("", tool_calls=[{"function": {"name": "f"}}])]}
+        parts = {"messages": [user([{"type": "text", "text": "q"}]), says("a")]}
+        own = self.tokenizer(QWEN)
+        for chat, word in ((thought, "messages[1] has \"reasoning_content\""), (call, "messages[1] has \"tool_calls\""),
+                           (parts, "messages[0] has a \"content\" of parts"),
+                           ({"messages": [user("q"), says("a")], "tools": [{"type": "function"}]}, "\"tools\""),
+                           ({"messages": [user("q"), says("a")], "documents": [{"title": "t"}]}, "\"documents\"")):
+            self.fails(3, *self.prepare_args([chat], *own), says=["in.jsonl:1: ", word, "template"])
+        none = {"messages": [user("q", name=None), says("a", reasoning_content="", tool_calls=[])], "tools": []}
+        quiet = self.ok(*self.prepare_args([none], *own))
+        self.assertNotIn("keys", quiet.err)
+        told = self.ok(*self.prepare_args([{"messages": [user("q", name="Ann"), says("a")]}], *own))
+        self.assertIn("1 messages have keys that the chat template does not show (such as \"name\")", told.err)
+        own = self.tokenizer(THINKS)
+        self.ok(*self.prepare_args([thought], *own))
+        self.assertEqual(self.shown(), "<user>q|<assistant>{(hm)a|}")
+        self.fails(3, *self.prepare_args([{"conversations": [{"from": "gpt", "value": "a", "thinking": "hm"}]}], *own),
+                   says="conversations[0] has \"thinking\"")
+        self.fails(3, *self.prepare_args([thought], "--template", "plain"), says="\"reasoning_content\"")
+
+    def test_template_variables(self):
+        """They reach the template, are kept with it and with the data, and are refused where it has none."""
+        own = self.tokenizer(THINKS)
+        chats = [{"messages": [user("q"), says("a")]},
+                 {"messages": [user("r"), says("b")], "chat_template_kwargs": {"enable_thinking": True}}]
+        given = {"enable_thinking": False, "date_string": "1 \"May\"", "tools": [{"x": None}]}
+        self.ok(*self.prepare_args(chats, *own, "--template-vars", json.dumps(given)))
+        end = "{'x': None}1 \"May\""
+        first = "<user>q|<assistant>{a|[quiet]" + end + "}<user>r|<assistant>{b|" + end + "}"
+        self.assertEqual(self.shown().replace("}<", "<").replace("{", "").replace("}", ""),
+                         first.replace("}<", "<").replace("{", "").replace("}", ""))
+        self.assertEqual(json.loads(self.read("data", "dataset.json"))["template_vars"], given)
+        # the template that is kept says the same by itself
+        shown = self.shown()
+        self.write("model/chat_template.jinja", self.read("data", "chat_template.jinja"))
+        self.ok(*self.prepare_args(chats, *own))
+        self.assertEqual(self.shown(), shown)
+        for text, word in (("{", "template_vars: "), ("[1]", "not an object"), ('{"thinking": 1}', "\"thinking\""),
+                           ('{"add_generation_prompt": true}', "add_generation_prompt"), ('{"eos_token": "x"}', "eos_token"),
+                           ('{"enable_thinking": null}', "is null"), ('{"tools": 3}', "\"tools\" is not a list"),
+                           ('{"a b": 3}', "not a name")):
+            self.fails(2, *self.prepare_args(chats, *own, "--template-vars", text), says=word)
+        self.fails(3, *self.prepare_args([dict(chats[0], chat_template_kwargs={"think": 1})], *own),
+                   says=["in.jsonl:1: ", "\"think\""])
+        self.fails(3, *self.prepare_args([dict(chats[0], chat_template_kwargs=3)], *own), says="not an object")
+        self.fails(2, *self.prepare_args([{"text": "x"}], "--template-vars", "{}"), says="no chats")
+        self.fails(2, "generate", "--model", "model", "--template-vars", "{}", says=["--template-vars", "--chat"])
+        self.fails(2, "generate", "--model", "model", "--system", "x", says=["--system", "--chat"])
+
+    def test_a_template_for_tools_is_kept(self):
+        """Of a model with two templates, the data keep both as one."""
+        own = self.tokenizer()
+        self.write("model/tokenizer_config.json", json.dumps({"chat_template": [
+            {"name": "default", "template": "  {% if true %}\n d{{ messages[-1].content }}\n{% endif %}\n"},
+            {"name": "tool_use", "template": "\n t{{ tools[0] }}{{ messages[-1].content }}  \n"}]}))
+        chats = [{"messages": [user("q"), says("a")]}, {"messages": [user("q"), says("b")], "tools": ["x"]}]
+        self.ok(*self.prepare_args(chats, *own))
+        want = " da\n" + "\n txb  "
+        self.assertEqual(self.shown().replace("{", "").replace("}", ""), want)
+        self.write("model/tokenizer_config.json", "{}")
+        self.write("model/chat_template.jinja", self.read("data", "chat_template.jinja"))
+        self.ok(*self.prepare_args(chats, *own))
+        self.assertEqual(self.shown().replace("{", "").replace("}", ""), want)
+
+    def test_special_tokens_in_texts(self):
+        """They are text unless tokens are asked for; it is said, and written down."""
+        self.write("a.txt", "one<|endoftext|>two<|endoftext|>\n")
+        told = self.ok("data", "prepare", "-i", "a.txt", "-o", "data", "--val-fraction", 0)
+        self.assertIn("stand in the texts 2 times (the first is <|endoftext|>)", told.err)
+        self.assertIn("--special-tokens ids", told.err)
+        self.assertEqual(self.shown(), "{@one<|endoftext|>two<|endoftext|>\n}")
+        self.assertEqual(json.loads(self.read("data", "dataset.json"))["special_tokens"], "bytes")
+        told = self.ok("data", "prepare", "-i", "a.txt", "-o", "data", "--val-fraction", 0, "--special-tokens", "ids",
+                       "--force", "--json")
+        self.assertEqual(told.json()["special_names"], 2)
+        self.assertEqual(self.shown(), "{@one@two@\n}")
+        self.assertEqual(json.loads(self.read("data", "dataset.json"))["special_tokens"], "ids")
+        chat = {"messages": [user("q<|endoftext|>"), says("a")]}  # never in chats
+        self.ok(*self.prepare_args([chat], *self.tokenizer(QWEN), "--special-tokens", "ids"))
+        self.assertEqual(self.shown(), "<user>q<|endoftext|>|<assistant>{a|}")
+
+
+if __name__ == "__main__":
+    tool.main()
