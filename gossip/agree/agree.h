@@ -57,7 +57,10 @@ enum {
     GSP_ACCUSED_MAX = 4,        /* accusations that wait, one of each author */
     GSP_PROVEN_MAX = 4,         /* proven lies that are passed on; the oldest is forgotten */
     GSP_WITHHELD_MAX = 96,      /* rows of the table of members that withhold */
-    GSP_PULLS_MAX = 96,         /* tries for a certified result before the whole state is fetched */
+    GSP_COMPLAINTS_MAX = 4,     /* of one member about one version, that are asked after */
+    GSP_COMPLAINED_MAX =
+        32,             /* contributions that are asked for because of one member in a minute */
+    GSP_PULLS_MAX = 96, /* tries for a certified result before the whole state is fetched */
 };
 
 /* What a pool has fixed for all its members, and what this member's driver decides. Durations are
@@ -217,6 +220,17 @@ typedef struct gsp_action {
 } gsp_action;
 typedef void gsp_sink(void *context, const gsp_action *action);
 
+/* What a peer said is withheld from it: each time all others ask, so it is counted. */
+typedef struct gsp_complaints {
+    uint64_t last_ns, minute_ns; /* minute_ns: since when `asked` counts */
+    uint32_t asked;              /* contributions in this minute */
+    uint32_t turn;               /* which contributions of a long complaint are next */
+    struct {
+        uint64_t version;
+        uint32_t n;
+    } about[GSP_REPLAY_MAX]; /* by version % */
+} gsp_complaints;
+
 /* What a member knows of a peer. */
 typedef struct gsp_peer {
     gsp_member who;
@@ -233,7 +247,7 @@ typedef struct gsp_peer {
     uint64_t wanted_ns, wanted_version; /* when it was asked for a certificate, and for which */
     uint32_t cost;                      /* of its evidence and accusations that were not true */
     uint64_t cost_ns;                   /* since when it lessens */
-    uint64_t complained_ns;             /* when it last said that something is withheld from it */
+    gsp_complaints complaints;
     gsp_rates rates;
     uint64_t second; /* to which the two budgets below belong */
     uint32_t looked, answered;

@@ -3,12 +3,13 @@
  * without those that are banned. Its one idea: whoever answers anybody honest gives the auditor its
  * bytes, so a contributor is counted only by members that asked it themselves; and a member is off
  * the roster once more promises name it than can be lies, which everybody sees alike. It refuses to
- * believe a complaint, to count a member that is away or whose bytes may be too old to
- * be kept, and to ask for what no certificate names.
+ * believe a complaint or to let one member's complaints keep all others busy, to count a member that
+ * is away or whose bytes may be too old to be kept, and to ask for what no certificate names.
  */
 #include "gossip/agree/agree_inner.h"
 
 enum { EXCUSES = 2 }; /* lost memories of one key, before they count as withholding */
+static const uint64_t MINUTE_NS = 60000000000u;
 
 uint64_t gsp_withheld_patience_ns(const gsp_agree *a)
 {
@@ -178,6 +179,49 @@ static uint32_t of_others(const gsp_named *n, uint32_t bits, const gsp_key *one,
     return bits & everything(n);
 }
 
+/* Of these at most n, from a place on that moves: complaints are repeated, so all have their turn. */
+static uint32_t some_of(uint32_t bits, uint32_t n, uint32_t *turn)
+{
+    uint32_t some = 0;
+    for (uint32_t k = 0; k < GSP_MEMBERS_MAX && n > 0; k++) {
+        uint32_t i = *turn % GSP_MEMBERS_MAX;
+        *turn = i + 1;
+        if (!(bits >> i & 1))
+            continue;
+        some |= 1u << i;
+        n--;
+    }
+    return some;
+}
+
+/* Which contributions are asked for because of this complaint about `bits` of a version; 0: none
+ * now. Of one member one complaint is heard at a time and a few about each version, of each no more
+ * contributions than may be withheld by liars, and not too many in a minute. */
+static uint32_t within_bounds(gsp_agree *a, gsp_complaints *c, uint64_t version, uint32_t bits)
+{
+    uint32_t most = gsp_liars_max(a->rules.trust, gsp_agree_roster(a)->n);
+    if (c->last_ns && a->now_ns - c->last_ns < 2 * gsp_withheld_patience_ns(a))
+        return 0;
+    if (a->now_ns - c->minute_ns >= MINUTE_NS) {
+        c->minute_ns = a->now_ns;
+        c->asked = 0;
+    }
+    if (c->about[version % GSP_REPLAY_MAX].version != version) {
+        c->about[version % GSP_REPLAY_MAX].version = version;
+        c->about[version % GSP_REPLAY_MAX].n = 0;
+    }
+    if (c->about[version % GSP_REPLAY_MAX].n == GSP_COMPLAINTS_MAX ||
+        c->asked == GSP_COMPLAINED_MAX)
+        return 0;
+    most = most > 1 ? most : 1;
+    most = most < GSP_COMPLAINED_MAX - c->asked ? most : GSP_COMPLAINED_MAX - c->asked;
+    uint32_t some = some_of(bits, most, &c->turn);
+    c->asked += (uint32_t)__builtin_popcount(some);
+    c->about[version % GSP_REPLAY_MAX].n++;
+    c->last_ns = a->now_ns;
+    return some;
+}
+
 void gsp_withheld_heard(gsp_agree *a, const gsp_message *m)
 {
     const gsp_missing *x = &m->as.withheld;
@@ -189,10 +233,9 @@ void gsp_withheld_heard(gsp_agree *a, const gsp_message *m)
         a->applied + GSP_REPLAY_MAX - 2 < x->version)
         return;
     uint32_t wanted = of_others(named, x->missing, &a->self.key, &m->from.key);
-    if (wanted == 0 ||
-        (from->complained_ns && a->now_ns - from->complained_ns < 2 * gsp_withheld_patience_ns(a)))
-        return; /* one at a time of each */
-    from->complained_ns = a->now_ns;
+    wanted = wanted ? within_bounds(a, &from->complaints, x->version, wanted) : 0;
+    if (wanted == 0)
+        return;
     gsp_agree_act(a, (gsp_action){.kind = GSP_DO_INPUTS,
                                   .to = GSP_TO_ONE,
                                   .peer = m->from.key,

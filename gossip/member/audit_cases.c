@@ -10,7 +10,10 @@
 #include <string.h>
 
 static const uint64_t SECOND = 1000000000u, ASK_NS = 2000000000u, PATIENCE_NS = 20000000000u;
-enum { LATE_TIMES = 6 }; /* within_ns, until a case of this member's own choice stays open */
+enum {
+    LATE_TIMES = 6,  /* within_ns after the last news, until a case of my own choice stays open */
+    CASE_TIMES = 24, /* within_ns, until it does though pieces still come */
+};
 static const uint64_t CASE_BYTES_MAX = (uint64_t)1 << 30;
 
 void gsp_audit_cases_open(gsp_audit_cases *cs, const gsp_terms *terms, const gsp_freezing *mine,
@@ -85,7 +88,7 @@ void gsp_audit_cases_begin(gsp_audit_cases *cs, const gsp_claim *claim, const gs
     c->claim = *claim;
     c->accuser = *accuser;
     c->accused = gsp_key_compare(accuser, &nobody) != 0;
-    c->began_ns = c->news_ns = atom_clock_ns();
+    c->began_ns = c->news_ns = c->given_ns = atom_clock_ns();
     c->within_ns = within_ns;
     uint64_t bytes = gsp_terms_bytes(cs->terms, claim->version, claim->number);
     c->hopeless = bytes * (uint32_t)__builtin_popcount(claim->part.included) > CASE_BYTES_MAX;
@@ -107,7 +110,10 @@ gsp_blob **gsp_audit_cases_place(gsp_audit_cases *cs, const gsp_message *m)
     for (uint32_t i = 0; i < c->claim.n_contributors; i++)
         if (included(c, i) && gsp_hash_equal(&c->claim.contributor[i].root, &p->root) &&
             gsp_blob_lacks(c->input[i], p->sequence)) {
+            const gsp_named *named = gsp_withheld_find(cs->friends->agree, c->claim.version);
             c->news_ns = atom_clock_ns();
+            if (gsp_questions_answered(&c->patience, named, i, m))
+                c->given_ns = c->news_ns;
             return &c->input[i];
         }
     return NULL;
@@ -186,9 +192,10 @@ static uint32_t missing(gsp_audit_cases *cs, gsp_audit_case *c)
 
 static bool over(const gsp_audit_case *c, uint64_t now)
 {
-    uint64_t most = c->accused ? 60 * SECOND : LATE_TIMES * c->within_ns;
-    return c->hopeless || now - c->began_ns > most ||
-           (c->accused && now - c->news_ns > PATIENCE_NS);
+    if (c->accused)
+        return c->hopeless || now - c->began_ns > 60 * SECOND || now - c->news_ns > PATIENCE_NS;
+    return c->hopeless || now - c->given_ns > LATE_TIMES * c->within_ns ||
+           now - c->began_ns > CASE_TIMES * c->within_ns;
 }
 
 bool gsp_audit_cases_work(gsp_audit_cases *cs, bool idle, gsp_event *event)

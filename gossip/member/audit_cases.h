@@ -24,8 +24,9 @@ typedef struct gsp_audit_case {
     gsp_claim claim;
     gsp_key accuser;
     gsp_blob *input[GSP_MEMBERS_MAX]; /* by contributor */
-    uint64_t began_ns, asked_ns, news_ns, within_ns;
-    uint32_t turn, late; /* late: bits of contributors, as the agreement was told */
+    uint64_t began_ns, asked_ns, within_ns;
+    uint64_t news_ns, given_ns; /* when a piece came, and when one came from its maker */
+    uint32_t turn, late;        /* late: bits of contributors, as the agreement was told */
     gsp_patience patience;
 } gsp_audit_case;
 

@@ -17,6 +17,15 @@ void gsp_patience_look(gsp_patience *p, uint32_t linked, uint64_t now)
     p->looked_ns = now;
 }
 
+bool gsp_patience_piece(gsp_patience *p, uint32_t i, uint32_t sequence)
+{
+    if (p->gave[i] >> sequence & 1)
+        return false;
+    p->gave[i] |= 1ull << sequence;
+    p->had_ns[i] = 0;
+    return true;
+}
+
 uint32_t gsp_patience_late(const gsp_patience *p, uint64_t within)
 {
     uint32_t late = 0;

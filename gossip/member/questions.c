@@ -81,10 +81,20 @@ gsp_blob **gsp_questions_place(gsp_questions *qs, const gsp_message *m)
             continue;
         for (uint32_t i = 0; i < named->n_contributors; i++)
             if ((q->wanted >> i & 1) && gsp_hash_equal(&named->contributor[i].root, &p->root) &&
-                gsp_blob_lacks(q->input[i], p->sequence))
+                gsp_blob_lacks(q->input[i], p->sequence)) {
+                gsp_questions_answered(&q->patience, named, i, m);
                 return &q->input[i];
+            }
     }
     return NULL;
+}
+
+bool gsp_questions_answered(gsp_patience *patience, const gsp_named *named, uint32_t i,
+                            const gsp_message *m)
+{
+    const gsp_member *who = named ? gsp_withheld_maker(named, i) : NULL;
+    return who && gsp_key_compare(&who->key, &m->from.key) == 0 &&
+           gsp_patience_piece(patience, i, m->as.piece.sequence);
 }
 
 bool gsp_questions_exhibit(const gsp_questions *qs, uint64_t version, const gsp_hash *root,

@@ -44,6 +44,10 @@ ATOM_MUST bool gsp_questions_work(gsp_questions *questions, gsp_event *event);
 /* For those who ask for contributions to a part: bits of the contributors of `named` whose makers
  * have a link. */
 uint32_t gsp_questions_linked(gsp_friends *friends, const gsp_named *named);
+/* A piece of contribution i is about to be taken: its maker, if it sent it, gains time. True: it did
+ * for the first time. */
+bool gsp_questions_answered(gsp_patience *patience, const gsp_named *named, uint32_t i,
+                            const gsp_message *message);
 /* Asks `to` (NULL: nobody) for contribution i. */
 void gsp_questions_pull(gsp_friends *friends, gsp_friend *to, uint64_t version, uint32_t part,
                         const gsp_hash *root);

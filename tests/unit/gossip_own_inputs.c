@@ -5,6 +5,7 @@
 #include "gossip/agree/agree.h"
 #include "gossip/member/own_inputs.h"
 #include "gossip/member/patience.h"
+#include "gossip/member/questions.h"
 #include "tests/lib/gossip_pool.h"
 #include "tests/scratch.h"
 
@@ -112,11 +113,41 @@ static void time_without_a_link_is_nobodys_fault(void **state)
     assert_int_equal(gsp_patience_late(&p, 10 * second), 0);
 }
 
+/* Slow is not silent: each piece begins its maker's time anew, and none does so twice. */
+static void a_piece_is_an_answer(void **state)
+{
+    (void)state;
+    const uint64_t second = 1000000000u;
+    gsp_patience p = {0};
+    uint64_t now = 5 * second;
+    gsp_patience_look(&p, 3, now);
+    for (uint32_t k = 0; k < 20; k++) {
+        gsp_patience_look(&p, 3, now += second);
+        if (k % 3 == 2)
+            assert_true(gsp_patience_piece(&p, 1, k / 3));
+        assert_int_equal(gsp_patience_late(&p, 4 * second), k >= 3 ? 1 : 0);
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        gsp_patience_look(&p, 3, now += second);
+        assert_false(gsp_patience_piece(&p, 1, k)); /* it gave that one before */
+    }
+    assert_int_equal(gsp_patience_late(&p, 4 * second), 3);
+    gsp_named named = {.roster = {.n = 2}, .n_contributors = 2};
+    named.contributor[1].member = 1;
+    named.roster.member[1].key.byte[0] = 7;
+    gsp_message m = {.kind = GSP_PIECE, .as.piece.sequence = 60};
+    assert_false(gsp_questions_answered(&p, &named, 1, &m)); /* somebody else's piece */
+    m.from.key.byte[0] = 7;
+    assert_true(gsp_questions_answered(&p, &named, 1, &m));
+    assert_int_equal(gsp_patience_late(&p, 4 * second), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_keeps_what_i_brought),
         cmocka_unit_test(time_without_a_link_is_nobodys_fault),
+        cmocka_unit_test(a_piece_is_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void a_complaint_is_asked_after_and_not_believed(void **state)
     uint64_t version = open_four();
     complain(0, 3, version, 1, 0xf);
     assert_int_equal(n_asked, 1);
-    assert_int_equal(asked_bits, 6); /* not of me, and not of the one that complains */
+    assert_int_equal(asked_bits, 2); /* not of me, and not of the one that complains */
     gsp_key from = member(3).key;
     assert_memory_equal(&asked_for, &from, sizeof from);
     assert_int_equal(gsp_withheld_bits(&w.agree[0]), 0);
@@ -76,6 +76,67 @@ static void a_complaint_is_asked_after_and_not_believed(void **state)
     complain(0, 3, version, 1, 0x10);
     complain(0, 3, version, 1, 8); /* its own */
     assert_int_equal(n_asked, 2);
+    close_pool();
+}
+
+/* All members ask because one complains, so that one has no more of it than an honest one needs. */
+static void complaints_have_bounds(void **state)
+{
+    (void)state;
+    uint64_t version = open_four(), all = 0;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < 100; k++) {
+        complain(0, 3, version, k % 8, 0xf);
+        w.now_ns += 5000 * MS;
+        if (n_asked == n)
+            continue;
+        n = n_asked;
+        assert_int_equal(__builtin_popcount(asked_bits), 1); /* as many as may lie, among four */
+        all |= asked_bits;
+    }
+    assert_int_equal(n, GSP_COMPLAINTS_MAX);
+    assert_int_equal(all, 6);      /* each had its turn */
+    complain(0, 1, version, 1, 4); /* and the other members have theirs */
+    assert_int_equal(n_asked, n + 1);
+    close_pool();
+}
+
+/* A great roster of which ten may lie: not all at once, not all of a minute at once. */
+static void a_minute_of_complaints_has_bounds(void **state)
+{
+    (void)state;
+    uint64_t version = open_four();
+    gsp_agree *a = &w.agree[0];
+    a->rules.trust = GSP_STRANGERS;
+    a->certificate.proposal.next.n = 31;
+    a->rules.dead_ns = 1 * MS; /* so that one may complain twice in a second */
+    memset(a->duration_ns, 0, sizeof a->duration_ns);
+    a->rules.round_ns = a->rules.round_min_ns = 100 * MS;
+    for (uint32_t v = 0; v < GSP_REPLAY_MAX; v++) {
+        gsp_named *named = &a->withholding.named[(version + v) % GSP_REPLAY_MAX];
+        named->version = version - v;
+        named->roster.n = named->n_contributors = 31;
+        for (uint32_t i = 4; i < 31; i++) {
+            named->roster.member[i].key.byte[0] = (uint8_t)(100 + i);
+            named->contributor[i].member = (uint8_t)i;
+        }
+    }
+    uint32_t asked = 0, before = 0;
+    for (uint32_t k = 0; k < 80; k++) {
+        gsp_message m = from_host(3, GSP_WITHHELD, 0);
+        m.as.withheld = (gsp_missing){.version = version - k % 5, .missing = 0x7fffffff};
+        n_asked = 0;
+        w.now_ns += 500 * MS;
+        gsp_event e = {.kind = GSP_ON_MESSAGE, .message = &m, .now_ns = w.now_ns};
+        a->sink = watch;
+        a->sink_context = a;
+        a->now_ns = e.now_ns;
+        gsp_withheld_heard(a, &m);
+        asked += n_asked ? (uint32_t)__builtin_popcount(asked_bits) : 0;
+        assert_true(asked - before <= 10);
+        before = asked;
+    }
+    assert_int_equal(asked, GSP_COMPLAINED_MAX);
     close_pool();
 }
 
@@ -196,6 +257,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_complaint_is_asked_after_and_not_believed),
+        cmocka_unit_test(complaints_have_bounds),
+        cmocka_unit_test(a_minute_of_complaints_has_bounds),
         cmocka_unit_test(bytes_end_the_count),
         cmocka_unit_test(what_is_too_old_to_be_kept_counts_for_nobody),
         cmocka_unit_test(one_word_removes_nobody_and_two_do),
