@@ -6,6 +6,7 @@
 
 #include "atom/base/bytes.h"
 #include "atom/base/files.h"
+#include "atom/base/log.h"
 #include "atom/base/mem.h"
 #include "gossip/agree/wire.h"
 
@@ -63,8 +64,14 @@ atom_status gsp_trail_load(gsp_trail *t, const char *directory)
     if (!atom_path_exists(path))
         goto cleanup;
     ATOM_TRY_CLEAN(atom_file_read(path, 2 * (uint64_t)GSP_TRAIL_BYTES_MAX, &data, &bytes));
-    if (gsp_trail_parse(t, data, bytes) < bytes)
+    size_t good = gsp_trail_parse(t, data, bytes);
+    if (good < bytes || bytes == 0) {
+        atom_log(ATOM_LOG_WARN,
+                 "%s: only the first %zu of %llu bytes are whole steps of this pool; the rest is "
+                 "dropped",
+                 path, good, (unsigned long long)bytes);
         ATOM_TRY_CLEAN(gsp_trail_save(t, directory, 0));
+    }
 cleanup:
     atom_free(data);
     atom_free(path);

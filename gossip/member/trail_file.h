@@ -20,7 +20,8 @@
 /* Reads steps into an open, empty trail, up to the first that is not whole or does not follow.
  * Returns how many of the bytes were good. */
 ATOM_MUST size_t gsp_trail_parse(gsp_trail *trail, const void *data, size_t bytes);
-/* The file of the directory; none: the trail stays empty. */
+/* The file of the directory; none: the trail stays empty. What is not whole is dropped from the file,
+ * too, and a warning says how much was good. */
 ATOM_MUST atom_status gsp_trail_load(gsp_trail *trail, const char *directory);
 /* Writes what the file lacks, if it holds the first `n` steps (n 0: all of it anew). On disk when it
  * returns. */
