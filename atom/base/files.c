@@ -14,10 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 static const uint64_t PIECE_MAX = 1u << 30; /* in one call */
@@ -170,24 +168,6 @@ atom_status atom_fail_lfs(const char *path)
     return atom_fail(ATOM_E_FORMAT,
                      "%s is a Git LFS pointer, not the file itself; fetch it with: git lfs pull",
                      path);
-}
-
-atom_status atom_dir_lock(const char *path, int *out)
-{
-    enum { TRIES = 50 };
-    const struct timespec pause = {.tv_nsec = 20000000};
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), held;
-    if (fd < 0)
-        return atom_fail_errno(errno, "cannot open directory %s", path);
-    for (int i = 0; (held = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) && i < TRIES;
-         i++)
-        nanosleep(&pause, NULL);
-    if (held) {
-        close(fd);
-        fd = -1;
-    }
-    *out = fd;
-    return ATOM_OK;
 }
 
 atom_status atom_dir_sync(const char *path)

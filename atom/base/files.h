@@ -26,11 +26,13 @@ ATOM_MUST atom_status atom_dir_make(const char *path);
 /* Makes names that were created or renamed in it survive a power cut. */
 ATOM_MUST atom_status atom_dir_sync(const char *path);
 /*
- * Locks a directory for one process, until *fd is closed or the process ends, however it ends. Waits
- * up to a second, for the ghost of a killed process. *fd is -1 where another process holds it;
- * nothing fails where the file system knows no locks.
+ * Locks a directory for one process, until *fd is closed or the process ends, however it ends. *fd
+ * is -1 where another process holds it after a second, or after ten seconds if that process is
+ * ending: a killed one keeps its locks until its memory is given back, and the log says that it is
+ * waited for. *holder is then the number of that process, or 0 where the kernel does not say.
+ * Nothing fails where the file system knows no locks.
  */
-ATOM_MUST atom_status atom_dir_lock(const char *path, int *fd);
+ATOM_MUST atom_status atom_dir_lock(const char *path, int *fd, int64_t *holder);
 /* rm -r of a directory that we made. Refuses to follow links. */
 ATOM_MUST atom_status atom_dir_remove(const char *path);
 /* All `bytes` of an open file from byte `at`, in as many system calls as it takes. 0, or the error

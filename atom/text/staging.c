@@ -13,9 +13,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 static const char STAGING[] = ".atom-staging";
@@ -105,7 +105,12 @@ cleanup:
 
 static atom_status lock(text_staging *s)
 {
-    ATOM_TRY(atom_dir_lock(s->dir, &s->lock_fd));
+    int64_t pid;
+    ATOM_TRY(atom_dir_lock(s->dir, &s->lock_fd, &pid));
+    if (s->lock_fd < 0 && pid)
+        return atom_fail(ATOM_E_USAGE,
+                         "%s: another 'atom data prepare' is writing here, process %" PRId64,
+                         s->dir, pid);
     if (s->lock_fd < 0)
         return atom_fail(ATOM_E_USAGE, "%s: another 'atom data prepare' is writing here", s->dir);
     return ATOM_OK;

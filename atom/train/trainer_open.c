@@ -99,9 +99,15 @@ static bool replaces_run(const train_config *c)
 static atom_status lock_output(trainer *t)
 {
     const char *dir = t->config->output_dir;
+    int64_t pid;
     if (t->config->dry_run || t->lock_fd >= 0 || !atom_path_is_dir(dir))
         return ATOM_OK;
-    ATOM_TRY(atom_dir_lock(dir, &t->lock_fd));
+    ATOM_TRY(atom_dir_lock(dir, &t->lock_fd, &pid));
+    if (t->lock_fd < 0 && pid)
+        return atom_fail(ATOM_E_USAGE,
+                         "output_dir %s: another run is writing there, process %" PRId64
+                         "; choose another output_dir, or end that run first (kill %" PRId64 ")",
+                         dir, pid, pid);
     if (t->lock_fd < 0)
         return atom_fail(ATOM_E_USAGE,
                          "output_dir %s: another run is writing there; choose another output_dir, "

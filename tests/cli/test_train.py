@@ -460,7 +460,7 @@ class Unhappy(TrainCase):
             while self.last_step("run") < 2 and time.monotonic() < deadline:
                 time.sleep(0.01)
             for more in (["--overwrite"], ["--resume-from-checkpoint", "auto"], []):
-                self.fails(2, *self.args("run", *more), says=["run", "another run is writing there"])
+                self.fails(2, *self.args("run", *more), says=["run", "another run is writing there", f"process {first.pid};"])
             self.assertIsNone(first.poll())
         finally:
             first.kill()

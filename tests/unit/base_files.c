@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -188,6 +190,60 @@ static void the_cache_is_ours(void **state)
     atom_free(xdg);
 }
 
+/*
+ * A process that holds the lock until the pipe is closed at the other end; then, if `ending`, it is
+ * a zombie, and a child that it left behind keeps the lock for two seconds more. Returns its number.
+ */
+static pid_t hold(const char *dir, bool ending, int *until)
+{
+    int ready[2], end[2];
+    char byte;
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(end), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int fd = open(dir, O_RDONLY | O_DIRECTORY);
+        if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+            _exit(1);
+        close(end[1]);
+        if (ending && fork() == 0) {
+            close(ready[1]);
+            sleep(2);
+            _exit(0);
+        }
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        _exit(ending || read(end[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    close(ready[1]);
+    close(end[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    *until = end[1];
+    return pid;
+}
+
+static void a_lock_is_waited_for_while_its_holder_ends(void **state)
+{
+    (void)state;
+    int fd, until;
+    int64_t holder;
+    assert_int_equal(atom_dir_make("locked"), ATOM_OK);
+    pid_t pid = hold("locked", false, &until);
+    assert_int_equal(atom_dir_lock("locked", &fd, &holder), ATOM_OK);
+    assert_int_equal(fd, -1);
+    assert_int_equal(holder, pid);
+    close(until);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    pid = hold("locked", true, &until);
+    assert_int_equal(atom_dir_lock("locked", &fd, &holder), ATOM_OK);
+    assert_true(fd >= 0);
+    close(fd);
+    close(until);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static void survives_want_of_memory(void **state)
 {
     (void)state;
@@ -221,6 +277,7 @@ int main(void)
         cmocka_unit_test(room_is_taken_before_anything_is_written),
         cmocka_unit_test(removing_does_not_follow_links),
         cmocka_unit_test(the_cache_is_ours),
+        cmocka_unit_test(a_lock_is_waited_for_while_its_holder_ends),
         cmocka_unit_test(survives_want_of_memory),
     };
     return cmocka_run_group_tests(tests, enter, leave);
