@@ -1,6 +1,6 @@
 /*
  * Hugging Face model directories: config.json and model*.safetensors of the families of models.h,
- * both ways.
+ * both ways; pytorch_model*.bin are read, too.
  *
  * Weights live in one canonical f32 vector laid out by the graph (graph_param.offset). GPT-2 files
  * store the four linear weights of a block as [in, out] (Conv1D), atom as [out, in]: they are
@@ -54,7 +54,7 @@ typedef struct file_model {
     graph_config config;
     char *dir;        /* DIR: where; GGUF, PT2: the file, which the readers of weights take, too */
     char *source;     /* CONFIG, DIR: text of config.json; else NULL */
-    bool has_weights; /* DIR: model.safetensors or an index is there */
+    bool has_weights; /* DIR: weights or an index of them are there */
     char *adapter;    /* a LoRA adapter that belongs to it (peft.h), or NULL */
 } file_model;
 
@@ -72,8 +72,8 @@ ATOM_MUST atom_status file_model_copy_one(const char *from, const char *to, cons
 /* --- weights --------------------------------------------------------------------------------- */
 
 /*
- * All parameters of g from model.safetensors or from the shards of its index, into
- * vector[g->param_extent]; gaps between parameters are left alone. F32, F16 and BF16, names with or
+ * All parameters of g from model.safetensors, else from pytorch_model.bin (torchfile.h), or from the
+ * shards of its index, into vector[g->param_extent]; gaps between parameters are left alone. F32, F16 and BF16, names with or
  * without prefix; buffers are skipped; a copy of a tied head must equal the embedding.
  * Missing, extra and misshapen tensors are refused by name. Warns of values that are not finite.
  */

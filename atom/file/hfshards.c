@@ -1,7 +1,8 @@
 /*
- * Owns sharded checkpoints: model.safetensors.index.json and the files it names. One idea: the
- * index is a claim that is compared with what the shards really hold, tensor by tensor. Refuses
- * names that could lead out of the directory.
+ * Owns which files of a directory hold its weights: model.safetensors, or what its index names, or
+ * pytorch_model.bin likewise where there is none of these. One idea: the index is a claim that is
+ * compared with what the shards really hold, tensor by tensor. Refuses names that could lead out of
+ * the directory.
  */
 #include "atom/file/hfweights.h"
 
@@ -9,6 +10,7 @@
 #include "atom/base/json.h"
 #include "atom/base/log.h"
 #include "atom/base/mem.h"
+#include "atom/file/torchfile.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -16,12 +18,14 @@
 
 enum { INDEX_BYTES_MAX = 64 << 20, SHARDS_MAX = 4096 };
 
-/* A plain file name: no directories, no drive letters, ends in .safetensors. */
-static bool is_shard_name(const char *name)
+/* A plain file name: no directories, no drive letters, and the index's own kind of file. */
+static bool is_shard_name(const char *name, bool pickles)
 {
     size_t n = strlen(name);
-    return n > 12 && n < 256 && strcmp(name + n - 12, ".safetensors") == 0 && name[0] != '.' &&
-           !strchr(name, '/') && !strchr(name, '\\') && !strchr(name, ':') && !strstr(name, "..");
+    bool ends =
+        pickles ? file_torch_is_name(name) : n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
+    return ends && n < 256 && name[0] != '.' && !strchr(name, '/') && !strchr(name, '\\') &&
+           !strchr(name, ':') && !strstr(name, "..");
 }
 
 static int order_names(const void *a, const void *b)
@@ -35,18 +39,20 @@ static atom_status list_shards(const char *index_path, json_t *map, const char *
     const char *tensor;
     json_t *value;
     size_t count = 0, kept = 0;
+    bool pickles = strstr(index_path, ".bin.index.json") != NULL;
     const char **names = atom_alloc(json_object_size(map) + 1, sizeof *names);
     if (!names)
         return atom_fail_memory(index_path, json_object_size(map) * sizeof *names);
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);
-        if (!name || !is_shard_name(name)) {
+        if (!name || !is_shard_name(name, pickles)) {
             atom_free(names);
             return atom_fail(ATOM_E_FORMAT,
                              "%s: tensor '%.128s' is said to be in '%.64s', which is not a plain "
-                             "name of a .safetensors file",
-                             index_path, tensor, name ? name : "(not a string)");
+                             "name of a %s file",
+                             index_path, tensor, name ? name : "(not a string)",
+                             pickles ? ".bin" : ".safetensors");
         }
         names[count++] = name;
     }
@@ -118,20 +124,6 @@ atom_status file_index_check(const char *path, const char *text, size_t bytes)
     return st;
 }
 
-static atom_status no_weights(const char *dir)
-{
-    char *pickle = atom_path_join(dir, "pytorch_model.bin");
-    bool has_pickle = pickle && atom_path_exists(pickle);
-    atom_free(pickle);
-    if (has_pickle)
-        return atom_fail(
-            ATOM_E_FORMAT,
-            "%s has only pytorch_model.bin, a Python pickle, which is never read; convert "
-            "it in Python: model.save_pretrained(dir, safe_serialization=True)",
-            dir);
-    return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
-}
-
 static atom_status read_index(const char *path, file_shards *s)
 {
     char *text = NULL;
@@ -142,26 +134,48 @@ static atom_status read_index(const char *path, file_shards *s)
     return st;
 }
 
+/* In the order in which they are looked for; each second one is an index. */
+static const char *const names_of_weights[] = {"model.safetensors", "model.safetensors.index.json",
+                                               "pytorch_model.bin", "pytorch_model.bin.index.json"};
+enum { N_NAMES = sizeof names_of_weights / sizeof *names_of_weights };
+
+/* *which: the first that is there; N_NAMES: none. */
+static atom_status find_weights(const char *dir, int *which)
+{
+    for (*which = 0; *which < N_NAMES; ++*which) {
+        char *path = atom_path_join(dir, names_of_weights[*which]);
+        if (!path)
+            return atom_fail_memory("a path", strlen(dir));
+        bool there = atom_path_exists(path);
+        atom_free(path);
+        if (there)
+            break;
+    }
+    return ATOM_OK;
+}
+
+bool file_weights_exist(const char *dir)
+{
+    int which = N_NAMES;
+    return find_weights(dir, &which) == ATOM_OK && which < N_NAMES;
+}
+
 atom_status file_shards_list(const char *dir, file_shards *s)
 {
-    static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
-    char *single = atom_path_join(dir, SINGLE), *index = atom_path_join(dir, INDEX);
-    atom_status st = ATOM_OK;
+    int which = N_NAMES;
     *s = (file_shards){.dir = dir};
-    if (!single || !index) {
-        st = atom_fail_memory("a path", strlen(dir));
-    } else if (atom_path_exists(single)) {
+    ATOM_TRY(find_weights(dir, &which));
+    if (which == N_NAMES)
+        return atom_fail(ATOM_E_FORMAT, "%s has neither model.safetensors nor its index", dir);
+    if (which % 2 == 0) {
         s->names = atom_alloc(1, sizeof *s->names);
-        if (s->names)
-            s->names[s->n++] = SINGLE;
-        else
-            st = atom_fail_memory("a name", sizeof *s->names);
-    } else if (atom_path_exists(index)) {
-        st = read_index(index, s);
-    } else {
-        st = no_weights(dir);
+        if (!s->names)
+            return atom_fail_memory("a name", sizeof *s->names);
+        s->names[s->n++] = names_of_weights[which];
+        return ATOM_OK;
     }
-    atom_free(single);
+    char *index = atom_path_join(dir, names_of_weights[which]);
+    atom_status st = index ? read_index(index, s) : atom_fail_memory("a path", strlen(dir));
     atom_free(index);
     return st;
 }
@@ -178,7 +192,8 @@ atom_status file_shards_open_one(const file_shards *s, size_t i, file_safetensor
     char *path = atom_path_join(s->dir, s->names[i]);
     if (!path)
         return atom_fail_memory("a path", strlen(s->dir));
-    atom_status st = file_st_open(path, file);
+    atom_status st =
+        file_torch_is_name(path) ? file_torch_open(path, file) : file_st_open(path, file);
     atom_free(path);
     if (st != ATOM_OK || !s->index)
         return st;

@@ -212,18 +212,6 @@ static atom_status open_buffers(weights_reader *r)
     return ATOM_OK;
 }
 
-bool file_weights_exist(const char *dir)
-{
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool exist = false;
-    for (int i = 0; i < 2; i++) {
-        char *path = atom_path_join(dir, names[i]);
-        exist = exist || (path && atom_path_exists(path));
-        atom_free(path);
-    }
-    return exist;
-}
-
 /* The first name in the directory with this ending, in fresh memory; NULL: none. */
 static char *find_ending(const char *dir, const char *ending)
 {
@@ -250,18 +238,16 @@ atom_status file_weights_missing(const char *dir, const char *more)
             "model.safetensors.index.json, but %s; rename it if those are the weights, or %s",
             dir, other, more);
     else if (pickle)
-        st = atom_fail(
-            ATOM_E_USAGE,
-            "%s has its weights in %s, which is a Python pickle, and atom reads safetensors; "
-            "convert it: python3 -c \"from transformers import AutoModelForCausalLM as M; "
-            "M.from_pretrained('%s').save_pretrained('%s')\", or %s",
-            dir, pickle, dir, dir, more);
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s has no weights under the names that atom reads, model.safetensors or "
+                       "pytorch_model.bin, but %s; rename it if those are the weights, or %s",
+                       dir, pickle, more);
     else
-        st = atom_fail(
-            ATOM_E_USAGE,
-            "%s has a config.json and no weights (model.safetensors); download them too, or "
-            "%s",
-            dir, more);
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s has a config.json and no weights (model.safetensors or "
+                       "pytorch_model.bin); download "
+                       "them too, or %s",
+                       dir, more);
     atom_free(pickle);
     atom_free(other);
     return st;

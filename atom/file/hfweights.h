@@ -50,7 +50,7 @@ typedef struct weights_reader {
     uint8_t *seen; /* by slice */
 } weights_reader;
 
-/* hfshards.c: the files of a directory by name, model.safetensors or what its index names. */
+/* hfshards.c: the files of a directory by name, as hfdir.h has it for file_weights_read. */
 typedef struct file_shards {
     const char *dir;      /* the caller's */
     struct json_t *index; /* NULL: there is one file and no index */
@@ -65,8 +65,7 @@ void file_shards_free(file_shards *shards);
 /* File i, which must hold what the index says. Close *file, also after a failure. */
 ATOM_MUST atom_status file_shards_open_one(const file_shards *shards, size_t i,
                                            file_safetensors **file);
-/* hfshards.c: opens the one file or all shards of a directory, checked against the index; names
- * what is there instead (a pickle) where there are none. After a failure, too, close each of the *n
+/* hfshards.c: opens the one file or all shards of a directory, checked against the index. After a failure, too, close each of the *n
  * (some may be NULL) and free the list. */
 ATOM_MUST atom_status file_shards_open(const char *dir, file_safetensors ***files, uint32_t *n);
 /* A tensor of a file against what config.json says of it. */

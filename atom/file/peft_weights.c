@@ -11,13 +11,15 @@
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
 #include "atom/file/hfweights.h"
+#include "atom/file/torchfile.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char CONFIG[] = "adapter_config.json", WEIGHTS[] = "adapter_model.safetensors";
+static const char CONFIG[] = "adapter_config.json", WEIGHTS[] = "adapter_model.safetensors",
+                  PICKLED[] = "adapter_model.bin";
 
 enum { PARAM_NAME_MAX = GRAPH_NAME_MAX + 32, TENSOR_NAME_MAX = PARAM_NAME_MAX + 64 };
 
@@ -186,32 +188,43 @@ static atom_status take_targets(file_adapter *a)
     return a->parts ? ATOM_OK : atom_fail_memory("an adapter", a->n * sizeof *a->parts);
 }
 
+/* adapter_model.safetensors, or adapter_model.bin where there is none. */
+static atom_status open_weights(const char *dir, file_safetensors **file)
+{
+    char *path = atom_path_join(dir, WEIGHTS), *pickled = atom_path_join(dir, PICKLED);
+    atom_status st;
+    if (!path || !pickled)
+        st = atom_fail_memory("an adapter", strlen(dir));
+    else if (atom_path_exists(path))
+        st = file_st_open(path, file);
+    else if (atom_path_exists(pickled))
+        st = file_torch_open(pickled, file);
+    else
+        st = atom_fail(ATOM_E_FORMAT, "%s has neither %s nor %s", dir, WEIGHTS, PICKLED);
+    atom_free(path);
+    atom_free(pickled);
+    return st;
+}
+
 atom_status file_adapter_open(const char *dir, const graph *base, file_adapter **out)
 {
     file_safetensors *file = NULL;
-    char *path = atom_path_join(dir, WEIGHTS);
     file_adapter *a = atom_alloc(1, sizeof *a);
     atom_status st;
-    if (!path || !a) {
-        atom_free(path);
-        atom_free(a);
+    if (!a)
         return atom_fail_memory("an adapter", sizeof *a);
-    }
     a->base = base;
     ATOM_TRY_CLEAN(file_lora_read(dir, &a->lora));
     st = take_targets(a);
     if (st != ATOM_OK)
         ATOM_TRY_CLEAN(atom_fail_in(st, "%s: ", dir));
-    if (!atom_path_exists(path))
-        ATOM_TRY_CLEAN(atom_fail(ATOM_E_FORMAT, "%s has no %s", dir, WEIGHTS));
-    ATOM_TRY_CLEAN(file_st_open(path, &file));
+    ATOM_TRY_CLEAN(open_weights(dir, &file));
     ATOM_TRY_CLEAN(read_parts(a, file));
     *out = a;
     a = NULL;
 cleanup:
     file_st_close(&file);
     file_adapter_close(&a);
-    atom_free(path);
     return st;
 }
 

@@ -186,11 +186,25 @@ static int order_by_name(const void *a, const void *b, void *ctx)
     return strcmp(tensors[*(const uint32_t *)a].name, tensors[*(const uint32_t *)b].name);
 }
 
-/* Tensors tile the data exactly; offsets become absolute; the index by name is made. */
+atom_status file_st_sort(file_safetensors *file)
+{
+    qsort(file->tensors, file->n_tensors, sizeof *file->tensors, order_by_place);
+    for (uint32_t i = 0; i < file->n_tensors; i++)
+        file->by_name[i] = i;
+    qsort_r(file->by_name, file->n_tensors, sizeof *file->by_name, order_by_name, file->tensors);
+    for (uint32_t i = 1; i < file->n_tensors; i++) {
+        const char *name = file->tensors[file->by_name[i]].name;
+        if (strcmp(file->tensors[file->by_name[i - 1]].name, name) == 0)
+            return bad_tensor(file->path, name, "is there twice");
+    }
+    return ATOM_OK;
+}
+
+/* Tensors tile the data exactly; offsets become absolute. */
 static atom_status settle(file_safetensors *file)
 {
     uint64_t at = 0, data = 8 + file->header_bytes;
-    qsort(file->tensors, file->n_tensors, sizeof *file->tensors, order_by_place);
+    ATOM_TRY(file_st_sort(file));
     for (uint32_t i = 0; i < file->n_tensors; i++) {
         file_tensor *t = &file->tensors[i];
         if (t->offset != at)
@@ -198,12 +212,10 @@ static atom_status settle(file_safetensors *file)
                               t->offset < at ? "overlaps another tensor" : "has a hole before it");
         at += t->bytes;
         t->offset += data;
-        file->by_name[i] = i;
     }
     if (at != file->file_bytes - data)
         return atom_fail(ATOM_E_FORMAT, "%s: %llu bytes after the last tensor; copy the file again",
                          file->path, (unsigned long long)(file->file_bytes - data - at));
-    qsort_r(file->by_name, file->n_tensors, sizeof *file->by_name, order_by_name, file->tensors);
     return ATOM_OK;
 }
 
@@ -306,7 +318,7 @@ static atom_status read_at(int fd, const char *path, uint64_t offset, uint64_t b
     return error ? atom_fail_errno(error, "cannot read %s", path) : ATOM_OK;
 }
 
-static atom_status open_regular(const char *path, int *fd, uint64_t *bytes)
+atom_status file_open_regular(const char *path, int *fd, uint64_t *bytes)
 {
     struct stat info;
     /* A FIFO must not make us wait for ever. */
@@ -331,7 +343,7 @@ atom_status file_st_open(const char *path, file_safetensors **out)
     char *header = NULL, first[24] = "";
     file_safetensors *file = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY(open_regular(path, &fd, &file_bytes));
+    ATOM_TRY(file_open_regular(path, &fd, &file_bytes));
     if (file_bytes < 8)
         ATOM_TRY_CLEAN(bad(path, "it is shorter than 8 bytes"));
     ATOM_TRY_CLEAN(

@@ -108,6 +108,12 @@ ATOM_MUST atom_status file_st_read_f32(const file_safetensors *file, const file_
 ATOM_MUST atom_status file_st_parse(const char *path, const char *header, uint64_t header_bytes,
                                     uint64_t file_bytes, file_safetensors **out);
 
+/* For readers of other formats, whose tensors lie in a file as these do (torchfile.h): brings
+ * tensors and by_name in order; refuses two of one name. */
+ATOM_MUST atom_status file_st_sort(file_safetensors *file);
+/* Opens a file for reading and says how long it is; refuses what is not a regular file. */
+ATOM_MUST atom_status file_open_regular(const char *path, int *fd, uint64_t *bytes);
+
 /* --- writing --------------------------------------------------------------------------------- */
 
 /*

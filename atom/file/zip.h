@@ -47,5 +47,11 @@ ATOM_MUST atom_status file_zip_read(file_zip *zip, const file_zip_entry *entry, 
 /* A whole entry of at most `most` bytes, and a NUL behind it. Free with atom_free. */
 ATOM_MUST atom_status file_zip_load(file_zip *zip, const file_zip_entry *entry, uint64_t most,
                                     char **text);
+/*
+ * Where the bytes of each entry begin in the file, which is open as fd: zip->n_entries places. Each
+ * entry lies inside the file. For those who read it themselves.
+ */
+ATOM_MUST atom_status file_zip_places(const file_zip *zip, int fd, uint64_t file_bytes,
+                                      uint64_t *places);
 
 #endif
