@@ -50,7 +50,8 @@ ATOM_MUST atom_status import_tokenizer(const char *path, text_tokenizer **out);
 /* The tokenizer of a model with weights, wherever it is kept: an adapter's own goes first.
  * ATOM_E_FORMAT where there is none, or one of more tokens than the model has. */
 ATOM_MUST atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out);
-/* A GGUF file's chat template in Jinja, atom_free it; NULL where it has none. */
+/* A GGUF file's chat template in Jinja, with the one for tools where it has one; atom_free it; NULL
+ * where it has none. */
 ATOM_MUST atom_status import_template(const char *path, char **jinja);
 
 #endif

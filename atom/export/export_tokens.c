@@ -194,13 +194,65 @@ static void put_tokens(file_gguf *w, const vocabulary *v)
 
 /* --- what stands beside ---------------------------------------------------------------------- */
 
-/* A number, or the first of a list. */
-static void put_id(file_gguf *w, const json_t *config, const char *from, const char *key, int64_t V)
+/* A number below V, or the first of a list of them; -1: neither. */
+static json_int_t id_in(const json_t *config, const char *word, int64_t V)
 {
-    const json_t *id = json_object_get(config, from);
+    char key[32];
+    snprintf(key, sizeof key, "%s_token_id", word);
+    const json_t *id = json_object_get(config, key);
     id = json_is_array(id) ? json_array_get(id, 0) : id;
-    if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < V)
-        file_gguf_put_u32(w, key, (uint32_t)json_integer_value(id));
+    return json_is_integer(id) && json_integer_value(id) < V ? json_integer_value(id) : -1;
+}
+
+/* Of the added token that tokenizer_config.json gives this part to; -1: of none. */
+static json_int_t id_by_name(const json_t *root, const json_t *settings, const char *word,
+                             int64_t V)
+{
+    char key[32];
+    const json_t *added = json_object_get(root, "added_tokens"), *one;
+    size_t i;
+    snprintf(key, sizeof key, "%s_token", word);
+    const json_t *entry = json_object_get(settings, key);
+    const char *name =
+        json_string_value(json_is_object(entry) ? json_object_get(entry, "content") : entry);
+    json_array_foreach(added, i, one)
+    {
+        const char *text = json_string_value(json_object_get(one, "content"));
+        const json_t *id = json_object_get(one, "id");
+        if (name && text && strcmp(name, text) == 0 && json_is_integer(id) &&
+            json_integer_value(id) < V)
+            return json_integer_value(id);
+    }
+    return -1;
+}
+
+/* Where the files disagree, the one of tokenizer_config.json's names goes first, as in llama.cpp's
+ * converter (SpecialVocab): a chat ends with that, and config.json may list others before it. */
+static atom_status put_ids(file_gguf *w, const char *dir, const json_t *root, const char *config,
+                           int64_t V)
+{
+    static const char *const words[][2] = {
+        {"bos", "bos_token_id"},       {"eos", "eos_token_id"},     {"unk", "unknown_token_id"},
+        {"sep", "seperator_token_id"}, {"pad", "padding_token_id"}, {"mask", "mask_token_id"}};
+    json_t *settings = NULL, *generation = NULL, *ids = NULL;
+    char key[64];
+    atom_status st = ATOM_OK;
+    ATOM_TRY_CLEAN(load(dir, "tokenizer_config.json", JSON_DECODE_INT_AS_REAL, &settings));
+    ATOM_TRY_CLEAN(load(dir, "generation_config.json", 0, &generation));
+    ids = config ? json_loads(config, 0, NULL) : NULL;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        json_int_t id = id_by_name(root, settings, words[i][0], V);
+        id = id < 0 ? id_in(ids, words[i][0], V) : id;
+        id = id < 0 ? id_in(generation, words[i][0], V) : id;
+        snprintf(key, sizeof key, "tokenizer.ggml.%s", words[i][1]);
+        if (id >= 0)
+            file_gguf_put_u32(w, key, (uint32_t)id);
+    }
+cleanup:
+    json_decref(settings);
+    json_decref(generation);
+    json_decref(ids);
+    return st;
 }
 
 static atom_status put_template(file_gguf *w, const char *dir)
@@ -209,8 +261,11 @@ static atom_status put_template(file_gguf *w, const char *dir)
     ATOM_TRY(text_template_files_read(dir, &b));
     if (b.source)
         file_gguf_put_text(w, "tokenizer.chat_template", b.source);
-    if (b.with_tools)
+    if (b.with_tools) {
         file_gguf_put_text(w, "tokenizer.chat_template.tool_use", b.with_tools);
+        file_gguf_put_texts(w, "tokenizer.chat_templates", 1);
+        file_gguf_add_text(w, "tool_use", 8);
+    }
     text_template_files_fini(&b);
     return ATOM_OK;
 }
@@ -268,7 +323,7 @@ static atom_status check_json(const char *dir, const json_t *root)
 
 atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int64_t V)
 {
-    json_t *root = NULL, *ids = NULL;
+    json_t *root = NULL;
     vocabulary v = {.n = V};
     atom_status st;
     ATOM_TRY_CLEAN(load(dir, "tokenizer.json", 0, &root));
@@ -285,13 +340,9 @@ atom_status export_tokens(file_gguf *w, const char *dir, const char *config, int
     for (int64_t i = 0; i < V; i++)
         v.types[i] = UNUSED;
     ATOM_TRY_CLEAN(put_all(w, dir, root, &v));
-    ids = config ? json_loads(config, 0, NULL) : NULL;
-    put_id(w, ids, "bos_token_id", "tokenizer.ggml.bos_token_id", V);
-    put_id(w, ids, "eos_token_id", "tokenizer.ggml.eos_token_id", V);
-    put_id(w, ids, "pad_token_id", "tokenizer.ggml.padding_token_id", V);
+    ATOM_TRY_CLEAN(put_ids(w, dir, root, config, V));
 cleanup:
     json_decref(root);
-    json_decref(ids);
     atom_free(v.texts);
     atom_free(v.types);
     atom_free(v.scores);

@@ -14,6 +14,7 @@
 #include "atom/base/mem.h"
 #include "atom/file/ggufread.h"
 #include "atom/text/pattern.h"
+#include "atom/text/template_files.h"
 #include "atom/text/tokenizer.h"
 
 #include <jansson.h>
@@ -399,8 +400,16 @@ atom_status import_model_tokenizer(const file_model *model, text_tokenizer **out
 atom_status import_template(const char *path, char **jinja)
 {
     file_gguf_in *f = NULL;
+    text_template_files b = {0};
+    atom_status st = ATOM_OK;
     ATOM_TRY(file_gguf_open(path, &f));
-    *jinja = file_gguf_text(f, "tokenizer.chat_template");
+    b.source = file_gguf_text(f, "tokenizer.chat_template");
+    b.with_tools = b.source ? file_gguf_text(f, "tokenizer.chat_template.tool_use") : NULL;
+    ATOM_TRY_CLEAN(text_template_files_join(&b));
+    *jinja = b.source;
+    b.source = NULL;
+cleanup:
+    text_template_files_fini(&b);
     file_gguf_in_close(&f);
-    return ATOM_OK;
+    return st;
 }

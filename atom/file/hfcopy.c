@@ -29,6 +29,24 @@ atom_status file_model_copy_one(const char *from, const char *to, const char *na
     return st;
 }
 
+/* The template for chats with tools, which has a directory of its own. */
+static atom_status copy_tool_template(const char *from, const char *to)
+{
+    static const char name[] = "additional_chat_templates/tool_use.jinja";
+    char *source = atom_path_join(from, name),
+         *dir = atom_path_join(to, "additional_chat_templates");
+    atom_status st = ATOM_OK;
+    if (!source || !dir)
+        st = atom_fail_memory("a path", strlen(from));
+    else if (atom_path_exists(source))
+        st = atom_dir_make(dir);
+    if (st == ATOM_OK)
+        st = file_model_copy_one(from, to, name);
+    atom_free(source);
+    atom_free(dir);
+    return st;
+}
+
 atom_status file_model_copy(const char *from, const char *to)
 {
     static const char *const names[] = {"tokenizer.json",
@@ -44,5 +62,5 @@ atom_status file_model_copy(const char *from, const char *to)
     atom_status st = ATOM_OK;
     for (size_t i = 0; st == ATOM_OK && i < sizeof names / sizeof names[0]; i++)
         st = file_model_copy_one(from, to, names[i]);
-    return st;
+    return st == ATOM_OK ? copy_tool_template(from, to) : st;
 }

@@ -6,10 +6,12 @@
 Random small models of every family with a tokenizer: the file must be one that gguf's reader takes; its
 tensors must have the names that gguf's tables give theirs, and hold what gguf's own quantisation makes of
 them, bit for bit (rows of q and k in llama.cpp's order, as its converter turns them); metadata must be what
-the model and the tokenizer say. Exit 77: a library is not installed.
+the model and the tokenizer say, ids of special tokens and templates what gguf's SpecialVocab reads. Exit 77: a library is not installed.
 """
 import argparse
+import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -145,6 +147,62 @@ def check_metadata(run, reader, source, wanted):
     assert value("tokenizer.chat_template") == tokenizer.chat_template
 
 
+def check_special(source, export, work, r):
+    """Ids of tokens and templates as llama.cpp's converter reads them, whatever the files say of each other."""
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>"]
+    with open(os.path.join(source, "tokenizer.json"), encoding="utf-8") as f:
+        tokenizer = json.load(f)
+    for i, name in enumerate(names[1:]):
+        tokenizer["added_tokens"].append(dict(tokenizer["added_tokens"][0], id=300 + i, content=name))
+    write_json(source, "tokenizer.json", tokenizer)
+    with open(os.path.join(source, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    for word in ("bos", "eos", "pad"):
+        config.pop(f"{word}_token_id", None)
+        if r.random() < 0.6:
+            config[f"{word}_token_id"] = r.randrange(320)
+    listed = r.random() < 0.3  # Llama-3.1's; gguf's reader passes lists over, so only names are compared
+    settings = {"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}],
+                "model_max_length": 10 ** 30}
+    for word in ("bos", "eos", "pad", "unk", "sep", "mask"):
+        if r.random() < 0.6 or (listed and word == "eos"):
+            name = r.choice(names)
+            settings[f"{word}_token"] = r.choice([name, {"content": name}, None]) if not listed else name
+    if listed:
+        config["eos_token_id"] = [0, 301]
+    if not settings.get("eos_token"):
+        settings.pop("sep_token", None)  # which SpecialVocab takes for both, as BERT's models have it
+    write_json(source, "config.json", config)
+    write_json(source, "tokenizer_config.json", settings)
+    if os.path.exists(os.path.join(source, "special_tokens_map.json")):
+        os.remove(os.path.join(source, "special_tokens_map.json"))
+    path = os.path.join(work, "special.gguf")
+    subprocess.run([export, source, str(Q.F32.value), path], check=True)
+    reader = gguf.GGUFReader(path)
+    theirs = gguf.SpecialVocab(source, n_vocab=320)
+    keys = {"unk": "unknown", "sep": "seperator", "pad": "padding"}
+    ours = {word: reader.fields[key].contents() for word in ("bos", "eos", "unk", "sep", "pad", "mask")
+            for key in [f"tokenizer.ggml.{keys.get(word, word)}_token_id"] if key in reader.fields}
+    fallback = {}
+    if os.path.exists(os.path.join(source, "generation_config.json")):
+        with open(os.path.join(source, "generation_config.json"), encoding="utf-8") as f:
+            fallback = json.load(f)
+    for word, number in ours.items():
+        if word not in theirs.special_token_ids:
+            assert number == fallback.get(f"{word}_token_id"), (word, number, settings, config, fallback)
+        else:
+            assert number == theirs.special_token_ids[word], (word, number, settings, config)
+    assert set(ours) >= set(theirs.special_token_ids), (ours, theirs)
+    assert reader.fields["tokenizer.chat_template"].contents() == "d"
+    assert reader.fields["tokenizer.chat_template.tool_use"].contents() == "t"
+    assert reader.fields["tokenizer.chat_templates"].contents() == ["tool_use"]
+
+
+def write_json(folder, name, value):
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+        json.dump(value, f)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("export")
@@ -165,6 +223,10 @@ def main():
                 check_tensors(run, reader, wanted)
                 check_metadata(run, reader, source, wanted)
                 tensors += len(reader.tensors)
+            r = random.Random(seed)
+            for _ in range(6):
+                family_oracle.make_tokenizer(source)
+                check_special(source, args.export, work, r)
         print(f"seed {seed}: {run.family}", flush=True)
     print(f"{args.seeds} models, {tensors} tensors")
     return tensors == 0

@@ -114,12 +114,46 @@ static void without_tokenizer(void **state)
     fixture_close(&f);
 }
 
+/* The end of an answer is what tokenizer_config.json names, and a template for tools comes back. */
+static void what_stands_beside(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": {\"content\": "
+        "\"<|endoftext|>\"}, \"chat_template\": [{\"name\": \"default\", \"template\": \"d\"}, "
+        "{\"name\": \"tool_use\", \"template\": \"t\"}]}";
+    static const char generation[] = "{\"eos_token_id\": [3, 4], \"pad_token_id\": 9}";
+    fixture f;
+    file_gguf_in *in = NULL;
+    char *jinja = NULL;
+    fixture_open(&f, "hf");
+    assert_int_equal(atom_dir_make(scratch_path(&f.s, "model/additional_chat_templates")), ATOM_OK);
+    scratch_write(&f.s, "model/additional_chat_templates/tool_use.jinja", "t", 1);
+    assert_int_equal(export(&f, "hf"), ATOM_OK);
+    assert_true(
+        atom_path_exists(scratch_path(&f.s, "hf/additional_chat_templates/tool_use.jinja")));
+    fixture_close(&f);
+    fixture_open(&f, "x.gguf");
+    scratch_write(&f.s, "model/tokenizer_config.json", config, sizeof config - 1);
+    scratch_write(&f.s, "model/generation_config.json", generation, sizeof generation - 1);
+    assert_int_equal(export(&f, "gguf"), ATOM_OK);
+    assert_int_equal(file_gguf_open(f.output, &in), ATOM_OK);
+    assert_int_equal(file_gguf_int(in, "tokenizer.ggml.eos_token_id", -1), 256);
+    assert_int_equal(file_gguf_int(in, "tokenizer.ggml.padding_token_id", -1), 9);
+    file_gguf_in_close(&in);
+    assert_int_equal(import_template(f.output, &jinja), ATOM_OK);
+    assert_string_equal(jinja, "{% if tools %}\nt{%+ else %}\nd{%+ endif %}");
+    atom_free(jinja);
+    fixture_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_left_behind),
         cmocka_unit_test(what_is_there_stays),
         cmocka_unit_test(without_tokenizer),
+        cmocka_unit_test(what_stands_beside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
