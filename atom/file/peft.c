@@ -58,25 +58,62 @@ static bool is_empty(const json_t *value)
            (json_is_object(value) && json_object_size(value) == 0);
 }
 
-/* Keys that change what an adapter is; atom has none of it. */
-static atom_status check_plain(const char *path, const json_t *root)
+/* Keys that are read, or that change nothing of what a finished adapter adds to its model. */
+static bool is_taken(const char *key)
 {
-    static const char *const keys[] = {
-        "use_dora",          "modules_to_save",         "rank_pattern",        "alpha_pattern",
-        "lora_bias",         "layers_pattern",          "layers_to_transform", "exclude_modules",
-        "layer_replication", "trainable_token_indices", "target_parameters"};
-    const char *bias = json_string_value(json_object_get(root, "bias"));
+    static const char *const keys[] = {"auto_mapping",
+                                       "base_model_name_or_path",
+                                       "bias",
+                                       "corda_config",
+                                       "eva_config",
+                                       "ensure_weight_tying",
+                                       "fan_in_fan_out",
+                                       "inference_mode",
+                                       "init_lora_weights",
+                                       "loftq_config",
+                                       "lora_alpha",
+                                       "lora_dropout",
+                                       "megatron_config",
+                                       "megatron_core",
+                                       "peft_type",
+                                       "peft_version",
+                                       "qalora_group_size",
+                                       "r",
+                                       "revision",
+                                       "runtime_config",
+                                       "target_modules",
+                                       "task_type",
+                                       "use_rslora"};
+    size_t i = 0, n = sizeof keys / sizeof *keys;
+    while (i < n && strcmp(keys[i], key) != 0)
+        i++;
+    return i < n;
+}
+
+#define MERGE_IT                                                                                   \
+    "merge the adapter with PEFT, model.merge_and_unload().save_pretrained(dir), and name that "   \
+    "directory as the model"
+
+/* Whatever else is set changes what an adapter is (DoRA, patterns of ranks, saved modules). */
+static atom_status check_plain(const char *path, json_t *root)
+{
+    const char *bias = json_string_value(json_object_get(root, "bias")), *key;
     const char *init = json_string_value(json_object_get(root, "init_lora_weights"));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!is_empty(json_object_get(root, keys[i])))
-            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s is not supported", path, keys[i]);
+    json_t *value;
+    json_object_foreach(root, key, value)
+    {
+        if (!is_taken(key) && !is_empty(value))
+            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.64s is not supported; " MERGE_IT, path,
+                             key);
+    }
     if (bias && strcmp(bias, "none") != 0)
-        return atom_fail(ATOM_E_UNSUPPORTED, "%s: bias: \"%.32s\" is not supported; only none is",
-                         path, bias);
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: bias: \"%.32s\" is not supported, only none is; " MERGE_IT, path,
+                         bias);
     if (init && strcmp(init, "gaussian") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: init_lora_weights: \"%.32s\" is not supported: it changes the base "
-                         "model, too",
+                         "model, too; " MERGE_IT,
                          path, init);
     return ATOM_OK;
 }
@@ -97,7 +134,7 @@ static atom_status take_targets(const char *path, const json_t *root, char **out
     if (text && strcmp(text, ALL) != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: target_modules is a pattern; only a list of names and "
-                         "\"all-linear\" are supported",
+                         "\"all-linear\" are supported; " MERGE_IT,
                          path);
     size_t n = json_array_size(value);
     if (!text && (n == 0 || n > 4096))
@@ -118,7 +155,7 @@ static atom_status take_targets(const char *path, const json_t *root, char **out
     return list ? ATOM_OK : atom_fail_memory("target_modules", n * 64);
 }
 
-static atom_status parse_fields(const char *path, const json_t *root, file_lora *out)
+static atom_status parse_fields(const char *path, json_t *root, file_lora *out)
 {
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     const char *base = json_string_value(json_object_get(root, "base_model_name_or_path"));
@@ -240,6 +277,11 @@ static atom_status check_met(const graph *g, const file_slice *slices, uint32_t 
     uint32_t i = 0;
     for (const char *at = names; *at; i++) {
         size_t length = strcspn(at, ",");
+        if (!met[i] && ends_with("lm_head", at, length))
+            return atom_fail(
+                ATOM_E_USAGE,
+                "lora_target_modules: lm_head is the embedding here (it is tied), which "
+                "cannot have an adapter; leave lm_head out, or train the whole model");
         if (!met[i]) {
             list_modules(g, slices, n, known, sizeof known);
             return atom_fail(ATOM_E_USAGE,

@@ -156,6 +156,7 @@ class Lora(tool.Case):
                 self.assertIn(word, done.err)
 
         refused(2, ["w_proj", "q_proj"], "--lora-r", 2, "--lora-target-modules", "q_proj,w_proj")
+        refused(2, ["lm_head", "tied"], "--lora-r", 2, "--lora-target-modules", "q_proj,lm_head")
         refused(2, ["--lora-r", "at least 1"], "--lora-r", 0)
         refused(2, ["lora_r", "q_proj", "48"], "--lora-r", 4000, "--lora-target-modules", "q_proj")
         refused(2, ["weights"], "--lora-r", 2, model=self.path("tiny.json"))
@@ -172,10 +173,12 @@ class Lora(tool.Case):
         path = os.path.join(small, "adapter_config.json")
         with open(path, encoding="utf-8") as f:
             config = json.load(f)
-        for key, value in ("use_dora", True), ("modules_to_save", ["lm_head"]), ("target_modules", ".*q_proj"):
+        for key, value in (("use_dora", True), ("modules_to_save", ["lm_head"]), ("target_modules", ".*q_proj"),
+                           ("rank_pattern", {"q_proj": 4}), ("alpha_pattern", {"q_proj": 4}), ("bias", "lora_only"),
+                           ("layers_to_transform", [0]), ("invented_later", {"a": 1})):
             with open(path, "w", encoding="utf-8") as f:
                 json.dump(dict(config, **{key: value}), f)
-            refused(2, ["adapter_config.json", key], "--adapter", small)
+            refused(2, ["adapter_config.json", key, "merge_and_unload"], "--adapter", small)
         with open(path, "w", encoding="utf-8") as f:
             json.dump(dict(config, target_modules=["q_proj"]), f)
         refused(3, ["adapter_model.safetensors", "q_proj.lora_A"], "--adapter", small)
