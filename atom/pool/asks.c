@@ -14,8 +14,10 @@
 static const struct {
     const char *name;
     uint64_t bytes_max; /* as their readers have it */
-} SMALL[] = {
-    {"run.yml", OPT_FILE_BYTES_MAX}, {"config.json", 1 << 25}, {"tokenizer.json", 1 << 28}};
+} SMALL[] = {{"run.yml", OPT_FILE_BYTES_MAX},
+             {"config.json", 1 << 25},
+             {"tokenizer.json", 1 << 28},
+             {"chat_template.jinja", 1 << 21}};
 
 static atom_status check_small(const gsp_manifest_file *f)
 {

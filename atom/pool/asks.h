@@ -11,8 +11,9 @@
 #include "atom/pool/settings.h"
 #include "gossip/pool/manifest.h"
 
-/* The files are those that a trainer reads: run.yml, config.json, tokenizer.json, none larger than
- * such a file is; and as data, shards with their masks and dataset.json. */
+/* The files are those that a trainer reads: run.yml, config.json, tokenizer.json and
+ * chat_template.jinja, none larger than such a file is; and as data, shards with their masks and
+ * dataset.json. */
 ATOM_MUST atom_status pool_asks_files(const gsp_manifest *manifest);
 /* Fills *settings with the manifest's. Free with opt_free in any case. */
 ATOM_MUST atom_status pool_asks_settings(const gsp_manifest *manifest, pool_settings *settings);

@@ -88,12 +88,12 @@ static atom_status judge(const pool_dataset *d, gsp_pool *life, const char *data
     return ATOM_OK;
 }
 
-/* The pool's tokenizer lies among its small files: training looks for it beside the shards. Another
- * one that is there already is somebody else's. */
-static atom_status install_tokenizer(const pool_dataset *d)
+/* One of the pool's small files that training looks for beside the shards. Another one that is
+ * there already is somebody else's. */
+static atom_status install(const pool_dataset *d, const char *name)
 {
-    char *from = atom_format("%s/pool/files/tokenizer.json", d->run_dir), *text = NULL;
-    char *to = atom_path_join(d->dir, "tokenizer.json"), *there = NULL;
+    char *from = atom_format("%s/pool/files/%s", d->run_dir, name), *text = NULL;
+    char *to = atom_path_join(d->dir, name), *there = NULL;
     uint64_t bytes = 0, bytes_there = 0;
     atom_status st;
     if (!from || !to)
@@ -107,7 +107,7 @@ static atom_status install_tokenizer(const pool_dataset *d)
         if (bytes != bytes_there || memcmp(text, there, bytes) != 0)
             ATOM_TRY_CLEAN(
                 atom_fail(ATOM_E_USAGE,
-                          "%s is another tokenizer than the pool's, and is not replaced; move it "
+                          "%s is another one than the pool's, and is not replaced; move it "
                           "away, or name another directory with -o",
                           to));
         goto cleanup;
@@ -166,7 +166,8 @@ atom_status pool_dataset_choose(pool_dataset *d, gsp_pool *life, const char *dat
         d->fetch = d->found.n_here < d->found.n_files;
         if (d->fetch)
             announce(d);
-        return install_tokenizer(d);
+        ATOM_TRY(install(d, "tokenizer.json"));
+        return install(d, "chat_template.jinja");
     }
     ATOM_TRY(judge(d, life, data, why));
     if (!why[0] || (d->either && returns)) /* a host that returns said so the first time */

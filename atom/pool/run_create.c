@@ -149,9 +149,10 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     char *run = atom_path_join(r->dir, "genesis/run.yml");
     char *config = atom_path_join(r->dir, "genesis/config.json");
     char *tokenizer = atom_path_join(r->config.data, "tokenizer.json");
+    char *template = atom_path_join(r->config.data, "chat_template.jinja");
     gsp_pool_host host;
     atom_status st;
-    if (!m || !files || !place || !genesis || !run || !config || !tokenizer)
+    if (!m || !files || !place || !genesis || !run || !config || !tokenizer || !template)
         ATOM_TRY_CLEAN(atom_fail_memory("a pool", sizeof *m));
     ATOM_TRY_CLEAN(pool_host_place(box, NULL, place, &host));
     host.invite_count = (uint32_t)create->invite_count;
@@ -164,6 +165,8 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     files[1] = (gsp_pool_file){.name = "config.json", .path = config};
     if (atom_path_exists(tokenizer))
         files[n_files++] = (gsp_pool_file){.name = "tokenizer.json", .path = tokenizer};
+    if (atom_path_exists(template))
+        files[n_files++] = (gsp_pool_file){.name = "chat_template.jinja", .path = template};
     bool shares = r->settings.data != POOL_DATA_OWN;
     if (shares)
         ATOM_TRY_CLEAN(pool_dataset_list(r->config.data, files, GSP_MANIFEST_FILES_MAX, &n_files));
@@ -181,6 +184,7 @@ cleanup:
     atom_free(run);
     atom_free(config);
     atom_free(tokenizer);
+    atom_free(template);
     return st;
 }
 

@@ -96,9 +96,44 @@ cleanup:
     return st;
 }
 
+static atom_status read_template(const char *path, char **text, uint64_t *bytes)
+{
+    *text = NULL;
+    return path && atom_path_exists(path) ? atom_file_read(path, 1 << 21, text, bytes) : ATOM_OK;
+}
+
+/* Chats are made with one template, the pool's: whoever brings chats of another one, or brings chats
+ * where the pool has none, would teach the model something else than the others. Texts have none. */
+static atom_status check_template(const pool_run *r, const char *path)
+{
+    char *own = atom_path_join(r->config.data, "chat_template.jinja"), *ours = NULL, *theirs = NULL;
+    uint64_t ours_n = 0, theirs_n = 0;
+    atom_status st = ATOM_OK;
+    if (!own)
+        return atom_fail_memory("a path", 256);
+    ATOM_TRY_CLEAN(read_template(own, &ours, &ours_n));
+    ATOM_TRY_CLEAN(read_template(path, &theirs, &theirs_n));
+    if (!ours || (theirs && ours_n == theirs_n && memcmp(ours, theirs, ours_n) == 0))
+        goto cleanup;
+    st = theirs
+             ? atom_fail(ATOM_E_USAGE,
+                         "the chats of %s were made with another chat template than the pool's; "
+                         "prepare them again with a copy of %s beside their tokenizer.json",
+                         r->config.data, path)
+             : atom_fail(ATOM_E_USAGE,
+                         "%s holds chats, made with a chat template, and the pool has none; only a "
+                         "pool whose creator has one can train on chats",
+                         r->config.data);
+cleanup:
+    atom_free(own);
+    atom_free(ours);
+    atom_free(theirs);
+    return st;
+}
+
 /* The small files that make a pool one of trainers. */
 typedef struct small_files {
-    char *run, *config, *tokenizer; /* paths; the tokenizer's may be NULL */
+    char *run, *config, *tokenizer, *template; /* paths; the last two may be NULL */
     char *run_text;
 } small_files;
 
@@ -115,6 +150,7 @@ static atom_status fetch_small(pool_run *r, small_files *s)
     ATOM_TRY(fetch(r, "run.yml", &s->run));
     ATOM_TRY(fetch(r, "config.json", &s->config));
     ATOM_TRY(fetch(r, "tokenizer.json", &s->tokenizer));
+    ATOM_TRY(fetch(r, "chat_template.jinja", &s->template));
     if (!s->run || !s->config)
         return atom_fail(ATOM_E_FORMAT, "the pool has no run.yml or no config.json: it is not a "
                                         "pool of trainers");
@@ -127,6 +163,7 @@ static void free_small(small_files *s)
     atom_free(s->run);
     atom_free(s->config);
     atom_free(s->tokenizer);
+    atom_free(s->template);
     atom_free(s->run_text);
 }
 
@@ -173,7 +210,8 @@ static atom_status configure(pool_run *r, const pool_run_config *c, const pool_j
     options[c->n_train + 1] = (pool_option){"resume_from_checkpoint", "auto"};
     ATOM_TRY(pool_run_configure(r, small->run, small->run_text, options, c->n_train + 2));
     ATOM_TRY(pool_dataset_choose(&r->data, r->life, r->config.data, join->own_data, !data));
-    return check_tokenizer(r, small->tokenizer);
+    ATOM_TRY(check_tokenizer(r, small->tokenizer));
+    return check_template(r, small->template);
 }
 
 static uint64_t floats_of(const gsp_manifest *m)

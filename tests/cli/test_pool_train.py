@@ -230,6 +230,33 @@ class PoolTrain(tool.Case):
         self.end(d, 0)
         c.kill()
 
+    def test_one_template_for_all_chats(self):
+        """A pool's chats have the pool's template: it comes with the ticket, and no other is trained on."""
+        chats = self.write("chats.jsonl", "".join(json.dumps({"messages": [
+            {"role": "user", "content": f"tell {i}"}, {"role": "assistant", "content": tool.english(60, i)}]}) + "\n"
+            for i in range(300)))
+        for out, *words in (("chats",), ("others", "--user-prefix", "Q: ")):
+            self.ok("data", "prepare", "-i", chats, "-o", out, "--template", "plain", *words)
+        run = self.write("either.yml", RUN.format(steps=10**6, codec="int8") + "  data: either\n")
+
+        def create(data, out):
+            process = self.start("create", "--config", run, "--model", self.config, "--data", data, "-o", out, "--listen",
+                                 "127.0.0.1:0")
+            return process, json.loads(process.stdout.readline())["ticket"]
+        a, ticket = create("chats", "a")
+        b = self.join("b", ticket, "--max-steps", 5)
+        done = json.loads(self.end(b, 0)[0])
+        template = self.read("chats", "chat_template.jinja")
+        self.assertEqual(self.read("b", "data", "chat_template.jinja"), template)
+        self.assertEqual(self.read(done["checkpoint"], "chat_template.jinja"), template)
+        self.fails(2, "pool", "join", ticket, "--data", "others", "--own-data", "-o", "c", *ALONE,
+                   says=["others", "another chat template", "chat_template.jinja"])
+        a.kill()
+        d, ticket = create(self.data, "d")
+        self.fails(2, "pool", "join", ticket, "--data", "chats", "--own-data", "-o", "e", *ALONE,
+                   says=["chats holds chats", "the pool has none"])
+        d.kill()
+
     def test_train_names_the_command_for_a_pool(self):
         run = self.write("run.yml", RUN.format(steps=10, codec="int8"))
         refused = self.run_atom("train", run, "--model", self.config, "--data", self.data, "-o", "alone")

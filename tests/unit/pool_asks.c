@@ -253,6 +253,9 @@ static void files(void **state)
     m->file[m->n_files++].bytes = 1 << 28;
     must(pool_asks_files(m));
     assert_int_equal(pool_asks_small_bytes(m), 1 << 28);
+    strcpy(m->file[m->n_files].name, "chat_template.jinja");
+    m->file[m->n_files++].bytes = 1 << 21;
+    must(pool_asks_files(m));
     assert_int_equal(pool_asks_data_bytes(m), 7ull << 37);
     test_free(m);
     refuses_file("authorized_keys", 10, false);
@@ -267,6 +270,8 @@ static void files(void **state)
     refuses_file("../_train_0.bin", 10, true);
     refuses_file("tokenizer.json", (1 << 28) + 1, false);
     refuses_file("config.json", 1ull << 50, false);
+    refuses_file("chat_template.jinja", 1 << 22, false);
+    refuses_file("chat_template.jinja", 10, true);
 }
 
 static void refuses_settings(const char *text, const char *word)
