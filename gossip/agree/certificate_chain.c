@@ -224,7 +224,7 @@ const char *gsp_match_take(const gsp_chain_terms *t, gsp_side *s, const gsp_step
     if (wrong || begins) /* the first lineage is no fork */
         return wrong;
     if (s->chain.reset > reset) { /* from the owner's word on everything begins anew */
-        *s = (gsp_side){.chain = s->chain, .reset = true};
+        *s = (gsp_side){.chain = s->chain, .reset = true, .first_id = s->chain.lineage};
         return NULL;
     }
     if (!s->forked && step->is_genesis) {
@@ -290,6 +290,15 @@ static bool goes_to_fork(const gsp_side *mine, const gsp_side *theirs, gsp_trust
     return trusted(theirs, trust) && (!trusted(mine, trust) || better(theirs, mine));
 }
 
+/* Of two resets with one number everybody follows the same one, or the pool stays divided. */
+static gsp_choice goes_to_twin(const gsp_side *mine, const gsp_side *theirs, gsp_trust trust)
+{
+    int order = memcmp(theirs->first_id.byte, mine->first_id.byte, sizeof mine->first_id.byte);
+    if (order == 0)
+        return GSP_DIVIDED;
+    return order < 0 && (!theirs->forked || trusted(theirs, trust)) ? GSP_GO : GSP_STAY;
+}
+
 gsp_choice gsp_match_judge(const gsp_match *m, gsp_trust trust, gsp_plight plight)
 {
     const gsp_side *mine = &m->mine, *theirs = &m->theirs;
@@ -300,8 +309,8 @@ gsp_choice gsp_match_judge(const gsp_match *m, gsp_trust trust, gsp_plight pligh
         return !theirs->forked || trusted(theirs, trust) ? GSP_GO : GSP_STAY;
     if (theirs->chain.reset < mine->chain.reset)
         return GSP_STAY;
-    if (theirs->reset || mine->reset) /* two resets with one number */
-        return GSP_DIVIDED;
+    if (theirs->reset || mine->reset) /* two resets with one number: the owner forgot the first */
+        return goes_to_twin(mine, theirs, trust);
     if (theirs->links == 0 && !theirs->forked)
         return GSP_STAY;
     if (!mine->forked && theirs->forked && plight.gave_up &&

@@ -70,7 +70,7 @@ typedef struct gsp_side {
                               after the last one */
     uint32_t links;        /* of the common lineage, before its first fork */
     uint64_t first, reach; /* versions of the first and the last of them; 0: none */
-    gsp_hash first_id;
+    gsp_hash first_id;     /* of the first of them; reset: the lineage's that it began */
     bool still;        /* there is one, and it changed nothing */
     bool forked;       /* a fork follows them */
     gsp_roster before; /* forked: the roster that it left */
@@ -102,6 +102,8 @@ typedef struct gsp_plight {
 /*
  * Which of the two to follow, in this order:
  *   - the owner's later reset wins, unless what follows it is a fork that nobody may follow;
+ *   - of two resets with one number, which an owner orders that lost its disk, the one with the lower
+ *     id wins likewise;
  *   - what a quorum of the common roster certified wins against what only a fork did, and more of
  *     it against less;
  *   - a fork is followed only if more of the roster that it left stand behind its newest

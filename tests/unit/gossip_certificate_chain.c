@@ -235,6 +235,45 @@ static void survivors_are_followed(void **unused)
     gsp_trail_close(&lone);
 }
 
+/* The owner's reset with this number, at the end of the trail. */
+static void reset_here(gsp_trail *t, uint32_t number)
+{
+    gsp_step reset = fork_of(t, NULL, 11);
+    gsp_genesis *g = &reset.as.genesis;
+    gsp_hash id;
+    g->reset = number;
+    gsp_order_seal(&seals[11], g);
+    gsp_genesis_hash(&seals[0], g, &id);
+    seals[11].seal(seals[11].context, id.byte, sizeof id.byte, g->seal);
+    add(t, reset);
+}
+
+/* An owner that lost its disk does not know of its last reset, and orders that number again at
+ * another place. All who followed either of them meet. */
+static void two_resets_with_one_number_are_one_in_the_end(void **unused)
+{
+    (void)unused;
+    gsp_trail first, again, lone;
+    begin();
+    history(&first, 5);
+    history(&again, 5);
+    reset_here(&first, 1);
+    gsp_roster alone = first.end.roster;
+    add(&first, link_to(&first, 500, &alone, 900, 1));
+    add(&again, link_to(&again, 12, &again.end.roster, 60, 31));
+    reset_here(&again, 1);
+    bool goes = meets(&first, &again, WELL) == GSP_GO;
+    assert_int_equal(meets(goes ? &first : &again, goes ? &again : &first, WELL), GSP_GO);
+    assert_int_equal(meets(goes ? &again : &first, goes ? &first : &again, WELL), GSP_STAY);
+    history(&lone, 5);
+    reset_here(&lone, 2);
+    assert_int_equal(meets(&first, &lone, WELL), GSP_GO);
+    assert_int_equal(meets(&lone, &again, WELL), GSP_STAY);
+    gsp_trail_close(&first);
+    gsp_trail_close(&again);
+    gsp_trail_close(&lone);
+}
+
 static void the_owners_reset_wins(void **unused)
 {
     (void)unused;
@@ -242,14 +281,7 @@ static void the_owners_reset_wins(void **unused)
     begin();
     history(&mine, 5);
     history(&theirs, 5);
-    gsp_step reset = fork_of(&theirs, NULL, 11);
-    gsp_genesis *g = &reset.as.genesis;
-    gsp_hash id;
-    g->reset = 1;
-    gsp_order_seal(&seals[11], g);
-    gsp_genesis_hash(&seals[0], g, &id);
-    seals[11].seal(seals[11].context, id.byte, sizeof id.byte, g->seal);
-    add(&theirs, reset);
+    reset_here(&theirs, 1);
     add(&mine, link_to(&mine, 500, &mine.end.roster, 1ull << 50, 31));
     assert_int_equal(meets(&mine, &theirs, WELL), GSP_GO);
     assert_int_equal(meets(&theirs, &mine, WELL), GSP_STAY);
@@ -314,6 +346,7 @@ int main(void)
         cmocka_unit_test(whoever_is_behind_catches_up),
         cmocka_unit_test(survivors_are_followed),
         cmocka_unit_test(the_owners_reset_wins),
+        cmocka_unit_test(two_resets_with_one_number_are_one_in_the_end),
         cmocka_unit_test(long_chains_come_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
