@@ -138,7 +138,8 @@ static bool shown(const gsp_agree *a, const gsp_saved *saved, const gsp_chain *c
         return false;
     gsp_genesis_hash(&a->seals, &saved->genesis, &lineage);
     if (!gsp_hash_equal(&lineage, &chain->lineage) ||
-        memcmp(&saved->genesis.order, &chain->order, sizeof chain->order) != 0)
+        memcmp(&saved->genesis.order, &chain->order, sizeof chain->order) != 0 ||
+        gsp_genesis_wrong(&a->seals, &a->rules.owner, &saved->genesis)) /* an id is without seals */
         return false;
     return saved->has_certificate ? gsp_chain_shows(&terms, chain, &saved->certificate)
                                   : gsp_hash_equal(&lineage, &chain->newest);

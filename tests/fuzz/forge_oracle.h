@@ -42,31 +42,44 @@ static inline const gsp_member *forge_seat(const gsp_roster *r, const gsp_key *k
     return NULL;
 }
 
-/* Different members of the roster of the version voted for this very proposal, and they are a quorum:
- * among friends more than half of it, or half with the first; among strangers more than two thirds. */
-static inline void forge_judge_votes(const forge_before *was, gsp_trust trust,
-                                     const gsp_certificate *c)
+/* Among friends more than half, or half with the first; among strangers more than two thirds. */
+static inline bool forge_quorum(gsp_trust trust, uint32_t n, uint32_t voters)
+{
+    uint32_t some = (uint32_t)__builtin_popcount(voters);
+    return trust == GSP_STRANGERS ? 3 * some > 2 * n
+                                  : 2 * some > n || (2 * some == n && (voters & 1));
+}
+
+/* Different members of the roster of the version voted for the proposal with this id, and they are
+ * a quorum. */
+static inline void forge_judge_votes_for(const forge_before *was, gsp_trust trust,
+                                         const gsp_certificate *c, const gsp_hash *id)
 {
     gsp_seals seals = forge_seals(NULL);
     gsp_statement vote = {.kind = GSP_SAYS_VOTE,
                           .lineage = c->proposal.lineage,
                           .version = c->proposal.version,
-                          .ballot = c->ballot};
-    uint32_t voters = 0, n = 0;
-    gsp_proposal_hash(&seals, &c->proposal, &vote.subject);
+                          .ballot = c->ballot,
+                          .subject = *id};
+    uint32_t voters = 0;
     for (uint32_t i = 0; i < c->n_votes; i++) {
         uint32_t m = c->vote[i].member;
         ATOM_ASSERT(m < was->roster.n && !(voters >> m & 1));
         voters |= 1u << m;
-        n++;
         vote.signer = was->roster.member[m];
         memcpy(vote.seal, c->vote[i].seal, sizeof vote.seal);
         ATOM_ASSERT(gsp_statement_verify(&seals, &vote));
     }
-    if (trust == GSP_STRANGERS)
-        ATOM_ASSERT(3 * n > 2 * was->roster.n);
-    else
-        ATOM_ASSERT(2 * n > was->roster.n || (2 * n == was->roster.n && (voters & 1)));
+    ATOM_ASSERT(forge_quorum(trust, was->roster.n, voters));
+}
+
+static inline void forge_judge_votes(const forge_before *was, gsp_trust trust,
+                                     const gsp_certificate *c)
+{
+    gsp_seals seals = forge_seals(NULL);
+    gsp_hash id;
+    gsp_proposal_hash(&seals, &c->proposal, &id);
+    forge_judge_votes_for(was, trust, c, &id);
 }
 
 /* The next roster holds members of the one before, and joiners. admitted: these have an admission;

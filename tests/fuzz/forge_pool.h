@@ -11,7 +11,8 @@
 #include "gossip/agree/agree_inner.h"
 #include "gossip/agree/wire.h"
 #include "gossip/sum/mix.h"
-#include "tests/fuzz/forge_oracle.h"
+#include "tests/fuzz/forge_driver.h"
+#include "tests/fuzz/forge_oracle_state.h"
 
 #include <stdlib.h>
 
@@ -44,6 +45,7 @@ typedef struct forge_pool {
     uint32_t head, tail, steps, actions;
     uint64_t now_ns;
     gsp_verdict verdict; /* of audits */
+    forge_driver driver; /* of host 0 */
     forge_item queue[FORGE_QUEUE];
 } forge_pool;
 
@@ -170,7 +172,12 @@ static inline void forge_answer(uint32_t host, const gsp_action *a)
     } else if (a->kind == GSP_DO_PULL) { /* a peer that is asked has it */
         e.kind = GSP_ON_HELD;
     } else if (a->kind == GSP_DO_APPLY) {
+        if (host == 0)
+            forge_driver_apply(&forge.driver, a->certificate);
         e.kind = GSP_ON_APPLIED;
+    } else if (a->kind == GSP_DO_FOUND && host == 0) {
+        forge_driver_found(&forge.driver, a->genesis);
+        return;
     } else if (a->kind == GSP_DO_AUDIT) {
         const gsp_claim *c = a->claim;
         forge_reduce(c->contributor, c->n_contributors, c->number, c->part.included, &made);
@@ -210,6 +217,18 @@ static inline void forge_sink(void *context, const gsp_action *a)
     }
 }
 
+/* It had been without a quorum for so long that it goes where a newcomer would go. */
+static inline bool forge_gave_up(const gsp_agree *a)
+{
+    uint64_t since = a->quorum_ns > a->certified_ns ? a->quorum_ns : a->certified_ns;
+    uint64_t most = 4 * a->rules.fork_ns;
+    bool alone = gsp_agree_roster(a)->n == 1 && a->genesis.generation;
+    bool forgotten = !gsp_agree_is_member(a) &&
+                     forge.now_ns - a->certified_ns >= most + 4 * a->rules.time_due_ns;
+    return alone || forgotten || forge.now_ns - since >= most ||
+           (a->due_ns && forge.now_ns - a->due_ns >= most);
+}
+
 static inline void forge_step(uint32_t host, gsp_event e)
 {
     gsp_agree *a = &forge.agree[host];
@@ -218,8 +237,12 @@ static inline void forge_step(uint32_t host, gsp_event e)
     forge.actions = 0;
     e.now_ns = forge.now_ns;
     forge_before before = forge_look(a);
+    bool gave_up = forge_gave_up(a);
     gsp_agree_step(a, &e, forge_sink, a);
-    if ((forge.honest >> host & 1) && e.kind != GSP_ON_STATE) /* a state is the driver's to judge */
+    if (e.kind == GSP_ON_STATE) /* to host 0 only */
+        forge_judge_state(a, &before, &forge.driver.trail, &forge.driver.disk,
+                          &forge.driver.inquiry.theirs, gave_up, forge.many_keys);
+    else if (forge.honest >> host & 1)
         forge_judge(a, &before, forge_admitted, forge.many_keys);
 }
 
@@ -264,24 +287,16 @@ static inline void forge_open(uint32_t members, uint32_t joiners, uint32_t stran
     forge.verdict = GSP_VERDICT_OPEN;
     for (uint32_t i = 0; i < FORGE_HOSTS; i++)
         forge.key[i] = forge_member(i).key;
-    gsp_seals seals = forge_seals(&forge.key[0]);
     gsp_proposal *p = &forge.saved.certificate.proposal;
     forge.saved.genesis.pool = (gsp_hash){{7}};
-    forge.saved.genesis.founder = forge_member(0);
-    forge.saved.has_certificate = true;
-    forge_sign_genesis(&(forge_keys){1}, &forge.key[0], &forge.saved.genesis);
-    gsp_genesis_hash(&seals, &forge.saved.genesis, &p->lineage);
-    p->version = 5;
     p->tokens = 1000;
     p->samples = 1000;
     p->n_parts = FORGE_PARTS;
-    p->next.n = members;
-    for (uint32_t i = 0; i < members; i++)
-        p->next.member[i] = forge_member(i);
+    forge_driver_open(&forge.driver, &forge.rules, members, &forge.saved);
     for (uint32_t i = 0; i < forge.n; i++) {
         gsp_member self = forge_member(i);
         gsp_rates rates = {1000, 1000, true};
-        seals = forge_seals(&forge.key[i]);
+        gsp_seals seals = forge_seals(&forge.key[i]);
         gsp_agree_open(&forge.agree[i], &forge.rules, &seals, &self, &rates, &forge.saved,
                        forge.now_ns);
     }
@@ -292,6 +307,7 @@ static inline void forge_close(void)
     forge_item item;
     while (forge_next(&item))
         free(item.message);
+    forge_driver_close(&forge.driver);
 }
 
 #endif

@@ -171,14 +171,11 @@ static inline void forge_sign_certificate(const forge_keys *keys, const gsp_rost
     }
 }
 
-static inline void forge_sign_genesis(const forge_keys *keys, const gsp_key *owner, gsp_genesis *g)
+/* All who begin it. */
+static inline void forge_sign_founders(const forge_keys *keys, gsp_genesis *g)
 {
-    gsp_seals seals = forge_seals(owner), founder = forge_seals(&g->founder.key);
+    gsp_seals founder = forge_seals(&g->founder.key);
     gsp_hash id;
-    if (g->reset && forge_owns(keys, owner))
-        gsp_order_seal(&seals, g);
-    if (!g->reset)
-        memset(&g->order, 0, sizeof g->order);
     gsp_genesis_hash(&founder, g, &id);
     if (forge_owns(keys, &g->founder.key))
         founder.seal(founder.context, id.byte, sizeof id.byte, g->seal);
@@ -189,6 +186,16 @@ static inline void forge_sign_genesis(const forge_keys *keys, const gsp_key *own
         else if (forge_owns(keys, &g->roster.member[i].key))
             other.seal(other.context, id.byte, sizeof id.byte, g->consent[i]);
     }
+}
+
+static inline void forge_sign_genesis(const forge_keys *keys, const gsp_key *owner, gsp_genesis *g)
+{
+    gsp_seals seals = forge_seals(owner);
+    if (g->reset && forge_owns(keys, owner))
+        gsp_order_seal(&seals, g);
+    if (!g->reset)
+        memset(&g->order, 0, sizeof g->order);
+    forge_sign_founders(keys, g);
 }
 
 static inline void forge_sign_promise(const forge_keys *keys, const gsp_roster *roster,

@@ -8,7 +8,7 @@
  * does not allow.
  */
 #include "gossip/trust/identity.h"
-#include "tests/fuzz/forge_pool.h"
+#include "tests/fuzz/forge_offer.h"
 
 #include <stdio.h>
 
@@ -190,44 +190,6 @@ static bool invent(forge_script *s)
     }
 }
 
-/* A state of a lineage that the fuzzer made, as the driver would hand it over. */
-static void bring_state(forge_script *s)
-{
-    static gsp_saved saved;
-    static forge_fields fields;
-    static uint8_t bytes[GSP_WIRE_SAVED_BYTES_MAX];
-    const gsp_agree *victim = &forge.agree[VICTIM];
-    uint32_t from = 1 + forge_draw(s, forge.n - 1), changes = forge_draw(s, 4);
-    memset(&saved, 0, sizeof saved);
-    saved.genesis = victim->genesis;
-    saved.certificate = victim->certificate;
-    saved.has_certificate = forge_draw(s, 4) != 0;
-    if (forge_draw(s, 2)) {
-        saved.genesis.generation++;
-        saved.genesis.parent = victim->lineage;
-        saved.genesis.version = victim->applied;
-        saved.genesis.founder = forge_member(from);
-    }
-    for (uint32_t k = 0; k < changes; k++) {
-        fields.n = 0;
-        forge_genesis(&fields, &saved.genesis);
-        forge_certificate(&fields, &saved.certificate);
-        forge_change(&fields, s);
-    }
-    gsp_seals seals = forge_seals(NULL);
-    forge_sign_genesis(&keys, &victim->rules.owner, &saved.genesis);
-    if (forge_draw(s, 2)) {
-        gsp_genesis_hash(&seals, &saved.genesis, &saved.certificate.proposal.lineage);
-        saved.certificate.proposal.version = saved.genesis.version + 1;
-    }
-    forge_sign_certificate(&keys, gsp_agree_roster(victim), &saved.certificate);
-    if (!saved.has_certificate)
-        memset(&saved.certificate, 0, sizeof saved.certificate);
-    size_t n = gsp_wire_put_saved(&saved, bytes, sizeof bytes);
-    if (n && gsp_wire_get_saved(bytes, n, &saved))
-        forge_step(VICTIM, (gsp_event){.kind = GSP_ON_STATE, .saved = &saved});
-}
-
 static void operate(forge_script *s)
 {
     static const gsp_message_kind KINDS[] = {
@@ -260,7 +222,7 @@ static void operate(forge_script *s)
         forge_step(which, (gsp_event){.kind = forge_draw(s, 4) ? GSP_ON_LEAVE : GSP_ON_RESET});
         break;
     case 6:
-        bring_state(s);
+        forge_offer_state(&keys, 1 + forge_draw(s, forge.n - 1), s);
         break;
     case 7:
     case 8:

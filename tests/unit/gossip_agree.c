@@ -309,6 +309,39 @@ static void versions_beyond_belief_are_not_followed(void **state)
     close_pool();
 }
 
+/* A lineage's id says nothing of the seals that come with its start. Whoever took over wrong ones
+ * would hand them on, and nobody would believe it. */
+static void a_state_comes_with_the_seals_of_its_lineage(void **state)
+{
+    (void)state;
+    for (uint32_t right = 0; right < 2; right++) {
+        open_pool(3);
+        gsp_agree *a = &w.agree[0];
+        gsp_saved reset = {.genesis = saved_of(0).genesis};
+        gsp_genesis *g = &reset.genesis;
+        gsp_seals seals = seals_of(1);
+        gsp_match match = {.mine = {.chain = {.n = 1}}, .theirs = {.chain = {.n = 2, .reset = 1}}};
+        gsp_chain *end = &match.theirs.chain;
+        a->rules.owner = member(1).key;
+        g->generation++;
+        g->reset = 1;
+        g->parent = a->lineage;
+        g->version = 5;
+        g->founder = member(1);
+        gsp_order_seal(&seals, g);
+        gsp_genesis_hash(&seals, g, &end->lineage);
+        seal(seals.context, end->lineage.byte, sizeof end->lineage.byte, g->seal);
+        end->newest = end->lineage;
+        end->order = g->order;
+        end->version = g->version;
+        g->seal[0] ^= right ? 0 : 1;
+        step(0, (gsp_event){.kind = GSP_ON_STATE, .saved = &reset, .match = &match});
+        assert_int_equal(gsp_hash_equal(&a->lineage, &end->lineage), right);
+        assert_int_equal(a->stats.refused, 1 - right);
+        close_pool();
+    }
+}
+
 static gsp_key asked[8];
 static uint32_t n_asked;
 
@@ -537,6 +570,7 @@ int main(void)
         cmocka_unit_test(no_ballot_leaves_no_room_for_later_ones),
         cmocka_unit_test(a_vote_with_more_in_it_does_not_count),
         cmocka_unit_test(versions_beyond_belief_are_not_followed),
+        cmocka_unit_test(a_state_comes_with_the_seals_of_its_lineage),
         cmocka_unit_test(one_refusal_ends_no_ballot),
         cmocka_unit_test(garbage_changes_nothing),
     };
