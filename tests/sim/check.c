@@ -242,6 +242,21 @@ static void liar_certified(sim_world *w, const gsp_proposal *p, uint64_t hash)
         (known){.lineage = p->lineage, .version = p->version, .hash = hash};
 }
 
+/* I12, I16. Where liars alone are a quorum they certify without asking anybody (the lower key of two,
+ * a member that went on alone), and no promise is broken. */
+static void check_proposed(sim_world *w, const gsp_proposal *p, uint64_t hash, uint32_t host)
+{
+    uint64_t at = place_of(w->check, hash);
+    if (at == PROPOSED_MAX && !sim_check_promised(w, p))
+        w->out->beyond = true;
+    else if (at == PROPOSED_MAX)
+        sim_violate(w, "I12", "version %llu at host %u is what nobody proposed",
+                    (unsigned long long)p->version, host);
+    else if (!w->check->whole[at])
+        sim_violate(w, "I16", "version %llu leaves out somebody who promised in time",
+                    (unsigned long long)p->version);
+}
+
 /* Only of certificates whose votes are on disk: before that a crash unmakes them, and nobody has
  * seen them. */
 void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
@@ -275,13 +290,7 @@ void sim_check_certified(sim_world *w, uint32_t host, const gsp_certificate *c)
     w->out->versions++;
     sim_check_contents(w, p);
     check_counted_once(w, p);
-    uint64_t at = place_of(w->check, hash);
-    if (at == PROPOSED_MAX)
-        sim_violate(w, "I12", "version %llu at host %u is what nobody proposed",
-                    (unsigned long long)p->version, host);
-    else if (!w->check->whole[at])
-        sim_violate(w, "I16", "version %llu leaves out somebody who promised in time",
-                    (unsigned long long)p->version);
+    check_proposed(w, p, hash, host);
     check_owners(w, p);
     check_barred(w, p);
     k = &w->check->known[w->check->n_known++];

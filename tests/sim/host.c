@@ -252,11 +252,12 @@ static void answer_state(sim_world *w, sim_item *item)
         return;
     gsp_saved *saved = copy(&donor->disk, sizeof donor->disk);
     memset(&saved->record, 0, sizeof saved->record);
-    if (donor->hostility != SIM_HONEST && (asker->has_disk || donor->lie.n == 0))
-        w->out->injected[SIM_ORDERED] += sim_hostile_state(w, donor, saved);
+    bool lies = donor->hostility != SIM_HONEST && (asker->has_disk || donor->lie.n == 0) &&
+                sim_hostile_state(w, donor, saved);
+    w->out->injected[SIM_ORDERED] += lies;
     sim_item *back = sim_push(w, SIM_EVENT, asker->index, w->now_ns + 3 * sim_delay(w));
     back->payload = saved;
-    back->version = donor->anchor;
+    back->version = lies && donor->lie.n ? donor->lie_anchor : donor->anchor;
     back->event.kind = GSP_ON_STATE;
 }
 

@@ -125,8 +125,19 @@ static void certify(sim_world *w, sim_host *h, gsp_certificate *c)
     }
 }
 
-/* Made up once, and told for a while. */
-static void make_up(sim_world *w, sim_host *h)
+static void newest_genesis(const gsp_trail *trail, gsp_genesis *out)
+{
+    gsp_step step;
+    for (uint32_t i = trail->n; i-- > 0;) {
+        gsp_trail_read(trail, i, &step);
+        if (step.is_genesis)
+            break;
+    }
+    *out = step.as.genesis;
+}
+
+/* A chain that is made up from some place on, and a state where it ends. */
+static void ahead(sim_world *w, sim_host *h)
 {
     gsp_saved *saved = &h->lie_saved;
     gsp_step step;
@@ -139,26 +150,75 @@ static void make_up(sim_world *w, sim_host *h)
         make_fork(w, h, &step.as.genesis);
         must(gsp_trail_add(&h->lie, &step, true));
     }
-    for (uint32_t i = h->lie.n; i-- > 0;) {
-        gsp_trail_read(&h->lie, i, &step);
-        if (step.is_genesis)
-            break;
-    }
-    saved->genesis = step.as.genesis;
+    newest_genesis(&h->lie, &saved->genesis);
     certify(w, h, &saved->certificate);
     saved->has_certificate = true;
+    h->lie_end = *saved;
+    h->lie_anchor = h->anchor;
+}
+
+/* The state that is offered is not the one where the chain ends: without a certificate, one that it
+ * had before, or put together from lineages of now and then. */
+static void beside(sim_world *w, sim_host *h)
+{
+    gsp_saved *saved = &h->lie_saved, *then = &h->was;
+    switch (sim_below(&w->random, then->has_certificate ? 4 : 1)) {
+    case 0:
+        saved->has_certificate = false;
+        memset(&saved->certificate, 0, sizeof saved->certificate);
+        break;
+    case 1:
+        *saved = *then;
+        h->lie_anchor = h->was_anchor;
+        break;
+    case 2:
+        saved->certificate = then->certificate;
+        saved->has_certificate = true;
+        break;
+    default:
+        saved->genesis = then->genesis;
+    }
+}
+
+/* What it has now, to be offered long after: the anchor of such a state is what its members signed. */
+static void remember(sim_host *h)
+{
+    h->was = h->disk;
+    memset(&h->was.record, 0, sizeof h->was.record);
+    h->was_anchor = h->anchor;
+}
+
+/* Made up once, and told for a while. */
+static void make_up(sim_world *w, sim_host *h)
+{
+    if (sim_chance(&w->random, 0.6)) {
+        ahead(w, h);
+    } else { /* its own chain, which is right */
+        must(gsp_trail_copy(&h->lie, &h->trail));
+        h->lie_saved = h->disk;
+        memset(&h->lie_saved.record, 0, sizeof h->lie_saved.record);
+        h->lie_end = h->lie_saved;
+        h->lie_anchor = h->anchor;
+    }
+    if (sim_chance(&w->random, 0.5))
+        beside(w, h);
+    if (sim_chance(&w->random, 0.3))
+        remember(h);
 }
 
 bool sim_state_send(sim_world *w, sim_host *h, gsp_message *m)
 {
-    if (m->kind != GSP_HEARTBEAT || h->trail.n == 0 || !sim_chance(&w->random, 0.5))
+    if (m->kind != GSP_HEARTBEAT || h->trail.n == 0 || !h->has_disk || !sim_chance(&w->random, 0.5))
         return false;
     if (h->lie.n == 0 || w->now_ns - h->lie_ns > 20 * SIM_SECOND) {
         h->lie_ns = w->now_ns;
         make_up(w, h);
     }
     m->lineage = h->lie.end.lineage;
-    m->version = m->as.heartbeat.applied = h->lie_saved.certificate.proposal.version;
+    m->version = h->lie_end.has_certificate ? h->lie_end.certificate.proposal.version
+                                            : h->lie_end.genesis.version;
+    m->version += sim_chance(&w->random, 0.5) ? sim_below(&w->random, 40) : 0;
+    m->as.heartbeat.applied = m->version;
     m->as.heartbeat.tokens = 1ull << 60;
     return true;
 }

@@ -197,10 +197,11 @@ typedef struct sim_host {
     gsp_chain_terms terms;
     gsp_seals seals;
     gsp_inquiry inquiry;
-    gsp_trail hope; /* the chain of the state that was asked for last */
-    gsp_trail lie;  /* what it makes up, with a state at its end; n 0: nothing */
-    gsp_saved lie_saved;
-    uint64_t lie_ns;
+    gsp_trail hope;               /* the chain of the state that was asked for last */
+    gsp_trail lie;                /* what it makes up; n 0: nothing */
+    gsp_saved lie_end, lie_saved; /* the state where that ends, and the one that it offers */
+    gsp_saved was;                /* a state that it had before */
+    uint64_t lie_ns, lie_anchor, was_anchor;
     gsp_begin begun; /* a BEGIN that it made up; ballot 0: none */
     uint32_t begun_ballot;
     uint64_t begun_version;

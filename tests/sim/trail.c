@@ -68,8 +68,7 @@ static void answer(sim_world *w, sim_host *h, uint32_t to, const gsp_chain_ask *
     m->kind = GSP_CHAIN;
     bool lies = h->hostility == SIM_TAKES_OVER && h->lie.n && w->host[to]->has_disk;
     w->out->injected[SIM_TAKEN] += lies;
-    gsp_trail_answer(lies ? &h->lie : &h->trail, lies ? &h->lie_saved : &h->disk, what,
-                     &m->as.chain);
+    gsp_trail_answer(lies ? &h->lie : &h->trail, lies ? &h->lie_end : &h->disk, what, &m->as.chain);
     send(w, h, to, m);
     free(m);
 }
