@@ -68,6 +68,7 @@ typedef struct gsp_gate_event {
     uint8_t credential[GSP_CREDENTIAL_BYTES_MAX]; /* what the peer showed */
     gsp_refusal refusal; /* FAILED: the peer's verdict or ours; WELCOME: TCP failed */
     bool proven;         /* FAILED: it is the verdict of `key`, a member */
+    uint64_t moved;      /* DOWN: as gsp_gate_moved */
     char why[96];
 } gsp_gate_event;
 
@@ -123,8 +124,8 @@ ATOM_MUST atom_status gsp_gate_adopt(gsp_gate *gate, int fd, const uint8_t *peer
 /* From now on the stream sends at most so many bytes per second, evenly; 0: without a limit. */
 void gsp_gate_pace(gsp_gate *gate, uint64_t stream, uint64_t bytes_per_s);
 /* How many plain bytes a stream that was bridged or joined has moved so far, both ways. False: it is
- * over. */
-ATOM_MUST bool gsp_gate_moved(gsp_gate *gate, uint64_t stream, uint64_t *bytes);
+ * over; *bytes is set all the same until its DOWN is taken. */
+bool gsp_gate_moved(gsp_gate *gate, uint64_t stream, uint64_t *bytes);
 /* Ends a stream; no further event of it follows. A number that is unknown or over is fine. */
 void gsp_gate_end(gsp_gate *gate, uint64_t stream);
 /* Takes the oldest event; false: none. Events come in order, so a stream that was dialled after

@@ -168,7 +168,7 @@ bool gsp_gate_moved(gsp_gate *g, uint64_t stream, uint64_t *bytes)
     pthread_mutex_lock(&g->lock);
     gate_stream *s = find(g, stream);
     bool there = s && s->state != STREAM_OVER && !s->ended;
-    if (there)
+    if (s)
         *bytes = atomic_load_explicit(&s->moved, memory_order_relaxed);
     pthread_mutex_unlock(&g->lock);
     return there;

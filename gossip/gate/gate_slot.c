@@ -121,6 +121,7 @@ void gate_stream_over(gsp_gate *g, gate_stream *s, gsp_refusal refusal, const ch
         s->state = STREAM_OVER;
         s->event.kind = s->told && !untold ? GSP_GATE_DOWN : GSP_GATE_FAILED;
         s->event.refusal = refusal;
+        s->event.moved = atomic_load_explicit(&s->moved, memory_order_relaxed);
         s->event.proven = proven;
         if (proven)
             memcpy(s->event.key, key, sizeof s->event.key);

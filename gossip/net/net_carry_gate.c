@@ -5,6 +5,7 @@
  */
 #include "gossip/net/net_inner.h"
 
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 
 #include <errno.h>
@@ -104,7 +105,7 @@ static void stream_up(net_endpoint *e, const gsp_gate_event *event)
 
 static void stream_down(net_endpoint *e, const gsp_gate_event *event)
 {
-    net_tubes_down(e, event->stream);
+    net_tubes_down(e, event->stream, event->moved, atom_clock_ns());
     for (uint32_t i = 0; i < GSP_NET_LINKS_MAX; i++) {
         net_link *link = &e->link[i];
         for (uint32_t s = 0; link->used && s < LINK_STREAMS_MAX; s++) {

@@ -260,8 +260,8 @@ net_tube *net_tubes_place(net_tubes *tubes, const uint8_t *asker, const uint8_t 
 /* Counts two streams that are about to be joined. False: this tube must not be. */
 bool net_tubes_add(net_endpoint *e, const uint8_t *asker, const uint8_t *target, uint64_t a,
                    uint64_t b, uint64_t now);
-/* A stream is over; if it was a tube's, so is the other. */
-void net_tubes_down(net_endpoint *e, uint64_t stream);
+/* A stream is over that has moved so many bytes; if it was a tube's, so is the other. */
+void net_tubes_down(net_endpoint *e, uint64_t stream, uint64_t moved, uint64_t now);
 void net_tubes_tick(net_endpoint *e, uint64_t now);
 
 /* net_nanomsg.c */

@@ -1,8 +1,8 @@
 /*
  * Owns the tubes that this host holds as a relay: pairs of streams that are joined back to back
- * (docs/design/pool.md#transport). Its one idea: a relay is a favour, so it is counted, has a size
- * and an end, and whoever asks for much makes room for who asks for little. It refuses to look
- * inside.
+ * (docs/design/pool.md#transport). Its one idea: a relay is a favour, so it is counted to its last
+ * byte, has a size and an end, and whoever asks for much makes room for who asks for little. It
+ * refuses to look inside, and to begin anything for whoever has used its hour up.
  */
 #include "gossip/net/net_inner.h"
 
@@ -43,8 +43,31 @@ net_tube *net_tubes_place(net_tubes *t, const uint8_t *asker, const uint8_t *tar
     return most;
 }
 
-static void end(net_endpoint *e, net_tube *x)
+static gsp_tally *hour(net_tubes *t)
 {
+    t->bytes.window_ns = NET_TUBE_HOUR_NS;
+    t->bytes.each_max = NET_TUBE_BYTES_EACH;
+    t->bytes.all_max = NET_TUBE_BYTES_ALL;
+    return &t->bytes;
+}
+
+/* The tube has moved so many bytes in all. False: that is more than its asker's hour has left, which
+ * is all gone now. */
+static bool count(net_endpoint *e, net_tube *x, uint64_t bytes, uint64_t now)
+{
+    gsp_tally *t = hour(&e->tubes);
+    uint64_t fresh = bytes - x->bytes, left = gsp_tally_left(t, x->asker, now);
+    if (fresh)
+        x->moved_ns = now;
+    x->bytes = bytes;
+    return gsp_tally_take(t, x->asker, fresh < left ? fresh : left, now) && fresh <= left;
+}
+
+static void end(net_endpoint *e, net_tube *x, uint64_t now)
+{
+    uint64_t bytes = x->bytes;
+    gsp_gate_moved(e->gate, x->stream[0], &bytes);
+    count(e, x, bytes, now);
     for (int i = 0; i < 2; i++)
         gsp_gate_end(e->gate, x->stream[i]);
     *x = (net_tube){0};
@@ -53,23 +76,27 @@ static void end(net_endpoint *e, net_tube *x)
 bool net_tubes_add(net_endpoint *e, const uint8_t *asker, const uint8_t *target, uint64_t a,
                    uint64_t b, uint64_t now)
 {
-    net_tube *x = e->tubes.refuses ? NULL : net_tubes_place(&e->tubes, asker, target);
+    bool right = !e->tubes.refuses && gsp_tally_left(hour(&e->tubes), asker, now) > 0;
+    net_tube *x = right ? net_tubes_place(&e->tubes, asker, target) : NULL;
     if (!x)
         return false;
     if (x->used)
-        end(e, x);
+        end(e, x, now);
     *x = (net_tube){.used = true, .stream = {a, b}, .begun_ns = now, .moved_ns = now};
     memcpy(x->asker, asker, sizeof x->asker);
     memcpy(x->target, target, sizeof x->target);
     return true;
 }
 
-void net_tubes_down(net_endpoint *e, uint64_t stream)
+void net_tubes_down(net_endpoint *e, uint64_t stream, uint64_t moved, uint64_t now)
 {
     for (uint32_t i = 0; i < NET_TUBES_MAX; i++) {
         net_tube *x = &e->tubes.tube[i];
-        if (x->used && (x->stream[0] == stream || x->stream[1] == stream))
-            end(e, x);
+        if (!x->used || (x->stream[0] != stream && x->stream[1] != stream))
+            continue;
+        if (x->stream[0] == stream)
+            count(e, x, moved, now);
+        end(e, x, now);
     }
 }
 
@@ -79,21 +106,15 @@ void net_tubes_tick(net_endpoint *e, uint64_t now)
     if (!e->gate || now < t->look_ns)
         return;
     t->look_ns = now + NET_TUBE_LOOK_NS;
-    t->bytes.window_ns = NET_TUBE_HOUR_NS;
-    t->bytes.each_max = NET_TUBE_BYTES_EACH;
-    t->bytes.all_max = NET_TUBE_BYTES_ALL;
     for (uint32_t i = 0; i < NET_TUBES_MAX; i++) {
         net_tube *x = &t->tube[i];
-        uint64_t bytes = 0;
+        uint64_t bytes = x->bytes;
         if (!x->used)
             continue;
         bool there = gsp_gate_moved(e->gate, x->stream[0], &bytes);
-        uint64_t fresh = bytes - x->bytes;
-        if (fresh)
-            x->moved_ns = now;
-        x->bytes = bytes;
-        if (!there || t->refuses || now - x->moved_ns > NET_TUBE_IDLE_NS ||
-            now - x->begun_ns > NET_TUBE_NS || !gsp_tally_take(&t->bytes, x->asker, fresh, now))
-            end(e, x);
+        bool within = count(e, x, bytes, now);
+        if (!there || !within || t->refuses || now - x->moved_ns > NET_TUBE_IDLE_NS ||
+            now - x->begun_ns > NET_TUBE_NS)
+            end(e, x, now);
     }
 }

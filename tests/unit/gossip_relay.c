@@ -145,12 +145,63 @@ static void an_hour_has_so_many_bytes(void **state)
         gsp_net_close(&net[k]);
 }
 
+static uint64_t used_by(gsp_net *relay, const gsp_net *asker)
+{
+    gsp_tally *t = &((net_endpoint *)relay)->tubes.bytes;
+    return NET_TUBE_BYTES_EACH - gsp_tally_left(t, asker->key, atom_clock_ns());
+}
+
+/* What passes between two looks is counted when the tube ends, whoever ends it; and whose hour is
+ * used up gets no other tube. */
+static void short_tubes_are_counted(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20 };
+    gsp_net *net[3] = {open_at(0, false), open_at(1, false), open_at(2, true)}, *r = net[2];
+    gsp_address at = test_loopback(gsp_net_port(r)), nowhere = test_loopback(1);
+    net_tubes *t = &((net_endpoint *)r)->tubes;
+    char *body = test_calloc(1, BYTES);
+    bool came = false;
+    test_must(gsp_net_dial(net[0], r->key, &at, 1));
+    test_must(gsp_net_dial(net[1], r->key, &at, 1));
+    test_must(gsp_net_dial(net[0], net[1]->key, &nowhere, 1));
+    until(net, GSP_NET_UP);
+    t->look_ns = UINT64_MAX; /* nobody looks from now on */
+    uint64_t before = used_by(r, net[0]);
+    assert_true(before < BYTES);
+    assert_int_equal(gsp_net_send(net[0], net[1]->key, GSP_NET_BULK, NULL, 0, body, BYTES),
+                     GSP_NET_SENT);
+    for (unsigned i = 0; !came; i++) {
+        assert_true(i < 60000);
+        for (int k = 0; k < 3; k++) {
+            gsp_net_event event;
+            test_must(gsp_net_next(net[k], MS(1), &event));
+            came |= k == 1 && event.kind == GSP_NET_MESSAGE && event.bytes == BYTES;
+            gsp_net_free(net[k], event.data);
+        }
+    }
+    gsp_net_close(&net[1]);
+    while (tubes_of(r)) {
+        gsp_net_event event;
+        test_must(gsp_net_next(r, MS(1), &event));
+        gsp_net_free(r, event.data);
+    }
+    assert_true(used_by(r, net[0]) >= before + BYTES);
+    uint64_t now = atom_clock_ns(), left = gsp_tally_left(&t->bytes, net[0]->key, now);
+    assert_true(gsp_tally_take(&t->bytes, net[0]->key, left, now));
+    assert_false(net_tubes_add((net_endpoint *)r, net[0]->key, net[2]->key, 1, 2, now));
+    gsp_net_close(&net[0]);
+    gsp_net_close(&net[2]);
+    test_free(body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tubes_are_shared_out),
         cmocka_unit_test(tubes_are_counted_and_end),
         cmocka_unit_test(an_hour_has_so_many_bytes),
+        cmocka_unit_test(short_tubes_are_counted),
     };
     test_pool_make(&pool, 9);
     return cmocka_run_group_tests(tests, NULL, NULL);
