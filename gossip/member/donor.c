@@ -1,7 +1,8 @@
 /*
  * Owns what a donor gives. Its one idea: a root that was told stands for bits, so a chunk goes out
  * only while the tree under that root is still here, as the state is or as it was. It refuses to
- * stand in the way of a round: chunks go when no part or result waits.
+ * stand in the way of a round: chunks go when no part or result waits; and to give one key more than
+ * a few states in some hours.
  */
 #include "gossip/member/donor.h"
 
@@ -17,6 +18,7 @@ enum {
     HOLD_VERSIONS = GSP_REPLAY_MAX / 2, /* that a joiner may be behind */
 };
 static const uint64_t SECOND = 1000000000u;
+static const uint64_t GIVEN_LEAST = 64 << 20;    /* bytes, of a state however small */
 static const uint64_t HOLD_NS = 5000000000u;     /* after its last question */
 static const uint64_t ASK_PAUSE_NS = 100000000u; /* between two answers to one peer */
 
@@ -27,6 +29,11 @@ atom_status gsp_donor_open(gsp_donor *o, gsp_friends *friends, const gsp_work *w
     o->work = work;
     o->n_fragments = n_fragments;
     o->flux = GSP_FRAGMENTS_MAX;
+    for (uint32_t f = 0; f < n_fragments; f++)
+        o->given.each_max += GSP_STATES_GIVEN * work->n_state[f] * sizeof(float);
+    o->given.each_max += GIVEN_LEAST;
+    o->given.all_max = UINT64_MAX;
+    o->given.window_ns = GSP_STATES_SECONDS * SECOND;
     gsp_leases_open(&o->leases, directory, work);
     o->chunk = atom_alloc(GSP_CHUNK_FLOATS, sizeof(float));
     return o->chunk ? ATOM_OK : atom_fail_memory("a chunk", GSP_CHUNK_BYTES);
@@ -265,6 +272,7 @@ static bool chunk_send(gsp_donor *o, gsp_friend *to, const gsp_wanted *w, const 
         return false;
     wanted_pop(joiner_of(o, to));
     o->sent_ns = atom_clock_ns();
+    (void)gsp_tally_take(&o->given, to->key.byte, bytes, o->sent_ns);
     o->sent_bytes += bytes;
     o->kept_bytes += kept ? bytes : 0;
     return sent == GSP_NET_SENT;
@@ -284,7 +292,9 @@ static atom_status send_one(gsp_donor *o, gsp_friend *to, bool *sent)
     if (!tree && o->flux == w.fragment)
         return ATOM_OK; /* it will be another in a moment, or kept as it was */
     bool kept = tree && tree != &o->shelf[w.fragment].tree;
-    if (!tree || (kept && !gsp_leases_read(&o->leases, w.fragment, w.chunk, n, o->chunk))) {
+    bool spent = gsp_tally_left(&o->given, to->key.byte, atom_clock_ns()) < n * sizeof(float);
+    if (!tree || spent ||
+        (kept && !gsp_leases_read(&o->leases, w.fragment, w.chunk, n, o->chunk))) {
         wanted_pop(j);
         tell_none(o, to, &w);
         *sent = true;

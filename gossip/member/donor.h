@@ -11,6 +11,11 @@
 
 #include "gossip/member/friends.h"
 #include "gossip/member/lease.h"
+#include "gossip/net/tally.h"
+
+/* A key gets so many whole states of one donor in so long: enough for a host that goes off every
+ * hour, and no end of uploads for one that only takes. */
+enum { GSP_STATES_GIVEN = 4, GSP_STATES_SECONDS = 3 * 3600 };
 
 /* What is known of a fragment's state: the tree over its chunks, made when somebody asks. */
 typedef struct gsp_shelf {
@@ -46,6 +51,7 @@ typedef struct gsp_donor {
     uint64_t sent_ns; /* when a chunk last went out */
     uint32_t flux;    /* this fragment is becoming another; GSP_FRAGMENTS_MAX: none is */
     uint64_t sent_bytes, kept_bytes; /* kept: of those, from a lease */
+    gsp_tally given;                 /* bytes of chunks, by key */
 } gsp_donor;
 
 /* What the answer to members that ask is made of. */

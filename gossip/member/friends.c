@@ -12,7 +12,9 @@
 enum {
     PIECES_PER_PUMP = 16,
     LETTERS_MAX = 256, /* that wait for one peer */
+    PULLED_TIMES = 16, /* a fragment, in a version */
 };
+static const uint64_t PULLED_LEAST = 64 << 20; /* bytes, of a fragment however small */
 
 struct gsp_letter {
     gsp_letter *next;
@@ -50,19 +52,20 @@ bool gsp_friends_is_busy(const gsp_friends *fs)
 
 /* ---- queues ---- */
 
-static void queue_push(gsp_queue *q, const gsp_outgoing *item)
+static bool queue_push(gsp_queue *q, const gsp_outgoing *item)
 {
     if (!q->item)
         q->item = atom_alloc(GSP_QUEUE_MAX, sizeof *q->item);
     if (!q->item || q->n == GSP_QUEUE_MAX)
-        return;
+        return false;
     for (uint32_t k = 0; k < q->n; k++) {
         const gsp_outgoing *o = &q->item[(q->first + k) % GSP_QUEUE_MAX];
         if (o->part == item->part && o->version == item->version &&
             gsp_hash_equal(&o->root, &item->root))
-            return; /* waits already */
+            return false; /* waits already */
     }
     q->item[(q->first + q->n++) % GSP_QUEUE_MAX] = *item;
+    return true;
 }
 
 static void queue_pop(gsp_queue *q)
@@ -84,18 +87,34 @@ void gsp_friends_send_part(gsp_friend *to, uint64_t version, uint32_t part, cons
         queue_push(&to->contributions, &item);
 }
 
-void gsp_friends_send_result(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *hash)
+bool gsp_friends_send_result(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *hash)
 {
     gsp_outgoing item = {.is_result = true, .part = part, .version = version, .root = *hash};
-    if (to)
-        queue_push(&to->results, &item);
+    return to && queue_push(&to->results, &item);
 }
 
-void gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *root)
+bool gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *root)
 {
     gsp_outgoing item = {.part = part, .version = version, .root = *root};
-    if (to)
-        queue_push(&to->results, &item);
+    return to && queue_push(&to->results, &item);
+}
+
+void gsp_friends_bound(gsp_friends *fs, uint64_t fragment_bytes)
+{
+    uint64_t most = PULLED_TIMES * fragment_bytes;
+    fs->pulled = (gsp_tally){.window_ns = 1,
+                             .each_max = most > PULLED_LEAST ? most : PULLED_LEAST,
+                             .all_max = UINT64_MAX};
+}
+
+bool gsp_friends_may_pull(gsp_friends *fs, const gsp_friend *to, uint64_t bytes)
+{
+    return bytes <= gsp_tally_left(&fs->pulled, to->key.byte, fs->agree->certified);
+}
+
+void gsp_friends_pulls(gsp_friends *fs, const gsp_friend *to, uint64_t bytes)
+{
+    (void)gsp_tally_take(&fs->pulled, to->key.byte, bytes, fs->agree->certified);
 }
 
 /* ---- letters ---- */

@@ -13,6 +13,7 @@
 
 #include "gossip/agree/wire.h"
 #include "gossip/member/blob.h"
+#include "gossip/net/tally.h"
 
 /* A part or a result that waits to be sent. */
 typedef struct gsp_outgoing {
@@ -48,7 +49,8 @@ typedef struct gsp_friends {
     const gsp_agree *agree; /* who I am, of which lineage, and the roster */
     gsp_codec codec;
     gsp_friend friend[GSP_NET_PEERS_MAX];
-    uint32_t turn; /* whose turn it is */
+    uint32_t turn;    /* whose turn it is */
+    gsp_tally pulled; /* bytes of parts, by key; its window is a version */
     gsp_message draft;
     uint8_t wire[GSP_WIRE_BYTES_MAX];
 } gsp_friends;
@@ -80,10 +82,19 @@ void gsp_friends_say(gsp_friends *friends, const gsp_action *action, const gsp_m
 
 /* Queues a part of my contribution to the version in progress. */
 void gsp_friends_send_part(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *root);
-void gsp_friends_send_result(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *hash);
+/* False, as below: it waits already, or there is no room. */
+bool gsp_friends_send_result(gsp_friend *to, uint64_t version, uint32_t part, const gsp_hash *hash);
 /* A part that somebody checks goes after everything that a round needs. */
-void gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+bool gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
                               const gsp_hash *root);
+/*
+ * What a key may pull of parts and results while a version is the newest: many times what one that
+ * lacks all of them needs. fragment_bytes: of the largest one, encoded. May: so many bytes more;
+ * pulls: they were queued.
+ */
+void gsp_friends_bound(gsp_friends *friends, uint64_t fragment_bytes);
+bool gsp_friends_may_pull(gsp_friends *friends, const gsp_friend *to, uint64_t bytes);
+void gsp_friends_pulls(gsp_friends *friends, const gsp_friend *to, uint64_t bytes);
 /* Contributions to versions that are over are worth nothing. */
 void gsp_friends_forget_parts(gsp_friends *friends);
 

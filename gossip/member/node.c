@@ -112,7 +112,7 @@ static atom_status open_parts(gsp_node *n)
                      .n_parts = c->rules.n_parts,
                      .n_fragments = c->n_fragments,
                      .n_floats = c->n_floats};
-    uint64_t most = gsp_terms_floats_max(t);
+    uint64_t most = gsp_terms_floats_max(t), largest = 0;
     if (gsp_codec_bytes(t->codec, most) > (uint64_t)GSP_BLOB_PIECES_MAX * GSP_BLOB_PIECE_BYTES)
         return atom_fail(ATOM_E_USAGE,
                          "a part of %llu floats is too large; use more parts or more fragments",
@@ -120,6 +120,9 @@ static atom_status open_parts(gsp_node *n)
     n->bans.directory = c->directory;
     n->pace.said = c->rates;
     gsp_friends_open(&n->friends, c->net, &n->agree, t->codec);
+    for (uint32_t f = 0; f < t->n_fragments; f++)
+        largest = gsp_terms_all_bytes(t, f) > largest ? gsp_terms_all_bytes(t, f) : largest;
+    gsp_friends_bound(&n->friends, largest);
     gsp_freezing_open(&n->freezing, t, &c->work);
     gsp_apply_open(&n->apply, t, &c->work, &n->mix);
     gsp_questions_open(&n->questions, t, &n->friends);

@@ -200,16 +200,19 @@ static bool on_piece(gsp_node *n, gsp_friend *from, const gsp_message *m, const 
 /* ---- other messages ---- */
 
 /* A peer lacks a result of a version, or checks a contribution. It gets no answer where the bytes
- * are not here, and asks the next one. */
+ * are not here or it has asked for too much, and asks the next one. */
 static void on_pull(gsp_node *n, gsp_friend *from, const gsp_message *m)
 {
     const gsp_pull *p = &m->as.pull;
-    gsp_exhibit exhibit;
-    if (!p->is_result &&
-        gsp_audit_cases_exhibit(&n->cases, m->version, &p->root, p->part, &exhibit))
-        gsp_friends_send_exhibit(from, m->version, p->part, &p->root);
-    if (p->is_result && gsp_recent_find(&n->held, p->part, &p->root))
-        gsp_friends_send_result(from, m->version, p->part, &p->root);
+    const gsp_blob *b = p->is_result ? gsp_recent_find(&n->held, p->part, &p->root) : NULL;
+    if (p->part >= n->terms.n_parts || (p->is_result && !b))
+        return;
+    uint64_t bytes = b ? b->bytes : gsp_terms_bytes(&n->terms, m->version, p->part);
+    if (!gsp_friends_may_pull(&n->friends, from, bytes))
+        n->status.refused++;
+    else if (b ? gsp_friends_send_result(from, m->version, p->part, &p->root)
+               : gsp_friends_send_exhibit(from, m->version, p->part, &p->root))
+        gsp_friends_pulls(&n->friends, from, bytes);
 }
 
 /* The machine hears of a part's result when its bytes are here: so a dead owner's word never stands

@@ -39,7 +39,8 @@ uint64_t gsp_tally_left(gsp_tally *t, const uint8_t *key, uint64_t now)
 {
     turn(t, now);
     const gsp_tally_row *row = find(t, key);
-    uint64_t own = t->each_max - (row ? row->used : 0), all = t->all_max - t->all;
+    uint64_t used = row ? row->used : 0, own = t->each_max > used ? t->each_max - used : 0;
+    uint64_t all = t->all_max > t->all ? t->all_max - t->all : 0;
     return own < all ? own : all;
 }
 

@@ -1,8 +1,8 @@
 /*
  * Owns the giving of data to others: pieces of the manifest's data files, read from where this host
  * has them. Its one idea: a word names a root, and a root names one of the manifest's files or
- * nothing; no name or path ever comes from the wire. It refuses to stand in the way of a round, and
- * to send what it would not believe itself.
+ * nothing; no name or path ever comes from the wire. It refuses to stand in the way of a round, to
+ * send what it would not believe itself, and to give one key the same again and again.
  */
 #include "gossip/pool/data.h"
 
@@ -108,19 +108,23 @@ static bool give(gsp_data *d, const gsp_link *to, gsp_word *m, uint8_t *buffer, 
     gsp_data_side *s = side_of(d, to);
     uint32_t f = s->asked[0].file, k = s->asked[0].piece;
     const gsp_manifest_file *file = &d->manifest->file[f];
-    gsp_pieces *pieces = d->whole[f] ? open_of(d, f, now) : NULL;
+    uint64_t most = gsp_manifest_gives(d->manifest), bytes = gsp_piece_length(file->bytes, k);
+    bool may = gsp_links_may_give(d->links, to->key, bytes, most, now);
+    gsp_pieces *pieces = may && d->whole[f] ? open_of(d, f, now) : NULL;
     memset(m, 0, sizeof *m);
     *m = (gsp_word){.kind = GSP_WORD_PIECE, .hash = file->hash, .piece = k, .body = buffer};
     if (!pieces || !gsp_pieces_read(pieces, k, buffer, m->path, &m->n_path)) {
-        if (d->whole[f])
+        if (may && d->whole[f])
             lost(d, f);
         say_none(d, to, &file->hash, k);
         return true;
     }
-    m->body_bytes = gsp_piece_length(file->bytes, k);
+    m->body_bytes = bytes;
     d->given_ns = now;
-    if (gsp_links_tell(d->links, to->key, m))
+    if (gsp_links_tell(d->links, to->key, m)) {
+        gsp_links_give(d->links, to->key, bytes, most, now);
         return true;
+    }
     s->full = true;
     if (d->node)
         gsp_node_was_full(d->node, to->key);

@@ -142,7 +142,7 @@ static const gsp_manifest_file *by_hash(const gsp_files *all, const gsp_hash *ha
     return NULL;
 }
 
-/* False: the link is full. What is not here gets no answer. */
+/* False: the link is full. What is not here, or more than the peer may have, gets no answer. */
 static bool give(gsp_files *all, const gsp_link *to, const side *s, uint8_t *buffer)
 {
     const gsp_manifest_file *f = by_hash(all, &s->ask[0].hash);
@@ -152,6 +152,9 @@ static bool give(gsp_files *all, const gsp_link *to, const side *s, uint8_t *buf
         return true;
     if (bytes > f->bytes - offset)
         bytes = (uint32_t)(f->bytes - offset);
+    uint64_t most = gsp_manifest_gives(all->manifest), now = atom_clock_ns();
+    if (!gsp_links_may_give(all->links, to->key, bytes, most, now))
+        return true;
     char *path = atom_format("%s/files/%s", all->directory, f->name);
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     atom_free(path);
@@ -167,7 +170,10 @@ static bool give(gsp_files *all, const gsp_link *to, const side *s, uint8_t *buf
                   .of_bytes = f->bytes,
                   .body = buffer,
                   .body_bytes = bytes};
-    return gsp_links_tell(all->links, to->key, &m);
+    if (!gsp_links_tell(all->links, to->key, &m))
+        return false;
+    gsp_links_give(all->links, to->key, bytes, most, now);
+    return true;
 }
 
 static void give_some(gsp_files *all)

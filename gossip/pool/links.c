@@ -14,6 +14,7 @@ enum {
     GUEST_WORDS_PER_SECOND = 5,
     WORDS_PER_MINUTE = 12000,
     GUEST_WORDS_PER_MINUTE = 60, /* of one address */
+    CONTACTS_PER_MINUTE = 12 * GSP_WORD_CONTACTS_MAX,
 };
 static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull,
                       SHUNNED_NS = 600u * 1000000000ull;
@@ -113,6 +114,34 @@ bool gsp_links_may_speak(gsp_links *links, gsp_link *l, uint64_t now)
     }
     return ++l->said <= (l->guest ? GUEST_WORDS_PER_SECOND : WORDS_PER_SECOND) &&
            minute_lets(links, l, now);
+}
+
+static gsp_tally *given(gsp_links *links, uint64_t most)
+{
+    links->given.window_ns = GSP_GIVEN_SECONDS * SECOND_NS;
+    links->given.each_max = most;
+    links->given.all_max = UINT64_MAX;
+    return &links->given;
+}
+
+bool gsp_links_may_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64_t most,
+                        uint64_t now)
+{
+    return bytes <= gsp_tally_left(given(links, most), key, now);
+}
+
+void gsp_links_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64_t most,
+                    uint64_t now)
+{
+    (void)gsp_tally_take(given(links, most), key, bytes, now);
+}
+
+bool gsp_links_may_bring(gsp_links *links, const uint8_t *key, uint64_t now)
+{
+    links->judged.window_ns = 60 * SECOND_NS;
+    links->judged.each_max = CONTACTS_PER_MINUTE;
+    links->judged.all_max = GSP_NET_PEERS_MAX * CONTACTS_PER_MINUTE;
+    return gsp_tally_take(&links->judged, key, 1, now);
 }
 
 void gsp_links_shun(gsp_links *links, gsp_link *l, uint64_t now)

@@ -21,6 +21,7 @@ enum {
     GSP_WANTED_MAX = 48, /* keys that are dialled at once */
     GSP_SHUNNED_MAX =
         16, /* keys that are not listened to for a while; one more forgets the first */
+    GSP_GIVEN_SECONDS = 3 * 3600,
 };
 
 typedef struct gsp_link {
@@ -52,6 +53,8 @@ typedef struct gsp_links {
     gsp_wanted wanted[GSP_WANTED_MAX];
     uint64_t n_born;
     gsp_tally words, guests_words; /* of a minute: by key; of guests by address */
+    gsp_tally given;               /* bytes of files and manifests, by key, of GSP_GIVEN_SECONDS */
+    gsp_tally judged;              /* contacts of a minute, by the key that brought them */
     struct {
         uint8_t key[GSP_PUBLIC_BYTES];
         uint64_t until_ns;
@@ -76,6 +79,17 @@ bool gsp_links_tell(gsp_links *links, const uint8_t *key, const gsp_word *word);
  * whatever links it comes with, so much in a minute (a guest: its address).
  */
 bool gsp_links_may_speak(gsp_links *links, gsp_link *link, uint64_t now_ns);
+/*
+ * What a key may have of this host: bytes of files, pieces and manifests in three hours, at most
+ * `most` (gsp_manifest_gives). False: it has had them. May: asks only; give: counts.
+ */
+bool gsp_links_may_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64_t most,
+                        uint64_t now_ns);
+void gsp_links_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64_t most,
+                    uint64_t now_ns);
+/* Counts a contact that a key brought and whose signature is about to be checked; false: it has
+ * brought too many in this minute. */
+bool gsp_links_may_bring(gsp_links *links, const uint8_t *key, uint64_t now_ns);
 /* Ends the link soon, and those with which the key comes back in the next ten minutes. */
 void gsp_links_shun(gsp_links *links, gsp_link *link, uint64_t now_ns);
 

@@ -350,6 +350,15 @@ bool gsp_manifest_bans(const gsp_manifest *m, const uint8_t key[GSP_PUBLIC_BYTES
     return false;
 }
 
+uint64_t gsp_manifest_gives(const gsp_manifest *m)
+{
+    enum { TIMES = 4 };
+    uint64_t bytes = 64 << 20;
+    for (uint32_t i = 0; i < m->n_files; i++)
+        bytes += TIMES * m->file[i].bytes;
+    return bytes;
+}
+
 const gsp_manifest_file *gsp_manifest_find(const gsp_manifest *m, const char *name)
 {
     for (uint32_t i = 0; i < m->n_files; i++)

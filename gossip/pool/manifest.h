@@ -101,6 +101,9 @@ void gsp_manifest_rules(const gsp_manifest *manifest, gsp_rules *out);
  * believed. */
 void gsp_manifest_key_hash(const uint8_t psk[GSP_PSK_BYTES], gsp_hash *out);
 bool gsp_manifest_bans(const gsp_manifest *manifest, const uint8_t key[GSP_PUBLIC_BYTES]);
+/* Bytes of its files, and of itself, that one member gives another in three hours: four times all of
+ * them, so that a host that fetches again and again still gets them. */
+uint64_t gsp_manifest_gives(const gsp_manifest *manifest);
 /* NULL: no such file. */
 const gsp_manifest_file *gsp_manifest_find(const gsp_manifest *manifest, const char *name);
 

@@ -27,13 +27,18 @@ static void doom(gsp_link *l, uint64_t after_ns)
 static void send_manifest(gsp_pool *p, const gsp_link *to)
 {
     gsp_word m = {.kind = GSP_WORD_MANIFEST};
+    uint64_t now = atom_clock_ns();
     if (!p->door.has_manifest)
+        return;
+    m.body_bytes = strlen(p->door.manifest_text);
+    uint64_t most = gsp_manifest_gives(p->door.manifest);
+    if (!to->guest && !gsp_links_may_give(&p->links, to->key, m.body_bytes, most, now))
         return;
     if (!gsp_manifest_bans(p->door.manifest, to->key))
         memcpy(m.psk, p->door.psk[0], sizeof m.psk);
     m.body = (const uint8_t *)p->door.manifest_text;
-    m.body_bytes = strlen(p->door.manifest_text);
-    (void)gsp_links_tell(&p->links, to->key, &m);
+    if (gsp_links_tell(&p->links, to->key, &m) && !to->guest)
+        gsp_links_give(&p->links, to->key, m.body_bytes, most, now);
     sodium_memzero(m.psk, sizeof m.psk);
 }
 
@@ -57,6 +62,8 @@ static void on_hello(gsp_pool *p, gsp_link *from, const gsp_word *m)
         const gsp_known *known = gsp_peers_find(p->book.peers, c->key);
         if (known && known->contact.sequence >= c->sequence)
             continue; /* no signature is checked twice */
+        if (!gsp_links_may_bring(&p->links, from->key, atom_clock_ns()))
+            break;
         if (gsp_contact_judge(c, &who, now) == GSP_CONTACT_GOOD)
             gsp_pool_found(p, c,
                            memcmp(c->key, from->key, sizeof c->key) == 0 ? &from->address : NULL);

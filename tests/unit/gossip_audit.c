@@ -41,9 +41,9 @@ typedef enum lie {
     WITHHOLDS,  /* off by a bit, and what it brought is given to nobody who checks */
 } lie;
 
-void __real_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+bool __real_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
                                      const gsp_hash *root);
-void __wrap_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+bool __wrap_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
                                      const gsp_hash *root);
 
 static _Thread_local lie lies;
@@ -74,11 +74,10 @@ bool __wrap_gsp_mix_part(gsp_mix *mix, uint32_t number, const gsp_contributor *c
     return true;
 }
 
-void __wrap_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
+bool __wrap_gsp_friends_send_exhibit(gsp_friend *to, uint64_t version, uint32_t part,
                                      const gsp_hash *root)
 {
-    if (lies != WITHHOLDS)
-        __real_gsp_friends_send_exhibit(to, version, part, root);
+    return lies != WITHHOLDS && __real_gsp_friends_send_exhibit(to, version, part, root);
 }
 
 /* ---- members that go on when one is gone ---- */

@@ -5,6 +5,7 @@
  */
 #include "gossip/member/donor.h"
 
+#include "atom/base/clock.h"
 #include "atom/base/mem.h"
 #include "gossip/trust/seals.h"
 #include "tests/scratch.h"
@@ -56,7 +57,8 @@ static gsp_net_sent look(gsp_net *net, const uint8_t *key, gsp_net_channel chann
         const gsp_state_chunk *c = &message->as.chunk;
         gsp_hash leaf;
         assert_int_equal(channel, GSP_NET_BULK);
-        assert_int_equal(c->chunk, n_chunks % CHUNKS);
+        if (n_none == 0)
+            assert_int_equal(c->chunk, n_chunks % CHUNKS);
         gsp_merkle_leaf(c->chunk, at, bytes, &leaf);
         assert_true(gsp_tree_check(&told, CHUNKS, c->chunk, &leaf, c->path, c->n_path));
         n_chunks++;
@@ -173,6 +175,35 @@ static void what_is_gone_is_denied(void **unused)
     assert_int_equal(n_none, CHUNKS);
 }
 
+/* A key has so many states in a few hours; another key has its own, and later it has more. */
+static void one_key_does_not_take_for_ever(void **unused)
+{
+    static const gsp_key other = {{2}};
+    (void)unused;
+    gsp_tally *t = &donor->given;
+    assert_true(gsp_tally_left(t, joiner->key.byte, atom_clock_ns()) >
+                (GSP_STATES_GIVEN - 1) * FLOATS * sizeof(float));
+    while (n_none == 0) {
+        pull_all(&told);
+        assert_true(n_chunks <= (t->each_max / sizeof(float) / FLOATS + 1) * CHUNKS);
+    }
+    assert_true(n_chunks >= GSP_STATES_GIVEN * CHUNKS);
+    n_none = 0;
+    n_chunks = CHUNKS;
+    gsp_donor_down(donor, joiner); /* a new link is no new page */
+    gsp_friends_down(joiner);
+    joiner = gsp_friends_up(friends, &(gsp_key){{1}});
+    pull_all(&told);
+    assert_true(n_none > 0);
+    gsp_donor_down(donor, joiner);
+    gsp_friends_down(joiner);
+    joiner = gsp_friends_up(friends, &other);
+    n_chunks = n_none = 0;
+    pull_all(&told);
+    assert_int_equal(n_chunks, CHUNKS);
+    assert_int_equal(n_none, 0);
+}
+
 /* While the fragment changes, a question for it waits: it is answered once it is clear what it is. */
 static void a_fragment_in_flux_waits(void **unused)
 {
@@ -215,6 +246,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_joiner_gets_the_state_that_it_was_told_of, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(what_is_gone_is_denied, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_key_does_not_take_for_ever, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fragment_in_flux_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(nonsense_is_refused_and_rounds_go_first, setup, teardown),
     };

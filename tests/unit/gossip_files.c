@@ -140,6 +140,77 @@ static void a_lost_file_is_fetched_again(void **state)
     test_free(links);
 }
 
+/* ---- a peer that takes and takes ---- */
+
+typedef struct taker {
+    gsp_net net;
+    uint32_t files, none; /* that it got */
+} taker;
+
+static gsp_net_sent take(gsp_net *net, const uint8_t *key, gsp_net_channel channel,
+                         const void *head, size_t head_bytes, const void *body, size_t body_bytes)
+{
+    taker *t = (taker *)net;
+    (void)key;
+    (void)channel;
+    (void)body;
+    (void)head_bytes;
+    t->files += ((const uint8_t *)head)[2] == GSP_WORD_FILE && body_bytes > 0;
+    t->none += ((const uint8_t *)head)[2] == GSP_WORD_NO_PIECE;
+    return GSP_NET_SENT;
+}
+
+static void a_key_gets_its_share_and_no_more(void **state)
+{
+    (void)state;
+    static const gsp_net_ops takes = {.send = take};
+    char directory[] = "/tmp/atom-files-XXXXXX", command[200];
+    taker net = {.net.ops = &takes};
+    gsp_links *links = test_calloc(1, sizeof *links);
+    gsp_manifest *manifest = test_calloc(1, sizeof *manifest);
+    gsp_data *data = test_calloc(1, sizeof *data);
+    gsp_event_log diary = {.directory = directory};
+    gsp_net_event e = {.kind = GSP_NET_UP};
+    assert_non_null(mkdtemp(directory));
+    snprintf(command, sizeof command,
+             "mkdir %s/files; head -c %llu /dev/zero >%s/files/config.json", directory,
+             (unsigned long long)BYTES, directory);
+    assert_int_equal(system(command), 0);
+    manifest->n_files = 2;
+    manifest->file[0].bytes = manifest->file[1].bytes = BYTES;
+    manifest->file[1].later = true;
+    memset(manifest->file[1].hash.byte, 9, GSP_HASH_BYTES);
+    snprintf(manifest->file[0].name, sizeof manifest->file[0].name, "config.json");
+    links->net = &net.net;
+    gsp_link *link = gsp_links_add(links, &e);
+    gsp_files *files = gsp_files_open(directory, manifest, links, &diary);
+    gsp_word ask = {.kind = GSP_WORD_ASK_FILE, .bytes = GSP_WORD_CHUNK_BYTES};
+    uint64_t most = gsp_manifest_gives(manifest);
+    assert_true(most >= 8 * BYTES);
+    gsp_links_give(links, link->key, most - GSP_WORD_CHUNK_BYTES, most, atom_clock_ns());
+    for (uint64_t now = SECOND; now < 10 * SECOND; now += SECOND) {
+        gsp_files_asked(files, link, &ask);
+        gsp_files_step(files, now);
+    }
+    assert_int_equal(net.files, 1);
+    *data =
+        (gsp_data){.directory = directory, .manifest = manifest, .links = links, .diary = &diary};
+    data->whole[1] = true;
+    ask = (gsp_word){.kind = GSP_WORD_ASK_PIECES, .hash = manifest->file[1].hash, .n_pieces = 1};
+    gsp_data_asked(data, link, &ask);
+    gsp_data_give(data, atom_clock_ns());
+    assert_int_equal(net.none, 1); /* it asks others */
+    assert_true(data->whole[1]);   /* and it is still here for them */
+    gsp_files_close(&files);
+    gsp_data_close(data);
+    gsp_event_log_close(&diary);
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    assert_int_equal(system(command), 0);
+    test_free(data);
+    test_free(manifest);
+    test_free(links);
+}
+
 /* ---- several donors, of which one lies or says nothing ---- */
 
 enum { DONORS = 3 };
@@ -333,6 +404,7 @@ int main(void)
     test_pool_make(&P, 7);
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_slow_line_brings_a_file),
                                        cmocka_unit_test(a_lost_file_is_fetched_again),
+                                       cmocka_unit_test(a_key_gets_its_share_and_no_more),
                                        cmocka_unit_test(a_liar_among_donors_is_found),
                                        cmocka_unit_test(nobody_is_waited_for_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);

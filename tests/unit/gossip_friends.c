@@ -192,6 +192,29 @@ static void letters_are_bounded(void **unused)
 
 static const uint64_t SECOND = 1000000000u;
 
+/* Sixteen times a fragment in a version, whoever asks; a new version is a new page. */
+static void pulls_are_bounded(void **unused)
+{
+    (void)unused;
+    const uint64_t fragment = 100 << 20, part = 4 << 20;
+    uint64_t n = 0;
+    gsp_friends_bound(friends, fragment);
+    for (; gsp_friends_may_pull(friends, peer[0], part); n++)
+        gsp_friends_pulls(friends, peer[0], part);
+    assert_int_equal(n, 16 * fragment / part);
+    gsp_friends_down(peer[0]);
+    peer[0] = gsp_friends_up(friends, &(gsp_key){{1}});
+    assert_false(gsp_friends_may_pull(friends, peer[0], part)); /* the same key */
+    assert_true(gsp_friends_may_pull(friends, peer[1], part));
+    agree->certified++;
+    assert_true(gsp_friends_may_pull(friends, peer[0], part));
+    /* What waits already is not queued, so it is not counted either. */
+    assert_true(gsp_friends_send_result(peer[0], 5, 3, &root));
+    assert_false(gsp_friends_send_result(peer[0], 5, 3, &root));
+    assert_true(gsp_friends_send_exhibit(peer[0], 5, 4, &root));
+    assert_false(gsp_friends_send_exhibit(peer[0], 5, 4, &root));
+}
+
 static void a_result_is_not_asked_for_too_soon(void **unused)
 {
     (void)unused;
@@ -235,6 +258,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_link_keeps_its_place, setup, teardown),
         cmocka_unit_test_setup_teardown(letters_keep_their_order, setup, teardown),
         cmocka_unit_test_setup_teardown(letters_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(pulls_are_bounded, setup, teardown),
         cmocka_unit_test(a_result_is_not_asked_for_too_soon),
         cmocka_unit_test(an_owner_that_sends_is_waited_for),
     };

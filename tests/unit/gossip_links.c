@@ -132,6 +132,29 @@ static void newer_contact_is_dialled_anew(void **state)
     test_free(links);
 }
 
+/* What a key may have, and what it may have us check, is counted whatever links it comes with. */
+static void keys_have_their_share(void **state)
+{
+    (void)state;
+    const uint64_t most = 1000, now = 100000 * SECOND;
+    gsp_links *links = test_calloc(1, sizeof *links);
+    uint8_t one[GSP_PUBLIC_BYTES] = {1}, two[GSP_PUBLIC_BYTES] = {2};
+    assert_true(gsp_links_may_give(links, one, 1000, most, now));
+    gsp_links_give(links, one, 900, most, now);
+    assert_true(gsp_links_may_give(links, one, 100, most, now));
+    assert_false(gsp_links_may_give(links, one, 101, most, now));
+    assert_false(gsp_links_may_give(links, one, 1, 500, now)); /* the pool has become smaller */
+    assert_true(gsp_links_may_give(links, two, 1000, most, now));
+    assert_true(gsp_links_may_give(links, one, 1000, most, now + GSP_GIVEN_SECONDS * SECOND));
+    uint32_t n = 0;
+    while (gsp_links_may_bring(links, one, now))
+        n++;
+    assert_int_equal(n, 12 * GSP_WORD_CONTACTS_MAX);
+    assert_true(gsp_links_may_bring(links, two, now));
+    assert_true(gsp_links_may_bring(links, one, now + 60 * SECOND));
+    test_free(links);
+}
+
 /* Two hosts that accept nowhere need a third: the transport asks for one once it dialled in vain. */
 static void nowhere_to_dial(void **state)
 {
@@ -242,9 +265,13 @@ int main(void)
     test_must(gsp_crypto_start());
     test_pool_make(&P, 7);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stubborn_ones_make_room), cmocka_unit_test(newer_contact_is_dialled_anew),
-        cmocka_unit_test(nowhere_to_dial),         cmocka_unit_test(budget_of_words),
-        cmocka_unit_test(a_minute_is_of_the_key),  cmocka_unit_test(who_is_shunned_is_ended_again),
+        cmocka_unit_test(stubborn_ones_make_room),
+        cmocka_unit_test(newer_contact_is_dialled_anew),
+        cmocka_unit_test(keys_have_their_share),
+        cmocka_unit_test(nowhere_to_dial),
+        cmocka_unit_test(budget_of_words),
+        cmocka_unit_test(a_minute_is_of_the_key),
+        cmocka_unit_test(who_is_shunned_is_ended_again),
         cmocka_unit_test(new_links_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
