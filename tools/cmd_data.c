@@ -40,7 +40,8 @@ static const opt_choice losses[] = {{"answers", false}, {"all", true}, {0}};
 static const opt_spec prepare_specs[] = {
     {.name = "input", .type = OPT_LIST, AT(input), .value = "FILE...", .letter = 'i',
      .flags = OPT_REQUIRED,
-     .help = ".txt: one document each; .jsonl: one text or chat per line; also as .gz or .zst."},
+     .help = ".txt: one document each; .jsonl: one text or chat per line; .json: an array of them; "
+             ".csv: one per row, with a header; also as .gz or .zst."},
     {.name = "tokenizer", .type = OPT_TEXT, AT(tokenizer), .fallback = "bytes",
      .value = "bytes|bpe:N|FILE",
      .help = "bytes: one token per byte. bpe:N: byte-level BPE with a vocabulary of N, trained on "

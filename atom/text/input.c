@@ -7,6 +7,7 @@
 
 #include "atom/base/json.h"
 #include "atom/base/mem.h"
+#include "atom/text/records.h"
 #include "atom/text/split.h"
 #include "atom/text/unpack.h"
 #include "atom/text/utf8.h"
@@ -19,8 +20,15 @@
 
 enum { BLOCK_BYTES = 1 << 20 };
 
+typedef enum shape { PLAIN, LINES, ARRAY, TABLE } shape;
+
 struct text_input {
     char **paths;
+    shape shape;      /* of the open file */
+    const char *name; /* of it, for messages: its path, or one of names */
+    char **names;     /* [names_n] */
+    size_t names_n, names_capacity;
+    text_table table;
     uint32_t n, file; /* file: the one that is open or to be opened next */
     size_t block_bytes;
     text_cut cut;
@@ -58,10 +66,18 @@ static atom_status check_file(const char *path, uint64_t *bytes)
         return errno == ENOENT || errno == ENOTDIR
                    ? atom_fail(ATOM_E_FORMAT, "%s: no such file", path)
                    : atom_fail_errno(errno, "cannot read %s", path);
-    if (!text_input_is_jsonl(path) && !ends_with(path, ".txt"))
+    if (ends_with(path, ".parquet"))
         return atom_fail(ATOM_E_USAGE,
-                         "%s: input is .txt (one document per file) or .jsonl (one object per line "
-                         "with a string \"text\"), also as .gz or .zst; rename or convert it",
+                         "%s: atom does not read parquet; convert it: python3 -c \"import json, "
+                         "pyarrow.parquet as p; [print(json.dumps(r)) for r in "
+                         "p.read_table('%s').to_pylist()]\" > data.jsonl",
+                         path, path);
+    if (!text_input_is_jsonl(path) && !ends_with(path, ".txt") && !ends_with(path, ".json") &&
+        !ends_with(path, ".csv"))
+        return atom_fail(ATOM_E_USAGE,
+                         "%s: input is .txt (one document per file), .jsonl (one object per line), "
+                         ".json (an array of them) or .csv (with a header), also as .gz or .zst; "
+                         "rename or convert it",
                          path);
     if (!S_ISREG(info.st_mode))
         return atom_fail(ATOM_E_USAGE, "%s is not a plain file; save it to one first", path);
@@ -99,6 +115,10 @@ void text_input_close(text_input **input)
     if (!in)
         return;
     text_unpack_close(&in->stream);
+    text_table_fini(&in->table);
+    for (uint32_t i = 0; i < in->names_n; i++)
+        atom_free(in->names[i]);
+    atom_free(in->names);
     for (uint32_t i = 0; i < in->n; i++)
         atom_free(in->paths[i]);
     atom_free(in->paths);
@@ -120,16 +140,16 @@ uint64_t text_input_bytes(const text_input *in)
 /* Reads until `want` bytes are pending or the file ends. */
 static atom_status fill(text_input *in, size_t want)
 {
-    const char *path = in->paths[in->file];
-    if (want > TEXT_UNCUT_MAX && (text_input_is_jsonl(path) || text_unpack_packed(in->stream)))
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s:%llu: more than %d MiB without a place to cut (%s); is it text?", path,
-                         (unsigned long long)in->at_line, TEXT_UNCUT_MAX >> 20,
-                         text_input_is_jsonl(path) ? "a line's end" : "a newline");
+    static const char *const ends[] = {"a newline", "a line's end", "an element's end",
+                                       "a row's end"};
+    if (want > TEXT_UNCUT_MAX && (in->shape != PLAIN || text_unpack_packed(in->stream)))
+        return atom_fail(
+            ATOM_E_FORMAT, "%s:%llu: more than %d MiB without a place to cut (%s); is it text?",
+            in->name, (unsigned long long)in->at_line, TEXT_UNCUT_MAX >> 20, ends[in->shape]);
     if (in->pending_capacity < want) {
         char *grown = atom_realloc(in->pending, want, 1);
         if (!grown)
-            return atom_fail_memory(path, want);
+            return atom_fail_memory(in->name, want);
         in->pending = grown;
         in->pending_capacity = want;
     }
@@ -148,73 +168,6 @@ static size_t last_line_end(const char *data, size_t bytes)
     const char *at = memrchr(data, '\n', bytes);
     return at ? (size_t)(at - data) + 1 : 0;
 }
-
-/* Hands out the first `cut` pending bytes; the rest moves to a fresh buffer. */
-static atom_status hand_out(text_input *in, size_t cut, text_block *b)
-{
-    size_t left = in->pending_n - cut;
-    char *rest = NULL;
-    if (left) {
-        rest = atom_alloc(left, 1);
-        if (!rest)
-            return atom_fail_memory("a block of text", left);
-        memcpy(rest, in->pending + cut, left);
-    }
-    const char *path = in->paths[in->file];
-    uint64_t used = text_unpack_used(in->stream);
-    *b = (text_block){.name = path,
-                      .data = in->pending,
-                      .bytes = cut,
-                      .file_bytes = used - in->used,
-                      .first_byte = in->at_byte,
-                      .first_line = in->at_line,
-                      .lines = text_input_is_jsonl(path),
-                      .starts = in->at_byte == 0};
-    in->used = used;
-    in->at_byte += cut;
-    for (const char *at = b->data; (at = memchr(at, '\n', (size_t)(b->data + cut - at))); at++)
-        in->at_line++;
-    in->pending = rest;
-    in->pending_n = in->pending_capacity = left;
-    return ATOM_OK;
-}
-
-static atom_status next_file(text_input *in)
-{
-    ATOM_TRY(text_unpack_open(in->paths[in->file], &in->stream));
-    in->used = 0;
-    in->at_byte = 0;
-    in->at_line = 1;
-    in->pending_n = 0;
-    in->end_of_file = false;
-    return ATOM_OK;
-}
-
-atom_status text_input_next(text_input *in, text_block *b)
-{
-    while (in->file < in->n) {
-        if (!in->stream)
-            ATOM_TRY(next_file(in));
-        for (size_t want = in->block_bytes;; want *= 2) {
-            ATOM_TRY(fill(in, want));
-            size_t cut = in->pending_n;
-            if (!in->end_of_file)
-                cut = text_input_is_jsonl(in->paths[in->file])
-                          ? last_line_end(in->pending, in->pending_n)
-                          : text_cut_last(in->cut, in->pending, in->pending_n);
-            if (cut)
-                return hand_out(in, cut, b);
-            if (in->end_of_file)
-                break;
-        }
-        text_unpack_close(&in->stream);
-        in->file++;
-    }
-    *b = (text_block){0};
-    return ATOM_OK;
-}
-
-/* ---- documents ---- */
 
 /* Text of two bytes per character: with its mark, or without it, where Latin letters leave every
  * second byte empty, and NUL is a character of UTF-8. */
@@ -251,6 +204,157 @@ static atom_status check_utf8(const text_block *b)
         b->name, (unsigned long long)line, (unsigned long long)(b->first_byte + good),
         (uint8_t)b->data[good]);
 }
+
+/* The same before records are known, so that no number of one can be said. */
+static atom_status check_records(const text_block *b)
+{
+    size_t good = is_utf16(b) ? b->bytes : text_utf8_check(b->data, b->bytes);
+    if (good == b->bytes)
+        return is_utf16(b) ? check_utf8(b) : ATOM_OK;
+    return text_fail_line(b->name, b->first_line,
+                          "here or further on it is not UTF-8: byte %llu of the file (0x%02x); "
+                          "convert it, for example with iconv -f LATIN1 -t UTF-8",
+                          (unsigned long long)(b->first_byte + good), (uint8_t)b->data[good]);
+}
+
+/* A block of an array or a table becomes lines, once its bytes are known to be text. */
+static atom_status make_lines(text_input *in, text_block *b, bool last)
+{
+    const text_records_place at = {b->name, b->first_line, b->starts, last};
+    char *lines = NULL;
+    size_t bytes = 0;
+    if (in->shape != ARRAY && in->shape != TABLE)
+        return ATOM_OK;
+    ATOM_TRY(check_records(b));
+    if (in->shape == ARRAY)
+        return text_array_lines(&at, b->data, b->bytes);
+    ATOM_TRY(text_table_lines(&in->table, &at, b->data, b->bytes, &lines, &bytes));
+    atom_free(b->data);
+    b->data = lines ? lines : atom_strdup("");
+    b->bytes = bytes;
+    return b->data ? ATOM_OK : atom_fail_memory("rows of CSV", 1);
+}
+
+/* Hands out the first `cut` pending bytes; the rest moves to a fresh buffer. */
+static atom_status hand_out(text_input *in, size_t cut, text_block *b)
+{
+    size_t left = in->pending_n - cut;
+    char *rest = NULL;
+    if (left) {
+        rest = atom_alloc(left, 1);
+        if (!rest)
+            return atom_fail_memory("a block of text", left);
+        memcpy(rest, in->pending + cut, left);
+    }
+    uint64_t used = text_unpack_used(in->stream);
+    *b = (text_block){.name = in->name,
+                      .data = in->pending,
+                      .bytes = cut,
+                      .file_bytes = used - in->used,
+                      .first_byte = in->at_byte,
+                      .first_line = in->at_line,
+                      .lines = in->shape != PLAIN,
+                      .starts = in->at_byte == 0};
+    in->used = used;
+    in->at_byte += cut;
+    in->pending = rest;
+    in->pending_n = in->pending_capacity = left;
+    atom_status st = make_lines(in, b, in->end_of_file && left == 0);
+    if (st != ATOM_OK) {
+        text_block_fini(b);
+        return st;
+    }
+    for (const char *at = b->data; (at = memchr(at, '\n', (size_t)(b->data + b->bytes - at))); at++)
+        in->at_line++;
+    return ATOM_OK;
+}
+
+static atom_status next_file(text_input *in)
+{
+    ATOM_TRY(text_unpack_open(in->paths[in->file], &in->stream));
+    in->used = 0;
+    in->shape = PLAIN; /* until its first bytes are here */
+    in->name = in->paths[in->file];
+    in->at_byte = 0;
+    in->at_line = 1;
+    in->pending_n = 0;
+    in->end_of_file = false;
+    return ATOM_OK;
+}
+
+/* "FILE, element" or "FILE, row": what the numbers behind it count. */
+static atom_status name_records(text_input *in, const char *what)
+{
+    ATOM_TRY(atom_grow(&in->names, in->names_n, &in->names_capacity, sizeof *in->names));
+    char *name = atom_format("%s, %s", in->paths[in->file], what);
+    if (!name)
+        return atom_fail_memory("a name", 256);
+    in->name = in->names[in->names_n++] = name;
+    return ATOM_OK;
+}
+
+/* By the name, and for .json by the first byte: some hold lines. */
+static atom_status find_shape(text_input *in)
+{
+    const char *path = in->name = in->paths[in->file];
+    size_t i = 0;
+    in->shape = ends_with(path, ".txt") ? PLAIN : LINES;
+    if (ends_with(path, ".csv")) {
+        in->shape = TABLE;
+        return name_records(in, "row");
+    }
+    if (!ends_with(path, ".json"))
+        return ATOM_OK;
+    for (size_t want = in->block_bytes; i == in->pending_n && !in->end_of_file; want *= 2) {
+        ATOM_TRY(fill(in, want));
+        while (i < in->pending_n && in->pending[i] && strchr(" \t\r\n\xef\xbb\xbf", in->pending[i]))
+            i++;
+    }
+    if (i == in->pending_n || in->pending[i] != '[')
+        return ATOM_OK;
+    in->shape = ARRAY;
+    return name_records(in, "element");
+}
+
+static size_t find_cut(const text_input *in)
+{
+    size_t cut;
+    switch (in->shape) {
+    case LINES:
+        return last_line_end(in->pending, in->pending_n);
+    case ARRAY: /* what follows the comma comes with a block: an array never ends with one */
+        cut = text_array_cut(in->pending, in->pending_n, in->at_byte == 0);
+        return cut < in->pending_n ? cut : 0;
+    case TABLE:
+        return text_table_cut(in->pending, in->pending_n);
+    default:
+        return text_cut_last(in->cut, in->pending, in->pending_n);
+    }
+}
+
+atom_status text_input_next(text_input *in, text_block *b)
+{
+    while (in->file < in->n) {
+        if (!in->stream) {
+            ATOM_TRY(next_file(in));
+            ATOM_TRY(find_shape(in));
+        }
+        for (size_t want = in->block_bytes;; want *= 2) {
+            ATOM_TRY(fill(in, want));
+            size_t cut = in->end_of_file ? in->pending_n : find_cut(in);
+            if (cut)
+                return hand_out(in, cut, b);
+            if (in->end_of_file)
+                break;
+        }
+        text_unpack_close(&in->stream);
+        in->file++;
+    }
+    *b = (text_block){0};
+    return ATOM_OK;
+}
+
+/* ---- documents ---- */
 
 /* How long the byte order mark is that a file may begin with, and that is not of its text. */
 static size_t mark_bytes(const char *text, size_t bytes)

@@ -15,12 +15,12 @@
 #include <stdint.h>
 
 typedef struct text_block {
-    const char *name; /* of the file; owned by the input */
+    const char *name; /* of the file, and what its numbers count; owned by the input */
     char *data;       /* owned; free with text_block_fini */
     size_t bytes;
     uint64_t file_bytes; /* of the file, that were read for it; fewer if it is packed */
     uint64_t first_byte; /* place of data[0] in the file, unpacked */
-    uint64_t first_line; /* its line, from 1 */
+    uint64_t first_line; /* its line, element or row, from 1 */
     bool lines;          /* JSONL: whole lines; else a piece of one document */
     bool starts;         /* .txt: the document's first piece */
 } text_block;
@@ -33,8 +33,8 @@ typedef struct text_input text_input;
 enum { TEXT_UNCUT_MAX = 1 << 30 };
 
 /*
- * Checks that every file is there and of a known kind: .txt, .jsonl, .ndjson, or one of these as
- * .gz or .zst (unpack.h). block_bytes is a lower bound; 0: 1 MiB.
+ * Checks that every file is there and of a known kind: .txt, .jsonl, .ndjson, .json (an array of
+ * objects, or lines), .csv (records.h), or one of these as .gz or .zst (unpack.h). block_bytes is a lower bound; 0: 1 MiB.
  */
 ATOM_MUST atom_status text_input_open(const char *const *paths, uint32_t n, size_t block_bytes,
                                       text_input **out);

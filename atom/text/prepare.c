@@ -532,7 +532,7 @@ static atom_status check_options(const text_prepare_options *o)
     text_input *in = NULL;
     uint32_t n;
     if (o->inputs_n == 0)
-        return atom_fail(ATOM_E_USAGE, "no input; give .txt or .jsonl files");
+        return atom_fail(ATOM_E_USAGE, "no input; give .txt, .jsonl, .json or .csv files");
     if (!(o->val_fraction >= 0 && o->val_fraction <= 0.5))
         return atom_fail(ATOM_E_USAGE, "val_fraction must be between 0 and 0.5, not %g",
                          o->val_fraction);

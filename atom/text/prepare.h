@@ -1,8 +1,9 @@
 /*
  * From text files to a data set directory (dataset.h), and a summary of such a directory.
  *
- * Input: .txt (one document per file) and .jsonl or .ndjson (one JSON object per line, a text or a
- * chat, see chat.h; blank lines are skipped), also as .gz or .zst. Each document is encoded whole;
+ * Input: .txt (one document per file), .jsonl or .ndjson (one JSON object per line, a text or a
+ * chat, see chat.h; blank lines are skipped), .json (an array of such objects) and .csv (a header
+ * with their keys), also as .gz or .zst. Each document is encoded whole;
  * a text is preceded by the end-of-text token, as llm.c does, and a chat begins as its template
  * says. Documents are packed behind each other, and attention sees across them. Files are read in
  * blocks: memory does not grow with them.

@@ -1,4 +1,6 @@
 """What people bring to train on is used as they mean it, or refused by its name: never dropped without a word."""
+import csv
+import io
 import json
 import struct
 
@@ -168,6 +170,25 @@ class Bring(tool.Case):
         chat = {"messages": [user("q<|endoftext|>"), says("a")]}  # never in chats
         self.ok(*self.prepare_args([chat], *self.tokenizer(QWEN), "--special-tokens", "ids"))
         self.assertEqual(self.shown(), "<user>q<|endoftext|>|<assistant>{a|}")
+
+    def test_arrays_and_tables(self):
+        """A JSON array, CSV with a header: the same shards as the lines give."""
+        lines = [{"prompt": "q, \"1\"", "completion": "a\nb"}, {"prompt": "r", "completion": "\u00e4 "}]
+        own = self.tokenizer(QWEN)
+        self.ok(*self.prepare_args(lines, *own))
+        want = self.shown()
+        self.write("in.json", json.dumps(lines, indent=2))
+        table = io.StringIO()
+        rows = csv.DictWriter(table, ["prompt", "completion"])
+        rows.writeheader()
+        rows.writerows(lines)
+        self.write("in.csv", table.getvalue())
+        for name in ("in.json", "in.csv"):
+            self.ok("data", "prepare", "-i", name, "-o", "data", "--force", "--val-fraction", 0, *own)
+            self.assertEqual(self.shown(), want, name)
+        self.write("in.parquet", "PAR1")
+        self.fails(2, "data", "prepare", "-i", "in.parquet", "-o", "d", says=["read_table('in.parquet')", "> data.jsonl"])
+        self.fails(2, "data", "prepare", "-i", self.write("in.xlsx", "x"), "-o", "d", says=[".csv (with a header)"])
 
 
 if __name__ == "__main__":
