@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 /* Tries of PAUSE_NS each: a second, and ten. */
-enum { PAUSE_NS = 20000000, TRIES = 50, TRIES_ENDING = 500 };
+enum { PAUSE_NS = 20000000, TRIES = 50, TRIES_ENDING = 500, LOOKS = 5 };
 
 /* The process that /proc/locks names as holder of a lock on the directory; 0: none is named. */
-static int64_t find_holder(int fd)
+static int64_t read_holder(int fd)
 {
     struct stat s;
     char line[256];
@@ -39,6 +39,16 @@ static int64_t find_holder(int fd)
             pid = found;
     }
     fclose(locks);
+    return pid;
+}
+
+/* The kernel gives the table in pieces, and a line can slip from one into the other while it is read
+ * and others lock and unlock, so a holder that is not in it is looked for again. */
+static int64_t find_holder(int fd)
+{
+    int64_t pid = 0;
+    for (int i = 0; i < LOOKS && pid == 0; i++)
+        pid = read_holder(fd);
     return pid;
 }
 
