@@ -1,7 +1,7 @@
 /*
  * Owns the evaluation of plans by simulation. One idea: lower the plan and run its own tapes on the
  * null device; prediction and execution then cannot disagree about what happens, only about how
- * long it takes. Refuses shortcuts.
+ * long it takes. Refuses steps that are too long to be run for a prediction.
  */
 #include "codegen/lower.h"
 
@@ -9,6 +9,8 @@
 #include "swap/stall.h"
 
 #include <string.h>
+
+enum { GEN_JUDGE_RING = 6 }; /* blocks that pass through, in any plan */
 
 typedef struct simulation {
     gen_lowered *low;
@@ -25,11 +27,48 @@ static void close_simulation(simulation *s)
     gen_lowered_close(&s->low);
 }
 
+static uint64_t blocks_of(const graph *g, const part_plan *plan)
+{
+    return (g->trained_extent + plan->block_elements - 1) / plan->block_elements;
+}
+
+/*
+ * The plan as it is run here. What a disk takes depends on bytes, hardly on how many blocks they
+ * are cut into, and a tape of one entry for each of 100,000 blocks takes gigabytes: where there are
+ * too many, several are one.
+ */
+static part_plan coarse(const graph *g, const part_plan *plan)
+{
+    part_plan p = *plan;
+    uint64_t times = 1, ring = plan->ring_blocks;
+    if (!plan->disk || plan->block_elements == 0)
+        return p;
+    while (blocks_of(g, plan) > times * GEN_JUDGE_BLOCKS_MAX)
+        times *= 2;
+    p.block_elements *= times;
+    /* Those that the plan holds in memory are as many bytes as before; those of its ring as many
+     * blocks. */
+    if (times > 1 && ring > GEN_JUDGE_RING)
+        p.ring_blocks = (uint32_t)(GEN_JUDGE_RING + (ring - GEN_JUDGE_RING) / times);
+    return p;
+}
+
+bool gen_judge_runs(const graph *g, const part_plan *plan)
+{
+    const part_plan p = coarse(g, plan);
+    /* Of a micro-batch in a sub-model: forward and backward, what they stash and bring back. */
+    enum { EACH_VISIT = 6, EACH_SUB_MODEL = 12, EACH_BLOCK = 4 };
+    uint64_t n =
+        (uint64_t)p.n_sub_models * ((uint64_t)EACH_VISIT * p.micro_batches + EACH_SUB_MODEL);
+    return n + (p.disk ? EACH_BLOCK * blocks_of(g, &p) : 0) <= GEN_INSTRS_MAX;
+}
+
 static atom_status open_simulation(const graph *g, const part_plan *plan,
                                    const part_profile *profile, const krn_table *table,
                                    simulation *s)
 {
-    ATOM_TRY(gen_lower(g, plan, profile, table, &s->low));
+    const part_plan p = coarse(g, plan);
+    ATOM_TRY(gen_lower_steps(g, &p, profile, table, &s->low));
     ATOM_TRY(dev_null_open(0, &s->device));
     swap_exec_config config = gen_exec_config(s->low);
     config.device = s->device;
@@ -87,24 +126,40 @@ static part_bound bound_of(const simulation *s)
     return host > link ? PART_BOUND_OPTIMIZER : PART_BOUND_LINK;
 }
 
+/* The plan's own memory, of which a coarse simulation knows nothing. */
+atom_status gen_weigh_plan(void *ctx, const part_plan *plan, part_verdict *verdict)
+{
+    const gen_judge *judge = ctx;
+    gen_lowered *low = NULL;
+    ATOM_TRY(gen_lower_memory(judge->g, plan, judge->profile, judge->table, &low));
+    *verdict = (part_verdict){.device_peak_bytes = low->device_bytes,
+                              .host_peak_bytes = low->host_bytes + part_window_bytes(judge->g)};
+    gen_lowered_close(&low);
+    return ATOM_OK;
+}
+
 atom_status gen_judge_plan(void *ctx, const part_plan *plan, part_verdict *verdict)
 {
     const gen_judge *judge = ctx;
     simulation s = {0};
-    atom_status st = simulate(judge->g, plan, judge->profile, judge->table, &s);
-    if (st == ATOM_OK) {
-        *verdict =
-            (part_verdict){.device_peak_bytes = s.low->device_bytes,
-                           .host_peak_bytes = s.low->host_bytes + part_window_bytes(judge->g),
-                           .step_seconds = s.seconds,
-                           .compute_seconds = s.busy_seconds[DEV_COMPUTE],
-                           .h2d_seconds = s.busy_seconds[DEV_H2D],
-                           .d2h_seconds = s.busy_seconds[DEV_D2H],
-                           .host_seconds = s.busy_seconds[DEV_HOST],
-                           .bound = bound_of(&s)};
-        st = run_ahead(&s, &verdict->ahead_seconds);
+    part_verdict v = {0};
+    ATOM_TRY(gen_weigh_plan(ctx, plan, &v));
+    atom_status st = ATOM_OK;
+    if (gen_judge_runs(judge->g, plan)) {
+        st = simulate(judge->g, plan, judge->profile, judge->table, &s);
+        if (st == ATOM_OK) {
+            v.step_seconds = s.seconds;
+            v.compute_seconds = s.busy_seconds[DEV_COMPUTE];
+            v.h2d_seconds = s.busy_seconds[DEV_H2D];
+            v.d2h_seconds = s.busy_seconds[DEV_D2H];
+            v.host_seconds = s.busy_seconds[DEV_HOST];
+            v.bound = bound_of(&s);
+            st = run_ahead(&s, &v.ahead_seconds);
+        }
     }
     close_simulation(&s);
+    if (st == ATOM_OK)
+        *verdict = v;
     return st;
 }
 

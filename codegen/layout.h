@@ -92,8 +92,9 @@ ATOM_MUST atom_status gen_calls_build(gen_layout *layout);
 /* cost.c: what an instruction takes when it runs alone; zero without a profile. */
 void gen_cost_fill(const gen_layout *layout, const part_profile *profile, swap_instr *in);
 
-/* tape.c: builds and links the tapes. */
-ATOM_MUST atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile);
+/* tape.c: builds and links the tapes whose bits (1 << kind) are in kinds. */
+ATOM_MUST atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile,
+                                      unsigned kinds);
 
 /* Workspace a node asks the table for. */
 uint64_t gen_node_workspace(const graph *g, int32_t node, int backward, const krn_table *table);

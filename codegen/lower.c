@@ -40,8 +40,8 @@ static uint64_t workspace_bytes(const gen_layout *layout, const part_profile *pr
     return most;
 }
 
-atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
-                      const krn_table *table, gen_lowered **out)
+static atom_status lower(const graph *g, const part_plan *plan, const part_profile *profile,
+                         const krn_table *table, unsigned kinds, gen_lowered **out)
 {
     atom_status st;
     gen_lowered *low = NULL;
@@ -61,7 +61,7 @@ atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile 
     ATOM_TRY_CLEAN(gen_calls_build(&layout));
     layout.workspace.bytes = workspace_bytes(&layout, profile, table);
     gen_layout_place(&layout);
-    ATOM_TRY_CLEAN(gen_tapes_build(&layout, profile));
+    ATOM_TRY_CLEAN(gen_tapes_build(&layout, profile, kinds));
     *out = low;
     low = NULL;
 cleanup:
@@ -69,6 +69,27 @@ cleanup:
     atom_free(layout.visits);
     gen_lowered_close(&low);
     return st;
+}
+
+atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
+                      const krn_table *table, gen_lowered **out)
+{
+    return lower(g, plan, profile, table, (1u << SWAP_TAPE_N) - 1, out);
+}
+
+atom_status gen_lower_steps(const graph *g, const part_plan *plan, const part_profile *profile,
+                            const krn_table *table, gen_lowered **out)
+{
+    return lower(g, plan, profile, table,
+                 1u << SWAP_TAPE_FIRST | 1u << SWAP_TAPE_TRAIN | 1u << SWAP_TAPE_AHEAD |
+                     1u << SWAP_TAPE_AGAIN,
+                 out);
+}
+
+atom_status gen_lower_memory(const graph *g, const part_plan *plan, const part_profile *profile,
+                             const krn_table *table, gen_lowered **out)
+{
+    return lower(g, plan, profile, table, 0, out);
 }
 
 void gen_lowered_close(gen_lowered **lowered)

@@ -37,6 +37,14 @@ ATOM_MUST atom_status gen_supports(const graph *g, const krn_table *table);
  */
 ATOM_MUST atom_status gen_lower(const graph *g, const part_plan *plan, const part_profile *profile,
                                 const krn_table *table, gen_lowered **out);
+/* The same with the tapes of training steps only: what a prediction runs. */
+ATOM_MUST atom_status gen_lower_steps(const graph *g, const part_plan *plan,
+                                      const part_profile *profile, const krn_table *table,
+                                      gen_lowered **out);
+/* The same without tapes: the memory of a plan, however long its step. */
+ATOM_MUST atom_status gen_lower_memory(const graph *g, const part_plan *plan,
+                                       const part_profile *profile, const krn_table *table,
+                                       gen_lowered **out);
 void gen_lowered_close(gen_lowered **lowered);
 
 /* A config for swap_exec_open over this lowering (borrows from it); fill in device, threads,
@@ -46,14 +54,24 @@ swap_exec_config gen_exec_config(const gen_lowered *lowered);
 /*
  * Evaluates a plan by lowering it and running it on the null device
  * (docs/design/engine.md#the-tape): steady-state step time, stream busy times, exact memory.
- * Matches part_evaluate_fn with ctx = gen_judge *.
+ * A state on disk goes through its step in fewer, larger blocks than it will have, so that a plan
+ * costs the same for any model; a step of more than GEN_INSTRS_MAX instructions is not run at all:
+ * step_seconds is 0 then, and only the memory is said. Matches part_evaluate_fn with
+ * ctx = gen_judge *.
  */
+enum { GEN_INSTRS_MAX = 25000, GEN_JUDGE_BLOCKS_MAX = 512 };
 typedef struct gen_judge {
     const graph *g;
     const part_profile *profile;
     const krn_table *table; /* may be NULL */
 } gen_judge;
 ATOM_MUST atom_status gen_judge_plan(void *judge, const part_plan *plan, part_verdict *verdict);
+
+/* The plan's memory alone, which is quick; the verdict's times are 0. */
+ATOM_MUST atom_status gen_weigh_plan(void *judge, const part_plan *plan, part_verdict *verdict);
+
+/* Is the step short enough to be run on the null device? */
+bool gen_judge_runs(const graph *g, const part_plan *plan);
 
 /* The steady step of the same plan while no gradient is clipped and updates run ahead; 0 where they
  * cannot. */

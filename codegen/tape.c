@@ -514,9 +514,11 @@ cleanup:
     return st;
 }
 
-atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile)
+atom_status gen_tapes_build(gen_layout *layout, const part_profile *profile, unsigned kinds)
 {
     for (int kind = 0; kind < SWAP_TAPE_N; kind++) {
+        if (!(kinds & 1u << kind))
+            continue;
         if (!swap_tape_is_ahead((swap_tape_kind)kind) || gen_has_ahead(layout))
             ATOM_TRY(build_tape(layout, profile, (swap_tape_kind)kind));
     }

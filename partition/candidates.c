@@ -175,6 +175,7 @@ ATOM_MUST static atom_status too_slow(part_search_state *s, const part_setting *
 ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *setting)
 {
     static const uint32_t eighths[] = {8, 6, 4, 3, 2, 1};
+    uint64_t same_bytes = UINT64_MAX;
     bool dear = false;
     if (least_seconds(s, setting) >= best_seconds(s))
         return ATOM_OK;
@@ -186,7 +187,10 @@ ATOM_MUST static atom_status add_way(part_search_state *s, const part_setting *s
     for (size_t f = 0; f < sizeof eighths / sizeof *eighths; f++) {
         uint64_t capacity = part_device_limit(s) / 8 * eighths[f];
         bool hidden = false;
+        if (capacity >= same_bytes)
+            continue;
         ATOM_TRY(add_one(s, setting, PART_GOAL_TIME, capacity, &hidden));
+        same_bytes = s->cuts_bytes;
         if (f == 0 && !hidden)
             ATOM_TRY(add_one(s, setting, PART_GOAL_HIDDEN, capacity, &hidden));
         if (!s->device_bytes)

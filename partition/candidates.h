@@ -26,6 +26,8 @@ typedef struct part_search_state {
     uint64_t device_bytes, host_bytes; /* limits; 0: none */
     uint32_t micro_batches;
     bool in_place;
+    uint64_t cuts_bytes; /* with any capacity from this to the one it had, the last part_make_cuts()
+                            would have done the same */
     uint32_t n_candidates;
     part_candidate candidates[PART_CANDIDATES_MAX];
     /* least that a candidate needed which did not fit */
@@ -52,6 +54,13 @@ ATOM_MUST atom_status part_plan_from_cuts(const part_search_state *s, const part
 void part_plan_note(const part_search_state *s, part_plan *plan, const part_verdict *v);
 /* Estimates the plan and notes that in it. */
 void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdict *v);
+/* Judges the plan exactly, where there is an exact evaluation; where that says only the memory, the
+ * model says the times. Notes in the plan which it was. */
+ATOM_MUST atom_status part_judge(part_search_state *s, part_plan *plan, part_verdict *v);
+/* The same where only memory matters. */
+ATOM_MUST atom_status part_weigh(part_search_state *s, part_plan *plan, part_verdict *v);
+/* part_plan.least_step_seconds. */
+double part_least_seconds(const part_search_state *s, const part_plan *plan);
 /* The table of ranges, when it is first needed. */
 ATOM_MUST atom_status part_open_table(part_search_state *s);
 /* cut_price at which an average cut costs about a thousandth of the compute time. */

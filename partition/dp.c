@@ -9,27 +9,38 @@
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
 
-#include <stdlib.h>
-
 /* Best completion behind a range. */
 typedef struct value {
     part_score score;
-    uint32_t
-        next; /* index of the next range; NOWHERE: no completion; END: the range ends the graph */
+    uint32_t next; /* index of the next range; NOWHERE: no completion; END: it ends the graph */
 } value;
 
 enum { NOWHERE = UINT32_MAX, END = UINT32_MAX - 1 };
+
+/*
+ * Some ranges that are neighbours in their row, and what going on with one of them costs at least.
+ * A pair waits in three places: in forward for what comes to the second range, in backward for what
+ * leaves it, and for the first range to come back. Each wait is at least 0, and at least what the
+ * second range takes there less what the first one gives; so for every set of places there is a
+ * sum over the second range alone whose minimum bounds all of a block at once.
+ */
+enum { BLOCK = 16, FORWARD = 1, LEAVING = 2, COMING = 4, SETS = 8 };
+
+typedef struct block {
+    part_score behind;   /* the least of them; n is 0 where none has a completion */
+    int64_t least[SETS]; /* by set of places, with what is behind */
+} block;
 
 typedef struct solver {
     const part_table *table;
     const part_setting *setting;
     part_goal goal;
     uint64_t room_bytes; /* capacity without what is fixed */
-    part_times *times;
+    const part_times *times;
     value *values;
-    uint32_t *order;       /* per row, its ranges by value */
-    uint32_t *ordered;     /* per row, how many of them have a value */
-    struct ranked *ranked; /* one row, while it is sorted */
+    uint32_t *row_blocks; /* per row, its first block */
+    block *blocks;
+    uint32_t *hints; /* per row, the range that was chosen from it last, or NOWHERE */
     uint64_t states;
 } solver;
 
@@ -86,6 +97,7 @@ void part_table_close(part_table **table)
         return;
     atom_free((*table)->row);
     atom_free((*table)->ranges);
+    atom_free((*table)->times);
     atom_free(*table);
     *table = NULL;
 }
@@ -112,8 +124,9 @@ static int64_t least(const solver *s, uint32_t cur, uint64_t boundary_bytes, boo
                s->setting->cut_price * (int64_t)(boundary_bytes / 1024);
     case PART_GOAL_CUT:
         return (int64_t)boundary_bytes;
-    case PART_GOAL_MICRO_BATCHES:
     case PART_GOAL_MEMORY:
+        return (int64_t)alone_bytes(&s->table->ranges[cur]);
+    case PART_GOAL_MICRO_BATCHES:
         return 0;
     }
     return 0;
@@ -158,14 +171,16 @@ static bool pair_cost(const solver *s, uint32_t cur, uint32_t next, bool first, 
     return false;
 }
 
-/* The last range of row j that can follow `cur`: memory rises along a row. */
-static uint32_t row_limit(const solver *s, uint32_t cur, uint32_t j)
+/* Behind the last range of row j that can follow `cur`: memory rises along a row, but for the range
+ * that ends the graph, which need not stash. */
+static uint32_t row_limit(const solver *s, uint32_t cur, uint32_t j, uint64_t room_bytes)
 {
     const part_table *t = s->table;
     uint32_t low = t->row[j], high = t->row[j + 1];
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (part_pair_rising_bytes(&t->ranges[cur], &t->ranges[middle]) > s->room_bytes)
+        const part_range *next = &t->ranges[middle];
+        if (part_pair_rising_bytes(s->setting, &t->ranges[cur], next) > room_bytes)
             high = middle;
         else
             low = middle + 1;
@@ -173,41 +188,111 @@ static uint32_t row_limit(const solver *s, uint32_t cur, uint32_t j)
     return low;
 }
 
+/* Looks at the pair (cur, next); *best becomes the better one. */
+static void try_pair(solver *s, uint32_t cur, uint32_t next, bool first, value *best)
+{
+    int64_t key;
+    s->states++;
+    if (!pair_cost(s, cur, next, first, &key))
+        return;
+    uint64_t boundary_bytes = s->table->ranges[next].x_bytes;
+    part_score score = with(s, key, boundary_bytes, &s->values[next].score);
+    int against = best->next == NOWHERE ? -1 : compare(&score, &best->score);
+    if (against < 0 || (against == 0 && next < best->next))
+        *best = (value){score, next};
+}
+
+/* What going on from `cur` costs, and what it gives in each place where a pair waits. */
+typedef struct bound {
+    uint64_t boundary_bytes;
+    int64_t floor; /* see least() */
+    int64_t given[SETS];
+} bound;
+
+static bound bound_of(const solver *s, uint32_t cur, uint32_t j, bool first)
+{
+    const part_times *t = &s->times[cur];
+    const uint64_t bytes = s->table->m->boundary_bytes[s->table->ranges[cur].last];
+    bound b = {.boundary_bytes = bytes, .floor = least(s, cur, bytes, first)};
+    /* What crosses to the ranges of row j is the same for all of them, and where the range waits for
+     * its own stashes, it does so whatever comes next. */
+    const part_times *any = &s->times[s->table->row[j]];
+    int64_t forward = t->y_out > t->fwd ? t->y_out - t->fwd : 0;
+    int64_t leaving = t->x_out > t->bwd ? t->x_out - t->bwd : 0;
+    int64_t rest = b.floor;
+    if (s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME) {
+        rest += part_crossing_ps(s->setting, any);
+        b.floor = rest + forward + leaving;
+    }
+    for (int set = 0; set < SETS; set++) {
+        b.given[set] = rest;
+        b.given[set] += set & FORWARD ? -t->fwd : forward;
+        b.given[set] += set & LEAVING ? -t->bwd : leaving;
+        b.given[set] += set & COMING ? t->load_both : 0;
+    }
+    return b;
+}
+
+/* Can none of a block, or of what starts at range `at`, beat what there is? */
+static bool hopeless(const solver *s, const bound *b, const part_score *behind, uint32_t at,
+                     const value *best)
+{
+    if (best->next == NOWHERE)
+        return false;
+    part_score score = with(s, b->floor, b->boundary_bytes, behind);
+    if (s->goal == PART_GOAL_MEMORY)
+        return score.key >= best->score.key; /* nothing else is asked for */
+    int against = compare(&best->score, &score);
+    return against < 0 || (against == 0 && best->next <= at);
+}
+
+static bool hopeless_block(const solver *s, const bound *b, const block *k, uint32_t at,
+                           const value *best)
+{
+    bool time = s->goal == PART_GOAL_HIDDEN || s->goal == PART_GOAL_TIME;
+    if (k->behind.n == 0 || hopeless(s, b, &k->behind, at, best))
+        return true;
+    for (int set = 1; set < SETS && time && best->next != NOWHERE; set++)
+        if (k->least[set] + b->given[set] > best->score.key)
+            return true;
+    return false;
+}
+
 /*
- * Fills in the value of range `cur`, which ends at point j. The ranges that may follow are looked
- * at in the order of what is behind them; as soon as even a pair without stalls could not win any
- * more, the rest cannot either.
+ * Fills in the value of range `cur`, which ends at point j. What followed the range before it that
+ * ended there is mostly good, so it is tried first; then blocks that cannot beat it are passed by.
  */
 static void solve_range(solver *s, uint32_t cur, uint32_t j, bool first)
 {
     const part_table *t = s->table;
-    const uint64_t boundary_bytes = s->table->m->boundary_bytes[t->ranges[cur].last];
-    const int64_t floor_key = least(s, cur, boundary_bytes, first);
-    const uint32_t limit = row_limit(s, cur, j);
+    const uint32_t begin = t->row[j];
+    if (begin == t->row[j + 1]) {
+        s->values[cur] = (value){.next = NOWHERE};
+        return;
+    }
+    const bound b = bound_of(s, cur, j, first);
+    uint32_t limit = row_limit(s, cur, j, s->room_bytes);
     value best = {.next = NOWHERE};
-    for (uint32_t o = t->row[j]; o < t->row[j] + s->ordered[j]; o++) {
-        uint32_t next = s->order[o];
-        const part_score *behind = &s->values[next].score;
-        int64_t key;
-        if (next >= limit)
+    const uint32_t longest = t->row[j + 1] - 1;
+    if (longest >= limit && s->values[longest].next == END)
+        try_pair(s, cur, longest, first, &best);
+    if (s->hints[j] < limit)
+        try_pair(s, cur, s->hints[j], first, &best);
+    if (s->goal == PART_GOAL_MEMORY && best.next != NOWHERE)
+        limit = row_limit(s, cur, j, (uint64_t)best.score.key - 1);
+    for (uint32_t at = begin; at < limit; at += BLOCK) {
+        const block *k = &s->blocks[s->row_blocks[j] + (at - begin) / BLOCK];
+        if (hopeless_block(s, &b, k, at, &best))
             continue;
-        if (best.next != NOWHERE) {
-            part_score bound = with(s, floor_key, boundary_bytes, behind);
-            int against = compare(&best.score, &bound);
-            if (against < 0)
-                break;
-            if (against == 0 && best.next < next)
-                continue;
+        for (uint32_t next = at; next < at + BLOCK && next < limit; next++) {
+            const value *v = &s->values[next];
+            if (v->next != NOWHERE && !hopeless(s, &b, &v->score, next, &best))
+                try_pair(s, cur, next, first, &best);
         }
-        s->states++;
-        if (!pair_cost(s, cur, next, first, &key))
-            continue;
-        part_score score = with(s, key, boundary_bytes, behind);
-        int against = best.next == NOWHERE ? -1 : compare(&score, &best.score);
-        if (against < 0 || (against == 0 && next < best.next))
-            best = (value){score, next};
     }
     s->values[cur] = best;
+    if (best.next != NOWHERE)
+        s->hints[j] = best.next;
 }
 
 /* An END range completes the graph; its own visit is what is left to pay. */
@@ -217,32 +302,35 @@ static part_score end_score(const solver *s, uint32_t cur)
     return (part_score){.key = time ? part_turn_ps(&s->times[cur]) : 0, .n = 1};
 }
 
-typedef struct ranked {
-    part_score score;
-    uint32_t range;
-} ranked;
-
-static int by_score(const void *a, const void *b)
+/* What a pair with this range behind waits for in each place, when the range in front gives
+ * nothing: never more than in part_pair_ps(). */
+static void add_to_block(const solver *s, block *k, uint32_t range)
 {
-    const ranked *x = a, *y = b;
-    int against = compare(&x->score, &y->score);
-    if (against)
-        return against;
-    return x->range < y->range ? -1 : 1;
+    const part_times *t = &s->times[range];
+    const value *v = &s->values[range];
+    int64_t forward = t->load, leaving = t->spill;
+    int64_t coming = v->next == END ? INT64_MIN / 4 : t->back_in - t->bwd;
+    int64_t *with_update = s->setting->clip ? &forward : &leaving;
+    *with_update = t->update > *with_update ? t->update : *with_update;
+    for (int set = 0; set < SETS; set++) {
+        int64_t sum = v->score.key;
+        sum += set & FORWARD ? forward : 0;
+        sum += set & LEAVING ? leaving : 0;
+        sum += set & COMING ? coming : 0;
+        if (k->behind.n == 0 || sum < k->least[set])
+            k->least[set] = sum;
+    }
+    if (k->behind.n == 0 || compare(&v->score, &k->behind) < 0)
+        k->behind = v->score;
 }
 
-/* Sorts row i by what is behind its ranges; those without a completion are left out. */
-static void order_row(solver *s, uint32_t i)
+/* Fills the blocks of row i, whose ranges have their values. */
+static void fill_blocks(solver *s, uint32_t i)
 {
     const part_table *t = s->table;
-    uint32_t n = 0;
     for (uint32_t cur = t->row[i]; cur < t->row[i + 1]; cur++)
         if (s->values[cur].next != NOWHERE)
-            s->ranked[n++] = (ranked){s->values[cur].score, cur};
-    qsort(s->ranked, n, sizeof *s->ranked, by_score);
-    for (uint32_t o = 0; o < n; o++)
-        s->order[t->row[i] + o] = s->ranked[o].range;
-    s->ordered[i] = n;
+            add_to_block(s, &s->blocks[s->row_blocks[i] + (cur - t->row[i]) / BLOCK], cur);
 }
 
 static void solve(solver *s)
@@ -252,12 +340,15 @@ static void solve(solver *s)
     for (uint32_t i = last_point; i-- > 0;) {
         for (uint32_t cur = t->row[i]; cur < t->row[i + 1]; cur++) {
             uint32_t j = i + 1 + (cur - t->row[i]);
+            s->values[cur] = (value){.next = NOWHERE};
+            if (alone_bytes(&t->ranges[cur]) > s->room_bytes)
+                continue;
             if (j == last_point)
                 s->values[cur] = (value){.score = end_score(s, cur), .next = END};
             else
                 solve_range(s, cur, j, i == 0);
         }
-        order_row(s, i);
+        fill_blocks(s, i);
     }
 }
 
@@ -292,7 +383,43 @@ void part_cuts_close(part_cuts *cuts)
     *cuts = (part_cuts){0};
 }
 
-atom_status part_dp(const part_table *table, const part_setting *setting, part_goal goal,
+/* Times of all ranges, which are kept for as long as the setting has the same. */
+ATOM_MUST static atom_status time_ranges(part_table *t, const part_setting *setting)
+{
+    const part_setting *had = &t->timed;
+    if (t->times && had->micro_batches == setting->micro_batches && had->keep == setting->keep &&
+        had->boundaries == setting->boundaries)
+        return ATOM_OK;
+    if (!t->times)
+        t->times = atom_alloc(t->n_ranges, sizeof *t->times);
+    if (!t->times)
+        return atom_fail_memory("the partition search", t->n_ranges * sizeof *t->times);
+    for (uint32_t i = 0; i < t->n_ranges; i++)
+        t->times[i] = part_range_times(t->m, setting, &t->ranges[i]);
+    t->timed = *setting;
+    return ATOM_OK;
+}
+
+ATOM_MUST static atom_status open_blocks(solver *s)
+{
+    const part_table *t = s->table;
+    const uint32_t n = t->m->n_points;
+    uint32_t blocks = 0;
+    s->row_blocks = atom_alloc(n, sizeof *s->row_blocks);
+    s->hints = atom_alloc(n, sizeof *s->hints);
+    if (!s->row_blocks || !s->hints)
+        return atom_fail_memory("the partition search", n * sizeof *s->hints);
+    for (uint32_t i = 0; i < n; i++) {
+        s->row_blocks[i] = blocks;
+        s->hints[i] = NOWHERE;
+        blocks += (t->row[i + 1] - t->row[i] + BLOCK - 1) / BLOCK;
+    }
+    s->blocks = atom_alloc(blocks, sizeof *s->blocks);
+    return s->blocks ? ATOM_OK
+                     : atom_fail_memory("the partition search", blocks * sizeof *s->blocks);
+}
+
+atom_status part_dp(part_table *table, const part_setting *setting, part_goal goal,
                     uint64_t capacity_bytes, part_cuts *out, uint64_t *states)
 {
     uint64_t fixed = part_fixed_bytes(table->m, setting);
@@ -303,27 +430,23 @@ atom_status part_dp(const part_table *table, const part_setting *setting, part_g
     if (fixed >= capacity_bytes || table->n_ranges == 0)
         return ATOM_OK;
     s.room_bytes = capacity_bytes - fixed;
-    s.times = atom_alloc(table->n_ranges, sizeof *s.times);
-    s.values = atom_alloc(table->n_ranges, sizeof *s.values);
-    s.order = atom_alloc(table->n_ranges, sizeof *s.order);
-    s.ordered = atom_alloc(table->m->n_points, sizeof *s.ordered);
-    s.ranked = atom_alloc(table->m->n_points, sizeof *s.ranked);
-    if (!s.times || !s.values || !s.order || !s.ordered || !s.ranked)
-        ATOM_TRY_CLEAN(
-            atom_fail_memory("the partition search", table->n_ranges * sizeof *s.values));
     if (goal == PART_GOAL_MICRO_BATCHES)
         one.micro_batches = 1;
-    for (uint32_t i = 0; i < table->n_ranges; i++)
-        s.times[i] = part_range_times(table->m, &one, &table->ranges[i]);
+    ATOM_TRY_CLEAN(time_ranges(table, &one));
+    s.times = table->times;
+    s.values = atom_alloc(table->n_ranges, sizeof *s.values);
+    if (!s.values)
+        ATOM_TRY_CLEAN(
+            atom_fail_memory("the partition search", table->n_ranges * sizeof *s.values));
+    ATOM_TRY_CLEAN(open_blocks(&s));
     solve(&s);
     st = collect(&s, out);
     if (states)
         *states += s.states;
 cleanup:
-    atom_free(s.times);
     atom_free(s.values);
-    atom_free(s.order);
-    atom_free(s.ordered);
-    atom_free(s.ranked);
+    atom_free(s.row_blocks);
+    atom_free(s.blocks);
+    atom_free(s.hints);
     return st;
 }

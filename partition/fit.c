@@ -59,6 +59,49 @@ void part_plan_estimate(const part_search_state *s, part_plan *plan, part_verdic
     part_plan_note(s, plan, v);
 }
 
+static atom_status ask(part_search_state *s, part_evaluate_fn exact, part_plan *plan,
+                       part_verdict *v)
+{
+    part_verdict modelled;
+    part_estimate(s->model, plan, &modelled);
+    *v = modelled;
+    plan->simulated = false;
+    if (!exact)
+        return ATOM_OK;
+    ATOM_TRY(exact(s->request->evaluate_ctx, plan, v));
+    plan->simulated = v->step_seconds > 0;
+    if (plan->simulated)
+        return ATOM_OK;
+    modelled.device_peak_bytes = v->device_peak_bytes;
+    modelled.host_peak_bytes = v->host_peak_bytes;
+    *v = modelled;
+    return ATOM_OK;
+}
+
+atom_status part_judge(part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    s->stats.evaluated += s->request->evaluate != NULL;
+    return ask(s, s->request->evaluate, plan, v);
+}
+
+atom_status part_weigh(part_search_state *s, part_plan *plan, part_verdict *v)
+{
+    return ask(s, s->request->weigh ? s->request->weigh : s->request->evaluate, plan, v);
+}
+
+double part_least_seconds(const part_search_state *s, const part_plan *plan)
+{
+    const part_device *d = &s->profile->device;
+    part_range all = part_range_make(s->model, 0, (int32_t)s->g->n_nodes);
+    double compute = (double)(all.again_ps + all.bwd_ps) * 1e-12 * plan->micro_batches;
+    double elements = (double)all.own_elements, own = (double)all.own_bytes;
+    if (s->in_place || plan->update_on_device)
+        return compute;
+    double update = elements / d->adamw_params_per_second;
+    double in = own / d->h2d_bytes_per_second, out = own / d->d2h_bytes_per_second;
+    return fmax(fmax(compute, update), fmax(in, out));
+}
+
 atom_status part_open_table(part_search_state *s)
 {
     return s->table ? ATOM_OK : part_table_open(s->model, part_device_limit(s), &s->table);
@@ -193,6 +236,21 @@ void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
         s->host_need_bytes = host;
 }
 
+/* Bytes of the largest pair, with what is fixed. */
+static uint64_t pairs_bytes(const part_search_state *s, const part_setting *setting,
+                            const part_plan *plan)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k + 1 < plan->n_sub_models; k++) {
+        const part_sub_model *a = &plan->sub_models[k], *b = a + 1;
+        part_range cur = part_range_make(s->model, a->first_node, a->last_node);
+        part_range next = part_range_make(s->model, b->first_node, b->last_node);
+        bool last = k + 2 == plan->n_sub_models;
+        most = part_larger(most, part_pair_bytes(setting, &cur, &next, last));
+    }
+    return most + part_fixed_bytes(s->model, setting);
+}
+
 /*
  * Cuts for at most `capacity`, in a plan that fits `limit` and the host. The predicate looks at
  * pairs; what it does not see is corrected from outside: where the sum of all boundaries is too
@@ -208,8 +266,11 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
     int64_t too_cheap = 0, dear_enough = INT64_MAX;
     setting.cut_price = part_noise_price(s, &setting);
     const int64_t highest = dearest(s, setting.cut_price);
+    s->cuts_bytes = 0;
     for (int round = 0; round < CUT_ROUNDS_MAX; round++) {
         ATOM_TRY_CLEAN(cut_once(s, &setting, goal, capacity, &plan, &v));
+        s->cuts_bytes =
+            part_larger(s->cuts_bytes, plan ? pairs_bytes(s, &setting, plan) : capacity);
         if (!plan)
             break;
         if (v.device_peak_bytes <= limit && part_host_holds(s, &v)) {
@@ -236,6 +297,7 @@ atom_status part_make_cuts(part_search_state *s, part_setting setting, part_goal
         if (over >= capacity)
             break;
         capacity -= over;
+        s->cuts_bytes = UINT64_MAX;
     }
     *out = best;
     return ATOM_OK;

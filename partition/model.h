@@ -99,14 +99,6 @@ static inline uint64_t part_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Of the device bytes of two neighbours, the part that never falls when ranges grow: once it is too
- * much, longer ranges are too. */
-static inline uint64_t part_pair_rising_bytes(const part_range *cur, const part_range *next)
-{
-    return cur->slot_bytes + next->slot_bytes + part_larger(cur->grad_bytes, next->grad_bytes) +
-           cur->own_bytes + next->own_bytes + part_larger(cur->kept_bytes, next->kept_bytes);
-}
-
 /* Device bytes of two neighbours together, without fixed bytes and without boundaries of other
  * cuts; the predicate of Algorithm 1: fixed + pair <= capacity. `last`: next ends the
  * graph. */
@@ -125,6 +117,16 @@ static inline uint64_t part_pair_bytes(const part_setting *s, const part_range *
            (items + stores) * (cur->x_bytes + next->x_bytes);
 }
 
+/* Of that, what never falls when next grows, as long as that does not end the graph: once it is too
+ * much, longer ranges are too. */
+static inline uint64_t part_pair_rising_bytes(const part_setting *s, const part_range *cur,
+                                              const part_range *next)
+{
+    part_range low = *next;
+    low.scratch_bytes = 0; /* may fall: what goes out of a range is not counted in it */
+    return part_pair_bytes(s, cur, &low, false);
+}
+
 /* Smallest C that hides what moves while the two compute (forward: the load of next; backward: the
  * load of cur and the spill of next); 0 if no C does. Times must be those of C = 1. */
 uint32_t part_pair_micro_batches(const part_times *cur, const part_times *next, bool last);
@@ -136,6 +138,9 @@ int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_ti
                      bool first, bool last);
 /* What of that does not depend on next: never more than part_pair_ps(). */
 int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool first);
+/* What every pair with `next` waits for: a visit begins when the first micro-batch of its boundary
+ * has gone out and come back; half of that is done while the visit before it ends. */
+int64_t part_crossing_ps(const part_setting *s, const part_times *next);
 /* Picoseconds of the last sub-model's visit. */
 int64_t part_turn_ps(const part_times *last);
 

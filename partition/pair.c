@@ -123,6 +123,11 @@ int64_t part_range_least_ps(const part_setting *s, const part_times *cur, bool f
     return total;
 }
 
+int64_t part_crossing_ps(const part_setting *s, const part_times *next)
+{
+    return one_of(s, next->x_in + next->x_out) / 2;
+}
+
 int64_t part_turn_ps(const part_times *last)
 {
     return max_i64(last->turn, max_i64(last->x_in, last->x_out));
@@ -141,10 +146,9 @@ int64_t part_pair_ps(const part_setting *s, const part_times *cur, const part_ti
     int64_t stalls = forward - cur->fwd + max_i64(0, leaving - cur->bwd);
     if (!last)
         stalls += max_i64(0, cur->load_both + next->back_in - next->bwd);
-    /* A visit waits until the first micro-batch of its boundary has gone out and come back; half of
-     * that is done while the visit before it ends. What goes out behind a spill waits for it; two
-     * places of staging hide two micro-batches of that. */
-    stalls += one_of(s, next->x_in + next->x_out) / 2;
+    /* What goes out behind a spill waits for it; two places of staging hide two micro-batches of
+     * that. */
+    stalls += part_crossing_ps(s, next);
     if (s->boundaries == PART_ON_HOST)
         stalls += max_i64(0, next->spill - 2 * one_of(s, cur->bwd));
     return part_range_least_ps(s, cur, first) + stalls;

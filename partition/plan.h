@@ -62,6 +62,10 @@ typedef struct part_plan {
     uint32_t recommended_micro_batches; /* smallest C that hides loading; 0: no C does */
     double predicted_step_seconds;
     double predicted_compute_seconds; /* lower bound: compute alone */
+    double least_step_seconds;        /* no plan for this C can take less: compute with nothing
+                                         repeated, updates and copies of all parameters, whichever
+                                         takes longest; 0: unknown */
+    bool simulated;                   /* the step was run in virtual time; else it is the model's */
     double predicted_ahead_seconds; /* of a step whose updates run ahead, as none is clipped; not in
                                        files; 0: unknown, or they cannot */
     part_bound bound;
@@ -104,7 +108,7 @@ uint64_t part_spare_bytes(const part_plan *plan, uint64_t trained);
 /* What evaluating a plan exactly says (codegen lays it out, the null device runs it). */
 typedef struct part_verdict {
     uint64_t device_peak_bytes, host_peak_bytes;
-    double step_seconds;    /* simulated, steady state */
+    double step_seconds;    /* simulated, steady state; 0: too long for that, only memory is said */
     double ahead_seconds;   /* the same while updates run ahead; 0: they cannot */
     double compute_seconds; /* compute stream's busy time */
     double h2d_seconds, d2h_seconds, host_seconds; /* busy times */
@@ -125,7 +129,8 @@ typedef struct part_request {
     int disk;              /* the optimizer's state on disk: -1 where it must, 0 never, 1 always */
     bool ahead; /* with clip and on disk: updates may run ahead (swap/tape.h), so judge by that */
     part_evaluate_fn evaluate;
-    void *evaluate_ctx;
+    part_evaluate_fn weigh; /* the same for memory alone, which is quick; NULL: evaluate does it */
+    void *evaluate_ctx;     /* of both */
 } part_request;
 
 typedef struct part_search_stats {

@@ -77,14 +77,15 @@ ATOM_MUST static atom_status least_capacity(part_search_state *s, const part_set
                                             part_table **table, uint64_t *capacity)
 {
     const part_model *m = s->model;
-    uint64_t fixed = part_fixed_bytes(m, setting), room = fixed + 64 * MIB;
+    uint64_t fixed = part_fixed_bytes(m, setting), room = 64 * MIB;
     atom_status st = ATOM_OK;
     part_cuts cuts = {0};
     /* Room grows until something fits: the table of all ranges would be far larger. */
     while (cuts.n == 0 && room < (uint64_t)1 << 60) {
         part_table_close(table);
         ATOM_TRY_CLEAN(part_table_open(m, room, table));
-        ATOM_TRY_CLEAN(part_dp(*table, setting, PART_GOAL_MEMORY, room, &cuts, &s->stats.states));
+        ATOM_TRY_CLEAN(
+            part_dp(*table, setting, PART_GOAL_MEMORY, fixed + room, &cuts, &s->stats.states));
         if ((*table)->n_ranges == m->n_points * (m->n_points - 1) / 2)
             break; /* that was all of them */
         room *= 2;
@@ -95,15 +96,11 @@ cleanup:
     return st;
 }
 
-ATOM_MUST static atom_status judge_cuts(part_search_state *s, const part_setting *setting,
+ATOM_MUST static atom_status weigh_cuts(part_search_state *s, const part_setting *setting,
                                         const part_cuts *cuts, part_plan **plan, part_verdict *v)
 {
-    atom_status st = ATOM_OK;
     ATOM_TRY(part_plan_from_cuts(s, setting, cuts->ends, cuts->n, plan));
-    part_estimate(s->model, *plan, v);
-    if (s->request->evaluate)
-        st = s->request->evaluate(s->request->evaluate_ctx, *plan, v);
-    return st;
+    return part_weigh(s, *plan, v);
 }
 
 /* The plan of one way that needs least device memory: of those, the one that cuts least. Where its
@@ -125,12 +122,14 @@ ATOM_MUST static atom_status smallest(part_search_state *s, int way, part_plan *
         part_verdict v;
         if (*out && capacity >= least->device_peak_bytes)
             break;
-        if (table->capacity_bytes < capacity) {
+        /* What is fixed may be most of it: ranges have only the rest. */
+        uint64_t room = capacity - part_fixed_bytes(s->model, &setting);
+        if (table->capacity_bytes < room) {
             part_table_close(&table);
-            ATOM_TRY_CLEAN(part_table_open(s->model, 2 * capacity, &table));
+            ATOM_TRY_CLEAN(part_table_open(s->model, 2 * room, &table));
         }
         ATOM_TRY_CLEAN(part_dp(table, &setting, PART_GOAL_CUT, capacity, &cuts, &s->stats.states));
-        ATOM_TRY_CLEAN(judge_cuts(s, &setting, &cuts, &plan, &v));
+        ATOM_TRY_CLEAN(weigh_cuts(s, &setting, &cuts, &plan, &v));
         part_cuts_close(&cuts);
         bool host = !s->host_bytes || v.host_peak_bytes <= s->host_bytes;
         if (host && (!*out || v.device_peak_bytes < least->device_peak_bytes)) {

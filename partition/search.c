@@ -27,17 +27,6 @@ static const double TIE = 1.005;
 
 /* --- judging --- */
 
-ATOM_MUST static atom_status judge(part_search_state *s, const part_plan *plan,
-                                   part_verdict *verdict)
-{
-    if (!s->request->evaluate) {
-        part_estimate(s->model, plan, verdict);
-        return ATOM_OK;
-    }
-    s->stats.evaluated++;
-    return s->request->evaluate(s->request->evaluate_ctx, plan, verdict);
-}
-
 static bool fits(const part_search_state *s, const part_verdict *v)
 {
     return (!s->device_bytes || v->device_peak_bytes <= s->device_bytes) &&
@@ -66,7 +55,7 @@ ATOM_MUST static atom_status settle(part_search_state *s, part_candidate *c)
     uint64_t bias = 0;
     for (int tries = 0; c->plan && tries < TRIES_MAX; tries++) {
         part_verdict v, modelled;
-        ATOM_TRY_CLEAN(judge(s, c->plan, &v));
+        ATOM_TRY_CLEAN(part_judge(s, c->plan, &v));
         part_plan_note(s, c->plan, &v);
         if (fits(s, &v))
             return ATOM_OK;
@@ -100,11 +89,12 @@ ATOM_MUST static atom_status hold_blocks(part_search_state *s, part_plan *plan)
     uint64_t ring = least + (limit - plan->host_peak_bytes) / bytes;
     for (ring = ring < blocks ? ring : blocks; ring >= least; ring--) {
         plan->ring_blocks = (uint32_t)ring;
-        ATOM_TRY(judge(s, plan, &v));
-        part_plan_note(s, plan, &v);
+        ATOM_TRY(part_weigh(s, plan, &v));
         if (v.host_peak_bytes <= limit)
             break;
     }
+    ATOM_TRY(part_judge(s, plan, &v));
+    part_plan_note(s, plan, &v);
     return ATOM_OK;
 }
 
@@ -259,13 +249,16 @@ ATOM_MUST static atom_status last_resort(part_search_state *s, part_plan **out)
     part_verdict v;
     atom_status st = ATOM_OK;
     ATOM_TRY(s->in_place ? ATOM_OK : part_smallest_plan(s, &plan, &v));
-    if (plan)
-        part_plan_note(s, plan, &v);
     if (plan && fits(s, &v)) {
+        ATOM_TRY_CLEAN(part_judge(s, plan, &v));
+        part_plan_note(s, plan, &v);
         *out = plan;
         return ATOM_OK;
     }
+    if (plan)
+        part_plan_note(s, plan, &v);
     st = part_refuse_device(s, plan);
+cleanup:
     part_plan_close(&plan);
     return st;
 }
@@ -289,6 +282,7 @@ ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
         ATOM_TRY_CLEAN(hold_blocks(s, plan));
     }
     plan->recommended_micro_batches = recommended;
+    plan->least_step_seconds = part_least_seconds(s, plan);
     plan->device_budget_bytes = s->request->device_budget_bytes;
     plan->host_budget_bytes = s->request->host_budget_bytes;
     st = part_plan_check(plan, s->g);

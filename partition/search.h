@@ -22,6 +22,8 @@ typedef struct part_table {
                       i + 1, i + 2, ... */
     part_range *ranges;
     uint32_t n_ranges;
+    part_times *times; /* of the ranges under `timed`; NULL: not asked for yet */
+    part_setting timed;
 } part_table;
 ATOM_MUST atom_status part_table_open(const part_model *m, uint64_t capacity_bytes,
                                       part_table **out);
@@ -55,7 +57,7 @@ void part_cuts_close(part_cuts *cuts);
  * the score go to the smaller first cut. For the goals MICRO_BATCHES and MEMORY only score.key is
  * optimal. states, if not NULL, grows by the pairs looked at.
  */
-ATOM_MUST atom_status part_dp(const part_table *table, const part_setting *setting, part_goal goal,
+ATOM_MUST atom_status part_dp(part_table *table, const part_setting *setting, part_goal goal,
                               uint64_t capacity_bytes, part_cuts *out, uint64_t *states);
 
 #endif

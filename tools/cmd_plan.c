@@ -159,15 +159,17 @@ static atom_status show(const graph *g, const part_profile *profile, const part_
     gen_lowered *low = NULL;
     char *timeline = NULL;
     atom_status st = ATOM_OK;
-    ATOM_TRY_CLEAN(gen_lower(g, plan, profile, NULL, &low));
+    ATOM_TRY_CLEAN(gen_lower_memory(g, plan, profile, NULL, &low));
     show_plan(plan, g);
     double all = (double)g->param_elements * atom_dtype_bytes(g->dtype);
     cli_print("parameters        %s; at most %s of them (%.0f %%) on the device at once\n",
               cli_count((double)g->param_elements), cli_size(low->largest_visit_bytes),
               100 * (double)low->largest_visit_bytes / all);
     show_memory(low, plan);
-    ATOM_TRY_CLEAN(gen_timeline(g, plan, profile, NULL, columns(), &timeline));
-    cli_print("timeline of one step\n%s", timeline);
+    if (plan->simulated)
+        ATOM_TRY_CLEAN(gen_timeline(g, plan, profile, NULL, columns(), &timeline));
+    if (timeline)
+        cli_print("timeline of one step\n%s", timeline);
     cli_print("searched          %llu states, %u plans simulated, %s\n",
               (unsigned long long)stats->states, stats->evaluated, cli_seconds(stats->seconds));
 cleanup:
@@ -239,6 +241,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
         .recompute = v->recompute,
         .disk = v->optimizer_state,
         .evaluate = gen_judge_plan,
+        .weigh = gen_weigh_plan,
         .evaluate_ctx = &judge,
     };
     if (v->store_dir)

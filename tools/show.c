@@ -154,6 +154,12 @@ static void show_prediction(const part_plan *plan)
               cli_seconds(plan->predicted_compute_seconds),
               100 * plan->predicted_compute_seconds / plan->predicted_step_seconds);
     cli_print("  bound by        %s\n", part_bound_name(plan->bound));
+    if (!plan->simulated && plan->least_step_seconds > 0)
+        cli_print(
+            "  estimated       the step is too long to run in virtual time; no plan takes less "
+            "than %s, so\n                  this one is at most %.1f %% from the best\n",
+            cli_seconds(plan->least_step_seconds),
+            100 * (plan->predicted_step_seconds / plan->least_step_seconds - 1));
     if (plan->recommended_micro_batches)
         cli_print("micro-batches     %u; %u is the smallest number that hides loading\n",
                   plan->micro_batches, plan->recommended_micro_batches);

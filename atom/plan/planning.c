@@ -109,6 +109,7 @@ atom_status plan_search(const graph *g, const part_profile *profile, const krn_t
                            .disk = request->disk,
                            .ahead = request->ahead,
                            .evaluate = gen_judge_plan,
+                           .weigh = gen_weigh_plan,
                            .evaluate_ctx = &judge};
     return part_search(g, profile, &search, out, stats ? stats : &ignored);
 }

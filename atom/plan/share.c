@@ -105,6 +105,9 @@ static atom_status time_it(const plan_workbench *bench, const plan_request *requ
     gen_judge judge = {.g = bench->g, .profile = profile, .table = bench->table};
     part_verdict v = {0};
     ATOM_TRY(gen_judge_plan(&judge, plan, &v));
+    plan->simulated = v.step_seconds > 0;
+    if (!plan->simulated)
+        return ATOM_OK; /* too long to run: what the plan says stays */
     plan->predicted_step_seconds = v.step_seconds;
     plan->predicted_ahead_seconds = request->ahead ? v.ahead_seconds : 0;
     plan->predicted_compute_seconds = v.compute_seconds;

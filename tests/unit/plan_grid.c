@@ -1,0 +1,123 @@
+/*
+ * Plans of a grid of models, devices and budgets, judged as `atom plan` judges them: what a search
+ * counts (pairs of ranges, bytes) stays small, whatever is asked; a step that is too long to run in
+ * virtual time is estimated, and says how far from the best it can be.
+ */
+#include "codegen/lower.h"
+#include "tests/unit/part_common.h"
+
+#include <stdio.h>
+
+typedef struct asked {
+    const char *model, *device;
+    atom_dtype dtype;
+    uint64_t device_mib, host_gib;
+    uint32_t micro_batch, micro_batches;
+} asked;
+
+/* Those that took minutes and gigabytes, and the largest of each kind. */
+static const asked grid[] = {
+    {"gpt3-175b", "rtx-4090", ATOM_F32, 22888, 4096, 4, 16},
+    {"gpt3-175b", "rtx-4090", ATOM_F32, 11264, 4096, 4, 0},
+    {"gpt3-175b", "gtx-1080-ti", ATOM_F32, 11264, 4096, 1, 4},
+    {"gpt3-175b", "h100", ATOM_F32, 76293, 4096, 4, 0},
+    {"gpt3-175b", "h100", ATOM_BF16, 76293, 4096, 1, 1},
+    {"gpt3-175b", "h100", ATOM_BF16, 76293, 1024, 1, 64},
+    {"gpt3-13b", "rtx-4090", ATOM_BF16, 22888, 64, 4, 64},
+    {"gpt3-6.7b", "rtx-4090", ATOM_BF16, 22888, 256, 1, 1000},
+    {"gpt2-1558m", "h100", ATOM_F32, 76293, 1024, 4, 256},
+};
+
+static atom_status plan_one(const asked *a, part_plan **plan, part_search_stats *stats)
+{
+    graph *g = fused_preset(a->model, a->dtype, a->micro_batch,
+                            strncmp(a->model, "gpt2", 4) == 0 ? 1024 : 2048);
+    part_profile *profile = modelled(g, a->device);
+    gen_judge judge = {.g = g, .profile = profile};
+    part_request request = {.device_budget_bytes = a->device_mib << 20,
+                            .host_budget_bytes = a->host_gib << 30,
+                            .micro_batches = a->micro_batches,
+                            .clip = true,
+                            .ahead = true,
+                            .recompute = -1,
+                            .disk = -1,
+                            .evaluate = gen_judge_plan,
+                            .weigh = gen_weigh_plan,
+                            .evaluate_ctx = &judge};
+    atom_status st = part_search(g, profile, &request, plan, stats);
+    part_profile_close(&profile);
+    graph_close(&g);
+    return st;
+}
+
+static void costs_little_to_plan(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof grid / sizeof *grid; i++) {
+        part_plan *plan = NULL;
+        part_search_stats stats = {0};
+        atom_status st = plan_one(&grid[i], &plan, &stats);
+        uint64_t peak = atom_mem_read().peak_bytes;
+        if (st != ATOM_OK && st != ATOM_E_RESOURCE)
+            fail_msg("%s", atom_fail_message());
+        if (stats.states > 10000000 || peak > 300u << 20)
+            fail_msg("%s on %s, case %zu: %llu states, %llu bytes", grid[i].model, grid[i].device,
+                     i, (unsigned long long)stats.states, (unsigned long long)peak);
+        part_plan_close(&plan);
+    }
+}
+
+static void says_how_far_from_the_best(void **state)
+{
+    (void)state;
+    const asked quick = {"gpt2-124m", "rtx-4090", ATOM_BF16, 600, 64, 1, 8};
+    const asked lengthy = {"gpt2-124m", "rtx-4090", ATOM_BF16, 600, 1024, 1, 4000};
+    part_plan *plan = NULL;
+    assert_int_equal(plan_one(&quick, &plan, NULL), ATOM_OK);
+    assert_true(plan->simulated);
+    assert_true(plan->least_step_seconds > 0);
+    assert_true(plan->predicted_step_seconds >= plan->least_step_seconds);
+    part_plan_close(&plan);
+    if (plan_one(&lengthy, &plan, NULL) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_false(plan->simulated);
+    assert_true(plan->predicted_step_seconds >= plan->least_step_seconds);
+    assert_true(plan->least_step_seconds > 0);
+    assert_true(plan->device_peak_bytes <= (uint64_t)600 << 20);
+    part_plan_close(&plan);
+}
+
+/* A state on disk is judged in fewer blocks than it has: the memory is that of the plan itself. */
+static void judges_large_states_in_large_blocks(void **state)
+{
+    (void)state;
+    const asked large = {"gpt3-6.7b", "rtx-4090", ATOM_BF16, 22888, 32, 1, 4};
+    part_plan *plan = NULL;
+    assert_int_equal(plan_one(&large, &plan, NULL), ATOM_OK);
+    assert_true(plan->disk && plan->simulated);
+    assert_true(plan->host_peak_bytes <= (uint64_t)32 << 30);
+    graph *g = fused_preset(large.model, large.dtype, large.micro_batch, 2048);
+    assert_true(g->trained_extent / plan->block_elements > 2 * GEN_JUDGE_BLOCKS_MAX);
+    part_profile *profile = modelled(g, large.device);
+    gen_judge judge = {.g = g, .profile = profile};
+    gen_lowered *low = NULL;
+    part_verdict v;
+    assert_int_equal(gen_judge_plan(&judge, plan, &v), ATOM_OK);
+    assert_int_equal(gen_lower_memory(g, plan, profile, NULL, &low), ATOM_OK);
+    assert_int_equal(v.host_peak_bytes, low->host_bytes + part_window_bytes(g));
+    assert_int_equal(v.device_peak_bytes, low->device_bytes);
+    gen_lowered_close(&low);
+    part_plan_close(&plan);
+    part_profile_close(&profile);
+    graph_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(costs_little_to_plan),
+        cmocka_unit_test(says_how_far_from_the_best),
+        cmocka_unit_test(judges_large_states_in_large_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
