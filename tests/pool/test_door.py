@@ -2,14 +2,12 @@
 
 The crowd (crowd.c) is one process that dials from 127.0.0.2; the hosts of the pool are at 127.0.0.1.
 """
-import base64
-import hashlib
 import os
 import signal
 import time
 import unittest
 
-from life import PATIENCE_S, Host, PoolCase, free_port
+from life import PATIENCE_S, Host, PoolCase, elsewhere, free_port
 
 CROWD, REFUSER = os.environ["CROWD"], os.environ["REFUSER"]
 AT_ONCE = 4  # guests of one address (gossip/net/net_inner.h)
@@ -95,18 +93,9 @@ class Door(PoolCase):
         used = a.ask(do="invite", count=1, days=1)["ticket"]
         c = self.join("c", used)
         c.wait_for("started")
-        d = self.join("d", self.elsewhere(used, here, there))
+        d = self.join("d", elsewhere(used, here, there))
         self.assertEqual(d.process.wait(timeout=PATIENCE_S), 1)
         self.assertIn("the pool's owner says: the admission or invite has expired", d.words())
-
-    @staticmethod
-    def elsewhere(ticket, here, there):
-        """The ticket with another host in it: ports of five digits, so nothing moves but the checksum."""
-        body = bytearray(base64.urlsafe_b64decode(ticket[6:] + "=" * (-len(ticket[6:]) % 4)))
-        at = body.index(here.encode())
-        body[at:at + len(here)] = there.encode()
-        body[-4:] = hashlib.blake2b(bytes(body[:-4]), digest_size=32, key=b"atom ticket checksum").digest()[:4]
-        return "atom1-" + base64.urlsafe_b64encode(body).decode().rstrip("=")
 
 
 if __name__ == "__main__":
