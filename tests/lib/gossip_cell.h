@@ -57,7 +57,7 @@ struct cell {
     gsp_genesis genesis;
     gsp_rules rules;
     atomic_uint n_open, n_done;
-    atomic_bool stop;
+    atomic_bool stop, enough; /* enough: what the rounds are for has been seen */
     uint16_t port[CELL_MEMBERS_MAX];
     cell_member member[CELL_MEMBERS_MAX];
     void (*check)(cell_member *m, const gsp_certificate *c);  /* before a version is applied */
@@ -188,7 +188,7 @@ static inline void *cell_run(void *context)
     bool done = false;
     cell_dial(m);
     while (!c->stop) {
-        bool wants = m->n_contributed < c->rounds;
+        bool wants = m->n_contributed < (c->enough ? 1 : c->rounds);
         /* Joiners must have caught up with a version before the next is made. */
         bool joined = m->status.n_roster == c->n ||
                       atom_clock_ns() - m->applied_ns > 5 * c->rules.heartbeat_ns;

@@ -141,6 +141,9 @@ static void look(cell_member *m, const gsp_certificate *certificate)
 {
     (void)certificate;
     blame[m->i] = m->node->blame;
+    for (uint32_t k = 0; k < GSP_BLAME_PEERS; k++)
+        if (m->node->blame.peer[k].strikes)
+            c.enough = true;
 }
 
 static void a_false_piece_costs_its_sender(uint32_t sequence)
