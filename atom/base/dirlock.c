@@ -24,13 +24,14 @@ enum { PAUSE_NS = 20000000, TRIES = 50, TRIES_ENDING = 500, LOOKS = 5 };
 static int64_t read_holder(int fd)
 {
     struct stat s;
-    char line[256];
+    char line[256], piece[1 << 14];
     int64_t pid = 0, found;
     unsigned major, minor;
     uint64_t inode;
     FILE *locks = fstat(fd, &s) == 0 ? fopen("/proc/locks", "re") : NULL;
     if (!locks)
         return 0;
+    (void)setvbuf(locks, piece, _IOFBF, sizeof piece);
     while (pid == 0 && fgets(line, sizeof line, locks)) {
         if (sscanf(line, "%*u: FLOCK %*s %*s %" SCNd64 " %x:%x:%" SCNu64, &found, &major, &minor,
                    &inode) == 4 &&
@@ -94,6 +95,8 @@ atom_status atom_dir_lock(const char *path, int *out, int64_t *holder)
     while ((held = is_held(fd)) && tries < TRIES_ENDING) {
         if (tries >= TRIES) {
             *holder = find_holder(fd);
+            if (*holder == 0) /* nobody is named: it may have let go between the two looks */
+                held = is_held(fd);
             if (*holder == 0 || !is_ending(*holder))
                 break;
         }
