@@ -47,17 +47,35 @@ static atom_status check_key(const text_jinja *t, const text_message *m, size_t 
                      i, key);
 }
 
-/* Parts have their words under "text". */
+/* Parts have their words under "text"; pictures and sounds would be names of tokens at most. */
 static atom_status check_parts(const text_jinja *t, const text_message *m, size_t i)
 {
-    if (m->plain || !json_is_array(json_object_get(m->json, "content")) ||
-        text_jinja_mentions(t, "text"))
+    static const char *const media[] = {"image", "image_url",   "video",
+                                        "audio", "input_audio", NULL};
+    const json_t *parts = json_object_get(m->json, "content"), *part;
+    size_t k;
+    if (m->plain || !json_is_array(parts))
         return ATOM_OK;
-    return atom_fail(
-        ATOM_E_FORMAT,
-        "messages[%zu] has a \"content\" of parts, and the chat template takes a text; "
-        "join their texts",
-        i);
+    if (!text_jinja_mentions(t, "text"))
+        return atom_fail(ATOM_E_FORMAT,
+                         "messages[%zu] has a \"content\" of parts, and the chat template takes a "
+                         "text; join their texts",
+                         i);
+    json_array_foreach(parts, k, part)
+    {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (type && is_one_of(type, media))
+            return atom_fail(ATOM_E_FORMAT,
+                             "messages[%zu]: part %zu of its content is of type \"%s\", and atom "
+                             "trains on text; leave the line out",
+                             i, k, type);
+        if (type && strcmp(type, "text") != 0 && !text_jinja_mentions(t, type))
+            return atom_fail(ATOM_E_FORMAT,
+                             "messages[%zu]: part %zu of its content is of type \"%.40s\", which "
+                             "the chat template does not show; make it a text, or remove it",
+                             i, k, type);
+    }
+    return ATOM_OK;
 }
 
 static atom_status check_list(const text_jinja *t, const json_t *list, const char *name)

@@ -17,8 +17,9 @@ typedef struct text_unseen {
 /*
  * ATOM_E_FORMAT, with the message and the key, where the chat has what a model would have to see
  * and the template cannot show it: reasoning_content, reasoning, thinking, tool_calls,
- * function_call, a content of parts, tools or documents. Other keys (name, tool_call_id, id) are
- * counted. Keys that are null or empty are as none.
+ * function_call, a content of parts or a type of one, tools or documents; and where a part is a
+ * picture or a sound. Other keys (name, tool_call_id, id) are counted. Keys that are null or empty
+ * are as none.
  */
 ATOM_MUST atom_status text_keys_check(const text_jinja *t, const text_conversation *chat,
                                       text_unseen *unseen);

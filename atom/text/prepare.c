@@ -226,6 +226,17 @@ static atom_status parse_spec(const char *spec, uint32_t *n)
                          spec);
     if (!atom_path_exists(spec))
         return atom_fail(ATOM_E_FORMAT, "%s: no such file", spec);
+    struct stat info;
+    if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
+        return atom_fail(ATOM_E_USAGE, "tokenizer '%s' is a directory; name its tokenizer.json",
+                         spec);
+    if (strlen(spec) > 6 && strcmp(spec + strlen(spec) - 6, ".model") == 0)
+        return atom_fail(
+            ATOM_E_UNSUPPORTED,
+            "%s is a file of SentencePiece or tiktoken; atom reads tokenizer.json, which "
+            "this writes beside it: python3 -c \"from transformers import AutoTokenizer "
+            "as T; T.from_pretrained('DIR').save_pretrained('DIR')\"",
+            spec);
     *n = 1;
     return ATOM_OK;
 }

@@ -109,6 +109,13 @@ class Bring(tool.Case):
         self.fails(3, *self.prepare_args([{"conversations": [{"from": "gpt", "value": "a", "thinking": "hm"}]}], *own),
                    says="conversations[0] has \"thinking\"")
         self.fails(3, *self.prepare_args([thought], "--template", "plain"), says="\"reasoning_content\"")
+        own = self.tokenizer("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+                             "{% for c in m.content if c.type == 'text' %}{{ c.text }}{% endfor %}{% endif %}|{% endfor %}")
+        self.ok(*self.prepare_args([parts], *own))
+        self.assertEqual(self.shown(), "q|{a|}")
+        for part in ("image_url", "refusal"):
+            seen = {"messages": [user([{"type": "text", "text": "q"}, {"type": part}]), says("a")]}
+            self.fails(3, *self.prepare_args([seen], *own), says=["in.jsonl:1: messages[0]: part 1", f"\"{part}\""])
 
     def test_template_variables(self):
         """They reach the template, are kept with it and with the data, and are refused where it has none."""
@@ -189,6 +196,16 @@ class Bring(tool.Case):
         self.write("in.parquet", "PAR1")
         self.fails(2, "data", "prepare", "-i", "in.parquet", "-o", "d", says=["read_table('in.parquet')", "> data.jsonl"])
         self.fails(2, "data", "prepare", "-i", self.write("in.xlsx", "x"), "-o", "d", says=[".csv (with a header)"])
+
+    def test_tokenizers_that_are_none(self):
+        self.write("a.txt", "a")
+        self.write("tokenizer.model", "\n\x0e")
+        for path, words in (("tokenizer.model", ["SentencePiece or tiktoken", "save_pretrained"]),
+                            (self.dir, ["is a directory", "tokenizer.json"])):
+            found = self.run_atom("data", "prepare", "-i", "a.txt", "-o", "d", "--tokenizer", path)
+            self.assertNotEqual(found.code, 0)
+            for word in words:
+                self.assertIn(word, found.err)
 
 
 if __name__ == "__main__":
