@@ -32,6 +32,7 @@
 #include "gossip/pool/files.h"
 #include "gossip/pool/headline.h"
 #include "gossip/pool/links.h"
+#include "gossip/pool/manifest_ask.h"
 #include "gossip/pool/month.h"
 #include "gossip/pool/notes.h"
 #include "gossip/pool/pool.h"
@@ -56,6 +57,7 @@ struct gsp_pool {
     gsp_reach reach;
     gsp_seek seek;
     gsp_denials denials;
+    gsp_manifest_ask manifest_ask;
     gsp_month month;
     gsp_notes *notes;
     gsp_files *files;

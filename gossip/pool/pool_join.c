@@ -12,7 +12,7 @@
 #include <sodium.h>
 #include <string.h>
 
-static const uint64_t TURN_NS = 50000000u, ASK_NS = 1000000000u;
+static const uint64_t TURN_NS = 50000000u;
 
 static void say_where(gsp_pool *p)
 {
@@ -42,7 +42,6 @@ static const gsp_link *next_member(const gsp_links *links, uint32_t *turn)
 static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch, void *context)
 {
     double until = atom_clock_seconds() + patience_s;
-    uint64_t ask_ns = 0;
     uint32_t turn = 0;
     char text[GSP_POOL_WHY_BYTES];
     gsp_word ask = {.kind = GSP_WORD_ASK_MANIFEST};
@@ -50,12 +49,9 @@ static atom_status come_in(gsp_pool *p, double patience_s, gsp_pool_watch *watch
     while (p->door.is_guest || !p->door.has_manifest) {
         ATOM_TRY(gsp_pool_wait(p, TURN_NS, watch, context));
         say_where(p);
-        if (!p->door.is_guest && !p->door.has_manifest && atom_clock_ns() >= ask_ns) {
-            const gsp_link *member = next_member(&p->links, &turn);
-            ask_ns = atom_clock_ns() + (member ? ASK_NS : 0);
-            if (member)
-                (void)gsp_links_tell(&p->links, member->key, &ask);
-        }
+        bool lacks = !p->door.is_guest && !p->door.has_manifest && gsp_links_member(&p->links);
+        if (lacks && gsp_manifest_ask_now(&p->manifest_ask, atom_clock_ns()))
+            (void)gsp_links_tell(&p->links, next_member(&p->links, &turn)->key, &ask);
         if (p->door.is_guest && gsp_denials_are_all(&p->denials, &p->links, atom_clock_ns()))
             return atom_fail(ATOM_E_RUNTIME, "not admitted; all that can be reached refuse: %s",
                              gsp_denials_text(&p->denials, text, sizeof text));

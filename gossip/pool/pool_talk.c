@@ -206,7 +206,24 @@ void gsp_pool_tell_manifest(gsp_pool *p)
     gsp_pool_greet_all(p);
 }
 
-static void on_manifest(gsp_pool *p, const gsp_word *m)
+static void say_unreadable(gsp_pool *p, const gsp_link *from, const char *why)
+{
+    char who[GSP_PUBLIC_TEXT_BYTES];
+    uint64_t now = atom_clock_ns();
+    if (!gsp_manifest_ask_failed(&p->manifest_ask, why, now))
+        return;
+    atom_log(
+        ATOM_LOG_WARN,
+        "the manifest that member %.12s sent was not taken: %s. It is asked for again, at most "
+        "once a minute",
+        gsp_public_text(from->key, who), why);
+    if (!p->door.has_manifest)
+        gsp_headline_say(
+            &p->headline, GSP_POOL_READING,
+            "the manifest that came cannot be used (%s); asking again, ever more rarely", why);
+}
+
+static void on_manifest(gsp_pool *p, const gsp_link *from, const gsp_word *m)
 {
     gsp_door *d = &p->door;
     uint32_t number = gsp_door_number(d);
@@ -221,7 +238,7 @@ static void on_manifest(gsp_pool *p, const gsp_word *m)
             gsp_pool_tell_manifest(p);
     }
     if (st != ATOM_OK)
-        atom_log(ATOM_LOG_WARN, "%s", atom_fail_message());
+        say_unreadable(p, from, atom_fail_message());
     atom_free(next);
     atom_free(text);
 }
@@ -254,7 +271,7 @@ static void on_word(gsp_pool *p, gsp_link *from, const gsp_word *m)
         send_manifest(p, from);
         break;
     case GSP_WORD_MANIFEST:
-        on_manifest(p, m);
+        on_manifest(p, from, m);
         break;
     case GSP_WORD_ASK_FILE:
         gsp_files_asked(p->files, from, m);
