@@ -122,6 +122,8 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
         a->certificate.proposal.tokens = a->genesis.tokens;
         a->certificate.proposal.since = a->certificate.proposal.made = a->genesis.version;
         gsp_genesis_roster(&a->genesis, &a->certificate.proposal.next);
+        a->certificate.proposal.n_barred = a->genesis.n_barred;
+        memcpy(a->certificate.proposal.barred, a->genesis.barred, sizeof a->genesis.barred);
         a->previous = a->lineage;
     }
     a->certified = a->applied = a->certificate.proposal.version;

@@ -222,6 +222,9 @@ static void continue_from_here(const gsp_agree *a, uint32_t reset, gsp_genesis *
     }
     out->founder.incarnation++;
     out->order = a->genesis.order;
+    for (uint32_t k = 0; k < a->certificate.proposal.n_barred; k++)
+        if (gsp_key_compare(&a->certificate.proposal.barred[k].key, &a->self.key) != 0)
+            out->barred[out->n_barred++] = a->certificate.proposal.barred[k];
 }
 
 static void sign(const gsp_agree *a, const gsp_genesis *genesis, uint8_t seal[GSP_SEAL_BYTES])
@@ -359,7 +362,8 @@ static bool from_here(const gsp_agree *a, const gsp_genesis *g, uint32_t *me)
            g->reset == mine.reset && memcmp(&g->order, &mine.order, sizeof mine.order) == 0 &&
            g->generation == mine.generation && gsp_hash_equal(&g->parent, &mine.parent) &&
            g->version == mine.version && gsp_hash_equal(&g->previous, &mine.previous) &&
-           gsp_hash_equal(&g->anchor, &mine.anchor) && g->tokens == mine.tokens;
+           gsp_hash_equal(&g->anchor, &mine.anchor) && g->tokens == mine.tokens &&
+           g->n_barred == mine.n_barred && memcmp(g->barred, mine.barred, sizeof g->barred) == 0;
 }
 
 static void fork_announced(gsp_agree *a, const gsp_message *m)

@@ -2,7 +2,8 @@
  * Keys that a roster goes on without because they withheld what they contributed
  * (docs/design/pool.md#hostile-members). Certificates carry them, each with the number of versions
  * that it still stays out, so that all voters refuse the same joiners: a rule that some voters know
- * and others do not could leave a version without a decision.
+ * and others do not could leave a version without a decision. The start of a fork or a reset carries
+ * them on, so that nobody comes in again by it.
  *
  * Pure. Thread: any. Errors: none.
  */

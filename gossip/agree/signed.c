@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { TEXT_BYTES_MAX = 64 * 1024, HEAD_BYTES_MAX = 2048, STATEMENT_BYTES_MAX = 256 };
+enum { TEXT_BYTES_MAX = 64 * 1024, HEAD_BYTES_MAX = 4096, STATEMENT_BYTES_MAX = 256 };
 
 typedef struct text {
     size_t n;
@@ -55,6 +55,15 @@ static void put_roster(text *t, const gsp_roster *roster)
     put_u32(t, roster->n);
     for (uint32_t i = 0; i < roster->n; i++)
         put_member(t, &roster->member[i]);
+}
+
+static void put_barred(text *t, const gsp_barred *barred, uint32_t n)
+{
+    put_u32(t, n);
+    for (uint32_t i = 0; i < n; i++) {
+        put(t, barred[i].key.byte, sizeof barred[i].key.byte);
+        put_u32(t, barred[i].versions);
+    }
 }
 
 static void put_tag(text *t, const char *tag)
@@ -182,11 +191,7 @@ void gsp_contents_hash(const gsp_seals *seals, const gsp_proposal *p, gsp_hash *
         put_u8(&t, p->missed[i]);
         put_u8(&t, p->against[i]);
     }
-    put_u32(&t, p->n_barred);
-    for (uint32_t i = 0; i < p->n_barred; i++) {
-        put(&t, p->barred[i].key.byte, sizeof p->barred[i].key.byte);
-        put_u32(&t, p->barred[i].versions);
-    }
+    put_barred(&t, p->barred, p->n_barred);
     ATOM_ASSERT(t.n <= sizeof bytes);
     seals->hash(seals->context, bytes, t.n, out);
 }
@@ -280,7 +285,7 @@ void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *ou
 {
     uint8_t bytes[HEAD_BYTES_MAX];
     text t = {.at = bytes};
-    ATOM_ASSERT(g->roster.n <= GSP_MEMBERS_MAX);
+    ATOM_ASSERT(g->roster.n <= GSP_MEMBERS_MAX && g->n_barred <= GSP_BARRED_MAX);
     put_tag(&t, "genesis.");
     put_hash(&t, &g->pool);
     put_u32(&t, g->cell);
@@ -293,6 +298,7 @@ void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *ou
     put_u64(&t, g->tokens);
     put_member(&t, &g->founder);
     put_roster(&t, &g->roster);
+    put_barred(&t, g->barred, g->n_barred);
     put_hash(&t, &g->order.parent);
     put_u64(&t, g->order.version);
     seals->hash(seals->context, bytes, t.n, out);
@@ -360,6 +366,17 @@ static const char *founders_wrong(const gsp_seals *seals, const gsp_genesis *g, 
     return NULL;
 }
 
+/* One of those who begin it is to stay out. */
+static bool lets_in(const gsp_genesis *g)
+{
+    gsp_roster roster;
+    gsp_genesis_roster(g, &roster);
+    for (uint32_t k = 0; k < g->n_barred; k++)
+        if (gsp_roster_find_key(&roster, &g->barred[k].key) != GSP_NOBODY)
+            return true;
+    return false;
+}
+
 const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, const gsp_genesis *g)
 {
     static const gsp_order none;
@@ -367,8 +384,10 @@ const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, cons
     gsp_hash id;
     if (g->version > GSP_VERSION_MAX || g->tokens > GSP_CERTIFIED_MAX)
         return "numbers that cannot be";
-    if (g->roster.n > GSP_MEMBERS_MAX || (g->generation == 0 && g->roster.n))
+    if (g->roster.n > GSP_MEMBERS_MAX || (g->generation == 0 && (g->roster.n || g->n_barred)))
         return "a roster where none may be";
+    if (g->n_barred > GSP_BARRED_MAX || lets_in(g))
+        return "a lineage that begins with a member that is to stay out";
     if (g->reset == 0 && memcmp(&g->order, &none, sizeof none) != 0)
         return "an order without a reset";
     if (g->generation == 0)

@@ -37,7 +37,7 @@ enum {
     GSP_LOCATOR_MAX = 32,         /* ids of one CHAIN_ASK */
     GSP_HEALTH_LEAVING = 3,       /* of a heartbeat */
     GSP_NOBODY = 0xff,            /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 7,        /* of everything in this file */
+    GSP_TYPES_VERSION = 8,        /* of everything in this file */
 };
 
 /* Whom a pool expects among its members (docs/design/pool.md#trust). It decides how many votes make
@@ -138,6 +138,12 @@ typedef struct gsp_part {
     uint8_t seal[GSP_SEAL_BYTES]; /* of its REDUCED (gsp_reduced_statement) */
 } gsp_part;
 
+/* A key that withheld what it contributed. */
+typedef struct gsp_barred {
+    gsp_key key;
+    uint32_t versions; /* for so many more the key is on no roster (kept_out.h) */
+} gsp_barred;
+
 /* What a version does. Its hash is what is voted for. */
 typedef struct gsp_proposal {
     gsp_hash lineage;
@@ -154,10 +160,7 @@ typedef struct gsp_proposal {
     uint8_t missed[GSP_MEMBERS_MAX];  /* of `next`: versions in a row without a promise */
     uint8_t against[GSP_MEMBERS_MAX]; /* of `next`: contributions in a row that leant backwards */
     uint32_t n_barred;
-    struct {
-        gsp_key key;
-        uint32_t versions; /* for so many more the key is on no roster (kept_out.h) */
-    } barred[GSP_BARRED_MAX];
+    gsp_barred barred[GSP_BARRED_MAX];
 } gsp_proposal;
 
 /* One member's vote in a certificate. */
@@ -210,7 +213,9 @@ typedef struct gsp_genesis {
     gsp_hash anchor;     /* hash of the anchor it starts from */
     uint64_t tokens;     /* certified until then */
     gsp_member founder;
-    gsp_roster roster;            /* R(version+1), the founder among them; n 0: the founder alone */
+    gsp_roster roster; /* R(version+1), the founder among them; n 0: the founder alone */
+    uint32_t n_barred; /* as after the parent's version: a fork lets nobody in again */
+    gsp_barred barred[GSP_BARRED_MAX];
     gsp_order order;              /* zero where reset is 0 */
     uint8_t seal[GSP_SEAL_BYTES]; /* by the owner (reset, first) or by the founder (fork) */
     uint8_t consent[GSP_MEMBERS_MAX][GSP_SEAL_BYTES]; /* by each of the roster over the same; the

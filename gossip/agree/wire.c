@@ -82,11 +82,7 @@ static void proposal(walk *w, gsp_proposal *x)
         u8(w, &x->missed[i]);
         u8(w, &x->against[i]);
     }
-    n = count(w, &x->n_barred, GSP_BARRED_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        raw(w, x->barred[i].key.byte, sizeof x->barred[i].key.byte);
-        u32(w, &x->barred[i].versions);
-    }
+    barred(w, &x->n_barred, x->barred);
 }
 
 static void certificate(walk *w, gsp_certificate *x)

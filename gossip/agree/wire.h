@@ -37,7 +37,7 @@ enum {
                                                     33 of what changes the roster */
     GSP_WIRE_PIECE_BYTES_MAX = 56 + 72 + 8 * 32, /* a PIECE's head */
     GSP_WIRE_SAVED_BYTES_MAX = 168 * 1024,
-    GSP_WIRE_STEP_BYTES_MAX = 4 * 1024,
+    GSP_WIRE_STEP_BYTES_MAX = 5 * 1024,
 };
 
 /* Writes the message into out[room] and returns its size. 0: an unknown kind, a count above its

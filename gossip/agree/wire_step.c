@@ -33,6 +33,7 @@ void gsp_walk_genesis(walk *w, gsp_genesis *x)
     u64(w, &x->tokens);
     member(w, &x->founder);
     roster(w, &x->roster);
+    barred(w, &x->n_barred, x->barred);
     hash(w, &x->order.parent);
     u64(w, &x->order.version);
     raw(w, x->order.seal, sizeof x->order.seal);

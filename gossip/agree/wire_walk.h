@@ -120,6 +120,15 @@ static inline bool ended(const walk *w)
     return !w->bad && atom_reader_ok(&w->in) && atom_reader_left(&w->in) == 0;
 }
 
+static inline void barred(walk *w, uint32_t *n, gsp_barred *x)
+{
+    uint32_t n_here = count(w, n, GSP_BARRED_MAX);
+    for (uint32_t i = 0; i < n_here; i++) {
+        raw(w, x[i].key.byte, sizeof x[i].key.byte);
+        u32(w, &x[i].versions);
+    }
+}
+
 /* wire_step.c */
 void gsp_walk_votes(walk *w, uint32_t *n, gsp_mark *x);
 void gsp_walk_genesis(walk *w, gsp_genesis *x);

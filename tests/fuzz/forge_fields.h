@@ -221,6 +221,9 @@ static inline void forge_genesis(forge_fields *f, gsp_genesis *x)
         forge_list(f, x->roster.member, sizeof x->roster.member[0], &x->roster.n, GSP_MEMBERS_MAX);
     for (uint32_t i = 0; i < n; i++)
         forge_who(f, &x->roster.member[i]);
+    n = forge_list(f, x->barred, sizeof x->barred[0], &x->n_barred, GSP_BARRED_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        FORGE_NUMBER_OF(f, x->barred[i].versions);
     forge_hash(f, &x->order.parent);
     FORGE_NUMBER_OF(f, x->order.version);
 }

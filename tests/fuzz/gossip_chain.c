@@ -363,7 +363,7 @@ static size_t put_entry(uint64_t place, const void *data, uint32_t bytes, uint8_
 static size_t put_trail(const gsp_trail *t, uint8_t *out)
 {
     size_t n = MAGIC_BYTES;
-    memcpy(out, "atomchn1", MAGIC_BYTES);
+    memcpy(out, "atomchn2", MAGIC_BYTES);
     for (uint32_t i = 0; i < t->n && n + GSP_WIRE_STEP_BYTES_MAX + ENTRY_HEAD_BYTES < FILE_MAX; i++)
         n += put_entry(i, t->step[i].data, t->step[i].bytes, out + n);
     return n;
@@ -391,7 +391,7 @@ static void try_file(const gsp_trail *truth, const gsp_step *step, uint32_t n, f
 {
     static uint8_t file[FILE_MAX], entry[GSP_WIRE_STEP_BYTES_MAX];
     size_t bytes = MAGIC_BYTES, size;
-    memcpy(file, "atomchn1", MAGIC_BYTES);
+    memcpy(file, "atomchn2", MAGIC_BYTES);
     for (uint32_t i = 0; i < n && bytes + sizeof entry + ENTRY_HEAD_BYTES < sizeof file; i++) {
         size = gsp_wire_put_step(&step[i], entry, sizeof entry);
         if (size && forge_draw(s, 16) == 0)

@@ -131,6 +131,7 @@ static void make_genesis(gsp_genesis *g)
     g->roster.n = draw(GSP_MEMBERS_MAX + 1);
     fill(g->roster.member, g->roster.n * sizeof g->roster.member[0]);
     fill(g->consent, g->roster.n * sizeof g->consent[0]);
+    fill(g->barred, (g->n_barred = draw(GSP_BARRED_MAX + 1)) * sizeof g->barred[0]);
 }
 
 static void make_step(gsp_step *x)
@@ -546,20 +547,20 @@ static void every_kind_has_the_bytes_that_others_expect(void **unused)
 {
     (void)unused;
     static const uint64_t expected[GSP_MESSAGE_N] = {
-        [GSP_HEARTBEAT] = 0xaaf3c781a1d6bd02u,   [GSP_PREPARE] = 0x782c668a23bc2e1au,
-        [GSP_PROMISE] = 0x17721d2a96992cebu,     [GSP_REFUSE] = 0xc13a294d7febf709u,
-        [GSP_BEGIN] = 0xe05fc583f7062df8u,       [GSP_REDUCED] = 0x92591ed36f68d770u,
-        [GSP_PROPOSE] = 0x64196e678636969du,     [GSP_ECHO] = 0x6036e0a0b01238cfu,
-        [GSP_VOTE] = 0xdb11ecbee51031afu,        [GSP_CERTIFY] = 0x1af75079eb69ee46u,
-        [GSP_ASK] = 0xeacefa0010615bedu,         [GSP_JOIN] = 0xcdae82eb71feb454u,
-        [GSP_WAIT] = 0x008c2753bb62a85cu,        [GSP_LEAVE] = 0x1d6a0ed1d1a923feu,
-        [GSP_EVIDENCE] = 0x596ecd38c3f91bcfu,    [GSP_ACCUSE] = 0xe86a7e09fdb37fc6u,
-        [GSP_LINEAGE] = 0xa0294f2404943f76u,     [GSP_CONSENT] = 0xa3c5743e4720f5fbu,
-        [GSP_WITHHELD] = 0xa567830d67e43e6du,    [GSP_PIECE] = 0x7f669eb53f41bb4eu,
-        [GSP_PULL] = 0xf0b2bfe6b1f6699cu,        [GSP_STATE_ASK] = 0xb8311df4d7b35c7au,
-        [GSP_STATE_ROOTS] = 0xade48167c27a0549u, [GSP_STATE_PULL] = 0x3276c66c45c3a244u,
-        [GSP_STATE_NONE] = 0x1792fab00510c370u,  [GSP_STATE_CHUNK] = 0xdabc96fd2ff11f85u,
-        [GSP_CHAIN_ASK] = 0xaa7784dd73764f61u,   [GSP_CHAIN] = 0x54629644d4445f60u,
+        [GSP_HEARTBEAT] = 0xf71a6188375da074u,   [GSP_PREPARE] = 0x987ab103bc995545u,
+        [GSP_PROMISE] = 0x2f07ca4ed6c89d41u,     [GSP_REFUSE] = 0x88aff35207fa1854u,
+        [GSP_BEGIN] = 0x60172327cb3c867fu,       [GSP_REDUCED] = 0x2640f4a453fb911eu,
+        [GSP_PROPOSE] = 0x16af514d3f947497u,     [GSP_ECHO] = 0xefd65106e7d72dbau,
+        [GSP_VOTE] = 0x3738981844483bfcu,        [GSP_CERTIFY] = 0x0f497336909f908cu,
+        [GSP_ASK] = 0x2e948c2ff02436c5u,         [GSP_JOIN] = 0xe02ece631d97e689u,
+        [GSP_WAIT] = 0x81f4d2a43e67db11u,        [GSP_LEAVE] = 0x0343a95e9a8ff34fu,
+        [GSP_EVIDENCE] = 0x4cdbcb9fa98ffe3fu,    [GSP_ACCUSE] = 0x9d721805af7efb3fu,
+        [GSP_LINEAGE] = 0xb6e1165f965adb3fu,     [GSP_CONSENT] = 0x3d7310dc1f519e8cu,
+        [GSP_WITHHELD] = 0x9643c07f711f31b1u,    [GSP_PIECE] = 0xb20e301a9d712142u,
+        [GSP_PULL] = 0x95ec196c5f178f0bu,        [GSP_STATE_ASK] = 0x7d18634c7d65a3d9u,
+        [GSP_STATE_ROOTS] = 0xcb33f099bbe56823u, [GSP_STATE_PULL] = 0x36ac20c0091c41fau,
+        [GSP_STATE_NONE] = 0xe21ac691e633ecc8u,  [GSP_STATE_CHUNK] = 0xbe6ad08c20fa39eau,
+        [GSP_CHAIN_ASK] = 0xcf718ab46c49d226u,   [GSP_CHAIN] = 0x87809d4f9704927bu,
     };
     bool all_equal = true;
     for (unsigned kind = GSP_HEARTBEAT; kind < GSP_MESSAGE_N; kind++) {

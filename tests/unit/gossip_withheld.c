@@ -217,6 +217,47 @@ static void a_lost_memory_is_forgiven_twice(void **state)
     close_pool();
 }
 
+/* Its friends may lose their majority: what they begin then keeps it out as before. */
+static void a_fork_lets_nobody_in_again(void **state)
+{
+    (void)state;
+    uint64_t version = open_four();
+    gsp_agree *a = &w.agree[0];
+    gsp_key key = member(2).key;
+    nothing_came(0, version, 2);
+    nothing_came(1, version, 2);
+    run_ms(8000);
+    assert_int_equal(gsp_agree_roster(a)->n, 3);
+    uint32_t left = gsp_kept_out_left(&a->certificate.proposal, &key);
+    assert_true(left > 0);
+    gsp_hash before = a->lineage;
+    w.off[1] = w.off[3] = true;
+    a->rules.fork_ns = 2000 * MS;
+    for (uint32_t k = 0; k < 1000 && gsp_hash_equal(&a->lineage, &before); k++) {
+        left = gsp_kept_out_left(&a->certificate.proposal, &key);
+        run_ms(STEP_MS);
+    }
+    assert_false(gsp_hash_equal(&a->lineage, &before));
+    assert_int_equal(a->genesis.n_barred, 1);
+    assert_int_equal(a->genesis.barred[0].versions, left);
+    uint64_t forked = a->genesis.version;
+    run_ms(20000); /* it is there, and asks to be let in */
+    assert_true(a->certified > forked + 1);
+    assert_int_equal(gsp_agree_roster(a)->n, 1);
+    assert_int_equal(gsp_kept_out_left(&a->certificate.proposal, &key),
+                     left - (a->certified - forked));
+    /* Nobody begins a lineage while it is to stay out, and none begins without a signed list. */
+    gsp_seals seals = seals_of(0);
+    gsp_genesis g = a->genesis;
+    assert_null(gsp_genesis_wrong(&seals, &a->rules.owner, &g));
+    g.barred[0].versions--;
+    assert_non_null(gsp_genesis_wrong(&seals, &a->rules.owner, &g));
+    g = a->genesis;
+    g.barred[0].key = g.founder.key;
+    assert_non_null(gsp_genesis_wrong(&seals, &a->rules.owner, &g));
+    close_pool();
+}
+
 /* ---- keys that stay out ---- */
 
 static void a_key_stays_out_for_its_versions(void **state)
@@ -263,6 +304,7 @@ int main(void)
         cmocka_unit_test(what_is_too_old_to_be_kept_counts_for_nobody),
         cmocka_unit_test(one_word_removes_nobody_and_two_do),
         cmocka_unit_test(a_lost_memory_is_forgiven_twice),
+        cmocka_unit_test(a_fork_lets_nobody_in_again),
         cmocka_unit_test(a_key_stays_out_for_its_versions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
