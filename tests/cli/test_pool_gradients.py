@@ -2,10 +2,7 @@
 import array
 import json
 import math
-import os
-import shutil
 import struct
-import tempfile
 import time
 
 import tool
@@ -56,29 +53,13 @@ def distance(a, b):
     return math.sqrt(square / sum(y * y for y in b))
 
 
-class PoolGradients(tool.Case):
+class PoolGradients(tool.DataCase):
+    MODEL = CONFIG
+
     @classmethod
     def setUpClass(cls):
-        cls.shared = tempfile.mkdtemp(prefix="atom-cli-sum-")
-        cls.data = os.path.join(cls.shared, "data")
-        cls.config = os.path.join(cls.shared, "tiny.json")
-        with open(cls.config, "w", encoding="ascii") as f:
-            json.dump(CONFIG, f)
-        prepare = tool.Case("run_atom")
-        prepare.dir, prepare.env = cls.shared, dict(os.environ)
-        for out, seed in ((cls.data, ""), (cls.data + "2", "and one more ")):
-            book = os.path.join(cls.shared, "book.txt")
-            with open(book, "w", encoding="ascii") as f:
-                f.write(seed + tool.english(60000))
-            made = prepare.run_atom("data", "prepare", "--input", book, "--output", out)
-            assert made.code == 0, str(made)
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared, ignore_errors=True)
-
-    def shared_cache(self):
-        return os.path.join(self.shared, "cache")
+        super().setUpClass()
+        cls.prepare(cls.data + "2", "and one more " + tool.english(60000))
 
     def start(self, *args):
         process = self.start_atom("pool", *args, *ALONE)

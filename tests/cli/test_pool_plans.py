@@ -3,9 +3,6 @@ measurement; a poisoned plan is refused. And what `pool create` would choose for
 import glob
 import json
 import os
-import shutil
-import subprocess
-import tempfile
 import time
 
 import tool
@@ -32,25 +29,11 @@ LITTLE = "1MiB"  # of device memory: the model does not fit whole
 PATIENCE = 90  # seconds; nothing here takes a tenth of it
 
 
-class PoolPlans(tool.Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.mkdtemp(prefix="atom-cli-plans-")
-        cls.data = os.path.join(cls.shared, "data")
-        cls.config = os.path.join(cls.shared, "tiny.json")
-        with open(cls.config, "w", encoding="ascii") as f:
-            json.dump(CONFIG, f)
-        book = os.path.join(cls.shared, "book.txt")
-        with open(book, "w", encoding="ascii") as f:
-            f.write(tool.english(60000))
-        prepare = tool.Case("run_atom")
-        prepare.dir, prepare.env = cls.shared, dict(os.environ)
-        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
-        assert made.code == 0, str(made)
+class PoolPlans(tool.DataCase):
+    MODEL = CONFIG
 
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared, ignore_errors=True)
+    def shared_cache(self):
+        return self.path("cache")  # what one test measured is news to the next
 
     def start(self, *args, port=0):
         """A member whose cache is its own: what it does not have to measure, somebody gave it."""

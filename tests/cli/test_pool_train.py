@@ -2,10 +2,8 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
 import time
 
 import tool
@@ -37,28 +35,8 @@ ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
 PATIENCE = 60  # seconds; nothing here takes a tenth of it
 
 
-class PoolTrain(tool.Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.mkdtemp(prefix="atom-cli-pool-")
-        cls.data = os.path.join(cls.shared, "data")
-        cls.config = os.path.join(cls.shared, "tiny.json")
-        with open(cls.config, "w", encoding="ascii") as f:
-            json.dump(CONFIG, f)
-        book = os.path.join(cls.shared, "book.txt")
-        with open(book, "w", encoding="ascii") as f:
-            f.write(tool.english(60000))
-        prepare = tool.Case("run_atom")
-        prepare.dir, prepare.env = cls.shared, dict(os.environ)
-        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
-        assert made.code == 0, str(made)
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared, ignore_errors=True)
-
-    def shared_cache(self):
-        return os.path.join(self.shared, "cache")
+class PoolTrain(tool.DataCase):
+    MODEL = CONFIG
 
     def start(self, *args, **how):
         process = self.start_atom("pool", *args, *ALONE, **how)

@@ -5,7 +5,6 @@ import random
 import signal
 import shutil
 import struct
-import tempfile
 import time
 
 import tool
@@ -24,30 +23,10 @@ PLAN_KEYS = {"sub_models", "micro_batches", "recommended_micro_batches", "predic
              "device_peak_bytes", "host_peak_bytes", "cut_bytes"}
 
 
-class TrainCase(tool.Case):
+class TrainCase(tool.DataCase):
     """All tests of a class share one data set and one cache; each has its own directory."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.mkdtemp(prefix="atom-cli-shared-")
-        cls.data = os.path.join(cls.shared, "data")
-        cls.config = os.path.join(cls.shared, "tiny.json")
-        with open(cls.config, "w", encoding="ascii") as f:
-            json.dump(CONFIG, f)
-        book = os.path.join(cls.shared, "book.txt")
-        with open(book, "w", encoding="ascii") as f:
-            f.write(tool.english(60000))
-        prepare = tool.Case("run_atom")
-        prepare.dir, prepare.env = cls.shared, dict(os.environ)
-        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
-        assert made.code == 0, str(made)
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared, ignore_errors=True)
-
-    def shared_cache(self):
-        return os.path.join(self.shared, "cache")
+    MODEL = CONFIG
 
     def args(self, out, *more, steps=6, memory=BUDGET):
         budget = ["--device-memory", memory] if memory else []

@@ -94,6 +94,35 @@ class Case(unittest.TestCase):
         return result
 
 
+class DataCase(Case):
+    """Tests of one class that share a data set, a config.json and a cache; each has its own directory."""
+
+    MODEL = {}  # what is in config.json
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="atom-cli-shared-")
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        cls.data = os.path.join(cls.shared, "data")
+        cls.config = os.path.join(cls.shared, "tiny.json")
+        with open(cls.config, "w", encoding="ascii") as f:
+            json.dump(cls.MODEL, f)
+        cls.prepare(cls.data, english(60000))
+
+    @classmethod
+    def prepare(cls, out, text):
+        """Makes the token shards of a text."""
+        book = os.path.join(cls.shared, "book.txt")
+        with open(book, "w", encoding="ascii") as f:
+            f.write(text)
+        case = Case("run_atom")
+        case.dir, case.env = cls.shared, dict(os.environ)
+        case.ok("data", "prepare", "--input", book, "--output", out)
+
+    def shared_cache(self):
+        return os.path.join(self.shared, "cache")
+
+
 def main():
     if not os.path.exists(ATOM):
         sys.exit(f"no program at {ATOM}; set ATOM")

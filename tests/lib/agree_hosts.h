@@ -294,4 +294,21 @@ static inline uint32_t first_proposer(void)
     return gsp_view_proposer(&w.agree[0], 1);
 }
 
+/* Member 0 owns every part that changed, and signs for it. */
+static inline void sign_parts(const gsp_agree *a, gsp_proposal *p)
+{
+    gsp_hash contributors;
+    gsp_statement said;
+    gsp_seals seals = seals_of(0);
+    gsp_contributors_hash(&seals, p->contributor, p->n_contributors, &contributors);
+    for (uint32_t k = 0; k < p->n_parts; k++) {
+        if (p->part[k].included == 0)
+            continue;
+        gsp_reduced_statement(&seals, &p->lineage, p->version, k, &p->part[k], &contributors,
+                              &gsp_agree_roster(a)->member[0], &said);
+        gsp_statement_seal(&seals, &said);
+        memcpy(p->part[k].seal, said.seal, sizeof said.seal);
+    }
+}
+
 #endif

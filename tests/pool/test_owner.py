@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 import tool  # noqa: E402
@@ -39,25 +38,8 @@ LARGEST = 270_000_000_000  # bytes that one file of a manifest may have, nearly
 PRECIOUS = b"ssh-ed25519 AAAAC3Nza volunteer@home\n" * 40
 
 
-class Owner(tool.Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.shared = tempfile.mkdtemp(prefix="atom-owner-")
-        cls.data = os.path.join(cls.shared, "data")
-        cls.config = os.path.join(cls.shared, "tiny.json")
-        with open(cls.config, "w", encoding="ascii") as f:
-            json.dump(CONFIG, f)
-        book = os.path.join(cls.shared, "book.txt")
-        with open(book, "w", encoding="ascii") as f:
-            f.write(tool.english(60000))
-        prepare = tool.Case("run_atom")
-        prepare.dir, prepare.env = cls.shared, dict(os.environ)
-        made = prepare.run_atom("data", "prepare", "--input", book, "--output", cls.data)
-        assert made.code == 0, str(made)
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.shared, ignore_errors=True)
+class Owner(tool.DataCase):
+    MODEL = CONFIG
 
     def setUp(self):
         super().setUp()

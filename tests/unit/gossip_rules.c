@@ -38,23 +38,6 @@ static void quorums_of_strangers_share_an_honest_member(void **state)
     }
 }
 
-/* Member 0 owns every part that changed, and signs for it. */
-static void sign_parts(const gsp_agree *a, gsp_proposal *p)
-{
-    gsp_hash contributors;
-    gsp_statement said;
-    gsp_seals seals = seals_of(0);
-    gsp_contributors_hash(&seals, p->contributor, p->n_contributors, &contributors);
-    for (uint32_t k = 0; k < p->n_parts; k++) {
-        if (p->part[k].included == 0)
-            continue;
-        gsp_reduced_statement(&seals, &p->lineage, p->version, k, &p->part[k], &contributors,
-                              &gsp_agree_roster(a)->member[0], &said);
-        gsp_statement_seal(&seals, &said);
-        memcpy(p->part[k].seal, said.seal, sizeof said.seal);
-    }
-}
-
 static void my_own_contribution_is_what_i_froze(void **state)
 {
     (void)state;
