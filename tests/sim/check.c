@@ -523,7 +523,8 @@ static uint64_t newest(const sim_world *w, const gsp_hash *lineage)
 }
 
 /* I13: who waits, answers and keeps up is let in within WAIT_VERSIONS certificates, where there is
- * a place. In calm; whom a fault left asking somebody who stopped has a while to ask again. */
+ * a place, and by a roster with no more liars than a pool survives: others let in whom they like. In
+ * calm; whom a fault left asking somebody who stopped has a while to ask again. */
 void sim_check_waits(sim_world *w)
 {
     uint64_t settled_ns = w->calm_ns + 5 * w->rules.dead_ns;
@@ -532,6 +533,7 @@ void sim_check_waits(sim_world *w)
         const gsp_agree *a = &h->agree;
         bool waits = h->running && h->hostility == SIM_HONEST && !gsp_agree_is_member(a) &&
                      !gsp_hash_none(&a->lineage) && gsp_agree_roster(a)->n < GSP_MEMBERS_MAX &&
+                     survivable(w, gsp_agree_roster(a)) &&
                      (h->born_ns >= w->calm_ns || w->now_ns >= settled_ns);
         uint64_t now = waits ? newest(w, &a->lineage) : 0;
         now = waits && now < a->genesis.version ? a->genesis.version : now;
