@@ -152,6 +152,46 @@ static inline bool forge_offer_say(const forge_offer *o, const gsp_key *from, ui
                GSP_INQUIRY_WHOLE;
 }
 
+/* Now and then the state is not the one where the chain ends, or its seals are others: no id tells. */
+static inline void forge_offer_spoil(forge_offer *o, gsp_saved *saved, forge_script *s)
+{
+    const gsp_saved *mine = &forge.driver.disk;
+    switch (forge_draw(s, 12)) {
+    case 0:
+        saved->has_certificate = false;
+        break;
+    case 1:
+        saved->genesis = mine->genesis;
+        break;
+    case 2:
+        saved->certificate = mine->certificate;
+        saved->has_certificate = true;
+        break;
+    case 3:
+        o->fields.n = 0;
+        forge_genesis(&o->fields, &saved->genesis);
+        forge_change(&o->fields, s);
+        break;
+    case 4:
+    case 5:
+        o->fields.n = 0;
+        forge_certificate(&o->fields, &saved->certificate);
+        forge_change(&o->fields, s);
+        break;
+    case 6:
+        saved->certificate.vote[forge_draw(s, 4)].seal[0] ^= 1;
+        break;
+    case 7:
+        saved->genesis.seal[0] ^= 1;
+        break;
+    case 8:
+        saved->genesis.consent[forge_draw(s, 4)][0] ^= 1;
+        break;
+    default: /* as it is */
+        break;
+    }
+}
+
 /* A chain comes, and then the state at its end, or another one. */
 static inline void forge_offer_state(const forge_keys *keys, uint32_t from, forge_script *s)
 {
@@ -164,6 +204,9 @@ static inline void forge_offer_state(const forge_keys *keys, uint32_t from, forg
     uint32_t back = forge_draw(s, 4) ? 0 : forge_draw(s, 4);
     uint32_t n = d->trail.n - (back < d->trail.n ? back : 0);
     gsp_match match;
+    uint32_t quiet = forge.many_keys ? forge_draw(s, 8) : 0;
+    if (quiet > 5) /* so long without a quorum that it waits for one, or has given up */
+        forge.now_ns += quiet == 7 ? 5 * forge.rules.fork_ns : forge.rules.fork_ns / 3 * 2;
     forge_offer_make(&offer, keys, n, s);
     bool whole = forge_offer_say(&offer, &who, n, s);
     if (whole)
@@ -173,26 +216,7 @@ static inline void forge_offer_state(const forge_keys *keys, uint32_t from, forg
         return;
     saved = forge_draw(s, 8) ? offer.saved : d->disk;
     memset(&saved.record, 0, sizeof saved.record);
-    uint32_t how = forge_draw(s, 16);
-    if (how == 0) {
-        saved.has_certificate = false;
-    } else if (how == 1) {
-        saved.genesis = d->disk.genesis;
-    } else if (how == 2) {
-        saved.certificate = d->disk.certificate;
-        saved.has_certificate = true;
-    } else if (how == 3) {
-        offer.fields.n = 0;
-        forge_genesis(&offer.fields, &saved.genesis);
-        forge_certificate(&offer.fields, &saved.certificate);
-        forge_change_some(&offer.fields, s);
-    } else if (how == 4) { /* an id says nothing of seals */
-        saved.certificate.vote[forge_draw(s, 4)].seal[0] ^= 1;
-    } else if (how == 5) {
-        saved.genesis.seal[0] ^= 1;
-    } else if (how == 6) {
-        saved.genesis.consent[forge_draw(s, 4)][0] ^= 1;
-    }
+    forge_offer_spoil(&offer, &saved, s);
     if (!saved.has_certificate)
         memset(&saved.certificate, 0, sizeof saved.certificate);
     size_t size = gsp_wire_put_saved(&saved, bytes, sizeof bytes);

@@ -15,7 +15,7 @@ typedef struct forge_place {
     uint32_t reset, generation;
     gsp_order order;
     uint64_t version, tokens, made;
-    gsp_roster roster;
+    gsp_roster voters, roster; /* of the newest certificate; of what follows */
     /* After what both have: how far the common lineage went, and the first fork of it. */
     uint64_t reach;
     bool forked;
@@ -67,6 +67,7 @@ static inline void forge_walk_link(forge_place *at, gsp_trust trust, const gsp_c
     at->tokens = h->tokens;
     at->made = h->made;
     at->newest = id;
+    at->voters = at->roster;
     at->roster = h->next;
 }
 
@@ -184,8 +185,12 @@ static inline void forge_judge_arrival(const gsp_agree *a, const forge_place *th
         gsp_proposal_hash(&seals, &c->proposal, &id);
     }
     ATOM_ASSERT(forge_same(&a->previous, &id, sizeof id));
-    if (forge_same(&id, &there->newest, sizeof id))
+    if (forge_same(&id, &there->newest, sizeof id)) {
+        forge_before was = {.roster = there->voters};
+        if (c->proposal.version > a->genesis.version)
+            forge_judge_votes_for(&was, a->rules.trust, c, &id);
         return;
+    }
     forge_place further = *there;
     gsp_chain_link link;
     gsp_chain_link_of(&seals, c, &link);

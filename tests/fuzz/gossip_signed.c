@@ -222,6 +222,7 @@ static void operate(forge_script *s)
         forge_step(which, (gsp_event){.kind = forge_draw(s, 4) ? GSP_ON_LEAVE : GSP_ON_RESET});
         break;
     case 6:
+    case 15:
         forge_offer_state(&keys, 1 + forge_draw(s, forge.n - 1), s);
         break;
     case 7:

@@ -1,5 +1,5 @@
 /*
- * Writes seeds into a folder. For gossip_signed and gossip_papers: scripts that hold back each kind of
+ * Writes seeds into a folder. For gossip_signed (and papers, roots): scripts that hold back each kind of
  * message once and deliver it as it is and changed, in pools of all sizes, and longer ones of random
  * operations. For gossip_chain ("chain"): histories of all lengths under all kinds of keys, and what is
  * told after them. They are a function of this file alone.
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { KINDS = 12, SCRIPTS = 96, BYTES = 240, HOLD = 10, INVENT = 7, TICK = 0 };
+enum { KINDS = 12, SCRIPTS = 96, BYTES = 240, HOLD = 10, INVENT = 7, OFFER = 6, TICK = 0 };
 
 /* The head of a script: members, joiners, options; then operations (gossip_signed.c). */
 static size_t script(uint32_t i, uint8_t *out)
@@ -28,7 +28,9 @@ static size_t script(uint32_t i, uint8_t *out)
         out[n++] = (uint8_t)k; /* changes */
     }
     for (uint64_t k = 0; n < bytes; k++)
-        out[n++] = (uint8_t)(k % 8 == 7 ? TICK : atom_rng_u32(key, k));
+        out[n++] = (uint8_t)(k % 8 == 7             ? TICK
+                             : i % 2 && k % 13 == 1 ? OFFER
+                                                    : atom_rng_u32(key, k));
     return n;
 }
 
