@@ -35,6 +35,7 @@
  *   rope           qkv y                      - - dy dqkv
  *   swiglu         x y                        x - dy dx
  *   lora           x h b y                    - h b - dy dx dh db
+ *   gelu_erf, relu, relu2, silu, scale: as gelu
  *
  * Dtypes: act = the table's dtype (fp32 or bf16) for in/out/d_in/d_out and params; saved statistics
  * and losses f32; d_params f32, always *added to* (accumulators). All buffers 256-byte aligned, no
@@ -59,6 +60,8 @@
  *   rope           B T H D K P    row t stands at place P + t; P is 0 in training. args.rope
  *   swiglu         N F            x is 2F wide
  *   lora           N W R O first  args.scale. b[O,R] adds to columns first .. first + O of W
+ *   gelu_erf relu relu2 silu  n
+ *   scale          n              args.scale
  *
  * Mathematics: matmul, norm, softmax and loss accumulate in f32 (ref: f64) and round once to act.
  * gelu: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Losses: loss[n] = lse(logits) -
@@ -96,7 +99,7 @@ typedef struct krn_args {
     uint32_t flags; /* KRN_ADD_* */
     uint32_t rng;   /* canonical node id for random numbers */
     atom_rope rope; /* rope */
-    float scale;    /* lora */
+    float scale;    /* lora, scale */
 } krn_args;
 
 /* K of attention, headnorm and rope. */

@@ -115,7 +115,7 @@ static void run_node(krn_ctx *cx, const decode_part *part, int32_t node)
     const atom_op_info *op = atom_op_get(nd->op);
     krn_fn fn = d->n == 1 && decode_row_kernel(d, node) ? decode_row_kernel(d, node)
                                                         : d->c.table->fwd[nd->op];
-    krn_args args = {.eps = nd->eps, .rng = nd->rng, .rope = nd->rope};
+    krn_args args = {.eps = nd->eps, .rng = nd->rng, .rope = nd->rope, .scale = nd->scale};
     int b = 0;
     decode_dims(d, node, d->n, args.dim);
     if (nd->op == ATOM_OP_embed) {

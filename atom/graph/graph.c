@@ -257,10 +257,11 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
         return atom_fail(ATOM_E_FORMAT, "window is %lld; only attention takes one, of 1 or more",
                          (long long)n->window);
     bool lora = n->op == ATOM_OP_lora;
-    if (!rope_number(n->scale) || (n->scale > 0) != lora || n->first < 0 || (n->first && !lora))
+    bool scaled = lora || n->op == ATOM_OP_scale;
+    if (!rope_number(n->scale) || (n->scale > 0) != scaled || n->first < 0 || (n->first && !lora))
         return atom_fail(ATOM_E_FORMAT,
-                         "scale is %g and first %d; lora takes a scale above 0 and a first "
-                         "column, other ops none",
+                         "scale is %g and first %d; lora and scale take a scale above 0, lora a "
+                         "first column, other ops none",
                          (double)n->scale, n->first);
     return rope_check(n);
 }

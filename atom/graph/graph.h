@@ -105,7 +105,7 @@ typedef struct graph_node {
     int32_t kv_heads; /* as heads: K; 0 stands for H */
     int64_t window;   /* attention: a row sees that many up to itself; 0: all */
     atom_rope rope;   /* rope */
-    float scale;      /* lora: above 0 */
+    float scale;      /* lora, scale: above 0 */
     int32_t first;    /* lora: first column */
     uint32_t rng;     /* canonical id for random numbers; survives fusion */
 } graph_node;

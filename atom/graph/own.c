@@ -16,6 +16,12 @@ void graph_config_free(graph_config *config)
     graph_close(&config->own);
 }
 
+static bool is_activation(atom_op op)
+{
+    return op == ATOM_OP_gelu || op == ATOM_OP_swiglu || op == ATOM_OP_gelu_erf ||
+           op == ATOM_OP_relu || op == ATOM_OP_relu2 || op == ATOM_OP_silu;
+}
+
 /* Layers, heads and width are for reports and estimates: those of the last attention. */
 atom_status graph_own_describe(const char *name, graph *g, int64_t positions, graph_config *config)
 {
@@ -32,7 +38,7 @@ atom_status graph_own_describe(const char *name, graph *g, int64_t positions, gr
         } else if (node->op == ATOM_OP_embed) {
             c.vocab_size = g->params[node->params[0]].dims[0];
             c.width = g->params[node->params[0]].dims[1];
-        } else if (node->op == ATOM_OP_gelu || node->op == ATOM_OP_swiglu) {
+        } else if (is_activation(node->op)) {
             c.inner = out->dims[2];
         } else if (node->op == ATOM_OP_linear && g->tensors[g->loss].producer == (int32_t)i + 1) {
             c.untied = g->params[node->params[0]].first_node == (int32_t)i;

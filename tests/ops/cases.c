@@ -125,6 +125,21 @@ static const op_shape shapes[] = {
     {ATOM_OP_swiglu, {37, 129}},
     {ATOM_OP_swiglu, {130, 96}},
     {ATOM_OP_swiglu, {3, 4104}},
+    {ATOM_OP_gelu_erf, {1}},
+    {ATOM_OP_gelu_erf, {29}},
+    {ATOM_OP_gelu_erf, {20011}},
+    {ATOM_OP_relu, {1}},
+    {ATOM_OP_relu, {29}},
+    {ATOM_OP_relu, {20011}},
+    {ATOM_OP_relu2, {1}},
+    {ATOM_OP_relu2, {29}},
+    {ATOM_OP_relu2, {20011}},
+    {ATOM_OP_silu, {1}},
+    {ATOM_OP_silu, {29}},
+    {ATOM_OP_silu, {20011}},
+    {ATOM_OP_scale, {1}},
+    {ATOM_OP_scale, {29}},
+    {ATOM_OP_scale, {20011}},
     {ATOM_OP_lora, {1, 1, 1, 1}},
     {ATOM_OP_lora, {5, 7, 3, 7}},
     {ATOM_OP_lora, {37, 129, 5, 40, 33}},
@@ -250,6 +265,11 @@ static op_tensors tensors_of(const op_case *c)
         return linear_tensors(c, c->op == ATOM_OP_linear_gelu);
     case ATOM_OP_dropout:
     case ATOM_OP_gelu:
+    case ATOM_OP_gelu_erf:
+    case ATOM_OP_relu:
+    case ATOM_OP_relu2:
+    case ATOM_OP_silu:
+    case ATOM_OP_scale:
         return elementwise(c, false);
     case ATOM_OP_add:
     case ATOM_OP_dropout_add:
@@ -356,7 +376,7 @@ krn_args op_args(const op_case *c)
     if (c->op == ATOM_OP_rope)
         args.rope = ropes[c->variant];
     static const float scales[VARIANT_N] = {1, 2, 0.3f, 16};
-    if (c->op == ATOM_OP_lora)
+    if (c->op == ATOM_OP_lora || c->op == ATOM_OP_scale)
         args.scale = scales[c->variant];
     for (int i = 0; i < KRN_DIM_MAX; i++)
         args.dim[i] = c->dim[i];

@@ -104,6 +104,41 @@ static void naive_gelu(krn_ctx *cx, const krn_args *a)
         at(a, 1)[e] = gelu(at(a, 0)[e]);
 }
 
+static void naive_gelu_erf(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = at(a, 0)[e] / 2 * erfc(-at(a, 0)[e] / sqrt(2));
+}
+
+static void naive_relu(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = fmax(at(a, 0)[e], 0);
+}
+
+static void naive_relu2(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = pow(fmax(at(a, 0)[e], 0), 2);
+}
+
+static void naive_silu(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = at(a, 0)[e] / (1 + exp(-at(a, 0)[e]));
+}
+
+static void naive_scale(krn_ctx *cx, const krn_args *a)
+{
+    (void)cx;
+    for (int64_t e = 0; e < a->dim[0]; e++)
+        at(a, 1)[e] = at(a, 0)[e] * (double)a->scale;
+}
+
 static void naive_attention(krn_ctx *cx, const krn_args *a)
 {
     int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3], C = H * D;

@@ -120,7 +120,8 @@ static double random_value(const op_case *c, const place *p, int place_i, int64_
         return p->name[0] == 'w' ? 1.0 + 0.3 * z : p->name[0] == 'x' ? 3.0 + 2.0 * z : z;
     if (c->op == ATOM_OP_cross_entropy && c->variant == 2)
         return 100.0 + 8.0 * z; /* far from zero: the largest must be taken out first */
-    if (c->op == ATOM_OP_gelu || c->op == ATOM_OP_swiglu || c->op == ATOM_OP_cross_entropy)
+    if (c->op == ATOM_OP_gelu || c->op == ATOM_OP_gelu_erf || c->op == ATOM_OP_silu ||
+        c->op == ATOM_OP_relu2 || c->op == ATOM_OP_swiglu || c->op == ATOM_OP_cross_entropy)
         return c->variant % 2 ? 4.0 * z : z;
     if (c->op == ATOM_OP_classifier || c->op == ATOM_OP_attention)
         return c->variant >= 2 ? 3.0 * z : z;

@@ -75,6 +75,11 @@ static void node_dims(const graph *g, const graph_node *node, int64_t dim[KRN_DI
         break;
     case ATOM_OP_dropout:
     case ATOM_OP_gelu:
+    case ATOM_OP_gelu_erf:
+    case ATOM_OP_relu:
+    case ATOM_OP_relu2:
+    case ATOM_OP_silu:
+    case ATOM_OP_scale:
     case ATOM_OP_add:
     case ATOM_OP_dropout_add:
         dim[0] = N * width;

@@ -24,6 +24,11 @@ KRN_VEC_ENTRIES(headnorm)
 KRN_VEC_ENTRIES(rope)
 KRN_VEC_ENTRIES(swiglu)
 KRN_VEC_ENTRIES(lora)
+KRN_VEC_ENTRIES(gelu_erf)
+KRN_VEC_ENTRIES(relu)
+KRN_VEC_ENTRIES(relu2)
+KRN_VEC_ENTRIES(silu)
+KRN_VEC_ENTRIES(scale)
 #undef KRN_VEC_ENTRIES
 
 void KRN_ISA(krn_cpu_round_f32)(krn_ctx *cx, void *dst, const float *src, uint64_t n);

@@ -12,7 +12,9 @@
         ENTRY(embed, direction), ENTRY(dropout, direction), ENTRY(layernorm, direction),           \
             ENTRY(gelu, direction), ENTRY(add, direction), ENTRY(dropout_add, direction),          \
             ENTRY(rmsnorm, direction), ENTRY(headnorm, direction), ENTRY(rope, direction),         \
-            ENTRY(swiglu, direction), ENTRY(lora, direction),                                      \
+            ENTRY(swiglu, direction), ENTRY(lora, direction), ENTRY(gelu_erf, direction),          \
+            ENTRY(relu, direction), ENTRY(relu2, direction), ENTRY(silu, direction),               \
+            ENTRY(scale, direction),                                                               \
     }
 
 const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
