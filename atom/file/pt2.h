@@ -9,7 +9,8 @@
  *
  * T is the longest sequence, unless a table of positions says it. Known are decoder models of
  * embeddings, layer and RMS norms, linear products, causal attention with grouped heads, rotary
- * embedding, GELU (tanh), SwiGLU, dropout and residual sums, however they are spelled (pt2_*.c).
+ * embedding, GELU, ReLU, SiLU, SwiGLU, dropout, residual sums and scaling by a number, however they
+ * are spelled (pt2_*.c).
  * The first result must be the logits of all positions, or the loss.
  *
  * Ownership: see hfdir.h. Thread: no shared state. Errors: ATOM_E_FORMAT names file and entry;

@@ -151,6 +151,33 @@ static pt2_op_fn find_op(const char *target)
     return NULL;
 }
 
+/* What to write in place of an operator that atom does not have. */
+static atom_status unknown(const pt2_eval *e)
+{
+    static const struct {
+        const char *part, *instead;
+    } hints[] = {
+        {".tanh.", "write GELU as F.gelu(x, approximate=\"tanh\"); soft caps are not supported"},
+        {".erf.", "write GELU as F.gelu(x)"},
+        {"complex", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
+                    "with tables of cosines and sines"},
+        {"as_real", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
+                    "with tables of cosines and sines"},
+        {".polar.", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
+                    "with tables of cosines and sines"},
+        {"topk", "mixtures of experts are not supported"},
+        {"conv", "convolutions are not supported"},
+    };
+    const char *target = json_string_value(json_object_get(e->node, "target"));
+    for (size_t i = 0; target && i < sizeof hints / sizeof *hints; i++)
+        if (strstr(target, hints[i].part))
+            return pt2_refuse(e, "atom does not know this operator; %s", hints[i].instead);
+    return pt2_refuse(e,
+                      "atom does not know this operator; it knows embeddings, linear layers, "
+                      "LayerNorm, RMSNorm, causal attention, rotary embedding, GELU, ReLU, SiLU, "
+                      "SwiGLU, dropout, residual sums, scaling by a number");
+}
+
 static atom_status run_nodes(pt2_eval *e)
 {
     const json_t *nodes = json_object_get(e->archive->graph, "nodes");
@@ -158,10 +185,9 @@ static atom_status run_nodes(pt2_eval *e)
     for (size_t i = 0; i < json_array_size(nodes) && st == ATOM_OK; i++) {
         e->node = json_array_get(nodes, i);
         pt2_op_fn run = find_op(json_string_value(json_object_get(e->node, "target")));
-        st = run ? run(e)
-                 : pt2_refuse(e, "atom does not know this operator; it knows embeddings, linear "
-                                 "layers, LayerNorm, RMSNorm, causal attention, rotary embedding, "
-                                 "GELU(tanh), SwiGLU, dropout, residual sums");
+        st = run ? pt2_settle(e) : unknown(e);
+        if (st == ATOM_OK)
+            st = run(e);
     }
     e->node = NULL;
     return st;

@@ -102,7 +102,8 @@ typedef enum pt2_kind {
     PT2_RSTD,    /* 1 / sqrt of that */
     PT2_NORMED,  /* a times that */
     PT2_SIGMOID,
-    PT2_SILU,
+    PT2_SILU,   /* of the ACT `a`, until it is known whether it gates something */
+    PT2_RELU,   /* of the ACT `a`, until it is known whether it is squared */
     PT2_FLIP,   /* the TURN `a` with its last two axes exchanged */
     PT2_SCORES, /* of q = a and k = b: scale q k', then masked, then softmax, then dropout */
     PT2_LOSS    /* the mean loss of the logits a */
@@ -241,6 +242,11 @@ ATOM_MUST atom_status pt2_norm_weight(pt2_eval *e, const pt2_value *normed,
                                       const pt2_value *weight);
 ATOM_MUST atom_status pt2_swiglu(pt2_eval *e, const pt2_value *gate, const pt2_value *up);
 ATOM_MUST atom_status pt2_residual(pt2_eval *e, const pt2_value *a, const pt2_value *b);
+/* A function of one number, on whole rows: the present node's result. */
+ATOM_MUST atom_status pt2_map(pt2_eval *e, atom_op op, double scale, const pt2_value *x);
+/* SILU and RELU that the present node reads, and that no pattern goes on from there, become rows of
+ * their own under the same name. */
+ATOM_MUST atom_status pt2_settle(pt2_eval *e);
 ATOM_MUST atom_status pt2_add_places(pt2_eval *e, const pt2_value *x, const pt2_value *places);
 
 /* pt2_attention.c: added: to be added to the scores; else true where they are hidden. */

@@ -264,7 +264,10 @@ static atom_status op_layer_norm(pt2_eval *e)
     int64_t C = x->v.size[x->v.rank - 1];
     if (!vector_rows(e, pt2_tensor_arg(e, "weight"), C, &w) ||
         !vector_rows(e, pt2_tensor_arg(e, "bias"), C, &b))
-        return pt2_refuse(e, "a layer norm needs a weight and a bias (LayerNorm(.., bias=True))");
+        return pt2_refuse(
+            e,
+            "a layer norm without a bias is not supported; write LayerNorm(.., bias=True), whose "
+            "bias begins at zero");
     node.eps = (float)pt2_real_arg(e, "eps", 1e-5);
     ATOM_TRY(pt2_force(e, x, &node.in[0]));
     ATOM_TRY(pt2_param(e, &w, 1, 1, 0, GRAPH_INIT_ONE, &node.params[0]));
@@ -285,11 +288,50 @@ static atom_status plain(pt2_eval *e, atom_op op, float p, const pt2_value *x)
     return whole_result(e, base, &x->v);
 }
 
+atom_status pt2_map(pt2_eval *e, atom_op op, double scale, const pt2_value *x)
+{
+    graph_node node = {.op = op, .scale = (float)scale};
+    int32_t base;
+    ATOM_TRY(pt2_force(e, x, &node.in[0]));
+    ATOM_TRY(pt2_node(e, &node, &base));
+    return whole_result(e, base, &x->v);
+}
+
+/* One of the present node's tensors; the nodes that make it are named after the one that reads it. */
+static atom_status settle_one(pt2_eval *e, const char *name)
+{
+    const pt2_value *v = pt2_named(e, name);
+    pt2_value *out = NULL;
+    int32_t base;
+    if (!v || (v->kind != PT2_SILU && v->kind != PT2_RELU))
+        return ATOM_OK;
+    graph_node node = {.op = v->kind == PT2_SILU ? ATOM_OP_silu : ATOM_OP_relu};
+    ATOM_TRY(pt2_force(e, v->a, &node.in[0]));
+    ATOM_TRY(pt2_node_part(e, &node, v->kind == PT2_SILU ? ".silu" : ".relu", &base));
+    ATOM_TRY(pt2_whole(e, base, &v->a->v, &out));
+    return pt2_name(e, name, out);
+}
+
+atom_status pt2_settle(pt2_eval *e)
+{
+    const json_t *inputs = json_object_get(e->node, "inputs");
+    const char *target = json_string_value(json_object_get(e->node, "target"));
+    static const char *const go_on[] = {".mul.", ".pow.", ".square."};
+    for (size_t i = 0; target && i < sizeof go_on / sizeof *go_on; i++)
+        if (strstr(target, go_on[i]))
+            return ATOM_OK;
+    for (size_t i = 0; i < json_array_size(inputs); i++) {
+        const json_t *arg = json_object_get(json_array_get(inputs, i), "arg");
+        const json_t *tensor = json_object_get(arg, "as_tensor");
+        ATOM_TRY(settle_one(e, json_string_value(json_object_get(tensor, "name"))));
+    }
+    return ATOM_OK;
+}
+
 static atom_status op_gelu(pt2_eval *e)
 {
-    if (strcmp(pt2_text_arg(e, "approximate", "none"), "tanh") != 0)
-        return pt2_refuse(e, "only GELU(approximate=\"tanh\") is supported, not the exact one");
-    return plain(e, ATOM_OP_gelu, 0, pt2_tensor_arg(e, "self"));
+    bool tanh = strcmp(pt2_text_arg(e, "approximate", "none"), "tanh") == 0;
+    return plain(e, tanh ? ATOM_OP_gelu : ATOM_OP_gelu_erf, 0, pt2_tensor_arg(e, "self"));
 }
 
 static atom_status half_word(pt2_eval *e, pt2_kind kind)
@@ -297,7 +339,8 @@ static atom_status half_word(pt2_eval *e, pt2_kind kind)
     const pt2_value *x = pt2_tensor_arg(e, "self");
     pt2_value *v;
     if (!is(x, PT2_ACT))
-        return pt2_refuse(e, "its input is not an activation that atom can follow");
+        return pt2_refuse(e, "its input is not rows of activations, but half of a pattern (a norm, "
+                             "scores of attention, another activation)");
     ATOM_TRY(pt2_value_copy(e, x, &v));
     v->kind = kind;
     v->a = x;
@@ -307,6 +350,11 @@ static atom_status half_word(pt2_eval *e, pt2_kind kind)
 static atom_status op_silu(pt2_eval *e)
 {
     return half_word(e, PT2_SILU);
+}
+
+static atom_status op_relu(pt2_eval *e)
+{
+    return half_word(e, PT2_RELU);
 }
 
 static atom_status op_sigmoid(pt2_eval *e)
@@ -392,6 +440,7 @@ const pt2_op pt2_layer_ops[] = {
     {"aten.rms_norm.default", op_rms_norm},
     {"aten.gelu.default", op_gelu},
     {"aten.silu.default", op_silu},
+    {"aten.relu.default", op_relu},
     {"aten.sigmoid.default", op_sigmoid},
     {"aten.dropout.default", op_dropout},
     {"aten.cross_entropy_loss.default", op_loss},

@@ -78,11 +78,29 @@ static atom_status scale_scores(pt2_eval *e, const pt2_value *s, double by)
     return pt2_result(e, 0, v);
 }
 
+/* A number times whole rows, as of a scaled embedding or residual: not a step of a rotation. */
+static bool scales_rows(const pt2_eval *e, const pt2_value *v)
+{
+    int64_t first, n;
+    return is(v, PT2_ACT) && v->v.rank == 3 && v->v.size[0] == e->B && v->v.size[1] == e->T &&
+           pt2_columns(e, v, &first, &n) && n == e->bases[v->base].width;
+}
+
+static atom_status scale_rows(pt2_eval *e, const pt2_value *v, double by)
+{
+    if (!(by > 0 && by < 1e30))
+        return pt2_refuse(e, "it multiplies activations by %g; only numbers above 0 are supported",
+                          by);
+    return pt2_map(e, ATOM_OP_scale, by, v);
+}
+
 static atom_status times_const(pt2_eval *e, const pt2_value *v, const pt2_value *c)
 {
     double x;
     pt2_value *out;
     atom_status st;
+    if (scales_rows(e, v) && number_of(e, c, &x) && x != 1)
+        return scale_rows(e, v, x);
     if (is(v, PT2_SCORES) && number_of(e, c, &x))
         return scale_scores(e, v, x);
     if (!is(v, PT2_ACT) && !is(v, PT2_TURN))
@@ -122,6 +140,12 @@ static atom_status op_mul(pt2_eval *e)
         return word(e, PT2_SILU, b, b);
     if (is(a, PT2_SILU) && is(b, PT2_ACT))
         return pt2_swiglu(e, a->a, b);
+    if (is(a, PT2_RELU) && is(b, PT2_RELU) && same(a->a, b->a))
+        return pt2_map(e, ATOM_OP_relu2, 0, a->a);
+    if (is(a, PT2_ACT) && is(b, PT2_ACT))
+        return pt2_refuse(e, "it multiplies activations by others, which atom knows only as "
+                             "F.silu(gate) * up (SwiGLU); other gates (GEGLU, ReGLU, attention's) "
+                             "are not supported");
     return no_pattern(e);
 }
 
@@ -134,6 +158,8 @@ static atom_status op_div(pt2_eval *e)
         return pt2_const_binary(e, a, b);
     if (is(a, PT2_SCORES) && number_of(e, b, &x))
         return scale_scores(e, a, 1 / x);
+    if (scales_rows(e, a) && number_of(e, b, &x))
+        return scale_rows(e, a, 1 / x);
     if (is(a, PT2_ACT) && is(b, PT2_ROOT) && same(b->a, a)) {
         pt2_value *v;
         ATOM_TRY(pt2_value_copy(e, a, &v));
@@ -207,6 +233,8 @@ static atom_status op_pow(pt2_eval *e)
         return no_pattern(e);
     if (is(a, PT2_ACT) && x == 2)
         return word(e, PT2_SQUARE, a, a);
+    if (is(a, PT2_RELU) && x == 2)
+        return pt2_map(e, ATOM_OP_relu2, 0, a->a);
     if (is(a, PT2_MEANEPS) && x == -0.5)
         return word(e, PT2_RSTD, a, a->a);
     if (is(a, PT2_MEANEPS) && x == 0.5)
@@ -260,6 +288,8 @@ static atom_status op_mean(pt2_eval *e)
 static atom_status op_square(pt2_eval *e)
 {
     const pt2_value *x = pt2_tensor_arg(e, "self");
+    if (is(x, PT2_RELU))
+        return pt2_map(e, ATOM_OP_relu2, 0, x->a);
     return is(x, PT2_ACT) ? word(e, PT2_SQUARE, x, x) : no_pattern(e);
 }
 

@@ -137,9 +137,13 @@ static atom_status take_place(pt2_archive *a, const char *root, const char *fold
     atom_free(name);
     uint64_t each = bytes_each(t->dtype);
     if (!each)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: tensor '%.128s' has a type that atom does not read", a->zip->path,
-                         t->name);
+        return atom_fail(
+            ATOM_E_UNSUPPORTED, "%s: tensor '%.128s' %s", a->zip->path, t->name,
+            t->dtype >= 9 && t->dtype <= 11
+                ? "is of complex numbers; write the rotary embedding in real ones: x * "
+                  "cos + rotate_half(x) * sin, with tables of cosines and sines"
+                : "has a type that atom does not read; it reads bool, int64 and "
+                  "floating point");
     if (!t->entry || t->entry->bytes != (uint64_t)t->elements * each)
         return atom_fail(ATOM_E_FORMAT, "%s: tensor '%.128s' has no data of its size", a->zip->path,
                          t->name);

@@ -34,6 +34,19 @@ static void user_line(const json_t *node, char *out, size_t room)
     }
 }
 
+/* PyTorch's modules that are made of operators in a way that atom does not follow, whichever of their
+ * operators is met first. */
+static const char *module_hint(const json_t *node)
+{
+    const char *stack =
+        json_string_value(json_object_get(json_object_get(node, "metadata"), "nn_module_stack"));
+    if (stack && strstr(stack, "MultiheadAttention"))
+        return "; this is inside nn.MultiheadAttention, which atom does not follow: write "
+               "attention "
+               "with nn.Linear and F.scaled_dot_product_attention(q, k, v, is_causal=True)";
+    return "";
+}
+
 atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
 {
     char why[512], where[256];
@@ -45,8 +58,8 @@ atom_status pt2_refuse(const pt2_eval *e, const char *fmt, ...)
     user_line(e->node, where, sizeof where);
     if (target && strncmp(target, "torch.ops.", 10) == 0)
         target += 10;
-    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.128s%s: %s", e->path, target ? target : "the model",
-                     where, why);
+    return atom_fail(ATOM_E_UNSUPPORTED, "%s: %.128s%s: %s%s", e->path,
+                     target ? target : "the model", where, why, module_hint(e->node));
 }
 
 pt2_value *pt2_value_new(pt2_eval *e)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes fixtures/*.pt2 and, beside each, what PyTorch says of it in float64. Needs torch 2.9; the tests do not.
 
-  make_fixtures.py        writes fixtures/NAME.pt2 and fixtures/NAME.safetensors
+  make_fixtures.py [NAME...]     writes fixtures/NAME.pt2 and fixtures/NAME.safetensors
 
 NAME.safetensors has the tokens, the targets, the logits, the loss and the gradient of every parameter
 (grad.NAME), computed in float64 in eval mode and stored as float32; metadata says which torch made it.
@@ -12,6 +12,7 @@ import math
 import os
 import re
 import struct
+import sys
 
 import torch
 import torch.nn as nn
@@ -214,6 +215,41 @@ class Conv(nn.Module):
     logits = forward
 
 
+class ActsBlock(nn.Module):
+    def __init__(self, C, act):
+        super().__init__()
+        self.n1, self.n2, self.act = nn.LayerNorm(C), nn.LayerNorm(C), act
+        self.qkv, self.out = nn.Linear(C, 3 * C), nn.Linear(C, C)
+        self.up, self.down = nn.Linear(C, 2 * C), nn.Linear(2 * C, C)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, 2, C // 2).transpose(1, 2) for t in self.qkv(self.n1(x)).split(C, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C)
+        x = x + 0.22 * self.out(y)
+        return x + self.down(self.act(self.up(self.n2(x)))) * 0.22
+
+
+class Acts(nn.Module):
+    """A block for each activation; an embedding scaled by a buffer of the state_dict, scaled residuals and
+    logits."""
+
+    def __init__(self, V=21, C=8):
+        super().__init__()
+        self.register_buffer("root", torch.tensor(C ** 0.5))
+        self.emb, self.n, self.head = nn.Embedding(V, C), nn.LayerNorm(C), nn.Linear(C, V, bias=False)
+        acts = nn.GELU(), F.relu, lambda x: F.relu(x).square(), lambda x: F.relu(x) ** 2, F.silu
+        self.blocks = nn.ModuleList(ActsBlock(C, act) for act in acts)
+
+    def forward(self, ids):
+        x = self.emb(ids) * self.root
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.n(x)) / 1.5
+
+    logits = forward
+
+
 class Bad(nn.Module):
     """An operator that atom does not have."""
 
@@ -224,6 +260,33 @@ class Bad(nn.Module):
     def forward(self, ids):
         x = torch.tanh(self.e(ids))
         return self.h(x)
+
+
+class BadMha(nn.Module):
+    """PyTorch's own module of attention."""
+
+    def __init__(self, V=7, C=4):
+        super().__init__()
+        self.e, self.m, self.h = nn.Embedding(V, C), nn.MultiheadAttention(C, 2, batch_first=True), nn.Linear(C, V)
+
+    def forward(self, ids):
+        x, T = self.e(ids), ids.shape[1]
+        mask = torch.full((T, T), float("-inf")).triu(1)
+        return self.h(self.m(x, x, x, attn_mask=mask, need_weights=False, is_causal=True)[0])
+
+
+class BadComplex(nn.Module):
+    """Heads that are turned as complex numbers, as Llama's authors wrote it."""
+
+    def __init__(self, V=7, C=4, P=5):
+        super().__init__()
+        self.e, self.h = nn.Embedding(V, C), nn.Linear(C, V)
+        f = torch.outer(torch.arange(P).float(), torch.tensor([1.0, 0.01]))
+        self.register_buffer("freqs_cis", torch.polar(torch.ones_like(f), f), persistent=False)
+
+    def forward(self, ids):
+        x = torch.view_as_complex(self.e(ids).unflatten(-1, (-1, 2)))
+        return self.h(torch.view_as_real(x * self.freqs_cis[:ids.shape[1]]).flatten(2))
 
 
 def export(model, args, path, dynamic=None):
@@ -274,15 +337,20 @@ def shake(model):
 
 
 def main():
+    only = sys.argv[1:]
     os.makedirs(os.path.join(HERE, "fixtures"), exist_ok=True)
     torch.manual_seed(3)
     for name, model, T, targets in (("nano", Nano().train(), 10, True), ("llama", Llama(), 12, False),
-                                    ("odd", Odd(), 11, True), ("conv", Conv(), 6, False), ("bad", Bad(), 5, False)):
+                                    ("odd", Odd(), 11, True), ("conv", Conv(), 6, False), ("bad", Bad(), 5, False),
+                                    ("bad-mha", BadMha(), 5, False), ("bad-complex", BadComplex(), 5, False),
+                                    ("acts", Acts(), 9, False)):
+        if only and name not in only:
+            continue
         shake(model)
         args = tuple(torch.zeros(2, T, dtype=torch.long) for _ in range(2 if targets else 1))
         dynamic = ({1: torch.export.Dim("T", min=2, max=16)},) if name == "conv" else None
         export(model, args, os.path.join(HERE, "fixtures", name + ".pt2"), dynamic)
-        if name != "bad":
+        if not name.startswith("bad"):
             record(name, model, T)
 
 

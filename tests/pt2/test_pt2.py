@@ -63,7 +63,7 @@ def one(name, work, data):
     model = os.path.join(fixtures, name + ".pt2")
     record = tensors(os.path.join(fixtures, name + ".safetensors"))
     whole, swapped = os.path.join(work, name), os.path.join(work, name + "-swapped")
-    info = json.loads(run("inspect", model, "--json"))
+    info = json.loads(run("inspect", model, "--json").splitlines()[0])  # warnings follow
     check(info["has_weights"] and info["config"]["model_type"] == "atom_graph", f"{name}: inspect says {info}")
     train(model, data, whole, 8)
     loss = losses(whole)
@@ -92,11 +92,16 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         data = os.path.join(work, "data")
         make_data(data)
-        for name in ("nano", "llama", "conv"):
+        for name in ("acts", "nano", "llama", "conv"):
             one(name, work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
               "the refusal does not name operator and line: " + bad)
+        check('F.gelu(x, approximate="tanh")' in bad, "it does not say what to write instead: " + bad)
+        for name, words in (("mha", ["inside nn.MultiheadAttention", "make_fixtures.py:", "scaled_dot_product_attention"]),
+                            ("complex", ["tensor 'freqs_cis' is of complex numbers", "rotate_half"])):
+            bad = run("inspect", os.path.join(fixtures, f"bad-{name}.pt2"), code=2)
+            check(all(word in bad for word in words), f"{name}: the refusal is {bad}")
         too_long = run("train", "--model", os.path.join(fixtures, "llama.pt2"), "--data", data, "--output-dir",
                        os.path.join(work, "long"), "--sequence-len", "13", "--device", "cpu", code=2)
         check("12 positions" in too_long, too_long)
