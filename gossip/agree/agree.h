@@ -240,10 +240,12 @@ typedef struct gsp_peer {
     uint64_t certified, applied, tokens, samples;
     uint64_t tokens_live; /* that it has trained, to be shown */
     uint64_t sequence;
-    /* When it may be asked again for the chain of its lineage, how long it was not, and the lineage
-     * that it was asked for: whoever claims what its chain does not bear out is asked ever less. */
-    uint64_t chain_ns, chain_wait_ns;
-    gsp_hash chain_lineage;
+    /* When it was asked for its chain, and how long it is not asked again: whoever leads nowhere is
+     * asked ever less, whatever it claims. */
+    uint64_t chain_asked_ns, chain_wait_ns;
+    gsp_hash chain_lineage; /* that it claimed then */
+    uint64_t chain_news_ns; /* when another one last made it worth asking sooner */
+    bool chain_far;         /* it sent what is far ahead in my lineage, and was not asked since */
     uint64_t wanted_ns, wanted_version; /* when it was asked for a certificate, and for which */
     uint32_t cost;                      /* of its evidence and accusations that were not true */
     uint64_t cost_ns;                   /* since when it lessens */

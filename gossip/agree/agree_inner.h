@@ -180,7 +180,7 @@ void gsp_people_tick(gsp_agree *a);
 
 /* agree_lineage.c */
 /* A heartbeat came: its sender may be where I should be. */
-void gsp_follow_heard(gsp_agree *a, gsp_peer *peer);
+void gsp_follow_heard(gsp_agree *a, const gsp_peer *peer);
 /* The peer is too far ahead in my lineage for certificates one by one. */
 void gsp_follow_far(gsp_agree *a, const gsp_key *peer);
 void gsp_follow_chain(gsp_agree *a, const gsp_key *peer, const gsp_match *match);

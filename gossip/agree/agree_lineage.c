@@ -59,49 +59,105 @@ static gsp_plight plight(const gsp_agree *a)
 
 /* ---- chains of others ---- */
 
-static void ask_chain(gsp_agree *a, gsp_peer *p)
-{
-    gsp_plight need = plight(a);
-    bool mine = gsp_hash_equal(&p->lineage, &a->lineage); /* versions may be short */
-    uint64_t least = mine ? a->rules.heartbeat_ns : a->rules.dead_ns;
-    uint64_t most = need.waits || need.gave_up ? 2 * least : a->rules.fork_ns / 2;
-    if (a->now_ns < p->chain_ns || a->now_ns < a->chain_until_ns || a->applying)
-        return;
-    bool again = gsp_hash_equal(&p->chain_lineage, &p->lineage) && p->chain_wait_ns;
-    uint64_t wait = again ? 2 * p->chain_wait_ns : least;
-    p->chain_wait_ns = wait < most || most < least ? wait : most;
-    p->chain_ns = a->now_ns + p->chain_wait_ns;
-    p->chain_lineage = p->lineage;
-    a->chain_until_ns = a->now_ns + a->rules.dead_ns;
-    gsp_agree_act(
-        a, (gsp_action){
-               .kind = GSP_DO_CHAIN, .to = GSP_TO_ONE, .peer = p->who.key, .lineage = p->lineage});
-}
-
-void gsp_follow_heard(gsp_agree *a, gsp_peer *p)
+/* Its chain may lead me somewhere: it claims so, or sent what is far ahead of me. */
+static bool leads(const gsp_agree *a, const gsp_peer *p)
 {
     bool same = gsp_hash_equal(&p->lineage, &a->lineage);
     bool heard = p->known && p->up && a->now_ns - p->heard_ns <= a->rules.dead_ns;
-    if (!gsp_hash_none(&p->lineage) && heard &&
-        (!same || p->certified > a->certified + GSP_REPLAY_MAX))
-        ask_chain(a, p);
-    /* One that signed my fork and has not heard that all did. */
-    if (!same && gsp_hash_equal(&p->lineage, &a->genesis.parent) &&
-        a->certified == a->genesis.version &&
-        gsp_roster_find_key(&a->genesis.roster, &p->who.key) != GSP_NOBODY &&
-        gsp_people_may_answer(a, &p->who.key)) {
-        gsp_message *m = gsp_agree_compose(a, GSP_LINEAGE, 0);
-        m->version = 0;
-        m->as.announce.genesis = a->genesis;
-        gsp_agree_send(a, &p->who.key, m);
-    }
+    return heard && (p->chain_far || (!gsp_hash_none(&p->lineage) &&
+                                      (!same || p->certified > a->certified + GSP_REPLAY_MAX)));
+}
+
+/* In my own lineage versions may be short. */
+static uint64_t least_wait(const gsp_agree *a, const gsp_peer *p)
+{
+    bool same = gsp_hash_equal(&p->lineage, &a->lineage);
+    return same ? a->rules.heartbeat_ns : a->rules.dead_ns;
+}
+
+/* The longest depends on my need: without a quorum, or without a state, I ask everybody often. */
+static uint64_t most_wait(const gsp_agree *a, const gsp_peer *p)
+{
+    enum { NO_QUORUM = 2, NO_STATE = 16 };
+    gsp_plight need = plight(a);
+    uint64_t least = least_wait(a, p), most = a->rules.fork_ns / 2;
+    bool elsewhere = gsp_hash_none(&a->lineage) || a->reset > a->genesis.reset;
+    if (need.waits || need.gave_up)
+        most = NO_QUORUM * least;
+    else if (elsewhere && most > NO_STATE * least)
+        most = NO_STATE * least;
+    return most > least ? most : least;
+}
+
+/* A peer that moved is worth asking sooner; one that claims to move all the time is not. */
+static bool moved(const gsp_agree *a, const gsp_peer *p)
+{
+    return !gsp_hash_equal(&p->chain_lineage, &p->lineage) &&
+           (p->chain_news_ns == 0 || a->now_ns - p->chain_news_ns >= a->rules.fork_ns / 2);
+}
+
+static bool is_due(const gsp_agree *a, const gsp_peer *p)
+{
+    uint64_t least = least_wait(a, p), most = most_wait(a, p);
+    uint64_t wait = moved(a, p) || p->chain_wait_ns < least ? least : p->chain_wait_ns;
+    return leads(a, p) &&
+           (p->chain_asked_ns == 0 || a->now_ns - p->chain_asked_ns >= (wait < most ? wait : most));
+}
+
+/* One at a time, and of those that are due the one that waits longest: so nobody's claims take the
+ * turn of others. */
+static void ask_chain(gsp_agree *a)
+{
+    gsp_peer *next = NULL;
+    if (a->now_ns < a->chain_until_ns || a->applying)
+        return;
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++)
+        if (is_due(a, &a->peer[i]) && (!next || a->peer[i].chain_asked_ns < next->chain_asked_ns))
+            next = &a->peer[i];
+    if (!next)
+        return;
+    uint64_t least = least_wait(a, next), most = a->rules.fork_ns / 2;
+    bool anew = moved(a, next) || next->chain_wait_ns == 0;
+    uint64_t wait = anew ? least : 2 * next->chain_wait_ns;
+    if (anew && next->chain_wait_ns)
+        next->chain_news_ns = a->now_ns;
+    next->chain_wait_ns = wait < most || most < least ? wait : most;
+    next->chain_asked_ns = a->now_ns;
+    next->chain_lineage = next->lineage;
+    next->chain_far = false;
+    a->chain_until_ns = a->now_ns + a->rules.dead_ns;
+    gsp_agree_act(a, (gsp_action){.kind = GSP_DO_CHAIN,
+                                  .to = GSP_TO_ONE,
+                                  .peer = next->who.key,
+                                  .lineage = next->lineage});
+}
+
+/* One that signed my fork and has not heard that all did is told. */
+static void tell_begun(gsp_agree *a, const gsp_peer *p)
+{
+    if (gsp_hash_equal(&p->lineage, &a->lineage) ||
+        !gsp_hash_equal(&p->lineage, &a->genesis.parent) || a->certified != a->genesis.version ||
+        gsp_roster_find_key(&a->genesis.roster, &p->who.key) == GSP_NOBODY ||
+        !gsp_people_may_answer(a, &p->who.key))
+        return;
+    gsp_message *m = gsp_agree_compose(a, GSP_LINEAGE, 0);
+    m->version = 0;
+    m->as.announce.genesis = a->genesis;
+    gsp_agree_send(a, &p->who.key, m);
+}
+
+void gsp_follow_heard(gsp_agree *a, const gsp_peer *p)
+{
+    ask_chain(a);
+    tell_begun(a, p);
 }
 
 void gsp_follow_far(gsp_agree *a, const gsp_key *peer)
 {
     gsp_peer *p = gsp_people_find(a, peer);
     if (p)
-        ask_chain(a, p);
+        p->chain_far = true;
+    ask_chain(a);
 }
 
 void gsp_follow_chain(gsp_agree *a, const gsp_key *peer, const gsp_match *match)
@@ -170,7 +226,8 @@ void gsp_follow_state(gsp_agree *a, const gsp_saved *saved, const gsp_match *mat
     a->reset = a->genesis.reset > a->reset ? a->genesis.reset : a->reset;
     gsp_peer *from = gsp_people_find(a, &a->state_from);
     if (from)
-        from->chain_ns = 0; /* it did answer: where versions are short I may soon need it again */
+        from->chain_asked_ns =
+            0; /* it did answer: where versions are short I may soon need it again */
     gsp_agree_persist(a);
 }
 
@@ -473,9 +530,10 @@ uint64_t gsp_follow_fork_in_ns(const gsp_agree *a)
 
 void gsp_follow_tick(gsp_agree *a)
 {
+    ask_chain(a);
     for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++)
         if (a->peer[i].known && a->peer[i].up)
-            gsp_follow_heard(a, &a->peer[i]);
+            tell_begun(a, &a->peer[i]);
     if (a->applying || a->leaving) {
         a->draft.generation = 0;
         return;
