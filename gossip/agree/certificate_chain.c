@@ -95,16 +95,27 @@ static const char *take_link(const gsp_chain_terms *t, gsp_chain *c, const gsp_c
     return NULL;
 }
 
-/* A reset carries an order for this very place; a fork repeats the order of its parent. */
-static const char *order_wrong(const gsp_chain_terms *t, const gsp_chain *c, const gsp_genesis *g)
+/* The owner's own word, which needs nobody's votes before it: the founder is the owner, who signs
+ * all of it, and the order is for the place that it names. */
+static const char *reset_wrong(const gsp_chain_terms *t, const gsp_chain *c, const gsp_genesis *g)
 {
-    if (g->reset == c->reset)
-        return memcmp(&g->order, &c->order, sizeof g->order) == 0 ? NULL : "another order";
-    if (g->reset < c->reset || !gsp_hash_equal(&g->order.parent, &g->parent) ||
-        g->order.version != g->version || gsp_key_compare(&g->founder.key, &t->owner) != 0 ||
-        g->roster.n)
+    if (g->generation <= c->generation || g->cell != 0 || !gsp_hash_equal(&g->pool, &c->pool) ||
+        !gsp_hash_equal(&g->order.parent, &g->parent) || g->order.version != g->version ||
+        gsp_key_compare(&g->founder.key, &t->owner) != 0 || g->roster.n)
         return "a reset that was not ordered for this place";
     return NULL;
+}
+
+/* A fork continues exactly where the chain is, under the same order. */
+static const char *fork_wrong(const gsp_chain *c, const gsp_genesis *g)
+{
+    if (g->generation != c->generation + 1 || g->cell != 0 || !gsp_hash_equal(&g->pool, &c->pool) ||
+        !gsp_hash_equal(&g->parent, &c->lineage) || g->version != c->version ||
+        !gsp_hash_equal(&g->previous, &c->newest) || g->tokens != c->tokens)
+        return "a lineage that does not continue the one before";
+    return g->reset == c->reset && memcmp(&g->order, &c->order, sizeof g->order) == 0
+               ? NULL
+               : "another order";
 }
 
 /* Whoever begins a fork was on the roster that it leaves, and is somebody new there. */
@@ -133,14 +144,9 @@ static const char *take_genesis(const gsp_chain_terms *t, gsp_chain *c, const gs
             return wrong;
         c->pool = g->pool;
     } else {
-        if (g->generation != c->generation + 1 || g->cell != 0 ||
-            !gsp_hash_equal(&g->pool, &c->pool) || !gsp_hash_equal(&g->parent, &c->lineage) ||
-            g->version != c->version || !gsp_hash_equal(&g->previous, &c->newest) ||
-            g->tokens != c->tokens)
-            return "a lineage that does not continue the one before";
-        if (!founders_follow(&c->roster, g))
-            return "a fork of others than were on the roster";
-        const char *wrong = order_wrong(t, c, g);
+        const char *wrong = g->reset > c->reset ? reset_wrong(t, c, g) : fork_wrong(c, g);
+        if (!wrong && !founders_follow(&c->roster, g))
+            wrong = "a fork of others than were on the roster";
         if (!wrong && !known)
             wrong = gsp_genesis_wrong(t->seals, &t->owner, g);
         if (wrong)

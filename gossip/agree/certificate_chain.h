@@ -4,11 +4,12 @@
  * knows, and each of its steps is shown by the roster before it:
  *
  *   link     a certificate's head, with the votes of a quorum of the roster
- *   genesis  a fork, signed by all who begin it, or the owner's reset; it continues exactly after
- *            the link before it
+ *   genesis  a fork, signed by all who begin it, which continues exactly after the link before it;
+ *            or the owner's reset, which the owner's signature shows, wherever it stands
  *
  * Kept are every genesis, each certificate that changed the roster, the one that a fork continues,
- * and the newest. The others between them were voted for by the same roster and need no link.
+ * and the newest. The others between them were voted for by the same roster and need no link. Of
+ * what lies before a reset only the first lineage is kept.
  *
  * A chain proves who decided, not that what they decided was right: that is what the votes stand
  * for. What somebody claims of tokens or versions without such steps decides nothing.

@@ -483,8 +483,8 @@ typedef struct gsp_consent {
     uint8_t seal[GSP_SEAL_BYTES];
 } gsp_consent;
 
-/* Ids of steps (gsp_step_id) that the asker has, the newest first and ever fewer of the older ones;
- * the answer begins after the first of them that the other has, or at the first lineage. */
+/* Ids of steps (gsp_step_id) that the asker has, ever fewer of the older ones; the answer begins
+ * after the newest of them that the other has, or at the first lineage. */
 typedef struct gsp_chain_ask {
     uint32_t n;
     gsp_hash known[GSP_LOCATOR_MAX];

@@ -36,6 +36,7 @@ struct gsp_fetch {
     struct {
         gsp_witness *witness;   /* NULL: has not answered, or lied */
         uint64_t asked_ns;      /* for its roots */
+        uint64_t lagged_ns;     /* when its chain was wanted */
     } donor[GSP_NET_PEERS_MAX]; /* by their numbers in the swarm */
     gsp_plan plan;
     gsp_stage *stage[GSP_FRAGMENTS_MAX];
@@ -445,19 +446,24 @@ bool gsp_fetch_follow(gsp_fetch *x, const gsp_chain *chain)
 bool gsp_fetch_lags(gsp_fetch *x, gsp_key *whom)
 {
     uint64_t now = atom_clock_ns();
-    const gsp_witness *newest = NULL;
+    const gsp_witness *newest = NULL; /* of those whose turn is next */
+    uint32_t at = 0;
     for (uint32_t i = 0; i < GSP_NET_PEERS_MAX; i++) {
         const gsp_witness *w = x->donor[i].witness;
         const gsp_proposal *p = w ? &w->newest.certificate.proposal : NULL;
         if (w && !w->shown && w->newest.has_certificate && p->version > x->chain.version &&
             gsp_hash_equal(&w->lineage, &x->chain.lineage) &&
-            (!newest || p->version > newest->newest.certificate.proposal.version))
+            (!newest || x->donor[i].lagged_ns < x->donor[at].lagged_ns ||
+             (x->donor[i].lagged_ns == x->donor[at].lagged_ns &&
+              p->version > newest->newest.certificate.proposal.version))) {
             newest = w;
+            at = i;
+        }
     }
     bool wanted = !x->plan.found || x->stale; /* what is being fetched stays what is wanted */
     if (!newest || !wanted || now - x->lagged_ns < ASK_NS)
         return false;
-    x->lagged_ns = now;
+    x->lagged_ns = x->donor[at].lagged_ns = now;
     *whom = newest->who.key;
     return true;
 }

@@ -1,82 +1,20 @@
 /*
- * Owns the chain that led here, and what is heard of others' (trail.h, inquiry.h). Its one idea: one
+ * Owns what is heard of others' chains (inquiry.h), and answers for its own. Its one idea: one
  * peer is asked at a time, everybody is answered, and a state is fetched only at the end of a chain
- * that was checked and wins. It refuses to move a member whose own chain is lost: it gets that from
- * others first.
+ * that was checked and wins. It refuses to move a member whose own chain is lost, as long as there
+ * is somebody to get it from.
  */
 #include "gossip/member/node_inner.h"
 
 #include "atom/base/clock.h"
-#include "atom/base/log.h"
 
-#include <string.h>
-
-enum { ANSWERS_PER_S = 50 };
+enum {
+    ANSWERS_PER_S = 50,
+    MATELESS =
+        6, /* T_fork / so much without anybody of its lineage, and a lost chain is given up */
+};
 static const uint64_t MEND_NS = 5000000000u; /* between two questions for a lost chain */
 static const uint64_t SECOND = 1000000000u;
-
-/* ---- my own ---- */
-
-atom_status gsp_node_chain_open(gsp_node *n, const gsp_saved *saved)
-{
-    gsp_trail *t = &n->trail;
-    n->chain_terms = (gsp_chain_terms){
-        .seals = &n->seals, .trust = n->config.rules.trust, .owner = n->config.rules.owner};
-    gsp_genesis_hash(&n->seals, &n->config.genesis, &n->chain_terms.first);
-    gsp_trail_open(t, &n->chain_terms);
-    gsp_trail_open(&n->hope, &n->chain_terms);
-    if (!saved)
-        return ATOM_OK;
-    ATOM_TRY(gsp_trail_load(t, n->config.directory));
-    uint32_t before = t->n;
-    if (!gsp_trail_back(t, saved)) {
-        gsp_hash lineage;
-        gsp_genesis_hash(&n->seals, &saved->genesis, &lineage);
-        gsp_trail_cut(t, 0);
-        bool first = gsp_hash_equal(&lineage, &n->chain_terms.first);
-        if (first && !saved->has_certificate)
-            ATOM_TRY(gsp_trail_begin(t, NULL, &saved->genesis));
-        else
-            atom_log(ATOM_LOG_WARN,
-                     "%s: the chain of rosters that led to this state is lost or "
-                     "damaged; it is fetched from others",
-                     n->config.directory);
-    }
-    return t->n == before ? ATOM_OK : gsp_trail_save(t, n->config.directory, 0);
-}
-
-void gsp_node_chain_close(gsp_node *n)
-{
-    gsp_inquiry_end(&n->inquiry);
-    gsp_trail_close(&n->hope);
-    gsp_trail_close(&n->trail);
-}
-
-static bool is_lost(const gsp_node *n)
-{
-    return n->trail.n == 0 && !gsp_hash_none(&n->agree.lineage);
-}
-
-/* The chain may have grown while the state came: only what leads to the state is looked at. */
-void gsp_node_chain_reach(gsp_node *n, const gsp_saved *saved)
-{
-    gsp_step newest;
-    bool known = gsp_trail_back(&n->hope, saved); /* false: its last step comes now, or never */
-    (void)known;
-    if (gsp_trail_tail(&n->hope, saved, &newest) &&
-        gsp_trail_add(&n->hope, &newest, false) != ATOM_OK)
-        atom_log(ATOM_LOG_WARN, "the state that came is not where its chain leads: %s",
-                 atom_fail_message());
-}
-
-atom_status gsp_node_chain_adopt(gsp_node *n)
-{
-    ATOM_TRY(gsp_trail_copy(&n->trail, &n->hope));
-    ATOM_TRY(gsp_trail_settle(&n->trail, &n->saved));
-    return gsp_trail_save(&n->trail, n->config.directory, 0);
-}
-
-/* ---- those of others ---- */
 
 /* What a chain is compared with: the one that is being followed already. */
 static const gsp_trail *mine(const gsp_node *n, const gsp_saved **saved)
@@ -95,13 +33,15 @@ static void tell(gsp_node *n, const gsp_key *key)
     gsp_friends_tell(&n->friends, gsp_friends_find(&n->friends, key), m);
 }
 
-static void ask(gsp_node *n, const gsp_key *key)
+/* False: it has no link. */
+static bool asks(gsp_node *n, const gsp_key *key)
 {
     if (!gsp_friends_find(&n->friends, key))
-        return;
+        return false;
     gsp_inquiry_begin(&n->inquiry, &n->chain_terms, key, atom_clock_ns());
     n->inquiry_hopes = n->fetch != NULL;
     tell(n, key);
+    return true;
 }
 
 static atom_status want_state(gsp_node *n)
@@ -132,15 +72,24 @@ static atom_status mend(gsp_node *n)
     return n->trail.n ? gsp_trail_save(&n->trail, n->config.directory, 0) : ATOM_OK;
 }
 
+/* Without a chain of my own I cannot judge those of others. But the owner's reset stands by itself,
+ * and where nobody is left who has mine, I am as good as new. */
+static bool judges_as_newcomer(const gsp_node *n)
+{
+    return n->inquiry.theirs.end.reset > n->agree.genesis.reset ||
+           atom_clock_ns() - n->mate_ns > n->config.rules.fork_ns / MATELESS;
+}
+
 static atom_status whole(gsp_node *n)
 {
     gsp_event event = {.kind = GSP_ON_CHAIN, .peer = n->inquiry.of};
     const gsp_saved *saved;
     gsp_match match;
-    const gsp_trail *here = mine(n, &saved);
-    if (is_lost(n)) {
+    bool lost = gsp_node_chain_is_lost(n);
+    if (lost)
         ATOM_TRY(mend(n));
-    } else {
+    if (!lost || (gsp_node_chain_is_lost(n) && judges_as_newcomer(n))) {
+        const gsp_trail *here = mine(n, &saved);
         gsp_trail_match(here, saved, &n->inquiry.theirs, &match);
         event.match = &match;
     }
@@ -171,7 +120,7 @@ static void answer(gsp_node *n, gsp_friend *to, const gsp_chain_ask *what)
     if (n->answered[i].second != second)
         n->answered[i].n = 0;
     n->answered[i].second = second;
-    if (n->trail.n == 0 || ++n->answered[i].n > ANSWERS_PER_S)
+    if (++n->answered[i].n > ANSWERS_PER_S) /* an empty chain is an answer, too */
         return;
     gsp_message *m = gsp_friends_draft(&n->friends, GSP_CHAIN);
     gsp_trail_answer(&n->trail, &n->saved, &known, &m->as.chain);
@@ -227,6 +176,19 @@ static const gsp_key *mate(gsp_node *n)
     return NULL;
 }
 
+/* A lost chain is asked for now and then. */
+static bool asks_mate(gsp_node *n, uint64_t now)
+{
+    const gsp_key *of = gsp_node_chain_is_lost(n) ? mate(n) : NULL;
+    if (!of)
+        return false;
+    n->mate_ns = now;
+    if (now - n->mended_ns <= MEND_NS)
+        return false;
+    n->mended_ns = now;
+    return asks(n, of);
+}
+
 void gsp_node_chain_turn(gsp_node *n)
 {
     uint64_t now = atom_clock_ns();
@@ -235,16 +197,12 @@ void gsp_node_chain_turn(gsp_node *n)
         nothing_came(n);
     if (n->inquiry.on || n->dead != ATOM_OK)
         return;
-    if (is_lost(n)) {
-        const gsp_key *of = now - n->mended_ns > MEND_NS ? mate(n) : NULL;
-        if (of)
-            n->mended_ns = now;
-        if (of)
-            ask(n, of);
-    } else if (n->fetch && gsp_fetch_lags(n->fetch, &key)) {
-        ask(n, &key);
+    /* What this member looks for itself, and the machine's questions, take turns. */
+    if (!(n->chain_due && n->chain_waits) &&
+        (asks_mate(n, now) || (n->fetch && gsp_fetch_lags(n->fetch, &key) && asks(n, &key)))) {
+        n->chain_waits = true;
     } else if (n->chain_due) {
-        ask(n, &n->chain_of);
+        n->chain_due = n->chain_waits = false;
+        asks(n, &n->chain_of);
     }
-    n->chain_due = false;
 }

@@ -2,8 +2,9 @@
  * The whole that owns a member's parts, for the files that put them together. Each file calls only
  * those above it:
  *
+ *   node_trail.c  the chain that led here
  *   node_step.c   the agreement's events in, its actions out
- *   node_chain.c  the chain that led here, and those of others
+ *   node_chain.c  the chains of others
  *   node_work.c   what takes long, in slices: freezing, reducing, applying, audits, a state
  *   node_net.c    what the network brings
  *   node.c        life: open, turns, status, close
@@ -73,8 +74,11 @@ struct gsp_node {
     bool inquiry_hopes;  /* it is compared with `hope` */
     bool chain_due;      /* the machine wants the chain of: */
     gsp_key chain_of;
+    bool chain_waits;   /* the last question was not the machine's */
+    bool chain_full;    /* and that was said */
     bool state_due;     /* the machine wants the state at the end of the chain that came */
     uint64_t mended_ns; /* when somebody was last asked for a lost chain */
+    uint64_t mate_ns;   /* when there was last somebody to ask for it */
     uint32_t mend_turn;
     struct {
         uint64_t second;
@@ -92,6 +96,24 @@ struct gsp_node {
     gsp_message incoming, delayed;
 };
 
+/* node_trail.c */
+/* What led to the state that the member starts from; NULL: it has none. */
+ATOM_MUST atom_status gsp_node_chain_open(gsp_node *node, const gsp_saved *saved);
+void gsp_node_chain_close(gsp_node *node);
+/* It has a state, and not the chain that led there. */
+bool gsp_node_chain_is_lost(const gsp_node *node);
+/* The chain grows by what was certified, and by a lineage that begins here; the state is written
+ * after that. A chain that is full does not grow, which is said once. */
+ATOM_MUST atom_status gsp_node_chain_certify(gsp_node *node, const gsp_certificate *certificate);
+ATOM_MUST atom_status gsp_node_chain_found(gsp_node *node, const gsp_genesis *genesis);
+/* A state has come, and is about to be judged by the chain that was checked. */
+void gsp_node_chain_reach(gsp_node *node, const gsp_saved *saved);
+/* The state that was fetched is mine: so is its chain. On disk when it returns, beside the one
+ * before. */
+ATOM_MUST atom_status gsp_node_chain_adopt(gsp_node *node);
+/* The state of a chain that lies beside the one before is on disk, too. */
+ATOM_MUST atom_status gsp_node_chain_turned(gsp_node *node);
+
 /* node_step.c */
 /* The member's own clock. */
 uint64_t gsp_node_now(const gsp_node *node);
@@ -101,13 +123,6 @@ void gsp_node_die(gsp_node *node, atom_status why);
 void gsp_node_step(gsp_node *node, gsp_event *event);
 
 /* node_chain.c */
-/* What led to the state that the member starts from; NULL: it has none. */
-ATOM_MUST atom_status gsp_node_chain_open(gsp_node *node, const gsp_saved *saved);
-void gsp_node_chain_close(gsp_node *node);
-/* A state has come, and is about to be judged by the chain that was checked. */
-void gsp_node_chain_reach(gsp_node *node, const gsp_saved *saved);
-/* The state that was fetched is mine: so is its chain. On disk when it returns. */
-ATOM_MUST atom_status gsp_node_chain_adopt(gsp_node *node);
 /* A CHAIN_ASK or a CHAIN came; the link is down. */
 void gsp_node_chain_heard(gsp_node *node, gsp_friend *from, const gsp_message *message);
 void gsp_node_chain_down(gsp_node *node, const gsp_key *key);

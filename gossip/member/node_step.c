@@ -94,17 +94,14 @@ static void pull(gsp_node *n, const gsp_action *action)
 
 static atom_status found(gsp_node *n, const gsp_genesis *genesis)
 {
-    uint32_t kept = n->trail.n;
-    if (kept) {
-        const gsp_certificate *newest = n->saved.has_certificate ? &n->saved.certificate : NULL;
-        ATOM_TRY(gsp_trail_begin(&n->trail, newest, genesis));
-        ATOM_TRY(gsp_trail_save(&n->trail, n->config.directory, kept));
-    }
+    bool resets = genesis->reset > n->saved.genesis.reset;
+    ATOM_TRY(gsp_node_chain_found(n, genesis));
     memset(&n->saved, 0, sizeof n->saved);
     n->saved.genesis = *genesis;
     if (n->config.work.begins)
         n->config.work.begins(n->config.work.context, genesis);
-    return gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation);
+    ATOM_TRY(gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation));
+    return resets ? gsp_node_chain_turned(n) : ATOM_OK;
 }
 
 static void reduce_later(gsp_node *n, const gsp_action *a)

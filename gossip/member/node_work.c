@@ -122,12 +122,7 @@ static atom_status apply_end(gsp_node *n)
         leaf[k] = c->proposal.part[k].hash;
     gsp_merkle_root(leaf, c->proposal.n_parts, &root);
     gsp_freezing_keep(&n->freezing, version, n->config.rules.audit_percent != 0);
-    if (n->trail.n) {
-        uint32_t before = n->trail.n;
-        ATOM_TRY(gsp_trail_certify(&n->trail, c));
-        if (n->trail.n > before)
-            ATOM_TRY(gsp_trail_save(&n->trail, n->config.directory, before));
-    }
+    ATOM_TRY(gsp_node_chain_certify(n, c));
     ATOM_TRY(n->config.work.apply(n->config.work.context, c, &root));
     n->saved.genesis = n->agree.genesis;
     n->saved.has_certificate = true;
@@ -245,6 +240,7 @@ static atom_status adopt(gsp_node *n, const gsp_saved *saved)
     n->saved.record = n->agree.record;
     ATOM_TRY(gsp_node_chain_adopt(n));
     ATOM_TRY(gsp_votes_state(n->votes, &n->saved, n->agree.self.incarnation));
+    ATOM_TRY(gsp_node_chain_turned(n));
     forget_work(n);
     n->status.state_fetched++;
     return ATOM_OK;

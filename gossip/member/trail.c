@@ -78,16 +78,26 @@ static atom_status put(gsp_trail *t, const void *data, uint32_t bytes, const gsp
     return ATOM_OK;
 }
 
+static bool is_reset(const gsp_trail *t, const gsp_genesis *genesis)
+{
+    return t->n && genesis->reset > t->end.reset;
+}
+
 atom_status gsp_trail_add(gsp_trail *t, const gsp_step *step, bool known)
 {
     uint8_t data[GSP_WIRE_STEP_BYTES_MAX];
     gsp_hash id;
     gsp_chain end = t->end;
+    bool resets = step->is_genesis && is_reset(t, &step->as.genesis);
+    if (resets)
+        gsp_trail_lead(t, 1, &end);
     const char *wrong = gsp_chain_take(t->terms, &end, step, known);
     size_t bytes = wrong ? 0 : gsp_wire_put_step(step, data, sizeof data);
     if (bytes == 0)
         return atom_fail(ATOM_E_FORMAT, "%s", wrong ? wrong : "a step without meaning");
     gsp_step_id(t->terms->seals, step, &id);
+    if (resets)
+        gsp_trail_cut(t, 1);
     ATOM_TRY(put(t, data, (uint32_t)bytes, &id));
     t->end = end;
     return ATOM_OK;
@@ -122,7 +132,15 @@ bool gsp_trail_tail(const gsp_trail *t, const gsp_saved *saved, gsp_step *out)
     gsp_chain_link_of(t->terms->seals, &saved->certificate, &out->as.link);
     gsp_step_id(t->terms->seals, out, &id);
     return gsp_hash_equal(&out->as.link.head.lineage, &t->end.lineage) &&
-           !gsp_hash_equal(&id, &t->end.newest) && out->as.link.head.version > t->end.version;
+           out->as.link.head.since == t->end.made && !gsp_hash_equal(&id, &t->end.newest) &&
+           out->as.link.head.version > t->end.version;
+}
+
+bool gsp_trail_is_full(const gsp_trail *t)
+{
+    enum { STEPS = 2 }; /* a fork needs the certificate that it continues */
+    return t->n + STEPS > GSP_CHAIN_STEPS_MAX ||
+           t->bytes + (size_t)STEPS * GSP_WIRE_STEP_BYTES_MAX > GSP_TRAIL_BYTES_MAX;
 }
 
 atom_status gsp_trail_certify(gsp_trail *t, const gsp_certificate *c)
@@ -138,7 +156,7 @@ atom_status gsp_trail_begin(gsp_trail *t, const gsp_certificate *newest, const g
 {
     gsp_step step = {.is_genesis = false};
     gsp_hash id;
-    if (newest) {
+    if (newest && !is_reset(t, genesis)) {
         gsp_chain_link_of(t->terms->seals, newest, &step.as.link);
         gsp_step_id(t->terms->seals, &step, &id);
         if (!gsp_hash_equal(&id, &t->end.newest))
@@ -207,17 +225,15 @@ void gsp_trail_answer(const gsp_trail *t, const gsp_saved *saved, const gsp_chai
     tail = gsp_trail_tail(t, saved, &newest);
     if (tail)
         gsp_step_id(t->terms->seals, &newest, &id);
-    for (uint32_t k = 0; k < ask->n && at == t->n && !ended; k++) {
+    for (uint32_t k = 0; k < ask->n && !ended; k++) {
+        uint32_t here = gsp_trail_find(t, &ask->known[k]);
         ended = tail && gsp_hash_equal(&ask->known[k], &id);
-        at = gsp_trail_find(t, &ask->known[k]);
+        if (!ended && (here == t->n || (at < t->n && here <= at)))
+            continue;
+        at = here; /* the newest of those that both have */
         out->after = ask->known[k];
     }
-    if (at == t->n && !ended) {
-        memset(&out->after, 0, sizeof out->after);
-        at = 0;
-    } else {
-        at += !ended;
-    }
+    at = at < t->n ? at + 1 : ended ? t->n : 0;
     for (; at < t->n && out->n < GSP_CHAIN_SAID_MAX; at++)
         gsp_trail_read(t, at, &out->step[out->n++]);
     if (at == t->n && tail && !ended && out->n < GSP_CHAIN_SAID_MAX)

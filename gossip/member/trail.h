@@ -31,7 +31,8 @@ typedef struct gsp_trail {
 void gsp_trail_open(gsp_trail *trail, const gsp_chain_terms *terms);
 void gsp_trail_close(gsp_trail *trail);
 
-/* Takes the next step. known: its signatures were checked before. */
+/* Takes the next step. known: its signatures were checked before. A reset takes the place of all but
+ * the first step. */
 ATOM_MUST atom_status gsp_trail_add(gsp_trail *trail, const gsp_step *step, bool known);
 /* Only the first n steps stay. */
 void gsp_trail_cut(gsp_trail *trail, uint32_t n);
@@ -42,9 +43,12 @@ uint32_t gsp_trail_find(const gsp_trail *trail, const gsp_hash *id);
 /* Where the first n steps lead. */
 void gsp_trail_lead(const gsp_trail *trail, uint32_t n, gsp_chain *out);
 
+/* There is no room for what a certificate or a fork may add: only a reset may follow. */
+bool gsp_trail_is_full(const gsp_trail *trail);
 /* A certificate was applied: kept if it changed the roster. */
 ATOM_MUST atom_status gsp_trail_certify(gsp_trail *trail, const gsp_certificate *certificate);
-/* A lineage begins here, after this certificate (NULL: none since the last genesis). */
+/* A lineage begins here, after this certificate (NULL: none since the last genesis). To a reset the
+ * certificate says nothing. */
 ATOM_MUST atom_status gsp_trail_begin(gsp_trail *trail, const gsp_certificate *newest,
                                       const gsp_genesis *genesis);
 /* The state of `saved` was adopted, which this chain shows: it ends there. */

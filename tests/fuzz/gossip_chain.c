@@ -335,7 +335,7 @@ static void hear(const gsp_trail *mine, const gsp_step *step, uint32_t n, forge_
     }
     if (news == GSP_INQUIRY_WHOLE)
         judge(mine, &q.theirs);
-    gsp_inquiry_end(&q);
+    gsp_inquiry_close(&q);
 }
 
 /* ---- files ---- */

@@ -155,4 +155,17 @@ static inline void history(gsp_trail *t, unsigned n)
         add(t, link_to(t, 10, &all, 50, n > 6 ? 15 : 7));
 }
 
+/* The owner's reset after where the trail is. */
+static inline gsp_step reset_of(const gsp_trail *t, uint32_t number)
+{
+    gsp_step step = fork_of(t, NULL, 11);
+    gsp_genesis *g = &step.as.genesis;
+    gsp_hash id;
+    g->reset = number;
+    gsp_order_seal(&seals[11], g);
+    gsp_genesis_hash(&seals[0], g, &id);
+    seals[11].seal(seals[11].context, id.byte, sizeof id.byte, g->seal);
+    return step;
+}
+
 #endif

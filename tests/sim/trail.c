@@ -30,7 +30,7 @@ void sim_trail_boot(sim_world *w, sim_host *h, bool lost)
 
 void sim_trail_stop(sim_host *h)
 {
-    gsp_inquiry_end(&h->inquiry);
+    gsp_inquiry_close(&h->inquiry);
     gsp_trail_close(&h->hope);
     gsp_trail_open(&h->hope, &h->terms);
 }

@@ -454,7 +454,7 @@ static void world_close(sim_world *w)
         w->out->lies += w->host[i]->agree.stats.lies;
         for (uint32_t k = 0; k < SIM_REPLAYS; k++)
             free(w->host[i]->old[k]);
-        gsp_inquiry_end(&w->host[i]->inquiry);
+        gsp_inquiry_close(&w->host[i]->inquiry);
         gsp_trail_close(&w->host[i]->hope);
         gsp_trail_close(&w->host[i]->trail);
         gsp_trail_close(&w->host[i]->lie);

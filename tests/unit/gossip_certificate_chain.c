@@ -238,14 +238,7 @@ static void survivors_are_followed(void **unused)
 /* The owner's reset with this number, at the end of the trail. */
 static void reset_here(gsp_trail *t, uint32_t number)
 {
-    gsp_step reset = fork_of(t, NULL, 11);
-    gsp_genesis *g = &reset.as.genesis;
-    gsp_hash id;
-    g->reset = number;
-    gsp_order_seal(&seals[11], g);
-    gsp_genesis_hash(&seals[0], g, &id);
-    seals[11].seal(seals[11].context, id.byte, sizeof id.byte, g->seal);
-    add(t, reset);
+    add(t, reset_of(t, number));
 }
 
 /* An owner that lost its disk does not know of its last reset, and orders that number again at
