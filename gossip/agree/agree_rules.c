@@ -62,9 +62,20 @@ bool gsp_rules_joiner_ready(const gsp_agree *a)
     return false;
 }
 
+/* Members that left, or are convicted by their own words: others are shown that. A ban by an audit is
+ * not to be shown in a message; promises name it, and it counts once enough members know. */
+static uint32_t shown(const gsp_agree *a)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        bits |= (a->left >> i & 1) && a->gone[i].first.kind ? 1u << i : 0;
+    return bits;
+}
+
 void gsp_rules_next(const gsp_agree *a, uint32_t promised, uint32_t out, gsp_proposal *p)
 {
     const gsp_roster *now = gsp_agree_roster(a);
+    uint32_t gone = out | shown(a);
     gsp_roster replaced = {0};
     memset(&p->next, 0, sizeof p->next);
     memset(p->missed, 0, sizeof p->missed);
@@ -81,7 +92,7 @@ void gsp_rules_next(const gsp_agree *a, uint32_t promised, uint32_t out, gsp_pro
         uint32_t back = gsp_roster_find_key(&replaced, &now->member[i].key);
         if (back != GSP_NOBODY)
             insert(p, &replaced.member[back], 0);
-        else if (!((a->left | out) >> i & 1) && missed_now(a, promised, i) < a->rules.silent_rounds)
+        else if (!(gone >> i & 1) && missed_now(a, promised, i) < a->rules.silent_rounds)
             insert(p, &now->member[i], missed_now(a, promised, i));
     }
     for (uint32_t k = 0; k < a->n_waiting && p->next.n < GSP_MEMBERS_MAX &&

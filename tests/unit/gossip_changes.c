@@ -144,6 +144,28 @@ static gsp_statement leave_of(const gsp_agree *a, uint32_t i)
     return s;
 }
 
+/* What an audit has proven cannot be shown in a message. Who knows it names the member in its
+ * promise, and the roster is without that member once more do than can lie: for all voters alike. */
+static void a_ban_that_cannot_be_shown_waits_for_others(void **state)
+{
+    (void)state;
+    static gsp_changes c;
+    open_with_admissions();
+    gsp_agree *a = &w.agree[1];
+    gsp_member liar = member(2);
+    gsp_people_ban(a, &liar.key);
+    assert_int_equal(gsp_withheld_bits(a), 4);
+    for (uint32_t out = 0; out <= 4; out += 4) {
+        gsp_proposal p = with(a, NULL);
+        gsp_rules_next(a, 7, out, &p);
+        gsp_changes_make(a, &p, &c);
+        assert_int_equal(p.next.n, out ? 2 : 3);
+        assert_null(gsp_proposal_wrong(&w.agree[0], &p, &c, 7, out));
+        assert_null(gsp_proposal_wrong(a, &p, &c, 7, out));
+    }
+    close_pool();
+}
+
 static gsp_statement echo_of(const gsp_agree *a, uint32_t i, uint8_t subject)
 {
     gsp_seals seals = seals_of(i);
@@ -258,6 +280,7 @@ static void two_proposals_are_not_both_voted_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ban_that_cannot_be_shown_waits_for_others),
         cmocka_unit_test(nobody_enters_without_an_admission),
         cmocka_unit_test(nobody_enters_without_asking_now),
         cmocka_unit_test(nobody_is_made_a_larger_incarnation),
