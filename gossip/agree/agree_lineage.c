@@ -53,7 +53,8 @@ static gsp_plight plight(const gsp_agree *a)
     /* Nobody tells a joiner why nothing is certified any more. */
     bool forgotten = !gsp_agree_is_member(a) &&
                      a->now_ns - a->certified_ns >= long_ns + ALONE * a->rules.time_due_ns;
-    return (gsp_plight){.waits = quiet >= patience(a) / 2 || overdue >= long_ns / 2,
+    return (gsp_plight){.newcomer = gsp_hash_none(&a->lineage),
+                        .waits = quiet >= patience(a) / 2 || overdue >= long_ns / 2,
                         .gave_up = alone || forgotten || quiet >= long_ns || overdue >= long_ns};
 }
 

@@ -196,6 +196,7 @@ void gsp_match_begin(gsp_match *m, const gsp_chain *common)
     memset(m, 0, sizeof *m);
     m->common = *common;
     m->mine.chain = m->theirs.chain = *common;
+    m->mine.common = m->theirs.common = common->roster;
 }
 
 static uint32_t bit_of(const gsp_roster *roster, const gsp_key *key)
@@ -205,14 +206,14 @@ static uint32_t bit_of(const gsp_roster *roster, const gsp_key *key)
 }
 
 /* Who of the roster that was left are behind this step: its voters, or who begins with it. */
-static uint32_t behind(const gsp_side *s, const gsp_roster *voters, const gsp_step *step)
+static uint32_t behind(const gsp_roster *left, const gsp_roster *voters, const gsp_step *step)
 {
     const gsp_chain_link *link = &step->as.link;
     uint32_t bits = 0;
     for (uint32_t k = 0; step->is_genesis && k < voters->n; k++)
-        bits |= bit_of(&s->before, &voters->member[k].key);
+        bits |= bit_of(left, &voters->member[k].key);
     for (uint32_t k = 0; !step->is_genesis && k < link->n_votes; k++)
-        bits |= bit_of(&s->before, &voters->member[link->vote[k].member].key);
+        bits |= bit_of(left, &voters->member[link->vote[k].member].key);
     return bits;
 }
 
@@ -233,12 +234,14 @@ const char *gsp_match_take(const gsp_chain_terms *t, gsp_side *s, const gsp_step
         *s = (gsp_side){.chain = s->chain, .reset = true, .first_id = s->chain.lineage};
         return NULL;
     }
+    const gsp_roster *voters = step->is_genesis ? &s->chain.roster : &before;
+    s->stood |= behind(&s->common, voters, step);
     if (!s->forked && step->is_genesis) {
         s->forked = true;
         s->before = before;
     }
     if (s->forked) {
-        s->behind = behind(s, step->is_genesis ? &s->chain.roster : &before, step);
+        s->behind = behind(&s->before, voters, step);
         return NULL;
     }
     s->reach = s->chain.version;
@@ -296,6 +299,24 @@ static bool goes_to_fork(const gsp_side *mine, const gsp_side *theirs, gsp_trust
     return trusted(theirs, trust) && (!trusted(mine, trust) || better(theirs, mine));
 }
 
+/* Two quorums of one roster signed two things, and nobody can tell which is right. For a newcomer
+ * they differ by what cannot be made up without the keys of that roster, or else by what never
+ * changes. */
+static gsp_choice divided(const gsp_side *mine, const gsp_side *theirs, gsp_trust trust,
+                          gsp_plight plight)
+{
+    bool here = !mine->forked || trusted(mine, trust);
+    bool there = !theirs->forked || trusted(theirs, trust);
+    int more = __builtin_popcount(theirs->stood) - __builtin_popcount(mine->stood);
+    if (!plight.newcomer)
+        return GSP_DIVIDED;
+    if (here != there)
+        return there ? GSP_GO : GSP_DIVIDED;
+    if (more == 0)
+        more = memcmp(theirs->first_id.byte, mine->first_id.byte, sizeof mine->first_id.byte) < 0;
+    return more > 0 ? GSP_GO : GSP_DIVIDED;
+}
+
 /* Of two resets with one number everybody follows the same one, or the pool stays divided. */
 static gsp_choice goes_to_twin(const gsp_side *mine, const gsp_side *theirs, gsp_trust trust)
 {
@@ -325,7 +346,7 @@ gsp_choice gsp_match_judge(const gsp_match *m, gsp_trust trust, gsp_plight pligh
     bool same = mine->links && theirs->links && here == there && mine->links == 1 &&
                 theirs->links == 1 && gsp_hash_equal(&mine->first_id, &theirs->first_id);
     if (!same && !on_the_way(mine, theirs) && !on_the_way(theirs, mine))
-        return GSP_DIVIDED;
+        return divided(mine, theirs, trust, plight);
     if (there < here)
         return GSP_STAY;
     if (!theirs->forked)

@@ -69,13 +69,15 @@ typedef struct gsp_side {
     gsp_chain chain;       /* where it ends */
     bool reset;            /* there is a reset in it, and all of the following is of what comes
                               after the last one */
+    gsp_roster common;     /* where the two part */
+    uint32_t stood;        /* who of it voted for any of the steps, or began one: bits */
     uint32_t links;        /* of the common lineage, before its first fork */
     uint64_t first, reach; /* versions of the first and the last of them; 0: none */
     gsp_hash first_id;     /* of the first of them; reset: the lineage's that it began */
-    bool still;        /* there is one, and it changed nothing */
-    bool forked;       /* a fork follows them */
-    gsp_roster before; /* forked: the roster that it left */
-    uint32_t behind;   /* forked: who of that roster stand behind its newest certificate: bits */
+    bool still;            /* there is one, and it changed nothing */
+    bool forked;           /* a fork follows them */
+    gsp_roster before;     /* forked: the roster that it left */
+    uint32_t behind; /* forked: who of that roster stand behind its newest certificate: bits */
 } gsp_side;
 
 /* Begins at the common part, then takes what follows it on both sides, in any order. */
@@ -96,8 +98,9 @@ typedef enum gsp_choice {
 
 /* How long I have been without a quorum. */
 typedef struct gsp_plight {
-    bool waits;   /* long enough to go with a minority */
-    bool gave_up; /* so long that I go where a newcomer would go */
+    bool waits;    /* long enough to go with a minority */
+    bool gave_up;  /* so long that I go where a newcomer would go */
+    bool newcomer; /* I have no state yet, and what I compare with is only what I am fetching */
 } gsp_plight;
 
 /*
@@ -112,7 +115,9 @@ typedef struct gsp_plight {
  *     member that waits, or if they are a quorum of that roster;
  *   - of two forks the one that more stand behind wins, then more tokens, the later generation, the
  *     lower id.
- * Whoever gave up follows any fork rather than stay alone.
+ * Whoever gave up follows any fork rather than stay alone. Where two quorums of the common roster
+ * signed two things, members stay; a newcomer goes to the side that more of the common roster stood
+ * behind, then to that whose first step has the lower id: whichever of the two it met first.
  */
 ATOM_MUST gsp_choice gsp_match_judge(const gsp_match *match, gsp_trust trust, gsp_plight plight);
 

@@ -293,7 +293,7 @@ static bool page(const gsp_step *step, uint32_t n, bool more, const gsp_hash *af
 
 static void judge(const gsp_trail *mine, const gsp_trail *theirs)
 {
-    static const gsp_plight plights[] = {{0}, {.waits = true}, {true, true}};
+    static const gsp_plight plights[] = {{0}, {.waits = true}, {.waits = true, .gave_up = true}};
     gsp_match match;
     gsp_chain at;
     gsp_step step;

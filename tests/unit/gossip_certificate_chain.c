@@ -178,6 +178,39 @@ static void an_old_quorum_moves_nobody(void **unused)
     gsp_trail_close(&theirs);
 }
 
+static const gsp_plight NEW = {.newcomer = true};
+
+/* Of seven, those who vote on both sides lie. Members stay where they are, and all who come follow
+ * the same side: that of more, or else always the same one, from whichever they come. */
+static void all_newcomers_follow_one_of_two_quorums(void **unused)
+{
+    (void)unused;
+    gsp_trail a, b;
+    begin();
+    for (unsigned more = 0; more < 2; more++) {
+        history(&a, 7);
+        history(&b, 7);
+        gsp_roster all = a.end.roster, six = all;
+        six.n--;
+        add(&a, link_to(&a, 11, &six, 60, 0xf));
+        add(&b, link_to(&b, 13, &six, 1ull << 60, 0x78));
+        if (more) /* a fifth voter of the seven */
+            add(&a, link_to(&a, 30, &six, 70, 0x1e));
+        for (unsigned turn = 0; turn < 2; turn++) {
+            gsp_plight plight = turn ? NEW : WELL;
+            gsp_choice to_b = meets(&a, &b, plight), to_a = meets(&b, &a, plight);
+            assert_int_equal(to_a == GSP_GO, turn && to_b != GSP_GO);
+            assert_true(to_a != GSP_STAY && to_b != GSP_STAY);
+            assert_true(!more || to_b == GSP_DIVIDED);
+        }
+        add(&b, fork_of(&b, NULL, who(&b.end.roster.member[5].key))); /* nobody follows that */
+        assert_int_equal(meets(&a, &b, NEW), GSP_DIVIDED);
+        assert_int_equal(meets(&b, &a, NEW), GSP_GO);
+        gsp_trail_close(&a);
+        gsp_trail_close(&b);
+    }
+}
+
 /* ---- and everybody comes together ---- */
 
 static void whoever_is_behind_catches_up(void **unused)
@@ -336,6 +369,7 @@ int main(void)
         cmocka_unit_test(a_certificate_is_shown_with_its_own_votes),
         cmocka_unit_test(a_liar_moves_nobody),
         cmocka_unit_test(an_old_quorum_moves_nobody),
+        cmocka_unit_test(all_newcomers_follow_one_of_two_quorums),
         cmocka_unit_test(whoever_is_behind_catches_up),
         cmocka_unit_test(survivors_are_followed),
         cmocka_unit_test(the_owners_reset_wins),
