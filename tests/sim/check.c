@@ -547,12 +547,23 @@ void sim_check_waits(sim_world *w)
     }
 }
 
+/* The honest of this roster are no quorum: liars came first, and it moves only as they like. */
+static bool blocked(const sim_world *w, const gsp_roster *roster)
+{
+    uint32_t honest = 0;
+    for (uint32_t i = 0; i < roster->n; i++)
+        if (w->host[sim_host_of(w, &roster->member[i].key)]->hostility == SIM_HONEST)
+            honest |= 1u << i;
+    return roster->n && !gsp_quorum(w->rules.trust, roster->n, honest);
+}
+
 void sim_check_end(sim_world *w)
 {
     if (w->out->violated || w->out->beyond || sim_converged(w))
         return;
     for (uint32_t i = 0; i < w->n_hosts; i++) /* nobody promises to get out of there */
-        if (sim_check_is_lost(w, &w->host[i]->agree.lineage))
+        if (sim_check_is_lost(w, &w->host[i]->agree.lineage) ||
+            blocked(w, gsp_agree_roster(&w->host[i]->agree)))
             return;
     char state[160] = "";
     size_t n = 0;
