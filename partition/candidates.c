@@ -35,17 +35,6 @@ static atom_status make_single(const part_search_state *s, part_plan **out)
     return part_plan_from_cuts(s, &setting, &end, 1, out);
 }
 
-bool part_single_fits(const part_search_state *s)
-{
-    part_plan *plan = NULL;
-    part_verdict v;
-    if (make_single(s, &plan) != ATOM_OK)
-        return false;
-    part_plan_estimate(s, plan, &v);
-    part_plan_close(&plan);
-    return v.device_peak_bytes <= part_device_limit(s) && part_host_holds(s, &v);
-}
-
 /* --- candidates --- */
 
 static bool same_plan(const part_plan *a, const part_plan *b)
@@ -247,64 +236,24 @@ void part_candidates_clear(part_search_state *s)
     s->n_candidates = 0;
 }
 
-atom_status part_candidates_best_seconds(part_search_state *s, double *seconds)
+atom_status part_quick_seconds(part_search_state *s, double *seconds)
 {
-    atom_status st = part_candidates_make(s);
-    *seconds = 0;
-    if (st == ATOM_OK) {
-        const part_candidate *best = part_candidates_take(s);
-        *seconds = best ? part_plan_seconds(best->plan) : 0;
+    atom_status st = ATOM_OK;
+    part_candidates_clear(s);
+    ATOM_TRY_CLEAN(add_single(s));
+    ATOM_TRY_CLEAN(add_updating(s));
+    for (int way = 0; way < PART_WAYS; way++) {
+        part_setting setting;
+        bool hidden;
+        if (!part_way_setting(s, way, &setting) || least_seconds(s, &setting) >= best_seconds(s))
+            continue;
+        bool stashes = setting.keep == PART_KEEP_HOST;
+        if (stashes && s->request->recompute < 0 && s->n_candidates)
+            continue; /* dear to try, and mostly slower */
+        ATOM_TRY_CLEAN(add_one(s, &setting, PART_GOAL_TIME, part_device_limit(s), &hidden));
     }
+    *seconds = s->n_candidates ? best_seconds(s) : 0;
+cleanup:
     part_candidates_clear(s);
     return st;
-}
-
-atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need, bool *whole)
-{
-    part_setting setting;
-    part_cuts cuts = {0};
-    part_plan *plan = NULL;
-    *need = 0;
-    *whole = false;
-    if (s->in_place || !part_way_setting(s, way, &setting))
-        return ATOM_OK;
-    atom_status st = part_open_table(s);
-    if (st == ATOM_OK)
-        st = part_dp(s->table, &setting, PART_GOAL_MICRO_BATCHES, part_device_limit(s), &cuts,
-                     &s->stats.states);
-    *need = st == ATOM_OK && cuts.n ? (uint32_t)cuts.score.key : 0;
-    if (*need && *need <= s->micro_batches) {
-        /* The pairs agree; does this plan as a whole, or another one? */
-        part_verdict v;
-        st = part_plan_from_cuts(s, &setting, cuts.ends, cuts.n, &plan);
-        if (st == ATOM_OK)
-            part_plan_estimate(s, plan, &v);
-        if (st == ATOM_OK &&
-            (v.device_peak_bytes > part_device_limit(s) || !part_host_holds(s, &v))) {
-            part_plan_close(&plan);
-            st = part_make_plan(s, &setting, PART_GOAL_HIDDEN, part_device_limit(s),
-                                part_device_limit(s), &plan);
-        }
-        *whole = plan != NULL;
-        part_plan_close(&plan);
-    }
-    part_cuts_close(&cuts);
-    return st;
-}
-
-atom_status part_nearly_hides(part_search_state *s, bool *hides)
-{
-    *hides = false;
-    ATOM_TRY(part_open_table(s));
-    for (int way = 0; way < PART_WAYS && !*hides; way += 2) {
-        part_setting setting;
-        part_plan *plan = NULL;
-        part_way_setting(s, way, &setting);
-        uint64_t limit = part_device_limit(s);
-        ATOM_TRY(part_make_cuts(s, setting, PART_GOAL_TIME, limit, limit, &plan));
-        if (plan)
-            *hides = plan->predicted_compute_seconds >= 0.98 * plan->predicted_step_seconds;
-        part_plan_close(&plan);
-    }
-    return ATOM_OK;
 }

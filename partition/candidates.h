@@ -80,17 +80,6 @@ void part_note_need(part_search_state *s, const part_verdict *v, uint64_t limit)
 
 /* The setting of way 0 .. PART_WAYS-1; false if the request rules it out. */
 bool part_way_setting(const part_search_state *s, int way, part_setting *setting);
-/* Does everything fit as one sub-model, by the model? */
-bool part_single_fits(const part_search_state *s);
-/* Least C that hides everything, with pairs in memory for the state's C (0: none); whole: there is
- * a plan for the state's C that fits as a whole and hides everything. */
-ATOM_MUST atom_status part_way_micro_batches(part_search_state *s, int way, uint32_t *need,
-                                             bool *whole);
-
-/* Does some plan for the state's C, cut for least time,
- * wait for less than a fiftieth of its step? */
-ATOM_MUST atom_status part_nearly_hides(part_search_state *s, bool *hides);
-
 /* Fills candidates, by the model; each fits by the model, none is exact yet. */
 ATOM_MUST atom_status part_candidates_make(part_search_state *s);
 /* The most promising candidate whose plan was not taken yet; NULL when there is none. */
@@ -98,8 +87,17 @@ part_candidate *part_candidates_take(part_search_state *s);
 /* Makes c->plan again, for a device that has bias bytes less; NULL if there is none. */
 ATOM_MUST atom_status part_candidate_again(part_search_state *s, part_candidate *c, uint64_t bias);
 void part_candidates_clear(part_search_state *s);
-/* Predicted seconds of the best candidate for the state's C; 0: there is none. */
-ATOM_MUST atom_status part_candidates_best_seconds(part_search_state *s, double *seconds);
+/* Seconds of a step at the state's C, by the model, from few plans; 0: none of them fits. */
+ATOM_MUST atom_status part_quick_seconds(part_search_state *s, double *seconds);
+
+/* --- recommend.c --- */
+
+/* The fields of part_plan of the same names. */
+typedef struct part_advice {
+    uint32_t micro_batches; /* 0: nothing fits */
+    double tokens_per_second, most_tokens_per_second;
+} part_advice;
+ATOM_MUST atom_status part_recommend(part_search_state *s, part_advice *out);
 
 /* refuse.c: ATOM_E_RESOURCE with the bytes missing and what would fit. */
 ATOM_MUST atom_status part_refuse_host(const part_search_state *s); /* OK if the host has enough */

@@ -59,7 +59,10 @@ typedef struct part_plan {
     uint64_t device_budget_bytes, host_budget_bytes; /* 0: none */
 
     /* predictions */
-    uint32_t recommended_micro_batches; /* smallest C that hides loading; 0: no C does */
+    /* The smallest C whose step gets PART_NEARLY_ALL of the tokens per second that any C gets; in
+     * place 1. The model says both rates, for its best plans; 0: nothing moves, or nothing fits. */
+    uint32_t recommended_micro_batches;
+    double recommended_tokens_per_second, most_tokens_per_second;
     double predicted_step_seconds;
     double predicted_compute_seconds; /* lower bound: compute alone */
     double least_step_seconds;        /* no plan for this C can take less: compute with nothing
@@ -80,6 +83,19 @@ static inline double part_plan_seconds(const part_plan *plan)
 {
     double ahead = plan->predicted_ahead_seconds, step = plan->predicted_step_seconds;
     return ahead > 0 && ahead < step ? ahead : step;
+}
+#define PART_NEARLY_ALL 0.95
+static inline double part_plan_tokens_per_second(const part_plan *plan)
+{
+    double tokens = (double)plan->micro_batches * (double)(plan->micro_batch * plan->sequence);
+    double seconds = part_plan_seconds(plan);
+    return seconds > 0 ? tokens / seconds : 0;
+}
+/* Would the recommended C train notably faster (by a tenth) than the plan's own? */
+static inline bool part_plan_wants_more(const part_plan *plan)
+{
+    return plan->recommended_micro_batches > plan->micro_batches &&
+           plan->recommended_tokens_per_second > 1.1 * part_plan_tokens_per_second(plan);
 }
 ATOM_MUST atom_status part_plan_copy(const part_plan *plan, part_plan **out);
 void part_plan_close(part_plan **plan);

@@ -31,6 +31,8 @@ static const part_field plan_fields[] = {
     PLAN(sequence, INTEGER, .low = 1, .high = DIM_MAX),
     PLAN(micro_batches, INTEGER, .low = 1, .high = UINT32_MAX),
     PLAN(recommended_micro_batches, INTEGER, .high = UINT32_MAX),
+    PLAN(recommended_tokens_per_second, F64, .high = 1e15, .optional = true),
+    PLAN(most_tokens_per_second, F64, .high = 1e15, .optional = true),
     PLAN(in_place, BOOL),
     PLAN(clip, BOOL),
     PLAN(boundaries, CHOICE, .names = place_names, .n_names = 2),

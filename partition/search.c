@@ -14,13 +14,7 @@
 
 #include <string.h>
 
-enum {
-    TRIES_MAX = 4,
-    FINALISTS_MAX = 3,
-    VISITS_MAX = 2000,
-    RECOMMEND_ROUNDS_MAX = 8,
-    NEARLY_MAX = 256
-};
+enum { TRIES_MAX = 4, FINALISTS_MAX = 3, VISITS_MAX = 2000 };
 
 /* Times within this factor of each other are a tie: fewer sub-models win. */
 static const double TIE = 1.005;
@@ -136,88 +130,6 @@ cleanup:
     return st;
 }
 
-/*
- * The smallest C at which some plan hides everything: boundaries on the device take memory for each
- * micro-batch, so the C that a partition needs and the C it was made for are brought together from
- * below.
- */
-ATOM_MUST static atom_status recommend(part_search_state *s, uint32_t *out)
-{
-    const uint32_t asked = s->micro_batches;
-    atom_status st = ATOM_OK;
-    uint32_t best = 0;
-    s->micro_batches = 1;
-    if (part_single_fits(s))
-        best = 1;
-    for (int way = 0; way < PART_WAYS && best != 1; way++) {
-        uint32_t C = 1;
-        for (int round = 0; round < RECOMMEND_ROUNDS_MAX; round++) {
-            uint32_t need = 0;
-            bool whole = false;
-            s->micro_batches = C;
-            ATOM_TRY_CLEAN(part_way_micro_batches(s, way, &need, &whole));
-            if (need == 0 || (best && need >= best))
-                break;
-            if (need <= C && whole) {
-                best = C;
-                break;
-            }
-            C = need > C ? need : C + C / 4 + 1;
-        }
-    }
-    *out = best;
-cleanup:
-    s->micro_batches = asked;
-    return st;
-}
-
-/*
- * No C hides everything, as where a small sub-model's boundaries take longer than its compute. The
- * smallest C at which what is not hidden does not matter; 0: there is none up to a sane C.
- */
-ATOM_MUST static atom_status recommend_nearly(part_search_state *s, uint32_t *out)
-{
-    const uint32_t asked = s->micro_batches;
-    uint32_t low = 0, high = 1;
-    bool hides = false;
-    atom_status st = ATOM_OK;
-    for (; high <= NEARLY_MAX && !hides; high *= 2) {
-        s->micro_batches = high;
-        ATOM_TRY_CLEAN(part_nearly_hides(s, &hides));
-        low = hides ? low : high;
-    }
-    high /= 2; /* the last that was tried */
-    while (hides && low + 1 < high) {
-        bool middle = false;
-        s->micro_batches = low + (high - low) / 2;
-        ATOM_TRY_CLEAN(part_nearly_hides(s, &middle));
-        high = middle ? s->micro_batches : high;
-        low = middle ? low : s->micro_batches;
-    }
-    *out = hides ? high : 0;
-cleanup:
-    s->micro_batches = asked;
-    return st;
-}
-
-/* No C hides everything: the C after which doubling gains little per micro-batch. */
-ATOM_MUST static atom_status least_wasteful(part_search_state *s, uint32_t *out)
-{
-    double before = 0;
-    uint32_t chosen = 0;
-    for (uint32_t C = 1; C <= 256; C *= 2) {
-        double seconds = 0;
-        s->micro_batches = C;
-        ATOM_TRY(part_candidates_best_seconds(s, &seconds));
-        if (seconds <= 0 || (chosen && seconds / C > 0.98 * before))
-            break;
-        before = seconds / C;
-        chosen = C;
-    }
-    *out = chosen ? chosen : 1;
-    return ATOM_OK;
-}
-
 /* --- the search --- */
 
 ATOM_MUST static atom_status open_state(part_search_state *s, const graph *g,
@@ -266,22 +178,20 @@ cleanup:
 ATOM_MUST static atom_status find(part_search_state *s, part_plan **out)
 {
     atom_status st = ATOM_OK;
-    uint32_t recommended = 0;
+    part_advice advice = {0};
     part_plan *plan = NULL;
     ATOM_TRY_CLEAN(part_refuse_host(s));
-    ATOM_TRY_CLEAN(recommend(s, &recommended));
-    if (!recommended)
-        ATOM_TRY_CLEAN(recommend_nearly(s, &recommended));
+    ATOM_TRY_CLEAN(part_recommend(s, &advice));
     if (!s->micro_batches)
-        s->micro_batches = recommended;
-    if (!s->micro_batches)
-        ATOM_TRY_CLEAN(least_wasteful(s, &s->micro_batches));
+        s->micro_batches = advice.micro_batches ? advice.micro_batches : 1;
     ATOM_TRY_CLEAN(choose(s, &plan));
     if (!plan) {
         ATOM_TRY_CLEAN(last_resort(s, &plan));
         ATOM_TRY_CLEAN(hold_blocks(s, plan));
     }
-    plan->recommended_micro_batches = recommended;
+    plan->recommended_micro_batches = advice.micro_batches;
+    plan->recommended_tokens_per_second = advice.tokens_per_second;
+    plan->most_tokens_per_second = advice.most_tokens_per_second;
     plan->least_step_seconds = part_least_seconds(s, plan);
     plan->device_budget_bytes = s->request->device_budget_bytes;
     plan->host_budget_bytes = s->request->host_budget_bytes;

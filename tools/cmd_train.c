@@ -179,6 +179,19 @@ static atom_status train_it(const train_config *config, show_state *state, train
     return st;
 }
 
+/* Another number of micro-batches would be notably faster: for the user to choose, since it changes
+ * what is learned in a step. */
+static void say_faster(const train_config *config, const part_plan *plan)
+{
+    if (config->dry_run || config->quiet || !part_plan_wants_more(plan))
+        return;
+    atom_log(ATOM_LOG_INFO,
+             "--gradient-accumulation-steps %u would train at about %s tokens/s instead of %s: "
+             "loads and updates are shared by more micro-batches",
+             plan->recommended_micro_batches, cli_count(plan->recommended_tokens_per_second),
+             cli_count(part_plan_tokens_per_second(plan)));
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     train_config *config = values;
@@ -194,6 +207,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     ATOM_TRY(train_epochs_resolve(config));
     st = trainer_open(config, &hooks, &t);
     cli_progress_end();
+    if (st == ATOM_OK)
+        say_faster(config, trainer_plan(t));
     if (st == ATOM_OK)
         st = config->dry_run ? dry_run(config, t) : train_it(config, &state, t);
     trainer_close(&t);

@@ -130,17 +130,20 @@ static void show_sub_models(const part_plan *plan, const graph *g)
     }
 }
 
-/* What is exposed of a step (updates, first loads) hardly grows with C: then this
- * many are enough. */
-static void show_more_micro_batches(const part_plan *plan)
+/* What another number of micro-batches would give. */
+static void show_micro_batches(const part_plan *plan)
 {
-    double compute = plan->predicted_compute_seconds / plan->micro_batches;
-    double exposed = plan->predicted_step_seconds - plan->predicted_compute_seconds;
-    double busy = 0.9, wanted = ceil(busy / (1 - busy) * exposed / compute);
-    if (compute > 0 && wanted > plan->micro_batches && wanted < 1e6)
-        cli_print(
-            "                  about %.0f would keep the device computing 90 %% of the time\n",
-            wanted);
+    cli_print("micro-batches     %u", plan->micro_batches);
+    if (plan->most_tokens_per_second <= 0) {
+        cli_print(plan->in_place ? "; nothing is loaded, so any number will do\n" : "\n");
+        return;
+    }
+    char nearly[32];
+    snprintf(nearly, sizeof nearly, "%s", cli_count(plan->recommended_tokens_per_second));
+    cli_print("; %u is the smallest number that gets %.0f %% of what any number gets: about\n"
+              "                  %s of %s tokens/s\n",
+              plan->recommended_micro_batches, 100 * PART_NEARLY_ALL, nearly,
+              cli_count(plan->most_tokens_per_second));
 }
 
 static void show_prediction(const part_plan *plan)
@@ -160,14 +163,7 @@ static void show_prediction(const part_plan *plan)
             "than %s, so\n                  this one is at most %.1f %% from the best\n",
             cli_seconds(plan->least_step_seconds),
             100 * (plan->predicted_step_seconds / plan->least_step_seconds - 1));
-    if (plan->recommended_micro_batches)
-        cli_print("micro-batches     %u; %u is the smallest number that hides loading\n",
-                  plan->micro_batches, plan->recommended_micro_batches);
-    else
-        cli_print("micro-batches     %u; no number of them hides loading on this device\n",
-                  plan->micro_batches);
-    if (plan->recommended_micro_batches)
-        show_more_micro_batches(plan);
+    show_micro_batches(plan);
     cli_print("device memory     %s%s%s\n", cli_size(plan->device_peak_bytes),
               plan->device_budget_bytes ? " of a budget of " : "",
               plan->device_budget_bytes ? cli_size(plan->device_budget_bytes) : "");

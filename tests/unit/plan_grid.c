@@ -60,7 +60,7 @@ static void costs_little_to_plan(void **state)
         uint64_t peak = atom_mem_read().peak_bytes;
         if (st != ATOM_OK && st != ATOM_E_RESOURCE)
             fail_msg("%s", atom_fail_message());
-        if (stats.states > 10000000 || peak > 300u << 20)
+        if (stats.states > 32000000 || peak > 300u << 20)
             fail_msg("%s on %s, case %zu: %llu states, %llu bytes", grid[i].model, grid[i].device,
                      i, (unsigned long long)stats.states, (unsigned long long)peak);
         part_plan_close(&plan);
