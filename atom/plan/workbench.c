@@ -32,6 +32,36 @@ cleanup:
     return st;
 }
 
+/* *out: NULL where there is none, or none that can be read. */
+static atom_status find_tokenizer(const char *dir, text_tokenizer **out)
+{
+    char *path = atom_path_join(dir, "tokenizer.json");
+    *out = NULL;
+    if (!path)
+        return atom_fail_memory("a path", 256);
+    atom_status st = atom_path_exists(path) ? text_tokenizer_load(path, out) : ATOM_OK;
+    atom_free(path);
+    return st == ATOM_E_RESOURCE ? st : ATOM_OK;
+}
+
+atom_status plan_vocab_check(const char *model_dir, const char *data)
+{
+    text_tokenizer *models = NULL, *datas = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(find_tokenizer(model_dir, &models));
+    ATOM_TRY_CLEAN(find_tokenizer(data, &datas));
+    if (models && datas && !text_tokenizer_agrees(models, datas))
+        st = atom_fail(
+            ATOM_E_USAGE,
+            "%s was prepared with another tokenizer than the one of model %s, so its "
+            "tokens mean something else to it; prepare it with --tokenizer %s/tokenizer.json",
+            data, model_dir, model_dir);
+cleanup:
+    text_tokenizer_close(&models);
+    text_tokenizer_close(&datas);
+    return st;
+}
+
 static void apply_overrides(const plan_workbench_config *config, file_model *model)
 {
     graph_config *c = &model->config;

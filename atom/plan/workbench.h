@@ -78,6 +78,13 @@ typedef struct plan_vocab {
     int64_t end, start; /* of a text */
 } plan_vocab;
 ATOM_MUST atom_status plan_vocab_read(const char *data, plan_vocab *out);
+/*
+ * Was the data made with the tokenizer of the model in model_dir? Where one of them has no
+ * tokenizer.json, or atom cannot read the model's, nothing is said.
+ *
+ * Errors: ATOM_E_USAGE where a token of both is another one in each
+ */
+ATOM_MUST atom_status plan_vocab_check(const char *model_dir, const char *data);
 
 ATOM_MUST atom_status plan_workbench_open(const plan_workbench_config *config,
                                           plan_workbench **out);

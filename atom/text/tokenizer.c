@@ -211,6 +211,13 @@ bool text_tokenizer_control(const text_tokenizer *t, uint32_t id)
     return id < t->vocab && t->special[id] == 1;
 }
 
+bool text_tokenizer_agrees(const text_tokenizer *a, const text_tokenizer *b)
+{
+    uint32_t n = a->vocab < b->vocab ? a->vocab : b->vocab;
+    return memcmp(a->piece_ends, b->piece_ends, n * sizeof *a->piece_ends) == 0 &&
+           memcmp(a->piece_bytes, b->piece_bytes, a->piece_ends[n - 1]) == 0;
+}
+
 bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b)
 {
     if (a->source_bytes != b->source_bytes ||

@@ -83,6 +83,8 @@ const char *text_tokenizer_kind(const text_tokenizer *t); /* "bytes" or "bpe" */
 /* Bytes of one token, owned by t; length 0 for an id that is a hole or out of range. */
 const char *text_tokenizer_piece(const text_tokenizer *t, uint32_t id, size_t *bytes);
 /* True if a and b give the same ids for every text. */
+/* Do the tokens that both have stand for the same bytes? */
+bool text_tokenizer_agrees(const text_tokenizer *a, const text_tokenizer *b);
 bool text_tokenizer_equal(const text_tokenizer *a, const text_tokenizer *b);
 
 /* A growing list of ids. Zero it first; free with text_ids_fini. */

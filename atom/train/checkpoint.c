@@ -86,13 +86,14 @@ uint32_t train_checkpoint_count(const char *output_dir)
     return count;
 }
 
-static atom_status remove_old(const char *output_dir, int64_t limit)
+/* All but the newest `limit`, and never the one of step `saved`. */
+static atom_status remove_old(const char *output_dir, int64_t limit, int64_t saved)
 {
     atom_status st = ATOM_OK;
     uint32_t count;
     for (;;) {
         int64_t oldest = find_step(output_dir, false, &count);
-        if (st != ATOM_OK || limit <= 0 || count <= (uint64_t)limit)
+        if (st != ATOM_OK || limit <= 0 || count <= (uint64_t)limit || oldest == saved)
             return st;
         char *path = atom_format("%s/%s%" PRId64, output_dir, PREFIX, oldest);
         st = path ? atom_dir_remove(path) : atom_fail_memory("a path", 256);
@@ -524,7 +525,7 @@ atom_status train_checkpoint_save(const char *output_dir, const train_checkpoint
     if (rename(temporary, final) < 0)
         ATOM_TRY_CLEAN(atom_fail_errno(errno, "cannot rename %s", temporary));
     ATOM_TRY_CLEAN(atom_dir_sync(output_dir));
-    ATOM_TRY_CLEAN(remove_old(output_dir, limit));
+    ATOM_TRY_CLEAN(remove_old(output_dir, limit, c->state.step));
     *path = final;
     atom_free(temporary);
     return ATOM_OK;

@@ -63,6 +63,17 @@ void trainer_fill_state(const trainer *t, train_state *state);
 /* Are the steps made by many together (train_seam.shared)? */
 bool trainer_is_shared(const trainer *t);
 
+/* --- trainer_resume.c: what a run goes on from ------------------------------------------------ */
+
+/* Does the run take the place of the one in output_dir? */
+bool trainer_replaces_run(const train_config *c);
+/* Which checkpoint to go on from; NULL: none. Refuses directories in which two runs would mix. */
+ATOM_MUST atom_status trainer_resume_find(const trainer *t, char **path);
+/* Refuses a checkpoint of another model or of adapters that count otherwise. path may be NULL. */
+ATOM_MUST atom_status trainer_resume_check(const trainer *t, const char *path);
+/* Says what changed since the checkpoint was made. */
+void trainer_resume_note(const trainer *t);
+
 /* --- trainer_room.c -------------------------------------------------------------------------- */
 
 /* A note where output_dir is too small for the checkpoints to come. */

@@ -43,7 +43,9 @@ static atom_status open_model(trainer *t)
                          "the tokenizer of %s has %u tokens, the model only %lld; prepare the data "
                          "with the model's tokenizer, or raise vocab_size in its config.json",
                          c->data, t->vocab.tokens, (long long)t->bench->model.config.vocab_size);
-    return ATOM_OK;
+    if (c->init == TRAIN_INIT_RANDOM || !t->bench->model.has_weights)
+        return ATOM_OK;
+    return plan_vocab_check(t->bench->model.dir, c->data);
 }
 
 static atom_status open_data(trainer *t)
@@ -87,12 +89,6 @@ static atom_status choose_packing(trainer *t)
                      can ? "the data has no tokenizer.json"
                          : "this device does not support apart yet");
     return ATOM_OK;
-}
-
-static bool replaces_run(const train_config *c)
-{
-    const char *resume = c->resume_from_checkpoint;
-    return c->overwrite && !c->dry_run && (!resume || strcmp(resume, "none") == 0);
 }
 
 /* One run at a time writes output_dir. A directory that is not there yet is locked once it is. */
@@ -157,7 +153,7 @@ static atom_status open_engine(trainer *t)
         ATOM_TRY_CLEAN(trainer_store_path(t, &path));
         config.store = path;
     }
-    if (replaces_run(c))
+    if (trainer_replaces_run(c))
         trainer_store_remove(t);
     ATOM_TRY_CLEAN(train_engine_open(&config, &t->engine));
     if (t->engine->why[0])
@@ -167,49 +163,6 @@ static atom_status open_engine(trainer *t)
 cleanup:
     atom_free(path);
     return st;
-}
-
-/* Which checkpoint to go on from; NULL: none. Refuses a used output_dir otherwise. */
-static atom_status find_resume(const trainer *t, char **path)
-{
-    const train_config *c = t->config;
-    const char *resume = c->resume_from_checkpoint;
-    char *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
-    atom_status st = ATOM_OK;
-    *path = NULL;
-    bool none = !resume || strcmp(resume, "none") == 0;
-    if (resume && strcmp(resume, "auto") == 0) {
-        st = train_checkpoint_newest(c->output_dir, path);
-    } else if (!none) {
-        *path = atom_strdup(resume);
-        st = *path ? ATOM_OK : atom_fail_memory("a path", 256);
-    } else if (!c->overwrite) {
-        char *newest = NULL;
-        st = train_checkpoint_newest(c->output_dir, &newest);
-        if (st == ATOM_OK && (newest || (metrics && atom_path_exists(metrics))))
-            st = atom_fail(ATOM_E_USAGE,
-                           "output_dir %s already holds a run; go on with --resume-from-checkpoint "
-                           "auto, replace it with --overwrite, or choose another output_dir",
-                           c->output_dir);
-        atom_free(newest);
-    }
-    atom_free(metrics);
-    return st;
-}
-
-static void check_resumed(const trainer *t)
-{
-    const train_state *s = &t->state;
-    const graph *g = t->bench->g;
-    if (s->seed != (uint64_t)t->config->seed)
-        trainer_note(
-            t, "resume: the seed changed; the order of the data and dropout are new from here");
-    if (s->data_hash != text_shards_hash(t->train))
-        trainer_note(t, "resume: the data set changed since the checkpoint");
-    if (s->micro_batch != g->micro_batch || s->sequence != g->sequence ||
-        s->micro_batches != t->plan->micro_batches)
-        trainer_note(
-            t, "resume: the batch shape changed; the bits will differ from an uninterrupted run");
 }
 
 /* From a checkpoint, a model directory or random numbers, in place of what is there. */
@@ -242,16 +195,17 @@ static atom_status load_weights(trainer *t)
     atom_status st;
     if (t->plan->disk && t->config->dry_run)
         return ATOM_OK; /* nothing steps, and there is no place for weights */
-    ATOM_TRY_CLEAN(find_resume(t, &resume));
+    ATOM_TRY_CLEAN(trainer_resume_find(t, &resume));
     ATOM_TRY_CLEAN(trainer_lora_resume(t, resume));
+    ATOM_TRY_CLEAN(trainer_resume_check(t, resume));
     if (trainer_disk_resume(t, resume)) {
-        check_resumed(t);
+        trainer_resume_note(t);
         trainer_note(t, "resumed from the optimizer's state on disk (step %" PRId64 ")",
                      t->state.step);
     } else {
         ATOM_TRY_CLEAN(fill_weights(t, resume));
         if (resume) {
-            check_resumed(t);
+            trainer_resume_note(t);
             trainer_note(t, "resumed from %s (step %" PRId64 ")", resume, t->state.step);
             ATOM_TRY_CLEAN(trainer_seam_resume(t, resume));
         }
@@ -277,8 +231,6 @@ static atom_status open_outputs(trainer *t)
     ATOM_TRY_CLEAN(train_metrics_open(path, t->state.step, &t->metrics));
     if (t->config->report_to == TRAIN_REPORT_TENSORBOARD)
         ATOM_TRY_CLEAN(train_events_open(t->config->output_dir, &t->events));
-    if (t->config->trace)
-        ATOM_TRY_CLEAN(swap_trace_open(t->config->trace, &t->trace));
 cleanup:
     atom_free(path);
     return st;
@@ -288,7 +240,7 @@ static atom_status remove_old_run(const train_config *c)
 {
     atom_status st = ATOM_OK;
     char *path = NULL;
-    if (!replaces_run(c))
+    if (!trainer_replaces_run(c))
         return ATOM_OK;
     for (;;) {
         ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &path));
@@ -332,7 +284,7 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
                                  "optimizer_state: in a pool it stays in memory for now; "
                                  "leave the key out"));
     ATOM_TRY_CLEAN(lock_output(t));
-    ATOM_TRY_CLEAN(find_resume(t, &ignored)); /* refuse before the expensive part */
+    ATOM_TRY_CLEAN(trainer_resume_find(t, &ignored)); /* refuse before the expensive part */
     ATOM_TRY_CLEAN(plan_vocab_read(config->data, &t->vocab));
     ATOM_TRY_CLEAN(open_model(t));
     if (!config->resume_from_checkpoint || strcmp(config->resume_from_checkpoint, "none") == 0)
@@ -350,6 +302,8 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY_CLEAN(open_engine(t));
     ATOM_TRY_CLEAN(load_weights(t));
     if (!config->dry_run) {
+        if (config->trace)
+            ATOM_TRY_CLEAN(swap_trace_open(config->trace, &t->trace));
         ATOM_TRY_CLEAN(remove_old_run(config));
         ATOM_TRY_CLEAN(open_outputs(t));
         trainer_note_room(t);

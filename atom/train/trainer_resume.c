@@ -1,0 +1,218 @@
+/*
+ * Owns what a run goes on from: which checkpoint, and whether it belongs to this run. One idea: a
+ * directory holds one run, so a checkpoint is continued where it lies, from its newest step, or in a
+ * directory of its own, and with the model that it is a checkpoint of. Refuses to mix two.
+ */
+#include "atom/train/trainer_inner.h"
+
+#include "atom/base/files.h"
+#include "atom/base/log.h"
+#include "atom/base/mem.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_none(const char *resume)
+{
+    return !resume || strcmp(resume, "none") == 0;
+}
+
+bool trainer_replaces_run(const train_config *c)
+{
+    return c->overwrite && !c->dry_run && is_none(c->resume_from_checkpoint);
+}
+
+/* Is `path` dir itself, or does it lie in it? False where one of them is not there. */
+static bool lies_in(const char *path, const char *dir)
+{
+    char inner[PATH_MAX], outer[PATH_MAX];
+    if (!path || !realpath(path, inner) || !realpath(dir, outer))
+        return false;
+    size_t n = strlen(outer);
+    return strncmp(inner, outer, n) == 0 && (inner[n] == '/' || inner[n] == 0);
+}
+
+/* With --overwrite the old run goes, so nothing of it can be what the new one begins with. */
+static atom_status check_replaced(const train_config *c)
+{
+    const struct {
+        const char *option, *path;
+    } used[] = {{"model", c->model},
+                {"adapter", c->adapter},
+                {"plan", c->plan},
+                {"profile", c->profile},
+                {"data", c->data}};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        if (lies_in(used[i].path, c->output_dir))
+            return atom_fail(ATOM_E_USAGE,
+                             "%s: %s lies in output_dir %s, which --overwrite would empty; choose "
+                             "another output_dir",
+                             used[i].option, used[i].path, c->output_dir);
+    return ATOM_OK;
+}
+
+static atom_status check_unused(const train_config *c)
+{
+    atom_status st;
+    char *newest = NULL, *metrics = atom_path_join(c->output_dir, "metrics.jsonl");
+    ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &newest));
+    if (!newest && !(metrics && atom_path_exists(metrics)))
+        goto cleanup;
+    if (is_none(c->resume_from_checkpoint))
+        st = atom_fail(ATOM_E_USAGE,
+                       "output_dir %s already holds a run; go on with --resume-from-checkpoint "
+                       "auto, replace it with --overwrite, or choose another output_dir",
+                       c->output_dir);
+    else
+        st = atom_fail(ATOM_E_USAGE,
+                       "output_dir %s already holds another run than the one of %s, and their "
+                       "checkpoints would mix; choose another output_dir",
+                       c->output_dir, c->resume_from_checkpoint);
+cleanup:
+    atom_free(newest);
+    atom_free(metrics);
+    return st;
+}
+
+/* What was made after the checkpoint would be taken for newer than what is made now. */
+static atom_status check_newest(const train_config *c, const char *path)
+{
+    train_state ours, theirs;
+    char *newest = NULL, *a = NULL, *b = NULL;
+    atom_status st;
+    ATOM_TRY_CLEAN(train_checkpoint_newest(c->output_dir, &newest));
+    if (!newest)
+        goto cleanup;
+    a = atom_path_join(path, "atom_state.json");
+    b = atom_path_join(newest, "atom_state.json");
+    if (!a || !b)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    if (!atom_path_exists(a))
+        goto cleanup; /* loading says what is wrong with it */
+    ATOM_TRY_CLEAN(train_state_read(a, &ours));
+    ATOM_TRY_CLEAN(train_state_read(b, &theirs));
+    if (theirs.step > ours.step)
+        st = atom_fail(ATOM_E_USAGE,
+                       "output_dir %s holds checkpoints after %s, up to step %" PRId64
+                       "; go on in another output_dir, or move the later ones away first",
+                       c->output_dir, path, theirs.step);
+cleanup:
+    atom_free(newest);
+    atom_free(a);
+    atom_free(b);
+    return st;
+}
+
+atom_status trainer_resume_find(const trainer *t, char **path)
+{
+    const train_config *c = t->config;
+    const char *resume = c->resume_from_checkpoint;
+    *path = NULL;
+    if (!is_none(resume) && strcmp(resume, "auto") == 0)
+        return train_checkpoint_newest(c->output_dir, path);
+    if (is_none(resume))
+        return c->overwrite ? check_replaced(c) : check_unused(c);
+    if (!c->dry_run)
+        ATOM_TRY(lies_in(resume, c->output_dir) ? check_newest(c, resume) : check_unused(c));
+    *path = atom_strdup(resume);
+    return *path ? ATOM_OK : atom_fail_memory("a path", 256);
+}
+
+/* ---- is it a checkpoint of this model? ---- */
+
+/* The first key that has another value in the checkpoint. */
+static atom_status compare(const char *path, const json_t *theirs, const json_t *ours)
+{
+    const char *key;
+    json_t *value;
+    atom_status st = ATOM_OK;
+    json_object_foreach((json_t *)(uintptr_t)ours, key, value)
+    {
+        const json_t *other = json_object_get(theirs, key);
+        if (st != ATOM_OK || json_equal(value, other))
+            continue;
+        char *is = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        char *was = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s is a checkpoint of another model: its %s is %s, this run's is %s; name "
+                       "the model that it was made with, or start anew from it with --model %s",
+                       path, key, was ? was : "not there", is ? is : "another", path);
+        free(is);
+        free(was);
+    }
+    return st;
+}
+
+static atom_status check_model(const char *path, const graph_config *config)
+{
+    graph_config saved = {0};
+    char *file = atom_path_join(path, "config.json"), *source = NULL, *was = NULL, *is = NULL;
+    json_t *theirs = NULL, *ours = NULL;
+    atom_status st;
+    if (!file)
+        ATOM_TRY_CLEAN(atom_fail_memory("a path", 256));
+    if (config->family == GRAPH_OWN || !atom_path_exists(file))
+        goto cleanup; /* reading one's own weights shows it; or loading says what is missing */
+    ATOM_TRY_CLEAN(file_config_read(file, &saved, &source));
+    memcpy(saved.name, config->name, sizeof saved.name);
+    saved.embd_pdrop = config->embd_pdrop; /* dropout may change from run to run */
+    saved.attn_pdrop = config->attn_pdrop;
+    saved.resid_pdrop = config->resid_pdrop;
+    ATOM_TRY_CLEAN(file_config_text(&saved, NULL, -1, &was));
+    ATOM_TRY_CLEAN(file_config_text(config, NULL, -1, &is));
+    theirs = json_loads(was, 0, NULL);
+    ours = json_loads(is, 0, NULL);
+    st = compare(path, theirs, ours);
+cleanup:
+    json_decref(theirs);
+    json_decref(ours);
+    graph_config_free(&saved);
+    atom_free(source);
+    atom_free(was);
+    atom_free(is);
+    atom_free(file);
+    return st;
+}
+
+static atom_status check_lora(const char *path, const file_lora *ours)
+{
+    file_lora saved = {0};
+    atom_status st = file_lora_read(path, &saved);
+    bool same_rank = saved.rank == ours->rank; /* else loading says so */
+    if (st == ATOM_OK && same_rank && (saved.alpha != ours->alpha || saved.rslora != ours->rslora))
+        st = atom_fail(ATOM_E_USAGE,
+                       "%s was trained with lora_alpha %g%s, this run has %g%s: what was learnt "
+                       "would be scaled anew; repeat its lora_alpha",
+                       path, saved.alpha, saved.rslora ? " and use_rslora" : "", ours->alpha,
+                       ours->rslora ? " and use_rslora" : "");
+    file_lora_free(&saved);
+    return st;
+}
+
+atom_status trainer_resume_check(const trainer *t, const char *path)
+{
+    if (!path || !atom_path_is_dir(path))
+        return ATOM_OK; /* nothing to go on from, or loading says what is wrong */
+    if (file_lora_is_dir(path))
+        return t->bench->base ? check_lora(path, &t->bench->lora) : ATOM_OK;
+    return check_model(path, &t->bench->model.config);
+}
+
+void trainer_resume_note(const trainer *t)
+{
+    const train_state *s = &t->state;
+    const graph *g = t->bench->g;
+    if (s->seed != (uint64_t)t->config->seed)
+        trainer_note(
+            t, "resume: the seed changed; the order of the data and dropout are new from here");
+    if (s->data_hash != text_shards_hash(t->train))
+        trainer_note(t, "resume: the data set changed since the checkpoint");
+    if (s->micro_batch != g->micro_batch || s->sequence != g->sequence ||
+        s->micro_batches != t->plan->micro_batches)
+        trainer_note(
+            t, "resume: the batch shape changed; the bits will differ from an uninterrupted run");
+}

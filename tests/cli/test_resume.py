@@ -1,0 +1,90 @@
+"""One directory holds one run: what resuming and replacing refuse, and that nothing is lost when they do."""
+import json
+import os
+
+import tool
+from test_train import CONFIG, SHAPE, TrainCase
+
+
+class OneRunOneDirectory(TrainCase):
+    def steps_in(self, out):
+        return sorted(int(name.split("-")[1]) for name in os.listdir(self.path(out)) if name.startswith("checkpoint-"))
+
+    def refused(self, *args, says):
+        self.fails(2, *args, says=says)
+
+    def test_an_older_checkpoint_goes_on_elsewhere(self):
+        self.train("run", "--save-steps", 2)
+        self.assertEqual(self.steps_in("run"), [2, 4, 6])
+        before = self.read("run", "metrics.jsonl")
+        self.refused(*self.args("run", "--resume-from-checkpoint", self.path("run", "checkpoint-2"), steps=5),
+                     says=["checkpoint-2", "step 6", "another output_dir"])
+        self.assertEqual(self.steps_in("run"), [2, 4, 6])
+        self.assertEqual(self.read("run", "metrics.jsonl"), before)
+        self.train("branch", "--resume-from-checkpoint", self.path("run", "checkpoint-2"), steps=5)
+        self.assertEqual(self.steps_in("branch"), [5])
+        self.assertEqual(self.steps_in("run"), [2, 4, 6])
+        # The newest may be named, too.
+        self.train("run", "--resume-from-checkpoint", self.path("run", "checkpoint-6"), "--save-total-limit", 1, steps=7)
+        self.assertEqual(self.steps_in("run"), [7])
+
+    def test_two_runs_do_not_mix(self):
+        self.train("a", steps=2)
+        self.train("b", steps=3)
+        self.refused(*self.args("b", "--resume-from-checkpoint", self.path("a", "checkpoint-2"), steps=4),
+                     says=["another run", "mix"])
+        self.assertEqual(self.steps_in("b"), [3])
+
+    def test_a_checkpoint_of_another_model(self):
+        self.train("run", steps=2)
+        for key, value, says in (("n_head", 4, ["n_head is 3", "this run's is 4"]),
+                                 ("layer_norm_epsilon", 0.1, ["layer_norm_epsilon"]),
+                                 ("n_layer", 5, ["n_layer is 4", "this run's is 5"])):
+            other = self.path(f"{key}.json")
+            with open(other, "w", encoding="ascii") as f:
+                json.dump({**CONFIG, key: value}, f)
+            args = self.args("run", "--resume-from-checkpoint", "auto", steps=3, memory=None)
+            args[args.index(self.config)] = other
+            self.refused(*args, says=says)
+        self.assertEqual(self.steps_in("run"), [2])
+        # Dropout is no part of the weights.
+        self.train("run", "--resume-from-checkpoint", "auto", "--dropout", 0, steps=3)
+
+    def test_adapters_keep_their_scale(self):
+        self.train("base", steps=2)
+        lora = ["--model", self.path("base", "checkpoint-2"), "--lora-r", 2, "--lora-alpha", 16]
+        args = self.args("run", *lora, "--json", steps=2, memory=None)
+        del args[1:3]
+        self.ok(*args)
+        self.refused(*[a if a != 16 else 8 for a in args], "--resume-from-checkpoint", "auto", "--max-steps", 3,
+                     says=["lora_alpha 16", "this run has 8"])
+        self.ok(*[a if a != 2 or args[i - 1] != "--max-steps" else 3 for i, a in enumerate(args)],
+                "--resume-from-checkpoint", "auto")
+
+    def test_replacing_needs_what_it_begins_with(self):
+        self.train("run", steps=2)
+        args = self.args("run", "--overwrite", steps=1, memory=None)
+        args[args.index(self.config)] = self.path("run", "checkpoint-2")
+        self.refused(*args, says=["lies in output_dir", "--overwrite"])
+        self.fails(1, *self.args("run", "--overwrite", "--trace", self.path("missing", "x.json"), steps=1))
+        self.assertEqual(self.steps_in("run"), [2])
+        self.train("run", "--overwrite", steps=1)
+        self.assertEqual(self.steps_in("run"), [1])
+
+    def test_data_of_another_tokenizer(self):
+        self.train("run", steps=2)
+        model = self.path("run", "checkpoint-2")
+        self.ok("eval", "--model", model, "--data", self.data, *SHAPE)
+        with open(self.path("book.txt"), "w", encoding="ascii") as f:
+            f.write(tool.english(60000))
+        self.ok("data", "prepare", "--input", "book.txt", "--tokenizer", "bpe:257", "--output", "other")
+        self.refused("eval", "--model", model, "--data", "other", *SHAPE, says=["another tokenizer", "tokenizer.json"])
+        args = self.args("next", steps=1, memory=None)
+        args[args.index(self.config)] = model
+        args[args.index(self.data)] = "other"
+        self.refused(*args, says=["another tokenizer"])
+        self.ok(*args, "--init", "random")
+
+
+if __name__ == "__main__":
+    tool.main()
