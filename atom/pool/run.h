@@ -61,8 +61,9 @@ typedef struct pool_create {
 /*
  * Makes a pool and its first member. With dry_run only pool_run_advice, _settings and _trainer may
  * be asked afterwards.
- * Errors  ATOM_E_USAGE  dir holds a pool already, or the configuration does not go together;
- *         ATOM_E_RESOURCE  memory, disk; those of trainer_open and gsp_pool_create
+ * Errors  ATOM_E_USAGE  dir holds a pool or a run already, or the configuration does not go
+ *         together; ATOM_E_RESOURCE  memory, disk; those of trainer_open and gsp_pool_create. What
+ *         was made in dir until then is removed again
  */
 ATOM_MUST atom_status pool_run_create(const pool_run_config *config, const pool_create *create,
                                       pool_run **out);
@@ -78,7 +79,8 @@ typedef struct pool_join {
  * Joins a pool, or comes back to it. Options are `data` (where the pool's data set lies already),
  * `model` (which adapters are for), and what concerns this host alone; they are kept in
  * dir/local.yml. Disk, memory and data are checked before anything large is fetched.
- * Errors  ATOM_E_USAGE  the ticket, data or model are not this pool's; ATOM_E_RESOURCE  memory,
+ * Errors  ATOM_E_USAGE  the ticket, data or model are not this pool's, or dir holds another run;
+ *         ATOM_E_RESOURCE  memory,
  *         disk; those of trainer_open and gsp_pool_join
  */
 ATOM_MUST atom_status pool_run_join(const pool_run_config *config, const pool_join *join,

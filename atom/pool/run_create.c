@@ -1,7 +1,7 @@
 /*
  * Owns the making of a pool: from a run's configuration to a manifest, its files and a first
  * member. One idea: what is in run.yml is what everybody will do, so all that was decided goes into
- * it or into the manifest's settings. Refuses a directory that holds a pool.
+ * it or into the manifest's settings. Refuses a directory that holds a pool or a run.
  */
 #include "atom/pool/run_inner.h"
 #include "atom/pool/run_text.h"
@@ -174,6 +174,8 @@ static atom_status make(pool_run *r, const pool_host *box, const pool_create *cr
     if (shares)
         ATOM_TRY_CLEAN(gsp_pool_data_look(r->life, r->config.data, r->hooks.watch, r->hooks.ctx,
                                           &r->data.found));
+    if (box)
+        ATOM_TRY_CLEAN(pool_host_keep(r->dir, box));
 cleanup:
     if (files)
         pool_dataset_unlist(files, n_files);
@@ -188,7 +190,15 @@ cleanup:
     return st;
 }
 
+/* No pool yet, and no run but one that run.yml names to go on from or to replace. */
 static atom_status check_place(const pool_run *r)
+{
+    const char *resume = r->config.resume_from_checkpoint;
+    bool named = r->config.overwrite || (resume && strcmp(resume, "none") != 0);
+    return named ? ATOM_OK : pool_run_check_unused(r);
+}
+
+static atom_status check_no_pool(const pool_run *r)
 {
     char *place = pool_run_path(r, "");
     if (!place)
@@ -206,23 +216,28 @@ atom_status pool_run_create(const pool_run_config *config, const pool_create *cr
                             pool_run **out)
 {
     pool_run *r = NULL;
+    pool_run_before before;
     pool_said said;
+    gsp_pool_host host;
     char *run_text = NULL;
     atom_status st;
     ATOM_TRY_CLEAN(pool_run_begin(config, &r));
     r->genesis = true;
     if (!create->dry_run)
-        ATOM_TRY_CLEAN(check_place(r));
+        ATOM_TRY_CLEAN(check_no_pool(r));
     ATOM_TRY_CLEAN(read_settings(r, create, &said, &run_text));
     ATOM_TRY_CLEAN(pool_run_configure(r, create->config, run_text, config->train, config->n_train));
     ATOM_TRY_CLEAN(pool_settings_settle(&r->settings, &r->config));
-    if (config->host && !create->dry_run)
-        ATOM_TRY_CLEAN(pool_host_keep(r->dir, config->host));
+    if (!create->dry_run) {
+        ATOM_TRY_CLEAN(pool_host_place(config->host, NULL, r->dir, &host));
+        ATOM_TRY_CLEAN(check_place(r));
+        pool_run_look_before(r, &before);
+    }
     r->config.dry_run = create->dry_run;
     ATOM_TRY_CLEAN(pool_run_open_trainer(r));
     ATOM_TRY_CLEAN(advise(r, config->host, &said, !create->dry_run));
-    if (!create->dry_run)
-        ATOM_TRY_CLEAN(make(r, config->host, create));
+    if (!create->dry_run && (st = make(r, config->host, create)) != ATOM_OK)
+        ATOM_TRY_CLEAN(pool_run_undo(r, &before, st));
     *out = r;
     r = NULL;
 cleanup:

@@ -63,6 +63,17 @@ ATOM_MUST atom_status pool_run_check_disk(const pool_run *r, uint64_t n_floats,
 ATOM_MUST atom_status pool_run_check_manifest_disk(const pool_run *r, const gsp_manifest *m,
                                                    bool with_data);
 
+/* run_place.c. ATOM_E_USAGE: DIR holds checkpoints or metrics of a run, though no pool. */
+ATOM_MUST atom_status pool_run_check_unused(const pool_run *r);
+enum { POOL_RUN_MAKES = 4 };
+typedef struct pool_run_before {
+    bool dir, had[POOL_RUN_MAKES]; /* DIR, and of what a try makes in it each */
+} pool_run_before;
+void pool_run_look_before(const pool_run *r, pool_run_before *before);
+/* Making the pool failed with st: ends the membership and removes what was not there before.
+ * Returns st with its message. Where no trainer was opened, nothing was made and nothing is removed. */
+ATOM_MUST atom_status pool_run_undo(pool_run *r, const pool_run_before *before, atom_status st);
+
 /* run_config.c. The value of a key; NULL: not given. */
 const char *pool_option_of(const pool_option *options, uint32_t n, const char *key);
 /* Sets those that are given. parsed: may be NULL. */

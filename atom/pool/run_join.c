@@ -1,7 +1,8 @@
 /*
  * Owns the joining of a pool, by its ticket or by what is left from last time. One idea: manifest
  * and small files come first; whether this host can do it is known before anything large is
- * fetched. Refuses data whose tokens are not the pool's, and a pool that asks for more than a pool may.
+ * fetched. Refuses a directory that holds another run, data whose tokens are not the pool's, and a
+ * pool that asks for more than a pool may.
  */
 #include "atom/pool/asks.h"
 #include "atom/pool/run_inner.h"
@@ -27,14 +28,15 @@ static atom_status enter(pool_run *r, const pool_host *box, const pool_join *joi
                                  "%s holds no pool to come back to; name the ticket: atom pool "
                                  "join TICKET -o %s",
                                  r->dir, r->dir));
-    ATOM_TRY_CLEAN(atom_dir_make(r->dir));
-    if (box)
-        ATOM_TRY_CLEAN(pool_host_keep(r->dir, box));
+    if (!gsp_pool_exists(place))
+        ATOM_TRY_CLEAN(pool_run_check_unused(r));
     if (join->ticket)
-        st = gsp_pool_join(&host, join->ticket, join->patience_s, r->hooks.watch, r->hooks.ctx,
-                           &r->life);
+        ATOM_TRY_CLEAN(gsp_pool_join(&host, join->ticket, join->patience_s, r->hooks.watch,
+                                     r->hooks.ctx, &r->life));
     else
-        st = gsp_pool_open(&host, &r->life);
+        ATOM_TRY_CLEAN(gsp_pool_open(&host, &r->life));
+    if (box) /* it is a member: only now is there something to come back to */
+        ATOM_TRY_CLEAN(pool_host_keep(r->dir, box));
 cleanup:
     atom_free(place);
     return st;

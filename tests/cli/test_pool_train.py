@@ -35,7 +35,9 @@ ALONE = ["--no-lan", "--no-directory", "--json", "--quiet"]
 PATIENCE = 60  # seconds; nothing here takes a tenth of it
 
 
-class PoolTrain(tool.DataCase):
+class Members(tool.DataCase):
+    """Members of a pool as processes, and what they say of it."""
+
     MODEL = CONFIG
 
     def start(self, *args, **how):
@@ -90,6 +92,12 @@ class PoolTrain(tool.DataCase):
             time.sleep(0.1)
         self.fail(f"{what}: not in time: {json.dumps(status, indent=1)}")
 
+    def events(self, out):
+        with open(self.path(out, "pool", "events.jsonl"), encoding="ascii") as f:
+            return list(map(json.loads, f))
+
+
+class PoolTrain(Members):
     def test_life(self):
         a, ticket = self.create("a")
         # The ticket from a file, and from the standard input: ps shows it of nobody.
@@ -268,10 +276,6 @@ class PoolTrain(tool.DataCase):
         self.assertFalse(any("start" == e["event"] for e in self.events("small")))
         a.kill()
         a.communicate()
-
-    def events(self, out):
-        with open(self.path(out, "pool", "events.jsonl"), encoding="ascii") as f:
-            return list(map(json.loads, f))
 
     def test_nobody_begins_alone(self):
         # In a pool whose averages are written over what is trained.
