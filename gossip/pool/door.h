@@ -136,6 +136,7 @@ typedef struct gsp_door_ban {
     bool has_invite; /* this owner's book knows how the key came in */
     uint8_t invite[GSP_INVITE_ID_BYTES];
     uint32_t n_others; /* further keys that came with it */
+    bool already;      /* all of them were banned before: manifest, key and tickets stay */
 } gsp_door_ban;
 /*
  * Bans a key as gsp_door_rotate does, and ends the invite that admitted it, so that no next key made

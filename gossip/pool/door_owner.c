@@ -185,6 +185,14 @@ atom_status gsp_door_rotate(gsp_door *d, const uint8_t *ban)
     return next_manifest(d, (const uint8_t(*)[GSP_PUBLIC_BYTES])ban, ban ? 1 : 0);
 }
 
+static bool all_banned(const gsp_door *d, uint8_t ban[][GSP_PUBLIC_BYTES], uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!gsp_manifest_bans(d->manifest, ban[i]))
+            return false;
+    return true;
+}
+
 atom_status gsp_door_ban_key(gsp_door *d, const uint8_t *key, bool with_others, gsp_door_ban *out)
 {
     uint8_t ban[1 + GSP_MANIFEST_BANNED_MAX][GSP_PUBLIC_BYTES];
@@ -205,7 +213,9 @@ atom_status gsp_door_ban_key(gsp_door *d, const uint8_t *key, bool with_others, 
                              GSP_MANIFEST_BANNED_MAX);
         n += with_others ? all : 0; /* the key itself is among them; nobody is banned twice */
     }
-    ATOM_TRY(next_manifest(d, (const uint8_t(*)[GSP_PUBLIC_BYTES])ban, n));
+    found.already = gsp_door_is_owner(d) && all_banned(d, ban, n);
+    if (!found.already)
+        ATOM_TRY(next_manifest(d, (const uint8_t(*)[GSP_PUBLIC_BYTES])ban, n));
     if (found.has_invite)
         ATOM_TRY(gsp_ledger_end_invite(d->ledger, found.invite));
     *out = found;

@@ -43,7 +43,13 @@ static atom_status ban(gsp_pool *p, const gsp_control_order *o, char note[GSP_CO
     gsp_door_ban done;
     char invite[2 * GSP_INVITE_ID_BYTES + 1];
     uint32_t number = gsp_door_number(&p->door);
-    ATOM_TRY(tell_new(p, number, gsp_door_ban_key(&p->door, o->key, o->with_others, &done)));
+    atom_status st = gsp_door_ban_key(&p->door, o->key, o->with_others, &done);
+    if (st == ATOM_OK && done.already) {
+        snprintf(note, GSP_CONTROL_NOTE_BYTES,
+                 "already banned: nothing was changed, and the newest ticket stays good");
+        return ATOM_OK;
+    }
+    ATOM_TRY(tell_new(p, number, st));
     sodium_bin2hex(invite, sizeof invite, done.invite, sizeof done.invite);
     if (!done.has_invite)
         snprintf(note, GSP_CONTROL_NOTE_BYTES, "it is not known which invite it came with");

@@ -127,7 +127,7 @@ static atom_status ban(void *values, const opt_parsed *parsed)
     return tell(v, dir_of(parsed, 1),
                 json_pack("{s:s, s:s, s:b}", "do", "ban", "key", parsed->positional[0],
                           "whole_invite", (int)v->whole_invite),
-                "banned; the new ticket:");
+                "banned; the newest ticket:");
 }
 
 static const opt_command rotate_options = {
