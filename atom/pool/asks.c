@@ -62,7 +62,7 @@ atom_status pool_asks_settings(const gsp_manifest *m, pool_settings *s)
     atom_status st =
         opt_read_foreign(&pool_options, WHERE, m->settings, strlen(m->settings), s, &parsed);
     if (st == ATOM_OK)
-        st = pool_settings_check(s, WHERE, NULL);
+        st = pool_settings_check(s, NULL, WHERE, NULL);
     if (st != ATOM_OK)
         return atom_fail(st == ATOM_E_USAGE ? ATOM_E_FORMAT : st,
                          "%s: %s; only the pool's owner can mend that", WHERE, atom_fail_message());

@@ -38,7 +38,7 @@ static atom_status read_settings(pool_run *r, const pool_create *create, pool_sa
     *said = (pool_said){.sync_steps = was_said(&parsed, "sync_steps"),
                         .codec = was_said(&parsed, "codec"),
                         .due_seconds = was_said(&parsed, "due_seconds")};
-    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, create->config, pool));
+    ATOM_TRY_CLEAN(pool_settings_check(&r->settings, &parsed, create->config, pool));
 cleanup:
     atom_free(text);
     atom_free(pool);

@@ -165,7 +165,26 @@ static atom_status refuse(const char *path, const char *text, const char *key, c
     return atom_fail(ATOM_E_USAGE, "%s: %s", key, why);
 }
 
-atom_status pool_settings_check(const pool_settings *s, const char *path, const char *text)
+/* One sum makes a step: there is no outer step, no H, and nothing of one's own to keep. */
+static atom_status check_sums(const pool_settings *s, const opt_parsed *parsed, const char *path,
+                              const char *text)
+{
+    static const char *const none[] = {"sync_steps", "outer_learning_rate", "outer_momentum",
+                                       "mix"};
+    if (s->fragments != 1)
+        return refuse(path, text, "fragments",
+                      "with sync gradients there is one, whose sum makes a step; leave out the "
+                      "key");
+    for (size_t i = 0; parsed && i < sizeof none / sizeof *none; i++)
+        if (said(parsed, none[i]))
+            return refuse(path, text, none[i],
+                          "with sync gradients all members together make every step, and nothing "
+                          "would obey it; leave out the key, or average parameters");
+    return ATOM_OK;
+}
+
+atom_status pool_settings_check(const pool_settings *s, const opt_parsed *parsed, const char *path,
+                                const char *text)
 {
     if (s->sync != POOL_SYNC_GRADIENTS && s->global_batch_size)
         return refuse(path, text, "global_batch_size",
@@ -184,13 +203,7 @@ atom_status pool_settings_check(const pool_settings *s, const char *path, const 
         return refuse(path, text, "audit_percent",
                       "among strangers somebody must look into others' sums, or a member that lies "
                       "in them is never found; leave out the key, or trust friends");
-    if (s->sync != POOL_SYNC_GRADIENTS)
-        return ATOM_OK;
-    if (s->fragments != 1)
-        return refuse(path, text, "fragments",
-                      "with sync gradients there is one, whose sum makes a step; leave out the "
-                      "key");
-    return ATOM_OK;
+    return s->sync == POOL_SYNC_GRADIENTS ? check_sums(s, parsed, path, text) : ATOM_OK;
 }
 
 atom_status pool_settings_settle(pool_settings *s, train_config *c)

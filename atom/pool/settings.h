@@ -44,10 +44,11 @@ extern const opt_command pool_options;
 ATOM_MUST atom_status pool_settings_split(const char *text, size_t bytes, char **pool, char **rest);
 /* What follows from the mode where nobody said it. */
 void pool_settings_fill(pool_settings *settings, const opt_parsed *parsed);
-/* ATOM_E_USAGE for what does not go together. path, text: where `pool:` was read from, for the line
- * of the key; text NULL: nowhere. */
-ATOM_MUST atom_status pool_settings_check(const pool_settings *settings, const char *path,
-                                          const char *text);
+/* ATOM_E_USAGE for what does not go together. parsed: what somebody said, NULL where the settings
+ * are a manifest's, which has all of them. path, text: where `pool:` was read from, for the line of
+ * the key; text NULL: nowhere. */
+ATOM_MUST atom_status pool_settings_check(const pool_settings *settings, const opt_parsed *parsed,
+                                          const char *path, const char *text);
 /*
  * The creator's: batch and steps follow from the run; with gradients its
  * gradient_accumulation_steps becomes that of one pass of one member (anchor.h). ATOM_E_USAGE for

@@ -492,7 +492,7 @@ static atom_status settings_of(const char *text, pool_settings *s)
     must(opt_defaults(&pool_options, s, &parsed));
     must(opt_read_text(&pool_options, "run.yml", text, strlen(text), s, &parsed));
     pool_settings_fill(s, &parsed);
-    return pool_settings_check(s, "run.yml", text);
+    return pool_settings_check(s, &parsed, "run.yml", text);
 }
 
 static void settings_say_what_makes_no_sense(void **unused)
@@ -512,6 +512,11 @@ static void settings_say_what_makes_no_sense(void **unused)
         {"sync: slices\ncodec: bf16\nglobal_batch_size: 64\n", "run.yml:3: global_batch_size: "},
         {"global_batch_size: 64\n", "run.yml:1: global_batch_size: "},
         {"trust: strangers\naudit_percent: 0\n", "run.yml:2: audit_percent: "},
+        {"sync: gradients\nfragments: 2\n", "run.yml:2: fragments: "},
+        {"sync: gradients\nsync_steps: 20\n", "run.yml:2: sync_steps: "},
+        {"sync: gradients\nouter_learning_rate: 0.7\n", "run.yml:2: outer_learning_rate: "},
+        {"sync: gradients\nouter_momentum: 0.9\n", "run.yml:2: outer_momentum: "},
+        {"sync: gradients\nmix: 0.1\n", "run.yml:2: mix: "},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(settings_of(bad[i][0], &s), ATOM_E_USAGE);
