@@ -29,8 +29,9 @@ typedef struct pool_host {
      .offset = offsetof(values_type, member.listen),                                               \
      .value = "ADDRESS:PORT",                                                                      \
      .group = "Network (kept in DIR/host.yml)",                                                    \
-     .help = "Where others reach this host; *:4400 is every address. A member without it only "    \
-             "dials, and owns no part of a round."},                                               \
+     .help = "Where others reach this host; *:4400 is every address. Without it pool create "      \
+             "listens at *:4400 and puts all addresses of this host into the ticket; pool join "   \
+             "only dials, and such a member owns no part of a round."},                            \
         {.name = "announce",                                                                       \
          .type = OPT_LIST,                                                                         \
          .offset = offsetof(values_type, member.announce),                                         \

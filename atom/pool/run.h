@@ -80,8 +80,7 @@ typedef struct pool_join {
  * `model` (which adapters are for), and what concerns this host alone; they are kept in
  * dir/local.yml. Disk, memory and data are checked before anything large is fetched.
  * Errors  ATOM_E_USAGE  the ticket, data or model are not this pool's, or dir holds another run;
- *         ATOM_E_RESOURCE  memory,
- *         disk; those of trainer_open and gsp_pool_join
+ *         ATOM_E_RESOURCE  memory, disk; those of trainer_open and gsp_pool_join
  */
 ATOM_MUST atom_status pool_run_join(const pool_run_config *config, const pool_join *join,
                                     pool_run **out);

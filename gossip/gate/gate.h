@@ -30,6 +30,10 @@
 
 enum { GSP_GATE_LISTEN_MAX = 4, GSP_GATE_PATH_BYTES = 100, GSP_GATE_STREAMS_MAX = 2048 };
 
+/* Why a stream ended where the peer closed it in the handshake, as it does to all who do not hold
+ * its key. */
+#define GSP_GATE_SHUT "the peer closed the connection in the handshake"
+
 typedef struct gsp_gate_config {
     gsp_handshake_config handshake; /* copied; what self and ctx point to must outlive the gate */
     uint64_t boot;                  /* ours, sent in every hello */

@@ -259,7 +259,7 @@ pump_result gate_pump_shake(gsp_gate *g, gate_stream *s, const char **why)
             return PUMP_WAITS;
         }
         if (n <= 0) {
-            *why = n == 0 ? "the peer closed the connection in the handshake" : strerror(errno);
+            *why = n == 0 || errno == ECONNRESET ? GSP_GATE_SHUT : strerror(errno);
             return PUMP_OVER;
         }
         atomic_fetch_add_explicit(&g->received_bytes, (uint64_t)n, memory_order_relaxed);

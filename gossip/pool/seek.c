@@ -7,6 +7,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/log.h"
+#include "gossip/gate/gate.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static const char *without_mark(const char *host)
 const char *gsp_seek_text(const gsp_seek *s, char *text, size_t bytes)
 {
     uint32_t n = 0;
-    snprintf(text, bytes, "looking for a member");
+    snprintf(text, bytes, "looking for a member%s",
+             s->shut ? "; the ticket may have been made void; ask for a new one" : "");
     for (uint32_t i = 0; i <= GSP_TICKET_HOSTS_MAX; i++) {
         const gsp_tried *t = &s->tried[i];
         size_t at = strlen(text);
@@ -67,6 +69,7 @@ void gsp_seek_step(gsp_seek *s, bool linked, uint64_t now)
         for (uint32_t k = 0; s->look_ns && k <= GSP_TICKET_HOSTS_MAX; k++)
             s->tried[k].why[0] = 0;
         s->look_ns = 0;
+        s->shut = false;
     } else if (s->look_ns == 0) {
         s->pause_ns = PAUSE_FIRST_NS;
         s->look_ns = now + s->pause_ns;
@@ -84,6 +87,7 @@ void gsp_seek_refused(gsp_seek *s, const gsp_net_event *e)
     for (uint32_t i = 0; i < s->hosts->n; i++)
         for (uint32_t k = 0; k < s->tried[i].n; k++)
             if (gsp_address_equal(&s->tried[i].at[k], &e->address)) {
+                s->shut |= strcmp(e->why, GSP_GATE_SHUT) == 0;
                 note(s, i, e->why);
                 return;
             }

@@ -29,6 +29,7 @@ typedef struct gsp_seek {
     /* The ticket's hosts; the last one is the newest of all others that refused us. */
     gsp_tried tried[GSP_TICKET_HOSTS_MAX + 1];
     uint64_t look_ns, pause_ns; /* when to look names up again; 0: somebody is linked */
+    bool shut; /* one of the ticket's hosts closed the connection in the handshake */
     bool news; /* the sentence is another than it was: whoever says it clears this */
 } gsp_seek;
 
@@ -38,7 +39,8 @@ void gsp_seek_dial(gsp_seek *seek);
 void gsp_seek_step(gsp_seek *seek, bool linked, uint64_t now_ns);
 /* A dial came to nothing (GSP_NET_REFUSED). */
 void gsp_seek_refused(gsp_seek *seek, const gsp_net_event *event);
-/* "looking for a member; tried a:1 (why), b:2 (why)", cut where it is too long. */
+/* "looking for a member; tried a:1 (why), b:2 (why)", cut where it is too long; before "tried" what
+ * to do where the ticket seems to be void. */
 const char *gsp_seek_text(const gsp_seek *seek, char *text, size_t bytes);
 
 #endif

@@ -62,6 +62,52 @@ class PoolFirst(test_pool_train.Members):
             self.fails(2, "pool", "join", *words, "-o", "c", *ALONE)
             self.assertFalse(os.path.exists(self.path("c")))
 
+    def test_nothing_left_to_train(self):
+        done = self.ok(*[w for w in self.attempt("a", "--listen", "127.0.0.1:0") if w != "--quiet"])
+        self.assertIn("trained steps 1 to 20", done.out)
+        again = self.ok("pool", "join", "-o", "a", "--listen", "127.0.0.1:0", *ALONE)
+        self.assertNotIn("nan", again.out)
+        self.assertIn("there was nothing left to train", again.out)
+
+    def test_banned_twice(self):
+        process, ticket = self.create("a")
+        self.until("a", "it runs", lambda s: s["state"] == "running", [process])
+        somebody = "A" * 42 + "E"
+        ban = ["pool", "ban", somebody, "a", "--json"]
+        first = self.ok(*ban).json()
+        self.assertNotEqual(first["ticket"], ticket)
+        manifest = self.read("a", "pool", "manifest.json")
+        again = self.ok(*ban).json()
+        self.assertEqual(again["ticket"], first["ticket"])
+        self.assertIn("already banned", again["note"])
+        self.assertEqual(self.read("a", "pool", "manifest.json"), manifest)
+        said = self.ok(*ban[:-1])
+        self.assertIn("already banned", said.out)
+        self.assertNotIn("new ticket", said.out)
+        process.kill()
+
+    def test_help_says_who_listens(self):
+        for command in ("create", "join"):
+            text = " ".join(self.ok("pool", command, "--help").out.split())
+            self.assertIn("pool create listens at *:4400", text)
+            self.assertIn("pool join only dials", text)
+
+    def test_a_ticket_that_was_made_void(self):
+        process, ticket = self.create("a")
+        self.until("a", "it runs", lambda s: s["state"] == "running", [process])
+        self.ok("pool", "rotate", "a")
+        self.ok("pool", "rotate", "a")  # the last key but one is forgotten
+        result = self.fails(1, "pool", "join", ticket, "-o", "b", "--patience", 3, *ALONE,
+                            says="the ticket may have been made void; ask for a new one")
+        self.assertIn("pool: looking for a member", result.err)
+        process.kill()
+
+    def test_sums_have_no_outer_step(self):
+        for key in ("sync_steps: 5", "outer_learning_rate: 0.5", "outer_momentum: 0.5", "mix: 0.1"):
+            run = RUN[:RUN.index("pool:")] + f"pool:\n  sync: gradients\n  {key}\n"
+            self.fails(2, *self.attempt("a", "--listen", "127.0.0.1:0", run=run), says=[key.split(":")[0], "gradients"])
+            self.assertFalse(os.path.exists(self.path("a")))
+
 
 if __name__ == "__main__":
     tool.main()

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double SHOW_SECONDS = 10;
+static const double SHOW_SECONDS = 10, WAIT_SECONDS = 60;
 
 static void note(void *ctx, const char *text)
 {
@@ -23,16 +23,17 @@ static void note(void *ctx, const char *text)
         atom_log(ATOM_LOG_INFO, "%s", text);
 }
 
-static bool is_time(pool_show *s)
+static bool is_time(pool_show *s, double pause)
 {
     double at = atom_clock_seconds();
-    if (at - s->shown_seconds < SHOW_SECONDS)
+    if (at - s->shown_seconds < pause)
         return false;
     s->shown_seconds = at;
     return true;
 }
 
-/* A line that is redrawn on a terminal; elsewhere one every ten seconds, of what takes long. */
+/* A line that is redrawn on a terminal; elsewhere one every ten seconds, of what takes long, and of
+ * what waits for others one at once and one a minute. */
 static bool watch(void *ctx, const gsp_pool_progress *p)
 {
     pool_show *s = ctx;
@@ -47,7 +48,9 @@ static bool watch(void *ctx, const gsp_pool_progress *p)
     if (!s->quiet)
         cli_progress_draw(text, false);
     bool long_way = p->bytes || p->stage == GSP_POOL_RUNNING;
-    if (long_way && !cli_progress_live() && is_time(s)) {
+    bool waits = p->stage == GSP_POOL_SEEKING || p->stage == GSP_POOL_ASKING;
+    if ((long_way || waits) && !cli_progress_live() &&
+        is_time(s, long_way ? SHOW_SECONDS : WAIT_SECONDS)) {
         snprintf(line, sizeof line, "pool: %s", text);
         note(s, line);
     }
@@ -79,7 +82,7 @@ static void phase(void *ctx, pool_phase now)
 static void show_pool(pool_show *s)
 {
     char line[600];
-    if (!is_time(s))
+    if (!is_time(s, SHOW_SECONDS))
         return;
     pool_run_read_status(s->run, false, s->status);
     const pool_anchor_status *a = &s->status->anchor;
@@ -160,9 +163,14 @@ static atom_status sum_up(const pool_show *show, const train_summary *s)
         return cli_print_json(summary_json(show, s));
     if (show->quiet)
         return ATOM_OK;
-    cli_print("trained steps %lld to %lld: loss %.4f to %.4f, %s tokens/s\n",
-              (long long)s->first_step, (long long)s->steps, s->first_loss, s->final_loss,
-              cli_count(s->tokens_per_second));
+    if (s->steps < s->first_step)
+        cli_print("%s\n", p->pool_step >= p->max_steps && p->max_steps > 0
+                              ? "there was nothing left to train"
+                              : "trained no step");
+    else
+        cli_print("trained steps %lld to %lld: loss %.4f to %.4f, %s tokens/s\n",
+                  (long long)s->first_step, (long long)s->steps, s->first_loss, s->final_loss,
+                  cli_count(s->tokens_per_second));
     cli_print("the pool stands at version %llu, step %llu of %llu; %llu of our contributions are "
               "in it\n",
               (unsigned long long)p->applied, (unsigned long long)p->pool_step,
