@@ -89,6 +89,19 @@ static atom_status read_chunk(gsp_donor *o, uint32_t f, uint32_t chunk, uint64_t
     return work->state_read(work->context, f, (uint64_t)chunk * GSP_CHUNK_FLOATS, *n, o->chunk);
 }
 
+/* ---- what one key has had ---- */
+
+bool gsp_donor_may_give(gsp_donor *o, const gsp_friend *to)
+{
+    return gsp_tally_left(&o->given, to->key.byte, atom_clock_ns()) > 0;
+}
+
+void gsp_donor_gave(gsp_donor *o, const gsp_friend *to, uint64_t bytes)
+{
+    uint64_t now = atom_clock_ns(), left = gsp_tally_left(&o->given, to->key.byte, now);
+    (void)gsp_tally_take(&o->given, to->key.byte, bytes < left ? bytes : left, now);
+}
+
 /* ---- roots ---- */
 
 static gsp_joiner *joiner_of(gsp_donor *o, const gsp_friend *of)
@@ -98,7 +111,8 @@ static gsp_joiner *joiner_of(gsp_donor *o, const gsp_friend *of)
 
 void gsp_donor_asked(gsp_donor *o, const gsp_friend *from)
 {
-    joiner_of(o, from)->wants_roots = true;
+    if (gsp_donor_may_give(o, from))
+        joiner_of(o, from)->wants_roots = true;
 }
 
 void gsp_donor_down(gsp_donor *o, const gsp_friend *of)
@@ -142,7 +156,7 @@ static void tell_roots(gsp_donor *o, gsp_friend *to, const gsp_donor_word *word)
         r->fragment[f].root = gsp_tree_root(&o->shelf[f].tree);
     }
     gsp_roots_seal(r, word->seals, &m->from, word->identity);
-    gsp_friends_tell(o->friends, to, m);
+    gsp_donor_gave(o, to, gsp_friends_tell(o->friends, to, m));
 }
 
 static bool asks(const gsp_donor *o, uint32_t i, uint64_t now)
@@ -272,7 +286,7 @@ static bool chunk_send(gsp_donor *o, gsp_friend *to, const gsp_wanted *w, const 
         return false;
     wanted_pop(joiner_of(o, to));
     o->sent_ns = atom_clock_ns();
-    (void)gsp_tally_take(&o->given, to->key.byte, bytes, o->sent_ns);
+    gsp_donor_gave(o, to, bytes);
     o->sent_bytes += bytes;
     o->kept_bytes += kept ? bytes : 0;
     return sent == GSP_NET_SENT;

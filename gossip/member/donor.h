@@ -51,7 +51,7 @@ typedef struct gsp_donor {
     uint64_t sent_ns; /* when a chunk last went out */
     uint32_t flux;    /* this fragment is becoming another; GSP_FRAGMENTS_MAX: none is */
     uint64_t sent_bytes, kept_bytes; /* kept: of those, from a lease */
-    gsp_tally given;                 /* bytes of chunks, by key */
+    gsp_tally given;                 /* bytes of chunks, roots and chains, by key */
 } gsp_donor;
 
 /* What the answer to members that ask is made of. */
@@ -71,6 +71,9 @@ void gsp_donor_asked(gsp_donor *donor, const gsp_friend *from);
 ATOM_MUST bool gsp_donor_pulled(gsp_donor *donor, const gsp_friend *from,
                                 const gsp_message *message);
 void gsp_donor_down(gsp_donor *donor, const gsp_friend *of);
+/* What else a peer is given for its join counts as chunks do. May: it has had less than its share. */
+bool gsp_donor_may_give(gsp_donor *donor, const gsp_friend *to);
+void gsp_donor_gave(gsp_donor *donor, const gsp_friend *to, uint64_t bytes);
 /* Bytes that a peer waits for. */
 uint64_t gsp_donor_owes(const gsp_donor *donor, uint32_t index);
 

@@ -166,11 +166,12 @@ gsp_message *gsp_friends_draft(gsp_friends *fs, gsp_message_kind kind)
     return m;
 }
 
-void gsp_friends_tell(gsp_friends *fs, gsp_friend *to, const gsp_message *message)
+size_t gsp_friends_tell(gsp_friends *fs, gsp_friend *to, const gsp_message *message)
 {
     size_t bytes = to ? gsp_wire_encode(message, fs->wire, sizeof fs->wire) : 0;
     if (bytes)
         letter_post(fs, to, fs->wire, bytes);
+    return bytes;
 }
 
 void gsp_friends_say(gsp_friends *fs, const gsp_action *action, const gsp_message *message)

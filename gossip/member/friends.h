@@ -75,8 +75,8 @@ bool gsp_friends_is_busy(const gsp_friends *friends);
 /* An empty message of this kind, from me and of my lineage; valid until the next call of draft or
  * pump. */
 gsp_message *gsp_friends_draft(gsp_friends *friends, gsp_message_kind kind);
-/* Sends a message, or lets it wait; to NULL: to nobody. */
-void gsp_friends_tell(gsp_friends *friends, gsp_friend *to, const gsp_message *message);
+/* Sends a message, or lets it wait, and returns its bytes; to NULL: to nobody, 0. */
+size_t gsp_friends_tell(gsp_friends *friends, gsp_friend *to, const gsp_message *message);
 /* Sends it to those that the action names. */
 void gsp_friends_say(gsp_friends *friends, const gsp_action *action, const gsp_message *message);
 

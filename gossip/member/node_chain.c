@@ -120,12 +120,13 @@ static void answer(gsp_node *n, gsp_friend *to, const gsp_chain_ask *what)
     if (n->answered[i].second != second)
         n->answered[i].n = 0;
     n->answered[i].second = second;
-    if (++n->answered[i].n > ANSWERS_PER_S) /* an empty chain is an answer, too */
+    /* an empty chain is an answer, too */
+    if (++n->answered[i].n > ANSWERS_PER_S || !gsp_donor_may_give(&n->donor, to))
         return;
     gsp_message *m = gsp_friends_draft(&n->friends, GSP_CHAIN);
     gsp_trail_answer(&n->trail, &n->saved, &known, &m->as.chain);
     m->version = 0;
-    gsp_friends_tell(&n->friends, to, m);
+    gsp_donor_gave(&n->donor, to, gsp_friends_tell(&n->friends, to, m));
 }
 
 void gsp_node_chain_heard(gsp_node *n, gsp_friend *from, const gsp_message *m)

@@ -15,6 +15,7 @@ enum {
     WORDS_PER_MINUTE = 12000,
     GUEST_WORDS_PER_MINUTE = 60, /* of one address */
     CONTACTS_PER_MINUTE = 12 * GSP_WORD_CONTACTS_MAX,
+    NOTES_PER_MINUTE = 20, /* questions */
 };
 static const uint64_t SECOND_NS = 1000000000u, STUBBORN_NS = 120u * 1000000000ull,
                       SHUNNED_NS = 600u * 1000000000ull;
@@ -136,12 +137,22 @@ void gsp_links_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64
     (void)gsp_tally_take(given(links, most), key, bytes, now);
 }
 
+static bool minute_takes(gsp_tally *t, const uint8_t *key, uint64_t most, uint64_t now)
+{
+    t->window_ns = 60 * SECOND_NS;
+    t->each_max = most;
+    t->all_max = GSP_NET_PEERS_MAX * most;
+    return gsp_tally_take(t, key, 1, now);
+}
+
 bool gsp_links_may_bring(gsp_links *links, const uint8_t *key, uint64_t now)
 {
-    links->judged.window_ns = 60 * SECOND_NS;
-    links->judged.each_max = CONTACTS_PER_MINUTE;
-    links->judged.all_max = GSP_NET_PEERS_MAX * CONTACTS_PER_MINUTE;
-    return gsp_tally_take(&links->judged, key, 1, now);
+    return minute_takes(&links->judged, key, CONTACTS_PER_MINUTE, now);
+}
+
+bool gsp_links_may_ask_notes(gsp_links *links, const uint8_t *key, uint64_t now)
+{
+    return minute_takes(&links->notes, key, NOTES_PER_MINUTE, now);
 }
 
 void gsp_links_shun(gsp_links *links, gsp_link *l, uint64_t now)

@@ -55,6 +55,7 @@ typedef struct gsp_links {
     gsp_tally words, guests_words; /* of a minute: by key; of guests by address */
     gsp_tally given;               /* bytes of files and manifests, by key, of GSP_GIVEN_SECONDS */
     gsp_tally judged;              /* contacts of a minute, by the key that brought them */
+    gsp_tally notes;               /* questions for notes of a minute, by key */
     struct {
         uint8_t key[GSP_PUBLIC_BYTES];
         uint64_t until_ns;
@@ -90,6 +91,8 @@ void gsp_links_give(gsp_links *links, const uint8_t *key, uint64_t bytes, uint64
 /* Counts a contact that a key brought and whose signature is about to be checked; false: it has
  * brought too many in this minute. */
 bool gsp_links_may_bring(gsp_links *links, const uint8_t *key, uint64_t now_ns);
+/* Counts a question for notes, whose answer may be long; false: it gets none in this minute. */
+bool gsp_links_may_ask_notes(gsp_links *links, const uint8_t *key, uint64_t now_ns);
 /* Ends the link soon, and those with which the key comes back in the next ten minutes. */
 void gsp_links_shun(gsp_links *links, gsp_link *link, uint64_t now_ns);
 

@@ -145,7 +145,7 @@ void gsp_notes_asked(gsp_notes *all, const gsp_link *from, const gsp_word *m)
     side *s = side_of(all, from);
     uint64_t now = atom_clock_ns();
     uint32_t said = 0;
-    if (now < s->answer_ns)
+    if (now < s->answer_ns || !gsp_links_may_ask_notes(all->links, from->key, now))
         return; /* it asks again if it still wants to know */
     s->answer_ns = now + SECOND_NS / 2;
     for (int own = 1; own >= 0; own--)

@@ -162,17 +162,15 @@ void __wrap_gsp_trail_answer(const gsp_trail *t, const gsp_saved *saved, const g
 }
 
 /* The state's roots, as of the lineage that it made up. */
-void __wrap_gsp_friends_tell(gsp_friends *fs, gsp_friend *to, const gsp_message *message)
+size_t __wrap_gsp_friends_tell(gsp_friends *fs, gsp_friend *to, const gsp_message *message)
 {
     static gsp_message offer;
     static unsigned count;
     const gsp_node *n =
         (const gsp_node *)(const void *)((const char *)fs - offsetof(gsp_node, friends));
     gsp_state_roots *r = &offer.as.roots;
-    if (message->kind != GSP_STATE_ROOTS || lie.n == 0) {
-        __real_gsp_friends_tell(fs, to, message);
-        return;
-    }
+    if (message->kind != GSP_STATE_ROOTS || lie.n == 0)
+        return __real_gsp_friends_tell(fs, to, message);
     memcpy(&offer, message, gsp_message_bytes(message->kind));
     r->genesis = lie_saved.genesis;
     r->has_certificate = true;
@@ -184,7 +182,7 @@ void __wrap_gsp_friends_tell(gsp_friends *fs, gsp_friend *to, const gsp_message 
     offer.from = r->genesis.founder;
     gsp_roots_seal(r, &n->seals, &offer.from, n->config.identity);
     note("offered", &count);
-    __real_gsp_friends_tell(fs, to, &offer);
+    return __real_gsp_friends_tell(fs, to, &offer);
 }
 
 void __wrap_gsp_node_chain_heard(gsp_node *n, gsp_friend *from, const gsp_message *m)

@@ -93,6 +93,14 @@ static void pull_all(const gsp_hash *root)
         assert_int_equal(gsp_donor_pump(donor, &more), ATOM_OK);
 }
 
+static void ask_roots(void)
+{
+    const gsp_donor_word word = {.saved = saved, .seals = &seals, .identity = &identity};
+    gsp_donor_asked(donor, joiner);
+    for (bool more = true; more;)
+        assert_int_equal(gsp_donor_work(donor, &word, &more), ATOM_OK);
+}
+
 static int setup(void **unused)
 {
     static const uint8_t seed[32] = {3};
@@ -118,10 +126,7 @@ static int setup(void **unused)
     gsp_friends_open(friends, &net, agree, GSP_CODEC_FP32);
     joiner = gsp_friends_up(friends, &key);
     assert_int_equal(gsp_donor_open(donor, friends, &averages, 1, place.dir), ATOM_OK);
-    const gsp_donor_word word = {.saved = saved, .seals = &seals, .identity = &identity};
-    gsp_donor_asked(donor, joiner);
-    for (bool more = true; more;)
-        assert_int_equal(gsp_donor_work(donor, &word, &more), ATOM_OK);
+    ask_roots();
     assert_int_equal(n_roots, 1);
     assert_true(gsp_roots_check(&message->as.roots, &seals, &agree->self));
     pull_all(&told);
@@ -195,10 +200,19 @@ static void one_key_does_not_take_for_ever(void **unused)
     joiner = gsp_friends_up(friends, &(gsp_key){{1}});
     pull_all(&told);
     assert_true(n_none > 0);
+    gsp_donor_gave(donor, joiner, UINT64_MAX);
+    assert_false(gsp_donor_may_give(donor, joiner));
+    ask_roots();
+    assert_int_equal(n_roots, 1); /* none since then */
     gsp_donor_down(donor, joiner);
     gsp_friends_down(joiner);
     joiner = gsp_friends_up(friends, &other);
     n_chunks = n_none = 0;
+    assert_true(gsp_donor_may_give(donor, joiner));
+    uint64_t left = gsp_tally_left(t, other.byte, atom_clock_ns());
+    ask_roots();
+    assert_int_equal(n_roots, 2);
+    assert_true(gsp_tally_left(t, other.byte, atom_clock_ns()) < left); /* roots count, too */
     pull_all(&told);
     assert_int_equal(n_chunks, CHUNKS);
     assert_int_equal(n_none, 0);

@@ -152,6 +152,11 @@ static void keys_have_their_share(void **state)
     assert_int_equal(n, 12 * GSP_WORD_CONTACTS_MAX);
     assert_true(gsp_links_may_bring(links, two, now));
     assert_true(gsp_links_may_bring(links, one, now + 60 * SECOND));
+    for (n = 0; gsp_links_may_ask_notes(links, one, now); n++) {
+    }
+    assert_int_equal(n, 20);
+    assert_true(gsp_links_may_ask_notes(links, two, now));
+    assert_true(gsp_links_may_ask_notes(links, one, now + 60 * SECOND));
     test_free(links);
 }
 
