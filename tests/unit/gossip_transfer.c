@@ -102,6 +102,29 @@ static void roster_of(gsp_roster *r, unsigned first, unsigned n)
     }
 }
 
+static bool nobody_votes;
+
+/* Signed by all of its own roster, as if that had been the voters' too. */
+static void vote_all(gsp_certificate *c)
+{
+    const gsp_roster *voters = &c->proposal.next;
+    gsp_statement vote = {.kind = GSP_SAYS_VOTE,
+                          .lineage = c->proposal.lineage,
+                          .version = c->proposal.version,
+                          .ballot = c->ballot = 1};
+    gsp_proposal_hash(&seals[0], &c->proposal, &vote.subject);
+    c->n_votes = nobody_votes ? 0 : voters->n;
+    for (uint32_t k = 0; k < c->n_votes; k++) {
+        uint32_t i = 0;
+        while (memcmp(pool.member[i].public_key, voters->member[k].key.byte, GSP_KEY_BYTES) != 0)
+            i++;
+        vote.signer = voters->member[k];
+        gsp_statement_seal(&seals[i], &vote);
+        c->vote[k].member = (uint8_t)k;
+        memcpy(c->vote[k].seal, vote.seal, sizeof vote.seal);
+    }
+}
+
 /* What member i answers at a version with a roster of `n` from `first`; salt: its anchor. */
 static void answer(unsigned i, uint64_t version, unsigned first, unsigned n, uint8_t salt)
 {
@@ -115,6 +138,7 @@ static void answer(unsigned i, uint64_t version, unsigned first, unsigned n, uin
         p->version = version;
         p->tokens = version;
         roster_of(&p->next, first, n);
+        vote_all(&roots.certificate);
     }
     roots.n_fragments = FRAGMENTS;
     for (uint32_t f = 0; f < FRAGMENTS; f++) {
@@ -158,6 +182,7 @@ static gsp_chain chain_to(uint64_t version, unsigned first, unsigned n)
     gsp_genesis_hash(&seals[0], &genesis, &chain.lineage);
     chain.newest = chain.lineage;
     roster_of(&chain.roster, first, n);
+    chain.voters = chain.roster;
     return chain;
 }
 
@@ -179,7 +204,7 @@ static bool choose(unsigned n)
     if (r->has_certificate)
         chain.version = r->certificate.proposal.version;
     if (r->has_certificate)
-        chain.roster = r->certificate.proposal.next;
+        chain.roster = chain.voters = r->certificate.proposal.next;
     return choose_by(n, &chain);
 }
 
@@ -232,8 +257,10 @@ static void nobody_else_is(void **unused)
     for (unsigned i = 3; i < 7; i++)
         answer(i, 17, 0, 3, 9); /* another anchor, the same certificate */
     assert_true(choose(7) && plan.fragment[1].root.byte[0] == 1 && plan.signers == 3);
+    nobody_votes = true;
     for (unsigned i = 1; i < 3; i++)
         answer(i, 20, 0, 3, 1); /* what the chain does not lead to is not chosen */
+    nobody_votes = false;
     assert_true(!choose(7) || plan.version == 17);
     gsp_chain foreign = chain_to(17, 0, 3);
     foreign.lineage.byte[0] ^= 1;
