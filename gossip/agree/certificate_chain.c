@@ -340,8 +340,10 @@ gsp_choice gsp_match_judge(const gsp_match *m, gsp_trust trust, gsp_plight pligh
         return goes_to_twin(mine, theirs, trust);
     if (theirs->links == 0 && !theirs->forked)
         return GSP_STAY;
-    if (!mine->forked && theirs->forked && plight.gave_up &&
-        (trusted(theirs, trust) || there >= here))
+    bool few =
+        !mine->forked || !trusted(mine, trust); /* whoever went on with too few had given up */
+    if (few && theirs->forked && plight.gave_up &&
+        (trusted(theirs, trust) || (!mine->forked && there >= here)))
         return GSP_GO;
     bool same = mine->links && theirs->links && here == there && mine->links == 1 &&
                 theirs->links == 1 && gsp_hash_equal(&mine->first_id, &theirs->first_id);

@@ -268,6 +268,28 @@ static void survivors_are_followed(void **unused)
     gsp_trail_close(&lone);
 }
 
+/* Four of seven go on to version 11, and then one of them alone; the others fork from 10. */
+static void whoever_went_on_alone_comes_back(void **unused)
+{
+    (void)unused;
+    gsp_trail alone, others;
+    begin();
+    history(&alone, 7);
+    history(&others, 7);
+    add(&alone, link_to(&alone, 11, &alone.end.roster, 60, 15));
+    add(&alone, fork_of(&alone, NULL, 0));
+    add(&alone, link_to(&alone, 12, &alone.end.roster, 5000, 1));
+    gsp_roster three = roster_of(4, 3);
+    add(&others, fork_of(&others, &three, 4));
+    add(&others, link_to(&others, 11, &others.end.roster, 55, 7));
+    assert_int_equal(meets(&alone, &others, WELL), GSP_STAY);
+    assert_int_equal(meets(&alone, &others, GAVE_UP), GSP_GO);
+    assert_int_equal(meets(&others, &alone, WELL), GSP_STAY);
+    assert_int_equal(meets(&others, &alone, GAVE_UP), GSP_STAY);
+    gsp_trail_close(&alone);
+    gsp_trail_close(&others);
+}
+
 /* The owner's reset with this number, at the end of the trail. */
 static void reset_here(gsp_trail *t, uint32_t number)
 {
@@ -372,6 +394,7 @@ int main(void)
         cmocka_unit_test(all_newcomers_follow_one_of_two_quorums),
         cmocka_unit_test(whoever_is_behind_catches_up),
         cmocka_unit_test(survivors_are_followed),
+        cmocka_unit_test(whoever_went_on_alone_comes_back),
         cmocka_unit_test(the_owners_reset_wins),
         cmocka_unit_test(two_resets_with_one_number_are_one_in_the_end),
         cmocka_unit_test(long_chains_come_in_pieces),
