@@ -9,6 +9,7 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
+#include "gossip/agree/proposal.h"
 #include "gossip/trust/seals.h"
 
 #include <string.h>
@@ -135,13 +136,9 @@ static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
     return anywhere & mine;
 }
 
-/* Samples that are in the anchor. A certificate counts each once, but a new lineage begins at zero
- * and inherits tokens alone; those count once per fragment. */
-static uint64_t certified(const pool_anchor *p, const gsp_proposal *c)
+static uint64_t certified(const pool_anchor *p, uint64_t tokens, uint64_t samples)
 {
-    uint64_t each = p->c.tokens_per_sample * p->c.n_fragments;
-    uint64_t by_tokens = each ? c->tokens / each : 0;
-    return c->samples > by_tokens ? c->samples : by_tokens;
+    return gsp_samples_in(tokens, samples, p->c.tokens_per_sample, p->c.n_fragments);
 }
 
 /* The version is on disk: it becomes the current one. */
@@ -166,7 +163,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
         pool_slices_note(&f->slices, c, f->n, mine, p->sent_samples);
     p->applied = c->version;
     p->lineage = c->lineage;
-    p->certified_samples = certified(p, c);
+    p->certified_samples = certified(p, c->tokens, c->samples);
     if (p->ask_version <= c->version)
         p->ask = POOL_ASK_NONE;
     pthread_mutex_unlock(&p->lock);
@@ -251,7 +248,8 @@ void pool_anchor_remember(pool_anchor *p, const gsp_saved *saved)
         p->roster = c->next;
     pool_lineage_of(saved, &p->lineage);
     p->applied = pool_applied_of(saved);
-    p->certified_samples = c ? certified(p, c) : 0;
+    p->certified_samples =
+        c ? certified(p, c->tokens, c->samples) : certified(p, saved->genesis.tokens, 0);
     p->ready = true;
 }
 

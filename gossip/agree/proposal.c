@@ -84,6 +84,14 @@ void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, con
     }
 }
 
+uint64_t gsp_samples_in(uint64_t tokens, uint64_t samples, uint64_t tokens_per_sample,
+                        uint32_t n_fragments)
+{
+    uint64_t each = tokens_per_sample * n_fragments;
+    uint64_t by_tokens = each ? tokens / each : 0;
+    return samples > by_tokens ? samples : by_tokens;
+}
+
 uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key)
 {
     uint32_t i = gsp_roster_find_key(&before->next, key), c = 0;

@@ -34,6 +34,10 @@ void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
  */
 void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
                          uint64_t *tokens, uint64_t *samples);
+/* Samples that are in an anchor. A certificate counts each once, but a new lineage begins at zero and
+ * inherits tokens alone; those count once per fragment. */
+uint64_t gsp_samples_in(uint64_t tokens, uint64_t samples, uint64_t tokens_per_sample,
+                        uint32_t n_fragments);
 /* How many contributions of a key in a row have leant backwards, this version included. A member
  * that brings nothing keeps its count. */
 uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key);

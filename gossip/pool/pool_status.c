@@ -8,6 +8,7 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
+#include "gossip/agree/proposal.h"
 #include "gossip/member/node_look.h"
 
 #include <jansson.h>
@@ -89,9 +90,12 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
     }
     gsp_node_read_status(p->node, &s->member);
     peer_of(s, p->door.identity.public_key)->rates = s->member.rates;
-    /* The certificate's tokens are weights, which count once per fragment. */
-    s->samples = a->certificate.proposal.samples;
-    s->tokens = s->samples * p->door.manifest->tokens_per_sample;
+    const gsp_manifest *m = p->door.manifest;
+    const gsp_proposal *c = &a->certificate.proposal;
+    bool begun = c->version > a->genesis.version; /* else the lineage has no certificate yet */
+    s->samples = gsp_samples_in(begun ? c->tokens : a->genesis.tokens, begun ? c->samples : 0,
+                                m->tokens_per_sample, m->n_fragments);
+    s->tokens = s->samples * m->tokens_per_sample;
 }
 
 void gsp_pool_snapshot(gsp_pool *p)

@@ -59,7 +59,8 @@ class Life(PoolCase):
         refused = b.ask(do="reset")
         self.assertFalse(refused["ok"])
         self.assertIn("only the pool's owner", refused["error"])
-        before = a.status()["lineage"]
+        before, certified = a.status()["lineage"], a.status()["certified_samples"]
+        self.assertGreater(certified, 0)
         done = a.ask(do="reset")
         self.assertTrue(done["ok"], done)
         self.assertNotIn("ticket", done)
@@ -67,6 +68,8 @@ class Life(PoolCase):
         self.until(lambda: a.status()["lineage"] != before, "a's new lineage", a)
         self.until(lambda: all(h.status()["lineage"] == a.status()["lineage"] for h in (b, c)), "all in the new lineage", a, b, c)
         self.roster(a, 3)
+        for host in (a, b, c):  # what the pool has done is still done
+            self.assertGreaterEqual(host.status()["certified_samples"], certified)
         # The order outlives its giver: killed and opened again, nobody goes back.
         a.end(signal.SIGKILL)
         again = Host(self, "a", "open", "127.0.0.1:0", "200")
