@@ -105,6 +105,8 @@ void part_plan_close(part_plan **plan);
 ATOM_MUST atom_status part_plan_write(const part_plan *plan, const char *path);
 ATOM_MUST atom_status part_plan_read(const char *path, part_plan **out);
 ATOM_MUST atom_status part_plan_json(const part_plan *plan, char **text);
+/* Whether a plan may take this place (atom_file_check_place): what is asked for before the search. */
+ATOM_MUST atom_status part_plan_check_place(const char *path);
 
 /* check.c: structure only: ranges cover the graph once and in order, cuts are legal, numbers sane
  * and within the plan's own budgets. ATOM_E_USAGE says what is wrong. */

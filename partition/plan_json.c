@@ -86,6 +86,11 @@ atom_status part_plan_json(const part_plan *plan, char **text)
     return part_out_take(&o, text);
 }
 
+atom_status part_plan_check_place(const char *path)
+{
+    return atom_file_check_place(path, "\"atom_plan\"", "a plan");
+}
+
 atom_status part_plan_write(const part_plan *plan, const char *path)
 {
     char *text = NULL;

@@ -92,6 +92,8 @@ ATOM_MUST atom_status part_profile_write(const part_profile *profile, const char
 ATOM_MUST atom_status part_profile_read(const char *path, part_profile **out);
 /* For --json on stdout; free with atom_free. */
 ATOM_MUST atom_status part_profile_json(const part_profile *profile, char **text);
+/* Whether a profile may take this place (atom_file_check_place): what is asked for before measuring. */
+ATOM_MUST atom_status part_profile_check_place(const char *path);
 /* The graph that was profiled, from graph_text. ATOM_E_FORMAT when it is not the one of graph_hash,
  * ATOM_E_USAGE when there is none. */
 ATOM_MUST atom_status part_profile_graph(const part_profile *profile, graph **out);

@@ -113,6 +113,11 @@ atom_status part_profile_json(const part_profile *profile, char **text)
     return part_out_take(&o, text);
 }
 
+atom_status part_profile_check_place(const char *path)
+{
+    return atom_file_check_place(path, "\"atom_profile\"", "a profile");
+}
+
 atom_status part_profile_write(const part_profile *profile, const char *path)
 {
     char *text = NULL;

@@ -228,6 +228,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     part_search_stats stats = {0};
     char *text = NULL;
     atom_status st = ATOM_OK;
+    if (v->output)
+        ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));
     gen_judge judge = {.g = g, .profile = profile};
     part_request request = {

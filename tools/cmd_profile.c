@@ -117,6 +117,8 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_status st = ATOM_OK;
     if (v->device_spec && opt_given(&options, parsed, "device"))
         return atom_fail(ATOM_E_USAGE, "--device measures and --device-spec models; choose one");
+    if (v->output)
+        ATOM_TRY_CLEAN(part_profile_check_place(v->output));
     ATOM_TRY_CLEAN(v->device_spec ? model_it(v, &profile) : measure_it(v, &profile));
     if (v->output)
         ATOM_TRY_CLEAN(part_profile_write(profile, v->output));

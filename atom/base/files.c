@@ -204,6 +204,27 @@ cleanup:
     return st;
 }
 
+atom_status atom_file_check_place(const char *path, const char *says, const char *what)
+{
+    char head[128] = "";
+    struct stat s;
+    if (stat(path, &s) < 0 || !S_ISREG(s.st_mode) || s.st_size == 0)
+        return ATOM_OK;
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return ATOM_OK; /* writing says why */
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    head[n] = 0;
+    if (strstr(head, says))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_USAGE,
+        "%s exists and is not %s, so it is not replaced; choose another name, or remove "
+        "it first",
+        path, what);
+}
+
 atom_status atom_file_write(const char *path, const void *data, uint64_t bytes)
 {
     struct stat info;

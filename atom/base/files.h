@@ -17,6 +17,13 @@
 ATOM_MUST atom_status atom_file_read(const char *path, uint64_t max_bytes, char **data,
                                      uint64_t *bytes);
 /*
+ * May a file of ours take this place? Yes where nothing is there, an empty file, a device or pipe, or
+ * a text that says near its beginning what ours say. what: "a plan".
+ *
+ * Errors: ATOM_E_USAGE where something else is there
+ */
+ATOM_MUST atom_status atom_file_check_place(const char *path, const char *says, const char *what);
+/*
  * Writes path.tmp, fsyncs, renames over path, fsyncs the directory. Links are followed;
  * anything else that exists (/dev/stdout, a pipe) is written to directly.
  */

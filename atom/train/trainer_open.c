@@ -303,6 +303,8 @@ atom_status trainer_open(const train_config *config, const train_hooks *hooks, t
     ATOM_TRY_CLEAN(load_weights(t));
     if (!config->dry_run) {
         if (config->trace)
+            ATOM_TRY_CLEAN(atom_file_check_place(config->trace, "\"traceEvents\"", "a trace"));
+        if (config->trace)
             ATOM_TRY_CLEAN(swap_trace_open(config->trace, &t->trace));
         ATOM_TRY_CLEAN(remove_old_run(config));
         ATOM_TRY_CLEAN(open_outputs(t));

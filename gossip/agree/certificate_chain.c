@@ -340,8 +340,7 @@ gsp_choice gsp_match_judge(const gsp_match *m, gsp_trust trust, gsp_plight pligh
         return goes_to_twin(mine, theirs, trust);
     if (theirs->links == 0 && !theirs->forked)
         return GSP_STAY;
-    bool few =
-        !mine->forked || !trusted(mine, trust); /* whoever went on with too few had given up */
+    bool few = !mine->forked || !trusted(mine, trust); /* or too few went on here */
     if (few && theirs->forked && plight.gave_up &&
         (trusted(theirs, trust) || (!mine->forked && there >= here)))
         return GSP_GO;

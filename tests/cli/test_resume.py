@@ -71,6 +71,21 @@ class OneRunOneDirectory(TrainCase):
         self.train("run", "--overwrite", steps=1)
         self.assertEqual(self.steps_in("run"), [1])
 
+    def test_files_of_others_are_not_replaced(self):
+        self.train("run", "--trace", self.path("trace.json"), steps=1)
+        weights = self.weights("run", 1)
+        model = self.path("run", "checkpoint-1", "model.safetensors")
+        self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", "-o", "p.json")
+        self.refused("profile", "--model", self.config, *SHAPE, "-o", model, says=[model, "not a profile"])
+        self.refused("plan", "--profile", "p.json", "-o", model, says=[model, "not a plan"])
+        self.refused("plan", "--profile", "p.json", "-o", "p.json", says=["p.json", "not a plan"])
+        self.refused(*self.args("next", "--trace", model, steps=1), says=[model, "not a trace"])
+        self.assertEqual(self.weights("run", 1), weights)
+        for _ in range(2):  # their own they do replace
+            self.ok("plan", "--profile", "p.json", "-o", "plan.json")
+            self.ok("profile", "--model", self.config, *SHAPE, "--dtype", "fp32", "-o", "p.json")
+        self.train("run", "--overwrite", "--trace", self.path("trace.json"), steps=1)
+
     def test_data_of_another_tokenizer(self):
         self.train("run", steps=2)
         model = self.path("run", "checkpoint-2")
