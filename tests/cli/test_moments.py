@@ -94,7 +94,8 @@ class Moments(TrainCase):
         process.communicate()
 
     def test_plans_count_them(self):
-        card = ["--model", "gpt2-774m", "--device-spec", "rtx-4090", "--sequence-len", 512, "--device-memory", "4GiB"]
+        card = ["--model", "gpt2-774m", "--device-spec", "rtx-4090", "--sequence-len", 512, "--device-memory", "4GiB",
+                "--gradient-accumulation-steps", 8]
         wide = self.ok("plan", *card, "--json").json()
         narrow = self.ok("plan", *card, *HALF, "--json").json()
         self.assertNotIn("moments_dtype", wide)
