@@ -177,7 +177,7 @@ static const gsp_key *mate(gsp_node *n)
     return NULL;
 }
 
-/* A lost chain is asked for now and then. */
+/* Asks another member of the lineage for a chain that was lost, once in MEND_NS. */
 static bool asks_mate(gsp_node *n, uint64_t now)
 {
     const gsp_key *of = gsp_node_chain_is_lost(n) ? mate(n) : NULL;
