@@ -181,6 +181,8 @@ void sim_act(sim_world *w, sim_host *h, const gsp_action *a)
                        .peer = h->self.key};
     switch (a->kind) {
     case GSP_DO_SEND:
+        if (a->message->kind == GSP_CONSENT)
+            sim_check_consents(w, h->index, &a->message->as.consent.lineage);
         send_to(w, h, a, a->message);
         break;
     case GSP_DO_CERTIFICATE:

@@ -1,6 +1,6 @@
 /*
- * Owns I14: who follows what. Its one idea: a lineage is somebody's word, and the first to sign it
- * must have been honest. It refuses to ask the machine why it went.
+ * Owns I14: who follows what. Its one idea: a lineage is the word of those who sign it, and one of
+ * them must have been honest. It refuses to ask the machine why it went.
  */
 #include "tests/sim/sim.h"
 
@@ -18,6 +18,13 @@ static bool in(const gsp_hash *list, uint32_t n, const gsp_hash *lineage)
         if (gsp_hash_equal(&list[i], lineage))
             return true;
     return false;
+}
+
+void sim_check_consents(sim_world *w, uint32_t host, const gsp_hash *lineage)
+{
+    if (w->host[host]->hostility == SIM_HONEST && w->n_begun < SIM_BEGUN_MAX &&
+        !in(w->begun, w->n_begun, lineage)) /* it is asked again where its answer was lost */
+        w->begun[w->n_begun++] = *lineage;
 }
 
 bool sim_check_is_begun(const sim_world *w, const gsp_hash *lineage)
@@ -42,6 +49,6 @@ void sim_check_followed(sim_world *w, uint32_t host, const gsp_roster *left, con
     if (left->n < 3 || gave_up || liars > gsp_liars_max(w->rules.trust, left->n))
         w->lost[w->n_lost++] = *to;
     else
-        sim_violate(w, "I14", "host %u follows a lineage that nobody honest began, out of %u", host,
-                    left->n);
+        sim_violate(w, "I14", "host %u follows a lineage that nobody honest signed, out of %u",
+                    host, left->n);
 }

@@ -345,6 +345,8 @@ void sim_shows(void *context, gsp_shown *out);
 /* check_lineage.c */
 /* A lineage begins with this host's signature. */
 void sim_check_begun(sim_world *w, uint32_t host, const gsp_genesis *genesis);
+/* This host signs a fork that another one begins; it need not have begun it yet when others follow. */
+void sim_check_consents(sim_world *w, uint32_t host, const gsp_hash *lineage);
 /* It may follow another one (I14). left: the roster that this one left; gave_up:
  * it had been without a quorum for long enough to follow anybody. */
 void sim_check_followed(sim_world *w, uint32_t host, const gsp_roster *left, const gsp_hash *to,
