@@ -126,8 +126,6 @@ static int64_t least(const solver *s, uint32_t cur, uint64_t boundary_bytes, boo
         return (int64_t)boundary_bytes;
     case PART_GOAL_MEMORY:
         return (int64_t)alone_bytes(&s->table->ranges[cur]);
-    case PART_GOAL_MICRO_BATCHES:
-        return 0;
     }
     return 0;
 }
@@ -136,7 +134,7 @@ static int64_t least(const solver *s, uint32_t cur, uint64_t boundary_bytes, boo
 static part_score with(const solver *s, int64_t key, uint64_t boundary_bytes,
                        const part_score *behind)
 {
-    bool largest = s->goal == PART_GOAL_MICRO_BATCHES || s->goal == PART_GOAL_MEMORY;
+    bool largest = s->goal == PART_GOAL_MEMORY;
     int64_t larger = key > behind->key ? key : behind->key;
     return (part_score){.key = largest ? larger : key + behind->key,
                         .n = behind->n + 1,
@@ -158,9 +156,6 @@ static bool pair_cost(const solver *s, uint32_t cur, uint32_t next, bool first, 
         *key = part_pair_ps(s->setting, ta, tb, first, last) +
                s->setting->cut_price * (int64_t)(b->x_bytes / 1024);
         return true;
-    case PART_GOAL_MICRO_BATCHES:
-        *key = part_pair_micro_batches(ta, tb, last);
-        return *key > 0;
     case PART_GOAL_MEMORY:
         *key = (int64_t)bytes;
         return true;
@@ -424,15 +419,12 @@ atom_status part_dp(part_table *table, const part_setting *setting, part_goal go
 {
     uint64_t fixed = part_fixed_bytes(table->m, setting);
     solver s = {.table = table, .setting = setting, .goal = goal};
-    part_setting one = *setting;
     atom_status st = ATOM_OK;
     *out = (part_cuts){0};
     if (fixed >= capacity_bytes || table->n_ranges == 0)
         return ATOM_OK;
     s.room_bytes = capacity_bytes - fixed;
-    if (goal == PART_GOAL_MICRO_BATCHES)
-        one.micro_batches = 1;
-    ATOM_TRY_CLEAN(time_ranges(table, &one));
+    ATOM_TRY_CLEAN(time_ranges(table, setting));
     s.times = table->times;
     s.values = atom_alloc(table->n_ranges, sizeof *s.values);
     if (!s.values)

@@ -127,10 +127,8 @@ static inline uint64_t part_pair_rising_bytes(const part_setting *s, const part_
     return part_pair_bytes(s, cur, &low, false);
 }
 
-/* Smallest C that hides what moves while the two compute (forward: the load of next; backward: the
- * load of cur and the spill of next); 0 if no C does. Times must be those of C = 1. */
-uint32_t part_pair_micro_batches(const part_times *cur, const part_times *next, bool last);
-/* Is all of that hidden at this C? */
+/* Is all that moves while the two compute hidden at this C (forward: the load of next; backward: the
+ * load of cur and the spill of next)? */
 bool part_pair_hides(const part_times *cur, const part_times *next, bool last);
 /* Picoseconds: forward and backward of cur, and stalls between the two. first: what begins and ends
  * a step is added as well. */

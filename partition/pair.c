@@ -78,29 +78,6 @@ uint64_t part_fixed_bytes(const part_model *m, const part_setting *s)
            s->micro_batches * m->micro_batch_bytes;
 }
 
-/* Smallest C with C * gain >= need; 0 if there is none. */
-static uint32_t micro_batches_for(int64_t need, int64_t gain)
-{
-    if (need <= 0)
-        return 1;
-    if (gain <= 0 || need / gain >= UINT32_MAX - 1)
-        return 0;
-    return (uint32_t)((need + gain - 1) / gain);
-}
-
-uint32_t part_pair_micro_batches(const part_times *cur, const part_times *next, bool last)
-{
-    if (cur->y_out > cur->fwd || (last && next->x_in > next->turn))
-        return 0;
-    uint32_t most = micro_batches_for(next->load, cur->fwd - cur->x_in);
-    uint32_t spill = micro_batches_for(next->spill, cur->bwd - cur->x_out);
-    uint32_t load = last ? 1 : micro_batches_for(cur->load_both, next->bwd - next->back_in);
-    if (!most || !spill || !load)
-        return 0;
-    most = spill > most ? spill : most;
-    return load > most ? load : most;
-}
-
 bool part_pair_hides(const part_times *cur, const part_times *next, bool last)
 {
     if (cur->fwd < next->load + cur->x_in || cur->fwd < cur->y_out ||

@@ -30,17 +30,16 @@ ATOM_MUST atom_status part_table_open(const part_model *m, uint64_t capacity_byt
 void part_table_close(part_table **table);
 
 typedef enum part_goal {
-    PART_GOAL_HIDDEN,        /* least time among plans that hide everything */
-    PART_GOAL_TIME,          /* least time, stalls priced in */
-    PART_GOAL_MICRO_BATCHES, /* least C that hides everything; memory is that of the setting's C */
-    PART_GOAL_MEMORY,        /* least memory of the largest pair */
-    PART_GOAL_CUT            /* least bytes cut */
+    PART_GOAL_HIDDEN, /* least time among plans that hide everything */
+    PART_GOAL_TIME,   /* least time, stalls priced in */
+    PART_GOAL_MEMORY, /* least memory of the largest pair */
+    PART_GOAL_CUT     /* least bytes cut */
 } part_goal;
 
 /* Better plans compare lower: by time (or what the goal is about), then by sub-models, then by
  * bytes cut. What is still equal is decided by the first cut that differs: the smaller wins. */
 typedef struct part_score {
-    int64_t key; /* ps, micro-batches or bytes, by goal */
+    int64_t key; /* ps or bytes, by goal */
     uint32_t n;  /* sub-models */
     uint64_t cut_bytes;
 } part_score;

@@ -57,11 +57,6 @@ static bool valid(const oracle *o, int32_t cs, int32_t ce, int32_t ls, int32_t l
         return false;
     if (o->goal == PART_GOAL_HIDDEN)
         return part_pair_hides(&a, &b, last);
-    if (o->goal == PART_GOAL_MICRO_BATCHES) {
-        a = times_at(o, &cur, 1);
-        b = times_at(o, &next, 1);
-        return part_pair_micro_batches(&a, &b, last) > 0;
-    }
     return true;
 }
 
@@ -80,7 +75,6 @@ static part_score score_of(const oracle *o)
         bool last = k + 2 == o->n;
         part_times a = times_at(o, &cur, o->setting.micro_batches);
         part_times b = times_at(o, &next, o->setting.micro_batches);
-        part_times a1 = times_at(o, &cur, 1), b1 = times_at(o, &next, 1);
         score.cut_bytes += next.x_bytes;
         switch (o->goal) {
         case PART_GOAL_HIDDEN:
@@ -88,9 +82,6 @@ static part_score score_of(const oracle *o)
             score.key += part_pair_ps(&o->setting, &a, &b, k == 0, last);
             score.key += last ? part_turn_ps(&b) : 0;
             score.key += o->setting.cut_price * (int64_t)(next.x_bytes / 1024);
-            break;
-        case PART_GOAL_MICRO_BATCHES:
-            score.key = larger(score.key, part_pair_micro_batches(&a1, &b1, last));
             break;
         case PART_GOAL_MEMORY:
             score.key = larger(score.key, (int64_t)part_pair_bytes(&o->setting, &cur, &next, last));
@@ -287,7 +278,7 @@ static void compare_one(const part_model *m, uint64_t *seed, uint64_t room_bytes
     if (o.found) {
         count->found++;
         assert_int_equal(cuts.score.key, o.best.key);
-        if (goal != PART_GOAL_MICRO_BATCHES && goal != PART_GOAL_MEMORY) {
+        if (goal != PART_GOAL_MEMORY) {
             assert_int_equal(cuts.n, o.best_n);
             assert_int_equal(cuts.score.cut_bytes, o.best.cut_bytes);
             assert_memory_equal(cuts.ends, o.best_t, cuts.n * sizeof *cuts.ends);
