@@ -146,12 +146,13 @@ static inline void cell_open_net(cell_member *m)
         c->opened(m);
 }
 
-static inline void cell_open_node(cell_member *m)
+/* What a member of the cell is opened with, for tests that change something of it. */
+static inline gsp_node_config cell_node_config(cell_member *m)
 {
     cell *c = m->cell;
     char name[20];
     snprintf(name, sizeof name, "member%u", m->i);
-    gsp_node_config config = {
+    return (gsp_node_config){
         .net = m->net,
         .identity = &c->pool.member[m->i],
         .directory = scratch_path(&c->place, name),
@@ -168,7 +169,37 @@ static inline void cell_open_node(cell_member *m)
                  .early = true,
                  .apply = cell_apply},
     };
+}
+
+static inline void cell_open_node(cell_member *m)
+{
+    gsp_node_config config = cell_node_config(m);
     test_must(gsp_node_open(&config, &m->node));
+}
+
+/* Brings something new to each version, once the member is not alone; for work that is not early. */
+static inline gsp_freeze cell_freeze_in_company(void *context, uint64_t version, const float **x,
+                                                uint64_t *tokens, uint64_t *samples)
+{
+    cell_member *m = context;
+    if (m->status.n_roster < 2 || !m->status.is_member)
+        return GSP_FREEZE_NOTHING;
+    for (uint64_t k = 0; k < m->cell->n_floats; k++)
+        m->x[k] = cell_value(m->i, version, k);
+    *x = m->x;
+    *tokens = 100 + 10 * m->i;
+    *samples = 1;
+    return GSP_FREEZE_READY;
+}
+
+/* The same member with such work. */
+static inline gsp_node_config cell_company_config(cell_member *m, bool reduces)
+{
+    gsp_node_config config = cell_node_config(m);
+    config.rates = (gsp_rates){1000000, 1000000, reduces};
+    config.work.freeze = cell_freeze_in_company;
+    config.work.early = false;
+    return config;
 }
 
 static inline void cell_dial(cell_member *m)

@@ -80,38 +80,9 @@ typedef struct play {
     bool over[MEMBERS];
 } play;
 
-static gsp_freeze freeze(void *context, uint64_t version, const float **x, uint64_t *tokens,
-                         uint64_t *samples)
-{
-    cell_member *m = context;
-    if (m->status.n_roster < 2 || !m->status.is_member)
-        return GSP_FREEZE_NOTHING;
-    for (uint64_t k = 0; k < m->cell->n_floats; k++)
-        m->x[k] = cell_value(m->i, version, k);
-    *x = m->x;
-    *tokens = 100 + 10 * m->i;
-    *samples = 1;
-    return GSP_FREEZE_READY;
-}
-
 static void open_member(play *p, cell_member *m)
 {
-    cell *c = m->cell;
-    char name[20];
-    snprintf(name, sizeof name, "member%u", m->i);
-    gsp_node_config config = {
-        .net = m->net,
-        .identity = &c->pool.member[m->i],
-        .directory = scratch_path(&c->place, name),
-        .rules = c->rules,
-        .rates = {1000000, 1000000, !p->accuses || m->i != LIAR},
-        .genesis = c->genesis,
-        .n_fragments = 1,
-        .n_floats = {c->n_floats},
-        .codec = c->codec,
-        .robust = c->robust,
-        .work = {.context = m, .freeze = freeze, .part = cell_part, .apply = cell_apply},
-    };
+    gsp_node_config config = cell_company_config(m, !p->accuses || m->i != LIAR);
     if (m->i == LIAR && p->lie != HONEST)
         config.rules.audit_percent = p->accuses ? 100 : 0;
     test_must(gsp_node_open(&config, &m->node));
