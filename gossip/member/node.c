@@ -281,6 +281,11 @@ atom_status gsp_node_reset(gsp_node *n)
     return ATOM_OK;
 }
 
+bool gsp_node_is_applying(const gsp_node *n)
+{
+    return n->agree.applying;
+}
+
 void gsp_node_read_status(const gsp_node *n, gsp_node_status *status)
 {
     *status = n->status;

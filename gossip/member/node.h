@@ -124,6 +124,8 @@ void gsp_node_leave(gsp_node *node);
  *         version; nothing has changed then
  */
 ATOM_MUST atom_status gsp_node_reset(gsp_node *node);
+/* Is a version certified and not applied here yet? */
+bool gsp_node_is_applying(const gsp_node *node);
 
 void gsp_node_read_status(const gsp_node *node, gsp_node_status *status);
 /* Plain words (gsp_agree_explain). */

@@ -45,7 +45,8 @@ void gsp_control_orders_close(gsp_control_orders *errands);
 /* Leaves an order and waits for its answer. False: none came within `seconds`. */
 ATOM_MUST bool gsp_control_orders_give(gsp_control_orders *errands, const gsp_control_order *wanted,
                                        int seconds, gsp_control_order *answer);
-/* The order that waits; false: none. Then gsp_control_orders_answer must follow. */
+/* The order that waits; false: none. It waits, and is given again, until gsp_control_orders_answer or
+ * until whoever gave it has gone. */
 ATOM_MUST bool gsp_control_orders_take(gsp_control_orders *errands, gsp_control_order *out);
 /* text: the answer where st is ATOM_OK, else what is wrong. note: NULL or a sentence more. */
 void gsp_control_orders_answer(gsp_control_orders *errands, atom_status st, const char *text,

@@ -106,6 +106,8 @@ void gsp_pool_obey(gsp_pool *p)
     char note[GSP_CONTROL_NOTE_BYTES] = "";
     if (!gsp_control_orders_take(&p->errands, &order))
         return;
+    if (order.kind == GSP_CONTROL_ORDER_RESET && p->node && gsp_node_is_applying(p->node))
+        return; /* it waits until the version is here */
     atom_status st = obey(p, &order, note);
     const char *ticket = order.kind == GSP_CONTROL_ORDER_RESET ? "" : p->door.ticket;
     gsp_control_orders_answer(&p->errands, st, st == ATOM_OK ? ticket : atom_fail_message(), note);
