@@ -9,7 +9,6 @@
 
 #include "atom/base/assert.h"
 #include "atom/base/mem.h"
-#include "gossip/agree/proposal.h"
 #include "gossip/trust/seals.h"
 
 #include <string.h>
@@ -136,11 +135,6 @@ static bool part_of_mine(const gsp_proposal *c, uint32_t mine)
     return anywhere & mine;
 }
 
-static uint64_t certified(const pool_anchor *p, uint64_t tokens, uint64_t samples)
-{
-    return gsp_samples_in(tokens, samples, p->c.tokens_per_sample, p->c.n_fragments);
-}
-
 /* The version is on disk: it becomes the current one. */
 static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *header, uint32_t mine,
                    bool known, float **merge)
@@ -163,7 +157,7 @@ static void commit(pool_anchor *p, const gsp_proposal *c, const pool_header *hea
         pool_slices_note(&f->slices, c, f->n, mine, p->sent_samples);
     p->applied = c->version;
     p->lineage = c->lineage;
-    p->certified_samples = certified(p, c->tokens, c->samples);
+    p->certified_samples = c->samples;
     if (p->ask_version <= c->version)
         p->ask = POOL_ASK_NONE;
     pthread_mutex_unlock(&p->lock);
@@ -248,8 +242,7 @@ void pool_anchor_remember(pool_anchor *p, const gsp_saved *saved)
         p->roster = c->next;
     pool_lineage_of(saved, &p->lineage);
     p->applied = pool_applied_of(saved);
-    p->certified_samples =
-        c ? certified(p, c->tokens, c->samples) : certified(p, saved->genesis.tokens, 0);
+    p->certified_samples = c ? c->samples : saved->genesis.samples;
     p->ready = true;
 }
 

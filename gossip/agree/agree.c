@@ -120,6 +120,7 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
         a->certificate.proposal.lineage = a->lineage;
         a->certificate.proposal.version = a->genesis.version;
         a->certificate.proposal.tokens = a->genesis.tokens;
+        a->certificate.proposal.samples = a->genesis.samples;
         a->certificate.proposal.since = a->certificate.proposal.made = a->genesis.version;
         gsp_genesis_roster(&a->genesis, &a->certificate.proposal.next);
         a->certificate.proposal.n_barred = a->genesis.n_barred;

@@ -268,15 +268,13 @@ static void continue_from_here(const gsp_agree *a, uint32_t reset, gsp_genesis *
                          .previous = a->applied == a->certified ? a->previous
                                                                 : a->certificate.proposal.previous,
                          .tokens = a->certificate.proposal.tokens,
+                         .samples = a->certificate.proposal.samples,
                          .founder = a->self};
     if (a->applied < a->certified) {
-        uint64_t added = 0;
-        uint32_t anywhere = 0;
-        for (uint32_t k = 0; k < a->certificate.proposal.n_parts; k++)
-            anywhere |= a->certificate.proposal.part[k].included;
-        for (uint32_t i = 0; i < a->certificate.proposal.n_contributors; i++)
-            added += anywhere >> i & 1 ? a->certificate.proposal.contributor[i].weight : 0;
-        out->tokens -= added < out->tokens ? added : out->tokens;
+        uint64_t tokens, samples;
+        gsp_proposal_adds(&a->rules, &a->certificate.proposal, &tokens, &samples);
+        out->tokens -= tokens < out->tokens ? tokens : out->tokens;
+        out->samples -= samples < out->samples ? samples : out->samples;
     }
     out->founder.incarnation++;
     out->order = a->genesis.order;
@@ -421,7 +419,8 @@ static bool from_here(const gsp_agree *a, const gsp_genesis *g, uint32_t *me)
            g->generation == mine.generation && gsp_hash_equal(&g->parent, &mine.parent) &&
            g->version == mine.version && gsp_hash_equal(&g->previous, &mine.previous) &&
            gsp_hash_equal(&g->anchor, &mine.anchor) && g->tokens == mine.tokens &&
-           g->n_barred == mine.n_barred && memcmp(g->barred, mine.barred, sizeof g->barred) == 0;
+           g->samples == mine.samples && g->n_barred == mine.n_barred &&
+           memcmp(g->barred, mine.barred, sizeof g->barred) == 0;
 }
 
 static void fork_announced(gsp_agree *a, const gsp_message *m)

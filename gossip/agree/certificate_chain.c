@@ -73,15 +73,16 @@ static const char *take_link(const gsp_chain_terms *t, gsp_chain *c, const gsp_c
     if (c->still)
         return "a certificate after one that changed nothing";
     if (!gsp_hash_equal(&h->lineage, &c->lineage) || h->version <= c->version ||
-        h->version > GSP_VERSION_MAX || h->tokens > GSP_CERTIFIED_MAX)
+        h->version > GSP_VERSION_MAX || h->tokens > GSP_CERTIFIED_MAX ||
+        h->samples > GSP_CERTIFIED_MAX)
         return "a certificate of another place";
     if (!gsp_roster_sane(&h->next) || joined(&c->roster, &h->next) > gsp_joiners_max(&c->roster))
         return "a roster that cannot follow";
     bool same = gsp_roster_equal(&c->roster, &h->next);
     if (h->since != c->made || h->made != (same ? c->made : h->version))
         return "a change of the roster that was left out";
-    if (h->tokens < c->tokens)
-        return "tokens that shrink";
+    if (h->tokens < c->tokens || h->samples < c->samples)
+        return "tokens or samples that shrink";
     gsp_head_hash(t->seals, h, &id);
     if (!votes_right(t, &c->roster, &id, link, known))
         return "a certificate without the votes of a quorum";
@@ -89,6 +90,7 @@ static const char *take_link(const gsp_chain_terms *t, gsp_chain *c, const gsp_c
     c->made = h->made;
     c->version = h->version;
     c->tokens = h->tokens;
+    c->samples = h->samples;
     c->newest = id;
     c->voters = c->roster;
     c->roster = h->next;
@@ -111,7 +113,8 @@ static const char *fork_wrong(const gsp_chain *c, const gsp_genesis *g)
 {
     if (g->generation != c->generation + 1 || g->cell != 0 || !gsp_hash_equal(&g->pool, &c->pool) ||
         !gsp_hash_equal(&g->parent, &c->lineage) || g->version != c->version ||
-        !gsp_hash_equal(&g->previous, &c->newest) || g->tokens != c->tokens)
+        !gsp_hash_equal(&g->previous, &c->newest) || g->tokens != c->tokens ||
+        g->samples != c->samples)
         return "a lineage that does not continue the one before";
     return g->reset == c->reset && memcmp(&g->order, &c->order, sizeof g->order) == 0
                ? NULL
@@ -158,6 +161,7 @@ static const char *take_genesis(const gsp_chain_terms *t, gsp_chain *c, const gs
     c->order = g->order;
     c->version = c->made = g->version;
     c->tokens = g->tokens;
+    c->samples = g->samples;
     c->still = false;
     memset(&c->voters, 0, sizeof c->voters);
     gsp_genesis_roster(g, &c->roster);

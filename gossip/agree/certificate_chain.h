@@ -37,7 +37,7 @@ typedef struct gsp_chain {
     gsp_hash pool, lineage;
     uint32_t reset, generation;
     gsp_order order;
-    uint64_t version, tokens;
+    uint64_t version, tokens, samples;
     gsp_hash newest;   /* id of the last link of this lineage; before the first: the lineage's id */
     gsp_roster voters; /* R(version), whose votes that link needs; n 0 before the first */
     gsp_roster roster; /* R(version + 1) */

@@ -62,8 +62,8 @@ static uint64_t lesser(uint64_t x, uint64_t y)
     return x < y ? x : y;
 }
 
-void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
-                         uint64_t *tokens, uint64_t *samples)
+void gsp_proposal_adds(const gsp_rules *rules, const gsp_proposal *p, uint64_t *tokens,
+                       uint64_t *samples)
 {
     uint32_t anywhere = 0;
     uint64_t brought[GSP_MEMBERS_MAX] = {0};
@@ -73,8 +73,7 @@ void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, con
         brought[i] = p->contributor[i].samples;
     uint64_t limit =
         rules->summed ? GSP_TOKENS_MAX : 2 * gsp_lower_median(brought, p->n_contributors);
-    *tokens = before->tokens;
-    *samples = before->samples;
+    *tokens = *samples = 0;
     for (uint32_t i = 0; i < p->n_contributors; i++) {
         if (anywhere >> i & 1) {
             const gsp_contributor *c = &p->contributor[i];
@@ -84,12 +83,12 @@ void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, con
     }
 }
 
-uint64_t gsp_samples_in(uint64_t tokens, uint64_t samples, uint64_t tokens_per_sample,
-                        uint32_t n_fragments)
+void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
+                         uint64_t *tokens, uint64_t *samples)
 {
-    uint64_t each = tokens_per_sample * n_fragments;
-    uint64_t by_tokens = each ? tokens / each : 0;
-    return samples > by_tokens ? samples : by_tokens;
+    gsp_proposal_adds(rules, p, tokens, samples);
+    *tokens += before->tokens;
+    *samples += before->samples;
 }
 
 uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key)

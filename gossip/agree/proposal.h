@@ -27,17 +27,16 @@ void gsp_contribution_clip(const gsp_rules *rules, gsp_contribution *contributio
 void gsp_proposal_weigh(const gsp_rules *rules, const gsp_proposal *before,
                         gsp_contributor *contributor, uint32_t n);
 /*
- * C(v-1)'s totals, plus tokens and samples of the contributors that were included in any part.
- * Nobody moves the schedule further than it moves the anchor: tokens are weights, and samples are at
- * most twice the lower median of the contributors' (exactly theirs where they are summed), and at
- * most the weight.
+ * Tokens and samples of the contributors that were included in any part: what a version adds to the
+ * totals. Nobody moves the schedule further than it moves the anchor: tokens are weights, and samples
+ * are at most twice the lower median of the contributors' (exactly theirs where they are summed), and
+ * at most the weight.
  */
+void gsp_proposal_adds(const gsp_rules *rules, const gsp_proposal *p, uint64_t *tokens,
+                       uint64_t *samples);
+/* C(v-1)'s totals, and what this version adds. */
 void gsp_proposal_totals(const gsp_rules *rules, const gsp_proposal *before, const gsp_proposal *p,
                          uint64_t *tokens, uint64_t *samples);
-/* Samples that are in an anchor. A certificate counts each once, but a new lineage begins at zero and
- * inherits tokens alone; those count once per fragment. */
-uint64_t gsp_samples_in(uint64_t tokens, uint64_t samples, uint64_t tokens_per_sample,
-                        uint32_t n_fragments);
 /* How many contributions of a key in a row have leant backwards, this version included. A member
  * that brings nothing keeps its count. */
 uint8_t gsp_proposal_against(const gsp_proposal *before, const gsp_proposal *p, const gsp_key *key);

@@ -296,6 +296,7 @@ void gsp_genesis_hash(const gsp_seals *seals, const gsp_genesis *g, gsp_hash *ou
     put_hash(&t, &g->previous);
     put_hash(&t, &g->anchor);
     put_u64(&t, g->tokens);
+    put_u64(&t, g->samples);
     put_member(&t, &g->founder);
     put_roster(&t, &g->roster);
     put_barred(&t, g->barred, g->n_barred);
@@ -382,7 +383,8 @@ const char *gsp_genesis_wrong(const gsp_seals *seals, const gsp_key *owner, cons
     static const gsp_order none;
     uint8_t bytes[128];
     gsp_hash id;
-    if (g->version > GSP_VERSION_MAX || g->tokens > GSP_CERTIFIED_MAX)
+    if (g->version > GSP_VERSION_MAX || g->tokens > GSP_CERTIFIED_MAX ||
+        g->samples > GSP_CERTIFIED_MAX)
         return "numbers that cannot be";
     if (g->roster.n > GSP_MEMBERS_MAX || (g->generation == 0 && (g->roster.n || g->n_barred)))
         return "a roster where none may be";

@@ -37,7 +37,7 @@ enum {
     GSP_LOCATOR_MAX = 32,         /* ids of one CHAIN_ASK */
     GSP_HEALTH_LEAVING = 3,       /* of a heartbeat */
     GSP_NOBODY = 0xff,            /* an index into a roster that names no member */
-    GSP_TYPES_VERSION = 8,        /* of everything in this file */
+    GSP_TYPES_VERSION = 9,        /* of everything in this file */
 };
 
 /* Whom a pool expects among its members (docs/design/pool.md#trust). It decides how many votes make
@@ -211,7 +211,7 @@ typedef struct gsp_genesis {
     uint64_t version;    /* it continues after this version of the parent; 0: from the start */
     gsp_hash previous;   /* the parent's proposal of that version; zero: none */
     gsp_hash anchor;     /* hash of the anchor it starts from */
-    uint64_t tokens;     /* certified until then */
+    uint64_t tokens, samples; /* certified until then */
     gsp_member founder;
     gsp_roster roster; /* R(version+1), the founder among them; n 0: the founder alone */
     uint32_t n_barred; /* as after the parent's version: a fork lets nobody in again */

@@ -31,6 +31,7 @@ void gsp_walk_genesis(walk *w, gsp_genesis *x)
     hash(w, &x->previous);
     hash(w, &x->anchor);
     u64(w, &x->tokens);
+    u64(w, &x->samples);
     member(w, &x->founder);
     roster(w, &x->roster);
     barred(w, &x->n_barred, x->barred);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { HASH_BYTES = 32 };
-static const char MAGIC[] = "atomevi4", WORDS[] = "atomtwo1";
+static const char MAGIC[] = "atomevi5", WORDS[] = "atomtwo1";
 
 static size_t padded(size_t bytes)
 {

@@ -3,7 +3,7 @@
  * very contributions that it said it summed. Whoever has the pool's manifest can do the sum again
  * and needs to believe nobody.
  *
- *   8 bytes "atomevi4", u32 bytes of the claim, the claim (wire.h: genesis of its lineage, what the
+ *   8 bytes "atomevi5", u32 bytes of the claim, the claim (wire.h: genesis of its lineage, what the
  *   owner said, the contributors with their roots)
  *   for every contributor that was included, ascending: u32 hashes in the path, the path
  *   (merkle.h), u64 bytes, zeros up to a multiple of 8 from the start of the file, the encoded part

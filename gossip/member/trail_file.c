@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum { CHECK_BYTES = 16, HEAD_BYTES = 8, ENTRY_HEAD_BYTES = 4 + CHECK_BYTES };
-static const char MAGIC[] = "atomchn2", NAME[] = "chain", NEXT[] = "chain.next";
+static const char MAGIC[] = "atomchn3", NAME[] = "chain", NEXT[] = "chain.next";
 
 static void check_of(uint64_t place, const void *data, size_t bytes, uint8_t out[CHECK_BYTES])
 {

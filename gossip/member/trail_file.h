@@ -1,7 +1,7 @@
 /*
  * A member's chain (trail.h) on disk, in its directory:
  *
- *   chain      8 bytes "atomchn2", then entries: u32 size, 16 bytes BLAKE2b of the entry's place and
+ *   chain      8 bytes "atomchn3", then entries: u32 size, 16 bytes BLAKE2b of the entry's place and
  *              its step, the step (wire.h)
  *
  *   chain.next the same, of a state that others gave: written before that state is, and renamed to

@@ -32,7 +32,7 @@ enum {
     ENTRY_BYTES_MAX = ENTRY_HEAD_BYTES + RECORD_BYTES_MAX + CHECK_BYTES,
     JOURNAL_BYTES_MAX = 8 << 20, /* then the state is written anew */
 };
-static const char STATE_MAGIC[] = "atomvst4", JOURNAL_MAGIC[] = "atomvjr3";
+static const char STATE_MAGIC[] = "atomvst5", JOURNAL_MAGIC[] = "atomvjr3";
 
 struct gsp_votes {
     char *directory;

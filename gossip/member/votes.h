@@ -2,7 +2,7 @@
  * What a member must not forget, on disk (docs/design/pool.md#restarts): its incarnation, lineage
  * and certificate, and every promise and vote before it is said. One directory per member:
  *
- *   state      8 bytes "atomvst4", u64 epoch, u64 clock, u64 incarnation, u32 size, gsp_saved
+ *   state      8 bytes "atomvst5", u64 epoch, u64 clock, u64 incarnation, u32 size, gsp_saved
  *              (wire.h), 32 bytes BLAKE2b of all before; written aside, fsynced, renamed
  *   votes.N    the journal of epoch N: 8 bytes "atomvjr3", u64 epoch, then entries: u32 size, the
  *              same again, u64 clock, gsp_record (wire.h), 16 bytes BLAKE2b of (epoch, entry's

@@ -8,7 +8,6 @@
 
 #include "atom/base/clock.h"
 #include "atom/base/mem.h"
-#include "gossip/agree/proposal.h"
 #include "gossip/member/node_look.h"
 
 #include <jansson.h>
@@ -90,12 +89,9 @@ static void show_member(gsp_pool *p, gsp_pool_status *s)
     }
     gsp_node_read_status(p->node, &s->member);
     peer_of(s, p->door.identity.public_key)->rates = s->member.rates;
-    const gsp_manifest *m = p->door.manifest;
-    const gsp_proposal *c = &a->certificate.proposal;
-    bool begun = c->version > a->genesis.version; /* else the lineage has no certificate yet */
-    s->samples = gsp_samples_in(begun ? c->tokens : a->genesis.tokens, begun ? c->samples : 0,
-                                m->tokens_per_sample, m->n_fragments);
-    s->tokens = s->samples * m->tokens_per_sample;
+    /* The certificate's tokens are weights, which count once per fragment. */
+    s->samples = a->certificate.proposal.samples;
+    s->tokens = s->samples * p->door.manifest->tokens_per_sample;
 }
 
 void gsp_pool_snapshot(gsp_pool *p)
@@ -222,7 +218,7 @@ static json_t *order(gsp_pool *p, const gsp_control_order *wanted)
 {
     gsp_control_order done;
     bool late = !gsp_control_orders_give(&p->errands, wanted, ORDER_SECONDS, &done);
-    json_t *o = late                 ? no("the pool is not running yet; try again")
+    json_t *o = late                 ? no("the pool does not answer yet; try again")
                 : done.st != ATOM_OK ? no(done.text)
                                      : json_pack("{s:b}", "ok", 1);
     if (o && !late && done.st == ATOM_OK && done.text[0])

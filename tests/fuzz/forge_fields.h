@@ -216,6 +216,7 @@ static inline void forge_genesis(forge_fields *f, gsp_genesis *x)
     forge_hash(f, &x->previous);
     forge_hash(f, &x->anchor);
     FORGE_NUMBER_OF(f, x->tokens);
+    FORGE_NUMBER_OF(f, x->samples);
     forge_who(f, &x->founder);
     uint32_t n =
         forge_list(f, x->roster.member, sizeof x->roster.member[0], &x->roster.n, GSP_MEMBERS_MAX);

@@ -37,6 +37,7 @@ static inline void forge_offer_genesis(forge_offer *o, const forge_keys *keys, f
                      .version = end->version,
                      .previous = end->newest,
                      .tokens = end->tokens,
+                     .samples = end->samples,
                      .founder = end->roster.member[who]};
     g.founder.incarnation++;
     for (uint32_t i = 0; how && i < end->roster.n; i++)
@@ -76,6 +77,7 @@ static inline void forge_offer_certificate(forge_offer *o, const forge_keys *key
                         .version = o->after + 1 + (how & 1 ? 0 : forge_draw(s, 64)),
                         .previous = end->newest,
                         .tokens = end->tokens + forge_draw(s, 64),
+                        .samples = end->samples + forge_draw(s, 64),
                         .n_parts = FORGE_PARTS,
                         .since = end->made,
                         .next = end->roster};

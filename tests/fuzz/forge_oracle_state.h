@@ -14,7 +14,7 @@ typedef struct forge_place {
     gsp_hash pool, lineage, newest;
     uint32_t reset, generation;
     gsp_order order;
-    uint64_t version, tokens, made;
+    uint64_t version, tokens, samples, made;
     gsp_roster voters, roster; /* of the newest certificate; of what follows */
     /* After what both have: how far the common lineage went, and the first fork of it. */
     uint64_t reach;
@@ -56,7 +56,8 @@ static inline void forge_walk_link(forge_place *at, gsp_trust trust, const gsp_c
         forge_judge_votes_for(&was, trust, &c, &id);
         forge_judge_roster(&was, &h->next, NULL);
         ATOM_ASSERT(forge_same(&h->lineage, &at->lineage, sizeof h->lineage));
-        ATOM_ASSERT(h->version > at->version && h->tokens >= at->tokens);
+        ATOM_ASSERT(h->version > at->version && h->tokens >= at->tokens &&
+                    h->samples >= at->samples);
         ATOM_ASSERT(h->since == at->made && h->made == (same ? at->made : h->version));
     }
     for (uint32_t i = 0; i < link->n_votes; i++)
@@ -65,6 +66,7 @@ static inline void forge_walk_link(forge_place *at, gsp_trust trust, const gsp_c
     at->reach = at->forked ? at->reach : h->version;
     at->version = h->version;
     at->tokens = h->tokens;
+    at->samples = h->samples;
     at->made = h->made;
     at->newest = id;
     at->voters = at->roster;
@@ -102,7 +104,7 @@ static inline void forge_judge_fork(const forge_place *at, const gsp_genesis *g)
 {
     ATOM_ASSERT(g->reset == at->reset && forge_same(&g->order, &at->order, sizeof g->order));
     ATOM_ASSERT(g->generation == at->generation + 1 && g->version == at->version);
-    ATOM_ASSERT(g->tokens == at->tokens);
+    ATOM_ASSERT(g->tokens == at->tokens && g->samples == at->samples);
     ATOM_ASSERT(forge_same(&g->parent, &at->lineage, sizeof g->parent));
     ATOM_ASSERT(forge_same(&g->previous, &at->newest, sizeof g->previous));
     for (uint32_t i = 0; i < g->roster.n; i++) {
@@ -145,6 +147,7 @@ static inline void forge_walk_genesis(forge_place *at, const gsp_key *owner, con
     at->order = g->order;
     at->version = at->made = g->version;
     at->tokens = g->tokens;
+    at->samples = g->samples;
     memset(&at->roster, 0, sizeof at->roster);
     at->roster.n = 1;
     at->roster.member[0] = g->founder;

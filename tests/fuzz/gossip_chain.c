@@ -90,6 +90,7 @@ static gsp_step a_link(const gsp_chain *at, forge_script *s, bool changes)
     link->head.lineage = at->lineage;
     link->head.version = version;
     link->head.tokens = at->tokens + forge_draw(s, 100);
+    link->head.samples = at->samples + forge_draw(s, 100);
     link->head.contents = (gsp_hash){{(uint8_t)forge_draw(s, 256)}};
     link->head.since = at->made;
     link->head.made = gsp_roster_equal(next, &at->roster) ? at->made : version;
@@ -111,7 +112,8 @@ static gsp_step a_genesis(const gsp_chain *at, forge_script *s, uint32_t who, bo
                        .parent = at->lineage,
                        .version = at->version,
                        .previous = at->newest,
-                       .tokens = at->tokens};
+                       .tokens = at->tokens,
+                       .samples = at->samples};
     g->founder = forge_member(reset ? OWNER : forge_draw(s, PEOPLE));
     g->founder.incarnation += forge_draw(s, 3);
     for (uint32_t i = 0; i < at->roster.n && !reset; i++) {
@@ -363,7 +365,7 @@ static size_t put_entry(uint64_t place, const void *data, uint32_t bytes, uint8_
 static size_t put_trail(const gsp_trail *t, uint8_t *out)
 {
     size_t n = MAGIC_BYTES;
-    memcpy(out, "atomchn2", MAGIC_BYTES);
+    memcpy(out, "atomchn3", MAGIC_BYTES);
     for (uint32_t i = 0; i < t->n && n + GSP_WIRE_STEP_BYTES_MAX + ENTRY_HEAD_BYTES < FILE_MAX; i++)
         n += put_entry(i, t->step[i].data, t->step[i].bytes, out + n);
     return n;
@@ -391,7 +393,7 @@ static void try_file(const gsp_trail *truth, const gsp_step *step, uint32_t n, f
 {
     static uint8_t file[FILE_MAX], entry[GSP_WIRE_STEP_BYTES_MAX];
     size_t bytes = MAGIC_BYTES, size;
-    memcpy(file, "atomchn2", MAGIC_BYTES);
+    memcpy(file, "atomchn3", MAGIC_BYTES);
     for (uint32_t i = 0; i < n && bytes + sizeof entry + ENTRY_HEAD_BYTES < sizeof file; i++) {
         size = gsp_wire_put_step(&step[i], entry, sizeof entry);
         if (size && forge_draw(s, 16) == 0)

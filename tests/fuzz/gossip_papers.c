@@ -331,7 +331,7 @@ static void try_claim(forge_script *s)
                           &said);
     gsp_statement_seal(&seals, &said);
     memcpy(c.part.seal, said.seal, sizeof said.seal);
-    memcpy(file, "atomevi4", 8);
+    memcpy(file, "atomevi5", 8);
     size_t n = gsp_wire_put_claim(&genesis, &c, file + 12, GSP_WIRE_BYTES_MAX);
     if (n == 0)
         return;

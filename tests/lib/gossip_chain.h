@@ -90,6 +90,7 @@ static inline gsp_step link_to(const gsp_trail *t, uint64_t version, const gsp_r
     *h = (gsp_head){.lineage = t->end.lineage,
                     .version = version,
                     .tokens = tokens,
+                    .samples = tokens,
                     .contents = {{(uint8_t)version}},
                     .next = *next,
                     .since = t->end.made,
@@ -112,6 +113,7 @@ static inline gsp_step fork_of(const gsp_trail *t, const gsp_roster *roster, uns
                        .version = t->end.version,
                        .previous = t->end.newest,
                        .tokens = t->end.tokens,
+                       .samples = t->end.samples,
                        .founder = member(founder, 2)};
     for (uint32_t i = 0; roster && i < roster->n; i++) {
         gsp_member m = roster->member[i];

@@ -62,6 +62,7 @@ static void fork_off(const gsp_node *n, bool of_all)
                        .version = end->version,
                        .previous = end->newest,
                        .tokens = end->tokens,
+                       .samples = end->samples,
                        .founder = n->agree.self};
     g->founder.incarnation += 1 + n_made;
     for (uint32_t i = 0; of_all && i < end->roster.n; i++) {
@@ -89,6 +90,7 @@ static void certify(const gsp_node *n)
                         .version = end->version + 20 + n_made, /* too far to ask for it alone */
                         .previous = end->newest,
                         .tokens = TOKENS,
+                        .samples = TOKENS,
                         .n_parts = n->terms.n_parts,
                         .since = end->made,
                         .next = {.n = 1, .member = {n->agree.self}}};

@@ -272,6 +272,7 @@ static void forge_reset(sim_host *h)
                        .version = a->applied,
                        .previous = a->previous,
                        .tokens = a->certificate.proposal.tokens,
+                       .samples = a->certificate.proposal.samples,
                        .founder = h->self,
                        .order = a->genesis.order};
     if (a->genesis.reset == 0)

@@ -80,6 +80,7 @@ static void make_fork(sim_world *w, sim_host *h, gsp_genesis *g)
                        .version = end->version,
                        .previous = end->newest,
                        .tokens = end->tokens,
+                       .samples = end->samples,
                        .founder = h->self};
     g->founder.incarnation++;
     if (sim_chance(&w->random, 0.7))
@@ -102,6 +103,7 @@ static void certify(sim_world *w, sim_host *h, gsp_certificate *c)
                         .version = end->version + 1 + sim_below(&w->random, 40),
                         .previous = end->newest,
                         .tokens = 1ull << 60,
+                        .samples = end->samples,
                         .n_parts = w->rules.n_parts,
                         .since = end->made,
                         .next = end->roster};

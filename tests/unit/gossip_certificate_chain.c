@@ -97,6 +97,7 @@ static void a_certificate_is_shown_with_its_own_votes(void **unused)
         right.proposal = (gsp_proposal){.lineage = t.end.lineage,
                                         .version = 20,
                                         .tokens = 60,
+                                        .samples = 60,
                                         .next = changes ? four : all,
                                         .since = t.end.made,
                                         .made = changes ? 20 : t.end.made};

@@ -266,7 +266,7 @@ static void too_large_a_file_is_refused(void **unused)
     gsp_trail t;
     scratch_open(&place);
     begin();
-    put_file("atomchn2", 8);
+    put_file("atomchn3", 8);
     assert_int_equal(truncate(scratch_path(&place, "chain"), 2 * (off_t)GSP_TRAIL_BYTES_MAX + 1),
                      0);
     gsp_trail_open(&t, &terms);

@@ -124,13 +124,14 @@ static void the_agreement_hashes_and_signs_the_same_bytes(void **state)
                      .previous = some(7),
                      .anchor = some(8),
                      .tokens = 9,
+                     .samples = 8,
                      .founder = member(0),
                      .n_barred = 1,
                      .barred = {{member(1).key, 7}}};
     gsp_order_seal(&seals, &g);
     expect("order", g.order.seal, sizeof g.order.seal, 0xd97501a0cdd805f6u);
     gsp_genesis_hash(&seals, &g, &hash);
-    expect("genesis", &hash, sizeof hash, 0xdd9765f76d2a6eccu);
+    expect("genesis", &hash, sizeof hash, 0x2e7482f5ec712ef8u);
 }
 
 static gsp_invite an_invite(const gsp_identity *issuer)

@@ -5,13 +5,12 @@
 #include "gossip/agree/wire.h"
 #include "tests/lib/sanitized.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <setjmp.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -125,6 +124,7 @@ static void make_genesis(gsp_genesis *g)
     fill(&g->previous, sizeof g->previous);
     fill(&g->anchor, sizeof g->anchor);
     fill(&g->tokens, sizeof g->tokens);
+    fill(&g->samples, sizeof g->samples);
     fill(&g->founder, sizeof g->founder);
     fill(&g->order, sizeof g->order);
     fill(g->seal, sizeof g->seal);
@@ -547,20 +547,20 @@ static void every_kind_has_the_bytes_that_others_expect(void **unused)
 {
     (void)unused;
     static const uint64_t expected[GSP_MESSAGE_N] = {
-        [GSP_HEARTBEAT] = 0xf71a6188375da074u,   [GSP_PREPARE] = 0x987ab103bc995545u,
-        [GSP_PROMISE] = 0x2f07ca4ed6c89d41u,     [GSP_REFUSE] = 0x88aff35207fa1854u,
-        [GSP_BEGIN] = 0x60172327cb3c867fu,       [GSP_REDUCED] = 0x2640f4a453fb911eu,
-        [GSP_PROPOSE] = 0x16af514d3f947497u,     [GSP_ECHO] = 0xefd65106e7d72dbau,
-        [GSP_VOTE] = 0x3738981844483bfcu,        [GSP_CERTIFY] = 0x0f497336909f908cu,
-        [GSP_ASK] = 0x2e948c2ff02436c5u,         [GSP_JOIN] = 0xe02ece631d97e689u,
-        [GSP_WAIT] = 0x81f4d2a43e67db11u,        [GSP_LEAVE] = 0x0343a95e9a8ff34fu,
-        [GSP_EVIDENCE] = 0x4cdbcb9fa98ffe3fu,    [GSP_ACCUSE] = 0x9d721805af7efb3fu,
-        [GSP_LINEAGE] = 0xb6e1165f965adb3fu,     [GSP_CONSENT] = 0x3d7310dc1f519e8cu,
-        [GSP_WITHHELD] = 0x9643c07f711f31b1u,    [GSP_PIECE] = 0xb20e301a9d712142u,
-        [GSP_PULL] = 0x95ec196c5f178f0bu,        [GSP_STATE_ASK] = 0x7d18634c7d65a3d9u,
-        [GSP_STATE_ROOTS] = 0xcb33f099bbe56823u, [GSP_STATE_PULL] = 0x36ac20c0091c41fau,
-        [GSP_STATE_NONE] = 0xe21ac691e633ecc8u,  [GSP_STATE_CHUNK] = 0xbe6ad08c20fa39eau,
-        [GSP_CHAIN_ASK] = 0xcf718ab46c49d226u,   [GSP_CHAIN] = 0x87809d4f9704927bu,
+        [GSP_HEARTBEAT] = 0xfe418b9899b1470cu,   [GSP_PREPARE] = 0xe1e02ef9fec439ebu,
+        [GSP_PROMISE] = 0x6fa9c209857f7576u,     [GSP_REFUSE] = 0xdae76775aae7c9aeu,
+        [GSP_BEGIN] = 0xb34c80d12e279b60u,       [GSP_REDUCED] = 0x560dfb55114613c8u,
+        [GSP_PROPOSE] = 0xddad570a52c929dfu,     [GSP_ECHO] = 0x3afea5910137e611u,
+        [GSP_VOTE] = 0x31b680fb8dc71690u,        [GSP_CERTIFY] = 0x52cf0d7cbf08c0c1u,
+        [GSP_ASK] = 0x58c522aa1c94de4bu,         [GSP_JOIN] = 0x5f0c19dee1c14c09u,
+        [GSP_WAIT] = 0x5a7acc5174e6b4dau,        [GSP_LEAVE] = 0xcfb58354fcbf849du,
+        [GSP_EVIDENCE] = 0xe41c18d602ba1808u,    [GSP_ACCUSE] = 0xeefdcd3ea2e35302u,
+        [GSP_LINEAGE] = 0x09420410ff35dca3u,     [GSP_CONSENT] = 0x95a67f3cda9adde7u,
+        [GSP_WITHHELD] = 0x2e521970639a64fau,    [GSP_PIECE] = 0xb0bbd28609a065bau,
+        [GSP_PULL] = 0x51827c7b784becd1u,        [GSP_STATE_ASK] = 0x0989ec9fb2442b56u,
+        [GSP_STATE_ROOTS] = 0x7c0826b9e74a96a7u, [GSP_STATE_PULL] = 0x1001f951e477bf6du,
+        [GSP_STATE_NONE] = 0x85d9fa2874ba45ccu,  [GSP_STATE_CHUNK] = 0x2e8da370bc3ef707u,
+        [GSP_CHAIN_ASK] = 0x2834dcd2191a760eu,   [GSP_CHAIN] = 0x3145212de938cf89u,
     };
     bool all_equal = true;
     for (unsigned kind = GSP_HEARTBEAT; kind < GSP_MESSAGE_N; kind++) {

@@ -167,10 +167,10 @@ static void what_is_not_included_is_kept_and_brought_again(void **unused)
     (void)contribution(&a, 4, &tokens, &samples);
     assert_int_equal(tokens, 4 * 64);
     assert_int_equal(samples, 4);
-    /* A fork's certificates count samples from zero; its tokens say where the schedule stands. */
+    /* Samples say where the schedule stands; tokens are weights, and count once per fragment. */
     give_parts(&a, 4, others);
-    certificate_make(c, 4, 8, true);
-    c->proposal.tokens = 16 * F * 2000;
+    certificate_make(c, 4, 2000, true);
+    c->proposal.tokens = 16 * F * 3000;
     must(a.work.apply(a.work.context, c, &c->proposal.previous));
     pool_anchor_read_status(a.pool, false, &s);
     assert_int_equal(s.certified_samples, 2000);
