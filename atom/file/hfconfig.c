@@ -76,6 +76,32 @@ static atom_status check_activation(const char *path, const json_t *root)
                      name ? name : "(not a string)");
 }
 
+static atom_status check_spelling(const char *path, const json_t *root)
+{
+    static const char *const names[] = {"vocab_size",
+                                        "n_ctx",
+                                        "n_positions",
+                                        "max_position_embeddings",
+                                        "n_embd",
+                                        "hidden_size",
+                                        "n_layer",
+                                        "num_hidden_layers",
+                                        "n_head",
+                                        "num_attention_heads",
+                                        "n_inner",
+                                        "layer_norm_epsilon",
+                                        "initializer_range",
+                                        "embd_pdrop",
+                                        "attn_pdrop",
+                                        "resid_pdrop",
+                                        "activation_function",
+                                        "tie_word_embeddings",
+                                        "scale_attn_weights",
+                                        "scale_attn_by_inverse_layer_idx",
+                                        "reorder_and_upcast_attn"};
+    return file_check_spelling(path, root, names, sizeof names / sizeof *names);
+}
+
 static atom_status check_mathematics(const char *path, const json_t *root)
 {
     ATOM_TRY(check_activation(path, root));
@@ -128,6 +154,7 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     graph_family family = GRAPH_FAMILY_N;
     ATOM_TRY_CLEAN(take_family(path, root, &family));
     if (family == GRAPH_GPT2) {
+        ATOM_TRY_CLEAN(check_spelling(path, root));
         ATOM_TRY_CLEAN(check_mathematics(path, root));
         ATOM_TRY_CLEAN(take_numbers(path, root, &c));
     } else if (family == GRAPH_OWN) {

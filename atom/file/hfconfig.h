@@ -20,6 +20,11 @@ ATOM_MUST atom_status file_take_real(const char *path, const json_t *root, const
 /* A switch that must be what the family has, if it is there at all. */
 ATOM_MUST atom_status file_check_flag(const char *path, const json_t *root, const char *key,
                                       bool wanted);
+/* Refuses a key that is none of the names, is nearly one of them, and stands where that one is absent:
+ * otherwise a slip of the pen would be a default that nobody chose. names: those that are read, and
+ * others that are well known. */
+ATOM_MUST atom_status file_check_spelling(const char *path, const json_t *root,
+                                          const char *const *names, size_t n);
 /* The last word of _name_or_path where it is a plain name, else the family's. */
 void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX]);
 /* The double whose shortest decimal is that of the float: 0.1f -> 0.1. */

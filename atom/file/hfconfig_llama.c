@@ -20,6 +20,34 @@ static atom_status take_flag(const char *path, const json_t *root, const char *k
     return ATOM_OK;
 }
 
+static atom_status check_spelling(const char *path, const json_t *root)
+{
+    static const char *const names[] = {"vocab_size",
+                                        "max_position_embeddings",
+                                        "hidden_size",
+                                        "intermediate_size",
+                                        "num_hidden_layers",
+                                        "num_attention_heads",
+                                        "num_key_value_heads",
+                                        "head_dim",
+                                        "hidden_act",
+                                        "rms_norm_eps",
+                                        "initializer_range",
+                                        "attention_dropout",
+                                        "attention_bias",
+                                        "mlp_bias",
+                                        "tie_word_embeddings",
+                                        "rope_theta",
+                                        "rope_scaling",
+                                        "rope_parameters",
+                                        "partial_rotary_factor",
+                                        "layer_types",
+                                        "sliding_window",
+                                        "use_sliding_window",
+                                        "max_window_layers"};
+    return file_check_spelling(path, root, names, sizeof names / sizeof *names);
+}
+
 static atom_status check_mathematics(const char *path, const json_t *root)
 {
     const json_t *act = atom_json_present(root, "hidden_act");
@@ -186,6 +214,7 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
 {
     atom_status st = ATOM_OK;
     graph_family_defaults(family, c);
+    ATOM_TRY(check_spelling(path, root));
     ATOM_TRY(check_mathematics(path, root));
     ATOM_TRY(take_sizes(path, root, c));
     ATOM_TRY(file_take_real(path, root, "rms_norm_eps", 1e-6, &c->epsilon));

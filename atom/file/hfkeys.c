@@ -5,6 +5,8 @@
  */
 #include "atom/file/hfconfig.h"
 
+#include "atom/base/nearest.h"
+
 #include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +50,25 @@ atom_status file_check_flag(const char *path, const json_t *root, const char *ke
     snprintf(why, sizeof why, "%s is not supported; only %s is", wanted ? "false" : "true",
              wanted ? "true" : "false");
     return file_not_supported(path, key, why);
+}
+
+atom_status file_check_spelling(const char *path, const json_t *root, const char *const *names,
+                                size_t n)
+{
+    const char *key, *meant;
+    json_t *value;
+    json_object_foreach((json_t *)root, key, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < n && !known; i++)
+            known = strcmp(key, names[i]) == 0;
+        meant = known ? NULL : atom_did_you_mean(key, names, n);
+        if (meant && !json_object_get(root, meant))
+            return atom_fail(ATOM_E_FORMAT,
+                             "%s: unknown key '%.64s', and there is no %s; did you mean %s?", path,
+                             key, meant, meant);
+    }
+    return ATOM_OK;
 }
 
 void file_take_name(const json_t *root, graph_family family, char name[GRAPH_NAME_MAX])

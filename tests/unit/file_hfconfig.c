@@ -52,6 +52,12 @@ static void config_accepted(void **state)
     assert_int_equal(c.positions, 33);
     assert_true(c.resid_pdrop == 0 && c.attn_pdrop == 0.25f && c.epsilon == 0.001f);
     assert_string_equal(c.name, "tiny-model");
+    /* Others' keys may be anything but a slip of ours. */
+    assert_int_equal(parse("{\"model_type\":\"gpt2\",\"n_embd\":48,\"n_embed\":1,\"n_special\":0,"
+                           "\"predict_special_tokens\":true,\"use_cache\":true,\"mine\":[1]}",
+                           &c),
+                     ATOM_OK);
+    assert_int_equal(c.width, 48);
     assert_int_equal(parse("{\"architectures\":[\"GPT2LMHeadModel\"]}", &c), ATOM_OK);
     assert_int_equal(c.vocab_size, 50257);
     assert_int_equal(parse("{\"model_type\":\"gpt2\",\"n_ctx\":64}", &c), ATOM_OK);
@@ -97,6 +103,9 @@ static void config_refused(void **state)
         {GPT2("\"resid_pdrop\":1.5"), ATOM_E_FORMAT, "resid_pdrop"},
         {GPT2("\"resid_pdrop\":\"no\""), ATOM_E_FORMAT, "resid_pdrop must be a number"},
         {GPT2("\"layer_norm_epsilon\":-1"), ATOM_E_FORMAT, "layer_norm_epsilon"},
+        {GPT2("\"n_embed\":64"), ATOM_E_FORMAT, "unknown key 'n_embed'"},
+        {GPT2("\"n_layers\":2"), ATOM_E_FORMAT, "did you mean n_layer?"},
+        {GPT2("\"layer_norm_eps\":1e-6"), ATOM_E_FORMAT, "did you mean layer_norm_epsilon?"},
     };
     graph_config c;
     (void)state;

@@ -138,6 +138,8 @@ static void refused_by_name(void **state)
          ATOM_E_UNSUPPORTED, "only full_attention"},
         {LLAMA("\"head_dim\":63"), ATOM_E_FORMAT, "head_dim is 63"},
         {LLAMA("\"num_hidden_layers\":0"), ATOM_E_FORMAT, "num_hidden_layers"},
+        {LLAMA("\"num_key_values_heads\":4"), ATOM_E_FORMAT, "did you mean num_key_value_heads?"},
+        {LLAMA("\"rms_norm_epsilon\":1e-5"), ATOM_E_FORMAT, "did you mean rms_norm_eps?"},
     };
     graph_config c;
     (void)state;
