@@ -60,6 +60,7 @@ atom_status cli_graph(const char *model, atom_dtype dtype, int64_t micro_batch, 
     file_model resolved = {0};
     graph *plain = NULL;
     atom_status st = ATOM_OK;
+    ATOM_TRY(plan_lora_check(NULL, lora->r, lora->alpha, lora->dropout, lora->targets));
     ATOM_TRY(file_model_resolve(model, &resolved));
     if (sequence < 0)
         sequence = graph_model_usual(&resolved.config);

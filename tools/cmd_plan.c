@@ -112,22 +112,26 @@ static atom_status measure(const plan_values *v, graph **g, part_profile **profi
     return st;
 }
 
+/* What a profile has settled already. */
+static atom_status check_beside_profile(const plan_values *v, const opt_parsed *parsed)
+{
+    static const char *const settled[] = {
+        "model",         "device_spec", "micro_batch_size", "sequence_len", "dtype",
+        "moments_dtype", "lora_r",      "lora_alpha",       "lora_dropout", "lora_target_modules"};
+    for (size_t i = 0; v->profile && i < sizeof settled / sizeof *settled; i++)
+        if (opt_given(&options, parsed, settled[i]))
+            return atom_fail(ATOM_E_USAGE,
+                             "--profile %s already sets %s; leave it out, or give it to 'atom "
+                             "profile' instead",
+                             v->profile, settled[i]);
+    return ATOM_OK;
+}
+
 /* The graph and the profile that the options describe. */
 static atom_status describe(const plan_values *v, graph **g, part_profile **profile)
 {
     part_device device;
     atom_status st = ATOM_OK;
-    if (v->profile && (v->model || v->device_spec))
-        return atom_fail(ATOM_E_USAGE,
-                         "--profile already sets the model and the device; leave out %s",
-                         v->model ? "--model" : "--device-spec");
-    if (v->profile && v->lora.r > 0)
-        return atom_fail(
-            ATOM_E_USAGE,
-            "--profile already sets what is trained; give --lora-r to 'atom profile' instead");
-    if (v->profile && v->moments_dtype != ATOM_F32)
-        return atom_fail(ATOM_E_USAGE, "--profile already sets the dtype of the moments; give "
-                                       "--moments-dtype to 'atom profile' instead");
     if (v->profile) {
         ATOM_TRY(part_profile_read(v->profile, profile));
         st = part_profile_graph(*profile, g);
@@ -228,6 +232,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     part_search_stats stats = {0};
     char *text = NULL;
     atom_status st = ATOM_OK;
+    ATOM_TRY_CLEAN(check_beside_profile(v, parsed));
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_check_place(v->output));
     ATOM_TRY_CLEAN(describe(v, &g, &profile));

@@ -108,6 +108,24 @@ static atom_status copy_text(const char *text, char **out)
     return *out ? ATOM_OK : atom_fail_memory("a path", strlen(text));
 }
 
+atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha, double dropout,
+                            const char *targets)
+{
+    const char *key = alpha > 0                                       ? "lora_alpha"
+                      : dropout > 0                                   ? "lora_dropout"
+                      : targets && strcmp(targets, "all-linear") != 0 ? "lora_target_modules"
+                                                                      : NULL;
+    if (!key || (rank > 0 && !adapter))
+        return ATOM_OK;
+    if (adapter)
+        return atom_fail(ATOM_E_USAGE, "%s: the adapter %s brings its own; leave the key out", key,
+                         adapter);
+    return atom_fail(ATOM_E_USAGE,
+                     "%s has no effect without lora_r: all of the model would be trained; set "
+                     "lora_r, or leave %s out",
+                     key, key);
+}
+
 /* Which adapters are trained: those of a directory, or new ones. */
 static atom_status choose_lora(plan_workbench *bench)
 {
@@ -120,6 +138,8 @@ static atom_status choose_lora(plan_workbench *bench)
         return atom_fail(ATOM_E_USAGE,
                          "the adapter %s brings its own rank and targets; leave lora_r out",
                          model->adapter);
+    ATOM_TRY(plan_lora_check(model->adapter, c->lora_rank, c->lora_alpha, c->lora_dropout,
+                             c->lora_targets));
     if (!c->trains || !(model->adapter || c->lora_rank > 0))
         return ATOM_OK;
     if (model->adapter) {

@@ -57,6 +57,11 @@ typedef struct plan_workbench_config {
     const char *lora_targets;        /* file_lora.targets */
 } plan_workbench_config;
 
+/* Keys of LoRA without an effect are refused: those that are not at their default where there is no
+ * rank to go with them, or where an adapter (NULL: none) brings its own. */
+ATOM_MUST atom_status plan_lora_check(const char *adapter, int64_t rank, double alpha,
+                                      double dropout, const char *targets);
+
 typedef struct plan_workbench {
     file_model model;
     graph *g;       /* fused */

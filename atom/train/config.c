@@ -9,6 +9,7 @@
 #include "atom/plan/rows.h"
 #include "atom/train/ahead.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #define AT(member) .offset = offsetof(train_config, member)
@@ -265,8 +266,36 @@ int64_t train_config_warmup(const train_config *config)
     return config->warmup_steps >= 0 ? config->warmup_steps : config->max_steps * percent / 100;
 }
 
+/* A key that is not at its default, and that nothing reads with the others as they are. */
+static atom_status check_effects(const train_config *c)
+{
+    static const char settled[] = "the plan has settled it; plan again with it, or leave it out";
+    const struct {
+        bool idle;
+        const char *key, *why;
+    } keys[] = {
+        {c->min_lr_ratio >= 0 && c->lr_scheduler == TRAIN_CONSTANT, "min_lr_ratio",
+         "lr_scheduler constant stays at learning_rate to the end; leave it out"},
+        {c->lr_scheduler != TRAIN_WSD && fabs(c->decay_ratio - 0.2) > 1e-12, "decay_ratio",
+         "only lr_scheduler wsd has a decay of its own; leave it out"},
+        {c->store != STORE_AUTO && c->optimizer_state == PLAN_STATE_IN_MEMORY, "store",
+         "optimizer_state is memory, so that nothing is on disk; leave it out"},
+        {c->store_dir && c->optimizer_state == PLAN_STATE_IN_MEMORY, "store_dir",
+         "optimizer_state is memory, so that nothing is on disk; leave it out"},
+        {c->plan && c->host_memory, "host_memory", settled},
+        {c->plan && c->recompute >= 0, "recompute", settled},
+        {c->plan && c->optimizer_state != PLAN_STATE_FREE, "optimizer_state", settled},
+        {c->plan && c->updates != PLAN_UPDATES_FREE, "updates", settled},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].idle)
+            return atom_fail(ATOM_E_USAGE, "%s would have no effect: %s", keys[i].key, keys[i].why);
+    return ATOM_OK;
+}
+
 atom_status train_config_check(const train_config *config)
 {
+    ATOM_TRY(check_effects(config));
     if (config->warmup_steps > config->max_steps && !(config->num_train_epochs > 0))
         return atom_fail(
             ATOM_E_USAGE,

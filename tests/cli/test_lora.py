@@ -143,7 +143,11 @@ class Lora(tool.Case):
         self.assertNotEqual(host["whole"], host["adapters"])
         self.train(self.base, "planned", *lora, "--plan", "adapters-plan.json", "--max-steps", 1)
         self.train(self.base, "other", *lora, "--plan", "whole-plan.json", "--max-steps", 1, run=self.refused)
-        self.fails(2, "plan", "--profile", "whole.json", *lora, says="--profile already sets what is trained")
+        self.fails(2, "plan", "--profile", "whole.json", *lora, says="already sets lora_r")
+        for key, value in ("--lora-dropout", 0.1), ("--dtype", "bf16"), ("--sequence-len", 16), ("--micro-batch-size", 1):
+            self.fails(2, "plan", "--profile", "whole.json", key, value, says="already sets " + key[2:].replace("-", "_"))
+        for command in ("plan", "--device-spec", "rtx-4090"), ("profile", "--device-spec", "rtx-4090"), ("profile",):
+            self.fails(2, *command, *shape, "--lora-alpha", 8, says="lora_alpha has no effect without lora_r")
 
     def refused(self, *args):
         self.assertNotEqual(self.run_atom(*args).code, 0)
@@ -158,6 +162,8 @@ class Lora(tool.Case):
         refused(2, ["w_proj", "q_proj"], "--lora-r", 2, "--lora-target-modules", "q_proj,w_proj")
         refused(2, ["lm_head", "tied"], "--lora-r", 2, "--lora-target-modules", "q_proj,lm_head")
         refused(2, ["--lora-r", "at least 1"], "--lora-r", 0)
+        refused(2, ["lora_alpha", "without lora_r"], "--lora-alpha", 8)
+        refused(2, ["lora_target_modules", "without lora_r"], "--lora-target-modules", "q_proj")
         refused(2, ["lora_r", "q_proj", "48"], "--lora-r", 4000, "--lora-target-modules", "q_proj")
         refused(2, ["weights"], "--lora-r", 2, model=self.path("tiny.json"))
         self.train(self.base, "small", "--lora-r", 2, "--lora-target-modules", "o_proj", "--max-steps", 1)

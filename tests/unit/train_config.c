@@ -210,6 +210,15 @@ static void refused(void **state)
         {"--data d -o x --device-memory 0", "--device-memory"},
         {"--data d -o x --threads 0", "--threads"},
         {"--data d -o x --dtype fp16", "'fp16' is none of: auto, fp32, bf16"},
+        {"--data d -o o --lr-scheduler constant --min-lr-ratio 0.1",
+         "min_lr_ratio would have no effect"},
+        {"--data d -o o --decay-ratio 0.3", "only lr_scheduler wsd"},
+        {"--data d -o o --optimizer-state memory --store-dir s", "store_dir would have no effect"},
+        {"--data d -o o --optimizer-state memory --store threads", "store would have no effect"},
+        {"--data d -o o --plan p --host-memory 1GiB", "host_memory would have no effect"},
+        {"--data d -o o --plan p --recompute always", "recompute would have no effect"},
+        {"--data d -o o --plan p --optimizer-state disk", "optimizer_state would have no effect"},
+        {"--data d -o o --plan p --updates host", "updates would have no effect"},
     };
     train_config c;
     (void)state;
