@@ -57,7 +57,7 @@ MUTANTS = [
      "    if (mine->forked)\n        return goes_to_fork(mine, theirs, trust, plight) ? GSP_GO : GSP_STAY;",
      "    if (mine->forked)\n        return GSP_STAY;", 1, 3000),
     ("I5", "no second ballot", VIEW,
-     "gsp_view_set(a, a->view + 1);", "gsp_view_set(a, a->view);", 3300, 3000),
+     "gsp_view_set(a, a->view + 1);", "gsp_view_set(a, a->view);", 240, 3000),
     ("I6", "no budget of answers", PEOPLE,
      "if (!p || p->answered >= GSP_ANSWERS_PER_S)", "if (!p)", 1, 3000),
     ("I7", "old heartbeats are news", PEOPLE,
@@ -143,7 +143,7 @@ MUTANTS = [
 # Where all liars have one role, since few worlds have enough of them that do just that.
 ROLES = {"who checks does not compare": "falsifies", "nobody looks by its own choice": "falsifies",
          "who is proven to lie stays": "falsifies",
-         "one echo proves a vote": "claims", "a proposer may change an owner's word": "lies", "a proposer leaves out whom it likes": "omits",
+         "no second ballot": "equivocates", "one echo proves a vote": "claims", "a proposer may change an owner's word": "lies", "a proposer leaves out whom it likes": "omits",
          "a part may be the sum of a few": "partial", "one member moves the schedule as it likes": "inflates",
          "tokens are believed without samples": "inflates", "samples have no limit": "inflates",
          "nobody needs an admission": "invents", "a larger incarnation needs no wish": "invents",
