@@ -269,9 +269,76 @@ typedef void (*krn_adamw_fn)(atom_threads *threads, const krn_adamw_step *step,
                              atom_dtype wire_dtype, void *wire, float *master, void *m, void *v,
                              uint64_t n);
 
+/*
+ * Muon (Jordan et al. 2024; weight decay and the scale of steps as in Liu et al. 2025, Muon is
+ * Scalable for LLM Training) on the host, for one matrix [rows][cols], row-major; the same bits in
+ * every implementation, on every instruction set and number of threads:
+ *
+ *   g    = scale * grad                        grad is read from wire (act dtype)
+ *   m    = momentum * m + g
+ *   u    = momentum * m + g                    Nesterov
+ *   sum  = u^2 in f64, each row in ascending order, then the rows in ascending order
+ *   X    = op(u * inv)                         inv = 1 / max(sqrt(sum), 1e-7), from f64
+ *   KRN_MUON_STEPS times, with X taken as [s][l], s <= l (transposed where rows > cols):
+ *     A  = op(X X')
+ *     B  = op(b * A + c * (A A))
+ *     X  = op(a * X + B X)                     a, b, c: KRN_MUON_A, _B, _C
+ *   p    = keep * p - rate * X                 keep = 1 - lr * decay, rate = lr * 0.2 * sqrt(l),
+ *   wire = (act) p                             both from f64
+ *
+ * All other numbers are fp32, without fused operations. op() rounds to bf16 and makes 0 of what is
+ * smaller than KRN_MUON_TINY: so the product of two operands is exact in fp32, fused or not, and a
+ * sum has one value as long as it runs over k in ascending order from 0. Momentum is stored in f32,
+ * or in bf16, rounded by the same draws as AdamW's moments, after u was made.
+ */
+typedef struct krn_muon_step {
+    float scale; /* clip factor; 1 without clipping */
+    float momentum;
+    double lr, decay;   /* decay 0 where the parameter has none */
+    atom_dtype moments; /* of m: ATOM_F32 or ATOM_BF16 */
+    /* With bf16: whose words are drawn, and which element of the canonical vector comes first. */
+    atom_rng_key rng;
+    uint64_t first;
+} krn_muon_step;
+enum { KRN_MUON_STEPS = 5 };
+#define KRN_MUON_A 3.4445f
+#define KRN_MUON_B (-4.7750f)
+#define KRN_MUON_C 2.0315f
+#define KRN_MUON_TINY 0x1p-60f
+#define KRN_MUON_NORM_MIN 1e-7
+
+static inline int64_t krn_muon_short(int64_t rows, int64_t cols)
+{
+    return rows < cols ? rows : cols;
+}
+static inline int64_t krn_muon_long(int64_t rows, int64_t cols)
+{
+    return rows < cols ? cols : rows;
+}
+/* Floats from one line of a square or of a transposed X to the next: whole vectors, and never a
+ * power of two, whose lines would push each other out of the caches. */
+static inline int64_t krn_muon_line(int64_t rows, int64_t cols)
+{
+    return (krn_muon_short(rows, cols) + 15) / 16 * 16 + 16;
+}
+/* Scratch bytes for one matrix: X twice, two squares, and the rows' sums. */
+static inline uint64_t krn_muon_space(int64_t rows, int64_t cols)
+{
+    int64_t line = krn_muon_line(rows, cols);
+    return (uint64_t)(2 * krn_muon_long(rows, cols) * line + 2 * line * line) * sizeof(float) +
+           (uint64_t)rows * sizeof(double);
+}
+
+/* master f32, m step->moments, wire act: holds the gradient, receives the parameter; [rows][cols]
+ * each. In place. space: krn_muon_space() bytes, 64-byte aligned. */
+typedef void (*krn_muon_fn)(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype,
+                            void *wire, float *master, void *m, int64_t rows, int64_t cols,
+                            void *space);
+
 /* Host table: independent of the device (docs/design/engine.md#the-optimizer). */
 typedef struct krn_host_table {
     krn_adamw_fn adamw;
+    krn_muon_fn muon;
     krn_round_fn round[2]; /* by wire dtype: master f32 -> wire */
     krn_sumsq_fn sumsq[2];
 } krn_host_table;

@@ -6,7 +6,7 @@
  * x86-64, AVX2 + FMA, and AVX-512 (F BW VL DQ). A file writes its functions as KRN_ISA(name), which
  * becomes name_base, name_avx2 or name_avx512, and uses isa/vec.h, which gives one vector type of
  * the native width. Bits may differ between instruction sets, never between thread counts. AdamW,
- * rounding and sums of squares are the same bits on all (kernels.h).
+ * Muon, rounding and sums of squares are the same bits on all (kernels.h).
  *
  * kernels/cpu/ itself is compiled once, for baseline x86-64, and picks what to call at run time.
  *
@@ -36,6 +36,7 @@ typedef struct krn_cpu_vec {
     krn_sumsq_fn sumsq[2];
     krn_settle_fn settle[2];
     krn_adamw_fn adamw;
+    krn_muon_fn muon;
     /* a[i] = b[i] + s c[i] with stores past the caches: the machine's bandwidth, for
      * kernels/bench.c */
     void (*triad)(atom_threads *threads, float *a, const float *b, const float *c, uint64_t n);

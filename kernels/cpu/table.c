@@ -64,6 +64,7 @@ static void fill_all(void)
     krn_cpu_table_fill(&chosen.table[ATOM_BF16], ATOM_BF16, chosen.isa);
     const krn_cpu_vec *vec = krn_cpu_vec_get(chosen.isa);
     chosen.host.adamw = vec->adamw;
+    chosen.host.muon = vec->muon;
     memcpy(chosen.host.round, vec->round, sizeof vec->round);
     memcpy(chosen.host.sumsq, vec->sumsq, sizeof vec->sumsq);
 }

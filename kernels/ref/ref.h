@@ -114,6 +114,9 @@ void ref_linear_d_weight(const ref_job *job, int64_t o, int64_t rows, int64_t in
 
 uint64_t ref_workspace(atom_op op, int backward, const int64_t dim[KRN_DIM_MAX]);
 
+/* muon.c */
+void ref_muon(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype, void *wire,
+              float *master, void *m, int64_t rows, int64_t cols, void *space);
 /* adamw.c */
 void ref_adamw(atom_threads *threads, const krn_adamw_step *step, atom_dtype wire_dtype, void *wire,
                float *master, void *m, void *v, uint64_t n);

@@ -96,6 +96,7 @@ const krn_host_table *krn_ref_host_table(void)
 {
     static const krn_host_table table = {
         .adamw = ref_adamw,
+        .muon = ref_muon,
         .round = {[ATOM_F32] = round_f32, [ATOM_BF16] = round_bf16},
         .sumsq = {[ATOM_F32] = sumsq_f32, [ATOM_BF16] = sumsq_bf16},
     };

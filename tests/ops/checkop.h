@@ -119,6 +119,8 @@ void check_slopes(report *r, const krn_table *table, const op_case *c);
 
 /* host.c: AdamW, round, sumsq bit for bit. Counts failures into r. */
 void check_host(report *r, const krn_host_table *table);
+/* muon.c: Muon of that table. */
+void check_muon(report *r, const krn_host_table *table);
 void check_round_sumsq(report *r, const krn_table *table);
 
 /* canary.c: wrong kernels must be caught. Returns how many were not. */

@@ -58,6 +58,7 @@ static int check_host_table(const char *backend, const krn_host_table *table)
 {
     report r = {.backend = backend};
     check_host(&r, table);
+    check_muon(&r, table);
     return finish(&r);
 }
 

@@ -40,6 +40,9 @@ void KRN_ISA(krn_cpu_sumsq_bf16)(krn_ctx *cx, double *out, const void *x, uint64
 void KRN_ISA(krn_cpu_adamw)(atom_threads *threads, const krn_adamw_step *step,
                             atom_dtype wire_dtype, void *wire, float *master, void *m, void *v,
                             uint64_t n);
+void KRN_ISA(krn_cpu_muon)(atom_threads *threads, const krn_muon_step *step, atom_dtype wire_dtype,
+                           void *wire, float *master, void *m, int64_t rows, int64_t cols,
+                           void *space);
 
 void KRN_ISA(krn_cpu_triad)(atom_threads *threads, float *a, const float *b, const float *c,
                             uint64_t n);

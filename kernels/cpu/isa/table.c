@@ -24,5 +24,6 @@ const krn_cpu_vec KRN_ISA(krn_cpu_vec) = {
     .sumsq = {KRN_ISA(krn_cpu_sumsq_f32), KRN_ISA(krn_cpu_sumsq_bf16)},
     .settle = {KRN_ISA(krn_cpu_settle_f32), KRN_ISA(krn_cpu_settle_bf16)},
     .adamw = KRN_ISA(krn_cpu_adamw),
+    .muon = KRN_ISA(krn_cpu_muon),
     .triad = KRN_ISA(krn_cpu_triad),
 };
