@@ -132,6 +132,7 @@ static void plan_for_device(run *r)
     must(part_plan_write(plan, scratch_path(r->place, "plan.json")));
     part_plan_close(&plan);
     set(&r->config.plan, scratch_path(r->place, "plan.json"));
+    r->config.host_memory = 0; /* the plan has it, and a key beside it would be refused */
 }
 
 static void configure(run *r, scratch *place, setting kind, const char *out)
