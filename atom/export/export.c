@@ -14,6 +14,7 @@
 #include "atom/plan/source.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,7 +28,39 @@ typedef struct export_source {
     graph *g;
     file_weights *weights;
     file_adapter *adapter; /* of the model; or NULL */
+    file_vector merged;    /* the weights, with the adapter merged in */
+    bool warned;           /* of weights that are not finite */
 } export_source;
+
+static void warn_of(const export_source *s, uint64_t element)
+{
+    const char *name = "?";
+    for (uint32_t i = 0; i < s->g->n_params; i++)
+        if (s->g->params[i].offset <= element)
+            name = s->g->params[i].name;
+    atom_log(ATOM_LOG_WARN,
+             "%s: '%s' has values that are not finite, and so has what is written; the model "
+             "would say nothing sensible",
+             s->model.dir, name);
+}
+
+static atom_status watched_get(void *ctx, uint64_t first, uint64_t n, float *to)
+{
+    export_source *s = ctx;
+    ATOM_TRY(s->merged.get(s->merged.ctx, first, n, to));
+    for (uint64_t i = 0; i < n && !s->warned; i++) {
+        s->warned = !isfinite(to[i]);
+        if (s->warned)
+            warn_of(s, first + i);
+    }
+    return ATOM_OK;
+}
+
+static void watched_done(void *ctx, uint64_t first, uint64_t n)
+{
+    const export_source *s = ctx;
+    file_vector_done(s->merged, first, n);
+}
 
 /* After a failure, too, it must be closed. */
 static atom_status source_open(const char *dir, const char *adapter, export_source *source)
@@ -48,12 +81,17 @@ static atom_status source_open(const char *dir, const char *adapter, export_sour
     return ATOM_OK;
 }
 
-/* The weights, with the adapter merged in. */
-static file_vector source_vector(const export_source *source)
+/* The weights as they are written; the first that is not finite is told. */
+static file_vector source_vector(export_source *s)
 {
-    file_vector weights = file_weights_vector(source->weights);
-    weights.sink = &source->to;
-    return source->adapter ? file_adapter_over(source->adapter, weights) : weights;
+    file_vector weights = file_weights_vector(s->weights);
+    weights.sink = &s->to;
+    s->merged = s->adapter ? file_adapter_over(s->adapter, weights) : weights;
+    return (file_vector){.ctx = s,
+                         .get = watched_get,
+                         .done = watched_done,
+                         .source = s->merged.source,
+                         .sink = s->merged.sink};
 }
 
 static void source_close(export_source *source)
@@ -146,7 +184,7 @@ cleanup:
     return st;
 }
 
-static atom_status write_directory(const export_source *s, atom_dtype dtype, uint64_t shard_bytes,
+static atom_status write_directory(export_source *s, atom_dtype dtype, uint64_t shard_bytes,
                                    const char *dir)
 {
     ATOM_TRY(atom_dir_make(dir));
@@ -203,7 +241,7 @@ typedef struct hf_job {
 
 static atom_status fill_hf(void *context, const char *dir)
 {
-    const hf_job *job = context;
+    hf_job *job = context;
     return write_directory(&job->source, job->dtype, job->shard_bytes, dir);
 }
 

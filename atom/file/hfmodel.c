@@ -13,6 +13,8 @@
 #include "atom/file/peft.h"
 #include "atom/file/pt2.h"
 
+#include <dirent.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -53,6 +55,31 @@ static atom_status no_model(const char *spec)
                      spec, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
+/* The newest checkpoint that a run's directory holds, by its number; -1: it is none. */
+static int64_t newest_checkpoint(const char *dir)
+{
+    long long newest = -1, step;
+    char rest;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (sscanf(e->d_name, "checkpoint-%18lld%c", &step, &rest) == 1 && step > newest)
+            newest = step;
+    if (d)
+        closedir(d);
+    return newest;
+}
+
+static atom_status no_config(const char *dir)
+{
+    int64_t newest = newest_checkpoint(dir);
+    if (newest < 0)
+        return atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir);
+    return atom_fail(ATOM_E_USAGE,
+                     "%s is the directory of a run; name one of its checkpoints, such as "
+                     "%s/checkpoint-%" PRId64,
+                     dir, dir, newest);
+}
+
 static atom_status resolve_dir(const char *dir, file_model *model)
 {
     atom_status st = ATOM_OK;
@@ -62,8 +89,7 @@ static atom_status resolve_dir(const char *dir, file_model *model)
     if (!path || !model->dir)
         ATOM_TRY_CLEAN(atom_fail_memory("a path", strlen(dir)));
     if (!atom_path_exists(path))
-        ATOM_TRY_CLEAN(
-            atom_fail(ATOM_E_FORMAT, "%s has no config.json; is it a model directory?", dir));
+        ATOM_TRY_CLEAN(no_config(dir));
     ATOM_TRY_CLEAN(file_config_read(path, &model->config, &model->source));
     model->has_weights = file_weights_exist(dir);
 cleanup:

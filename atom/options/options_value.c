@@ -229,6 +229,20 @@ static void list_clear(opt_list *list)
     *list = (opt_list){0};
 }
 
+/* ~ is the shell's word; a directory of that name would be made. */
+static atom_status check_home(const opt_spec *spec, const char *text)
+{
+    const char *home = getenv("HOME");
+    bool path = spec->value && (strstr(spec->value, "DIR") || strstr(spec->value, "FILE"));
+    if (!path || text[0] != '~' || (text[1] && text[1] != '/'))
+        return ATOM_OK;
+    return atom_fail(
+        ATOM_E_USAGE,
+        "'%s': only a shell puts your home directory in place of ~, where it stands at "
+        "the start of a word; write %s%s",
+        text, home ? home : "the whole path", home ? text + 1 : "");
+}
+
 atom_status opt_set_value(const opt_spec *spec, const char *text, void *values)
 {
     void *at = field(spec, values);
@@ -248,10 +262,12 @@ atom_status opt_set_value(const opt_spec *spec, const char *text, void *values)
     case OPT_RATE:
         return set_size(spec, text, at);
     case OPT_TEXT:
+        ATOM_TRY(check_home(spec, text));
         return set_text(text, at);
     case OPT_CHOICE:
         return set_choice(spec, text, at);
     case OPT_LIST:
+        ATOM_TRY(check_home(spec, text));
         return list_add(text, at);
     }
     return ATOM_E_USAGE;

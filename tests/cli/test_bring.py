@@ -2,6 +2,7 @@
 import csv
 import io
 import json
+import os
 import struct
 
 import tool
@@ -86,6 +87,39 @@ class Bring(tool.Case):
         chat = {"messages": [user("q"), says("a", weight=0), says("b")]}
         self.fails(3, *self.prepare_args([chat], *own, "--loss", "all"), says=["in.jsonl:1: ", "weight 0", "--loss all"])
         self.fails(3, *self.prepare_args([dict(chat, weight=0.1)], *own), says="\"weight\" of the whole line")
+
+    def test_places(self):
+        """A run's directory is no model, and ~ is no directory."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=320)))
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        run = ["train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+               "--gradient-accumulation-steps", 1, "--eval-steps", 0]
+        self.ok(*run, "-o", "run", "--max-steps", 3, "--save-steps", 2)
+        for command in ("eval", "--data", "data"), ("inspect",), ("generate",), ("export", "-o", "x.gguf"):
+            where = ["run"] if command[0] == "inspect" else ["--model", "run"]
+            self.fails(2, command[0], *where, *command[1:], says="such as run/checkpoint-3")
+        self.fails(2, *run, "-o", "~/run", says="/run")
+        self.write("c.yml", "output_dir: ~/run\n")
+        self.fails(2, *run, "c.yml", says="only a shell puts")
+        self.assertFalse(os.path.exists(self.path("~")))
+
+    def test_weights_that_are_no_numbers(self):
+        """They may be exported, but not without a word."""
+        self.write("c.json", json.dumps(dict(model_type="gpt2", n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=320)))
+        self.write("t.txt", "some words to learn " * 200)
+        self.ok("data", "prepare", "-i", "t.txt", "-o", "data", "--val-fraction", 0)
+        self.ok("train", "--model", "c.json", "--data", "data", "--micro-batch-size", 1, "--sequence-len", 16,
+                "--gradient-accumulation-steps", 1, "--eval-steps", 0, "-o", "run", "--max-steps", 1)
+        whole = self.ok("export", "--model", "run/checkpoint-1", "-o", "a.gguf")
+        self.assertNotIn("finite", whole.err)
+        with open(self.path("run/checkpoint-1/model.safetensors"), "r+b") as f:
+            head = f.read(struct.unpack("<Q", f.read(8))[0])
+            at = next(t["data_offsets"][0] for k, t in json.loads(head).items() if "ln_f.weight" in k)
+            f.seek(8 + len(head) + at)
+            f.write(struct.pack("<f", float("nan")))
+        for out in (["-o", "b.gguf"], ["-o", "c", "--to", "hf"]):
+            self.assertIn("ln_f.weight' has values that are not finite", self.ok("export", "--model", "run/checkpoint-1", *out).err)
 
     def test_keys_of_messages(self):
         """What a template cannot show is refused where it was said, and told where it is beside it."""
