@@ -108,6 +108,8 @@ void gsp_agree_settle(gsp_agree *a, const gsp_saved *saved)
     gsp_genesis_hash(&a->seals, &a->genesis, &a->lineage);
     a->applying = false;
     a->ahead_version = 0;
+    for (uint32_t i = 0; i < GSP_PEERS_KNOWN_MAX; i++)
+        a->peer[i].shown = 0; /* versions of another lineage may have smaller numbers */
     a->draft.generation = 0;
     memset(a->missing, 0, sizeof a->missing);
     memset(&a->audits, 0, sizeof a->audits);
@@ -238,12 +240,8 @@ static uint32_t door(gsp_agree *a, const gsp_message *m)
     }
     if (m->version <= a->certified) {
         a->stats.stale++;
-        if ((m->kind == GSP_PREPARE || m->kind == GSP_PROPOSE) &&
-            gsp_people_may_answer(a, &m->from.key))
-            gsp_agree_act(a, (gsp_action){.kind = GSP_DO_CERTIFICATE,
-                                          .to = GSP_TO_ONE,
-                                          .peer = m->from.key,
-                                          .version = m->version});
+        if (m->kind == GSP_PREPARE || m->kind == GSP_PROPOSE)
+            gsp_people_show(a, &m->from.key, m->version);
         return GSP_NOBODY;
     }
     if (!gsp_agree_is_member(a) || m->ballot == 0)
@@ -345,11 +343,7 @@ static void on_message(gsp_agree *a, const gsp_message *m)
     } else if (m->kind == GSP_CERTIFY && mine) {
         gsp_vote_certificate(a, m);
     } else if (m->kind == GSP_ASK && mine && m->as.ask.version <= a->certified) {
-        if (gsp_people_may_answer(a, &m->from.key))
-            gsp_agree_act(a, (gsp_action){.kind = GSP_DO_CERTIFICATE,
-                                          .to = GSP_TO_ONE,
-                                          .peer = m->from.key,
-                                          .version = m->as.ask.version});
+        gsp_people_show(a, &m->from.key, m->as.ask.version);
     } else if (m->kind == GSP_JOIN && mine) {
         gsp_people_join(a, m);
     } else if (m->kind == GSP_LEAVE && mine) {

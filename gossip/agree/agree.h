@@ -50,6 +50,8 @@ enum {
     GSP_DURATIONS_MAX = 16,     /* rounds that the timeout learns from */
     GSP_BUDGET_PER_S = 400,     /* messages of one peer that are looked at */
     GSP_ANSWERS_PER_S = 20,     /* answers to questions of one peer */
+    GSP_REPEATS_MAX = 60,       /* certificates that one peer is sent again in a minute; an honest
+                                   one asks once in two heartbeats where answers are lost */
     GSP_BALLOT_STEP_MAX = 4096, /* by which a ballot may be ahead; honest ones take days for that.
                                    So no liar can use up all numbers */
     GSP_REPLAY_MAX = 8,         /* certificates and results that every member keeps for others */
@@ -253,6 +255,9 @@ typedef struct gsp_peer {
     gsp_rates rates;
     uint64_t second; /* to which the two budgets below belong */
     uint32_t looked, answered;
+    uint64_t shown;    /* the newest certificate that it was sent */
+    uint64_t minute;   /* in which the next one counts */
+    uint32_t repeated; /* certificates that it was sent and that were not newer than `shown` */
 } gsp_peer;
 
 typedef struct gsp_waiting {
@@ -279,6 +284,7 @@ typedef struct gsp_agree_stats {
     uint64_t divided; /* chains that contradict mine: two quorums of one roster signed two things */
     uint64_t audits, audits_open, lies, false_claims; /* open: the bytes could not be had */
     uint64_t bans, withheld;                          /* withheld: members counted as withholding */
+    uint64_t unanswered; /* questions for certificates by peers that had asked too often */
 } gsp_agree_stats;
 
 /* Checking what owners say (claim.h). */

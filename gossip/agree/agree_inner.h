@@ -168,6 +168,9 @@ bool gsp_people_alive(const gsp_agree *a, uint32_t i);
 uint32_t gsp_people_alive_bits(const gsp_agree *a);
 /* Takes one from the peer's budget of answers; false: it has asked enough in this second. */
 bool gsp_people_may_answer(gsp_agree *a, const gsp_key *key);
+/* The peer lacks C(version), which is certified here: sends it, or the newest one where that is kept
+ * no more, unless the peer has asked for it too often. */
+void gsp_people_show(gsp_agree *a, const gsp_key *key, uint64_t version);
 void gsp_people_heartbeat(gsp_agree *a, const gsp_message *message);
 void gsp_people_join(gsp_agree *a, const gsp_message *message);
 void gsp_people_leave(gsp_agree *a, const gsp_statement *statement);

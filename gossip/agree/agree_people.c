@@ -77,6 +77,32 @@ bool gsp_people_may_answer(gsp_agree *a, const gsp_key *key)
     return true;
 }
 
+/* A peer that goes forward asks for each version once, so what it costs grows with the pool and no
+ * faster. Everything else is a repetition, and of those there are so many in a minute. */
+void gsp_people_show(gsp_agree *a, const gsp_key *key, uint64_t version)
+{
+    const uint64_t minute = a->now_ns / (60 * 1000000000ull);
+    gsp_peer *p = gsp_people_find(a, key);
+    if (!p)
+        return;
+    if (p->minute != minute)
+        p->repeated = 0;
+    p->minute = minute;
+    uint64_t given = version + GSP_REPLAY_MAX > a->certified ? version : a->certified;
+    bool repeated = given <= p->shown;
+    if ((repeated && p->repeated >= GSP_REPEATS_MAX) || !gsp_people_may_answer(a, key)) {
+        a->stats.unanswered++;
+        return;
+    }
+    if (repeated)
+        p->repeated++;
+    else
+        p->shown = given;
+    gsp_agree_act(
+        a, (gsp_action){
+               .kind = GSP_DO_CERTIFICATE, .to = GSP_TO_ONE, .peer = *key, .version = version});
+}
+
 /* ---- joins and leaves ---- */
 
 static void forget_waiting(gsp_agree *a, uint32_t k)
