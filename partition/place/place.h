@@ -30,9 +30,11 @@
  *
  * Search: every ordered arrangement for up to PLACE_EXACT_HOSTS hosts, so nothing is better under
  * this cost. Beyond that DT-FM section 3.4: a population of partitions, children that take groups
- * of both parents, a local step that swaps an end of the fastest link of one group with one of
- * another, and an open path that is exact up to 12 stages. The same seed gives the same answer on
- * every machine; no clock is read.
+ * of both parents, a local step that takes Kernighan and Lin's swaps and then the paper's (the ends
+ * of the fastest link of one group with those of another), and an open path that is exact up to 12
+ * stages. The paper's local step alone stays far from the best on its own matrices when hosts come
+ * in no order (measured; section 3.4 describes a circular extension that is not built here). The
+ * same seed gives the same answer on every machine; no clock is read.
  *
  * Source: Yuan et al., Decentralized Training of Foundation Models in Heterogeneous Environments
  * (DT-FM), NeurIPS 2022, sections 3.1 to 3.5.
@@ -160,17 +162,18 @@ ATOM_MUST atom_status place_price(const place_problem *p, const place_layout *la
 ATOM_MUST atom_status place_whole(const place_problem *p, place_mode mode, place_candidate *out);
 
 typedef enum place_local {
-    PLACE_LOCAL_FASTEST,
-    PLACE_LOCAL_KERNIGHAN_LIN,
-    PLACE_LOCAL_NONE
+    PLACE_LOCAL_BOTH,          /* Kernighan and Lin's swaps, then the paper's */
+    PLACE_LOCAL_PAPER,         /* section 3.4's alone */
+    PLACE_LOCAL_KERNIGHAN_LIN, /* what it is compared with there */
+    PLACE_LOCAL_NONE           /* a few random arrangements */
 } place_local;
 
 typedef struct place_search {
     uint64_t seed;
     bool communication; /* minimise eq. 1 alone, as the paper does; else the step */
-    place_local local;  /* DT-FM's local step; the one of section 3.4's comparison; none */
-    uint32_t tries;     /* arrangements that are priced at most; 0: as many as 64 hosts need about a
-                           second for. Small searches are exact whatever it says */
+    place_local local;  /* the local step */
+    uint32_t tries;     /* arrangements that are priced at most; 0: a number for a
+                           few seconds. Small searches are exact whatever it says */
     bool no_exact;      /* evolve even where every arrangement could be tried */
 } place_search;
 

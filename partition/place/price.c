@@ -121,18 +121,23 @@ static double updates(const place_work *w, uint32_t kind, uint32_t a, uint32_t b
                                : seconds;
 }
 
-/* The slowest of a stage's hosts; infinite where one of them cannot hold it. */
-static double stage_computes(const place_work *w, const place_layout *l, uint32_t s, uint32_t a,
+/* The kinds of a stage's hosts, a bit each. */
+static uint64_t kinds_of(const place_problem *p, const place_layout *l, uint32_t s)
+{
+    uint64_t kinds = 0;
+    for (uint32_t g = 0; g < l->n_groups; g++)
+        kinds |= (uint64_t)1 << p->hosts[l->host[s * l->n_groups + g]].kind;
+    return kinds;
+}
+
+/* The slowest of those kinds; infinite where one of them cannot hold the layers. */
+static double stage_computes(const place_work *w, uint64_t kinds, uint32_t m, uint32_t a,
                              uint32_t b)
 {
-    uint32_t m = per_pipeline(w->p, l->n_groups);
-    uint64_t seen = 0;
     double slowest = 0;
-    for (uint32_t g = 0; g < l->n_groups; g++) {
-        uint32_t kind = w->p->hosts[l->host[s * l->n_groups + g]].kind;
-        if (seen >> kind & 1)
+    for (uint32_t kind = 0; kind < w->p->n_kinds; kind++) {
+        if (!(kinds >> kind & 1))
             continue;
-        seen |= (uint64_t)1 << kind;
         if (!holds(w, &w->p->kinds[kind], a, b))
             return INFINITY;
         slowest = fmax(slowest, computes(w, kind, a, b, m));
@@ -146,10 +151,14 @@ static double stage_computes(const place_work *w, const place_layout *l, uint32_
 static bool divide(place_work *w, const place_layout *l, uint32_t *first)
 {
     uint32_t n = w->p->n_layers, stages = l->n_stages, points = n + 1, b;
+    uint32_t m = per_pipeline(w->p, l->n_groups);
+    uint64_t kinds[PLACE_STAGES_MAX];
     if (w->p->n_kinds == 1 && w->cached_stages == stages) {
         memcpy(first, w->cached, (stages + 1) * sizeof *first);
         return w->cached_fits;
     }
+    for (uint32_t s = 0; s < stages; s++)
+        kinds[s] = kinds_of(w->p, l, s);
     for (uint32_t a = 0; a <= n; a++)
         w->best[stages * points + a] = a == n ? 0 : INFINITY;
     for (uint32_t s = stages; s-- > 0;)
@@ -158,14 +167,14 @@ static bool divide(place_work *w, const place_layout *l, uint32_t *first)
             *best = INFINITY;
             for (b = a + 1; a >= s && b <= n; b++)
                 if (w->best[(s + 1) * points + b] < *best)
-                    *best = fmin(
-                        *best, fmax(w->best[(s + 1) * points + b], stage_computes(w, l, s, a, b)));
+                    *best = fmin(*best, fmax(w->best[(s + 1) * points + b],
+                                             stage_computes(w, kinds[s], m, a, b)));
         }
     bool fits = isfinite(w->best[0]);
     first[0] = 0;
     for (uint32_t s = 0; s < stages && fits; s++) {
         for (b = first[s] + 1; w->best[(s + 1) * points + b] > w->best[0] ||
-                               stage_computes(w, l, s, first[s], b) > w->best[0];)
+                               stage_computes(w, kinds[s], m, first[s], b) > w->best[0];)
             b++;
         first[s + 1] = b;
     }
@@ -188,7 +197,7 @@ void place_work_price(place_work *w, const place_layout *l, place_cost *out)
     for (uint32_t s = 0; s < l->n_stages; s++) {
         uint32_t a = out->first_layer[s], b = out->first_layer[s + 1];
         const uint16_t *hosts = &l->host[s * d];
-        double own = stage_computes(w, l, s, a, b), edge = 0;
+        double own = stage_computes(w, kinds_of(p, l, s), m, a, b), edge = 0;
         fill += own;
         slowest = fmax(slowest, own);
         if (s + 1 < l->n_stages)

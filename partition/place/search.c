@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { POPULATION = 16, TRIES_DEFAULT = 6000, SWAPS = 4 };
+enum { POPULATION = 16, TRIES_DEFAULT = 12000, SWAPS = 4 };
 
 typedef struct individual {
     uint16_t order[PLACE_HOSTS_MAX]; /* hosts by group, then those that are left over */
@@ -171,10 +171,11 @@ static void keep_best(swap *best, swap s)
 }
 
 /* The swaps that promise most: the gain of section 3.4, or Kernighan and Lin's. */
-static void promising(search *x, const individual *one, swap *best)
+static void promising(search *x, const individual *one, bool kl, swap *best)
 {
     uint32_t ends[PLACE_STAGES_MAX][2], d = x->d;
-    bool kl = x->how->local == PLACE_LOCAL_KERNIGHAN_LIN;
+    for (uint32_t k = 0; k < SWAPS; k++)
+        best[k] = (swap){.gain = -INFINITY};
     for (uint32_t g = 0; g < x->stages; g++)
         fastest(x, one, g, ends[g]);
     for (uint32_t g = 0; g < x->stages; g++)
@@ -194,31 +195,67 @@ static void promising(search *x, const individual *one, swap *best)
                 }
 }
 
-/* Swaps while one of the promising swaps makes it better. */
-static void improve(search *x, individual *one)
+static void exchange(individual *one, uint32_t a, uint32_t b)
 {
-    for (bool better = x->how->local != PLACE_LOCAL_NONE; better && x->tried < x->most;) {
-        swap best[SWAPS];
-        for (uint32_t k = 0; k < SWAPS; k++)
-            best[k].gain = -INFINITY;
-        promising(x, one, best);
-        better = false;
-        for (uint32_t k = 0; k <= SWAPS && !better; k++) {
-            bool any = k == SWAPS; /* those that are left over, and what no gain sees */
-            uint32_t a = any ? draw(x, x->used) : best[k].a, b = any ? draw(x, x->n) : best[k].b;
-            if (!any && !isfinite(best[k].gain))
-                continue;
-            memcpy(&x->trial, one, sizeof x->trial);
-            x->trial.order[a] = one->order[b];
-            x->trial.order[b] = one->order[a];
-            better = judge(x, &x->trial) < one->cost;
-            if (better)
-                memcpy(one, &x->trial, sizeof *one);
-        }
+    uint16_t t = one->order[a];
+    one->order[a] = one->order[b];
+    one->order[b] = t;
+}
+
+/* Follows Kernighan and Lin's gain downhill, whatever it does to the price: the price is a maximum,
+ * so that most single swaps towards groups of neighbours do not change it. */
+static void gather(search *x, individual *one)
+{
+    swap best[SWAPS];
+    for (bool better = x->how->local == PLACE_LOCAL_BOTH; better && x->tried < x->most;
+         x->tried++) {
+        promising(x, one, true, best);
+        better = best[0].gain > 1e-9 * weight(x, one->order[0], one->order[1]);
+        if (better)
+            exchange(one, best[0].a, best[0].b);
     }
 }
 
-/* Hosts in the order they were named, which is often by place. */
+/* Keeps the swap of two places if it makes it better. */
+static bool try_swap(search *x, individual *one, uint32_t a, uint32_t b)
+{
+    memcpy(&x->trial, one, sizeof x->trial);
+    exchange(&x->trial, a, b);
+    if (judge(x, &x->trial) >= one->cost)
+        return false;
+    memcpy(one, &x->trial, sizeof *one);
+    return true;
+}
+
+/* Tries the swaps that one of the gains promises most of; true: one was kept. */
+static bool try_promising(search *x, individual *one, bool kl)
+{
+    swap best[SWAPS];
+    bool kept = false;
+    promising(x, one, kl, best);
+    for (uint32_t k = 0; k < SWAPS && !kept; k++)
+        kept = isfinite(best[k].gain) && try_swap(x, one, best[k].a, best[k].b);
+    return kept;
+}
+
+/*
+ * Swaps until nothing that was tried makes it better: what Kernighan and Lin's gain promises,
+ * which gathers neighbours into groups, then what section 3.4's does, which spares the pipeline, and
+ * one swap that no gain sees, since hosts that are left over are in neither.
+ */
+static void improve(search *x, individual *one)
+{
+    bool kl = x->how->local != PLACE_LOCAL_PAPER,
+         paper = x->how->local != PLACE_LOCAL_KERNIGHAN_LIN;
+    bool better = x->how->local != PLACE_LOCAL_NONE;
+    while (better && x->tried < x->most) {
+        better = kl && try_promising(x, one, true);
+        better = better || (paper && try_promising(x, one, false));
+        better = better || try_swap(x, one, draw(x, x->used), draw(x, x->n));
+    }
+}
+
+/* Hosts in the order they were named, which is often by region. */
 static void as_named(const search *x, uint16_t *order)
 {
     for (uint32_t i = 0; i < x->n; i++)
@@ -232,18 +269,25 @@ static void evolve(search *x)
             as_named(x, x->population[i].order);
         else
             shuffle(x, x->population[i].order);
+        if (i % 2)
+            gather(x, &x->population[i]);
         (void)judge(x, &x->population[i]);
         improve(x, &x->population[i]);
     }
     while (x->how->local != PLACE_LOCAL_NONE && x->tried < x->most) {
         uint32_t a = draw(x, POPULATION), b = draw(x, POPULATION), worst = 0;
         cross(x, &x->population[a], &x->population[b], &x->child);
+        if (draw(x, 2))
+            gather(x, &x->child);
         (void)judge(x, &x->child);
         improve(x, &x->child);
+        bool twin = false;
+        for (uint32_t i = 0; i < POPULATION; i++)
+            twin = twin || x->population[i].cost == x->child.cost;
         for (uint32_t i = 1; i < POPULATION; i++)
             if (x->population[i].cost > x->population[worst].cost)
                 worst = i;
-        if (x->child.cost < x->population[worst].cost)
+        if (!twin && x->child.cost < x->population[worst].cost)
             memcpy(&x->population[worst], &x->child, sizeof x->child);
     }
 }
