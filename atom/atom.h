@@ -44,6 +44,7 @@
 #include "atom/generate/evaluate.h"
 #include "atom/generate/generate.h"
 #include "atom/graph/models.h"
+#include "atom/plan/what_if.h"
 #include "atom/plan/workbench.h"
 #include "atom/pool/export.h"
 #include "atom/pool/run.h"

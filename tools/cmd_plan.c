@@ -5,6 +5,7 @@
  */
 #include "tools/progress.h"
 #include "tools/show.h"
+#include "tools/what_if.h"
 
 #include <string.h>
 #include <sys/ioctl.h>
@@ -23,6 +24,7 @@ typedef struct plan_values {
     int64_t gradient_accumulation_steps;
     int32_t recompute;
     bool clip;
+    bool what_if;
     cli_lora lora;
     char *output;
     bool json;
@@ -62,8 +64,11 @@ static const opt_spec specs[] = {
      .help = "Gradients will be clipped (updates wait for the norm); --no-clip for max_grad_norm "
              "0."},
     CLI_LORA_ROWS(lora),
+    {.name = "what_if", .type = OPT_FLAG, AT(what_if), .fallback = "false", .group = "Output",
+     .help = "One screen instead: whether it fits, predicted tokens/s, what binds, and what one "
+             "change (micro-batches, bf16 moments, memory, disk) would give, each planned."},
     {.name = "output", .type = OPT_TEXT, AT(output), .value = "FILE", .letter = 'o',
-     .group = "Output", .help = "Write the plan, for 'atom train --plan FILE'."},
+     .help = "Write the plan, for 'atom train --plan FILE'."},
     PLAN_ROW_JSON(.help = "The plan as one JSON object on stdout."),
 };
 /* clang-format on */
@@ -78,7 +83,10 @@ static const opt_command options = {
     .examples = "# will it fit my card?\n"
                 "atom plan --model gpt2-1558m --device-spec rtx-4090 --device-memory 8GiB\n"
                 "# this machine, from a measured profile\n"
-                "atom plan --profile profile.json --device-memory 512MiB -o plan.json\n",
+                "atom plan --profile profile.json --device-memory 512MiB -o plan.json\n"
+                "# what would one change buy?\n"
+                "atom plan --model qwen2.5-7b --device-spec rtx-4090 --host-memory 64GiB "
+                "--what-if\n",
     OPT_TABLE(specs, plan_values),
 };
 
@@ -222,6 +230,26 @@ static atom_status show_disk(const graph *g, const part_profile *profile, const 
     return ATOM_OK;
 }
 
+/* The one screen. searched: how the search ended; where nothing fits, that is still the answer. */
+static atom_status answer(const plan_values *v, const graph *g, const part_profile *profile,
+                          const part_request *r, const part_plan *plan, atom_status searched)
+{
+    char refused[1024];
+    const plan_request asked = {
+        .device_memory = r->device_budget_bytes,
+        .host_memory = r->host_budget_bytes,
+        .host_hold = r->host_hold_bytes,
+        .micro_batches = r->micro_batches,
+        .clip = r->clip,
+        .recompute = r->recompute,
+        .disk = r->disk,
+        .ahead = r->ahead,
+    };
+    snprintf(refused, sizeof refused, "%s", atom_fail_message());
+    ATOM_TRY(what_if_print(g, profile, &asked, plan, refused, v->json));
+    return searched == ATOM_OK ? ATOM_OK : atom_fail(searched, "%s", refused);
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     (void)parsed;
@@ -253,10 +281,16 @@ static atom_status run(void *values, const opt_parsed *parsed)
     };
     if (v->store_dir)
         ATOM_TRY_CLEAN(plan_disk_measure(v->store_dir, STORE_AUTO, g, &profile->device));
-    ATOM_TRY_CLEAN(part_search(g, profile, &request, &plan, &stats));
+    st = part_search(g, profile, &request, &plan, &stats);
+    if (st == ATOM_E_RESOURCE && v->what_if)
+        ATOM_TRY_CLEAN(answer(v, g, profile, &request, NULL, st));
+    if (st != ATOM_OK)
+        goto cleanup;
     if (v->output)
         ATOM_TRY_CLEAN(part_plan_write(plan, v->output));
-    if (v->json) {
+    if (v->what_if) {
+        ATOM_TRY_CLEAN(answer(v, g, profile, &request, plan, ATOM_OK));
+    } else if (v->json) {
         ATOM_TRY_CLEAN(part_plan_json(plan, &text));
         ATOM_TRY_CLEAN(cli_put_text(text, NULL));
     } else {

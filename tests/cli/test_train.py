@@ -80,6 +80,29 @@ class Contract(TrainCase):
             self.assertEqual(self.ok("inspect", name, "--json").json(), profile if name == "p.json" else plan)
             self.ok("inspect", name)
 
+    def test_what_one_change_would_buy(self):
+        """In one screen, or one object; every figure is a plan's own."""
+        card = ["plan", "--model", "gpt2-124m", "--device-spec", "rtx-4090", "--device-memory", "700MiB", "--dtype", "bf16",
+                "--sequence-len", 512, "--micro-batch-size", 1, "--gradient-accumulation-steps", 4]
+        plan = self.ok(*card, "--host-memory", "1GiB", "--json").json()
+        told = self.ok(*card, "--host-memory", "1GiB", "--what-if", "--json").json()
+        for key in ("predicted_step_seconds", "micro_batches", "bound", "disk", "device_peak_bytes", "host_peak_bytes"):
+            self.assertEqual(told[key], plan[key], key)
+        self.assertTrue(told["fits"])
+        narrow = next(c for c in told["changes"] if c.get("option") == "--moments-dtype bf16")
+        again = self.ok(*card, "--host-memory", "1GiB", "--moments-dtype", "bf16", "--json").json()
+        self.assertEqual(narrow["predicted_step_seconds"], again["predicted_step_seconds"])
+        people = self.ok(*card, "--host-memory", "1GiB", "--what-if", "-o", "kept.json").out
+        self.assertLessEqual(len(people.splitlines()), 24)
+        for words in ("fits              yes", "predicted", "bound by", "bf16 moments", "--moments-dtype bf16"):
+            self.assertIn(words, people)
+        with open(self.path("kept.json"), encoding="utf-8") as f:
+            self.assertEqual(json.load(f), plan)
+        short = self.fails(4, *card, "--host-memory", "1GiB", "--optimizer-state", "memory", "--what-if",
+                           says="not enough host memory")
+        self.assertIn("fits              no: not enough host memory", short.out)
+        self.assertIn("--optimizer-state disk", short.out)
+
     def test_plan_for_a_card_that_is_not_here(self):
         plan = self.ok("plan", "--model", "gpt2-774m", "--device-spec", "rtx-4090", "--device-memory", "4GiB",
                        "--sequence-len", 512, "--json").json()

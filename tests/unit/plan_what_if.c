@@ -1,0 +1,160 @@
+/*
+ * What one change would buy: every outcome is that of a plan made with that change alone; what was
+ * asked stays as it was; a refusal says what would fit.
+ */
+#include "atom/plan/what_if.h"
+
+#include "tests/unit/part_common.h"
+
+enum { C = 4 };
+static const uint64_t GIB = 1 << 30;
+
+static const plan_request ROOMY = {
+    .device_memory = 700 << 20,
+    .host_memory = 64 * (1ull << 30),
+    .micro_batches = C,
+    .clip = true,
+    .recompute = -1,
+    .disk = -1,
+    .ahead = true,
+};
+
+typedef struct place {
+    graph *g;
+    part_profile *profile;
+    plan_request request;
+    part_plan *plan;
+    plan_what_if w;
+} place;
+
+/* GPT-2 124M on a card of which 700 MiB may be used, and what changes give. */
+static place ask(uint64_t host_bytes, int disk, bool fits)
+{
+    place p = {.g = fused_preset("gpt2-124m", ATOM_BF16, 1, 512), .request = ROOMY};
+    p.profile = modelled(p.g, "rtx-4090");
+    p.request.host_memory = host_bytes;
+    p.request.disk = disk;
+    atom_status st = plan_search(p.g, p.profile, NULL, &p.request, &p.plan, NULL);
+    assert_int_equal(st, fits ? ATOM_OK : ATOM_E_RESOURCE);
+    if (plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_int_equal(p.g->moments, ATOM_F32);
+    return p;
+}
+
+static void leave(place *p)
+{
+    part_plan_close(&p->plan);
+    part_profile_close(&p->profile);
+    graph_close(&p->g);
+}
+
+/* The change whose words begin like this; NULL: it was not tried. */
+static const plan_outcome *find(const place *p, const char *words)
+{
+    for (uint32_t i = 0; i < p->w.n; i++)
+        if (strstr(p->w.changes[i].change, words))
+            return &p->w.changes[i];
+    return NULL;
+}
+
+/* The outcome is what planning that gives. */
+static void is_planned(const plan_outcome *o, const graph *g, const part_profile *profile,
+                       const plan_request *request)
+{
+    part_plan *plan = NULL;
+    assert_non_null(o);
+    assert_true(o->fits);
+    assert_int_equal(plan_search(g, profile, NULL, request, &plan, NULL), ATOM_OK);
+    plan_outcome alone = plan_outcome_of(plan);
+    assert_true(o->step_seconds == alone.step_seconds);
+    assert_true(o->tokens_per_second == alone.tokens_per_second);
+    assert_int_equal(o->micro_batches, alone.micro_batches);
+    assert_int_equal(o->bound, alone.bound);
+    assert_int_equal(o->disk, alone.disk);
+    assert_true(o->host_bytes == alone.host_bytes && o->device_bytes == alone.device_bytes);
+    part_plan_close(&plan);
+}
+
+static void prices_by_planning(void **state)
+{
+    (void)state;
+    place p = ask(GIB, -1, true);
+    assert_true(p.plan->disk);
+    plan_request request = p.request;
+
+    request.micro_batches = p.plan->recommended_micro_batches;
+    if (request.micro_batches == C)
+        request.micro_batches = 2 * C;
+    is_planned(find(&p, "micro-batches instead of 4"), p.g, p.profile, &request);
+
+    request = p.request;
+    request.device_memory = 0;
+    is_planned(find(&p, "all of the device"), p.g, p.profile, &request);
+
+    request = p.request;
+    const plan_outcome *memory = find(&p, "of host memory");
+    for (request.host_memory = 2 * GIB; request.host_memory < memory->host_bytes;)
+        request.host_memory *= 2;
+    request.disk = 0;
+    is_planned(memory, p.g, p.profile, &request);
+    assert_false(memory->disk);
+
+    graph *narrow = fused_preset("gpt2-124m", ATOM_BF16, 1, 512);
+    graph_set_moments(narrow, ATOM_BF16);
+    part_profile *profile = modelled(narrow, "rtx-4090");
+    is_planned(find(&p, "bf16 moments"), narrow, profile, &p.request);
+    part_profile_close(&profile);
+    graph_close(&narrow);
+
+    const plan_outcome *disk = find(&p, "a disk of twice the speed");
+    assert_non_null(disk);
+    assert_string_equal(disk->option, "");
+    assert_true(disk->step_seconds <= p.plan->predicted_step_seconds * 1.005);
+    leave(&p);
+}
+
+static void tries_only_what_could_help(void **state)
+{
+    (void)state;
+    place p = ask(64 * GIB, -1, true);
+    assert_false(p.plan->disk);
+    assert_null(find(&p, "disk"));
+    leave(&p);
+    /* A device that was measured: the rate of AdamW is that of its moments. */
+    p = ask(GIB, -1, true);
+    p.profile->device.modelled = false;
+    assert_int_equal(plan_what_if_price(p.g, p.profile, &p.request, p.plan, &p.w), ATOM_OK);
+    assert_null(find(&p, "bf16 moments"));
+    leave(&p);
+}
+
+static void says_what_would_fit(void **state)
+{
+    (void)state;
+    place p = ask(GIB, 0, false);
+    assert_true(find(&p, "the optimizer's state on disk")->fits);
+    assert_true(find(&p, "the optimizer's state on disk")->disk);
+    assert_true(find(&p, "of host memory")->fits);
+    assert_false(find(&p, "of host memory")->disk);
+    leave(&p);
+    /* With next to nothing even the disk is no help, but a little more memory and the disk is. */
+    p = ask(GIB / 8, -1, false);
+    assert_true(find(&p, "of host memory")->fits);
+    assert_true(find(&p, "of host memory")->disk);
+    assert_false(find(&p, "bf16 moments")->fits);
+    leave(&p);
+    p = ask(64 * GIB, 1, true);
+    assert_true(find(&p, "the optimizer's state in memory")->fits);
+    leave(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prices_by_planning),
+        cmocka_unit_test(tries_only_what_could_help),
+        cmocka_unit_test(says_what_would_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

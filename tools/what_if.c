@@ -1,0 +1,92 @@
+/*
+ * Owns the one screen that says what a plan comes to and what one change would buy. One idea: every
+ * row is a plan's outcome, so every figure means the same. Refuses to compute: the library plans.
+ */
+#include "tools/what_if.h"
+
+static const char *place_text(const plan_outcome *o)
+{
+    return o->disk ? "on disk" : "in memory";
+}
+
+static void print_change(const plan_outcome *o, double now)
+{
+    char gain[32] = "";
+    if (o->fits && now > 0)
+        snprintf(gain, sizeof gain, "%+.1f %%", 100 * (o->tokens_per_second / now - 1));
+    if (o->fits)
+        cli_print("  %-32s %8s tokens/s %9s  by %-11s %8s host, state %s\n", o->change,
+                  cli_count(o->tokens_per_second), gain, part_bound_name(o->bound),
+                  cli_size(o->host_bytes), place_text(o));
+    else
+        cli_print("  %-32s does not fit\n", o->change);
+    if (o->fits && o->option[0])
+        cli_print("      %s\n", o->option);
+}
+
+static void print_text(const graph *g, const part_profile *profile, const part_plan *plan,
+                       const char *refused, const plan_what_if *w)
+{
+    plan_outcome now = {0};
+    cli_print("%s, %s%s, micro-batch %lld x %lld tokens, on %s\n", g->name,
+              atom_dtype_name(g->dtype), g->moments == ATOM_BF16 ? " with bf16 moments" : "",
+              (long long)g->micro_batch, (long long)g->sequence, profile->device.name);
+    if (plan) {
+        now = plan_outcome_of(plan);
+        cli_print("fits              yes, with the optimizer's state %s\n", place_text(&now));
+        cli_print("predicted         %s tokens/s (%s for a step of %u micro-batches)\n",
+                  cli_count(now.tokens_per_second), cli_seconds(now.step_seconds),
+                  now.micro_batches);
+        cli_print("bound by          %s\n", part_bound_name(now.bound));
+        cli_print("device memory     %s\n", cli_size(now.device_bytes));
+        cli_print("host memory       %s\n", cli_size(now.host_bytes));
+    } else {
+        cli_print("fits              no: %s\n", refused);
+    }
+    cli_print(w->n ? "one change, all else the same:\n" : "no change was found to plan\n");
+    for (uint32_t i = 0; i < w->n; i++)
+        print_change(&w->changes[i], now.tokens_per_second);
+}
+
+static json_t *outcome_json(const plan_outcome *o)
+{
+    json_t *row = json_object();
+    if (!row)
+        return NULL;
+    if (o->change[0])
+        json_object_set_new(row, "change", json_string(o->change));
+    if (o->option[0])
+        json_object_set_new(row, "option", json_string(o->option));
+    json_object_set_new(row, "fits", json_boolean(o->fits));
+    if (!o->fits)
+        return row;
+    json_object_set_new(row, "micro_batches", json_integer(o->micro_batches));
+    json_object_set_new(row, "predicted_step_seconds", cli_real(o->step_seconds));
+    json_object_set_new(row, "predicted_tokens_per_second", cli_real(o->tokens_per_second));
+    json_object_set_new(row, "bound", json_string(part_bound_name(o->bound)));
+    json_object_set_new(row, "disk", json_boolean(o->disk));
+    json_object_set_new(row, "device_peak_bytes", json_integer((json_int_t)o->device_bytes));
+    json_object_set_new(row, "host_peak_bytes", json_integer((json_int_t)o->host_bytes));
+    return row;
+}
+
+atom_status what_if_print(const graph *g, const part_profile *profile, const plan_request *asked,
+                          const part_plan *plan, const char *refused, bool json)
+{
+    plan_what_if w;
+    ATOM_TRY(plan_what_if_price(g, profile, asked, plan, &w));
+    if (!json) {
+        print_text(g, profile, plan, refused, &w);
+        return ATOM_OK;
+    }
+    plan_outcome now = plan ? plan_outcome_of(plan) : (plan_outcome){0};
+    json_t *rows = json_array(), *top = outcome_json(&now);
+    for (uint32_t i = 0; i < w.n; i++)
+        json_array_append_new(rows, outcome_json(&w.changes[i]));
+    json_object_set_new(top, "model", json_string(g->name));
+    json_object_set_new(top, "device", json_string(profile->device.name));
+    if (!plan)
+        json_object_set_new(top, "refused", json_string(refused));
+    json_object_set_new(top, "changes", rows);
+    return cli_print_json(top);
+}
