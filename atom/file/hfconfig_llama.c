@@ -67,13 +67,56 @@ static atom_status check_mathematics(const char *path, const json_t *root)
     return file_check_flag(path, root, "is_encoder_decoder", false);
 }
 
+/* Does it say nothing, or what a model of these families does anyway? */
+static bool is_neutral(const json_t *value, double neutral)
+{
+    return !value || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == neutral) ||
+           ((json_is_array(value) || json_is_object(value)) && json_array_size(value) == 0 &&
+            json_object_size(value) == 0);
+}
+
+/* Keys of other families that change the mathematics, mostly without a tensor of their own that would
+ * give them away. */
+static atom_status check_foreign(const char *path, const json_t *root)
+{
+    static const struct {
+        const char *key;
+        double neutral;
+    } keys[] = {{"attn_logit_softcapping", 0},
+                {"final_logit_softcapping", 0},
+                {"query_pre_attn_scalar", 0},
+                {"embedding_multiplier", 1},
+                {"residual_multiplier", 1},
+                {"attention_multiplier", 0},
+                {"logits_scaling", 1},
+                {"logit_scale", 1},
+                {"no_rope_layers", 0},
+                {"no_rope_layer_interval", 0},
+                {"use_qk_norm", 0},
+                {"qk_layernorm", 0},
+                {"clip_qkv", 0},
+                {"rotary_pct", 1},
+                {"num_local_experts", 0},
+                {"resid_pdrop", 0}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!is_neutral(atom_json_present(root, keys[i].key), keys[i].neutral))
+            return file_not_supported(path, keys[i].key,
+                                      "models of this model_type have nothing of the kind; if it "
+                                      "has no effect, take the key out");
+    return ATOM_OK;
+}
+
 /* Factors of the scaling that `type` names. */
 static atom_status take_scaling(const char *path, const json_t *rope, const char *type,
                                 graph_config *c)
 {
     int64_t original;
-    if (strcmp(type, "default") == 0)
+    if (strcmp(type, "default") == 0 && is_neutral(atom_json_present(rope, "factor"), 1))
         return ATOM_OK;
+    if (strcmp(type, "default") == 0)
+        return atom_fail(ATOM_E_FORMAT, "%s: factor is there, but no rope_type that would use it",
+                         path);
     if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: rope_type: '%.64s' is not supported; default, linear and llama3 are",
@@ -91,28 +134,72 @@ static atom_status take_scaling(const char *path, const json_t *rope, const char
     return ATOM_OK;
 }
 
+/* What an object of numbers for the rotary embedding may hold; an empty one is none. */
+static atom_status open_rope(const char *path, const json_t *root, const char *key,
+                             const json_t **rope, const char **type)
+{
+    static const char *const known[] = {"rope_type",
+                                        "type",
+                                        "rope_theta",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "original_max_position_embeddings",
+                                        "partial_rotary_factor"};
+    const char *name;
+    json_t *value;
+    *rope = atom_json_present(root, key);
+    *type = "default";
+    if (*rope && !json_is_object(*rope))
+        return atom_fail(ATOM_E_FORMAT, "%s: %s must be an object", path, key);
+    if (!json_object_size(*rope))
+        *rope = NULL;
+    if (atom_json_present(*rope, "full_attention") || atom_json_present(*rope, "sliding_attention"))
+        return file_not_supported(path, key, "one for each type of layer is not supported");
+    const json_t *says = atom_json_present(*rope, "rope_type"),
+                 *old = atom_json_present(*rope, "type");
+    says = says ? says : old;
+    if ((says && !json_is_string(says)) || (old && !json_equal(says, old)))
+        return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string, and type the same", path);
+    *type = says ? json_string_value(says) : *type;
+    if (!is_neutral(atom_json_present(*rope, "partial_rotary_factor"), 1))
+        return file_not_supported(path, "partial_rotary_factor",
+                                  "only rotary embeddings of whole heads are supported");
+    bool ours = strcmp(*type, "default") == 0 || strcmp(*type, "linear") == 0 ||
+                strcmp(*type, "llama3") == 0;
+    json_object_foreach((json_t *)(uintptr_t)*rope, name, value)
+    {
+        bool found = !ours || json_is_null(value); /* a type that is refused says it better */
+        for (size_t i = 0; i < sizeof known / sizeof *known && !found; i++)
+            found = strcmp(name, known[i]) == 0;
+        if (!found)
+            return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: '%.64s' is not known to rope_type '%s'",
+                             path, key, name, *type);
+    }
+    return ATOM_OK;
+}
+
 /* rope_scaling with rope_theta beside it (4), or rope_parameters with it inside (5). */
 static atom_status take_rope(const char *path, const json_t *root, graph_config *c)
 {
-    const json_t *rope = atom_json_present(root, "rope_scaling");
-    const char *key = rope ? "rope_scaling" : "rope_parameters";
-    double theta = (double)c->rope.theta;
-    if (!rope)
-        rope = atom_json_present(root, key);
-    if (rope && !json_is_object(rope))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be an object", path, key);
-    if (atom_json_present(rope, "full_attention") || atom_json_present(rope, "sliding_attention"))
-        return file_not_supported(path, key, "one for each type of layer is not supported");
-    const json_t *parameters = atom_json_present(root, "rope_parameters");
+    const json_t *scaling, *parameters;
+    const char *type, *newer;
+    ATOM_TRY(open_rope(path, root, "rope_scaling", &scaling, &type));
+    ATOM_TRY(open_rope(path, root, "rope_parameters", &parameters, &newer));
+    if (scaling && parameters &&
+        (strcmp(type, newer) != 0 ||
+         !json_equal(json_object_get(scaling, "factor"), json_object_get(parameters, "factor"))))
+        return atom_fail(ATOM_E_FORMAT,
+                         "%s: rope_scaling and rope_parameters contradict each other; take out the "
+                         "one that is wrong",
+                         path);
+    const json_t *rope = scaling ? scaling : parameters;
+    type = scaling ? type : newer;
     const json_t *where = atom_json_present(rope, "rope_theta")         ? rope
                           : atom_json_present(parameters, "rope_theta") ? parameters
                                                                         : root;
-    ATOM_TRY(file_take_real(path, where, "rope_theta", theta, &c->rope.theta));
-    const json_t *type = atom_json_present(rope, "rope_type");
-    type = type ? type : atom_json_present(rope, "type");
-    if (type && !json_is_string(type))
-        return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string", path);
-    return take_scaling(path, rope, type ? json_string_value(type) : "default", c);
+    ATOM_TRY(file_take_real(path, where, "rope_theta", (double)c->rope.theta, &c->rope.theta));
+    return take_scaling(path, rope, type, c);
 }
 
 /* How many layers, the first ones, have no window: layer_types (5) says it, or else
@@ -215,6 +302,7 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
     atom_status st = ATOM_OK;
     graph_family_defaults(family, c);
     ATOM_TRY(check_spelling(path, root));
+    ATOM_TRY(check_foreign(path, root));
     ATOM_TRY(check_mathematics(path, root));
     ATOM_TRY(take_sizes(path, root, c));
     ATOM_TRY(file_take_real(path, root, "rms_norm_eps", 1e-6, &c->epsilon));

@@ -101,6 +101,21 @@ static void class_defaults(void **state)
 
 #define LLAMA(rest) "{\"model_type\":\"llama\"," rest "}"
 
+/* Keys of others that change nothing. */
+static void neutral_keys(void **state)
+{
+    graph_config c;
+    (void)state;
+    assert_int_equal(parse(LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":5e5,"
+                                 "\"rope_type\":\"default\","
+                                 "\"partial_rotary_factor\":1.0},\"final_logit_softcapping\":null,"
+                                 "\"embedding_multiplier\":1.0,\"use_qk_norm\":false,\"resid_"
+                                 "pdrop\":0.0,\"no_rope_layers\":[]"),
+                           &c),
+                     ATOM_OK);
+    assert_true(c.rope.theta == 5e5f && c.rope.factor == 1);
+}
+
 static void refused_by_name(void **state)
 {
     static const struct {
@@ -121,6 +136,22 @@ static void refused_by_name(void **state)
         {LLAMA("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), ATOM_E_UNSUPPORTED,
          "rope_type: 'dynamic'"},
         {LLAMA("\"rope_scaling\":{\"rope_type\":\"llama3\"}"), ATOM_E_FORMAT, "has no factor"},
+        {LLAMA("\"rope_scaling\":{\"factor\":4}"), ATOM_E_FORMAT, "no rope_type that would use it"},
+        {LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":2}"),
+         ATOM_E_UNSUPPORTED, "rope_type: 'yarn'"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"default\"},\"rope_parameters\":{\"rope_type\":"
+               "\"linear\",\"factor\":2}"),
+         ATOM_E_FORMAT, "contradict"},
+        {LLAMA("\"rope_scaling\":{\"rope_type\":\"default\",\"type\":\"yarn\"}"), ATOM_E_FORMAT,
+         "and type the same"},
+        {LLAMA("\"rope_parameters\":{\"partial_rotary_factor\":0.5}"), ATOM_E_UNSUPPORTED,
+         "partial_rotary_factor"},
+        {LLAMA("\"rope_parameters\":{\"mrope_section\":[1]}"), ATOM_E_UNSUPPORTED,
+         "'mrope_section' is not known to rope_type 'default'"},
+        {LLAMA("\"attn_logit_softcapping\":50.0"), ATOM_E_UNSUPPORTED, "attn_logit_softcapping"},
+        {LLAMA("\"embedding_multiplier\":12"), ATOM_E_UNSUPPORTED, "embedding_multiplier"},
+        {LLAMA("\"no_rope_layers\":[1,0]"), ATOM_E_UNSUPPORTED, "no_rope_layers"},
+        {LLAMA("\"use_qk_norm\":true"), ATOM_E_UNSUPPORTED, "use_qk_norm"},
         {LLAMA("\"rope_scaling\":7"), ATOM_E_FORMAT, "rope_scaling must be an object"},
         {LLAMA("\"rope_parameters\":{\"full_attention\":{}}"), ATOM_E_UNSUPPORTED,
          "each type of layer"},
@@ -265,9 +296,9 @@ static void written_in_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3_both_ways),  cmocka_unit_test(class_defaults),
-        cmocka_unit_test(refused_by_name),   cmocka_unit_test(written_and_read),
-        cmocka_unit_test(written_in_shards),
+        cmocka_unit_test(llama3_both_ways), cmocka_unit_test(class_defaults),
+        cmocka_unit_test(neutral_keys),     cmocka_unit_test(refused_by_name),
+        cmocka_unit_test(written_and_read), cmocka_unit_test(written_in_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
