@@ -309,15 +309,17 @@ static atom_status write_state(const char *dir, const char *name, const train_st
     char seed[24], hash[24];
     snprintf(seed, sizeof seed, "%016" PRIx64, s->seed);
     snprintf(hash, sizeof hash, "%016" PRIx64, s->data_hash);
-    return write_json(dir, name,
-                      json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o}",
-                                "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step,
-                                "samples", (json_int_t)s->samples, "tokens_seen",
-                                (json_int_t)s->tokens_seen, "seed", seed, "data_hash", hash,
-                                "micro_batch_size", (json_int_t)s->micro_batch, "sequence_len",
-                                (json_int_t)s->sequence, "gradient_accumulation_steps",
-                                (json_int_t)s->micro_batches, "max_steps", (json_int_t)s->max_steps,
-                                "loss", number_or_null(s->loss)));
+    return write_json(
+        dir, name,
+        json_pack("{s:i, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:s, s:s}",
+                  "atom_state", TRAIN_STATE_VERSION, "step", (json_int_t)s->step, "samples",
+                  (json_int_t)s->samples, "tokens_seen", (json_int_t)s->tokens_seen, "seed", seed,
+                  "data_hash", hash, "micro_batch_size", (json_int_t)s->micro_batch, "sequence_len",
+                  (json_int_t)s->sequence, "gradient_accumulation_steps",
+                  (json_int_t)s->micro_batches, "max_steps", (json_int_t)s->max_steps, "loss",
+                  number_or_null(s->loss), "learning_rate", number_or_null(s->learning_rate),
+                  "weight_decay", number_or_null(s->weight_decay), "lr_scheduler", s->lr_scheduler,
+                  "dtype", s->dtype));
 }
 
 static atom_status write_trainer_state(const char *dir, const train_state *s)
@@ -332,6 +334,19 @@ static atom_status write_trainer_state(const char *dir, const train_state *s)
 static atom_status get_int(const char *path, const json_t *root, const char *key, int64_t *out)
 {
     return atom_json_int(path, root, key, 0, INT64_MAX, out);
+}
+
+/* What older checkpoints do not have. */
+static double get_real(const json_t *root, const char *key)
+{
+    const json_t *value = json_object_get(root, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+static void get_word(const json_t *root, const char *key, char *word, size_t bytes)
+{
+    const char *text = json_string_value(json_object_get(root, key));
+    snprintf(word, bytes, "%s", text && strlen(text) < bytes ? text : "");
 }
 
 static atom_status get_hex(const char *path, const json_t *root, const char *key, uint64_t *out)
@@ -361,8 +376,11 @@ static atom_status parse_fields(const char *path, const json_t *root, train_stat
     ATOM_TRY(get_int(path, root, "max_steps", &s->max_steps));
     ATOM_TRY(get_hex(path, root, "seed", &s->seed));
     ATOM_TRY(get_hex(path, root, "data_hash", &s->data_hash));
-    const json_t *loss = json_object_get(root, "loss");
-    s->loss = json_is_number(loss) ? json_number_value(loss) : (double)NAN;
+    s->loss = get_real(root, "loss");
+    s->learning_rate = get_real(root, "learning_rate");
+    s->weight_decay = get_real(root, "weight_decay");
+    get_word(root, "lr_scheduler", s->lr_scheduler, sizeof s->lr_scheduler);
+    get_word(root, "dtype", s->dtype, sizeof s->dtype);
     return ATOM_OK;
 }
 

@@ -32,6 +32,9 @@ typedef struct train_state {
     uint64_t seed, data_hash;
     int64_t micro_batch, sequence, micro_batches, max_steps;
     double loss; /* of that step; NaN if unknown */
+    /* How it was trained, to tell what changes; NaN and "": the checkpoint does not say. */
+    double learning_rate, weight_decay;
+    char lr_scheduler[16], dtype[8];
 } train_state;
 
 typedef struct train_checkpoint {

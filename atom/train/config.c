@@ -260,6 +260,11 @@ const opt_command train_command = {
     OPT_TABLE(specs, train_config),
 };
 
+const char *train_config_scheduler(const train_config *config)
+{
+    return opt_choice_name(schedulers, config->lr_scheduler);
+}
+
 int64_t train_config_warmup(const train_config *config)
 {
     int64_t percent = config->preset == TRAIN_SFT ? 3 : 2;

@@ -120,6 +120,8 @@ ATOM_MUST atom_status train_config_settle(train_config *config, opt_parsed *pars
 ATOM_MUST atom_status train_config_check(const train_config *config);
 void train_config_free(train_config *config);
 
+/* The word for lr_scheduler. */
+const char *train_config_scheduler(const train_config *config);
 /* warmup_steps with "auto" resolved. */
 int64_t train_config_warmup(const train_config *config);
 

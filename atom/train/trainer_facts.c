@@ -26,13 +26,18 @@ bool trainer_is_shared(const trainer *t)
 
 void trainer_fill_state(const trainer *t, train_state *state)
 {
+    const train_config *c = t->config;
     const graph *g = t->bench->g;
     state->seed = (uint64_t)t->config->seed;
     state->data_hash = text_shards_hash(t->train);
     state->micro_batch = g->micro_batch;
     state->sequence = g->sequence;
     state->micro_batches = t->plan->micro_batches;
-    state->max_steps = t->config->max_steps;
+    state->max_steps = c->max_steps;
+    state->learning_rate = c->learning_rate;
+    state->weight_decay = c->weight_decay;
+    snprintf(state->lr_scheduler, sizeof state->lr_scheduler, "%s", train_config_scheduler(c));
+    snprintf(state->dtype, sizeof state->dtype, "%s", atom_dtype_name(g->dtype));
 }
 
 train_checkpoint trainer_checkpoint(trainer *t)

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,8 +203,26 @@ atom_status trainer_resume_check(const trainer *t, const char *path)
     return check_model(path, &t->bench->model.config);
 }
 
+static void note_number(const trainer *t, const char *key, double was, double is)
+{
+    if (isfinite(was) && fabs(was - is) > 0)
+        trainer_note(t, "resume: %s is %g from here; it was %g", key, is, was);
+}
+
+static void note_word(const trainer *t, const char *key, const char *was, const char *is)
+{
+    if (was[0] && strcmp(was, is) != 0)
+        trainer_note(t, "resume: %s is %s from here; it was %s", key, is, was);
+}
+
 void trainer_resume_note(const trainer *t)
 {
+    train_state now = t->state;
+    trainer_fill_state(t, &now);
+    note_number(t, "learning_rate", t->state.learning_rate, now.learning_rate);
+    note_number(t, "weight_decay", t->state.weight_decay, now.weight_decay);
+    note_word(t, "lr_scheduler", t->state.lr_scheduler, now.lr_scheduler);
+    note_word(t, "dtype", t->state.dtype, now.dtype);
     const train_state *s = &t->state;
     const graph *g = t->bench->g;
     if (s->seed != (uint64_t)t->config->seed)

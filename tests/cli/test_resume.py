@@ -28,6 +28,21 @@ class OneRunOneDirectory(TrainCase):
         self.train("run", "--resume-from-checkpoint", self.path("run", "checkpoint-6"), "--save-total-limit", 1, steps=7)
         self.assertEqual(self.steps_in("run"), [7])
 
+    def test_what_changes_is_told(self):
+        again = ["--resume-from-checkpoint", "auto"]
+        told = ["learning_rate is 0.5 from here", "weight_decay is 0 from here; it was 0.1",
+                "lr_scheduler is linear from here; it was cosine", "dtype is bf16 from here; it was fp32"]
+        def train(steps, *more, dtype="fp32"):
+            args = [a for a in self.args("run", *more, steps=steps) if a not in ("-q", "--quiet")]
+            args[args.index("--dtype") + 1] = dtype
+            return self.ok(*args)
+
+        train(2)
+        self.assertNotIn("from here", train(3, *again).err)
+        other = train(4, *again, "--learning-rate", 0.5, "--weight-decay", 0, "--lr-scheduler", "linear", dtype="bf16")
+        for line in told:
+            self.assertIn(line, other.err)
+
     def test_two_runs_do_not_mix(self):
         self.train("a", steps=2)
         self.train("b", steps=3)

@@ -6,6 +6,7 @@
 #include "atom/train/init.h"
 #include "tests/lib/random_gpt2.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -44,7 +45,13 @@ static void fixture_open(fixture *f)
                               .master = file_vector_memory(f->vectors),
                               .m = file_vector_memory(f->vectors + n),
                               .v = file_vector_memory(f->vectors + 2 * n),
-                              .state = {.step = 12, .samples = 34, .seed = ~0ull, .loss = 2.5}};
+                              .state = {.step = 12,
+                                        .samples = 34,
+                                        .seed = ~0ull,
+                                        .loss = 2.5,
+                                        .learning_rate = 0.1,
+                                        .weight_decay = NAN,
+                                        .lr_scheduler = "wsd"}};
 }
 
 static void fixture_close(fixture *f)
@@ -81,7 +88,8 @@ static void round_trip(void **state)
     assert_int_equal(c.state.step, 12);
     assert_int_equal(c.state.samples, 34);
     assert_true(c.state.seed == ~0ull);
-    assert_true(c.state.loss == 2.5);
+    assert_true(c.state.loss == 2.5 && c.state.learning_rate == 0.1 && isnan(c.state.weight_decay));
+    assert_string_equal(c.state.lr_scheduler, "wsd");
     atom_free(back);
     atom_free(path);
     fixture_close(&f);
