@@ -110,7 +110,14 @@ static void prices_by_planning(void **state)
     const plan_outcome *disk = find(&p, "a disk of twice the speed");
     assert_non_null(disk);
     assert_string_equal(disk->option, "");
-    assert_true(disk->step_seconds <= p.plan->predicted_step_seconds * 1.005);
+    part_profile twice = *p.profile;
+    twice.device.disk_read_bytes_per_second = 6e9; /* part_device_disk()'s, twice */
+    twice.device.disk_write_bytes_per_second = 4e9;
+    twice.device.disk_read_both_bytes_per_second = 4e9;
+    twice.device.disk_write_both_bytes_per_second = 3e9;
+    twice.device.disk_sync_seconds = 5e-3;
+    is_planned(disk, p.g, &twice, &p.request);
+    assert_true(disk->step_seconds < p.plan->predicted_step_seconds);
     leave(&p);
 }
 
