@@ -216,8 +216,11 @@ class Bench(TrainCase):
         self.assertEqual(len(matmul["nodes"]), 6)
         self.assertGreater(matmul["flops_per_second"], 0)
         for what in ("adamw", "copy"):
-            self.assertIn("ceiling", self.ok("bench", what, "--params", 100000, "--bytes", "1MiB", "--rounds", 1).out)
+            size = ("--params", 100000) if what == "adamw" else ("--bytes", "1MiB")
+            self.assertIn("ceiling", self.ok("bench", what, *size, "--rounds", 1).out)
         self.fails(2, "bench", "adam", says="did you mean 'adamw'")
+        for what, key in ("adamw", "--model"), ("copy", "--steps"), ("train", "--rounds"), ("disk", "--params"):
+            self.fails(2, "bench", what, key, 2000, says=f"bench {what} does not read {key[2:]}")
 
     def test_train(self):
         args = ["bench", "train", "--model", self.config, *BATCH, "--steps", 3, "--device-memory", "3MiB"]

@@ -8,6 +8,7 @@
 #include "gossip/sum/quant.h"
 #include "kernels/cuda_load.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const whats[] = {"adamw", "allreduce", "codec", "copy",
@@ -187,6 +188,39 @@ static atom_status bench_copy(const bench_values *v, atom_threads *threads)
     return ATOM_OK;
 }
 
+/* What each of them reads, but for --json. */
+static const struct {
+    const char *name, *reads;
+} benches[] = {
+    {"adamw", " dtype moments_dtype threads rounds params "},
+    {"allreduce",
+     " rounds bytes peers codec rate slow rtt transport streams strangers addresses self "
+     "secret "},
+    {"codec", " rounds bytes peers "},
+    {"copy", " threads rounds bytes device link_bandwidth "},
+    {"disk", " rounds bytes dir "},
+    {"matmul", " dtype threads rounds model micro_batch_size sequence_len "},
+    {"train", " dtype moments_dtype threads model micro_batch_size sequence_len "
+              "gradient_accumulation_steps device steps device_memory only recompute "
+              "optimizer_state updates link_bandwidth "},
+};
+
+static atom_status check_options(const char *what, const opt_parsed *parsed)
+{
+    const char *reads = NULL;
+    char word[64];
+    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
+        if (strcmp(what, benches[i].name) == 0)
+            reads = benches[i].reads;
+    for (uint32_t i = 0; i < options.n_specs && reads; i++) {
+        const char *name = options.specs[i].name;
+        snprintf(word, sizeof word, " %s ", name);
+        if (strcmp(name, "json") != 0 && opt_given(&options, parsed, name) && !strstr(reads, word))
+            return atom_fail(ATOM_E_USAGE, "bench %s does not read %s; leave it out", what, name);
+    }
+    return ATOM_OK;
+}
+
 static atom_status run(void *values, const opt_parsed *parsed)
 {
     bench_values *v = values;
@@ -194,6 +228,7 @@ static atom_status run(void *values, const opt_parsed *parsed)
     atom_threads *threads = NULL;
     uint32_t n = v->threads > 0 ? (uint32_t)v->threads : atom_cores();
     atom_status st = ATOM_OK;
+    ATOM_TRY(check_options(what, parsed));
     if (strcmp(what, "allreduce") == 0)
         return bench_allreduce_run(v);
     v->rounds = v->rounds > 0 ? v->rounds : 9;
