@@ -84,7 +84,7 @@ void gsp_agree_begin_version(gsp_agree *a)
     a->record.version = a->certified + 1;
     a->record.promised = a->record.echoed = a->record.voted = 0;
     a->view = 0;
-    a->due_ns = a->doubt_ns = 0;
+    a->due_ns = a->half_ns = a->doubt_ns = 0;
     a->frozen = GSP_UNFROZEN;
     memset(&a->contribution, 0, sizeof a->contribution);
     a->promise_owed = 0;

@@ -91,7 +91,9 @@ typedef struct gsp_rules {
     /* True: contributions are pieces of one sum, and members wait for each other. Weights are then
      * exactly the tokens. A version is due when every living member has said what it brings (the
      * samples of its heartbeat; 0: not yet, 1: nothing, more: something), and somebody brings
-     * something, is silent, or can be let in. S has no meaning. */
+     * something, is silent, or can be let in. Where those who are done were leased half of all, it
+     * is due without the others once a quarter as long again has passed, and two heartbeats
+     * (docs/design/pool.md#leases-by-speed). S has no meaning. */
     bool summed;
     /* Where contributions are summed: how many samples member i of n brings to `version`, by the
      * state that the version before left; UINT64_MAX: not known now. NULL: nobody is told how much
@@ -356,6 +358,7 @@ typedef struct gsp_agree {
     gsp_record record;
     uint32_t view; /* the ballot that I take to be under way; 0: the version is not due */
     uint64_t view_until_ns, due_ns;
+    uint64_t half_ns;  /* when I knew that half of what was leased is done; 0: it is not */
     uint64_t doubt_ns; /* when the link to the view's proposer broke; 0: it has led since */
     gsp_frozen frozen;
     gsp_contribution contribution;

@@ -49,30 +49,65 @@ uint64_t gsp_view_timeout_ns(const gsp_agree *a, uint32_t ballot)
 
 /* ---- when a version is due ---- */
 
-enum { JOIN_BEATS = 10 }; /* since the last certificate, before one is made for a joiner alone */
+enum {
+    JOIN_BEATS = 10, /* since the last certificate, before one is made for a joiner alone */
+    LATE_BEATS = 2   /* at least, that members wait for those who are not done */
+};
 
-/* Where contributions are pieces of one sum: all living members are done with theirs. */
+/* What member i of the roster says that it brings: 0: nothing yet, 1: nothing, more: something. */
+static uint64_t said(const gsp_agree *a, uint32_t i)
+{
+    const gsp_peer *p = NULL;
+    if (i == a->self_i)
+        return a->samples;
+    for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && !p; k++)
+        if (a->peer[k].known && gsp_member_equal(&a->peer[k].who, &gsp_agree_roster(a)->member[i]))
+            p = &a->peer[k];
+    return p && p->certified == a->certified && gsp_hash_equal(&p->lineage, &a->lineage)
+               ? p->samples
+               : 0;
+}
+
+/* Where contributions are pieces of one sum: bits of the living members that are not done. */
+static uint32_t not_done(const gsp_agree *a)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < gsp_agree_roster(a)->n; i++)
+        if ((i == a->self_i || gsp_people_alive(a, i)) && said(a, i) == 0)
+            bits |= 1u << i;
+    return bits;
+}
+
+/* Whether those who are done were leased half of all samples, at least. */
+static bool half_brought(const gsp_agree *a)
+{
+    uint32_t n = gsp_agree_roster(a)->n;
+    uint64_t all = 0, done = 0;
+    for (uint32_t i = 0; a->rules.lease && i < n; i++) {
+        uint64_t lease = a->rules.lease(a->rules.lease_context, a->certified + 1, n, i);
+        if (lease > GSP_TOKENS_MAX)
+            return false;
+        all += lease;
+        if ((i == a->self_i || gsp_people_alive(a, i)) && said(a, i) > 1)
+            done += lease;
+    }
+    return done > 0 && 2 * done >= all;
+}
+
+/* All living members are done, or the others have waited for the rest a quarter as long again. */
 static bool all_brought(const gsp_agree *a)
 {
     const gsp_roster *roster = gsp_agree_roster(a);
     bool something = a->samples > 1 || gsp_rules_joiner_ready(a);
-    if (a->samples == 0)
-        return false;
+    if (not_done(a) != 0)
+        return a->half_ns && half_brought(a) &&
+               a->now_ns - a->half_ns >=
+                   (a->half_ns - a->certified_ns) / 4 + LATE_BEATS * a->rules.heartbeat_ns;
     for (uint32_t i = 0; i < roster->n; i++) {
-        const gsp_peer *p = NULL;
         if (i == a->self_i || (a->left >> i & 1))
             continue;
-        if (!gsp_people_alive(a, i)) {
-            something = true; /* a version without it brings the roster without it closer */
-            continue;
-        }
-        for (uint32_t k = 0; k < GSP_PEERS_KNOWN_MAX && !p; k++)
-            if (a->peer[k].known && gsp_member_equal(&a->peer[k].who, &roster->member[i]))
-                p = &a->peer[k];
-        if (!p || p->certified != a->certified || !gsp_hash_equal(&p->lineage, &a->lineage) ||
-            p->samples == 0)
-            return false;
-        something |= p->samples > 1;
+        /* A version without a silent one brings the roster without it closer. */
+        something |= !gsp_people_alive(a, i) || said(a, i) > 1;
     }
     return something;
 }
@@ -130,6 +165,8 @@ void gsp_view_tick(gsp_agree *a)
     bool quorum = gsp_quorum(a->rules.trust, gsp_agree_roster(a)->n, voters(a));
     if (quorum)
         a->quorum_ns = a->now_ns;
+    if (a->rules.summed && a->view == 0 && a->half_ns == 0 && half_brought(a))
+        a->half_ns = a->now_ns;
     if (!gsp_agree_is_member(a) || !quorum || (a->view == 0 && !gsp_view_due(a)))
         return;
     if (a->due_ns == 0)

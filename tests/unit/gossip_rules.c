@@ -159,6 +159,53 @@ static void who_leans_backwards_loses_weight(void **state)
     close_pool();
 }
 
+static uint64_t ten_each(void *context, uint64_t version, uint32_t n, uint32_t i)
+{
+    (void)context;
+    return version == 6 && i < n ? 10 : UINT64_MAX;
+}
+
+/* Host 0 looks; members 0, 1 and so on have brought theirs. Whether the version is due after ms. */
+static bool due_after(uint32_t n_done, uint64_t ms)
+{
+    gsp_agree *a = &w.agree[0];
+    a->now_ns = a->certified_ns + ms * MS;
+    a->samples = n_done > 0 ? 11 : 0;
+    memset(a->peer, 0, sizeof a->peer);
+    for (uint32_t i = 1; i < 3; i++)
+        a->peer[i] = (gsp_peer){.who = member(i),
+                                .up = true,
+                                .known = true,
+                                .heard_ns = a->now_ns,
+                                .lineage = a->lineage,
+                                .certified = a->certified,
+                                .samples = i < n_done ? 11 : 0};
+    gsp_view_tick(a);
+    bool due = a->view != 0;
+    a->view = 0;
+    return due;
+}
+
+static void who_is_late_is_waited_for_a_quarter_as_long_again(void **state)
+{
+    (void)state;
+    open_pool(3);
+    gsp_agree *a = &w.agree[0];
+    uint64_t beats = 2 * a->rules.heartbeat_ns / MS;
+    a->rules.summed = true;
+    a->rules.time_due_ns = 1000000 * MS;
+    assert_false(due_after(1, 1000)); /* nobody knows of leases */
+    assert_false(due_after(2, 100000));
+    a->rules.lease = ten_each;
+    assert_false(due_after(1, 100000)); /* a third of what was leased decides nothing */
+    assert_false(due_after(2, 200000));
+    assert_false(due_after(2, 249999 + beats));
+    assert_true(due_after(2, 250000 + beats));
+    a->half_ns = 0;
+    assert_true(due_after(3, 300000)); /* everybody: at once */
+    close_pool();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +214,7 @@ int main(void)
         cmocka_unit_test(my_own_contribution_is_what_i_froze),
         cmocka_unit_test(a_voter_checks_everything),
         cmocka_unit_test(who_leans_backwards_loses_weight),
+        cmocka_unit_test(who_is_late_is_waited_for_a_quarter_as_long_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
