@@ -1,8 +1,8 @@
 /*
  * Owns what a batch of gradients mode is made of. One idea: leases follow from the agreed state and
- * the roster, which every member has, so nobody hands them out and a dead member's are somebody
- * else's in the next version. Refuses a version whose parts are sums over different members: each
- * sample counts once or not at all.
+ * the roster, which every member has, so nobody hands them out, a dead member's are somebody else's
+ * in the next version, and certificates alone show whose lease was too large. Refuses a version
+ * whose parts are sums over different members: each sample counts once or not at all.
  */
 #include "atom/pool/batch.h"
 
@@ -11,7 +11,11 @@
 
 #include <string.h>
 
-enum { HEAD_WORDS = 8, MAGIC = 0x31736d67 /* gms1 */ };
+enum {
+    HEAD_WORDS = 8,
+    MAGIC = 0x32736d67, /* gms2 */
+    GROWTH = 32         /* a share grows by so much of itself */
+};
 
 static bool is_open(const pool_batch *b, uint32_t i)
 {
@@ -42,7 +46,7 @@ static uint64_t open_words(uint32_t n)
 
 uint64_t pool_batch_words(uint32_t n)
 {
-    return HEAD_WORDS + open_words(n);
+    return HEAD_WORDS + GSP_MEMBERS_MAX + open_words(n);
 }
 
 void pool_batch_write(const pool_batch *b, float *words)
@@ -56,7 +60,8 @@ void pool_batch_write(const pool_batch *b, float *words)
                                  b->brought,
                                  b->n_open};
     memcpy(words, head, sizeof head);
-    memcpy(words + HEAD_WORDS, b->open, open_words(b->n) * sizeof *b->open);
+    memcpy(words + HEAD_WORDS, b->share, sizeof b->share);
+    memcpy(words + HEAD_WORDS + GSP_MEMBERS_MAX, b->open, open_words(b->n) * sizeof *b->open);
 }
 
 bool pool_batch_read(pool_batch *b, const float *words)
@@ -68,7 +73,11 @@ bool pool_batch_read(pool_batch *b, const float *words)
     b->steps = head[2] | (uint64_t)head[3] << 32;
     b->tokens = head[4] | (uint64_t)head[5] << 32;
     b->brought = head[6];
-    memcpy(b->open, words + HEAD_WORDS, open_words(b->n) * sizeof *b->open);
+    memcpy(b->share, words + HEAD_WORDS, sizeof b->share);
+    memcpy(b->open, words + HEAD_WORDS + GSP_MEMBERS_MAX, open_words(b->n) * sizeof *b->open);
+    for (uint32_t i = 0; i < GSP_MEMBERS_MAX; i++)
+        if (b->share[i] > POOL_SHARE_MAX)
+            return false;
     b->n_open = 0;
     for (uint32_t i = 0; i < b->n; i++)
         b->n_open += is_open(b, i);
@@ -77,20 +86,63 @@ bool pool_batch_read(pool_batch *b, const float *words)
 
 /* ---- leases ---- */
 
-uint32_t pool_batch_lease(const pool_batch *b, uint32_t n_members, uint32_t index, uint32_t *list)
+/* Those that may compute for the next version: whoever brought something to this one, else all. */
+static uint32_t asked(const pool_batch *b, uint32_t n_members)
 {
     uint32_t all = n_members >= 32 ? UINT32_MAX : (1u << n_members) - 1;
-    uint32_t may = b->brought & all ? b->brought & all : all;
-    uint32_t k = (uint32_t)__builtin_popcount(may), at = 0, found = 0;
+    return b->brought & all ? b->brought & all : all;
+}
+
+static uint32_t share_of(const pool_batch *b, uint32_t i)
+{
+    return b->share[i] ? b->share[i] : POOL_SHARE_FIRST;
+}
+
+/* What is open, by shares; what rounding leaves over goes to the largest remainders. */
+static void divide(const pool_batch *b, uint32_t n_members, uint32_t *count)
+{
+    uint32_t may = asked(b, n_members), left = b->n_open;
+    uint64_t total = 0, rest[GSP_MEMBERS_MAX] = {0};
     bool over = b->max_samples && b->steps * b->n * b->micro_batch >= b->max_samples;
-    if (over || index >= n_members || !(may >> index & 1))
+    memset(count, 0, GSP_MEMBERS_MAX * sizeof *count);
+    for (uint32_t i = 0; i < n_members && i < GSP_MEMBERS_MAX; i++)
+        total += may >> i & 1 ? share_of(b, i) : 0;
+    if (over || total == 0)
+        return;
+    for (uint32_t i = 0; i < n_members && i < GSP_MEMBERS_MAX; i++) {
+        uint64_t all = may >> i & 1 ? (uint64_t)b->n_open * share_of(b, i) : 0;
+        count[i] = (uint32_t)(all / total);
+        rest[i] = all % total;
+        left -= count[i];
+    }
+    for (; left > 0; left--) {
+        uint32_t most = 0;
+        for (uint32_t i = 1; i < GSP_MEMBERS_MAX; i++)
+            most = rest[i] > rest[most] ? i : most;
+        count[most]++;
+        rest[most] = 0;
+    }
+}
+
+uint32_t pool_batch_leased(const pool_batch *b, uint32_t n_members, uint32_t index)
+{
+    uint32_t count[GSP_MEMBERS_MAX];
+    divide(b, n_members, count);
+    return index < n_members && index < GSP_MEMBERS_MAX ? count[index] : 0;
+}
+
+uint32_t pool_batch_lease(const pool_batch *b, uint32_t n_members, uint32_t index, uint32_t *list)
+{
+    uint32_t count[GSP_MEMBERS_MAX], from = 0, at = 0, found = 0;
+    divide(b, n_members, count);
+    if (index >= n_members || index >= GSP_MEMBERS_MAX)
         return 0;
-    uint64_t rank = (uint64_t)__builtin_popcount(may & ((1u << index) - 1));
-    uint64_t from = b->n_open * rank / k, to = b->n_open * (rank + 1) / k;
-    for (uint32_t i = 0; i < b->n; i++) {
+    for (uint32_t i = 0; i < index; i++)
+        from += count[i];
+    for (uint32_t i = 0; i < b->n && found < count[index]; i++) {
         if (!is_open(b, i))
             continue;
-        if (at >= from && at < to)
+        if (at >= from)
             list[found++] = i;
         at++;
     }
@@ -143,6 +195,46 @@ void pool_batch_add(pool_batch *b, const pool_verdict *v)
     b->n_open -= v->n_done;
     for (uint32_t i = 0; i < sizeof b->open / sizeof *b->open; i++)
         b->open[i] &= ~v->done[i];
+}
+
+/* Bits of R(version): who brought all of its lease. */
+static uint32_t on_time(const gsp_proposal *c, const pool_verdict *v)
+{
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < c->n_contributors; i++)
+        if (v->everywhere >> i & 1)
+            bits |= 1u << c->contributor[i].member;
+    return bits;
+}
+
+/* Shares that are in time grow slowly, for what is late costs a second version. */
+static uint32_t next_share(uint32_t share, bool late)
+{
+    uint32_t next = late ? share / 2 : share + share / GROWTH;
+    next = next < POOL_SHARE_MIN ? POOL_SHARE_MIN : next;
+    return next > POOL_SHARE_MAX ? POOL_SHARE_MAX : next;
+}
+
+void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
+                       const pool_verdict *v)
+{
+    uint32_t count[GSP_MEMBERS_MAX], share[GSP_MEMBERS_MAX] = {0};
+    uint32_t in_time = on_time(c, v), leased = 0, came = 0;
+    divide(b, v->n_members, count);
+    for (uint32_t i = 0; i < v->n_members; i++) {
+        leased += count[i];
+        came += in_time >> i & 1 ? count[i] : 0;
+    }
+    bool tells = v->whole && came > 0 && 2 * came >= leased && v->n_members == roster->n;
+    for (uint32_t i = 0; i < roster->n; i++) {
+        uint32_t now = share_of(b, i);
+        if (tells && (asked(b, roster->n) >> i & 1))
+            now = next_share(now, count[i] > 0 && !(in_time >> i & 1));
+        for (uint32_t k = 0; k < c->next.n; k++)
+            if (gsp_key_compare(&c->next.member[k].key, &roster->member[i].key) == 0)
+                share[k] = now;
+    }
+    memcpy(b->share, share, sizeof share);
 }
 
 uint32_t pool_batch_brought(const gsp_roster *roster, const gsp_proposal *c, const pool_verdict *v)

@@ -8,7 +8,12 @@
 
 #include "gossip/agree/types.h"
 
-enum { POOL_MICRO_BATCHES_MAX = 1 << 16 };
+enum {
+    POOL_MICRO_BATCHES_MAX = 1 << 16,
+    POOL_SHARE_MAX = 1 << 16,              /* of a batch, beside others' shares */
+    POOL_SHARE_FIRST = POOL_SHARE_MAX / 4, /* of a member that nothing is known of */
+    POOL_SHARE_MIN = POOL_SHARE_MAX / 1024
+};
 
 typedef struct pool_batch {
     uint32_t n;           /* micro-batches of a step; this and the next two are the run's */
@@ -18,6 +23,9 @@ typedef struct pool_batch {
     uint64_t tokens;      /* of the sum */
     uint32_t brought; /* members of R(applied + 1) that brought something to the newest version */
     uint32_t n_open;  /* micro-batches that are not in the sum */
+    /* Of the members of R(applied + 1), what they get of a batch beside each other; 0: nothing is
+     * known, POOL_SHARE_FIRST (docs/design/pool.md#leases-by-speed). */
+    uint32_t share[GSP_MEMBERS_MAX];
     uint32_t open[POOL_MICRO_BATCHES_MAX / 32]; /* bits */
 } pool_batch;
 
@@ -32,8 +40,9 @@ void pool_batch_write(const pool_batch *b, float *words);
 /* Fills in what is the agreed state's. False: the words are not of batches of b->n. */
 bool pool_batch_read(pool_batch *b, const float *words);
 
-/* The micro-batches that member `index` of n_members computes for the next version: how many, listed
- * in `list` (room for b->n). */
+/* How many micro-batches member `index` of n_members computes for the next version. */
+uint32_t pool_batch_leased(const pool_batch *b, uint32_t n_members, uint32_t index);
+/* As many, and which: listed in `list` (room for b->n). */
 uint32_t pool_batch_lease(const pool_batch *b, uint32_t n_members, uint32_t index, uint32_t *list);
 
 /* What a version is, by its certificate. */
@@ -51,6 +60,10 @@ void pool_batch_judge(const pool_batch *b, const gsp_proposal *c, uint32_t n_mem
                       uint64_t n_floats, uint64_t came, uint32_t *list, pool_verdict *v);
 /* The micro-batches of a whole version are in the sum. */
 void pool_batch_add(pool_batch *b, const pool_verdict *v);
+/* Shares of R(version + 1), by who brought its lease to a version and who was late; roster: R(version).
+ * Before pool_batch_add, and before `brought` is replaced. */
+void pool_batch_shares(pool_batch *b, const gsp_roster *roster, const gsp_proposal *c,
+                       const pool_verdict *v);
 /* Bits of R(version + 1) of those that are in all parts; roster: R(version). */
 uint32_t pool_batch_brought(const gsp_roster *roster, const gsp_proposal *c, const pool_verdict *v);
 

@@ -64,7 +64,9 @@ atom_status pool_gradients_read(pool_anchor *p)
     }
     pthread_mutex_unlock(&p->lock);
     if (!same)
-        return atom_fail(ATOM_E_FORMAT, "the pool's state is not of gradients of %u micro-batches",
+        return atom_fail(ATOM_E_FORMAT,
+                         "the pool's state is not of gradients of %u micro-batches, or another "
+                         "version of atom wrote it: go on with that one, or create the pool anew",
                          g->u.micro_batches);
     return ATOM_OK;
 }
@@ -168,7 +170,7 @@ uint64_t pool_gradients_lease(void *context, uint64_t version, uint32_t n, uint3
     uint64_t samples = UINT64_MAX;
     pthread_mutex_lock(&p->lock);
     if (p->ready && p->applied + 1 == version)
-        samples = (uint64_t)pool_batch_lease(&p->g->batch, n, i, p->g->list) * p->g->u.micro_batch;
+        samples = (uint64_t)pool_batch_leased(&p->g->batch, n, i) * p->g->u.micro_batch;
     pthread_mutex_unlock(&p->lock);
     return samples;
 }
@@ -221,6 +223,7 @@ static atom_status add(pool_anchor *p, const gsp_proposal *c, const pool_verdict
     pool_gradients *g = p->g;
     pool_batch *b = &g->next;
     float *sum = sum_of(p), share = (float)v->tokens;
+    pool_batch_shares(b, &p->roster, c, v);
     b->brought = pool_batch_brought(&p->roster, c, v);
     if (!v->whole)
         return ATOM_OK;
