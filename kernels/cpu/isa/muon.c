@@ -169,23 +169,33 @@ KRN_INLINE void multiply(const muon_job *j, const tile_job *whole, const spot *a
     }
 }
 
+/* One tile of a symmetric [s][s] product, and its mirror image: to = op(sums), or with `plain`
+ * op(b plain + c sums). */
+KRN_INLINE void symmetric_tile(const muon_job *j, const tile_job *whole, uint32_t index,
+                               const float *plain, float *to)
+{
+    _Alignas(64) float sums[BLOCK_M * BLOCK_N];
+    spot at;
+    if (!spot_of(j, j->s, true, index, &at))
+        return;
+    multiply(j, whole, &at, sums);
+    for (int64_t r = at.m0; r < at.m0 + at.m; r++) {
+        for (int64_t c = r > at.n0 ? r : at.n0; c < at.n0 + at.n; c++) {
+            float x = sums[(r - at.m0) * BLOCK_N + c - at.n0];
+            if (plain)
+                x = KRN_MUON_B * plain[r * j->line + c] + KRN_MUON_C * x;
+            to[r * j->line + c] = to[c * j->line + r] = operand(x);
+        }
+    }
+}
+
 /* A = op(T' T) */
 static void gram_task(void *ctx, uint32_t index, uint32_t worker)
 {
     (void)worker;
     const muon_job *j = ctx;
-    _Alignas(64) float sums[BLOCK_M * BLOCK_N];
-    spot at;
-    if (!spot_of(j, j->s, true, index, &at))
-        return;
-    multiply(j, &(tile_job){.a = j->t, .a_row = 1, .a_col = j->line, .b = j->t, .k = j->l}, &at,
-             sums);
-    for (int64_t r = at.m0; r < at.m0 + at.m; r++) {
-        for (int64_t c = r > at.n0 ? r : at.n0; c < at.n0 + at.n; c++) {
-            float x = operand(sums[(r - at.m0) * BLOCK_N + c - at.n0]);
-            j->a[r * j->line + c] = j->a[c * j->line + r] = x;
-        }
-    }
+    tile_job whole = {.a = j->t, .a_row = 1, .a_col = j->line, .b = j->t, .k = j->l};
+    symmetric_tile(j, &whole, index, NULL, j->a);
 }
 
 /* B = op(b A + c A A) */
@@ -193,19 +203,8 @@ static void square_task(void *ctx, uint32_t index, uint32_t worker)
 {
     (void)worker;
     const muon_job *j = ctx;
-    _Alignas(64) float sums[BLOCK_M * BLOCK_N];
-    spot at;
-    if (!spot_of(j, j->s, true, index, &at))
-        return;
-    multiply(j, &(tile_job){.a = j->a, .a_row = j->line, .a_col = 1, .b = j->a, .k = j->s}, &at,
-             sums);
-    for (int64_t r = at.m0; r < at.m0 + at.m; r++) {
-        for (int64_t c = r > at.n0 ? r : at.n0; c < at.n0 + at.n; c++) {
-            float x = operand(KRN_MUON_B * j->a[r * j->line + c] +
-                              KRN_MUON_C * sums[(r - at.m0) * BLOCK_N + c - at.n0]);
-            j->b[r * j->line + c] = j->b[c * j->line + r] = x;
-        }
-    }
+    tile_job whole = {.a = j->a, .a_row = j->line, .a_col = 1, .b = j->a, .k = j->s};
+    symmetric_tile(j, &whole, index, j->a, j->b);
 }
 
 /* next = op(a T + T B) */
