@@ -139,6 +139,9 @@ static void the_state_comes_back(void **state)
     assert_memory_equal(back.share, b.share, sizeof b.share);
     assert_int_equal(back.n_open, b.n_open);
     assert_memory_equal(back.open, b.open, sizeof b.open);
+    b.share[4] = POOL_SHARE_MAX + 1; /* no certificate leads there */
+    pool_batch_write(&b, words);
+    assert_false(pool_batch_read(&back, words));
     assert_int_equal(pool_batch_samples(&back), pool_batch_samples(&b));
     atom_free(c);
 }
