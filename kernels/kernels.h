@@ -45,7 +45,7 @@
  *   embed          B T C V        (P is not needed: t < T <= P). V bounds the token ids. wpe may be
  *                                 NULL: no positions (KRN_CAN_NO_PLACES).
  *   dropout        n
- *   layernorm      N C            N = B T
+ *   layernorm      N C            N = B T. b may be NULL: nothing is added.
  *   linear         N I O
  *   gelu           n
  *   attention      B T H D K W    K key heads, 0 stands for H; K < H: KRN_CAN_GROUPED. W: row t

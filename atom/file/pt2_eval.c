@@ -165,6 +165,8 @@ static atom_status unknown(const pt2_eval *e)
                     "with tables of cosines and sines"},
         {".polar.", "write the rotary embedding in real numbers: x * cos + rotate_half(x) * sin, "
                     "with tables of cosines and sines"},
+        {".index.", "where forward keeps the last position alone without targets, as nanoGPT's, "
+                    "export with tokens and targets: torch.export.export(model, (ids, ids))"},
         {"topk", "mixtures of experts are not supported"},
         {"conv", "convolutions are not supported"},
     };

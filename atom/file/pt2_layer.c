@@ -256,22 +256,23 @@ static atom_status op_rms_norm(pt2_eval *e)
 static atom_status op_layer_norm(pt2_eval *e)
 {
     const pt2_value *x = pt2_tensor_arg(e, "input");
-    graph_node node = {.op = ATOM_OP_layernorm, .n_params = 2};
+    const pt2_value *bias = pt2_tensor_arg(e, "bias");
+    graph_node node = {.op = ATOM_OP_layernorm, .n_params = bias ? 2 : 1};
     int32_t base;
     pt2_piece w, b;
     if (!over_last(e, x))
         return pt2_refuse(e, "supported only over the last axis of activations");
     int64_t C = x->v.size[x->v.rank - 1];
-    if (!vector_rows(e, pt2_tensor_arg(e, "weight"), C, &w) ||
-        !vector_rows(e, pt2_tensor_arg(e, "bias"), C, &b))
-        return pt2_refuse(
-            e,
-            "a layer norm without a bias is not supported; write LayerNorm(.., bias=True), whose "
-            "bias begins at zero");
+    if (!vector_rows(e, pt2_tensor_arg(e, "weight"), C, &w))
+        return pt2_refuse(e, "a layer norm needs a weight that is a parameter as it is stored; "
+                             "leave elementwise_affine=False out");
+    if (bias && !vector_rows(e, bias, C, &b))
+        return pt2_refuse(e, "its bias is not a parameter as it is stored");
     node.eps = (float)pt2_real_arg(e, "eps", 1e-5);
     ATOM_TRY(pt2_force(e, x, &node.in[0]));
     ATOM_TRY(pt2_param(e, &w, 1, 1, 0, GRAPH_INIT_ONE, &node.params[0]));
-    ATOM_TRY(pt2_param(e, &b, 1, 1, 0, GRAPH_INIT_ZERO, &node.params[1]));
+    if (bias)
+        ATOM_TRY(pt2_param(e, &b, 1, 1, 0, GRAPH_INIT_ZERO, &node.params[1]));
     ATOM_TRY(pt2_node(e, &node, &base));
     return whole_result(e, base, &x->v);
 }

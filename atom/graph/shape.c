@@ -130,7 +130,8 @@ static atom_status infer_layernorm(const graph *g, const graph_node *n, graph_sh
     int64_t C;
     ATOM_TRY(take_act(g, n, 0, &C));
     ATOM_TRY(take_param(g, n, 0, 1, C, 0));
-    ATOM_TRY(take_param(g, n, 1, 1, C, 0));
+    if (n->n_params == 2)
+        ATOM_TRY(take_param(g, n, 1, 1, C, 0));
     out[0] = act(g, C);
     saved[0] = rows(g, ".mean");
     saved[1] = rows(g, ".rstd");

@@ -11,7 +11,7 @@
 
 enum { THREADS_MAX = KRN_ROW_THREADS_MAX, PARTS_MAX = 512 };
 
-/* The packs of a row, W elements each: thread i has packs i, i + threads, ... */
+/* The packs of a row, W elements each: thread i has packs i, i + threads, ... b: NULL adds nothing. */
 template <typename A, int W, int PACKS>
 __global__ void __launch_bounds__(THREADS_MAX)
     norm_fwd(A *y, float *means, float *rstds, const A *x, const A *w, const A *b, int64_t C,
@@ -48,9 +48,10 @@ __global__ void __launch_bounds__(THREADS_MAX)
     for (int p = 0; p < PACKS; p++) {
         int at = p * threads + (int)threadIdx.x;
         if (at < packs) {
-            float scale[W], shift[W];
+            float scale[W], shift[W] = {};
             krn_load_w<A, W>(w + (int64_t)at * W, scale);
-            krn_load_w<A, W>(b + (int64_t)at * W, shift);
+            if (b)
+                krn_load_w<A, W>(b + (int64_t)at * W, shift);
 #pragma unroll
             for (int i = 0; i < W; i++)
                 v[p][i] = krn_fma((v[p][i] - mean) * rstd, scale[i], shift[i]);
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
     float rstd = krn_div(1.0f, krn_sqrt(var + eps));
     for (int64_t c = threadIdx.x; c < C; c += blockDim.x) {
         float z = (krn_float(in[c]) - mean) * rstd;
-        krn_put(out + c, krn_fma(z, krn_float(w[c]), krn_float(b[c])));
+        krn_put(out + c, krn_fma(z, krn_float(w[c]), b ? krn_float(b[c]) : 0.0f));
     }
     if (threadIdx.x == 0) {
         means[blockIdx.x] = mean;

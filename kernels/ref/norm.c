@@ -1,5 +1,5 @@
 /*
- * layernorm: y = (x - mean) * rstd * w + b over the last dimension, rstd = 1/sqrt(var + eps), var
+ * layernorm: y = (x - mean) * rstd * w + b (0 where there is none) over the last dimension, rstd = 1/sqrt(var + eps), var
  * the biased variance about the mean (two passes). y is computed from the unrounded statistics;
  * backward from the stored ones, with z = (x - mean) * rstd: dx = rstd * (dy w - mean_c(dy w) - z
  * mean_c(dy w z)),  dw = sum_n dy z,  db = sum_n dy.
@@ -23,8 +23,8 @@ static void layernorm_row(const ref_job *job, int64_t n)
     double rstd = 1.0 / sqrt(var / (double)C + (double)args->eps);
     for (int64_t c = 0; c < C; c++) {
         double z = (ref_get(job->act, args->buf[0], n * C + c) - mean) * rstd;
-        ref_put(job->act, args->buf[3], n * C + c,
-                z * ref_get(job->act, args->buf[1], c) + ref_get(job->act, args->buf[2], c));
+        double b = args->buf[2] ? ref_get(job->act, args->buf[2], c) : 0;
+        ref_put(job->act, args->buf[3], n * C + c, z * ref_get(job->act, args->buf[1], c) + b);
     }
     ref_put(job->stat, args->buf[4], n, mean);
     ref_put(job->stat, args->buf[5], n, rstd);

@@ -33,6 +33,9 @@ static const op_shape shapes[] = {
     {ATOM_OP_layernorm, {5, 2568}},
     {ATOM_OP_layernorm, {2, 4104}},
     {ATOM_OP_layernorm, {2, 8200}},
+    {ATOM_OP_layernorm, {3, 7, 1}}, /* a third dim: without b */
+    {ATOM_OP_layernorm, {37, 129, 1}},
+    {ATOM_OP_layernorm, {5, 2568, 1}},
     {ATOM_OP_linear, {1, 1, 1}},
     {ATOM_OP_linear, {2, 3, 5}},
     {ATOM_OP_linear, {7, 16, 33}},

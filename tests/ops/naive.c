@@ -64,8 +64,8 @@ static void naive_layernorm(krn_ctx *cx, const krn_args *a)
         for (int64_t c = 0; c < C; c++)
             var += pow(x[c] - mean, 2) / (double)C;
         for (int64_t c = 0; c < C; c++)
-            at(a, 3)[n * C + c] =
-                (x[c] - mean) / sqrt(var + (double)a->eps) * at(a, 1)[c] + at(a, 2)[c];
+            at(a, 3)[n * C + c] = (x[c] - mean) / sqrt(var + (double)a->eps) * at(a, 1)[c] +
+                                  (a->buf[2] ? at(a, 2)[c] : 0);
         at(a, 4)[n] = mean;
         at(a, 5)[n] = 1 / sqrt(var + (double)a->eps);
     }

@@ -21,15 +21,27 @@ import torch.nn.functional as F
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-class NanoBlock(nn.Module):
-    """As nanoGPT's: one product for q, k and v, LayerNorm, GELU, dropout."""
+class NanoNorm(nn.Module):
+    """A layer norm with or without a bias, as nanoGPT has its own."""
 
-    def __init__(self, C, H):
+    def __init__(self, C, bias):
         super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(C), nn.LayerNorm(C)
-        self.c_attn, self.c_proj = nn.Linear(C, 3 * C), nn.Linear(C, C)
-        self.c_fc, self.mlp_proj = nn.Linear(C, 4 * C), nn.Linear(4 * C, C)
-        self.H, self.drop = H, nn.Dropout(0.1)
+        self.weight = nn.Parameter(torch.ones(C))
+        self.bias = nn.Parameter(torch.zeros(C)) if bias else None
+
+    def forward(self, x):
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class NanoBlock(nn.Module):
+    """As nanoGPT's: one product for q, k and v, LayerNorm, GELU (exact without biases), dropout."""
+
+    def __init__(self, C, H, bias):
+        super().__init__()
+        self.ln_1, self.ln_2 = NanoNorm(C, bias), NanoNorm(C, bias)
+        self.c_attn, self.c_proj = nn.Linear(C, 3 * C, bias=bias), nn.Linear(C, C, bias=bias)
+        self.c_fc, self.mlp_proj = nn.Linear(C, 4 * C, bias=bias), nn.Linear(4 * C, C, bias=bias)
+        self.H, self.drop, self.gelu = H, nn.Dropout(0.1), nn.GELU("tanh" if bias else "none")
 
     def forward(self, x):
         B, T, C = x.shape
@@ -37,17 +49,17 @@ class NanoBlock(nn.Module):
         q, k, v = (t.view(B, T, self.H, C // self.H).transpose(1, 2) for t in (q, k, v))
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1 if self.training else 0.0, is_causal=True)
         x = x + self.drop(self.c_proj(y.transpose(1, 2).contiguous().view(B, T, C)))
-        return x + self.drop(self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")))
+        return x + self.drop(self.mlp_proj(self.gelu(self.c_fc(self.ln_2(x)))))
 
 
 class Nano(nn.Module):
     """Tied head; the loss where there are targets."""
 
-    def __init__(self, V=23, P=14, C=12, H=3, L=2):
+    def __init__(self, V=23, P=14, C=12, H=3, L=2, bias=True):
         super().__init__()
         self.transformer = nn.ModuleDict(dict(
             wte=nn.Embedding(V, C), wpe=nn.Embedding(P, C), drop=nn.Dropout(0.1),
-            h=nn.ModuleList(NanoBlock(C, H) for _ in range(L)), ln_f=nn.LayerNorm(C)))
+            h=nn.ModuleList(NanoBlock(C, H, bias) for _ in range(L)), ln_f=NanoNorm(C, bias)))
         self.lm_head = nn.Linear(C, V, bias=False)
         self.transformer.wte.weight = self.lm_head.weight
 
@@ -262,6 +274,17 @@ class Bad(nn.Module):
         return self.h(x)
 
 
+class BadLast(nn.Module):
+    """The logits of the last position alone, which is what nanoGPT gives where there are no targets."""
+
+    def __init__(self, V=7, C=4):
+        super().__init__()
+        self.e, self.h = nn.Embedding(V, C), nn.Linear(C, V)
+
+    def forward(self, ids):
+        return self.h(self.e(ids)[:, [-1], :])
+
+
 class BadMha(nn.Module):
     """PyTorch's own module of attention."""
 
@@ -342,8 +365,8 @@ def main():
     torch.manual_seed(3)
     for name, model, T, targets in (("nano", Nano().train(), 10, True), ("llama", Llama(), 12, False),
                                     ("odd", Odd(), 11, True), ("conv", Conv(), 6, False), ("bad", Bad(), 5, False),
-                                    ("bad-mha", BadMha(), 5, False), ("bad-complex", BadComplex(), 5, False),
-                                    ("acts", Acts(), 9, False)):
+                                    ("bad-mha", BadMha(), 5, False), ("bad-last", BadLast(), 5, False), ("bad-complex", BadComplex(), 5, False),
+                                    ("acts", Acts(), 9, False), ("bare", Nano(bias=False).train(), 10, True)):
         if only and name not in only:
             continue
         shake(model)

@@ -92,13 +92,14 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         data = os.path.join(work, "data")
         make_data(data)
-        for name in ("acts", "nano", "llama", "conv"):
+        for name in ("acts", "nano", "bare", "llama", "conv"):
             one(name, work, data)
         bad = run("inspect", os.path.join(fixtures, "bad.pt2"), code=2)
         check("aten.tanh.default" in bad and "make_fixtures.py:" in bad and "torch.tanh(self.e(ids))" in bad,
               "the refusal does not name operator and line: " + bad)
         check('F.gelu(x, approximate="tanh")' in bad, "it does not say what to write instead: " + bad)
         for name, words in (("mha", ["inside nn.MultiheadAttention", "make_fixtures.py:", "scaled_dot_product_attention"]),
+                            ("last", ["aten.index.Tensor", "torch.export.export(model, (ids, ids))"]),
                             ("complex", ["tensor 'freqs_cis' is of complex numbers", "rotate_half"])):
             bad = run("inspect", os.path.join(fixtures, f"bad-{name}.pt2"), code=2)
             check(all(word in bad for word in words), f"{name}: the refusal is {bad}")

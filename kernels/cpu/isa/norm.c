@@ -84,13 +84,15 @@ KRN_INLINE void fwd_row(atom_dtype dtype, const krn_args *args, int64_t n)
     vf m = vf_all(mean), r = vf_all(rstd);
     for (int64_t c = 0; c + VF_LANES <= C; c += VF_LANES) {
         vf z = (vf_load_act(dtype, buf[0], at + c) - m) * r;
-        vf y = vf_fma(z, vf_load_act(dtype, buf[1], c), vf_load_act(dtype, buf[2], c));
+        vf b = buf[2] ? vf_load_act(dtype, buf[2], c) : vf_all(0.0f);
+        vf y = vf_fma(z, vf_load_act(dtype, buf[1], c), b);
         vf_store_act(dtype, buf[3], at + c, y);
     }
     int64_t k = C % VF_LANES, c = C - k;
     if (k) {
         vf z = (vf_load_act_n(dtype, buf[0], at + c, k) - m) * r;
-        vf y = vf_fma(z, vf_load_act_n(dtype, buf[1], c, k), vf_load_act_n(dtype, buf[2], c, k));
+        vf b = buf[2] ? vf_load_act_n(dtype, buf[2], c, k) : vf_all(0.0f);
+        vf y = vf_fma(z, vf_load_act_n(dtype, buf[1], c, k), b);
         vf_store_act_n(dtype, buf[3], at + c, k, y);
     }
     ((float *)buf[4])[n] = mean;
