@@ -15,7 +15,7 @@
  * attend appends the keys and values of N new tokens to the cache of one layer, at positions past
  * .. past + N - 1, and then lets the new tokens look at all positions up to their own:
  *
- *   y[n,h] = sum_s p[s] v[s,h'],   p = softmax over s <= past + n of q[n,h] k[s,h'] / sqrt(D)
+ *   y[n,h] = sum_s p[s] v[s,h'],   p = softmax over s <= past + n of scale q[n,h] k[s,h']
  *
  * (with a window also s > past + n - W), where h' = h / (H/K) is the key head that query head h
  * shares with others.
@@ -44,7 +44,8 @@ typedef struct krn_attend {
     void *keys, *values, *y;
     int64_t N, past, room, H, D;
     int64_t K; /* key heads; 0 stands for H */
-    int64_t W; /* a token sees the W up to itself; 0: all */
+    int64_t W;   /* a token sees the W up to itself; 0: all */
+    float scale; /* of the scores; 0 stands for 1/sqrt(D) */
 } krn_attend;
 
 typedef void (*krn_attend_fn)(krn_ctx *cx, const krn_attend *args);

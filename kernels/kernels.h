@@ -81,6 +81,7 @@
 #include "atom/base/status.h"
 #include "atom/base/threads.h"
 
+#include <math.h>
 #include <stdint.h>
 
 enum { KRN_BUF_MAX = 12, KRN_DIM_MAX = 6 };
@@ -106,6 +107,12 @@ typedef struct krn_args {
 static inline int64_t krn_kv_heads(const int64_t dim[KRN_DIM_MAX], int heads_at, int kv_at)
 {
     return dim[kv_at] ? dim[kv_at] : dim[heads_at];
+}
+
+/* What attention multiplies its scores by. */
+static inline double krn_attention_scale(float scale, int64_t D)
+{
+    return scale > 0 ? (double)scale : 1.0 / sqrt((double)D);
 }
 
 /* Changes every step or micro-batch;

@@ -122,7 +122,7 @@ atom_status export_gguf(const char *dir, const char *adapter, file_gguf_type typ
     ATOM_TRY_CLEAN(source_open(dir, adapter, &s));
     const file_model *model = &s.model;
     ATOM_TRY_CLEAN(file_gguf_create(path, &s.to, &w));
-    file_gguf_put_model(w, &model->config, type);
+    ATOM_TRY_CLEAN(file_gguf_put_model(w, &model->config, type));
     ATOM_TRY_CLEAN(
         export_tokens(w, file_lora_tokenizer_dir(model), model->source, model->config.vocab_size));
     ATOM_TRY_CLEAN(file_gguf_put_tensors(w, &model->config, s.g, type, source_vector(&s)));

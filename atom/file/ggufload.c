@@ -46,21 +46,30 @@ static bool has(const taking *t, const char *tensor)
     return file_gguf_find_tensor(t->f, tensor) != NULL;
 }
 
+/* The first family of that architecture, or the first that knows windows; GRAPH_FAMILY_N: none. */
+static graph_family find_family(const char *arch, bool windows)
+{
+    for (graph_family f = 0; f < GRAPH_FAMILY_N; f++) {
+        const graph_traits *traits = graph_family_traits(f);
+        if (traits->gguf && strcmp(traits->gguf, arch) == 0 &&
+            !(windows && traits->windows == GRAPH_WINDOW_NEVER))
+            return f;
+    }
+    return GRAPH_FAMILY_N;
+}
+
 static atom_status take_family(taking *t, const char *arch)
 {
-    static const graph_family families[] = {GRAPH_GPT2, GRAPH_LLAMA, GRAPH_QWEN2, GRAPH_QWEN3};
-    for (size_t i = 0; arch && i < sizeof families / sizeof families[0]; i++) {
-        if (strcmp(arch, graph_family_name(families[i])) != 0)
-            continue;
-        graph_family_defaults(families[i], t->c);
-        t->c->family = families[i];
-        t->arch = graph_family_name(families[i]);
-        return ATOM_OK;
-    }
-    return atom_fail(ATOM_E_UNSUPPORTED,
-                     "%s: general.architecture: '%.64s' is not supported; gpt2, llama, qwen2 and "
-                     "qwen3 are",
-                     t->f->path, arch ? arch : "(missing)");
+    char known[GRAPH_FAMILY_LIST_MAX];
+    graph_family family = arch ? find_family(arch, false) : GRAPH_FAMILY_N;
+    graph_family_list(true, known);
+    if (family == GRAPH_FAMILY_N)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: general.architecture: '%.64s' is not supported; %s are", t->f->path,
+                         arch ? arch : "(missing)", known);
+    graph_family_defaults(family, t->c);
+    t->arch = graph_family_traits(family)->gguf;
+    return ATOM_OK;
 }
 
 /* The factors by which frequencies of "llama3" are divided, as this rope would have them. */
@@ -112,7 +121,12 @@ static atom_status take_rope(taking *t)
     char *type = file_gguf_text(t->f, key(t, "rope.scaling.type", text));
     atom_status st = ATOM_OK;
     t->c->rope = (atom_rope){.theta = real(t, "rope.freq_base", 10000), .factor = 1};
-    if (number(t, "rope.dimension_count", t->c->head_dim) != t->c->head_dim)
+    if (has(t, "rope_factors_long.weight") || has(t, "rope_factors_short.weight"))
+        st = atom_fail(ATOM_E_UNSUPPORTED,
+                       "%s: rope_factors_long.weight: rotary embeddings of LongRoPE are not "
+                       "supported",
+                       t->f->path);
+    else if (number(t, "rope.dimension_count", t->c->head_dim) != t->c->head_dim)
         st = atom_fail(
             ATOM_E_UNSUPPORTED,
             "%s: rope.dimension_count: only rotary embeddings of whole heads are supported",
@@ -127,6 +141,15 @@ static atom_status take_rope(taking *t)
     return st == ATOM_OK ? take_factors(t) : st;
 }
 
+static void take_multipliers(taking *t)
+{
+    graph_config *c = t->c;
+    c->embedding_scale = real(t, "embedding_scale", 1);
+    c->residual_scale = real(t, "residual_scale", 1);
+    c->attention_scale = real(t, "attention.scale", 1 / sqrt((double)c->head_dim));
+    c->logits_divisor = real(t, "logit_scale", 1);
+}
+
 static atom_status take_llama(taking *t)
 {
     graph_config *c = t->c;
@@ -139,8 +162,15 @@ static atom_status take_llama(taking *t)
     if (number(t, "expert_count", 0) > 0)
         return atom_fail(ATOM_E_UNSUPPORTED, "%s: experts are not supported", t->f->path);
     c->window = number(t, "attention.sliding_window", 0);
-    if (c->window && c->family == GRAPH_LLAMA)
-        c->family = GRAPH_MISTRAL; /* which has the same architecture there */
+    if (c->window)
+        c->family = find_family(t->arch, true);
+    if (c->family == GRAPH_FAMILY_N)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "%s: attention.sliding_window: models of architecture %s have none that "
+                         "atom knows",
+                         t->f->path, t->arch);
+    if (graph_family_traits(c->family)->multipliers)
+        take_multipliers(t);
     c->untied = has(t, "output.weight");
     c->qkv_bias = has(t, "blk.0.attn_q.bias");
     c->o_bias = has(t, "blk.0.attn_output.bias");
@@ -209,8 +239,7 @@ typedef struct loading {
     file_vector vector;
     float *buffer, *rows; /* a band, or the rows of a head; the same in order */
     uint64_t room;
-    bool llama;
-    int64_t D;
+    const graph_config *c;
 } loading;
 
 static atom_status check_tensor(const loading *l, const file_slice *s, const file_gguf_in_tensor *t,
@@ -233,7 +262,7 @@ static atom_status check_tensor(const loading *l, const file_slice *s, const fil
 static atom_status take_turned(const loading *l, const file_slice *s, const file_gguf_in_tensor *t,
                                uint64_t to)
 {
-    uint64_t D = (uint64_t)l->D, width = s->rank == 2 ? t->dims[1] : 1;
+    uint64_t D = (uint64_t)l->c->head_dim, width = s->rank == 2 ? t->dims[1] : 1;
     for (uint64_t at = 0; at < s->elements; at += D * width) {
         ATOM_TRY(file_gguf_read_f32(l->f, t, at, D * width, l->buffer));
         for (uint64_t r = 0; r < D; r++)
@@ -259,10 +288,10 @@ static atom_status take_slice(const loading *l, const file_slice *s)
 {
     char name[FILE_NAME_MAX + 16];
     uint64_t to = l->g->params[s->param].offset + s->first;
-    ATOM_TRY(file_gguf_name(s->name, name, sizeof name));
+    ATOM_TRY(file_gguf_name(l->c, s->name, name, sizeof name));
     const file_gguf_in_tensor *t = file_gguf_find_tensor(l->f, name);
     ATOM_TRY(check_tensor(l, s, t, name));
-    return file_gguf_turned(l->llama, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);
+    return file_gguf_turned(l->c, s->name) ? take_turned(l, s, t, to) : take_plain(l, s, t, to);
 }
 
 /* A head beside a tied embedding must be the embedding. */
@@ -299,11 +328,7 @@ static atom_status check_rest(const loading *l, const graph_config *c, uint32_t 
 atom_status file_gguf_take_tensors(const file_gguf_in *f, const graph_config *c, const graph *g,
                                    file_vector vector)
 {
-    loading l = {.f = f,
-                 .g = g,
-                 .vector = vector,
-                 .llama = c->family == GRAPH_LLAMA || c->family == GRAPH_MISTRAL,
-                 .D = c->head_dim};
+    loading l = {.f = f, .g = g, .vector = vector, .c = c};
     file_slice *slices = NULL;
     uint32_t n = 0;
     uint64_t head = (uint64_t)(c->head_dim * c->width);

@@ -14,12 +14,12 @@
 
 const char *file_gguf_architecture(const graph_config *c)
 {
-    return c->family == GRAPH_MISTRAL ? "llama" : graph_family_name(c->family);
+    return graph_family_traits(c->family)->gguf;
 }
 
-static bool is_llama(const graph_config *c)
+static bool in_pairs(const graph_config *c)
 {
-    return c->family == GRAPH_LLAMA || c->family == GRAPH_MISTRAL;
+    return graph_family_traits(c->family)->gguf_pairs;
 }
 
 /* --- metadata -------------------------------------------------------------------------------- */
@@ -44,11 +44,36 @@ static void put_real(file_gguf *w, const graph_config *c, const char *rest, floa
     file_gguf_put_f32(w, key(c, rest, text), value);
 }
 
+enum { GGUF_NOPE_EVERY = 4 }; /* llama.cpp's constant for smollm3: no key says it */
+
+static atom_status check_model(const graph_config *c)
+{
+    if (!file_gguf_architecture(c))
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "llama.cpp has no architecture for models of type %s; GGUF cannot hold "
+                         "this one",
+                         graph_family_name(c->family));
+    if (graph_family_traits(c->family)->nope && c->nope_every != GGUF_NOPE_EVERY)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "llama.cpp leaves every %dth layer of a %s without a rotary embedding, "
+                         "and this model another one (no_rope_layers); GGUF cannot hold it",
+                         GGUF_NOPE_EVERY, graph_family_name(c->family));
+    return ATOM_OK;
+}
+
+static void put_multipliers(file_gguf *w, const graph_config *c)
+{
+    put_real(w, c, "embedding_scale", c->embedding_scale);
+    put_real(w, c, "residual_scale", c->residual_scale);
+    put_real(w, c, "attention.scale", c->attention_scale);
+    put_real(w, c, "logit_scale", c->logits_divisor);
+}
+
 static void put_rotary(file_gguf *w, const graph_config *c)
 {
     char text[KEY_MAX];
     put_real(w, c, "rope.freq_base", c->rope.theta);
-    if (is_llama(c))
+    if (in_pairs(c))
         put_number(w, c, "rope.dimension_count", c->head_dim);
     if (c->rope.original == 0 && (c->rope.factor < 1 || c->rope.factor > 1)) {
         file_gguf_put_text(w, key(c, "rope.scaling.type", text), "linear");
@@ -56,7 +81,7 @@ static void put_rotary(file_gguf *w, const graph_config *c)
     }
 }
 
-void file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type type)
+atom_status file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type type)
 {
     /* llama.cpp's numbers for whole files, not those of the tensors */
     uint32_t file_type = type == FILE_GGUF_F32    ? 0
@@ -64,6 +89,7 @@ void file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type typ
                          : type == FILE_GGUF_Q8_0 ? 7
                                                   : 32;
     bool gpt2 = c->family == GRAPH_GPT2;
+    ATOM_TRY(check_model(c));
     file_gguf_put_text(w, "general.architecture", file_gguf_architecture(c));
     file_gguf_put_text(w, "general.type", "model");
     file_gguf_put_text(w, "general.name", c->name);
@@ -76,19 +102,20 @@ void file_gguf_put_model(file_gguf *w, const graph_config *c, file_gguf_type typ
     put_number(w, c, "attention.head_count", c->heads);
     if (gpt2) {
         put_real(w, c, "attention.layer_norm_epsilon", c->epsilon);
-        return;
+        return ATOM_OK;
     }
     put_number(w, c, "attention.head_count_kv", c->kv_heads);
-    if (c->family != GRAPH_QWEN2 || c->head_dim * c->heads != c->width) {
-        put_number(w, c, "attention.key_length", c->head_dim);
-        put_number(w, c, "attention.value_length", c->head_dim);
-    }
+    put_number(w, c, "attention.key_length", c->head_dim);
+    put_number(w, c, "attention.value_length", c->head_dim);
     put_real(w, c, "attention.layer_norm_rms_epsilon", c->epsilon);
     if (c->window && c->window_layers == 0) /* it cannot be said of some layers only */
         put_number(w, c, "attention.sliding_window", c->window);
     put_rotary(w, c);
-    if (is_llama(c))
+    if (graph_family_traits(c->family)->multipliers)
+        put_multipliers(w, c);
+    if (in_pairs(c))
         put_number(w, c, "vocab_size", c->vocab_size);
+    return ATOM_OK;
 }
 
 /* --- names ----------------------------------------------------------------------------------- */
@@ -110,12 +137,20 @@ static const char *const block_names[][2] = {
     {"mlp.gate_proj", "ffn_gate"},
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
+    {"self_attn.qkv_proj", "attn_qkv"},
+    {"mlp.gate_up_proj", "ffn_up"},
     {"ln_1", "attn_norm"},
     {"attn.c_attn", "attn_qkv"},
     {"attn.c_proj", "attn_output"},
     {"ln_2", "ffn_norm"},
     {"mlp.c_fc", "ffn_up"},
     {"mlp.c_proj", "ffn_down"},
+};
+
+/* Before those, of families with post_norm. */
+static const char *const post_names[][2] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
 static const char *look_up(const char *const (*names)[2], size_t n, const char *stem, size_t bytes)
@@ -127,8 +162,18 @@ static const char *look_up(const char *const (*names)[2], size_t n, const char *
     return NULL;
 }
 
+static const char *block_name(const graph_config *c, const char *stem, size_t bytes)
+{
+    const char *made = NULL;
+    if (graph_family_traits(c->family)->post_norm)
+        made = look_up(post_names, sizeof post_names / sizeof post_names[0], stem, bytes);
+    if (!made)
+        made = look_up(block_names, sizeof block_names / sizeof block_names[0], stem, bytes);
+    return made;
+}
+
 /* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight" */
-atom_status file_gguf_name(const char *name, char *out, size_t room)
+atom_status file_gguf_name(const graph_config *c, const char *name, char *out, size_t room)
 {
     const char *kind = strrchr(name, '.');
     const char *rest = strncmp(name, "layers.", 7) == 0 ? name + 7
@@ -138,8 +183,7 @@ atom_status file_gguf_name(const char *name, char *out, size_t room)
     char *end = NULL;
     unsigned long block = rest ? strtoul(rest, &end, 10) : 0;
     if (kind && rest && end[0] == '.' && kind > end)
-        made = look_up(block_names, sizeof block_names / sizeof block_names[0], end + 1,
-                       (size_t)(kind - end - 1));
+        made = block_name(c, end + 1, (size_t)(kind - end - 1));
     else if (kind)
         made = look_up(whole_names, sizeof whole_names / sizeof whole_names[0], name,
                        (size_t)(kind - name));
@@ -197,7 +241,7 @@ static atom_status declare_all(const export_job *j)
     for (uint32_t i = 0; i < j->n; i++) {
         const file_slice *s = &j->slices[i];
         dims_of(s, dims);
-        ATOM_TRY(file_gguf_name(s->name, name, sizeof name));
+        ATOM_TRY(file_gguf_name(j->c, s->name, name, sizeof name));
         ATOM_TRY(file_gguf_declare(j->w, name, type_of(j, s), s->rank, dims));
     }
     return ATOM_OK;
@@ -214,9 +258,9 @@ static atom_status write_factors(const export_job *j)
     return ATOM_OK;
 }
 
-bool file_gguf_turned(bool llama, const char *name)
+bool file_gguf_turned(const graph_config *c, const char *name)
 {
-    return llama && (strstr(name, ".q_proj.") || strstr(name, ".k_proj."));
+    return in_pairs(c) && (strstr(name, ".q_proj.") || strstr(name, ".k_proj."));
 }
 
 /* Rows of q or k, a head at a time: within it, row 2 i + k comes from row k D/2 + i. */
@@ -249,8 +293,7 @@ static atom_status write_all(const export_job *j)
     for (uint32_t i = 0; i < j->n && st == ATOM_OK; i++) {
         const file_slice *s = &j->slices[i];
         uint64_t from = j->g->params[s->param].offset + s->first;
-        st = file_gguf_turned(is_llama(j->c), s->name) ? write_turned(j, s, from)
-                                                       : write_plain(j, s, from);
+        st = file_gguf_turned(j->c, s->name) ? write_turned(j, s, from) : write_plain(j, s, from);
     }
     return st;
 }

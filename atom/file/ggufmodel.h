@@ -3,9 +3,8 @@
  * tokenizer's part is not here (atom/export/export_tokens.c).
  *
  * Matrices take `type`; vectors, norms and positions stay F32; with Q8_0, matrices whose
- * rows are not a multiple of 32 are F16. Architecture "llama" (Llama, Mistral) rotates
- * neighbours where Hugging Face rotates halves, so rows of q and k are put in that
- * order. Source: docs/design/files.md#gguf.
+ * rows are not a multiple of 32 are F16. Some architectures (graph_traits.gguf_pairs)
+ * rotate neighbours where Hugging Face rotates halves, so rows of q and k are put in that order. Source: docs/design/files.md#gguf.
  */
 #ifndef ATOM_FILE_GGUFMODEL_H
 #define ATOM_FILE_GGUFMODEL_H
@@ -15,17 +14,19 @@
 #include "atom/file/vector.h"
 #include "atom/graph/models.h"
 
-/* "llama", "qwen2", "qwen3", "gpt2". */
+/* "llama", also of a Mistral; NULL: llama.cpp has no such models. */
 const char *file_gguf_architecture(const graph_config *config);
-/* Metadata of the model, all but the tokenizer's. */
-void file_gguf_put_model(file_gguf *w, const graph_config *config, file_gguf_type type);
+/* Metadata of the model, all but the tokenizer's. ATOM_E_UNSUPPORTED: llama.cpp has no such model. */
+ATOM_MUST atom_status file_gguf_put_model(file_gguf *w, const graph_config *config,
+                                          file_gguf_type type);
 /* Declares all tensors of g, begins the file and writes them from the canonical vector. */
 ATOM_MUST atom_status file_gguf_put_tensors(file_gguf *w, const graph_config *config,
                                             const graph *g, file_gguf_type type,
                                             file_vector vector);
 
 /* The other way (ggufload.c): numbers of the model in a file, and all its weights into the
- * canonical vector of a graph of them. A "llama" is a Llama, whoever trained it. Refuses other
+ * canonical vector of a graph of them. Of several families with one architecture it is the first
+ * that fits: a "llama" is a Llama, whoever trained it, and a Mistral if it has a window. Refuses other
  * architectures, rotary embeddings that no config.json could say, and tensors too many, too few or
  * misshapen. */
 ATOM_MUST atom_status file_gguf_take_model(const file_gguf_in *f, graph_config *config);
@@ -37,8 +38,9 @@ ATOM_MUST atom_status file_gguf_read_weights(const char *path, const graph *g, f
 
 /* "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight", for FILE_GGUF_NAME_MAX
  * + 16 bytes. */
-ATOM_MUST atom_status file_gguf_name(const char *name, char *out, size_t room);
+ATOM_MUST atom_status file_gguf_name(const graph_config *config, const char *name, char *out,
+                                     size_t room);
 /* Are rows of this tensor in another order in a file of that architecture? */
-bool file_gguf_turned(bool llama, const char *name);
+bool file_gguf_turned(const graph_config *config, const char *name);
 
 #endif

@@ -15,16 +15,10 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 25 };
 
-/* "LlamaForCausalLM" or, of a body without head, "LlamaModel"; GPT-2's are GPT2LMHeadModel and
- * GPT2Model. */
 static bool is_class(graph_family family, const char *name)
 {
-    const char *full = graph_family_class(family);
-    size_t stem = strcspn(full, "LF");
-    if (family != GRAPH_GPT2)
-        stem = strlen(full) - strlen("ForCausalLM");
-    return strcmp(name, full) == 0 ||
-           (strncmp(name, full, stem) == 0 && strcmp(name + stem, "Model") == 0);
+    const graph_traits *traits = graph_family_traits(family);
+    return strcmp(name, traits->class_name) == 0 || strcmp(name, traits->body_name) == 0;
 }
 
 /* Known families by model_type or, without it, by the class; GRAPH_FAMILY_N if there is none. */
@@ -43,22 +37,43 @@ static atom_status take_family(const char *path, const json_t *root, graph_famil
     const char *first =
         json_string_value(json_array_get(atom_json_present(root, "architectures"), 0));
     const char *name = type ? json_string_value(type) : NULL;
+    char known[GRAPH_FAMILY_LIST_MAX];
     if (!type && !first)
         return atom_fail(ATOM_E_FORMAT, "%s: model_type is missing; is this a model's config.json?",
                          path);
     *family = type && !name ? GRAPH_FAMILY_N : find_family(name, first);
+    graph_family_list(false, known);
     if (*family == GRAPH_FAMILY_N)
-        return atom_fail(ATOM_E_UNSUPPORTED,
-                         "%s: %s: '%.64s' is not supported; gpt2, llama, mistral, qwen2 and qwen3 "
-                         "are",
-                         path, type ? "model_type" : "architectures",
+        return atom_fail(ATOM_E_UNSUPPORTED, "%s: %s: '%.64s' is not supported; %s are", path,
+                         type ? "model_type" : "architectures",
                          name    ? name
                          : first ? first
-                                 : "(not a string)");
+                                 : "(not a string)",
+                         known);
     if (first && !is_class(*family, first))
         return atom_fail(ATOM_E_UNSUPPORTED,
                          "%s: architectures: '%.64s' is not supported; only %s is", path, first,
-                         graph_family_class(*family));
+                         graph_family_traits(*family)->class_name);
+    return ATOM_OK;
+}
+
+/* Code that comes with a model is never run: it must be a copy of what its family is anyway, as
+ * transformers takes it to be unless trust_remote_code is set. */
+static atom_status check_code(const char *path, const json_t *root, graph_family family)
+{
+    static const char *const kinds[] = {"AutoModelForCausalLM", "AutoModel"};
+    const json_t *map = atom_json_present(root, "auto_map");
+    if (map && !json_is_object(map))
+        return atom_fail(ATOM_E_FORMAT, "%s: auto_map must be an object", path);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const json_t *value = atom_json_present(map, kinds[i]);
+        const char *name = json_string_value(value), *dot = name ? strrchr(name, '.') : NULL;
+        if (value && !(dot && is_class(family, dot + 1)))
+            return atom_fail(ATOM_E_UNSUPPORTED,
+                             "%s: auto_map: '%.64s' is code of this model's own, which atom does "
+                             "not run; if the model is a plain %s, take the key out",
+                             path, name ? name : "(not a string)", graph_family_name(family));
+    }
     return ATOM_OK;
 }
 
@@ -153,6 +168,7 @@ atom_status file_config_parse(const char *path, const char *text, size_t bytes,
     ATOM_TRY(atom_json_parse(path, text, bytes, 0, &root));
     graph_family family = GRAPH_FAMILY_N;
     ATOM_TRY_CLEAN(take_family(path, root, &family));
+    ATOM_TRY_CLEAN(check_code(path, root, family));
     if (family == GRAPH_GPT2) {
         ATOM_TRY_CLEAN(check_spelling(path, root));
         ATOM_TRY_CLEAN(check_mathematics(path, root));

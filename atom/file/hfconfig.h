@@ -1,6 +1,6 @@
 /*
  * What the files of config.json share: hfconfig.c (all families, GPT-2), hfconfig_llama.c,
- * hfconfig_own.c, and hfkeys.c, which takes single keys for them. `path` is for messages.
+ * hfconfig_traits.c, hfconfig_own.c, and hfkeys.c, which takes single keys for them. `path` is for messages.
  */
 #ifndef ATOM_FILE_HFCONFIG_H
 #define ATOM_FILE_HFCONFIG_H
@@ -20,6 +20,8 @@ ATOM_MUST atom_status file_take_real(const char *path, const json_t *root, const
 /* A switch that must be what the family has, if it is there at all. */
 ATOM_MUST atom_status file_check_flag(const char *path, const json_t *root, const char *key,
                                       bool wanted);
+/* Does the value say nothing: absent, false, empty, or the number that changes nothing? */
+bool file_is_neutral(const json_t *value, double neutral);
 /* Refuses a key that is none of the names, is nearly one of them, and stands where that one is absent:
  * otherwise a slip of the pen would be a default that nobody chose. names: those that are read, and
  * others that are well known. */
@@ -35,6 +37,14 @@ ATOM_MUST atom_status file_llama_take(const char *path, const json_t *root, grap
                                       graph_config *c);
 ATOM_MUST atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_token,
                                      bool kept);
+
+/* The part of both that depends on the family's row (hfconfig_traits.c). The last returns whether
+ * memory ran out. */
+/* Refuses keys of other families that change the mathematics. */
+ATOM_MUST atom_status file_traits_check(const char *path, const json_t *root,
+                                        const graph_traits *traits);
+ATOM_MUST atom_status file_traits_take(const char *path, const json_t *root, graph_config *c);
+int file_traits_set(json_t *root, const graph_config *c, bool kept);
 
 /* Somebody's own model: the graph and its table of tensors out of root, and into it. */
 ATOM_MUST atom_status file_own_take(const char *path, const json_t *root, graph_config *c);

@@ -1,24 +1,15 @@
 /*
- * Owns config.json of Llama, Mistral, Qwen2 and Qwen3, both ways, as transformers 4 and 5 write it.
- * One idea: absent keys get the defaults of the family's class, and both spellings of the rotary
- * embedding are read and written. Refuses other activations, rotary embeddings and quantised models
- * by name. Source: docs/design/files.md#model-directories.
+ * Owns config.json of Llama and its kin, both ways, as transformers 4 and 5 write it. One idea:
+ * absent keys get the defaults of the family's class, and both spellings of the rotary embedding
+ * are read and written; keys that only some families have are in hfconfig_traits.c. Refuses other
+ * activations, rotary embeddings and quantised models by name. Source:
+ * docs/design/files.md#model-directories.
  */
 #include "atom/file/hfconfig.h"
 
 #include "atom/base/mem.h"
 
 #include <string.h>
-
-static atom_status take_flag(const char *path, const json_t *root, const char *key, bool fallback,
-                             bool *out)
-{
-    const json_t *value = atom_json_present(root, key);
-    if (value && !json_is_boolean(value))
-        return atom_fail(ATOM_E_FORMAT, "%s: %s must be true or false", path, key);
-    *out = value ? json_is_true(value) : fallback;
-    return ATOM_OK;
-}
 
 static atom_status check_spelling(const char *path, const json_t *root)
 {
@@ -43,6 +34,12 @@ static atom_status check_spelling(const char *path, const json_t *root)
                                         "partial_rotary_factor",
                                         "layer_types",
                                         "sliding_window",
+                                        "no_rope_layers",
+                                        "no_rope_layer_interval",
+                                        "embedding_multiplier",
+                                        "residual_multiplier",
+                                        "attention_multiplier",
+                                        "logits_scaling",
                                         "use_sliding_window",
                                         "max_window_layers"};
     return file_check_spelling(path, root, names, sizeof names / sizeof *names);
@@ -67,52 +64,12 @@ static atom_status check_mathematics(const char *path, const json_t *root)
     return file_check_flag(path, root, "is_encoder_decoder", false);
 }
 
-/* Does it say nothing, or what a model of these families does anyway? */
-static bool is_neutral(const json_t *value, double neutral)
-{
-    return !value || json_is_false(value) ||
-           (json_is_number(value) && json_number_value(value) == neutral) ||
-           ((json_is_array(value) || json_is_object(value)) && json_array_size(value) == 0 &&
-            json_object_size(value) == 0);
-}
-
-/* Keys of other families that change the mathematics, mostly without a tensor of their own that would
- * give them away. */
-static atom_status check_foreign(const char *path, const json_t *root)
-{
-    static const struct {
-        const char *key;
-        double neutral;
-    } keys[] = {{"attn_logit_softcapping", 0},
-                {"final_logit_softcapping", 0},
-                {"query_pre_attn_scalar", 0},
-                {"embedding_multiplier", 1},
-                {"residual_multiplier", 1},
-                {"attention_multiplier", 0},
-                {"logits_scaling", 1},
-                {"logit_scale", 1},
-                {"no_rope_layers", 0},
-                {"no_rope_layer_interval", 0},
-                {"use_qk_norm", 0},
-                {"qk_layernorm", 0},
-                {"clip_qkv", 0},
-                {"rotary_pct", 1},
-                {"num_local_experts", 0},
-                {"resid_pdrop", 0}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!is_neutral(atom_json_present(root, keys[i].key), keys[i].neutral))
-            return file_not_supported(path, keys[i].key,
-                                      "models of this model_type have nothing of the kind; if it "
-                                      "has no effect, take the key out");
-    return ATOM_OK;
-}
-
 /* Factors of the scaling that `type` names. */
 static atom_status take_scaling(const char *path, const json_t *rope, const char *type,
                                 graph_config *c)
 {
     int64_t original;
-    if (strcmp(type, "default") == 0 && is_neutral(atom_json_present(rope, "factor"), 1))
+    if (strcmp(type, "default") == 0 && file_is_neutral(atom_json_present(rope, "factor"), 1))
         return ATOM_OK;
     if (strcmp(type, "default") == 0)
         return atom_fail(ATOM_E_FORMAT, "%s: factor is there, but no rope_type that would use it",
@@ -162,7 +119,7 @@ static atom_status open_rope(const char *path, const json_t *root, const char *k
     if ((says && !json_is_string(says)) || (old && !json_equal(says, old)))
         return atom_fail(ATOM_E_FORMAT, "%s: rope_type must be a string, and type the same", path);
     *type = says ? json_string_value(says) : *type;
-    if (!is_neutral(atom_json_present(*rope, "partial_rotary_factor"), 1))
+    if (!file_is_neutral(atom_json_present(*rope, "partial_rotary_factor"), 1))
         return file_not_supported(path, "partial_rotary_factor",
                                   "only rotary embeddings of whole heads are supported");
     bool ours = strcmp(*type, "default") == 0 || strcmp(*type, "linear") == 0 ||
@@ -202,76 +159,6 @@ static atom_status take_rope(const char *path, const json_t *root, graph_config 
     return take_scaling(path, rope, type, c);
 }
 
-/* How many layers, the first ones, have no window: layer_types (5) says it, or else
- * max_window_layers of the families that have it. */
-static atom_status take_window_layers(const char *path, const json_t *root, bool qwen,
-                                      graph_config *c)
-{
-    const json_t *types = atom_json_present(root, "layer_types");
-    int64_t n = (int64_t)json_array_size(types), full = 0;
-    bool sliding = false;
-    if (!types) {
-        const json_t *all = atom_json_present(root, "max_window_layers");
-        if (!qwen || (json_is_integer(all) && json_integer_value(all) == 0)) {
-            c->window_layers = 0;
-            return ATOM_OK;
-        }
-        return file_take_int(path, root, "max_window_layers", NULL, 28, &c->window_layers);
-    }
-    if (n != c->layers)
-        return atom_fail(ATOM_E_FORMAT,
-                         "%s: layer_types must be an array with one name for each of the %lld "
-                         "layers",
-                         path, (long long)c->layers);
-    for (int64_t i = 0; i < n; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        bool is_full = type && strcmp(type, "full_attention") == 0;
-        if (!is_full && !(type && strcmp(type, "sliding_attention") == 0))
-            return file_not_supported(path, "layer_types",
-                                      "only full_attention and sliding_attention are supported");
-        if (is_full && sliding)
-            return file_not_supported(path, "layer_types",
-                                      "full_attention after sliding_attention is not supported");
-        full += is_full;
-        sliding = sliding || !is_full;
-    }
-    c->window_layers = full;
-    return ATOM_OK;
-}
-
-static atom_status take_window(const char *path, const json_t *root, graph_config *c)
-{
-    const json_t *value = json_object_get(root, "sliding_window");
-    bool qwen = c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3, used = false;
-    int64_t fallback = qwen ? 4096 : c->window;
-    c->window = c->window_layers = 0;
-    if (c->family == GRAPH_LLAMA)
-        return ATOM_OK;
-    ATOM_TRY(take_flag(path, root, "use_sliding_window", !qwen, &used));
-    if (!used || json_is_null(value))
-        return ATOM_OK;
-    ATOM_TRY(take_window_layers(path, root, qwen, c));
-    if (c->window_layers < c->layers)
-        ATOM_TRY(file_take_int(path, root, "sliding_window", NULL, fallback, &c->window));
-    else
-        c->window_layers = 0;
-    return ATOM_OK;
-}
-
-static atom_status take_biases(const char *path, const json_t *root, graph_config *c)
-{
-    bool tied = false;
-    ATOM_TRY(take_flag(path, root, "tie_word_embeddings", !c->untied, &tied));
-    c->untied = !tied;
-    if (c->family == GRAPH_LLAMA || c->family == GRAPH_QWEN3) {
-        ATOM_TRY(take_flag(path, root, "attention_bias", false, &c->qkv_bias));
-        c->o_bias = c->qkv_bias;
-    }
-    if (c->family == GRAPH_LLAMA)
-        ATOM_TRY(take_flag(path, root, "mlp_bias", false, &c->mlp_bias));
-    return ATOM_OK;
-}
-
 static atom_status take_sizes(const char *path, const json_t *root, graph_config *c)
 {
     ATOM_TRY(file_take_int(path, root, "vocab_size", NULL, c->vocab_size, &c->vocab_size));
@@ -302,15 +189,14 @@ atom_status file_llama_take(const char *path, const json_t *root, graph_family f
     atom_status st = ATOM_OK;
     graph_family_defaults(family, c);
     ATOM_TRY(check_spelling(path, root));
-    ATOM_TRY(check_foreign(path, root));
+    ATOM_TRY(file_traits_check(path, root, graph_family_traits(family)));
     ATOM_TRY(check_mathematics(path, root));
     ATOM_TRY(take_sizes(path, root, c));
-    ATOM_TRY(file_take_real(path, root, "rms_norm_eps", 1e-6, &c->epsilon));
+    ATOM_TRY(file_take_real(path, root, "rms_norm_eps", (double)c->epsilon, &c->epsilon));
     ATOM_TRY(file_take_real(path, root, "initializer_range", 0.02, &c->init_std));
     ATOM_TRY(file_take_real(path, root, "attention_dropout", 0, &c->attn_pdrop));
-    ATOM_TRY(take_biases(path, root, c));
     ATOM_TRY(take_rope(path, root, c));
-    ATOM_TRY(take_window(path, root, c));
+    ATOM_TRY(file_traits_take(path, root, c));
     file_take_name(root, family, c->name);
     st = graph_model_check(c);
     if (st != ATOM_OK)
@@ -347,25 +233,6 @@ static json_t *rope_json(const graph_config *c, bool parameters)
     return NULL;
 }
 
-/* Keys that only some families have; what an imported file says of windows stays as it is. */
-static int set_own(json_t *root, const graph_config *c, bool kept)
-{
-    json_t *window = c->window ? json_integer(c->window) : json_null();
-    int failed = 0;
-    if (c->family == GRAPH_LLAMA || c->family == GRAPH_QWEN3)
-        failed = json_object_set_new(root, "attention_bias", json_boolean(c->qkv_bias)) < 0;
-    if (!failed && c->family == GRAPH_LLAMA)
-        failed = json_object_set_new(root, "mlp_bias", json_boolean(c->mlp_bias)) < 0;
-    if (!failed && !kept && c->family != GRAPH_LLAMA)
-        failed = json_object_set(root, "sliding_window", window) < 0;
-    if (!failed && !kept && (c->family == GRAPH_QWEN2 || c->family == GRAPH_QWEN3))
-        failed = json_object_set_new(root, "use_sliding_window", json_boolean(c->window > 0)) < 0 ||
-                 json_object_set_new(root, "max_window_layers",
-                                     json_integer(c->window ? c->window_layers : c->layers)) < 0;
-    json_decref(window);
-    return failed;
-}
-
 /* What an imported file says stays; a model of our own ends its texts with the data's token. */
 static int set_token(json_t *root, const char *key, int64_t end_token)
 {
@@ -380,16 +247,17 @@ atom_status file_llama_set(json_t *root, const graph_config *c, int64_t end_toke
     json_t *ours = json_pack(
         "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:f, s:f, s:f, s:b, "
         "s:f, s:o, s:o, s:s}",
-        "architectures", graph_family_class(c->family), "model_type", family, "vocab_size",
-        (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->width, "intermediate_size",
-        (json_int_t)c->inner, "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
-        (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
-        (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->positions, "hidden_act",
-        "silu", "rms_norm_eps", file_neat(c->epsilon), "initializer_range", file_neat(c->init_std),
-        "attention_dropout", file_neat(c->attn_pdrop), "tie_word_embeddings", (int)!c->untied,
-        "rope_theta", file_neat(c->rope.theta), "rope_scaling", rope_json(c, false),
-        "rope_parameters", rope_json(c, true), "_name_or_path", c->name[0] ? c->name : family);
-    int failed = !ours || json_object_update(root, ours) < 0 || set_own(root, c, kept) ||
+        "architectures", graph_family_traits(c->family)->class_name, "model_type", family,
+        "vocab_size", (json_int_t)c->vocab_size, "hidden_size", (json_int_t)c->width,
+        "intermediate_size", (json_int_t)c->inner, "num_hidden_layers", (json_int_t)c->layers,
+        "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
+        "head_dim", (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->positions,
+        "hidden_act", "silu", "rms_norm_eps", file_neat(c->epsilon), "initializer_range",
+        file_neat(c->init_std), "attention_dropout", file_neat(c->attn_pdrop),
+        "tie_word_embeddings", (int)!c->untied, "rope_theta", file_neat(c->rope.theta),
+        "rope_scaling", rope_json(c, false), "rope_parameters", rope_json(c, true), "_name_or_path",
+        c->name[0] ? c->name : family);
+    int failed = !ours || json_object_update(root, ours) < 0 || file_traits_set(root, c, kept) ||
                  set_token(root, "bos_token_id", end_token) < 0 ||
                  set_token(root, "eos_token_id", end_token) < 0;
     json_decref(ours);

@@ -251,12 +251,12 @@ atom_status file_own_set(json_t *root, const graph_config *c)
     json_t *ours =
         lines && table
             ? json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:O, s:O, s:s}", "architectures",
-                        graph_family_class(GRAPH_OWN), "model_type", graph_family_name(GRAPH_OWN),
-                        "vocab_size", (json_int_t)c->vocab_size, "max_position_embeddings",
-                        (json_int_t)c->positions, "hidden_size", (json_int_t)c->width,
-                        "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
-                        (json_int_t)c->heads, "atom_graph", lines, "atom_tensors", table,
-                        "_name_or_path", c->name)
+                        graph_family_traits(GRAPH_OWN)->class_name, "model_type",
+                        graph_family_name(GRAPH_OWN), "vocab_size", (json_int_t)c->vocab_size,
+                        "max_position_embeddings", (json_int_t)c->positions, "hidden_size",
+                        (json_int_t)c->width, "num_hidden_layers", (json_int_t)c->layers,
+                        "num_attention_heads", (json_int_t)c->heads, "atom_graph", lines,
+                        "atom_tensors", table, "_name_or_path", c->name)
             : NULL;
     st = ours && json_object_update(root, ours) == 0 ? ATOM_OK : atom_fail_memory("config.json", 0);
     json_decref(ours);

@@ -52,6 +52,14 @@ atom_status file_check_flag(const char *path, const json_t *root, const char *ke
     return file_not_supported(path, key, why);
 }
 
+bool file_is_neutral(const json_t *value, double neutral)
+{
+    return !value || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == neutral) ||
+           ((json_is_array(value) || json_is_object(value)) && json_array_size(value) == 0 &&
+            json_object_size(value) == 0);
+}
+
 atom_status file_check_spelling(const char *path, const json_t *root, const char *const *names,
                                 size_t n)
 {

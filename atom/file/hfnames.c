@@ -1,6 +1,7 @@
 /*
  * Owns what files call the parameters. One idea: a parameter is one or several tensors of the file,
- * each a run of its rows: q, k and v of Llama's kin are one parameter here and three tensors there.
+ * each a run of its rows: q, k and v of Llama's kin are one parameter here and three tensors there
+ * (in files of some families they are one, too: graph.packed).
  * Where the runs end follows from the graph's attention. Refuses nothing.
  */
 #include "atom/file/hfweights.h"
@@ -86,7 +87,9 @@ static void add_param(listing *l, uint32_t i)
     const graph_param *p = &l->g->params[i];
     uint64_t rows = (uint64_t)p->dims[0], H, K;
     char name[FILE_NAME_MAX];
-    if (strstr(p->name, QKV)) {
+    if (l->g->packed) {
+        add(l, i, p->name, 0, rows);
+    } else if (strstr(p->name, QKV)) {
         heads_of(l->g, p, &H, &K);
         uint64_t q = rows / (H + 2 * K) * H, k = rows / (H + 2 * K) * K;
         part_name(name, sizeof name, p->name, QKV, "q_proj");

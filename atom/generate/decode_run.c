@@ -78,7 +78,8 @@ static void run_attention(krn_ctx *cx, const generate_decoder *d, int32_t node)
                     .H = nd->heads,
                     .D = C / nd->heads,
                     .K = nd->kv_heads,
-                    .W = nd->window};
+                    .W = nd->window,
+                    .scale = nd->scale};
     d->c.decode->attend(cx, &a);
 }
 

@@ -47,6 +47,16 @@ static atom_status add_linear(graph_blocks *b, int64_t layer, const char *part, 
     return graph_add_node(b->g, &node, x);
 }
 
+/* x = by x; nothing where that changes nothing. The node is called after the one before it. */
+static atom_status add_scale(graph_blocks *b, int64_t layer, const char *part, float by, int32_t *x)
+{
+    graph_node node = {.op = ATOM_OP_scale, .in = {*x}, .scale = by};
+    if (by == 0 || by == 1)
+        return ATOM_OK;
+    name_make(node.name, layer, part);
+    return graph_add_node(b->g, &node, x);
+}
+
 static atom_status add_residual(graph_blocks *b, int64_t layer, const char *part, int32_t y)
 {
     graph_node node = {.op = ATOM_OP_add, .in = {y, b->x}};
@@ -65,11 +75,19 @@ static graph_node headed(const graph_blocks *b, int64_t layer, const char *part,
     return node;
 }
 
-static atom_status add_headnorm(graph_blocks *b, int64_t layer, int32_t *x)
+/* Of every head by itself, or of q and k as one head each. */
+static atom_status add_qk_norm(graph_blocks *b, int64_t layer, int32_t *x)
 {
     graph_node node = headed(b, layer, "self_attn.qk_norm", ATOM_OP_headnorm, *x);
     int64_t D = b->c->head_dim;
     char name[GRAPH_NAME_MAX];
+    if (b->traits->qk_norm == GRAPH_QK_NORM_NONE)
+        return ATOM_OK;
+    if (b->traits->qk_norm == GRAPH_QK_NORM_WHOLE) {
+        D *= b->c->heads;
+        node.heads = 1;
+        node.kv_heads = 0;
+    }
     node.eps = b->c->epsilon;
     node.n_params = 2;
     name_make(name, layer, "self_attn.q_norm.weight");
@@ -79,25 +97,43 @@ static atom_status add_headnorm(graph_blocks *b, int64_t layer, int32_t *x)
     return graph_add_node(b->g, &node, x);
 }
 
+/* What attention or MLP reads. */
+static atom_status open_branch(graph_blocks *b, int64_t layer, const char *norm, int32_t *y)
+{
+    *y = b->x;
+    return b->traits->post_norm ? ATOM_OK : add_norm(b, layer, norm, b->x, y);
+}
+
+/* What they made goes back into the stream. */
+static atom_status close_branch(graph_blocks *b, int64_t layer, const char *norm, const char *scale,
+                                const char *add, int32_t y)
+{
+    if (b->traits->post_norm)
+        ATOM_TRY(add_norm(b, layer, norm, y, &y));
+    ATOM_TRY(add_scale(b, layer, scale, b->c->residual_scale, &y));
+    return add_residual(b, layer, add, y);
+}
+
 atom_status block_attention(graph_blocks *b, int64_t layer)
 {
     const graph_config *c = b->c;
     int64_t H = c->heads, K = c->kv_heads, D = c->head_dim;
     int32_t a;
-    ATOM_TRY(add_norm(b, layer, "input_layernorm", b->x, &a));
+    ATOM_TRY(open_branch(b, layer, "input_layernorm", &a));
     ATOM_TRY(
         add_linear(b, layer, "self_attn.qkv_proj", c->width, (H + 2 * K) * D, c->qkv_bias, &a));
-    if (c->family == GRAPH_QWEN3)
-        ATOM_TRY(add_headnorm(b, layer, &a));
+    ATOM_TRY(add_qk_norm(b, layer, &a));
     graph_node rope = headed(b, layer, "self_attn.rope", ATOM_OP_rope, a);
     rope.rope = c->rope;
-    ATOM_TRY(graph_add_node(b->g, &rope, &a));
+    if (c->nope_every == 0 || (layer + 1) % c->nope_every != 0)
+        ATOM_TRY(graph_add_node(b->g, &rope, &a));
     graph_node attention = headed(b, layer, "self_attn", ATOM_OP_attention, a);
     attention.p = c->attn_pdrop;
+    attention.scale = c->attention_scale;
     attention.window = layer < c->window_layers ? 0 : c->window;
     ATOM_TRY(graph_add_node(b->g, &attention, &a));
     ATOM_TRY(add_linear(b, layer, "self_attn.o_proj", H * D, c->width, c->o_bias, &a));
-    return add_residual(b, layer, "add_1", a);
+    return close_branch(b, layer, "post_attention_layernorm", "self_attn.o_proj.scale", "add_1", a);
 }
 
 atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
@@ -105,13 +141,13 @@ atom_status block_gated_mlp(graph_blocks *b, int64_t layer)
     const graph_config *c = b->c;
     graph_node act = {.op = ATOM_OP_swiglu};
     int32_t a;
-    ATOM_TRY(add_norm(b, layer, "post_attention_layernorm", b->x, &a));
+    ATOM_TRY(open_branch(b, layer, "post_attention_layernorm", &a));
     ATOM_TRY(add_linear(b, layer, "mlp.gate_up_proj", c->width, 2 * c->inner, c->mlp_bias, &a));
     name_make(act.name, layer, "mlp.act");
     act.in[0] = a;
     ATOM_TRY(graph_add_node(b->g, &act, &a));
     ATOM_TRY(add_linear(b, layer, "mlp.down_proj", c->inner, c->width, c->mlp_bias, &a));
-    return add_residual(b, layer, "add_2", a);
+    return close_branch(b, layer, "post_feedforward_layernorm", "mlp.down_proj.scale", "add_2", a);
 }
 
 atom_status block_head(graph_blocks *b)
@@ -121,6 +157,8 @@ atom_status block_head(graph_blocks *b)
     int64_t dims[2] = {b->c->vocab_size, b->c->width};
     int32_t out;
     ATOM_TRY(add_norm(b, -1, "norm", b->x, &head.in[0]));
+    if (b->c->logits_divisor > 0) /* logits are linear in this, and there are fewer numbers here */
+        ATOM_TRY(add_scale(b, -1, "norm.scale", 1 / b->c->logits_divisor, &head.in[0]));
     head.params[0] = b->embedding;
     if (b->c->untied)
         ATOM_TRY(graph_add_param(b->g, "lm_head.weight", 2, dims, GRAPH_INIT_NORMAL, b->c->init_std,
@@ -145,15 +183,17 @@ atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int6
 {
     graph_node node = {.name = "embed", .op = ATOM_OP_embed, .n_params = 1};
     int64_t dims[2] = {B, T}, table[2] = {c->vocab_size, c->width};
-    *b = (graph_blocks){.c = c};
+    *b = (graph_blocks){.c = c, .traits = graph_family_traits(c->family)};
     ATOM_TRY(check_length(c, T));
     ATOM_TRY(graph_open(c->name, dtype, B, T, &b->g));
+    graph_set_packed(b->g, b->traits->packed);
     ATOM_TRY(graph_add_input(b->g, "tokens", GRAPH_I32, 2, dims, &node.in[0]));
     ATOM_TRY(graph_add_input(b->g, "targets", GRAPH_I32, 2, dims, &b->targets));
     ATOM_TRY(graph_add_param(b->g, "embed_tokens.weight", 2, table, GRAPH_INIT_NORMAL, c->init_std,
                              &b->embedding));
     node.params[0] = b->embedding;
-    return graph_add_node(b->g, &node, &b->x);
+    ATOM_TRY(graph_add_node(b->g, &node, &b->x));
+    return add_scale(b, -1, "embed.scale", c->embedding_scale, &b->x);
 }
 
 atom_status blocks_close(graph_blocks *b, atom_status st, graph **out)

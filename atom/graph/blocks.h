@@ -11,30 +11,26 @@
 
 typedef struct graph_blocks {
     const graph_config *c;
+    const graph_traits *traits; /* of c's family */
     graph *g;
     int32_t embedding; /* parameter */
     int32_t targets, x;
 } graph_blocks;
 
-/* Inputs and the embedding, after checking T; c is checked. */
+/* Inputs and the embedding (scaled, where c says so), after checking T; c is checked. */
 ATOM_MUST atom_status blocks_open(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
                                   graph_blocks *b);
-/* x += o_proj(attention(rope(qkv_proj(norm(x))))); Qwen3: with norms on the heads of q and k. */
+/* x += o_proj(attention(rope(qkv_proj(norm(x))))); with norms of q and k where
+ * the family has them. */
 ATOM_MUST atom_status block_attention(graph_blocks *b, int64_t layer);
-/* x += down_proj(swiglu(gate_up_proj(norm(x)))) */
+/* x += down_proj(swiglu(gate_up_proj(norm(x)))). With post_norm both are x += norm(block(x)). */
 ATOM_MUST atom_status block_gated_mlp(graph_blocks *b, int64_t layer);
 /* Last norm, head (tied or not) and loss. */
 ATOM_MUST atom_status block_head(graph_blocks *b);
 /* Seals and hands out when st is ATOM_OK, else frees and returns st. */
 ATOM_MUST atom_status blocks_close(graph_blocks *b, atom_status st, graph **out);
 
-/* Per family: class defaults, and the builder of all of them (models.c lists them). */
-typedef atom_status (*graph_build_fn)(const graph_config *c, atom_dtype dtype, int64_t B, int64_t T,
-                                      graph **out);
-void graph_llama_defaults(graph_config *c);
-void graph_mistral_defaults(graph_config *c);
-void graph_qwen2_defaults(graph_config *c);
-void graph_qwen3_defaults(graph_config *c);
+/* The builder of every family of this kind; c is checked. */
 ATOM_MUST atom_status graph_llama_build(const graph_config *c, atom_dtype dtype, int64_t B,
                                         int64_t T, graph **out);
 

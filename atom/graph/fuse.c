@@ -30,8 +30,10 @@ static atom_status fusing_open(const graph *g, fusing *f)
     if (!f->partner || !f->absorbed || !f->uses || !f->tensor)
         return atom_fail_memory("fusing a graph", (uint64_t)g->n_tensors * 16);
     atom_status st = graph_open(g->name, g->dtype, g->micro_batch, g->sequence, &f->to);
-    if (st == ATOM_OK)
+    if (st == ATOM_OK) {
         graph_set_moments(f->to, g->moments);
+        graph_set_packed(f->to, g->packed);
+    }
     return st;
 }
 

@@ -72,6 +72,11 @@ atom_status graph_open(const char *name, atom_dtype dtype, int64_t B, int64_t T,
     return ATOM_OK;
 }
 
+void graph_set_packed(graph *g, bool packed)
+{
+    g->packed = packed;
+}
+
 void graph_set_moments(graph *g, atom_dtype moments)
 {
     ATOM_ASSERT(moments == ATOM_F32 || moments == ATOM_BF16);
@@ -258,10 +263,12 @@ static atom_status node_check(const graph *g, const graph_node *n, const atom_op
                          (long long)n->window);
     bool lora = n->op == ATOM_OP_lora;
     bool scaled = lora || n->op == ATOM_OP_scale;
-    if (!rope_number(n->scale) || (n->scale > 0) != scaled || n->first < 0 || (n->first && !lora))
+    bool may = scaled || n->op == ATOM_OP_attention;
+    if (!rope_number(n->scale) || (scaled && !(n->scale > 0)) || (n->scale > 0 && !may) ||
+        n->first < 0 || (n->first && !lora))
         return atom_fail(ATOM_E_FORMAT,
-                         "scale is %g and first %d; lora and scale take a scale above 0, lora a "
-                         "first column, other ops none",
+                         "scale is %g and first %d; lora and scale take a scale above 0, "
+                         "attention may have one, lora takes a first column, other ops none",
                          (double)n->scale, n->first);
     return rope_check(n);
 }

@@ -112,8 +112,9 @@ typedef struct graph_node {
 
 typedef struct graph {
     char name[GRAPH_NAME_MAX]; /* "gpt2-124m" */
-    atom_dtype dtype;    /* ATOM_F32 or ATOM_BF16: what ACT tensors and wire copies are made of */
-    atom_dtype moments;  /* ATOM_F32 or ATOM_BF16: what Adam's moments are kept in */
+    atom_dtype dtype;   /* ATOM_F32 or ATOM_BF16: what ACT tensors and wire copies are made of */
+    atom_dtype moments; /* ATOM_F32 or ATOM_BF16: what moments are kept in */
+    bool packed;         /* files, too, keep q, k and v in one tensor, and gate and up */
     int64_t micro_batch; /* B */
     int64_t sequence;    /* T */
     uint32_t n_tensors, n_params, n_nodes;
@@ -163,6 +164,8 @@ ATOM_MUST atom_status graph_seal(graph *g);
 
 /* Before anybody has planned with it; rewrites keep it. A new graph has ATOM_F32. */
 void graph_set_moments(graph *g, atom_dtype moments);
+/* The same; a new graph is not. */
+void graph_set_packed(graph *g, bool packed);
 
 /*
  * Rewrites to a new sealed graph (fuse.c): linear+gelu -> linear_gelu, dropout+add or add ->

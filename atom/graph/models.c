@@ -1,6 +1,7 @@
 /*
- * Owns the table of model families, and what is common to them. One idea: a family is a row;
- * reading or building a model asks the row. Refuses configurations that the family cannot have.
+ * Owns what is common to all model families: limits, counts and the way to a builder. One idea:
+ * what sets families apart is in the rows of families.c. Refuses configurations that the family
+ * cannot have.
  */
 #include "atom/graph/blocks.h"
 
@@ -14,45 +15,20 @@ enum {
     LAYERS_MAX = 4096
 };
 
-typedef struct family_row {
-    const char *name, *class_name;
-    void (*defaults)(graph_config *c);
-    graph_build_fn build;
-} family_row;
-
-static const family_row families[GRAPH_FAMILY_N] = {
-    [GRAPH_GPT2] = {"gpt2", "GPT2LMHeadModel", NULL, graph_gpt2_build},
-    [GRAPH_LLAMA] = {"llama", "LlamaForCausalLM", graph_llama_defaults, graph_llama_build},
-    [GRAPH_MISTRAL] = {"mistral", "MistralForCausalLM", graph_mistral_defaults, graph_llama_build},
-    [GRAPH_QWEN2] = {"qwen2", "Qwen2ForCausalLM", graph_qwen2_defaults, graph_llama_build},
-    [GRAPH_QWEN3] = {"qwen3", "Qwen3ForCausalLM", graph_qwen3_defaults, graph_llama_build},
-    [GRAPH_OWN] = {"atom_graph", "AtomGraphForCausalLM", NULL, graph_own_build},
-};
-
-const char *graph_family_name(graph_family family)
-{
-    return families[family].name;
-}
-
-const char *graph_family_class(graph_family family)
-{
-    return families[family].class_name;
-}
-
-void graph_family_defaults(graph_family family, graph_config *config)
-{
-    if (families[family].defaults)
-        families[family].defaults(config);
-    else
-        *config = (graph_config){.family = family};
-}
-
 static atom_status check_range(const char *key, int64_t value, int64_t most)
 {
     if (value >= 1 && value <= most)
         return ATOM_OK;
     return atom_fail(ATOM_E_FORMAT, "%s is %lld; it must be in 1 .. %lld", key, (long long)value,
                      (long long)most);
+}
+
+static atom_status check_multiplier(const char *key, float value)
+{
+    if (value >= 0 && value <= 1e6f)
+        return ATOM_OK;
+    return atom_fail(ATOM_E_FORMAT, "%s is %g; it must be above 0 and at most 1e6", key,
+                     (double)value);
 }
 
 static atom_status check_numbers(const graph_config *c)
@@ -63,6 +39,10 @@ static atom_status check_numbers(const graph_config *c)
     if (!(c->init_std >= 0 && c->init_std <= 1e3f))
         return atom_fail(ATOM_E_FORMAT, "initializer_range is %g; it must be in 0 .. 1000",
                          (double)c->init_std);
+    ATOM_TRY(check_multiplier("embedding_multiplier", c->embedding_scale));
+    ATOM_TRY(check_multiplier("residual_multiplier", c->residual_scale));
+    ATOM_TRY(check_multiplier("attention_multiplier", c->attention_scale));
+    ATOM_TRY(check_multiplier("logits_scaling", c->logits_divisor));
     if (!(c->attn_pdrop >= 0 && c->attn_pdrop < 1))
         return atom_fail(ATOM_E_FORMAT,
                          "attention_dropout is %g; it must be at least 0 and below 1",
@@ -101,12 +81,20 @@ atom_status graph_model_check(const graph_config *c)
                          "num_attention_heads is %lld, which num_key_value_heads %lld does not "
                          "divide",
                          (long long)c->heads, (long long)c->kv_heads);
+    if (graph_family_traits(c->family)->qk_norm == GRAPH_QK_NORM_WHOLE && c->kv_heads != c->heads)
+        return atom_fail(ATOM_E_UNSUPPORTED,
+                         "num_key_value_heads is %lld of %lld; where all of q and all of k are "
+                         "normed, fewer key heads than heads are not supported",
+                         (long long)c->kv_heads, (long long)c->heads);
     if (c->head_dim % 2 != 0)
         return atom_fail(ATOM_E_FORMAT, "head_dim is %lld; rotary embedding needs an even one",
                          (long long)c->head_dim);
     if (c->window < 0)
         return atom_fail(ATOM_E_FORMAT, "sliding_window is %lld; it must be 1 or more",
                          (long long)c->window);
+    if (c->nope_every < 0)
+        return atom_fail(ATOM_E_FORMAT, "no_rope_layer_interval is %lld; it must be 1 or more",
+                         (long long)c->nope_every);
     if (c->window_layers < 0)
         return atom_fail(ATOM_E_FORMAT, "max_window_layers is %lld; it must be 0 or more",
                          (long long)c->window_layers);
@@ -124,7 +112,10 @@ uint64_t graph_model_params(const graph_config *c)
     uint64_t qkv = q + 2 * (uint64_t)c->kv_heads * D;
     uint64_t attention = qkv * C + q * C, mlp = 3 * F * C;
     uint64_t biases = (c->qkv_bias ? qkv : 0) + (c->o_bias ? C : 0) + (c->mlp_bias ? 2 * F + C : 0);
-    uint64_t norms = 2 * C + (c->family == GRAPH_QWEN3 ? 2 * D : 0);
+    const graph_qk_norm qk_norm = graph_family_traits(c->family)->qk_norm;
+    uint64_t norms = 2 * C + (qk_norm == GRAPH_QK_NORM_HEADS   ? 2 * D
+                              : qk_norm == GRAPH_QK_NORM_WHOLE ? qkv - (uint64_t)c->kv_heads * D
+                                                               : 0);
     return V * C * (c->untied ? 2 : 1) + (uint64_t)c->layers * (attention + mlp + biases + norms) +
            C;
 }
@@ -138,5 +129,9 @@ atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int6
                               graph **out)
 {
     ATOM_TRY(graph_model_check(config));
-    return families[config->family].build(config, dtype, B, T, out);
+    if (config->family == GRAPH_GPT2)
+        return graph_gpt2_build(config, dtype, B, T, out);
+    if (config->family == GRAPH_OWN)
+        return graph_own_build(config, dtype, B, T, out);
+    return graph_llama_build(config, dtype, B, T, out);
 }

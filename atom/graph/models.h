@@ -2,8 +2,7 @@
  * Model families: configurations and graph builders. A configuration is plain numbers, whoever read
  * them (a preset, a config.json, a checkpoint).
  *
- * Adding a family: a row in models.c, its class defaults in llama.c (or a file like it, with a
- * builder over blocks.h), and what its config.json says beyond the others' in atom/file/hfconfig_llama.c.
+ * Adding a family: a value of graph_family and a row in families.c; HACKING.md has the rest.
  */
 #ifndef ATOM_GRAPH_MODELS_H
 #define ATOM_GRAPH_MODELS_H
@@ -16,6 +15,10 @@ typedef enum graph_family {
     GRAPH_MISTRAL, /* a window may limit what attention sees */
     GRAPH_QWEN2,   /* biases on q, k, v */
     GRAPH_QWEN3,   /* norms on the heads of q and k; head_dim of its own */
+    GRAPH_SMOLLM3, /* some layers have no rotary embedding */
+    GRAPH_GRANITE, /* four multipliers */
+    GRAPH_PHI3,    /* Phi 3 and 4: packed in files */
+    GRAPH_OLMO2,   /* norms behind attention and MLP, and of all of q and all of k */
     GRAPH_OWN,     /* somebody's own model: a graph is there, the numbers only describe it */
     GRAPH_FAMILY_N
 } graph_family;
@@ -42,11 +45,49 @@ typedef struct graph_config {
     bool untied;           /* the head has weights of its own */
     bool qkv_bias, o_bias, mlp_bias;
     atom_rope rope;
+    int64_t nope_every; /* layers N - 1, 2 N - 1, ... turn nothing (no_rope_layers); 0: all turn */
+
+    /* embedding_multiplier, residual_multiplier and attention_multiplier; logits_scaling, which
+     * divides. 0 is 1, but in attention 1/sqrt(D). */
+    float embedding_scale, residual_scale, attention_scale, logits_divisor;
 
     graph *
         own; /* OWN: the model at some B and T, with its table of stored tensors; else NULL. Belongs
                 to who made the configuration, as copies of it do not (graph_config_free) */
 } graph_config;
+
+/* Which layers attend through a window. */
+typedef enum graph_windows {
+    GRAPH_WINDOW_NEVER,
+    GRAPH_WINDOW_ALL,  /* all of them, unless sliding_window is null */
+    GRAPH_WINDOW_LATER /* where use_sliding_window is true, those from max_window_layers on */
+} graph_windows;
+
+/* Which norms q and k pass before they are turned. */
+typedef enum graph_qk_norm {
+    GRAPH_QK_NORM_NONE,
+    GRAPH_QK_NORM_HEADS, /* an RMSNorm of every head, with weights that the heads share */
+    GRAPH_QK_NORM_WHOLE  /* one RMSNorm of all heads of q, and one of k: as many heads of each */
+} graph_qk_norm;
+
+/* What sets a family apart, as a row of families.c. Strings are constants. */
+typedef struct graph_traits {
+    const char *name;       /* "llama": model_type of config.json */
+    const char *class_name; /* "LlamaForCausalLM" */
+    const char *body_name;  /* "LlamaModel": the class without a head */
+    const char *gguf;       /* llama.cpp's name of the architecture; NULL: it has none */
+    bool gguf_pairs;        /* there, rows of q and k stand in pairs that are turned together */
+    bool attention_bias, mlp_bias; /* config.json has these keys; the first is for q, k, v and o */
+    graph_windows windows;
+    int64_t window; /* sliding_window where it is used but absent */
+    graph_qk_norm qk_norm;
+    bool packed;           /* files have qkv_proj and gate_up_proj */
+    bool post_norm;        /* norms of what attention and MLP make, instead of what they read */
+    bool nope;             /* config.json has no_rope_layers and no_rope_layer_interval */
+    bool multipliers;      /* it has the four keys of Granite */
+    graph_config defaults; /* for absent keys. kv_heads, head_dim: 0 where others decide them */
+} graph_traits;
+const graph_traits *graph_family_traits(graph_family family);
 
 /* Only of OWN is there anything to free. */
 void graph_config_free(graph_config *config);
@@ -59,10 +100,10 @@ ATOM_MUST atom_status graph_preset_get(const char *name, graph_config *config);
 
 /* "llama": model_type of config.json. */
 const char *graph_family_name(graph_family family);
-/* "LlamaForCausalLM" */
-const char *graph_family_class(graph_family family);
-/* What transformers' class of this family says for absent keys. kv_heads, head_dim: 0 where it
- * derives them from others. */
+/* "gpt2, llama and mistral": the families that a config.json may name, or those of GGUF. */
+enum { GRAPH_FAMILY_LIST_MAX = 256 };
+void graph_family_list(bool gguf, char text[GRAPH_FAMILY_LIST_MAX]);
+/* What transformers' class of this family says for absent keys (graph_traits.defaults). */
 void graph_family_defaults(graph_family family, graph_config *config);
 
 /* Ranges and divisibility; ATOM_E_FORMAT names the key as config.json spells it. */
@@ -77,10 +118,13 @@ int64_t graph_model_usual(const graph_config *config);
  * The model as a graph: sealed, unfused. ATOM_E_USAGE where T is longer than it can take.
  *
  * Families other than GPT-2: "embed", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj",
- * "layers.0.self_attn.qk_norm" (Qwen 3), "layers.0.self_attn.rope", "layers.0.self_attn",
+ * "layers.0.self_attn.qk_norm" (Qwen 3, OLMo 2), "layers.0.self_attn.rope", "layers.0.self_attn",
  * "layers.0.self_attn.o_proj", "layers.0.add_1", "layers.0.post_attention_layernorm",
  * "layers.0.mlp.gate_up_proj", "layers.0.mlp.act", "layers.0.mlp.down_proj", "layers.0.add_2", ...,
- * "norm", "lm_head", "loss". Parameters have the files' names without "model.", but q, k and v lie
+ * "norm", "lm_head", "loss"; with multipliers also "embed.scale", "layers.0.self_attn.o_proj.scale",
+ * "layers.0.mlp.down_proj.scale" and "norm.scale". OLMo 2 has no "layers.0.input_layernorm"; its
+ * "layers.0.post_attention_layernorm" stands behind o_proj, and "layers.0.post_feedforward_layernorm"
+ * behind down_proj. Parameters have the files' names without "model.", but q, k and v lie
  * one after the other in one qkv_proj, and gate and up in one gate_up_proj: one product each.
  */
 ATOM_MUST atom_status graph_model_build(const graph_config *config, atom_dtype dtype, int64_t B,

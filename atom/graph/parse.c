@@ -120,7 +120,7 @@ static atom_status parse_graph(parsing *p)
     static const char *const dtypes[] = {[ATOM_F32] = "fp32", [ATOM_BF16] = "bf16"};
     char name[GRAPH_NAME_MAX];
     int dtype = 0, moments = 0;
-    int64_t B = 0, T = 0;
+    int64_t B = 0, T = 0, packed = 0;
     if (p->g)
         return atom_fail(ATOM_E_FORMAT, "a second graph line");
     ATOM_TRY(name_get(p, name));
@@ -129,8 +129,10 @@ static atom_status parse_graph(parsing *p)
     ATOM_TRY(graph_field_int(&p->line, "T", true, GRAPH_DIM_MAX, &T));
     if (graph_field_find(&p->line, "moments", &(graph_span){0}))
         ATOM_TRY(graph_field_choice(&p->line, "moments", dtypes, 2, &moments));
+    ATOM_TRY(graph_field_int(&p->line, "packed", false, 1, &packed));
     ATOM_TRY(graph_open(name, dtype ? ATOM_BF16 : ATOM_F32, B, T, &p->g));
     graph_set_moments(p->g, moments ? ATOM_BF16 : ATOM_F32);
+    graph_set_packed(p->g, packed);
     if (strcmp(p->g->name, name) != 0)
         return atom_fail(ATOM_E_FORMAT,
                          "the graph's name has characters other than letters, digits and . _ - / : "

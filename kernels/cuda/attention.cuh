@@ -35,7 +35,7 @@ struct attend_job {
     float *lse, *delta; /* [B,H,T]; delta: dy y, backward only */
     int T, H, K, D;
     int window;  /* 0: all; else < T */
-    float scale; /* 1/sqrt(D) */
+    float scale; /* of the scores */
     bool packed; /* rows of heads are whole chunks at multiples of 16 bytes */
     bool add;    /* dqkv is added to */
     krn_dropout drop;
@@ -53,7 +53,7 @@ static inline attend_job attend_job_of(krn_ctx *cx, const krn_args *args)
     job.K = (int)krn_kv_heads(dim, 2, 4);
     job.D = (int)dim[3];
     job.window = dim[5] < dim[1] ? (int)dim[5] : 0;
-    job.scale = (float)(1.0 / sqrt((double)dim[3]));
+    job.scale = (float)krn_attention_scale(args->scale, dim[3]);
     job.packed = dim[3] % 8 == 0;
     job.add = args->flags & KRN_ADD_D_IN0;
     job.drop = krn_dropout_make(args);

@@ -1,5 +1,5 @@
 /*
- * Owns gelu, dropout, add, dropout_add and their backward. One idea: these are bound by memory, so
+ * Owns gelu, scale, dropout, add, dropout_add and their backward. One idea: these are bound by memory, so
  * a thread takes packs of 16 bytes, all loads before the first use, and the last elements one by
  * one. One rounding per stored element. Masks are drawn again in backward, never stored. Refuses to
  * touch an input whose gradient nobody wants.
@@ -76,6 +76,29 @@ __global__ void __launch_bounds__(THREADS) gelu_bwd(A *dx, const A *x, const A *
     for (; at < n; at++) {
         float d = krn_float(dy[at]), slope = slope_of<A>(krn_float(x[at]));
         krn_put(dx + at, ADD ? krn_fma(d, slope, krn_float(dx[at])) : d * slope);
+    }
+}
+
+/* y (+)= by x: scale, and its backward on gradients. */
+template <typename A, bool ADD>
+__global__ void __launch_bounds__(THREADS) scale_any(A *y, const A *x, float by, int64_t n)
+{
+    constexpr int W = krn_pack<A>::N;
+    int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
+    if (at + W <= n) {
+        float v[W], old[W];
+        krn_load_pack(x + at, v);
+        if constexpr (ADD)
+            krn_load_pack(y + at, old);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            v[i] = ADD ? krn_fma(v[i], by, old[i]) : v[i] * by;
+        krn_store_pack(y + at, v);
+        return;
+    }
+    for (; at < n; at++) {
+        float v = krn_float(x[at]);
+        krn_put(y + at, ADD ? krn_fma(v, by, krn_float(y[at])) : v * by);
     }
 }
 
@@ -205,6 +228,27 @@ void krn_cuda_gelu_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
         (act == ATOM_F32 ? run_gelu_bwd<float>
                          : run_gelu_bwd<krn_bf16>)(cx, args->buf[3], args->buf[0], args->buf[2],
                                                    args->dim[0], args->flags & KRN_ADD_D_IN0);
+}
+
+template <typename A>
+static void run_scale(krn_ctx *cx, const krn_args *args, void *y, const void *x, bool add)
+{
+    krn_launch(cx, add ? scale_any<A, true> : scale_any<A, false>, grid_of<A>(args->dim[0]),
+               THREADS, 0, (A *)y, (const A *)x, args->scale, args->dim[0]);
+}
+
+void krn_cuda_scale_fwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    (act == ATOM_F32 ? run_scale<float> : run_scale<krn_bf16>)(cx, args, args->buf[1], args->buf[0],
+                                                               false);
+}
+
+void krn_cuda_scale_bwd(krn_ctx *cx, const krn_args *args, atom_dtype act)
+{
+    if (args->buf[3])
+        (act == ATOM_F32 ? run_scale<float> : run_scale<krn_bf16>)(cx, args, args->buf[3],
+                                                                   args->buf[2],
+                                                                   args->flags & KRN_ADD_D_IN0);
 }
 
 template <typename A>

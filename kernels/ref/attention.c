@@ -1,14 +1,14 @@
 /*
  * attention: causal softmax attention per head, with m the dropout mask (0 or 1/(1-p)).
  *
- *   score[t,s] = q_t k_s / sqrt(D)        for first(t) <= s <= t (krn_first_seen)
+ *   score[t,s] = scale q_t k_s            for first(t) <= s <= t (krn_first_seen)
  *   lse[t] = log sum_s exp(score[t,s])    stored as f32
  *   P = exp(score - lse)
  *   y_t = sum_s P m v_s                   stored as act; nothing else is rounded
  *
  * Backward reads lse and y as stored, and rounds dqkv once:
  *
- *   dP = m (dy_t v_s)      delta_t = dy_t y_t      dS = P (dP - delta_t) / sqrt(D)
+ *   dP = m (dy_t v_s)      delta_t = dy_t y_t      dS = P scale (dP - delta_t)
  *   dq_t = sum_s dS k_s    dk_s = sum_t dS q_t     dv_s = sum_t P m dy_t
  *
  * Where H/K query heads share a key head, its dk and dv are the sums over them (grouped heads:
@@ -36,7 +36,7 @@ static head head_of(const ref_job *job, int64_t i)
                   .D = D,
                   .K = krn_kv_heads(args->dim, 2, 4),
                   .C = H * D,
-                  .scale = 1.0 / sqrt((double)D),
+                  .scale = krn_attention_scale(args->scale, D),
                   .dropout = ref_dropout_make(job->cx, args)};
 }
 

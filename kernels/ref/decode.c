@@ -59,7 +59,7 @@ static double score_of(atom_dtype act, const krn_attend *a, int64_t n, int64_t h
     double sum = 0;
     for (int64_t d = 0; d < a->D; d++)
         sum += ref_get(act, a->qkv, q + d) * ref_get(act, a->keys, krn_key_at(a, k, s, d));
-    return sum / sqrt((double)a->D);
+    return sum * krn_attention_scale(a->scale, a->D);
 }
 
 static void look(atom_dtype act, const krn_attend *a, int64_t n, int64_t h, double *p)

@@ -94,7 +94,8 @@ static inline void gpt2_forward_node(gpt2_forward *f, const graph_node *node)
 {
     const atom_op_info *op = atom_op_get(node->op);
     krn_step step = {.train = 0};
-    krn_args args = {.eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope};
+    krn_args args = {
+        .eps = node->eps, .p = node->p, .rng = node->rng, .rope = node->rope, .scale = node->scale};
     int b = 0;
     gpt2_forward_dims(f->g, node, args.dim);
     for (int i = 0; i < op->ins; i++)

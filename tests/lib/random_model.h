@@ -1,7 +1,8 @@
 /*
- * Small random models of all families for tests: a pure function of the seed. Every third seed is a
- * Llama, Mistral, Qwen2 or Qwen3 (grouped heads, heads of odd sizes, tied and untied, biases,
- * windows, the three rotary embeddings), the others are GPT-2 (random_gpt2.h).
+ * Small random models of all families for tests: a pure function of the seed. Every third seed is
+ * one of Llama's kin, with what its row of families.c allows (grouped heads, heads of odd sizes,
+ * tied and untied, biases, windows, multipliers, the three rotary embeddings and none), the others
+ * are GPT-2 (random_gpt2.h).
  */
 #ifndef TESTS_LIB_RANDOM_MODEL_H
 #define TESTS_LIB_RANDOM_MODEL_H
@@ -14,18 +15,31 @@ static inline atom_rope random_rope(uint64_t seed)
     return kinds[random_gpt2_draw(seed, 200, 0, 2)];
 }
 
+/* 1 is drawn, too, which adds no node. */
+static inline void random_multipliers(uint64_t seed, graph_config *c)
+{
+    static const float some[4] = {1, 0.22f, 12, 0.5f};
+    c->embedding_scale = some[random_gpt2_draw(seed, 215, 0, 3)];
+    c->residual_scale = some[random_gpt2_draw(seed, 216, 0, 1)];
+    c->attention_scale = 1 / (float)c->head_dim;
+    c->logits_divisor = some[random_gpt2_draw(seed, 217, 0, 3)];
+}
+
 /* K 1 .. 3 key heads, 1 .. 3 query heads each, D 4 .. 16; C 9 .. 60; as random_gpt2_make else. */
 static inline random_gpt2 random_llama_make(uint64_t seed)
 {
     random_gpt2 r = random_gpt2_make(seed);
     graph_config old = r.config, *c = &r.config;
-    graph_family_defaults((graph_family)random_gpt2_draw(seed, 201, GRAPH_LLAMA, GRAPH_QWEN3), c);
+    graph_family_defaults((graph_family)random_gpt2_draw(seed, 201, GRAPH_LLAMA, GRAPH_OWN - 1), c);
+    const graph_traits *traits = graph_family_traits(c->family);
     memcpy(c->name, old.name, sizeof c->name);
     c->vocab_size = old.vocab_size;
     c->positions = old.positions;
     c->layers = random_gpt2_draw(seed, 202, 1, 3);
     c->kv_heads = random_gpt2_draw(seed, 203, 1, 3);
     c->heads = c->kv_heads * random_gpt2_draw(seed, 204, 1, 3);
+    if (traits->qk_norm == GRAPH_QK_NORM_WHOLE)
+        c->kv_heads = c->heads;
     c->head_dim = 2 * random_gpt2_draw(seed, 205, 2, 8);
     c->width = random_gpt2_draw(seed, 206, 9, 60);
     c->inner = random_gpt2_draw(seed, 207, 11, 90);
@@ -34,14 +48,18 @@ static inline random_gpt2 random_llama_make(uint64_t seed)
     c->untied = random_gpt2_draw(seed, 208, 0, 1);
     c->rope = random_rope(seed);
     c->window = c->window_layers = 0;
-    if (c->family != GRAPH_LLAMA && random_gpt2_draw(seed, 211, 0, 1)) {
+    if (traits->windows != GRAPH_WINDOW_NEVER && random_gpt2_draw(seed, 211, 0, 1)) {
         c->window = random_gpt2_draw(seed, 212, 1, 12);
         c->window_layers = random_gpt2_draw(seed, 213, 0, c->layers - 1);
     }
-    if (c->family == GRAPH_LLAMA) {
+    if (traits->nope)
+        c->nope_every = random_gpt2_draw(seed, 214, 0, 4);
+    if (traits->multipliers)
+        random_multipliers(seed, c);
+    if (traits->attention_bias)
         c->qkv_bias = c->o_bias = random_gpt2_draw(seed, 209, 0, 1);
+    if (traits->mlp_bias)
         c->mlp_bias = random_gpt2_draw(seed, 210, 0, 1);
-    }
     return r;
 }
 

@@ -116,6 +116,7 @@ static const op_shape shapes[] = {
     {ATOM_OP_headnorm, {9, 5, 24, 2}},
     {ATOM_OP_headnorm, {35, 1, 8}},
     {ATOM_OP_headnorm, {3, 2, 256, 1}},
+    {ATOM_OP_headnorm, {7, 1, 330}}, /* all heads as one (OLMo 2) */
     {ATOM_OP_rope, {1, 1, 1, 2}},
     {ATOM_OP_rope, {2, 5, 4, 6, 2}},
     {ATOM_OP_rope, {2, 67, 3, 34, 1, 61}},
@@ -381,6 +382,8 @@ krn_args op_args(const op_case *c)
     static const float scales[VARIANT_N] = {1, 2, 0.3f, 16};
     if (c->op == ATOM_OP_lora || c->op == ATOM_OP_scale)
         args.scale = scales[c->variant];
+    if (c->op == ATOM_OP_attention && c->variant == 2) /* the others: 1/sqrt(D) */
+        args.scale = 0.15f;
     for (int i = 0; i < KRN_DIM_MAX; i++)
         args.dim[i] = c->dim[i];
     return args;

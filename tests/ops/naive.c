@@ -141,6 +141,7 @@ static void naive_scale(krn_ctx *cx, const krn_args *a)
 
 static void naive_attention(krn_ctx *cx, const krn_args *a)
 {
+    double scale = a->scale > 0 ? (double)a->scale : 1 / sqrt((double)a->dim[3]);
     int64_t B = a->dim[0], T = a->dim[1], H = a->dim[2], D = a->dim[3], C = H * D;
     int64_t K = a->dim[4] ? a->dim[4] : H, R = C + 2 * K * D;
     const double *qkv = a->buf[0];
@@ -157,7 +158,7 @@ static void naive_attention(krn_ctx *cx, const krn_args *a)
                     const double *k = qkv + (b * T + s) * R + C + h * K / H * D, *v = k + K * D;
                     double score = 0;
                     for (int64_t d = 0; d < D; d++)
-                        score += q[d] * k[d] / sqrt((double)D);
+                        score += q[d] * k[d] * scale;
                     double e = exp(score); /* scores of the tests are small */
                     sum += e;
                     e *= mask(cx, a, (uint64_t)(((b * H + h) * T + t) * T + s));

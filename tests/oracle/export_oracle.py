@@ -20,8 +20,9 @@ import sys
 import tempfile
 
 import family_oracle
-from gguf_oracle import ARCH, Gpt2, gguf
+from gguf_oracle import ARCH, TURNED, Gpt2, gguf
 from gpt2_oracle import GPT2LMHeadModel, np, torch
+from llama_oracle import ABSENT
 from train_oracle import Atom
 from gguf.quants import dequantize
 from safetensors import safe_open
@@ -104,7 +105,7 @@ def check_hf(run, atom, seed):
         assert not sharded or all(s < max(LIMIT, largest) + 9000 for s in sizes.values()), sizes
         check_bytes(tensors, got, dtype)
         check_files(source, path, dtype)
-        if run.family != "qwen3":
+        if run.family not in ABSENT:
             loaded = run.load(path)
             for (key, a), b in zip(loaded.state_dict().items(), run.model.state_dict().values()):
                 assert torch.equal(a, b.to(dtype).to(a.dtype)), key
@@ -178,7 +179,7 @@ def decoded(run, path):
     """Every tensor of a GGUF file as gguf's own reader gives it, rows of q and k in Hugging Face's order."""
     for t in gguf.GGUFReader(path).tensors:
         x = dequantize(t.data, t.tensor_type).reshape(t.shape[::-1])
-        turned = ARCH[run.family] == "LLAMA" and (".attn_q." in t.name or ".attn_k." in t.name)
+        turned = ARCH[run.family] in TURNED and (".attn_q." in t.name or ".attn_k." in t.name)
         if turned:
             heads = run.config.num_attention_heads if ".attn_q." in t.name else run.config.num_key_value_heads
             x = x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)

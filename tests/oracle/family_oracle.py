@@ -52,6 +52,10 @@ class Run(llama_oracle.Job):
             self.config.sliding_window = 11  # below sequence_len and below the text's length
         return super().build()
 
+    def draw_nope(self, r):
+        self.config.num_hidden_layers = 5
+        return 4  # llama.cpp, for which gguf_oracle writes these models, knows no other
+
     def rewrite(self, path):
         super().rewrite(path)
         with open(path, encoding="utf-8") as f:

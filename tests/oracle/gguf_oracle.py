@@ -29,7 +29,11 @@ except ImportError as error:
     sys.exit(77)
 
 Q = gguf.GGMLQuantizationType
-ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2"}
+ARCH = {"llama": "LLAMA", "mistral": "LLAMA", "qwen2": "QWEN2", "qwen3": "QWEN3", "gpt2": "GPT2", "smollm3": "SMOLLM3",
+        "granite": "GRANITE", "phi3": "PHI3", "olmo2": "OLMO2"}
+TURNED = ("LLAMA", "SMOLLM3", "GRANITE")  # classes of llama.cpp's converter that are its LlamaModel
+MULTIPLIERS = {"embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
+               "attention.scale": "attention_multiplier", "logit_scale": "logits_scaling"}
 
 
 class Gpt2:
@@ -69,7 +73,7 @@ def tensors_of(run):
 
 def turned(run, name, x):
     """llama.cpp's converter: LlamaModel.permute."""
-    if ARCH[run.family] != "LLAMA" or not ("q_proj" in name or "k_proj" in name):
+    if ARCH[run.family] not in TURNED or not ("q_proj" in name or "k_proj" in name):
         return x
     heads = run.config.num_attention_heads if "q_proj" in name else run.config.num_key_value_heads
     return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
@@ -132,6 +136,10 @@ def check_metadata(run, reader, source, wanted):
         assert value(f"{arch}.rope.freq_base") == c.rope_theta
         linear = (c.rope_scaling or {}).get("rope_type") == "linear"
         assert (f"{arch}.rope.scaling.factor" in reader.fields) == linear
+    for key, theirs in MULTIPLIERS.items():
+        assert (f"{arch}.{key}" in reader.fields) == (run.family == "granite"), key
+        if run.family == "granite":
+            assert abs(value(f"{arch}.{key}") / getattr(c, theirs) - 1) < 1e-6, key
     for key, number in numbers.items():
         assert value(f"{arch}.{key}") == number, key
         assert reader.fields[f"{arch}.{key}"].types == [gguf.GGUFValueType.UINT32], key

@@ -4,7 +4,7 @@
   lora_oracle.py ATOM [--first S] [--seeds N] [--canary]     ATOM: the program
   --canary    our scale is 0.1 % larger; succeeds if that is noticed
 
-Random small GPT-2, Llama, Mistral and Qwen2 models with random adapters on some or all of their linear layers,
+Random small GPT-2, Llama, Mistral, Qwen2 and Phi-3 models with random adapters on some or all of their linear layers,
 saved as PEFT does. atom trains the adapter, swapping in half the runs: every gradient of its first step, the losses
 and norms of STEPS steps, the adapter that it leaves, `atom eval` of that and the merged model of `atom export` must
 be those of y = W x + s B A x (Hu et al. 2021) in float64. Where PEFT is installed, it must read both adapters,
@@ -34,6 +34,8 @@ STEPS, BETA1 = 8, 0.9
 LIMITS = {"gradient": 1e-5, "loss": 1e-5, "norm": 1e-4, "adapter": 1e-5, "eval": 1e-5, "merged": 1e-6, "PEFT reads": 1e-6,
           "PEFT merges": 1e-6}
 GPT2 = ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj", "c_proj"]
+KINDS = ["gpt2", "llama", "mistral", "qwen2", "phi3"]
+PHI3 = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 LLAMA = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -55,16 +57,18 @@ class Run:
         r = random.Random(seed)
         torch.manual_seed(seed)
         self.seed, self.T, self.B, self.C = seed, r.randint(5, 25), r.randint(1, 3), r.randint(1, 3)
-        if seed % 4 == 0:
+        self.kind = KINDS[seed % len(KINDS)]
+        if self.kind == "gpt2":
             self.config = GPT2Config(vocab_size=257, n_positions=40, n_embd=3 * r.randint(7, 17), n_layer=r.randint(1, 3),
                                      n_head=3, initializer_range=0.1, bos_token_id=256, eos_token_id=256)
             self.base, names = GPT2LMHeadModel(self.config), GPT2
         else:
-            job = llama_oracle.Job(4 * seed + seed % 4 - 1, "fp32")  # llama, mistral, qwen2
+            families = llama_oracle.FAMILIES
+            job = llama_oracle.Job(len(families) * seed + families.index(self.kind), "fp32")
             job.config.vocab_size, job.config.max_position_embeddings = 257, 64
             if getattr(job.config, "sliding_window", None):
                 job.config.sliding_window = 48
-            self.config, names = job.config, LLAMA
+            self.config, names = job.config, PHI3 if self.kind == "phi3" else LLAMA
             self.base = type(job.model)(self.config)
         self.rank, self.alpha, self.rslora = r.randint(1, 4), r.choice([1, 8, 24.5]), r.random() < 0.3
         self.targets = "all-linear" if r.random() < 0.3 else sorted(r.sample(names, r.randint(1, 3)))
@@ -103,7 +107,7 @@ class Run:
                   os.path.join(path, "adapter_model.safetensors"), {"format": "pt"})
         config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": self.rank, "lora_alpha": self.alpha, "bias": "none",
                   "lora_dropout": 0.0, "target_modules": self.targets, "use_rslora": self.rslora,
-                  "fan_in_fan_out": self.seed % 4 == 0, "base_model_name_or_path": "../source", "inference_mode": True}
+                  "fan_in_fan_out": self.kind == "gpt2", "base_model_name_or_path": "../source", "inference_mode": True}
         with open(os.path.join(path, "adapter_config.json"), "w", encoding="utf-8") as f:
             json.dump(config, f)
 
@@ -163,7 +167,7 @@ def compare(run, atom):
             torch.from_numpy(run.stream[:-1].reshape(-1, run.T))).logits.detach().numpy(), run.logits(run.model).numpy())
     once = load_file(os.path.join(train(run, atom, "once", 1, 0), "optimizer.safetensors"))
     run.loss().backward()
-    body = "transformer." if run.seed % 4 == 0 else "model."
+    body = "transformer." if run.kind == "gpt2" else "model."
     for name, p in run.tensors():
         inner = name[len("base_model.model." + body):]
         yield "gradient", name, error(once["exp_avg." + inner].astype("f8") / (1 - BETA1), p.grad.numpy())

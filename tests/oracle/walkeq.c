@@ -9,6 +9,7 @@
 #include "atom/train/init.h"
 #include "tests/lib/random_lora.h"
 #include "tests/lib/random_model.h"
+#include "tests/lib/random_pointwise.h"
 #include "tests/oracle/walker.h"
 #include "tests/swap/harness.h"
 
@@ -42,6 +43,8 @@ static atom_status open_trial(uint64_t seed, trial *t)
                  .host = cpu ? krn_cpu_host_table() : krn_ref_host_table()};
     atom_status st;
     ATOM_TRY_CLEAN(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
+    if (random_gpt2_draw(seed, 70, 0, 2) == 0)
+        ATOM_TRY_CLEAN(random_pointwise(seed, &plain));
     if (random_gpt2_draw(seed, 65, 0, 2) == 0)
         ATOM_TRY_CLEAN(random_lora(seed, &plain));
     graph_set_moments(plain, random_gpt2_draw(seed, 67, 0, 1) ? ATOM_BF16 : ATOM_F32);

@@ -12,6 +12,7 @@
 #include "kernels/cuda_load.h"
 #include "tests/lib/random_lora.h"
 #include "tests/lib/random_model.h"
+#include "tests/lib/random_pointwise.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,8 @@ static atom_status open_trial(uint64_t seed, bool cuda, trial *t)
     if (cuda)
         ATOM_TRY_CLEAN(choose_card(t, &dtype));
     ATOM_TRY_CLEAN(graph_model_build(&r.config, dtype, r.B, r.T, &plain));
+    if (!cuda && random_gpt2_draw(seed, 70, 0, 2) == 0)
+        ATOM_TRY_CLEAN(random_pointwise(seed, &plain));
     if (random_gpt2_draw(seed, 57, 0, 2) == 0)
         ATOM_TRY_CLEAN(random_lora(seed, &plain));
     if (fused) {

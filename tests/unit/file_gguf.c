@@ -24,6 +24,8 @@ typedef struct fixture {
 static void fixture_open(fixture *f, uint64_t seed)
 {
     f->config = random_model_make(seed).config;
+    if (graph_family_traits(f->config.family)->nope)
+        f->config.nope_every = 4; /* llama.cpp knows no other */
     assert_int_equal(graph_model_build(&f->config, ATOM_F32, 1, 1, &f->g), ATOM_OK);
     f->vector = atom_alloc(f->g->param_extent, sizeof(float));
     f->got = atom_alloc(f->g->param_extent, sizeof(float));
@@ -47,7 +49,7 @@ static void write_through(const fixture *f, file_gguf_type type, const char *pat
 {
     file_gguf *w = NULL;
     assert_int_equal(file_gguf_create(path, sink, &w), ATOM_OK);
-    file_gguf_put_model(w, &f->config, type);
+    assert_int_equal(file_gguf_put_model(w, &f->config, type), ATOM_OK);
     assert_int_equal(
         file_gguf_put_tensors(w, &f->config, f->g, type, file_vector_memory(f->vector)), ATOM_OK);
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
@@ -118,7 +120,12 @@ static void round_trip(void **state)
                     c.inner == f.config.inner && c.width == f.config.width &&
                     c.kv_heads == f.config.kv_heads && c.head_dim == f.config.head_dim &&
                     c.untied == f.config.untied && c.qkv_bias == f.config.qkv_bias &&
-                    c.mlp_bias == f.config.mlp_bias && c.epsilon == f.config.epsilon);
+                    c.mlp_bias == f.config.mlp_bias && c.epsilon == f.config.epsilon &&
+                    c.nope_every == f.config.nope_every &&
+                    c.embedding_scale == f.config.embedding_scale &&
+                    c.residual_scale == f.config.residual_scale &&
+                    c.attention_scale == f.config.attention_scale &&
+                    c.logits_divisor == f.config.logits_divisor);
         assert_memory_equal(&c.rope, &f.config.rope, sizeof c.rope);
         assert_int_equal(file_gguf_read_weights(path, f.g, file_vector_memory(f.got)), ATOM_OK);
         assert_memory_equal(f.got, f.vector, f.g->param_extent * sizeof(float));
@@ -190,7 +197,16 @@ static void wrong_models_are_refused(void **state)
     assert_int_equal(file_gguf_finish(w), ATOM_OK);
     file_gguf_close(&w);
     assert_int_equal(file_gguf_read_model(path, &c), ATOM_E_UNSUPPORTED);
-    assert_non_null(strstr(atom_fail_message(), "'mamba' is not supported"));
+    assert_non_null(strstr(atom_fail_message(), "'mamba' is not supported; gpt2, llama, qwen2"));
+    /* a model that llama.cpp has not */
+    c = (graph_config){.family = GRAPH_OWN};
+    assert_int_equal(file_gguf_create(path, NULL, &w), ATOM_OK);
+    assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "no architecture for models of type atom_graph"));
+    c = (graph_config){.family = GRAPH_SMOLLM3, .nope_every = 3};
+    assert_int_equal(file_gguf_put_model(w, &c, FILE_GGUF_F32), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "no_rope_layers"));
+    file_gguf_close(&w);
     /* a tensor that the model has not, in place of one that it has */
     write_model(&f, FILE_GGUF_F32, path);
     char *data = NULL;

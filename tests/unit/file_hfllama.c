@@ -1,6 +1,7 @@
 /* config.json and weights of Llama's kin: both spellings of transformers, class defaults, what is
  * refused by name, names with and without prefix, q k v and gate up in their places. */
 #include "atom/file/hfdir.h"
+#include "atom/file/hfweights.h"
 #include "atom/file/safetensors.h"
 #include "tests/scratch.h"
 
@@ -99,6 +100,110 @@ static void class_defaults(void **state)
     assert_true(c.rope.factor == 2 && c.rope.original == 0);
 }
 
+/* Granite-3.1-2B and SmolLM3-3B as their directories have it, less what is nobody's business. */
+static void granite_and_smollm3(void **state)
+{
+    static const char granite[] =
+        "{\"architectures\":[\"GraniteForCausalLM\"],\"attention_bias\":false,"
+        "\"attention_multiplier\":0.015625,\"embedding_multiplier\":12.0,\"hidden_size\":2048,"
+        "\"intermediate_size\":8192,\"logits_scaling\":8.0,\"max_position_embeddings\":131072,"
+        "\"mlp_bias\":false,\"model_type\":\"granite\",\"num_attention_heads\":32,"
+        "\"num_hidden_layers\":40,\"num_key_value_heads\":8,\"residual_multiplier\":0.22,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":null,\"rope_theta\":5000000.0,"
+        "\"tie_word_embeddings\":true,\"vocab_size\":49155}";
+    static const char smollm3[] =
+        "{\"architectures\":[\"SmolLM3ForCausalLM\"],\"hidden_size\":2048,"
+        "\"intermediate_size\":11008,\"max_position_embeddings\":65536,\"max_window_layers\":28,"
+        "\"model_type\":\"smollm3\",\"no_rope_layer_interval\":4,\"no_rope_layers\":[1,1,1,0,1,1,"
+        "1,0],\"num_attention_heads\":16,\"num_hidden_layers\":8,\"num_key_value_heads\":4,"
+        "\"rms_norm_eps\":1e-06,\"rope_theta\":5000000.0,\"sliding_window\":null,"
+        "\"use_sliding_window\":false,\"layer_types\":[\"full_attention\",\"full_attention\","
+        "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\","
+        "\"full_attention\",\"full_attention\"],\"vocab_size\":128256}";
+    graph_config c, again;
+    char *text = NULL;
+    (void)state;
+    if (parse(granite, &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_true(c.family == GRAPH_GRANITE && c.embedding_scale == 12 && c.residual_scale == 0.22f &&
+                c.attention_scale == 0.015625f && c.logits_divisor == 8 && !c.untied);
+    assert_int_equal(graph_model_params(&c), 2533531648);
+    assert_int_equal(file_config_text(&c, NULL, -1, &text), ATOM_OK);
+    assert_int_equal(parse(text, &again), ATOM_OK);
+    assert_memory_equal(&again, &c, sizeof c);
+    atom_free(text);
+    if (parse(smollm3, &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_true(c.family == GRAPH_SMOLLM3 && c.nope_every == 4 && !c.untied && c.window == 0);
+    for (c.nope_every = 0; c.nope_every < 4; c.nope_every++) {
+        assert_int_equal(file_config_text(&c, smollm3, -1, &text), ATOM_OK);
+        assert_int_equal(parse(text, &again), ATOM_OK);
+        assert_int_equal(again.nope_every, c.nope_every);
+        atom_free(text);
+    }
+    assert_int_equal(parse("{\"model_type\":\"smollm3\"}", &c), ATOM_OK);
+    assert_true(c.nope_every == 4 && c.kv_heads == 4 && c.head_dim == 128 && !c.untied);
+    assert_int_equal(parse("{\"model_type\":\"granite\"}", &c), ATOM_OK);
+    assert_true(c.attention_scale == 1 && c.kv_heads == 32 && c.untied);
+}
+
+/* Phi-3-mini-4k, its own code and all, and Phi-4-mini's LongRoPE; OLMo-2-7B and 32B. */
+static void phi3_and_olmo2(void **state)
+{
+    static const char phi3[] =
+        "{\"architectures\":[\"Phi3ForCausalLM\"],\"auto_map\":{\"AutoConfig\":"
+        "\"configuration_phi3.Phi3Config\",\"AutoModelForCausalLM\":\"modeling_phi3."
+        "Phi3ForCausalLM\"},"
+        "\"embd_pdrop\":0.0,\"hidden_act\":\"silu\",\"hidden_size\":3072,\"intermediate_size\":"
+        "8192,"
+        "\"max_position_embeddings\":4096,\"model_type\":\"phi3\",\"num_attention_heads\":32,"
+        "\"num_hidden_layers\":32,\"num_key_value_heads\":32,\"original_max_position_embeddings\":"
+        "4096,"
+        "\"resid_pdrop\":0.0,\"rms_norm_eps\":1e-05,\"rope_scaling\":null,\"rope_theta\":10000.0,"
+        "\"sliding_window\":2047,\"tie_word_embeddings\":false,\"vocab_size\":32064}";
+    graph_config c;
+    (void)state;
+    if (parse(phi3, &c) != ATOM_OK)
+        fail_msg("%s", atom_fail_message());
+    assert_true(c.family == GRAPH_PHI3 && c.window == 2047 && c.window_layers == 0);
+    assert_int_equal(graph_model_params(&c), 3821079552);
+    assert_int_equal(parse("{\"model_type\":\"phi3\"}", &c), ATOM_OK);
+    assert_true(c.window == 0 && c.kv_heads == 32 && c.epsilon == 1e-5f && c.untied);
+    assert_int_equal(parse("{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"longrope\","
+                           "\"long_factor\":[1.0],\"short_factor\":[1.0]}}",
+                           &c),
+                     ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "rope_type: 'longrope'"));
+    assert_int_equal(parse("{\"model_type\":\"phi3\",\"embd_pdrop\":0.1}", &c), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "embd_pdrop"));
+    assert_int_equal(parse("{\"model_type\":\"olmo2\",\"attention_bias\":true}", &c), ATOM_OK);
+    assert_true(c.kv_heads == 32 && c.o_bias && c.epsilon == 1e-5f && c.untied);
+    assert_int_equal(parse("{\"model_type\":\"olmo2\",\"num_key_value_heads\":8}", &c),
+                     ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "num_key_value_heads is 8 of 32"));
+}
+
+/* Phi-3's files have one tensor where others have three, or two. */
+static void packed_as_files_have_it(void **state)
+{
+    static const char text[] =
+        "{\"model_type\":\"phi3\",\"hidden_size\":12,\"num_attention_heads\":2,"
+        "\"intermediate_size\":10,\"num_hidden_layers\":1,\"vocab_size\":20}";
+    graph_config c;
+    graph *g = NULL;
+    file_slice *slices = NULL;
+    uint32_t n = 0;
+    (void)state;
+    assert_int_equal(parse(text, &c), ATOM_OK);
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    assert_int_equal(file_slices(g, &slices, &n), ATOM_OK);
+    assert_int_equal(n, g->n_params);
+    for (uint32_t i = 0; i < n; i++)
+        assert_string_equal(slices[i].name, g->params[i].name);
+    atom_free(slices);
+    graph_close(&g);
+}
+
 #define LLAMA(rest) "{\"model_type\":\"llama\"," rest "}"
 
 /* Keys of others that change nothing. */
@@ -106,14 +211,26 @@ static void neutral_keys(void **state)
 {
     graph_config c;
     (void)state;
-    assert_int_equal(parse(LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":5e5,"
-                                 "\"rope_type\":\"default\","
-                                 "\"partial_rotary_factor\":1.0},\"final_logit_softcapping\":null,"
-                                 "\"embedding_multiplier\":1.0,\"use_qk_norm\":false,\"resid_"
-                                 "pdrop\":0.0,\"no_rope_layers\":[]"),
-                           &c),
-                     ATOM_OK);
+    assert_int_equal(
+        parse(LLAMA("\"rope_scaling\":{},\"rope_parameters\":{\"rope_theta\":5e5,"
+                    "\"rope_type\":\"default\","
+                    "\"partial_rotary_factor\":1.0},\"final_logit_softcapping\":null,"
+                    "\"embedding_multiplier\":1.0,\"use_qk_norm\":false,\"resid_"
+                    "pdrop\":0.0,\"no_rope_layers\":[],\"sliding_window\":null,"
+                    "\"auto_map\":{\"AutoConfig\":\"c.MyConfig\",\"AutoTokenizer\":[null,"
+                    "\"t.T\"],\"AutoModel\":\"m.LlamaModel\",\"AutoModelForCausalLM\":"
+                    "\"them/model--modeling_llama.LlamaForCausalLM\"}"),
+              &c),
+        ATOM_OK);
     assert_true(c.rope.theta == 5e5f && c.rope.factor == 1);
+    /* a window that is no shorter than any text, and one that the file itself switches off */
+    assert_int_equal(parse(LLAMA("\"max_position_embeddings\":64,\"sliding_window\":64"), &c),
+                     ATOM_OK);
+    assert_int_equal(parse(LLAMA("\"use_sliding_window\":false,\"sliding_window\":8"), &c),
+                     ATOM_OK);
+    assert_int_equal(c.window, 0);
+    assert_int_equal(
+        parse(LLAMA("\"num_hidden_layers\":1,\"layer_types\":[\"full_attention\"]"), &c), ATOM_OK);
 }
 
 static void refused_by_name(void **state)
@@ -167,6 +284,37 @@ static void refused_by_name(void **state)
          ATOM_E_UNSUPPORTED, "after sliding_attention"},
         {"{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"layer_types\":[\"linear\"]}",
          ATOM_E_UNSUPPORTED, "only full_attention"},
+        {LLAMA("\"sliding_window\":128"), ATOM_E_UNSUPPORTED, "sliding_window"},
+        {LLAMA(
+             "\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]"),
+         ATOM_E_UNSUPPORTED, "layer_types"},
+        {LLAMA("\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\"]"), ATOM_E_FORMAT,
+         "each of the 2 layers"},
+        {LLAMA("\"num_hidden_layers\":1,\"layer_types\":[\"linear_attention\"]"),
+         ATOM_E_UNSUPPORTED, "layer_types"},
+        {"{\"model_type\":\"qwen3\",\"num_hidden_layers\":1,\"layer_types\":[\"linear_attention\"]"
+         "}",
+         ATOM_E_UNSUPPORTED, "only full_attention"},
+        {"{\"model_type\":\"smollm3\",\"use_sliding_window\":true,\"sliding_window\":64}",
+         ATOM_E_UNSUPPORTED, "sliding_window"},
+        {LLAMA("\"auto_map\":{\"AutoModelForCausalLM\":\"modeling_x.XForCausalLM\"}"),
+         ATOM_E_UNSUPPORTED, "auto_map: 'modeling_x.XForCausalLM'"},
+        {LLAMA("\"auto_map\":{\"AutoModel\":\"modeling_x.MistralModel\"}"), ATOM_E_UNSUPPORTED,
+         "auto_map: 'modeling_x.MistralModel'"},
+        {LLAMA("\"auto_map\":{\"AutoModelForCausalLM\":7}"), ATOM_E_UNSUPPORTED, "auto_map"},
+        {LLAMA("\"auto_map\":\"x\""), ATOM_E_FORMAT, "auto_map must be an object"},
+        {"{\"model_type\":\"gpt2\",\"auto_map\":{\"AutoModelForCausalLM\":\"m.MyGPT\"}}",
+         ATOM_E_UNSUPPORTED, "auto_map: 'm.MyGPT'"},
+        {"{\"model_type\":\"smollm3\",\"num_hidden_layers\":3,\"no_rope_layers\":[0,1,1]}",
+         ATOM_E_UNSUPPORTED, "every n-th layer"},
+        {"{\"model_type\":\"smollm3\",\"num_hidden_layers\":3,\"no_rope_layers\":[1,1]}",
+         ATOM_E_FORMAT, "each of the 3 layers"},
+        {"{\"model_type\":\"smollm3\",\"num_hidden_layers\":1,\"no_rope_layers\":[2]}",
+         ATOM_E_FORMAT, "other than 0 and 1"},
+        {"{\"model_type\":\"granite\",\"residual_multiplier\":0}", ATOM_E_FORMAT,
+         "residual_multiplier is 0"},
+        {"{\"model_type\":\"granite\",\"no_rope_layer_interval\":4}", ATOM_E_UNSUPPORTED,
+         "no_rope_layer_interval"},
         {LLAMA("\"head_dim\":63"), ATOM_E_FORMAT, "head_dim is 63"},
         {LLAMA("\"num_hidden_layers\":0"), ATOM_E_FORMAT, "num_hidden_layers"},
         {LLAMA("\"num_key_values_heads\":4"), ATOM_E_FORMAT, "did you mean num_key_value_heads?"},
@@ -296,9 +444,11 @@ static void written_in_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama3_both_ways), cmocka_unit_test(class_defaults),
-        cmocka_unit_test(neutral_keys),     cmocka_unit_test(refused_by_name),
-        cmocka_unit_test(written_and_read), cmocka_unit_test(written_in_shards),
+        cmocka_unit_test(llama3_both_ways),        cmocka_unit_test(class_defaults),
+        cmocka_unit_test(granite_and_smollm3),     cmocka_unit_test(phi3_and_olmo2),
+        cmocka_unit_test(packed_as_files_have_it), cmocka_unit_test(neutral_keys),
+        cmocka_unit_test(refused_by_name),         cmocka_unit_test(written_and_read),
+        cmocka_unit_test(written_in_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

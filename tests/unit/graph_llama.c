@@ -1,5 +1,5 @@
-/* Llama, Mistral, Qwen2, Qwen3 as graphs: published parameter counts, names,
- * order, text, refusals. */
+/* Llama and its kin as graphs: published parameter counts, names,
+ * order, text, refusals; the table of families. */
 #include "atom/base/mem.h"
 #include "atom/graph/models.h"
 
@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -44,6 +45,11 @@ static void counts_of_published_models(void **state)
         {GRAPH_QWEN2, 896, 4864, 24, 14, 2, 64, 151936, false, 494032768},     /* Qwen2.5-0.5B */
         {GRAPH_QWEN3, 1024, 3072, 28, 16, 8, 128, 151936, false, 596049920},   /* Qwen3-0.6B */
         {GRAPH_QWEN3, 4096, 12288, 36, 32, 8, 128, 151936, true, 8190735360},  /* Qwen3-8B */
+        {GRAPH_SMOLLM3, 2048, 11008, 36, 16, 4, 128, 128256, false, 3075098624},
+        {GRAPH_GRANITE, 2048, 8192, 40, 32, 8, 64, 49155, false, 2533531648}, /* 3.1-2B */
+        {GRAPH_PHI3, 3072, 8192, 32, 32, 32, 96, 32064, true, 3821079552},    /* Phi-3-mini-4k */
+        {GRAPH_PHI3, 5120, 17920, 40, 40, 10, 128, 100352, true, 14659507200}, /* Phi-4 */
+        {GRAPH_OLMO2, 4096, 11008, 32, 32, 32, 128, 100352, true, 7298617344}, /* OLMo-2-7B */
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         graph_config c;
@@ -89,6 +95,33 @@ static void presets_are_the_published_models(void **state)
     assert_null(names[sizeof want / sizeof *want]);
 }
 
+/* No two rows have a name in common, and the lists say each name once. */
+static void rows_are_told_apart(void **state)
+{
+    char all[GRAPH_FAMILY_LIST_MAX], gguf[GRAPH_FAMILY_LIST_MAX];
+    (void)state;
+    graph_family_list(false, all);
+    graph_family_list(true, gguf);
+    assert_memory_equal(all, "gpt2, llama, mistral, qwen2", 27);
+    assert_null(strstr(gguf, "mistral"));
+    assert_null(strstr(all, "atom_graph"));
+    assert_null(strstr(strstr(all, " and ") + 5, ","));
+    for (graph_family f = 0; f < GRAPH_FAMILY_N; f++) {
+        graph_config c;
+        const graph_traits *a = graph_family_traits(f);
+        graph_family_defaults(f, &c);
+        assert_int_equal(c.family, f);
+        assert_true(f == GRAPH_OWN || strstr(all, a->name));
+        assert_true(!a->gguf || strstr(gguf, a->gguf));
+        for (graph_family e = 0; e < f; e++) {
+            const graph_traits *b = graph_family_traits(e);
+            assert_string_not_equal(a->name, b->name);
+            assert_string_not_equal(a->class_name, b->class_name);
+            assert_string_not_equal(a->body_name, b->body_name);
+        }
+    }
+}
+
 static void order_and_names(void **state)
 {
     (void)state;
@@ -128,6 +161,122 @@ static void order_and_names(void **state)
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
 
+static bool has_node(const graph *g, const char *name, atom_op op)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].op == op && strcmp(g->nodes[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* SmolLM3: every n-th layer does not turn q and k. */
+static void layers_without_rope(void **state)
+{
+    graph_config c = small(GRAPH_SMOLLM3);
+    graph *g = NULL;
+    (void)state;
+    c.layers = 5;
+    for (c.nope_every = 0; c.nope_every < 7; c.nope_every++) {
+        assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+        for (int i = 0; i < 5; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "layers.%d.self_attn.rope", i);
+            assert_int_equal(has_node(g, name, ATOM_OP_rope),
+                             c.nope_every == 0 || (i + 1) % c.nope_every != 0);
+        }
+        graph_close(&g);
+    }
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
+/* Granite: nodes for multipliers that are not 1, the attention's in the attention. */
+static void multipliers(void **state)
+{
+    graph_config c = small(GRAPH_GRANITE);
+    graph *g = NULL, *back = NULL;
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        assert_int_not_equal(g->nodes[i].op, ATOM_OP_scale);
+        assert_true(g->nodes[i].scale == (g->nodes[i].op == ATOM_OP_attention ? 1 : 0));
+    }
+    graph_close(&g);
+    c.embedding_scale = 12;
+    c.residual_scale = 0.25f;
+    c.attention_scale = 0.125f;
+    c.logits_divisor = 8;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    assert_true(has_node(g, "embed.scale", ATOM_OP_scale));
+    assert_true(has_node(g, "layers.1.self_attn.o_proj.scale", ATOM_OP_scale));
+    assert_true(has_node(g, "layers.1.mlp.down_proj.scale", ATOM_OP_scale));
+    assert_true(has_node(g, "norm.scale", ATOM_OP_scale));
+    assert_int_equal(graph_print(g, &text), ATOM_OK);
+    assert_non_null(strstr(text, "layers.0.self_attn op=attention"));
+    assert_non_null(strstr(text, "kv_heads=2 scale=0x1p-3"));
+    assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
+    assert_int_equal(graph_hash(back), graph_hash(g));
+    atom_free(text);
+    graph_close(&g);
+    graph_close(&back);
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
+/* OLMo 2: no norm before attention and MLP, one behind each, and one of all of q and all of k. */
+static void norms_behind(void **state)
+{
+    static const char *const first[] = {"embed_tokens.weight",
+                                        "layers.0.self_attn.qkv_proj.weight",
+                                        "layers.0.self_attn.q_norm.weight",
+                                        "layers.0.self_attn.k_norm.weight",
+                                        "layers.0.self_attn.o_proj.weight",
+                                        "layers.0.post_attention_layernorm.weight",
+                                        "layers.0.mlp.gate_up_proj.weight",
+                                        "layers.0.mlp.down_proj.weight",
+                                        "layers.0.post_feedforward_layernorm.weight",
+                                        "layers.1.self_attn.qkv_proj.weight"};
+    graph_config c = small(GRAPH_OLMO2);
+    graph *g = NULL;
+    (void)state;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_E_UNSUPPORTED);
+    assert_non_null(strstr(atom_fail_message(), "num_key_value_heads is 2 of 4"));
+    c.kv_heads = 4;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        assert_string_equal(g->params[i].name, first[i]);
+    assert_int_equal(g->params[2].dims[0], 40);
+    assert_int_equal(g->param_elements, graph_model_params(&c));
+    graph_close(&g);
+}
+
+/* Phi-3: what files keep together is known to every rewrite, and to the text. */
+static void packed_everywhere(void **state)
+{
+    graph_config c = small(GRAPH_PHI3);
+    graph_lora_config lora = {.rank = 1, .scale = 1};
+    graph_target target = {.name = "t", .rows = 8};
+    graph *g = NULL, *fused = NULL, *adapted = NULL, *back = NULL;
+    char *text = NULL;
+    (void)state;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    target.param = g->nodes[2].params[0];
+    assert_int_equal(graph_fuse(g, &fused), ATOM_OK);
+    assert_int_equal(graph_lora(g, &lora, &target, 1, &adapted), ATOM_OK);
+    assert_int_equal(graph_print(fused, &text), ATOM_OK);
+    assert_int_equal(graph_parse(text, strlen(text), &back), ATOM_OK);
+    assert_true(g->packed && fused->packed && adapted->packed && back->packed);
+    atom_free(text);
+    graph_close(&g);
+    graph_close(&fused);
+    graph_close(&adapted);
+    graph_close(&back);
+    c.family = GRAPH_LLAMA;
+    assert_int_equal(graph_model_build(&c, ATOM_F32, 1, 8, &g), ATOM_OK);
+    assert_false(g->packed);
+    graph_close(&g);
+    assert_int_equal(atom_mem_read().live_blocks, 0);
+}
+
 static void refused(graph_config c, int64_t T, atom_status status, const char *about)
 {
     graph *g = NULL;
@@ -150,6 +299,8 @@ static void says_what_is_wrong(void **state)
     refused((bad = c, bad.epsilon = 0, bad), 8, ATOM_E_FORMAT, "rms_norm_eps");
     refused((bad = c, bad.rope.theta = 1, bad), 8, ATOM_E_FORMAT, "rope_theta");
     refused((bad = c, bad.rope.original = 8, bad), 8, ATOM_E_FORMAT, "low_freq_factor");
+    refused((bad = c, bad.nope_every = -1, bad), 8, ATOM_E_FORMAT, "no_rope_layer_interval");
+    refused((bad = c, bad.residual_scale = -1, bad), 8, ATOM_E_FORMAT, "residual_multiplier is -1");
     refused((bad = c, bad.inner = 0, bad), 8, ATOM_E_FORMAT, "intermediate_size");
     assert_int_equal(atom_mem_read().live_blocks, 0);
 }
@@ -159,7 +310,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_of_published_models),
         cmocka_unit_test(presets_are_the_published_models),
+        cmocka_unit_test(rows_are_told_apart),
         cmocka_unit_test(order_and_names),
+        cmocka_unit_test(layers_without_rope),
+        cmocka_unit_test(multipliers),
+        cmocka_unit_test(norms_behind),
+        cmocka_unit_test(packed_everywhere),
         cmocka_unit_test(says_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ KRN_INLINE void append_rows(atom_dtype dtype, const krn_attend *a, int64_t h, in
     }
 }
 
-/* q / sqrt(D) in f32. */
+/* scale q in f32. */
 KRN_INLINE void take_queries(atom_dtype dtype, const attend_rows *t, float scale)
 {
     for (int64_t r = 0; r < t->rows; r++) {
@@ -203,7 +203,7 @@ static void attend(krn_ctx *cx, const krn_attend *a, atom_task append, atom_task
                     .scratch = cx->workspace,
                     .scratch_floats = krn_attend_scratch(a->past + a->N, a->D),
                     .row_blocks = krn_ceil_div(a->N, KRN_ATTEND_ROWS),
-                    .scale = (float)(1.0 / sqrt((double)a->D))};
+                    .scale = (float)krn_attention_scale(a->scale, a->D)};
     ATOM_ASSERT(a->past + a->N <= a->room && a->room % KRN_KEY_BLOCK == 0);
     /* a block of rows, or a head beside, looks at keys of others, which must be there by then */
     j.appended = j.row_blocks > 1 || krn_attend_keys(a) < a->H;

@@ -53,7 +53,7 @@ KRN_INLINE attention_job attention_job_open(krn_ctx *cx, const krn_args *args, i
                            .W = attention_width(D),
                            .blocks = attention_blocks(T),
                            .qkv = args->buf[0],
-                           .scale = (float)(1.0 / sqrt((double)D)),
+                           .scale = (float)krn_attention_scale(args->scale, D),
                            .drop = krn_drop_make(cx, args),
                            .step = cx->step,
                            .dim = args->dim,
